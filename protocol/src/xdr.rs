@@ -1,0 +1,319 @@
+//! XDR cursors over the caller's bytes (RFC 4506).
+//!
+//! [`Reader`] walks a message that may lie in several pieces: an RPC message whose DDP-eligible items travelled in
+//! Read chunks is inline bytes with chunks inserted (RFC 8166 §3.4.5). [`Writer`] fills one span in place.
+
+use core::fmt;
+
+/// Why bytes are not the XDR that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// The stream ended inside an item.
+    Short,
+    /// A variable-length item is longer than its type allows.
+    TooLong,
+    /// A discriminant, an enumeration or a boolean has no such value (RFC 4506 §4.3, §4.4, §4.15).
+    BadValue,
+    /// Bytes remain after the last item.
+    Trailing,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Short => "the message ends inside an item",
+            Self::TooLong => "a variable-length item is longer than its type allows",
+            Self::BadValue => "a discriminant has no such value",
+            Self::Trailing => "octets remain after the last item",
+        })
+    }
+}
+
+impl core::error::Error for Error {}
+
+/// The span given to a [`Writer`] is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoRoom;
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the message does not fit the room given for it")
+    }
+}
+
+impl core::error::Error for NoRoom {}
+
+/// Octets from `len` to the next multiple of four (RFC 4506 §3).
+pub const fn pad(len: usize) -> usize {
+    len.wrapping_neg() & 3
+}
+
+/// `len` rounded up to a multiple of four; saturates.
+pub const fn padded(len: usize) -> usize {
+    len.saturating_add(pad(len))
+}
+
+/// One run of octets of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece<'a> {
+    /// Octets that travelled in the XDR stream: every item is padded.
+    Inline(&'a [u8]),
+    /// The content of one chunk: the padding of its last item may be missing (RFC 8166 §3.4.5.2).
+    Chunk(&'a [u8]),
+}
+
+impl<'a> Piece<'a> {
+    /// The octets, whichever way they came.
+    pub const fn octets(self) -> &'a [u8] {
+        match self {
+            Self::Inline(octets) | Self::Chunk(octets) => octets,
+        }
+    }
+}
+
+/// Reads items from one or several pieces, in order. No item may straddle two pieces.
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
+    piece: Piece<'a>,
+    rest: &'a [Piece<'a>],
+}
+
+impl<'a> Reader<'a> {
+    /// Reads one contiguous message.
+    pub const fn new(octets: &'a [u8]) -> Self {
+        Self { piece: Piece::Inline(octets), rest: &[] }
+    }
+
+    /// Reads a message that lies in `pieces`.
+    pub const fn over(pieces: &'a [Piece<'a>]) -> Self {
+        Self { piece: Piece::Inline(&[]), rest: pieces }
+    }
+
+    /// Octets not read yet.
+    pub fn remaining(&self) -> usize {
+        self.rest
+            .iter()
+            .fold(self.piece.octets().len(), |sum, piece| sum.saturating_add(piece.octets().len()))
+    }
+
+    /// Ends reading: [`Error::Trailing`] when octets remain.
+    pub fn finish(mut self) -> Result<(), Error> {
+        self.skip_empty();
+        if self.piece.octets().is_empty() { Ok(()) } else { Err(Error::Trailing) }
+    }
+
+    /// An unsigned integer (RFC 4506 §4.2).
+    pub fn u32(&mut self) -> Result<u32, Error> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    /// An unsigned hyper integer (RFC 4506 §4.5).
+    pub fn u64(&mut self) -> Result<u64, Error> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    /// A boolean (RFC 4506 §4.4).
+    pub fn bool(&mut self) -> Result<bool, Error> {
+        match self.u32()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Error::BadValue),
+        }
+    }
+
+    /// Fixed-length opaque data of `N` octets, `N` a multiple of four (RFC 4506 §4.9).
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
+        const { assert!(N.is_multiple_of(4)) };
+        self.skip_empty();
+        let (octets, rest) = self.piece.octets().split_first_chunk().ok_or(Error::Short)?;
+        self.advance_to(rest);
+        Ok(*octets)
+    }
+
+    /// Fixed-length opaque data of `len` octets and its padding (RFC 4506 §4.9).
+    pub fn fixed(&mut self, len: usize) -> Result<&'a [u8], Error> {
+        if len > 0 {
+            self.skip_empty();
+        }
+        let (octets, rest) = self.piece.octets().split_at_checked(len).ok_or(Error::Short)?;
+        let rest = match (rest.get(pad(len)..), self.piece) {
+            (Some(rest), _) => rest,
+            (None, Piece::Chunk(_)) if rest.is_empty() => rest,
+            (None, _) => return Err(Error::Short),
+        };
+        self.advance_to(rest);
+        Ok(octets)
+    }
+
+    /// Variable-length opaque data or a string of at most `max` octets (RFC 4506 §4.10, §4.11).
+    pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], Error> {
+        let len = usize::try_from(self.u32()?).map_err(|_| Error::TooLong)?;
+        if len > max { Err(Error::TooLong) } else { self.fixed(len) }
+    }
+
+    fn skip_empty(&mut self) {
+        while self.piece.octets().is_empty()
+            && let Some((next, rest)) = self.rest.split_first()
+        {
+            self.piece = *next;
+            self.rest = rest;
+        }
+    }
+
+    fn advance_to(&mut self, octets: &'a [u8]) {
+        self.piece = match self.piece {
+            Piece::Inline(_) => Piece::Inline(octets),
+            Piece::Chunk(_) => Piece::Chunk(octets),
+        };
+    }
+}
+
+/// Writes items in place, in order.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    out: &'a mut [u8],
+    at: usize,
+}
+
+impl<'a> Writer<'a> {
+    /// Writes from the start of `out`.
+    pub const fn new(out: &'a mut [u8]) -> Self {
+        Self { out, at: 0 }
+    }
+
+    /// Octets written so far.
+    pub const fn len(&self) -> usize {
+        self.at
+    }
+
+    /// Whether nothing is written yet.
+    pub const fn is_empty(&self) -> bool {
+        self.at == 0
+    }
+
+    /// Octets that still fit.
+    pub fn room(&self) -> usize {
+        self.out.len().saturating_sub(self.at)
+    }
+
+    /// Forgets everything written after the first `len` octets.
+    pub fn truncate(&mut self, len: usize) {
+        self.at = self.at.min(len);
+    }
+
+    /// An unsigned integer (RFC 4506 §4.2).
+    pub fn u32(&mut self, value: u32) -> Result<(), NoRoom> {
+        self.put(&value.to_be_bytes())
+    }
+
+    /// An unsigned hyper integer (RFC 4506 §4.5).
+    pub fn u64(&mut self, value: u64) -> Result<(), NoRoom> {
+        self.put(&value.to_be_bytes())
+    }
+
+    /// A boolean (RFC 4506 §4.4).
+    pub fn bool(&mut self, value: bool) -> Result<(), NoRoom> {
+        self.u32(u32::from(value))
+    }
+
+    /// Fixed-length opaque data and its padding (RFC 4506 §4.9).
+    pub fn fixed(&mut self, octets: &[u8]) -> Result<(), NoRoom> {
+        let zeros = [0; 3];
+        let padding = zeros.get(..pad(octets.len())).unwrap_or_default();
+        if octets.len().saturating_add(padding.len()) > self.room() {
+            return Err(NoRoom);
+        }
+        self.put(octets)?;
+        self.put(padding)
+    }
+
+    /// Variable-length opaque data or a string (RFC 4506 §4.10, §4.11).
+    pub fn opaque(&mut self, octets: &[u8]) -> Result<(), NoRoom> {
+        let len = u32::try_from(octets.len()).map_err(|_| NoRoom)?;
+        if padded(octets.len()).saturating_add(4) > self.room() {
+            return Err(NoRoom);
+        }
+        self.u32(len)?;
+        self.fixed(octets)
+    }
+
+    /// Overwrites the word at octet `at`, which was written before.
+    pub fn patch_u32(&mut self, at: usize, value: u32) -> Result<(), NoRoom> {
+        let end = at.checked_add(4).filter(|end| *end <= self.at).ok_or(NoRoom)?;
+        self.out.get_mut(at..end).ok_or(NoRoom)?.copy_from_slice(&value.to_be_bytes());
+        Ok(())
+    }
+
+    fn put(&mut self, octets: &[u8]) -> Result<(), NoRoom> {
+        let end = self.at.checked_add(octets.len()).ok_or(NoRoom)?;
+        self.out.get_mut(self.at..end).ok_or(NoRoom)?.copy_from_slice(octets);
+        self.at = end;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_item_survives_a_round_trip() {
+        let mut out = [0xee; 64];
+        let mut writer = Writer::new(&mut out);
+        writer.u32(7).unwrap();
+        writer.u64(1 << 40).unwrap();
+        writer.bool(true).unwrap();
+        writer.opaque(b"hello").unwrap();
+        writer.fixed(b"abc").unwrap();
+        let len = writer.len();
+        assert_eq!(len, 4 + 8 + 4 + 12 + 4);
+        let mut reader = Reader::new(&out[..len]);
+        assert_eq!(reader.u32(), Ok(7));
+        assert_eq!(reader.u64(), Ok(1 << 40));
+        assert_eq!(reader.bool(), Ok(true));
+        assert_eq!(reader.opaque(5), Ok(&b"hello"[..]));
+        assert_eq!(reader.fixed(3), Ok(&b"abc"[..]));
+        assert_eq!(reader.finish(), Ok(()));
+    }
+
+    #[test]
+    fn every_cut_is_short_and_every_long_item_is_refused() {
+        let mut out = [0; 12];
+        Writer::new(&mut out).opaque(b"hello").unwrap();
+        for cut in 0..12 {
+            assert_eq!(Reader::new(&out[..cut]).opaque(5), Err(Error::Short), "cut at {cut}");
+        }
+        assert_eq!(Reader::new(&out).opaque(4), Err(Error::TooLong));
+        assert_eq!(Reader::new(&[0xff; 8]).opaque(usize::MAX), Err(Error::Short));
+        assert_eq!(Reader::new(&[0, 0, 0, 2]).bool(), Err(Error::BadValue));
+    }
+
+    #[test]
+    fn a_chunk_may_end_without_its_padding_and_inline_octets_may_not() {
+        for chunk in [&b"hello"[..], b"hello\0\0\0"] {
+            let pieces = [Piece::Inline(&[0, 0, 0, 5]), Piece::Chunk(chunk), Piece::Inline(&[0, 0, 0, 9])];
+            let mut reader = Reader::over(&pieces);
+            assert_eq!(reader.opaque(5), Ok(&b"hello"[..]));
+            assert_eq!(reader.u32(), Ok(9));
+            assert_eq!(reader.finish(), Ok(()));
+        }
+        assert_eq!(Reader::new(b"\0\0\0\x05hello").opaque(5), Err(Error::Short));
+        assert_eq!(Reader::over(&[Piece::Chunk(b"hello\0")]).fixed(5), Err(Error::Short));
+    }
+
+    #[test]
+    fn no_item_straddles_two_pieces() {
+        let pieces = [Piece::Inline(&[0, 0]), Piece::Inline(&[0, 1])];
+        assert_eq!(Reader::over(&pieces).u32(), Err(Error::Short));
+    }
+
+    #[test]
+    fn what_does_not_fit_writes_nothing() {
+        for room in 0..12 {
+            let mut out = [0xee; 12];
+            let mut writer = Writer::new(&mut out[..room]);
+            assert_eq!(writer.opaque(b"hello"), Err(NoRoom));
+            assert_eq!(writer.len(), 0);
+        }
+    }
+}
