@@ -244,6 +244,22 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// The room after what is written: octets put there count only after [`Writer::advance`].
+    pub fn spare(&mut self) -> &mut [u8] {
+        self.out.get_mut(self.at..).unwrap_or_default()
+    }
+
+    /// Takes the first `len` octets of [`Writer::spare`] as they are for written, and writes their padding. So data can
+    /// be read from a file straight to its place in a message.
+    pub fn advance(&mut self, len: usize) -> Result<(), NoRoom> {
+        if padded(len) > self.room() {
+            return Err(NoRoom);
+        }
+        let zeros = [0; 3];
+        self.at = self.at.saturating_add(len);
+        self.put(zeros.get(..pad(len)).unwrap_or_default())
+    }
+
     fn put(&mut self, octets: &[u8]) -> Result<(), NoRoom> {
         let end = self.at.checked_add(octets.len()).ok_or(NoRoom)?;
         self.out.get_mut(self.at..end).ok_or(NoRoom)?.copy_from_slice(octets);
@@ -251,6 +267,109 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 }
+
+/// A type with one XDR form. `'a` is the life of the octets that a parsed value may borrow.
+pub trait Codec<'a>: Sized {
+    /// Takes a value from the front of `reader`.
+    fn parse(reader: &mut Reader<'a>) -> Result<Self, Error>;
+    /// Writes the value behind what `writer` holds.
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom>;
+}
+
+impl Codec<'_> for () {
+    fn parse(_: &mut Reader<'_>) -> Result<Self, Error> {
+        Ok(())
+    }
+    fn emit(&self, _: &mut Writer<'_>) -> Result<(), NoRoom> {
+        Ok(())
+    }
+}
+
+impl Codec<'_> for u32 {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
+        reader.u32()
+    }
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.u32(*self)
+    }
+}
+
+impl Codec<'_> for u64 {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
+        reader.u64()
+    }
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.u64(*self)
+    }
+}
+
+impl Codec<'_> for bool {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
+        reader.bool()
+    }
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.bool(*self)
+    }
+}
+
+impl<const N: usize> Codec<'_> for [u8; N] {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
+        reader.array()
+    }
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.fixed(self)
+    }
+}
+
+/// Optional data: a boolean, and the value behind TRUE (RFC 4506 §4.19).
+impl<'a, T: Codec<'a>> Codec<'a> for Option<T> {
+    fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
+        if reader.bool()? { T::parse(reader).map(Some) } else { Ok(None) }
+    }
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.bool(self.is_some())?;
+        self.as_ref().map_or(Ok(()), |value| value.emit(writer))
+    }
+}
+
+/// Implements [`Codec`] for a structure (RFC 4506 §4.14): its fields in the order of the wire.
+macro_rules! structure {
+    ($name:ident { $($field:ident),+ $(,)? }) => {
+        $crate::xdr::structure!(@ 'a, $name, $($field),+);
+    };
+    ($name:ident <$life:lifetime> { $($field:ident),+ $(,)? }) => {
+        $crate::xdr::structure!(@ $life, $name<$life>, $($field),+);
+    };
+    (@ $life:lifetime, $name:ty, $($field:ident),+) => {
+        impl<$life> $crate::xdr::Codec<$life> for $name {
+            fn parse(reader: &mut $crate::xdr::Reader<$life>) -> Result<Self, $crate::xdr::Error> {
+                Ok(Self { $($field: $crate::xdr::Codec::parse(reader)?),+ })
+            }
+            fn emit(&self, writer: &mut $crate::xdr::Writer<'_>) -> Result<(), $crate::xdr::NoRoom> {
+                $($crate::xdr::Codec::emit(&self.$field, writer)?;)+
+                Ok(())
+            }
+        }
+    };
+}
+
+/// Implements [`Codec`] for an enumeration whose variants carry their value on the wire (RFC 4506 §4.3).
+macro_rules! enumeration {
+    ($name:ident { $($variant:ident),+ $(,)? }) => {
+        impl $crate::xdr::Codec<'_> for $name {
+            fn parse(reader: &mut $crate::xdr::Reader<'_>) -> Result<Self, $crate::xdr::Error> {
+                let value = reader.u32()?;
+                $(if value == Self::$variant as u32 { return Ok(Self::$variant); })+
+                Err($crate::xdr::Error::BadValue)
+            }
+            fn emit(&self, writer: &mut $crate::xdr::Writer<'_>) -> Result<(), $crate::xdr::NoRoom> {
+                writer.u32(*self as u32)
+            }
+        }
+    };
+}
+
+pub(crate) use {enumeration, structure};
 
 #[cfg(test)]
 mod tests {

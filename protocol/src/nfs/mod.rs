@@ -1,1 +1,5 @@
-//! (to be written)
+//! NFS and the protocols around it: arguments and results, as bytes and their meaning.
+//!
+//! [`v3`] is NFS version 3 (RFC 1813).
+
+pub mod v3;
