@@ -1,0 +1,211 @@
+//! A buffer only we can reach.
+
+use crate::{
+    extent::Extent,
+    pool::{Inner, SlotId},
+    window::{Access, Exposed},
+};
+use std::{
+    fmt,
+    ops::{Deref, DerefMut, Range},
+    rc::Rc,
+};
+
+/// The only owner of one slot. It derefs to its content: the octets between the head room and the spare room.
+///
+/// Dropping it gives the slot back to its pool.
+pub struct Buf {
+    pool: Rc<Inner>,
+    slot: SlotId,
+    start: u32,
+    end: u32,
+}
+
+/// More octets than the buffer has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl Buf {
+    /// Takes over a slot that was just popped from the free list, so that nobody else holds it.
+    pub(crate) const fn adopt(pool: Rc<Inner>, slot: SlotId) -> Self {
+        Self { pool, slot, start: 0, end: 0 }
+    }
+
+    /// Octets the slot holds, head room and spare room included.
+    pub fn capacity(&self) -> usize {
+        self.pool.slot_len(self.slot)
+    }
+
+    /// Octets in front of the content.
+    pub const fn head_room(&self) -> usize {
+        self.start as usize
+    }
+
+    /// Octets behind the content.
+    pub fn spare_len(&self) -> usize {
+        self.capacity() - self.end as usize
+    }
+
+    /// Empties the buffer and leaves `head_room` octets for headers that are written later.
+    ///
+    /// # Panics
+    /// When the slot is shorter than `head_room`.
+    pub fn reset(&mut self, head_room: usize) {
+        assert!(head_room <= self.capacity(), "the head room fits the slot");
+        self.start = head_room as u32;
+        self.end = head_room as u32;
+    }
+
+    /// The octets behind the content, to be filled and then claimed by [`extend`](Self::extend). They may hold
+    /// what an earlier owner of the slot left there.
+    pub fn spare_mut(&mut self) -> &mut [u8] {
+        let end = self.end as usize;
+        self.slot_mut().split_at_mut(end).1
+    }
+
+    /// Makes the first `len` spare octets part of the content.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn extend(&mut self, len: usize) {
+        assert!(len <= self.spare_len(), "only existing octets become content");
+        self.end += len as u32;
+    }
+
+    /// Puts `octets` behind the content.
+    pub fn append(&mut self, octets: &[u8]) -> Result<(), Full> {
+        self.spare_mut().get_mut(..octets.len()).ok_or(Full)?.copy_from_slice(octets);
+        self.extend(octets.len());
+        Ok(())
+    }
+
+    /// Makes the last `len` octets of the head room part of the content and returns them.
+    pub fn prepend(&mut self, len: usize) -> Result<&mut [u8], Full> {
+        let start = self.head_room().checked_sub(len).ok_or(Full)?;
+        self.start = start as u32;
+        let content: &mut [u8] = self;
+        Ok(content.split_at_mut(len).0)
+    }
+
+    /// Keeps the first `len` octets of the content.
+    pub fn truncate(&mut self, len: usize) {
+        if len < self.len() {
+            self.end = self.start + len as u32;
+        }
+    }
+
+    /// Drops the first `len` octets of the content, all of them when there are fewer.
+    pub fn trim_front(&mut self, len: usize) {
+        self.start += len.min(self.len()) as u32;
+    }
+
+    /// Lets many readers share the content; nobody can change it from here on.
+    pub fn freeze(self) -> Extent {
+        let len = self.len();
+        let (pool, slot, start) = self.into_parts();
+        Extent::adopt(pool, slot, start, start + len as u32)
+    }
+
+    /// Opens the octets `span` of the content to a peer. There is no way to reach the content before the window that
+    /// names it is fenced.
+    ///
+    /// # Panics
+    /// When `span` is not inside the content.
+    pub fn expose(self, span: Range<usize>, access: Access) -> Exposed {
+        Exposed::new(self, span, access)
+    }
+
+    /// Hands the slot over without giving it back.
+    fn into_parts(self) -> (Rc<Inner>, SlotId, u32) {
+        let slot = self.slot;
+        let start = self.start;
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped or used again, so the reference moves out exactly once.
+        let pool = unsafe { std::ptr::read(&raw const this.pool) };
+        (pool, slot, start)
+    }
+
+    fn slot_mut(&mut self) -> &mut [u8] {
+        let address = self.pool.address(self.slot).as_ptr();
+        let len = self.capacity();
+        // SAFETY: `address` is valid for `slot_len` initialised octets while `self.pool` lives, and this `Buf` is the
+        // slot's only holder; the result borrows `self` mutably.
+        unsafe { std::slice::from_raw_parts_mut(address, len) }
+    }
+
+    fn slot(&self) -> &[u8] {
+        let address = self.pool.address(self.slot).as_ptr();
+        let len = self.capacity();
+        // SAFETY: as in `slot_mut`; the result borrows `self`, so nothing changes the octets meanwhile.
+        unsafe { std::slice::from_raw_parts(address, len) }
+    }
+}
+
+impl Deref for Buf {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.slot().get(self.start as usize..self.end as usize).expect("start <= end <= capacity")
+    }
+}
+
+impl DerefMut for Buf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let content = self.start as usize..self.end as usize;
+        self.slot_mut().get_mut(content).expect("start <= end <= capacity")
+    }
+}
+
+impl Drop for Buf {
+    fn drop(&mut self) {
+        self.pool.give(self.slot);
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buf({} of {} octets)", self.len(), self.capacity())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Class, Pool};
+
+    fn buf(len: usize) -> Buf {
+        Pool::new(&[Class { slot_len: len, count: 1 }]).unwrap().take(len).unwrap()
+    }
+
+    #[test]
+    fn headers_go_in_front_of_what_is_already_written() {
+        let mut buf = buf(64);
+        buf.reset(8);
+        buf.append(b"payload").unwrap();
+        buf.prepend(3).unwrap().copy_from_slice(b"hd:");
+        assert_eq!(&buf[..], b"hd:payload");
+        assert_eq!(buf.prepend(6), Err(Full));
+        assert_eq!(buf.head_room(), 5);
+        buf.trim_front(3);
+        buf.truncate(3);
+        assert_eq!(&buf[..], b"pay");
+    }
+
+    #[test]
+    fn content_never_leaves_the_slot() {
+        let mut buf = buf(64);
+        assert_eq!(buf.append(&[0; 65]), Err(Full));
+        buf.append(&[1; 64]).unwrap();
+        assert_eq!(buf.append(&[0]), Err(Full));
+        buf.trim_front(100);
+        assert!(buf.is_empty());
+        buf.truncate(9);
+        assert!(buf.is_empty());
+    }
+
+    #[test]
+    #[should_panic(expected = "only existing octets")]
+    fn spare_octets_that_do_not_exist_cannot_be_claimed() {
+        buf(64).extend(65);
+    }
+}

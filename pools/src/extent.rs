@@ -1,0 +1,120 @@
+//! Memory that many readers share and nobody changes.
+
+use crate::{
+    buf::Buf,
+    pool::{Inner, SlotId},
+};
+use std::{fmt, ops::Deref, ops::Range, rc::Rc};
+
+/// A run of immutable octets in a slot, shared by counting inside one thread. The last one to go gives the slot back.
+pub struct Extent {
+    pool: Rc<Inner>,
+    slot: SlotId,
+    start: u32,
+    end: u32,
+}
+
+impl Extent {
+    /// Takes over a slot that one `Buf` held, which has forgotten it.
+    pub(crate) fn adopt(pool: Rc<Inner>, slot: SlotId, start: u32, end: u32) -> Self {
+        let shares = pool.shares(slot).replace(1);
+        assert_eq!(shares, 0, "a buffer's slot is shared with nobody");
+        Self { pool, slot, start, end }
+    }
+
+    /// The octets `span` of this extent.
+    ///
+    /// # Panics
+    /// When `span` is not inside.
+    pub fn slice(&self, span: Range<usize>) -> Self {
+        assert!(span.start <= span.end && span.end <= self.len(), "a slice lies inside its extent");
+        let mut part = self.clone();
+        part.end = self.start + span.end as u32;
+        part.start = self.start + span.start as u32;
+        part
+    }
+
+    /// The buffer again, when nobody else shares the slot; else the extent back.
+    pub fn try_into_buf(self) -> Result<Buf, Self> {
+        if self.pool.shares(self.slot).get() != 1 {
+            return Err(self);
+        }
+        self.pool.shares(self.slot).set(0);
+        let (slot, start, len) = (self.slot, self.start as usize, self.len());
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: `this` is never dropped or used again, so the reference moves out exactly once.
+        let pool = unsafe { std::ptr::read(&raw const this.pool) };
+        let mut buf = Buf::adopt(pool, slot);
+        buf.reset(start);
+        buf.extend(len);
+        Ok(buf)
+    }
+}
+
+impl Clone for Extent {
+    fn clone(&self) -> Self {
+        let shares = self.pool.shares(self.slot);
+        shares.set(shares.get().checked_add(1).expect("fewer than 2^32 extents share a slot"));
+        Self { pool: Rc::clone(&self.pool), slot: self.slot, start: self.start, end: self.end }
+    }
+}
+
+impl Deref for Extent {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let address = self.pool.address(self.slot).as_ptr();
+        let len = self.pool.slot_len(self.slot);
+        // SAFETY: `address` is valid for `slot_len` initialised octets while `self.pool` lives; only extents hold the
+        // slot, and none of them gives out a mutable reference.
+        let octets = unsafe { std::slice::from_raw_parts(address, len) };
+        octets.get(self.start as usize..self.end as usize).expect("start <= end <= slot_len")
+    }
+}
+
+impl Drop for Extent {
+    fn drop(&mut self) {
+        let shares = self.pool.shares(self.slot);
+        let left = shares.get() - 1;
+        shares.set(left);
+        if left == 0 {
+            self.pool.give(self.slot);
+        }
+    }
+}
+
+impl fmt::Debug for Extent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Extent({} octets)", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Class, Pool};
+
+    #[test]
+    fn a_slot_comes_back_when_its_last_extent_goes() {
+        let pool = Pool::new(&[Class { slot_len: 64, count: 1 }]).unwrap();
+        let mut buf = pool.take(64).unwrap();
+        buf.append(b"abcdef").unwrap();
+        let whole = buf.freeze();
+        let part = whole.slice(2..4);
+        assert_eq!(&part[..], b"cd");
+        assert_eq!(&part.slice(1..2)[..], b"d");
+        let whole = whole.try_into_buf().unwrap_err();
+        drop(whole);
+        assert_eq!(pool.taken(), 1);
+        let again = part.try_into_buf().unwrap();
+        assert_eq!((&again[..], again.head_room()), (&b"cd"[..], 2));
+        drop(again);
+        assert_eq!(pool.taken(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "a slice lies inside its extent")]
+    fn a_slice_cannot_reach_outside() {
+        let pool = Pool::new(&[Class { slot_len: 64, count: 1 }]).unwrap();
+        let _ = pool.take(64).unwrap().freeze().slice(0..1);
+    }
+}

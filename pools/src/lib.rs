@@ -1,0 +1,25 @@
+//! Memory that changes hands under the compiler's eyes (DESIGN D2).
+//!
+//! A shard takes all of its memory once, at start: an [`arena`] cut into [`Class`]es of equal slots. A [`Buf`] owns one
+//! slot and is the only way to read or write it. Posting a `Buf` moves it to the provider. Exposing it
+//! ([`Buf::expose`]) turns it into [`Exposed`], which has no accessor, until a [`window::Windows`] table proves
+//! that its key is dead ([`window::Fenced`]). [`Buf::freeze`] turns it into an [`Extent`]: shared, immutable, counted.
+//!
+//! Everything here belongs to one thread: no lock, no atomic, and nothing is allocated after start.
+#![warn(clippy::undocumented_unsafe_blocks)]
+
+mod arena;
+mod buf;
+mod budget;
+mod extent;
+mod pool;
+pub mod table;
+pub mod window;
+
+pub use arena::Pages;
+pub use budget::{Budget, Class};
+pub use buf::Buf;
+pub use extent::Extent;
+pub use pool::Pool;
+pub use table::Table;
+pub use window::{Access, Exposed, Fenced, RemoteKey, Scope, Violation, Window, Windows};

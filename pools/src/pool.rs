@@ -1,0 +1,183 @@
+//! Slots of one arena, taken and given back without a search.
+
+use crate::{
+    arena::Arena,
+    buf::Buf,
+    budget::{Budget, Class},
+};
+use std::{
+    cell::{Cell, RefCell},
+    io,
+    ptr::NonNull,
+    rc::Rc,
+};
+
+/// Slots start on a cache line of their own.
+const LINE: usize = 64;
+
+/// A shard's memory. Clones share it; it lives as long as any buffer of it.
+#[derive(Clone, Debug)]
+pub struct Pool(Rc<Inner>);
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    arena: Arena,
+    classes: Box<[Slots]>,
+}
+
+#[derive(Debug)]
+struct Slots {
+    slot_len: usize,
+    /// Offset of slot 0 in the arena.
+    base: usize,
+    /// Slots nobody owns; its capacity is the class's count, so giving back never allocates.
+    free: RefCell<Vec<u32>>,
+    /// Extents that share each slot; 0 while the slot is free or owned by one `Buf`.
+    shares: Box<[Cell<u32>]>,
+}
+
+/// Names one slot of a pool. Exactly one `Buf`, or the extents counted in `shares`, hold each slot that is not free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlotId {
+    class: u8,
+    index: u32,
+}
+
+impl Pool {
+    /// Maps and cuts an arena. Fails as `mmap(2)` does, and with `InvalidInput` when the classes cannot be laid out.
+    pub fn new(classes: &[Class]) -> io::Result<Self> {
+        let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "a pool cannot have these classes");
+        let mut classes = classes.to_vec();
+        classes.sort_by_key(|class| class.slot_len);
+        let mut base = 0_usize;
+        let mut slots = Vec::with_capacity(classes.len());
+        for class in &classes {
+            let slot_len = class.slot_len.checked_next_multiple_of(LINE).ok_or_else(invalid)?;
+            let count = u32::try_from(class.count).map_err(|_| invalid())?;
+            if slot_len == 0 || u32::try_from(slot_len).is_err() {
+                return Err(invalid());
+            }
+            // The last slot is on top of the stack's bottom: low slots are used first and stay warm.
+            let free = RefCell::new((0..count).rev().collect());
+            let shares = (0..count).map(|_| Cell::new(0)).collect();
+            slots.push(Slots { slot_len, base, free, shares });
+            base = slot_len.checked_mul(class.count).and_then(|len| base.checked_add(len)).ok_or_else(invalid)?;
+        }
+        if slots.is_empty() || slots.len() > usize::from(u8::MAX) {
+            return Err(invalid());
+        }
+        let arena = Arena::map(base)?;
+        assert!(base <= arena.len(), "every slot lies inside the arena");
+        Ok(Self(Rc::new(Inner { arena, classes: slots.into() })))
+    }
+
+    /// An empty buffer that can hold at least `len` octets, from the smallest class that has one.
+    pub fn take(&self, len: usize) -> Option<Buf> {
+        let fitting = self.0.classes.iter().enumerate().filter(|(_, slots)| slots.slot_len >= len);
+        for (class, slots) in fitting {
+            if let Some(index) = slots.free.borrow_mut().pop() {
+                let class = u8::try_from(class).expect("`new` allows at most 255 classes");
+                return Some(Buf::adopt(Rc::clone(&self.0), SlotId { class, index }));
+            }
+        }
+        None
+    }
+
+    /// Slots of at least `len` octets that can be taken.
+    pub fn available(&self, len: usize) -> usize {
+        self.0.classes.iter().filter(|slots| slots.slot_len >= len).map(|slots| slots.free.borrow().len()).sum()
+    }
+
+    /// Slots that somebody holds. Zero when everything came back.
+    pub fn taken(&self) -> usize {
+        self.0.classes.iter().map(|slots| slots.shares.len() - slots.free.borrow().len()).sum()
+    }
+
+    /// Octets of the longest slot.
+    pub fn slot_max(&self) -> usize {
+        self.0.classes.last().map_or(0, |slots| slots.slot_len)
+    }
+
+    /// What this pool is made of.
+    pub fn budget(&self) -> Budget {
+        let class = |slots: &Slots| Class { slot_len: slots.slot_len, count: slots.shares.len() };
+        let classes = self.0.classes.iter().map(class).collect();
+        Budget { classes, octets: self.0.arena.len(), pages: self.0.arena.pages() }
+    }
+}
+
+impl Inner {
+    fn slots(&self, slot: SlotId) -> &Slots {
+        self.classes.get(usize::from(slot.class)).expect("slots are made by `take`, which names an existing class")
+    }
+
+    /// Octets of `slot`.
+    pub(crate) fn slot_len(&self, slot: SlotId) -> usize {
+        self.slots(slot).slot_len
+    }
+
+    /// The address of the first octet of `slot`, valid for `slot_len` octets while the pool lives.
+    pub(crate) fn address(&self, slot: SlotId) -> NonNull<u8> {
+        let slots = self.slots(slot);
+        self.arena.at(slots.base + slot.index as usize * slots.slot_len)
+    }
+
+    /// The number of extents that share `slot`.
+    pub(crate) fn shares(&self, slot: SlotId) -> &Cell<u32> {
+        self.slots(slot).shares.get(slot.index as usize).expect("slots are made by `take`, from the free list")
+    }
+
+    /// Gives `slot` back. The caller was its only holder and forgets it.
+    pub(crate) fn give(&self, slot: SlotId) {
+        let slots = self.slots(slot);
+        let mut free = slots.free.borrow_mut();
+        assert!(free.len() < slots.shares.len(), "a slot is given back once");
+        free.push(slot.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_hands_out_each_slot_once_and_takes_it_back() {
+        let pool = Pool::new(&[Class { slot_len: 64, count: 3 }, Class { slot_len: 256, count: 1 }]).unwrap();
+        let mut bufs: Vec<_> = (0..4).map(|_| pool.take(1).unwrap()).collect();
+        assert!(pool.take(1).is_none());
+        for (i, buf) in bufs.iter_mut().enumerate() {
+            buf.spare_mut().fill(i as u8);
+            buf.extend(64);
+        }
+        for (i, buf) in bufs.iter().enumerate() {
+            assert!(buf.iter().all(|octet| *octet == i as u8));
+        }
+        assert_eq!(pool.taken(), 4);
+        drop(bufs);
+        assert_eq!(pool.taken(), 0);
+        assert_eq!(pool.available(65), 1);
+    }
+
+    #[test]
+    fn a_long_request_never_gets_a_short_slot() {
+        let pool = Pool::new(&[Class { slot_len: 64, count: 3 }, Class { slot_len: 256, count: 1 }]).unwrap();
+        assert!(pool.take(257).is_none());
+        let long = pool.take(65).unwrap();
+        assert_eq!(long.capacity(), 256);
+        assert!(pool.take(65).is_none());
+    }
+
+    #[test]
+    fn impossible_classes_are_refused() {
+        assert!(Pool::new(&[]).is_err());
+        assert!(Pool::new(&[Class { slot_len: 0, count: 1 }]).is_err());
+        assert!(Pool::new(&[Class { slot_len: usize::MAX, count: 2 }]).is_err());
+    }
+
+    #[test]
+    fn memory_outlives_the_pool_while_a_buffer_lives() {
+        let mut buf = Pool::new(&[Class { slot_len: 64, count: 1 }]).unwrap().take(64).unwrap();
+        buf.append(&[7; 64]).unwrap();
+        assert_eq!(&buf[..], [7; 64]);
+    }
+}
