@@ -9,8 +9,8 @@
 #![warn(clippy::undocumented_unsafe_blocks)]
 
 mod arena;
-mod buf;
 mod budget;
+mod buf;
 mod extent;
 mod pool;
 pub mod table;

@@ -2,8 +2,8 @@
 
 use crate::{
     arena::Arena,
-    buf::Buf,
     budget::{Budget, Class},
+    buf::Buf,
 };
 use std::{
     cell::{Cell, RefCell},
@@ -61,7 +61,10 @@ impl Pool {
             let free = RefCell::new((0..count).rev().collect());
             let shares = (0..count).map(|_| Cell::new(0)).collect();
             slots.push(Slots { slot_len, base, free, shares });
-            base = slot_len.checked_mul(class.count).and_then(|len| base.checked_add(len)).ok_or_else(invalid)?;
+            base = slot_len
+                .checked_mul(class.count)
+                .and_then(|len| base.checked_add(len))
+                .ok_or_else(invalid)?;
         }
         if slots.is_empty() || slots.len() > usize::from(u8::MAX) {
             return Err(invalid());
@@ -85,7 +88,12 @@ impl Pool {
 
     /// Slots of at least `len` octets that can be taken.
     pub fn available(&self, len: usize) -> usize {
-        self.0.classes.iter().filter(|slots| slots.slot_len >= len).map(|slots| slots.free.borrow().len()).sum()
+        self.0
+            .classes
+            .iter()
+            .filter(|slots| slots.slot_len >= len)
+            .map(|slots| slots.free.borrow().len())
+            .sum()
     }
 
     /// Slots that somebody holds. Zero when everything came back.
@@ -108,7 +116,9 @@ impl Pool {
 
 impl Inner {
     fn slots(&self, slot: SlotId) -> &Slots {
-        self.classes.get(usize::from(slot.class)).expect("slots are made by `take`, which names an existing class")
+        self.classes
+            .get(usize::from(slot.class))
+            .expect("slots are made by `take`, which names an existing class")
     }
 
     /// Octets of `slot`.
@@ -124,7 +134,10 @@ impl Inner {
 
     /// The number of extents that share `slot`.
     pub(crate) fn shares(&self, slot: SlotId) -> &Cell<u32> {
-        self.slots(slot).shares.get(slot.index as usize).expect("slots are made by `take`, from the free list")
+        self.slots(slot)
+            .shares
+            .get(slot.index as usize)
+            .expect("slots are made by `take`, from the free list")
     }
 
     /// Gives `slot` back. The caller was its only holder and forgets it.

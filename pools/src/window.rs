@@ -156,7 +156,12 @@ impl Windows {
         assert!(index_bits + VARIANT_BITS + RANDOM_BITS_MIN <= u32::BITS, "a key keeps some random bits");
         let entry = |_| Entry { variant: 0, bound: None };
         let random = StdRng::from_seed(seed);
-        Self { entries: (0..capacity).map(entry).collect(), idle: (0..capacity as u32).collect(), index_bits, random }
+        Self {
+            entries: (0..capacity).map(entry).collect(),
+            idle: (0..capacity as u32).collect(),
+            index_bits,
+            random,
+        }
     }
 
     /// Opens `exposed` to the peer of `scope`. When every window is bound the buffer comes back.
@@ -171,20 +176,33 @@ impl Windows {
         let key = RemoteKey(if key == 0 { 1 << (VARIANT_BITS + self.index_bits) } else { key });
         // Page aligned and far from 2^64, so that the end of the longest window does not wrap.
         let offset = (random >> 1) & !0xfff;
-        let window = Window { key, offset, len: u32::try_from(exposed.len()).expect("slots are shorter than 2^32") };
+        let window =
+            Window { key, offset, len: u32::try_from(exposed.len()).expect("slots are shorter than 2^32") };
         entry.bound = Some(Bound { key, scope, offset, exposed });
         Ok(window)
     }
 
     /// Where a peer's RDMA Write of `len` octets lands.
-    pub fn target(&mut self, scope: Scope, key: RemoteKey, offset: u64, len: usize) -> Result<&mut [u8], Violation> {
+    pub fn target(
+        &mut self,
+        scope: Scope,
+        key: RemoteKey,
+        offset: u64,
+        len: usize,
+    ) -> Result<&mut [u8], Violation> {
         let bound = self.bound_mut(scope, key)?;
         let span = bound.check(Access::RemoteWrite, offset, len)?;
         Ok(bound.exposed.buf.get_mut(span).expect("`check` keeps inside the exposed span"))
     }
 
     /// What a peer's RDMA Read of `len` octets fetches.
-    pub fn source(&mut self, scope: Scope, key: RemoteKey, offset: u64, len: usize) -> Result<&[u8], Violation> {
+    pub fn source(
+        &mut self,
+        scope: Scope,
+        key: RemoteKey,
+        offset: u64,
+        len: usize,
+    ) -> Result<&[u8], Violation> {
         let bound = self.bound_mut(scope, key)?;
         let span = bound.check(Access::RemoteRead, offset, len)?;
         Ok(bound.exposed.buf.get(span).expect("`check` keeps inside the exposed span"))

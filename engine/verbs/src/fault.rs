@@ -1,0 +1,162 @@
+//! What can go wrong on a fabric, and whose fault it is (DESIGN D15).
+
+use std::{fmt, io};
+
+/// How a work request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Done.
+    Success,
+    /// The connection died before it was done.
+    Flushed,
+    /// The peer refused the access (its key, its bounds or its rights); only Reads can be told apart on iWARP.
+    RemoteAccess,
+    /// The peer could not do it.
+    RemoteOperation,
+    /// The fabric lost the connection while this was the oldest work pending.
+    Lost,
+}
+
+/// Why a work request was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No such connection, or it is dying.
+    Gone,
+    /// The connection is not established yet.
+    NotEstablished,
+    /// [`Limits::send_queue`](crate::Limits::send_queue) is reached.
+    SendQueueFull,
+    /// [`Limits::windows`](crate::Limits::windows) is reached.
+    NoWindow,
+    /// No window of ours has this key.
+    NoSuchKey,
+    /// The work request contradicts itself: a span outside of its buffer, a length that differs, too many spans, too much
+    /// private data.
+    Malformed,
+}
+
+/// A work request that was not taken: it never completes.
+#[derive(Debug)]
+pub struct Refused<T> {
+    /// Why.
+    pub why: Refusal,
+    /// The memory that was handed in.
+    pub token: T,
+}
+
+/// The layer of iWARP that found an error (RFC 5040 §4.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Layer {
+    /// Remote Direct Memory Access Protocol.
+    Rdmap,
+    /// Direct Data Placement.
+    Ddp,
+    /// The layer below: MPA.
+    Llp,
+}
+
+/// What a Terminate message says (RFC 5040 §4.8).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Terminate {
+    /// Which layer.
+    pub layer: Layer,
+    /// The error type within the layer.
+    pub etype: u8,
+    /// The error code within the type.
+    pub code: u8,
+}
+
+impl fmt::Display for Terminate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{:x}/{:02x}", self.layer as u8, self.etype, self.code)
+    }
+}
+
+/// What happened below us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FabricFault {
+    /// Nobody answers at that address.
+    Refused,
+    /// The peer did not answer in time.
+    TimedOut,
+    /// The connection broke.
+    Lost,
+    /// The address is in use already.
+    AddressInUse,
+    /// The address is not one of this host, or not one of this fabric.
+    BadAddress,
+    /// A limit of ours is reached: connections, descriptors, memory.
+    Exhausted,
+    /// Permission is missing.
+    Denied,
+    /// Anything else, with the operating system's number.
+    Os(i32),
+}
+
+impl From<&io::Error> for FabricFault {
+    fn from(error: &io::Error) -> Self {
+        use io::ErrorKind as Kind;
+        match error.kind() {
+            Kind::ConnectionRefused | Kind::HostUnreachable | Kind::NetworkUnreachable => Self::Refused,
+            Kind::TimedOut => Self::TimedOut,
+            Kind::ConnectionReset | Kind::ConnectionAborted | Kind::BrokenPipe | Kind::UnexpectedEof => {
+                Self::Lost
+            }
+            Kind::AddrInUse => Self::AddressInUse,
+            Kind::AddrNotAvailable | Kind::InvalidInput => Self::BadAddress,
+            Kind::PermissionDenied => Self::Denied,
+            Kind::OutOfMemory => Self::Exhausted,
+            _ => Self::Os(error.raw_os_error().unwrap_or(0)),
+        }
+    }
+}
+
+impl fmt::Display for FabricFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused => f.write_str("nobody answers at that address"),
+            Self::TimedOut => f.write_str("the peer did not answer in time"),
+            Self::Lost => f.write_str("the connection broke"),
+            Self::AddressInUse => f.write_str("the address is in use"),
+            Self::BadAddress => f.write_str("the address is not one of this host"),
+            Self::Exhausted => f.write_str("a limit of this process is reached"),
+            Self::Denied => f.write_str("permission denied"),
+            Self::Os(number) => write!(f, "{}", io::Error::from_raw_os_error(*number)),
+        }
+    }
+}
+
+impl std::error::Error for FabricFault {}
+
+/// Why a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// We ended it in order.
+    Local,
+    /// The peer ended it in order.
+    Peer,
+    /// The peer turned us away; its private data may say why.
+    Rejected,
+    /// The fabric failed.
+    Fabric(FabricFault),
+    /// The peer broke a rule; it was told this, where the fabric has a way to tell.
+    PeerFault(Terminate),
+    /// The peer says that we broke a rule.
+    Terminated(Terminate),
+    /// The peer spoke another protocol while connecting.
+    Handshake,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local => f.write_str("closed by us"),
+            Self::Peer => f.write_str("closed by the peer"),
+            Self::Rejected => f.write_str("rejected by the peer"),
+            Self::Fabric(fault) => fault.fmt(f),
+            Self::PeerFault(terminate) => write!(f, "the peer broke a rule (Terminate {terminate} sent)"),
+            Self::Terminated(terminate) => write!(f, "the peer sent Terminate {terminate}"),
+            Self::Handshake => f.write_str("the peer does not speak this protocol"),
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The provider contract: what the engine asks of a fabric (DESIGN D2, D3).
+//!
+//! One [`Provider`] serves one shard on one thread. Memory moves into it with a work request and comes out with the
+//! event that ends the work; nothing else names memory, so safe code cannot invent a buffer. What every provider promises:
+//!
+//! - Work posted to one [`Qp`] starts in order, and every work request that was not refused completes exactly once, in
+//!   order, also when the connection dies ([`Status::Flushed`]). A [`Refused`] one gives its token back and never completes.
+//! - A Send's receive event comes after all earlier RDMA Writes of that sender are placed. A Send or Write posted behind a
+//!   Read may take effect before the Read's data was fetched.
+//! - Completion of a Send or a Write means that its memory may be used again, not that the peer has it; completion of a
+//!   Read means that the data is in its sink.
+//! - Receives belong to the shard, not to a connection: they stay posted when a connection dies. A message that finds no
+//!   receive posted waits in a bounded place, and other traffic of its connection goes on.
+//! - A window is usable by the peer from the doorbell that rings it out. It ends in exactly one of: the peer's Send With
+//!   Invalidate ([`Event::Received`]), our local invalidation ([`Memory::Fenced`]), or the end of its connection
+//!   ([`Event::Unbound`]). All three carry the proof and the buffer.
+//! - The first error on a connection is advisory and the connection is dead: its pending work completes flushed, its windows
+//!   come back as `Unbound`, and [`Event::Disconnected`] is its last event. The cause is in that event.
+//! - The side that connected sends the first message (iWARP: RFC 5044 §7.1.2); an accepted connection is established for
+//!   the acceptor when it can send, which may be only then.
+//! - Nothing posted leaves before [`Provider::ring`]; the engine rings once per pass (DESIGN D17).
+//!
+//! Not in the contract: immediate data, atomics, type-1 windows.
+#![forbid(unsafe_code)]
+
+mod fault;
+mod time;
+
+pub use fault::{Cause, FabricFault, Layer, Refusal, Refused, Status, Terminate};
+pub use time::Time;
+
+use stag_pools::{Access, Buf, Extent, Fenced, RemoteKey, Scope, Window, table::Key};
+use std::{fmt, net::SocketAddr, ops::Range, os::fd::BorrowedFd};
+
+/// One connection of a provider. It is never used again after [`Event::Disconnected`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Qp(pub Key);
+
+impl Qp {
+    /// The scope of this connection's windows.
+    pub const fn scope(self) -> Scope {
+        Scope(self.0.to_bits())
+    }
+}
+
+/// What the poster wants to find again in a completion. Providers carry it and do not look at it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tag(pub u64);
+
+/// Memory of the peer, as it was advertised to us (RFC 8166 §3.4.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteSpan {
+    /// The peer's key.
+    pub key: RemoteKey,
+    /// Opaque to us.
+    pub offset: u64,
+    /// Octets.
+    pub len: u32,
+}
+
+/// What a provider can hold, fixed when it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections at a time, those being set up included.
+    pub connections: usize,
+    /// Work requests one connection may have pending.
+    pub send_queue: usize,
+    /// Receives the shared queue holds.
+    pub receives: usize,
+    /// Octets of each receive: the longest message that may arrive.
+    pub receive_len: usize,
+    /// Windows bound at a time.
+    pub windows: usize,
+    /// Remote spans one [`Provider::post_read`] may name.
+    pub read_spans: usize,
+    /// Octets of private data a connect or accept may carry.
+    pub private_data_len: usize,
+    /// Whether windows can be invalidated by the peer and receives say which one was.
+    pub remote_invalidation: bool,
+}
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PeerAddress {
+    /// A host on an IP network.
+    Ip(SocketAddr),
+    /// The other end of a simulated fabric.
+    Simulated,
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Simulated => f.write_str("sim"),
+        }
+    }
+}
+
+/// The memory a work request held.
+#[derive(Debug)]
+pub enum Memory {
+    /// An RDMA Write: its extent was given back already.
+    Shared,
+    /// A Send's message or a Read's sink.
+    Buf(Buf),
+    /// A local invalidation that succeeded: the window's buffer.
+    Fenced(Fenced),
+    /// A local invalidation that was flushed proves nothing: the buffer comes with [`Event::Unbound`].
+    Bound,
+}
+
+/// What happened. Events of one connection come in order.
+#[derive(Debug)]
+pub enum Event {
+    /// A peer wants to connect: answer with [`Provider::accept`] or [`Provider::reject`].
+    ConnectRequest {
+        /// The connection to be.
+        qp: Qp,
+    },
+    /// The connection can be used; the peer's private data is there.
+    Established {
+        /// The connection.
+        qp: Qp,
+    },
+    /// A message arrived.
+    Received {
+        /// From this connection.
+        qp: Qp,
+        /// A receive of the shard; its content is the message.
+        buf: Buf,
+        /// The window the peer invalidated with this message (RFC 5040 §5.1).
+        invalidated: Option<Fenced>,
+    },
+    /// Work ended.
+    Completed {
+        /// On this connection.
+        qp: Qp,
+        /// As posted.
+        tag: Tag,
+        /// How it ended.
+        status: Status,
+        /// What it held.
+        memory: Memory,
+    },
+    /// A window ended with its connection.
+    Unbound {
+        /// The dying connection.
+        qp: Qp,
+        /// The proof and the buffer.
+        fenced: Fenced,
+    },
+    /// The connection is gone: no work is pending, no window is bound, `qp` names nothing any more.
+    Disconnected {
+        /// The connection that was.
+        qp: Qp,
+        /// Why it ended.
+        cause: Cause,
+    },
+}
+
+/// A fabric, as one shard sees it.
+pub trait Provider {
+    /// Where to listen or connect.
+    type Address: Clone + fmt::Debug + fmt::Display;
+
+    /// What this provider can hold.
+    fn limits(&self) -> &Limits;
+
+    /// Waits for peers at `at`; returns the address in use (a port of 0 is chosen).
+    fn listen(&mut self, at: &Self::Address) -> Result<Self::Address, FabricFault>;
+
+    /// Takes no more peers. Connections stay.
+    fn stop_listening(&mut self);
+
+    /// Starts to connect. `Established` or `Disconnected` follows.
+    fn connect(&mut self, to: &Self::Address, private_data: &[u8]) -> Result<Qp, FabricFault>;
+
+    /// Takes the peer of a connect request. `Established` or `Disconnected` follows.
+    fn accept(&mut self, qp: Qp, private_data: &[u8]) -> Result<(), Refusal>;
+
+    /// Turns the peer of a connect request away. `Disconnected` follows.
+    fn reject(&mut self, qp: Qp, private_data: &[u8]);
+
+    /// Ends a connection. What was posted before goes out if it can without waiting for the peer. `Disconnected` follows.
+    fn disconnect(&mut self, qp: Qp);
+
+    /// What the peer said while connecting; empty before it did, and when it said nothing.
+    fn private_data(&self, qp: Qp) -> &[u8];
+
+    /// Who the peer is, while the connection exists.
+    fn peer_address(&self, qp: Qp) -> Option<PeerAddress>;
+
+    /// Gives the shared receive queue one more buffer. Its content is replaced by the message, from its first octet on.
+    /// Comes back when the queue is full or the buffer is shorter than [`Limits::receive_len`].
+    fn post_receive(&mut self, buf: Buf) -> Result<(), Buf>;
+
+    /// Receives that wait for a message.
+    fn receives_posted(&self) -> usize;
+
+    /// Opens `span` of the content of `buf` to the peer of `qp`, ahead of everything posted later. It has no completion
+    /// of its own.
+    fn bind(&mut self, qp: Qp, buf: Buf, span: Range<usize>, access: Access) -> Result<Window, Refused<Buf>>;
+
+    /// Sends the content of `message`, and makes the peer's key `invalidate` invalid there.
+    fn post_send(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        message: Buf,
+        invalidate: Option<RemoteKey>,
+    ) -> Result<(), Refused<Buf>>;
+
+    /// Writes `source` to the peer's memory. `to.len` is the length of `source`.
+    fn post_write(&mut self, qp: Qp, tag: Tag, source: Extent, to: RemoteSpan)
+    -> Result<(), Refused<Extent>>;
+
+    /// Reads the spans `from`, one behind the other, into the content of `sink` from octet `at` on. One completion for all.
+    /// Refused when the content of `sink` is too short or `from` has more than [`Limits::read_spans`] elements.
+    fn post_read(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        sink: Buf,
+        at: usize,
+        from: &[RemoteSpan],
+    ) -> Result<(), Refused<Buf>>;
+
+    /// Makes our own window `key` invalid. Completes with [`Memory::Fenced`].
+    fn post_local_invalidate(&mut self, qp: Qp, tag: Tag, key: RemoteKey) -> Result<(), Refusal>;
+
+    /// Work requests that can still be posted to `qp`; 0 when it is not established.
+    fn send_room(&self, qp: Qp) -> usize;
+
+    /// Rings the doorbells of everything posted since the last time.
+    fn ring(&mut self);
+
+    /// The next event, if there is one. Never waits. `now` never goes back.
+    fn poll(&mut self, now: Time) -> Option<Event>;
+
+    /// Asks for [`wait_fd`](Self::wait_fd) to become readable at the next event. False when one is there already: poll
+    /// once more instead of sleeping.
+    fn arm(&mut self) -> bool;
+
+    /// Readable, after [`arm`](Self::arm), when there is something to poll. None: this provider cannot be slept on.
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// When to poll next even if nothing arrives: the earliest of this provider's own timers.
+    fn wake_at(&self) -> Option<Time>;
+}

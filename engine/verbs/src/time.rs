@@ -1,0 +1,35 @@
+//! A point in time, handed in by whoever owns the clock.
+
+use std::{ops::Add, time::Duration};
+
+/// Nanoseconds since an origin the clock chose; monotonic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Time(pub u64);
+
+impl Time {
+    /// How long ago `earlier` was; zero when it is still to come.
+    pub const fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Time {
+    type Output = Self;
+
+    /// Saturates, so that a timer that far away never fires.
+    fn add(self, later: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_never_wraps() {
+        assert_eq!(Time(5) + Duration::MAX, Time(u64::MAX));
+        assert_eq!(Time(5).since(Time(7)), Duration::ZERO);
+        assert_eq!(Time(7).since(Time(5)), Duration::from_nanos(2));
+    }
+}
