@@ -1,1 +1,142 @@
-//! (to be written)
+//! RPC-over-RDMA (RFC 8166, RFC 8167, RFC 8797): what a message means, in any version and in both roles.
+//!
+//! [`v1`] joins bytes and meaning: one [`Header`] and its [`ChunkLists`]. [`Connection`] says what an incoming message is
+//! and counts credits; [`form`] and [`requester`] serve the side that calls, [`responder`] and [`invalidate`] the side that
+//! answers. Nothing here allocates, waits or copies payload.
+
+pub mod chunk;
+pub mod cm_private;
+pub mod connection;
+pub mod credit;
+mod fault;
+pub mod form;
+pub mod invalidate;
+pub mod requester;
+pub mod responder;
+pub mod v1;
+
+pub use chunk::{ChunkLists, ListsFull, Position, ReadChunk, Segment, WriteChunk};
+pub use cm_private::{InlineSize, InlineThreshold, Offer};
+pub use connection::{Connection, Incoming, Setup};
+pub use credit::{NoCredit, RequesterCredits, ResponderCredits};
+pub use fault::PeerFault;
+
+/// Port of NFS over RDMA (RFC 8166 §9, RFC 8267 §9).
+pub const NFS_PORT: u16 = 20049;
+
+/// Names one transaction of one direction on one connection; equal to the XID of the RPC message (RFC 8166 §4.2.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Xid(pub u32);
+
+/// Which way a call goes (RFC 8167 §2.1, §2.2). The two have their own XIDs and their own credits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// The client calls, the server answers.
+    Forward,
+    /// The server calls, the client answers.
+    #[doc(alias = "backward")]
+    Reverse,
+}
+
+/// Who this end of the connection is (RFC 8167 §2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// This end connected.
+    Client,
+    /// This end listened.
+    Server,
+}
+
+impl Side {
+    /// The direction of the calls that this side makes.
+    pub const fn calls(self) -> Direction {
+        match self {
+            Self::Client => Direction::Forward,
+            Self::Server => Direction::Reverse,
+        }
+    }
+
+    /// The direction of the calls that this side answers.
+    pub const fn serves(self) -> Direction {
+        match self {
+            Self::Client => Direction::Reverse,
+            Self::Server => Direction::Forward,
+        }
+    }
+}
+
+/// The credit word of a header: requested in a call, granted in a reply (RFC 8166 §4.2.3). Raw, as the peer sent it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Credits(pub u32);
+
+/// What kind of message a header opens (RFC 8166 §4.2.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Procedure {
+    /// RDMA_MSG: the payload follows the header.
+    Msg,
+    /// RDMA_NOMSG: chunks hold the payload.
+    NoMsg,
+    /// RDMA_ERROR: no payload.
+    Error,
+}
+
+/// What a header says beyond its fixed fields. The chunk lists of a message stand in [`ChunkLists`], beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// RDMA_MSG: the payload follows the header.
+    Msg,
+    /// RDMA_NOMSG: chunks hold the payload.
+    NoMsg,
+    /// RDMA_ERROR: why there will be no reply.
+    Error(ErrorBody),
+}
+
+/// Why a call has no reply (RFC 8166 §4.5). Permanent: the same call fails again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorBody {
+    /// ERR_VERS: the responder speaks other versions, `low` to `high` inclusive (§4.5.1).
+    Version {
+        /// Lowest version spoken.
+        low: u32,
+        /// Highest version spoken.
+        high: u32,
+    },
+    /// ERR_CHUNK: the header cannot be parsed, or no reply can be sent with the chunks given (§4.5.2, §4.5.3).
+    Chunk,
+}
+
+/// A transport header, in any version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The transaction.
+    pub xid: Xid,
+    /// Credits requested by a call, granted by a reply.
+    pub credits: Credits,
+    /// What follows.
+    pub body: Body,
+}
+
+impl Header {
+    /// The kind of message.
+    pub const fn procedure(&self) -> Procedure {
+        match self.body {
+            Body::Msg => Procedure::Msg,
+            Body::NoMsg => Procedure::NoMsg,
+            Body::Error(_) => Procedure::Error,
+        }
+    }
+}
+
+/// An RDMA_ERROR message to send; `version` echoes the failing call's, whatever it was (RFC 8166 §4.5).
+/// [`v1::emit_error`] writes it: its layout is the same in all versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorReply {
+    /// The failing call.
+    pub xid: Xid,
+    /// The version word of the failing call.
+    pub version: u32,
+    /// The grant, as in any reply.
+    pub credits: Credits,
+    /// Why.
+    pub error: ErrorBody,
+}

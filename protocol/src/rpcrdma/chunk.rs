@@ -1,0 +1,398 @@
+//! Chunk lists: which memory of the requester a message names (RFC 8166 §3.4, §4.3).
+
+use core::fmt;
+
+use super::PeerFault;
+
+/// Segments in all chunks of one message. RFC 8267 §6.4.2 makes a server take a Position Zero chunk, another Read chunk and a
+/// Write chunk of sixteen segments each; with a Reply chunk of as many that is four chunks.
+pub const SEGMENTS_MAX: usize = 64;
+/// Segments of one chunk that every server of NFS takes (RFC 8267 §6.4.2); what we send stays below.
+pub const CHUNK_SEGMENTS_MAX: usize = 16;
+/// Read chunks (different positions) of one message: one for each of eight operations of a COMPOUND; Linux sends one.
+pub const READS_MAX: usize = 8;
+/// Write chunks of one message: one for each of eight operations of a COMPOUND; Linux sends one.
+pub const WRITES_MAX: usize = 8;
+
+const _: () = assert!(SEGMENTS_MAX >= 4 * CHUNK_SEGMENTS_MAX && SEGMENTS_MAX <= u8::MAX as usize);
+
+/// Octets of a segment on the wire.
+const SEGMENT_LEN: usize = 16;
+/// Octets of a read segment on the wire: the word "one more", the position, the segment.
+const READ_SEGMENT_LEN: usize = 4 + 4 + SEGMENT_LEN;
+
+/// A contiguous piece of the requester's memory (RFC 8166 §3.4.3). Handle and offset mean nothing to us.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Segment {
+    /// Names the registered memory: an STag or an rkey.
+    pub handle: u32,
+    /// Octets; zero is legal and names nothing.
+    pub length: u32,
+    /// Where the piece begins, in the handle's own terms.
+    pub offset: u64,
+}
+
+impl Segment {
+    const EMPTY: Self = Self { handle: 0, length: 0, offset: 0 };
+
+    /// Refuses a segment whose end wraps around the address space.
+    pub const fn check(self) -> Result<Self, PeerFault> {
+        match self.offset.checked_add(self.length as u64) {
+            Some(_) => Ok(self),
+            None => Err(PeerFault::OffsetWraps),
+        }
+    }
+}
+
+/// Where a Read chunk goes in the unreduced payload stream, in octets; a multiple of four (RFC 8166 §3.4.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position(u32);
+
+impl Position {
+    /// The position of a chunk that holds the whole payload (RFC 8166 §3.5.3).
+    pub const ZERO: Self = Self(0);
+
+    /// The position `octets` from the beginning of the RPC message; `None` unless that is a multiple of four.
+    pub const fn new(octets: u32) -> Option<Self> {
+        if octets.is_multiple_of(4) { Some(Self(octets)) } else { None }
+    }
+
+    /// Octets from the beginning of the RPC message.
+    pub const fn octets(self) -> u32 {
+        self.0
+    }
+}
+
+/// All read segments of one position, in list order (RFC 8166 §3.4.5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadChunk<'a> {
+    /// Where the chunk's content goes in the payload.
+    pub position: Position,
+    /// Its segments; at least one.
+    pub segments: &'a [Segment],
+}
+
+impl ReadChunk<'_> {
+    /// Octets of the chunk. Never wraps.
+    pub fn total(&self) -> u64 {
+        total(self.segments)
+    }
+}
+
+/// A Write chunk or the Reply chunk (RFC 8166 §3.4.6, §4.3.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteChunk<'a> {
+    /// Its segments; none means "inline, please" (RFC 8166 §4.3.2.3).
+    pub segments: &'a [Segment],
+}
+
+impl WriteChunk<'_> {
+    /// Octets of the chunk: its room in a call, what was written in a reply. Never wraps.
+    pub fn total(&self) -> u64 {
+        total(self.segments)
+    }
+}
+
+fn total(segments: &[Segment]) -> u64 {
+    segments.iter().map(|segment| u64::from(segment.length)).sum()
+}
+
+/// A chunk list has no room for one more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListsFull {
+    /// [`SEGMENTS_MAX`] segments are there.
+    Segments,
+    /// [`READS_MAX`] positions or [`WRITES_MAX`] Write chunks are there.
+    Chunks,
+}
+
+impl fmt::Display for ListsFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Segments => "the chunk lists hold as many segments as they can",
+            Self::Chunks => "the chunk list holds as many chunks as it can",
+        })
+    }
+}
+
+impl core::error::Error for ListsFull {}
+
+impl From<ListsFull> for PeerFault {
+    fn from(full: ListsFull) -> Self {
+        match full {
+            ListsFull::Segments => Self::TooManySegments,
+            ListsFull::Chunks => Self::TooManyChunks,
+        }
+    }
+}
+
+/// How many of the shared segments a Read chunk has, and where they go.
+#[derive(Clone, Copy, Debug)]
+struct ReadEntry {
+    position: Position,
+    count: u8,
+}
+
+/// The Read list, the Write list and the Reply chunk of one message.
+///
+/// All chunks share one array of segments: first the Read chunks by ascending position, then the Write chunks in order, then
+/// the Reply chunk. Only the part in use is ever copied, compared or written, so a message without chunks costs nothing.
+#[derive(Debug)]
+pub struct ChunkLists {
+    segments: [Segment; SEGMENTS_MAX],
+    reads: [ReadEntry; READS_MAX],
+    writes: [u8; WRITES_MAX],
+    read_chunks: u8,
+    write_chunks: u8,
+    used: u8,
+    reply: Option<u8>,
+}
+
+impl Default for ChunkLists {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clone for ChunkLists {
+    fn clone(&self) -> Self {
+        let mut lists = Self::new();
+        lists.clone_from(self);
+        lists
+    }
+
+    fn clone_from(&mut self, from: &Self) {
+        let used = usize::from(from.used);
+        if let (Some(to), Some(from)) = (self.segments.get_mut(..used), from.segments.get(..used)) {
+            to.copy_from_slice(from);
+        }
+        (self.reads, self.writes) = (from.reads, from.writes);
+        (self.read_chunks, self.write_chunks) = (from.read_chunks, from.write_chunks);
+        (self.used, self.reply) = (from.used, from.reply);
+    }
+}
+
+impl PartialEq for ChunkLists {
+    fn eq(&self, other: &Self) -> bool {
+        self.reads().eq(other.reads()) && self.writes().eq(other.writes()) && self.reply() == other.reply()
+    }
+}
+
+impl Eq for ChunkLists {}
+
+impl ChunkLists {
+    /// No chunks.
+    pub const fn new() -> Self {
+        Self {
+            segments: [Segment::EMPTY; SEGMENTS_MAX],
+            reads: [ReadEntry { position: Position::ZERO, count: 0 }; READS_MAX],
+            writes: [0; WRITES_MAX],
+            read_chunks: 0,
+            write_chunks: 0,
+            used: 0,
+            reply: None,
+        }
+    }
+
+    /// Forgets all chunks.
+    pub const fn clear(&mut self) {
+        self.read_chunks = 0;
+        self.write_chunks = 0;
+        self.used = 0;
+        self.reply = None;
+    }
+
+    /// Whether all three lists are marked not present.
+    pub const fn is_empty(&self) -> bool {
+        self.read_chunks == 0 && self.write_chunks == 0 && self.reply.is_none()
+    }
+
+    /// The Read chunks, by ascending position.
+    pub fn reads(&self) -> impl Iterator<Item = ReadChunk<'_>> {
+        let mut at = 0;
+        self.read_entries().iter().map(move |entry| {
+            let segments = self.span(at, entry.count);
+            at += usize::from(entry.count);
+            ReadChunk { position: entry.position, segments }
+        })
+    }
+
+    /// The Write chunks, in order.
+    pub fn writes(&self) -> impl Iterator<Item = WriteChunk<'_>> {
+        let mut at = self.read_segments();
+        self.write_counts().iter().map(move |count| {
+            let segments = self.span(at, *count);
+            at += usize::from(*count);
+            WriteChunk { segments }
+        })
+    }
+
+    /// The Reply chunk.
+    pub fn reply(&self) -> Option<WriteChunk<'_>> {
+        let count = self.reply?;
+        Some(WriteChunk { segments: self.span(usize::from(self.used - count), count) })
+    }
+
+    /// The segments of all chunks: Read, Write, Reply.
+    pub fn segments(&self) -> &[Segment] {
+        self.span(0, self.used)
+    }
+
+    /// Octets that the three lists take on the wire; 12 without chunks.
+    pub const fn encoded_len(&self) -> usize {
+        let reads = self.read_segments();
+        let others = self.used as usize - reads;
+        let counts = self.write_chunks as usize * 8 + if self.reply.is_some() { 4 } else { 0 };
+        12 + reads * READ_SEGMENT_LEN + counts + others * SEGMENT_LEN
+    }
+
+    /// Adds a segment at the end of the Read chunk of `position`, in any order of positions.
+    pub fn push_read(&mut self, position: Position, segment: Segment) -> Result<(), ListsFull> {
+        let (mut index, mut at) = (0_usize, 0);
+        for entry in self.read_entries().iter().take_while(|entry| entry.position <= position) {
+            index += 1;
+            at += usize::from(entry.count);
+        }
+        let known = index
+            .checked_sub(1)
+            .filter(|last| self.reads.get(*last).is_some_and(|entry| entry.position == position));
+        if known.is_none() && usize::from(self.read_chunks) == READS_MAX {
+            return Err(ListsFull::Chunks);
+        }
+        self.insert(at, segment)?;
+        if known.is_none() {
+            self.reads.copy_within(index..usize::from(self.read_chunks), index + 1);
+            self.read_chunks += 1;
+            if let Some(entry) = self.reads.get_mut(index) {
+                *entry = ReadEntry { position, count: 0 };
+            }
+        }
+        if let Some(entry) = self.reads.get_mut(known.unwrap_or(index)) {
+            entry.count += 1;
+        }
+        Ok(())
+    }
+
+    /// Adds a Write chunk without segments at the end of the Write list.
+    pub fn begin_write(&mut self) -> Result<(), ListsFull> {
+        let count = self.writes.get_mut(usize::from(self.write_chunks)).ok_or(ListsFull::Chunks)?;
+        *count = 0;
+        self.write_chunks += 1;
+        Ok(())
+    }
+
+    /// Adds a segment at the end of the last Write chunk.
+    ///
+    /// # Panics
+    /// When [`begin_write`](Self::begin_write) was not called.
+    pub fn push_write(&mut self, segment: Segment) -> Result<(), ListsFull> {
+        let last = usize::from(self.write_chunks).checked_sub(1).expect("`begin_write` comes first");
+        self.insert(usize::from(self.used) - usize::from(self.reply.unwrap_or(0)), segment)?;
+        if let Some(count) = self.writes.get_mut(last) {
+            *count += 1;
+        }
+        Ok(())
+    }
+
+    /// Adds a Reply chunk without segments, in place of any other.
+    pub fn begin_reply(&mut self) {
+        self.used -= self.reply.unwrap_or(0);
+        self.reply = Some(0);
+    }
+
+    /// Adds a segment at the end of the Reply chunk.
+    ///
+    /// # Panics
+    /// When [`begin_reply`](Self::begin_reply) was not called.
+    pub fn push_reply(&mut self, segment: Segment) -> Result<(), ListsFull> {
+        let count = self.reply.expect("`begin_reply` comes first");
+        self.insert(usize::from(self.used), segment)?;
+        self.reply = Some(count + 1);
+        Ok(())
+    }
+
+    /// Becomes what a reply to `call` returns before anything is written: the same Write and Reply chunks with all lengths
+    /// zero, and no Read list (RFC 8166 §3.4.6, §4.3.1, §4.3.3).
+    pub fn return_unused(&mut self, call: &Self) {
+        self.clear();
+        let returned = call.segments().get(call.read_segments()..).unwrap_or_default();
+        for (to, from) in self.segments.iter_mut().zip(returned) {
+            *to = Segment { length: 0, ..*from };
+        }
+        self.writes = call.writes;
+        self.write_chunks = call.write_chunks;
+        self.reply = call.reply;
+        self.used = call.used - u8::try_from(call.read_segments()).expect("never above `used`");
+    }
+
+    /// Sets the lengths of Write chunk `index` to say that `written` octets fill it from its front, `offered` being the chunk
+    /// of the call that this one answers. `false`, and nothing changes, when they do not fit or there is no such chunk.
+    pub fn fill_write(&mut self, index: usize, offered: WriteChunk<'_>, written: u64) -> bool {
+        let Some(count) = self.write_counts().get(index).copied() else { return false };
+        let before: usize = self.write_counts().iter().take(index).map(|count| usize::from(*count)).sum();
+        let at = self.read_segments() + before;
+        self.fill(at, count, offered.segments, written)
+    }
+
+    /// Sets the lengths of the Reply chunk; as [`fill_write`](Self::fill_write).
+    pub fn fill_reply(&mut self, offered: WriteChunk<'_>, written: u64) -> bool {
+        let Some(count) = self.reply else { return false };
+        self.fill(usize::from(self.used - count), count, offered.segments, written)
+    }
+
+    fn fill(&mut self, at: usize, count: u8, offered: &[Segment], written: u64) -> bool {
+        if written > total(offered) || offered.len() != usize::from(count) {
+            return false;
+        }
+        let mut left = written;
+        let own = self.segments.iter_mut().skip(at).take(usize::from(count));
+        for (segment, offered) in own.zip(offered) {
+            let taken = left.min(u64::from(offered.length));
+            segment.length = u32::try_from(taken).unwrap_or(offered.length);
+            left -= taken;
+        }
+        debug_assert_eq!(left, 0, "the total was compared before");
+        true
+    }
+
+    /// Opens a gap at `at` in the shared array and puts `segment` there.
+    fn insert(&mut self, at: usize, segment: Segment) -> Result<(), ListsFull> {
+        let used = usize::from(self.used);
+        debug_assert!(at <= used, "a segment goes before or behind others");
+        if used == SEGMENTS_MAX {
+            return Err(ListsFull::Segments);
+        }
+        if at < used {
+            self.segments.copy_within(at..used, at + 1);
+        }
+        *self.segments.get_mut(at).ok_or(ListsFull::Segments)? = segment;
+        self.used += 1;
+        Ok(())
+    }
+
+    fn read_entries(&self) -> &[ReadEntry] {
+        self.reads.get(..usize::from(self.read_chunks)).unwrap_or_default()
+    }
+
+    fn write_counts(&self) -> &[u8] {
+        self.writes.get(..usize::from(self.write_chunks)).unwrap_or_default()
+    }
+
+    fn span(&self, at: usize, count: u8) -> &[Segment] {
+        self.segments.get(at..at + usize::from(count)).unwrap_or_default()
+    }
+
+    /// Segments of the Read list: all that are no Write or Reply segments.
+    const fn read_segments(&self) -> usize {
+        let mut others = match self.reply {
+            Some(count) => count as usize,
+            None => 0,
+        };
+        let (mut counts, mut left) = (self.writes.as_slice(), self.write_chunks);
+        while let (Some((count, rest)), 1..) = (counts.split_first(), left) {
+            others += *count as usize;
+            (counts, left) = (rest, left - 1);
+        }
+        self.used as usize - others
+    }
+}

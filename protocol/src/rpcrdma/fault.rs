@@ -1,0 +1,141 @@
+//! What a peer can do wrong: one variant for each rule it can break.
+
+use core::fmt;
+
+/// The rule that the peer broke. Whether the answer is silence, RDMA_ERROR or the end of the connection is said by whoever
+/// returns it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerFault {
+    /// The message is shorter than the shortest header of its kind (RFC 8166 §4.5).
+    ShortHeader {
+        /// Octets that arrived.
+        len: u32,
+    },
+    /// The version is none that we speak (RFC 8166 §4.5.1).
+    Version(u32),
+    /// The procedure number is reserved or unknown, RDMA_MSGP among them (RFC 8166 §4.2.4, §4.6.1).
+    Procedure(u32),
+    /// RDMA_DONE, which nobody sends (RFC 8166 §4.6.2).
+    Done,
+    /// RDMA_ERROR at a side that made no call (RFC 8166 §4.2.4).
+    ErrorAtResponder,
+    /// RDMA_ERROR whose content means nothing (RFC 8166 §4.5).
+    UnreadableError,
+    /// The message ends inside its chunk lists (RFC 8166 §4.5.2).
+    CutLists,
+    /// The word before an optional item is neither 0 nor 1 (RFC 4506 §4.19).
+    Discriminator(u32),
+    /// A Read chunk's position is no multiple of four (RFC 8166 §3.4.5).
+    Position(u32),
+    /// A segment reaches beyond the end of the address space.
+    OffsetWraps,
+    /// More segments than [`SEGMENTS_MAX`](super::chunk::SEGMENTS_MAX) in one message (RFC 8267 §6.4.2).
+    TooManySegments,
+    /// More chunks than one list of ours holds (RFC 8267 §6.4.2).
+    TooManyChunks,
+    /// RDMA_NOMSG without any chunk (RFC 8166 §4.5.2).
+    NoLists,
+    /// The transaction differs between the header and the RPC message (RFC 8166 §4.2.1).
+    XidMismatch,
+    /// The message carries no RPC message at all (RFC 8166 §4.2.4).
+    NoPayload,
+    /// The RPC message is neither a call nor a reply (RFC 5531 §9).
+    MessageType(u32),
+    /// The RPC message stands behind the header and in a chunk, or behind RDMA_NOMSG (RFC 8166 §3.5.3, §4.2.4).
+    PayloadTwice,
+    /// A Read chunk lies beyond the payload, or inside another one (RFC 8166 §3.4.5).
+    PositionOutside(u32),
+    /// The chunks of a call hold more than we take (RFC 8166 §3.4.4).
+    TooLong,
+    /// A reply at a side that made no call.
+    UnexpectedReply,
+    /// A call at a side that does not serve this direction (RFC 8167 §5).
+    UnexpectedCall,
+    /// Chunks in a reverse-direction call, which we do not take (RFC 8167 §5.3).
+    ReverseChunks,
+    /// A reply carries a Read list (RFC 8166 §4.3.1).
+    ReadListInReply,
+    /// A reply returns another number of chunks than the call offered (RFC 8166 §3.4.6, §4.3.3).
+    ChunkCount,
+    /// A returned chunk has another number of segments than was offered (RFC 8166 §3.4.6).
+    SegmentCount,
+    /// A returned segment has another handle or offset than was offered (RFC 8166 §3.4.6).
+    SegmentMoved,
+    /// A returned segment is longer than was offered (RFC 8166 §3.4.6).
+    SegmentGrew,
+    /// A returned chunk is not filled in order: a segment follows one that is not full (RFC 8166 §3.4.6).
+    SegmentGap,
+    /// RDMA_MSG that says the Reply chunk was written too (RFC 8166 §4.3.3).
+    ReplyChunkUsed,
+    /// The chunk offered for a result is too small for it (RFC 8166 §3.4.6).
+    WriteChunkTooSmall,
+    /// The Reply chunk is too small for the reply (RFC 8166 §4.3.3, §4.5.3).
+    ReplyChunkTooSmall,
+    /// The reply does not fit inline, and no Reply chunk was offered (RFC 8166 §4.3.3).
+    NoReplyChunk,
+    /// More calls outstanding than were granted (RFC 8166 §3.3.1).
+    CreditsExceeded,
+}
+
+const _: () = assert!(size_of::<PeerFault>() <= 8);
+
+impl fmt::Display for PeerFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ShortHeader { len } => write!(f, "the message of {len} octets is shorter than its header"),
+            Self::Version(version) => write!(f, "the peer speaks version {version}, which we do not"),
+            Self::Procedure(number) => write!(f, "procedure {number} is not to be sent"),
+            Self::Discriminator(word) => {
+                write!(f, "the word before an optional item is {word}, neither 0 nor 1")
+            }
+            Self::Position(position) => write!(f, "read position {position} is no multiple of four"),
+            Self::MessageType(word) => write!(f, "RPC message type {word} is neither call nor reply"),
+            Self::PositionOutside(position) => write!(f, "read position {position} lies outside the payload"),
+            other => f.write_str(other.sentence()),
+        }
+    }
+}
+
+impl core::error::Error for PeerFault {}
+
+impl PeerFault {
+    /// The sentence of a variant that carries no value.
+    const fn sentence(self) -> &'static str {
+        match self {
+            Self::Done => "RDMA_DONE is not to be sent",
+            Self::ErrorAtResponder => "an RDMA_ERROR came to a side that made no call",
+            Self::UnreadableError => "the RDMA_ERROR has no known error code",
+            Self::CutLists => "the message ends inside its chunk lists",
+            Self::OffsetWraps => "a segment reaches beyond the end of the address space",
+            Self::TooManySegments => "the chunk lists hold more segments than we take",
+            Self::TooManyChunks => "a chunk list holds more chunks than we take",
+            Self::NoLists => "RDMA_NOMSG came without any chunk",
+            Self::XidMismatch => "the header and the RPC message name different transactions",
+            Self::NoPayload => "the message carries no RPC message",
+            Self::PayloadTwice => "the RPC message came both inline and in a chunk",
+            Self::TooLong => "the chunks of the call hold more than we take",
+            Self::UnexpectedReply => "a reply came to a side that made no call",
+            Self::UnexpectedCall => "a call came to a side that does not serve its direction",
+            Self::ReverseChunks => "a reverse-direction call carries chunks",
+            Self::ReadListInReply => "a reply carries a Read list",
+            Self::ChunkCount => "a reply returns another number of chunks than were offered",
+            Self::SegmentCount => "a returned chunk has another number of segments than was offered",
+            Self::SegmentMoved => "a returned segment names other memory than was offered",
+            Self::SegmentGrew => "a returned segment is longer than was offered",
+            Self::SegmentGap => "a returned chunk is not filled in order",
+            Self::ReplyChunkUsed => "an inline reply says that the Reply chunk was written",
+            Self::WriteChunkTooSmall => "the Write chunk is too small for its result",
+            Self::ReplyChunkTooSmall => "the Reply chunk is too small for the reply",
+            Self::NoReplyChunk => "the reply is too long to go inline and no Reply chunk was offered",
+            Self::CreditsExceeded => "the peer has more calls outstanding than were granted",
+            Self::ShortHeader { .. }
+            | Self::Version(_)
+            | Self::Procedure(_)
+            | Self::Discriminator(_)
+            | Self::Position(_)
+            | Self::MessageType(_)
+            | Self::PositionOutside(_) => "",
+        }
+    }
+}

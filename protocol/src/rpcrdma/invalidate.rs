@@ -1,0 +1,30 @@
+//! Which one key of a call its reply invalidates (RFC 8797 §4.1).
+
+use super::chunk::{ChunkLists, Segment};
+
+/// The longest segment that is only padding: Linux ends a Write chunk of odd length with one, whose key all its calls share.
+const PAD_SEGMENT_MAX: u32 = 4;
+
+/// The handle that a reply to a call with these lists invalidates by Send With Invalidate: the longest segment's; among equals
+/// a Write chunk's, then the Reply chunk's, then a Read chunk's.
+///
+/// Never that of a segment of at most four octets at the end of a Write chunk of several segments, nor that of an empty one.
+/// Only for replies, never with an RDMA_ERROR, and only if both sides announced remote invalidation: ask
+/// [`Connection::invalidates`](super::Connection::invalidates).
+pub fn choose(call: &ChunkLists) -> Option<u32> {
+    let writes = call.writes().flat_map(|chunk| without_pad(chunk.segments));
+    let reply = call.reply().into_iter().flat_map(|chunk| chunk.segments);
+    let reads = call.reads().flat_map(|chunk| chunk.segments);
+    let candidates = writes.chain(reply).chain(reads).filter(|segment| segment.length > 0);
+    // `max_by_key` would keep the last of equals.
+    candidates
+        .reduce(|best, next| if next.length > best.length { next } else { best })
+        .map(|best| best.handle)
+}
+
+fn without_pad(segments: &[Segment]) -> &[Segment] {
+    match segments {
+        [others @ .., last] if !others.is_empty() && last.length <= PAD_SEGMENT_MAX => others,
+        all => all,
+    }
+}

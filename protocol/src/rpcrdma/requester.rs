@@ -1,0 +1,87 @@
+//! Judging a reply by what its call offered (RFC 8166 §3.4.6, §4.3).
+//!
+//! A requester discards a reply that breaks a rule (§4.5): nothing in it is believed, and its call fails later.
+
+use super::chunk::{WRITES_MAX, WriteChunk};
+use super::{Body, ChunkLists, Header, PeerFault};
+
+/// Where the RPC reply message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyPayload {
+    /// Behind the header: this many octets.
+    Inline(usize),
+    /// In the Reply chunk: this many octets from its front, in segment order.
+    ReplyChunk(u64),
+}
+
+/// What a valid reply brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyShape {
+    /// Where the RPC reply message is, without what went into Write chunks.
+    pub payload: ReplyPayload,
+    written: [u64; WRITES_MAX],
+    write_chunks: usize,
+}
+
+impl ReplyShape {
+    /// Octets written into each Write chunk of the call, in order; zero for an unused one (RFC 8166 §4.3.2.2).
+    pub fn written(&self) -> &[u64] {
+        self.written.get(..self.write_chunks).unwrap_or_default()
+    }
+}
+
+/// Checks the header of a reply, with the lists it `returned` and the `inline_len` octets behind it, against the lists that
+/// the call `offered`.
+pub fn check_reply(
+    offered: &ChunkLists,
+    header: &Header,
+    returned: &ChunkLists,
+    inline_len: usize,
+) -> Result<ReplyShape, PeerFault> {
+    if returned.reads().next().is_some() {
+        return Err(PeerFault::ReadListInReply);
+    }
+    if returned.writes().count() != offered.writes().count() {
+        return Err(PeerFault::ChunkCount);
+    }
+    let mut written = [0; WRITES_MAX];
+    let mut write_chunks = 0;
+    for ((offered, returned), total) in offered.writes().zip(returned.writes()).zip(&mut written) {
+        *total = check_chunk(offered, returned)?;
+        write_chunks += 1;
+    }
+    let in_reply_chunk = match (offered.reply(), returned.reply()) {
+        (None, None) => None,
+        (Some(offered), Some(returned)) => Some(check_chunk(offered, returned)?),
+        _ => return Err(PeerFault::ChunkCount),
+    };
+    let payload = match (header.body, in_reply_chunk.unwrap_or(0), inline_len) {
+        (Body::Msg, 0, 1..) => ReplyPayload::Inline(inline_len),
+        (Body::Msg, 1.., _) => return Err(PeerFault::ReplyChunkUsed),
+        (Body::NoMsg, len @ 1.., 0) => ReplyPayload::ReplyChunk(len),
+        (Body::NoMsg, _, 1..) => return Err(PeerFault::PayloadTwice),
+        (Body::Msg | Body::NoMsg, 0, _) | (Body::Error(_), ..) => return Err(PeerFault::NoPayload),
+    };
+    Ok(ReplyShape { payload, written, write_chunks })
+}
+
+/// Octets that the responder says it wrote: the same segments, filled from the front without a gap.
+fn check_chunk(offered: WriteChunk<'_>, returned: WriteChunk<'_>) -> Result<u64, PeerFault> {
+    if offered.segments.len() != returned.segments.len() {
+        return Err(PeerFault::SegmentCount);
+    }
+    let mut full = true;
+    for (offered, returned) in offered.segments.iter().zip(returned.segments) {
+        if (offered.handle, offered.offset) != (returned.handle, returned.offset) {
+            return Err(PeerFault::SegmentMoved);
+        }
+        if returned.length > offered.length {
+            return Err(PeerFault::SegmentGrew);
+        }
+        if returned.length > 0 && !full {
+            return Err(PeerFault::SegmentGap);
+        }
+        full &= returned.length == offered.length;
+    }
+    Ok(returned.total())
+}

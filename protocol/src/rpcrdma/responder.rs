@@ -1,0 +1,331 @@
+//! Answering a call: which memory to pull, and where the reply goes (RFC 8166 §3.4.5, §3.4.6, §4.3).
+
+use super::chunk::{READS_MAX, Segment, WriteChunk};
+use super::{Body, ChunkLists, Header, InlineThreshold, PeerFault, Position, Procedure, v1};
+use crate::xdr::{Piece, pad};
+
+/// Pieces of one call at most: the octets between chunks, and the chunks.
+pub const PIECES_MAX: usize = 2 * READS_MAX + 1;
+
+/// One Read chunk to pull whole, before the call is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PullChunk {
+    /// Where it goes; [`Position::ZERO`] for the chunk that holds the payload itself.
+    pub position: Position,
+    /// Octets; at most the limit that the plan was made with.
+    pub len: u32,
+}
+
+/// What to pull for one call. Made by [`plan_pull`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pull {
+    chunks: [PullChunk; READS_MAX],
+    count: usize,
+    long: bool,
+    total: u32,
+}
+
+/// The RPC call message in pieces, for [`xdr::Reader::over`](crate::xdr::Reader::over).
+#[derive(Clone, Copy, Debug)]
+pub struct Pieces<'a> {
+    pieces: [Piece<'a>; PIECES_MAX],
+    count: usize,
+}
+
+impl<'a> Pieces<'a> {
+    /// The pieces, in order.
+    pub fn as_slice(&self) -> &[Piece<'a>] {
+        self.pieces.get(..self.count).unwrap_or_default()
+    }
+
+    fn push(&mut self, piece: Piece<'a>) {
+        let free = self.pieces.get_mut(self.count).expect("each chunk makes at most two pieces");
+        *free = piece;
+        self.count += 1;
+    }
+}
+
+/// Checks the Read list of a call with `inline_len` octets behind its header, and says what to pull: at most `limit` octets in
+/// all. Every error is answered with ERR_CHUNK.
+///
+/// Where chunks meet the payload of a Long call is judged here too: its length is that of its Position Zero chunk.
+pub fn plan_pull(
+    header: &Header,
+    lists: &ChunkLists,
+    inline_len: usize,
+    limit: u32,
+) -> Result<Pull, PeerFault> {
+    let mut pull = Pull { chunks: [PullChunk::default(); READS_MAX], count: 0, long: false, total: 0 };
+    let mut total = 0_u64;
+    for (chunk, slot) in lists.reads().zip(&mut pull.chunks) {
+        total += chunk.total();
+        if total > u64::from(limit) {
+            return Err(PeerFault::TooLong);
+        }
+        let len = u32::try_from(chunk.total()).map_err(|_| PeerFault::TooLong)?;
+        *slot = PullChunk { position: chunk.position, len };
+        pull.count += 1;
+    }
+    pull.total = u32::try_from(total).map_err(|_| PeerFault::TooLong)?;
+    pull.long = pull.chunks().first().is_some_and(|chunk| chunk.position == Position::ZERO);
+    let base_len = match (header.body, pull.position_zero()) {
+        (Body::Msg, None) => u64::try_from(inline_len).unwrap_or(u64::MAX),
+        (Body::NoMsg, Some(len)) if inline_len == 0 => u64::from(len),
+        (Body::Msg | Body::NoMsg, Some(_)) => return Err(PeerFault::PayloadTwice),
+        (Body::NoMsg | Body::Error(_), _) => return Err(PeerFault::NoPayload),
+    };
+    if base_len == 0 {
+        return Err(PeerFault::NoPayload);
+    }
+    check_positions(pull.items(), base_len)?;
+    Ok(pull)
+}
+
+/// Each chunk is inserted inside the payload or at its end, behind the chunk before it (RFC 8166 §3.4.5).
+fn check_positions(items: &[PullChunk], base_len: u64) -> Result<(), PeerFault> {
+    let (mut inserted, mut earlier_base) = (0_u64, 0);
+    for item in items {
+        let outside = PeerFault::PositionOutside(item.position.octets());
+        let base = u64::from(item.position.octets()).checked_sub(inserted).ok_or(outside)?;
+        if base < earlier_base || base > base_len {
+            return Err(outside);
+        }
+        earlier_base = base;
+        inserted += inserted_len(item.len);
+    }
+    Ok(())
+}
+
+/// Octets that a chunk takes in the unreduced payload, whether or not it brings its padding along (RFC 8166 §3.4.5.2).
+const fn inserted_len(len: u32) -> u64 {
+    (len as u64).next_multiple_of(4)
+}
+
+impl Pull {
+    /// All chunks to pull, by ascending position, as [`ChunkLists::reads`] gives them. Empty for a Short call.
+    pub fn chunks(&self) -> &[PullChunk] {
+        self.chunks.get(..self.count).unwrap_or_default()
+    }
+
+    /// Octets to pull in all.
+    pub const fn total(&self) -> u32 {
+        self.total
+    }
+
+    /// Length of the Position Zero chunk: the whole payload of a Long call.
+    pub fn position_zero(&self) -> Option<u32> {
+        self.long.then(|| self.chunks.first().map(|chunk| chunk.len)).flatten()
+    }
+
+    /// The chunks inserted into the payload: all but the Position Zero chunk.
+    pub fn items(&self) -> &[PullChunk] {
+        self.chunks().get(usize::from(self.long)..).unwrap_or_default()
+    }
+
+    /// Joins what was pulled to the RPC message. `base` is the inline payload or the content of the Position Zero chunk;
+    /// `items` are the contents of [`items`](Self::items), in their order.
+    ///
+    /// # Panics
+    /// When `items` or `base` have other lengths than were planned: that is a bug of ours.
+    pub fn assemble<'a>(&self, base: &'a [u8], items: &[&'a [u8]]) -> Pieces<'a> {
+        assert_eq!(items.len(), self.items().len(), "every planned chunk was pulled");
+        let mut pieces = Pieces { pieces: [Piece::Inline(&[]); PIECES_MAX], count: 0 };
+        let (mut rest, mut inserted, mut taken) = (base, 0, 0);
+        for (item, octets) in self.items().iter().zip(items) {
+            let at = u64::from(item.position.octets()) - inserted;
+            let before = usize::try_from(at - taken).expect("`plan_pull` compared it with the payload");
+            let (front, back) = rest.split_at_checked(before).expect("`plan_pull` saw this payload");
+            pieces.push(Piece::Inline(front));
+            pieces.push(Piece::Chunk(octets));
+            (rest, taken) = (back, at);
+            inserted += inserted_len(item.len);
+        }
+        pieces.push(Piece::Inline(rest));
+        pieces
+    }
+}
+
+/// Checks that the RPC message pulled for a Long call names its header's transaction (RFC 8166 §4.2.1, §4.5.2); ERR_CHUNK when
+/// not. [`Connection`](super::Connection) does it for inline messages.
+pub fn check_xid(header: &Header, payload: &[u8]) -> Result<(), PeerFault> {
+    match payload.first_chunk() {
+        None => Err(PeerFault::NoPayload),
+        Some(octets) if u32::from_be_bytes(*octets) == header.xid.0 => Ok(()),
+        Some(_) => Err(PeerFault::XidMismatch),
+    }
+}
+
+/// When to use a Reply chunk that was offered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplyPolicy {
+    /// Only for replies that do not fit inline (RFC 8166 §4.3.3).
+    #[default]
+    Inline,
+    /// Whenever it is large enough, as Linux's server does.
+    Chunk,
+}
+
+/// A reply before it is sent: head, then the DDP-eligible item, then its padding, then tail. Lengths in octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplyParts {
+    /// From the XID to the item's length word; a multiple of four.
+    pub head: u32,
+    /// The DDP-eligible item without padding; zero when the reply has none.
+    pub item: u32,
+    /// What follows the item's padding; a multiple of four.
+    pub tail: u32,
+}
+
+/// A part of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Everything before the item.
+    Head,
+    /// The DDP-eligible item.
+    Item,
+    /// Up to three zero octets behind the item.
+    Pad,
+    /// Everything after the item's padding.
+    Tail,
+}
+
+/// One RDMA Write: `target.length` octets of `part`, beginning `from` octets into it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Push {
+    /// Where the octets come from.
+    pub part: Part,
+    /// Octets of the part before them.
+    pub from: u32,
+    /// Where they go in the requester's memory.
+    pub target: Segment,
+}
+
+/// How a reply goes out. Made by [`plan_reply`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyPlan {
+    parts: ReplyParts,
+    /// RDMA_MSG, or RDMA_NOMSG when the Reply chunk takes the payload.
+    pub procedure: Procedure,
+    /// Octets of the transport header.
+    pub header_len: usize,
+    /// The item goes into the first Write chunk.
+    pub item_in_chunk: bool,
+}
+
+/// Decides where each part of a reply goes, before anything is written, and leaves in `returned` the lists of the reply's header.
+///
+/// An item goes into the first Write chunk if there is one with segments; the rest goes inline if it fits `threshold` with its
+/// header, else into the Reply chunk. Every error means that no reply can be sent with the chunks offered: ERR_CHUNK
+/// (RFC 8166 §4.5.3).
+pub fn plan_reply(
+    call: &ChunkLists,
+    parts: ReplyParts,
+    threshold: InlineThreshold,
+    policy: ReplyPolicy,
+    returned: &mut ChunkLists,
+) -> Result<ReplyPlan, PeerFault> {
+    debug_assert!(parts.head.is_multiple_of(4) && parts.tail.is_multiple_of(4), "XDR items are padded");
+    returned.return_unused(call);
+    let header_len = v1::header_len(returned);
+    // RFC 8166 §4.3.2.3: a Write chunk without segments asks for its result inline.
+    let write_chunk = call.writes().next().filter(|chunk| !chunk.segments.is_empty() && parts.item > 0);
+    if let Some(chunk) = write_chunk
+        && !returned.fill_write(0, chunk, parts.item.into())
+    {
+        return Err(PeerFault::WriteChunkTooSmall);
+    }
+    let mut plan =
+        ReplyPlan { parts, procedure: Procedure::Msg, header_len, item_in_chunk: write_chunk.is_some() };
+    let payload = plan.payload_len();
+    let room = u64::try_from(threshold.octets().saturating_sub(header_len)).unwrap_or(u64::MAX);
+    let offered = call.reply().filter(|chunk| chunk.total() >= payload);
+    match (offered, payload <= room) {
+        (Some(chunk), fits) if policy == ReplyPolicy::Chunk || !fits => {
+            if header_len > threshold.octets() {
+                return Err(PeerFault::NoReplyChunk);
+            }
+            let filled = returned.fill_reply(chunk, payload);
+            debug_assert!(filled, "the room was compared before");
+            plan.procedure = Procedure::NoMsg;
+            Ok(plan)
+        }
+        (_, true) => Ok(plan),
+        (_, false) if call.reply().is_some() => Err(PeerFault::ReplyChunkTooSmall),
+        (_, false) => Err(PeerFault::NoReplyChunk),
+    }
+}
+
+impl ReplyPlan {
+    /// Octets of the payload stream without what goes into the Write chunk.
+    fn payload_len(&self) -> u64 {
+        self.payload().iter().map(|(_, len)| u64::from(*len)).sum()
+    }
+
+    /// The parts of the payload stream, which goes inline or into the Reply chunk, in order. A reduced item takes its padding
+    /// out of the stream (RFC 8166 §3.4.4.4); otherwise the stream holds both (§3.5.3).
+    pub fn payload(&self) -> [(Part, u32); 4] {
+        let ReplyParts { head, item, tail } = self.parts;
+        let item = if self.item_in_chunk { 0 } else { item };
+        [(Part::Head, head), (Part::Item, item), (Part::Pad, pad_len(item)), (Part::Tail, tail)]
+    }
+
+    /// The RDMA Writes to perform before the reply is sent, in order; `returned` are the lists that [`plan_reply`] left.
+    pub fn pushes<'a>(&self, returned: &'a ChunkLists) -> impl Iterator<Item = Push> + use<'a> {
+        let item = if self.item_in_chunk { self.parts.item } else { 0 };
+        let in_write = returned.writes().next().map_or(&[][..], |chunk: WriteChunk<'a>| chunk.segments);
+        let in_reply = returned.reply().map_or(&[][..], |chunk| chunk.segments);
+        let payload = match self.procedure {
+            Procedure::NoMsg => self.payload(),
+            Procedure::Msg | Procedure::Error => [(Part::Head, 0); 4],
+        };
+        let nothing = (Part::Item, 0);
+        Scatter::new([(Part::Item, item), nothing, nothing, nothing], in_write)
+            .chain(Scatter::new(payload, in_reply))
+    }
+}
+
+fn pad_len(item: u32) -> u32 {
+    u32::try_from(pad(usize::try_from(item % 4).unwrap_or(0))).unwrap_or(0)
+}
+
+/// Lays parts one after another over the written lengths of segments.
+struct Scatter<'a> {
+    parts: [(Part, u32); 4],
+    part: usize,
+    from: u32,
+    segments: &'a [Segment],
+    at: u32,
+}
+
+impl<'a> Scatter<'a> {
+    const fn new(parts: [(Part, u32); 4], segments: &'a [Segment]) -> Self {
+        Self { parts, part: 0, from: 0, segments, at: 0 }
+    }
+}
+
+impl Iterator for Scatter<'_> {
+    type Item = Push;
+
+    fn next(&mut self) -> Option<Push> {
+        let (part, part_len) = loop {
+            let (part, len) = *self.parts.get(self.part)?;
+            if self.from < len {
+                break (part, len);
+            }
+            (self.part, self.from) = (self.part + 1, 0);
+        };
+        let segment = loop {
+            let (segment, rest) = self.segments.split_first()?;
+            if self.at < segment.length {
+                break segment;
+            }
+            (self.segments, self.at) = (rest, 0);
+        };
+        let (from, length) = (self.from, (part_len - self.from).min(segment.length - self.at));
+        // `Segment::check` saw that the end of the segment does not wrap.
+        let offset = segment.offset + u64::from(self.at);
+        self.from += length;
+        self.at += length;
+        Some(Push { part, from, target: Segment { handle: segment.handle, length, offset } })
+    }
+}
