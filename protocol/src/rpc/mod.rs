@@ -1,1 +1,43 @@
-//! (to be written)
+//! ONC RPC version 2: who calls which procedure, and how the call ended (RFC 5531).
+//!
+//! [`CallHeader`] and [`ReplyHeader`] are what stands in front of arguments and results. [`CallHeader::parse`] fails with
+//! the answer that the caller deserves. [`record`] cuts a byte stream into messages.
+
+mod auth;
+mod call;
+pub mod record;
+mod reply;
+
+pub use crate::rpcrdma::Xid;
+pub use auth::{Auth, AuthStatus, AuthSys, Credential, Gids, flavor};
+pub use call::{CallHeader, Refusal};
+pub use reply::{Accepted, Denied, Outcome, ReplyHeader};
+
+use crate::xdr::{Error, Reader};
+
+/// The version of RPC (RFC 5531 §9).
+pub const VERSION: u32 = 2;
+
+/// What a message is (`msg_type`, RFC 5531 §9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum MessageType {
+    /// A call.
+    Call = 0,
+    /// A reply.
+    Reply = 1,
+}
+
+impl MessageType {
+    /// The XID of a message and what it is, without a look at the rest. A message for which this is an error has to be
+    /// discarded: nobody can be answered.
+    pub fn peek(message: &Reader<'_>) -> Result<(Xid, Self), Error> {
+        let mut reader = message.clone();
+        let xid = Xid(reader.u32()?);
+        match reader.u32()? {
+            0 => Ok((xid, Self::Call)),
+            1 => Ok((xid, Self::Reply)),
+            _ => Err(Error::BadValue),
+        }
+    }
+}

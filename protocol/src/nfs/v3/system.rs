@@ -1,113 +1,42 @@
-//! Ways to open, write and create, and what a file system can do (RFC 1813 §3.3).
+//! FSSTAT, FSINFO and PATHCONF: what a file system can do (RFC 1813 §3.3.18–3.3.20).
 
-use core::ops::{BitAnd, BitOr};
+use super::{Attributes, Failure, FileHandle, Time};
+use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, structure};
 
-use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, enumeration, structure};
-
-use super::{CreateVerifier, SetAttributes, Time};
-
-/// Rights a client asks about, or has (RFC 1813 §3.3.4).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Access(pub u32);
-
-impl Access {
-    /// No right at all.
-    pub const NONE: Self = Self(0);
-    /// Read the content of a file or directory.
-    pub const READ: Self = Self(0x01);
-    /// Look up a name in a directory.
-    pub const LOOKUP: Self = Self(0x02);
-    /// Change content that exists.
-    pub const MODIFY: Self = Self(0x04);
-    /// Write behind the end, or add names.
-    pub const EXTEND: Self = Self(0x08);
-    /// Delete a name.
-    pub const DELETE: Self = Self(0x10);
-    /// Run a file. Not for directories.
-    pub const EXECUTE: Self = Self(0x20);
-    /// Every right that version 3 knows.
-    pub const ALL: Self = Self(0x3f);
-
-    /// Whether every right of `other` is here.
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-}
-
-impl BitOr for Access {
-    type Output = Self;
-    fn bitor(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-}
-
-impl BitAnd for Access {
-    type Output = Self;
-    fn bitand(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-}
-
-impl Codec<'_> for Access {
-    fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
-        reader.u32().map(Self)
-    }
-    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        writer.u32(self.0)
-    }
-}
-
-/// How far written data got, or must get, before the answer; ordered from weak to strong (RFC 1813 §3.3.7).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(u32)]
-pub enum StableHow {
-    /// Anywhere: a later COMMIT makes it stable.
-    Unstable = 0,
-    /// Data, and the metadata needed to find it, are on stable storage.
-    DataSync = 1,
-    /// Data and all metadata are on stable storage.
-    FileSync = 2,
-}
-
-enumeration!(StableHow { Unstable, DataSync, FileSync });
-
-/// How CREATE treats a name that exists (`createhow3`, RFC 1813 §3.3.8).
+/// Arguments of FSSTAT, FSINFO and PATHCONF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CreateHow {
-    /// Existing is fine.
-    Unchecked(SetAttributes),
-    /// Existing is an error.
-    Guarded(SetAttributes),
-    /// Existing is an error unless this very call, known by its verifier, made the file.
-    Exclusive(CreateVerifier),
+pub struct SystemArgs {
+    /// The root of a file system for FSSTAT and FSINFO, any file for PATHCONF.
+    pub object: FileHandle,
 }
 
-impl Codec<'_> for CreateHow {
-    fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
-        match reader.u32()? {
-            0 => SetAttributes::parse(reader).map(Self::Unchecked),
-            1 => SetAttributes::parse(reader).map(Self::Guarded),
-            2 => reader.array().map(Self::Exclusive),
-            _ => Err(Error::BadValue),
-        }
+structure!(SystemArgs { object });
+
+/// What FSSTAT, FSINFO and PATHCONF give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SystemOk<T> {
+    /// Of the file asked about.
+    pub attributes: Option<Attributes>,
+    /// What was asked.
+    pub about: T,
+}
+
+impl<'a, T: Codec<'a>> Codec<'a> for SystemOk<T> {
+    fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
+        Ok(Self { attributes: Codec::parse(reader)?, about: T::parse(reader)? })
     }
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        match self {
-            Self::Unchecked(attributes) => {
-                writer.u32(0)?;
-                attributes.emit(writer)
-            }
-            Self::Guarded(attributes) => {
-                writer.u32(1)?;
-                attributes.emit(writer)
-            }
-            Self::Exclusive(verifier) => {
-                writer.u32(2)?;
-                verifier.emit(writer)
-            }
-        }
+        self.attributes.emit(writer)?;
+        self.about.emit(writer)
     }
 }
+
+/// Results of FSSTAT.
+pub type FsStatResult = Result<SystemOk<FsStat>, Failure<Option<Attributes>>>;
+/// Results of FSINFO.
+pub type FsInfoResult = Result<SystemOk<FsInfo>, Failure<Option<Attributes>>>;
+/// Results of PATHCONF.
+pub type PathConfResult = Result<SystemOk<PathConf>, Failure<Option<Attributes>>>;
 
 /// How full a file system is (`FSSTAT3resok` without the attributes, RFC 1813 §3.3.18).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

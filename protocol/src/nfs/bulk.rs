@@ -1,0 +1,91 @@
+//! Items that may travel in a chunk of their own (DDP-eligible items, RFC 8267 §4).
+
+use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
+
+/// File data or a pathname: the items that RDMA may place directly.
+///
+/// A parsed item is always [`Bulk::Inline`], for a [`Reader`] knows the chunks as pieces of the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bulk<'a> {
+    /// The octets, here.
+    Inline(&'a [u8]),
+    /// This many octets, not here. Only the length word is written; [`Writer::len`] then is the item's Position
+    /// (RFC 8166 §3.4.5). No padding is written either: a chunk has none, and one who adds the octets himself by
+    /// [`Writer::advance`] gets it there.
+    Apart(u32),
+}
+
+impl<'a> Bulk<'a> {
+    /// Octets of the item, padding not counted.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Inline(octets) => octets.len(),
+            Self::Apart(len) => usize::try_from(*len).unwrap_or(usize::MAX),
+        }
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The octets if they are here. A parsed item's always are.
+    pub const fn octets(&self) -> Option<&'a [u8]> {
+        match self {
+            Self::Inline(octets) => Some(octets),
+            Self::Apart(_) => None,
+        }
+    }
+
+    /// Takes an item of at most `max` octets.
+    pub(super) fn parse_bounded(reader: &mut Reader<'a>, max: usize) -> Result<Self, Error> {
+        reader.opaque(max).map(Self::Inline)
+    }
+}
+
+impl<'a> Codec<'a> for Bulk<'a> {
+    fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
+        Self::parse_bounded(reader, usize::MAX)
+    }
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        match self {
+            Self::Inline(octets) => writer.opaque(octets),
+            Self::Apart(len) => writer.u32(*len),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nfs::survives;
+    use crate::xdr::Piece;
+
+    #[test]
+    fn inline_data_is_padded() {
+        assert_eq!(survives!(Bulk::Inline(b""), Bulk), [0; 4]);
+        assert_eq!(survives!(Bulk::Inline(b"hello"), Bulk), *b"\0\0\0\x05hello\0\0\0");
+    }
+
+    #[test]
+    fn data_apart_leaves_its_length_only_and_comes_back_from_a_chunk() {
+        let mut out = [0; 4];
+        Bulk::Apart(5).emit(&mut Writer::new(&mut out)).unwrap();
+        let pieces = [Piece::Inline(&out), Piece::Chunk(b"hello")];
+        let mut reader = Reader::over(&pieces);
+        assert_eq!(Bulk::parse(&mut reader), Ok(Bulk::Inline(b"hello")));
+        assert_eq!(reader.finish(), Ok(()));
+    }
+
+    #[test]
+    fn data_apart_can_be_put_behind_its_length_without_a_copy() {
+        let mut out = [0xee; 12];
+        let mut writer = Writer::new(&mut out);
+        writer.spare()[4..9].copy_from_slice(b"hello");
+        Bulk::Apart(5).emit(&mut writer).unwrap();
+        writer.advance(5).unwrap();
+        assert_eq!(writer.len(), 12);
+        assert_eq!(writer.advance(1), Err(NoRoom));
+        assert_eq!(out, *b"\0\0\0\x05hello\0\0\0");
+    }
+}

@@ -1,0 +1,43 @@
+//! Names in a directory (`filename3`, `diropargs3`, RFC 1813 §2.5, §2.6).
+
+use core::fmt;
+
+use super::FileHandle;
+use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, structure};
+
+/// A name in a directory, as it came: any octets, empty, `.`, `..` or with a slash in it. What is allowed the server judges.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Name<'a>(pub &'a [u8]);
+
+impl Name<'_> {
+    /// Octets of the longest name that is parsed. The protocol sets no limit; this one is far above what any file
+    /// system takes, so that a name too long gets NFS3ERR_NAMETOOLONG, not GARBAGE_ARGS.
+    pub const MAX: usize = 4096;
+}
+
+impl<'a> Codec<'a> for Name<'a> {
+    fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
+        reader.opaque(Self::MAX).map(Self)
+    }
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        debug_assert!(self.0.len() <= Self::MAX, "a name is at most 4096 octets");
+        writer.opaque(self.0)
+    }
+}
+
+impl fmt::Debug for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
+    }
+}
+
+/// A name and the directory it is in (`diropargs3`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirOpArgs<'a> {
+    /// The directory.
+    pub dir: FileHandle,
+    /// The name in it.
+    pub name: Name<'a>,
+}
+
+structure!(DirOpArgs<'a> { dir, name });

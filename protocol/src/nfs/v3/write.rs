@@ -1,0 +1,81 @@
+//! WRITE and COMMIT (RFC 1813 §3.3.7, §3.3.21).
+
+use super::{Failure, FileHandle, Verifier, WccData};
+use crate::nfs::Bulk;
+use crate::xdr::{enumeration, structure};
+
+/// How far written data got, or must get, before the answer; ordered from weak to strong (RFC 1813 §3.3.7).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u32)]
+pub enum StableHow {
+    /// Anywhere: a later COMMIT makes it stable.
+    Unstable = 0,
+    /// Data, and the metadata needed to find it, are on stable storage.
+    DataSync = 1,
+    /// Data and all metadata are on stable storage.
+    FileSync = 2,
+}
+
+enumeration!(StableHow { Unstable, DataSync, FileSync });
+
+/// Arguments of WRITE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteArgs<'a> {
+    /// The file.
+    pub file: FileHandle,
+    /// Where the first octet goes.
+    pub offset: u64,
+    /// Octets to write. The wire says it twice, and whoever uses a peer's value checks that both agree.
+    pub count: u32,
+    /// How far the data must get before the answer.
+    pub stable: StableHow,
+    /// The octets. DDP-eligible.
+    pub data: Bulk<'a>,
+}
+
+structure!(WriteArgs<'a> { file, offset, count, stable, data });
+
+/// What WRITE gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteOk {
+    /// The file before and after.
+    pub wcc: WccData,
+    /// Octets written.
+    pub count: u32,
+    /// How far they got: at least as far as asked.
+    pub committed: StableHow,
+    /// Changes when unstable data may have been lost.
+    pub verifier: Verifier,
+}
+
+structure!(WriteOk { wcc, count, committed, verifier });
+
+/// Results of WRITE.
+pub type WriteResult = Result<WriteOk, Failure<WccData>>;
+
+/// Arguments of COMMIT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitArgs {
+    /// The file.
+    pub file: FileHandle,
+    /// The first octet to make stable.
+    pub offset: u64,
+    /// How many; 0 = all from `offset` on.
+    pub count: u32,
+}
+
+structure!(CommitArgs { file, offset, count });
+
+/// What COMMIT gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitOk {
+    /// The file before and after.
+    pub wcc: WccData,
+    /// To compare with the one that WRITE gave.
+    pub verifier: Verifier,
+}
+
+structure!(CommitOk { wcc, verifier });
+
+/// Results of COMMIT.
+pub type CommitResult = Result<CommitOk, Failure<WccData>>;

@@ -1,0 +1,211 @@
+//! Credentials and verifiers (RFC 5531 §8.2, §10, Appendix A).
+
+use core::fmt;
+
+use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, padded};
+
+/// The numbers of the flavors (`auth_flavor`, RFC 5531 §8.2).
+pub mod flavor {
+    /// Nobody in particular (AUTH_NONE).
+    pub const NONE: u32 = 0;
+    /// A UNIX user and his groups, as the caller says (AUTH_SYS).
+    pub const SYS: u32 = 1;
+    /// What a server gave instead of AUTH_SYS (AUTH_SHORT).
+    pub const SHORT: u32 = 2;
+    /// Diffie-Hellman (AUTH_DH).
+    pub const DH: u32 = 3;
+    /// GSS-API (RPCSEC_GSS, RFC 2203).
+    pub const GSS: u32 = 6;
+    /// Asks for TLS (AUTH_TLS, RFC 9289).
+    pub const TLS: u32 = 7;
+}
+
+/// A credential or a verifier as it is on the wire (`opaque_auth`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Auth<'a> {
+    /// One of [`flavor`], or another.
+    pub flavor: u32,
+    /// What the flavor makes of it, at most [`Auth::BODY_MAX`] octets.
+    pub body: &'a [u8],
+}
+
+impl Auth<'_> {
+    /// Octets of the longest body (RFC 5531 §8.2).
+    pub const BODY_MAX: usize = 400;
+    /// AUTH_NONE, with nothing in it.
+    pub const NONE: Self = Self { flavor: flavor::NONE, body: &[] };
+}
+
+impl<'a> Codec<'a> for Auth<'a> {
+    fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
+        Ok(Self { flavor: reader.u32()?, body: reader.opaque(Self::BODY_MAX)? })
+    }
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        debug_assert!(self.body.len() <= Self::BODY_MAX, "an authentication body is at most 400 octets");
+        writer.u32(self.flavor)?;
+        writer.opaque(self.body)
+    }
+}
+
+/// Who calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Credential<'a> {
+    /// Nobody in particular. A body is ignored, for its meaning is undefined (RFC 5531 §10.1).
+    None,
+    /// A UNIX user.
+    Sys(AuthSys<'a>),
+    /// Another flavor.
+    Other(Auth<'a>),
+}
+
+impl<'a> Codec<'a> for Credential<'a> {
+    fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
+        let auth = Auth::parse(reader)?;
+        match auth.flavor {
+            flavor::NONE => Ok(Self::None),
+            flavor::SYS => {
+                let mut body = Reader::new(auth.body);
+                let sys = AuthSys::parse(&mut body)?;
+                body.finish().map(|()| Self::Sys(sys))
+            }
+            _ => Ok(Self::Other(auth)),
+        }
+    }
+
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        match self {
+            Self::None => Auth::NONE.emit(writer),
+            Self::Sys(sys) => {
+                writer.u32(flavor::SYS)?;
+                writer.u32(sys.wire_len())?;
+                sys.emit(writer)
+            }
+            Self::Other(auth) => {
+                debug_assert!(!matches!(auth.flavor, flavor::NONE | flavor::SYS), "a flavor has one form");
+                auth.emit(writer)
+            }
+        }
+    }
+}
+
+/// A UNIX user, as the caller says (`authsys_parms`, RFC 5531 Appendix A).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct AuthSys<'a> {
+    /// Anything.
+    pub stamp: u32,
+    /// The caller's host, at most [`AuthSys::MACHINE_NAME_MAX`] octets.
+    pub machine_name: &'a [u8],
+    /// The user.
+    pub uid: u32,
+    /// His first group.
+    pub gid: u32,
+    /// His other groups.
+    pub gids: Gids,
+}
+
+impl AuthSys<'_> {
+    /// Octets of the longest machine name (RFC 5531 Appendix A).
+    pub const MACHINE_NAME_MAX: usize = 255;
+
+    fn wire_len(&self) -> u32 {
+        let len = 4 + 4 + padded(self.machine_name.len()) + 4 + 4 + 4 + self.gids.list().len() * 4;
+        u32::try_from(len).expect("the name is at most 255 octets, the groups are at most 16")
+    }
+}
+
+impl<'a> Codec<'a> for AuthSys<'a> {
+    fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
+        Ok(Self {
+            stamp: reader.u32()?,
+            machine_name: reader.opaque(Self::MACHINE_NAME_MAX)?,
+            uid: reader.u32()?,
+            gid: reader.u32()?,
+            gids: Gids::parse(reader)?,
+        })
+    }
+
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        debug_assert!(
+            self.machine_name.len() <= Self::MACHINE_NAME_MAX,
+            "a machine name is at most 255 octets"
+        );
+        writer.u32(self.stamp)?;
+        writer.opaque(self.machine_name)?;
+        writer.u32(self.uid)?;
+        writer.u32(self.gid)?;
+        self.gids.emit(writer)
+    }
+}
+
+impl fmt::Debug for AuthSys<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.machine_name.escape_ascii();
+        write!(f, "AuthSys(\"{name}\", uid {}, gid {}, gids {:?})", self.uid, self.gid, self.gids.list())
+    }
+}
+
+/// Up to 16 groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gids {
+    len: u8,
+    /// Zero behind `len`, so that equal lists are equal in memory.
+    list: [u32; Self::MAX],
+}
+
+impl Gids {
+    /// Groups of the longest list (RFC 5531 Appendix A).
+    pub const MAX: usize = 16;
+
+    /// These groups; `None` when there are more than [`Gids::MAX`].
+    pub fn new(gids: &[u32]) -> Option<Self> {
+        let mut all = Self { len: u8::try_from(gids.len()).ok()?, list: [0; Self::MAX] };
+        all.list.get_mut(..gids.len())?.copy_from_slice(gids);
+        Some(all)
+    }
+
+    /// The groups.
+    pub fn list(&self) -> &[u32] {
+        self.list.get(..usize::from(self.len)).expect("`new` and `parse` check the length")
+    }
+}
+
+impl Codec<'_> for Gids {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
+        let mut gids =
+            Self { len: u8::try_from(reader.u32()?).map_err(|_| Error::TooLong)?, ..Self::default() };
+        for gid in gids.list.get_mut(..usize::from(gids.len)).ok_or(Error::TooLong)? {
+            *gid = reader.u32()?;
+        }
+        Ok(gids)
+    }
+
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.u32(u32::from(self.len))?;
+        self.list().iter().try_for_each(|gid| writer.u32(*gid))
+    }
+}
+
+/// Why a caller was not believed (`auth_stat`, RFC 5531 §9). IANA may add more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AuthStatus(pub u32);
+
+impl AuthStatus {
+    /// The credential is malformed (AUTH_BADCRED).
+    pub const BAD_CREDENTIAL: Self = Self(1);
+    /// The caller must begin a new session (AUTH_REJECTEDCRED).
+    pub const REJECTED_CREDENTIAL: Self = Self(2);
+    /// The verifier is malformed (AUTH_BADVERF).
+    pub const BAD_VERIFIER: Self = Self(3);
+    /// The verifier is expired or replayed (AUTH_REJECTEDVERF).
+    pub const REJECTED_VERIFIER: Self = Self(4);
+    /// The flavor is not strong enough, or not supported: the caller may try another (AUTH_TOOWEAK).
+    pub const TOO_WEAK: Self = Self(5);
+    /// The reply's verifier is bogus (AUTH_INVALIDRESP).
+    pub const INVALID_RESPONSE: Self = Self(6);
+    /// Some other reason (AUTH_FAILED).
+    pub const FAILED: Self = Self(7);
+    /// RPCSEC_GSS has no credentials for the user (RPCSEC_GSS_CREDPROBLEM).
+    pub const GSS_CREDENTIAL_PROBLEM: Self = Self(13);
+    /// RPCSEC_GSS has a problem with the context (RPCSEC_GSS_CTXPROBLEM).
+    pub const GSS_CONTEXT_PROBLEM: Self = Self(14);
+}
