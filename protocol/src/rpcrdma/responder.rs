@@ -2,7 +2,7 @@
 
 use super::chunk::{READS_MAX, Segment, WriteChunk};
 use super::{Body, ChunkLists, Header, InlineThreshold, PeerFault, Position, Procedure, v1};
-use crate::xdr::{Piece, pad};
+use crate::xdr::Piece;
 
 /// Pieces of one call at most: the octets between chunks, and the chunks.
 pub const PIECES_MAX: usize = 2 * READS_MAX + 1;
@@ -216,7 +216,7 @@ pub struct ReplyPlan {
 ///
 /// An item goes into the first Write chunk if there is one with segments; the rest goes inline if it fits `threshold` with its
 /// header, else into the Reply chunk. Every error means that no reply can be sent with the chunks offered: ERR_CHUNK
-/// (RFC 8166 §4.5.3).
+/// (RFC 8166 §4.5.3); `returned` means nothing then.
 pub fn plan_reply(
     call: &ChunkLists,
     parts: ReplyParts,
@@ -284,8 +284,9 @@ impl ReplyPlan {
     }
 }
 
-fn pad_len(item: u32) -> u32 {
-    u32::try_from(pad(usize::try_from(item % 4).unwrap_or(0))).unwrap_or(0)
+/// Octets from `item` to the next multiple of four (RFC 4506 §3).
+const fn pad_len(item: u32) -> u32 {
+    item.wrapping_neg() & 3
 }
 
 /// Lays parts one after another over the written lengths of segments.
