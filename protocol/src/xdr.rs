@@ -371,6 +371,31 @@ macro_rules! enumeration {
 
 pub(crate) use {enumeration, structure};
 
+/// Emits a value, and shows that it comes back equal and whole, that every cut of it is an error, and that too little
+/// room is one too. Gives the bytes.
+#[cfg(test)]
+macro_rules! survives {
+    ($value:expr, $type:ty) => {{
+        use $crate::xdr::{Codec, NoRoom, Reader, Writer};
+        let value: $type = $value;
+        let mut out = std::vec![0xee; 16_384];
+        let mut writer = Writer::new(&mut out);
+        value.emit(&mut writer).expect("16 KiB are enough for any test");
+        let len = writer.len();
+        out.truncate(len);
+        let mut reader = Reader::new(&out);
+        assert_eq!(<$type>::parse(&mut reader).as_ref(), Ok(&value));
+        assert_eq!(reader.finish(), Ok(()));
+        for cut in 0..len {
+            assert!(<$type>::parse(&mut Reader::new(&out[..cut])).is_err(), "{value:?} cut at {cut}");
+            assert_eq!(value.emit(&mut Writer::new(&mut std::vec![0; cut])), Err(NoRoom), "room for {cut}");
+        }
+        out
+    }};
+}
+#[cfg(test)]
+pub(crate) use survives;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -433,6 +458,27 @@ mod tests {
             let mut writer = Writer::new(&mut out[..room]);
             assert_eq!(writer.opaque(b"hello"), Err(NoRoom));
             assert_eq!(writer.len(), 0);
+        }
+    }
+
+    #[test]
+    fn optional_data_is_there_or_not_and_nothing_else() {
+        assert_eq!(survives!(Some(7), Option<u32>), [0, 0, 0, 1, 0, 0, 0, 7]);
+        assert_eq!(survives!(None, Option<u32>), [0; 4]);
+        assert_eq!(Option::<u32>::parse(&mut Reader::new(&[0, 0, 0, 2, 0, 0, 0, 7])), Err(Error::BadValue));
+    }
+
+    #[test]
+    fn octets_put_in_the_spare_room_count_when_they_are_advanced_over() {
+        for len in 0..9 {
+            let mut out = [0xee; 8];
+            let mut writer = Writer::new(&mut out);
+            assert_eq!(writer.spare().len(), 8);
+            let fits = writer.advance(len);
+            assert_eq!(fits.is_ok(), len <= 8);
+            assert_eq!(writer.len(), if fits.is_ok() { padded(len) } else { 0 });
+            assert!(out.iter().take(len).all(|octet| *octet == 0xee), "data stays");
+            assert!(out.iter().take(padded(len)).skip(len).all(|octet| *octet == 0), "padding is zero");
         }
     }
 }

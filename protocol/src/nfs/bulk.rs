@@ -58,8 +58,7 @@ impl<'a> Codec<'a> for Bulk<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nfs::survives;
-    use crate::xdr::Piece;
+    use crate::xdr::{Piece, survives};
 
     #[test]
     fn inline_data_is_padded() {

@@ -128,7 +128,7 @@ impl<'w, 'b> ListWriter<'w, 'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nfs::survives;
+    use crate::xdr::survives;
     use std::vec::Vec;
 
     const WIRE: [u8; 20] = [0, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0, 0];

@@ -312,3 +312,133 @@ pub fn push_export<'g>(
         Ok(())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xdr::survives;
+    use std::vec::Vec;
+
+    #[test]
+    fn each_procedure_lies_at_its_number_and_there_are_no_more() {
+        for (number, procedure) in (0..).zip(Procedure::ALL) {
+            assert_eq!((procedure.number(), Procedure::new(number)), (number, Some(procedure)));
+        }
+        assert_eq!(Procedure::new(6), None);
+    }
+
+    #[test]
+    fn every_call_survives_a_round_trip_and_no_cut_does() {
+        let path = Path(b"/export/home");
+        let calls = [Call::Null, Call::Mnt(path), Call::Dump, Call::Umnt(path), Call::UmntAll, Call::Export];
+        for call in calls {
+            let mut out = [0xee; 64];
+            let mut writer = Writer::new(&mut out);
+            call.emit(&mut writer).unwrap();
+            let len = writer.len();
+            assert_eq!(Call::parse(call.procedure(), Reader::new(&out[..len])), Ok(call));
+            assert_eq!(Call::parse(call.procedure(), Reader::new(&out[..len + 4])), Err(Error::Trailing));
+            for cut in 0..len {
+                assert_eq!(Call::parse(call.procedure(), Reader::new(&out[..cut])), Err(Error::Short));
+            }
+        }
+    }
+
+    #[test]
+    fn a_path_has_at_most_1024_octets_and_a_host_255() {
+        survives!(Path(&[b'p'; 1024]), Path<'_>);
+        survives!(HostName(&[b'h'; 255]), HostName<'_>);
+        let long = |len: u32| [&len.to_be_bytes()[..], &[b'x'; 1028]].concat();
+        assert_eq!(Path::parse(&mut Reader::new(&long(1025))), Err(Error::TooLong));
+        assert_eq!(HostName::parse(&mut Reader::new(&long(256))), Err(Error::TooLong));
+    }
+
+    #[test]
+    fn a_mount_gives_a_handle_and_flavors_or_says_why_not() {
+        let handle = FileHandle::new(b"root").unwrap();
+        let wire = survives!(Ok(MntOk { handle, flavors: Flavors::SYS }), MntResult<'_>);
+        #[rustfmt::skip]
+        let expected = [
+            0, 0, 0, 0, 0, 0, 0, 4, b'r', b'o', b'o', b't', 0, 0, 0, 1, 0, 0, 0, 1,
+        ];
+        assert_eq!(wire, expected);
+        assert_eq!(survives!(Err(Status::Acces), MntResult<'_>), [0, 0, 0, 13]);
+        assert_eq!(MntResult::parse(&mut Reader::new(&[0, 0, 0, 3])), Err(Error::BadValue));
+
+        let flavors = [0, 0, 0, 2, 0, 5, 0xf3, 0x73, 0, 0, 0, 1];
+        let flavors = Flavors::parse(&mut Reader::new(&flavors)).unwrap();
+        assert_eq!(flavors.iter().collect::<Vec<_>>(), [390_003, 1]);
+        survives!(Ok(MntOk { handle, flavors }), MntResult<'_>);
+        for count in [3, u32::MAX / 4 + 2, u32::MAX] {
+            assert!(Flavors::parse(&mut Reader::new(&[&count.to_be_bytes()[..], &[0; 8]].concat())).is_err());
+        }
+    }
+
+    #[test]
+    fn mounts_are_listed_in_place() {
+        let mounts = [
+            Mount { host: HostName(b"a"), directory: Path(b"/x") },
+            Mount { host: HostName(b""), directory: Path(b"/y") },
+        ];
+        let mut out = [0xee; 256];
+        let mut writer = Writer::new(&mut out);
+        let mut list = ListWriter::begin(&mut writer, 0).unwrap();
+        for mount in &mounts {
+            list.push(|writer| mount.emit(writer)).unwrap();
+        }
+        let len = list.finish().len();
+        let Ok(Reply::Dump(list)) = Reply::parse(Procedure::Dump, Reader::new(&out[..len])) else {
+            panic!("two mounts are a list of mounts");
+        };
+        assert_eq!(list.clone().collect::<Vec<_>>(), mounts);
+        assert_eq!(survives!(list, List<'_, Mount<'_>>), out[..len]);
+    }
+
+    #[test]
+    fn exports_are_listed_in_place_and_one_that_does_not_fit_leaves_no_trace() {
+        let hosts = [HostName(b"10.0.0.0/8"), HostName(b"node")];
+        for room in 0..80 {
+            let mut out = [0xee; 80];
+            let mut writer = Writer::new(&mut out[..room]);
+            let Ok(mut list) = ListWriter::begin(&mut writer, 0) else {
+                assert!(room < 4);
+                continue;
+            };
+            let fitted = [
+                push_export(&mut list, Path(b"/all"), []).is_ok(),
+                push_export(&mut list, Path(b"/some"), hosts).is_ok(),
+            ];
+            let len = list.finish().len();
+            assert_eq!(fitted, [room >= 16 + 4, room >= 16 + 52 + 4], "room for {room}");
+            let Ok(Reply::Export(exports)) = Reply::parse(Procedure::Export, Reader::new(&out[..len])) else {
+                panic!("what was written is a list of exports, room for {room}");
+            };
+            assert_eq!(exports.len(), fitted.iter().filter(|fits| **fits).count());
+        }
+        let mut out = [0xee; 128];
+        let mut writer = Writer::new(&mut out);
+        let mut list = ListWriter::begin(&mut writer, 0).unwrap();
+        push_export(&mut list, Path(b"/all"), []).unwrap();
+        push_export(&mut list, Path(b"/some"), hosts).unwrap();
+        let len = list.finish().len();
+        let exports = List::<Export<'_>>::parse(&mut Reader::new(&out[..len])).unwrap();
+        let read = exports.clone().map(|export| (export.directory, export.groups.collect::<Vec<_>>()));
+        assert_eq!(read.collect::<Vec<_>>(), [(Path(b"/all"), Vec::new()), (Path(b"/some"), hosts.to_vec())]);
+        assert_eq!(survives!(exports, List<'_, Export<'_>>), out[..len]);
+    }
+
+    #[test]
+    fn every_reply_is_parsed_whole_and_nothing_may_follow() {
+        for (procedure, wire) in
+            [(Procedure::Null, 0), (Procedure::Umnt, 0), (Procedure::UmntAll, 0), (Procedure::Dump, 4)]
+        {
+            let octets = [0; 8];
+            let reply = Reply::parse(procedure, Reader::new(&octets[..wire])).unwrap();
+            let mut out = [0xee; 8];
+            let mut writer = Writer::new(&mut out);
+            reply.emit(&mut writer).unwrap();
+            assert_eq!(writer.len(), wire);
+            assert_eq!(Reply::parse(procedure, Reader::new(&octets[..wire + 4])), Err(Error::Trailing));
+        }
+    }
+}

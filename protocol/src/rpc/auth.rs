@@ -209,3 +209,73 @@ impl AuthStatus {
     /// RPCSEC_GSS has a problem with the context (RPCSEC_GSS_CTXPROBLEM).
     pub const GSS_CONTEXT_PROBLEM: Self = Self(14);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xdr::survives;
+    use std::vec;
+
+    const USER: AuthSys<'static> =
+        AuthSys { stamp: 1, machine_name: b"host", uid: 2, gid: 3, gids: Gids { len: 0, list: [0; 16] } };
+
+    #[test]
+    fn a_unix_user_has_these_octets() {
+        let user = AuthSys { gids: Gids::new(&[4, 5]).unwrap(), ..USER };
+        let wire = survives!(Credential::Sys(user), Credential<'_>);
+        #[rustfmt::skip]
+        let expected = [
+            0, 0, 0, 1, 0, 0, 0, 32, // AUTH_SYS, octets of the body
+            0, 0, 0, 1, 0, 0, 0, 4, b'h', b'o', b's', b't',
+            0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 2, 0, 0, 0, 4, 0, 0, 0, 5,
+        ];
+        assert_eq!(wire, expected);
+    }
+
+    #[test]
+    fn every_credential_survives_a_round_trip() {
+        assert_eq!(survives!(Credential::None, Credential<'_>), [0; 8]);
+        for body in [&b""[..], b"abc", &[7; 400]] {
+            survives!(Credential::Other(Auth { flavor: flavor::GSS, body }), Credential<'_>);
+        }
+        for groups in 0..=16 {
+            let gids = Gids::new(&vec![9; groups]).unwrap();
+            survives!(Credential::Sys(AuthSys { gids, machine_name: &[b'm'; 255], ..USER }), Credential<'_>);
+        }
+    }
+
+    #[test]
+    fn more_than_16_groups_are_none_of_ours() {
+        assert_eq!(Gids::new(&[9; 17]), None);
+        for count in [17, 255, 256, u32::MAX] {
+            let mut wire = vec![0; 4 * 300];
+            wire[..4].copy_from_slice(&count.to_be_bytes());
+            assert_eq!(Gids::parse(&mut Reader::new(&wire)), Err(Error::TooLong), "{count} groups");
+        }
+    }
+
+    #[test]
+    fn a_long_name_a_long_body_and_octets_behind_the_groups_are_refused() {
+        let mut wire = vec![0xee; 1024];
+        let mut writer = Writer::new(&mut wire);
+        writer.u32(flavor::SYS).unwrap();
+        writer.opaque(&[0; 24]).unwrap(); // AuthSys takes 20
+        assert_eq!(Credential::parse(&mut Reader::new(&wire)), Err(Error::Trailing));
+
+        let mut writer = Writer::new(&mut wire);
+        writer.u32(1).unwrap();
+        writer.opaque(&[b'm'; 256]).unwrap();
+        assert_eq!(AuthSys::parse(&mut Reader::new(&wire)), Err(Error::TooLong));
+
+        let mut writer = Writer::new(&mut wire);
+        writer.u32(flavor::GSS).unwrap();
+        writer.opaque(&[0; 401]).unwrap();
+        assert_eq!(Credential::parse(&mut Reader::new(&wire)), Err(Error::TooLong));
+    }
+
+    #[test]
+    fn a_body_of_auth_none_means_nothing() {
+        let wire = [0, 0, 0, 0, 0, 0, 0, 4, 1, 2, 3, 4];
+        assert_eq!(Credential::parse(&mut Reader::new(&wire)), Ok(Credential::None));
+    }
+}

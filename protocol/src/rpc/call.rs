@@ -81,3 +81,126 @@ impl<'a> CallHeader<'a> {
         ReplyHeader { xid: self.xid, outcome: Outcome::Denied(denied) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rpc::{AuthSys, Gids};
+    use std::vec::Vec;
+
+    fn header() -> CallHeader<'static> {
+        let gids = Gids::new(&[10, 20]).unwrap();
+        CallHeader {
+            xid: Xid(0x0102_0304),
+            program: 100_003,
+            version: 3,
+            procedure: 1,
+            credential: Credential::Sys(AuthSys { stamp: 5, machine_name: b"node-7", uid: 6, gid: 7, gids }),
+            verifier: Auth::NONE,
+        }
+    }
+
+    fn wire(header: &CallHeader<'_>) -> Vec<u8> {
+        let mut out = std::vec![0xee; 1024];
+        let mut writer = Writer::new(&mut out);
+        header.emit(&mut writer).unwrap();
+        let len = writer.len();
+        out.truncate(len);
+        out
+    }
+
+    fn parse(octets: &[u8]) -> Result<CallHeader<'_>, Refusal> {
+        CallHeader::parse(&mut Reader::new(octets))
+    }
+
+    fn answer(outcome: Outcome<'static>) -> Result<CallHeader<'static>, Refusal> {
+        Err(Refusal::Answer(ReplyHeader { xid: header().xid, outcome }))
+    }
+
+    fn denied(status: AuthStatus) -> Result<CallHeader<'static>, Refusal> {
+        answer(Outcome::Denied(Denied::AuthError(status)))
+    }
+
+    #[test]
+    fn a_call_without_credential_has_these_octets() {
+        let header = CallHeader { credential: Credential::None, ..header() };
+        #[rustfmt::skip]
+        let expected = [
+            1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 2, // XID, CALL, version 2
+            0, 1, 0x86, 0xa3, 0, 0, 0, 3, 0, 0, 0, 1, // NFS, version 3, GETATTR
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+        ];
+        assert_eq!(wire(&header), expected);
+        assert_eq!(parse(&expected), Ok(header));
+    }
+
+    #[test]
+    fn a_call_survives_a_round_trip_and_leaves_its_arguments() {
+        let mut octets = wire(&header());
+        octets.extend([0, 0, 0, 9]);
+        let mut reader = Reader::new(&octets);
+        assert_eq!(CallHeader::parse(&mut reader), Ok(header()));
+        assert_eq!(reader.u32(), Ok(9));
+        assert_eq!(reader.finish(), Ok(()));
+        for room in 0..octets.len() - 4 {
+            assert_eq!(header().emit(&mut Writer::new(&mut octets.clone()[..room])), Err(NoRoom));
+        }
+    }
+
+    #[test]
+    fn every_cut_gets_the_answer_that_names_what_is_missing() {
+        let octets = wire(&header());
+        for cut in 0..octets.len() {
+            let expected = match cut {
+                0..8 => Err(Refusal::Discard),
+                8..24 => answer(Outcome::accepted(Accepted::GarbageArgs)),
+                _ if cut < octets.len() - 8 => denied(AuthStatus::BAD_CREDENTIAL),
+                _ => denied(AuthStatus::BAD_VERIFIER),
+            };
+            assert_eq!(parse(&octets[..cut]), expected, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_call_is_discarded() {
+        for kind in [1, 2, u32::MAX] {
+            let mut octets = wire(&header());
+            octets[4..8].copy_from_slice(&kind.to_be_bytes());
+            assert_eq!(parse(&octets), Err(Refusal::Discard), "message type {kind}");
+        }
+    }
+
+    #[test]
+    fn another_version_of_rpc_is_a_mismatch_whatever_follows() {
+        let mismatch = answer(Outcome::Denied(Denied::RpcMismatch { low: 2, high: 2 }));
+        for version in [0, 1, 3, u32::MAX] {
+            let mut octets = wire(&header());
+            octets[8..12].copy_from_slice(&version.to_be_bytes());
+            assert_eq!(parse(&octets), mismatch, "version {version}");
+            assert_eq!(parse(&octets[..12]), mismatch, "version {version} and nothing else");
+        }
+    }
+
+    #[test]
+    fn a_credential_that_lies_about_itself_is_bad() {
+        let octets = wire(&header());
+        let word = |at: usize, value: u32| {
+            let mut changed = octets.clone();
+            changed[at..at + 4].copy_from_slice(&value.to_be_bytes());
+            changed
+        };
+        // The credential's length, the machine name's length and the number of groups.
+        for at in [28, 36, 56] {
+            for value in [401, u32::MAX - 1, u32::MAX] {
+                assert_eq!(parse(&word(at, value)), denied(AuthStatus::BAD_CREDENTIAL), "{value} at {at}");
+            }
+        }
+        assert_eq!(parse(&word(octets.len() - 4, 401)), denied(AuthStatus::BAD_VERIFIER));
+    }
+
+    #[test]
+    fn answers_carry_the_xid_of_the_call() {
+        assert_eq!(header().reply(Accepted::Success).xid, header().xid);
+        assert_eq!(header().deny(Denied::AuthError(AuthStatus::TOO_WEAK)).xid, header().xid);
+    }
+}

@@ -190,3 +190,118 @@ impl Assembler {
 impl State {
     const START: Self = Self::AwaitWord { word: [0; Fragment::LEN], have: 0 };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    const MAX: usize = 64;
+
+    fn fragment(octets: &[u8], last: bool) -> Vec<u8> {
+        let len = u32::try_from(octets.len()).unwrap();
+        let mut wire = Fragment::new(len, last).unwrap().emit().to_vec();
+        wire.extend(octets);
+        wire
+    }
+
+    /// The records in `portions`, and the fault that ends them.
+    fn assemble<'a>(
+        portions: impl IntoIterator<Item = &'a [u8]>,
+    ) -> (Vec<Vec<u8>>, Option<Fault>, Assembler) {
+        let mut assembler = Assembler::new(MAX);
+        let (mut records, mut record) = (Vec::new(), [0; MAX]);
+        for mut input in portions {
+            loop {
+                match assembler.step(&mut input) {
+                    Ok(Step::More) => break assert!(input.is_empty()),
+                    Ok(Step::Copy { octets, at }) => record[at..at + octets.len()].copy_from_slice(octets),
+                    Ok(Step::Complete(len)) => records.push(record[..len].to_vec()),
+                    Err(fault) => return (records, Some(fault), assembler),
+                }
+            }
+        }
+        (records, None, assembler)
+    }
+
+    #[test]
+    fn the_word_has_31_bits_of_length_and_one_for_the_last() {
+        assert_eq!(Fragment::new(0x0102, true).unwrap().emit(), [0x80, 0, 1, 2]);
+        assert_eq!(Fragment::new(Fragment::MAX, false).unwrap().emit(), [0x7f, 0xff, 0xff, 0xff]);
+        assert_eq!(Fragment::new(Fragment::MAX + 1, false), None);
+        for (len, last) in [(0, false), (0, true), (7, false), (Fragment::MAX, true)] {
+            let fragment = Fragment::new(len, last).unwrap();
+            assert_eq!(Fragment::parse(fragment.emit()), fragment);
+            assert_eq!((fragment.octets(), fragment.last), (len, last));
+        }
+    }
+
+    #[test]
+    fn records_are_the_same_however_the_stream_is_cut() {
+        let stream = [
+            fragment(b"one", true),
+            fragment(b"t", false),
+            fragment(b"", false),
+            fragment(b"wo", true),
+            fragment(b"", true),
+            fragment(b"thr", false),
+            fragment(b"ee", false),
+            fragment(b"", true),
+            fragment(&[7; MAX], true),
+        ]
+        .concat();
+        let expected = [&b"one"[..], b"two", b"", b"three", &[7; MAX]];
+        for portion in 1..=stream.len() {
+            let (records, fault, assembler) = assemble(stream.chunks(portion));
+            assert_eq!(records, expected, "portions of {portion}");
+            assert_eq!(fault, None);
+            assert!(assembler.is_between_records());
+        }
+    }
+
+    #[test]
+    fn the_stream_is_between_records_only_there() {
+        let stream = [fragment(b"", false), fragment(b"ab", false), fragment(b"c", true)].concat();
+        for cut in 1..stream.len() {
+            assert!(!assemble([&stream[..cut]]).2.is_between_records(), "cut at {cut}");
+        }
+        assert!(assemble([&stream[..]]).2.is_between_records());
+    }
+
+    #[test]
+    fn a_record_that_would_exceed_the_limit_ends_the_stream_before_its_octets_come() {
+        let whole = fragment(&[7; MAX + 1], true);
+        assert_eq!(assemble([&whole[..4]]).1, Some(Fault::TooLong));
+        let parts = [fragment(&[7; MAX], false), fragment(&[7; 1], true)].concat();
+        assert_eq!(assemble([&parts[..MAX + 7]]).1, None);
+        assert_eq!(assemble([&parts[..MAX + 8]]).1, Some(Fault::TooLong));
+        let longest = Fragment::new(Fragment::MAX, false).unwrap().emit();
+        assert_eq!(assemble([&longest[..]]).1, Some(Fault::TooLong));
+    }
+
+    #[test]
+    fn empty_fragments_do_not_go_on_for_ever_and_each_record_has_its_own() {
+        let record = |empty: usize| [fragment(b"", false).repeat(empty), fragment(b"x", true)].concat();
+        let most = usize::from(EMPTY_FRAGMENTS_MAX);
+        let (records, fault, _) = assemble([&[record(most), record(most)].concat()[..]]);
+        assert_eq!((records.len(), fault), (2, None));
+        assert_eq!(assemble([&record(most + 1)[..]]).1, Some(Fault::EmptyFragments));
+    }
+
+    #[test]
+    fn octets_can_be_read_straight_to_their_place() {
+        let mut assembler = Assembler::new(MAX);
+        assert_eq!(assembler.direct(), None);
+        let wire = fragment(b"hello", true);
+        let mut input = &wire[..6];
+        assert_eq!(assembler.step(&mut input), Ok(Step::Copy { octets: b"he", at: 0 }));
+        assert_eq!(assembler.direct(), Some((2, 3)));
+        assembler.placed(2);
+        assert_eq!(assembler.direct(), Some((4, 1)));
+        assert_eq!(assembler.step(&mut input), Ok(Step::More));
+        assembler.placed(1);
+        assert_eq!(assembler.direct(), None);
+        assert_eq!(assembler.step(&mut input), Ok(Step::Complete(5)));
+        assert!(assembler.is_between_records());
+    }
+}

@@ -159,3 +159,104 @@ impl Codec<'_> for Denied {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    fn replies() -> Vec<ReplyHeader<'static>> {
+        let verifiers = [Auth::NONE, Auth { flavor: 6, body: b"abcde" }, Auth { flavor: 6, body: &[1; 400] }];
+        let accepted = [
+            Accepted::Success,
+            Accepted::ProgUnavail,
+            Accepted::ProgMismatch { low: 3, high: 4 },
+            Accepted::ProcUnavail,
+            Accepted::GarbageArgs,
+            Accepted::SystemErr,
+        ];
+        let denied = [
+            Denied::RpcMismatch { low: 2, high: 2 },
+            Denied::AuthError(AuthStatus::TOO_WEAK),
+            Denied::AuthError(AuthStatus(99)),
+        ];
+        let accepted = accepted
+            .iter()
+            .flat_map(|status| verifiers.map(|verifier| Outcome::Accepted { verifier, status: *status }));
+        let outcomes = accepted.chain(denied.map(Outcome::Denied));
+        outcomes.map(|outcome| ReplyHeader { xid: Xid(0x0102_0304), outcome }).collect()
+    }
+
+    fn wire(reply: &ReplyHeader<'_>) -> Vec<u8> {
+        let mut out = std::vec![0xee; 512];
+        let mut writer = Writer::new(&mut out);
+        reply.emit(&mut writer).unwrap();
+        let len = writer.len();
+        out.truncate(len);
+        out
+    }
+
+    #[test]
+    fn every_reply_survives_a_round_trip_and_no_cut_does() {
+        for reply in replies() {
+            let octets = wire(&reply);
+            let mut reader = Reader::new(&octets);
+            assert_eq!(ReplyHeader::parse(&mut reader), Ok(reply));
+            assert_eq!(reader.finish(), Ok(()));
+            for cut in 0..octets.len() {
+                assert_eq!(
+                    ReplyHeader::parse(&mut Reader::new(&octets[..cut])),
+                    Err(Error::Short),
+                    "cut at {cut}"
+                );
+                assert_eq!(
+                    reply.emit(&mut Writer::new(&mut octets.clone()[..cut])),
+                    Err(NoRoom),
+                    "room for {cut}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn replies_have_these_octets_and_lengths() {
+        let reply = |outcome| wire(&ReplyHeader { xid: Xid(0x0102_0304), outcome });
+        let success = reply(Outcome::accepted(Accepted::Success));
+        assert_eq!(success, [1, 2, 3, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(success.len(), ReplyHeader::LEN);
+        let mismatch = reply(Outcome::accepted(Accepted::ProgMismatch { low: 3, high: 4 }));
+        assert_eq!(mismatch[..20], success[..20]);
+        assert_eq!(mismatch[20..], [0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4]);
+        assert_eq!(mismatch.len(), ReplyHeader::REFUSAL_LEN_MAX);
+        let weak = reply(Outcome::Denied(Denied::AuthError(AuthStatus::TOO_WEAK)));
+        assert_eq!(weak, [1, 2, 3, 4, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 5]);
+    }
+
+    #[test]
+    fn values_that_do_not_exist_are_refused() {
+        let accepted = wire(&ReplyHeader { xid: Xid(1), outcome: Outcome::accepted(Accepted::Success) });
+        // The message type, the reply's and the acceptance's discriminant.
+        for (at, value) in [(4, 0), (4, 2), (8, 2), (20, 6), (20, u32::MAX)] {
+            let mut octets = accepted.clone();
+            octets[at..at + 4].copy_from_slice(&value.to_be_bytes());
+            assert_eq!(
+                ReplyHeader::parse(&mut Reader::new(&octets)),
+                Err(Error::BadValue),
+                "{value} at {at}"
+            );
+        }
+        let denied = [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2];
+        assert_eq!(ReplyHeader::parse(&mut Reader::new(&denied)), Err(Error::BadValue));
+    }
+
+    #[test]
+    fn a_peek_tells_calls_from_replies() {
+        for (kind, expected) in
+            [(0, Ok(MessageType::Call)), (1, Ok(MessageType::Reply)), (2, Err(Error::BadValue))]
+        {
+            let octets = [0, 0, 0, 9, 0, 0, 0, kind];
+            assert_eq!(MessageType::peek(&Reader::new(&octets)), expected.map(|kind| (Xid(9), kind)));
+            assert_eq!(MessageType::peek(&Reader::new(&octets[..7])), Err(Error::Short));
+        }
+    }
+}

@@ -171,3 +171,86 @@ pub struct SetAttributes {
 }
 
 structure!(SetAttributes { mode, uid, gid, size, atime, mtime });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xdr::survives;
+
+    const TIME: Time = Time { seconds: 0x1112_1314, nanos: 0x15 };
+
+    fn attributes() -> Attributes {
+        Attributes {
+            kind: FileKind::Directory,
+            mode: 0o755,
+            nlink: 3,
+            uid: 4,
+            gid: 5,
+            size: 0x0607_0809_0a0b_0c0d,
+            used: 0x0e,
+            device: DeviceNumber { major: 1, minor: 2 },
+            fsid: 0x0f,
+            fileid: 0x10,
+            atime: TIME,
+            mtime: Time { seconds: 0x16, nanos: 0x17 },
+            ctime: Time { seconds: 0x18, nanos: 0x19 },
+        }
+    }
+
+    #[test]
+    fn attributes_have_these_octets() {
+        let wire = survives!(attributes(), Attributes);
+        #[rustfmt::skip]
+        let expected = [
+            0, 0, 0, 2, 0, 0, 1, 0xed, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, // kind, mode, links, owner, group
+            6, 7, 8, 9, 10, 11, 12, 13, 0, 0, 0, 0, 0, 0, 0, 14, // size, used
+            0, 0, 0, 1, 0, 0, 0, 2, // device
+            0, 0, 0, 0, 0, 0, 0, 15, 0, 0, 0, 0, 0, 0, 0, 16, // file system, number
+            0x11, 0x12, 0x13, 0x14, 0, 0, 0, 0x15, 0, 0, 0, 0x16, 0, 0, 0, 0x17, 0, 0, 0, 0x18, 0, 0, 0, 0x19,
+        ];
+        assert_eq!(wire, expected);
+        assert_eq!(wire.len(), Attributes::LEN);
+    }
+
+    #[test]
+    fn only_the_seven_kinds_exist() {
+        use FileKind::{Block, Character, Directory, Fifo, Regular, Socket, Symlink};
+        let parse = |value: u32| FileKind::parse(&mut Reader::new(&value.to_be_bytes()));
+        let known = [Regular, Directory, Block, Character, Symlink, Socket, Fifo];
+        assert_eq!([1, 2, 3, 4, 5, 6, 7].map(parse), known.map(Ok));
+        assert_eq!([0, 8, 9, u32::MAX].map(parse), [Err(Error::BadValue); 4]);
+    }
+
+    #[test]
+    fn what_is_known_before_and_after_survives() {
+        let before = Some(WccAttributes::from(&attributes()));
+        let after = Some(attributes());
+        assert_eq!(survives!(WccData { before, after }, WccData).len(), 4 + 24 + 4 + 84);
+        assert_eq!(survives!(WccData { before, after: None }, WccData).len(), 4 + 24 + 4);
+        assert_eq!(survives!(WccData { before: None, after }, WccData).len(), 4 + 4 + 84);
+        assert_eq!(survives!(WccData::NONE, WccData), [0; 8]);
+        let wrong = [0, 0, 0, 0, 0, 0, 0, 2];
+        assert_eq!(WccData::parse(&mut Reader::new(&wrong)), Err(Error::BadValue));
+    }
+
+    #[test]
+    fn each_attribute_can_be_set_or_left() {
+        assert_eq!(survives!(SetAttributes::default(), SetAttributes), [0; 24]);
+        for set in 0..64 {
+            let bit = |bit: u32| set & (1 << bit) != 0;
+            let attributes = SetAttributes {
+                mode: bit(0).then_some(1),
+                uid: bit(1).then_some(2),
+                gid: bit(2).then_some(3),
+                size: bit(3).then_some(4),
+                atime: if bit(4) { SetTime::Client(TIME) } else { SetTime::Server },
+                mtime: if bit(5) { SetTime::Server } else { SetTime::Keep },
+            };
+            survives!(attributes, SetAttributes);
+        }
+        assert_eq!(SetTime::parse(&mut Reader::new(&[0, 0, 0, 3])), Err(Error::BadValue));
+        let mtime = SetTime::Client(TIME);
+        let wire = survives!(SetAttributes { mtime, ..SetAttributes::default() }, SetAttributes);
+        assert_eq!(wire[20..], [0, 0, 0, 2, 0x11, 0x12, 0x13, 0x14, 0, 0, 0, 0x15]);
+    }
+}

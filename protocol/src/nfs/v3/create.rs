@@ -181,3 +181,41 @@ pub struct MkNodArgs<'a> {
 }
 
 structure!(MkNodArgs<'a> { place, what });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xdr::survives;
+
+    #[test]
+    fn every_way_to_create_survives_and_no_other_exists() {
+        let attributes = SetAttributes { mode: Some(0o644), ..SetAttributes::default() };
+        assert_eq!(survives!(CreateHow::Unchecked(attributes), CreateHow)[..4], [0, 0, 0, 0]);
+        assert_eq!(survives!(CreateHow::Guarded(attributes), CreateHow)[..4], [0, 0, 0, 1]);
+        let exclusive = survives!(CreateHow::Exclusive([1, 2, 3, 4, 5, 6, 7, 8]), CreateHow);
+        assert_eq!(exclusive, [0, 0, 0, 2, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(CreateHow::parse(&mut Reader::new(&[0, 0, 0, 3])), Err(Error::BadValue));
+    }
+
+    #[test]
+    fn every_kind_of_node_survives_and_no_other_exists() {
+        let attributes = SetAttributes { uid: Some(9), ..SetAttributes::default() };
+        let device = DeviceNumber { major: 8, minor: 1 };
+        let nodes = [
+            (NodeKind::Regular, 4),
+            (NodeKind::Directory, 4),
+            (NodeKind::Block(attributes, device), 4 + 28 + 8),
+            (NodeKind::Character(attributes, device), 4 + 28 + 8),
+            (NodeKind::Symlink, 4),
+            (NodeKind::Socket(attributes), 4 + 28),
+            (NodeKind::Fifo(attributes), 4 + 28),
+        ];
+        for (kind, (node, len)) in (1_u8..).zip(nodes) {
+            let wire = survives!(node, NodeKind);
+            assert_eq!((wire[..4].to_vec(), wire.len()), (std::vec![0, 0, 0, kind], len));
+        }
+        for kind in [0, 8] {
+            assert_eq!(NodeKind::parse(&mut Reader::new(&[0, 0, 0, kind])), Err(Error::BadValue));
+        }
+    }
+}

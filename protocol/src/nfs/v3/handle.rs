@@ -47,3 +47,34 @@ impl fmt::Debug for FileHandle {
         f.write_str(")")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xdr::survives;
+    use std::{format, vec};
+
+    #[test]
+    fn handles_of_every_length_survive_and_longer_ones_do_not() {
+        for len in 0..=64 {
+            let wire = survives!(FileHandle::new(&vec![7; len]).unwrap(), FileHandle);
+            assert_eq!(wire.len(), 4 + len.next_multiple_of(4));
+        }
+        for len in [65, 255, 256, 320] {
+            assert_eq!(FileHandle::new(&vec![7; len]), None);
+        }
+        for len in [65, u32::MAX] {
+            let mut wire = [0; 4 + 68];
+            wire[..4].copy_from_slice(&len.to_be_bytes());
+            assert_eq!(FileHandle::parse(&mut Reader::new(&wire)), Err(Error::TooLong));
+        }
+    }
+
+    #[test]
+    fn a_handle_has_these_octets() {
+        let handle = FileHandle::new(&[1, 2, 3, 4, 5]).unwrap();
+        assert_eq!(survives!(handle, FileHandle), [0, 0, 0, 5, 1, 2, 3, 4, 5, 0, 0, 0]);
+        assert_eq!(format!("{handle:?}"), "FileHandle(0102030405)");
+        assert_ne!(handle, FileHandle::new(&[1, 2, 3, 4, 5, 0]).unwrap());
+    }
+}

@@ -41,3 +41,20 @@ pub struct DirOpArgs<'a> {
 }
 
 structure!(DirOpArgs<'a> { dir, name });
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xdr::survives;
+    use std::vec;
+
+    #[test]
+    fn names_of_any_sane_length_survive_so_that_the_server_can_judge_them() {
+        for len in [0, 1, 255, 256, Name::MAX] {
+            survives!(Name(&vec![b'n'; len]), Name<'_>);
+        }
+        let mut wire = vec![0; Name::MAX + 8];
+        wire[..4].copy_from_slice(&4097_u32.to_be_bytes());
+        assert_eq!(Name::parse(&mut Reader::new(&wire)), Err(Error::TooLong));
+    }
+}

@@ -155,3 +155,19 @@ impl Procedure {
         self as u32
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_procedure_lies_at_its_number_and_there_are_no_more() {
+        for (number, procedure) in (0..).zip(Procedure::ALL) {
+            assert_eq!(procedure.number(), number);
+            assert_eq!(Procedure::new(number), Some(procedure));
+        }
+        assert_eq!(Procedure::ALL.last(), Some(&Procedure::Commit));
+        assert_eq!(Procedure::new(22), None);
+        assert_eq!(Procedure::new(u32::MAX), None);
+    }
+}

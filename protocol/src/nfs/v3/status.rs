@@ -137,3 +137,23 @@ impl fmt::Display for Status {
 }
 
 impl core::error::Error for Status {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xdr::{Codec, Error, Reader};
+    use std::vec::Vec;
+
+    #[test]
+    fn only_the_29_statuses_of_the_specification_exist() {
+        let known = [
+            0, 1, 2, 5, 6, 13, 17, 18, 19, 20, 21, 22, 27, 28, 30, 31, 63, 66, 69, 70, 71, 10001, 10002,
+            10003, 10004, 10005, 10006, 10007, 10008,
+        ];
+        let parse =
+            |value: &u32| Status::parse(&mut Reader::new(&value.to_be_bytes())).map(|status| status as u32);
+        let parsed = (0..20_000).filter(|value| parse(value) == Ok(*value)).collect::<Vec<u32>>();
+        assert_eq!(parsed, known);
+        assert_eq!(parse(&u32::MAX), Err(Error::BadValue));
+    }
+}
