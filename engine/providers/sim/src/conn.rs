@@ -1,0 +1,167 @@
+//! One connection as its own end sees it: the send queue and its order.
+
+use crate::net::{Item, Payload, Place, Read};
+use stag_pools::{Buf, Extent, RemoteKey};
+use stag_verbs::{Cause, Memory, RemoteSpan, Status, Tag, Time};
+use std::collections::VecDeque;
+
+/// States are named by what they wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// We connect: the peer's answer.
+    AwaitReply,
+    /// The peer connects: our answer.
+    AwaitAnswer,
+    /// We accepted: leave to send.
+    AwaitReady,
+    /// Nothing: it works.
+    Established,
+    /// We ended it: its end.
+    Closing,
+    /// The poll that reports its end.
+    Dead,
+}
+
+/// What was posted.
+#[derive(Debug)]
+pub(crate) enum Work {
+    Send(Buf, Option<RemoteKey>),
+    Write(Extent, RemoteSpan),
+    Read(Read),
+    Invalidate(RemoteKey),
+}
+
+/// How far a work request is.
+#[derive(Debug)]
+pub(crate) enum Stage {
+    /// Not on its way; its doorbell was rung or not.
+    Posted(Work),
+    /// The fabric has its memory.
+    Flying { is_read: bool },
+    /// A local invalidation, done when this is the oldest work and the time has come.
+    Invalidating(RemoteKey, Time),
+    /// Done; waits for the work before it.
+    Done(Memory),
+    /// It will not be done, and its memory is back.
+    TakenBack(Memory),
+}
+
+#[derive(Debug)]
+pub(crate) struct Wr {
+    pub(crate) tag: Tag,
+    pub(crate) stage: Stage,
+}
+
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) place: Place,
+    pub(crate) state: State,
+    pub(crate) queue: VecDeque<Wr>,
+    /// The number of the oldest work request in `queue`.
+    pub(crate) first_seq: u64,
+    /// Work requests of `queue` whose doorbell was rung.
+    pub(crate) rung: usize,
+    /// Work requests of `queue` that are on their way or further.
+    pub(crate) started: usize,
+    /// Reads on their way.
+    pub(crate) reads: usize,
+    /// It is in the list of connections to ring.
+    pub(crate) is_dirty: bool,
+    pub(crate) private_data: Vec<u8>,
+    /// Copies of messages that found no receive.
+    pub(crate) parked: VecDeque<Item>,
+    /// When the acceptor may send although nothing arrived.
+    pub(crate) ready_at: Option<Time>,
+    /// When it ends, and why.
+    pub(crate) die_at: Option<(Time, Cause)>,
+}
+
+impl Conn {
+    pub(crate) fn new(place: Place, state: State, private_data: Vec<u8>, send_queue: usize) -> Self {
+        Self {
+            place,
+            state,
+            queue: VecDeque::with_capacity(send_queue),
+            first_seq: 0,
+            rung: 0,
+            started: 0,
+            reads: 0,
+            is_dirty: false,
+            private_data,
+            parked: VecDeque::new(),
+            ready_at: None,
+            die_at: None,
+        }
+    }
+
+    /// When it does something by itself.
+    pub(crate) fn due(&self) -> Option<Time> {
+        let invalidation = match self.queue.front() {
+            Some(Wr { stage: Stage::Invalidating(_, due), .. }) => Some(*due),
+            _ => None,
+        };
+        let death = self.die_at.map(|(at, _)| at);
+        [invalidation, death, self.ready_at].into_iter().flatten().min()
+    }
+
+    fn wr_mut(&mut self, seq: u64) -> &mut Wr {
+        let index = seq.checked_sub(self.first_seq).and_then(|index| usize::try_from(index).ok());
+        index.and_then(|index| self.queue.get_mut(index)).expect("work is pending until it completes")
+    }
+
+    /// Work request `seq` is done with `memory`, or will never be.
+    pub(crate) fn finish(&mut self, seq: u64, stage: Stage) {
+        let wr = self.wr_mut(seq);
+        debug_assert!(matches!(wr.stage, Stage::Flying { .. }), "the fabric finishes what it has");
+        if let Stage::Flying { is_read: true } = std::mem::replace(&mut wr.stage, stage) {
+            self.reads -= 1;
+        }
+    }
+
+    /// The oldest work request, with its completion, leaves the queue.
+    pub(crate) fn pop(&mut self) -> Option<Wr> {
+        let wr = self.queue.pop_front()?;
+        self.first_seq += 1;
+        self.rung = self.rung.saturating_sub(1);
+        self.started = self.started.saturating_sub(1);
+        Some(wr)
+    }
+
+    /// Whether our own invalidation of `key` is pending.
+    pub(crate) fn is_invalidating(&self, key: RemoteKey) -> bool {
+        self.queue.iter().any(|wr| match wr.stage {
+            Stage::Posted(Work::Invalidate(pending)) | Stage::Invalidating(pending, _) => pending == key,
+            _ => false,
+        })
+    }
+
+    /// How the work request at `stage` ends when its connection does: whether it was done, and its memory.
+    pub(crate) fn flush(stage: Stage) -> (bool, Memory) {
+        match stage {
+            Stage::Done(memory) => (true, memory),
+            Stage::TakenBack(memory) => (false, memory),
+            Stage::Posted(Work::Send(buf, _)) => (false, Memory::Buf(buf)),
+            Stage::Posted(Work::Read(read)) => (false, Memory::Buf(read.sink)),
+            Stage::Posted(Work::Write(..)) => (false, Memory::Shared),
+            Stage::Posted(Work::Invalidate(_)) | Stage::Invalidating(..) => (false, Memory::Bound),
+            Stage::Flying { .. } => unreachable!("memory is taken back before the queue is flushed"),
+        }
+    }
+}
+
+/// The status of the first work request that a dying connection leaves undone; later ones are flushed.
+pub(crate) fn first_undone(cause: Cause) -> Status {
+    match cause {
+        Cause::Fabric(_) => Status::Lost,
+        _ => Status::Flushed,
+    }
+}
+
+/// What a sender gets back when the payload is not needed any more.
+pub(crate) fn memory(payload: Payload) -> Option<Memory> {
+    match payload {
+        Payload::Buf(buf) => Some(Memory::Buf(buf)),
+        Payload::Extent(_) => Some(Memory::Shared),
+        Payload::Copy(_) => None,
+    }
+}

@@ -1,0 +1,334 @@
+//! The provider: one end of the fabric in the hands of its shard.
+
+use crate::{
+    Port,
+    conn::{Conn, Stage, State, Work, Wr},
+    end::End,
+    net::{Net, Read, What},
+};
+use stag_pools::{Access, Buf, Extent, RemoteKey, Violation, Window};
+use stag_verbs::{
+    Cause, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag, Time,
+};
+use std::{cell::RefCell, fmt, ops::Range, os::fd::BorrowedFd, rc::Rc};
+
+/// One end of a [`Fabric`](crate::Fabric).
+pub struct Sim {
+    net: Rc<RefCell<Net>>,
+    end: End,
+}
+
+impl Sim {
+    pub(crate) fn new(net: Rc<RefCell<Net>>, name: &'static str, limits: Limits) -> Self {
+        let end = {
+            let mut net = net.borrow_mut();
+            let id = net.add_station(name, limits.connections, limits.send_queue);
+            let seed = net.key_seed();
+            End::new(id, limits, seed)
+        };
+        Self { net, end }
+    }
+
+    /// Windows a peer can use. Zero when everything came back.
+    pub fn windows_bound(&self) -> usize {
+        self.end.windows.bound()
+    }
+
+    /// Connections that exist, those being set up included.
+    pub fn connections(&self) -> usize {
+        self.end.conns.len()
+    }
+
+    /// Why nothing can be posted to `qp`, if nothing can.
+    fn refusal(&self, qp: Qp) -> Option<Refusal> {
+        let Some(conn) = self.end.conns.get(qp.0) else { return Some(Refusal::Gone) };
+        match conn.state {
+            State::Established => None,
+            State::Closing | State::Dead => Some(Refusal::Gone),
+            State::AwaitReply | State::AwaitAnswer | State::AwaitReady => Some(Refusal::NotEstablished),
+        }
+    }
+
+    /// As [`refusal`](Self::refusal), for work that takes a place in the send queue.
+    fn work_refusal(&self, qp: Qp) -> Option<Refusal> {
+        self.refusal(qp).or_else(|| (self.send_room(qp) == 0).then_some(Refusal::SendQueueFull))
+    }
+
+    fn post(&mut self, qp: Qp, tag: Tag, work: Work) {
+        let conn = self.end.conn(qp);
+        conn.queue.push_back(Wr { tag, stage: Stage::Posted(work) });
+        if !std::mem::replace(&mut conn.is_dirty, true) {
+            self.end.dirty.push(qp);
+        }
+    }
+
+    fn is_bound(&mut self, qp: Qp, key: RemoteKey) -> bool {
+        let looked_up = self.end.windows.source(qp.scope(), key, 0, 0).err();
+        !matches!(looked_up, Some(Violation::InvalidKey | Violation::OtherScope))
+    }
+
+    fn ring_one(&mut self, qp: Qp) {
+        let Some(conn) = self.end.conns.get_mut(qp.0) else { return };
+        conn.is_dirty = false;
+        if conn.state == State::Established {
+            conn.rung = conn.queue.len();
+            self.end.start(&mut self.net.borrow_mut(), qp);
+        }
+    }
+}
+
+impl Provider for Sim {
+    type Address = Port;
+
+    fn limits(&self) -> &Limits {
+        &self.end.limits
+    }
+
+    fn listen(&mut self, at: &Port) -> Result<Port, FabricFault> {
+        self.net.borrow_mut().listen(self.end.id, *at)
+    }
+
+    fn stop_listening(&mut self) {
+        self.net.borrow_mut().stop_listening(self.end.id);
+    }
+
+    fn connect(&mut self, to: &Port, private_data: &[u8]) -> Result<Qp, FabricFault> {
+        let is_full = self.end.conns.len() == self.end.conns.capacity();
+        if is_full || private_data.len() > self.end.limits.private_data_len {
+            return Err(FabricFault::Exhausted);
+        }
+        let net = &mut *self.net.borrow_mut();
+        let (place, is_answered) = net.link(self.end.id, *to);
+        let conn = Conn::new(place, State::AwaitReply, Vec::new(), self.end.limits.send_queue);
+        let qp = Qp(self.end.conns.insert(conn).expect("the table has room"));
+        net.shore(place).qp = Some(qp);
+        if is_answered {
+            net.send(place, 0, What::ConnectRequest(private_data.to_vec()));
+        } else {
+            let due = net.after(net.faults().delay.clone());
+            self.end.conn(qp).die_at = Some((due, Cause::Fabric(FabricFault::Refused)));
+            net.wake(self.end.id, due);
+        }
+        Ok(qp)
+    }
+
+    fn accept(&mut self, qp: Qp, private_data: &[u8]) -> Result<(), Refusal> {
+        let private_data_len = self.end.limits.private_data_len;
+        let conn = self.end.conns.get_mut(qp.0).ok_or(Refusal::Gone)?;
+        match conn.state {
+            State::AwaitAnswer if private_data.len() <= private_data_len => {}
+            State::Closing | State::Dead => return Err(Refusal::Gone),
+            _ => return Err(Refusal::Malformed),
+        }
+        conn.state = State::AwaitReady;
+        let net = &mut *self.net.borrow_mut();
+        net.send(conn.place, 0, What::Accepted(private_data.to_vec()));
+        // RFC 5044 §7.1.2: the acceptor sends after it has heard the connector. Other fabrics let it send at once.
+        if net.below(2) == 0 {
+            let due = net.after(net.faults().delay.clone());
+            conn.ready_at = Some(due);
+            net.wake(self.end.id, due);
+        }
+        Ok(())
+    }
+
+    fn reject(&mut self, qp: Qp, private_data: &[u8]) {
+        let private_data = private_data.get(..self.end.limits.private_data_len).unwrap_or(private_data);
+        let Some(conn) = self.end.conns.get_mut(qp.0) else { return };
+        if conn.state != State::AwaitAnswer {
+            return;
+        }
+        conn.state = State::Closing;
+        let net = &mut *self.net.borrow_mut();
+        net.shore(conn.place).deaf = true;
+        net.send(conn.place, 0, What::Rejected(private_data.to_vec()));
+        let due = net.after(net.faults().delay.clone());
+        conn.die_at = Some((due, Cause::Local));
+        net.wake(self.end.id, due);
+    }
+
+    fn disconnect(&mut self, qp: Qp) {
+        self.ring_one(qp);
+        let Some(conn) = self.end.conns.get_mut(qp.0) else { return };
+        if matches!(conn.state, State::Closing | State::Dead) {
+            return;
+        }
+        let was_established = std::mem::replace(&mut conn.state, State::Closing) == State::Established;
+        let net = &mut *self.net.borrow_mut();
+        // Nobody wants messages of a connection that was never established.
+        net.shore(conn.place).deaf = !was_established;
+        let due = net.after(net.faults().delay.clone());
+        if conn.die_at.is_none() {
+            net.send(conn.place, 0, What::Close(Cause::Peer, None));
+        }
+        conn.die_at = Some((due, Cause::Local));
+        net.wake(self.end.id, due);
+    }
+
+    fn private_data(&self, qp: Qp) -> &[u8] {
+        self.end.conns.get(qp.0).map_or(&[], |conn| &conn.private_data)
+    }
+
+    fn peer_address(&self, qp: Qp) -> Option<PeerAddress> {
+        self.end.conns.get(qp.0).map(|_| PeerAddress::Simulated)
+    }
+
+    fn post_receive(&mut self, buf: Buf) -> Result<(), Buf> {
+        let is_full = self.end.receives.len() >= self.end.limits.receives;
+        if is_full || buf.capacity() < self.end.limits.receive_len {
+            return Err(buf);
+        }
+        self.end.receives.push_back(buf);
+        if self.end.parked > 0 {
+            let mut net = self.net.borrow_mut();
+            let now = net.now();
+            net.wake(self.end.id, now);
+        }
+        Ok(())
+    }
+
+    fn receives_posted(&self) -> usize {
+        self.end.receives.len()
+    }
+
+    fn bind(&mut self, qp: Qp, buf: Buf, span: Range<usize>, access: Access) -> Result<Window, Refused<Buf>> {
+        if let Some(why) = self.refusal(qp) {
+            return Err(Refused { why, token: buf });
+        }
+        if span.start > span.end || span.end > buf.len() {
+            return Err(Refused { why: Refusal::Malformed, token: buf });
+        }
+        let bound = self.end.windows.bind(qp.scope(), buf.expose(span, access));
+        bound.map_err(|token| Refused { why: Refusal::NoWindow, token })
+    }
+
+    fn post_send(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        message: Buf,
+        invalidate: Option<RemoteKey>,
+    ) -> Result<(), Refused<Buf>> {
+        if let Some(why) = self.work_refusal(qp) {
+            return Err(Refused { why, token: message });
+        }
+        self.post(qp, tag, Work::Send(message, invalidate));
+        Ok(())
+    }
+
+    fn post_write(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        source: Extent,
+        to: RemoteSpan,
+    ) -> Result<(), Refused<Extent>> {
+        let malformed = (source.len() != to.len as usize).then_some(Refusal::Malformed);
+        if let Some(why) = self.work_refusal(qp).or(malformed) {
+            return Err(Refused { why, token: source });
+        }
+        self.post(qp, tag, Work::Write(source, to));
+        Ok(())
+    }
+
+    fn post_read(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        sink: Buf,
+        at: usize,
+        from: &[RemoteSpan],
+    ) -> Result<(), Refused<Buf>> {
+        let end = from.iter().try_fold(at, |end, span| end.checked_add(span.len as usize));
+        let is_whole = end.is_some_and(|end| end <= sink.len()) && from.len() <= self.end.limits.read_spans;
+        let malformed = (!is_whole).then_some(Refusal::Malformed);
+        if let Some(why) = self.work_refusal(qp).or(malformed) {
+            return Err(Refused { why, token: sink });
+        }
+        let mut spans =
+            self.end.spans.pop().unwrap_or_else(|| Vec::with_capacity(self.end.limits.read_spans));
+        spans.extend_from_slice(from);
+        self.post(qp, tag, Work::Read(Read { sink, at, from: spans }));
+        Ok(())
+    }
+
+    fn post_local_invalidate(&mut self, qp: Qp, tag: Tag, key: RemoteKey) -> Result<(), Refusal> {
+        if let Some(why) = self.work_refusal(qp) {
+            return Err(why);
+        }
+        if !self.is_bound(qp, key) || self.end.conn(qp).is_invalidating(key) {
+            let net = self.net.borrow();
+            let (seed, is_lenient) = (net.seed(), net.faults().lenient);
+            drop(net);
+            assert!(is_lenient, "seed {seed}: local invalidation of {key:?}, which is not bound on {qp:?}");
+            return Err(Refusal::NoSuchKey);
+        }
+        self.post(qp, tag, Work::Invalidate(key));
+        Ok(())
+    }
+
+    fn send_room(&self, qp: Qp) -> usize {
+        let conn = self.end.conns.get(qp.0).filter(|conn| conn.state == State::Established);
+        conn.map_or(0, |conn| self.end.limits.send_queue - conn.queue.len())
+    }
+
+    fn ring(&mut self) {
+        while let Some(qp) = self.end.dirty.pop() {
+            self.ring_one(qp);
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Event> {
+        if let Some(qp) = self.end.ended.take() {
+            self.end.conns.remove(qp.0);
+        }
+        if self.end.events.is_empty() {
+            let net = &mut *self.net.borrow_mut();
+            net.advance(now);
+            self.end.progress(net);
+        }
+        let event = self.end.events.pop_front();
+        if let Some(Event::Disconnected { qp, .. }) = event {
+            self.end.ended = Some(qp);
+        }
+        event
+    }
+
+    fn arm(&mut self) -> bool {
+        let net = &mut *self.net.borrow_mut();
+        let is_due = net.station(self.end.id).due.is_some_and(|due| due <= net.now());
+        self.end.events.is_empty() && !is_due
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn wake_at(&self) -> Option<Time> {
+        let net = &mut *self.net.borrow_mut();
+        if self.end.events.is_empty() { net.station(self.end.id).due } else { Some(net.now()) }
+    }
+}
+
+impl Drop for Sim {
+    /// Breaks every connection; the peers notice in their time. All memory goes back to its pool.
+    fn drop(&mut self) {
+        let Ok(mut net) = self.net.try_borrow_mut() else { return };
+        let net = &mut *net;
+        net.stop_listening(self.end.id);
+        while let Some(place) = net.station(self.end.id).places.last().copied() {
+            net.break_link(place);
+            match net.shore(place).qp {
+                Some(qp) => self.end.die(net, qp, Cause::Local, None),
+                None => net.leave(place),
+            }
+        }
+        net.station(self.end.id).due = None;
+    }
+}
+
+impl fmt::Debug for Sim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sim({} connections, {} windows)", self.connections(), self.windows_bound())
+    }
+}
