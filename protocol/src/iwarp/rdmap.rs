@@ -230,6 +230,7 @@ impl fmt::Display for Terminate {
 
 impl core::error::Error for Terminate {}
 
+const LAYER_LLP: u8 = 2;
 const CONTROL_LEN: usize = 4;
 /// Octets of the largest Terminate payload: control, segment length, untagged header, Read Request header.
 pub const TERMINATE_MAX: usize = CONTROL_LEN + 2 + ddp::UNTAGGED_LEN + ReadHeader::LEN;
@@ -260,11 +261,11 @@ impl Violation {
         Self::with_flags(terminate, SEGMENT_LEN_VALID | DDP_HEADER).and(segment_len, &header)
     }
 
-    /// A violation by an ULPDU whose header is not understood; as much of it as a header has is sent back.
+    /// A violation by an ULPDU: its DDP header goes back as it came, unless it is not whole or the fault is MPA's.
     pub fn of_ulpdu(terminate: Terminate, ulpdu: &[u8]) -> Self {
         let len = ulpdu.first().map_or(0, |control| ddp::header_len(*control));
         match ulpdu.get(..len) {
-            Some(header) if len > 0 => {
+            Some(header) if len > 0 && terminate.layer != LAYER_LLP => {
                 Self::with_flags(terminate, SEGMENT_LEN_VALID | DDP_HEADER).and(ulpdu.len(), header)
             }
             _ => Self::new(terminate),

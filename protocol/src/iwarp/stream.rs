@@ -103,10 +103,12 @@ pub struct OutstandingRead {
     pub msn: u32,
     /// What [`Stream::begin_read`] was told to remember.
     pub token: u64,
+    /// Octets asked for.
+    pub len: u32,
+    /// Octets answered so far.
+    pub received: u32,
     sink_stag: u32,
     sink_to: u64,
-    len: u32,
-    received: u32,
 }
 
 /// Why tagged memory refuses a Write, or a Read its source.
@@ -149,7 +151,7 @@ pub enum Refused {
 }
 
 /// An operation being sent. It belongs to the stream that began it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Message {
     target: Target,
     /// Octets of payload in all.
@@ -295,14 +297,10 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
             return Ok(Inbound::Dropped);
         }
         let inbound = match Header::parse(ulpdu) {
-            Ok((header, payload)) => self
-                .judge(&header, payload)
-                .map_err(|cause| Violation::of_segment(cause, &header, payload.len())),
-            Err(ddp::Error::Short) => Err(Violation::new(Terminate::MPA_LENGTH)),
-            Err(ddp::Error::TaggedVersion) => Err(Violation::of_ulpdu(Terminate::DDP_TAGGED_VERSION, ulpdu)),
-            Err(ddp::Error::UntaggedVersion) => {
-                Err(Violation::of_ulpdu(Terminate::DDP_UNTAGGED_VERSION, ulpdu))
-            }
+            Ok((header, payload)) => self.judge(&header, payload),
+            Err(ddp::Error::Short) => Err(Terminate::MPA_LENGTH),
+            Err(ddp::Error::TaggedVersion) => Err(Terminate::DDP_TAGGED_VERSION),
+            Err(ddp::Error::UntaggedVersion) => Err(Terminate::DDP_UNTAGGED_VERSION),
         };
         match inbound {
             Ok(Inbound::Terminated(_)) => self.gate = Gate::Ended,
@@ -310,7 +308,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
             Ok(_) => {}
             Err(_) => self.gate = Gate::OweTerminate,
         }
-        inbound
+        inbound.map_err(|cause| Violation::of_ulpdu(cause, ulpdu))
     }
 
     /// An FPDU was no FPDU ([`super::fpdu::parse`]): the Terminate to send.
@@ -634,10 +632,10 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         let read = OutstandingRead {
             msn: self.read_msn_out,
             token,
-            sink_stag: header.sink_stag,
-            sink_to: header.sink_to,
             len: header.len,
             received: 0,
+            sink_stag: header.sink_stag,
+            sink_to: header.sink_to,
         };
         if self.outbound_reads.len() >= self.ord || !self.outbound_reads.push(read) {
             return Err(Refused::OrdFull);
