@@ -544,7 +544,8 @@ fn f60_chunks_without_a_result_come_back_unused() {
     let mut returned = ChunkLists::new();
     for item in [0, 50] {
         let parts = ReplyParts { head: 128, item, tail: 0 };
-        plan_reply(&call, parts, threshold(1024), ReplyPolicy::Inline, &mut returned).unwrap();
+        let plan = plan_reply(&call, parts, threshold(1024), ReplyPolicy::Inline, &mut returned).unwrap();
+        assert_eq!(plan.item_in_chunk, item > 0, "an empty item consumes nothing");
         assert_eq!(lengths(returned.segments()), [item, 0, 0, 0]);
         let handles = |lists: &ChunkLists| lists.segments().iter().map(|s| (s.handle, s.offset)).collect();
         let (given, taken): (Vec<_>, Vec<_>) = (handles(&call), handles(&returned));

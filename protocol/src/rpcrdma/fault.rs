@@ -82,27 +82,22 @@ const _: () = assert!(size_of::<PeerFault>() <= 8);
 
 impl fmt::Display for PeerFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ShortHeader { len } => write!(f, "the message of {len} octets is shorter than its header"),
-            Self::Version(version) => write!(f, "the peer speaks version {version}, which we do not"),
-            Self::Procedure(number) => write!(f, "procedure {number} is not to be sent"),
-            Self::Discriminator(word) => {
-                write!(f, "the word before an optional item is {word}, neither 0 nor 1")
+        f.write_str(match *self {
+            Self::ShortHeader { len } => {
+                return write!(f, "the message of {len} octets is shorter than its header");
             }
-            Self::Position(position) => write!(f, "read position {position} is no multiple of four"),
-            Self::MessageType(word) => write!(f, "RPC message type {word} is neither call nor reply"),
-            Self::PositionOutside(position) => write!(f, "read position {position} lies outside the payload"),
-            other => f.write_str(other.sentence()),
-        }
-    }
-}
-
-impl core::error::Error for PeerFault {}
-
-impl PeerFault {
-    /// The sentence of a variant that carries no value.
-    const fn sentence(self) -> &'static str {
-        match self {
+            Self::Version(version) => return write!(f, "the peer speaks version {version}, which we do not"),
+            Self::Procedure(number) => return write!(f, "procedure {number} is not to be sent"),
+            Self::Discriminator(word) => {
+                return write!(f, "the word before an optional item is {word}, neither 0 nor 1");
+            }
+            Self::Position(position) => return write!(f, "read position {position} is no multiple of four"),
+            Self::MessageType(word) => {
+                return write!(f, "RPC message type {word} is neither call nor reply");
+            }
+            Self::PositionOutside(position) => {
+                return write!(f, "read position {position} lies outside the payload");
+            }
             Self::Done => "RDMA_DONE is not to be sent",
             Self::ErrorAtResponder => "an RDMA_ERROR came to a side that made no call",
             Self::UnreadableError => "the RDMA_ERROR has no known error code",
@@ -129,13 +124,8 @@ impl PeerFault {
             Self::ReplyChunkTooSmall => "the Reply chunk is too small for the reply",
             Self::NoReplyChunk => "the reply is too long to go inline and no Reply chunk was offered",
             Self::CreditsExceeded => "the peer has more calls outstanding than were granted",
-            Self::ShortHeader { .. }
-            | Self::Version(_)
-            | Self::Procedure(_)
-            | Self::Discriminator(_)
-            | Self::Position(_)
-            | Self::MessageType(_)
-            | Self::PositionOutside(_) => "",
-        }
+        })
     }
 }
+
+impl core::error::Error for PeerFault {}

@@ -137,7 +137,7 @@ fn plan_call_offer(sizes: &CallSizes, path: &Path, header: usize) -> Result<Call
     if fits(header, sizes.call) {
         return Ok(CallOffer::Nothing);
     }
-    if let Some(item) = sizes.item.filter(|item| item.len > 0) {
+    if let Some(item) = sizes.item {
         let in_chunk = usize::try_from(item.len).map(padded).map_err(|_| NoRoom)?;
         debug_assert!(in_chunk <= sizes.call, "the item is a part of the call");
         if fits(chunked_header, sizes.call.saturating_sub(in_chunk)) {

@@ -132,6 +132,7 @@ impl Pull {
         let mut pieces = Pieces { pieces: [Piece::Inline(&[]); PIECES_MAX], count: 0 };
         let (mut rest, mut inserted, mut taken) = (base, 0, 0);
         for (item, octets) in self.items().iter().zip(items) {
+            assert_eq!(u32::try_from(octets.len()), Ok(item.len), "every planned octet was pulled");
             let at = u64::from(item.position.octets()) - inserted;
             let before = usize::try_from(at - taken).expect("`plan_pull` compared it with the payload");
             let (front, back) = rest.split_at_checked(before).expect("`plan_pull` saw this payload");
