@@ -225,8 +225,8 @@ fn agree(message: &[u8]) {
 fn every_shape_of_up_to_sixteen_segments_a_chunk_survives_a_round_trip() {
     let mut parsed = ChunkLists::new();
     for reads in 0..=16 {
-        for write in (0..=17).map(|count| count.checked_sub(1)) {
-            for reply in (0..=17).map(|count| count.checked_sub(1)) {
+        for write in (0..=17_usize).map(|count| count.checked_sub(1)) {
+            for reply in (0..=17_usize).map(|count| count.checked_sub(1)) {
                 let lists = lists(reads, write.as_slice(), reply);
                 let body = if lists.is_empty() { Body::Msg } else { Body::NoMsg };
                 let header = Header { xid: Xid(XID), credits: Credits(1), body };
