@@ -93,6 +93,31 @@ fn lists_are_the_same_in_whatever_order_they_are_built() {
 }
 
 #[test]
+fn lists_that_differ_in_any_chunk_are_not_equal() {
+    let mut reads = ChunkLists::new();
+    reads.push_read(position(4), segment(1, 5)).unwrap();
+    let mut elsewhere = ChunkLists::new();
+    elsewhere.push_read(position(8), segment(1, 5)).unwrap();
+    let all = [
+        ChunkLists::new(),
+        reads,
+        elsewhere,
+        offer(&[&[]], None),
+        offer(&[&[5]], None),
+        offer(&[&[6]], None),
+        offer(&[&[5], &[]], None),
+        offer(&[], Some(&[])),
+        offer(&[], Some(&[5])),
+        offer(&[&[5]], Some(&[])),
+    ];
+    for (first, one) in all.iter().enumerate() {
+        for (second, other) in all.iter().enumerate() {
+            assert_eq!(one == other, first == second, "{one:?} and {other:?}");
+        }
+    }
+}
+
+#[test]
 fn a_full_list_refuses_one_more_and_stays_as_it_is() {
     let mut lists = ChunkLists::new();
     for chunk in 0..READS_MAX {
