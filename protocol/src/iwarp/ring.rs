@@ -48,3 +48,39 @@ impl<T: Copy + Default, const N: usize> Ring<T, N> {
         first.iter().chain(wrapped).take(self.len)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::Ring;
+
+    /// Every sequence of ten pushes and pops agrees with the standard queue.
+    fn agrees<const N: usize>() {
+        for choices in 0..1u32 << 10 {
+            let (mut ring, mut queue) = (Ring::<u32, N>::new(), VecDeque::new());
+            for step in 0..10 {
+                if choices >> step & 1 == 0 {
+                    assert_eq!(ring.push(step), queue.len() < N);
+                    if queue.len() < N {
+                        queue.push_back(step);
+                    }
+                } else {
+                    assert_eq!(ring.pop(), queue.pop_front());
+                }
+                assert_eq!((ring.len(), ring.front()), (queue.len(), queue.front()));
+                assert_eq!(ring.front_mut().copied(), queue.front().copied());
+                assert!(ring.iter().eq(queue.iter()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_ring_is_a_queue_of_bounded_length() {
+        agrees::<0>();
+        agrees::<1>();
+        agrees::<3>();
+        agrees::<4>();
+        agrees::<16>();
+    }
+}

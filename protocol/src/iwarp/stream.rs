@@ -701,3 +701,61 @@ impl Message {
         octets
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::iwarp::mpa::{Config, Initiator, Request};
+
+    fn open() -> Stream<2, 2> {
+        let config = Config { rtr: None, ird: 2, ord: 2, ..Config::default() };
+        let request = Initiator::new(config).request(b"");
+        let request = Request::parse(&request).unwrap().unwrap();
+        let mut stream = Stream::new(&request.accept(&config, b"").1);
+        stream.gate = Gate::Open;
+        stream
+    }
+
+    // Checklist 40: 2^32 messages take too long to send.
+    #[test]
+    fn message_numbers_wrap_to_zero_in_every_queue() {
+        let (mut from, mut to) = (open(), open());
+        for next in [&mut from.send_msn_out, &mut from.read_msn_out, &mut to.send_msn_in, &mut to.read_msn_in]
+        {
+            *next = u32::MAX;
+        }
+        for msn in [u32::MAX, 0, 1] {
+            let mut message = from.begin_send(0, None, false).unwrap();
+            let segment = from.poll_segment(&mut message, 128).unwrap();
+            let Ok(Inbound::Send(segment)) = to.handle_ulpdu(&segment.header[2..]) else { panic!() };
+            assert_eq!(segment.msn, msn);
+
+            let mut message = from.begin_read(ReadHeader::default(), 0).unwrap();
+            let segment = from.poll_segment(&mut message, 128).unwrap();
+            assert_eq!(to.handle_ulpdu(&segment.header[2..]), Ok(Inbound::ReadRequest));
+            assert_eq!(to.next_read().unwrap().msn, msn);
+            let mut message = to.begin_read_response().unwrap();
+            let segment = to.poll_segment(&mut message, 128).unwrap();
+            assert!(matches!(from.handle_ulpdu(&segment.header[2..]), Ok(Inbound::ReadResponse(_))));
+        }
+    }
+
+    #[test]
+    fn a_message_longer_than_the_offset_can_say_is_too_long() {
+        let mut stream = open();
+        let opcode = Opcode::Send;
+        stream.open_send = Some(OpenSend { opcode, invalidate: 0, next_offset: u32::MAX - 1 });
+        let header = Untagged {
+            last: false,
+            control: opcode.control(),
+            invalidate: 0,
+            queue: ddp::QUEUE_SEND,
+            msn: 1,
+            mo: u32::MAX - 1,
+        };
+        let one = Octets::<20>::of(&[&header.emit(), b"x"]);
+        assert!(matches!(stream.clone().handle_ulpdu(&one), Ok(Inbound::Send(_))));
+        let two = Octets::<20>::of(&[&header.emit(), b"xy"]);
+        assert_eq!(stream.handle_ulpdu(&two).unwrap_err().terminate, Terminate::DDP_TOO_LONG);
+    }
+}

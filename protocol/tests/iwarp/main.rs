@@ -1,8 +1,12 @@
 //! Wire tests of the software RNIC's protocol: every rule that shows without a socket.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+mod ends;
 mod fpdu;
+mod inbound;
 mod mpa;
+mod outbound;
+mod terminate;
 
 use stag_protocol::iwarp::fpdu::Crc32c;
 
@@ -44,7 +48,7 @@ pub fn hex(text: &str) -> Vec<u8> {
 pub struct Random(pub u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -53,11 +57,11 @@ impl Random {
     }
 
     pub fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
+        (self.draw() % limit as u64) as usize
     }
 
     pub fn octets(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
+        (0..len).map(|_| self.draw() as u8).collect()
     }
 }
 

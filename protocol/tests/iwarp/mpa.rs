@@ -548,7 +548,7 @@ fn random_words_never_break_the_bounds() {
     let mut random = Random(44);
     for _ in 0..100_000 {
         let words = random.octets(4);
-        let own = Config { ird: random.next() as u16, ord: random.next() as u16, ..Config::default() };
+        let own = Config { ird: random.draw() as u16, ord: random.draw() as u16, ..Config::default() };
         let (reply, negotiated) = accept(&raw(Kind::Request, 0x50, 2, &words), &own, b"");
         let said = frame(&reply, Kind::Reply).enhanced.unwrap();
         let asked = negotiated.offered.unwrap();
