@@ -69,9 +69,8 @@ fn calls() -> Vec<Call<'static>> {
     ];
     for stable in [StableHow::Unstable, StableHow::DataSync, StableHow::FileSync] {
         for data in [&b""[..], b"h", b"hell", b"hello"] {
-            let count = u32::try_from(data.len()).unwrap();
             let data = Bulk::Inline(data);
-            calls.push(Call::Write(WriteArgs { file: object, offset: 8, count, stable, data }));
+            calls.push(Call::Write(WriteArgs { file: object, offset: 8, stable, data }));
         }
     }
     for place in names.map(place) {
@@ -110,7 +109,7 @@ fn replies() -> Vec<Reply<'static>> {
         let renamed = RenameWcc { from_dir: wcc, to_dir: wcc };
         let linked = LinkWcc { attributes, dir_wcc: wcc };
         let looked_up = LookupOk { object: handle(64), attributes, dir_attributes: attributes };
-        let read = ReadOk { attributes, count: 5, eof: true, data: Bulk::Inline(b"hello") };
+        let read = ReadOk { attributes, eof: true, data: Bulk::Inline(b"hello") };
         let written = WriteOk { wcc, count: 5, committed: StableHow::FileSync, verifier: [3; 8] };
         let accessible = AccessOk { attributes, access: Access::READ | Access::LOOKUP };
         replies.extend([
@@ -315,8 +314,7 @@ fn values_that_do_not_exist_are_refused() {
         assert_eq!(changed(setattr, at, 2), expected, "2 is a way to set a time, but no boolean, at {at}");
         assert_eq!(changed(setattr, at, 3), Err(Error::BadValue), "3 is neither, at {at}");
     }
-    let write =
-        WriteArgs { file: object, offset: 0, count: 0, stable: StableHow::Unstable, data: Bulk::Inline(b"") };
+    let write = WriteArgs { file: object, offset: 0, stable: StableHow::Unstable, data: Bulk::Inline(b"") };
     assert_eq!(changed(Call::Write(write), 80, 3), Err(Error::BadValue), "a fourth stable_how");
     let create = CreateArgs { place: place(b"name"), how: CreateHow::Exclusive([0; 8]) };
     assert_eq!(changed(Call::Create(create), 76, 3), Err(Error::BadValue), "a fourth createmode3");
@@ -333,8 +331,7 @@ fn data_that_came_in_a_chunk_is_found_with_and_without_its_padding() {
         [(&b"hello"[..], &b"hello"[..]), (b"hello", b"hello\0\0\0"), (b"hell", b"hell"), (b"", b"")]
     {
         let count = u32::try_from(data.len()).unwrap();
-        let write =
-            |data| Call::Write(WriteArgs { file, offset: 3, count, stable: StableHow::FileSync, data });
+        let write = |data| Call::Write(WriteArgs { file, offset: 3, stable: StableHow::FileSync, data });
         let symlink = |path| Call::Symlink(SymlinkArgs { place: place(b"l"), attributes: MODE, path });
         for (apart, whole) in [
             (write(Bulk::Apart(count)), write(Bulk::Inline(data))),
@@ -344,7 +341,7 @@ fn data_that_came_in_a_chunk_is_found_with_and_without_its_padding() {
             let pieces = [Piece::Inline(&head), Piece::Chunk(chunk)];
             assert_eq!(Call::parse(apart.procedure(), Reader::over(&pieces)), Ok(whole));
         }
-        let read = |data| Reply::Read(Ok(ReadOk { attributes: Some(attributes()), count, eof: false, data }));
+        let read = |data| Reply::Read(Ok(ReadOk { attributes: Some(attributes()), eof: false, data }));
         let readlink = |path| Reply::ReadLink(Ok(ReadLinkOk { attributes: None, path }));
         for (apart, whole) in [
             (read(Bulk::Apart(count)), read(Bulk::Inline(data))),
@@ -360,13 +357,8 @@ fn data_that_came_in_a_chunk_is_found_with_and_without_its_padding() {
 #[test]
 fn parsed_data_is_the_data_that_came_and_not_a_copy() {
     let data = vec![7; 100_000];
-    let write = WriteArgs {
-        file: handle(8),
-        offset: 0,
-        count: 100_000,
-        stable: StableHow::Unstable,
-        data: Bulk::Apart(100_000),
-    };
+    let write =
+        WriteArgs { file: handle(8), offset: 0, stable: StableHow::Unstable, data: Bulk::Apart(100_000) };
     let head = written(|writer| write.emit(writer));
     let pieces = [Piece::Inline(&head), Piece::Chunk(&data)];
     let Ok(Call::Write(parsed)) = Call::parse(Procedure::Write, Reader::over(&pieces)) else {
@@ -376,11 +368,26 @@ fn parsed_data_is_the_data_that_came_and_not_a_copy() {
 }
 
 #[test]
+fn data_whose_number_of_octets_is_said_twice_and_differently_is_refused() {
+    let data = Bulk::Inline(b"hello");
+    let write = WriteArgs { file: handle(8), offset: 0, stable: StableHow::Unstable, data };
+    let read = Reply::Read(Ok(ReadOk { attributes: None, eof: false, data }));
+    for count in [0, 4, 6, 8, u32::MAX] {
+        let mut octets = written(|writer| write.emit(writer));
+        octets[20..24].copy_from_slice(&count.to_be_bytes());
+        assert_eq!(Call::parse(Procedure::Write, Reader::new(&octets)), Err(Error::BadValue), "{count}");
+        let mut octets = written(|writer| read.emit(writer));
+        octets[8..12].copy_from_slice(&count.to_be_bytes());
+        assert_eq!(Reply::parse(Procedure::Read, Reader::new(&octets)), Err(Error::BadValue), "{count}");
+    }
+}
+
+#[test]
 fn a_read_can_fill_its_reply_before_its_head_is_known() {
     let mut out = vec![0xee; 256];
     let mut writer = Writer::new(&mut out);
     writer.spare()[ReadOk::HEAD_LEN..][..5].copy_from_slice(b"hello");
-    let read = ReadOk { attributes: Some(attributes()), count: 5, eof: true, data: Bulk::Apart(5) };
+    let read = ReadOk { attributes: Some(attributes()), eof: true, data: Bulk::Apart(5) };
     ReadResult::Ok(read).emit(&mut writer).unwrap();
     assert_eq!(writer.len(), ReadOk::HEAD_LEN);
     writer.advance(5).unwrap();
@@ -411,7 +418,7 @@ fn important_messages_have_these_octets() {
     assert_eq!(written(|w| read.emit(w)), hex(&format!("{fh_hex} 00000001 00000002 00002000")));
 
     let data = Bulk::Inline(b"hello");
-    let write = Call::Write(WriteArgs { file: fh, offset: 9, count: 5, stable: StableHow::FileSync, data });
+    let write = Call::Write(WriteArgs { file: fh, offset: 9, stable: StableHow::FileSync, data });
     let expected = format!("{fh_hex} 00000000 00000009 00000005 00000002 00000005 68656c6c 6f000000");
     assert_eq!(written(|w| write.emit(w)), hex(&expected));
 
@@ -434,7 +441,7 @@ fn important_messages_have_these_octets() {
     let expected = format!("{fh_hex} 00000000 00000003 09090909 09090909 00000200 00001000");
     assert_eq!(written(|w| Call::ReadDirPlus(plus).emit(w)), hex(&expected));
 
-    let read = Reply::Read(Ok(ReadOk { attributes: None, count: 2, eof: true, data: Bulk::Inline(b"hi") }));
+    let read = Reply::Read(Ok(ReadOk { attributes: None, eof: true, data: Bulk::Inline(b"hi") }));
     assert_eq!(written(|w| read.emit(w)), hex("00000000 00000000 00000002 00000001 00000002 68690000"));
 
     let write = WriteOk { wcc: WccData::NONE, count: 5, committed: StableHow::DataSync, verifier: [7; 8] };

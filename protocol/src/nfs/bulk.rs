@@ -41,6 +41,17 @@ impl<'a> Bulk<'a> {
     pub(super) fn parse_bounded(reader: &mut Reader<'a>, max: usize) -> Result<Self, Error> {
         reader.opaque(max).map(Self::Inline)
     }
+
+    /// Takes an item that has to have `count` octets, as the message says elsewhere.
+    pub(super) fn parse_counted(reader: &mut Reader<'a>, count: u32) -> Result<Self, Error> {
+        let data = Self::parse(reader)?;
+        if data.count() == Ok(count) { Ok(data) } else { Err(Error::BadValue) }
+    }
+
+    /// Its length as the wire has it.
+    pub(super) fn count(&self) -> Result<u32, NoRoom> {
+        u32::try_from(self.len()).map_err(|_| NoRoom)
+    }
 }
 
 impl<'a> Codec<'a> for Bulk<'a> {

@@ -199,6 +199,22 @@ mod tests {
     }
 
     #[test]
+    fn no_change_of_a_bit_does_harm() {
+        let octets = wire(&header());
+        for bit in 0..octets.len() * 8 {
+            let mut changed = octets.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            match parse(&changed) {
+                Ok(header) => assert_eq!(parse(&wire(&header)), Ok(header), "bit {bit}"),
+                Err(Refusal::Discard) => {
+                    assert!((32..64).contains(&bit), "only the message type, not bit {bit}")
+                }
+                Err(Refusal::Answer(reply)) => assert_eq!(reply.xid, header().xid, "bit {bit}"),
+            }
+        }
+    }
+
+    #[test]
     fn answers_carry_the_xid_of_the_call() {
         assert_eq!(header().reply(Accepted::Success).xid, header().xid);
         assert_eq!(header().deny(Denied::AuthError(AuthStatus::TOO_WEAK)).xid, header().xid);

@@ -289,6 +289,33 @@ mod tests {
     }
 
     #[test]
+    fn no_stream_makes_a_record_leave_its_limit() {
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut next = || {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random
+        };
+        let mut complete = 0;
+        for _ in 0..2000 {
+            let mut stream = Vec::new();
+            for _ in 0..8 {
+                let octets = [7; MAX];
+                let len = usize::try_from(next() % 24).unwrap();
+                stream.extend(fragment(&octets[..len], next() % 2 == 0));
+            }
+            let bit = usize::try_from(next()).unwrap() % (stream.len() * 8);
+            stream[bit / 8] ^= 1 << (bit % 8);
+            let portion = usize::try_from(next() % 16).unwrap() + 1;
+            let (records, ..) = assemble(stream.chunks(portion)); // its copies would panic beyond the limit
+            assert!(records.iter().all(|record| record.len() <= MAX));
+            complete += records.len();
+        }
+        assert!(complete > 2000, "most streams have whole records: {complete}");
+    }
+
+    #[test]
     fn octets_can_be_read_straight_to_their_place() {
         let mut assembler = Assembler::new(MAX);
         assert_eq!(assembler.direct(), None);

@@ -2,7 +2,7 @@
 
 use super::{Attributes, Failure, FileHandle};
 use crate::nfs::Bulk;
-use crate::xdr::structure;
+use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, structure};
 
 /// Arguments of READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +23,9 @@ pub struct ReadOk<'a> {
     /// Of the file. Optional on the wire, but a Linux client that offered a Write chunk puts the data in the wrong place
     /// when they are missing: a server always sends them.
     pub attributes: Option<Attributes>,
-    /// Octets of `data`. The wire says it twice, and whoever uses a peer's value checks that both agree.
-    pub count: u32,
     /// Whether the last octet is the file's last.
     pub eof: bool,
-    /// The octets. DDP-eligible.
+    /// The octets. DDP-eligible. The wire has their number twice; results that contradict themselves are none.
     pub data: Bulk<'a>,
 }
 
@@ -37,7 +35,20 @@ impl ReadOk<'_> {
     pub const HEAD_LEN: usize = 4 + 4 + Attributes::LEN + 4 + 4 + 4;
 }
 
-structure!(ReadOk<'a> { attributes, count, eof, data });
+impl<'a> Codec<'a> for ReadOk<'a> {
+    fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
+        let attributes = Codec::parse(reader)?;
+        let (count, eof) = (reader.u32()?, reader.bool()?);
+        Ok(Self { attributes, eof, data: Bulk::parse_counted(reader, count)? })
+    }
+
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        self.attributes.emit(writer)?;
+        writer.u32(self.data.count()?)?;
+        writer.bool(self.eof)?;
+        self.data.emit(writer)
+    }
+}
 
 /// Results of READ.
 pub type ReadResult<'a> = Result<ReadOk<'a>, Failure<Option<Attributes>>>;

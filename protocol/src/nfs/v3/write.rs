@@ -2,7 +2,7 @@
 
 use super::{Failure, FileHandle, Verifier, WccData};
 use crate::nfs::Bulk;
-use crate::xdr::{enumeration, structure};
+use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, enumeration, structure};
 
 /// How far written data got, or must get, before the answer; ordered from weak to strong (RFC 1813 §3.3.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,15 +25,27 @@ pub struct WriteArgs<'a> {
     pub file: FileHandle,
     /// Where the first octet goes.
     pub offset: u64,
-    /// Octets to write. The wire says it twice, and whoever uses a peer's value checks that both agree.
-    pub count: u32,
     /// How far the data must get before the answer.
     pub stable: StableHow,
-    /// The octets. DDP-eligible.
+    /// The octets. DDP-eligible. The wire has their number twice; arguments that contradict themselves are none.
     pub data: Bulk<'a>,
 }
 
-structure!(WriteArgs<'a> { file, offset, count, stable, data });
+impl<'a> Codec<'a> for WriteArgs<'a> {
+    fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
+        let (file, offset) = (Codec::parse(reader)?, reader.u64()?);
+        let (count, stable) = (reader.u32()?, Codec::parse(reader)?);
+        Ok(Self { file, offset, stable, data: Bulk::parse_counted(reader, count)? })
+    }
+
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        self.file.emit(writer)?;
+        writer.u64(self.offset)?;
+        writer.u32(self.data.count()?)?;
+        self.stable.emit(writer)?;
+        self.data.emit(writer)
+    }
+}
 
 /// What WRITE gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
