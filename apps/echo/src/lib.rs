@@ -1,0 +1,202 @@
+//! Echo: the smallest app. It serves one ONC RPC program with two procedures and calls it too.
+//!
+//! [`Echo`] is the server's side: a state machine without states. [`Caller`] is the client's side: it keeps the outcomes of
+//! its calls until somebody takes them. Both show all of [`App`] that a stateless service needs: parse the arguments, take a
+//! buffer, write the reply in place, hand over what may travel in a chunk.
+#![forbid(unsafe_code)]
+
+use stag_engine::{
+    Answer, AnswerItem, App, Call, CallFault, Cx, Outcome, PeerId, Request, RequestItem, Token,
+};
+use stag_pools::Buf;
+use stag_protocol::{
+    rpc::{Accepted, Auth, CallHeader, Credential, ReplyHeader},
+    rpcrdma::Xid,
+    xdr::{NoRoom, Reader, Writer},
+};
+use std::{collections::VecDeque, time::Duration};
+
+/// The program's number, from the range for private use (RFC 5531 §8.2).
+pub const PROGRAM: u32 = 0x2053_5441;
+/// Its version.
+pub const VERSION: u32 = 1;
+/// Does nothing.
+pub const NULL: u32 = 0;
+/// Takes `opaque<>` and returns it. Argument and result are DDP-eligible.
+pub const ECHO: u32 = 1;
+/// Octets of the longest echo.
+pub const ECHO_MAX: usize = 1 << 20;
+
+/// The service. It counts the calls it answered.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Echo {
+    calls: u64,
+}
+
+impl App for Echo {
+    type Report = u64;
+
+    fn report(&self) -> u64 {
+        self.calls
+    }
+
+    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+        self.calls += 1;
+        let mut arguments = call.arguments;
+        let (status, item) = match (call.header.program, call.header.version, call.header.procedure) {
+            (PROGRAM, VERSION, NULL) => (Accepted::Success, None),
+            (PROGRAM, VERSION, ECHO) => match arguments.opaque(ECHO_MAX) {
+                Ok(octets) => match copy(cx, octets) {
+                    Some(item) => (Accepted::Success, Some(item)),
+                    None => (Accepted::SystemErr, None),
+                },
+                Err(_) => (Accepted::GarbageArgs, None),
+            },
+            (PROGRAM, VERSION, _) => (Accepted::ProcUnavail, None),
+            (PROGRAM, _, _) => (Accepted::ProgMismatch { low: VERSION, high: VERSION }, None),
+            _ => (Accepted::ProgUnavail, None),
+        };
+        let Some(mut message) = cx.message(64) else { return cx.disconnect(call.peer) };
+        let mut writer = Writer::new(message.spare_mut());
+        let len = item.as_ref().map(|item: &Buf| item.len() as u32);
+        let written = write_reply(&mut writer, call.header.reply(status), len);
+        let position = writer.len();
+        debug_assert_eq!(written, Ok(()), "an echo's reply without its item has few octets");
+        message.extend(position);
+        let item = item.map(|item| AnswerItem { position, octets: item.freeze() });
+        cx.answer(call.id, Answer { message, item });
+    }
+}
+
+fn copy(cx: &Cx<'_>, octets: &[u8]) -> Option<Buf> {
+    let mut item = cx.take(octets.len())?;
+    item.append(octets).ok()?;
+    Some(item)
+}
+
+fn write_reply(writer: &mut Writer<'_>, header: ReplyHeader<'_>, len: Option<u32>) -> Result<(), NoRoom> {
+    header.emit(writer)?;
+    len.map_or(Ok(()), |len| writer.u32(len))
+}
+
+/// How a call of a [`Caller`] ended.
+#[derive(Debug)]
+pub struct Done {
+    /// As the call was made with.
+    pub token: Token,
+    /// The echo, or why there is none.
+    pub echo: Result<Option<Buf>, CallFault>,
+}
+
+/// The calling side. It keeps outcomes in order of arrival.
+#[derive(Debug, Default)]
+pub struct Caller {
+    done: VecDeque<Done>,
+    peers: Vec<PeerId>,
+    broken: u64,
+}
+
+impl Caller {
+    /// Makes room for outcomes, so that nothing is allocated while calls run.
+    pub fn with_capacity(outcomes: usize) -> Self {
+        Self { done: VecDeque::with_capacity(outcomes), ..Self::default() }
+    }
+
+    /// Calls ECHO with `octets`, or NULL without. False when there is no memory for it.
+    pub fn call(cx: &mut Cx<'_>, peer: PeerId, token: Token, octets: Option<&[u8]>) -> bool {
+        let header = CallHeader {
+            xid: Xid(0),
+            program: PROGRAM,
+            version: VERSION,
+            procedure: if octets.is_some() { ECHO } else { NULL },
+            credential: Credential::None,
+            verifier: Auth::NONE,
+        };
+        let Some(mut message) = cx.message(64) else { return false };
+        let mut writer = Writer::new(message.spare_mut());
+        let written = header.emit(&mut writer).and_then(|()| match octets {
+            Some(octets) => writer.u32(octets.len() as u32),
+            None => Ok(()),
+        });
+        let position = writer.len();
+        debug_assert_eq!(written, Ok(()), "an echo's call without its item has few octets");
+        message.extend(position);
+        let mut request = Request {
+            message,
+            item: None,
+            reply_max: ReplyHeader::REFUSAL_LEN_MAX,
+            result: None,
+            timeout: Duration::from_secs(10),
+            token,
+        };
+        if let Some(octets) = octets {
+            let Some(item) = copy(cx, octets) else { return false };
+            let Some(mut result) = cx.take(octets.len()) else { return false };
+            result.extend(octets.len());
+            request.item = Some(RequestItem { position, octets: item });
+            request.result = Some(result);
+        }
+        cx.call(peer, request);
+        true
+    }
+
+    /// The oldest outcome that nobody took.
+    pub fn take(&mut self) -> Option<Done> {
+        self.done.pop_front()
+    }
+
+    /// Peers that are up.
+    pub fn peers(&self) -> &[PeerId] {
+        &self.peers
+    }
+
+    /// The echo in a reply: it came in a Write chunk, or inline.
+    fn echo(reply: &[u8], result: Option<Buf>) -> Option<Option<Buf>> {
+        let mut reader = Reader::new(reply);
+        let header = ReplyHeader::parse(&mut reader).ok()?;
+        if header.outcome != stag_protocol::rpc::Outcome::accepted(Accepted::Success) {
+            return None;
+        }
+        let Some(mut result) = result else { return Some(None) };
+        let len = reader.u32().ok()? as usize;
+        if result.len() != len || reader.remaining() > 0 {
+            let inline = reader.fixed(len).ok()?;
+            result.reset(0);
+            result.append(inline).ok()?;
+        }
+        reader.finish().ok()?;
+        Some(Some(result))
+    }
+}
+
+impl App for Caller {
+    type Report = u64;
+
+    /// Replies that could not be understood.
+    fn report(&self) -> u64 {
+        self.broken
+    }
+
+    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+        cx.disconnect(call.peer);
+    }
+
+    fn on_reply(&mut self, _cx: &mut Cx<'_>, outcome: Outcome<'_>) {
+        let echo = match outcome.reply {
+            Ok(reply) => Self::echo(reply, outcome.result).ok_or_else(|| {
+                self.broken += 1;
+                CallFault::TooLong
+            }),
+            Err(fault) => Err(fault),
+        };
+        self.done.push_back(Done { token: outcome.token, echo });
+    }
+
+    fn on_peer_up(&mut self, _cx: &mut Cx<'_>, peer: PeerId) {
+        self.peers.push(peer);
+    }
+
+    fn on_peer_down(&mut self, _cx: &mut Cx<'_>, peer: PeerId, _cause: stag_engine::Cause) {
+        self.peers.retain(|known| *known != peer);
+    }
+}

@@ -1,0 +1,204 @@
+//! What an application is to a shard: a state machine that is told of calls, replies and peers.
+//!
+//! One app lives in one shard, on one core. It is never called from two places at once, never waits, and gives every
+//! answer and every call to its [`Cx`], which carries them out when the app returns.
+
+use crate::{config::HEAD_ROOM, core::Core};
+use stag_pools::{Buf, Extent, table::Key};
+use stag_protocol::{rpc::CallHeader, rpcrdma::ErrorBody, xdr};
+use stag_verbs::{Cause, PeerAddress, Time};
+use std::{fmt, time::Duration};
+
+/// One peer, over whatever fabric, for as long as its connection lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct PeerId(pub(crate) Key);
+
+/// One call of a peer, until it is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CallId(pub(crate) Key);
+
+/// What an app wants to find again in the outcome of a call that it makes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Token(pub u64);
+
+/// A call that arrived whole: everything it named in Read chunks was pulled.
+#[derive(Debug)]
+pub struct Call<'a> {
+    /// Names the call in [`Cx::answer`], at once or later.
+    pub id: CallId,
+    /// Who calls.
+    pub peer: PeerId,
+    /// Where the caller is.
+    pub from: PeerAddress,
+    /// Transaction, program, version, procedure and credential.
+    pub header: CallHeader<'a>,
+    /// Stands at the first octet of the arguments.
+    pub arguments: xdr::Reader<'a>,
+}
+
+/// A reply to be sent.
+#[derive(Debug)]
+pub struct Answer {
+    /// The RPC reply message without its item, behind [`HEAD_ROOM`]; made by [`Cx::message`].
+    pub message: Buf,
+    /// The result that may travel in a Write chunk.
+    pub item: Option<AnswerItem>,
+}
+
+/// A DDP-eligible result (RFC 8166 §3.4.2).
+#[derive(Debug)]
+pub struct AnswerItem {
+    /// Octets of the message in front of the item; its length word is the last four of them.
+    pub position: usize,
+    /// The item, without padding.
+    pub octets: Extent,
+}
+
+/// A call to be made.
+#[derive(Debug)]
+pub struct Request {
+    /// The RPC call message without its item, behind [`HEAD_ROOM`]; made by [`Cx::message`]. The engine puts the XID into
+    /// its first word.
+    pub message: Buf,
+    /// The argument that may travel in a Read chunk.
+    pub item: Option<RequestItem>,
+    /// Octets of the longest RPC reply message without its item.
+    pub reply_max: usize,
+    /// Where the DDP-eligible result goes: its content is as long as the longest result.
+    pub result: Option<Buf>,
+    /// How long the reply may take. After it the connection is closed.
+    pub timeout: Duration,
+    /// Comes back with the outcome.
+    pub token: Token,
+}
+
+/// A DDP-eligible argument.
+#[derive(Debug)]
+pub struct RequestItem {
+    /// Octets of the message in front of the item; its length word is the last four of them.
+    pub position: usize,
+    /// The item, without padding.
+    pub octets: Buf,
+}
+
+/// Why a call has no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallFault {
+    /// The connection ended; nobody knows whether the call was executed.
+    Disconnected(Cause),
+    /// No reply came in time; the connection is closed.
+    TimedOut,
+    /// The responder's transport refused the call (RFC 8166 §4.5).
+    Refused(ErrorBody),
+    /// No such peer, or it is not established.
+    NoPeer,
+    /// Too many calls wait already, or there is no memory for this one.
+    Limit,
+    /// The call cannot be expressed: it does not fit any form.
+    TooLong,
+}
+
+impl fmt::Display for CallFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Disconnected(cause) => write!(f, "the connection ended: {cause}"),
+            Self::TimedOut => f.write_str("no reply came in time"),
+            Self::Refused(ErrorBody::Version { low, high }) => {
+                write!(f, "the peer speaks RPC-over-RDMA versions {low} to {high} only")
+            }
+            Self::Refused(ErrorBody::Chunk) => f.write_str("the peer could not use the call's chunks"),
+            Self::NoPeer => f.write_str("not connected"),
+            Self::Limit => f.write_str("too many calls wait, or memory is short"),
+            Self::TooLong => f.write_str("the call does not fit any message form"),
+        }
+    }
+}
+
+impl std::error::Error for CallFault {}
+
+/// How a call of ours ended. Every key that it had offered is dead.
+#[derive(Debug)]
+pub struct Outcome<'a> {
+    /// As in the request.
+    pub token: Token,
+    /// The peer that was called.
+    pub peer: PeerId,
+    /// The RPC reply message, without what came by a Write chunk.
+    pub reply: Result<&'a [u8], CallFault>,
+    /// The argument's buffer.
+    pub item: Option<Buf>,
+    /// The result's buffer. Its content is what came in the Write chunk; empty when the result came inline.
+    pub result: Option<Buf>,
+}
+
+/// An application.
+pub trait App {
+    /// What the app counts.
+    type Report: Send + 'static;
+
+    /// What the app counted so far.
+    fn report(&self) -> Self::Report;
+
+    /// A peer calls. Answer by [`Cx::answer`], in this call or later; a call that is never answered keeps its credit.
+    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>);
+
+    /// A call of ours is over.
+    fn on_reply(&mut self, _cx: &mut Cx<'_>, _outcome: Outcome<'_>) {}
+
+    /// A peer can be called.
+    fn on_peer_up(&mut self, _cx: &mut Cx<'_>, _peer: PeerId) {}
+
+    /// A peer is gone, and with it its calls that were not answered.
+    fn on_peer_down(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, _cause: Cause) {}
+
+    /// The pass is over, and nothing of what it produced has left yet: the place to make records durable together.
+    fn on_pass_end(&mut self, _cx: &mut Cx<'_>) {}
+}
+
+/// What an app can do while it is told something.
+#[derive(Debug)]
+pub struct Cx<'a> {
+    pub(crate) core: &'a mut Core,
+}
+
+/// Something an app asked for.
+#[derive(Debug)]
+pub(crate) enum Action {
+    Answer(CallId, Answer),
+    Call(PeerId, Request),
+    Disconnect(PeerId),
+}
+
+impl Cx<'_> {
+    /// The time of this pass.
+    pub const fn now(&self) -> Time {
+        self.core.now
+    }
+
+    /// An empty buffer for at least `len` octets, from the smallest class that has one.
+    pub fn take(&self, len: usize) -> Option<Buf> {
+        self.core.pool.take(len)
+    }
+
+    /// An empty message buffer with room for headers in front, and for at least `len` octets.
+    pub fn message(&self, len: usize) -> Option<Buf> {
+        let mut buf = self.core.pool.take(HEAD_ROOM.checked_add(len)?)?;
+        buf.reset(HEAD_ROOM);
+        Some(buf)
+    }
+
+    /// Sends the reply to a call. When the caller is gone meanwhile, nothing happens.
+    pub fn answer(&mut self, call: CallId, answer: Answer) {
+        self.core.outbox.push_back(Action::Answer(call, answer));
+    }
+
+    /// Calls a peer. The outcome comes by [`App::on_reply`], exactly once.
+    pub fn call(&mut self, peer: PeerId, request: Request) {
+        self.core.outbox.push_back(Action::Call(peer, request));
+    }
+
+    /// Ends a peer's connection.
+    pub fn disconnect(&mut self, peer: PeerId) {
+        self.core.outbox.push_back(Action::Disconnect(peer));
+    }
+}

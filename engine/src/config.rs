@@ -1,0 +1,97 @@
+//! What a shard can hold (DESIGN D14). Every table has its size from here.
+
+use stag_pools::Class;
+use stag_protocol::rpcrdma::responder::ReplyPolicy;
+use std::time::Duration;
+
+/// Octets in front of every message for its transport header: the header of a reply that returns as many segments as a call may
+/// name, rounded up to a cache line.
+pub const HEAD_ROOM: usize = 1_152;
+/// Longest RPC message we send inline, transport header included.
+pub const INLINE_LEN: usize = 4_096;
+/// Octets of the largest item that the gateway moves: rtmax and wtmax.
+pub const ITEM_MAX: usize = 1 << 20;
+/// Octets of a large slot: an item with the rest of its message around it.
+pub const LARGE_LEN: usize = ITEM_MAX + 8_192;
+/// Octets of a message slot.
+pub const MESSAGE_LEN: usize = HEAD_ROOM + INLINE_LEN;
+/// Octets of a medium slot: 64 KiB with the rest of a message around them.
+pub const MEDIUM_LEN: usize = 65_536 + 4_096;
+
+// Every header we emit fits the head room: the fixed part, eight Write chunks and a Reply chunk with all segments.
+const _: () = assert!(28 + 8 * 8 + 4 + stag_protocol::rpcrdma::chunk::SEGMENTS_MAX * 16 <= HEAD_ROOM);
+
+/// The sizes of one shard.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Calls one peer may have outstanding (RFC 8166 §3.3.1).
+    pub grant: u32,
+    /// Calls we have outstanding with one peer at most.
+    pub calls_max: u32,
+    /// Receives of the shard, shared by its connections: the sum of all grants and of our own outstanding calls stays below.
+    pub receives: usize,
+    /// Octets of one receive.
+    pub receive_len: usize,
+    /// Peers at a time, TCP connections included.
+    pub peers: usize,
+    /// Calls of peers at a time, on all connections.
+    pub inbound: usize,
+    /// Calls of ours at a time, waiting ones included.
+    pub outbound: usize,
+    /// Octets one call may bring in Read chunks, or in one TCP record.
+    pub payload_max: u32,
+    /// Message, medium and large slots.
+    pub slots: [usize; 3],
+    /// When to use a Reply chunk.
+    pub reply_policy: ReplyPolicy,
+    /// How long a core spins without work before it sleeps.
+    pub spin: Duration,
+    /// How long a stopping shard waits for calls in progress and for connections to close.
+    pub drain: Duration,
+    /// First XID of each shard differs, so that a restarted requester does not repeat XIDs that a server remembers.
+    pub xid_seed: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            grant: 64,
+            calls_max: 128,
+            receives: 4_096,
+            receive_len: INLINE_LEN,
+            peers: 1_024,
+            inbound: 4_096,
+            outbound: 1_024,
+            payload_max: LARGE_LEN as u32,
+            slots: [8_192, 512, 192],
+            reply_policy: ReplyPolicy::Inline,
+            spin: Duration::from_micros(100),
+            drain: Duration::from_secs(3),
+            xid_seed: 0,
+        }
+    }
+}
+
+impl Config {
+    /// A shard for few peers and small memory, as tests and requesters need it.
+    pub fn small() -> Self {
+        Self {
+            receives: 256,
+            peers: 16,
+            inbound: 128,
+            outbound: 128,
+            slots: [256, 16, 16],
+            ..Self::default()
+        }
+    }
+
+    /// The classes of the shard's pool.
+    pub fn classes(&self) -> [Class; 3] {
+        let [messages, mediums, larges] = self.slots;
+        [
+            Class { slot_len: MESSAGE_LEN, count: messages },
+            Class { slot_len: MEDIUM_LEN, count: mediums },
+            Class { slot_len: LARGE_LEN, count: larges },
+        ]
+    }
+}

@@ -1,0 +1,102 @@
+//! How the control thread tells shards what to do (DESIGN D11): one word to look at and one descriptor to wake by.
+
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    io,
+};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+    mpsc::{Receiver, Sender, channel},
+};
+
+/// What a shard can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Command {
+    /// Take no more peers, finish what is in progress, disconnect, return.
+    Stop = 1,
+    /// Send a snapshot of the counters.
+    Snapshot = 2,
+}
+
+#[derive(Debug)]
+struct Shared {
+    commands: AtomicU32,
+    wake: OwnedFd,
+}
+
+/// The shard's end: it looks once per pass, which costs one load.
+#[derive(Debug)]
+pub struct Control<R> {
+    shared: Arc<Shared>,
+    snapshots: Sender<R>,
+}
+
+/// The control thread's end.
+#[derive(Debug)]
+pub struct Handle<R> {
+    shared: Arc<Shared>,
+    snapshots: Receiver<R>,
+}
+
+/// Makes both ends. Fails as `eventfd(2)` does.
+pub fn pair<R>() -> std::io::Result<(Control<R>, Handle<R>)> {
+    let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
+    let shared = Arc::new(Shared { commands: AtomicU32::new(0), wake });
+    let (sender, receiver) = channel();
+    Ok((Control { shared: Arc::clone(&shared), snapshots: sender }, Handle { shared, snapshots: receiver }))
+}
+
+impl<R> Handle<R> {
+    /// Tells the shard; wakes it if it sleeps.
+    pub fn tell(&self, command: Command) {
+        self.shared.commands.fetch_or(command as u32, Ordering::Release);
+        // A full counter wakes as well; nothing else can fail.
+        let _ = io::write(&self.shared.wake, &1_u64.to_ne_bytes());
+    }
+
+    /// Waits for the snapshot that [`Command::Snapshot`] asked for. None when the shard is gone or does not answer in `timeout`.
+    pub fn snapshot(&self, timeout: std::time::Duration) -> Option<R> {
+        self.snapshots.recv_timeout(timeout).ok()
+    }
+}
+
+impl<R> Control<R> {
+    /// The commands that came since the last look, as bits of [`Command`].
+    pub(crate) fn look(&self) -> u32 {
+        if self.shared.commands.load(Ordering::Relaxed) == 0 {
+            return 0;
+        }
+        let mut counter = [0; 8];
+        let _ = io::read(&self.shared.wake, &mut counter);
+        self.shared.commands.swap(0, Ordering::Acquire)
+    }
+
+    pub(crate) fn send(&self, snapshot: R) {
+        // Nobody listens any more: nobody misses it.
+        let _ = self.snapshots.send(snapshot);
+    }
+
+    pub(crate) fn wake_fd(&self) -> BorrowedFd<'_> {
+        self.shared.wake.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_seen_once() {
+        let (control, handle) = pair::<u32>().unwrap();
+        assert_eq!(control.look(), 0);
+        handle.tell(Command::Snapshot);
+        handle.tell(Command::Stop);
+        assert_eq!(control.look(), Command::Stop as u32 | Command::Snapshot as u32);
+        assert_eq!(control.look(), 0);
+        control.send(7);
+        assert_eq!(handle.snapshot(std::time::Duration::from_secs(1)), Some(7));
+    }
+}

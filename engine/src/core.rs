@@ -1,0 +1,291 @@
+//! The state of a shard that is neither fabric nor app.
+
+use crate::{
+    app::{Action, Answer, CallFault, CallId, PeerId, Request, Token},
+    config::Config,
+    stats::Counters,
+};
+use stag_pools::{Buf, Class, Extent, Pool, RemoteKey, Table, table::Key};
+use stag_protocol::rpcrdma::{ChunkLists, Connection, Header, Xid, chunk::READS_MAX, responder::Pull};
+use stag_verbs::{Cause, PeerAddress, Qp, Time};
+use std::{collections::VecDeque, io};
+
+/// Everything apps and transports share. Sized at start, allocates nothing afterwards.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) config: Config,
+    pub(crate) pool: Pool,
+    /// Receives have a pool of their own, so that nothing else can use them up.
+    pub(crate) receives: Pool,
+    pub(crate) peers: Table<Peer>,
+    /// The peer of each place in the provider's connection table.
+    pub(crate) by_qp: Vec<Option<(Qp, PeerId)>>,
+    pub(crate) inbound: Table<Inbound>,
+    /// The chunk lists of each place in `inbound`: apart, so that a call without chunks moves none.
+    pub(crate) inbound_lists: Box<[ChunkLists]>,
+    pub(crate) outbound: Table<Outbound>,
+    /// What each call of ours offered, by place in `outbound`.
+    pub(crate) offered: Box<[ChunkLists]>,
+    /// Lists of the message that is being looked at.
+    pub(crate) lists: ChunkLists,
+    /// Lists of the reply that is being built.
+    pub(crate) returned: ChunkLists,
+    /// What the app asked for and did not get yet.
+    pub(crate) outbox: VecDeque<Action>,
+    /// Calls of peers that wait for memory or for room in a send queue, in order of arrival.
+    pub(crate) deferred: VecDeque<Key>,
+    /// Padding to push.
+    pub(crate) zeros: Extent,
+    pub(crate) counters: Counters,
+    pub(crate) now: Time,
+    /// Receives promised to connections: their grants, and the replies they may bring.
+    pub(crate) reserved: usize,
+    /// Receives held by calls that were not dispatched or answered yet.
+    pub(crate) next_xid: u32,
+    pub(crate) stopping: bool,
+    pub(crate) next_expiry: Time,
+}
+
+/// One peer.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub(crate) link: Link,
+    pub(crate) address: PeerAddress,
+    /// Calls of ours that wait for a credit, or for the connection.
+    pub(crate) waiting: VecDeque<Key>,
+    /// Receives this connection reserved.
+    pub(crate) reserved: usize,
+    /// Whether the app was told of this peer.
+    pub(crate) up: bool,
+}
+
+/// What leads to a peer.
+#[derive(Debug)]
+pub(crate) enum Link {
+    /// A connection of the provider. `state` is there once the peer's private data is known.
+    Fabric { qp: Qp, state: Option<Connection> },
+    /// A TCP connection, by its key among the streams.
+    Stream(Key),
+}
+
+/// A call of a peer.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    pub(crate) peer: PeerId,
+    pub(crate) xid: Xid,
+    /// None for a call over TCP.
+    pub(crate) fabric: Option<FabricCall>,
+    pub(crate) state: InboundState,
+}
+
+/// What a call over the fabric is made of until it is dispatched.
+#[derive(Debug)]
+pub(crate) struct FabricCall {
+    pub(crate) header: Header,
+    pub(crate) payload_at: usize,
+    pub(crate) message: Option<Buf>,
+    pub(crate) pull: Pull,
+    /// What was pulled, by place in `pull.chunks()`.
+    pub(crate) chunks: [Option<Buf>; READS_MAX],
+    /// Reads posted, and Reads done.
+    pub(crate) asked: usize,
+    pub(crate) pulled: usize,
+}
+
+/// What a call of a peer waits for.
+#[derive(Debug)]
+pub(crate) enum InboundState {
+    /// Memory or send queue room for its Reads.
+    AwaitSink,
+    /// The peer's memory.
+    AwaitPull,
+    /// The app.
+    AwaitAnswer,
+    /// Room in the send queue for this reply.
+    AwaitRoom(Answer),
+}
+
+/// A call of ours.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    pub(crate) peer: PeerId,
+    pub(crate) token: Token,
+    pub(crate) xid: Xid,
+    pub(crate) deadline: Time,
+    pub(crate) state: OutboundState,
+    /// Until it is sent.
+    pub(crate) request: Option<Request>,
+    /// Windows that are not fenced yet, and what they had exposed.
+    pub(crate) windows: [Option<(RemoteKey, Role)>; Self::WINDOWS],
+    /// Buffers that came back, by role.
+    pub(crate) item: Option<Buf>,
+    pub(crate) result: Option<Buf>,
+    pub(crate) reply_room: Option<Buf>,
+    /// The message that held the reply's header, where the RPC message begins in it, and how it ended.
+    pub(crate) reply: Option<ReplyMemory>,
+    /// Octets that came in the Write chunk.
+    pub(crate) written: usize,
+}
+
+/// What a window of a call exposes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The argument.
+    Item,
+    /// The whole call message.
+    Message,
+    /// The room for the result.
+    Result,
+    /// The room for the whole reply.
+    ReplyRoom,
+}
+
+/// How a call of ours ended.
+#[derive(Debug)]
+pub(crate) enum ReplyMemory {
+    /// The RPC message stands behind the header of a receive.
+    Inline { message: Buf, payload_at: usize },
+    /// It is in the reply room: this many octets.
+    Room(usize),
+    /// There is none.
+    Fault(CallFault),
+}
+
+/// What a call of ours waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OutboundState {
+    /// A credit.
+    AwaitCredit,
+    /// The reply.
+    AwaitReply,
+    /// The last window's fence.
+    AwaitFence,
+    /// The end of the connection, because its deadline passed.
+    AwaitEnd,
+}
+
+impl Outbound {
+    /// An argument or a whole message, and room for a result or for a reply.
+    pub(crate) const WINDOWS: usize = 2;
+
+    /// Puts a fenced window's buffer where it belongs. The buffer comes back when the call has no such window.
+    pub(crate) fn fence(&mut self, key: RemoteKey, buf: Buf) -> Result<(), Buf> {
+        let window = self.windows.iter_mut().find(|window| window.is_some_and(|(known, _)| known == key));
+        match window.and_then(Option::take) {
+            Some((_, Role::Item)) => self.item = Some(buf),
+            Some((_, Role::Message)) => drop(buf),
+            Some((_, Role::Result)) => self.result = Some(buf),
+            Some((_, Role::ReplyRoom)) => self.reply_room = Some(buf),
+            None => return Err(buf),
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.windows.iter().all(Option::is_none)
+    }
+}
+
+impl Core {
+    /// Takes the shard's memory. Fails as `mmap(2)` does.
+    pub(crate) fn new(config: Config, connections: usize) -> io::Result<Self> {
+        let pool = Pool::new(&config.classes())?;
+        let receives = Pool::new(&[Class { slot_len: config.receive_len, count: config.receives }])?;
+        let mut zeros =
+            Pool::new(&[Class { slot_len: 64, count: 1 }])?.take(64).expect("the pool has one slot");
+        zeros.extend(64);
+        let lists = |count: usize| (0..count).map(|_| ChunkLists::new()).collect::<Box<[_]>>();
+        Ok(Self {
+            pool,
+            receives,
+            peers: Table::new(config.peers),
+            by_qp: vec![None; connections],
+            inbound: Table::new(config.inbound),
+            inbound_lists: lists(config.inbound),
+            outbound: Table::new(config.outbound),
+            offered: lists(config.outbound),
+            lists: ChunkLists::new(),
+            returned: ChunkLists::new(),
+            outbox: VecDeque::with_capacity(config.inbound + config.outbound),
+            deferred: VecDeque::with_capacity(config.inbound),
+            zeros: zeros.freeze(),
+            counters: Counters::new(),
+            now: Time(0),
+            reserved: 0,
+            next_xid: config.xid_seed,
+            stopping: false,
+            next_expiry: Time(0),
+            config,
+        })
+    }
+
+    /// The peer behind a connection of the provider.
+    pub(crate) fn peer_of(&self, qp: Qp) -> Option<PeerId> {
+        self.by_qp
+            .get(qp.0.index())
+            .copied()
+            .flatten()
+            .filter(|(known, _)| *known == qp)
+            .map(|(_, peer)| peer)
+    }
+
+    /// The connection of a fabric peer.
+    pub(crate) fn connection(&mut self, peer: PeerId) -> Option<(Qp, &mut Connection)> {
+        match &mut self.peers.get_mut(peer.0)?.link {
+            Link::Fabric { qp, state: Some(state) } => Some((*qp, state)),
+            Link::Fabric { state: None, .. } | Link::Stream(_) => None,
+        }
+    }
+
+    /// Puts a fenced window's buffer into the call of `peer` that had bound it. None when no call had.
+    pub(crate) fn deposit(&mut self, peer: PeerId, key: RemoteKey, buf: Buf) -> Option<Key> {
+        let mut buf = buf;
+        for place in 0..self.outbound.capacity() {
+            let Some(call) = self.outbound.key_at(place) else { continue };
+            let entry = self.outbound.get_mut(call).expect("the key was just made");
+            if entry.peer != peer {
+                continue;
+            }
+            match entry.fence(key, buf) {
+                Ok(()) => return Some(call),
+                Err(back) => buf = back,
+            }
+        }
+        None
+    }
+
+    /// A fresh XID that leads back to `place` (RFC 8166 §4.2.1).
+    pub(crate) fn xid(&mut self, place: usize) -> Xid {
+        let bits = self.place_bits();
+        self.next_xid = self.next_xid.wrapping_add(1);
+        Xid(self.next_xid << bits | place as u32)
+    }
+
+    /// The call of `peer` that has this XID and was sent.
+    pub(crate) fn outbound_by_xid(&self, peer: PeerId, xid: Xid) -> Option<Key> {
+        let place = (xid.0 & ((1 << self.place_bits()) - 1)) as usize;
+        let key = self.outbound.key_at(place)?;
+        let call = self.outbound.get(key)?;
+        (call.peer == peer && call.xid == xid && call.request.is_none()).then_some(key)
+    }
+
+    fn place_bits(&self) -> u32 {
+        self.outbound.capacity().max(2).next_power_of_two().trailing_zeros()
+    }
+
+    /// Receives that must be posted or held: all grants, all replies that our connections may bring.
+    pub(crate) fn fits_receives(&self, wanted: usize) -> bool {
+        self.reserved + wanted + Self::SLACK <= self.config.receives
+    }
+
+    /// Receives beyond every promise: for RDMA_ERROR messages and for garbage.
+    const SLACK: usize = 8;
+
+    pub(crate) fn call_of(&self, id: CallId) -> Option<&Inbound> {
+        self.inbound.get(id.0)
+    }
+
+    pub(crate) fn count_disconnect(&mut self, cause: Cause) {
+        self.counters.disconnects.count(cause);
+    }
+}

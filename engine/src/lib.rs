@@ -1,0 +1,27 @@
+//! The engine: a run-to-completion loop per core that turns messages of a fabric into calls and replies of an app.
+//!
+//! A [`Shard`] owns one [`Provider`](stag_verbs::Provider), one [`App`], its memory and its tables. Each turn of its
+//! loop, a *pass*, polls the fabric, carries calls on ([`transfer`](self), responder) and replies ([`caller`](self), requester),
+//! looks at TCP connections, lets the app finish, and rings the doorbells once.
+#![forbid(unsafe_code)]
+
+pub mod app;
+mod caller;
+pub mod clock;
+pub mod config;
+pub mod control;
+mod core;
+pub mod launch;
+mod shard;
+pub mod stats;
+mod stream;
+mod transfer;
+
+pub use app::{
+    Answer, AnswerItem, App, Call, CallFault, CallId, Cx, Outcome, PeerId, Request, RequestItem, Token,
+};
+pub use config::{Config, HEAD_ROOM};
+pub use control::{Command, Control, Handle};
+pub use shard::{Admission, Shard};
+pub use stag_verbs::Cause;
+pub use stats::Stats;

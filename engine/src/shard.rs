@@ -1,0 +1,415 @@
+//! One shard: a fabric, an app, and the loop that joins them.
+
+use crate::{
+    app::{Action, App, Cx, PeerId},
+    config::{Config, HEAD_ROOM},
+    control::{Command, Control},
+    core::{Core, Link, Peer},
+    stats::Snapshot,
+    stream::Streams,
+};
+use rustix::{
+    event::{Timespec, epoll},
+    fd::OwnedFd,
+};
+use stag_pools::{Budget, Buf, Fenced};
+use stag_protocol::rpcrdma::{Connection, ErrorReply, InlineSize, Offer, Setup, Side, v1};
+use stag_verbs::{Cause, Event, FabricFault, Memory, PeerAddress, Provider, Qp, Status, Tag, Time};
+use std::{collections::VecDeque, fmt, io, net::SocketAddr, time::Duration};
+
+/// Says whether a peer may connect.
+pub type Admission = Box<dyn Fn(PeerAddress) -> bool>;
+
+/// Events handled before the rest of a pass gets its turn.
+const EVENTS_PER_PASS: usize = 256;
+/// How often deadlines are looked at.
+const EXPIRY_INTERVAL: Duration = Duration::from_millis(5);
+/// Longest sleep: a bound on the damage of a wake-up that was missed.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// A fabric, an app and everything between them, on one core.
+pub struct Shard<P: Provider, A: App> {
+    pub(crate) provider: P,
+    pub(crate) app: A,
+    pub(crate) core: Core,
+    pub(crate) streams: Streams,
+    admission: Admission,
+    offer: Offer,
+}
+
+impl<P: Provider, A: App> fmt::Debug for Shard<P, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shard").field("peers", &self.core.peers.len()).finish_non_exhaustive()
+    }
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// A shard with its memory taken and its receives posted. Fails as `mmap(2)` and `epoll_create(2)` do.
+    ///
+    /// # Panics
+    /// When the provider cannot hold what `config` promises: that is a mistake of whoever made both.
+    pub fn new(provider: P, app: A, config: Config, admission: Admission) -> io::Result<Self> {
+        let limits = provider.limits();
+        assert!(config.receives <= limits.receives, "the provider holds every receive");
+        assert!(config.receive_len >= limits.receive_len, "a receive is as long as the provider says");
+        assert!(config.inbound >= config.receives, "every call that can arrive has a place");
+        assert!(config.outbound * 2 <= limits.windows, "every call of ours has its windows");
+        let size = InlineSize::at_most(u32::try_from(config.receive_len).unwrap_or(u32::MAX));
+        let offer = Offer { remote_invalidation: limits.remote_invalidation, send: size, receive: size };
+        let mut core = Core::new(config, limits.connections)?;
+        core.counters.stats.responder.grant = core.config.grant;
+        let streams = Streams::new()?;
+        let mut shard = Self { provider, app, core, streams, admission, offer };
+        shard.replenish();
+        Ok(shard)
+    }
+
+    /// Waits for peers of the fabric at `at`; returns the address in use.
+    pub fn listen(&mut self, at: &P::Address) -> Result<P::Address, FabricFault> {
+        self.provider.listen(at)
+    }
+
+    /// Waits for callers over TCP at `at`; returns the address in use. `shared` lets several shards wait at one address.
+    pub fn listen_tcp(&mut self, at: SocketAddr, shared: bool) -> io::Result<SocketAddr> {
+        self.streams.listen(at, shared)
+    }
+
+    /// Connects to a server. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls may be made at once.
+    pub fn connect(&mut self, to: &P::Address) -> Result<PeerId, FabricFault> {
+        let wanted = self.core.config.calls_max as usize;
+        if !self.core.fits_receives(wanted) || self.core.peers.len() == self.core.peers.capacity() {
+            return Err(FabricFault::Exhausted);
+        }
+        let mut private_data = [0; Offer::LEN];
+        self.offer.emit(&mut private_data);
+        let qp = self.provider.connect(to, &private_data)?;
+        let address = self.provider.peer_address(qp).unwrap_or(PeerAddress::Simulated);
+        Ok(self
+            .add_peer(Link::Fabric { qp, state: None }, address, wanted)
+            .expect("there was room for a peer"))
+    }
+
+    /// The app.
+    pub const fn app(&self) -> &A {
+        &self.app
+    }
+
+    /// The app and what it can do, from outside of a pass.
+    pub fn with_app<R>(&mut self, run: impl FnOnce(&mut A, &mut Cx<'_>) -> R) -> R {
+        let result = run(&mut self.app, &mut Cx { core: &mut self.core });
+        self.empty_outbox();
+        result
+    }
+
+    /// The fabric, for its own counters.
+    pub const fn provider(&self) -> &P {
+        &self.provider
+    }
+
+    /// What the shard's memory costs: its buffers, and its receives.
+    pub fn budgets(&self) -> [Budget; 2] {
+        [self.core.pool.budget(), self.core.receives.budget()]
+    }
+
+    /// Buffers that somebody holds, receives posted excepted. Zero when nothing is in progress.
+    pub fn buffers_in_use(&self) -> usize {
+        self.core.pool.taken() + self.core.receives.taken() - self.provider.receives_posted()
+    }
+
+    /// Calls that are not over: of peers, and of ours.
+    pub fn calls_in_progress(&self) -> (usize, usize) {
+        (self.core.inbound.len(), self.core.outbound.len())
+    }
+
+    /// The counters.
+    pub fn snapshot(&self) -> Snapshot<A::Report> {
+        let mut engine = self.core.counters.snapshot();
+        engine.connections.live = self.core.peers.iter().filter(|(_, peer)| peer.up).count() as u64;
+        Snapshot { engine, app: self.app.report() }
+    }
+
+    /// One turn: everything that can be done without waiting. True when there was something to do.
+    pub fn pass(&mut self, now: Time) -> bool {
+        self.core.now = now;
+        self.core.counters.stats.passes.total += 1;
+        let mut events = 0;
+        while events < EVENTS_PER_PASS
+            && let Some(event) = self.provider.poll(now)
+        {
+            self.handle_event(event);
+            events += 1;
+        }
+        let deferred = self.retry_deferred();
+        let octets = self.poll_streams(now);
+        self.app.on_pass_end(&mut Cx { core: &mut self.core });
+        self.empty_outbox();
+        self.expire();
+        self.replenish();
+        self.provider.ring();
+        let sent = self.flush_streams();
+        events > 0 || deferred || octets || sent
+    }
+
+    /// Runs until told to stop. Spins while there is work, then sleeps (DESIGN D10).
+    pub fn run(&mut self, control: &Control<Snapshot<A::Report>>, now: impl Fn() -> Time) -> io::Result<()> {
+        let sleeper = Sleeper::new(self, control)?;
+        let mut busy_at = now();
+        loop {
+            let time = now();
+            if self.pass(time) {
+                busy_at = time;
+            } else {
+                std::hint::spin_loop();
+            }
+            let commands = control.look();
+            if commands & Command::Snapshot as u32 != 0 {
+                control.send(self.snapshot());
+            }
+            if commands & Command::Stop as u32 != 0 {
+                return self.stop(now);
+            }
+            if time.since(busy_at) >= self.core.config.spin && self.provider.arm() {
+                self.core.counters.stats.passes.sleeps += 1;
+                sleeper.sleep(self.sleep_for(now()))?;
+                busy_at = now();
+            }
+        }
+    }
+
+    /// Takes no more peers, lets calls in progress finish for a while, then disconnects everybody.
+    fn stop(&mut self, now: impl Fn() -> Time) -> io::Result<()> {
+        self.core.stopping = true;
+        self.provider.stop_listening();
+        self.streams.stop_listening();
+        let until = now() + self.core.config.drain;
+        while !self.core.inbound.is_empty() && now() < until {
+            self.pass(now());
+            std::thread::yield_now();
+        }
+        let peers: Vec<_> = self.core.peers.iter().map(|(key, _)| PeerId(key)).collect();
+        peers.into_iter().for_each(|peer| self.disconnect(peer));
+        let until = now() + self.core.config.drain;
+        while !self.core.peers.is_empty() && now() < until {
+            self.pass(now());
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    fn sleep_for(&self, now: Time) -> Duration {
+        let expiry = (!self.core.outbound.is_empty()).then_some(self.core.next_expiry);
+        let wake_at = [self.provider.wake_at(), expiry].into_iter().flatten().min();
+        wake_at.map_or(SLEEP_MAX, |at| at.since(now).min(SLEEP_MAX))
+    }
+
+    fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::ConnectRequest { qp } => self.handle_connect_request(qp),
+            Event::Established { qp } => self.handle_established(qp),
+            Event::Received { qp, buf, invalidated } => self.handle_received(qp, buf, invalidated),
+            Event::Completed { qp, tag, status, memory } => self.handle_completed(qp, tag, status, memory),
+            Event::Unbound { qp, fenced } => self.handle_fenced(qp, fenced),
+            Event::Disconnected { qp, cause } => self.handle_disconnected(qp, cause),
+        }
+    }
+
+    /// A connection is taken only when its whole grant fits the receives (DESIGN D8).
+    fn handle_connect_request(&mut self, qp: Qp) {
+        let address = self.provider.peer_address(qp).unwrap_or(PeerAddress::Simulated);
+        let wanted = self.core.config.grant as usize;
+        let stats = &mut self.core.counters.stats;
+        if self.core.stopping || !(self.admission)(address) {
+            stats.connections.refused += 1;
+            return self.provider.reject(qp, &[]);
+        }
+        if !self.core.fits_receives(wanted) {
+            self.core.counters.stats.limits.receives += 1;
+            return self.provider.reject(qp, &[]);
+        }
+        let mut private_data = [0; Offer::LEN];
+        self.offer.emit(&mut private_data);
+        let peer = Offer::find(self.provider.private_data(qp));
+        let grant = self.core.config.grant;
+        let setup = Setup { side: Side::Server, own: self.offer, peer, calls_max: 0, grant };
+        let state = Some(Connection::new(setup));
+        if self.add_peer(Link::Fabric { qp, state }, address, wanted).is_none() {
+            self.core.counters.stats.limits.peers += 1;
+            return self.provider.reject(qp, &[]);
+        }
+        if self.provider.accept(qp, &private_data).is_ok() {
+            self.core.counters.stats.connections.fabric += 1;
+        }
+    }
+
+    fn handle_established(&mut self, qp: Qp) {
+        let Some(peer) = self.core.peer_of(qp) else { return };
+        let theirs = Offer::find(self.provider.private_data(qp));
+        let calls_max = self.core.config.calls_max;
+        let entry = self.core.peers.get_mut(peer.0).expect("`peer_of` finds peers of the table");
+        entry.up = true;
+        if let Link::Fabric { state: state @ None, .. } = &mut entry.link {
+            let setup = Setup { side: Side::Client, own: self.offer, peer: theirs, calls_max, grant: 0 };
+            *state = Some(Connection::new(setup));
+        }
+        self.app.on_peer_up(&mut Cx { core: &mut self.core }, peer);
+        self.empty_outbox();
+        self.start_waiting(peer);
+    }
+
+    fn handle_completed(&mut self, qp: Qp, tag: Tag, status: Status, memory: Memory) {
+        match memory {
+            Memory::Fenced(fenced) => self.handle_fenced(qp, fenced),
+            // A message that was sent gives its buffer back by being dropped; a flushed invalidation proves nothing.
+            Memory::Buf(_) if tag == NO_TAG => {}
+            Memory::Buf(sink) => self.handle_pulled(tag, status, sink),
+            Memory::Shared | Memory::Bound => {}
+        }
+    }
+
+    /// The connection is over: so are its calls, ours and theirs.
+    fn handle_disconnected(&mut self, qp: Qp, cause: Cause) {
+        let Some(peer) = self.core.peer_of(qp) else { return };
+        if let Some(place) = self.core.by_qp.get_mut(qp.0.index()) {
+            *place = None;
+        }
+        self.remove_peer(peer, cause);
+    }
+
+    pub(crate) fn remove_peer(&mut self, peer: PeerId, cause: Cause) {
+        let Some(entry) = self.core.peers.remove(peer.0) else { return };
+        self.core.reserved -= entry.reserved;
+        self.core.count_disconnect(cause);
+        for place in 0..self.core.inbound.capacity() {
+            if let Some(key) = self.core.inbound.key_at(place)
+                && self.core.inbound.get(key).is_some_and(|call| call.peer == peer)
+            {
+                drop(self.core.inbound.remove(key));
+            }
+        }
+        self.fail_calls_of(peer, cause);
+        self.app.on_peer_down(&mut Cx { core: &mut self.core }, peer, cause);
+        self.empty_outbox();
+    }
+
+    pub(crate) fn add_peer(&mut self, link: Link, address: PeerAddress, reserved: usize) -> Option<PeerId> {
+        let qp = if let Link::Fabric { qp, .. } = &link { Some(*qp) } else { None };
+        let waiting = VecDeque::new();
+        let peer = Peer { link, address, waiting, reserved, up: qp.is_none() };
+        let id = PeerId(self.core.peers.insert(peer).ok()?);
+        self.core.reserved += reserved;
+        if let Some(qp) = qp {
+            let place = self.core.by_qp.get_mut(qp.0.index()).expect("the provider keeps to its limits");
+            *place = Some((qp, id));
+        }
+        Some(id)
+    }
+
+    pub(crate) fn admits(&self, address: PeerAddress) -> bool {
+        !self.core.stopping && (self.admission)(address)
+    }
+
+    /// Starts to end a connection; the rest happens when it has ended.
+    pub(crate) fn disconnect(&mut self, peer: PeerId) {
+        match self.core.peers.get(peer.0).map(|peer| &peer.link) {
+            Some(Link::Fabric { qp, .. }) => self.provider.disconnect(*qp),
+            Some(Link::Stream(key)) => self.streams.close(*key),
+            None => {}
+        }
+    }
+
+    /// Does what the app asked for, until it asks for nothing more.
+    pub(crate) fn empty_outbox(&mut self) {
+        while let Some(action) = self.core.outbox.pop_front() {
+            match action {
+                Action::Answer(call, answer) => self.answer(call, answer),
+                Action::Call(peer, request) => self.call(peer, request),
+                Action::Disconnect(peer) => self.disconnect(peer),
+            }
+        }
+    }
+
+    /// Sends an RDMA_ERROR. Without memory for it the connection ends instead: the call must not stay open (RFC 8166 §4.5.4).
+    pub(crate) fn send_error(&mut self, qp: Qp, reply: &ErrorReply) {
+        let sent = self.header_message().and_then(|mut message| {
+            let len = v1::emit_error(reply, message.spare_mut()).ok()?;
+            message.extend(len);
+            self.provider.post_send(qp, NO_TAG, message, None).ok()
+        });
+        match sent {
+            Some(()) => self.core.counters.stats.responder.errors += 1,
+            None => self.provider.disconnect(qp),
+        }
+    }
+
+    /// A message buffer for a transport header without payload.
+    pub(crate) fn header_message(&self) -> Option<Buf> {
+        let mut message = self.core.pool.take(HEAD_ROOM)?;
+        message.reset(0);
+        Some(message)
+    }
+
+    fn handle_fenced(&mut self, qp: Qp, fenced: Fenced) {
+        let Some(peer) = self.core.peer_of(qp) else { return };
+        let key = fenced.key();
+        if let Some(call) = self.core.deposit(peer, key, fenced.into_buf()) {
+            self.finish_if_fenced(call);
+        }
+    }
+
+    /// Keeps every receive posted that no call holds, and checks the promise of DESIGN D8.
+    fn replenish(&mut self) {
+        while let Some(buf) = self.core.receives.take(self.core.config.receive_len) {
+            if let Err(back) = self.provider.post_receive(buf) {
+                drop(back);
+                break;
+            }
+        }
+        debug_assert!(
+            self.core.receives.taken() >= self.core.reserved,
+            "every promised receive is posted or holds a call"
+        );
+    }
+
+    fn expire(&mut self) {
+        if self.core.now < self.core.next_expiry || self.core.outbound.is_empty() {
+            return;
+        }
+        self.core.next_expiry = self.core.now + EXPIRY_INTERVAL;
+        self.expire_calls();
+    }
+}
+
+/// The tag of work whose completion nobody waits for.
+pub(crate) const NO_TAG: Tag = Tag(u64::MAX);
+
+/// Everything a shard waits for, in one descriptor.
+struct Sleeper {
+    epoll: OwnedFd,
+}
+
+impl Sleeper {
+    fn new<P: Provider, A: App>(
+        shard: &Shard<P, A>,
+        control: &Control<Snapshot<A::Report>>,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let fds = [shard.provider.wait_fd(), Some(shard.streams.wait_fd()), Some(control.wake_fd())];
+        for fd in fds.into_iter().flatten() {
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        Ok(Self { epoll })
+    }
+
+    fn sleep(&self, longest: Duration) -> io::Result<()> {
+        let timeout = Timespec {
+            tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: longest.subsec_nanos().into(),
+        };
+        let mut events =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
+        match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

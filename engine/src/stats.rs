@@ -1,0 +1,260 @@
+//! What a shard counts. Plain numbers, written by one core; a snapshot is a copy.
+
+use serde::Serialize;
+use stag_protocol::rpcrdma::{ChunkLists, PeerFault};
+use stag_verbs::Cause;
+use std::{collections::BTreeMap, mem::discriminant};
+
+/// Counters of one shard since its start. Octets and events; no rates.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Stats {
+    /// Peers that connected over the fabric, and over TCP.
+    pub connections: Connections,
+    /// As responder, over the fabric.
+    pub responder: Responder,
+    /// As requester, over the fabric.
+    pub requester: Requester,
+    /// As responder, over TCP.
+    pub stream: StreamStats,
+    /// What peers did wrong, by rule.
+    pub peer_faults: BTreeMap<String, u64>,
+    /// How connections ended, by cause.
+    pub disconnects: BTreeMap<String, u64>,
+    /// Times that a limit made somebody wait or turned somebody away.
+    pub limits: Limits,
+    /// Turns of the loop, and how often the core slept.
+    pub passes: Passes,
+}
+
+/// What a shard and its app counted, at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Snapshot<R> {
+    /// The shard.
+    pub engine: Stats,
+    /// The app.
+    pub app: R,
+}
+
+/// Connections by fabric.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Connections {
+    /// Accepted over the fabric.
+    pub fabric: u64,
+    /// Accepted over TCP.
+    pub tcp: u64,
+    /// Turned away, because the address is not allowed or the shard is stopping.
+    pub refused: u64,
+    /// Connections that are up.
+    pub live: u64,
+}
+
+/// Chunks and segments of one role.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Chunks {
+    /// Read chunks, and their segments.
+    pub read: u64,
+    /// Segments of Read chunks.
+    pub read_segments: u64,
+    /// Write chunks.
+    pub write: u64,
+    /// Segments of Write chunks.
+    pub write_segments: u64,
+    /// Reply chunks.
+    pub reply: u64,
+    /// Segments of Reply chunks.
+    pub reply_segments: u64,
+}
+
+impl Chunks {
+    pub(crate) fn count(&mut self, lists: &ChunkLists) {
+        if lists.is_empty() {
+            return;
+        }
+        for chunk in lists.reads() {
+            self.read += 1;
+            self.read_segments += chunk.segments.len() as u64;
+        }
+        for chunk in lists.writes() {
+            self.write += 1;
+            self.write_segments += chunk.segments.len() as u64;
+        }
+        if let Some(chunk) = lists.reply() {
+            self.reply += 1;
+            self.reply_segments += chunk.segments.len() as u64;
+        }
+    }
+}
+
+/// Messages by form (RFC 8166 §3.5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Forms {
+    /// All inline.
+    pub short: u64,
+    /// An item in a chunk.
+    pub chunked: u64,
+    /// The whole message in a chunk.
+    pub long: u64,
+}
+
+/// The answering role.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Responder {
+    /// Calls by form.
+    pub calls: Forms,
+    /// Replies by form.
+    pub replies: Forms,
+    /// RDMA_ERROR messages sent.
+    pub errors: u64,
+    /// What calls offered.
+    pub chunks: Chunks,
+    /// Octets pulled by RDMA Read.
+    pub pulled: u64,
+    /// Octets pushed by RDMA Write.
+    pub pushed: u64,
+    /// RDMA Writes.
+    pub writes: u64,
+    /// Replies that invalidated a key of the peer.
+    pub remote_invalidations: u64,
+    /// Reply chunks returned unused because the reply fitted inline (RFC 8166 §4.3.3).
+    pub reply_chunks_spared: u64,
+    /// Credits granted to each peer.
+    pub grant: u32,
+}
+
+/// The calling role.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Requester {
+    /// Calls by form.
+    pub calls: Forms,
+    /// Replies by form.
+    pub replies: Forms,
+    /// RDMA_ERROR messages received.
+    pub errors: u64,
+    /// What our calls offered.
+    pub chunks: Chunks,
+    /// Keys of ours that a reply invalidated.
+    pub remote_invalidations: u64,
+    /// Keys that we invalidated ourselves.
+    pub local_invalidations: u64,
+    /// Calls that had to wait for a credit.
+    pub waited_for_credit: u64,
+    /// Calls whose deadline passed.
+    pub timeouts: u64,
+}
+
+/// RPC over TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct StreamStats {
+    /// Calls.
+    pub calls: u64,
+    /// Replies.
+    pub replies: u64,
+    /// Octets received.
+    pub received: u64,
+    /// Octets sent.
+    pub sent: u64,
+    /// System calls that received, and that sent.
+    pub receives: u64,
+    /// System calls that sent.
+    pub sends: u64,
+}
+
+/// Limits that were met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// Connections refused because their grant does not fit the receives.
+    pub receives: u64,
+    /// Connections refused because the peer table is full.
+    pub peers: u64,
+    /// Calls that waited for memory.
+    pub memory: u64,
+    /// Replies that waited for room in a send queue.
+    pub send_queue: u64,
+    /// Calls dropped because the call table is full.
+    pub calls: u64,
+}
+
+/// Turns of the loop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Passes {
+    /// All.
+    pub total: u64,
+    /// Times the core slept.
+    pub sleeps: u64,
+}
+
+/// Counts rare events by what they are, without a map: few kinds, compared one by one.
+#[derive(Clone, Debug)]
+pub(crate) struct Tally<T>(Vec<(T, u64)>);
+
+impl<T: PartialEq + Copy> Tally<T> {
+    /// Kinds beyond this are counted with one of the same variant, else with the last one.
+    const KINDS: usize = 64;
+
+    pub(crate) fn new() -> Self {
+        Self(Vec::with_capacity(Self::KINDS))
+    }
+
+    pub(crate) fn count(&mut self, kind: T) {
+        if let Some((_, count)) = self.0.iter_mut().find(|(known, _)| *known == kind) {
+            *count += 1;
+        } else if self.0.len() < Self::KINDS {
+            self.0.push((kind, 1));
+        } else {
+            let alike = |known: &T| discriminant(known) == discriminant(&kind);
+            let place = self.0.iter().position(|(known, _)| alike(known)).unwrap_or(Self::KINDS - 1);
+            self.0.get_mut(place).into_iter().for_each(|(_, count)| *count += 1);
+        }
+    }
+
+    fn named(&self, name: impl Fn(&T) -> String) -> BTreeMap<String, u64> {
+        let mut named = BTreeMap::new();
+        for (kind, count) in &self.0 {
+            *named.entry(name(kind)).or_default() += count;
+        }
+        named
+    }
+}
+
+/// The counters as they are kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Counters {
+    pub(crate) stats: Stats,
+    pub(crate) peer_faults: Tally<PeerFault>,
+    pub(crate) disconnects: Tally<Cause>,
+}
+
+impl Counters {
+    pub(crate) fn new() -> Self {
+        Self { stats: Stats::default(), peer_faults: Tally::new(), disconnects: Tally::new() }
+    }
+
+    pub(crate) fn snapshot(&self) -> Stats {
+        let mut stats = self.stats.clone();
+        stats.peer_faults = self.peer_faults.named(|fault| variant(&format!("{fault:?}")));
+        stats.disconnects = self.disconnects.named(ToString::to_string);
+        stats
+    }
+}
+
+/// The name of an enumeration's variant in its debug form, without what it carries.
+fn variant(debug: &str) -> String {
+    debug.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rare_events_are_counted_by_kind_in_bounded_memory() {
+        let mut tally = Tally::new();
+        for kind in (0..100_u32).chain(0..10) {
+            tally.count(kind);
+        }
+        assert_eq!(tally.0.len(), Tally::<u32>::KINDS);
+        let named = tally.named(u32::to_string);
+        assert_eq!((named["3"], named.values().sum::<u64>()), (2, 110));
+        assert_eq!(variant("PositionOutside(7)"), "PositionOutside");
+    }
+}

@@ -1,0 +1,474 @@
+//! RPC over TCP into the same app (DESIGN D16; RFC 5531 §11).
+//!
+//! Sockets are read into one staging buffer of the shard. A record that arrives whole is handed over where it lies; a longer one
+//! is gathered in a buffer of the pool. Replies leave by gathering writes, at most once per pass and connection.
+
+use crate::{
+    app::{Answer, App},
+    core::{Inbound, InboundState, Link},
+    shard::Shard,
+    stats::StreamStats,
+};
+use rustix::{
+    event::{Timespec, epoll},
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    net::sockopt,
+};
+use stag_pools::{Buf, Extent, Pool, Table, table::Key};
+use stag_protocol::{
+    rpc::{MessageType, record},
+    rpcrdma::Xid,
+    xdr::{Reader, pad},
+};
+use stag_verbs::{Cause, FabricFault, PeerAddress, Provider, Time};
+use std::{
+    collections::VecDeque,
+    io::{self, IoSlice, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    time::Duration,
+};
+
+/// TCP connections at a time.
+const CONNECTIONS: usize = 1_024;
+/// Octets read at a time, for all connections together.
+const STAGING_LEN: usize = 256 << 10;
+/// Parts of replies that wait to be sent before a connection is no longer read.
+const OUTPUT_MAX: usize = 512;
+/// Parts of replies sent at once.
+const GATHER: usize = 64;
+/// Calls of one connection in progress before it is no longer read.
+const CALLS_MAX: u32 = 128;
+/// How often sockets are looked at while they are quiet (DESIGN D16).
+const LOOK_INTERVAL: Duration = Duration::from_micros(50);
+/// How long the listener rests when the process has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Reads of one connection per pass, so that one cannot starve the others.
+const READS_PER_PASS: usize = 4;
+
+const LISTENER: u64 = u64::MAX;
+
+/// The TCP side of a shard.
+pub(crate) struct Streams {
+    epoll: OwnedFd,
+    listener: Option<TcpListener>,
+    connections: Table<Stream>,
+    staging: Vec<u8>,
+    /// Connections with something to send.
+    unsent: VecDeque<Key>,
+    ready: Vec<epoll::Event>,
+    look_at: Time,
+    accept_at: Option<Time>,
+    pub(crate) stats: StreamStats,
+}
+
+#[derive(Debug)]
+struct Stream {
+    socket: TcpStream,
+    peer: Option<crate::app::PeerId>,
+    assembler: record::Assembler,
+    record: Option<Buf>,
+    output: VecDeque<Part>,
+    /// Octets of the first part that were sent.
+    sent: usize,
+    calls: u32,
+    /// Whether it is in `unsent`, is read, and waits for the socket to take more.
+    queued: bool,
+    interest: epoll::EventFlags,
+    dead: bool,
+}
+
+#[derive(Debug)]
+enum Part {
+    Message(Buf),
+    Item(Extent),
+}
+
+impl Part {
+    fn octets(&self) -> &[u8] {
+        match self {
+            Self::Message(buf) => buf,
+            Self::Item(extent) => extent,
+        }
+    }
+}
+
+/// What one look at a socket found.
+enum Look {
+    More,
+    Empty,
+    Closed(Cause),
+}
+
+impl Streams {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            listener: None,
+            connections: Table::new(CONNECTIONS),
+            staging: vec![0; STAGING_LEN],
+            unsent: VecDeque::with_capacity(CONNECTIONS),
+            ready: Vec::with_capacity(GATHER),
+            look_at: Time(0),
+            accept_at: None,
+            stats: StreamStats::default(),
+        })
+    }
+
+    pub(crate) fn listen(&mut self, at: SocketAddr, shared: bool) -> io::Result<SocketAddr> {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
+        let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        sockopt::set_socket_reuseport(&socket, shared)?;
+        if at.is_ipv6() {
+            sockopt::set_ipv6_v6only(&socket, true)?;
+        }
+        bind(&socket, &at)?;
+        listen(&socket, 128)?;
+        let listener = TcpListener::from(socket);
+        let at = listener.local_addr()?;
+        epoll::add(&self.epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
+        self.listener = Some(listener);
+        Ok(at)
+    }
+
+    pub(crate) fn stop_listening(&mut self) {
+        self.listener = None;
+    }
+
+    pub(crate) fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Marks a connection to be closed at the end of the pass.
+    pub(crate) fn close(&mut self, key: Key) {
+        if let Some(stream) = self.connections.get_mut(key) {
+            stream.dead = true;
+            self.queue(key);
+        }
+    }
+
+    /// Queues a reply.
+    pub(crate) fn answer(&mut self, key: Key, answer: Answer, zeros: &Extent) {
+        let Some(stream) = self.connections.get_mut(key) else { return };
+        stream.calls = stream.calls.saturating_sub(1);
+        self.stats.replies += 1;
+        let mut message = answer.message;
+        let item_len = answer.item.as_ref().map_or(0, |item| item.octets.len());
+        let padding = pad(item_len);
+        let len = u32::try_from(message.len() + item_len + padding).ok();
+        let Some(fragment) = len.and_then(|len| record::Fragment::new(len, true)) else {
+            stream.dead = true;
+            return self.queue(key);
+        };
+        let room = message.prepend(record::Fragment::LEN).expect("a message begins behind its head room");
+        room.copy_from_slice(&fragment.emit());
+        match answer.item {
+            None => stream.output.push_back(Part::Message(message)),
+            Some(item) => {
+                let position = item.position + record::Fragment::LEN;
+                let whole = message.freeze();
+                let tail = whole.slice(position..whole.len());
+                stream.output.push_back(Part::Item(whole.slice(0..position)));
+                stream.output.push_back(Part::Item(item.octets));
+                stream.output.push_back(Part::Item(zeros.slice(0..padding)));
+                stream.output.push_back(Part::Item(tail));
+            }
+        }
+        self.queue(key);
+    }
+
+    fn queue(&mut self, key: Key) {
+        if let Some(stream) = self.connections.get_mut(key)
+            && !stream.queued
+        {
+            stream.queued = true;
+            self.unsent.push_back(key);
+        }
+    }
+
+    /// Takes a waiting connection. None when there is none that can be taken.
+    fn accept(&mut self, now: Time) -> Option<(TcpStream, SocketAddr)> {
+        if self.accept_at.is_some_and(|at| now < at) {
+            return None;
+        }
+        self.accept_at = None;
+        match self.listener.as_ref()?.accept() {
+            Ok(accepted) => Some(accepted),
+            Err(error) => {
+                if error.kind() != io::ErrorKind::WouldBlock {
+                    // No descriptor, no memory, or a peer that is gone already: the socket stays readable, so rest.
+                    self.accept_at = Some(now + ACCEPT_PAUSE);
+                }
+                None
+            }
+        }
+    }
+
+    fn add(&mut self, socket: TcpStream, payload_max: usize) -> io::Result<Option<Key>> {
+        socket.set_nonblocking(true)?;
+        socket.set_nodelay(true)?;
+        sockopt::set_socket_keepalive(&socket, true)?;
+        let stream = Stream {
+            socket,
+            peer: None,
+            assembler: record::Assembler::new(payload_max),
+            record: None,
+            output: VecDeque::new(),
+            sent: 0,
+            calls: 0,
+            queued: false,
+            interest: epoll::EventFlags::IN,
+            dead: false,
+        };
+        let Ok(key) = self.connections.insert(stream) else { return Ok(None) };
+        let stream = self.connections.get(key).expect("it was just inserted");
+        let data = epoll::EventData::new_u64(key.to_bits());
+        epoll::add(&self.epoll, &stream.socket, data, epoll::EventFlags::IN)?;
+        Ok(Some(key))
+    }
+
+    /// Sends what one connection has, as far as its socket takes it. False when it is broken.
+    fn send(stream: &mut Stream, stats: &mut StreamStats) -> bool {
+        while !stream.output.is_empty() {
+            let mut slices = [IoSlice::new(&[]); GATHER];
+            let mut skip = stream.sent;
+            for (slice, part) in slices.iter_mut().zip(&stream.output) {
+                *slice = IoSlice::new(part.octets().get(skip..).unwrap_or_default());
+                skip = 0;
+            }
+            let count = stream.output.len().min(GATHER);
+            stats.sends += 1;
+            match (&stream.socket).write_vectored(slices.get(..count).unwrap_or_default()) {
+                Ok(sent) => {
+                    stats.sent += sent as u64;
+                    Self::forget(stream, sent);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Drops what was sent.
+    fn forget(stream: &mut Stream, sent: usize) {
+        stream.sent += sent;
+        while let Some(first) = stream.output.front() {
+            let len = first.octets().len();
+            if stream.sent < len {
+                break;
+            }
+            stream.sent -= len;
+            stream.output.pop_front();
+        }
+    }
+
+    /// Asks the kernel for what the connection waits for: calls unless it has too many, room when there is output.
+    fn set_interest(&mut self, key: Key) {
+        let Some(stream) = self.connections.get_mut(key) else { return };
+        let mut interest = epoll::EventFlags::empty();
+        interest.set(epoll::EventFlags::IN, stream.output.len() < OUTPUT_MAX && stream.calls < CALLS_MAX);
+        interest.set(epoll::EventFlags::OUT, !stream.output.is_empty());
+        if interest != stream.interest {
+            stream.interest = interest;
+            let data = epoll::EventData::new_u64(key.to_bits());
+            if epoll::modify(&self.epoll, &stream.socket, data, interest).is_err() {
+                stream.dead = true;
+            }
+        }
+    }
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Accepts, reads and hands over what arrived over TCP. True when something did.
+    pub(crate) fn poll_streams(&mut self, now: Time) -> bool {
+        let streams = &mut self.streams;
+        if streams.listener.is_none() && streams.connections.is_empty() || now < streams.look_at {
+            return false;
+        }
+        let mut ready = std::mem::take(&mut streams.ready);
+        ready.clear();
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let found = epoll::wait(&streams.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&zero));
+        if found.is_err() || ready.is_empty() {
+            streams.look_at = now + LOOK_INTERVAL;
+        }
+        for event in &ready {
+            match event.data.u64() {
+                LISTENER => self.accept_streams(now),
+                bits => self.read_stream(Key::from_bits(bits)),
+            }
+        }
+        let worked = !ready.is_empty();
+        self.streams.ready = ready;
+        worked
+    }
+
+    fn accept_streams(&mut self, now: Time) {
+        while let Some((socket, from)) = self.streams.accept(now) {
+            let address = PeerAddress::Ip(from);
+            if !self.admits(address) {
+                self.core.counters.stats.connections.refused += 1;
+                continue;
+            }
+            let key = match self.streams.add(socket, self.core.config.payload_max as usize) {
+                Ok(Some(key)) => key,
+                Ok(None) => {
+                    self.core.counters.stats.limits.peers += 1;
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            let Some(peer) = self.add_peer(Link::Stream(key), address, 0) else {
+                self.core.counters.stats.limits.peers += 1;
+                drop(self.streams.connections.remove(key));
+                continue;
+            };
+            self.core.counters.stats.connections.tcp += 1;
+            self.streams.connections.get_mut(key).expect("it was just added").peer = Some(peer);
+            self.app.on_peer_up(&mut crate::app::Cx { core: &mut self.core }, peer);
+            self.empty_outbox();
+        }
+    }
+
+    fn read_stream(&mut self, key: Key) {
+        let mut staging = std::mem::take(&mut self.streams.staging);
+        for _ in 0..READS_PER_PASS {
+            match self.look_at_stream(key, &mut staging) {
+                Look::More => {}
+                Look::Empty => break,
+                Look::Closed(cause) => {
+                    self.end_stream(key, cause);
+                    break;
+                }
+            }
+        }
+        self.streams.staging = staging;
+        self.streams.queue(key);
+    }
+
+    fn look_at_stream(&mut self, key: Key, staging: &mut [u8]) -> Look {
+        let Some(stream) = self.streams.connections.get_mut(key) else { return Look::Empty };
+        if stream.dead || stream.calls >= CALLS_MAX || stream.output.len() >= OUTPUT_MAX {
+            return Look::Empty;
+        }
+        self.streams.stats.receives += 1;
+        let len = match (&stream.socket).read(staging) {
+            Ok(0) => return Look::Closed(Cause::Peer),
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Look::Empty,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Look::More,
+            Err(error) => return Look::Closed(Cause::Fabric(FabricFault::from(&error))),
+        };
+        self.streams.stats.received += len as u64;
+        let mut input = staging.get(..len).unwrap_or_default();
+        let whole = len == staging.len();
+        match self.take_records(key, &mut input) {
+            Ok(()) if whole => Look::More,
+            Ok(()) => Look::Empty,
+            Err(cause) => Look::Closed(cause),
+        }
+    }
+
+    /// Cuts the stream into records and hands each over when it is whole.
+    fn take_records(&mut self, key: Key, input: &mut &[u8]) -> Result<(), Cause> {
+        loop {
+            let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
+            if stream.dead {
+                return Ok(());
+            }
+            match stream.assembler.step(input).map_err(|_| Cause::Handshake)? {
+                record::Step::More => return Ok(()),
+                record::Step::Copy { octets, at } => {
+                    // A record that is whole in the staging buffer is handed over where it lies.
+                    let mut ahead = stream.assembler.clone();
+                    let mut rest = *input;
+                    if at == 0
+                        && let Ok(record::Step::Complete(len)) = ahead.step(&mut rest)
+                        && len == octets.len()
+                    {
+                        stream.assembler = ahead;
+                        self.take_record(key, octets)?;
+                        continue;
+                    }
+                    let wanted = stream.assembler.direct().map_or(at + octets.len(), |(at, left)| at + left);
+                    gather(stream, &self.core.pool, octets, at, wanted)?;
+                }
+                record::Step::Complete(len) => {
+                    let record = stream.record.take();
+                    let octets = record.as_deref().and_then(|record| record.get(..len)).unwrap_or_default();
+                    self.take_record(key, octets)?;
+                }
+            }
+        }
+    }
+
+    fn take_record(&mut self, key: Key, record: &[u8]) -> Result<(), Cause> {
+        let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
+        let Some(peer) = stream.peer else { return Ok(()) };
+        let reader = Reader::new(record);
+        // Nobody can be answered without an XID, and nobody calls us back over TCP: such a peer is not an RPC client.
+        let Ok((xid, MessageType::Call)) = MessageType::peek(&reader) else { return Err(Cause::Handshake) };
+        stream.calls += 1;
+        self.streams.stats.calls += 1;
+        let call = Inbound { peer, xid: Xid(xid.0), fabric: None, state: InboundState::AwaitAnswer };
+        match self.core.inbound.insert(call) {
+            Ok(call) => self.hand_over(call, peer, reader),
+            Err(_) => {
+                self.core.counters.stats.limits.calls += 1;
+                return Err(Cause::Local);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what the pass produced. True when something was sent.
+    pub(crate) fn flush_streams(&mut self) -> bool {
+        let mut sent = false;
+        for _ in 0..self.streams.unsent.len() {
+            let Some(key) = self.streams.unsent.pop_front() else { break };
+            let Some(stream) = self.streams.connections.get_mut(key) else { continue };
+            stream.queued = false;
+            sent |= !stream.output.is_empty();
+            let works = Streams::send(stream, &mut self.streams.stats);
+            if !works || stream.dead {
+                let cause = if works { Cause::Local } else { Cause::Fabric(FabricFault::Lost) };
+                self.end_stream(key, cause);
+            } else {
+                self.streams.set_interest(key);
+            }
+        }
+        if sent {
+            self.streams.look_at = self.core.now;
+        }
+        self.core.counters.stats.stream = self.streams.stats;
+        sent
+    }
+
+    fn end_stream(&mut self, key: Key, cause: Cause) {
+        let Some(stream) = self.streams.connections.remove(key) else { return };
+        if let Some(peer) = stream.peer {
+            self.remove_peer(peer, cause);
+        }
+    }
+}
+
+/// Keeps a part of a record until the rest arrives. A record that outgrows its buffer moves to a longer one.
+fn gather(stream: &mut Stream, pool: &Pool, octets: &[u8], at: usize, wanted: usize) -> Result<(), Cause> {
+    let exhausted = Cause::Fabric(FabricFault::Exhausted);
+    let end = at.checked_add(octets.len()).ok_or(exhausted)?;
+    if stream.record.as_ref().is_none_or(|record| record.capacity() < wanted.max(end)) {
+        let mut longer = pool.take(wanted.max(end)).ok_or(exhausted)?;
+        longer.reset(0);
+        if let Some(shorter) = stream.record.take() {
+            longer.append(&shorter).map_err(|_| exhausted)?;
+        }
+        stream.record = Some(longer);
+    }
+    let record = stream.record.as_mut().ok_or(exhausted)?;
+    debug_assert_eq!(record.len(), at, "parts of a record arrive in order");
+    record.append(octets).map_err(|_| exhausted)
+}

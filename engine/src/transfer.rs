@@ -1,0 +1,384 @@
+//! A peer's call on its way in and its reply on its way out: hops 6 to 10 of a call's life.
+
+use crate::{
+    app::{Answer, App, Call, CallId, Cx, PeerId},
+    config::HEAD_ROOM,
+    core::{FabricCall, Inbound, InboundState, Link},
+    shard::{NO_TAG, Shard},
+    stats::Forms,
+};
+use stag_pools::{Buf, Fenced, RemoteKey, table::Key};
+use stag_protocol::{
+    rpc::{CallHeader, Refusal},
+    rpcrdma::{
+        Body, Header, Incoming, PeerFault, Procedure, Segment,
+        chunk::{READS_MAX, SEGMENTS_MAX},
+        responder::{self, Part, ReplyParts},
+        v1,
+    },
+    xdr::{Reader, Writer, pad},
+};
+use stag_verbs::{PeerAddress, Provider, Qp, Refused, RemoteSpan, Status, Tag};
+
+pub(crate) const fn remote(segment: Segment) -> RemoteSpan {
+    RemoteSpan { key: RemoteKey(segment.handle), offset: segment.offset, len: segment.length }
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Hop 6 and 7: a message arrived.
+    pub(crate) fn handle_received(&mut self, qp: Qp, buf: Buf, invalidated: Option<Fenced>) {
+        let Some(peer) = self.core.peer_of(qp) else { return };
+        let Some(Link::Fabric { state: Some(state), .. }) =
+            self.core.peers.get_mut(peer.0).map(|peer| &mut peer.link)
+        else {
+            return;
+        };
+        let incoming = state.handle_message(&buf, &mut self.core.lists);
+        if let Incoming::Reply { header, payload_at, .. } = incoming {
+            return self.handle_reply(peer, header, payload_at, buf, invalidated);
+        }
+        if let Some(fenced) = invalidated {
+            self.handle_stray_invalidation(peer, fenced);
+        }
+        match incoming {
+            Incoming::Call { header, payload_at, .. } => self.begin_call(peer, qp, header, payload_at, buf),
+            Incoming::Error { xid, error, .. } => self.handle_refused(peer, xid, error),
+            Incoming::Answer(reply, fault) => {
+                self.core.counters.peer_faults.count(fault);
+                self.send_error(qp, &reply);
+            }
+            Incoming::Discard(fault) => self.core.counters.peer_faults.count(fault),
+            Incoming::Close(fault) => {
+                self.core.counters.peer_faults.count(fault);
+                self.provider.disconnect(qp);
+            }
+            Incoming::Reply { .. } => unreachable!("replies were handled above"),
+        }
+    }
+
+    /// Gives the call a place, and pulls what it names.
+    fn begin_call(&mut self, peer: PeerId, qp: Qp, header: Header, payload_at: usize, message: Buf) {
+        let core = &mut self.core;
+        let inline_len = message.len() - payload_at;
+        let pull = match responder::plan_pull(&header, &core.lists, inline_len, core.config.payload_max) {
+            Ok(pull) => pull,
+            Err(fault) => return self.refuse_call(peer, qp, header, fault),
+        };
+        let stats = &mut core.counters.stats.responder;
+        stats.chunks.count(&core.lists);
+        count_form(&mut stats.calls, header.body == Body::NoMsg, !pull.chunks().is_empty());
+        let chunks = [const { None }; READS_MAX];
+        let fabric =
+            FabricCall { header, payload_at, message: Some(message), pull, chunks, asked: 0, pulled: 0 };
+        let whole = pull.chunks().is_empty();
+        let call = Inbound { peer, xid: header.xid, fabric: Some(fabric), state: InboundState::AwaitSink };
+        let Ok(key) = core.inbound.insert(call) else {
+            // The table has a place for every receive, so only a peer above its grant gets here.
+            core.counters.stats.limits.calls += 1;
+            return self.provider.disconnect(qp);
+        };
+        if let Some(lists) = core.inbound_lists.get_mut(key.index()) {
+            lists.clone_from(&core.lists);
+        }
+        if whole {
+            self.dispatch(key);
+        } else if !self.pull(key) {
+            self.core.counters.stats.limits.memory += 1;
+            self.core.deferred.push_back(key);
+        }
+    }
+
+    fn refuse_call(&mut self, peer: PeerId, qp: Qp, header: Header, fault: PeerFault) {
+        self.core.counters.peer_faults.count(fault);
+        let Some((_, connection)) = self.core.connection(peer) else { return };
+        connection.handle_replied();
+        let reply = connection.chunk_error(header.xid);
+        self.send_error(qp, &reply);
+    }
+
+    /// Hop 8: asks for every chunk that was not asked for yet. False when it has to be tried again.
+    fn pull(&mut self, key: Key) -> bool {
+        let Some(call) = self.core.inbound.get_mut(key) else { return true };
+        let (Some(fabric), Some(lists)) = (&mut call.fabric, self.core.inbound_lists.get(key.index())) else {
+            return true;
+        };
+        let Some(Link::Fabric { qp, .. }) = self.core.peers.get(call.peer.0).map(|peer| &peer.link) else {
+            return true;
+        };
+        for (chunk, planned) in lists.reads().zip(fabric.pull.chunks()).skip(fabric.asked) {
+            if self.provider.send_room(*qp) == 0 {
+                return false;
+            }
+            let Some(mut sink) = self.core.pool.take(planned.len as usize) else { return false };
+            sink.reset(0);
+            sink.extend(planned.len as usize);
+            let mut spans = [RemoteSpan { key: RemoteKey(0), offset: 0, len: 0 }; SEGMENTS_MAX];
+            let mut count = 0;
+            let named = chunk.segments.iter().filter(|segment| segment.length > 0);
+            for (span, segment) in spans.iter_mut().zip(named) {
+                *span = remote(*segment);
+                count += 1;
+            }
+            let spans = spans.get(..count).unwrap_or_default();
+            let tag = Tag(key.to_bits());
+            if let Err(Refused { .. }) = self.provider.post_read(*qp, tag, sink, 0, spans) {
+                return true; // The connection is dying; its end removes the call.
+            }
+            fabric.asked += 1;
+        }
+        call.state = InboundState::AwaitPull;
+        true
+    }
+
+    /// A Read ended. Reads of one call end in the order of its chunks.
+    pub(crate) fn handle_pulled(&mut self, tag: Tag, status: Status, sink: Buf) {
+        let key = Key::from_bits(tag.0);
+        let Some(fabric) = self.core.inbound.get_mut(key).and_then(|call| call.fabric.as_mut()) else {
+            return;
+        };
+        if status != Status::Success {
+            return; // The connection is dying; its end removes the call.
+        }
+        self.core.counters.stats.responder.pulled += sink.len() as u64;
+        let place = fabric.chunks.get_mut(fabric.pulled).expect("one Read for each chunk of the plan");
+        *place = Some(sink);
+        fabric.pulled += 1;
+        if fabric.pulled == fabric.pull.chunks().len() {
+            self.dispatch(key);
+        }
+    }
+
+    /// Hop 9: the call is whole.
+    fn dispatch(&mut self, key: Key) {
+        let Some(call) = self.core.inbound.get_mut(key) else { return };
+        call.state = InboundState::AwaitAnswer;
+        let peer = call.peer;
+        let Some(fabric) = &mut call.fabric else { return };
+        let (header, pull, payload_at) = (fabric.header, fabric.pull, fabric.payload_at);
+        let message = fabric.message.take().expect("a call is dispatched once");
+        let chunks = std::mem::replace(&mut fabric.chunks, [const { None }; READS_MAX]);
+        let mut pulled = [&[][..]; READS_MAX];
+        for (octets, chunk) in pulled.iter_mut().zip(&chunks) {
+            *octets = chunk.as_deref().unwrap_or_default();
+        }
+        let pulled = pulled.get(..pull.chunks().len()).unwrap_or_default();
+        let (base, items) = match (pull.position_zero(), pulled) {
+            (Some(_), [base, items @ ..]) => (*base, items),
+            _ => (message.get(payload_at..).unwrap_or_default(), pulled),
+        };
+        if let Err(fault) = responder::check_xid(&header, base) {
+            let Some(Link::Fabric { qp, .. }) = self.core.peers.get(peer.0).map(|peer| &peer.link) else {
+                return;
+            };
+            let qp = *qp;
+            drop(self.core.inbound.remove(key));
+            return self.refuse_call(peer, qp, header, fault);
+        }
+        let pieces = pull.assemble(base, items);
+        self.hand_over(key, peer, Reader::over(pieces.as_slice()));
+    }
+
+    /// Gives a whole RPC message to the app, or answers it when it is no call that an app could understand.
+    pub(crate) fn hand_over(&mut self, key: Key, peer: PeerId, mut reader: Reader<'_>) {
+        let from = self.core.peers.get(peer.0).map_or(PeerAddress::Simulated, |peer| peer.address);
+        match CallHeader::parse(&mut reader) {
+            Ok(header) => {
+                let call = Call { id: CallId(key), peer, from, header, arguments: reader };
+                self.app.on_call(&mut Cx { core: &mut self.core }, call);
+            }
+            Err(Refusal::Answer(reply)) => {
+                let written = Cx { core: &mut self.core }.message(64).and_then(|mut message| {
+                    let mut writer = Writer::new(message.spare_mut());
+                    reply.emit(&mut writer).ok()?;
+                    let len = writer.len();
+                    message.extend(len);
+                    Some(message)
+                });
+                match written {
+                    Some(message) => self.answer(CallId(key), Answer { message, item: None }),
+                    None => self.disconnect(peer),
+                }
+            }
+            // Nobody can be answered, and the credit cannot be given back by an answer: the connection ends.
+            Err(Refusal::Discard) => self.disconnect(peer),
+        }
+        self.empty_outbox();
+    }
+
+    /// Hop 10: the reply goes to whoever called.
+    pub(crate) fn answer(&mut self, id: CallId, answer: Answer) {
+        let Some(call) = self.core.call_of(id) else { return };
+        debug_assert!(matches!(call.state, InboundState::AwaitAnswer), "a call is answered once");
+        let (peer, xid) = (call.peer, call.xid);
+        match self.core.peers.get(peer.0).map(|peer| &peer.link) {
+            Some(Link::Stream(stream)) => {
+                let stream = *stream;
+                drop(self.core.inbound.remove(id.0));
+                self.streams.answer(stream, answer, &self.core.zeros);
+            }
+            Some(Link::Fabric { .. }) => {
+                debug_assert_eq!(answer.message.first_chunk(), Some(&xid.0.to_be_bytes()), "the reply's XID");
+                if let Err(answer) = self.answer_fabric(id.0, answer) {
+                    self.core.counters.stats.limits.send_queue += 1;
+                    if let Some(call) = self.core.inbound.get_mut(id.0) {
+                        call.state = InboundState::AwaitRoom(answer);
+                        self.core.deferred.push_back(id.0);
+                    }
+                }
+            }
+            None => drop(self.core.inbound.remove(id.0)),
+        }
+    }
+
+    /// Sends a reply in whatever form fits. It comes back when the send queue or the pool has no room for it.
+    fn answer_fabric(&mut self, key: Key, mut answer: Answer) -> Result<(), Answer> {
+        let core = &mut self.core;
+        let (Some(call), Some(lists)) = (core.inbound.get(key), core.inbound_lists.get(key.index())) else {
+            return Ok(());
+        };
+        let (peer, xid) = (call.peer, call.xid);
+        let Some(Link::Fabric { qp, state: Some(connection) }) =
+            core.peers.get_mut(peer.0).map(|peer| &mut peer.link)
+        else {
+            return Ok(());
+        };
+        let qp = *qp;
+        let parts = parts_of(&answer);
+        let (threshold, policy) = (connection.send_threshold(), core.config.reply_policy);
+        let plan = match responder::plan_reply(lists, parts, threshold, policy, &mut core.returned) {
+            Ok(plan) => plan,
+            Err(fault) => {
+                let header =
+                    Header { xid, credits: connection.reply_header(xid, Body::Msg).credits, body: Body::Msg };
+                drop(core.inbound.remove(key));
+                self.refuse_call(peer, qp, header, fault);
+                return Ok(());
+            }
+        };
+        let pushes = plan.pushes(&core.returned).count();
+        if pushes >= self.provider.limits().send_queue {
+            self.provider.disconnect(qp); // It would never fit: no reply can be sent (RFC 8166 §4.5.4).
+            return Ok(());
+        }
+        let long = plan.procedure == Procedure::NoMsg;
+        let header_only = if long { core.pool.take(HEAD_ROOM) } else { None };
+        if self.provider.send_room(qp) < pushes + 1 || header_only.is_some() != long {
+            return Err(answer);
+        }
+        let header = connection.reply_header(xid, if long { Body::NoMsg } else { Body::Msg });
+        let invalidate = connection.invalidates(lists).map(RemoteKey);
+        connection.handle_replied();
+        let stats = &mut core.counters.stats.responder;
+        count_form(&mut stats.replies, long, plan.item_in_chunk);
+        stats.remote_invalidations += u64::from(invalidate.is_some());
+        stats.reply_chunks_spared += u64::from(!long && lists.reply().is_some());
+        stats.writes += pushes as u64;
+
+        let item = answer.item.take();
+        let (mut message, payload) = match header_only {
+            Some(mut message) => {
+                message.reset(plan.header_len);
+                (message, Some(answer.message.freeze()))
+            }
+            None => {
+                let mut message = answer.message;
+                if let Some(item) = item.as_ref().filter(|_| !plan.item_in_chunk) {
+                    insert_item(&mut message, item.position, &item.octets);
+                }
+                (message, None)
+            }
+        };
+        for push in plan.pushes(&core.returned) {
+            let span = push.from as usize..(push.from + push.target.length) as usize;
+            let behind = |at: usize| at + span.start..at + span.end;
+            let source = match (push.part, &payload, &item) {
+                (Part::Head, Some(payload), _) => payload.slice(span),
+                (Part::Tail, Some(payload), _) => payload.slice(behind(parts.head as usize)),
+                (Part::Item, _, Some(item)) => item.octets.slice(span),
+                (Part::Pad, ..) => core.zeros.slice(span),
+                _ => unreachable!("the plan pushes parts that the reply has"),
+            };
+            stats.pushed += u64::from(push.target.length);
+            if self.provider.post_write(qp, NO_TAG, source, remote(push.target)).is_err() {
+                return Ok(()); // The connection is dying; its end removes the call.
+            }
+        }
+        let room = message.prepend(plan.header_len).expect("a message begins behind its head room");
+        let emitted = v1::emit(&header, &core.returned, room);
+        debug_assert_eq!(emitted, Ok(plan.header_len), "the plan knows its header");
+        if self.provider.post_send(qp, NO_TAG, message, invalidate).is_ok() {
+            drop(core.inbound.remove(key));
+        }
+        Ok(())
+    }
+
+    /// Tries again what had to wait, in order, until something still has to.
+    pub(crate) fn retry_deferred(&mut self) -> bool {
+        let mut progress = false;
+        for _ in 0..self.core.deferred.len() {
+            let Some(key) = self.core.deferred.pop_front() else { break };
+            if !self.retry(key) {
+                self.core.deferred.push_front(key);
+                break;
+            }
+            progress = true;
+        }
+        progress
+    }
+
+    fn retry(&mut self, key: Key) -> bool {
+        let Some(call) = self.core.inbound.get_mut(key) else { return true };
+        match std::mem::replace(&mut call.state, InboundState::AwaitAnswer) {
+            InboundState::AwaitSink => {
+                call.state = InboundState::AwaitSink;
+                self.pull(key)
+            }
+            InboundState::AwaitRoom(answer) => match self.answer_fabric(key, answer) {
+                Ok(()) => true,
+                Err(answer) => {
+                    if let Some(call) = self.core.inbound.get_mut(key) {
+                        call.state = InboundState::AwaitRoom(answer);
+                    }
+                    false
+                }
+            },
+            state @ (InboundState::AwaitPull | InboundState::AwaitAnswer) => {
+                call.state = state;
+                true
+            }
+        }
+    }
+}
+
+fn count_form(forms: &mut Forms, long: bool, chunked: bool) {
+    *match (long, chunked) {
+        (true, _) => &mut forms.long,
+        (false, true) => &mut forms.chunked,
+        (false, false) => &mut forms.short,
+    } += 1;
+}
+
+fn parts_of(answer: &Answer) -> ReplyParts {
+    let len = answer.message.len();
+    let position = answer.item.as_ref().map_or(len, |item| item.position);
+    debug_assert!(position <= len, "the item lies in its message");
+    let item = answer.item.as_ref().map_or(0, |item| item.octets.len());
+    ReplyParts { head: position as u32, item: item as u32, tail: (len - position) as u32 }
+}
+
+/// Puts an item and its padding where they belong in the payload stream.
+///
+/// # Panics
+/// When the message has no room for it: its sender compared the lengths with the inline threshold.
+pub(crate) fn insert_item(message: &mut Buf, position: usize, item: &[u8]) {
+    let old = message.len();
+    let padding = pad(item.len());
+    message.extend(item.len() + padding);
+    message.copy_within(position..old, position + item.len() + padding);
+    let (octets, rest) = message
+        .get_mut(position..)
+        .and_then(|rest| rest.split_at_mut_checked(item.len()))
+        .expect("it was extended");
+    octets.copy_from_slice(item);
+    rest.iter_mut().take(padding).for_each(|octet| *octet = 0);
+}
