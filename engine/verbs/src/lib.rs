@@ -18,11 +18,17 @@
 //!   come back as `Unbound`, and [`Event::Disconnected`] is its last event. The cause is in that event.
 //! - The side that connected sends the first message (iWARP: RFC 5044 §7.1.2); an accepted connection is established for
 //!   the acceptor when it can send, which may be only then.
-//! - Nothing posted leaves before [`Provider::ring`]; the engine rings once per pass (DESIGN D17).
+//! - Nothing posted leaves before [`Provider::ring`]; the engine rings once per pass (DESIGN D17). Ending a connection rings
+//!   for that connection.
+//! - What waits for a receive when its connection ends is dropped. The peer's invalidation of a key whose local
+//!   invalidation is pending kills the connection, so that each window ends once.
+//! - A connect to where nobody listens ends with [`FabricFault::Refused`].
+//! - A provider that is dropped breaks its connections and gives all memory back, windows' buffers included.
 //!
 //! Not in the contract: immediate data, atomics, type-1 windows.
 #![forbid(unsafe_code)]
 
+pub mod conformance;
 mod fault;
 mod time;
 
@@ -150,7 +156,8 @@ pub enum Event {
         /// The proof and the buffer.
         fenced: Fenced,
     },
-    /// The connection is gone: no work is pending, no window is bound, `qp` names nothing any more.
+    /// The connection is gone: no work is pending, no window is bound, `qp` names nothing from the next poll on, and is no
+    /// other connection's name.
     Disconnected {
         /// The connection that was.
         qp: Qp,
@@ -173,19 +180,23 @@ pub trait Provider {
     /// Takes no more peers. Connections stay.
     fn stop_listening(&mut self);
 
-    /// Starts to connect. `Established` or `Disconnected` follows.
+    /// Starts to connect. `Established` or `Disconnected` follows. Fails with [`FabricFault::Exhausted`] at
+    /// [`Limits::connections`], and when there is more private data than [`Limits::private_data_len`].
     fn connect(&mut self, to: &Self::Address, private_data: &[u8]) -> Result<Qp, FabricFault>;
 
-    /// Takes the peer of a connect request. `Established` or `Disconnected` follows.
+    /// Takes the peer of a connect request. `Established` or `Disconnected` follows. [`Refusal::Malformed`] when the private
+    /// data is too long (the request can still be answered) and when there is no request to answer.
     fn accept(&mut self, qp: Qp, private_data: &[u8]) -> Result<(), Refusal>;
 
-    /// Turns the peer of a connect request away. `Disconnected` follows.
+    /// Turns the peer of a connect request away. `Disconnected` follows. Private data beyond the limit is cut off; without
+    /// a request to answer nothing happens.
     fn reject(&mut self, qp: Qp, private_data: &[u8]);
 
     /// Ends a connection. What was posted before goes out if it can without waiting for the peer. `Disconnected` follows.
     fn disconnect(&mut self, qp: Qp);
 
-    /// What the peer said while connecting; empty before it did, and when it said nothing.
+    /// What the peer said while connecting; empty before it did, and when it said nothing. After `Disconnected` it can be
+    /// read until the next poll, because a rejection says why there.
     fn private_data(&self, qp: Qp) -> &[u8];
 
     /// Who the peer is, while the connection exists.

@@ -1,0 +1,254 @@
+//! Sends and receives, the doorbell, and sleep.
+
+use super::{
+    A, B, Fixture, World,
+    world::{LIMITS, RECEIVES, pattern, span},
+};
+use crate::{Cause, Layer, Provider, Refusal, Status, Tag, Terminate};
+use stag_pools::Access;
+
+/// Messages of 0, 1, a few and the most octets arrive whole.
+pub fn messages_of_every_length_arrive<F: Fixture>(w: &mut World<F>) {
+    let (a, b) = w.pair();
+    for (salt, len) in
+        [0, 1, 3, 1023, 4095, 4096, LIMITS.receive_len - 1, LIMITS.receive_len].iter().enumerate()
+    {
+        let octets = pattern(*len, salt);
+        w.send(A, a, &octets, None);
+        let message = w.message(B, b);
+        assert!(message.buf[..] == octets[..], "{len} octets");
+        assert!(message.invalidated.is_none());
+        w.repost(B, message.buf);
+        assert_eq!(w.completion(A, a).status, Status::Success);
+    }
+}
+
+/// A message longer than the receiver's [`Limits::receive_len`] kills its connection, takes no receive, and leaves
+/// other connections alone.
+pub fn a_message_too_long_ends_its_connection_only<F: Fixture>(w: &mut World<F>) {
+    let at = w.ends_with(LIMITS);
+    let (bystander, pair) = (w.join(&at), w.join(&at));
+    let receives = w.end(B).receives_posted();
+    w.send(A, pair.0, &pattern(LIMITS.receive_len + 1, 1), None);
+    let causes = w.end_of(pair);
+    w.assert_fault(causes, Terminate { layer: Layer::Ddp, etype: 2, code: 5 });
+    assert_eq!(w.end(B).receives_posted(), receives);
+    w.assert_works(bystander);
+}
+
+/// Many messages, more than either queue holds, arrive in the order they were posted, in both directions at once.
+pub fn messages_keep_their_order<F: Fixture>(w: &mut World<F>) {
+    let (a, b) = w.pair();
+    let ends = [(A, a), (B, b)];
+    let (mut sent, mut seen) = ([0_u32; 2], [0_u32; 2]);
+    while seen != [500; 2] {
+        w.seats.iter_mut().for_each(|seat| seat.done.clear());
+        for (end, qp) in ends {
+            while sent[end] < 500 && w.end(end).send_room(qp) > 0 {
+                w.post_send(end, qp, &sent[end].to_be_bytes(), None);
+                sent[end] += 1;
+            }
+            w.end(end).ring();
+        }
+        w.until("a message arrives, or there is room for one", |w| {
+            w.seats.iter().any(|seat| !seat.received.is_empty() || !seat.done.is_empty())
+        });
+        for (end, qp) in ends {
+            while let Some(message) = w.seats[end].received.pop_front() {
+                assert_eq!((message.qp, &message.buf[..]), (qp, &seen[end].to_be_bytes()[..]));
+                seen[end] += 1;
+                w.repost(end, message.buf);
+            }
+        }
+    }
+}
+
+/// What is posted stays here until the doorbell is rung; one ring is enough for all connections.
+pub fn nothing_leaves_before_the_doorbell<F: Fixture>(w: &mut World<F>) {
+    let at = w.ends_with(LIMITS);
+    let (first, second) = (w.join(&at), w.join(&at));
+    w.post_send(A, first.0, b"one", None);
+    w.post_send(A, second.0, b"two", None);
+    w.quiet();
+    assert!(w.seats[B].received.is_empty() && w.seats[A].done.is_empty(), "nothing was rung out");
+    w.end(A).ring();
+    assert_eq!(&w.message(B, second.1).buf[..], b"two");
+    assert_eq!(&w.message(B, first.1).buf[..], b"one");
+}
+
+/// One work request more than [`Limits::send_queue`] is refused with its memory; room comes back with completions.
+pub fn a_full_send_queue_refuses<F: Fixture>(w: &mut World<F>) {
+    let (a, b) = w.pair();
+    let room = w.end(A).limits().send_queue;
+    for posted in 0..room {
+        assert_eq!(w.end(A).send_room(a), room - posted);
+        w.post_send(A, a, b"fill", None);
+    }
+    assert_eq!(w.end(A).send_room(a), 0);
+    let surplus = w.buf(b"surplus");
+    let refused = w.end(A).post_send(a, Tag(0), surplus, None).unwrap_err();
+    assert_eq!((refused.why, &refused.token[..]), (Refusal::SendQueueFull, &b"surplus"[..]));
+    w.end(A).ring();
+    for _ in 0..room {
+        let message = w.message(B, b);
+        w.repost(B, message.buf);
+    }
+    w.until("everything completes", |w| w.seats[A].done.len() == room);
+    assert_eq!(w.end(A).send_room(a), room);
+    w.assert_works((a, b));
+}
+
+/// Uses up the receives of B.
+fn starve<F: Fixture>(w: &mut World<F>, (a, b): (crate::Qp, crate::Qp)) {
+    for _ in 0..RECEIVES {
+        w.send(A, a, b"take one", None);
+        drop(w.message(B, b));
+    }
+    assert_eq!(w.end(B).receives_posted(), 0);
+}
+
+/// A message that finds no receive waits; messages get the receives that come later in their order.
+pub fn a_message_without_a_receive_waits<F: Fixture>(w: &mut World<F>) {
+    let pair = w.pair();
+    starve(w, pair);
+    for number in 0..6_u8 {
+        w.send(A, pair.0, &[number; 100], None);
+    }
+    w.quiet();
+    assert!(w.seats[B].received.is_empty());
+    for number in 0..6_u8 {
+        w.post_receives(B, 1);
+        let message = w.message(B, pair.1);
+        assert_eq!(message.buf[..], [number; 100]);
+        w.quiet();
+        assert!(w.seats[B].received.is_empty(), "one receive takes one message");
+    }
+    w.post_receives(B, 2);
+    w.assert_works(pair);
+}
+
+/// While a message waits for a receive, RDMA Writes and Reads of both sides of its connection go on.
+pub fn a_starved_connection_still_moves_memory<F: Fixture>(w: &mut World<F>) {
+    let (a, b) = w.pair();
+    starve(w, (a, b));
+    w.seats[A].done.clear();
+    let at_b =
+        [w.open(B, b, &[b'.'; 64], Access::RemoteWrite), w.open(B, b, &[b'b'; 64], Access::RemoteRead)];
+    let at_a = w.open(A, a, &[b'a'; 64], Access::RemoteRead);
+    w.send(A, a, b"waits", None);
+    w.quiet();
+    let theirs = w.post_read(B, b, 0, &[span(at_a)]);
+    w.end(B).ring();
+    w.post_write(A, a, &[b'w'; 64], span(at_b[0]));
+    let ours = w.post_read(A, a, 0, &[span(at_b[1])]);
+    w.end(A).ring();
+    for (end, qp, tag, octet) in [(B, b, theirs, b'a'), (A, a, ours, b'b')] {
+        let done = w.work(end, qp, tag);
+        assert_eq!(done.status, Status::Success, "the Read goes on");
+        assert_eq!(done.buf()[..64], [octet; 64]);
+    }
+    assert!(w.seats[B].received.is_empty());
+    w.post_receives(B, 1);
+    assert_eq!(&w.message(B, b).buf[..], b"waits");
+    let tag = w.post_invalidate(B, b, at_b[0].key);
+    w.end(B).ring();
+    assert_eq!(w.work(B, b, tag).buf()[..], [b'w'; 64], "the Write went on");
+}
+
+/// Receives are the shard's: the end of a connection takes none, and another connection uses them.
+pub fn receives_outlive_connections<F: Fixture>(w: &mut World<F>) {
+    let at = w.ends_with(LIMITS);
+    for _ in 0..RECEIVES + 2 {
+        let pair = w.join(&at);
+        w.disconnect(A, pair.0);
+        w.end_of(pair);
+        assert_eq!((w.end(A).receives_posted(), w.end(B).receives_posted()), (RECEIVES, RECEIVES));
+    }
+}
+
+/// A receive too many, and one that is too short, come back.
+pub fn receives_have_limits<F: Fixture>(w: &mut World<F>) {
+    w.add_end(LIMITS);
+    let (most, len) = (w.end(A).limits().receives, w.end(A).limits().receive_len);
+    let short = w.pool.take(len / 32).unwrap();
+    assert!(short.capacity() < len);
+    assert!(w.end(A).post_receive(short).is_err());
+    w.post_receives(A, most);
+    let surplus = w.pool.take(len).unwrap();
+    assert!(w.end(A).post_receive(surplus).is_err());
+    assert_eq!(w.end(A).receives_posted(), most);
+}
+
+/// What a receive held before, its head room too, is no part of the message.
+pub fn a_receive_holds_nothing_but_the_message<F: Fixture>(w: &mut World<F>) {
+    let pair = w.pair();
+    starve(w, pair);
+    let mut used = w.pool.take(LIMITS.receive_len).unwrap();
+    used.reset(1000);
+    used.append(&[b'x'; 500]).unwrap();
+    w.repost(B, used);
+    let octets = pattern(LIMITS.receive_len, 4);
+    w.send(A, pair.0, &octets, None);
+    assert!(w.message(B, pair.1).buf[..] == octets[..]);
+}
+
+/// Traffic of several connections mixes as it likes, and each keeps its own order and content; the end of one is no event
+/// of another.
+pub fn connections_do_not_disturb_each_other<F: Fixture>(w: &mut World<F>) {
+    let at = w.ends_with(LIMITS);
+    let pairs = [w.join(&at), w.join(&at), w.join(&at)];
+    let mut seen = [0_u8; 3];
+    for number in 0..30_u8 {
+        for (index, (a, _)) in pairs.iter().enumerate() {
+            if number < 10 || index > 0 {
+                w.send(A, *a, &[index as u8, number], None);
+            }
+        }
+        for (index, (_, b)) in pairs.iter().enumerate().filter(|(index, _)| number < 10 || *index > 0) {
+            let message = w.message(B, *b);
+            assert_eq!(message.buf[..], [index as u8, seen[index]]);
+            seen[index] += 1;
+            w.repost(B, message.buf);
+        }
+        if number == 9 {
+            w.disconnect(B, pairs[0].1);
+        }
+    }
+    assert_eq!(w.end_of(pairs[0]), (Cause::Peer, Cause::Local));
+    w.assert_works(pairs[1]);
+    w.assert_works(pairs[2]);
+}
+
+/// The lost wake-up: what arrived before `arm` either makes it false or makes the descriptor readable.
+pub fn an_event_that_is_there_prevents_sleep<F: Fixture>(w: &mut World<F>) {
+    let (a, b) = w.pair();
+    w.quiet();
+    for _ in 0..20 {
+        w.send(A, a, b"wake up", None);
+        w.quiet_without(B);
+        let sleeps = w.end(B).arm();
+        assert!(!sleeps || w.is_readable(B), "a message arrived, and B would sleep");
+        let message = w.message(B, b);
+        w.repost(B, message.buf);
+    }
+}
+
+/// After `arm` said that nothing is there, an arrival makes the descriptor readable, each time.
+pub fn an_arrival_ends_sleep<F: Fixture>(w: &mut World<F>) {
+    let (a, b) = w.pair();
+    if w.end(B).wait_fd().is_none() {
+        println!("skipped: this provider cannot be slept on");
+        return;
+    }
+    for _ in 0..20 {
+        w.quiet();
+        if !w.end(B).arm() {
+            continue;
+        }
+        assert!(!w.is_readable_now(B), "nothing is there");
+        w.send(A, a, b"wake up", None);
+        assert!(w.is_readable(B), "the message ends the sleep");
+        let message = w.message(B, b);
+        w.repost(B, message.buf);
+    }
+}
