@@ -230,7 +230,6 @@ impl fmt::Display for Terminate {
 
 impl core::error::Error for Terminate {}
 
-const LAYER_LLP: u8 = 2;
 const CONTROL_LEN: usize = 4;
 /// Octets of the largest Terminate payload: control, segment length, untagged header, Read Request header.
 pub const TERMINATE_MAX: usize = CONTROL_LEN + 2 + ddp::UNTAGGED_LEN + ReadHeader::LEN;
@@ -261,11 +260,11 @@ impl Violation {
         Self::with_flags(terminate, SEGMENT_LEN_VALID | DDP_HEADER).and(segment_len, &header)
     }
 
-    /// A violation by an ULPDU: its DDP header goes back as it came, unless it is not whole or the fault is MPA's.
+    /// A violation by an ULPDU: its DDP header goes back as it came, if it is whole.
     pub fn of_ulpdu(terminate: Terminate, ulpdu: &[u8]) -> Self {
         let len = ulpdu.first().map_or(0, |control| ddp::header_len(*control));
         match ulpdu.get(..len) {
-            Some(header) if len > 0 && terminate.layer != LAYER_LLP => {
+            Some(header) if len > 0 => {
                 Self::with_flags(terminate, SEGMENT_LEN_VALID | DDP_HEADER).and(ulpdu.len(), header)
             }
             _ => Self::new(terminate),
@@ -397,7 +396,7 @@ fn form(first: u8, flags: u8, code: u8, peer: Peer) -> TerminateForm {
     }
     let as_rfc = Terminate { layer: first >> 4, error_type: first & 0x0F, code };
     let as_siw = Terminate { layer: first & 0x0F, error_type: first >> 4, code };
-    if peer == Peer::Hardware && !Terminate::ALL.contains(&as_rfc) && Terminate::ALL.contains(&as_siw) {
+    if !Terminate::ALL.contains(&as_rfc) && Terminate::ALL.contains(&as_siw) {
         return TerminateForm::Siw;
     }
     TerminateForm::Rfc

@@ -335,6 +335,12 @@ fn the_stag_to_invalidate_does_not_change_within_a_send() {
     stream.handle_ulpdu(&header.emit()).unwrap();
     header.invalidate = 9;
     assert_eq!(violation(&mut stream, &header.emit()), Terminate::RDMAP_UNSPECIFIED);
+    // Without invalidation the word is reserved and may do as it likes.
+    let mut stream = self::stream();
+    header.control = Opcode::Send.control();
+    stream.handle_ulpdu(&header.emit()).unwrap();
+    header.invalidate = 8;
+    assert!(matches!(stream.handle_ulpdu(&header.emit()), Ok(Inbound::Send(_))));
 }
 
 // 61
@@ -486,12 +492,13 @@ fn a_send_indication_is_not_delivered() {
     assert_eq!(stream.handle_ulpdu(&send(true, 1, 0, b"")), Ok(Inbound::Ready));
     assert!(stream.may_send());
     assert!(matches!(stream.handle_ulpdu(&send(true, 2, 0, b"")), Ok(Inbound::Send(_))));
-    for first in [write(true, 1, 0, b""), send(true, 1, 0, b"x")] {
+    for (first, msn) in [(write(true, 1, 0, b""), 1), (send(true, 1, 0, b"x"), 2)] {
         let mut stream = TestStream::new(&awaiting);
-        stream.handle_ulpdu(&first).unwrap();
-        let msn = if first[0] & 0x80 != 0 { 1 } else { 2 };
+        assert!(matches!(stream.handle_ulpdu(&first), Ok(Inbound::Write(_) | Inbound::Send(_))));
         assert!(matches!(stream.handle_ulpdu(&send(true, msn, 0, b"")), Ok(Inbound::Send(_))));
     }
+    let mut stream = TestStream::new(&awaiting);
+    assert!(matches!(stream.handle_ulpdu(&send(false, 1, 0, b"")), Ok(Inbound::Send(_))));
     let mut stream = TestStream::new(&negotiated());
     assert!(matches!(stream.handle_ulpdu(&send(true, 1, 0, b"")), Ok(Inbound::Send(_))));
 }

@@ -1,12 +1,14 @@
 //! The Terminate in both encodings, and that it is the last (checklist 72, 74).
 
 use stag_protocol::iwarp::ddp::{self, Header};
-use stag_protocol::iwarp::mpa::Negotiated;
+use stag_protocol::iwarp::fpdu::Framer;
+use stag_protocol::iwarp::mpa::{Config, Failure, Frame, Initiator, Kind, Negotiated, Parsed};
 use stag_protocol::iwarp::rdmap::*;
 use stag_protocol::iwarp::stream::*;
 
-use super::hex;
+use super::fpdu::{unmarked, written};
 use super::inbound::{TestStream, negotiated, open, read_request, send, write};
+use super::{Bitwise, hex};
 
 fn ulpdu(queue: u8, msn: u8, mo: u8, payload: &[u8]) -> Vec<u8> {
     let header = [0x41, 0x47, 0, 0, 0, 0, 0, 0, 0, queue, 0, 0, 0, msn, 0, 0, 0, mo];
@@ -77,6 +79,9 @@ fn the_form_of_siw_is_understood() {
     let terminated = parsed("20090700 0005 4144 deadbe01 00000000 00000001 00000000", Peer::Siw);
     assert_eq!((terminated.cause, terminated.read), (Terminate::RDMAP_INVALIDATE_UNKNOWN, None));
     assert!(terminated.header.is_some());
+    let mut payload = hex("20090700 0005 4144 deadbe01 00000000 00000001 00000000");
+    payload.resize(payload.len() + 28, 0); // nor does what happens to stand there
+    assert_eq!(Terminated::parse(&payload, Peer::Siw).unwrap().read, None);
 }
 
 // 72
@@ -205,6 +210,23 @@ fn the_first_fpdu_may_be_what_we_terminate_for() {
     let mut message = stream.begin_terminate(&violation).unwrap();
     let segment = stream.poll_segment(&mut message, 1442).unwrap();
     assert_eq!(*segment.header, *hex("0016 4147 00000000 00000002 00000001 00000000 20020000"));
+}
+
+// 4, 5, 6: how an initiator says that set-up failed.
+#[test]
+fn a_failed_negotiation_ends_with_its_terminate_as_the_only_fpdu() {
+    let initiator = Initiator::new(Config { ird: 4, ord: 4, ..Config::default() });
+    // The responder asks for markers and names no indication.
+    let reply = hex("4d504120494420526570204672616d65 d0020004 00040004");
+    let Ok(Parsed::Frame(frame, _)) = Frame::parse(&reply, Kind::Reply) else { panic!() };
+    let Err(Failure::Terminate(cause, negotiated)) = initiator.handle_reply(&frame) else { panic!() };
+    let (mut stream, mut framer) = (TestStream::new(&negotiated), Framer::new(&negotiated));
+    let violation = stream.refuse_fpdu(cause);
+    let mut message = stream.begin_terminate(&violation).unwrap();
+    let segment = stream.poll_segment(&mut message, 1442).unwrap();
+    let framed = framer.frame::<Bitwise, _>(&segment.header, []);
+    let stream = written(&framed, &segment.header, &[]);
+    assert_eq!(unmarked(&stream), [hex("4147 00000000 00000002 00000001 00000000 20070000")]);
 }
 
 #[test]

@@ -1,0 +1,338 @@
+//! What comes in: every ULPDU is judged, and what memory refuses becomes a Terminate.
+
+use super::{Gate, OpenSend, ReadRequest, Stream};
+use crate::iwarp::ddp::{self, Header, Tagged, Untagged};
+use crate::iwarp::rdmap::{Opcode, ReadHeader, Terminate, Terminated, Violation};
+
+/// What one ULPDU is. Payload and header borrow the caller's octets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Inbound<'a> {
+    /// Part of a Send: goes into the receive of its message.
+    Send(SendSegment<'a>),
+    /// Part of an RDMA Write: check the STag unless it is empty (RFC 5041 §5.2), then place.
+    Write(WriteSegment<'a>),
+    /// A Read Request, queued; [`Stream::next_read`] shows it when its turn comes.
+    ReadRequest,
+    /// Part of the answer to our oldest Read; it fits and follows what came before.
+    ReadResponse(ReadResponseSegment<'a>),
+    /// The initiator's ready-to-receive indication was a zero-length Send: no receive is used up.
+    Ready,
+    /// The peer gave up, and says why. Nothing may be sent any more; what follows is dropped.
+    Terminated(Terminated),
+    /// The stream has ended before; nothing is placed.
+    Dropped,
+}
+
+/// Part of a Send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendSegment<'a> {
+    /// Number of the message in its queue.
+    pub msn: u32,
+    /// Octets of the message before this segment.
+    pub offset: u32,
+    /// The message ends here: its length is `offset` plus the payload's.
+    pub last: bool,
+    /// The sender asks for a solicited event.
+    pub solicited: bool,
+    /// The STag to invalidate before the receive completes.
+    pub invalidate: Option<u32>,
+    /// What to place.
+    pub payload: &'a [u8],
+}
+
+/// Part of an RDMA Write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WriteSegment<'a> {
+    /// The buffer.
+    pub stag: u32,
+    /// Where the payload goes in it; `to` plus the payload's length does not wrap.
+    pub to: u64,
+    /// The message ends here.
+    pub last: bool,
+    /// What to place.
+    pub payload: &'a [u8],
+}
+
+/// Part of the answer to our oldest Read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadResponseSegment<'a> {
+    /// What [`Stream::begin_read`] was told to remember.
+    pub token: u64,
+    /// Octets of the answer before this segment.
+    pub offset: u32,
+    /// The Read is complete, and its place in the ORD free.
+    pub last: bool,
+    /// What to place.
+    pub payload: &'a [u8],
+}
+
+/// Why tagged memory refuses a Write, or a Read its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaggedFault {
+    /// No such STag, a wrong key, or one that is not valid at present.
+    InvalidStag,
+    /// Outside the buffer.
+    Bounds,
+    /// The STag does not allow it.
+    Access,
+    /// Another protection domain or stream.
+    NotAssociated,
+    /// Offset and length wrap.
+    Wrap,
+}
+
+/// Why a Send is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendFault {
+    /// No receive is posted.
+    NoBuffer,
+    /// The message is longer than its receive.
+    TooLong,
+    /// The STag to invalidate does not exist.
+    InvalidateUnknown,
+    /// The STag to invalidate is another stream's, or of a kind that peers cannot invalidate.
+    CannotInvalidate,
+}
+
+impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
+    /// Judges one ULPDU, as [`super::fpdu::parse`] found it. The first violation ends the stream; send its Terminate with
+    /// [`Self::begin_terminate`].
+    pub fn handle_ulpdu<'a>(&mut self, ulpdu: &'a [u8]) -> Result<Inbound<'a>, Violation> {
+        if self.is_ended() {
+            return Ok(Inbound::Dropped);
+        }
+        let inbound = match Header::parse(ulpdu) {
+            Ok((header, payload)) => self.judge(&header, payload),
+            Err(ddp::Error::Short) => Err(Terminate::MPA_LENGTH),
+            Err(ddp::Error::TaggedVersion) => Err(Terminate::DDP_TAGGED_VERSION),
+            Err(ddp::Error::UntaggedVersion) => Err(Terminate::DDP_UNTAGGED_VERSION),
+        };
+        match inbound {
+            Ok(Inbound::Terminated(_)) => self.gate = Gate::Ended,
+            Ok(_) if self.gate == Gate::AwaitFpdu => self.gate = Gate::Open,
+            Ok(_) => {}
+            Err(_) => self.gate = Gate::OweTerminate,
+        }
+        inbound.map_err(|cause| Violation::of_ulpdu(cause, ulpdu))
+    }
+
+    /// An FPDU was no FPDU ([`super::fpdu::parse`]): the Terminate to send.
+    pub fn refuse_fpdu(&mut self, cause: Terminate) -> Violation {
+        self.violated(Violation::new(cause))
+    }
+
+    /// Memory refuses a Write. RFC 5041 has no code for access rights; like siw we say that the STag is invalid.
+    pub fn refuse_write(&mut self, segment: &WriteSegment<'_>, fault: TaggedFault) -> Violation {
+        let cause = match fault {
+            TaggedFault::InvalidStag | TaggedFault::Access => Terminate::DDP_INVALID_STAG,
+            TaggedFault::Bounds => Terminate::DDP_BOUNDS,
+            TaggedFault::NotAssociated => Terminate::DDP_NOT_ASSOCIATED,
+            TaggedFault::Wrap => Terminate::DDP_WRAP,
+        };
+        let header = Tagged {
+            last: segment.last,
+            control: Opcode::Write.control(),
+            stag: segment.stag,
+            to: segment.to,
+        };
+        self.violated(Violation::of_segment(cause, &Header::Tagged(header), segment.payload.len()))
+    }
+
+    /// A receive, or the STag to invalidate, refuses a Send.
+    pub fn refuse_send(&mut self, segment: &SendSegment<'_>, fault: SendFault) -> Violation {
+        let cause = match fault {
+            SendFault::NoBuffer => Terminate::DDP_NO_BUFFER,
+            SendFault::TooLong => Terminate::DDP_TOO_LONG,
+            SendFault::InvalidateUnknown => Terminate::RDMAP_INVALIDATE_UNKNOWN,
+            SendFault::CannotInvalidate => Terminate::RDMAP_CANNOT_INVALIDATE,
+        };
+        let header = Untagged {
+            last: segment.last,
+            control: Opcode::send(segment.invalidate.is_some(), segment.solicited).control(),
+            invalidate: segment.invalidate.unwrap_or(0),
+            queue: ddp::QUEUE_SEND,
+            msn: segment.msn,
+            mo: segment.offset,
+        };
+        self.violated(Violation::of_segment(cause, &Header::Untagged(header), segment.payload.len()))
+    }
+
+    /// Memory refuses the source of the Read at [`Self::next_read`], before its answer or after `done` octets of it.
+    pub fn refuse_read(&mut self, request: &ReadRequest, done: u32, fault: TaggedFault) -> Violation {
+        let cause = match fault {
+            TaggedFault::InvalidStag => Terminate::RDMAP_INVALID_STAG,
+            TaggedFault::Bounds => Terminate::RDMAP_BOUNDS,
+            TaggedFault::Access => Terminate::RDMAP_ACCESS,
+            TaggedFault::NotAssociated => Terminate::RDMAP_NOT_ASSOCIATED,
+            TaggedFault::Wrap => Terminate::RDMAP_WRAP,
+        };
+        self.violated(Violation::of_read(cause, request.msn, &request.header.after(done)))
+    }
+
+    /// We fail ourselves: the stream ends with a catastrophic error (RFC 5040 §7.1).
+    pub fn fail(&mut self) -> Violation {
+        self.violated(Violation::new(Terminate::RDMAP_LOCAL_CATASTROPHIC))
+    }
+
+    /// The first error wins (RFC 5040 §5.4).
+    fn violated(&mut self, violation: Violation) -> Violation {
+        if self.gate != Gate::Ended {
+            self.gate = Gate::OweTerminate;
+        }
+        violation
+    }
+
+    fn judge<'a>(&mut self, header: &Header, payload: &'a [u8]) -> Result<Inbound<'a>, Terminate> {
+        match header {
+            Header::Tagged(header) => {
+                let opcode = Opcode::parse(header.control)?;
+                // A message of the other kind may not cut in.
+                if !opcode.is_tagged() || self.open_tagged.is_some_and(|open| open != opcode) {
+                    return Err(Terminate::UNEXPECTED_OPCODE);
+                }
+                self.awaits_send_rtr = false;
+                let inbound = match opcode {
+                    Opcode::ReadResponse => self.judge_read_response(header, payload)?,
+                    _ => judge_write(header, payload)?,
+                };
+                self.open_tagged = (!header.last).then_some(opcode);
+                Ok(inbound)
+            }
+            Header::Untagged(header) => self.judge_untagged(header, payload),
+        }
+    }
+
+    fn judge_untagged<'a>(&mut self, header: &Untagged, payload: &'a [u8]) -> Result<Inbound<'a>, Terminate> {
+        if header.queue > ddp::QUEUE_TERMINATE {
+            return Err(Terminate::DDP_INVALID_QUEUE);
+        }
+        let opcode = Opcode::parse(header.control)?;
+        if opcode.is_tagged() {
+            return Err(Terminate::UNEXPECTED_OPCODE);
+        }
+        if opcode.queue() != Some(header.queue) {
+            return Err(Terminate::DDP_INVALID_QUEUE);
+        }
+        let is_ready = self.awaits_send_rtr && header.last && payload.is_empty();
+        self.awaits_send_rtr = false;
+        match opcode {
+            Opcode::ReadRequest => self.judge_read_request(header, payload),
+            Opcode::Terminate => self.judge_terminate(header, payload),
+            _ => {
+                let segment = self.judge_send(opcode, header, payload)?;
+                Ok(if is_ready { Inbound::Ready } else { Inbound::Send(segment) })
+            }
+        }
+    }
+
+    fn judge_send<'a>(
+        &mut self,
+        opcode: Opcode,
+        header: &Untagged,
+        payload: &'a [u8],
+    ) -> Result<SendSegment<'a>, Terminate> {
+        if header.msn != self.send_msn_in {
+            let cuts_in = self.open_send.is_some() && header.msn == self.send_msn_in.wrapping_add(1);
+            return Err(if cuts_in { Terminate::UNEXPECTED_OPCODE } else { Terminate::DDP_INVALID_MSN });
+        }
+        let open =
+            self.open_send.unwrap_or(OpenSend { opcode, invalidate: header.invalidate, next_offset: 0 });
+        if opcode != open.opcode {
+            return Err(Terminate::UNEXPECTED_OPCODE);
+        }
+        if opcode.invalidates() && header.invalidate != open.invalidate {
+            return Err(Terminate::RDMAP_UNSPECIFIED);
+        }
+        if header.mo != open.next_offset {
+            return Err(Terminate::DDP_INVALID_MO);
+        }
+        let len = u32::try_from(payload.len()).map_err(|_| Terminate::DDP_TOO_LONG)?;
+        let next_offset = header.mo.checked_add(len).ok_or(Terminate::DDP_TOO_LONG)?;
+        self.open_send = (!header.last).then_some(OpenSend { next_offset, ..open });
+        if header.last {
+            self.send_msn_in = self.send_msn_in.wrapping_add(1);
+        }
+        Ok(SendSegment {
+            msn: header.msn,
+            offset: header.mo,
+            last: header.last,
+            solicited: opcode.is_solicited(),
+            invalidate: opcode.invalidates().then_some(header.invalidate),
+            payload,
+        })
+    }
+
+    fn judge_read_request<'a>(
+        &mut self,
+        header: &Untagged,
+        payload: &[u8],
+    ) -> Result<Inbound<'a>, Terminate> {
+        if self.open_send.is_some() {
+            return Err(Terminate::UNEXPECTED_OPCODE);
+        }
+        if header.msn != self.read_msn_in {
+            return Err(Terminate::DDP_INVALID_MSN);
+        }
+        if header.mo != 0 {
+            return Err(Terminate::DDP_INVALID_MO);
+        }
+        let (true, Ok(octets)) = (header.last, payload.try_into()) else {
+            return Err(Terminate::RDMAP_UNSPECIFIED);
+        };
+        let request = ReadRequest { msn: header.msn, header: ReadHeader::parse(octets) };
+        if self.inbound_reads.len() >= self.ird || !self.inbound_reads.push(request) {
+            return Err(Terminate::RDMAP_CATASTROPHIC_STREAM);
+        }
+        self.read_msn_in = self.read_msn_in.wrapping_add(1);
+        Ok(Inbound::ReadRequest)
+    }
+
+    fn judge_terminate<'a>(&mut self, header: &Untagged, payload: &[u8]) -> Result<Inbound<'a>, Terminate> {
+        if header.msn != 1 {
+            return Err(Terminate::DDP_INVALID_MSN);
+        }
+        if header.mo != 0 {
+            return Err(Terminate::DDP_INVALID_MO);
+        }
+        Terminated::parse(payload, self.peer).map(Inbound::Terminated).ok_or(Terminate::RDMAP_UNSPECIFIED)
+    }
+
+    /// The answer belongs to the oldest Read and continues where it stopped.
+    fn judge_read_response<'a>(
+        &mut self,
+        header: &Tagged,
+        payload: &'a [u8],
+    ) -> Result<Inbound<'a>, Terminate> {
+        let read = self.outbound_reads.front_mut().ok_or(Terminate::DDP_LOCAL_CATASTROPHIC)?;
+        let offset = read.received;
+        if !payload.is_empty() {
+            // STag and TO of an empty segment "MUST NOT be checked" (RFC 5041 §5.2).
+            if header.stag != read.sink_stag {
+                return Err(Terminate::DDP_INVALID_STAG);
+            }
+            if header.to != read.sink_to.wrapping_add(u64::from(offset)) {
+                return Err(Terminate::DDP_BOUNDS);
+            }
+        }
+        let received = u32::try_from(payload.len()).ok().and_then(|len| offset.checked_add(len));
+        match received {
+            Some(received) if received <= read.len && header.last == (received == read.len) => {
+                read.received = received;
+            }
+            _ => return Err(Terminate::DDP_BOUNDS),
+        }
+        let token = read.token;
+        if header.last {
+            self.outbound_reads.pop();
+        }
+        Ok(Inbound::ReadResponse(ReadResponseSegment { token, offset, last: header.last, payload }))
+    }
+}
+
+fn judge_write<'a>(header: &Tagged, payload: &'a [u8]) -> Result<Inbound<'a>, Terminate> {
+    let last_octet = (payload.len() as u64).saturating_sub(1);
+    if header.to.checked_add(last_octet).is_none() {
+        return Err(Terminate::DDP_WRAP);
+    }
+    Ok(Inbound::Write(WriteSegment { stag: header.stag, to: header.to, last: header.last, payload }))
+}

@@ -1,0 +1,232 @@
+//! What goes out: operations begin in the order of submission and come out as segments.
+
+use super::{Gate, OutstandingRead, ReadRequest, Stream};
+use crate::iwarp::ddp::{self, Tagged, Untagged};
+use crate::iwarp::fpdu::{LENGTH_LEN, MULPDU_MAX, MULPDU_MIN};
+use crate::iwarp::mpa::Rtr;
+use crate::iwarp::octets::Octets;
+use crate::iwarp::rdmap::{Opcode, ReadHeader, TERMINATE_MAX, Violation};
+
+/// Why an operation cannot begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// A responder sends nothing before the first FPDU, an initiator nothing before its indication.
+    Gate,
+    /// As many Reads as the ORD allows are outstanding. Later operations of the queue wait behind it.
+    OrdFull,
+    /// The stream has ended: after a Terminate nothing is sent.
+    Ended,
+}
+
+/// An operation being sent. It belongs to the stream that began it.
+#[derive(Debug)]
+pub struct Message {
+    target: Target,
+    /// Octets of payload in all.
+    len: u32,
+    sent: u32,
+    finished: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Target {
+    Untagged { opcode: Opcode, invalidate: u32, msn: u32 },
+    Write { stag: u32, to: u64 },
+    ReadResponse { stag: u32, to: u64 },
+    ReadRequest { msn: u32, header: ReadHeader },
+    Terminate(Violation),
+}
+
+impl Message {
+    /// Octets of payload not segmented yet.
+    pub const fn remaining(&self) -> u32 {
+        self.len.saturating_sub(self.sent)
+    }
+}
+
+const HEADER_MAX: usize = LENGTH_LEN + ddp::UNTAGGED_LEN + TERMINATE_MAX;
+
+/// ULPDU Length, DDP header, and what RDMAP adds behind it (a Read Request header, a Terminate's payload).
+pub type SegmentHeader = Octets<HEADER_MAX>;
+
+/// One segment to be closed by [`super::fpdu::Framer::frame`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Everything before the payload.
+    pub header: SegmentHeader,
+    /// Octets of the operation's payload before this segment's.
+    pub offset: u32,
+    /// Octets of payload in this segment.
+    pub len: u32,
+    /// The message ends here.
+    pub last: bool,
+}
+
+impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
+    /// Begins a Send of `len` octets.
+    pub fn begin_send(
+        &mut self,
+        len: u32,
+        invalidate: Option<u32>,
+        solicited: bool,
+    ) -> Result<Message, Refused> {
+        self.check_gate()?;
+        Ok(self.send_message(len, invalidate, solicited))
+    }
+
+    /// Begins an RDMA Write of `len` octets.
+    pub fn begin_write(&mut self, len: u32, stag: u32, to: u64) -> Result<Message, Refused> {
+        self.check_gate()?;
+        Ok(Message::new(Target::Write { stag, to }, len))
+    }
+
+    /// Begins an RDMA Read. `token` comes back with every segment of the answer.
+    pub fn begin_read(&mut self, header: ReadHeader, token: u64) -> Result<Message, Refused> {
+        self.check_gate()?;
+        self.read_message(header, token)
+    }
+
+    /// Begins the indication that an initiator owes before anything else (RFC 6581 §9.2); `None` when it owes none.
+    /// `token` comes back with the answer when the indication is a Read.
+    pub fn begin_rtr(&mut self, token: u64) -> Option<Message> {
+        let Gate::AwaitRtr(rtr) = self.gate else { return None };
+        self.gate = Gate::Open;
+        match rtr {
+            Rtr::Send => Some(self.send_message(0, None, false)),
+            // Some adapters treat STag 0 specially, hence 1.
+            Rtr::Write => Some(Message::new(Target::Write { stag: 1, to: 0 }, 0)),
+            Rtr::Read => {
+                let header = ReadHeader { sink_stag: 1, source_stag: 1, ..ReadHeader::default() };
+                self.read_message(header, token).ok()
+            }
+        }
+    }
+
+    /// The Read of the peer whose turn it is, not answered yet. Check its source (unless its length is zero), then
+    /// [`Self::begin_read_response`] or [`Self::refuse_read`].
+    pub fn next_read(&self) -> Option<ReadRequest> {
+        self.inbound_reads.front().copied().filter(|_| !self.is_answering && !self.is_ended())
+    }
+
+    /// Begins the answer to [`Self::next_read`]; its place in the IRD is free when the last segment has been polled.
+    pub fn begin_read_response(&mut self) -> Option<Message> {
+        let ReadRequest { header, .. } = self.next_read()?;
+        self.check_gate().ok()?;
+        self.is_answering = true;
+        let target = Target::ReadResponse { stag: header.sink_stag, to: header.sink_to };
+        Some(Message::new(target, header.len))
+    }
+
+    /// Begins the Terminate of the first violation; `None` when one was begun or received before. Its one segment goes
+    /// out even through a closed gate, and is the last.
+    pub fn begin_terminate(&mut self, violation: &Violation) -> Option<Message> {
+        if self.gate == Gate::Ended {
+            return None;
+        }
+        self.gate = Gate::Ended;
+        Some(Message::new(Target::Terminate(*violation), 0))
+    }
+
+    /// The next segment of `message`, its ULPDU at most `mulpdu` octets; `None` behind its last one, and for any message but
+    /// the Terminate once the stream has ended.
+    pub fn poll_segment(&mut self, message: &mut Message, mulpdu: u16) -> Option<Segment> {
+        let is_terminate = matches!(message.target, Target::Terminate(_));
+        if message.finished || (self.is_ended() && !is_terminate) {
+            return None;
+        }
+        let segment = message.segment(mulpdu);
+        if segment.last && matches!(message.target, Target::ReadResponse { .. }) {
+            self.inbound_reads.pop();
+            self.is_answering = false;
+        }
+        Some(segment)
+    }
+
+    fn check_gate(&self) -> Result<(), Refused> {
+        match self.gate {
+            Gate::Open => Ok(()),
+            Gate::AwaitFpdu | Gate::AwaitRtr(_) => Err(Refused::Gate),
+            Gate::OweTerminate | Gate::Ended => Err(Refused::Ended),
+        }
+    }
+
+    fn send_message(&mut self, len: u32, invalidate: Option<u32>, solicited: bool) -> Message {
+        let opcode = Opcode::send(invalidate.is_some(), solicited);
+        let invalidate = invalidate.unwrap_or(0);
+        let msn = take_msn(&mut self.send_msn_out);
+        Message::new(Target::Untagged { opcode, invalidate, msn }, len)
+    }
+
+    fn read_message(&mut self, header: ReadHeader, token: u64) -> Result<Message, Refused> {
+        let read = OutstandingRead {
+            msn: self.read_msn_out,
+            token,
+            len: header.len,
+            received: 0,
+            sink_stag: header.sink_stag,
+            sink_to: header.sink_to,
+        };
+        if self.outbound_reads.len() >= self.ord || !self.outbound_reads.push(read) {
+            return Err(Refused::OrdFull);
+        }
+        let msn = take_msn(&mut self.read_msn_out);
+        Ok(Message::new(Target::ReadRequest { msn, header }, 0))
+    }
+}
+
+fn take_msn(next: &mut u32) -> u32 {
+    let msn = *next;
+    *next = msn.wrapping_add(1);
+    msn
+}
+
+impl Message {
+    const fn new(target: Target, len: u32) -> Self {
+        Self { target, len, sent: 0, finished: false }
+    }
+
+    /// A message without payload is one segment, too.
+    fn segment(&mut self, mulpdu: u16) -> Segment {
+        let header_len = match self.target {
+            Target::Write { .. } | Target::ReadResponse { .. } => ddp::TAGGED_LEN,
+            _ => ddp::UNTAGGED_LEN,
+        };
+        let room = usize::from(mulpdu.clamp(MULPDU_MIN, MULPDU_MAX)) - header_len;
+        let offset = self.sent;
+        let len = self.remaining().min(room as u32); // `room <= MULPDU_MAX`
+        self.sent += len;
+        let last = self.sent == self.len;
+        self.finished = last;
+        Segment { header: self.header(offset, len, last), offset, len, last }
+    }
+
+    fn header(&self, offset: u32, len: u32, last: bool) -> SegmentHeader {
+        let mut octets = SegmentHeader::of(&[&[0; LENGTH_LEN]]);
+        let untagged = |opcode: Opcode, invalidate, queue, msn| {
+            Untagged { last, control: opcode.control(), invalidate, queue, msn, mo: offset }.emit()
+        };
+        let tagged = |opcode: Opcode, stag, to: u64| {
+            // A sink is the peer's own business: its offset may wrap.
+            let to = to.wrapping_add(u64::from(offset));
+            Tagged { last, control: opcode.control(), stag, to }.emit()
+        };
+        match self.target {
+            Target::Untagged { opcode, invalidate, msn } => {
+                octets.push(&untagged(opcode, invalidate, ddp::QUEUE_SEND, msn));
+            }
+            Target::Write { stag, to } => octets.push(&tagged(Opcode::Write, stag, to)),
+            Target::ReadResponse { stag, to } => octets.push(&tagged(Opcode::ReadResponse, stag, to)),
+            Target::ReadRequest { msn, header } => {
+                octets.push(&untagged(Opcode::ReadRequest, 0, ddp::QUEUE_READ, msn));
+                octets.push(&header.emit());
+            }
+            Target::Terminate(violation) => {
+                octets.push(&untagged(Opcode::Terminate, 0, ddp::QUEUE_TERMINATE, 1));
+                octets.push(violation.payload());
+            }
+        }
+        let ulpdu_len = octets.len() - LENGTH_LEN + len as usize;
+        octets.set_length(ulpdu_len as u16); // at most MULPDU_MAX
+        octets
+    }
+}
