@@ -60,7 +60,7 @@ impl Default for Config {
             receives: 4_096,
             receive_len: INLINE_LEN,
             peers: 1_024,
-            inbound: 4_096,
+            inbound: 5_120,
             outbound: 1_024,
             payload_max: LARGE_LEN as u32,
             slots: [8_192, 512, 192],
@@ -78,9 +78,9 @@ impl Config {
         Self {
             receives: 256,
             peers: 16,
-            inbound: 128,
+            inbound: 384,
             outbound: 128,
-            slots: [256, 16, 16],
+            slots: [512, 16, 16],
             ..Self::default()
         }
     }

@@ -121,6 +121,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         (self.core.inbound.len(), self.core.outbound.len())
     }
 
+    /// Receives promised to connections that live: grants, and replies to our own calls.
+    pub const fn receives_promised(&self) -> usize {
+        self.core.reserved
+    }
+
     /// The counters.
     pub fn snapshot(&self) -> Snapshot<A::Report> {
         let mut engine = self.core.counters.snapshot();

@@ -1,0 +1,228 @@
+//! Echo calls over the simulated fabric: every form, and 1,000 seeds of trouble.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+use stag_echo::{Caller, Echo};
+use stag_engine::{CallFault, Config, Shard, Token};
+use stag_sim::{Fabric, Faults, Port, Sim};
+use stag_verbs::{Limits, Provider, Time};
+
+const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
+
+struct Pair {
+    fabric: Fabric,
+    server: Shard<Sim, Echo>,
+    client: Shard<Sim, Caller>,
+    port: Port,
+    now: Time,
+}
+
+fn config() -> Config {
+    Config { grant: 8, calls_max: 8, ..Config::small() }
+}
+
+impl Pair {
+    fn new(seed: u64, faults: Faults) -> Self {
+        let fabric = Fabric::new(seed, faults);
+        let admit = || Box::new(|_| true) as Box<_>;
+        let mut server =
+            Shard::new(fabric.end("server", LIMITS), Echo::default(), config(), admit()).unwrap();
+        let client =
+            Shard::new(fabric.end("client", LIMITS), Caller::with_capacity(64), config(), admit()).unwrap();
+        let port = server.listen(&Port(0)).unwrap();
+        Self { fabric, server, client, port, now: Time(0) }
+    }
+
+    /// Both ends until nothing is left to do at this time; then time jumps to the next event.
+    fn step(&mut self) -> bool {
+        let worked = self.server.pass(self.now) | self.client.pass(self.now);
+        if worked {
+            return true;
+        }
+        match self.fabric.next_due() {
+            Some(due) if due > self.now => self.now = due,
+            Some(_) => {}
+            None => return false,
+        }
+        true
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..100_000 {
+            if !self.step() {
+                return;
+            }
+        }
+        panic!("the fabric never comes to rest\n{}", self.fabric.trace());
+    }
+
+    fn echo(&mut self, octets: &[u8]) -> Result<Vec<u8>, CallFault> {
+        let peer = self.client.app().peers()[0];
+        let called = self.client.with_app(|_, cx| Caller::call(cx, peer, Token(1), Some(octets)));
+        assert!(called, "there is memory for one call");
+        self.settle();
+        let done = self.client.with_app(|app, _| app.take()).expect("every call has an outcome");
+        done.echo.map(|echo| echo.unwrap().to_vec())
+    }
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + i / 251) as u8).collect()
+}
+
+#[test]
+fn an_echo_of_every_size_comes_back() {
+    let mut pair = Pair::new(1, Faults::DELAYS);
+    pair.client.connect(&pair.port.clone()).unwrap();
+    pair.settle();
+    let near = |n: usize| n.saturating_sub(5)..n + 6;
+    for len in near(0).chain(near(1024)).chain(near(4096)).chain(near(65536)).chain([600_001, 1 << 20]) {
+        assert_eq!(pair.echo(&pattern(len)).unwrap(), pattern(len), "{len} octets");
+    }
+    let (server, client) = (pair.server.snapshot().engine, pair.client.snapshot().engine);
+    assert!(server.responder.calls.short > 0 && server.responder.calls.chunked > 0, "{server:?}");
+    assert!(server.responder.replies.chunked > 0, "{server:?}");
+    assert!(server.responder.remote_invalidations > 0, "{server:?}");
+    assert_eq!(server.responder.remote_invalidations, client.requester.remote_invalidations);
+    // A call with two keys loses one to the reply and invalidates the other itself.
+    assert!(client.requester.local_invalidations > 0);
+    assert_eq!((pair.server.buffers_in_use(), pair.client.buffers_in_use()), (0, 0));
+}
+
+#[test]
+fn calls_beyond_the_credits_wait_and_all_come_back() {
+    let mut pair = Pair::new(2, Faults::DELAYS);
+    pair.client.connect(&pair.port.clone()).unwrap();
+    pair.settle();
+    let peer = pair.client.app().peers()[0];
+    let octets = pattern(3000);
+    for token in 0..50 {
+        assert!(pair.client.with_app(|_, cx| Caller::call(cx, peer, Token(token), Some(&octets))));
+    }
+    pair.settle();
+    let mut tokens = Vec::new();
+    while let Some(done) = pair.client.with_app(|app, _| app.take()) {
+        assert_eq!(&done.echo.unwrap().unwrap()[..], octets);
+        tokens.push(done.token.0);
+    }
+    tokens.sort_unstable();
+    assert_eq!(tokens, (0..50).collect::<Vec<_>>());
+    assert!(pair.client.snapshot().engine.requester.waited_for_credit > 0);
+}
+
+#[test]
+fn a_server_that_is_not_there_is_a_peer_that_goes_down() {
+    let mut pair = Pair::new(3, Faults::NONE);
+    let peer = pair.client.connect(&Port(9)).unwrap();
+    pair.client.with_app(|_, cx| assert!(Caller::call(cx, peer, Token(5), None)));
+    pair.settle();
+    let done = pair.client.with_app(|app, _| app.take()).unwrap();
+    assert!(matches!(done.echo, Err(CallFault::Disconnected(_))), "{done:?}");
+    assert_eq!(pair.client.buffers_in_use(), 0);
+}
+
+/// Small random numbers (splitmix64), so that a seed says everything.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        ((z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 31) % bound
+    }
+}
+
+/// What one seed showed.
+#[derive(Debug, Default)]
+struct Seen {
+    echoed: u32,
+    failed: u32,
+}
+
+fn run_seed(seed: u64) -> Seen {
+    let mut random = Random(seed);
+    let lost = [0, 0, 2_000, 20_000][random.below(4) as usize];
+    let lost_at = (random.below(3) == 0).then(|| random.below(400));
+    let mut pair = Pair::new(seed, Faults { lost, lost_at, ..Faults::DELAYS });
+    let mut seen = Seen::default();
+    let mut outstanding = std::collections::BTreeMap::new();
+    let sizes = [0, 1, 3, 100, 900, 1500, 3990, 4096, 9000, 70_000];
+    let (mut token, mut connects) = (0, 0);
+    for _ in 0..400 {
+        if pair.client.app().peers().is_empty() && connects < 20 && random.below(4) == 0 {
+            connects += 1;
+            let _ = pair.client.connect(&pair.port.clone());
+        }
+        if let Some(peer) = pair.client.app().peers().first().copied()
+            && token < 60
+            && random.below(3) == 0
+        {
+            let octets = pattern(sizes[random.below(sizes.len() as u64) as usize]);
+            if pair.client.with_app(|_, cx| Caller::call(cx, peer, Token(token), Some(&octets))) {
+                outstanding.insert(token, octets);
+            }
+            token += 1;
+        }
+        if random.below(60) == 0
+            && let Some(peer) = pair.client.app().peers().first().copied()
+        {
+            pair.client.with_app(|_, cx| cx.disconnect(peer));
+        }
+        pair.step();
+        collect(&mut pair, &mut outstanding, &mut seen, seed);
+    }
+    pair.settle();
+    collect(&mut pair, &mut outstanding, &mut seen, seed);
+    // What still waits does so for a reply that got lost with its connection: the deadline ends it.
+    assert!(
+        outstanding.is_empty(),
+        "seed {seed}: {} calls have no outcome\n{}",
+        outstanding.len(),
+        pair.fabric.trace()
+    );
+    for peer in pair.client.app().peers().to_vec() {
+        pair.client.with_app(|_, cx| cx.disconnect(peer));
+    }
+    pair.settle();
+    assert_eq!(pair.server.buffers_in_use(), 0, "seed {seed}: the server's buffers");
+    assert_eq!(pair.client.buffers_in_use(), 0, "seed {seed}: the client's buffers");
+    assert_eq!(pair.server.calls_in_progress(), (0, 0), "seed {seed}");
+    assert_eq!(pair.client.calls_in_progress(), (0, 0), "seed {seed}");
+    assert_eq!(pair.client.provider().windows_bound(), 0, "seed {seed}: windows");
+    assert_eq!(pair.server.receives_promised() + pair.client.receives_promised(), 0, "seed {seed}: credits");
+    let receives = pair.server.provider().receives_posted();
+    assert_eq!(receives, config().receives, "seed {seed}: receives");
+    seen
+}
+
+fn collect(
+    pair: &mut Pair,
+    outstanding: &mut std::collections::BTreeMap<u64, Vec<u8>>,
+    seen: &mut Seen,
+    seed: u64,
+) {
+    while let Some(done) = pair.client.with_app(|app, _| app.take()) {
+        let octets = outstanding.remove(&done.token.0);
+        let octets = octets.unwrap_or_else(|| panic!("seed {seed}: {:?} ended twice", done.token));
+        match done.echo {
+            Ok(echo) => {
+                assert_eq!(&echo.unwrap()[..], octets, "seed {seed}");
+                seen.echoed += 1;
+            }
+            Err(CallFault::Disconnected(_) | CallFault::TimedOut | CallFault::NoPeer) => seen.failed += 1,
+            Err(fault) => panic!("seed {seed}: {fault}"),
+        }
+    }
+}
+
+#[test]
+fn over_1000_seeds_every_call_ends_once_and_everything_comes_back() {
+    let mut total = Seen::default();
+    for seed in 0..1_000 {
+        let seen = run_seed(seed);
+        total.echoed += seen.echoed;
+        total.failed += seen.failed;
+    }
+    // A fabric on which nothing fails, or nothing works, would show nothing.
+    assert!(total.echoed > 5_000 && total.failed > 500, "{total:?}");
+    println!("{total:?}");
+}
