@@ -1,0 +1,2 @@
+//! What Stag costs. The counts per call stand in `tests/`; `guest/` boots real kernels as peers.
+#![forbid(unsafe_code)]

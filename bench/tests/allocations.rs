@@ -1,0 +1,106 @@
+//! Heap allocations per call: none after start, on every fabric, in both roles.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+use stag_echo::{Caller, Echo};
+use stag_engine::{Config, Shard, Token};
+use stag_verbs::{Limits, Provider, Time};
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts what its thread asks of the system's allocator.
+struct Counting;
+
+// SAFETY: every method hands its arguments unchanged to the system's allocator, which keeps the contract; the counter is
+// constant-initialised thread-local memory without a destructor, so that touching it never allocates.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller keeps `alloc`'s contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps `dealloc`'s contract.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, len: usize) -> *mut u8 {
+        ALLOCATIONS.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller keeps `realloc`'s contract.
+        unsafe { System.realloc(memory, layout, len) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
+const CALLS: u64 = 100_000;
+
+fn config() -> Config {
+    Config { grant: 32, calls_max: 32, ..Config::small() }
+}
+
+/// Calls in batches of `depth`, sizes in turn, until `calls` came back.
+fn run<P: Provider>(
+    server: &mut Shard<P, Echo>,
+    client: &mut Shard<P, Caller>,
+    calls: u64,
+    mut turn: impl FnMut(&mut Shard<P, Echo>, &mut Shard<P, Caller>),
+) {
+    let payload = [0x5a_u8; 9_000];
+    let sizes = [None, Some(0), Some(100), Some(900), Some(3_000), Some(5_000), Some(9_000)];
+    let peer = client.app().peers()[0];
+    let (mut called, mut done) = (0, 0);
+    while done < calls {
+        while called < calls && called - done < 16 {
+            let octets = sizes[called as usize % sizes.len()].map(|len| &payload[..len]);
+            assert!(client.with_app(|_, cx| Caller::call(cx, peer, Token(called), octets)));
+            called += 1;
+        }
+        turn(server, client);
+        while let Some(outcome) = client.with_app(|app, _| app.take()) {
+            let echo = outcome.echo.expect("no echo fails");
+            let wanted = sizes[outcome.token.0 as usize % sizes.len()];
+            assert_eq!(echo.map(|echo| echo.len()), wanted);
+            done += 1;
+        }
+    }
+}
+
+fn count<P: Provider>(
+    server: &mut Shard<P, Echo>,
+    client: &mut Shard<P, Caller>,
+    mut turn: impl FnMut(&mut Shard<P, Echo>, &mut Shard<P, Caller>),
+) {
+    while client.app().peers().is_empty() {
+        turn(server, client);
+    }
+    run(server, client, 2_000, &mut turn);
+    let before = ALLOCATIONS.get();
+    run(server, client, CALLS, &mut turn);
+    assert_eq!(ALLOCATIONS.get() - before, 0, "heap allocations in {CALLS} calls, both roles");
+}
+
+#[test]
+fn an_echo_on_sim_allocates_nothing() {
+    let fabric = stag_sim::Fabric::new(1, stag_sim::Faults::DELAYS);
+    let admit = || Box::new(|_| true) as Box<_>;
+    let mut server = Shard::new(fabric.end("server", LIMITS), Echo::default(), config(), admit()).unwrap();
+    let mut client =
+        Shard::new(fabric.end("client", LIMITS), Caller::with_capacity(64), config(), admit()).unwrap();
+    let port = server.listen(&stag_sim::Port(0)).unwrap();
+    client.connect(&port).unwrap();
+    let mut now = Time(0);
+    count(&mut server, &mut client, |server, client| {
+        if !(server.pass(now) | client.pass(now)) {
+            now = fabric.next_due().map_or(now, |due| due.max(now));
+        }
+    });
+}
