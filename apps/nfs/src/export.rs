@@ -1,0 +1,323 @@
+//! What is exported: a directory under a name (`/NAME` in MOUNT), with an id that every file handle carries.
+//!
+//! An id is given once per name and directory (inode and birth time of its root) and kept in the file `exports` of the
+//! state directory: it is the same after a restart, whatever device number the file system then has, and never used for
+//! another export. A name that comes to stand for another directory gets another id, so the handles into the first are stale.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, makedev, openat, statx};
+
+use crate::handle::{Birth, FileId, Identity};
+use crate::state::{StartError, State, cannot};
+
+/// Which export; carried by every file handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ExportId(pub u32);
+
+/// An inode of this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The device, as `makedev` packs it.
+    pub device: u64,
+    /// The inode number.
+    pub inode: u64,
+}
+
+impl Place {
+    /// Where an open file lies.
+    pub(crate) fn of(fd: impl AsFd) -> rustix::io::Result<Self> {
+        stat(fd).map(|stat| Self::in_stat(&stat))
+    }
+
+    /// Where the file with these attributes lies.
+    pub(crate) fn in_stat(stat: &Statx) -> Self {
+        Self { device: makedev(stat.stx_dev_major, stat.stx_dev_minor), inode: stat.stx_ino }
+    }
+}
+
+/// All that the gateway asks about a file.
+pub(crate) const STAT_MASK: StatxFlags =
+    StatxFlags::BASIC_STATS.union(StatxFlags::BTIME).union(StatxFlags::MNT_ID);
+
+/// The attributes of an open file, opened by path only or not.
+pub(crate) fn stat(fd: impl AsFd) -> rustix::io::Result<Statx> {
+    statx(fd, c"", AtFlags::EMPTY_PATH, STAT_MASK)
+}
+
+/// A directory to export.
+#[derive(Clone, Debug)]
+pub struct ExportConfig {
+    /// The name clients mount it by, without the slash before it.
+    pub name: String,
+    /// The directory.
+    pub path: PathBuf,
+    /// Whether every change is refused with NFS3ERR_ROFS.
+    pub read_only: bool,
+}
+
+/// An exported directory.
+#[derive(Debug)]
+pub struct Export {
+    id: ExportId,
+    name: String,
+    read_only: bool,
+    root: OwnedFd,
+    identity: Identity,
+    place: Place,
+    mount: u64,
+}
+
+impl Export {
+    /// Its id: the same after a restart.
+    pub fn id(&self) -> ExportId {
+        self.id
+    }
+
+    /// Its name, without a slash.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether changes are refused.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// The exported directory, opened by path only.
+    pub(crate) fn root(&self) -> &OwnedFd {
+        &self.root
+    }
+
+    /// The exported directory's own identity.
+    pub(crate) fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Whether a file lies on the export's file system and mount. Others are refused: their inode numbers mean other files.
+    pub(crate) fn holds(&self, stat: &Statx) -> bool {
+        Place::in_stat(stat).device == self.place.device && mount_of(stat) == self.mount
+    }
+}
+
+/// Which mount a file was reached through; zero on kernels before 5.8, where `openat2` alone guards mount points.
+fn mount_of(stat: &Statx) -> u64 {
+    if stat.stx_mask & StatxFlags::MNT_ID.bits() == 0 { 0 } else { stat.stx_mnt_id }
+}
+
+/// Every export, in the order of the configuration.
+#[derive(Debug)]
+pub struct Exports(Vec<Export>);
+
+impl Exports {
+    /// Opens the directories and finds or gives their ids.
+    ///
+    /// # Errors
+    /// A sentence when a name is unfit or used twice, a directory cannot be opened, or the state directory lies under one.
+    pub fn open(configs: &[ExportConfig], state: &State) -> Result<Self, StartError> {
+        let mut names = HashSet::new();
+        let mut register = Register::read(state)?;
+        let mut exports = Vec::with_capacity(configs.len());
+        for config in configs {
+            check_name(&config.name)?;
+            if !names.insert(config.name.as_str()) {
+                return Err(StartError(format!("two exports have the name {}", config.name)));
+            }
+            exports.push(open(config, state, &mut register)?);
+        }
+        register.save(state)?;
+        Ok(Self(exports))
+    }
+
+    /// The export with this id.
+    pub fn by_id(&self, id: ExportId) -> Option<&Export> {
+        self.0.iter().find(|export| export.id == id)
+    }
+
+    /// The export with this name.
+    pub fn by_name(&self, name: &[u8]) -> Option<&Export> {
+        self.0.iter().find(|export| export.name.as_bytes() == name)
+    }
+
+    /// All exports.
+    pub fn iter(&self) -> impl Iterator<Item = &Export> {
+        self.0.iter()
+    }
+}
+
+fn check_name(name: &str) -> Result<(), StartError> {
+    let unfit = name.is_empty() || name.len() > 255 || matches!(name, "." | "..");
+    if unfit || name.contains('/') || name.contains(char::is_control) {
+        return Err(StartError(format!(
+            "{name:?} cannot name an export: 1 to 255 octets, no slash, no control character"
+        )));
+    }
+    Ok(())
+}
+
+fn open(config: &ExportConfig, state: &State, register: &mut Register) -> Result<Export, StartError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let path = &config.path;
+    let root = openat(CWD, path, flags, Mode::empty()).map_err(cannot("open the directory", path))?;
+    let found = stat(&root).map_err(cannot("look at the directory", path))?;
+    let place = Place::in_stat(&found);
+    if state.lies_under(place)? {
+        return Err(StartError(format!(
+            "the state directory {} lies under the exported directory {}: whoever mounts it could read the key",
+            state.path().display(),
+            path.display()
+        )));
+    }
+    let line =
+        Line { id: ExportId(0), inode: found.stx_ino, birth: Birth::of(&found), name: config.name.clone() };
+    let id = register.id_of(line)?;
+    Ok(Export {
+        id,
+        name: config.name.clone(),
+        read_only: config.read_only,
+        root,
+        identity: Identity { file: FileId { export: id, inode: found.stx_ino }, birth: Birth::of(&found) },
+        place,
+        mount: mount_of(&found),
+    })
+}
+
+/// One export that has an id.
+#[derive(Debug, PartialEq, Eq)]
+struct Line {
+    id: ExportId,
+    inode: u64,
+    birth: Birth,
+    name: String,
+}
+
+/// The file `exports`: one line each, `ID INODE SECONDS NANOSECONDS NAME`. Lines are never removed.
+struct Register {
+    lines: Vec<Line>,
+    changed: bool,
+}
+
+impl Register {
+    const FILE: &str = "exports";
+
+    fn read(state: &State) -> Result<Self, StartError> {
+        let path = state.path().join(Self::FILE);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(cannot("read", &path)(error)),
+        };
+        let lines = text.lines().map(Self::line).collect::<Option<_>>();
+        let lines = lines.ok_or_else(|| StartError(format!("{} is damaged", path.display())))?;
+        Ok(Self { lines, changed: false })
+    }
+
+    fn line(text: &str) -> Option<Line> {
+        let mut words = text.splitn(5, ' ');
+        Some(Line {
+            id: ExportId(words.next()?.parse().ok()?),
+            inode: words.next()?.parse().ok()?,
+            birth: Birth { seconds: words.next()?.parse().ok()?, nanos: words.next()?.parse().ok()? },
+            name: words.next()?.to_owned(),
+        })
+    }
+
+    fn id_of(&mut self, wanted: Line) -> Result<ExportId, StartError> {
+        let same =
+            |line: &&Line| (line.inode, line.birth, &line.name) == (wanted.inode, wanted.birth, &wanted.name);
+        if let Some(line) = self.lines.iter().find(same) {
+            return Ok(line.id);
+        }
+        let last = self.lines.iter().map(|line| line.id.0).max().unwrap_or(0);
+        let id = last.checked_add(1).ok_or_else(|| StartError("no export id is left".to_owned()))?;
+        self.lines.push(Line { id: ExportId(id), ..wanted });
+        self.changed = true;
+        Ok(ExportId(id))
+    }
+
+    fn save(&self, state: &State) -> Result<(), StartError> {
+        if !self.changed {
+            return Ok(());
+        }
+        let mut text = String::new();
+        for Line { id, inode, birth, name } in &self.lines {
+            writeln!(text, "{} {inode} {} {} {name}", id.0, birth.seconds, birth.nanos)
+                .expect("a string takes every text");
+        }
+        state.replace(Self::FILE, text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(name: &str, path: PathBuf) -> ExportConfig {
+        ExportConfig { name: name.to_owned(), path, read_only: false }
+    }
+
+    fn ids(state: &State, configs: &[ExportConfig]) -> Vec<u32> {
+        Exports::open(configs, state).unwrap().iter().map(|export| export.id().0).collect()
+    }
+
+    #[test]
+    fn ids_are_distinct_and_the_same_after_a_restart() {
+        let home = tempfile::tempdir().unwrap();
+        let (a, b) = (home.path().join("a"), home.path().join("b"));
+        std::fs::create_dir(&a).unwrap();
+        std::fs::create_dir(&b).unwrap();
+        let open = || State::open(&home.path().join("state")).unwrap();
+        let first =
+            ids(&open(), &[config("one", a.clone()), config("two", a.clone()), config("three", b.clone())]);
+        assert_eq!(first, [1, 2, 3]);
+        assert_eq!(ids(&open(), &[config("three", b.clone()), config("one", a)]), [3, 1]);
+        assert_eq!(ids(&open(), &[config("one", b)]), [4], "another directory under the same name");
+    }
+
+    #[test]
+    fn a_name_that_cannot_be_mounted_stops_the_start() {
+        let home = tempfile::tempdir().unwrap();
+        let state = State::open(&home.path().join("state")).unwrap();
+        for name in ["", ".", "..", "a/b", "a\nb", "a\0b", &"x".repeat(256)] {
+            std::fs::create_dir_all(home.path().join("a")).unwrap();
+            assert!(Exports::open(&[config(name, home.path().join("a"))], &state).is_err(), "{name:?}");
+        }
+        let twice = [config("a", home.path().join("a")), config("a", home.path().join("a"))];
+        assert!(Exports::open(&twice, &state).unwrap_err().to_string().contains("two exports"));
+    }
+
+    #[test]
+    fn a_state_directory_under_an_export_stops_the_start() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(home.path().join("a/b")).unwrap();
+        for (exported, state) in [("a", "a/b/state"), ("a", "a/state"), ("a/b", "a/b")] {
+            let state = State::open(&home.path().join(state)).unwrap();
+            let error = Exports::open(&[config("x", home.path().join(exported))], &state).unwrap_err();
+            assert!(error.to_string().contains("lies under the exported directory"), "{error}");
+        }
+        let state = State::open(&home.path().join("a/other")).unwrap();
+        Exports::open(&[config("x", home.path().join("a/b"))], &state).unwrap();
+    }
+
+    #[test]
+    fn a_damaged_list_of_exports_stops_the_start() {
+        let home = tempfile::tempdir().unwrap();
+        let state = State::open(home.path()).unwrap();
+        std::fs::write(home.path().join("exports"), "1 2 3\n").unwrap();
+        assert!(Exports::open(&[], &state).unwrap_err().to_string().contains("damaged"));
+    }
+
+    #[test]
+    fn a_missing_directory_or_a_file_stops_the_start() {
+        let home = tempfile::tempdir().unwrap();
+        let state = State::open(&home.path().join("state")).unwrap();
+        std::fs::write(home.path().join("file"), b"").unwrap();
+        for path in ["missing", "file"] {
+            let error = Exports::open(&[config("x", home.path().join(path))], &state).unwrap_err();
+            assert!(error.to_string().starts_with("cannot open the directory"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! The NFS gateway: what is exported ([`export`]), how a file is named on the wire ([`handle`]), and the store that
+//! serves a directory of this host ([`store::files`]).
+//!
+//! The store runs in *unprivileged* mode: it needs no privilege, every caller acts as the server's own user, and a file
+//! handle is found again after a restart through a persistent [`index`] in the [`state`] directory.
+#![forbid(unsafe_code)]
+#![allow(
+    clippy::result_large_err,
+    reason = "a reply that fails carries attributes like one that succeeds; boxing would allocate"
+)]
+
+pub mod export;
+pub mod handle;
+pub mod index;
+pub mod state;
+pub mod store;

@@ -1,0 +1,263 @@
+//! The state directory: what the gateway must find again after a restart.
+//!
+//! `key` (mode 0600: the key of the file handles and of the index's checksums), `exports` (which export has which id),
+//! `index.base` and `index.N.log` (see [`crate::index`]), `lock` (held while a server uses the directory). It must not lie
+//! under an export: whoever reads the key can forge file handles.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::export::Place;
+
+/// Why the gateway cannot start: one sentence for the person who starts it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartError(pub(crate) String);
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Adds what was attempted, and on what, to an error of the system.
+pub(crate) fn cannot<E: fmt::Display>(what: &str, path: &Path) -> impl Fn(E) -> StartError {
+    let text = format!("cannot {what} {}", path.display());
+    move |error| StartError(format!("{text}: {error}"))
+}
+
+/// An open state directory; nobody else uses it meanwhile.
+pub struct State {
+    path: PathBuf,
+    directory: OwnedFd,
+    place: Place,
+    secret: [u8; Self::SECRET_LEN],
+    _lock: File,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "State({})", self.path.display())
+    }
+}
+
+impl State {
+    const SECRET_LEN: usize = 32;
+
+    /// Opens the directory, and makes it and its key if need be.
+    ///
+    /// # Errors
+    /// A sentence when it cannot be made, is used by another server, or its key can be read by others.
+    pub fn open(path: &Path) -> Result<Self, StartError> {
+        if let Err(error) = fs::create_dir(path)
+            && error.kind() != ErrorKind::AlreadyExists
+        {
+            return Err(cannot("make the state directory", path)(error));
+        } else if fs::metadata(path).is_ok_and(|found| found.is_dir() && is_empty(path)) {
+            // A directory with content is someone's: its mode is theirs, and the key has its own.
+            fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+                .map_err(cannot("protect the state directory", path))?;
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory =
+            openat(CWD, path, flags, Mode::empty()).map_err(cannot("open the state directory", path))?;
+        let place = Place::of(&directory).map_err(cannot("look at the state directory", path))?;
+        let lock = lock(path)?;
+        let secret = secret(path)?;
+        Ok(Self { path: path.to_owned(), directory, place, secret, _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory's own inode: never served, wherever it shows up.
+    pub fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Whether the directory is `place` or lies under it.
+    ///
+    /// # Errors
+    /// A sentence when a directory above it cannot be looked at.
+    pub fn lies_under(&self, place: Place) -> Result<bool, StartError> {
+        let look = || -> rustix::io::Result<bool> {
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let mut here = openat(&self.directory, ".", flags, Mode::empty())?;
+            loop {
+                let current = Place::of(&here)?;
+                if current == place {
+                    return Ok(true);
+                }
+                let above = openat(&here, "..", flags, Mode::empty())?;
+                if Place::of(&above)? == current {
+                    return Ok(false);
+                }
+                here = above;
+            }
+        };
+        look().map_err(cannot("look above the state directory", &self.path))
+    }
+
+    /// The key of the file handles.
+    pub fn handle_key(&self) -> [u8; 16] {
+        *self.secret.first_chunk().expect("32 octets hold 16")
+    }
+
+    /// The key of the index's checksums.
+    pub fn record_key(&self) -> [u8; 16] {
+        *self.secret.last_chunk().expect("32 octets hold 16")
+    }
+
+    /// Replaces the file `name` as a whole: afterwards, and after a crash, it has the old content or this.
+    ///
+    /// # Errors
+    /// A sentence when it cannot be written.
+    pub fn replace(&self, name: &str, content: &[u8]) -> Result<(), StartError> {
+        let (path, draft) = (self.path.join(name), self.path.join(format!("{name}.tmp")));
+        let write = || -> std::io::Result<()> {
+            let mut options = OpenOptions::new();
+            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+            file.write_all(content)?;
+            file.sync_all()?;
+            fs::rename(&draft, &path)?;
+            File::open(&self.path)?.sync_all()
+        };
+        write().map_err(cannot("write", &path))
+    }
+}
+
+fn is_empty(path: &Path) -> bool {
+    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+fn lock(directory: &Path) -> Result<File, StartError> {
+    let path = directory.join("lock");
+    let mut options = OpenOptions::new();
+    let file = options
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(cannot("write", &path))?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
+        StartError(format!("the state directory {} is in use by another server", directory.display()))
+    })?;
+    Ok(file)
+}
+
+fn secret(directory: &Path) -> Result<[u8; State::SECRET_LEN], StartError> {
+    let path = directory.join("key");
+    let mut file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return make_secret(directory),
+        Err(error) => return Err(cannot("read", &path)(error)),
+    };
+    let found = file.metadata().map_err(cannot("look at", &path))?;
+    if found.mode() & 0o077 != 0 || found.uid() != rustix::process::geteuid().as_raw() {
+        let text =
+            "belongs to another user or can be read by others: give it to the server's user with mode 0600";
+        return Err(StartError(format!("{} {text}", path.display())));
+    }
+    let mut secret = [0; State::SECRET_LEN];
+    file.read_exact(&mut secret).map_err(cannot("read", &path))?;
+    if file.read(&mut [0]).map_err(cannot("read", &path))? != 0 {
+        return Err(StartError(format!("{} is not a key of this server", path.display())));
+    }
+    Ok(secret)
+}
+
+/// Makes the key under another name first: a crash leaves none, never half of one.
+fn make_secret(directory: &Path) -> Result<[u8; State::SECRET_LEN], StartError> {
+    let (path, draft) = (directory.join("key"), directory.join("key.tmp"));
+    let mut secret = [0; State::SECRET_LEN];
+    let filled = getrandom(&mut secret, GetRandomFlags::empty()).map_err(cannot("make", &path))?;
+    assert_eq!(filled, secret.len(), "up to 256 octets come at once");
+    let write = || -> std::io::Result<()> {
+        match fs::remove_file(&draft) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+        file.write_all(&secret)?;
+        file.sync_all()?;
+        fs::hard_link(&draft, &path)?;
+        fs::remove_file(&draft)?;
+        File::open(directory)?.sync_all()
+    };
+    write().map_err(cannot("write", &path))?;
+    Ok(secret)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_is_made_once_and_only_its_owner_can_read_it() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("state");
+        let first = State::open(&path).unwrap().handle_key();
+        assert_eq!(fs::metadata(path.join("key")).unwrap().mode() & 0o7777, 0o600);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o700);
+        let again = State::open(&path).unwrap();
+        assert_eq!(again.handle_key(), first);
+        assert_ne!(again.handle_key(), again.record_key());
+        assert_ne!(first, [0; 16]);
+    }
+
+    #[test]
+    fn a_key_that_others_can_read_stops_the_start() {
+        let home = tempfile::tempdir().unwrap();
+        drop(State::open(home.path()).unwrap());
+        fs::set_permissions(home.path().join("key"), fs::Permissions::from_mode(0o640)).unwrap();
+        let error = State::open(home.path()).unwrap_err();
+        assert!(error.to_string().contains("mode 0600"), "{error}");
+    }
+
+    #[test]
+    fn a_key_of_any_other_length_stops_the_start() {
+        let home = tempfile::tempdir().unwrap();
+        for len in [0, 1, 31, 33] {
+            let mut options = OpenOptions::new();
+            let mut file = options
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(home.path().join("key"))
+                .unwrap();
+            file.write_all(&vec![1; len]).unwrap();
+            assert!(State::open(home.path()).is_err(), "{len} octets");
+        }
+    }
+
+    #[test]
+    fn two_servers_cannot_share_a_state_directory() {
+        let home = tempfile::tempdir().unwrap();
+        let first = State::open(home.path()).unwrap();
+        let error = State::open(home.path()).unwrap_err();
+        assert!(error.to_string().contains("in use by another server"), "{error}");
+        drop(first);
+        State::open(home.path()).unwrap();
+    }
+
+    #[test]
+    fn a_half_made_key_is_made_again() {
+        let home = tempfile::tempdir().unwrap();
+        fs::write(home.path().join("key.tmp"), b"half").unwrap();
+        State::open(home.path()).unwrap();
+        assert_eq!(fs::metadata(home.path().join("key")).unwrap().len(), 32);
+        assert!(!home.path().join("key.tmp").exists());
+    }
+}

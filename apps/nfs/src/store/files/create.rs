@@ -1,0 +1,262 @@
+//! CREATE, MKDIR, SYMLINK, MKNOD (RFC 1813 §3.3.8–3.3.11).
+//!
+//! The mode of what is made is the client's, whatever the process' umask. An owner that the server's user may not give is left
+//! out, as by Linux' server for a caller without privilege. A mode that the client leaves open is what the owner needs.
+
+use rustix::fs::{FileType, Mode, OFlags, mkdirat, mknodat, openat, symlinkat};
+use rustix::path::DecInt;
+use stag_protocol::nfs::v3::{
+    Attributes, CreateHow, CreateVerifier, FileHandle, FileKind, SetAttributes, SetTime, Status, Time,
+    WccData,
+};
+
+use super::attributes::{attributes, kind};
+use super::cache::{Data, Open, SlotId};
+use super::errno::status;
+use super::name::Name;
+use super::{Files, Intent, open_beneath};
+use crate::store::{Failed, Made};
+
+/// How often CREATE looks again when the name comes and goes under its hands.
+const RACES_MAX: u32 = 4;
+const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
+
+type Object = (FileHandle, Attributes);
+
+impl Files {
+    /// CREATE (RFC 1813 §3.3.8). The verifier of an exclusive one is kept in the file's times until its client sets them.
+    ///
+    /// # Errors
+    /// The status of the reply; [`Status::Exist`] also for `.`, `..` and what is no regular file.
+    pub fn create(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        how: &CreateHow,
+    ) -> Result<Made, Failed<WccData>> {
+        self.make(directory, name, |files, slot, name| files.create_in(slot, name, how))
+    }
+
+    /// MKDIR (RFC 1813 §3.3.9).
+    ///
+    /// # Errors
+    /// The status of the reply; [`Status::Exist`] also for `.` and `..`.
+    pub fn mkdir(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        set: &SetAttributes,
+    ) -> Result<Made, Failed<WccData>> {
+        self.make(directory, name, |files, slot, name| {
+            let mode = Mode::from_bits_truncate(set.mode.unwrap_or(DIRECTORY_MODE) & 0o1777);
+            mkdirat(files.cache.path(slot), name.octets(), mode).map_err(status)?;
+            files.finish(slot, name, FileKind::Directory, set)
+        })
+    }
+
+    /// SYMLINK (RFC 1813 §3.3.10). A link has no mode of its own: the one asked for is left out.
+    ///
+    /// # Errors
+    /// The status of the reply; [`Status::Inval`] for a target that is empty or has a zero octet.
+    pub fn symlink(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        target: &[u8],
+        set: &SetAttributes,
+    ) -> Result<Made, Failed<WccData>> {
+        self.make(directory, name, |files, slot, name| {
+            if target.is_empty() || target.contains(&0) {
+                return Err(Status::Inval);
+            }
+            symlinkat(target, files.cache.path(slot), name.octets()).map_err(status)?;
+            files.finish(slot, name, FileKind::Symlink, set)
+        })
+    }
+
+    /// MKNOD of a fifo or a socket (RFC 1813 §3.3.11). A device needs a privilege that no caller has in this mode.
+    ///
+    /// # Errors
+    /// The status of the reply; [`Status::Perm`] for a device, [`Status::BadType`] for a kind that has its own procedure.
+    pub fn mknod(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        kind: FileKind,
+        set: &SetAttributes,
+    ) -> Result<Made, Failed<WccData>> {
+        self.make(directory, name, |files, slot, name| {
+            let file_type = match kind {
+                FileKind::Fifo => FileType::Fifo,
+                FileKind::Socket => FileType::Socket,
+                FileKind::Block | FileKind::Character => return Err(Status::Perm),
+                FileKind::Regular | FileKind::Directory | FileKind::Symlink => return Err(Status::BadType),
+            };
+            let mode = Mode::from_bits_truncate(set.mode.unwrap_or(FILE_MODE) & 0o7777);
+            mknodat(files.cache.path(slot), name.octets(), file_type, mode, 0).map_err(status)?;
+            files.finish(slot, name, kind, set)
+        })
+    }
+
+    fn make(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        make: impl FnOnce(&mut Self, SlotId, Name<'_>) -> Result<Object, Status>,
+    ) -> Result<Made, Failed<WccData>> {
+        let slot = self.directory(directory, Intent::Change)?;
+        let before = self.attributes(slot)?;
+        let name = Name::of(name, Status::Exist, Status::Exist);
+        let outcome = name.and_then(|name| make(self, slot, name)).and_then(|object| {
+            self.sync_object(slot)?;
+            Ok(object)
+        });
+        let ((handle, attributes), directory) = self.changed(slot, &before, outcome)?;
+        Ok(Made { handle, attributes, directory })
+    }
+
+    fn create_in(&mut self, directory: SlotId, name: Name<'_>, how: &CreateHow) -> Result<Object, Status> {
+        for _ in 0..RACES_MAX {
+            match self.entry(directory, name) {
+                Ok(_) => match self.use_existing(directory, name, how) {
+                    Err(Status::NoEnt) => {}
+                    outcome => return outcome,
+                },
+                Err(Status::NoEnt) => match self.create_file(directory, name, how) {
+                    Err(Status::Exist) => {}
+                    outcome => return outcome,
+                },
+                Err(status) => return Err(status),
+            }
+        }
+        Err(Status::Jukebox)
+    }
+
+    fn use_existing(&mut self, directory: SlotId, name: Name<'_>, how: &CreateHow) -> Result<Object, Status> {
+        let found = self.entry(directory, name)?;
+        if kind(&found) != FileKind::Regular {
+            return Err(Status::Exist);
+        }
+        match how {
+            CreateHow::Guarded(_) => Err(Status::Exist),
+            CreateHow::Exclusive(verifier) => {
+                let found_attributes = attributes(&found);
+                if found_attributes.size != 0 || !carries(&found_attributes, *verifier) {
+                    return Err(Status::Exist);
+                }
+                Ok((self.issue(directory, name, &found)?, found_attributes))
+            }
+            CreateHow::Unchecked(set) => {
+                let slot = self.open_entry(directory, name)?;
+                if set.size.is_some() {
+                    // Of a file that exists, only the size is set.
+                    self.apply(slot, &SetAttributes { size: set.size, ..SetAttributes::default() })?;
+                    self.sync_object(slot)?;
+                }
+                self.object(directory, name, slot)
+            }
+        }
+    }
+
+    fn create_file(&mut self, directory: SlotId, name: Name<'_>, how: &CreateHow) -> Result<Object, Status> {
+        let set = match how {
+            CreateHow::Unchecked(set) | CreateHow::Guarded(set) => *set,
+            CreateHow::Exclusive(verifier) => carrying(*verifier),
+        };
+        let mode = Mode::from_bits_truncate(set.mode.unwrap_or(FILE_MODE) & 0o7777);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        let fd = open_beneath(self.cache.path(directory), name.octets(), flags, mode).map_err(status)?;
+        // By way of the descriptor, not of the name: whatever happens to that, this is the file just made.
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let path =
+            openat(&self.shared.descriptors, DecInt::from_fd(&fd), flags, Mode::empty()).map_err(status)?;
+        let found = crate::export::stat(&path).map_err(status)?;
+        let identity = self.identity(directory, &found);
+        let data = Some(Data { fd, readable: true, writable: true });
+        let open = Open { identity, kind: FileKind::Regular, path, data, unsynced: false };
+        let slot = self.adopt(directory, open);
+        self.settle(slot, &set)?;
+        self.sync_object(slot)?;
+        self.object(directory, name, slot)
+    }
+
+    /// Opens what was just made under `name` and gives it its attributes.
+    fn finish(
+        &mut self,
+        directory: SlotId,
+        name: Name<'_>,
+        made: FileKind,
+        set: &SetAttributes,
+    ) -> Result<Object, Status> {
+        let slot = self.open_entry(directory, name)?;
+        let found = self.attributes(slot)?;
+        // Someone put another object in its place: that one is not ours to change.
+        if found.kind != made || found.uid != rustix::process::geteuid().as_raw() {
+            return Err(Status::Jukebox);
+        }
+        self.settle(slot, set)?;
+        if made == FileKind::Directory {
+            self.sync_object(slot)?;
+        }
+        self.object(directory, name, slot)
+    }
+
+    fn open_entry(&mut self, directory: SlotId, name: Name<'_>) -> Result<SlotId, Status> {
+        let path = open_beneath(self.cache.path(directory), name.octets(), OFlags::PATH, Mode::empty());
+        let path = path.map_err(status)?;
+        let found = crate::export::stat(&path).map_err(status)?;
+        let identity = self.identity(directory, &found);
+        self.admit(identity.file, &found)?;
+        let open = Open { identity, kind: kind(&found), path, data: None, unsynced: false };
+        Ok(self.adopt(directory, open))
+    }
+
+    fn adopt(&mut self, directory: SlotId, open: Open) -> SlotId {
+        match self.cache.find(open.identity.file) {
+            Some(slot) => slot,
+            None => self.insert(open, Some(directory)),
+        }
+    }
+
+    /// Gives an object just made the attributes asked for, as far as the system did not.
+    fn settle(&mut self, slot: SlotId, set: &SetAttributes) -> Result<(), Status> {
+        if set.uid.is_some() || set.gid.is_some() {
+            match self.set_owner(slot, set) {
+                Err(Status::Perm) => {}
+                outcome => outcome?,
+            }
+        }
+        let found = self.attributes(slot)?;
+        let wanted = match found.kind {
+            FileKind::Symlink => None,
+            // A directory hands its group down to directories made in it.
+            FileKind::Directory => Some(set.mode.unwrap_or(DIRECTORY_MODE) | found.mode & 0o2000),
+            _ => Some(set.mode.unwrap_or(FILE_MODE)),
+        };
+        let mode = wanted.map(|mode| mode & 0o7777).filter(|mode| *mode != found.mode);
+        let size = set.size.filter(|size| found.kind == FileKind::Regular && *size != found.size);
+        self.apply(slot, &SetAttributes { mode, uid: None, gid: None, size, ..*set })
+    }
+
+    fn object(&mut self, directory: SlotId, name: Name<'_>, slot: SlotId) -> Result<Object, Status> {
+        let found = self.stat(slot)?;
+        Ok((self.issue(directory, name, &found)?, attributes(&found)))
+    }
+}
+
+/// The times that an exclusively created file has until its client sets them: 31 bits each, which every file system keeps.
+fn times_of(verifier: CreateVerifier) -> (Time, Time) {
+    let [a, b, c, d, e, f, g, h] = verifier;
+    let time = |word| Time { seconds: u32::from_be_bytes(word) & 0x7fff_ffff, nanos: 0 };
+    (time([a, b, c, d]), time([e, f, g, h]))
+}
+
+fn carrying(verifier: CreateVerifier) -> SetAttributes {
+    let (mtime, atime) = times_of(verifier);
+    SetAttributes { mtime: SetTime::Client(mtime), atime: SetTime::Client(atime), ..SetAttributes::default() }
+}
+
+fn carries(found: &Attributes, verifier: CreateVerifier) -> bool {
+    (found.mtime, found.atime) == times_of(verifier)
+}

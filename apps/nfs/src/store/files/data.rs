@@ -1,0 +1,242 @@
+//! READ, WRITE, COMMIT (RFC 1813 §3.3.6, §3.3.7, §3.3.21).
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::{Errno, pread, pwritev};
+use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, StableHow, Status, WccData};
+
+use super::cache::{Data, SlotId};
+use super::errno::status;
+use super::{Extent, Files, Intent};
+use crate::store::{CommitDone, Failed, ReadDone, WriteDone};
+
+/// What a descriptor for content is needed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    Read,
+    Write,
+    /// Any descriptor will do.
+    Sync,
+}
+
+impl Data {
+    fn serves(&self, want: Want) -> bool {
+        match want {
+            Want::Read => self.readable,
+            Want::Write => self.writable,
+            Want::Sync => true,
+        }
+    }
+}
+
+impl Files {
+    /// READ (RFC 1813 §3.3.6): octets from `offset` on go to the front of `into`.
+    ///
+    /// # Errors
+    /// The status of the reply; [`Status::IsDir`] for a directory, [`Status::Inval`] for what else is no regular file.
+    pub fn read(
+        &mut self,
+        file: &FileHandle,
+        offset: u64,
+        into: &mut [u8],
+    ) -> Result<ReadDone, Failed<Option<Attributes>>> {
+        let slot = self.resolve(file, Intent::Look)?;
+        let outcome = self.read_octets(slot, offset, into);
+        let after = self.attributes(slot)?;
+        match outcome {
+            Ok(count) => {
+                let end = offset.saturating_add(count as u64);
+                // A file that grew meanwhile is short here but not at its end; no octet at all must be the end, else the
+                // client would ask for ever.
+                let eof = end >= after.size || (count == 0 && !into.is_empty());
+                let count = u32::try_from(count).map_err(|_| Status::ServerFault)?;
+                Ok(ReadDone { count, eof, attributes: after })
+            }
+            Err(status) => Err(Failed { status, about: Some(after) }),
+        }
+    }
+
+    fn read_octets(&mut self, slot: SlotId, offset: u64, into: &mut [u8]) -> Result<usize, Status> {
+        let file = self.data(slot, Want::Read)?;
+        // Behind the last offset that the system has, there is nothing.
+        let room = usize::try_from((i64::MAX as u64).saturating_sub(offset)).unwrap_or(usize::MAX);
+        let len = into.len().min(room);
+        let mut done = 0;
+        while done < len {
+            let rest = into.get_mut(done..len).expect("done < len <= into.len()");
+            match pread(file, rest, offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(status(error)),
+            }
+        }
+        Ok(done)
+    }
+
+    /// WRITE (RFC 1813 §3.3.7): the octets of `data`, one slice after the other, go to `offset`. The slices are used up.
+    ///
+    /// # Errors
+    /// The status of the reply. [`Status::FBig`] when the file would end behind the last offset the file system has.
+    pub fn write(
+        &mut self,
+        file: &FileHandle,
+        offset: u64,
+        data: &mut [IoSlice<'_>],
+        stable: StableHow,
+    ) -> Result<WriteDone, Failed<WccData>> {
+        let slot = self.resolve(file, Intent::Change)?;
+        let before = self.attributes(slot)?;
+        // Taken first: what is lost from here on shows as a difference.
+        let verifier = self.shared.verifier();
+        let outcome = self.write_octets(slot, offset, data).and_then(|count| {
+            self.make_stable(slot, stable)?;
+            Ok(count)
+        });
+        let (count, file) = self.changed(slot, &before, outcome)?;
+        Ok(WriteDone { count, committed: stable, verifier, file })
+    }
+
+    fn write_octets(&mut self, slot: SlotId, offset: u64, data: &mut [IoSlice<'_>]) -> Result<u32, Status> {
+        let total = data.iter().fold(0_u64, |sum, slice| sum.saturating_add(slice.len() as u64));
+        let end = offset.checked_add(total).filter(|end| i64::try_from(*end).is_ok());
+        let limit = u32::try_from(total).map_err(|_| Status::Inval)?;
+        self.data(slot, Want::Write)?;
+        if end.is_none() {
+            return Err(Status::FBig);
+        }
+        self.cache.get_mut(slot).unsynced |= limit > 0;
+        let file = self.data(slot, Want::Write)?;
+        let (mut rest, mut done) = (data, 0_u32);
+        IoSlice::advance_slices(&mut rest, 0); // Leaves out empty slices in front.
+        while done < limit {
+            match pwritev(file, rest, offset + u64::from(done)) {
+                Ok(0) => break,
+                Ok(count) => {
+                    done += u32::try_from(count).map_err(|_| Status::ServerFault)?;
+                    IoSlice::advance_slices(&mut rest, count);
+                }
+                Err(Errno::INTR) => {}
+                // Some octets are in: the client asks again for the rest and then sees the error.
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(status(error)),
+            }
+        }
+        if done == 0 && limit > 0 { Err(Status::Io) } else { Ok(done) }
+    }
+
+    fn make_stable(&mut self, slot: SlotId, stable: StableHow) -> Result<(), Status> {
+        let extent = match stable {
+            StableHow::Unstable => return Ok(()),
+            StableHow::DataSync => Extent::Data,
+            StableHow::FileSync => Extent::All,
+        };
+        self.sync_data(slot, extent)
+    }
+
+    /// COMMIT (RFC 1813 §3.3.21). The whole file is committed, whatever range is asked for: the verifier covers it all.
+    ///
+    /// # Errors
+    /// The status of the reply. After a failed sync the verifier is another one, so that a client sends its data again.
+    pub fn commit(&mut self, file: &FileHandle) -> Result<CommitDone, Failed<WccData>> {
+        let slot = self.resolve(file, Intent::Change)?;
+        let before = self.attributes(slot)?;
+        let outcome = self.must_be_regular(slot).and_then(|()| self.sync_data(slot, Extent::All));
+        let ((), file) = self.changed(slot, &before, outcome)?;
+        Ok(CommitDone { verifier: self.shared.verifier(), file })
+    }
+
+    fn sync_data(&mut self, slot: SlotId, extent: Extent) -> Result<(), Status> {
+        self.data(slot, Want::Sync)?;
+        self.sync_open(slot, extent)
+    }
+
+    fn sync_open(&mut self, slot: SlotId, extent: Extent) -> Result<(), Status> {
+        let data = self.cache.get(slot).data.as_ref().expect("the caller opened it");
+        let synced = self.sync(&data.fd, extent);
+        // After a failure nothing is owed any more: the data may be lost, and the verifier says so.
+        self.cache.get_mut(slot).unsynced = false;
+        synced
+    }
+
+    /// Brings the change of an object's attributes or entries to stable storage, if that is asked for.
+    pub(super) fn sync_object(&mut self, slot: SlotId) -> Result<(), Status> {
+        if !self.shared.sync_directories {
+            return Ok(());
+        }
+        if matches!(self.cache.get(slot).kind, FileKind::Regular | FileKind::Directory) {
+            match self.data_of_any_kind(slot, Want::Sync).map(drop) {
+                Ok(()) => return self.sync_open(slot, Extent::All),
+                Err(Status::Acces | Status::Perm) => {}
+                Err(status) => return Err(status),
+            }
+        }
+        self.sync_file_system(slot)
+    }
+
+    /// For what cannot be opened to be synced by itself: all of the file system.
+    fn sync_file_system(&mut self, slot: SlotId) -> Result<(), Status> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(self.export_of(slot).root(), c".", flags, Mode::empty()).map_err(status)?;
+        self.judge_sync(rustix::fs::syncfs(root))
+    }
+
+    fn must_be_regular(&self, slot: SlotId) -> Result<(), Status> {
+        match self.cache.get(slot).kind {
+            FileKind::Regular => Ok(()),
+            FileKind::Directory => Err(Status::IsDir),
+            _ => Err(Status::Inval),
+        }
+    }
+
+    /// A descriptor for a regular file's content.
+    pub(super) fn data(&mut self, slot: SlotId, want: Want) -> Result<BorrowedFd<'_>, Status> {
+        self.must_be_regular(slot)?;
+        self.data_of_any_kind(slot, want)
+    }
+
+    /// A descriptor for the content of a regular file or a directory; opening those two has no side effect.
+    pub(super) fn data_of_any_kind(&mut self, slot: SlotId, want: Want) -> Result<BorrowedFd<'_>, Status> {
+        if !self.cache.get(slot).data.as_ref().is_some_and(|data| data.serves(want)) {
+            let data = self.open_data(slot, want)?;
+            self.cache.get_mut(slot).data = Some(data);
+        }
+        Ok(self.cache.get(slot).data.as_ref().expect("just opened").fd.as_fd())
+    }
+
+    fn open_data(&self, slot: SlotId, want: Want) -> Result<Data, Status> {
+        let attempts: &[OFlags] = match want {
+            Want::Read => &[OFlags::RDONLY],
+            Want::Write => &[OFlags::RDWR, OFlags::WRONLY],
+            Want::Sync => &[OFlags::RDONLY, OFlags::WRONLY],
+        };
+        // A descriptor that can do both replaces one that can do the other half only.
+        let had = self.cache.get(slot).data.is_some();
+        let both: &[OFlags] = if had && want == Want::Read { &[OFlags::RDWR] } else { &[] };
+        let mut refusal = Status::ServerFault;
+        for access in both.iter().chain(attempts) {
+            match self.reopen(slot, *access) {
+                Ok(fd) => {
+                    let (readable, writable) = (*access != OFlags::WRONLY, *access != OFlags::RDONLY);
+                    return Ok(Data { fd, readable, writable });
+                }
+                Err(Errno::ACCESS) => refusal = Status::Acces,
+                Err(Errno::ROFS | Errno::PERM | Errno::TXTBSY) if want == Want::Read => {}
+                Err(error) => return Err(status(error)),
+            }
+        }
+        Err(refusal)
+    }
+
+    fn reopen(&self, slot: SlotId, access: OFlags) -> rustix::io::Result<OwnedFd> {
+        let (descriptors, number) = self.magic(slot);
+        openat(
+            descriptors,
+            number,
+            access | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK,
+            Mode::empty(),
+        )
+    }
+}

@@ -1,0 +1,148 @@
+//! READDIR and READDIRPLUS (RFC 1813 §3.3.16–3.3.17).
+//!
+//! A cookie is the file system's own offset behind an entry, so names that come and go do not move the others, as far as the
+//! file system keeps that promise (ext4, XFS, btrfs do; tmpfs since Linux 6.6). Nothing else needs to be remembered, and the
+//! cookie verifier is always zero, as with Linux' server.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::fs::{RawDir, RawDirEntry, SeekFrom, seek};
+use rustix::io::Errno;
+use stag_protocol::nfs::v3::{Attributes, CookieVerifier, FileHandle, Status};
+
+use super::attributes::attributes;
+use super::cache::SlotId;
+use super::data::Want;
+use super::errno::status;
+use super::name::Meaning;
+use super::{Files, Intent};
+use crate::store::{Entry, Failed, Listed, Place};
+
+const VERIFIER: CookieVerifier = [0; 8];
+/// Octets asked of the file system at least: several entries with the longest name.
+const WINDOW_MIN: usize = 4096;
+
+/// Takes an entry and says whether it fitted; after the first that did not, none comes.
+pub type Visitor<'a> = dyn FnMut(&Entry<'_>) -> bool + 'a;
+
+/// What is told of each entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Detail {
+    Name,
+    Object,
+}
+
+impl Files {
+    /// READDIR (RFC 1813 §3.3.16).
+    ///
+    /// # Errors
+    /// The status of the reply; [`Status::BadCookie`] for a cookie that is none of ours.
+    pub fn readdir(
+        &mut self,
+        directory: &FileHandle,
+        place: Place,
+        visit: &mut Visitor<'_>,
+    ) -> Result<Listed, Failed<Option<Attributes>>> {
+        self.list(directory, place, Detail::Name, visit)
+    }
+
+    /// READDIRPLUS (RFC 1813 §3.3.17). `..`, a mount point, and what cannot be looked at come without handle and attributes;
+    /// what is removed meanwhile does not come at all.
+    ///
+    /// # Errors
+    /// As [`Files::readdir`].
+    pub fn readdirplus(
+        &mut self,
+        directory: &FileHandle,
+        place: Place,
+        visit: &mut Visitor<'_>,
+    ) -> Result<Listed, Failed<Option<Attributes>>> {
+        self.list(directory, place, Detail::Object, visit)
+    }
+
+    fn list(
+        &mut self,
+        directory: &FileHandle,
+        place: Place,
+        detail: Detail,
+        visit: &mut Visitor<'_>,
+    ) -> Result<Listed, Failed<Option<Attributes>>> {
+        let slot = self.directory(directory, Intent::Look)?;
+        // The buffer leaves the store while its entries are looked at, and comes back whatever happens.
+        let mut listing = core::mem::take(&mut self.listing);
+        let outcome = self.list_into(slot, place, detail, (&mut listing, visit));
+        self.listing = listing;
+        let after = self.attributes(slot)?;
+        match outcome {
+            Ok(eof) => Ok(Listed { eof, verifier: VERIFIER, attributes: after }),
+            Err(status) => Err(Failed { status, about: Some(after) }),
+        }
+    }
+
+    fn list_into(
+        &mut self,
+        slot: SlotId,
+        place: Place,
+        detail: Detail,
+        (listing, visit): (&mut [core::mem::MaybeUninit<u8>], &mut Visitor<'_>),
+    ) -> Result<bool, Status> {
+        if place.cookie != 0 && place.verifier != VERIFIER {
+            return Err(Status::BadCookie);
+        }
+        let file = self.rewound(slot, place.cookie)?;
+        let window = place.window.clamp(WINDOW_MIN, listing.len());
+        let window = listing.get_mut(..window).expect("clamped");
+        let mut entries = RawDir::new(file, window);
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(status)?;
+            if let Some(entry) = self.describe(slot, &entry, detail)?
+                && !visit(&entry)
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The directory's content from `cookie` on, as a descriptor of its own: the store is needed while it is read.
+    fn rewound(&mut self, slot: SlotId, cookie: u64) -> Result<std::os::fd::OwnedFd, Status> {
+        let file: BorrowedFd<'_> = self.data_of_any_kind(slot, Want::Read)?;
+        seek(file, SeekFrom::Start(cookie)).map_err(|error| match error {
+            Errno::INVAL | Errno::OVERFLOW => Status::BadCookie,
+            error => status(error),
+        })?;
+        file.as_fd().try_clone_to_owned().map_err(|error| super::errno::status_of_io(&error))
+    }
+
+    /// What a client is told of an entry; nothing when it is gone.
+    fn describe<'a>(
+        &mut self,
+        slot: SlotId,
+        entry: &'a RawDirEntry<'_>,
+        detail: Detail,
+    ) -> Result<Option<Entry<'a>>, Status> {
+        let (name, cookie) = (entry.file_name().to_bytes(), entry.next_entry_cookie());
+        let own = self.cache.get(slot).identity;
+        let is_root = own == self.export_of(slot).identity();
+        let plain = Entry { fileid: entry.ino(), name, cookie, object: None };
+        let meaning = Meaning::of(name);
+        let is_itself = meaning == Ok(Meaning::Itself) || (is_root && meaning == Ok(Meaning::Above));
+        if is_itself {
+            let object = match detail {
+                Detail::Name => None,
+                Detail::Object => Some((self.handle_of(slot), self.attributes(slot)?)),
+            };
+            // Above an export's root there is nothing but that root.
+            return Ok(Some(Entry { fileid: own.file.inode, object, ..plain }));
+        }
+        let (Ok(Meaning::Entry(name)), Detail::Object) = (meaning, detail) else { return Ok(Some(plain)) };
+        match self.entry(slot, name) {
+            Ok(found) => {
+                let object = Some((self.issue(slot, name, &found)?, attributes(&found)));
+                Ok(Some(Entry { fileid: found.stx_ino, object, ..plain }))
+            }
+            Err(Status::NoEnt) => Ok(None),
+            Err(_) => Ok(Some(plain)),
+        }
+    }
+}

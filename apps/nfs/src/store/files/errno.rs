@@ -1,0 +1,91 @@
+//! What an error of the system is called in NFS (RFC 1813 §2.6).
+
+use rustix::io::Errno;
+use stag_protocol::nfs::v3::Status;
+
+/// The status that says the same as `errno`.
+pub(super) fn status(errno: Errno) -> Status {
+    match errno {
+        Errno::PERM => Status::Perm,
+        Errno::NOENT => Status::NoEnt,
+        Errno::NXIO => Status::NxIo,
+        Errno::ACCESS => Status::Acces,
+        Errno::EXIST => Status::Exist,
+        Errno::XDEV => Status::XDev,
+        Errno::NODEV => Status::NoDev,
+        Errno::NOTDIR => Status::NotDir,
+        Errno::ISDIR => Status::IsDir,
+        // A symbolic link where none may be: a swap under our hands.
+        Errno::INVAL | Errno::LOOP => Status::Inval,
+        Errno::FBIG | Errno::OVERFLOW => Status::FBig,
+        Errno::NOSPC => Status::NoSpc,
+        Errno::ROFS => Status::RoFs,
+        Errno::MLINK => Status::MLink,
+        Errno::NAMETOOLONG => Status::NameTooLong,
+        Errno::NOTEMPTY => Status::NotEmpty,
+        Errno::DQUOT => Status::DQuot,
+        Errno::STALE => Status::Stale,
+        Errno::OPNOTSUPP | Errno::NOSYS => Status::NotSupp,
+        // A mount point, or a program that runs: asking again soon would not help.
+        Errno::BUSY | Errno::TXTBSY => Status::Acces,
+        // Asking again later may help.
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT => {
+            Status::Jukebox
+        }
+        _ => Status::Io,
+    }
+}
+
+/// The status for an error of the index, which speaks `std::io`.
+pub(super) fn status_of_io(error: &std::io::Error) -> Status {
+    match (Errno::from_io_error(error), error.kind()) {
+        (Some(errno), _) => status(errno),
+        (None, std::io::ErrorKind::StorageFull) => Status::NoSpc,
+        (None, _) => Status::Io,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_error_keeps_its_meaning() {
+        for (errno, expected) in [
+            (Errno::NOSPC, Status::NoSpc),
+            (Errno::DQUOT, Status::DQuot),
+            (Errno::ROFS, Status::RoFs),
+            (Errno::ACCESS, Status::Acces),
+            (Errno::PERM, Status::Perm),
+            (Errno::NAMETOOLONG, Status::NameTooLong),
+            (Errno::NOTDIR, Status::NotDir),
+            (Errno::ISDIR, Status::IsDir),
+            (Errno::NOTEMPTY, Status::NotEmpty),
+            (Errno::XDEV, Status::XDev),
+            (Errno::MLINK, Status::MLink),
+            (Errno::FBIG, Status::FBig),
+            (Errno::IO, Status::Io),
+            (Errno::STALE, Status::Stale),
+            (Errno::NOENT, Status::NoEnt),
+            (Errno::EXIST, Status::Exist),
+            (Errno::MFILE, Status::Jukebox),
+            (Errno::BADF, Status::Io),
+        ] {
+            assert_eq!(status(errno), expected, "{errno}");
+        }
+    }
+
+    #[test]
+    fn no_error_reads_as_success() {
+        for number in 1..=133 {
+            assert_ne!(status(Errno::from_raw_os_error(number)), Status::Ok);
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_index_keeps_its_meaning() {
+        assert_eq!(status_of_io(&Errno::DQUOT.into()), Status::DQuot);
+        assert_eq!(status_of_io(&std::io::ErrorKind::StorageFull.into()), Status::NoSpc);
+        assert_eq!(status_of_io(&std::io::ErrorKind::Other.into()), Status::Io);
+    }
+}

@@ -1,0 +1,356 @@
+//! The store that serves directories of this host in unprivileged mode: every caller acts as the server's own user.
+//!
+//! **Nothing outside an export is reachable.** Files are opened one component at a time by `openat2` beneath a directory that is
+//! open already, never through a symbolic link; what was opened is compared (inode and birth time) with what was meant.
+//! A handle carries a tag that only this server makes. What a local user moves out of an export while the gateway has it
+//! open stays reachable until its slot is reused, as with Linux' server and `no_subtree_check`.
+//!
+//! **Mount points inside an export are not crossed.** LOOKUP of one is refused with NFS3ERR_ACCES; READDIRPLUS lists it without
+//! handle and attributes. The same holds for a subvolume with a device number of its own, and for the state directory.
+//!
+//! **Owners are not above the mode.** Linux' server lets a file's owner read and write it whatever its mode says; here a file
+//! made with mode 0444 can be written until its descriptor is needed for another file, then not.
+//!
+//! Calls are made in the calling thread and wait for the file system.
+
+mod attributes;
+mod cache;
+mod create;
+mod data;
+pub mod directory;
+mod errno;
+mod name;
+mod namespace;
+mod object;
+mod resolve;
+mod sync;
+pub mod system;
+
+use core::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
+use rustix::path::DecInt;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, Status, Verifier, WccData};
+
+use crate::export::{Export, ExportConfig, ExportId, Exports, Place};
+use crate::handle::{Birth, HandleKey};
+use crate::index::{Base, Index};
+use crate::state::{StartError, State, cannot};
+use crate::store::Failed;
+use attributes::{attributes, kind};
+use cache::{Cache, Open, SlotId};
+use sync::{Epoch, Extent};
+
+/// Files a shard keeps open at most, if descriptors allow it.
+pub const OPEN_FILES_MAX: usize = 16_384;
+/// Files a shard keeps open at least, or the start fails.
+pub const OPEN_FILES_MIN: usize = 16;
+/// Descriptors left to the rest of the process: connections, logs, libraries.
+const DESCRIPTORS_RESERVED: u64 = 256;
+/// Octets of directory entries read at once.
+const LISTING_LEN: usize = 64 << 10;
+
+/// What a gateway is started with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where key, export ids and index are kept; made if it is missing.
+    pub state_dir: PathBuf,
+    /// The directories to serve.
+    pub exports: Vec<ExportConfig>,
+    /// Stores to open: one for each shard.
+    pub shards: usize,
+    /// Whether a change of a directory, and SETATTR, is on stable storage before it is answered. RFC 1813 §4.8 asks for it.
+    pub sync_directories: bool,
+    /// Files each shard keeps open; `None`: as many as RLIMIT_NOFILE allows, up to [`OPEN_FILES_MAX`].
+    pub open_files: Option<usize>,
+}
+
+/// What the stores of all shards have in common.
+#[derive(Debug)]
+pub struct Shared {
+    exports: Exports,
+    handles: HandleKey,
+    base: Base,
+    state_place: Place,
+    epoch: Epoch,
+    sync_directories: bool,
+    open_files: usize,
+    /// `/proc/self/fd`: through it a descriptor opened by path only becomes one for content.
+    descriptors: OwnedFd,
+    notices: Vec<String>,
+    /// Locks the state directory.
+    _state: State,
+}
+
+impl Shared {
+    /// Opens the state directory and the exports.
+    ///
+    /// # Errors
+    /// A sentence for whoever starts the server.
+    pub fn open(config: &Config) -> Result<Arc<Self>, StartError> {
+        let state = State::open(&config.state_dir)?;
+        let exports = Exports::open(&config.exports, &state)?;
+        for export in exports.iter() {
+            check_openat2(export)?;
+        }
+        let base = Base::open(&state, config.shards)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let path = Path::new("/proc/self/fd");
+        let descriptors = openat(CWD, path, flags, Mode::empty()).map_err(cannot("open", path))?;
+        Ok(Arc::new(Self {
+            notices: notices(&exports, &base),
+            exports,
+            handles: HandleKey::new(&state.handle_key()),
+            base,
+            state_place: state.place(),
+            epoch: epoch()?,
+            sync_directories: config.sync_directories,
+            open_files: open_files(config)?,
+            descriptors,
+            _state: state,
+        }))
+    }
+
+    /// The exports.
+    pub fn exports(&self) -> &Exports {
+        &self.exports
+    }
+
+    /// The handle of an export's root; what MOUNT answers.
+    pub fn root(&self, export: &Export) -> FileHandle {
+        self.handles.seal(&export.identity())
+    }
+
+    /// Sentences to print at the start: what is weaker than it could be.
+    pub fn notices(&self) -> &[String] {
+        &self.notices
+    }
+
+    /// Files each shard keeps open at most.
+    pub fn open_files(&self) -> usize {
+        self.open_files
+    }
+
+    /// The write verifier at this moment (RFC 1813 §3.3.7).
+    pub fn verifier(&self) -> Verifier {
+        self.epoch.verifier()
+    }
+}
+
+fn notices(exports: &Exports, base: &Base) -> Vec<String> {
+    let mut notices = Vec::new();
+    for export in exports.iter().filter(|export| export.identity().birth == Birth::default()) {
+        notices.push(format!(
+            "the file system of /{} records no birth times: an old handle may come to name a later file with the same inode",
+            export.name()
+        ));
+    }
+    if base.torn_octets() > 0 {
+        notices.push(format!("left out {} octets of torn index records", base.torn_octets()));
+    }
+    notices
+}
+
+fn check_openat2(export: &Export) -> Result<(), StartError> {
+    match open_beneath(export.root(), c".", OFlags::PATH, Mode::empty()) {
+        Ok(_) => Ok(()),
+        Err(Errno::NOSYS) => {
+            Err(StartError("this kernel has no openat2: Linux 5.6 or later is needed".to_owned()))
+        }
+        Err(error) => {
+            Err(StartError(format!("cannot use openat2 on the export /{}: {error}", export.name())))
+        }
+    }
+}
+
+fn epoch() -> Result<Epoch, StartError> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let boot_id = std::fs::read(path).map_err(cannot("read", path))?;
+    let now = clock_gettime(ClockId::Realtime);
+    let nanos = now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec);
+    Ok(Epoch::new(&boot_id, nanos.unsigned_abs()))
+}
+
+/// Files each shard may keep open. Raises the soft limit on descriptors to the hard one.
+fn open_files(config: &Config) -> Result<usize, StartError> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        // Refused: the limit stays what it is, and the budget below follows it.
+        let _ = setrlimit(Resource::Nofile, raised);
+    }
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let shards = u64::try_from(config.shards.max(1)).unwrap_or(u64::MAX);
+    let share = limit.saturating_sub(DESCRIPTORS_RESERVED) / shards / Cache::FDS_PER_FILE as u64;
+    let share = usize::try_from(share).unwrap_or(usize::MAX).min(OPEN_FILES_MAX);
+    let files = config.open_files.map_or(share, |wanted| wanted.min(share));
+    if files < OPEN_FILES_MIN {
+        return Err(StartError(format!(
+            "{limit} descriptors (RLIMIT_NOFILE) give each of {shards} shards {files} open files: {OPEN_FILES_MIN} are needed"
+        )));
+    }
+    Ok(files)
+}
+
+/// Opens `name` in `directory`: never a symbolic link's target, another mount, or anything above.
+fn open_beneath<P: rustix::path::Arg>(
+    directory: impl AsFd,
+    name: P,
+    flags: OFlags,
+    mode: Mode,
+) -> rustix::io::Result<OwnedFd> {
+    let resolve = ResolveFlags::BENEATH
+        | ResolveFlags::NO_SYMLINKS
+        | ResolveFlags::NO_MAGICLINKS
+        | ResolveFlags::NO_XDEV;
+    openat2(directory, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode, resolve)
+}
+
+/// Whether an operation changes something; a read-only export refuses those before it touches anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Intent {
+    Look,
+    Change,
+}
+
+/// The store of one shard. See the module.
+#[derive(Debug)]
+pub struct Files {
+    shared: Arc<Shared>,
+    cache: Cache,
+    index: Index,
+    listing: Box<[MaybeUninit<u8>]>,
+    /// How many of the next syncs fail: the only way to see a disk die in a test.
+    #[cfg(test)]
+    failing_syncs: core::cell::Cell<u32>,
+}
+
+impl Files {
+    /// The store of shard number `shard`; to be opened once for each. All memory but the index's is taken here.
+    ///
+    /// # Errors
+    /// A sentence when the shard's files cannot be opened.
+    pub fn open(shared: &Arc<Shared>, shard: usize) -> Result<Self, StartError> {
+        let mut cache = Cache::new(shared.open_files, shared.exports.iter().count());
+        for export in shared.exports.iter() {
+            let path = export.root().try_clone().map_err(|error| {
+                StartError(format!("cannot open the export /{} once more: {error}", export.name()))
+            })?;
+            cache.pin(Open {
+                identity: export.identity(),
+                kind: FileKind::Directory,
+                path,
+                data: None,
+                unsynced: false,
+            });
+        }
+        Ok(Self {
+            shared: Arc::clone(shared),
+            cache,
+            index: Index::open(&shared.base, shard)?,
+            listing: Box::new_uninit_slice(LISTING_LEN),
+            #[cfg(test)]
+            failing_syncs: core::cell::Cell::new(0),
+        })
+    }
+
+    /// What all shards have in common.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Makes the handles issued since the last call survive a restart: call it once per pass, before the replies leave. One
+    /// system call, none when there is nothing to write.
+    ///
+    /// # Errors
+    /// When the index cannot be written: those handles live as long as this process, or until a later call succeeds.
+    pub fn flush(&mut self) -> std::io::Result<()> {
+        self.index.flush()
+    }
+
+    fn export(&self, id: ExportId) -> &Export {
+        self.shared.exports.by_id(id).expect("checked when the handle was resolved")
+    }
+
+    fn export_of(&self, slot: SlotId) -> &Export {
+        self.export(self.cache.get(slot).identity.file.export)
+    }
+
+    /// The file's attributes as the system gives them.
+    fn stat(&self, slot: SlotId) -> Result<rustix::fs::Statx, Status> {
+        let stat = crate::export::stat(self.cache.path(slot)).map_err(errno::status)?;
+        // A removed file can still be read and written; in a removed directory nothing can be done.
+        if stat.stx_nlink == 0 && kind(&stat) == FileKind::Directory {
+            return Err(Status::Stale);
+        }
+        Ok(stat)
+    }
+
+    fn attributes(&self, slot: SlotId) -> Result<Attributes, Status> {
+        self.stat(slot).map(|stat| attributes(&stat))
+    }
+
+    /// Gives the outcome of a change the attributes from before and after it.
+    fn changed<T>(
+        &self,
+        slot: SlotId,
+        before: &Attributes,
+        outcome: Result<T, Status>,
+    ) -> Result<(T, WccData), Failed<WccData>> {
+        let wcc = WccData { before: Some(before.into()), after: self.attributes(slot).ok() };
+        match outcome {
+            Ok(value) => Ok((value, wcc)),
+            Err(status) => Err(Failed { status, about: wcc }),
+        }
+    }
+
+    /// The link in `/proc/self/fd` that leads to the inode: opens, changes and links what was opened by path only.
+    fn magic(&self, slot: SlotId) -> (BorrowedFd<'_>, DecInt) {
+        (self.shared.descriptors.as_fd(), DecInt::from_fd(self.cache.path(slot)))
+    }
+
+    /// Brings a file's data to stable storage. A failure is seen by everyone who relies on unstable data.
+    fn sync(&self, fd: impl AsFd, extent: Extent) -> Result<(), Status> {
+        let synced = match extent {
+            Extent::Data => rustix::fs::fdatasync(fd),
+            Extent::All => rustix::fs::fsync(fd),
+        };
+        self.judge_sync(synced)
+    }
+
+    fn judge_sync(&self, synced: rustix::io::Result<()>) -> Result<(), Status> {
+        #[cfg(test)]
+        let synced = match self.failing_syncs.get() {
+            0 => synced,
+            left => {
+                self.failing_syncs.set(left - 1);
+                Err(Errno::IO)
+            }
+        };
+        match synced {
+            Ok(()) => Ok(()),
+            // The file system has nothing to sync for this kind of file.
+            Err(Errno::INVAL) => Ok(()),
+            Err(error) => {
+                self.shared.epoch.advance();
+                Err(errno::status(error))
+            }
+        }
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // The index on disk is a hint, and the store goes away: nobody is left to hear of a failure.
+        let _ = self.index.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! REMOVE, RMDIR, RENAME, LINK (RFC 1813 §3.3.12–3.3.15).
+
+use rustix::fs::{AtFlags, linkat, renameat, unlinkat};
+use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, Status, WccData};
+
+use super::attributes::kind;
+use super::cache::SlotId;
+use super::errno::{status, status_of_io};
+use super::name::Name;
+use super::{Files, Intent};
+use crate::handle::Identity;
+use crate::store::{Failed, Linked, Renamed};
+
+impl Files {
+    /// REMOVE (RFC 1813 §3.3.12). A file that is open here can be used until its slot is.
+    ///
+    /// # Errors
+    /// The status of the reply; [`Status::IsDir`] for a directory, [`Status::Acces`] for `.` and `..`.
+    pub fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> Result<WccData, Failed<WccData>> {
+        let name = Name::of(name, Status::Acces, Status::Acces);
+        self.take_away(directory, name, AtFlags::empty())
+    }
+
+    /// RMDIR (RFC 1813 §3.3.13).
+    ///
+    /// # Errors
+    /// The status of the reply; [`Status::Inval`] for `.`, [`Status::Exist`] for `..`.
+    pub fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> Result<WccData, Failed<WccData>> {
+        let name = Name::of(name, Status::Inval, Status::Exist);
+        self.take_away(directory, name, AtFlags::REMOVEDIR)
+    }
+
+    fn take_away(
+        &mut self,
+        directory: &FileHandle,
+        name: Result<Name<'_>, Status>,
+        how: AtFlags,
+    ) -> Result<WccData, Failed<WccData>> {
+        let slot = self.directory(directory, Intent::Change)?;
+        let before = self.attributes(slot)?;
+        let outcome = name.and_then(|name| self.unlink(slot, name, how));
+        self.changed(slot, &before, outcome).map(|((), wcc)| wcc)
+    }
+
+    fn unlink(&mut self, directory: SlotId, name: Name<'_>, how: AtFlags) -> Result<(), Status> {
+        let found = self.entry(directory, name)?;
+        unlinkat(self.cache.path(directory), name.octets(), how).map_err(status)?;
+        let identity = self.identity(directory, &found);
+        self.forget(identity, directory, name);
+        if kind(&found) == FileKind::Directory {
+            self.cache.remove(identity.file);
+        }
+        self.sync_object(directory)
+    }
+
+    fn forget(&mut self, identity: Identity, directory: SlotId, name: Name<'_>) {
+        let parent = self.cache.get(directory).identity.file.inode;
+        // A name too many in the index costs a lookup, nothing else.
+        let _ = self.index.forget(identity, parent, name.octets());
+    }
+
+    /// RENAME (RFC 1813 §3.3.14). Handles of what is renamed, and of all below it, stay good.
+    ///
+    /// # Errors
+    /// The status of the reply; [`Status::Inval`] for `.` and `..`, [`Status::XDev`] between exports.
+    pub fn rename(
+        &mut self,
+        from: (&FileHandle, &[u8]),
+        to: (&FileHandle, &[u8]),
+    ) -> Result<Renamed, Failed<Renamed>> {
+        let source = self.directory(from.0, Intent::Change)?;
+        let target = self.directory_beside(to.0, source)?;
+        let before = (self.attributes(source)?, self.attributes(target)?);
+        let outcome = self.rename_entry((source, from.1), (target, to.1));
+        let about = Renamed { from: self.wcc(source, &before.0), to: self.wcc(target, &before.1) };
+        outcome.map(|()| about).map_err(|status| Failed { status, about })
+    }
+
+    fn wcc(&self, slot: SlotId, before: &Attributes) -> WccData {
+        WccData { before: Some(before.into()), after: self.attributes(slot).ok() }
+    }
+
+    fn rename_entry(&mut self, from: (SlotId, &[u8]), to: (SlotId, &[u8])) -> Result<(), Status> {
+        let name = Name::of(from.1, Status::Inval, Status::Inval)?;
+        let new_name = Name::of(to.1, Status::Inval, Status::Inval)?;
+        self.same_export(from.0, to.0)?;
+        let found = self.entry(from.0, name)?;
+        let replaced = match self.entry(to.0, new_name) {
+            Ok(replaced) => Some(replaced),
+            Err(Status::NoEnt) => None,
+            Err(status) => return Err(status),
+        };
+        let (old, new) = (self.cache.path(from.0), self.cache.path(to.0));
+        renameat(old, name.octets(), new, new_name.octets()).map_err(status)?;
+        let identity = self.identity(from.0, &found);
+        if let Some(replaced) = replaced {
+            let replaced_identity = self.identity(to.0, &replaced);
+            if replaced_identity == identity {
+                return Ok(()); // Two names of one file: the system leaves both.
+            }
+            self.forget(replaced_identity, to.0, new_name);
+            if kind(&replaced) == FileKind::Directory {
+                self.cache.remove(replaced_identity.file);
+            }
+        }
+        self.forget(identity, from.0, name);
+        let parent = self.cache.get(to.0).identity.file.inode;
+        self.index.record(identity, parent, new_name.octets()).map_err(|error| status_of_io(&error))?;
+        self.sync_object(to.0)?;
+        if from.0 == to.0 { Ok(()) } else { self.sync_object(from.0) }
+    }
+
+    fn same_export(&self, a: SlotId, b: SlotId) -> Result<(), Status> {
+        let export = |slot| self.cache.get(slot).identity.file.export;
+        if export(a) == export(b) { Ok(()) } else { Err(Status::XDev) }
+    }
+
+    /// LINK (RFC 1813 §3.3.15).
+    ///
+    /// # Errors
+    /// The status of the reply; [`Status::Inval`] for a directory, [`Status::Exist`] for `.` and `..`, [`Status::XDev`] between
+    /// exports.
+    pub fn link(
+        &mut self,
+        file: &FileHandle,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> Result<Linked, Failed<Linked>> {
+        let slot = self.resolve(file, Intent::Change)?;
+        let target = self.directory_beside(directory, slot)?;
+        let before = self.attributes(target)?;
+        let outcome = self.link_entry(slot, target, name);
+        let about = Linked { file: self.attributes(slot).ok(), directory: self.wcc(target, &before) };
+        outcome.map(|()| about).map_err(|status| Failed { status, about })
+    }
+
+    fn link_entry(&mut self, file: SlotId, directory: SlotId, name: &[u8]) -> Result<(), Status> {
+        let name = Name::of(name, Status::Exist, Status::Exist)?;
+        self.same_export(file, directory)?;
+        if self.cache.get(file).kind == FileKind::Directory {
+            return Err(Status::Inval);
+        }
+        let (descriptors, number) = self.magic(file);
+        let to = self.cache.path(directory);
+        linkat(descriptors, number, to, name.octets(), AtFlags::SYMLINK_FOLLOW).map_err(status)?;
+        let (identity, parent) =
+            (self.cache.get(file).identity, self.cache.get(directory).identity.file.inode);
+        self.index.record(identity, parent, name.octets()).map_err(|error| status_of_io(&error))?;
+        self.sync_object(directory)
+    }
+}

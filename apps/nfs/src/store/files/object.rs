@@ -1,0 +1,230 @@
+//! GETATTR, SETATTR, LOOKUP, ACCESS, READLINK (RFC 1813 §3.3.1–3.3.5), and the path of MOUNT's MNT.
+
+use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, accessat, chmodat, chownat};
+use rustix::fs::{ftruncate, readlinkat_raw, utimensat};
+use rustix::process::{Gid, Uid};
+use stag_protocol::nfs::v3::{
+    Access, Attributes, FileHandle, FileKind, SetAttributes, SetTime, Status, Time, WccData,
+};
+
+use super::attributes::attributes;
+use super::cache::SlotId;
+use super::data::Want;
+use super::errno::status;
+use super::name::Meaning;
+use super::{Files, Intent};
+use crate::store::{Failed, Found, ReadlinkDone};
+
+impl Files {
+    /// GETATTR (RFC 1813 §3.3.1).
+    ///
+    /// # Errors
+    /// The status of the reply.
+    pub fn getattr(&mut self, file: &FileHandle) -> Result<Attributes, Status> {
+        let slot = self.resolve(file, Intent::Look)?;
+        self.attributes(slot)
+    }
+
+    /// SETATTR (RFC 1813 §3.3.2), only if the file's ctime is `guard`.
+    ///
+    /// Size, owner, mode and times are set in this order; the first that fails ends it, and what was set stays set.
+    ///
+    /// # Errors
+    /// The status of the reply; [`Status::NotSync`] when the guard does not match.
+    pub fn setattr(
+        &mut self,
+        file: &FileHandle,
+        set: &SetAttributes,
+        guard: Option<Time>,
+    ) -> Result<WccData, Failed<WccData>> {
+        let slot = self.resolve(file, Intent::Change)?;
+        let before = self.attributes(slot)?;
+        let outcome = if guard.is_some_and(|ctime| ctime != before.ctime) {
+            Err(Status::NotSync)
+        } else {
+            self.apply(slot, set).and_then(|()| self.sync_object(slot))
+        };
+        self.changed(slot, &before, outcome).map(|((), wcc)| wcc)
+    }
+
+    /// Sets attributes without making them stable.
+    pub(super) fn apply(&mut self, slot: SlotId, set: &SetAttributes) -> Result<(), Status> {
+        let times = timestamps(set)?;
+        if let Some(size) = set.size {
+            self.truncate(slot, size)?;
+        }
+        if set.uid.is_some() || set.gid.is_some() {
+            self.set_owner(slot, set)?;
+        }
+        if let Some(mode) = set.mode {
+            self.set_mode(slot, mode)?;
+        }
+        if let Some(times) = times {
+            let (descriptors, number) = self.magic(slot);
+            utimensat(descriptors, number, &times, AtFlags::empty()).map_err(status)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_owner(&self, slot: SlotId, set: &SetAttributes) -> Result<(), Status> {
+        // All ones is the system's "leave it"; nobody can have that number.
+        if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) {
+            return Err(Status::Inval);
+        }
+        let (uid, gid) = (set.uid.map(Uid::from_raw), set.gid.map(Gid::from_raw));
+        chownat(self.cache.path(slot), c"", uid, gid, AtFlags::EMPTY_PATH).map_err(status)
+    }
+
+    fn set_mode(&self, slot: SlotId, mode: u32) -> Result<(), Status> {
+        if self.cache.get(slot).kind == FileKind::Symlink {
+            return Err(Status::NotSupp); // A link has none; kernels before 6.6 differ in what they do.
+        }
+        let (descriptors, number) = self.magic(slot);
+        chmodat(descriptors, number, Mode::from_bits_truncate(mode & 0o7777), AtFlags::empty())
+            .map_err(status)
+    }
+
+    fn truncate(&mut self, slot: SlotId, size: u64) -> Result<(), Status> {
+        if i64::try_from(size).is_err() {
+            return Err(Status::FBig);
+        }
+        let file = self.data(slot, Want::Write)?;
+        ftruncate(file, size).map_err(status)?;
+        self.cache.get_mut(slot).unsynced = true;
+        Ok(())
+    }
+
+    /// LOOKUP (RFC 1813 §3.3.3). `.` is the directory itself, `..` the one above it; above an export's root is that root.
+    ///
+    /// # Errors
+    /// The status of the reply, and the directory's attributes.
+    pub fn lookup(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> Result<Found, Failed<Option<Attributes>>> {
+        let slot = self.directory(directory, Intent::Look)?;
+        // `..` may open another file, which must not close this one: its attributes are asked for first.
+        let above = self.attributes(slot)?;
+        match self.find(slot, name) {
+            Ok((handle, attributes)) => Ok(Found { handle, attributes, directory: Some(above) }),
+            Err(status) => Err(Failed { status, about: Some(above) }),
+        }
+    }
+
+    fn find(&mut self, directory: SlotId, name: &[u8]) -> Result<(FileHandle, Attributes), Status> {
+        let slot = match Meaning::of(name)? {
+            Meaning::Entry(name) => {
+                let found = self.entry(directory, name)?;
+                let handle = self.issue(directory, name, &found)?;
+                return Ok((handle, attributes(&found)));
+            }
+            Meaning::Itself => directory,
+            Meaning::Above => self.above(directory)?,
+        };
+        Ok((self.handle_of(slot), self.attributes(slot)?))
+    }
+
+    /// The handle that MOUNT's MNT answers for `/NAME` or a directory below it, `/NAME/A/B` (RFC 1813 §5.2.1).
+    ///
+    /// # Errors
+    /// [`Status::NoEnt`] when no export has that name, [`Status::NotDir`] when the path ends at another object; else as LOOKUP.
+    pub fn mount(&mut self, path: &[u8]) -> Result<FileHandle, Status> {
+        let mut names = path.split(|octet| *octet == b'/').filter(|name| !name.is_empty());
+        let export = names.next().and_then(|name| self.shared.exports.by_name(name)).ok_or(Status::NoEnt)?;
+        let mut handle = self.shared.root(export);
+        for name in names {
+            handle = self.lookup(&handle, name).map_err(|failed| failed.status)?.handle;
+        }
+        self.directory(&handle, Intent::Look)?;
+        Ok(handle)
+    }
+
+    /// ACCESS (RFC 1813 §3.3.4): which of the asked rights the server's user has.
+    ///
+    /// # Errors
+    /// The status of the reply.
+    pub fn access(
+        &mut self,
+        file: &FileHandle,
+        asked: Access,
+    ) -> Result<(Access, Attributes), Failed<Option<Attributes>>> {
+        let slot = self.resolve(file, Intent::Look)?;
+        let found = self.attributes(slot)?;
+        let read_only = self.export_of(slot).is_read_only();
+        let mut granted = Access::NONE;
+        for (right, need, changes) in rights(found.kind) {
+            let wanted = asked.contains(*right) && !(*changes && read_only);
+            if wanted && self.may(slot, *need)? {
+                granted = granted | *right;
+            }
+        }
+        Ok((granted, found))
+    }
+
+    fn may(&self, slot: SlotId, need: rustix::fs::Access) -> Result<bool, Status> {
+        use rustix::io::Errno;
+        let (descriptors, number) = self.magic(slot);
+        match accessat(descriptors, number, need, AtFlags::EACCESS) {
+            Ok(()) => Ok(true),
+            Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => Ok(false),
+            Err(error) => Err(status(error)),
+        }
+    }
+
+    /// READLINK (RFC 1813 §3.3.5): the target goes to the front of `target`, cut when it is longer. 4,096 octets hold any.
+    ///
+    /// # Errors
+    /// The status of the reply; [`Status::Inval`] for what is no symbolic link.
+    pub fn readlink(
+        &mut self,
+        file: &FileHandle,
+        target: &mut [u8],
+    ) -> Result<ReadlinkDone, Failed<Option<Attributes>>> {
+        let slot = self.resolve(file, Intent::Look)?;
+        let found = self.attributes(slot)?;
+        let refuse = |status| Failed { status, about: Some(found) };
+        if found.kind != FileKind::Symlink {
+            return Err(refuse(Status::Inval));
+        }
+        if target.is_empty() {
+            return Ok(ReadlinkDone { count: 0, attributes: found });
+        }
+        let count =
+            readlinkat_raw(self.cache.path(slot), c"", target).map_err(|error| refuse(status(error)))?;
+        Ok(ReadlinkDone { count: u32::try_from(count).unwrap_or(u32::MAX), attributes: found })
+    }
+}
+
+/// For each right that an object of this kind can give: what it needs, and whether it changes something.
+fn rights(kind: FileKind) -> &'static [(Access, rustix::fs::Access, bool)] {
+    use rustix::fs::Access as Need;
+    const DIRECTORY: &[(Access, Need, bool)] = &[
+        (Access::READ, Need::READ_OK, false),
+        (Access::LOOKUP, Need::EXEC_OK, false),
+        (Access::MODIFY, Need::WRITE_OK.union(Need::EXEC_OK), true),
+        (Access::EXTEND, Need::WRITE_OK.union(Need::EXEC_OK), true),
+        (Access::DELETE, Need::WRITE_OK.union(Need::EXEC_OK), true),
+    ];
+    const OTHER: &[(Access, Need, bool)] = &[
+        (Access::READ, Need::READ_OK, false),
+        (Access::MODIFY, Need::WRITE_OK, true),
+        (Access::EXTEND, Need::WRITE_OK, true),
+        (Access::EXECUTE, Need::EXEC_OK, false),
+    ];
+    if kind == FileKind::Directory { DIRECTORY } else { OTHER }
+}
+
+/// The times to set, `None` when both stay.
+fn timestamps(set: &SetAttributes) -> Result<Option<Timestamps>, Status> {
+    let timespec = |time: SetTime| match time {
+        SetTime::Keep => Ok(Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }),
+        SetTime::Server => Ok(Timespec { tv_sec: 0, tv_nsec: UTIME_NOW }),
+        SetTime::Client(time) if time.nanos >= 1_000_000_000 => Err(Status::Inval),
+        SetTime::Client(time) => Ok(Timespec { tv_sec: time.seconds.into(), tv_nsec: time.nanos.into() }),
+    };
+    if (set.atime, set.mtime) == (SetTime::Keep, SetTime::Keep) {
+        return Ok(None);
+    }
+    Ok(Some(Timestamps { last_access: timespec(set.atime)?, last_modification: timespec(set.mtime)? }))
+}

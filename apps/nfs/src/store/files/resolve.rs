@@ -1,0 +1,263 @@
+//! From a handle to an open file, and from a name to a handle.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, openat2, readlinkat_raw, statx};
+use rustix::io::Errno;
+use rustix::path::DecInt;
+use stag_protocol::nfs::v3::{FileHandle, FileKind, Status};
+
+use super::attributes::kind;
+use super::cache::{Open, SlotId};
+use super::errno::{status, status_of_io};
+use super::name::{Name, NameCopy};
+use super::{Extent, Files, Intent, open_beneath};
+use crate::export::{Place, STAT_MASK, stat};
+use crate::handle::{Birth, FileId, Identity};
+
+/// Names tried for one handle, over all directories on the way: bounds the work, and the depth a handle is found at.
+const TRIES_MAX: u32 = 256;
+/// Directories between a directory and its export's root, at most.
+const DEPTH_MAX: usize = 4096;
+
+/// A file to be opened: which inode, and which of its files if that is known.
+#[derive(Clone, Copy)]
+struct Wanted {
+    file: FileId,
+    birth: Option<Birth>,
+}
+
+impl Wanted {
+    fn is(&self, stat: &Statx) -> bool {
+        stat.stx_ino == self.file.inode && self.birth.is_none_or(|birth| birth == Birth::of(stat))
+    }
+}
+
+/// What a search may still do, and must not close.
+struct Search {
+    tries: u32,
+    keep: Option<SlotId>,
+}
+
+impl Files {
+    /// The open file that a handle names.
+    ///
+    /// # Errors
+    /// [`Status::BadHandle`] for a handle that is not ours, [`Status::Stale`] for a file that is gone or an export that is no
+    /// longer served, [`Status::RoFs`] for a change on a read-only export.
+    pub(super) fn resolve(&mut self, handle: &FileHandle, intent: Intent) -> Result<SlotId, Status> {
+        self.resolve_beside(handle, intent, None)
+    }
+
+    /// [`Files::resolve`] without closing `keep`.
+    pub(super) fn resolve_beside(
+        &mut self,
+        handle: &FileHandle,
+        intent: Intent,
+        keep: Option<SlotId>,
+    ) -> Result<SlotId, Status> {
+        let identity = self.shared.handles.open(handle)?;
+        let export = self.shared.exports.by_id(identity.file.export).ok_or(Status::Stale)?;
+        if intent == Intent::Change && export.is_read_only() {
+            return Err(Status::RoFs);
+        }
+        let wanted = Wanted { file: identity.file, birth: Some(identity.birth) };
+        self.open_file(wanted, &mut Search { tries: TRIES_MAX, keep })
+    }
+
+    /// The open directory that a handle names.
+    ///
+    /// # Errors
+    /// As [`Files::resolve`], and [`Status::NotDir`].
+    pub(super) fn directory(&mut self, handle: &FileHandle, intent: Intent) -> Result<SlotId, Status> {
+        let slot = self.resolve(handle, intent)?;
+        self.must_be_directory(slot)
+    }
+
+    /// [`Files::directory`] without closing `keep`.
+    pub(super) fn directory_beside(&mut self, handle: &FileHandle, keep: SlotId) -> Result<SlotId, Status> {
+        let slot = self.resolve_beside(handle, Intent::Change, Some(keep))?;
+        self.must_be_directory(slot)
+    }
+
+    fn must_be_directory(&self, slot: SlotId) -> Result<SlotId, Status> {
+        if self.cache.get(slot).kind == FileKind::Directory { Ok(slot) } else { Err(Status::NotDir) }
+    }
+
+    fn open_file(&mut self, wanted: Wanted, search: &mut Search) -> Result<SlotId, Status> {
+        if let Some(slot) = self.cache.find(wanted.file) {
+            // The open file holds the inode number: another birth time is that of a file long gone.
+            let found = self.cache.get(slot).identity.birth;
+            return if wanted.birth.is_none_or(|birth| birth == found) {
+                Ok(slot)
+            } else {
+                Err(Status::Stale)
+            };
+        }
+        let mut refusal = Status::Stale;
+        for round in 0..2 {
+            if round > 0 && !self.index.catch_up() {
+                break;
+            }
+            let mut nth = 0;
+            while let Some(location) = self.index.names(wanted.file).get(nth) {
+                nth += 1;
+                let (parent, name) = (location.parent, NameCopy::of(&location.name));
+                search.tries = search.tries.checked_sub(1).ok_or(Status::Stale)?;
+                match self.open_at(wanted, parent, &name, search) {
+                    Ok(slot) => return Ok(slot),
+                    Err(Status::Stale) => {}
+                    Err(status) => refusal = status,
+                }
+            }
+        }
+        Err(refusal)
+    }
+
+    /// Opens the file if it has the name that the index says.
+    fn open_at(
+        &mut self,
+        wanted: Wanted,
+        parent: u64,
+        name: &NameCopy,
+        search: &mut Search,
+    ) -> Result<SlotId, Status> {
+        let above = Wanted { file: FileId { inode: parent, ..wanted.file }, birth: None };
+        let parent = self.open_file(above, search)?;
+        if let Some(slot) = self.cache.find(wanted.file) {
+            return Ok(slot); // Damaged hints can lead in a circle.
+        }
+        let path = open_beneath(self.cache.path(parent), name.octets(), OFlags::PATH, Mode::empty());
+        let path = path.map_err(|error| match error {
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Status::Stale,
+            Errno::XDEV => Status::Acces,
+            error => status(error),
+        })?;
+        let found = stat(&path).map_err(status)?;
+        self.admit(wanted.file, &found)?;
+        if !wanted.is(&found) {
+            return Err(Status::Stale);
+        }
+        let identity = Identity { file: wanted.file, birth: Birth::of(&found) };
+        let open = Open { identity, kind: kind(&found), path, data: None, unsynced: false };
+        Ok(self.insert(open, search.keep))
+    }
+
+    /// Keeps an open file; the one that leaves for it is synced first, so that a lost write is noticed.
+    pub(super) fn insert(&mut self, open: Open, keep: Option<SlotId>) -> SlotId {
+        let (slot, evicted) = self.cache.insert(open, keep.as_slice());
+        if let Some(Open { unsynced: true, data: Some(data), .. }) = evicted {
+            // A failure changes the verifier: that is how its writers hear of it.
+            let _ = self.sync(&data.fd, Extent::All);
+        }
+        slot
+    }
+
+    /// Refuses what lies on another mount or device, and the state directory.
+    pub(super) fn admit(&self, file: FileId, found: &Statx) -> Result<(), Status> {
+        let is_foreign = !self.export(file.export).holds(found);
+        if is_foreign || Place::in_stat(found) == self.shared.state_place {
+            Err(Status::Acces)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// The attributes of an entry of a directory.
+    pub(super) fn entry(&self, directory: SlotId, name: Name<'_>) -> Result<Statx, Status> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let found = statx(self.cache.path(directory), name.octets(), flags, STAT_MASK).map_err(status)?;
+        self.admit(self.cache.get(directory).identity.file, &found)?;
+        Ok(found)
+    }
+
+    /// The identity of a file in the same export as an open one.
+    pub(super) fn identity(&self, beside: SlotId, found: &Statx) -> Identity {
+        let export = self.cache.get(beside).identity.file.export;
+        Identity { file: FileId { export, inode: found.stx_ino }, birth: Birth::of(found) }
+    }
+
+    /// A handle for an entry of a directory; the index learns its name.
+    pub(super) fn issue(
+        &mut self,
+        directory: SlotId,
+        name: Name<'_>,
+        found: &Statx,
+    ) -> Result<FileHandle, Status> {
+        let identity = self.identity(directory, found);
+        let parent = self.cache.get(directory).identity.file.inode;
+        self.index.record(identity, parent, name.octets()).map_err(|error| status_of_io(&error))?;
+        Ok(self.shared.handles.seal(&identity))
+    }
+
+    /// The handle of an open file.
+    pub(super) fn handle_of(&self, slot: SlotId) -> FileHandle {
+        self.shared.handles.seal(&self.cache.get(slot).identity)
+    }
+
+    /// The directory above an open one; the export's root is its own.
+    ///
+    /// # Errors
+    /// [`Status::Stale`] when the directory was moved out of its export.
+    pub(super) fn above(&mut self, directory: SlotId) -> Result<SlotId, Status> {
+        let identity = self.cache.get(directory).identity;
+        if identity == self.export_of(directory).identity() {
+            return Ok(directory);
+        }
+        let path = open_above(self.cache.path(directory))?;
+        self.must_lie_inside(&path, identity.file)?;
+        let found = stat(&path).map_err(status)?;
+        let identity = self.identity(directory, &found);
+        if let Some(slot) = self.cache.find(identity.file) {
+            return Ok(slot);
+        }
+        if self.index.names(identity.file).is_empty() {
+            self.learn(identity, &path);
+        }
+        let open = Open { identity, kind: FileKind::Directory, path, data: None, unsynced: false };
+        Ok(self.insert(open, Some(directory)))
+    }
+
+    fn must_lie_inside(&self, directory: &OwnedFd, file: FileId) -> Result<(), Status> {
+        let root = Place::of(self.export(file.export).root()).map_err(status)?;
+        let mut here = directory.try_clone().map_err(|error| status_of_io(&error))?;
+        for _ in 0..DEPTH_MAX {
+            let place = Place::of(&here).map_err(status)?;
+            if place == root {
+                return Ok(());
+            }
+            let above = open_above(&here)?;
+            if Place::of(&above).map_err(status)? == place {
+                break;
+            }
+            here = above;
+        }
+        Err(Status::Stale)
+    }
+
+    /// Finds the name of a directory that was reached from below, so that its handle is found after a restart. What it cannot
+    /// find out it leaves: such a handle lives as long as the directory is open here.
+    fn learn(&mut self, identity: Identity, directory: &OwnedFd) {
+        let mut buffer = [0; 4096];
+        let link = readlinkat_raw(&self.shared.descriptors, DecInt::from_fd(directory), &mut buffer);
+        let Ok(len) = link else { return };
+        let Some(name) = buffer.get(..len).and_then(|path| path.rsplit(|octet| *octet == b'/').next()) else {
+            return;
+        };
+        let above = open_above(directory).ok().and_then(|above| Place::of(&above).ok());
+        if let (Some(above), true) = (above, (1..=255).contains(&name.len())) {
+            // A hint like all others: whoever follows it compares what he finds.
+            let _ = self.index.record(identity, above.inode, name);
+        }
+    }
+}
+
+/// The directory above, on the same mount.
+fn open_above(directory: impl AsFd) -> Result<OwnedFd, Status> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+    openat2(directory, c"..", flags, Mode::empty(), resolve).map_err(|error| match error {
+        Errno::XDEV => Status::Stale,
+        error => status(error),
+    })
+}

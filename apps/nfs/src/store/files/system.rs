@@ -1,0 +1,84 @@
+//! FSSTAT, FSINFO, PATHCONF (RFC 1813 §3.3.18–3.3.20).
+
+use rustix::fs::fstatvfs;
+use stag_protocol::nfs::v3::{Attributes, FileHandle, FsInfo, FsStat, PathConf, Time};
+
+use super::errno::status;
+use super::{Files, Intent};
+use crate::store::Failed;
+
+/// Octets of the largest READ and WRITE.
+pub const TRANSFER_MAX: u32 = 1 << 20;
+/// Octets of directory entries that a client should ask for at once.
+const READDIR_PREFERRED: u32 = 32 << 10;
+/// What a client may count on; most file systems have more, none tells how many.
+const LINK_MAX: u32 = 255;
+
+type About<T> = Result<(T, Attributes), Failed<Option<Attributes>>>;
+
+impl Files {
+    /// FSSTAT (RFC 1813 §3.3.18).
+    ///
+    /// # Errors
+    /// The status of the reply.
+    pub fn fsstat(&mut self, object: &FileHandle) -> About<FsStat> {
+        let slot = self.resolve(object, Intent::Look)?;
+        let attributes = self.attributes(slot)?;
+        let found = fstatvfs(self.cache.path(slot));
+        let found = found.map_err(|error| Failed { status: status(error), about: Some(attributes) })?;
+        let octets = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        let fsstat = FsStat {
+            total_octets: octets(found.f_blocks),
+            free_octets: octets(found.f_bfree),
+            available_octets: octets(found.f_bavail),
+            total_files: found.f_files,
+            free_files: found.f_ffree,
+            available_files: found.f_favail,
+            unchanged_seconds: 0,
+        };
+        Ok((fsstat, attributes))
+    }
+
+    /// FSINFO (RFC 1813 §3.3.19). The largest file is what the system's offsets allow; the file system may take less, and
+    /// then answers a WRITE behind its limit with NFS3ERR_FBIG.
+    ///
+    /// # Errors
+    /// The status of the reply.
+    pub fn fsinfo(&mut self, object: &FileHandle) -> About<FsInfo> {
+        let slot = self.resolve(object, Intent::Look)?;
+        let fsinfo = FsInfo {
+            read_max: TRANSFER_MAX,
+            read_preferred: TRANSFER_MAX,
+            read_multiple: 4096,
+            write_max: TRANSFER_MAX,
+            write_preferred: TRANSFER_MAX,
+            write_multiple: 4096,
+            readdir_preferred: READDIR_PREFERRED,
+            file_size_max: i64::MAX as u64,
+            time_delta: Time { seconds: 0, nanos: 1 },
+            properties: FsInfo::LINK | FsInfo::SYMLINK | FsInfo::HOMOGENEOUS | FsInfo::CAN_SET_TIME,
+        };
+        Ok((fsinfo, self.attributes(slot)?))
+    }
+
+    /// PATHCONF (RFC 1813 §3.3.20).
+    ///
+    /// # Errors
+    /// The status of the reply.
+    pub fn pathconf(&mut self, object: &FileHandle) -> About<PathConf> {
+        let slot = self.resolve(object, Intent::Look)?;
+        let attributes = self.attributes(slot)?;
+        let found = fstatvfs(self.cache.path(slot));
+        let found = found.map_err(|error| Failed { status: status(error), about: Some(attributes) })?;
+        let name_max = u32::try_from(found.f_namemax).unwrap_or(u32::MAX).min(super::name::NAME_MAX as u32);
+        let pathconf = PathConf {
+            link_max: LINK_MAX,
+            name_max,
+            no_trunc: true,
+            chown_restricted: true,
+            case_insensitive: false,
+            case_preserving: true,
+        };
+        Ok((pathconf, attributes))
+    }
+}

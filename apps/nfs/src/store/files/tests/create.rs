@@ -1,0 +1,188 @@
+use super::*;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+
+fn unchecked(set: SetAttributes) -> CreateHow {
+    CreateHow::Unchecked(set)
+}
+
+#[test]
+fn a_created_file_has_the_mode_asked_for_and_can_be_written() {
+    for mode in [0o644, 0o666, 0o777, 0o4755, 0o444, 0o000] {
+        let mut lab = Lab::with(|config| config.sync_directories = true);
+        let root = lab.root();
+        let made = lab.files.create(&root, b"f", &guarded(mode)).unwrap();
+        assert_eq!((made.attributes.mode, made.attributes.kind), (mode, FileKind::Regular));
+        assert_eq!(fs::metadata(lab.path("f")).unwrap().mode() & 0o7777, mode);
+        assert!(made.directory.before.is_some() && made.directory.after.is_some());
+        assert_eq!(lab.find("f"), made.handle);
+        assert_eq!(lab.write(&made.handle, 0, b"hello"), Ok(5), "whatever its mode");
+        assert_eq!(lab.content(&made.handle).unwrap(), b"hello");
+    }
+}
+
+#[test]
+fn creating_a_name_that_exists_depends_on_how() {
+    let mut lab = Lab::new();
+    let (root, old) = (lab.root(), lab.file("f", b"0123456789"));
+    let failed = lab.files.create(&root, b"f", &guarded(0o600)).unwrap_err();
+    assert_eq!((failed.status, failed.about.after.is_some()), (Status::Exist, true));
+    assert_eq!(
+        lab.files.create(&root, b"f", &CreateHow::Exclusive([1; 8])).unwrap_err().status,
+        Status::Exist
+    );
+    let mode_only = SetAttributes { mode: Some(0o777), ..SetAttributes::default() };
+    let made = lab.files.create(&root, b"f", &unchecked(mode_only)).unwrap();
+    assert_eq!((made.handle, made.attributes.size), (old, 10));
+    assert_ne!(made.attributes.mode, 0o777, "only the size of an existing file is set");
+    let cut = SetAttributes { size: Some(3), ..SetAttributes::default() };
+    assert_eq!(lab.files.create(&root, b"f", &unchecked(cut)).unwrap().attributes.size, 3);
+    fs::create_dir(lab.path("d")).unwrap();
+    std::os::unix::fs::symlink("nowhere", lab.path("l")).unwrap();
+    for name in ["d", "l", ".", ".."] {
+        for how in [unchecked(cut), guarded(0o600), CreateHow::Exclusive([1; 8])] {
+            assert_eq!(lab.files.create(&root, name.as_bytes(), &how).unwrap_err().status, Status::Exist);
+        }
+    }
+    assert!(!lab.path("nowhere").exists());
+}
+
+#[test]
+fn an_exclusive_create_that_comes_again_succeeds_until_its_client_sets_the_times() {
+    let mut lab = Lab::new();
+    let root = lab.root();
+    for verifier in [[0; 8], [0xff; 8], *b"verifier"] {
+        let how = CreateHow::Exclusive(verifier);
+        let made = lab.files.create(&root, b"f", &how).unwrap();
+        assert_eq!(lab.files.create(&root, b"f", &how).unwrap().handle, made.handle);
+        lab = lab.restart();
+        assert_eq!(lab.files.create(&root, b"f", &how).unwrap().handle, made.handle);
+        let mut other = verifier;
+        other[7] ^= 1;
+        let again = lab.files.create(&root, b"f", &CreateHow::Exclusive(other));
+        assert_eq!(again.unwrap_err().status, Status::Exist);
+        let set =
+            SetAttributes { atime: SetTime::Server, mtime: SetTime::Server, ..SetAttributes::default() };
+        lab.files.setattr(&made.handle, &set, None).unwrap();
+        assert_eq!(lab.files.create(&root, b"f", &how).unwrap_err().status, Status::Exist);
+        lab.files.remove(&root, b"f").unwrap();
+    }
+}
+
+#[test]
+fn attributes_asked_for_at_creation_are_set() {
+    let mut lab = Lab::new();
+    let root = lab.root();
+    let time = Time { seconds: 1234, nanos: 5678 };
+    let set = SetAttributes {
+        mode: Some(0o640),
+        uid: Some(rustix::process::geteuid().as_raw()),
+        gid: None,
+        size: Some(10),
+        atime: SetTime::Keep,
+        mtime: SetTime::Client(time),
+    };
+    let made = lab.files.create(&root, b"f", &CreateHow::Guarded(set)).unwrap().attributes;
+    assert_eq!((made.size, made.mtime, made.mode), (10, time, 0o640));
+    let made = lab.files.mkdir(&root, b"d", &set).unwrap().attributes;
+    assert_eq!((made.mtime, made.mode), (time, 0o640));
+    if !is_root() {
+        let set = SetAttributes { uid: Some(0), gid: Some(0), ..SetAttributes::default() };
+        let made = lab.files.create(&root, b"g", &CreateHow::Guarded(set)).unwrap().attributes;
+        assert_eq!(
+            made.uid,
+            rustix::process::geteuid().as_raw(),
+            "an owner that cannot be given is left out"
+        );
+    }
+}
+
+#[test]
+fn a_directory_hands_down_its_group_bit() {
+    let mut lab = Lab::new();
+    let root = lab.root();
+    fs::set_permissions(lab.path(""), fs::Permissions::from_mode(0o2755)).unwrap();
+    let set = SetAttributes { mode: Some(0o755), ..SetAttributes::default() };
+    assert_eq!(lab.files.mkdir(&root, b"d", &set).unwrap().attributes.mode, 0o2755);
+}
+
+#[test]
+fn directories_links_fifos_and_sockets_are_made() {
+    let mut lab = Lab::with(|config| config.sync_directories = true);
+    let root = lab.root();
+    let set = SetAttributes { mode: Some(0o755), ..SetAttributes::default() };
+    let made = lab.files.mkdir(&root, b"d", &set).unwrap();
+    assert_eq!((made.attributes.kind, made.attributes.mode), (FileKind::Directory, 0o755));
+    assert_eq!(lab.find("d"), made.handle);
+    let made = lab.files.symlink(&root, b"l", b"../../target", &set).unwrap();
+    assert_eq!(made.attributes.kind, FileKind::Symlink);
+    assert_eq!(fs::read_link(lab.path("l")).unwrap().to_str(), Some("../../target"));
+    let made = lab.files.mknod(&root, b"p", FileKind::Fifo, &set).unwrap();
+    assert_eq!((made.attributes.kind, made.attributes.mode), (FileKind::Fifo, 0o755));
+    lab.files.mknod(&root, b"s", FileKind::Socket, &set).unwrap();
+    assert!(fs::metadata(lab.path("s")).unwrap().file_type().is_socket());
+}
+
+#[test]
+fn what_cannot_be_made_is_refused_and_shows_the_directory() {
+    let mut lab = Lab::new();
+    let (root, file) = (lab.root(), lab.file("f", b""));
+    let set = SetAttributes::default();
+    for (kind, expected) in [
+        (FileKind::Block, Status::Perm),
+        (FileKind::Character, Status::Perm),
+        (FileKind::Regular, Status::BadType),
+        (FileKind::Directory, Status::BadType),
+        (FileKind::Symlink, Status::BadType),
+    ] {
+        let failed = lab.files.mknod(&root, b"n", kind, &set).unwrap_err();
+        assert_eq!((failed.status, failed.about.after.is_some()), (expected, true));
+    }
+    for target in [&b""[..], b"a\0b"] {
+        assert_eq!(lab.files.symlink(&root, b"l", target, &set).unwrap_err().status, Status::Inval);
+    }
+    let too_long = vec![b't'; 4096];
+    assert_eq!(lab.files.symlink(&root, b"l", &too_long, &set).unwrap_err().status, Status::NameTooLong);
+    for (name, expected) in [
+        (&b"f"[..], Status::Exist),
+        (b".", Status::Exist),
+        (b"..", Status::Exist),
+        (b"", Status::Acces),
+        (b"a/b", Status::Acces),
+        (&[b'x'; 256], Status::NameTooLong),
+    ] {
+        assert_eq!(lab.files.mkdir(&root, name, &set).unwrap_err().status, expected);
+        assert_eq!(lab.files.symlink(&root, name, b"t", &set).unwrap_err().status, expected);
+        assert_eq!(lab.files.mknod(&root, name, FileKind::Fifo, &set).unwrap_err().status, expected);
+        assert_eq!(lab.files.create(&root, name, &guarded(0o600)).unwrap_err().status, expected);
+    }
+    assert_eq!(lab.files.create(&file, b"x", &guarded(0o600)).unwrap_err().status, Status::NotDir);
+    assert_eq!(lab.files.create(&root, &[b'x'; 255], &guarded(0o600)).unwrap().attributes.size, 0);
+}
+
+#[test]
+fn a_read_only_export_refuses_every_change_before_it_touches_anything() {
+    let mut lab = Lab::read_only();
+    let (root, file) = (lab.root(), lab.file("f", b"x"));
+    let before = lab.files.getattr(&root).unwrap();
+    let set = SetAttributes { mode: Some(0), size: Some(0), ..SetAttributes::default() };
+    let files = &mut lab.files;
+    let mut data = [IoSlice::new(b"y")];
+    for status in [
+        files.setattr(&file, &set, None).unwrap_err().status,
+        files.write(&file, 0, &mut data, StableHow::FileSync).unwrap_err().status,
+        files.commit(&file).unwrap_err().status,
+        files.create(&root, b"n", &guarded(0o600)).unwrap_err().status,
+        files.create(&root, b"f", &unchecked(set)).unwrap_err().status,
+        files.mkdir(&root, b"n", &set).unwrap_err().status,
+        files.symlink(&root, b"n", b"t", &set).unwrap_err().status,
+        files.mknod(&root, b"n", FileKind::Fifo, &set).unwrap_err().status,
+        files.remove(&root, b"f").unwrap_err().status,
+        files.rmdir(&root, b"f").unwrap_err().status,
+        files.rename((&root, b"f"), (&root, b"g")).unwrap_err().status,
+        files.link(&file, &root, b"g").unwrap_err().status,
+    ] {
+        assert_eq!(status, Status::RoFs);
+    }
+    assert_eq!(lab.files.getattr(&root).unwrap().ctime, before.ctime);
+    assert_eq!(lab.content(&file).unwrap(), b"x");
+}

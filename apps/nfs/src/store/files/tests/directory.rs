@@ -1,0 +1,133 @@
+use super::*;
+use crate::store::{Entry, Place};
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+
+/// Lists a directory in windows of `count` entries; calls `between` after each window.
+fn list(
+    lab: &mut Lab,
+    dir: &FileHandle,
+    count: usize,
+    between: &mut dyn FnMut(usize),
+) -> BTreeMap<String, u64> {
+    let mut names = BTreeMap::new();
+    let (mut place, mut windows) = (Place::default(), 0);
+    loop {
+        let mut taken = 0;
+        let mut cookie = place.cookie;
+        let mut visit = |entry: &Entry<'_>| {
+            if taken == count {
+                return false;
+            }
+            taken += 1;
+            cookie = entry.cookie;
+            let name = String::from_utf8(entry.name.to_vec()).unwrap();
+            assert!(names.insert(name.clone(), entry.fileid).is_none(), "{name} came twice");
+            true
+        };
+        let listed = if windows % 2 == 0 {
+            lab.files.readdir(dir, place, &mut visit).unwrap()
+        } else {
+            lab.files.readdirplus(dir, place, &mut visit).unwrap()
+        };
+        if listed.eof {
+            return names;
+        }
+        place = Place { cookie, verifier: listed.verifier, window: 8192 };
+        windows += 1;
+        between(windows);
+    }
+}
+
+#[test]
+fn two_thousand_entries_come_once_each_in_windows_of_any_size() {
+    let mut lab = Lab::new();
+    for number in 0..2000 {
+        fs::write(lab.path(&format!("file-{number}")), b"").unwrap();
+    }
+    let root = lab.root();
+    for count in [1, 7, 100, 5000] {
+        let names = list(&mut lab, &root, count, &mut |_| {});
+        assert_eq!(names.len(), 2002, "windows of {count}");
+        assert!((0..2000).all(|number| names.contains_key(&format!("file-{number}"))));
+    }
+}
+
+#[test]
+fn entries_that_stay_come_once_each_while_others_are_removed() {
+    let mut lab = Lab::new();
+    for number in 0..2000 {
+        fs::write(lab.path(&format!("file-{number}")), b"").unwrap();
+    }
+    let (root, home) = (lab.root(), lab.path(""));
+    let mut next = 0;
+    let names = list(&mut lab, &root, 20, &mut |_| {
+        for _ in 0..10 {
+            if next < 2000 {
+                fs::remove_file(home.join(format!("file-{next}"))).unwrap();
+                next += 2;
+            }
+        }
+    });
+    assert!((1..2000).step_by(2).all(|number| names.contains_key(&format!("file-{number}"))));
+    assert!(next > 500, "the test removes while it lists");
+}
+
+#[test]
+fn dot_and_dot_dot_have_the_right_ids() {
+    let mut lab = Lab::new();
+    fs::create_dir(lab.path("d")).unwrap();
+    let (root, dir) = (lab.root(), lab.find("d"));
+    let (root_id, dir_id) =
+        (fs::metadata(lab.path("")).unwrap().ino(), fs::metadata(lab.path("d")).unwrap().ino());
+    let names = list(&mut lab, &root, 1, &mut |_| {});
+    assert_eq!((names["."], names[".."], names["d"]), (root_id, root_id, dir_id));
+    let names = list(&mut lab, &dir, 100, &mut |_| {});
+    assert_eq!((names["."], names[".."]), (dir_id, root_id));
+}
+
+#[test]
+fn readdirplus_tells_what_lookup_tells() {
+    let mut lab = Lab::new();
+    fs::create_dir(lab.path("d")).unwrap();
+    fs::write(lab.path("f"), b"abc").unwrap();
+    std::os::unix::fs::symlink("t", lab.path("l")).unwrap();
+    let root = lab.root();
+    let mut seen = Vec::new();
+    let mut visit = |entry: &Entry<'_>| {
+        seen.push((entry.name.to_vec(), entry.object.unwrap()));
+        true
+    };
+    assert!(lab.files.readdirplus(&root, Place::default(), &mut visit).unwrap().eof);
+    assert_eq!(seen.len(), 5);
+    for (name, (handle, attributes)) in seen {
+        let found = lab.files.lookup(&root, &name).unwrap();
+        assert_eq!((found.handle, found.attributes.fileid), (handle, attributes.fileid));
+        // Listing a directory is an access to it.
+        assert_eq!(found.attributes, Attributes { atime: found.attributes.atime, ..attributes });
+    }
+}
+
+#[test]
+fn cookies_that_are_none_of_ours_are_refused_or_end_the_list() {
+    let mut lab = Lab::new();
+    let (root, file) = (lab.root(), lab.file("f", b""));
+    let mut never = |_: &Entry<'_>| true;
+    let place = Place { cookie: 3, verifier: [1; 8], window: 100 };
+    let failed = lab.files.readdir(&root, place, &mut never).unwrap_err();
+    assert_eq!((failed.status, failed.about.is_some()), (Status::BadCookie, true));
+    let place = Place { cookie: u64::MAX, ..Place::default() };
+    assert_eq!(lab.files.readdir(&root, place, &mut never).unwrap_err().status, Status::BadCookie);
+    assert_eq!(lab.files.readdir(&file, Place::default(), &mut never).unwrap_err().status, Status::NotDir);
+    for shift in 0..63 {
+        let place = Place { cookie: 1 << shift, ..Place::default() };
+        let _ = lab.files.readdir(&root, place, &mut never);
+    }
+}
+
+#[test]
+fn a_directory_that_takes_no_entry_is_not_at_its_end() {
+    let mut lab = Lab::new();
+    let root = lab.root();
+    assert!(!lab.files.readdir(&root, Place::default(), &mut |_| false).unwrap().eof);
+}
