@@ -32,8 +32,10 @@ use std::{
 const CONNECTIONS: usize = 1_024;
 /// Octets read at a time, for all connections together.
 const STAGING_LEN: usize = 256 << 10;
-/// Parts of replies that wait to be sent before a connection is no longer read.
+/// Parts, and octets, of replies that wait to be sent before a connection is no longer read: a caller that does not take its
+/// replies must not hold the buffers of everybody.
 const OUTPUT_MAX: usize = 512;
+const OUTPUT_OCTETS_MAX: usize = 4 << 20;
 /// Parts of replies sent at once.
 const GATHER: usize = 64;
 /// Calls of one connection in progress before it is no longer read.
@@ -55,6 +57,8 @@ pub(crate) struct Streams {
     staging: Vec<u8>,
     /// Connections with something to send.
     unsent: VecDeque<Key>,
+    /// Connections that can go on with calls that were read already.
+    resumable: VecDeque<Key>,
     ready: Vec<epoll::Event>,
     look_at: Time,
     accept_at: Option<Time>,
@@ -67,7 +71,10 @@ struct Stream {
     peer: Option<crate::app::PeerId>,
     assembler: record::Assembler,
     record: Option<Buf>,
+    /// What was read and not looked at, because too many replies wait.
+    pending: Option<Buf>,
     output: VecDeque<Part>,
+    output_octets: usize,
     /// Octets of the first part that were sent.
     sent: usize,
     calls: u32,
@@ -81,6 +88,18 @@ struct Stream {
 enum Part {
     Message(Buf),
     Item(Extent),
+}
+
+impl Stream {
+    /// Whether no more of its calls are taken for the moment.
+    fn is_full(&self) -> bool {
+        self.output.len() >= OUTPUT_MAX || self.output_octets >= OUTPUT_OCTETS_MAX || self.calls >= CALLS_MAX
+    }
+
+    fn push(&mut self, part: Part) {
+        self.output_octets += part.octets().len();
+        self.output.push_back(part);
+    }
 }
 
 impl Part {
@@ -107,6 +126,7 @@ impl Streams {
             connections: Table::new(CONNECTIONS),
             staging: vec![0; STAGING_LEN],
             unsent: VecDeque::with_capacity(CONNECTIONS),
+            resumable: VecDeque::with_capacity(CONNECTIONS),
             ready: Vec::with_capacity(GATHER),
             look_at: Time(0),
             accept_at: None,
@@ -165,15 +185,15 @@ impl Streams {
         let room = message.prepend(record::Fragment::LEN).expect("a message begins behind its head room");
         room.copy_from_slice(&fragment.emit());
         match answer.item {
-            None => stream.output.push_back(Part::Message(message)),
+            None => stream.push(Part::Message(message)),
             Some(item) => {
                 let position = item.position + record::Fragment::LEN;
                 let whole = message.freeze();
                 let tail = whole.slice(position..whole.len());
-                stream.output.push_back(Part::Item(whole.slice(0..position)));
-                stream.output.push_back(Part::Item(item.octets));
-                stream.output.push_back(Part::Item(zeros.slice(0..padding)));
-                stream.output.push_back(Part::Item(tail));
+                stream.push(Part::Item(whole.slice(0..position)));
+                stream.push(Part::Item(item.octets));
+                stream.push(Part::Item(zeros.slice(0..padding)));
+                stream.push(Part::Item(tail));
             }
         }
         self.queue(key);
@@ -215,7 +235,9 @@ impl Streams {
             peer: None,
             assembler: record::Assembler::new(payload_max),
             record: None,
+            pending: None,
             output: VecDeque::new(),
+            output_octets: 0,
             sent: 0,
             calls: 0,
             queued: false,
@@ -262,6 +284,7 @@ impl Streams {
                 break;
             }
             stream.sent -= len;
+            stream.output_octets -= len;
             stream.output.pop_front();
         }
     }
@@ -269,8 +292,11 @@ impl Streams {
     /// Asks the kernel for what the connection waits for: calls unless it has too many, room when there is output.
     fn set_interest(&mut self, key: Key) {
         let Some(stream) = self.connections.get_mut(key) else { return };
+        if stream.pending.is_some() && !stream.is_full() {
+            self.resumable.push_back(key);
+        }
         let mut interest = epoll::EventFlags::empty();
-        interest.set(epoll::EventFlags::IN, stream.output.len() < OUTPUT_MAX && stream.calls < CALLS_MAX);
+        interest.set(epoll::EventFlags::IN, !stream.is_full() && stream.pending.is_none());
         interest.set(epoll::EventFlags::OUT, !stream.output.is_empty());
         if interest != stream.interest {
             stream.interest = interest;
@@ -285,9 +311,15 @@ impl Streams {
 impl<P: Provider, A: App> Shard<P, A> {
     /// Accepts, reads and hands over what arrived over TCP. True when something did.
     pub(crate) fn poll_streams(&mut self, now: Time) -> bool {
+        let mut resumed = false;
+        for _ in 0..self.streams.resumable.len() {
+            let Some(key) = self.streams.resumable.pop_front() else { break };
+            resumed = true;
+            self.resume(key);
+        }
         let streams = &mut self.streams;
         if streams.listener.is_none() && streams.connections.is_empty() || now < streams.look_at {
-            return false;
+            return resumed;
         }
         let mut ready = std::mem::take(&mut streams.ready);
         ready.clear();
@@ -302,7 +334,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 bits => self.read_stream(Key::from_bits(bits)),
             }
         }
-        let worked = !ready.is_empty();
+        let worked = resumed || !ready.is_empty();
         self.streams.ready = ready;
         worked
     }
@@ -350,9 +382,21 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.streams.queue(key);
     }
 
+    /// Goes on with what was read before.
+    fn resume(&mut self, key: Key) {
+        let Some(pending) = self.streams.connections.get_mut(key).and_then(|stream| stream.pending.take())
+        else {
+            return;
+        };
+        if let Err(cause) = self.take_records(key, &mut &pending[..]) {
+            self.end_stream(key, cause);
+        }
+        self.streams.queue(key);
+    }
+
     fn look_at_stream(&mut self, key: Key, staging: &mut [u8]) -> Look {
         let Some(stream) = self.streams.connections.get_mut(key) else { return Look::Empty };
-        if stream.dead || stream.calls >= CALLS_MAX || stream.output.len() >= OUTPUT_MAX {
+        if stream.dead || stream.is_full() || stream.pending.is_some() {
             return Look::Empty;
         }
         self.streams.stats.receives += 1;
@@ -378,6 +422,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         loop {
             let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
             if stream.dead {
+                return Ok(());
+            }
+            if stream.is_full() && !input.is_empty() {
+                let exhausted = Cause::Fabric(FabricFault::Exhausted);
+                let mut pending = self.core.pool.take(input.len()).ok_or(exhausted)?;
+                pending.append(input).map_err(|_| exhausted)?;
+                stream.pending = Some(pending);
                 return Ok(());
             }
             match stream.assembler.step(input).map_err(|_| Cause::Handshake)? {

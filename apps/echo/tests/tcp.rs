@@ -1,0 +1,235 @@
+//! Echo calls over TCP: record marking, many calls at once, peers that misbehave.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+use stag_echo::{ECHO, Echo, NULL, PROGRAM, VERSION};
+use stag_engine::{Config, Shard};
+use stag_protocol::{
+    rpc::{Accepted, Auth, CallHeader, Credential, Denied, Outcome, ReplyHeader, record::Fragment},
+    rpcrdma::Xid,
+    xdr::{Reader, Writer},
+};
+use stag_sim::{Fabric, Faults, Sim};
+use stag_verbs::{Limits, Time};
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+const LIMITS: Limits = Limits { read_spans: 64, windows: 512, ..stag_sim::LIMITS };
+
+struct Server {
+    shard: Shard<Sim, Echo>,
+    clock: Instant,
+    at: std::net::SocketAddr,
+}
+
+impl Server {
+    fn new() -> Self {
+        Self::admitting(|_| true)
+    }
+
+    fn admitting(admission: impl Fn(stag_verbs::PeerAddress) -> bool + 'static) -> Self {
+        let end = Fabric::new(1, Faults::NONE).end("server", LIMITS);
+        let mut shard = Shard::new(end, Echo::default(), Config::small(), Box::new(admission)).unwrap();
+        let at = shard.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        Self { shard, clock: Instant::now(), at }
+    }
+
+    fn pass(&mut self) {
+        let now = Time(self.clock.elapsed().as_nanos() as u64);
+        if !self.shard.pass(now) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn connect(&self) -> TcpStream {
+        let socket = TcpStream::connect(self.at).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        socket
+    }
+
+    /// Writes everything and reads whole records until `count` came, or until the server closes.
+    fn exchange(&mut self, socket: &mut TcpStream, mut octets: &[u8], count: usize) -> Vec<Vec<u8>> {
+        let (mut records, mut input) = (Vec::new(), Vec::new());
+        let until = Instant::now() + Duration::from_secs(10);
+        let mut staging = vec![0; 1 << 16];
+        while records.len() < count {
+            assert!(Instant::now() < until, "{} of {count} records came in ten seconds", records.len());
+            if !octets.is_empty() {
+                match socket.write(octets) {
+                    Ok(sent) => octets = &octets[sent..],
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(_) => return records,
+                }
+            }
+            self.pass();
+            match socket.read(&mut staging) {
+                Ok(0) => return records,
+                Ok(len) => input.extend_from_slice(&staging[..len]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return records,
+            }
+            while let Some(mark) = input.first_chunk::<4>() {
+                let fragment = Fragment::parse(*mark);
+                let end = 4 + fragment.octets() as usize;
+                if input.len() < end {
+                    break;
+                }
+                assert!(fragment.last, "we send records of one fragment");
+                records.push(input[4..end].to_vec());
+                input.drain(..end);
+            }
+        }
+        records
+    }
+}
+
+fn call(xid: u32, procedure: u32, octets: Option<&[u8]>) -> Vec<u8> {
+    let header = CallHeader {
+        xid: Xid(xid),
+        program: PROGRAM,
+        version: VERSION,
+        procedure,
+        credential: Credential::None,
+        verifier: Auth::NONE,
+    };
+    let mut out = vec![0; 64 + octets.map_or(0, |octets| octets.len() + 8)];
+    let mut writer = Writer::new(&mut out);
+    header.emit(&mut writer).unwrap();
+    octets.into_iter().for_each(|octets| writer.opaque(octets).unwrap());
+    let len = writer.len();
+    out.truncate(len);
+    out
+}
+
+fn marked(record: &[u8]) -> Vec<u8> {
+    let mut out = Fragment::new(record.len() as u32, true).unwrap().emit().to_vec();
+    out.extend_from_slice(record);
+    out
+}
+
+fn outcome(reply: &[u8]) -> (u32, Outcome<'_>) {
+    let header = ReplyHeader::parse(&mut Reader::new(reply)).unwrap();
+    (header.xid.0, header.outcome)
+}
+
+fn echo_of(reply: &[u8]) -> Vec<u8> {
+    let mut reader = Reader::new(reply);
+    ReplyHeader::parse(&mut reader).unwrap();
+    let octets = reader.opaque(1 << 20).unwrap().to_vec();
+    reader.finish().unwrap();
+    octets
+}
+
+#[test]
+fn echoes_of_every_size_come_back_over_tcp() {
+    let mut server = Server::new();
+    let mut socket = server.connect();
+    for len in [0, 1, 3, 4, 5, 4095, 4096, 65535, 65536, 65537, 262_144, 300_001, 1 << 20] {
+        let octets: Vec<u8> = (0..len).map(|i: usize| (i * 7) as u8).collect();
+        let replies = server.exchange(&mut socket, &marked(&call(9, ECHO, Some(&octets))), 1);
+        assert!(echo_of(&replies[0]) == octets, "{len} octets");
+    }
+    assert_eq!(server.shard.buffers_in_use(), 0);
+}
+
+#[test]
+fn many_calls_in_one_segment_are_answered_in_order_by_few_system_calls() {
+    let mut server = Server::new();
+    let mut socket = server.connect();
+    let octets: Vec<u8> = (0..500).flat_map(|xid| marked(&call(xid, NULL, None))).collect();
+    let replies = server.exchange(&mut socket, &octets, 500);
+    let xids: Vec<_> = replies.iter().map(|reply| outcome(reply).0).collect();
+    assert_eq!(xids, (0..500).collect::<Vec<_>>());
+    let stats = server.shard.snapshot().engine.stream;
+    assert!(stats.sends <= 20, "500 replies left in {} sends", stats.sends);
+}
+
+#[test]
+fn a_record_may_come_in_any_fragments_and_portions() {
+    let mut server = Server::new();
+    let mut socket = server.connect();
+    let record = call(5, ECHO, Some(b"fragments"));
+    let mut octets = Vec::new();
+    for (i, part) in record.chunks(7).enumerate() {
+        let last = (i + 1) * 7 >= record.len();
+        octets.extend(Fragment::new(part.len() as u32, last).unwrap().emit());
+        octets.extend_from_slice(part);
+    }
+    let replies = server.exchange(&mut socket, &octets, 1);
+    assert_eq!(echo_of(&replies[0]), b"fragments");
+    for (i, octet) in octets.iter().enumerate() {
+        let wanted = usize::from(i + 1 == octets.len());
+        let replies = server.exchange(&mut socket, &[*octet], wanted);
+        server.pass();
+        assert_eq!(replies.len(), wanted);
+        if wanted == 0 {
+            socket.write_all(&[*octet]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_is_no_call_gets_the_answer_that_rpc_gives_or_the_end() {
+    let mut server = Server::new();
+    let mut socket = server.connect();
+    let expect = |server: &mut Server, socket: &mut TcpStream, record: &[u8], wanted: Outcome<'_>| {
+        let replies = server.exchange(socket, &marked(record), 1);
+        assert_eq!(outcome(&replies[0]).1, wanted);
+    };
+    expect(&mut server, &mut socket, &call(1, 99, None), Outcome::accepted(Accepted::ProcUnavail));
+    expect(&mut server, &mut socket, &call(1, ECHO, None), Outcome::accepted(Accepted::GarbageArgs));
+    let mut other_rpc = call(1, NULL, None);
+    other_rpc[11] = 3;
+    let mismatch = Outcome::Denied(Denied::RpcMismatch { low: 2, high: 2 });
+    expect(&mut server, &mut socket, &other_rpc, mismatch);
+    // A reply, a cut header, a record longer than the limit: the connection ends.
+    let mut reply = call(1, NULL, None);
+    reply[7] = 1;
+    let too_long = Fragment::new(1 << 30, true).unwrap().emit().to_vec();
+    for octets in [marked(&reply), marked(&[0; 7]), too_long] {
+        let mut socket = server.connect();
+        assert!(server.exchange(&mut socket, &octets, 1).is_empty());
+    }
+    assert_eq!(server.shard.snapshot().engine.connections.live, 1);
+}
+
+#[test]
+fn a_caller_that_does_not_read_is_not_read_either() {
+    let mut server = Server::new();
+    let mut socket = server.connect();
+    let octets = vec![7; 60_000];
+    let record = marked(&call(3, ECHO, Some(&octets)));
+    let mut written = 0;
+    for _ in 0..20_000 {
+        match socket.write(&record[written % record.len()..]) {
+            Ok(len) => written += len,
+            Err(_) => server.pass(),
+        }
+    }
+    let held = server.shard.buffers_in_use();
+    assert!(held < 300, "{held} buffers wait for a caller that does not read");
+    // All of its calls are answered once it reads.
+    let whole = written / record.len();
+    let rest = &record[written % record.len()..];
+    let replies = server.exchange(&mut socket, rest, whole + 1);
+    assert!(replies.iter().all(|reply| outcome(reply).0 == 3));
+    // Another caller is served meanwhile.
+    let mut other = server.connect();
+    assert_eq!(server.exchange(&mut other, &marked(&call(4, NULL, None)), 1).len(), 1);
+    drop(socket);
+    let until = Instant::now() + Duration::from_secs(5);
+    while server.shard.buffers_in_use() > 0 {
+        assert!(Instant::now() < until, "the buffers of a dead connection come back");
+        server.pass();
+    }
+}
+
+#[test]
+fn a_caller_from_elsewhere_is_turned_away() {
+    let mut server = Server::admitting(|_| false);
+    let mut socket = server.connect();
+    assert!(server.exchange(&mut socket, &marked(&call(1, NULL, None)), 1).is_empty());
+    assert_eq!(server.shard.snapshot().engine.connections.refused, 1);
+}
