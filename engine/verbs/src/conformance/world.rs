@@ -4,7 +4,7 @@ use super::Fixture;
 use crate::{Cause, Event, Limits, Memory, Provider, Qp, RemoteSpan, Status, Tag, Terminate, Time};
 use stag_pools::{Access, Buf, Class, Fenced, Pool, RemoteKey, Window};
 use std::{
-    collections::{HashMap, HashSet, VecDeque},
+    collections::{BTreeMap, HashMap, HashSet, VecDeque},
     time::Duration,
 };
 
@@ -82,7 +82,7 @@ enum Phase {
 
 pub(super) struct Seat<P> {
     pub(super) end: Option<P>,
-    conns: HashMap<Qp, Phase>,
+    conns: BTreeMap<Qp, Phase>,
     pending: HashMap<Qp, VecDeque<(Tag, Kind)>>,
     windows: HashMap<RemoteKey, Qp>,
     receives: usize,
@@ -126,7 +126,7 @@ impl<F: Fixture> World<F> {
         let end = self.fixture.end(limits, &self.pool);
         self.seats.push(Seat {
             end: Some(end),
-            conns: HashMap::new(),
+            conns: BTreeMap::new(),
             pending: HashMap::new(),
             windows: HashMap::new(),
             receives: 0,
