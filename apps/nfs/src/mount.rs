@@ -1,0 +1,84 @@
+//! MOUNT version 3: from an export's name to its file handle (RFC 1813 §5).
+//!
+//! The gateway remembers no mounts: DUMP lists none, and UMNT and UMNTALL have nothing to take away. A list kept in memory
+//! would be wrong after every restart and every client that was switched off, and nothing depends on it (RFC 1813 §5.2.2).
+
+use stag_protocol::{
+    nfs::{
+        List, ListWriter,
+        mount::{Call, Flavors, MntOk, MntResult, Path, Status, push_export},
+        v3,
+    },
+    xdr::{Codec, Reader, padded},
+};
+
+use crate::export::Exports;
+use crate::gateway::Reply;
+use crate::store::files::Files;
+
+/// AUTH_SYS and AUTH_NONE, as a counted array: the flavors of every export.
+const FLAVORS: [u8; 12] = [0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
+
+/// Octets of the results of `call` at most.
+pub(crate) fn results_len(exports: &Exports, call: &Call<'_>) -> usize {
+    match call {
+        // TRUE, length, "/" and the name, an empty list of groups.
+        Call::Export => exports.iter().map(|export| 12 + padded(1 + export.name().len())).sum::<usize>() + 4,
+        Call::Mnt(_) => 4 + 4 + v3::FileHandle::MAX + FLAVORS.len(),
+        Call::Null | Call::Dump | Call::Umnt(_) | Call::UmntAll => List::<'_, ()>::END_LEN,
+    }
+}
+
+/// Carries out `call` and writes its results.
+pub(crate) fn answer(files: &mut Files, call: &Call<'_>, reply: &mut Reply) -> Result<(), Status> {
+    match call {
+        Call::Null | Call::Umnt(_) | Call::UmntAll => Ok(()),
+        Call::Mnt(path) => {
+            let flavors = Flavors::parse(&mut Reader::new(&FLAVORS)).expect("the list says its length");
+            let mounted: MntResult<'_> = match files.mount(path.0) {
+                Ok(handle) => Ok(MntOk { handle, flavors }),
+                Err(status) => Err(mount_status(status)),
+            };
+            reply.put(&mounted);
+            mounted.map(drop)
+        }
+        Call::Dump => {
+            reply.put(&false);
+            Ok(())
+        }
+        Call::Export => {
+            list_exports(files.shared().exports(), reply);
+            Ok(())
+        }
+    }
+}
+
+/// An incomplete list would be a lie: without memory for all of it, it is the server that failed.
+fn list_exports(exports: &Exports, reply: &mut Reply) {
+    let written = reply.write(|writer| {
+        let mut list = ListWriter::begin(writer, 0)?;
+        for export in exports.iter() {
+            let path = format!("/{}", export.name());
+            push_export(&mut list, Path(path.as_bytes()), [])?;
+        }
+        list.finish();
+        Ok::<_, stag_protocol::xdr::NoRoom>(())
+    });
+    if written.is_err() {
+        reply.fail();
+    }
+}
+
+/// Why a directory cannot be mounted, in the fewer words that MOUNT has.
+fn mount_status(status: v3::Status) -> Status {
+    match status {
+        v3::Status::Perm => Status::Perm,
+        v3::Status::NoEnt | v3::Status::Stale => Status::NoEnt,
+        v3::Status::Io => Status::Io,
+        v3::Status::Acces => Status::Acces,
+        v3::Status::NotDir => Status::NotDir,
+        v3::Status::Inval => Status::Inval,
+        v3::Status::NameTooLong => Status::NameTooLong,
+        _ => Status::ServerFault,
+    }
+}

@@ -1,0 +1,100 @@
+//! READDIR and READDIRPLUS (RFC 1813 §3.3.16–3.3.17).
+
+use stag_protocol::{
+    nfs::v3::{
+        Attributes, Entry, EntryPlus, Failure, FileHandle, Name, ReadDirArgs, ReadDirPlusArgs,
+        ReadDirPlusWriter, ReadDirWriter, Status,
+    },
+    xdr::Writer,
+};
+
+use super::failure;
+use crate::gateway::Reply;
+use crate::store::{self, Listed, Place, files::Files};
+
+/// Octets of the longest listing: what the largest read of a client asks for in one call, and what a medium buffer holds.
+/// The client asks again for the rest.
+const LISTING_MAX: u32 = 65_536;
+/// The status in front of what `count` measures.
+const STATUS_LEN: usize = 4;
+
+type About = Option<Attributes>;
+
+/// Octets of results to take room for.
+pub(super) fn results_len(count: u32) -> usize {
+    STATUS_LEN + count.min(LISTING_MAX) as usize
+}
+
+pub(super) fn readdir(files: &mut Files, args: &ReadDirArgs, reply: &mut Reply) -> Status {
+    let count = args.count.min(LISTING_MAX);
+    let place = Place { cookie: args.cookie, verifier: args.verifier, window: count as usize };
+    list(files, &args.dir, reply, |files, directory, writer| {
+        let before = Some(directory);
+        let mut list = ReadDirWriter::begin(writer, before, args.verifier, count).map_err(refusal(before))?;
+        let listed = files.readdir(&args.dir, place, &mut |entry| list.push(&plain(entry)).is_ok());
+        let listed = listed.map_err(failure)?;
+        list.finish(listed.eof).map_err(refusal(before))?;
+        Ok(listed)
+    })
+}
+
+pub(super) fn readdirplus(files: &mut Files, args: &ReadDirPlusArgs, reply: &mut Reply) -> Status {
+    let count = args.max_count.min(LISTING_MAX);
+    let place =
+        Place { cookie: args.cookie, verifier: args.verifier, window: args.dir_count.min(count) as usize };
+    let limits = (args.dir_count, count);
+    list(files, &args.dir, reply, |files, directory, writer| {
+        let before = Some(directory);
+        let mut list =
+            ReadDirPlusWriter::begin(writer, before, args.verifier, limits).map_err(refusal(before))?;
+        let listed = files.readdirplus(&args.dir, place, &mut |entry| list.push(&plus(entry)).is_ok());
+        let listed = listed.map_err(failure)?;
+        list.finish(listed.eof).map_err(refusal(before))?;
+        Ok(listed)
+    })
+}
+
+/// Lets `write` write a listing, then puts the verifier that it came with in its place.
+///
+/// The attributes are those from before the listing: a client that takes an old list for older than it is looks again, one
+/// that takes it for newer keeps it.
+fn list(
+    files: &mut Files,
+    directory: &FileHandle,
+    reply: &mut Reply,
+    write: impl FnOnce(&mut Files, Attributes, &mut Writer<'_>) -> Result<Listed, Failure<About>>,
+) -> Status {
+    let outcome = files.getattr(directory).map_err(Failure::from).and_then(|attributes| {
+        reply.write(|writer| {
+            let listed = write(files, attributes, writer)?;
+            let at = STATUS_LEN + 4 + Attributes::LEN;
+            patch(writer, at, &listed.verifier);
+            Ok(())
+        })
+    });
+    match outcome {
+        Ok(()) => Status::Ok,
+        Err(failure) => reply.results(&Err::<(), _>(failure)),
+    }
+}
+
+/// Overwrites what was written at octet `at`.
+fn patch(writer: &mut Writer<'_>, at: usize, verifier: &[u8; 8]) {
+    let (words, _) = verifier.as_chunks();
+    for (place, word) in (at..).step_by(4).zip(words) {
+        writer.patch_u32(place, u32::from_be_bytes(*word)).expect("a listing begins with its verifier");
+    }
+}
+
+fn refusal(about: About) -> impl Fn(Status) -> Failure<About> {
+    move |status| Failure { status, attributes: about }
+}
+
+fn plain<'a>(entry: &store::Entry<'a>) -> Entry<'a> {
+    Entry { fileid: entry.fileid, name: Name(entry.name), cookie: entry.cookie }
+}
+
+fn plus<'a>(entry: &store::Entry<'a>) -> EntryPlus<'a> {
+    let (handle, attributes) = entry.object.unzip();
+    EntryPlus { entry: plain(entry), attributes, handle }
+}

@@ -1,0 +1,32 @@
+//! REMOVE, RMDIR, RENAME and LINK (RFC 1813 §3.3.12–3.3.15).
+
+use stag_protocol::nfs::v3::{
+    Failure, LinkArgs, LinkResult, LinkWcc, RemoveArgs, RemoveResult, RenameArgs, RenameResult, RenameWcc,
+};
+
+use super::failure;
+use crate::store::{Linked, Renamed, files::Files};
+
+pub(super) fn remove(files: &mut Files, args: &RemoveArgs<'_>) -> RemoveResult {
+    files.remove(&args.object.dir, args.object.name.0).map_err(failure)
+}
+
+pub(super) fn rmdir(files: &mut Files, args: &RemoveArgs<'_>) -> RemoveResult {
+    files.rmdir(&args.object.dir, args.object.name.0).map_err(failure)
+}
+
+pub(super) fn rename(files: &mut Files, args: &RenameArgs<'_>) -> RenameResult {
+    let wcc = |about: Renamed| RenameWcc { from_dir: about.from, to_dir: about.to };
+    match files.rename((&args.from.dir, args.from.name.0), (&args.to.dir, args.to.name.0)) {
+        Ok(about) => Ok(wcc(about)),
+        Err(failed) => Err(Failure { status: failed.status, attributes: wcc(failed.about) }),
+    }
+}
+
+pub(super) fn link(files: &mut Files, args: &LinkArgs<'_>) -> LinkResult {
+    let wcc = |about: Linked| LinkWcc { attributes: about.file, dir_wcc: about.directory };
+    match files.link(&args.file, &args.link.dir, args.link.name.0) {
+        Ok(about) => Ok(wcc(about)),
+        Err(failed) => Err(Failure { status: failed.status, attributes: wcc(failed.about) }),
+    }
+}
