@@ -140,10 +140,15 @@ impl Framer {
         let payload_len = payload.clone().map(<[u8]>::len).sum::<usize>();
         let ulpdu_len = header.len().saturating_sub(LENGTH_LEN) + payload_len;
         debug_assert_eq!(header.first_chunk(), Some(&(ulpdu_len as u16).to_be_bytes()));
-        debug_assert!(ulpdu_len <= usize::from(u16::MAX));
-        let pad = Octets::<3>::of(&[[0; 3].get(..pad_len(ulpdu_len)).unwrap_or_default()]);
+        debug_assert!(ulpdu_len <= usize::from(MULPDU_MAX), "segments of `Stream` are no larger");
+        let pad: &[u8] = match pad_len(ulpdu_len) {
+            0 => &[],
+            1 => &[0],
+            2 => &[0; 2],
+            _ => &[0; 3],
+        };
         let mut framed = Framed {
-            trailer: Octets::of(&[&pad, &[0; CRC_LEN]]),
+            trailer: Octets::EMPTY,
             sizes: match self.since_marker {
                 None => [header.len(), payload_len, pad.len() + CRC_LEN, 0],
                 // A marker may fall between pad and CRC.
@@ -151,19 +156,21 @@ impl Framer {
             },
             since_marker: self.since_marker,
         };
+        let mut sum = 0;
         if self.crc {
             let mut crc = C::start();
             match self.since_marker {
                 None => {
                     crc.update(header);
                     payload.for_each(|piece| crc.update(piece));
-                    crc.update(&pad);
+                    crc.update(pad);
                 }
-                Some(_) => framed.add_with_markers(&mut crc, header, payload, &pad),
+                Some(_) => framed.add_with_markers(&mut crc, header, payload, pad),
             }
-            let sum = crc.finish();
-            framed.trailer = Octets::of(&[&pad, &sum.to_le_bytes()]);
+            sum = crc.finish();
         }
+        framed.trailer.push(pad);
+        framed.trailer.push(&sum.to_le_bytes());
         self.since_marker = framed.since_marker_after();
         framed
     }

@@ -25,6 +25,7 @@ impl<const N: usize> Octets<N> {
     }
 
     /// Appends `piece`, which fits: what goes into an `Octets` is sized at compile time or judged before.
+    #[inline]
     pub fn push(&mut self, piece: &[u8]) {
         let start = usize::from(self.len);
         let end = start + piece.len();
