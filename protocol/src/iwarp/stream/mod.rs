@@ -97,6 +97,7 @@ pub struct Stream<const IRD: usize, const ORD: usize> {
 impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
     /// A stream behind a successful set-up.
     pub fn new(negotiated: &Negotiated) -> Self {
+        const { assert!(IRD >= 1 && ORD >= 1, "an indication may be a Read, in either direction") };
         debug_assert!(usize::from(negotiated.ird) <= IRD, "the IRD granted has places");
         let is_responder = negotiated.side == Side::Responder;
         Self {
