@@ -1,0 +1,617 @@
+//! A shard and a peer whose messages are made by hand: what RFC 8166 allows a peer to send, and what it does not.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+use stag_echo::{Caller, ECHO, Echo, NULL, PROGRAM, VERSION};
+use stag_engine::{CallFault, Config, Shard, Token};
+use stag_pools::{Access, Buf, Class, Pool, RemoteKey};
+use stag_protocol::{
+    rpc::{Accepted, Auth, CallHeader, Credential, ReplyHeader},
+    rpcrdma::{Body, ChunkLists, Credits, ErrorBody, Header, Offer, Position, Segment, Xid, v1},
+    xdr::{Reader, Writer},
+};
+use stag_sim::{Fabric, Faults, Port, Sim};
+use stag_verbs::{Cause, Event, Limits, Memory, Provider, Qp, Tag, Time};
+use std::collections::VecDeque;
+
+const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
+const GRANT: u32 = 4;
+
+fn config() -> Config {
+    Config { grant: GRANT, calls_max: 4, ..Config::small() }
+}
+
+/// The end made by hand.
+struct Raw {
+    end: Sim,
+    pool: Pool,
+    qp: Option<Qp>,
+    received: VecDeque<(Vec<u8>, Option<RemoteKey>)>,
+    fenced: Vec<(RemoteKey, Vec<u8>)>,
+    ended: Option<Cause>,
+}
+
+impl Raw {
+    fn new(fabric: &Fabric) -> Self {
+        let mut end = fabric.end("raw", LIMITS);
+        let pool =
+            Pool::new(&[Class { slot_len: 4096, count: 64 }, Class { slot_len: 1 << 17, count: 8 }]).unwrap();
+        for _ in 0..32 {
+            end.post_receive(pool.take(4096).unwrap()).unwrap();
+        }
+        Self { end, pool, qp: None, received: VecDeque::new(), fenced: Vec::new(), ended: None }
+    }
+
+    fn offer() -> [u8; Offer::LEN] {
+        // Magic, version 1, R, 4096 both ways.
+        [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3]
+    }
+
+    fn poll(&mut self, now: Time) -> bool {
+        let mut worked = false;
+        while let Some(event) = self.end.poll(now) {
+            worked = true;
+            match event {
+                Event::ConnectRequest { qp } => {
+                    self.qp = Some(qp);
+                    self.end.accept(qp, &Self::offer()).unwrap();
+                }
+                Event::Established { .. } => {}
+                Event::Received { buf, invalidated, .. } => {
+                    let key = invalidated.map(|fenced| {
+                        let key = fenced.key();
+                        self.fenced.push((key, fenced.into_buf().to_vec()));
+                        key
+                    });
+                    self.received.push_back((buf.to_vec(), key));
+                    self.end.post_receive(buf).unwrap();
+                }
+                Event::Completed { memory: Memory::Fenced(fenced), .. } | Event::Unbound { fenced, .. } => {
+                    self.fenced.push((fenced.key(), fenced.into_buf().to_vec()));
+                }
+                Event::Completed { .. } => {}
+                Event::Disconnected { cause, .. } => self.ended = Some(cause),
+            }
+        }
+        self.end.ring();
+        worked
+    }
+
+    fn buf(&self, octets: &[u8]) -> Buf {
+        let mut buf = self.pool.take(octets.len()).unwrap();
+        buf.append(octets).unwrap();
+        buf
+    }
+
+    fn send(&mut self, octets: &[u8], invalidate: Option<u32>) {
+        let message = self.buf(octets);
+        self.end.post_send(self.qp.unwrap(), Tag(0), message, invalidate.map(RemoteKey)).unwrap();
+        self.end.ring();
+    }
+
+    fn window(&mut self, octets: &[u8], access: Access) -> Segment {
+        let buf = self.buf(octets);
+        let window = self.end.bind(self.qp.unwrap(), buf, 0..octets.len(), access).unwrap();
+        Segment { handle: window.key.0, length: window.len, offset: window.offset }
+    }
+
+    /// What a window held when it was fenced.
+    fn fence(&mut self, segment: Segment) {
+        let key = RemoteKey(segment.handle);
+        self.end.post_local_invalidate(self.qp.unwrap(), Tag(0), key).unwrap();
+        self.end.ring();
+    }
+
+    fn content(&self, segment: Segment) -> &[u8] {
+        &self.fenced.iter().find(|(key, _)| key.0 == segment.handle).expect("the window was fenced").1
+    }
+}
+
+struct AtServer {
+    fabric: Fabric,
+    shard: Shard<Sim, Echo>,
+    raw: Raw,
+    now: Time,
+}
+
+impl AtServer {
+    fn new() -> Self {
+        let fabric = Fabric::new(7, Faults::NONE);
+        let admit = Box::new(|_| true) as Box<_>;
+        let mut shard = Shard::new(fabric.end("server", LIMITS), Echo::default(), config(), admit).unwrap();
+        let port = shard.listen(&Port(0)).unwrap();
+        let mut raw = Raw::new(&fabric);
+        raw.qp = Some(raw.end.connect(&port, &Raw::offer()).unwrap());
+        let mut this = Self { fabric, shard, raw, now: Time(0) };
+        this.settle();
+        this
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            let worked = self.shard.pass(self.now) | self.raw.poll(self.now);
+            match self.fabric.next_due() {
+                _ if worked => {}
+                Some(due) => self.now = due.max(self.now),
+                None => return,
+            }
+        }
+        panic!("the fabric never comes to rest");
+    }
+
+    /// Sends one message and returns the one that answers it, if any.
+    fn ask(&mut self, octets: &[u8]) -> Option<(Vec<u8>, Option<RemoteKey>)> {
+        self.raw.send(octets, None);
+        self.settle();
+        self.raw.received.pop_front()
+    }
+
+    /// An RDMA_ERROR for `xid`.
+    fn expect_error(&mut self, octets: &[u8], xid: u32, wanted: ErrorBody) {
+        let (answer, invalidated) = self.ask(octets).expect("an RDMA_ERROR comes");
+        let mut lists = ChunkLists::new();
+        // The version word of ERR_VERS echoes the call's.
+        let mut answer = answer;
+        answer[4..8].copy_from_slice(&1_u32.to_be_bytes());
+        let (header, _) = v1::parse(&answer, &mut lists).unwrap();
+        assert_eq!(header, Header { xid: Xid(xid), credits: Credits(GRANT), body: Body::Error(wanted) });
+        assert_eq!(invalidated, None, "an error invalidates nothing");
+        self.expect_alive();
+    }
+
+    fn expect_silence(&mut self, octets: &[u8]) {
+        assert_eq!(self.ask(octets), None);
+        self.expect_alive();
+    }
+
+    fn expect_alive(&mut self) {
+        let (answer, _) = self.ask(&message(0xa11e, &ChunkLists::new(), &rpc(0xa11e, NULL, &[]))).unwrap();
+        let (_, _, payload) = reply(&answer);
+        assert_eq!(ReplyHeader::parse(&mut Reader::new(&payload)).unwrap().xid, Xid(0xa11e));
+        assert_eq!(self.shard.buffers_in_use(), 0);
+        assert_eq!(self.shard.provider().receives_posted(), config().receives);
+    }
+
+    fn expect_end(&mut self) {
+        self.settle();
+        assert!(self.raw.ended.is_some(), "the connection ended");
+        assert_eq!(self.shard.calls_in_progress(), (0, 0));
+        assert_eq!((self.shard.buffers_in_use(), self.shard.receives_promised()), (0, 0));
+        assert_eq!(self.shard.provider().receives_posted(), config().receives);
+    }
+}
+
+/// An RPC call of the echo program with these arguments.
+fn rpc(xid: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
+    let header = CallHeader {
+        xid: Xid(xid),
+        program: PROGRAM,
+        version: VERSION,
+        procedure,
+        credential: Credential::None,
+        verifier: Auth::NONE,
+    };
+    let mut out = [0; 64];
+    let mut writer = Writer::new(&mut out);
+    header.emit(&mut writer).unwrap();
+    let len = writer.len();
+    [&out[..len], arguments].concat()
+}
+
+fn with_header(header: &Header, lists: &ChunkLists, payload: &[u8]) -> Vec<u8> {
+    let mut out = vec![0; v1::header_len(lists)];
+    v1::emit(header, lists, &mut out).unwrap();
+    out.extend_from_slice(payload);
+    out
+}
+
+fn message(xid: u32, lists: &ChunkLists, payload: &[u8]) -> Vec<u8> {
+    with_header(&Header { xid: Xid(xid), credits: Credits(99), body: Body::Msg }, lists, payload)
+}
+
+fn no_message(xid: u32, lists: &ChunkLists) -> Vec<u8> {
+    with_header(&Header { xid: Xid(xid), credits: Credits(99), body: Body::NoMsg }, lists, &[])
+}
+
+fn reply(message: &[u8]) -> (Header, ChunkLists, Vec<u8>) {
+    let mut lists = ChunkLists::new();
+    let (header, at) = v1::parse(message, &mut lists).unwrap();
+    (header, lists, message[at..].to_vec())
+}
+
+/// Everything behind the header of a successful reply.
+fn results(payload: &[u8]) -> Vec<u8> {
+    let mut reader = Reader::new(payload);
+    let header = ReplyHeader::parse(&mut reader).unwrap();
+    assert_eq!(header.outcome, stag_protocol::rpc::Outcome::accepted(Accepted::Success));
+    payload[ReplyHeader::LEN..].to_vec()
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 13 + i / 256) as u8).collect()
+}
+
+fn echo_head(len: usize) -> Vec<u8> {
+    (len as u32).to_be_bytes().to_vec()
+}
+
+#[test]
+fn other_versions_and_bad_headers_are_answered_and_the_connection_lives() {
+    let mut at = AtServer::new();
+    let call = message(5, &ChunkLists::new(), &rpc(5, NULL, &[]));
+    for version in [0, 2, u32::MAX] {
+        let mut other = call.clone();
+        other[4..8].copy_from_slice(&u32::to_be_bytes(version));
+        at.expect_error(&other, 5, ErrorBody::Version { low: 1, high: 1 });
+    }
+    for procedure in [2_u32, 5, u32::MAX] {
+        let mut other = call.clone();
+        other[12..16].copy_from_slice(&procedure.to_be_bytes());
+        at.expect_error(&other, 5, ErrorBody::Chunk);
+    }
+    let mut other = call.clone();
+    other[19] = 7; // The Read list is neither there nor not there.
+    at.expect_error(&other, 5, ErrorBody::Chunk);
+    let mut other = call[..28].to_vec();
+    other[15] = 1; // RDMA_NOMSG without any chunk.
+    at.expect_error(&other, 5, ErrorBody::Chunk);
+    at.expect_error(&message(5, &ChunkLists::new(), &rpc(6, NULL, &[])), 5, ErrorBody::Chunk);
+    let faults = at.shard.snapshot().engine.peer_faults;
+    assert_eq!((faults["Version"], faults["Procedure"], faults["XidMismatch"]), (3, 3, 1), "{faults:?}");
+}
+
+#[test]
+fn what_nobody_may_answer_is_met_with_silence() {
+    let mut at = AtServer::new();
+    let call = message(5, &ChunkLists::new(), &rpc(5, NULL, &[]));
+    for cut in 0..28 {
+        at.expect_silence(&call[..cut]);
+    }
+    let mut done = call.clone();
+    done[12..16].copy_from_slice(&3_u32.to_be_bytes());
+    at.expect_silence(&done);
+    let error = Header { xid: Xid(5), credits: Credits(1), body: Body::Error(ErrorBody::Chunk) };
+    at.expect_silence(&with_header(&error, &ChunkLists::new(), &[]));
+}
+
+#[test]
+fn a_peer_above_its_grant_loses_its_connection() {
+    let mut at = AtServer::new();
+    // Each call waits for memory that is never given: its Read stays open as long as the source does not answer.
+    at.fabric.set_faults(Faults { fetch_delay: 1_000_000..2_000_000, ..Faults::NONE });
+    for xid in 0..GRANT + 1 {
+        let mut lists = ChunkLists::new();
+        let source = at.raw.window(&pattern(100), Access::RemoteRead);
+        lists.push_read(Position::new(44).unwrap(), source).unwrap();
+        at.raw.send(&message(xid, &lists, &rpc(xid, ECHO, &echo_head(100))), None);
+    }
+    at.expect_end();
+    assert_eq!(at.shard.snapshot().engine.peer_faults["CreditsExceeded"], 1);
+}
+
+#[test]
+fn an_argument_in_a_chunk_of_many_segments_comes_back_in_a_chunk_of_others() {
+    let mut at = AtServer::new();
+    for len in [1, 1000, 4096, 9001] {
+        let octets = pattern(len);
+        let mut lists = ChunkLists::new();
+        let position = Position::new(rpc(1, ECHO, &[0; 4]).len() as u32).unwrap();
+        let mut pieces = octets.chunks(len.div_ceil(3));
+        let sources: Vec<_> = pieces.by_ref().map(|piece| at.raw.window(piece, Access::RemoteRead)).collect();
+        sources.iter().for_each(|source| lists.push_read(position, *source).unwrap());
+        let targets =
+            [len / 2, len - len / 2, 4].map(|len| at.raw.window(&vec![0xee; len], Access::RemoteWrite));
+        lists.begin_write().unwrap();
+        targets.iter().for_each(|target| lists.push_write(*target).unwrap());
+        let (answer, invalidated) = at.ask(&message(9, &lists, &rpc(9, ECHO, &echo_head(len)))).unwrap();
+        let (header, returned, payload) = reply(&answer);
+        assert_eq!((header.credits, header.body), (Credits(GRANT), Body::Msg));
+        assert_eq!(results(&payload), echo_head(len), "the item went into the chunk, its length did not");
+        let written: Vec<_> =
+            returned.writes().next().unwrap().segments.iter().map(|s| s.length as usize).collect();
+        assert_eq!(written, [len / 2, len - len / 2, 0]);
+        let longest = sources.iter().chain(&targets[..2]).map(|segment| segment.length).max();
+        let invalidated = invalidated.expect("both sides announced remote invalidation");
+        let chosen = sources.iter().chain(&targets).find(|segment| segment.handle == invalidated.0).unwrap();
+        assert_eq!(Some(chosen.length), longest, "the longest segment is invalidated");
+        for segment in sources.iter().chain(&targets).filter(|segment| segment.handle != invalidated.0) {
+            at.raw.fence(*segment);
+        }
+        at.settle();
+        let got: Vec<u8> = targets[..2].iter().flat_map(|target| at.raw.content(*target).to_vec()).collect();
+        assert_eq!(got, octets);
+        assert_eq!(at.raw.content(targets[2]), [0xee; 4], "padding is never written");
+    }
+    at.expect_alive();
+}
+
+#[test]
+fn a_long_call_and_a_long_reply_travel_in_chunks_of_any_shape() {
+    let mut at = AtServer::new();
+    let octets = pattern(6_003);
+    let mut call = rpc(3, ECHO, &echo_head(octets.len()));
+    call.extend_from_slice(&octets);
+    call.push(0); // Padding is part of a Position Zero chunk.
+    let mut lists = ChunkLists::new();
+    for piece in call.chunks(1_999) {
+        let source = at.raw.window(piece, Access::RemoteRead);
+        lists.push_read(Position::ZERO, source).unwrap();
+    }
+    let targets = [37, 3_000, 4_000].map(|len| at.raw.window(&vec![0xee; len], Access::RemoteWrite));
+    lists.begin_reply();
+    targets.iter().for_each(|target| lists.push_reply(*target).unwrap());
+    let (answer, invalidated) = at.ask(&no_message(3, &lists)).unwrap();
+    let (header, returned, payload) = reply(&answer);
+    assert_eq!((header.body, payload.len()), (Body::NoMsg, 0));
+    let total = ReplyHeader::LEN + 4 + 6_004;
+    assert_eq!(returned.reply().unwrap().total(), total as u64);
+    assert_eq!(invalidated, Some(RemoteKey(targets[2].handle)));
+    targets[..2].iter().for_each(|target| at.raw.fence(*target));
+    at.settle();
+    let stream: Vec<u8> = targets.iter().flat_map(|target| at.raw.content(*target).to_vec()).collect();
+    let got = results(&stream[..total]);
+    assert_eq!((&got[..4], &got[4..6_007], got[6_007]), (&echo_head(6_003)[..], &octets[..], 0));
+    assert!(stream[total..].iter().all(|octet| *octet == 0xee), "nothing behind the reply is written");
+}
+
+#[test]
+fn a_short_reply_spares_the_reply_chunk_and_an_empty_write_chunk_means_inline() {
+    let mut at = AtServer::new();
+    let arguments = [&echo_head(5)[..], b"hello\0\0\0"].concat();
+    let room = at.raw.window(&[0xee; 500], Access::RemoteWrite);
+    let mut lists = ChunkLists::new();
+    lists.begin_reply();
+    lists.push_reply(room).unwrap();
+    let (answer, _) = at.ask(&message(4, &lists, &rpc(4, ECHO, &arguments))).unwrap();
+    let (header, returned, payload) = reply(&answer);
+    assert_eq!((header.body, results(&payload)), (Body::Msg, arguments.clone()));
+    assert_eq!(returned.reply().unwrap().segments, [Segment { length: 0, ..room }]);
+    let mut lists = ChunkLists::new();
+    lists.begin_write().unwrap();
+    let (answer, _) = at.ask(&message(5, &lists, &rpc(5, ECHO, &arguments))).unwrap();
+    let (_, returned, payload) = reply(&answer);
+    assert_eq!(results(&payload), arguments);
+    assert_eq!(returned.writes().map(|chunk| chunk.segments.len()).collect::<Vec<_>>(), [0]);
+}
+
+#[test]
+fn a_reply_that_fits_nowhere_is_an_error_and_nothing_is_written() {
+    let mut at = AtServer::new();
+    let octets = pattern(5_000);
+    let position = Position::new(rpc(1, ECHO, &[0; 4]).len() as u32).unwrap();
+    let source = |at: &mut AtServer, lists: &mut ChunkLists| {
+        let source = at.raw.window(&octets, Access::RemoteRead);
+        lists.push_read(position, source).unwrap();
+        source
+    };
+    // Nothing is offered for it.
+    let mut lists = ChunkLists::new();
+    source(&mut at, &mut lists);
+    at.expect_error(&message(8, &lists, &rpc(8, ECHO, &echo_head(5_000))), 8, ErrorBody::Chunk);
+    // A Write chunk, then a Reply chunk, too small by one octet.
+    for reply_chunk in [false, true] {
+        let len = if reply_chunk { ReplyHeader::LEN + 4 + 5_000 } else { 5_000 } - 1;
+        let mut lists = ChunkLists::new();
+        source(&mut at, &mut lists);
+        let target = at.raw.window(&vec![0xee; len], Access::RemoteWrite);
+        if reply_chunk {
+            lists.begin_reply();
+            lists.push_reply(target).unwrap();
+        } else {
+            lists.begin_write().unwrap();
+            lists.push_write(target).unwrap();
+        }
+        at.expect_error(&message(8, &lists, &rpc(8, ECHO, &echo_head(5_000))), 8, ErrorBody::Chunk);
+        at.raw.fence(target);
+        at.settle();
+        assert!(at.raw.content(target).iter().all(|octet| *octet == 0xee));
+    }
+}
+
+#[test]
+fn a_key_that_does_not_fit_its_use_ends_the_connection_and_nothing_else() {
+    let bad_keys: [fn(&mut Raw) -> Segment; 4] = [
+        |_| Segment { handle: 0x1234_5678, length: 100, offset: 0 },
+        |raw| raw.window(&[0; 100], Access::RemoteWrite),
+        |raw| {
+            let window = raw.window(&[0; 99], Access::RemoteRead);
+            Segment { length: 100, ..window }
+        },
+        |raw| {
+            let window = raw.window(&[0; 100], Access::RemoteRead);
+            Segment { offset: window.offset.wrapping_sub(1), ..window }
+        },
+    ];
+    for bad_key in bad_keys {
+        let mut at = AtServer::new();
+        let mut lists = ChunkLists::new();
+        let source = bad_key(&mut at.raw);
+        lists.push_read(Position::new(44).unwrap(), source).unwrap();
+        at.raw.send(&message(1, &lists, &rpc(1, ECHO, &echo_head(100))), None);
+        at.expect_end();
+    }
+}
+
+#[test]
+fn wrong_positions_and_too_much_payload_are_refused() {
+    let mut at = AtServer::new();
+    let call = rpc(2, ECHO, &echo_head(8));
+    let source = at.raw.window(&[0; 8], Access::RemoteRead);
+    for position in [48, 4_000, u32::MAX - 3] {
+        let mut lists = ChunkLists::new();
+        lists.push_read(Position::new(position).unwrap(), source).unwrap();
+        at.expect_error(&message(2, &lists, &call), 2, ErrorBody::Chunk);
+    }
+    let mut lists = ChunkLists::new();
+    for _ in 0..16 {
+        let segment = Segment { handle: 1, length: u32::MAX, offset: 0 };
+        lists.push_read(Position::new(44).unwrap(), segment).unwrap();
+    }
+    at.expect_error(&message(2, &lists, &call), 2, ErrorBody::Chunk);
+}
+
+#[test]
+fn a_peer_that_goes_away_with_calls_in_progress_takes_nothing_with_it() {
+    let mut at = AtServer::new();
+    at.fabric.set_faults(Faults { fetch_delay: 1_000_000..2_000_000, ..Faults::NONE });
+    for xid in 0..GRANT {
+        let mut lists = ChunkLists::new();
+        let source = at.raw.window(&pattern(100), Access::RemoteRead);
+        lists.push_read(Position::new(44).unwrap(), source).unwrap();
+        at.raw.send(&message(xid, &lists, &rpc(xid, ECHO, &echo_head(100))), None);
+    }
+    for _ in 0..4 {
+        at.shard.pass(at.now);
+    }
+    assert_eq!(at.shard.calls_in_progress(), (GRANT as usize, 0));
+    at.raw.end.disconnect(at.raw.qp.unwrap());
+    at.expect_end();
+}
+
+/// A server made by hand, and our requester.
+struct AtClient {
+    fabric: Fabric,
+    shard: Shard<Sim, Caller>,
+    raw: Raw,
+    now: Time,
+}
+
+impl AtClient {
+    fn new() -> Self {
+        let fabric = Fabric::new(8, Faults::NONE);
+        let mut raw = Raw::new(&fabric);
+        let port = raw.end.listen(&Port(0)).unwrap();
+        let admit = Box::new(|_| true) as Box<_>;
+        let mut shard = Shard::new(fabric.end("client", LIMITS), Caller::default(), config(), admit).unwrap();
+        shard.connect(&port).unwrap();
+        let mut this = Self { fabric, shard, raw, now: Time(0) };
+        this.settle();
+        this
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            let worked = self.shard.pass(self.now) | self.raw.poll(self.now);
+            match self.fabric.next_due() {
+                _ if worked => {}
+                Some(due) => self.now = due.max(self.now),
+                None => return,
+            }
+        }
+        panic!("the fabric never comes to rest");
+    }
+
+    fn call(&mut self, octets: Option<&[u8]>) -> (Header, ChunkLists, Vec<u8>) {
+        let peer = self.shard.app().peers()[0];
+        assert!(self.shard.with_app(|_, cx| Caller::call(cx, peer, Token(1), octets)));
+        self.settle();
+        reply(&self.raw.received.pop_front().expect("the call arrives").0)
+    }
+
+    fn answer(&mut self, xid: Xid, lists: &ChunkLists, results: &[u8], invalidate: Option<u32>) {
+        let mut payload = [&xid.0.to_be_bytes()[..], &[0, 0, 0, 1], &[0; 16]].concat();
+        payload.extend_from_slice(results);
+        let header = Header { xid, credits: Credits(3), body: Body::Msg };
+        self.raw.send(&with_header(&header, lists, &payload), invalidate);
+        self.settle();
+    }
+
+    fn outcome(&mut self) -> Option<Result<Option<Vec<u8>>, CallFault>> {
+        let done = self.shard.with_app(|app, _| app.take())?;
+        Some(done.echo.map(|echo| echo.map(|octets| octets.to_vec())))
+    }
+
+    fn wait(&mut self, seconds: u64) {
+        self.now = Time(self.now.0 + seconds * 1_000_000_000);
+        self.settle();
+    }
+}
+
+#[test]
+fn a_call_takes_one_credit_until_the_first_grant_and_then_what_was_granted() {
+    let mut at = AtClient::new();
+    let peer = at.shard.app().peers()[0];
+    for token in 0..6 {
+        at.shard.with_app(|_, cx| Caller::call(cx, peer, Token(token), None));
+    }
+    at.settle();
+    assert_eq!(at.raw.received.len(), 1, "one call before the first grant");
+    let (header, _, _) = reply(&at.raw.received.pop_front().unwrap().0);
+    assert_eq!(header.credits, Credits(4), "it asks for what it wants");
+    at.answer(header.xid, &ChunkLists::new(), &[], None);
+    assert_eq!(at.raw.received.len(), 3, "three were granted");
+}
+
+#[test]
+fn a_bad_reply_is_discarded_and_its_call_ends_at_its_deadline() {
+    let mut at = AtClient::new();
+    let (header, lists, _) = at.call(Some(&pattern(9_000)));
+    // The lists are missing, then a Write chunk has another handle.
+    at.answer(header.xid, &ChunkLists::new(), &echo_head(9_000), None);
+    let mut moved = ChunkLists::new();
+    moved.begin_write().unwrap();
+    let segment = lists.writes().next().unwrap().segments[0];
+    moved.push_write(Segment { handle: segment.handle ^ 1, ..segment }).unwrap();
+    at.answer(header.xid, &moved, &echo_head(9_000), None);
+    at.answer(Xid(header.xid.0 ^ 0x8000_0000), &ChunkLists::new(), &[], None);
+    assert!(at.outcome().is_none());
+    at.wait(11);
+    assert_eq!(at.outcome(), Some(Err(CallFault::TimedOut)));
+    assert_eq!((at.shard.buffers_in_use(), at.shard.provider().windows_bound()), (0, 0));
+    assert!(at.raw.ended.is_some(), "the same connection never carries it again");
+}
+
+#[test]
+fn an_rdma_error_ends_one_call() {
+    let mut at = AtClient::new();
+    let (header, ..) = at.call(Some(&pattern(9_000)));
+    let error = Header { body: Body::Error(ErrorBody::Chunk), ..header };
+    at.raw.send(&with_header(&error, &ChunkLists::new(), &[]), None);
+    at.settle();
+    assert_eq!(at.outcome(), Some(Err(CallFault::Refused(ErrorBody::Chunk))));
+    assert_eq!((at.shard.buffers_in_use(), at.shard.provider().windows_bound()), (0, 0));
+    let (header, ..) = at.call(None);
+    at.answer(header.xid, &ChunkLists::new(), &[], None);
+    assert_eq!(at.outcome(), Some(Ok(None)));
+}
+
+#[test]
+fn a_key_of_another_call_that_is_invalidated_ends_the_connection() {
+    let mut at = AtClient::new();
+    let (first, ..) = at.call(None);
+    at.answer(first.xid, &ChunkLists::new(), &[], None);
+    at.outcome().unwrap().unwrap();
+    let (_, lists, _) = at.call(Some(&pattern(9_000)));
+    let (other, ..) = at.call(None);
+    let foreign = lists.writes().next().unwrap().segments[0].handle;
+    at.answer(other.xid, &ChunkLists::new(), &[], Some(foreign));
+    assert!(at.raw.ended.is_some());
+    for _ in 0..2 {
+        assert!(matches!(at.outcome(), Some(Err(CallFault::Disconnected(_)))));
+    }
+    assert_eq!((at.shard.buffers_in_use(), at.shard.provider().windows_bound()), (0, 0));
+}
+
+#[test]
+fn the_app_hears_of_a_reply_only_when_every_key_is_dead() {
+    let mut at = AtClient::new();
+    let octets = pattern(9_000);
+    let (header, lists, _) = at.call(Some(&octets));
+    let target = lists.writes().next().unwrap().segments[0];
+    let qp = at.raw.qp.unwrap();
+    let source = at.raw.buf(&octets).freeze();
+    let to = stag_verbs::RemoteSpan { key: RemoteKey(target.handle), offset: target.offset, len: 9_000 };
+    at.raw.end.post_write(qp, Tag(0), source, to).unwrap();
+    at.fabric.set_faults(Faults { completion_delay: 5_000..5_001, ..Faults::NONE });
+    let mut returned = ChunkLists::new();
+    returned.return_unused(&lists);
+    returned.fill_write(0, lists.writes().next().unwrap(), 9_000);
+    let sent_at = at.now;
+    at.answer(header.xid, &returned, &echo_head(9_000), Some(target.handle));
+    assert_eq!(at.outcome(), Some(Ok(Some(octets))));
+    assert!(
+        at.now.0 >= sent_at.0 + 5_000,
+        "the Read chunk's key is invalidated before the app hears of the reply"
+    );
+    let stats = at.shard.snapshot().engine.requester;
+    assert_eq!((stats.remote_invalidations, stats.local_invalidations), (1, 1));
+}
