@@ -238,7 +238,7 @@ impl<'a> Frame<'a> {
             kind,
             markers: set(MARKERS),
             crc: set(CRC),
-            reject: set(REJECT) && kind == Kind::Reply, // "in the Request it MUST be ignored"
+            reject: set(REJECT) && kind == Kind::Reply, // in a Request it is "not checked on reception"
             software: set(SOFTWARE),
             stag: set(STAG),
             revision,

@@ -9,7 +9,7 @@ const VERSION_MASK: u8 = 0xC0;
 const VERSION: u8 = 0x40;
 const OPCODE_MASK: u8 = 0x0F;
 
-/// What a message does (RFC 5040 §4.3). Immediate data and atomics (RFC 7306) are refused as unexpected opcodes.
+/// What a message does (RFC 5040 §4.2). Immediate data and atomics (RFC 7306) are refused as unexpected opcodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
@@ -82,7 +82,7 @@ impl Opcode {
         matches!(self, Self::SendSolicited | Self::SendSolicitedInvalidate)
     }
 
-    /// The queue of an untagged opcode (RFC 5040 §4.3); `None` for a tagged one.
+    /// The queue of an untagged opcode (RFC 5040 §4.1); `None` for a tagged one.
     pub const fn queue(self) -> Option<u32> {
         match self {
             Self::Write | Self::ReadResponse => None,

@@ -220,11 +220,13 @@ fn a_write_that_memory_refuses() {
 
 // 51
 #[test]
-fn a_write_may_end_at_the_last_octet_and_not_wrap() {
+fn offset_and_length_of_a_write_do_not_wrap() {
     let mut stream = stream();
-    let octets = write(true, 1, u64::MAX - 3, b"1234");
+    let octets = write(true, 1, u64::MAX - 4, b"1234");
     assert!(matches!(stream.handle_ulpdu(&octets), Ok(Inbound::Write(_))));
-    assert_eq!(violation(&mut stream, &write(true, 1, u64::MAX - 2, b"1234")), Terminate::DDP_WRAP);
+    for to in u64::MAX - 3..=u64::MAX {
+        assert_eq!(violation(&mut stream.clone(), &write(true, 1, to, b"1234")), Terminate::DDP_WRAP);
+    }
 }
 
 // 52: the caller sees an empty payload and checks nothing.

@@ -174,7 +174,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         self.violated(Violation::new(Terminate::RDMAP_LOCAL_CATASTROPHIC))
     }
 
-    /// The first error wins (RFC 5040 §5.4).
+    /// The first error is the one reported (RFC 5040 §7.1).
     fn violated(&mut self, violation: Violation) -> Violation {
         if self.gate != Gate::Ended {
             self.gate = Gate::OweTerminate;
@@ -330,8 +330,8 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
 }
 
 fn judge_write<'a>(header: &Tagged, payload: &'a [u8]) -> Result<Inbound<'a>, Terminate> {
-    let last_octet = (payload.len() as u64).saturating_sub(1);
-    if header.to.checked_add(last_octet).is_none() {
+    // RFC 5041 §7.1: the sum does not wrap, not even to zero.
+    if header.to.checked_add(payload.len() as u64).is_none() {
         return Err(Terminate::DDP_WRAP);
     }
     Ok(Inbound::Write(WriteSegment { stag: header.stag, to: header.to, last: header.last, payload }))
