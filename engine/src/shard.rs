@@ -203,7 +203,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     fn sleep_for(&self, now: Time) -> Duration {
         let expiry = (!self.core.outbound.is_empty()).then_some(self.core.next_expiry);
-        let wake_at = [self.provider.wake_at(), expiry].into_iter().flatten().min();
+        let wake_at = [self.provider.wake_at(), self.streams.wake_at(), expiry].into_iter().flatten().min();
         wake_at.map_or(SLEEP_MAX, |at| at.since(now).min(SLEEP_MAX))
     }
 

@@ -210,20 +210,37 @@ impl Streams {
 
     /// Takes a waiting connection. None when there is none that can be taken.
     fn accept(&mut self, now: Time) -> Option<(TcpStream, SocketAddr)> {
-        if self.accept_at.is_some_and(|at| now < at) {
-            return None;
-        }
-        self.accept_at = None;
         match self.listener.as_ref()?.accept() {
             Ok(accepted) => Some(accepted),
             Err(error) => {
                 if error.kind() != io::ErrorKind::WouldBlock {
                     // No descriptor, no memory, or a peer that is gone already: the socket stays readable, so rest.
                     self.accept_at = Some(now + ACCEPT_PAUSE);
+                    self.watch_listener(epoll::EventFlags::empty());
                 }
                 None
             }
         }
+    }
+
+    /// Ends the listener's rest when its time has come.
+    fn wake_listener(&mut self, now: Time) {
+        if self.accept_at.is_some_and(|at| now >= at) {
+            self.accept_at = None;
+            self.watch_listener(epoll::EventFlags::IN);
+        }
+    }
+
+    fn watch_listener(&self, interest: epoll::EventFlags) {
+        if let Some(listener) = &self.listener {
+            // It was added with the same descriptor: this cannot fail.
+            let _ = epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(LISTENER), interest);
+        }
+    }
+
+    /// When to look again though nothing arrives.
+    pub(crate) const fn wake_at(&self) -> Option<Time> {
+        self.accept_at
     }
 
     fn add(&mut self, socket: TcpStream, payload_max: usize) -> io::Result<Option<Key>> {
@@ -318,6 +335,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.resume(key);
         }
         let streams = &mut self.streams;
+        streams.wake_listener(now);
         if streams.listener.is_none() && streams.connections.is_empty() || now < streams.look_at {
             return resumed;
         }
