@@ -39,6 +39,13 @@ impl Sim {
         self.end.conns.len()
     }
 
+    /// Breaks `qp` in the fabric; both sides notice in their own time.
+    pub fn lose(&mut self, qp: Qp) {
+        if let Some(conn) = self.end.conns.get(qp.0).filter(|conn| conn.state != State::Dead) {
+            self.net.borrow_mut().break_link(conn.place);
+        }
+    }
+
     /// Why nothing can be posted to `qp`, if nothing can.
     fn refusal(&self, qp: Qp) -> Option<Refusal> {
         let Some(conn) = self.end.conns.get(qp.0) else { return Some(Refusal::Gone) };
@@ -324,8 +331,11 @@ impl Provider for Sim {
 impl Drop for Sim {
     /// Breaks every connection; the peers notice in their time. All memory goes back to its pool.
     fn drop(&mut self) {
-        let Ok(mut net) = self.net.try_borrow_mut() else { return };
-        let net = &mut *net;
+        if std::thread::panicking() {
+            // What failed may have stopped half way; a second panic would hide the first one and its seed.
+            return;
+        }
+        let net = &mut *self.net.borrow_mut();
         net.stop_listening(self.end.id);
         while let Some(place) = net.station(self.end.id).places.last().copied() {
             net.break_link(place);

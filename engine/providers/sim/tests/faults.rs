@@ -223,6 +223,21 @@ fn invalidating_what_is_not_bound_is_a_bug_with_a_seed() {
 }
 
 #[test]
+fn a_connection_can_be_lost_on_demand() {
+    let mut pair = Pair::new(1, Faults::DELAYS).receives(1).established();
+    let qp = pair.qps[0].unwrap();
+    for tag in 0..2 {
+        let message = pair.buf(b"lost");
+        pair.ends[0].post_send(qp, Tag(tag), message, None).unwrap();
+    }
+    pair.ends[0].lose(qp);
+    pair.settle();
+    assert_eq!(pair.done[0], [(Tag(0), Status::Lost), (Tag(1), Status::Flushed)]);
+    assert_eq!(pair.ended, [Some(Cause::Fabric(FabricFault::Lost)); 2]);
+    pair.ends[0].lose(qp);
+}
+
+#[test]
 fn a_full_table_of_the_listener_refuses_the_connector() {
     let fabric = Fabric::new(1, Faults::DELAYS);
     let mut listener = fabric.end("listener", Limits { connections: 0, ..LIMITS });
