@@ -266,6 +266,11 @@ impl Index {
         self.known(file).map_or(&[], |known| known.names.as_slice())
     }
 
+    /// Whether a handle may have been issued for exactly this file, here or, as far as they were read, on other shards.
+    pub fn has_met(&self, identity: Identity) -> bool {
+        self.known(identity.file).is_some_and(|known| known.birth == identity.birth)
+    }
+
     /// Notes that a file has a name. Does nothing, and does not allocate, when that is known.
     ///
     /// # Errors

@@ -2,8 +2,13 @@
 //!
 //! The mode of what is made is the client's, whatever the process' umask. An owner that the server's user may not give is left
 //! out, as by Linux' server for a caller without privilege. A mode that the client leaves open is what the owner needs.
+//!
+//! **Twins.** The clock of birth times ticks every few milliseconds, and some file systems (XFS) use an inode number again at
+//! once: an object may be made that has inode number and birth time of one just removed, and so its handle. The index
+//! remembers the removed one; the twin is taken away and held open, so that the next attempt gets another inode. (An
+//! object made in that way by a local process is not noticed.)
 
-use rustix::fs::{FileType, Mode, OFlags, mkdirat, mknodat, openat, symlinkat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, mkdirat, mknodat, openat, symlinkat, unlinkat};
 use rustix::path::DecInt;
 use stag_protocol::nfs::v3::{
     Attributes, CreateHow, CreateVerifier, FileHandle, FileKind, SetAttributes, SetTime, Status, Time,
@@ -12,13 +17,16 @@ use stag_protocol::nfs::v3::{
 
 use super::attributes::{attributes, kind};
 use super::cache::{Data, Open, SlotId};
-use super::errno::status;
+use super::errno::{status, status_of_io};
 use super::name::Name;
 use super::{Files, Intent, open_beneath};
+use crate::handle::Birth;
 use crate::store::{Failed, Made};
 
 /// How often CREATE looks again when the name comes and goes under its hands.
 const RACES_MAX: u32 = 4;
+/// Twins held at most before the client is asked to come again.
+pub(super) const TWINS_MAX: usize = 32;
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 
@@ -103,17 +111,56 @@ impl Files {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        make: impl FnOnce(&mut Self, SlotId, Name<'_>) -> Result<Object, Status>,
+        make: impl Fn(&mut Self, SlotId, Name<'_>) -> Result<Object, Status>,
     ) -> Result<Made, Failed<WccData>> {
         let slot = self.directory(directory, Intent::Change)?;
         let before = self.attributes(slot)?;
         let name = Name::of(name, Status::Exist, Status::Exist);
-        let outcome = name.and_then(|name| make(self, slot, name)).and_then(|object| {
+        let outcome = name.and_then(|name| self.make_no_twin(slot, name, &make)).and_then(|object| {
             self.sync_object(slot)?;
             Ok(object)
         });
         let ((handle, attributes), directory) = self.changed(slot, &before, outcome)?;
         Ok(Made { handle, attributes, directory })
+    }
+
+    fn make_no_twin(
+        &mut self,
+        directory: SlotId,
+        name: Name<'_>,
+        make: &impl Fn(&mut Self, SlotId, Name<'_>) -> Result<Object, Status>,
+    ) -> Result<Object, Status> {
+        self.index.catch_up();
+        loop {
+            let held = self.twins.len();
+            let outcome = make(self, directory, name);
+            if self.twins.len() == held || held == TWINS_MAX {
+                self.twins.clear();
+                return outcome;
+            }
+        }
+    }
+
+    /// Takes an object just made away again if it is a twin.
+    ///
+    /// # Errors
+    /// [`Status::Jukebox`] for a twin: another attempt is due.
+    fn must_be_no_twin(&mut self, directory: SlotId, name: Name<'_>, open: &Open) -> Result<(), Status> {
+        // Without birth times every inode number used again would be a twin's, until none is left.
+        let is_twin = open.identity.birth != Birth::default() && self.index.has_met(open.identity);
+        #[cfg(test)]
+        let is_twin =
+            is_twin || self.pretended_twins.replace(self.pretended_twins.get().saturating_sub(1)) > 0;
+        if !is_twin {
+            return Ok(());
+        }
+        let is_directory = open.kind == FileKind::Directory;
+        let how = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        unlinkat(self.cache.path(directory), name.octets(), how).map_err(status)?;
+        if self.twins.len() < TWINS_MAX {
+            self.twins.push(open.path.try_clone().map_err(|error| status_of_io(&error))?);
+        }
+        Err(Status::Jukebox)
     }
 
     fn create_in(&mut self, directory: SlotId, name: Name<'_>, how: &CreateHow) -> Result<Object, Status> {
@@ -148,7 +195,8 @@ impl Files {
                 Ok((self.issue(directory, name, &found)?, found_attributes))
             }
             CreateHow::Unchecked(set) => {
-                let slot = self.open_entry(directory, name)?;
+                let (open, _) = self.look(directory, name)?;
+                let slot = self.adopt(directory, open);
                 if set.size.is_some() {
                     // Of a file that exists, only the size is set.
                     self.apply(slot, &SetAttributes { size: set.size, ..SetAttributes::default() })?;
@@ -175,6 +223,7 @@ impl Files {
         let identity = self.identity(directory, &found);
         let data = Some(Data { fd, readable: true, writable: true });
         let open = Open { identity, kind: FileKind::Regular, path, data, unsynced: false };
+        self.must_be_no_twin(directory, name, &open)?;
         let slot = self.adopt(directory, open);
         self.settle(slot, &set)?;
         self.sync_object(slot)?;
@@ -189,12 +238,13 @@ impl Files {
         made: FileKind,
         set: &SetAttributes,
     ) -> Result<Object, Status> {
-        let slot = self.open_entry(directory, name)?;
-        let found = self.attributes(slot)?;
+        let (open, found) = self.look(directory, name)?;
         // Someone put another object in its place: that one is not ours to change.
-        if found.kind != made || found.uid != rustix::process::geteuid().as_raw() {
+        if open.kind != made || found.stx_uid != rustix::process::geteuid().as_raw() {
             return Err(Status::Jukebox);
         }
+        self.must_be_no_twin(directory, name, &open)?;
+        let slot = self.adopt(directory, open);
         self.settle(slot, set)?;
         if made == FileKind::Directory {
             self.sync_object(slot)?;
@@ -202,14 +252,14 @@ impl Files {
         self.object(directory, name, slot)
     }
 
-    fn open_entry(&mut self, directory: SlotId, name: Name<'_>) -> Result<SlotId, Status> {
+    /// Opens an entry by path, without keeping it.
+    fn look(&self, directory: SlotId, name: Name<'_>) -> Result<(Open, Statx), Status> {
         let path = open_beneath(self.cache.path(directory), name.octets(), OFlags::PATH, Mode::empty());
         let path = path.map_err(status)?;
         let found = crate::export::stat(&path).map_err(status)?;
         let identity = self.identity(directory, &found);
         self.admit(identity.file, &found)?;
-        let open = Open { identity, kind: kind(&found), path, data: None, unsynced: false };
-        Ok(self.adopt(directory, open))
+        Ok((Open { identity, kind: kind(&found), path, data: None, unsynced: false }, found))
     }
 
     fn adopt(&mut self, directory: SlotId, open: Open) -> SlotId {

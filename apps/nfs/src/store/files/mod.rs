@@ -226,6 +226,11 @@ pub struct Files {
     cache: Cache,
     index: Index,
     listing: Box<[MaybeUninit<u8>]>,
+    /// Objects that could not be told from removed ones, held so that others are made; see [`create`].
+    twins: Vec<OwnedFd>,
+    /// How many objects just made are taken for twins.
+    #[cfg(test)]
+    pretended_twins: core::cell::Cell<u32>,
     /// How many of the next syncs fail: the only way to see a disk die in a test.
     #[cfg(test)]
     failing_syncs: core::cell::Cell<u32>,
@@ -255,6 +260,9 @@ impl Files {
             cache,
             index: Index::open(&shared.base, shard)?,
             listing: Box::new_uninit_slice(LISTING_LEN),
+            twins: Vec::with_capacity(create::TWINS_MAX),
+            #[cfg(test)]
+            pretended_twins: core::cell::Cell::new(0),
             #[cfg(test)]
             failing_syncs: core::cell::Cell::new(0),
         })

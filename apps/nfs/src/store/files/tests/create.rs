@@ -186,3 +186,30 @@ fn a_read_only_export_refuses_every_change_before_it_touches_anything() {
     assert_eq!(lab.files.getattr(&root).unwrap().ctime, before.ctime);
     assert_eq!(lab.content(&file).unwrap(), b"x");
 }
+
+#[test]
+fn what_looks_like_a_removed_object_is_made_again() {
+    let mut lab = Lab::new();
+    let (root, set) = (lab.root(), SetAttributes::default());
+    let made = |lab: &mut Lab, name: &str| {
+        let name = name.as_bytes();
+        match name[0] {
+            b'f' => lab.files.create(&root, name, &guarded(0o600)),
+            b'd' => lab.files.mkdir(&root, name, &set),
+            b'l' => lab.files.symlink(&root, name, b"t", &set),
+            _ => lab.files.mknod(&root, name, FileKind::Fifo, &set),
+        }
+    };
+    for name in ["f", "d", "l", "p"] {
+        lab.files.pretended_twins.set(5);
+        let handle = made(&mut lab, name).unwrap().handle;
+        assert_eq!(lab.files.pretended_twins.get(), 0);
+        assert!(lab.files.twins.is_empty());
+        assert_eq!(lab.find(name), handle);
+        lab.files.pretended_twins.set(1000);
+        let failed = made(&mut lab, &format!("{name}2")).unwrap_err();
+        assert_eq!(failed.status, Status::Jukebox);
+        assert_eq!(lab.try_find(&format!("{name}2")), Err(Status::NoEnt), "nothing stays behind");
+        lab.files.pretended_twins.set(0);
+    }
+}

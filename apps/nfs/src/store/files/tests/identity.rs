@@ -101,6 +101,35 @@ fn a_later_file_with_the_same_inode_is_another_file() {
 }
 
 #[test]
+fn a_handle_with_another_birth_time_is_stale_whether_the_file_is_open_or_not() {
+    let mut lab = Lab::new();
+    let file = lab.file("f", b"x");
+    let mut identity = lab.files.shared.handles.open(&file).unwrap();
+    identity.birth.nanos ^= 1;
+    let old = lab.files.shared.handles.seal(&identity);
+    assert_eq!(lab.content(&old), Err(Status::Stale));
+    assert_eq!(lab.content(&file).unwrap(), b"x");
+    assert_eq!(lab.content(&old), Err(Status::Stale));
+}
+
+#[test]
+fn hints_that_lead_in_a_circle_end() {
+    let mut lab = Lab::new();
+    fs::create_dir_all(lab.path("a/b")).unwrap();
+    let handles = [lab.find("a"), lab.find("a/b")];
+    let [a, b] = handles.map(|handle| lab.files.shared.handles.open(&handle).unwrap());
+    for number in 0..20 {
+        let name = format!("n{number}");
+        lab.files.index.record(a, b.file.inode, name.as_bytes()).unwrap();
+        lab.files.index.record(b, a.file.inode, name.as_bytes()).unwrap();
+    }
+    let mut lab = lab.restart();
+    assert_eq!(lab.files.getattr(&handles[0]), Err(Status::Stale));
+    assert_eq!(lab.find("a/b"), handles[1], "a lookup brings the right hints back");
+    assert_eq!(lab.files.getattr(&handles[1]).unwrap().kind, FileKind::Directory);
+}
+
+#[test]
 fn every_forged_handle_is_refused_by_every_operation() {
     let mut lab = Lab::new();
     let (root, good) = (lab.root(), lab.file("f", b"x"));
@@ -208,4 +237,25 @@ fn the_directory_above_is_found_when_it_was_never_looked_up() {
     let mut lab = lab.restart();
     lab.files.getattr(&above).unwrap();
     assert_eq!(lab.find("never-seen"), above);
+}
+
+#[test]
+fn objects_made_and_removed_in_quick_succession_have_handles_of_their_own() {
+    let mut lab = Lab::new();
+    let root = lab.root();
+    let set = SetAttributes::default();
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..300 {
+        let made = lab.files.create(&root, b"f", &guarded(0o600)).unwrap().handle;
+        assert!(seen.insert(made), "a file has the handle of one before it");
+        lab.files.remove(&root, b"f").unwrap();
+        lab.files.cache.remove(lab.files.shared.handles.open(&made).unwrap().file);
+        let made = lab.files.mkdir(&root, b"d", &set).unwrap().handle;
+        assert!(seen.insert(made), "a directory has the handle of one before it");
+        lab.files.rmdir(&root, b"d").unwrap();
+        let made = lab.files.symlink(&root, b"l", b"t", &set).unwrap().handle;
+        assert!(seen.insert(made), "a link has the handle of one before it");
+        lab.files.remove(&root, b"l").unwrap();
+        lab.files.cache.remove(lab.files.shared.handles.open(&made).unwrap().file);
+    }
 }
