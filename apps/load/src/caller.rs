@@ -1,0 +1,84 @@
+//! The app in the shard: it keeps how calls ended until somebody takes the outcomes.
+
+use stag_engine::{App, Call, CallFault, Cause, Cx, Outcome, PeerId, Token};
+use stag_pools::Buf;
+use std::collections::VecDeque;
+
+/// How a call ended.
+#[derive(Debug)]
+pub struct Done {
+    /// As the call was made with.
+    pub token: Token,
+    /// The RPC reply message without what came in a Write chunk, or why there is none.
+    pub reply: Result<Vec<u8>, CallFault>,
+    /// What came in the Write chunk; empty when the result came inline, none when none was offered.
+    pub result: Option<Buf>,
+}
+
+/// Keeps outcomes in order of arrival. Serves nothing: a peer that calls us is disconnected.
+#[derive(Debug, Default)]
+pub struct Caller {
+    done: VecDeque<Done>,
+    up: Option<PeerId>,
+    down: Option<Cause>,
+    replies: u64,
+    /// Memory of replies that were looked at, for the next ones.
+    spare: Vec<Vec<u8>>,
+}
+
+impl Caller {
+    /// The oldest outcome that nobody took.
+    pub fn take(&mut self) -> Option<Done> {
+        self.done.pop_front()
+    }
+
+    /// Takes back the memory of a reply.
+    pub fn give(&mut self, mut reply: Vec<u8>) {
+        reply.clear();
+        self.spare.push(reply);
+    }
+
+    /// The peer, while it can be called.
+    pub const fn peer(&self) -> Option<PeerId> {
+        self.up
+    }
+
+    /// Why the last connection ended, if one did.
+    pub const fn ended(&self) -> Option<Cause> {
+        self.down
+    }
+}
+
+impl App for Caller {
+    type Report = u64;
+
+    /// Replies that came.
+    fn report(&self) -> u64 {
+        self.replies
+    }
+
+    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+        cx.disconnect(call.peer);
+    }
+
+    fn on_reply(&mut self, _cx: &mut Cx<'_>, outcome: Outcome<'_>) {
+        let reply = outcome.reply.map(|octets| {
+            self.replies += 1;
+            let mut reply = self.spare.pop().unwrap_or_default();
+            reply.extend_from_slice(octets);
+            reply
+        });
+        self.done.push_back(Done { token: outcome.token, reply, result: outcome.result });
+    }
+
+    fn on_peer_up(&mut self, _cx: &mut Cx<'_>, peer: PeerId) {
+        self.up = Some(peer);
+    }
+
+    fn on_peer_down(&mut self, _cx: &mut Cx<'_>, peer: PeerId, cause: Cause) {
+        self.down = Some(cause);
+        if self.up == Some(peer) {
+            self.up = None;
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! One call at a time, from outside of the shard: passes are run until its reply is there.
+
+use crate::{Caller, Done};
+use stag_engine::{CallFault, Cause, PeerId, Request, RequestItem, Shard, Token, stats::Snapshot};
+use stag_protocol::{
+    nfs::{mount, v3},
+    rpc::{Accepted, Auth, AuthStatus, AuthSys, CallHeader, Credential, Denied, Gids, Outcome, ReplyHeader},
+    rpcrdma::Xid,
+    xdr::{self, Piece, Reader, Writer},
+};
+use stag_verbs::{FabricFault, Limits, Provider, Time};
+use std::{fmt, io, time::Duration};
+
+/// Octets of the longest call without its item: two names and two handles at their longest, and the header with its credential.
+const CALL_LEN_MAX: usize = 2 * (4 + v3::Name::MAX) + 2 * (4 + v3::FileHandle::MAX) + 1_024;
+/// How long a core spins before it lets others run, and how long before it sleeps between looks.
+const SPIN: Duration = Duration::from_micros(20);
+const YIELD: Duration = Duration::from_micros(500);
+const NAP: Duration = Duration::from_micros(50);
+
+/// Why a call gave no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// There is no connection; it was never there, or ended with this cause.
+    NotConnected(Option<Cause>),
+    /// The fabric could not even try to connect.
+    Fabric(FabricFault),
+    /// The call has no reply.
+    Call(CallFault),
+    /// The server accepted the call and did not run the procedure.
+    Rejected(Accepted),
+    /// The server does not believe the caller.
+    Denied(Denied),
+    /// The reply cannot be decoded.
+    Garbled(xdr::Error),
+    /// The reply contradicts the call, or itself.
+    Nonsense(&'static str),
+    /// NFS says no.
+    Nfs(v3::Status),
+    /// MOUNT says no.
+    Mount(mount::Status),
+    /// Our own memory for the call is short.
+    NoMemory,
+}
+
+impl Error {
+    /// Whether later calls cannot succeed either.
+    pub const fn is_fatal(self) -> bool {
+        matches!(self, Self::NotConnected(_) | Self::Fabric(_) | Self::Call(_))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotConnected(None) => f.write_str("not connected"),
+            Self::NotConnected(Some(cause)) => write!(f, "not connected: {cause}"),
+            Self::Fabric(fault) => fault.fmt(f),
+            Self::Call(fault) => fault.fmt(f),
+            Self::Rejected(Accepted::ProgUnavail) => f.write_str("the server does not have this program"),
+            Self::Rejected(Accepted::ProcUnavail) => f.write_str("the program does not have this procedure"),
+            Self::Rejected(Accepted::GarbageArgs) => f.write_str("the server cannot decode the arguments"),
+            Self::Rejected(status) => write!(f, "the server did not run the procedure ({status:?})"),
+            Self::Denied(Denied::AuthError(AuthStatus(status))) => {
+                write!(f, "the server does not take our credential (auth_stat {status})")
+            }
+            Self::Denied(denied) => write!(f, "the server denied the call ({denied:?})"),
+            Self::Garbled(error) => write!(f, "the reply cannot be decoded: {error}"),
+            Self::Nonsense(what) => f.write_str(what),
+            Self::Nfs(status) => write!(f, "{status} ({status:?})"),
+            Self::Mount(status) => write!(f, "MOUNT failed ({status:?})"),
+            Self::NoMemory => f.write_str("our own memory for the call is short"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// What a client is made of.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The sizes of its shard.
+    pub shard: stag_engine::Config,
+    /// How long the reply to one call, or a connection, may take.
+    pub timeout: Duration,
+    /// The user and group that AUTH_SYS names.
+    pub user: (u32, u32),
+}
+
+impl Config {
+    /// A client with one connection and few calls, that calls as the user of this process. `xid_seed` should differ from run to
+    /// run: a server may remember XIDs.
+    pub fn new(xid_seed: u32) -> Self {
+        let shard = stag_engine::Config {
+            calls_max: 16,
+            receives: 64,
+            peers: 2,
+            inbound: 64,
+            outbound: 16,
+            slots: [128, 8, 8],
+            xid_seed,
+            ..stag_engine::Config::default()
+        };
+        let user = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        Self { shard, timeout: Duration::from_secs(30), user }
+    }
+
+    /// What a provider has to hold for such a client.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            connections: self.shard.peers,
+            send_queue: 64,
+            receives: self.shard.receives,
+            receive_len: self.shard.receive_len,
+            windows: self.shard.outbound * 4,
+            read_spans: 16,
+            private_data_len: 196,
+            remote_invalidation: true,
+        }
+    }
+}
+
+/// One connection to a server, and calls on it one by one.
+pub struct Client<P: Provider> {
+    shard: Shard<P, Caller>,
+    now: Box<dyn FnMut() -> Time>,
+    peer: Option<PeerId>,
+    timeout: Duration,
+    user: (u32, u32),
+    calls: u64,
+    /// The call that is being written.
+    scratch: Vec<u8>,
+}
+
+impl<P: Provider> fmt::Debug for Client<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("peer", &self.peer).field("calls", &self.calls).finish_non_exhaustive()
+    }
+}
+
+/// What a call consists of.
+pub(crate) struct Parts<'a> {
+    pub(crate) program: u32,
+    pub(crate) version: u32,
+    pub(crate) procedure: u32,
+    /// Octets of the longest results without their item, and of the item.
+    pub(crate) results: (usize, usize),
+    /// The argument that may travel in a Read chunk: it is the last, and its length word is written by `Parts`' owner.
+    pub(crate) item: Option<&'a [u8]>,
+}
+
+impl<P: Provider> Client<P> {
+    /// A client that is not connected. `now` is the clock, asked once per pass; a test runs the passes of its server in it.
+    /// Fails as `mmap(2)` and `epoll_create(2)` do.
+    pub fn new(provider: P, config: Config, now: impl FnMut() -> Time + 'static) -> io::Result<Self> {
+        let shard = Shard::new(provider, Caller::default(), config.shard, Box::new(|_| false))?;
+        let (timeout, user) = (config.timeout, config.user);
+        let scratch = vec![0; CALL_LEN_MAX];
+        Ok(Self { shard, now: Box::new(now), peer: None, timeout, user, calls: 0, scratch })
+    }
+
+    /// Connects, and waits until calls can be made.
+    ///
+    /// # Errors
+    /// [`Error::Fabric`] and [`Error::NotConnected`] with the cause; [`Error::Call`] when it takes too long.
+    pub fn connect(&mut self, to: &P::Address) -> Result<(), Error> {
+        let peer = self.shard.connect(to).map_err(Error::Fabric)?;
+        self.wait(|caller| match (caller.peer(), caller.ended()) {
+            (Some(up), _) if up == peer => Some(Ok(())),
+            (_, Some(cause)) => Some(Err(Error::NotConnected(Some(cause)))),
+            _ => None,
+        })
+        .unwrap_or(Err(Error::Call(CallFault::TimedOut)))?;
+        self.peer = Some(peer);
+        Ok(())
+    }
+
+    /// Disconnects in order, and waits for it.
+    pub fn disconnect(&mut self) {
+        let Some(peer) = self.peer.take() else { return };
+        self.shard.with_app(|_, cx| cx.disconnect(peer));
+        let _ = self.wait(|caller| caller.peer().is_none().then_some(()));
+    }
+
+    /// Calls made so far.
+    pub const fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// The shard's counters.
+    pub fn snapshot(&self) -> Snapshot<u64> {
+        self.shard.snapshot()
+    }
+
+    /// The shard, for what only it knows.
+    pub const fn shard(&self) -> &Shard<P, Caller> {
+        &self.shard
+    }
+
+    /// The time, as the shard sees it.
+    pub fn now(&mut self) -> Time {
+        (self.now)()
+    }
+
+    /// Runs passes until `look` finds what it looks for. None when that takes longer than a call may.
+    fn wait<T>(&mut self, mut look: impl FnMut(&mut Caller) -> Option<T>) -> Option<T> {
+        let start = (self.now)();
+        let mut busy_at = start;
+        loop {
+            let now = (self.now)();
+            let busy = self.shard.pass(now);
+            if let Some(found) = self.shard.with_app(|caller, _| look(caller)) {
+                return Some(found);
+            }
+            // The engine ends calls by themselves; the margin lets it report that instead of us.
+            if now.since(start) > self.timeout + Duration::from_secs(5) {
+                return None;
+            }
+            if busy {
+                busy_at = now;
+                continue;
+            }
+            match now.since(busy_at) {
+                idle if idle < SPIN => std::hint::spin_loop(),
+                idle if idle < YIELD => std::thread::yield_now(),
+                _ => std::thread::sleep(NAP),
+            }
+        }
+    }
+
+    /// Makes a call and gives its results to `read`: `emit` writes the arguments, `read` takes the results.
+    pub(crate) fn call<T>(
+        &mut self,
+        parts: &Parts<'_>,
+        emit: impl FnOnce(&mut Writer<'_>) -> Result<(), xdr::NoRoom>,
+        read: impl FnOnce(Reader<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let token = self.send(parts, emit)?;
+        let done = self.wait(|caller| {
+            loop {
+                // What belongs to a call that was given up is of no interest.
+                let done = caller.take()?;
+                if done.token == token {
+                    return Some(done);
+                }
+            }
+        });
+        let Done { reply, result, .. } = done.ok_or(Error::Call(CallFault::TimedOut))?;
+        let reply = reply.map_err(|fault| match fault {
+            CallFault::NoPeer => Error::NotConnected(self.shard.app().ended()),
+            fault => Error::Call(fault),
+        })?;
+        let pieces = [Piece::Inline(&reply), Piece::Chunk(result.as_deref().unwrap_or_default())];
+        let read = results(Reader::over(&pieces)).and_then(read);
+        self.shard.with_app(|caller, _| caller.give(reply));
+        read
+    }
+
+    fn send(
+        &mut self,
+        parts: &Parts<'_>,
+        emit: impl FnOnce(&mut Writer<'_>) -> Result<(), xdr::NoRoom>,
+    ) -> Result<Token, Error> {
+        let peer = self.peer.ok_or(Error::NotConnected(self.shard.app().ended()))?;
+        let (uid, gid) = self.user;
+        let gids = Gids::new(&[]).expect("no group is not too many");
+        let sys = AuthSys { stamp: 0, machine_name: b"stag-load", uid, gid, gids };
+        let header = CallHeader {
+            xid: Xid(0),
+            program: parts.program,
+            version: parts.version,
+            procedure: parts.procedure,
+            credential: Credential::Sys(sys),
+            verifier: Auth::NONE,
+        };
+        let mut writer = Writer::new(&mut self.scratch);
+        header.emit(&mut writer).and_then(|()| emit(&mut writer)).map_err(|_| Error::NoMemory)?;
+        let position = writer.len();
+        let message = self.scratch.get(..position).unwrap_or_default();
+        let token = Token(self.calls);
+        self.calls += 1;
+        let timeout = self.timeout;
+        let (rest_max, item_max) = parts.results;
+        self.shard
+            .with_app(|_, cx| {
+                let mut request = Request {
+                    message: cx.message(position)?,
+                    item: None,
+                    reply_max: (ReplyHeader::LEN + rest_max).max(ReplyHeader::REFUSAL_LEN_MAX),
+                    result: None,
+                    timeout,
+                    token,
+                };
+                request.message.append(message).ok()?;
+                if let Some(octets) = parts.item {
+                    let mut item = cx.take(octets.len())?;
+                    item.append(octets).ok()?;
+                    request.item = Some(RequestItem { position, octets: item });
+                }
+                if item_max > 0 {
+                    let mut result = cx.take(item_max)?;
+                    result.extend(item_max);
+                    request.result = Some(result);
+                }
+                cx.call(peer, request);
+                Some(token)
+            })
+            .ok_or(Error::NoMemory)
+    }
+}
+
+/// The results behind a reply's header; an error when it says that there are none.
+fn results(mut reader: Reader<'_>) -> Result<Reader<'_>, Error> {
+    match ReplyHeader::parse(&mut reader).map_err(Error::Garbled)?.outcome {
+        Outcome::Accepted { status: Accepted::Success, .. } => Ok(reader),
+        Outcome::Accepted { status, .. } => Err(Error::Rejected(status)),
+        Outcome::Denied(denied) => Err(Error::Denied(denied)),
+    }
+}

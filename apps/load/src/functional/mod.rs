@@ -1,0 +1,188 @@
+//! The functional run: what a server has to do right before anybody measures it.
+//!
+//! It works in a directory of its own under the export's root, compares every octet and every name, and takes away what it made,
+//! also after a failure. A step that fails says what was expected and what came; the others still run, unless the connection is
+//! gone or there is nothing to work in.
+
+mod check;
+mod data;
+mod errors;
+mod listing;
+mod names;
+mod setup;
+
+use crate::Client;
+use check::{Outcome, Scene};
+use serde::Serialize;
+use stag_engine::Stats;
+use stag_verbs::{Provider, Time};
+
+pub use check::Failure;
+
+/// Sizes of files in octets: nothing, less than a word, around the limits of inline messages and pages, and of one and
+/// several READs (the list of the project's issue "First light").
+pub const SIZES: [usize; 18] = [
+    0, 1, 3, 4, 1_000, 1_023, 1_024, 1_025, 3_999, 4_095, 4_096, 4_097, 65_535, 65_536, 65_537, 600_001,
+    1_048_576, 3_000_001,
+];
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Decides contents and places.
+    pub seed: u64,
+    /// Entries of the large directory.
+    pub entries: u32,
+    /// The directory to work in, directly under the export's root. It must not exist.
+    pub directory: String,
+}
+
+impl Plan {
+    /// The whole run.
+    pub fn new(seed: u64) -> Self {
+        Self { seed, entries: 2_000, directory: format!("stag-functional-{seed:016x}") }
+    }
+}
+
+/// How one step went.
+#[derive(Clone, Debug, Serialize)]
+pub struct Step {
+    /// Which.
+    pub name: &'static str,
+    /// Whether it did what it should.
+    pub passed: bool,
+    /// Calls it made.
+    pub calls: u64,
+    /// Octets of file data it wrote and read.
+    pub octets: u64,
+    /// How long it took, in microseconds.
+    pub elapsed_us: u64,
+    /// What went wrong.
+    pub failure: Option<Failure>,
+}
+
+/// How a run went.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What was mounted.
+    pub export: String,
+    /// The seed of the run.
+    pub seed: u64,
+    /// Steps that did what they should.
+    pub passed: usize,
+    /// Steps that did not.
+    pub failed: usize,
+    /// Steps that were not tried, because the connection was lost or there was nothing to work in.
+    pub skipped: usize,
+    /// Calls made.
+    pub calls: u64,
+    /// Octets of file data written and read.
+    pub octets: u64,
+    /// How long the run took, in microseconds.
+    pub elapsed_us: u64,
+    /// Each step that was tried.
+    pub steps: Vec<Step>,
+    /// What the calling shard counted.
+    pub engine: Stats,
+}
+
+impl Report {
+    /// Whether everything was tried and did what it should.
+    pub const fn is_success(&self) -> bool {
+        self.failed == 0 && self.skipped == 0
+    }
+}
+
+/// What a step does, and whether the steps behind it need it.
+struct Task<P: Provider> {
+    name: &'static str,
+    run: fn(&mut Scene<'_, P>) -> Outcome,
+    needed: bool,
+}
+
+fn tasks<P: Provider>() -> Vec<Task<P>> {
+    let needed = |name, run| Task { name, run, needed: true };
+    let task = |name, run| Task { name, run, needed: false };
+    vec![
+        needed("null", setup::null),
+        task("programs", setup::programs),
+        task("exports", setup::exports),
+        needed("mount", setup::mount),
+        needed("fsinfo", setup::file_system),
+        needed("workspace", setup::workspace),
+        task("files", data::files),
+        task("odd offsets", data::odd_offsets),
+        task("end of file", data::end_of_file),
+        task("truncate", data::truncate),
+        task("rename", names::rename),
+        task("link", names::link),
+        task("symlink", names::symlink),
+        task("directories", names::directories),
+        task("attributes", names::attributes),
+        task("nodes", names::nodes),
+        task("create", names::create),
+        task("listing", listing::listing),
+        task("names that fail", errors::names),
+        task("kinds that fail", errors::kinds),
+        task("handles that fail", errors::handles),
+    ]
+}
+
+/// Runs `plan` on the export `/NAME` that a connected `client` reaches. `progress` hears of each step when it is over.
+pub fn run<P: Provider>(
+    client: &mut Client<P>,
+    export: &str,
+    plan: &Plan,
+    progress: &mut dyn FnMut(&Step),
+) -> Report {
+    let (start, calls) = (client.now(), client.calls());
+    let mut scene = Scene::new(client, export, plan);
+    let tasks = tasks();
+    let mut steps = Vec::with_capacity(tasks.len() + 1);
+    for task in &tasks {
+        let step = perform(&mut scene, task, progress);
+        let goes_on =
+            step.passed || !task.needed && step.failure.as_ref().is_none_or(|failure| !failure.fatal);
+        steps.push(step);
+        if !goes_on {
+            break;
+        }
+    }
+    let skipped = tasks.len() - steps.len();
+    if scene.is_dirty {
+        let task = Task { name: "clean up", run: setup::clean_up, needed: false };
+        steps.push(perform(&mut scene, &task, progress));
+    }
+    let passed = steps.iter().filter(|step| step.passed).count();
+    Report {
+        export: export.to_owned(),
+        seed: plan.seed,
+        passed,
+        failed: steps.len() - passed,
+        skipped,
+        calls: client.calls() - calls,
+        octets: steps.iter().map(|step| step.octets).sum(),
+        elapsed_us: micros(start, client.now()),
+        steps,
+        engine: client.snapshot().engine,
+    }
+}
+
+fn perform<P: Provider>(scene: &mut Scene<'_, P>, task: &Task<P>, progress: &mut dyn FnMut(&Step)) -> Step {
+    let (start, calls, octets) = (scene.client.now(), scene.client.calls(), scene.octets);
+    let failure = (task.run)(scene).err();
+    let step = Step {
+        name: task.name,
+        passed: failure.is_none(),
+        calls: scene.client.calls() - calls,
+        octets: scene.octets - octets,
+        elapsed_us: micros(start, scene.client.now()),
+        failure,
+    };
+    progress(&step);
+    step
+}
+
+fn micros(from: Time, to: Time) -> u64 {
+    u64::try_from(to.since(from).as_micros()).unwrap_or(u64::MAX)
+}

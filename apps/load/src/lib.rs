@@ -1,0 +1,23 @@
+//! The calling side: an NFS version 3 client (RFC 1813) over any fabric, and runs that show what a server does.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`caller`] | the app in the shard: it keeps how calls ended |
+//! | [`client`] | one call at a time, driven from outside of the shard, with an error that says whose fault it is |
+//! | `nfs3` | a method of [`Client`] for each procedure of NFS and MOUNT |
+//! | [`pattern`] | octets that follow from a seed, a file and a place |
+//! | [`functional`] | the functional run: every procedure, every size that matters, every octet compared |
+//!
+//! Nothing here opens a socket: the provider does. File data, and the path of a link, are handed to the engine as items, so that
+//! they travel in Read and Write chunks when they do not fit inline (RFC 8267 §4).
+#![forbid(unsafe_code)]
+
+pub mod caller;
+pub mod client;
+pub mod functional;
+mod nfs3;
+pub mod pattern;
+
+pub use caller::{Caller, Done};
+pub use client::{Client, Config, Error};
+pub use nfs3::{DirEntry, ReadDone};
