@@ -1,0 +1,145 @@
+//! How connections end: a Terminate of ours, one of the peer's, a FIN, a reset, our own wish.
+//!
+//! Every end passes through [`end`]: work completes, windows come back, the engine hears the cause last. The socket may
+//! live on for a moment so that no reset overtakes what was sent.
+
+use crate::{
+    conn::{Conn, Link, Shared, State, terminate},
+    receives::Landing,
+    rx,
+    sock::{self, Moved},
+    tx,
+};
+use stag_protocol::iwarp::{
+    rdmap::{self, Terminated, Violation},
+    stream::OutstandingRead,
+};
+use stag_verbs::{Cause, Event, FabricFault, Status};
+
+/// Reads after a reset, each of at least one octet: what the peer sent before it ends long before.
+const DRAIN_READS: usize = 64;
+
+/// The peer broke a rule: the Terminate is the last thing we send. The caller flushes.
+pub(crate) fn violate(conn: &mut Conn, shared: &mut Shared, violation: Violation) {
+    let Some(link) = &mut conn.link else { return };
+    if link.transmit.terminate(&mut link.stream, &violation) {
+        shared.stats.terminates_sent.count(violation.terminate);
+    }
+    conn.state = State::AwaitTerminateSent { cause: Cause::PeerFault(terminate(violation.terminate)) };
+    conn.deadline = Some(shared.now + shared.config.linger);
+    conn.wants_flush = true;
+}
+
+/// The peer's Terminate arrived.
+pub(crate) fn terminated(conn: &mut Conn, shared: &mut Shared, message: &Terminated) {
+    shared.stats.terminates_received.count(message.cause);
+    if let Some(link) = &mut conn.link {
+        let blamed = link.stream.blamed_read(message).or_else(|| oldest_read(link, message.cause));
+        let seq = blamed.map(|read| read.token).filter(|token| *token != tx::RTR_TOKEN);
+        let status = if is_access(message.cause) { Status::RemoteAccess } else { Status::RemoteOperation };
+        link.blamed = seq.map(|seq| (seq, status));
+    }
+    end(conn, shared, Cause::Terminated(terminate(message.cause)));
+    conn.state = State::Dead;
+}
+
+/// Only a Read's responder speaks of RDMAP protection; when it does not say which Read, it is the oldest.
+fn oldest_read(link: &Link, cause: rdmap::Terminate) -> Option<&OutstandingRead> {
+    link.stream.outstanding_reads().next().filter(|_| is_access(cause))
+}
+
+const fn is_access(cause: rdmap::Terminate) -> bool {
+    cause.layer == 0 && cause.error_type == 1
+}
+
+/// The peer sent its FIN: nothing more can arrive.
+pub(crate) fn finished(conn: &mut Conn, shared: &mut Shared) {
+    let cause = match &conn.state {
+        State::AwaitTcp { .. } | State::AwaitReply { .. } => Cause::Fabric(FabricFault::Lost),
+        State::AwaitTerminateSent { cause } => *cause,
+        _ if conn.is_clean() => Cause::Peer,
+        _ => Cause::Fabric(FabricFault::Lost),
+    };
+    if !conn.is_established() && conn.is_live() {
+        shared.stats.handshakes.lost += 1;
+    }
+    end(conn, shared, cause);
+    conn.state = State::Dead;
+}
+
+/// The connection broke. What the peer sent before may still be there, a Terminate above all: that is the better cause.
+pub(crate) fn broken(conn: &mut Conn, shared: &mut Shared, fault: FabricFault) {
+    for _ in 0..DRAIN_READS {
+        if !conn.is_established() || conn.is_stalled {
+            break;
+        }
+        match rx::receive_own(conn, shared) {
+            Moved::Octets(_) => rx::use_input(conn, shared),
+            _ => break,
+        }
+    }
+    if !conn.is_established() && conn.is_live() && !conn.is_terminating() {
+        shared.stats.handshakes.lost += 1;
+    }
+    let cause = match &conn.state {
+        State::AwaitTerminateSent { cause } => *cause,
+        _ => Cause::Fabric(fault),
+    };
+    end(conn, shared, cause);
+    conn.state = State::Dead;
+}
+
+/// Ends the connection and leaves the socket to itself for a moment, with our FIN sent.
+pub(crate) fn end_gently(conn: &mut Conn, shared: &mut Shared, cause: Cause) {
+    sock::finish(&conn.socket);
+    end(conn, shared, cause);
+    conn.state = State::AwaitEnd;
+    conn.input.len = 0;
+    conn.deadline = Some(shared.now + shared.config.linger);
+}
+
+/// Ends the connection at once.
+pub(crate) fn end_now(conn: &mut Conn, shared: &mut Shared, cause: Cause) {
+    end(conn, shared, cause);
+    conn.state = State::Dead;
+}
+
+/// Gives everything back and reports the end, once. The caller says what becomes of the socket.
+fn end(conn: &mut Conn, shared: &mut Shared, cause: Cause) {
+    if !conn.is_live() {
+        return;
+    }
+    conn.deadline = None;
+    conn.wants_out = false;
+    conn.wants_flush = false;
+    conn.is_stalled = false;
+    let qp = conn.qp;
+    if let Some(link) = conn.link.take() {
+        let landing = flush_queue(*link, conn, shared, cause);
+        let events = &mut shared.events;
+        shared.receives.forget(qp, |fenced| events.push_back(Event::Unbound { qp, fenced }));
+        shared.windows.close(qp.scope(), |fenced| events.push_back(Event::Unbound { qp, fenced }));
+        if let Some(event) = landing.and_then(|landing| shared.receives.abandon(landing)) {
+            shared.emit(event); // of another connection, whose message waited for a receive
+        }
+        shared.may_resume = true;
+    }
+    if conn.is_known {
+        shared.stats.disconnects.count(cause);
+        shared.emit(Event::Disconnected { qp, cause });
+    }
+}
+
+/// Completes what is pending, in order. The Read that the peer refused, or the oldest work when the fabric failed, says so.
+fn flush_queue(link: Link, conn: &Conn, shared: &mut Shared, cause: Cause) -> Option<Landing> {
+    let Link { mut queue, landing, blamed, .. } = link;
+    let lost = || Some((queue.oldest_pending()?, Status::Lost));
+    let marked = if matches!(cause, Cause::Fabric(_)) { lost() } else { blamed };
+    while let Some(seq) = queue.oldest() {
+        let status = marked.filter(|(of, _)| *of == seq).map_or(Status::Flushed, |(_, status)| status);
+        if let Some(event) = queue.pop(conn.qp, status) {
+            shared.emit(event);
+        }
+    }
+    landing
+}

@@ -1,0 +1,219 @@
+//! One connection: its socket, its state, and what it shares with the others of its shard.
+
+use crate::{
+    config::READS_MAX,
+    queue::SendQueue,
+    receives::{Landing, Receives},
+    sock::{Epoll, Ready},
+    stats::Stats,
+    tx::Transmit,
+};
+use stag_pools::Windows;
+use stag_protocol::iwarp::{fpdu, mpa, rdmap, stream};
+use stag_verbs::{Cause, Event, Layer, Qp, Status, Terminate, Time};
+use std::{collections::VecDeque, net::SocketAddr, os::fd::OwnedFd};
+
+/// What a connection waits for.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// We connect: TCP is not established.
+    AwaitTcp { initiator: mpa::Initiator, request: Box<mpa::FrameOctets> },
+    /// We connect: the Request is sent.
+    AwaitReply { initiator: mpa::Initiator },
+    /// A peer connected: its Request is not whole.
+    AwaitRequest,
+    /// A peer connected: the engine has to accept or reject. The Request is at the start of the input.
+    AwaitAnswer { request_len: usize },
+    /// We accepted: nothing may be sent before the first FPDU (RFC 5044 §7.1.2).
+    AwaitFpdu,
+    /// Both sides may send.
+    Established,
+    /// The last FPDU is a Terminate, which is not sent whole; then it ends by this cause.
+    AwaitTerminateSent { cause: Cause },
+    /// It ended for the engine. The socket reads on so that no reset overtakes what was sent.
+    AwaitEnd,
+    /// To be removed.
+    Dead,
+}
+
+/// The stream with room for as many Reads as we ever negotiate.
+pub(crate) type Stream = stream::Stream<{ READS_MAX as usize }, { READS_MAX as usize }>;
+
+/// What a connection has once MPA is through.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) stream: Stream,
+    /// Check CRCs.
+    pub(crate) crc: bool,
+    /// The peer serves at least one Read at a time.
+    pub(crate) may_read: bool,
+    pub(crate) queue: SendQueue,
+    pub(crate) transmit: Transmit,
+    /// The message that is arriving.
+    pub(crate) landing: Option<Landing>,
+    /// The work request that the peer's Terminate is about.
+    pub(crate) blamed: Option<(u64, Status)>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) qp: Qp,
+    pub(crate) socket: OwnedFd,
+    pub(crate) peer: SocketAddr,
+    pub(crate) state: State,
+    /// The engine knows this connection and gets its events.
+    pub(crate) is_known: bool,
+    /// The engine has had its last event.
+    pub(crate) is_over: bool,
+    pub(crate) private_data: Box<[u8]>,
+    /// What arrived and is not used up: set-up frames, or the start of an FPDU.
+    pub(crate) input: Input,
+    pub(crate) link: Option<Box<Link>>,
+    /// When to give up what it waits for.
+    pub(crate) deadline: Option<Time>,
+    /// What epoll watches it for.
+    pub(crate) interest: Ready,
+    /// The kernel took less than we have.
+    pub(crate) wants_out: bool,
+    /// A whole message is in the input and has nowhere to go.
+    pub(crate) is_stalled: bool,
+    /// Something can be sent that no doorbell announces: an answer, a Terminate, a Read that waited for the ORD.
+    pub(crate) wants_flush: bool,
+    /// It is in the list of those with unrung work.
+    pub(crate) is_posted: bool,
+    /// It is in the list of those that want a flush.
+    pub(crate) is_listed: bool,
+}
+
+/// Octets that arrived and are not used up. Its pages are touched when they are needed.
+#[derive(Debug)]
+pub(crate) struct Input {
+    pub(crate) octets: Box<[u8]>,
+    pub(crate) len: usize,
+}
+
+// A set-up frame, and whatever follows a Reply, fit where the longest FPDU fits.
+const _: () = assert!(mpa::FRAME_MAX < fpdu::FPDU_MAX);
+
+impl Input {
+    fn new() -> Self {
+        Self { octets: vec![0; fpdu::FPDU_MAX].into(), len: 0 }
+    }
+
+    pub(crate) fn content(&self) -> &[u8] {
+        self.octets.get(..self.len).expect("the content is inside the buffer")
+    }
+
+    /// Forgets the first `count` octets.
+    pub(crate) fn consume(&mut self, count: usize) {
+        assert!(count <= self.len, "only what arrived is consumed");
+        self.octets.copy_within(count..self.len, 0);
+        self.len -= count;
+    }
+}
+
+impl Conn {
+    pub(crate) fn new(qp: Qp, socket: OwnedFd, peer: SocketAddr, state: State) -> Self {
+        Self {
+            qp,
+            socket,
+            peer,
+            state,
+            is_known: false,
+            is_over: false,
+            private_data: Box::default(),
+            input: Input::new(),
+            link: None,
+            deadline: None,
+            interest: Ready::empty(),
+            wants_out: false,
+            is_stalled: false,
+            wants_flush: false,
+            is_posted: false,
+            is_listed: false,
+        }
+    }
+
+    /// Whether the engine may still use it.
+    pub(crate) const fn is_live(&self) -> bool {
+        !matches!(self.state, State::AwaitEnd | State::Dead)
+    }
+
+    pub(crate) const fn is_half_open(&self) -> bool {
+        matches!(self.state, State::AwaitRequest)
+    }
+
+    pub(crate) const fn is_established(&self) -> bool {
+        matches!(self.state, State::AwaitFpdu | State::Established)
+    }
+
+    pub(crate) const fn is_terminating(&self) -> bool {
+        matches!(self.state, State::AwaitTerminateSent { .. })
+    }
+
+    /// Whether the peer may leave without breaking anything: it stands between two messages and owes us no answer.
+    pub(crate) fn is_clean(&self) -> bool {
+        let owes_nothing =
+            |link: &Link| link.landing.is_none() && link.stream.outstanding_reads().next().is_none();
+        match self.state {
+            State::AwaitAnswer { .. } => true,
+            _ => self.input.len == 0 && self.link.as_deref().is_none_or(owes_nothing),
+        }
+    }
+
+    /// What epoll has to watch it for in its state.
+    pub(crate) fn wanted(&self) -> Ready {
+        match self.state {
+            State::AwaitTcp { .. } => Ready::OUT,
+            State::Dead => Ready::empty(),
+            _ => {
+                let read = if self.is_stalled { Ready::empty() } else { Ready::IN };
+                let write = if self.wants_out { Ready::OUT } else { Ready::empty() };
+                read | write
+            }
+        }
+    }
+}
+
+/// What all connections of a shard share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: crate::Config,
+    pub(crate) epoll: Epoll,
+    pub(crate) windows: Windows,
+    pub(crate) receives: Receives,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) stats: Stats,
+    /// Where large reads go.
+    pub(crate) staging: Box<[u8]>,
+    /// Where FPDUs with markers are put together.
+    pub(crate) scratch: Vec<u8>,
+    pub(crate) now: Time,
+    /// A receive or a parking place became free since stalled connections were last looked at.
+    pub(crate) may_resume: bool,
+}
+
+impl Shared {
+    pub(crate) fn emit(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        let event = self.events.pop_front();
+        if self.events.is_empty() {
+            self.events.clear(); // back to its first places, which are in the cache
+        }
+        event
+    }
+}
+
+/// The protocol's Terminate in the contract's words.
+pub(crate) const fn terminate(cause: rdmap::Terminate) -> Terminate {
+    let layer = match cause.layer {
+        0 => Layer::Rdmap,
+        1 => Layer::Ddp,
+        _ => Layer::Llp,
+    };
+    Terminate { layer, etype: cause.error_type, code: cause.code }
+}

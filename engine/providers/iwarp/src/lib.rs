@@ -1,0 +1,38 @@
+//! A software RNIC: the provider contract over iWARP on TCP (DESIGN D4).
+//!
+//! It speaks real iWARP (RFC 5040, 5041, 5044, 6581), so a Linux kernel with siw or an iWARP adapter can be its peer. One
+//! [`Iwarp`] belongs to one shard and one thread: its sockets never block, one epoll watches them all, and nothing is
+//! allocated once a connection stands.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `shard` | the poll loop, doorbells, timers, accepting |
+//! | `cm` | connection set-up: TCP, MPA Request and Reply |
+//! | `rx` | octets in: FPDUs, checks, placement |
+//! | `tx` | octets out: segments, CRCs, one system call for many FPDUs |
+//! | `queue`, `receives` | work requests and receives with the memory they hold |
+//! | `close` | how connections end |
+//! | `sock` | sockets and epoll |
+//!
+//! What it promises beyond the contract: a peer's access is checked after its CRC and before its first octet is placed; a
+//! violation gets the Terminate that the RFCs name, and siw's way of writing a Terminate is understood. Completion of
+//! a Send or Write means that the kernel has the octets.
+#![forbid(unsafe_code)]
+
+mod close;
+mod cm;
+mod config;
+mod conn;
+mod crc;
+mod post;
+mod queue;
+mod receives;
+mod rx;
+mod shard;
+mod sock;
+mod stats;
+mod tx;
+
+pub use config::{Address, Config, FpduMax, READS_MAX};
+pub use shard::Iwarp;
+pub use stats::{Disconnects, Handshakes, Stats, Terminates};

@@ -1,0 +1,212 @@
+//! The contract's calls: what is asked of a connection is checked here, moved to its queue, and done at the next ring.
+
+use crate::{
+    Address, Iwarp, close, cm,
+    conn::{Conn, Link, Shared, State},
+    queue::{Op, Read},
+    tx,
+};
+use stag_pools::{Access, Buf, Extent, RemoteKey, Violation, Window};
+use stag_verbs::{
+    Cause, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag, Time,
+};
+use std::{ops::Range, os::fd::BorrowedFd};
+
+impl Iwarp {
+    /// The connection that `qp` names for the engine.
+    fn named(&self, qp: Qp) -> Option<&Conn> {
+        self.conns.get(qp.0).map(|conn| &**conn).filter(|conn| !conn.is_over)
+    }
+
+    /// The link of an established connection.
+    fn established(&mut self, qp: Qp) -> Result<&mut Link, Refusal> {
+        let conn = self.conns.get_mut(qp.0).filter(|conn| conn.is_live()).ok_or(Refusal::Gone)?;
+        match conn.state {
+            State::Established => conn.link.as_deref_mut().ok_or(Refusal::NotEstablished),
+            State::AwaitTerminateSent { .. } => Err(Refusal::Gone),
+            _ => Err(Refusal::NotEstablished),
+        }
+    }
+
+    /// The link of a connection that takes one more work request.
+    fn with_room(&mut self, qp: Qp) -> Result<&mut Link, Refusal> {
+        let link = self.established(qp)?;
+        if link.queue.room() == 0 { Err(Refusal::SendQueueFull) } else { Ok(link) }
+    }
+
+    /// Queues `token` as `op`, or gives it back.
+    fn post<T>(&mut self, qp: Qp, tag: Tag, token: T, op: impl FnOnce(T) -> Op) -> Result<(), Refused<T>> {
+        match self.with_room(qp) {
+            Ok(link) => link.queue.post(tag, op(token)),
+            Err(why) => return Err(Refused { why, token }),
+        }
+        self.note_posted(qp.0);
+        Ok(())
+    }
+}
+
+impl Provider for Iwarp {
+    type Address = Address;
+
+    fn limits(&self) -> &Limits {
+        &self.shared.config.limits
+    }
+
+    fn listen(&mut self, at: &Address) -> Result<Address, FabricFault> {
+        self.listen_at(*at)
+    }
+
+    fn stop_listening(&mut self) {
+        self.stop();
+    }
+
+    fn connect(&mut self, to: &Address, private_data: &[u8]) -> Result<Qp, FabricFault> {
+        self.start_connect(*to, private_data)
+    }
+
+    fn accept(&mut self, qp: Qp, private_data: &[u8]) -> Result<(), Refusal> {
+        self.with(qp.0, |conn, shared| cm::accept(conn, shared, private_data)).unwrap_or(Err(Refusal::Gone))
+    }
+
+    fn reject(&mut self, qp: Qp, private_data: &[u8]) {
+        self.with(qp.0, |conn, shared| cm::reject(conn, shared, private_data));
+    }
+
+    fn disconnect(&mut self, qp: Qp) {
+        self.with(qp.0, disconnect);
+    }
+
+    fn private_data(&self, qp: Qp) -> &[u8] {
+        self.named(qp).map_or(&[], |conn| &conn.private_data)
+    }
+
+    fn peer_address(&self, qp: Qp) -> Option<PeerAddress> {
+        self.named(qp).map(|conn| PeerAddress::Ip(conn.peer))
+    }
+
+    fn post_receive(&mut self, buf: Buf) -> Result<(), Buf> {
+        if let Some(event) = self.shared.receives.post(buf)? {
+            self.shared.emit(event);
+        }
+        self.shared.may_resume = true;
+        Ok(())
+    }
+
+    fn receives_posted(&self) -> usize {
+        self.shared.receives.posted()
+    }
+
+    fn bind(&mut self, qp: Qp, buf: Buf, span: Range<usize>, access: Access) -> Result<Window, Refused<Buf>> {
+        if let Err(why) = self.established(qp) {
+            return Err(Refused { why, token: buf });
+        }
+        if span.start > span.end || span.end > buf.len() {
+            return Err(Refused { why: Refusal::Malformed, token: buf });
+        }
+        let bound = self.shared.windows.bind(qp.scope(), buf.expose(span, access));
+        bound.map_err(|token| Refused { why: Refusal::NoWindow, token })
+    }
+
+    fn post_send(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        message: Buf,
+        invalidate: Option<RemoteKey>,
+    ) -> Result<(), Refused<Buf>> {
+        self.post(qp, tag, message, |message| Op::Send { message, invalidate })
+    }
+
+    fn post_write(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        source: Extent,
+        to: RemoteSpan,
+    ) -> Result<(), Refused<Extent>> {
+        if source.len() != to.len as usize {
+            return Err(Refused { why: Refusal::Malformed, token: source });
+        }
+        self.post(qp, tag, source, |source| Op::Write { source, to })
+    }
+
+    fn post_read(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        sink: Buf,
+        at: usize,
+        from: &[RemoteSpan],
+    ) -> Result<(), Refused<Buf>> {
+        let wanted = from.iter().try_fold(at, |end, span| end.checked_add(span.len as usize));
+        let fits = wanted.is_some_and(|end| end <= sink.len());
+        if !fits || from.is_empty() || from.len() > self.shared.config.limits.read_spans {
+            return Err(Refused { why: Refusal::Malformed, token: sink });
+        }
+        match self.with_room(qp) {
+            // A peer that serves no Reads at all would leave it waiting for ever.
+            Ok(link) if !link.may_read => return Err(Refused { why: Refusal::Malformed, token: sink }),
+            Ok(link) => link.queue.post_spans(from),
+            Err(why) => return Err(Refused { why, token: sink }),
+        }
+        let (unasked, unanswered) = (from.len(), from.len());
+        self.post(qp, tag, sink, |sink| Op::Read(Read { sink, ask_at: at, fill_at: at, unasked, unanswered }))
+    }
+
+    fn post_local_invalidate(&mut self, qp: Qp, tag: Tag, key: RemoteKey) -> Result<(), Refusal> {
+        self.with_room(qp)?;
+        // An empty access tells whether the window exists, whatever its rights are.
+        let found = self.shared.windows.target(qp.scope(), key, 0, 0);
+        if let Err(Violation::InvalidKey | Violation::OtherScope) = found {
+            return Err(Refusal::NoSuchKey);
+        }
+        self.post(qp, tag, (), |()| Op::Invalidate { key }).map_err(|refused| refused.why)
+    }
+
+    fn send_room(&self, qp: Qp) -> usize {
+        match self.conns.get(qp.0) {
+            Some(conn) if matches!(conn.state, State::Established) => {
+                conn.link.as_ref().map_or(0, |link| link.queue.room())
+            }
+            _ => 0,
+        }
+    }
+
+    fn ring(&mut self) {
+        self.ring_all();
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Event> {
+        self.poll_once(now)
+    }
+
+    fn arm(&mut self) -> bool {
+        self.is_idle()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.shared.epoll.as_fd())
+    }
+
+    fn wake_at(&self) -> Option<Time> {
+        self.next_timer()
+    }
+}
+
+/// What was posted goes out as far as the kernel takes it; the rest is flushed.
+fn disconnect(conn: &mut Conn, shared: &mut Shared) {
+    match conn.state {
+        State::AwaitEnd | State::Dead | State::AwaitTerminateSent { .. } => return,
+        State::Established => {
+            if let Some(link) = &mut conn.link {
+                link.queue.ring();
+            }
+            tx::flush(conn, shared);
+        }
+        _ => {}
+    }
+    // Sending may have found out that the connection has ended by itself.
+    if conn.is_live() && !conn.is_terminating() {
+        close::end_gently(conn, shared, Cause::Local);
+    }
+}

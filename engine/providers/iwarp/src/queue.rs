@@ -1,0 +1,177 @@
+//! The send queue of one connection: work requests with the memory they hold (RFC 5040 §5.5).
+
+use stag_pools::{Buf, Extent, RemoteKey};
+use stag_verbs::{Event, Memory, Qp, RemoteSpan, Status, Tag};
+use std::collections::VecDeque;
+
+/// What a work request does.
+#[derive(Debug)]
+pub(crate) enum Op {
+    Send { message: Buf, invalidate: Option<RemoteKey> },
+    Write { source: Extent, to: RemoteSpan },
+    Read(Read),
+    Invalidate { key: RemoteKey },
+}
+
+/// One Read work request: an RDMA Read for each of its spans.
+#[derive(Debug)]
+pub(crate) struct Read {
+    pub(crate) sink: Buf,
+    /// Where in the sink the next Read Request's answer goes.
+    pub(crate) ask_at: usize,
+    /// Where in the sink the next octet of an answer goes.
+    pub(crate) fill_at: usize,
+    /// Spans that are not asked for yet; they are the front of [`SendQueue::spans`] when this is the next to begin.
+    pub(crate) unasked: usize,
+    /// Spans whose answer is not complete.
+    pub(crate) unanswered: usize,
+}
+
+#[derive(Debug)]
+struct Work {
+    tag: Tag,
+    op: Op,
+    done: Option<(Status, Option<Memory>)>,
+}
+
+/// Work requests in the order they were posted, each named by its sequence number.
+#[derive(Debug)]
+pub(crate) struct SendQueue {
+    works: VecDeque<Work>,
+    capacity: usize,
+    /// Sequence number of the oldest work request that is kept.
+    first: u64,
+    /// Of the next one to begin.
+    begun: u64,
+    /// Of the first one whose doorbell has not been rung.
+    rung: u64,
+    /// Spans of the Reads that are posted and not asked for, in order.
+    spans: VecDeque<RemoteSpan>,
+}
+
+impl SendQueue {
+    pub(crate) fn new(capacity: usize, read_spans: usize) -> Self {
+        Self {
+            works: VecDeque::with_capacity(capacity),
+            capacity,
+            first: 0,
+            begun: 0,
+            rung: 0,
+            spans: VecDeque::with_capacity(capacity * read_spans),
+        }
+    }
+
+    /// Work requests that can still be posted.
+    pub(crate) fn room(&self) -> usize {
+        self.capacity - self.works.len()
+    }
+
+    pub(crate) fn post(&mut self, tag: Tag, op: Op) {
+        assert!(self.room() > 0, "a full send queue refuses work before it is moved here");
+        self.works.push_back(Work { tag, op, done: None });
+    }
+
+    pub(crate) fn post_spans(&mut self, spans: &[RemoteSpan]) {
+        self.spans.extend(spans);
+    }
+
+    /// Everything posted may begin.
+    pub(crate) fn ring(&mut self) {
+        self.rung = self.first + self.works.len() as u64;
+    }
+
+    /// The next work request to begin, if its doorbell has been rung.
+    pub(crate) fn next(&self) -> Option<(u64, &Op)> {
+        if self.begun >= self.rung {
+            return None;
+        }
+        self.op(self.begun).map(|op| (self.begun, op))
+    }
+
+    /// The span that the next Read Request asks for.
+    pub(crate) fn next_span(&self) -> Option<RemoteSpan> {
+        self.spans.front().copied()
+    }
+
+    /// The next work request has begun.
+    pub(crate) fn begin(&mut self) {
+        debug_assert!(self.begun < self.rung, "only rung work begins");
+        self.begun += 1;
+    }
+
+    /// One Read Request of the next work request has begun; with its last one the work request has.
+    pub(crate) fn begin_read(&mut self) {
+        let span = self.spans.pop_front();
+        if self.spans.is_empty() {
+            self.spans.clear(); // back to its first places, which are in the cache
+        }
+        let (seq, len) = (self.begun, span.map_or(0, |span| span.len as usize));
+        let Some(Op::Read(read)) = self.op_mut(seq) else { unreachable!("a Read began") };
+        read.ask_at += len;
+        read.unasked -= 1;
+        if read.unasked == 0 {
+            self.begin();
+        }
+    }
+
+    fn place(&self, seq: u64) -> usize {
+        seq.checked_sub(self.first).and_then(|place| usize::try_from(place).ok()).unwrap_or(usize::MAX)
+    }
+
+    pub(crate) fn op(&self, seq: u64) -> Option<&Op> {
+        self.works.get(self.place(seq)).map(|work| &work.op)
+    }
+
+    pub(crate) fn op_mut(&mut self, seq: u64) -> Option<&mut Op> {
+        let place = self.place(seq);
+        self.works.get_mut(place).map(|work| &mut work.op)
+    }
+
+    /// The octets that the Send or Write `seq` puts on the wire.
+    pub(crate) fn payload(&self, seq: u64) -> &[u8] {
+        match self.op(seq) {
+            Some(Op::Send { message, .. }) => message,
+            Some(Op::Write { source, .. }) => source,
+            _ => &[],
+        }
+    }
+
+    /// The work request `seq` ended. What it holds is reported when everything before it ended, too.
+    pub(crate) fn complete(&mut self, seq: u64, status: Status, memory: Option<Memory>) {
+        let place = self.place(seq);
+        let work = self.works.get_mut(place).expect("work ends once");
+        debug_assert!(work.done.is_none(), "work ends once");
+        work.done = Some((status, memory));
+    }
+
+    /// The next completion in order.
+    pub(crate) fn poll(&mut self, qp: Qp) -> Option<Event> {
+        self.works.front()?.done.as_ref()?;
+        self.pop(qp, Status::Flushed)
+    }
+
+    /// Ends the oldest work request: with `status`, unless it ended by itself.
+    pub(crate) fn pop(&mut self, qp: Qp, status: Status) -> Option<Event> {
+        let work = self.works.pop_front()?;
+        self.first += 1;
+        let (status, memory) = work.done.unwrap_or((status, None));
+        let memory = memory.unwrap_or(match work.op {
+            Op::Send { message, .. } => Memory::Buf(message),
+            Op::Write { .. } => Memory::Shared,
+            Op::Read(read) => Memory::Buf(read.sink),
+            Op::Invalidate { .. } => Memory::Bound,
+        });
+        Some(Event::Completed { qp, tag: work.tag, status, memory })
+    }
+
+    /// Sequence number of the oldest work request that is kept.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        (!self.works.is_empty()).then_some(self.first)
+    }
+
+    /// Sequence number of the oldest work request that has not ended.
+    pub(crate) fn oldest_pending(&self) -> Option<u64> {
+        let place = self.works.iter().position(|work| work.done.is_none())?;
+        Some(self.first + place as u64)
+    }
+}

@@ -1,0 +1,144 @@
+//! Receives of the shard, and messages that wait for one (DESIGN D8).
+
+use stag_pools::{Buf, Class, Fenced, Pool};
+use stag_verbs::{Event, Qp};
+use std::{collections::VecDeque, io};
+
+/// Where an arriving message is put together.
+#[derive(Debug)]
+pub(crate) struct Landing {
+    buf: Buf,
+    /// Octets in front of the message, as the receive was posted.
+    head_room: usize,
+    /// The message waits for a receive when it is whole.
+    is_parked: bool,
+}
+
+impl Landing {
+    /// Appends to the message. False when it gets longer than a receive may be.
+    pub(crate) fn append(&mut self, octets: &[u8], limit: usize) -> bool {
+        self.buf.len() + octets.len() <= limit && self.buf.append(octets).is_ok()
+    }
+}
+
+/// A whole message without a receive.
+#[derive(Debug)]
+struct Parked {
+    qp: Qp,
+    message: Buf,
+    invalidated: Option<Fenced>,
+}
+
+/// The shared receive queue with its parking lot.
+#[derive(Debug)]
+pub(crate) struct Receives {
+    /// The receive posted last is used first: it is the warmest.
+    posted: Vec<(Buf, usize)>,
+    /// Receives that hold part of a message.
+    landing: usize,
+    capacity: usize,
+    receive_len: usize,
+    /// Whole messages in the order they arrived.
+    waiting: VecDeque<Parked>,
+    lot: Pool,
+}
+
+impl Receives {
+    pub(crate) fn new(capacity: usize, receive_len: usize, parking: usize) -> io::Result<Self> {
+        let lot = Pool::new(&[Class { slot_len: receive_len.max(1), count: parking.max(1) }])?;
+        Ok(Self {
+            posted: Vec::with_capacity(capacity),
+            landing: 0,
+            capacity,
+            receive_len,
+            waiting: VecDeque::with_capacity(parking.max(1)),
+            lot,
+        })
+    }
+
+    /// Octets the longest message has.
+    pub(crate) const fn receive_len(&self) -> usize {
+        self.receive_len
+    }
+
+    /// Receives that wait for a message or hold a part of one.
+    pub(crate) fn posted(&self) -> usize {
+        self.posted.len() + self.landing
+    }
+
+    /// Messages that can begin to arrive before a connection must be kept waiting.
+    pub(crate) fn room(&self) -> usize {
+        self.posted.len() + self.lot.available(1)
+    }
+
+    /// Adds a receive. A message that waits takes it at once: the event to report.
+    pub(crate) fn post(&mut self, mut buf: Buf) -> Result<Option<Event>, Buf> {
+        let head_room = buf.head_room();
+        if self.posted() >= self.capacity || buf.capacity() - head_room < self.receive_len {
+            return Err(buf);
+        }
+        buf.reset(head_room);
+        let Some(parked) = self.waiting.pop_front() else {
+            self.posted.push((buf, head_room));
+            return Ok(None);
+        };
+        Ok(Some(received(parked.qp, copy(&parked.message, buf), parked.invalidated)))
+    }
+
+    /// Where the next message of a connection goes. `None`: nowhere, the connection must wait.
+    pub(crate) fn land(&mut self) -> Option<Landing> {
+        if let Some((buf, head_room)) = self.posted.pop() {
+            self.landing += 1;
+            return Some(Landing { buf, head_room, is_parked: false });
+        }
+        let buf = self.lot.take(1)?;
+        Some(Landing { buf, head_room: 0, is_parked: true })
+    }
+
+    /// A message is whole: its event, or `None` when it waits for a receive.
+    pub(crate) fn landed(&mut self, qp: Qp, landing: Landing, invalidated: Option<Fenced>) -> Option<Event> {
+        let Landing { buf, is_parked, .. } = landing;
+        if !is_parked {
+            self.landing -= 1;
+            return Some(received(qp, buf, invalidated));
+        }
+        match self.posted.pop() {
+            Some((receive, _)) => Some(received(qp, copy(&buf, receive), invalidated)),
+            None => {
+                self.waiting.push_back(Parked { qp, message: buf, invalidated });
+                None
+            }
+        }
+    }
+
+    /// A connection died in the middle of a message: its receive is posted again. A message that waits takes it at once:
+    /// the event to report.
+    pub(crate) fn abandon(&mut self, landing: Landing) -> Option<Event> {
+        let Landing { mut buf, head_room, is_parked } = landing;
+        if is_parked {
+            return None;
+        }
+        self.landing -= 1;
+        buf.reset(head_room);
+        self.post(buf).expect("the receive had its place before")
+    }
+
+    /// A connection died: its waiting messages go, `fenced` gets the windows they had invalidated.
+    pub(crate) fn forget(&mut self, qp: Qp, mut fenced: impl FnMut(Fenced)) {
+        self.waiting.retain_mut(|parked| {
+            if parked.qp == qp {
+                parked.invalidated.take().into_iter().for_each(&mut fenced);
+            }
+            parked.qp != qp
+        });
+    }
+}
+
+fn received(qp: Qp, buf: Buf, invalidated: Option<Fenced>) -> Event {
+    Event::Received { qp, buf, invalidated }
+}
+
+fn copy(message: &[u8], mut receive: Buf) -> Buf {
+    receive.append(message).expect("every receive is as long as the longest message");
+    receive
+}

@@ -1,0 +1,252 @@
+//! Receiving: octets become FPDUs, FPDUs are checked (length, CRC, DDP, RDMAP, window) and only then placed.
+//!
+//! Reads are large and go to a buffer that all connections share; what is left of an FPDU stays with its connection. A read
+//! never brings more Sends than there are receives and parking places, unless it goes to the connection's own buffer,
+//! where messages can wait.
+
+use crate::{
+    close, cm,
+    conn::{Conn, Link, Shared, State},
+    crc::Crc,
+    queue::Op,
+    sock::{self, Moved, Ready},
+    tx::{self, RTR_TOKEN},
+};
+use stag_pools::{Fenced, RemoteKey, Violation as Refusal};
+use stag_protocol::iwarp::{
+    ddp::{self, Header},
+    fpdu,
+    rdmap::{Terminate, Violation},
+    stream::{Inbound, ReadResponseSegment, SendFault, SendSegment, WriteSegment},
+};
+use stag_verbs::{Cause, Event, FabricFault, Status};
+
+/// Octets of the shortest FPDU that begins a message: length, untagged header, CRC, a multiple of four.
+const SEND_FPDU_MIN: usize = fpdu::fpdu_len(ddp::UNTAGGED_LEN as u16);
+
+/// The socket has something for us.
+pub(crate) fn readable(conn: &mut Conn, shared: &mut Shared, ready: Ready) {
+    if conn.is_stalled {
+        // It is not watched for octets, so both directions ended or it broke.
+        debug_assert!(ready.intersects(Ready::HUP | Ready::ERR), "{ready:?}");
+        return close::end_now(conn, shared, Cause::Fabric(FabricFault::Lost));
+    }
+    let limit = shared.receives.room().saturating_mul(SEND_FPDU_MIN).min(shared.staging.len());
+    let moved = if conn.is_established() && limit >= fpdu::FPDU_MAX {
+        receive_staged(conn, shared, limit)
+    } else {
+        let moved = receive_own(conn, shared);
+        if matches!(moved, Moved::Octets(_)) {
+            use_input(conn, shared);
+        }
+        moved
+    };
+    match moved {
+        Moved::Octets(_) | Moved::WouldBlock => {}
+        Moved::End => close::finished(conn, shared),
+        Moved::Broken(error) => close::broken(conn, shared, FabricFault::from(&error.into())),
+    }
+}
+
+/// Reads behind what the connection has already.
+pub(crate) fn receive_own(conn: &mut Conn, shared: &mut Shared) -> Moved {
+    let room = conn.input.octets.get_mut(conn.input.len..).unwrap_or_default();
+    if room.is_empty() {
+        return Moved::WouldBlock; // only a peer that talks into our set-up answer gets here
+    }
+    let moved = sock::receive(&conn.socket, room, &mut shared.stats);
+    if let Moved::Octets(octets) = moved {
+        conn.input.len += octets;
+    }
+    moved
+}
+
+/// Uses what is in the connection's own buffer.
+pub(crate) fn use_input(conn: &mut Conn, shared: &mut Shared) {
+    match conn.state {
+        State::AwaitReply { .. } | State::AwaitRequest | State::AwaitAnswer { .. } => cm::frame(conn, shared),
+        State::AwaitFpdu | State::Established => {
+            let octets = std::mem::take(&mut conn.input.octets);
+            let used = place_all(conn, shared, octets.get(..conn.input.len).unwrap_or_default());
+            conn.input.octets = octets;
+            conn.input.consume(used);
+        }
+        State::AwaitTcp { .. } | State::AwaitTerminateSent { .. } | State::AwaitEnd | State::Dead => {
+            conn.input.len = 0;
+        }
+    }
+}
+
+/// Reads up to `limit` octets through the shared buffer.
+fn receive_staged(conn: &mut Conn, shared: &mut Shared, limit: usize) -> Moved {
+    let mut staging = std::mem::take(&mut shared.staging);
+    let held = conn.input.len;
+    let (front, room) = staging.split_at_mut(held);
+    front.copy_from_slice(conn.input.content());
+    let room = room.get_mut(..limit - held).expect("an unfinished FPDU is shorter than the limit");
+    let moved = sock::receive(&conn.socket, room, &mut shared.stats);
+    if let Moved::Octets(octets) = moved {
+        let arrived = staging.get(..held + octets).expect("the kernel fills no more than the room");
+        let used = place_all(conn, shared, arrived);
+        let rest = arrived.get(used..).unwrap_or_default();
+        let kept = conn.input.octets.get_mut(..rest.len()).expect("what is left is less than an FPDU");
+        kept.copy_from_slice(rest);
+        conn.input.len = rest.len();
+    }
+    shared.staging = staging;
+    moved
+}
+
+/// Uses all whole FPDUs at the start of `octets`. Returns how many octets are used up.
+fn place_all(conn: &mut Conn, shared: &mut Shared, octets: &[u8]) -> usize {
+    let mut used = 0;
+    while conn.is_established()
+        && let Some(link) = &mut conn.link
+    {
+        let rest = octets.get(used..).unwrap_or_default();
+        match fpdu::parse::<Crc>(rest, link.crc) {
+            Ok(fpdu::Parsed::NeedMore(_)) => return used,
+            Ok(fpdu::Parsed::Fpdu { ulpdu, consumed }) => {
+                let ulpdu = rest.get(ulpdu).unwrap_or_default();
+                if shared.receives.room() == 0 && link.landing.is_none() && is_send(ulpdu) {
+                    conn.is_stalled = true;
+                    shared.stats.stalled += 1;
+                    return used;
+                }
+                used += consumed;
+                shared.stats.fpdus_in += 1;
+                handle_ulpdu(conn, shared, ulpdu);
+            }
+            Err(cause) => {
+                shared.stats.crc_errors += u64::from(cause == Terminate::MPA_CRC);
+                let violation = link.stream.refuse_fpdu(cause);
+                close::violate(conn, shared, violation);
+            }
+        }
+    }
+    octets.len() // a connection that ends has no use for the rest
+}
+
+/// Whether a segment needs a receive.
+fn is_send(ulpdu: &[u8]) -> bool {
+    matches!(Header::parse(ulpdu), Ok((Header::Untagged(header), _)) if header.queue == ddp::QUEUE_SEND)
+}
+
+fn handle_ulpdu(conn: &mut Conn, shared: &mut Shared, ulpdu: &[u8]) {
+    let Some(link) = &mut conn.link else { return };
+    let inbound = match link.stream.handle_ulpdu(ulpdu) {
+        Ok(inbound) => inbound,
+        Err(violation) => return close::violate(conn, shared, violation),
+    };
+    if let Inbound::Terminated(message) = &inbound {
+        return close::terminated(conn, shared, message);
+    }
+    if matches!(conn.state, State::AwaitFpdu) {
+        conn.state = State::Established;
+        shared.emit(Event::Established { qp: conn.qp });
+    }
+    let placed = match &inbound {
+        Inbound::Send(segment) => place_send(conn, shared, segment),
+        Inbound::Write(segment) => place_write(conn, shared, segment),
+        Inbound::ReadResponse(segment) => {
+            place_answer(conn, shared, segment);
+            Ok(())
+        }
+        Inbound::ReadRequest => {
+            conn.wants_flush = true;
+            Ok(())
+        }
+        Inbound::Ready | Inbound::Dropped | Inbound::Terminated(_) => Ok(()),
+    };
+    if let Err(violation) = placed {
+        close::violate(conn, shared, violation);
+    }
+}
+
+fn place_write(conn: &mut Conn, shared: &mut Shared, segment: &WriteSegment<'_>) -> Result<(), Violation> {
+    let Some(link) = &mut conn.link else { return Ok(()) };
+    if segment.payload.is_empty() {
+        return Ok(()); // its STag must not be checked (RFC 5041 §5.2)
+    }
+    let key = RemoteKey(segment.stag);
+    match shared.windows.target(conn.qp.scope(), key, segment.to, segment.payload.len()) {
+        Ok(target) => {
+            target.copy_from_slice(segment.payload);
+            Ok(())
+        }
+        Err(refusal) => Err(link.stream.refuse_write(segment, tx::fault(refusal))),
+    }
+}
+
+fn place_send(conn: &mut Conn, shared: &mut Shared, segment: &SendSegment<'_>) -> Result<(), Violation> {
+    let Some(link) = &mut conn.link else { return Ok(()) };
+    let mut landing = match link.landing.take().or_else(|| shared.receives.land()) {
+        Some(landing) => landing,
+        None => return Err(link.stream.refuse_send(segment, SendFault::NoBuffer)),
+    };
+    if !landing.append(segment.payload, shared.receives.receive_len()) {
+        link.landing = Some(landing);
+        return Err(link.stream.refuse_send(segment, SendFault::TooLong));
+    }
+    if !segment.last {
+        link.landing = Some(landing);
+        return Ok(());
+    }
+    let invalidated = match segment.invalidate.map(|key| invalidate(link, conn.qp.scope(), shared, key)) {
+        None => None,
+        Some(Ok(fenced)) => Some(fenced),
+        Some(Err(fault)) => {
+            link.landing = Some(landing);
+            return Err(link.stream.refuse_send(segment, fault));
+        }
+    };
+    match shared.receives.landed(conn.qp, landing, invalidated) {
+        Some(event) => shared.emit(event),
+        None => shared.stats.parked += 1,
+    }
+    Ok(())
+}
+
+/// The peer invalidates the window `key`, before its message can be seen (RFC 5040 §5.1).
+fn invalidate(
+    link: &Link,
+    scope: stag_pools::Scope,
+    shared: &mut Shared,
+    key: u32,
+) -> Result<Fenced, SendFault> {
+    let key = RemoteKey(key);
+    if link.transmit.carries(key) {
+        // The peer invalidates what it is reading itself, before the answer can be there.
+        return Err(SendFault::CannotInvalidate);
+    }
+    shared.windows.invalidate(scope, key).map_err(|refusal| match refusal {
+        Refusal::OtherScope => SendFault::CannotInvalidate,
+        _ => SendFault::InvalidateUnknown,
+    })
+}
+
+fn place_answer(conn: &mut Conn, shared: &mut Shared, segment: &ReadResponseSegment<'_>) {
+    let Some(link) = &mut conn.link else { return };
+    if segment.last {
+        conn.wants_flush |= link.queue.next().is_some(); // a Read may wait for this place in the ORD
+    }
+    if segment.token == RTR_TOKEN {
+        return;
+    }
+    let Some(Op::Read(read)) = link.queue.op_mut(segment.token) else {
+        unreachable!("a Read stays until it is answered")
+    };
+    let end = read.fill_at + segment.payload.len();
+    let target =
+        read.sink.get_mut(read.fill_at..end).expect("the stream checks answers against what was asked");
+    target.copy_from_slice(segment.payload);
+    read.fill_at = end;
+    if !segment.last {
+        return;
+    }
+    read.unanswered -= 1;
+    if read.unanswered == 0 {
+        link.queue.complete(segment.token, Status::Success, None);
+        tx::report(link, conn.qp, shared);
+    }
+}

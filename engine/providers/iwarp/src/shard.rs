@@ -1,0 +1,419 @@
+//! One shard's provider: the poll loop, doorbells, timers, and taking peers in.
+
+use crate::{
+    Address, Config, Stats, close, cm,
+    conn::{Conn, Shared, State},
+    receives::Receives,
+    rx,
+    sock::{self, Epoll, Ready},
+    tx,
+};
+use rustix::io::Errno;
+use stag_pools::{Table, Windows, table::Key};
+use stag_protocol::iwarp::{fpdu, mpa};
+use stag_verbs::{Cause, Event, FabricFault, Limits, Qp, Time};
+use std::{collections::VecDeque, io, os::fd::OwnedFd};
+
+/// Octets of the buffer for large reads.
+const STAGING: usize = 256 << 10;
+/// Addresses one shard listens at.
+const LISTENERS: usize = 16;
+/// Peers taken in from one listener before others have their turn.
+const ACCEPTS: usize = 16;
+/// Listeners are told from connections by this half of their epoll id, which no connection's key has at the same time as
+/// an index that small: it would be its 2^32nd use of one place.
+const LISTENER_ID: u64 = (u32::MAX as u64) << 32;
+/// Events that come with a connection's end, beside those of its work and its windows; and with its beginning.
+const EVENTS_PER_CONNECTION: usize = 4;
+
+const _: () = assert!(STAGING >= 2 * fpdu::FPDU_MAX);
+
+/// A software RNIC for one shard.
+#[derive(Debug)]
+pub struct Iwarp {
+    pub(crate) conns: Table<Box<Conn>>,
+    pub(crate) shared: Shared,
+    /// Connections the engine may use or is about to hear of.
+    live: usize,
+    half_open: usize,
+    listeners: Vec<OwnedFd>,
+    /// When to accept again after descriptors ran out.
+    accept_at: Option<Time>,
+    /// The earliest deadline of any connection, or earlier.
+    next_deadline: Option<Time>,
+    /// Connections with work whose doorbell has not been rung.
+    posted: Vec<Key>,
+    /// Connections with something to send that needs no doorbell.
+    answering: Vec<Key>,
+    /// Connections that are not read on until a message can wait again.
+    stalled: Vec<Key>,
+    /// An event was reported since the last look at the sockets.
+    is_fruitful: bool,
+    /// The connection whose end was the last event: the engine may ask about it until it polls again.
+    ended: Option<Key>,
+}
+
+impl Iwarp {
+    /// A provider without connections. Fails when the kernel gives no epoll or no memory.
+    ///
+    /// # Panics
+    /// When `limits` ask for more than 65,536 windows.
+    pub fn new(mut config: Config) -> io::Result<Self> {
+        let limits = &mut config.limits;
+        limits.private_data_len = limits.private_data_len.min(mpa::PRIVATE_DATA_MAX);
+        limits.remote_invalidation = true;
+        let Limits { connections, send_queue, receives, receive_len, windows, .. } = *limits;
+        // Beside those the engine knows: set-ups that have not got that far, and ends that are not over.
+        let places = connections * 2 + config.half_open;
+        let works = send_queue.saturating_mul(connections);
+        let events = works.saturating_add(receives + windows + EVENTS_PER_CONNECTION * places);
+        let shared = Shared {
+            epoll: Epoll::new()?,
+            windows: Windows::new(windows, config.seed),
+            receives: Receives::new(receives, receive_len, config.parking)?,
+            events: VecDeque::with_capacity(events),
+            stats: Stats::default(),
+            staging: vec![0; STAGING].into(),
+            scratch: Vec::new(),
+            now: config.now,
+            may_resume: false,
+            config,
+        };
+        Ok(Self {
+            conns: Table::new(places),
+            shared,
+            live: 0,
+            half_open: 0,
+            listeners: Vec::with_capacity(LISTENERS),
+            accept_at: None,
+            next_deadline: None,
+            posted: Vec::with_capacity(places),
+            answering: Vec::with_capacity(places),
+            stalled: Vec::with_capacity(places),
+            is_fruitful: false,
+            ended: None,
+        })
+    }
+
+    /// What happened since the start.
+    pub fn stats(&self) -> &Stats {
+        &self.shared.stats
+    }
+
+    /// Windows that peers can use.
+    pub fn windows_bound(&self) -> usize {
+        self.shared.windows.bound()
+    }
+
+    /// Connections that exist for the engine, those being set up included.
+    pub fn connections(&self) -> usize {
+        self.live
+    }
+
+    pub(crate) fn listen_at(&mut self, at: Address) -> Result<Address, FabricFault> {
+        if self.listeners.len() == LISTENERS {
+            return Err(FabricFault::Exhausted);
+        }
+        let Shared { epoll, config, stats, .. } = &mut self.shared;
+        let listened = sock::listen(at.0, config).and_then(|(listener, in_use)| {
+            epoll.add(&listener, LISTENER_ID | self.listeners.len() as u64, Ready::IN, stats)?;
+            Ok((listener, in_use))
+        });
+        let (listener, in_use) = listened.map_err(|error| fault(&error))?;
+        self.listeners.push(listener);
+        Ok(Address(in_use))
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.listeners.clear();
+        self.accept_at = None;
+    }
+
+    pub(crate) fn start_connect(&mut self, to: Address, private_data: &[u8]) -> Result<Qp, FabricFault> {
+        if private_data.len() > self.shared.config.limits.private_data_len {
+            return Err(FabricFault::Os(Errno::MSGSIZE.raw_os_error()));
+        }
+        if self.live >= self.shared.config.limits.connections {
+            return Err(FabricFault::Exhausted);
+        }
+        let socket = sock::connect(to.0, &self.shared.config).map_err(|error| fault(&error))?;
+        let initiator = mpa::Initiator::new(self.shared.config.mpa());
+        let request = Box::new(initiator.request(private_data));
+        let deadline = self.shared.now + self.shared.config.reply_timeout;
+        let adopted = self.adopt(socket, to, State::AwaitTcp { initiator, request });
+        let conn = adopted.ok_or(FabricFault::Exhausted)?;
+        conn.is_known = true;
+        conn.deadline = Some(deadline);
+        let qp = conn.qp;
+        self.settle(qp.0);
+        Ok(qp)
+    }
+
+    /// Gives a socket a place and has it watched.
+    fn adopt(&mut self, socket: OwnedFd, peer: Address, state: State) -> Option<&mut Conn> {
+        // The key is known when the place is taken; the connection carries it.
+        let conn = Box::new(Conn::new(Qp(Key::from_bits(0)), socket, peer.0, state));
+        let key = self.conns.insert(conn).ok()?;
+        let conn = self.conns.get_mut(key)?;
+        conn.qp = Qp(key);
+        conn.interest = conn.wanted();
+        let Shared { epoll, stats, .. } = &mut self.shared;
+        if epoll.add(&conn.socket, key.to_bits(), conn.interest, stats).is_err() {
+            self.conns.remove(key);
+            return None;
+        }
+        self.live += 1;
+        self.half_open += usize::from(conn.is_half_open());
+        self.conns.get_mut(key).map(|conn| &mut **conn)
+    }
+
+    /// Runs `act` on a connection, then brings lists, timers and epoll in line with what became of it.
+    pub(crate) fn with<R>(&mut self, key: Key, act: impl FnOnce(&mut Conn, &mut Shared) -> R) -> Option<R> {
+        let conn = self.conns.get_mut(key)?;
+        let (was_live, was_half_open) = (conn.is_live(), conn.is_half_open());
+        let result = act(conn, &mut self.shared);
+        self.live -= usize::from(was_live && !conn.is_live());
+        self.half_open -= usize::from(was_half_open && !conn.is_half_open());
+        self.settle(key);
+        Some(result)
+    }
+
+    fn settle(&mut self, key: Key) {
+        let Some(conn) = self.conns.get_mut(key) else { return };
+        if matches!(conn.state, State::Dead) {
+            self.conns.remove(key);
+            return;
+        }
+        if conn.wants_flush && !conn.is_listed {
+            conn.is_listed = true;
+            self.answering.push(key);
+        }
+        if conn.is_stalled && !self.stalled.contains(&key) {
+            self.stalled.push(key);
+        }
+        if let Some(deadline) = conn.deadline {
+            self.next_deadline = Some(self.next_deadline.map_or(deadline, |next| next.min(deadline)));
+        }
+        let wanted = conn.wanted();
+        if wanted != conn.interest {
+            conn.interest = wanted;
+            self.shared.epoll.modify(&conn.socket, key.to_bits(), wanted, &mut self.shared.stats);
+        }
+    }
+
+    /// Work was posted to `key`.
+    pub(crate) fn note_posted(&mut self, key: Key) {
+        if let Some(conn) = self.conns.get_mut(key)
+            && !conn.is_posted
+        {
+            conn.is_posted = true;
+            self.posted.push(key);
+        }
+    }
+
+    /// Rings the doorbells.
+    pub(crate) fn ring_all(&mut self) {
+        for place in 0..self.posted.len() {
+            let Some(key) = self.posted.get(place).copied() else { break };
+            self.with(key, |conn, shared| {
+                conn.is_posted = false;
+                if let Some(link) = &mut conn.link {
+                    link.queue.ring();
+                    flush(conn, shared);
+                }
+            });
+        }
+        self.posted.clear();
+    }
+
+    /// Sends answers, Terminates and Reads that waited.
+    fn answer_all(&mut self) {
+        // One that ends can let another go on, which is then at the end of this list.
+        let mut place = 0;
+        while let Some(key) = self.answering.get(place).copied() {
+            place += 1;
+            self.with(key, |conn, shared| {
+                conn.is_listed = false;
+                if conn.wants_flush {
+                    flush(conn, shared);
+                }
+            });
+        }
+        self.answering.clear();
+    }
+
+    /// Goes on with connections whose messages had nowhere to go.
+    fn resume_all(&mut self) {
+        if !std::mem::take(&mut self.shared.may_resume) || self.stalled.is_empty() {
+            return;
+        }
+        for _ in 0..self.stalled.len() {
+            let key = self.stalled.remove(0);
+            self.with(key, |conn, shared| {
+                if std::mem::take(&mut conn.is_stalled) {
+                    rx::use_input(conn, shared);
+                }
+            });
+        }
+    }
+
+    pub(crate) fn poll_once(&mut self, now: Time) -> Option<Event> {
+        self.shared.now = now;
+        if let Some(conn) = self.ended.take().and_then(|key| self.conns.get_mut(key)) {
+            conn.is_over = true;
+        }
+        if self.next_deadline.is_some_and(|deadline| deadline <= now) || self.accept_at.is_some() {
+            self.expire(now);
+        }
+        let mut may_look = true;
+        loop {
+            if let Some(event) = self.shared.next_event() {
+                self.is_fruitful = true;
+                if let Event::Disconnected { qp, .. } = &event {
+                    self.ended = Some(qp.0);
+                }
+                return Some(event);
+            }
+            self.resume_all();
+            if let Some((id, ready)) = self.shared.epoll.next() {
+                self.handle_ready(id, ready);
+            } else if !self.answering.is_empty() {
+                self.answer_all();
+            } else if self.shared.events.is_empty()
+                // A look that brought something is followed by a ring before the next one.
+                && (std::mem::take(&mut self.is_fruitful) || !std::mem::take(&mut may_look) || !self.look())
+            {
+                return None;
+            }
+        }
+    }
+
+    fn look(&mut self) -> bool {
+        let Shared { epoll, stats, .. } = &mut self.shared;
+        epoll.look(stats)
+    }
+
+    /// Whether the next poll has nothing to do, as far as the kernel knows.
+    pub(crate) fn is_idle(&mut self) -> bool {
+        self.answer_all();
+        self.is_fruitful = false;
+        let has_work = !self.shared.events.is_empty()
+            || self.shared.epoll.has_next()
+            || (self.shared.may_resume && !self.stalled.is_empty());
+        !has_work && !self.look()
+    }
+
+    pub(crate) fn next_timer(&self) -> Option<Time> {
+        self.next_deadline.into_iter().chain(self.accept_at).min()
+    }
+
+    fn handle_ready(&mut self, id: u64, ready: Ready) {
+        if id & LISTENER_ID == LISTENER_ID {
+            return self.accept_peers((id & u64::from(u32::MAX)) as usize);
+        }
+        self.with(Key::from_bits(id), |conn, shared| {
+            if matches!(conn.state, State::AwaitTcp { .. }) {
+                return cm::tcp_ready(conn, shared);
+            }
+            if ready.intersects(Ready::IN | Ready::HUP | Ready::ERR | Ready::RDHUP) {
+                rx::readable(conn, shared, ready);
+            }
+            if ready.contains(Ready::OUT) && conn.wants_out {
+                flush(conn, shared);
+            }
+        });
+    }
+
+    fn accept_peers(&mut self, listener: usize) {
+        for _ in 0..ACCEPTS {
+            let Some(listener) = self.listeners.get(listener) else { return };
+            match sock::accept(listener) {
+                Ok((socket, Some(peer))) => self.take_in(socket, Address(peer)),
+                Ok((_, None)) | Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO) => {}
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    return self.pause_accepting();
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn take_in(&mut self, socket: OwnedFd, peer: Address) {
+        self.shared.stats.accepted += 1;
+        let config = &self.shared.config;
+        let is_full = self.half_open >= config.half_open || self.live >= config.limits.connections;
+        if is_full || sock::tune(&socket, config).is_err() {
+            self.shared.stats.handshakes.shed += 1;
+            return; // closing the socket is the answer
+        }
+        let deadline = self.shared.now + config.request_timeout;
+        match self.adopt(socket, peer, State::AwaitRequest) {
+            Some(conn) => {
+                conn.deadline = Some(deadline);
+                let key = conn.qp.0;
+                self.settle(key);
+            }
+            None => self.shared.stats.handshakes.shed += 1,
+        }
+    }
+
+    /// Descriptors ran out: peers wait in the kernel for a moment, or the listeners would be ready all the time.
+    fn pause_accepting(&mut self) {
+        self.shared.stats.accept_paused += 1;
+        self.accept_at = Some(self.shared.now + self.shared.config.accept_pause);
+        self.watch_listeners(Ready::empty());
+    }
+
+    fn watch_listeners(&mut self, interest: Ready) {
+        let Shared { epoll, stats, .. } = &mut self.shared;
+        for (index, listener) in self.listeners.iter().enumerate() {
+            epoll.modify(listener, LISTENER_ID | index as u64, interest, stats);
+        }
+    }
+
+    /// Gives up what has waited too long.
+    fn expire(&mut self, now: Time) {
+        if self.accept_at.is_some_and(|at| at <= now) {
+            self.accept_at = None;
+            self.watch_listeners(Ready::IN);
+        }
+        if self.next_deadline.is_none_or(|deadline| deadline > now) {
+            return;
+        }
+        self.next_deadline = None;
+        for place in 0..self.conns.capacity() {
+            let Some(key) = self.conns.key_at(place) else { continue };
+            // Also sets the earliest deadline of those that go on.
+            self.with(key, |conn, shared| {
+                if conn.deadline.is_some_and(|deadline| deadline <= now) {
+                    give_up(conn, shared);
+                }
+            });
+        }
+    }
+}
+
+fn flush(conn: &mut Conn, shared: &mut Shared) {
+    conn.wants_flush = false;
+    tx::flush(conn, shared);
+}
+
+fn give_up(conn: &mut Conn, shared: &mut Shared) {
+    let cause = match conn.state {
+        State::AwaitTerminateSent { cause } => cause,
+        State::AwaitEnd | State::Dead => Cause::Local,
+        _ => {
+            shared.stats.handshakes.timed_out += 1;
+            Cause::Fabric(FabricFault::TimedOut)
+        }
+    };
+    close::end_now(conn, shared, cause);
+}
+
+/// Descriptors that run out are a limit of ours.
+fn fault(error: &io::Error) -> FabricFault {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS) => FabricFault::Exhausted,
+        _ => FabricFault::from(error),
+    }
+}

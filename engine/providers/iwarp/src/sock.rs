@@ -1,0 +1,224 @@
+//! TCP sockets and the epoll that watches them: the only place that calls the kernel.
+
+use crate::{config::Config, stats::Stats};
+use rustix::{
+    event::{Timespec, epoll},
+    io::Errno,
+    net::{self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sockopt},
+};
+use std::{
+    fmt,
+    io::{self, IoSlice},
+    net::SocketAddr,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+};
+
+pub(crate) use rustix::event::epoll::EventFlags as Ready;
+
+/// Connections waiting in the kernel for our accept.
+const BACKLOG: i32 = 1024;
+/// Events one `epoll_wait` brings.
+const BATCH: usize = 128;
+
+/// A socket that never blocks.
+fn socket(family: SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let family = if family.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    net::socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
+}
+
+/// Buffer sizes count before the connection exists: the window's scale is negotiated then.
+fn set_buffers(socket: &OwnedFd, config: &Config) -> rustix::io::Result<()> {
+    if let Some(octets) = config.send_buffer {
+        sockopt::set_socket_send_buffer_size(socket, octets)?;
+    }
+    if let Some(octets) = config.receive_buffer {
+        sockopt::set_socket_recv_buffer_size(socket, octets)?;
+    }
+    Ok(())
+}
+
+/// Waits for peers at `at`; returns the address in use.
+pub(crate) fn listen(at: SocketAddr, config: &Config) -> io::Result<(OwnedFd, SocketAddr)> {
+    let listener = socket(at)?;
+    sockopt::set_socket_reuseaddr(&listener, true)?;
+    if config.reuse_port {
+        sockopt::set_socket_reuseport(&listener, true)?;
+    }
+    set_buffers(&listener, config)?;
+    net::bind(&listener, &at)?;
+    net::listen(&listener, BACKLOG)?;
+    let in_use = SocketAddr::try_from(net::getsockname(&listener)?)?;
+    Ok((listener, in_use))
+}
+
+/// Starts to connect; the socket becomes writable when it is decided.
+pub(crate) fn connect(to: SocketAddr, config: &Config) -> io::Result<OwnedFd> {
+    let stream = socket(to)?;
+    set_buffers(&stream, config)?;
+    tune(&stream, config)?;
+    match net::connect(&stream, &to) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(stream),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// How a connect ended that [`connect`] started.
+pub(crate) fn connected(stream: &OwnedFd) -> io::Result<()> {
+    sockopt::socket_error(stream)??;
+    // Without an error the socket may still be on its way.
+    net::getpeername(stream)?;
+    Ok(())
+}
+
+/// The next peer that waits at `listener`.
+pub(crate) fn accept(listener: &OwnedFd) -> rustix::io::Result<(OwnedFd, Option<SocketAddr>)> {
+    let (stream, from) = net::acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+    Ok((stream, from.and_then(|from| SocketAddr::try_from(from).ok())))
+}
+
+/// No delay for small FPDUs; dead peers are noticed.
+pub(crate) fn tune(stream: &OwnedFd, config: &Config) -> rustix::io::Result<()> {
+    sockopt::set_tcp_nodelay(stream, true)?;
+    let user_timeout = u32::try_from(config.user_timeout.as_millis()).unwrap_or(u32::MAX);
+    sockopt::set_tcp_user_timeout(stream, user_timeout)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, config.keepalive)?;
+    sockopt::set_tcp_keepintvl(stream, config.keepalive)
+}
+
+/// Octets of TCP payload in one segment (EMSS), from the path's MTU less IP and TCP headers with timestamps.
+pub(crate) fn emss(stream: &OwnedFd, peer: SocketAddr) -> usize {
+    const TCP: usize = 20 + 12;
+    /// What Ethernet carries, for when the kernel does not say.
+    const ETHERNET: u32 = 1_500;
+    let (mtu, ip) = match peer {
+        SocketAddr::V4(_) => (sockopt::ip_mtu(stream), 20),
+        SocketAddr::V6(_) => (sockopt::ipv6_mtu(stream), 40),
+    };
+    (mtu.unwrap_or(ETHERNET) as usize).saturating_sub(ip + TCP)
+}
+
+/// What a send or a receive did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// This many octets.
+    Octets(usize),
+    /// Nothing: the kernel's buffer is full, or empty.
+    WouldBlock,
+    /// The peer sends nothing any more.
+    End,
+    /// The connection broke.
+    Broken(Errno),
+}
+
+/// Hands `pieces` to the kernel. `ends_here` keeps what follows out of the last segment (`MSG_EOR`).
+pub(crate) fn send(stream: &OwnedFd, pieces: &[IoSlice<'_>], ends_here: bool, stats: &mut Stats) -> Moved {
+    let eor = if ends_here { SendFlags::EOR } else { SendFlags::empty() };
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | eor;
+    loop {
+        stats.sendmsg += 1;
+        match net::sendmsg(stream, pieces, &mut SendAncillaryBuffer::default(), flags) {
+            Ok(octets) => {
+                stats.octets_out += octets as u64;
+                return Moved::Octets(octets);
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN | Errno::NOBUFS) => return Moved::WouldBlock,
+            Err(error) => return Moved::Broken(error),
+        }
+    }
+}
+
+/// Fills `room`, which is not empty, with what has arrived.
+pub(crate) fn receive(stream: &OwnedFd, room: &mut [u8], stats: &mut Stats) -> Moved {
+    debug_assert!(!room.is_empty(), "a receive without room would look like the end");
+    loop {
+        stats.recv += 1;
+        match net::recv(stream, &mut *room, RecvFlags::DONTWAIT) {
+            Ok((_, 0)) => return Moved::End,
+            Ok((_, octets)) => {
+                stats.octets_in += octets as u64;
+                return Moved::Octets(octets);
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Moved::WouldBlock,
+            Err(error) => return Moved::Broken(error),
+        }
+    }
+}
+
+/// Sends our FIN. A socket that is gone already needs none.
+pub(crate) fn finish(stream: &OwnedFd) {
+    let _ = net::shutdown(stream, net::Shutdown::Write);
+}
+
+/// All sockets of one shard, and those that were ready at the last look.
+pub(crate) struct Epoll {
+    fd: OwnedFd,
+    events: Vec<epoll::Event>,
+    next: usize,
+}
+
+impl fmt::Debug for Epoll {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Epoll({} ready)", self.events.len() - self.next)
+    }
+}
+
+impl Epoll {
+    pub(crate) fn new() -> io::Result<Self> {
+        let fd = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self { fd, events: Vec::with_capacity(BATCH), next: 0 })
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    pub(crate) fn add(
+        &self,
+        socket: &OwnedFd,
+        id: u64,
+        interest: Ready,
+        stats: &mut Stats,
+    ) -> io::Result<()> {
+        stats.epoll_ctl += 1;
+        Ok(epoll::add(&self.fd, socket, epoll::EventData::new_u64(id), interest)?)
+    }
+
+    /// Watches `socket`, which was added, for `interest` from here on.
+    pub(crate) fn modify(&self, socket: &OwnedFd, id: u64, interest: Ready, stats: &mut Stats) {
+        stats.epoll_ctl += 1;
+        let modified = epoll::modify(&self.fd, socket, epoll::EventData::new_u64(id), interest);
+        debug_assert!(modified.is_ok(), "a socket that was added can be modified: {modified:?}");
+    }
+
+    /// Looks which sockets are ready, without waiting. True when there is one.
+    pub(crate) fn look(&mut self, stats: &mut Stats) -> bool {
+        debug_assert!(self.next == self.events.len(), "the last look was used up");
+        stats.epoll_wait += 1;
+        self.events.clear();
+        self.next = 0;
+        let looked = epoll::wait(
+            &self.fd,
+            rustix::buffer::spare_capacity(&mut self.events),
+            Some(&Timespec::default()),
+        );
+        debug_assert!(matches!(looked, Ok(_) | Err(Errno::INTR)), "our own descriptor: {looked:?}");
+        !self.events.is_empty()
+    }
+
+    /// Whether [`next`](Self::next) has something.
+    pub(crate) fn has_next(&self) -> bool {
+        self.next < self.events.len()
+    }
+
+    /// The next socket that was ready.
+    pub(crate) fn next(&mut self) -> Option<(u64, Ready)> {
+        let event = self.events.get(self.next)?;
+        self.next += 1;
+        // The event is packed: its fields are copied out.
+        let (data, flags) = (event.data, event.flags);
+        Some((data.u64(), flags))
+    }
+}

@@ -1,0 +1,125 @@
+//! What a provider counts. Nothing here is read by the code that counts.
+
+use stag_protocol::iwarp::rdmap;
+use stag_verbs::Cause;
+
+/// Terminates by what they say.
+#[derive(Clone, Copy, Debug)]
+pub struct Terminates {
+    by_cause: [u64; rdmap::Terminate::ALL.len()],
+    /// Those without a name in the RFCs.
+    pub other: u64,
+}
+
+impl Default for Terminates {
+    fn default() -> Self {
+        Self { by_cause: [0; rdmap::Terminate::ALL.len()], other: 0 }
+    }
+}
+
+impl Terminates {
+    pub(crate) fn count(&mut self, cause: rdmap::Terminate) {
+        let place = rdmap::Terminate::ALL.iter().position(|known| *known == cause);
+        *place.and_then(|place| self.by_cause.get_mut(place)).unwrap_or(&mut self.other) += 1;
+    }
+
+    /// Each cause that has a name, with its number.
+    pub fn iter(&self) -> impl Iterator<Item = (rdmap::Terminate, u64)> {
+        rdmap::Terminate::ALL.iter().copied().zip(self.by_cause)
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.by_cause.iter().sum::<u64>() + self.other
+    }
+}
+
+/// Connections that never came to be, by reason.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Handshakes {
+    /// Octets that are no MPA frame, or a frame that breaks a rule.
+    pub malformed: u64,
+    /// Octets behind an MPA Request.
+    pub surplus: u64,
+    /// The peer took too long.
+    pub timed_out: u64,
+    /// The peer left, or nobody answered.
+    pub lost: u64,
+    /// The peer refused.
+    pub rejected: u64,
+    /// Our own limit of connections, or of half-open ones.
+    pub shed: u64,
+    /// The peer's Reply asks for what we cannot give (RFC 6581 §9).
+    pub unsuitable: u64,
+}
+
+/// Connections that ended, by cause.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Disconnects {
+    /// By us, in order.
+    pub local: u64,
+    /// By the peer, in order.
+    pub peer: u64,
+    /// The peer rejected the connection, or spoke another protocol.
+    pub refused: u64,
+    /// The network, or the peer's host.
+    pub fabric: u64,
+    /// The peer broke a rule.
+    pub peer_fault: u64,
+    /// The peer says that we did.
+    pub terminated: u64,
+}
+
+impl Disconnects {
+    pub(crate) fn count(&mut self, cause: Cause) {
+        *match cause {
+            Cause::Local => &mut self.local,
+            Cause::Peer => &mut self.peer,
+            Cause::Rejected | Cause::Handshake => &mut self.refused,
+            Cause::Fabric(_) => &mut self.fabric,
+            Cause::PeerFault(_) => &mut self.peer_fault,
+            Cause::Terminated(_) => &mut self.terminated,
+        } += 1;
+    }
+}
+
+/// Counters since the provider was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// FPDUs the kernel took whole.
+    pub fpdus_out: u64,
+    /// FPDUs that arrived whole and with the right CRC.
+    pub fpdus_in: u64,
+    /// Octets the kernel took, set-up included.
+    pub octets_out: u64,
+    /// Octets read, set-up included.
+    pub octets_in: u64,
+    /// `sendmsg` calls for FPDUs.
+    pub sendmsg: u64,
+    /// `sendmsg` calls that the kernel took in part or not at all.
+    pub sendmsg_short: u64,
+    /// `recv` calls.
+    pub recv: u64,
+    /// `epoll_wait` calls.
+    pub epoll_wait: u64,
+    /// `epoll_ctl` calls.
+    pub epoll_ctl: u64,
+    /// FPDUs with a wrong CRC.
+    pub crc_errors: u64,
+    /// Terminates sent.
+    pub terminates_sent: Terminates,
+    /// Terminates received.
+    pub terminates_received: Terminates,
+    /// Messages that had to wait for a receive.
+    pub parked: u64,
+    /// Times a connection was not read on because no message of it could wait any more.
+    pub stalled: u64,
+    /// TCP connections accepted.
+    pub accepted: u64,
+    /// Times descriptors ran out while accepting.
+    pub accept_paused: u64,
+    /// Connections that never came to be.
+    pub handshakes: Handshakes,
+    /// Connections that ended, of those the engine knew.
+    pub disconnects: Disconnects,
+}

@@ -1,0 +1,498 @@
+//! Sending: work requests and answers become FPDUs, many FPDUs become one system call.
+//!
+//! Two steps. *Filling* takes the next message, segments it, and closes each segment with its CRC: from there on its place
+//! in the stream is fixed. *Sending* gathers the FPDUs that wait, headers from here and payload from where it lies, and
+//! hands them to the kernel, which may take any number of octets.
+
+use crate::{
+    close,
+    config::READS_MAX,
+    conn::{Conn, Link, Shared, State, Stream},
+    crc::Crc,
+    queue::{Op, Read, SendQueue},
+    sock::{self, Moved},
+    stats::Stats,
+};
+use stag_pools::{RemoteKey, Scope, Violation as Refusal, Windows};
+use stag_protocol::iwarp::{
+    fpdu::{Framed, Framer, Part},
+    mpa::Negotiated,
+    rdmap::{ReadHeader, Violation},
+    stream::{Message, ReadRequest, SegmentHeader, TaggedFault},
+};
+use stag_verbs::{FabricFault, Memory, Qp, Status};
+use std::{collections::VecDeque, io::IoSlice, os::fd::OwnedFd};
+
+/// FPDUs one system call sends.
+const FPDUS: usize = 64;
+/// Pieces of memory one system call gathers: header, payload and trailer of each.
+const PIECES: usize = 3 * FPDUS;
+/// Octets at which no FPDU is added to a system call: they stay in the cache between the CRC's pass and the kernel's copy.
+const BATCH: usize = 256 << 10;
+/// Octets one connection sends before others have their turn.
+const QUANTUM: usize = 1 << 20;
+/// Answers to Reads between two work requests, when both wait.
+const ANSWERS_IN_A_ROW: u32 = 4;
+/// What the answer to the set-up's Read indication is known by.
+pub(crate) const RTR_TOKEN: u64 = u64::MAX;
+
+const _: () = assert!(PIECES <= 1024, "the kernel's limit (UIO_MAXIOV)");
+const _: () = assert!(READS_MAX > 0);
+
+/// A message of which segments are still to be made.
+#[derive(Debug)]
+struct Active {
+    message: Message,
+    source: Source,
+}
+
+/// Where a message's payload comes from.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// This Send or Write.
+    Work(u64),
+    /// The window that the peer reads.
+    Window(ReadRequest),
+    /// It has none: a Read Request, the set-up's indication.
+    Nothing,
+}
+
+/// Where an FPDU's payload lies.
+#[derive(Clone, Copy, Debug)]
+enum Payload {
+    Nothing,
+    Work { seq: u64, at: usize, len: usize },
+    Window { key: RemoteKey, offset: u64, len: usize },
+}
+
+/// One FPDU that waits for the kernel.
+#[derive(Debug)]
+struct Fpdu {
+    header: SegmentHeader,
+    framed: Framed,
+    wire_len: usize,
+    payload: Payload,
+    /// The Send or Write that ends with it.
+    ends: Option<u64>,
+}
+
+/// The sending half of a connection.
+#[derive(Debug)]
+pub(crate) struct Transmit {
+    framer: Framer,
+    has_markers: bool,
+    mulpdu: u16,
+    /// FPDUs must not share a TCP segment with what follows.
+    ends_segments: bool,
+    active: Option<Active>,
+    fpdus: VecDeque<Fpdu>,
+    /// Octets of the first FPDU that the kernel has.
+    sent: usize,
+    /// Octets of all FPDUs that wait, `sent` included.
+    queued: usize,
+    answers_in_a_row: u32,
+}
+
+/// What one call to the kernel did.
+enum Sent {
+    All,
+    Part,
+    Broken,
+}
+
+impl Transmit {
+    pub(crate) fn new(negotiated: &Negotiated, mulpdu: u16, ends_segments: bool) -> Self {
+        Self {
+            framer: Framer::new(negotiated),
+            has_markers: negotiated.send_markers,
+            mulpdu,
+            ends_segments,
+            active: None,
+            fpdus: VecDeque::with_capacity(FPDUS),
+            sent: 0,
+            queued: 0,
+            answers_in_a_row: 0,
+        }
+    }
+
+    /// Whether an FPDU that is not sent whole carries octets of the window `key`.
+    pub(crate) fn carries(&self, key: RemoteKey) -> bool {
+        self.fpdus.iter().any(|fpdu| matches!(fpdu.payload, Payload::Window { key: of, .. } if of == key))
+    }
+
+    /// The indication that an initiator owes, before everything else (RFC 6581 §9.2).
+    pub(crate) fn begin_rtr(&mut self, stream: &mut Stream) {
+        debug_assert!(
+            self.active.is_none() && self.fpdus.is_empty(),
+            "nothing is sent before the indication"
+        );
+        self.active = stream.begin_rtr(RTR_TOKEN).map(|message| Active { message, source: Source::Nothing });
+    }
+
+    /// Puts the Terminate behind the FPDUs that wait. False when one was sent or received before.
+    pub(crate) fn terminate(&mut self, stream: &mut Stream, violation: &Violation) -> bool {
+        self.active = None;
+        let Some(mut message) = stream.begin_terminate(violation) else { return false };
+        let Some(segment) = stream.poll_segment(&mut message, self.mulpdu) else { return false };
+        let framed = self.framer.frame::<Crc, _>(&segment.header, [&[][..]]);
+        self.push(segment.header, framed, Payload::Nothing, None);
+        true
+    }
+
+    fn push(&mut self, header: SegmentHeader, framed: Framed, payload: Payload, ends: Option<u64>) {
+        let wire_len = framed.wire_len();
+        self.queued += wire_len;
+        self.fpdus.push_back(Fpdu { header, framed, wire_len, payload, ends });
+    }
+
+    fn is_full(&self) -> bool {
+        self.queued >= BATCH || self.fpdus.len() >= FPDUS
+    }
+}
+
+// Filling.
+impl Link {
+    /// Makes FPDUs of what may be sent, until a system call is full.
+    fn fill(&mut self, scope: Scope, windows: &mut Windows) -> Result<(), Violation> {
+        while !self.transmit.is_full() {
+            if self.transmit.active.is_none() && !self.begin_next(scope, windows) {
+                break;
+            }
+            self.add_segment(scope, windows)?;
+        }
+        Ok(())
+    }
+
+    /// Begins the next message: answers first, but every few of them a work request that waits. False: nothing may begin.
+    fn begin_next(&mut self, scope: Scope, windows: &mut Windows) -> bool {
+        if self.transmit.answers_in_a_row < ANSWERS_IN_A_ROW && self.begin_answer() {
+            self.transmit.answers_in_a_row += 1;
+            return true;
+        }
+        if self.begin_work(scope, windows) {
+            self.transmit.answers_in_a_row = 0;
+            return true;
+        }
+        self.begin_answer()
+    }
+
+    fn begin_answer(&mut self) -> bool {
+        let Some(request) = self.stream.next_read() else { return false };
+        let message = self.stream.begin_read_response();
+        self.transmit.active = message.map(|message| Active { message, source: Source::Window(request) });
+        self.transmit.active.is_some()
+    }
+
+    /// Begins the next work request whose doorbell is rung. Local invalidations are done on the way.
+    fn begin_work(&mut self, scope: Scope, windows: &mut Windows) -> bool {
+        loop {
+            let Some((seq, op)) = self.queue.next() else { return false };
+            let (message, source) = match op {
+                Op::Send { message, invalidate } => {
+                    let invalidate = invalidate.map(|key| key.0);
+                    (self.stream.begin_send(message.len() as u32, invalidate, false), Source::Work(seq))
+                }
+                Op::Write { to, .. } => {
+                    (self.stream.begin_write(to.len, to.key.0, to.offset), Source::Work(seq))
+                }
+                Op::Read(read) => {
+                    let header = read_header(seq, read, &self.queue);
+                    (self.stream.begin_read(header, seq), Source::Nothing)
+                }
+                Op::Invalidate { key } => {
+                    let key = *key;
+                    if self.transmit.carries(key) {
+                        return false; // the peer reads it: what is framed goes out first
+                    }
+                    self.invalidate(seq, key, scope, windows);
+                    continue;
+                }
+            };
+            // Reads beyond the ORD wait, and everything behind them (siw does the same).
+            let Ok(message) = message else { return false };
+            match source {
+                Source::Nothing => self.queue.begin_read(),
+                _ => self.queue.begin(),
+            }
+            self.transmit.active = Some(Active { message, source });
+            return true;
+        }
+    }
+
+    fn invalidate(&mut self, seq: u64, key: RemoteKey, scope: Scope, windows: &mut Windows) {
+        self.queue.begin();
+        match windows.invalidate(scope, key) {
+            Ok(fenced) => self.queue.complete(seq, Status::Success, Some(Memory::Fenced(fenced))),
+            // The peer did it since this was posted, and its message has the proof.
+            Err(_) => self.queue.complete(seq, Status::Flushed, Some(Memory::Bound)),
+        }
+    }
+
+    /// Closes the next segment of the active message. Errors: the peer reads what it may not.
+    fn add_segment(&mut self, scope: Scope, windows: &mut Windows) -> Result<(), Violation> {
+        let Self { stream, queue, transmit, .. } = self;
+        let Some(active) = &mut transmit.active else { return Ok(()) };
+        let Some(segment) = stream.poll_segment(&mut active.message, transmit.mulpdu) else {
+            transmit.active = None;
+            return Ok(());
+        };
+        let (at, len, source) = (segment.offset as usize, segment.len as usize, active.source);
+        let (payload, octets) = match source {
+            Source::Work(seq) => {
+                let octets = queue.payload(seq).get(at..at + len);
+                (Payload::Work { seq, at, len }, octets.expect("a message is segmented by its own length"))
+            }
+            Source::Window(request) if request.header.len > 0 => {
+                let key = RemoteKey(request.header.source_stag);
+                let offset = request.header.source_to.wrapping_add(u64::from(segment.offset));
+                match windows.source(scope, key, offset, len) {
+                    Ok(octets) => (Payload::Window { key, offset, len }, octets),
+                    Err(refusal) => {
+                        transmit.active = None;
+                        return Err(stream.refuse_read(&request, segment.offset, fault(refusal)));
+                    }
+                }
+            }
+            _ => (Payload::Nothing, &[][..]),
+        };
+        let framed = transmit.framer.frame::<Crc, _>(&segment.header, [octets]);
+        let mut ends = None;
+        if segment.last {
+            transmit.active = None;
+            ends = if let Source::Work(seq) = source { Some(seq) } else { None };
+        }
+        transmit.push(segment.header, framed, payload, ends);
+        Ok(())
+    }
+}
+
+/// What the next Read Request of the work request `seq` asks for. The sink's STag names the work request; peers cannot
+/// write to it, because windows are another table.
+fn read_header(seq: u64, read: &Read, queue: &SendQueue) -> ReadHeader {
+    let span = queue.next_span().expect("a Read that is not begun has spans");
+    ReadHeader {
+        sink_stag: 1 << 31 | seq as u32,
+        sink_to: read.ask_at as u64,
+        len: span.len,
+        source_stag: span.key.0,
+        source_to: span.offset,
+    }
+}
+
+pub(crate) const fn fault(refusal: Refusal) -> TaggedFault {
+    match refusal {
+        Refusal::InvalidKey => TaggedFault::InvalidStag,
+        Refusal::OtherScope => TaggedFault::NotAssociated,
+        Refusal::Access => TaggedFault::Access,
+        Refusal::Wrap => TaggedFault::Wrap,
+        Refusal::Bounds => TaggedFault::Bounds,
+    }
+}
+
+// Sending.
+impl Link {
+    /// Hands FPDUs that wait to the kernel, once.
+    fn send(&mut self, socket: &OwnedFd, scope: Scope, shared: &mut Shared) -> Sent {
+        let Shared { windows, stats, scratch, .. } = shared;
+        let (moved, offered) = if self.transmit.has_markers {
+            self.send_marked(socket, scope, windows, scratch, stats)
+        } else {
+            self.send_gathered(socket, scope, windows, stats)
+        };
+        let taken = match moved {
+            Moved::Octets(taken) => taken,
+            Moved::WouldBlock | Moved::End => 0,
+            Moved::Broken(_) => return Sent::Broken,
+        };
+        self.consume(taken, stats);
+        if taken < offered {
+            stats.sendmsg_short += 1;
+            return Sent::Part;
+        }
+        Sent::All
+    }
+
+    /// Header, payload and trailer of each FPDU from where they lie.
+    fn send_gathered(
+        &self,
+        socket: &OwnedFd,
+        scope: Scope,
+        windows: &mut Windows,
+        stats: &mut Stats,
+    ) -> (Moved, usize) {
+        let (window, whole) = self.transmit.window_run(scope, windows);
+        let mut pieces = [IoSlice::new(&[]); PIECES];
+        let mut free = pieces.iter_mut();
+        let (mut skip, mut offered, mut used) = (self.transmit.sent, 0, 0);
+        for fpdu in self.transmit.fpdus.iter().take(whole) {
+            let payload = window.octets(fpdu, &self.queue);
+            for octets in [&fpdu.header[..], payload, &fpdu.framed.trailer[..]] {
+                let dropped = skip.min(octets.len());
+                skip -= dropped;
+                let octets = octets.get(dropped..).unwrap_or_default();
+                if !octets.is_empty()
+                    && let Some(piece) = free.next()
+                {
+                    *piece = IoSlice::new(octets);
+                    offered += octets.len();
+                    used += 1;
+                }
+            }
+        }
+        let pieces = pieces.get(..used).unwrap_or_default();
+        (sock::send(socket, pieces, self.transmit.ends_segments, stats), offered)
+    }
+}
+
+// Sending, continued: with markers, and what the kernel took.
+impl Link {
+    /// Markers lie every 512 octets: the FPDUs are put together in one piece.
+    fn send_marked(
+        &self,
+        socket: &OwnedFd,
+        scope: Scope,
+        windows: &mut Windows,
+        scratch: &mut Vec<u8>,
+        stats: &mut Stats,
+    ) -> (Moved, usize) {
+        let (window, whole) = self.transmit.window_run(scope, windows);
+        scratch.clear();
+        for fpdu in self.transmit.fpdus.iter().take(whole) {
+            let payload = window.octets(fpdu, &self.queue);
+            for part in fpdu.framed.parts() {
+                match part {
+                    Part::Marker(marker) => scratch.extend_from_slice(&marker),
+                    Part::Header(range) => {
+                        scratch.extend_from_slice(fpdu.header.get(range).unwrap_or_default())
+                    }
+                    Part::Payload(range) => scratch.extend_from_slice(payload.get(range).unwrap_or_default()),
+                    Part::Trailer(range) => {
+                        scratch.extend_from_slice(fpdu.framed.trailer.get(range).unwrap_or_default());
+                    }
+                }
+            }
+        }
+        let rest = scratch.get(self.transmit.sent..).unwrap_or_default();
+        (sock::send(socket, &[IoSlice::new(rest)], self.transmit.ends_segments, stats), rest.len())
+    }
+
+    /// The kernel took `octets` more: what is sent whole is done.
+    fn consume(&mut self, octets: usize, stats: &mut Stats) {
+        let Self { queue, transmit, .. } = self;
+        transmit.sent += octets;
+        while let Some(fpdu) = transmit.fpdus.front() {
+            if transmit.sent < fpdu.wire_len {
+                return;
+            }
+            transmit.sent -= fpdu.wire_len;
+            transmit.queued -= fpdu.wire_len;
+            stats.fpdus_out += 1;
+            if let Some(seq) = fpdu.ends {
+                queue.complete(seq, Status::Success, None);
+            }
+            transmit.fpdus.pop_front();
+        }
+        debug_assert_eq!((transmit.sent, transmit.queued), (0, 0), "nothing waits, nothing is half sent");
+    }
+}
+
+/// The part of one window that a system call sends from.
+struct WindowRun<'a> {
+    offset: u64,
+    octets: &'a [u8],
+}
+
+impl<'a> WindowRun<'a> {
+    /// The payload of `fpdu`, which is in this run when it comes from a window.
+    fn octets(&self, fpdu: &Fpdu, queue: &'a SendQueue) -> &'a [u8] {
+        match fpdu.payload {
+            Payload::Nothing => &[],
+            Payload::Work { seq, at, len } => {
+                queue.payload(seq).get(at..at + len).expect("work stays until its last FPDU is sent")
+            }
+            Payload::Window { offset, len, .. } => {
+                let at = (offset - self.offset) as usize;
+                self.octets.get(at..at + len).expect("the run spans the FPDUs it was made for")
+            }
+        }
+    }
+}
+
+impl Transmit {
+    /// The octets of a window that the FPDUs waiting carry, and how many FPDUs can be sent with it: a table of windows
+    /// lends one window at a time.
+    fn window_run<'w>(&self, scope: Scope, windows: &'w mut Windows) -> (WindowRun<'w>, usize) {
+        let mut run: Option<(RemoteKey, u64, u64)> = None;
+        let mut whole = 0;
+        for fpdu in &self.fpdus {
+            if let Payload::Window { key, offset, len } = fpdu.payload {
+                run = match run {
+                    None => Some((key, offset, offset + len as u64)),
+                    Some((of, start, end)) if of == key && end == offset => {
+                        Some((of, start, end + len as u64))
+                    }
+                    Some(_) => break,
+                };
+            }
+            whole += 1;
+        }
+        let Some((key, offset, end)) = run else {
+            return (WindowRun { offset: 0, octets: &[] }, whole);
+        };
+        let octets = windows.source(scope, key, offset, (end - offset) as usize);
+        (WindowRun { offset, octets: octets.expect("a window stays while FPDUs carry it") }, whole)
+    }
+}
+
+/// Sends what may be sent and the kernel takes. Reports what is done.
+pub(crate) fn flush(conn: &mut Conn, shared: &mut Shared) {
+    let mut quantum = QUANTUM;
+    conn.wants_out = false;
+    loop {
+        let Some(link) = &mut conn.link else { return };
+        if let Err(violation) = link.fill(conn.qp.scope(), &mut shared.windows) {
+            close::violate(conn, shared, violation);
+            continue;
+        }
+        report(link, conn.qp, shared);
+        if link.transmit.fpdus.is_empty() {
+            break;
+        }
+        let before = link.transmit.queued;
+        match link.send(&conn.socket, conn.qp.scope(), shared) {
+            Sent::All => quantum = quantum.saturating_sub(before),
+            Sent::Part => {
+                conn.wants_out = true;
+                break;
+            }
+            Sent::Broken => return close::broken(conn, shared, FabricFault::Lost),
+        }
+        if quantum == 0 {
+            // The socket is still writable, so the next look at it goes on.
+            conn.wants_out =
+                !link.transmit.fpdus.is_empty() || link.transmit.active.is_some() || link.has_more();
+            break;
+        }
+    }
+    let Some(link) = &mut conn.link else { return };
+    report(link, conn.qp, shared);
+    if let State::AwaitTerminateSent { cause } = conn.state
+        && link.transmit.fpdus.is_empty()
+    {
+        close::end_gently(conn, shared, cause);
+    }
+}
+
+impl Link {
+    /// Whether a message could begin.
+    fn has_more(&self) -> bool {
+        self.stream.next_read().is_some() || self.queue.next().is_some()
+    }
+}
+
+/// Reports the work that ended, in order.
+pub(crate) fn report(link: &mut Link, qp: Qp, shared: &mut Shared) {
+    while let Some(event) = link.queue.poll(qp) {
+        shared.emit(event);
+    }
+}
