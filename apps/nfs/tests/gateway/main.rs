@@ -1,0 +1,11 @@
+//! The gateway in a shard, called over the simulated fabric and over TCP.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::result_large_err, missing_docs)]
+
+mod client;
+mod errors;
+mod files;
+mod listing;
+mod memory;
+mod mounts;
+mod rpc;
+mod wire;

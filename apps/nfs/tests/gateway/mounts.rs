@@ -1,0 +1,56 @@
+//! MOUNT finds exports and directories below them.
+
+use crate::client::Client;
+use stag_protocol::nfs::mount::{Call, Path, Reply, Status};
+
+#[test]
+fn exports_and_directories_below_them_are_mounted() {
+    for mut client in Client::both() {
+        std::fs::create_dir_all(client.home.path("data/a/b")).unwrap();
+        std::fs::write(client.home.path("data/file"), b"").unwrap();
+        std::os::unix::fs::symlink("a", client.home.path("data/link")).unwrap();
+        let root = client.root;
+        assert_eq!(client.mount("/data/"), Ok(root));
+        let a = client.lookup(root, b"a").unwrap();
+        assert_eq!(client.mount("/data/a/b"), client.lookup(a, b"b").map_err(|_| Status::Io));
+        assert_eq!(client.mount("/data/a/.."), Ok(root));
+        assert_eq!(client.mount("/data/../.."), Ok(root), "nothing lies above an export");
+        let fixed = client.mount("/fixed").unwrap();
+        assert_ne!(fixed, root);
+        for (path, status) in [
+            ("/", Status::NoEnt),
+            ("", Status::NoEnt),
+            ("/other", Status::NoEnt),
+            ("/data/missing", Status::NoEnt),
+            ("/data/file", Status::NotDir),
+            ("/data/link", Status::NotDir),
+            ("/data/file/x", Status::NotDir),
+            ("/state", Status::NoEnt),
+        ] {
+            assert_eq!(client.mount(path), Err(status), "{path:?}");
+        }
+        let long = format!("/data/{}", "n".repeat(256));
+        assert_eq!(client.mount(&long), Err(Status::NameTooLong));
+    }
+}
+
+#[test]
+fn exports_are_listed_and_mounts_are_not_kept() {
+    for mut client in Client::both() {
+        client.call_mount(&Call::Export, |reply| match reply {
+            Reply::Export(list) => {
+                let mut names = list.map(|export| export.directory.0.to_vec()).collect::<Vec<_>>();
+                names.sort();
+                assert_eq!(names, [b"/data".to_vec(), b"/fixed".to_vec()]);
+            }
+            other => panic!("{other:?}"),
+        });
+        for call in [Call::Null, Call::Umnt(Path(b"/data")), Call::Umnt(Path(b"/nothing")), Call::UmntAll] {
+            client.call_mount(&call, |_| ());
+        }
+        client.call_mount(&Call::Dump, |reply| match reply {
+            Reply::Dump(list) => assert_eq!(list.count(), 0),
+            other => panic!("{other:?}"),
+        });
+    }
+}

@@ -1,0 +1,238 @@
+//! Two ways to bring a call to a gateway: over the simulated fabric, and over a TCP socket.
+
+use stag_engine::{
+    App, Call, CallFault, Cause, Config, Cx, Outcome, PeerId, Request, RequestItem, Shard, Token,
+};
+use stag_nfs::Report;
+use stag_protocol::{rpc::record::Fragment, xdr::pad};
+use stag_sim::{Fabric, Faults, Port, Sim};
+use stag_verbs::{Limits, Time};
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
+
+/// A call message, and how long its reply can get.
+#[derive(Clone, Copy)]
+pub struct Message<'a> {
+    /// Header and arguments; ends with the length word of `item` if there is one.
+    pub octets: &'a [u8],
+    pub item: Option<&'a [u8]>,
+    pub reply_max: usize,
+    pub result_max: usize,
+}
+
+pub trait Wire {
+    /// The whole replies, each with its item in its place. At once if the wire can do that.
+    fn exchange_all(&mut self, messages: &[Message<'_>]) -> Vec<Result<Vec<u8>, CallFault>>;
+    fn exchange(&mut self, message: Message<'_>) -> Result<Vec<u8>, CallFault> {
+        self.exchange_all(&[message]).pop().expect("every call has an outcome")
+    }
+    fn report(&self) -> Report;
+    /// Octets that the server pulled from the client's memory and pushed to it.
+    fn moved(&self) -> (u64, u64);
+}
+
+/// Keeps how calls ended.
+#[derive(Default)]
+struct Requester {
+    peer: Option<PeerId>,
+    done: Vec<Result<Vec<u8>, CallFault>>,
+}
+
+impl App for Requester {
+    type Report = ();
+
+    fn report(&self) {}
+
+    fn on_call(&mut self, _cx: &mut Cx<'_>, _call: Call<'_>) {
+        panic!("the gateway calls nobody");
+    }
+
+    fn on_reply(&mut self, _cx: &mut Cx<'_>, outcome: Outcome<'_>) {
+        let result = outcome.result;
+        self.done.push(outcome.reply.map(|reply| {
+            let mut reply = reply.to_vec();
+            if let Some(result) = result {
+                reply.extend_from_slice(&result);
+                reply.extend(std::iter::repeat_n(0, pad(result.len())));
+            }
+            reply
+        }));
+    }
+
+    fn on_peer_up(&mut self, _cx: &mut Cx<'_>, peer: PeerId) {
+        self.peer = Some(peer);
+    }
+
+    fn on_peer_down(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, _cause: Cause) {
+        self.peer = None;
+    }
+}
+
+pub struct OverFabric<A: App> {
+    fabric: Fabric,
+    server: Shard<Sim, A>,
+    client: Shard<Sim, Requester>,
+    port: Port,
+    now: Time,
+}
+
+impl<A: App<Report = Report>> OverFabric<A> {
+    pub fn new(gateway: A, config: Config) -> Self {
+        let fabric = Fabric::new(1, Faults::DELAYS);
+        let admit = || Box::new(|_| true) as Box<_>;
+        let mut server = Shard::new(fabric.end("server", LIMITS), gateway, config, admit()).unwrap();
+        let client = fabric.end("client", LIMITS);
+        let client = Shard::new(client, Requester::default(), Config::small(), admit()).unwrap();
+        let port = server.listen(&Port(0)).unwrap();
+        Self { fabric, server, client, port, now: Time(0) }
+    }
+
+    /// Both ends until nothing is left to do at any time.
+    fn settle(&mut self) {
+        for _ in 0..1_000_000 {
+            if self.server.pass(self.now) | self.client.pass(self.now) {
+                continue;
+            }
+            match self.fabric.next_due() {
+                Some(due) => self.now = self.now.max(due),
+                None => return,
+            }
+        }
+        panic!("the fabric never comes to rest\n{}", self.fabric.trace());
+    }
+
+    fn connect(&mut self) -> PeerId {
+        if self.client.app().peer.is_none() {
+            self.client.connect(&self.port).unwrap();
+            self.settle();
+        }
+        self.client.app().peer.expect("the gateway takes the connection")
+    }
+}
+
+fn request(cx: &Cx<'_>, message: Message<'_>) -> Request {
+    let mut octets = cx.message(message.octets.len()).unwrap();
+    octets.append(message.octets).unwrap();
+    let buffer = |len: usize| cx.take(len).unwrap();
+    let item = message.item.map(|item| {
+        let mut buf = buffer(item.len());
+        buf.append(item).unwrap();
+        RequestItem { position: message.octets.len(), octets: buf }
+    });
+    let result = (message.result_max > 0).then(|| {
+        let mut buf = buffer(message.result_max);
+        buf.extend(message.result_max);
+        buf
+    });
+    let reply_max = message.reply_max;
+    Request { message: octets, item, reply_max, result, timeout: Duration::from_secs(10), token: Token(0) }
+}
+
+impl<A: App<Report = Report>> Wire for OverFabric<A> {
+    fn exchange_all(&mut self, messages: &[Message<'_>]) -> Vec<Result<Vec<u8>, CallFault>> {
+        let peer = self.connect();
+        self.client.with_app(|_, cx| {
+            for message in messages {
+                cx.call(peer, request(cx, *message));
+            }
+        });
+        self.settle();
+        assert_eq!(self.server.buffers_in_use(), 0, "the server gave everything back");
+        assert_eq!(self.client.buffers_in_use(), 0, "the client gave everything back");
+        self.client.with_app(|app, _| std::mem::take(&mut app.done))
+    }
+
+    fn report(&self) -> Report {
+        self.server.snapshot().app
+    }
+
+    fn moved(&self) -> (u64, u64) {
+        let responder = self.server.snapshot().engine.responder;
+        (responder.pulled, responder.pushed)
+    }
+}
+
+pub struct OverTcp<A: App> {
+    server: Shard<Sim, A>,
+    socket: TcpStream,
+    clock: Instant,
+    xid: u32,
+}
+
+impl<A: App<Report = Report>> OverTcp<A> {
+    pub fn new(gateway: A, config: Config) -> Self {
+        let end = Fabric::new(1, Faults::NONE).end("server", LIMITS);
+        let mut server = Shard::new(end, gateway, config, Box::new(|_| true)).unwrap();
+        let at = server.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let socket = TcpStream::connect(at).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        Self { server, socket, clock: Instant::now(), xid: 0 }
+    }
+
+    fn pass(&mut self) {
+        let now = Time(self.clock.elapsed().as_nanos() as u64);
+        if !self.server.pass(now) {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl<A: App<Report = Report>> OverTcp<A> {
+    fn exchange_one(&mut self, message: Message<'_>) -> Result<Vec<u8>, CallFault> {
+        self.xid += 1;
+        let mut record = message.octets.to_vec();
+        record[..4].copy_from_slice(&self.xid.to_be_bytes());
+        if let Some(item) = message.item {
+            record.extend_from_slice(item);
+            record.extend(std::iter::repeat_n(0, pad(item.len())));
+        }
+        let mut output = Fragment::new(record.len() as u32, true).unwrap().emit().to_vec();
+        output.extend_from_slice(&record);
+        let (mut sent, mut input, mut staging) = (0, Vec::new(), vec![0; 1 << 16]);
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            assert!(Instant::now() < until, "no reply came in twenty seconds");
+            if sent < output.len() {
+                match self.socket.write(&output[sent..]) {
+                    Ok(len) => sent += len,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(_) => return Err(CallFault::Disconnected(Cause::Peer)),
+                }
+            }
+            self.pass();
+            match self.socket.read(&mut staging) {
+                Ok(0) => return Err(CallFault::Disconnected(Cause::Peer)),
+                Ok(len) => input.extend_from_slice(&staging[..len]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return Err(CallFault::Disconnected(Cause::Peer)),
+            }
+            if let Some(mark) = input.first_chunk::<4>() {
+                let end = 4 + Fragment::parse(*mark).octets() as usize;
+                if input.len() >= end {
+                    assert_eq!(input.len(), end, "one call has one reply");
+                    assert_eq!(input[4..8], self.xid.to_be_bytes(), "the reply of this call");
+                    return Ok(input[4..].to_vec());
+                }
+            }
+        }
+    }
+}
+
+impl<A: App<Report = Report>> Wire for OverTcp<A> {
+    fn exchange_all(&mut self, messages: &[Message<'_>]) -> Vec<Result<Vec<u8>, CallFault>> {
+        messages.iter().map(|message| self.exchange_one(*message)).collect()
+    }
+
+    fn report(&self) -> Report {
+        self.server.snapshot().app
+    }
+
+    fn moved(&self) -> (u64, u64) {
+        (0, 0)
+    }
+}
