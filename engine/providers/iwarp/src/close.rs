@@ -135,11 +135,9 @@ fn flush_queue(link: Link, conn: &Conn, shared: &mut Shared, cause: Cause) -> Op
     let Link { mut queue, landing, blamed, .. } = link;
     let lost = || Some((queue.oldest_pending()?, Status::Lost));
     let marked = if matches!(cause, Cause::Fabric(_)) { lost() } else { blamed };
-    while let Some(seq) = queue.oldest() {
-        let status = marked.filter(|(of, _)| *of == seq).map_or(Status::Flushed, |(_, status)| status);
-        if let Some(event) = queue.pop(conn.qp, status) {
-            shared.emit(event);
-        }
+    let qp = conn.qp;
+    for fenced in queue.flush(qp, marked, |event| shared.events.push_back(event)) {
+        shared.emit(Event::Unbound { qp, fenced });
     }
     landing
 }

@@ -78,7 +78,7 @@ fn request(conn: &mut Conn, shared: &mut Shared) {
 
 /// Sends the Reply. The connection is established with the initiator's first FPDU.
 pub(crate) fn accept(conn: &mut Conn, shared: &mut Shared, private_data: &[u8]) -> Result<(), Refusal> {
-    if private_data.len() > PRIVATE_DATA_MAX {
+    if private_data.len() > shared.config.limits.private_data_len {
         return Err(Refusal::Malformed);
     }
     let State::AwaitAnswer { request_len } = conn.state else { return Err(Refusal::Gone) };
@@ -95,6 +95,7 @@ pub(crate) fn accept(conn: &mut Conn, shared: &mut Shared, private_data: &[u8]) 
 pub(crate) fn reject(conn: &mut Conn, shared: &mut Shared, private_data: &[u8]) {
     let State::AwaitAnswer { .. } = conn.state else { return };
     let Ok(Some(request)) = Request::parse(conn.input.content()) else { return };
+    debug_assert!(private_data.len() <= shared.config.limits.private_data_len, "the engine keeps the limit");
     let private_data = private_data.get(..PRIVATE_DATA_MAX).unwrap_or(private_data);
     let reply = request.reject(&shared.config.mpa(), private_data);
     send_frame(conn, shared, &reply);
@@ -163,6 +164,7 @@ fn start(conn: &mut Conn, shared: &mut Shared, negotiated: &Negotiated) {
         queue: SendQueue::new(config.limits.send_queue, config.limits.read_spans),
         transmit,
         landing: None,
+        is_amid_tagged: false,
         blamed: None,
     }));
 }

@@ -51,6 +51,8 @@ pub(crate) struct Link {
     pub(crate) transmit: Transmit,
     /// The message that is arriving.
     pub(crate) landing: Option<Landing>,
+    /// A Write or an answer has begun to arrive and has not ended.
+    pub(crate) is_amid_tagged: bool,
     /// The work request that the peer's Terminate is about.
     pub(crate) blamed: Option<(u64, Status)>,
 }
@@ -152,13 +154,13 @@ impl Conn {
         matches!(self.state, State::AwaitTerminateSent { .. })
     }
 
-    /// Whether the peer may leave without breaking anything: it stands between two messages and owes us no answer.
+    /// Whether the peer stands between two messages: it may leave in order. Whether it owes us answers does not show how
+    /// it left.
     pub(crate) fn is_clean(&self) -> bool {
-        let owes_nothing =
-            |link: &Link| link.landing.is_none() && link.stream.outstanding_reads().next().is_none();
+        let is_between = |link: &Link| link.landing.is_none() && !link.is_amid_tagged;
         match self.state {
             State::AwaitAnswer { .. } => true,
-            _ => self.input.len == 0 && self.link.as_deref().is_none_or(owes_nothing),
+            _ => self.input.len == 0 && self.link.as_deref().is_none_or(is_between),
         }
     }
 

@@ -140,7 +140,7 @@ impl Provider for Iwarp {
     ) -> Result<(), Refused<Buf>> {
         let wanted = from.iter().try_fold(at, |end, span| end.checked_add(span.len as usize));
         let fits = wanted.is_some_and(|end| end <= sink.len());
-        if !fits || from.is_empty() || from.len() > self.shared.config.limits.read_spans {
+        if !fits || from.len() > self.shared.config.limits.read_spans {
             return Err(Refused { why: Refusal::Malformed, token: sink });
         }
         match self.with_room(qp) {
@@ -156,6 +156,9 @@ impl Provider for Iwarp {
     fn post_local_invalidate(&mut self, qp: Qp, tag: Tag, key: RemoteKey) -> Result<(), Refusal> {
         self.with_room(qp)?;
         // An empty access tells whether the window exists, whatever its rights are.
+        if self.established(qp).is_ok_and(|link| link.queue.is_invalidating(key)) {
+            return Err(Refusal::NoSuchKey);
+        }
         let found = self.shared.windows.target(qp.scope(), key, 0, 0);
         if let Err(Violation::InvalidKey | Violation::OtherScope) = found {
             return Err(Refusal::NoSuchKey);

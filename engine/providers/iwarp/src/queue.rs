@@ -1,6 +1,6 @@
 //! The send queue of one connection: work requests with the memory they hold (RFC 5040 §5.5).
 
-use stag_pools::{Buf, Extent, RemoteKey};
+use stag_pools::{Buf, Extent, Fenced, RemoteKey};
 use stag_verbs::{Event, Memory, Qp, RemoteSpan, Status, Tag};
 use std::collections::VecDeque;
 
@@ -127,6 +127,12 @@ impl SendQueue {
         self.works.get_mut(place).map(|work| &mut work.op)
     }
 
+    /// Whether our own invalidation of `key` is posted and not done.
+    pub(crate) fn is_invalidating(&self, key: RemoteKey) -> bool {
+        let of_key = |work: &Work| matches!(work.op, Op::Invalidate { key: of } if of == key);
+        self.works.range(self.place(self.begun)..).any(of_key)
+    }
+
     /// The octets that the Send or Write `seq` puts on the wire.
     pub(crate) fn payload(&self, seq: u64) -> &[u8] {
         match self.op(seq) {
@@ -150,11 +156,10 @@ impl SendQueue {
         self.pop(qp, Status::Flushed)
     }
 
-    /// Ends the oldest work request: with `status`, unless it ended by itself.
-    pub(crate) fn pop(&mut self, qp: Qp, status: Status) -> Option<Event> {
+    fn pop(&mut self, qp: Qp, pending: Status) -> Option<Event> {
         let work = self.works.pop_front()?;
         self.first += 1;
-        let (status, memory) = work.done.unwrap_or((status, None));
+        let (status, memory) = work.done.unwrap_or((pending, None));
         let memory = memory.unwrap_or(match work.op {
             Op::Send { message, .. } => Memory::Buf(message),
             Op::Write { .. } => Memory::Shared,
@@ -164,9 +169,40 @@ impl SendQueue {
         Some(Event::Completed { qp, tag: work.tag, status, memory })
     }
 
-    /// Sequence number of the oldest work request that is kept.
-    pub(crate) fn oldest(&self) -> Option<u64> {
-        (!self.works.is_empty()).then_some(self.first)
+    /// Ends everything: what ended before the first failure as it did, that one with the status `marked` has for it, and
+    /// everything behind it flushed. `unbound` gets the windows that were invalidated behind the failure.
+    pub(crate) fn flush(
+        &mut self,
+        qp: Qp,
+        marked: Option<(u64, Status)>,
+        mut completed: impl FnMut(Event),
+    ) -> VecDeque<Fenced> {
+        let mut unbound = VecDeque::new();
+        let mut has_failed = false;
+        loop {
+            let pending = match marked {
+                Some((seq, status)) if seq == self.first => status,
+                _ => Status::Flushed,
+            };
+            let Some(event) = self.pop(qp, pending) else { return unbound };
+            completed(match event {
+                Event::Completed { tag, status, memory, .. } if has_failed && status == Status::Success => {
+                    let memory = match memory {
+                        Memory::Fenced(fenced) => {
+                            unbound.push_back(fenced);
+                            Memory::Bound
+                        }
+                        memory => memory,
+                    };
+                    Event::Completed { qp, tag, status: Status::Flushed, memory }
+                }
+                event => {
+                    has_failed |=
+                        matches!(&event, Event::Completed { status, .. } if *status != Status::Success);
+                    event
+                }
+            });
+        }
     }
 
     /// Sequence number of the oldest work request that has not ended.

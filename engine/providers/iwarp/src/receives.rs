@@ -8,8 +8,6 @@ use std::{collections::VecDeque, io};
 #[derive(Debug)]
 pub(crate) struct Landing {
     buf: Buf,
-    /// Octets in front of the message, as the receive was posted.
-    head_room: usize,
     /// The message waits for a receive when it is whole.
     is_parked: bool,
 }
@@ -33,7 +31,7 @@ struct Parked {
 #[derive(Debug)]
 pub(crate) struct Receives {
     /// The receive posted last is used first: it is the warmest.
-    posted: Vec<(Buf, usize)>,
+    posted: Vec<Buf>,
     /// Receives that hold part of a message.
     landing: usize,
     capacity: usize,
@@ -73,13 +71,12 @@ impl Receives {
 
     /// Adds a receive. A message that waits takes it at once: the event to report.
     pub(crate) fn post(&mut self, mut buf: Buf) -> Result<Option<Event>, Buf> {
-        let head_room = buf.head_room();
-        if self.posted() >= self.capacity || buf.capacity() - head_room < self.receive_len {
+        if self.posted() >= self.capacity || buf.capacity() < self.receive_len {
             return Err(buf);
         }
-        buf.reset(head_room);
+        buf.reset(0);
         let Some(parked) = self.waiting.pop_front() else {
-            self.posted.push((buf, head_room));
+            self.posted.push(buf);
             return Ok(None);
         };
         Ok(Some(received(parked.qp, copy(&parked.message, buf), parked.invalidated)))
@@ -87,23 +84,23 @@ impl Receives {
 
     /// Where the next message of a connection goes. `None`: nowhere, the connection must wait.
     pub(crate) fn land(&mut self) -> Option<Landing> {
-        if let Some((buf, head_room)) = self.posted.pop() {
+        if let Some(buf) = self.posted.pop() {
             self.landing += 1;
-            return Some(Landing { buf, head_room, is_parked: false });
+            return Some(Landing { buf, is_parked: false });
         }
         let buf = self.lot.take(1)?;
-        Some(Landing { buf, head_room: 0, is_parked: true })
+        Some(Landing { buf, is_parked: true })
     }
 
     /// A message is whole: its event, or `None` when it waits for a receive.
     pub(crate) fn landed(&mut self, qp: Qp, landing: Landing, invalidated: Option<Fenced>) -> Option<Event> {
-        let Landing { buf, is_parked, .. } = landing;
+        let Landing { buf, is_parked } = landing;
         if !is_parked {
             self.landing -= 1;
             return Some(received(qp, buf, invalidated));
         }
         match self.posted.pop() {
-            Some((receive, _)) => Some(received(qp, copy(&buf, receive), invalidated)),
+            Some(receive) => Some(received(qp, copy(&buf, receive), invalidated)),
             None => {
                 self.waiting.push_back(Parked { qp, message: buf, invalidated });
                 None
@@ -114,12 +111,11 @@ impl Receives {
     /// A connection died in the middle of a message: its receive is posted again. A message that waits takes it at once:
     /// the event to report.
     pub(crate) fn abandon(&mut self, landing: Landing) -> Option<Event> {
-        let Landing { mut buf, head_room, is_parked } = landing;
+        let Landing { buf, is_parked } = landing;
         if is_parked {
             return None;
         }
         self.landing -= 1;
-        buf.reset(head_room);
         self.post(buf).expect("the receive had its place before")
     }
 

@@ -165,6 +165,7 @@ fn handle_ulpdu(conn: &mut Conn, shared: &mut Shared, ulpdu: &[u8]) {
 
 fn place_write(conn: &mut Conn, shared: &mut Shared, segment: &WriteSegment<'_>) -> Result<(), Violation> {
     let Some(link) = &mut conn.link else { return Ok(()) };
+    link.is_amid_tagged = !segment.last;
     if segment.payload.is_empty() {
         return Ok(()); // its STag must not be checked (RFC 5041 §5.2)
     }
@@ -219,6 +220,9 @@ fn invalidate(
         // The peer invalidates what it is reading itself, before the answer can be there.
         return Err(SendFault::CannotInvalidate);
     }
+    if link.queue.is_invalidating(key) {
+        return Err(SendFault::InvalidateUnknown); // for the peer it has gone already
+    }
     shared.windows.invalidate(scope, key).map_err(|refusal| match refusal {
         Refusal::OtherScope => SendFault::CannotInvalidate,
         _ => SendFault::InvalidateUnknown,
@@ -227,6 +231,7 @@ fn invalidate(
 
 fn place_answer(conn: &mut Conn, shared: &mut Shared, segment: &ReadResponseSegment<'_>) {
     let Some(link) = &mut conn.link else { return };
+    link.is_amid_tagged = !segment.last;
     if segment.last {
         conn.wants_flush |= link.queue.next().is_some(); // a Read may wait for this place in the ORD
     }

@@ -393,6 +393,15 @@ impl Iwarp {
     }
 }
 
+impl Drop for Iwarp {
+    /// The sockets close, so nobody can reach a window any more: their buffers go back to their pool.
+    fn drop(&mut self) {
+        for (key, _) in self.conns.iter() {
+            self.shared.windows.close(Qp(key).scope(), drop);
+        }
+    }
+}
+
 fn flush(conn: &mut Conn, shared: &mut Shared) {
     conn.wants_flush = false;
     tx::flush(conn, shared);

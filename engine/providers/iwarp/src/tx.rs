@@ -195,6 +195,11 @@ impl Link {
                 Op::Write { to, .. } => {
                     (self.stream.begin_write(to.len, to.key.0, to.offset), Source::Work(seq))
                 }
+                Op::Read(read) if read.unasked == 0 => {
+                    self.queue.begin();
+                    self.queue.complete(seq, Status::Success, None); // a Read of no span
+                    continue;
+                }
                 Op::Read(read) => {
                     let header = read_header(seq, read, &self.queue);
                     (self.stream.begin_read(header, seq), Source::Nothing)
@@ -221,11 +226,8 @@ impl Link {
 
     fn invalidate(&mut self, seq: u64, key: RemoteKey, scope: Scope, windows: &mut Windows) {
         self.queue.begin();
-        match windows.invalidate(scope, key) {
-            Ok(fenced) => self.queue.complete(seq, Status::Success, Some(Memory::Fenced(fenced))),
-            // The peer did it since this was posted, and its message has the proof.
-            Err(_) => self.queue.complete(seq, Status::Flushed, Some(Memory::Bound)),
-        }
+        let fenced = windows.invalidate(scope, key).expect("nobody else invalidates a key we are about to");
+        self.queue.complete(seq, Status::Success, Some(Memory::Fenced(fenced)));
     }
 
     /// Closes the next segment of the active message. Errors: the peer reads what it may not.
