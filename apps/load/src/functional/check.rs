@@ -159,6 +159,14 @@ impl<'a, P: Provider> Scene<'a, P> {
         done(format_args!("GETATTR {what}"), self.client.getattr(object))
     }
 
+    /// A file without a name is stale, unless the server still has it open.
+    pub(super) fn is_gone(&mut self, what: &str, file: FileHandle) -> Outcome {
+        match self.client.getattr(file) {
+            Ok(attributes) => same(format_args!("names of {what}"), &0, &attributes.nlink),
+            came => refused(format_args!("GETATTR of {what}"), &[Status::Stale], came),
+        }
+    }
+
     /// Removes a file that has to be there.
     pub(super) fn remove(&mut self, dir: FileHandle, name: &str) -> Outcome {
         done(format_args!("REMOVE {name}"), self.client.remove(dir, name.as_bytes())).map(drop)

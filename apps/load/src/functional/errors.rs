@@ -103,12 +103,14 @@ pub(super) fn handles<P: Provider>(scene: &mut Scene<'_, P>) -> Outcome {
     let (file, dir) = (scene.make(scene.work, "gone")?, scene.make_dir(scene.work, "gone-too")?);
     scene.remove(scene.work, "gone")?;
     scene.remove_dir(scene.work, "gone-too")?;
+    scene.is_gone("a removed file", file)?;
     let client = &mut *scene.client;
-    let stale = [Status::Stale];
-    refused("GETATTR of a removed file", &stale, client.getattr(file))?;
-    refused("READ of a removed file", &stale, client.read(file, 0, &mut [0; 4]))?;
-    refused("WRITE to a removed file", &stale, client.write(file, 0, b"data", StableHow::Unstable))?;
-    refused("LOOKUP in a removed directory", &stale, client.lookup(dir, b"name"))?;
+    refused("LOOKUP in a removed directory", &[Status::Stale, Status::NoEnt], client.lookup(dir, b"name"))?;
+    refused(
+        "CREATE in a removed directory",
+        &[Status::Stale, Status::NoEnt],
+        client.create(dir, b"name", GUARDED),
+    )?;
     let forged = [Status::BadHandle, Status::Stale];
     let octets = scene.work.octets().to_vec();
     for at in 0..octets.len() {

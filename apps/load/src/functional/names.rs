@@ -29,7 +29,7 @@ pub(super) fn rename<P: Provider>(scene: &mut Scene<'_, P>) -> Outcome {
     done("RENAME over a file", scene.client.rename((work, b"after"), (work, b"other")))?;
     let found = scene.find(work, "other")?;
     scene.compare("the file renamed over another", found, b"one")?;
-    refused("GETATTR of the file that was replaced", &[Status::Stale], scene.client.getattr(other))?;
+    scene.is_gone("the file that was replaced", other)?;
 
     let dir = scene.make_dir(work, "elsewhere")?;
     done("RENAME into a directory", scene.client.rename((work, b"other"), (dir, b"moved")))?;

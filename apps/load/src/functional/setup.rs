@@ -70,9 +70,9 @@ pub(super) fn file_system<P: Provider>(scene: &mut Scene<'_, P>) -> Outcome {
     let conf = done("PATHCONF", scene.client.pathconf(scene.root))?;
     holds("PATHCONF", (14..=4_095).contains(&conf.name_max), "names of 14 to 4,095 octets", conf)?;
     scene.name_max = usize::try_from(conf.name_max).unwrap_or(255);
-    let wanted = Access::READ | Access::LOOKUP | Access::MODIFY | Access::EXTEND;
+    let wanted = Access::READ | Access::LOOKUP;
     let access = done("ACCESS of the root", scene.client.access(scene.root, wanted))?;
-    holds("ACCESS of the root", access.contains(wanted), "leave to read, look up, modify and extend", access)
+    holds("ACCESS of the root", access.contains(wanted), "leave to read and look up", access)
 }
 
 pub(super) fn workspace<P: Provider>(scene: &mut Scene<'_, P>) -> Outcome {
