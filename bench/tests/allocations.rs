@@ -104,3 +104,19 @@ fn an_echo_on_sim_allocates_nothing() {
         }
     });
 }
+
+#[test]
+fn an_echo_on_iwarp_allocates_nothing() {
+    let clock = stag_engine::clock::Clock::start();
+    let provider = || stag_iwarp::Iwarp::new(stag_iwarp::Config::new(LIMITS, [7; 32], clock.now())).unwrap();
+    let admit = || Box::new(|_| true) as Box<_>;
+    let mut server = Shard::new(provider(), Echo::default(), config(), admit()).unwrap();
+    let mut client = Shard::new(provider(), Caller::with_capacity(64), config(), admit()).unwrap();
+    let at = server.listen(&"iwarp://127.0.0.1:0".parse().unwrap()).unwrap();
+    client.connect(&at).unwrap();
+    count(&mut server, &mut client, |server, client| {
+        if !(server.pass(clock.now()) | client.pass(clock.now())) {
+            std::thread::yield_now();
+        }
+    });
+}
