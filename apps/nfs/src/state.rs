@@ -40,7 +40,7 @@ pub struct State {
     directory: OwnedFd,
     place: Place,
     secret: [u8; Self::SECRET_LEN],
-    _lock: File,
+    lock: File,
 }
 
 impl fmt::Debug for State {
@@ -72,7 +72,7 @@ impl State {
         let place = Place::of(&directory).map_err(cannot("look at the state directory", path))?;
         let lock = lock(path)?;
         let secret = secret(path)?;
-        Ok(Self { path: path.to_owned(), directory, place, secret, _lock: lock })
+        Ok(Self { path: path.to_owned(), directory, place, secret, lock })
     }
 
     /// Where it is.
@@ -133,6 +133,13 @@ impl State {
             File::open(&self.path)?.sync_all()
         };
         write().map_err(cannot("write", &path))
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that was just forked holds the same lock until it runs its program.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
 

@@ -230,6 +230,8 @@ pub struct Index {
     log: File,
     /// Octets of `log` that are whole records.
     written: u64,
+    /// Behind them lies part of one that must go before the next write.
+    is_torn: bool,
     pending: Vec<u8>,
     others: Vec<Tail>,
     buffer: Box<[u8]>,
@@ -254,6 +256,7 @@ impl Index {
             key: base.key.clone(),
             log,
             written: 0,
+            is_torn: false,
             pending: Vec::with_capacity(PENDING_MAX),
             others,
             buffer: vec![0; READ_LEN].into_boxed_slice(),
@@ -304,20 +307,20 @@ impl Index {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let len = self.pending.len();
-        match rustix::io::write(&self.log, &self.pending) {
-            Ok(count) if count == len => {
-                self.written += len as u64;
-                self.pending.clear();
-                Ok(())
-            }
-            Ok(_) => {
-                // Readers stop before a record that is not whole; cutting it off lets the log go on.
-                self.log.set_len(self.written)?;
-                Err(ErrorKind::StorageFull.into())
-            }
-            Err(error) => Err(error.into()),
+        if self.is_torn {
+            // Readers stop before a record that is not whole; cutting it off lets the log go on.
+            self.log.set_len(self.written)?;
+            self.is_torn = false;
         }
+        let len = self.pending.len();
+        let count = rustix::io::write(&self.log, &self.pending)?;
+        if count < len {
+            self.is_torn = true;
+            return Err(ErrorKind::StorageFull.into());
+        }
+        self.written += len as u64;
+        self.pending.clear();
+        Ok(())
     }
 
     /// Reads what other shards appended since the last call; whether there was anything.

@@ -3,8 +3,9 @@
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{AtFlags, Mode, OFlags, chmodat, openat};
 use rustix::io::{Errno, pread, pwritev};
+use rustix::process::geteuid;
 use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, StableHow, Status, WccData};
 
 use super::cache::{Data, SlotId};
@@ -222,12 +223,34 @@ impl Files {
                     let (readable, writable) = (*access != OFlags::WRONLY, *access != OFlags::RDONLY);
                     return Ok(Data { fd, readable, writable });
                 }
+                Err(Errno::ACCESS) if self.may_override(slot) => {
+                    let fd = self.reopen_as_owner(slot).map_err(status)?;
+                    return Ok(Data { fd, readable: true, writable: true });
+                }
                 Err(Errno::ACCESS) => refusal = Status::Acces,
                 Err(Errno::ROFS | Errno::PERM | Errno::TXTBSY) if want == Want::Read => {}
                 Err(error) => return Err(status(error)),
             }
         }
         Err(refusal)
+    }
+
+    /// Whether the mode is all that keeps the server's user from his own file.
+    fn may_override(&self, slot: SlotId) -> bool {
+        let is_regular = self.cache.get(slot).kind == FileKind::Regular;
+        let is_ours = || self.attributes(slot).is_ok_and(|found| found.uid == geteuid().as_raw());
+        is_regular && !self.export_of(slot).is_read_only() && is_ours()
+    }
+
+    /// Opens a file of ours for reading and writing, with its mode out of the way for that instant (RFC 1813 §4.4).
+    fn reopen_as_owner(&self, slot: SlotId) -> rustix::io::Result<OwnedFd> {
+        let found = crate::export::stat(self.cache.path(slot))?;
+        let mode = Mode::from_raw_mode(u32::from(found.stx_mode) & 0o7777);
+        let (descriptors, number) = self.magic(slot);
+        chmodat(descriptors, number.clone(), mode | Mode::RUSR | Mode::WUSR, AtFlags::empty())?;
+        let opened = self.reopen(slot, OFlags::RDWR);
+        chmodat(descriptors, number, mode, AtFlags::empty())?;
+        opened
     }
 
     fn reopen(&self, slot: SlotId, access: OFlags) -> rustix::io::Result<OwnedFd> {

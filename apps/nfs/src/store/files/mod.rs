@@ -8,8 +8,9 @@
 //! **Mount points inside an export are not crossed.** LOOKUP of one is refused with NFS3ERR_ACCES; READDIRPLUS lists it without
 //! handle and attributes. The same holds for a subvolume with a device number of its own, and for the state directory.
 //!
-//! **Owners are not above the mode.** Linux' server lets a file's owner read and write it whatever its mode says; here a file
-//! made with mode 0444 can be written until its descriptor is needed for another file, then not.
+//! **An owner may read and write his file whatever its mode says** (RFC 1813 §4.4): a client asks ACCESS when it opens one, and
+//! has the right from then on. For a file of the server's user that its mode closes, the owner's bits are set for the instant
+//! of opening it.
 //!
 //! Calls are made in the calling thread and wait for the file system.
 
@@ -65,7 +66,7 @@ pub struct Config {
     pub exports: Vec<ExportConfig>,
     /// Stores to open: one for each shard.
     pub shards: usize,
-    /// Whether a change of a directory, and SETATTR, is on stable storage before it is answered. RFC 1813 §4.8 asks for it.
+    /// Whether a change of a directory, and SETATTR, is on stable storage before it is answered. RFC 1813 §4.7 asks for it.
     pub sync_directories: bool,
     /// Files each shard keeps open; `None`: as many as RLIMIT_NOFILE allows, up to [`OPEN_FILES_MAX`].
     pub open_files: Option<usize>,
@@ -145,6 +146,10 @@ impl Shared {
 
 fn notices(exports: &Exports, base: &Base) -> Vec<String> {
     let mut notices = Vec::new();
+    if rustix::process::geteuid().is_root() {
+        notices
+            .push("the server runs as root: whoever may mount acts as root on the exported files".to_owned());
+    }
     for export in exports.iter().filter(|export| export.identity().birth == Birth::default()) {
         notices.push(format!(
             "the file system of /{} records no birth times: an old handle may come to name a later file with the same inode",

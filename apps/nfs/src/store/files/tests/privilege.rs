@@ -43,18 +43,40 @@ fn what_the_servers_user_may_not_do_is_refused() {
     }
     let mut lab = Lab::new();
     fs::create_dir(lab.path("d")).unwrap();
-    let (file, dir) = (lab.file("f", b"x"), lab.find("d"));
-    fs::set_permissions(lab.path("f"), fs::Permissions::from_mode(0o000)).unwrap();
-    assert_eq!(lab.content(&file), Err(Status::Acces));
-    assert_eq!(lab.write(&file, 0, b"y"), Err(Status::Acces));
-    fs::set_permissions(lab.path("f"), fs::Permissions::from_mode(0o200)).unwrap();
-    assert_eq!(lab.write(&file, 0, b"y"), Ok(1));
-    lab.files.commit(&file).unwrap();
-    assert_eq!(lab.content(&file), Err(Status::Acces));
-    assert_eq!(lab.write(&file, 0, b"z"), Ok(1));
+    let dir = lab.find("d");
     fs::set_permissions(lab.path("d"), fs::Permissions::from_mode(0o000)).unwrap();
     assert_eq!(lab.files.create(&dir, b"n", &guarded(0o600)).unwrap_err().status, Status::Acces);
     let listed = lab.files.readdir(&dir, crate::store::Place::default(), &mut |_| true);
     assert_eq!(listed.unwrap_err().status, Status::Acces);
     fs::set_permissions(lab.path("d"), fs::Permissions::from_mode(0o700)).unwrap();
+
+    // A file of root's that anyone may look at; nothing here would harm it.
+    let mut lab = Lab::with(|config| config.exports[0].path = "/etc".into());
+    let file = lab.find("passwd");
+    assert_eq!(lab.write(&file, 0, b""), Err(Status::Acces));
+    let time = SetTime::Client(lab.files.getattr(&file).unwrap().atime);
+    let set = SetAttributes { atime: time, ..SetAttributes::default() };
+    assert_eq!(lab.files.setattr(&file, &set, None).unwrap_err().status, Status::Perm);
+}
+
+#[test]
+fn an_owner_reads_and_writes_his_file_whatever_its_mode_and_the_mode_stays() {
+    for mode in [0o444, 0o200, 0o000] {
+        let mut lab = Lab::with(|config| config.sync_directories = true);
+        let root = lab.root();
+        let file = lab.files.create(&root, b"f", &guarded(mode)).unwrap().handle;
+        lab = lab.restart();
+        assert_eq!(lab.write(&file, 0, b"hello"), Ok(5));
+        lab = lab.restart();
+        assert_eq!(lab.content(&file).unwrap(), b"hello");
+        lab = lab.restart();
+        lab.files.commit(&file).unwrap();
+        assert_eq!(lab.files.getattr(&file).unwrap().mode, mode);
+    }
+    if !is_root() {
+        let mut lab = Lab::read_only();
+        let file = lab.file("f", b"x");
+        fs::set_permissions(lab.path("f"), fs::Permissions::from_mode(0o000)).unwrap();
+        assert_eq!(lab.content(&file), Err(Status::Acces), "nothing is touched on a read-only export");
+    }
 }
