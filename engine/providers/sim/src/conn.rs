@@ -1,6 +1,6 @@
 //! One connection as its own end sees it: the send queue and its order.
 
-use crate::net::{Item, Payload, Place, Read};
+use crate::net::{Item, Place, Read};
 use stag_pools::{Buf, Extent, RemoteKey};
 use stag_verbs::{Cause, Memory, RemoteSpan, Status, Tag, Time};
 use std::collections::VecDeque;
@@ -154,14 +154,5 @@ pub(crate) fn first_undone(cause: Cause) -> Status {
     match cause {
         Cause::Fabric(_) => Status::Lost,
         _ => Status::Flushed,
-    }
-}
-
-/// What a sender gets back when the payload is not needed any more.
-pub(crate) fn memory(payload: Payload) -> Option<Memory> {
-    match payload {
-        Payload::Buf(buf) => Some(Memory::Buf(buf)),
-        Payload::Extent(_) => Some(Memory::Shared),
-        Payload::Copy(_) => None,
     }
 }

@@ -494,51 +494,46 @@ const fn blamed(cause: Cause) -> Status {
     }
 }
 
-/// Takes the memory of the dying `conn` out of the fabric. What was rung out goes on as a copy when we end in order.
+/// Takes the memory of the dying `conn` out of the fabric. Messages and Writes that were rung out go on as copies.
 fn take_back(net: &mut Net, conn: &mut Conn, cause: Cause) {
     let place = conn.place;
     while let Some(ack) = net.shore(place).acks.pop_front() {
         conn.finish(ack.seq, Stage::Done(ack.buf.map_or(Memory::Shared, Memory::Buf)));
     }
     for item in &mut net.shore(place).inbound {
-        if let What::ReadResponse(_) = item.what {
-            let What::ReadResponse(read) = std::mem::replace(&mut item.what, What::Void) else { continue };
-            conn.finish(item.seq, Stage::TakenBack(Memory::Buf(read.sink)));
+        match std::mem::replace(&mut item.what, What::Void) {
+            What::ReadResponse(read) => conn.finish(item.seq, Stage::TakenBack(Memory::Buf(read.sink))),
+            what => item.what = what,
         }
     }
     let far = net.shore(place.other());
     let mut inbound = std::mem::take(&mut far.inbound);
     let mut reading = std::mem::take(&mut far.reading);
     for item in reading.iter_mut().chain(&mut inbound) {
-        let seq = item.seq;
-        let (payload, keep) = match std::mem::replace(&mut item.what, What::Void) {
-            What::Send(payload, invalidate) => (payload, Ok(invalidate)),
-            What::Write(payload, to) => (payload, Err(to)),
+        let what = std::mem::replace(&mut item.what, What::Void);
+        item.what = match what {
+            What::Send(payload, key) => What::Send(take_copy(net, conn, item.seq, payload, cause), key),
+            What::Write(payload, to) => What::Write(take_copy(net, conn, item.seq, payload, cause), to),
             What::ReadRequest(read) => {
-                conn.finish(seq, Stage::TakenBack(Memory::Buf(read.sink)));
-                continue;
+                conn.finish(item.seq, Stage::TakenBack(Memory::Buf(read.sink)));
+                What::Void
             }
-            what => {
-                item.what = what;
-                continue;
-            }
-        };
-        let copy = match payload {
-            Payload::Copy(octets) => Payload::Copy(octets),
-            payload => {
-                let copy = net.copy(&payload);
-                let memory = conn::memory(payload).expect("it is not a copy");
-                let sent = cause == Cause::Local;
-                conn.finish(seq, if sent { Stage::Done(memory) } else { Stage::TakenBack(memory) });
-                copy
-            }
-        };
-        item.what = match keep {
-            Ok(invalidate) => What::Send(copy, invalidate),
-            Err(to) => What::Write(copy, to),
+            what => what,
         };
     }
     let far = net.shore(place.other());
     far.inbound = inbound;
     far.reading = reading;
+}
+
+/// Replaces `payload` by a copy and gives the memory to its work request, which is done when we end in order.
+fn take_copy(net: &mut Net, conn: &mut Conn, seq: u64, payload: Payload, cause: Cause) -> Payload {
+    let (copy, memory) = match payload {
+        Payload::Copy(_) => return payload,
+        Payload::Buf(buf) => (net.copy(&buf), Memory::Buf(buf)),
+        Payload::Extent(extent) => (net.copy(&extent), Memory::Shared),
+    };
+    let is_sent = cause == Cause::Local;
+    conn.finish(seq, if is_sent { Stage::Done(memory) } else { Stage::TakenBack(memory) });
+    copy
 }

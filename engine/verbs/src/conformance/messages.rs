@@ -23,7 +23,7 @@ pub fn messages_of_every_length_arrive<F: Fixture>(w: &mut World<F>) {
     }
 }
 
-/// A message longer than the receiver's [`Limits::receive_len`] kills its connection, takes no receive, and leaves
+/// A message longer than the receiver's `receive_len` kills its connection, takes no receive, and leaves
 /// other connections alone.
 pub fn a_message_too_long_ends_its_connection_only<F: Fixture>(w: &mut World<F>) {
     let at = w.ends_with(LIMITS);
@@ -76,7 +76,7 @@ pub fn nothing_leaves_before_the_doorbell<F: Fixture>(w: &mut World<F>) {
     assert_eq!(&w.message(B, first.1).buf[..], b"one");
 }
 
-/// One work request more than [`Limits::send_queue`] is refused with its memory; room comes back with completions.
+/// One work request more than the `send_queue` of the limits is refused with its memory; room comes back with completions.
 pub fn a_full_send_queue_refuses<F: Fixture>(w: &mut World<F>) {
     let (a, b) = w.pair();
     let room = w.end(A).limits().send_queue;
