@@ -8,8 +8,11 @@
 //! ([`Index::flush`]), and reads the others' on a miss ([`Index::catch_up`]): no lock anywhere. A start merges all logs into
 //! the base. Records are checksummed; a torn one ends its log.
 //!
-//! **In memory**: the base is read once and shared by all shards; a shard adds what it saw since. An entry takes about
-//! 100 to 170 octets with a short name. It grows with the number of distinct files that clients look at, and is the only
+//! A log is not synced: after a power cut the handles first issued in the last half minute or so may be stale. After the end of the
+//! server, however sudden, none is.
+//!
+//! **In memory**: the base is read once and shared by all shards; a shard adds what it saw since. An entry takes 130 to 200
+//! octets with a short name. It grows with the number of distinct files that clients look at, and is the only
 //! thing here that allocates after the start: on first sight of a name, not per call. Files removed behind the server's back
 //! stay in the index.
 
