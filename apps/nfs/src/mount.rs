@@ -9,7 +9,7 @@ use stag_protocol::{
         mount::{Call, Flavors, MntOk, MntResult, Path, Status, push_export},
         v3,
     },
-    xdr::{Codec, Reader, padded},
+    xdr::{Codec, NoRoom, Reader, padded},
 };
 
 use crate::export::Exports;
@@ -46,27 +46,25 @@ pub(crate) fn answer(files: &mut Files, call: &Call<'_>, reply: &mut Reply) -> R
             reply.put(&false);
             Ok(())
         }
-        Call::Export => {
-            list_exports(files.shared().exports(), reply);
-            Ok(())
-        }
+        Call::Export => list_exports(files.shared().exports(), reply),
     }
 }
 
 /// An incomplete list would be a lie: without memory for all of it, it is the server that failed.
-fn list_exports(exports: &Exports, reply: &mut Reply) {
-    let written = reply.write(|writer| {
+fn list_exports(exports: &Exports, reply: &mut Reply) -> Result<(), Status> {
+    let written: Result<(), NoRoom> = reply.write(|writer| {
         let mut list = ListWriter::begin(writer, 0)?;
         for export in exports.iter() {
             let path = format!("/{}", export.name());
             push_export(&mut list, Path(path.as_bytes()), [])?;
         }
         list.finish();
-        Ok::<_, stag_protocol::xdr::NoRoom>(())
+        Ok(())
     });
-    if written.is_err() {
+    written.map_err(|NoRoom| {
         reply.fail();
-    }
+        Status::ServerFault
+    })
 }
 
 /// Why a directory cannot be mounted, in the fewer words that MOUNT has.

@@ -15,6 +15,8 @@ use crate::store::{self, Listed, Place, files::Files};
 /// Octets of the longest listing: what the largest read of a client asks for in one call, and what a medium buffer holds.
 /// The client asks again for the rest.
 const LISTING_MAX: u32 = 65_536;
+/// How many times longer an entry with attributes and handle is than the file system's own: more is not read than can be sent.
+const PLUS_FACTOR: usize = 4;
 /// The status in front of what `count` measures.
 const STATUS_LEN: usize = 4;
 
@@ -40,8 +42,8 @@ pub(super) fn readdir(files: &mut Files, args: &ReadDirArgs, reply: &mut Reply) 
 
 pub(super) fn readdirplus(files: &mut Files, args: &ReadDirPlusArgs, reply: &mut Reply) -> Status {
     let count = args.max_count.min(LISTING_MAX);
-    let place =
-        Place { cookie: args.cookie, verifier: args.verifier, window: args.dir_count.min(count) as usize };
+    let window = count.min(args.dir_count) as usize / PLUS_FACTOR;
+    let place = Place { cookie: args.cookie, verifier: args.verifier, window };
     let limits = (args.dir_count, count);
     list(files, &args.dir, reply, |files, directory, writer| {
         let before = Some(directory);

@@ -52,6 +52,11 @@ impl Home {
     }
 
     pub fn gateway(&self) -> Gateway {
+        self.gateway_after(|| ())
+    }
+
+    /// A gateway whose shard is opened after `between` was done to the state directory.
+    pub fn gateway_after(&self, between: impl FnOnce()) -> Gateway {
         let export =
             |name: &str, read_only| ExportConfig { name: name.to_owned(), path: self.path(name), read_only };
         let config = files::Config {
@@ -61,7 +66,9 @@ impl Home {
             sync_directories: false,
             open_files: Some(64),
         };
-        Gateway::new(Files::open(&Shared::open(&config).unwrap(), 0).unwrap())
+        let shared = Shared::open(&config).unwrap();
+        between();
+        Gateway::new(Files::open(&shared, 0).unwrap())
     }
 }
 

@@ -1,6 +1,8 @@
 //! What is done with files comes back as it was meant.
 
-use crate::client::{Client, LARGEST, pattern, place};
+use crate::client::{Client, Home, LARGEST, pattern, place};
+use crate::wire::OverFabric;
+use stag_engine::Config;
 use stag_protocol::nfs::v3::{
     Access, AccessArgs, Call, CommitArgs, CommitOk, CreateArgs, CreateHow, FileHandle, FileKind, FsInfo,
     LinkArgs, MkDirArgs, MkNodArgs, NodeKind, ReadLinkArgs, RemoveArgs, RenameArgs, Reply, SetAttrArgs,
@@ -255,4 +257,33 @@ fn handles_survive_a_restart() {
     assert_eq!(client.read(file, 0, 100).unwrap(), (b"content".to_vec(), true));
     assert_eq!(client.lookup(directory, b"f"), Ok(file));
     assert_ne!(commit(&mut client, file).verifier, verifier, "unstable data may have been lost");
+}
+
+#[test]
+fn a_handle_is_in_the_index_before_its_reply_arrives() {
+    for mut client in Client::both() {
+        let (root, log) = (client.root, client.home.path("state/index.0.log"));
+        for i in 0..10 {
+            let before = std::fs::metadata(&log).unwrap().len();
+            client.create(root, format!("file-{i}").as_bytes()).unwrap();
+            assert!(std::fs::metadata(&log).unwrap().len() > before);
+        }
+        assert_eq!(client.wire.report().failed_flushes, 0);
+    }
+}
+
+#[test]
+fn an_index_that_cannot_be_written_is_counted_and_stops_nobody() {
+    let home = Home::new();
+    let log = home.path("state/index.0.log");
+    let gateway = home.gateway_after(|| {
+        std::fs::remove_file(&log).unwrap();
+        std::os::unix::fs::symlink("/dev/full", &log).unwrap();
+    });
+    let mut client = Client::on(Box::new(OverFabric::new(gateway, Config::small())), home);
+    let root = client.root;
+    let file = client.create(root, b"file").unwrap();
+    client.write(file, 0, b"content", StableHow::FileSync).unwrap();
+    assert_eq!(client.read(file, 0, 100).unwrap(), (b"content".to_vec(), true));
+    assert!(client.wire.report().failed_flushes > 0);
 }
