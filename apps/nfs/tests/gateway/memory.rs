@@ -1,13 +1,20 @@
-//! When memory is short, READ and READDIR give less, and only then nothing.
+//! When memory is short, READ and READDIR give less, and only then nothing. When a connection breaks, nothing is kept.
 
 use crate::client::{Client, Home, LARGEST, encode, pattern};
 use crate::wire::{Message, OverFabric, OverTcp, Wire};
 use stag_engine::{Config, config};
 use stag_protocol::{
-    nfs::v3::{Call, FileHandle, Procedure, ReadArgs, ReadDirPlusArgs, Reply, Status},
+    nfs::{
+        Bulk,
+        v3::{
+            Call, FileHandle, Procedure, ReadArgs, ReadDirPlusArgs, ReadOk, Reply, StableHow, Status,
+            WriteArgs,
+        },
+    },
     rpc::ReplyHeader,
     xdr::Reader,
 };
+use stag_sim::{Fabric, Faults};
 
 /// A server that has only so many message, medium and large slots, and a file of 300,000 octets in it.
 fn short_of(
@@ -108,4 +115,42 @@ fn many_reads_at_once_share_what_there_is() {
     }
     assert_eq!(lens.len(), 8, "every READ is answered");
     assert!(lens.contains(&200_000) && lens.iter().all(|len| *len >= config::INLINE_LEN), "{lens:?}");
+}
+
+#[test]
+fn a_connection_that_breaks_costs_neither_memory_nor_data() {
+    let faults = Faults { lost: 40_000, ..Faults::DELAYS };
+    let mut broken = 0;
+    for seed in 0..60 {
+        let home = Home::new();
+        std::fs::write(home.path("data/file"), b"").unwrap();
+        let fabric = Fabric::new(seed, Faults::DELAYS);
+        let wire = OverFabric::with(fabric.clone(), home.gateway(), Config::small());
+        let mut client = Client::on(Box::new(wire), home);
+        let root = client.root;
+        let file = client.lookup(root, b"file").unwrap();
+        fabric.set_faults(faults.clone());
+        let whole = pattern(350_000, seed as usize);
+        for (at, part) in whole.chunks(70_000).enumerate() {
+            let offset = at as u64 * 70_000;
+            let write = WriteArgs { file, offset, stable: StableHow::Unstable, data: Bulk::Inline(part) };
+            let (octets, item) = encode(&Call::Write(write));
+            let message = Message { octets: &octets, item, reply_max: 1024, result_max: 0 };
+            // The wire checks after each try that neither end holds a buffer.
+            while client.wire.exchange(message).is_err() {
+                broken += 1;
+            }
+            let (octets, _) = encode(&Call::Read(ReadArgs { file, offset, count: 70_000 }));
+            let message = Message { octets: &octets, item: None, reply_max: 1024, result_max: 70_000 };
+            let reply = loop {
+                match client.wire.exchange(message) {
+                    Ok(reply) => break reply,
+                    Err(_) => broken += 1,
+                }
+            };
+            assert!(reply[ReplyHeader::LEN + ReadOk::HEAD_LEN..][..70_000] == *part, "seed {seed}");
+        }
+        assert!(std::fs::read(client.home.path("data/file")).unwrap() == whole, "seed {seed}");
+    }
+    assert!(broken > 20, "{broken} calls were cut off");
 }

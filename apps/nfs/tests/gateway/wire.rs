@@ -83,7 +83,10 @@ pub struct OverFabric<A: App> {
 
 impl<A: App<Report = Report>> OverFabric<A> {
     pub fn new(gateway: A, config: Config) -> Self {
-        let fabric = Fabric::new(1, Faults::DELAYS);
+        Self::with(Fabric::new(1, Faults::DELAYS), gateway, config)
+    }
+
+    pub fn with(fabric: Fabric, gateway: A, config: Config) -> Self {
         let admit = || Box::new(|_| true) as Box<_>;
         let mut server = Shard::new(fabric.end("server", LIMITS), gateway, config, admit()).unwrap();
         let client = fabric.end("client", LIMITS);
@@ -107,11 +110,14 @@ impl<A: App<Report = Report>> OverFabric<A> {
     }
 
     fn connect(&mut self) -> PeerId {
-        if self.client.app().peer.is_none() {
+        for _ in 0..100 {
+            if let Some(peer) = self.client.app().peer {
+                return peer;
+            }
             self.client.connect(&self.port).unwrap();
             self.settle();
         }
-        self.client.app().peer.expect("the gateway takes the connection")
+        panic!("the gateway takes no connection");
     }
 }
 
