@@ -1,0 +1,14 @@
+//! What a Linux client and Linux' server said to each other, through every codec; see `README.md` beside this file.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+mod calls;
+mod counting;
+mod crc;
+mod malformed;
+mod pcap;
+mod receive;
+mod understood;
+mod wire;
+
+pub const NFS3: &[u8] = include_bytes!("siw-nfs3.pcap");
+pub const NFS41: &[u8] = include_bytes!("siw-nfs4.1.pcap");
