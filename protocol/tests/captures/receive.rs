@@ -2,7 +2,7 @@
 //! allocates, and whatever the octets are, the outcome is one that the specifications allow; the assertions here say which.
 
 use stag_protocol::nfs::{binding, v3};
-use stag_protocol::rpc::{Accepted, CallHeader, Outcome as RpcOutcome, Refusal, ReplyHeader};
+use stag_protocol::rpc::{Accepted, CallHeader, Credential, Outcome as RpcOutcome, Refusal, ReplyHeader};
 use stag_protocol::rpcrdma::chunk::{READS_MAX, WRITES_MAX};
 use stag_protocol::rpcrdma::requester::{ReplyPayload, check_reply};
 use stag_protocol::rpcrdma::responder::{ReplyParts, ReplyPolicy, check_xid, plan_pull, plan_reply};
@@ -10,7 +10,7 @@ use stag_protocol::rpcrdma::{
     Body, ChunkLists, Connection, Credits, Direction, ErrorBody, ErrorReply, Header, Incoming, PeerFault,
     Side, Xid, v1,
 };
-use stag_protocol::xdr::{Piece, Reader, Writer};
+use stag_protocol::xdr::{Piece, Reader, Writer, pad};
 
 use crate::calls::{CLIENT_GRANT, SERVER_GRANT};
 
@@ -226,7 +226,32 @@ fn serve(end: &Connection, call: &Received<'_>, memory: &[u8], scratch: &mut Scr
     end.invalidates(lists);
     check_replies(end, lists, scratch);
     let called = (call.program, call.version, call.procedure);
-    serve_call(&call, called, reader, scratch)
+    let outcome = serve_call(&call, called, reader, scratch);
+    // What stands in a credential of nobody is ignored.
+    if matches!(outcome, Outcome::Called(_)) && call.credential != Credential::None {
+        check_same(scratch.emitted(), pieces.as_slice(), called);
+    }
+    outcome
+}
+
+/// All that was received is in what was understood: the same octets come out, but for padding, which becomes zero.
+fn check_same(emitted: &[u8], pieces: &[Piece<'_>], called: Called) {
+    let is_v3 = (called.0, called.1) == (v3::PROGRAM, v3::VERSION);
+    let mut emitted = emitted;
+    for piece in pieces {
+        let octets = piece.octets();
+        let len = if is_v3 { octets.len() } else { octets.len().min(emitted.len()) };
+        let (front, back) = emitted.split_at(len);
+        assert!(
+            front == &octets[..len] || front.iter().zip(octets).all(|(new, old)| new == old || *new == 0)
+        );
+        let padding = match piece {
+            Piece::Inline(_) => 0,
+            Piece::Chunk(_) => pad(len).min(back.len()),
+        };
+        emitted = &back[padding..];
+    }
+    assert!(emitted.is_empty());
 }
 
 /// Every answer of RPC names the call and can be read.
@@ -313,7 +338,11 @@ fn complete(reply: &Received<'_>, context: &Context<'_>, scratch: &mut Scratch) 
     {
         *piece = Piece::Chunk(content(*written, offered.total()));
     }
-    complete_call(header.xid, Reader::over(&pieces), context.called, scratch)
+    let outcome = complete_call(header.xid, Reader::over(&pieces), context.called, scratch);
+    if outcome == Outcome::Replied {
+        check_same(scratch.emitted(), &pieces, context.called);
+    }
+    outcome
 }
 
 /// The meaning of a reply survives being emitted.
