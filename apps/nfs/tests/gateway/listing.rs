@@ -150,3 +150,19 @@ fn an_empty_directory_has_itself_and_the_one_above() {
         assert_eq!(status, Status::NotDir);
     }
 }
+
+#[test]
+fn the_verifier_is_the_stores_and_guards_its_cookies() {
+    for mut client in Client::both() {
+        let root = client.root;
+        for procedure in [Procedure::ReadDir, Procedure::ReadDirPlus] {
+            let found = piece(&mut client, &call(procedure, root, (0, [9; 8]), 4096), 4096).unwrap();
+            assert_ne!(found.verifier, [9; 8], "the caller's means nothing at the beginning");
+            let went_on =
+                piece(&mut client, &call(procedure, root, (found.cookie, found.verifier), 4096), 4096);
+            assert!(went_on.unwrap().names.is_empty());
+            let strange = call(procedure, root, (found.cookie, [9; 8]), 4096);
+            assert_eq!(piece(&mut client, &strange, 4096).err(), Some(Status::BadCookie));
+        }
+    }
+}
