@@ -1,0 +1,70 @@
+//! The command `stag`: serves directories over NFS on RDMA and TCP, and calls such servers.
+//!
+//! Exit codes: 0 done, 1 something failed while running, 2 the command cannot be carried out as given. Whatever is wrong is said
+//! in one sentence on standard error.
+#![forbid(unsafe_code)]
+
+mod address;
+mod admission;
+mod cidr;
+mod cli;
+mod load;
+mod quote;
+mod serve;
+mod trace;
+
+use clap::{CommandFactory, Parser, error::ErrorKind};
+use std::{fmt, process::ExitCode};
+
+/// Why the command ends without having done what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Error {
+    /// The command cannot be carried out as given: exit code 2.
+    Usage(String),
+    /// It failed while running: exit code 1.
+    Failure(String),
+}
+
+impl Error {
+    fn usage(sentence: impl Into<String>) -> Self {
+        Self::Usage(sentence.into())
+    }
+
+    fn failure(sentence: impl Into<String>) -> Self {
+        Self::Failure(sentence.into())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(sentence) | Self::Failure(sentence) => f.write_str(sentence),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            // Whoever asked for help and closed the pipe has seen enough of it.
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => return end(&Error::Usage(cli::sentence(&error, &cli::Cli::command()))),
+    };
+    trace::start();
+    let result = match cli.command {
+        cli::Command::Serve(arguments) => serve::run(&arguments),
+        cli::Command::Load(arguments) => load::run(&arguments),
+    };
+    result.map_or_else(|error| end(&error), |()| ExitCode::SUCCESS)
+}
+
+fn end(error: &Error) -> ExitCode {
+    eprintln!("stag: {error}");
+    match error {
+        Error::Usage(_) => ExitCode::from(2),
+        Error::Failure(_) => ExitCode::from(1),
+    }
+}

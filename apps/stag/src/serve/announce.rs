@@ -1,0 +1,154 @@
+//! What a server says of itself: on standard error for people, and once ready on standard output for people and scripts.
+
+use super::{plan::Plan, shard::Started};
+use crate::quote;
+use rustix::{process::geteuid, system::uname};
+use std::{
+    fmt::Write,
+    fs,
+    net::{IpAddr, SocketAddr},
+};
+
+/// Who everybody acts as, and what is exported.
+pub fn introduction(plan: &Plan, notices: &[String]) -> String {
+    let uid = geteuid().as_raw();
+    let mut text =
+        format!("stag {}: every caller acts as user {} (uid {uid})\n", env!("CARGO_PKG_VERSION"), user(uid));
+    for export in &plan.exports {
+        let _ = writeln!(
+            text,
+            "export /{} = {} ({})",
+            export.name,
+            export.path.display(),
+            mode(export.read_only)
+        );
+    }
+    let _ = writeln!(text, "state directory {}", plan.state_dir.display());
+    for notice in notices {
+        let _ = writeln!(text, "notice: {notice}");
+    }
+    text
+}
+
+/// What one shard is made of. `core` is none when its thread could not be pinned.
+pub fn shard(index: usize, core: Option<usize>, started: &Started) -> String {
+    let place = core.map_or_else(|| "not pinned".to_owned(), |core| format!("core {core}"));
+    let Started { budgets: [buffers, receives], connections, receives: count, grant, .. } = started;
+    format!(
+        "shard {index}, {place}: at most {connections} RDMA connections ({count} receives, {grant} for each)\n\
+         shard {index} buffers: {buffers}\nshard {index} receives: {receives}\n"
+    )
+}
+
+/// The block that says where to go: from READY to END.
+pub fn ready(plan: &Plan, started: &Started) -> String {
+    let mut text = format!("READY stag {} pid {}\n", env!("CARGO_PKG_VERSION"), std::process::id());
+    for at in &started.listen {
+        let _ = writeln!(text, "LISTEN {at}");
+    }
+    if let Some(at) = started.tcp {
+        let _ = writeln!(text, "TCP {at}");
+    }
+    for export in &plan.exports {
+        let _ = writeln!(text, "EXPORT /{} {}", export.name, mode(export.read_only));
+        match started.tcp {
+            Some(tcp) => {
+                for at in &started.listen {
+                    mounts(&mut text, &export.name, at.0.ip(), &rdma_options(at.0, tcp));
+                }
+                mounts(&mut text, &export.name, tcp.ip(), &tcp_options(tcp));
+            }
+            None => text.push_str("# no mount command: Linux asks for the export over TCP (--tcp)\n"),
+        }
+    }
+    text.push_str("END\n");
+    text
+}
+
+const fn mode(read_only: bool) -> &'static str {
+    if read_only { "ro" } else { "rw" }
+}
+
+/// `nolock`, because there is no lock manager; `mountport`, because there is no rpcbind.
+fn rdma_options(at: SocketAddr, tcp: SocketAddr) -> String {
+    let (mountproto, port, mountport) = (tcp_name(tcp), at.port(), tcp.port());
+    // `-o rdma` is the IPv4 name of the transport.
+    let rdma = if at.is_ipv4() { "rdma" } else { "proto=rdma6" };
+    format!("{rdma},port={port},vers=3,nolock,mountport={mountport},mountproto={mountproto}")
+}
+
+fn tcp_options(at: SocketAddr) -> String {
+    let (name, port) = (tcp_name(at), at.port());
+    format!("proto={name},port={port},vers=3,nolock,mountport={port},mountproto={name}")
+}
+
+const fn tcp_name(at: SocketAddr) -> &'static str {
+    if at.is_ipv4() { "tcp" } else { "tcp6" }
+}
+
+/// The command and the line of `/etc/fstab`.
+fn mounts(text: &mut String, name: &str, ip: IpAddr, options: &str) {
+    let (source, target) = (format!("{}:/{name}", host(ip)), format!("/mnt/{name}"));
+    let _ = writeln!(text, "mount -t nfs -o {options} {} {}", quote::shell(&source), quote::shell(&target));
+    let _ = writeln!(text, "{} {} nfs {options} 0 0", quote::fstab(&source), quote::fstab(&target));
+}
+
+/// How clients call this host: an address that stands for all addresses is none they could use.
+fn host(ip: IpAddr) -> String {
+    match ip {
+        _ if ip.is_unspecified() => uname().nodename().to_string_lossy().into_owned(),
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
+}
+
+/// The name of a user, if `/etc/passwd` has one.
+fn user(uid: u32) -> String {
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let entry = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    };
+    passwd.lines().find_map(entry).unwrap_or_else(|| uid.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_commands_name_port_transport_and_the_way_to_mount() {
+        let (at, tcp) = ("10.0.0.1:20049".parse().unwrap(), "10.0.0.1:2049".parse().unwrap());
+        let mut text = String::new();
+        mounts(&mut text, "data", IpAddr::from([10, 0, 0, 1]), &rdma_options(at, tcp));
+        let options = "rdma,port=20049,vers=3,nolock,mountport=2049,mountproto=tcp";
+        assert_eq!(
+            text,
+            format!(
+                "mount -t nfs -o {options} 10.0.0.1:/data /mnt/data\n10.0.0.1:/data /mnt/data nfs {options} 0 0\n"
+            )
+        );
+        assert_eq!(tcp_options(tcp), "proto=tcp,port=2049,vers=3,nolock,mountport=2049,mountproto=tcp");
+    }
+
+    #[test]
+    fn ipv6_has_its_own_transports_and_brackets() {
+        let (at, tcp) = ("[fd00::1]:20049".parse().unwrap(), "[fd00::1]:7".parse().unwrap());
+        assert_eq!(rdma_options(at, tcp), "proto=rdma6,port=20049,vers=3,nolock,mountport=7,mountproto=tcp6");
+        assert_eq!(host("fd00::1".parse().unwrap()), "[fd00::1]");
+        assert!(!host("0.0.0.0".parse().unwrap()).contains("0.0.0.0"));
+        let mut text = String::new();
+        mounts(&mut text, "a b", "fd00::1".parse().unwrap(), "x");
+        assert_eq!(
+            text,
+            "mount -t nfs -o x '[fd00::1]:/a b' '/mnt/a b'\n[fd00::1]:/a\\040b /mnt/a\\040b nfs x 0 0\n"
+        );
+    }
+
+    #[test]
+    fn the_superuser_has_a_name_and_nobody_knows_the_rest() {
+        assert_eq!(user(0), "root");
+        assert_eq!(user(4_000_000_001), "4000000001");
+    }
+}

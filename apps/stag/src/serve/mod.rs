@@ -1,0 +1,286 @@
+//! `stag serve`: one thread per shard, and this one, which watches over them (DESIGN D11).
+
+mod announce;
+mod plan;
+mod shard;
+mod stats;
+mod watch;
+
+use crate::{Error, cli};
+use plan::Plan;
+use sd_notify::NotifyState;
+use shard::{Counted, Seat, Started, cannot_listen};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM, SIGUSR1},
+    iterator::Signals,
+};
+use stag_engine::{
+    clock::Clock,
+    control::{self, Command, Handle},
+    launch,
+    stats::Snapshot,
+};
+use stag_nfs::{
+    Report,
+    store::files::{self, Shared},
+};
+use stag_verbs::FabricFault;
+use std::{
+    io::{self, Write},
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+use watch::Board;
+
+/// How long a shard may take to answer for its counters.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What this thread waits for.
+enum Message {
+    /// A shard is ready; whether it could be pinned.
+    Started(Box<Started>, bool),
+    /// A shard's thread is over, as asked for or not.
+    Ended,
+    /// A signal came.
+    Signal(i32),
+}
+
+/// Says that a shard's thread is over, however it ends.
+struct Ending(Sender<Message>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // The other end lives as long as the process.
+        let _ = self.0.send(Message::Ended);
+    }
+}
+
+/// One shard, as seen from here.
+struct Running {
+    handle: Handle<Snapshot<Report>>,
+    board: Arc<Board>,
+    thread: JoinHandle<Result<Counted, Error>>,
+    core: Option<usize>,
+}
+
+/// All shards.
+struct Server {
+    plan: Plan,
+    began: Instant,
+    running: Vec<Running>,
+    sender: Sender<Message>,
+    receiver: Receiver<Message>,
+    /// A signal asked to stop.
+    is_stopping: bool,
+}
+
+/// Serves until a signal comes.
+pub fn run(arguments: &cli::Serve) -> Result<(), Error> {
+    let plan = Plan::new(arguments)?;
+    let config = files::Config {
+        state_dir: plan.state_dir.clone(),
+        exports: plan.exports.clone(),
+        shards: plan.cores,
+        sync_directories: true,
+        open_files: None,
+    };
+    let store = Shared::open(&config).map_err(|error| Error::usage(error.to_string()))?;
+    eprint!("{}", announce::introduction(&plan, store.notices()));
+    let (sender, receiver) = channel();
+    forward_signals(sender.clone())?;
+    let began = Instant::now();
+    let mut server = Server { plan, began, running: Vec::new(), sender, receiver, is_stopping: false };
+    let first = match server.start(&store) {
+        Ok(first) => first,
+        Err(error) => {
+            server.stop();
+            server.join().ok();
+            return Err(error);
+        }
+    };
+    say(&announce::ready(&server.plan, &first));
+    tell_systemd(&NotifyState::Ready);
+    server.watch()
+}
+
+/// Signals become messages, so that one thread waits for one thing.
+fn forward_signals(sender: Sender<Message>) -> Result<(), Error> {
+    let failed = |error: io::Error| Error::failure(format!("cannot wait for signals: {error}"));
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1]).map_err(failed)?;
+    let forward = move || {
+        for signal in signals.forever() {
+            if sender.send(Message::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(forward).map(drop).map_err(failed)
+}
+
+/// Whoever reads the block may be gone; that ends no server.
+fn say(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+fn tell_systemd(state: &NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(std::slice::from_ref(state)) {
+        tracing::warn!(target: "stag", %error, "systemd cannot be told");
+    }
+}
+
+/// The counters of a shard that stopped.
+type Last = (Option<usize>, Counted);
+
+impl Server {
+    /// Starts the shards one after the other: the first finds the ports, where the others then listen too.
+    fn start(&mut self, store: &Arc<Shared>) -> Result<Started, Error> {
+        let (cores, clock) = (launch::cores(), Clock::start());
+        let mut addresses = (self.plan.listen.clone(), self.plan.tcp);
+        if self.plan.cores > 1 {
+            check_free(addresses.0.iter().map(|at| at.0).chain(addresses.1))?;
+        }
+        let mut first = None;
+        for index in 0..self.plan.cores {
+            let seat = Seat::new(&self.plan, index, (&addresses.0, addresses.1), store, clock);
+            let core = cores.get(index).copied();
+            let board = Arc::clone(&seat.board);
+            let failed = |error: io::Error| Error::failure(format!("cannot start shard {index}: {error}"));
+            let (control, handle) = control::pair().map_err(failed)?;
+            let sender = self.sender.clone();
+            let run = move |pinned| {
+                let ending = Ending(sender);
+                seat.run(&control, |started| {
+                    let _ = ending.0.send(Message::Started(Box::new(started), pinned));
+                })
+            };
+            let thread = launch::spawn(format!("shard-{index}"), core, run).map_err(failed)?;
+            self.running.push(Running { handle, board, thread, core: core.map(|core| core.id) });
+            let started = self.await_start()?;
+            let core = self.running.last().and_then(|running| running.core);
+            eprint!("{}", announce::shard(index, core, &started));
+            addresses = (started.listen.clone(), started.tcp);
+            first.get_or_insert(started);
+        }
+        first.ok_or_else(|| Error::usage("--cores 0 leaves nothing to run on"))
+    }
+
+    /// Waits until the shard that was started last is ready, or is over with an error.
+    fn await_start(&mut self) -> Result<Started, Error> {
+        loop {
+            match self.receiver.recv() {
+                Ok(Message::Started(started, pinned)) => {
+                    if let Some(running) = self.running.last_mut().filter(|_| !pinned) {
+                        running.core = None;
+                    }
+                    return Ok(*started);
+                }
+                Ok(Message::Signal(SIGUSR1)) => {}
+                Ok(Message::Signal(_)) => self.is_stopping = true,
+                Ok(Message::Ended) | Err(_) => {
+                    let last = self.running.pop().map(|running| running.thread.join());
+                    return Err(match last {
+                        Some(Ok(Err(error))) => error,
+                        _ => Error::failure(
+                            "a shard stopped while it was started, by a mistake of this program",
+                        ),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Waits for signals and for the end of all shards, then writes the last statistics.
+    fn watch(mut self) -> Result<(), Error> {
+        if self.is_stopping {
+            self.stop();
+        }
+        let mut live = self.running.len();
+        while live > 0 {
+            match self.receiver.recv() {
+                Ok(Message::Signal(SIGUSR1)) => self.write_current(),
+                Ok(Message::Signal(_)) if self.is_stopping => {
+                    return Err(Error::failure(
+                        "stopped at once: calls in progress are lost, no statistics are written",
+                    ));
+                }
+                Ok(Message::Signal(_)) => {
+                    self.is_stopping = true;
+                    self.stop();
+                }
+                Ok(Message::Ended) => {
+                    live -= 1;
+                    // One that ends by itself failed: the others cannot do its work.
+                    if !self.is_stopping {
+                        self.stop();
+                    }
+                }
+                Ok(Message::Started(..)) | Err(_) => {}
+            }
+        }
+        let (file, began) = (self.plan.stats.clone(), self.began);
+        let counted = self.join()?;
+        file.map_or(Ok(()), |file| write(&file, began, &counted))
+    }
+
+    /// Tells all shards to stop.
+    fn stop(&self) {
+        tell_systemd(&NotifyState::Stopping);
+        self.running.iter().for_each(|running| running.handle.tell(Command::Stop));
+    }
+
+    /// Waits for the threads, and takes what they counted.
+    fn join(self) -> Result<Vec<Last>, Error> {
+        let ends: Vec<_> =
+            self.running.into_iter().map(|running| (running.core, running.thread.join())).collect();
+        let mut counted = Vec::with_capacity(ends.len());
+        for (core, end) in ends {
+            let last = end.map_err(|_| Error::failure("a shard stopped by a mistake of this program"))?;
+            counted.push((core, last?));
+        }
+        Ok(counted)
+    }
+
+    /// Asks all shards for their counters, and writes them.
+    fn write_current(&self) {
+        let Some(file) = &self.plan.stats else {
+            return tracing::warn!(target: "stag", "SIGUSR1 without --stats: there is no file to write to");
+        };
+        for Running { handle, board, .. } in &self.running {
+            board.ask();
+            handle.tell(Command::Snapshot);
+        }
+        let mut counted = Vec::with_capacity(self.running.len());
+        for Running { handle, board, core, .. } in &self.running {
+            let (Some(snapshot), Some(fabric)) = (handle.snapshot(PATIENCE), board.take(PATIENCE)) else {
+                return tracing::warn!(target: "stag", "a shard does not answer: no statistics are written");
+            };
+            counted.push((*core, Counted { snapshot, fabric }));
+        }
+        if let Err(error) = write(file, self.began, &counted) {
+            tracing::warn!(target: "stag", "{error}");
+        }
+    }
+}
+
+fn write(file: &Path, began: Instant, counted: &[Last]) -> Result<(), Error> {
+    stats::write(file, &stats::object(began.elapsed(), counted))
+        .map_err(|error| Error::failure(format!("cannot write statistics to {}: {error}", file.display())))
+}
+
+/// Several shards share their ports, and would share them with another server of the same user as well: that is found out by
+/// listening alone for a moment.
+fn check_free(addresses: impl Iterator<Item = SocketAddr>) -> Result<(), Error> {
+    for at in addresses.filter(|at| at.port() != 0) {
+        TcpListener::bind(at).map_err(|error| {
+            cannot_listen(&at.to_string(), FabricFault::from(&error), "--listen or --tcp")
+        })?;
+    }
+    Ok(())
+}

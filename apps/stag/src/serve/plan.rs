@@ -1,0 +1,198 @@
+//! What to serve and where, checked: everything that can be wrong with the command line is found here, before anything starts.
+
+use crate::{Error, address, admission::Clients, cidr::Cidr, cli};
+use rustix::process::geteuid;
+use stag_engine::launch;
+use stag_nfs::export::ExportConfig;
+use std::{
+    env,
+    ffi::OsStr,
+    fs::{self, DirBuilder},
+    io::ErrorKind,
+    net::{IpAddr, SocketAddr},
+    os::unix::{ffi::OsStrExt, fs::DirBuilderExt},
+    path::{Path, PathBuf},
+};
+
+/// The port of NFS and MOUNT over TCP, unless another is given.
+const TCP_PORT: u16 = 2_049;
+
+/// What to serve and where.
+#[derive(Debug)]
+pub struct Plan {
+    pub exports: Vec<ExportConfig>,
+    pub listen: Vec<stag_iwarp::Address>,
+    pub tcp: Option<SocketAddr>,
+    pub clients: Clients,
+    /// Shards, each on a core of its own.
+    pub cores: usize,
+    pub state_dir: PathBuf,
+    pub stats: Option<PathBuf>,
+}
+
+impl Plan {
+    /// Checks the arguments. Makes the state directory.
+    pub fn new(arguments: &cli::Serve) -> Result<Self, Error> {
+        let listen =
+            arguments.listen.iter().map(|url| address::listen(url)).collect::<Result<Vec<_>, _>>()?;
+        let tcp = match &arguments.tcp {
+            Some(text) => address::tcp(text)?,
+            None => listen.first().map(|first| SocketAddr::new(first.0.ip(), TCP_PORT)),
+        };
+        let clients =
+            arguments.clients.iter().map(|text| Cidr::parse(text)).collect::<Result<Vec<_>, _>>()?;
+        check_open(listen.iter().map(|at| at.0).chain(tcp), &clients)?;
+        let exports = exports(arguments)?;
+        let cores = usize::from(arguments.cores);
+        check_cores(cores)?;
+        if let Some(file) = &arguments.stats {
+            super::stats::check(file)?;
+        }
+        let state_dir = state_dir(arguments.state_dir.as_deref(), &exports)?;
+        let stats = arguments.stats.clone();
+        Ok(Self { exports, listen, tcp, clients: Clients(clients), cores, state_dir, stats })
+    }
+}
+
+/// A server that others can reach says who may come (DESIGN D12).
+fn check_open(mut addresses: impl Iterator<Item = SocketAddr>, clients: &[Cidr]) -> Result<(), Error> {
+    let is_open = |at: &SocketAddr| !at.ip().to_canonical().is_loopback();
+    match addresses.find(is_open) {
+        Some(at) if clients.is_empty() => Err(Error::usage(format!(
+            "{at} can be reached from other hosts: say who may connect with --clients CIDR,… (for example --clients {}), or listen at a loopback address",
+            example(at.ip())
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn example(ip: IpAddr) -> &'static str {
+    if ip.is_ipv4() { "192.168.1.0/24" } else { "fd00::/8" }
+}
+
+fn exports(arguments: &cli::Serve) -> Result<Vec<ExportConfig>, Error> {
+    if arguments.name.is_some() && arguments.directories.len() > 1 {
+        return Err(Error::usage(
+            "--name is for a single DIR: start a server for each, or rename the directories",
+        ));
+    }
+    let mut exports: Vec<ExportConfig> = Vec::new();
+    for directory in &arguments.directories {
+        let export = export(directory, arguments.name.as_deref())?;
+        if let Some(other) = exports.iter().find(|other| other.name == export.name) {
+            return Err(Error::usage(format!(
+                "{} and {} would both be exported as /{}: rename one of them, or serve one alone with --name",
+                other.path.display(),
+                export.path.display(),
+                export.name
+            )));
+        }
+        exports.push(export);
+    }
+    Ok(exports)
+}
+
+fn export(directory: &OsStr, name: Option<&str>) -> Result<ExportConfig, Error> {
+    let (given, read_only) = match directory.as_bytes().strip_suffix(b":ro") {
+        Some(path) => (Path::new(OsStr::from_bytes(path)), true),
+        None => (Path::new(directory), false),
+    };
+    let shown = given.display();
+    let found = fs::metadata(given).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            Error::usage(format!("the directory {shown} does not exist: make it, or give another one"))
+        }
+        _ => Error::usage(format!("cannot look at the directory {shown}: {}", plain(&error))),
+    })?;
+    if !found.is_dir() {
+        return Err(Error::usage(format!("{shown} is not a directory: give the directory that holds it")));
+    }
+    let path = fs::canonicalize(given)
+        .and_then(|path| fs::read_dir(&path).map(|_| path))
+        .map_err(|error| Error::usage(format!("cannot read the directory {shown}: {}", plain(&error))))?;
+    let name = match name {
+        Some(name) => name.trim_start_matches('/').to_owned(),
+        None => path.file_name().and_then(OsStr::to_str).map(str::to_owned).ok_or_else(|| {
+            Error::usage(format!("{shown} has no name that it could be exported by: give one with --name"))
+        })?,
+    };
+    Ok(ExportConfig { name, path, read_only })
+}
+
+/// Each shard needs a core of its own.
+fn check_cores(wanted: usize) -> Result<(), Error> {
+    let usable = launch::cores().len();
+    // One shard runs also where no core can be pinned.
+    if wanted > usable.max(1) {
+        return Err(Error::usage(format!(
+            "--cores {wanted} is more than the {usable} that this process may use: give a lower number"
+        )));
+    }
+    Ok(())
+}
+
+/// Finds or makes the state directory. What would lie under an export is not made.
+fn state_dir(given: Option<&Path>, exports: &[ExportConfig]) -> Result<PathBuf, Error> {
+    let directory = match given {
+        Some(given) => given.to_owned(),
+        None => default_state_dir()?,
+    };
+    let directory = std::path::absolute(&directory)
+        .map_err(|error| Error::usage(format!("cannot use the state directory {directory:?}: {error}")))?;
+    let existing = directory.ancestors().find_map(|above| fs::canonicalize(above).ok());
+    let is_under =
+        |export: &&ExportConfig| existing.as_ref().is_some_and(|above| above.starts_with(&export.path));
+    if let Some(export) = exports.iter().find(is_under) {
+        return Err(Error::usage(format!(
+            "the state directory {} lies under {}, so that clients could read the key of the file handles: choose another with --state-dir",
+            directory.display(),
+            export.path.display()
+        )));
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
+        Error::usage(format!(
+            "cannot make the state directory {}: {}; choose another with --state-dir",
+            directory.display(),
+            plain(&error)
+        ))
+    })?;
+    Ok(directory)
+}
+
+fn default_state_dir() -> Result<PathBuf, Error> {
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if let Some(given) = env::var_os("STAG_STATE_DIR").filter(|given| !given.is_empty()) {
+        return Ok(PathBuf::from(given));
+    }
+    if geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/stag"));
+    }
+    let home = || absolute("HOME").map(|home| home.join(".local/state"));
+    let base = absolute("XDG_STATE_HOME").or_else(home);
+    base.map(|base| base.join("stag")).ok_or_else(|| {
+        Error::usage("no state directory is known, because HOME is not set: give one with --state-dir")
+    })
+}
+
+/// An error of the system without its number.
+pub(super) fn plain(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_addresses_need_no_clients() {
+        let check = |at: &str, clients: &[Cidr]| check_open([at.parse().unwrap()].into_iter(), clients);
+        for at in ["127.0.0.1:1", "127.200.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(check(at, &[]), Ok(()), "{at}");
+        }
+        for at in ["0.0.0.0:1", "10.0.0.1:1", "[::]:1", "[fd00::1]:1", "128.0.0.1:1"] {
+            assert!(check(at, &[]).unwrap_err().to_string().contains("--clients CIDR"), "{at}");
+            assert_eq!(check(at, &[Cidr::parse("10.0.0.0/8").unwrap()]), Ok(()), "{at}");
+        }
+    }
+}

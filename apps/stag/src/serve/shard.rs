@@ -1,0 +1,170 @@
+//! One shard on its core: it is built there, says what it is made of, runs until it is told to stop, and leaves its counters.
+
+use super::{
+    plan::{Plan, plain},
+    watch::{Board, Watched},
+};
+use crate::{Error, admission::Clients};
+use rustix::rand::{GetRandomFlags, getrandom};
+use stag_engine::{Config, Shard, clock::Clock, control::Control, stats::Snapshot};
+use stag_iwarp::{Address, Iwarp};
+use stag_nfs::{
+    Gateway, Report,
+    store::files::{Files, Shared},
+};
+use stag_pools::Budget;
+use stag_verbs::{FabricFault, Limits};
+use std::{net::SocketAddr, sync::Arc};
+
+/// RDMA connections of one shard.
+const CONNECTIONS: usize = 64;
+/// Receives beyond all grants.
+const SPARE_RECEIVES: usize = 64;
+/// Calls over TCP at a time.
+const STREAM_CALLS: usize = 1_024;
+/// Calls of ours: a gateway makes none.
+const OUTBOUND: usize = 16;
+/// Work requests of one connection: the pushes and replies of all its calls.
+const SEND_QUEUE: usize = 256;
+
+/// Where a shard runs, and what it is built from.
+pub struct Seat {
+    pub index: usize,
+    pub listen: Vec<Address>,
+    pub tcp: Option<SocketAddr>,
+    /// Other shards listen at the same addresses.
+    pub is_shared: bool,
+    pub clients: Clients,
+    pub store: Arc<Shared>,
+    pub board: Arc<Board>,
+    pub clock: Clock,
+}
+
+/// What a shard says of itself once it is ready.
+#[derive(Debug)]
+pub struct Started {
+    /// The addresses in use.
+    pub listen: Vec<Address>,
+    pub tcp: Option<SocketAddr>,
+    pub budgets: [Budget; 2],
+    /// RDMA connections at a time, receives, and how many of them one connection gets.
+    pub connections: usize,
+    pub receives: usize,
+    pub grant: u32,
+}
+
+/// What a shard counted: its engine and app, and its fabric.
+#[derive(Debug)]
+pub struct Counted {
+    pub snapshot: Snapshot<Report>,
+    pub fabric: stag_iwarp::Stats,
+}
+
+/// The sizes of a server's shard. Every connection is promised its grant (DESIGN D8).
+fn config(xid_seed: u32) -> Config {
+    let config = Config::default();
+    let receives = CONNECTIONS * config.grant as usize + SPARE_RECEIVES;
+    Config { receives, inbound: receives + STREAM_CALLS, outbound: OUTBOUND, xid_seed, ..config }
+}
+
+/// What its fabric has to hold.
+fn limits(config: &Config) -> Limits {
+    Limits {
+        connections: CONNECTIONS,
+        send_queue: SEND_QUEUE,
+        receives: config.receives,
+        receive_len: config.receive_len,
+        windows: config.outbound * 2,
+        read_spans: 16,
+        private_data_len: 196,
+        remote_invalidation: true,
+    }
+}
+
+impl Seat {
+    /// The seat of shard `index` in `plan`, at these addresses.
+    pub fn new(
+        plan: &Plan,
+        index: usize,
+        (listen, tcp): (&[Address], Option<SocketAddr>),
+        store: &Arc<Shared>,
+        clock: Clock,
+    ) -> Self {
+        Self {
+            index,
+            listen: listen.to_vec(),
+            tcp,
+            is_shared: plan.cores > 1,
+            clients: plan.clients.clone(),
+            store: Arc::clone(store),
+            board: Arc::default(),
+            clock,
+        }
+    }
+
+    /// Builds the shard, calls `ready`, and runs until it is told to stop.
+    pub fn run(
+        self,
+        control: &Control<Snapshot<Report>>,
+        ready: impl FnOnce(Started),
+    ) -> Result<Counted, Error> {
+        let (mut shard, started) = self.build()?;
+        ready(started);
+        let clock = self.clock;
+        shard
+            .run(control, move || clock.now())
+            .map_err(|error| Error::failure(format!("shard {} stopped: {error}", self.index)))?;
+        Ok(Counted { snapshot: shard.snapshot(), fabric: *shard.provider().stats() })
+    }
+
+    fn build(&self) -> Result<(Shard<Watched, Gateway>, Started), Error> {
+        let mut random = [0; 36];
+        getrandom(&mut random, GetRandomFlags::empty())
+            .map_err(|error| Error::failure(format!("the system gives no random numbers: {error}")))?;
+        let (seed, xid_seed) = (random.first_chunk::<32>(), random.last_chunk::<4>());
+        let seed = *seed.expect("36 octets hold 32");
+        let config = config(u32::from_ne_bytes(*xid_seed.expect("36 octets hold 4")));
+        let (receives, grant) = (config.receives, config.grant);
+
+        let short = |error: std::io::Error| {
+            Error::failure(format!("shard {} cannot get its memory and descriptors: {error}", self.index))
+        };
+        let mut fabric = stag_iwarp::Config::new(limits(&config), seed, self.clock.now());
+        fabric.reuse_port = self.is_shared;
+        let fabric = Watched::new(Iwarp::new(fabric).map_err(short)?, Arc::clone(&self.board));
+        let files = Files::open(&self.store, self.index).map_err(|error| Error::usage(error.to_string()))?;
+        let admission = self.clients.clone().admission();
+        let mut shard = Shard::new(fabric, Gateway::new(files), config, admission).map_err(short)?;
+
+        let mut listen = Vec::with_capacity(self.listen.len());
+        for at in &self.listen {
+            listen.push(shard.listen(at).map_err(|fault| cannot_listen(&at.to_string(), fault, "--listen"))?);
+        }
+        let tcp = match self.tcp {
+            Some(at) => Some(
+                shard
+                    .listen_tcp(at, self.is_shared)
+                    .map_err(|error| cannot_listen(&at.to_string(), FabricFault::from(&error), "--tcp"))?,
+            ),
+            None => None,
+        };
+        let budgets = shard.budgets();
+        Ok((shard, Started { listen, tcp, budgets, connections: CONNECTIONS, receives, grant }))
+    }
+}
+
+/// Why an address cannot be used, and what to do about it.
+pub fn cannot_listen(at: &str, fault: FabricFault, flag: &str) -> Error {
+    let why = match fault {
+        FabricFault::AddressInUse => {
+            format!("another program uses it; stop that one, or choose another port with {flag}")
+        }
+        FabricFault::BadAddress => format!("it is no address of this host; choose another with {flag}"),
+        FabricFault::Denied => {
+            format!("ports below 1024 need a privilege; choose another with {flag}, or run as root")
+        }
+        FabricFault::Os(number) => plain(&std::io::Error::from_raw_os_error(number)),
+        other => other.to_string(),
+    };
+    Error::usage(format!("cannot listen at {at}: {why}"))
+}
