@@ -154,8 +154,8 @@ impl Transmit {
 impl Link {
     /// Makes FPDUs of what may be sent, until a system call is full.
     fn fill(&mut self, scope: Scope, windows: &mut Windows) -> Result<(), Violation> {
-        while !self.transmit.is_full() {
-            if self.transmit.active.is_none() && !self.begin_next(scope, windows) {
+        while !self.transmit.is_full() && self.do_silent(scope, windows) {
+            if self.transmit.active.is_none() && !self.begin_next() {
                 break;
             }
             self.add_segment(scope, windows)?;
@@ -164,12 +164,12 @@ impl Link {
     }
 
     /// Begins the next message: answers first, but every few of them a work request that waits. False: nothing may begin.
-    fn begin_next(&mut self, scope: Scope, windows: &mut Windows) -> bool {
+    fn begin_next(&mut self) -> bool {
         if self.transmit.answers_in_a_row < ANSWERS_IN_A_ROW && self.begin_answer() {
             self.transmit.answers_in_a_row += 1;
             return true;
         }
-        if self.begin_work(scope, windows) {
+        if self.begin_work() {
             self.transmit.answers_in_a_row = 0;
             return true;
         }
@@ -183,51 +183,55 @@ impl Link {
         self.transmit.active.is_some()
     }
 
-    /// Begins the next work request whose doorbell is rung. Local invalidations are done on the way.
-    fn begin_work(&mut self, scope: Scope, windows: &mut Windows) -> bool {
-        loop {
-            let Some((seq, op)) = self.queue.next() else { return false };
-            let (message, source) = match op {
-                Op::Send { message, invalidate } => {
-                    let invalidate = invalidate.map(|key| key.0);
-                    (self.stream.begin_send(message.len() as u32, invalidate, false), Source::Work(seq))
-                }
-                Op::Write { to, .. } => {
-                    (self.stream.begin_write(to.len, to.key.0, to.offset), Source::Work(seq))
-                }
-                Op::Read(read) if read.unasked == 0 => {
-                    self.queue.begin();
-                    self.queue.complete(seq, Status::Success, None); // a Read of no span
-                    continue;
-                }
-                Op::Read(read) => {
-                    let header = read_header(seq, read, &self.queue);
-                    (self.stream.begin_read(header, seq), Source::Nothing)
-                }
-                Op::Invalidate { key } => {
-                    let key = *key;
-                    if self.transmit.carries(key) {
-                        return false; // the peer reads it: what is framed goes out first
-                    }
-                    self.invalidate(seq, key, scope, windows);
-                    continue;
-                }
-            };
-            // Reads beyond the ORD wait, and everything behind them (siw does the same).
-            let Ok(message) = message else { return false };
-            match source {
-                Source::Nothing => self.queue.begin_read(),
-                _ => self.queue.begin(),
+    /// Begins the next work request whose doorbell is rung.
+    fn begin_work(&mut self) -> bool {
+        let Some((seq, op)) = self.queue.next() else { return false };
+        let (message, source) = match op {
+            Op::Send { message, invalidate } => {
+                let invalidate = invalidate.map(|key| key.0);
+                (self.stream.begin_send(message.len() as u32, invalidate, false), Source::Work(seq))
             }
-            self.transmit.active = Some(Active { message, source });
-            return true;
+            Op::Write { to, .. } => (self.stream.begin_write(to.len, to.key.0, to.offset), Source::Work(seq)),
+            Op::Read(read) => {
+                let header = read_header(seq, read, &self.queue);
+                (self.stream.begin_read(header, seq), Source::Nothing)
+            }
+            Op::Invalidate { .. } => unreachable!("silent work is done before anything begins"),
+        };
+        // Reads beyond the ORD wait, and everything behind them (siw does the same).
+        let Ok(message) = message else { return false };
+        match source {
+            Source::Nothing => self.queue.begin_read(),
+            _ => self.queue.begin(),
         }
+        self.transmit.active = Some(Active { message, source });
+        true
     }
 
-    fn invalidate(&mut self, seq: u64, key: RemoteKey, scope: Scope, windows: &mut Windows) {
-        self.queue.begin();
-        let fenced = windows.invalidate(scope, key).expect("nobody else invalidates a key we are about to");
-        self.queue.complete(seq, Status::Success, Some(Memory::Fenced(fenced)));
+    /// Does the work whose turn it is and that sends nothing: local invalidations above all, also in the middle of an answer: a peer that reads on gets a
+    /// Terminate. False when one waits for FPDUs that carry its window.
+    fn do_silent(&mut self, scope: Scope, windows: &mut Windows) -> bool {
+        if matches!(self.transmit.active, Some(Active { source: Source::Work(_), .. })) {
+            return true;
+        }
+        loop {
+            let (seq, key) = match self.queue.next() {
+                Some((seq, Op::Invalidate { key })) => (seq, *key),
+                Some((seq, Op::Read(read))) if read.unanswered == 0 => {
+                    self.queue.begin();
+                    self.queue.complete(seq, Status::Success, None); // it has no span
+                    continue;
+                }
+                _ => return true,
+            };
+            if self.transmit.carries(key) {
+                return false;
+            }
+            self.queue.begin();
+            let fenced =
+                windows.invalidate(scope, key).expect("nobody else invalidates a key we are about to");
+            self.queue.complete(seq, Status::Success, Some(Memory::Fenced(fenced)));
+        }
     }
 
     /// Closes the next segment of the active message. Errors: the peer reads what it may not.
@@ -324,6 +328,18 @@ impl Link {
     ) -> (Moved, usize) {
         let (window, whole) = self.transmit.window_run(scope, windows);
         let mut pieces = [IoSlice::new(&[]); PIECES];
+        let (used, offered) = self.gather(&window, whole, &mut pieces);
+        let pieces = pieces.get(..used).unwrap_or_default();
+        (sock::send(socket, pieces, self.transmit.ends_segments, stats), offered)
+    }
+
+    /// The pieces of the first `whole` FPDUs that the kernel does not have, and their number and octets.
+    fn gather<'a>(
+        &'a self,
+        window: &WindowRun<'a>,
+        whole: usize,
+        pieces: &mut [IoSlice<'a>; PIECES],
+    ) -> (usize, usize) {
         let mut free = pieces.iter_mut();
         let (mut skip, mut offered, mut used) = (self.transmit.sent, 0, 0);
         for fpdu in self.transmit.fpdus.iter().take(whole) {
@@ -341,8 +357,7 @@ impl Link {
                 }
             }
         }
-        let pieces = pieces.get(..used).unwrap_or_default();
-        (sock::send(socket, pieces, self.transmit.ends_segments, stats), offered)
+        (used, offered)
     }
 }
 
@@ -496,5 +511,144 @@ impl Link {
 pub(crate) fn report(link: &mut Link, qp: Qp, shared: &mut Shared) {
     while let Some(event) = link.queue.poll(qp) {
         shared.emit(event);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stag_pools::{Access, Buf, Class, Pool, table::Key};
+    use stag_protocol::iwarp::{fpdu, mpa::Revision, rdmap::Peer, stream::Side};
+    use stag_verbs::{RemoteSpan, Tag};
+
+    const QP: Qp = Qp(Key::from_bits(1));
+
+    fn negotiated() -> Negotiated {
+        Negotiated {
+            side: Side::Initiator,
+            revision: Revision::Two,
+            crc: true,
+            send_markers: false,
+            ird: 8,
+            ord: 8,
+            rtr: None,
+            peer: Peer::Hardware,
+            offered: None,
+        }
+    }
+
+    fn link(mulpdu: u16) -> Link {
+        Link {
+            stream: Stream::new(&negotiated()),
+            crc: true,
+            may_read: true,
+            queue: SendQueue::new(32, 4),
+            transmit: Transmit::new(&negotiated(), mulpdu, false),
+            landing: None,
+            is_amid_tagged: false,
+            blamed: None,
+        }
+    }
+
+    fn buf(pool: &Pool, octets: &[u8]) -> Buf {
+        let mut buf = pool.take(octets.len().max(1)).unwrap();
+        buf.append(octets).unwrap();
+        buf
+    }
+
+    /// All octets that wait, as the kernel would get them.
+    fn waiting(link: &Link, windows: &mut Windows) -> Vec<u8> {
+        let (window, whole) = link.transmit.window_run(QP.scope(), windows);
+        let mut pieces = [IoSlice::new(&[]); PIECES];
+        let (used, offered) = link.gather(&window, whole, &mut pieces);
+        let octets: Vec<u8> = pieces[..used].iter().flat_map(|piece| piece.iter().copied()).collect();
+        assert_eq!(octets.len(), offered);
+        octets
+    }
+
+    /// A Send, a Write and a Read Request of the peer, each in several FPDUs.
+    fn loaded(windows: &mut Windows) -> Link {
+        let pool = Pool::new(&[Class { slot_len: 4096, count: 4 }]).unwrap();
+        let octets: Vec<u8> = (0..700_u32).map(|i| (i * 7) as u8).collect();
+        let window =
+            windows.bind(QP.scope(), buf(&pool, &octets).expose(0..700, Access::RemoteRead)).unwrap();
+        let mut link = link(200);
+        let to = RemoteSpan { key: RemoteKey(7), offset: 9, len: 700 };
+        link.queue.post(Tag(1), Op::Send { message: buf(&pool, &octets[..301]), invalidate: None });
+        link.queue.post(Tag(2), Op::Write { source: buf(&pool, &octets).freeze(), to });
+        link.queue.ring();
+        let header = ReadHeader {
+            sink_stag: 1,
+            sink_to: 2,
+            len: 700,
+            source_stag: window.key.0,
+            source_to: window.offset,
+        };
+        let request = stag_protocol::iwarp::ddp::Untagged {
+            last: true,
+            control: 0x41,
+            invalidate: 0,
+            queue: 1,
+            msn: 1,
+            mo: 0,
+        };
+        let ulpdu = [&request.emit()[..], &header.emit()].concat();
+        link.stream.handle_ulpdu(&ulpdu).unwrap();
+        link.fill(QP.scope(), windows).unwrap();
+        link
+    }
+
+    #[test]
+    fn a_send_goes_on_at_every_octet_where_the_kernel_stopped() {
+        let whole = {
+            let mut windows = Windows::new(4, [1; 32]);
+            waiting(&loaded(&mut windows), &mut windows)
+        };
+        let mut windows = Windows::new(4, [1; 32]);
+        let mut link = loaded(&mut windows);
+        let mut stats = Stats::default();
+        for sent in 0..whole.len() {
+            assert_eq!(waiting(&link, &mut windows), whole[sent..], "behind {sent} octets");
+            link.consume(1, &mut stats);
+        }
+        assert!(link.transmit.fpdus.is_empty());
+        let mut tags = Vec::new();
+        while let Some(stag_verbs::Event::Completed { tag, status, .. }) = link.queue.poll(QP) {
+            assert_eq!(status, Status::Success);
+            tags.push(tag);
+        }
+        assert_eq!(tags, [Tag(1), Tag(2)]);
+        let mut rest = &whole[..];
+        while let Ok(fpdu::Parsed::Fpdu { consumed, .. }) = fpdu::parse::<Crc>(rest, true) {
+            rest = &rest[consumed..];
+        }
+        assert!(rest.is_empty(), "what is sent is whole FPDUs with the right CRCs");
+    }
+
+    #[test]
+    fn answers_leave_room_for_work_and_work_for_answers() {
+        let mut windows = Windows::new(4, [1; 32]);
+        let pool = Pool::new(&[Class { slot_len: 64, count: 32 }]).unwrap();
+        let mut link = link(200);
+        for tag in 0..4 {
+            link.queue.post(Tag(tag), Op::Send { message: buf(&pool, b"work"), invalidate: None });
+        }
+        link.queue.ring();
+        for msn in 1..=8 {
+            let request = stag_protocol::iwarp::ddp::Untagged {
+                last: true,
+                control: 0x41,
+                invalidate: 0,
+                queue: 1,
+                msn,
+                mo: 0,
+            };
+            let ulpdu = [&request.emit()[..], &ReadHeader::default().emit()].concat();
+            link.stream.handle_ulpdu(&ulpdu).unwrap();
+        }
+        link.fill(QP.scope(), &mut windows).unwrap();
+        let order: String =
+            link.transmit.fpdus.iter().map(|fpdu| if fpdu.ends.is_some() { 'w' } else { 'a' }).collect();
+        assert_eq!(order, "aaaawaaaawww");
     }
 }
