@@ -1,0 +1,171 @@
+//! How connections end [79], and what happens when the kernel has no descriptors.
+
+use crate::{
+    peer::*,
+    support::{LIMITS, config},
+};
+use stag_iwarp::Config;
+use stag_pools::RemoteKey;
+use stag_verbs::{Cause, Event, FabricFault, Limits, Provider, RemoteSpan, Status, Tag};
+use std::time::Duration;
+
+#[test]
+fn a_fin_between_messages_is_an_end_in_order() {
+    let (mut end, mut peer, qp) = accepted(config());
+    peer.say(&mut end, &fpdu(&send(1, b"last words")));
+    drop(peer);
+    assert_eq!(&end.next_message(qp)[..], b"last words");
+    assert_eq!(end.next_end(qp), Cause::Peer);
+}
+
+#[test]
+fn a_fin_inside_a_message_is_a_loss() {
+    let whole = fpdu(&send(1, b"message"));
+    for cut in 1..whole.len() {
+        let (mut end, mut peer, qp) = accepted(config());
+        peer.say(&mut end, &whole[..cut]);
+        drop(peer);
+        assert_eq!(end.next_end(qp), Cause::Fabric(FabricFault::Lost), "cut {cut}");
+        assert_eq!(end.iwarp.receives_posted(), 16);
+    }
+    for part in [Untagged { last: false, ..send_header(1) }.with(b"begun"), tagged(0, false, 0, 0, b"")] {
+        let (mut end, mut peer, qp) = accepted(config());
+        peer.say(&mut end, &fpdu(&part));
+        drop(peer);
+        assert_eq!(end.next_end(qp), Cause::Fabric(FabricFault::Lost));
+        assert_eq!(end.iwarp.receives_posted(), 16);
+    }
+}
+
+#[test]
+fn a_reset_blames_the_oldest_work() {
+    let (mut end, mut peer, qp) = accepted(config());
+    let span = RemoteSpan { key: RemoteKey(1), offset: 0, len: 4 };
+    end.iwarp.post_read(qp, Tag(1), end.buf(b"...."), 0, &[span]).unwrap();
+    end.iwarp.post_send(qp, Tag(2), end.buf(b"behind"), None).unwrap();
+    end.iwarp.ring();
+    peer.gulp = 10;
+    peer.hear(&mut end, 10);
+    drop(peer); // with octets unread: its kernel resets
+    for (expected, status) in [(1, Status::Lost), (2, Status::Flushed)] {
+        let event = end.next();
+        let Event::Completed { tag, status: said, .. } = &event else { panic!("{event:?}") };
+        assert_eq!((*tag, *said), (Tag(expected), status));
+    }
+    assert_eq!(end.next_end(qp), Cause::Fabric(FabricFault::Lost));
+}
+
+#[test]
+fn a_disconnect_is_a_fin_behind_what_was_posted() {
+    let (mut end, mut peer, qp) = accepted(config());
+    end.iwarp.post_send(qp, Tag(1), end.buf(b"last words"), None).unwrap();
+    end.iwarp.disconnect(qp);
+    assert!(matches!(end.next(), Event::Completed { status: Status::Success, .. }));
+    assert_eq!(end.next_end(qp), Cause::Local);
+    // Octets of the peer on their way do not make our kernel reset.
+    peer.say(&mut end, &fpdu(&send(1, b"too late")));
+    assert_eq!(peer.hear_ulpdu(&mut end), send(1, b"last words"));
+    assert_eq!(peer.hear_all(&mut end), b"");
+    assert!(end.events.is_empty());
+}
+
+#[test]
+fn a_peer_that_does_not_hang_up_is_left_after_a_while() {
+    let linger = Duration::from_millis(20);
+    let (mut end, mut peer, qp) = accepted(Config { linger, ..config() });
+    end.iwarp.disconnect(qp);
+    assert_eq!(end.next_end(qp), Cause::Local);
+    assert!(end.iwarp.wake_at().is_some());
+    peer.hear_all(&mut end);
+    peer.has_ended = false;
+    peer.hear_nothing_or_end(&mut end);
+    assert_eq!(end.iwarp.wake_at(), None, "the socket is closed");
+}
+
+#[test]
+fn a_peer_that_does_not_read_cannot_hold_a_terminate_for_ever() {
+    let config = Config { linger: Duration::from_millis(20), send_buffer: Some(1), ..config() };
+    let (mut end, mut peer, qp) = accepted(config);
+    peer.slow_down(1);
+    let to = RemoteSpan { key: RemoteKey(1), offset: 0, len: 1 << 20 };
+    for tag in 1..=8 {
+        end.iwarp.post_write(qp, Tag(tag), end.buf(&vec![0; 1 << 20]).freeze(), to).unwrap();
+    }
+    end.iwarp.ring();
+    peer.say(&mut end, &fpdu(&send(9, b"x")));
+    for tag in 1..=8 {
+        let event = end.next();
+        assert!(matches!(event, Event::Completed { tag: Tag(of), .. } if of == tag), "{event:?}");
+    }
+    assert!(matches!(end.next_end(qp), Cause::PeerFault(_)));
+    assert_eq!(end.pool.taken(), 16, "only the receives are out");
+}
+
+#[test]
+fn a_full_parking_lot_stops_one_connection_and_no_other() {
+    let limits = Limits { receives: 4, ..LIMITS };
+    let (mut end, mut peer, qp) = accepted_starved(Config { limits, parking: 2, ..config() });
+    let at = end.iwarp.listen(&crate::support::localhost()).unwrap();
+    let window = end.iwarp.bind(qp, end.buf(b"...."), 0..4, stag_pools::Access::RemoteWrite).unwrap();
+    for msn in 1..=5 {
+        peer.say(&mut end, &fpdu(&send(msn, &[msn as u8; 10])));
+    }
+    peer.say(&mut end, &fpdu(&write(window.key.0, window.offset, b"late")));
+    end.pump();
+    assert!(end.events.is_empty());
+    assert_eq!((end.iwarp.stats().parked, end.iwarp.stats().stalled), (2, 1));
+
+    // Another connection moves memory meanwhile.
+    let mut other = Peer::connect(at);
+    other.say(&mut end, &frame(REQUEST, C | S, 2, &words(1, 1)));
+    let theirs = end.next_request();
+    end.iwarp.accept(theirs, b"").unwrap();
+    other.hear_frame(&mut end, REPLY);
+    other.say(&mut end, &fpdu(&write(1, 0, b"")));
+    end.expect_established(theirs);
+    let readable =
+        end.iwarp.bind(theirs, end.buf(b"readable"), 0..8, stag_pools::Access::RemoteRead).unwrap();
+    let ask = Ask { sink: 1, sink_to: 0, len: 8, source: readable.key.0, source_to: readable.offset };
+    other.say(&mut end, &fpdu(&read_request(1, ask)));
+    assert_eq!(other.hear_ulpdu(&mut end), read_response(1, 0, b"readable"));
+
+    // Nothing makes the shard busy while it waits.
+    let looks = end.iwarp.stats().epoll_wait;
+    assert!(end.iwarp.arm());
+    assert_eq!(end.iwarp.stats().epoll_wait, looks + 1);
+
+    for msn in 1..=5 {
+        end.post_receives(1);
+        assert_eq!(end.next_message(qp)[..], [msn as u8; 10]);
+    }
+    end.post_receives(1);
+    peer.say(&mut end, &fpdu(&send_invalidate(6, window.key.0, b"")));
+    let Event::Received { invalidated: Some(fenced), .. } = end.next() else { panic!("a message") };
+    assert_eq!(&fenced.into_buf()[..], b"late");
+}
+
+#[test]
+fn the_windows_of_parked_messages_come_back_when_their_connection_ends() {
+    let (mut end, mut peer, qp) = accepted_starved(Config { parking: 4, ..config() });
+    let window = end.iwarp.bind(qp, end.buf(b"opened"), 0..6, stag_pools::Access::RemoteWrite).unwrap();
+    peer.say(&mut end, &fpdu(&send_invalidate(1, window.key.0, b"parked")));
+    peer.say(&mut end, &fpdu(&Untagged { last: false, ..send_header(2) }.with(b"half of a message")));
+    drop(peer);
+    let Event::Unbound { fenced, .. } = end.next() else { panic!("the window ends") };
+    assert_eq!(&fenced.into_buf()[..], b"opened");
+    assert_eq!(end.next_end(qp), Cause::Fabric(FabricFault::Lost));
+    assert_eq!(end.pool.taken(), 0);
+}
+
+/// An accepted connection without receives.
+fn accepted_starved(config: Config) -> (crate::support::End, Peer, stag_verbs::Qp) {
+    let (mut end, at) = crate::support::End::listening(config);
+    let mut peer = Peer::connect(at);
+    peer.say(&mut end, &frame(REQUEST, C | S, 2, &words(128, 128)));
+    let qp = end.next_request();
+    end.iwarp.accept(qp, b"").unwrap();
+    peer.hear_frame(&mut end, REPLY);
+    peer.say(&mut end, &fpdu(&write(1, 0, b"")));
+    end.expect_established(qp);
+    (end, peer, qp)
+}

@@ -1,0 +1,314 @@
+//! Framing: lengths, pads, CRCs, markers, and streams cut anywhere [24-34].
+
+use crate::{
+    peer::*,
+    support::{LIMITS, config, pattern},
+};
+use stag_iwarp::{Config, FpduMax};
+use stag_pools::Access;
+use stag_verbs::{Event, Limits, Memory, Provider, RemoteSpan, Status, Tag};
+
+fn octets(hex: &str) -> Vec<u8> {
+    let digits: Vec<u8> = hex.bytes().filter(|octet| *octet != b' ').collect();
+    let value = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap();
+    digits.chunks(2).map(value).collect()
+}
+
+#[test]
+fn known_fpdus_are_understood() {
+    // [25]
+    let zeros = "002a4143 00000000 00000000 00000001 00000000".to_string() + &"00".repeat(24) + "b7243ec3";
+    let (mut end, mut peer, qp) = accepted(config());
+    peer.say(&mut end, &octets(&zeros));
+    assert_eq!(&end.next_message(qp)[..], [0; 24]);
+    peer.say(&mut end, &octets("000ec140 00000001 0000000000000000 ebd34c5f"));
+    peer.hear_nothing(&mut end);
+    let (mut end, mut peer, qp) = accepted(config());
+    peer.say(&mut end, &octets("00124143 00000000 00000000 00000001 00000000 587be8c4"));
+    assert_eq!(&end.next_message(qp)[..], b"");
+    peer.say(
+        &mut end,
+        &octets("00264147000000000000000200000001000000001100c0000013c14011223344000000000000200037188626"),
+    );
+    assert!(matches!(end.next_end(qp), stag_verbs::Cause::Terminated(said) if said.to_string() == "1/1/00"));
+}
+
+#[test]
+fn our_fpdus_are_the_known_ones() {
+    // [25]
+    let (mut end, mut peer, qp) = accepted(config());
+    let write_to =
+        RemoteSpan { key: stag_pools::RemoteKey(0x1122_3344), offset: 0x0102_0304_0506_0708, len: 5 };
+    end.iwarp.post_send(qp, Tag(1), end.buf(&[0; 24]), None).unwrap();
+    end.iwarp.post_send(qp, Tag(2), end.buf(b"ping"), Some(stag_pools::RemoteKey(0xdead_be01))).unwrap();
+    end.iwarp.post_write(qp, Tag(3), end.buf(b"hello").freeze(), write_to).unwrap();
+    end.iwarp.ring();
+    let zeros = "002a4143 00000000 00000000 00000001 00000000".to_string() + &"00".repeat(24) + "b7243ec3";
+    let expected = [
+        octets(&zeros),
+        octets("00164144deadbe0100000000000000020000000070696e67f8935d04"),
+        octets("0013c14011223344010203040506070868656c6c6f0000001fb1004d"),
+    ]
+    .concat();
+    assert_eq!(peer.hear(&mut end, expected.len()), expected);
+}
+
+#[test]
+fn every_pad_is_right_in_both_directions() {
+    // [26, 27]
+    let (mut end, mut peer, qp) = accepted(config());
+    end.post_receives(32);
+    for len in 0..40_usize {
+        let payload = pattern(len, len);
+        let mut padded = open_fpdu(&send(len as u32 + 1, &payload));
+        let filled = 2 + 18 + len;
+        padded[filled..].fill(0xEE);
+        padded.extend_from_slice(&crc32c(&padded).to_le_bytes());
+        peer.say(&mut end, &padded);
+        let message = end.next_message(qp);
+        assert_eq!(message[..], payload);
+        end.iwarp.post_send(qp, Tag(0), message, None).unwrap();
+        end.iwarp.ring();
+        assert_eq!(peer.hear_ulpdu(&mut end), send(len as u32 + 1, &payload));
+        assert!(matches!(end.next(), Event::Completed { status: Status::Success, .. }));
+    }
+}
+
+#[test]
+fn crcs_that_are_off_are_sent_as_zero_and_not_looked_at() {
+    // [28]
+    let config = Config { crc: false, ..config() };
+    let (mut end, mut peer, qp) = answered(config, &frame(REQUEST, S, 2, &words(128, 128)));
+    let (flags, _, _) = peer.hear_frame(&mut end, REPLY);
+    assert_eq!(flags & C, 0);
+    for msn in 1..=3 {
+        let mut garbage = open_fpdu(&send(msn, b"message"));
+        garbage.extend_from_slice(&[msn as u8, 2, 3, 4]);
+        peer.say(&mut end, &garbage);
+    }
+    end.expect_established(qp);
+    for _ in 1..=3 {
+        assert_eq!(&end.next_message(qp)[..], b"message");
+    }
+    end.iwarp.post_send(qp, Tag(1), end.buf(b"answer"), None).unwrap();
+    end.iwarp.ring();
+    let (ulpdu, _, crc) = peer.hear_fpdu(&mut end);
+    assert_eq!((ulpdu, crc), (send(1, b"answer"), vec![0; 4]));
+}
+
+#[test]
+fn one_flipped_bit_anywhere_is_noticed_and_nothing_is_placed() {
+    // [29]; the two octets of the length are the next test's
+    let len = fpdu(&write(0, 0, b"hello")).len();
+    for at in 2..len {
+        let (mut end, mut peer, qp) = accepted(config());
+        let window = end.iwarp.bind(qp, end.buf(b"....."), 0..5, Access::RemoteWrite).unwrap();
+        let mut flipped = fpdu(&write(window.key.0, window.offset, b"hello"));
+        flipped[at] ^= 1 << (at % 8);
+        peer.say(&mut end, &flipped);
+        assert_eq!(peer.hear_terminate(&mut end, "2/0/02")[2..], [0, 0], "octet {at}");
+        let Event::Unbound { fenced, .. } = end.next() else { panic!("the window ends") };
+        assert_eq!(&fenced.into_buf()[..], b".....");
+        expect_fault(&mut end, qp, "2/0/02");
+        assert_eq!(end.iwarp.stats().crc_errors, 1);
+    }
+}
+
+#[test]
+fn a_length_that_holds_no_header_is_refused() {
+    // [30]
+    for len in 0..14_u16 {
+        let (mut end, mut peer, qp) = accepted(config());
+        peer.say(&mut end, &fpdu(&vec![0xC1; usize::from(len)]));
+        expect_terminate(&mut end, &mut peer, qp, "2/0/03");
+    }
+    for len in 14..18 {
+        let (mut end, mut peer, qp) = accepted(config());
+        peer.say(&mut end, &fpdu(&send(1, b"")[..len]));
+        expect_terminate(&mut end, &mut peer, qp, "2/0/03");
+    }
+}
+
+#[test]
+fn fpdus_of_the_greatest_lengths_are_taken() {
+    // [31]
+    let (mut end, mut peer, qp) = accepted(config());
+    for ulpdu_len in [64_768, 65_535] {
+        let octets = pattern(ulpdu_len - 14, 5);
+        let blank = end.buf(&vec![0; octets.len()]);
+        let window = end.iwarp.bind(qp, blank, 0..octets.len(), Access::RemoteWrite).unwrap();
+        peer.say(&mut end, &fpdu(&write(window.key.0, window.offset, &octets)));
+        end.iwarp.post_local_invalidate(qp, Tag(1), window.key).unwrap();
+        // The FPDU is longer than one read may bring.
+        peer.say(&mut end, &fpdu(&send(if ulpdu_len == 65_535 { 2 } else { 1 }, b"done")));
+        end.next_message(qp);
+        end.iwarp.ring();
+        let Event::Completed { memory: Memory::Fenced(fenced), .. } = end.next() else { panic!("fenced") };
+        assert!(fenced.into_buf()[..] == octets[..]);
+    }
+}
+
+#[test]
+fn a_stream_means_the_same_however_it_is_cut() {
+    // [32]: the same traffic in pieces of 1 to n octets, through the own and through the shared buffer.
+    for (receives, steps) in [(16, &[1, 2, 3, 5, 17, 1000][..]), (4096, &[7, 4099, 70_000][..])] {
+        for step in steps {
+            let limits = Limits { receives: 8192, ..LIMITS };
+            let (mut end, mut peer, qp) = accepted(Config { limits, ..config() });
+            let blank = end.buf(&[0; 4000]);
+            let window = end.iwarp.bind(qp, blank, 0..4000, Access::RemoteWrite).unwrap();
+            let more =
+                stag_pools::Pool::new(&[stag_pools::Class { slot_len: 4096, count: receives }]).unwrap();
+            while let Some(buf) = more.take(4096) {
+                end.iwarp.post_receive(buf).unwrap();
+            }
+            let octets = pattern(4000, 6);
+            let mut stream = Vec::new();
+            for (part, piece) in octets.chunks(1000).enumerate() {
+                let to = window.offset + 1000 * part as u64;
+                stream.extend(fpdu(&tagged(0, part == 3, window.key.0, to, piece)));
+                stream.extend(fpdu(&send(part as u32 + 1, piece)));
+            }
+            stream.extend(fpdu(&send_invalidate(5, window.key.0, b"last")));
+            for piece in stream.chunks(*step) {
+                peer.say(&mut end, piece);
+            }
+            for piece in octets.chunks(1000) {
+                assert_eq!(end.next_message(qp)[..], *piece);
+            }
+            let Event::Received { buf, invalidated: Some(fenced), .. } = end.next() else {
+                panic!("the last")
+            };
+            assert_eq!(&buf[..], b"last");
+            assert!(fenced.into_buf()[..] == octets[..], "in steps of {step}");
+        }
+    }
+}
+
+#[test]
+fn fpdus_leave_whole_however_little_the_kernel_takes() {
+    // [34]: a peer that reads a few octets at a time, and buffers so small that sends stop in the middle.
+    let config =
+        Config { send_buffer: Some(1), receive_buffer: Some(1), fpdu_max: FpduMax::Ulpdu(500), ..config() };
+    let (mut end, mut peer, qp) = accepted(config);
+    peer.slow_down(97);
+    let octets = pattern(30_000, 7);
+    let to = RemoteSpan { key: stag_pools::RemoteKey(77), offset: 1 << 40, len: 30_000 };
+    let source = end.iwarp.bind(qp, end.buf(&octets), 0..octets.len(), Access::RemoteRead).unwrap();
+    let ask = Ask { sink: 5, sink_to: 9, len: 30_000, source: source.key.0, source_to: source.offset };
+    end.iwarp.post_write(qp, Tag(1), end.buf(&octets).freeze(), to).unwrap();
+    end.iwarp.post_send(qp, Tag(2), end.buf(&octets[..3000]), None).unwrap();
+    end.iwarp.ring();
+    peer.say(&mut end, &fpdu(&read_request(1, ask)));
+    let (mut written, mut sent, mut read) = (Vec::new(), Vec::new(), Vec::new());
+    while written.len() + sent.len() + read.len() < 63_000 {
+        let ulpdu = peer.hear_ulpdu(&mut end);
+        assert!(ulpdu.len() <= 500);
+        let to = u64::from_be_bytes(ulpdu[6..14].try_into().unwrap());
+        match ulpdu[1] & 0xF {
+            0 => {
+                assert_eq!(to, (1 << 40) + written.len() as u64);
+                written.extend_from_slice(&ulpdu[14..]);
+            }
+            2 => {
+                assert_eq!(to, 9 + read.len() as u64);
+                read.extend_from_slice(&ulpdu[14..]);
+            }
+            3 => sent.extend_from_slice(&ulpdu[18..]),
+            other => panic!("opcode {other}"),
+        }
+    }
+    assert!(written == octets && sent == octets[..3000] && read == octets);
+    // Where exactly a send stops is the kernel's choice; a unit test of the sending half stops at every octet.
+    assert!(end.iwarp.stats().sendmsg_short >= 2, "{:?}", end.iwarp.stats());
+    for tag in 1..=2 {
+        let event = end.next();
+        assert!(matches!(event, Event::Completed { tag: Tag(of), status: Status::Success, .. } if of == tag));
+    }
+}
+
+#[test]
+fn a_peer_that_asks_for_markers_gets_them() {
+    // [16]: 4 octets every 512 of the stream, the first before the first FPDU; in the CRC (RFC 5044 §4.3).
+    for fpdu_max in [FpduMax::Auto, FpduMax::Ulpdu(200), FpduMax::Ulpdu(5000)] {
+        let config = Config { fpdu_max, ..config() };
+        let request = frame(REQUEST, C | S | M, 2, &words(128, 128));
+        let (mut end, mut peer, qp) = answered(config, &request);
+        let (flags, _, _) = peer.hear_frame(&mut end, REPLY);
+        assert_eq!(flags & (M | R), 0, "we ask for none");
+        peer.say(&mut end, &fpdu(&write(1, 0, b"")));
+        end.expect_established(qp);
+        let octets = pattern(20_000, 8);
+        let to = RemoteSpan { key: stag_pools::RemoteKey(77), offset: 0, len: 20_000 };
+        for tag in 0..3 {
+            end.iwarp.post_write(qp, Tag(tag), end.buf(&octets).freeze(), to).unwrap();
+        }
+        end.iwarp.ring();
+        let mut reader = Unmarked { at: 0, fpdu_at: 0 };
+        let mut seen = Vec::new();
+        while seen.len() < 60_000 {
+            seen.extend_from_slice(&reader.ulpdu(&mut peer, &mut end)[14..]);
+        }
+        assert!(seen.chunks(20_000).all(|part| part == octets));
+    }
+}
+
+/// Takes markers out of a stream and checks them.
+struct Unmarked {
+    /// Octets of the stream so far.
+    at: usize,
+    /// Where the FPDU began.
+    fpdu_at: usize,
+}
+
+impl Unmarked {
+    /// The next `len` octets that are no marker; `covered` gets the markers too.
+    fn octets(
+        &mut self,
+        peer: &mut Peer,
+        end: &mut crate::support::End,
+        len: usize,
+        covered: &mut Vec<u8>,
+    ) -> Vec<u8> {
+        let mut octets = Vec::new();
+        while octets.len() < len {
+            if self.at.is_multiple_of(512) {
+                let marker = peer.hear(end, 4);
+                let back = if covered.is_empty() { 0 } else { (self.at - self.fpdu_at) as u16 };
+                let [high, low] = back.to_be_bytes();
+                assert_eq!(marker, [0, 0, high, low], "at {}", self.at);
+                covered.extend_from_slice(&marker);
+                self.at += 4;
+                if back == 0 {
+                    self.fpdu_at = self.at;
+                }
+            }
+            let piece = peer.hear(end, (len - octets.len()).min(512 - self.at % 512));
+            self.at += piece.len();
+            covered.extend_from_slice(&piece);
+            octets.extend(piece);
+        }
+        octets
+    }
+
+    fn ulpdu(&mut self, peer: &mut Peer, end: &mut crate::support::End) -> Vec<u8> {
+        self.fpdu_at = self.at;
+        let mut covered = Vec::new();
+        let length = self.octets(peer, end, 2, &mut covered);
+        let len = usize::from(u16::from_be_bytes([length[0], length[1]]));
+        let mut ulpdu = self.octets(peer, end, (2 + len).next_multiple_of(4) - 2, &mut covered);
+        ulpdu.truncate(len);
+        let crc = crc32c(&covered);
+        // A marker before the CRC field is covered, too.
+        let expected = if self.at.is_multiple_of(512) {
+            let mut covered = covered.clone();
+            let [high, low] = ((self.at - self.fpdu_at) as u16).to_be_bytes();
+            covered.extend_from_slice(&[0, 0, high, low]);
+            crc32c(&covered)
+        } else {
+            crc
+        };
+        assert_eq!(self.octets(peer, end, 4, &mut covered), expected.to_le_bytes());
+        ulpdu
+    }
+}

@@ -1,0 +1,140 @@
+//! Peers that send nonsense: whatever they send, the end lives, tells them so, and loses no memory.
+
+use crate::{
+    peer::*,
+    support::{End, config, pattern},
+};
+use stag_pools::Access;
+use stag_verbs::{Event, Provider, Qp, RemoteSpan, Tag};
+use std::io::Write;
+
+/// Marsaglia's xorshift: the same numbers in each run.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+}
+
+fn open_windows(end: &mut End, qp: Qp) -> [stag_pools::Window; 2] {
+    [Access::RemoteRead, Access::RemoteWrite].map(|access| {
+        let buf = end.buf(&pattern(300, 1));
+        end.iwarp.bind(qp, buf, 0..300, access).unwrap()
+    })
+}
+
+/// One ULPDU of any kind that the state of the connection allows, more or less.
+fn any_ulpdu(noise: &mut Noise, msn: &mut [u32; 2], windows: [stag_pools::Window; 2]) -> Vec<u8> {
+    let [read, write_to] = windows;
+    let len = noise.below(300);
+    let payload = pattern(len, 2);
+    match noise.below(6) {
+        0 => write(write_to.key.0, write_to.offset + noise.below(20) as u64, &payload[..len.min(280)]),
+        1 => {
+            msn[0] += 1;
+            send(msn[0], &payload)
+        }
+        2 => {
+            msn[1] += 1;
+            let ask = Ask {
+                sink: noise.next() as u32,
+                sink_to: noise.next(),
+                len: len as u32,
+                source: read.key.0,
+                source_to: read.offset,
+            };
+            read_request(msn[1], ask)
+        }
+        3 => read_response(1 << 31, noise.below(9) as u64, &payload),
+        4 => {
+            msn[0] += 1;
+            send_invalidate(
+                msn[0],
+                if noise.below(4) == 0 { write_to.key.0 } else { noise.next() as u32 },
+                &payload,
+            )
+        }
+        _ => terminate(&payload[..len.min(60)]),
+    }
+}
+
+#[test]
+fn damaged_segments_with_the_right_crc_do_no_harm() {
+    let mut noise = Noise(0x5eed);
+    for round in 0..400 {
+        let (mut end, mut peer, qp) = accepted(config());
+        let windows = open_windows(&mut end, qp);
+        let span = RemoteSpan { key: stag_pools::RemoteKey(1), offset: 0, len: 64 };
+        end.iwarp.post_read(qp, Tag(1), end.buf(&[0; 64]), 0, &[span]).unwrap();
+        end.iwarp.ring();
+        let mut msn = [0; 2];
+        for _ in 0..noise.below(12) {
+            let mut ulpdu = any_ulpdu(&mut noise, &mut msn, windows);
+            for _ in 0..noise.below(3) {
+                let at = noise.below(ulpdu.len().min(40));
+                ulpdu[at] ^= 1 << noise.below(8);
+            }
+            if noise.below(8) == 0 {
+                ulpdu.truncate(noise.below(ulpdu.len()));
+            }
+            // The end may have hung up by this time.
+            if peer.stream.write_all(&fpdu(&ulpdu)).is_err() {
+                break;
+            }
+            end.pump();
+        }
+        drop(peer);
+        expect_the_end(&mut end, qp, round);
+    }
+}
+
+#[test]
+fn octets_without_any_sense_do_no_harm() {
+    let mut noise = Noise(0xfeed);
+    for round in 0..200 {
+        let (mut end, mut peer, qp) = accepted(config());
+        open_windows(&mut end, qp);
+        let octets: Vec<u8> = (0..noise.below(3000)).map(|_| noise.next() as u8).collect();
+        let _ = peer.stream.write_all(&octets);
+        end.pump();
+        drop(peer);
+        expect_the_end(&mut end, qp, round);
+    }
+    for _ in 0..200 {
+        let (mut end, at) = End::listening(config());
+        let mut peer = Peer::connect(at);
+        let mut request = frame(REQUEST, C | S, 2, &[&words(1, 1)[..], &pattern(40, 3)].concat());
+        for _ in 0..1 + noise.below(3) {
+            let at = noise.below(request.len());
+            request[at] ^= 1 << noise.below(8);
+        }
+        let _ = peer.stream.write_all(&request);
+        end.pump();
+        drop(peer);
+        end.pump();
+    }
+}
+
+/// The connection ends, and all memory comes back but what messages carry.
+fn expect_the_end(end: &mut End, of: Qp, round: usize) {
+    let mut messages = 0;
+    loop {
+        match end.next() {
+            Event::Disconnected { qp, .. } if qp == of => break,
+            Event::Received { .. } => messages += 1,
+            Event::Completed { .. } | Event::Unbound { .. } => {}
+            other => panic!("round {round}: {other:?}"),
+        }
+    }
+    assert_eq!((end.iwarp.windows_bound(), end.iwarp.connections()), (0, 0), "round {round}");
+    assert_eq!(end.iwarp.receives_posted() + messages, 16, "round {round}");
+    assert_eq!(end.pool.taken(), 16 - messages, "round {round}");
+}
