@@ -2,7 +2,7 @@
 
 use super::{
     plan::{Plan, plain},
-    watch::{Board, Watched},
+    watch::{Arrival, Board, Logged, Watched},
 };
 use crate::{Error, admission::Clients};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -117,7 +117,7 @@ impl Seat {
         Ok(Counted { snapshot: shard.snapshot(), fabric: *shard.provider().stats() })
     }
 
-    fn build(&self) -> Result<(Shard<Watched, Gateway>, Started), Error> {
+    fn build(&self) -> Result<(Shard<Watched, Logged<Gateway>>, Started), Error> {
         let mut random = [0; 36];
         getrandom(&mut random, GetRandomFlags::empty())
             .map_err(|error| Error::failure(format!("the system gives no random numbers: {error}")))?;
@@ -131,10 +131,13 @@ impl Seat {
         };
         let mut fabric = stag_iwarp::Config::new(limits(&config), seed, self.clock.now());
         fabric.reuse_port = self.is_shared;
-        let fabric = Watched::new(Iwarp::new(fabric).map_err(short)?, Arc::clone(&self.board));
+        let arrival = Arrival::default();
+        let fabric =
+            Watched::new(Iwarp::new(fabric).map_err(short)?, Arc::clone(&self.board), arrival.clone());
         let files = Files::open(&self.store, self.index).map_err(|error| Error::usage(error.to_string()))?;
-        let admission = self.clients.clone().admission();
-        let mut shard = Shard::new(fabric, Gateway::new(files), config, admission).map_err(short)?;
+        let app = Logged::new(Gateway::new(files), arrival.clone());
+        let admission = self.clients.clone().admission(move |address| arrival.set("tcp", address));
+        let mut shard = Shard::new(fabric, app, config, admission).map_err(short)?;
 
         let mut listen = Vec::with_capacity(self.listen.len());
         for at in &self.listen {

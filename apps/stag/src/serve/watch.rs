@@ -1,15 +1,21 @@
-//! A fabric that is watched: it logs connections, and shows its counters to the control thread.
+//! A fabric and an app that are watched: connections are logged, and the fabric shows its counters to the control thread.
 //!
-//! On the path of a call it adds one relaxed load per pass.
+//! On the path of a call this adds one relaxed load per pass. The engine tells an app of peers without saying who they are;
+//! but just before it does, the fabric reported the connection, or admission was asked for the TCP peer. So whoever came last is who
+//! the app is told of.
 
+use stag_engine::{App, Call, Cause, Cx, Outcome, PeerId};
 use stag_iwarp::{Address, Iwarp, Stats};
 use stag_pools::{Access, Buf, Extent, RemoteKey, Window};
 use stag_verbs::{
     Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag, Time,
 };
 use std::{
+    cell::Cell,
+    collections::HashMap,
     ops::Range,
     os::fd::BorrowedFd,
+    rc::Rc,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -46,19 +52,82 @@ impl Board {
     }
 }
 
+/// Who came last, and over what.
+#[derive(Clone, Debug, Default)]
+pub struct Arrival(Rc<Cell<Option<(&'static str, PeerAddress)>>>);
+
+impl Arrival {
+    /// Somebody came.
+    pub fn set(&self, over: &'static str, address: PeerAddress) {
+        self.0.set(Some((over, address)));
+    }
+}
+
+/// A watched app.
+#[derive(Debug)]
+pub struct Logged<A> {
+    app: A,
+    arrival: Arrival,
+    peers: HashMap<PeerId, (&'static str, PeerAddress)>,
+}
+
+impl<A> Logged<A> {
+    /// Watches `app`.
+    pub fn new(app: A, arrival: Arrival) -> Self {
+        Self { app, arrival, peers: HashMap::new() }
+    }
+}
+
+impl<A: App> App for Logged<A> {
+    type Report = A::Report;
+
+    fn report(&self) -> A::Report {
+        self.app.report()
+    }
+
+    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+        self.app.on_call(cx, call);
+    }
+
+    fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {
+        self.app.on_reply(cx, outcome);
+    }
+
+    fn on_peer_up(&mut self, cx: &mut Cx<'_>, peer: PeerId) {
+        if let Some((over, address)) = self.arrival.0.take() {
+            tracing::info!(target: "stag", peer = %address, over, "connected");
+            self.peers.insert(peer, (over, address));
+        }
+        self.app.on_peer_up(cx, peer);
+    }
+
+    fn on_peer_down(&mut self, cx: &mut Cx<'_>, peer: PeerId, cause: Cause) {
+        match self.peers.remove(&peer) {
+            Some((over, address)) => {
+                tracing::info!(target: "stag", peer = %address, over, %cause, "disconnected");
+            }
+            None => tracing::info!(target: "stag", %cause, "a connection was not established"),
+        }
+        self.app.on_peer_down(cx, peer, cause);
+    }
+
+    fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
+        self.app.on_pass_end(cx);
+    }
+}
+
 /// A watched fabric.
 #[derive(Debug)]
 pub struct Watched {
     iwarp: Iwarp,
     board: Arc<Board>,
-    /// Who is connected, by place in the connection table.
-    peers: Vec<Option<(Qp, PeerAddress)>>,
+    arrival: Arrival,
 }
 
 impl Watched {
-    /// Watches `iwarp` for `board`.
-    pub fn new(iwarp: Iwarp, board: Arc<Board>) -> Self {
-        Self { iwarp, board, peers: Vec::new() }
+    /// Watches `iwarp` for `board` and `arrival`.
+    pub fn new(iwarp: Iwarp, board: Arc<Board>, arrival: Arrival) -> Self {
+        Self { iwarp, board, arrival }
     }
 
     /// The counters.
@@ -71,33 +140,6 @@ impl Watched {
             let stats = *self.iwarp.stats();
             *self.board.stats.lock().unwrap_or_else(PoisonError::into_inner) = Some(stats);
             self.board.wanted.store(false, Ordering::Release);
-        }
-    }
-
-    fn log(&mut self, event: &Event) {
-        match event {
-            Event::Established { qp } => {
-                let Some(address) = self.iwarp.peer_address(*qp) else { return };
-                let place = qp.0.index();
-                if self.peers.len() <= place {
-                    self.peers.resize(place + 1, None);
-                }
-                if let Some(peer) = self.peers.get_mut(place) {
-                    *peer = Some((*qp, address));
-                }
-                tracing::info!(target: "stag", peer = %address, "connected over iwarp");
-            }
-            Event::Disconnected { qp, cause } => {
-                let peer =
-                    self.peers.get_mut(qp.0.index()).and_then(|peer| peer.take_if(|(known, _)| known == qp));
-                match peer {
-                    Some((_, address)) => {
-                        tracing::info!(target: "stag", peer = %address, %cause, "disconnected")
-                    }
-                    None => tracing::debug!(target: "stag", %cause, "a connection was not established"),
-                }
-            }
-            _ => {}
         }
     }
 }
@@ -199,7 +241,11 @@ impl Provider for Watched {
 
     fn poll(&mut self, now: Time) -> Option<Event> {
         let event = self.iwarp.poll(now)?;
-        self.log(&event);
+        if let Event::Established { qp } = event
+            && let Some(address) = self.iwarp.peer_address(qp)
+        {
+            self.arrival.set("iwarp", address);
+        }
         Some(event)
     }
 

@@ -1,0 +1,140 @@
+//! Whatever cannot be carried out as given is refused with one sentence and exit code 2, before anything is served.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+mod support;
+
+use std::{fs, net::TcpListener};
+use support::Home;
+
+const FREE: [&str; 4] = ["--listen", "iwarp://127.0.0.1:0", "--tcp", "127.0.0.1:0"];
+
+#[test]
+fn every_bad_argument_has_its_sentence() {
+    let home = Home::new();
+    fs::write(home.path("file"), b"").unwrap();
+    fs::create_dir_all(home.path("other/data")).unwrap();
+    for (arguments, expected) in [
+        (&[][..], "a command is missing: serve or load"),
+        (&["serv"], "unrecognized subcommand 'serv'"),
+        (&["serve"], "the following required arguments were not provided: <DIR[:ro]>"),
+        (&["serve", "data", "--frobnicate"], "unexpected argument '--frobnicate' found"),
+        (&["serve", "data", "--cores", "0"], "invalid value '0' for '--cores <N>'"),
+        (&["serve", "data", "--cores", "1024"], "--cores 1024 is more than the "),
+        (&["serve", "missing"], "the directory missing does not exist: make it"),
+        (&["serve", "missing:ro"], "the directory missing does not exist: make it"),
+        (&["serve", "file"], "file is not a directory"),
+        (&["serve", "file/x"], "cannot look at the directory file/x: not a directory"),
+        (&["serve", "data", "other/data"], "/other/data would both be exported as /data"),
+        (&["serve", "data", "data"], "would both be exported as /data"),
+        (&["serve", "data", "other", "--name", "x"], "--name is for a single DIR"),
+        (&["serve", "data", "--name", "a/b"], "cannot name an export"),
+        (&["serve", "/"], "/ has no name that it could be exported by: give one with --name"),
+        (&["serve", "data", "--listen", "rdma://127.0.0.1:20049"], "no scheme rdma://, only iwarp://"),
+        (&["serve", "data", "--listen", "127.0.0.1:20049"], "has no scheme: this build has iwarp://"),
+        (&["serve", "data", "--listen", "iwarp://localhost:1"], "write iwarp://IP:PORT"),
+        (&["serve", "data", "--listen", "iwarp://0.0.0.0:0"], "say who may connect with --clients"),
+        (&["serve", "data", "--listen", "iwarp://[::]:0"], "say who may connect with --clients"),
+        (&["serve", "data", "--tcp", "0.0.0.0:0"], "say who may connect with --clients"),
+        (&["serve", "data", "--tcp", "2049"], "write IP:PORT"),
+        (&["serve", "data", "--clients", "10.0.0.0/33"], "\"10.0.0.0/33\" in --clients is no network"),
+        (&["serve", "data", "--clients", "10.0.0.1/8"], "write 10.0.0.0/8"),
+        (&["serve", "data", "--clients", "10.0.0.0/8,host"], "\"host\" in --clients is no network"),
+        (
+            &["serve", "data", "--clients", "203.0.113.0/24", "--listen", "iwarp://203.0.113.7:0"],
+            "no address of this host",
+        ),
+        (&["serve", "data", "--state-dir", "data/state"], "lies under "),
+        (&["serve", "data", "--state-dir", "data"], "lies under "),
+        (&["serve", "data", "--state-dir", "file"], "cannot "),
+        (&["serve", "data", "--state-dir", "file/x"], "cannot make the state directory"),
+        (&["serve", "data", "--stats", "data"], "it is a directory"),
+        (&["serve", "data", "--stats", "no/stats"], "its directory does not exist"),
+        (&["load"], "the following required arguments were not provided: <URL>"),
+        (&["load", "iwarp://127.0.0.1:20049"], "write iwarp://HOST:PORT/NAME"),
+        (&["load", "nfs://127.0.0.1/x"], "no scheme nfs://, only iwarp://"),
+        (&["load", "iwarp://127.0.0.1:1/x", "--entries", "0"], "invalid value '0' for '--entries <N>'"),
+    ] {
+        let mut arguments = arguments.to_vec();
+        if arguments.first() == Some(&"serve") {
+            // Nothing is served by mistake at ports that others use.
+            let given = |flag| arguments.contains(&flag);
+            let (listen, tcp) = (given("--listen"), given("--tcp"));
+            arguments.extend(if listen { &[][..] } else { &FREE[..2] });
+            arguments.extend(if tcp { &[][..] } else { &FREE[2..] });
+        }
+        let sentence = home.refused(&arguments);
+        assert!(sentence.contains(expected), "{arguments:?}: {sentence}");
+    }
+    assert!(!home.path("data/state").exists(), "no state directory is made under an export");
+}
+
+#[test]
+fn two_directories_of_one_name_are_both_named() {
+    let home = Home::new();
+    fs::create_dir_all(home.path("other/data")).unwrap();
+    let sentence = home.refused(&["serve", "data", "other/data"]);
+    assert!(
+        sentence.contains(&home.text("data")) && sentence.contains(&home.text("other/data")),
+        "{sentence}"
+    );
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let home = Home::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap().to_string();
+    let url = format!("iwarp://{at}");
+    let cores = std::thread::available_parallelism().unwrap().get().min(2).to_string();
+    for cores in ["1", &cores] {
+        let sentence = home.refused(&["serve", "data", "--cores", cores, "--listen", &url, "--tcp", "none"]);
+        assert!(sentence.contains(&at) && sentence.contains("another program uses it"), "{sentence}");
+        let sentence = home.refused(&["serve", "data", "--cores", cores, "--listen", FREE[1], "--tcp", &at]);
+        assert!(sentence.contains(&at) && sentence.contains("another program uses it"), "{sentence}");
+    }
+}
+
+#[test]
+fn a_state_directory_has_one_server_at_a_time() {
+    let home = Home::new();
+    let server = home.serve(&["data"]);
+    let sentence = home.refused(&[&["serve", "data"][..], &FREE].concat());
+    assert!(sentence.contains("is in use by another server"), "{sentence}");
+    drop(server);
+    home.serve(&["data"]);
+}
+
+#[test]
+fn without_home_a_state_directory_has_to_be_given() {
+    if rustix::process::geteuid().is_root() {
+        eprintln!("skipped: root has a state directory of its own");
+        return;
+    }
+    let home = Home::new();
+    let output =
+        home.stag(&["serve", "data"]).env_remove("STAG_STATE_DIR").env_remove("HOME").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("give one with --state-dir"));
+}
+
+#[test]
+fn help_goes_to_standard_output_and_reads_like_a_manual() {
+    let home = Home::new();
+    for (arguments, words) in [
+        (&["--help"][..], &["EXAMPLES", "EXIT CODES", "STAG_LOG", "serve", "load"][..]),
+        (
+            &["serve", "--help"],
+            &["EXAMPLES", "FILES", "SIGNALS", "STATISTICS", "EXIT CODES", "--clients", "READY"],
+        ),
+        (&["load", "--help"], &["EXAMPLES", "OUTPUT", "EXIT CODES", "--json"]),
+        (&["--version"], &[env!("CARGO_PKG_VERSION")]),
+    ] {
+        let output = home.run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert!(output.stderr.is_empty());
+        let text = String::from_utf8(output.stdout).unwrap();
+        for word in words {
+            assert!(text.contains(word), "{arguments:?} says {word}: {text}");
+        }
+    }
+}

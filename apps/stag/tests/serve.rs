@@ -1,0 +1,206 @@
+//! A server of its own for each test: what it prints, serves, counts and leaves behind.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+mod support;
+
+use rustix::process::Signal;
+use std::{
+    fs,
+    net::TcpStream,
+    os::unix::{fs::PermissionsExt, net::UnixDatagram},
+};
+use support::{Home, PATIENCE, Server, json, wait_for};
+
+#[test]
+fn the_functional_run_passes_and_is_counted() {
+    let home = Home::new();
+    let mut server = home.serve(&["data", "--stats", "stats.json"]);
+    let output = home.run(&["load", &format!("{}/data", server.line("LISTEN")), "--json", "--seed", "7"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{report:#}");
+    assert_eq!((&report["failed"], &report["skipped"], &report["seed"]), (&0.into(), &0.into(), &7.into()));
+    assert!(report["steps"].as_array().unwrap().iter().all(|step| step["passed"] == true));
+    assert_eq!(fs::read_dir(home.path("data")).unwrap().count(), 0, "the run cleans up");
+
+    server.signal(Signal::USR1);
+    let file = home.path("stats.json");
+    wait_for("the statistics", || file.exists());
+    let running = json(&file);
+    assert_eq!(running["total"]["app"]["nfs3"]["NULL"]["calls"], 1);
+    fs::remove_file(&file).unwrap();
+
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait(), Some(0), "{}", server.err());
+    let stats = json(&file);
+    assert_eq!(stats["version"], env!("CARGO_PKG_VERSION"));
+    assert!(stats["uptime_s"].as_f64().unwrap() >= running["uptime_s"].as_f64().unwrap());
+    assert_eq!(stats["shards"].as_array().unwrap().len(), 1);
+    let count = |pointer: &str| stats["total"].pointer(pointer).and_then(|value| value.as_u64()).unwrap();
+    for pointer in [
+        "/app/nfs3/READ/calls",
+        "/app/nfs3/WRITE/calls",
+        "/app/nfs3/LOOKUP/errors/NFS3ERR_NOENT",
+        "/app/mount3/MNT/calls",
+        "/app/data/octets_read",
+        "/engine/connections/fabric",
+        "/engine/responder/calls/chunked",
+        "/engine/responder/calls/short",
+        "/engine/responder/replies/chunked",
+        "/engine/responder/chunks/read_segments",
+        "/engine/responder/chunks/write_segments",
+        "/engine/responder/chunks/reply_segments",
+        "/engine/responder/remote_invalidations",
+        "/engine/responder/grant",
+        "/engine/disconnects/closed by the peer",
+        "/iwarp/fpdus_in",
+        "/iwarp/accepted",
+        "/iwarp/disconnects/peer",
+    ] {
+        assert!(count(pointer) > 0, "{pointer} in {stats:#}");
+    }
+    assert_eq!(count("/iwarp/crc_errors"), 0);
+    assert_eq!(stats["total"]["engine"]["peer_faults"], serde_json::json!({}));
+    let err = server.err();
+    assert!(err.contains("connected peer=127.0.0.1:") && err.contains("cause=closed by the peer"), "{err}");
+}
+
+#[test]
+fn two_cores_share_the_ports_and_their_total_is_the_sum() {
+    if std::thread::available_parallelism().unwrap().get() < 2 {
+        eprintln!("skipped: one core only");
+        return;
+    }
+    let home = Home::new();
+    let mut server = home.serve(&["data", "--cores", "2", "--stats", "stats.json"]);
+    let url = format!("{}/data", server.line("LISTEN"));
+    for _ in 0..6 {
+        let output = home.run(&["load", &url, "--entries", "60"]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+    server.signal(Signal::INT);
+    assert_eq!(server.wait(), Some(0), "{}", server.err());
+    let stats = json(&home.path("stats.json"));
+    let calls = |of: &serde_json::Value| of.pointer("/engine/connections/fabric").unwrap().as_u64().unwrap();
+    let shards = stats["shards"].as_array().unwrap();
+    assert_eq!(shards.len(), 2);
+    assert_eq!(shards.iter().map(calls).sum::<u64>(), 6);
+    assert_eq!(calls(&stats["total"]), 6);
+    assert_eq!(stats["total"]["engine"]["responder"]["grant"], shards[0]["engine"]["responder"]["grant"]);
+    assert!(server.err().contains("shard 1, "), "{}", server.err());
+}
+
+#[test]
+fn what_is_printed_once_ready_can_be_copied() {
+    let home = Home::new();
+    fs::create_dir(home.path("with space")).unwrap();
+    let server = home.serve(&["data:ro", "with space"]);
+    let (rdma, tcp) = (server.line("LISTEN"), server.line("TCP"));
+    let (rdma, tcp) = (rdma.rsplit_once(':').unwrap().1, tcp.rsplit_once(':').unwrap().1);
+    let out = server.out();
+    assert!(out.starts_with("READY stag "), "{out}");
+    let options = format!("rdma,port={rdma},vers=3,nolock,mountport={tcp},mountproto=tcp");
+    let over_tcp = format!("proto=tcp,port={tcp},vers=3,nolock,mountport={tcp},mountproto=tcp");
+    for line in [
+        "EXPORT /data ro".to_owned(),
+        "EXPORT /with space rw".to_owned(),
+        format!("mount -t nfs -o {options} 127.0.0.1:/data /mnt/data"),
+        format!("127.0.0.1:/data /mnt/data nfs {options} 0 0"),
+        format!("mount -t nfs -o {over_tcp} 127.0.0.1:/data /mnt/data"),
+        format!("mount -t nfs -o {options} '127.0.0.1:/with space' '/mnt/with space'"),
+        format!("127.0.0.1:/with\\040space /mnt/with\\040space nfs {over_tcp} 0 0"),
+    ] {
+        assert!(out.lines().any(|printed| printed == line), "{line} is in {out}");
+    }
+    let err = server.err();
+    for part in
+        ["every caller acts as user ", "(uid ", "/data (ro)", "RDMA connections", "receives", "shard 0"]
+    {
+        assert!(err.contains(part), "{part} is in {err}");
+    }
+}
+
+#[test]
+fn a_read_only_export_and_a_missing_one_fail_the_run_with_exit_code_1() {
+    let home = Home::new();
+    let server = home.serve(&["data:ro"]);
+    let at = server.line("LISTEN");
+    let output = home.run(&["load", &format!("{at}/data")]);
+    assert_eq!(output.status.code(), Some(1));
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert!(out.contains("FAILED  workspace") && out.contains("read-only"), "{out}");
+    let output = home.run(&["load", &format!("{at}/nothing")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("MNT /nothing: expected success"));
+}
+
+#[test]
+fn a_server_that_is_not_there_is_said_in_one_sentence() {
+    let home = Home::new();
+    let mut server = home.serve(&["data"]);
+    let url = format!("{}/data", server.line("LISTEN"));
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait(), Some(0));
+    let output = home.run(&["load", &url]);
+    assert_eq!(output.status.code(), Some(1));
+    let sentence = String::from_utf8(output.stderr).unwrap();
+    assert!(sentence.starts_with("stag: cannot connect to iwarp://127.0.0.1:"), "{sentence}");
+    assert_eq!(sentence.lines().count(), 1, "{sentence}");
+}
+
+#[test]
+fn a_server_stops_while_clients_are_connected() {
+    let home = Home::new();
+    let mut server = home.serve(&["data", "--stats", "stats.json"]);
+    let stream = TcpStream::connect(server.line("TCP")).unwrap();
+    wait_for("the log of a TCP connection", || server.err().contains("over=\"tcp\""));
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait(), Some(0), "{}", server.err());
+    assert_eq!(json(&home.path("stats.json"))["total"]["engine"]["connections"]["tcp"], 1);
+    assert!(server.err().contains("cause=closed by us"), "{}", server.err());
+    drop(stream);
+}
+
+#[test]
+fn the_state_directory_is_made_for_its_owner_only() {
+    let home = Home::new();
+    let nested = home.text("a/b/state");
+    let mut server = home.serve(&["data", "--state-dir", &nested]);
+    let mode = |path: &str| fs::metadata(home.path(path)).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("a/b"), mode("a/b/state"), mode("a/b/state/key")), (0o700, 0o700, 0o600));
+    assert!(!home.path("state").exists(), "what is given goes before the environment");
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait(), Some(0));
+
+    let base = home.path("base");
+    let mut command = home.stag(&["serve", "data", "--listen", "iwarp://127.0.0.1:0", "--tcp", "none"]);
+    command.env("STAG_STATE_DIR", &base);
+    let server = Server::start(&home, command);
+    assert!(base.join("key").exists());
+    assert!(
+        server.out().contains("# no mount command: Linux asks for the export over TCP"),
+        "{}",
+        server.out()
+    );
+    assert!(!server.out().contains("mount -t"), "{}", server.out());
+}
+
+#[test]
+fn systemd_is_told_when_the_server_is_ready_and_when_it_stops() {
+    let home = Home::new();
+    let path = home.path("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut command =
+        home.stag(&["serve", "data", "--listen", "iwarp://127.0.0.1:0", "--tcp", "127.0.0.1:0"]);
+    command.env("NOTIFY_SOCKET", &path);
+    let mut server = Server::start(&home, command);
+    let told = || {
+        let mut octets = [0; 256];
+        let len = socket.recv(&mut octets).unwrap();
+        String::from_utf8(octets[..len].to_vec()).unwrap().trim().to_owned()
+    };
+    assert_eq!(told(), "READY=1");
+    server.signal(Signal::TERM);
+    assert_eq!(told(), "STOPPING=1");
+    assert_eq!(server.wait(), Some(0));
+}

@@ -1,0 +1,152 @@
+//! What the tests of the command share: a home of its own for each, and a server that ends with its test.
+#![allow(dead_code)]
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    time::{Duration, Instant},
+};
+
+/// What one test waits for at most.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A directory with `data` to export.
+pub struct Home(pub tempfile::TempDir);
+
+impl Home {
+    pub fn new() -> Self {
+        let home = Self(tempfile::tempdir().unwrap());
+        fs::create_dir(home.path("data")).unwrap();
+        home
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    /// The command, with nothing of this user's in its environment.
+    pub fn stag(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stag"));
+        command
+            .args(arguments)
+            .env_remove("XDG_STATE_HOME")
+            .env_remove("NOTIFY_SOCKET")
+            .env_remove("STAG_LOG");
+        command.env("STAG_STATE_DIR", self.path("state")).current_dir(self.0.path());
+        command
+    }
+
+    /// `stag serve` on free ports. Standard output and error go to files.
+    pub fn serve(&self, arguments: &[&str]) -> Server {
+        let ports = ["--listen", "iwarp://127.0.0.1:0", "--tcp", "127.0.0.1:0"];
+        Server::start(self, self.stag(&[&["serve"], arguments, &ports].concat()))
+    }
+
+    /// Runs the command to its end.
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        let child = self
+            .stag(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_child(&child);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(child.wait_with_output().unwrap()));
+        receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+            let _ = kill_process(pid, Signal::KILL);
+            panic!("{arguments:?} does not end")
+        })
+    }
+
+    /// Runs what has to be refused; gives its sentence.
+    pub fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let sentence = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {sentence}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        let last = sentence.lines().last().unwrap_or_default().to_owned();
+        assert!(last.starts_with("stag: "), "{arguments:?}: {sentence}");
+        last
+    }
+}
+
+/// A server that is ready.
+pub struct Server {
+    child: Child,
+    out: PathBuf,
+    err: PathBuf,
+}
+
+impl Server {
+    pub fn start(home: &Home, mut command: Command) -> Self {
+        let number = fs::read_dir(home.0.path()).unwrap().count();
+        let (out, err) = (home.path(&format!("out-{number}")), home.path(&format!("err-{number}")));
+        command.stdin(Stdio::null());
+        command.stdout(File::create(&out).unwrap()).stderr(File::create(&err).unwrap());
+        let mut server = Self { child: command.spawn().unwrap(), out, err };
+        wait_for("READY … END", || {
+            assert_eq!(server.child.try_wait().unwrap(), None, "{}", server.err());
+            server.out().ends_with("END\n")
+        });
+        server
+    }
+
+    pub fn out(&self) -> String {
+        fs::read_to_string(&self.out).unwrap()
+    }
+
+    pub fn err(&self) -> String {
+        fs::read_to_string(&self.err).unwrap()
+    }
+
+    /// What is behind `word` in the line of the READY block that begins with it.
+    pub fn line(&self, word: &str) -> String {
+        let out = self.out();
+        let line = out.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{word} is in {out}")).to_owned()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for the end; gives the exit code.
+    pub fn wait(&mut self) -> Option<i32> {
+        let mut code = None;
+        wait_for("the end of the server", || match self.child.try_wait().unwrap() {
+            Some(status) => {
+                code = status.code();
+                true
+            }
+            None => false,
+        });
+        code
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn wait_for(what: &str, mut is_there: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_there() {
+        assert!(start.elapsed() < PATIENCE, "{what} does not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub fn json(file: &Path) -> serde_json::Value {
+    serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
+}
