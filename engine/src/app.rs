@@ -66,7 +66,8 @@ pub struct Request {
     pub reply_max: usize,
     /// Where the DDP-eligible result goes: its content is as long as the longest result.
     pub result: Option<Buf>,
-    /// How long the reply may take. After it the connection is closed.
+    /// How long the reply may take, reconnections included. After it the connection is closed: a call never goes out twice on
+    /// the same one.
     pub timeout: Duration,
     /// Comes back with the outcome.
     pub token: Token,
@@ -96,6 +97,8 @@ pub enum CallFault {
     Limit,
     /// The call cannot be expressed: it does not fit any form.
     TooLong,
+    /// [`Cx::cancel`] was asked for; nobody knows whether the call was executed.
+    Cancelled,
 }
 
 impl fmt::Display for CallFault {
@@ -110,6 +113,7 @@ impl fmt::Display for CallFault {
             Self::NoPeer => f.write_str("not connected"),
             Self::Limit => f.write_str("too many calls wait, or memory is short"),
             Self::TooLong => f.write_str("the call does not fit any message form"),
+            Self::Cancelled => f.write_str("the call was cancelled"),
         }
     }
 }
@@ -148,7 +152,8 @@ pub trait App {
     /// A peer can be called.
     fn on_peer_up(&mut self, _cx: &mut Cx<'_>, _peer: PeerId) {}
 
-    /// A peer is gone, and with it its calls that were not answered.
+    /// A peer is gone, and with it its calls that were not answered. Calls to a peer that is kept connected wait for the next
+    /// connection; that its connection could not be made is told here, too.
     fn on_peer_down(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, _cause: Cause) {}
 
     /// The pass is over, and nothing of what it produced has left yet: the place to make records durable together.
@@ -166,6 +171,7 @@ pub struct Cx<'a> {
 pub(crate) enum Action {
     Answer(CallId, Answer),
     Call(PeerId, Request),
+    Cancel(PeerId, Token),
     Disconnect(PeerId),
 }
 
@@ -197,7 +203,13 @@ impl Cx<'_> {
         self.core.outbox.push_back(Action::Call(peer, request));
     }
 
-    /// Ends a peer's connection.
+    /// Gives up on a call. Its outcome is [`CallFault::Cancelled`] as soon as the peer can no longer reach its memory: at
+    /// once when it was not sent, else with its reply, or when its deadline ends the connection (DESIGN D9).
+    pub fn cancel(&mut self, peer: PeerId, call: Token) {
+        self.core.outbox.push_back(Action::Cancel(peer, call));
+    }
+
+    /// Ends a peer's connection, for good.
     pub fn disconnect(&mut self, peer: PeerId) {
         self.core.outbox.push_back(Action::Disconnect(peer));
     }

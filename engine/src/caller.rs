@@ -1,9 +1,9 @@
 //! A call of ours on its way out and its reply on its way in: hops 1 to 5, and the second half of hop 10.
 
 use crate::{
-    app::{App, CallFault, Cx, Outcome, PeerId, Request},
-    core::{Link, Outbound, OutboundState, ReplyMemory, Role},
-    shard::{NO_TAG, Shard},
+    app::{App, CallFault, Cx, Outcome, PeerId, Request, Token},
+    core::{Link, Outbound, OutboundState, ReplyMemory, Role, Sent},
+    shard::{CALL_TAG, Shard},
     stats::Forms,
     transfer::insert_item,
 };
@@ -18,6 +18,7 @@ use stag_protocol::{
     xdr::padded,
 };
 use stag_verbs::{Cause, Provider, Qp, Refused, Tag};
+use std::collections::VecDeque;
 
 /// Segments that a chunk of ours has: each lies in one buffer.
 const SEGMENTS: usize = 1;
@@ -27,46 +28,61 @@ const WORK: usize = Outbound::WINDOWS + 1;
 impl<P: Provider, A: App> Shard<P, A> {
     /// Hop 1: takes a call from the app. It goes out as soon as there is a credit for it.
     pub(crate) fn call(&mut self, peer: PeerId, request: Request) {
-        let Some(Link::Fabric { .. }) = self.core.peers.get(peer.0).map(|peer| &peer.link) else {
-            return self.give_back(peer, request, CallFault::NoPeer);
-        };
         let deadline = self.core.now + request.timeout;
+        let (position, item) = request.item.map(|item| (item.position, item.octets)).unzip();
         let call = Outbound {
             peer,
             token: request.token,
-            xid: Xid(0),
+            xid: None,
             deadline,
             state: OutboundState::AwaitCredit,
-            request: Some(request),
+            cancelled: false,
+            message: Some(request.message),
+            sent: Sent::default(),
+            position,
+            item,
+            result: request.result,
+            reply_max: request.reply_max,
             windows: [None; Outbound::WINDOWS],
-            item: None,
-            result: None,
             reply_room: None,
             reply: None,
             written: 0,
         };
-        let key = match self.core.outbound.insert(call) {
-            Ok(key) => key,
-            Err(call) => {
-                let request = call.request.expect("it was put there a moment ago");
-                return self.give_back(peer, request, CallFault::Limit);
-            }
+        let Some(entry) =
+            self.core.peers.get_mut(peer.0).filter(|peer| !matches!(peer.link, Link::Stream(_)))
+        else {
+            return self.give_back(call, CallFault::NoPeer);
         };
-        self.core.next_expiry = self.core.next_expiry.min(deadline).max(self.core.now);
-        let waiting = &mut self.core.peers.get_mut(peer.0).expect("it was found above").waiting;
-        waiting.push_back(key);
+        match self.core.outbound.insert(call) {
+            Ok(key) => entry.waiting.push_back(key),
+            Err(call) => return self.give_back(call, CallFault::Limit),
+        }
+        self.core.next_expiry = self.core.next_expiry.min(deadline);
         self.start_waiting(peer);
     }
 
-    fn give_back(&mut self, peer: PeerId, request: Request, fault: CallFault) {
-        let outcome = Outcome {
-            token: request.token,
-            peer,
-            reply: Err(fault),
-            item: request.item.map(|item| item.octets),
-            result: request.result,
-        };
+    /// Tells the app that a call nobody knows of is over.
+    fn give_back(&mut self, call: Outbound, fault: CallFault) {
+        let Outbound { token, peer, item, result, .. } = call;
+        let outcome = Outcome { token, peer, reply: Err(fault), item, result };
         self.app.on_reply(&mut Cx { core: &mut self.core }, outcome);
+    }
+
+    /// Gives up on a call (DESIGN D9): one that is under way keeps its memory until the peer cannot reach it.
+    pub(crate) fn cancel(&mut self, peer: PeerId, token: Token) {
+        for place in 0..self.core.outbound.capacity() {
+            let Some(key) = self.core.outbound.key_at(place) else { continue };
+            let call = self.core.outbound.get_mut(key).expect("the key was just made");
+            if call.peer != peer || call.token != token {
+                continue;
+            }
+            call.cancelled = true;
+            if call.state == OutboundState::AwaitCredit
+                && let Some(call) = self.core.outbound.remove(key)
+            {
+                self.give_back(call, CallFault::Cancelled);
+            }
+        }
     }
 
     /// Sends the calls that wait, in order, while there are credits and room (hop 2).
@@ -86,33 +102,23 @@ impl<P: Provider, A: App> Shard<P, A> {
             entry.waiting.pop_front();
             let qp = *qp;
             if let Err(fault) = self.send_call(key, peer, qp) {
-                self.abandon(key, peer, fault);
+                if let Some((_, connection)) = self.core.connection(peer) {
+                    connection.give_credit();
+                }
+                if let Some(call) = self.core.outbound.remove(key) {
+                    self.give_back(call, fault);
+                }
             }
         }
     }
 
-    /// A call that could not be sent at all: nobody knows of it.
-    fn abandon(&mut self, key: Key, peer: PeerId, fault: CallFault) {
-        if let Some((_, connection)) = self.core.connection(peer) {
-            connection.give_credit();
-        }
-        let Some(call) = self.core.outbound.remove(key) else { return };
-        if let Some(request) = call.request {
-            self.give_back(peer, request, fault);
-        }
-    }
-
-    /// Hops 2 to 5: form, windows, header, Send.
+    /// Hops 2 to 5: form, windows, header, Send. An error means that nothing was sent and nothing exposed.
     fn send_call(&mut self, key: Key, peer: PeerId, qp: Qp) -> Result<(), CallFault> {
-        let xid = self.core.xid(key.index());
-        let call = self.core.outbound.get_mut(key).ok_or(CallFault::Limit)?;
-        let request = call.request.as_mut().ok_or(CallFault::Limit)?;
-        let sizes = sizes_of(request)?;
-        let Some(Link::Fabric { state: Some(connection), .. }) =
-            self.core.peers.get(peer.0).map(|peer| &peer.link)
-        else {
-            return Err(CallFault::NoPeer);
-        };
+        let call = self.core.outbound.get(key).ok_or(CallFault::Limit)?;
+        let sizes = sizes_of(call)?;
+        let known = call.xid;
+        let xid = known.unwrap_or_else(|| self.core.xid(key.index()));
+        let (_, connection) = self.core.connection(peer).ok_or(CallFault::NoPeer)?;
         let path = Path {
             call: connection.send_threshold(),
             reply: connection.receive_threshold(),
@@ -125,59 +131,48 @@ impl<P: Provider, A: App> Shard<P, A> {
             ReplyOffer::ReplyChunk(len) => Some(self.core.pool.take(len as usize).ok_or(CallFault::Limit)?),
             ReplyOffer::Nothing | ReplyOffer::WriteChunk(_) => None,
         };
-        let whole = if long {
-            let mut whole = self.core.pool.take(sizes.call).ok_or(CallFault::Limit)?;
-            whole.reset(0);
-            whole.append(&request.message).map_err(|_| CallFault::TooLong)?;
-            if let Some(item) = &request.item {
-                insert_item(&mut whole, item.position, &item.octets);
-            }
-            Some(whole)
-        } else {
-            None
-        };
-        let header_only = if long { Some(self.header_message().ok_or(CallFault::Limit)?) } else { None };
+        let long = if long { Some(self.long_message(key, sizes.call, xid)?) } else { None };
 
-        // From here on the call is out of the app's hands.
+        // From here on the call is under way.
         let call = self.core.outbound.get_mut(key).ok_or(CallFault::Limit)?;
-        let request = call.request.take().ok_or(CallFault::Limit)?;
-        call.xid = xid;
         call.state = OutboundState::AwaitReply;
-        let mut message = request.message;
-        set_xid(&mut message, xid);
+        call.xid = Some(xid);
+        call.sent = Sent { long: long.is_some(), ..Sent::default() };
         self.core.offered.get_mut(key.index()).expect("one for each place").clear();
-        let item = request.item.map(|item| (item.position, item.octets));
-        self.offer_reply(key, qp, &plan, request.result, reply_room);
-        let message = self.offer_call(key, qp, &plan, message, item, whole.zip(header_only));
+        self.offer_reply(key, qp, &plan, reply_room);
+        let message = self.offer_call(key, qp, &plan, long, xid);
         self.emit_call(key, qp, header, &plan, message);
         Ok(())
     }
 
+    /// The whole message in one buffer, to travel in a chunk, and the buffer for the header that is sent instead.
+    fn long_message(&self, key: Key, len: usize, xid: Xid) -> Result<(Buf, Buf), CallFault> {
+        let call = self.core.outbound.get(key).ok_or(CallFault::Limit)?;
+        let mut whole = self.core.pool.take(len).ok_or(CallFault::Limit)?;
+        whole.append(call.message.as_deref().unwrap_or_default()).map_err(|_| CallFault::TooLong)?;
+        if let (Some(position), Some(item)) = (call.position, &call.item) {
+            insert_item(&mut whole, position, item);
+        }
+        set_xid(&mut whole, xid);
+        Ok((whole, self.header_message().ok_or(CallFault::Limit)?))
+    }
+
     /// Hop 3, for the reply: opens the room for it.
-    fn offer_reply(
-        &mut self,
-        key: Key,
-        qp: Qp,
-        plan: &CallPlan,
-        result: Option<Buf>,
-        reply_room: Option<Buf>,
-    ) {
-        let window = match (plan.reply, result, reply_room) {
-            (ReplyOffer::WriteChunk(len), Some(result), _) => {
+    fn offer_reply(&mut self, key: Key, qp: Qp, plan: &CallPlan, reply_room: Option<Buf>) {
+        let call = self.core.outbound.get_mut(key).expect("the call is being sent");
+        let segment = match (plan.reply, reply_room) {
+            (ReplyOffer::WriteChunk(len), _) => {
+                let result = call.result.take().expect("the plan saw room for a result");
                 self.expose(key, qp, result, len as usize, (Access::RemoteWrite, Role::Result))
             }
-            (ReplyOffer::ReplyChunk(len), result, Some(mut room)) => {
-                self.core.outbound.get_mut(key).expect("the call is being sent").result = result;
+            (ReplyOffer::ReplyChunk(len), Some(mut room)) => {
                 room.reset(0);
                 room.extend(len as usize);
                 self.expose(key, qp, room, len as usize, (Access::RemoteWrite, Role::ReplyRoom))
             }
-            (_, result, _) => {
-                self.core.outbound.get_mut(key).expect("the call is being sent").result = result;
-                None
-            }
+            (ReplyOffer::ReplyChunk(_) | ReplyOffer::Nothing, _) => None,
         };
-        let Some(segment) = window else { return };
+        let Some(segment) = segment else { return };
         let lists = self.core.offered.get_mut(key.index()).expect("one for each place");
         let pushed = match plan.reply {
             ReplyOffer::WriteChunk(_) => lists.begin_write().and_then(|()| lists.push_write(segment)),
@@ -189,47 +184,43 @@ impl<P: Provider, A: App> Shard<P, A> {
         debug_assert!(pushed.is_ok(), "empty lists take one segment");
     }
 
-    /// Hop 3, for the call: opens what travels in chunks; returns the message to send without its header.
-    fn offer_call(
-        &mut self,
-        key: Key,
-        qp: Qp,
-        plan: &CallPlan,
-        mut message: Buf,
-        item: Option<(usize, Buf)>,
-        long: Option<(Buf, Buf)>,
-    ) -> Buf {
-        let (position, segment) = match (plan.call, item, long) {
-            (CallOffer::ReadChunk(planned), Some((_, octets)), _) => {
-                let len = octets.len();
-                (planned.position, self.expose(key, qp, octets, len, (Access::RemoteRead, Role::Item)))
+    /// Hop 3, for the call: opens what travels in chunks; returns what to send behind the header.
+    fn offer_call(&mut self, key: Key, qp: Qp, plan: &CallPlan, long: Option<(Buf, Buf)>, xid: Xid) -> Buf {
+        let call = self.core.outbound.get_mut(key).expect("the call is being sent");
+        if let Some((whole, header_only)) = long {
+            let len = whole.len();
+            let segment = self.expose(key, qp, whole, len, (Access::RemoteRead, Role::Message));
+            self.push_read(key, Position::ZERO, segment);
+            return header_only;
+        }
+        let mut message = call.message.take().expect("a call that is not sent has its message");
+        set_xid(&mut message, xid);
+        match (plan.call, call.position) {
+            (CallOffer::ReadChunk(planned), _) => {
+                let item = call.item.take().expect("the plan saw an item");
+                let len = item.len();
+                let segment = self.expose(key, qp, item, len, (Access::RemoteRead, Role::Item));
+                self.push_read(key, planned.position, segment);
             }
-            (CallOffer::PositionZero(_), item, Some((mut whole, header_only))) => {
-                let xid = message.first_chunk().copied().map(u32::from_be_bytes).unwrap_or_default();
-                set_xid(&mut whole, Xid(xid));
-                let entry = self.core.outbound.get_mut(key).expect("the call is being sent");
-                entry.item = item.map(|(_, octets)| octets);
-                message = header_only;
-                let len = whole.len();
-                (Position::ZERO, self.expose(key, qp, whole, len, (Access::RemoteRead, Role::Message)))
+            (_, Some(position)) => {
+                let item = call.item.as_ref().expect("an item that is not exposed is here");
+                insert_item(&mut message, position, item);
+                call.sent.inserted = padded(item.len());
             }
-            (_, item, _) => {
-                if let Some((position, octets)) = item {
-                    insert_item(&mut message, position, &octets);
-                    self.core.outbound.get_mut(key).expect("the call is being sent").item = Some(octets);
-                }
-                return message;
-            }
-        };
-        if let Some(segment) = segment {
-            let lists = self.core.offered.get_mut(key.index()).expect("one for each place");
-            let pushed = lists.push_read(position, segment);
-            debug_assert!(pushed.is_ok(), "empty lists take one segment");
+            (_, None) => {}
         }
         message
     }
 
-    /// Binds a window. When the connection is dying the buffer goes back to its role at once, and the call fails with it.
+    fn push_read(&mut self, key: Key, position: Position, segment: Option<Segment>) {
+        let lists = self.core.offered.get_mut(key.index()).expect("one for each place");
+        if let Some(segment) = segment {
+            let pushed = lists.push_read(position, segment);
+            debug_assert!(pushed.is_ok(), "empty lists take one segment");
+        }
+    }
+
+    /// Binds a window. When the connection is dying the buffer goes back to its role at once, and the call waits for its end.
     fn expose(
         &mut self,
         key: Key,
@@ -260,6 +251,9 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Hops 4 and 5: the header in front, and away.
     fn emit_call(&mut self, key: Key, qp: Qp, header: Header, plan: &CallPlan, mut message: Buf) {
         let lists = self.core.offered.get(key.index()).expect("one for each place");
+        if header.body == Body::NoMsg && lists.is_empty() {
+            return; // Its window was refused: the connection is dying, and its end takes the call back.
+        }
         let header_len = v1::header_len(lists);
         if message.is_empty() {
             message.reset(header_len);
@@ -270,8 +264,58 @@ impl<P: Provider, A: App> Shard<P, A> {
         let stats = &mut self.core.counters.stats.requester;
         stats.chunks.count(lists);
         count(&mut stats.calls, plan.form());
-        // A refused Send means that the connection is dying: its end ends the call.
-        drop(self.provider.post_send(qp, NO_TAG, message, None));
+        let call = self.core.outbound.get_mut(key).expect("the call is being sent");
+        call.sent.header_len = header_len;
+        if let Err(Refused { token, .. }) = self.provider.post_send(qp, call_tag(key), message, None) {
+            // The connection is dying: its end takes the call back.
+            self.handle_call_sent(key, token);
+        }
+    }
+
+    /// The provider is done with a call's message. It is kept until the reply: the call may have to go out again.
+    pub(crate) fn handle_call_sent(&mut self, key: Key, mut message: Buf) {
+        let Some(call) = self.core.outbound.get_mut(key).filter(|call| !call.sent.long) else { return };
+        message.trim_front(call.sent.header_len);
+        if let Some(position) = call.position {
+            remove_item(&mut message, position, call.sent.inserted);
+        }
+        call.message = Some(message);
+    }
+
+    /// The connection is gone, and everything that its calls had posted or exposed is back: they wait for the next one.
+    pub(crate) fn take_calls_back(&mut self, peer: PeerId) {
+        let mut again = VecDeque::new();
+        for place in 0..self.core.outbound.capacity() {
+            let Some(key) = self.core.outbound.key_at(place) else { continue };
+            let call = self.core.outbound.get_mut(key).expect("the key was just made");
+            if call.peer != peer || call.state == OutboundState::AwaitCredit {
+                continue;
+            }
+            debug_assert!(call.is_fenced(), "windows end before their connection");
+            let over = match (call.state, call.cancelled) {
+                _ if call.reply.is_some() => None,
+                (OutboundState::AwaitEnd, _) => Some(CallFault::TimedOut),
+                (_, true) => Some(CallFault::Cancelled),
+                (_, false) if call.message.is_none() => Some(CallFault::Disconnected(Cause::Local)),
+                (_, false) => {
+                    call.state = OutboundState::AwaitCredit;
+                    call.reply_room = None;
+                    again.push_back((call.xid, key));
+                    continue;
+                }
+            };
+            if let Some(fault) = over {
+                call.reply = Some(ReplyMemory::Fault(fault));
+            }
+            self.finish_if_fenced(key);
+        }
+        // The oldest goes first, as it did before.
+        again.make_contiguous().sort_unstable_by_key(|(xid, _)| xid.map(|xid| xid.0));
+        if let Some(entry) = self.core.peers.get_mut(peer.0) {
+            while let Some((_, key)) = again.pop_back() {
+                entry.waiting.push_front(key);
+            }
+        }
     }
 
     /// Hop 10: a reply arrived.
@@ -320,6 +364,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             ReplyPayload::Inline(_) => ReplyMemory::Inline { message, payload_at },
             ReplyPayload::ReplyChunk(len) => ReplyMemory::Room(usize::try_from(len).unwrap_or(0)),
         });
+        if let Some(entry) = self.core.peers.get_mut(peer.0) {
+            entry.attempts = 0;
+        }
         let replies = &mut self.core.counters.stats.requester.replies;
         match shape.payload {
             ReplyPayload::ReplyChunk(_) => replies.long += 1,
@@ -381,7 +428,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         if let Some(result) = &mut call.result {
             result.truncate(call.written);
         }
-        let reply = call.reply.expect("it was seen above");
+        let reply = match call.reply.take().expect("it was seen above") {
+            _ if call.cancelled => ReplyMemory::Fault(CallFault::Cancelled),
+            reply => reply,
+        };
         let reply = match &reply {
             ReplyMemory::Inline { message, payload_at } => Ok(message.get(*payload_at..).unwrap_or_default()),
             ReplyMemory::Room(len) => {
@@ -406,35 +456,40 @@ impl<P: Provider, A: App> Shard<P, A> {
                 OutboundState::AwaitEnd => CallFault::TimedOut,
                 _ => CallFault::Disconnected(cause),
             };
-            match call.request.take() {
-                Some(request) => {
-                    drop(self.core.outbound.remove(key));
-                    self.give_back(peer, request, fault);
-                }
-                None => {
-                    call.reply.get_or_insert(ReplyMemory::Fault(fault));
-                    debug_assert!(call.is_fenced(), "windows end before their connection");
-                    self.finish_if_fenced(key);
-                }
-            }
+            call.reply.get_or_insert(ReplyMemory::Fault(fault));
+            debug_assert!(call.is_fenced(), "windows end before their connection");
+            self.finish_if_fenced(key);
         }
     }
 
-    /// Ends the connections of calls whose deadline passed: the same connection never carries them again (DESIGN D9).
+    /// Ends the calls whose deadline passed: at once where nobody knows of them, else with their connection, which never
+    /// carries them again (DESIGN D9).
     pub(crate) fn expire_calls(&mut self) {
         for place in 0..self.core.outbound.capacity() {
             let Some(key) = self.core.outbound.key_at(place) else { continue };
             let call = self.core.outbound.get_mut(key).expect("the key was just made");
-            if call.deadline > self.core.now || call.state == OutboundState::AwaitEnd {
+            if call.deadline > self.core.now {
+                self.core.next_expiry = self.core.next_expiry.min(call.deadline);
                 continue;
             }
             let peer = call.peer;
-            if call.state != OutboundState::AwaitFence {
-                call.state = OutboundState::AwaitEnd;
-                self.core.counters.stats.requester.timeouts += 1;
+            match call.state {
+                OutboundState::AwaitCredit => {
+                    self.core.counters.stats.requester.timeouts += 1;
+                    if let Some(call) = self.core.outbound.remove(key) {
+                        self.give_back(call, CallFault::TimedOut);
+                    }
+                }
+                OutboundState::AwaitReply => {
+                    call.state = OutboundState::AwaitEnd;
+                    self.core.counters.stats.requester.timeouts += 1;
+                    self.disconnect(peer);
+                }
+                OutboundState::AwaitFence => self.disconnect(peer),
+                OutboundState::AwaitEnd => {}
             }
-            self.disconnect(peer);
         }
+        self.empty_outbox();
     }
 }
 
@@ -452,21 +507,36 @@ fn set_xid(message: &mut Buf, xid: Xid) {
     }
 }
 
-fn sizes_of(request: &Request) -> Result<CallSizes, CallFault> {
-    let item = match &request.item {
-        Some(item) => {
-            let position = u32::try_from(item.position).ok().and_then(Position::new);
-            let len = u32::try_from(item.octets.len()).map_err(|_| CallFault::TooLong)?;
+/// Takes out what [`insert_item`] put in.
+fn remove_item(message: &mut Buf, position: usize, inserted: usize) {
+    let len = message.len();
+    if inserted > 0 && position + inserted <= len {
+        message.copy_within(position + inserted..len, position);
+        message.truncate(len - inserted);
+    }
+}
+
+fn call_tag(key: Key) -> Tag {
+    debug_assert_eq!(key.to_bits() & CALL_TAG, 0, "the table of calls has fewer than 2^31 places");
+    Tag(key.to_bits() | CALL_TAG)
+}
+
+fn sizes_of(call: &Outbound) -> Result<CallSizes, CallFault> {
+    let message = call.message.as_ref().ok_or(CallFault::NoPeer)?;
+    let item = match (call.position, &call.item) {
+        (Some(position), Some(octets)) => {
+            let position = u32::try_from(position).ok().and_then(Position::new);
+            let len = u32::try_from(octets.len()).map_err(|_| CallFault::TooLong)?;
             Some(Item { position: position.ok_or(CallFault::TooLong)?, len })
         }
-        None => None,
+        _ => None,
     };
-    let item_len = request.item.as_ref().map_or(0, |item| padded(item.octets.len()));
-    let result = request.result.as_ref().map_or(0, |result| result.len());
+    let item_len = call.item.as_ref().map_or(0, |item| padded(item.len()));
+    let result = call.result.as_ref().map_or(0, |result| result.len());
     Ok(CallSizes {
-        call: request.message.len() + item_len,
+        call: message.len() + item_len,
         item,
-        reply_rest_max: request.reply_max,
+        reply_rest_max: call.reply_max,
         reply_item_max: u32::try_from(result).map_err(|_| CallFault::TooLong)?,
     })
 }

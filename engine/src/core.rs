@@ -1,14 +1,14 @@
 //! The state of a shard that is neither fabric nor app.
 
 use crate::{
-    app::{Action, Answer, CallFault, CallId, PeerId, Request, Token},
+    app::{Action, Answer, CallFault, CallId, PeerId, Token},
     config::Config,
     stats::Counters,
 };
 use stag_pools::{Buf, Class, Extent, Pool, RemoteKey, Table, table::Key};
 use stag_protocol::rpcrdma::{ChunkLists, Connection, Header, Xid, chunk::READS_MAX, responder::Pull};
 use stag_verbs::{Cause, PeerAddress, Qp, Time};
-use std::{collections::VecDeque, io};
+use std::{collections::VecDeque, io, time::Duration};
 
 /// Everything apps and transports share. Sized at start, allocates nothing afterwards.
 #[derive(Debug)]
@@ -40,10 +40,12 @@ pub(crate) struct Core {
     pub(crate) now: Time,
     /// Receives promised to connections: their grants, and the replies they may bring.
     pub(crate) reserved: usize,
-    /// Receives held by calls that were not dispatched or answered yet.
     pub(crate) next_xid: u32,
     pub(crate) stopping: bool,
     pub(crate) next_expiry: Time,
+    /// Peers whose connection is to be made again.
+    pub(crate) lost: usize,
+    jitter: u64,
 }
 
 /// One peer.
@@ -53,6 +55,10 @@ pub(crate) struct Peer {
     pub(crate) address: PeerAddress,
     /// Calls of ours that wait for a credit, or for the connection.
     pub(crate) waiting: VecDeque<Key>,
+    /// Whether a connection that was lost is made again.
+    pub(crate) kept: bool,
+    /// Connections tried in vain since the last reply.
+    pub(crate) attempts: u32,
     /// Receives this connection reserved.
     pub(crate) reserved: usize,
     /// Whether the app was told of this peer.
@@ -64,6 +70,8 @@ pub(crate) struct Peer {
 pub(crate) enum Link {
     /// A connection of the provider. `state` is there once the peer's private data is known.
     Fabric { qp: Qp, state: Option<Connection> },
+    /// None: it is tried again at this time.
+    Lost { retry_at: Time },
     /// A TCP connection, by its key among the streams.
     Stream(Key),
 }
@@ -105,26 +113,42 @@ pub(crate) enum InboundState {
     AwaitRoom(Answer),
 }
 
-/// A call of ours.
+/// A call of ours. Its message, item and result are here, except while the provider has them.
 #[derive(Debug)]
 pub(crate) struct Outbound {
     pub(crate) peer: PeerId,
     pub(crate) token: Token,
-    pub(crate) xid: Xid,
+    /// Chosen when it is sent for the first time; the same when it is sent again (RFC 8166 §4.2.1).
+    pub(crate) xid: Option<Xid>,
     pub(crate) deadline: Time,
     pub(crate) state: OutboundState,
-    /// Until it is sent.
-    pub(crate) request: Option<Request>,
-    /// Windows that are not fenced yet, and what they had exposed.
-    pub(crate) windows: [Option<(RemoteKey, Role)>; Self::WINDOWS],
-    /// Buffers that came back, by role.
+    /// Nobody wants the reply any more.
+    pub(crate) cancelled: bool,
+    /// The RPC message; away from the Send until its completion.
+    pub(crate) message: Option<Buf>,
+    pub(crate) sent: Sent,
+    /// Octets of the message in front of the item.
+    pub(crate) position: Option<usize>,
     pub(crate) item: Option<Buf>,
     pub(crate) result: Option<Buf>,
+    pub(crate) reply_max: usize,
+    /// Windows that are not fenced yet, and what they had exposed.
+    pub(crate) windows: [Option<(RemoteKey, Role)>; Self::WINDOWS],
     pub(crate) reply_room: Option<Buf>,
-    /// The message that held the reply's header, where the RPC message begins in it, and how it ended.
     pub(crate) reply: Option<ReplyMemory>,
     /// Octets that came in the Write chunk.
     pub(crate) written: usize,
+}
+
+/// What was done to the message that is being sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sent {
+    /// Octets of transport header in front of it.
+    pub(crate) header_len: usize,
+    /// Octets of the item, with its padding, that were inserted.
+    pub(crate) inserted: usize,
+    /// The message travels in a chunk; what is sent is a header alone.
+    pub(crate) long: bool,
 }
 
 /// What a window of a call exposes.
@@ -154,7 +178,7 @@ pub(crate) enum ReplyMemory {
 /// What a call of ours waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OutboundState {
-    /// A credit.
+    /// A credit, and a connection.
     AwaitCredit,
     /// The reply.
     AwaitReply,
@@ -163,6 +187,10 @@ pub(crate) enum OutboundState {
     /// The end of the connection, because its deadline passed.
     AwaitEnd,
 }
+
+/// Longest pause between two attempts to connect, and the first one that is not zero.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+const PAUSE_MIN: Duration = Duration::from_millis(50);
 
 impl Outbound {
     /// An argument or a whole message, and room for a result or for a reply.
@@ -173,6 +201,7 @@ impl Outbound {
         let window = self.windows.iter_mut().find(|window| window.is_some_and(|(known, _)| known == key));
         match window.and_then(Option::take) {
             Some((_, Role::Item)) => self.item = Some(buf),
+            // A copy: the message itself stayed here.
             Some((_, Role::Message)) => drop(buf),
             Some((_, Role::Result)) => self.result = Some(buf),
             Some((_, Role::ReplyRoom)) => self.reply_room = Some(buf),
@@ -215,6 +244,8 @@ impl Core {
             next_xid: config.xid_seed,
             stopping: false,
             next_expiry: Time(0),
+            lost: 0,
+            jitter: config.xid_seed.into(),
             config,
         })
     }
@@ -233,7 +264,7 @@ impl Core {
     pub(crate) fn connection(&mut self, peer: PeerId) -> Option<(Qp, &mut Connection)> {
         match &mut self.peers.get_mut(peer.0)?.link {
             Link::Fabric { qp, state: Some(state) } => Some((*qp, state)),
-            Link::Fabric { state: None, .. } | Link::Stream(_) => None,
+            Link::Fabric { state: None, .. } | Link::Lost { .. } | Link::Stream(_) => None,
         }
     }
 
@@ -254,6 +285,18 @@ impl Core {
         None
     }
 
+    /// How long to wait before attempt `attempts` to connect: not at all, then 50 ms doubling to 5 s, a quarter of it by chance, so
+    /// that clients of one server do not come back together.
+    pub(crate) fn pause(&mut self, attempts: u32) -> Duration {
+        let Some(doublings) = attempts.checked_sub(1) else { return Duration::ZERO };
+        let pause = PAUSE_MIN.saturating_mul(1 << doublings.min(7)).min(PAUSE_MAX);
+        // A linear congruential step (Knuth): good enough to spread clients, and a seed repeats it.
+        self.jitter =
+            self.jitter.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let quarter = pause / 4;
+        pause - quarter + quarter.mul_f64((self.jitter >> 40) as f64 / f64::from(1 << 24))
+    }
+
     /// A fresh XID that leads back to `place` (RFC 8166 §4.2.1).
     pub(crate) fn xid(&mut self, place: usize) -> Xid {
         let bits = self.place_bits();
@@ -266,7 +309,8 @@ impl Core {
         let place = (xid.0 & ((1 << self.place_bits()) - 1)) as usize;
         let key = self.outbound.key_at(place)?;
         let call = self.outbound.get(key)?;
-        (call.peer == peer && call.xid == xid && call.request.is_none()).then_some(key)
+        (call.peer == peer && call.xid == Some(xid) && call.state != OutboundState::AwaitCredit)
+            .then_some(key)
     }
 
     fn place_bits(&self) -> u32 {

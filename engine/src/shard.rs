@@ -12,7 +12,7 @@ use rustix::{
     event::{Timespec, epoll},
     fd::OwnedFd,
 };
-use stag_pools::{Budget, Buf, Fenced};
+use stag_pools::{Budget, Buf, Fenced, table::Key};
 use stag_protocol::rpcrdma::{Connection, ErrorReply, InlineSize, Offer, Setup, Side, v1};
 use stag_verbs::{Cause, Event, FabricFault, Memory, PeerAddress, Provider, Qp, Status, Tag, Time};
 use std::{collections::VecDeque, fmt, io, net::SocketAddr, time::Duration};
@@ -22,8 +22,8 @@ pub type Admission = Box<dyn Fn(PeerAddress) -> bool>;
 
 /// Events handled before the rest of a pass gets its turn.
 const EVENTS_PER_PASS: usize = 256;
-/// How often deadlines are looked at.
-const EXPIRY_INTERVAL: Duration = Duration::from_millis(5);
+/// Longest time between two looks at deadlines; a look happens earlier when one is known to be due.
+const EXPIRY_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// Longest sleep: a bound on the damage of a wake-up that was missed.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -35,6 +35,8 @@ pub struct Shard<P: Provider, A: App> {
     pub(crate) streams: Streams,
     admission: Admission,
     offer: Offer,
+    /// Where each peer that is kept connected is, by its place among the peers.
+    targets: Box<[Option<P::Address>]>,
 }
 
 impl<P: Provider, A: App> fmt::Debug for Shard<P, A> {
@@ -59,7 +61,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         let mut core = Core::new(config, limits.connections)?;
         core.counters.stats.responder.grant = core.config.grant;
         let streams = Streams::new()?;
-        let mut shard = Self { provider, app, core, streams, admission, offer };
+        let targets = (0..core.config.peers).map(|_| None).collect();
+        let mut shard = Self { provider, app, core, streams, admission, offer, targets };
         shard.replenish();
         Ok(shard)
     }
@@ -74,19 +77,76 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.streams.listen(at, shared)
     }
 
-    /// Connects to a server. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls may be made at once.
+    /// Connects to a server, once. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls may be made at once.
     pub fn connect(&mut self, to: &P::Address) -> Result<PeerId, FabricFault> {
         let wanted = self.core.config.calls_max as usize;
-        if !self.core.fits_receives(wanted) || self.core.peers.len() == self.core.peers.capacity() {
-            return Err(FabricFault::Exhausted);
-        }
-        let mut private_data = [0; Offer::LEN];
-        self.offer.emit(&mut private_data);
-        let qp = self.provider.connect(to, &private_data)?;
+        self.has_room(wanted)?;
+        let qp = self.start_connecting(to)?;
         let address = self.provider.peer_address(qp).unwrap_or(PeerAddress::Simulated);
         Ok(self
             .add_peer(Link::Fabric { qp, state: None }, address, wanted)
             .expect("there was room for a peer"))
+    }
+
+    /// Connects to a server, and again whenever the connection is lost: at once, then after 50 ms doubling to 5 s. Calls that
+    /// have no reply by then go out again with the same XID and fresh keys. [`Cx::disconnect`] ends it.
+    pub fn keep_connected(&mut self, to: &P::Address) -> Result<PeerId, FabricFault> {
+        let wanted = self.core.config.calls_max as usize;
+        self.has_room(wanted)?;
+        let link = Link::Lost { retry_at: self.core.now };
+        let peer = self.add_peer(link, PeerAddress::Simulated, wanted).expect("there was room for a peer");
+        self.core.peers.get_mut(peer.0).expect("it was just added").kept = true;
+        *self.targets.get_mut(peer.0.index()).expect("one for each place") = Some(to.clone());
+        self.core.lost += 1;
+        self.retry_connection(peer);
+        Ok(peer)
+    }
+
+    fn has_room(&self, receives: usize) -> Result<(), FabricFault> {
+        let full = self.core.peers.len() == self.core.peers.capacity();
+        if full || !self.core.fits_receives(receives) { Err(FabricFault::Exhausted) } else { Ok(()) }
+    }
+
+    fn start_connecting(&mut self, to: &P::Address) -> Result<Qp, FabricFault> {
+        let mut private_data = [0; Offer::LEN];
+        self.offer.emit(&mut private_data);
+        self.provider.connect(to, &private_data)
+    }
+
+    /// Makes a lost connection again, when its time has come.
+    fn retry_connection(&mut self, peer: PeerId) {
+        let now = self.core.now;
+        let due = |link: &Link| matches!(link, Link::Lost { retry_at } if *retry_at <= now);
+        if !self.core.peers.get(peer.0).is_some_and(|peer| due(&peer.link)) {
+            return;
+        }
+        let target = self.targets.get(peer.0.index()).cloned().flatten();
+        let Some(target) = target else { return };
+        match self.start_connecting(&target) {
+            Ok(qp) => {
+                let place = self.core.by_qp.get_mut(qp.0.index()).expect("the provider keeps to its limits");
+                *place = Some((qp, peer));
+                self.core.lost -= 1;
+                let address = self.provider.peer_address(qp);
+                let entry = self.core.peers.get_mut(peer.0).expect("it was seen above");
+                entry.link = Link::Fabric { qp, state: None };
+                entry.address = address.unwrap_or(PeerAddress::Simulated);
+            }
+            Err(fault) => self.postpone_connection(peer, Cause::Fabric(fault)),
+        }
+    }
+
+    /// Plans the next attempt to connect.
+    fn postpone_connection(&mut self, peer: PeerId, cause: Cause) {
+        let Some(entry) = self.core.peers.get_mut(peer.0) else { return };
+        let attempts = entry.attempts;
+        entry.attempts = attempts.saturating_add(1);
+        let retry_at = self.core.now + self.core.pause(attempts);
+        let entry = self.core.peers.get_mut(peer.0).expect("it was seen above");
+        entry.link = Link::Lost { retry_at };
+        entry.up = false;
+        self.core.next_expiry = self.core.next_expiry.min(retry_at);
+        self.app.on_peer_down(&mut Cx { core: &mut self.core }, peer, cause);
     }
 
     /// The app.
@@ -192,7 +252,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             std::thread::yield_now();
         }
         let peers: Vec<_> = self.core.peers.iter().map(|(key, _)| PeerId(key)).collect();
-        peers.into_iter().for_each(|peer| self.disconnect(peer));
+        peers.into_iter().for_each(|peer| self.end_peer(peer));
         let until = now() + self.core.config.drain;
         while !self.core.peers.is_empty() && now() < until {
             self.pass(now());
@@ -202,9 +262,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     fn sleep_for(&self, now: Time) -> Duration {
-        let expiry = (!self.core.outbound.is_empty()).then_some(self.core.next_expiry);
-        let wake_at = [self.provider.wake_at(), self.streams.wake_at(), expiry].into_iter().flatten().min();
-        wake_at.map_or(SLEEP_MAX, |at| at.since(now).min(SLEEP_MAX))
+        self.wake_at().map_or(SLEEP_MAX, |at| at.since(now).min(SLEEP_MAX))
     }
 
     fn handle_event(&mut self, event: Event) {
@@ -264,24 +322,38 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn handle_completed(&mut self, qp: Qp, tag: Tag, status: Status, memory: Memory) {
         match memory {
             Memory::Fenced(fenced) => self.handle_fenced(qp, fenced),
-            // A message that was sent gives its buffer back by being dropped; a flushed invalidation proves nothing.
+            // A reply that was sent gives its buffer back by being dropped; a flushed invalidation proves nothing.
             Memory::Buf(_) if tag == NO_TAG => {}
+            Memory::Buf(message) if tag.0 & CALL_TAG != 0 => {
+                self.handle_call_sent(Key::from_bits(tag.0 & !CALL_TAG), message);
+            }
             Memory::Buf(sink) => self.handle_pulled(tag, status, sink),
             Memory::Shared | Memory::Bound => {}
         }
     }
 
-    /// The connection is over: so are its calls, ours and theirs.
+    /// The connection is over. So are its calls, unless it is made again.
     fn handle_disconnected(&mut self, qp: Qp, cause: Cause) {
         let Some(peer) = self.core.peer_of(qp) else { return };
         if let Some(place) = self.core.by_qp.get_mut(qp.0.index()) {
             *place = None;
         }
-        self.remove_peer(peer, cause);
+        if self.core.stopping || !self.core.peers.get(peer.0).is_some_and(|peer| peer.kept) {
+            return self.remove_peer(peer, cause);
+        }
+        self.core.count_disconnect(cause);
+        self.core.lost += 1;
+        self.take_calls_back(peer);
+        self.postpone_connection(peer, cause);
+        self.empty_outbox();
+        self.retry_connection(peer);
     }
 
     pub(crate) fn remove_peer(&mut self, peer: PeerId, cause: Cause) {
         let Some(entry) = self.core.peers.remove(peer.0) else { return };
+        if let Some(target) = self.targets.get_mut(peer.0.index()) {
+            *target = None;
+        }
         self.core.reserved -= entry.reserved;
         self.core.count_disconnect(cause);
         for place in 0..self.core.inbound.capacity() {
@@ -299,7 +371,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(crate) fn add_peer(&mut self, link: Link, address: PeerAddress, reserved: usize) -> Option<PeerId> {
         let qp = if let Link::Fabric { qp, .. } = &link { Some(*qp) } else { None };
         let waiting = VecDeque::new();
-        let peer = Peer { link, address, waiting, reserved, up: qp.is_none() };
+        let up = matches!(link, Link::Stream(_));
+        let peer = Peer { link, address, waiting, kept: false, attempts: 0, reserved, up };
         let id = PeerId(self.core.peers.insert(peer).ok()?);
         self.core.reserved += reserved;
         if let Some(qp) = qp {
@@ -318,7 +391,19 @@ impl<P: Provider, A: App> Shard<P, A> {
         match self.core.peers.get(peer.0).map(|peer| &peer.link) {
             Some(Link::Fabric { qp, .. }) => self.provider.disconnect(*qp),
             Some(Link::Stream(key)) => self.streams.close(*key),
-            None => {}
+            Some(Link::Lost { .. }) | None => {}
+        }
+    }
+
+    /// Ends a peer for good: its connection is not made again.
+    fn end_peer(&mut self, peer: PeerId) {
+        let Some(entry) = self.core.peers.get_mut(peer.0) else { return };
+        entry.kept = false;
+        if matches!(entry.link, Link::Lost { .. }) {
+            self.core.lost -= 1;
+            self.remove_peer(peer, Cause::Local);
+        } else {
+            self.disconnect(peer);
         }
     }
 
@@ -328,7 +413,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             match action {
                 Action::Answer(call, answer) => self.answer(call, answer),
                 Action::Call(peer, request) => self.call(peer, request),
-                Action::Disconnect(peer) => self.disconnect(peer),
+                Action::Cancel(peer, token) => self.cancel(peer, token),
+                Action::Disconnect(peer) => self.end_peer(peer),
             }
         }
     }
@@ -375,17 +461,37 @@ impl<P: Provider, A: App> Shard<P, A> {
         );
     }
 
+    /// Looks at deadlines and at connections to be made again, when the first of them is due.
     fn expire(&mut self) {
-        if self.core.now < self.core.next_expiry || self.core.outbound.is_empty() {
+        let idle = self.core.outbound.is_empty() && self.core.lost == 0;
+        if idle || self.core.now < self.core.next_expiry {
             return;
         }
-        self.core.next_expiry = self.core.now + EXPIRY_INTERVAL;
+        self.core.next_expiry = self.core.now + EXPIRY_INTERVAL_MAX;
         self.expire_calls();
+        if self.core.lost > 0 {
+            for place in 0..self.core.peers.capacity() {
+                let Some(key) = self.core.peers.key_at(place) else { continue };
+                self.retry_connection(PeerId(key));
+                if let Some(Link::Lost { retry_at }) = self.core.peers.get(key).map(|peer| &peer.link) {
+                    self.core.next_expiry = self.core.next_expiry.min(*retry_at);
+                }
+            }
+        }
+    }
+
+    /// When to make a pass even if nothing arrives.
+    pub fn wake_at(&self) -> Option<Time> {
+        let waiting = self.core.lost > 0 || !self.core.outbound.is_empty();
+        let expiry = waiting.then_some(self.core.next_expiry);
+        [self.provider.wake_at(), self.streams.wake_at(), expiry].into_iter().flatten().min()
     }
 }
 
 /// The tag of work whose completion nobody waits for.
 pub(crate) const NO_TAG: Tag = Tag(u64::MAX);
+/// Set in the tag of a Send that carries a call of ours; the rest is the call's key, whose place has fewer than 31 bits.
+pub(crate) const CALL_TAG: u64 = 1 << 31;
 
 /// Everything a shard waits for, in one descriptor.
 struct Sleeper {

@@ -226,7 +226,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                     }
                 }
             }
-            None => drop(self.core.inbound.remove(id.0)),
+            Some(Link::Lost { .. }) | None => drop(self.core.inbound.remove(id.0)),
         }
     }
 

@@ -38,7 +38,9 @@ impl Pair {
         if worked {
             return true;
         }
-        match self.fabric.next_due() {
+        let waits = self.client.calls_in_progress().1 > 0;
+        let timer = if waits { self.client.wake_at() } else { None };
+        match self.fabric.next_due().into_iter().chain(timer).min() {
             Some(due) if due > self.now => self.now = due,
             Some(_) => {}
             None => return false,
@@ -212,6 +214,95 @@ fn collect(
             Err(fault) => panic!("seed {seed}: {fault}"),
         }
     }
+}
+
+/// Calls to a server that is kept connected while its connection breaks again and again.
+fn run_kept_seed(seed: u64) -> (u32, u64) {
+    let mut random = Random(seed);
+    let faults = Faults { lost: 8_000, refused: 200_000, ..Faults::DELAYS };
+    let mut pair = Pair::new(seed, faults.clone());
+    let peer = pair.client.keep_connected(&pair.port.clone()).unwrap();
+    let sizes = [0, 1, 900, 1500, 3990, 9000, 70_000];
+    let mut wanted = std::collections::BTreeMap::new();
+    let mut token = 0;
+    let mut echoed = 0;
+    for round in 0..4_000 {
+        if token < 40 && random.below(3) == 0 {
+            let octets = pattern(sizes[random.below(sizes.len() as u64) as usize]);
+            if pair.client.with_app(|_, cx| Caller::call(cx, peer, Token(token), Some(&octets))) {
+                wanted.insert(token, octets);
+                token += 1;
+            }
+        }
+        pair.step();
+        while let Some(done) = pair.client.with_app(|app, _| app.take()) {
+            let octets = wanted.remove(&done.token.0);
+            let octets = octets.unwrap_or_else(|| panic!("seed {seed}: {:?} ended twice", done.token));
+            let echo = done.echo.unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
+            assert_eq!(&echo.unwrap()[..], octets, "seed {seed}");
+            echoed += 1;
+        }
+        if round == 3_000 {
+            pair.fabric.set_faults(Faults::DELAYS);
+        }
+        if token == 40 && wanted.is_empty() {
+            break;
+        }
+    }
+    assert!(
+        wanted.is_empty(),
+        "seed {seed}: {} calls have no outcome\n{}",
+        wanted.len(),
+        pair.fabric.trace()
+    );
+    pair.client.with_app(|_, cx| cx.disconnect(peer));
+    pair.settle();
+    assert_eq!((pair.server.buffers_in_use(), pair.client.buffers_in_use()), (0, 0), "seed {seed}: buffers");
+    assert_eq!(pair.client.provider().windows_bound(), 0, "seed {seed}: windows");
+    assert_eq!(pair.client.calls_in_progress(), (0, 0), "seed {seed}");
+    assert_eq!(pair.server.receives_promised() + pair.client.receives_promised(), 0, "seed {seed}: credits");
+    let lost = pair.client.snapshot().engine.disconnects.values().sum();
+    (echoed, lost)
+}
+
+#[test]
+fn over_1000_seeds_a_server_that_is_kept_connected_answers_every_call() {
+    let (mut echoed, mut lost) = (0, 0);
+    for seed in 0..1_000 {
+        let seen = run_kept_seed(seed);
+        echoed += seen.0;
+        lost += seen.1;
+    }
+    assert_eq!(echoed, 40_000);
+    assert!(lost > 2_000, "{lost} connections were lost");
+    println!("{echoed} echoes over {lost} lost connections");
+}
+
+#[test]
+fn a_cancelled_call_keeps_its_memory_until_the_peer_cannot_reach_it() {
+    let mut pair = Pair::new(4, Faults::DELAYS);
+    pair.client.connect(&pair.port.clone()).unwrap();
+    pair.settle();
+    let peer = pair.client.app().peers()[0];
+    for token in 0..3 {
+        assert!(pair.client.with_app(|_, cx| Caller::call(cx, peer, Token(token), Some(&pattern(9_000)))));
+    }
+    pair.client.pass(pair.now);
+    // The first is under way, for there is one credit; the others are not.
+    for token in 0..3 {
+        pair.client.with_app(|_, cx| cx.cancel(peer, Token(token)));
+    }
+    let ended = |pair: &mut Pair| {
+        let done = pair.client.with_app(|app, _| app.take())?;
+        assert!(matches!(done.echo, Err(CallFault::Cancelled)), "{done:?}");
+        Some(done.token.0)
+    };
+    assert_eq!([ended(&mut pair), ended(&mut pair), ended(&mut pair)], [Some(1), Some(2), None]);
+    assert_eq!(pair.client.provider().windows_bound(), 2);
+    pair.settle();
+    assert_eq!(ended(&mut pair), Some(0));
+    assert_eq!((pair.client.provider().windows_bound(), pair.client.buffers_in_use()), (0, 0));
+    assert_eq!(pair.echo(&pattern(100)).unwrap(), pattern(100), "the connection lives");
 }
 
 #[test]

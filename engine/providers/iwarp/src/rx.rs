@@ -77,24 +77,49 @@ pub(crate) fn use_input(conn: &mut Conn, shared: &mut Shared) {
     }
 }
 
-/// Reads up to `limit` octets through the shared buffer.
+/// Reads up to `limit` octets: first the rest of the FPDU that the connection holds a part of, where that is, and what
+/// follows to the shared buffer. So only the parts of one FPDU are ever moved.
 fn receive_staged(conn: &mut Conn, shared: &mut Shared, limit: usize) -> Moved {
     let mut staging = std::mem::take(&mut shared.staging);
     let held = conn.input.len;
-    let (front, room) = staging.split_at_mut(held);
-    front.copy_from_slice(conn.input.content());
-    let room = room.get_mut(..limit - held).expect("an unfinished FPDU is shorter than the limit");
-    let moved = sock::receive(&conn.socket, room, &mut shared.stats);
+    let needed = conn.needed();
+    let own = conn.input.octets.get_mut(held..needed).unwrap_or_default();
+    let own_len = own.len();
+    let room = staging.get_mut(..limit - held).expect("an unfinished FPDU is shorter than the limit");
+    let moved = sock::receive_two(&conn.socket, own, room, &mut shared.stats);
     if let Moved::Octets(octets) = moved {
-        let arrived = staging.get(..held + octets).expect("the kernel fills no more than the room");
-        let used = place_all(conn, shared, arrived);
-        let rest = arrived.get(used..).unwrap_or_default();
-        let kept = conn.input.octets.get_mut(..rest.len()).expect("what is left is less than an FPDU");
-        kept.copy_from_slice(rest);
-        conn.input.len = rest.len();
+        let first = octets.min(own_len);
+        conn.input.len += first;
+        let mut rest = staging.get(..octets - first).expect("the kernel fills no more than the room");
+        finish_held(conn, shared, &mut rest);
+        if conn.input.len == 0 {
+            let used = place_all(conn, shared, rest);
+            let rest = rest.get(used..).unwrap_or_default();
+            let kept = conn.input.octets.get_mut(..rest.len()).expect("what is left is less than an FPDU");
+            kept.copy_from_slice(rest);
+            conn.input.len = rest.len();
+        }
     }
     shared.staging = staging;
     moved
+}
+
+/// Completes the FPDU that the connection holds a part of from the start of `rest`, as far as that goes.
+fn finish_held(conn: &mut Conn, shared: &mut Shared, rest: &mut &[u8]) {
+    while conn.input.len > 0 {
+        use_input(conn, shared);
+        let held = conn.input.len;
+        let missing = conn.needed().saturating_sub(held).min(rest.len());
+        if held == 0 || missing == 0 {
+            return;
+        }
+        let (more, behind) = rest.split_at(missing);
+        let room =
+            conn.input.octets.get_mut(held..held + missing).expect("the buffer holds the longest FPDU");
+        room.copy_from_slice(more);
+        conn.input.len += missing;
+        *rest = behind;
+    }
 }
 
 /// Uses all whole FPDUs at the start of `octets`. Returns how many octets are used up.
@@ -160,6 +185,17 @@ fn handle_ulpdu(conn: &mut Conn, shared: &mut Shared, ulpdu: &[u8]) {
     };
     if let Err(violation) = placed {
         close::violate(conn, shared, violation);
+    }
+}
+
+impl Conn {
+    /// Octets that the FPDU at the start of the input has at least; as many as there are when the input is empty.
+    fn needed(&self) -> usize {
+        let crc = self.link.as_ref().is_some_and(|link| link.crc);
+        match fpdu::parse::<Crc>(self.input.content(), crc) {
+            Ok(fpdu::Parsed::NeedMore(octets)) if self.input.len > 0 => octets,
+            _ => self.input.len,
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use rustix::{
 };
 use std::{
     fmt,
-    io::{self, IoSlice},
+    io::{self, IoSlice, IoSliceMut},
     net::SocketAddr,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
@@ -137,6 +137,26 @@ pub(crate) fn receive(stream: &OwnedFd, room: &mut [u8], stats: &mut Stats) -> M
         match net::recv(stream, &mut *room, RecvFlags::DONTWAIT) {
             Ok((_, 0)) => return Moved::End,
             Ok((_, octets)) => {
+                stats.octets_in += octets as u64;
+                return Moved::Octets(octets);
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Moved::WouldBlock,
+            Err(error) => return Moved::Broken(error),
+        }
+    }
+}
+
+/// Fills `first`, which may be empty, then `second`, which is not.
+pub(crate) fn receive_two(stream: &OwnedFd, first: &mut [u8], second: &mut [u8], stats: &mut Stats) -> Moved {
+    if first.is_empty() {
+        return receive(stream, second, stats);
+    }
+    loop {
+        stats.recv += 1;
+        match rustix::io::readv(stream, &mut [IoSliceMut::new(first), IoSliceMut::new(second)]) {
+            Ok(0) => return Moved::End,
+            Ok(octets) => {
                 stats.octets_in += octets as u64;
                 return Moved::Octets(octets);
             }

@@ -98,7 +98,7 @@ pub struct Stats {
     pub sendmsg: u64,
     /// `sendmsg` calls that the kernel took in part or not at all.
     pub sendmsg_short: u64,
-    /// `recv` calls.
+    /// `recv` and `readv` calls.
     pub recv: u64,
     /// `epoll_wait` calls.
     pub epoll_wait: u64,
