@@ -84,7 +84,7 @@ pub fn understand_call(capture: &Capture, call: &Call, scratch: &mut Scratch) ->
 }
 
 /// Takes a reply at its requester.
-fn understand_reply(capture: &Capture, call: &Call, called: Called, scratch: &mut Scratch) -> Vec<u8> {
+fn understand_reply(capture: &Capture, call: &Call, called: Called, scratch: &mut Scratch) {
     let context = reply_context(call, called);
     let memory = first_chunk(&[&call.written, std::slice::from_ref(&call.long_reply)]);
     let mut end = receiver(capture, call.direction, false);
@@ -98,7 +98,6 @@ fn understand_reply(capture: &Capture, call: &Call, called: Called, scratch: &mu
         other => panic!("{other:?}"),
     };
     check_emitted(called, scratch.emitted(), &expected);
-    expected
 }
 
 fn reply_context(call: &Call, called: Called) -> Context<'_> {
@@ -137,16 +136,47 @@ fn check_returned(call: &Call) {
 }
 
 /// The results are no longer than what our own client would have made room for.
-fn check_room(called: Called, call: &Call, arguments: &[u8], whole_reply: &[u8]) {
-    let procedure = v3::Procedure::new(called.2).unwrap();
-    let arguments = v3::Call::parse(procedure, Reader::new(arguments)).unwrap();
-    let room = binding::result_len_max(&arguments);
-    assert!(whole_reply.len() - ReplyHeader::LEN <= room.whole());
+fn check_room(called: Called, call: &Call, arguments: &v3::Call<'_>, results_len: usize) {
+    let room = binding::result_len_max(arguments);
+    assert!(results_len <= room.whole());
     let eligible = binding::ddp_eligible(called.0, called.1, called.2);
     assert!(call.written.is_empty() || eligible == Some(binding::Eligible::Result));
     assert!(call.pulled.is_empty() || eligible == Some(binding::Eligible::Argument));
     let Some(offered) = call.call.lists.writes().next() else { return };
     assert!(call.written[0].len() <= room.item && offered.total() >= room.item as u64);
+}
+
+/// What the values say about each other, so that no two fields are mistaken for one another.
+fn check_sense(arguments: &v3::Call<'_>, results: &v3::Reply<'_>) {
+    let check_times = |attributes: &v3::Attributes| {
+        let times = [attributes.atime, attributes.mtime, attributes.ctime];
+        assert!(times.iter().all(|time| time.seconds > 1_700_000_000 && time.nanos < 1_000_000_000));
+    };
+    match (arguments, results) {
+        (v3::Call::Read(asked), v3::Reply::Read(Ok(read))) => {
+            let size = read.attributes.unwrap().size;
+            assert!(read.data.len() as u64 <= u64::from(asked.count));
+            assert_eq!(read.eof, asked.offset + read.data.len() as u64 >= size);
+        }
+        (v3::Call::Write(asked), v3::Reply::Write(Ok(written))) => {
+            assert_eq!(written.count as usize, asked.data.len());
+            assert!(written.committed >= asked.stable);
+            assert!(written.wcc.after.unwrap().size >= asked.offset + u64::from(written.count));
+        }
+        (v3::Call::GetAttr(_), v3::Reply::GetAttr(Ok(attributes))) => check_times(attributes),
+        (v3::Call::ReadDirPlus(_), v3::Reply::ReadDirPlus(Ok(listing))) => {
+            for plus in listing.entries.clone() {
+                // Linux gives nothing more of the root's parent.
+                let Some(attributes) = plus.attributes else {
+                    assert_eq!((plus.entry.name.0, plus.handle), (&b".."[..], None));
+                    continue;
+                };
+                check_times(&attributes);
+                assert_eq!(plus.entry.fileid, attributes.fileid);
+            }
+        }
+        _ => {}
+    }
 }
 
 /// Understands all calls: how often each procedure goes in which shapes.
@@ -155,13 +185,15 @@ fn understand(capture: &Capture) -> BTreeMap<String, usize> {
     let mut table = BTreeMap::new();
     for call in &capture.calls {
         let called = understand_call(capture, call, &mut scratch);
-        let emitted = scratch.emitted().to_vec();
-        let reply = understand_reply(capture, call, called, &mut scratch);
+        let arguments = scratch.emitted_body().to_vec();
+        understand_reply(capture, call, called, &mut scratch);
         check_returned(call);
         if called.1 == v3::VERSION && called.0 == v3::PROGRAM {
-            // Behind a header whose credential has another length each time, the arguments are the rest.
-            let header_len = 40 + be32(&emitted, 28).next_multiple_of(4) as usize;
-            check_room(called, call, &emitted[header_len..], &reply);
+            let procedure = v3::Procedure::new(called.2).unwrap();
+            let arguments = v3::Call::parse(procedure, Reader::new(&arguments)).unwrap();
+            let results = v3::Reply::parse(procedure, Reader::new(scratch.emitted_body())).unwrap();
+            check_room(called, call, &arguments, scratch.emitted_body().len());
+            check_sense(&arguments, &results);
         }
         let (call_shape, reply_shape) = (shape(&call.call), shape(&call.reply));
         *table.entry(format!("{}: {call_shape} -> {reply_shape}", name(called))).or_default() += 1;
@@ -170,10 +202,6 @@ fn understand(capture: &Capture) -> BTreeMap<String, usize> {
         println!("{count:5}  {line}");
     }
     table
-}
-
-fn be32(octets: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes(octets[at..at + 4].try_into().unwrap())
 }
 
 fn check_table(table: BTreeMap<String, usize>, expected: &[(&str, usize)]) {

@@ -62,11 +62,11 @@ impl Sweep {
         let name = format!("FPDU of {} octets, opcode {opcode}", fpdu.len());
         let ulpdu_len = usize::from(u16::from_be_bytes([fpdu[0], fpdu[1]]));
         let header_len = LENGTH_LEN + ddp::header_len(fpdu[2]);
-        let msn = (fpdu[2] & 0x80 == 0).then(|| be32(fpdu, 12));
+        let original = &fpdu[LENGTH_LEN..LENGTH_LEN + ulpdu_len];
         let mut plain = fpdu.to_vec();
         let mut judge = |octets: &[u8], mutation: Mutation| {
             let outcome = self.court.hear(&name, mutation, || {
-                let outcome = judge_fpdu(receiver, octets, msn);
+                let outcome = judge_fpdu(receiver, octets, original);
                 // With CRC off nothing behind the headers is looked at, and no cut is taken for whole.
                 match mutation.at() {
                     _ if mutation.is_cut() => assert!(outcome == Outcome::NeedMore),
@@ -80,8 +80,8 @@ impl Sweep {
         cuts(fpdu, &mut judge);
         changes(&mut plain, fpdu.len(), &mut judge);
         // The same length in the frame and in what it holds.
-        cuts(&fpdu[LENGTH_LEN..LENGTH_LEN + ulpdu_len], |ulpdu, mutation| {
-            let outcome = self.court.hear(&name, mutation, || judge_ulpdu(receiver, ulpdu, msn));
+        cuts(original, |ulpdu, mutation| {
+            let outcome = self.court.hear(&name, mutation, || judge_ulpdu(receiver, ulpdu, original));
             self.count(outcome);
         });
         // Longer ones take too long.
@@ -130,7 +130,7 @@ fn be64(octets: &[u8], at: usize) -> u64 {
     u64::from_be_bytes(octets[at..at + 8].try_into().unwrap())
 }
 
-fn judge_fpdu(receiver: &Stream, octets: &[u8], msn: Option<u32>) -> Outcome {
+fn judge_fpdu(receiver: &Stream, octets: &[u8], original: &[u8]) -> Outcome {
     match fpdu::parse::<Table>(octets, false) {
         Ok(fpdu::Parsed::NeedMore(len)) => {
             assert!(len > octets.len() && len <= fpdu::FPDU_MAX);
@@ -138,7 +138,7 @@ fn judge_fpdu(receiver: &Stream, octets: &[u8], msn: Option<u32>) -> Outcome {
         }
         Ok(fpdu::Parsed::Fpdu { ulpdu, consumed }) => {
             assert!(ulpdu.start == LENGTH_LEN && ulpdu.end + CRC_LEN <= consumed && consumed <= octets.len());
-            judge_ulpdu(receiver, &octets[ulpdu], msn)
+            judge_ulpdu(receiver, &octets[ulpdu], original)
         }
         Err(cause) => {
             assert_eq!(cause, Terminate::MPA_LENGTH);
@@ -149,14 +149,22 @@ fn judge_fpdu(receiver: &Stream, octets: &[u8], msn: Option<u32>) -> Outcome {
     }
 }
 
-fn judge_ulpdu(receiver: &Stream, ulpdu: &[u8], msn: Option<u32>) -> Outcome {
+fn judge_ulpdu(receiver: &Stream, ulpdu: &[u8], original: &[u8]) -> Outcome {
     let mut stream = receiver.clone();
     match stream.handle_ulpdu(ulpdu) {
         Ok(inbound) => {
-            check_accepted(&inbound, ulpdu, msn);
+            check_accepted(&inbound, ulpdu, original);
             Outcome::Accepted
         }
-        Err(violation) => end(stream, &violation),
+        Err(violation) => {
+            // The header goes back as it came, unless it is MPA that complains (RFC 5040 Figure 10).
+            if violation.terminate.layer != 2 {
+                let (segment_len, header) = violation.payload()[4..].split_at(2);
+                assert_eq!((violation.payload()[2], header), (0xC0, &ulpdu[..ddp::header_len(ulpdu[0])]));
+                assert_eq!(segment_len, (ulpdu.len() as u16).to_be_bytes());
+            }
+            end(stream, &violation)
+        }
     }
 }
 
@@ -176,7 +184,7 @@ fn end(mut stream: Stream, violation: &Violation) -> Outcome {
 }
 
 /// What is accepted says what the octets say, read here without the codecs (RFC 5040 §4, RFC 5041 §4).
-fn check_accepted(inbound: &Inbound<'_>, ulpdu: &[u8], msn: Option<u32>) {
+fn check_accepted(inbound: &Inbound<'_>, ulpdu: &[u8], original: &[u8]) {
     let (tagged, last, opcode) = (ulpdu[0] & 0x80 != 0, ulpdu[0] & 0x40 != 0, ulpdu[1] & OPCODE);
     assert_eq!((ulpdu[0] & 0x03, ulpdu[1] & 0xC0), (0x01, 0x40), "both versions");
     let untagged_at = |queue| {
@@ -186,7 +194,7 @@ fn check_accepted(inbound: &Inbound<'_>, ulpdu: &[u8], msn: Option<u32>) {
     match inbound {
         Inbound::Send(segment) => {
             assert_eq!((segment.msn, segment.offset, segment.last), (untagged_at(0), 0, last));
-            assert!(msn.is_none_or(|msn| msn == segment.msn) && (3..=6).contains(&opcode));
+            assert!(segment.msn == be32(original, 10) && (3..=6).contains(&opcode));
             assert_eq!(segment.invalidate, matches!(opcode, 4 | 6).then(|| be32(ulpdu, 2)));
             assert_eq!(segment.solicited, opcode >= 5);
             assert_eq!(segment.payload, &ulpdu[18..]);
@@ -198,11 +206,13 @@ fn check_accepted(inbound: &Inbound<'_>, ulpdu: &[u8], msn: Option<u32>) {
             assert!(segment.to.checked_add((segment.payload.len() as u64).saturating_sub(1)).is_some());
         }
         Inbound::ReadRequest => {
-            assert!(untagged_at(1) > 0 && last);
+            assert!(untagged_at(1) == be32(original, 10) && last);
             assert_eq!((opcode, ulpdu.len()), (1, 46));
         }
         Inbound::ReadResponse(segment) => {
             assert_eq!((tagged, opcode, segment.last), (true, 2, last));
+            // Neither is looked at when there is nothing to place (RFC 5041 §5.2).
+            assert!(segment.payload.is_empty() || ulpdu[2..14] == original[2..14], "the place asked for");
             assert_eq!(segment.payload, &ulpdu[14..]);
         }
         Inbound::Terminated(_) => {

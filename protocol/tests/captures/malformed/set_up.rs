@@ -1,8 +1,8 @@
 //! Malformed MPA Requests and Replies.
 
 use stag_protocol::iwarp::mpa::{
-    Config, Frame, FrameError, Initiator, Kind, NOT_NEGOTIATED, Negotiated, Outcome, PRIVATE_DATA_MAX,
-    Parsed, Request,
+    Config, FRAME_MAX, Frame, FrameError, Initiator, Kind, NOT_NEGOTIATED, Negotiated, Outcome,
+    PRIVATE_DATA_MAX, Parsed, Request,
 };
 use stag_protocol::rpcrdma::{Offer, Side};
 
@@ -23,7 +23,7 @@ fn judge(octets: &[u8], kind: Kind, mutation: Mutation) -> bool {
             frame
         }
         Ok(Parsed::NeedMore(len)) => {
-            assert!(len > octets.len());
+            assert!(len > octets.len() && len <= FRAME_MAX);
             return false;
         }
         Err(error) => {
