@@ -85,7 +85,7 @@ fn receive_staged(conn: &mut Conn, shared: &mut Shared, limit: usize) -> Moved {
     let needed = conn.needed();
     let own = conn.input.octets.get_mut(held..needed).unwrap_or_default();
     let own_len = own.len();
-    let room = staging.get_mut(..limit - held).expect("an unfinished FPDU is shorter than the limit");
+    let room = staging.get_mut(..limit - needed).expect("an FPDU is no longer than the limit");
     let moved = sock::receive_two(&conn.socket, own, room, &mut shared.stats);
     if let Moved::Octets(octets) = moved {
         let first = octets.min(own_len);

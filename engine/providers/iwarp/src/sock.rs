@@ -147,7 +147,7 @@ pub(crate) fn receive(stream: &OwnedFd, room: &mut [u8], stats: &mut Stats) -> M
     }
 }
 
-/// Fills `first`, which may be empty, then `second`, which is not.
+/// Fills `first`, then `second`; one of them may be empty.
 pub(crate) fn receive_two(stream: &OwnedFd, first: &mut [u8], second: &mut [u8], stats: &mut Stats) -> Moved {
     if first.is_empty() {
         return receive(stream, second, stats);

@@ -157,6 +157,42 @@ fn the_windows_of_parked_messages_come_back_when_their_connection_ends() {
     assert_eq!(end.pool.taken(), 0);
 }
 
+#[test]
+fn a_read_never_brings_more_messages_than_can_wait() {
+    // Receives and places are just enough for the shared buffer to be used; half an FPDU is held when the flood comes.
+    const RECEIVES: usize = 2720;
+    let limits = Limits { receives: 8000, receive_len: 64, ..LIMITS };
+    let (mut end, mut peer, qp) = accepted_starved(Config { limits, parking: 16, ..config() });
+    let pool = stag_pools::Pool::new(&[stag_pools::Class { slot_len: 64, count: 8000 }]).unwrap();
+    let post = |end: &mut crate::support::End, count| {
+        (0..count).for_each(|_| end.iwarp.post_receive(pool.take(64).unwrap()).unwrap());
+    };
+    post(&mut end, RECEIVES);
+    let blank = end.buf(&vec![0; 60_000]);
+    let window = end.iwarp.bind(qp, blank, 0..60_000, stag_pools::Access::RemoteWrite).unwrap();
+    let mut flood = fpdu(&write(window.key.0, window.offset, &vec![7; 60_000]));
+    let half = flood.split_off(30_000);
+    peer.say(&mut end, &flood);
+    let mut rest = half;
+    for msn in 1..=6000 {
+        rest.extend(fpdu(&send(msn, b"")));
+    }
+    // All of it is in the kernel before the end looks.
+    let mut writer = peer.stream.try_clone().unwrap();
+    writer.set_nonblocking(false).unwrap();
+    std::io::Write::write_all(&mut writer, &rest).unwrap();
+    let mut arrived = 0;
+    while arrived < 6000 {
+        end.pump();
+        arrived += end.events.drain(..).filter(|event| matches!(event, Event::Received { .. })).count();
+        if end.iwarp.receives_posted() == 0 {
+            post(&mut end, 1000.min(6000 - arrived));
+        }
+    }
+    assert!(end.iwarp.stats().stalled > 0 && end.iwarp.stats().parked > 0);
+    assert_eq!((end.iwarp.windows_bound(), end.iwarp.connections()), (1, 1));
+}
+
 /// An accepted connection without receives.
 fn accepted_starved(config: Config) -> (crate::support::End, Peer, stag_verbs::Qp) {
     let (mut end, at) = crate::support::End::listening(config);
