@@ -3,11 +3,13 @@
 
 mod support;
 
-use stag_pools::Access;
-use stag_verbs::{Event, Memory, Provider, RemoteSpan, Status, Tag};
-use support::{End, config, join, pattern, until};
+use stag_iwarp::{Config, FpduMax};
+use stag_pools::{Access, Window};
+use stag_verbs::{Event, Limits, Memory, Provider, Qp, RemoteSpan, Status, Tag};
+use std::collections::HashMap;
+use support::{End, LIMITS, config, join, pattern, until};
 
-fn span(window: stag_pools::Window) -> RemoteSpan {
+fn span(window: Window) -> RemoteSpan {
     RemoteSpan { key: window.key, offset: window.offset, len: window.len }
 }
 
@@ -48,4 +50,180 @@ fn messages_writes_and_reads_of_many_lengths_arrive() {
         let Event::Completed { memory: Memory::Fenced(_), .. } = b.next() else { panic!("fenced") };
     }
     assert_eq!((a.iwarp.windows_bound(), b.iwarp.windows_bound()), (0, 0));
+}
+
+#[test]
+fn ipv6_works_as_well() {
+    let (mut a, mut b) = (End::new(config()), End::new(config()));
+    let Ok(at) = b.iwarp.listen(&"iwarp://[::1]:0".parse().unwrap()) else {
+        println!("skipped: this host has no IPv6");
+        return;
+    };
+    let (qa, qb) = join(&mut a, &mut b, at);
+    b.post_receives(1);
+    a.iwarp.post_send(qa, Tag(1), a.buf(b"hello"), None).unwrap();
+    a.iwarp.ring();
+    assert_eq!(&b.next_message(qb)[..], b"hello");
+    assert!(b.iwarp.peer_address(qb).unwrap().to_string().starts_with("[::1]"));
+}
+
+#[test]
+fn several_shards_may_listen_at_one_port() {
+    let shared = Config { reuse_port: true, ..config() };
+    let (first, at) = End::listening(shared.clone());
+    let mut ends = [first, End::new(shared)];
+    ends[1].iwarp.listen(&at).unwrap();
+    let mut peers: Vec<_> = (0..8).map(|_| End::new(config())).collect();
+    for peer in &mut peers {
+        peer.iwarp.connect(&at, b"").unwrap();
+    }
+    let [one, other] = &mut ends;
+    until([one, other], |ends| {
+        peers.iter_mut().for_each(End::pump);
+        ends.iter().map(|end| end.events.len()).sum::<usize>() == 8
+    });
+}
+
+/// Marsaglia's xorshift: the same numbers in each run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit as u64) as usize
+    }
+}
+
+/// One side of the mixed traffic: what it waits for, by the tag of its work.
+struct Mixed {
+    end: End,
+    qp: Qp,
+    reads: HashMap<u64, (usize, usize)>,
+    completed: u64,
+    received: u64,
+}
+
+impl Mixed {
+    fn new(end: End, qp: Qp) -> Self {
+        Self { end, qp, reads: HashMap::new(), completed: 0, received: 0 }
+    }
+
+    /// Judges what happened: completions in order, Reads with the right octets, messages in order.
+    fn judge(&mut self, content: &[u8]) {
+        self.end.pump();
+        while let Some(event) = self.end.events.pop_front() {
+            match event {
+                Event::Completed { tag, status: Status::Success, memory, .. } => {
+                    assert_eq!(tag, Tag(self.completed));
+                    if let (Some((at, len)), Memory::Buf(sink)) = (self.reads.remove(&tag.0), memory) {
+                        assert!(sink[3..3 + len] == content[at..at + len], "read of {len} from {at}");
+                    }
+                    self.completed += 1;
+                }
+                Event::Received { buf, .. } => {
+                    assert_eq!(buf[..8], self.received.to_be_bytes());
+                    assert!(buf[8..] == content[..buf.len() - 8]);
+                    self.received += 1;
+                    self.end.iwarp.post_receive(buf).unwrap();
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+/// Both sides send, write and read at the same time, with work of all lengths.
+fn mixed_traffic(config: &Config, seed: u64, operations: u64) {
+    let (mut b, at) = End::listening(config.clone());
+    let mut a = End::new(config.clone());
+    a.post_receives(4);
+    b.post_receives(4);
+    let (qa, qb) = join(&mut a, &mut b, at);
+    let content = pattern(200_000, 9);
+    let mut sides = [Mixed::new(a, qa), Mixed::new(b, qb)];
+    let mut windows = Vec::new();
+    for side in &mut sides {
+        let [readable, writable] = [Access::RemoteRead, Access::RemoteWrite].map(|access| {
+            let buf = side.end.buf(&content);
+            side.end.iwarp.bind(side.qp, buf, 0..content.len(), access).unwrap()
+        });
+        windows.push((readable, writable));
+    }
+    let mut random = Random(seed);
+    let (mut posted, mut sent) = ([0; 2], [0_u64; 2]);
+    while sides.iter().any(|side| side.completed < operations)
+        || sides[0].received + sides[1].received < sent[0] + sent[1]
+    {
+        for index in [0, 1] {
+            let (readable, writable) = windows[1 - index];
+            let side = &mut sides[index];
+            // Few at a time, because every sink and source is a long buffer of the small pool.
+            while posted[index] < operations && posted[index] - side.completed < 4 {
+                let tag = Tag(posted[index]);
+                let limit = [40, 4000, 150_000][random.below(3)];
+                let len = random.below(limit);
+                let at = random.below(content.len() - len);
+                let remote = |window: Window| RemoteSpan {
+                    offset: window.offset + at as u64,
+                    len: len as u32,
+                    ..span(window)
+                };
+                match random.below(3) {
+                    0 => {
+                        let message = [&sent[index].to_be_bytes()[..], &content[..len.min(4000)]].concat();
+                        let message = side.end.buf(&message);
+                        side.end.iwarp.post_send(side.qp, tag, message, None).unwrap();
+                        sent[index] += 1;
+                    }
+                    1 => {
+                        let source = side.end.buf(&content[at..at + len]).freeze();
+                        side.end.iwarp.post_write(side.qp, tag, source, remote(writable)).unwrap();
+                    }
+                    _ => {
+                        let sink = side.end.buf(&vec![0; len + 3]);
+                        side.end.iwarp.post_read(side.qp, tag, sink, 3, &[remote(readable)]).unwrap();
+                        side.reads.insert(tag.0, (at, len));
+                    }
+                }
+                posted[index] += 1;
+            }
+            side.end.iwarp.ring();
+            side.judge(&content);
+        }
+    }
+    for (index, side) in sides.iter_mut().enumerate() {
+        // Every Write put there what was there before.
+        side.end.iwarp.post_local_invalidate(side.qp, Tag(side.completed), windows[index].1.key).unwrap();
+        side.end.iwarp.ring();
+        let Event::Completed { memory: Memory::Fenced(fenced), .. } = side.end.next() else {
+            panic!("fenced")
+        };
+        assert!(fenced.into_buf()[..] == content[..]);
+    }
+}
+
+#[test]
+fn mixed_traffic_arrives_whole_with_every_length_of_fpdus_and_buffers() {
+    for fpdu_max in [FpduMax::Auto, FpduMax::Segment, FpduMax::Ulpdu(128), FpduMax::Ulpdu(1443)] {
+        for (send_buffer, receive_buffer, receives) in
+            [(None, None, 64), (Some(4096), Some(4096), 64), (None, None, 8192)]
+        {
+            for (ird, crc) in [(1, true), (128, false)] {
+                let limits = Limits { receives, ..LIMITS };
+                let config = Config {
+                    limits,
+                    fpdu_max,
+                    send_buffer,
+                    receive_buffer,
+                    ird,
+                    crc,
+                    parking: receives / 2,
+                    ..config()
+                };
+                mixed_traffic(&config, 0x5eed + receives as u64, 150);
+            }
+        }
+    }
 }
