@@ -1,0 +1,432 @@
+//! A thread that acts as another user on files: what knfsd does for each call (`nfsd_setuser`).
+//!
+//! The kernel judges access to files by the *thread's* file-system uid and gid, its groups and its effective capabilities. glibc's
+//! wrappers change all threads of a process; here each call changes the calling thread alone. Effective user and group stay the
+//! server's, so nobody else may signal or trace it.
+//!
+//! **What the thread is** is kept in a thread-local, so that it is true whoever asks, and [`User::assume`] costs nothing when
+//! nothing changes. While the thread acts as somebody, the capabilities that override file permissions and quotas are not
+//! effective, unless that somebody is uid 0; [`raise`] brings single ones back for the lifetime of a guard.
+//!
+//! A thread inherits all this from the one that starts it, but not the knowledge: start threads before the first
+//! [`User::assume`], or after [`leave`].
+
+use core::cell::Cell;
+use core::fmt;
+use core::marker::PhantomData;
+use std::sync::OnceLock;
+
+use rustix::io::Errno;
+use rustix::process::{Gid, getegid, geteuid, getgroups};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_thread_groups};
+
+/// Groups beside the first one at most: AUTH_SYS has no more (RFC 5531 Appendix A).
+const GROUPS_MAX: usize = 16;
+
+/// What overrides the permissions of files, quotas, and the space reserved to root: the set that knfsd drops.
+const OVERRIDES: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::LINUX_IMMUTABLE)
+    .union(CapabilitySet::MKNOD)
+    .union(CapabilitySet::SYS_RESOURCE)
+    .union(CapabilitySet::MAC_OVERRIDE);
+
+/// What a process needs to act as others on files that they name by handle.
+const NEEDED: [(CapabilitySet, &str); 4] = [
+    (CapabilitySet::SETUID, "CAP_SETUID"),
+    (CapabilitySet::SETGID, "CAP_SETGID"),
+    (CapabilitySet::DAC_READ_SEARCH, "CAP_DAC_READ_SEARCH"),
+    (CapabilitySet::DAC_OVERRIDE, "CAP_DAC_OVERRIDE"),
+];
+
+/// A user and his groups, as the kernel sees them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct User {
+    uid: u32,
+    gid: u32,
+    groups_len: u8,
+    groups: [Gid; GROUPS_MAX],
+}
+
+impl fmt::Debug for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "User({}, {}, {:?})", self.uid, self.gid, self.groups())
+    }
+}
+
+impl User {
+    /// Groups beside the first one at most.
+    pub const GROUPS_MAX: usize = GROUPS_MAX;
+
+    /// A user. Groups beyond [`User::GROUPS_MAX`] are left out, which only takes rights away.
+    ///
+    /// # Panics
+    /// When a number is all ones: it is nobody's, and the kernel reads it as "leave as it is".
+    pub fn new(uid: u32, gid: u32, groups: impl IntoIterator<Item = u32>) -> Self {
+        assert!(uid != u32::MAX && gid != u32::MAX, "all ones is no user and no group");
+        let mut user = Self { uid, gid, groups_len: 0, groups: [Gid::ROOT; GROUPS_MAX] };
+        for (room, group) in user.groups.iter_mut().zip(groups) {
+            assert!(group != u32::MAX, "all ones is no group");
+            *room = Gid::from_raw(group);
+            user.groups_len += 1;
+        }
+        user
+    }
+
+    /// The user's number.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// His first group.
+    pub fn gid(&self) -> u32 {
+        self.gid
+    }
+
+    fn groups(&self) -> &[Gid] {
+        self.groups.get(..usize::from(self.groups_len)).expect("`new` counted them")
+    }
+
+    /// Makes the calling thread act as this user on files from here on; whether that was a change.
+    ///
+    /// # Errors
+    /// When the kernel refuses, as for a number that the user namespace does not have. The thread then acts as an unknown
+    /// mixture and must touch no file until a later call succeeds.
+    pub fn assume(&self) -> rustix::io::Result<bool> {
+        let before = match STATE.get() {
+            State::Acting(acting) if acting.user == *self => return Ok(false),
+            State::Acting(acting) => Some(acting),
+            State::Own => {
+                own();
+                None
+            }
+            State::Unknown => None,
+        };
+        STATE.set(State::Unknown);
+        STATE.set(State::Acting(change(before.as_ref(), self)?));
+        Ok(true)
+    }
+
+    /// Whether the calling thread acts as this user.
+    pub fn is_current(&self) -> bool {
+        matches!(STATE.get(), State::Acting(acting) if acting.user == *self)
+    }
+}
+
+/// Why a process cannot act as others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// A capability is missing, by name.
+    Capability(&'static str),
+    /// The kernel does not let it.
+    Refused(Errno),
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Capability(name) => write!(f, "{name} is missing"),
+            Self::Refused(error) => write!(f, "acting as another user is refused: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Lack {}
+
+/// Whether this process can act as others, tried with `user`. The thread is the server's own again afterwards.
+///
+/// # Errors
+/// What is missing.
+pub fn check(user: &User) -> Result<(), Lack> {
+    let sets = capabilities(None).map_err(Lack::Refused)?;
+    if let Some((_, name)) = NEEDED.iter().find(|(needed, _)| !sets.permitted.contains(*needed)) {
+        return Err(Lack::Capability(name));
+    }
+    let outcome = user.assume().and_then(|_| raise(CapabilitySet::DAC_READ_SEARCH).map(drop));
+    leave().and(outcome).map_err(Lack::Refused)
+}
+
+/// Makes the calling thread the server's own again.
+///
+/// # Errors
+/// When the kernel refuses; the thread must touch no file then.
+pub fn leave() -> rustix::io::Result<()> {
+    if let State::Own = STATE.get() {
+        return Ok(());
+    }
+    STATE.set(State::Unknown);
+    let own = own();
+    set_thread_groups(&own.groups)?;
+    set_gid(own.gid)?;
+    set_uid(own.uid)?;
+    let sets = capabilities(None)?;
+    set_capabilities(None, CapabilitySets { effective: own.effective, ..sets })?;
+    STATE.set(State::Own);
+    Ok(())
+}
+
+/// Makes capabilities effective that the process has, until the guard is dropped. No system call when they are.
+///
+/// # Errors
+/// [`Errno::PERM`] when the process has them not, or what the thread is is not known.
+pub fn raise(wanted: CapabilitySet) -> rustix::io::Result<Raised> {
+    let before = match STATE.get() {
+        State::Own => None,
+        State::Unknown => return Err(Errno::PERM),
+        State::Acting(Acting { sets, .. }) if sets.effective.contains(wanted) => None,
+        State::Acting(Acting { sets, .. }) => {
+            set_capabilities(None, CapabilitySets { effective: sets.effective.union(wanted), ..sets })?;
+            Some(sets)
+        }
+    };
+    Ok(Raised { before, of_this_thread: PhantomData })
+}
+
+/// Capabilities are effective as long as this lives; see [`raise`].
+#[derive(Debug)]
+#[must_use = "what was raised falls with the guard"]
+pub struct Raised {
+    before: Option<CapabilitySets>,
+    of_this_thread: PhantomData<*const ()>,
+}
+
+impl Drop for Raised {
+    fn drop(&mut self) {
+        if let Some(sets) = self.before {
+            set_capabilities(None, sets).expect("giving up a capability is always allowed");
+        }
+    }
+}
+
+/// Whom a thread acts as, and its capabilities outside of [`Raised`].
+#[derive(Clone, Copy)]
+struct Acting {
+    user: User,
+    sets: CapabilitySets,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    Own,
+    Acting(Acting),
+    Unknown,
+}
+
+thread_local! {
+    static STATE: Cell<State> = const { Cell::new(State::Own) };
+}
+
+/// The server itself.
+struct Own {
+    uid: u32,
+    gid: u32,
+    groups: Box<[Gid]>,
+    effective: CapabilitySet,
+}
+
+fn own() -> &'static Own {
+    static OWN: OnceLock<Own> = OnceLock::new();
+    OWN.get_or_init(|| Own {
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
+        groups: getgroups().map(Vec::into_boxed_slice).unwrap_or_default(),
+        effective: capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective),
+    })
+}
+
+/// Changes what differs from `before`; everything when that is not known.
+fn change(before: Option<&Acting>, user: &User) -> rustix::io::Result<Acting> {
+    let sets = match before {
+        Some(acting) => acting.sets,
+        None => capabilities(None)?,
+    };
+    let was = before.map(|acting| acting.user);
+    if was.is_none_or(|was| was.groups() != user.groups()) {
+        set_thread_groups(user.groups())?;
+    }
+    if was.is_none_or(|was| was.gid != user.gid) {
+        set_gid(user.gid)?;
+    }
+    if was.is_none_or(|was| was.uid != user.uid) {
+        set_uid(user.uid)?;
+    }
+    let effective = if user.uid == 0 { sets.permitted } else { sets.permitted.difference(OVERRIDES) };
+    let sets = CapabilitySets { effective, ..sets };
+    // The kernel itself changes them when the uid becomes 0, or is 0 no longer: not in all that is meant here.
+    if was.is_none_or(|was| (was.uid == 0) != (user.uid == 0)) {
+        set_capabilities(None, sets)?;
+    }
+    Ok(Acting { user: *user, sets })
+}
+
+fn set_uid(uid: u32) -> rustix::io::Result<()> {
+    set_id(libc::SYS_setfsuid, uid)
+}
+
+fn set_gid(gid: u32) -> rustix::io::Result<()> {
+    set_id(libc::SYS_setfsgid, gid)
+}
+
+/// `setfsuid` and `setfsgid` tell no error; asked for nobody's number, they change nothing and tell the one in force.
+fn set_id(call: libc::c_long, id: u32) -> rustix::io::Result<()> {
+    // SAFETY: both calls take a number and touch no memory of ours.
+    unsafe { libc::syscall(call, libc::c_ulong::from(id)) };
+    // SAFETY: as above.
+    let in_force = unsafe { libc::syscall(call, libc::c_ulong::from(u32::MAX)) };
+    if in_force == libc::c_long::from(id) { Ok(()) } else { Err(Errno::PERM) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, File};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+    const ALICE: u32 = 1_001;
+    const BOB: u32 = 1_002;
+    const STAFF: u32 = 2_001;
+
+    fn alone(uid: u32) -> User {
+        User::new(uid, uid, [])
+    }
+
+    fn may_switch() -> bool {
+        match check(&alone(ALICE)) {
+            Ok(()) => true,
+            Err(lack) => {
+                eprintln!("skipped: {lack}");
+                false
+            }
+        }
+    }
+
+    /// A directory that everyone may use.
+    fn common() -> tempfile::TempDir {
+        let home = tempfile::tempdir().unwrap();
+        fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        home
+    }
+
+    #[test]
+    fn what_a_thread_makes_belongs_to_whom_it_acts_as_and_other_threads_stay_what_they_are() {
+        if !may_switch() {
+            return;
+        }
+        let home = common();
+        let owner = |name: &str| {
+            let path = home.path().join(name);
+            File::create(&path).unwrap();
+            let found = fs::metadata(path).unwrap();
+            (found.uid(), found.gid())
+        };
+        assert!(User::new(ALICE, STAFF, []).assume().unwrap());
+        assert_eq!(owner("a"), (ALICE, STAFF));
+        assert!(!User::new(ALICE, STAFF, []).assume().unwrap(), "nothing changes");
+        assert!(alone(BOB).assume().unwrap());
+        assert_eq!(owner("b"), (BOB, BOB));
+        assert_eq!(geteuid().as_raw(), 0, "only what decides about files changes");
+        leave().unwrap();
+        std::thread::scope(|scope| {
+            let other = scope.spawn(|| {
+                alone(ALICE).assume().unwrap();
+                owner("c")
+            });
+            assert_eq!(other.join().unwrap(), (ALICE, ALICE));
+        });
+        assert_eq!(owner("d"), (0, 0));
+    }
+
+    #[test]
+    fn groups_open_what_they_may_and_only_while_they_are_held() {
+        if !may_switch() {
+            return;
+        }
+        let home = common();
+        let path = home.path().join("f");
+        fs::write(&path, b"x").unwrap();
+        chown(&path, Some(BOB), Some(STAFF)).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o040)).unwrap();
+        let may = |user: User| {
+            user.assume().unwrap();
+            let may = fs::read(&path).is_ok();
+            leave().unwrap();
+            may
+        };
+        let many = (5_000..).take(15).chain([STAFF]);
+        for (user, expected) in [
+            (alone(ALICE), false),
+            (User::new(ALICE, STAFF, []), true),
+            (User::new(ALICE, ALICE, [7, STAFF]), true),
+            (User::new(ALICE, ALICE, [7]), false),
+            (User::new(ALICE, ALICE, many), true),
+            (alone(BOB), false),
+            (alone(0), true),
+            (alone(ALICE), false),
+        ] {
+            assert_eq!(may(user), expected, "{user:?}");
+        }
+    }
+
+    #[test]
+    fn rights_that_override_are_there_while_they_are_raised_and_for_uid_0() {
+        if !may_switch() {
+            return;
+        }
+        let home = common();
+        let path = home.path().join("f");
+        fs::write(&path, b"x").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+        alone(ALICE).assume().unwrap();
+        assert!(fs::read(&path).is_err());
+        {
+            let _raised = raise(CapabilitySet::DAC_READ_SEARCH).unwrap();
+            assert!(fs::read(&path).is_ok() && fs::write(&path, b"y").is_err());
+            let _more = raise(CapabilitySet::DAC_OVERRIDE).unwrap();
+            assert!(fs::write(&path, b"y").is_ok());
+        }
+        assert!(fs::read(&path).is_err());
+        alone(0).assume().unwrap();
+        assert!(fs::write(&path, b"z").is_ok());
+        alone(BOB).assume().unwrap();
+        assert!(fs::read(&path).is_err());
+        let effective = capabilities(None).unwrap().effective;
+        assert!(!effective.intersects(OVERRIDES), "{effective:?}");
+        leave().unwrap();
+        assert!(fs::read(&path).is_ok());
+    }
+
+    #[test]
+    fn whoever_has_no_right_to_act_as_others_is_told() {
+        if may_switch() {
+            let refused = std::thread::spawn(|| {
+                own();
+                set_capabilities(
+                    None,
+                    CapabilitySets {
+                        effective: CapabilitySet::empty(),
+                        permitted: CapabilitySet::empty(),
+                        inheritable: CapabilitySet::empty(),
+                    },
+                )
+                .unwrap();
+                assert!(alone(ALICE).assume().is_err());
+                assert!(!alone(ALICE).is_current() && raise(CapabilitySet::CHOWN).is_err());
+                check(&alone(ALICE))
+            });
+            assert_eq!(refused.join().unwrap(), Err(Lack::Capability("CAP_SETUID")));
+        } else {
+            assert!(check(&alone(ALICE)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_seventeenth_group_is_left_out() {
+        let user = User::new(1, 2, 3..100);
+        assert_eq!(user.groups().len(), User::GROUPS_MAX);
+        assert_eq!((user.uid(), user.gid()), (1, 2));
+        assert_eq!(user, User::new(1, 2, 3..19));
+    }
+}
