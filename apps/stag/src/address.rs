@@ -46,7 +46,7 @@ pub fn target(url: &str) -> Result<Target, Error> {
         ))
     };
     let (authority, name) = rest.split_once('/').ok_or_else(bad)?;
-    if name.is_empty() || !authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+    if name.is_empty() || authority.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
         return Err(bad());
     }
     let server = match authority.parse() {

@@ -9,6 +9,7 @@ mod admission;
 mod cidr;
 mod cli;
 mod load;
+mod manual;
 mod quote;
 mod serve;
 mod trace;

@@ -35,6 +35,10 @@ fn every_bad_argument_has_its_sentence() {
         (&["serve", "data", "--listen", "iwarp://0.0.0.0:0"], "say who may connect with --clients"),
         (&["serve", "data", "--listen", "iwarp://[::]:0"], "say who may connect with --clients"),
         (&["serve", "data", "--tcp", "0.0.0.0:0"], "say who may connect with --clients"),
+        (
+            &["serve", "data", "--listen", "iwarp://127.0.0.1:7", "--tcp", "127.0.0.1:7"],
+            "127.0.0.1:7 is given twice",
+        ),
         (&["serve", "data", "--tcp", "2049"], "write IP:PORT"),
         (&["serve", "data", "--clients", "10.0.0.0/33"], "\"10.0.0.0/33\" in --clients is no network"),
         (&["serve", "data", "--clients", "10.0.0.1/8"], "write 10.0.0.0/8"),

@@ -3,11 +3,13 @@
 
 mod support;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
     net::TcpStream,
     os::unix::{fs::PermissionsExt, net::UnixDatagram},
+    process::Stdio,
+    time::Duration,
 };
 use support::{Home, PATIENCE, Server, json, wait_for};
 
@@ -158,6 +160,50 @@ fn a_server_stops_while_clients_are_connected() {
     assert_eq!(json(&home.path("stats.json"))["total"]["engine"]["connections"]["tcp"], 1);
     assert!(server.err().contains("cause=closed by us"), "{}", server.err());
     drop(stream);
+}
+
+#[test]
+fn a_second_signal_ends_a_server_that_waits_for_a_client() {
+    let home = Home::new();
+    let mut server = home.serve(&["data", "--stats", "stats.json"]);
+    let url = format!("{}/data", server.line("LISTEN"));
+    let mut load = home.stag(&["load", &url, "--entries", "99999"]).stdout(Stdio::null()).spawn().unwrap();
+    wait_for("the large directory", || {
+        let found = fs::read_dir(home.path("data")).unwrap().next();
+        found.is_some_and(|work| work.unwrap().path().join("large").exists())
+    });
+    // A client that is stopped does not close its connection, and the server waits for that.
+    kill_process(Pid::from_child(&load), Signal::STOP).unwrap();
+    server.signal(Signal::TERM);
+    std::thread::sleep(Duration::from_millis(100));
+    server.signal(Signal::TERM);
+    let code = server.wait();
+    load.kill().unwrap();
+    load.wait().unwrap();
+    assert_eq!(code, Some(1), "{}", server.err());
+    assert!(server.err().contains("stopped at once"), "{}", server.err());
+    assert!(!home.path("stats.json").exists());
+}
+
+#[test]
+fn an_idle_server_sleeps() {
+    let home = Home::new();
+    let server = home.serve(&["data"]);
+    // Fields 14 and 15 of proc(5) stat: ticks of a hundredth of a second, in user and in kernel mode.
+    let ticks = || {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", server.pid())).unwrap();
+        let behind_name = stat.rsplit_once(')').unwrap().1.to_owned();
+        behind_name
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .map(|ticks| ticks.parse::<u64>().unwrap())
+            .sum::<u64>()
+    };
+    let before = ticks();
+    std::thread::sleep(Duration::from_secs(2));
+    let used = ticks() - before;
+    assert!(used <= 10, "{used} hundredths of two idle seconds were used");
 }
 
 #[test]

@@ -100,8 +100,8 @@ pub fn run(arguments: &cli::Serve) -> Result<(), Error> {
         Ok(first) => first,
         Err(error) => {
             server.stop();
-            server.join().ok();
-            return Err(error);
+            // The shard that failed knows better why.
+            return Err(server.join().err().unwrap_or(error));
         }
     };
     say(&announce::ready(&server.plan, &first));
@@ -184,13 +184,7 @@ impl Server {
                 Ok(Message::Signal(SIGUSR1)) => {}
                 Ok(Message::Signal(_)) => self.is_stopping = true,
                 Ok(Message::Ended) | Err(_) => {
-                    let last = self.running.pop().map(|running| running.thread.join());
-                    return Err(match last {
-                        Some(Ok(Err(error))) => error,
-                        _ => Error::failure(
-                            "a shard stopped while it was started, by a mistake of this program",
-                        ),
-                    });
+                    return Err(Error::failure("a shard stopped while the server was started"));
                 }
             }
         }

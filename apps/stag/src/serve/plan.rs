@@ -41,7 +41,9 @@ impl Plan {
         };
         let clients =
             arguments.clients.iter().map(|text| Cidr::parse(text)).collect::<Result<Vec<_>, _>>()?;
-        check_open(listen.iter().map(|at| at.0).chain(tcp), &clients)?;
+        let addresses: Vec<_> = listen.iter().map(|at| at.0).chain(tcp).collect();
+        check_once(&addresses)?;
+        check_open(&addresses, &clients)?;
         let exports = exports(arguments)?;
         let cores = usize::from(arguments.cores);
         check_cores(cores)?;
@@ -54,10 +56,24 @@ impl Plan {
     }
 }
 
+/// Shards share their ports, so the system would let one server take an address twice.
+fn check_once(addresses: &[SocketAddr]) -> Result<(), Error> {
+    let twice = addresses
+        .iter()
+        .enumerate()
+        .find(|(place, at)| at.port() != 0 && addresses.iter().take(*place).any(|other| other == *at));
+    match twice {
+        Some((_, at)) => {
+            Err(Error::usage(format!("{at} is given twice: --listen and --tcp need ports of their own")))
+        }
+        None => Ok(()),
+    }
+}
+
 /// A server that others can reach says who may come (DESIGN D12).
-fn check_open(mut addresses: impl Iterator<Item = SocketAddr>, clients: &[Cidr]) -> Result<(), Error> {
+fn check_open(addresses: &[SocketAddr], clients: &[Cidr]) -> Result<(), Error> {
     let is_open = |at: &SocketAddr| !at.ip().to_canonical().is_loopback();
-    match addresses.find(is_open) {
+    match addresses.iter().copied().find(is_open) {
         Some(at) if clients.is_empty() => Err(Error::usage(format!(
             "{at} can be reached from other hosts: say who may connect with --clients CIDR,… (for example --clients {}), or listen at a loopback address",
             example(at.ip())
@@ -186,7 +202,7 @@ mod tests {
 
     #[test]
     fn only_loopback_addresses_need_no_clients() {
-        let check = |at: &str, clients: &[Cidr]| check_open([at.parse().unwrap()].into_iter(), clients);
+        let check = |at: &str, clients: &[Cidr]| check_open(&[at.parse().unwrap()], clients);
         for at in ["127.0.0.1:1", "127.200.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
             assert_eq!(check(at, &[]), Ok(()), "{at}");
         }

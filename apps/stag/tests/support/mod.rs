@@ -114,6 +114,10 @@ impl Server {
         line.unwrap_or_else(|| panic!("{word} is in {out}")).to_owned()
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }

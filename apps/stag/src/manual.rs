@@ -1,0 +1,154 @@
+//! The long texts of `--help`. Lines have at most 78 columns, so that no terminal breaks them.
+
+/// What the command is.
+pub const ABOUT: &str = "\
+Stag serves and calls ONC RPC over RDMA from user space. It needs no RDMA
+device: over iwarp:// it is its own software RNIC, and speaks to the Linux
+kernel (siw) and to iWARP adapters.";
+
+/// What is behind the options of the command itself.
+pub const FOOTER: &str = "\
+EXAMPLES
+  Serve a directory to this host, and check the server from another terminal:
+      stag serve /srv/data
+      stag load iwarp://127.0.0.1:20049/data
+
+  Serve two directories, one of them read-only, to a network, on two cores:
+      stag serve /srv/data /srv/media:ro --listen iwarp://10.0.0.1:20049 \\
+          --clients 10.0.0.0/24 --cores 2
+
+ENVIRONMENT
+  STAG_LOG        What is logged on standard error: error, warn, info, debug
+                  or off (default: info). Connections and refusals are logged,
+                  calls never.
+  STAG_STATE_DIR  Default of 'stag serve --state-dir'.
+
+EXIT CODES
+  0  Done, or stopped by a signal after all in progress was finished.
+  1  Something failed while running; with 'stag load', a step failed.
+  2  The command cannot be carried out as given. One sentence on standard
+     error says what to change.";
+
+/// What `serve` does.
+pub const SERVE: &str = "\
+Serves directories over NFS version 3 and MOUNT version 3, on RDMA and on
+TCP, until a signal stops it.
+
+Every DIR is exported as /NAME, where NAME is its last component. One TCP
+port answers MOUNT and NFS: Linux asks MOUNT over TCP also when it mounts
+over RDMA. Every caller acts as the user that runs this command, whatever
+user it says it is. File handles survive a restart.
+
+Once ready, it prints a block on standard output, from a line READY to a line
+END: the addresses in use (LISTEN, TCP), the exports (EXPORT /NAME rw|ro), and
+for each of them the mount command and the line for /etc/fstab. Everything
+else goes to standard error.";
+
+/// What is behind the options of `serve`.
+pub const SERVE_FOOTER: &str = "\
+EXAMPLES
+  stag serve /srv/data
+  stag serve /srv/data:ro --name archive
+  stag serve /srv/data --listen iwarp://10.0.0.1:20049 \\
+      --clients 10.0.0.0/24,fd00::/8 --stats /run/stag.json
+  stag serve /srv/data --listen iwarp://127.0.0.1:0 --tcp 127.0.0.1:0
+      takes free ports; the READY block says which.
+
+WHO MAY CONNECT
+  A server that listens at loopback addresses only takes every client of its
+  host. Any other address needs --clients; clients at a loopback address may
+  always connect. It is decided when a client connects, on RDMA and TCP alike.
+
+FILES
+  The state directory holds the key of the file handles, the numbers of the
+  exports, and the index by which a file is found again after a restart: what
+  must stay, or clients have to mount again. It is made with mode 0700, must
+  not lie under an export, and is used by one server at a time.
+  Default: $STAG_STATE_DIR, else /var/lib/stag for root, and
+  ${XDG_STATE_HOME:-~/.local/state}/stag for other users.
+
+STATISTICS (--stats FILE)
+  One JSON object, written at the end and on SIGUSR1, always as a whole.
+    version, uptime_s     Of this server.
+    shards[]              One object for each core: the members of total, and
+                          core, its number, or null if it is not pinned.
+    total                 The sum of all shards; of grant and failed_syncs,
+                          which are not counts of one shard, the largest.
+  The members of total, all counted since the start:
+    engine.connections    fabric, tcp, refused, live.
+    engine.responder      calls and replies by form (short, chunked, long);
+                          errors; chunks and segments that calls offered
+                          (read, write, reply); octets pulled and pushed;
+                          writes; remote_invalidations; reply_chunks_spared;
+                          grant, the credits of each connection.
+    engine.requester      The same for calls of this server.
+    engine.stream         RPC over TCP: calls, replies, octets, system calls.
+    engine.peer_faults    Rules that peers broke.
+    engine.disconnects    How connections ended, by cause.
+    engine.limits         How often a limit was met, by limit.
+    engine.passes         Turns of the loop, and how often the core slept.
+    app.nfs3, app.mount3  By procedure: calls, and errors by status.
+    app.data              octets_read, octets_written, unstable_writes,
+                          commits, short_of_memory.
+    app.refused           Calls that reached no procedure, by reason.
+    iwarp                 FPDUs, octets and system calls; crc_errors;
+                          terminates_sent and terminates_received by cause;
+                          handshakes that failed and disconnects, by reason.
+
+SIGNALS
+  SIGTERM, SIGINT  Take no more clients, finish the calls in progress,
+                   disconnect, write statistics, exit with 0. A second one
+                   stops at once, without statistics, and exits with 1.
+  SIGUSR1          Write statistics.
+  If NOTIFY_SOCKET is set, systemd is told READY=1 and STOPPING=1.
+
+EXIT CODES
+  0  Stopped by a signal.
+  1  Failed while running.
+  2  Cannot start as given. One sentence on standard error says why.";
+
+/// What `load` does.
+pub const LOAD: &str = "\
+Calls an NFS version 3 server over RDMA and checks what it does: every
+procedure, files of 0 to 3,000,001 octets with every octet compared, odd
+offsets, truncation, names, links, a directory of 2,000 entries, and all that
+has to fail. It works in a directory of its own under the export, which it
+removes at the end; so the export must be one that it may write to.
+
+Progress and result go to standard output.";
+
+/// What is behind the options of `load`.
+pub const LOAD_FOOTER: &str = "\
+EXAMPLES
+  stag load iwarp://127.0.0.1:20049/data
+  stag load iwarp://127.0.0.1:20049/data --json | jq '.steps[].elapsed_us'
+
+OUTPUT (--json)
+  One object.
+    version, url, export, seed   What was run, and on what.
+    passed, failed, skipped      Steps.
+    calls, octets, elapsed_us    Of the whole run; octets of file data.
+    steps[]                      name, passed, calls, octets, elapsed_us, and
+                                 failure: null, or what was tried, what was
+                                 expected, what came, and whether it is fatal.
+    engine                       What the calling side counted, as in
+                                 'stag serve --stats'.
+
+EXIT CODES
+  0  Every step passed.
+  1  A step failed, or there is no connection.
+  2  Cannot start as given. One sentence on standard error says why.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_line_is_broken_by_a_terminal_of_80_columns() {
+        for text in [ABOUT, FOOTER, SERVE, SERVE_FOOTER, LOAD, LOAD_FOOTER] {
+            for line in text.lines() {
+                assert!(line.chars().count() <= 78, "{line}");
+            }
+        }
+    }
+}
