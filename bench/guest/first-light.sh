@@ -465,6 +465,7 @@ run_check() {
     case $code in 124 | 137) why="took longer than $CHECK_TIMEOUT s; $why" ;; esac
     not_ok "$label" "$why"
   fi
+  listen_to_kernel "$label"
   cd /
   [ "$name" = readonly ] || timeout 60 rm -rf "$MNT/work-$name"
   rm -rf /tmp/expected /tmp/appended /tmp/whole /tmp/tree
@@ -550,12 +551,21 @@ judge_xprt() {
   if [ -z "$why" ]; then ok "$label"; else not_ok "$label" "${why%; }"; fi
 }
 
-# What the kernel said since the last call, without what it says when all is well.
-judge_dmesg() {
-  local complaints
-  complaints=$(dmesg --read-clear | grep -E -i 'rpcrdma|siw|BUG|WARNING|Oops|not responding|timed out|hung|blocked for|NFS:|RPC:' |
+# Collects what the kernel said since the last call, without what it says when all is well. It is printed where it arises.
+complaints=''
+listen_to_kernel() {
+  local said
+  said=$(dmesg --read-clear | grep -E -i 'rpcrdma|siw|BUG|WARNING|Oops|not responding|timed out|hung|blocked for|NFS:|RPC:' |
     grep -v -E 'RPC: Registered|SoftiWARP attached|siw: loading out-of-tree|module verification failed|NFS: Registering the id_resolver|supports timestamps')
-  if [ -z "$complaints" ]; then ok "$TRANSPORT/kernel_log"; else not_ok "$TRANSPORT/kernel_log" "$(head -5 <<<"$complaints" | tr '\n' '|')"; fi
+  [ -n "$said" ] || return 0
+  sed "s|^|KERNEL $1: |" <<<"$said"
+  complaints+="$1: $(head -3 <<<"$said" | tr '\n' '|') "
+}
+
+judge_kernel_log() {
+  listen_to_kernel "$TRANSPORT/end"
+  if [ -z "$complaints" ]; then ok "$TRANSPORT/kernel_log"; else not_ok "$TRANSPORT/kernel_log" "${complaints:0:600}"; fi
+  complaints=''
 }
 
 # ---- The sessions of one transport.
@@ -639,7 +649,7 @@ everything() {
   echo "set up in $((SECONDS - begun)) s; server $SERVER"
   for TRANSPORT in $TRANSPORTS; do
     session_of_checks && session_readonly && session_remount && session_nconnect
-    judge_dmesg
+    judge_kernel_log
   done
   echo "first light took $((SECONDS - begun)) s"
   echo "$passed passed, $failed failed, $skipped skipped"
