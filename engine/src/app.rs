@@ -3,8 +3,12 @@
 //! One app lives in one shard, on one core. It is never called from two places at once, never waits, and gives every
 //! answer and every call to its [`Cx`], which carries them out when the app returns.
 
-use crate::{config::HEAD_ROOM, core::Core};
-use stag_pools::{Buf, Extent, table::Key};
+use crate::{
+    config::HEAD_ROOM,
+    core::Core,
+    item::{Extents, Pulled},
+};
+use stag_pools::{Buf, table::Key};
 use stag_protocol::{rpc::CallHeader, rpcrdma::ErrorBody, xdr};
 use stag_verbs::{Cause, PeerAddress, Time};
 use std::{fmt, time::Duration};
@@ -34,6 +38,8 @@ pub struct Call<'a> {
     pub header: CallHeader<'a>,
     /// Stands at the first octet of the arguments.
     pub arguments: xdr::Reader<'a>,
+    /// The arguments that came in Read chunks, for an app that keeps them.
+    pub pulled: Pulled<'a>,
 }
 
 /// A reply to be sent.
@@ -51,7 +57,7 @@ pub struct AnswerItem {
     /// Octets of the message in front of the item; its length word is the last four of them.
     pub position: usize,
     /// The item, without padding.
-    pub octets: Extent,
+    pub octets: Extents,
 }
 
 /// A call to be made.
@@ -145,6 +151,12 @@ pub trait App {
 
     /// A peer calls. Answer by [`Cx::answer`], in this call or later; a call that is never answered keeps its credit.
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>);
+
+    /// A buffer of the app's own for `len` octets of an argument that comes in a Read chunk, which the app may then keep
+    /// ([`Pulled::share`]). Asked for before the call is looked at; with none the shard's memory serves.
+    fn sink(&mut self, _len: usize) -> Option<Buf> {
+        None
+    }
 
     /// A call of ours is over.
     fn on_reply(&mut self, _cx: &mut Cx<'_>, _outcome: Outcome<'_>) {}

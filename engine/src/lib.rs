@@ -11,6 +11,7 @@ pub mod clock;
 pub mod config;
 pub mod control;
 mod core;
+mod item;
 pub mod launch;
 mod shard;
 pub mod stats;
@@ -22,6 +23,7 @@ pub use app::{
 };
 pub use config::{Config, HEAD_ROOM};
 pub use control::{Command, Control, Handle};
+pub use item::{ExtentLists, Extents, ExtentsFull, Pulled};
 pub use shard::{Admission, Shard};
-pub use stag_verbs::Cause;
+pub use stag_verbs::{Cause, PeerAddress, Time};
 pub use stats::Stats;

@@ -6,6 +6,7 @@
 use crate::{
     app::{Answer, App},
     core::{Inbound, InboundState, Link},
+    item::Pulled,
     shard::Shard,
     stats::StreamStats,
 };
@@ -191,7 +192,7 @@ impl Streams {
                 let whole = message.freeze();
                 let tail = whole.slice(position..whole.len());
                 stream.push(Part::Item(whole.slice(0..position)));
-                stream.push(Part::Item(item.octets));
+                item.octets.iter().for_each(|part| stream.push(Part::Item(part.clone())));
                 stream.push(Part::Item(zeros.slice(0..padding)));
                 stream.push(Part::Item(tail));
             }
@@ -485,7 +486,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.streams.stats.calls += 1;
         let call = Inbound { peer, xid: Xid(xid.0), fabric: None, state: InboundState::AwaitAnswer };
         match self.core.inbound.insert(call) {
-            Ok(call) => self.hand_over(call, peer, reader),
+            Ok(call) => self.hand_over(call, peer, reader, Pulled::default()),
             Err(_) => {
                 self.core.counters.stats.limits.calls += 1;
                 return Err(Cause::Local);

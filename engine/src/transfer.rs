@@ -4,21 +4,23 @@ use crate::{
     app::{Answer, App, Call, CallId, Cx, PeerId},
     config::HEAD_ROOM,
     core::{FabricCall, Inbound, InboundState, Link},
+    item::Pulled,
     shard::{NO_TAG, Shard},
     stats::Forms,
 };
-use stag_pools::{Buf, Fenced, RemoteKey, table::Key};
+use stag_pools::{Buf, Extent, Fenced, RemoteKey, table::Key};
 use stag_protocol::{
     rpc::{CallHeader, Refusal},
     rpcrdma::{
-        Body, Header, Incoming, PeerFault, Procedure, Segment,
+        Body, Header, Incoming, PeerFault, Position, Procedure, Segment,
         chunk::{READS_MAX, SEGMENTS_MAX},
-        responder::{self, Part, ReplyParts},
+        responder::{self, Part, Push, ReplyParts},
         v1,
     },
     xdr::{Reader, Writer, pad},
 };
 use stag_verbs::{PeerAddress, Provider, Qp, Refused, RemoteSpan, Status, Tag};
+use std::ops::Range;
 
 pub(crate) const fn remote(segment: Segment) -> RemoteSpan {
     RemoteSpan { key: RemoteKey(segment.handle), offset: segment.offset, len: segment.length }
@@ -109,9 +111,13 @@ impl<P: Provider, A: App> Shard<P, A> {
             if self.provider.send_room(*qp) == 0 {
                 return false;
             }
-            let Some(mut sink) = self.core.pool.take(planned.len as usize) else { return false };
+            let len = planned.len as usize;
+            // A whole message is never kept: only an item may go to the app's own memory.
+            let own = if planned.position == Position::ZERO { None } else { self.app.sink(len) };
+            let own = own.filter(|sink| sink.capacity() >= len);
+            let Some(mut sink) = own.or_else(|| self.core.pool.take(len)) else { return false };
             sink.reset(0);
-            sink.extend(planned.len as usize);
+            sink.extend(len);
             let mut spans = [RemoteSpan { key: RemoteKey(0), offset: 0, len: 0 }; SEGMENTS_MAX];
             let mut count = 0;
             let named = chunk.segments.iter().filter(|segment| segment.length > 0);
@@ -157,6 +163,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let (header, pull, payload_at) = (fabric.header, fabric.pull, fabric.payload_at);
         let message = fabric.message.take().expect("a call is dispatched once");
         let chunks = std::mem::replace(&mut fabric.chunks, [const { None }; READS_MAX]);
+        let chunks = chunks.map(|chunk| chunk.map(Buf::freeze));
         let mut pulled = [&[][..]; READS_MAX];
         for (octets, chunk) in pulled.iter_mut().zip(&chunks) {
             *octets = chunk.as_deref().unwrap_or_default();
@@ -175,15 +182,15 @@ impl<P: Provider, A: App> Shard<P, A> {
             return self.refuse_call(peer, qp, header, fault);
         }
         let pieces = pull.assemble(base, items);
-        self.hand_over(key, peer, Reader::over(pieces.as_slice()));
+        self.hand_over(key, peer, Reader::over(pieces.as_slice()), Pulled(&chunks));
     }
 
     /// Gives a whole RPC message to the app, or answers it when it is no call that an app could understand.
-    pub(crate) fn hand_over(&mut self, key: Key, peer: PeerId, mut reader: Reader<'_>) {
+    pub(crate) fn hand_over(&mut self, key: Key, peer: PeerId, mut reader: Reader<'_>, pulled: Pulled<'_>) {
         let from = self.core.peers.get(peer.0).map_or(PeerAddress::Simulated, |peer| peer.address);
         match CallHeader::parse(&mut reader) {
             Ok(header) => {
-                let call = Call { id: CallId(key), peer, from, header, arguments: reader };
+                let call = Call { id: CallId(key), peer, from, header, arguments: reader, pulled };
                 self.app.on_call(&mut Cx { core: &mut self.core }, call);
             }
             Err(Refusal::Answer(reply)) => {
@@ -255,7 +262,11 @@ impl<P: Provider, A: App> Shard<P, A> {
                 return Ok(());
             }
         };
-        let pushes = plan.pushes(&core.returned).count();
+        let writes = plan.pushes(&core.returned).map(|push| match (push.part, &answer.item) {
+            (Part::Item, Some(item)) => item.octets.slices(span_of(push)).count(),
+            _ => 1,
+        });
+        let pushes = writes.sum::<usize>();
         if pushes >= self.provider.limits().send_queue {
             self.provider.disconnect(qp); // It would never fit: no reply can be sent (RFC 8166 §4.5.4).
             return Ok(());
@@ -283,23 +294,26 @@ impl<P: Provider, A: App> Shard<P, A> {
             None => {
                 let mut message = answer.message;
                 if let Some(item) = item.as_ref().filter(|_| !plan.item_in_chunk) {
-                    insert_item(&mut message, item.position, &item.octets);
+                    insert_parts(&mut message, item.position, item.octets.iter().map(|part| &part[..]));
                 }
                 (message, None)
             }
         };
         for push in plan.pushes(&core.returned) {
-            let span = push.from as usize..(push.from + push.target.length) as usize;
+            let span = span_of(push);
             let behind = |at: usize| at + span.start..at + span.end;
-            let source = match (push.part, &payload, &item) {
-                (Part::Head, Some(payload), _) => payload.slice(span),
-                (Part::Tail, Some(payload), _) => payload.slice(behind(parts.head as usize)),
-                (Part::Item, _, Some(item)) => item.octets.slice(span),
-                (Part::Pad, ..) => core.zeros.slice(span),
+            stats.pushed += u64::from(push.target.length);
+            let provider = &mut self.provider;
+            let posted = match (push.part, &payload, &item) {
+                (Part::Head, Some(payload), _) => push_one(provider, qp, payload.slice(span), push.target),
+                (Part::Tail, Some(payload), _) => {
+                    push_one(provider, qp, payload.slice(behind(parts.head as usize)), push.target)
+                }
+                (Part::Item, _, Some(item)) => push_all(provider, qp, item.octets.slices(span), push.target),
+                (Part::Pad, ..) => push_one(provider, qp, core.zeros.slice(span), push.target),
                 _ => unreachable!("the plan pushes parts that the reply has"),
             };
-            stats.pushed += u64::from(push.target.length);
-            if self.provider.post_write(qp, NO_TAG, source, remote(push.target)).is_err() {
+            if posted.is_err() {
                 return Ok(()); // The connection is dying; its end removes the call.
             }
         }
@@ -358,6 +372,38 @@ fn count_form(forms: &mut Forms, long: bool, chunked: bool) {
     } += 1;
 }
 
+/// The octets of its part that are pushed.
+fn span_of(push: Push) -> Range<usize> {
+    push.from as usize..(push.from + push.target.length) as usize
+}
+
+fn push_one<P: Provider>(
+    provider: &mut P,
+    qp: Qp,
+    source: Extent,
+    target: Segment,
+) -> Result<(), Refused<Extent>> {
+    provider.post_write(qp, NO_TAG, source, remote(target))
+}
+
+/// Pushes extents one behind the other: together they are as long as `target`.
+fn push_all<P: Provider>(
+    provider: &mut P,
+    qp: Qp,
+    sources: impl Iterator<Item = Extent>,
+    mut target: Segment,
+) -> Result<(), Refused<Extent>> {
+    for source in sources {
+        let len = source.len() as u32;
+        push_one(provider, qp, source, Segment { length: len, ..target })?;
+        // The end of the segment does not wrap: it was checked when it was parsed.
+        target.offset += u64::from(len);
+        target.length -= len;
+    }
+    debug_assert_eq!(target.length, 0, "the item has every octet that is pushed");
+    Ok(())
+}
+
 fn parts_of(answer: &Answer) -> ReplyParts {
     let len = answer.message.len();
     let position = answer.item.as_ref().map_or(len, |item| item.position);
@@ -371,14 +417,20 @@ fn parts_of(answer: &Answer) -> ReplyParts {
 /// # Panics
 /// When the message has no room for it: its sender compared the lengths with the inline threshold.
 pub(crate) fn insert_item(message: &mut Buf, position: usize, item: &[u8]) {
-    let old = message.len();
-    let padding = pad(item.len());
-    message.extend(item.len() + padding);
-    message.copy_within(position..old, position + item.len() + padding);
-    let (octets, rest) = message
-        .get_mut(position..)
-        .and_then(|rest| rest.split_at_mut_checked(item.len()))
-        .expect("it was extended");
-    octets.copy_from_slice(item);
+    insert_parts(message, position, std::iter::once(item));
+}
+
+/// [`insert_item`] of an item that lies in several places.
+fn insert_parts<'a>(message: &mut Buf, position: usize, parts: impl Iterator<Item = &'a [u8]> + Clone) {
+    let len = parts.clone().map(<[u8]>::len).sum::<usize>();
+    let (old, padding) = (message.len(), pad(len));
+    message.extend(len + padding);
+    message.copy_within(position..old, position + len + padding);
+    let mut rest = message.get_mut(position..).expect("the item lies in its message");
+    for part in parts {
+        let (octets, behind) = rest.split_at_mut_checked(part.len()).expect("it was extended");
+        octets.copy_from_slice(part);
+        rest = behind;
+    }
     rest.iter_mut().take(padding).for_each(|octet| *octet = 0);
 }

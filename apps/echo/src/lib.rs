@@ -63,7 +63,7 @@ impl App for Echo {
         let position = writer.len();
         debug_assert_eq!(written, Ok(()), "an echo's reply without its item has few octets");
         message.extend(position);
-        let item = item.map(|item| AnswerItem { position, octets: item.freeze() });
+        let item = item.map(|item| AnswerItem { position, octets: item.freeze().into() });
         cx.answer(call.id, Answer { message, item });
     }
 }

@@ -193,7 +193,7 @@ impl Reply {
     /// Adds an item whose length word was the last that was put. An empty one is no item (RFC 8166 §3.4.6).
     pub(crate) fn put_item(&mut self, octets: Extent) {
         if !octets.is_empty() {
-            self.item = Some(AnswerItem { position: self.message.len(), octets });
+            self.item = Some(AnswerItem { position: self.message.len(), octets: octets.into() });
         }
     }
 
