@@ -177,32 +177,37 @@ pub fn raise(wanted: CapabilitySet) -> rustix::io::Result<Raised> {
         State::Own => None,
         State::Unknown => return Err(Errno::PERM),
         State::Acting(Acting { sets, .. }) if sets.effective.contains(wanted) => None,
-        State::Acting(Acting { sets, .. }) => {
-            set_capabilities(None, CapabilitySets { effective: sets.effective.union(wanted), ..sets })?;
-            Some(sets)
+        State::Acting(Acting { user, sets }) => {
+            let raised = CapabilitySets { effective: sets.effective.union(wanted), ..sets };
+            set_capabilities(None, raised)?;
+            // A guard inside of this one finds them effective, and leaves them so.
+            STATE.set(State::Acting(Acting { user, sets: raised }));
+            Some(Acting { user, sets })
         }
     };
     Ok(Raised { before, of_this_thread: PhantomData })
 }
 
-/// Capabilities are effective as long as this lives; see [`raise`].
+/// Capabilities are effective as long as this lives; see [`raise`]. Nobody else may be assumed meanwhile.
 #[derive(Debug)]
 #[must_use = "what was raised falls with the guard"]
 pub struct Raised {
-    before: Option<CapabilitySets>,
+    before: Option<Acting>,
     of_this_thread: PhantomData<*const ()>,
 }
 
 impl Drop for Raised {
     fn drop(&mut self) {
-        if let Some(sets) = self.before {
-            set_capabilities(None, sets).expect("giving up a capability is always allowed");
+        if let Some(before) = self.before {
+            debug_assert!(before.user.is_current(), "a guard ends before another user is assumed");
+            set_capabilities(None, before.sets).expect("giving up a capability is always allowed");
+            STATE.set(State::Acting(before));
         }
     }
 }
 
-/// Whom a thread acts as, and its capabilities outside of [`Raised`].
-#[derive(Clone, Copy)]
+/// Whom a thread acts as, and its capabilities.
+#[derive(Clone, Copy, Debug)]
 struct Acting {
     user: User,
     sets: CapabilitySets,
@@ -386,6 +391,8 @@ mod tests {
             assert!(fs::read(&path).is_ok() && fs::write(&path, b"y").is_err());
             let _more = raise(CapabilitySet::DAC_OVERRIDE).unwrap();
             assert!(fs::write(&path, b"y").is_ok());
+            drop(raise(CapabilitySet::DAC_OVERRIDE).unwrap());
+            assert!(fs::write(&path, b"y").is_ok(), "a guard within a guard takes nothing away");
         }
         assert!(fs::read(&path).is_err());
         alone(0).assume().unwrap();
