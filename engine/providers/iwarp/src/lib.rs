@@ -6,6 +6,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
+//! | `post` | the contract's calls |
 //! | `shard` | the poll loop, doorbells, timers, accepting |
 //! | `cm` | connection set-up: TCP, MPA Request and Reply |
 //! | `rx` | octets in: FPDUs, checks, placement |

@@ -83,21 +83,6 @@ impl End {
         }
     }
 
-    /// Takes the first event that `pick` wants; the others stay.
-    pub fn take<T>(&mut self, mut pick: impl FnMut(Event) -> Result<T, Event>) -> Option<T> {
-        for _ in 0..self.events.len() {
-            let event = self.events.pop_front().unwrap();
-            match pick(event) {
-                Ok(found) => {
-                    // Back to the order of arrival.
-                    return Some(found);
-                }
-                Err(event) => self.events.push_back(event),
-            }
-        }
-        None
-    }
-
     /// The next event of all, within [`PATIENCE`].
     pub fn next(&mut self) -> Event {
         let deadline = Instant::now() + PATIENCE;

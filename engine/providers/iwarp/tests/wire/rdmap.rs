@@ -292,6 +292,31 @@ fn a_window_that_ends_while_it_is_read_ends_the_read() {
 }
 
 #[test]
+fn a_peer_that_invalidates_what_it_is_reading_breaks_a_rule() {
+    // Its answer is framed and half sent: the window stays until the FPDUs are out, and the invalidation is refused.
+    let config = Config { send_buffer: Some(1), fpdu_max: FpduMax::Ulpdu(1000), ..config() };
+    let (mut end, mut peer, qp) = accepted(config);
+    peer.slow_down(4096);
+    let octets = pattern(1 << 20, 3);
+    let window = bind(&mut end, qp, &octets, Access::RemoteRead);
+    peer.say(&mut end, &fpdu(&read_request(1, ask(window))));
+    peer.say(&mut end, &fpdu(&send_invalidate(1, window.key.0, b"too early")));
+    let mut read = Vec::new();
+    let payload = loop {
+        let ulpdu = peer.hear_ulpdu(&mut end);
+        match ulpdu[1] & 0xF {
+            2 => read.extend_from_slice(&ulpdu[14..]),
+            _ => break ulpdu[18..].to_vec(),
+        }
+    };
+    assert!(!read.is_empty() && octets.starts_with(&read));
+    assert_eq!(said(&payload), "0/1/09");
+    let Event::Unbound { fenced, .. } = end.next() else { panic!("the window ends with its connection") };
+    assert!(fenced.into_buf()[..] == octets[..]);
+    expect_fault(&mut end, qp, "0/1/09");
+}
+
+#[test]
 fn a_read_sees_what_was_written_before_it() {
     // [68, 69]: a window has one right, so the two meet in a Send that comes behind the Write.
     let (mut end, mut peer, qp) = accepted(config());
