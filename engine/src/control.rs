@@ -19,6 +19,8 @@ pub enum Command {
     Stop = 1,
     /// Send a snapshot of the counters.
     Snapshot = 2,
+    /// Make a pass: the app has mail. See [`Waker`].
+    Look = 4,
 }
 
 #[derive(Debug)]
@@ -49,12 +51,34 @@ pub fn pair<R>() -> std::io::Result<(Control<R>, Handle<R>)> {
     Ok((Control { shared: Arc::clone(&shared), snapshots: sender }, Handle { shared, snapshots: receiver }))
 }
 
+/// Wakes a shard, from any thread: for apps that write to each other.
+#[derive(Clone, Debug)]
+pub struct Waker(Arc<Shared>);
+
+impl Waker {
+    /// Makes the shard end its sleep and make a pass; one that does not sleep makes one anyway.
+    pub fn wake(&self) {
+        self.0.tell(Command::Look);
+    }
+}
+
+impl Shared {
+    fn tell(&self, command: Command) {
+        self.commands.fetch_or(command as u32, Ordering::Release);
+        // A full counter wakes as well; nothing else can fail.
+        let _ = io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+}
+
 impl<R> Handle<R> {
     /// Tells the shard; wakes it if it sleeps.
     pub fn tell(&self, command: Command) {
-        self.shared.commands.fetch_or(command as u32, Ordering::Release);
-        // A full counter wakes as well; nothing else can fail.
-        let _ = io::write(&self.shared.wake, &1_u64.to_ne_bytes());
+        self.shared.tell(command);
+    }
+
+    /// What wakes the shard.
+    pub fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.shared))
     }
 
     /// Waits for the snapshot that [`Command::Snapshot`] asked for. None when the shard is gone or does not answer in `timeout`.
@@ -95,6 +119,9 @@ mod tests {
         handle.tell(Command::Snapshot);
         handle.tell(Command::Stop);
         assert_eq!(control.look(), Command::Stop as u32 | Command::Snapshot as u32);
+        assert_eq!(control.look(), 0);
+        handle.waker().wake();
+        assert_eq!(control.look(), Command::Look as u32);
         assert_eq!(control.look(), 0);
         control.send(7);
         assert_eq!(handle.snapshot(std::time::Duration::from_secs(1)), Some(7));

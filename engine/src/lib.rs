@@ -22,7 +22,7 @@ pub use app::{
     Answer, AnswerItem, App, Call, CallFault, CallId, Cx, Outcome, PeerId, Request, RequestItem, Token,
 };
 pub use config::{Config, HEAD_ROOM};
-pub use control::{Command, Control, Handle};
+pub use control::{Command, Control, Handle, Waker};
 pub use item::{ExtentLists, Extents, ExtentsFull, Pulled};
 pub use shard::{Admission, Shard};
 pub use stag_verbs::{Cause, PeerAddress, Time};
