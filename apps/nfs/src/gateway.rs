@@ -1,9 +1,10 @@
 //! The gateway: the app that answers MOUNT version 3 and NFS version 3 (RFC 1813) from a store, over any transport.
 //!
-//! It keeps nothing between two calls but its counters: every call is answered before the next one is looked at. The
+//! It keeps nothing between two calls but its counters, and the replies that a client may ask for again ([`crate::drc`]): every call is
+//! answered before the next one is looked at, but for one whose client's replies are still with another shard. The
 //! message of a reply is taken before the procedure runs, so that whatever was done can be answered.
 
-use stag_engine::{Answer, AnswerItem, App, Call, Cx, config};
+use stag_engine::{Answer, AnswerItem, App, Call, CallId, Cause, Cx, PeerAddress, PeerId, config};
 use stag_pools::{Buf, Extent};
 use stag_protocol::{
     nfs::{
@@ -14,6 +15,7 @@ use stag_protocol::{
     xdr::{Codec, NoRoom, Writer},
 };
 
+use crate::drc::{self, Branch, Desk, Verdict};
 use crate::report::{Counters, Report};
 use crate::store::files::Files;
 
@@ -28,8 +30,20 @@ const _: () = assert!(crate::store::files::system::TRANSFER_MAX as usize <= conf
 pub struct Gateway {
     files: Files,
     counters: Counters,
+    desk: Desk,
     /// Whether the last flush of the handle index failed: said once, not in every pass.
     is_flush_failing: bool,
+}
+
+/// Who waits for an answer, and where.
+type Caller = (CallId, PeerId, PeerAddress);
+
+/// Why a call has no answer yet.
+enum Unanswered {
+    /// It gets one when its client's replies are here.
+    Waits,
+    /// It gets none: there is no memory, or it is being carried out on another connection.
+    Dropped,
 }
 
 /// A procedure to carry out.
@@ -42,7 +56,20 @@ impl Gateway {
     /// The gateway to one store.
     pub fn new(files: Files) -> Self {
         let counters = Counters::new(files.shared().verifier());
-        Self { files, counters, is_flush_failing: false }
+        let desk = Desk::new(Branch::alone(), drc::REPLIES);
+        Self { files, counters, desk, is_flush_failing: false }
+    }
+
+    /// Lets the gateways of several shards know each other's replies, up to `replies` of each at a time.
+    #[must_use]
+    pub fn with_duplicates(mut self, branch: Branch, replies: usize) -> Self {
+        self.desk = Desk::new(branch, replies);
+        self
+    }
+
+    /// What the duplicate request cache costs.
+    pub const fn duplicates(&self) -> drc::Budget {
+        self.desk.budget()
     }
 
     /// The store.
@@ -50,20 +77,22 @@ impl Gateway {
         &self.files
     }
 
-    /// The reply; nothing when there is no memory for one.
-    fn answer(&mut self, cx: &Cx<'_>, call: Call<'_>) -> Option<Answer> {
+    fn answer(&mut self, cx: &Cx<'_>, call: Call<'_>) -> Result<Answer, Unanswered> {
         let header = &call.header;
-        match route(header) {
+        let caller = (call.id, call.peer, call.from);
+        let answer = match route(header) {
             Ok(Target::Mount(procedure)) => match mount::Call::parse(procedure, call.arguments) {
                 Ok(call) => self.mount(cx, header, &call),
                 Err(_) => self.refuse(cx, header.reply(Accepted::GarbageArgs)),
             },
             Ok(Target::Nfs(procedure)) => match v3::Call::parse(procedure, call.arguments) {
+                Ok(call) if drc::is_kept(procedure) => return self.nfs_once(cx, caller, header, &call),
                 Ok(call) => self.nfs(cx, header, &call),
                 Err(_) => self.refuse(cx, header.reply(Accepted::GarbageArgs)),
             },
             Err(refusal) => self.refuse(cx, refusal),
-        }
+        };
+        answer.ok_or(Unanswered::Dropped)
     }
 
     fn mount(&mut self, cx: &Cx<'_>, header: &CallHeader<'_>, call: &mount::Call<'_>) -> Option<Answer> {
@@ -79,6 +108,71 @@ impl Gateway {
         let status = crate::v3::answer(&mut self.files, &mut self.counters.data, cx, call, &mut reply);
         self.counters.count_nfs(call.procedure(), status);
         Some(reply.finish())
+    }
+
+    /// As [`nfs`](Self::nfs), but a call that comes again gets the reply that it got the first time.
+    fn nfs_once(
+        &mut self,
+        cx: &Cx<'_>,
+        caller: Caller,
+        header: &CallHeader<'_>,
+        call: &v3::Call<'_>,
+    ) -> Result<Answer, Unanswered> {
+        if !self.desk.knows(caller.2, cx.now()) {
+            let waits = self.desk.wait(cx, caller, header, call);
+            return Err(waits.map_or(Unanswered::Dropped, |()| Unanswered::Waits));
+        }
+        self.carry_out_once(cx, caller.2, header, call).ok_or(Unanswered::Dropped)
+    }
+
+    fn carry_out_once(
+        &mut self,
+        cx: &Cx<'_>,
+        from: PeerAddress,
+        header: &CallHeader<'_>,
+        call: &v3::Call<'_>,
+    ) -> Option<Answer> {
+        let mut reply = Reply::begin(cx, header, 0)?;
+        match self.desk.judge(from, header, call, cx.now()) {
+            Verdict::Replay(octets) => reply.replace(octets),
+            Verdict::Busy => return None,
+            Verdict::Execute(ticket) => {
+                let status =
+                    crate::v3::answer(&mut self.files, &mut self.counters.data, cx, call, &mut reply);
+                self.counters.count_nfs(call.procedure(), status);
+                self.desk.finish(ticket, &reply.message);
+            }
+        }
+        Some(reply.finish())
+    }
+
+    /// Does what the answer of [`answer`](Self::answer) says.
+    fn conclude(
+        &mut self,
+        cx: &mut Cx<'_>,
+        (id, peer): (CallId, PeerId),
+        answer: Result<Answer, Unanswered>,
+    ) {
+        match answer {
+            Ok(answer) => cx.answer(id, answer),
+            Err(Unanswered::Waits) => {}
+            Err(Unanswered::Dropped) => {
+                // A call that cannot be answered must not stay open (RFC 8166 §4.5.4). Nothing was done for it.
+                self.counters.count_unanswered();
+                cx.disconnect(peer);
+            }
+        }
+    }
+
+    /// Carries on what waited for replies from other shards, then gives those what they wait for.
+    fn exchange_mail(&mut self, cx: &mut Cx<'_>) {
+        self.desk.read_mail(cx.now());
+        while let Some(waiting) = self.desk.next_ready(cx.now()) {
+            let (header, call) = waiting.call();
+            let answer = self.carry_out_once(cx, waiting.from, &header, &call);
+            self.conclude(cx, (waiting.id, waiting.peer), answer.ok_or(Unanswered::Dropped));
+        }
+        self.desk.write_mail();
     }
 
     fn refuse(&mut self, cx: &Cx<'_>, refusal: ReplyHeader<'_>) -> Option<Answer> {
@@ -116,26 +210,25 @@ impl App for Gateway {
     type Report = Report;
 
     fn report(&self) -> Report {
-        self.counters.report(self.files.shared().verifier())
+        Report { duplicates: self.desk.report(), ..self.counters.report(self.files.shared().verifier()) }
     }
 
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
         let (id, peer) = (call.id, call.peer);
-        match self.answer(cx, call) {
-            Some(answer) => cx.answer(id, answer),
-            None => {
-                // A call that cannot be answered must not stay open (RFC 8166 §4.5.4). Nothing was done for it.
-                self.counters.count_unanswered();
-                cx.disconnect(peer);
-            }
-        }
+        let answer = self.answer(cx, call);
+        self.conclude(cx, (id, peer), answer);
+    }
+
+    fn on_peer_down(&mut self, _cx: &mut Cx<'_>, peer: PeerId, _cause: Cause) {
+        self.desk.forget(peer);
     }
 
     /// One write for all handles that the pass gave out, before any reply that carries one leaves.
     ///
     /// When it fails the replies leave nevertheless: the handles are good as long as this process lives, and the records
     /// wait for the next pass. Only a restart before a flush succeeds makes those handles stale.
-    fn on_pass_end(&mut self, _cx: &mut Cx<'_>) {
+    fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
+        self.exchange_mail(cx);
         match self.files.flush() {
             Ok(()) => self.is_flush_failing = false,
             Err(error) => {
@@ -195,6 +288,12 @@ impl Reply {
         if !octets.is_empty() {
             self.item = Some(AnswerItem { position: self.message.len(), octets: octets.into() });
         }
+    }
+
+    /// Makes it what was answered before.
+    fn replace(&mut self, octets: &[u8]) {
+        self.message.truncate(0);
+        self.message.append(octets).expect("a message has room for any reply that is kept");
     }
 
     /// Makes it the reply of a server that failed.

@@ -9,6 +9,7 @@
     reason = "a reply that fails carries attributes like one that succeeds; boxing would allocate"
 )]
 
+pub mod drc;
 pub mod export;
 pub mod gateway;
 pub mod handle;

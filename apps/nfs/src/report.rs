@@ -11,6 +11,8 @@ use stag_protocol::{
     rpc::{Accepted, Outcome},
 };
 
+use crate::drc::Duplicates;
+
 /// A snapshot of the counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
@@ -28,6 +30,8 @@ pub struct Report {
     pub failed_flushes: u64,
     /// Calls that had no memory for any reply: their connections were closed.
     pub unanswered: u64,
+    /// Calls that came again, and what is kept for them.
+    pub duplicates: Duplicates,
 }
 
 /// How often a procedure was called, and how often in vain.
@@ -213,6 +217,7 @@ impl Counters {
             failed_syncs: u64::from_be_bytes(verifier).wrapping_sub(u64::from_be_bytes(self.first_verifier)),
             failed_flushes: self.failed_flushes,
             unanswered: self.unanswered,
+            duplicates: Duplicates::default(),
         }
     }
 }

@@ -1,0 +1,317 @@
+//! The replies of one shard: bounded, found in constant time, the oldest goes first.
+
+use std::time::Duration;
+
+use stag_engine::Time;
+
+use super::{key::Key, report::Duplicates};
+
+/// Octets of the longest reply that is kept, its RPC header included: that of a CREATE has 304.
+pub(crate) const REPLY_MAX: usize = 320;
+/// How long a reply is kept at most. A client keeps on trying for as long as a network is away, but a client that was
+/// switched off and begins with the same XIDs again must not be answered from its former life.
+pub const AGE_MAX: Duration = Duration::from_secs(600);
+
+/// No entry.
+const NONE: u32 = u32::MAX;
+
+/// What became of a call that is judged.
+#[derive(Debug)]
+pub(crate) enum Verdict<'a> {
+    /// It is the first: carry it out and [`finish`](Cache::finish).
+    Execute(Ticket),
+    /// It was carried out; this is the reply.
+    Replay(&'a [u8]),
+    /// It is being carried out.
+    Busy,
+}
+
+/// The right to carry a call out.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Ticket {
+    place: u32,
+    key: Key,
+}
+
+/// A reply on its way to another shard.
+#[derive(Clone, Debug)]
+pub(crate) struct Moved {
+    key: Key,
+    born: Time,
+    reply: Reply,
+}
+
+/// A reply; empty while the call is being carried out.
+#[derive(Clone, Debug)]
+struct Reply {
+    len: u16,
+    octets: [u8; REPLY_MAX],
+}
+
+impl Reply {
+    const EMPTY: Self = Self { len: 0, octets: [0; REPLY_MAX] };
+
+    fn octets(&self) -> &[u8] {
+        self.octets.get(..self.len.into()).unwrap_or_default()
+    }
+}
+
+/// A place of the cache: in a chain of its bucket, and in the line from the newest to the oldest; free ones are chained too.
+#[derive(Clone, Debug)]
+struct Entry {
+    key: Option<Key>,
+    slot: usize,
+    born: Time,
+    chained: u32,
+    older: u32,
+    newer: u32,
+    reply: Reply,
+}
+
+/// See the module. Nothing is allocated after it is made, but when replies move.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    entries: Box<[Entry]>,
+    buckets: Box<[u32]>,
+    /// Entries by slot of their client.
+    population: Box<[u32]>,
+    free: u32,
+    newest: u32,
+    oldest: u32,
+    len: usize,
+    /// Calls being carried out.
+    busy: usize,
+}
+
+impl Cache {
+    /// A cache with room for `capacity` replies of clients in `slots` groups.
+    ///
+    /// # Panics
+    /// When `capacity` is zero, or more than 2³⁰.
+    pub(crate) fn new(capacity: usize, slots: usize) -> Self {
+        assert!((1..=1 << 30).contains(&capacity), "a cache holds something, and is numbered by 32 bits");
+        let free = |place: usize| Entry {
+            key: None,
+            slot: 0,
+            born: Time(0),
+            chained: if place + 1 < capacity { place as u32 + 1 } else { NONE },
+            older: NONE,
+            newer: NONE,
+            reply: Reply::EMPTY,
+        };
+        Self {
+            entries: (0..capacity).map(free).collect(),
+            buckets: vec![NONE; Self::buckets(capacity)].into(),
+            population: vec![0; slots].into(),
+            free: 0,
+            newest: NONE,
+            oldest: NONE,
+            len: 0,
+            busy: 0,
+        }
+    }
+
+    const fn buckets(capacity: usize) -> usize {
+        capacity.next_power_of_two() * 2
+    }
+
+    /// Octets of a cache with this capacity.
+    pub(crate) const fn octets(capacity: usize, slots: usize) -> usize {
+        capacity * size_of::<Entry>() + (Self::buckets(capacity) + slots) * size_of::<u32>()
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether a call is being carried out.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.busy > 0
+    }
+
+    /// Whether the call is a duplicate; if not, it becomes the original. `slot` is that of its client.
+    pub(crate) fn judge(
+        &mut self,
+        key: &Key,
+        slot: usize,
+        now: Time,
+        counts: &mut Duplicates,
+    ) -> Verdict<'_> {
+        match self.find(key) {
+            Some(place) if self.entry(place).reply.len == 0 => Verdict::Busy,
+            Some(place) if now.since(self.entry(place).born) < AGE_MAX => {
+                counts.replayed += 1;
+                Verdict::Replay(self.entry(place).reply.octets())
+            }
+            outdated => {
+                outdated.into_iter().for_each(|place| self.remove(place));
+                self.make_room(counts);
+                let place = self.insert(*key, slot, now, NONE);
+                self.busy += 1;
+                Verdict::Execute(Ticket { place, key: *key })
+            }
+        }
+    }
+
+    /// Keeps the reply of a call that was carried out.
+    pub(crate) fn finish(&mut self, ticket: Ticket, reply: &[u8]) {
+        let entry = self.entry_mut(ticket.place);
+        if entry.key != Some(ticket.key) {
+            return; // It was pushed out meanwhile.
+        }
+        debug_assert!((1..=REPLY_MAX).contains(&reply.len()), "{} octets of reply", reply.len());
+        match entry.reply.octets.get_mut(..reply.len()) {
+            Some(octets) if !reply.is_empty() => {
+                octets.copy_from_slice(reply);
+                entry.reply.len = reply.len() as u16;
+                self.busy -= 1;
+            }
+            _ => self.remove(ticket.place),
+        }
+    }
+
+    /// Takes out the replies of a slot, the oldest first.
+    pub(crate) fn take(&mut self, slot: usize) -> Vec<Moved> {
+        debug_assert_eq!(self.busy, 0, "no call is being carried out while its shard sorts its mail");
+        let count = self.population.get(slot).map_or(0, |count| *count as usize);
+        let mut taken = Vec::with_capacity(count);
+        let mut place = self.newest;
+        while taken.len() < count && place != NONE {
+            let entry = self.entry(place);
+            let older = entry.older;
+            if entry.slot == slot
+                && let Some(key) = entry.key
+            {
+                taken.push(Moved { key, born: entry.born, reply: entry.reply.clone() });
+                self.remove(place);
+            }
+            place = older;
+        }
+        taken.reverse();
+        taken
+    }
+
+    /// Puts replies of a slot among its own, by age. What is too old for a full cache is dropped.
+    pub(crate) fn put(&mut self, slot: usize, moved: Vec<Moved>, counts: &mut Duplicates) {
+        // From the newest backwards, so that one walk finds all places.
+        let mut newer = NONE;
+        for moved in moved.into_iter().rev() {
+            if self.find(&moved.key).is_some() {
+                continue; // Carried out twice already, because its reply came too late: the later one counts.
+            }
+            if self.free == NONE {
+                counts.evicted += 1;
+                if self.entry(self.oldest).born >= moved.born {
+                    continue;
+                }
+                if newer == self.oldest {
+                    newer = self.entry(newer).newer;
+                }
+                self.remove(self.oldest);
+            }
+            let mut older = if newer == NONE { self.newest } else { self.entry(newer).older };
+            while older != NONE && self.entry(older).born > moved.born {
+                newer = older;
+                older = self.entry(older).older;
+            }
+            let place = self.insert(moved.key, slot, moved.born, newer);
+            self.entry_mut(place).reply = moved.reply;
+            newer = place;
+        }
+    }
+
+    fn make_room(&mut self, counts: &mut Duplicates) {
+        if self.free == NONE {
+            counts.evicted += 1;
+            self.remove(self.oldest);
+        }
+    }
+
+    fn find(&self, key: &Key) -> Option<u32> {
+        let mut place = *self.buckets.get(self.bucket(key))?;
+        while place != NONE {
+            let entry = self.entry(place);
+            if entry.key.as_ref() == Some(key) {
+                return Some(place);
+            }
+            place = entry.chained;
+        }
+        None
+    }
+
+    /// A free place becomes the entry that is next older than `newer`, or the newest.
+    fn insert(&mut self, key: Key, slot: usize, born: Time, newer: u32) -> u32 {
+        let place = self.free;
+        let older = if newer == NONE { self.newest } else { self.entry(newer).older };
+        let bucket = self.bucket(&key);
+        let chained = std::mem::replace(self.head(bucket), place);
+        let entry = self.entry_mut(place);
+        let free = std::mem::replace(&mut entry.chained, chained);
+        (entry.key, entry.slot, entry.born) = (Some(key), slot, born);
+        (entry.older, entry.newer, entry.reply.len) = (older, newer, 0);
+        *self.behind(newer) = place;
+        *self.before(older) = place;
+        self.free = free;
+        self.len += 1;
+        self.count(slot, 1);
+        place
+    }
+
+    fn remove(&mut self, place: u32) {
+        let entry = self.entry_mut(place);
+        let key = entry.key.take().expect("only entries in use are removed");
+        let (chained, older, newer, slot) = (entry.chained, entry.older, entry.newer, entry.slot);
+        self.busy -= usize::from(entry.reply.len == 0);
+        let bucket = self.bucket(&key);
+        let mut link = *self.head(bucket);
+        if link == place {
+            *self.head(bucket) = chained;
+        } else {
+            while self.entry(link).chained != place {
+                link = self.entry(link).chained;
+            }
+            self.entry_mut(link).chained = chained;
+        }
+        *self.behind(newer) = older;
+        *self.before(older) = newer;
+        self.entry_mut(place).chained = std::mem::replace(&mut self.free, place);
+        self.len -= 1;
+        self.count(slot, -1);
+    }
+
+    fn count(&mut self, slot: usize, change: i32) {
+        let count = self.population.get_mut(slot).expect("a client has one of the slots");
+        *count = count.wrapping_add_signed(change);
+    }
+
+    const fn bucket(&self, key: &Key) -> usize {
+        key.digest as usize & (self.buckets.len() - 1)
+    }
+
+    fn head(&mut self, bucket: usize) -> &mut u32 {
+        self.buckets.get_mut(bucket).expect("a bucket is masked by their number")
+    }
+
+    /// What names the next older entry: that of `place`, or the beginning of the line.
+    fn behind(&mut self, place: u32) -> &mut u32 {
+        if place == NONE { &mut self.newest } else { &mut self.entry_mut(place).older }
+    }
+
+    /// What names the next newer entry: that of `place`, or the end of the line.
+    fn before(&mut self, place: u32) -> &mut u32 {
+        if place == NONE { &mut self.oldest } else { &mut self.entry_mut(place).newer }
+    }
+
+    fn entry(&self, place: u32) -> &Entry {
+        self.entries.get(place as usize).expect("places come from the cache itself")
+    }
+
+    fn entry_mut(&mut self, place: u32) -> &mut Entry {
+        self.entries.get_mut(place as usize).expect("places come from the cache itself")
+    }
+}
+
+#[cfg(test)]
+#[path = "cache_tests.rs"]
+mod tests;

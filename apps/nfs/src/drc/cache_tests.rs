@@ -1,0 +1,182 @@
+use super::*;
+use crate::drc::key::Client;
+use stag_protocol::{nfs::v3::Procedure, rpcrdma::Xid};
+use std::collections::VecDeque;
+
+fn key(number: u32) -> Key {
+    // Few digests, so that chains get long; the buckets are told by the lowest bits.
+    let digest = u128::from(number % 3) << 64 | u128::from(number % 5);
+    Key { client: Client::Simulated, xid: Xid(number), procedure: Procedure::Remove, len: 40, digest }
+}
+
+fn reply(number: u32) -> Vec<u8> {
+    vec![number as u8; 1 + number as usize % REPLY_MAX]
+}
+
+struct Shelf {
+    cache: Cache,
+    counts: Duplicates,
+}
+
+impl Shelf {
+    fn new(capacity: usize) -> Self {
+        Self { cache: Cache::new(capacity, 4), counts: Duplicates::default() }
+    }
+
+    /// Whether the call was carried out; a replay must be the first reply.
+    fn call(&mut self, number: u32, now: u64) -> bool {
+        let slot = number as usize % 4;
+        let ticket = match self.cache.judge(&key(number), slot, Time(now), &mut self.counts) {
+            Verdict::Execute(ticket) => ticket,
+            Verdict::Replay(octets) => {
+                assert_eq!(octets, reply(number));
+                return false;
+            }
+            Verdict::Busy => panic!("every call is finished"),
+        };
+        self.cache.finish(ticket, &reply(number));
+        self.check();
+        true
+    }
+
+    /// Follows every link.
+    fn check(&self) {
+        let cache = &self.cache;
+        let (mut place, mut newer, mut line, mut population) = (cache.newest, NONE, 0, [0; 4]);
+        while place != NONE {
+            let entry = cache.entry(place);
+            assert_eq!((entry.newer, cache.find(entry.key.as_ref().unwrap())), (newer, Some(place)));
+            assert!(newer == NONE || cache.entry(newer).born >= entry.born, "the line is sorted by age");
+            population[entry.slot] += 1;
+            (newer, place, line) = (place, entry.older, line + 1);
+        }
+        assert_eq!((cache.oldest, cache.len, &cache.population[..]), (newer, line, &population[..]));
+        let mut free = 0;
+        let mut place = cache.free;
+        while place != NONE {
+            (place, free) = (cache.entry(place).chained, free + 1);
+        }
+        assert_eq!(line + free, cache.entries.len());
+        assert!(!cache.is_busy());
+    }
+}
+
+#[test]
+fn a_duplicate_gets_the_first_reply_until_the_cache_is_full_of_newer_ones() {
+    for capacity in [1, 2, 3, 7, 64] {
+        let mut shelf = Shelf::new(capacity);
+        let mut kept = VecDeque::new();
+        let mut random = 1_u32;
+        for now in 0..3_000 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let number = (random >> 16) % (2 * capacity as u32 + 1);
+            assert_eq!(shelf.call(number, now), !kept.contains(&number), "{capacity}, {now}");
+            if !kept.contains(&number) {
+                kept.push_back(number);
+                if kept.len() > capacity {
+                    kept.pop_front();
+                }
+            }
+        }
+        assert_eq!(shelf.cache.len(), capacity);
+        assert!(shelf.counts.replayed > 0 && shelf.counts.evicted > 0);
+    }
+}
+
+#[test]
+fn a_reply_is_kept_for_so_long_and_no_longer() {
+    let age = AGE_MAX.as_nanos() as u64;
+    let mut shelf = Shelf::new(4);
+    assert!(shelf.call(1, 5));
+    assert!(!shelf.call(1, 5 + age - 1));
+    assert!(shelf.call(1, 5 + age), "it is another call by then");
+    assert!(!shelf.call(1, 5 + age + age - 1));
+    assert_eq!(shelf.cache.len(), 1);
+}
+
+#[test]
+fn a_call_that_is_carried_out_is_neither_carried_out_nor_answered_again() {
+    let mut shelf = Shelf::new(4);
+    let Verdict::Execute(ticket) = shelf.cache.judge(&key(1), 0, Time(0), &mut shelf.counts) else {
+        panic!()
+    };
+    assert!(matches!(shelf.cache.judge(&key(1), 0, Time(1), &mut shelf.counts), Verdict::Busy));
+    assert!(shelf.cache.is_busy());
+    shelf.cache.finish(ticket, &reply(1));
+    assert!(!shelf.call(1, 2));
+}
+
+#[test]
+fn a_reply_that_comes_after_its_place_was_taken_is_forgotten() {
+    let mut shelf = Shelf::new(1);
+    let Verdict::Execute(ticket) = shelf.cache.judge(&key(1), 0, Time(0), &mut shelf.counts) else {
+        panic!()
+    };
+    assert!(shelf.call(2, 1));
+    shelf.cache.finish(ticket, &reply(1));
+    shelf.check();
+    assert!(!shelf.call(2, 2));
+    assert!(shelf.call(1, 3));
+}
+
+#[test]
+fn replies_move_by_slot_and_keep_their_age() {
+    let (mut from, mut to) = (Shelf::new(16), Shelf::new(16));
+    (0..16).for_each(|number| assert!(from.call(number, u64::from(number) * 10)));
+    (100..108).for_each(|number| assert!(to.call(number, u64::from(number - 100) * 20 + 5)));
+    let moved = from.cache.take(2);
+    from.check();
+    assert_eq!((moved.len(), from.cache.len()), (4, 12));
+    to.cache.put(2, moved, &mut to.counts);
+    to.check();
+    assert_eq!((to.cache.len(), to.counts.evicted), (12, 0));
+    for number in [2, 6, 10, 14] {
+        assert!(!to.call(number, 200), "it is there");
+    }
+    (100..108).for_each(|number| assert!(!to.call(number, 200), "what was there still is"));
+    assert!(from.cache.take(2).is_empty());
+    assert!(from.call(2, 200), "it is no longer there");
+}
+
+#[test]
+fn a_full_cache_keeps_the_newest_of_both() {
+    for capacity in 1..=12 {
+        for (shift, count) in [(0, 4), (35, 4), (75, 4), (200, 4), (35, 1)] {
+            let (mut from, mut to) = (Shelf::new(16), Shelf::new(capacity));
+            (0..count).for_each(|i| assert!(from.call(i * 4, u64::from(i) * 10 + shift)));
+            let own = (0..capacity as u32).map(|i| (101 + i * 4, u64::from(i) * 10 + 1)).collect::<Vec<_>>();
+            own.iter().for_each(|(number, born)| assert!(to.call(*number, *born)));
+            let moved = from.cache.take(0);
+            to.cache.put(0, moved, &mut to.counts);
+            to.check();
+            let mut all =
+                (0..count).map(|i| (i * 4, u64::from(i) * 10 + shift)).chain(own).collect::<Vec<_>>();
+            all.sort_by_key(|(_, born)| *born);
+            let kept = all.split_off(all.len().saturating_sub(capacity));
+            for (number, _) in kept {
+                assert!(
+                    to.cache.find(&key(number)).is_some(),
+                    "capacity {capacity}, shift {shift}: {number}"
+                );
+            }
+            assert_eq!((to.cache.len(), to.counts.evicted), (capacity, u64::from(count)));
+        }
+    }
+}
+
+#[test]
+fn what_is_there_twice_stays_once() {
+    let (mut from, mut to) = (Shelf::new(4), Shelf::new(4));
+    assert!(from.call(1, 1) && to.call(1, 2));
+    to.cache.put(1, from.cache.take(1), &mut to.counts);
+    to.check();
+    assert_eq!(to.cache.len(), 1);
+}
+
+#[test]
+fn the_memory_is_what_the_budget_says() {
+    let octets = Cache::octets(4096, 256);
+    assert!((1 << 20..2 << 20).contains(&octets), "{octets}");
+    let cache = Cache::new(4096, 256);
+    assert_eq!(size_of_val(&*cache.entries) + 4 * (cache.buckets.len() + cache.population.len()), octets);
+}

@@ -1,0 +1,237 @@
+//! What makes two calls the same call.
+
+use std::net::IpAddr;
+
+use siphasher::sip128::SipHasher13;
+use stag_engine::PeerAddress;
+use stag_protocol::{
+    nfs::v3::{Call, FileHandle, PATH_MAX, Procedure},
+    rpc::{CallHeader, Credential},
+    rpcrdma::Xid,
+    xdr::{NoRoom, Writer},
+};
+
+/// A client: its address, without port and without transport, because a client that comes back may use others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Client {
+    Ip(IpAddr),
+    Simulated,
+}
+
+impl From<PeerAddress> for Client {
+    /// An IPv4 address is the same one when an IPv6 socket shows it.
+    fn from(address: PeerAddress) -> Self {
+        match address {
+            PeerAddress::Ip(at) => Self::Ip(at.ip().to_canonical()),
+            PeerAddress::Simulated => Self::Simulated,
+        }
+    }
+}
+
+impl Client {
+    /// The address as 16 octets; a simulated one is that of nobody.
+    fn octets(self) -> [u8; 16] {
+        match self {
+            Self::Ip(IpAddr::V4(address)) => address.to_ipv6_mapped().octets(),
+            Self::Ip(IpAddr::V6(address)) => address.octets(),
+            Self::Simulated => [0; 16],
+        }
+    }
+}
+
+/// One call. Program and version are NFS version 3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) client: Client,
+    pub(crate) xid: Xid,
+    pub(crate) procedure: Procedure,
+    /// Octets of credential and arguments.
+    pub(crate) len: u32,
+    /// Keyed hash over all of the call, so that a client cannot make two calls alike.
+    pub(crate) digest: u128,
+}
+
+/// Octets of the longest arguments: two handles and two names, or one of each, attributes and a path. Names are parsed up to the
+/// length of a path.
+const ARGUMENTS_MAX: usize = 2 * (4 + FileHandle::MAX + 4 + PATH_MAX) + 128;
+/// Octets of client, XID, procedure and credential.
+const HEADER_MAX: usize = 16 + 3 * 4 + 4 * 20;
+
+/// Makes keys. Shards that share a cache make equal ones.
+pub(crate) struct Keys {
+    hasher: SipHasher13,
+    scratch: Box<[u8]>,
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keys")
+    }
+}
+
+impl Keys {
+    pub(crate) fn new(secret: &[u8; 16]) -> Self {
+        let scratch = vec![0; HEADER_MAX + ARGUMENTS_MAX].into_boxed_slice();
+        Self { hasher: SipHasher13::new_with_key(secret), scratch }
+    }
+
+    /// A number for the client that all shards agree on.
+    pub(crate) fn client(&self, client: Client) -> u64 {
+        self.hasher.hash(&client.octets()).h1
+    }
+
+    /// The key of a call. The arguments count in the form in which they would travel inline: a retransmission may come in
+    /// another form (RFC 8166 §3.5), with other padding.
+    ///
+    /// # Panics
+    /// When `call` was not parsed, and is longer than a parsed one. Or is a WRITE.
+    pub(crate) fn key(&mut self, client: Client, header: &CallHeader<'_>, call: &Call<'_>) -> Key {
+        let mut writer = Writer::new(&mut self.scratch);
+        write(&mut writer, client, header, call).expect("there is room for the longest arguments");
+        let len = writer.len();
+        let digest = self.hasher.hash(self.scratch.get(..len).unwrap_or_default()).as_u128();
+        Key { client, xid: header.xid, procedure: call.procedure(), len: len as u32, digest }
+    }
+}
+
+fn write(
+    writer: &mut Writer<'_>,
+    client: Client,
+    header: &CallHeader<'_>,
+    call: &Call<'_>,
+) -> Result<(), NoRoom> {
+    writer.fixed(&client.octets())?;
+    writer.u32(header.xid.0)?;
+    writer.u32(call.procedure().number())?;
+    // Who calls, but not the stamp: some clients put the time there, also when they send the same call again.
+    match header.credential {
+        Credential::Sys(user) => {
+            writer.u32(1)?;
+            writer.u32(user.uid)?;
+            writer.u32(user.gid)?;
+            writer.u32(user.gids.list().len() as u32)?;
+            user.gids.list().iter().try_for_each(|gid| writer.u32(*gid))?;
+        }
+        // No other credential gets to a procedure that is cached.
+        Credential::None | Credential::Other(_) => writer.u32(0)?,
+    }
+    call.emit(writer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stag_protocol::{
+        nfs::{
+            Bulk,
+            v3::{DirOpArgs, Name, RemoveArgs, RenameArgs, SetAttributes, SetTime, SymlinkArgs, Time},
+        },
+        rpc::{Auth, AuthSys, Gids},
+        xdr::{Piece, Reader},
+    };
+
+    fn sys(uid: u32, gid: u32, gids: &[u32], stamp: u32) -> Credential<'static> {
+        Credential::Sys(AuthSys { stamp, machine_name: b"m", uid, gid, gids: Gids::new(gids).unwrap() })
+    }
+
+    fn header(xid: u32, credential: Credential<'static>) -> CallHeader<'static> {
+        CallHeader {
+            xid: Xid(xid),
+            program: 100_003,
+            version: 3,
+            procedure: 12,
+            credential,
+            verifier: Auth::NONE,
+        }
+    }
+
+    fn place(name: &[u8]) -> DirOpArgs<'_> {
+        DirOpArgs { dir: FileHandle::new(&[7; 44]).unwrap(), name: Name(name) }
+    }
+
+    fn ip(address: &str) -> Client {
+        PeerAddress::Ip(address.parse().unwrap()).into()
+    }
+
+    #[test]
+    fn a_client_is_an_address_without_port() {
+        assert_eq!(ip("10.0.0.1:700"), ip("10.0.0.1:900"));
+        assert_eq!(ip("10.0.0.1:700"), ip("[::ffff:10.0.0.1]:2049"));
+        assert_ne!(ip("10.0.0.1:700"), ip("10.0.0.2:700"));
+        assert_ne!(ip("10.0.0.1:700"), Client::Simulated);
+        let keys = Keys::new(&[1; 16]);
+        assert_eq!(keys.client(ip("10.0.0.1:1")), keys.client(ip("[::ffff:10.0.0.1]:2")));
+    }
+
+    #[test]
+    fn everything_but_the_stamp_makes_another_call() {
+        let mut keys = Keys::new(&[1; 16]);
+        let call = Call::Remove(RemoveArgs { object: place(b"name") });
+        let mut key =
+            |client, xid, credential, call: &Call<'_>| keys.key(client, &header(xid, credential), call);
+        let here = ip("10.0.0.1:1");
+        let first = key(here, 1, sys(1, 2, &[3], 4), &call);
+        assert_eq!(first, key(here, 1, sys(1, 2, &[3], 5), &call), "the stamp");
+        for other in [
+            key(ip("10.0.0.2:1"), 1, sys(1, 2, &[3], 4), &call),
+            key(here, 2, sys(1, 2, &[3], 4), &call),
+            key(here, 1, sys(9, 2, &[3], 4), &call),
+            key(here, 1, sys(1, 9, &[3], 4), &call),
+            key(here, 1, sys(1, 2, &[9], 4), &call),
+            key(here, 1, sys(1, 2, &[], 4), &call),
+            key(here, 1, Credential::None, &call),
+            key(here, 1, sys(1, 2, &[3], 4), &Call::RmDir(RemoveArgs { object: place(b"name") })),
+            key(here, 1, sys(1, 2, &[3], 4), &Call::Remove(RemoveArgs { object: place(b"nome") })),
+        ] {
+            assert_ne!(first.digest, other.digest);
+            assert_ne!(first, other);
+        }
+        assert_ne!(first, Keys::new(&[2; 16]).key(here, &header(1, sys(1, 2, &[3], 4)), &call));
+    }
+
+    #[test]
+    fn the_form_of_a_call_makes_no_difference() {
+        let mut keys = Keys::new(&[1; 16]);
+        let attributes = SetAttributes::default();
+        let path = &b"a path that needs padding"[..];
+        let args = SymlinkArgs { place: place(b"link"), attributes, path: Bulk::Inline(path) };
+        let mut octets = vec![0; 512];
+        let mut writer = Writer::new(&mut octets);
+        Call::Symlink(args).emit(&mut writer).unwrap();
+        let len = writer.len();
+        let whole = &octets[..len];
+        let (head, _) = whole.split_at(whole.len() - 28);
+        let chunked = [Piece::Inline(head), Piece::Chunk(path)];
+        let header = CallHeader { procedure: 10, ..header(1, Credential::None) };
+        let mut key = |reader| {
+            let call = Call::parse(Procedure::Symlink, reader).unwrap();
+            keys.key(Client::Simulated, &header, &call)
+        };
+        assert_eq!(key(Reader::new(whole)), key(Reader::over(&chunked)));
+    }
+
+    #[test]
+    fn the_longest_calls_have_keys() {
+        let mut keys = Keys::new(&[1; 16]);
+        let gids = [9; Gids::MAX];
+        let header = header(1, sys(1, 2, &gids, 3));
+        let path = [b'p'; PATH_MAX];
+        let dir = FileHandle::new(&[7; FileHandle::MAX]).unwrap();
+        let place = DirOpArgs { dir, name: Name(&path) };
+        let time = SetTime::Client(Time::default());
+        let attributes = SetAttributes {
+            mode: Some(1),
+            uid: Some(1),
+            gid: Some(1),
+            size: Some(1),
+            atime: time,
+            mtime: time,
+        };
+        let link = Call::Symlink(SymlinkArgs { place, attributes, path: Bulk::Inline(&path) });
+        let rename = Call::Rename(RenameArgs { from: place, to: place });
+        for call in [link, rename] {
+            let key = keys.key(Client::Simulated, &header, &call);
+            assert!(key.len as usize > 2 * PATH_MAX && key.len as usize <= keys.scratch.len());
+        }
+    }
+}

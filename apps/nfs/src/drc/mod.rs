@@ -1,0 +1,303 @@
+//! The duplicate request cache (RFC 1813 §4.5): a call that comes again after a lost connection is answered with the reply of
+//! the first, and not carried out twice.
+//!
+//! **What is kept**: the RPC reply message, never transport framing, because the retransmission may have other chunks, another
+//! inline size, or come over another transport. A replay is an ordinary answer.
+//!
+//! **Which calls**: SETATTR, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK. Not WRITE: version 3 says where each octet goes, so that
+//! a second execution leaves the file as the first did, and its reply differs only in what it says about the time before; UNSTABLE data
+//! is guarded by the write verifier instead. Replies to bulk writes would push those out in milliseconds that matter.
+//! SETATTR is kept also without a guard: a truncation that comes again would take what was written meanwhile.
+//!
+//! **When are two calls one**: [`key`]. **For how long**: [`cache`], until [`REPLIES`] newer ones or [`AGE_MAX`]. It is memory:
+//! after a crash of the server a REMOVE that comes again is answered with NFS3ERR_NOENT and a CREATE GUARDED with
+//! NFS3ERR_EXIST, as by every server of version 3 whose cache is volatile.
+//!
+//! **With several shards** a client's replies are where its calls are: [`depot`]. A call that arrives elsewhere waits until
+//! they are there.
+
+mod cache;
+mod depot;
+mod key;
+mod report;
+
+use std::{collections::VecDeque, fmt, time::Duration};
+
+use stag_engine::{CallId, Cx, PeerAddress, PeerId, Time};
+use stag_pools::Buf;
+use stag_protocol::{
+    nfs::v3::{self, Procedure},
+    rpc::CallHeader,
+    xdr::{Reader, Writer},
+};
+
+pub use cache::AGE_MAX;
+pub use depot::{BellPull, Branch};
+pub use report::Duplicates;
+
+pub(crate) use cache::{Ticket, Verdict};
+
+use cache::Cache;
+use depot::{Mail, Place, SLOTS};
+use key::{Client, Keys};
+
+/// Replies that one shard keeps.
+pub const REPLIES: usize = 4_096;
+/// Calls that wait for their client's replies at a time.
+const WAITING_MAX: usize = 256;
+/// How long a call waits. A shard that does not answer within this time is stuck in its file system; the call is carried out
+/// without a look at what that shard knows.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Whether a procedure's replies are kept.
+pub(crate) const fn is_kept(procedure: Procedure) -> bool {
+    matches!(
+        procedure,
+        Procedure::SetAttr
+            | Procedure::Create
+            | Procedure::MkDir
+            | Procedure::Symlink
+            | Procedure::MkNod
+            | Procedure::Remove
+            | Procedure::RmDir
+            | Procedure::Rename
+            | Procedure::Link
+    )
+}
+
+/// What a shard's duplicate request cache costs, to be printed at start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Replies it keeps.
+    pub replies: usize,
+    /// Octets of memory.
+    pub octets: usize,
+}
+
+impl fmt::Display for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = self.octets as f64 / f64::from(1 << 20);
+        write!(f, "{mib:.1} MiB for {} replies to repeated calls, {} s each", self.replies, AGE_MAX.as_secs())
+    }
+}
+
+/// A call that waits for its client's replies.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) id: CallId,
+    pub(crate) peer: PeerId,
+    pub(crate) from: PeerAddress,
+    /// Its header and arguments, all inline.
+    pub(crate) message: Buf,
+    slot: usize,
+    until: Time,
+}
+
+impl Waiting {
+    /// The call as it came, but in one piece.
+    pub(crate) fn call(&self) -> (CallHeader<'_>, v3::Call<'_>) {
+        let mut reader = Reader::new(&self.message);
+        let header = CallHeader::parse(&mut reader).expect("the header was written from a header");
+        let procedure =
+            Procedure::new(header.procedure).expect("the procedure was known when it was written");
+        (header, v3::Call::parse(procedure, reader).expect("the call was written from a call"))
+    }
+}
+
+/// One shard's duplicate request cache.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    cache: Cache,
+    capacity: usize,
+    keys: Keys,
+    branch: Branch,
+    is_alone: bool,
+    waiting: VecDeque<Waiting>,
+    /// By slot: when another shard was asked for it, and did not answer yet.
+    claims: Box<[Option<Time>]>,
+    /// Slots that other shards asked for, and which.
+    asked: VecDeque<(usize, usize)>,
+    counts: Duplicates,
+}
+
+impl Desk {
+    /// Takes the memory of [`budget`](Self::budget).
+    pub(crate) fn new(branch: Branch, capacity: usize) -> Self {
+        Self {
+            cache: Cache::new(capacity, SLOTS),
+            capacity,
+            keys: Keys::new(branch.secret()),
+            is_alone: branch.is_alone(),
+            branch,
+            waiting: VecDeque::with_capacity(WAITING_MAX),
+            claims: vec![None; SLOTS].into(),
+            asked: VecDeque::with_capacity(SLOTS),
+            counts: Duplicates::default(),
+        }
+    }
+
+    pub(crate) const fn budget(&self) -> Budget {
+        Budget { replies: self.capacity, octets: Cache::octets(self.capacity, SLOTS) }
+    }
+
+    pub(crate) const fn report(&self) -> Duplicates {
+        Duplicates { kept: self.cache.len() as u64, ..self.counts }
+    }
+
+    /// Whether what is known about the client's calls is here. If not, it is asked for.
+    pub(crate) fn knows(&mut self, from: PeerAddress, now: Time) -> bool {
+        if self.is_alone {
+            return true;
+        }
+        let slot = self.slot(from.into());
+        match self.branch.locate(slot) {
+            Place::Here => true,
+            Place::With(owner) => {
+                self.claim(slot, owner, now);
+                false
+            }
+        }
+    }
+
+    /// Whether the call is a duplicate.
+    pub(crate) fn judge(
+        &mut self,
+        from: PeerAddress,
+        header: &CallHeader<'_>,
+        call: &v3::Call<'_>,
+        now: Time,
+    ) -> Verdict<'_> {
+        let client = Client::from(from);
+        let slot = self.slot(client);
+        let key = self.keys.key(client, header, call);
+        self.cache.judge(&key, slot, now, &mut self.counts)
+    }
+
+    /// Keeps the reply to a call that was carried out.
+    pub(crate) fn finish(&mut self, ticket: Ticket, reply: &[u8]) {
+        self.cache.finish(ticket, reply);
+    }
+
+    /// Lets a call wait; `None` when it cannot.
+    pub(crate) fn wait(
+        &mut self,
+        cx: &Cx<'_>,
+        (id, peer, from): (CallId, PeerId, PeerAddress),
+        header: &CallHeader<'_>,
+        call: &v3::Call<'_>,
+    ) -> Option<()> {
+        let message = (self.waiting.len() < WAITING_MAX).then(|| copy(cx, header, call)).flatten();
+        let Some(message) = message else {
+            self.counts.turned_away += 1;
+            return None;
+        };
+        self.counts.waited += 1;
+        let (slot, until) = (self.slot(from.into()), cx.now() + PATIENCE);
+        self.waiting.push_back(Waiting { id, peer, from, message, slot, until });
+        Some(())
+    }
+
+    /// Nobody can be answered any more: what was not carried out yet will come again.
+    pub(crate) fn forget(&mut self, peer: PeerId) {
+        self.waiting.retain(|waiting| waiting.peer != peer);
+    }
+
+    /// Reads the shard's mail.
+    pub(crate) fn read_mail(&mut self, now: Time) {
+        if self.is_alone || !self.branch.has_mail() {
+            return;
+        }
+        while let Some(mail) = self.branch.next_letter() {
+            match mail {
+                Mail::Claim { slot, by } => self.asked.push_back((slot, by)),
+                Mail::Grant { slot, moved } => {
+                    self.counts.fetched += 1;
+                    self.cache.put(slot, moved, &mut self.counts);
+                    self.branch.keep(slot);
+                    self.answered(slot);
+                }
+                Mail::Refusal { slot } => {
+                    self.answered(slot);
+                    let is_needed = self.waiting.iter().any(|waiting| waiting.slot == slot);
+                    if is_needed && let Place::With(owner) = self.branch.locate(slot) {
+                        self.claim(slot, owner, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next call that need not wait any longer.
+    pub(crate) fn next_ready(&mut self, now: Time) -> Option<Waiting> {
+        if self.waiting.is_empty() {
+            return None;
+        }
+        let is_here = |waiting: &Waiting| self.branch.locate(waiting.slot) == Place::Here;
+        let place = self.waiting.iter().position(|waiting| waiting.until <= now || is_here(waiting))?;
+        let ready = self.waiting.remove(place)?;
+        self.counts.gave_up += u64::from(self.branch.locate(ready.slot) != Place::Here);
+        Some(ready)
+    }
+
+    /// Gives other shards what they asked for. To be called when no call is being carried out and none is ready: a slot that
+    /// came for a call does not leave before that call was carried out.
+    pub(crate) fn write_mail(&mut self) {
+        while let Some((slot, by)) = self.asked.pop_front() {
+            if self.branch.locate(slot) != Place::Here || self.cache.is_busy() {
+                // When its box is full it asks again.
+                let _ = self.branch.post(by, Mail::Refusal { slot });
+                continue;
+            }
+            let moved = self.cache.take(slot);
+            self.branch.send_off(slot, by);
+            match self.branch.post(by, Mail::Grant { slot, moved }) {
+                Ok(()) => self.counts.given += 1,
+                Err(Mail::Grant { slot, moved }) => {
+                    self.cache.put(slot, moved, &mut self.counts);
+                    self.branch.keep(slot);
+                }
+                Err(_) => unreachable!("the letter that comes back is the one that was posted"),
+            }
+        }
+    }
+
+    /// Asks for a slot, unless that was done a moment ago.
+    fn claim(&mut self, slot: usize, owner: usize, now: Time) {
+        let Some(claim) = self.claims.get_mut(slot) else { return };
+        if claim.is_some_and(|at| now.since(at) < PATIENCE) {
+            return;
+        }
+        let mail = Mail::Claim { slot, by: self.branch.index() };
+        *claim = self.branch.post(owner, mail).is_ok().then_some(now);
+    }
+
+    fn answered(&mut self, slot: usize) {
+        if let Some(claim) = self.claims.get_mut(slot) {
+            *claim = None;
+        }
+    }
+
+    fn slot(&self, client: Client) -> usize {
+        if self.is_alone { 0 } else { self.keys.client(client) as usize % SLOTS }
+    }
+}
+
+/// A call in a buffer of its own.
+fn copy(cx: &Cx<'_>, header: &CallHeader<'_>, call: &v3::Call<'_>) -> Option<Buf> {
+    let mut message = cx.message(stag_engine::config::INLINE_LEN)?;
+    let mut written = write(&mut message, header, call);
+    if written.is_none() {
+        message = cx.message(stag_engine::config::MEDIUM_LEN - stag_engine::HEAD_ROOM)?;
+        written = write(&mut message, header, call);
+    }
+    written.map(|()| message)
+}
+
+fn write(message: &mut Buf, header: &CallHeader<'_>, call: &v3::Call<'_>) -> Option<()> {
+    let mut writer = Writer::new(message.spare_mut());
+    header.emit(&mut writer).ok()?;
+    call.emit(&mut writer).ok()?;
+    let len = writer.len();
+    message.extend(len);
+    Some(())
+}
