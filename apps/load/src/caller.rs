@@ -20,7 +20,7 @@ pub struct Done {
 pub struct Caller {
     done: VecDeque<Done>,
     up: Option<PeerId>,
-    down: Option<Cause>,
+    down: Option<(PeerId, Cause)>,
     replies: u64,
     /// Memory of replies that were looked at, for the next ones.
     spare: Vec<Vec<u8>>,
@@ -43,8 +43,8 @@ impl Caller {
         self.up
     }
 
-    /// Why the last connection ended, if one did.
-    pub const fn ended(&self) -> Option<Cause> {
+    /// The last connection that ended, or could not be made, and why.
+    pub const fn ended(&self) -> Option<(PeerId, Cause)> {
         self.down
     }
 }
@@ -76,7 +76,7 @@ impl App for Caller {
     }
 
     fn on_peer_down(&mut self, _cx: &mut Cx<'_>, peer: PeerId, cause: Cause) {
-        self.down = Some(cause);
+        self.down = Some((peer, cause));
         if self.up == Some(peer) {
             self.up = None;
         }

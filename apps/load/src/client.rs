@@ -159,19 +159,26 @@ impl<P: Provider> Client<P> {
         Ok(Self { shard, now: Box::new(now), peer: None, timeout, user, calls: 0, scratch })
     }
 
-    /// Connects, and waits until calls can be made.
+    /// Connects, and waits until calls can be made. An earlier connection is left first.
     ///
     /// # Errors
     /// [`Error::Fabric`] and [`Error::NotConnected`] with the cause; [`Error::Call`] when it takes too long.
     pub fn connect(&mut self, to: &P::Address) -> Result<(), Error> {
+        self.disconnect();
         let peer = self.shard.connect(to).map_err(Error::Fabric)?;
-        self.wait(|caller| match (caller.peer(), caller.ended()) {
+        let connected = self.wait(|caller| match (caller.peer(), caller.ended()) {
             (Some(up), _) if up == peer => Some(Ok(())),
-            (_, Some(cause)) => Some(Err(Error::NotConnected(Some(cause)))),
+            (_, Some((down, cause))) if down == peer => Some(Err(Error::NotConnected(Some(cause)))),
             _ => None,
-        })
-        .unwrap_or(Err(Error::Call(CallFault::TimedOut)))?;
-        self.peer = Some(peer);
+        });
+        match connected {
+            Some(Ok(())) => self.peer = Some(peer),
+            Some(Err(error)) => return Err(error),
+            None => {
+                self.shard.with_app(|_, cx| cx.disconnect(peer));
+                return Err(Error::Call(CallFault::TimedOut));
+            }
+        }
         Ok(())
     }
 
@@ -180,6 +187,11 @@ impl<P: Provider> Client<P> {
         let Some(peer) = self.peer.take() else { return };
         self.shard.with_app(|_, cx| cx.disconnect(peer));
         let _ = self.wait(|caller| caller.peer().is_none().then_some(()));
+    }
+
+    /// Why the last connection ended.
+    fn cause(&self) -> Option<Cause> {
+        self.shard.app().ended().map(|(_, cause)| cause)
     }
 
     /// Calls made so far.
@@ -247,7 +259,7 @@ impl<P: Provider> Client<P> {
         });
         let Done { reply, result, .. } = done.ok_or(Error::Call(CallFault::TimedOut))?;
         let reply = reply.map_err(|fault| match fault {
-            CallFault::NoPeer => Error::NotConnected(self.shard.app().ended()),
+            CallFault::NoPeer => Error::NotConnected(self.cause()),
             fault => Error::Call(fault),
         })?;
         let pieces = [Piece::Inline(&reply), Piece::Chunk(result.as_deref().unwrap_or_default())];
@@ -261,7 +273,7 @@ impl<P: Provider> Client<P> {
         parts: &Parts<'_>,
         emit: impl FnOnce(&mut Writer<'_>) -> Result<(), xdr::NoRoom>,
     ) -> Result<Token, Error> {
-        let peer = self.peer.ok_or(Error::NotConnected(self.shard.app().ended()))?;
+        let peer = self.peer.ok_or(Error::NotConnected(self.cause()))?;
         let (uid, gid) = self.user;
         let gids = Gids::new(&[]).expect("no group is not too many");
         let sys = AuthSys { stamp: 0, machine_name: b"stag-load", uid, gid, gids };

@@ -18,6 +18,8 @@ use std::{cell::RefCell, fs, os::unix::fs::FileExt, path::Path, rc::Rc, time::Du
 
 /// Virtual nanoseconds that one look at the clock takes.
 const TICK: u64 = 500;
+/// Where the server listens.
+const AT: Port = Port(700);
 
 type Server = Rc<RefCell<Shard<Sim, Gateway>>>;
 
@@ -48,7 +50,7 @@ fn sabotaged(
     let shard = stag_engine::Config { grant: 8, ..stag_engine::Config::small() };
     let limits = Limits { windows: 256, receives: 256, ..stag_sim::LIMITS };
     let mut server = Shard::new(fabric.end("server", limits), gateway, shard, Box::new(|_| true)).unwrap();
-    let at = server.listen(&Port(0)).unwrap();
+    server.listen(&AT).unwrap();
     let server = Rc::new(RefCell::new(server));
 
     let config = Config { user: (1, 1), ..Config::new(7) };
@@ -62,7 +64,7 @@ fn sabotaged(
         Time(time)
     };
     let mut client = Client::new(end, config, now).unwrap();
-    client.connect(&at).unwrap();
+    client.connect(&AT).unwrap();
     (server, client)
 }
 
@@ -198,6 +200,22 @@ fn the_client_reads_and_writes_what_is_in_the_file() {
     assert_eq!(wrote.count, 2);
     assert_eq!(fs::read(home.path().join("data/file")).unwrap(), b"as is wAs");
     assert_eq!(client.lookup(root, b"nothing").unwrap_err(), Error::Nfs(Status::NoEnt));
+}
+
+#[test]
+fn a_client_can_connect_again_and_forgets_why_the_last_connection_ended() {
+    let home = tempfile::tempdir().unwrap();
+    let fabric = Fabric::new(10, Faults::NONE);
+    let (_server, mut client) = pair(&fabric, gateway(home.path(), false));
+    let root = client.mount("/data").unwrap();
+    for _ in 0..5 {
+        client.disconnect();
+        assert_eq!(client.null(), Err(Error::NotConnected(Some(stag_engine::Cause::Local))));
+        client.connect(&AT).unwrap();
+        client.getattr(root).unwrap();
+        client.connect(&AT).unwrap();
+        client.getattr(root).unwrap();
+    }
 }
 
 #[test]
