@@ -4,8 +4,10 @@
 //! answered before the next one is looked at, but for one whose client's replies are still with another shard. The
 //! message of a reply is taken before the procedure runs, so that whatever was done can be answered.
 
-use stag_engine::{Answer, AnswerItem, App, Call, CallId, Cause, Cx, PeerAddress, PeerId, config};
-use stag_pools::{Buf, Extent};
+use stag_engine::{
+    Answer, AnswerItem, App, Call, CallId, Cause, Cx, Extents, PeerAddress, PeerId, Pulled, config,
+};
+use stag_pools::Buf;
 use stag_protocol::{
     nfs::{
         mount::{self, Procedure as MountProcedure},
@@ -17,18 +19,18 @@ use stag_protocol::{
 
 use crate::drc::{self, Branch, Desk, Verdict};
 use crate::report::{Counters, Report};
-use crate::store::files::Files;
+use crate::store::{self, Store, TRANSFER_MAX, User, files::Files};
 
 /// Octets of the longest reply without item, listings excepted: it then also has room for an item that travels inline.
 const MESSAGE_LEN: usize = config::INLINE_LEN;
 
 // A file's octets fit one buffer of the pool, and a call with as many is pulled.
-const _: () = assert!(crate::store::files::system::TRANSFER_MAX as usize <= config::ITEM_MAX);
+const _: () = assert!(TRANSFER_MAX as usize <= config::ITEM_MAX);
 
 /// The app of one shard. See the module.
 #[derive(Debug)]
-pub struct Gateway {
-    files: Files,
+pub struct Gateway<S = Files> {
+    store: S,
     counters: Counters,
     desk: Desk,
     /// Whether the last flush of the handle index failed: said once, not in every pass.
@@ -52,12 +54,12 @@ enum Target {
     Nfs(Procedure),
 }
 
-impl Gateway {
+impl<S: Store> Gateway<S> {
     /// The gateway to one store.
-    pub fn new(files: Files) -> Self {
-        let counters = Counters::new(files.shared().verifier());
+    pub fn new(store: S) -> Self {
+        let counters = Counters::new(store.verifier());
         let desk = Desk::new(Branch::alone(), drc::REPLIES);
-        Self { files, counters, desk, is_flush_failing: false }
+        Self { store, counters, desk, is_flush_failing: false }
     }
 
     /// Lets the gateways of several shards know each other's replies, up to `replies` of each at a time.
@@ -73,8 +75,8 @@ impl Gateway {
     }
 
     /// The store.
-    pub const fn files(&self) -> &Files {
-        &self.files
+    pub const fn store(&self) -> &S {
+        &self.store
     }
 
     fn answer(&mut self, cx: &Cx<'_>, call: Call<'_>) -> Result<Answer, Unanswered> {
@@ -86,8 +88,8 @@ impl Gateway {
                 Err(_) => self.refuse(cx, header.reply(Accepted::GarbageArgs)),
             },
             Ok(Target::Nfs(procedure)) => match v3::Call::parse(procedure, call.arguments) {
-                Ok(call) if drc::is_kept(procedure) => return self.nfs_once(cx, caller, header, &call),
-                Ok(call) => self.nfs(cx, header, &call),
+                Ok(nfs) if drc::is_kept(procedure) => return self.nfs_once(cx, caller, header, &nfs),
+                Ok(nfs) => self.nfs((cx, call.pulled), call.from, header, &nfs),
                 Err(_) => self.refuse(cx, header.reply(Accepted::GarbageArgs)),
             },
             Err(refusal) => self.refuse(cx, refusal),
@@ -96,16 +98,24 @@ impl Gateway {
     }
 
     fn mount(&mut self, cx: &Cx<'_>, header: &CallHeader<'_>, call: &mount::Call<'_>) -> Option<Answer> {
-        let len = crate::mount::results_len(self.files.shared().exports(), call);
+        let len = crate::mount::results_len(&self.store, call);
         let mut reply = Reply::begin(cx, header, len)?;
-        let outcome = crate::mount::answer(&mut self.files, call, &mut reply);
+        let outcome = crate::mount::answer(&mut self.store, call, &mut reply);
         self.counters.count_mount(call.procedure(), outcome);
         Some(reply.finish())
     }
 
-    fn nfs(&mut self, cx: &Cx<'_>, header: &CallHeader<'_>, call: &v3::Call<'_>) -> Option<Answer> {
+    fn nfs(
+        &mut self,
+        (cx, pulled): (&Cx<'_>, Pulled<'_>),
+        from: PeerAddress,
+        header: &CallHeader<'_>,
+        call: &v3::Call<'_>,
+    ) -> Option<Answer> {
         let mut reply = Reply::begin(cx, header, crate::v3::results_len(call))?;
-        let status = crate::v3::answer(&mut self.files, &mut self.counters.data, cx, call, &mut reply);
+        self.store.act_as(&caller(&header.credential, from));
+        let data = &mut self.counters.data;
+        let status = crate::v3::answer(&mut self.store, data, (cx, pulled), call, &mut reply);
         self.counters.count_nfs(call.procedure(), status);
         Some(reply.finish())
     }
@@ -137,8 +147,9 @@ impl Gateway {
             Verdict::Replay(octets) => reply.replace(octets),
             Verdict::Busy => return None,
             Verdict::Execute(ticket) => {
-                let status =
-                    crate::v3::answer(&mut self.files, &mut self.counters.data, cx, call, &mut reply);
+                self.store.act_as(&caller(&header.credential, from));
+                let (data, nothing) = (&mut self.counters.data, Pulled::default());
+                let status = crate::v3::answer(&mut self.store, data, (cx, nothing), call, &mut reply);
                 self.counters.count_nfs(call.procedure(), status);
                 self.desk.finish(ticket, &reply.message);
             }
@@ -186,6 +197,15 @@ impl Gateway {
     }
 }
 
+/// Who calls, for the store.
+fn caller(credential: &Credential<'_>, address: PeerAddress) -> store::Caller {
+    let user = match credential {
+        Credential::Sys(sys) => User::Unix { uid: sys.uid, gid: sys.gid, gids: sys.gids },
+        Credential::None | Credential::Other(_) => User::Anyone,
+    };
+    store::Caller { user, address }
+}
+
 /// What is called, or the answer to a caller who cannot call that.
 fn route(header: &CallHeader<'_>) -> Result<Target, ReplyHeader<'static>> {
     let target = match (header.program, header.version) {
@@ -206,11 +226,15 @@ fn route(header: &CallHeader<'_>) -> Result<Target, ReplyHeader<'static>> {
     }
 }
 
-impl App for Gateway {
+impl<S: Store> App for Gateway<S> {
     type Report = Report;
 
     fn report(&self) -> Report {
-        Report { duplicates: self.desk.report(), ..self.counters.report(self.files.shared().verifier()) }
+        Report { duplicates: self.desk.report(), ..self.counters.report(self.store.verifier()) }
+    }
+
+    fn sink(&mut self, len: usize) -> Option<Buf> {
+        self.store.sink(len)
     }
 
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
@@ -229,7 +253,7 @@ impl App for Gateway {
     /// wait for the next pass. Only a restart before a flush succeeds makes those handles stale.
     fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
         self.exchange_mail(cx);
-        match self.files.flush() {
+        match self.store.flush() {
             Ok(()) => self.is_flush_failing = false,
             Err(error) => {
                 self.counters.count_failed_flush();
@@ -284,9 +308,9 @@ impl Reply {
     }
 
     /// Adds an item whose length word was the last that was put. An empty one is no item (RFC 8166 §3.4.6).
-    pub(crate) fn put_item(&mut self, octets: Extent) {
+    pub(crate) fn put_item(&mut self, octets: Extents) {
         if !octets.is_empty() {
-            self.item = Some(AnswerItem { position: self.message.len(), octets: octets.into() });
+            self.item = Some(AnswerItem { position: self.message.len(), octets });
         }
     }
 

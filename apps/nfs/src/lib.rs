@@ -1,5 +1,5 @@
 //! The NFS gateway: the app that answers MOUNT and NFS version 3 ([`gateway`]), what is exported ([`export`]), how a file is
-//! named on the wire ([`handle`]), and the store that serves a directory of this host ([`store::files`]).
+//! named on the wire ([`handle`]), and what serves the files: a [`store`].
 //!
 //! The store runs in *unprivileged* mode: it needs no privilege, every caller acts as the server's own user, and a file
 //! handle is found again after a restart through a persistent [`index`] in the [`state`] directory.

@@ -12,30 +12,29 @@ use stag_protocol::{
     xdr::{Codec, NoRoom, Reader, padded},
 };
 
-use crate::export::Exports;
 use crate::gateway::Reply;
-use crate::store::files::Files;
+use crate::store::Store;
 
 /// AUTH_SYS and AUTH_NONE, as a counted array: the flavors of every export.
 const FLAVORS: [u8; 12] = [0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
 
 /// Octets of the results of `call` at most.
-pub(crate) fn results_len(exports: &Exports, call: &Call<'_>) -> usize {
+pub(crate) fn results_len(store: &impl Store, call: &Call<'_>) -> usize {
     match call {
         // TRUE, length, "/" and the name, an empty list of groups.
-        Call::Export => exports.iter().map(|export| 12 + padded(1 + export.name().len())).sum::<usize>() + 4,
+        Call::Export => store.exports().map(|name| 12 + padded(1 + name.len())).sum::<usize>() + 4,
         Call::Mnt(_) => 4 + 4 + v3::FileHandle::MAX + FLAVORS.len(),
         Call::Null | Call::Dump | Call::Umnt(_) | Call::UmntAll => List::<'_, ()>::END_LEN,
     }
 }
 
 /// Carries out `call` and writes its results.
-pub(crate) fn answer(files: &mut Files, call: &Call<'_>, reply: &mut Reply) -> Result<(), Status> {
+pub(crate) fn answer(store: &mut impl Store, call: &Call<'_>, reply: &mut Reply) -> Result<(), Status> {
     match call {
         Call::Null | Call::Umnt(_) | Call::UmntAll => Ok(()),
         Call::Mnt(path) => {
             let flavors = Flavors::parse(&mut Reader::new(&FLAVORS)).expect("the list says its length");
-            let mounted: MntResult<'_> = match files.mount(path.0) {
+            let mounted: MntResult<'_> = match store.mount(path.0) {
                 Ok(handle) => Ok(MntOk { handle, flavors }),
                 Err(status) => Err(mount_status(status)),
             };
@@ -46,16 +45,16 @@ pub(crate) fn answer(files: &mut Files, call: &Call<'_>, reply: &mut Reply) -> R
             reply.put(&false);
             Ok(())
         }
-        Call::Export => list_exports(files.shared().exports(), reply),
+        Call::Export => list_exports(store, reply),
     }
 }
 
 /// An incomplete list would be a lie: without memory for all of it, it is the server that failed.
-fn list_exports(exports: &Exports, reply: &mut Reply) -> Result<(), Status> {
+fn list_exports(store: &impl Store, reply: &mut Reply) -> Result<(), Status> {
     let written: Result<(), NoRoom> = reply.write(|writer| {
         let mut list = ListWriter::begin(writer, 0)?;
-        for export in exports.iter() {
-            let path = format!("/{}", export.name());
+        for name in store.exports() {
+            let path = format!("/{name}");
             push_export(&mut list, Path(path.as_bytes()), [])?;
         }
         list.finish();

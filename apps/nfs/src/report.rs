@@ -69,7 +69,7 @@ pub struct Data {
     pub unstable_writes: u64,
     /// COMMITs that succeeded.
     pub commits: u64,
-    /// READs cut short, or put off, because there was no buffer for all that was asked for.
+    /// READs cut short because there was no buffer for all that was asked for, and READs put off (NFS3ERR_JUKEBOX).
     pub short_of_memory: u64,
 }
 

@@ -1,9 +1,196 @@
-//! What serves files: [`files`], a directory of this host. Operations take and give the types of
-//! [`stag_protocol::nfs::v3`] and octets in the caller's memory; a procedure handler adds only the wire.
+//! What serves files: a [`Store`]. [`files`] is a directory of this host.
+//!
+//! Operations take and give the types of [`stag_protocol::nfs::v3`]; a procedure handler adds only the wire. Content travels
+//! in extents, so that a store which has a file in memory gives and takes it without a copy.
 
 pub mod files;
 
-use stag_protocol::nfs::v3::{Attributes, CookieVerifier, FileHandle, StableHow, Status, Verifier, WccData};
+use std::io;
+
+use stag_engine::{Extents, PeerAddress};
+use stag_pools::{Buf, Extent};
+use stag_protocol::{
+    nfs::v3::{
+        Access, Attributes, CookieVerifier, CreateHow, FileHandle, FileKind, FsInfo, FsStat, PathConf,
+        SetAttributes, StableHow, Status, Time, Verifier, WccData,
+    },
+    rpc::Gids,
+};
+
+/// Octets of the largest READ and WRITE.
+pub const TRANSFER_MAX: u32 = 1 << 20;
+
+/// Who calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// As whom.
+    pub user: User,
+    /// From where.
+    pub address: PeerAddress,
+}
+
+/// As whom somebody calls, as far as he says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum User {
+    /// Nobody in particular (AUTH_NONE).
+    Anyone,
+    /// A user with his groups (AUTH_SYS).
+    Unix {
+        /// The user.
+        uid: u32,
+        /// His first group.
+        gid: u32,
+        /// His other groups.
+        gids: Gids,
+    },
+}
+
+/// Gives an empty buffer for at least so many octets, from the memory of the shard; None when it has none.
+pub type Lender<'a> = dyn Fn(usize) -> Option<Buf> + 'a;
+
+/// Takes an entry and says whether it fitted; after the first that did not, none comes.
+pub type Visitor<'a> = dyn FnMut(&Entry<'_>) -> bool + 'a;
+
+/// The octets of a WRITE.
+#[derive(Debug)]
+pub struct Payload<'a> {
+    /// The octets.
+    pub octets: &'a [u8],
+    /// The same octets in memory that can be kept, when they were pulled from the caller's. Only what lies in a buffer
+    /// of [`Store::sink`] may be kept for long.
+    pub shared: Option<Extent>,
+}
+
+impl<'a> From<&'a [u8]> for Payload<'a> {
+    fn from(octets: &'a [u8]) -> Self {
+        Self { octets, shared: None }
+    }
+}
+
+type Outcome<T, About = Option<Attributes>> = Result<T, Failed<About>>;
+
+/// The store of one shard. What each operation does, RFC 1813 §3.3 says; an error is the status of the reply, never
+/// [`Status::Ok`], with what is known of the objects.
+pub trait Store {
+    /// Who makes the calls that follow. The gateway says so before each procedure of NFS.
+    fn act_as(&mut self, caller: &Caller);
+
+    /// The names of the exports, without the slash before them.
+    fn exports(&self) -> impl Iterator<Item = &str>;
+
+    /// The write verifier at this moment (RFC 1813 §3.3.7): another one when unstable data may have been lost.
+    fn verifier(&self) -> Verifier;
+
+    /// Makes the handles issued since the last call survive what they promise to survive. Called once per pass, before the
+    /// replies leave.
+    ///
+    /// # Errors
+    /// When that cannot be done: those handles live as long as this process, or until a later call succeeds.
+    fn flush(&mut self) -> io::Result<()>;
+
+    /// A buffer of the store's own to pull `len` octets of a WRITE into, which may then become the file's.
+    fn sink(&self, _len: usize) -> Option<Buf> {
+        None
+    }
+
+    /// The handle that MOUNT's MNT answers for `/NAME` or a directory below it, `/NAME/A/B` (RFC 1813 §5.2.1). The server itself
+    /// walks the path, whoever acted last.
+    ///
+    /// # Errors
+    /// [`Status::NoEnt`] when no export has that name, [`Status::NotDir`] when the path ends at another object; else as LOOKUP.
+    fn mount(&mut self, path: &[u8]) -> Result<FileHandle, Status>;
+
+    /// GETATTR (RFC 1813 §3.3.1).
+    fn getattr(&mut self, file: &FileHandle) -> Result<Attributes, Status>;
+
+    /// SETATTR (RFC 1813 §3.3.2), only if the file's ctime is `guard`.
+    fn setattr(
+        &mut self,
+        file: &FileHandle,
+        set: &SetAttributes,
+        guard: Option<Time>,
+    ) -> Outcome<WccData, WccData>;
+
+    /// LOOKUP (RFC 1813 §3.3.3).
+    fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<Found>;
+
+    /// ACCESS (RFC 1813 §3.3.4): which of the asked rights the caller has.
+    fn access(&mut self, file: &FileHandle, asked: Access) -> Outcome<(Access, Attributes)>;
+
+    /// READLINK (RFC 1813 §3.3.5).
+    fn readlink(&mut self, lender: &Lender<'_>, file: &FileHandle) -> Outcome<ReadlinkDone>;
+
+    /// READ (RFC 1813 §3.3.6) of at most `count` octets, which are at most [`TRANSFER_MAX`].
+    fn read(&mut self, lender: &Lender<'_>, file: &FileHandle, offset: u64, count: u32) -> Outcome<ReadDone>;
+
+    /// WRITE (RFC 1813 §3.3.7) of at most [`TRANSFER_MAX`] octets.
+    fn write(
+        &mut self,
+        file: &FileHandle,
+        offset: u64,
+        data: Payload<'_>,
+        stable: StableHow,
+    ) -> Outcome<WriteDone, WccData>;
+
+    /// COMMIT (RFC 1813 §3.3.21) of the whole file, whatever range is asked for: the verifier covers it all.
+    fn commit(&mut self, file: &FileHandle) -> Outcome<CommitDone, WccData>;
+
+    /// CREATE (RFC 1813 §3.3.8).
+    fn create(&mut self, directory: &FileHandle, name: &[u8], how: &CreateHow) -> Outcome<Made, WccData>;
+
+    /// MKDIR (RFC 1813 §3.3.9).
+    fn mkdir(&mut self, directory: &FileHandle, name: &[u8], set: &SetAttributes) -> Outcome<Made, WccData>;
+
+    /// SYMLINK (RFC 1813 §3.3.10).
+    fn symlink(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        target: &[u8],
+        set: &SetAttributes,
+    ) -> Outcome<Made, WccData>;
+
+    /// MKNOD (RFC 1813 §3.3.11).
+    fn mknod(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        kind: FileKind,
+        set: &SetAttributes,
+    ) -> Outcome<Made, WccData>;
+
+    /// REMOVE (RFC 1813 §3.3.12).
+    fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<WccData, WccData>;
+
+    /// RMDIR (RFC 1813 §3.3.13).
+    fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<WccData, WccData>;
+
+    /// RENAME (RFC 1813 §3.3.14): from a name in a directory to another.
+    fn rename(&mut self, from: (&FileHandle, &[u8]), to: (&FileHandle, &[u8])) -> Outcome<Renamed, Renamed>;
+
+    /// LINK (RFC 1813 §3.3.15).
+    fn link(&mut self, file: &FileHandle, directory: &FileHandle, name: &[u8]) -> Outcome<Linked, Linked>;
+
+    /// READDIR (RFC 1813 §3.3.16).
+    fn readdir(&mut self, directory: &FileHandle, place: Place, visit: &mut Visitor<'_>) -> Outcome<Listed>;
+
+    /// READDIRPLUS (RFC 1813 §3.3.17).
+    fn readdirplus(
+        &mut self,
+        directory: &FileHandle,
+        place: Place,
+        visit: &mut Visitor<'_>,
+    ) -> Outcome<Listed>;
+
+    /// FSSTAT (RFC 1813 §3.3.18).
+    fn fsstat(&mut self, object: &FileHandle) -> Outcome<(FsStat, Attributes)>;
+
+    /// FSINFO (RFC 1813 §3.3.19).
+    fn fsinfo(&mut self, object: &FileHandle) -> Outcome<(FsInfo, Attributes)>;
+
+    /// PATHCONF (RFC 1813 §3.3.20).
+    fn pathconf(&mut self, object: &FileHandle) -> Outcome<(PathConf, Attributes)>;
+}
 
 /// An operation that failed, and what its reply says nevertheless about the objects it was asked about: the attributes of
 /// a `resfail` arm (RFC 1813 §3.3). `About` is `()`, `Option<Attributes>`, [`WccData`], or what [`Renamed`] or [`Linked`] is.
@@ -33,10 +220,12 @@ pub struct Found {
 }
 
 /// What READ did (RFC 1813 §3.3.6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct ReadDone {
-    /// Octets at the front of the caller's memory that are the file's.
-    pub count: u32,
+    /// The octets.
+    pub data: Extents,
+    /// Whether there are fewer than the file has because there was no memory for more.
+    pub is_cut: bool,
     /// Whether the last of them is the file's last, or the read began at or behind the end.
     pub eof: bool,
     /// The file's attributes after the read.
@@ -44,10 +233,10 @@ pub struct ReadDone {
 }
 
 /// What READLINK did (RFC 1813 §3.3.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct ReadlinkDone {
-    /// Octets at the front of the caller's memory that are the target's.
-    pub count: u32,
+    /// The target.
+    pub target: Extent,
     /// The link's attributes.
     pub attributes: Attributes,
 }

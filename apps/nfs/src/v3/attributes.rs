@@ -5,17 +5,17 @@ use stag_protocol::nfs::v3::{
 };
 
 use super::failure;
-use crate::store::files::Files;
+use crate::store::Store;
 
-pub(super) fn getattr(files: &mut Files, args: &GetAttrArgs) -> GetAttrResult {
-    files.getattr(&args.object).map_err(Failure::from)
+pub(super) fn getattr(store: &mut impl Store, args: &GetAttrArgs) -> GetAttrResult {
+    store.getattr(&args.object).map_err(Failure::from)
 }
 
-pub(super) fn setattr(files: &mut Files, args: &SetAttrArgs) -> SetAttrResult {
-    files.setattr(&args.object, &args.attributes, args.guard).map_err(failure)
+pub(super) fn setattr(store: &mut impl Store, args: &SetAttrArgs) -> SetAttrResult {
+    store.setattr(&args.object, &args.attributes, args.guard).map_err(failure)
 }
 
-pub(super) fn access(files: &mut Files, args: &AccessArgs) -> AccessResult {
-    let (access, attributes) = files.access(&args.object, args.access).map_err(failure)?;
+pub(super) fn access(store: &mut impl Store, args: &AccessArgs) -> AccessResult {
+    let (access, attributes) = store.access(&args.object, args.access).map_err(failure)?;
     Ok(AccessOk { attributes: Some(attributes), access })
 }

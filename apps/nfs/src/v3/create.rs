@@ -5,22 +5,22 @@ use stag_protocol::nfs::v3::{
 };
 
 use super::failure;
-use crate::store::{Failed, Made, files::Files};
+use crate::store::{Failed, Made, Store};
 
-pub(super) fn create(files: &mut Files, args: &CreateArgs<'_>) -> CreateResult {
-    made(files.create(&args.place.dir, args.place.name.0, &args.how))
+pub(super) fn create(store: &mut impl Store, args: &CreateArgs<'_>) -> CreateResult {
+    made(store.create(&args.place.dir, args.place.name.0, &args.how))
 }
 
-pub(super) fn mkdir(files: &mut Files, args: &MkDirArgs<'_>) -> CreateResult {
-    made(files.mkdir(&args.place.dir, args.place.name.0, &args.attributes))
+pub(super) fn mkdir(store: &mut impl Store, args: &MkDirArgs<'_>) -> CreateResult {
+    made(store.mkdir(&args.place.dir, args.place.name.0, &args.attributes))
 }
 
-pub(super) fn symlink(files: &mut Files, args: &SymlinkArgs<'_>) -> CreateResult {
+pub(super) fn symlink(store: &mut impl Store, args: &SymlinkArgs<'_>) -> CreateResult {
     let target = args.path.octets().expect("a parsed path is there");
-    made(files.symlink(&args.place.dir, args.place.name.0, target, &args.attributes))
+    made(store.symlink(&args.place.dir, args.place.name.0, target, &args.attributes))
 }
 
-pub(super) fn mknod(files: &mut Files, args: &MkNodArgs<'_>) -> CreateResult {
+pub(super) fn mknod(store: &mut impl Store, args: &MkNodArgs<'_>) -> CreateResult {
     let attributes = match args.what {
         NodeKind::Character(attributes, _)
         | NodeKind::Block(attributes, _)
@@ -29,7 +29,7 @@ pub(super) fn mknod(files: &mut Files, args: &MkNodArgs<'_>) -> CreateResult {
         // The store refuses these with NFS3ERR_BADTYPE.
         NodeKind::Regular | NodeKind::Directory | NodeKind::Symlink => SetAttributes::default(),
     };
-    made(files.mknod(&args.place.dir, args.place.name.0, args.what.kind(), &attributes))
+    made(store.mknod(&args.place.dir, args.place.name.0, args.what.kind(), &attributes))
 }
 
 fn made(outcome: Result<Made, Failed<WccData>>) -> CreateResult {

@@ -1,6 +1,6 @@
 //! The 22 procedures of NFS version 3 (RFC 1813 §3.3): each takes its arguments to the store and writes what comes back.
 //!
-//! A credential says nothing here: the store runs in unprivileged mode, where everybody acts as the server's user.
+//! A credential says nothing here: the store was told who calls ([`Store::act_as`]) and judges by itself.
 
 mod attributes;
 mod create;
@@ -11,7 +11,7 @@ mod remove;
 mod system;
 mod write;
 
-use stag_engine::Cx;
+use stag_engine::{Cx, Pulled};
 use stag_protocol::{
     nfs::v3::{Call, Failure, Status},
     xdr::Codec,
@@ -19,7 +19,7 @@ use stag_protocol::{
 
 use crate::gateway::Reply;
 use crate::report::Data;
-use crate::store::{Failed, files::Files};
+use crate::store::{Failed, Store};
 
 /// Octets of results to take room for; all but listings fit any message.
 pub(crate) fn results_len(call: &Call<'_>) -> usize {
@@ -32,35 +32,35 @@ pub(crate) fn results_len(call: &Call<'_>) -> usize {
 
 /// Carries out `call`, writes its results, and says how it ended.
 pub(crate) fn answer(
-    files: &mut Files,
+    store: &mut impl Store,
     data: &mut Data,
-    cx: &Cx<'_>,
+    (cx, pulled): (&Cx<'_>, Pulled<'_>),
     call: &Call<'_>,
     reply: &mut Reply,
 ) -> Status {
     match call {
         Call::Null => Status::Ok,
-        Call::GetAttr(args) => reply.results(&attributes::getattr(files, args)),
-        Call::SetAttr(args) => reply.results(&attributes::setattr(files, args)),
-        Call::Lookup(args) => reply.results(&lookup::lookup(files, args)),
-        Call::Access(args) => reply.results(&attributes::access(files, args)),
-        Call::ReadLink(args) => lookup::readlink(files, cx, args, reply),
-        Call::Read(args) => read::read(files, data, cx, args, reply),
-        Call::Write(args) => reply.results(&write::write(files, data, args)),
-        Call::Create(args) => reply.results(&create::create(files, args)),
-        Call::MkDir(args) => reply.results(&create::mkdir(files, args)),
-        Call::Symlink(args) => reply.results(&create::symlink(files, args)),
-        Call::MkNod(args) => reply.results(&create::mknod(files, args)),
-        Call::Remove(args) => reply.results(&remove::remove(files, args)),
-        Call::RmDir(args) => reply.results(&remove::rmdir(files, args)),
-        Call::Rename(args) => reply.results(&remove::rename(files, args)),
-        Call::Link(args) => reply.results(&remove::link(files, args)),
-        Call::ReadDir(args) => readdir::readdir(files, args, reply),
-        Call::ReadDirPlus(args) => readdir::readdirplus(files, args, reply),
-        Call::FsStat(args) => reply.results(&system::fsstat(files, args)),
-        Call::FsInfo(args) => reply.results(&system::fsinfo(files, args)),
-        Call::PathConf(args) => reply.results(&system::pathconf(files, args)),
-        Call::Commit(args) => reply.results(&write::commit(files, data, args)),
+        Call::GetAttr(args) => reply.results(&attributes::getattr(store, args)),
+        Call::SetAttr(args) => reply.results(&attributes::setattr(store, args)),
+        Call::Lookup(args) => reply.results(&lookup::lookup(store, args)),
+        Call::Access(args) => reply.results(&attributes::access(store, args)),
+        Call::ReadLink(args) => lookup::readlink(store, cx, args, reply),
+        Call::Read(args) => read::read(store, data, cx, args, reply),
+        Call::Write(args) => reply.results(&write::write(store, data, pulled, args)),
+        Call::Create(args) => reply.results(&create::create(store, args)),
+        Call::MkDir(args) => reply.results(&create::mkdir(store, args)),
+        Call::Symlink(args) => reply.results(&create::symlink(store, args)),
+        Call::MkNod(args) => reply.results(&create::mknod(store, args)),
+        Call::Remove(args) => reply.results(&remove::remove(store, args)),
+        Call::RmDir(args) => reply.results(&remove::rmdir(store, args)),
+        Call::Rename(args) => reply.results(&remove::rename(store, args)),
+        Call::Link(args) => reply.results(&remove::link(store, args)),
+        Call::ReadDir(args) => readdir::readdir(store, args, reply),
+        Call::ReadDirPlus(args) => readdir::readdirplus(store, args, reply),
+        Call::FsStat(args) => reply.results(&system::fsstat(store, args)),
+        Call::FsInfo(args) => reply.results(&system::fsinfo(store, args)),
+        Call::PathConf(args) => reply.results(&system::pathconf(store, args)),
+        Call::Commit(args) => reply.results(&write::commit(store, data, args)),
     }
 }
 

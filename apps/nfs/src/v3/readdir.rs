@@ -10,7 +10,7 @@ use stag_protocol::{
 
 use super::failure;
 use crate::gateway::Reply;
-use crate::store::{self, Listed, Place, files::Files};
+use crate::store::{self, Listed, Place, Store};
 
 /// Octets of the longest listing: what the largest read of a client asks for in one call, and what a medium buffer holds.
 /// The client asks again for the rest.
@@ -27,29 +27,29 @@ pub(super) fn results_len(count: u32) -> usize {
     STATUS_LEN + count.min(LISTING_MAX) as usize
 }
 
-pub(super) fn readdir(files: &mut Files, args: &ReadDirArgs, reply: &mut Reply) -> Status {
+pub(super) fn readdir(store: &mut impl Store, args: &ReadDirArgs, reply: &mut Reply) -> Status {
     let count = args.count.min(LISTING_MAX);
     let place = Place { cookie: args.cookie, verifier: args.verifier, window: count as usize };
-    list(files, &args.dir, reply, |files, directory, writer| {
+    list(store, &args.dir, reply, |store, directory, writer| {
         let before = Some(directory);
         let mut list = ReadDirWriter::begin(writer, before, args.verifier, count).map_err(refusal(before))?;
-        let listed = files.readdir(&args.dir, place, &mut |entry| list.push(&plain(entry)).is_ok());
+        let listed = store.readdir(&args.dir, place, &mut |entry| list.push(&plain(entry)).is_ok());
         let listed = listed.map_err(failure)?;
         list.finish(listed.eof).map_err(refusal(before))?;
         Ok(listed)
     })
 }
 
-pub(super) fn readdirplus(files: &mut Files, args: &ReadDirPlusArgs, reply: &mut Reply) -> Status {
+pub(super) fn readdirplus(store: &mut impl Store, args: &ReadDirPlusArgs, reply: &mut Reply) -> Status {
     let count = args.max_count.min(LISTING_MAX);
     let window = count.min(args.dir_count) as usize / PLUS_FACTOR;
     let place = Place { cookie: args.cookie, verifier: args.verifier, window };
     let limits = (args.dir_count, count);
-    list(files, &args.dir, reply, |files, directory, writer| {
+    list(store, &args.dir, reply, |store, directory, writer| {
         let before = Some(directory);
         let mut list =
             ReadDirPlusWriter::begin(writer, before, args.verifier, limits).map_err(refusal(before))?;
-        let listed = files.readdirplus(&args.dir, place, &mut |entry| list.push(&plus(entry)).is_ok());
+        let listed = store.readdirplus(&args.dir, place, &mut |entry| list.push(&plus(entry)).is_ok());
         let listed = listed.map_err(failure)?;
         list.finish(listed.eof).map_err(refusal(before))?;
         Ok(listed)
@@ -60,15 +60,15 @@ pub(super) fn readdirplus(files: &mut Files, args: &ReadDirPlusArgs, reply: &mut
 ///
 /// The attributes are those from before the listing: a client that takes an old list for older than it is looks again, one
 /// that takes it for newer keeps it.
-fn list(
-    files: &mut Files,
+fn list<S: Store>(
+    store: &mut S,
     directory: &FileHandle,
     reply: &mut Reply,
-    write: impl FnOnce(&mut Files, Attributes, &mut Writer<'_>) -> Result<Listed, Failure<About>>,
+    write: impl FnOnce(&mut S, Attributes, &mut Writer<'_>) -> Result<Listed, Failure<About>>,
 ) -> Status {
-    let outcome = files.getattr(directory).map_err(Failure::from).and_then(|attributes| {
+    let outcome = store.getattr(directory).map_err(Failure::from).and_then(|attributes| {
         reply.write(|writer| {
-            let listed = write(files, attributes, writer)?;
+            let listed = write(store, attributes, writer)?;
             let at = STATUS_LEN + 4 + Attributes::LEN;
             patch(writer, at, &listed.verifier);
             Ok(())

@@ -5,27 +5,27 @@ use stag_protocol::nfs::v3::{
 };
 
 use super::failure;
-use crate::store::{Linked, Renamed, files::Files};
+use crate::store::{Linked, Renamed, Store};
 
-pub(super) fn remove(files: &mut Files, args: &RemoveArgs<'_>) -> RemoveResult {
-    files.remove(&args.object.dir, args.object.name.0).map_err(failure)
+pub(super) fn remove(store: &mut impl Store, args: &RemoveArgs<'_>) -> RemoveResult {
+    store.remove(&args.object.dir, args.object.name.0).map_err(failure)
 }
 
-pub(super) fn rmdir(files: &mut Files, args: &RemoveArgs<'_>) -> RemoveResult {
-    files.rmdir(&args.object.dir, args.object.name.0).map_err(failure)
+pub(super) fn rmdir(store: &mut impl Store, args: &RemoveArgs<'_>) -> RemoveResult {
+    store.rmdir(&args.object.dir, args.object.name.0).map_err(failure)
 }
 
-pub(super) fn rename(files: &mut Files, args: &RenameArgs<'_>) -> RenameResult {
+pub(super) fn rename(store: &mut impl Store, args: &RenameArgs<'_>) -> RenameResult {
     let wcc = |about: Renamed| RenameWcc { from_dir: about.from, to_dir: about.to };
-    match files.rename((&args.from.dir, args.from.name.0), (&args.to.dir, args.to.name.0)) {
+    match store.rename((&args.from.dir, args.from.name.0), (&args.to.dir, args.to.name.0)) {
         Ok(about) => Ok(wcc(about)),
         Err(failed) => Err(Failure { status: failed.status, attributes: wcc(failed.about) }),
     }
 }
 
-pub(super) fn link(files: &mut Files, args: &LinkArgs<'_>) -> LinkResult {
+pub(super) fn link(store: &mut impl Store, args: &LinkArgs<'_>) -> LinkResult {
     let wcc = |about: Linked| LinkWcc { attributes: about.file, dir_wcc: about.directory };
-    match files.link(&args.file, &args.link.dir, args.link.name.0) {
+    match store.link(&args.file, &args.link.dir, args.link.name.0) {
         Ok(about) => Ok(wcc(about)),
         Err(failed) => Err(Failure { status: failed.status, attributes: wcc(failed.about) }),
     }

@@ -5,18 +5,18 @@ use stag_protocol::nfs::v3::{
 };
 
 use super::failure;
-use crate::store::{Failed, files::Files};
+use crate::store::{Failed, Store};
 
-pub(super) fn fsstat(files: &mut Files, args: &SystemArgs) -> FsStatResult {
-    about(files.fsstat(&args.object))
+pub(super) fn fsstat(store: &mut impl Store, args: &SystemArgs) -> FsStatResult {
+    about(store.fsstat(&args.object))
 }
 
-pub(super) fn fsinfo(files: &mut Files, args: &SystemArgs) -> FsInfoResult {
-    about(files.fsinfo(&args.object))
+pub(super) fn fsinfo(store: &mut impl Store, args: &SystemArgs) -> FsInfoResult {
+    about(store.fsinfo(&args.object))
 }
 
-pub(super) fn pathconf(files: &mut Files, args: &SystemArgs) -> PathConfResult {
-    about(files.pathconf(&args.object))
+pub(super) fn pathconf(store: &mut impl Store, args: &SystemArgs) -> PathConfResult {
+    about(store.pathconf(&args.object))
 }
 
 type Known = Option<Attributes>;

@@ -1,29 +1,33 @@
 //! WRITE and COMMIT (RFC 1813 §3.3.7, §3.3.21).
 
-use std::io::IoSlice;
-
+use stag_engine::Pulled;
 use stag_protocol::nfs::v3::{
     CommitArgs, CommitOk, CommitResult, StableHow, WriteArgs, WriteOk, WriteResult,
 };
 
 use super::failure;
 use crate::report::Data;
-use crate::store::files::{Files, system::TRANSFER_MAX};
+use crate::store::{Payload, Store, TRANSFER_MAX};
 
-/// The octets go from the call, wherever its pieces lie, straight to the file. More than the largest WRITE are written in
+/// The octets go from the call, wherever its pieces lie, straight to the file, or become the file. More than the largest WRITE are written in
 /// part: the caller sees the count and asks again for the rest.
-pub(super) fn write(files: &mut Files, data: &mut Data, args: &WriteArgs<'_>) -> WriteResult {
+pub(super) fn write(
+    store: &mut impl Store,
+    data: &mut Data,
+    pulled: Pulled<'_>,
+    args: &WriteArgs<'_>,
+) -> WriteResult {
     let octets = args.data.octets().expect("parsed octets are there");
     let octets = octets.get(..TRANSFER_MAX as usize).unwrap_or(octets);
-    let mut slices = [IoSlice::new(octets)];
-    let done = files.write(&args.file, args.offset, &mut slices, args.stable).map_err(failure)?;
+    let payload = Payload { octets, shared: pulled.share(octets) };
+    let done = store.write(&args.file, args.offset, payload, args.stable).map_err(failure)?;
     data.octets_written += u64::from(done.count);
     data.unstable_writes += u64::from(done.committed == StableHow::Unstable);
     Ok(WriteOk { wcc: done.file, count: done.count, committed: done.committed, verifier: done.verifier })
 }
 
-pub(super) fn commit(files: &mut Files, data: &mut Data, args: &CommitArgs) -> CommitResult {
-    let done = files.commit(&args.file).map_err(failure)?;
+pub(super) fn commit(store: &mut impl Store, data: &mut Data, args: &CommitArgs) -> CommitResult {
+    let done = store.commit(&args.file).map_err(failure)?;
     data.commits += 1;
     Ok(CommitOk { wcc: done.file, verifier: done.verifier })
 }

@@ -11,7 +11,18 @@ use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, StableHow, Status
 use super::cache::{Data, SlotId};
 use super::errno::status;
 use super::{Extent, Files, Intent};
-use crate::store::{CommitDone, Failed, ReadDone, WriteDone};
+use crate::store::{CommitDone, Failed, WriteDone};
+
+/// What [`Files::read`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadDone {
+    /// Octets at the front of the caller's memory that are the file's.
+    pub count: u32,
+    /// Whether the last of them is the file's last, or the read began at or behind the end.
+    pub eof: bool,
+    /// The file's attributes after the read.
+    pub attributes: Attributes,
+}
 
 /// What a descriptor for content is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,14 +16,11 @@ use super::data::Want;
 use super::errno::status;
 use super::name::Meaning;
 use super::{Files, Intent};
-use crate::store::{Entry, Failed, Listed, Place};
+use crate::store::{Entry, Failed, Listed, Place, Visitor};
 
 const VERIFIER: CookieVerifier = [0; 8];
 /// Octets asked of the file system at least: several entries with the longest name.
 const WINDOW_MIN: usize = 4096;
-
-/// Takes an entry and says whether it fitted; after the first that did not, none comes.
-pub type Visitor<'a> = dyn FnMut(&Entry<'_>) -> bool + 'a;
 
 /// What is told of each entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,6 +24,7 @@ mod name;
 mod namespace;
 mod object;
 mod resolve;
+mod store;
 mod sync;
 pub mod system;
 
@@ -46,6 +47,8 @@ use crate::state::{StartError, State, cannot};
 use crate::store::Failed;
 use attributes::{attributes, kind};
 use cache::{Cache, Open, SlotId};
+pub use data::ReadDone;
+pub use object::ReadlinkDone;
 use sync::{Epoch, Extent};
 
 /// Files a shard keeps open at most, if descriptors allow it.

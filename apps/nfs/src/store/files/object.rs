@@ -13,7 +13,16 @@ use super::data::Want;
 use super::errno::status;
 use super::name::Meaning;
 use super::{Files, Intent};
-use crate::store::{Failed, Found, ReadlinkDone};
+use crate::store::{Failed, Found};
+
+/// What [`Files::readlink`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadlinkDone {
+    /// Octets at the front of the caller's memory that are the target's.
+    pub count: u32,
+    /// The link's attributes.
+    pub attributes: Attributes,
+}
 
 impl Files {
     /// GETATTR (RFC 1813 §3.3.1).

@@ -5,10 +5,8 @@ use stag_protocol::nfs::v3::{Attributes, FileHandle, FsInfo, FsStat, PathConf, T
 
 use super::errno::status;
 use super::{Files, Intent};
-use crate::store::Failed;
+use crate::store::{Failed, TRANSFER_MAX};
 
-/// Octets of the largest READ and WRITE.
-pub const TRANSFER_MAX: u32 = 1 << 20;
 /// Octets of directory entries that a client should ask for at once.
 const READDIR_PREFERRED: u32 = 32 << 10;
 /// What a client may count on; most file systems have more, none tells how many.

@@ -1,0 +1,168 @@
+//! [`Files`] as a [`Store`]: content is read to buffers of the shard, and written from wherever the call has it.
+
+use std::io::{self, IoSlice};
+
+use stag_engine::config;
+use stag_pools::Buf;
+use stag_protocol::nfs::v3::{
+    Access, Attributes, CreateHow, FileHandle, FileKind, FsInfo, FsStat, PATH_MAX, PathConf, SetAttributes,
+    StableHow, Status, Time, Verifier, WccData,
+};
+
+use super::Files;
+use crate::store::{
+    Caller, CommitDone, Failed, Found, Lender, Linked, Listed, Made, Outcome, Payload, Place, ReadDone,
+    ReadlinkDone, Renamed, Store, Visitor, WriteDone,
+};
+
+/// A buffer for `wanted` octets, or for as many as there is memory for: a READ may return less than was asked for.
+fn borrow(lender: &Lender<'_>, wanted: usize) -> Option<(Buf, usize)> {
+    let lens = [wanted, wanted.min(config::MEDIUM_LEN), wanted.min(config::INLINE_LEN)];
+    lens.into_iter().find_map(|len| lender(len).map(|buf| (buf, len)))
+}
+
+impl Store for Files {
+    fn act_as(&mut self, _caller: &Caller) {}
+
+    fn exports(&self) -> impl Iterator<Item = &str> {
+        self.shared().exports().iter().map(|export| export.name())
+    }
+
+    fn verifier(&self) -> Verifier {
+        self.shared().verifier()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Files::flush(self)
+    }
+
+    fn mount(&mut self, path: &[u8]) -> Result<FileHandle, Status> {
+        Files::mount(self, path)
+    }
+
+    fn getattr(&mut self, file: &FileHandle) -> Result<Attributes, Status> {
+        Files::getattr(self, file)
+    }
+
+    fn setattr(
+        &mut self,
+        file: &FileHandle,
+        set: &SetAttributes,
+        guard: Option<Time>,
+    ) -> Outcome<WccData, WccData> {
+        Files::setattr(self, file, set, guard)
+    }
+
+    fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<Found> {
+        Files::lookup(self, directory, name)
+    }
+
+    fn access(&mut self, file: &FileHandle, asked: Access) -> Outcome<(Access, Attributes)> {
+        Files::access(self, file, asked)
+    }
+
+    fn readlink(&mut self, lender: &Lender<'_>, file: &FileHandle) -> Outcome<ReadlinkDone> {
+        let Some(mut target) = lender(PATH_MAX) else {
+            return Err(Failed { status: Status::Jukebox, about: Files::getattr(self, file).ok() });
+        };
+        let room = target.spare_mut().get_mut(..PATH_MAX).expect("the buffer was taken for as many");
+        let done = Files::readlink(self, file, room)?;
+        target.extend(done.count as usize);
+        Ok(ReadlinkDone { target: target.freeze(), attributes: done.attributes })
+    }
+
+    fn read(&mut self, lender: &Lender<'_>, file: &FileHandle, offset: u64, count: u32) -> Outcome<ReadDone> {
+        let wanted = count as usize;
+        let Some((mut octets, len)) = borrow(lender, wanted) else {
+            return Err(Failed { status: Status::Jukebox, about: Files::getattr(self, file).ok() });
+        };
+        let room = octets.spare_mut().get_mut(..len).expect("`borrow` found a buffer for as many");
+        let done = Files::read(self, file, offset, room)?;
+        octets.extend(done.count as usize);
+        let data = octets.freeze().into();
+        Ok(ReadDone { data, is_cut: len < wanted, eof: done.eof, attributes: done.attributes })
+    }
+
+    fn write(
+        &mut self,
+        file: &FileHandle,
+        offset: u64,
+        data: Payload<'_>,
+        stable: StableHow,
+    ) -> Outcome<WriteDone, WccData> {
+        Files::write(self, file, offset, &mut [IoSlice::new(data.octets)], stable)
+    }
+
+    fn commit(&mut self, file: &FileHandle) -> Outcome<CommitDone, WccData> {
+        Files::commit(self, file)
+    }
+
+    fn create(&mut self, directory: &FileHandle, name: &[u8], how: &CreateHow) -> Outcome<Made, WccData> {
+        Files::create(self, directory, name, how)
+    }
+
+    fn mkdir(&mut self, directory: &FileHandle, name: &[u8], set: &SetAttributes) -> Outcome<Made, WccData> {
+        Files::mkdir(self, directory, name, set)
+    }
+
+    fn symlink(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        target: &[u8],
+        set: &SetAttributes,
+    ) -> Outcome<Made, WccData> {
+        Files::symlink(self, directory, name, target, set)
+    }
+
+    fn mknod(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        kind: FileKind,
+        set: &SetAttributes,
+    ) -> Outcome<Made, WccData> {
+        Files::mknod(self, directory, name, kind, set)
+    }
+
+    fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<WccData, WccData> {
+        Files::remove(self, directory, name)
+    }
+
+    fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<WccData, WccData> {
+        Files::rmdir(self, directory, name)
+    }
+
+    fn rename(&mut self, from: (&FileHandle, &[u8]), to: (&FileHandle, &[u8])) -> Outcome<Renamed, Renamed> {
+        Files::rename(self, from, to)
+    }
+
+    fn link(&mut self, file: &FileHandle, directory: &FileHandle, name: &[u8]) -> Outcome<Linked, Linked> {
+        Files::link(self, file, directory, name)
+    }
+
+    fn readdir(&mut self, directory: &FileHandle, place: Place, visit: &mut Visitor<'_>) -> Outcome<Listed> {
+        Files::readdir(self, directory, place, visit)
+    }
+
+    fn readdirplus(
+        &mut self,
+        directory: &FileHandle,
+        place: Place,
+        visit: &mut Visitor<'_>,
+    ) -> Outcome<Listed> {
+        Files::readdirplus(self, directory, place, visit)
+    }
+
+    fn fsstat(&mut self, object: &FileHandle) -> Outcome<(FsStat, Attributes)> {
+        Files::fsstat(self, object)
+    }
+
+    fn fsinfo(&mut self, object: &FileHandle) -> Outcome<(FsInfo, Attributes)> {
+        Files::fsinfo(self, object)
+    }
+
+    fn pathconf(&mut self, object: &FileHandle) -> Outcome<(PathConf, Attributes)> {
+        Files::pathconf(self, object)
+    }
+}
