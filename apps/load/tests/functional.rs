@@ -31,6 +31,7 @@ fn gateway(home: &Path, read_only: bool) -> Gateway {
         exports: vec![ExportConfig { name: "data".to_owned(), path, read_only }],
         shards: 1,
         sync_directories: false,
+        callers: files::Callers::UNPRIVILEGED,
         open_files: Some(64),
     };
     Gateway::new(Files::open(&Shared::open(&config).unwrap(), 0).unwrap())

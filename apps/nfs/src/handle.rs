@@ -1,21 +1,27 @@
 //! The file handles of this server (`nfs_fh3`, RFC 1813 §2.6): which file, and a tag that only this server can make.
 //!
-//! | octets | what |
-//! |---|---|
-//! | 0 | version, 1 |
-//! | 1–3 | zero |
-//! | 4–7 | export id |
-//! | 8–15 | inode number |
-//! | 16–27 | birth time: seconds, nanoseconds |
-//! | 28–43 | SipHash-2-4 (128 bits) over octets 0–27, under the key of the state directory |
+//! | octets | what, by birth time | what, by the kernel's handle |
+//! |---|---|---|
+//! | 0 | version, 1 | version, 2 |
+//! | 1 | zero | kind of the kernel's handle |
+//! | 2 | zero | its octets, N: at most 32 |
+//! | 3 | zero | zero |
+//! | 4–7 | export id | export id |
+//! | 8–15 | inode number | inode number |
+//! | 16–27 | birth time: seconds, nanoseconds | – |
+//! | N octets | – | the kernel's handle |
+//! | last 16 | SipHash-2-4 (128 bits) over all before | the same |
 //!
-//! Numbers are big-endian. The tag keeps a client from naming a file that it was never told of. The birth time tells a file
-//! from a later one with the same inode number; where the file system records none it is zero, and that protection is missing.
+//! Numbers are big-endian; the key is that of the state directory. The tag keeps a client from naming a file that it was never
+//! told of; the kernel opens whatever file of a file system it is asked for, so with its handles nothing else would. Even the
+//! longest leaves room for all of the tag. The birth time tells a file from a later one with the same inode number; where the
+//! file system records none it is zero, and that protection is missing. The kernel's handle has a generation number for it.
 
 use core::fmt;
 
 use rustix::fs::{Statx, StatxFlags};
 use siphasher::sip128::SipHasher24;
+use stag_nfs_os::KernelHandle;
 use stag_protocol::nfs::v3::{FileHandle, Status};
 use subtle::ConstantTimeEq;
 
@@ -58,6 +64,25 @@ pub struct Identity {
     pub birth: Birth,
 }
 
+/// What a file handle says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// A file by its birth time; the index knows its names.
+    Birth(Identity),
+    /// A file by the kernel's handle, which opens it.
+    Kernel(FileId, KernelHandle),
+}
+
+impl Named {
+    /// Where the file is.
+    pub fn file(&self) -> FileId {
+        match self {
+            Self::Birth(identity) => identity.file,
+            Self::Kernel(file, _) => *file,
+        }
+    }
+}
+
 /// Makes and checks file handles.
 #[derive(Clone)]
 pub struct HandleKey(SipHasher24);
@@ -72,12 +97,11 @@ impl HandleKey {
     /// Octets of a key.
     pub const LEN: usize = 16;
 
-    const VERSION: u8 = 1;
-    const BODY_LEN: usize = 28;
+    const VERSION_BIRTH: u8 = 1;
+    const VERSION_KERNEL: u8 = 2;
     const TAG_LEN: usize = 16;
-
-    /// Octets of every handle of ours.
-    pub const HANDLE_LEN: usize = Self::BODY_LEN + Self::TAG_LEN;
+    /// Version, export id, inode number.
+    const HEAD_LEN: usize = 16;
 
     /// Handles under this key.
     pub fn new(key: &[u8; Self::LEN]) -> Self {
@@ -85,124 +109,186 @@ impl HandleKey {
     }
 
     /// The handle of a file.
-    pub fn seal(&self, identity: &Identity) -> FileHandle {
-        let mut octets = [0; Self::HANDLE_LEN];
-        let (body, tag) = octets.split_at_mut(Self::BODY_LEN);
-        body.copy_from_slice(&Self::body(identity));
-        tag.copy_from_slice(&self.0.hash(body).as_bytes());
-        FileHandle::new(&octets).expect("44 octets are at most 64")
+    pub fn seal(&self, named: &Named) -> FileHandle {
+        let mut octets = [0; FileHandle::MAX];
+        let mut body = Body { octets: &mut octets, len: 0 };
+        match named {
+            Named::Birth(Identity { file, birth }) => {
+                body.head([Self::VERSION_BIRTH, 0, 0, 0], file);
+                body.put(&birth.seconds.to_be_bytes());
+                body.put(&birth.nanos.to_be_bytes());
+            }
+            Named::Kernel(file, handle) => {
+                let len = u8::try_from(handle.octets().len()).expect("at most 32");
+                body.head([Self::VERSION_KERNEL, handle.kind(), len, 0], file);
+                body.put(handle.octets());
+            }
+        }
+        self.tag(body)
+    }
+
+    fn tag(&self, mut body: Body<'_>) -> FileHandle {
+        let tag = self.0.hash(body.written()).as_bytes();
+        body.put(&tag);
+        FileHandle::new(body.written()).expect("as much as the octets of the longest")
     }
 
     /// The file a handle names. It need not exist.
     ///
     /// # Errors
     /// [`Status::BadHandle`] unless [`HandleKey::seal`] made the handle with this key.
-    pub fn open(&self, handle: &FileHandle) -> Result<Identity, Status> {
+    pub fn open(&self, handle: &FileHandle) -> Result<Named, Status> {
         self.parse(handle.octets()).ok_or(Status::BadHandle)
     }
 
-    fn parse(&self, octets: &[u8]) -> Option<Identity> {
-        let octets: &[u8; Self::HANDLE_LEN] = octets.try_into().ok()?;
-        let (body, tag) = octets.split_at(Self::BODY_LEN);
+    fn parse(&self, octets: &[u8]) -> Option<Named> {
+        let (body, tag) = octets.split_last_chunk::<{ Self::TAG_LEN }>()?;
         let expected = self.0.hash(body).as_bytes();
-        if !bool::from(expected.as_slice().ct_eq(tag)) {
+        if !bool::from(expected.ct_eq(tag)) {
             return None;
         }
-        let (head, rest) = body.split_first_chunk::<4>()?;
+        let ([version, kind, len, zero], rest) = body.split_first_chunk::<4>()?;
         let (export, rest) = rest.split_first_chunk::<4>()?;
         let (inode, rest) = rest.split_first_chunk::<8>()?;
-        let (seconds, nanos) = rest.split_first_chunk::<8>()?;
-        if *head != [Self::VERSION, 0, 0, 0] {
-            return None;
+        let file =
+            FileId { export: ExportId(u32::from_be_bytes(*export)), inode: u64::from_be_bytes(*inode) };
+        match (*version, *kind, *len, *zero) {
+            (Self::VERSION_BIRTH, 0, 0, 0) => {
+                let (seconds, nanos) = rest.split_first_chunk::<8>()?;
+                let nanos = u32::from_be_bytes(nanos.try_into().ok()?);
+                let birth = Birth { seconds: i64::from_be_bytes(*seconds), nanos };
+                Some(Named::Birth(Identity { file, birth }))
+            }
+            (Self::VERSION_KERNEL, kind, len, 0) if rest.len() == usize::from(len) => {
+                Some(Named::Kernel(file, KernelHandle::new(kind, rest)?))
+            }
+            _ => None,
         }
-        Some(Identity {
-            file: FileId { export: ExportId(u32::from_be_bytes(*export)), inode: u64::from_be_bytes(*inode) },
-            birth: Birth {
-                seconds: i64::from_be_bytes(*seconds),
-                nanos: u32::from_be_bytes(nanos.try_into().ok()?),
-            },
-        })
-    }
-
-    fn body(identity: &Identity) -> [u8; Self::BODY_LEN] {
-        let mut body = [0; Self::BODY_LEN];
-        let parts: [&[u8]; 5] = [
-            &[Self::VERSION, 0, 0, 0],
-            &identity.file.export.0.to_be_bytes(),
-            &identity.file.inode.to_be_bytes(),
-            &identity.birth.seconds.to_be_bytes(),
-            &identity.birth.nanos.to_be_bytes(),
-        ];
-        let mut rest = body.as_mut_slice();
-        for part in parts {
-            let (room, behind) = rest.split_at_mut(part.len());
-            room.copy_from_slice(part);
-            rest = behind;
-        }
-        debug_assert!(rest.is_empty(), "the parts fill the body");
-        body
     }
 }
 
-const _: () = assert!(HandleKey::HANDLE_LEN <= FileHandle::MAX);
+/// Octets of a handle while it is written.
+struct Body<'a> {
+    octets: &'a mut [u8; FileHandle::MAX],
+    len: usize,
+}
+
+impl Body<'_> {
+    fn head(&mut self, version: [u8; 4], file: &FileId) {
+        self.put(&version);
+        self.put(&file.export.0.to_be_bytes());
+        self.put(&file.inode.to_be_bytes());
+        debug_assert_eq!(self.len, HandleKey::HEAD_LEN);
+    }
+
+    fn put(&mut self, part: &[u8]) {
+        let room = self.octets.get_mut(self.len..self.len + part.len());
+        room.expect("HANDLE_LEN_MAX counts all parts").copy_from_slice(part);
+        self.len += part.len();
+    }
+
+    fn written(&self) -> &[u8] {
+        self.octets.get(..self.len).expect("`put` stays within")
+    }
+}
+
+const _: () = assert!(HandleKey::HEAD_LEN + KernelHandle::MAX + HandleKey::TAG_LEN <= FileHandle::MAX);
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn identity() -> Identity {
-        Identity {
-            file: FileId { export: ExportId(0x0102_0304), inode: 0x1112_1314_1516_1718 },
+    fn file() -> FileId {
+        FileId { export: ExportId(0x0102_0304), inode: 0x1112_1314_1516_1718 }
+    }
+
+    fn by_birth() -> Named {
+        Named::Birth(Identity {
+            file: file(),
             birth: Birth { seconds: -0x2122_2324_2526_2728, nanos: 0x3132_3334 },
-        }
+        })
+    }
+
+    fn by_kernel(len: usize) -> Named {
+        let octets: Vec<_> = (0x41..).take(len).collect();
+        Named::Kernel(file(), KernelHandle::new(0x81, &octets).unwrap())
+    }
+
+    /// Handles of every form and length.
+    fn all() -> impl Iterator<Item = Named> {
+        (0..=KernelHandle::MAX).map(by_kernel).chain([by_birth()])
     }
 
     fn key() -> HandleKey {
         HandleKey::new(&[7; 16])
     }
 
+    fn seal_octets(body: &[u8]) -> FileHandle {
+        let octets = [body, &key().0.hash(body).as_bytes()].concat();
+        FileHandle::new(&octets).unwrap()
+    }
+
     #[test]
     fn a_handle_names_the_file_it_was_made_for() {
-        assert_eq!(key().open(&key().seal(&identity())), Ok(identity()));
-        assert_eq!(key().seal(&identity()).octets().len(), 44);
+        for named in all() {
+            assert_eq!(key().open(&key().seal(&named)), Ok(named));
+        }
+        assert_eq!(key().seal(&by_birth()).octets().len(), 44);
+        assert_eq!(key().seal(&by_kernel(8)).octets().len(), 40);
+        assert_eq!(key().seal(&by_kernel(KernelHandle::MAX)).octets().len(), FileHandle::MAX);
     }
 
     #[test]
     fn a_handle_with_any_bit_flipped_is_refused() {
-        let good = key().seal(&identity());
-        for bit in 0..good.octets().len() * 8 {
-            let mut octets = good.octets().to_vec();
-            octets[bit / 8] ^= 1 << (bit % 8);
-            let forged = FileHandle::new(&octets).unwrap();
-            assert_eq!(key().open(&forged), Err(Status::BadHandle), "bit {bit}");
+        for good in all().map(|named| key().seal(&named)) {
+            for bit in 0..good.octets().len() * 8 {
+                let mut octets = good.octets().to_vec();
+                octets[bit / 8] ^= 1 << (bit % 8);
+                let forged = FileHandle::new(&octets).unwrap();
+                assert_eq!(key().open(&forged), Err(Status::BadHandle), "bit {bit}");
+            }
         }
     }
 
     #[test]
     fn a_handle_of_any_other_length_is_refused() {
-        let good = key().seal(&identity());
-        let mut longer = good.octets().to_vec();
-        longer.resize(FileHandle::MAX, 0);
-        for len in (0..=FileHandle::MAX).filter(|len| *len != HandleKey::HANDLE_LEN) {
-            let cut = FileHandle::new(&longer[..len]).unwrap();
-            assert_eq!(key().open(&cut), Err(Status::BadHandle), "{len} octets");
+        for good in all().map(|named| key().seal(&named)) {
+            let mut longer = good.octets().to_vec();
+            longer.resize(FileHandle::MAX, 0);
+            for len in (0..=FileHandle::MAX).filter(|len| *len != good.octets().len()) {
+                let cut = FileHandle::new(&longer[..len]).unwrap();
+                assert_eq!(key().open(&cut), Err(Status::BadHandle), "{len} octets");
+            }
         }
     }
 
     #[test]
     fn a_handle_under_another_key_is_refused() {
-        let handle = HandleKey::new(&[8; 16]).seal(&identity());
-        assert_eq!(key().open(&handle), Err(Status::BadHandle));
+        for named in all() {
+            assert_eq!(key().open(&HandleKey::new(&[8; 16]).seal(&named)), Err(Status::BadHandle));
+        }
     }
 
     #[test]
     fn a_rightly_tagged_body_of_another_version_is_refused() {
-        for octet in 0..4 {
-            let mut body = HandleKey::body(&identity());
-            body[octet] ^= 0x80;
-            let mut octets = body.to_vec();
-            octets.extend(key().0.hash(&body).as_bytes());
-            assert_eq!(key().open(&FileHandle::new(&octets).unwrap()), Err(Status::BadHandle));
+        for named in [by_birth(), by_kernel(8)] {
+            let good = key().seal(&named);
+            for octet in [0, 2, 3] {
+                let mut body = good.octets()[..good.octets().len() - HandleKey::TAG_LEN].to_vec();
+                body[octet] ^= 0x80;
+                assert_eq!(key().open(&seal_octets(&body)), Err(Status::BadHandle), "octet {octet}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rightly_tagged_body_of_any_length_is_read_or_refused() {
+        for version in [1, 2] {
+            for len in 0..=48 {
+                let body: Vec<_> = [version, 0, 0, 0].into_iter().chain([9; 44]).take(len).collect();
+                let fits = len == if version == 1 { 28 } else { 16 };
+                assert_eq!(key().open(&seal_octets(&body)).is_ok(), fits, "version {version}, {len} octets");
+            }
         }
     }
 }

@@ -7,7 +7,7 @@ use std::io::IoSlice;
 
 use stag_nfs::export::ExportConfig;
 use stag_nfs::store::Place;
-use stag_nfs::store::files::{Config, Files, Shared};
+use stag_nfs::store::files::{Callers, Config, Files, Shared};
 use stag_protocol::nfs::v3::{Access, SetAttributes, StableHow};
 
 thread_local! {
@@ -55,6 +55,7 @@ fn calls_on_known_files_allocate_nothing() {
         exports: vec![ExportConfig { name: "data".to_owned(), path, read_only: false }],
         shards: 2,
         sync_directories: false,
+        callers: Callers::UNPRIVILEGED,
         open_files: Some(16),
     };
     let shared = Shared::open(&config).unwrap();

@@ -64,6 +64,7 @@ impl Home {
             exports: vec![export("data", false), export("fixed", true)],
             shards: 1,
             sync_directories: false,
+            callers: files::Callers::UNPRIVILEGED,
             open_files: Some(64),
         };
         let shared = Shared::open(&config).unwrap();

@@ -88,6 +88,7 @@ pub fn run(arguments: &cli::Serve) -> Result<(), Error> {
         exports: plan.exports.clone(),
         shards: plan.cores,
         sync_directories: true,
+        callers: files::Callers::UNPRIVILEGED,
         open_files: None,
     };
     let store = Shared::open(&config).map_err(|error| Error::usage(error.to_string()))?;

@@ -4,24 +4,47 @@
 //! loses its last name works on until its slot is needed. The slot to reuse is found by a clock hand: a file that was used
 //! since the hand passed is spared once, and one with data that is not yet on stable storage until nothing else is left.
 
+use core::cell::Cell;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::fs::OFlags;
+use stag_nfs_os::KernelHandle;
 use stag_protocol::nfs::v3::FileKind;
 
-use crate::handle::{FileId, Identity};
+use super::rights::Cleared;
+use crate::handle::{FileId, Identity, Named};
 
 /// An open file.
 #[derive(Debug)]
 pub(super) struct Open {
     pub identity: Identity,
     pub kind: FileKind,
-    /// Opened by path only: names the inode, reads nothing.
+    /// Opened by path only: names the inode, reads nothing, gives no right to anybody.
     pub path: OwnedFd,
+    /// The kernel's handle, where that is what clients get.
+    pub kernel: Option<KernelHandle>,
     /// For content; opened on first need.
     pub data: Option<Data>,
+    /// Who may use the content.
+    pub cleared: Cleared,
     /// Written to, and not synced since.
     pub unsynced: bool,
+}
+
+impl Open {
+    /// A file whose content nobody asked for yet, and that no kernel's handle is known of.
+    pub fn by_path(identity: Identity, kind: FileKind, path: OwnedFd) -> Self {
+        Self { identity, kind, path, kernel: None, data: None, cleared: Cleared::default(), unsynced: false }
+    }
+
+    /// What the file's handle says.
+    pub fn named(&self) -> Named {
+        match self.kernel {
+            Some(handle) => Named::Kernel(self.identity.file, handle),
+            None => Named::Birth(self.identity),
+        }
+    }
 }
 
 /// An open file's content.
@@ -30,6 +53,16 @@ pub(super) struct Data {
     pub fd: OwnedFd,
     pub readable: bool,
     pub writable: bool,
+    /// The file system does not say whether a read would wait.
+    pub is_mute: Cell<bool>,
+}
+
+impl Data {
+    /// A descriptor opened with this access.
+    pub fn new(fd: OwnedFd, access: OFlags) -> Self {
+        let (readable, writable) = (access != OFlags::WRONLY, access != OFlags::RDONLY);
+        Self { fd, readable, writable, is_mute: Cell::new(false) }
+    }
 }
 
 /// Which slot; valid until the next insertion that does not keep it.
@@ -158,13 +191,8 @@ mod tests {
     use crate::handle::Birth;
 
     fn open(inode: u64) -> Open {
-        Open {
-            identity: Identity { file: file(inode), birth: Birth::default() },
-            kind: FileKind::Regular,
-            path: std::fs::File::open("/dev/null").unwrap().into(),
-            data: None,
-            unsynced: false,
-        }
+        let identity = Identity { file: file(inode), birth: Birth::default() };
+        Open::by_path(identity, FileKind::Regular, std::fs::File::open("/dev/null").unwrap().into())
     }
 
     fn file(inode: u64) -> FileId {

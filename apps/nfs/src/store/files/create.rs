@@ -147,7 +147,9 @@ impl Files {
     /// [`Status::Jukebox`] for a twin: another attempt is due.
     fn must_be_no_twin(&mut self, directory: SlotId, name: Name<'_>, open: &Open) -> Result<(), Status> {
         // Without birth times every inode number used again would be a twin's, until none is left.
-        let is_twin = open.identity.birth != Birth::default() && self.index.has_met(open.identity);
+        let is_twin = open.kernel.is_none()
+            && open.identity.birth != Birth::default()
+            && self.index.has_met(open.identity);
         #[cfg(test)]
         let is_twin =
             is_twin || self.pretended_twins.replace(self.pretended_twins.get().saturating_sub(1)) > 0;
@@ -221,8 +223,8 @@ impl Files {
             openat(&self.shared.descriptors, DecInt::from_fd(&fd), flags, Mode::empty()).map_err(status)?;
         let found = crate::export::stat(&path).map_err(status)?;
         let identity = self.identity(directory, &found);
-        let data = Some(Data { fd, readable: true, writable: true });
-        let open = Open { identity, kind: FileKind::Regular, path, data, unsynced: false };
+        let data = Some(Data::new(fd, OFlags::RDWR));
+        let open = Open { data, ..self.opened(identity, FileKind::Regular, path)? };
         self.must_be_no_twin(directory, name, &open)?;
         let slot = self.adopt(directory, open);
         self.settle(slot, &set)?;
@@ -240,7 +242,7 @@ impl Files {
     ) -> Result<Object, Status> {
         let (open, found) = self.look(directory, name)?;
         // Someone put another object in its place: that one is not ours to change.
-        if open.kind != made || found.stx_uid != rustix::process::geteuid().as_raw() {
+        if open.kind != made || found.stx_uid != self.uid() {
             return Err(Status::Jukebox);
         }
         self.must_be_no_twin(directory, name, &open)?;
@@ -259,7 +261,7 @@ impl Files {
         let found = crate::export::stat(&path).map_err(status)?;
         let identity = self.identity(directory, &found);
         self.admit(identity.file, &found)?;
-        Ok((Open { identity, kind: kind(&found), path, data: None, unsynced: false }, found))
+        Ok((self.opened(identity, kind(&found), path)?, found))
     }
 
     fn adopt(&mut self, directory: SlotId, open: Open) -> SlotId {

@@ -1,11 +1,12 @@
 //! READ, WRITE, COMMIT (RFC 1813 §3.3.6, §3.3.7, §3.3.21).
 
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Mode, OFlags, chmodat, openat};
-use rustix::io::{Errno, pread, pwritev};
-use rustix::process::geteuid;
+use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwritev};
+use rustix::thread::CapabilitySet;
+use stag_nfs_os::user;
 use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, StableHow, Status, WccData};
 
 use super::cache::{Data, SlotId};
@@ -55,8 +56,11 @@ impl Files {
         into: &mut [u8],
     ) -> Result<ReadDone, Failed<Option<Attributes>>> {
         let slot = self.resolve(file, Intent::Look)?;
-        let outcome = self.read_octets(slot, offset, into);
+        let mut outcome = self.read_octets(slot, offset, into);
         let after = self.attributes(slot)?;
+        if self.review(slot, &after) && outcome.is_ok() {
+            outcome = self.must_be_cleared(slot, Want::Read).and(outcome);
+        }
         match outcome {
             Ok(count) => {
                 let end = offset.saturating_add(count as u64);
@@ -71,14 +75,15 @@ impl Files {
     }
 
     fn read_octets(&mut self, slot: SlotId, offset: u64, into: &mut [u8]) -> Result<usize, Status> {
-        let file = self.data(slot, Want::Read)?;
+        self.data(slot, Want::Read)?;
+        let data = self.cache.get(slot).data.as_ref().expect("just opened");
         // Behind the last offset that the system has, there is nothing.
         let room = usize::try_from((i64::MAX as u64).saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = into.len().min(room);
         let mut done = 0;
         while done < len {
             let rest = into.get_mut(done..len).expect("done < len <= into.len()");
-            match pread(file, rest, offset + done as u64) {
+            match self.read_some(data, rest, offset + done as u64) {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(Errno::INTR) => {}
@@ -86,6 +91,18 @@ impl Files {
             }
         }
         Ok(done)
+    }
+
+    /// Reads what is in memory without waiting, and else what a disk has to bring.
+    fn read_some(&self, data: &Data, into: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
+        if !data.is_mute.get() {
+            match preadv2(&data.fd, &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) {
+                Err(Errno::AGAIN) => self.waits.set(self.waits.get() + 1),
+                Err(Errno::OPNOTSUPP) => data.is_mute.set(true),
+                outcome => return outcome,
+            }
+        }
+        pread(&data.fd, into, offset)
     }
 
     /// WRITE (RFC 1813 §3.3.7): the octets of `data`, one slice after the other, go to `offset`. The slices are used up.
@@ -101,6 +118,7 @@ impl Files {
     ) -> Result<WriteDone, Failed<WccData>> {
         let slot = self.resolve(file, Intent::Change)?;
         let before = self.attributes(slot)?;
+        self.review(slot, &before);
         // Taken first: what is lost from here on shows as a difference.
         let verifier = self.shared.verifier();
         let outcome = self.write_octets(slot, offset, data).and_then(|count| {
@@ -108,6 +126,9 @@ impl Files {
             Ok(count)
         });
         let (count, file) = self.changed(slot, &before, outcome)?;
+        if let Some(after) = &file.after {
+            self.expect_change(slot, &before, after);
+        }
         Ok(WriteDone { count, committed: stable, verifier, file })
     }
 
@@ -155,7 +176,11 @@ impl Files {
     pub fn commit(&mut self, file: &FileHandle) -> Result<CommitDone, Failed<WccData>> {
         let slot = self.resolve(file, Intent::Change)?;
         let before = self.attributes(slot)?;
-        let outcome = self.must_be_regular(slot).and_then(|()| self.sync_data(slot, Extent::All));
+        self.review(slot, &before);
+        let outcome = self
+            .must_be_regular(slot)
+            .and_then(|()| self.must_be_cleared(slot, Want::Write))
+            .and_then(|()| self.sync_data(slot, Extent::All));
         let ((), file) = self.changed(slot, &before, outcome)?;
         Ok(CommitDone { verifier: self.shared.verifier(), file })
     }
@@ -190,6 +215,7 @@ impl Files {
 
     /// For what cannot be opened to be synced by itself: all of the file system.
     fn sync_file_system(&mut self, slot: SlotId) -> Result<(), Status> {
+        let _raised = self.search_anywhere()?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(self.export_of(slot).root(), c".", flags, Mode::empty()).map_err(status)?;
         self.judge_sync(rustix::fs::syncfs(root))
@@ -211,8 +237,16 @@ impl Files {
 
     /// A descriptor for the content of a regular file or a directory; opening those two has no side effect.
     pub(super) fn data_of_any_kind(&mut self, slot: SlotId, want: Want) -> Result<BorrowedFd<'_>, Status> {
+        self.must_be_cleared(slot, want)?;
         if !self.cache.get(slot).data.as_ref().is_some_and(|data| data.serves(want)) {
-            let data = self.open_data(slot, want)?;
+            let data = match self.open_data(slot, want) {
+                // A right that is not the kernel's; or no right is needed, as to sync.
+                Err(Status::Acces) if self.shared.policy.is_some() => {
+                    let _raised = user::raise(CapabilitySet::DAC_OVERRIDE).map_err(status)?;
+                    self.open_data(slot, want)?
+                }
+                outcome => outcome?,
+            };
             self.cache.get_mut(slot).data = Some(data);
         }
         Ok(self.cache.get(slot).data.as_ref().expect("just opened").fd.as_fd())
@@ -230,13 +264,10 @@ impl Files {
         let mut refusal = Status::ServerFault;
         for access in both.iter().chain(attempts) {
             match self.reopen(slot, *access) {
-                Ok(fd) => {
-                    let (readable, writable) = (*access != OFlags::WRONLY, *access != OFlags::RDONLY);
-                    return Ok(Data { fd, readable, writable });
-                }
+                Ok(fd) => return Ok(Data::new(fd, *access)),
                 Err(Errno::ACCESS) if self.may_override(slot) => {
                     let fd = self.reopen_as_owner(slot).map_err(status)?;
-                    return Ok(Data { fd, readable: true, writable: true });
+                    return Ok(Data::new(fd, OFlags::RDWR));
                 }
                 Err(Errno::ACCESS) => refusal = Status::Acces,
                 Err(Errno::ROFS | Errno::PERM | Errno::TXTBSY) if want == Want::Read => {}
@@ -246,11 +277,11 @@ impl Files {
         Err(refusal)
     }
 
-    /// Whether the mode is all that keeps the server's user from his own file.
+    /// Whether the mode is all that keeps the server's user from his own file, and he has no privilege to open it nevertheless.
     fn may_override(&self, slot: SlotId) -> bool {
         let is_regular = self.cache.get(slot).kind == FileKind::Regular;
-        let is_ours = || self.attributes(slot).is_ok_and(|found| found.uid == geteuid().as_raw());
-        is_regular && !self.export_of(slot).is_read_only() && is_ours()
+        let is_ours = || self.attributes(slot).is_ok_and(|found| found.uid == self.uid());
+        self.shared.policy.is_none() && is_regular && !self.export_of(slot).is_read_only() && is_ours()
     }
 
     /// Opens a file of ours for reading and writing, with its mode out of the way for that instant (RFC 1813 §4.4).

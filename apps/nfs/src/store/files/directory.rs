@@ -65,6 +65,10 @@ impl Files {
         visit: &mut Visitor<'_>,
     ) -> Result<Listed, Failed<Option<Attributes>>> {
         let slot = self.directory(directory, Intent::Look)?;
+        if self.shared.policy.is_some() {
+            let before = self.attributes(slot)?;
+            self.review(slot, &before);
+        }
         // The buffer leaves the store while its entries are looked at, and comes back whatever happens.
         let mut listing = core::mem::take(&mut self.listing);
         let outcome = self.list_into(slot, place, detail, (&mut listing, visit));

@@ -1,33 +1,42 @@
-//! The store that serves directories of this host in unprivileged mode: every caller acts as the server's own user.
+//! The store that serves directories of this host, in one of two modes ([`CallerMode`], DESIGN D12).
+//!
+//! *Unprivileged*: every caller acts as the server's own user. *Privileged*: the calling thread takes the caller's user and groups
+//! ([`Files::act_as`]), so that the kernel judges each operation as if that user did it here; files are opened by the kernel's
+//! own handles ([`kernel`]) before anything is judged, and what is open serves only who has the right ([`rights`]).
 //!
 //! **Nothing outside an export is reachable.** Files are opened one component at a time by `openat2` beneath a directory that is
 //! open already, never through a symbolic link; what was opened is compared (inode and birth time) with what was meant.
 //! A handle carries a tag that only this server makes. What a local user moves out of an export while the gateway has it
-//! open stays reachable until its slot is reused, as with Linux' server and `no_subtree_check`.
+//! open stays reachable until its slot is reused, as with Linux' server and `no_subtree_check`; with the kernel's handles see
+//! [`kernel`].
 //!
 //! **Mount points inside an export are not crossed.** LOOKUP of one is refused with NFS3ERR_ACCES; READDIRPLUS lists it without
 //! handle and attributes. The same holds for a subvolume with a device number of its own, and for the state directory.
 //!
 //! **An owner may read and write his file whatever its mode says** (RFC 1813 §4.4): a client asks ACCESS when it opens one, and
-//! has the right from then on. For a file of the server's user that its mode closes, the owner's bits are set for the instant
-//! of opening it.
+//! has the right from then on. Without privilege, for a file of the server's user that its mode closes, the owner's bits are
+//! set for the instant of opening it.
 //!
 //! Calls are made in the calling thread and wait for the file system.
 
 mod attributes;
 mod cache;
+mod callers;
 mod create;
 mod data;
 pub mod directory;
 mod errno;
+mod kernel;
 mod name;
 mod namespace;
 mod object;
 mod resolve;
+mod rights;
 mod store;
 mod sync;
 pub mod system;
 
+use core::cell::Cell;
 use core::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -39,17 +48,22 @@ use rustix::path::DecInt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, Status, Verifier, WccData};
+use stag_protocol::rpc::Credential;
 
 use crate::export::{Export, ExportConfig, ExportId, Exports, Place};
-use crate::handle::{Birth, HandleKey};
+use crate::handle::{Birth, HandleKey, Named};
 use crate::index::{Base, Index};
 use crate::state::{StartError, State, cannot};
 use crate::store::Failed;
-use attributes::{attributes, kind};
+use attributes::attributes;
 use cache::{Cache, Open, SlotId};
 pub use data::ReadDone;
 pub use object::ReadlinkDone;
+use callers::{Acting, Policy};
+use kernel::Mounts;
 use sync::{Epoch, Extent};
+
+pub use callers::{Callers, Mode as CallerMode, Squash};
 
 /// Files a shard keeps open at most, if descriptors allow it.
 pub const OPEN_FILES_MAX: usize = 16_384;
@@ -71,6 +85,8 @@ pub struct Config {
     pub shards: usize,
     /// Whether a change of a directory, and SETATTR, is on stable storage before it is answered. RFC 1813 §4.7 asks for it.
     pub sync_directories: bool,
+    /// Whom callers act as.
+    pub callers: Callers,
     /// Files each shard keeps open; `None`: as many as RLIMIT_NOFILE allows, up to [`OPEN_FILES_MAX`].
     pub open_files: Option<usize>,
 }
@@ -80,6 +96,9 @@ pub struct Config {
 pub struct Shared {
     exports: Exports,
     handles: HandleKey,
+    /// Who acts as whom, in privileged mode.
+    policy: Option<Policy>,
+    mounts: Mounts,
     base: Base,
     state_place: Place,
     epoch: Epoch,
@@ -98,17 +117,25 @@ impl Shared {
     /// # Errors
     /// A sentence for whoever starts the server.
     pub fn open(config: &Config) -> Result<Arc<Self>, StartError> {
+        let (policy, mode) = config.callers.decide()?;
         let state = State::open(&config.state_dir)?;
         let exports = Exports::open(&config.exports, &state)?;
         for export in exports.iter() {
             check_openat2(export)?;
         }
         let base = Base::open(&state, config.shards)?;
+        let (mounts, indexed) = match policy {
+            Some(_) => Mounts::open(&exports),
+            None => Default::default(),
+        };
+        let weak = notices(&exports, &mounts, &base, policy.is_none());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let path = Path::new("/proc/self/fd");
         let descriptors = openat(CWD, path, flags, Mode::empty()).map_err(cannot("open", path))?;
         Ok(Arc::new(Self {
-            notices: notices(&exports, &base),
+            notices: [mode].into_iter().chain(indexed).chain(weak).collect(),
+            policy,
+            mounts,
             exports,
             handles: HandleKey::new(&state.handle_key()),
             base,
@@ -128,10 +155,18 @@ impl Shared {
 
     /// The handle of an export's root; what MOUNT answers.
     pub fn root(&self, export: &Export) -> FileHandle {
-        self.handles.seal(&export.identity())
+        self.handles.seal(&match self.mounts.root(export.id()) {
+            Some(handle) => Named::Kernel(export.identity().file, handle),
+            None => Named::Birth(export.identity()),
+        })
     }
 
-    /// Sentences to print at the start: what is weaker than it could be.
+    /// Whether each caller acts as the user it names.
+    pub fn is_privileged(&self) -> bool {
+        self.policy.is_some()
+    }
+
+    /// Sentences to print at the start: the mode, and what is weaker than it could be.
     pub fn notices(&self) -> &[String] {
         &self.notices
     }
@@ -147,13 +182,14 @@ impl Shared {
     }
 }
 
-fn notices(exports: &Exports, base: &Base) -> Vec<String> {
+fn notices(exports: &Exports, mounts: &Mounts, base: &Base, is_unprivileged: bool) -> Vec<String> {
     let mut notices = Vec::new();
-    if rustix::process::geteuid().is_root() {
+    if is_unprivileged && rustix::process::geteuid().is_root() {
         notices
             .push("the server runs as root: whoever may mount acts as root on the exported files".to_owned());
     }
-    for export in exports.iter().filter(|export| export.identity().birth == Birth::default()) {
+    let by_birth = exports.iter().filter(|export| mounts.root(export.id()).is_none());
+    for export in by_birth.filter(|export| export.identity().birth == Birth::default()) {
         notices.push(format!(
             "the file system of /{} records no birth times: an old handle may come to name a later file with the same inode",
             export.name()
@@ -220,6 +256,15 @@ fn open_beneath<P: rustix::path::Arg>(
     openat2(directory, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode, resolve)
 }
 
+/// What a store counts beside the calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// How often the thread took another user's identity: calls of one user in a row take it once.
+    pub switches: u64,
+    /// Reads of the system that found not all in memory, and waited.
+    pub waits: u64,
+}
+
 /// Whether an operation changes something; a read-only export refuses those before it touches anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Intent {
@@ -233,6 +278,9 @@ pub struct Files {
     shared: Arc<Shared>,
     cache: Cache,
     index: Index,
+    acting: Acting,
+    /// Reads that found not all in memory.
+    waits: Cell<u64>,
     listing: Box<[MaybeUninit<u8>]>,
     /// Objects that could not be told from removed ones, held so that others are made; see [`create`].
     twins: Vec<OwnedFd>,
@@ -255,18 +303,15 @@ impl Files {
             let path = export.root().try_clone().map_err(|error| {
                 StartError(format!("cannot open the export /{} once more: {error}", export.name()))
             })?;
-            cache.pin(Open {
-                identity: export.identity(),
-                kind: FileKind::Directory,
-                path,
-                data: None,
-                unsynced: false,
-            });
+            let kernel = shared.mounts.root(export.id());
+            cache.pin(Open { kernel, ..Open::by_path(export.identity(), FileKind::Directory, path) });
         }
         Ok(Self {
             shared: Arc::clone(shared),
             cache,
             index: Index::open(&shared.base, shard)?,
+            acting: Acting::new(),
+            waits: Cell::new(0),
             listing: Box::new_uninit_slice(LISTING_LEN),
             twins: Vec::with_capacity(create::TWINS_MAX),
             #[cfg(test)]
@@ -290,6 +335,39 @@ impl Files {
         self.index.flush()
     }
 
+    /// Makes the calls that follow act as whom this credential names; nothing to do in unprivileged mode.
+    ///
+    /// The calling thread keeps that user's rights on files until the next call of this, whatever it does. When the kernel
+    /// refuses, calls are answered with NFS3ERR_ACCES.
+    pub fn act_as(&mut self, credential: &Credential<'_>) {
+        let Some(policy) = &self.shared.policy else { return };
+        let user = match credential {
+            Credential::Sys(sys) => policy.user(sys.uid, sys.gid, sys.gids.list()),
+            _ => policy.anonymous(),
+        };
+        // The store then acts as nobody, and refuses.
+        let _ = self.acting.become_user(&user);
+    }
+
+    /// What the store counted since it was opened.
+    pub fn counts(&self) -> Counts {
+        Counts { switches: self.acting.switches(), waits: self.waits.get() }
+    }
+
+    /// In privileged mode a call is made for somebody, or not at all.
+    fn must_act_as_someone(&self) -> Result<(), Status> {
+        match (&self.shared.policy, self.acting.current()) {
+            (None, _) | (_, Some(_)) => Ok(()),
+            (Some(_), None) => Err(Status::Acces),
+        }
+    }
+
+    /// The user that files are made as.
+    fn uid(&self) -> u32 {
+        let own = || rustix::process::geteuid().as_raw();
+        self.acting.current().map_or_else(own, |(user, _)| user.uid())
+    }
+
     fn export(&self, id: ExportId) -> &Export {
         self.shared.exports.by_id(id).expect("checked when the handle was resolved")
     }
@@ -301,8 +379,10 @@ impl Files {
     /// The file's attributes as the system gives them.
     fn stat(&self, slot: SlotId) -> Result<rustix::fs::Statx, Status> {
         let stat = crate::export::stat(self.cache.path(slot)).map_err(errno::status)?;
-        // A removed file can still be read and written; in a removed directory nothing can be done.
-        if stat.stx_nlink == 0 && kind(&stat) == FileKind::Directory {
+        // A removed file can still be read and written, unless its handle would not open it again; in a removed directory
+        // nothing can be done.
+        let open = self.cache.get(slot);
+        if stat.stx_nlink == 0 && (open.kind == FileKind::Directory || open.kernel.is_some()) {
             return Err(Status::Stale);
         }
         Ok(stat)

@@ -1,11 +1,11 @@
 //! REMOVE, RMDIR, RENAME, LINK (RFC 1813 §3.3.12–3.3.15).
 
-use rustix::fs::{AtFlags, linkat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Statx, linkat, renameat, unlinkat};
 use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, Status, WccData};
 
 use super::attributes::kind;
 use super::cache::SlotId;
-use super::errno::{status, status_of_io};
+use super::errno::status;
 use super::name::Name;
 use super::{Files, Intent};
 use crate::handle::Identity;
@@ -47,13 +47,23 @@ impl Files {
         unlinkat(self.cache.path(directory), name.octets(), how).map_err(status)?;
         let identity = self.identity(directory, &found);
         self.forget(identity, directory, name);
-        if kind(&found) == FileKind::Directory {
-            self.cache.remove(identity.file);
-        }
+        self.let_go(identity, &found);
         self.sync_object(directory)
     }
 
+    /// Closes what lost its last name. A file that only the index leads to is kept as long as its slot is: once closed, it
+    /// could not be told from one with its inode number.
+    fn let_go(&mut self, identity: Identity, found: &Statx) {
+        let is_last = found.stx_nlink == 1 && !self.is_indexed(identity.file.export);
+        if is_last || kind(found) == FileKind::Directory {
+            self.cache.remove(identity.file);
+        }
+    }
+
     fn forget(&mut self, identity: Identity, directory: SlotId, name: Name<'_>) {
+        if !self.is_indexed(identity.file.export) {
+            return;
+        }
         let parent = self.cache.get(directory).identity.file.inode;
         // A name too many in the index costs a lookup, nothing else.
         let _ = self.index.forget(identity, parent, name.octets());
@@ -99,13 +109,10 @@ impl Files {
                 return Ok(()); // Two names of one file: the system leaves both.
             }
             self.forget(replaced_identity, to.0, new_name);
-            if kind(&replaced) == FileKind::Directory {
-                self.cache.remove(replaced_identity.file);
-            }
+            self.let_go(replaced_identity, &replaced);
         }
         self.forget(identity, from.0, name);
-        let parent = self.cache.get(to.0).identity.file.inode;
-        self.index.record(identity, parent, new_name.octets()).map_err(|error| status_of_io(&error))?;
+        self.record(identity, to.0, new_name)?;
         self.sync_object(to.0)?;
         if from.0 == to.0 { Ok(()) } else { self.sync_object(from.0) }
     }
@@ -143,9 +150,7 @@ impl Files {
         let (descriptors, number) = self.magic(file);
         let to = self.cache.path(directory);
         linkat(descriptors, number, to, name.octets(), AtFlags::SYMLINK_FOLLOW).map_err(status)?;
-        let (identity, parent) =
-            (self.cache.get(file).identity, self.cache.get(directory).identity.file.inode);
-        self.index.record(identity, parent, name.octets()).map_err(|error| status_of_io(&error))?;
+        self.record(self.cache.get(file).identity, directory, name)?;
         self.sync_object(directory)
     }
 }

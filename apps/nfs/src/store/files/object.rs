@@ -1,6 +1,6 @@
 //! GETATTR, SETATTR, LOOKUP, ACCESS, READLINK (RFC 1813 §3.3.1–3.3.5), and the path of MOUNT's MNT.
 
-use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, accessat, chmodat, chownat};
+use rustix::fs::{AtFlags, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, chmodat, chownat};
 use rustix::fs::{ftruncate, readlinkat_raw, utimensat};
 use rustix::process::{Gid, Uid};
 use stag_protocol::nfs::v3::{
@@ -97,6 +97,10 @@ impl Files {
         if i64::try_from(size).is_err() {
             return Err(Status::FBig);
         }
+        if self.shared.policy.is_some() {
+            let before = self.attributes(slot)?;
+            self.review(slot, &before);
+        }
         let file = self.data(slot, Want::Write)?;
         ftruncate(file, size).map_err(status)?;
         self.cache.get_mut(slot).unsynced = true;
@@ -149,7 +153,7 @@ impl Files {
         Ok(handle)
     }
 
-    /// ACCESS (RFC 1813 §3.3.4): which of the asked rights the server's user has.
+    /// ACCESS (RFC 1813 §3.3.4): which of the asked rights the caller has, or in unprivileged mode the server's user.
     ///
     /// # Errors
     /// The status of the reply.
@@ -173,8 +177,7 @@ impl Files {
 
     fn may(&self, slot: SlotId, need: rustix::fs::Access) -> Result<bool, Status> {
         use rustix::io::Errno;
-        let (descriptors, number) = self.magic(slot);
-        match accessat(descriptors, number, need, AtFlags::EACCESS) {
+        match self.ask(slot, need) {
             Ok(()) => Ok(true),
             Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => Ok(false),
             Err(error) => Err(status(error)),

@@ -13,7 +13,7 @@ use super::errno::{status, status_of_io};
 use super::name::{Name, NameCopy};
 use super::{Extent, Files, Intent, open_beneath};
 use crate::export::{Place, STAT_MASK, stat};
-use crate::handle::{Birth, FileId, Identity};
+use crate::handle::{Birth, FileId, Identity, Named};
 
 /// Names tried for one handle, over all directories on the way: bounds the work, and the depth a handle is found at.
 const TRIES_MAX: u32 = 256;
@@ -56,13 +56,19 @@ impl Files {
         intent: Intent,
         keep: Option<SlotId>,
     ) -> Result<SlotId, Status> {
-        let identity = self.shared.handles.open(handle)?;
-        let export = self.shared.exports.by_id(identity.file.export).ok_or(Status::Stale)?;
+        let named = self.shared.handles.open(handle)?;
+        let export = self.shared.exports.by_id(named.file().export).ok_or(Status::Stale)?;
         if intent == Intent::Change && export.is_read_only() {
             return Err(Status::RoFs);
         }
-        let wanted = Wanted { file: identity.file, birth: Some(identity.birth) };
-        self.open_file(wanted, &mut Search { tries: TRIES_MAX, keep })
+        self.must_act_as_someone()?;
+        match named {
+            Named::Birth(Identity { file, birth }) => {
+                let wanted = Wanted { file, birth: Some(birth) };
+                self.open_file(wanted, &mut Search { tries: TRIES_MAX, keep })
+            }
+            Named::Kernel(file, handle) => self.open_by_handle(file, &handle, keep),
+        }
     }
 
     /// The open directory that a handle names.
@@ -94,6 +100,7 @@ impl Files {
                 Err(Status::Stale)
             };
         }
+        let _raised = self.search_anywhere()?;
         let mut refusal = Status::Stale;
         for round in 0..2 {
             if round > 0 && !self.index.catch_up() {
@@ -139,8 +146,14 @@ impl Files {
             return Err(Status::Stale);
         }
         let identity = Identity { file: wanted.file, birth: Birth::of(&found) };
-        let open = Open { identity, kind: kind(&found), path, data: None, unsynced: false };
+        let open = self.opened(identity, kind(&found), path)?;
         Ok(self.insert(open, search.keep))
+    }
+
+    /// A file just opened by path, with what its handle is made of.
+    pub(super) fn opened(&self, identity: Identity, kind: FileKind, path: OwnedFd) -> Result<Open, Status> {
+        let kernel = self.kernel_handle(identity.file.export, &path)?;
+        Ok(Open { kernel, ..Open::by_path(identity, kind, path) })
     }
 
     /// Keeps an open file; the one that leaves for it is synced first, so that a lost write is noticed.
@@ -177,7 +190,7 @@ impl Files {
         Identity { file: FileId { export, inode: found.stx_ino }, birth: Birth::of(found) }
     }
 
-    /// A handle for an entry of a directory; the index learns its name.
+    /// A handle for an entry of a directory; where files are found by their names, the index learns this one.
     pub(super) fn issue(
         &mut self,
         directory: SlotId,
@@ -185,14 +198,35 @@ impl Files {
         found: &Statx,
     ) -> Result<FileHandle, Status> {
         let identity = self.identity(directory, found);
+        if self.is_indexed(identity.file.export) {
+            self.record(identity, directory, name)?;
+            return Ok(self.shared.handles.seal(&Named::Birth(identity)));
+        }
+        // An open file holds its inode number: it is the one that was just found.
+        if let Some(slot) = self.cache.find(identity.file) {
+            return Ok(self.handle_of(slot));
+        }
+        let handle = self.kernel_handle_at(directory, name.octets())?.expect("asked above");
+        Ok(self.shared.handles.seal(&Named::Kernel(identity.file, handle)))
+    }
+
+    /// Lets the index learn a name, where files are found by their names.
+    pub(super) fn record(
+        &mut self,
+        identity: Identity,
+        directory: SlotId,
+        name: Name<'_>,
+    ) -> Result<(), Status> {
+        if !self.is_indexed(identity.file.export) {
+            return Ok(());
+        }
         let parent = self.cache.get(directory).identity.file.inode;
-        self.index.record(identity, parent, name.octets()).map_err(|error| status_of_io(&error))?;
-        Ok(self.shared.handles.seal(&identity))
+        self.index.record(identity, parent, name.octets()).map_err(|error| status_of_io(&error))
     }
 
     /// The handle of an open file.
     pub(super) fn handle_of(&self, slot: SlotId) -> FileHandle {
-        self.shared.handles.seal(&self.cache.get(slot).identity)
+        self.shared.handles.seal(&self.cache.get(slot).named())
     }
 
     /// The directory above an open one; the export's root is its own.
@@ -211,14 +245,16 @@ impl Files {
         if let Some(slot) = self.cache.find(identity.file) {
             return Ok(slot);
         }
-        if self.index.names(identity.file).is_empty() {
+        if self.is_indexed(identity.file.export) && self.index.names(identity.file).is_empty() {
             self.learn(identity, &path);
         }
-        let open = Open { identity, kind: FileKind::Directory, path, data: None, unsynced: false };
+        let open = self.opened(identity, FileKind::Directory, path)?;
         Ok(self.insert(open, Some(directory)))
     }
 
-    fn must_lie_inside(&self, directory: &OwnedFd, file: FileId) -> Result<(), Status> {
+    /// Refuses a directory that is not the root of the file's export, nor below it.
+    pub(super) fn must_lie_inside(&self, directory: &OwnedFd, file: FileId) -> Result<(), Status> {
+        let _raised = self.search_anywhere()?;
         let root = Place::of(self.export(file.export).root()).map_err(status)?;
         let mut here = directory.try_clone().map_err(|error| status_of_io(&error))?;
         for _ in 0..DEPTH_MAX {

@@ -50,6 +50,7 @@ impl Lab {
             exports: vec![export],
             shards: 1,
             sync_directories: false,
+            callers: Callers::UNPRIVILEGED,
             open_files: Some(64),
         };
         change(&mut config);

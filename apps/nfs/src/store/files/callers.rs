@@ -1,0 +1,253 @@
+//! Whom the store acts as: the two modes, squashing, and the users it met.
+
+use stag_nfs_os::{User, user};
+
+use crate::state::StartError;
+
+/// Users a shard remembers the rights of; see [`super::rights`].
+const KNOWN_MAX: usize = 64;
+
+/// Whether callers act as themselves; said at the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// Privileged if the process can, else unprivileged.
+    #[default]
+    Auto,
+    /// Every caller acts as the server's own user; no privilege is needed.
+    Unprivileged,
+    /// Every caller acts as the user that it names, and the kernel judges what that user may do. Needs root, or CAP_SETUID,
+    /// CAP_SETGID, CAP_DAC_READ_SEARCH and CAP_DAC_OVERRIDE; to serve callers as root also the others that root uses on files.
+    Privileged,
+}
+
+/// Which callers act as the anonymous user instead of as whom they say they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Squash {
+    /// Whoever says he is root, and group 0 wherever it is named.
+    #[default]
+    Root,
+    /// Only those that name nobody (AUTH_NONE).
+    None,
+    /// Everyone.
+    All,
+}
+
+/// How callers are told apart. Only [`Mode`] has a meaning without privilege.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Callers {
+    /// Whether they are at all.
+    pub mode: Mode,
+    /// Who acts as the anonymous user.
+    pub squash: Squash,
+    /// The anonymous user's number.
+    pub anon_uid: u32,
+    /// His group.
+    pub anon_gid: u32,
+}
+
+impl Callers {
+    /// Every caller acts as the server's own user, whatever privilege the process has.
+    pub const UNPRIVILEGED: Self =
+        Self { mode: Mode::Unprivileged, squash: Squash::Root, anon_uid: 65_534, anon_gid: 65_534 };
+
+    /// Decides on the mode. The first sentence says which it is and what that means.
+    ///
+    /// # Errors
+    /// A sentence when privileged mode is asked for and cannot be had, or the anonymous user is no user.
+    pub(super) fn decide(&self) -> Result<(Option<Policy>, String), StartError> {
+        if self.anon_uid == u32::MAX || self.anon_gid == u32::MAX {
+            return Err(StartError(format!("{} is the number of no user and no group", u32::MAX)));
+        }
+        let policy = Policy { squash: self.squash, anonymous: User::new(self.anon_uid, self.anon_gid, []) };
+        let why = match self.mode {
+            Mode::Unprivileged => String::new(),
+            Mode::Auto | Mode::Privileged => match user::check(&policy.anonymous) {
+                Ok(()) => return Ok((Some(policy), policy.notice())),
+                Err(lack) if self.mode == Mode::Privileged => {
+                    return Err(StartError(format!("cannot act as its callers: {lack}")));
+                }
+                Err(lack) => format!(" ({lack})"),
+            },
+        };
+        let uid = rustix::process::geteuid().as_raw();
+        Ok((None, format!("unprivileged mode{why}: every caller acts as the server's own user, uid {uid}")))
+    }
+}
+
+impl Default for Callers {
+    fn default() -> Self {
+        Self { mode: Mode::Auto, ..Self::UNPRIVILEGED }
+    }
+}
+
+/// Who acts as whom in privileged mode.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Policy {
+    squash: Squash,
+    anonymous: User,
+}
+
+impl Policy {
+    /// Whom a caller acts as that names nobody.
+    pub fn anonymous(&self) -> User {
+        self.anonymous
+    }
+
+    /// Whom a caller acts as that says it is this user.
+    pub fn user(&self, uid: u32, gid: u32, groups: &[u32]) -> User {
+        if self.squash == Squash::All {
+            return self.anonymous;
+        }
+        // All ones is nobody's number: who names it names nobody.
+        let is_squashed = |id: u32| id == u32::MAX || (id == 0 && self.squash == Squash::Root);
+        let uid = if is_squashed(uid) { self.anonymous.uid() } else { uid };
+        let group = |gid: u32| if is_squashed(gid) { self.anonymous.gid() } else { gid };
+        User::new(uid, group(gid), groups.iter().copied().map(group))
+    }
+
+    fn notice(&self) -> String {
+        let (uid, gid) = (self.anonymous.uid(), self.anonymous.gid());
+        let who = match self.squash {
+            Squash::Root => format!("root as {uid}:{gid}"),
+            Squash::None => "root as root".to_owned(),
+            Squash::All => format!("but all as {uid}:{gid}"),
+        };
+        format!(
+            "privileged mode: each caller acts as the user and groups that its client names (AUTH_SYS, which proves nothing), {who}"
+        )
+    }
+}
+
+/// Stands for a user with his groups; never for another one, also when its user is forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Serial(u64);
+
+/// Whom a store acts as in privileged mode.
+#[derive(Debug, Default)]
+pub(super) struct Acting {
+    current: Option<(User, Serial)>,
+    known: Vec<(User, Serial)>,
+    serials: u64,
+    switches: u64,
+}
+
+impl Acting {
+    /// Nobody yet; all memory it ever needs.
+    pub fn new() -> Self {
+        Self { known: Vec::with_capacity(KNOWN_MAX), ..Self::default() }
+    }
+
+    /// Makes the calling thread act as `user`, with no system call when it does.
+    ///
+    /// # Errors
+    /// When the kernel refuses: the store then acts as nobody.
+    pub fn become_user(&mut self, user: &User) -> rustix::io::Result<()> {
+        match user.assume() {
+            Ok(false) => {}
+            Ok(true) => self.switches += 1,
+            Err(error) => {
+                self.current = None;
+                return Err(error);
+            }
+        }
+        if self.current.is_none_or(|(current, _)| current != *user) {
+            self.current = Some((*user, self.serial_of(user)));
+        }
+        Ok(())
+    }
+
+    /// Whom the store acts as; nobody before the first call, and after one that failed.
+    pub fn current(&self) -> Option<(User, Serial)> {
+        let current = self.current.filter(|(user, _)| user.is_current());
+        debug_assert_eq!(current.is_some(), self.current.is_some(), "each call says for whom it is made");
+        current
+    }
+
+    /// How often another user was assumed.
+    pub fn switches(&self) -> u64 {
+        self.switches
+    }
+
+    fn serial_of(&mut self, user: &User) -> Serial {
+        if let Some((_, serial)) = self.known.iter().find(|(known, _)| known == user) {
+            return *serial;
+        }
+        let serial = Serial(self.serials);
+        if self.known.len() < KNOWN_MAX {
+            self.known.push((*user, serial));
+        } else {
+            // The one met longest ago makes room; his serial stays his, and a new one means to be asked again.
+            let place = usize::try_from(self.serials).unwrap_or(0) % KNOWN_MAX;
+            *self.known.get_mut(place).expect("the remainder is in range") = (*user, serial);
+        }
+        self.serials += 1;
+        serial
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(squash: Squash) -> Policy {
+        Policy { squash, anonymous: User::new(65_534, 65_533, []) }
+    }
+
+    #[test]
+    fn root_and_his_group_are_squashed_unless_told_otherwise() {
+        let root = policy(Squash::Root);
+        assert_eq!(root.user(0, 0, &[0, 7, 0]), User::new(65_534, 65_533, [65_533, 7, 65_533]));
+        assert_eq!(root.user(5, 0, &[]), User::new(5, 65_533, []));
+        assert_eq!(root.user(5, 6, &[7, 8]), User::new(5, 6, [7, 8]));
+        let none = policy(Squash::None);
+        assert_eq!(none.user(0, 0, &[0]), User::new(0, 0, [0]));
+        let all = policy(Squash::All);
+        assert_eq!(all.user(5, 6, &[7, 8]), all.anonymous());
+    }
+
+    #[test]
+    fn the_number_of_nobody_is_the_anonymous_user_even_when_nobody_is_squashed() {
+        for squash in [Squash::Root, Squash::None, Squash::All] {
+            let policy = policy(squash);
+            let user = policy.user(u32::MAX, u32::MAX, &[]);
+            assert_eq!(user, policy.anonymous());
+            let user = policy.user(5, 6, &[u32::MAX]);
+            assert!(squash == Squash::All || user == User::new(5, 6, [65_533]));
+        }
+    }
+
+    #[test]
+    fn a_serial_is_never_another_users() {
+        let mut acting = Acting::new();
+        let capacity = acting.known.capacity();
+        let serials: Vec<_> = (0..200).map(|uid| acting.serial_of(&User::new(uid, 0, []))).collect();
+        let distinct: std::collections::HashSet<_> = serials.iter().map(|serial| serial.0).collect();
+        assert_eq!(distinct.len(), 200);
+        assert_eq!(acting.serial_of(&User::new(199, 0, [])), serials[199]);
+        assert_ne!(acting.serial_of(&User::new(199, 0, [1])), serials[199]);
+        assert_ne!(acting.serial_of(&User::new(0, 0, [])), serials[0], "forgotten, so a new one");
+        assert_eq!(acting.known.capacity(), capacity);
+    }
+
+    #[test]
+    fn an_anonymous_user_that_is_nobody_stops_the_start() {
+        let callers = Callers { anon_uid: u32::MAX, ..Callers::default() };
+        assert!(callers.decide().is_err());
+    }
+
+    #[test]
+    fn privileged_mode_is_refused_to_whoever_lacks_what_it_needs() {
+        let callers = Callers { mode: Mode::Privileged, ..Callers::default() };
+        match callers.decide() {
+            Ok((policy, notice)) => {
+                assert!(policy.is_some() && notice.contains("privileged mode"), "{notice}");
+            }
+            Err(error) => {
+                assert!(error.to_string().contains("cannot act as its callers"), "{error}");
+                let (policy, notice) = Callers::default().decide().unwrap();
+                assert!(policy.is_none() && notice.contains("is missing"), "{notice}");
+            }
+        }
+        assert!(Callers::UNPRIVILEGED.decide().unwrap().0.is_none());
+    }
+}

@@ -1,0 +1,149 @@
+//! Exports whose files the kernel opens by its own handles, in privileged mode. No index is kept for them.
+//!
+//! A handle leads to its inode wherever that lies on the file system, so a directory is followed up to its export's root when
+//! it is opened: one that was moved out of the export is stale. Of another file nobody can say which directory holds it (it
+//! may be several, and none is asked on the way): one that is moved out stays reachable by the handle that it had inside,
+//! under its own mode as ever, like with Linux' server and `no_subtree_check`; and nothing beside it does.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
+use stag_nfs_os::{KernelHandle, Raised, user};
+use stag_protocol::nfs::v3::{FileKind, Status};
+
+use super::cache::{Open, SlotId};
+use super::errno::status;
+use super::{Files, attributes};
+use crate::export::{Export, ExportId, Exports, stat};
+use crate::handle::{Birth, FileId, Identity};
+
+/// Opens by path only, a symbolic link too.
+const BY_PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
+
+/// An export that the kernel opens files of.
+#[derive(Debug)]
+struct Mount {
+    export: ExportId,
+    /// The export's root, open for reading: the kernel takes no descriptor that is opened by path only.
+    root: OwnedFd,
+    handle: KernelHandle,
+}
+
+/// All of them; none in unprivileged mode.
+#[derive(Debug, Default)]
+pub(super) struct Mounts(Vec<Mount>);
+
+impl Mounts {
+    /// Finds out which exports the kernel opens files of; a sentence about each one where it does not.
+    pub fn open(exports: &Exports) -> (Self, Vec<String>) {
+        let mut mounts = Vec::new();
+        let mut notices = Vec::new();
+        for export in exports.iter() {
+            match Mount::open(export) {
+                Ok(mount) => mounts.push(mount),
+                Err(error) => notices.push(format!(
+                    "the file system of /{} has no handles that can be used ({error}): its files are found by the index of their names",
+                    export.name()
+                )),
+            }
+        }
+        (Self(mounts), notices)
+    }
+
+    /// The handle of an export's root.
+    pub fn root(&self, export: ExportId) -> Option<KernelHandle> {
+        self.get(export).map(|mount| mount.handle)
+    }
+
+    fn get(&self, export: ExportId) -> Option<&Mount> {
+        self.0.iter().find(|mount| mount.export == export)
+    }
+}
+
+impl Mount {
+    fn open(export: &Export) -> rustix::io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(export.root(), c".", flags, Mode::empty())?;
+        let handle = KernelHandle::of(&root)?;
+        let found = stat(handle.open(&root, BY_PATH)?)?;
+        if export.identity().file.inode != found.stx_ino || !export.holds(&found) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        Ok(Self { export: export.id(), root, handle })
+    }
+}
+
+impl Files {
+    /// The kernel's handle of an open file, in an export that has them.
+    pub(super) fn kernel_handle(
+        &self,
+        export: ExportId,
+        file: impl AsFd,
+    ) -> Result<Option<KernelHandle>, Status> {
+        match self.shared.mounts.get(export) {
+            Some(_) => KernelHandle::of(file).map(Some).map_err(status),
+            None => Ok(None),
+        }
+    }
+
+    /// The kernel's handle of an entry of a directory, in an export that has them. Should the name lead to another file
+    /// than a moment ago, the handle made of both names none.
+    pub(super) fn kernel_handle_at(
+        &self,
+        directory: SlotId,
+        name: &[u8],
+    ) -> Result<Option<KernelHandle>, Status> {
+        let open = self.cache.get(directory);
+        match self.shared.mounts.get(open.identity.file.export) {
+            Some(_) => KernelHandle::at(&open.path, name).map(Some).map_err(status),
+            None => Ok(None),
+        }
+    }
+
+    /// Whether the index keeps the names of an export's files.
+    pub(super) fn is_indexed(&self, export: ExportId) -> bool {
+        self.shared.mounts.get(export).is_none()
+    }
+
+    /// The open file that a kernel's handle names.
+    pub(super) fn open_by_handle(
+        &mut self,
+        file: FileId,
+        handle: &KernelHandle,
+        keep: Option<SlotId>,
+    ) -> Result<SlotId, Status> {
+        if let Some(slot) = self.cache.find(file) {
+            // The open file holds the inode number: another handle with it is that of a file long gone.
+            let is_it = self.cache.get(slot).kernel == Some(*handle);
+            return if is_it { Ok(slot) } else { Err(Status::Stale) };
+        }
+        let mount = self.shared.mounts.get(file.export).ok_or(Status::Stale)?;
+        let _raised = self.search_anywhere()?;
+        let path = handle.open(&mount.root, BY_PATH).map_err(|error| match error {
+            // What the file system says to octets that are none of its own.
+            Errno::INVAL => Status::Stale,
+            error => status(error),
+        })?;
+        let found = stat(&path).map_err(status)?;
+        if found.stx_ino != file.inode || found.stx_nlink == 0 {
+            return Err(Status::Stale);
+        }
+        self.admit(file, &found)?;
+        let kind = attributes::kind(&found);
+        if kind == FileKind::Directory {
+            self.must_lie_inside(&path, file)?;
+        }
+        let identity = Identity { file, birth: Birth::of(&found) };
+        let kernel = Some(*handle);
+        let open = Open { kernel, ..Open::by_path(identity, kind, path) };
+        Ok(self.insert(open, keep))
+    }
+
+    /// Lets the thread look anywhere as long as the guard lives: a handle is opened by whoever has it, and what he may do with
+    /// the file is asked afterwards.
+    pub(super) fn search_anywhere(&self) -> Result<Raised, Status> {
+        user::raise(CapabilitySet::DAC_READ_SEARCH).map_err(status)
+    }
+}
