@@ -1,0 +1,110 @@
+//! Random calls, lost at random steps and repeated until they are answered: each is carried out once.
+
+use crate::calls::{WAYS, create, mkdir, place, remove};
+use crate::world::{Loss, World, status};
+use stag_protocol::nfs::v3::{Call, RemoveArgs, RenameArgs, SetAttrArgs, SetAttributes, Status};
+
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % sides
+    }
+}
+
+#[derive(Default)]
+struct Names {
+    files: Vec<Vec<u8>>,
+    directories: Vec<Vec<u8>>,
+}
+
+/// Calls a random procedure, which succeeds once. Returns how often it was tried.
+fn play(world: &mut World, dice: &mut Dice, names: &mut Names, xid: u32) -> u64 {
+    let root = world.root;
+    let fresh = format!("name-{xid}").into_bytes();
+    let any = |list: &mut Vec<Vec<u8>>, dice: &mut Dice| {
+        (!list.is_empty()).then(|| list.swap_remove(dice.roll(list.len())))
+    };
+    let taken = match dice.roll(6) {
+        0 | 1 => None,
+        2 | 3 => any(&mut names.files, dice).map(|name| (name, true)),
+        _ => any(&mut names.directories, dice).map(|name| (name, false)),
+    };
+    let call = match (&taken, dice.roll(3)) {
+        (None, 0) => create(root, &fresh),
+        (None, 1) => mkdir(root, &fresh),
+        (None, _) => {
+            let attributes = SetAttributes { mode: Some(0o755), ..SetAttributes::default() };
+            Call::SetAttr(SetAttrArgs { object: root, attributes, guard: None })
+        }
+        (Some((name, true)), 0 | 1) => remove(root, name),
+        (Some((name, false)), 0 | 1) => Call::RmDir(RemoveArgs { object: place(root, name) }),
+        (Some((name, _)), _) => Call::Rename(RenameArgs { from: place(root, name), to: place(root, &fresh) }),
+    };
+    let octets = world.encode(xid, &call);
+    for tries in 1.. {
+        let shard = dice.roll(world.shards());
+        // TCP is real time: seldom.
+        let ways = if dice.roll(8) == 0 { 5 } else { 4 };
+        let way = WAYS[dice.roll(ways)];
+        let loss = match dice.roll(4) {
+            0 => Loss::Never,
+            1 => Loss::Reply,
+            _ => Loss::Step(dice.roll(16) as u32),
+        };
+        let Some(reply) = world.attempt(shard, way, loss, &octets) else { continue };
+        assert_eq!(
+            status(&reply),
+            Status::Ok,
+            "{:?} {:?}",
+            call.procedure(),
+            String::from_utf8_lossy(&fresh)
+        );
+        match call {
+            Call::Create(_) => names.files.push(fresh),
+            Call::MkDir(_) => names.directories.push(fresh),
+            Call::Rename(_) if matches!(taken, Some((_, true))) => names.files.push(fresh),
+            Call::Rename(_) => names.directories.push(fresh),
+            _ => {}
+        }
+        return tries;
+    }
+    unreachable!("tries are not limited")
+}
+
+fn play_seeds(seeds: std::ops::Range<u64>) {
+    let mut tries = 0;
+    let mut xid = 0;
+    let mut world = World::new(seeds.start, 2, 64);
+    let mut names = Names::default();
+    let calls = 6;
+    for seed in seeds.clone() {
+        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        for _ in 0..calls {
+            xid += 1;
+            tries += play(&mut world, &mut dice, &mut names, xid);
+            assert_eq!(
+                world.executions(),
+                xid.into(),
+                "seed {seed} of {seeds:?}: each call is carried out once"
+            );
+        }
+    }
+    assert!(
+        tries > u64::from(xid) + u64::from(xid) / 4,
+        "{tries} tries of {xid} calls: connections were lost"
+    );
+    let there = std::fs::read_dir(world.home.path().join("data")).unwrap().count();
+    assert_eq!(there, names.files.len() + names.directories.len());
+    world.assert_empty();
+}
+
+#[test]
+fn whatever_is_lost_each_call_is_carried_out_once() {
+    let count: u64 = std::env::var("STAG_SEEDS").map_or(10_000, |count| count.parse().unwrap());
+    let batch = 100;
+    (0..count.div_ceil(batch)).for_each(|i| play_seeds(i * batch..(i + 1) * batch));
+}

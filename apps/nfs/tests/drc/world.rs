@@ -1,0 +1,408 @@
+//! Shards that serve one directory, and a client whose messages are made by hand: it comes back as it likes.
+
+use stag_engine::{App, Call as Inbound, Cause, Config, Cx, PeerAddress, PeerId, Shard};
+use stag_nfs::{
+    Gateway, Report,
+    drc::Branch,
+    export::ExportConfig,
+    store::files::{self, Files, Shared},
+};
+use stag_pools::{Access, Buf, Class, Pool, RemoteKey};
+use stag_protocol::{
+    nfs::v3::{Call, FileHandle, Status},
+    rpc::{Auth, AuthSys, CallHeader, Credential, Gids, ReplyHeader, record::Fragment},
+    rpcrdma::{Body, ChunkLists, Credits, Header, Position, Segment, Xid, responder::ReplyPolicy, v1},
+    xdr::{Codec, Reader, Writer},
+};
+use stag_sim::{Fabric, Faults, Port, Sim};
+use stag_verbs::{Event, Limits, Memory, Provider, Qp, Tag, Time};
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpStream},
+};
+use tempfile::TempDir;
+
+const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
+const NFS: u32 = 100_003;
+
+/// A gateway to which a caller's address is what it says in its credential.
+pub struct Placed(Gateway);
+
+impl App for Placed {
+    type Report = Report;
+
+    fn report(&self) -> Report {
+        self.0.report()
+    }
+
+    fn on_call(&mut self, cx: &mut Cx<'_>, mut call: Inbound<'_>) {
+        if let Credential::Sys(AuthSys { machine_name, .. }) = call.header.credential {
+            call.from = PeerAddress::Ip(std::str::from_utf8(machine_name).unwrap().parse().unwrap());
+        }
+        self.0.on_call(cx, call);
+    }
+
+    fn on_peer_down(&mut self, cx: &mut Cx<'_>, peer: PeerId, cause: Cause) {
+        self.0.on_peer_down(cx, peer, cause);
+    }
+
+    fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
+        self.0.on_pass_end(cx);
+    }
+}
+
+/// How a call travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Inline, on a connection that receives this many KiB.
+    Short(u8),
+    /// The whole message in a Read chunk, with a Reply chunk for the reply.
+    Long(u8),
+    /// Over TCP.
+    Tcp,
+}
+
+/// When the connection is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Not before the reply is here.
+    Never,
+    /// When the call was carried out, or answered again, and its reply is under way.
+    Reply,
+    /// After so many steps of everything.
+    Step(u32),
+}
+
+/// One end of the simulated fabric.
+struct Rdma {
+    end: Sim,
+    pool: Pool,
+    received: Option<Vec<u8>>,
+    fenced: Vec<(RemoteKey, Buf)>,
+    is_gone: bool,
+}
+
+impl Rdma {
+    fn new(fabric: &Fabric) -> Self {
+        let mut end = fabric.end("client", LIMITS);
+        let pool = Pool::new(&[Class { slot_len: 16_384, count: 64 }]).unwrap();
+        for _ in 0..16 {
+            end.post_receive(pool.take(4096).unwrap()).unwrap();
+        }
+        Self { end, pool, received: None, fenced: vec![], is_gone: false }
+    }
+
+    fn poll(&mut self, now: Time) {
+        while let Some(event) = self.end.poll(now) {
+            match event {
+                Event::Received { buf, invalidated, .. } => {
+                    self.received = Some(buf.to_vec());
+                    self.end.post_receive(buf).unwrap();
+                    self.fenced.extend(invalidated.map(|fenced| (fenced.key(), fenced.into_buf())));
+                }
+                Event::Completed { memory: Memory::Fenced(fenced), .. } | Event::Unbound { fenced, .. } => {
+                    self.fenced.push((fenced.key(), fenced.into_buf()));
+                }
+                Event::Disconnected { .. } => self.is_gone = true,
+                _ => {}
+            }
+        }
+        self.end.ring();
+    }
+
+    fn buf(&self, octets: &[u8]) -> Buf {
+        let mut buf = self.pool.take(octets.len()).unwrap();
+        buf.append(octets).unwrap();
+        buf
+    }
+
+    fn window(&mut self, qp: Qp, octets: &[u8], access: Access) -> Segment {
+        let window = self.end.bind(qp, self.buf(octets), 0..octets.len(), access).unwrap();
+        Segment { handle: window.key.0, length: window.len, offset: window.offset }
+    }
+
+    fn send(&mut self, qp: Qp, octets: &[u8], is_long: bool) {
+        let mut lists = ChunkLists::new();
+        if is_long {
+            let call = self.window(qp, octets, Access::RemoteRead);
+            let reply = self.window(qp, &[0; 1024], Access::RemoteWrite);
+            lists.push_read(Position::ZERO, call).unwrap();
+            lists.begin_reply();
+            lists.push_reply(reply).unwrap();
+        }
+        let body = if is_long { Body::NoMsg } else { Body::Msg };
+        let xid = Xid(u32::from_be_bytes(*octets.first_chunk().unwrap()));
+        let mut message = vec![0; 4096];
+        let len = v1::emit(&Header { xid, credits: Credits(8), body }, &lists, &mut message).unwrap();
+        message.truncate(len);
+        if !is_long {
+            message.extend_from_slice(octets);
+        }
+        let message = self.buf(&message);
+        self.end.post_send(qp, Tag(0), message, None).unwrap();
+        self.end.ring();
+    }
+}
+
+pub struct World {
+    fabric: Fabric,
+    shards: Vec<Shard<Sim, Placed>>,
+    ports: Vec<(Port, SocketAddr)>,
+    client: Rdma,
+    now: Time,
+    pub home: TempDir,
+    pub root: FileHandle,
+    /// The client's address and user.
+    pub address: &'static str,
+    pub uid: u32,
+    /// A shard that makes no passes.
+    pub stuck: Option<usize>,
+}
+
+impl World {
+    pub fn new(seed: u64, shards: usize, replies: usize) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        for name in ["data", "state"] {
+            std::fs::create_dir(home.path().join(name)).unwrap();
+        }
+        let export =
+            ExportConfig { name: "data".to_owned(), path: home.path().join("data"), read_only: false };
+        let config = files::Config {
+            state_dir: home.path().join("state"),
+            exports: vec![export],
+            shards,
+            sync_directories: false,
+            open_files: Some(64),
+        };
+        let shared = Shared::open(&config).unwrap();
+        let fabric = Fabric::new(seed, Faults::DELAYS);
+        let (mut all, mut ports) = (vec![], vec![]);
+        let mut root = None;
+        for (index, branch) in Branch::all(shards).into_iter().enumerate() {
+            let mut files = Files::open(&shared, index).unwrap();
+            root = files.mount(b"/data").ok();
+            let gateway = Gateway::new(files).with_duplicates(branch, replies);
+            // Long calls get long replies.
+            let config = Config { reply_policy: ReplyPolicy::Chunk, slots: [512, 8, 0], ..Config::small() };
+            let end = fabric.end("server", LIMITS);
+            let mut shard = Shard::new(end, Placed(gateway), config, Box::new(|_| true)).unwrap();
+            let tcp = shard.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap();
+            ports.push((shard.listen(&Port(0)).unwrap(), tcp));
+            all.push(shard);
+        }
+        let client = Rdma::new(&fabric);
+        let (now, root) = (Time(0), root.unwrap());
+        let address = "10.0.0.1:900";
+        Self { fabric, shards: all, ports, client, now, home, root, address, uid: 1000, stuck: None }
+    }
+
+    /// The octets of a call.
+    pub fn encode(&self, xid: u32, call: &Call<'_>) -> Vec<u8> {
+        let gids = Gids::new(&[self.uid, 27]).unwrap();
+        let machine_name = self.address.as_bytes();
+        let sys = AuthSys { stamp: xid, machine_name, uid: self.uid, gid: self.uid, gids };
+        let (version, procedure) = (3, call.procedure().number());
+        let header = CallHeader {
+            xid: Xid(xid),
+            program: NFS,
+            version,
+            procedure,
+            credential: Credential::Sys(sys),
+            verifier: Auth::NONE,
+        };
+        let mut octets = vec![0; 16_384];
+        let mut writer = Writer::new(&mut octets);
+        header.emit(&mut writer).unwrap();
+        call.emit(&mut writer).unwrap();
+        let len = writer.len();
+        octets.truncate(len);
+        octets
+    }
+
+    pub fn report(&self, shard: usize) -> Report {
+        self.shards[shard].snapshot().app
+    }
+
+    fn total(&self, count: impl Fn(&Report) -> u64) -> u64 {
+        (0..self.shards.len()).map(|shard| count(&self.report(shard))).sum()
+    }
+
+    /// Calls that reached the store.
+    pub fn executions(&self) -> u64 {
+        self.total(|report| report.nfs3.values().map(|served| served.calls).sum())
+    }
+
+    pub fn replays(&self) -> u64 {
+        self.total(|report| report.duplicates.replayed)
+    }
+
+    fn served(&self) -> u64 {
+        self.executions() + self.replays()
+    }
+
+    /// Nothing of a call that is over is held.
+    pub fn assert_empty(&mut self) {
+        self.run(200);
+        for shard in &self.shards {
+            assert_eq!((shard.buffers_in_use(), shard.calls_in_progress().0), (0, 0));
+        }
+    }
+
+    /// Some passes of everybody but the client.
+    pub fn run(&mut self, passes: u32) {
+        (0..passes).for_each(|_| self.step());
+    }
+
+    fn step(&mut self) {
+        for (index, shard) in self.shards.iter_mut().enumerate() {
+            if self.stuck != Some(index) {
+                shard.pass(self.now);
+            }
+        }
+        self.now = self.now + std::time::Duration::from_micros(10);
+    }
+
+    /// Time goes by.
+    pub fn rest(&mut self, time: std::time::Duration) {
+        self.now = self.now + time;
+    }
+
+    /// Connects, calls once, and takes the reply if it is here before the connection is lost.
+    pub fn attempt(&mut self, shard: usize, way: Way, loss: Loss, octets: &[u8]) -> Option<Vec<u8>> {
+        match way {
+            Way::Tcp => self.attempt_tcp(shard, loss, octets),
+            Way::Short(kib) => self.attempt_rdma(shard, (kib, false), loss, octets),
+            Way::Long(kib) => self.attempt_rdma(shard, (kib, true), loss, octets),
+        }
+    }
+
+    /// Whether the connection is lost after `step` steps.
+    fn is_lost(&self, loss: Loss, step: u32, served: u64) -> bool {
+        match loss {
+            Loss::Never => {
+                assert!(step < 1_000_000, "no reply\n{}", self.fabric.trace());
+                false
+            }
+            Loss::Reply => {
+                assert!(step < 1_000_000, "nobody serves\n{}", self.fabric.trace());
+                self.served() > served
+            }
+            Loss::Step(at) => step >= at,
+        }
+    }
+
+    fn attempt_rdma(
+        &mut self,
+        shard: usize,
+        (kib, is_long): (u8, bool),
+        loss: Loss,
+        octets: &[u8],
+    ) -> Option<Vec<u8>> {
+        let served = self.served();
+        let offer = [0xf6, 0xab, 0x0e, 0x18, 1, 1, kib - 1, kib - 1];
+        let qp = self.client.end.connect(&self.ports[shard].0, &offer).unwrap();
+        (self.client.received, self.client.is_gone) = (None, false);
+        let mut is_sent = false;
+        for step in 0.. {
+            self.step();
+            // What was answered in this step cannot be here yet.
+            if self.is_lost(loss, step, served) {
+                break;
+            }
+            self.client.poll(self.now);
+            if !is_sent && self.client.end.send_room(qp) > 0 {
+                self.client.send(qp, octets, is_long);
+                is_sent = true;
+            }
+            if self.client.received.is_some() || self.client.is_gone {
+                break;
+            }
+        }
+        let received = self.client.received.take();
+        self.client.end.lose(qp);
+        for _ in 0..1_000 {
+            self.step();
+            self.client.poll(self.now);
+            if self.client.is_gone {
+                break;
+            }
+        }
+        assert!(self.client.is_gone, "the connection ends\n{}", self.fabric.trace());
+        self.client.received = None;
+        let fenced = std::mem::take(&mut self.client.fenced);
+        received.map(|message| payload(&message, &fenced))
+    }
+
+    fn attempt_tcp(&mut self, shard: usize, loss: Loss, octets: &[u8]) -> Option<Vec<u8>> {
+        let served = self.served();
+        let mut socket = TcpStream::connect(self.ports[shard].1).unwrap();
+        let mut record = Fragment::new(octets.len() as u32, true).unwrap().emit().to_vec();
+        record.extend_from_slice(octets);
+        socket.write_all(&record).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let (mut input, mut staging) = (vec![], [0; 4096]);
+        for step in 0.. {
+            self.step();
+            if self.is_lost(loss, step, served) {
+                return None;
+            }
+            if loss == Loss::Reply {
+                continue;
+            }
+            match socket.read(&mut staging) {
+                Ok(0) => return None,
+                Ok(len) => input.extend_from_slice(&staging[..len]),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => return None,
+            }
+            if let Some(mark) = input.first_chunk::<4>()
+                && input.len() == 4 + Fragment::parse(*mark).octets() as usize
+            {
+                return Some(input.split_off(4));
+            }
+        }
+        unreachable!("steps are not limited")
+    }
+
+    /// Sends many calls at once over one TCP connection, and takes no reply.
+    pub fn pour(&mut self, shard: usize, calls: &[Vec<u8>]) -> TcpStream {
+        let mut socket = TcpStream::connect(self.ports[shard].1).unwrap();
+        for octets in calls {
+            socket.write_all(&Fragment::new(octets.len() as u32, true).unwrap().emit()).unwrap();
+            socket.write_all(octets).unwrap();
+        }
+        self.run(100);
+        socket
+    }
+
+    /// How many shards there are.
+    pub fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// A call that nothing happens to.
+    pub fn call(&mut self, xid: u32, call: &Call<'_>) -> Vec<u8> {
+        let octets = self.encode(xid, call);
+        self.attempt(0, Way::Short(4), Loss::Never, &octets).unwrap()
+    }
+}
+
+/// The RPC message of a reply, wherever it is.
+fn payload(message: &[u8], fenced: &[(RemoteKey, Buf)]) -> Vec<u8> {
+    let mut lists = ChunkLists::new();
+    let (header, at) = v1::parse(message, &mut lists).unwrap();
+    match header.body {
+        Body::Msg => message[at..].to_vec(),
+        Body::NoMsg => {
+            let segment = lists.reply().unwrap().segments[0];
+            let (_, room) = fenced.iter().find(|(key, _)| key.0 == segment.handle).expect("it is fenced");
+            room[..segment.length as usize].to_vec()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// How a procedure ended.
+pub fn status(reply: &[u8]) -> Status {
+    Status::parse(&mut Reader::new(&reply[ReplyHeader::LEN..])).unwrap()
+}
