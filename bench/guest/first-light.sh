@@ -558,7 +558,7 @@ listen_to_kernel() {
   said=$(dmesg --read-clear | grep -E -i 'rpcrdma|siw|BUG|WARNING|Oops|not responding|timed out|hung|blocked for|NFS:|RPC:' |
     grep -v -E 'RPC: Registered|SoftiWARP attached|siw: loading out-of-tree|module verification failed|NFS: Registering the id_resolver|supports timestamps')
   [ -n "$said" ] || return 0
-  sed "s|^|KERNEL $1: |" <<<"$said"
+  printf 'KERNEL %s: %s\n' "$1" "${said//$'\n'/$'\n'KERNEL $1: }"
   complaints+="$1: $(head -3 <<<"$said" | tr '\n' '|') "
 }
 
