@@ -278,11 +278,27 @@ impl<'a> Frame<'a> {
 /// A frame of ours.
 pub type FrameOctets = Octets<{ HEADER_LEN + ENHANCED_LEN + PRIVATE_DATA_MAX }>;
 
+/// When this side asks for CRCs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Crc {
+    /// From everybody.
+    Always,
+    /// From everybody but a Linux siw that connects and asks for none.
+    ///
+    /// siw forgets where it was when the padding and the CRC of an FPDU arrive in two parts (seen in Linux 6.1, `siw_qp_rx.c`), and
+    /// then ends the connection with a CRC error. Any FPDU longer than a TCP segment meets that sooner or later, so both sides
+    /// agreeing on none, as siw does with itself, is what works.
+    #[default]
+    Auto,
+    /// From nobody: an administrator's choice (RFC 5044 §4.4).
+    Never,
+}
+
 /// What this side wants of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Ask for CRCs. Only an administrator may turn this off, and the peer may still insist (RFC 5044 §4.4).
-    pub crc: bool,
+    /// When to ask for CRCs; the peer may still insist (RFC 5044 §4.4).
+    pub crc: Crc,
     /// Revision and enhanced data an initiator sends; 1 is for peers that reset on 2 (RFC 6581 §10).
     pub revision: Revision,
     /// The indications an initiator offers; `None` is the client-server model, which irdma refuses.
@@ -298,7 +314,7 @@ impl Default for Config {
     /// What siw, cxgb4 and irdma all take: revision 2, CRC, Write or Read as indication.
     fn default() -> Self {
         let rtr = RtrSet { send: false, write: true, read: true };
-        Self { crc: true, revision: Revision::Two, rtr: Some(rtr), ird: 16, ord: 16 }
+        Self { crc: Crc::Auto, revision: Revision::Two, rtr: Some(rtr), ird: 16, ord: 16 }
     }
 }
 
@@ -394,7 +410,7 @@ impl Initiator {
         Frame {
             kind: Kind::Request,
             markers: false,
-            crc: self.config.crc,
+            crc: self.config.crc != Crc::Never,
             reject: false,
             software: self.enhanced.is_some(),
             stag: false,
@@ -416,7 +432,7 @@ impl Initiator {
         let mut negotiated = Negotiated {
             side: stream::Side::Initiator,
             revision: reply.revision,
-            crc: self.config.crc || reply.crc,
+            crc: self.config.crc != Crc::Never || reply.crc,
             send_markers: reply.markers,
             ird: self.config.ird,
             ord: self.config.ord,
@@ -479,7 +495,7 @@ impl<'a> Request<'a> {
             }
             None => (None, None),
         };
-        let crc = self.frame.crc || config.crc;
+        let crc = self.crc(config);
         let negotiated = Negotiated {
             side: stream::Side::Responder,
             revision: self.frame.revision,
@@ -497,7 +513,7 @@ impl<'a> Request<'a> {
     /// Refuses. `private_data` tells the peer's ULP why; Linux does not pass it on.
     pub fn reject(&self, config: &Config, private_data: &[u8]) -> FrameOctets {
         let words = self.frame.enhanced.map(|asked| answer(&asked, asked.rtr.and_then(RtrSet::best), config));
-        self.reply(self.frame.crc || config.crc, true, words, private_data)
+        self.reply(self.crc(config), true, words, private_data)
     }
 
     fn reply(&self, crc: bool, reject: bool, enhanced: Option<Enhanced>, private_data: &[u8]) -> FrameOctets {
@@ -513,6 +529,15 @@ impl<'a> Request<'a> {
             private_data,
         }
         .emit()
+    }
+
+    fn crc(&self, config: &Config) -> bool {
+        let ours = match config.crc {
+            Crc::Always => true,
+            Crc::Auto => self.peer() != Peer::Siw,
+            Crc::Never => false,
+        };
+        self.frame.crc || ours
     }
 
     /// cxgb4 and irdma always ask for CRCs and the peer-to-peer model; siw asks for neither.

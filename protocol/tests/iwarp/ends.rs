@@ -121,7 +121,13 @@ fn carry(octets: &[u8], to: &mut End, random: &mut Random) {
 }
 
 fn ends(rtr: Option<RtrSet>, crc: bool, seed: u64) -> (End, End) {
-    let config = Config { crc, rtr, ird: 4, ord: 4, ..Config::default() };
+    let config = Config {
+        crc: if crc { mpa::Crc::Always } else { mpa::Crc::Never },
+        rtr,
+        ird: 4,
+        ord: 4,
+        ..Config::default()
+    };
     let initiator = Initiator::new(config);
     let request = initiator.request(b"");
     let (reply, responder) = Request::parse(&request).unwrap().unwrap().accept(&config, b"");

@@ -59,7 +59,7 @@ const EVERY_RTR: [RtrSet; 8] = {
 fn revision_one_is_answered_with_revision_one_and_crc_is_on_when_either_side_asks() {
     for (theirs, ours) in [(false, false), (false, true), (true, false), (true, true)] {
         let request = raw(Kind::Request, if theirs { 0x40 } else { 0 }, 1, b"abc");
-        let config = Config { crc: ours, ..Config::default() };
+        let config = Config { crc: if ours { Crc::Auto } else { Crc::Never }, ..Config::default() };
         let (reply, negotiated) = accept(&request, &config, b"xy");
         let on = if theirs || ours { 0x40 } else { 0 };
         assert_eq!(*reply, *raw(Kind::Reply, on, 1, b"xy"));
@@ -81,7 +81,7 @@ fn revision_one_is_answered_with_revision_one_and_crc_is_on_when_either_side_ask
 fn a_real_siw_request_is_answered_in_kind() {
     // Linux 6.1: the NFS client asks for IRD 128, ORD 0, with private data of RFC 8797.
     let request = hex("4d504120494420526571204672616d65 1002000c 00800000 f6ab0e1801010303");
-    let config = Config { ird: 128, ord: 128, ..Config::default() };
+    let config = Config { ird: 128, ord: 128, crc: Crc::Always, ..Config::default() };
     let (reply, negotiated) = accept(&request, &config, &hex("f6ab0e1801010303"));
     assert_eq!(*reply, *hex("4d504120494420526570204672616d65 5002000c 00000080 f6ab0e1801010303"));
     assert_eq!(
@@ -104,7 +104,8 @@ fn a_real_siw_request_is_answered_in_kind() {
 #[test]
 fn a_real_siw_reply_is_taken_by_a_client_server_initiator() {
     let reply = hex("4d504120494420526570204672616d65 1002000c 00000080 f6ab0e1801010300");
-    let initiator = Initiator::new(Config { crc: false, rtr: None, ird: 128, ord: 0, ..Config::default() });
+    let initiator =
+        Initiator::new(Config { crc: Crc::Never, rtr: None, ird: 128, ord: 0, ..Config::default() });
     let (negotiated, private_data) = accepted(&initiator, &reply);
     assert_eq!((negotiated.crc, negotiated.ird, negotiated.ord, negotiated.rtr), (false, 128, 0, None));
     assert_eq!(private_data, hex("f6ab0e1801010300"));
@@ -445,7 +446,7 @@ fn octets_behind_a_request_close_the_connection() {
 // 23
 #[test]
 fn a_reply_may_turn_crc_on() {
-    let initiator = Initiator::new(Config { crc: false, rtr: None, ..Config::default() });
+    let initiator = Initiator::new(Config { crc: Crc::Never, rtr: None, ..Config::default() });
     for (flags, crc) in [(0x10, false), (0x50, true)] {
         assert_eq!(accepted(&initiator, &raw(Kind::Reply, flags, 2, &hex("0010 0010"))).0.crc, crc);
     }
@@ -495,8 +496,9 @@ fn two_ends_of_ours_always_agree() {
         for rtr in EVERY_RTR.into_iter().skip(1).map(Some).chain([None]) {
             for ird in depths {
                 for ord in depths {
-                    let left = Config { crc: crc.0, revision, rtr, ird, ord };
-                    let right = Config { crc: crc.1, revision, rtr, ird: ord, ord: ird };
+                    let wants = |crc| if crc { Crc::Always } else { Crc::Never };
+                    let left = Config { crc: wants(crc.0), revision, rtr, ird, ord };
+                    let right = Config { crc: wants(crc.1), revision, rtr, ird: ord, ord: ird };
                     let initiator = Initiator::new(left);
                     let request = initiator.request(b"to");
                     let (reply, responder) = accept(&request, &right, b"fro");
@@ -565,4 +567,19 @@ fn random_words_never_break_the_bounds() {
             assert!(asked.ird == NOT_NEGOTIATED || negotiated.ord <= asked.ird);
         }
     }
+}
+
+#[test]
+fn a_siw_client_that_asks_for_no_crc_is_given_none_unless_we_insist() {
+    // Revision 2, S, no CRC, no indication: what Linux 6.1 sends.
+    let octets = raw(Kind::Request, 0x10, 2, &hex("0080 0000"));
+    let Ok(Some(request)) = Request::parse(&octets) else { panic!("a Request") };
+    for (crc, given) in [(Crc::Always, true), (Crc::Auto, false), (Crc::Never, false)] {
+        let (_, negotiated) = request.accept(&Config { crc, ..Config::default() }, b"");
+        assert_eq!((negotiated.peer, negotiated.crc), (Peer::Siw, given));
+    }
+    // Anybody else is given one.
+    let octets = raw(Kind::Request, 0x10, 2, &hex("c080 0000"));
+    let Ok(Some(request)) = Request::parse(&octets) else { panic!("a Request") };
+    assert!(request.accept(&Config::default(), b"").1.crc);
 }

@@ -1,6 +1,6 @@
 //! What an [`Iwarp`](crate::Iwarp) is made of.
 
-use stag_protocol::iwarp::mpa;
+use stag_protocol::iwarp::mpa::{self, Crc};
 use stag_verbs::{Limits, Time};
 use std::{fmt, net::SocketAddr, str::FromStr, time::Duration};
 
@@ -49,8 +49,8 @@ pub struct Config {
     pub limits: Limits,
     /// Makes window keys unpredictable (RFC 5042 §6.4): take it from the operating system's generator.
     pub seed: [u8; 32],
-    /// Ask for CRCs. Only an administrator may turn them off (RFC 5044 §4.4), and the peer may still insist.
-    pub crc: bool,
+    /// When to ask for CRCs. Only an administrator may turn them off (RFC 5044 §4.4), and the peer may still insist.
+    pub crc: Crc,
     /// Inbound Reads of one connection: a power of two, at most [`READS_MAX`].
     pub ird: u16,
     /// Outbound Reads of one connection, at most [`READS_MAX`].
@@ -89,7 +89,7 @@ impl Config {
         Self {
             limits,
             seed,
-            crc: true,
+            crc: Crc::Auto,
             ird: READS_MAX,
             ord: READS_MAX,
             fpdu_max: FpduMax::Auto,

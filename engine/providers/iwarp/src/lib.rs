@@ -36,4 +36,5 @@ mod tx;
 
 pub use config::{Address, Config, FpduMax, READS_MAX};
 pub use shard::Iwarp;
+pub use stag_protocol::iwarp::mpa::Crc;
 pub use stats::{Disconnects, Handshakes, Stats, Terminates};

@@ -3,7 +3,7 @@
 
 mod support;
 
-use stag_iwarp::{Config, FpduMax};
+use stag_iwarp::{Config, Crc, FpduMax};
 use stag_pools::{Access, Window};
 use stag_verbs::{Event, Limits, Memory, Provider, Qp, RemoteSpan, Status, Tag};
 use std::collections::HashMap;
@@ -210,7 +210,7 @@ fn mixed_traffic_arrives_whole_with_every_length_of_fpdus_and_buffers() {
         for (send_buffer, receive_buffer, receives) in
             [(None, None, 64), (Some(4096), Some(4096), 64), (None, None, 8192)]
         {
-            for (ird, crc) in [(1, true), (128, false)] {
+            for (ird, crc) in [(1, Crc::Always), (128, Crc::Never)] {
                 let limits = Limits { receives, ..LIMITS };
                 let config = Config {
                     limits,

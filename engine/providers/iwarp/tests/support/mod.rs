@@ -1,7 +1,7 @@
 //! What the tests of this crate share: an end with memory, driven in the test's own thread.
 #![allow(dead_code)]
 
-use stag_iwarp::{Address, Config, Iwarp};
+use stag_iwarp::{Address, Config, Crc, Iwarp};
 use stag_pools::{Buf, Class, Pool};
 use stag_verbs::{Cause, Event, Limits, Provider, Qp, Time};
 use std::{
@@ -30,8 +30,9 @@ pub fn now() -> Time {
     Time(1 + u64::try_from(start.elapsed().as_nanos()).unwrap())
 }
 
+/// With CRCs for everybody, so that a scripted peer of any kind has to get them right.
 pub fn config() -> Config {
-    Config::new(LIMITS, [7; 32], now())
+    Config { crc: Crc::Always, ..Config::new(LIMITS, [7; 32], now()) }
 }
 
 pub fn localhost() -> Address {

@@ -4,7 +4,7 @@ use crate::{
     peer::*,
     support::{LIMITS, config, pattern},
 };
-use stag_iwarp::{Config, FpduMax};
+use stag_iwarp::{Config, Crc, FpduMax};
 use stag_pools::Access;
 use stag_verbs::{Event, Limits, Memory, Provider, RemoteSpan, Status, Tag};
 
@@ -77,7 +77,7 @@ fn every_pad_is_right_in_both_directions() {
 #[test]
 fn crcs_that_are_off_are_sent_as_zero_and_not_looked_at() {
     // [28]
-    let config = Config { crc: false, ..config() };
+    let config = Config { crc: Crc::Never, ..config() };
     let (mut end, mut peer, qp) = answered(config, &frame(REQUEST, S, 2, &words(128, 128)));
     let (flags, _, _) = peer.hear_frame(&mut end, REPLY);
     assert_eq!(flags & C, 0);

@@ -4,7 +4,7 @@ use crate::{
     peer::*,
     support::{End, config, pattern},
 };
-use stag_iwarp::{Address, Config};
+use stag_iwarp::{Address, Config, Crc};
 use stag_verbs::{Cause, Event, FabricFault, Provider, Refusal, Tag};
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ fn revision_1_is_answered_with_revision_1_and_either_side_can_turn_crcs_on() {
     for (asks, wants) in [(false, false), (false, true), (true, false), (true, true)] {
         let flags = if asks { C } else { 0 };
         let request = frame(REQUEST, flags, 1, b"hello");
-        let (mut end, mut peer, qp) = answered(Config { crc: wants, ..config() }, &request);
+        let (mut end, mut peer, qp) =
+            answered(Config { crc: if wants { Crc::Always } else { Crc::Never }, ..config() }, &request);
         assert_eq!(end.iwarp.private_data(qp), b"hello");
         let (flags, revision, data) = peer.hear_frame(&mut end, REPLY);
         assert_eq!((flags & (M | R | S), revision, &data[..]), (0, 1, &b""[..]));
@@ -351,7 +352,7 @@ fn a_peer_that_leaves_during_set_up_is_forgotten() {
 #[test]
 fn a_reply_can_turn_crcs_on() {
     // [23]
-    let (mut end, mut peer, qp) = asked(Config { crc: false, ..config() });
+    let (mut end, mut peer, qp) = asked(Config { crc: Crc::Never, ..config() });
     peer.say(&mut end, &frame(REPLY, C | S, 2, &words(0x8001, 0x8001)));
     end.expect_established(qp);
     assert_eq!(peer.hear_ulpdu(&mut end), write(1, 0, b""));

@@ -5,7 +5,7 @@ use crate::{
     peer::*,
     support::{End, config, pattern},
 };
-use stag_iwarp::{Address, Config};
+use stag_iwarp::{Address, Config, Crc};
 use stag_pools::{Access, RemoteKey};
 use stag_verbs::{Cause, Event, Memory, Provider, Qp, RemoteSpan, Status, Tag};
 use std::net::TcpListener;
@@ -23,7 +23,25 @@ fn client(config: Config) -> (End, Peer, Qp) {
 }
 
 #[test]
-fn a_client_that_asks_for_no_crc_is_given_crcs() {
+fn a_client_that_asks_for_no_crc_gets_none_because_it_cannot_check_a_crc_in_two_parts() {
+    let (mut end, mut peer, qp) =
+        answered(Config { crc: Crc::Auto, ..config() }, &frame(REQUEST, S, 2, &CLIENT));
+    let (flags, ..) = peer.hear_frame(&mut end, REPLY);
+    assert_eq!(flags & C, 0);
+    let mut first = fpdu(&send(1, b"call"));
+    let last = first.len() - 1;
+    first[last] ^= 0xff;
+    peer.say(&mut end, &first);
+    end.expect_established(qp);
+    assert_eq!(&end.next_message(qp)[..], b"call");
+    end.iwarp.post_send(qp, Tag(1), end.buf(b"reply"), None).unwrap();
+    end.iwarp.ring();
+    let (ulpdu, _, crc) = peer.hear_fpdu(&mut end);
+    assert_eq!((ulpdu, crc), (send(1, b"reply"), vec![0; 4]));
+}
+
+#[test]
+fn a_client_that_asks_for_no_crc_is_given_crcs_where_we_insist() {
     let (mut end, mut peer, qp) = client(config());
     peer.say(&mut end, &fpdu(&send(1, b"call")));
     end.expect_established(qp);
