@@ -11,8 +11,8 @@ use stag_engine::{Extents, PeerAddress};
 use stag_pools::{Buf, Extent};
 use stag_protocol::{
     nfs::v3::{
-        Access, Attributes, CookieVerifier, CreateHow, FileHandle, FileKind, FsInfo, FsStat, PathConf,
-        SetAttributes, StableHow, Status, Time, Verifier, WccData,
+        Access, Attributes, CookieVerifier, CreateHow, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat,
+        PathConf, SetAttributes, StableHow, Status, Time, Verifier, WccData,
     },
     rpc::Gids,
 };
@@ -158,6 +158,18 @@ pub trait Store {
         kind: FileKind,
         set: &SetAttributes,
     ) -> Outcome<Made, WccData>;
+
+    /// MKNOD of a device (RFC 1813 §3.3.11). A store without devices refuses it as it refuses their kinds in
+    /// [`Store::mknod`].
+    fn mknod_device(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        (kind, _): (FileKind, DeviceNumber),
+        set: &SetAttributes,
+    ) -> Outcome<Made, WccData> {
+        self.mknod(directory, name, kind, set)
+    }
 
     /// REMOVE (RFC 1813 §3.3.12).
     fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<WccData, WccData>;

@@ -21,15 +21,16 @@ pub(super) fn symlink(store: &mut impl Store, args: &SymlinkArgs<'_>) -> CreateR
 }
 
 pub(super) fn mknod(store: &mut impl Store, args: &MkNodArgs<'_>) -> CreateResult {
+    let (directory, name, kind) = (&args.place.dir, args.place.name.0, args.what.kind());
     let attributes = match args.what {
-        NodeKind::Character(attributes, _)
-        | NodeKind::Block(attributes, _)
-        | NodeKind::Socket(attributes)
-        | NodeKind::Fifo(attributes) => attributes,
+        NodeKind::Character(attributes, device) | NodeKind::Block(attributes, device) => {
+            return made(store.mknod_device(directory, name, (kind, device), &attributes));
+        }
+        NodeKind::Socket(attributes) | NodeKind::Fifo(attributes) => attributes,
         // The store refuses these with NFS3ERR_BADTYPE.
         NodeKind::Regular | NodeKind::Directory | NodeKind::Symlink => SetAttributes::default(),
     };
-    made(store.mknod(&args.place.dir, args.place.name.0, args.what.kind(), &attributes))
+    made(store.mknod(directory, name, kind, &attributes))
 }
 
 fn made(outcome: Result<Made, Failed<WccData>>) -> CreateResult {

@@ -1,18 +1,19 @@
 //! CREATE, MKDIR, SYMLINK, MKNOD (RFC 1813 §3.3.8–3.3.11).
 //!
-//! The mode of what is made is the client's, whatever the process' umask. An owner that the server's user may not give is left
-//! out, as by Linux' server for a caller without privilege. A mode that the client leaves open is what the owner needs.
+//! The mode of what is made is the client's, whatever the process' umask. An owner that the caller may not give is left out, as
+//! by Linux' server for a caller without privilege. A mode that the client leaves open is what the owner needs.
 //!
 //! **Twins.** The clock of birth times ticks every few milliseconds, and some file systems (XFS) use an inode number again at
 //! once: an object may be made that has inode number and birth time of one just removed, and so its handle. The index
 //! remembers the removed one; the twin is taken away and held open, so that the next attempt gets another inode. (An
 //! object made in that way by a local process is not noticed.)
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, mkdirat, mknodat, openat, symlinkat, unlinkat};
+use rustix::fs::{AtFlags, Dev, FileType, Mode, OFlags, Statx, makedev, mkdirat, mknodat, openat};
+use rustix::fs::{symlinkat, unlinkat};
 use rustix::path::DecInt;
 use stag_protocol::nfs::v3::{
-    Attributes, CreateHow, CreateVerifier, FileHandle, FileKind, SetAttributes, SetTime, Status, Time,
-    WccData,
+    Attributes, CreateHow, CreateVerifier, DeviceNumber, FileHandle, FileKind, SetAttributes, SetTime,
+    Status, Time, WccData,
 };
 
 use super::attributes::{attributes, kind};
@@ -83,7 +84,7 @@ impl Files {
         })
     }
 
-    /// MKNOD of a fifo or a socket (RFC 1813 §3.3.11). A device needs a privilege that no caller has in this mode.
+    /// MKNOD of a fifo or a socket (RFC 1813 §3.3.11).
     ///
     /// # Errors
     /// The status of the reply; [`Status::Perm`] for a device, [`Status::BadType`] for a kind that has its own procedure.
@@ -94,15 +95,44 @@ impl Files {
         kind: FileKind,
         set: &SetAttributes,
     ) -> Result<Made, Failed<WccData>> {
+        self.make_node(directory, name, (kind, None), set)
+    }
+
+    /// MKNOD of a device. It needs the right to everything: only root has it who acts as root, in privileged mode.
+    ///
+    /// # Errors
+    /// As [`Files::mknod`].
+    pub fn mknod_device(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        (kind, device): (FileKind, DeviceNumber),
+        set: &SetAttributes,
+    ) -> Result<Made, Failed<WccData>> {
+        let device = self.shared.policy.map(|_| makedev(device.major, device.minor));
+        self.make_node(directory, name, (kind, device), set)
+    }
+
+    fn make_node(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        (kind, device): (FileKind, Option<Dev>),
+        set: &SetAttributes,
+    ) -> Result<Made, Failed<WccData>> {
         self.make(directory, name, |files, slot, name| {
-            let file_type = match kind {
-                FileKind::Fifo => FileType::Fifo,
-                FileKind::Socket => FileType::Socket,
-                FileKind::Block | FileKind::Character => return Err(Status::Perm),
-                FileKind::Regular | FileKind::Directory | FileKind::Symlink => return Err(Status::BadType),
+            let (file_type, device) = match (kind, device) {
+                (FileKind::Fifo, _) => (FileType::Fifo, 0),
+                (FileKind::Socket, _) => (FileType::Socket, 0),
+                (FileKind::Block, Some(device)) => (FileType::BlockDevice, device),
+                (FileKind::Character, Some(device)) => (FileType::CharacterDevice, device),
+                (FileKind::Block | FileKind::Character, None) => return Err(Status::Perm),
+                (FileKind::Regular | FileKind::Directory | FileKind::Symlink, _) => {
+                    return Err(Status::BadType);
+                }
             };
             let mode = Mode::from_bits_truncate(set.mode.unwrap_or(FILE_MODE) & 0o7777);
-            mknodat(files.cache.path(slot), name.octets(), file_type, mode, 0).map_err(status)?;
+            mknodat(files.cache.path(slot), name.octets(), file_type, mode, device).map_err(status)?;
             files.finish(slot, name, kind, set)
         })
     }

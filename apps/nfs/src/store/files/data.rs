@@ -256,6 +256,8 @@ impl Files {
         let attempts: &[OFlags] = match want {
             Want::Read => &[OFlags::RDONLY],
             Want::Write => &[OFlags::RDWR, OFlags::WRONLY],
+            // A directory cannot be opened for writing, whoever asks.
+            Want::Sync if self.cache.get(slot).kind == FileKind::Directory => &[OFlags::RDONLY],
             Want::Sync => &[OFlags::RDONLY, OFlags::WRONLY],
         };
         // A descriptor that can do both replaces one that can do the other half only.

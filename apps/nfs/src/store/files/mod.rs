@@ -48,19 +48,18 @@ use rustix::path::DecInt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, Status, Verifier, WccData};
-use stag_protocol::rpc::Credential;
 
 use crate::export::{Export, ExportConfig, ExportId, Exports, Place};
 use crate::handle::{Birth, HandleKey, Named};
 use crate::index::{Base, Index};
 use crate::state::{StartError, State, cannot};
-use crate::store::Failed;
+use crate::store::{Failed, User};
 use attributes::attributes;
 use cache::{Cache, Open, SlotId};
-pub use data::ReadDone;
-pub use object::ReadlinkDone;
 use callers::{Acting, Policy};
+pub use data::ReadDone;
 use kernel::Mounts;
+pub use object::ReadlinkDone;
 use sync::{Epoch, Extent};
 
 pub use callers::{Callers, Mode as CallerMode, Squash};
@@ -335,15 +334,15 @@ impl Files {
         self.index.flush()
     }
 
-    /// Makes the calls that follow act as whom this credential names; nothing to do in unprivileged mode.
+    /// Makes the calls that follow act as whom the caller says he is; nothing to do in unprivileged mode.
     ///
     /// The calling thread keeps that user's rights on files until the next call of this, whatever it does. When the kernel
     /// refuses, calls are answered with NFS3ERR_ACCES.
-    pub fn act_as(&mut self, credential: &Credential<'_>) {
+    pub fn act_as(&mut self, user: &User) {
         let Some(policy) = &self.shared.policy else { return };
-        let user = match credential {
-            Credential::Sys(sys) => policy.user(sys.uid, sys.gid, sys.gids.list()),
-            _ => policy.anonymous(),
+        let user = match user {
+            User::Unix { uid, gid, gids } => policy.user(*uid, *gid, gids.list()),
+            User::Anyone => policy.anonymous(),
         };
         // The store then acts as nobody, and refuses.
         let _ = self.acting.become_user(&user);

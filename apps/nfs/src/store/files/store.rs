@@ -5,8 +5,8 @@ use std::io::{self, IoSlice};
 use stag_engine::config;
 use stag_pools::Buf;
 use stag_protocol::nfs::v3::{
-    Access, Attributes, CreateHow, FileHandle, FileKind, FsInfo, FsStat, PATH_MAX, PathConf, SetAttributes,
-    StableHow, Status, Time, Verifier, WccData,
+    Access, Attributes, CreateHow, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat, PATH_MAX, PathConf,
+    SetAttributes, StableHow, Status, Time, Verifier, WccData,
 };
 
 use super::Files;
@@ -22,7 +22,9 @@ fn borrow(lender: &Lender<'_>, wanted: usize) -> Option<(Buf, usize)> {
 }
 
 impl Store for Files {
-    fn act_as(&mut self, _caller: &Caller) {}
+    fn act_as(&mut self, caller: &Caller) {
+        Files::act_as(self, &caller.user);
+    }
 
     fn exports(&self) -> impl Iterator<Item = &str> {
         self.shared().exports().iter().map(|export| export.name())
@@ -123,6 +125,16 @@ impl Store for Files {
         set: &SetAttributes,
     ) -> Outcome<Made, WccData> {
         Files::mknod(self, directory, name, kind, set)
+    }
+
+    fn mknod_device(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        device: (FileKind, DeviceNumber),
+        set: &SetAttributes,
+    ) -> Outcome<Made, WccData> {
+        Files::mknod_device(self, directory, name, device, set)
     }
 
     fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<WccData, WccData> {

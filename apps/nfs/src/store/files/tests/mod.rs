@@ -8,6 +8,7 @@ mod identity;
 mod namespace;
 mod object;
 mod privilege;
+mod privileged;
 
 use std::fs;
 use std::io::IoSlice;

@@ -50,6 +50,14 @@ fn what_the_servers_user_may_not_do_is_refused() {
     assert_eq!(listed.unwrap_err().status, Status::Acces);
     fs::set_permissions(lab.path("d"), fs::Permissions::from_mode(0o700)).unwrap();
 
+    // A directory that can be changed and not read is synced with its file system.
+    let mut lab = Lab::with(|config| config.sync_directories = true);
+    fs::create_dir(lab.path("d")).unwrap();
+    let dir = lab.find("d");
+    fs::set_permissions(lab.path("d"), fs::Permissions::from_mode(0o300)).unwrap();
+    lab.files.create(&dir, b"n", &guarded(0o600)).unwrap();
+    fs::set_permissions(lab.path("d"), fs::Permissions::from_mode(0o700)).unwrap();
+
     // A file of root's that anyone may look at; nothing here would harm it.
     let mut lab = Lab::with(|config| config.exports[0].path = "/etc".into());
     let file = lab.find("passwd");

@@ -1,0 +1,71 @@
+//! Privileged mode: callers act as themselves. These tests need root, and are skipped without.
+
+mod counted;
+mod handles;
+mod rights;
+mod squash;
+mod table;
+
+use super::*;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+use stag_protocol::rpc::Gids;
+
+const ALICE: u32 = 1_001;
+const BOB: u32 = 1_002;
+const STAFF: u32 = 2_001;
+
+/// A user alone in the group with his number.
+fn user(uid: u32) -> User {
+    member(uid, uid, &[])
+}
+
+fn member(uid: u32, gid: u32, groups: &[u32]) -> User {
+    User::Unix { uid, gid, gids: Gids::new(groups).unwrap() }
+}
+
+/// A store that acts as its callers; nothing where that cannot be.
+fn lab(change: impl FnOnce(&mut Config)) -> Option<Lab> {
+    let home = tempfile::tempdir().unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    lab_at(home, change)
+}
+
+fn lab_at(home: TempDir, change: impl FnOnce(&mut Config)) -> Option<Lab> {
+    if let Err(lack) = stag_nfs_os::user::check(&stag_nfs_os::User::new(ALICE, ALICE, [])) {
+        eprintln!("skipped: {lack}");
+        return None;
+    }
+    let lab = Lab::at(home, |config| {
+        config.callers.mode = CallerMode::Privileged;
+        change(config);
+    });
+    fs::set_permissions(lab.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+    Some(lab)
+}
+
+impl Lab {
+    /// Makes calls for a user; the thread is its own again afterwards.
+    fn by<T>(&mut self, user: User, calls: impl FnOnce(&mut Self) -> T) -> T {
+        self.files.act_as(&user);
+        let outcome = calls(self);
+        stag_nfs_os::user::leave().unwrap();
+        outcome
+    }
+
+    /// Makes a file with this owner and mode.
+    fn give(&self, name: &str, (uid, gid): (u32, u32), mode: u32) {
+        fs::write(self.path(name), b"x").unwrap();
+        self.own(name, (uid, gid), mode);
+    }
+
+    fn own(&self, name: &str, (uid, gid): (u32, u32), mode: u32) {
+        chown(self.path(name), Some(uid), Some(gid)).unwrap();
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn owner(&self, name: &str) -> (u32, u32) {
+        let found = fs::symlink_metadata(self.path(name)).unwrap();
+        (found.uid(), found.gid())
+    }
+}
