@@ -172,6 +172,7 @@ impl World {
             exports: vec![export],
             shards,
             sync_directories: false,
+            callers: files::Callers::UNPRIVILEGED,
             open_files: Some(64),
         };
         let shared = Shared::open(&config).unwrap();
