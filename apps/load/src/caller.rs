@@ -1,6 +1,6 @@
 //! The app in the shard: it keeps how calls ended until somebody takes the outcomes.
 
-use stag_engine::{App, Call, CallFault, Cause, Cx, Outcome, PeerId, Token};
+use stag_engine::{App, Call, CallFault, Cause, Cx, Outcome, PeerId, Time, Token};
 use stag_pools::Buf;
 use std::collections::VecDeque;
 
@@ -15,6 +15,19 @@ pub struct Done {
     pub result: Option<Buf>,
 }
 
+/// How a connection that is kept was lost and made again, in the shard's time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Times that it was lost.
+    pub losses: u64,
+    /// When it was noticed to be lost last.
+    pub lost_at: Option<Time>,
+    /// When it was there again after that.
+    pub up_at: Option<Time>,
+    /// When the first reply came after that.
+    pub answered_at: Option<Time>,
+}
+
 /// Keeps outcomes in order of arrival. Serves nothing: a peer that calls us is disconnected.
 #[derive(Debug, Default)]
 pub struct Caller {
@@ -22,6 +35,7 @@ pub struct Caller {
     up: Option<PeerId>,
     down: Option<(PeerId, Cause)>,
     replies: u64,
+    recovery: Recovery,
     /// Memory of replies that were looked at, for the next ones.
     spare: Vec<Vec<u8>>,
 }
@@ -43,6 +57,11 @@ impl Caller {
         self.up
     }
 
+    /// How often a connection was lost, and how the last loss was overcome.
+    pub const fn recovery(&self) -> Recovery {
+        self.recovery
+    }
+
     /// The last connection that ended, or could not be made, and why.
     pub const fn ended(&self) -> Option<(PeerId, Cause)> {
         self.down
@@ -61,7 +80,10 @@ impl App for Caller {
         cx.disconnect(call.peer);
     }
 
-    fn on_reply(&mut self, _cx: &mut Cx<'_>, outcome: Outcome<'_>) {
+    fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {
+        if self.recovery.up_at.is_some() && outcome.reply.is_ok() {
+            self.recovery.answered_at.get_or_insert(cx.now());
+        }
         let reply = outcome.reply.map(|octets| {
             self.replies += 1;
             let mut reply = self.spare.pop().unwrap_or_default();
@@ -71,13 +93,18 @@ impl App for Caller {
         self.done.push_back(Done { token: outcome.token, reply, result: outcome.result });
     }
 
-    fn on_peer_up(&mut self, _cx: &mut Cx<'_>, peer: PeerId) {
+    fn on_peer_up(&mut self, cx: &mut Cx<'_>, peer: PeerId) {
+        if self.recovery.lost_at.is_some() {
+            self.recovery.up_at.get_or_insert(cx.now());
+        }
         self.up = Some(peer);
     }
 
-    fn on_peer_down(&mut self, _cx: &mut Cx<'_>, peer: PeerId, cause: Cause) {
+    fn on_peer_down(&mut self, cx: &mut Cx<'_>, peer: PeerId, cause: Cause) {
         self.down = Some((peer, cause));
         if self.up == Some(peer) {
+            let losses = self.recovery.losses + 1;
+            self.recovery = Recovery { losses, lost_at: Some(cx.now()), ..Recovery::default() };
             self.up = None;
         }
     }

@@ -1,6 +1,6 @@
 //! One call at a time, from outside of the shard: passes are run until its reply is there.
 
-use crate::{Caller, Done};
+use crate::{Caller, Done, caller::Recovery};
 use stag_engine::{CallFault, Cause, PeerId, Request, RequestItem, Shard, Token, stats::Snapshot};
 use stag_protocol::{
     nfs::{mount, v3},
@@ -105,6 +105,19 @@ impl Config {
         Self { shard, timeout: Duration::from_secs(30), user }
     }
 
+    /// The same with `depth` READs or WRITEs of the largest size at a time.
+    #[must_use]
+    pub fn with_depth(mut self, depth: usize) -> Self {
+        let calls = depth.max(8) * 2;
+        let [messages, _, _] = self.shard.slots;
+        self.shard.slots = [messages.max(calls * 4), calls, calls];
+        self.shard.calls_max = u32::try_from(calls).unwrap_or(u32::MAX);
+        self.shard.outbound = calls;
+        self.shard.receives = calls * 4;
+        self.shard.inbound = calls * 4;
+        self
+    }
+
     /// What a provider has to hold for such a client.
     pub fn limits(&self) -> Limits {
         Limits {
@@ -166,20 +179,34 @@ impl<P: Provider> Client<P> {
     pub fn connect(&mut self, to: &P::Address) -> Result<(), Error> {
         self.disconnect();
         let peer = self.shard.connect(to).map_err(Error::Fabric)?;
+        self.await_up(peer)
+    }
+
+    /// Connects as [`Client::connect`] does, and again whenever the connection is lost: calls without a reply go out again with
+    /// the same XID, until their time is over. The first connection has to succeed at once.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn keep_connected(&mut self, to: &P::Address) -> Result<(), Error> {
+        self.disconnect();
+        let peer = self.shard.keep_connected(to).map_err(Error::Fabric)?;
+        self.await_up(peer)
+    }
+
+    /// Waits until `peer` can be called, and calls it from then on.
+    fn await_up(&mut self, peer: PeerId) -> Result<(), Error> {
         let connected = self.wait(|caller| match (caller.peer(), caller.ended()) {
             (Some(up), _) if up == peer => Some(Ok(())),
             (_, Some((down, cause))) if down == peer => Some(Err(Error::NotConnected(Some(cause)))),
             _ => None,
         });
+        let connected = connected.unwrap_or(Err(Error::Call(CallFault::TimedOut)));
         match connected {
-            Some(Ok(())) => self.peer = Some(peer),
-            Some(Err(error)) => return Err(error),
-            None => {
-                self.shard.with_app(|_, cx| cx.disconnect(peer));
-                return Err(Error::Call(CallFault::TimedOut));
-            }
+            Ok(()) => self.peer = Some(peer),
+            // A peer that is to be kept would be tried again.
+            Err(_) => self.shard.with_app(|_, cx| cx.disconnect(peer)),
         }
-        Ok(())
+        connected
     }
 
     /// Disconnects in order, and waits for it.
@@ -192,6 +219,11 @@ impl<P: Provider> Client<P> {
     /// Why the last connection ended.
     fn cause(&self) -> Option<Cause> {
         self.shard.app().ended().map(|(_, cause)| cause)
+    }
+
+    /// How often the connection was lost, and how the last loss was overcome.
+    pub const fn recovery(&self) -> Recovery {
+        self.shard.app().recovery()
     }
 
     /// Calls made so far.
@@ -248,16 +280,26 @@ impl<P: Provider> Client<P> {
         read: impl FnOnce(Reader<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let token = self.send(parts, emit)?;
-        let done = self.wait(|caller| {
-            loop {
-                // What belongs to a call that was given up is of no interest.
-                let done = caller.take()?;
-                if done.token == token {
-                    return Some(done);
-                }
-            }
-        });
-        let Done { reply, result, .. } = done.ok_or(Error::Call(CallFault::TimedOut))?;
+        // What belongs to a call that was given up is of no interest.
+        let mut done = self.next()?;
+        while done.token != token {
+            done = self.next()?;
+        }
+        self.conclude(done, read)
+    }
+
+    /// The next outcome of a call, whichever it is.
+    pub(crate) fn next(&mut self) -> Result<Done, Error> {
+        self.wait(Caller::take).ok_or(Error::Call(CallFault::TimedOut))
+    }
+
+    /// Gives the results of a call that is over to `read`.
+    pub(crate) fn conclude<T>(
+        &mut self,
+        done: Done,
+        read: impl FnOnce(Reader<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let Done { reply, result, .. } = done;
         let reply = reply.map_err(|fault| match fault {
             CallFault::NoPeer => Error::NotConnected(self.cause()),
             fault => Error::Call(fault),
@@ -268,7 +310,8 @@ impl<P: Provider> Client<P> {
         read
     }
 
-    fn send(
+    /// Makes a call; its outcome comes by [`Client::next`].
+    pub(crate) fn send(
         &mut self,
         parts: &Parts<'_>,
         emit: impl FnOnce(&mut Writer<'_>) -> Result<(), xdr::NoRoom>,

@@ -3,8 +3,9 @@
 //! | module | what it does |
 //! |---|---|
 //! | [`caller`] | the app in the shard: it keeps how calls ended |
-//! | [`client`] | one call at a time, driven from outside of the shard, with an error that says whose fault it is |
+//! | [`client`] | one call at a time or several, driven from outside of the shard, with an error that says whose fault it is |
 //! | `nfs3` | a method of [`Client`] for each procedure of NFS and MOUNT |
+//! | [`transfer`] | whole files, several calls at a time; what a server lost before COMMIT is written again |
 //! | [`pattern`] | octets that follow from a seed, a file and a place |
 //! | [`functional`] | the functional run: every procedure, every size that matters, every octet compared |
 //!
@@ -17,7 +18,8 @@ pub mod client;
 pub mod functional;
 mod nfs3;
 pub mod pattern;
+pub mod transfer;
 
-pub use caller::{Caller, Done};
+pub use caller::{Caller, Done, Recovery};
 pub use client::{Client, Config, Error};
-pub use nfs3::{DirEntry, ReadDone};
+pub use nfs3::{DirEntry, Finished, ReadDone, Ticket};

@@ -3,7 +3,8 @@
 //! An argument or result that may travel in a chunk is an item of the request; a reply that may be long says how long, so that
 //! the engine offers a Reply chunk (RFC 8267 §4).
 
-use crate::{Client, Error, client::Parts};
+use crate::{Client, Done, Error, client::Parts};
+use stag_engine::Token;
 use stag_protocol::{
     nfs::{
         Bulk, binding, mount,
@@ -51,6 +52,21 @@ impl DirEntry {
     }
 }
 
+/// A READ or WRITE that was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket(Token);
+
+/// What became of a READ or WRITE that was begun.
+#[derive(Debug)]
+pub struct Finished(Done);
+
+impl Finished {
+    /// Which.
+    pub const fn ticket(&self) -> Ticket {
+        Ticket(self.0.token)
+    }
+}
+
 /// The success arm of a reply that has to be one of `$name`.
 macro_rules! taken {
     ($reply:expr, $name:ident) => {
@@ -71,14 +87,7 @@ impl<P: Provider> Client<P> {
         read: impl FnOnce(v3::Reply<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let procedure = call.procedure();
-        let len = binding::result_len_max(call);
-        let parts = Parts {
-            program: v3::PROGRAM,
-            version: v3::VERSION,
-            procedure: procedure.number(),
-            results: (len.inline, len.item),
-            item,
-        };
+        let parts = parts(call, item);
         self.call(
             &parts,
             |writer| call.emit(writer),
@@ -144,7 +153,7 @@ impl<P: Provider> Client<P> {
         self.mount_call(&mount::Call::Umnt(mount::Path(path.as_bytes())), |_| Ok(()))
     }
 
-    /// The paths of all exports.
+    /// The paths of all exports, without the clients that may mount them.
     pub fn exports(&mut self) -> Result<Vec<Vec<u8>>, Error> {
         self.mount_call(&mount::Call::Export, |reply| match reply {
             mount::Reply::Export(exports) => Ok(exports.map(|export| export.directory.0.to_vec()).collect()),
@@ -191,13 +200,12 @@ impl<P: Provider> Client<P> {
     /// Reads into `room` from `offset` on, once: a server may give less.
     pub fn read(&mut self, file: FileHandle, offset: u64, room: &mut [u8]) -> Result<ReadDone, Error> {
         let count = u32::try_from(room.len()).unwrap_or(u32::MAX);
-        self.nfs(&v3::Call::Read(ReadArgs { file, offset, count }), None, |reply| {
-            let ReadOk { attributes, eof, data } = taken!(reply, Read)?;
-            let octets = data.octets().unwrap_or_default();
-            let target = room.get_mut(..octets.len());
-            target.ok_or(Error::Nonsense("READ gave more than was asked for"))?.copy_from_slice(octets);
-            Ok(ReadDone { count: octets.len(), eof, attributes })
-        })
+        self.nfs(&v3::Call::Read(ReadArgs { file, offset, count }), None, |reply| read_into(reply, room))
+    }
+
+    /// Begins to read `count` octets. The results come by [`Client::finish`].
+    pub fn begin_read(&mut self, file: FileHandle, offset: u64, count: u32) -> Result<Ticket, Error> {
+        self.begin(&v3::Call::Read(ReadArgs { file, offset, count }), None)
     }
 
     /// Writes `data` at `offset`, once: a server may take less.
@@ -211,15 +219,50 @@ impl<P: Provider> Client<P> {
         let (data, item) = split(data);
         let asked = data.len();
         let call = v3::Call::Write(WriteArgs { file, offset, stable, data });
-        self.nfs(&call, item, |reply| {
-            let done = taken!(reply, Write)?;
-            if usize::try_from(done.count).is_ok_and(|count| count > asked) {
-                return Err(Error::Nonsense("WRITE took more than was sent"));
-            }
-            if done.committed < stable {
-                return Err(Error::Nonsense("WRITE is less stable than was asked for"));
-            }
-            Ok(done)
+        self.nfs(&call, item, |reply| wrote(reply, asked, stable))
+    }
+
+    /// Begins to write `data` at `offset`. The results come by [`Client::finish`].
+    pub fn begin_write(
+        &mut self,
+        file: FileHandle,
+        offset: u64,
+        data: &[u8],
+        stable: StableHow,
+    ) -> Result<Ticket, Error> {
+        let (data, item) = split(data);
+        self.begin(&v3::Call::Write(WriteArgs { file, offset, stable, data }), item)
+    }
+
+    /// Makes a call whose outcome [`Client::finish`] gives.
+    fn begin(&mut self, call: &v3::Call<'_>, item: Option<&[u8]>) -> Result<Ticket, Error> {
+        self.send(&parts(call, item), |writer| call.emit(writer)).map(Ticket)
+    }
+
+    /// Waits for the next call that was begun, whichever it is. No other call may be made while one is begun and not finished:
+    /// its wait would take the outcome and drop it.
+    pub fn finish(&mut self) -> Result<Finished, Error> {
+        self.next().map(Finished)
+    }
+
+    /// The results of a READ that was begun; `room` is as long as what was asked for.
+    pub fn finish_read(&mut self, finished: Finished, room: &mut [u8]) -> Result<ReadDone, Error> {
+        self.conclude(finished.0, |results| {
+            let reply = v3::Reply::parse(v3::Procedure::Read, results).map_err(Error::Garbled)?;
+            read_into(reply, room)
+        })
+    }
+
+    /// The results of a WRITE of `asked` octets that was begun.
+    pub fn finish_write(
+        &mut self,
+        finished: Finished,
+        asked: usize,
+        stable: StableHow,
+    ) -> Result<WriteOk, Error> {
+        self.conclude(finished.0, |results| {
+            let reply = v3::Reply::parse(v3::Procedure::Write, results).map_err(Error::Garbled)?;
+            wrote(reply, asked, stable)
         })
     }
 
@@ -340,6 +383,36 @@ impl<P: Provider> Client<P> {
         let call = v3::Call::Commit(CommitArgs { file, offset, count });
         self.nfs(&call, None, |reply| taken!(reply, Commit))
     }
+}
+
+fn parts<'a>(call: &v3::Call<'_>, item: Option<&'a [u8]>) -> Parts<'a> {
+    let len = binding::result_len_max(call);
+    Parts {
+        program: v3::PROGRAM,
+        version: v3::VERSION,
+        procedure: call.procedure().number(),
+        results: (len.inline, len.item),
+        item,
+    }
+}
+
+fn read_into(reply: v3::Reply<'_>, room: &mut [u8]) -> Result<ReadDone, Error> {
+    let ReadOk { attributes, eof, data } = taken!(reply, Read)?;
+    let octets = data.octets().unwrap_or_default();
+    let target = room.get_mut(..octets.len());
+    target.ok_or(Error::Nonsense("READ gave more than was asked for"))?.copy_from_slice(octets);
+    Ok(ReadDone { count: octets.len(), eof, attributes })
+}
+
+fn wrote(reply: v3::Reply<'_>, asked: usize, stable: StableHow) -> Result<WriteOk, Error> {
+    let done = taken!(reply, Write)?;
+    if usize::try_from(done.count).is_ok_and(|count| count > asked) {
+        return Err(Error::Nonsense("WRITE took more than was sent"));
+    }
+    if done.committed < stable {
+        return Err(Error::Nonsense("WRITE is less stable than was asked for"));
+    }
+    Ok(done)
 }
 
 fn place(dir: FileHandle, name: &[u8]) -> DirOpArgs<'_> {

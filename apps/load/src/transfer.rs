@@ -1,0 +1,369 @@
+//! Whole files, several READs or WRITEs at a time (RFC 1813 §3.3.6, §3.3.7, §3.3.21).
+//!
+//! What is written UNSTABLE is the server's word only until COMMIT answers with the verifier that the WRITEs were answered with:
+//! what came with another one is written again, from its source.
+
+use crate::{Client, Error, Ticket};
+use stag_protocol::nfs::v3::{FileHandle, StableHow, Verifier};
+use stag_verbs::Provider;
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    fmt, io,
+};
+
+/// Rounds of COMMIT after which a server that keeps losing data is given up.
+const ROUNDS_MAX: u32 = 100;
+
+/// How much is moved at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Flow {
+    /// Calls outstanding.
+    pub depth: usize,
+    /// Octets of one call: at most what the server takes and what the engine moves.
+    pub piece: u32,
+}
+
+impl Flow {
+    /// `depth` calls of at most `most` octets each, as far as [`stag_engine::config::ITEM_MAX`] allows it.
+    pub fn new(depth: usize, most: u32) -> Self {
+        let item_max = u32::try_from(stag_engine::config::ITEM_MAX).unwrap_or(u32::MAX);
+        Self { depth: depth.max(1), piece: most.clamp(1, item_max) }
+    }
+}
+
+/// Why a transfer ended early.
+#[derive(Debug)]
+pub struct Failure {
+    /// What was done, in words: the procedure, how much and where.
+    pub step: String,
+    /// What came of it.
+    pub why: Why,
+}
+
+/// Whose side a transfer failed on.
+#[derive(Debug)]
+pub enum Why {
+    /// The server's, or on the way to it.
+    Call(Error),
+    /// Ours: where the octets come from or go to.
+    Local(io::Error),
+    /// The server loses what it was given, again and again.
+    Unsettled,
+}
+
+impl Failure {
+    /// A call that failed.
+    pub fn call(step: impl Into<String>, error: Error) -> Self {
+        Self { step: step.into(), why: Why::Call(error) }
+    }
+
+    fn local(step: impl Into<String>, error: io::Error) -> Self {
+        Self { step: step.into(), why: Why::Local(error) }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.step)?;
+        match &self.why {
+            Why::Call(error) => error.fmt(f),
+            Why::Local(error) => error.fmt(f),
+            Why::Unsettled => write!(f, "the write verifier changed {ROUNDS_MAX} times"),
+        }
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// What a transfer did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Octets of the file.
+    pub octets: u64,
+    /// READs, WRITEs and COMMITs.
+    pub calls: u64,
+    /// Octets that were written again because the verifier changed.
+    pub replayed: u64,
+}
+
+/// Gives the octets that begin at an offset; asked for them in order, and then again for what has to be written again.
+pub type Source<'a> = dyn FnMut(u64, &mut [u8]) -> io::Result<()> + 'a;
+/// Takes the octets of a file, in order.
+pub type Sink<'a> = dyn FnMut(u64, &[u8]) -> io::Result<()> + 'a;
+
+/// A part of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    offset: u64,
+    len: u64,
+}
+
+/// Writes a file, and knows what of it is not yet on stable storage.
+#[derive(Debug)]
+pub struct Writer {
+    file: FileHandle,
+    flow: Flow,
+    to_write: VecDeque<Range>,
+    outstanding: HashMap<Ticket, Range>,
+    /// Written UNSTABLE, each under the verifier that its WRITE was answered with.
+    uncommitted: Vec<(Range, Verifier)>,
+    verifier: Option<Verifier>,
+    moved: Moved,
+    room: Vec<u8>,
+}
+
+impl Writer {
+    /// Nothing is written yet.
+    pub fn new(file: FileHandle, flow: Flow) -> Self {
+        Self {
+            file,
+            flow,
+            to_write: VecDeque::new(),
+            outstanding: HashMap::new(),
+            uncommitted: Vec::new(),
+            verifier: None,
+            moved: Moved::default(),
+            room: vec![0; usize::try_from(flow.piece).unwrap_or(0)],
+        }
+    }
+
+    /// Writes `len` octets from `offset` on and has them committed. `progress` hears after each WRITE how many octets the server
+    /// took in all, those that it lost included.
+    ///
+    /// # Errors
+    /// [`Failure`] names the step. The client has calls outstanding then: what they give is dropped.
+    pub fn write<P: Provider>(
+        &mut self,
+        client: &mut Client<P>,
+        (offset, len): (u64, u64),
+        source: &mut Source<'_>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Moved, Failure> {
+        self.moved = Moved { octets: len, ..Moved::default() };
+        self.to_write.push_back(Range { offset, len });
+        let mut taken = 0;
+        for _ in 0..ROUNDS_MAX {
+            while self.begin(client, source)? {
+                taken += self.finish(client)?;
+                progress(taken);
+            }
+            if self.uncommitted.is_empty() {
+                return Ok(self.moved);
+            }
+            self.commit(client)?;
+            if self.to_write.is_empty() {
+                return Ok(self.moved);
+            }
+        }
+        Err(Failure { step: "COMMIT".to_owned(), why: Why::Unsettled })
+    }
+
+    /// Begins as many WRITEs as may be outstanding. False when everything is written.
+    fn begin<P: Provider>(
+        &mut self,
+        client: &mut Client<P>,
+        source: &mut Source<'_>,
+    ) -> Result<bool, Failure> {
+        while self.outstanding.len() < self.flow.depth
+            && let Some(range) = self.to_write.pop_front()
+        {
+            let len = range.len.min(self.flow.piece.into());
+            if len == 0 {
+                continue;
+            }
+            if range.len > len {
+                self.to_write.push_front(Range { offset: range.offset + len, len: range.len - len });
+            }
+            let piece = self.room.get_mut(..usize::try_from(len).unwrap_or(0)).unwrap_or_default();
+            let local =
+                |error| Failure::local(format!("reading {len} octets at {} to send", range.offset), error);
+            source(range.offset, piece).map_err(local)?;
+            let begun = client.begin_write(self.file, range.offset, piece, StableHow::Unstable);
+            let ticket = begun.map_err(|error| Failure::call(step("WRITE", range.offset, len), error))?;
+            self.moved.calls += 1;
+            self.outstanding.insert(ticket, Range { offset: range.offset, len });
+        }
+        Ok(!self.outstanding.is_empty())
+    }
+
+    /// Waits for one WRITE. Gives the octets that it wrote.
+    fn finish<P: Provider>(&mut self, client: &mut Client<P>) -> Result<u64, Failure> {
+        let finished = client.finish().map_err(|error| Failure::call("WRITE", error))?;
+        let Some(range) = self.outstanding.remove(&finished.ticket()) else { return Ok(0) };
+        let failed = |error| Failure::call(step("WRITE", range.offset, range.len), error);
+        let asked = usize::try_from(range.len).unwrap_or(0);
+        let wrote = client.finish_write(finished, asked, StableHow::Unstable).map_err(failed)?;
+        let count = u64::from(wrote.count);
+        if count == 0 {
+            return Err(failed(Error::Nonsense("the server wrote nothing and gave no reason")));
+        }
+        if count < range.len {
+            self.to_write.push_front(Range { offset: range.offset + count, len: range.len - count });
+        }
+        self.settle(wrote.verifier);
+        if wrote.committed == StableHow::Unstable {
+            self.uncommitted.push((Range { offset: range.offset, len: count }, wrote.verifier));
+        }
+        Ok(count)
+    }
+
+    fn commit<P: Provider>(&mut self, client: &mut Client<P>) -> Result<(), Failure> {
+        debug_assert!(self.outstanding.is_empty(), "a wait for COMMIT would drop the outcome of a WRITE");
+        let committed = client.commit(self.file, 0, 0).map_err(|error| Failure::call("COMMIT", error))?;
+        self.moved.calls += 1;
+        self.settle(committed.verifier);
+        self.uncommitted.clear();
+        Ok(())
+    }
+
+    /// The server answered with `verifier`: what it had under another one may be lost, and is to be written again.
+    fn settle(&mut self, verifier: Verifier) {
+        if self.verifier.replace(verifier).is_none_or(|known| known == verifier) {
+            return;
+        }
+        let (kept, lost): (Vec<_>, Vec<_>) =
+            self.uncommitted.drain(..).partition(|(_, known)| *known == verifier);
+        self.uncommitted = kept;
+        for (range, _) in lost {
+            self.moved.replayed += range.len;
+            self.to_write.push_back(range);
+        }
+    }
+}
+
+/// Writes `len` octets of `source` to `file` from its beginning on, and has them committed.
+///
+/// # Errors
+/// [`Failure`] names the step.
+pub fn put<P: Provider>(
+    client: &mut Client<P>,
+    (file, len): (FileHandle, u64),
+    flow: Flow,
+    source: &mut Source<'_>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Moved, Failure> {
+    Writer::new(file, flow).write(client, (0, len), source, progress)
+}
+
+/// READs that are in progress, and what came before its turn.
+struct Incoming {
+    outstanding: HashMap<Ticket, Range>,
+    /// Pieces whose predecessors are still on their way, by offset: at most as many as may be outstanding.
+    early: BTreeMap<u64, Vec<u8>>,
+    /// What was asked for next to what came, because a READ gave less than it was asked for.
+    missing: VecDeque<Range>,
+    spare: Vec<Vec<u8>>,
+    /// Where the next READ begins, what the sink has, and where the file ends as far as that is known.
+    next: u64,
+    delivered: u64,
+    end: Option<u64>,
+}
+
+/// Reads `file`, which is `len` octets long as far as that is known, to its end, and gives it to `sink` in order. `progress` hears
+/// how many octets the sink has.
+///
+/// # Errors
+/// [`Failure`] names the step.
+pub fn get<P: Provider>(
+    client: &mut Client<P>,
+    (file, len): (FileHandle, u64),
+    flow: Flow,
+    sink: &mut Sink<'_>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Moved, Failure> {
+    let mut incoming = Incoming {
+        outstanding: HashMap::new(),
+        early: BTreeMap::new(),
+        missing: VecDeque::new(),
+        spare: Vec::new(),
+        next: 0,
+        delivered: 0,
+        end: None,
+    };
+    let mut moved = Moved::default();
+    loop {
+        while incoming.outstanding.len() + incoming.early.len() < flow.depth
+            && let Some(range) = incoming.wanted(len, flow)
+        {
+            let count = u32::try_from(range.len).unwrap_or(flow.piece);
+            let ticket = client
+                .begin_read(file, range.offset, count)
+                .map_err(|error| Failure::call(step("READ", range.offset, range.len), error))?;
+            moved.calls += 1;
+            incoming.outstanding.insert(ticket, range);
+        }
+        if incoming.outstanding.is_empty() {
+            moved.octets = incoming.delivered;
+            return Ok(moved);
+        }
+        incoming.finish(client)?;
+        incoming.deliver(sink)?;
+        progress(incoming.delivered);
+    }
+}
+
+impl Incoming {
+    /// What to ask for next. Behind the known length one READ at a time looks for the end.
+    fn wanted(&mut self, len: u64, flow: Flow) -> Option<Range> {
+        if let Some(range) = self.missing.pop_front() {
+            return Some(range);
+        }
+        let is_within = self.next < len || self.outstanding.is_empty() && self.early.is_empty();
+        if self.end.is_some() || !is_within {
+            return None;
+        }
+        let range = Range { offset: self.next, len: flow.piece.into() };
+        self.next += range.len;
+        Some(range)
+    }
+
+    fn finish<P: Provider>(&mut self, client: &mut Client<P>) -> Result<(), Failure> {
+        let finished = client.finish().map_err(|error| Failure::call("READ", error))?;
+        let Some(Range { offset, len }) = self.outstanding.remove(&finished.ticket()) else { return Ok(()) };
+        let mut room = self.spare.pop().unwrap_or_default();
+        room.resize(usize::try_from(len).unwrap_or(0), 0);
+        let failed = |error| Failure::call(step("READ", offset, len), error);
+        let read = client.finish_read(finished, &mut room).map_err(failed)?;
+        let count = read.count as u64;
+        room.truncate(read.count);
+        if read.eof {
+            self.end = Some(self.end.map_or(offset + count, |end| end.min(offset + count)));
+        } else if count == 0 {
+            return Err(failed(Error::Nonsense(
+                "the server read nothing, and it is not the end of the file",
+            )));
+        } else if count < len {
+            self.missing.push_back(Range { offset: offset + count, len: len - count });
+        }
+        self.early.insert(offset, room);
+        Ok(())
+    }
+
+    /// Gives the sink what is next.
+    fn deliver(&mut self, sink: &mut Sink<'_>) -> Result<(), Failure> {
+        while let Some(room) = self.early.remove(&self.delivered) {
+            let offset = self.delivered;
+            self.delivered += room.len() as u64;
+            if !room.is_empty() {
+                let local =
+                    |error| Failure::local(format!("storing {} octets at {offset}", room.len()), error);
+                sink(offset, &room).map_err(local)?;
+            }
+            let is_over = room.is_empty();
+            self.spare.push(room);
+            if is_over {
+                break;
+            }
+        }
+        // A READ that began behind the end is not waited for by anybody.
+        if self.end.is_some_and(|end| self.delivered >= end) {
+            self.early.clear();
+            self.missing.clear();
+        }
+        Ok(())
+    }
+}
+
+fn step(procedure: &str, offset: u64, len: u64) -> String {
+    format!("{procedure} of {len} octets at {offset}")
+}
