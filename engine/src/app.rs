@@ -135,7 +135,7 @@ pub struct Outcome<'a> {
     pub peer: PeerId,
     /// The RPC reply message, without what came by a Write chunk.
     pub reply: Result<&'a [u8], CallFault>,
-    /// The argument's buffer.
+    /// The argument's buffer. None when a call over TCP ended while a part of it was still being sent.
     pub item: Option<Buf>,
     /// The result's buffer. Its content is what came in the Write chunk; empty when the result came inline.
     pub result: Option<Buf>,

@@ -41,6 +41,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             sent: Sent::default(),
             position,
             item,
+            shared: None,
             result: request.result,
             reply_max: request.reply_max,
             windows: [None; Outbound::WINDOWS],
@@ -48,9 +49,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             reply: None,
             written: 0,
         };
-        let Some(entry) =
-            self.core.peers.get_mut(peer.0).filter(|peer| !matches!(peer.link, Link::Stream(_)))
-        else {
+        let Some(entry) = self.core.peers.get_mut(peer.0) else {
             return self.give_back(call, CallFault::NoPeer);
         };
         match self.core.outbound.insert(call) {
@@ -61,7 +60,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.start_waiting(peer);
     }
 
-    /// Tells the app that a call nobody knows of is over.
+    /// Tells the app that a call nobody knows of is over. Its room for a result comes back as it was.
     fn give_back(&mut self, call: Outbound, fault: CallFault) {
         let Outbound { token, peer, item, result, .. } = call;
         let outcome = Outcome { token, peer, reply: Err(fault), item, result };
@@ -89,12 +88,20 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(crate) fn start_waiting(&mut self, peer: PeerId) {
         loop {
             let Some(entry) = self.core.peers.get_mut(peer.0) else { return };
-            let Link::Fabric { qp, state: Some(connection) } = &mut entry.link else { return };
             let Some(key) = entry.waiting.front().copied() else { return };
             if self.core.outbound.get(key).is_none_or(|call| call.state != OutboundState::AwaitCredit) {
                 entry.waiting.pop_front();
                 continue;
             }
+            if let Link::Stream(stream) = entry.link {
+                if !self.streams.takes_calls(stream) {
+                    return;
+                }
+                entry.waiting.pop_front();
+                self.send_call_by_stream(key, stream);
+                continue;
+            }
+            let Link::Fabric { qp, state: Some(connection) } = &mut entry.link else { return };
             if self.provider.send_room(*qp) < WORK || connection.take_credit().is_err() {
                 self.core.counters.stats.requester.waited_for_credit += 1;
                 return;
@@ -110,6 +117,43 @@ impl<P: Provider, A: App> Shard<P, A> {
                 }
             }
         }
+    }
+
+    /// A call over TCP: everything inline, the item from where it lies.
+    fn send_call_by_stream(&mut self, key: Key, stream: Key) {
+        let xid = self.core.xid(key.index());
+        let Some(call) = self.core.outbound.get_mut(key) else { return };
+        let Some(mut message) = call.message.take() else { return };
+        set_xid(&mut message, xid);
+        call.xid = Some(xid);
+        call.state = OutboundState::AwaitReply;
+        call.shared = call.item.take().map(Buf::freeze);
+        let item = call.position.zip(call.shared.as_ref());
+        self.streams.send_call(stream, message, item, &self.core.zeros);
+    }
+
+    /// A reply came over TCP.
+    pub(crate) fn handle_record(&mut self, peer: PeerId, xid: Xid, record: &[u8]) {
+        if let Some(key) = self.core.outbound_by_xid(peer, xid)
+            && let Some(call) = self.core.outbound.remove(key)
+        {
+            let reply = if call.cancelled { Err(CallFault::Cancelled) } else { Ok(record) };
+            self.tell(call, reply);
+        }
+        self.start_waiting(peer);
+    }
+
+    /// Tells the app of an outcome.
+    fn tell(&mut self, call: Outbound, reply: Result<&[u8], CallFault>) {
+        let Outbound { token, peer, item, shared, mut result, written, .. } = call;
+        if let Some(result) = &mut result {
+            result.truncate(written);
+        }
+        // What was sent over TCP is ours alone again, unless a part of it still waits to be sent.
+        let item = item.or_else(|| shared?.try_into_buf().ok());
+        let outcome = Outcome { token, peer, reply, item, result };
+        self.app.on_reply(&mut Cx { core: &mut self.core }, outcome);
+        self.empty_outbox();
     }
 
     /// Hops 2 to 5: form, windows, header, Send. An error means that nothing was sent and nothing exposed.
@@ -425,23 +469,19 @@ impl<P: Provider, A: App> Shard<P, A> {
             return;
         }
         let Some(mut call) = self.core.outbound.remove(key) else { return };
-        if let Some(result) = &mut call.result {
-            result.truncate(call.written);
-        }
+        let room = call.reply_room.take();
         let reply = match call.reply.take().expect("it was seen above") {
             _ if call.cancelled => ReplyMemory::Fault(CallFault::Cancelled),
             reply => reply,
         };
-        let reply = match &reply {
+        let octets = match &reply {
             ReplyMemory::Inline { message, payload_at } => Ok(message.get(*payload_at..).unwrap_or_default()),
             ReplyMemory::Room(len) => {
-                Ok(call.reply_room.as_deref().and_then(|room| room.get(..*len)).unwrap_or_default())
+                Ok(room.as_deref().and_then(|room| room.get(..*len)).unwrap_or_default())
             }
             ReplyMemory::Fault(fault) => Err(*fault),
         };
-        let outcome =
-            Outcome { token: call.token, peer: call.peer, reply, item: call.item, result: call.result };
-        self.app.on_reply(&mut Cx { core: &mut self.core }, outcome);
+        self.tell(call, octets);
     }
 
     /// The connection is gone and every window of it came back: its calls are over.

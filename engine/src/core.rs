@@ -130,6 +130,8 @@ pub(crate) struct Outbound {
     /// Octets of the message in front of the item.
     pub(crate) position: Option<usize>,
     pub(crate) item: Option<Buf>,
+    /// The item while it is sent over TCP.
+    pub(crate) shared: Option<Extent>,
     pub(crate) result: Option<Buf>,
     pub(crate) reply_max: usize,
     /// Windows that are not fenced yet, and what they had exposed.

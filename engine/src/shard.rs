@@ -371,8 +371,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(crate) fn add_peer(&mut self, link: Link, address: PeerAddress, reserved: usize) -> Option<PeerId> {
         let qp = if let Link::Fabric { qp, .. } = &link { Some(*qp) } else { None };
         let waiting = VecDeque::new();
-        let up = matches!(link, Link::Stream(_));
-        let peer = Peer { link, address, waiting, kept: false, attempts: 0, reserved, up };
+        let peer = Peer { link, address, waiting, kept: false, attempts: 0, reserved, up: false };
         let id = PeerId(self.core.peers.insert(peer).ok()?);
         self.core.reserved += reserved;
         if let Some(qp) = qp {

@@ -1,10 +1,12 @@
 //! RPC over TCP into the same app (DESIGN D16; RFC 5531 §11).
 //!
+//! It goes both ways: peers that connected to us call, and we call servers that we connected to.
+//!
 //! Sockets are read into one staging buffer of the shard. A record that arrives whole is handed over where it lies; a longer one
 //! is gathered in a buffer of the pool. Replies leave by gathering writes, at most once per pass and connection.
 
 use crate::{
-    app::{Answer, App},
+    app::{Answer, App, PeerId},
     core::{Inbound, InboundState, Link},
     item::Pulled,
     shard::Shard,
@@ -18,7 +20,6 @@ use rustix::{
 use stag_pools::{Buf, Extent, Pool, Table, table::Key};
 use stag_protocol::{
     rpc::{MessageType, record},
-    rpcrdma::Xid,
     xdr::{Reader, pad},
 };
 use stag_verbs::{Cause, FabricFault, PeerAddress, Provider, Time};
@@ -69,7 +70,7 @@ pub(crate) struct Streams {
 #[derive(Debug)]
 struct Stream {
     socket: TcpStream,
-    peer: Option<crate::app::PeerId>,
+    peer: Option<PeerId>,
     assembler: record::Assembler,
     record: Option<Buf>,
     /// What was read and not looked at, because too many replies wait.
@@ -82,7 +83,21 @@ struct Stream {
     /// Whether it is in `unsent`, is read, and waits for the socket to take more.
     queued: bool,
     interest: epoll::EventFlags,
+    role: Role,
+    /// The peer sends nothing more. Its calls are still answered.
+    ended: bool,
     dead: bool,
+}
+
+/// Who calls on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// The peer, which connected.
+    Responder,
+    /// We, who are connecting.
+    Connecting,
+    /// We, who connected.
+    Requester,
 }
 
 #[derive(Debug)]
@@ -95,6 +110,11 @@ impl Stream {
     /// Whether no more of its calls are taken for the moment.
     fn is_full(&self) -> bool {
         self.output.len() >= OUTPUT_MAX || self.output_octets >= OUTPUT_OCTETS_MAX || self.calls >= CALLS_MAX
+    }
+
+    /// Whether nothing can happen on it any more.
+    fn is_over(&self) -> bool {
+        self.dead || self.ended && self.output.is_empty() && self.calls == 0 && self.pending.is_none()
     }
 
     fn push(&mut self, part: Part) {
@@ -172,32 +192,13 @@ impl Streams {
 
     /// Queues a reply.
     pub(crate) fn answer(&mut self, key: Key, answer: Answer, zeros: &Extent) {
-        let Some(stream) = self.connections.get_mut(key) else { return };
-        stream.calls = stream.calls.saturating_sub(1);
-        self.stats.replies += 1;
-        let mut message = answer.message;
-        let item_len = answer.item.as_ref().map_or(0, |item| item.octets.len());
-        let padding = pad(item_len);
-        let len = u32::try_from(message.len() + item_len + padding).ok();
-        let Some(fragment) = len.and_then(|len| record::Fragment::new(len, true)) else {
-            stream.dead = true;
-            return self.queue(key);
-        };
-        let room = message.prepend(record::Fragment::LEN).expect("a message begins behind its head room");
-        room.copy_from_slice(&fragment.emit());
-        match answer.item {
-            None => stream.push(Part::Message(message)),
-            Some(item) => {
-                let position = item.position + record::Fragment::LEN;
-                let whole = message.freeze();
-                let tail = whole.slice(position..whole.len());
-                stream.push(Part::Item(whole.slice(0..position)));
-                item.octets.iter().for_each(|part| stream.push(Part::Item(part.clone())));
-                stream.push(Part::Item(zeros.slice(0..padding)));
-                stream.push(Part::Item(tail));
-            }
+        if let Some(stream) = self.connections.get_mut(key) {
+            stream.calls = stream.calls.saturating_sub(1);
+            self.stats.replies += 1;
         }
-        self.queue(key);
+        let position = answer.item.as_ref().map_or(answer.message.len(), |item| item.position);
+        let octets = answer.item.iter().flat_map(|item| item.octets.iter());
+        self.queue_record(key, answer.message, position, octets, zeros);
     }
 
     fn queue(&mut self, key: Key) {
@@ -244,10 +245,12 @@ impl Streams {
         self.accept_at
     }
 
-    fn add(&mut self, socket: TcpStream, payload_max: usize) -> io::Result<Option<Key>> {
+    fn add(&mut self, socket: TcpStream, payload_max: usize, role: Role) -> io::Result<Option<Key>> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
         sockopt::set_socket_keepalive(&socket, true)?;
+        // A connection that is being made becomes writable when it stands, and when it failed.
+        let interest = if role == Role::Connecting { epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
         let stream = Stream {
             socket,
             peer: None,
@@ -259,14 +262,82 @@ impl Streams {
             sent: 0,
             calls: 0,
             queued: false,
-            interest: epoll::EventFlags::IN,
+            interest,
+            role,
+            ended: false,
             dead: false,
         };
         let Ok(key) = self.connections.insert(stream) else { return Ok(None) };
         let stream = self.connections.get(key).expect("it was just inserted");
         let data = epoll::EventData::new_u64(key.to_bits());
-        epoll::add(&self.epoll, &stream.socket, data, epoll::EventFlags::IN)?;
+        epoll::add(&self.epoll, &stream.socket, data, interest)?;
         Ok(Some(key))
+    }
+
+    /// Starts to connect to a server.
+    fn connect(&mut self, to: SocketAddr, payload_max: usize) -> io::Result<Option<Key>> {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+        let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        match connect(&socket, &to) {
+            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.add(TcpStream::from(socket), payload_max, Role::Connecting)
+    }
+
+    /// Whether calls can go out to the peer of this connection.
+    pub(crate) fn takes_calls(&self, key: Key) -> bool {
+        let stream = self.connections.get(key);
+        stream.is_some_and(|stream| stream.role == Role::Requester && !stream.dead && !stream.is_full())
+    }
+
+    /// Queues a record: a call or a reply, with its item and the item's padding in their place.
+    fn queue_record<'a>(
+        &mut self,
+        key: Key,
+        mut message: Buf,
+        position: usize,
+        item: impl Iterator<Item = &'a Extent> + Clone,
+        zeros: &Extent,
+    ) {
+        let Some(stream) = self.connections.get_mut(key) else { return };
+        let item_len: usize = item.clone().map(|part| part.len()).sum();
+        let padding = pad(item_len);
+        let len = u32::try_from(message.len() + item_len + padding).ok();
+        let Some(fragment) = len.and_then(|len| record::Fragment::new(len, true)) else {
+            stream.dead = true;
+            return self.queue(key);
+        };
+        let room = message.prepend(record::Fragment::LEN).expect("a message begins behind its head room");
+        room.copy_from_slice(&fragment.emit());
+        if item_len == 0 {
+            stream.push(Part::Message(message));
+        } else {
+            let position = position + record::Fragment::LEN;
+            let whole = message.freeze();
+            stream.push(Part::Item(whole.slice(0..position)));
+            item.for_each(|part| stream.push(Part::Item(part.clone())));
+            stream.push(Part::Item(zeros.slice(0..padding)));
+            stream.push(Part::Item(whole.slice(position..whole.len())));
+        }
+        self.queue(key);
+    }
+
+    /// Queues a call of ours.
+    pub(crate) fn send_call(
+        &mut self,
+        key: Key,
+        message: Buf,
+        item: Option<(usize, &Extent)>,
+        zeros: &Extent,
+    ) {
+        if let Some(stream) = self.connections.get_mut(key) {
+            stream.calls += 1;
+        }
+        let position = item.map_or(message.len(), |(position, _)| position);
+        self.queue_record(key, message, position, item.map(|(_, octets)| octets).into_iter(), zeros);
     }
 
     /// Sends what one connection has, as far as its socket takes it. False when it is broken.
@@ -314,7 +385,8 @@ impl Streams {
             self.resumable.push_back(key);
         }
         let mut interest = epoll::EventFlags::empty();
-        interest.set(epoll::EventFlags::IN, !stream.is_full() && stream.pending.is_none());
+        let reads = stream.role == Role::Requester || !stream.is_full() && stream.pending.is_none();
+        interest.set(epoll::EventFlags::IN, reads && !stream.ended);
         interest.set(epoll::EventFlags::OUT, !stream.output.is_empty());
         if interest != stream.interest {
             stream.interest = interest;
@@ -350,7 +422,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         for event in &ready {
             match event.data.u64() {
                 LISTENER => self.accept_streams(now),
-                bits => self.read_stream(Key::from_bits(bits)),
+                bits => self.handle_ready(Key::from_bits(bits)),
             }
         }
         let worked = resumed || !ready.is_empty();
@@ -365,7 +437,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.core.counters.stats.connections.refused += 1;
                 continue;
             }
-            let key = match self.streams.add(socket, self.core.config.payload_max as usize) {
+            let key = match self.streams.add(socket, self.core.config.payload_max as usize, Role::Responder) {
                 Ok(Some(key)) => key,
                 Ok(None) => {
                     self.core.counters.stats.limits.peers += 1;
@@ -380,8 +452,46 @@ impl<P: Provider, A: App> Shard<P, A> {
             };
             self.core.counters.stats.connections.tcp += 1;
             self.streams.connections.get_mut(key).expect("it was just added").peer = Some(peer);
+            self.core.peers.get_mut(peer.0).expect("it was just added").up = true;
             self.app.on_peer_up(&mut crate::app::Cx { core: &mut self.core }, peer);
             self.empty_outbox();
+        }
+    }
+
+    /// Connects to a server over TCP. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls may be made at once, and work as
+    /// over the fabric, but that items always travel inline.
+    pub fn connect_tcp(&mut self, to: SocketAddr) -> Result<PeerId, FabricFault> {
+        let payload_max = self.core.config.payload_max as usize;
+        let key = self.streams.connect(to, payload_max).map_err(|error| FabricFault::from(&error))?;
+        let key = key.ok_or(FabricFault::Exhausted)?;
+        let Some(peer) = self.add_peer(Link::Stream(key), PeerAddress::Ip(to), 0) else {
+            drop(self.streams.connections.remove(key));
+            return Err(FabricFault::Exhausted);
+        };
+        self.streams.connections.get_mut(key).expect("it was just added").peer = Some(peer);
+        Ok(peer)
+    }
+
+    fn handle_ready(&mut self, key: Key) {
+        let Some(stream) = self.streams.connections.get_mut(key) else { return };
+        if stream.role != Role::Connecting {
+            return self.read_stream(key);
+        }
+        match sockopt::socket_error(&stream.socket) {
+            Ok(Ok(())) => {
+                stream.role = Role::Requester;
+                let peer = stream.peer;
+                self.streams.queue(key);
+                if let Some(peer) = peer {
+                    self.core.peers.get_mut(peer.0).into_iter().for_each(|peer| peer.up = true);
+                    self.app.on_peer_up(&mut crate::app::Cx { core: &mut self.core }, peer);
+                    self.empty_outbox();
+                    self.start_waiting(peer);
+                }
+            }
+            Ok(Err(error)) | Err(error) => {
+                self.end_stream(key, Cause::Fabric(FabricFault::from(&io::Error::from(error))));
+            }
         }
     }
 
@@ -415,11 +525,16 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     fn look_at_stream(&mut self, key: Key, staging: &mut [u8]) -> Look {
         let Some(stream) = self.streams.connections.get_mut(key) else { return Look::Empty };
-        if stream.dead || stream.is_full() || stream.pending.is_some() {
+        let is_full = stream.role == Role::Responder && stream.is_full();
+        if stream.dead || stream.ended || is_full || stream.pending.is_some() {
             return Look::Empty;
         }
         self.streams.stats.receives += 1;
         let len = match (&stream.socket).read(staging) {
+            Ok(0) if stream.role == Role::Responder => {
+                stream.ended = true;
+                return Look::Empty;
+            }
             Ok(0) => return Look::Closed(Cause::Peer),
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Look::Empty,
@@ -443,7 +558,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             if stream.dead {
                 return Ok(());
             }
-            if stream.is_full() && !input.is_empty() {
+            if stream.role == Role::Responder && stream.is_full() && !input.is_empty() {
                 let exhausted = Cause::Fabric(FabricFault::Exhausted);
                 let mut pending = self.core.pool.take(input.len()).ok_or(exhausted)?;
                 pending.append(input).map_err(|_| exhausted)?;
@@ -480,11 +595,19 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
         let Some(peer) = stream.peer else { return Ok(()) };
         let reader = Reader::new(record);
-        // Nobody can be answered without an XID, and nobody calls us back over TCP: such a peer is not an RPC client.
-        let Ok((xid, MessageType::Call)) = MessageType::peek(&reader) else { return Err(Cause::Handshake) };
+        let xid = match (MessageType::peek(&reader), stream.role) {
+            (Ok((xid, MessageType::Call)), Role::Responder) => xid,
+            (Ok((xid, MessageType::Reply)), Role::Requester) => {
+                stream.calls = stream.calls.saturating_sub(1);
+                self.handle_record(peer, xid, record);
+                return Ok(());
+            }
+            // Nobody can be answered without an XID, and nobody calls in the other direction: no RPC is spoken here.
+            _ => return Err(Cause::Handshake),
+        };
         stream.calls += 1;
         self.streams.stats.calls += 1;
-        let call = Inbound { peer, xid: Xid(xid.0), fabric: None, state: InboundState::AwaitAnswer };
+        let call = Inbound { peer, xid, fabric: None, state: InboundState::AwaitAnswer };
         match self.core.inbound.insert(call) {
             Ok(call) => self.hand_over(call, peer, reader, Pulled::default()),
             Err(_) => {
@@ -502,10 +625,17 @@ impl<P: Provider, A: App> Shard<P, A> {
             let Some(key) = self.streams.unsent.pop_front() else { break };
             let Some(stream) = self.streams.connections.get_mut(key) else { continue };
             stream.queued = false;
+            if stream.role == Role::Connecting && !stream.dead {
+                continue;
+            }
             sent |= !stream.output.is_empty();
             let works = Streams::send(stream, &mut self.streams.stats);
-            if !works || stream.dead {
-                let cause = if works { Cause::Local } else { Cause::Fabric(FabricFault::Lost) };
+            if !works || stream.is_over() {
+                let cause = match (works, stream.dead) {
+                    (false, _) => Cause::Fabric(FabricFault::Lost),
+                    (true, true) => Cause::Local,
+                    (true, false) => Cause::Peer,
+                };
                 self.end_stream(key, cause);
             } else {
                 self.streams.set_interest(key);

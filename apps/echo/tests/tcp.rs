@@ -1,8 +1,8 @@
 //! Echo calls over TCP: record marking, many calls at once, peers that misbehave.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-use stag_echo::{ECHO, Echo, NULL, PROGRAM, VERSION};
-use stag_engine::{Config, Shard};
+use stag_echo::{Caller, Done, ECHO, Echo, NULL, PROGRAM, VERSION};
+use stag_engine::{CallFault, Config, Shard, Token};
 use stag_protocol::{
     rpc::{Accepted, Auth, CallHeader, Credential, Denied, Outcome, ReplyHeader, record::Fragment},
     rpcrdma::Xid,
@@ -232,4 +232,94 @@ fn a_caller_from_elsewhere_is_turned_away() {
     let mut socket = server.connect();
     assert!(server.exchange(&mut socket, &marked(&call(1, NULL, None)), 1).is_empty());
     assert_eq!(server.shard.snapshot().engine.connections.refused, 1);
+}
+
+struct Client {
+    shard: Shard<Sim, Caller>,
+    server: Server,
+}
+
+impl Client {
+    fn new(server: Server) -> Self {
+        let end = Fabric::new(2, Faults::NONE).end("client", LIMITS);
+        let shard = Shard::new(end, Caller::default(), Config::small(), Box::new(|_| true)).unwrap();
+        Self { shard, server }
+    }
+
+    fn pass(&mut self) {
+        self.server.pass();
+        self.shard.pass(Time(self.server.clock.elapsed().as_nanos() as u64));
+    }
+
+    fn outcome(&mut self) -> Done {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            if let Some(done) = self.shard.with_app(|app, _| app.take()) {
+                return done;
+            }
+            assert!(Instant::now() < until, "every call has an outcome");
+            self.pass();
+        }
+    }
+}
+
+#[test]
+fn our_calls_over_tcp_come_back_in_every_size() {
+    let mut client = Client::new(Server::new());
+    let at = client.server.at;
+    let peer = client.shard.connect_tcp(at).unwrap();
+    for (token, len) in [0, 1, 3, 4, 4096, 65_537, 300_001, 1 << 20].into_iter().enumerate() {
+        let octets: Vec<u8> = (0..len).map(|i: usize| (i * 11) as u8).collect();
+        assert!(client.shard.with_app(|_, cx| Caller::call(cx, peer, Token(token as u64), Some(&octets))));
+        let done = client.outcome();
+        assert_eq!(done.token, Token(token as u64));
+        assert!(done.echo.unwrap().unwrap()[..] == octets, "{len} octets");
+    }
+    for token in 0..300 {
+        assert!(client.shard.with_app(|_, cx| Caller::call(cx, peer, Token(token), None)));
+        if token % 50 == 49 {
+            for _ in 0..50 {
+                client.outcome().echo.unwrap();
+            }
+        }
+    }
+    assert_eq!((client.shard.buffers_in_use(), client.server.shard.buffers_in_use()), (0, 0));
+    client.shard.with_app(|_, cx| cx.disconnect(peer));
+    while client.server.shard.snapshot().engine.connections.live > 0 {
+        client.pass();
+    }
+    assert!(client.shard.app().peers().is_empty());
+}
+
+#[test]
+fn a_tcp_server_that_is_not_there_or_goes_away_fails_its_calls() {
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut client = Client::new(Server::new());
+    let peer = client.shard.connect_tcp(closed).unwrap();
+    client.shard.with_app(|_, cx| Caller::call(cx, peer, Token(1), None));
+    assert!(matches!(client.outcome().echo, Err(CallFault::Disconnected(_))));
+    // This one takes a call and never answers.
+    let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = client.shard.connect_tcp(deaf.local_addr().unwrap()).unwrap();
+    client.shard.with_app(|_, cx| Caller::call(cx, peer, Token(2), Some(&[7; 5_000])));
+    let (socket, _) = deaf.accept().unwrap();
+    for _ in 0..100 {
+        client.pass();
+    }
+    drop(socket);
+    assert!(matches!(client.outcome().echo, Err(CallFault::Disconnected(_))));
+    assert_eq!((client.shard.buffers_in_use(), client.shard.calls_in_progress()), (0, (0, 0)));
+}
+
+#[test]
+fn a_caller_that_says_it_is_done_still_gets_its_replies() {
+    let mut server = Server::new();
+    let mut socket = server.connect();
+    for xid in 0..20 {
+        socket.write_all(&marked(&call(xid, ECHO, Some(&[1; 3_000])))).unwrap();
+    }
+    socket.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(server.exchange(&mut socket, &[], 20).len(), 20);
+    assert!(server.exchange(&mut socket, &[], 1).is_empty(), "then the server closes");
+    assert_eq!(server.shard.snapshot().engine.disconnects["closed by the peer"], 1);
 }
