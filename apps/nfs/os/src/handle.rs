@@ -92,7 +92,7 @@ impl KernelHandle {
         // SAFETY: `handle` is a `struct file_handle` with at least `handle_bytes` octets behind it, and lives through the
         // call; the descriptor is open because it is borrowed.
         let opened = unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount, &raw mut handle, flags) };
-        let fd = i32::try_from(returned(opened)?).expect("a descriptor is an int");
+        let fd = i32::try_from(crate::returned(opened)?).expect("a descriptor is an int");
         // SAFETY: the kernel just made this descriptor for us, and nobody else knows it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
@@ -107,19 +107,11 @@ fn name_to_handle(directory: impl AsFd, name: &CStr, flags: libc::c_int) -> rust
     let outcome = unsafe {
         libc::syscall(libc::SYS_name_to_handle_at, directory, name, &raw mut handle, &raw mut mount_id, flags)
     };
-    returned(outcome)?;
+    crate::returned(outcome)?;
     let octets = usize::try_from(handle.handle_bytes).ok().and_then(|len| handle.f_handle.get(..len));
     let kind = u8::try_from(handle.handle_type).ok();
     let handle = kind.zip(octets).and_then(|(kind, octets)| KernelHandle::new(kind, octets));
     handle.ok_or(Errno::OVERFLOW)
-}
-
-/// What libc's `syscall` returned; it leaves the error in `errno`.
-fn returned(value: libc::c_long) -> rustix::io::Result<libc::c_long> {
-    if value >= 0 {
-        return Ok(value);
-    }
-    Err(Errno::from_io_error(&std::io::Error::last_os_error()).expect("a failed call has a number"))
 }
 
 #[cfg(test)]

@@ -8,3 +8,12 @@ pub mod user;
 
 pub use handle::KernelHandle;
 pub use user::{Raised, User};
+
+/// What libc's `syscall` returned; it leaves the error in `errno`.
+fn returned(value: libc::c_long) -> rustix::io::Result<libc::c_long> {
+    if value >= 0 {
+        return Ok(value);
+    }
+    let error = rustix::io::Errno::from_io_error(&std::io::Error::last_os_error());
+    Err(error.expect("a failed call has a number"))
+}
