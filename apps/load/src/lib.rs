@@ -5,6 +5,7 @@
 //! | [`caller`] | the app in the shard: it keeps how calls ended |
 //! | [`client`] | one call at a time or several, driven from outside of the shard, with an error that says whose fault it is |
 //! | `nfs3` | a method of [`Client`] for each procedure of NFS and MOUNT |
+//! | [`rate`] | calls per second and full round trips |
 //! | [`transfer`] | whole files, several calls at a time; what a server lost before COMMIT is written again |
 //! | [`pattern`] | octets that follow from a seed, a file and a place |
 //! | [`functional`] | the functional run: every procedure, every size that matters, every octet compared |
@@ -18,6 +19,7 @@ pub mod client;
 pub mod functional;
 mod nfs3;
 pub mod pattern;
+pub mod rate;
 pub mod transfer;
 
 pub use caller::{Caller, Done, Recovery};

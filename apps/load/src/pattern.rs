@@ -18,17 +18,31 @@ impl Pattern {
 
     /// Fills `room` with the octets from `offset` on.
     pub fn fill(self, offset: u64, room: &mut [u8]) {
-        for (at, octet) in (offset..).zip(room) {
+        // A word at a time behind the first, which may begin in its middle.
+        let skip = usize::try_from(offset % 8).unwrap_or(0);
+        let (head, words) = room.split_at_mut(room.len().min((8 - skip) % 8));
+        for (at, octet) in (offset..).zip(head.iter_mut()) {
             *octet = self.octet(at);
+        }
+        for (number, word) in (offset.div_ceil(8)..).zip(words.chunks_mut(8)) {
+            let octets = mix(self.0 ^ number).to_le_bytes();
+            word.copy_from_slice(octets.get(..word.len()).unwrap_or_default());
         }
     }
 
     /// The first place in `octets`, which begin at `offset`, that differs, as (offset, expected, found).
     pub fn differs(self, offset: u64, octets: &[u8]) -> Option<(u64, u8, u8)> {
-        (offset..)
-            .zip(octets)
-            .map(|(at, found)| (at, self.octet(at), *found))
-            .find(|(_, expected, found)| expected != found)
+        let mut room = [0; 4_096];
+        for (start, found) in (offset..).step_by(room.len()).zip(octets.chunks(room.len())) {
+            let expected = room.get_mut(..found.len()).unwrap_or_default();
+            self.fill(start, expected);
+            if expected != found {
+                let mut pairs = (start..).zip(expected.iter().zip(found));
+                let (at, (expected, found)) = pairs.find(|(_, (expected, found))| expected != found)?;
+                return Some((at, *expected, *found));
+            }
+        }
+        None
     }
 }
 
@@ -56,6 +70,29 @@ mod tests {
             assert_eq!(pattern.differs(1_003, &octets), Some(expected));
             octets[at] ^= 0x10;
         }
+    }
+
+    #[test]
+    fn a_part_is_the_same_octets_as_in_the_whole() {
+        let pattern = Pattern::new(7, 3);
+        for offset in 0..20 {
+            for len in 0..40 {
+                let mut part = vec![0; len];
+                pattern.fill(offset, &mut part);
+                let expected: Vec<_> = (offset..).take(len).map(|at| pattern.octet(at)).collect();
+                assert_eq!(part, expected, "{len} octets at {offset}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_difference_behind_the_first_pages_is_found() {
+        let pattern = Pattern::new(1, 2);
+        let mut octets = vec![0; 20_001];
+        pattern.fill(5, &mut octets);
+        assert_eq!(pattern.differs(5, &octets), None);
+        octets[20_000] ^= 1;
+        assert_eq!(pattern.differs(5, &octets), Some((20_005, octets[20_000] ^ 1, octets[20_000])));
     }
 
     #[test]
