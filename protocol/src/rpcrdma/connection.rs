@@ -138,6 +138,11 @@ impl Connection {
         self.serves.as_mut().expect("only a side that serves has calls").handle_reply();
     }
 
+    /// The credits of a side that serves, to change its grant.
+    pub const fn serves_mut(&mut self) -> Option<&mut ResponderCredits> {
+        self.serves.as_mut()
+    }
+
     /// The header of a call of ours.
     pub fn call_header(&self, xid: Xid, body: Body) -> Header {
         let credits = self.calls.as_ref().map(RequesterCredits::requested).unwrap_or_default();

@@ -80,11 +80,18 @@ impl RequesterCredits {
     }
 }
 
-/// The answering side's count of one connection's direction. The grant is fixed.
+/// The answering side's count of one connection's direction.
+///
+/// The grant may be raised and lowered at any time. A lower one reaches the peer with the next reply, and calls that it sent before
+/// may still arrive: so each reply takes one call from what may arrive, until that is down to the grant.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponderCredits {
     outstanding: u32,
     grant: u32,
+    /// Calls that may be outstanding: the grant, or more while the peer may not know of a lower one.
+    allowed: u32,
+    /// Most calls outstanding since somebody asked.
+    peak: u32,
 }
 
 impl ResponderCredits {
@@ -94,16 +101,17 @@ impl ResponderCredits {
     /// When `grant` is zero, which no reply may say (RFC 8166 §3.3.1).
     pub const fn new(grant: u32) -> Self {
         assert!(grant > 0, "a grant is never zero");
-        Self { outstanding: 0, grant }
+        Self { outstanding: 0, grant, allowed: grant, peak: 0 }
     }
 
     /// Counts a call of the peer. A peer that has one credit before its first reply may use the whole grant at once: the
     /// receives are posted. Beyond the grant its connection is closed.
     pub fn handle_call(&mut self) -> Result<(), PeerFault> {
-        if self.outstanding >= self.grant {
+        if self.outstanding >= self.allowed {
             return Err(PeerFault::CreditsExceeded);
         }
         self.outstanding += 1;
+        self.peak = self.peak.max(self.outstanding);
         Ok(())
     }
 
@@ -113,6 +121,13 @@ impl ResponderCredits {
     /// When no call is outstanding: that is a bug of ours.
     pub fn handle_reply(&mut self) {
         self.outstanding = self.outstanding.checked_sub(1).expect("every reply follows its call");
+        self.allowed = self.allowed.saturating_sub(1).max(self.grant);
+    }
+
+    /// Says `grant` from the next reply on. Raise it only when as many receives are posted (RFC 8166 §3.3.1). Zero means one.
+    pub fn set_grant(&mut self, grant: u32) {
+        self.grant = grant.max(1);
+        self.allowed = self.allowed.max(self.grant);
     }
 
     /// What the credit word of every reply and every RDMA_ERROR says.
@@ -120,9 +135,19 @@ impl ResponderCredits {
         Credits(self.grant)
     }
 
+    /// Receives that have to be posted, or held by calls that arrived: calls that may be outstanding.
+    pub const fn reserved(&self) -> u32 {
+        self.allowed
+    }
+
     /// Calls of the peer without a reply yet.
     pub const fn outstanding(&self) -> u32 {
         self.outstanding
+    }
+
+    /// Most calls outstanding at once since this was asked the last time.
+    pub fn take_peak(&mut self) -> u32 {
+        core::mem::replace(&mut self.peak, self.outstanding)
     }
 }
 
@@ -183,6 +208,66 @@ mod tests {
             credits.handle_reply();
             assert_eq!(credits.handle_call(), Ok(()));
             assert_eq!((credits.granted(), credits.outstanding()), (Credits(grant), grant));
+        }
+    }
+
+    #[test]
+    fn a_lower_grant_takes_effect_one_reply_at_a_time() {
+        let mut credits = ResponderCredits::new(8);
+        for _ in 0..8 {
+            credits.handle_call().unwrap();
+        }
+        credits.set_grant(3);
+        assert_eq!((credits.granted(), credits.reserved()), (Credits(3), 8));
+        // Calls sent before the peer saw the first reply may still arrive, one for each credit it thought it had.
+        for reserved in [7, 6, 5, 4, 3, 3] {
+            credits.handle_reply();
+            assert_eq!(credits.reserved(), reserved);
+        }
+        assert_eq!(credits.outstanding(), 2);
+        assert_eq!(credits.handle_call(), Ok(()));
+        assert_eq!(credits.handle_call(), Err(PeerFault::CreditsExceeded));
+        credits.set_grant(5);
+        assert_eq!(credits.reserved(), 5);
+        assert_eq!(credits.handle_call(), Ok(()));
+        assert_eq!(credits.take_peak(), 8);
+        assert_eq!(credits.take_peak(), 4);
+        credits.set_grant(0);
+        assert_eq!(credits.granted(), Credits(1));
+    }
+
+    /// A peer that keeps to the grants it has seen, however late replies and calls arrive, is never above what is allowed.
+    #[test]
+    fn a_peer_that_keeps_to_what_it_has_seen_is_never_closed() {
+        let mut state = 1_u64;
+        let mut random = |bound: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % bound
+        };
+        let mut responder = ResponderCredits::new(4);
+        let mut requester = RequesterCredits::new(32);
+        requester.handle_grant(Credits(4));
+        let (mut calls, mut replies) = (0_u32, std::collections::VecDeque::new());
+        for _ in 0..200_000 {
+            match random(6) {
+                0 | 1 if requester.take().is_ok() => calls += 1,
+                2 if calls > 0 => {
+                    calls -= 1;
+                    responder.handle_call().expect("the peer kept to its grant");
+                }
+                3 if responder.outstanding() > 0 => {
+                    responder.handle_reply();
+                    replies.push_back(responder.granted());
+                }
+                4 => {
+                    if let Some(granted) = replies.pop_front() {
+                        requester.handle_grant(granted);
+                        requester.give();
+                    }
+                }
+                5 => responder.set_grant(1 + random(32) as u32),
+                _ => {}
+            }
         }
     }
 }
