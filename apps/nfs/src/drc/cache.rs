@@ -139,7 +139,10 @@ impl Cache {
         counts: &mut Duplicates,
     ) -> Verdict<'_> {
         match self.find(key) {
-            Some(place) if self.entry(place).reply.len == 0 => Verdict::Busy,
+            Some(place) if self.entry(place).reply.len == 0 => {
+                counts.busy += 1;
+                Verdict::Busy
+            }
             Some(place) if now.since(self.entry(place).born) < AGE_MAX => {
                 counts.replayed += 1;
                 Verdict::Replay(self.entry(place).reply.octets())

@@ -102,6 +102,7 @@ fn a_call_that_is_carried_out_is_neither_carried_out_nor_answered_again() {
     };
     assert!(matches!(shelf.cache.judge(&key(1), 0, Time(1), &mut shelf.counts), Verdict::Busy));
     assert!(shelf.cache.is_busy());
+    assert_eq!(shelf.counts.busy, 1);
     shelf.cache.finish(ticket, &reply(1));
     assert!(!shelf.call(1, 2));
 }

@@ -4,4 +4,5 @@
 mod calls;
 mod seeds;
 mod shards;
+mod threads;
 mod world;

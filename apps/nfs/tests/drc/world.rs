@@ -144,6 +144,22 @@ impl Rdma {
     }
 }
 
+/// One export, `/data`, and its state.
+pub fn exports(home: &TempDir, shards: usize) -> files::Config {
+    for name in ["data", "state"] {
+        std::fs::create_dir(home.path().join(name)).unwrap();
+    }
+    let export = ExportConfig { name: "data".to_owned(), path: home.path().join("data"), read_only: false };
+    files::Config {
+        state_dir: home.path().join("state"),
+        exports: vec![export],
+        callers: files::Callers::UNPRIVILEGED,
+        shards,
+        sync_directories: false,
+        open_files: Some(64),
+    }
+}
+
 pub struct World {
     fabric: Fabric,
     shards: Vec<Shard<Sim, Placed>>,
@@ -162,20 +178,7 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, shards: usize, replies: usize) -> Self {
         let home = tempfile::tempdir().unwrap();
-        for name in ["data", "state"] {
-            std::fs::create_dir(home.path().join(name)).unwrap();
-        }
-        let export =
-            ExportConfig { name: "data".to_owned(), path: home.path().join("data"), read_only: false };
-        let config = files::Config {
-            state_dir: home.path().join("state"),
-            exports: vec![export],
-            shards,
-            sync_directories: false,
-            callers: files::Callers::UNPRIVILEGED,
-            open_files: Some(64),
-        };
-        let shared = Shared::open(&config).unwrap();
+        let shared = Shared::open(&exports(&home, shards)).unwrap();
         let fabric = Fabric::new(seed, Faults::DELAYS);
         let (mut all, mut ports) = (vec![], vec![]);
         let mut root = None;
@@ -197,27 +200,9 @@ impl World {
         Self { fabric, shards: all, ports, client, now, home, root, address, uid: 1000, stuck: None }
     }
 
-    /// The octets of a call.
+    /// The octets of a call of the client.
     pub fn encode(&self, xid: u32, call: &Call<'_>) -> Vec<u8> {
-        let gids = Gids::new(&[self.uid, 27]).unwrap();
-        let machine_name = self.address.as_bytes();
-        let sys = AuthSys { stamp: xid, machine_name, uid: self.uid, gid: self.uid, gids };
-        let (version, procedure) = (3, call.procedure().number());
-        let header = CallHeader {
-            xid: Xid(xid),
-            program: NFS,
-            version,
-            procedure,
-            credential: Credential::Sys(sys),
-            verifier: Auth::NONE,
-        };
-        let mut octets = vec![0; 16_384];
-        let mut writer = Writer::new(&mut octets);
-        header.emit(&mut writer).unwrap();
-        call.emit(&mut writer).unwrap();
-        let len = writer.len();
-        octets.truncate(len);
-        octets
+        encode((self.address, self.uid), xid, call)
     }
 
     pub fn report(&self, shard: usize) -> Report {
@@ -406,4 +391,25 @@ fn payload(message: &[u8], fenced: &[(RemoteKey, Buf)]) -> Vec<u8> {
 /// How a procedure ended.
 pub fn status(reply: &[u8]) -> Status {
     Status::parse(&mut Reader::new(&reply[ReplyHeader::LEN..])).unwrap()
+}
+
+/// The octets of a call by this user of a machine of this name.
+pub fn encode((machine_name, uid): (&str, u32), xid: u32, call: &Call<'_>) -> Vec<u8> {
+    let gids = Gids::new(&[uid, 27]).unwrap();
+    let sys = AuthSys { stamp: xid, machine_name: machine_name.as_bytes(), uid, gid: uid, gids };
+    let header = CallHeader {
+        xid: Xid(xid),
+        program: NFS,
+        version: 3,
+        procedure: call.procedure().number(),
+        credential: Credential::Sys(sys),
+        verifier: Auth::NONE,
+    };
+    let mut octets = vec![0; 16_384];
+    let mut writer = Writer::new(&mut octets);
+    header.emit(&mut writer).unwrap();
+    call.emit(&mut writer).unwrap();
+    let len = writer.len();
+    octets.truncate(len);
+    octets
 }
