@@ -6,7 +6,7 @@
 //!
 //! **Which calls**: SETATTR, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK. Not WRITE: version 3 says where each octet goes, so that
 //! a second execution leaves the file as the first did, and its reply differs only in what it says about the time before; UNSTABLE data
-//! is guarded by the write verifier instead. Replies to bulk writes would push those out in milliseconds that matter.
+//! is guarded by the write verifier instead. Replies to bulk writes would push the others out within milliseconds.
 //! SETATTR is kept also without a guard: a truncation that comes again would take what was written meanwhile.
 //!
 //! **When are two calls one**: [`key`]. **For how long**: [`cache`], until [`REPLIES`] newer ones or [`AGE_MAX`]. It is memory:
