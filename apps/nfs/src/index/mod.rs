@@ -1,4 +1,5 @@
-//! The persistent index of unprivileged mode: which names a file has, so that a handle leads to a path after a restart.
+//! The persistent index: which names a file has, so that a handle leads to a path after a restart. For unprivileged mode, and
+//! for exports whose file system has no handles of its own.
 //!
 //! Without privilege an inode cannot be opened by number. The index keeps, for every file a handle was issued for, up to
 //! [`NAMES_MAX`] pairs of directory inode and name. They are hints: whoever opens one compares what he finds with the handle, so

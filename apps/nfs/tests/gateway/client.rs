@@ -35,11 +35,12 @@ pub const LARGEST: usize = 1 << 20;
 /// Two exports, `/data` and the read-only `/fixed`, and their state.
 pub struct Home {
     directory: TempDir,
+    pub callers: files::Callers,
 }
 
 impl Home {
     pub fn new() -> Self {
-        let home = Self { directory: tempfile::tempdir().unwrap() };
+        let home = Self { directory: tempfile::tempdir().unwrap(), callers: files::Callers::UNPRIVILEGED };
         for name in ["data", "fixed", "state"] {
             std::fs::create_dir(home.path(name)).unwrap();
         }
@@ -64,7 +65,7 @@ impl Home {
             exports: vec![export("data", false), export("fixed", true)],
             shards: 1,
             sync_directories: false,
-            callers: files::Callers::UNPRIVILEGED,
+            callers: self.callers,
             open_files: Some(64),
         };
         let shared = Shared::open(&config).unwrap();

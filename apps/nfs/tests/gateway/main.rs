@@ -1,6 +1,7 @@
 //! The gateway in a shard, called over the simulated fabric and over TCP.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::result_large_err, missing_docs)]
 
+mod callers;
 mod client;
 mod errors;
 mod files;

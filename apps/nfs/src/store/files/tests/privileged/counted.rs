@@ -96,8 +96,12 @@ fn the_same_user_on_the_same_file_costs_no_more_system_calls_than_without_privil
         return;
     };
     assert_eq!(with, without);
-    let expected = [("preadv2", 2 * ROUNDS), ("pwritev", ROUNDS), ("statx", 4 * ROUNDS)];
-    assert_eq!(with, expected.map(|(name, count)| (name.to_owned(), count)).into());
+    let count = |name: &str| with.get(name).copied().unwrap_or(0);
+    // Where the file system does not say whether a read would wait, one more asks.
+    let reads = count("preadv2") + count("pread64");
+    assert!((2 * ROUNDS..=2 * ROUNDS + 1).contains(&reads), "{with:?}");
+    let others = (count("pwritev"), count("statx"), with.values().sum::<usize>() - reads);
+    assert_eq!(others, (ROUNDS, 4 * ROUNDS, 5 * ROUNDS), "{with:?}");
 }
 
 #[test]

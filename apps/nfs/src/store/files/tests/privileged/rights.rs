@@ -193,3 +193,28 @@ fn a_program_that_may_be_run_may_be_read_and_not_written() {
     assert_eq!(lab.by(user(BOB), |lab| lab.content(&file)).unwrap(), b"x");
     assert_eq!(lab.by(user(BOB), |lab| lab.write(&file, 0, b"y")), Err(Status::Acces));
 }
+
+#[test]
+fn only_a_change_of_the_ctime_alone_is_taken_for_our_own() {
+    let Some(mut lab) = lab(|_| {}) else { return };
+    lab.give("f", (ALICE, ALICE), 0o600);
+    lab.by(user(ALICE), |lab| {
+        let file = lab.find("f");
+        let slot = lab.files.resolve(&file, Intent::Look).unwrap();
+        let before = lab.files.attributes(slot).unwrap();
+        let later = Attributes { ctime: Time { seconds: before.ctime.seconds + 1, nanos: 0 }, ..before };
+        for (after, is_judged_again) in [
+            (later, false),
+            (Attributes { mode: 0o640, ..later }, true),
+            (Attributes { uid: BOB, ..later }, true),
+            (Attributes { gid: STAFF, ..later }, true),
+        ] {
+            lab.files.review(slot, &before);
+            lab.files.expect_change(slot, &before, &after);
+            assert_eq!(lab.files.review(slot, &after), is_judged_again, "{after:?}");
+        }
+        lab.files.review(slot, &before);
+        lab.files.expect_change(slot, &later, &Attributes { ctime: Time::default(), ..later });
+        assert!(!lab.files.review(slot, &before), "what was not seen before is no change of ours");
+    });
+}
