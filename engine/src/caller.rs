@@ -35,6 +35,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             token: request.token,
             xid: None,
             deadline,
+            unclocked: !self.core.in_pass,
             state: OutboundState::AwaitCredit,
             cancelled: false,
             message: Some(request.message),
@@ -49,6 +50,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             reply: None,
             written: 0,
         };
+        self.core.unclocked |= call.unclocked;
         let Some(entry) = self.core.peers.get_mut(peer.0) else {
             return self.give_back(call, CallFault::NoPeer);
         };

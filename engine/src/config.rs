@@ -24,8 +24,10 @@ const _: () = assert!(28 + 8 * 8 + 4 + stag_protocol::rpcrdma::chunk::SEGMENTS_M
 /// The sizes of one shard.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Calls one peer may have outstanding (RFC 8166 §3.3.1).
+    /// Calls one peer may have outstanding at most (RFC 8166 §3.3.1). A quarter of the receives is a limit, too.
     pub grant: u32,
+    /// Calls a new peer may have outstanding at once.
+    pub grant_first: u32,
     /// Calls we have outstanding with one peer at most.
     pub calls_max: u32,
     /// Receives of the shard, shared by its connections: the sum of all grants and of our own outstanding calls stays below.
@@ -56,6 +58,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             grant: 64,
+            grant_first: 8,
             calls_max: 128,
             receives: 4_096,
             receive_len: INLINE_LEN,

@@ -43,6 +43,10 @@ pub(crate) struct Core {
     pub(crate) next_xid: u32,
     pub(crate) stopping: bool,
     pub(crate) next_expiry: Time,
+    /// Whether a pass is under way, so that `now` is the time.
+    pub(crate) in_pass: bool,
+    /// Whether a call was made outside of a pass.
+    pub(crate) unclocked: bool,
     /// Peers whose connection is to be made again.
     pub(crate) lost: usize,
     jitter: u64,
@@ -61,6 +65,10 @@ pub(crate) struct Peer {
     pub(crate) attempts: u32,
     /// Receives this connection reserved.
     pub(crate) reserved: usize,
+    /// Credits that its latest call asked for, when that was, and replies since its grant was looked at.
+    pub(crate) wanted: u32,
+    pub(crate) called_at: Time,
+    pub(crate) replies: u32,
     /// Whether the app was told of this peer.
     pub(crate) up: bool,
 }
@@ -121,6 +129,8 @@ pub(crate) struct Outbound {
     /// Chosen when it is sent for the first time; the same when it is sent again (RFC 8166 §4.2.1).
     pub(crate) xid: Option<Xid>,
     pub(crate) deadline: Time,
+    /// The deadline was counted from the latest pass, which may be long over: the next pass counts it from its own time.
+    pub(crate) unclocked: bool,
     pub(crate) state: OutboundState,
     /// Nobody wants the reply any more.
     pub(crate) cancelled: bool,
@@ -246,6 +256,8 @@ impl Core {
             next_xid: config.xid_seed,
             stopping: false,
             next_expiry: Time(0),
+            in_pass: false,
+            unclocked: false,
             lost: 0,
             jitter: config.xid_seed.into(),
             config,
@@ -287,6 +299,22 @@ impl Core {
         None
     }
 
+    /// Begins a pass at `now`, from which calls made since the latest pass count their time.
+    pub(crate) fn begin_pass(&mut self, now: Time) {
+        if std::mem::take(&mut self.unclocked) {
+            let late = now.since(self.now);
+            for place in 0..self.outbound.capacity() {
+                let Some(key) = self.outbound.key_at(place) else { continue };
+                let call = self.outbound.get_mut(key).expect("the key was just made");
+                if std::mem::take(&mut call.unclocked) {
+                    call.deadline = call.deadline + late;
+                }
+            }
+        }
+        self.now = now;
+        self.in_pass = true;
+    }
+
     /// How long to wait before attempt `attempts` to connect: not at all, then 50 ms doubling to 5 s, a quarter of it by chance, so
     /// that clients of one server do not come back together.
     pub(crate) fn pause(&mut self, attempts: u32) -> Duration {
@@ -319,9 +347,14 @@ impl Core {
         self.outbound.capacity().max(2).next_power_of_two().trailing_zeros()
     }
 
-    /// Receives that must be posted or held: all grants, all replies that our connections may bring.
+    /// Whether `wanted` more receives can be promised.
     pub(crate) fn fits_receives(&self, wanted: usize) -> bool {
-        self.reserved + wanted + Self::SLACK <= self.config.receives
+        wanted <= self.free_receives()
+    }
+
+    /// Receives that are promised to nobody.
+    pub(crate) fn free_receives(&self) -> usize {
+        self.config.receives.saturating_sub(self.reserved + Self::SLACK)
     }
 
     /// Receives beyond every promise: for RDMA_ERROR messages and for garbage.

@@ -11,6 +11,7 @@ pub mod clock;
 pub mod config;
 pub mod control;
 mod core;
+mod grants;
 mod item;
 pub mod launch;
 mod shard;

@@ -58,8 +58,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         assert!(config.outbound * 2 <= limits.windows, "every call of ours has its windows");
         let size = InlineSize::at_most(u32::try_from(config.receive_len).unwrap_or(u32::MAX));
         let offer = Offer { remote_invalidation: limits.remote_invalidation, send: size, receive: size };
-        let mut core = Core::new(config, limits.connections)?;
-        core.counters.stats.responder.grant = core.config.grant;
+        let core = Core::new(config, limits.connections)?;
         let streams = Streams::new()?;
         let targets = (0..core.config.peers).map(|_| None).collect();
         let mut shard = Self { provider, app, core, streams, admission, offer, targets };
@@ -195,7 +194,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// One turn: everything that can be done without waiting. True when there was something to do.
     pub fn pass(&mut self, now: Time) -> bool {
-        self.core.now = now;
+        self.core.begin_pass(now);
         self.core.counters.stats.passes.total += 1;
         let mut events = 0;
         while events < EVENTS_PER_PASS
@@ -212,6 +211,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.replenish();
         self.provider.ring();
         let sent = self.flush_streams();
+        self.core.in_pass = false;
         events > 0 || deferred || octets || sent
     }
 
@@ -276,31 +276,32 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// A connection is taken only when its whole grant fits the receives (DESIGN D8).
+    /// A connection is taken when a grant of one fits the receives (DESIGN D8).
     fn handle_connect_request(&mut self, qp: Qp) {
         let address = self.provider.peer_address(qp).unwrap_or(PeerAddress::Simulated);
-        let wanted = self.core.config.grant as usize;
         let stats = &mut self.core.counters.stats;
         if self.core.stopping || !(self.admission)(address) {
             stats.connections.refused += 1;
             return self.provider.reject(qp, &[]);
         }
-        if !self.core.fits_receives(wanted) {
+        let Some(grant) = self.core.first_grant() else {
             self.core.counters.stats.limits.receives += 1;
-            return self.provider.reject(qp, &[]);
-        }
+            self.provider.reject(qp, &[]);
+            return self.make_room();
+        };
         let mut private_data = [0; Offer::LEN];
         self.offer.emit(&mut private_data);
         let peer = Offer::find(self.provider.private_data(qp));
-        let grant = self.core.config.grant;
         let setup = Setup { side: Side::Server, own: self.offer, peer, calls_max: 0, grant };
         let state = Some(Connection::new(setup));
-        if self.add_peer(Link::Fabric { qp, state }, address, wanted).is_none() {
+        if self.add_peer(Link::Fabric { qp, state }, address, grant as usize).is_none() {
             self.core.counters.stats.limits.peers += 1;
             return self.provider.reject(qp, &[]);
         }
         if self.provider.accept(qp, &private_data).is_ok() {
-            self.core.counters.stats.connections.fabric += 1;
+            let stats = &mut self.core.counters.stats;
+            stats.connections.fabric += 1;
+            stats.responder.grant = stats.responder.grant.max(grant);
         }
     }
 
@@ -371,7 +372,18 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(crate) fn add_peer(&mut self, link: Link, address: PeerAddress, reserved: usize) -> Option<PeerId> {
         let qp = if let Link::Fabric { qp, .. } = &link { Some(*qp) } else { None };
         let waiting = VecDeque::new();
-        let peer = Peer { link, address, waiting, kept: false, attempts: 0, reserved, up: false };
+        let peer = Peer {
+            link,
+            address,
+            waiting,
+            kept: false,
+            attempts: 0,
+            reserved,
+            up: false,
+            wanted: 0,
+            called_at: self.core.now,
+            replies: 0,
+        };
         let id = PeerId(self.core.peers.insert(peer).ok()?);
         self.core.reserved += reserved;
         if let Some(qp) = qp {

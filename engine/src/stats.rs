@@ -117,7 +117,7 @@ pub struct Responder {
     pub remote_invalidations: u64,
     /// Reply chunks returned unused because the reply fitted inline (RFC 8166 §4.3.3).
     pub reply_chunks_spared: u64,
-    /// Credits granted to each peer.
+    /// The largest grant that a peer had.
     pub grant: u32,
 }
 
@@ -162,8 +162,10 @@ pub struct StreamStats {
 /// Limits that were met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Limits {
-    /// Connections refused because their grant does not fit the receives.
+    /// Connections refused because not even a grant of one fitted the receives.
     pub receives: u64,
+    /// Idle peers disconnected so that others could connect.
+    pub idle_disconnected: u64,
     /// Connections refused because the peer table is full.
     pub peers: u64,
     /// Calls that waited for memory.

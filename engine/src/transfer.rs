@@ -36,6 +36,10 @@ impl<P: Provider, A: App> Shard<P, A> {
             return;
         };
         let incoming = state.handle_message(&buf, &mut self.core.lists);
+        if let Incoming::Call { header, .. } = incoming {
+            let entry = self.core.peers.get_mut(peer.0).expect("it was found above");
+            (entry.wanted, entry.called_at) = (header.credits.0, self.core.now);
+        }
         if let Incoming::Reply { header, payload_at, .. } = incoming {
             return self.handle_reply(peer, header, payload_at, buf, invalidated);
         }
@@ -95,6 +99,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some((_, connection)) = self.core.connection(peer) else { return };
         connection.handle_replied();
         let reply = connection.chunk_error(header.xid);
+        self.core.settle_receives(peer);
         self.send_error(qp, &reply);
     }
 
@@ -239,6 +244,9 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Sends a reply in whatever form fits. It comes back when the send queue or the pool has no room for it.
     fn answer_fabric(&mut self, key: Key, mut answer: Answer) -> Result<(), Answer> {
+        if let Some(peer) = self.core.inbound.get(key).map(|call| call.peer) {
+            self.core.adapt_grant(peer);
+        }
         let core = &mut self.core;
         let (Some(call), Some(lists)) = (core.inbound.get(key), core.inbound_lists.get(key.index())) else {
             return Ok(());
@@ -323,6 +331,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if self.provider.post_send(qp, NO_TAG, message, invalidate).is_ok() {
             drop(core.inbound.remove(key));
         }
+        core.settle_receives(peer);
         Ok(())
     }
 

@@ -90,8 +90,6 @@ pub struct ResponderCredits {
     grant: u32,
     /// Calls that may be outstanding: the grant, or more while the peer may not know of a lower one.
     allowed: u32,
-    /// Most calls outstanding since somebody asked.
-    peak: u32,
 }
 
 impl ResponderCredits {
@@ -101,7 +99,7 @@ impl ResponderCredits {
     /// When `grant` is zero, which no reply may say (RFC 8166 §3.3.1).
     pub const fn new(grant: u32) -> Self {
         assert!(grant > 0, "a grant is never zero");
-        Self { outstanding: 0, grant, allowed: grant, peak: 0 }
+        Self { outstanding: 0, grant, allowed: grant }
     }
 
     /// Counts a call of the peer. A peer that has one credit before its first reply may use the whole grant at once: the
@@ -111,7 +109,6 @@ impl ResponderCredits {
             return Err(PeerFault::CreditsExceeded);
         }
         self.outstanding += 1;
-        self.peak = self.peak.max(self.outstanding);
         Ok(())
     }
 
@@ -143,11 +140,6 @@ impl ResponderCredits {
     /// Calls of the peer without a reply yet.
     pub const fn outstanding(&self) -> u32 {
         self.outstanding
-    }
-
-    /// Most calls outstanding at once since this was asked the last time.
-    pub fn take_peak(&mut self) -> u32 {
-        core::mem::replace(&mut self.peak, self.outstanding)
     }
 }
 
@@ -230,8 +222,6 @@ mod tests {
         credits.set_grant(5);
         assert_eq!(credits.reserved(), 5);
         assert_eq!(credits.handle_call(), Ok(()));
-        assert_eq!(credits.take_peak(), 8);
-        assert_eq!(credits.take_peak(), 4);
         credits.set_grant(0);
         assert_eq!(credits.granted(), Credits(1));
     }

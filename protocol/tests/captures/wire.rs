@@ -128,7 +128,13 @@ fn set_up(request: &[u8], reply: &[u8]) -> ([Negotiated; 2], Offers) {
     let (asked, answered) = (parse(request, Kind::Request), parse(reply, Kind::Reply));
     let words = asked.enhanced.unwrap();
     assert_eq!((asked.revision, words.rtr, words.ird, words.ord), (Revision::Two, None, DEPTH as u16, 0));
-    let config = Config { crc: false, revision: asked.revision, rtr: None, ird: words.ird, ord: words.ord };
+    let config = Config {
+        crc: stag_protocol::iwarp::mpa::Crc::Never,
+        revision: asked.revision,
+        rtr: None,
+        ird: words.ird,
+        ord: words.ord,
+    };
 
     let Outcome::Accepted(client, private_data) = Initiator::new(config).handle_reply(&answered).unwrap()
     else {

@@ -11,8 +11,13 @@ use crate::calls::capture;
 use crate::{NFS3, NFS41};
 
 /// What Linux' client asks for.
-const CONFIG: Config =
-    Config { crc: false, revision: stag_protocol::iwarp::mpa::Revision::Two, rtr: None, ird: 128, ord: 0 };
+const CONFIG: Config = Config {
+    crc: stag_protocol::iwarp::mpa::Crc::Never,
+    revision: stag_protocol::iwarp::mpa::Revision::Two,
+    rtr: None,
+    ird: 128,
+    ord: 0,
+};
 const KEY_LEN: usize = 16;
 
 /// Whether the frame is taken for one.

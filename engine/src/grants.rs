@@ -1,0 +1,147 @@
+//! How many calls each peer may have outstanding (DESIGN D8): receives are shared, and grants follow use.
+//!
+//! A connection is taken when a grant of one fits. A peer that has used its grant once over gets twice as much with its next reply,
+//! up to what it asked for, to a quarter of all receives, and as long as a quarter of them is promised to nobody. When it is
+//! not, grants above the fair share are halved with each round. When nothing at all is left for a newcomer, the peer that
+//! has been idle for longest loses its connection.
+
+use crate::{
+    app::{App, PeerId},
+    core::{Core, Link},
+    shard::Shard,
+};
+use stag_verbs::{Provider, Time};
+use std::time::Duration;
+
+/// A peer may be disconnected for a newcomer's sake only after it has been idle for this long.
+const IDLE_MIN: Duration = Duration::from_secs(10);
+
+/// What a decision about one grant is made from.
+#[derive(Clone, Copy, Debug)]
+struct Grant {
+    /// As it is.
+    granted: u32,
+    /// What the peer asked for in its latest call.
+    wanted: u32,
+    /// What no grant may exceed.
+    max: u32,
+    /// Receives for growth: those promised to nobody, beyond what is kept for newcomers. None left means that they are short.
+    free: u32,
+    /// Receives for each peer if all had the same.
+    fair: u32,
+}
+
+impl Grant {
+    /// The grant to say from the next reply on.
+    fn next(self) -> u32 {
+        let Self { granted, wanted, max, free, fair } = self;
+        let grant = if free > 0 {
+            let doubled = granted.saturating_mul(2).min(wanted);
+            doubled.clamp(granted, granted.saturating_add(free))
+        } else if granted > fair {
+            (granted / 2).max(fair)
+        } else {
+            granted
+        };
+        grant.min(max).max(1)
+    }
+}
+
+impl Core {
+    /// What a new connection may be granted; none when not even one call fits. It takes a small part of what is there: more may
+    /// come.
+    pub(crate) fn first_grant(&self) -> Option<u32> {
+        let part = u32::try_from(self.free_receives() / 8).unwrap_or(u32::MAX);
+        let first = self.config.grant_first.min(self.config.grant).min(part).max(1);
+        self.fits_receives(first as usize).then_some(first)
+    }
+
+    /// Looks at a peer's grant, before a reply tells it.
+    pub(crate) fn adapt_grant(&mut self, peer: PeerId) {
+        let whole = |receives: usize| u32::try_from(receives).unwrap_or(u32::MAX);
+        let quarter = self.config.receives / 4;
+        let grant = Grant {
+            granted: 0,
+            wanted: 0,
+            max: self.config.grant.min(whole(quarter)).max(1),
+            free: whole(self.free_receives().saturating_sub(quarter)),
+            fair: whole(self.config.receives / self.peers.len().max(1)),
+        };
+        let Some(entry) = self.peers.get_mut(peer.0) else { return };
+        let Link::Fabric { state: Some(connection), .. } = &mut entry.link else { return };
+        let Some(credits) = connection.serves_mut() else { return };
+        let granted = credits.granted().0;
+        entry.replies += 1;
+        if entry.replies < granted {
+            return;
+        }
+        entry.replies = 0;
+        let next = Grant { granted, wanted: entry.wanted, ..grant }.next();
+        if next != granted {
+            credits.set_grant(next);
+            self.counters.stats.responder.grant = self.counters.stats.responder.grant.max(next);
+            self.settle_receives(peer);
+        }
+    }
+
+    /// Brings what a peer reserves in line with what its connection may bring.
+    pub(crate) fn settle_receives(&mut self, peer: PeerId) {
+        let Some(entry) = self.peers.get_mut(peer.0) else { return };
+        let Link::Fabric { state: Some(connection), .. } = &entry.link else { return };
+        let serves = connection.serves().map_or(0, |credits| credits.reserved() as usize);
+        let calls = connection.calls().map_or(0, |credits| credits.requested().0 as usize);
+        self.reserved = self.reserved - entry.reserved + serves + calls;
+        entry.reserved = serves + calls;
+    }
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Disconnects the peer that has been idle for longest, if there is one, so that a newcomer finds room when it comes again.
+    pub(crate) fn make_room(&mut self) {
+        let now = self.core.now;
+        let idle = |calls: u32, last: Time| calls == 0 && now.since(last) >= IDLE_MIN;
+        let oldest = self
+            .core
+            .peers
+            .iter()
+            .filter_map(|(key, peer)| {
+                let Link::Fabric { state: Some(connection), .. } = &peer.link else { return None };
+                let outstanding = connection.serves()?.outstanding();
+                idle(outstanding, peer.called_at).then_some((peer.called_at, key))
+            })
+            .min();
+        if let Some((_, key)) = oldest {
+            self.core.counters.stats.limits.idle_disconnected += 1;
+            self.disconnect(PeerId(key));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GRANT: Grant = Grant { granted: 8, wanted: 128, max: 64, free: 1_000, fair: 4 };
+
+    #[test]
+    fn a_grant_doubles_and_never_exceeds_a_limit() {
+        assert_eq!(GRANT.next(), 16);
+        assert_eq!(Grant { wanted: 10, ..GRANT }.next(), 10);
+        assert_eq!(Grant { wanted: 0, ..GRANT }.next(), 8);
+        assert_eq!(Grant { max: 12, ..GRANT }.next(), 12);
+        assert_eq!(Grant { free: 3, ..GRANT }.next(), 11);
+        assert_eq!(Grant { granted: 1, ..GRANT }.next(), 2);
+        let most = Grant { granted: u32::MAX, wanted: u32::MAX, max: u32::MAX, ..GRANT };
+        assert_eq!(most.next(), u32::MAX);
+    }
+
+    #[test]
+    fn grants_above_the_fair_share_shrink_to_it_when_receives_are_short() {
+        let short = Grant { free: 0, ..GRANT };
+        assert_eq!(short.next(), 4);
+        assert_eq!(Grant { granted: 6, ..short }.next(), 4);
+        assert_eq!(Grant { granted: 64, ..short }.next(), 32);
+        assert_eq!(Grant { granted: 3, ..short }.next(), 3);
+        assert_eq!(Grant { granted: 1, fair: 0, ..short }.next(), 1);
+    }
+}
