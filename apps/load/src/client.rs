@@ -9,7 +9,7 @@ use stag_protocol::{
     xdr::{self, Piece, Reader, Writer},
 };
 use stag_verbs::{FabricFault, Limits, Provider, Time};
-use std::{fmt, io, time::Duration};
+use std::{fmt, io, net::SocketAddr, time::Duration};
 
 /// Octets of the longest call without its item: two names and two handles at their longest, and the header with its credential.
 const CALL_LEN_MAX: usize = 2 * (4 + v3::Name::MAX) + 2 * (4 + v3::FileHandle::MAX) + 1_024;
@@ -190,6 +190,16 @@ impl<P: Provider> Client<P> {
     pub fn keep_connected(&mut self, to: &P::Address) -> Result<(), Error> {
         self.disconnect();
         let peer = self.shard.keep_connected(to).map_err(Error::Fabric)?;
+        self.await_up(peer)
+    }
+
+    /// Connects over TCP (RFC 5531 §11), once: items travel inline. An earlier connection is left first.
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub fn connect_tcp(&mut self, to: SocketAddr) -> Result<(), Error> {
+        self.disconnect();
+        let peer = self.shard.connect_tcp(to).map_err(Error::Fabric)?;
         self.await_up(peer)
     }
 

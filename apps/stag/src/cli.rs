@@ -27,6 +27,9 @@ pub enum Command {
     /// Serve directories over NFS version 3
     #[command(long_about = manual::SERVE, after_long_help = manual::SERVE_FOOTER)]
     Serve(Serve),
+    /// Show everything on this host: no root, no device, no configuration
+    #[command(long_about = manual::DEMO, after_long_help = manual::DEMO_FOOTER)]
+    Demo(Demo),
     /// Run the functional test against a server
     #[command(long_about = manual::LOAD, after_long_help = manual::LOAD_FOOTER)]
     Load(Load),
@@ -56,9 +59,23 @@ pub struct Serve {
     /// Where to keep what must survive a restart (see FILES in --help)
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
+    /// Stop when standard input ends: for whoever starts this command as a child
+    #[arg(long, hide = true)]
+    pub while_stdin: bool,
     /// Write statistics to this file, at the end and on SIGUSR1
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
+}
+
+/// Arguments of `demo`.
+#[derive(Debug, Args)]
+pub struct Demo {
+    /// Print one JSON object instead of the table
+    #[arg(long)]
+    pub json: bool,
+    /// Smaller streams and shorter measurements: a few seconds
+    #[arg(long)]
+    pub quick: bool,
 }
 
 /// Arguments of `load`.

@@ -1,31 +1,33 @@
 //! `stag load`: the functional run against a server.
 
-use crate::{Error, address, cli};
-use rustix::rand::{GetRandomFlags, getrandom};
-use serde_json::json;
-use stag_engine::clock::Clock;
-use stag_iwarp::Iwarp;
-use stag_load::{
-    Client, Config,
-    functional::{self, Plan, Report, Step},
+use crate::{
+    Error, address,
+    caller::{self, say},
+    cli,
 };
-use std::io::{self, Write};
+use serde_json::json;
+use stag_load::functional::{self, Plan, Report, Step};
+use std::time::Duration;
+
+/// How long a call may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Calls the server until everything is checked.
 pub fn run(arguments: &cli::Load) -> Result<(), Error> {
     let target = address::target(&arguments.url)?;
-    let random = random()?;
-    let mut client = client(random)?;
+    let (mut client, _) = caller::client(8, TIMEOUT)?;
     client.connect(&target.server).map_err(|error| {
         Error::failure(format!(
             "cannot connect to {}: {error}; is 'stag serve' running there?",
             target.server
         ))
     })?;
-    let seed = arguments.seed.unwrap_or_else(|| random.first_chunk().copied().map_or(1, u64::from_ne_bytes));
+    let seed = match arguments.seed {
+        Some(seed) => seed,
+        None => u64::from_ne_bytes(caller::random()?),
+    };
     // The name differs from run to run also when the seed does not.
-    let directory =
-        format!("stag-functional-{:016x}", random.last_chunk().copied().map_or(1, u64::from_ne_bytes));
+    let directory = format!("stag-functional-{:016x}", u64::from_ne_bytes(caller::random()?));
     let plan = Plan { seed, entries: arguments.entries, directory };
     let is_text = !arguments.json;
     let mut progress = |step: &Step| {
@@ -43,28 +45,6 @@ pub fn run(arguments: &cli::Load) -> Result<(), Error> {
     Err(Error::failure(format!(
         "{failed} steps failed, {skipped} were not tried, {passed} passed (seed {seed})"
     )))
-}
-
-fn random() -> Result<[u8; 48], Error> {
-    let mut random = [0; 48];
-    getrandom(&mut random, GetRandomFlags::empty())
-        .map_err(|error| Error::failure(format!("the system gives no random numbers: {error}")))?;
-    Ok(random)
-}
-
-fn client(random: [u8; 48]) -> Result<Client<Iwarp>, Error> {
-    let short = |error: io::Error| Error::failure(format!("no memory or descriptors to call with: {error}"));
-    let clock = Clock::start();
-    let config = Config::new(random.first_chunk().copied().map_or(0, u32::from_ne_bytes));
-    let seed = random.last_chunk().copied().unwrap_or([0; 32]);
-    let fabric = Iwarp::new(stag_iwarp::Config::new(config.limits(), seed, clock.now())).map_err(short)?;
-    Client::new(fabric, config, move || clock.now()).map_err(short)
-}
-
-/// Whoever reads may be gone; the exit code still says how it went.
-fn say(text: &str) {
-    let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 fn line(step: &Step) -> String {

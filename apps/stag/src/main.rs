@@ -6,10 +6,13 @@
 
 mod address;
 mod admission;
+mod caller;
 mod cidr;
 mod cli;
+mod demo;
 mod load;
 mod manual;
+mod progress;
 mod quote;
 mod serve;
 mod trace;
@@ -57,6 +60,7 @@ fn main() -> ExitCode {
     trace::start();
     let result = match cli.command {
         cli::Command::Serve(arguments) => serve::run(&arguments),
+        cli::Command::Demo(arguments) => demo::run(&arguments),
         cli::Command::Load(arguments) => load::run(&arguments),
     };
     result.map_or_else(|error| end(&error), |()| ExitCode::SUCCESS)

@@ -9,6 +9,9 @@ kernel (siw) and to iWARP adapters.";
 /// What is behind the options of the command itself.
 pub const FOOTER: &str = "\
 EXAMPLES
+  See it work, on this host and without any preparation:
+      stag demo
+
   Serve a directory to this host, and check the server from another terminal:
       stag serve /srv/data
       stag load iwarp://127.0.0.1:20049/data
@@ -107,6 +110,39 @@ EXIT CODES
   1  Failed while running.
   2  Cannot start as given. One sentence on standard error says why.";
 
+/// What `demo` does.
+pub const DEMO: &str = "\
+Starts a gateway on a temporary directory as a child process, on software
+iWARP over loopback, and calls it: every procedure, every size that matters
+with every octet compared, rates and round trips. Then it cuts a connection,
+kills the server (SIGKILL) in the middle of a stream of WRITEs, starts it
+again, and compares everything once more. At the end it prints one table.
+
+It needs no root, no RDMA device and no configuration, and leaves nothing
+behind, also when it is interrupted. Progress goes to standard error.";
+
+/// What is behind the options of `demo`.
+pub const DEMO_FOOTER: &str = "\
+EXAMPLES
+  stag demo
+  stag demo --quick --json | jq '.stores[].killed'
+
+OUTPUT (--json)
+  One object.
+    version, passed, failure, elapsed_s
+    stores[]   store, start_ms, procedure_steps, procedure_calls; sizes[] with
+               the forms that each took; rates (calls_per_s, and round_trips
+               in microseconds: null where too few samples lie beyond a
+               percentile); requester, as in 'stag serve --stats'; pulled and
+               pushed, octets; lost and killed, in milliseconds;
+               killed.replayed and checked_again, octets.
+
+EXIT CODES
+  0    Everything was as it should be.
+  1    A step failed; one sentence on standard error says which and why.
+  2    The command cannot be carried out as given.
+  130  Interrupted by a signal.";
+
 /// What `load` does.
 pub const LOAD: &str = "\
 Calls an NFS version 3 server over RDMA and checks what it does: every
@@ -145,7 +181,7 @@ mod tests {
 
     #[test]
     fn no_line_is_broken_by_a_terminal_of_80_columns() {
-        for text in [ABOUT, FOOTER, SERVE, SERVE_FOOTER, LOAD, LOAD_FOOTER] {
+        for text in [ABOUT, FOOTER, SERVE, SERVE_FOOTER, DEMO, DEMO_FOOTER, LOAD, LOAD_FOOTER] {
             for line in text.lines() {
                 assert!(line.chars().count() <= 78, "{line}");
             }

@@ -95,6 +95,9 @@ pub fn run(arguments: &cli::Serve) -> Result<(), Error> {
     eprint!("{}", announce::introduction(&plan, store.notices()));
     let (sender, receiver) = channel();
     forward_signals(sender.clone())?;
+    if arguments.while_stdin {
+        stop_without_stdin(sender.clone())?;
+    }
     let began = Instant::now();
     let mut server = Server { plan, began, running: Vec::new(), sender, receiver, is_stopping: false };
     let first = match server.start(&store) {
@@ -122,6 +125,16 @@ fn forward_signals(sender: Sender<Message>) -> Result<(), Error> {
         }
     };
     thread::Builder::new().name("signals".to_owned()).spawn(forward).map(drop).map_err(failed)
+}
+
+/// The end of standard input is a signal to stop: whoever started this command is gone.
+fn stop_without_stdin(sender: Sender<Message>) -> Result<(), Error> {
+    let wait = move || {
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        let _ = sender.send(Message::Signal(SIGTERM));
+    };
+    let failed = |error: io::Error| Error::failure(format!("cannot wait for standard input: {error}"));
+    thread::Builder::new().name("stdin".to_owned()).spawn(wait).map(drop).map_err(failed)
 }
 
 /// Whoever reads the block may be gone; that ends no server.

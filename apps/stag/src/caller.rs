@@ -1,0 +1,36 @@
+//! What the calling commands share: a client over the software RNIC, which also calls over TCP.
+
+use crate::Error;
+use rustix::rand::{GetRandomFlags, getrandom};
+use stag_engine::clock::Clock;
+use stag_iwarp::Iwarp;
+use stag_load::{Client, Config};
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+/// Random numbers of the system.
+pub fn random<const LEN: usize>() -> Result<[u8; LEN], Error> {
+    let mut random = [0; LEN];
+    getrandom(&mut random, GetRandomFlags::empty())
+        .map_err(|error| Error::failure(format!("the system gives no random numbers: {error}")))?;
+    Ok(random)
+}
+
+/// A client that is not connected, for `depth` large calls at a time that may take `timeout` each, and its clock.
+pub fn client(depth: usize, timeout: Duration) -> Result<(Client<Iwarp>, Clock), Error> {
+    let short = |error: io::Error| Error::failure(format!("no memory or descriptors to call with: {error}"));
+    let clock = Clock::start();
+    let config = Config { timeout, ..Config::new(u32::from_ne_bytes(random()?)).with_depth(depth) };
+    let fabric = stag_iwarp::Config::new(config.limits(), random()?, clock.now());
+    let fabric = Iwarp::new(fabric).map_err(short)?;
+    let client = Client::new(fabric, config, move || clock.now()).map_err(short)?;
+    Ok((client, clock))
+}
+
+/// Writes to standard output. Whoever reads may be gone; the exit code still says how it went.
+pub fn say(text: &str) {
+    let mut out = io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}

@@ -1,0 +1,117 @@
+//! `stag demo`: a gateway as a child process and a requester, on this host, without root, device or configuration.
+
+mod relay;
+mod report;
+mod server;
+mod steps;
+
+use crate::{Error, caller, cli, progress::Progress};
+use report::Report;
+use server::Custody;
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+use steps::Stage;
+
+/// What this build can serve.
+const STORES: [Store; 1] = [Store::Files];
+
+/// After this the demo is given up: something waits for what never comes.
+const GIVE_UP: Duration = Duration::from_secs(120);
+
+/// What serves the files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// A directory.
+    Files,
+    /// Memory.
+    Memory,
+}
+
+impl Store {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Files => "files",
+            Self::Memory => "memory",
+        }
+    }
+
+    /// Whether what it holds is lost with its server.
+    pub const fn forgets(self) -> bool {
+        matches!(self, Self::Memory)
+    }
+}
+
+/// How much is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Octets of the stream in which the server is killed, and of the one whose connection is cut.
+    pub stream: u64,
+    /// Entries of the directory of the functional run.
+    pub entries: u32,
+    /// How long each rate is measured.
+    pub measured: Duration,
+}
+
+impl Scale {
+    const FULL: Self = Self { stream: 64 << 20, entries: 500, measured: Duration::from_millis(700) };
+    const QUICK: Self = Self { stream: 12 << 20, entries: 40, measured: Duration::from_millis(80) };
+}
+
+/// Shows everything, on every store that this build has.
+pub fn run(arguments: &cli::Demo) -> Result<(), Error> {
+    let began = Instant::now();
+    let custody = Custody::new()?;
+    let doing = Arc::new(Mutex::new(String::new()));
+    watch(custody.clone(), Arc::clone(&doing))?;
+    let scale = if arguments.quick { Scale::QUICK } else { Scale::FULL };
+    let mut progress = Progress::new(true);
+    let mut stores = Vec::new();
+    let mut outcome = Ok(());
+    for store in STORES {
+        let mut stage = Stage::new(store, scale, &custody, &mut progress, Arc::clone(&doing));
+        outcome = stage.run();
+        if outcome.is_err() {
+            break;
+        }
+        stores.push(stage.report());
+    }
+    if outcome.is_ok() && !STORES.contains(&Store::Memory) {
+        progress.begin("memory", None);
+        progress.end("skipped: memory: this build has no such store");
+    }
+    progress.finish();
+    let outcome = outcome.map_err(|error| {
+        let step = doing.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Error::failure(format!(
+            "the demo failed at {step}: {error}; the server's last words: {}",
+            custody.last_words()
+        ))
+    });
+    custody.clear();
+    let report = Report { elapsed: began.elapsed(), stores };
+    if outcome.is_ok() || arguments.json {
+        let failure = outcome.as_ref().err().map(ToString::to_string);
+        caller::say(&if arguments.json { report.object(failure)? } else { report.table() });
+    }
+    outcome
+}
+
+/// Ends a demo that hangs, and says where.
+fn watch(custody: Custody, doing: Arc<Mutex<String>>) -> Result<(), Error> {
+    let wait = move || {
+        thread::sleep(GIVE_UP);
+        custody.clear();
+        let step = doing.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        eprintln!("stag: the demo failed at {step}: it is not over after {} s", GIVE_UP.as_secs());
+        std::process::exit(1);
+    };
+    thread::Builder::new()
+        .name("watch".to_owned())
+        .spawn(wait)
+        .map(drop)
+        .map_err(|error| Error::failure(format!("cannot start a thread: {error}")))
+}

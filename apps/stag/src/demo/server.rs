@@ -1,0 +1,192 @@
+//! The gateway of the demo: this binary as a child process, on a directory that is removed at the end, whatever the end is.
+
+use crate::Error;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    net::SocketAddr,
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Child, ChildStdout, Command, Stdio},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// How long a server may take to be ready, or to write its counters.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How often it is looked for a file.
+const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// Exit code of a command that a signal ended, as shells have it for SIGINT.
+const INTERRUPTED: i32 = 130;
+
+/// What has to be gone when the demo ends.
+#[derive(Debug, Default)]
+struct Held {
+    child: Option<Child>,
+    home: Option<TempDir>,
+}
+
+/// The child and the directory: whoever is last, or is interrupted, takes them away.
+#[derive(Clone, Debug)]
+pub struct Custody(Arc<Mutex<Held>>);
+
+/// A server that is ready.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    /// Where it is called.
+    pub at: SocketAddr,
+    /// From the start of the process to READY.
+    pub start: Duration,
+}
+
+impl Custody {
+    /// A directory of our own, and a thread that clears up when a signal comes.
+    pub fn new() -> Result<Self, Error> {
+        let home = tempfile::Builder::new().prefix("stag-demo-").tempdir();
+        let home =
+            home.map_err(|error| Error::failure(format!("cannot make a temporary directory: {error}")))?;
+        let custody = Self(Arc::new(Mutex::new(Held { child: None, home: Some(home) })));
+        let failed = |error: std::io::Error| Error::failure(format!("cannot wait for signals: {error}"));
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+        let held = custody.clone();
+        let wait = move || {
+            if signals.forever().next().is_some() {
+                held.clear();
+                eprintln!("stag: interrupted; the server of the demo and its directory are gone");
+                std::process::exit(INTERRUPTED);
+            }
+        };
+        thread::Builder::new().name("signals".to_owned()).spawn(wait).map_err(failed)?;
+        Ok(custody)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A path in the directory.
+    pub fn path(&self, name: &str) -> Result<PathBuf, Error> {
+        let held = self.held();
+        let home = held.home.as_ref().ok_or_else(|| Error::failure("the demo was interrupted"))?;
+        Ok(home.path().join(name))
+    }
+
+    /// Starts `stag serve` with `arguments`, which share `state` with earlier servers, and waits until it is ready.
+    pub fn start(&self, arguments: &[String], state: &str, port: u16) -> Result<Ready, Error> {
+        let began = Instant::now();
+        let failed = |error: std::io::Error| Error::failure(format!("cannot start the server: {error}"));
+        let (state, stats, log) = (self.path(state)?, self.path("stats.json")?, self.path("server.log")?);
+        let log = File::options().create(true).append(true).open(log).map_err(failed)?;
+        let mut command = Command::new("/proc/self/exe");
+        command
+            .arg("serve")
+            .args(arguments)
+            .arg("--while-stdin")
+            .arg("--state-dir")
+            .arg(state)
+            .arg("--stats")
+            .arg(stats);
+        command.args(["--listen", &format!("iwarp://127.0.0.1:{port}"), "--tcp", "none"]);
+        command.env_remove("NOTIFY_SOCKET").env("STAG_LOG", "warn");
+        // In a process group of its own it does not get the terminal's Ctrl-C; its open standard input is our life line.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).process_group(0);
+        let mut held = self.held();
+        if held.home.is_none() {
+            return Err(Error::failure("the demo was interrupted"));
+        }
+        let mut child = command.spawn().map_err(failed)?;
+        let out = child.stdout.take();
+        held.child = Some(child);
+        drop(held);
+        let at = out.and_then(|out| listening(&lines(out))).ok_or_else(|| {
+            Error::failure(format!("the server of the demo does not start: {}", self.last_words()))
+        })?;
+        Ok(Ready { at, start: began.elapsed() })
+    }
+
+    /// Kills the server (SIGKILL) and waits until it is gone.
+    pub fn kill(&self) {
+        if let Some(mut child) = self.held().child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// What the running server counted so far.
+    pub fn counters(&self) -> Result<Value, Error> {
+        let file = self.path("stats.json")?;
+        let _ = fs::remove_file(&file);
+        if let Some(child) = &self.held().child {
+            let _ = kill_process(Pid::from_child(child), Signal::USR1);
+        }
+        let start = Instant::now();
+        while !file.exists() {
+            if start.elapsed() > PATIENCE {
+                return Err(Error::failure("the server of the demo writes no counters"));
+            }
+            thread::sleep(LOOK_INTERVAL);
+        }
+        let text = fs::read(&file).unwrap_or_default();
+        serde_json::from_slice(&text)
+            .map_err(|error| Error::failure(format!("the server's counters cannot be read: {error}")))
+    }
+
+    /// The last lines of the server's log, in one.
+    pub fn last_words(&self) -> String {
+        let log = self
+            .path("server.log")
+            .and_then(|path| fs::read_to_string(path).map_err(|error| Error::failure(error.to_string())));
+        let log = log.unwrap_or_default();
+        let lines: Vec<_> = log.lines().rev().take(3).collect();
+        if lines.is_empty() {
+            "it says nothing".to_owned()
+        } else {
+            lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
+        }
+    }
+
+    /// Takes the server and the directory away. Nothing is started any more.
+    pub fn clear(&self) {
+        let mut held = self.held();
+        if let Some(mut child) = held.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        drop(held.home.take());
+    }
+}
+
+/// Reads lines in a thread, so that waiting for them has an end. It goes on reading: a server must not wait for us.
+fn lines(out: ChildStdout) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        for line in BufReader::new(out).lines().map_while(Result::ok) {
+            let _ = sender.send(line);
+        }
+    });
+    receiver
+}
+
+/// The address in the READY block.
+fn listening(lines: &Receiver<String>) -> Option<SocketAddr> {
+    let end = Instant::now() + PATIENCE;
+    let mut at = None;
+    loop {
+        match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(line) if line == "END" => return at,
+            Ok(line) => at = at.or_else(|| line.strip_prefix("LISTEN iwarp://")?.parse().ok()),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! What the demo does with one store, step by step.
+
+use super::{
+    Scale, Store,
+    relay::Relay,
+    report::{Killed, Lost, Rates, Size, StoreReport},
+    server::{Custody, Ready},
+};
+use crate::{Error, caller, progress::Progress};
+use stag_engine::{Stats, clock::Clock, stats::Forms};
+use stag_iwarp::{Address, Iwarp};
+use stag_load::{
+    Client,
+    functional::{self, Plan, SIZES},
+    pattern::Pattern,
+    rate,
+    transfer::{self, Flow, Moved, Why},
+};
+use stag_protocol::nfs::v3::{CreateHow, FileHandle, SetAttributes, StableHow, Status};
+use std::{
+    fs, io,
+    net::SocketAddr,
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
+
+/// What is exported.
+const EXPORT: &str = "/demo";
+/// Content of the files: the run's seed, and the numbers of the streams behind those of the sizes.
+const SEED: u64 = 0x5746_4147;
+const CUT_STREAM: u64 = 1_000;
+const KILL_STREAM: u64 = 1_001;
+/// READs and WRITEs of one mebibyte that are outstanding.
+const DEPTH: usize = 8;
+/// How long a call may take, the restart of the server included.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Octets of a small READ or WRITE.
+const SMALL: u32 = 4_096;
+/// READs outstanding while calls per second are counted.
+const SMALL_DEPTH: usize = 16;
+/// How long a stale handle may go unanswered after reconnecting.
+const STALE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// One store on its server, and the requester.
+pub struct Stage<'a> {
+    store: Store,
+    scale: Scale,
+    custody: &'a Custody,
+    progress: &'a mut Progress,
+    doing: Arc<Mutex<String>>,
+    report: StoreReport,
+}
+
+/// The requester, connected.
+struct Scene {
+    client: Client<Iwarp>,
+    clock: Clock,
+    root: FileHandle,
+    flow: Flow,
+}
+
+type Outcome<T = ()> = Result<T, Error>;
+
+impl<'a> Stage<'a> {
+    /// Nothing is started yet.
+    pub fn new(
+        store: Store,
+        scale: Scale,
+        custody: &'a Custody,
+        progress: &'a mut Progress,
+        doing: Arc<Mutex<String>>,
+    ) -> Self {
+        let report = StoreReport { store: store.name(), ..StoreReport::default() };
+        Self { store, scale, custody, progress, doing, report }
+    }
+
+    /// What was seen.
+    pub fn report(self) -> StoreReport {
+        self.report
+    }
+
+    /// All steps.
+    pub fn run(&mut self) -> Outcome {
+        let ready = self.step("start of the server", None, |stage| {
+            let ready = stage.start(0)?;
+            Ok((ready, format!("iwarp://{} is ready", ready.at)))
+        })?;
+        self.report.start_ms = millis(ready.start);
+        let mut scene = self.step("connection", None, |_| {
+            let scene = Scene::new(ready.at, DEPTH)?;
+            Ok((scene, "NULL and MNT are answered".to_owned()))
+        })?;
+        self.procedures(&mut scene)?;
+        self.sizes(&mut scene)?;
+        self.listing(&mut scene)?;
+        self.rates(&mut scene)?;
+        self.cut(ready.at)?;
+        self.count(&scene)?;
+        self.kill(&mut scene, ready)?;
+        self.check_again(&mut scene)?;
+        scene.client.disconnect();
+        self.custody.kill();
+        Ok(())
+    }
+
+    /// Shows a step while it is done, and remembers it in case it fails.
+    fn step<T>(
+        &mut self,
+        name: &str,
+        octets: Option<u64>,
+        run: impl FnOnce(&mut Self) -> Outcome<(T, String)>,
+    ) -> Outcome<T> {
+        let full = format!("{}: {name}", self.store.name());
+        self.progress.begin(&full, octets);
+        self.doing.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&full);
+        let (value, line) = run(self)?;
+        self.progress.end(&format!("ok  {full}: {line}"));
+        Ok(value)
+    }
+
+    fn start(&self, port: u16) -> Outcome<Ready> {
+        start(self.custody, self.store, port)
+    }
+
+    fn procedures(&mut self, scene: &mut Scene) -> Outcome {
+        self.step("every procedure", None, |stage| {
+            let directory = "stag-demo-procedures".to_owned();
+            let plan = Plan { seed: SEED, entries: stage.scale.entries, directory };
+            let found = functional::run(&mut scene.client, EXPORT, &plan, &mut |_| {});
+            if let Some((step, failure)) =
+                found.steps.iter().find_map(|step| Some((step.name, step.failure.as_ref()?)))
+            {
+                return Err(Error::failure(format!("{step}: {failure}")));
+            }
+            stage.report.procedure_steps = found.passed;
+            stage.report.procedure_calls = found.calls;
+            Ok(((), format!("{} steps, {} calls", found.passed, found.calls)))
+        })
+    }
+
+    /// WRITE, COMMIT, READ of every size; every octet compared.
+    fn sizes(&mut self, scene: &mut Scene) -> Outcome {
+        self.step("every size", None, |stage| {
+            let mut octets = 0;
+            for len in SIZES {
+                let before = scene.stats();
+                let file = scene.create(&size_name(len))?;
+                scene.put(file, len, len as u64, &mut |_| {})?;
+                let written = scene.stats();
+                scene.compare(file, len, len as u64, &mut |_| {})?;
+                octets += 2 * len;
+                stage.report.sizes.push(Size {
+                    octets: len as u64,
+                    write: form(before.requester.calls, written.requester.calls),
+                    read: form(written.requester.replies, scene.stats().requester.replies),
+                });
+            }
+            Ok(((), format!("{} sizes, {octets} octets written, read and compared", SIZES.len())))
+        })
+    }
+
+    fn listing(&mut self, scene: &mut Scene) -> Outcome {
+        self.step("LOOKUP and READDIRPLUS", None, |_| {
+            let entries = scene.client.readdirplus(scene.root).map_err(failed("READDIRPLUS"))?;
+            for len in SIZES {
+                let name = size_name(len);
+                let found = scene.client.lookup(scene.root, name.as_bytes()).map_err(failed("LOOKUP"))?;
+                let entry = entries.iter().find(|entry| entry.name == name.as_bytes());
+                let entry =
+                    entry.ok_or_else(|| Error::failure(format!("READDIRPLUS does not list {name}")))?;
+                let size = entry.attributes.map_or(len as u64, |attributes| attributes.size);
+                if entry.handle.is_some_and(|handle| handle != found.object) || size != len as u64 {
+                    return Err(Error::failure(format!("READDIRPLUS gives another {name} than LOOKUP")));
+                }
+            }
+            Ok(((), format!("{} entries", entries.len())))
+        })
+    }
+
+    fn rates(&mut self, scene: &mut Scene) -> Outcome {
+        self.step("calls per second", None, |stage| {
+            let during = stage.scale.measured;
+            let span = 1 << 20;
+            let file = scene.create("rates")?;
+            scene.put(file, 0, span, &mut |_| {})?;
+            let data = vec![7; SMALL as usize];
+            let mut room = data.clone();
+            let at = |call: u64| call * u64::from(SMALL) % span;
+            let rates = Rates {
+                null: rate::one_by_one(&mut scene.client, during, |client, _| client.null())
+                    .map_err(failed("NULL"))?,
+                read: rate::one_by_one(&mut scene.client, during, |client, call| {
+                    client.read(file, at(call), &mut room).map(drop)
+                })
+                .map_err(failed("READ of 4 KiB"))?,
+                write: rate::one_by_one(&mut scene.client, during, |client, call| {
+                    client.write(file, at(call), &data, StableHow::Unstable).map(drop)
+                })
+                .map_err(failed("WRITE of 4 KiB"))?,
+                reads: rate::reads(&mut scene.client, (file, span), (SMALL, SMALL_DEPTH), during)
+                    .map_err(failed("READs of 4 KiB"))?,
+                large: rate::reads(&mut scene.client, (file, span), (scene.flow.piece, DEPTH), during)
+                    .map_err(failed("READs of 1 MiB"))?,
+            };
+            scene.client.remove(scene.root, b"rates").map_err(failed("REMOVE"))?;
+            let line = format!(
+                "{:.0} NULL, {:.0} READs of 4 KiB, {:.0} MiB in READs of 1 MiB",
+                rates.null.calls_per_s,
+                rates.reads.calls_per_s,
+                rates.megabytes()
+            );
+            stage.report.rates = rates;
+            Ok(((), line))
+        })
+    }
+
+    /// A connection is lost while both ends live.
+    fn cut(&mut self, server: SocketAddr) -> Outcome {
+        let total = self.scale.stream / 2;
+        self.step("lost connection", Some(total), |stage| {
+            let relay = Relay::new(server).map_err(|error| Error::failure(format!("no relay: {error}")))?;
+            let mut scene = Scene::new(relay.at(), DEPTH)?;
+            let file = scene.create("cut")?;
+            let mut is_cut = false;
+            let progress = &*stage.progress;
+            let moved = scene.put(file, CUT_STREAM as usize, total, &mut |taken| {
+                progress.at(taken.min(total));
+                if taken >= total / 2 && !std::mem::replace(&mut is_cut, true) {
+                    relay.cut();
+                }
+            })?;
+            let recovery = scene.client.recovery();
+            let (Some(lost), Some(up), Some(answered)) =
+                (recovery.lost_at, recovery.up_at, recovery.answered_at)
+            else {
+                return Err(Error::failure("the connection was cut, and the requester did not notice"));
+            };
+            if moved.replayed > 0 {
+                return Err(Error::failure("the write verifier changed without a restart of the server"));
+            }
+            scene.compare(file, CUT_STREAM as usize, total, &mut |_| {})?;
+            scene.client.remove(scene.root, b"cut").map_err(failed("REMOVE"))?;
+            scene.client.disconnect();
+            let lost =
+                Lost { connected_ms: millis(up.since(lost)), answered_ms: millis(answered.since(lost)) };
+            let line = format!("first retried call answered after {:.1} ms", lost.answered_ms);
+            stage.report.lost = lost;
+            Ok(((), line))
+        })
+    }
+
+    /// What both ends counted so far: a server that is killed takes its counters with it.
+    fn count(&mut self, scene: &Scene) -> Outcome {
+        self.report.requester = scene.stats().requester;
+        let counters = self.custody.counters()?;
+        let of = |name: &str| {
+            counters.pointer(&format!("/total/engine/responder/{name}")).and_then(|v| v.as_u64())
+        };
+        self.report.pulled = of("pulled").unwrap_or(0);
+        self.report.pushed = of("pushed").unwrap_or(0);
+        Ok(())
+    }
+
+    /// The server is killed in the middle of a stream of WRITEs, and started again.
+    fn kill(&mut self, scene: &mut Scene, server: Ready) -> Outcome {
+        let total = self.scale.stream;
+        self.step("SIGKILL of the server while it is written to", Some(total), |stage| {
+            let file = scene.create("stream")?;
+            let (custody, store, clock) = (stage.custody.clone(), stage.store, scene.clock);
+            let mut restart = None;
+            let progress = &*stage.progress;
+            let moved = scene.put(file, KILL_STREAM as usize, total, &mut |taken| {
+                progress.at(taken.min(total));
+                if taken >= total / 4 && restart.is_none() {
+                    let killed_at = clock.now();
+                    custody.kill();
+                    let custody = custody.clone();
+                    let start = move || (start(&custody, store, server.at.port()), clock.now());
+                    restart = Some((killed_at, thread::spawn(start)));
+                }
+            });
+            let (killed_at, started) = restart.ok_or_else(|| match &moved {
+                Err(failure) => Error::failure(failure.to_string()),
+                Ok(_) => Error::failure("the stream ended before the server was killed"),
+            })?;
+            let (ready, ready_at) =
+                started.join().map_err(|_| Error::failure("the restart of the server failed"))?;
+            let ready = ready?;
+            let replayed = stage.judge(moved)?;
+            let recovery = scene.client.recovery();
+            let (Some(up), Some(answered)) = (recovery.up_at, recovery.answered_at) else {
+                return Err(Error::failure("the server was killed, and the requester did not notice"));
+            };
+            if stage.store.forgets() && answered.since(up) > STALE_PATIENCE {
+                return Err(Error::failure("a stale handle is not answered within a second of reconnecting"));
+            }
+            let killed = Killed {
+                start_ms: millis(ready.start),
+                ready_to_answer_ms: millis(answered.since(ready_at)),
+                without_service_ms: millis(answered.since(killed_at)),
+                replayed,
+            };
+            let line = format!(
+                "{:.0} ms without service, {:.0} of them to start the server; {} octets written again",
+                killed.without_service_ms, killed.start_ms, killed.replayed
+            );
+            stage.report.killed = killed;
+            Ok(((), line))
+        })
+    }
+
+    /// What has to come of the stream: all of it; or, where the server forgets, a stale handle.
+    fn judge(&self, moved: Result<Moved, transfer::Failure>) -> Outcome<u64> {
+        match moved {
+            Ok(Moved { replayed: 0, .. }) => {
+                Err(Error::failure("the server was restarted and gave the same write verifier"))
+            }
+            Ok(_) if self.store.forgets() => {
+                Err(Error::failure("a file in memory outlived the server that held it"))
+            }
+            Ok(moved) => Ok(moved.replayed),
+            Err(transfer::Failure { why: Why::Call(stag_load::Error::Nfs(Status::Stale)), .. })
+                if self.store.forgets() =>
+            {
+                Ok(0)
+            }
+            Err(failure) => Err(Error::failure(failure.to_string())),
+        }
+    }
+
+    /// The same requester, on the connection that was made again: everything is compared once more.
+    fn check_again(&mut self, scene: &mut Scene) -> Outcome {
+        self.step("everything compared again", None, |stage| {
+            if stage.store.forgets() {
+                scene.root = scene.client.mount(EXPORT).map_err(failed("MNT"))?;
+            }
+            let mut octets = 0;
+            for len in SIZES {
+                let file = if stage.store.forgets() {
+                    let file = scene.create(&size_name(len))?;
+                    scene.put(file, len, len as u64, &mut |_| {})?;
+                    file
+                } else {
+                    scene.find(&size_name(len))?
+                };
+                scene.compare(file, len, len as u64, &mut |_| {})?;
+                octets += len as u64;
+            }
+            if !stage.store.forgets() {
+                let file = scene.find("stream")?;
+                scene.compare(file, KILL_STREAM as usize, stage.scale.stream, &mut |_| {})?;
+                octets += stage.scale.stream;
+            }
+            stage.report.checked_again = octets;
+            Ok(((), format!("{octets} octets")))
+        })
+    }
+}
+
+impl Scene {
+    /// Connects to stay connected, and mounts.
+    fn new(at: SocketAddr, depth: usize) -> Outcome<Self> {
+        let (mut client, clock) = caller::client(depth, TIMEOUT)?;
+        client.keep_connected(&Address(at)).map_err(failed("the connection"))?;
+        client.null().map_err(failed("NULL"))?;
+        let root = client.mount(EXPORT).map_err(failed("MNT"))?;
+        let info = client.fsinfo(root).map_err(failed("FSINFO"))?;
+        let flow = Flow::new(depth, info.read_max.min(info.write_max));
+        Ok(Self { client, clock, root, flow })
+    }
+
+    fn stats(&self) -> Stats {
+        self.client.snapshot().engine
+    }
+
+    fn create(&mut self, name: &str) -> Outcome<FileHandle> {
+        let how = CreateHow::Guarded(SetAttributes { mode: Some(0o600), ..SetAttributes::default() });
+        let made = self.client.create(self.root, name.as_bytes(), how);
+        match made.map_err(failed(&format!("CREATE {name}")))?.object {
+            Some(file) => Ok(file),
+            None => self.find(name),
+        }
+    }
+
+    fn find(&mut self, name: &str) -> Outcome<FileHandle> {
+        let found = self.client.lookup(self.root, name.as_bytes());
+        Ok(found.map_err(failed(&format!("LOOKUP {name}")))?.object)
+    }
+
+    /// Writes the content number `content`.
+    fn put(
+        &mut self,
+        file: FileHandle,
+        content: usize,
+        len: u64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Moved, transfer::Failure> {
+        let pattern = Pattern::new(SEED, content as u64);
+        let mut source = |offset, room: &mut [u8]| {
+            pattern.fill(offset, room);
+            Ok(())
+        };
+        transfer::put(&mut self.client, (file, len), self.flow, &mut source, progress)
+    }
+
+    /// Reads the content number `content` and compares every octet.
+    fn compare(
+        &mut self,
+        file: FileHandle,
+        content: usize,
+        len: u64,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), transfer::Failure> {
+        let pattern = Pattern::new(SEED, content as u64);
+        let mut sink = |offset, octets: &[u8]| match pattern.differs(offset, octets) {
+            None => Ok(()),
+            Some((at, expected, found)) => Err(io::Error::other(format!(
+                "octet {at} of {len} is {found:#04x}, and {expected:#04x} was written"
+            ))),
+        };
+        let moved = transfer::get(&mut self.client, (file, len), self.flow, &mut sink, progress)?;
+        if moved.octets == len {
+            return Ok(());
+        }
+        let error = io::Error::other(format!("{} octets came, and {len} were written", moved.octets));
+        Err(transfer::Failure { step: "READ to the end of the file".to_owned(), why: Why::Local(error) })
+    }
+}
+
+impl From<transfer::Failure> for Error {
+    fn from(failure: transfer::Failure) -> Self {
+        Self::Failure(failure.to_string())
+    }
+}
+
+/// Starts the server of a store. The same directory and state serve again after a restart.
+fn start(custody: &Custody, store: Store, port: u16) -> Outcome<Ready> {
+    let name = ["--name".to_owned(), EXPORT.to_owned()];
+    let arguments = match store {
+        Store::Files => {
+            let path = custody.path("demo")?;
+            fs::create_dir_all(&path)
+                .map_err(|error| Error::failure(format!("no directory to serve: {error}")))?;
+            vec![path.to_string_lossy().into_owned()]
+        }
+        Store::Memory => vec!["--memory".to_owned(), "192M".to_owned()],
+    };
+    custody.start(&[arguments.as_slice(), name.as_slice()].concat(), store.name(), port)
+}
+
+fn failed(what: &str) -> impl Fn(stag_load::Error) -> Error + '_ {
+    move |error| Error::failure(format!("{what}: {error}"))
+}
+
+fn size_name(len: usize) -> String {
+    format!("size-{len}")
+}
+
+/// The largest form that was used meanwhile.
+fn form(before: Forms, after: Forms) -> &'static str {
+    if after.long > before.long {
+        "long"
+    } else if after.chunked > before.chunked {
+        "chunked"
+    } else {
+        "short"
+    }
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1_000.0
+}
