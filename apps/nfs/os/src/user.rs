@@ -383,11 +383,10 @@ mod tests {
             user.assume().unwrap();
             let may_read = fs::read(&path).is_ok();
             assert_eq!(may(CWD, &path, Access::READ_OK).is_ok(), may_read, "{user:?}");
-            leave().unwrap();
             may_read
         };
         let many = (5_000..).take(15).chain([STAFF]);
-        for (user, expected) in [
+        let users = [
             (alone(ALICE), false),
             (User::new(ALICE, STAFF, []), true),
             (User::new(ALICE, ALICE, [7, STAFF]), true),
@@ -396,9 +395,15 @@ mod tests {
             (alone(BOB), false),
             (alone(0), true),
             (alone(ALICE), false),
-        ] {
-            assert_eq!(may(user), expected, "{user:?}");
+        ];
+        // From each to each, without being the server's own between them.
+        for (before, _) in users {
+            for (user, expected) in users {
+                before.assume().unwrap();
+                assert_eq!(may(user), expected, "{user:?} after {before:?}");
+            }
         }
+        leave().unwrap();
     }
 
     #[test]

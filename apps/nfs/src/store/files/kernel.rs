@@ -75,6 +75,11 @@ impl Mount {
     }
 }
 
+/// The root's handle fits, and those of a file system are alike; a longer one is none that a client could be given.
+fn status_of_handle(error: Errno) -> Status {
+    if error == Errno::OVERFLOW { Status::ServerFault } else { status(error) }
+}
+
 impl Files {
     /// The kernel's handle of an open file, in an export that has them.
     pub(super) fn kernel_handle(
@@ -83,7 +88,7 @@ impl Files {
         file: impl AsFd,
     ) -> Result<Option<KernelHandle>, Status> {
         match self.shared.mounts.get(export) {
-            Some(_) => KernelHandle::of(file).map(Some).map_err(status),
+            Some(_) => KernelHandle::of(file).map(Some).map_err(status_of_handle),
             None => Ok(None),
         }
     }
@@ -97,7 +102,7 @@ impl Files {
     ) -> Result<Option<KernelHandle>, Status> {
         let open = self.cache.get(directory);
         match self.shared.mounts.get(open.identity.file.export) {
-            Some(_) => KernelHandle::at(&open.path, name).map(Some).map_err(status),
+            Some(_) => KernelHandle::at(&open.path, name).map(Some).map_err(status_of_handle),
             None => Ok(None),
         }
     }

@@ -36,12 +36,54 @@ fn lab_at(home: TempDir, change: impl FnOnce(&mut Config)) -> Option<Lab> {
         eprintln!("skipped: {lack}");
         return None;
     }
+    if chown(home.path(), Some(ALICE), None).and_then(|()| chown(home.path(), Some(own_uid()), None)).is_err()
+    {
+        eprintln!("skipped: these tests give files to others");
+        return None;
+    }
     let lab = Lab::at(home, |config| {
         config.callers.mode = CallerMode::Privileged;
         change(config);
     });
     fs::set_permissions(lab.path(""), fs::Permissions::from_mode(0o777)).unwrap();
     Some(lab)
+}
+
+fn own_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// All these tests once more, as a user that is not root and has root's capabilities on files: the kernel then does not
+/// take them away by itself.
+#[test]
+fn everything_works_with_capabilities_alone() {
+    if !is_root() {
+        eprintln!("skipped: only root can give them");
+        return;
+    }
+    let capabilities = "+setuid,+setgid,+dac_read_search,+dac_override,+chown,+fowner,+fsetid,+mknod";
+    let home = tempfile::tempdir().unwrap();
+    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let copy = home.path().join("tests");
+    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = std::process::Command::new("setpriv");
+    command.args(["--reuid=1005", "--regid=1005", "--clear-groups"]);
+    command.args([format!("--inh-caps={capabilities}"), format!("--ambient-caps={capabilities}")]);
+    command.arg(copy).args(["privileged::", "--skip", "everything_works", "--nocapture"]);
+    match command.env("TMPDIR", home.path()).output() {
+        Ok(output) => {
+            let (out, err) =
+                (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            if err.contains("setpriv: ") {
+                eprintln!("skipped: {err}");
+                return;
+            }
+            assert!(output.status.success(), "{out}{err}");
+            assert!(!err.contains("is missing") && !err.contains("give files to others"), "{err}");
+        }
+        Err(error) => eprintln!("skipped: setpriv: {error}"),
+    }
 }
 
 impl Lab {

@@ -297,7 +297,9 @@ fn locally(program: &Path, tree: &Path, (uid, gid, groups): Identity) -> Option<
     fs::write(&report, b"").unwrap();
     chown(&report, Some(uid), Some(gid)).unwrap();
     let mut command = std::process::Command::new("setpriv");
-    command.args([format!("--reuid={uid}"), format!("--regid={gid}"), groups]).arg(program);
+    command.args([format!("--reuid={uid}"), format!("--regid={gid}"), groups]);
+    // Nothing of what this process itself may do.
+    command.args(["--ambient-caps=-all", "--inh-caps=-all"]).arg(program);
     command.args(["store::files::tests::privileged::table::as_the_user", "--exact", "--include-ignored"]);
     let output = command.env("STAG_TEST_TREE", tree).output().ok()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
