@@ -1,22 +1,47 @@
 //! One mapping that holds every slot of a pool.
 //!
-//! Private anonymous memory with an advice for transparent huge pages. It is mapped once and unmapped when the last
-//! buffer, extent and pool that refer to it are gone.
+//! It stands on the highest rung of a ladder that the host offers ([`Pages`]): reserved huge pages spare the core most
+//! of its misses in the translation buffer, base pages always work. Nothing but the last rung's failure is an error.
+//! It is mapped once and unmapped when the last buffer, extent and pool that refer to it are gone.
 
-use std::{fmt, io, ptr::NonNull};
+use crate::host::{HUGE_PAGE, Host, Missing, NODES_MAX};
+use std::{
+    alloc::Layout,
+    fmt,
+    fs::File,
+    io,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    ptr::NonNull,
+};
 
-/// What the kernel backs an arena with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What the kernel backs an arena with: the rungs of the page ladder, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pages {
+    /// Reserved 2 MiB pages, in a sealed memory file that only this mapping refers to.
+    HugeMemfd,
+    /// Reserved 2 MiB pages from `hugepage_rs::alloc`: where memory files are refused.
+    HugePrivate,
     /// The kernel took the advice to use transparent huge pages; it uses them where it finds some.
     Transparent,
     /// Pages of the base size (4 KiB on x86-64).
     Base,
 }
 
+impl Pages {
+    /// The ladder, from the top.
+    const LADDER: [Self; 4] = [Self::HugeMemfd, Self::HugePrivate, Self::Transparent, Self::Base];
+
+    /// Pages that the administrator set aside for mappings like this.
+    const fn is_reserved(self) -> bool {
+        matches!(self, Self::HugeMemfd | Self::HugePrivate)
+    }
+}
+
 impl fmt::Display for Pages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::HugeMemfd => "huge pages (memfd)",
+            Self::HugePrivate => "huge pages (hugepage-rs)",
             Self::Transparent => "transparent huge pages",
             Self::Base => "base pages",
         })
@@ -29,28 +54,128 @@ pub(crate) struct Arena {
     base: NonNull<u8>,
     len: usize,
     pages: Pages,
+    /// The NUMA node it prefers, where there is more than one.
+    node: Option<u32>,
+    /// Set for as long as it could fill huge pages and has none reserved.
+    _missing: Option<Missing>,
 }
 
-/// Arenas start and end on this boundary, so that a huge page can back each part.
-const HUGE_PAGE: usize = 2 << 20;
+/// Octets of a base page; where they are larger, the kernel rounds up by itself.
+const BASE_PAGE: usize = 4096;
+
+/// The first rung of `rungs` that holds; the last one's failure when none does.
+fn first<T>(
+    rungs: impl IntoIterator<Item = Pages>,
+    mut on: impl FnMut(Pages) -> io::Result<T>,
+) -> io::Result<T> {
+    let mut last = Err(io::ErrorKind::OutOfMemory.into());
+    for rung in rungs {
+        last = on(rung);
+        if last.is_ok() {
+            break;
+        }
+    }
+    last
+}
 
 impl Arena {
-    /// Maps at least `len` octets. Fails as `mmap(2)` fails, `ENOMEM` above all.
+    /// Maps at least `len` octets near the core that runs this. Less than a huge page stays on base pages: it would
+    /// waste the rest. Fails as `mmap(2)` fails on the last rung, `ENOMEM` above all.
     pub(crate) fn map(len: usize) -> io::Result<Self> {
-        let len = len.max(1).checked_next_multiple_of(HUGE_PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no memory of ours.
-        let base = unsafe {
-            libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
-        };
+        Self::climb(Host::here(), len)
+    }
+
+    fn climb(host: &Host, len: usize) -> io::Result<Self> {
+        let node = host.node();
+        let len = len.max(1).checked_next_multiple_of(BASE_PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
+        if len < HUGE_PAGE {
+            return Self::on(Pages::Base, len, node);
+        }
+        let rungs = Pages::LADDER.into_iter().filter(|rung| host.offers(*rung, len, node));
+        let mut arena = first(rungs, |rung| Self::on(rung, len, node))?;
+        if !arena.pages.is_reserved() {
+            arena._missing = Some(Missing::count(len.div_ceil(HUGE_PAGE), arena.node));
+        }
+        Ok(arena)
+    }
+
+    /// Maps at least `len` octets on this rung or not at all. Reserved pages are all taken here, because one that is
+    /// missing later is a SIGBUS; the other rungs' memory stays untouched until it is used. A child process gets no
+    /// reserved pages: it would share those of the file, and need others as soon as it writes to private ones.
+    fn on(rung: Pages, len: usize, node: Option<u32>) -> io::Result<Self> {
+        let huge = len.checked_next_multiple_of(HUGE_PAGE).ok_or(io::ErrorKind::OutOfMemory);
+        let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        match rung {
+            Pages::HugeMemfd => {
+                let file = memory_file(huge?)?;
+                let arena = Self::mmap(rung, huge?, libc::MAP_SHARED, Some(&file))?.near(node);
+                // Before Linux 5.14 the file can be filled, although not near a node of our choice.
+                arena.touch().or_else(|_| fill(&file, arena.len))?;
+                arena.advise(libc::MADV_DONTFORK)?;
+                Ok(arena)
+            }
+            Pages::HugePrivate => {
+                let arena = Self::hugepage_rs(huge?)?.near(node);
+                arena.touch()?;
+                arena.advise(libc::MADV_DONTFORK)?;
+                Ok(arena)
+            }
+            Pages::Transparent => {
+                let arena = Self::mmap(rung, huge?, anonymous, None)?.near(node);
+                arena.advise(libc::MADV_HUGEPAGE)?;
+                Ok(arena)
+            }
+            Pages::Base => Ok(Self::mmap(rung, len, anonymous, None)?.near(node)),
+        }
+    }
+
+    fn mmap(pages: Pages, len: usize, flags: libc::c_int, file: Option<&File>) -> io::Result<Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let fd = file.map_or(-1, AsRawFd::as_raw_fd);
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours; a file was made
+        // for it alone and cannot shrink.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `base` and `len` are the mapping made above; the advice changes no content.
-        let advised = unsafe { libc::madvise(base, len, libc::MADV_HUGEPAGE) };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let pages = if advised == 0 { Pages::Transparent } else { Pages::Base };
-        Ok(Self { base, len, pages })
+        Ok(Self { base, len, pages, node: None, _missing: None })
+    }
+
+    fn hugepage_rs(len: usize) -> io::Result<Self> {
+        assert!(len > 0, "`map` rounds up to a whole page");
+        let layout = layout(len)?;
+        // SAFETY: the layout's length was just checked not to be zero.
+        let base = unsafe { hugepage_rs::alloc(layout) };
+        let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, len, pages: Pages::HugePrivate, node: None, _missing: None })
+    }
+
+    /// Prefers the memory of `node` for all pages not touched yet. A preference, not a binding: a full node would
+    /// otherwise kill the process later. A kernel that refuses leaves us where the kernel's own choice would.
+    fn near(mut self, node: Option<u32>) -> Self {
+        let Some(mask) = node.and_then(|node| 1_u64.checked_shl(node)) else { return self };
+        let (base, mode) = (self.base.as_ptr(), libc::c_long::from(libc::MPOL_PREFERRED));
+        let bits = libc::c_ulong::from(NODES_MAX) + 1;
+        // SAFETY: the range is the mapping of `self`, the mask is as long as `bits` says (mbind(2) does not count the
+        // last one), every argument is as wide as the kernel reads it, and a policy changes no content.
+        let failed =
+            unsafe { libc::syscall(libc::SYS_mbind, base, self.len, mode, &raw const mask, bits, 0) };
+        self.node = node.filter(|_| failed == 0);
+        self
+    }
+
+    /// Has the kernel find every page.
+    fn touch(&self) -> io::Result<()> {
+        self.advise(libc::MADV_POPULATE_WRITE)
+    }
+
+    fn advise(&self, advice: libc::c_int) -> io::Result<()> {
+        let keep_content = [libc::MADV_HUGEPAGE, libc::MADV_POPULATE_WRITE, libc::MADV_DONTFORK];
+        assert!(keep_content.contains(&advice), "other advices may drop what is written");
+        // SAFETY: the range is the mapping of `self`, and the advice is one of those that change no content.
+        let failed = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) };
+        if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -59,6 +184,10 @@ impl Arena {
 
     pub(crate) const fn pages(&self) -> Pages {
         self.pages
+    }
+
+    pub(crate) const fn node(&self) -> Option<u32> {
+        self.node
     }
 
     /// The address of octet `offset`; the caller keeps `offset <= len`.
@@ -71,9 +200,47 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map` with this length, and nothing refers to it any more: every slot
-        // keeps its pool, and so this arena, alive.
+        if self.pages == Pages::HugePrivate {
+            let layout = layout(self.len).expect("`hugepage_rs` made the same layout");
+            // SAFETY: `hugepage_rs::alloc` gave this address for this layout, and nothing refers to it any more: every
+            // slot keeps its pool, and so this arena, alive.
+            return unsafe { hugepage_rs::dealloc(self.base.as_ptr(), layout) };
+        }
+        // SAFETY: the mapping was made by `mmap` with this length, and nothing refers to it any more, as above.
         let unmapped = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert_eq!(unmapped, 0, "a whole mapping can be unmapped");
     }
 }
+
+fn layout(len: usize) -> io::Result<Layout> {
+    Layout::from_size_align(len, HUGE_PAGE).map_err(|_| io::ErrorKind::OutOfMemory.into())
+}
+
+/// A file of `len` octets in reserved huge pages, which keeps its length. Whoever finds it under `/proc` could
+/// otherwise cut memory off that buffers live in.
+fn memory_file(len: usize) -> io::Result<File> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | libc::MFD_HUGETLB | libc::MFD_HUGE_2MB;
+    // SAFETY: the name is a string that ends with a zero octet; the call makes a descriptor and touches nothing else.
+    let fd = unsafe { libc::memfd_create(c"stag-pool".as_ptr(), flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor was made above, is open, and nobody else has it.
+    let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    file.set_len(u64::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?)?;
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: the descriptor is open, and this command takes an integer.
+    let failed = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) };
+    if failed == 0 { Ok(file) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Finds every page of the file, without touching it.
+fn fill(file: &File, len: usize) -> io::Result<()> {
+    let len = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?;
+    // SAFETY: the descriptor is open; the call touches no memory of ours.
+    let failed = unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, len) };
+    if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests;

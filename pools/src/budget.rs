@@ -1,6 +1,9 @@
 //! What a pool is made of, and what that costs (DESIGN D14).
 
-use crate::arena::Pages;
+use crate::{
+    arena::Pages,
+    host::{HUGE_PAGE, Host},
+};
 use std::fmt;
 
 /// `count` slots of `slot_len` octets each.
@@ -21,11 +24,29 @@ pub struct Budget {
     pub octets: usize,
     /// What backs them.
     pub pages: Pages,
+    /// The NUMA node they are preferred on, where the host has more than one.
+    pub node: Option<u32>,
+}
+
+impl Budget {
+    /// Which command would lift this pool to a higher rung of the page ladder, with the number that all pools of this
+    /// process on this node need. None where there is nothing to gain: on reserved huge pages, for less than one of
+    /// them, and where the kernel has none.
+    pub fn advice(&self) -> Option<String> {
+        if self.octets < HUGE_PAGE {
+            return None;
+        }
+        Host::here().advice(self.pages, self.node)
+    }
 }
 
 impl fmt::Display for Budget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} on {}:", Octets(self.octets), self.pages)?;
+        write!(f, "{} on {}", Octets(self.octets), self.pages)?;
+        if let Some(node) = self.node {
+            write!(f, " of node {node}")?;
+        }
+        f.write_str(":")?;
         for (i, class) in self.classes.iter().enumerate() {
             let comma = if i == 0 { "" } else { "," };
             write!(f, "{comma} {} x {}", class.count, Octets(class.slot_len))?;
@@ -55,8 +76,19 @@ mod tests {
     #[test]
     fn a_budget_reads_as_a_sentence() {
         let classes = vec![Class { slot_len: 4096, count: 8 }, Class { slot_len: 100, count: 2 }];
-        let budget = Budget { classes, octets: 3 << 20, pages: Pages::Base };
+        let budget = Budget { classes, octets: 3 << 20, pages: Pages::Base, node: None };
         assert_eq!(budget.to_string(), "3 MiB on base pages: 8 x 4 KiB, 2 x 100 B");
+        let near = Budget { pages: Pages::HugeMemfd, node: Some(1), ..budget };
+        assert_eq!(near.to_string(), "3 MiB on huge pages (memfd) of node 1: 8 x 4 KiB, 2 x 100 B");
         assert_eq!(Octets(1_572_864).to_string(), "1.5 MiB");
+    }
+    #[test]
+    fn nothing_lifts_what_is_small_or_on_reserved_pages() {
+        let class = Class { slot_len: 64, count: 1 };
+        let small = Budget { classes: vec![class], octets: 4096, pages: Pages::Base, node: None };
+        assert_eq!(small.advice(), None);
+        for pages in [Pages::HugeMemfd, Pages::HugePrivate] {
+            assert_eq!(Budget { octets: HUGE_PAGE, pages, ..small.clone() }.advice(), None);
+        }
     }
 }

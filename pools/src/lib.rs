@@ -5,13 +5,15 @@
 //! ([`Buf::expose`]) turns it into [`Exposed`], which has no accessor, until a [`window::Windows`] table proves
 //! that its key is dead ([`window::Fenced`]). [`Buf::freeze`] turns it into an [`Extent`]: shared, immutable, counted.
 //!
-//! Everything here belongs to one thread: no lock, no atomic, and nothing is allocated after start.
+//! Everything here belongs to one thread: no lock, no atomic, and nothing is allocated after start. (Starts count, for
+//! the whole process, the huge pages they would have used: [`Budget::advice`].)
 #![warn(clippy::undocumented_unsafe_blocks)]
 
 mod arena;
 mod budget;
 mod buf;
 mod extent;
+mod host;
 mod pool;
 pub mod table;
 pub mod window;

@@ -44,7 +44,8 @@ pub(crate) struct SlotId {
 }
 
 impl Pool {
-    /// Maps and cuts an arena. Fails as `mmap(2)` does, and with `InvalidInput` when the classes cannot be laid out.
+    /// Maps and cuts an arena, on the best pages that the host offers ([`crate::Pages`]) and near the core that runs
+    /// this: a shard makes its pools on its own core. Fails as `mmap(2)` does, and with `InvalidInput` when the classes cannot be laid out.
     pub fn new(classes: &[Class]) -> io::Result<Self> {
         let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "a pool cannot have these classes");
         let mut classes = classes.to_vec();
@@ -110,7 +111,8 @@ impl Pool {
     pub fn budget(&self) -> Budget {
         let class = |slots: &Slots| Class { slot_len: slots.slot_len, count: slots.shares.len() };
         let classes = self.0.classes.iter().map(class).collect();
-        Budget { classes, octets: self.0.arena.len(), pages: self.0.arena.pages() }
+        let arena = &self.0.arena;
+        Budget { classes, octets: arena.len(), pages: arena.pages(), node: arena.node() }
     }
 }
 
