@@ -3,6 +3,7 @@
 use super::{plan::Plan, shard::Started};
 use crate::quote;
 use rustix::{process::geteuid, system::uname};
+use stag_pools::Budget;
 use std::{
     fmt::Write,
     fs,
@@ -38,6 +39,16 @@ pub fn shard(index: usize, core: Option<usize>, started: &Started) -> String {
         "shard {index}, {place}: at most {connections} RDMA connections ({count} receives, {grant} for each)\n\
          shard {index} buffers: {buffers}\nshard {index} receives: {receives}\n"
     )
+}
+
+/// What would put all shards' memory on larger pages, said once for each thing to do; nothing when nothing would.
+pub fn pages(budgets: &[Budget]) -> String {
+    let notice =
+        |budget: &Budget| Some(format!("notice: buffers are on {}; {}\n", budget.pages, budget.advice()?));
+    let mut notices: Vec<_> = budgets.iter().filter_map(notice).collect();
+    notices.sort();
+    notices.dedup();
+    notices.concat()
 }
 
 /// The block that says where to go: from READY to END.
@@ -116,6 +127,7 @@ fn user(uid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stag_pools::Pages;
 
     #[test]
     fn mount_commands_name_port_transport_and_the_way_to_mount() {
@@ -144,6 +156,18 @@ mod tests {
             text,
             "mount -t nfs -o x '[fd00::1]:/a b' '/mnt/a b'\n[fd00::1]:/a\\040b /mnt/a\\040b nfs x 0 0\n"
         );
+    }
+
+    #[test]
+    fn larger_pages_are_advised_once_and_only_where_they_help() {
+        let on = |pages| Budget { classes: Vec::new(), octets: 4 << 20, pages, node: None };
+        assert_eq!(pages(&[on(Pages::HugeMemfd), on(Pages::HugePrivate)]), "");
+        assert_eq!(pages(&[Budget { octets: 4096, ..on(Pages::Base) }]), "");
+        let transparent = on(Pages::Transparent);
+        let text = pages(&[on(Pages::HugeMemfd), transparent.clone(), transparent.clone()]);
+        // A kernel without huge pages has no command for them.
+        let line = |advice| format!("notice: buffers are on transparent huge pages; {advice}\n");
+        assert_eq!(text, transparent.advice().map(line).unwrap_or_default());
     }
 
     #[test]

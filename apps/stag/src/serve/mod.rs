@@ -160,7 +160,7 @@ impl Server {
         if self.plan.cores > 1 {
             check_free(addresses.0.iter().map(|at| at.0).chain(addresses.1))?;
         }
-        let mut first = None;
+        let (mut first, mut budgets) = (None, Vec::new());
         for index in 0..self.plan.cores {
             let seat = Seat::new(&self.plan, index, (&addresses.0, addresses.1), store, clock);
             let core = cores.get(index).copied();
@@ -180,8 +180,10 @@ impl Server {
             let core = self.running.last().and_then(|running| running.core);
             eprint!("{}", announce::shard(index, core, &started));
             addresses = (started.listen.clone(), started.tcp);
+            budgets.extend_from_slice(&started.budgets);
             first.get_or_insert(started);
         }
+        eprint!("{}", announce::pages(&budgets));
         first.ok_or_else(|| Error::usage("--cores 0 leaves nothing to run on"))
     }
 
