@@ -149,6 +149,28 @@ fn a_later_file_with_the_same_inode_is_another_file() {
 }
 
 #[test]
+fn a_handle_of_another_generation_is_stale_whether_the_file_is_open_or_not() {
+    let Some(mut lab) = lab(|_| {}) else { return };
+    lab.give("f", (ALICE, ALICE), 0o600);
+    let good = lab.by(user(ALICE), |lab| lab.find("f"));
+    let Ok(Named::Kernel(file, kernel)) = lab.files.shared.handles.open(&good) else {
+        panic!("of the kernel")
+    };
+    for octet in 0..kernel.octets().len() {
+        let mut octets = kernel.octets().to_vec();
+        octets[octet] ^= 1;
+        let other = stag_nfs_os::KernelHandle::new(kernel.kind(), &octets).unwrap();
+        let old = lab.files.shared.handles.seal(&Named::Kernel(file, other));
+        lab.by(user(ALICE), |lab| {
+            assert_eq!(lab.content(&old), Err(Status::Stale), "octet {octet}");
+            assert_eq!(lab.content(&good).unwrap(), b"x");
+            assert_eq!(lab.content(&old), Err(Status::Stale), "octet {octet}, open");
+        });
+        lab = restart_without_index(lab);
+    }
+}
+
+#[test]
 fn a_forged_handle_is_refused_and_an_authentic_one_of_another_place_is_stale() {
     let Some(mut lab) = lab(|config| config.callers.squash = Squash::None) else { return };
     lab.give("f", (ALICE, ALICE), 0o600);

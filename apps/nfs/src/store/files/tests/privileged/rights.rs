@@ -88,6 +88,14 @@ fn a_right_that_is_taken_away_ends_at_once_here_and_behind_our_back() {
     let (may, may_not) = ((Ok(()), Ok(())), (Err(Status::Acces), Err(Status::Acces)));
     assert_eq!(lab.by(staff, both), may);
     lab.own("f", (ALICE, STAFF), 0o600);
+    let cut = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    let set = |lab: &mut Lab| lab.files.setattr(&file, &cut, None).map_err(|failed| failed.status);
+    let create = |lab: &mut Lab| {
+        let root = lab.root();
+        lab.files.create(&root, b"f", &CreateHow::Unchecked(cut)).map_err(|failed| failed.status)
+    };
+    assert_eq!(lab.by(staff, create).unwrap_err(), Status::Acces);
+    assert_eq!(lab.by(staff, set).unwrap_err(), Status::Acces);
     assert_eq!(lab.by(staff, both), may_not);
     lab.by(user(ALICE), |lab| lab.files.setattr(&file, &mode(0o660), None)).unwrap();
     assert_eq!(lab.by(staff, both), may);
@@ -99,8 +107,7 @@ fn a_right_that_is_taken_away_ends_at_once_here_and_behind_our_back() {
     assert_eq!(lab.by(staff, both), may, "its owner");
     lab.own("f", (ALICE, ALICE), 0o000);
     assert_eq!(lab.by(staff, both), may_not);
-    let cut = SetAttributes { size: Some(0), ..SetAttributes::default() };
-    assert_eq!(lab.by(staff, |lab| lab.files.setattr(&file, &cut, None)).unwrap_err().status, Status::Acces);
+    assert_eq!(lab.by(staff, set).unwrap_err(), Status::Acces);
     assert_eq!(lab.by(user(ALICE), both), may);
 }
 
