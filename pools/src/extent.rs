@@ -2,7 +2,7 @@
 
 use crate::{
     buf::Buf,
-    pool::{Inner, SlotId},
+    pool::{Inner, Pool, SlotId},
 };
 use std::{fmt, ops::Deref, ops::Range, rc::Rc};
 
@@ -32,6 +32,16 @@ impl Extent {
         part.end = self.start + span.end as u32;
         part.start = self.start + span.start as u32;
         part
+    }
+
+    /// Octets of the slot it lies in, which is out of use as long as the extent lives.
+    pub fn capacity(&self) -> usize {
+        self.pool.slot_len(self.slot)
+    }
+
+    /// Whether it lies in the memory of `pool`.
+    pub fn is_of(&self, pool: &Pool) -> bool {
+        pool.is(&self.pool)
     }
 
     /// The buffer again, when nobody else shares the slot; else the extent back.
@@ -116,5 +126,16 @@ mod tests {
     fn a_slice_cannot_reach_outside() {
         let pool = Pool::new(&[Class { slot_len: 64, count: 1 }]).unwrap();
         let _ = pool.take(64).unwrap().freeze().slice(0..1);
+    }
+
+    #[test]
+    fn an_extent_knows_its_slot_and_its_pool() {
+        let class = Class { slot_len: 64, count: 1 };
+        let (pool, other) = (Pool::new(&[class]).unwrap(), Pool::new(&[class]).unwrap());
+        let mut buf = pool.take(1).unwrap();
+        buf.append(b"abc").unwrap();
+        let part = buf.freeze().slice(1..2);
+        assert_eq!((part.len(), part.capacity()), (1, 64));
+        assert!(part.is_of(&pool) && part.is_of(&pool.clone()) && !part.is_of(&other));
     }
 }

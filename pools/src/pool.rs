@@ -107,6 +107,11 @@ impl Pool {
         self.0.classes.last().map_or(0, |slots| slots.slot_len)
     }
 
+    /// Whether `inner` is this pool's.
+    pub(crate) fn is(&self, inner: &Rc<Inner>) -> bool {
+        Rc::ptr_eq(&self.0, inner)
+    }
+
     /// What this pool is made of.
     pub fn budget(&self) -> Budget {
         let class = |slots: &Slots| Class { slot_len: slots.slot_len, count: slots.shares.len() };

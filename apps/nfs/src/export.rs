@@ -148,7 +148,7 @@ impl Exports {
     }
 }
 
-fn check_name(name: &str) -> Result<(), StartError> {
+pub(crate) fn check_name(name: &str) -> Result<(), StartError> {
     let unfit = name.is_empty() || name.len() > 255 || matches!(name, "." | "..");
     if unfit || name.contains('/') || name.contains(char::is_control) {
         return Err(StartError(format!(

@@ -1,9 +1,11 @@
-//! What serves files: a [`Store`]. [`files`] is a directory of this host.
+//! What serves files: a [`Store`]. [`files`] is a directory of this host, [`memory`] lives and dies with the process.
 //!
 //! Operations take and give the types of [`stag_protocol::nfs::v3`]; a procedure handler adds only the wire. Content travels
 //! in extents, so that a store which has a file in memory gives and takes it without a copy.
 
 pub mod files;
+pub mod memory;
+mod name;
 
 use std::io;
 
@@ -338,3 +340,6 @@ pub struct Listed {
     /// The directory's attributes.
     pub attributes: Attributes,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! The content of a file: blocks of 64 KiB, each an extent, and holes.
+//!
+//! An extent holds the beginning of its block; what it does not hold, and a block that has none, is zeros. It is changed in
+//! place while nobody else shares it. While a READ is sending it, a fresh one takes its place: what is sent never changes.
+
+use std::collections::BTreeMap;
+
+use stag_engine::Extents;
+use stag_pools::{Buf, Extent};
+use stag_protocol::nfs::v3::Status;
+
+use super::space::{BLOCK, Need, SMALL, Space};
+use crate::store::Payload;
+
+/// A file's octets.
+#[derive(Debug, Default)]
+pub(super) struct Content {
+    size: u64,
+    /// Octets of the slots it fills.
+    used: u64,
+    /// By the number of the block. A node is allocated for every six blocks or more that are added.
+    blocks: BTreeMap<u64, Extent>,
+}
+
+/// Octets of one block that are read or written.
+struct Span {
+    block: u64,
+    from: usize,
+    len: usize,
+}
+
+/// The spans of the octets `from..to`.
+fn spans(from: u64, to: u64) -> impl Iterator<Item = Span> {
+    let mut at = from;
+    std::iter::from_fn(move || {
+        let left = to.checked_sub(at).filter(|left| *left > 0)?;
+        let from = (at % BLOCK as u64) as usize;
+        let len = left.min((BLOCK - from) as u64) as usize;
+        let block = at / BLOCK as u64;
+        at += len as u64;
+        Some(Span { block, from, len })
+    })
+}
+
+impl Content {
+    /// Octets.
+    pub const fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Octets of the slots it fills.
+    pub const fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// At most `count` octets from `offset` on, where they are. Fewer when they lie in more than [`Extents::MAX`] extents.
+    pub fn read(&self, space: &Space, offset: u64, count: u32) -> Extents {
+        let mut octets = space.lists().take();
+        let end = offset.saturating_add(count.into()).min(self.size);
+        for Span { block, from, len } in spans(offset, end) {
+            let extent = self.blocks.get(&block);
+            let there = extent.map_or(0, |extent| extent.len().saturating_sub(from).min(len));
+            let stored = extent.map_or_else(
+                || space.zeros(0),
+                |extent| {
+                    let from = from.min(extent.len());
+                    extent.slice(from..from + there)
+                },
+            );
+            let pushed = octets.push(stored).and_then(|()| octets.push(space.zeros(len - there)));
+            if pushed.is_err() {
+                break;
+            }
+        }
+        octets
+    }
+
+    /// Puts octets at `offset`, which has room for them in a file. Says how many: fewer when there is no space for more.
+    ///
+    /// # Errors
+    /// [`Status::NoSpc`] or [`Status::Jukebox`] when there is no space for the first.
+    pub fn write(&mut self, space: &Space, offset: u64, data: &Payload<'_>) -> Result<u32, Status> {
+        let mut rest = data.octets;
+        for span in spans(offset, offset + data.octets.len() as u64) {
+            let (octets, behind) = rest.split_at(span.len);
+            // An item of one block lies in a slot of its own, as long as it needs.
+            let whole = behind.is_empty() && octets.len() == data.octets.len();
+            let shared = data.shared.as_ref().filter(|shared| whole && space.owns(shared));
+            match self.write_block(space, &span, octets, shared) {
+                Ok(()) => rest = behind,
+                Err(status) if rest.len() == data.octets.len() => return Err(status),
+                Err(_) => break,
+            }
+        }
+        let count = data.octets.len() - rest.len();
+        self.size = self.size.max(offset + count as u64);
+        Ok(u32::try_from(count).expect("a WRITE is at most 1 MiB"))
+    }
+
+    fn write_block(
+        &mut self,
+        space: &Space,
+        span: &Span,
+        octets: &[u8],
+        shared: Option<&Extent>,
+    ) -> Result<(), Status> {
+        let end = span.from + octets.len();
+        let Some(place) = self.blocks.get_mut(&span.block) else {
+            let fresh = match shared.filter(|_| span.from == 0) {
+                Some(shared) => shared.clone(),
+                None => {
+                    let mut fresh = space.take(end, Need::Growth)?;
+                    put(&mut fresh, span.from, octets);
+                    fresh.freeze()
+                }
+            };
+            self.used += fresh.capacity() as u64;
+            self.blocks.insert(span.block, fresh);
+            return Ok(());
+        };
+        let (old_capacity, old_len) = (place.capacity(), place.len());
+        if let Some(shared) = shared.filter(|_| span.from == 0 && end >= old_len) {
+            *place = shared.clone();
+        } else {
+            let old = std::mem::replace(place, space.zeros(0));
+            let outcome = change(space, old, span.from, octets);
+            let (extent, changed) = match outcome {
+                Ok(extent) => (extent, Ok(())),
+                Err((old, status)) => (old, Err(status)),
+            };
+            *place = extent;
+            changed?;
+        }
+        self.used = self.used + place.capacity() as u64 - old_capacity as u64;
+        Ok(())
+    }
+
+    /// Cuts it, or lets it end with a hole.
+    pub fn set_size(&mut self, size: u64) {
+        let (first_gone, within) = (size.div_ceil(BLOCK as u64), (size % BLOCK as u64) as usize);
+        while let Some(last) = self.blocks.last_entry().filter(|last| *last.key() >= first_gone) {
+            self.used -= last.remove().capacity() as u64;
+        }
+        if within > 0
+            && let Some(last) = self.blocks.get_mut(&(size / BLOCK as u64))
+            && last.len() > within
+        {
+            *last = last.slice(0..within);
+        }
+        self.size = size;
+    }
+}
+
+/// Puts `octets` at `from` of an old block: in place when nobody else shares it and its slot is long enough. The old block
+/// comes back when there is no space.
+fn change(space: &Space, old: Extent, from: usize, octets: &[u8]) -> Result<Extent, (Extent, Status)> {
+    let end = (from + octets.len()).max(old.len());
+    let is_growth = end > SMALL && old.capacity() < end;
+    match old.try_into_buf() {
+        Ok(mut buf) if buf.len() + buf.spare_len() >= end => {
+            put(&mut buf, from, octets);
+            Ok(buf.freeze())
+        }
+        unfit => {
+            let old = unfit.map_or_else(|old| old, Buf::freeze);
+            let need = if is_growth { Need::Growth } else { Need::Change };
+            let mut fresh = match space.take(end, need) {
+                Ok(fresh) => fresh,
+                Err(status) => return Err((old, status)),
+            };
+            // Only what stays is copied.
+            let keep = if from == 0 { 0 } else { old.len().min(from) };
+            put(&mut fresh, 0, old.get(..keep).unwrap_or_default());
+            put(&mut fresh, from, octets);
+            if let Some(tail) = old.get(from + octets.len()..) {
+                put(&mut fresh, from + octets.len(), tail);
+            }
+            Ok(fresh.freeze())
+        }
+    }
+}
+
+/// Puts `octets` at `from` of a buffer that has room for them; between its content and `from` come zeros.
+fn put(buf: &mut Buf, from: usize, octets: &[u8]) {
+    let (old, end) = (buf.len(), from + octets.len());
+    if end > old {
+        buf.extend(end - old);
+    }
+    if let Some(gap) = buf.get_mut(old..from) {
+        gap.fill(0);
+    }
+    buf.get_mut(from..end).expect("the buffer was taken for as many").copy_from_slice(octets);
+}

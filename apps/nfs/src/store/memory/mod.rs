@@ -1,0 +1,276 @@
+//! The store that lives and dies with the process: files are extents in the memory of a pool (DESIGN D2).
+//!
+//! **READ pushes straight from them**: no octet is copied. A WRITE changes a block of 64 KiB in place while nobody else has it;
+//! while a READ is sending it, a fresh one takes its place, so that what is sent never changes and never holds another
+//! file's octets. Octets that a WRITE brings in a Read chunk are pulled to a block of the store, which becomes the file's
+//! if it begins with the WRITE and holds all of it; else they are copied once.
+//!
+//! **Memory is no stable storage.** A WRITE is as stable as it was asked to be, which is to say: it lasts as long as this
+//! process. COMMIT has nothing to do. A restart begins with nothing (or with the directory it was filled from): the write
+//! verifier is another one, and every handle of the life before is answered with NFS3ERR_STALE, so that no client takes
+//! lost data for written.
+//!
+//! **Full is full.** Content and targets of links fill [`Config::capacity`] octets in slots of 4 KiB (one part in 16) and 64 KiB,
+//! and there are at most [`Config::inodes`] objects and twice as many names; beyond, NFS3ERR_NOSPC, and what is stored stays. A
+//! hole takes no slot. What is overwritten while it is being sent takes a slot of a reserve of 1 MiB beyond the capacity; when
+//! that is used up too, NFS3ERR_JUKEBOX.
+//!
+//! **Everybody may do everything**, as with [`super::files`] in unprivileged mode: owner and mode are kept, and new objects
+//! belong to the caller, but nothing is refused for them. Who may connect is the only protection.
+//!
+//! GETATTR, LOOKUP and READ allocate nothing, nor does a WRITE to blocks that exist. What grows with the tree, by doubling or by
+//! nodes: the table of inodes, the names of a directory, the blocks of a file.
+
+mod content;
+mod copy;
+mod handle;
+mod namespace;
+mod space;
+mod store;
+mod tree;
+
+use std::path::PathBuf;
+
+use rustix::time::{ClockId, clock_gettime};
+use stag_pools::Budget;
+use stag_protocol::nfs::v3::{Attributes, FileHandle, Status, Time, WccData};
+
+use super::{Failed, User};
+use crate::state::StartError;
+pub use copy::Progress;
+use handle::{Handles, InodeId};
+use space::Space;
+use tree::{Body, Directory, Inode, Inodes, Meta};
+
+/// Octets of memory per object that the limit on objects counts with.
+const OCTETS_PER_INODE: usize = 4 << 10;
+/// Objects at least.
+const INODES_MIN: usize = 1024;
+/// Smallest capacity, in octets.
+pub const CAPACITY_MIN: usize = 1 << 20;
+/// Largest capacity that is chosen without being asked for, in octets.
+const CAPACITY_DEFAULT_MAX: usize = 1 << 30;
+/// The user and group of AUTH_NONE.
+const NOBODY: u32 = 65_534;
+
+/// A tree to export.
+#[derive(Clone, Debug)]
+pub struct MemoryExport {
+    /// The name clients mount it by, without the slash before it.
+    pub name: String,
+    /// The directory whose content it begins with; nothing without.
+    pub copy_of: Option<PathBuf>,
+    /// Whether every change is refused with NFS3ERR_ROFS.
+    pub read_only: bool,
+}
+
+/// What the store is made with.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The trees to serve.
+    pub exports: Vec<MemoryExport>,
+    /// Octets that content may fill.
+    pub capacity: usize,
+    /// Objects at most.
+    pub inodes: usize,
+}
+
+impl Config {
+    /// `capacity` octets, and an object for every 4 KiB of them.
+    pub fn new(exports: Vec<MemoryExport>, capacity: usize) -> Self {
+        Self { exports, capacity, inodes: (capacity / OCTETS_PER_INODE).max(INODES_MIN) }
+    }
+
+    /// The capacity when none is asked for: an eighth of the host's memory, at most 1 GiB.
+    pub fn default_capacity() -> usize {
+        let info = rustix::system::sysinfo();
+        let unit = usize::try_from(info.mem_unit.max(1)).unwrap_or(1);
+        let total = usize::try_from(info.totalram).unwrap_or(usize::MAX).saturating_mul(unit);
+        (total / 8).clamp(CAPACITY_MIN, CAPACITY_DEFAULT_MAX)
+    }
+}
+
+/// An export that is there.
+#[derive(Debug)]
+struct Export {
+    name: String,
+    root: InodeId,
+    read_only: bool,
+    fsid: u64,
+}
+
+/// Whether an operation changes something; a read-only export refuses those before it touches anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Intent {
+    Look,
+    Change,
+}
+
+/// The store. It is one shard's: its memory stays on the thread that made it.
+#[derive(Debug)]
+pub struct Memory {
+    // Files go before the memory that they are made of.
+    inodes: Inodes,
+    names: usize,
+    exports: Vec<Export>,
+    handles: Handles,
+    space: Space,
+    caller: (u32, u32),
+    last_time: Time,
+}
+
+impl Memory {
+    /// Takes all memory for content, and fills it with copies of the directories that the exports name. `progress` is told after
+    /// each object that was copied.
+    ///
+    /// # Errors
+    /// A sentence for whoever starts the server: no memory, an unfit name, a directory that cannot be read or does not fit.
+    pub fn new(config: &Config, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Self, StartError> {
+        if config.capacity < CAPACITY_MIN {
+            return Err(StartError(format!("the memory store needs at least {CAPACITY_MIN} octets")));
+        }
+        let space = Space::new(config.capacity).map_err(|error| {
+            StartError(format!("cannot take {} octets of memory: {error}", config.capacity))
+        })?;
+        let handles = Handles::draw().map_err(|error| StartError(format!("cannot draw a key: {error}")))?;
+        let mut memory = Self {
+            inodes: Inodes::new(config.inodes.max(1)),
+            names: 0,
+            exports: Vec::with_capacity(config.exports.len()),
+            handles,
+            space,
+            caller: (NOBODY, NOBODY),
+            last_time: Time::default(),
+        };
+        for export in &config.exports {
+            memory.add_export(export, progress)?;
+        }
+        Ok(memory)
+    }
+
+    fn add_export(
+        &mut self,
+        config: &MemoryExport,
+        progress: &mut dyn FnMut(&Progress<'_>),
+    ) -> Result<(), StartError> {
+        crate::export::check_name(&config.name)?;
+        if self.exports.iter().any(|export| export.name == config.name) {
+            return Err(StartError(format!("two exports have the name {}", config.name)));
+        }
+        let export = u32::try_from(self.exports.len()).expect("exports come from a command line");
+        let full = |_| StartError("the memory store has no inode for every export".to_owned());
+        let itself = self.inodes.next().map_err(full)?;
+        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let meta = self.fresh_meta(export, 0o755, owner);
+        let body = Body::Directory(Directory::new(itself));
+        let root = self.inodes.add(Inode { meta: Meta { nlink: 2, ..meta }, body }).map_err(full)?;
+        let instance = u64::from_be_bytes(self.handles.instance());
+        let fsid = instance.wrapping_add(export.into());
+        self.exports.push(Export { name: config.name.clone(), root, read_only: config.read_only, fsid });
+        match &config.copy_of {
+            Some(directory) => self.copy_tree(directory, root, progress),
+            None => Ok(()),
+        }
+    }
+
+    /// Sentences to print at the start: what is weaker than it could be.
+    pub fn notices(&self) -> Vec<String> {
+        vec![
+            "the memory store keeps nothing: when this process ends, every file is gone".to_owned(),
+            "the memory store judges no rights: whoever may mount may read and change every file".to_owned(),
+        ]
+    }
+
+    /// What its memory costs: content only.
+    pub fn budget(&self) -> Budget {
+        self.space.budget()
+    }
+
+    /// Objects that can be made at most.
+    pub fn inodes(&self) -> usize {
+        self.inodes.room().0
+    }
+
+    /// Octets that content may fill, and octets that are free.
+    pub fn capacity(&self) -> (u64, u64) {
+        let (total, free, _) = self.space.octets();
+        (total, free)
+    }
+
+    /// The time, later than every time before: a change always shows.
+    fn now(&mut self) -> Time {
+        let clock = clock_gettime(ClockId::Realtime);
+        let seconds = u32::try_from(clock.tv_sec.max(0)).unwrap_or(u32::MAX);
+        let nanos = u32::try_from(clock.tv_nsec).unwrap_or(0);
+        let last = self.last_time;
+        let next = if last.nanos < 999_999_999 {
+            Time { nanos: last.nanos + 1, ..last }
+        } else {
+            Time { seconds: last.seconds.saturating_add(1), nanos: 0 }
+        };
+        self.last_time = next.max(Time { seconds, nanos });
+        self.last_time
+    }
+
+    fn fresh_meta(&mut self, export: u32, mode: u32, (uid, gid): (u32, u32)) -> Meta {
+        let now = self.now();
+        Meta { export, mode, nlink: 1, uid, gid, atime: now, mtime: now, ctime: now, verifier: None }
+    }
+
+    fn export_of(&self, inode: &Inode) -> &Export {
+        self.exports.get(inode.meta.export as usize).expect("an inode belongs to an export")
+    }
+
+    /// The inode that a handle names.
+    ///
+    /// # Errors
+    /// [`Status::BadHandle`] for a handle that is not ours, [`Status::Stale`] for an object that is gone, [`Status::RoFs`] for a
+    /// change on a read-only export.
+    fn resolve(&self, handle: &FileHandle, intent: Intent) -> Result<InodeId, Status> {
+        let id = self.handles.open(handle)?;
+        let inode = self.inodes.get(id)?;
+        if intent == Intent::Change && self.export_of(inode).read_only {
+            return Err(Status::RoFs);
+        }
+        Ok(id)
+    }
+
+    /// The directory that a handle names.
+    ///
+    /// # Errors
+    /// As [`Memory::resolve`], and [`Status::NotDir`].
+    fn directory(&self, handle: &FileHandle, intent: Intent) -> Result<InodeId, Status> {
+        let id = self.resolve(handle, intent)?;
+        self.inodes.get(id)?.directory().map(|_| id)
+    }
+
+    fn attributes(&self, id: InodeId) -> Result<Attributes, Status> {
+        let inode = self.inodes.get(id)?;
+        Ok(inode.attributes(id, self.export_of(inode).fsid))
+    }
+
+    /// Gives the outcome of a change the attributes from before and after it.
+    fn changed<T>(
+        &self,
+        id: InodeId,
+        before: &Attributes,
+        outcome: Result<T, Status>,
+    ) -> Result<(T, WccData), Failed<WccData>> {
+        let wcc = self.wcc(id, before);
+        outcome.map(|value| (value, wcc)).map_err(|status| Failed { status, about: wcc })
+    }
+
+    fn wcc(&self, id: InodeId, before: &Attributes) -> WccData {
+        WccData { before: Some(before.into()), after: self.attributes(id).ok() }
+    }
+
+    fn set_caller(&mut self, user: &User) {
+        self.caller = match user {
+            User::Anyone => (NOBODY, NOBODY),
+            User::Unix { uid, gid, .. } => (*uid, *gid),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,373 @@
+//! What changes names: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK (RFC 1813 §3.3.8–3.3.15), and SETATTR.
+
+use stag_protocol::nfs::v3::{
+    CreateHow, FileHandle, FileKind, SetAttributes, SetTime, Status, Time, WccData,
+};
+
+use super::content::Content;
+use super::handle::InodeId;
+use super::space::Need;
+use super::tree::{Body, Directory, Inode, LINKS_MAX, Meta};
+use super::{Intent, Memory};
+use crate::store::name::Name;
+use crate::store::{Failed, Made};
+
+const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
+/// Octets of a link's longest target, as on Linux.
+const TARGET_MAX: usize = 4095;
+/// Names for each inode, at most and on the average.
+const NAMES_PER_INODE: usize = 2;
+
+impl Memory {
+    /// Makes an object in a directory by `make`.
+    pub(super) fn make(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        make: impl FnOnce(&mut Self, InodeId, Name<'_>) -> Result<InodeId, Status>,
+    ) -> Result<Made, Failed<WccData>> {
+        let parent = self.directory(directory, Intent::Change)?;
+        let before = self.attributes(parent)?;
+        let outcome = Name::of(name, Status::Exist, Status::Exist).and_then(|name| {
+            let id = make(self, parent, name)?;
+            Ok((self.handles.seal(id), self.attributes(id)?))
+        });
+        let ((handle, attributes), directory) = self.changed(parent, &before, outcome)?;
+        Ok(Made { handle, attributes, directory })
+    }
+
+    pub(super) fn create_in(
+        &mut self,
+        parent: InodeId,
+        name: Name<'_>,
+        how: &CreateHow,
+    ) -> Result<InodeId, Status> {
+        let Some(found) = self.find(parent, name)? else {
+            return match how {
+                CreateHow::Unchecked(set) | CreateHow::Guarded(set) => {
+                    let mut content = Content::default();
+                    content.set_size(checked_size(set.size.unwrap_or(0))?);
+                    self.add(parent, name, Body::Regular(content), set)
+                }
+                CreateHow::Exclusive(verifier) => {
+                    let set = SetAttributes::default();
+                    let id = self.add(parent, name, Body::Regular(Content::default()), &set)?;
+                    self.inodes.get_mut(id)?.meta.verifier = Some(*verifier);
+                    Ok(id)
+                }
+            };
+        };
+        let inode = self.inodes.get_mut(found)?;
+        let Ok(content) = inode.content_mut() else { return Err(Status::Exist) };
+        let is_empty = content.size() == 0;
+        match how {
+            CreateHow::Exclusive(verifier) if is_empty && inode.meta.verifier == Some(*verifier) => Ok(found),
+            CreateHow::Exclusive(_) | CreateHow::Guarded(_) => Err(Status::Exist),
+            CreateHow::Unchecked(set) => {
+                // Of a file that exists, only the size is set.
+                set.size.map_or(Ok(()), |size| self.set_size(found, size)).map(|()| found)
+            }
+        }
+    }
+
+    pub(super) fn mkdir_in(
+        &mut self,
+        parent: InodeId,
+        name: Name<'_>,
+        set: &SetAttributes,
+    ) -> Result<InodeId, Status> {
+        self.must_be_free(parent, name)?;
+        if self.inodes.get(parent)?.meta.nlink >= LINKS_MAX {
+            return Err(Status::MLink);
+        }
+        self.add(parent, name, Body::Directory(Directory::new(parent)), set)
+    }
+
+    pub(super) fn symlink_in(
+        &mut self,
+        parent: InodeId,
+        name: Name<'_>,
+        target: &[u8],
+        set: &SetAttributes,
+    ) -> Result<InodeId, Status> {
+        if target.is_empty() || target.contains(&0) {
+            return Err(Status::Inval);
+        }
+        if target.len() > TARGET_MAX {
+            return Err(Status::NameTooLong);
+        }
+        self.must_be_free(parent, name)?;
+        let mut copy = self.space.take(target.len(), Need::Growth)?;
+        copy.append(target).expect("the buffer was taken for as many");
+        self.add(parent, name, Body::Symlink(copy.freeze()), set)
+    }
+
+    pub(super) fn mknod_in(
+        &mut self,
+        parent: InodeId,
+        name: Name<'_>,
+        kind: FileKind,
+        set: &SetAttributes,
+    ) -> Result<InodeId, Status> {
+        let body = match kind {
+            FileKind::Fifo => Body::Fifo,
+            FileKind::Socket => Body::Socket,
+            FileKind::Block | FileKind::Character => return Err(Status::Perm),
+            FileKind::Regular | FileKind::Directory | FileKind::Symlink => return Err(Status::BadType),
+        };
+        self.must_be_free(parent, name)?;
+        self.add(parent, name, body, set)
+    }
+
+    fn must_be_free(&self, parent: InodeId, name: Name<'_>) -> Result<(), Status> {
+        if self.find(parent, name)?.is_some() { Err(Status::Exist) } else { Ok(()) }
+    }
+
+    /// The object under a name.
+    pub(super) fn find(&self, directory: InodeId, name: Name<'_>) -> Result<Option<InodeId>, Status> {
+        Ok(self.inodes.get(directory)?.directory()?.find(name.octets()))
+    }
+
+    /// The object under a name.
+    ///
+    /// # Errors
+    /// [`Status::NoEnt`] when there is none.
+    pub(super) fn entry(&self, directory: InodeId, name: Name<'_>) -> Result<InodeId, Status> {
+        self.find(directory, name)?.ok_or(Status::NoEnt)
+    }
+
+    /// Adds an object under a name that is free. Nothing is added when something is wrong.
+    pub(super) fn add(
+        &mut self,
+        parent: InodeId,
+        name: Name<'_>,
+        body: Body,
+        set: &SetAttributes,
+    ) -> Result<InodeId, Status> {
+        let times = times(set)?;
+        self.must_have_room_for_a_name()?;
+        let above = self.inodes.get(parent)?.meta;
+        let is_directory = matches!(body, Body::Directory(_));
+        let inherited = if is_directory { above.mode & 0o2000 } else { 0 };
+        let mode = match body {
+            Body::Symlink(_) => 0o777,
+            Body::Directory(_) => set.mode.unwrap_or(DIRECTORY_MODE) & 0o7777 | inherited,
+            _ => set.mode.unwrap_or(FILE_MODE) & 0o7777,
+        };
+        check_owner(set)?;
+        let gid = if above.mode & 0o2000 == 0 { self.caller.1 } else { above.gid };
+        let owner = (set.uid.unwrap_or(self.caller.0), set.gid.unwrap_or(gid));
+        let meta = self.fresh_meta(above.export, mode, owner);
+        let nlink = if is_directory { 2 } else { 1 };
+        let meta = Meta { nlink, ..apply_times(meta, times, meta.ctime) };
+        let id = self.inodes.add(Inode { meta, body })?;
+        self.put_name(parent, name, id)?;
+        Ok(id)
+    }
+
+    fn must_have_room_for_a_name(&self) -> Result<(), Status> {
+        let limit = self.inodes.room().0 * NAMES_PER_INODE;
+        if self.names < limit { Ok(()) } else { Err(Status::NoSpc) }
+    }
+
+    /// Puts a name in a directory and counts it.
+    fn put_name(&mut self, directory: InodeId, name: Name<'_>, id: InodeId) -> Result<(), Status> {
+        let is_directory = matches!(self.inodes.get(id)?.body, Body::Directory(_));
+        let now = self.now();
+        let inode = self.inodes.get_mut(directory)?;
+        let replaced = inode.directory_mut()?.put(name.octets(), id);
+        debug_assert!(replaced.is_none(), "the name was free");
+        inode.meta.nlink += u32::from(is_directory);
+        (inode.meta.mtime, inode.meta.ctime) = (now, now);
+        self.names += 1;
+        Ok(())
+    }
+
+    /// Takes a name out of a directory.
+    fn take_name(&mut self, directory: InodeId, name: Name<'_>) -> Result<InodeId, Status> {
+        let now = self.now();
+        let inode = self.inodes.get_mut(directory)?;
+        let id = inode.directory_mut()?.take(name.octets()).ok_or(Status::NoEnt)?;
+        (inode.meta.mtime, inode.meta.ctime) = (now, now);
+        self.names -= 1;
+        if matches!(self.inodes.get(id)?.body, Body::Directory(_)) {
+            self.inodes.get_mut(directory)?.meta.nlink -= 1;
+        }
+        Ok(id)
+    }
+
+    /// Takes the name of `id` away, and the object with its last one.
+    pub(super) fn unlink(&mut self, directory: InodeId, name: Name<'_>, id: InodeId) -> Result<(), Status> {
+        let taken = self.take_name(directory, name)?;
+        debug_assert_eq!(taken, id, "the name was looked up");
+        let now = self.now();
+        let inode = self.inodes.get_mut(id)?;
+        inode.meta.ctime = now;
+        inode.meta.nlink -= 1;
+        if inode.meta.nlink == 0 || matches!(inode.body, Body::Directory(_)) {
+            self.inodes.remove(id);
+        }
+        Ok(())
+    }
+
+    pub(super) fn remove_from(&mut self, parent: InodeId, name: Name<'_>) -> Result<(), Status> {
+        let id = self.entry(parent, name)?;
+        if self.inodes.get(id)?.directory().is_ok() {
+            return Err(Status::IsDir);
+        }
+        self.unlink(parent, name, id)
+    }
+
+    pub(super) fn rmdir_from(&mut self, parent: InodeId, name: Name<'_>) -> Result<(), Status> {
+        let id = self.entry(parent, name)?;
+        self.must_be_empty(id)?;
+        self.unlink(parent, name, id)
+    }
+
+    fn must_be_empty(&self, id: InodeId) -> Result<(), Status> {
+        if self.inodes.get(id)?.directory()?.len() == 0 { Ok(()) } else { Err(Status::NotEmpty) }
+    }
+
+    pub(super) fn must_share_export(&self, a: InodeId, b: InodeId) -> Result<(), Status> {
+        let export = |id| self.inodes.get(id).map(|inode| inode.meta.export);
+        if export(a)? == export(b)? { Ok(()) } else { Err(Status::XDev) }
+    }
+
+    pub(super) fn rename_entry(
+        &mut self,
+        (source, name): (InodeId, &[u8]),
+        (target, new_name): (InodeId, &[u8]),
+    ) -> Result<(), Status> {
+        let name = Name::of(name, Status::Inval, Status::Inval)?;
+        let new_name = Name::of(new_name, Status::Inval, Status::Inval)?;
+        self.must_share_export(source, target)?;
+        let id = self.entry(source, name)?;
+        let is_directory = self.inodes.get(id)?.directory().is_ok();
+        if is_directory && self.lies_in(target, id)? {
+            return Err(Status::Inval);
+        }
+        if let Some(replaced) = self.find(target, new_name)? {
+            if replaced == id {
+                return Ok(()); // Two names of one file: both stay (RFC 1813 §3.3.14).
+            }
+            match (is_directory, self.inodes.get(replaced)?.directory().is_ok()) {
+                (true, false) => return Err(Status::NotDir),
+                (true, true) => self.must_be_empty(replaced)?,
+                (false, true) if self.lies_in(source, replaced)? => return Err(Status::NotEmpty),
+                (false, true) => return Err(Status::IsDir),
+                (false, false) => {}
+            }
+            self.unlink(target, new_name, replaced)?;
+        }
+        self.take_name(source, name)?;
+        self.put_name(target, new_name, id)?;
+        let now = self.now();
+        let inode = self.inodes.get_mut(id)?;
+        inode.meta.ctime = now;
+        if let Body::Directory(directory) = &mut inode.body {
+            directory.above = target;
+        }
+        Ok(())
+    }
+
+    /// Whether a directory is `other`, or lies somewhere under it.
+    fn lies_in(&self, directory: InodeId, other: InodeId) -> Result<bool, Status> {
+        let mut here = directory;
+        loop {
+            if here == other {
+                return Ok(true);
+            }
+            let above = self.inodes.get(here)?.directory()?.above;
+            if above == here {
+                return Ok(false);
+            }
+            here = above;
+        }
+    }
+
+    pub(super) fn link_entry(&mut self, id: InodeId, parent: InodeId, name: &[u8]) -> Result<(), Status> {
+        let name = Name::of(name, Status::Exist, Status::Exist)?;
+        self.must_share_export(id, parent)?;
+        let inode = self.inodes.get(id)?;
+        if inode.directory().is_ok() {
+            return Err(Status::Inval);
+        }
+        if inode.meta.nlink >= LINKS_MAX {
+            return Err(Status::MLink);
+        }
+        self.must_be_free(parent, name)?;
+        self.must_have_room_for_a_name()?;
+        self.put_name(parent, name, id)?;
+        let now = self.now();
+        let meta = &mut self.inodes.get_mut(id)?.meta;
+        meta.nlink += 1;
+        meta.ctime = now;
+        Ok(())
+    }
+
+    /// Sets attributes, or none when one of them cannot be.
+    pub(super) fn apply(&mut self, id: InodeId, set: &SetAttributes) -> Result<(), Status> {
+        let times = times(set)?;
+        check_owner(set)?;
+        if set.mode.is_some() && matches!(self.inodes.get(id)?.body, Body::Symlink(_)) {
+            return Err(Status::NotSupp); // A link has none.
+        }
+        if let Some(size) = set.size {
+            self.set_size(id, size)?;
+        }
+        let now = self.now();
+        let meta = &mut self.inodes.get_mut(id)?.meta;
+        *meta = apply_times(*meta, times, now);
+        meta.uid = set.uid.unwrap_or(meta.uid);
+        meta.gid = set.gid.unwrap_or(meta.gid);
+        meta.mode = set.mode.map_or(meta.mode, |mode| mode & 0o7777);
+        meta.ctime = now;
+        Ok(())
+    }
+
+    fn set_size(&mut self, id: InodeId, size: u64) -> Result<(), Status> {
+        let now = self.now();
+        let inode = self.inodes.get_mut(id)?;
+        let content = inode.content_mut()?;
+        content.set_size(checked_size(size)?);
+        (inode.meta.mtime, inode.meta.ctime) = (now, now);
+        Ok(())
+    }
+}
+
+/// # Errors
+/// [`Status::FBig`] for a size that no offset reaches.
+fn checked_size(size: u64) -> Result<u64, Status> {
+    if i64::try_from(size).is_ok() { Ok(size) } else { Err(Status::FBig) }
+}
+
+/// The times of access and of change to set.
+type Times = (SetTime, SetTime);
+
+/// # Errors
+/// [`Status::Inval`] for a time that is none.
+fn times(set: &SetAttributes) -> Result<Times, Status> {
+    let is_none = |time| matches!(time, SetTime::Client(Time { nanos: 1_000_000_000.., .. }));
+    if is_none(set.atime) || is_none(set.mtime) { Err(Status::Inval) } else { Ok((set.atime, set.mtime)) }
+}
+
+fn apply_times(meta: Meta, (atime, mtime): Times, now: Time) -> Meta {
+    let choose = |old, set| match set {
+        SetTime::Keep => old,
+        SetTime::Server => now,
+        SetTime::Client(time) => time,
+    };
+    let kept = (atime, mtime) == (SetTime::Keep, SetTime::Keep);
+    Meta {
+        atime: choose(meta.atime, atime),
+        mtime: choose(meta.mtime, mtime),
+        verifier: meta.verifier.filter(|_| kept),
+        ..meta
+    }
+}
+
+/// All ones is the system's "leave it"; nobody can have that number.
+fn check_owner(set: &SetAttributes) -> Result<(), Status> {
+    if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) { Err(Status::Inval) } else { Ok(()) }
+}

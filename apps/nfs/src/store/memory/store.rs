@@ -1,0 +1,362 @@
+//! [`Memory`] as a [`Store`].
+
+use std::io;
+
+use stag_pools::Buf;
+use stag_protocol::nfs::v3::{
+    Access, Attributes, CookieVerifier, CreateHow, FileHandle, FileKind, FsInfo, FsStat, PathConf,
+    SetAttributes, StableHow, Status, Time, Verifier, WccData,
+};
+
+use super::handle::InodeId;
+use super::tree::{Body, COOKIE_ABOVE, COOKIE_ITSELF, LINKS_MAX};
+use super::{Intent, Memory};
+use crate::store::name::{Meaning, NAME_MAX, Name};
+use crate::store::{
+    Caller, CommitDone, Entry, Failed, Found, Lender, Linked, Listed, Made, Outcome, Payload, Place,
+    ReadDone, ReadlinkDone, Renamed, Store, TRANSFER_MAX, Visitor, WriteDone,
+};
+
+/// A directory lists the same way as long as its handle is good.
+const VERIFIER: CookieVerifier = [0; 8];
+/// Octets of directory entries that a client should ask for at once.
+const READDIR_PREFERRED: u32 = 32 << 10;
+
+type Object = (FileHandle, Attributes);
+
+impl Memory {
+    fn object(&self, id: InodeId) -> Result<Object, Status> {
+        Ok((self.handles.seal(id), self.attributes(id)?))
+    }
+
+    fn above(&self, directory: InodeId) -> Result<InodeId, Status> {
+        Ok(self.inodes.get(directory)?.directory()?.above)
+    }
+
+    fn found(&self, directory: InodeId, name: &[u8]) -> Result<Object, Status> {
+        match Meaning::of(name)? {
+            Meaning::Entry(name) => self.object(self.entry(directory, name)?),
+            Meaning::Itself => self.object(directory),
+            Meaning::Above => self.object(self.above(directory)?),
+        }
+    }
+
+    /// An operation on one name of a directory that changes it.
+    fn take_away(
+        &mut self,
+        directory: &FileHandle,
+        name: Result<Name<'_>, Status>,
+        take: impl FnOnce(&mut Self, InodeId, Name<'_>) -> Result<(), Status>,
+    ) -> Outcome<WccData, WccData> {
+        let parent = self.directory(directory, Intent::Change)?;
+        let before = self.attributes(parent)?;
+        let outcome = name.and_then(|name| take(self, parent, name));
+        self.changed(parent, &before, outcome).map(|((), wcc)| wcc)
+    }
+
+    fn list(
+        &self,
+        directory: &FileHandle,
+        place: Place,
+        visit: &mut dyn FnMut(&Self, InodeId, Entry<'_>) -> Result<bool, Status>,
+    ) -> Outcome<Listed> {
+        let id = self.directory(directory, Intent::Look)?;
+        let attributes = self.attributes(id)?;
+        let listed = self.list_entries(id, place, visit);
+        match listed {
+            Ok(eof) => Ok(Listed { eof, verifier: VERIFIER, attributes }),
+            Err(status) => Err(Failed { status, about: Some(attributes) }),
+        }
+    }
+
+    fn list_entries(
+        &self,
+        id: InodeId,
+        place: Place,
+        visit: &mut dyn FnMut(&Self, InodeId, Entry<'_>) -> Result<bool, Status>,
+    ) -> Result<bool, Status> {
+        let directory = self.inodes.get(id)?.directory()?;
+        if !directory.knows(place.cookie) || (place.cookie != 0 && place.verifier != VERIFIER) {
+            return Err(Status::BadCookie);
+        }
+        let dots = [(COOKIE_ITSELF, &b"."[..], id), (COOKIE_ABOVE, b"..", directory.above)];
+        let dots = dots.into_iter().filter(|(cookie, ..)| *cookie > place.cookie);
+        for (cookie, name, id) in dots.chain(directory.behind(place.cookie.max(COOKIE_ABOVE))) {
+            if !visit(self, id, Entry { fileid: id.number, name, cookie, object: None })? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// An object and its attributes, for what is told of its file system.
+    fn known<T>(&self, object: &FileHandle, about: T) -> Outcome<(T, Attributes)> {
+        let id = self.resolve(object, Intent::Look)?;
+        Ok((about, self.attributes(id)?))
+    }
+}
+
+impl Store for Memory {
+    fn act_as(&mut self, caller: &Caller) {
+        self.set_caller(&caller.user);
+    }
+
+    fn exports(&self) -> impl Iterator<Item = &str> {
+        self.exports.iter().map(|export| export.name.as_str())
+    }
+
+    fn verifier(&self) -> Verifier {
+        self.handles.instance()
+    }
+
+    /// Handles end with this process: there is nothing to write.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sink(&self, len: usize) -> Option<Buf> {
+        self.space.sink(len)
+    }
+
+    fn mount(&mut self, path: &[u8]) -> Result<FileHandle, Status> {
+        let mut names = path.split(|octet| *octet == b'/').filter(|name| !name.is_empty());
+        let name = names.next().ok_or(Status::NoEnt)?;
+        let export = self.exports.iter().find(|export| export.name.as_bytes() == name);
+        let mut handle = self.handles.seal(export.ok_or(Status::NoEnt)?.root);
+        for name in names {
+            let directory = self.directory(&handle, Intent::Look)?;
+            handle = self.found(directory, name)?.0;
+        }
+        self.directory(&handle, Intent::Look)?;
+        Ok(handle)
+    }
+
+    fn getattr(&mut self, file: &FileHandle) -> Result<Attributes, Status> {
+        let id = self.resolve(file, Intent::Look)?;
+        self.attributes(id)
+    }
+
+    fn setattr(
+        &mut self,
+        file: &FileHandle,
+        set: &SetAttributes,
+        guard: Option<Time>,
+    ) -> Outcome<WccData, WccData> {
+        let id = self.resolve(file, Intent::Change)?;
+        let before = self.attributes(id)?;
+        let outcome = if guard.is_some_and(|ctime| ctime != before.ctime) {
+            Err(Status::NotSync)
+        } else {
+            self.apply(id, set)
+        };
+        self.changed(id, &before, outcome).map(|((), wcc)| wcc)
+    }
+
+    fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<Found> {
+        let id = self.directory(directory, Intent::Look)?;
+        let above = Some(self.attributes(id)?);
+        match self.found(id, name) {
+            Ok((handle, attributes)) => Ok(Found { handle, attributes, directory: above }),
+            Err(status) => Err(Failed { status, about: above }),
+        }
+    }
+
+    /// Everybody has every right that the kind of the object knows; to change something, not on a read-only export; to execute,
+    /// only what somebody may.
+    fn access(&mut self, file: &FileHandle, asked: Access) -> Outcome<(Access, Attributes)> {
+        let id = self.resolve(file, Intent::Look)?;
+        let attributes = self.attributes(id)?;
+        let change = Access::MODIFY | Access::EXTEND;
+        let (look, change) = match attributes.kind {
+            FileKind::Directory => (Access::READ | Access::LOOKUP, change | Access::DELETE),
+            _ if attributes.mode & 0o111 != 0 => (Access::READ | Access::EXECUTE, change),
+            _ => (Access::READ, change),
+        };
+        let is_read_only = self.export_of(self.inodes.get(id)?).read_only;
+        let rights = if is_read_only { look } else { look | change };
+        let all =
+            [Access::READ, Access::LOOKUP, Access::MODIFY, Access::EXTEND, Access::DELETE, Access::EXECUTE];
+        let both = all.into_iter().filter(|right| asked.contains(*right) && rights.contains(*right));
+        Ok((both.fold(Access::NONE, |granted, right| granted | right), attributes))
+    }
+
+    fn readlink(&mut self, _lender: &Lender<'_>, file: &FileHandle) -> Outcome<ReadlinkDone> {
+        let id = self.resolve(file, Intent::Look)?;
+        let attributes = self.attributes(id)?;
+        match &self.inodes.get(id)?.body {
+            Body::Symlink(target) => Ok(ReadlinkDone { target: target.clone(), attributes }),
+            _ => Err(Failed { status: Status::Inval, about: Some(attributes) }),
+        }
+    }
+
+    fn read(
+        &mut self,
+        _lender: &Lender<'_>,
+        file: &FileHandle,
+        offset: u64,
+        count: u32,
+    ) -> Outcome<ReadDone> {
+        let id = self.resolve(file, Intent::Look)?;
+        let now = self.now();
+        let inode = self.inodes.get_mut(id)?;
+        let octets = match inode.content_mut() {
+            Ok(content) => content.read(&self.space, offset, count),
+            Err(status) => return Err(Failed { status, about: self.attributes(id).ok() }),
+        };
+        inode.meta.atime = now;
+        let attributes = self.attributes(id)?;
+        let eof = offset.saturating_add(octets.len() as u64) >= attributes.size;
+        Ok(ReadDone { data: octets, is_cut: false, eof, attributes })
+    }
+
+    fn write(
+        &mut self,
+        file: &FileHandle,
+        offset: u64,
+        data: Payload<'_>,
+        stable: StableHow,
+    ) -> Outcome<WriteDone, WccData> {
+        let id = self.resolve(file, Intent::Change)?;
+        let before = self.attributes(id)?;
+        let now = self.now();
+        let inode = self.inodes.get_mut(id)?;
+        let end = offset.checked_add(data.octets.len() as u64);
+        let is_too_big = end.is_none_or(|end| i64::try_from(end).is_err());
+        let written = match inode.content_mut() {
+            Ok(_) if is_too_big => Err(Status::FBig),
+            Ok(_) if data.octets.is_empty() => Ok(0),
+            Ok(content) => content.write(&self.space, offset, &data),
+            Err(status) => Err(status),
+        };
+        if written.is_ok_and(|count| count > 0) {
+            (inode.meta.mtime, inode.meta.ctime) = (now, now);
+        }
+        let (count, file) = self.changed(id, &before, written)?;
+        Ok(WriteDone { count, committed: stable, verifier: self.verifier(), file })
+    }
+
+    /// There is nothing to do: what was written lasts as long as this process, and the verifier says when it ended.
+    fn commit(&mut self, file: &FileHandle) -> Outcome<CommitDone, WccData> {
+        let id = self.resolve(file, Intent::Change)?;
+        let before = self.attributes(id)?;
+        let outcome = self.inodes.get_mut(id)?.content_mut().map(|_| ());
+        let ((), file) = self.changed(id, &before, outcome)?;
+        Ok(CommitDone { verifier: self.verifier(), file })
+    }
+
+    fn create(&mut self, directory: &FileHandle, name: &[u8], how: &CreateHow) -> Outcome<Made, WccData> {
+        self.make(directory, name, |memory, parent, name| memory.create_in(parent, name, how))
+    }
+
+    fn mkdir(&mut self, directory: &FileHandle, name: &[u8], set: &SetAttributes) -> Outcome<Made, WccData> {
+        self.make(directory, name, |memory, parent, name| memory.mkdir_in(parent, name, set))
+    }
+
+    fn symlink(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        target: &[u8],
+        set: &SetAttributes,
+    ) -> Outcome<Made, WccData> {
+        self.make(directory, name, |memory, parent, name| memory.symlink_in(parent, name, target, set))
+    }
+
+    fn mknod(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        kind: FileKind,
+        set: &SetAttributes,
+    ) -> Outcome<Made, WccData> {
+        self.make(directory, name, |memory, parent, name| memory.mknod_in(parent, name, kind, set))
+    }
+
+    fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<WccData, WccData> {
+        self.take_away(directory, Name::of(name, Status::Acces, Status::Acces), Self::remove_from)
+    }
+
+    fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<WccData, WccData> {
+        self.take_away(directory, Name::of(name, Status::Inval, Status::Exist), Self::rmdir_from)
+    }
+
+    fn rename(&mut self, from: (&FileHandle, &[u8]), to: (&FileHandle, &[u8])) -> Outcome<Renamed, Renamed> {
+        let source = self.directory(from.0, Intent::Change)?;
+        let target = self.directory(to.0, Intent::Change)?;
+        let before = (self.attributes(source)?, self.attributes(target)?);
+        let outcome = self.rename_entry((source, from.1), (target, to.1));
+        let about = Renamed { from: self.wcc(source, &before.0), to: self.wcc(target, &before.1) };
+        outcome.map(|()| about).map_err(|status| Failed { status, about })
+    }
+
+    fn link(&mut self, file: &FileHandle, directory: &FileHandle, name: &[u8]) -> Outcome<Linked, Linked> {
+        let id = self.resolve(file, Intent::Change)?;
+        let parent = self.directory(directory, Intent::Change)?;
+        let before = self.attributes(parent)?;
+        let outcome = self.link_entry(id, parent, name);
+        let about = Linked { file: self.attributes(id).ok(), directory: self.wcc(parent, &before) };
+        outcome.map(|()| about).map_err(|status| Failed { status, about })
+    }
+
+    fn readdir(&mut self, directory: &FileHandle, place: Place, visit: &mut Visitor<'_>) -> Outcome<Listed> {
+        self.list(directory, place, &mut |_, _, entry| Ok(visit(&entry)))
+    }
+
+    /// `..` comes without handle and attributes, but at an export's root.
+    fn readdirplus(
+        &mut self,
+        directory: &FileHandle,
+        place: Place,
+        visit: &mut Visitor<'_>,
+    ) -> Outcome<Listed> {
+        let itself = self.directory(directory, Intent::Look)?;
+        self.list(directory, place, &mut |memory, id, entry| {
+            let is_above = entry.name == b".." && id != itself;
+            let object = if is_above { None } else { Some(memory.object(id)?) };
+            Ok(visit(&Entry { object, ..entry }))
+        })
+    }
+
+    fn fsstat(&mut self, object: &FileHandle) -> Outcome<(FsStat, Attributes)> {
+        let (total_octets, free_octets, available_octets) = self.space.octets();
+        let (total, free) = self.inodes.room();
+        let fsstat = FsStat {
+            total_octets,
+            free_octets,
+            available_octets,
+            total_files: total as u64,
+            free_files: free as u64,
+            available_files: free as u64,
+            unchanged_seconds: 0,
+        };
+        self.known(object, fsstat)
+    }
+
+    fn fsinfo(&mut self, object: &FileHandle) -> Outcome<(FsInfo, Attributes)> {
+        let fsinfo = FsInfo {
+            read_max: TRANSFER_MAX,
+            read_preferred: TRANSFER_MAX,
+            read_multiple: 4096,
+            write_max: TRANSFER_MAX,
+            write_preferred: TRANSFER_MAX,
+            write_multiple: 4096,
+            readdir_preferred: READDIR_PREFERRED,
+            file_size_max: i64::MAX as u64,
+            time_delta: Time { seconds: 0, nanos: 1 },
+            properties: FsInfo::LINK | FsInfo::SYMLINK | FsInfo::HOMOGENEOUS | FsInfo::CAN_SET_TIME,
+        };
+        self.known(object, fsinfo)
+    }
+
+    fn pathconf(&mut self, object: &FileHandle) -> Outcome<(PathConf, Attributes)> {
+        let pathconf = PathConf {
+            link_max: LINKS_MAX,
+            name_max: NAME_MAX as u32,
+            no_trunc: true,
+            chown_restricted: false,
+            case_insensitive: false,
+            case_preserving: true,
+        };
+        self.known(object, pathconf)
+    }
+}

@@ -1,0 +1,248 @@
+//! Inodes and directories.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::rc::Rc;
+
+use stag_pools::Extent;
+use stag_protocol::nfs::v3::{Attributes, CreateVerifier, DeviceNumber, FileKind, Status, Time};
+
+use super::content::Content;
+use super::handle::InodeId;
+
+/// The cookies of `.` and `..`; those of entries follow.
+pub(super) const COOKIE_ITSELF: u64 = 1;
+pub(super) const COOKIE_ABOVE: u64 = 2;
+
+/// Names one object can have.
+pub(super) const LINKS_MAX: u32 = 65_000;
+
+/// What is known of an object but its content.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Meta {
+    /// Which of the exports it belongs to.
+    pub export: u32,
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub atime: Time,
+    pub mtime: Time,
+    pub ctime: Time,
+    /// What an exclusive CREATE is recognised by, until its client sets the times.
+    pub verifier: Option<CreateVerifier>,
+}
+
+/// What an object is.
+#[derive(Debug)]
+pub(super) enum Body {
+    Regular(Content),
+    Directory(Directory),
+    /// Its target.
+    Symlink(Extent),
+    Fifo,
+    Socket,
+}
+
+impl Body {
+    pub const fn kind(&self) -> FileKind {
+        match self {
+            Self::Regular(_) => FileKind::Regular,
+            Self::Directory(_) => FileKind::Directory,
+            Self::Symlink(_) => FileKind::Symlink,
+            Self::Fifo => FileKind::Fifo,
+            Self::Socket => FileKind::Socket,
+        }
+    }
+}
+
+/// An object.
+#[derive(Debug)]
+pub(super) struct Inode {
+    pub meta: Meta,
+    pub body: Body,
+}
+
+/// A name in a directory, and where listings find it.
+#[derive(Debug)]
+struct Entry {
+    name: Rc<[u8]>,
+    inode: InodeId,
+}
+
+/// Names in the order of their cookies. A cookie is given once, so names that come and go do not move the others.
+#[derive(Debug)]
+pub(super) struct Directory {
+    /// The directory above; an export's root is its own.
+    pub above: InodeId,
+    cookies: HashMap<Rc<[u8]>, u64>,
+    entries: BTreeMap<u64, Entry>,
+    next_cookie: u64,
+}
+
+impl Directory {
+    pub fn new(above: InodeId) -> Self {
+        Self { above, cookies: HashMap::new(), entries: BTreeMap::new(), next_cookie: COOKIE_ABOVE + 1 }
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn find(&self, name: &[u8]) -> Option<InodeId> {
+        let cookie = self.cookies.get(name)?;
+        self.entries.get(cookie).map(|entry| entry.inode)
+    }
+
+    /// Gives `inode` a name; the one that had it is returned.
+    pub fn put(&mut self, name: &[u8], inode: InodeId) -> Option<InodeId> {
+        let replaced = self.take(name);
+        let name: Rc<[u8]> = name.into();
+        self.cookies.insert(Rc::clone(&name), self.next_cookie);
+        self.entries.insert(self.next_cookie, Entry { name, inode });
+        self.next_cookie += 1;
+        replaced
+    }
+
+    pub fn take(&mut self, name: &[u8]) -> Option<InodeId> {
+        let cookie = self.cookies.remove(name)?;
+        self.entries.remove(&cookie).map(|entry| entry.inode)
+    }
+
+    /// Whether a cookie was given out by this directory.
+    pub fn knows(&self, cookie: u64) -> bool {
+        cookie < self.next_cookie
+    }
+
+    /// The entries behind `cookie`: cookie, name, inode.
+    pub fn behind(&self, cookie: u64) -> impl Iterator<Item = (u64, &[u8], InodeId)> {
+        let entries = self.entries.range((Bound::Excluded(cookie), Bound::Unbounded));
+        entries.map(|(cookie, entry)| (*cookie, &*entry.name, entry.inode))
+    }
+}
+
+/// All inodes, up to a limit. The table grows as inodes are made.
+#[derive(Debug)]
+pub(super) struct Inodes {
+    places: Vec<Option<(u64, Inode)>>,
+    free: Vec<u32>,
+    next_number: u64,
+    limit: usize,
+}
+
+impl Inodes {
+    pub fn new(limit: usize) -> Self {
+        Self { places: Vec::new(), free: Vec::new(), next_number: 1, limit }
+    }
+
+    /// Inodes that can be, and inodes that can still be made.
+    pub fn room(&self) -> (usize, usize) {
+        (self.limit, self.limit - (self.places.len() - self.free.len()))
+    }
+
+    /// The name of the inode that `add` makes next.
+    ///
+    /// # Errors
+    /// [`Status::NoSpc`] at the limit.
+    pub fn next(&self) -> Result<InodeId, Status> {
+        let index = match self.free.last() {
+            Some(index) => *index,
+            None if self.places.len() < self.limit => {
+                u32::try_from(self.places.len()).map_err(|_| Status::NoSpc)?
+            }
+            None => return Err(Status::NoSpc),
+        };
+        Ok(InodeId { index, number: self.next_number })
+    }
+
+    /// # Errors
+    /// [`Status::NoSpc`] at the limit.
+    pub fn add(&mut self, inode: Inode) -> Result<InodeId, Status> {
+        let id = self.next()?;
+        self.next_number += 1;
+        let place = Some((id.number, inode));
+        if self.free.pop().is_some() {
+            *self.places.get_mut(id.index as usize).expect("a free place is in the table") = place;
+        } else {
+            self.places.push(place);
+        }
+        Ok(id)
+    }
+
+    pub fn remove(&mut self, id: InodeId) {
+        let place = self.places.get_mut(id.index as usize).filter(|place| is(place, id));
+        if let Some(place) = place {
+            *place = None;
+            self.free.push(id.index);
+        }
+    }
+
+    /// # Errors
+    /// [`Status::Stale`] when it is gone.
+    pub fn get(&self, id: InodeId) -> Result<&Inode, Status> {
+        let place = self.places.get(id.index as usize).filter(|place| is(place, id));
+        place.and_then(Option::as_ref).map(|(_, inode)| inode).ok_or(Status::Stale)
+    }
+
+    /// # Errors
+    /// [`Status::Stale`] when it is gone.
+    pub fn get_mut(&mut self, id: InodeId) -> Result<&mut Inode, Status> {
+        let place = self.places.get_mut(id.index as usize).filter(|place| is(place, id));
+        place.and_then(Option::as_mut).map(|(_, inode)| inode).ok_or(Status::Stale)
+    }
+}
+
+fn is(place: &Option<(u64, Inode)>, id: InodeId) -> bool {
+    place.as_ref().is_some_and(|(number, _)| *number == id.number)
+}
+
+impl Inode {
+    /// All attributes, of an object on the file system `fsid`.
+    pub fn attributes(&self, id: InodeId, fsid: u64) -> Attributes {
+        let meta = &self.meta;
+        let (size, used) = match &self.body {
+            Body::Regular(content) => (content.size(), content.used()),
+            Body::Symlink(target) => (target.len() as u64, target.capacity() as u64),
+            // One unit for each entry, as a client sees from it that something changed.
+            Body::Directory(directory) => (32 * (2 + directory.len() as u64), 0),
+            Body::Fifo | Body::Socket => (0, 0),
+        };
+        Attributes {
+            kind: self.body.kind(),
+            mode: meta.mode,
+            nlink: meta.nlink,
+            uid: meta.uid,
+            gid: meta.gid,
+            size,
+            used,
+            device: DeviceNumber::default(),
+            fsid,
+            fileid: id.number,
+            atime: meta.atime,
+            mtime: meta.mtime,
+            ctime: meta.ctime,
+        }
+    }
+
+    /// # Errors
+    /// [`Status::NotDir`].
+    pub fn directory(&self) -> Result<&Directory, Status> {
+        if let Body::Directory(directory) = &self.body { Ok(directory) } else { Err(Status::NotDir) }
+    }
+
+    /// # Errors
+    /// [`Status::NotDir`].
+    pub fn directory_mut(&mut self) -> Result<&mut Directory, Status> {
+        if let Body::Directory(directory) = &mut self.body { Ok(directory) } else { Err(Status::NotDir) }
+    }
+
+    /// # Errors
+    /// [`Status::IsDir`] for a directory, [`Status::Inval`] for what else is no regular file.
+    pub fn content_mut(&mut self) -> Result<&mut Content, Status> {
+        match &mut self.body {
+            Body::Regular(content) => Ok(content),
+            Body::Directory(_) => Err(Status::IsDir),
+            Body::Symlink(_) | Body::Fifo | Body::Socket => Err(Status::Inval),
+        }
+    }
+}
