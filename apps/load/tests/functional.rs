@@ -9,7 +9,11 @@ use stag_load::{
 use stag_nfs::{
     Gateway,
     export::ExportConfig,
-    store::files::{self, Files, Shared},
+    store::{
+        Store,
+        files::{self, Files, Shared},
+        memory::{self, Memory, MemoryExport},
+    },
 };
 use stag_protocol::nfs::v3::{StableHow, Status};
 use stag_sim::{Fabric, Faults, Port, Sim};
@@ -21,7 +25,7 @@ const TICK: u64 = 500;
 /// Where the server listens.
 const AT: Port = Port(700);
 
-type Server = Rc<RefCell<Shard<Sim, Gateway>>>;
+type Server<S = Files> = Rc<RefCell<Shard<Sim, Gateway<S>>>>;
 
 fn gateway(home: &Path, read_only: bool) -> Gateway {
     let path = home.join("data");
@@ -38,16 +42,16 @@ fn gateway(home: &Path, read_only: bool) -> Gateway {
 }
 
 /// A server, and a client that is connected to it: the server's passes run whenever the client looks at its clock.
-fn pair(fabric: &Fabric, gateway: Gateway) -> (Server, Client<Sim>) {
+fn pair<S: Store + 'static>(fabric: &Fabric, gateway: Gateway<S>) -> (Server<S>, Client<Sim>) {
     sabotaged(fabric, gateway, || {})
 }
 
 /// As [`pair`], with somebody else at work between the passes.
-fn sabotaged(
+fn sabotaged<S: Store + 'static>(
     fabric: &Fabric,
-    gateway: Gateway,
+    gateway: Gateway<S>,
     mut sabotage: impl FnMut() + 'static,
-) -> (Server, Client<Sim>) {
+) -> (Server<S>, Client<Sim>) {
     let shard = stag_engine::Config { grant: 8, ..stag_engine::Config::small() };
     let limits = Limits { windows: 256, receives: 256, ..stag_sim::LIMITS };
     let mut server = Shard::new(fabric.end("server", limits), gateway, shard, Box::new(|_| true)).unwrap();
@@ -101,6 +105,30 @@ fn every_step_passes_on_a_quiet_fabric_and_nothing_is_left_behind() {
         client.now();
     }
     assert_eq!(server.borrow().buffers_in_use(), 0);
+}
+
+/// The memory store with one empty export.
+fn in_memory() -> Gateway<Memory> {
+    let export = MemoryExport { name: "data".to_owned(), copy_of: None, read_only: false };
+    let config = memory::Config::new(vec![export], 64 << 20);
+    Gateway::new(Memory::new(&config, &mut |_| ()).unwrap())
+}
+
+#[test]
+fn every_step_passes_on_the_memory_store_which_is_empty_again_afterwards() {
+    for (seed, faults) in [(5, Faults::NONE), (6, Faults::DELAYS)] {
+        let fabric = Fabric::new(seed, faults);
+        let (server, mut client) = pair(&fabric, in_memory());
+        let report = functional(&mut client, &Plan { entries: 500, ..Plan::new(seed) });
+        assert!(report.is_success(), "{report:#?}");
+        client.disconnect();
+        for _ in 0..100 {
+            client.now();
+        }
+        let server = server.borrow();
+        let (total, free) = server.app().store().capacity();
+        assert_eq!((server.buffers_in_use(), total - free), (0, 0));
+    }
 }
 
 #[test]
