@@ -113,8 +113,8 @@ impl Host {
     /// last huge pages for a part of the mapping only.
     pub(crate) fn offers(&self, rung: Pages, len: usize, node: Option<u32>) -> bool {
         let has_pages = || {
-            let free = self.supply(node).map_or(0, |supply| supply.free);
-            self.has_reserved && free >= len.div_ceil(HUGE_PAGE)
+            let is_enough = |supply: Supply| supply.free >= len.div_ceil(HUGE_PAGE);
+            self.has_reserved && self.supply(node).is_some_and(is_enough)
         };
         match rung {
             Pages::HugeMemfd => has_pages(),
