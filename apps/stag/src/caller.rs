@@ -30,7 +30,7 @@ pub fn client(depth: usize, timeout: Duration) -> Result<(Client<Iwarp>, Clock),
 }
 
 /// Writes to standard output. Whoever reads may be gone; the exit code still says how it went.
-pub fn say(text: &str) {
+pub fn say(text: impl AsRef<[u8]>) {
     let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let _ = out.write_all(text.as_ref()).and_then(|()| out.flush());
 }

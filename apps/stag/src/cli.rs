@@ -30,6 +30,9 @@ pub enum Command {
     /// Show everything on this host: no root, no device, no configuration
     #[command(long_about = manual::DEMO, after_long_help = manual::DEMO_FOOTER)]
     Demo(Demo),
+    /// Call any NFS version 3 server: look, get, put, remove
+    #[command(long_about = manual::CALL, after_long_help = manual::CALL_FOOTER)]
+    Call(Call),
     /// Run the functional test against a server
     #[command(long_about = manual::LOAD, after_long_help = manual::LOAD_FOOTER)]
     Load(Load),
@@ -76,6 +79,85 @@ pub struct Demo {
     /// Smaller streams and shorter measurements: a few seconds
     #[arg(long)]
     pub quick: bool,
+}
+
+/// Arguments of `call`.
+#[derive(Debug, Args)]
+pub struct Call {
+    /// What to call: iwarp://HOST:PORT/EXPORT[/PATH] or tcp://HOST:PORT/EXPORT[/PATH], then ?mountport=N if MOUNT has its own
+    pub url: String,
+    /// Print one JSON value instead of text
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// READs or WRITEs outstanding at a time
+    #[arg(long, global = true, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub depth: u16,
+    /// Seconds that a call may take, reconnections included
+    #[arg(long, global = true, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=3_600))]
+    pub timeout: u16,
+    /// What to do
+    #[command(subcommand)]
+    pub what: What,
+}
+
+/// What `call` does.
+#[derive(Debug, Subcommand)]
+pub enum What {
+    /// Call NULL, and say how long it took
+    Null {
+        /// How often
+        #[arg(long, default_value_t = 1)]
+        count: u32,
+    },
+    /// Show the export's handle, and what else is exported
+    Mount,
+    /// List a directory, or show a file
+    Ls {
+        /// With mode, owner, size and time
+        #[arg(short)]
+        long: bool,
+    },
+    /// Write a file to standard output
+    Cat,
+    /// Show all attributes
+    Stat,
+    /// Get a file, or with -r a directory; prints checksums as sha256sum does
+    Get {
+        /// Directories too
+        #[arg(short)]
+        recursive: bool,
+        /// Read what was stored, and compare
+        #[arg(long)]
+        verify: bool,
+        /// A directory to get it into, or another name for it [default: this directory]
+        to: Option<PathBuf>,
+    },
+    /// Put files, or with -r directories; prints checksums as sha256sum does
+    Put {
+        /// Directories too
+        #[arg(short)]
+        recursive: bool,
+        /// Read them back from the server, and compare
+        #[arg(long)]
+        verify: bool,
+        /// What to put: into the URL's directory, or one of them under the URL's name
+        #[arg(required = true)]
+        from: Vec<PathBuf>,
+    },
+    /// Remove a file, or with -r a directory and all in it
+    Rm {
+        /// Directories too
+        #[arg(short)]
+        recursive: bool,
+    },
+    /// Make a directory
+    Mkdir {
+        /// Also those above it; none is an error if it is there
+        #[arg(short)]
+        parents: bool,
+    },
+    /// Show how full the file system is
+    Df,
 }
 
 /// Arguments of `load`.

@@ -32,7 +32,7 @@ pub fn run(arguments: &cli::Load) -> Result<(), Error> {
     let is_text = !arguments.json;
     let mut progress = |step: &Step| {
         if is_text {
-            say(&line(step));
+            say(line(step));
         }
     };
     let report = functional::run(&mut client, &target.export, &plan, &mut progress);

@@ -6,6 +6,7 @@
 
 mod address;
 mod admission;
+mod call;
 mod caller;
 mod cidr;
 mod cli;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         cli::Command::Serve(arguments) => serve::run(&arguments),
         cli::Command::Demo(arguments) => demo::run(&arguments),
+        cli::Command::Call(arguments) => call::run(&arguments),
         cli::Command::Load(arguments) => load::run(&arguments),
     };
     result.map_or_else(|error| end(&error), |()| ExitCode::SUCCESS)

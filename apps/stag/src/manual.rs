@@ -143,6 +143,53 @@ EXIT CODES
   2    The command cannot be carried out as given.
   130  Interrupted by a signal.";
 
+/// What `call` does.
+pub const CALL: &str = "\
+Calls an NFS version 3 server, where one cannot mount: over RDMA by the
+software RNIC (iwarp://), or over TCP (tcp://). Callers are known to the server
+by the user and group that run this command (AUTH_SYS).
+
+Whole files are moved by several READs or WRITEs at a time. Over iwarp:// a
+lost connection is made again and calls go out again; WRITEs that a restarted
+server lost before COMMIT are written again.";
+
+/// What is behind the options of `call`.
+pub const CALL_FOOTER: &str = "\
+EXAMPLES
+  stag call iwarp://127.0.0.1:20049/data ls -l
+  stag call iwarp://127.0.0.1:20049/data/notes.txt cat
+  stag call iwarp://127.0.0.1:20049/data put -r --verify tree
+  stag call iwarp://127.0.0.1:20049/data/tree get -r /tmp | sha256sum -c
+  stag call 'tcp://server:2049/srv/data?mountport=20048' df
+      a Linux server: its mountd has a port of its own (rpcinfo -p server), and
+      takes calls from ports above 1023 only with the export option 'insecure'.
+
+URL
+  The path begins with an export, as 'mount' lists them; the longest that fits
+  is mounted. In names, %XX is the octet with that hexadecimal number; '?' has
+  to be written %3F. Symbolic links in the path are not followed.
+  rdma:// needs an RDMA device; this build has no support for them yet.
+
+CHECKSUMS
+  'get' and 'put' print a line for each file as sha256sum does, with the local
+  path. --verify reads back what was stored, from the other side of the copy.
+
+OUTPUT (--json)
+  null   server, round_trips_us[]
+  mount  export, handle, exports[]
+  ls     [] of what stat gives
+  stat   name, kind, target, mode, uid, gid, size, used, nlink, fileid, fsid,
+         atime, mtime, ctime (seconds, nanos), handle
+  get, put   files[] (path, octets, sha256), directories, symbolic_links,
+             skipped[], octets, calls, replayed, verified, elapsed_s
+  rm     removed;  mkdir  made, handle
+  df     total_, free_ and available_ octets and files
+
+EXIT CODES
+  0  Done.
+  1  Something failed: one sentence on standard error names the call and why.
+  2  The command cannot be carried out as given.";
+
 /// What `load` does.
 pub const LOAD: &str = "\
 Calls an NFS version 3 server over RDMA and checks what it does: every
@@ -181,7 +228,9 @@ mod tests {
 
     #[test]
     fn no_line_is_broken_by_a_terminal_of_80_columns() {
-        for text in [ABOUT, FOOTER, SERVE, SERVE_FOOTER, DEMO, DEMO_FOOTER, LOAD, LOAD_FOOTER] {
+        for text in
+            [ABOUT, FOOTER, SERVE, SERVE_FOOTER, DEMO, DEMO_FOOTER, CALL, CALL_FOOTER, LOAD, LOAD_FOOTER]
+        {
             for line in text.lines() {
                 assert!(line.chars().count() <= 78, "{line}");
             }

@@ -1,0 +1,261 @@
+//! `stag call`: an NFS version 3 client where one cannot mount.
+
+mod remote;
+mod show;
+mod tree;
+mod url;
+
+use crate::{
+    Error,
+    caller::say,
+    cli::{self, What},
+};
+use remote::{Object, Remote, failed, shown};
+use serde_json::{Value, json};
+use stag_load::transfer;
+use stag_protocol::nfs::v3::{FileKind, Status};
+use std::{
+    io::{self, Write},
+    os::unix::ffi::OsStrExt,
+    path::{Path, PathBuf},
+    time::Instant,
+};
+use tree::Tree;
+use url::Url;
+
+/// Directories in each other that are removed: more is a tree that has no end.
+const DEPTH_MAX: usize = 128;
+
+/// What a command has to say: on standard output, as text or as JSON; and on standard error.
+struct Said {
+    text: Vec<u8>,
+    value: Value,
+    aside: String,
+}
+
+impl Said {
+    fn new(text: String, value: Value) -> Self {
+        Self { text: text.into_bytes(), value, aside: String::new() }
+    }
+}
+
+/// Calls the server.
+pub fn run(arguments: &cli::Call) -> Result<(), Error> {
+    let url = Url::parse(&arguments.url)?;
+    if arguments.json && matches!(arguments.what, What::Cat) {
+        return Err(Error::usage("cat writes the file itself: leave --json out"));
+    }
+    let said = match &arguments.what {
+        What::Null { count } => null(&url, arguments, *count)?,
+        what => {
+            let mut remote = Remote::mount(&url, arguments)?;
+            let said = mounted(&mut remote, what)?;
+            remote.client.disconnect();
+            said
+        }
+    };
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&said.value);
+        say(&(text.map_err(|error| Error::failure(error.to_string()))? + "\n"));
+    } else {
+        say(&said.text);
+        eprint!("{}", said.aside);
+    }
+    Ok(())
+}
+
+fn mounted(remote: &mut Remote, what: &What) -> Result<Said, Error> {
+    match what {
+        What::Null { .. } => unreachable!("NULL needs no mount"),
+        What::Mount => Ok(mount(remote)),
+        What::Ls { long } => list(remote, *long),
+        What::Cat => cat(remote),
+        What::Stat => stat(remote),
+        What::Df => df(remote),
+        What::Get { recursive, verify, to } => get(remote, (*recursive, *verify), to.as_deref()),
+        What::Put { recursive, verify, from } => put(remote, (*recursive, *verify), from),
+        What::Rm { recursive } => rm(remote, *recursive),
+        What::Mkdir { parents } => mkdir(remote, *parents),
+    }
+}
+
+fn null(url: &Url, arguments: &cli::Call, count: u32) -> Result<Said, Error> {
+    let mut client = Remote::connect(url, arguments)?;
+    let mut micros = Vec::new();
+    for _ in 0..count {
+        let began = Instant::now();
+        client.null().map_err(failed("NULL"))?;
+        micros.push(began.elapsed().as_secs_f64() * 1e6);
+    }
+    client.disconnect();
+    let text = micros.iter().map(|micros| format!("NULL answered by {url} in {micros:.1} us\n")).collect();
+    Ok(Said::new(text, json!({ "server": url.to_string(), "round_trips_us": micros })))
+}
+
+fn mount(remote: &Remote) -> Said {
+    let (export, handle) = (shown(&remote.export), show::hex(remote.root.octets()));
+    let exports: Vec<_> = remote.exports.iter().map(|export| shown(export)).collect();
+    let mut text = format!("MNT {export}\nhandle {handle}\n");
+    exports.iter().for_each(|export| text.push_str(&format!("EXPORT {export}\n")));
+    Said::new(text, json!({ "export": export, "handle": handle, "exports": exports }))
+}
+
+/// Where a symbolic link points.
+fn link(remote: &mut Remote, object: &Object) -> Result<Option<Vec<u8>>, Error> {
+    if object.attributes.kind != FileKind::Symlink {
+        return Ok(None);
+    }
+    let path = remote.client.readlink(object.handle);
+    path.map(Some).map_err(failed(format_args!("READLINK of {}", shown(&object.name))))
+}
+
+fn list(remote: &mut Remote, long: bool) -> Result<Said, Error> {
+    let target = remote.target()?;
+    let entries = if target.is_directory() { remote.list(&target)? } else { vec![target] };
+    let (mut text, mut values) = (String::new(), Vec::new());
+    for entry in &entries {
+        let path = if long { link(remote, entry)? } else { None };
+        match long {
+            true => text.push_str(&show::line(entry, path.as_deref())),
+            false => text.push_str(&(shown(&entry.name) + "\n")),
+        }
+        values.push(show::object(entry, path.as_deref()));
+    }
+    Ok(Said::new(text, json!(values)))
+}
+
+fn stat(remote: &mut Remote) -> Result<Said, Error> {
+    let target = remote.target()?;
+    let path = link(remote, &target)?;
+    Ok(Said::new(show::stat(&target, path.as_deref()), show::object(&target, path.as_deref())))
+}
+
+fn cat(remote: &mut Remote) -> Result<Said, Error> {
+    let target = remote.target()?;
+    if target.attributes.kind != FileKind::Regular {
+        return Err(Error::failure(format!("{} is no file that could be read", shown(&target.name))));
+    }
+    let (reads, _) = remote.flows()?;
+    let mut out = io::stdout().lock();
+    let mut sink = |_, octets: &[u8]| out.write_all(octets);
+    let source = (target.handle, target.attributes.size);
+    transfer::get(&mut remote.client, source, reads, &mut sink, &mut |_| {})?;
+    out.flush().map_err(|error| Error::failure(format!("standard output: {error}")))?;
+    Ok(Said::new(String::new(), Value::Null))
+}
+
+fn df(remote: &mut Remote) -> Result<Said, Error> {
+    let target = remote.target()?;
+    let about = remote.client.fsstat(target.handle).map_err(failed("FSSTAT"))?;
+    let used = |total: u64, free: u64| total.saturating_sub(free);
+    let text = format!(
+        "{:<7} {:>20} {:>20} {:>20}\n{:<7} {:>20} {:>20} {:>20}\n{:<7} {:>20} {:>20} {:>20}\n",
+        "",
+        "total",
+        "used",
+        "available",
+        "octets",
+        about.total_octets,
+        used(about.total_octets, about.free_octets),
+        about.available_octets,
+        "files",
+        about.total_files,
+        used(about.total_files, about.free_files),
+        about.available_files
+    );
+    let value = json!({
+        "total_octets": about.total_octets,
+        "free_octets": about.free_octets,
+        "available_octets": about.available_octets,
+        "total_files": about.total_files,
+        "free_files": about.free_files,
+        "available_files": about.available_files,
+    });
+    Ok(Said::new(text, value))
+}
+
+fn get(remote: &mut Remote, how: (bool, bool), to: Option<&Path>) -> Result<Said, Error> {
+    let target = remote.target()?;
+    let mut tree = Tree::new(remote, how)?;
+    tree.get(&target, to.unwrap_or(Path::new(".")))?;
+    Ok(moved(&tree))
+}
+
+fn put(remote: &mut Remote, how: (bool, bool), from: &[PathBuf]) -> Result<Said, Error> {
+    let (found, directory, name) = remote.target_or_place()?;
+    let into = found.filter(Object::is_directory);
+    if from.len() > 1 && into.is_none() {
+        return Err(Error::usage(format!(
+            "{} is no directory that several files could be put into",
+            shown(&name)
+        )));
+    }
+    let mut tree = Tree::new(remote, how)?;
+    for from in from {
+        match &into {
+            Some(into) => {
+                let last = std::path::absolute(from).ok().and_then(|path| Some(path.file_name()?.to_owned()));
+                let last = last.ok_or_else(|| {
+                    Error::usage(format!("{} has no name of its own: give its directory", from.display()))
+                })?;
+                tree.put(from, into.handle, last.as_bytes())?;
+            }
+            None => tree.put(from, directory.handle, &name)?,
+        }
+    }
+    Ok(moved(&tree))
+}
+
+fn moved(tree: &Tree<'_>) -> Said {
+    let (text, aside) = tree.text();
+    Said { text, value: tree.object(), aside }
+}
+
+fn rm(remote: &mut Remote, recursive: bool) -> Result<Said, Error> {
+    let target = remote.target()?;
+    let removed = remove(remote, &target, recursive, 0)?;
+    Ok(Said::new(String::new(), json!({ "removed": removed })))
+}
+
+/// Removes an object and what is in it. Gives how many that were.
+fn remove(remote: &mut Remote, object: &Object, recursive: bool, depth: usize) -> Result<u64, Error> {
+    let name = shown(&object.name);
+    let parent = object.parent.ok_or_else(|| Error::usage("the root of an export cannot be removed"))?;
+    if !object.is_directory() {
+        remote.client.remove(parent, &object.name).map_err(failed(format_args!("REMOVE of {name}")))?;
+        return Ok(1);
+    }
+    if !recursive {
+        return Err(Error::usage(format!("{name} is a directory: add -r")));
+    }
+    if depth > DEPTH_MAX {
+        return Err(Error::failure(format!("{name} lies more than {DEPTH_MAX} directories deep")));
+    }
+    let mut removed = 1;
+    for entry in remote.list(object)? {
+        removed += remove(remote, &entry, recursive, depth + 1)?;
+    }
+    remote.client.rmdir(parent, &object.name).map_err(failed(format_args!("RMDIR of {name}")))?;
+    Ok(removed)
+}
+
+fn mkdir(remote: &mut Remote, parents: bool) -> Result<Said, Error> {
+    let names = remote.below.clone();
+    let above = names.len().saturating_sub(1);
+    let mut directory =
+        if parents { remote.walk(&[])? } else { remote.walk(names.get(..above).unwrap_or_default())? };
+    let mut made = 0;
+    for name in names.get(if parents { 0 } else { above }..).unwrap_or_default() {
+        match remote.client.mkdir(directory.handle, name, 0o777) {
+            Ok(_) => made += 1,
+            Err(stag_load::Error::Nfs(Status::Exist)) if parents => {}
+            Err(error) => return Err(failed(format_args!("MKDIR {}", shown(name)))(error)),
+        }
+        let found = remote.find(directory.handle, name)?.filter(Object::is_directory);
+        directory = found.ok_or_else(|| Error::failure(format!("{} is no directory", shown(name))))?;
+    }
+    if names.is_empty() && !parents {
+        return Err(Error::usage("the root of an export is there already"));
+    }
+    Ok(Said::new(String::new(), json!({ "made": made, "handle": show::hex(directory.handle.octets()) })))
+}

@@ -1,0 +1,248 @@
+//! A mounted server: paths found, errors that name what was tried.
+
+use super::url::{Scheme, Url};
+use crate::{Error, caller, cli};
+use rustix::process;
+use stag_iwarp::{Address, Iwarp};
+use stag_load::{Client, DirEntry, transfer::Flow};
+use stag_protocol::{
+    nfs::v3::{Attributes, FileHandle, FileKind, Status},
+    rpc::Accepted,
+};
+use std::{fmt::Display, time::Duration};
+
+/// A server that is called.
+pub struct Remote {
+    /// Calls it.
+    pub client: Client<Iwarp>,
+    /// What was mounted.
+    pub export: Vec<u8>,
+    /// Its root.
+    pub root: FileHandle,
+    /// All exports, if the server says which.
+    pub exports: Vec<Vec<u8>>,
+    /// The path below the export, by component.
+    pub below: Vec<Vec<u8>>,
+    depth: usize,
+}
+
+/// Something on the server.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// Its last name; empty for the root of the export.
+    pub name: Vec<u8>,
+    /// The directory that the name stands in; none for the root.
+    pub parent: Option<FileHandle>,
+    /// Its handle.
+    pub handle: FileHandle,
+    /// Its attributes.
+    pub attributes: Attributes,
+}
+
+impl Object {
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.attributes.kind == FileKind::Directory
+    }
+}
+
+impl Remote {
+    /// Connects to the server without mounting anything.
+    pub fn connect(url: &Url, arguments: &cli::Call) -> Result<Client<Iwarp>, Error> {
+        let timeout = Duration::from_secs(arguments.timeout.into());
+        let (mut client, _) = caller::client(arguments.depth.into(), timeout)?;
+        connect(&mut client, url)?;
+        Ok(client)
+    }
+
+    /// Connects and mounts the export that the URL's path begins with.
+    pub fn mount(url: &Url, arguments: &cli::Call) -> Result<Self, Error> {
+        let timeout = Duration::from_secs(arguments.timeout.into());
+        let (mut client, _) = caller::client(arguments.depth.into(), timeout)?;
+        match url.mount {
+            Some(at) => {
+                client.connect_tcp(at).map_err(|error| cannot_connect(format_args!("tcp://{at}"), error))?
+            }
+            None => connect(&mut client, url)?,
+        }
+        // A server need not say what it exports.
+        let exports = client.exports().unwrap_or_default();
+        let (export, below) = split(&url.path, &exports);
+        let shown = shown(&export);
+        let root = client.mount(&String::from_utf8_lossy(&export)).map_err(|error| match error {
+            stag_load::Error::Rejected(Accepted::ProgUnavail) => Error::failure(format!(
+                "MNT of {shown}: {url} does not answer MOUNT: give the port where its mountd listens on TCP, as ?mountport=N behind the path"
+            )),
+            error => Error::failure(format!("MNT of {shown}: {error}")),
+        })?;
+        if url.mount.is_some() {
+            connect(&mut client, url)?;
+        }
+        Ok(Self { client, export, root, exports, below, depth: arguments.depth.into() })
+    }
+
+    /// What the URL's path names.
+    pub fn target(&mut self) -> Result<Object, Error> {
+        let below = self.below.clone();
+        self.walk(&below)
+    }
+
+    /// What the URL's path names, if it is there; and in what directory and by which name it would be.
+    pub fn target_or_place(&mut self) -> Result<(Option<Object>, Object, Vec<u8>), Error> {
+        let Some((last, above)) = self.below.split_last().map(|(last, above)| (last.clone(), above.to_vec()))
+        else {
+            let root = self.walk(&[])?;
+            return Ok((Some(root.clone()), root, Vec::new()));
+        };
+        let directory = self.walk(&above)?;
+        Ok((self.find(directory.handle, &last)?, directory, last))
+    }
+
+    /// Walks down from the root.
+    pub fn walk(&mut self, names: &[Vec<u8>]) -> Result<Object, Error> {
+        let attributes = self.client.getattr(self.root).map_err(failed("GETATTR of the export's root"))?;
+        let mut object = Object { name: Vec::new(), parent: None, handle: self.root, attributes };
+        for name in names {
+            let found = self.find(object.handle, name)?;
+            object = found.ok_or_else(|| {
+                failed(format_args!("LOOKUP of {}", shown(name)))(stag_load::Error::Nfs(Status::NoEnt))
+            })?;
+        }
+        Ok(object)
+    }
+
+    /// Finds a name in a directory.
+    pub fn find(&mut self, directory: FileHandle, name: &[u8]) -> Result<Option<Object>, Error> {
+        let found = match self.client.lookup(directory, name) {
+            Ok(found) => found,
+            Err(stag_load::Error::Nfs(Status::NoEnt)) => return Ok(None),
+            Err(error) => return Err(failed(format_args!("LOOKUP of {}", shown(name)))(error)),
+        };
+        let attributes = match found.attributes {
+            Some(attributes) => attributes,
+            None => self.attributes(found.object, name)?,
+        };
+        let (handle, name) = (found.object, name.to_vec());
+        Ok(Some(Object { name, parent: Some(directory), handle, attributes }))
+    }
+
+    fn attributes(&mut self, file: FileHandle, name: &[u8]) -> Result<Attributes, Error> {
+        self.client.getattr(file).map_err(failed(format_args!("GETATTR of {}", shown(name))))
+    }
+
+    /// A directory's entries by name, without itself and the one above it.
+    pub fn list(&mut self, directory: &Object) -> Result<Vec<Object>, Error> {
+        let what = shown(&directory.name);
+        let mut entries = self
+            .client
+            .readdirplus(directory.handle)
+            .map_err(failed(format_args!("READDIRPLUS of {what}")))?;
+        entries.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut objects = Vec::with_capacity(entries.len());
+        for DirEntry { name, attributes, handle, .. } in entries {
+            if name == b"." || name == b".." {
+                continue;
+            }
+            match (handle, attributes) {
+                (Some(handle), Some(attributes)) => {
+                    objects.push(Object { name, parent: Some(directory.handle), handle, attributes });
+                }
+                // What was removed meanwhile is not there.
+                _ => objects.extend(self.find(directory.handle, &name)?),
+            }
+        }
+        Ok(objects)
+    }
+
+    /// How much to read, and to write, at a time.
+    pub fn flows(&mut self) -> Result<(Flow, Flow), Error> {
+        let info = self.client.fsinfo(self.root).map_err(failed("FSINFO"))?;
+        Ok((Flow::new(self.depth, info.read_max), Flow::new(self.depth, info.write_max)))
+    }
+}
+
+fn connect(client: &mut Client<Iwarp>, url: &Url) -> Result<(), Error> {
+    let connected = match url.scheme {
+        Scheme::Iwarp => client.keep_connected(&Address(url.server)),
+        Scheme::Tcp => client.connect_tcp(url.server),
+    };
+    connected.map_err(|error| cannot_connect(url, error))
+}
+
+fn cannot_connect(at: impl Display, error: stag_load::Error) -> Error {
+    Error::failure(format!("cannot connect to {at}: {error}; does a server listen there?"))
+}
+
+/// An error with what was tried.
+pub fn failed(what: impl Display) -> impl Fn(stag_load::Error) -> Error {
+    let what = what.to_string();
+    move |error| {
+        let hint = match error {
+            stag_load::Error::Nfs(Status::Acces | Status::Perm) => {
+                format!(" (we call as uid {})", process::geteuid().as_raw())
+            }
+            _ => String::new(),
+        };
+        Error::failure(format!("{what}: {error}{hint}"))
+    }
+}
+
+/// The longest export that `path` lies in; when none is known, its first component. And the components below it.
+fn split(path: &[u8], exports: &[Vec<u8>]) -> (Vec<u8>, Vec<Vec<u8>>) {
+    let components = |path: &[u8]| -> Vec<Vec<u8>> {
+        path.split(|octet| *octet == b'/').filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
+    };
+    let names = components(path);
+    let within = exports.iter().map(|export| (export, components(export)));
+    let within = within.filter(|(_, prefix)| names.starts_with(prefix));
+    match within.max_by_key(|(_, prefix)| prefix.len()) {
+        Some((export, prefix)) => (export.clone(), names.get(prefix.len()..).unwrap_or_default().to_vec()),
+        None => {
+            let first = names.first().map(Vec::as_slice).unwrap_or_default();
+            ([b"/", first].concat(), names.get(1..).unwrap_or_default().to_vec())
+        }
+    }
+}
+
+/// A name as it is shown: what is no text or would move the cursor is escaped.
+pub fn shown(name: &[u8]) -> String {
+    if name.is_empty() {
+        return "the export's root".to_owned();
+    }
+    let mut text = String::new();
+    for chunk in name.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
+        }
+        chunk.invalid().iter().for_each(|octet| text.push_str(&format!("\\x{octet:02x}")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_export_is_mounted() {
+        let exports = [b"/srv".to_vec(), b"/srv/data".to_vec(), b"/da".to_vec()];
+        for (path, export, below) in [
+            ("/srv/data/a/b", "/srv/data", &["a", "b"][..]),
+            ("/srv/other", "/srv", &["other"]),
+            ("/data/x", "/data", &["x"]),
+            ("/da", "/da", &[]),
+            ("/", "/", &[]),
+            ("//srv//data/", "/srv/data", &[]),
+        ] {
+            let below: Vec<_> = below.iter().map(|name| name.as_bytes().to_vec()).collect();
+            assert_eq!(split(path.as_bytes(), &exports), (export.as_bytes().to_vec(), below), "{path}");
+        }
+        assert_eq!(split(b"/a/b", &[b"/".to_vec()]), (b"/".to_vec(), vec![b"a".to_vec(), b"b".to_vec()]));
+    }
+
+    #[test]
+    fn names_that_are_no_text_are_escaped() {
+        assert_eq!(shown("ä b".as_bytes()), "ä b");
+        assert_eq!(shown(b"a\xff\x1b[2J\n"), "a\\xff\\u{1b}[2J\\n");
+    }
+}

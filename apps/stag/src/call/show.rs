@@ -1,0 +1,148 @@
+//! How objects are shown: as `ls -l` and `stat` do, and as JSON.
+
+use super::remote::{Object, shown};
+use serde_json::{Value, json};
+use stag_protocol::nfs::v3::{FileKind, Time};
+use std::fmt::Write;
+
+/// The letter of a kind in a mode, and its name.
+const fn kind(kind: FileKind) -> (char, &'static str) {
+    match kind {
+        FileKind::Regular => ('-', "file"),
+        FileKind::Directory => ('d', "directory"),
+        FileKind::Block => ('b', "block device"),
+        FileKind::Character => ('c', "character device"),
+        FileKind::Symlink => ('l', "symbolic link"),
+        FileKind::Socket => ('s', "socket"),
+        FileKind::Fifo => ('p', "pipe"),
+    }
+}
+
+/// A mode as `ls -l` shows it.
+fn mode(object: &Object) -> String {
+    let (letter, mode) = (kind(object.attributes.kind).0, object.attributes.mode);
+    let mut text = String::from(letter);
+    for (shift, special, set, unset) in [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+    {
+        let bits = mode >> shift;
+        text.push(if bits & 4 != 0 { 'r' } else { '-' });
+        text.push(if bits & 2 != 0 { 'w' } else { '-' });
+        text.push(match (bits & 1 != 0, mode & special != 0) {
+            (true, true) => set,
+            (false, true) => unset,
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    text
+}
+
+/// A time in UTC.
+fn time(time: Time) -> String {
+    let (days, rest) = (i64::from(time.seconds) / 86_400, time.seconds % 86_400);
+    let (year, month, day) = civil(days);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02}", rest / 3_600, rest / 60 % 60, rest % 60)
+}
+
+/// Year, month and day of a day since 1970 (the Gregorian calendar repeats itself every 146,097 days).
+const fn civil(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468; // Since 0000-03-01: leap days stand at the end of the year.
+    let era = shifted / 146_097;
+    let day_of_era = shifted % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    (year_of_era + era * 400 + next, month, day)
+}
+
+/// One line of `ls -l`. `path` is where a symbolic link points.
+pub fn line(object: &Object, path: Option<&[u8]>) -> String {
+    let attributes = object.attributes;
+    let mut text = format!(
+        "{} {:>3} {:>5} {:>5} {:>12} {} {}",
+        mode(object),
+        attributes.nlink,
+        attributes.uid,
+        attributes.gid,
+        attributes.size,
+        time(attributes.mtime),
+        shown(&object.name)
+    );
+    if let Some(path) = path {
+        let _ = write!(text, " -> {}", shown(path));
+    }
+    text.push('\n');
+    text
+}
+
+/// All attributes.
+pub fn stat(object: &Object, path: Option<&[u8]>) -> String {
+    let attributes = object.attributes;
+    let mut text = format!("name    {}\nkind    {}\n", shown(&object.name), kind(attributes.kind).1);
+    if let Some(path) = path {
+        let _ = writeln!(text, "target  {}", shown(path));
+    }
+    let _ = writeln!(text, "mode    {:04o} {}", attributes.mode & 0o7777, mode(object));
+    let _ = writeln!(text, "owner   uid {} gid {}", attributes.uid, attributes.gid);
+    let _ = writeln!(text, "size    {} octets, {} used", attributes.size, attributes.used);
+    let _ = writeln!(text, "links   {}", attributes.nlink);
+    let _ = writeln!(text, "file    {} on {:#x}", attributes.fileid, attributes.fsid);
+    for (name, at) in
+        [("read", attributes.atime), ("written", attributes.mtime), ("changed", attributes.ctime)]
+    {
+        let _ = writeln!(text, "{name:<7} {}.{:09} UTC", time(at), at.nanos);
+    }
+    let _ = writeln!(text, "handle  {}", hex(object.handle.octets()));
+    text
+}
+
+/// As a JSON object.
+pub fn object(object: &Object, path: Option<&[u8]>) -> Value {
+    let attributes = object.attributes;
+    let at = |time: Time| json!({ "seconds": time.seconds, "nanos": time.nanos });
+    json!({
+        "name": shown(&object.name),
+        "kind": kind(attributes.kind).1,
+        "target": path.map(shown),
+        "mode": attributes.mode & 0o7777,
+        "uid": attributes.uid,
+        "gid": attributes.gid,
+        "size": attributes.size,
+        "used": attributes.used,
+        "nlink": attributes.nlink,
+        "fileid": attributes.fileid,
+        "fsid": attributes.fsid,
+        "atime": at(attributes.atime),
+        "mtime": at(attributes.mtime),
+        "ctime": at(attributes.ctime),
+        "handle": hex(object.handle.octets()),
+    })
+}
+
+/// Octets as hexadecimal digits.
+pub fn hex(octets: &[u8]) -> String {
+    octets.iter().map(|octet| format!("{octet:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        for (days, date) in [
+            (0, (1970, 1, 1)),
+            (59, (1970, 3, 1)),
+            (11_016, (2000, 2, 29)),
+            (11_017, (2000, 3, 1)),
+            (20_777, (2026, 11, 20)),
+            (47_540, (2100, 2, 28)),
+            (47_541, (2100, 3, 1)),
+        ] {
+            assert_eq!(civil(days), date, "{days}");
+        }
+        assert_eq!(time(Time { seconds: 86_399, nanos: 0 }), "1970-01-01 23:59:59");
+    }
+}

@@ -1,0 +1,141 @@
+//! What `stag call` calls: `SCHEME://HOST:PORT/EXPORT[/PATH][?mountport=N]`.
+
+use crate::Error;
+use std::{
+    fmt,
+    net::{SocketAddr, ToSocketAddrs},
+};
+
+/// How the server is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// RDMA by the software RNIC.
+    Iwarp,
+    /// RPC over TCP.
+    Tcp,
+}
+
+/// A server and a path on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// How.
+    pub scheme: Scheme,
+    /// Where.
+    pub server: SocketAddr,
+    /// Where MOUNT is answered over TCP, if not by the same connection.
+    pub mount: Option<SocketAddr>,
+    /// The export and what is below it, with the slash in front.
+    pub path: Vec<u8>,
+}
+
+impl fmt::Display for Url {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.scheme == Scheme::Iwarp { "iwarp" } else { "tcp" };
+        write!(f, "{scheme}://{}", self.server)
+    }
+}
+
+impl Url {
+    /// Reads a URL. Octets of the path that mean something else, `?` and `%`, are written `%3F` and `%25`.
+    pub fn parse(url: &str) -> Result<Self, Error> {
+        let bad = || {
+            Error::usage(format!(
+                "{url:?} names no server and path: write iwarp://HOST:PORT/EXPORT/PATH or tcp://HOST:PORT/EXPORT/PATH, for example iwarp://127.0.0.1:20049/data"
+            ))
+        };
+        let (scheme, rest) = match url.split_once("://") {
+            Some(("iwarp", rest)) => (Scheme::Iwarp, rest),
+            Some(("tcp", rest)) => (Scheme::Tcp, rest),
+            Some(("rdma", _)) => {
+                return Err(Error::usage(format!(
+                    "{url:?}: this build has no RDMA device support yet (its provider comes with the feature `verbs`): use iwarp:// or tcp://"
+                )));
+            }
+            Some((scheme, _)) => {
+                return Err(Error::usage(format!(
+                    "{url:?}: this build has no scheme {scheme}://, only iwarp:// and tcp://"
+                )));
+            }
+            None => return Err(bad()),
+        };
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        if !has_port {
+            return Err(bad());
+        }
+        let server =
+            authority.to_socket_addrs().ok().and_then(|mut found| found.next()).ok_or_else(|| {
+                Error::usage(format!(
+                    "no address is known for {authority:?} in {url:?}: give the server's IP address"
+                ))
+            })?;
+        let mount = mount_port(query, url)?.map(|port| SocketAddr::new(server.ip(), port));
+        Ok(Self { scheme, server, mount, path: [b"/".as_slice(), &decoded(path)].concat() })
+    }
+}
+
+fn mount_port(query: &str, url: &str) -> Result<Option<u16>, Error> {
+    if query.is_empty() {
+        return Ok(None);
+    }
+    let port = query.strip_prefix("mountport=").and_then(|port| port.parse().ok());
+    port.map(Some).ok_or_else(|| {
+        Error::usage(format!(
+            "{url:?}: behind the question mark stands mountport=N at most; a question mark in a name is written %3F"
+        ))
+    })
+}
+
+/// `%XX` is the octet with that number; anything else is itself.
+fn decoded(text: &str) -> Vec<u8> {
+    let mut octets = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        let escaped = behind.first_chunk::<2>().filter(|_| *first == b'%');
+        let number = escaped.and_then(|digits| {
+            let digits = digits.iter().all(u8::is_ascii_hexdigit).then_some(digits)?;
+            u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
+        });
+        octets.push(number.unwrap_or(*first));
+        rest = if number.is_some() { behind.get(2..).unwrap_or_default() } else { behind };
+    }
+    octets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_paths_and_mount_ports_are_read() {
+        let url = Url::parse("iwarp://127.0.0.1:20049/data/a b").unwrap();
+        assert_eq!(
+            (url.scheme, url.path.as_slice(), url.mount),
+            (Scheme::Iwarp, b"/data/a b".as_slice(), None)
+        );
+        assert_eq!(url.to_string(), "iwarp://127.0.0.1:20049");
+        let url = Url::parse("tcp://[::1]:2049/srv/data?mountport=20048").unwrap();
+        assert_eq!((url.scheme, url.mount.unwrap().port()), (Scheme::Tcp, 20_048));
+        assert_eq!(Url::parse("tcp://127.0.0.1:1").unwrap().path, b"/");
+        assert_eq!(Url::parse("tcp://127.0.0.1:1/x%3Fy%25%e4%zz%2").unwrap().path, b"/x?y%\xe4%zz%2");
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused_with_what_to_write() {
+        for (url, part) in [
+            ("127.0.0.1:1/x", "write iwarp://"),
+            ("iwarp://127.0.0.1/x", "write iwarp://"),
+            ("tcp:///x", "write iwarp://"),
+            ("tcp://127.0.0.1:99999/x", "write iwarp://"),
+            ("rdma://127.0.0.1:1/x", "no RDMA device support yet"),
+            ("shm://x", "no scheme shm://"),
+            ("tcp://127.0.0.1:1/x?y", "mountport=N"),
+            ("tcp://127.0.0.1:1/x?mountport=x", "mountport=N"),
+            ("tcp://no.such.host.invalid:1/x", "no address is known"),
+        ] {
+            let error = Url::parse(url).unwrap_err();
+            assert!(matches!(error, Error::Usage(_)) && error.to_string().contains(part), "{error}");
+        }
+    }
+}
