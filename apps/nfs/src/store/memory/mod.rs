@@ -19,7 +19,8 @@
 //! belong to the caller, but nothing is refused for them. Who may connect is the only protection.
 //!
 //! GETATTR, LOOKUP and READ allocate nothing, nor does a WRITE to blocks that exist. What grows with the tree, by doubling or by
-//! nodes: the table of inodes, the names of a directory, the blocks of a file.
+//! nodes: the table of inodes (under 256 octets each), the names of a directory, the blocks of a file. That is beside the
+//! capacity.
 
 mod content;
 mod copy;

@@ -380,3 +380,9 @@ fn a_directory_is_copied_with_its_links_modes_and_times() {
     let error = Memory::new(&Config::new(vec![missing], 1 << 20), &mut |_| ()).unwrap_err();
     assert!(error.to_string().starts_with("cannot look at"), "{error}");
 }
+
+/// What the limit on objects costs in heap, beside their names: 1 GiB has 262,144 of them.
+#[test]
+fn an_object_takes_less_than_256_octets_of_the_table() {
+    assert!(size_of::<Option<(u64, Inode)>>() <= 256, "{}", size_of::<Option<(u64, Inode)>>());
+}
