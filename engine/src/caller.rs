@@ -104,7 +104,10 @@ impl<P: Provider, A: App> Shard<P, A> {
                 continue;
             }
             let Link::Fabric { qp, state: Some(connection) } = &mut entry.link else { return };
-            if self.provider.send_room(*qp) < WORK || connection.take_credit().is_err() {
+            // Every window that is out may need an invalidation of ours: its place in the queue is not given away.
+            let windows =
+                connection.calls().map_or(0, |credits| credits.in_flight() as usize) * Outbound::WINDOWS;
+            if self.provider.send_room(*qp) < WORK + windows || connection.take_credit().is_err() {
                 self.core.counters.stats.requester.waited_for_credit += 1;
                 return;
             }

@@ -34,7 +34,7 @@ pub struct Config {
     pub receives: usize,
     /// Octets of one receive.
     pub receive_len: usize,
-    /// Peers at a time, TCP connections included.
+    /// Peers at a time over the fabric; TCP connections have places of their own.
     pub peers: usize,
     /// Calls of peers at a time, on all connections.
     pub inbound: usize,

@@ -73,6 +73,10 @@ impl Shared {
 impl<R> Handle<R> {
     /// Tells the shard; wakes it if it sleeps.
     pub fn tell(&self, command: Command) {
+        if command == Command::Snapshot {
+            // An answer that nobody waited for long enough is not the answer to this.
+            while self.snapshots.try_recv().is_ok() {}
+        }
         self.shared.tell(command);
     }
 
@@ -93,9 +97,15 @@ impl<R> Control<R> {
         if self.shared.commands.load(Ordering::Relaxed) == 0 {
             return 0;
         }
-        let mut counter = [0; 8];
-        let _ = io::read(&self.shared.wake, &mut counter);
         self.shared.commands.swap(0, Ordering::Acquire)
+    }
+
+    /// Takes wake-ups back after a sleep. A command that was looked at between its bit and its wake-up leaves one behind,
+    /// which would end every later sleep at once.
+    pub(crate) fn awake(&self) {
+        let mut counter = [0; 8];
+        // Nothing to read means that something else ended the sleep.
+        let _ = io::read(&self.shared.wake, &mut counter);
     }
 
     pub(crate) fn send(&self, snapshot: R) {

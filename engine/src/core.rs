@@ -32,8 +32,10 @@ pub(crate) struct Core {
     pub(crate) returned: ChunkLists,
     /// What the app asked for and did not get yet.
     pub(crate) outbox: VecDeque<Action>,
-    /// Calls of peers that wait for memory or for room in a send queue, in order of arrival.
-    pub(crate) deferred: VecDeque<Key>,
+    /// Calls of peers that wait for memory to be pulled into, in order of arrival.
+    pub(crate) pulls: VecDeque<Key>,
+    /// Calls of peers whose reply waits for room in a send queue or for memory. They go before `pulls`: they free memory.
+    pub(crate) replies: VecDeque<Key>,
     /// Padding to push.
     pub(crate) zeros: Extent,
     pub(crate) counters: Counters,
@@ -43,6 +45,7 @@ pub(crate) struct Core {
     pub(crate) next_xid: u32,
     pub(crate) stopping: bool,
     pub(crate) next_expiry: Time,
+    pub(crate) next_stall: Time,
     /// Whether a pass is under way, so that `now` is the time.
     pub(crate) in_pass: bool,
     /// Whether a call was made outside of a pass.
@@ -65,6 +68,8 @@ pub(crate) struct Peer {
     pub(crate) attempts: u32,
     /// Receives this connection reserved.
     pub(crate) reserved: usize,
+    /// Buffers that its Reads are to fill.
+    pub(crate) pulling: usize,
     /// Credits that its latest call asked for, when that was, and replies since its grant was looked at.
     pub(crate) wanted: u32,
     pub(crate) called_at: Time,
@@ -103,9 +108,10 @@ pub(crate) struct FabricCall {
     pub(crate) pull: Pull,
     /// What was pulled, by place in `pull.chunks()`.
     pub(crate) chunks: [Option<Buf>; READS_MAX],
-    /// Reads posted, and Reads done.
-    pub(crate) asked: usize,
+    /// Reads done.
     pub(crate) pulled: usize,
+    /// When its Reads were posted.
+    pub(crate) since: Time,
 }
 
 /// What a call of a peer waits for.
@@ -239,7 +245,7 @@ impl Core {
         Ok(Self {
             pool,
             receives,
-            peers: Table::new(config.peers),
+            peers: Table::new(config.peers + crate::stream::CONNECTIONS),
             by_qp: vec![None; connections],
             inbound: Table::new(config.inbound),
             inbound_lists: lists(config.inbound),
@@ -248,7 +254,8 @@ impl Core {
             lists: ChunkLists::new(),
             returned: ChunkLists::new(),
             outbox: VecDeque::with_capacity(config.inbound + config.outbound),
-            deferred: VecDeque::with_capacity(config.inbound),
+            pulls: VecDeque::with_capacity(config.inbound),
+            replies: VecDeque::with_capacity(config.inbound),
             zeros: zeros.freeze(),
             counters: Counters::new(),
             now: Time(0),
@@ -256,12 +263,37 @@ impl Core {
             next_xid: config.xid_seed,
             stopping: false,
             next_expiry: Time(0),
+            next_stall: Time(0),
             in_pass: false,
             unclocked: false,
             lost: 0,
             jitter: config.xid_seed.into(),
             config,
         })
+    }
+
+    /// Notes the peer behind a connection. A provider may number its connections beyond those it can have at once, because
+    /// some are still ending; the table grows then, at a connection's start and never on a call's way.
+    pub(crate) fn name_qp(&mut self, qp: Qp, peer: PeerId) {
+        let place = qp.0.index();
+        if place >= self.by_qp.len() {
+            self.by_qp.resize(place + 1, None);
+        }
+        if let Some(entry) = self.by_qp.get_mut(place) {
+            *entry = Some((qp, peer));
+        }
+    }
+
+    /// Whether a call or a reply waits for memory or for room.
+    pub(crate) fn has_deferred(&self) -> bool {
+        !self.pulls.is_empty() || !self.replies.is_empty()
+    }
+
+    /// Forgets deferred calls that are gone.
+    pub(crate) fn forget_deferred(&mut self) {
+        let Self { pulls, replies, inbound, .. } = self;
+        pulls.retain(|key| inbound.get(*key).is_some());
+        replies.retain(|key| inbound.get(*key).is_some());
     }
 
     /// The peer behind a connection of the provider.

@@ -2,9 +2,9 @@
 
 use crate::{
     app::{Action, App, Cx, PeerId},
-    config::{Config, HEAD_ROOM},
+    config::{Config, HEAD_ROOM, INLINE_LEN},
     control::{Command, Control},
-    core::{Core, Link, Peer},
+    core::{Core, Inbound, InboundState, Link, Peer},
     stats::Snapshot,
     stream::Streams,
 };
@@ -13,7 +13,11 @@ use rustix::{
     fd::OwnedFd,
 };
 use stag_pools::{Budget, Buf, Fenced, table::Key};
-use stag_protocol::rpcrdma::{Connection, ErrorReply, InlineSize, Offer, Setup, Side, v1};
+use stag_protocol::rpcrdma::{
+    Connection, ErrorReply, InlineSize, Offer, Setup, Side,
+    chunk::{READS_MAX, SEGMENTS_MAX},
+    v1,
+};
 use stag_verbs::{Cause, Event, FabricFault, Memory, PeerAddress, Provider, Qp, Status, Tag, Time};
 use std::{collections::VecDeque, fmt, io, net::SocketAddr, time::Duration};
 
@@ -24,6 +28,13 @@ pub type Admission = Box<dyn Fn(PeerAddress) -> bool>;
 const EVENTS_PER_PASS: usize = 256;
 /// Longest time between two looks at deadlines; a look happens earlier when one is known to be due.
 const EXPIRY_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// How long a peer may hold memory of ours, by Reads that it does not answer or replies that it does not take; and how long a
+/// call may wait for memory to be pulled into.
+const STALL_MAX: Duration = Duration::from_secs(30);
+/// How long a stopping shard waits for callers over TCP to close.
+const FAREWELL: Duration = Duration::from_millis(200);
+/// Longest sleep while something waits for memory or for room in a queue.
+const DEFERRED_MAX: Duration = Duration::from_millis(1);
 /// Longest sleep: a bound on the damage of a wake-up that was missed.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
@@ -56,11 +67,17 @@ impl<P: Provider, A: App> Shard<P, A> {
         assert!(config.receive_len >= limits.receive_len, "a receive is as long as the provider says");
         assert!(config.inbound >= config.receives, "every call that can arrive has a place");
         assert!(config.outbound * 2 <= limits.windows, "every call of ours has its windows");
-        let size = InlineSize::at_most(u32::try_from(config.receive_len).unwrap_or(u32::MAX));
-        let offer = Offer { remote_invalidation: limits.remote_invalidation, send: size, receive: size };
+        assert!(limits.read_spans >= SEGMENTS_MAX, "one Read takes every segment that a call may name");
+        assert!(limits.send_queue > READS_MAX, "the Reads of a call fit the send queue");
+        let size = |len: usize| InlineSize::at_most(u32::try_from(len).unwrap_or(u32::MAX));
+        let offer = Offer {
+            remote_invalidation: limits.remote_invalidation,
+            send: size(INLINE_LEN),
+            receive: size(config.receive_len),
+        };
         let core = Core::new(config, limits.connections)?;
         let streams = Streams::new()?;
-        let targets = (0..core.config.peers).map(|_| None).collect();
+        let targets = (0..core.peers.capacity()).map(|_| None).collect();
         let mut shard = Self { provider, app, core, streams, admission, offer, targets };
         shard.replenish();
         Ok(shard)
@@ -123,8 +140,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(target) = target else { return };
         match self.start_connecting(&target) {
             Ok(qp) => {
-                let place = self.core.by_qp.get_mut(qp.0.index()).expect("the provider keeps to its limits");
-                *place = Some((qp, peer));
+                self.core.name_qp(qp, peer);
                 self.core.lost -= 1;
                 let address = self.provider.peer_address(qp);
                 let entry = self.core.peers.get_mut(peer.0).expect("it was seen above");
@@ -137,7 +153,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Plans the next attempt to connect.
     fn postpone_connection(&mut self, peer: PeerId, cause: Cause) {
-        let Some(entry) = self.core.peers.get_mut(peer.0) else { return };
+        let Some(entry) = self.core.peers.get_mut(peer.0).filter(|peer| peer.kept) else { return };
         let attempts = entry.attempts;
         entry.attempts = attempts.saturating_add(1);
         let retry_at = self.core.now + self.core.pause(attempts);
@@ -209,8 +225,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.empty_outbox();
         self.expire();
         self.replenish();
-        self.provider.ring();
         let sent = self.flush_streams();
+        self.empty_outbox();
+        // Last, so that whatever the pass produced leaves before the core may sleep.
+        self.provider.ring();
         self.core.in_pass = false;
         events > 0 || deferred || octets || sent
     }
@@ -221,7 +239,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         let mut busy_at = now();
         loop {
             let time = now();
-            if self.pass(time) {
+            let worked = self.pass(time);
+            if worked {
                 busy_at = time;
             } else {
                 std::hint::spin_loop();
@@ -233,21 +252,30 @@ impl<P: Provider, A: App> Shard<P, A> {
             if commands & Command::Stop as u32 != 0 {
                 return self.stop(now);
             }
-            if time.since(busy_at) >= self.core.config.spin && self.provider.arm() {
+            if !worked && time.since(busy_at) >= self.core.config.spin && self.provider.arm() {
                 self.core.counters.stats.passes.sleeps += 1;
                 sleeper.sleep(self.sleep_for(now()))?;
+                control.awake();
                 busy_at = now();
             }
         }
     }
 
-    /// Takes no more peers, lets calls in progress finish for a while, then disconnects everybody.
+    /// Takes no more peers and no more calls, lets those in progress finish for a while, sends what was answered, and
+    /// disconnects everybody.
     fn stop(&mut self, now: impl Fn() -> Time) -> io::Result<()> {
         self.core.stopping = true;
         self.provider.stop_listening();
-        self.streams.stop_listening();
+        self.streams.stop();
         let until = now() + self.core.config.drain;
-        while !self.core.inbound.is_empty() && now() < until {
+        while (!self.core.inbound.is_empty() || self.streams.has_output()) && now() < until {
+            self.pass(now());
+            std::thread::yield_now();
+        }
+        // Callers over TCP see the end behind their last reply; they close, or a moment passes.
+        self.streams.say_end();
+        let until = now() + self.core.config.drain.min(FAREWELL);
+        while !self.streams.is_empty() && now() < until {
             self.pass(now());
             std::thread::yield_now();
         }
@@ -262,7 +290,9 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     fn sleep_for(&self, now: Time) -> Duration {
-        self.wake_at().map_or(SLEEP_MAX, |at| at.since(now).min(SLEEP_MAX))
+        // What waits for memory or for room is tried again soon, whatever frees it.
+        let longest = if self.core.has_deferred() { DEFERRED_MAX } else { SLEEP_MAX };
+        self.wake_at().map_or(longest, |at| at.since(now).min(longest))
     }
 
     fn handle_event(&mut self, event: Event) {
@@ -344,6 +374,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         self.core.count_disconnect(cause);
         self.core.lost += 1;
+        let entry = self.core.peers.get_mut(peer.0).expect("it was seen above");
+        entry.link = Link::Lost { retry_at: Time(u64::MAX) };
+        // The app may end the peer when it hears of calls that are over.
         self.take_calls_back(peer);
         self.postpone_connection(peer, cause);
         self.empty_outbox();
@@ -364,6 +397,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 drop(self.core.inbound.remove(key));
             }
         }
+        self.core.forget_deferred();
         self.fail_calls_of(peer, cause);
         self.app.on_peer_down(&mut Cx { core: &mut self.core }, peer, cause);
         self.empty_outbox();
@@ -380,6 +414,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             attempts: 0,
             reserved,
             up: false,
+            pulling: 0,
             wanted: 0,
             called_at: self.core.now,
             replies: 0,
@@ -387,8 +422,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let id = PeerId(self.core.peers.insert(peer).ok()?);
         self.core.reserved += reserved;
         if let Some(qp) = qp {
-            let place = self.core.by_qp.get_mut(qp.0.index()).expect("the provider keeps to its limits");
-            *place = Some((qp, id));
+            self.core.name_qp(qp, id);
         }
         Some(id)
     }
@@ -474,7 +508,11 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Looks at deadlines and at connections to be made again, when the first of them is due.
     fn expire(&mut self) {
-        let idle = self.core.outbound.is_empty() && self.core.lost == 0;
+        let idle = self.core.outbound.is_empty() && self.core.lost == 0 && self.core.inbound.is_empty();
+        if self.core.now >= self.core.next_stall {
+            self.core.next_stall = self.core.now + EXPIRY_INTERVAL_MAX;
+            self.end_stalled();
+        }
         if idle || self.core.now < self.core.next_expiry {
             return;
         }
@@ -489,6 +527,25 @@ impl<P: Provider, A: App> Shard<P, A> {
                 }
             }
         }
+    }
+
+    /// Ends connections whose peer holds memory of ours and makes no progress.
+    fn end_stalled(&mut self) {
+        let now = self.core.now;
+        let stalled = |call: &Inbound| {
+            let pulls = matches!(call.state, InboundState::AwaitPull | InboundState::AwaitSink);
+            call.fabric.as_ref().is_some_and(|fabric| pulls && now.since(fabric.since) >= STALL_MAX)
+        };
+        for place in 0..self.core.inbound.capacity() {
+            let Some(key) = self.core.inbound.key_at(place) else { continue };
+            if let Some(call) = self.core.inbound.get(key).filter(|call| stalled(call)) {
+                let peer = call.peer;
+                self.core.counters.stats.limits.stalled += 1;
+                drop(self.core.inbound.remove(key));
+                self.disconnect(peer);
+            }
+        }
+        self.core.counters.stats.limits.stalled += self.streams.end_stalled(now, STALL_MAX);
     }
 
     /// When to make a pass even if nothing arrives.

@@ -168,6 +168,8 @@ pub struct Limits {
     pub idle_disconnected: u64,
     /// Connections refused because the peer table is full.
     pub peers: u64,
+    /// Connections ended because their peer held memory and made no progress.
+    pub stalled: u64,
     /// Calls that waited for memory.
     pub memory: u64,
     /// Replies that waited for room in a send queue.

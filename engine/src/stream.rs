@@ -31,12 +31,12 @@ use std::{
 };
 
 /// TCP connections at a time.
-const CONNECTIONS: usize = 1_024;
+pub(crate) const CONNECTIONS: usize = 1_024;
 /// Octets read at a time, for all connections together.
 const STAGING_LEN: usize = 256 << 10;
 /// Parts, and octets, of replies that wait to be sent before a connection is no longer read: a caller that does not take its
 /// replies must not hold the buffers of everybody.
-const OUTPUT_MAX: usize = 512;
+const OUTPUT_MAX: usize = 128;
 const OUTPUT_OCTETS_MAX: usize = 4 << 20;
 /// Parts of replies sent at once.
 const GATHER: usize = 64;
@@ -46,6 +46,8 @@ const CALLS_MAX: u32 = 128;
 const LOOK_INTERVAL: Duration = Duration::from_micros(50);
 /// How long the listener rests when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections taken per pass.
+const ACCEPTS_PER_PASS: usize = 16;
 /// Reads of one connection per pass, so that one cannot starve the others.
 const READS_PER_PASS: usize = 4;
 
@@ -64,6 +66,7 @@ pub(crate) struct Streams {
     ready: Vec<epoll::Event>,
     look_at: Time,
     accept_at: Option<Time>,
+    is_stopping: bool,
     pub(crate) stats: StreamStats,
 }
 
@@ -84,6 +87,8 @@ struct Stream {
     queued: bool,
     interest: epoll::EventFlags,
     role: Role,
+    /// When octets moved in either direction.
+    moved_at: Time,
     /// The peer sends nothing more. Its calls are still answered.
     ended: bool,
     dead: bool,
@@ -151,6 +156,7 @@ impl Streams {
             ready: Vec::with_capacity(GATHER),
             look_at: Time(0),
             accept_at: None,
+            is_stopping: false,
             stats: StreamStats::default(),
         })
     }
@@ -174,8 +180,43 @@ impl Streams {
         Ok(at)
     }
 
-    pub(crate) fn stop_listening(&mut self) {
+    /// Takes no more callers and no more calls.
+    pub(crate) fn stop(&mut self) {
         self.listener = None;
+        self.is_stopping = true;
+    }
+
+    /// Whether a reply was not sent yet.
+    pub(crate) fn has_output(&self) -> bool {
+        self.connections.iter().any(|(_, stream)| !stream.output.is_empty())
+    }
+
+    /// Whether there is no connection.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// Tells every caller that there will be no more replies.
+    pub(crate) fn say_end(&self) {
+        for (_, stream) in self.connections.iter() {
+            // A connection that is broken already will be seen to be.
+            let _ = stream.socket.shutdown(std::net::Shutdown::Write);
+        }
+    }
+
+    /// Closes connections that hold memory and did not move for `longest`; returns how many.
+    pub(crate) fn end_stalled(&mut self, now: Time, longest: Duration) -> u64 {
+        let mut ended = 0;
+        for place in 0..self.connections.capacity() {
+            let Some(key) = self.connections.key_at(place) else { continue };
+            let stream = self.connections.get(key).expect("the key was just made");
+            let holds = stream.record.is_some() || stream.pending.is_some() || !stream.output.is_empty();
+            if holds && !stream.dead && now.since(stream.moved_at) >= longest {
+                ended += 1;
+                self.close(key);
+            }
+        }
+        ended
     }
 
     pub(crate) fn wait_fd(&self) -> BorrowedFd<'_> {
@@ -264,13 +305,17 @@ impl Streams {
             queued: false,
             interest,
             role,
+            moved_at: Time(0),
             ended: false,
             dead: false,
         };
         let Ok(key) = self.connections.insert(stream) else { return Ok(None) };
         let stream = self.connections.get(key).expect("it was just inserted");
         let data = epoll::EventData::new_u64(key.to_bits());
-        epoll::add(&self.epoll, &stream.socket, data, interest)?;
+        if let Err(error) = epoll::add(&self.epoll, &stream.socket, data, interest) {
+            drop(self.connections.remove(key));
+            return Err(error.into());
+        }
         Ok(Some(key))
     }
 
@@ -341,7 +386,7 @@ impl Streams {
     }
 
     /// Sends what one connection has, as far as its socket takes it. False when it is broken.
-    fn send(stream: &mut Stream, stats: &mut StreamStats) -> bool {
+    fn send(stream: &mut Stream, stats: &mut StreamStats, now: Time) -> bool {
         while !stream.output.is_empty() {
             let mut slices = [IoSlice::new(&[]); GATHER];
             let mut skip = stream.sent;
@@ -354,6 +399,7 @@ impl Streams {
             match (&stream.socket).write_vectored(slices.get(..count).unwrap_or_default()) {
                 Ok(sent) => {
                     stats.sent += sent as u64;
+                    stream.moved_at = now;
                     Self::forget(stream, sent);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
@@ -422,7 +468,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         for event in &ready {
             match event.data.u64() {
                 LISTENER => self.accept_streams(now),
-                bits => self.handle_ready(Key::from_bits(bits)),
+                bits => self.handle_ready(Key::from_bits(bits), event.flags),
             }
         }
         let worked = resumed || !ready.is_empty();
@@ -431,7 +477,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     fn accept_streams(&mut self, now: Time) {
-        while let Some((socket, from)) = self.streams.accept(now) {
+        for _ in 0..ACCEPTS_PER_PASS {
+            let Some((socket, from)) = self.streams.accept(now) else { return };
             let address = PeerAddress::Ip(from);
             if !self.admits(address) {
                 self.core.counters.stats.connections.refused += 1;
@@ -472,10 +519,15 @@ impl<P: Provider, A: App> Shard<P, A> {
         Ok(peer)
     }
 
-    fn handle_ready(&mut self, key: Key) {
+    fn handle_ready(&mut self, key: Key, flags: epoll::EventFlags) {
         let Some(stream) = self.streams.connections.get_mut(key) else { return };
         if stream.role != Role::Connecting {
-            return self.read_stream(key);
+            self.read_stream(key);
+            // Nothing can be sent any more: whoever is owed a reply is gone.
+            if flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP) {
+                self.end_stream(key, Cause::Fabric(FabricFault::Lost));
+            }
+            return;
         }
         match sockopt::socket_error(&stream.socket) {
             Ok(Ok(())) => {
@@ -530,6 +582,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             return Look::Empty;
         }
         self.streams.stats.receives += 1;
+        let is_stopping = self.streams.is_stopping && stream.role == Role::Responder;
         let len = match (&stream.socket).read(staging) {
             Ok(0) if stream.role == Role::Responder => {
                 stream.ended = true;
@@ -541,7 +594,12 @@ impl<P: Provider, A: App> Shard<P, A> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Look::More,
             Err(error) => return Look::Closed(Cause::Fabric(FabricFault::from(&error))),
         };
+        stream.moved_at = self.core.now;
         self.streams.stats.received += len as u64;
+        if is_stopping {
+            // Read and dropped, so that closing does not reset the connection under the last reply.
+            return Look::More;
+        }
         let mut input = staging.get(..len).unwrap_or_default();
         let whole = len == staging.len();
         match self.take_records(key, &mut input) {
@@ -576,11 +634,11 @@ impl<P: Provider, A: App> Shard<P, A> {
                         && len == octets.len()
                     {
                         stream.assembler = ahead;
+                        *input = rest;
                         self.take_record(key, octets)?;
                         continue;
                     }
-                    let wanted = stream.assembler.direct().map_or(at + octets.len(), |(at, left)| at + left);
-                    gather(stream, &self.core.pool, octets, at, wanted)?;
+                    gather(stream, &self.core.pool, octets, at)?;
                 }
                 record::Step::Complete(len) => {
                     let record = stream.record.take();
@@ -629,7 +687,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 continue;
             }
             sent |= !stream.output.is_empty();
-            let works = Streams::send(stream, &mut self.streams.stats);
+            let works = Streams::send(stream, &mut self.streams.stats, self.core.now);
             if !works || stream.is_over() {
                 let cause = match (works, stream.dead) {
                     (false, _) => Cause::Fabric(FabricFault::Lost),
@@ -656,12 +714,13 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 }
 
-/// Keeps a part of a record until the rest arrives. A record that outgrows its buffer moves to a longer one.
-fn gather(stream: &mut Stream, pool: &Pool, octets: &[u8], at: usize, wanted: usize) -> Result<(), Cause> {
+/// Keeps a part of a record until the rest arrives. A record that outgrows its buffer moves to a longer one: a peer that announces
+/// much and sends little holds little.
+fn gather(stream: &mut Stream, pool: &Pool, octets: &[u8], at: usize) -> Result<(), Cause> {
     let exhausted = Cause::Fabric(FabricFault::Exhausted);
     let end = at.checked_add(octets.len()).ok_or(exhausted)?;
-    if stream.record.as_ref().is_none_or(|record| record.capacity() < wanted.max(end)) {
-        let mut longer = pool.take(wanted.max(end)).ok_or(exhausted)?;
+    if stream.record.as_ref().is_none_or(|record| record.capacity() < end) {
+        let mut longer = pool.take(end).ok_or(exhausted)?;
         longer.reset(0);
         if let Some(shorter) = stream.record.take() {
             longer.append(&shorter).map_err(|_| exhausted)?;

@@ -19,8 +19,20 @@ use stag_protocol::{
     },
     xdr::{Reader, Writer, pad},
 };
-use stag_verbs::{PeerAddress, Provider, Qp, Refused, RemoteSpan, Status, Tag};
+use stag_verbs::{PeerAddress, Provider, Qp, Refusal as PostRefusal, Refused, RemoteSpan, Status, Tag};
 use std::ops::Range;
+
+/// One peer's Reads hold at most this part of the large buffers.
+const PULL_SHARE: usize = 4;
+
+/// What a pull waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    /// A buffer of the shard, for at least this many octets.
+    Memory(usize),
+    /// Room in the connection's send queue, or in its share of the memory.
+    Room,
+}
 
 pub(crate) const fn remote(segment: Segment) -> RemoteSpan {
     RemoteSpan { key: RemoteKey(segment.handle), offset: segment.offset, len: segment.length }
@@ -47,6 +59,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.handle_stray_invalidation(peer, fenced);
         }
         match incoming {
+            // Not begun, so that the caller may safely ask the next server; the connection ends in a moment.
+            Incoming::Call { .. } if self.core.stopping => {}
             Incoming::Call { header, payload_at, .. } => self.begin_call(peer, qp, header, payload_at, buf),
             Incoming::Error { xid, error, .. } => self.handle_refused(peer, xid, error),
             Incoming::Answer(reply, fault) => {
@@ -74,8 +88,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         stats.chunks.count(&core.lists);
         count_form(&mut stats.calls, header.body == Body::NoMsg, !pull.chunks().is_empty());
         let chunks = [const { None }; READS_MAX];
+        let since = core.now;
         let fabric =
-            FabricCall { header, payload_at, message: Some(message), pull, chunks, asked: 0, pulled: 0 };
+            FabricCall { header, payload_at, message: Some(message), pull, chunks, pulled: 0, since };
         let whole = pull.chunks().is_empty();
         let call = Inbound { peer, xid: header.xid, fabric: Some(fabric), state: InboundState::AwaitSink };
         let Ok(key) = core.inbound.insert(call) else {
@@ -88,9 +103,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         if whole {
             self.dispatch(key);
-        } else if !self.pull(key) {
+        } else if !self.core.pulls.is_empty() || self.pull(key).is_err() {
+            // Behind those that wait already: memory goes to whoever came first.
             self.core.counters.stats.limits.memory += 1;
-            self.core.deferred.push_back(key);
+            self.core.pulls.push_back(key);
         }
     }
 
@@ -103,26 +119,35 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.send_error(qp, &reply);
     }
 
-    /// Hop 8: asks for every chunk that was not asked for yet. False when it has to be tried again.
-    fn pull(&mut self, key: Key) -> bool {
-        let Some(call) = self.core.inbound.get_mut(key) else { return true };
-        let (Some(fabric), Some(lists)) = (&mut call.fabric, self.core.inbound_lists.get(key.index())) else {
-            return true;
-        };
-        let Some(Link::Fabric { qp, .. }) = self.core.peers.get(call.peer.0).map(|peer| &peer.link) else {
-            return true;
-        };
-        for (chunk, planned) in lists.reads().zip(fabric.pull.chunks()).skip(fabric.asked) {
-            if self.provider.send_room(*qp) == 0 {
-                return false;
-            }
+    /// Hop 8: asks for every chunk of a call, or for none when something is missing for one of them.
+    fn pull(&mut self, key: Key) -> Result<(), Missing> {
+        let share = (self.core.config.slots.last().copied().unwrap_or(0) / PULL_SHARE).max(READS_MAX);
+        let Some(call) = self.core.inbound.get_mut(key) else { return Ok(()) };
+        let (peer, Some(fabric)) = (call.peer, &mut call.fabric) else { return Ok(()) };
+        let Some(lists) = self.core.inbound_lists.get(key.index()) else { return Ok(()) };
+        let Some(entry) = self.core.peers.get_mut(peer.0) else { return Ok(()) };
+        let Link::Fabric { qp, .. } = entry.link else { return Ok(()) };
+        let count = fabric.pull.chunks().len();
+        if self.provider.send_room(qp) < count || entry.pulling + count > share {
+            return Err(Missing::Room);
+        }
+        let mut sinks = [const { None }; READS_MAX];
+        for (sink, planned) in sinks.iter_mut().zip(fabric.pull.chunks()) {
             let len = planned.len as usize;
             // A whole message is never kept: only an item may go to the app's own memory.
             let own = if planned.position == Position::ZERO { None } else { self.app.sink(len) };
             let own = own.filter(|sink| sink.capacity() >= len);
-            let Some(mut sink) = own.or_else(|| self.core.pool.take(len)) else { return false };
-            sink.reset(0);
-            sink.extend(len);
+            let mut buf = own.or_else(|| self.core.pool.take(len)).ok_or(Missing::Memory(len))?;
+            buf.reset(0);
+            buf.extend(len);
+            *sink = Some(buf);
+        }
+        entry.pulling += count;
+        fabric.since = self.core.now;
+        call.state = InboundState::AwaitPull;
+        let header = fabric.header;
+        let mut refused = None;
+        for (chunk, sink) in lists.reads().zip(sinks.into_iter().flatten()) {
             let mut spans = [RemoteSpan { key: RemoteKey(0), offset: 0, len: 0 }; SEGMENTS_MAX];
             let mut count = 0;
             let named = chunk.segments.iter().filter(|segment| segment.length > 0);
@@ -131,14 +156,19 @@ impl<P: Provider, A: App> Shard<P, A> {
                 count += 1;
             }
             let spans = spans.get(..count).unwrap_or_default();
-            let tag = Tag(key.to_bits());
-            if let Err(Refused { .. }) = self.provider.post_read(*qp, tag, sink, 0, spans) {
-                return true; // The connection is dying; its end removes the call.
+            if let Err(Refused { why, .. }) = self.provider.post_read(qp, Tag(key.to_bits()), sink, 0, spans)
+            {
+                refused = Some(why);
+                break;
             }
-            fabric.asked += 1;
         }
-        call.state = InboundState::AwaitPull;
-        true
+        if refused == Some(PostRefusal::Malformed) {
+            // This connection carries no Reads, for its peer allows none: the call can never be whole. Any other refusal means
+            // that the connection is dying, and its end removes the call.
+            drop(self.core.inbound.remove(key));
+            self.refuse_call(peer, qp, header, PeerFault::TooManySegments);
+        }
+        Ok(())
     }
 
     /// A Read ended. Reads of one call end in the order of its chunks.
@@ -165,6 +195,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         call.state = InboundState::AwaitAnswer;
         let peer = call.peer;
         let Some(fabric) = &mut call.fabric else { return };
+        if let Some(entry) = self.core.peers.get_mut(peer.0) {
+            entry.pulling = entry.pulling.saturating_sub(fabric.pulled);
+        }
         let (header, pull, payload_at) = (fabric.header, fabric.pull, fabric.payload_at);
         let message = fabric.message.take().expect("a call is dispatched once");
         let chunks = std::mem::replace(&mut fabric.chunks, [const { None }; READS_MAX]);
@@ -234,7 +267,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                     self.core.counters.stats.limits.send_queue += 1;
                     if let Some(call) = self.core.inbound.get_mut(id.0) {
                         call.state = InboundState::AwaitRoom(answer);
-                        self.core.deferred.push_back(id.0);
+                        self.core.replies.push_back(id.0);
                     }
                 }
             }
@@ -244,9 +277,6 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Sends a reply in whatever form fits. It comes back when the send queue or the pool has no room for it.
     fn answer_fabric(&mut self, key: Key, mut answer: Answer) -> Result<(), Answer> {
-        if let Some(peer) = self.core.inbound.get(key).map(|call| call.peer) {
-            self.core.adapt_grant(peer);
-        }
         let core = &mut self.core;
         let (Some(call), Some(lists)) = (core.inbound.get(key), core.inbound_lists.get(key.index())) else {
             return Ok(());
@@ -284,6 +314,14 @@ impl<P: Provider, A: App> Shard<P, A> {
         if self.provider.send_room(qp) < pushes + 1 || header_only.is_some() != long {
             return Err(answer);
         }
+        // The reply goes out: it tells the grant.
+        core.adapt_grant(peer);
+        let Some(lists) = core.inbound_lists.get(key.index()) else { return Ok(()) };
+        let Some(Link::Fabric { state: Some(connection), .. }) =
+            core.peers.get_mut(peer.0).map(|peer| &mut peer.link)
+        else {
+            return Ok(());
+        };
         let header = connection.reply_header(xid, if long { Body::NoMsg } else { Body::Msg });
         let invalidate = connection.invalidates(lists).map(RemoteKey);
         connection.handle_replied();
@@ -335,27 +373,43 @@ impl<P: Provider, A: App> Shard<P, A> {
         Ok(())
     }
 
-    /// Tries again what had to wait, in order, until something still has to.
+    /// Tries again what had to wait. Replies first, for they give memory back; each by itself, so that a peer which takes
+    /// nothing holds up nobody else. Then pulls: one that finds no buffer keeps those of its size for itself, for who is behind it came later.
     pub(crate) fn retry_deferred(&mut self) -> bool {
         let mut progress = false;
-        for _ in 0..self.core.deferred.len() {
-            let Some(key) = self.core.deferred.pop_front() else { break };
-            if !self.retry(key) {
-                self.core.deferred.push_front(key);
-                break;
+        for _ in 0..self.core.replies.len() {
+            let Some(key) = self.core.replies.pop_front() else { break };
+            match self.retry_reply(key) {
+                true => progress = true,
+                false => self.core.replies.push_back(key),
             }
-            progress = true;
+        }
+        let mut short = usize::MAX;
+        for _ in 0..self.core.pulls.len() {
+            let Some(key) = self.core.pulls.pop_front() else { break };
+            let pulled = if self.longest_chunk(key) < short { self.pull(key) } else { Err(Missing::Room) };
+            match pulled {
+                Ok(()) => progress = true,
+                Err(missing) => {
+                    if let Missing::Memory(len) = missing {
+                        short = short.min(len);
+                    }
+                    self.core.pulls.push_back(key);
+                }
+            }
         }
         progress
     }
 
-    fn retry(&mut self, key: Key) -> bool {
+    fn longest_chunk(&self, key: Key) -> usize {
+        let fabric = self.core.inbound.get(key).and_then(|call| call.fabric.as_ref());
+        let lens = fabric.iter().flat_map(|fabric| fabric.pull.chunks()).map(|chunk| chunk.len as usize);
+        lens.max().unwrap_or(0)
+    }
+
+    fn retry_reply(&mut self, key: Key) -> bool {
         let Some(call) = self.core.inbound.get_mut(key) else { return true };
         match std::mem::replace(&mut call.state, InboundState::AwaitAnswer) {
-            InboundState::AwaitSink => {
-                call.state = InboundState::AwaitSink;
-                self.pull(key)
-            }
             InboundState::AwaitRoom(answer) => match self.answer_fabric(key, answer) {
                 Ok(()) => true,
                 Err(answer) => {
@@ -365,7 +419,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                     false
                 }
             },
-            state @ (InboundState::AwaitPull | InboundState::AwaitAnswer) => {
+            state => {
                 call.state = state;
                 true
             }

@@ -122,11 +122,11 @@ impl Config {
     pub fn limits(&self) -> Limits {
         Limits {
             connections: self.shard.peers,
-            send_queue: 64,
+            send_queue: 256,
             receives: self.shard.receives,
             receive_len: self.shard.receive_len,
             windows: self.shard.outbound * 4,
-            read_spans: 16,
+            read_spans: 64,
             private_data_len: 196,
             remote_invalidation: true,
         }

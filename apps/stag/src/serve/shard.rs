@@ -10,7 +10,13 @@ use stag_engine::{Config, Shard, clock::Clock, control::Control, stats::Snapshot
 use stag_iwarp::{Address, Iwarp};
 use stag_nfs::{
     Gateway, Report,
-    store::files::{Files, Shared},
+    drc::{self, Branch},
+    state::StartError,
+    store::{
+        Store,
+        files::{Files, Shared},
+        memory::{self, Memory},
+    },
 };
 use stag_pools::Budget;
 use stag_verbs::{FabricFault, Limits};
@@ -27,6 +33,15 @@ const OUTBOUND: usize = 16;
 /// Work requests of one connection: the pushes and replies of all its calls.
 const SEND_QUEUE: usize = 256;
 
+/// What a shard's store is made of.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Directories, which all shards serve.
+    Files(Arc<Shared>),
+    /// Memory, which one shard has.
+    Memory(memory::Config),
+}
+
 /// Where a shard runs, and what it is built from.
 pub struct Seat {
     pub index: usize,
@@ -35,7 +50,9 @@ pub struct Seat {
     /// Other shards listen at the same addresses.
     pub is_shared: bool,
     pub clients: Clients,
-    pub store: Arc<Shared>,
+    pub source: Source,
+    /// Its part of the duplicate request cache.
+    pub branch: Branch,
     pub board: Arc<Board>,
     pub clock: Clock,
 }
@@ -51,6 +68,9 @@ pub struct Started {
     pub connections: usize,
     pub receives: usize,
     pub grant: u32,
+    pub duplicates: drc::Budget,
+    /// What a store in memory takes.
+    pub memory: Option<Budget>,
 }
 
 /// What a shard counted: its engine and app, and its fabric.
@@ -75,11 +95,14 @@ fn limits(config: &Config) -> Limits {
         receives: config.receives,
         receive_len: config.receive_len,
         windows: config.outbound * 2,
-        read_spans: 16,
+        read_spans: 64,
         private_data_len: 196,
         remote_invalidation: true,
     }
 }
+
+/// A shard, and what it says of itself.
+type Built<S> = (Shard<Watched, Logged<Gateway<S>>>, Started);
 
 impl Seat {
     /// The seat of shard `index` in `plan`, at these addresses.
@@ -87,7 +110,7 @@ impl Seat {
         plan: &Plan,
         index: usize,
         (listen, tcp): (&[Address], Option<SocketAddr>),
-        store: &Arc<Shared>,
+        (source, branch): (&Source, Branch),
         clock: Clock,
     ) -> Self {
         Self {
@@ -96,7 +119,8 @@ impl Seat {
             tcp,
             is_shared: plan.cores > 1,
             clients: plan.clients.clone(),
-            store: Arc::clone(store),
+            source: source.clone(),
+            branch,
             board: Arc::default(),
             clock,
         }
@@ -108,7 +132,35 @@ impl Seat {
         control: &Control<Snapshot<Report>>,
         ready: impl FnOnce(Started),
     ) -> Result<Counted, Error> {
-        let (mut shard, started) = self.build()?;
+        let cannot = |error: StartError| Error::usage(error.to_string());
+        match self.source.clone() {
+            Source::Files(shared) => {
+                let files = Files::open(&shared, self.index).map_err(cannot)?;
+                self.run_with((files, None), control, ready)
+            }
+            Source::Memory(config) => {
+                let mut copied = (0, 0, 0);
+                let mut progress = |at: &memory::Progress<'_>| copied = (at.objects, at.octets, at.left_out);
+                let memory = Memory::new(&config, &mut progress).map_err(cannot)?;
+                if let (objects @ 1.., octets, left_out) = copied {
+                    eprintln!("copied {objects} objects, {octets} octets of files; left out: {left_out}");
+                }
+                let budget = memory.budget();
+                self.run_with((memory, Some(budget)), control, ready)
+            }
+        }
+    }
+
+    fn run_with<S: Store>(
+        mut self,
+        (store, memory): (S, Option<Budget>),
+        control: &Control<Snapshot<Report>>,
+        ready: impl FnOnce(Started),
+    ) -> Result<Counted, Error> {
+        let branch = std::mem::replace(&mut self.branch, Branch::alone());
+        let (mut shard, mut started) =
+            self.build(Gateway::new(store).with_duplicates(branch, drc::REPLIES))?;
+        started.memory = memory;
         ready(started);
         let clock = self.clock;
         shard
@@ -117,7 +169,7 @@ impl Seat {
         Ok(Counted { snapshot: shard.snapshot(), fabric: *shard.provider().stats() })
     }
 
-    fn build(&self) -> Result<(Shard<Watched, Logged<Gateway>>, Started), Error> {
+    fn build<S: Store>(&self, gateway: Gateway<S>) -> Result<Built<S>, Error> {
         let mut random = [0; 36];
         getrandom(&mut random, GetRandomFlags::empty())
             .map_err(|error| Error::failure(format!("the system gives no random numbers: {error}")))?;
@@ -134,8 +186,8 @@ impl Seat {
         let arrival = Arrival::default();
         let fabric =
             Watched::new(Iwarp::new(fabric).map_err(short)?, Arc::clone(&self.board), arrival.clone());
-        let files = Files::open(&self.store, self.index).map_err(|error| Error::usage(error.to_string()))?;
-        let app = Logged::new(Gateway::new(files), arrival.clone());
+        let duplicates = gateway.duplicates();
+        let app = Logged::new(gateway, arrival.clone());
         let admission = self.clients.clone().admission(move |address| arrival.set("tcp", address));
         let mut shard = Shard::new(fabric, app, config, admission).map_err(short)?;
 
@@ -152,7 +204,19 @@ impl Seat {
             None => None,
         };
         let budgets = shard.budgets();
-        Ok((shard, Started { listen, tcp, budgets, connections: CONNECTIONS, receives, grant }))
+        Ok((
+            shard,
+            Started {
+                listen,
+                tcp,
+                budgets,
+                connections: CONNECTIONS,
+                receives,
+                grant,
+                duplicates,
+                memory: None,
+            },
+        ))
     }
 }
 

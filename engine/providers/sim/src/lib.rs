@@ -91,11 +91,11 @@ impl Default for Faults {
 /// What [`Fabric::end`] gives an end that has no wishes.
 pub const LIMITS: Limits = Limits {
     connections: 16,
-    send_queue: 64,
+    send_queue: 128,
     receives: 256,
     receive_len: 4096,
     windows: 256,
-    read_spans: 16,
+    read_spans: 64,
     private_data_len: 196,
     remote_invalidation: true,
 };
