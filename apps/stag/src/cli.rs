@@ -31,7 +31,7 @@ pub enum Command {
     #[command(long_about = manual::DEMO, after_long_help = manual::DEMO_FOOTER)]
     Demo(Demo),
     /// Call any NFS version 3 server: look, get, put, remove
-    #[command(long_about = manual::CALL, after_long_help = manual::CALL_FOOTER)]
+    #[command(long_about = manual::CALL, after_long_help = manual::CALL_FOOTER, arg_required_else_help = false)]
     Call(Call),
     /// Run the functional test against a server
     #[command(long_about = manual::LOAD, after_long_help = manual::LOAD_FOOTER)]
@@ -42,8 +42,11 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct Serve {
     /// A directory to export as /NAME, its last component; with :ro every change is refused
-    #[arg(required = true, value_name = "DIR[:ro]")]
+    #[arg(required_unless_present = "memory", value_name = "DIR[:ro]")]
     pub directories: Vec<OsString>,
+    /// Keep files in memory, at most SIZE octets (K, M, G behind the number); auto: an eighth of the host's, at most 1G
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
     /// An address to take RDMA connections at; may be given several times. Port 0 takes a free one
     #[arg(long, value_name = "URL", default_value = "iwarp://127.0.0.1:20049")]
     pub listen: Vec<String>,
@@ -56,6 +59,18 @@ pub struct Serve {
     /// Cores to use, each by a thread of its own with its own memory
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cores: u16,
+    /// Whether callers act as themselves (see WHO CALLERS ARE) [default: auto]
+    #[arg(long, value_name = "auto|privileged|unprivileged")]
+    pub mode: Option<Mode>,
+    /// Which callers act as the anonymous user, in privileged mode [default: root]
+    #[arg(long, value_name = "root|none|all")]
+    pub squash: Option<Squash>,
+    /// The anonymous user's number [default: 65534]
+    #[arg(long, value_name = "N")]
+    pub anonuid: Option<u32>,
+    /// The anonymous user's group [default: 65534]
+    #[arg(long, value_name = "N")]
+    pub anongid: Option<u32>,
     /// The name of the export instead of the last component; for a single DIR
     #[arg(long)]
     pub name: Option<String>,
@@ -68,6 +83,28 @@ pub struct Serve {
     /// Write statistics to this file, at the end and on SIGUSR1
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
+}
+
+/// Whether callers act as themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Mode {
+    /// If this process can see to it.
+    Auto,
+    /// Yes.
+    Privileged,
+    /// No: they act as the user of this process.
+    Unprivileged,
+}
+
+/// Which callers act as the anonymous user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Squash {
+    /// Those that say they are root.
+    Root,
+    /// None.
+    None,
+    /// All.
+    All,
 }
 
 /// Arguments of `demo`.

@@ -39,8 +39,11 @@ TCP, until a signal stops it.
 
 Every DIR is exported as /NAME, where NAME is its last component. One TCP
 port answers MOUNT and NFS: Linux asks MOUNT over TCP also when it mounts
-over RDMA. Every caller acts as the user that runs this command, whatever
-user it says it is. File handles survive a restart.
+over RDMA. File handles survive a restart.
+
+With --memory files live in this process' memory and are lost with it: fast,
+and for what may be lost. A DIR is then copied in at start and never changed;
+without one, an empty export is served as --name (default: memory).
 
 Once ready, it prints a block on standard output, from a line READY to a line
 END: the addresses in use (LISTEN, TCP), the exports (EXPORT /NAME rw|ro), and
@@ -52,6 +55,7 @@ pub const SERVE_FOOTER: &str = "\
 EXAMPLES
   stag serve /srv/data
   stag serve /srv/data:ro --name archive
+  stag serve --memory 512M --name scratch
   stag serve /srv/data --listen iwarp://10.0.0.1:20049 \\
       --clients 10.0.0.0/24,fd00::/8 --stats /run/stag.json
   stag serve /srv/data --listen iwarp://127.0.0.1:0 --tcp 127.0.0.1:0
@@ -61,6 +65,17 @@ WHO MAY CONNECT
   A server that listens at loopback addresses only takes every client of its
   host. Any other address needs --clients; clients at a loopback address may
   always connect. It is decided when a client connects, on RDMA and TCP alike.
+
+WHO CALLERS ARE
+  --mode privileged    Every caller acts as the user it names, and the kernel
+                       judges what that user may do. Needs root. Callers that
+                       say they are root act as the anonymous user, unless
+                       --squash none; with --squash all, every caller does.
+  --mode unprivileged  Every caller acts as the user that runs this command,
+                       whatever user it says it is.
+  --mode auto          Privileged if this process can, else unprivileged. What
+                       it is, is said at start.
+  With --memory everybody may do everything.
 
 FILES
   The state directory holds the key of the file handles, the numbers of the
@@ -146,8 +161,8 @@ EXIT CODES
 /// What `call` does.
 pub const CALL: &str = "\
 Calls an NFS version 3 server, where one cannot mount: over RDMA by the
-software RNIC (iwarp://), or over TCP (tcp://). Callers are known to the server
-by the user and group that run this command (AUTH_SYS).
+software RNIC (iwarp://), or over TCP (tcp://). The server is told the user
+and group that run this command (AUTH_SYS).
 
 Whole files are moved by several READs or WRITEs at a time. Over iwarp:// a
 lost connection is made again and calls go out again; WRITEs that a restarted
@@ -161,8 +176,8 @@ EXAMPLES
   stag call iwarp://127.0.0.1:20049/data put -r --verify tree
   stag call iwarp://127.0.0.1:20049/data/tree get -r /tmp | sha256sum -c
   stag call 'tcp://server:2049/srv/data?mountport=20048' df
-      a Linux server: its mountd has a port of its own (rpcinfo -p server), and
-      takes calls from ports above 1023 only with the export option 'insecure'.
+      A Linux server: its mountd has a port of its own (rpcinfo -p server),
+      and ports above 1023 may call only with the export option 'insecure'.
 
 URL
   The path begins with an export, as 'mount' lists them; the longest that fits

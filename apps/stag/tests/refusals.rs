@@ -14,7 +14,7 @@ fn every_bad_argument_has_its_sentence() {
     fs::write(home.path("file"), b"").unwrap();
     fs::create_dir_all(home.path("other/data")).unwrap();
     for (arguments, expected) in [
-        (&[][..], "a command is missing: serve or load"),
+        (&[][..], "a command is missing: serve or demo or call or load"),
         (&["serv"], "unrecognized subcommand 'serv'"),
         (&["serve"], "the following required arguments were not provided: <DIR[:ro]>"),
         (&["serve", "data", "--frobnicate"], "unexpected argument '--frobnicate' found"),
@@ -53,6 +53,24 @@ fn every_bad_argument_has_its_sentence() {
         (&["serve", "data", "--state-dir", "file/x"], "cannot make the state directory"),
         (&["serve", "data", "--stats", "data"], "it is a directory"),
         (&["serve", "data", "--stats", "no/stats"], "its directory does not exist"),
+        (&["serve", "--memory", "64"], "less than 1M"),
+        (&["serve", "--memory", "lots"], "is no size for --memory: write a number with K, M or G"),
+        (&["serve", "--memory", "1M", "--name", "a/b"], "cannot name an export"),
+        (&["serve", "--memory", "1M", "--squash", "all"], "--squash means nothing with --memory"),
+        (&["serve", "--memory", "1M", "--mode", "auto"], "--mode means nothing with --memory"),
+        (
+            &["serve", "data", "--mode", "unprivileged", "--anonuid", "7"],
+            "mean nothing with --mode unprivileged",
+        ),
+        (&["serve", "data", "--squash", "some"], "invalid value 'some' for '--squash"),
+        (&["call"], "'stag call' requires a subcommand but one was not provided"),
+        (&["call", "iwarp://127.0.0.1:1/x"], "[subcommands: null, mount, ls, cat,"),
+        (&["call", "127.0.0.1:1/x", "ls"], "write iwarp://HOST:PORT/EXPORT/PATH"),
+        (&["call", "rdma://127.0.0.1:1/x", "ls"], "no RDMA device support yet"),
+        (&["call", "tcp://127.0.0.1:1/x?port=1", "ls"], "mountport=N at most"),
+        (&["call", "tcp://127.0.0.1:1/x", "put"], "were not provided: <FROM>..."),
+        (&["call", "tcp://127.0.0.1:1/x", "cat", "--json"], "leave --json out"),
+        (&["demo", "--frobnicate"], "unexpected argument '--frobnicate' found"),
         (&["load"], "the following required arguments were not provided: <URL>"),
         (&["load", "iwarp://127.0.0.1:20049"], "write iwarp://HOST:PORT/NAME"),
         (&["load", "nfs://127.0.0.1/x"], "no scheme nfs://, only iwarp://"),

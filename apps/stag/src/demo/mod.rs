@@ -15,11 +15,10 @@ use std::{
 };
 use steps::Stage;
 
-/// What this build can serve.
-const STORES: [Store; 1] = [Store::Files];
-
 /// After this the demo is given up: something waits for what never comes.
 const GIVE_UP: Duration = Duration::from_secs(120);
+/// How often it is looked whether the server still runs.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What serves the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +70,7 @@ pub fn run(arguments: &cli::Demo) -> Result<(), Error> {
     let mut progress = Progress::new(true);
     let mut stores = Vec::new();
     let mut outcome = Ok(());
-    for store in STORES {
+    for store in [Store::Files, Store::Memory] {
         let mut stage = Stage::new(store, scale, &custody, &mut progress, Arc::clone(&doing));
         outcome = stage.run();
         if outcome.is_err() {
@@ -79,17 +78,10 @@ pub fn run(arguments: &cli::Demo) -> Result<(), Error> {
         }
         stores.push(stage.report());
     }
-    if outcome.is_ok() && !STORES.contains(&Store::Memory) {
-        progress.begin("memory", None);
-        progress.end("skipped: memory: this build has no such store");
-    }
     progress.finish();
     let outcome = outcome.map_err(|error| {
         let step = doing.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Error::failure(format!(
-            "the demo failed at {step}: {error}; the server's last words: {}",
-            custody.last_words()
-        ))
+        Error::failure(format!("the demo failed at {step}: {error}"))
     });
     custody.clear();
     let report = Report { elapsed: began.elapsed(), stores };
@@ -100,13 +92,22 @@ pub fn run(arguments: &cli::Demo) -> Result<(), Error> {
     outcome
 }
 
-/// Ends a demo that hangs, and says where.
+/// Ends a demo that waits for what never comes, and says where: for a server that stopped by itself, or for anything else.
 fn watch(custody: Custody, doing: Arc<Mutex<String>>) -> Result<(), Error> {
+    let began = Instant::now();
     let wait = move || {
-        thread::sleep(GIVE_UP);
+        let why = loop {
+            thread::sleep(LOOK_INTERVAL);
+            if let Some(status) = custody.ended() {
+                break format!("the server stopped by itself ({status}): {}", custody.last_words());
+            }
+            if began.elapsed() > GIVE_UP {
+                break format!("it is not over after {} s", GIVE_UP.as_secs());
+            }
+        };
         custody.clear();
         let step = doing.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        eprintln!("stag: the demo failed at {step}: it is not over after {} s", GIVE_UP.as_secs());
+        eprintln!("stag: the demo failed at {step}: {why}");
         std::process::exit(1);
     };
     thread::Builder::new()

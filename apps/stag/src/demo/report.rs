@@ -65,6 +65,8 @@ pub struct Lost {
 /// A server that was killed and started again.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Killed {
+    /// From SIGKILL to the end of its process.
+    pub gone_ms: f64,
     /// From the start of its process to READY.
     pub start_ms: f64,
     /// From READY to the first reply.
@@ -185,6 +187,7 @@ impl Report {
     fn recovery(&self, text: &mut String) {
         self.row(text, "connection lost, to first retried call", |store| ms(store.lost.answered_ms));
         self.row(text, "server killed: without service", |store| ms(store.killed.without_service_ms));
+        self.row(text, "  of that: end of its process", |store| ms(store.killed.gone_ms));
         self.row(text, "  of that: start of the server", |store| ms(store.killed.start_ms));
         self.row(text, "  of that: ready, to first reply", |store| ms(store.killed.ready_to_answer_ms));
         self.row(text, "  unstable octets written again", |store| match store.store {

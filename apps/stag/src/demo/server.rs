@@ -13,7 +13,7 @@ use std::{
     net::SocketAddr,
     os::unix::process::CommandExt,
     path::PathBuf,
-    process::{Child, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, channel},
@@ -121,6 +121,11 @@ impl Custody {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+
+    /// How the server ended that nobody ended.
+    pub fn ended(&self) -> Option<ExitStatus> {
+        self.held().child.as_mut().and_then(|child| child.try_wait().ok().flatten())
     }
 
     /// What the running server counted so far.

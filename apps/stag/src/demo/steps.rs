@@ -268,13 +268,14 @@ impl<'a> Stage<'a> {
         self.step("SIGKILL of the server while it is written to", Some(total), |stage| {
             let file = scene.create("stream")?;
             let (custody, store, clock) = (stage.custody.clone(), stage.store, scene.clock);
-            let mut restart = None;
+            let (mut restart, mut gone_at) = (None, clock.now());
             let progress = &*stage.progress;
             let moved = scene.put(file, KILL_STREAM as usize, total, &mut |taken| {
                 progress.at(taken.min(total));
                 if taken >= total / 4 && restart.is_none() {
                     let killed_at = clock.now();
                     custody.kill();
+                    gone_at = clock.now();
                     let custody = custody.clone();
                     let start = move || (start(&custody, store, server.at.port()), clock.now());
                     restart = Some((killed_at, thread::spawn(start)));
@@ -296,6 +297,7 @@ impl<'a> Stage<'a> {
                 return Err(Error::failure("a stale handle is not answered within a second of reconnecting"));
             }
             let killed = Killed {
+                gone_ms: millis(gone_at.since(killed_at)),
                 start_ms: millis(ready.start),
                 ready_to_answer_ms: millis(answered.since(ready_at)),
                 without_service_ms: millis(answered.since(killed_at)),
@@ -442,7 +444,8 @@ fn start(custody: &Custody, store: Store, port: u16) -> Outcome<Ready> {
             let path = custody.path("demo")?;
             fs::create_dir_all(&path)
                 .map_err(|error| Error::failure(format!("no directory to serve: {error}")))?;
-            vec![path.to_string_lossy().into_owned()]
+            // As whoever runs the demo, also when that is root, whom a privileged server would squash.
+            vec![path.to_string_lossy().into_owned(), "--mode".to_owned(), "unprivileged".to_owned()]
         }
         Store::Memory => vec!["--memory".to_owned(), "192M".to_owned()],
     };

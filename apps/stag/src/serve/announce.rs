@@ -1,6 +1,9 @@
 //! What a server says of itself: on standard error for people, and once ready on standard output for people and scripts.
 
-use super::{plan::Plan, shard::Started};
+use super::{
+    plan::{Exported, Plan, StorePlan},
+    shard::Started,
+};
 use crate::quote;
 use rustix::{process::geteuid, system::uname};
 use stag_pools::Budget;
@@ -10,35 +13,59 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-/// Who everybody acts as, and what is exported.
+/// What serves the files, whom callers act as, and what is exported.
 pub fn introduction(plan: &Plan, notices: &[String]) -> String {
-    let uid = geteuid().as_raw();
-    let mut text =
-        format!("stag {}: every caller acts as user {} (uid {uid})\n", env!("CARGO_PKG_VERSION"), user(uid));
-    for export in &plan.exports {
-        let _ = writeln!(
-            text,
-            "export /{} = {} ({})",
-            export.name,
-            export.path.display(),
-            mode(export.read_only)
-        );
+    let mut text = format!("stag {}: ", env!("CARGO_PKG_VERSION"));
+    let mut notices = notices.iter();
+    match &plan.store {
+        StorePlan::Files { state_dir, .. } => {
+            text.push_str("store files\n");
+            // The first says which mode it is.
+            if let Some(mode) = notices.next() {
+                let _ = writeln!(text, "{mode}{}", named());
+            }
+            let _ = writeln!(text, "state directory {}", state_dir.display());
+        }
+        StorePlan::Memory { capacity } => {
+            let mib = capacity >> 20;
+            let _ = writeln!(
+                text,
+                "store memory, {mib} MiB for content: everybody may do everything, and a restart loses it"
+            );
+        }
     }
-    let _ = writeln!(text, "state directory {}", plan.state_dir.display());
+    for Exported { name, path, read_only } in &plan.exports {
+        let (mode, of) =
+            (mode(*read_only), if matches!(plan.store, StorePlan::Files { .. }) { "" } else { "a copy of " });
+        let path =
+            path.as_ref().map_or_else(|| "nothing yet".to_owned(), |path| format!("{of}{}", path.display()));
+        let _ = writeln!(text, "export /{name} = {path} ({mode})");
+    }
     for notice in notices {
         let _ = writeln!(text, "notice: {notice}");
     }
     text
 }
 
+/// Who runs this server, by name: the sentence of the mode ends with a number.
+fn named() -> String {
+    format!(" (this server runs as {})", user(geteuid().as_raw()))
+}
+
 /// What one shard is made of. `core` is none when its thread could not be pinned.
 pub fn shard(index: usize, core: Option<usize>, started: &Started) -> String {
     let place = core.map_or_else(|| "not pinned".to_owned(), |core| format!("core {core}"));
-    let Started { budgets: [buffers, receives], connections, receives: count, grant, .. } = started;
-    format!(
+    let Started { budgets: [buffers, receives], connections, receives: count, grant, duplicates, .. } =
+        started;
+    let mut text = format!(
         "shard {index}, {place}: at most {connections} RDMA connections ({count} receives, {grant} for each)\n\
-         shard {index} buffers: {buffers}\nshard {index} receives: {receives}\n"
-    )
+         shard {index} buffers: {buffers}\nshard {index} receives: {receives}\n\
+         shard {index} duplicate request cache: {duplicates}\n"
+    );
+    if let Some(memory) = &started.memory {
+        let _ = writeln!(text, "shard {index} files: {memory}");
+    }
+    text
 }
 
 /// What would put all shards' memory on larger pages, said once for each thing to do; nothing when nothing would.

@@ -7,9 +7,9 @@ mod stats;
 mod watch;
 
 use crate::{Error, cli};
-use plan::Plan;
+use plan::{Plan, StorePlan};
 use sd_notify::NotifyState;
-use shard::{Counted, Seat, Started, cannot_listen};
+use shard::{Counted, Seat, Source, Started, cannot_listen};
 use signal_hook::{
     consts::{SIGINT, SIGTERM, SIGUSR1},
     iterator::Signals,
@@ -22,7 +22,11 @@ use stag_engine::{
 };
 use stag_nfs::{
     Report,
-    store::files::{self, Shared},
+    drc::Branch,
+    store::{
+        files::{self, Shared},
+        memory,
+    },
 };
 use stag_verbs::FabricFault;
 use std::{
@@ -83,16 +87,12 @@ struct Server {
 /// Serves until a signal comes.
 pub fn run(arguments: &cli::Serve) -> Result<(), Error> {
     let plan = Plan::new(arguments)?;
-    let config = files::Config {
-        state_dir: plan.state_dir.clone(),
-        exports: plan.exports.clone(),
-        shards: plan.cores,
-        sync_directories: true,
-        callers: files::Callers::UNPRIVILEGED,
-        open_files: None,
+    let source = source(&plan)?;
+    let notices = match &source {
+        Source::Files(shared) => shared.notices(),
+        Source::Memory(_) => &[],
     };
-    let store = Shared::open(&config).map_err(|error| Error::usage(error.to_string()))?;
-    eprint!("{}", announce::introduction(&plan, store.notices()));
+    eprint!("{}", announce::introduction(&plan, notices));
     let (sender, receiver) = channel();
     forward_signals(sender.clone())?;
     if arguments.while_stdin {
@@ -100,7 +100,7 @@ pub fn run(arguments: &cli::Serve) -> Result<(), Error> {
     }
     let began = Instant::now();
     let mut server = Server { plan, began, running: Vec::new(), sender, receiver, is_stopping: false };
-    let first = match server.start(&store) {
+    let first = match server.start(&source) {
         Ok(first) => first,
         Err(error) => {
             server.stop();
@@ -111,6 +111,24 @@ pub fn run(arguments: &cli::Serve) -> Result<(), Error> {
     say(&announce::ready(&server.plan, &first));
     tell_systemd(&NotifyState::Ready);
     server.watch()
+}
+
+/// What the shards' stores are made of.
+fn source(plan: &Plan) -> Result<Source, Error> {
+    match &plan.store {
+        StorePlan::Files { state_dir, callers } => {
+            let config = files::Config {
+                state_dir: state_dir.clone(),
+                exports: plan.directories(),
+                shards: plan.cores,
+                sync_directories: true,
+                callers: *callers,
+                open_files: None,
+            };
+            Shared::open(&config).map(Source::Files).map_err(|error| Error::usage(error.to_string()))
+        }
+        StorePlan::Memory { capacity } => Ok(Source::Memory(memory::Config::new(plan.copies(), *capacity))),
+    }
 }
 
 /// Signals become messages, so that one thread waits for one thing.
@@ -154,19 +172,22 @@ type Last = (Option<usize>, Counted);
 
 impl Server {
     /// Starts the shards one after the other: the first finds the ports, where the others then listen too.
-    fn start(&mut self, store: &Arc<Shared>) -> Result<Started, Error> {
+    fn start(&mut self, source: &Source) -> Result<Started, Error> {
         let (cores, clock) = (launch::cores(), Clock::start());
         let mut addresses = (self.plan.listen.clone(), self.plan.tcp);
         if self.plan.cores > 1 {
             check_free(addresses.0.iter().map(|at| at.0).chain(addresses.1))?;
         }
         let (mut first, mut budgets) = (None, Vec::new());
-        for index in 0..self.plan.cores {
-            let seat = Seat::new(&self.plan, index, (&addresses.0, addresses.1), store, clock);
+        for (index, branch) in Branch::all(self.plan.cores).into_iter().enumerate() {
+            let bell_pull = branch.bell_pull();
+            let seat = Seat::new(&self.plan, index, (&addresses.0, addresses.1), (source, branch), clock);
             let core = cores.get(index).copied();
             let board = Arc::clone(&seat.board);
             let failed = |error: io::Error| Error::failure(format!("cannot start shard {index}: {error}"));
             let (control, handle) = control::pair().map_err(failed)?;
+            let waker = handle.waker();
+            bell_pull.attach(move || waker.wake());
             let sender = self.sender.clone();
             let run = move |pinned| {
                 let ending = Ending(sender);

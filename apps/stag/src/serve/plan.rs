@@ -3,7 +3,13 @@
 use crate::{Error, address, admission::Clients, cidr::Cidr, cli};
 use rustix::process::geteuid;
 use stag_engine::launch;
-use stag_nfs::export::ExportConfig;
+use stag_nfs::{
+    export::ExportConfig,
+    store::{
+        files::{CallerMode, Callers, Squash},
+        memory::{self, MemoryExport},
+    },
+};
 use std::{
     env,
     ffi::OsStr,
@@ -17,17 +23,40 @@ use std::{
 /// The port of NFS and MOUNT over TCP, unless another is given.
 const TCP_PORT: u16 = 2_049;
 
+/// The name of an export in memory, unless another is given.
+const MEMORY_NAME: &str = "memory";
+
 /// What to serve and where.
 #[derive(Debug)]
 pub struct Plan {
-    pub exports: Vec<ExportConfig>,
+    /// What is exported: directories, and with a memory store their copies.
+    pub exports: Vec<Exported>,
+    pub store: StorePlan,
     pub listen: Vec<stag_iwarp::Address>,
     pub tcp: Option<SocketAddr>,
     pub clients: Clients,
     /// Shards, each on a core of its own.
     pub cores: usize,
-    pub state_dir: PathBuf,
     pub stats: Option<PathBuf>,
+}
+
+/// What is exported.
+#[derive(Clone, Debug)]
+pub struct Exported {
+    /// Without the slash.
+    pub name: String,
+    /// The directory; none for an empty export in memory.
+    pub path: Option<PathBuf>,
+    pub read_only: bool,
+}
+
+/// What serves the files.
+#[derive(Clone, Debug)]
+pub enum StorePlan {
+    /// Directories.
+    Files { state_dir: PathBuf, callers: Callers },
+    /// Memory, so many octets.
+    Memory { capacity: usize },
 }
 
 impl Plan {
@@ -47,12 +76,110 @@ impl Plan {
         let exports = exports(arguments)?;
         let cores = usize::from(arguments.cores);
         check_cores(cores)?;
+        let capacity = arguments.memory.as_deref().map(capacity).transpose()?;
+        if capacity.is_some() {
+            check_memory(arguments)?;
+        }
         if let Some(file) = &arguments.stats {
             super::stats::check(file)?;
         }
-        let state_dir = state_dir(arguments.state_dir.as_deref(), &exports)?;
+        let store = match capacity {
+            Some(capacity) => StorePlan::Memory { capacity },
+            None => {
+                let state_dir = state_dir(arguments.state_dir.as_deref(), &exports)?;
+                StorePlan::Files { state_dir, callers: callers(arguments)? }
+            }
+        };
         let stats = arguments.stats.clone();
-        Ok(Self { exports, listen, tcp, clients: Clients(clients), cores, state_dir, stats })
+        Ok(Self { exports, store, listen, tcp, clients: Clients(clients), cores, stats })
+    }
+
+    /// The exports as the store of directories takes them.
+    pub fn directories(&self) -> Vec<ExportConfig> {
+        let directory = |Exported { name, path, read_only }: &Exported| {
+            Some(ExportConfig { name: name.clone(), path: path.clone()?, read_only: *read_only })
+        };
+        self.exports.iter().filter_map(directory).collect()
+    }
+
+    /// The exports as the store in memory takes them.
+    pub fn copies(&self) -> Vec<MemoryExport> {
+        let copy = |Exported { name, path, read_only }: &Exported| MemoryExport {
+            name: name.clone(),
+            copy_of: path.clone(),
+            read_only: *read_only,
+        };
+        self.exports.iter().map(copy).collect()
+    }
+}
+
+/// Whom callers act as.
+fn callers(arguments: &cli::Serve) -> Result<Callers, Error> {
+    let is_squashing =
+        arguments.squash.is_some() || arguments.anonuid.is_some() || arguments.anongid.is_some();
+    if arguments.mode == Some(cli::Mode::Unprivileged) && is_squashing {
+        return Err(Error::usage(
+            "--squash, --anonuid and --anongid mean nothing with --mode unprivileged: leave them out",
+        ));
+    }
+    let mode = match arguments.mode.unwrap_or(cli::Mode::Auto) {
+        cli::Mode::Auto => CallerMode::Auto,
+        cli::Mode::Privileged => CallerMode::Privileged,
+        cli::Mode::Unprivileged => CallerMode::Unprivileged,
+    };
+    let squash = match arguments.squash.unwrap_or(cli::Squash::Root) {
+        cli::Squash::Root => Squash::Root,
+        cli::Squash::None => Squash::None,
+        cli::Squash::All => Squash::All,
+    };
+    let Callers { anon_uid, anon_gid, .. } = Callers::default();
+    let (anon_uid, anon_gid) = (arguments.anonuid.unwrap_or(anon_uid), arguments.anongid.unwrap_or(anon_gid));
+    Ok(Callers { mode, squash, anon_uid, anon_gid })
+}
+
+/// What has no meaning for a store in memory.
+fn check_memory(arguments: &cli::Serve) -> Result<(), Error> {
+    if arguments.cores > 1 {
+        return Err(Error::usage(
+            "--memory is served by one core: leave --cores out, or serve the directory itself",
+        ));
+    }
+    let callers = [
+        ("--mode", arguments.mode.is_some()),
+        ("--squash", arguments.squash.is_some()),
+        ("--anonuid", arguments.anonuid.is_some()),
+        ("--anongid", arguments.anongid.is_some()),
+    ];
+    match callers.iter().find(|(_, is_given)| *is_given) {
+        Some((flag, _)) => Err(Error::usage(format!(
+            "{flag} means nothing with --memory, where everybody may do everything: leave it out"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Octets: a number, with K, M or G behind it for powers of 1,024.
+fn capacity(text: &str) -> Result<usize, Error> {
+    if text == "auto" {
+        return Ok(memory::Config::default_capacity());
+    }
+    let digits = text.trim_end_matches(['K', 'M', 'G']);
+    let shift = match text.strip_prefix(digits) {
+        Some("") => Some(0),
+        Some("K") => Some(10),
+        Some("M") => Some(20),
+        Some("G") => Some(30),
+        _ => None,
+    };
+    let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
+    let number: Option<usize> = if is_number { digits.parse().ok() } else { None };
+    let octets = shift.zip(number).and_then(|(shift, number)| number.checked_mul(1 << shift));
+    match octets {
+        Some(octets) if octets >= memory::CAPACITY_MIN => Ok(octets),
+        Some(_) => Err(Error::usage(format!("--memory {text} is less than 1M, the least there can be"))),
+        None => Err(Error::usage(format!(
+            "{text:?} is no size for --memory: write a number with K, M or G behind it, or auto"
+        ))),
     }
 }
 
@@ -86,20 +213,24 @@ fn example(ip: IpAddr) -> &'static str {
     if ip.is_ipv4() { "192.168.1.0/24" } else { "fd00::/8" }
 }
 
-fn exports(arguments: &cli::Serve) -> Result<Vec<ExportConfig>, Error> {
+fn exports(arguments: &cli::Serve) -> Result<Vec<Exported>, Error> {
     if arguments.name.is_some() && arguments.directories.len() > 1 {
         return Err(Error::usage(
             "--name is for a single DIR: start a server for each, or rename the directories",
         ));
     }
-    let mut exports: Vec<ExportConfig> = Vec::new();
+    if arguments.directories.is_empty() {
+        let name = arguments.name.as_deref().unwrap_or(MEMORY_NAME).trim_start_matches('/').to_owned();
+        return Ok(vec![Exported { name, path: None, read_only: false }]);
+    }
+    let mut exports: Vec<Exported> = Vec::new();
     for directory in &arguments.directories {
         let export = export(directory, arguments.name.as_deref())?;
         if let Some(other) = exports.iter().find(|other| other.name == export.name) {
             return Err(Error::usage(format!(
                 "{} and {} would both be exported as /{}: rename one of them, or serve one alone with --name",
-                other.path.display(),
-                export.path.display(),
+                shown(other),
+                shown(&export),
                 export.name
             )));
         }
@@ -108,7 +239,12 @@ fn exports(arguments: &cli::Serve) -> Result<Vec<ExportConfig>, Error> {
     Ok(exports)
 }
 
-fn export(directory: &OsStr, name: Option<&str>) -> Result<ExportConfig, Error> {
+/// Where an export's content is.
+fn shown(export: &Exported) -> String {
+    export.path.as_ref().map_or_else(|| "memory".to_owned(), |path| path.display().to_string())
+}
+
+fn export(directory: &OsStr, name: Option<&str>) -> Result<Exported, Error> {
     let (given, read_only) = match directory.as_bytes().strip_suffix(b":ro") {
         Some(path) => (Path::new(OsStr::from_bytes(path)), true),
         None => (Path::new(directory), false),
@@ -132,7 +268,7 @@ fn export(directory: &OsStr, name: Option<&str>) -> Result<ExportConfig, Error> 
             Error::usage(format!("{shown} has no name that it could be exported by: give one with --name"))
         })?,
     };
-    Ok(ExportConfig { name, path, read_only })
+    Ok(Exported { name, path: Some(path), read_only })
 }
 
 /// Each shard needs a core of its own.
@@ -148,7 +284,7 @@ fn check_cores(wanted: usize) -> Result<(), Error> {
 }
 
 /// Finds or makes the state directory. What would lie under an export is not made.
-fn state_dir(given: Option<&Path>, exports: &[ExportConfig]) -> Result<PathBuf, Error> {
+fn state_dir(given: Option<&Path>, exports: &[Exported]) -> Result<PathBuf, Error> {
     let directory = match given {
         Some(given) => given.to_owned(),
         None => default_state_dir()?,
@@ -156,13 +292,12 @@ fn state_dir(given: Option<&Path>, exports: &[ExportConfig]) -> Result<PathBuf, 
     let directory = std::path::absolute(&directory)
         .map_err(|error| Error::usage(format!("cannot use the state directory {directory:?}: {error}")))?;
     let existing = directory.ancestors().find_map(|above| fs::canonicalize(above).ok());
-    let is_under =
-        |export: &&ExportConfig| existing.as_ref().is_some_and(|above| above.starts_with(&export.path));
-    if let Some(export) = exports.iter().find(is_under) {
+    let is_under = |path: &&PathBuf| existing.as_ref().is_some_and(|above| above.starts_with(path));
+    if let Some(path) = exports.iter().filter_map(|export| export.path.as_ref()).find(is_under) {
         return Err(Error::usage(format!(
             "the state directory {} lies under {}, so that clients could read the key of the file handles: choose another with --state-dir",
             directory.display(),
-            export.path.display()
+            path.display()
         )));
     }
     DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
@@ -199,6 +334,18 @@ pub(super) fn plain(error: &std::io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_numbers_with_a_power_of_1024() {
+        for (text, octets) in [("1048576", 1 << 20), ("1024K", 1 << 20), ("512M", 512 << 20), ("3G", 3 << 30)]
+        {
+            assert_eq!(capacity(text), Ok(octets), "{text}");
+        }
+        assert!(capacity("auto").unwrap() >= memory::CAPACITY_MIN);
+        for text in ["", "M", "1.5G", "-1M", "+1M", "1MM", "1m", "1 M", "0", "1023K", "99999999999G", "1KM"] {
+            assert!(matches!(capacity(text), Err(Error::Usage(_))), "{text}");
+        }
+    }
 
     #[test]
     fn only_loopback_addresses_need_no_clients() {

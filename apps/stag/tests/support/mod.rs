@@ -42,10 +42,13 @@ impl Home {
         command
     }
 
-    /// `stag serve` on free ports. Standard output and error go to files.
+    /// `stag serve` on free ports. Standard output and error go to files. Callers act as whoever runs the tests, also when
+    /// that is root, whom a privileged server would squash.
     pub fn serve(&self, arguments: &[&str]) -> Server {
         let ports = ["--listen", "iwarp://127.0.0.1:0", "--tcp", "127.0.0.1:0"];
-        Server::start(self, self.stag(&[&["serve"], arguments, &ports].concat()))
+        let is_decided = arguments.contains(&"--memory") || arguments.contains(&"--mode");
+        let mode: &[&str] = if is_decided { &[] } else { &["--mode", "unprivileged"] };
+        Server::start(self, self.stag(&[&["serve"], arguments, mode, &ports].concat()))
     }
 
     /// Runs the command to its end.
