@@ -57,6 +57,10 @@ fn request(conn: &mut Conn, shared: &mut Shared) {
     match Request::parse(conn.input.content()) {
         Ok(None) => {}
         Ok(Some(request)) => {
+            let limit = shared.config.limits.connections + shared.config.spare;
+            if shared.census.taken + shared.census.waiting >= limit {
+                return turn_away(conn, shared);
+            }
             conn.private_data = request.frame.private_data.into();
             conn.state = State::AwaitAnswer { request_len: conn.input.len };
             conn.deadline = None;
@@ -76,17 +80,38 @@ fn request(conn: &mut Conn, shared: &mut Shared) {
     }
 }
 
-/// Sends the Reply. The connection is established with the initiator's first FPDU.
+/// Rejects the peer because a limit is reached.
+fn turn_away(conn: &mut Conn, shared: &mut Shared) {
+    shared.stats.handshakes.shed += 1;
+    answer_no(conn, shared, &[]);
+}
+
+/// Says no, and closes at once: a peer that awaits our Reply has nothing on its way that could make a reset of it, and
+/// those turned away hold no places.
+fn answer_no(conn: &mut Conn, shared: &mut Shared, private_data: &[u8]) {
+    if let Ok(Some(request)) = Request::parse(conn.input.content()) {
+        let reply = request.reject(&shared.config.mpa(), private_data);
+        send_frame(conn, shared, &reply);
+    }
+    close::end_now(conn, shared, Cause::Local);
+}
+
+/// Sends the Reply. The connection is established with the initiator's first FPDU, which has to come in time.
 pub(crate) fn accept(conn: &mut Conn, shared: &mut Shared, private_data: &[u8]) -> Result<(), Refusal> {
     if private_data.len() > shared.config.limits.private_data_len {
         return Err(Refusal::Malformed);
     }
     let State::AwaitAnswer { request_len } = conn.state else { return Err(Refusal::Gone) };
+    if shared.census.taken >= shared.config.limits.connections {
+        turn_away(conn, shared);
+        return Err(Refusal::Gone);
+    }
     let Ok(Some(request)) = Request::parse(conn.input.content()) else { return Err(Refusal::Gone) };
     let (reply, negotiated) = request.accept(&shared.config.mpa(), private_data);
     conn.input.consume(request_len);
     start(conn, shared, &negotiated);
     conn.state = State::AwaitFpdu;
+    conn.deadline = Some(shared.now + shared.config.first_message_timeout);
     send_frame(conn, shared, &reply);
     Ok(())
 }
@@ -94,14 +119,9 @@ pub(crate) fn accept(conn: &mut Conn, shared: &mut Shared, private_data: &[u8]) 
 /// Turns the peer away.
 pub(crate) fn reject(conn: &mut Conn, shared: &mut Shared, private_data: &[u8]) {
     let State::AwaitAnswer { .. } = conn.state else { return };
-    let Ok(Some(request)) = Request::parse(conn.input.content()) else { return };
     debug_assert!(private_data.len() <= shared.config.limits.private_data_len, "the engine keeps the limit");
     let private_data = private_data.get(..PRIVATE_DATA_MAX).unwrap_or(private_data);
-    let reply = request.reject(&shared.config.mpa(), private_data);
-    send_frame(conn, shared, &reply);
-    if conn.is_live() {
-        close::end_gently(conn, shared, Cause::Local);
-    }
+    answer_no(conn, shared, private_data);
 }
 
 fn reply(conn: &mut Conn, shared: &mut Shared) {
@@ -161,7 +181,7 @@ fn start(conn: &mut Conn, shared: &mut Shared, negotiated: &Negotiated) {
         stream,
         crc: negotiated.crc,
         may_read: negotiated.ord > 0,
-        queue: SendQueue::new(config.limits.send_queue, config.limits.read_spans),
+        queue: SendQueue::new(config.limits.send_queue),
         transmit,
         landing: None,
         is_amid_tagged: false,

@@ -36,8 +36,9 @@ pub enum FpduMax {
     Ulpdu(u16),
 }
 
-/// Most inbound, and most outbound, Reads of one connection: the places in its tables.
-pub const READS_MAX: u16 = 128;
+/// Most inbound, and most outbound, Reads of one connection: the places in its tables, which are most of the memory that an
+/// idle connection has. Reads beyond wait their turn; adapters have as many (RFC 6581 §9.1 lets the sides agree on fewer).
+pub const READS_MAX: u16 = 32;
 
 // A peer that rounds up to a power of two (siw) does not go beyond what it was granted.
 const _: () = assert!(READS_MAX.is_power_of_two());
@@ -59,6 +60,10 @@ pub struct Config {
     pub fpdu_max: FpduMax,
     /// How long a peer that connected may take for its MPA Request (RFC 5044 §7.1.2).
     pub request_timeout: Duration,
+    /// How long a peer that we accepted may take for its first FPDU; a peer that sends none holds a place of `connections`.
+    /// Whoever connects sends one at once, because the acceptor has to wait for it (RFC 5044 §7.1.2): the indication of
+    /// RFC 6581 §9.2, or its first message. Linux' NFS client, which connects when it has a call to send, does either.
+    pub first_message_timeout: Duration,
     /// How long TCP and MPA set-up may take as seen by the side that connects.
     pub reply_timeout: Duration,
     /// How long to read on after a Terminate or our FIN, so that the peer sees them before a reset.
@@ -69,8 +74,12 @@ pub struct Config {
     pub keepalive: Duration,
     /// How long to take no connections when descriptors run out.
     pub accept_pause: Duration,
-    /// Accepted TCP connections at a time whose MPA Request is not there yet.
+    /// Accepted TCP connections at a time whose MPA Request is not there yet. They take no place of `connections`. When there
+    /// is one more, the oldest is closed: among those of its own host, if that has more than a quarter of them, else of all.
     pub half_open: usize,
+    /// Peers beyond `connections` whose connect requests the engine hears nevertheless, so that it can make room for the
+    /// next attempt. It cannot accept them while all connections are taken: they are rejected, as those beyond are unheard.
+    pub spare: usize,
     /// Messages that may wait for a receive, of all connections together.
     pub parking: usize,
     /// Let several listeners share a port, the kernel choosing among them.
@@ -94,12 +103,14 @@ impl Config {
             ord: READS_MAX,
             fpdu_max: FpduMax::Auto,
             request_timeout: Duration::from_secs(5),
+            first_message_timeout: Duration::from_secs(10),
             reply_timeout: Duration::from_secs(10),
             linger: Duration::from_secs(1),
             user_timeout: Duration::from_secs(20),
             keepalive: Duration::from_secs(10),
             accept_pause: Duration::from_millis(100),
             half_open: 64,
+            spare: 8,
             parking: 64,
             reuse_port: false,
             send_buffer: None,

@@ -11,7 +11,11 @@ use crate::{
 use stag_pools::Windows;
 use stag_protocol::iwarp::{fpdu, mpa, rdmap, stream};
 use stag_verbs::{Cause, Event, Layer, Qp, Status, Terminate, Time};
-use std::{collections::VecDeque, net::SocketAddr, os::fd::OwnedFd};
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, SocketAddr},
+    os::fd::OwnedFd,
+};
 
 /// What a connection waits for.
 #[derive(Debug)]
@@ -88,21 +92,44 @@ pub(crate) struct Conn {
     pub(crate) is_listed: bool,
 }
 
-/// Octets that arrived and are not used up. Its pages are touched when they are needed.
-#[derive(Debug)]
+/// Octets that arrived and are not used up. Their memory is lent by the shard from the first octet to the last: connections
+/// that wait for nothing have none.
+#[derive(Debug, Default)]
 pub(crate) struct Input {
+    /// Room for the longest FPDU, or none.
     pub(crate) octets: Box<[u8]>,
     pub(crate) len: usize,
+}
+
+/// Input memory that no connection has at the moment: as much as was needed at one time.
+#[derive(Debug)]
+pub(crate) struct Inputs(Vec<Box<[u8]>>);
+
+impl Inputs {
+    /// For at most `connections`.
+    pub(crate) fn new(connections: usize) -> Self {
+        Self(Vec::with_capacity(connections))
+    }
+
+    /// Takes the memory of an input back that has no use for it.
+    pub(crate) fn take_back(&mut self, input: &mut Input) {
+        if input.len == 0 && !input.octets.is_empty() {
+            self.0.push(std::mem::take(&mut input.octets));
+        }
+    }
+
+    /// Gives an input memory, if it has none.
+    pub(crate) fn lend(&mut self, input: &mut Input) {
+        if input.octets.is_empty() {
+            input.octets = self.0.pop().unwrap_or_else(|| vec![0; fpdu::FPDU_MAX].into());
+        }
+    }
 }
 
 // A set-up frame, and whatever follows a Reply, fit where the longest FPDU fits.
 const _: () = assert!(mpa::FRAME_MAX < fpdu::FPDU_MAX);
 
 impl Input {
-    fn new() -> Self {
-        Self { octets: vec![0; fpdu::FPDU_MAX].into(), len: 0 }
-    }
-
     pub(crate) fn content(&self) -> &[u8] {
         self.octets.get(..self.len).expect("the content is inside the buffer")
     }
@@ -128,7 +155,7 @@ impl Conn {
             is_known: false,
             is_over: false,
             private_data: Box::default(),
-            input: Input::new(),
+            input: Input::default(),
             link: None,
             deadline: None,
             interest: Ready::empty(),
@@ -145,8 +172,14 @@ impl Conn {
         !matches!(self.state, State::AwaitEnd | State::Dead)
     }
 
-    pub(crate) const fn is_half_open(&self) -> bool {
-        matches!(self.state, State::AwaitRequest)
+    /// Which limit it counts against.
+    pub(crate) const fn standing(&self) -> Standing {
+        match self.state {
+            State::AwaitRequest => Standing::HalfOpen,
+            State::AwaitAnswer { .. } => Standing::Waiting,
+            State::AwaitEnd | State::Dead => Standing::Over,
+            _ => Standing::Taken,
+        }
     }
 
     pub(crate) const fn is_established(&self) -> bool {
@@ -181,11 +214,54 @@ impl Conn {
     }
 }
 
+/// The host behind an address, as far as an address tells: IPv6 gives a host a whole /64.
+pub(crate) const fn host(address: SocketAddr) -> u64 {
+    match address.ip().to_canonical() {
+        IpAddr::V4(address) => address.to_bits() as u64,
+        IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
+    }
+}
+
+/// Which limit a connection counts against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// [`Config::half_open`](crate::Config::half_open).
+    HalfOpen,
+    /// The connections and the spare ones: the engine has its request.
+    Waiting,
+    /// [`Limits::connections`](stag_verbs::Limits::connections).
+    Taken,
+    /// None: for the engine it has ended.
+    Over,
+}
+
+/// How many connections there are of each standing.
+#[derive(Debug, Default)]
+pub(crate) struct Census {
+    pub(crate) half_open: usize,
+    pub(crate) waiting: usize,
+    pub(crate) taken: usize,
+    over: usize,
+}
+
+impl Census {
+    pub(crate) const fn count(&mut self, standing: Standing) -> &mut usize {
+        match standing {
+            Standing::HalfOpen => &mut self.half_open,
+            Standing::Waiting => &mut self.waiting,
+            Standing::Taken => &mut self.taken,
+            Standing::Over => &mut self.over,
+        }
+    }
+}
+
 /// What all connections of a shard share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) config: crate::Config,
     pub(crate) epoll: Epoll,
+    pub(crate) census: Census,
+    pub(crate) inputs: Inputs,
     pub(crate) windows: Windows,
     pub(crate) receives: Receives,
     pub(crate) events: VecDeque<Event>,

@@ -34,7 +34,8 @@ struct Work {
     done: Option<(Status, Option<Memory>)>,
 }
 
-/// Work requests in the order they were posted, each named by its sequence number.
+/// Work requests in the order they were posted, each named by its sequence number. Its memory grows to what was pending at
+/// one time, because most connections are idle.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     works: VecDeque<Work>,
@@ -50,15 +51,8 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    pub(crate) fn new(capacity: usize, read_spans: usize) -> Self {
-        Self {
-            works: VecDeque::with_capacity(capacity),
-            capacity,
-            first: 0,
-            begun: 0,
-            rung: 0,
-            spans: VecDeque::with_capacity(capacity * read_spans),
-        }
+    pub(crate) const fn new(capacity: usize) -> Self {
+        Self { works: VecDeque::new(), capacity, first: 0, begun: 0, rung: 0, spans: VecDeque::new() }
     }
 
     /// Work requests that can still be posted.

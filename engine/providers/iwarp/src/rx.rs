@@ -50,6 +50,7 @@ pub(crate) fn readable(conn: &mut Conn, shared: &mut Shared, ready: Ready) {
 
 /// Reads behind what the connection has already.
 pub(crate) fn receive_own(conn: &mut Conn, shared: &mut Shared) -> Moved {
+    shared.inputs.lend(&mut conn.input);
     let room = conn.input.octets.get_mut(conn.input.len..).unwrap_or_default();
     if room.is_empty() {
         return Moved::WouldBlock; // only a peer that talks into our set-up answer gets here
@@ -94,14 +95,21 @@ fn receive_staged(conn: &mut Conn, shared: &mut Shared, limit: usize) -> Moved {
         finish_held(conn, shared, &mut rest);
         if conn.input.len == 0 {
             let used = place_all(conn, shared, rest);
-            let rest = rest.get(used..).unwrap_or_default();
-            let kept = conn.input.octets.get_mut(..rest.len()).expect("what is left is less than an FPDU");
-            kept.copy_from_slice(rest);
-            conn.input.len = rest.len();
+            keep(conn, shared, rest.get(used..).unwrap_or_default());
         }
     }
     shared.staging = staging;
     moved
+}
+
+/// Keeps the start of an FPDU whose rest is to come.
+fn keep(conn: &mut Conn, shared: &mut Shared, start: &[u8]) {
+    if !start.is_empty() {
+        shared.inputs.lend(&mut conn.input);
+        let kept = conn.input.octets.get_mut(..start.len()).expect("what is left is less than an FPDU");
+        kept.copy_from_slice(start);
+        conn.input.len = start.len();
+    }
 }
 
 /// Completes the FPDU that the connection holds a part of from the start of `rest`, as far as that goes.
@@ -135,6 +143,7 @@ fn place_all(conn: &mut Conn, shared: &mut Shared, octets: &[u8]) -> usize {
                 let ulpdu = rest.get(ulpdu).unwrap_or_default();
                 if shared.receives.room() == 0 && link.landing.is_none() && is_send(ulpdu) {
                     conn.is_stalled = true;
+                    conn.deadline = None; // its first message is there: that it waits is our doing
                     shared.stats.stalled += 1;
                     return used;
                 }
@@ -168,6 +177,7 @@ fn handle_ulpdu(conn: &mut Conn, shared: &mut Shared, ulpdu: &[u8]) {
     }
     if matches!(conn.state, State::AwaitFpdu) {
         conn.state = State::Established;
+        conn.deadline = None;
         shared.emit(Event::Established { qp: conn.qp });
     }
     let placed = match &inbound {

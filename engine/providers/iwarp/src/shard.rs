@@ -2,7 +2,7 @@
 
 use crate::{
     Address, Config, Stats, close, cm,
-    conn::{Conn, Shared, State},
+    conn::{Census, Conn, Inputs, Shared, Standing, State, host as host_of},
     receives::Receives,
     rx,
     sock::{self, Epoll, Ready},
@@ -33,9 +33,8 @@ const _: () = assert!(STAGING >= 2 * fpdu::FPDU_MAX);
 pub struct Iwarp {
     pub(crate) conns: Table<Box<Conn>>,
     pub(crate) shared: Shared,
-    /// Connections the engine may use or is about to hear of.
-    live: usize,
-    half_open: usize,
+    /// Those whose MPA Request is not there, the oldest first.
+    half_open: VecDeque<Key>,
     listeners: Vec<OwnedFd>,
     /// When to accept again after descriptors ran out.
     accept_at: Option<Time>,
@@ -64,11 +63,13 @@ impl Iwarp {
         limits.remote_invalidation = true;
         let Limits { connections, send_queue, receives, receive_len, windows, .. } = *limits;
         // Beside those the engine knows: set-ups that have not got that far, and ends that are not over.
-        let places = connections * 2 + config.half_open;
+        let places = connections * 2 + config.half_open + config.spare;
         let works = send_queue.saturating_mul(connections);
         let events = works.saturating_add(receives + windows + EVENTS_PER_CONNECTION * places);
         let shared = Shared {
             epoll: Epoll::new()?,
+            census: Census::default(),
+            inputs: Inputs::new(places),
             windows: Windows::new(windows, config.seed),
             receives: Receives::new(receives, receive_len, config.parking)?,
             events: VecDeque::with_capacity(events),
@@ -81,9 +82,8 @@ impl Iwarp {
         };
         Ok(Self {
             conns: Table::new(places),
+            half_open: VecDeque::with_capacity(shared.config.half_open),
             shared,
-            live: 0,
-            half_open: 0,
             listeners: Vec::with_capacity(LISTENERS),
             accept_at: None,
             next_deadline: None,
@@ -107,7 +107,12 @@ impl Iwarp {
 
     /// Connections that exist for the engine, those being set up included.
     pub fn connections(&self) -> usize {
-        self.live
+        self.shared.census.waiting + self.shared.census.taken
+    }
+
+    /// TCP connections whose MPA Request is not there yet.
+    pub fn half_open(&self) -> usize {
+        self.shared.census.half_open
     }
 
     pub(crate) fn listen_at(&mut self, at: Address) -> Result<Address, FabricFault> {
@@ -133,7 +138,7 @@ impl Iwarp {
         if private_data.len() > self.shared.config.limits.private_data_len {
             return Err(FabricFault::Os(Errno::MSGSIZE.raw_os_error()));
         }
-        if self.live >= self.shared.config.limits.connections {
+        if self.shared.census.taken >= self.shared.config.limits.connections {
             return Err(FabricFault::Exhausted);
         }
         let socket = sock::connect(to.0, &self.shared.config).map_err(|error| fault(&error))?;
@@ -151,6 +156,7 @@ impl Iwarp {
 
     /// Gives a socket a place and has it watched.
     fn adopt(&mut self, socket: OwnedFd, peer: Address, state: State) -> Option<&mut Conn> {
+        self.have_place();
         // The key is known when the place is taken; the connection carries it.
         let conn = Box::new(Conn::new(Qp(Key::from_bits(0)), socket, peer.0, state));
         let key = self.conns.insert(conn).ok()?;
@@ -162,25 +168,47 @@ impl Iwarp {
             self.conns.remove(key);
             return None;
         }
-        self.live += 1;
-        self.half_open += usize::from(conn.is_half_open());
+        *self.shared.census.count(conn.standing()) += 1;
         self.conns.get_mut(key).map(|conn| &mut **conn)
+    }
+
+    /// When all places are in use, the oldest one that is over and lingers loses its place.
+    fn have_place(&mut self) {
+        if self.conns.len() < self.conns.capacity() {
+            return;
+        }
+        let over = self.conns.iter().filter(|(_, conn)| conn.standing() == Standing::Over);
+        if let Some((key, _)) = over.min_by_key(|(_, conn)| conn.deadline) {
+            self.with(key, |conn, _| conn.state = State::Dead);
+        }
     }
 
     /// Runs `act` on a connection, then brings lists, timers and epoll in line with what became of it.
     pub(crate) fn with<R>(&mut self, key: Key, act: impl FnOnce(&mut Conn, &mut Shared) -> R) -> Option<R> {
         let conn = self.conns.get_mut(key)?;
-        let (was_live, was_half_open) = (conn.is_live(), conn.is_half_open());
+        let before = conn.standing();
         let result = act(conn, &mut self.shared);
-        self.live -= usize::from(was_live && !conn.is_live());
-        self.half_open -= usize::from(was_half_open && !conn.is_half_open());
+        let after = conn.standing();
+        if before != after {
+            *self.shared.census.count(before) -= 1;
+            *self.shared.census.count(after) += 1;
+            if before == Standing::HalfOpen {
+                self.half_open.retain(|other| *other != key);
+            }
+        }
         self.settle(key);
         Some(result)
     }
 
     fn settle(&mut self, key: Key) {
         let Some(conn) = self.conns.get_mut(key) else { return };
-        if matches!(conn.state, State::Dead) {
+        let is_dead = matches!(conn.state, State::Dead);
+        if is_dead {
+            conn.input.len = 0;
+        }
+        self.shared.inputs.take_back(&mut conn.input);
+        if is_dead {
+            *self.shared.census.count(Standing::Over) -= 1;
             self.conns.remove(key);
             return;
         }
@@ -340,20 +368,41 @@ impl Iwarp {
 
     fn take_in(&mut self, socket: OwnedFd, peer: Address) {
         self.shared.stats.accepted += 1;
-        let config = &self.shared.config;
-        let is_full = self.half_open >= config.half_open || self.live >= config.limits.connections;
-        if is_full || sock::tune(&socket, config).is_err() {
+        if sock::tune(&socket, &self.shared.config).is_err() {
+            self.shared.stats.handshakes.lost += 1;
+            return;
+        }
+        self.shed_half_open(peer);
+        let Shared { config, now, .. } = &self.shared;
+        let (may_enter, deadline) = (self.half_open.len() < config.half_open, *now + config.request_timeout);
+        let adopted = if may_enter { self.adopt(socket, peer, State::AwaitRequest) } else { None };
+        let Some(conn) = adopted else {
             self.shared.stats.handshakes.shed += 1;
             return; // closing the socket is the answer
+        };
+        conn.deadline = Some(deadline);
+        let key = conn.qp.0;
+        self.half_open.push_back(key);
+        self.settle(key);
+    }
+
+    /// Makes place for a newcomer from `peer` among the half-open: a peer that means it sends its Request at once, so the
+    /// oldest ones are silent. A host with more than its share loses its own, and cannot push others out.
+    fn shed_half_open(&mut self, peer: Address) {
+        if self.half_open.len() < self.shared.config.half_open {
+            return;
         }
-        let deadline = self.shared.now + config.request_timeout;
-        match self.adopt(socket, peer, State::AwaitRequest) {
-            Some(conn) => {
-                conn.deadline = Some(deadline);
-                let key = conn.qp.0;
-                self.settle(key);
-            }
-            None => self.shared.stats.handshakes.shed += 1,
+        let share = self.shared.config.half_open / 4;
+        let host = |key: &Key| self.conns.get(*key).map(|conn| host_of(conn.peer));
+        let held = |of: u64| self.half_open.iter().filter(|key| host(key) == Some(of)).count();
+        let newcomer = host_of(peer.0);
+        let greedy = self
+            .half_open
+            .iter()
+            .find(|key| host(key).is_some_and(|host| held(host) + usize::from(host == newcomer) > share));
+        if let Some(key) = greedy.or(self.half_open.front()).copied() {
+            self.shared.stats.handshakes.shed += 1;
+            self.with(key, |conn, _| conn.state = State::Dead);
         }
     }
 

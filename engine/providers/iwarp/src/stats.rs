@@ -41,13 +41,13 @@ pub struct Handshakes {
     pub malformed: u64,
     /// Octets behind an MPA Request.
     pub surplus: u64,
-    /// The peer took too long.
+    /// The peer took too long: for its Request, its Reply, or its first message.
     pub timed_out: u64,
     /// The peer left, or nobody answered.
     pub lost: u64,
     /// The peer refused.
     pub rejected: u64,
-    /// Our own limit of connections, or of half-open ones.
+    /// Our own limit of connections, or of half-open ones: the newcomer was rejected, or the oldest half-open one closed.
     pub shed: u64,
     /// The peer's Reply asks for what we cannot give (RFC 6581 §9).
     pub unsuitable: u64,

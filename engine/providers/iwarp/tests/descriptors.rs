@@ -27,5 +27,5 @@ fn an_acceptor_without_descriptors_rests_and_goes_on() {
 
     hoard.clear();
     until([&mut end], |[end]| end.iwarp.stats().accepted == 1);
-    assert_eq!(end.iwarp.connections(), 1);
+    assert_eq!(end.iwarp.half_open(), 1);
 }

@@ -227,3 +227,50 @@ fn mixed_traffic_arrives_whole_with_every_length_of_fpdus_and_buffers() {
         }
     }
 }
+
+#[test]
+fn reads_of_sixty_four_spans_fill_a_send_queue() {
+    const SPANS: usize = 64;
+    let limits = Limits { send_queue: 256, read_spans: SPANS, ..LIMITS };
+    let config = Config { limits, ..config() };
+    let (mut b, at) = End::listening(config.clone());
+    let mut a = End::new(config);
+    let (qa, qb) = join(&mut a, &mut b, at);
+    let octets = pattern(SPANS * 24, 5);
+    let source = b.iwarp.bind(qb, b.buf(&octets), 0..octets.len(), Access::RemoteRead).unwrap();
+    // Lengths from 8 to 23 octets, from the last span to the first.
+    let spans: Vec<_> = (0..SPANS)
+        .rev()
+        .map(|place| RemoteSpan {
+            key: source.key,
+            offset: source.offset + 24 * place as u64,
+            len: 8 + place as u32 % 16,
+        })
+        .collect();
+    let wanted: Vec<_> = spans
+        .iter()
+        .flat_map(|span| octets[(span.offset - source.offset) as usize..][..span.len as usize].to_vec())
+        .collect();
+    let pool = stag_pools::Pool::new(&[stag_pools::Class { slot_len: 2048, count: 257 }]).unwrap();
+    let sink = || {
+        let mut sink = pool.take(2048).unwrap();
+        sink.extend(3 + wanted.len());
+        sink
+    };
+    for tag in 0..256 {
+        a.iwarp.post_read(qa, Tag(tag), sink(), 3, &spans).unwrap();
+    }
+    let refused = a.iwarp.post_read(qa, Tag(256), sink(), 3, &spans).unwrap_err();
+    assert_eq!(refused.why, stag_verbs::Refusal::SendQueueFull);
+    a.iwarp.ring();
+    until([&mut a, &mut b], |[a, _]| a.events.len() == 256);
+    for expected in 0..256 {
+        let Some(Event::Completed { tag, status: Status::Success, memory: Memory::Buf(sink), .. }) =
+            a.events.pop_front()
+        else {
+            panic!("every Read completes");
+        };
+        assert_eq!(tag, Tag(expected));
+        assert!(sink[3..] == wanted[..]);
+    }
+}

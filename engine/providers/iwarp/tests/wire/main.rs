@@ -22,6 +22,7 @@ mod support;
 
 mod ddp;
 mod ends;
+mod flood;
 mod fpdus;
 mod mpa;
 mod noise;

@@ -166,19 +166,19 @@ fn a_read_request_has_exactly_its_header() {
 
 #[test]
 fn more_reads_than_the_ird_are_refused() {
-    // [8, 64]: asked for 100, granted 128; the peer does not read, so that no answer leaves.
+    // [8, 64]: asked for 20, granted 32; the peer does not read, so that no answer leaves.
     let config = Config { send_buffer: Some(1), ..config() };
-    let (mut end, mut peer, qp) = accepted_by(config, &frame(REQUEST, C | S, 2, &words(128, 100)));
+    let (mut end, mut peer, qp) = accepted_by(config, &frame(REQUEST, C | S, 2, &words(128, 20)));
     let octets = pattern(1 << 20, 2);
     let window = bind(&mut end, qp, &octets, Access::RemoteRead);
     let mut storm = Vec::new();
-    for msn in 1..=128 {
+    for msn in 1..=32 {
         storm.extend(fpdu(&read_request(msn, ask(window))));
     }
     peer.say(&mut end, &storm);
     end.pump();
-    assert!(end.events.is_empty(), "128 Reads are served: {:?}", end.events);
-    peer.say(&mut end, &fpdu(&read_request(129, ask(window))));
+    assert!(end.events.is_empty(), "32 Reads are served: {:?}", end.events);
+    peer.say(&mut end, &fpdu(&read_request(33, ask(window))));
     // Answers that are framed already come first.
     let said = loop {
         let ulpdu = peer.hear_ulpdu(&mut end);

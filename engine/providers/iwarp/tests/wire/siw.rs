@@ -18,7 +18,7 @@ fn client(config: Config) -> (End, Peer, Qp) {
     assert_eq!(end.iwarp.private_data(qp), &CLIENT[4..]);
     let (flags, revision, data) = peer.hear_frame(&mut end, REPLY);
     assert_eq!((flags & (M | R | S), revision), (S, 2));
-    assert_eq!(data, words(0, 128), "it gets no indication it did not ask for");
+    assert_eq!(data, words(0, 32), "it gets no indication it did not ask for");
     (end, peer, qp)
 }
 
@@ -65,7 +65,7 @@ fn a_server_echoes_our_flags_and_sends_at_once() {
     let mut peer = Peer::over(listener.accept().unwrap().0);
     let (flags, revision, data) = peer.hear_frame(&mut end, REQUEST);
     // It answers Write alone when it is offered Write and Read, and Linux' server grants no Reads.
-    let reply = frame(REPLY, flags, revision, &[&words(0x8000, 0x8000 | 128)[..], &data[4..]].concat());
+    let reply = frame(REPLY, flags, revision, &[&words(0x8000, 0x8000 | 32)[..], &data[4..]].concat());
     peer.say(&mut end, &[reply, fpdu(&send(1, b"eager"))].concat());
     end.expect_established(qp);
     assert_eq!(end.iwarp.private_data(qp), b"offer");
