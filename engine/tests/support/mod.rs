@@ -1,0 +1,240 @@
+//! A server's shard and a peer whose messages are made by hand.
+#![allow(dead_code)] // Each test takes what it needs.
+
+use stag_echo::{Echo, NULL, PROGRAM, VERSION};
+use stag_engine::{Config, Shard};
+use stag_pools::{Access, Buf, Class, Pool, RemoteKey};
+use stag_protocol::{
+    rpc::{Accepted, Auth, CallHeader, Credential, ReplyHeader},
+    rpcrdma::{Body, ChunkLists, Credits, ErrorBody, Header, Offer, Segment, Xid, v1},
+    xdr::{Reader, Writer},
+};
+use stag_sim::{Fabric, Faults, Port, Sim};
+use stag_verbs::{Cause, Event, Limits, Memory, Provider, Qp, Tag, Time};
+use std::collections::VecDeque;
+
+pub const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
+pub const GRANT: u32 = 4;
+
+pub fn config() -> Config {
+    Config { grant: GRANT, calls_max: 4, ..Config::small() }
+}
+
+/// The end made by hand.
+pub struct Raw {
+    pub end: Sim,
+    pub pool: Pool,
+    pub qp: Option<Qp>,
+    pub received: VecDeque<(Vec<u8>, Option<RemoteKey>)>,
+    pub fenced: Vec<(RemoteKey, Vec<u8>)>,
+    pub ended: Option<Cause>,
+}
+
+impl Raw {
+    pub fn new(fabric: &Fabric) -> Self {
+        Self::with_slots(fabric, [160, 8])
+    }
+
+    /// With so many buffers of 4 KiB and of 128 KiB.
+    pub fn with_slots(fabric: &Fabric, [short, long]: [usize; 2]) -> Self {
+        let mut end = fabric.end("raw", LIMITS);
+        let classes = [Class { slot_len: 4096, count: short }, Class { slot_len: 1 << 17, count: long }];
+        let pool = Pool::new(&classes).unwrap();
+        for _ in 0..32 {
+            end.post_receive(pool.take(4096).unwrap()).unwrap();
+        }
+        Self { end, pool, qp: None, received: VecDeque::new(), fenced: Vec::new(), ended: None }
+    }
+
+    pub fn offer() -> [u8; Offer::LEN] {
+        // Magic, version 1, R, 4096 both ways.
+        [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3]
+    }
+
+    pub fn poll(&mut self, now: Time) -> bool {
+        let mut worked = false;
+        while let Some(event) = self.end.poll(now) {
+            worked = true;
+            match event {
+                Event::ConnectRequest { qp } => {
+                    self.qp = Some(qp);
+                    self.end.accept(qp, &Self::offer()).unwrap();
+                }
+                Event::Established { .. } => {}
+                Event::Received { buf, invalidated, .. } => {
+                    let key = invalidated.map(|fenced| {
+                        let key = fenced.key();
+                        self.fenced.push((key, fenced.into_buf().to_vec()));
+                        key
+                    });
+                    self.received.push_back((buf.to_vec(), key));
+                    self.end.post_receive(buf).unwrap();
+                }
+                Event::Completed { memory: Memory::Fenced(fenced), .. } | Event::Unbound { fenced, .. } => {
+                    self.fenced.push((fenced.key(), fenced.into_buf().to_vec()));
+                }
+                Event::Completed { .. } => {}
+                Event::Disconnected { cause, .. } => self.ended = Some(cause),
+            }
+        }
+        self.end.ring();
+        worked
+    }
+
+    pub fn buf(&self, octets: &[u8]) -> Buf {
+        let mut buf = self.pool.take(octets.len()).unwrap();
+        buf.append(octets).unwrap();
+        buf
+    }
+
+    pub fn send(&mut self, octets: &[u8], invalidate: Option<u32>) {
+        let message = self.buf(octets);
+        self.end.post_send(self.qp.unwrap(), Tag(0), message, invalidate.map(RemoteKey)).unwrap();
+        self.end.ring();
+    }
+
+    pub fn window(&mut self, octets: &[u8], access: Access) -> Segment {
+        let buf = self.buf(octets);
+        let window = self.end.bind(self.qp.unwrap(), buf, 0..octets.len(), access).unwrap();
+        Segment { handle: window.key.0, length: window.len, offset: window.offset }
+    }
+
+    /// What a window held when it was fenced.
+    pub fn fence(&mut self, segment: Segment) {
+        let key = RemoteKey(segment.handle);
+        self.end.post_local_invalidate(self.qp.unwrap(), Tag(0), key).unwrap();
+        self.end.ring();
+    }
+
+    pub fn content(&self, segment: Segment) -> &[u8] {
+        &self.fenced.iter().find(|(key, _)| key.0 == segment.handle).expect("the window was fenced").1
+    }
+}
+
+pub struct AtServer {
+    pub fabric: Fabric,
+    pub shard: Shard<Sim, Echo>,
+    pub raw: Raw,
+    pub now: Time,
+}
+
+impl AtServer {
+    pub fn new() -> Self {
+        let fabric = Fabric::new(7, Faults::NONE);
+        let admit = Box::new(|_| true) as Box<_>;
+        let mut shard = Shard::new(fabric.end("server", LIMITS), Echo::default(), config(), admit).unwrap();
+        let port = shard.listen(&Port(0)).unwrap();
+        let mut raw = Raw::new(&fabric);
+        raw.qp = Some(raw.end.connect(&port, &Raw::offer()).unwrap());
+        let mut this = Self { fabric, shard, raw, now: Time(0) };
+        this.settle();
+        this
+    }
+
+    pub fn settle(&mut self) {
+        for _ in 0..10_000 {
+            let worked = self.shard.pass(self.now) | self.raw.poll(self.now);
+            match self.fabric.next_due() {
+                _ if worked => {}
+                Some(due) => self.now = due.max(self.now),
+                None => return,
+            }
+        }
+        panic!("the fabric never comes to rest");
+    }
+
+    /// Sends one message and returns the one that answers it, if any.
+    pub fn ask(&mut self, octets: &[u8]) -> Option<(Vec<u8>, Option<RemoteKey>)> {
+        self.raw.send(octets, None);
+        self.settle();
+        self.raw.received.pop_front()
+    }
+
+    /// An RDMA_ERROR for `xid`.
+    pub fn expect_error(&mut self, octets: &[u8], xid: u32, wanted: ErrorBody) {
+        let (answer, invalidated) = self.ask(octets).expect("an RDMA_ERROR comes");
+        let mut lists = ChunkLists::new();
+        // The version word of ERR_VERS echoes the call's.
+        let mut answer = answer;
+        answer[4..8].copy_from_slice(&1_u32.to_be_bytes());
+        let (header, _) = v1::parse(&answer, &mut lists).unwrap();
+        assert_eq!(header, Header { xid: Xid(xid), credits: Credits(GRANT), body: Body::Error(wanted) });
+        assert_eq!(invalidated, None, "an error invalidates nothing");
+        self.expect_alive();
+    }
+
+    pub fn expect_silence(&mut self, octets: &[u8]) {
+        assert_eq!(self.ask(octets), None);
+        self.expect_alive();
+    }
+
+    pub fn expect_alive(&mut self) {
+        let (answer, _) = self.ask(&message(0xa11e, &ChunkLists::new(), &rpc(0xa11e, NULL, &[]))).unwrap();
+        let (_, _, payload) = reply(&answer);
+        assert_eq!(ReplyHeader::parse(&mut Reader::new(&payload)).unwrap().xid, Xid(0xa11e));
+        assert_eq!(self.shard.buffers_in_use(), 0);
+        assert_eq!(self.shard.provider().receives_posted(), config().receives);
+    }
+
+    pub fn expect_end(&mut self) {
+        self.settle();
+        assert!(self.raw.ended.is_some(), "the connection ended");
+        assert_eq!(self.shard.calls_in_progress(), (0, 0));
+        assert_eq!((self.shard.buffers_in_use(), self.shard.receives_promised()), (0, 0));
+        assert_eq!(self.shard.provider().receives_posted(), config().receives);
+    }
+}
+
+/// An RPC call of the echo program with these arguments.
+pub fn rpc(xid: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
+    let header = CallHeader {
+        xid: Xid(xid),
+        program: PROGRAM,
+        version: VERSION,
+        procedure,
+        credential: Credential::None,
+        verifier: Auth::NONE,
+    };
+    let mut out = [0; 64];
+    let mut writer = Writer::new(&mut out);
+    header.emit(&mut writer).unwrap();
+    let len = writer.len();
+    [&out[..len], arguments].concat()
+}
+
+pub fn with_header(header: &Header, lists: &ChunkLists, payload: &[u8]) -> Vec<u8> {
+    let mut out = vec![0; v1::header_len(lists)];
+    v1::emit(header, lists, &mut out).unwrap();
+    out.extend_from_slice(payload);
+    out
+}
+
+pub fn message(xid: u32, lists: &ChunkLists, payload: &[u8]) -> Vec<u8> {
+    with_header(&Header { xid: Xid(xid), credits: Credits(99), body: Body::Msg }, lists, payload)
+}
+
+pub fn no_message(xid: u32, lists: &ChunkLists) -> Vec<u8> {
+    with_header(&Header { xid: Xid(xid), credits: Credits(99), body: Body::NoMsg }, lists, &[])
+}
+
+pub fn reply(message: &[u8]) -> (Header, ChunkLists, Vec<u8>) {
+    let mut lists = ChunkLists::new();
+    let (header, at) = v1::parse(message, &mut lists).unwrap();
+    (header, lists, message[at..].to_vec())
+}
+
+/// Everything behind the header of a successful reply.
+pub fn results(payload: &[u8]) -> Vec<u8> {
+    let mut reader = Reader::new(payload);
+    let header = ReplyHeader::parse(&mut reader).unwrap();
+    assert_eq!(header.outcome, stag_protocol::rpc::Outcome::accepted(Accepted::Success));
+    payload[ReplyHeader::LEN..].to_vec()
+}
+
+pub fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 13 + i / 256) as u8).collect()
+}
+
+pub fn echo_head(len: usize) -> Vec<u8> {
+    (len as u32).to_be_bytes().to_vec()
+}
