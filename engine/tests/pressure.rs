@@ -1,0 +1,281 @@
+//! A shard whose memory, queues and patience run out: nobody crashes it, and nobody takes what belongs to others.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+mod support;
+
+use stag_echo::{Caller, ECHO, Echo};
+use stag_engine::{
+    Answer, AnswerItem, App, Call, CallFault, Cause, Config, Cx, Outcome, PeerId, Shard, Token,
+};
+use stag_pools::Access;
+use stag_protocol::{
+    rpc::Accepted,
+    rpcrdma::{ChunkLists, Position},
+    xdr::Writer,
+};
+use stag_sim::{Fabric, Faults, Port, Sim};
+use stag_verbs::{Limits, Provider, Time};
+use std::time::Duration;
+use support::{AtServer, LIMITS, Raw, config, echo_head, message, pattern, reply, results, rpc};
+
+/// Octets of an item that only a large slot takes.
+const LARGE: usize = 100_000;
+/// A Read that is answered after this time is not answered at all.
+const NEVER: Faults = Faults { fetch_delay: u64::MAX / 4..u64::MAX / 4 + 1, ..Faults::NONE };
+const MOMENT: Duration = Duration::from_millis(1);
+
+/// A server, and several peers whose messages are made by hand.
+struct Crowd<A: App> {
+    fabric: Fabric,
+    shard: Shard<Sim, A>,
+    peers: Vec<Raw>,
+    now: Time,
+}
+
+impl<A: App> Crowd<A> {
+    fn new(app: A, limits: Limits, config: Config, count: usize) -> Self {
+        let fabric = Fabric::new(7, Faults::NONE);
+        let mut shard = Shard::new(fabric.end("server", limits), app, config, Box::new(|_| true)).unwrap();
+        let port = shard.listen(&Port(0)).unwrap();
+        let connect = |_| {
+            let mut raw = Raw::with_slots(&fabric, [256, 72]);
+            raw.qp = Some(raw.end.connect(&port, &Raw::offer()).unwrap());
+            raw
+        };
+        let peers = (0..count).map(connect).collect();
+        let mut this = Self { fabric, shard, peers, now: Time(0) };
+        this.run_for(MOMENT);
+        this
+    }
+
+    /// Everything that happens in this time.
+    fn run_for(&mut self, time: Duration) {
+        let until = self.now + time;
+        for _ in 0..100_000 {
+            let worked = self
+                .peers
+                .iter_mut()
+                .fold(self.shard.pass(self.now), |worked, peer| worked | peer.poll(self.now));
+            match self.fabric.next_due() {
+                _ if worked => {}
+                Some(due) if due <= until => self.now = due.max(self.now),
+                _ if self.now < until => self.now = until,
+                _ => return,
+            }
+        }
+        panic!("the fabric never comes to rest\n{}", self.fabric.trace());
+    }
+
+    /// An echo of `len` octets in one Read chunk, which comes back in a Write chunk of `targets` equal segments.
+    fn echo(&mut self, peer: usize, xid: u32, len: usize, targets: usize) {
+        let raw = &mut self.peers[peer];
+        let mut lists = ChunkLists::new();
+        let source = raw.window(&pattern(len), Access::RemoteRead);
+        lists.push_read(item_position(), source).unwrap();
+        lists.begin_write().unwrap();
+        for _ in 0..targets {
+            let target = raw.window(&vec![0; len / targets], Access::RemoteWrite);
+            lists.push_write(target).unwrap();
+        }
+        raw.send(&message(xid, &lists, &rpc(xid, ECHO, &echo_head(len))), None);
+    }
+
+    /// A call with two items in Read chunks. Its answer is an error, for no place is offered for the echo.
+    fn call_with_two_items(&mut self, peer: usize, xid: u32, len: usize) {
+        let raw = &mut self.peers[peer];
+        let head = item_position().octets();
+        let mut lists = ChunkLists::new();
+        for position in [head, head + len as u32 + 4] {
+            let source = raw.window(&pattern(len), Access::RemoteRead);
+            lists.push_read(Position::new(position).unwrap(), source).unwrap();
+        }
+        let arguments = [echo_head(len), echo_head(len)].concat();
+        raw.send(&message(xid, &lists, &rpc(xid, ECHO, &arguments)), None);
+    }
+
+    fn received(&self) -> Vec<usize> {
+        self.peers.iter().map(|peer| peer.received.len()).collect()
+    }
+}
+
+/// Where the item of an echo begins.
+fn item_position() -> Position {
+    Position::new(rpc(1, ECHO, &[0; 4]).len() as u32).unwrap()
+}
+
+/// An echo that keeps the caller's item, where it was pulled to, until the reply has left.
+struct Keeper;
+
+impl App for Keeper {
+    type Report = ();
+
+    fn report(&self) {}
+
+    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+        let mut message = cx.message(64).unwrap();
+        let mut writer = Writer::new(message.spare_mut());
+        call.header.reply(Accepted::Success).emit(&mut writer).unwrap();
+        let octets = call.arguments.clone().opaque(1 << 20).unwrap();
+        writer.u32(octets.len() as u32).unwrap();
+        let position = writer.len();
+        message.extend(position);
+        let item = AnswerItem { position, octets: call.pulled.share(octets).unwrap().into() };
+        cx.answer(call.id, Answer { message, item: Some(item) });
+    }
+}
+
+#[test]
+fn a_read_chunk_of_17_to_64_segments_is_pulled() {
+    for count in 17..=64 {
+        let mut at = AtServer::new();
+        let octets = pattern(count * 12);
+        let mut lists = ChunkLists::new();
+        for piece in octets.chunks(12) {
+            let source = at.raw.window(piece, Access::RemoteRead);
+            lists.push_read(item_position(), source).unwrap();
+        }
+        let call = message(9, &lists, &rpc(9, ECHO, &echo_head(octets.len())));
+        let (answer, _) = at.ask(&call).expect("it is answered");
+        let (_, _, payload) = reply(&answer);
+        assert_eq!(results(&payload), [echo_head(octets.len()), octets].concat(), "{count} segments");
+        at.expect_alive();
+    }
+}
+
+#[test]
+fn replies_that_hold_memory_go_before_calls_that_wait_for_it() {
+    let limits = Limits { send_queue: 16, ..LIMITS };
+    let config = Config { slots: [512, 4, 3], ..config() };
+    let mut crowd = Crowd::new(Keeper, limits, config, 2);
+    crowd.fabric.set_faults(Faults { fetch_delay: 1_000_000..1_000_001, ..Faults::NONE });
+    // Three items take all large slots; their replies are ten Writes each, and the queue has places for one.
+    (0..3).for_each(|xid| crowd.echo(1, xid, LARGE, 10));
+    crowd.run_for(MOMENT / 2);
+    assert_eq!(crowd.shard.calls_in_progress(), (3, 0));
+    crowd.call_with_two_items(0, 77, LARGE);
+    crowd.run_for(10 * MOMENT);
+    assert_eq!(crowd.received(), [1, 3]);
+    let limits = crowd.shard.snapshot().engine.limits;
+    assert!(limits.memory > 0 && limits.send_queue > 0, "both had to wait: {limits:?}");
+    assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.buffers_in_use()), ((0, 0), 0));
+}
+
+#[test]
+fn a_call_that_never_gets_its_memory_holds_up_no_reply_and_ends() {
+    let limits = Limits { send_queue: 16, ..LIMITS };
+    let config = Config { slots: [512, 4, 1], ..config() };
+    let mut crowd = Crowd::new(Keeper, limits, config, 2);
+    crowd.call_with_two_items(0, 77, LARGE);
+    crowd.run_for(MOMENT);
+    assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.snapshot().engine.limits.memory), ((1, 0), 1));
+    (0..3).for_each(|xid| crowd.echo(1, xid, 100, 10));
+    crowd.run_for(MOMENT);
+    assert!(crowd.shard.snapshot().engine.limits.send_queue > 0, "replies had to wait, too");
+    assert_eq!(crowd.received(), [0, 3]);
+    crowd.run_for(Duration::from_secs(32));
+    assert!(crowd.peers[0].ended.is_some() && crowd.peers[1].ended.is_none());
+    assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.buffers_in_use()), ((0, 0), 0));
+}
+
+#[test]
+fn a_peer_that_never_answers_our_reads_is_disconnected_after_thirty_seconds() {
+    let mut crowd = Crowd::new(Echo::default(), LIMITS, config(), 2);
+    crowd.fabric.set_faults(NEVER);
+    (0..3).for_each(|xid| crowd.echo(0, xid, LARGE, 1));
+    crowd.run_for(Duration::from_secs(29));
+    assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.buffers_in_use()), ((3, 0), 6));
+    assert!(crowd.peers[0].ended.is_none(), "it has its time");
+    crowd.run_for(Duration::from_secs(3));
+    assert!(crowd.peers[0].ended.is_some() && crowd.peers[1].ended.is_none());
+    assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.buffers_in_use()), ((0, 0), 0));
+    assert!(crowd.shard.snapshot().engine.limits.stalled > 0);
+    assert_eq!(crowd.shard.provider().receives_posted(), config().receives);
+    crowd.fabric.set_faults(Faults::NONE);
+    crowd.echo(1, 9, LARGE, 1);
+    crowd.run_for(MOMENT);
+    assert_eq!(crowd.received(), [0, 1]);
+}
+
+#[test]
+fn the_pulls_of_one_peer_hold_a_quarter_of_the_large_slots_and_another_peer_is_served() {
+    let config = Config { grant: 24, grant_first: 24, slots: [512, 16, 64], ..Config::small() };
+    let receives = config.receives;
+    let mut crowd = Crowd::new(Echo::default(), LIMITS, config, 2);
+    crowd.fabric.set_faults(NEVER);
+    (0..24).for_each(|xid| crowd.echo(0, xid, LARGE, 1));
+    crowd.run_for(MOMENT);
+    let messages = receives - crowd.shard.provider().receives_posted();
+    assert_eq!((crowd.shard.calls_in_progress(), messages), ((24, 0), 24));
+    assert_eq!(crowd.shard.buffers_in_use() - messages, 16, "a quarter of 64");
+    crowd.fabric.set_faults(Faults::NONE);
+    for xid in 0..8 {
+        crowd.echo(1, xid, LARGE, 1);
+        crowd.run_for(MOMENT);
+        assert_eq!(crowd.received(), [0, 1 + xid as usize]);
+    }
+    crowd.run_for(Duration::from_secs(32));
+    assert!(crowd.peers[0].ended.is_some() && crowd.peers[1].ended.is_none());
+    assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.buffers_in_use()), ((0, 0), 0));
+}
+
+/// A client that ends its server when a call of it times out.
+#[derive(Default)]
+struct GivesUp {
+    ups: u32,
+    downs: u32,
+    timeouts: u32,
+}
+
+impl App for GivesUp {
+    type Report = ();
+
+    fn report(&self) {}
+
+    fn on_call(&mut self, _: &mut Cx<'_>, _: Call<'_>) {}
+
+    fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {
+        assert_eq!(outcome.reply, Err(CallFault::TimedOut));
+        self.timeouts += 1;
+        cx.disconnect(outcome.peer);
+    }
+
+    fn on_peer_up(&mut self, _: &mut Cx<'_>, _: PeerId) {
+        self.ups += 1;
+    }
+
+    fn on_peer_down(&mut self, _: &mut Cx<'_>, _: PeerId, _: Cause) {
+        self.downs += 1;
+    }
+}
+
+#[test]
+fn an_app_that_ends_a_peer_when_a_call_times_out_is_obeyed() {
+    let fabric = Fabric::new(8, Faults::NONE);
+    let mut raw = Raw::new(&fabric);
+    let port = raw.end.listen(&Port(0)).unwrap();
+    let end = fabric.end("client", LIMITS);
+    let mut shard = Shard::new(end, GivesUp::default(), config(), Box::new(|_| true)).unwrap();
+    let peer = shard.keep_connected(&port).unwrap();
+    let mut now = Time(0);
+    let mut wait = |shard: &mut Shard<Sim, GivesUp>, time: Duration| {
+        now = now + time;
+        for _ in 0..10_000 {
+            let worked = shard.pass(now) | raw.poll(now);
+            match fabric.next_due() {
+                _ if worked => {}
+                Some(due) => now = due.max(now),
+                None => return,
+            }
+        }
+        panic!("the fabric never comes to rest");
+    };
+    wait(&mut shard, MOMENT);
+    assert!(shard.with_app(|_, cx| Caller::call(cx, peer, Token(1), None)));
+    for seconds in [1, 11, 60, 60] {
+        wait(&mut shard, Duration::from_secs(seconds));
+    }
+    let GivesUp { ups, downs, timeouts } = *shard.app();
+    assert_eq!((ups, downs, timeouts), (1, 1, 1), "it is not connected again");
+    assert_eq!((shard.snapshot().engine.connections.live, shard.receives_promised()), (0, 0));
+    assert_eq!((shard.calls_in_progress(), shard.buffers_in_use()), ((0, 0), 0));
+}
