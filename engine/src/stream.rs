@@ -87,7 +87,7 @@ struct Stream {
     queued: bool,
     interest: epoll::EventFlags,
     role: Role,
-    /// When octets moved in either direction.
+    /// When octets moved in either direction, or when the socket began to take no more.
     moved_at: Time,
     /// The peer sends nothing more. Its calls are still answered.
     ended: bool,
@@ -120,6 +120,13 @@ impl Stream {
     /// Whether nothing can happen on it any more.
     fn is_over(&self) -> bool {
         self.dead || self.ended && self.output.is_empty() && self.calls == 0 && self.pending.is_none()
+    }
+
+    /// Whether memory of ours waits for the peer: to take what it was not sent yet, or to send the rest of a record. What waits for
+    /// our app, or was never offered to the socket, is not the peer's fault.
+    fn waits_for_peer(&self) -> bool {
+        let is_refused = self.role != Role::Connecting && self.interest.contains(epoll::EventFlags::OUT);
+        is_refused || self.record.is_some() && self.interest.contains(epoll::EventFlags::IN)
     }
 
     fn push(&mut self, part: Part) {
@@ -204,14 +211,13 @@ impl Streams {
         }
     }
 
-    /// Closes connections that hold memory and did not move for `longest`; returns how many.
+    /// Closes connections whose peer holds memory and did not move for `longest`; returns how many.
     pub(crate) fn end_stalled(&mut self, now: Time, longest: Duration) -> u64 {
         let mut ended = 0;
         for place in 0..self.connections.capacity() {
             let Some(key) = self.connections.key_at(place) else { continue };
             let stream = self.connections.get(key).expect("the key was just made");
-            let holds = stream.record.is_some() || stream.pending.is_some() || !stream.output.is_empty();
-            if holds && !stream.dead && now.since(stream.moved_at) >= longest {
+            if stream.waits_for_peer() && !stream.dead && now.since(stream.moved_at) >= longest {
                 ended += 1;
                 self.close(key);
             }
@@ -402,7 +408,12 @@ impl Streams {
                     stream.moved_at = now;
                     Self::forget(stream, sent);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !stream.interest.contains(epoll::EventFlags::OUT) {
+                        stream.moved_at = now;
+                    }
+                    return true;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return false,
             }
@@ -532,6 +543,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         match sockopt::socket_error(&stream.socket) {
             Ok(Ok(())) => {
                 stream.role = Role::Requester;
+                stream.moved_at = self.core.now;
                 let peer = stream.peer;
                 self.streams.queue(key);
                 if let Some(peer) = peer {
