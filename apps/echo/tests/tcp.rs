@@ -21,6 +21,8 @@ const LIMITS: Limits = Limits { read_spans: 64, windows: 512, ..stag_sim::LIMITS
 struct Server {
     shard: Shard<Sim, Echo>,
     clock: Instant,
+    /// Time that only the shard believes has gone by.
+    skipped: Duration,
     at: std::net::SocketAddr,
 }
 
@@ -33,14 +35,37 @@ impl Server {
         let end = Fabric::new(1, Faults::NONE).end("server", LIMITS);
         let mut shard = Shard::new(end, Echo::default(), Config::small(), Box::new(admission)).unwrap();
         let at = shard.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap();
-        Self { shard, clock: Instant::now(), at }
+        Self { shard, clock: Instant::now(), skipped: Duration::ZERO, at }
+    }
+
+    fn now(&self) -> Time {
+        Time((self.clock.elapsed() + self.skipped).as_nanos() as u64)
     }
 
     fn pass(&mut self) {
-        let now = Time(self.clock.elapsed().as_nanos() as u64);
+        let now = self.now();
         if !self.shard.pass(now) {
             std::thread::yield_now();
         }
+    }
+
+    /// Lets time go by in which nothing arrives.
+    fn skip(&mut self, seconds: u64) {
+        self.skipped += Duration::from_secs(seconds);
+        (0..10).for_each(|_| self.pass());
+    }
+
+    /// Writes until neither the socket nor the server takes more; returns how much that was.
+    fn fill(&mut self, socket: &mut TcpStream, record: &[u8]) -> usize {
+        let (mut written, mut refused) = (0, 0);
+        while refused < 2_000 {
+            match socket.write(&record[written % record.len()..]) {
+                Ok(len) => (written, refused) = (written + len, 0),
+                Err(_) => refused += 1,
+            }
+            self.pass();
+        }
+        written
     }
 
     fn connect(&self) -> TcpStream {
@@ -248,7 +273,8 @@ impl Client {
 
     fn pass(&mut self) {
         self.server.pass();
-        self.shard.pass(Time(self.server.clock.elapsed().as_nanos() as u64));
+        let now = self.server.now();
+        self.shard.pass(now);
     }
 
     fn outcome(&mut self) -> Done {
@@ -322,4 +348,145 @@ fn a_caller_that_says_it_is_done_still_gets_its_replies() {
     assert_eq!(server.exchange(&mut socket, &[], 20).len(), 20);
     assert!(server.exchange(&mut socket, &[], 1).is_empty(), "then the server closes");
     assert_eq!(server.shard.snapshot().engine.disconnects["closed by the peer"], 1);
+}
+
+#[test]
+fn an_empty_last_fragment_ends_a_record_and_the_next_one_begins_behind_it() {
+    let mut server = Server::new();
+    let mut socket = server.connect();
+    for xid in 0..3 {
+        let record = call(xid, ECHO, Some(b"fragments"));
+        let mut octets = Fragment::new(record.len() as u32, false).unwrap().emit().to_vec();
+        octets.extend_from_slice(&record);
+        octets.extend(Fragment::new(0, true).unwrap().emit());
+        octets.extend(marked(&call(100 + xid, NULL, None)));
+        let replies = server.exchange(&mut socket, &octets, 2);
+        assert_eq!(replies.iter().map(|reply| outcome(reply).0).collect::<Vec<_>>(), [xid, 100 + xid]);
+        assert_eq!(echo_of(&replies[0]), b"fragments");
+    }
+}
+
+#[test]
+fn callers_that_announce_much_and_send_little_hold_little() {
+    let mut server = Server::new();
+    let mut idle = Vec::new();
+    for _ in 0..16 {
+        let mut socket = server.connect();
+        socket.write_all(&Fragment::new(1 << 20, true).unwrap().emit()).unwrap();
+        socket.write_all(&[0]).unwrap();
+        idle.push(socket);
+    }
+    let until = Instant::now() + Duration::from_secs(10);
+    while server.shard.buffers_in_use() < 16 {
+        assert!(Instant::now() < until, "each of them holds a buffer for its octet");
+        server.pass();
+    }
+    let mut socket = server.connect();
+    for len in [100_000, 1 << 20] {
+        let octets = vec![1; len];
+        let replies = server.exchange(&mut socket, &marked(&call(9, ECHO, Some(&octets))), 1);
+        assert!(echo_of(&replies[0]) == octets, "{len} octets");
+    }
+}
+
+#[test]
+fn callers_that_do_not_read_leave_memory_for_those_that_do() {
+    let mut server = Server::new();
+    let record = marked(&call(3, ECHO, Some(&[7; 2_000])));
+    let mut slow = Vec::new();
+    for _ in 0..3 {
+        let mut socket = server.connect();
+        server.fill(&mut socket, &record);
+        slow.push(socket);
+    }
+    assert!(server.shard.buffers_in_use() > 0, "their replies wait");
+    let mut socket = server.connect();
+    assert_eq!(server.exchange(&mut socket, &marked(&call(9, NULL, None)), 1).len(), 1);
+    let replies = server.exchange(&mut socket, &record, 1);
+    assert_eq!(echo_of(&replies[0]), [7; 2_000]);
+}
+
+#[test]
+fn a_caller_that_takes_no_reply_for_thirty_seconds_is_disconnected() {
+    let mut server = Server::new();
+    let mut slow = server.connect();
+    server.fill(&mut slow, &marked(&call(3, ECHO, Some(&[7; 2_000]))));
+    let mut quiet = server.connect();
+    assert_eq!(server.exchange(&mut quiet, &marked(&call(1, NULL, None)), 1).len(), 1);
+    server.skip(29);
+    let live = |server: &Server| server.shard.snapshot().engine.connections.live;
+    assert_eq!(live(&server), 2, "it has its time");
+    assert!(server.shard.buffers_in_use() > 0);
+    server.skip(3);
+    assert_eq!(live(&server), 1);
+    assert_eq!((server.shard.buffers_in_use(), server.shard.snapshot().engine.limits.stalled), (0, 1));
+    // Whoever holds nothing may be silent for as long as it likes.
+    server.skip(3_600);
+    assert_eq!(server.exchange(&mut quiet, &marked(&call(2, NULL, None)), 1).len(), 1);
+}
+
+#[test]
+fn a_caller_that_sends_half_a_record_is_disconnected_after_thirty_seconds() {
+    let mut server = Server::new();
+    let mut socket = server.connect();
+    let record = marked(&call(3, ECHO, Some(&[7; 60_000])));
+    assert!(server.exchange(&mut socket, &record[..30_000], 0).is_empty());
+    socket.write_all(&record[..30_000]).unwrap();
+    while server.shard.buffers_in_use() == 0 {
+        server.pass();
+    }
+    server.skip(29);
+    assert_eq!(server.shard.snapshot().engine.connections.live, 1, "it has its time");
+    server.skip(3);
+    assert_eq!((server.shard.snapshot().engine.connections.live, server.shard.buffers_in_use()), (0, 0));
+}
+
+#[test]
+fn a_server_that_we_left_alone_for_an_hour_is_called_again() {
+    let mut client = Client::new(Server::new());
+    client.server.skip(3_600);
+    let at = client.server.at;
+    let peer = client.shard.connect_tcp(at).unwrap();
+    for token in 0..3 {
+        assert!(client.shard.with_app(|_, cx| Caller::call(cx, peer, Token(token), Some(&[7; 5_000]))));
+        let done = client.outcome();
+        assert_eq!((done.token, done.echo.unwrap().unwrap()[..].len()), (Token(token), 5_000));
+        client.server.skip(3_600);
+    }
+    assert_eq!(client.shard.snapshot().engine.limits.stalled, 0);
+}
+
+#[test]
+fn a_server_that_stops_sends_every_reply_of_what_it_carried_out() {
+    let (control, handle) = stag_engine::control::pair().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let server = std::thread::spawn(move || {
+        let clock = stag_engine::clock::Clock::start();
+        let end = Fabric::new(1, Faults::NONE).end("server", LIMITS);
+        let mut shard = Shard::new(end, Echo::default(), Config::small(), Box::new(|_| true)).unwrap();
+        tell.send(shard.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap()).unwrap();
+        shard.run(&control, || clock.now()).unwrap();
+        shard.snapshot().app
+    });
+    let mut socket = TcpStream::connect(told.recv().unwrap()).unwrap();
+    let mut reader = socket.try_clone().unwrap();
+    let writer = std::thread::spawn(move || {
+        let record = marked(&call(7, ECHO, Some(&vec![7; 1 << 20])));
+        // The server stops amid these.
+        while socket.write_all(&record).is_ok() {}
+    });
+    let carried_out = || {
+        handle.tell(stag_engine::Command::Snapshot);
+        handle.snapshot(Duration::from_secs(10)).expect("the server runs").app
+    };
+    while carried_out() < 4 {
+        std::thread::yield_now();
+    }
+    handle.tell(stag_engine::Command::Stop);
+    let mut replies = Vec::new();
+    reader.read_to_end(&mut replies).expect("the end is said, not reset");
+    let calls = server.join().unwrap();
+    assert_eq!(replies.len(), calls as usize * (4 + ReplyHeader::LEN + 4 + (1 << 20)));
+    drop(reader);
+    writer.join().unwrap();
 }
