@@ -127,8 +127,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(lists) = self.core.inbound_lists.get(key.index()) else { return Ok(()) };
         let Some(entry) = self.core.peers.get_mut(peer.0) else { return Ok(()) };
         let Link::Fabric { qp, .. } = entry.link else { return Ok(()) };
-        let count = fabric.pull.chunks().len();
-        if self.provider.send_room(qp) < count || entry.pulling + count > share {
+        let reads = fabric.pull.chunks().len();
+        if self.provider.send_room(qp) < reads || entry.pulling + reads > share {
             return Err(Missing::Room);
         }
         let mut sinks = [const { None }; READS_MAX];
@@ -142,7 +142,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             buf.extend(len);
             *sink = Some(buf);
         }
-        entry.pulling += count;
+        entry.pulling += reads;
         fabric.since = self.core.now;
         call.state = InboundState::AwaitPull;
         let header = fabric.header;
@@ -165,6 +165,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if refused == Some(PostRefusal::Malformed) {
             // This connection carries no Reads, for its peer allows none: the call can never be whole. Any other refusal means
             // that the connection is dying, and its end removes the call.
+            entry.pulling -= reads;
             drop(self.core.inbound.remove(key));
             self.refuse_call(peer, qp, header, PeerFault::TooManySegments);
         }
