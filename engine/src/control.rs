@@ -136,4 +136,23 @@ mod tests {
         control.send(7);
         assert_eq!(handle.snapshot(std::time::Duration::from_secs(1)), Some(7));
     }
+
+    fn is_awake(control: &Control<u32>) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let fd = control.wake_fd();
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
+    }
+
+    #[test]
+    fn a_wake_up_that_was_overtaken_ends_one_sleep_and_no_more() {
+        let (control, handle) = pair::<u32>().unwrap();
+        // The bit is seen between `tell`'s two steps.
+        handle.shared.commands.fetch_or(Command::Look as u32, Ordering::Release);
+        assert_eq!(control.look(), Command::Look as u32);
+        io::write(&handle.shared.wake, &1_u64.to_ne_bytes()).unwrap();
+        assert_eq!(control.look(), 0);
+        assert!(is_awake(&control), "one sleep ends at once");
+        control.awake();
+        assert!(!is_awake(&control), "the next one lasts");
+    }
 }
