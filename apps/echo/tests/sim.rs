@@ -317,3 +317,59 @@ fn over_1000_seeds_every_call_ends_once_and_everything_comes_back() {
     assert!(total.echoed > 5_000 && total.failed > 500, "{total:?}");
     println!("{total:?}");
 }
+
+#[test]
+fn a_burst_of_replies_whose_keys_we_invalidate_ourselves_keeps_its_connection() {
+    for together in [16, 24, 32, 48, 64, 80, 120] {
+        let faults =
+            Faults { delay: 1_000..1_001, completion_delay: 1_000..1_001, reads: 256, ..Faults::NONE };
+        let fabric = Fabric::new(1, faults);
+        let admit = || Box::new(|_| true) as Box<_>;
+        let config = || Config {
+            grant: 64,
+            calls_max: 64,
+            slots: [2048, 600, 64],
+            outbound: 256,
+            inbound: 600,
+            ..Config::small()
+        };
+        // This server invalidates nothing, and has more room than its client.
+        let limits = Limits { remote_invalidation: false, send_queue: 256, ..LIMITS };
+        let mut server =
+            Shard::new(fabric.end("server", limits), Echo::default(), config(), admit()).unwrap();
+        let limits = Limits { send_queue: 64, ..LIMITS };
+        let mut client =
+            Shard::new(fabric.end("client", limits), Caller::default(), config(), admit()).unwrap();
+        let port = server.listen(&Port(0)).unwrap();
+        let peer = client.connect(&port).unwrap();
+        let mut now = Time(0);
+        // The client's core is slow: everything that the server does comes at once.
+        let mut settle = |client: &mut Shard<Sim, Caller>| {
+            for _ in 0..100_000 {
+                let mut worked = server.pass(now);
+                while server.pass(now) {}
+                worked |= client.pass(now);
+                match fabric.next_due() {
+                    _ if worked => {}
+                    Some(due) => now = due.max(now),
+                    None => return,
+                }
+            }
+            panic!("the fabric never comes to rest\n{}", fabric.trace());
+        };
+        client.with_app(|_, cx| Caller::call(cx, peer, Token(0), None));
+        settle(&mut client);
+        assert!(client.with_app(|app, _| app.take()).unwrap().echo.is_ok());
+        for token in 0..together {
+            assert!(client.with_app(|_, cx| Caller::call(cx, peer, Token(token), Some(&[7; 5_000]))));
+        }
+        settle(&mut client);
+        for _ in 0..together {
+            let done = client.with_app(|app, _| app.take()).expect("every call has an outcome");
+            assert_eq!(done.echo.unwrap().unwrap()[..], [7; 5_000], "{together} together");
+        }
+        let stats = client.snapshot().engine.requester;
+        assert_eq!((stats.remote_invalidations, stats.local_invalidations), (0, 2 * together));
+        assert_eq!((client.buffers_in_use(), client.provider().windows_bound()), (0, 0));
+    }
+}
