@@ -4,15 +4,19 @@
 //! what came with another one is written again, from its source.
 
 use crate::{Client, Error, Ticket};
-use stag_protocol::nfs::v3::{FileHandle, StableHow, Verifier};
+use stag_protocol::nfs::v3::{FileHandle, StableHow, Status, Verifier};
 use stag_verbs::Provider;
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
     fmt, io,
+    time::Duration,
 };
 
-/// Rounds of COMMIT after which a server that keeps losing data is given up.
-const ROUNDS_MAX: u32 = 100;
+/// Times that a server may lose data in one transfer before it is given up.
+const LOSSES_MAX: u32 = 100;
+/// Times that a server may ask for more time in one transfer, and how long it gets each time.
+const POSTPONED_MAX: u32 = 200;
+const POSTPONED_WAIT: Duration = Duration::from_millis(20);
 
 /// How much is moved at a time.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +72,7 @@ impl fmt::Display for Failure {
         match &self.why {
             Why::Call(error) => error.fmt(f),
             Why::Local(error) => error.fmt(f),
-            Why::Unsettled => write!(f, "the write verifier changed {ROUNDS_MAX} times"),
+            Why::Unsettled => write!(f, "the write verifier changed {LOSSES_MAX} times"),
         }
     }
 }
@@ -108,6 +112,10 @@ pub struct Writer {
     /// Written UNSTABLE, each under the verifier that its WRITE was answered with.
     uncommitted: Vec<(Range, Verifier)>,
     verifier: Option<Verifier>,
+    /// Times that it changed.
+    losses: u32,
+    /// Times that the server asked for more time.
+    postponed: u32,
     moved: Moved,
     room: Vec<u8>,
 }
@@ -122,6 +130,8 @@ impl Writer {
             outstanding: HashMap::new(),
             uncommitted: Vec::new(),
             verifier: None,
+            losses: 0,
+            postponed: 0,
             moved: Moved::default(),
             room: vec![0; usize::try_from(flow.piece).unwrap_or(0)],
         }
@@ -142,7 +152,8 @@ impl Writer {
         self.moved = Moved { octets: len, ..Moved::default() };
         self.to_write.push_back(Range { offset, len });
         let mut taken = 0;
-        for _ in 0..ROUNDS_MAX {
+        (self.losses, self.postponed) = (0, 0);
+        loop {
             while self.begin(client, source)? {
                 taken += self.finish(client)?;
                 progress(taken);
@@ -155,7 +166,6 @@ impl Writer {
                 return Ok(self.moved);
             }
         }
-        Err(Failure { step: "COMMIT".to_owned(), why: Why::Unsettled })
     }
 
     /// Begins as many WRITEs as may be outstanding. False when everything is written.
@@ -192,7 +202,13 @@ impl Writer {
         let Some(range) = self.outstanding.remove(&finished.ticket()) else { return Ok(0) };
         let failed = |error| Failure::call(step("WRITE", range.offset, range.len), error);
         let asked = usize::try_from(range.len).unwrap_or(0);
-        let wrote = client.finish_write(finished, asked, StableHow::Unstable).map_err(failed)?;
+        let wrote = match client.finish_write(finished, asked, StableHow::Unstable) {
+            Err(Error::Nfs(Status::Jukebox)) if is_patient(&mut self.postponed) => {
+                self.to_write.push_front(range);
+                return Ok(0);
+            }
+            wrote => wrote.map_err(failed)?,
+        };
         let count = u64::from(wrote.count);
         if count == 0 {
             return Err(failed(Error::Nonsense("the server wrote nothing and gave no reason")));
@@ -200,7 +216,7 @@ impl Writer {
         if count < range.len {
             self.to_write.push_front(Range { offset: range.offset + count, len: range.len - count });
         }
-        self.settle(wrote.verifier);
+        self.settle(wrote.verifier)?;
         if wrote.committed == StableHow::Unstable {
             self.uncommitted.push((Range { offset: range.offset, len: count }, wrote.verifier));
         }
@@ -211,15 +227,19 @@ impl Writer {
         debug_assert!(self.outstanding.is_empty(), "a wait for COMMIT would drop the outcome of a WRITE");
         let committed = client.commit(self.file, 0, 0).map_err(|error| Failure::call("COMMIT", error))?;
         self.moved.calls += 1;
-        self.settle(committed.verifier);
+        self.settle(committed.verifier)?;
         self.uncommitted.clear();
         Ok(())
     }
 
     /// The server answered with `verifier`: what it had under another one may be lost, and is to be written again.
-    fn settle(&mut self, verifier: Verifier) {
+    fn settle(&mut self, verifier: Verifier) -> Result<(), Failure> {
         if self.verifier.replace(verifier).is_none_or(|known| known == verifier) {
-            return;
+            return Ok(());
+        }
+        self.losses += 1;
+        if self.losses == LOSSES_MAX {
+            return Err(Failure { step: "keeping what is written".to_owned(), why: Why::Unsettled });
         }
         let (kept, lost): (Vec<_>, Vec<_>) =
             self.uncommitted.drain(..).partition(|(_, known)| *known == verifier);
@@ -228,6 +248,7 @@ impl Writer {
             self.moved.replayed += range.len;
             self.to_write.push_back(range);
         }
+        Ok(())
     }
 }
 
@@ -251,12 +272,15 @@ struct Incoming {
     /// Pieces whose predecessors are still on their way, by offset: at most as many as may be outstanding.
     early: BTreeMap<u64, Vec<u8>>,
     /// What was asked for next to what came, because a READ gave less than it was asked for.
-    missing: VecDeque<Range>,
+    /// The first goes first: what waits for it takes the places of further READs.
+    missing: BTreeMap<u64, u64>,
     spare: Vec<Vec<u8>>,
     /// Where the next READ begins, what the sink has, and where the file ends as far as that is known.
     next: u64,
     delivered: u64,
     end: Option<u64>,
+    /// Times that the server asked for more time.
+    postponed: u32,
 }
 
 /// Reads `file`, which is `len` octets long as far as that is known, to its end, and gives it to `sink` in order. `progress` hears
@@ -274,11 +298,12 @@ pub fn get<P: Provider>(
     let mut incoming = Incoming {
         outstanding: HashMap::new(),
         early: BTreeMap::new(),
-        missing: VecDeque::new(),
+        missing: BTreeMap::new(),
         spare: Vec::new(),
         next: 0,
         delivered: 0,
         end: None,
+        postponed: 0,
     };
     let mut moved = Moved::default();
     loop {
@@ -293,6 +318,10 @@ pub fn get<P: Provider>(
             incoming.outstanding.insert(ticket, range);
         }
         if incoming.outstanding.is_empty() {
+            debug_assert!(
+                incoming.early.is_empty() && incoming.missing.is_empty(),
+                "a READ brings what is next"
+            );
             moved.octets = incoming.delivered;
             return Ok(moved);
         }
@@ -305,8 +334,8 @@ pub fn get<P: Provider>(
 impl Incoming {
     /// What to ask for next. Behind the known length one READ at a time looks for the end.
     fn wanted(&mut self, len: u64, flow: Flow) -> Option<Range> {
-        if let Some(range) = self.missing.pop_front() {
-            return Some(range);
+        if let Some((offset, len)) = self.missing.pop_first() {
+            return Some(Range { offset, len });
         }
         let is_within = self.next < len || self.outstanding.is_empty() && self.early.is_empty();
         if self.end.is_some() || !is_within {
@@ -323,7 +352,14 @@ impl Incoming {
         let mut room = self.spare.pop().unwrap_or_default();
         room.resize(usize::try_from(len).unwrap_or(0), 0);
         let failed = |error| Failure::call(step("READ", offset, len), error);
-        let read = client.finish_read(finished, &mut room).map_err(failed)?;
+        let read = match client.finish_read(finished, &mut room) {
+            Err(Error::Nfs(Status::Jukebox)) if is_patient(&mut self.postponed) => {
+                self.missing.insert(offset, len);
+                self.spare.push(room);
+                return Ok(());
+            }
+            read => read.map_err(failed)?,
+        };
         let count = read.count as u64;
         room.truncate(read.count);
         if read.eof {
@@ -333,7 +369,7 @@ impl Incoming {
                 "the server read nothing, and it is not the end of the file",
             )));
         } else if count < len {
-            self.missing.push_back(Range { offset: offset + count, len: len - count });
+            self.missing.insert(offset + count, len - count);
         }
         self.early.insert(offset, room);
         Ok(())
@@ -362,6 +398,16 @@ impl Incoming {
         }
         Ok(())
     }
+}
+
+/// Whether to ask again a server that needs more time (NFS3ERR_JUKEBOX, RFC 1813 §2.6); waits before that.
+fn is_patient(postponed: &mut u32) -> bool {
+    *postponed += 1;
+    let is_patient = *postponed <= POSTPONED_MAX;
+    if is_patient {
+        std::thread::sleep(POSTPONED_WAIT);
+    }
+    is_patient
 }
 
 fn step(procedure: &str, offset: u64, len: u64) -> String {
