@@ -2,7 +2,8 @@
 
 use crate::calls::{WAYS, create, mkdir, remove};
 use crate::world::{Loss, Way, World, status};
-use stag_protocol::nfs::v3::Status;
+use stag_protocol::nfs::v3::{Call, GetAttrArgs, Status};
+use std::time::Duration;
 
 #[test]
 fn a_call_that_comes_back_to_another_shard_gets_its_first_reply_there() {
@@ -64,13 +65,19 @@ fn a_call_waits_for_a_shard_that_is_stuck_but_not_for_ever() {
     assert_eq!(status(&world.call(1, &mkdir(root, b"first"))), Status::Ok);
     world.stuck = Some(0);
     let octets = world.encode(2, &mkdir(root, b"second"));
-    assert_eq!(world.attempt(1, Way::Tcp, Loss::Step(2_000), &octets), None, "it waits");
+    // A connection that is closed over a reply which nobody read is reset.
+    let read_only = world.encode(3, &Call::GetAttr(GetAttrArgs { object: root }));
+    let socket = world.pour(1, &[read_only, octets.clone()]);
+    assert_eq!((world.report(1).duplicates.waited, world.executions()), (1, 2), "it waits");
+    drop(socket);
     world.run(100);
-    assert_eq!(world.executions(), 1, "nobody can be answered: what waited is forgotten");
+    world.rest(Duration::from_secs(3));
+    world.run(100);
+    assert_eq!(world.executions(), 2, "nobody can be answered: what waited is forgotten");
     let started = Loss::Step(300_000);
     assert_eq!(status(&world.attempt(1, Way::Tcp, started, &octets).unwrap()), Status::Ok);
     let counts = world.report(1).duplicates;
-    assert_eq!((counts.waited, counts.gave_up, world.executions()), (2, 1, 2));
+    assert_eq!((counts.waited, counts.gave_up, world.executions()), (2, 1, 3));
     // What was carried out meanwhile is known; and when the other shard works again, everything is.
     assert_eq!(status(&world.attempt(1, Way::Tcp, Loss::Step(300_000), &octets).unwrap()), Status::Ok);
     world.stuck = None;
@@ -81,7 +88,25 @@ fn a_call_waits_for_a_shard_that_is_stuck_but_not_for_ever() {
         let octets = world.encode(xid, &mkdir(root, name));
         assert_eq!(status(&world.attempt(shard, Way::Short(4), Loss::Never, &octets).unwrap()), Status::Ok);
     }
+    assert_eq!(world.executions(), 3);
+    world.assert_empty();
+}
+
+#[test]
+fn a_call_of_a_caller_that_only_sends_no_more_waits_on_and_is_carried_out_once() {
+    let mut world = World::new(6, 2, 64);
+    let root = world.root;
+    assert_eq!(status(&world.call(1, &mkdir(root, b"first"))), Status::Ok);
+    world.stuck = Some(0);
+    let octets = world.encode(2, &mkdir(root, b"second"));
+    // Closing looks like the end of its calls: it may still read.
+    assert_eq!(world.attempt(1, Way::Tcp, Loss::Step(2_000), &octets), None);
+    let started = Loss::Step(300_000);
+    assert_eq!(status(&world.attempt(1, Way::Tcp, started, &octets).unwrap()), Status::Ok);
+    let counts = world.report(1).duplicates;
+    assert_eq!((counts.waited, counts.gave_up, counts.replayed), (2, 2, 1));
     assert_eq!(world.executions(), 2);
+    world.stuck = None;
     world.assert_empty();
 }
 
