@@ -139,5 +139,6 @@ fn flush_queue(link: Link, conn: &Conn, shared: &mut Shared, cause: Cause) -> Op
     for fenced in queue.flush(qp, marked, |event| shared.events.push_back(event)) {
         shared.emit(Event::Unbound { qp, fenced });
     }
+    queue.give_back(&mut shared.spare_works);
     landing
 }

@@ -2,11 +2,11 @@
 
 use crate::{
     config::READS_MAX,
-    queue::SendQueue,
+    queue::{SendQueue, Work},
     receives::{Landing, Receives},
     sock::{Epoll, Ready},
     stats::Stats,
-    tx::Transmit,
+    tx::{Fpdu, Transmit},
 };
 use stag_pools::Windows;
 use stag_protocol::iwarp::{fpdu, mpa, rdmap, stream};
@@ -262,6 +262,9 @@ pub(crate) struct Shared {
     pub(crate) epoll: Epoll,
     pub(crate) census: Census,
     pub(crate) inputs: Inputs,
+    /// Memory for work requests and for FPDUs that wait, of connections that have none.
+    pub(crate) spare_works: Vec<VecDeque<Work>>,
+    pub(crate) spare_fpdus: Vec<VecDeque<Fpdu>>,
     pub(crate) windows: Windows,
     pub(crate) receives: Receives,
     pub(crate) events: VecDeque<Event>,

@@ -18,26 +18,32 @@ impl Iwarp {
         self.conns.get(qp.0).map(|conn| &**conn).filter(|conn| !conn.is_over)
     }
 
-    /// The link of an established connection.
-    fn established(&mut self, qp: Qp) -> Result<&mut Link, Refusal> {
+    /// The link of an established connection, and what it shares with others.
+    fn established(&mut self, qp: Qp) -> Result<(&mut Link, &mut Shared), Refusal> {
         let conn = self.conns.get_mut(qp.0).filter(|conn| conn.is_live()).ok_or(Refusal::Gone)?;
         match conn.state {
-            State::Established => conn.link.as_deref_mut().ok_or(Refusal::NotEstablished),
+            State::Established => {
+                let link = conn.link.as_deref_mut().ok_or(Refusal::NotEstablished)?;
+                Ok((link, &mut self.shared))
+            }
             State::AwaitTerminateSent { .. } => Err(Refusal::Gone),
             _ => Err(Refusal::NotEstablished),
         }
     }
 
     /// The link of a connection that takes one more work request.
-    fn with_room(&mut self, qp: Qp) -> Result<&mut Link, Refusal> {
-        let link = self.established(qp)?;
-        if link.queue.room() == 0 { Err(Refusal::SendQueueFull) } else { Ok(link) }
+    fn with_room(&mut self, qp: Qp) -> Result<(&mut Link, &mut Shared), Refusal> {
+        let (link, shared) = self.established(qp)?;
+        if link.queue.room() == 0 { Err(Refusal::SendQueueFull) } else { Ok((link, shared)) }
     }
 
     /// Queues `token` as `op`, or gives it back.
     fn post<T>(&mut self, qp: Qp, tag: Tag, token: T, op: impl FnOnce(T) -> Op) -> Result<(), Refused<T>> {
         match self.with_room(qp) {
-            Ok(link) => link.queue.post(tag, op(token)),
+            Ok((link, shared)) => {
+                link.queue.borrow(&mut shared.spare_works);
+                link.queue.post(tag, op(token));
+            }
             Err(why) => return Err(Refused { why, token }),
         }
         self.note_posted(qp.0);
@@ -145,8 +151,8 @@ impl Provider for Iwarp {
         }
         match self.with_room(qp) {
             // A peer that serves no Reads at all would leave it waiting for ever.
-            Ok(link) if !link.may_read => return Err(Refused { why: Refusal::Malformed, token: sink }),
-            Ok(link) => link.queue.post_spans(from),
+            Ok((link, _)) if !link.may_read => return Err(Refused { why: Refusal::Malformed, token: sink }),
+            Ok((link, _)) => link.queue.post_spans(from),
             Err(why) => return Err(Refused { why, token: sink }),
         }
         let (unasked, unanswered) = (from.len(), from.len());
@@ -156,7 +162,7 @@ impl Provider for Iwarp {
     fn post_local_invalidate(&mut self, qp: Qp, tag: Tag, key: RemoteKey) -> Result<(), Refusal> {
         self.with_room(qp)?;
         // An empty access tells whether the window exists, whatever its rights are.
-        if self.established(qp).is_ok_and(|link| link.queue.is_invalidating(key)) {
+        if self.established(qp).is_ok_and(|(link, _)| link.queue.is_invalidating(key)) {
             return Err(Refusal::NoSuchKey);
         }
         let found = self.shared.windows.target(qp.scope(), key, 0, 0);

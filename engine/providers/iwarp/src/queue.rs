@@ -27,17 +27,18 @@ pub(crate) struct Read {
     pub(crate) unanswered: usize,
 }
 
+/// One work request that is not reported.
 #[derive(Debug)]
-struct Work {
+pub(crate) struct Work {
     tag: Tag,
     op: Op,
     done: Option<(Status, Option<Memory>)>,
 }
 
-/// Work requests in the order they were posted, each named by its sequence number. Its memory grows to what was pending at
-/// one time, because most connections are idle.
+/// Work requests in the order they were posted, each named by its sequence number.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
+    /// Their memory is lent by the shard while there are any: most connections are idle.
     works: VecDeque<Work>,
     capacity: usize,
     /// Sequence number of the oldest work request that is kept.
@@ -46,13 +47,28 @@ pub(crate) struct SendQueue {
     begun: u64,
     /// Of the first one whose doorbell has not been rung.
     rung: u64,
-    /// Spans of the Reads that are posted and not asked for, in order.
+    /// Spans of the Reads that are posted and not asked for, in order. Grows to what was pending at one time.
     spans: VecDeque<RemoteSpan>,
 }
 
 impl SendQueue {
     pub(crate) const fn new(capacity: usize) -> Self {
         Self { works: VecDeque::new(), capacity, first: 0, begun: 0, rung: 0, spans: VecDeque::new() }
+    }
+
+    /// Takes memory for work requests from `spare`, as much as the limit allows to be pending.
+    pub(crate) fn borrow(&mut self, spare: &mut Vec<VecDeque<Work>>) {
+        if self.works.capacity() == 0 {
+            self.works = spare.pop().unwrap_or_else(|| VecDeque::with_capacity(self.capacity));
+        }
+    }
+
+    /// Gives that memory back, if nothing is pending.
+    pub(crate) fn give_back(&mut self, spare: &mut Vec<VecDeque<Work>>) {
+        if self.works.is_empty() && self.works.capacity() >= self.capacity {
+            self.works.clear(); // back to its first places, which are in the cache
+            spare.push(std::mem::take(&mut self.works));
+        }
     }
 
     /// Work requests that can still be posted.

@@ -70,6 +70,8 @@ impl Iwarp {
             epoll: Epoll::new()?,
             census: Census::default(),
             inputs: Inputs::new(places),
+            spare_works: Vec::with_capacity(places),
+            spare_fpdus: Vec::with_capacity(places),
             windows: Windows::new(windows, config.seed),
             receives: Receives::new(receives, receive_len, config.parking)?,
             events: VecDeque::with_capacity(events),

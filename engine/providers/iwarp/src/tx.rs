@@ -67,7 +67,7 @@ enum Payload {
 
 /// One FPDU that waits for the kernel.
 #[derive(Debug)]
-struct Fpdu {
+pub(crate) struct Fpdu {
     header: SegmentHeader,
     framed: Framed,
     wire_len: usize,
@@ -85,6 +85,7 @@ pub(crate) struct Transmit {
     /// FPDUs must not share a TCP segment with what follows.
     ends_segments: bool,
     active: Option<Active>,
+    /// Its memory is lent by the shard while there are any.
     fpdus: VecDeque<Fpdu>,
     /// Octets of the first FPDU that the kernel has.
     sent: usize,
@@ -112,6 +113,21 @@ impl Transmit {
             sent: 0,
             queued: 0,
             answers_in_a_row: 0,
+        }
+    }
+
+    /// Takes memory for FPDUs from `spare`, as much as one system call needs.
+    fn borrow(&mut self, spare: &mut Vec<VecDeque<Fpdu>>) {
+        if self.fpdus.capacity() == 0 {
+            self.fpdus = spare.pop().unwrap_or_else(|| VecDeque::with_capacity(FPDUS));
+        }
+    }
+
+    /// Gives that memory back, if nothing waits.
+    fn give_back(&mut self, spare: &mut Vec<VecDeque<Fpdu>>) {
+        if self.fpdus.is_empty() && self.fpdus.capacity() >= FPDUS {
+            self.fpdus.clear(); // back to its first places, which are in the cache
+            spare.push(std::mem::take(&mut self.fpdus));
         }
     }
 
@@ -467,6 +483,7 @@ pub(crate) fn flush(conn: &mut Conn, shared: &mut Shared) {
     conn.wants_out = false;
     loop {
         let Some(link) = &mut conn.link else { return };
+        link.transmit.borrow(&mut shared.spare_fpdus);
         if let Err(violation) = link.fill(conn.qp.scope(), &mut shared.windows) {
             close::violate(conn, shared, violation);
             continue;
@@ -492,6 +509,7 @@ pub(crate) fn flush(conn: &mut Conn, shared: &mut Shared) {
         }
     }
     let Some(link) = &mut conn.link else { return };
+    link.transmit.give_back(&mut shared.spare_fpdus);
     report(link, conn.qp, shared);
     if let State::AwaitTerminateSent { cause } = conn.state
         && link.transmit.fpdus.is_empty()
@@ -512,6 +530,7 @@ pub(crate) fn report(link: &mut Link, qp: Qp, shared: &mut Shared) {
     while let Some(event) = link.queue.poll(qp) {
         shared.emit(event);
     }
+    link.queue.give_back(&mut shared.spare_works);
 }
 
 #[cfg(test)]
