@@ -122,8 +122,8 @@ fn mpa_request() -> Vec<u8> {
     [&b"MPA ID Req Frame"[..], &[0x50, 2, 0, 4, 0, 1, 0, 1]].concat()
 }
 
-/// Opens silent connections, as many at a time as descriptors allow, and none of them for long.
-fn flood(at: Address) {
+/// Opens silent connections, as many at a time as descriptors allow; returns the latest, still open.
+fn flood(at: Address) -> Vec<TcpStream> {
     let wave = descriptors().saturating_sub(400).clamp(100, 1_000);
     let mut held = Vec::with_capacity(wave);
     for number in 0..FLOOD {
@@ -140,6 +140,7 @@ fn flood(at: Address) {
             thread::sleep(Duration::from_millis(5));
         }
     }
+    held
 }
 
 #[test]
@@ -153,15 +154,15 @@ fn a_flood_of_silent_connections_leaves_old_clients_their_service() {
     let at = server.at;
     let flooding = thread::spawn(move || flood(at));
     let during = client.call_while(|| !flooding.is_finished());
-    flooding.join().unwrap();
-    // The flood's last wave has closed; those that the server has not seen yet are no reason to wait.
+    let silent = flooding.join().unwrap();
+    assert!(silent.len() > 64, "more than the places of half-open connections");
     let mut newcomer = Client::connect(at, clock);
     newcomer.call();
     let after = client.call_for(Duration::from_millis(500));
     for (when, (rate, longest)) in [("before", before), ("during", during), ("after", after)] {
         println!("{when:>6}: {rate:8.0} calls/s, the longest {longest:?}");
     }
-    drop((client, newcomer));
+    drop((client, newcomer, silent));
     let stats = server.stop();
     println!("{} accepted, {:?}, {:?} in all", stats.accepted, stats.handshakes, started.elapsed());
     // When the queue of its listener is full, the kernel forgets some.
