@@ -58,7 +58,7 @@ pub fn shard(index: usize, core: Option<usize>, started: &Started) -> String {
     let Started { budgets: [buffers, receives], connections, receives: count, grant, duplicates, .. } =
         started;
     let mut text = format!(
-        "shard {index}, {place}: at most {connections} RDMA connections ({count} receives, {grant} for each)\n\
+        "shard {index}, {place}: at most {connections} RDMA connections ({count} receives, 1 to {grant} for each)\n\
          shard {index} buffers: {buffers}\nshard {index} receives: {receives}\n\
          shard {index} duplicate request cache: {duplicates}\n"
     );

@@ -23,9 +23,10 @@ use stag_verbs::{FabricFault, Limits};
 use std::{net::SocketAddr, sync::Arc};
 
 /// RDMA connections of one shard.
-const CONNECTIONS: usize = 64;
-/// Receives beyond all grants.
-const SPARE_RECEIVES: usize = 64;
+const CONNECTIONS: usize = 1_024;
+/// Receives of one shard: one call at a time for each connection, and many for those that use them.
+const RECEIVES: usize = 4_160;
+const _: () = assert!(RECEIVES > 2 * CONNECTIONS);
 /// Calls over TCP at a time.
 const STREAM_CALLS: usize = 1_024;
 /// Calls of ours: a gateway makes none.
@@ -80,10 +81,10 @@ pub struct Counted {
     pub fabric: stag_iwarp::Stats,
 }
 
-/// The sizes of a server's shard. Every connection is promised its grant (DESIGN D8).
+/// The sizes of a server's shard. Grants follow use, from receives that all connections share (DESIGN D8).
 fn config(xid_seed: u32) -> Config {
-    let config = Config::default();
-    let receives = CONNECTIONS * config.grant as usize + SPARE_RECEIVES;
+    let config = Config { peers: CONNECTIONS, ..Config::default() };
+    let receives = RECEIVES;
     Config { receives, inbound: receives + STREAM_CALLS, outbound: OUTBOUND, xid_seed, ..config }
 }
 
