@@ -1,6 +1,6 @@
 //! Memory that changes hands under the compiler's eyes (DESIGN D2).
 //!
-//! A shard takes all of its memory once, at start: an [`arena`] cut into [`Class`]es of equal slots. A [`Buf`] owns one
+//! A shard takes all of its memory once, at start: an arena cut into [`Class`]es of equal slots. A [`Buf`] owns one
 //! slot and is the only way to read or write it. Posting a `Buf` moves it to the provider. Exposing it
 //! ([`Buf::expose`]) turns it into [`Exposed`], which has no accessor, until a [`window::Windows`] table proves
 //! that its key is dead ([`window::Fenced`]). [`Buf::freeze`] turns it into an [`Extent`]: shared, immutable, counted.

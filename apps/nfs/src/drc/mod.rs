@@ -9,11 +9,11 @@
 //! is guarded by the write verifier instead. Replies to bulk writes would push the others out within milliseconds.
 //! SETATTR is kept also without a guard: a truncation that comes again would take what was written meanwhile.
 //!
-//! **When are two calls one**: [`key`]. **For how long**: [`cache`], until [`REPLIES`] newer ones or [`AGE_MAX`]. It is memory:
+//! **When are two calls one**: `key`. **For how long**: `cache`, until [`REPLIES`] newer ones or [`AGE_MAX`]. It is memory:
 //! after a crash of the server a REMOVE that comes again is answered with NFS3ERR_NOENT and a CREATE GUARDED with
 //! NFS3ERR_EXIST, as by every server of version 3 whose cache is volatile.
 //!
-//! **With several shards** a client's replies are where its calls are: [`depot`]. A call that arrives elsewhere waits until
+//! **With several shards** a client's replies are where its calls are: `depot`. A call that arrives elsewhere waits until
 //! they are there.
 
 mod cache;

@@ -95,7 +95,7 @@ pub enum SendFault {
 }
 
 impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
-    /// Judges one ULPDU, as [`super::fpdu::parse`] found it. The first violation ends the stream; send its Terminate with
+    /// Judges one ULPDU, as [`crate::iwarp::fpdu::parse`] found it. The first violation ends the stream; send its Terminate with
     /// [`Self::begin_terminate`].
     pub fn handle_ulpdu<'a>(&mut self, ulpdu: &'a [u8]) -> Result<Inbound<'a>, Violation> {
         if self.is_ended() {
@@ -116,7 +116,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         inbound.map_err(|cause| Violation::of_ulpdu(cause, ulpdu))
     }
 
-    /// An FPDU was no FPDU ([`super::fpdu::parse`]): the Terminate to send.
+    /// An FPDU was no FPDU ([`crate::iwarp::fpdu::parse`]): the Terminate to send.
     pub fn refuse_fpdu(&mut self, cause: Terminate) -> Violation {
         self.violated(Violation::new(cause))
     }

@@ -49,7 +49,7 @@ const HEADER_MAX: usize = LENGTH_LEN + ddp::UNTAGGED_LEN + TERMINATE_MAX;
 /// ULPDU Length, DDP header, and what RDMAP adds behind it (a Read Request header, a Terminate's payload).
 pub type SegmentHeader = Octets<HEADER_MAX>;
 
-/// One segment to be closed by [`super::fpdu::Framer::frame`].
+/// One segment to be closed by [`crate::iwarp::fpdu::Framer::frame`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Everything before the payload.
