@@ -2,13 +2,13 @@
 //!
 //! *Unprivileged*: every caller acts as the server's own user. *Privileged*: the calling thread takes the caller's user and groups
 //! ([`Files::act_as`]), so that the kernel judges each operation as if that user did it here; files are opened by the kernel's
-//! own handles ([`kernel`]) before anything is judged, and what is open serves only who has the right ([`rights`]).
+//! own handles (`kernel`) before anything is judged, and what is open serves only who has the right (`rights`).
 //!
 //! **Nothing outside an export is reachable.** Files are opened one component at a time by `openat2` beneath a directory that is
 //! open already, never through a symbolic link; what was opened is compared (inode and birth time) with what was meant.
 //! A handle carries a tag that only this server makes. What a local user moves out of an export while the gateway has it
 //! open stays reachable until its slot is reused, as with Linux' server and `no_subtree_check`; with the kernel's handles see
-//! [`kernel`].
+//! `kernel`.
 //!
 //! **Mount points inside an export are not crossed.** LOOKUP of one is refused with NFS3ERR_ACCES; READDIRPLUS lists it without
 //! handle and attributes. The same holds for a subvolume with a device number of its own, and for the state directory.
