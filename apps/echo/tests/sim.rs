@@ -327,17 +327,19 @@ fn a_burst_of_replies_whose_keys_we_invalidate_ourselves_keeps_its_connection() 
         let admit = || Box::new(|_| true) as Box<_>;
         let config = || Config {
             grant: 64,
+            grant_first: 64,
             calls_max: 64,
-            slots: [2048, 600, 64],
+            receives: 600,
+            slots: [2048, 600, 16],
             outbound: 256,
             inbound: 600,
             ..Config::small()
         };
-        // This server invalidates nothing, and has more room than its client.
-        let limits = Limits { remote_invalidation: false, send_queue: 256, ..LIMITS };
-        let mut server =
-            Shard::new(fabric.end("server", limits), Echo::default(), config(), admit()).unwrap();
-        let limits = Limits { send_queue: 64, ..LIMITS };
+        // This server invalidates nothing, and has more room than its client: a quarter of its large slots lets it pull 48 items.
+        let limits = Limits { remote_invalidation: false, send_queue: 256, receives: 600, ..LIMITS };
+        let roomy = Config { slots: [2048, 600, 192], ..config() };
+        let mut server = Shard::new(fabric.end("server", limits), Echo::default(), roomy, admit()).unwrap();
+        let limits = Limits { send_queue: 64, receives: 600, ..LIMITS };
         let mut client =
             Shard::new(fabric.end("client", limits), Caller::default(), config(), admit()).unwrap();
         let port = server.listen(&Port(0)).unwrap();
