@@ -1,4 +1,4 @@
-//! One call at a time, from outside of the shard: passes are run until its reply is there.
+//! Calls from outside of the shard, one by one or several at a time: passes are run until a reply is there.
 
 use crate::{Caller, Done, caller::Recovery};
 use stag_engine::{CallFault, Cause, PeerId, Request, RequestItem, Shard, Token, stats::Snapshot};

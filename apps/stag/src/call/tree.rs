@@ -53,7 +53,7 @@ struct Sum {
 type Outcome = Result<(), Error>;
 
 impl<'a> Tree<'a> {
-    /// Nothing is moved yet. `lines`: each file leaves a line on standard error.
+    /// Nothing is moved yet. Whether directories are moved too, and whether files are read back.
     pub fn new(remote: &'a mut Remote, (is_recursive, is_verified): (bool, bool)) -> Result<Self, Error> {
         let (reads, writes) = remote.flows()?;
         Ok(Self {
