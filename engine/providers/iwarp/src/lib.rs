@@ -18,6 +18,10 @@
 //! What it promises beyond the contract: a peer's access is checked after its CRC and before its first octet is placed; a
 //! violation gets the Terminate that the RFCs name, and siw's way of writing a Terminate is understood. Completion of
 //! a Send or Write means that the kernel has the octets.
+//!
+//! Peers that connect and say nothing keep nobody out: every stage of set-up has its deadline, the oldest half-open connection
+//! makes place for a newcomer, and those that have ended linger only while nobody needs their places. An idle connection has no
+//! memory for octets, work requests or FPDUs: the shard lends it while they wait.
 #![forbid(unsafe_code)]
 
 mod close;

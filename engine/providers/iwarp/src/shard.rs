@@ -379,7 +379,7 @@ impl Iwarp {
         let (may_enter, deadline) = (self.half_open.len() < config.half_open, *now + config.request_timeout);
         let adopted = if may_enter { self.adopt(socket, peer, State::AwaitRequest) } else { None };
         let Some(conn) = adopted else {
-            self.shared.stats.handshakes.shed += 1;
+            self.shared.stats.handshakes.displaced += 1;
             return; // closing the socket is the answer
         };
         conn.deadline = Some(deadline);
@@ -403,7 +403,7 @@ impl Iwarp {
             .iter()
             .find(|key| host(key).is_some_and(|host| held(host) + usize::from(host == newcomer) > share));
         if let Some(key) = greedy.or(self.half_open.front()).copied() {
-            self.shared.stats.handshakes.shed += 1;
+            self.shared.stats.handshakes.displaced += 1;
             self.with(key, |conn, _| conn.state = State::Dead);
         }
     }

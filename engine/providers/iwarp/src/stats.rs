@@ -47,8 +47,10 @@ pub struct Handshakes {
     pub lost: u64,
     /// The peer refused.
     pub rejected: u64,
-    /// Our own limit of connections, or of half-open ones: the newcomer was rejected, or the oldest half-open one closed.
+    /// Our own limit of connections: the newcomer was rejected.
     pub shed: u64,
+    /// Our own limit of half-open connections: the oldest was closed for a newcomer, or the newcomer when there was none.
+    pub displaced: u64,
     /// The peer's Reply asks for what we cannot give (RFC 6581 §9).
     pub unsuitable: u64,
 }

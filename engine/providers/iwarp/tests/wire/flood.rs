@@ -115,7 +115,7 @@ fn the_oldest_half_open_connection_makes_place_for_a_newcomer() {
     assert_eq!((end.iwarp.half_open(), end.iwarp.connections()), (2, 0));
     let open: Vec<_> = peers.iter_mut().map(|peer| is_connected(&mut end, peer)).collect();
     assert_eq!(open, [false, true, true]);
-    assert_eq!(end.iwarp.stats().handshakes.shed, 1);
+    assert_eq!(end.iwarp.stats().handshakes.displaced, 1);
     for peer in &mut peers[1..] {
         peer.say(&mut end, &request());
         end.next_request();
@@ -128,7 +128,7 @@ fn a_host_with_more_than_its_share_of_half_open_connections_loses_its_own() {
     let (mut end, at) = End::listening(Config { half_open: 8, ..config() });
     let mut honest: Vec<_> = (2..5).map(|host| connect_from(&mut end, host, at)).collect();
     let mut flood: Vec<_> = (0..40).map(|_| connect_from(&mut end, 1, at)).collect();
-    assert_eq!((end.iwarp.half_open(), end.iwarp.stats().handshakes.shed), (8, 35));
+    assert_eq!((end.iwarp.half_open(), end.iwarp.stats().handshakes.displaced), (8, 35));
     assert!(honest.iter_mut().all(|peer| is_connected(&mut end, peer)), "they came first and stay");
     let open = flood.iter_mut().map(|peer| is_connected(&mut end, peer)).collect::<Vec<_>>();
     assert_eq!(open.iter().filter(|open| **open).count(), 5);
