@@ -10,6 +10,7 @@
 # Usage: first-light.sh                 everything
 #        first-light.sh --names COUNT   prints the names of the entries that the export's directory `many` holds
 #        first-light.sh --check NAME    (used by itself) one check, in a process of its own that can be timed out
+# Another script may source it for its helpers.
 set -uo pipefail
 export LC_ALL=C
 
@@ -24,7 +25,8 @@ set -a
 : "${MOUNT_PORT:=$TCP_PORT}"     # where MOUNT is answered over TCP
 : "${EXPORT:=/export}"
 : "${READONLY_EXPORT:=}"         # empty: the check of it is skipped; holds a file `file` with the content "content"
-: "${BACKING:=/host/export}"     # the export's directory, reached past the server: what it stored is compared there
+: "${BACKING:=/host/export}"     # the export's directory, reached past the server: what it stored is compared there; other_mount:
+                                 # there is none, a second mount over the other transport, without caches, stands for it
 : "${TRANSPORTS:=rdma tcp}"
 : "${ONLY:=}"                    # names of checks, separated by spaces; empty: all
 : "${ENTRIES:=2000}"             # entries in `many`, each named and filled as `--names` says
@@ -438,7 +440,7 @@ is_wanted() { [ -z "$ONLY" ] || [[ " $ONLY " == *" $1 "* ]]; }
 one_check() {
   set -Ee
   trap 'echo "line $LINENO: $BASH_COMMAND"' ERR
-  export THERE=$BACKING/work-$1
+  export THERE=${BACKING/#other_mount/$OTHER_MOUNT}/work-$1
   if [ "$1" = readonly ]; then
     cd "$MNT"
   else
@@ -617,7 +619,34 @@ session_nconnect() {
 # ---- Set-up.
 
 start_rdma() {
-  modprobe siw && rdma link add siw0 type siw netdev eth0 && modprobe rpcrdma
+  [ -e /sys/class/infiniband/siw0 ] || { modprobe siw && rdma link add siw0 type siw netdev eth0 && modprobe rpcrdma; }
+}
+
+# What every session needs; it may be there already.
+set_up() {
+  if ! start_rdma >/tmp/output 2>&1; then not_ok setup/rdma "$(tail -3 /tmp/output | tr '\n' '|')"; fi
+  pgrep -x rpcbind >/dev/null || rpcbind || not_ok setup/rpcbind "rpcbind does not start"
+  modprobe nfsv3
+  dmesg --clear
+}
+
+# Where no directory lies behind the export, what one mount has done is seen by another, which shares neither its connection nor its caches.
+OTHER_MOUNT=/tmp/other-mount
+mount_backing() {
+  local why other=tcp
+  [ "$BACKING" = other_mount ] || return 0
+  [ "$TRANSPORT" = rdma ] || other=rdma
+  mkdir -p "$OTHER_MOUNT"
+  if ! why=$(TRANSPORT=$other MNT=$OTHER_MOUNT mount_export "$EXPORT" nosharecache,noac); then
+    not_ok "$TRANSPORT/other_mount" "$why"
+    return 1
+  fi
+}
+
+unmount_backing() {
+  local why
+  [ "$BACKING" = other_mount ] || return 0
+  why=$(MNT=$OTHER_MOUNT unmount) || not_ok "$TRANSPORT/unmount_other_mount" "$why"
 }
 
 # The reference: the kernel's own server, in this guest. It exports ext4, because knfsd 6.1 gives wrong data from a tmpfs file with holes:
@@ -640,15 +669,13 @@ start_knfsd() {
 
 everything() {
   local begun=$SECONDS
-  if ! start_rdma >/tmp/output 2>&1; then not_ok setup/rdma "$(tail -3 /tmp/output | tr '\n' '|')"; fi
-  rpcbind || not_ok setup/rpcbind "rpcbind does not start"
-  modprobe nfsv3
-  dmesg --clear
+  set_up
   if [ "$SERVER" = knfsd ] && ! start_knfsd >/tmp/output 2>&1; then not_ok setup/knfsd "$(tail -3 /tmp/output | tr '\n' '|')"; fi
   head -c 4194304 /dev/urandom >$POOL
   echo "set up in $((SECONDS - begun)) s; server $SERVER"
   for TRANSPORT in $TRANSPORTS; do
-    session_of_checks && session_readonly && session_remount && session_nconnect
+    mount_backing && session_of_checks && session_readonly && session_remount && session_nconnect
+    unmount_backing
     judge_kernel_log
   done
   echo "first light took $((SECONDS - begun)) s"
@@ -656,6 +683,7 @@ everything() {
   [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
 }
 
+[ "${BASH_SOURCE[0]}" = "$0" ] || return 0
 case ${1:-} in
   --names) entry_names "$2" ;;
   --check) one_check "$2" ;;
