@@ -326,9 +326,14 @@ impl<P: Provider, A: App> Shard<P, A> {
         let state = Some(Connection::new(setup));
         if self.add_peer(Link::Fabric { qp, state }, address, grant as usize).is_none() {
             self.core.counters.stats.limits.peers += 1;
-            return self.provider.reject(qp, &[]);
+            self.provider.reject(qp, &[]);
+            return self.make_room();
         }
-        if self.provider.accept(qp, &private_data).is_ok() {
+        if self.provider.accept(qp, &private_data).is_err() {
+            // The provider has no place for it: an idle peer makes one, for when it comes again.
+            self.core.counters.stats.limits.peers += 1;
+            self.make_room();
+        } else {
             let stats = &mut self.core.counters.stats;
             stats.connections.fabric += 1;
             stats.responder.grant = stats.responder.grant.max(grant);
