@@ -1,7 +1,8 @@
 //! The gateway: the app that answers MOUNT version 3 and NFS version 3 (RFC 1813) from a store, over any transport.
 //!
 //! It keeps nothing between two calls but its counters, and the replies that a client may ask for again ([`crate::drc`]): every call is
-//! answered before the next one is looked at, but for one whose client's replies are still with another shard. The
+//! answered before the next one is looked at, but for one whose client's replies are still with another shard, and for a
+//! READ that a disk has to bring ([`crate::helpers`]). The
 //! message of a reply is taken before the procedure runs, so that whatever was done can be answered.
 
 use stag_engine::{
@@ -11,15 +12,17 @@ use stag_pools::Buf;
 use stag_protocol::{
     nfs::{
         mount::{self, Procedure as MountProcedure},
-        v3::{self, Procedure},
+        v3::{self, Procedure, ReadArgs},
     },
     rpc::{Accepted, AuthStatus, CallHeader, Credential, Denied, ReplyHeader},
     xdr::{Codec, NoRoom, Writer},
 };
 
+use crate::deferred::{Deferred, Table};
 use crate::drc::{self, Branch, Desk, Verdict};
 use crate::report::{Counters, Report};
 use crate::store::{self, Store, TRANSFER_MAX, User, files::Files};
+use crate::v3::Turn;
 
 /// Octets of the longest reply without item, listings excepted: it then also has room for an item that travels inline.
 const MESSAGE_LEN: usize = config::INLINE_LEN;
@@ -33,6 +36,7 @@ pub struct Gateway<S = Files> {
     store: S,
     counters: Counters,
     desk: Desk,
+    reads: Table,
     /// Whether the last flush of the handle index failed: said once, not in every pass.
     is_flush_failing: bool,
 }
@@ -42,7 +46,7 @@ type Caller = (CallId, PeerId, PeerAddress);
 
 /// Why a call has no answer yet.
 enum Unanswered {
-    /// It gets one when its client's replies are here.
+    /// It gets one when its client's replies are here, or its file's octets.
     Waits,
     /// It gets none: there is no memory, or it is being carried out on another connection.
     Dropped,
@@ -59,7 +63,7 @@ impl<S: Store> Gateway<S> {
     pub fn new(store: S) -> Self {
         let counters = Counters::new(store.verifier());
         let desk = Desk::new(Branch::alone(), drc::REPLIES);
-        Self { store, counters, desk, is_flush_failing: false }
+        Self { store, counters, desk, reads: Table::new(), is_flush_failing: false }
     }
 
     /// Lets the gateways of several shards know each other's replies, up to `replies` of each at a time.
@@ -89,6 +93,7 @@ impl<S: Store> Gateway<S> {
             },
             Ok(Target::Nfs(procedure)) => match v3::Call::parse(procedure, call.arguments) {
                 Ok(nfs) if drc::is_kept(procedure) => return self.nfs_once(cx, caller, header, &nfs),
+                Ok(v3::Call::Read(args)) => return self.read(cx, caller, header, args),
                 Ok(nfs) => self.nfs((cx, call.pulled), call.from, header, &nfs),
                 Err(_) => self.refuse(cx, header.reply(Accepted::GarbageArgs)),
             },
@@ -99,7 +104,7 @@ impl<S: Store> Gateway<S> {
 
     fn mount(&mut self, cx: &Cx<'_>, header: &CallHeader<'_>, call: &mount::Call<'_>) -> Option<Answer> {
         let len = crate::mount::results_len(&self.store, call);
-        let mut reply = Reply::begin(cx, header, len)?;
+        let mut reply = Reply::begin(cx, header.reply(Accepted::Success), len)?;
         let outcome = crate::mount::answer(&mut self.store, call, &mut reply);
         self.counters.count_mount(call.procedure(), outcome);
         Some(reply.finish())
@@ -112,12 +117,51 @@ impl<S: Store> Gateway<S> {
         header: &CallHeader<'_>,
         call: &v3::Call<'_>,
     ) -> Option<Answer> {
-        let mut reply = Reply::begin(cx, header, crate::v3::results_len(call))?;
+        let mut reply = Reply::begin(cx, header.reply(Accepted::Success), crate::v3::results_len(call))?;
         self.store.act_as(&caller(&header.credential, from));
         let data = &mut self.counters.data;
         let status = crate::v3::answer(&mut self.store, data, (cx, pulled), call, &mut reply);
         self.counters.count_nfs(call.procedure(), status);
         Some(reply.finish())
+    }
+
+    /// As [`nfs`](Self::nfs), but a READ whose octets are not in memory is put off.
+    fn read(
+        &mut self,
+        cx: &Cx<'_>,
+        (id, peer, from): Caller,
+        header: &CallHeader<'_>,
+        args: ReadArgs,
+    ) -> Result<Answer, Unanswered> {
+        let caller = caller(&header.credential, from);
+        let read = Deferred { id, peer, header: header.reply(Accepted::Success), args, caller };
+        self.attempt(cx, &read, Turn::First(self.reads.next_ticket()))
+    }
+
+    fn attempt(&mut self, cx: &Cx<'_>, read: &Deferred, turn: Turn) -> Result<Answer, Unanswered> {
+        let mut reply = Reply::begin(cx, read.header, 0).ok_or(Unanswered::Dropped)?;
+        self.store.act_as(&read.caller);
+        let data = &mut self.counters.data;
+        match crate::v3::read(&mut self.store, data, cx, (&read.args, turn), &mut reply) {
+            Some(status) => {
+                self.counters.count_nfs(Procedure::Read, status);
+                Ok(reply.finish())
+            }
+            None => {
+                self.reads.put(*read);
+                Err(Unanswered::Waits)
+            }
+        }
+    }
+
+    /// Carries on the READs whose octets were brought.
+    fn resume_reads(&mut self, cx: &mut Cx<'_>) {
+        while let Some(ticket) = self.store.next_fetched() {
+            if let Some(read) = self.reads.take(ticket) {
+                let answer = self.attempt(cx, &read, Turn::Again);
+                self.conclude(cx, (read.id, read.peer), answer);
+            }
+        }
     }
 
     /// As [`nfs`](Self::nfs), but a call that comes again gets the reply that it got the first time.
@@ -142,7 +186,7 @@ impl<S: Store> Gateway<S> {
         header: &CallHeader<'_>,
         call: &v3::Call<'_>,
     ) -> Option<Answer> {
-        let mut reply = Reply::begin(cx, header, 0)?;
+        let mut reply = Reply::begin(cx, header.reply(Accepted::Success), 0)?;
         match self.desk.judge(from, header, call, cx.now()) {
             Verdict::Replay(octets) => reply.replace(octets),
             Verdict::Busy => return None,
@@ -245,6 +289,7 @@ impl<S: Store> App for Gateway<S> {
 
     fn on_peer_down(&mut self, _cx: &mut Cx<'_>, peer: PeerId, _cause: Cause) {
         self.desk.forget(peer);
+        self.reads.forget(peer);
     }
 
     /// One write for all handles that the pass gave out, before any reply that carries one leaves.
@@ -253,6 +298,7 @@ impl<S: Store> App for Gateway<S> {
     /// wait for the next pass. Only a restart before a flush succeeds makes those handles stale.
     fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
         self.exchange_mail(cx);
+        self.resume_reads(cx);
         match self.store.flush() {
             Ok(()) => self.is_flush_failing = false,
             Err(error) => {
@@ -277,11 +323,10 @@ pub(crate) struct Reply {
 
 impl Reply {
     /// A reply with room for `len` octets of results if there is memory for it, and for all but long listings in any case.
-    fn begin(cx: &Cx<'_>, header: &CallHeader<'_>, len: usize) -> Option<Self> {
+    fn begin(cx: &Cx<'_>, header: ReplyHeader<'static>, len: usize) -> Option<Self> {
         let len = len.saturating_add(ReplyHeader::LEN).max(MESSAGE_LEN);
         let message = cx.message(len).or_else(|| cx.message(MESSAGE_LEN))?;
-        let mut reply = Self { message, header: header.reply(Accepted::Success), item: None };
-        let header = reply.header;
+        let mut reply = Self { message, header, item: None };
         reply.write(|writer| header.emit(writer)).expect("a message has room for the header");
         Some(reply)
     }

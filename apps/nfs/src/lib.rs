@@ -10,10 +10,12 @@
     reason = "a reply that fails carries attributes like one that succeeds; boxing would allocate"
 )]
 
+mod deferred;
 pub mod drc;
 pub mod export;
 pub mod gateway;
 pub mod handle;
+pub mod helpers;
 pub mod index;
 mod mount;
 pub mod report;

@@ -22,7 +22,7 @@ pub struct Report {
     pub mount3: BTreeMap<String, Served>,
     /// Calls that reached no procedure.
     pub refused: Refused,
-    /// Octets of files, and how stable they were made.
+    /// Octets of files, where they were, and how stable they were made.
     pub data: Data,
     /// Syncs that failed, of all shards together: each changed the write verifier.
     pub failed_syncs: u64,
@@ -69,6 +69,14 @@ pub struct Data {
     pub unstable_writes: u64,
     /// COMMITs that succeeded.
     pub commits: u64,
+    /// READs of what was in memory.
+    pub reads_cached: u64,
+    /// READs put off until a helper had brought what was not.
+    pub reads_warmed: u64,
+    /// READs for which the shard waited: helpers had too much to do, or memory was short.
+    pub reads_blocking: u64,
+    /// READs from a file system that does not say whether a read waits, as tmpfs.
+    pub reads_direct: u64,
     /// READs cut short because there was no buffer for all that was asked for, and READs put off (NFS3ERR_JUKEBOX).
     pub short_of_memory: u64,
 }

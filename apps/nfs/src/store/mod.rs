@@ -19,6 +19,8 @@ use stag_protocol::{
     rpc::Gids,
 };
 
+use crate::helpers::Ticket;
+
 /// Octets of the largest READ and WRITE.
 pub const TRANSFER_MAX: u32 = 1 << 20;
 
@@ -124,6 +126,23 @@ pub trait Store {
 
     /// READ (RFC 1813 §3.3.6) of at most `count` octets, which are at most [`TRANSFER_MAX`].
     fn read(&mut self, lender: &Lender<'_>, file: &FileHandle, offset: u64, count: u32) -> Outcome<ReadDone>;
+
+    /// READ that may be put off: Ok(None) when a disk has to bring the octets, and somebody else waits for it. `ticket` then comes out of
+    /// [`next_fetched`](Store::next_fetched) when it is time to [`read`](Store::read) them.
+    fn begin_read(
+        &mut self,
+        lender: &Lender<'_>,
+        file: &FileHandle,
+        (offset, count): (u64, u32),
+        _ticket: Ticket,
+    ) -> Outcome<Option<ReadDone>> {
+        self.read(lender, file, offset, count).map(Some)
+    }
+
+    /// The next READ that was put off and can be carried out. Asked once per pass.
+    fn next_fetched(&mut self) -> Option<Ticket> {
+        None
+    }
 
     /// WRITE (RFC 1813 §3.3.7) of at most [`TRANSFER_MAX`] octets.
     fn write(
@@ -233,6 +252,17 @@ pub struct Found {
     pub directory: Option<Attributes>,
 }
 
+/// Where the octets of a READ were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// In memory.
+    Memory,
+    /// Not all in memory: the shard waited for them.
+    Disk,
+    /// The file system does not say.
+    Unknown,
+}
+
 /// What READ did (RFC 1813 §3.3.6).
 #[derive(Debug)]
 pub struct ReadDone {
@@ -240,6 +270,8 @@ pub struct ReadDone {
     pub data: Extents,
     /// Whether there are fewer than the file has because there was no memory for more.
     pub is_cut: bool,
+    /// Where they were.
+    pub origin: Origin,
     /// Whether the last of them is the file's last, or the read began at or behind the end.
     pub eof: bool,
     /// The file's attributes after the read.

@@ -8,28 +8,50 @@ use stag_protocol::nfs::{
 
 use super::failure;
 use crate::gateway::Reply;
+use crate::helpers::Ticket;
 use crate::report::Data;
-use crate::store::{Store, TRANSFER_MAX};
+use crate::store::{Origin, Store, TRANSFER_MAX};
 
-/// The octets go from where the store has them straight to the caller's memory.
+/// How often a READ was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Not yet. With a ticket it can be put off.
+    First(Option<Ticket>),
+    /// Once, and then its octets were brought. Those that are gone again are waited for, so that it ends.
+    Again,
+}
+
+/// The octets go from where the store has them straight to the caller's memory. None when the READ is put off.
 ///
 /// A success always has attributes, and no results lie behind the octets: else a Linux client puts what came in a Write
 /// chunk in the wrong place.
-pub(super) fn read(
+pub(crate) fn read(
     store: &mut impl Store,
     data: &mut Data,
     cx: &Cx<'_>,
-    args: &ReadArgs,
+    (args, turn): (&ReadArgs, Turn),
     reply: &mut Reply,
-) -> Status {
+) -> Option<Status> {
     let wanted = args.count.min(TRANSFER_MAX);
+    let lender = |len| cx.take(len);
+    let done = match turn {
+        Turn::First(Some(ticket)) => {
+            store.begin_read(&lender, &args.file, (args.offset, wanted), ticket).transpose()?
+        }
+        Turn::First(None) | Turn::Again => store.read(&lender, &args.file, args.offset, wanted),
+    };
     let mut octets = None;
-    let done = store.read(&|len| cx.take(len), &args.file, args.offset, wanted).map_err(failure);
-    let results: ReadResult<'_> = done.map(|done| {
+    let results: ReadResult<'_> = done.map_err(failure).map(|done| {
         let count = done.data.len() as u32;
         debug_assert!(count <= wanted, "a store gives no more than was asked for");
         data.octets_read += u64::from(count);
         data.short_of_memory += u64::from(done.is_cut);
+        *match (done.origin, turn) {
+            (Origin::Memory, Turn::First(_)) => &mut data.reads_cached,
+            (Origin::Memory, Turn::Again) => &mut data.reads_warmed,
+            (Origin::Disk, _) => &mut data.reads_blocking,
+            (Origin::Unknown, _) => &mut data.reads_direct,
+        } += 1;
         octets = Some(done.data);
         ReadOk { attributes: Some(done.attributes), eof: done.eof, data: Bulk::Apart(count) }
     });
@@ -38,5 +60,5 @@ pub(super) fn read(
     if let Some(octets) = octets {
         reply.put_item(octets);
     }
-    status
+    Some(status)
 }

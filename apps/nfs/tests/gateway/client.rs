@@ -40,7 +40,11 @@ pub struct Home {
 
 impl Home {
     pub fn new() -> Self {
-        let home = Self { directory: tempfile::tempdir().unwrap(), callers: files::Callers::UNPRIVILEGED };
+        Self::within(tempfile::tempdir().unwrap())
+    }
+
+    pub fn within(directory: TempDir) -> Self {
+        let home = Self { directory, callers: files::Callers::UNPRIVILEGED };
         for name in ["data", "fixed", "state"] {
             std::fs::create_dir(home.path(name)).unwrap();
         }
@@ -58,6 +62,11 @@ impl Home {
 
     /// A gateway whose shard is opened after `between` was done to the state directory.
     pub fn gateway_after(&self, between: impl FnOnce()) -> Gateway {
+        Gateway::new(self.store_after(between))
+    }
+
+    /// The store of such a gateway.
+    pub fn store_after(&self, between: impl FnOnce()) -> Files {
         let export =
             |name: &str, read_only| ExportConfig { name: name.to_owned(), path: self.path(name), read_only };
         let config = files::Config {
@@ -70,7 +79,7 @@ impl Home {
         };
         let shared = Shared::open(&config).unwrap();
         between();
-        Gateway::new(Files::open(&shared, 0).unwrap())
+        Files::open(&shared, 0).unwrap()
     }
 }
 

@@ -12,17 +12,29 @@ use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, StableHow, Status
 use super::cache::{Data, SlotId};
 use super::errno::status;
 use super::{Extent, Files, Intent};
-use crate::store::{CommitDone, Failed, WriteDone};
+use crate::helpers::Ticket;
+use crate::store::{CommitDone, Failed, Origin, WriteDone};
 
 /// What [`Files::read`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadDone {
     /// Octets at the front of the caller's memory that are the file's.
     pub count: u32,
+    /// Where they were.
+    pub origin: Origin,
     /// Whether the last of them is the file's last, or the read began at or behind the end.
     pub eof: bool,
     /// The file's attributes after the read.
     pub attributes: Attributes,
+}
+
+/// What a READ does about octets that are not in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Miss {
+    /// It waits for them.
+    Wait,
+    /// It lets a helper bring them and is put off; it waits when no helper can.
+    Fetch(Ticket),
 }
 
 /// What a descriptor for content is needed for.
@@ -55,54 +67,98 @@ impl Files {
         offset: u64,
         into: &mut [u8],
     ) -> Result<ReadDone, Failed<Option<Attributes>>> {
+        let done = self.read_unless_missing(file, offset, into, Miss::Wait)?;
+        Ok(done.expect("who waits is not put off"))
+    }
+
+    /// As [`read`](Self::read), but None when octets are not in memory and a helper brings them.
+    pub(super) fn read_unless_missing(
+        &mut self,
+        file: &FileHandle,
+        offset: u64,
+        into: &mut [u8],
+        miss: Miss,
+    ) -> Result<Option<ReadDone>, Failed<Option<Attributes>>> {
         let slot = self.resolve(file, Intent::Look)?;
-        let mut outcome = self.read_octets(slot, offset, into);
+        let mut outcome = self.read_octets(slot, offset, into, miss);
+        if outcome == Ok(None) {
+            return Ok(None);
+        }
         let after = self.attributes(slot)?;
         if self.review(slot, &after) && outcome.is_ok() {
             outcome = self.must_be_cleared(slot, Want::Read).and(outcome);
         }
         match outcome {
-            Ok(count) => {
+            Ok(Some((count, origin))) => {
                 let end = offset.saturating_add(count as u64);
                 // A file that grew meanwhile is short here but not at its end; no octet at all must be the end, else the
                 // client would ask for ever.
                 let eof = end >= after.size || (count == 0 && !into.is_empty());
                 let count = u32::try_from(count).map_err(|_| Status::ServerFault)?;
-                Ok(ReadDone { count, eof, attributes: after })
+                Ok(Some(ReadDone { count, origin, eof, attributes: after }))
             }
+            Ok(None) => Ok(None),
             Err(status) => Err(Failed { status, about: Some(after) }),
         }
     }
 
-    fn read_octets(&mut self, slot: SlotId, offset: u64, into: &mut [u8]) -> Result<usize, Status> {
+    /// How many octets there are, and where they were; None when a helper brings them.
+    fn read_octets(
+        &mut self,
+        slot: SlotId,
+        offset: u64,
+        into: &mut [u8],
+        miss: Miss,
+    ) -> Result<Option<(usize, Origin)>, Status> {
         self.data(slot, Want::Read)?;
         let data = self.cache.get(slot).data.as_ref().expect("just opened");
         // Behind the last offset that the system has, there is nothing.
         let room = usize::try_from((i64::MAX as u64).saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = into.len().min(room);
-        let mut done = 0;
+        let (mut done, mut origin) = (0, Origin::Memory);
         while done < len {
             let rest = into.get_mut(done..len).expect("done < len <= into.len()");
-            match self.read_some(data, rest, offset + done as u64) {
+            let at = offset + done as u64;
+            let read = match self.read_present(data, rest, at) {
+                Err(Errno::AGAIN) if self.is_fetched(data, at, rest.len(), miss) => return Ok(None),
+                Err(Errno::AGAIN) => {
+                    self.waits.set(self.waits.get() + 1);
+                    origin = Origin::Disk;
+                    pread(&data.fd, rest, at)
+                }
+                Err(Errno::OPNOTSUPP) => {
+                    origin = Origin::Unknown;
+                    pread(&data.fd, rest, at)
+                }
+                read => read,
+            };
+            match read {
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(status(error)),
             }
         }
-        Ok(done)
+        Ok(Some((done, origin)))
     }
 
-    /// Reads what is in memory without waiting, and else what a disk has to bring.
-    fn read_some(&self, data: &Data, into: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
-        if !data.is_mute.get() {
-            match preadv2(&data.fd, &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) {
-                Err(Errno::AGAIN) => self.waits.set(self.waits.get() + 1),
-                Err(Errno::OPNOTSUPP) => data.is_mute.set(true),
-                outcome => return outcome,
-            }
+    /// Reads what is in memory without waiting. [`Errno::AGAIN`] when that is nothing, [`Errno::OPNOTSUPP`] when the file system
+    /// does not say: those of memory (tmpfs), where there is nothing to wait for, but also some of the network.
+    fn read_present(&self, data: &Data, into: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
+        if data.is_mute.get() {
+            return Err(Errno::OPNOTSUPP);
         }
-        pread(&data.fd, into, offset)
+        let read = preadv2(&data.fd, &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT);
+        data.is_mute.set(read == Err(Errno::OPNOTSUPP));
+        read
+    }
+
+    /// Whether a helper brings octets that are missing.
+    fn is_fetched(&self, data: &Data, offset: u64, len: usize, miss: Miss) -> bool {
+        match (miss, &self.helpers) {
+            (Miss::Fetch(ticket), Some(helpers)) => helpers.fetch(&data.fd, offset, len, ticket),
+            (Miss::Wait, _) | (_, None) => false,
+        }
     }
 
     /// WRITE (RFC 1813 §3.3.7): the octets of `data`, one slice after the other, go to `offset`. The slices are used up.

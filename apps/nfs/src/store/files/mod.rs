@@ -17,7 +17,8 @@
 //! has the right from then on. Without privilege, for a file of the server's user that its mode closes, the owner's bits are
 //! set for the instant of opening it.
 //!
-//! Calls are made in the calling thread and wait for the file system.
+//! Calls are made in the calling thread and wait for the file system. Only a READ whose octets are not in memory is put off until
+//! a helper ([`crate::helpers`]) has brought them; syncs of WRITE and COMMIT are waited for.
 
 mod attributes;
 mod cache;
@@ -50,6 +51,7 @@ use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, Status, Verifier,
 
 use crate::export::{Export, ExportConfig, ExportId, Exports, Place};
 use crate::handle::{Birth, HandleKey, Named};
+use crate::helpers::{self, Helpers, Ticket};
 use crate::index::{Base, Index};
 use crate::state::{StartError, State, cannot};
 use crate::store::{Failed, User, name};
@@ -67,8 +69,8 @@ pub use callers::{Callers, Mode as CallerMode, Squash};
 pub const OPEN_FILES_MAX: usize = 16_384;
 /// Files a shard keeps open at least, or the start fails.
 pub const OPEN_FILES_MIN: usize = 16;
-/// Descriptors left to the rest of the process: connections, logs, libraries.
-const DESCRIPTORS_RESERVED: u64 = 256;
+/// Descriptors left to the rest of the process: connections, logs, libraries, helpers.
+const DESCRIPTORS_RESERVED: u64 = 256 + helpers::DESCRIPTORS_MAX as u64;
 /// Octets of directory entries read at once.
 const LISTING_LEN: usize = 64 << 10;
 
@@ -259,7 +261,7 @@ fn open_beneath<P: rustix::path::Arg>(
 pub struct Counts {
     /// How often the thread took another user's identity: calls of one user in a row take it once.
     pub switches: u64,
-    /// Reads of the system that found not all in memory, and waited.
+    /// Reads of the system that waited because not all was in memory.
     pub waits: u64,
 }
 
@@ -277,7 +279,9 @@ pub struct Files {
     cache: Cache,
     index: Index,
     acting: Acting,
-    /// Reads that found not all in memory.
+    /// Who waits for the disk instead of this shard.
+    helpers: Option<Helpers>,
+    /// Reads that waited for it nevertheless.
     waits: Cell<u64>,
     listing: Box<[MaybeUninit<u8>]>,
     /// Objects that could not be told from removed ones, held so that others are made; see [`create`].
@@ -309,6 +313,7 @@ impl Files {
             cache,
             index: Index::open(&shared.base, shard)?,
             acting: Acting::new(),
+            helpers: None,
             waits: Cell::new(0),
             listing: Box::new_uninit_slice(LISTING_LEN),
             twins: Vec::with_capacity(create::TWINS_MAX),
@@ -317,6 +322,18 @@ impl Files {
             #[cfg(test)]
             failing_syncs: core::cell::Cell::new(0),
         })
+    }
+
+    /// Lets helpers wait for the disk; without any, the shard does.
+    #[must_use]
+    pub fn with_helpers(mut self, helpers: Helpers) -> Self {
+        self.helpers = Some(helpers);
+        self
+    }
+
+    /// The next READ that was put off, and whose octets were brought.
+    fn next_fetched(&self) -> Option<Ticket> {
+        self.helpers.as_ref()?.next_fetched()
     }
 
     /// What all shards have in common.

@@ -9,7 +9,8 @@ use stag_protocol::nfs::v3::{
     SetAttributes, StableHow, Status, Time, Verifier, WccData,
 };
 
-use super::Files;
+use super::{Files, data::Miss};
+use crate::helpers::Ticket;
 use crate::store::{
     Caller, CommitDone, Failed, Found, Lender, Linked, Listed, Made, Outcome, Payload, Place, ReadDone,
     ReadlinkDone, Renamed, Store, Visitor, WriteDone,
@@ -19,6 +20,29 @@ use crate::store::{
 fn borrow(lender: &Lender<'_>, wanted: usize) -> Option<(Buf, usize)> {
     let lens = [wanted, wanted.min(config::MEDIUM_LEN), wanted.min(config::INLINE_LEN)];
     lens.into_iter().find_map(|len| lender(len).map(|buf| (buf, len)))
+}
+
+impl Files {
+    /// None when the READ is put off.
+    fn read_to_buffer(
+        &mut self,
+        lender: &Lender<'_>,
+        file: &FileHandle,
+        (offset, count): (u64, u32),
+        miss: Miss,
+    ) -> Outcome<Option<ReadDone>> {
+        let wanted = count as usize;
+        let Some((mut octets, len)) = borrow(lender, wanted) else {
+            return Err(Failed { status: Status::Jukebox, about: self.getattr(file).ok() });
+        };
+        let room = octets.spare_mut().get_mut(..len).expect("`borrow` found a buffer for as many");
+        let done = self.read_unless_missing(file, offset, room, miss)?;
+        Ok(done.map(|done| {
+            octets.extend(done.count as usize);
+            let (data, is_cut) = (octets.freeze().into(), len < wanted);
+            ReadDone { data, is_cut, origin: done.origin, eof: done.eof, attributes: done.attributes }
+        }))
+    }
 }
 
 impl Store for Files {
@@ -74,15 +98,22 @@ impl Store for Files {
     }
 
     fn read(&mut self, lender: &Lender<'_>, file: &FileHandle, offset: u64, count: u32) -> Outcome<ReadDone> {
-        let wanted = count as usize;
-        let Some((mut octets, len)) = borrow(lender, wanted) else {
-            return Err(Failed { status: Status::Jukebox, about: Files::getattr(self, file).ok() });
-        };
-        let room = octets.spare_mut().get_mut(..len).expect("`borrow` found a buffer for as many");
-        let done = Files::read(self, file, offset, room)?;
-        octets.extend(done.count as usize);
-        let data = octets.freeze().into();
-        Ok(ReadDone { data, is_cut: len < wanted, eof: done.eof, attributes: done.attributes })
+        let done = self.read_to_buffer(lender, file, (offset, count), Miss::Wait)?;
+        Ok(done.expect("who waits is not put off"))
+    }
+
+    fn begin_read(
+        &mut self,
+        lender: &Lender<'_>,
+        file: &FileHandle,
+        range: (u64, u32),
+        ticket: Ticket,
+    ) -> Outcome<Option<ReadDone>> {
+        self.read_to_buffer(lender, file, range, Miss::Fetch(ticket))
+    }
+
+    fn next_fetched(&mut self) -> Option<Ticket> {
+        Files::next_fetched(self)
     }
 
     fn write(

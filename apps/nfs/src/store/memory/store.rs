@@ -13,7 +13,7 @@ use super::tree::{Body, COOKIE_ABOVE, COOKIE_ITSELF, LINKS_MAX};
 use super::{Intent, Memory};
 use crate::store::name::{Meaning, NAME_MAX, Name};
 use crate::store::{
-    Caller, CommitDone, Entry, Failed, Found, Lender, Linked, Listed, Made, Outcome, Payload, Place,
+    Caller, CommitDone, Entry, Failed, Found, Lender, Linked, Listed, Made, Origin, Outcome, Payload, Place,
     ReadDone, ReadlinkDone, Renamed, Store, TRANSFER_MAX, Visitor, WriteDone,
 };
 
@@ -206,7 +206,7 @@ impl Store for Memory {
         inode.meta.atime = now;
         let attributes = self.attributes(id)?;
         let eof = offset.saturating_add(octets.len() as u64) >= attributes.size;
-        Ok(ReadDone { data: octets, is_cut: false, eof, attributes })
+        Ok(ReadDone { data: octets, is_cut: false, origin: Origin::Memory, eof, attributes })
     }
 
     fn write(

@@ -1,0 +1,88 @@
+//! READs that a gateway put off until their octets are in memory.
+
+use stag_engine::{CallId, PeerId};
+use stag_protocol::{nfs::v3::ReadArgs, rpc::ReplyHeader};
+
+use crate::{
+    helpers::{TICKETS, Ticket},
+    store::Caller,
+};
+
+/// All that is needed to carry it out later.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deferred {
+    pub(crate) id: CallId,
+    pub(crate) peer: PeerId,
+    pub(crate) header: ReplyHeader<'static>,
+    pub(crate) args: ReadArgs,
+    pub(crate) caller: Caller,
+}
+
+/// Those of one shard: a fixed number.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// By ticket.
+    entries: Box<[Option<Deferred>]>,
+    /// Tickets that nobody holds. That of a caller who is gone stays away until it comes back from its helper.
+    free: Vec<Ticket>,
+}
+
+impl Table {
+    /// Room for [`TICKETS`].
+    pub(crate) fn new() -> Self {
+        Self { entries: vec![None; TICKETS].into(), free: Ticket::all().collect() }
+    }
+
+    /// The ticket of the next READ that is put off; None when there are too many.
+    pub(crate) fn next_ticket(&self) -> Option<Ticket> {
+        self.free.last().copied()
+    }
+
+    /// Keeps a READ whose ticket, the next one, is with a helper.
+    pub(crate) fn put(&mut self, deferred: Deferred) {
+        let ticket = self.free.pop().expect("the READ was given the next ticket");
+        let entry = self.entries.get_mut(ticket.index()).expect("there is an entry for each ticket");
+        debug_assert!(entry.is_none(), "a ticket stands for one READ");
+        *entry = Some(deferred);
+    }
+
+    /// The READ of a ticket that came back; None when its caller is gone.
+    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Deferred> {
+        debug_assert!(!self.free.contains(&ticket), "a ticket comes back once");
+        self.free.push(ticket);
+        self.entries.get_mut(ticket.index())?.take()
+    }
+
+    /// Nobody can be answered any more.
+    pub(crate) fn forget(&mut self, peer: PeerId) {
+        for entry in &mut self.entries {
+            entry.take_if(|deferred| deferred.peer == peer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_given_again_only_after_it_came_back() {
+        let table = Table::new();
+        let mut tickets: Vec<_> = Ticket::all().collect();
+        assert_eq!((tickets.len(), table.entries.len()), (TICKETS, TICKETS));
+        assert_eq!(table.next_ticket(), tickets.pop(), "there is one to give");
+        assert!(Ticket::all().enumerate().all(|(index, ticket)| ticket.index() == index));
+    }
+
+    #[test]
+    fn a_table_without_free_tickets_gives_none() {
+        let mut table = Table::new();
+        let held = std::mem::take(&mut table.free);
+        assert_eq!(table.next_ticket(), None);
+        for ticket in held {
+            assert!(table.take(ticket).is_none(), "its caller is gone");
+            assert_eq!(table.next_ticket(), Some(ticket));
+        }
+        assert_eq!(table.free.len(), TICKETS);
+    }
+}
