@@ -103,7 +103,7 @@ def main():
     if not reconnected:
         wrong.append(f"no reconnection within {GIVE_UP_SECONDS} s")
     elif answers:
-        times = sorted(at - reconnected[0] for _, at in answers.values())
+        times = sorted(max(0, at - reconnected[0]) for _, at in answers.values())
         print(
             f"reconnected {reconnected[0] - killed:.2f} s after the kill; {len(answers)} answers, after {times[0]:.3f} s the first,"
             f" {times[len(times) // 2]:.3f} s half of them, {times[-1]:.3f} s the last (allowed: {allowed:.3f} s)"

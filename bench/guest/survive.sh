@@ -60,6 +60,12 @@ killed_copy() {
   [[ $killed != late* ]] || return 2
 }
 
+# calls_of PROCEDURE: the mount's calls, how often they were sent, and the octets of them and of their replies.
+calls_of() {
+  awk -v mount="$MNT" -v name="$1:" '$1 == "device" { mine = ($5 == mount) }
+    mine && $1 == name { print name, $2, "sent", $3, "times,", $5, "octets out,", $6, "in" }' /proc/self/mountstats
+}
+
 part_kill() {
   local why within_ms done=0 attempt code said
   aim FILES
@@ -80,6 +86,9 @@ part_kill() {
   done
   [ "$done" = "$ROUNDS" ] || not_ok kill/rounds "$done of $ROUNDS: the copy was over before the kill too often"
   echo "XPRT kill $(xprt_counters)"
+  echo "calls: $(calls_of READ); $(calls_of WRITE); $(calls_of COMMIT)"
+  attempt=$(counter connect_count "$(xprt_counters)")
+  if [ "$attempt" -gt "$ROUNDS" ]; then ok "kill/reconnected  $attempt connections"; else not_ok kill/reconnected "$attempt connections"; fi
   if why=$(unmount); then ok kill/unmount; else not_ok kill/unmount "$why"; fi
   rm -f /tmp/source
 }
