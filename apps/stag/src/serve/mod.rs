@@ -23,6 +23,7 @@ use stag_engine::{
 use stag_nfs::{
     Report,
     drc::Branch,
+    helpers::Helpers,
     store::{
         files::{self, Shared},
         memory,
@@ -131,6 +132,15 @@ fn source(plan: &Plan) -> Result<Source, Error> {
     }
 }
 
+/// Threads that wait for the disk instead of the shards; a store in memory needs none.
+fn helpers(source: &Source, shards: usize) -> Result<Vec<Helpers>, Error> {
+    match source {
+        Source::Files(_) => Helpers::start(shards)
+            .map_err(|error| Error::failure(format!("cannot start threads that wait for the disk: {error}"))),
+        Source::Memory(_) => Ok(Vec::new()),
+    }
+}
+
 /// Signals become messages, so that one thread waits for one thing.
 fn forward_signals(sender: Sender<Message>) -> Result<(), Error> {
     let failed = |error: io::Error| Error::failure(format!("cannot wait for signals: {error}"));
@@ -179,15 +189,22 @@ impl Server {
             check_free(addresses.0.iter().map(|at| at.0).chain(addresses.1))?;
         }
         let (mut first, mut budgets) = (None, Vec::new());
+        let mut helpers = helpers(source, self.plan.cores)?.into_iter();
         for (index, branch) in Branch::all(self.plan.cores).into_iter().enumerate() {
-            let bell_pull = branch.bell_pull();
-            let seat = Seat::new(&self.plan, index, (&addresses.0, addresses.1), (source, branch), clock);
+            let helpers = helpers.next();
+            let bell_pulls = (branch.bell_pull(), helpers.as_ref().map(Helpers::bell_pull));
+            let seat =
+                Seat::new(&self.plan, index, (&addresses.0, addresses.1), (source, branch, helpers), clock);
             let core = cores.get(index).copied();
             let board = Arc::clone(&seat.board);
             let failed = |error: io::Error| Error::failure(format!("cannot start shard {index}: {error}"));
             let (control, handle) = control::pair().map_err(failed)?;
             let waker = handle.waker();
-            bell_pull.attach(move || waker.wake());
+            if let Some(bell_pull) = bell_pulls.1 {
+                let waker = waker.clone();
+                bell_pull.attach(move || waker.wake());
+            }
+            bell_pulls.0.attach(move || waker.wake());
             let sender = self.sender.clone();
             let run = move |pinned| {
                 let ending = Ending(sender);

@@ -11,6 +11,7 @@ use stag_iwarp::{Address, Iwarp};
 use stag_nfs::{
     Gateway, Report,
     drc::{self, Branch},
+    helpers::Helpers,
     state::StartError,
     store::{
         Store,
@@ -54,6 +55,8 @@ pub struct Seat {
     pub source: Source,
     /// Its part of the duplicate request cache.
     pub branch: Branch,
+    /// Its way to the helpers, if its store has any.
+    pub helpers: Option<Helpers>,
     pub board: Arc<Board>,
     pub clock: Clock,
 }
@@ -111,7 +114,7 @@ impl Seat {
         plan: &Plan,
         index: usize,
         (listen, tcp): (&[Address], Option<SocketAddr>),
-        (source, branch): (&Source, Branch),
+        (source, branch, helpers): (&Source, Branch, Option<Helpers>),
         clock: Clock,
     ) -> Self {
         Self {
@@ -122,6 +125,7 @@ impl Seat {
             clients: plan.clients.clone(),
             source: source.clone(),
             branch,
+            helpers,
             board: Arc::default(),
             clock,
         }
@@ -129,14 +133,17 @@ impl Seat {
 
     /// Builds the shard, calls `ready`, and runs until it is told to stop.
     pub fn run(
-        self,
+        mut self,
         control: &Control<Snapshot<Report>>,
         ready: impl FnOnce(Started),
     ) -> Result<Counted, Error> {
         let cannot = |error: StartError| Error::usage(error.to_string());
         match self.source.clone() {
             Source::Files(shared) => {
-                let files = Files::open(&shared, self.index).map_err(cannot)?;
+                let mut files = Files::open(&shared, self.index).map_err(cannot)?;
+                if let Some(helpers) = self.helpers.take() {
+                    files = files.with_helpers(helpers);
+                }
                 self.run_with((files, None), control, ready)
             }
             Source::Memory(config) => {
