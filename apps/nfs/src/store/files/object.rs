@@ -62,6 +62,10 @@ impl Files {
         if let Some(size) = set.size {
             self.truncate(slot, size)?;
         }
+        // Cutting sets the time of modification, for everybody who may write. Setting only that one time to the present is for the owner
+        // alone, and O_TRUNC at a Linux client asks for both (RFC 1813 §3.3.2).
+        let is_set = set.size.is_some() && (set.atime, set.mtime) == (SetTime::Keep, SetTime::Server);
+        let times = times.filter(|_| !is_set);
         if set.uid.is_some() || set.gid.is_some() {
             self.set_owner(slot, set)?;
         }

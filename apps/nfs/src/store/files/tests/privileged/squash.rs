@@ -102,3 +102,21 @@ fn a_mount_needs_no_right_on_the_way_and_gives_none() {
     assert_eq!(lab.by(user(BOB), |lab| lab.content(&found.handle)), Err(Status::Acces));
     assert_eq!(lab.by(user(ALICE), |lab| lab.try_find("closed/open")), Err(Status::Acces));
 }
+
+#[test]
+fn whoever_may_write_may_cut_and_have_the_time_set_as_o_trunc_does() {
+    let Some(mut lab) = lab(|_| {}) else { return };
+    lab.give("shared", (ALICE, ALICE), 0o666);
+    lab.give("closed", (ALICE, ALICE), 0o644);
+    let (shared, closed) = lab.by(user(ALICE), |lab| (lab.find("shared"), lab.find("closed")));
+    let cut = SetAttributes { size: Some(0), mtime: SetTime::Server, ..SetAttributes::default() };
+    let touch = SetAttributes { mtime: SetTime::Server, ..SetAttributes::default() };
+    let set = |lab: &mut Lab, file: &FileHandle, set: &SetAttributes| {
+        lab.by(user(BOB), |lab| lab.files.setattr(file, set, None).map(drop)).map_err(|failed| failed.status)
+    };
+    assert_eq!(set(&mut lab, &shared, &cut), Ok(()));
+    assert_eq!(lab.by(user(ALICE), |lab| lab.content(&shared)).unwrap(), b"");
+    // One time alone is for the owner, as in the file system itself.
+    assert_eq!(set(&mut lab, &shared, &touch), Err(Status::Perm));
+    assert_eq!(set(&mut lab, &closed, &cut), Err(Status::Acces));
+}
