@@ -1,8 +1,8 @@
 //! Calls on files that the store has met allocate nothing.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+mod counting;
+
 use std::io::IoSlice;
 use std::os::unix::fs::PermissionsExt;
 
@@ -11,37 +11,6 @@ use stag_nfs::store::files::{CallerMode, Callers, Config, Files, Shared};
 use stag_nfs::store::{Place, User};
 use stag_protocol::nfs::v3::{Access, SetAttributes, StableHow};
 use stag_protocol::rpc::Gids;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-struct Counting;
-
-fn count() {
-    ALLOCATIONS.with(|allocations| allocations.set(allocations.get() + 1));
-}
-
-// SAFETY: every call goes to the system's allocator unchanged; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, len: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller keeps the contract of `realloc`.
-        unsafe { System.realloc(pointer, layout, len) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Alice owns every file; anyone may read and write it.
 fn users() -> [User; 3] {
@@ -114,11 +83,11 @@ fn allocations(callers: Callers) -> Option<u64> {
         files.flush().unwrap();
     };
     pass(&mut files);
-    let before = ALLOCATIONS.get();
+    let before = counting::allocations();
     for _ in 0..20 {
         pass(&mut files);
     }
-    let count = ALLOCATIONS.get() - before;
+    let count = counting::allocations() - before;
     // The temporary directory is not for these users to remove.
     stag_nfs_os::user::leave().unwrap();
     Some(count)

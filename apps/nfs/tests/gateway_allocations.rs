@@ -3,6 +3,7 @@
 
 #[path = "gateway/client.rs"]
 mod client;
+mod counting;
 #[path = "gateway/wire.rs"]
 mod wire;
 
@@ -10,34 +11,7 @@ use client::{Client, Home, LARGEST, pattern};
 use stag_engine::{App, Call, Config, Cx};
 use stag_nfs::{Gateway, Report};
 use stag_protocol::nfs::v3::{self, Access, AccessArgs, StableHow};
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::{Cell, RefCell},
-    rc::Rc,
-};
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is handed to the system's allocator unchanged; counting touches no memory of the caller.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps the promises of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the promises of `dealloc`.
-        unsafe { System.dealloc(address, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
+use std::{cell::RefCell, rc::Rc};
 
 /// A gateway whose every step is weighed.
 struct Weighed {
@@ -48,9 +22,9 @@ struct Weighed {
 
 impl Weighed {
     fn weigh(&mut self, step: impl FnOnce(&mut Gateway)) {
-        let before = ALLOCATIONS.get();
+        let before = counting::allocations();
         step(&mut self.gateway);
-        *self.weight.borrow_mut() += ALLOCATIONS.get() - before;
+        *self.weight.borrow_mut() += counting::allocations() - before;
     }
 }
 

@@ -3,6 +3,7 @@
 
 #[path = "gateway/client.rs"]
 mod client;
+mod counting;
 #[path = "gateway/wire.rs"]
 mod wire;
 
@@ -20,35 +21,8 @@ use stag_protocol::{
     rpc::ReplyHeader,
 };
 use stag_sim::{Fabric, Faults};
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::{Cell, RefCell},
-    rc::Rc,
-};
+use std::{cell::RefCell, rc::Rc};
 use wire::{Message, OverFabric, OverTcp, Wire};
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is handed to the system's allocator unchanged; counting touches no memory of the caller.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps the promises of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, address: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the promises of `dealloc`.
-        unsafe { System.dealloc(address, layout) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 fn store() -> Memory {
     let export = |name: &str, read_only| MemoryExport { name: name.to_owned(), copy_of: None, read_only };
@@ -65,9 +39,9 @@ struct Weighed {
 
 impl Weighed {
     fn weigh<T>(&mut self, step: impl FnOnce(&mut Gateway<Memory>) -> T) -> T {
-        let before = ALLOCATIONS.get();
+        let before = counting::allocations();
         let value = step(&mut self.gateway);
-        *self.weight.borrow_mut() += ALLOCATIONS.get() - before;
+        *self.weight.borrow_mut() += counting::allocations() - before;
         value
     }
 }
