@@ -1,0 +1,183 @@
+//! A specification's rules as `docs/requirements/*.toml` writes them.
+
+use serde::Deserialize;
+use std::{fmt, fs, io, path::Path};
+
+/// One specification and what it asks.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Specification {
+    /// The file's name without its extension; not in the file.
+    #[serde(skip)]
+    pub name: String,
+    /// What everybody calls it, such as "RFC 8166".
+    pub specification: String,
+    /// Its title.
+    pub title: String,
+    /// What its rules' ids begin with.
+    pub prefix: String,
+    /// How often the text uses which key word, and where those are that have no row of their own.
+    #[serde(default)]
+    pub words: String,
+    /// The rules, in the order of the text.
+    #[serde(default)]
+    pub rule: Vec<Rule>,
+}
+
+/// One demand of a specification.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// `PREFIX-N`; a number is never used twice.
+    pub id: String,
+    /// Where the text demands it; several sections are separated by commas.
+    pub section: String,
+    /// The key word of the text.
+    pub level: Level,
+    /// Who is bound by it.
+    pub role: String,
+    /// The demand, in our own words.
+    pub text: String,
+    /// What Stag does with it.
+    pub status: Status,
+    /// Files that carry the id in a comment, at the line that would have to change to break the rule.
+    #[serde(default)]
+    pub code: Vec<String>,
+    /// Tests that fail when the rule is broken: `file::function`.
+    #[serde(default)]
+    pub tests: Vec<String>,
+    /// Why it is not met, or not ours.
+    #[serde(default)]
+    pub reason: String,
+    /// The counter that shows a peer's meeting with a rule that is not met.
+    #[serde(default)]
+    pub counter: String,
+}
+
+/// The key word of a demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum Level {
+    /// An absolute demand.
+    #[serde(rename = "MUST")]
+    Must,
+    /// An absolute prohibition.
+    #[serde(rename = "MUST NOT")]
+    MustNot,
+    /// An absolute demand.
+    #[serde(rename = "SHALL")]
+    Shall,
+    /// An absolute prohibition.
+    #[serde(rename = "SHALL NOT")]
+    ShallNot,
+    /// An absolute demand.
+    #[serde(rename = "REQUIRED")]
+    Required,
+    /// To be done unless there is a good reason.
+    #[serde(rename = "SHOULD")]
+    Should,
+    /// Not to be done unless there is a good reason.
+    #[serde(rename = "SHOULD NOT")]
+    ShouldNot,
+    /// To be done unless there is a good reason.
+    #[serde(rename = "RECOMMENDED")]
+    Recommended,
+    /// Not to be done unless there is a good reason.
+    #[serde(rename = "NOT RECOMMENDED")]
+    NotRecommended,
+    /// The text advises it in words that are no key words.
+    #[serde(rename = "advice")]
+    Advice,
+}
+
+impl Level {
+    /// Whether the text leaves no choice.
+    #[must_use]
+    pub fn is_absolute(self) -> bool {
+        matches!(self, Self::Must | Self::MustNot | Self::Shall | Self::ShallNot | Self::Required)
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Must => "MUST",
+            Self::MustNot => "MUST NOT",
+            Self::Shall => "SHALL",
+            Self::ShallNot => "SHALL NOT",
+            Self::Required => "REQUIRED",
+            Self::Should => "SHOULD",
+            Self::ShouldNot => "SHOULD NOT",
+            Self::Recommended => "RECOMMENDED",
+            Self::NotRecommended => "NOT RECOMMENDED",
+            Self::Advice => "advice",
+        })
+    }
+}
+
+/// What Stag does with a demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum Status {
+    /// A line of code meets it, and a test fails when it does not.
+    #[serde(rename = "met")]
+    Met,
+    /// Stag does not do it.
+    #[serde(rename = "not met")]
+    NotMet,
+    /// It binds somebody else.
+    #[serde(rename = "not ours")]
+    NotOurs,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Met => "met",
+            Self::NotMet => "not met",
+            Self::NotOurs => "not ours",
+        })
+    }
+}
+
+impl Specification {
+    /// Reads the text of the file `name`.toml.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the text, with its line.
+    pub fn parse(name: &str, text: &str) -> Result<Self, String> {
+        let mut read: Self = toml::from_str(text).map_err(|error| format!("{name}.toml: {error}"))?;
+        read.name = name.to_owned();
+        Ok(read)
+    }
+
+    /// Reads all files of a folder, by name.
+    ///
+    /// # Errors
+    ///
+    /// A file that cannot be read or understood.
+    pub fn read_all(folder: &Path) -> io::Result<Vec<Self>> {
+        let mut files: Vec<_> =
+            fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
+        files.sort();
+        let read = |file: &std::path::PathBuf| {
+            let name = file.file_stem().unwrap_or_default().to_string_lossy();
+            Self::parse(&name, &fs::read_to_string(file)?).map_err(io::Error::other)
+        };
+        files.iter().map(read).collect()
+    }
+
+    /// How many rules stand as `status` says.
+    #[must_use]
+    pub fn count(&self, status: Status) -> usize {
+        self.rule.iter().filter(|rule| rule.status == status).count()
+    }
+}
+
+impl Rule {
+    /// The number at the end of the id.
+    #[must_use]
+    pub fn number(&self) -> Option<u32> {
+        self.id.rsplit_once('-')?.1.parse().ok()
+    }
+}

@@ -1,0 +1,151 @@
+//! Rules, code and tests hold together, the pages are what the rules say, and the check itself sees every mistake it is made for.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+use stag_docs::{Sources, Specification, page, problems, sources::Found};
+use std::fs;
+
+#[test]
+fn every_rule_that_is_met_has_its_code_and_its_tests() {
+    let specifications = Specification::read_all(&stag_docs::requirements()).unwrap();
+    let problems = problems(&specifications, &Sources::read(&stag_docs::root()).unwrap());
+    println!("{}", page::totals(&specifications));
+    assert!(problems.is_empty(), "{} problems:\n{}", problems.len(), problems.join("\n"));
+}
+
+#[test]
+fn the_pages_are_what_the_rules_say() {
+    let specifications = Specification::read_all(&stag_docs::requirements()).unwrap();
+    for (name, text) in page::all(&specifications) {
+        let written = fs::read_to_string(stag_docs::requirements().join(&name)).unwrap_or_default();
+        assert!(written == text, "docs/requirements/{name} is out of date; fix: cargo run -p stag-docs");
+    }
+}
+
+const CODE: (&str, &str) = ("a/src/x.rs", "// RFC 8166 §1 [8166-1]\nfn x() {}\n");
+const TEST: (&str, &str) = (
+    "a/tests/y.rs",
+    "#[test]\nfn it_holds() {}\n\nfn helper() {}\n\n#[test]\n#[ignore = \"slow\"]\nfn slow() {}\n",
+);
+
+const RULE: &str = r#"
+[[rule]]
+id = "8166-1"
+section = "1"
+level = "MUST"
+role = "both"
+text = "Something always holds."
+status = "met"
+code = ["a/src/x.rs"]
+tests = ["a/tests/y.rs::it_holds"]
+"#;
+
+fn specification(rules: &str) -> Specification {
+    let head = "specification = \"RFC 8166\"\ntitle = \"T\"\nprefix = \"8166\"\n";
+    Specification::parse("rfc8166", &format!("{head}{rules}")).unwrap()
+}
+
+fn found(rules: &str, files: &[(&str, &str)]) -> Vec<String> {
+    problems(&[specification(rules)], &Sources::of(files))
+}
+
+#[test]
+fn a_rule_with_code_and_test_is_right() {
+    assert_eq!(found(RULE, &[CODE, TEST]), [""; 0]);
+}
+
+#[test]
+fn every_mistake_in_a_rule_is_seen() {
+    let mistakes = [
+        ("8166-1\"", "8166-x\"", "an id here is 8166-N"),
+        ("8166-1\"", "8166-01\"", "an id here is 8166-N"),
+        ("8166-1\"", "8167-1\"", "an id here is 8166-N"),
+        ("8166-1\"", "8166-0\"", "its number does not rise"),
+        ("8166-1\"", "8166-2\"", "no rule has this id"),
+        ("section = \"1\"", "section = \"\"", "it has no section"),
+        ("\"both\"", "\"\"", "it binds nobody"),
+        ("Something always holds.", "Something always holds", "its text is no sentence"),
+        ("Something always holds.", "Holds.", "its text is no sentence"),
+        ("code = [\"a/src/x.rs\"]", "", "no code is named"),
+        ("code = [\"a/src/x.rs\"]", "code = [\"a/src/z.rs\"]", "there is no file a/src/z.rs"),
+        (
+            "code = [\"a/src/x.rs\"]",
+            "code = [\"a/tests/y.rs\"]",
+            "no comment in a/tests/y.rs carries [8166-1]",
+        ),
+        ("code = [\"a/src/x.rs\"]", "code = [\"a/tests/y.rs\"]", "the rule does not name that file"),
+        ("tests = [\"a/tests/y.rs::it_holds\"]", "", "no test is named"),
+        ("::it_holds", "::it_hold", "there is no a/tests/y.rs::it_hold"),
+        ("y.rs::it_holds", "z.rs::it_holds", "there is no a/tests/z.rs::it_holds"),
+        ("::it_holds", "::helper", "is no test"),
+        ("::it_holds", "::slow", "is ignored by cargo test"),
+        ("\"met\"", "\"not met\"", "it is not met, but no reason is given"),
+        ("\"met\"", "\"not ours\"", "it is not ours, but no reason is given"),
+        ("\"met\"", "\"not ours\"", "no code or test of ours can meet it"),
+        ("\"met\"", "\"met\"\nreason = \"because\"", "it is met: reason"),
+        (
+            "\"met\"",
+            "\"not met\"\nreason = \"Nobody uses that any more.\"\ncounter = \"no_such\"",
+            "no code knows the counter no_such",
+        ),
+    ];
+    for (from, to, problem) in mistakes {
+        assert!(RULE.contains(from), "{from}");
+        let seen = found(&RULE.replacen(from, to, 1), &[CODE, TEST]);
+        assert!(
+            seen.iter().any(|sentence| sentence.contains(problem)),
+            "'{to}' shows {seen:?} instead of '{problem}'"
+        );
+    }
+}
+
+#[test]
+fn a_number_and_a_prefix_are_used_once() {
+    assert!(found(&RULE.repeat(2), &[CODE, TEST])[0].contains("its number does not rise"));
+    let twice = [specification(RULE), specification("")];
+    assert!(problems(&twice, &Sources::of(&[CODE, TEST]))[0].contains("the prefix '8166' is taken"));
+}
+
+#[test]
+fn an_id_is_found_in_comments_only_and_an_unknown_one_is_told() {
+    let stranger = ("a/src/z.rs", "let a = b[8166-7];\nlet c = d; // as [9999-3] says, [not] in [0-9]\n");
+    assert_eq!(
+        found(RULE, &[CODE, TEST, stranger]),
+        ["9999-3: no rule has this id, which stands in a/src/z.rs"]
+    );
+}
+
+#[test]
+fn a_rule_that_is_not_met_may_name_a_counter_that_the_code_knows() {
+    let rule = RULE.replace(
+        "\"met\"",
+        "\"not met\"\nreason = \"It needs a device with two ports.\"\ncounter = \"turned_away\"",
+    );
+    assert_eq!(found(&rule, &[CODE, TEST, ("a/src/z.rs", "stats.turned_away += 1;")]), [""; 0]);
+}
+
+#[test]
+fn a_misspelt_field_or_level_is_no_rule() {
+    for (from, to) in [("tests", "test"), ("\"MUST\"", "\"Must\""), ("\"met\"", "\"done\"")] {
+        let head = "specification = \"RFC 8166\"\ntitle = \"T\"\nprefix = \"8166\"\n";
+        assert!(
+            Specification::parse("rfc8166", &format!("{head}{}", RULE.replacen(from, to, 1))).is_err(),
+            "{to}"
+        );
+    }
+}
+
+#[test]
+fn cases_of_a_list_and_of_a_macro_are_tests() {
+    let cases =
+        ("v/src/memory.rs", "pub fn reads<F: Fixture>(world: &mut World<F>) {}\npub fn unlisted() {}\n");
+    let list = ("v/src/mod.rs", "conformance_tests! {\n    memory::reads\n}\n");
+    let every = (
+        "v/src/every.rs",
+        "on_every_store! {\n    fn inside(bench) {\n        work();\n    }\n}\nfn outside() {}\n",
+    );
+    let sources = Sources::of(&[cases, list, every]);
+    assert_eq!(sources.test("v/src/memory.rs", "reads"), Found::Test);
+    assert_eq!(sources.test("v/src/memory.rs", "unlisted"), Found::NoTest);
+    assert_eq!(sources.test("v/src/every.rs", "inside"), Found::Test);
+    assert_eq!(sources.test("v/src/every.rs", "outside"), Found::NoTest);
+}
