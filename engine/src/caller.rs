@@ -1,27 +1,19 @@
-//! A call of ours on its way out and its reply on its way in: hops 1 to 5, and the second half of hop 10.
+//! A call of ours: how it waits, and how it ends. Hop 1, and the second half of hop 10.
 
 use crate::{
     app::{App, CallFault, Cx, Outcome, PeerId, Request, Token},
-    core::{Link, Outbound, OutboundState, ReplyMemory, Role, Sent},
-    shard::{CALL_TAG, Shard},
-    stats::Forms,
-    transfer::insert_item,
+    core::{Link, Outbound, OutboundState, ReplyMemory, Sent},
+    offer::set_xid,
+    shard::Shard,
 };
-use stag_pools::{Access, Buf, Fenced, RemoteKey, Window, table::Key};
-use stag_protocol::{
-    rpcrdma::{
-        Body, ErrorBody, Header, Position, Segment, Xid,
-        form::{self, CallOffer, CallPlan, CallSizes, Form, Item, Path, ReplyOffer},
-        requester::{self, ReplyPayload},
-        v1,
-    },
-    xdr::padded,
+use stag_pools::{Buf, Fenced, RemoteKey, table::Key};
+use stag_protocol::rpcrdma::{
+    ErrorBody, Header, Xid,
+    requester::{self, ReplyPayload},
 };
-use stag_verbs::{Cause, Provider, Qp, Refused, Tag};
+use stag_verbs::{Cause, Provider, Qp, Tag};
 use std::collections::VecDeque;
 
-/// Segments that a chunk of ours has: each lies in one buffer.
-const SEGMENTS: usize = 1;
 /// Work requests of one call: its windows and its Send.
 const WORK: usize = Outbound::WINDOWS + 1;
 
@@ -159,176 +151,6 @@ impl<P: Provider, A: App> Shard<P, A> {
         let outcome = Outcome { token, peer, reply, item, result };
         self.app.on_reply(&mut Cx { core: &mut self.core }, outcome);
         self.empty_outbox();
-    }
-
-    /// Hops 2 to 5: form, windows, header, Send. An error means that nothing was sent and nothing exposed.
-    fn send_call(&mut self, key: Key, peer: PeerId, qp: Qp) -> Result<(), CallFault> {
-        let call = self.core.outbound.get(key).ok_or(CallFault::Limit)?;
-        let sizes = sizes_of(call)?;
-        let known = call.xid;
-        let xid = known.unwrap_or_else(|| self.core.xid(key.index()));
-        let (_, connection) = self.core.connection(peer).ok_or(CallFault::NoPeer)?;
-        let path = Path {
-            call: connection.send_threshold(),
-            reply: connection.receive_threshold(),
-            segments: SEGMENTS,
-        };
-        let plan = form::plan_call(&sizes, &path).map_err(|_| CallFault::TooLong)?;
-        let long = plan.form() == Form::Long;
-        let header = connection.call_header(xid, if long { Body::NoMsg } else { Body::Msg });
-        let reply_room = match plan.reply {
-            ReplyOffer::ReplyChunk(len) => Some(self.core.pool.take(len as usize).ok_or(CallFault::Limit)?),
-            ReplyOffer::Nothing | ReplyOffer::WriteChunk(_) => None,
-        };
-        let long = if long { Some(self.long_message(key, sizes.call, xid)?) } else { None };
-
-        // From here on the call is under way.
-        let call = self.core.outbound.get_mut(key).ok_or(CallFault::Limit)?;
-        call.state = OutboundState::AwaitReply;
-        call.xid = Some(xid);
-        call.sent = Sent { long: long.is_some(), ..Sent::default() };
-        self.core.offered.get_mut(key.index()).expect("one for each place").clear();
-        self.offer_reply(key, qp, &plan, reply_room);
-        let message = self.offer_call(key, qp, &plan, long, xid);
-        self.emit_call(key, qp, header, &plan, message);
-        Ok(())
-    }
-
-    /// The whole message in one buffer, to travel in a chunk, and the buffer for the header that is sent instead.
-    fn long_message(&self, key: Key, len: usize, xid: Xid) -> Result<(Buf, Buf), CallFault> {
-        let call = self.core.outbound.get(key).ok_or(CallFault::Limit)?;
-        let mut whole = self.core.pool.take(len).ok_or(CallFault::Limit)?;
-        whole.append(call.message.as_deref().unwrap_or_default()).map_err(|_| CallFault::TooLong)?;
-        if let (Some(position), Some(item)) = (call.position, &call.item) {
-            insert_item(&mut whole, position, item);
-        }
-        set_xid(&mut whole, xid);
-        Ok((whole, self.header_message().ok_or(CallFault::Limit)?))
-    }
-
-    /// Hop 3, for the reply: opens the room for it.
-    fn offer_reply(&mut self, key: Key, qp: Qp, plan: &CallPlan, reply_room: Option<Buf>) {
-        let call = self.core.outbound.get_mut(key).expect("the call is being sent");
-        let segment = match (plan.reply, reply_room) {
-            (ReplyOffer::WriteChunk(len), _) => {
-                let result = call.result.take().expect("the plan saw room for a result");
-                self.expose(key, qp, result, len as usize, (Access::RemoteWrite, Role::Result))
-            }
-            (ReplyOffer::ReplyChunk(len), Some(mut room)) => {
-                room.reset(0);
-                room.extend(len as usize);
-                self.expose(key, qp, room, len as usize, (Access::RemoteWrite, Role::ReplyRoom))
-            }
-            (ReplyOffer::ReplyChunk(_) | ReplyOffer::Nothing, _) => None,
-        };
-        let Some(segment) = segment else { return };
-        let lists = self.core.offered.get_mut(key.index()).expect("one for each place");
-        let pushed = match plan.reply {
-            ReplyOffer::WriteChunk(_) => lists.begin_write().and_then(|()| lists.push_write(segment)),
-            ReplyOffer::ReplyChunk(_) | ReplyOffer::Nothing => {
-                lists.begin_reply();
-                lists.push_reply(segment)
-            }
-        };
-        debug_assert!(pushed.is_ok(), "empty lists take one segment");
-    }
-
-    /// Hop 3, for the call: opens what travels in chunks; returns what to send behind the header.
-    fn offer_call(&mut self, key: Key, qp: Qp, plan: &CallPlan, long: Option<(Buf, Buf)>, xid: Xid) -> Buf {
-        let call = self.core.outbound.get_mut(key).expect("the call is being sent");
-        if let Some((whole, header_only)) = long {
-            let len = whole.len();
-            let segment = self.expose(key, qp, whole, len, (Access::RemoteRead, Role::Message));
-            self.push_read(key, Position::ZERO, segment);
-            return header_only;
-        }
-        let mut message = call.message.take().expect("a call that is not sent has its message");
-        set_xid(&mut message, xid);
-        match (plan.call, call.position) {
-            (CallOffer::ReadChunk(planned), _) => {
-                let item = call.item.take().expect("the plan saw an item");
-                let len = item.len();
-                let segment = self.expose(key, qp, item, len, (Access::RemoteRead, Role::Item));
-                self.push_read(key, planned.position, segment);
-            }
-            (_, Some(position)) => {
-                let item = call.item.as_ref().expect("an item that is not exposed is here");
-                insert_item(&mut message, position, item);
-                call.sent.inserted = padded(item.len());
-            }
-            (_, None) => {}
-        }
-        message
-    }
-
-    fn push_read(&mut self, key: Key, position: Position, segment: Option<Segment>) {
-        let lists = self.core.offered.get_mut(key.index()).expect("one for each place");
-        if let Some(segment) = segment {
-            let pushed = lists.push_read(position, segment);
-            debug_assert!(pushed.is_ok(), "empty lists take one segment");
-        }
-    }
-
-    /// Binds a window. When the connection is dying the buffer goes back to its role at once, and the call waits for its end.
-    fn expose(
-        &mut self,
-        key: Key,
-        qp: Qp,
-        buf: Buf,
-        len: usize,
-        (access, role): (Access, Role),
-    ) -> Option<Segment> {
-        let call = self.core.outbound.get_mut(key).expect("the call is being sent");
-        let place = call.windows.iter_mut().find(|window| window.is_none()).expect("a call has few windows");
-        match self.provider.bind(qp, buf, 0..len, access) {
-            Ok(Window { key, offset, len }) => {
-                *place = Some((key, role));
-                Some(Segment { handle: key.0, length: len, offset })
-            }
-            Err(Refused { token, .. }) => {
-                match role {
-                    Role::Item => call.item = Some(token),
-                    Role::Result => call.result = Some(token),
-                    Role::Message | Role::ReplyRoom => drop(token),
-                }
-                self.provider.disconnect(qp);
-                None
-            }
-        }
-    }
-
-    /// Hops 4 and 5: the header in front, and away.
-    fn emit_call(&mut self, key: Key, qp: Qp, header: Header, plan: &CallPlan, mut message: Buf) {
-        let lists = self.core.offered.get(key.index()).expect("one for each place");
-        if header.body == Body::NoMsg && lists.is_empty() {
-            return; // Its window was refused: the connection is dying, and its end takes the call back.
-        }
-        let header_len = v1::header_len(lists);
-        if message.is_empty() {
-            message.reset(header_len);
-        }
-        let room = message.prepend(header_len).expect("a message begins behind its head room");
-        let emitted = v1::emit(&header, lists, room);
-        debug_assert_eq!(emitted, Ok(header_len), "the header fits the room made for it");
-        let stats = &mut self.core.counters.stats.requester;
-        stats.chunks.count(lists);
-        count(&mut stats.calls, plan.form());
-        let call = self.core.outbound.get_mut(key).expect("the call is being sent");
-        call.sent.header_len = header_len;
-        if let Err(Refused { token, .. }) = self.provider.post_send(qp, call_tag(key), message, None) {
-            // The connection is dying: its end takes the call back.
-            self.handle_call_sent(key, token);
-        }
-    }
-
-    /// The provider is done with a call's message. It is kept until the reply: the call may have to go out again.
-    pub(crate) fn handle_call_sent(&mut self, key: Key, mut message: Buf) {
-        let Some(call) = self.core.outbound.get_mut(key).filter(|call| !call.sent.long) else { return };
-        message.trim_front(call.sent.header_len);
-        if let Some(position) = call.position {
-            remove_item(&mut message, position, call.sent.inserted);
-        }
-        call.message = Some(message);
     }
 
     /// The connection is gone, and everything that its calls had posted or exposed is back: they wait for the next one.
@@ -536,52 +358,4 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         self.empty_outbox();
     }
-}
-
-fn count(forms: &mut Forms, form: Form) {
-    *match form {
-        Form::Short => &mut forms.short,
-        Form::Chunked => &mut forms.chunked,
-        Form::Long => &mut forms.long,
-    } += 1;
-}
-
-fn set_xid(message: &mut Buf, xid: Xid) {
-    if let Some(word) = message.first_chunk_mut() {
-        *word = xid.0.to_be_bytes();
-    }
-}
-
-/// Takes out what [`insert_item`] put in.
-fn remove_item(message: &mut Buf, position: usize, inserted: usize) {
-    let len = message.len();
-    if inserted > 0 && position + inserted <= len {
-        message.copy_within(position + inserted..len, position);
-        message.truncate(len - inserted);
-    }
-}
-
-fn call_tag(key: Key) -> Tag {
-    debug_assert_eq!(key.to_bits() & CALL_TAG, 0, "the table of calls has fewer than 2^31 places");
-    Tag(key.to_bits() | CALL_TAG)
-}
-
-fn sizes_of(call: &Outbound) -> Result<CallSizes, CallFault> {
-    let message = call.message.as_ref().ok_or(CallFault::NoPeer)?;
-    let item = match (call.position, &call.item) {
-        (Some(position), Some(octets)) => {
-            let position = u32::try_from(position).ok().and_then(Position::new);
-            let len = u32::try_from(octets.len()).map_err(|_| CallFault::TooLong)?;
-            Some(Item { position: position.ok_or(CallFault::TooLong)?, len })
-        }
-        _ => None,
-    };
-    let item_len = call.item.as_ref().map_or(0, |item| padded(item.len()));
-    let result = call.result.as_ref().map_or(0, |result| result.len());
-    Ok(CallSizes {
-        call: message.len() + item_len,
-        item,
-        reply_rest_max: call.reply_max,
-        reply_item_max: u32::try_from(result).map_err(|_| CallFault::TooLong)?,
-    })
 }

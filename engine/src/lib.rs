@@ -14,6 +14,8 @@ mod core;
 mod grants;
 mod item;
 pub mod launch;
+mod offer;
+mod peers;
 mod shard;
 pub mod stats;
 mod stream;

@@ -1,0 +1,221 @@
+//! Peers: how connections to them begin, end, and begin again.
+
+use crate::{
+    app::{App, Cx, PeerId},
+    core::{Link, Peer},
+    shard::Shard,
+};
+use stag_protocol::rpcrdma::{Connection, Offer, Setup, Side};
+use stag_verbs::{Cause, FabricFault, PeerAddress, Provider, Qp, Time};
+use std::collections::VecDeque;
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Connects to a server, once. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls may be made at once.
+    pub fn connect(&mut self, to: &P::Address) -> Result<PeerId, FabricFault> {
+        let wanted = self.core.config.calls_max as usize;
+        self.has_room(wanted)?;
+        let qp = self.start_connecting(to)?;
+        let address = self.provider.peer_address(qp).unwrap_or(PeerAddress::Simulated);
+        Ok(self
+            .add_peer(Link::Fabric { qp, state: None }, address, wanted)
+            .expect("there was room for a peer"))
+    }
+
+    /// Connects to a server, and again whenever the connection is lost: at once, then after 50 ms doubling to 5 s. Calls that
+    /// have no reply by then go out again with the same XID and fresh keys. [`Cx::disconnect`] ends it.
+    pub fn keep_connected(&mut self, to: &P::Address) -> Result<PeerId, FabricFault> {
+        let wanted = self.core.config.calls_max as usize;
+        self.has_room(wanted)?;
+        let link = Link::Lost { retry_at: self.core.now };
+        let peer = self.add_peer(link, PeerAddress::Simulated, wanted).expect("there was room for a peer");
+        self.core.peers.get_mut(peer.0).expect("it was just added").kept = true;
+        *self.targets.get_mut(peer.0.index()).expect("one for each place") = Some(to.clone());
+        self.core.lost += 1;
+        self.retry_connection(peer);
+        Ok(peer)
+    }
+
+    fn has_room(&self, receives: usize) -> Result<(), FabricFault> {
+        let full = self.core.peers.len() == self.core.peers.capacity();
+        if full || !self.core.fits_receives(receives) { Err(FabricFault::Exhausted) } else { Ok(()) }
+    }
+
+    fn start_connecting(&mut self, to: &P::Address) -> Result<Qp, FabricFault> {
+        let mut private_data = [0; Offer::LEN];
+        self.offer.emit(&mut private_data);
+        self.provider.connect(to, &private_data)
+    }
+
+    /// Makes a lost connection again, when its time has come.
+    pub(crate) fn retry_connection(&mut self, peer: PeerId) {
+        let now = self.core.now;
+        let due = |link: &Link| matches!(link, Link::Lost { retry_at } if *retry_at <= now);
+        if !self.core.peers.get(peer.0).is_some_and(|peer| due(&peer.link)) {
+            return;
+        }
+        let target = self.targets.get(peer.0.index()).cloned().flatten();
+        let Some(target) = target else { return };
+        match self.start_connecting(&target) {
+            Ok(qp) => {
+                self.core.name_qp(qp, peer);
+                self.core.lost -= 1;
+                let address = self.provider.peer_address(qp);
+                let entry = self.core.peers.get_mut(peer.0).expect("it was seen above");
+                entry.link = Link::Fabric { qp, state: None };
+                entry.address = address.unwrap_or(PeerAddress::Simulated);
+            }
+            Err(fault) => self.postpone_connection(peer, Cause::Fabric(fault)),
+        }
+    }
+
+    /// Plans the next attempt to connect.
+    fn postpone_connection(&mut self, peer: PeerId, cause: Cause) {
+        let Some(entry) = self.core.peers.get_mut(peer.0).filter(|peer| peer.kept) else { return };
+        let attempts = entry.attempts;
+        entry.attempts = attempts.saturating_add(1);
+        let retry_at = self.core.now + self.core.pause(attempts);
+        let entry = self.core.peers.get_mut(peer.0).expect("it was seen above");
+        entry.link = Link::Lost { retry_at };
+        entry.up = false;
+        self.core.next_expiry = self.core.next_expiry.min(retry_at);
+        self.app.on_peer_down(&mut Cx { core: &mut self.core }, peer, cause);
+    }
+
+    /// A connection is taken when a grant of one fits the receives (DESIGN D8).
+    pub(crate) fn handle_connect_request(&mut self, qp: Qp) {
+        let address = self.provider.peer_address(qp).unwrap_or(PeerAddress::Simulated);
+        let stats = &mut self.core.counters.stats;
+        if self.core.stopping || !(self.admission)(address) {
+            stats.connections.refused += 1;
+            return self.provider.reject(qp, &[]);
+        }
+        let Some(grant) = self.core.first_grant() else {
+            self.core.counters.stats.limits.receives += 1;
+            self.provider.reject(qp, &[]);
+            return self.make_room();
+        };
+        let mut private_data = [0; Offer::LEN];
+        self.offer.emit(&mut private_data);
+        let peer = Offer::find(self.provider.private_data(qp));
+        let setup = Setup { side: Side::Server, own: self.offer, peer, calls_max: 0, grant };
+        let state = Some(Connection::new(setup));
+        if self.add_peer(Link::Fabric { qp, state }, address, grant as usize).is_none() {
+            self.core.counters.stats.limits.peers += 1;
+            self.provider.reject(qp, &[]);
+            return self.make_room();
+        }
+        if self.provider.accept(qp, &private_data).is_err() {
+            // The provider has no place for it: an idle peer makes one, for when it comes again.
+            self.core.counters.stats.limits.peers += 1;
+            self.make_room();
+        } else {
+            let stats = &mut self.core.counters.stats;
+            stats.connections.fabric += 1;
+            stats.responder.grant = stats.responder.grant.max(grant);
+        }
+    }
+
+    pub(crate) fn handle_established(&mut self, qp: Qp) {
+        let Some(peer) = self.core.peer_of(qp) else { return };
+        let theirs = Offer::find(self.provider.private_data(qp));
+        let calls_max = self.core.config.calls_max;
+        let entry = self.core.peers.get_mut(peer.0).expect("`peer_of` finds peers of the table");
+        entry.up = true;
+        if let Link::Fabric { state: state @ None, .. } = &mut entry.link {
+            let setup = Setup { side: Side::Client, own: self.offer, peer: theirs, calls_max, grant: 0 };
+            *state = Some(Connection::new(setup));
+        }
+        self.app.on_peer_up(&mut Cx { core: &mut self.core }, peer);
+        self.empty_outbox();
+        self.start_waiting(peer);
+    }
+
+    /// The connection is over. So are its calls, unless it is made again.
+    pub(crate) fn handle_disconnected(&mut self, qp: Qp, cause: Cause) {
+        let Some(peer) = self.core.peer_of(qp) else { return };
+        if let Some(place) = self.core.by_qp.get_mut(qp.0.index()) {
+            *place = None;
+        }
+        if self.core.stopping || !self.core.peers.get(peer.0).is_some_and(|peer| peer.kept) {
+            return self.remove_peer(peer, cause);
+        }
+        self.core.count_disconnect(cause);
+        self.core.lost += 1;
+        let entry = self.core.peers.get_mut(peer.0).expect("it was seen above");
+        entry.link = Link::Lost { retry_at: Time(u64::MAX) };
+        // The app may end the peer when it hears of calls that are over.
+        self.take_calls_back(peer);
+        self.postpone_connection(peer, cause);
+        self.empty_outbox();
+        self.retry_connection(peer);
+    }
+
+    pub(crate) fn remove_peer(&mut self, peer: PeerId, cause: Cause) {
+        let Some(entry) = self.core.peers.remove(peer.0) else { return };
+        if let Some(target) = self.targets.get_mut(peer.0.index()) {
+            *target = None;
+        }
+        self.core.reserved -= entry.reserved;
+        self.core.count_disconnect(cause);
+        for place in 0..self.core.inbound.capacity() {
+            if let Some(key) = self.core.inbound.key_at(place)
+                && self.core.inbound.get(key).is_some_and(|call| call.peer == peer)
+            {
+                drop(self.core.inbound.remove(key));
+            }
+        }
+        self.core.forget_deferred();
+        self.fail_calls_of(peer, cause);
+        self.app.on_peer_down(&mut Cx { core: &mut self.core }, peer, cause);
+        self.empty_outbox();
+    }
+
+    pub(crate) fn add_peer(&mut self, link: Link, address: PeerAddress, reserved: usize) -> Option<PeerId> {
+        let qp = if let Link::Fabric { qp, .. } = &link { Some(*qp) } else { None };
+        let waiting = VecDeque::new();
+        let peer = Peer {
+            link,
+            address,
+            waiting,
+            kept: false,
+            attempts: 0,
+            reserved,
+            up: false,
+            pulling: 0,
+            wanted: 0,
+            called_at: self.core.now,
+            replies: 0,
+        };
+        let id = PeerId(self.core.peers.insert(peer).ok()?);
+        self.core.reserved += reserved;
+        if let Some(qp) = qp {
+            self.core.name_qp(qp, id);
+        }
+        Some(id)
+    }
+
+    pub(crate) fn admits(&self, address: PeerAddress) -> bool {
+        !self.core.stopping && (self.admission)(address)
+    }
+
+    /// Starts to end a connection; the rest happens when it has ended.
+    pub(crate) fn disconnect(&mut self, peer: PeerId) {
+        match self.core.peers.get(peer.0).map(|peer| &peer.link) {
+            Some(Link::Fabric { qp, .. }) => self.provider.disconnect(*qp),
+            Some(Link::Stream(key)) => self.streams.close(*key),
+            Some(Link::Lost { .. }) | None => {}
+        }
+    }
+
+    /// Ends a peer for good: its connection is not made again.
+    pub(crate) fn end_peer(&mut self, peer: PeerId) {
+        let Some(entry) = self.core.peers.get_mut(peer.0) else { return };
+        entry.kept = false;
+        if matches!(entry.link, Link::Lost { .. }) {
+            self.core.lost -= 1;
+            self.remove_peer(peer, Cause::Local);
+        } else {
+            self.disconnect(peer);
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! RPC over TCP into the same app (DESIGN D16; RFC 5531 §11).
+//!
+//! It goes both ways: peers that connected to us call, and we call servers that we connected to.
+//!
+//! Sockets are read into one staging buffer of the shard. A record that arrives whole is handed over where it lies; a longer one
+//! is gathered in a buffer of the pool. Replies leave by gathering writes, at most once per pass and connection.
+
+mod table;
+
+pub(crate) use table::Streams;
+use table::{Role, Stream};
+
+use crate::{
+    app::{App, PeerId},
+    core::{Inbound, InboundState, Link},
+    item::Pulled,
+    shard::Shard,
+};
+use rustix::{
+    event::{Timespec, epoll},
+    net::sockopt,
+};
+use stag_pools::{Pool, table::Key};
+use stag_protocol::{
+    rpc::{MessageType, record},
+    xdr::Reader,
+};
+use stag_verbs::{Cause, FabricFault, PeerAddress, Provider, Time};
+use std::{
+    io::{self, Read},
+    net::SocketAddr,
+    time::Duration,
+};
+
+/// TCP connections at a time.
+pub(crate) const CONNECTIONS: usize = 1_024;
+/// Octets read at a time, for all connections together.
+const STAGING_LEN: usize = 256 << 10;
+/// Parts, and octets, of replies that wait to be sent before a connection is no longer read: a caller that does not take its
+/// replies must not hold the buffers of everybody.
+const OUTPUT_MAX: usize = 128;
+const OUTPUT_OCTETS_MAX: usize = 4 << 20;
+/// Parts of replies sent at once.
+const GATHER: usize = 64;
+/// Calls of one connection in progress before it is no longer read.
+const CALLS_MAX: u32 = 128;
+/// How often sockets are looked at while they are quiet (DESIGN D16).
+const LOOK_INTERVAL: Duration = Duration::from_micros(50);
+/// How long the listener rests when the process has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections taken per pass.
+const ACCEPTS_PER_PASS: usize = 16;
+/// Reads of one connection per pass, so that one cannot starve the others.
+const READS_PER_PASS: usize = 4;
+
+/// Stands for the listener where a connection has its key.
+const LISTENER: u64 = u64::MAX;
+
+/// What one look at a socket found.
+enum Look {
+    More,
+    Empty,
+    Closed(Cause),
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Accepts, reads and hands over what arrived over TCP. True when something did.
+    pub(crate) fn poll_streams(&mut self, now: Time) -> bool {
+        let mut resumed = false;
+        for _ in 0..self.streams.resumable.len() {
+            let Some(key) = self.streams.resumable.pop_front() else { break };
+            resumed = true;
+            self.resume(key);
+        }
+        let streams = &mut self.streams;
+        streams.wake_listener(now);
+        if streams.listener.is_none() && streams.connections.is_empty() || now < streams.look_at {
+            return resumed;
+        }
+        let mut ready = std::mem::take(&mut streams.ready);
+        ready.clear();
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let found = epoll::wait(&streams.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&zero));
+        if found.is_err() || ready.is_empty() {
+            streams.look_at = now + LOOK_INTERVAL;
+        }
+        for event in &ready {
+            match event.data.u64() {
+                LISTENER => self.accept_streams(now),
+                bits => self.handle_ready(Key::from_bits(bits), event.flags),
+            }
+        }
+        let worked = resumed || !ready.is_empty();
+        self.streams.ready = ready;
+        worked
+    }
+
+    fn accept_streams(&mut self, now: Time) {
+        for _ in 0..ACCEPTS_PER_PASS {
+            let Some((socket, from)) = self.streams.accept(now) else { return };
+            let address = PeerAddress::Ip(from);
+            if !self.admits(address) {
+                self.core.counters.stats.connections.refused += 1;
+                continue;
+            }
+            let key = match self.streams.add(socket, self.core.config.payload_max as usize, Role::Responder) {
+                Ok(Some(key)) => key,
+                Ok(None) => {
+                    self.core.counters.stats.limits.peers += 1;
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            let Some(peer) = self.add_peer(Link::Stream(key), address, 0) else {
+                self.core.counters.stats.limits.peers += 1;
+                drop(self.streams.connections.remove(key));
+                continue;
+            };
+            self.core.counters.stats.connections.tcp += 1;
+            self.streams.connections.get_mut(key).expect("it was just added").peer = Some(peer);
+            self.core.peers.get_mut(peer.0).expect("it was just added").up = true;
+            self.app.on_peer_up(&mut crate::app::Cx { core: &mut self.core }, peer);
+            self.empty_outbox();
+        }
+    }
+
+    /// Connects to a server over TCP. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls may be made at once, and work as
+    /// over the fabric, but that items always travel inline.
+    pub fn connect_tcp(&mut self, to: SocketAddr) -> Result<PeerId, FabricFault> {
+        let payload_max = self.core.config.payload_max as usize;
+        let key = self.streams.connect(to, payload_max).map_err(|error| FabricFault::from(&error))?;
+        let key = key.ok_or(FabricFault::Exhausted)?;
+        let Some(peer) = self.add_peer(Link::Stream(key), PeerAddress::Ip(to), 0) else {
+            drop(self.streams.connections.remove(key));
+            return Err(FabricFault::Exhausted);
+        };
+        self.streams.connections.get_mut(key).expect("it was just added").peer = Some(peer);
+        Ok(peer)
+    }
+
+    fn handle_ready(&mut self, key: Key, flags: epoll::EventFlags) {
+        let Some(stream) = self.streams.connections.get_mut(key) else { return };
+        if stream.role != Role::Connecting {
+            self.read_stream(key);
+            // Nothing can be sent any more: whoever is owed a reply is gone.
+            if flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP) {
+                self.end_stream(key, Cause::Fabric(FabricFault::Lost));
+            }
+            return;
+        }
+        match sockopt::socket_error(&stream.socket) {
+            Ok(Ok(())) => {
+                stream.role = Role::Requester;
+                stream.moved_at = self.core.now;
+                let peer = stream.peer;
+                self.streams.queue(key);
+                if let Some(peer) = peer {
+                    self.core.peers.get_mut(peer.0).into_iter().for_each(|peer| peer.up = true);
+                    self.app.on_peer_up(&mut crate::app::Cx { core: &mut self.core }, peer);
+                    self.empty_outbox();
+                    self.start_waiting(peer);
+                }
+            }
+            Ok(Err(error)) | Err(error) => {
+                self.end_stream(key, Cause::Fabric(FabricFault::from(&io::Error::from(error))));
+            }
+        }
+    }
+
+    fn read_stream(&mut self, key: Key) {
+        let mut staging = std::mem::take(&mut self.streams.staging);
+        for _ in 0..READS_PER_PASS {
+            match self.look_at_stream(key, &mut staging) {
+                Look::More => {}
+                Look::Empty => break,
+                Look::Closed(cause) => {
+                    self.end_stream(key, cause);
+                    break;
+                }
+            }
+        }
+        self.streams.staging = staging;
+        self.streams.queue(key);
+    }
+
+    /// Goes on with what was read before.
+    fn resume(&mut self, key: Key) {
+        let Some(pending) = self.streams.connections.get_mut(key).and_then(|stream| stream.pending.take())
+        else {
+            return;
+        };
+        if let Err(cause) = self.take_records(key, &mut &pending[..]) {
+            self.end_stream(key, cause);
+        }
+        self.streams.queue(key);
+    }
+
+    fn look_at_stream(&mut self, key: Key, staging: &mut [u8]) -> Look {
+        let Some(stream) = self.streams.connections.get_mut(key) else { return Look::Empty };
+        let is_full = stream.role == Role::Responder && stream.is_full();
+        if stream.dead || stream.ended || is_full || stream.pending.is_some() {
+            return Look::Empty;
+        }
+        self.streams.stats.receives += 1;
+        let is_stopping = self.streams.is_stopping && stream.role == Role::Responder;
+        let len = match (&stream.socket).read(staging) {
+            Ok(0) if stream.role == Role::Responder => {
+                stream.ended = true;
+                return Look::Empty;
+            }
+            Ok(0) => return Look::Closed(Cause::Peer),
+            Ok(len) => len,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Look::Empty,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Look::More,
+            Err(error) => return Look::Closed(Cause::Fabric(FabricFault::from(&error))),
+        };
+        stream.moved_at = self.core.now;
+        self.streams.stats.received += len as u64;
+        if is_stopping {
+            // Read and dropped, so that closing does not reset the connection under the last reply.
+            return Look::More;
+        }
+        let mut input = staging.get(..len).unwrap_or_default();
+        let whole = len == staging.len();
+        match self.take_records(key, &mut input) {
+            Ok(()) if whole => Look::More,
+            Ok(()) => Look::Empty,
+            Err(cause) => Look::Closed(cause),
+        }
+    }
+
+    /// Cuts the stream into records and hands each over when it is whole.
+    fn take_records(&mut self, key: Key, input: &mut &[u8]) -> Result<(), Cause> {
+        loop {
+            let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
+            if stream.dead {
+                return Ok(());
+            }
+            if stream.role == Role::Responder && stream.is_full() && !input.is_empty() {
+                let exhausted = Cause::Fabric(FabricFault::Exhausted);
+                let mut pending = self.core.pool.take(input.len()).ok_or(exhausted)?;
+                pending.append(input).map_err(|_| exhausted)?;
+                stream.pending = Some(pending);
+                return Ok(());
+            }
+            match stream.assembler.step(input).map_err(|_| Cause::Handshake)? {
+                record::Step::More => return Ok(()),
+                record::Step::Copy { octets, at } => {
+                    // A record that is whole in the staging buffer is handed over where it lies.
+                    let mut ahead = stream.assembler.clone();
+                    let mut rest = *input;
+                    if at == 0
+                        && let Ok(record::Step::Complete(len)) = ahead.step(&mut rest)
+                        && len == octets.len()
+                    {
+                        stream.assembler = ahead;
+                        *input = rest;
+                        self.take_record(key, octets)?;
+                        continue;
+                    }
+                    gather(stream, &self.core.pool, octets, at)?;
+                }
+                record::Step::Complete(len) => {
+                    let record = stream.record.take();
+                    let octets = record.as_deref().and_then(|record| record.get(..len)).unwrap_or_default();
+                    self.take_record(key, octets)?;
+                }
+            }
+        }
+    }
+
+    fn take_record(&mut self, key: Key, record: &[u8]) -> Result<(), Cause> {
+        let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
+        let Some(peer) = stream.peer else { return Ok(()) };
+        let reader = Reader::new(record);
+        let xid = match (MessageType::peek(&reader), stream.role) {
+            (Ok((xid, MessageType::Call)), Role::Responder) => xid,
+            (Ok((xid, MessageType::Reply)), Role::Requester) => {
+                stream.calls = stream.calls.saturating_sub(1);
+                self.handle_record(peer, xid, record);
+                return Ok(());
+            }
+            // Nobody can be answered without an XID, and nobody calls in the other direction: no RPC is spoken here.
+            _ => return Err(Cause::Handshake),
+        };
+        stream.calls += 1;
+        self.streams.stats.calls += 1;
+        let call = Inbound { peer, xid, fabric: None, state: InboundState::AwaitAnswer };
+        match self.core.inbound.insert(call) {
+            Ok(call) => self.hand_over(call, peer, reader, Pulled::default()),
+            Err(_) => {
+                self.core.counters.stats.limits.calls += 1;
+                return Err(Cause::Local);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what the pass produced. True when something was sent.
+    pub(crate) fn flush_streams(&mut self) -> bool {
+        let mut sent = false;
+        for _ in 0..self.streams.unsent.len() {
+            let Some(key) = self.streams.unsent.pop_front() else { break };
+            let Some(stream) = self.streams.connections.get_mut(key) else { continue };
+            stream.queued = false;
+            if stream.role == Role::Connecting && !stream.dead {
+                continue;
+            }
+            sent |= !stream.output.is_empty();
+            let works = Streams::send(stream, &mut self.streams.stats, self.core.now);
+            if !works || stream.is_over() {
+                let cause = match (works, stream.dead) {
+                    (false, _) => Cause::Fabric(FabricFault::Lost),
+                    (true, true) => Cause::Local,
+                    (true, false) => Cause::Peer,
+                };
+                self.end_stream(key, cause);
+            } else {
+                self.streams.set_interest(key);
+            }
+        }
+        if sent {
+            self.streams.look_at = self.core.now;
+        }
+        self.core.counters.stats.stream = self.streams.stats;
+        sent
+    }
+
+    fn end_stream(&mut self, key: Key, cause: Cause) {
+        let Some(stream) = self.streams.connections.remove(key) else { return };
+        if let Some(peer) = stream.peer {
+            self.remove_peer(peer, cause);
+        }
+    }
+}
+
+/// Keeps a part of a record until the rest arrives. A record that outgrows its buffer moves to a longer one: a peer that announces
+/// much and sends little holds little.
+fn gather(stream: &mut Stream, pool: &Pool, octets: &[u8], at: usize) -> Result<(), Cause> {
+    let exhausted = Cause::Fabric(FabricFault::Exhausted);
+    let end = at.checked_add(octets.len()).ok_or(exhausted)?;
+    if stream.record.as_ref().is_none_or(|record| record.capacity() < end) {
+        let mut longer = pool.take(end).ok_or(exhausted)?;
+        longer.reset(0);
+        if let Some(shorter) = stream.record.take() {
+            longer.append(&shorter).map_err(|_| exhausted)?;
+        }
+        stream.record = Some(longer);
+    }
+    let record = stream.record.as_mut().ok_or(exhausted)?;
+    debug_assert_eq!(record.len(), at, "parts of a record arrive in order");
+    record.append(octets).map_err(|_| exhausted)
+}

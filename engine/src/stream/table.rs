@@ -1,0 +1,423 @@
+//! The TCP connections of a shard, and what waits to be sent on them.
+
+use super::{
+    ACCEPT_PAUSE, CALLS_MAX, CONNECTIONS, GATHER, LISTENER, OUTPUT_MAX, OUTPUT_OCTETS_MAX, STAGING_LEN,
+};
+use crate::{
+    app::{Answer, PeerId},
+    stats::StreamStats,
+};
+use rustix::{
+    event::epoll,
+    fd::{AsFd, BorrowedFd, OwnedFd},
+    net::sockopt,
+};
+use stag_pools::{Buf, Extent, Table, table::Key};
+use stag_protocol::{rpc::record, xdr::pad};
+use stag_verbs::Time;
+use std::{
+    collections::VecDeque,
+    io::{self, IoSlice, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    time::Duration,
+};
+
+/// The TCP side of a shard.
+pub(crate) struct Streams {
+    pub(super) epoll: OwnedFd,
+    pub(super) listener: Option<TcpListener>,
+    pub(super) connections: Table<Stream>,
+    pub(super) staging: Vec<u8>,
+    /// Connections with something to send.
+    pub(super) unsent: VecDeque<Key>,
+    /// Connections that can go on with calls that were read already.
+    pub(super) resumable: VecDeque<Key>,
+    pub(super) ready: Vec<epoll::Event>,
+    pub(super) look_at: Time,
+    pub(super) accept_at: Option<Time>,
+    pub(super) is_stopping: bool,
+    pub(crate) stats: StreamStats,
+}
+
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) socket: TcpStream,
+    pub(super) peer: Option<PeerId>,
+    pub(super) assembler: record::Assembler,
+    pub(super) record: Option<Buf>,
+    /// What was read and not looked at, because too many replies wait.
+    pub(super) pending: Option<Buf>,
+    pub(super) output: VecDeque<Part>,
+    pub(super) output_octets: usize,
+    /// Octets of the first part that were sent.
+    pub(super) sent: usize,
+    pub(super) calls: u32,
+    /// Whether it is in `unsent`, is read, and waits for the socket to take more.
+    pub(super) queued: bool,
+    pub(super) interest: epoll::EventFlags,
+    pub(super) role: Role,
+    /// When octets moved in either direction, or when the socket began to take no more.
+    pub(super) moved_at: Time,
+    /// The peer sends nothing more. Its calls are still answered.
+    pub(super) ended: bool,
+    pub(super) dead: bool,
+}
+
+/// Who calls on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The peer, which connected.
+    Responder,
+    /// We, who are connecting.
+    Connecting,
+    /// We, who connected.
+    Requester,
+}
+
+#[derive(Debug)]
+pub(super) enum Part {
+    Message(Buf),
+    Item(Extent),
+}
+
+impl Stream {
+    /// Whether no more of its calls are taken for the moment.
+    pub(super) fn is_full(&self) -> bool {
+        self.output.len() >= OUTPUT_MAX || self.output_octets >= OUTPUT_OCTETS_MAX || self.calls >= CALLS_MAX
+    }
+
+    /// Whether nothing can happen on it any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.dead || self.ended && self.output.is_empty() && self.calls == 0 && self.pending.is_none()
+    }
+
+    /// Whether memory of ours waits for the peer: to take what it was not sent yet, or to send the rest of a record. What waits for
+    /// our app, or was never offered to the socket, is not the peer's fault.
+    pub(super) fn waits_for_peer(&self) -> bool {
+        let is_refused = self.role != Role::Connecting && self.interest.contains(epoll::EventFlags::OUT);
+        is_refused || self.record.is_some() && self.interest.contains(epoll::EventFlags::IN)
+    }
+
+    pub(super) fn push(&mut self, part: Part) {
+        self.output_octets += part.octets().len();
+        self.output.push_back(part);
+    }
+}
+
+impl Part {
+    pub(super) fn octets(&self) -> &[u8] {
+        match self {
+            Self::Message(buf) => buf,
+            Self::Item(extent) => extent,
+        }
+    }
+}
+
+impl Streams {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            listener: None,
+            connections: Table::new(CONNECTIONS),
+            staging: vec![0; STAGING_LEN],
+            unsent: VecDeque::with_capacity(CONNECTIONS),
+            resumable: VecDeque::with_capacity(CONNECTIONS),
+            ready: Vec::with_capacity(GATHER),
+            look_at: Time(0),
+            accept_at: None,
+            is_stopping: false,
+            stats: StreamStats::default(),
+        })
+    }
+
+    pub(crate) fn listen(&mut self, at: SocketAddr, shared: bool) -> io::Result<SocketAddr> {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
+        let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        sockopt::set_socket_reuseport(&socket, shared)?;
+        if at.is_ipv6() {
+            sockopt::set_ipv6_v6only(&socket, true)?;
+        }
+        bind(&socket, &at)?;
+        listen(&socket, 128)?;
+        let listener = TcpListener::from(socket);
+        let at = listener.local_addr()?;
+        epoll::add(&self.epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
+        self.listener = Some(listener);
+        Ok(at)
+    }
+
+    /// Takes no more callers and no more calls.
+    pub(crate) fn stop(&mut self) {
+        self.listener = None;
+        self.is_stopping = true;
+    }
+
+    /// Whether a reply was not sent yet.
+    pub(crate) fn has_output(&self) -> bool {
+        self.connections.iter().any(|(_, stream)| !stream.output.is_empty())
+    }
+
+    /// Whether there is no connection.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.connections.is_empty()
+    }
+
+    /// Tells every caller that there will be no more replies.
+    pub(crate) fn say_end(&self) {
+        for (_, stream) in self.connections.iter() {
+            // A connection that is broken already will be seen to be.
+            let _ = stream.socket.shutdown(std::net::Shutdown::Write);
+        }
+    }
+
+    /// Closes connections whose peer holds memory and did not move for `longest`; returns how many.
+    pub(crate) fn end_stalled(&mut self, now: Time, longest: Duration) -> u64 {
+        let mut ended = 0;
+        for place in 0..self.connections.capacity() {
+            let Some(key) = self.connections.key_at(place) else { continue };
+            let stream = self.connections.get(key).expect("the key was just made");
+            if stream.waits_for_peer() && !stream.dead && now.since(stream.moved_at) >= longest {
+                ended += 1;
+                self.close(key);
+            }
+        }
+        ended
+    }
+
+    pub(crate) fn wait_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Marks a connection to be closed at the end of the pass.
+    pub(crate) fn close(&mut self, key: Key) {
+        if let Some(stream) = self.connections.get_mut(key) {
+            stream.dead = true;
+            self.queue(key);
+        }
+    }
+
+    /// Queues a reply.
+    pub(crate) fn answer(&mut self, key: Key, answer: Answer, zeros: &Extent) {
+        if let Some(stream) = self.connections.get_mut(key) {
+            stream.calls = stream.calls.saturating_sub(1);
+            self.stats.replies += 1;
+        }
+        let position = answer.item.as_ref().map_or(answer.message.len(), |item| item.position);
+        let octets = answer.item.iter().flat_map(|item| item.octets.iter());
+        self.queue_record(key, answer.message, position, octets, zeros);
+    }
+
+    pub(super) fn queue(&mut self, key: Key) {
+        if let Some(stream) = self.connections.get_mut(key)
+            && !stream.queued
+        {
+            stream.queued = true;
+            self.unsent.push_back(key);
+        }
+    }
+
+    /// Takes a waiting connection. None when there is none that can be taken.
+    pub(super) fn accept(&mut self, now: Time) -> Option<(TcpStream, SocketAddr)> {
+        match self.listener.as_ref()?.accept() {
+            Ok(accepted) => Some(accepted),
+            Err(error) => {
+                if error.kind() != io::ErrorKind::WouldBlock {
+                    // No descriptor, no memory, or a peer that is gone already: the socket stays readable, so rest.
+                    self.accept_at = Some(now + ACCEPT_PAUSE);
+                    self.watch_listener(epoll::EventFlags::empty());
+                }
+                None
+            }
+        }
+    }
+
+    /// Ends the listener's rest when its time has come.
+    pub(super) fn wake_listener(&mut self, now: Time) {
+        if self.accept_at.is_some_and(|at| now >= at) {
+            self.accept_at = None;
+            self.watch_listener(epoll::EventFlags::IN);
+        }
+    }
+
+    pub(super) fn watch_listener(&self, interest: epoll::EventFlags) {
+        if let Some(listener) = &self.listener {
+            // It was added with the same descriptor: this cannot fail.
+            let _ = epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(LISTENER), interest);
+        }
+    }
+
+    /// When to look again though nothing arrives.
+    pub(crate) const fn wake_at(&self) -> Option<Time> {
+        self.accept_at
+    }
+
+    pub(super) fn add(
+        &mut self,
+        socket: TcpStream,
+        payload_max: usize,
+        role: Role,
+    ) -> io::Result<Option<Key>> {
+        socket.set_nonblocking(true)?;
+        socket.set_nodelay(true)?;
+        sockopt::set_socket_keepalive(&socket, true)?;
+        // A connection that is being made becomes writable when it stands, and when it failed.
+        let interest = if role == Role::Connecting { epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+        let stream = Stream {
+            socket,
+            peer: None,
+            assembler: record::Assembler::new(payload_max),
+            record: None,
+            pending: None,
+            output: VecDeque::new(),
+            output_octets: 0,
+            sent: 0,
+            calls: 0,
+            queued: false,
+            interest,
+            role,
+            moved_at: Time(0),
+            ended: false,
+            dead: false,
+        };
+        let Ok(key) = self.connections.insert(stream) else { return Ok(None) };
+        let stream = self.connections.get(key).expect("it was just inserted");
+        let data = epoll::EventData::new_u64(key.to_bits());
+        if let Err(error) = epoll::add(&self.epoll, &stream.socket, data, interest) {
+            drop(self.connections.remove(key));
+            return Err(error.into());
+        }
+        Ok(Some(key))
+    }
+
+    /// Starts to connect to a server.
+    pub(super) fn connect(&mut self, to: SocketAddr, payload_max: usize) -> io::Result<Option<Key>> {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+        let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        match connect(&socket, &to) {
+            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.add(TcpStream::from(socket), payload_max, Role::Connecting)
+    }
+
+    /// Whether calls can go out to the peer of this connection.
+    pub(crate) fn takes_calls(&self, key: Key) -> bool {
+        let stream = self.connections.get(key);
+        stream.is_some_and(|stream| stream.role == Role::Requester && !stream.dead && !stream.is_full())
+    }
+
+    /// Queues a record: a call or a reply, with its item and the item's padding in their place.
+    pub(super) fn queue_record<'a>(
+        &mut self,
+        key: Key,
+        mut message: Buf,
+        position: usize,
+        item: impl Iterator<Item = &'a Extent> + Clone,
+        zeros: &Extent,
+    ) {
+        let Some(stream) = self.connections.get_mut(key) else { return };
+        let item_len: usize = item.clone().map(|part| part.len()).sum();
+        let padding = pad(item_len);
+        let len = u32::try_from(message.len() + item_len + padding).ok();
+        let Some(fragment) = len.and_then(|len| record::Fragment::new(len, true)) else {
+            stream.dead = true;
+            return self.queue(key);
+        };
+        let room = message.prepend(record::Fragment::LEN).expect("a message begins behind its head room");
+        room.copy_from_slice(&fragment.emit());
+        if item_len == 0 {
+            stream.push(Part::Message(message));
+        } else {
+            let position = position + record::Fragment::LEN;
+            let whole = message.freeze();
+            stream.push(Part::Item(whole.slice(0..position)));
+            item.for_each(|part| stream.push(Part::Item(part.clone())));
+            stream.push(Part::Item(zeros.slice(0..padding)));
+            stream.push(Part::Item(whole.slice(position..whole.len())));
+        }
+        self.queue(key);
+    }
+
+    /// Queues a call of ours.
+    pub(crate) fn send_call(
+        &mut self,
+        key: Key,
+        message: Buf,
+        item: Option<(usize, &Extent)>,
+        zeros: &Extent,
+    ) {
+        if let Some(stream) = self.connections.get_mut(key) {
+            stream.calls += 1;
+        }
+        let position = item.map_or(message.len(), |(position, _)| position);
+        self.queue_record(key, message, position, item.map(|(_, octets)| octets).into_iter(), zeros);
+    }
+
+    /// Sends what one connection has, as far as its socket takes it. False when it is broken.
+    pub(super) fn send(stream: &mut Stream, stats: &mut StreamStats, now: Time) -> bool {
+        while !stream.output.is_empty() {
+            let mut slices = [IoSlice::new(&[]); GATHER];
+            let mut skip = stream.sent;
+            for (slice, part) in slices.iter_mut().zip(&stream.output) {
+                *slice = IoSlice::new(part.octets().get(skip..).unwrap_or_default());
+                skip = 0;
+            }
+            let count = stream.output.len().min(GATHER);
+            stats.sends += 1;
+            match (&stream.socket).write_vectored(slices.get(..count).unwrap_or_default()) {
+                Ok(sent) => {
+                    stats.sent += sent as u64;
+                    stream.moved_at = now;
+                    Self::forget(stream, sent);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !stream.interest.contains(epoll::EventFlags::OUT) {
+                        stream.moved_at = now;
+                    }
+                    return true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Drops what was sent.
+    pub(super) fn forget(stream: &mut Stream, sent: usize) {
+        stream.sent += sent;
+        while let Some(first) = stream.output.front() {
+            let len = first.octets().len();
+            if stream.sent < len {
+                break;
+            }
+            stream.sent -= len;
+            stream.output_octets -= len;
+            stream.output.pop_front();
+        }
+    }
+
+    /// Asks the kernel for what the connection waits for: calls unless it has too many, room when there is output.
+    pub(super) fn set_interest(&mut self, key: Key) {
+        let Some(stream) = self.connections.get_mut(key) else { return };
+        if stream.pending.is_some() && !stream.is_full() {
+            self.resumable.push_back(key);
+        }
+        let mut interest = epoll::EventFlags::empty();
+        let reads = stream.role == Role::Requester || !stream.is_full() && stream.pending.is_none();
+        interest.set(epoll::EventFlags::IN, reads && !stream.ended);
+        interest.set(epoll::EventFlags::OUT, !stream.output.is_empty());
+        if interest != stream.interest {
+            stream.interest = interest;
+            let data = epoll::EventData::new_u64(key.to_bits());
+            if epoll::modify(&self.epoll, &stream.socket, data, interest).is_err() {
+                stream.dead = true;
+            }
+        }
+    }
+}
