@@ -30,6 +30,7 @@
 
 pub mod conformance;
 mod fault;
+pub mod soft;
 mod time;
 
 pub use fault::{Cause, FabricFault, Layer, Refusal, Refused, Status, Terminate};

@@ -5,7 +5,6 @@
 
 use crate::{
     conn::{Conn, Link, Shared, State, terminate},
-    receives::Landing,
     rx,
     sock::{self, Moved},
     tx,
@@ -14,6 +13,7 @@ use stag_protocol::iwarp::{
     rdmap::{self, Terminated, Violation},
     stream::OutstandingRead,
 };
+use stag_verbs::soft::Landing;
 use stag_verbs::{Cause, Event, FabricFault, Status};
 
 /// Reads after a reset, each of at least one octet: what the peer sent before it ends long before.

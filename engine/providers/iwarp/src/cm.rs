@@ -4,7 +4,6 @@ use crate::{
     close,
     config::FpduMax,
     conn::{Conn, Link, Shared, State, Stream},
-    queue::SendQueue,
     rx,
     sock::{self, Moved},
     tx::Transmit,
@@ -14,6 +13,7 @@ use stag_protocol::iwarp::{
     mpa::{Failure, FpduSize, Frame, Kind, Negotiated, Outcome, PRIVATE_DATA_MAX, Parsed, Request},
     rdmap::Violation,
 };
+use stag_verbs::soft::SendQueue;
 use stag_verbs::{Cause, Event, FabricFault, Refusal};
 use std::io::IoSlice;
 

@@ -2,14 +2,13 @@
 
 use crate::{
     config::READS_MAX,
-    queue::{SendQueue, Work},
-    receives::{Landing, Receives},
     sock::{Epoll, Ready},
     stats::Stats,
     tx::{Fpdu, Transmit},
 };
 use stag_pools::Windows;
 use stag_protocol::iwarp::{fpdu, mpa, rdmap, stream};
+use stag_verbs::soft::{Landing, Receives, SendQueue, Work};
 use stag_verbs::{Cause, Event, Layer, Qp, Status, Terminate, Time};
 use std::{
     collections::VecDeque,

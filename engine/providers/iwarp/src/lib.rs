@@ -11,7 +11,6 @@
 //! | `cm` | connection set-up: TCP, MPA Request and Reply |
 //! | `rx` | octets in: FPDUs, checks, placement |
 //! | `tx` | octets out: segments, CRCs, one system call for many FPDUs |
-//! | `queue`, `receives` | work requests and receives with the memory they hold |
 //! | `close` | how connections end |
 //! | `sock` | sockets and epoll |
 //!
@@ -30,8 +29,6 @@ mod config;
 mod conn;
 mod crc;
 mod post;
-mod queue;
-mod receives;
 mod rx;
 mod shard;
 mod sock;

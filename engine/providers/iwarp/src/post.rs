@@ -3,12 +3,12 @@
 use crate::{
     Address, Iwarp, close, cm,
     conn::{Conn, Link, Shared, State},
-    queue::{Op, Read},
     tx,
 };
 use stag_pools::{Access, Buf, Extent, RemoteKey, Violation, Window};
 use stag_verbs::{
     Cause, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag, Time,
+    soft::{Op, Read},
 };
 use std::{ops::Range, os::fd::BorrowedFd};
 

@@ -8,7 +8,6 @@ use crate::{
     close, cm,
     conn::{Conn, Link, Shared, State},
     crc::Crc,
-    queue::Op,
     sock::{self, Moved, Ready},
     tx::{self, RTR_TOKEN},
 };
@@ -19,6 +18,7 @@ use stag_protocol::iwarp::{
     rdmap::{Terminate, Violation},
     stream::{Inbound, ReadResponseSegment, SendFault, SendSegment, WriteSegment},
 };
+use stag_verbs::soft::Op;
 use stag_verbs::{Cause, Event, FabricFault, Status};
 
 /// Octets of the shortest FPDU that begins a message: length, untagged header, CRC, a multiple of four.

@@ -3,7 +3,6 @@
 use crate::{
     Address, Config, Stats, close, cm,
     conn::{Census, Conn, Inputs, Shared, Standing, State, host as host_of},
-    receives::Receives,
     rx,
     sock::{self, Epoll, Ready},
     tx,
@@ -11,6 +10,7 @@ use crate::{
 use rustix::io::Errno;
 use stag_pools::{Table, Windows, table::Key};
 use stag_protocol::iwarp::{fpdu, mpa};
+use stag_verbs::soft::Receives;
 use stag_verbs::{Cause, Event, FabricFault, Limits, Qp, Time};
 use std::{collections::VecDeque, io, os::fd::OwnedFd};
 

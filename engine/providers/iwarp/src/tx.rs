@@ -9,7 +9,6 @@ use crate::{
     config::READS_MAX,
     conn::{Conn, Link, Shared, State, Stream},
     crc::Crc,
-    queue::{Op, Read, SendQueue},
     sock::{self, Moved},
     stats::Stats,
 };
@@ -20,6 +19,7 @@ use stag_protocol::iwarp::{
     rdmap::{ReadHeader, Violation},
     stream::{Message, ReadRequest, SegmentHeader, TaggedFault},
 };
+use stag_verbs::soft::{Op, Read, SendQueue};
 use stag_verbs::{FabricFault, Memory, Qp, Status};
 use std::{collections::VecDeque, io::IoSlice, os::fd::OwnedFd};
 

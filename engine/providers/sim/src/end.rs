@@ -6,6 +6,7 @@ use crate::{
     trace::Happened,
 };
 use stag_pools::{Buf, RemoteKey, Table, Violation, Windows};
+use stag_verbs::soft::{NO_BUFFER, TOO_LONG, invalidate_fault, read_fault, write_fault};
 use stag_verbs::{Cause, Event, FabricFault, Layer, Limits, Memory, Qp, RemoteSpan, Status, Terminate, Time};
 use std::collections::VecDeque;
 
@@ -28,42 +29,6 @@ pub(crate) struct End {
     /// The places of one round.
     round: Vec<Place>,
 }
-
-const fn terminate(layer: Layer, etype: u8, code: u8) -> Terminate {
-    Terminate { layer, etype, code }
-}
-
-/// RFC 5041 §7.1: what a Write that breaks a rule is answered with. DDP has no code for missing rights.
-const fn write_fault(violation: Violation) -> Terminate {
-    let code = match violation {
-        Violation::InvalidKey | Violation::Access => 0,
-        Violation::Bounds => 1,
-        Violation::OtherScope => 2,
-        Violation::Wrap => 3,
-    };
-    terminate(Layer::Ddp, 1, code)
-}
-
-/// RFC 5040 §7.2.
-const fn read_fault(violation: Violation) -> Terminate {
-    let code = match violation {
-        Violation::InvalidKey => 0,
-        Violation::Bounds => 1,
-        Violation::Access => 2,
-        Violation::OtherScope => 3,
-        Violation::Wrap => 4,
-    };
-    terminate(Layer::Rdmap, 1, code)
-}
-
-/// RFC 5040 §4.8: "cannot be invalidated" is a protection error when the key is somebody else's.
-const fn invalidate_fault(violation: Violation) -> Terminate {
-    let etype = if matches!(violation, Violation::OtherScope) { 1 } else { 2 };
-    terminate(Layer::Rdmap, etype, 9)
-}
-
-const NO_BUFFER: Terminate = terminate(Layer::Ddp, 2, 2);
-const TOO_LONG: Terminate = terminate(Layer::Ddp, 2, 5);
 
 impl End {
     pub(crate) fn new(id: usize, limits: Limits, key_seed: [u8; 32]) -> Self {

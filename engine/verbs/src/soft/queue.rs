@@ -1,35 +1,54 @@
 //! The send queue of one connection: work requests with the memory they hold (RFC 5040 §5.5).
 
+use crate::{Event, Memory, Qp, RemoteSpan, Status, Tag};
 use stag_pools::{Buf, Extent, Fenced, RemoteKey};
-use stag_verbs::{Event, Memory, Qp, RemoteSpan, Status, Tag};
+
 use std::collections::VecDeque;
 
 /// What a work request does.
 #[derive(Debug)]
-pub(crate) enum Op {
-    Send { message: Buf, invalidate: Option<RemoteKey> },
-    Write { source: Extent, to: RemoteSpan },
+pub enum Op {
+    /// Send, or Send With Invalidate.
+    Send {
+        /// Its octets.
+        message: Buf,
+        /// The peer's key that ends with it.
+        invalidate: Option<RemoteKey>,
+    },
+    /// RDMA Write.
+    Write {
+        /// Its octets.
+        source: Extent,
+        /// Where they go; as long as the source.
+        to: RemoteSpan,
+    },
+    /// RDMA Reads into one sink.
     Read(Read),
-    Invalidate { key: RemoteKey },
+    /// Local invalidation.
+    Invalidate {
+        /// Our own key.
+        key: RemoteKey,
+    },
 }
 
 /// One Read work request: an RDMA Read for each of its spans.
 #[derive(Debug)]
-pub(crate) struct Read {
-    pub(crate) sink: Buf,
+pub struct Read {
+    /// Where the answers go.
+    pub sink: Buf,
     /// Where in the sink the next Read Request's answer goes.
-    pub(crate) ask_at: usize,
+    pub ask_at: usize,
     /// Where in the sink the next octet of an answer goes.
-    pub(crate) fill_at: usize,
+    pub fill_at: usize,
     /// Spans that are not asked for yet; they are the front of [`SendQueue::spans`] when this is the next to begin.
-    pub(crate) unasked: usize,
+    pub unasked: usize,
     /// Spans whose answer is not complete.
-    pub(crate) unanswered: usize,
+    pub unanswered: usize,
 }
 
 /// One work request that is not reported.
 #[derive(Debug)]
-pub(crate) struct Work {
+pub struct Work {
     tag: Tag,
     op: Op,
     done: Option<(Status, Option<Memory>)>,
@@ -37,7 +56,7 @@ pub(crate) struct Work {
 
 /// Work requests in the order they were posted, each named by its sequence number.
 #[derive(Debug)]
-pub(crate) struct SendQueue {
+pub struct SendQueue {
     /// Their memory is lent by the shard while there are any: most connections are idle.
     works: VecDeque<Work>,
     capacity: usize,
@@ -52,19 +71,20 @@ pub(crate) struct SendQueue {
 }
 
 impl SendQueue {
-    pub(crate) const fn new(capacity: usize) -> Self {
+    /// A queue for at most `capacity` work requests, without memory for any.
+    pub const fn new(capacity: usize) -> Self {
         Self { works: VecDeque::new(), capacity, first: 0, begun: 0, rung: 0, spans: VecDeque::new() }
     }
 
     /// Takes memory for work requests from `spare`, as much as the limit allows to be pending.
-    pub(crate) fn borrow(&mut self, spare: &mut Vec<VecDeque<Work>>) {
+    pub fn borrow(&mut self, spare: &mut Vec<VecDeque<Work>>) {
         if self.works.capacity() == 0 {
             self.works = spare.pop().unwrap_or_else(|| VecDeque::with_capacity(self.capacity));
         }
     }
 
     /// Gives that memory back, if nothing is pending.
-    pub(crate) fn give_back(&mut self, spare: &mut Vec<VecDeque<Work>>) {
+    pub fn give_back(&mut self, spare: &mut Vec<VecDeque<Work>>) {
         if self.works.is_empty() && self.works.capacity() >= self.capacity {
             self.works.clear(); // back to its first places, which are in the cache
             spare.push(std::mem::take(&mut self.works));
@@ -72,26 +92,31 @@ impl SendQueue {
     }
 
     /// Work requests that can still be posted.
-    pub(crate) fn room(&self) -> usize {
+    pub fn room(&self) -> usize {
         self.capacity - self.works.len()
     }
 
-    pub(crate) fn post(&mut self, tag: Tag, op: Op) {
+    /// Adds a work request.
+    ///
+    /// # Panics
+    /// When there is no [`room`](Self::room): the caller looked.
+    pub fn post(&mut self, tag: Tag, op: Op) {
         assert!(self.room() > 0, "a full send queue refuses work before it is moved here");
         self.works.push_back(Work { tag, op, done: None });
     }
 
-    pub(crate) fn post_spans(&mut self, spans: &[RemoteSpan]) {
+    /// Adds the spans of the Read that is posted next.
+    pub fn post_spans(&mut self, spans: &[RemoteSpan]) {
         self.spans.extend(spans);
     }
 
     /// Everything posted may begin.
-    pub(crate) fn ring(&mut self) {
+    pub fn ring(&mut self) {
         self.rung = self.first + self.works.len() as u64;
     }
 
     /// The next work request to begin, if its doorbell has been rung.
-    pub(crate) fn next(&self) -> Option<(u64, &Op)> {
+    pub fn next(&self) -> Option<(u64, &Op)> {
         if self.begun >= self.rung {
             return None;
         }
@@ -99,18 +124,21 @@ impl SendQueue {
     }
 
     /// The span that the next Read Request asks for.
-    pub(crate) fn next_span(&self) -> Option<RemoteSpan> {
+    pub fn next_span(&self) -> Option<RemoteSpan> {
         self.spans.front().copied()
     }
 
     /// The next work request has begun.
-    pub(crate) fn begin(&mut self) {
+    pub fn begin(&mut self) {
         debug_assert!(self.begun < self.rung, "only rung work begins");
         self.begun += 1;
     }
 
     /// One Read Request of the next work request has begun; with its last one the work request has.
-    pub(crate) fn begin_read(&mut self) {
+    ///
+    /// # Panics
+    /// When the next work request is no Read.
+    pub fn begin_read(&mut self) {
         let span = self.spans.pop_front();
         if self.spans.is_empty() {
             self.spans.clear(); // back to its first places, which are in the cache
@@ -128,23 +156,25 @@ impl SendQueue {
         seq.checked_sub(self.first).and_then(|place| usize::try_from(place).ok()).unwrap_or(usize::MAX)
     }
 
-    pub(crate) fn op(&self, seq: u64) -> Option<&Op> {
+    /// What the work request `seq` does, until it is reported.
+    pub fn op(&self, seq: u64) -> Option<&Op> {
         self.works.get(self.place(seq)).map(|work| &work.op)
     }
 
-    pub(crate) fn op_mut(&mut self, seq: u64) -> Option<&mut Op> {
+    /// The same, to be changed.
+    pub fn op_mut(&mut self, seq: u64) -> Option<&mut Op> {
         let place = self.place(seq);
         self.works.get_mut(place).map(|work| &mut work.op)
     }
 
     /// Whether our own invalidation of `key` is posted and not done.
-    pub(crate) fn is_invalidating(&self, key: RemoteKey) -> bool {
+    pub fn is_invalidating(&self, key: RemoteKey) -> bool {
         let of_key = |work: &Work| matches!(work.op, Op::Invalidate { key: of } if of == key);
         self.works.range(self.place(self.begun)..).any(of_key)
     }
 
     /// The octets that the Send or Write `seq` puts on the wire.
-    pub(crate) fn payload(&self, seq: u64) -> &[u8] {
+    pub fn payload(&self, seq: u64) -> &[u8] {
         match self.op(seq) {
             Some(Op::Send { message, .. }) => message,
             Some(Op::Write { source, .. }) => source,
@@ -153,7 +183,10 @@ impl SendQueue {
     }
 
     /// The work request `seq` ended. What it holds is reported when everything before it ended, too.
-    pub(crate) fn complete(&mut self, seq: u64, status: Status, memory: Option<Memory>) {
+    ///
+    /// # Panics
+    /// When it is not pending: work ends once.
+    pub fn complete(&mut self, seq: u64, status: Status, memory: Option<Memory>) {
         let place = self.place(seq);
         let work = self.works.get_mut(place).expect("work ends once");
         debug_assert!(work.done.is_none(), "work ends once");
@@ -161,7 +194,7 @@ impl SendQueue {
     }
 
     /// The next completion in order.
-    pub(crate) fn poll(&mut self, qp: Qp) -> Option<Event> {
+    pub fn poll(&mut self, qp: Qp) -> Option<Event> {
         self.works.front()?.done.as_ref()?;
         self.pop(qp, Status::Flushed)
     }
@@ -181,7 +214,7 @@ impl SendQueue {
 
     /// Ends everything: what ended before the first failure as it did, that one with the status `marked` has for it, and
     /// everything behind it flushed. `unbound` gets the windows that were invalidated behind the failure.
-    pub(crate) fn flush(
+    pub fn flush(
         &mut self,
         qp: Qp,
         marked: Option<(u64, Status)>,
@@ -216,7 +249,7 @@ impl SendQueue {
     }
 
     /// Sequence number of the oldest work request that has not ended.
-    pub(crate) fn oldest_pending(&self) -> Option<u64> {
+    pub fn oldest_pending(&self) -> Option<u64> {
         let place = self.works.iter().position(|work| work.done.is_none())?;
         Some(self.first + place as u64)
     }

@@ -1,12 +1,12 @@
 //! Receives of the shard, and messages that wait for one (DESIGN D8).
 
+use crate::{Event, Qp};
 use stag_pools::{Buf, Class, Fenced, Pool};
-use stag_verbs::{Event, Qp};
 use std::{collections::VecDeque, io};
 
 /// Where an arriving message is put together.
 #[derive(Debug)]
-pub(crate) struct Landing {
+pub struct Landing {
     buf: Buf,
     /// The message waits for a receive when it is whole.
     is_parked: bool,
@@ -14,7 +14,7 @@ pub(crate) struct Landing {
 
 impl Landing {
     /// Appends to the message. False when it gets longer than a receive may be.
-    pub(crate) fn append(&mut self, octets: &[u8], limit: usize) -> bool {
+    pub fn append(&mut self, octets: &[u8], limit: usize) -> bool {
         self.buf.len() + octets.len() <= limit && self.buf.append(octets).is_ok()
     }
 }
@@ -29,7 +29,7 @@ struct Parked {
 
 /// The shared receive queue with its parking lot.
 #[derive(Debug)]
-pub(crate) struct Receives {
+pub struct Receives {
     /// The receive posted last is used first: it is the warmest.
     posted: Vec<Buf>,
     /// Receives that hold part of a message.
@@ -42,7 +42,9 @@ pub(crate) struct Receives {
 }
 
 impl Receives {
-    pub(crate) fn new(capacity: usize, receive_len: usize, parking: usize) -> io::Result<Self> {
+    /// A queue of at most `capacity` receives of `receive_len` octets, and as many places for messages without one as `parking`
+    /// says. Fails as [`Pool::new`] does.
+    pub fn new(capacity: usize, receive_len: usize, parking: usize) -> io::Result<Self> {
         let lot = Pool::new(&[Class { slot_len: receive_len.max(1), count: parking.max(1) }])?;
         Ok(Self {
             posted: Vec::with_capacity(capacity),
@@ -55,22 +57,25 @@ impl Receives {
     }
 
     /// Octets the longest message has.
-    pub(crate) const fn receive_len(&self) -> usize {
+    pub const fn receive_len(&self) -> usize {
         self.receive_len
     }
 
     /// Receives that wait for a message or hold a part of one.
-    pub(crate) fn posted(&self) -> usize {
+    pub fn posted(&self) -> usize {
         self.posted.len() + self.landing
     }
 
     /// Messages that can begin to arrive before a connection must be kept waiting.
-    pub(crate) fn room(&self) -> usize {
+    pub fn room(&self) -> usize {
         self.posted.len() + self.lot.available(1)
     }
 
     /// Adds a receive. A message that waits takes it at once: the event to report.
-    pub(crate) fn post(&mut self, mut buf: Buf) -> Result<Option<Event>, Buf> {
+    ///
+    /// # Errors
+    /// It comes back when the queue is full or it is too short.
+    pub fn post(&mut self, mut buf: Buf) -> Result<Option<Event>, Buf> {
         if self.posted() >= self.capacity || buf.capacity() < self.receive_len {
             return Err(buf);
         }
@@ -83,7 +88,7 @@ impl Receives {
     }
 
     /// Where the next message of a connection goes. `None`: nowhere, the connection must wait.
-    pub(crate) fn land(&mut self) -> Option<Landing> {
+    pub fn land(&mut self) -> Option<Landing> {
         if let Some(buf) = self.posted.pop() {
             self.landing += 1;
             return Some(Landing { buf, is_parked: false });
@@ -93,7 +98,7 @@ impl Receives {
     }
 
     /// A message is whole: its event, or `None` when it waits for a receive.
-    pub(crate) fn landed(&mut self, qp: Qp, landing: Landing, invalidated: Option<Fenced>) -> Option<Event> {
+    pub fn landed(&mut self, qp: Qp, landing: Landing, invalidated: Option<Fenced>) -> Option<Event> {
         let Landing { buf, is_parked } = landing;
         if !is_parked {
             self.landing -= 1;
@@ -110,7 +115,7 @@ impl Receives {
 
     /// A connection died in the middle of a message: its receive is posted again. A message that waits takes it at once:
     /// the event to report.
-    pub(crate) fn abandon(&mut self, landing: Landing) -> Option<Event> {
+    pub fn abandon(&mut self, landing: Landing) -> Option<Event> {
         let Landing { buf, is_parked } = landing;
         if is_parked {
             return None;
@@ -120,7 +125,7 @@ impl Receives {
     }
 
     /// A connection died: its waiting messages go, `fenced` gets the windows they had invalidated.
-    pub(crate) fn forget(&mut self, qp: Qp, mut fenced: impl FnMut(Fenced)) {
+    pub fn forget(&mut self, qp: Qp, mut fenced: impl FnMut(Fenced)) {
         self.waiting.retain_mut(|parked| {
             if parked.qp == qp {
                 parked.invalidated.take().into_iter().for_each(&mut fenced);
