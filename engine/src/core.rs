@@ -235,11 +235,15 @@ impl Outbound {
 
 impl Core {
     /// Takes the shard's memory. Fails as `mmap(2)` does.
-    pub(crate) fn new(config: Config, connections: usize) -> io::Result<Self> {
-        let pool = Pool::new(&config.classes())?;
-        let receives = Pool::new(&[Class { slot_len: config.receive_len, count: config.receives }])?;
-        let mut zeros =
-            Pool::new(&[Class { slot_len: 64, count: 1 }])?.take(64).expect("the pool has one slot");
+    /// Everything of a shard whose fabric holds so many connections; `make` makes each of its pools.
+    pub(crate) fn new(
+        config: Config,
+        connections: usize,
+        mut make: impl FnMut(&[Class]) -> io::Result<Pool>,
+    ) -> io::Result<Self> {
+        let pool = make(&config.classes())?;
+        let receives = make(&[Class { slot_len: config.receive_len, count: config.receives }])?;
+        let mut zeros = make(&[Class { slot_len: 64, count: 1 }])?.take(64).expect("the pool has one slot");
         zeros.extend(64);
         let lists = |count: usize| (0..count).map(|_| ChunkLists::new()).collect::<Box<[_]>>();
         Ok(Self {

@@ -12,7 +12,7 @@ use rustix::{
     event::{Timespec, epoll},
     fd::OwnedFd,
 };
-use stag_pools::{Budget, Buf, Fenced, table::Key};
+use stag_pools::{Budget, Buf, Fenced, Pool, table::Key};
 use stag_protocol::rpcrdma::{
     ErrorReply, InlineSize, Offer,
     chunk::{READS_MAX, SEGMENTS_MAX},
@@ -61,7 +61,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     ///
     /// # Panics
     /// When the provider cannot hold what `config` promises: that is a mistake of whoever made both.
-    pub fn new(provider: P, app: A, config: Config, admission: Admission) -> io::Result<Self> {
+    pub fn new(mut provider: P, app: A, config: Config, admission: Admission) -> io::Result<Self> {
         let limits = provider.limits();
         assert!(config.receives <= limits.receives, "the provider holds every receive");
         assert!(config.receive_len >= limits.receive_len, "a receive is as long as the provider says");
@@ -75,12 +75,24 @@ impl<P: Provider, A: App> Shard<P, A> {
             send: size(INLINE_LEN),
             receive: size(config.receive_len),
         };
-        let core = Core::new(config, limits.connections)?;
+        let connections = limits.connections;
+        let make = if provider.wants_shared_pools() { Pool::shared } else { Pool::new };
+        let core = Core::new(config, connections, |classes| {
+            let pool = make(classes)?;
+            provider.register(&pool)?;
+            Ok(pool)
+        })?;
         let streams = Streams::new()?;
         let targets = (0..core.peers.capacity()).map(|_| None).collect();
         let mut shard = Self { provider, app, core, streams, admission, offer, targets };
         shard.replenish();
         Ok(shard)
+    }
+
+    /// Makes a pool of the app's own known to the fabric, before it serves anybody: a device reaches nothing else. Fails as
+    /// [`Provider::register`] does.
+    pub fn register(&mut self, pool: &Pool) -> io::Result<()> {
+        self.provider.register(pool)
     }
 
     /// Waits for peers of the fabric at `at`; returns the address in use.

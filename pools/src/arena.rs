@@ -10,19 +10,21 @@ use std::{
     fmt,
     fs::File,
     io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     ptr::NonNull,
 };
 
 /// What the kernel backs an arena with: the rungs of the page ladder, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pages {
-    /// Reserved 2 MiB pages, in a sealed memory file that only this mapping refers to.
+    /// Reserved 2 MiB pages, in a sealed memory file.
     HugeMemfd,
     /// Reserved 2 MiB pages from `hugepage_rs::alloc`: where memory files are refused.
     HugePrivate,
     /// The kernel took the advice to use transparent huge pages; it uses them where it finds some.
     Transparent,
+    /// A sealed memory file in pages of the kernel's choice: what processes share where no huge pages are reserved.
+    Memfd,
     /// Pages of the base size (4 KiB on x86-64).
     Base,
 }
@@ -30,6 +32,8 @@ pub enum Pages {
 impl Pages {
     /// The ladder, from the top.
     const LADDER: [Self; 4] = [Self::HugeMemfd, Self::HugePrivate, Self::Transparent, Self::Base];
+    /// The rungs of memory that other processes can map.
+    const SHARED: [Self; 2] = [Self::HugeMemfd, Self::Memfd];
 
     /// Pages that the administrator set aside for mappings like this.
     const fn is_reserved(self) -> bool {
@@ -43,6 +47,7 @@ impl fmt::Display for Pages {
             Self::HugeMemfd => "huge pages (memfd)",
             Self::HugePrivate => "huge pages (hugepage-rs)",
             Self::Transparent => "transparent huge pages",
+            Self::Memfd => "pages of a memory file",
             Self::Base => "base pages",
         })
     }
@@ -58,6 +63,8 @@ pub(crate) struct Arena {
     node: Option<u32>,
     /// Set for as long as it could fill huge pages and has none reserved.
     _missing: Option<Missing>,
+    /// What another process can map to read it.
+    file: Option<File>,
 }
 
 /// Octets of a base page; where they are larger, the kernel rounds up by itself.
@@ -82,16 +89,22 @@ impl Arena {
     /// Maps at least `len` octets near the core that runs this. Less than a huge page stays on base pages: it would
     /// waste the rest. Fails as `mmap(2)` fails on the last rung, `ENOMEM` above all.
     pub(crate) fn map(len: usize) -> io::Result<Self> {
-        Self::climb(Host::here(), len)
+        Self::climb(Host::here(), len, &Pages::LADDER)
     }
 
-    fn climb(host: &Host, len: usize) -> io::Result<Self> {
+    /// The same in a file that other processes may map, to read it only.
+    pub(crate) fn share(len: usize) -> io::Result<Self> {
+        Self::climb(Host::here(), len, &Pages::SHARED)
+    }
+
+    fn climb(host: &Host, len: usize, ladder: &[Pages]) -> io::Result<Self> {
         let node = host.node();
         let len = len.max(1).checked_next_multiple_of(BASE_PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
         if len < HUGE_PAGE {
-            return Self::on(Pages::Base, len, node);
+            let last = ladder.last().expect("a ladder has rungs");
+            return Self::on(*last, len, node);
         }
-        let rungs = Pages::LADDER.into_iter().filter(|rung| host.offers(*rung, len, node));
+        let rungs = ladder.iter().copied().filter(|rung| host.offers(*rung, len, node));
         let mut arena = first(rungs, |rung| Self::on(rung, len, node))?;
         if !arena.pages.is_reserved() {
             arena._missing = Some(Missing::count(len.div_ceil(HUGE_PAGE), arena.node));
@@ -107,11 +120,21 @@ impl Arena {
         let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         match rung {
             Pages::HugeMemfd => {
-                let file = memory_file(huge?)?;
-                let arena = Self::mmap(rung, huge?, libc::MAP_SHARED, Some(&file))?.near(node);
+                let file = memory_file(huge?, libc::MFD_HUGETLB | libc::MFD_HUGE_2MB)?;
+                let mut arena = Self::mmap(rung, huge?, libc::MAP_SHARED, Some(&file))?.near(node);
                 // Before Linux 5.14 the file can be filled, although not near a node of our choice.
                 arena.touch().or_else(|_| fill(&file, arena.len))?;
                 arena.advise(libc::MADV_DONTFORK)?;
+                arena.file = Some(keep_readers_out_of_writing(file)?);
+                Ok(arena)
+            }
+            Pages::Memfd => {
+                let file = memory_file(len, 0)?;
+                let mut arena = Self::mmap(rung, len, libc::MAP_SHARED, Some(&file))?.near(node);
+                // Where the administrator lets memory files have them.
+                let _ = arena.advise(libc::MADV_HUGEPAGE);
+                arena.advise(libc::MADV_DONTFORK)?;
+                arena.file = Some(keep_readers_out_of_writing(file)?);
                 Ok(arena)
             }
             Pages::HugePrivate => {
@@ -139,7 +162,7 @@ impl Arena {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, len, pages, node: None, _missing: None })
+        Ok(Self { base, len, pages, node: None, _missing: None, file: None })
     }
 
     fn hugepage_rs(len: usize) -> io::Result<Self> {
@@ -148,7 +171,7 @@ impl Arena {
         // SAFETY: the layout's length was just checked not to be zero.
         let base = unsafe { hugepage_rs::alloc(layout) };
         let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, len, pages: Pages::HugePrivate, node: None, _missing: None })
+        Ok(Self { base, len, pages: Pages::HugePrivate, node: None, _missing: None, file: None })
     }
 
     /// Prefers the memory of `node` for all pages not touched yet. A preference, not a binding: a full node would
@@ -186,6 +209,11 @@ impl Arena {
         self.pages
     }
 
+    /// What another process maps to read it, if it is in a file.
+    pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
+    }
+
     pub(crate) const fn node(&self) -> Option<u32> {
         self.node
     }
@@ -216,10 +244,10 @@ fn layout(len: usize) -> io::Result<Layout> {
     Layout::from_size_align(len, HUGE_PAGE).map_err(|_| io::ErrorKind::OutOfMemory.into())
 }
 
-/// A file of `len` octets in reserved huge pages, which keeps its length. Whoever finds it under `/proc` could
-/// otherwise cut memory off that buffers live in.
-fn memory_file(len: usize) -> io::Result<File> {
-    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | libc::MFD_HUGETLB | libc::MFD_HUGE_2MB;
+/// A file of `len` octets, which keeps its length. Whoever finds it under `/proc`, or is given it, could otherwise cut memory
+/// off that buffers live in.
+fn memory_file(len: usize, pages: libc::c_uint) -> io::Result<File> {
+    let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | pages;
     // SAFETY: the name is a string that ends with a zero octet; the call makes a descriptor and touches nothing else.
     let fd = unsafe { libc::memfd_create(c"stag-pool".as_ptr(), flags) };
     if fd < 0 {
@@ -228,10 +256,21 @@ fn memory_file(len: usize) -> io::Result<File> {
     // SAFETY: the descriptor was made above, is open, and nobody else has it.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
     file.set_len(u64::try_from(len).map_err(|_| io::ErrorKind::OutOfMemory)?)?;
-    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    seal(&file, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW)?;
+    Ok(file)
+}
+
+/// From here on the file can be mapped to be read only; the mapping that exists can be written. Linux before 5.1, which
+/// cannot do that, keeps the file from being handed out.
+fn keep_readers_out_of_writing(file: File) -> io::Result<File> {
+    seal(&file, libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL)?;
+    Ok(file)
+}
+
+fn seal(file: &File, seals: libc::c_int) -> io::Result<()> {
     // SAFETY: the descriptor is open, and this command takes an integer.
     let failed = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) };
-    if failed == 0 { Ok(file) } else { Err(io::Error::last_os_error()) }
+    if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Finds every page of the file, without touching it.

@@ -2,7 +2,7 @@
 
 use crate::{
     extent::Extent,
-    pool::{Inner, SlotId},
+    pool::{Inner, Place, SlotId},
     window::{Access, Exposed},
 };
 use std::{
@@ -34,6 +34,11 @@ impl Buf {
     /// Octets the slot holds, head room and spare room included.
     pub fn capacity(&self) -> usize {
         self.pool.slot_len(self.slot)
+    }
+
+    /// Where its content begins.
+    pub fn place(&self) -> Place {
+        self.pool.place(self.slot, self.start)
     }
 
     /// Octets in front of the content.

@@ -2,7 +2,7 @@
 
 use crate::{
     buf::Buf,
-    pool::{Inner, Pool, SlotId},
+    pool::{Inner, Place, Pool, SlotId},
 };
 use std::{fmt, ops::Deref, ops::Range, rc::Rc};
 
@@ -37,6 +37,11 @@ impl Extent {
     /// Octets of the slot it lies in, which is out of use as long as the extent lives.
     pub fn capacity(&self) -> usize {
         self.pool.slot_len(self.slot)
+    }
+
+    /// Where it begins.
+    pub fn place(&self) -> Place {
+        self.pool.place(self.slot, self.start)
     }
 
     /// Whether it lies in the memory of `pool`.

@@ -121,7 +121,7 @@ impl Host {
             // hugepage-rs rounds up to the default size, and panics where there is none.
             Pages::HugePrivate => self.is_default_size && has_pages(),
             Pages::Transparent => self.transparent == Some(true),
-            Pages::Base => true,
+            Pages::Memfd | Pages::Base => true,
         }
     }
 
@@ -149,7 +149,7 @@ impl Host {
     fn lift(&self, pages: Pages, node: Option<u32>, missing: usize) -> Option<String> {
         match pages {
             Pages::HugeMemfd | Pages::HugePrivate => None,
-            Pages::Transparent => self.reserve(missing, node),
+            Pages::Transparent | Pages::Memfd => self.reserve(missing, node),
             Pages::Base => {
                 let allow = (self.transparent == Some(false))
                     .then(|| format!("`echo madvise > /{THP}/enabled` allows transparent huge pages"));

@@ -22,6 +22,6 @@ pub use arena::Pages;
 pub use budget::{Budget, Class};
 pub use buf::Buf;
 pub use extent::Extent;
-pub use pool::Pool;
+pub use pool::{Place, Pool, PoolId};
 pub use table::Table;
 pub use window::{Access, Exposed, Fenced, RemoteKey, Scope, Violation, Window, Windows};

@@ -8,8 +8,10 @@ use crate::{
 use std::{
     cell::{Cell, RefCell},
     io,
+    os::fd::BorrowedFd,
     ptr::NonNull,
     rc::Rc,
+    sync::atomic::{AtomicU32, Ordering},
 };
 
 /// Slots start on a cache line of their own.
@@ -19,8 +21,25 @@ const LINE: usize = 64;
 #[derive(Clone, Debug)]
 pub struct Pool(Rc<Inner>);
 
+/// Names one pool of this process, for providers that register memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PoolId(u32);
+
+/// Where octets are: in which pool, and how far from its beginning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The pool.
+    pub pool: PoolId,
+    /// Octets in front of them.
+    pub at: usize,
+}
+
+/// Pools made by this process. Only starts touch it.
+static POOLS: AtomicU32 = AtomicU32::new(0);
+
 #[derive(Debug)]
 pub(crate) struct Inner {
+    id: PoolId,
     arena: Arena,
     classes: Box<[Slots]>,
 }
@@ -47,6 +66,15 @@ impl Pool {
     /// Maps and cuts an arena, on the best pages that the host offers ([`crate::Pages`]) and near the core that runs
     /// this: a shard makes its pools on its own core. Fails as `mmap(2)` does, and with `InvalidInput` when the classes cannot be laid out.
     pub fn new(classes: &[Class]) -> io::Result<Self> {
+        Self::cut(classes, Arena::map)
+    }
+
+    /// A pool in a memory file that other processes may map to read it ([`Pool::file`]), and cannot change or cut.
+    pub fn shared(classes: &[Class]) -> io::Result<Self> {
+        Self::cut(classes, Arena::share)
+    }
+
+    fn cut(classes: &[Class], map: fn(usize) -> io::Result<Arena>) -> io::Result<Self> {
         let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "a pool cannot have these classes");
         let mut classes = classes.to_vec();
         classes.sort_by_key(|class| class.slot_len);
@@ -70,9 +98,10 @@ impl Pool {
         if slots.is_empty() || slots.len() > usize::from(u8::MAX) {
             return Err(invalid());
         }
-        let arena = Arena::map(base)?;
+        let arena = map(base)?;
         assert!(base <= arena.len(), "every slot lies inside the arena");
-        Ok(Self(Rc::new(Inner { arena, classes: slots.into() })))
+        let id = PoolId(POOLS.fetch_add(1, Ordering::Relaxed));
+        Ok(Self(Rc::new(Inner { id, arena, classes: slots.into() })))
     }
 
     /// An empty buffer that can hold at least `len` octets, from the smallest class that has one.
@@ -107,6 +136,22 @@ impl Pool {
         self.0.classes.last().map_or(0, |slots| slots.slot_len)
     }
 
+    /// Its name.
+    pub fn id(&self) -> PoolId {
+        self.0.id
+    }
+
+    /// The file it lies in, as long as [`Pool::span`] says, when other processes can map it.
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.0.arena.file()
+    }
+
+    /// The address of its first octet and the octets that are mapped there, for a device that is told of them. Safe code
+    /// can do nothing with the address.
+    pub fn span(&self) -> (NonNull<u8>, usize) {
+        (self.0.arena.at(0), self.0.arena.len())
+    }
+
     /// Whether `inner` is this pool's.
     pub(crate) fn is(&self, inner: &Rc<Inner>) -> bool {
         Rc::ptr_eq(&self.0, inner)
@@ -137,6 +182,12 @@ impl Inner {
     pub(crate) fn address(&self, slot: SlotId) -> NonNull<u8> {
         let slots = self.slots(slot);
         self.arena.at(slots.base + slot.index as usize * slots.slot_len)
+    }
+
+    /// Where octet `offset` of `slot` is.
+    pub(crate) fn place(&self, slot: SlotId, offset: u32) -> Place {
+        let slots = self.slots(slot);
+        Place { pool: self.id, at: slots.base + slot.index as usize * slots.slot_len + offset as usize }
     }
 
     /// The number of extents that share `slot`.
@@ -185,6 +236,39 @@ mod tests {
         let long = pool.take(65).unwrap();
         assert_eq!(long.capacity(), 256);
         assert!(pool.take(65).is_none());
+    }
+
+    #[test]
+    fn content_is_found_again_in_the_file_of_a_shared_pool() {
+        use std::os::unix::fs::FileExt;
+        let classes = [Class { slot_len: 64, count: 3 }, Class { slot_len: 4096, count: 2 }];
+        let pool = Pool::shared(&classes).unwrap();
+        let file = std::fs::File::from(pool.file().unwrap().try_clone_to_owned().unwrap());
+        let _first = pool.take(64).unwrap();
+        for len in [10, 4000] {
+            let mut buf = pool.take(len).unwrap();
+            buf.reset(7);
+            buf.append(b"content").unwrap();
+            let place = buf.place();
+            assert_eq!(place.pool, pool.id());
+            let extent = buf.freeze();
+            assert_eq!(extent.place(), place);
+            assert_eq!(extent.slice(3..7).place().at, place.at + 3);
+            let mut octets = [0; 7];
+            file.read_exact_at(&mut octets, place.at as u64).unwrap();
+            assert_eq!(&octets, b"content");
+        }
+        assert!(file.write_all_at(b"x", 0).is_err(), "nobody else writes it");
+        assert!(file.set_len(0).is_err(), "nobody cuts it");
+    }
+
+    #[test]
+    fn pools_have_names_of_their_own() {
+        let classes = [Class { slot_len: 64, count: 1 }];
+        let (one, other) = (Pool::new(&classes).unwrap(), Pool::new(&classes).unwrap());
+        assert_ne!(one.id(), other.id());
+        assert!(one.file().is_none());
+        assert_ne!(one.take(1).unwrap().place().pool, other.take(1).unwrap().place().pool);
     }
 
     #[test]

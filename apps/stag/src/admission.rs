@@ -26,13 +26,17 @@ impl Clients {
     pub fn admission(self, admitted: impl Fn(PeerAddress) + 'static) -> Admission {
         let logged = Cell::new(None::<Instant>);
         Box::new(move |peer| {
-            let PeerAddress::Ip(address) = peer else { return false };
-            let is_admitted = self.admits(address.ip());
+            let is_admitted = match peer {
+                PeerAddress::Ip(address) => self.admits(address.ip()),
+                // The fabric let its user in (`--shm-allow`).
+                PeerAddress::Process { .. } => true,
+                PeerAddress::Simulated => false,
+            };
             if is_admitted {
                 admitted(peer);
             } else if logged.get().is_none_or(|at| at.elapsed() >= REFUSAL_LOG_INTERVAL) {
                 logged.set(Some(Instant::now()));
-                tracing::warn!(target: "stag", peer = %address, "refused: not in --clients");
+                tracing::warn!(target: "stag", %peer, "refused: not in --clients");
             }
             is_admitted
         })
@@ -55,6 +59,7 @@ mod tests {
             assert!(!clients.admits(address.parse().unwrap()), "{address}");
             assert!(!Clients::default().admits(address.parse().unwrap()), "{address}");
         }
-        assert!(!(clients.admission(|_| ()))(PeerAddress::Simulated));
+        assert!(!(clients.clone().admission(|_| ()))(PeerAddress::Simulated));
+        assert!((clients.admission(|_| ()))(PeerAddress::Process { pid: 1, uid: 1000 }));
     }
 }

@@ -36,8 +36,8 @@ mod time;
 pub use fault::{Cause, FabricFault, Layer, Refusal, Refused, Status, Terminate};
 pub use time::Time;
 
-use stag_pools::{Access, Buf, Extent, Fenced, RemoteKey, Scope, Window, table::Key};
-use std::{fmt, net::SocketAddr, ops::Range, os::fd::BorrowedFd};
+use stag_pools::{Access, Buf, Extent, Fenced, Pool, RemoteKey, Scope, Window, table::Key};
+use std::{fmt, io, net::SocketAddr, ops::Range, os::fd::BorrowedFd};
 
 /// One connection of a provider. It is never used again after [`Event::Disconnected`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -91,6 +91,13 @@ pub struct Limits {
 pub enum PeerAddress {
     /// A host on an IP network.
     Ip(SocketAddr),
+    /// A process of this host, as the kernel vouches for it.
+    Process {
+        /// Its number when it connected.
+        pid: u32,
+        /// Whose it is.
+        uid: u32,
+    },
     /// The other end of a simulated fabric.
     Simulated,
 }
@@ -99,6 +106,7 @@ impl fmt::Display for PeerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ip(address) => address.fmt(f),
+            Self::Process { pid, uid } => write!(f, "process {pid} of user {uid}"),
             Self::Simulated => f.write_str("sim"),
         }
     }
@@ -174,6 +182,18 @@ pub trait Provider {
 
     /// What this provider can hold.
     fn limits(&self) -> &Limits;
+
+    /// Whether pools that are registered here should be ones that other processes can map ([`Pool::shared`]).
+    fn wants_shared_pools(&self) -> bool {
+        false
+    }
+
+    /// Makes the memory of `pool` known, before the first connection and before anything of it is posted: devices reach
+    /// nothing else. Fails when there is not enough locked memory, or no room for one more pool.
+    fn register(&mut self, pool: &Pool) -> io::Result<()> {
+        let _ = pool;
+        Ok(())
+    }
 
     /// Waits for peers at `at`; returns the address in use (a port of 0 is chosen).
     fn listen(&mut self, at: &Self::Address) -> Result<Self::Address, FabricFault>;

@@ -9,6 +9,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+const HUGE: libc::c_uint = libc::MFD_HUGETLB | libc::MFD_HUGE_2MB;
 const RESERVE: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB";
 
 fn number(file: &str) -> Option<usize> {
@@ -243,18 +244,18 @@ fn exhausted_pages_lead_down_the_ladder() {
     let host = Host::read(Path::new("/"));
     let lower =
         if host.offers(Pages::Transparent, HUGE_PAGE, None) { Pages::Transparent } else { Pages::Base };
-    let large = Arena::climb(&host, 3 * HUGE_PAGE).unwrap();
+    let large = Arena::climb(&host, 3 * HUGE_PAGE, &Pages::LADDER).unwrap();
     assert_eq!(large.pages(), Pages::HugeMemfd);
     for rung in [Pages::HugeMemfd, Pages::HugePrivate] {
         assert!(Arena::on(rung, 2 * HUGE_PAGE, None).is_err(), "{rung}: one page is left");
     }
-    assert_eq!(Arena::climb(&host, 2 * HUGE_PAGE).unwrap().pages(), lower);
-    assert_eq!(Arena::climb(&host, 64).unwrap().pages(), Pages::Base);
-    let rest = Arena::climb(&host, HUGE_PAGE).unwrap();
+    assert_eq!(Arena::climb(&host, 2 * HUGE_PAGE, &Pages::LADDER).unwrap().pages(), lower);
+    assert_eq!(Arena::climb(&host, 64, &Pages::LADDER).unwrap().pages(), Pages::Base);
+    let rest = Arena::climb(&host, HUGE_PAGE, &Pages::LADDER).unwrap();
     assert_eq!(rest.pages(), Pages::HugeMemfd, "others' failures took nothing");
-    assert_eq!(Arena::climb(&host, HUGE_PAGE).unwrap().pages(), lower);
+    assert_eq!(Arena::climb(&host, HUGE_PAGE, &Pages::LADDER).unwrap().pages(), lower);
     drop(large);
-    assert_eq!(Arena::climb(&host, 3 * HUGE_PAGE).unwrap().pages(), Pages::HugeMemfd);
+    assert_eq!(Arena::climb(&host, 3 * HUGE_PAGE, &Pages::LADDER).unwrap().pages(), Pages::HugeMemfd);
 }
 
 #[test]
@@ -263,7 +264,7 @@ fn a_page_that_is_refused_after_it_was_mapped_is_an_error_and_no_signal() {
     let Some(_reserved) = Reserved::new(1) else { return };
     let _all = Arena::on(Pages::HugeMemfd, HUGE_PAGE, None).unwrap();
     // As with a control group's limit, the mapping succeeds, and the first write would be a SIGBUS.
-    let file = memory_file(HUGE_PAGE).unwrap();
+    let file = memory_file(HUGE_PAGE, HUGE).unwrap();
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
     let arena = Arena::mmap(Pages::HugeMemfd, HUGE_PAGE, flags, Some(&file)).unwrap();
     assert!(arena.touch().is_err());
@@ -291,8 +292,8 @@ fn nobody_cuts_memory_off_a_living_arena() {
 #[ignore = "reserves huge pages of the host, as root"]
 fn a_file_is_filled_where_the_kernel_cannot_touch_pages_for_us() {
     let Some(_reserved) = Reserved::new(2) else { return };
-    let file = memory_file(2 * HUGE_PAGE).unwrap();
+    let file = memory_file(2 * HUGE_PAGE, HUGE).unwrap();
     fill(&file, 2 * HUGE_PAGE).unwrap();
     assert_eq!(number("free_hugepages"), Some(0));
-    assert!(fill(&memory_file(HUGE_PAGE).unwrap(), HUGE_PAGE).is_err());
+    assert!(fill(&memory_file(HUGE_PAGE, HUGE).unwrap(), HUGE_PAGE).is_err());
 }

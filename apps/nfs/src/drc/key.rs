@@ -15,6 +15,8 @@ use stag_protocol::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Client {
     Ip(IpAddr),
+    /// A user of this host: a process that is started again has another number.
+    User(u32),
     Simulated,
 }
 
@@ -23,6 +25,7 @@ impl From<PeerAddress> for Client {
     fn from(address: PeerAddress) -> Self {
         match address {
             PeerAddress::Ip(at) => Self::Ip(at.ip().to_canonical()),
+            PeerAddress::Process { uid, .. } => Self::User(uid),
             PeerAddress::Simulated => Self::Simulated,
         }
     }
@@ -34,6 +37,11 @@ impl Client {
         match self {
             Self::Ip(IpAddr::V4(address)) => address.to_ipv6_mapped().octets(),
             Self::Ip(IpAddr::V6(address)) => address.octets(),
+            // In ::/64 no host has an address like this one.
+            Self::User(uid) => {
+                let [a, b, c, d] = uid.to_be_bytes();
+                [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, a, b, c, d]
+            }
             Self::Simulated => [0; 16],
         }
     }
