@@ -36,7 +36,7 @@ impl App for Keeper {
     }
 
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
-        let octets = call.arguments.clone().opaque(ECHO_MAX).unwrap();
+        let octets = call.arguments.clone().item(ECHO_MAX).unwrap();
         let own = call.pulled.share(octets);
         *if own.is_some() { &mut self.kept.0 } else { &mut self.kept.1 } += 1;
         let whole = own.unwrap_or_else(|| {

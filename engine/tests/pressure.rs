@@ -115,7 +115,7 @@ impl App for Keeper {
         let mut message = cx.message(64).unwrap();
         let mut writer = Writer::new(message.spare_mut());
         call.header.reply(Accepted::Success).emit(&mut writer).unwrap();
-        let octets = call.arguments.clone().opaque(1 << 20).unwrap();
+        let octets = call.arguments.clone().item(1 << 20).unwrap();
         writer.u32(octets.len() as u32).unwrap();
         let position = writer.len();
         message.extend(position);

@@ -16,6 +16,8 @@ pub enum Error {
     BadValue,
     /// Bytes remain after the last item.
     Trailing,
+    /// A chunk holds something else than one whole DDP-eligible item (RFC 8166 §3.4.4.4, §6.1).
+    Misplaced,
 }
 
 impl fmt::Display for Error {
@@ -25,6 +27,7 @@ impl fmt::Display for Error {
             Self::TooLong => "a variable-length item is longer than its type allows",
             Self::BadValue => "a discriminant has no such value",
             Self::Trailing => "octets remain after the last item",
+            Self::Misplaced => "a chunk holds something else than one item that may travel in a chunk",
         })
     }
 }
@@ -58,7 +61,7 @@ pub const fn padded(len: usize) -> usize {
 pub enum Piece<'a> {
     /// Octets that travelled in the XDR stream: every item is padded.
     Inline(&'a [u8]),
-    /// The content of one chunk: the padding of its last item may be missing (RFC 8166 §3.4.5.2).
+    /// The content of one chunk: one item, whose padding may be missing (RFC 8166 §3.4.4.4, §3.4.5.2).
     Chunk(&'a [u8]),
 }
 
@@ -124,31 +127,59 @@ impl<'a> Reader<'a> {
     /// Fixed-length opaque data of `N` octets, `N` a multiple of four (RFC 4506 §4.9).
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
         const { assert!(N.is_multiple_of(4)) };
-        self.skip_empty();
-        let (octets, rest) = self.piece.octets().split_first_chunk().ok_or(Error::Short)?;
-        self.advance_to(rest);
+        let (octets, rest) = self.inline()?.split_first_chunk().ok_or(Error::Short)?;
+        self.piece = Piece::Inline(rest);
         Ok(*octets)
     }
 
     /// Fixed-length opaque data of `len` octets and its padding (RFC 4506 §4.9).
     pub fn fixed(&mut self, len: usize) -> Result<&'a [u8], Error> {
+        let from = if len > 0 { self.inline()? } else { &[] };
+        let (octets, rest) = from.split_at_checked(len).ok_or(Error::Short)?;
         if len > 0 {
-            self.skip_empty();
+            self.piece = Piece::Inline(rest.get(pad(len)..).ok_or(Error::Short)?);
         }
-        let (octets, rest) = self.piece.octets().split_at_checked(len).ok_or(Error::Short)?;
-        let rest = match (rest.get(pad(len)..), self.piece) {
-            (Some(rest), _) => rest,
-            (None, Piece::Chunk(_)) if rest.is_empty() => rest,
-            (None, _) => return Err(Error::Short),
-        };
-        self.advance_to(rest);
         Ok(octets)
     }
 
     /// Variable-length opaque data or a string of at most `max` octets (RFC 4506 §4.10, §4.11).
     pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], Error> {
+        let len = self.length(max)?;
+        self.fixed(len)
+    }
+
+    /// A DDP-eligible item: as [`opaque`](Self::opaque), or all of a chunk behind the length word.
+    pub fn item(&mut self, max: usize) -> Result<&'a [u8], Error> {
+        let len = self.length(max)?;
+        if len > 0 {
+            self.skip_empty();
+        }
+        match self.piece {
+            Piece::Chunk(octets) if len > 0 => {
+                let (item, padding) = octets.split_at_checked(len).ok_or(Error::Short)?;
+                if !padding.is_empty() && padding.len() != pad(len) {
+                    return Err(Error::Misplaced);
+                }
+                self.piece = Piece::Inline(&[]);
+                Ok(item)
+            }
+            Piece::Inline(_) | Piece::Chunk(_) => self.fixed(len),
+        }
+    }
+
+    fn length(&mut self, max: usize) -> Result<usize, Error> {
         let len = usize::try_from(self.u32()?).map_err(|_| Error::TooLong)?;
-        if len > max { Err(Error::TooLong) } else { self.fixed(len) }
+        if len > max { Err(Error::TooLong) } else { Ok(len) }
+    }
+
+    /// The octets of the stream here: what is no DDP-eligible item lies in no chunk.
+    fn inline(&mut self) -> Result<&'a [u8], Error> {
+        self.skip_empty();
+        match self.piece {
+            Piece::Inline(octets) => Ok(octets),
+            Piece::Chunk([]) => Ok(&[]),
+            Piece::Chunk(_) => Err(Error::Misplaced),
+        }
     }
 
     fn skip_empty(&mut self) {
@@ -158,13 +189,6 @@ impl<'a> Reader<'a> {
             self.piece = *next;
             self.rest = rest;
         }
-    }
-
-    fn advance_to(&mut self, octets: &'a [u8]) {
-        self.piece = match self.piece {
-            Piece::Inline(_) => Piece::Inline(octets),
-            Piece::Chunk(_) => Piece::Chunk(octets),
-        };
     }
 }
 
@@ -437,12 +461,41 @@ mod tests {
         for chunk in [&b"hello"[..], b"hello\0\0\0"] {
             let pieces = [Piece::Inline(&[0, 0, 0, 5]), Piece::Chunk(chunk), Piece::Inline(&[0, 0, 0, 9])];
             let mut reader = Reader::over(&pieces);
-            assert_eq!(reader.opaque(5), Ok(&b"hello"[..]));
+            assert_eq!(reader.item(5), Ok(&b"hello"[..]));
             assert_eq!(reader.u32(), Ok(9));
             assert_eq!(reader.finish(), Ok(()));
         }
-        assert_eq!(Reader::new(b"\0\0\0\x05hello").opaque(5), Err(Error::Short));
-        assert_eq!(Reader::over(&[Piece::Chunk(b"hello\0")]).fixed(5), Err(Error::Short));
+        assert_eq!(Reader::new(b"\0\0\0\x05hello").item(5), Err(Error::Short));
+        assert_eq!(Reader::new(b"\0\0\0\x05hello\0\0\0").item(5), Ok(&b"hello"[..]));
+    }
+
+    #[test]
+    fn a_chunk_holds_one_item_and_nothing_less_or_more() {
+        for len in 0..16 {
+            let chunk = &[7; 16][..len];
+            let pieces = [Piece::Inline(&[0, 0, 0, 5]), Piece::Chunk(chunk), Piece::Inline(&[0, 0, 0, 9])];
+            let mut reader = Reader::over(&pieces);
+            let expected = match len {
+                5 | 8 => Ok(&chunk[..5]),
+                0..5 => Err(Error::Short),
+                _ => Err(Error::Misplaced),
+            };
+            assert_eq!(reader.item(5), expected, "{len} octets");
+        }
+    }
+
+    #[test]
+    fn nothing_but_an_item_is_read_from_a_chunk() {
+        let pieces = [Piece::Inline(&[0, 0, 0, 4]), Piece::Chunk(&[0, 0, 0, 1]), Piece::Inline(&[0; 8])];
+        let mut reader = Reader::over(&pieces);
+        assert_eq!(reader.clone().opaque(8), Err(Error::Misplaced));
+        assert_eq!(reader.clone().u64(), Err(Error::Short));
+        reader.u32().unwrap();
+        assert_eq!(reader.clone().u32(), Err(Error::Misplaced));
+        assert_eq!(reader.clone().bool(), Err(Error::Misplaced));
+        assert_eq!(reader.clone().array::<4>(), Err(Error::Misplaced));
+        assert_eq!(reader.clone().fixed(4), Err(Error::Misplaced));
+        assert_eq!(reader.finish(), Err(Error::Trailing));
     }
 
     #[test]

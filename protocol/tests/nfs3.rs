@@ -4,7 +4,7 @@
 use stag_protocol::nfs::binding::{self, Eligible, ResultLen};
 use stag_protocol::nfs::v3::*;
 use stag_protocol::nfs::{Bulk, mount};
-use stag_protocol::xdr::{Codec, Error, NoRoom, Piece, Reader, Writer, padded};
+use stag_protocol::xdr::{Codec, Error, NoRoom, Piece, Reader, Writer, pad, padded};
 
 const TIME: Time = Time { seconds: 0x0102_0304, nanos: 999_999_999 };
 const MODE: SetAttributes = SetAttributes {
@@ -350,6 +350,35 @@ fn data_that_came_in_a_chunk_is_found_with_and_without_its_padding() {
             let head = written(|writer| apart.emit(writer));
             let pieces = [Piece::Inline(&head), Piece::Chunk(chunk)];
             assert_eq!(Reply::parse(apart.procedure(), Reader::over(&pieces)), Ok(whole));
+        }
+    }
+}
+
+/// Where the item of a call lies when the call is emitted whole: octets before it, octets of it.
+fn item_of(call: &Call<'_>) -> Option<(usize, usize)> {
+    let (Call::Write(WriteArgs { data: item, .. }) | Call::Symlink(SymlinkArgs { path: item, .. })) = call
+    else {
+        return None;
+    };
+    let len = written(|writer| call.emit(writer)).len();
+    Some((len - padded(item.len()), item.len()))
+}
+
+#[test]
+fn nothing_but_the_item_of_a_call_may_come_in_a_chunk() {
+    for call in calls() {
+        let whole = written(|writer| call.emit(writer));
+        for from in (0..whole.len()).step_by(4) {
+            for len in 1..=whole.len() - from {
+                let (head, tail) = whole.split_at(from);
+                let (chunk, tail) = tail.split_at(len);
+                let tail = tail.get(pad(len)..).unwrap_or_default();
+                let pieces = [Piece::Inline(head), Piece::Chunk(chunk), Piece::Inline(tail)];
+                let is_item = item_of(&call)
+                    .is_some_and(|(at, item)| at == from && (len == item || len == padded(item)));
+                let parsed = Call::parse(call.procedure(), Reader::over(&pieces));
+                assert_eq!(parsed.is_ok(), is_item, "{len} octets from {from} of {call:?}");
+            }
         }
     }
 }

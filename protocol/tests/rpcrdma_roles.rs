@@ -272,7 +272,7 @@ fn read_back(pieces: &[stag_protocol::xdr::Piece<'_>], items: usize) -> Vec<u8> 
     let mut whole = Vec::new();
     whole.extend(reader.array::<16>().unwrap());
     for _ in 0..items {
-        let item = reader.opaque(64).unwrap();
+        let item = reader.item(64).unwrap();
         whole.extend((item.len() as u32).to_be_bytes());
         whole.extend(item);
         whole.resize(padded(whole.len()), 0);

@@ -45,7 +45,7 @@ impl App for Echo {
         let mut arguments = call.arguments;
         let (status, item) = match (call.header.program, call.header.version, call.header.procedure) {
             (PROGRAM, VERSION, NULL) => (Accepted::Success, None),
-            (PROGRAM, VERSION, ECHO) => match arguments.opaque(ECHO_MAX) {
+            (PROGRAM, VERSION, ECHO) => match arguments.item(ECHO_MAX) {
                 Ok(octets) => match copy(cx, octets) {
                     Some(item) => (Accepted::Success, Some(item)),
                     None => (Accepted::SystemErr, None),

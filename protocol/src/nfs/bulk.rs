@@ -39,7 +39,7 @@ impl<'a> Bulk<'a> {
 
     /// Takes an item of at most `max` octets.
     pub(super) fn parse_bounded(reader: &mut Reader<'a>, max: usize) -> Result<Self, Error> {
-        reader.opaque(max).map(Self::Inline)
+        reader.item(max).map(Self::Inline)
     }
 
     /// Takes an item that has to have `count` octets, as the message says elsewhere.
