@@ -4,16 +4,16 @@
 mod support;
 
 use stag_echo::{Caller, ECHO, NULL};
-use stag_engine::{CallFault, Shard, Token};
+use stag_engine::{CallFault, Token};
 use stag_pools::{Access, RemoteKey};
 use stag_protocol::{
     rpc::ReplyHeader,
     rpcrdma::{Body, ChunkLists, Credits, ErrorBody, Header, Position, Segment, Xid},
 };
-use stag_sim::{Fabric, Faults, Port, Sim};
-use stag_verbs::{Provider, Tag, Time};
+use stag_sim::Faults;
+use stag_verbs::{Provider, Tag};
 use support::{
-    AtServer, GRANT, LIMITS, Raw, config, echo_head, message, no_message, pattern, reply, results, rpc,
+    AtClient, AtServer, GRANT, Raw, config, echo_head, message, no_message, pattern, reply, results, rpc,
     with_header,
 };
 
@@ -250,69 +250,28 @@ fn a_peer_that_goes_away_with_calls_in_progress_takes_nothing_with_it() {
     at.expect_end();
 }
 
-/// A server made by hand, and our requester.
-struct AtClient {
-    fabric: Fabric,
-    shard: Shard<Sim, Caller>,
-    raw: Raw,
-    now: Time,
+/// Our requester whose app keeps outcomes.
+type Requester = AtClient<Caller>;
+
+fn requester() -> Requester {
+    AtClient::new(Caller::default(), config())
 }
 
-impl AtClient {
-    fn new() -> Self {
-        let fabric = Fabric::new(8, Faults::NONE);
-        let mut raw = Raw::new(&fabric);
-        let port = raw.end.listen(&Port(0)).unwrap();
-        let admit = Box::new(|_| true) as Box<_>;
-        let mut shard = Shard::new(fabric.end("client", LIMITS), Caller::default(), config(), admit).unwrap();
-        shard.connect(&port).unwrap();
-        let mut this = Self { fabric, shard, raw, now: Time(0) };
-        this.settle();
-        this
-    }
+fn call(at: &mut Requester, octets: Option<&[u8]>) -> (Header, ChunkLists, Vec<u8>) {
+    let peer = at.peer;
+    assert!(at.shard.with_app(|_, cx| Caller::call(cx, peer, Token(1), octets)));
+    at.next_call()
+}
 
-    fn settle(&mut self) {
-        for _ in 0..10_000 {
-            let worked = self.shard.pass(self.now) | self.raw.poll(self.now);
-            match self.fabric.next_due() {
-                _ if worked => {}
-                Some(due) => self.now = due.max(self.now),
-                None => return,
-            }
-        }
-        panic!("the fabric never comes to rest");
-    }
-
-    fn call(&mut self, octets: Option<&[u8]>) -> (Header, ChunkLists, Vec<u8>) {
-        let peer = self.shard.app().peers()[0];
-        assert!(self.shard.with_app(|_, cx| Caller::call(cx, peer, Token(1), octets)));
-        self.settle();
-        reply(&self.raw.received.pop_front().expect("the call arrives").0)
-    }
-
-    fn answer(&mut self, xid: Xid, lists: &ChunkLists, results: &[u8], invalidate: Option<u32>) {
-        let mut payload = [&xid.0.to_be_bytes()[..], &[0, 0, 0, 1], &[0; 16]].concat();
-        payload.extend_from_slice(results);
-        let header = Header { xid, credits: Credits(3), body: Body::Msg };
-        self.raw.send(&with_header(&header, lists, &payload), invalidate);
-        self.settle();
-    }
-
-    fn outcome(&mut self) -> Option<Result<Option<Vec<u8>>, CallFault>> {
-        let done = self.shard.with_app(|app, _| app.take())?;
-        Some(done.echo.map(|echo| echo.map(|octets| octets.to_vec())))
-    }
-
-    fn wait(&mut self, seconds: u64) {
-        self.now = Time(self.now.0 + seconds * 1_000_000_000);
-        self.settle();
-    }
+fn outcome(at: &mut Requester) -> Option<Result<Option<Vec<u8>>, CallFault>> {
+    let done = at.shard.with_app(|app, _| app.take())?;
+    Some(done.echo.map(|echo| echo.map(|octets| octets.to_vec())))
 }
 
 #[test]
 fn a_call_takes_one_credit_until_the_first_grant_and_then_what_was_granted() {
-    let mut at = AtClient::new();
-    let peer = at.shard.app().peers()[0];
+    let mut at = requester();
+    let peer = at.peer;
     for token in 0..6 {
         at.shard.with_app(|_, cx| Caller::call(cx, peer, Token(token), None));
     }
@@ -326,8 +285,8 @@ fn a_call_takes_one_credit_until_the_first_grant_and_then_what_was_granted() {
 
 #[test]
 fn a_bad_reply_is_discarded_and_its_call_ends_at_its_deadline() {
-    let mut at = AtClient::new();
-    let (header, lists, _) = at.call(Some(&pattern(9_000)));
+    let mut at = requester();
+    let (header, lists, _) = call(&mut at, Some(&pattern(9_000)));
     // The lists are missing, then a Write chunk has another handle.
     at.answer(header.xid, &ChunkLists::new(), &echo_head(9_000), None);
     let mut moved = ChunkLists::new();
@@ -336,49 +295,49 @@ fn a_bad_reply_is_discarded_and_its_call_ends_at_its_deadline() {
     moved.push_write(Segment { handle: segment.handle ^ 1, ..segment }).unwrap();
     at.answer(header.xid, &moved, &echo_head(9_000), None);
     at.answer(Xid(header.xid.0 ^ 0x8000_0000), &ChunkLists::new(), &[], None);
-    assert!(at.outcome().is_none());
+    assert!(outcome(&mut at).is_none());
     at.wait(11);
-    assert_eq!(at.outcome(), Some(Err(CallFault::TimedOut)));
+    assert_eq!(outcome(&mut at), Some(Err(CallFault::TimedOut)));
     assert_eq!((at.shard.buffers_in_use(), at.shard.provider().windows_bound()), (0, 0));
     assert!(at.raw.ended.is_some(), "the same connection never carries it again");
 }
 
 #[test]
 fn an_rdma_error_ends_one_call() {
-    let mut at = AtClient::new();
-    let (header, ..) = at.call(Some(&pattern(9_000)));
+    let mut at = requester();
+    let (header, ..) = call(&mut at, Some(&pattern(9_000)));
     let error = Header { body: Body::Error(ErrorBody::Chunk), ..header };
     at.raw.send(&with_header(&error, &ChunkLists::new(), &[]), None);
     at.settle();
-    assert_eq!(at.outcome(), Some(Err(CallFault::Refused(ErrorBody::Chunk))));
+    assert_eq!(outcome(&mut at), Some(Err(CallFault::Refused(ErrorBody::Chunk))));
     assert_eq!((at.shard.buffers_in_use(), at.shard.provider().windows_bound()), (0, 0));
-    let (header, ..) = at.call(None);
+    let (header, ..) = call(&mut at, None);
     at.answer(header.xid, &ChunkLists::new(), &[], None);
-    assert_eq!(at.outcome(), Some(Ok(None)));
+    assert_eq!(outcome(&mut at), Some(Ok(None)));
 }
 
 #[test]
 fn a_key_of_another_call_that_is_invalidated_ends_the_connection() {
-    let mut at = AtClient::new();
-    let (first, ..) = at.call(None);
+    let mut at = requester();
+    let (first, ..) = call(&mut at, None);
     at.answer(first.xid, &ChunkLists::new(), &[], None);
-    at.outcome().unwrap().unwrap();
-    let (_, lists, _) = at.call(Some(&pattern(9_000)));
-    let (other, ..) = at.call(None);
+    outcome(&mut at).unwrap().unwrap();
+    let (_, lists, _) = call(&mut at, Some(&pattern(9_000)));
+    let (other, ..) = call(&mut at, None);
     let foreign = lists.writes().next().unwrap().segments[0].handle;
     at.answer(other.xid, &ChunkLists::new(), &[], Some(foreign));
     assert!(at.raw.ended.is_some());
     for _ in 0..2 {
-        assert!(matches!(at.outcome(), Some(Err(CallFault::Disconnected(_)))));
+        assert!(matches!(outcome(&mut at), Some(Err(CallFault::Disconnected(_)))));
     }
     assert_eq!((at.shard.buffers_in_use(), at.shard.provider().windows_bound()), (0, 0));
 }
 
 #[test]
 fn the_app_hears_of_a_reply_only_when_every_key_is_dead() {
-    let mut at = AtClient::new();
+    let mut at = requester();
     let octets = pattern(9_000);
-    let (header, lists, _) = at.call(Some(&octets));
+    let (header, lists, _) = call(&mut at, Some(&octets));
     let target = lists.writes().next().unwrap().segments[0];
     let qp = at.raw.qp.unwrap();
     let source = at.raw.buf(&octets).freeze();
@@ -390,7 +349,7 @@ fn the_app_hears_of_a_reply_only_when_every_key_is_dead() {
     returned.fill_write(0, lists.writes().next().unwrap(), 9_000);
     let sent_at = at.now;
     at.answer(header.xid, &returned, &echo_head(9_000), Some(target.handle));
-    assert_eq!(at.outcome(), Some(Ok(Some(octets))));
+    assert_eq!(outcome(&mut at), Some(Ok(Some(octets))));
     assert!(
         at.now.0 >= sent_at.0 + 5_000,
         "the Read chunk's key is invalidated before the app hears of the reply"

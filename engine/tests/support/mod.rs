@@ -2,7 +2,7 @@
 #![allow(dead_code)] // Each test takes what it needs.
 
 use stag_echo::{Echo, NULL, PROGRAM, VERSION};
-use stag_engine::{Config, Shard};
+use stag_engine::{App, Config, PeerId, Shard};
 use stag_pools::{Access, Buf, Class, Pool, RemoteKey};
 use stag_protocol::{
     rpc::{Accepted, Auth, CallHeader, Credential, ReplyHeader},
@@ -182,6 +182,68 @@ impl AtServer {
         assert_eq!(self.shard.calls_in_progress(), (0, 0));
         assert_eq!((self.shard.buffers_in_use(), self.shard.receives_promised()), (0, 0));
         assert_eq!(self.shard.provider().receives_posted(), config().receives);
+    }
+}
+
+/// A server made by hand, and our requester.
+pub struct AtClient<A: App, P: Provider = Sim> {
+    pub fabric: Fabric,
+    pub shard: Shard<P, A>,
+    pub peer: PeerId,
+    pub raw: Raw,
+    pub now: Time,
+}
+
+impl<A: App> AtClient<A> {
+    pub fn new(app: A, config: Config) -> Self {
+        Self::over(app, config, |end| end)
+    }
+}
+
+impl<A: App, P: Provider<Address = Port>> AtClient<A, P> {
+    /// Our end is what `wrap` makes of it.
+    pub fn over(app: A, config: Config, wrap: impl FnOnce(Sim) -> P) -> Self {
+        let fabric = Fabric::new(8, Faults::NONE);
+        let mut raw = Raw::new(&fabric);
+        let port = raw.end.listen(&Port(0)).unwrap();
+        let admit = Box::new(|_| true) as Box<_>;
+        let mut shard = Shard::new(wrap(fabric.end("client", LIMITS)), app, config, admit).unwrap();
+        let peer = shard.connect(&port).unwrap();
+        let mut this = Self { fabric, shard, peer, raw, now: Time(0) };
+        this.settle();
+        this
+    }
+
+    pub fn settle(&mut self) {
+        for _ in 0..10_000 {
+            let worked = self.shard.pass(self.now) | self.raw.poll(self.now);
+            match self.fabric.next_due() {
+                _ if worked => {}
+                Some(due) => self.now = due.max(self.now),
+                None => return,
+            }
+        }
+        panic!("the fabric never comes to rest");
+    }
+
+    /// The next call that arrives.
+    pub fn next_call(&mut self) -> (Header, ChunkLists, Vec<u8>) {
+        self.settle();
+        reply(&self.raw.received.pop_front().expect("the call arrives").0)
+    }
+
+    /// A reply that grants three credits.
+    pub fn answer(&mut self, xid: Xid, lists: &ChunkLists, results: &[u8], invalidate: Option<u32>) {
+        let mut payload = [&xid.0.to_be_bytes()[..], &[0, 0, 0, 1], &[0; 16]].concat();
+        payload.extend_from_slice(results);
+        let header = Header { xid, credits: Credits(3), body: Body::Msg };
+        self.raw.send(&with_header(&header, lists, &payload), invalidate);
+        self.settle();
+    }
+
+    pub fn wait(&mut self, seconds: u64) {
+        self.now = Time(self.now.0 + seconds * 1_000_000_000);
+        self.settle();
     }
 }
 
