@@ -283,7 +283,8 @@ pub type FrameOctets = Octets<{ HEADER_LEN + ENHANCED_LEN + PRIVATE_DATA_MAX }>;
 pub enum Crc {
     /// From everybody.
     Always,
-    /// From everybody but a Linux siw that connects and asks for none.
+    /// From everybody but a Linux siw that connects and asks for none; the provider asks none of a siw that has lost a
+    /// connection by them.
     ///
     /// siw forgets where it was when the padding and the CRC of an FPDU arrive in two parts (seen in Linux 6.1, `siw_qp_rx.c`), and
     /// then ends the connection with a CRC error. Any FPDU longer than a TCP segment meets that sooner or later, so both sides

@@ -76,6 +76,7 @@ fn fabric(stats: &stag_iwarp::Stats) -> Value {
         "recv": stats.recv,
         "epoll_wait": stats.epoll_wait,
         "epoll_ctl": stats.epoll_ctl,
+        "nudges": stats.nudges,
         "crc_errors": stats.crc_errors,
         "terminates_sent": terminates(&stats.terminates_sent),
         "terminates_received": terminates(&stats.terminates_received),

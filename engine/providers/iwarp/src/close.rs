@@ -34,6 +34,7 @@ pub(crate) fn violate(conn: &mut Conn, shared: &mut Shared, violation: Violation
 pub(crate) fn terminated(conn: &mut Conn, shared: &mut Shared, message: &Terminated) {
     shared.stats.terminates_received.count(message.cause);
     if let Some(link) = &mut conn.link {
+        shared.crc_losers.note(link.peer, message.cause, conn.peer);
         let blamed = link.stream.blamed_read(message).or_else(|| oldest_read(link, message.cause));
         let seq = blamed.map(|read| read.token).filter(|token| *token != tx::RTR_TOKEN);
         let status = if is_access(message.cause) { Status::RemoteAccess } else { Status::RemoteOperation };

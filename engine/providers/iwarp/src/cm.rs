@@ -4,14 +4,14 @@ use crate::{
     close,
     config::FpduMax,
     conn::{Conn, Link, Shared, State, Stream},
-    rx,
+    rx, siw,
     sock::{self, Moved},
     tx::Transmit,
 };
 use stag_protocol::iwarp::{
     fpdu,
     mpa::{Failure, FpduSize, Frame, Kind, Negotiated, Outcome, PRIVATE_DATA_MAX, Parsed, Request},
-    rdmap::Violation,
+    rdmap::{Peer, Violation},
 };
 use stag_verbs::soft::SendQueue;
 use stag_verbs::{Cause, Event, FabricFault, Refusal};
@@ -139,6 +139,9 @@ fn reply(conn: &mut Conn, shared: &mut Shared) {
             conn.input.consume(len);
             start(conn, shared, &negotiated);
             conn.state = State::Established;
+            if negotiated.peer == Peer::Siw {
+                siw::await_sign(conn, shared);
+            }
             conn.wants_flush = true; // the indication
             shared.emit(Event::Established { qp: conn.qp });
             // siw may send behind its Reply at once.
@@ -180,6 +183,7 @@ fn start(conn: &mut Conn, shared: &mut Shared, negotiated: &Negotiated) {
     conn.link = Some(Box::new(Link {
         stream,
         crc: negotiated.crc,
+        peer: negotiated.peer,
         may_read: negotiated.ord > 0,
         queue: SendQueue::new(config.limits.send_queue),
         transmit,

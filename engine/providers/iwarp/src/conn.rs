@@ -2,6 +2,7 @@
 
 use crate::{
     config::READS_MAX,
+    siw::CrcLosers,
     sock::{Epoll, Ready},
     stats::Stats,
     tx::{Fpdu, Transmit},
@@ -14,6 +15,7 @@ use std::{
     collections::VecDeque,
     net::{IpAddr, SocketAddr},
     os::fd::OwnedFd,
+    time::Duration,
 };
 
 /// What a connection waits for.
@@ -29,6 +31,8 @@ pub(crate) enum State {
     AwaitAnswer { request_len: usize },
     /// We accepted: nothing may be sent before the first FPDU (RFC 5044 §7.1.2).
     AwaitFpdu,
+    /// We connected to a siw, which may not look at its socket yet ([`crate::siw`]): both sides may send. After `pause` it gets a nudge.
+    AwaitSign { pause: Duration },
     /// Both sides may send.
     Established,
     /// The last FPDU is a Terminate, which is not sent whole; then it ends by this cause.
@@ -48,6 +52,7 @@ pub(crate) struct Link {
     pub(crate) stream: Stream,
     /// Check CRCs.
     pub(crate) crc: bool,
+    pub(crate) peer: rdmap::Peer,
     /// The peer serves at least one Read at a time.
     pub(crate) may_read: bool,
     pub(crate) queue: SendQueue,
@@ -182,7 +187,12 @@ impl Conn {
     }
 
     pub(crate) const fn is_established(&self) -> bool {
-        matches!(self.state, State::AwaitFpdu | State::Established)
+        self.may_send() || matches!(self.state, State::AwaitFpdu)
+    }
+
+    /// Whether MPA is through and lets us send.
+    pub(crate) const fn may_send(&self) -> bool {
+        matches!(self.state, State::AwaitSign { .. } | State::Established)
     }
 
     pub(crate) const fn is_terminating(&self) -> bool {
@@ -265,6 +275,7 @@ pub(crate) struct Shared {
     pub(crate) spare_works: Vec<VecDeque<Work>>,
     pub(crate) spare_fpdus: Vec<VecDeque<Fpdu>>,
     pub(crate) windows: Windows,
+    pub(crate) crc_losers: CrcLosers,
     pub(crate) receives: Receives,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: Stats,

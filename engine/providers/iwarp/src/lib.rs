@@ -12,6 +12,7 @@
 //! | `rx` | octets in: FPDUs, checks, placement |
 //! | `tx` | octets out: segments, CRCs, one system call for many FPDUs |
 //! | `close` | how connections end |
+//! | `siw` | what a Linux kernel needs that we connect to |
 //! | `sock` | sockets and epoll |
 //!
 //! What it promises beyond the contract: a peer's access is checked after its CRC and before its first octet is placed; a
@@ -31,6 +32,7 @@ mod crc;
 mod post;
 mod rx;
 mod shard;
+mod siw;
 mod sock;
 mod stats;
 mod tx;

@@ -22,7 +22,7 @@ impl Iwarp {
     fn established(&mut self, qp: Qp) -> Result<(&mut Link, &mut Shared), Refusal> {
         let conn = self.conns.get_mut(qp.0).filter(|conn| conn.is_live()).ok_or(Refusal::Gone)?;
         match conn.state {
-            State::Established => {
+            State::AwaitSign { .. } | State::Established => {
                 let link = conn.link.as_deref_mut().ok_or(Refusal::NotEstablished)?;
                 Ok((link, &mut self.shared))
             }
@@ -174,9 +174,7 @@ impl Provider for Iwarp {
 
     fn send_room(&self, qp: Qp) -> usize {
         match self.conns.get(qp.0) {
-            Some(conn) if matches!(conn.state, State::Established) => {
-                conn.link.as_ref().map_or(0, |link| link.queue.room())
-            }
+            Some(conn) if conn.may_send() => conn.link.as_ref().map_or(0, |link| link.queue.room()),
             _ => 0,
         }
     }
@@ -206,7 +204,7 @@ impl Provider for Iwarp {
 fn disconnect(conn: &mut Conn, shared: &mut Shared) {
     match conn.state {
         State::AwaitEnd | State::Dead | State::AwaitTerminateSent { .. } => return,
-        State::Established => {
+        State::AwaitSign { .. } | State::Established => {
             if let Some(link) = &mut conn.link {
                 link.queue.ring();
             }

@@ -66,7 +66,7 @@ pub(crate) fn receive_own(conn: &mut Conn, shared: &mut Shared) -> Moved {
 pub(crate) fn use_input(conn: &mut Conn, shared: &mut Shared) {
     match conn.state {
         State::AwaitReply { .. } | State::AwaitRequest | State::AwaitAnswer { .. } => cm::frame(conn, shared),
-        State::AwaitFpdu | State::Established => {
+        State::AwaitFpdu | State::AwaitSign { .. } | State::Established => {
             let octets = std::mem::take(&mut conn.input.octets);
             let used = place_all(conn, shared, octets.get(..conn.input.len).unwrap_or_default());
             conn.input.octets = octets;
@@ -175,10 +175,12 @@ fn handle_ulpdu(conn: &mut Conn, shared: &mut Shared, ulpdu: &[u8]) {
     if let Inbound::Terminated(message) = &inbound {
         return close::terminated(conn, shared, message);
     }
-    if matches!(conn.state, State::AwaitFpdu) {
+    if !matches!(conn.state, State::Established) {
+        if matches!(conn.state, State::AwaitFpdu) {
+            shared.emit(Event::Established { qp: conn.qp });
+        }
         conn.state = State::Established;
         conn.deadline = None;
-        shared.emit(Event::Established { qp: conn.qp });
     }
     let placed = match &inbound {
         Inbound::Send(segment) => place_send(conn, shared, segment),

@@ -4,6 +4,7 @@ use crate::{
     Address, Config, Stats, close, cm,
     conn::{Census, Conn, Inputs, Shared, Standing, State, host as host_of},
     rx,
+    siw::{self, CrcLosers},
     sock::{self, Epoll, Ready},
     tx,
 };
@@ -73,6 +74,7 @@ impl Iwarp {
             spare_works: Vec::with_capacity(places),
             spare_fpdus: Vec::with_capacity(places),
             windows: Windows::new(windows, config.seed),
+            crc_losers: CrcLosers::default(),
             receives: Receives::new(receives, receive_len, config.parking)?,
             events: VecDeque::with_capacity(events),
             stats: Stats::default(),
@@ -144,7 +146,7 @@ impl Iwarp {
             return Err(FabricFault::Exhausted);
         }
         let socket = sock::connect(to.0, &self.shared.config).map_err(|error| fault(&error))?;
-        let initiator = mpa::Initiator::new(self.shared.config.mpa());
+        let initiator = mpa::Initiator::new(self.shared.crc_losers.config(&self.shared.config, to.0));
         let request = Box::new(initiator.request(private_data));
         let deadline = self.shared.now + self.shared.config.reply_timeout;
         let adopted = self.adopt(socket, to, State::AwaitTcp { initiator, request });
@@ -462,6 +464,7 @@ fn give_up(conn: &mut Conn, shared: &mut Shared) {
     let cause = match conn.state {
         State::AwaitTerminateSent { cause } => cause,
         State::AwaitEnd | State::Dead => Cause::Local,
+        State::AwaitSign { pause } => return siw::nudge(conn, shared, pause),
         _ => {
             shared.stats.handshakes.timed_out += 1;
             Cause::Fabric(FabricFault::TimedOut)

@@ -106,6 +106,8 @@ pub struct Stats {
     pub epoll_wait: u64,
     /// `epoll_ctl` calls.
     pub epoll_ctl: u64,
+    /// Times a siw was told again that it may begin, because nothing had come of it yet.
+    pub nudges: u64,
     /// FPDUs with a wrong CRC.
     pub crc_errors: u64,
     /// Terminates sent.

@@ -145,6 +145,16 @@ impl Transmit {
         self.active = stream.begin_rtr(RTR_TOKEN).map(|message| Active { message, source: Source::Nothing });
     }
 
+    /// Says the indication once more, if nothing else is on its way. Whether it does.
+    pub(crate) fn repeat_rtr(&mut self, stream: &mut Stream) -> bool {
+        if self.active.is_some() || !self.fpdus.is_empty() {
+            return false;
+        }
+        let message = stream.repeat_rtr().ok();
+        self.active = message.map(|message| Active { message, source: Source::Nothing });
+        self.active.is_some()
+    }
+
     /// Puts the Terminate behind the FPDUs that wait. False when one was sent or received before.
     pub(crate) fn terminate(&mut self, stream: &mut Stream, violation: &Violation) -> bool {
         self.active = None;
@@ -560,6 +570,7 @@ mod tests {
         Link {
             stream: Stream::new(&negotiated()),
             crc: true,
+            peer: Peer::Hardware,
             may_read: true,
             queue: SendQueue::new(32),
             transmit: Transmit::new(&negotiated(), mulpdu, false),

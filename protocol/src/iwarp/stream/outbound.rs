@@ -44,6 +44,9 @@ impl Message {
     }
 }
 
+/// The STag of indications, which names nothing. Some adapters treat STag 0 specially.
+const RTR_STAG: u32 = 1;
+
 const HEADER_MAX: usize = LENGTH_LEN + ddp::UNTAGGED_LEN + TERMINATE_MAX;
 
 /// ULPDU Length, DDP header, and what RDMAP adds behind it (a Read Request header, a Terminate's payload).
@@ -93,13 +96,19 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         self.gate = Gate::Open;
         match rtr {
             Rtr::Send => Some(self.send_message(0, None, false)),
-            // Some adapters treat STag 0 specially, hence 1.
-            Rtr::Write => Some(Message::new(Target::Write { stag: 1, to: 0 }, 0)),
+            Rtr::Write => Some(Message::new(Target::Write { stag: RTR_STAG, to: 0 }, 0)),
             Rtr::Read => {
-                let header = ReadHeader { sink_stag: 1, source_stag: 1, ..ReadHeader::default() };
+                let header =
+                    ReadHeader { sink_stag: RTR_STAG, source_stag: RTR_STAG, ..ReadHeader::default() };
                 self.read_message(header, token).ok()
             }
         }
+    }
+
+    /// Begins the indication by Write once more. To a peer that had the first it is a Write like any other: of no octets, so that
+    /// nobody checks its STag (RFC 5041 §5.2).
+    pub fn repeat_rtr(&mut self) -> Result<Message, Refused> {
+        self.begin_write(0, RTR_STAG, 0)
     }
 
     /// The Read of the peer whose turn it is, not answered yet. Check its source (unless its length is zero), then

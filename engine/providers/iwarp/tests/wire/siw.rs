@@ -3,12 +3,12 @@
 
 use crate::{
     peer::*,
-    support::{End, config, pattern},
+    support::{End, config, now, pattern},
 };
 use stag_iwarp::{Address, Config, Crc};
 use stag_pools::{Access, RemoteKey};
 use stag_verbs::{Cause, Event, Memory, Provider, Qp, RemoteSpan, Status, Tag};
-use std::net::TcpListener;
+use std::{net::TcpListener, time::Duration};
 
 /// siw's NFS client: revision 2, S, no CRC, no indication, IRD 128, ORD 0, and private data.
 const CLIENT: [u8; 12] = [0, 0x80, 0, 0, 0xF6, 0xAB, 0x0E, 0x18, 1, 0, 3, 3];
@@ -131,4 +131,118 @@ fn its_segments_are_put_together() {
         panic!("the Read completes")
     };
     assert!(sink[..4000] == octets[..] && sink[4000..] == octets[..]);
+}
+
+/// A connection of `end` to a siw that has sent its Reply, and the flags that it echoed.
+fn connected(end: &mut End, listener: &TcpListener) -> (Peer, Qp, u8) {
+    let qp = end.iwarp.connect(&Address(listener.local_addr().unwrap()), b"").unwrap();
+    let mut peer = Peer::over(listener.accept().unwrap().0);
+    let (flags, revision, _) = peer.hear_frame(end, REQUEST);
+    peer.say(end, &frame(REPLY, flags, revision, &words(0x8000, 0x8000 | 32)));
+    end.expect_established(qp);
+    (peer, qp, flags)
+}
+
+/// When all deadlines are over.
+fn in_a_minute() -> stag_verbs::Time {
+    now() + Duration::from_secs(60)
+}
+
+#[test]
+fn a_server_that_missed_our_first_octets_is_told_again_until_it_speaks() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut end = End::new(config());
+    end.post_receives(4);
+    let (mut peer, qp, _) = connected(&mut end, &listener);
+    end.iwarp.post_send(qp, Tag(1), end.buf(b"call"), None).unwrap();
+    end.iwarp.ring();
+    // siw watches the socket from the third of these on, and answers what it finds there from the start.
+    assert_eq!(peer.hear_ulpdu(&mut end), write(1, 0, b""));
+    assert_eq!(peer.hear_ulpdu(&mut end), send(1, b"call"));
+    assert!(matches!(end.next(), Event::Completed { tag: Tag(1), status: Status::Success, .. }));
+    for _ in 0..2 {
+        assert_eq!(peer.hear_ulpdu(&mut end), write(1, 0, b""), "a nudge");
+    }
+    let nudges = end.iwarp.stats().nudges;
+    peer.say(&mut end, &fpdu(&send(1, b"reply")));
+    assert_eq!(&end.next_message(qp)[..], b"reply");
+    assert!(end.iwarp.poll(in_a_minute()).is_none());
+    assert_eq!((end.iwarp.stats().nudges, end.iwarp.wake_at()), (nudges, None), "that was enough");
+}
+
+#[test]
+fn nudges_come_less_and_less_often_and_come_to_an_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut end = End::new(config());
+    let (mut peer, qp, _) = connected(&mut end, &listener);
+    assert_eq!(peer.hear_ulpdu(&mut end), write(1, 0, b""));
+    let mut pauses = Vec::new();
+    while let Some(at) = end.iwarp.wake_at() {
+        // Its time comes at once.
+        assert!(end.iwarp.poll(at).is_none());
+        assert_eq!(peer.hear_ulpdu(&mut end), write(1, 0, b""));
+        pauses.extend(end.iwarp.wake_at().map(|next| next.0 - at.0));
+    }
+    assert_eq!(pauses.len(), 9);
+    assert!(pauses.iter().zip(&pauses[1..]).all(|(one, next)| *next == 2 * *one), "{pauses:?}");
+    assert_eq!(end.iwarp.stats().nudges, 10);
+    // Nobody was given up for it.
+    peer.say(&mut end, &fpdu(&send(1, b"")));
+    assert!(end.events.is_empty(), "{:?}", end.events);
+    end.post_receives(1);
+    end.next_message(qp);
+}
+
+#[test]
+fn peers_that_are_not_siw_get_no_nudge() {
+    // An adapter leaves the reserved bits zero; this implementation sets one more.
+    for extra in [0, SIW | 0x04] {
+        let (mut end, mut peer, qp) = asked(config());
+        peer.say(&mut end, &frame(REPLY, C | S | extra, 2, &words(0x8000 | 32, 0x8000 | 32)));
+        end.expect_established(qp);
+        assert_eq!(peer.hear_ulpdu(&mut end), write(1, 0, b""));
+        assert!(end.iwarp.poll(in_a_minute()).is_none());
+        assert_eq!((end.iwarp.stats().nudges, end.iwarp.wake_at()), (0, None));
+    }
+}
+
+#[test]
+fn a_server_that_lost_a_connection_by_a_crc_is_asked_for_none_the_next_time() {
+    // What it says, in its own form; whether the Request behind it asks for CRCs.
+    for (crc, payload, asks) in [
+        (Crc::Auto, vec![0x02, 2, 0, 0], false),
+        (Crc::Always, vec![0x02, 2, 0, 0], true),
+        (Crc::Auto, vec![0x20, 6, 0, 0], true),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut end = End::new(Config { crc, ..config() });
+        let (mut peer, qp, flags) = connected(&mut end, &listener);
+        assert_eq!(flags & C, C, "CRCs are the default");
+        peer.hear_ulpdu(&mut end);
+        peer.say(&mut end, &fpdu(&terminate(&payload)));
+        assert!(matches!(end.next_end(qp), Cause::Terminated(_)));
+        let (mut peer, _, flags) = connected(&mut end, &listener);
+        assert_eq!(flags & C != 0, asks);
+        let (indication, _, crc) = peer.hear_fpdu(&mut end);
+        assert_eq!((indication, crc == [0; 4]), (write(1, 0, b""), !asks));
+        // Another server is another matter.
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(connected(&mut end, &other).2 & C, C);
+    }
+}
+
+#[test]
+fn a_server_that_is_asked_for_no_crc_may_insist_on_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut end = End::new(Config { crc: Crc::Auto, ..config() });
+    let (mut peer, qp, _) = connected(&mut end, &listener);
+    peer.hear_ulpdu(&mut end);
+    peer.say(&mut end, &fpdu(&terminate(&[0x02, 2, 0, 0])));
+    end.next_end(qp);
+    end.iwarp.connect(&Address(listener.local_addr().unwrap()), b"").unwrap();
+    let mut peer = Peer::over(listener.accept().unwrap().0);
+    let (flags, revision, _) = peer.hear_frame(&mut end, REQUEST);
+    assert_eq!(flags & C, 0);
+    peer.say(&mut end, &frame(REPLY, flags | C, revision, &words(0x8000, 0x8000 | 32)));
+    assert_eq!(peer.hear_ulpdu(&mut end), write(1, 0, b""), "with a CRC");
 }
