@@ -12,6 +12,7 @@ TRANSPORT=rdma
 COPY_MIB=64
 COPY_TIMEOUT=240 # seconds, with the restart in it
 ASK_TIMEOUT=240
+CONNECTIONS=25 # of `stag call`, one after the other
 
 # request NAME COMMAND…: hands a command of `survive` to the host, which writes NAME.done when it is done. A name is used once.
 request() {
@@ -220,6 +221,8 @@ part_call() {
   local name said expected
   ENTRIES=3
   if ! start_knfsd >/tmp/output 2>&1; then not_ok call/knfsd "$(tail -3 /tmp/output | tr '\n' '|')"; return; fi
+  said=$(ask call-connect connect "$CONNECTIONS" /srv/export)
+  if [[ $said == *"not ok"* ]]; then not_ok call/connect "$(tail -3 <<<"$said" | tr '\n' '|')"; else ok "call/connect  $said"; fi
   for name in tcp iwarp; do
     mkdir "/srv/export/$name"
     said=$(ask "call-$name" call "$name" "/srv/export/$name")
