@@ -115,7 +115,9 @@ STATISTICS (--stats FILE)
     app.refused           Calls that reached no procedure, by reason.
     iwarp                 FPDUs, octets and system calls; crc_errors;
                           terminates_sent and terminates_received by cause;
-                          handshakes that failed and disconnects, by reason.
+                          handshakes that failed and disconnects, by reason;
+                          where a rule of iWARP is bent for software peers:
+                          without_crc, long_fpdus, marked_frames.
 
 SIGNALS
   SIGTERM, SIGINT  Take no more clients, finish the calls in progress,

@@ -275,6 +275,11 @@ impl<'a> Frame<'a> {
     }
 }
 
+/// Whether a frame of ours has reserved bits set, as those have that tell software from adapters.
+pub fn is_marked(frame: &[u8]) -> bool {
+    frame.get(KEY_LEN).is_some_and(|flags| flags & (SOFTWARE | STAG) != 0)
+}
+
 /// A frame of ours.
 pub type FrameOctets = Octets<{ HEADER_LEN + ENHANCED_LEN + PRIVATE_DATA_MAX }>;
 

@@ -84,6 +84,9 @@ fn fabric(stats: &stag_iwarp::Stats) -> Value {
         "stalled": stats.stalled,
         "accepted": stats.accepted,
         "accept_paused": stats.accept_paused,
+        "without_crc": stats.without_crc,
+        "long_fpdus": stats.long_fpdus,
+        "marked_frames": stats.marked_frames,
         "handshakes": {
             "malformed": handshakes.malformed,
             "surplus": handshakes.surplus,
@@ -91,6 +94,7 @@ fn fabric(stats: &stag_iwarp::Stats) -> Value {
             "lost": handshakes.lost,
             "rejected": handshakes.rejected,
             "shed": handshakes.shed,
+            "displaced": handshakes.displaced,
             "unsuitable": handshakes.unsuitable,
         },
         "disconnects": {

@@ -10,7 +10,7 @@ use crate::{
 };
 use stag_protocol::iwarp::{
     fpdu,
-    mpa::{Failure, FpduSize, Frame, Kind, Negotiated, Outcome, PRIVATE_DATA_MAX, Parsed, Request},
+    mpa::{self, Failure, FpduSize, Frame, Kind, Negotiated, Outcome, PRIVATE_DATA_MAX, Parsed, Request},
     rdmap::{Peer, Violation},
 };
 use stag_verbs::soft::SendQueue;
@@ -31,6 +31,7 @@ pub(crate) fn tcp_ready(conn: &mut Conn, shared: &mut Shared) {
 
 /// Frames go out with one call into an empty socket buffer; siw wants them whole.
 fn send_frame(conn: &mut Conn, shared: &mut Shared, frame: &[u8]) {
+    shared.stats.marked_frames += u64::from(mpa::is_marked(frame));
     match sock::send(&conn.socket, &[IoSlice::new(frame)], false, &mut shared.stats) {
         Moved::Octets(octets) if octets == frame.len() => {}
         _ => {
@@ -176,6 +177,8 @@ fn start(conn: &mut Conn, shared: &mut Shared, negotiated: &Negotiated) {
         FpduMax::Full => (FpduSize::Full, None),
         FpduMax::Ulpdu(octets) => (FpduSize::Full, Some(octets.clamp(fpdu::MULPDU_MIN, fpdu::MULPDU_MAX))),
     };
+    shared.stats.without_crc += u64::from(!negotiated.crc);
+    shared.stats.long_fpdus += u64::from(size == FpduSize::Full && mulpdu.is_none());
     let mulpdu = mulpdu.unwrap_or_else(|| negotiated.mulpdu(size, sock::emss(&conn.socket, conn.peer)));
     let mut stream = Stream::new(negotiated);
     let mut transmit = Transmit::new(negotiated, mulpdu, size == FpduSize::Segment);

@@ -122,6 +122,12 @@ pub struct Stats {
     pub accepted: u64,
     /// Times descriptors ran out while accepting.
     pub accept_paused: u64,
+    /// Connections that were set up without CRCs.
+    pub without_crc: u64,
+    /// Connections that were set up with FPDUs that may be longer than a TCP segment.
+    pub long_fpdus: u64,
+    /// MPA frames that left with a reserved bit set, by which software knows software.
+    pub marked_frames: u64,
     /// Connections that never came to be.
     pub handshakes: Handshakes,
     /// Connections that ended, of those the engine knew.

@@ -355,6 +355,7 @@ fn the_request_of_an_initiator_suits_every_known_peer() {
     let mut peer = Peer::over(listener.accept().unwrap().0);
     let (flags, revision, data) = peer.hear_frame(&mut end, REQUEST);
     assert_eq!((flags, revision), (C | S | SIW, 2));
+    assert_eq!(end.iwarp.stats().marked_frames, 1);
     assert_eq!(data, [&words(0x8000 | 32, 0xC000 | 32)[..], b"offer"].concat());
     peer.hear_nothing(&mut end);
     assert!(!end.events.iter().any(|event| matches!(event, Event::Established { .. })));

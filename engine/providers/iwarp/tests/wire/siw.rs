@@ -53,6 +53,7 @@ fn a_client_that_asks_for_no_crc_is_given_crcs_where_we_insist() {
     end.iwarp.post_send(qp, Tag(2), end.buf(b"reply"), Some(RemoteKey(0x700))).unwrap();
     end.iwarp.ring();
     assert_eq!(peer.hear_ulpdu(&mut end), write(0x700, 3 << 32, &octets));
+    assert_eq!((end.iwarp.stats().long_fpdus, end.iwarp.stats().without_crc), (1, 0));
     assert_eq!(peer.hear_ulpdu(&mut end), send_invalidate(1, 0x700, b"reply"));
 }
 
