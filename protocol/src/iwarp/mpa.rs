@@ -136,6 +136,11 @@ impl Enhanced {
         }
     }
 
+    /// The indication that a responder names: the best one offered, one of its own when none is (RFC 6581 §9.2).
+    fn answered(&self) -> Option<Rtr> {
+        self.rtr.map(|set| set.best().unwrap_or(Rtr::Write))
+    }
+
     fn emit(&self) -> [u8; ENHANCED_LEN] {
         let flag = |set: bool, bit: u16| if set { bit } else { 0 };
         let set = self.rtr.unwrap_or_default();
@@ -496,7 +501,7 @@ impl<'a> Request<'a> {
     pub fn accept(&self, config: &Config, private_data: &[u8]) -> (FrameOctets, Negotiated) {
         let (words, rtr) = match self.frame.enhanced {
             Some(asked) => {
-                let rtr = asked.rtr.map(|set| set.best().unwrap_or(Rtr::Write));
+                let rtr = asked.answered();
                 (Some(answer(&asked, rtr, config)), rtr)
             }
             None => (None, None),
@@ -518,7 +523,7 @@ impl<'a> Request<'a> {
 
     /// Refuses. `private_data` tells the peer's ULP why; Linux does not pass it on.
     pub fn reject(&self, config: &Config, private_data: &[u8]) -> FrameOctets {
-        let words = self.frame.enhanced.map(|asked| answer(&asked, asked.rtr.and_then(RtrSet::best), config));
+        let words = self.frame.enhanced.map(|asked| answer(&asked, asked.answered(), config));
         self.reply(self.crc(config), true, words, private_data)
     }
 

@@ -64,6 +64,7 @@ pub fn unmarked(stream: &[u8]) -> Vec<Vec<u8>> {
         if at % MARKER_INTERVAL == 0 {
             let pointer = if data.is_empty() { 0 } else { at - begin };
             assert_eq!(stream[at..at + 4], (pointer as u32).to_be_bytes(), "marker at {at}");
+            assert_eq!(pointer % 4, 0);
             covered.extend(&stream[at..at + 4]);
             at += 4;
             continue;

@@ -109,6 +109,17 @@ fn reserved_bits_are_not_looked_at() {
             octets[2..6].copy_from_slice(&[0xFF; 4]); // reserved unless the Send invalidates
             let Ok(Inbound::Send(segment)) = stream().handle_ulpdu(&octets) else { panic!() };
             assert_eq!((segment.invalidate, segment.payload), (None, &b"x"[..]));
+            for (opcode, queue, payload) in [
+                (Opcode::SendSolicited, 0, &b"x"[..]),
+                (Opcode::ReadRequest, 1, &READ.emit()),
+                (Opcode::Terminate, 2, &[0x11, 0, 0, 0]),
+            ] {
+                let mut octets = untagged(opcode, true, queue, (1, 0), payload);
+                octets[0] |= bits << 2;
+                octets[1] |= rdmap;
+                octets[2..6].copy_from_slice(&[0xFF; 4]);
+                stream().handle_ulpdu(&octets).unwrap();
+            }
         }
     }
 }
@@ -474,13 +485,12 @@ fn a_read_refused_halfway_reports_what_remains() {
 
 #[test]
 fn an_unreadable_fpdu_and_our_own_failure_end_the_stream() {
-    for (mut stream, violation) in [stream(), open()].into_iter().flat_map(|stream| {
-        let (mut a, mut b) = (stream.clone(), stream);
-        let (va, vb) = (a.refuse_fpdu(Terminate::MPA_CRC), b.fail());
-        [(a, va), (b, vb)]
-    }) {
+    let (mut unreadable, mut failed) = (open(), open());
+    let violations = [unreadable.refuse_fpdu(Terminate::MPA_CRC), failed.fail()];
+    for (mut stream, violation) in [unreadable, failed].into_iter().zip(violations) {
         assert!(stream.is_ended() && !stream.may_send());
         assert_eq!(violation.payload().len(), 4);
+        assert_eq!(stream.handle_ulpdu(&send(true, 1, 0, b"late")), Ok(Inbound::Dropped));
         let mut message = stream.begin_terminate(&violation).unwrap();
         assert!(stream.poll_segment(&mut message, 1442).unwrap().last);
     }

@@ -301,6 +301,24 @@ fn a_rejection_carries_private_data_both_ways() {
     }
 }
 
+// 9: RFC 6581 §9.2 asks for the same control flags in every Reply.
+#[test]
+fn a_rejection_names_the_connection_model_as_an_acceptance_does() {
+    for (asked, said) in [
+        ("8010 8010", "8010 8010"),
+        ("8010 4010", "8010 4010"),
+        ("c010 0010", "c010 0010"),
+        ("8010 0010", "8010 8010"),
+        ("0010 0010", "0010 0010"),
+    ] {
+        let request = raw(Kind::Request, 0x50, 2, &hex(asked));
+        let request = Request::parse(&request).unwrap().unwrap();
+        let config = Config::default();
+        assert_eq!(*request.reject(&config, b""), *raw(Kind::Reply, 0x70, 2, &hex(said)));
+        assert_eq!(*request.accept(&config, b"").0, *raw(Kind::Reply, 0x50, 2, &hex(said)));
+    }
+}
+
 // 9: the bit means nothing in a Request.
 #[test]
 fn a_request_cannot_reject() {

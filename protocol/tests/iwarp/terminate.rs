@@ -203,13 +203,23 @@ fn a_peer_that_blames_a_read_names_it() {
 }
 
 #[test]
-fn the_first_fpdu_may_be_what_we_terminate_for() {
+fn a_first_fpdu_that_breaks_a_rule_of_ddp_gets_its_terminate_and_one_that_is_no_fpdu_gets_none() {
     let mut stream = TestStream::new(&Negotiated { ..negotiated() });
     assert!(!stream.may_send());
-    let violation = stream.refuse_fpdu(Terminate::MPA_CRC);
-    let mut message = stream.begin_terminate(&violation).unwrap();
-    let segment = stream.poll_segment(&mut message, 1442).unwrap();
-    assert_eq!(*segment.header, *hex("0016 4147 00000000 00000002 00000001 00000000 20020000"));
+    let violation = stream.clone().handle_ulpdu(&send(true, 7, 0, b"x")).unwrap_err();
+    let mut broken = stream.clone();
+    broken.handle_ulpdu(&send(true, 7, 0, b"x")).unwrap_err();
+    let mut message = broken.begin_terminate(&violation).unwrap();
+    assert!(broken.poll_segment(&mut message, 1442).unwrap().last);
+    // RFC 5044 §7.1.2: a responder sends no FPDU, whichever, before it has a valid one.
+    for cause in [Terminate::MPA_CRC, Terminate::MPA_LENGTH] {
+        let mut stream = stream.clone();
+        let violation = stream.refuse_fpdu(cause);
+        assert_eq!(violation.terminate, cause, "for our own side");
+        assert!(stream.is_ended() && stream.begin_terminate(&violation).is_none());
+    }
+    let violation = stream.fail();
+    assert!(stream.begin_terminate(&violation).is_none());
 }
 
 // 4, 5, 6: how an initiator says that set-up failed.

@@ -277,8 +277,13 @@ impl Link {
             Source::Window(request) if request.header.len > 0 => {
                 let key = RemoteKey(request.header.source_stag);
                 let offset = request.header.source_to.wrapping_add(u64::from(segment.offset));
-                match windows.source(scope, key, offset, len) {
-                    Ok(octets) => (Payload::Window { key, offset, len }, octets),
+                // The first segment's turn is the whole source's (RFC 5040 §7.2): nothing leaves of a Read that ends outside.
+                let judged = if at == 0 { request.header.len as usize } else { len };
+                match windows.source(scope, key, offset, judged) {
+                    Ok(octets) => (
+                        Payload::Window { key, offset, len },
+                        octets.get(..len).expect("a segment is no longer than its message"),
+                    ),
                     Err(refusal) => {
                         transmit.active = None;
                         return Err(stream.refuse_read(&request, segment.offset, fault(refusal)));
@@ -637,16 +642,21 @@ mod tests {
         let mut windows = Windows::new(4, [1; 32]);
         let mut link = loaded(&mut windows);
         let mut stats = Stats::default();
+        let mut tags = Vec::new();
         for sent in 0..whole.len() {
             assert_eq!(waiting(&link, &mut windows), whole[sent..], "behind {sent} octets");
+            let ends = link.transmit.fpdus.front().filter(|fpdu| link.transmit.sent + 1 == fpdu.wire_len);
+            let ends = ends.is_some_and(|fpdu| fpdu.ends.is_some());
             link.consume(1, &mut stats);
+            // Work is complete with the last octet that the kernel takes of it, not before.
+            let before = tags.len();
+            while let Some(stag_verbs::Event::Completed { tag, status, .. }) = link.queue.poll(QP) {
+                assert_eq!(status, Status::Success);
+                tags.push(tag);
+            }
+            assert_eq!(tags.len() > before, ends, "behind {} octets", sent + 1);
         }
         assert!(link.transmit.fpdus.is_empty());
-        let mut tags = Vec::new();
-        while let Some(stag_verbs::Event::Completed { tag, status, .. }) = link.queue.poll(QP) {
-            assert_eq!(status, Status::Success);
-            tags.push(tag);
-        }
         assert_eq!(tags, [Tag(1), Tag(2)]);
         let mut rest = &whole[..];
         while let Ok(fpdu::Parsed::Fpdu { consumed, .. }) = fpdu::parse::<Crc>(rest, true) {

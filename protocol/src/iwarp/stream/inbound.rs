@@ -116,7 +116,8 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         inbound.map_err(|cause| Violation::of_ulpdu(cause, ulpdu))
     }
 
-    /// An FPDU was no FPDU ([`crate::iwarp::fpdu::parse`]): the Terminate to send.
+    /// An FPDU was no FPDU ([`crate::iwarp::fpdu::parse`]): the Terminate to send, which a responder does not send when it was the
+    /// first (RFC 5044 §7.1.2).
     pub fn refuse_fpdu(&mut self, cause: Terminate) -> Violation {
         self.violated(Violation::new(cause))
     }
@@ -176,9 +177,11 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
 
     /// The first error is the one reported (RFC 5040 §7.1).
     fn violated(&mut self, violation: Violation) -> Violation {
-        if self.gate != Gate::Ended {
-            self.gate = Gate::OweTerminate;
-        }
+        self.gate = match self.gate {
+            // Before a valid FPDU we send none, not even a Terminate (RFC 5044 §7.1.2).
+            Gate::Ended | Gate::AwaitFpdu => Gate::Ended,
+            _ => Gate::OweTerminate,
+        };
         violation
     }
 

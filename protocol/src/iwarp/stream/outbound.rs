@@ -126,8 +126,8 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         Some(Message::new(target, header.len))
     }
 
-    /// Begins the Terminate of the first violation; `None` when one was begun or received before. Its one segment goes
-    /// out even through a closed gate, and is the last.
+    /// Begins the Terminate of the first violation; `None` when one was begun or received before, or the first FPDU was none. Its
+    /// one segment goes out even before an initiator's indication, and is the last.
     pub fn begin_terminate(&mut self, violation: &Violation) -> Option<Message> {
         if self.gate == Gate::Ended {
             return None;

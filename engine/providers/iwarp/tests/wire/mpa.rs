@@ -36,7 +36,10 @@ fn revision_1_is_answered_with_revision_1_and_either_side_can_turn_crcs_on() {
         first[last] ^= 1;
         peer.say(&mut end, &first);
         if asks || wants {
-            expect_terminate(&mut end, &mut peer, qp, "2/0/02");
+            // No FPDU of ours, not even a Terminate, before the first valid one (RFC 5044 §7.1.2).
+            assert_eq!(peer.hear_all(&mut end), b"");
+            expect_fault(&mut end, qp, "2/0/02");
+            assert_eq!((end.iwarp.stats().crc_errors, end.iwarp.stats().terminates_sent.total()), (1, 0));
         } else {
             end.expect_established(qp);
             assert_eq!(&end.next_message(qp)[..], b"first");

@@ -127,6 +127,7 @@ fn reads_are_answered_in_order() {
         }
         assert_eq!(answer, octets[msn as usize..][..300]);
     }
+    assert!(end.events.is_empty(), "the engine hears nothing of it: {:?}", end.events);
 }
 
 #[test]
@@ -154,6 +155,38 @@ fn a_read_of_what_may_not_be_read_is_refused() {
     let asked = ask(bind(&mut end, qp, b"writable", Access::RemoteWrite));
     peer.say(&mut end, &fpdu(&read_request(1, asked)));
     expect_terminate(&mut end, &mut peer, qp, "0/1/02");
+}
+
+#[test]
+fn a_read_that_ends_outside_its_window_is_refused_before_its_first_octet() {
+    // It would take several segments, and the first of them lie inside.
+    type Change = fn(&mut Ask);
+    let changes: [(Change, &str); 3] = [
+        (|ask| ask.len += 1, "0/1/01"),
+        (|ask| ask.source_to += 1, "0/1/01"),
+        (|ask| ask.len = u32::MAX, "0/1/01"),
+    ];
+    for (change, cause) in changes {
+        let config = Config { fpdu_max: FpduMax::Ulpdu(1000), ..config() };
+        let (mut end, mut peer, qp) = accepted(config);
+        let mut asked = ask(bind(&mut end, qp, &pattern(4000, 4), Access::RemoteRead));
+        change(&mut asked);
+        peer.say(&mut end, &fpdu(&read_request(1, asked)));
+        let payload = expect_terminate(&mut end, &mut peer, qp, cause);
+        assert_eq!(payload[24..], asked.header(), "nothing of it is done");
+    }
+}
+
+#[test]
+fn a_read_behind_an_invalidation_finds_nothing() {
+    // It is not looked at before everything in front of it is delivered.
+    let (mut end, mut peer, qp) = accepted(config());
+    let window = bind(&mut end, qp, b"readable", Access::RemoteRead);
+    let both = [fpdu(&send_invalidate(1, window.key.0, b"bye")), fpdu(&read_request(1, ask(window)))];
+    peer.say(&mut end, &both.concat());
+    let Event::Received { invalidated: Some(fenced), .. } = end.next() else { panic!("a message") };
+    assert_eq!(fenced.key(), window.key);
+    expect_terminate(&mut end, &mut peer, qp, "0/1/00");
 }
 
 #[test]
@@ -224,6 +257,53 @@ fn reads_beyond_the_ord_wait_and_everything_behind_them_does() {
         assert_eq!((tag, &sink[..]), (Tag(expected), &[b'0' + expected as u8; 4][..]));
     }
     assert!(matches!(end.next(), Event::Completed { tag: Tag(5), status: Status::Success, .. }));
+}
+
+#[test]
+fn the_reads_of_one_peer_take_no_places_of_another() {
+    let config = Config { send_buffer: Some(1), ..config() };
+    let (mut end, mut peer, qp) = accepted(config);
+    let window = bind(&mut end, qp, &pattern(1 << 20, 2), Access::RemoteRead);
+    for msn in 1..=32 {
+        peer.say(&mut end, &fpdu(&read_request(msn, ask(window)))); // and takes no answer
+    }
+    let mut other = Peer::connect(end.iwarp.listen(&crate::support::localhost()).unwrap());
+    other.say(&mut end, &frame(REQUEST, C | S, 2, &words(1, 32)));
+    let theirs = end.next_request();
+    end.iwarp.accept(theirs, b"").unwrap();
+    other.hear_frame(&mut end, REPLY);
+    other.say(&mut end, &fpdu(&write(1, 0, b"")));
+    end.expect_established(theirs);
+    let readable = bind(&mut end, theirs, b"readable", Access::RemoteRead);
+    for msn in 1..=32 {
+        other.say(&mut end, &fpdu(&read_request(msn, ask(readable))));
+    }
+    for _ in 1..=32 {
+        assert_eq!(other.hear_ulpdu(&mut end), read_response(0x5111, 100, b"readable"));
+    }
+    assert!(end.events.is_empty(), "{:?}", end.events);
+}
+
+#[test]
+fn work_completes_in_the_order_it_was_posted() {
+    let (mut end, mut peer, qp) = accepted(config());
+    end.iwarp.post_read(qp, Tag(1), end.buf(b"...."), 0, &[span(1, 4)]).unwrap();
+    end.iwarp.post_send(qp, Tag(2), end.buf(b"behind"), None).unwrap();
+    end.iwarp.ring();
+    let request = peer.hear_ulpdu(&mut end);
+    assert_eq!(peer.hear_ulpdu(&mut end), send(1, b"behind"), "it does not wait for the answer");
+    peer.hear_nothing(&mut end);
+    assert!(end.events.is_empty(), "but its completion does: {:?}", end.events);
+    let sink = u32::from_be_bytes(request[18..22].try_into().unwrap());
+    let to = u64::from_be_bytes(request[22..30].try_into().unwrap());
+    peer.say(&mut end, &fpdu(&read_response(sink, to, b"data")));
+    for expected in 1..=2 {
+        let event = end.next();
+        assert!(
+            matches!(event, Event::Completed { tag: Tag(tag), status: Status::Success, .. } if tag == expected),
+            "{event:?}"
+        );
+    }
 }
 
 #[test]
