@@ -343,6 +343,56 @@ mod tests {
     }
 
     #[test]
+    fn keys_are_sparse_and_another_seed_makes_others() {
+        let pool = pool();
+        let keys = |seed| {
+            let mut windows = Windows::new(4, [seed; 32]);
+            let mut next = || {
+                let window = windows.bind(A, exposed(&pool, Access::RemoteRead)).unwrap();
+                drop(windows.invalidate(A, window.key).unwrap());
+                window.key.0
+            };
+            (0..64).map(|_| next()).collect::<Vec<_>>()
+        };
+        let (one, other) = (keys(1), keys(2));
+        assert_eq!(one, keys(1));
+        assert!(one.iter().all(|key| !other.contains(key)));
+        // What stands above the index and the variant takes every part of its range, and no difference comes twice.
+        let high = |key: &u32| key >> 10;
+        for bit in 0..22 {
+            let set = one.iter().filter(|key| high(key) >> bit & 1 == 1).count();
+            assert!((8..=56).contains(&set), "bit {bit} is set in {set} of 64 keys");
+        }
+        let steps = one.windows(2).map(|pair| high(&pair[1]).wrapping_sub(high(&pair[0])));
+        assert_eq!(steps.collect::<std::collections::HashSet<_>>().len(), 63);
+    }
+
+    #[test]
+    fn every_key_opens_memory_of_its_own() {
+        let pool = pool();
+        let mut windows = Windows::new(8, [1; 32]);
+        let bound: Vec<_> =
+            (0..8).map(|_| windows.bind(A, exposed(&pool, Access::RemoteWrite)).unwrap()).collect();
+        assert_eq!(pool.available(64), 0, "all of the pool is open");
+        for (number, window) in (0..).zip(&bound) {
+            windows.target(A, window.key, window.offset, 16).unwrap().fill(number);
+        }
+        for (number, window) in (0..).zip(&bound) {
+            let buf = windows.invalidate(A, window.key).unwrap().into_buf();
+            assert_eq!(buf[8..24], [number; 16]);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "only content can be exposed")]
+    fn what_an_earlier_owner_left_behind_the_content_cannot_be_exposed() {
+        let pool = pool();
+        let mut buf = pool.take(64).unwrap();
+        buf.append(&[b'.'; 32]).unwrap();
+        let _ = buf.expose(8..33, Access::RemoteRead);
+    }
+
+    #[test]
     fn a_full_table_gives_the_buffer_back() {
         let pool = pool();
         let mut windows = Windows::new(1, [1; 32]);

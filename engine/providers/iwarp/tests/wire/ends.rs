@@ -6,7 +6,7 @@ use crate::{
 };
 use stag_iwarp::Config;
 use stag_pools::RemoteKey;
-use stag_verbs::{Cause, Event, FabricFault, Limits, Provider, RemoteSpan, Status, Tag};
+use stag_verbs::{Cause, Event, FabricFault, Limits, Provider, Refusal, RemoteSpan, Status, Tag};
 use std::time::Duration;
 
 #[test]
@@ -16,6 +16,18 @@ fn a_fin_between_messages_is_an_end_in_order() {
     drop(peer);
     assert_eq!(&end.next_message(qp)[..], b"last words");
     assert_eq!(end.next_end(qp), Cause::Peer);
+}
+
+#[test]
+fn a_peer_that_closes_its_half_sees_the_other_half_closed_in_order() {
+    let (mut end, mut peer, qp) = accepted(config());
+    peer.say(&mut end, &fpdu(&send(1, b"last words")));
+    peer.stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(&end.next_message(qp)[..], b"last words");
+    assert_eq!(end.next_end(qp), Cause::Peer);
+    let mut rest = [0; 1];
+    peer.stream.set_nonblocking(false).unwrap();
+    assert_eq!(std::io::Read::read(&mut peer.stream, &mut rest).unwrap(), 0, "a FIN and no reset");
 }
 
 #[test]
@@ -62,6 +74,8 @@ fn a_disconnect_is_a_fin_behind_what_was_posted() {
     end.iwarp.disconnect(qp);
     assert!(matches!(end.next(), Event::Completed { status: Status::Success, .. }));
     assert_eq!(end.next_end(qp), Cause::Local);
+    let late = end.iwarp.post_send(qp, Tag(2), end.buf(b"too late"), None).unwrap_err();
+    assert_eq!(late.why, Refusal::Gone);
     // Octets of the peer on their way do not make our kernel reset.
     peer.say(&mut end, &fpdu(&send(1, b"too late")));
     assert_eq!(peer.hear_ulpdu(&mut end), send(1, b"last words"));
@@ -142,6 +156,44 @@ fn a_full_parking_lot_stops_one_connection_and_no_other() {
     peer.say(&mut end, &fpdu(&send_invalidate(6, window.key.0, b"")));
     let Event::Received { invalidated: Some(fenced), .. } = end.next() else { panic!("a message") };
     assert_eq!(&fenced.into_buf()[..], b"late");
+}
+
+#[test]
+fn a_terminate_needs_no_receive() {
+    let (mut end, mut peer, qp) = accepted_starved(Config { parking: 1, ..config() });
+    peer.say(&mut end, &fpdu(&send(1, b"parked")));
+    peer.say(&mut end, &fpdu(&terminate(&[0x11, 1, 0, 0])));
+    assert_eq!(end.iwarp.stats().parked, 1);
+    let cause = end.next_end(qp);
+    assert!(matches!(cause, Cause::Terminated(said) if said.to_string() == "1/1/01"), "{cause:?}");
+}
+
+#[test]
+fn events_that_nobody_has_asked_for_are_all_kept() {
+    // Far more than can be pending at one time: each doorbell sends what was posted, and the room is free again.
+    let (mut end, mut peer, qp) = accepted(config());
+    let source = end.buf(b"x").freeze();
+    let to = RemoteSpan { key: RemoteKey(1), offset: 0, len: 1 };
+    let rounds = 40;
+    for round in 0..rounds {
+        for tag in 0..32 {
+            end.iwarp.post_write(qp, Tag(round * 32 + tag), source.clone(), to).unwrap();
+        }
+        end.iwarp.ring();
+    }
+    for msn in 1..=16 {
+        std::io::Write::write_all(&mut peer.stream, &fpdu(&send(msn, b"message"))).unwrap();
+    }
+    for expected in 0..rounds * 32 {
+        let event = end.next();
+        assert!(
+            matches!(event, Event::Completed { tag: Tag(tag), status: Status::Success, .. } if tag == expected),
+            "{event:?}"
+        );
+    }
+    for _ in 1..=16 {
+        assert_eq!(&end.next_message(qp)[..], b"message");
+    }
 }
 
 #[test]
