@@ -72,7 +72,7 @@ fn standing(rule: &Rule, sources: &Sources, problems: &mut Vec<String>) {
     if rule.status == Status::NotOurs && !(rule.code.is_empty() && rule.tests.is_empty()) {
         problem("it is not ours: no code or test of ours can meet it".to_owned());
     }
-    if !rule.counter.is_empty() && !sources.mention(&rule.counter) {
+    if !rule.counter.is_empty() && !rule.counter.split('.').all(|word| sources.mention(word)) {
         problem(format!("no code knows the counter {}", rule.counter));
     }
     for file in &rule.code {

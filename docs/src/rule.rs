@@ -49,7 +49,7 @@ pub struct Rule {
     /// Why it is not met, or not ours.
     #[serde(default)]
     pub reason: String,
-    /// The counter that shows a peer's meeting with a rule that is not met.
+    /// The counter that shows a peer's meeting with a rule that is not met: the names on the way to it, with dots between them.
     #[serde(default)]
     pub counter: String,
 }

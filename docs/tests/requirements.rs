@@ -118,9 +118,9 @@ fn an_id_is_found_in_comments_only_and_an_unknown_one_is_told() {
 fn a_rule_that_is_not_met_may_name_a_counter_that_the_code_knows() {
     let rule = RULE.replace(
         "\"met\"",
-        "\"not met\"\nreason = \"It needs a device with two ports.\"\ncounter = \"turned_away\"",
+        "\"not met\"\nreason = \"It needs a device with two ports.\"\ncounter = \"limits.turned_away\"",
     );
-    assert_eq!(found(&rule, &[CODE, TEST, ("a/src/z.rs", "stats.turned_away += 1;")]), [""; 0]);
+    assert_eq!(found(&rule, &[CODE, TEST, ("a/src/z.rs", "stats.limits.turned_away += 1;")]), [""; 0]);
 }
 
 #[test]

@@ -231,6 +231,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         };
         let written = shape.written().first().copied().unwrap_or(0);
         call.written = usize::try_from(written).unwrap_or(0);
+        let stats = &mut self.core.counters.stats.requester;
+        stats.write_chunks_unused += u64::from(written == 0 && offered.writes().next().is_some());
         call.reply = Some(match shape.payload {
             ReplyPayload::Inline(_) => ReplyMemory::Inline { message, payload_at },
             ReplyPayload::ReplyChunk(len) => ReplyMemory::Room(usize::try_from(len).unwrap_or(0)),

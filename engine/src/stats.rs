@@ -138,6 +138,8 @@ pub struct Requester {
     pub local_invalidations: u64,
     /// Calls that had to wait for a credit.
     pub waited_for_credit: u64,
+    /// Replies whose Write chunk came back unused: a failure, an empty result, or a responder that does not reduce.
+    pub write_chunks_unused: u64,
     /// Calls whose deadline passed.
     pub timeouts: u64,
 }

@@ -354,32 +354,64 @@ fn data_that_came_in_a_chunk_is_found_with_and_without_its_padding() {
     }
 }
 
-/// Where the item of a call lies when the call is emitted whole: octets before it, octets of it.
-fn item_of(call: &Call<'_>) -> Option<(usize, usize)> {
-    let (Call::Write(WriteArgs { data: item, .. }) | Call::Symlink(SymlinkArgs { path: item, .. })) = call
-    else {
-        return None;
-    };
-    let len = written(|writer| call.emit(writer)).len();
-    Some((len - padded(item.len()), item.len()))
+/// Each cut of a message that has some of its octets in a chunk: where the chunk begins, its octets, and the pieces.
+fn chunked(whole: &[u8], mut judge: impl FnMut(usize, usize, Reader<'_>)) {
+    for from in (0..whole.len()).step_by(4) {
+        for len in 1..=whole.len() - from {
+            let (head, tail) = whole.split_at(from);
+            let (chunk, tail) = tail.split_at(len);
+            let tail = tail.get(pad(len)..).unwrap_or_default();
+            let pieces = [Piece::Inline(head), Piece::Chunk(chunk), Piece::Inline(tail)];
+            judge(from, len, Reader::over(&pieces));
+        }
+    }
+}
+
+/// Whether `len` octets from `from` are the item at the end of a message, with or without its padding.
+fn is_item(item: Option<Bulk<'_>>, whole: &[u8], from: usize, len: usize) -> bool {
+    item.is_some_and(|item| {
+        from + padded(item.len()) == whole.len() && (len == item.len() || len == padded(item.len()))
+    })
 }
 
 #[test]
 fn nothing_but_the_item_of_a_call_may_come_in_a_chunk() {
     for call in calls() {
         let whole = written(|writer| call.emit(writer));
-        for from in (0..whole.len()).step_by(4) {
-            for len in 1..=whole.len() - from {
-                let (head, tail) = whole.split_at(from);
-                let (chunk, tail) = tail.split_at(len);
-                let tail = tail.get(pad(len)..).unwrap_or_default();
-                let pieces = [Piece::Inline(head), Piece::Chunk(chunk), Piece::Inline(tail)];
-                let is_item = item_of(&call)
-                    .is_some_and(|(at, item)| at == from && (len == item || len == padded(item)));
-                let parsed = Call::parse(call.procedure(), Reader::over(&pieces));
-                assert_eq!(parsed.is_ok(), is_item, "{len} octets from {from} of {call:?}");
+        let item = match call {
+            Call::Write(WriteArgs { data: item, .. }) | Call::Symlink(SymlinkArgs { path: item, .. }) => {
+                Some(item)
             }
-        }
+            _ => None,
+        };
+        chunked(&whole, |from, len, reader| {
+            let parsed = Call::parse(call.procedure(), reader);
+            assert_eq!(
+                parsed.is_ok(),
+                is_item(item, &whole, from, len),
+                "{len} octets from {from} of {call:?}"
+            );
+        });
+    }
+}
+
+#[test]
+fn nothing_but_the_item_of_a_reply_may_come_in_a_chunk() {
+    for reply in replies() {
+        let whole = written(|writer| reply.emit(writer));
+        let item = match reply {
+            Reply::Read(Ok(ReadOk { data: item, .. }))
+            | Reply::ReadLink(Ok(ReadLinkOk { path: item, .. })) => Some(item),
+            _ => None,
+        };
+        chunked(&whole, |from, len, reader| {
+            let parsed = Reply::parse(reply.procedure(), reader);
+            assert_eq!(
+                parsed.is_ok(),
+                is_item(item, &whole, from, len),
+                "{len} octets from {from} of {reply:?}"
+            );
+        });
     }
 }
 

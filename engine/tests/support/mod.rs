@@ -1,6 +1,8 @@
 //! A server's shard and a peer whose messages are made by hand.
 #![allow(dead_code)] // Each test takes what it needs.
 
+pub mod refusing;
+
 use stag_echo::{Echo, NULL, PROGRAM, VERSION};
 use stag_engine::{App, Config, PeerId, Shard};
 use stag_pools::{Access, Buf, Class, Pool, RemoteKey};
@@ -10,11 +12,12 @@ use stag_protocol::{
     xdr::{Reader, Writer},
 };
 use stag_sim::{Fabric, Faults, Port, Sim};
-use stag_verbs::{Cause, Event, Limits, Memory, Provider, Qp, Tag, Time};
+use stag_verbs::{Cause, Event, Limits, Memory, Provider, Qp, RemoteSpan, Tag, Time};
 use std::collections::VecDeque;
 
 pub const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
 pub const GRANT: u32 = 4;
+const FETCH: Tag = Tag(1);
 
 pub fn config() -> Config {
     Config { grant: GRANT, calls_max: 4, ..Config::small() }
@@ -27,7 +30,10 @@ pub struct Raw {
     pub qp: Option<Qp>,
     pub received: VecDeque<(Vec<u8>, Option<RemoteKey>)>,
     pub fenced: Vec<(RemoteKey, Vec<u8>)>,
+    pub fetched: Vec<Vec<u8>>,
     pub ended: Option<Cause>,
+    /// What it says when it accepts.
+    pub says: Vec<u8>,
 }
 
 impl Raw {
@@ -43,7 +49,16 @@ impl Raw {
         for _ in 0..32 {
             end.post_receive(pool.take(4096).unwrap()).unwrap();
         }
-        Self { end, pool, qp: None, received: VecDeque::new(), fenced: Vec::new(), ended: None }
+        Self {
+            end,
+            pool,
+            qp: None,
+            received: VecDeque::new(),
+            fenced: Vec::new(),
+            fetched: Vec::new(),
+            ended: None,
+            says: Self::offer().to_vec(),
+        }
     }
 
     pub fn offer() -> [u8; Offer::LEN] {
@@ -58,7 +73,7 @@ impl Raw {
             match event {
                 Event::ConnectRequest { qp } => {
                     self.qp = Some(qp);
-                    self.end.accept(qp, &Self::offer()).unwrap();
+                    self.end.accept(qp, &self.says).unwrap();
                 }
                 Event::Established { .. } => {}
                 Event::Received { buf, invalidated, .. } => {
@@ -72,6 +87,9 @@ impl Raw {
                 }
                 Event::Completed { memory: Memory::Fenced(fenced), .. } | Event::Unbound { fenced, .. } => {
                     self.fenced.push((fenced.key(), fenced.into_buf().to_vec()));
+                }
+                Event::Completed { tag: FETCH, memory: Memory::Buf(sink), .. } => {
+                    self.fetched.push(sink.to_vec())
                 }
                 Event::Completed { .. } => {}
                 Event::Disconnected { cause, .. } => self.ended = Some(cause),
@@ -99,6 +117,22 @@ impl Raw {
         Segment { handle: window.key.0, length: window.len, offset: window.offset }
     }
 
+    /// Reads what the peer offers; it comes in `fetched`.
+    pub fn fetch(&mut self, segment: Segment) {
+        let mut sink = self.pool.take(segment.length as usize).unwrap();
+        sink.extend(segment.length as usize);
+        self.end.post_read(self.qp.unwrap(), FETCH, sink, 0, &[span(segment)]).unwrap();
+        self.end.ring();
+    }
+
+    /// Writes to what the peer offers.
+    pub fn push(&mut self, octets: &[u8], segment: Segment) {
+        let source = self.buf(octets).freeze();
+        let to = span(Segment { length: octets.len() as u32, ..segment });
+        self.end.post_write(self.qp.unwrap(), Tag(0), source, to).unwrap();
+        self.end.ring();
+    }
+
     /// What a window held when it was fenced.
     pub fn fence(&mut self, segment: Segment) {
         let key = RemoteKey(segment.handle);
@@ -111,6 +145,10 @@ impl Raw {
     }
 }
 
+fn span(segment: Segment) -> RemoteSpan {
+    RemoteSpan { key: RemoteKey(segment.handle), offset: segment.offset, len: segment.length }
+}
+
 pub struct AtServer {
     pub fabric: Fabric,
     pub shard: Shard<Sim, Echo>,
@@ -120,12 +158,17 @@ pub struct AtServer {
 
 impl AtServer {
     pub fn new() -> Self {
+        Self::told(&Raw::offer())
+    }
+
+    /// The peer connects with this private data.
+    pub fn told(private_data: &[u8]) -> Self {
         let fabric = Fabric::new(7, Faults::NONE);
         let admit = Box::new(|_| true) as Box<_>;
         let mut shard = Shard::new(fabric.end("server", LIMITS), Echo::default(), config(), admit).unwrap();
         let port = shard.listen(&Port(0)).unwrap();
         let mut raw = Raw::new(&fabric);
-        raw.qp = Some(raw.end.connect(&port, &Raw::offer()).unwrap());
+        raw.qp = Some(raw.end.connect(&port, private_data).unwrap());
         let mut this = Self { fabric, shard, raw, now: Time(0) };
         this.settle();
         this
@@ -203,8 +246,13 @@ impl<A: App> AtClient<A> {
 impl<A: App, P: Provider<Address = Port>> AtClient<A, P> {
     /// Our end is what `wrap` makes of it.
     pub fn over(app: A, config: Config, wrap: impl FnOnce(Sim) -> P) -> Self {
+        Self::told(app, config, &Raw::offer(), wrap)
+    }
+
+    /// The server accepts with this private data.
+    pub fn told(app: A, config: Config, private_data: &[u8], wrap: impl FnOnce(Sim) -> P) -> Self {
         let fabric = Fabric::new(8, Faults::NONE);
-        let mut raw = Raw::new(&fabric);
+        let mut raw = Raw { says: private_data.to_vec(), ..Raw::new(&fabric) };
         let port = raw.end.listen(&Port(0)).unwrap();
         let admit = Box::new(|_| true) as Box<_>;
         let mut shard = Shard::new(wrap(fabric.end("client", LIMITS)), app, config, admit).unwrap();

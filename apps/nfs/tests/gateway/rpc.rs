@@ -135,6 +135,23 @@ fn harmless(client: &Client) -> Vec<Vec<u8>> {
 }
 
 #[test]
+fn no_result_but_octets_and_paths_goes_into_a_write_chunk() {
+    let mut client = Client::over_fabric();
+    let calls = harmless(&client);
+    for (procedure, octets) in Procedure::ALL.into_iter().zip(&calls) {
+        let message = Message { octets, item: None, reply_max: 4_000, result_max: 65_536 };
+        let reply = client.wire.exchange(message).unwrap();
+        assert!(reply.len() >= ReplyHeader::LEN, "{procedure:?} is answered inline");
+        assert_eq!(client.wire.moved().1, 0, "{procedure:?} offers a Write chunk for nothing");
+    }
+    let root = client.root;
+    let file = client.create(root, b"f").unwrap();
+    client.write(file, 0, &[7; 9_000], StableHow::Unstable).unwrap();
+    client.read(file, 0, 9_000).unwrap();
+    assert_eq!(client.wire.moved().1, 9_000);
+}
+
+#[test]
 fn arguments_cut_anywhere_or_followed_by_anything_are_garbage() {
     let garbage = Outcome::accepted(Accepted::GarbageArgs);
     let header_len = written(|writer| header(NFS, 3, 0, user()).emit(writer).unwrap()).len();

@@ -1,0 +1,134 @@
+//! A fabric that can be told to take no local invalidation.
+
+use stag_pools::{Access, Buf, Extent, RemoteKey, Window};
+use stag_sim::{Port, Sim};
+use stag_verbs::{
+    Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag, Time,
+};
+use std::{cell::Cell, ops::Range, os::fd::BorrowedFd, rc::Rc};
+
+pub struct Refusing {
+    sim: Sim,
+    refuses: Rc<Cell<bool>>,
+}
+
+impl Refusing {
+    pub fn new(sim: Sim, refuses: Rc<Cell<bool>>) -> Self {
+        Self { sim, refuses }
+    }
+}
+
+impl Provider for Refusing {
+    type Address = Port;
+
+    fn limits(&self) -> &Limits {
+        self.sim.limits()
+    }
+
+    fn listen(&mut self, at: &Port) -> Result<Port, FabricFault> {
+        self.sim.listen(at)
+    }
+
+    fn stop_listening(&mut self) {
+        self.sim.stop_listening();
+    }
+
+    fn connect(&mut self, to: &Port, private_data: &[u8]) -> Result<Qp, FabricFault> {
+        self.sim.connect(to, private_data)
+    }
+
+    fn accept(&mut self, qp: Qp, private_data: &[u8]) -> Result<(), Refusal> {
+        self.sim.accept(qp, private_data)
+    }
+
+    fn reject(&mut self, qp: Qp, private_data: &[u8]) {
+        self.sim.reject(qp, private_data);
+    }
+
+    fn disconnect(&mut self, qp: Qp) {
+        self.sim.disconnect(qp);
+    }
+
+    fn private_data(&self, qp: Qp) -> &[u8] {
+        self.sim.private_data(qp)
+    }
+
+    fn peer_address(&self, qp: Qp) -> Option<PeerAddress> {
+        self.sim.peer_address(qp)
+    }
+
+    fn post_receive(&mut self, buf: Buf) -> Result<(), Buf> {
+        self.sim.post_receive(buf)
+    }
+
+    fn receives_posted(&self) -> usize {
+        self.sim.receives_posted()
+    }
+
+    fn bind(&mut self, qp: Qp, buf: Buf, span: Range<usize>, access: Access) -> Result<Window, Refused<Buf>> {
+        self.sim.bind(qp, buf, span, access)
+    }
+
+    fn post_send(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        message: Buf,
+        invalidate: Option<RemoteKey>,
+    ) -> Result<(), Refused<Buf>> {
+        self.sim.post_send(qp, tag, message, invalidate)
+    }
+
+    fn post_write(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        source: Extent,
+        to: RemoteSpan,
+    ) -> Result<(), Refused<Extent>> {
+        self.sim.post_write(qp, tag, source, to)
+    }
+
+    fn post_read(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        sink: Buf,
+        at: usize,
+        from: &[RemoteSpan],
+    ) -> Result<(), Refused<Buf>> {
+        self.sim.post_read(qp, tag, sink, at, from)
+    }
+
+    fn post_local_invalidate(&mut self, qp: Qp, tag: Tag, key: RemoteKey) -> Result<(), Refusal> {
+        if self.refuses.get() {
+            Err(Refusal::SendQueueFull)
+        } else {
+            self.sim.post_local_invalidate(qp, tag, key)
+        }
+    }
+
+    fn send_room(&self, qp: Qp) -> usize {
+        self.sim.send_room(qp)
+    }
+
+    fn ring(&mut self) {
+        self.sim.ring();
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Event> {
+        self.sim.poll(now)
+    }
+
+    fn arm(&mut self) -> bool {
+        self.sim.arm()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.sim.wait_fd()
+    }
+
+    fn wake_at(&self) -> Option<Time> {
+        self.sim.wake_at()
+    }
+}
