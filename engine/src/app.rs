@@ -115,6 +115,7 @@ impl fmt::Display for CallFault {
             Self::Refused(ErrorBody::Version { low, high }) => {
                 write!(f, "the peer speaks RPC-over-RDMA versions {low} to {high} only")
             }
+            Self::Refused(ErrorBody::Option) => f.write_str("the peer took the call for an option"),
             Self::Refused(ErrorBody::Chunk) => f.write_str("the peer could not use the call's chunks"),
             Self::NoPeer => f.write_str("not connected"),
             Self::Limit => f.write_str("too many calls wait, or memory is short"),

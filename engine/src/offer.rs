@@ -11,7 +11,7 @@ use stag_pools::{Access, Buf, Window, table::Key};
 use stag_protocol::{
     rpcrdma::{
         Body, Header, Position, Segment, Xid,
-        form::{self, CallOffer, CallPlan, CallSizes, Form, Item, Path, ReplyOffer},
+        form::{self, CallOffer, CallPlan, CallSizes, Form, Item, ReplyOffer},
         v1,
     },
     xdr::padded,
@@ -29,11 +29,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let known = call.xid;
         let xid = known.unwrap_or_else(|| self.core.xid(key.index()));
         let (_, connection) = self.core.connection(peer).ok_or(CallFault::NoPeer)?;
-        let path = Path {
-            call: connection.send_threshold(),
-            reply: connection.receive_threshold(),
-            segments: SEGMENTS,
-        };
+        let path = connection.path(SEGMENTS);
         let plan = form::plan_call(&sizes, &path).map_err(|_| CallFault::TooLong)?;
         let long = plan.form() == Form::Long;
         let header = connection.call_header(xid, if long { Body::NoMsg } else { Body::Msg });

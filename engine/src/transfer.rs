@@ -73,6 +73,9 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.provider.disconnect(qp);
             }
             Incoming::Reply { .. } => unreachable!("replies were handled above"),
+            Incoming::Again { .. } | Incoming::Option { .. } | Incoming::OptionRefused { .. } => {
+                unreachable!("a connection that speaks version 1 only has none of these")
+            }
         }
     }
 

@@ -172,7 +172,8 @@ fn lists_of(plan: &form::CallPlan, segments: usize) -> ChunkLists {
 #[test]
 fn every_plan_fits_the_threshold_and_the_shortest_form_that_fits_is_taken() {
     for segments in [1, 2, CHUNK_SEGMENTS_MAX] {
-        let path = Path { call: threshold(1024), reply: threshold(2048), segments };
+        let path =
+            Path { call: threshold(1024), reply: threshold(2048), header: v1::HEADER_LEN_MIN, segments };
         for call in (100..1100).step_by(4) {
             for item_len in [None, Some(0), Some(1), Some(39), Some(60)] {
                 let item = item_len.map(|len| Item { position: position(40), len });
@@ -200,7 +201,8 @@ fn every_plan_fits_the_threshold_and_the_shortest_form_that_fits_is_taken() {
 
 #[test]
 fn what_waits_for_the_reply_depends_on_the_reply_threshold_to_the_octet() {
-    let path = Path { call: threshold(4096), reply: threshold(1024), segments: 3 };
+    let path =
+        Path { call: threshold(4096), reply: threshold(1024), header: v1::HEADER_LEN_MIN, segments: 3 };
     let plan = |reply_rest_max, reply_item_max| {
         let sizes = CallSizes { call: 100, item: None, reply_rest_max, reply_item_max };
         form::plan_call(&sizes, &path).unwrap().reply
@@ -226,7 +228,8 @@ fn the_first_call_to_an_unknown_peer_fits_1024_octets() {
 
 #[test]
 fn a_call_that_no_chunk_can_describe_is_refused() {
-    let path = Path { call: threshold(1024), reply: threshold(1024), segments: 1 };
+    let path =
+        Path { call: threshold(1024), reply: threshold(1024), header: v1::HEADER_LEN_MIN, segments: 1 };
     let sizes = CallSizes { call: u32::MAX as usize + 1, item: None, reply_rest_max: 100, reply_item_max: 0 };
     assert!(form::plan_call(&sizes, &path).is_err());
     let sizes = CallSizes { call: 100, reply_rest_max: u32::MAX as usize, reply_item_max: 1, ..sizes };
@@ -890,6 +893,10 @@ fn every_fault_is_a_sentence_of_its_own() {
         PeerFault::ReplyChunkTooSmall,
         PeerFault::NoReplyChunk,
         PeerFault::CreditsExceeded,
+        PeerFault::TypeMismatch,
+        PeerFault::UnknownOption(2),
+        PeerFault::BadOption(2),
+        PeerFault::UnexpectedOption(2),
     ];
     let sentences: std::collections::BTreeSet<String> =
         faults.iter().map(|fault| format!("{fault}")).collect();

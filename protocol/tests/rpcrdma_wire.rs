@@ -83,10 +83,12 @@ fn class(side: Side, message: &[u8]) -> Class {
                 ErrorBody::Version { low: 1, high: 1 } => Class::ErrVers,
                 ErrorBody::Version { .. } => panic!("only version 1 is spoken"),
                 ErrorBody::Chunk => Class::ErrChunk,
+                ErrorBody::Option => panic!("version 1 has no options"),
             }
         }
         Incoming::Discard(_) => Class::Discard,
         Incoming::Close(fault) => panic!("the first message never ends a connection: {fault}"),
+        other => panic!("version 1 has nothing like it: {other:?}"),
     }
 }
 

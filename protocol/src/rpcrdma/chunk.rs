@@ -126,27 +126,51 @@ impl From<ListsFull> for PeerFault {
     }
 }
 
-/// How many of the shared segments a Read chunk has, and where they go.
-#[derive(Clone, Copy, Debug)]
-struct ReadEntry {
-    position: Position,
-    count: u8,
+/// Whether a message is a call or a reply (RFC 5531 §9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageType {
+    /// CALL.
+    Call,
+    /// REPLY.
+    Reply,
 }
 
-/// The Read list, the Write list and the Reply chunk of one message.
+/// What stands before the lists of a version 2 message (draft 001 §4.1). Version 1, and the plain chunk lists of draft 000, say
+/// nothing of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Intent {
+    /// Call or reply: `rdma_direction`.
+    pub message_type: MessageType,
+    /// The handle that the reply invalidates, zero for none: `rdma_inv_handle`. A reply copies that of its call.
+    pub inv_handle: u32,
+}
+
+impl Intent {
+    /// Octets on the wire.
+    pub const LEN: usize = 8;
+}
+
+/// The Read list, the Write list and the Reply chunk of one message; and, in version 2, what stands before them.
 ///
 /// All chunks share one array of segments: first the Read chunks by ascending position, then the Write chunks in order, then
 /// the Reply chunk. Only the part in use is ever copied, compared or written, so a message without chunks costs nothing.
 #[derive(Debug)]
 pub struct ChunkLists {
     segments: [Segment; SEGMENTS_MAX],
-    reads: [ReadEntry; READS_MAX],
+    positions: [Position; READS_MAX],
+    inv_handle: u32,
+    /// How many of the shared segments each Read chunk has, and each Write chunk.
+    reads: [u8; READS_MAX],
     writes: [u8; WRITES_MAX],
     read_chunks: u8,
     write_chunks: u8,
     used: u8,
+    message_type: Option<MessageType>,
     reply: Option<u8>,
 }
+
+// Each call under way has two of these.
+const _: () = assert!(size_of::<ChunkLists>() <= 1088);
 
 impl Default for ChunkLists {
     fn default() -> Self {
@@ -166,7 +190,8 @@ impl Clone for ChunkLists {
         if let (Some(to), Some(from)) = (self.segments.get_mut(..used), from.segments.get(..used)) {
             to.copy_from_slice(from);
         }
-        (self.reads, self.writes) = (from.reads, from.writes);
+        (self.positions, self.reads, self.writes) = (from.positions, from.reads, from.writes);
+        (self.inv_handle, self.message_type) = (from.inv_handle, from.message_type);
         (self.read_chunks, self.write_chunks) = (from.read_chunks, from.write_chunks);
         (self.used, self.reply) = (from.used, from.reply);
     }
@@ -174,7 +199,7 @@ impl Clone for ChunkLists {
 
 impl PartialEq for ChunkLists {
     fn eq(&self, other: &Self) -> bool {
-        self.reads().eq(other.reads()) && self.writes().eq(other.writes()) && self.reply() == other.reply()
+        self.intent() == other.intent() && self.same_chunks(other)
     }
 }
 
@@ -185,21 +210,47 @@ impl ChunkLists {
     pub const fn new() -> Self {
         Self {
             segments: [Segment::EMPTY; SEGMENTS_MAX],
-            reads: [ReadEntry { position: Position::ZERO, count: 0 }; READS_MAX],
+            positions: [Position::ZERO; READS_MAX],
+            inv_handle: 0,
+            reads: [0; READS_MAX],
             writes: [0; WRITES_MAX],
             read_chunks: 0,
             write_chunks: 0,
             used: 0,
+            message_type: None,
             reply: None,
         }
     }
 
-    /// Forgets all chunks.
+    /// Forgets all chunks, and the intent.
     pub const fn clear(&mut self) {
+        self.clear_chunks();
+        self.message_type = None;
+    }
+
+    /// Forgets all chunks.
+    pub const fn clear_chunks(&mut self) {
         self.read_chunks = 0;
         self.write_chunks = 0;
         self.used = 0;
         self.reply = None;
+    }
+
+    /// What stands before the lists; `None` in a message whose header does not say.
+    pub fn intent(&self) -> Option<Intent> {
+        let message_type = self.message_type?;
+        Some(Intent { message_type, inv_handle: self.inv_handle })
+    }
+
+    /// Says what stands before the lists. It counts in [`encoded_len`](Self::encoded_len).
+    pub fn set_intent(&mut self, intent: Option<Intent>) {
+        self.message_type = intent.map(|intent| intent.message_type);
+        self.inv_handle = intent.map_or(0, |intent| intent.inv_handle);
+    }
+
+    /// Whether both name the same chunks, whatever stands before them.
+    pub fn same_chunks(&self, other: &Self) -> bool {
+        self.reads().eq(other.reads()) && self.writes().eq(other.writes()) && self.reply() == other.reply()
     }
 
     /// Whether all three lists are marked not present.
@@ -210,10 +261,10 @@ impl ChunkLists {
     /// The Read chunks, by ascending position.
     pub fn reads(&self) -> impl Iterator<Item = ReadChunk<'_>> {
         let mut at = 0;
-        self.read_entries().iter().map(move |entry| {
-            let segments = self.span(at, entry.count);
-            at += usize::from(entry.count);
-            ReadChunk { position: entry.position, segments }
+        self.read_counts().iter().zip(&self.positions).map(move |(count, position)| {
+            let segments = self.span(at, *count);
+            at += usize::from(*count);
+            ReadChunk { position: *position, segments }
         })
     }
 
@@ -238,37 +289,38 @@ impl ChunkLists {
         self.span(0, self.used)
     }
 
-    /// Octets that the three lists take on the wire; 12 without chunks.
+    /// Octets that the three lists, and what stands before them, take on the wire; 12 without chunks in version 1.
     pub const fn encoded_len(&self) -> usize {
         let reads = self.read_segments();
         let others = self.used as usize - reads;
         let counts = self.write_chunks as usize * 8 + if self.reply.is_some() { 4 } else { 0 };
-        12 + reads * READ_SEGMENT_LEN + counts + others * SEGMENT_LEN
+        let intent = if self.message_type.is_some() { Intent::LEN } else { 0 };
+        intent + 12 + reads * READ_SEGMENT_LEN + counts + others * SEGMENT_LEN
     }
 
     /// Adds a segment at the end of the Read chunk of `position`, in any order of positions.
     pub fn push_read(&mut self, position: Position, segment: Segment) -> Result<(), ListsFull> {
         let (mut index, mut at) = (0_usize, 0);
-        for entry in self.read_entries().iter().take_while(|entry| entry.position <= position) {
+        for chunk in self.reads().take_while(|chunk| chunk.position <= position) {
             index += 1;
-            at += usize::from(entry.count);
+            at += chunk.segments.len();
         }
-        let known = index
-            .checked_sub(1)
-            .filter(|last| self.reads.get(*last).is_some_and(|entry| entry.position == position));
+        let known = index.checked_sub(1).filter(|last| self.positions.get(*last) == Some(&position));
         if known.is_none() && usize::from(self.read_chunks) == READS_MAX {
             return Err(ListsFull::Chunks);
         }
         self.insert(at, segment)?;
         if known.is_none() {
-            self.reads.copy_within(index..usize::from(self.read_chunks), index + 1);
+            let behind = index..usize::from(self.read_chunks);
+            self.reads.copy_within(behind.clone(), index + 1);
+            self.positions.copy_within(behind, index + 1);
             self.read_chunks += 1;
-            if let Some(entry) = self.reads.get_mut(index) {
-                *entry = ReadEntry { position, count: 0 };
+            if let (Some(at), Some(count)) = (self.positions.get_mut(index), self.reads.get_mut(index)) {
+                (*at, *count) = (position, 0);
             }
         }
-        if let Some(entry) = self.reads.get_mut(known.unwrap_or(index)) {
-            entry.count += 1;
+        if let Some(count) = self.reads.get_mut(known.unwrap_or(index)) {
+            *count += 1;
         }
         Ok(())
     }
@@ -312,7 +364,7 @@ impl ChunkLists {
     }
 
     /// Becomes what a reply to `call` returns before anything is written: the same Write and Reply chunks with all lengths
-    /// zero, and no Read list (RFC 8166 §3.4.6, §4.3.1, §4.3.3).
+    /// zero, and no Read list (RFC 8166 §3.4.6, §4.3.1, §4.3.3). What the call says of invalidation is copied (draft 001 §4.1).
     pub fn return_unused(&mut self, call: &Self) {
         self.clear();
         let returned = call.segments().get(call.read_segments()..).unwrap_or_default();
@@ -322,6 +374,8 @@ impl ChunkLists {
         self.writes = call.writes;
         self.write_chunks = call.write_chunks;
         self.reply = call.reply;
+        self.message_type = call.message_type.map(|_| MessageType::Reply);
+        self.inv_handle = call.inv_handle;
         self.used = call.used - u8::try_from(call.read_segments()).expect("never above `used`");
     }
 
@@ -370,7 +424,7 @@ impl ChunkLists {
         Ok(())
     }
 
-    fn read_entries(&self) -> &[ReadEntry] {
+    fn read_counts(&self) -> &[u8] {
         self.reads.get(..usize::from(self.read_chunks)).unwrap_or_default()
     }
 

@@ -51,6 +51,9 @@ impl InlineThreshold {
     /// The threshold towards a peer that said nothing (RFC 8166 §3.3.3).
     pub const DEFAULT_V1: Self = Self(1024);
 
+    /// The least threshold of version 2, private data or not (draft 000 §2.3).
+    pub const DEFAULT_V2: Self = Self(4096);
+
     /// The threshold in octets.
     pub const fn octets(self) -> usize {
         self.0 as usize

@@ -1,10 +1,13 @@
-//! One connection: what an incoming message is, and what each direction may still send (RFC 8166 §3.3, §4.5; RFC 8167).
+//! One connection: which version it speaks, and what each direction may still send (RFC 8166 §3.3; RFC 8167; draft 000 §5).
 
-use super::v1::{self, Malformed};
+use super::form::Path;
+use super::negotiation::{Negotiation, Version, Version2, Versions};
+use super::option::{self, Exchange, Lane, Message, NoOption, health};
 use super::{
-    Body, ChunkLists, Direction, ErrorBody, ErrorReply, Header, InlineThreshold, NoCredit, Offer, PeerFault,
-    RequesterCredits, ResponderCredits, Side, Xid, invalidate,
+    Body, ChunkLists, ErrorBody, ErrorReply, Header, InlineThreshold, Intent, MessageType, NoCredit, Offer,
+    RequesterCredits, ResponderCredits, Side, Xid, invalidate, v1, v2,
 };
+use crate::xdr::NoRoom;
 
 /// What one end decides before it connects or accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,68 +24,49 @@ pub struct Setup {
     pub grant: u32,
 }
 
-/// What an incoming message is, and what to do with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Incoming {
-    /// A call. It counts as outstanding until [`Connection::handle_replied`].
-    Call {
-        /// Its header; its chunks are in the lists given.
-        header: Header,
-        /// Forward at a server.
-        direction: Direction,
-        /// Octets of the header: the inline payload begins there.
-        payload_at: usize,
-    },
-    /// A reply, to be matched by its XID and judged by [`check_reply`](super::requester::check_reply).
-    Reply {
-        /// Its header; its chunks are in the lists given.
-        header: Header,
-        /// Forward at a client.
-        direction: Direction,
-        /// Octets of the header: the inline payload begins there.
-        payload_at: usize,
-    },
-    /// An RDMA_ERROR: the call of this XID failed for good.
-    Error {
-        /// The failed call.
-        xid: Xid,
-        /// Why.
-        error: ErrorBody,
-        /// Forward at a client.
-        direction: Direction,
-    },
-    /// A bad call: send this. It does not count as outstanding.
-    Answer(ErrorReply, PeerFault),
-    /// A message to forget and to count (RFC 8166 §4.5).
-    Discard(PeerFault),
-    /// A breach that ends the connection.
-    Close(PeerFault),
-}
-
-/// The state of one connection.
+/// The state of one connection. [`handle_message`](Self::handle_message) says what arrives on it.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    side: Side,
+    pub(super) side: Side,
     own: Offer,
     peer: Offer,
-    calls: Option<RequesterCredits>,
-    serves: Option<ResponderCredits>,
+    pub(super) negotiation: Negotiation,
+    pub(super) calls: Option<RequesterCredits>,
+    pub(super) serves: Option<ResponderCredits>,
+    pub(super) health: Lane,
 }
 
-/// RPC message types (RFC 5531 §9).
-const CALL: u32 = 0;
-const REPLY: u32 = 1;
-
 impl Connection {
-    /// A fresh connection: nothing outstanding, one credit (RFC 8166 §3.3.3).
+    /// A fresh connection of version 1: nothing outstanding, one credit (RFC 8166 §3.3.3).
     pub fn new(setup: Setup) -> Self {
+        Self::speaking(setup, Versions::One)
+    }
+
+    /// A fresh connection. A client asks its [`PeerMemory`](super::PeerMemory) which versions to try.
+    pub fn speaking(setup: Setup, versions: Versions) -> Self {
+        let receives = setup.own.receive.threshold(setup.own.receive);
+        debug_assert!(
+            !versions.include_two() || receives >= InlineThreshold::DEFAULT_V2,
+            "an end that speaks version 2 receives 4096 octets (draft 000 §2.3)"
+        );
         Self {
             side: setup.side,
             own: setup.own,
             peer: setup.peer,
+            negotiation: Negotiation::new(setup.side, versions),
             calls: (setup.calls_max > 0).then(|| RequesterCredits::new(setup.calls_max)),
             serves: (setup.grant > 0).then(|| ResponderCredits::new(setup.grant)),
+            health: Lane::new(),
         }
+    }
+
+    /// The version that both ends keep to; `None` while it is negotiated.
+    pub const fn version(&self) -> Option<Version> {
+        self.negotiation.settled()
+    }
+
+    pub(super) const fn negotiation(&self) -> &Negotiation {
+        &self.negotiation
     }
 
     /// Who this end is.
@@ -90,25 +74,76 @@ impl Connection {
         self.side
     }
 
-    /// Longest message that this end sends (RFC 8797 §4.2): calls and replies alike (RFC 8167 §4.2).
-    pub const fn send_threshold(&self) -> InlineThreshold {
-        self.own.send.threshold(self.peer.receive)
+    /// Longest message that this end sends (RFC 8797 §4.2): calls and replies alike (RFC 8167 §4.2). It changes when the version
+    /// is settled.
+    pub fn send_threshold(&self) -> InlineThreshold {
+        let negotiated = self.own.send.threshold(self.peer.receive);
+        match self.version() {
+            Some(Version::Two(_)) => negotiated.max(InlineThreshold::DEFAULT_V2),
+            // The peer may speak version 1 only, and be silent (draft 000 §5).
+            None if self.negotiation.sends() != Version::One => InlineThreshold::DEFAULT_V1,
+            Some(Version::One) | None => negotiated,
+        }
     }
 
-    /// Longest message that the peer sends.
-    pub const fn receive_threshold(&self) -> InlineThreshold {
-        self.peer.send.threshold(self.own.receive)
+    /// Longest message that the peer sends, whatever version will be settled.
+    pub fn receive_threshold(&self) -> InlineThreshold {
+        let negotiated = self.peer.send.threshold(self.own.receive);
+        match self.version() {
+            Some(Version::Two(_)) => negotiated.max(InlineThreshold::DEFAULT_V2),
+            Some(Version::One) | None => negotiated,
+        }
     }
 
-    /// The handle that the reply to a call with these lists invalidates (RFC 8797 §4.1); none unless both sides announced it,
-    /// and none in the reverse direction.
+    /// What limits a call of ours at this moment; `segments` as in [`Path`].
+    pub fn path(&self, segments: usize) -> Path {
+        let header = self.negotiation.sends().header_len_min();
+        Path { call: self.send_threshold(), reply: self.receive_threshold(), header, segments }
+    }
+
+    /// Completes the lists of a call of ours: what stands before them, in a version that has it. Its reply may invalidate one of
+    /// its keys if this end announced that it bears that. To be done again when the call goes again.
+    pub fn mark_call(&self, lists: &mut ChunkLists) {
+        lists.set_intent(match self.negotiation.sends() {
+            Version::Two(Version2::Directed) => {
+                let chosen = invalidate::choose(lists).filter(|_| self.own.remote_invalidation);
+                Some(Intent { message_type: MessageType::Call, inv_handle: chosen.unwrap_or(0) })
+            }
+            Version::One | Version::Two(Version2::Plain) => None,
+        });
+    }
+
+    /// Writes a header of ours, call or reply; as [`v1::emit`].
+    pub fn emit(&self, header: &Header, lists: &ChunkLists, out: &mut [u8]) -> Result<usize, NoRoom> {
+        match self.negotiation.sends() {
+            Version::One => v1::emit(header, lists, out),
+            Version::Two(Version2::Directed) => v2::emit::<v2::Directed>(header, lists, out),
+            Version::Two(Version2::Plain) => v2::emit::<v2::Plain>(header, lists, out),
+        }
+    }
+
+    /// The handle that the reply to a call with these lists invalidates. In version 1 one of our choice, unless one side did not
+    /// announce it (RFC 8797 §4.1), and none in the reverse direction; in version 2 the one that the call names, if it is one of
+    /// its own (draft 001 §4.1). Never to be used with an error.
     pub fn invalidates(&self, call: &ChunkLists) -> Option<u32> {
-        let both = self.own.remote_invalidation && self.peer.remote_invalidation;
-        if both && self.side == Side::Server { invalidate::choose(call) } else { None }
+        match self.negotiation.sends() {
+            Version::One => {
+                let both = self.own.remote_invalidation && self.peer.remote_invalidation;
+                if both && self.side == Side::Server { invalidate::choose(call) } else { None }
+            }
+            Version::Two(_) => {
+                let named = call.intent()?.inv_handle;
+                let own = call.segments().iter().any(|segment| segment.handle == named);
+                (named != 0 && own).then_some(named)
+            }
+        }
     }
 
-    /// Takes a credit for a call of ours.
+    /// Takes a credit for a call of ours. A server has none before the version is settled.
     pub fn take_credit(&mut self) -> Result<(), NoCredit> {
+        if self.side == Side::Server && self.version().is_none() {
+            return Err(NoCredit);
+        }
         self.calls.as_mut().ok_or(NoCredit)?.take()
     }
 
@@ -143,8 +178,9 @@ impl Connection {
         self.serves.as_mut()
     }
 
-    /// The header of a call of ours.
-    pub fn call_header(&self, xid: Xid, body: Body) -> Header {
+    /// The header of a call of ours that goes out, or goes again.
+    pub fn call_header(&mut self, xid: Xid, body: Body) -> Header {
+        self.negotiation.handle_call(self.side, xid);
         let credits = self.calls.as_ref().map(RequesterCredits::requested).unwrap_or_default();
         Header { xid, credits, body }
     }
@@ -155,103 +191,65 @@ impl Connection {
         Header { xid, credits, body }
     }
 
+    /// Receives that options need, beyond those of calls and of replies: to be posted before the next option message is sent.
+    pub const fn option_receives(&self) -> u32 {
+        self.health.receives()
+    }
+
+    /// Takes leave to ask the peer how it is; [`option::emit`] with [`call_header`](Self::call_header)'s credits writes the message.
+    /// `xid` is none of a call that is outstanding.
+    pub fn ask_health(&mut self, xid: Xid) -> Result<Message, NoOption> {
+        if !matches!(self.version(), Some(Version::Two(_))) {
+            return Err(NoOption::Version);
+        }
+        self.health.ask(xid, self.calls.as_mut())?;
+        Ok(Message::Health(Exchange::Request(health::Request)))
+    }
+
+    /// What to answer a peer that asks how this end is; [`option::emit`] with [`reply_header`](Self::reply_header)'s credits writes
+    /// it. The extra receive has been posted before.
+    ///
+    /// # Panics
+    /// When the peer did not ask: that is a bug of ours.
+    pub fn answer_health(&mut self, queue_depth: u32, time_ns: u64) -> Message {
+        let serves = self.serves.as_mut().expect("only a side that serves is asked");
+        self.health.handle_answered(false, serves);
+        Message::Health(Exchange::Reply(health::Reply {
+            queue_depth,
+            credits_granted: serves.granted().0,
+            credits_in_use: serves.outstanding(),
+            time_ns,
+        }))
+    }
+
+    /// Refuses what the peer asked, for want of a receive.
+    ///
+    /// # Panics
+    /// When the peer did not ask: that is a bug of ours.
+    pub fn refuse_health(&mut self, xid: Xid) -> ErrorReply {
+        let serves = self.serves.as_mut().expect("only a side that serves is asked");
+        self.health.handle_answered(true, serves);
+        self.error_reply(xid, v2::VERSION, ErrorBody::Option)
+    }
+
+    /// Writes an option message of ours.
+    pub fn emit_option(&self, xid: Xid, message: &Message, out: &mut [u8]) -> Result<usize, NoRoom> {
+        let credits = match message {
+            Message::Health(Exchange::Request(_)) => self.calls.as_ref().map(RequesterCredits::requested),
+            Message::Health(Exchange::Reply(_)) => self.serves.as_ref().map(ResponderCredits::granted),
+        };
+        option::emit(xid, credits.unwrap_or_default(), message, out)
+    }
+
     /// The RDMA_ERROR for a call that passed [`handle_message`](Self::handle_message) and then turned out impossible to serve
     /// (RFC 8166 §4.5.2, §4.5.3). Sending it is a reply: [`handle_replied`](Self::handle_replied) counts it.
     pub fn chunk_error(&self, xid: Xid) -> ErrorReply {
-        self.error_reply(xid, v1::VERSION, ErrorBody::Chunk)
+        self.error_reply(xid, self.negotiation.sends().number(), ErrorBody::Chunk)
     }
 
-    fn error_reply(&self, xid: Xid, version: u32, error: ErrorBody) -> ErrorReply {
+    pub(super) fn error_reply(&self, xid: Xid, version: u32, error: ErrorBody) -> ErrorReply {
         // RFC 8166 §3.3.1: no grant is zero, not even that of a side which serves nothing.
         let credits = self.serves.as_ref().map_or(super::Credits(1), ResponderCredits::granted);
         ErrorReply { xid, version, credits, error }
     }
-
-    /// Says what `message`, one whole received Send, is. `lists` is overwritten with its chunks.
-    pub fn handle_message(&mut self, message: &[u8], lists: &mut ChunkLists) -> Incoming {
-        let (header, payload_at) = match v1::parse(message, lists) {
-            Ok(parsed) => parsed,
-            Err(malformed) => return self.handle_malformed(malformed),
-        };
-        let payload = message.get(payload_at..).unwrap_or_default();
-        match (header.body, self.side) {
-            (Body::Error(error), _) => self.handle_error(&header, error),
-            (Body::Msg, _) => match message_type(payload) {
-                Some((xid, CALL)) => self.handle_call(header, payload_at, lists, Some(xid)),
-                Some((xid, REPLY)) if xid == header.xid => self.handle_reply(header, payload_at),
-                Some((_, REPLY)) => Incoming::Discard(PeerFault::XidMismatch),
-                Some((_, other)) => self.refuse(&header, PeerFault::MessageType(other)),
-                None => self.refuse(&header, PeerFault::NoPayload),
-            },
-            // Which way an RDMA_NOMSG goes follows from the side: no chunks are taken in the reverse direction.
-            (Body::NoMsg, Side::Server) => self.handle_call(header, payload_at, lists, None),
-            (Body::NoMsg, Side::Client) if lists.reads().next().is_some() => {
-                self.handle_call(header, payload_at, lists, None)
-            }
-            (Body::NoMsg, Side::Client) => self.handle_reply(header, payload_at),
-        }
-    }
-
-    /// A server answers; a client takes what it cannot read for a reply (RFC 8166 §4.5).
-    fn handle_malformed(&self, malformed: Malformed) -> Incoming {
-        match (malformed, self.side) {
-            (Malformed::Answer { xid, version, error, fault }, Side::Server) => {
-                Incoming::Answer(self.error_reply(xid, version, error), fault)
-            }
-            (Malformed::Answer { fault, .. }, Side::Client) | (Malformed::Discard(fault), _) => {
-                Incoming::Discard(fault)
-            }
-        }
-    }
-
-    /// An RDMA_ERROR can only be for our calls: nobody else is told of errors (RFC 8166 §4.2.4).
-    fn handle_error(&mut self, header: &Header, error: ErrorBody) -> Incoming {
-        let Some(calls) = &mut self.calls else { return Incoming::Discard(PeerFault::ErrorAtResponder) };
-        calls.handle_grant(header.credits);
-        Incoming::Error { xid: header.xid, error, direction: self.side.calls() }
-    }
-
-    fn handle_reply(&mut self, header: Header, payload_at: usize) -> Incoming {
-        let Some(calls) = &mut self.calls else { return Incoming::Discard(PeerFault::UnexpectedReply) };
-        calls.handle_grant(header.credits);
-        Incoming::Reply { header, direction: self.side.calls(), payload_at }
-    }
-
-    /// `xid` is that of the RPC message, when it is inline.
-    fn handle_call(
-        &mut self,
-        header: Header,
-        payload_at: usize,
-        lists: &ChunkLists,
-        xid: Option<Xid>,
-    ) -> Incoming {
-        let direction = self.side.serves();
-        if direction == Direction::Reverse && !lists.is_empty() {
-            let reply = self.error_reply(header.xid, v1::VERSION, ErrorBody::Chunk);
-            return Incoming::Answer(reply, PeerFault::ReverseChunks); // RFC 8167 §5.3
-        }
-        if self.serves.is_none() {
-            return Incoming::Discard(PeerFault::UnexpectedCall);
-        }
-        if xid.is_some_and(|xid| xid != header.xid) {
-            let reply = self.error_reply(header.xid, v1::VERSION, ErrorBody::Chunk);
-            return Incoming::Answer(reply, PeerFault::XidMismatch);
-        }
-        match self.serves.as_mut().map(ResponderCredits::handle_call) {
-            Some(Err(fault)) => Incoming::Close(fault),
-            Some(Ok(())) | None => Incoming::Call { header, direction, payload_at },
-        }
-    }
-
-    /// A message that is neither call nor reply: as one whose header cannot be read.
-    fn refuse(&self, header: &Header, fault: PeerFault) -> Incoming {
-        let (xid, version, error) = (header.xid, v1::VERSION, ErrorBody::Chunk);
-        self.handle_malformed(Malformed::Answer { xid, version, error, fault })
-    }
-}
-
-/// The XID and the message type of an RPC message (RFC 5531 §9).
-fn message_type(payload: &[u8]) -> Option<(Xid, u32)> {
-    let [x0, x1, x2, x3, t0, t1, t2, t3] = *payload.first_chunk()?;
-    Some((Xid(u32::from_be_bytes([x0, x1, x2, x3])), u32::from_be_bytes([t0, t1, t2, t3])))
 }

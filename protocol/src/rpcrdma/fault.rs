@@ -76,6 +76,14 @@ pub enum PeerFault {
     NoReplyChunk,
     /// More calls outstanding than were granted (RFC 8166 §3.3.1).
     CreditsExceeded,
+    /// The header says call and the RPC message reply, or the other way round (draft 001 §4.1).
+    TypeMismatch,
+    /// An option that we do not know, or do not use (draft 000 §3.1).
+    UnknownOption(u32),
+    /// The content of an option cannot be read, or a payload follows where none belongs (draft 000 §3.2).
+    BadOption(u32),
+    /// The answer to an option that nobody asked for.
+    UnexpectedOption(u32),
 }
 
 const _: () = assert!(size_of::<PeerFault>() <= 8);
@@ -98,6 +106,10 @@ impl fmt::Display for PeerFault {
             Self::PositionOutside(position) => {
                 return write!(f, "read position {position} lies outside the payload");
             }
+            Self::UnknownOption(opttype) => return write!(f, "option {opttype:#x} is none that we use"),
+            Self::BadOption(opttype) => return write!(f, "option {opttype:#x} has unreadable content"),
+            Self::UnexpectedOption(opttype) => return write!(f, "option {opttype:#x} answers no request"),
+            Self::TypeMismatch => "the header and the RPC message differ on being a call or a reply",
             Self::Done => "RDMA_DONE is not to be sent",
             Self::ErrorAtResponder => "an RDMA_ERROR came to a side that made no call",
             Self::UnreadableError => "the RDMA_ERROR has no known error code",

@@ -1,7 +1,7 @@
 //! In which form a call goes, and what memory it offers for its reply (RFC 8166 §3.5, §4.3).
 
 use super::chunk::CHUNK_SEGMENTS_MAX;
-use super::{InlineThreshold, Position, v1};
+use super::{InlineThreshold, Position};
 use crate::xdr::{NoRoom, padded};
 
 /// How an RPC message travels (RFC 8166 §3.5).
@@ -39,13 +39,15 @@ pub struct CallSizes {
     pub reply_item_max: u32,
 }
 
-/// What limits the messages of one connection, in the direction of a call.
+/// What limits the messages of one connection, in the direction of a call: [`Connection::path`](super::Connection::path).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     /// Longest message to the responder; 1024 while the peer is unknown (RFC 8166 §3.3.3).
     pub call: InlineThreshold,
     /// Longest message from the responder.
     pub reply: InlineThreshold,
+    /// Octets of a header without chunks, in the version that the connection speaks.
+    pub header: usize,
     /// Segments that one chunk of ours needs at most; from 1 to [`CHUNK_SEGMENTS_MAX`].
     pub segments: usize,
 }
@@ -102,25 +104,23 @@ const READ_SEGMENT_LEN: usize = 24;
 pub fn plan_call(sizes: &CallSizes, path: &Path) -> Result<CallPlan, NoRoom> {
     debug_assert!((1..=CHUNK_SEGMENTS_MAX).contains(&path.segments), "a chunk has one to sixteen segments");
     let reply = plan_reply_offer(sizes, path)?;
-    let call = plan_call_offer(sizes, path, header_len(reply, path.segments))?;
+    let call = plan_call_offer(sizes, path, header_len(reply, path))?;
     Ok(CallPlan { call, reply })
 }
 
 /// Octets of a header with that offer and no Read list. The same in the call and in its reply.
-const fn header_len(offer: ReplyOffer, segments: usize) -> usize {
+const fn header_len(offer: ReplyOffer, path: &Path) -> usize {
     match offer {
-        ReplyOffer::Nothing => v1::HEADER_LEN_MIN,
-        ReplyOffer::WriteChunk(_) => v1::HEADER_LEN_MIN + 8 + segments * SEGMENT_LEN,
-        ReplyOffer::ReplyChunk(_) => v1::HEADER_LEN_MIN + 4 + segments * SEGMENT_LEN,
+        ReplyOffer::Nothing => path.header,
+        ReplyOffer::WriteChunk(_) => path.header + 8 + path.segments * SEGMENT_LEN,
+        ReplyOffer::ReplyChunk(_) => path.header + 4 + path.segments * SEGMENT_LEN,
     }
 }
 
 fn plan_reply_offer(sizes: &CallSizes, path: &Path) -> Result<ReplyOffer, NoRoom> {
     let item = usize::try_from(sizes.reply_item_max).map_err(|_| NoRoom)?;
     let whole = sizes.reply_rest_max.checked_add(padded(item)).ok_or(NoRoom)?;
-    let fits = |offer, payload: usize| {
-        header_len(offer, path.segments).saturating_add(payload) <= path.reply.octets()
-    };
+    let fits = |offer, payload: usize| header_len(offer, path).saturating_add(payload) <= path.reply.octets();
     let write_chunk = ReplyOffer::WriteChunk(sizes.reply_item_max);
     if fits(ReplyOffer::Nothing, whole) {
         Ok(ReplyOffer::Nothing)

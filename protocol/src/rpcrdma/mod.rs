@@ -1,6 +1,6 @@
 //! RPC-over-RDMA (RFC 8166, RFC 8167, RFC 8797): what a message means, in any version and in both roles.
 //!
-//! [`v1`] joins bytes and meaning: one [`Header`] and its [`ChunkLists`]. [`Connection`] says what an incoming message is
+//! [`v1`] and [`v2`] join bytes and meaning: one [`Header`] and its [`ChunkLists`], the same in both versions. [`Connection`] says what an incoming message is
 //! and counts credits; [`form`] and [`requester`] serve the side that calls, [`responder`] and [`invalidate`] the side that
 //! answers. Nothing here allocates, waits or copies payload.
 
@@ -10,16 +10,24 @@ pub mod connection;
 pub mod credit;
 mod fault;
 pub mod form;
+mod incoming;
 pub mod invalidate;
+mod negotiation;
+pub mod option;
 pub mod requester;
 pub mod responder;
 pub mod v1;
+pub mod v2;
+mod wire;
 
-pub use chunk::{ChunkLists, ListsFull, Position, ReadChunk, Segment, WriteChunk};
+pub use chunk::{ChunkLists, Intent, ListsFull, MessageType, Position, ReadChunk, Segment, WriteChunk};
 pub use cm_private::{InlineSize, InlineThreshold, Offer};
-pub use connection::{Connection, Incoming, Setup};
+pub use connection::{Connection, Setup};
 pub use credit::{NoCredit, RequesterCredits, ResponderCredits};
 pub use fault::PeerFault;
+pub use incoming::Incoming;
+pub use negotiation::{PeerMemory, Version, Version2, Versions};
+pub use wire::{emit_error, header_len};
 
 /// Port of NFS over RDMA (RFC 8166 §9, RFC 8267 §9).
 pub const NFS_PORT: u16 = 20049;
@@ -78,6 +86,8 @@ pub enum Procedure {
     NoMsg,
     /// RDMA_ERROR: no payload.
     Error,
+    /// RDMA_OPTIONAL: one of the messages in [`option`] (draft 000 §3.1).
+    Optional,
 }
 
 /// What a header says beyond its fixed fields. The chunk lists of a message stand in [`ChunkLists`], beside it.
@@ -89,9 +99,16 @@ pub enum Body {
     NoMsg,
     /// RDMA_ERROR: why there will be no reply.
     Error(ErrorBody),
+    /// RDMA_OPTIONAL, whose content stands at [`v2::OPTION_AT`] (draft 000 §3.1).
+    Optional {
+        /// Which option: `rdma_opttype`.
+        opttype: u32,
+        /// Octets of its content, without padding.
+        len: u32,
+    },
 }
 
-/// Why a call has no reply (RFC 8166 §4.5). Permanent: the same call fails again.
+/// Why a call has no reply (RFC 8166 §4.5, draft 000 §4.2). Permanent: the same call fails again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorBody {
     /// ERR_VERS: the responder speaks other versions, `low` to `high` inclusive (§4.5.1).
@@ -101,11 +118,16 @@ pub enum ErrorBody {
         /// Highest version spoken.
         high: u32,
     },
-    /// ERR_CHUNK: the header cannot be parsed, or no reply can be sent with the chunks given (§4.5.2, §4.5.3).
+    /// The header cannot be parsed, or no reply can be sent with the chunks given (§4.5.2, §4.5.3): ERR_CHUNK in version 1,
+    /// BAD_HEADER in version 2, the same number in both.
     Chunk,
+    /// INVAL_OPTION: the responder does not know or does not support the option (draft 000 §3.1).
+    Option,
 }
 
 /// A transport header, in any version.
+///
+/// What a version 2 header says of direction and invalidation stands in its lists: [`ChunkLists::intent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The transaction.
@@ -123,12 +145,13 @@ impl Header {
             Body::Msg => Procedure::Msg,
             Body::NoMsg => Procedure::NoMsg,
             Body::Error(_) => Procedure::Error,
+            Body::Optional { .. } => Procedure::Optional,
         }
     }
 }
 
 /// An RDMA_ERROR message to send; `version` echoes the failing call's, whatever it was (RFC 8166 §4.5).
-/// [`v1::emit_error`] writes it: its layout is the same in all versions.
+/// [`emit_error`] writes it: its layout is the same in all versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorReply {
     /// The failing call.

@@ -60,7 +60,9 @@ pub fn check_reply(
         (Body::Msg, 1.., _) => return Err(PeerFault::ReplyChunkUsed),
         (Body::NoMsg, len @ 1.., 0) => ReplyPayload::ReplyChunk(len),
         (Body::NoMsg, _, 1..) => return Err(PeerFault::PayloadTwice),
-        (Body::Msg | Body::NoMsg, 0, _) | (Body::Error(_), ..) => return Err(PeerFault::NoPayload),
+        (Body::Msg | Body::NoMsg, 0, _) | (Body::Error(_) | Body::Optional { .. }, ..) => {
+            return Err(PeerFault::NoPayload);
+        }
     };
     Ok(ReplyShape { payload, written, write_chunks })
 }

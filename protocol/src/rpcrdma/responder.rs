@@ -1,7 +1,7 @@
 //! Answering a call: which memory to pull, and where the reply goes (RFC 8166 §3.4.5, §3.4.6, §4.3).
 
 use super::chunk::{READS_MAX, Segment, WriteChunk};
-use super::{Body, ChunkLists, Header, InlineThreshold, PeerFault, Position, Procedure, v1};
+use super::{Body, ChunkLists, Header, InlineThreshold, PeerFault, Position, Procedure, wire};
 use crate::xdr::Piece;
 
 /// Pieces of one call at most: the octets between chunks, and the chunks.
@@ -72,7 +72,7 @@ pub fn plan_pull(
         (Body::Msg, None) => u64::try_from(inline_len).unwrap_or(u64::MAX),
         (Body::NoMsg, Some(len)) if inline_len == 0 => u64::from(len),
         (Body::Msg | Body::NoMsg, Some(_)) => return Err(PeerFault::PayloadTwice),
-        (Body::NoMsg | Body::Error(_), _) => return Err(PeerFault::NoPayload),
+        (Body::NoMsg | Body::Error(_) | Body::Optional { .. }, _) => return Err(PeerFault::NoPayload),
     };
     if base_len == 0 {
         return Err(PeerFault::NoPayload);
@@ -227,7 +227,7 @@ pub fn plan_reply(
 ) -> Result<ReplyPlan, PeerFault> {
     debug_assert!(parts.head.is_multiple_of(4) && parts.tail.is_multiple_of(4), "XDR items are padded");
     returned.return_unused(call);
-    let header_len = v1::header_len(returned);
+    let header_len = wire::header_len(returned);
     // RFC 8166 §4.3.2.3: a Write chunk without segments asks for its result inline.
     let write_chunk = call.writes().next().filter(|chunk| !chunk.segments.is_empty() && parts.item > 0);
     if let Some(chunk) = write_chunk
@@ -277,7 +277,7 @@ impl ReplyPlan {
         let in_reply = returned.reply().map_or(&[][..], |chunk| chunk.segments);
         let payload = match self.procedure {
             Procedure::NoMsg => self.payload(),
-            Procedure::Msg | Procedure::Error => [(Part::Head, 0); 4],
+            Procedure::Msg | Procedure::Error | Procedure::Optional => [(Part::Head, 0); 4],
         };
         let nothing = (Part::Item, 0);
         Scatter::new([(Part::Item, item), nothing, nothing, nothing], in_write)

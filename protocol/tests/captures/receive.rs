@@ -119,6 +119,7 @@ pub fn receive(
         Incoming::Answer(reply, fault) => answer(message, &reply, fault),
         Incoming::Discard(fault) => Outcome::Discarded(fault),
         Incoming::Close(fault) => panic!("one message never exceeds the grant: {fault}"),
+        other => panic!("version 1 has nothing like it: {other:?}"),
     };
     scratch.lists = lists;
     outcome

@@ -1,0 +1,246 @@
+//! What an incoming message is (RFC 8166 §4.5; RFC 8167; draft 000 §3.1, §5).
+
+use super::negotiation::{Verdict, Version, Version2};
+use super::option::{self, Exchange, Message};
+use super::{
+    Body, ChunkLists, Connection, Direction, ErrorBody, ErrorReply, Header, MessageType, PeerFault,
+    ResponderCredits, Side, Xid, v1, v1::Malformed, v2,
+};
+
+/// What an incoming message is, and what to do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Incoming {
+    /// A call. It counts as outstanding until [`Connection::handle_replied`].
+    Call {
+        /// Its header; its chunks are in the lists given.
+        header: Header,
+        /// Forward at a server.
+        direction: Direction,
+        /// Octets of the header: the inline payload begins there.
+        payload_at: usize,
+    },
+    /// A reply, to be matched by its XID and judged by [`check_reply`](super::requester::check_reply).
+    Reply {
+        /// Its header; its chunks are in the lists given.
+        header: Header,
+        /// Forward at a client.
+        direction: Direction,
+        /// Octets of the header: the inline payload begins there.
+        payload_at: usize,
+    },
+    /// An RDMA_ERROR: the call of this XID failed for good.
+    Error {
+        /// The failed call.
+        xid: Xid,
+        /// Why.
+        error: ErrorBody,
+        /// Forward at a client.
+        direction: Direction,
+    },
+    /// The peer does not speak version 2: the call of this XID goes again, as version 1, on the same connection. It keeps its
+    /// credit, and its keys are as it offered them. [`Connection::mark_call`], [`Connection::call_header`], [`Connection::emit`].
+    Again {
+        /// The call; the only one outstanding.
+        xid: Xid,
+    },
+    /// A message of an option. A request is answered by [`Connection::answer_health`], after
+    /// [`Connection::option_receives`] are posted; an answer came to what [`Connection::ask_health`] asked.
+    Option {
+        /// Which exchange.
+        xid: Xid,
+        /// What it says.
+        message: Message,
+    },
+    /// The peer does not know the option that [`Connection::ask_health`] asked for with this XID.
+    OptionRefused {
+        /// Which exchange.
+        xid: Xid,
+    },
+    /// A bad call: send this. It does not count as outstanding.
+    Answer(ErrorReply, PeerFault),
+    /// A message to forget and to count (RFC 8166 §4.5).
+    Discard(PeerFault),
+    /// A breach that ends the connection.
+    Close(PeerFault),
+}
+
+/// RPC message types (RFC 5531 §9).
+const CALL: u32 = 0;
+const REPLY: u32 = 1;
+
+impl Connection {
+    /// Says what `message`, one whole received Send, is. `lists` is overwritten with its chunks.
+    pub fn handle_message(&mut self, message: &[u8], lists: &mut ChunkLists) -> Incoming {
+        let version = self.negotiation.reads(self.side, version_word(message));
+        let parsed = match version {
+            Version::One => v1::parse(message, lists),
+            Version::Two(Version2::Directed) => v2::parse::<v2::Directed>(message, lists),
+            Version::Two(Version2::Plain) => v2::parse::<v2::Plain>(message, lists),
+        };
+        let (header, payload_at) = match parsed {
+            Ok(parsed) => parsed,
+            Err(malformed) => return self.handle_malformed(malformed, lists),
+        };
+        if let Body::Error(error) = header.body {
+            return self.handle_error(&header, error);
+        }
+        self.negotiation.handle_read(self.side, version);
+        let payload = message.get(payload_at..).unwrap_or_default();
+        // What the header says; version 1 says nothing.
+        let said = lists.intent().map(|intent| intent.message_type);
+        match (header.body, said) {
+            (Body::Msg, _) => self.handle_inline(header, payload, payload_at, lists),
+            (Body::NoMsg, Some(MessageType::Call)) => self.handle_call(header, payload_at, lists, None),
+            (Body::NoMsg, Some(MessageType::Reply)) => self.handle_reply(header, payload_at),
+            // Which way it goes follows from the side: no chunks are taken in the reverse direction.
+            (Body::NoMsg, None) if self.side == Side::Server || lists.reads().next().is_some() => {
+                self.handle_call(header, payload_at, lists, None)
+            }
+            (Body::NoMsg, None) => self.handle_reply(header, payload_at),
+            (Body::Optional { opttype, len }, _) => {
+                let info =
+                    message.get(v2::OPTION_AT..).and_then(|info| info.get(..usize::try_from(len).ok()?));
+                self.handle_option(header.xid, opttype, info.unwrap_or_default(), payload.len())
+            }
+            (Body::Error(_), _) => Incoming::Discard(PeerFault::ErrorAtResponder),
+        }
+    }
+
+    /// RDMA_MSG: the RPC message itself says whether it is a call or a reply; a header that says it too says the same.
+    fn handle_inline(
+        &mut self,
+        header: Header,
+        payload: &[u8],
+        payload_at: usize,
+        lists: &ChunkLists,
+    ) -> Incoming {
+        let said = lists.intent().map(|intent| intent.message_type);
+        match (message_type(payload), said) {
+            (Some((xid, CALL)), None | Some(MessageType::Call)) => {
+                self.handle_call(header, payload_at, lists, Some(xid))
+            }
+            (Some((xid, REPLY)), None | Some(MessageType::Reply)) if xid == header.xid => {
+                self.handle_reply(header, payload_at)
+            }
+            (Some((_, REPLY)), None | Some(MessageType::Reply)) => Incoming::Discard(PeerFault::XidMismatch),
+            (Some((_, CALL | REPLY)), _) => self.refuse(&header, lists, PeerFault::TypeMismatch),
+            (Some((_, other)), _) => self.refuse(&header, lists, PeerFault::MessageType(other)),
+            (None, _) => self.refuse(&header, lists, PeerFault::NoPayload),
+        }
+    }
+
+    /// A call is answered; what may be a reply is forgotten (RFC 8166 §4.5). A header that does not say leaves it to the side: a
+    /// server is sent calls.
+    fn handle_malformed(&self, malformed: Malformed, lists: &ChunkLists) -> Incoming {
+        let (xid, version, error, fault) = match malformed {
+            Malformed::Answer { xid, version, error, fault } => (xid, version, error, fault),
+            Malformed::Discard(fault) => return Incoming::Discard(fault),
+        };
+        let (error, call) = match (error, lists.intent()) {
+            (ErrorBody::Version { .. }, _) => {
+                let (low, high) = self.negotiation.range();
+                (ErrorBody::Version { low, high }, self.side == Side::Server)
+            }
+            (other, Some(intent)) => (other, intent.message_type == MessageType::Call),
+            (other, None) => (other, self.side == Side::Server),
+        };
+        if call {
+            Incoming::Answer(self.error_reply(xid, version, error), fault)
+        } else {
+            Incoming::Discard(fault)
+        }
+    }
+
+    /// An RDMA_ERROR can only be for our calls: nobody else is told of errors (RFC 8166 §4.2.4).
+    fn handle_error(&mut self, header: &Header, error: ErrorBody) -> Incoming {
+        let (xid, direction) = (header.xid, self.side.calls());
+        if error == ErrorBody::Option && self.health.handle_answer(xid, true, self.calls.as_mut()) {
+            return Incoming::OptionRefused { xid };
+        }
+        let Some(calls) = &mut self.calls else { return Incoming::Discard(PeerFault::ErrorAtResponder) };
+        // Until the version is settled there is one credit, whatever an error says (draft 000 §5).
+        if self.negotiation.settled().is_some() {
+            calls.handle_grant(header.credits);
+        }
+        let verdict = match error {
+            ErrorBody::Version { low, high } => self.negotiation.handle_err_vers(xid, low, high),
+            ErrorBody::Chunk | ErrorBody::Option => self.negotiation.handle_error(xid),
+        };
+        match verdict {
+            Verdict::Again => Incoming::Again { xid },
+            Verdict::Failed => Incoming::Error { xid, error, direction },
+        }
+    }
+
+    fn handle_reply(&mut self, header: Header, payload_at: usize) -> Incoming {
+        let Some(calls) = &mut self.calls else { return Incoming::Discard(PeerFault::UnexpectedReply) };
+        calls.handle_grant(header.credits);
+        self.negotiation.handle_reply();
+        Incoming::Reply { header, direction: self.side.calls(), payload_at }
+    }
+
+    /// `xid` is that of the RPC message, when it is inline.
+    fn handle_call(
+        &mut self,
+        header: Header,
+        payload_at: usize,
+        lists: &ChunkLists,
+        xid: Option<Xid>,
+    ) -> Incoming {
+        let direction = self.side.serves();
+        if direction == Direction::Reverse && lists.intent().is_none() && !lists.is_empty() {
+            return Incoming::Answer(self.chunk_error(header.xid), PeerFault::ReverseChunks); // RFC 8167 §5.3
+        }
+        if self.serves.is_none() {
+            return Incoming::Discard(PeerFault::UnexpectedCall);
+        }
+        if xid.is_some_and(|xid| xid != header.xid) {
+            return Incoming::Answer(self.chunk_error(header.xid), PeerFault::XidMismatch);
+        }
+        match self.serves.as_mut().map(ResponderCredits::handle_call) {
+            Some(Err(fault)) => Incoming::Close(fault),
+            Some(Ok(())) | None => Incoming::Call { header, direction, payload_at },
+        }
+    }
+
+    /// An RDMA_OPTIONAL carries no direction: its type says whether it asks or answers. Its credit word is not used (RFC 8167 §4.1).
+    fn handle_option(&mut self, xid: Xid, opttype: u32, info: &[u8], payload_len: usize) -> Incoming {
+        let (error, fault) = match option::parse(opttype, info, payload_len) {
+            Ok(message @ Message::Health(Exchange::Request(_))) => match &mut self.serves {
+                Some(serves) => match self.health.handle_request(serves) {
+                    Ok(()) => return Incoming::Option { xid, message },
+                    Err(fault) => return Incoming::Close(fault),
+                },
+                // An end that takes no calls has no receive for this either.
+                None => (ErrorBody::Option, PeerFault::UnknownOption(opttype)),
+            },
+            Ok(message @ Message::Health(Exchange::Reply(_))) => {
+                return match self.health.handle_answer(xid, false, self.calls.as_mut()) {
+                    true => Incoming::Option { xid, message },
+                    false => Incoming::Discard(PeerFault::UnexpectedOption(opttype)),
+                };
+            }
+            Err(fault) if option::is_reply(opttype) => return Incoming::Discard(fault),
+            Err(fault @ PeerFault::UnknownOption(_)) => (ErrorBody::Option, fault),
+            Err(fault) => (ErrorBody::Chunk, fault),
+        };
+        Incoming::Answer(self.error_reply(xid, v2::VERSION, error), fault)
+    }
+
+    /// A message that is neither call nor reply, or both: as one whose header cannot be read.
+    fn refuse(&self, header: &Header, lists: &ChunkLists, fault: PeerFault) -> Incoming {
+        let (xid, version) = (header.xid, self.negotiation.sends().number());
+        self.handle_malformed(Malformed::Answer { xid, version, error: ErrorBody::Chunk, fault }, lists)
+    }
+}
+
+/// The second word of a message.
+fn version_word(message: &[u8]) -> Option<u32> {
+    message.get(4..)?.first_chunk().map(|octets| u32::from_be_bytes(*octets))
+}
+
+/// The XID and the message type of an RPC message (RFC 5531 §9).
+fn message_type(payload: &[u8]) -> Option<(Xid, u32)> {
+    let [x0, x1, x2, x3, t0, t1, t2, t3] = *payload.first_chunk()?;
+    Some((Xid(u32::from_be_bytes([x0, x1, x2, x3])), u32::from_be_bytes([t0, t1, t2, t3])))
+}

@@ -1,0 +1,148 @@
+//! The one message of an option beyond the credits.
+//!
+//! The first request takes a credit, as a call does: the peer may not know the option, and has receives for calls only. Its
+//! answer says that the peer knows the option, and that it keeps one receive more for it; from then on the one who asks keeps one
+//! receive more for the answers, and requests go out whether or not there is a credit. One is outstanding at a time.
+
+use core::fmt;
+
+use crate::rpcrdma::{PeerFault, RequesterCredits, ResponderCredits, Xid};
+
+/// Why an option cannot be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoOption {
+    /// The connection does not speak version 2, or not yet.
+    Version,
+    /// The peer refused the option: it does not know it.
+    Refused,
+    /// An answer is outstanding.
+    Busy,
+    /// The first request needs a credit, and none is free.
+    Credit,
+}
+
+impl fmt::Display for NoOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Version => "the connection has no options: it does not speak version 2",
+            Self::Refused => "the peer does not know this option",
+            Self::Busy => "the peer was asked and did not answer yet",
+            Self::Credit => "every credit that the peer granted is in use",
+        })
+    }
+}
+
+impl core::error::Error for NoOption {}
+
+/// What we know of the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asks {
+    /// Nothing.
+    Unknown,
+    /// The first request is out; it holds a credit.
+    AwaitFirst(Xid),
+    /// It keeps a receive for the next request, and we keep one for its answer.
+    Known,
+    /// A request is out, beyond the credits.
+    AwaitReply(Xid),
+    /// It does not know the option.
+    Refused,
+}
+
+/// What the peer knows of us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answers {
+    /// Nothing.
+    Never,
+    /// It asked for the first time: its request counts as a call, and the extra receive is posted before the answer.
+    First,
+    /// The extra receive waits for it.
+    Idle,
+    /// It asked, beyond the credits.
+    Asked,
+}
+
+/// One option on one connection, both ways.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rpcrdma) struct Lane {
+    asks: Asks,
+    answers: Answers,
+}
+
+impl Lane {
+    pub(in crate::rpcrdma) const fn new() -> Self {
+        Self { asks: Asks::Unknown, answers: Answers::Never }
+    }
+
+    /// Receives that this option needs beyond those of calls and replies.
+    pub(in crate::rpcrdma) const fn receives(&self) -> u32 {
+        let replies = matches!(self.asks, Asks::Known | Asks::AwaitReply(_)) as u32;
+        let requests = !matches!(self.answers, Answers::Never) as u32;
+        replies + requests
+    }
+
+    /// A request of ours goes out.
+    pub(in crate::rpcrdma) fn ask(
+        &mut self,
+        xid: Xid,
+        credits: Option<&mut RequesterCredits>,
+    ) -> Result<(), NoOption> {
+        self.asks = match self.asks {
+            Asks::Unknown => {
+                credits.ok_or(NoOption::Credit)?.take().map_err(|_| NoOption::Credit)?;
+                Asks::AwaitFirst(xid)
+            }
+            Asks::Known => Asks::AwaitReply(xid),
+            Asks::AwaitFirst(_) | Asks::AwaitReply(_) => return Err(NoOption::Busy),
+            Asks::Refused => return Err(NoOption::Refused),
+        };
+        Ok(())
+    }
+
+    /// An answer came, or a refusal. Whether it was asked for.
+    pub(in crate::rpcrdma) fn handle_answer(
+        &mut self,
+        xid: Xid,
+        refused: bool,
+        credits: Option<&mut RequesterCredits>,
+    ) -> bool {
+        match self.asks {
+            Asks::AwaitFirst(asked) if asked == xid => {
+                credits.expect("the first request took a credit").give();
+            }
+            Asks::AwaitReply(asked) if asked == xid => {}
+            _ => return false,
+        }
+        self.asks = if refused { Asks::Refused } else { Asks::Known };
+        true
+    }
+
+    /// The peer asks.
+    pub(in crate::rpcrdma) fn handle_request(
+        &mut self,
+        credits: &mut ResponderCredits,
+    ) -> Result<(), PeerFault> {
+        self.answers = match self.answers {
+            Answers::Never => {
+                credits.handle_call()?;
+                Answers::First
+            }
+            Answers::Idle => Answers::Asked,
+            Answers::First | Answers::Asked => return Err(PeerFault::CreditsExceeded),
+        };
+        Ok(())
+    }
+
+    /// The answer, or the refusal, to the peer's request goes out.
+    ///
+    /// # Panics
+    /// When the peer did not ask: that is a bug of ours.
+    pub(in crate::rpcrdma) fn handle_answered(&mut self, refused: bool, credits: &mut ResponderCredits) {
+        match self.answers {
+            Answers::First => credits.handle_reply(),
+            Answers::Asked => {}
+            Answers::Never | Answers::Idle => panic!("every answer follows its request"),
+        }
+        self.answers = if refused { Answers::Never } else { Answers::Idle };
+    }
+}

@@ -1,0 +1,91 @@
+//! OPTIONAL: messages beside calls and replies (draft 000 §3).
+//!
+//! An option is one file here and one line in the registry below. The file says its two types (`REQUEST`, `REPLY`: an
+//! RDMA_OPTIONAL has no direction, so each has its own), whether an RPC payload follows them (`PAYLOAD_FOLLOWS`), and what
+//! they carry (`Request`, `Reply`). Its documentation, as draft 000 §3.2 asks for, is `docs/options/<option>.md`.
+
+use super::{Credits, PeerFault, Xid, v2, wire};
+use crate::xdr::{Codec, NoRoom, Reader};
+
+pub mod health;
+mod lane;
+
+pub(super) use lane::Lane;
+pub use lane::NoOption;
+
+/// A request, or the answer to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchange<Q, A> {
+    /// The request.
+    Request(Q),
+    /// Its answer, with the same XID.
+    Reply(A),
+}
+
+macro_rules! registry {
+    ($($(#[$doc:meta])* $name:ident($file:ident)),+ $(,)?) => {
+        /// A message of an option that we use.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Message {
+            $($(#[$doc])* $name(Exchange<$file::Request, $file::Reply>)),+
+        }
+
+        /// All types that we know: requests and replies in turn.
+        const TYPES: &[u32] = &[$($file::REQUEST, $file::REPLY),+];
+
+        /// The meaning of an RDMA_OPTIONAL with this type and content, `payload_len` octets behind it.
+        pub fn parse(opttype: u32, info: &[u8], payload_len: usize) -> Result<Message, PeerFault> {
+            let bad = PeerFault::BadOption(opttype);
+            match opttype {
+                $($file::REQUEST | $file::REPLY if (payload_len > 0) != $file::PAYLOAD_FOLLOWS => Err(bad),
+                $file::REQUEST => whole(info).map(|it| Message::$name(Exchange::Request(it))).ok_or(bad),
+                $file::REPLY => whole(info).map(|it| Message::$name(Exchange::Reply(it))).ok_or(bad),)+
+                other => Err(PeerFault::UnknownOption(other)),
+            }
+        }
+
+        /// Writes the header of an RDMA_OPTIONAL and its content, and says how long they are.
+        pub fn emit(xid: Xid, credits: Credits, message: &Message, out: &mut [u8]) -> Result<usize, NoRoom> {
+            let fixed = (xid, credits);
+            // Both dialects have the same options.
+            match message {
+                $(Message::$name(Exchange::Request(it)) => {
+                    wire::emit_option::<v2::Plain>(fixed, $file::REQUEST, out, |writer| it.emit(writer))
+                }
+                Message::$name(Exchange::Reply(it)) => {
+                    wire::emit_option::<v2::Plain>(fixed, $file::REPLY, out, |writer| it.emit(writer))
+                })+
+            }
+        }
+    };
+}
+
+registry! {
+    /// How the peer is.
+    Health(health),
+}
+
+// No type has two meanings.
+const _: () = {
+    let mut types = TYPES;
+    while let [first, rest @ ..] = types {
+        let mut others = rest;
+        while let [other, behind @ ..] = others {
+            assert!(*first != *other, "two options share a type");
+            others = behind;
+        }
+        types = rest;
+    }
+};
+
+/// Whether `opttype` answers a request: then nothing in it is answered.
+pub(super) fn is_reply(opttype: u32) -> bool {
+    TYPES.iter().skip(1).step_by(2).any(|reply| *reply == opttype)
+}
+
+/// A value that fills `info` exactly.
+fn whole<T: for<'a> Codec<'a>>(info: &[u8]) -> Option<T> {
+    let mut reader = Reader::new(info);
+    let value = T::parse(&mut reader).ok()?;
+    reader.finish().ok().map(|()| value)
+}

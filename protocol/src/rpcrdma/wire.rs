@@ -1,0 +1,266 @@
+//! What all versions have in common on the wire: four fixed words (RFC 8166 §4.2), errors, and three lists.
+//!
+//! A [`Dialect`] is a type: one reader and one writer serve all of them, and the compiler makes one of each for every dialect,
+//! so that version 1 does not pay for version 2.
+
+use super::{
+    Body, ChunkLists, Credits, ErrorBody, ErrorReply, Header, Intent, MessageType, PeerFault, Position,
+    Segment, Xid,
+};
+use crate::xdr::{NoRoom, Reader, Writer};
+
+/// Octets of the four fixed fields, the same in all versions (RFC 8166 §4.2).
+pub const FIXED_LEN: usize = 16;
+/// Octets of the shortest RDMA_MSG or RDMA_NOMSG header of version 1: no chunks (RFC 8166 §4.5).
+pub const HEADER_LEN_MIN: usize = 28;
+/// Octets of the longest error message: ERR_VERS.
+pub const ERROR_LEN_MAX: usize = 28;
+/// Octets before the content of an RDMA_OPTIONAL: the fixed fields, its type, its length (draft 000 §4.2).
+pub const OPTION_AT: usize = 24;
+
+const MSG: u32 = 0;
+const NOMSG: u32 = 1;
+const DONE: u32 = 3;
+const ERROR: u32 = 4;
+const OPTIONAL: u32 = 5;
+const ERR_VERS: u32 = 1;
+const ERR_CHUNK: u32 = 2;
+const ERR_INVAL_OPTION: u32 = 3;
+
+/// One layout of headers.
+pub trait Dialect {
+    /// The version word.
+    const VERSION: u32;
+    /// Whether an [`Intent`] stands before the lists.
+    const INTENT: bool;
+    /// Whether RDMA_OPTIONAL exists (draft 000 §3.1).
+    const OPTIONS: bool = Self::VERSION >= 2;
+    /// Octets of the shortest RDMA_MSG header.
+    const HEADER_LEN_MIN: usize = HEADER_LEN_MIN + if Self::INTENT { Intent::LEN } else { 0 };
+}
+
+/// Why a message has no meaning, and what a responder does about it (RFC 8166 §4.5). A requester discards either kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// Nothing is answered.
+    Discard(PeerFault),
+    /// An RDMA_ERROR goes back, with the same XID and the same version word.
+    Answer {
+        /// The message's XID.
+        xid: Xid,
+        /// The message's version word.
+        version: u32,
+        /// What the RDMA_ERROR says.
+        error: ErrorBody,
+        /// What is wrong.
+        fault: PeerFault,
+    },
+}
+
+/// Octets that the header of an RDMA_MSG or RDMA_NOMSG with these lists takes.
+pub const fn header_len(lists: &ChunkLists) -> usize {
+    FIXED_LEN + lists.encoded_len()
+}
+
+pub(super) fn parse<D: Dialect>(
+    message: &[u8],
+    lists: &mut ChunkLists,
+) -> Result<(Header, usize), Malformed> {
+    lists.clear();
+    let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
+    let short = Malformed::Discard(PeerFault::ShortHeader { len });
+    let mut reader = Reader::new(message);
+    let [xid, version, credits, procedure] = fixed_fields(&mut reader).ok_or(short)?;
+    let (xid, credits) = (Xid(xid), Credits(credits));
+    if procedure == ERROR {
+        // The layout is the same in all versions, and an error never answers an error.
+        let error = parse_error::<D>(version, &mut reader).map_err(Malformed::Discard)?;
+        return Ok((Header { xid, credits, body: Body::Error(error) }, message.len() - reader.remaining()));
+    }
+    let option = D::OPTIONS && (version, procedure) == (D::VERSION, OPTIONAL);
+    if message.len() < if option { OPTION_AT } else { HEADER_LEN_MIN } {
+        return Err(short);
+    }
+    let answer = |error, fault| Malformed::Answer { xid, version, error, fault };
+    if version != D::VERSION {
+        let spoken = ErrorBody::Version { low: D::VERSION, high: D::VERSION };
+        return Err(answer(spoken, PeerFault::Version(version)));
+    }
+    let parsed = match procedure {
+        MSG => parse_lists::<D>(&mut reader, lists).map(|()| Body::Msg),
+        NOMSG => parse_lists::<D>(&mut reader, lists)
+            .and_then(|()| if lists.is_empty() { Err(PeerFault::NoLists) } else { Ok(Body::NoMsg) }),
+        DONE => return Err(Malformed::Discard(PeerFault::Done)),
+        OPTIONAL if D::OPTIONS => parse_option(&mut reader),
+        other => Err(PeerFault::Procedure(other)),
+    };
+    match parsed {
+        Ok(body) => Ok((Header { xid, credits, body }, message.len() - reader.remaining())),
+        Err(fault) => {
+            lists.clear_chunks();
+            Err(answer(ErrorBody::Chunk, fault))
+        }
+    }
+}
+
+fn fixed_fields(reader: &mut Reader<'_>) -> Option<[u32; 4]> {
+    Some([reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()?])
+}
+
+/// Of an error of another version only ERR_VERS is read: all versions agree on that one.
+fn parse_error<D: Dialect>(version: u32, reader: &mut Reader<'_>) -> Result<ErrorBody, PeerFault> {
+    let mut word = || reader.u32().map_err(|_| PeerFault::UnreadableError);
+    match word()? {
+        ERR_VERS => Ok(ErrorBody::Version { low: word()?, high: word()? }),
+        ERR_CHUNK if version == D::VERSION => Ok(ErrorBody::Chunk),
+        ERR_INVAL_OPTION if D::OPTIONS && version == D::VERSION => Ok(ErrorBody::Option),
+        _ => Err(PeerFault::UnreadableError),
+    }
+}
+
+fn parse_option(reader: &mut Reader<'_>) -> Result<Body, PeerFault> {
+    let opttype = parse_word(reader)?;
+    let info = reader.opaque(usize::MAX).map_err(|_| PeerFault::BadOption(opttype))?;
+    Ok(Body::Optional { opttype, len: u32::try_from(info.len()).unwrap_or(u32::MAX) })
+}
+
+/// Reads the three lists (RFC 8166 §4.3). No count is trusted: each segment is read before it is counted.
+fn parse_lists<D: Dialect>(reader: &mut Reader<'_>, lists: &mut ChunkLists) -> Result<(), PeerFault> {
+    if D::INTENT {
+        lists.set_intent(Some(parse_intent(reader)?));
+    }
+    while parse_present(reader)? {
+        let position = parse_word(reader)?;
+        let segment = parse_segment(reader)?;
+        let position = Position::new(position).ok_or(PeerFault::Position(position))?;
+        lists.push_read(position, segment)?;
+    }
+    while parse_present(reader)? {
+        lists.begin_write()?;
+        for _ in 0..parse_word(reader)? {
+            lists.push_write(parse_segment(reader)?)?;
+        }
+    }
+    if parse_present(reader)? {
+        lists.begin_reply();
+        for _ in 0..parse_word(reader)? {
+            lists.push_reply(parse_segment(reader)?)?;
+        }
+    }
+    Ok(())
+}
+
+fn parse_intent(reader: &mut Reader<'_>) -> Result<Intent, PeerFault> {
+    let message_type = match parse_word(reader)? {
+        0 => MessageType::Call,
+        1 => MessageType::Reply,
+        word => return Err(PeerFault::MessageType(word)),
+    };
+    Ok(Intent { message_type, inv_handle: parse_word(reader)? })
+}
+
+fn parse_present(reader: &mut Reader<'_>) -> Result<bool, PeerFault> {
+    match parse_word(reader)? {
+        0 => Ok(false),
+        1 => Ok(true),
+        word => Err(PeerFault::Discriminator(word)),
+    }
+}
+
+fn parse_word(reader: &mut Reader<'_>) -> Result<u32, PeerFault> {
+    reader.u32().map_err(|_| PeerFault::CutLists)
+}
+
+fn parse_segment(reader: &mut Reader<'_>) -> Result<Segment, PeerFault> {
+    let handle = parse_word(reader)?;
+    let length = parse_word(reader)?;
+    let offset = reader.u64().map_err(|_| PeerFault::CutLists)?;
+    Segment { handle, length, offset }.check()
+}
+
+pub(super) fn emit<D: Dialect>(header: &Header, lists: &ChunkLists, out: &mut [u8]) -> Result<usize, NoRoom> {
+    let procedure = match header.body {
+        Body::Msg => MSG,
+        Body::NoMsg => NOMSG,
+        Body::Error(error) => {
+            let (xid, credits) = (header.xid, header.credits);
+            return emit_error(&ErrorReply { xid, version: D::VERSION, credits, error }, out);
+        }
+        Body::Optional { .. } => unreachable!("`option::emit` writes options"),
+    };
+    debug_assert!(
+        header.body == Body::Msg || !lists.is_empty(),
+        "RDMA_NOMSG names a chunk (RFC 8166 §4.2.4)"
+    );
+    debug_assert_eq!(lists.intent().is_some(), D::INTENT, "`Connection::mark_call` goes before");
+    let mut writer = Writer::new(out);
+    emit_words(&mut writer, [header.xid.0, D::VERSION, header.credits.0, procedure])?;
+    if let (true, Some(intent)) = (D::INTENT, lists.intent()) {
+        emit_words(&mut writer, [intent.message_type as u32, intent.inv_handle])?;
+    }
+    for chunk in lists.reads() {
+        for segment in chunk.segments {
+            writer.u32(1)?;
+            writer.u32(chunk.position.octets())?;
+            emit_segment(&mut writer, segment)?;
+        }
+    }
+    writer.u32(0)?;
+    for chunk in lists.writes() {
+        writer.u32(1)?;
+        emit_counted(&mut writer, chunk.segments)?;
+    }
+    writer.u32(0)?;
+    match lists.reply() {
+        None => writer.u32(0)?,
+        Some(chunk) => {
+            writer.u32(1)?;
+            emit_counted(&mut writer, chunk.segments)?;
+        }
+    }
+    Ok(writer.len())
+}
+
+/// Writes an RDMA_ERROR, whose layout is the same in all versions, and says how long it is: 28 octets for ERR_VERS, 20 for any
+/// other.
+pub fn emit_error(reply: &ErrorReply, out: &mut [u8]) -> Result<usize, NoRoom> {
+    let mut writer = Writer::new(out);
+    emit_words(&mut writer, [reply.xid.0, reply.version, reply.credits.0, ERROR])?;
+    match reply.error {
+        ErrorBody::Version { low, high } => emit_words(&mut writer, [ERR_VERS, low, high])?,
+        ErrorBody::Chunk => writer.u32(ERR_CHUNK)?,
+        ErrorBody::Option => writer.u32(ERR_INVAL_OPTION)?,
+    }
+    Ok(writer.len())
+}
+
+/// Writes an RDMA_OPTIONAL, its content by `info`, and says how long it is.
+pub(super) fn emit_option<D: Dialect>(
+    (xid, credits): (Xid, Credits),
+    opttype: u32,
+    out: &mut [u8],
+    info: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
+) -> Result<usize, NoRoom> {
+    const { assert!(D::OPTIONS) };
+    let mut writer = Writer::new(out);
+    emit_words(&mut writer, [xid.0, D::VERSION, credits.0, OPTIONAL, opttype, 0])?;
+    info(&mut writer)?;
+    let len = u32::try_from(writer.len() - OPTION_AT).map_err(|_| NoRoom)?;
+    writer.patch_u32(OPTION_AT - 4, len)?;
+    Ok(writer.len())
+}
+
+fn emit_words<const N: usize>(writer: &mut Writer<'_>, words: [u32; N]) -> Result<(), NoRoom> {
+    words.into_iter().try_for_each(|word| writer.u32(word))
+}
+
+fn emit_counted(writer: &mut Writer<'_>, segments: &[Segment]) -> Result<(), NoRoom> {
+    writer.u32(u32::try_from(segments.len()).map_err(|_| NoRoom)?)?;
+    segments.iter().try_for_each(|segment| emit_segment(writer, segment))
+}
+
+fn emit_segment(writer: &mut Writer<'_>, segment: &Segment) -> Result<(), NoRoom> {
+    writer.u32(segment.handle)?;
+    writer.u32(segment.length)?;
+    writer.u64(segment.offset)
+}
