@@ -227,9 +227,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         let shape = match requester::check_reply(offered, &header, &self.core.lists, inline) {
             Ok(shape) => shape,
             // RFC 8166 §4.5: a reply that cannot be understood is discarded. The call ends at its deadline.
+            // RFC 8166 §4.5 [8166-46]
             Err(fault) => return self.core.counters.peer_faults.count(fault),
         };
         let written = shape.written().first().copied().unwrap_or(0);
+        // RFC 8166 §4.3.2.2 [8166-40]
         call.written = usize::try_from(written).unwrap_or(0);
         let stats = &mut self.core.counters.stats.requester;
         stats.write_chunks_unused += u64::from(written == 0 && offered.writes().next().is_some());
@@ -285,6 +287,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     fn invalidate(&mut self, qp: Qp, call: Key, window: RemoteKey) {
         self.core.counters.stats.requester.local_invalidations += 1;
+        // RFC 8166 §4.5.4 [8166-54]
         if self.provider.post_local_invalidate(qp, Tag(call.to_bits()), window).is_err() {
             // RFC 8166 §4.5.4: what cannot be invalidated ends the connection, and with it the window.
             self.provider.disconnect(qp);

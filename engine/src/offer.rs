@@ -69,6 +69,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let segment = match (plan.reply, reply_room) {
             (ReplyOffer::WriteChunk(len), _) => {
                 let result = call.result.take().expect("the plan saw room for a result");
+                // RFC 8166 §3.4.6.2 [8166-23]
                 self.expose(key, qp, result, len as usize, (Access::RemoteWrite, Role::Result))
             }
             (ReplyOffer::ReplyChunk(len), Some(mut room)) => {
@@ -96,6 +97,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if let Some((whole, header_only)) = long {
             let len = whole.len();
             let segment = self.expose(key, qp, whole, len, (Access::RemoteRead, Role::Message));
+            // RFC 8166 §3.5.3 [8166-27]
             self.push_read(key, Position::ZERO, segment);
             return header_only;
         }
@@ -103,9 +105,12 @@ impl<P: Provider, A: App> Shard<P, A> {
         set_xid(&mut message, xid);
         match (plan.call, call.position) {
             (CallOffer::ReadChunk(planned), _) => {
+                // RFC 8166 §3.4.4.4 [8166-15]
                 let item = call.item.take().expect("the plan saw an item");
+                // RFC 8166 §3.4.5.2 [8166-18] [8166-20]
                 let len = item.len();
                 let segment = self.expose(key, qp, item, len, (Access::RemoteRead, Role::Item));
+                // RFC 8166 §3.4.5 [8166-16]
                 self.push_read(key, planned.position, segment);
             }
             (_, Some(position)) => {
@@ -199,6 +204,7 @@ fn count(forms: &mut Forms, form: Form) {
 
 pub(crate) fn set_xid(message: &mut Buf, xid: Xid) {
     if let Some(word) = message.first_chunk_mut() {
+        // RFC 8166 §4.2.1 [8166-31]
         *word = xid.0.to_be_bytes();
     }
 }

@@ -37,6 +37,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     fn has_room(&self, receives: usize) -> Result<(), FabricFault> {
         let full = self.core.peers.len() == self.core.peers.capacity();
+        // RFC 8166 §3.3.1 [8166-5]
         if full || !self.core.fits_receives(receives) { Err(FabricFault::Exhausted) } else { Ok(()) }
     }
 

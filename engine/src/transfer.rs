@@ -499,5 +499,6 @@ fn insert_parts<'a>(message: &mut Buf, position: usize, parts: impl Iterator<Ite
         octets.copy_from_slice(part);
         rest = behind;
     }
+    // RFC 8166 §3.5.3 [8166-29]
     rest.iter_mut().take(padding).for_each(|octet| *octet = 0);
 }

@@ -209,6 +209,7 @@ impl Windows {
     }
 
     /// Makes `key` invalid, on behalf of the peer or of ourselves. From here on no access can use it.
+    // RFC 8166 §8.1 [8166-66]
     pub fn invalidate(&mut self, scope: Scope, key: RemoteKey) -> Result<Fenced, Violation> {
         self.bound_mut(scope, key)?;
         Ok(self.release(self.index(key)))
@@ -255,6 +256,7 @@ impl Windows {
 
 impl Bound {
     /// The octets of the buffer that the access reaches (RFC 5041 §7.1, RFC 5040 §7.2).
+    // RFC 8166 §8.1 [8166-65]
     fn check(&self, access: Access, offset: u64, len: usize) -> Result<Range<usize>, Violation> {
         if self.exposed.access != access {
             return Err(Violation::Access);

@@ -95,6 +95,7 @@ impl<S: Store> Gateway<S> {
                 Ok(nfs) if drc::is_kept(procedure) => return self.nfs_once(cx, caller, header, &nfs),
                 Ok(v3::Call::Read(args)) => return self.read(cx, caller, header, args),
                 Ok(nfs) => self.nfs((cx, call.pulled), call.from, header, &nfs),
+                // RFC 8166 §4.5.2 [8166-53]
                 Err(_) => self.refuse(cx, header.reply(Accepted::GarbageArgs)),
             },
             Err(refusal) => self.refuse(cx, refusal),
@@ -212,7 +213,8 @@ impl<S: Store> Gateway<S> {
             Ok(answer) => cx.answer(id, answer),
             Err(Unanswered::Waits) => {}
             Err(Unanswered::Dropped) => {
-                // A call that cannot be answered must not stay open (RFC 8166 §4.5.4). Nothing was done for it.
+                // A call that cannot be answered must not stay open. Nothing was done for it.
+                // RFC 8166 §4.5.4 [8166-55]
                 self.counters.count_unanswered();
                 cx.disconnect(peer);
             }
@@ -266,6 +268,7 @@ fn route(header: &CallHeader<'_>) -> Result<Target, ReplyHeader<'static>> {
         // NULL needs no credential (RFC 5531 §12.1): it shows that the server is there.
         (Credential::None | Credential::Sys(_), _)
         | (_, Target::Mount(MountProcedure::Null) | Target::Nfs(Procedure::Null)) => Ok(target),
+        // RFC 8166 §8.2.2.3 [8166-70]
         _ => Err(header.deny(Denied::AuthError(AuthStatus::TOO_WEAK))),
     }
 }

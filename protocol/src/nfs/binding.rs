@@ -18,6 +18,7 @@ pub fn ddp_eligible(program: u32, version: u32, procedure: u32) -> Option<Eligib
         return None; // MOUNT, NFSACL, NLM and NSM have none (RFC 8267 §5)
     }
     match Procedure::new(procedure)? {
+        // RFC 8166 §3.4.2 [8166-10]
         Procedure::Write | Procedure::Symlink => Some(Eligible::Argument),
         Procedure::Read | Procedure::ReadLink => Some(Eligible::Result),
         _ => None,
@@ -70,6 +71,7 @@ pub fn result_len_max(call: &Call<'_>) -> ResultLen {
         Call::Commit(_) => STATUS + WCC_DATA + VERIFIER,
     };
     let item = match call {
+        // RFC 8166 §3.4.6 [8166-21]
         Call::Read(args) => octets(args.count),
         Call::ReadLink(_) => PATH_MAX,
         _ => 0,

@@ -61,6 +61,7 @@ impl<'a> Codec<'a> for Bulk<'a> {
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         match self {
             Self::Inline(octets) => writer.opaque(octets),
+            // RFC 8166 §3.4.4.1 [8166-11]
             Self::Apart(len) => writer.u32(*len),
         }
     }

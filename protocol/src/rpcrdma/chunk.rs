@@ -25,6 +25,7 @@ const READ_SEGMENT_LEN: usize = 4 + 4 + SEGMENT_LEN;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// Names the registered memory: an STag or an rkey.
+    // RFC 8166 §2.3.2 [8166-1]
     pub handle: u32,
     /// Octets; zero is legal and names nothing.
     pub length: u32,
@@ -54,6 +55,7 @@ impl Position {
 
     /// The position `octets` from the beginning of the RPC message; `None` unless that is a multiple of four.
     pub const fn new(octets: u32) -> Option<Self> {
+        // RFC 8166 §3.4.5 [8166-17]
         if octets.is_multiple_of(4) { Some(Self(octets)) } else { None }
     }
 
@@ -367,12 +369,16 @@ impl ChunkLists {
     /// zero, and no Read list (RFC 8166 §3.4.6, §4.3.1, §4.3.3). What the call says of invalidation is copied (draft 001 §4.1).
     pub fn return_unused(&mut self, call: &Self) {
         self.clear();
+        // RFC 8166 §4.3.1 [8166-36]
         let returned = call.segments().get(call.read_segments()..).unwrap_or_default();
         for (to, from) in self.segments.iter_mut().zip(returned) {
+            // RFC 8166 §4.3.2.2 [8166-39]
             *to = Segment { length: 0, ..*from };
         }
+        // RFC 8166 §3.4.6 [8166-22]
         self.writes = call.writes;
         self.write_chunks = call.write_chunks;
+        // RFC 8166 §4.3.3 [8166-43]
         self.reply = call.reply;
         self.message_type = call.message_type.map(|_| MessageType::Reply);
         self.inv_handle = call.inv_handle;

@@ -18,6 +18,7 @@ impl InlineSize {
     /// The largest size that is not above `octets`; 1024 for anything less.
     pub const fn at_most(octets: u32) -> Self {
         let rounded = octets & !1023;
+        // RFC 8166 §3.3.3 [8166-8]
         if rounded < Self::DEFAULT_V1.0 {
             Self::DEFAULT_V1
         } else if rounded > Self::MAX.0 {
@@ -86,6 +87,7 @@ impl Offer {
         private_data
             .windows(Self::LEN)
             .find_map(|octets| Self::parse(octets.first_chunk()?))
+            // RFC 8166 §3.3.3 [8166-9]
             .unwrap_or(Self::SILENT)
     }
 

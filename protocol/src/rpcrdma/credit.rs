@@ -33,11 +33,13 @@ impl RequesterCredits {
     /// When `max` is zero: such a side does not call.
     pub const fn new(max: u32) -> Self {
         assert!(max > 0, "a side that calls has at least one credit");
+        // RFC 8166 §3.3.3 [8166-6]
         Self { in_flight: 0, limit: 1, max }
     }
 
     /// Takes a credit for one call.
     pub fn take(&mut self) -> Result<(), NoCredit> {
+        // RFC 8166 §3.3.1 [8166-2]
         if self.in_flight >= self.limit {
             return Err(NoCredit);
         }
@@ -56,6 +58,7 @@ impl RequesterCredits {
     /// Takes the grant of a reply: at least one, at most our own `max`. It may shrink below what is in flight; then calls
     /// wait until enough of them ended (RFC 8166 §3.3.1).
     pub fn handle_grant(&mut self, granted: Credits) {
+        // RFC 8166 §3.3.3 [8166-7]
         self.limit = granted.0.clamp(1, self.max);
     }
 
@@ -123,6 +126,7 @@ impl ResponderCredits {
 
     /// Says `grant` from the next reply on. Raise it only when as many receives are posted (RFC 8166 §3.3.1). Zero means one.
     pub fn set_grant(&mut self, grant: u32) {
+        // RFC 8166 §3.3.1 [8166-3]
         self.grant = grant.max(1);
         self.allowed = self.allowed.max(self.grant);
     }

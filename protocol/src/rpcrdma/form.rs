@@ -121,12 +121,14 @@ fn plan_reply_offer(sizes: &CallSizes, path: &Path) -> Result<ReplyOffer, NoRoom
     let item = usize::try_from(sizes.reply_item_max).map_err(|_| NoRoom)?;
     let whole = sizes.reply_rest_max.checked_add(padded(item)).ok_or(NoRoom)?;
     let fits = |offer, payload: usize| header_len(offer, path).saturating_add(payload) <= path.reply.octets();
+    // RFC 8166 §3.4.6 [8166-21]
     let write_chunk = ReplyOffer::WriteChunk(sizes.reply_item_max);
     if fits(ReplyOffer::Nothing, whole) {
         Ok(ReplyOffer::Nothing)
     } else if item > 0 && fits(write_chunk, sizes.reply_rest_max) {
         Ok(write_chunk)
     } else {
+        // RFC 8166 §4.3.3 [8166-42]
         Ok(ReplyOffer::ReplyChunk(u32::try_from(whole).map_err(|_| NoRoom)?))
     }
 }
@@ -147,5 +149,6 @@ fn plan_call_offer(sizes: &CallSizes, path: &Path, header: usize) -> Result<Call
     if !fits(chunked_header, 0) {
         return Err(NoRoom);
     }
+    // RFC 8166 §3.5.3 [8166-26]
     Ok(CallOffer::PositionZero(u32::try_from(sizes.call).map_err(|_| NoRoom)?))
 }

@@ -138,13 +138,16 @@ impl Connection {
         };
         let (error, call) = match (error, lists.intent()) {
             (ErrorBody::Version { .. }, _) => {
+                // RFC 8166 §4.5.1 [8166-51]
                 let (low, high) = self.negotiation.range();
                 (ErrorBody::Version { low, high }, self.side == Side::Server)
             }
             (other, Some(intent)) => (other, intent.message_type == MessageType::Call),
             (other, None) => (other, self.side == Side::Server),
         };
+        // RFC 8166 §4.2.4, §4.5, §4.6.1 [8166-34] [8166-46] [8166-58]
         if call {
+            // RFC 8166 §4.5 [8166-45]
             Incoming::Answer(self.error_reply(xid, version, error), fault)
         } else {
             Incoming::Discard(fault)
@@ -157,6 +160,7 @@ impl Connection {
         if error == ErrorBody::Option && self.health.handle_answer(xid, true, self.calls.as_mut()) {
             return Incoming::OptionRefused { xid };
         }
+        // RFC 8166 §4.2.4 [8166-35]
         let Some(calls) = &mut self.calls else { return Incoming::Discard(PeerFault::ErrorAtResponder) };
         // Until the version is settled there is one credit, whatever an error says (draft 000 §5).
         if self.negotiation.settled().is_some() {
@@ -194,6 +198,7 @@ impl Connection {
         if self.serves.is_none() {
             return Incoming::Discard(PeerFault::UnexpectedCall);
         }
+        // RFC 8166 §4.2.1 [8166-31]
         if xid.is_some_and(|xid| xid != header.xid) {
             return Incoming::Answer(self.chunk_error(header.xid), PeerFault::XidMismatch);
         }

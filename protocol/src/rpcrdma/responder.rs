@@ -72,6 +72,7 @@ pub fn plan_pull(
         (Body::Msg, None) => u64::try_from(inline_len).unwrap_or(u64::MAX),
         (Body::NoMsg, Some(len)) if inline_len == 0 => u64::from(len),
         (Body::Msg | Body::NoMsg, Some(_)) => return Err(PeerFault::PayloadTwice),
+        // RFC 8166 §4.2.4 [8166-33]
         (Body::NoMsg | Body::Error(_) | Body::Optional { .. }, _) => return Err(PeerFault::NoPayload),
     };
     if base_len == 0 {
@@ -229,8 +230,10 @@ pub fn plan_reply(
     returned.return_unused(call);
     let header_len = wire::header_len(returned);
     // RFC 8166 §4.3.2.3: a Write chunk without segments asks for its result inline.
+    // RFC 8166 §4.3.2, §4.3.2.2, §4.3.2.3 [8166-37] [8166-38] [8166-41]
     let write_chunk = call.writes().next().filter(|chunk| !chunk.segments.is_empty() && parts.item > 0);
     if let Some(chunk) = write_chunk
+        // RFC 8166 §3.4.6.2 [8166-25]
         && !returned.fill_write(0, chunk, parts.item.into())
     {
         return Err(PeerFault::WriteChunkTooSmall);
@@ -241,6 +244,7 @@ pub fn plan_reply(
     let room = u64::try_from(threshold.octets().saturating_sub(header_len)).unwrap_or(u64::MAX);
     let offered = call.reply().filter(|chunk| chunk.total() >= payload);
     match (offered, payload <= room) {
+        // RFC 8166 §3.5.3 [8166-28]
         (Some(chunk), fits) if policy == ReplyPolicy::Chunk || !fits => {
             if header_len > threshold.octets() {
                 return Err(PeerFault::NoReplyChunk);
@@ -266,7 +270,9 @@ impl ReplyPlan {
     /// out of the stream (RFC 8166 §3.4.4.4); otherwise the stream holds both (§3.5.3).
     pub fn payload(&self) -> [(Part, u32); 4] {
         let ReplyParts { head, item, tail } = self.parts;
+        // RFC 8166 §3.4.4.4 [8166-15]
         let item = if self.item_in_chunk { 0 } else { item };
+        // RFC 8166 §3.5.3 [8166-29]
         [(Part::Head, head), (Part::Item, item), (Part::Pad, pad_len(item)), (Part::Tail, tail)]
     }
 
@@ -280,6 +286,7 @@ impl ReplyPlan {
             Procedure::Msg | Procedure::Error | Procedure::Optional => [(Part::Head, 0); 4],
         };
         let nothing = (Part::Item, 0);
+        // RFC 8166 §3.4.6.2 [8166-24]
         Scatter::new([(Part::Item, item), nothing, nothing, nothing], in_write)
             .chain(Scatter::new(payload, in_reply))
     }

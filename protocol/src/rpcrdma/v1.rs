@@ -6,6 +6,7 @@ use crate::xdr::NoRoom;
 pub use super::wire::{ERROR_LEN_MAX, FIXED_LEN, HEADER_LEN_MIN, Malformed, emit_error, header_len};
 
 /// The version number.
+// RFC 8166 §4.2.2 [8166-32]
 pub const VERSION: u32 = 1;
 
 /// The layout of RFC 8166.

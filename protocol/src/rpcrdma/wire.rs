@@ -18,9 +18,11 @@ pub const ERROR_LEN_MAX: usize = 28;
 /// Octets before the content of an RDMA_OPTIONAL: the fixed fields, its type, its length (draft 000 §4.2).
 pub const OPTION_AT: usize = 24;
 
+// RFC 8166 §4.6.1, §4.6.2 [8166-56] [8166-59]
 const MSG: u32 = 0;
 const NOMSG: u32 = 1;
 const DONE: u32 = 3;
+// RFC 8166 §4.5 [8166-49]
 const ERROR: u32 = 4;
 const OPTIONAL: u32 = 5;
 const ERR_VERS: u32 = 1;
@@ -74,10 +76,12 @@ pub(super) fn parse<D: Dialect>(
     let (xid, credits) = (Xid(xid), Credits(credits));
     if procedure == ERROR {
         // The layout is the same in all versions, and an error never answers an error.
+        // RFC 8166 §4.5 [8166-50]
         let error = parse_error::<D>(version, &mut reader).map_err(Malformed::Discard)?;
         return Ok((Header { xid, credits, body: Body::Error(error) }, message.len() - reader.remaining()));
     }
     let option = D::OPTIONS && (version, procedure) == (D::VERSION, OPTIONAL);
+    // RFC 8166 §4.5 [8166-44]
     if message.len() < if option { OPTION_AT } else { HEADER_LEN_MIN } {
         return Err(short);
     }
@@ -89,15 +93,19 @@ pub(super) fn parse<D: Dialect>(
     let parsed = match procedure {
         MSG => parse_lists::<D>(&mut reader, lists).map(|()| Body::Msg),
         NOMSG => parse_lists::<D>(&mut reader, lists)
+            // RFC 8166 §4.2.4 [8166-33]
             .and_then(|()| if lists.is_empty() { Err(PeerFault::NoLists) } else { Ok(Body::NoMsg) }),
+        // RFC 8166 §4.6.2 [8166-60]
         DONE => return Err(Malformed::Discard(PeerFault::Done)),
         OPTIONAL if D::OPTIONS => parse_option(&mut reader),
+        // RFC 8166 §4.6.1 [8166-57]
         other => Err(PeerFault::Procedure(other)),
     };
     match parsed {
         Ok(body) => Ok((Header { xid, credits, body }, message.len() - reader.remaining())),
         Err(fault) => {
             lists.clear_chunks();
+            // RFC 8166 §4.5.2 [8166-52]
             Err(answer(ErrorBody::Chunk, fault))
         }
     }
@@ -194,6 +202,7 @@ pub(super) fn emit<D: Dialect>(header: &Header, lists: &ChunkLists, out: &mut [u
     );
     debug_assert_eq!(lists.intent().is_some(), D::INTENT, "`Connection::mark_call` goes before");
     let mut writer = Writer::new(out);
+    // RFC 8166 §4 [8166-30]
     emit_words(&mut writer, [header.xid.0, D::VERSION, header.credits.0, procedure])?;
     if let (true, Some(intent)) = (D::INTENT, lists.intent()) {
         emit_words(&mut writer, [intent.message_type as u32, intent.inv_handle])?;
@@ -225,6 +234,7 @@ pub(super) fn emit<D: Dialect>(header: &Header, lists: &ChunkLists, out: &mut [u
 /// other.
 pub fn emit_error(reply: &ErrorReply, out: &mut [u8]) -> Result<usize, NoRoom> {
     let mut writer = Writer::new(out);
+    // RFC 8166 §4.5 [8166-47] [8166-48]
     emit_words(&mut writer, [reply.xid.0, reply.version, reply.credits.0, ERROR])?;
     match reply.error {
         ErrorBody::Version { low, high } => emit_words(&mut writer, [ERR_VERS, low, high])?,
