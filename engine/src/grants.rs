@@ -43,6 +43,7 @@ impl Grant {
         } else {
             granted
         };
+        // RFC 5040 §8.1.2 [5040-75], RFC 5041 §8.3.2 [5041-58], RFC 5042 §6.4.3.1 [5042-14]
         grant.min(max).max(1)
     }
 }

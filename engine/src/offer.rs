@@ -69,7 +69,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let segment = match (plan.reply, reply_room) {
             (ReplyOffer::WriteChunk(len), _) => {
                 let result = call.result.take().expect("the plan saw room for a result");
-                // RFC 8166 §3.4.6.2 [8166-23]
+                // RFC 8166 §3.4.6.2 [8166-23], RFC 5042 §6.3.5 [5042-11]
                 self.expose(key, qp, result, len as usize, (Access::RemoteWrite, Role::Result))
             }
             (ReplyOffer::ReplyChunk(len), Some(mut room)) => {

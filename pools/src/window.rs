@@ -15,10 +15,12 @@ pub struct RemoteKey(pub u32);
 
 /// The connection a window belongs to: only accesses that arrive there can use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+// RFC 5041 §8.2 [5041-50], RFC 5042 §6.1.1 [5042-6]
 pub struct Scope(pub u64);
 
 /// What a peer may do with exposed memory; never both (RFC 8166 §8.1.2: no more rights than needed).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+// RFC 5040 §8.1.1 [5040-65], RFC 5041 §8.3.1 [5041-55]
 pub enum Access {
     /// The peer may fetch the octets.
     RemoteRead,
@@ -64,6 +66,7 @@ pub struct Exposed {
 
 impl Exposed {
     pub(crate) fn new(buf: Buf, span: Range<usize>, access: Access) -> Self {
+        // RFC 5042 §A [5042-24]
         assert!(span.start <= span.end && span.end <= buf.len(), "only content can be exposed");
         Self { buf: std::mem::ManuallyDrop::new(buf), span, access }
     }
@@ -137,6 +140,7 @@ struct Bound {
     key: RemoteKey,
     scope: Scope,
     offset: u64,
+    // RFC 5042 §6.3.6 [5042-12]
     exposed: Exposed,
 }
 
@@ -166,11 +170,13 @@ impl Windows {
 
     /// Opens `exposed` to the peer of `scope`. When every window is bound the buffer comes back.
     pub fn bind(&mut self, scope: Scope, exposed: Exposed) -> Result<Window, Buf> {
+        // RFC 5042 §6.4.1 [5042-13]
         let Some(index) = self.idle.pop_front() else { return Err(exposed.withdraw()) };
         let random = self.random.next_u64();
         let entry = self.entries.get_mut(index as usize).expect("the idle list names entries of the table");
         assert!(entry.bound.is_none(), "an idle window is not bound");
         entry.variant = entry.variant.wrapping_add(1);
+        // RFC 5040 §8.1.1 [5040-68]
         let high = (random as u32) << self.index_bits | index;
         let key = high << VARIANT_BITS | u32::from(entry.variant);
         let key = RemoteKey(if key == 0 { 1 << (VARIANT_BITS + self.index_bits) } else { key });
@@ -178,6 +184,7 @@ impl Windows {
         let offset = (random >> 1) & !0xfff;
         let window =
             Window { key, offset, len: u32::try_from(exposed.len()).expect("slots are shorter than 2^32") };
+        // RFC 5040 §8.1.1 [5040-64], RFC 5041 §8.3, §8.3.1 [5041-51]
         entry.bound = Some(Bound { key, scope, offset, exposed });
         Ok(window)
     }
@@ -211,6 +218,7 @@ impl Windows {
     /// Makes `key` invalid, on behalf of the peer or of ourselves. From here on no access can use it.
     // RFC 8166 §8.1 [8166-66]
     pub fn invalidate(&mut self, scope: Scope, key: RemoteKey) -> Result<Fenced, Violation> {
+        // RFC 5040 §8.1.1 [5040-67]
         self.bound_mut(scope, key)?;
         Ok(self.release(self.index(key)))
     }
@@ -242,14 +250,19 @@ impl Windows {
     fn bound_mut(&mut self, scope: Scope, key: RemoteKey) -> Result<&mut Bound, Violation> {
         let index = self.index(key);
         let bound = self.entries.get_mut(index).and_then(|entry| entry.bound.as_mut());
+        // RFC 5040 §7.2 [5040-59], RFC 5041 §7.1 [5041-42]
         let bound = bound.filter(|bound| bound.key == key).ok_or(Violation::InvalidKey)?;
+        // RFC 5040 §7.2, §8.1.1 [5040-59] [5040-62], RFC 5041 §8.2, §8.3.1 [5041-49] [5041-53],
+        // RFC 5042 §6.1.1 [5042-7] [5042-8]
         if bound.scope == scope { Ok(bound) } else { Err(Violation::OtherScope) }
     }
 
     fn release(&mut self, index: usize) -> Fenced {
+        // RFC 5040 §8.1.1 [5040-66], RFC 5041 §8.3, §8.3.1 [5041-51] [5041-56], RFC 5042 §6.2.2 [5042-10]
         let bound = self.entries.get_mut(index).and_then(|entry| entry.bound.take());
         let bound = bound.expect("only bound windows are released");
         self.idle.push_back(index as u32);
+        // RFC 5042 §A [5042-23]
         Fenced { key: bound.key, buf: bound.exposed.withdraw() }
     }
 }
@@ -258,13 +271,18 @@ impl Bound {
     /// The octets of the buffer that the access reaches (RFC 5041 §7.1, RFC 5040 §7.2).
     // RFC 8166 §8.1 [8166-65]
     fn check(&self, access: Access, offset: u64, len: usize) -> Result<Range<usize>, Violation> {
+        // RFC 5041 §7.1 [5041-43], RFC 5042 §6.3.5 [5042-11]
         if self.exposed.access != access {
             return Err(Violation::Access);
         }
+        // RFC 5040 §7.2 [5040-61]
         let end = offset.checked_add(len as u64).ok_or(Violation::Wrap)?;
+        // RFC 5040 §7.2, §8.1.1 [5040-60] [5040-63], RFC 5041 §7.1, §8.3.1 [5041-44] [5041-54],
+        // RFC 5042 §6.2.1 [5042-9]
         if offset < self.offset || end > self.offset + self.exposed.len() as u64 {
             return Err(Violation::Bounds);
         }
+        // RFC 5042 §6.2.1 [5042-9]
         let start = self.exposed.span.start + (offset - self.offset) as usize;
         Ok(start..start + len)
     }

@@ -20,6 +20,7 @@ pub const MARKER_LEN: usize = 4;
 /// The smallest MULPDU (RFC 5044 §4.5).
 pub const MULPDU_MIN: u16 = 128;
 /// The largest MULPDU (RFC 5044 §4.5).
+// RFC 5044 §3, §4.5 [5044-4]
 pub const MULPDU_MAX: u16 = 64_768;
 
 const _: () = assert!(FPDU_MAX == 65_544);
@@ -36,6 +37,7 @@ pub trait Crc32c {
 
 /// Pad octets behind an ULPDU of `ulpdu_len`, so that the FPDU is a multiple of four (RFC 5044 §4.1).
 pub const fn pad_len(ulpdu_len: usize) -> usize {
+    // RFC 5044 §4.2, §4.3 [5044-13]
     ulpdu_len.wrapping_add(LENGTH_LEN).wrapping_neg() & 3
 }
 
@@ -48,7 +50,9 @@ pub const fn fpdu_len(ulpdu_len: u16) -> usize {
 /// The largest ULPDU whose FPDU fits a TCP segment of `emss` octets (RFC 5044 §4.5).
 pub const fn mulpdu(emss: usize, markers: bool) -> u16 {
     let marked = if markers { MARKER_LEN * emss.div_ceil(MARKER_INTERVAL) } else { 0 };
+    // RFC 5044 §4.5 [5044-27]
     let fits = emss.saturating_sub(LENGTH_LEN + CRC_LEN + marked + emss % 4);
+    // RFC 5044 §4.5 [5044-28]
     if fits < MULPDU_MIN as usize {
         MULPDU_MIN
     } else if fits > MULPDU_MAX as usize {
@@ -85,15 +89,19 @@ pub fn parse<C: Crc32c>(octets: &[u8], crc: bool) -> Result<Parsed, Terminate> {
     if ulpdu_len < ddp::TAGGED_LEN {
         return Err(Terminate::MPA_LENGTH);
     }
+    // RFC 5044 §4.1 [5044-10]
     let consumed = fpdu_len(length);
+    // RFC 5044 §5.2, §6 [5044-30]
     let (Some((covered, sum)), Some(ulpdu)) =
         (octets.get(..consumed).and_then(<[u8]>::split_last_chunk::<CRC_LEN>), rest.get(..ulpdu_len))
     else {
         return Ok(Parsed::NeedMore(consumed));
     };
+    // RFC 5044 §4.1, §7.1.1 [5044-11]
     if crc {
         let mut computed = C::start();
         computed.update(covered);
+        // RFC 5041 §3 [5041-4], RFC 5044 §4.4, §6, §8 [5044-26]
         if computed.finish() != u32::from_le_bytes(*sum) {
             return Err(Terminate::MPA_CRC);
         }
@@ -101,6 +109,7 @@ pub fn parse<C: Crc32c>(octets: &[u8], crc: bool) -> Result<Parsed, Terminate> {
     if ulpdu.first().is_none_or(|control| ulpdu_len < ddp::header_len(*control)) {
         return Err(Terminate::MPA_LENGTH);
     }
+    // RFC 5041 §3 [5041-3], RFC 5044 §3 [5044-3]
     Ok(Parsed::Fpdu { ulpdu: LENGTH_LEN..LENGTH_LEN + ulpdu_len, consumed })
 }
 
@@ -123,6 +132,7 @@ impl Framer {
 
     /// A framer with or without CRC and markers.
     pub const fn with(crc: bool, markers: bool) -> Self {
+        // RFC 5044 §4.3, §7.1.1 [5044-16] [5044-38]
         Self { crc, since_marker: if markers { Some(0) } else { None } }
     }
 
@@ -141,6 +151,7 @@ impl Framer {
         let ulpdu_len = header.len().saturating_sub(LENGTH_LEN) + payload_len;
         debug_assert_eq!(header.first_chunk(), Some(&(ulpdu_len as u16).to_be_bytes()));
         debug_assert!(ulpdu_len <= usize::from(MULPDU_MAX), "segments of `Stream` are no larger");
+        // RFC 5044 §4.1 [5044-9]
         let pad: &[u8] = match pad_len(ulpdu_len) {
             0 => &[],
             1 => &[0],
@@ -157,10 +168,12 @@ impl Framer {
             since_marker: self.since_marker,
         };
         let mut sum = 0;
+        // RFC 5044 §4.4, §7.1.1 [5044-21]
         if self.crc {
             let mut crc = C::start();
             match self.since_marker {
                 None => {
+                    // RFC 5044 §4.4 [5044-25]
                     crc.update(header);
                     payload.for_each(|piece| crc.update(piece));
                     crc.update(pad);
@@ -169,7 +182,9 @@ impl Framer {
             }
             sum = crc.finish();
         }
+        // RFC 5044 §4.1 [5044-8]
         framed.trailer.push(pad);
+        // RFC 5044 §4.4 [5044-23]
         framed.trailer.push(&sum.to_le_bytes());
         self.since_marker = framed.since_marker_after();
         framed
@@ -229,10 +244,12 @@ impl Framed {
         let mut payload = Gather { pieces: payload, piece: &[] };
         for part in self.parts() {
             match part {
+                // RFC 5044 §4.3, §4.4 [5044-18]
                 Part::Marker(marker) => crc.update(&marker),
                 Part::Header(range) => crc.update(header.get(range).unwrap_or_default()),
                 Part::Payload(range) => payload.take(range.len(), |octets| crc.update(octets)),
                 // `get` ends at the pad: the CRC field does not cover itself.
+                // RFC 5044 §4.4 [5044-25]
                 Part::Trailer(range) => crc.update(pad.get(range).unwrap_or_default()),
             }
         }
@@ -320,11 +337,13 @@ impl Iterator for Parts {
 impl Parts {
     fn marker(&mut self) -> Part {
         // FPDUPTR: from the ULPDU Length field to the marker, zero between two FPDUs (RFC 5044 §4.3).
+        // RFC 5044 §4.3 [5044-17]
         let [high, low] = self.since_length.unwrap_or(0).to_be_bytes();
         self.since_marker = Some(MARKER_LEN as u16);
         if let Some(since) = &mut self.since_length {
             *since = since.wrapping_add(MARKER_LEN as u16);
         }
+        // RFC 5044 §4.2 [5044-12]
         Part::Marker([0, 0, high, low])
     }
 

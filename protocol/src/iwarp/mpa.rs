@@ -27,7 +27,9 @@ pub const FRAME_MAX: usize = HEADER_LEN + PRIVATE_DATA_LIMIT;
 const KEY_LEN: usize = 16;
 const HEADER_LEN: usize = KEY_LEN + 4;
 const ENHANCED_LEN: usize = 4;
+// RFC 5044 §7.1.1 [5044-34]
 const REQUEST_KEY: &[u8; KEY_LEN] = b"MPA ID Req Frame";
+// RFC 5044 §7.1.1 [5044-36]
 const REPLY_KEY: &[u8; KEY_LEN] = b"MPA ID Rep Frame";
 
 const MARKERS: u8 = 0x80;
@@ -35,8 +37,10 @@ const CRC: u8 = 0x40;
 const REJECT: u8 = 0x20;
 const ENHANCED: u8 = 0x10;
 /// A reserved bit that siw gives a meaning and echoes; hardware leaves it zero.
+// RFC 5044 §7.1.1 [5044-39]
 const SOFTWARE: u8 = 0x08;
 /// A reserved bit that only our Reply has, and only towards a Request with [`SOFTWARE`]: tells us from siw.
+// RFC 5044 §7.1.1 [5044-39]
 const STAG: u8 = 0x04;
 
 const HIGH_FLAG: u16 = 0x8000;
@@ -130,7 +134,7 @@ impl Enhanced {
         let set =
             RtrSet { send: ird & LOW_FLAG != 0, write: ord & HIGH_FLAG != 0, read: ord & LOW_FLAG != 0 };
         Self {
-            rtr: (ird & HIGH_FLAG != 0).then_some(set), // without A the others "MUST be ignored"
+            rtr: (ird & HIGH_FLAG != 0).then_some(set), // without A the others "MUST be ignored" [6581-24]
             ird: ird & DEPTH_MASK,
             ord: ord & DEPTH_MASK,
         }
@@ -138,14 +142,18 @@ impl Enhanced {
 
     /// The indication that a responder names: the best one offered, one of its own when none is (RFC 6581 §9.2).
     fn answered(&self) -> Option<Rtr> {
+        // RFC 6581 §9.2 [6581-19] [6581-20]
         self.rtr.map(|set| set.best().unwrap_or(Rtr::Write))
     }
 
     fn emit(&self) -> [u8; ENHANCED_LEN] {
         let flag = |set: bool, bit: u16| if set { bit } else { 0 };
+        // RFC 6581 §9.2 [6581-23]
         let set = self.rtr.unwrap_or_default();
+        // RFC 6581 §9.2 [6581-16]
         let ird = self.ird & DEPTH_MASK | flag(self.rtr.is_some(), HIGH_FLAG) | flag(set.send, LOW_FLAG);
         let ord = self.ord & DEPTH_MASK | flag(set.write, HIGH_FLAG) | flag(set.read, LOW_FLAG);
+        // RFC 6581 §9 [6581-6]
         let ([i0, i1], [o0, o1]) = (ird.to_be_bytes(), ord.to_be_bytes());
         [i0, i1, o0, o1]
     }
@@ -211,7 +219,9 @@ impl<'a> Frame<'a> {
             Kind::Reply => (REPLY_KEY, REQUEST_KEY),
         };
         let arrived = octets.get(..KEY_LEN).unwrap_or(octets);
+        // RFC 5044 §7.1.1, §7.1.2 [5044-35] [5044-37]
         if !key.starts_with(arrived) {
+            // RFC 5044 §7.1.2 [5044-52]
             return Err(if other.starts_with(arrived) { FrameError::WrongKind } else { FrameError::NotMpa });
         }
         let Some((header, rest)) = octets.split_first_chunk::<HEADER_LEN>() else {
@@ -220,12 +230,15 @@ impl<'a> Frame<'a> {
         let [.., flags, revision, l0, l1] = *header;
         let len = u16::from_be_bytes([l0, l1]);
         let revision = match revision {
+            // RFC 6581 §6, §10 [6581-3]
             1 => Revision::One,
             2 => Revision::Two,
+            // RFC 5044 §7.1.1 [5044-41]
             other => return Err(FrameError::Revision(other)),
         };
         // In revision 1 the bit is reserved and "MUST NOT be checked".
         let is_enhanced = flags & ENHANCED != 0 && revision == Revision::Two;
+        // RFC 5044 §7.1.1, §7.1.2 [5044-43]
         if usize::from(len) > PRIVATE_DATA_LIMIT {
             return Err(FrameError::TooLong(len));
         }
@@ -233,6 +246,7 @@ impl<'a> Frame<'a> {
             return Err(FrameError::NoEnhancedData);
         }
         let whole = HEADER_LEN + usize::from(len);
+        // RFC 5044 §7.1.2 [5044-53]
         let Some(data) = rest.get(..usize::from(len)) else { return Ok(Parsed::NeedMore(whole)) };
         let (enhanced, private_data) = match data.split_first_chunk() {
             Some((enhanced, private_data)) if is_enhanced => (Some(Enhanced::parse(enhanced)), private_data),
@@ -265,17 +279,19 @@ impl<'a> Frame<'a> {
             | flag(self.software, SOFTWARE)
             | flag(self.stag, STAG);
         let revision = match self.revision {
+            // RFC 5044 §7.1.1 [5044-40]
             Revision::One => 1,
             Revision::Two => 2,
         };
         let enhanced = self.enhanced.map(|enhanced| enhanced.emit());
         let enhanced = enhanced.as_ref().map_or(&[][..], |octets| octets);
-        let len = (enhanced.len() + self.private_data.len()) as u16; // at most PRIVATE_DATA_MAX + 4
+        let len = (enhanced.len() + self.private_data.len()) as u16; // at most PRIVATE_DATA_MAX + 4 [5044-42]
         let [l0, l1] = len.to_be_bytes();
         let key = match self.kind {
             Kind::Request => REQUEST_KEY,
             Kind::Reply => REPLY_KEY,
         };
+        // RFC 6581 §6 [6581-4]
         Octets::of(&[key, &[flags, revision, l0, l1], enhanced, self.private_data])
     }
 }
@@ -324,6 +340,7 @@ pub struct Config {
 impl Default for Config {
     /// What siw, cxgb4 and irdma all take: revision 2, CRC, Write or Read as indication.
     fn default() -> Self {
+        // RFC 6581 §9.2 [6581-17]
         let rtr = RtrSet { send: false, write: true, read: true };
         Self { crc: Crc::Auto, revision: Revision::Two, rtr: Some(rtr), ird: 16, ord: 16 }
     }
@@ -375,6 +392,7 @@ impl Negotiated {
     pub const fn mulpdu(&self, size: FpduSize, emss: usize) -> u16 {
         match size {
             FpduSize::Segment => fpdu::mulpdu(emss & !7, self.send_markers),
+            // RFC 5044 §4.5 [5044-27]
             FpduSize::Full => fpdu::MULPDU_MAX,
         }
     }
@@ -413,6 +431,7 @@ impl Initiator {
         config.ird = power_of_two(config.ird);
         config.ord = config.ord.clamp(least_ord, NOT_NEGOTIATED - 1);
         let words = Enhanced { rtr: config.rtr, ird: config.ird, ord: config.ord };
+        // RFC 6581 §6 [6581-2]
         Self { config, enhanced: (config.revision == Revision::Two).then_some(words) }
     }
 
@@ -423,6 +442,7 @@ impl Initiator {
             markers: false,
             crc: self.config.crc != Crc::Never,
             reject: false,
+            // RFC 6581 §10 [6581-27]
             software: self.enhanced.is_some(),
             stag: false,
             revision: self.config.revision,
@@ -443,7 +463,9 @@ impl Initiator {
         let mut negotiated = Negotiated {
             side: stream::Side::Initiator,
             revision: reply.revision,
+            // RFC 5044 §4.4 [5044-19]
             crc: self.config.crc != Crc::Never || reply.crc,
+            // RFC 5044 §4.3, §7.1.1 [5044-15]
             send_markers: reply.markers,
             ird: self.config.ird,
             ord: self.config.ord,
@@ -453,6 +475,7 @@ impl Initiator {
                 (true, true) => Peer::Stag,
                 (true, false) => Peer::Siw,
             },
+            // RFC 6581 §9.1 [6581-7]
             offered: reply.enhanced,
         };
         if let Some(words) = reply.enhanced {
@@ -463,15 +486,21 @@ impl Initiator {
 
     /// Applies the responder's words (RFC 6581 §9.1, §9.2).
     fn adopt(&self, words: &Enhanced, negotiated: &mut Negotiated) -> Result<(), Terminate> {
+        // RFC 6581 §9.1 [6581-9] [6581-15]
         if words.ord != NOT_NEGOTIATED && words.ord > self.config.ird {
+            // RFC 6581 §9.1 [6581-11]
             return Err(Terminate::MPA_INSUFFICIENT_IRD);
         }
+        // RFC 6581 §9.1 [6581-13]
         if words.ird != NOT_NEGOTIATED {
+            // RFC 6581 §9.1 [6581-10]
             negotiated.ord = negotiated.ord.min(words.ird);
         }
         if let Some(ours) = self.config.rtr {
+            // RFC 6581 §9.2 [6581-22]
             let mut common = ours.and(words.rtr.ok_or(Terminate::MPA_NO_RTR)?);
             common.read &= negotiated.ord > 0;
+            // RFC 6581 §9.2 [6581-21]
             negotiated.rtr = Some(common.best().ok_or(Terminate::MPA_NO_RTR)?);
         }
         Ok(())
@@ -491,6 +520,7 @@ impl<'a> Request<'a> {
     pub fn parse(octets: &'a [u8]) -> Result<Option<Self>, FrameError> {
         match Frame::parse(octets, Kind::Request)? {
             Parsed::NeedMore(_) => Ok(None),
+            // RFC 5044 §7.1.1, §7.1.2 [5044-43]
             Parsed::Frame(_, len) if len < octets.len() => Err(FrameError::Surplus),
             Parsed::Frame(frame, _) => Ok(Some(Self { frame })),
         }
@@ -499,6 +529,7 @@ impl<'a> Request<'a> {
     /// Accepts: the Reply to send, and what is agreed. Nothing follows the Reply before the first FPDU of the initiator
     /// is there (RFC 5044 §7.1.2); [`stream::Stream`] sees to that.
     pub fn accept(&self, config: &Config, private_data: &[u8]) -> (FrameOctets, Negotiated) {
+        // RFC 6581 §10 [6581-26]
         let (words, rtr) = match self.frame.enhanced {
             Some(asked) => {
                 let rtr = asked.answered();
@@ -511,11 +542,13 @@ impl<'a> Request<'a> {
             side: stream::Side::Responder,
             revision: self.frame.revision,
             crc,
+            // RFC 5044 §4.3, §7.1.1 [5044-15]
             send_markers: self.frame.markers,
             ird: depth(words.map(|words| words.ird), power_of_two(config.ird)),
             ord: depth(words.map(|words| words.ord), config.ord),
             rtr,
             peer: self.peer(),
+            // RFC 6581 §9.1 [6581-7]
             offered: self.frame.enhanced,
         };
         (self.reply(crc, false, words, private_data), negotiated)
@@ -523,6 +556,7 @@ impl<'a> Request<'a> {
 
     /// Refuses. `private_data` tells the peer's ULP why; Linux does not pass it on.
     pub fn reject(&self, config: &Config, private_data: &[u8]) -> FrameOctets {
+        // RFC 6581 §10 [6581-26]
         let words = self.frame.enhanced.map(|asked| answer(&asked, asked.answered(), config));
         self.reply(self.crc(config), true, words, private_data)
     }
@@ -545,9 +579,11 @@ impl<'a> Request<'a> {
     fn crc(&self, config: &Config) -> bool {
         let ours = match config.crc {
             Crc::Always => true,
+            // RFC 5044 §1.2, §4.4 [5044-2]
             Crc::Auto => self.peer() != Peer::Siw,
             Crc::Never => false,
         };
+        // RFC 5044 §4.4 [5044-19]
         self.frame.crc || ours
     }
 
@@ -567,11 +603,14 @@ fn answer(asked: &Enhanced, rtr: Option<Rtr>, config: &Config) -> Enhanced {
     // An indication by Read needs a place for it, and irdma refuses one beside an IRD of zero.
     let by_read = u16::from(rtr == Some(Rtr::Read));
     let ird = match asked.ord {
+        // RFC 6581 §9.1 [6581-12]
         NOT_NEGOTIATED => NOT_NEGOTIATED,
         ord => ceiling(ord.max(by_read)).min(power_of_two(config.ird).max(by_read)),
     };
     let ord = match asked.ird {
+        // RFC 6581 §9.1 [6581-14]
         NOT_NEGOTIATED => NOT_NEGOTIATED,
+        // RFC 6581 §9.1 [6581-8]
         ird => ird.min(config.ord.min(NOT_NEGOTIATED - 1)),
     };
     Enhanced { rtr: rtr.map(RtrSet::only), ird, ord }

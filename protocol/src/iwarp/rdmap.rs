@@ -6,6 +6,7 @@ use super::ddp;
 use super::octets::Octets;
 
 const VERSION_MASK: u8 = 0xC0;
+// RFC 5040 §4.1 [5040-7], RFC 5044 §3, §C.1 [5044-7]
 const VERSION: u8 = 0x40;
 const OPCODE_MASK: u8 = 0x0F;
 
@@ -16,6 +17,7 @@ pub enum Opcode {
     /// RDMA Write.
     Write = 0,
     /// RDMA Read Request.
+    // RFC 5040 §4.1 [5040-5]
     ReadRequest = 1,
     /// RDMA Read Response.
     ReadResponse = 2,
@@ -36,9 +38,11 @@ impl Opcode {
     ///
     /// Errors: [`Terminate::RDMAP_VERSION`] or [`Terminate::UNEXPECTED_OPCODE`].
     pub const fn parse(control: u8) -> Result<Self, Terminate> {
+        // RFC 5040 §7.2 [5040-57]
         if control & VERSION_MASK != VERSION {
             return Err(Terminate::RDMAP_VERSION);
         }
+        // RFC 5040 §4.1 [5040-8]
         Ok(match control & OPCODE_MASK {
             0 => Self::Write,
             1 => Self::ReadRequest,
@@ -48,12 +52,14 @@ impl Opcode {
             5 => Self::SendSolicited,
             6 => Self::SendSolicitedInvalidate,
             7 => Self::Terminate,
+            // RFC 5040 §7.2 [5040-56]
             _ => return Err(Terminate::UNEXPECTED_OPCODE),
         })
     }
 
     /// The control octet, version 1.
     pub const fn control(self) -> u8 {
+        // RFC 5040 §4.1 [5040-2] [5040-8]
         VERSION | self as u8
     }
 
@@ -61,6 +67,7 @@ impl Opcode {
     pub const fn send(invalidate: bool, solicited: bool) -> Self {
         match (invalidate, solicited) {
             (false, false) => Self::Send,
+            // RFC 5040 §5.3 [5040-37]
             (true, false) => Self::SendInvalidate,
             (false, true) => Self::SendSolicited,
             (true, true) => Self::SendSolicitedInvalidate,
@@ -69,6 +76,7 @@ impl Opcode {
 
     /// Whether its segments have the tagged header.
     pub const fn is_tagged(self) -> bool {
+        // RFC 5040 §4.1, §5.1, §5.2.2 [5040-4]
         matches!(self, Self::Write | Self::ReadResponse)
     }
 
@@ -86,6 +94,7 @@ impl Opcode {
     pub const fn queue(self) -> Option<u32> {
         match self {
             Self::Write | Self::ReadResponse => None,
+            // RFC 5040 §4.1, §5.2.1, §5.3, §5.4 [5040-6]
             Self::ReadRequest => Some(ddp::QUEUE_READ),
             Self::Terminate => Some(ddp::QUEUE_TERMINATE),
             _ => Some(ddp::QUEUE_SEND),
@@ -126,6 +135,7 @@ impl ReadHeader {
     }
 
     /// The header's octets.
+    // RFC 5040 §4.2, §4.4 [5040-10]
     pub fn emit(&self) -> Octets<{ Self::LEN }> {
         Octets::of(&[
             &self.sink_stag.to_be_bytes(),
@@ -139,6 +149,7 @@ impl ReadHeader {
     /// The header of what remains after `done` octets, as a Terminate reports it (RFC 5040 §4.8).
     pub const fn after(&self, done: u32) -> Self {
         Self {
+            // RFC 5040 §4.8 [5040-18]
             sink_to: self.sink_to.wrapping_add(done as u64),
             len: self.len.saturating_sub(done),
             source_to: self.source_to.wrapping_add(done as u64),
@@ -181,6 +192,7 @@ macro_rules! causes {
 }
 
 causes! {
+    // RFC 5040 §4.8 [5040-13]
     RDMAP_LOCAL_CATASTROPHIC = 0, 0, 0x00: "RDMAP local catastrophic error";
     RDMAP_INVALID_STAG = 0, 1, 0x00: "RDMAP invalid STag";
     RDMAP_BOUNDS = 0, 1, 0x01: "RDMAP base or bounds violation";
@@ -195,6 +207,7 @@ causes! {
     RDMAP_CATASTROPHIC_GLOBAL = 0, 2, 0x08: "RDMAP catastrophic error of the device";
     RDMAP_INVALIDATE_UNKNOWN = 0, 2, 0x09: "RDMAP STag cannot be invalidated (operation)";
     RDMAP_UNSPECIFIED = 0, 2, 0xFF: "RDMAP unspecified operation error";
+    // RFC 5041 §7.2 [5041-48]
     DDP_LOCAL_CATASTROPHIC = 1, 0, 0x00: "DDP local catastrophic error";
     DDP_INVALID_STAG = 1, 1, 0x00: "DDP invalid STag";
     DDP_BOUNDS = 1, 1, 0x01: "DDP base or bounds violation";
@@ -284,6 +297,7 @@ impl Violation {
         let flags = SEGMENT_LEN_VALID | DDP_HEADER | READ_HEADER;
         let mut violation =
             Self::with_flags(terminate, flags).and(ddp::UNTAGGED_LEN + ReadHeader::LEN, &untagged.emit());
+        // RFC 5040 §4.8 [5040-18]
         violation.payload.push(&header.emit());
         violation
     }
@@ -294,12 +308,16 @@ impl Violation {
     }
 
     fn with_flags(terminate: Terminate, flags: u8) -> Self {
+        // RFC 5040 §4.8 [5040-12]
         let first = terminate.layer << 4 | terminate.error_type & 0x0F;
+        // RFC 5040 §4.8 [5040-14]
         Self { terminate, payload: Octets::of(&[&[first, terminate.code, flags, 0]]) }
     }
 
     fn and(mut self, segment_len: usize, header: &[u8]) -> Self {
+        // RFC 5040 §4.8 [5040-16]
         self.payload.push(&u16::try_from(segment_len).unwrap_or(u16::MAX).to_be_bytes());
+        // RFC 5040 §4.8 [5040-17]
         self.payload.push(header);
         self
     }
@@ -391,6 +409,7 @@ fn form(first: u8, flags: u8, code: u8, peer: Peer) -> TerminateForm {
     if flags & 0xE0 != 0 {
         return TerminateForm::Rfc;
     }
+    // RFC 5040 §4.8 [5040-15]
     if flags & 0x07 != 0 || peer == Peer::Siw {
         return TerminateForm::Siw;
     }

@@ -108,6 +108,7 @@ impl ResponderCredits {
     /// Counts a call of the peer. A peer that has one credit before its first reply may use the whole grant at once: the
     /// receives are posted. Beyond the grant its connection is closed.
     pub fn handle_call(&mut self) -> Result<(), PeerFault> {
+        // RFC 5042 §6.4.3.1 [5042-14]
         if self.outstanding >= self.allowed {
             return Err(PeerFault::CreditsExceeded);
         }

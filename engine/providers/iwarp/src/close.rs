@@ -25,6 +25,7 @@ pub(crate) fn violate(conn: &mut Conn, shared: &mut Shared, violation: Violation
     if link.transmit.terminate(&mut link.stream, &violation) {
         shared.stats.terminates_sent.count(violation.terminate);
     }
+    // RFC 5041 §6.2.2 [5041-36], RFC 5044 §8 [5044-57]
     conn.state = State::AwaitTerminateSent { cause: Cause::PeerFault(terminate(violation.terminate)) };
     conn.deadline = Some(shared.now + shared.config.linger);
     conn.wants_flush = true;
@@ -40,6 +41,7 @@ pub(crate) fn terminated(conn: &mut Conn, shared: &mut Shared, message: &Termina
         let status = if is_access(message.cause) { Status::RemoteAccess } else { Status::RemoteOperation };
         link.blamed = seq.map(|seq| (seq, status));
     }
+    // RFC 5040 §5.4 [5040-41]
     end(conn, shared, Cause::Terminated(terminate(message.cause)));
     conn.state = State::Dead;
 }
@@ -54,10 +56,12 @@ const fn is_access(cause: rdmap::Terminate) -> bool {
 }
 
 /// The peer sent its FIN: nothing more can arrive.
+// RFC 5041 §6.2.1 [5041-34], RFC 5044 §8 [5044-55]
 pub(crate) fn finished(conn: &mut Conn, shared: &mut Shared) {
     let cause = match &conn.state {
         State::AwaitTcp { .. } | State::AwaitReply { .. } => Cause::Fabric(FabricFault::Lost),
         State::AwaitTerminateSent { cause } => *cause,
+        // RFC 5041 §3 [5041-6]
         _ if conn.is_clean() => Cause::Peer,
         _ => Cause::Fabric(FabricFault::Lost),
     };
@@ -69,6 +73,7 @@ pub(crate) fn finished(conn: &mut Conn, shared: &mut Shared) {
 }
 
 /// The connection broke. What the peer sent before may still be there, a Terminate above all: that is the better cause.
+// RFC 5041 §3 [5041-2], RFC 5044 §8 [5044-55]
 pub(crate) fn broken(conn: &mut Conn, shared: &mut Shared, fault: FabricFault) {
     for _ in 0..DRAIN_READS {
         if !conn.is_established() || conn.is_stalled {
@@ -92,6 +97,7 @@ pub(crate) fn broken(conn: &mut Conn, shared: &mut Shared, fault: FabricFault) {
 
 /// Ends the connection and leaves the socket to itself for a moment, with our FIN sent.
 pub(crate) fn end_gently(conn: &mut Conn, shared: &mut Shared, cause: Cause) {
+    // RFC 5040 §7 [5040-50]
     sock::finish(&conn.socket);
     end(conn, shared, cause);
     conn.state = State::AwaitEnd;
@@ -127,6 +133,7 @@ fn end(conn: &mut Conn, shared: &mut Shared, cause: Cause) {
     }
     if conn.is_known {
         shared.stats.disconnects.count(cause);
+        // RFC 5040 §7.1 [5040-51], RFC 5041 §6.2.2 [5041-35]
         shared.emit(Event::Disconnected { qp, cause });
     }
 }

@@ -26,6 +26,7 @@ pub(crate) fn tcp_ready(conn: &mut Conn, shared: &mut Shared) {
     }
     let (initiator, request) = (*initiator, **request);
     conn.state = State::AwaitReply { initiator };
+    // RFC 5044 §7.1.2 [5044-45]
     send_frame(conn, shared, &request);
 }
 
@@ -44,7 +45,9 @@ fn send_frame(conn: &mut Conn, shared: &mut Shared, frame: &[u8]) {
 /// Set-up octets arrived.
 pub(crate) fn frame(conn: &mut Conn, shared: &mut Shared) {
     match conn.state {
+        // RFC 5044 §7.1.2 [5044-46]
         State::AwaitRequest => request(conn, shared),
+        // RFC 5044 §7.1.2 [5044-49]
         State::AwaitReply { .. } => reply(conn, shared),
         _ => {
             // The peer talks before it has our Reply.
@@ -59,6 +62,7 @@ fn request(conn: &mut Conn, shared: &mut Shared) {
         Ok(None) => {}
         Ok(Some(request)) => {
             let limit = shared.config.limits.connections + shared.config.spare;
+            // RFC 5042 §6.4.1 [5042-13]
             if shared.census.taken + shared.census.waiting >= limit {
                 return turn_away(conn, shared);
             }
@@ -76,6 +80,7 @@ fn request(conn: &mut Conn, shared: &mut Shared) {
                 _ => &mut handshakes.malformed,
             };
             *count += 1;
+            // RFC 5044 §7.1.2, §8 [5044-47]
             close::end_now(conn, shared, Cause::Handshake);
         }
     }
@@ -83,6 +88,7 @@ fn request(conn: &mut Conn, shared: &mut Shared) {
 
 /// Rejects the peer because a limit is reached.
 fn turn_away(conn: &mut Conn, shared: &mut Shared) {
+    // RFC 6581 §9.3 [6581-25]
     shared.stats.handshakes.shed += 1;
     answer_no(conn, shared, &[]);
 }
@@ -94,11 +100,13 @@ fn answer_no(conn: &mut Conn, shared: &mut Shared, private_data: &[u8]) {
         let reply = request.reject(&shared.config.mpa(), private_data);
         send_frame(conn, shared, &reply);
     }
+    // RFC 5044 §7.1.2 [5044-48]
     close::end_now(conn, shared, Cause::Local);
 }
 
 /// Sends the Reply. The connection is established with the initiator's first FPDU, which has to come in time.
 pub(crate) fn accept(conn: &mut Conn, shared: &mut Shared, private_data: &[u8]) -> Result<(), Refusal> {
+    // RFC 5044 §7.1.1 [5044-44]
     if private_data.len() > shared.config.limits.private_data_len {
         return Err(Refusal::Malformed);
     }
@@ -130,6 +138,7 @@ fn reply(conn: &mut Conn, shared: &mut Shared) {
     let (frame, len) = match Frame::parse(conn.input.content(), Kind::Reply) {
         Ok(Parsed::NeedMore(_)) => return,
         Ok(Parsed::Frame(frame, len)) => (frame, len),
+        // RFC 5044 §7.1.2, §8 [5044-50]
         Err(_) => return refuse(conn, shared),
     };
     conn.deadline = None;
@@ -137,6 +146,7 @@ fn reply(conn: &mut Conn, shared: &mut Shared) {
     conn.private_data = frame.private_data.into();
     match outcome {
         Ok(Outcome::Accepted(negotiated, _)) => {
+            // RFC 5044 §7.1 [5044-32]
             conn.input.consume(len);
             start(conn, shared, &negotiated);
             conn.state = State::Established;
@@ -150,6 +160,7 @@ fn reply(conn: &mut Conn, shared: &mut Shared) {
         }
         Ok(Outcome::Rejected(..)) => {
             shared.stats.handshakes.rejected += 1;
+            // RFC 5044 §7.1.2 [5044-48]
             close::end_gently(conn, shared, Cause::Rejected);
         }
         Err(Failure::Close(_)) => refuse(conn, shared),
@@ -183,8 +194,10 @@ fn start(conn: &mut Conn, shared: &mut Shared, negotiated: &Negotiated) {
     let mut stream = Stream::new(negotiated);
     let mut transmit = Transmit::new(negotiated, mulpdu, size == FpduSize::Segment);
     transmit.begin_rtr(&mut stream);
+    // RFC 5044 §7.1 [5044-33]
     conn.link = Some(Box::new(Link {
         stream,
+        // RFC 5044 §4.4, §7.1.1 [5044-20] [5044-22]
         crc: negotiated.crc,
         peer: negotiated.peer,
         may_read: negotiated.ord > 0,

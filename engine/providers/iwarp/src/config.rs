@@ -123,6 +123,7 @@ impl Config {
     pub(crate) fn mpa(&self) -> mpa::Config {
         mpa::Config {
             crc: self.crc,
+            // RFC 5040 §5.2.2, §6.1 [5040-31]
             ird: self.ird.min(READS_MAX),
             ord: self.ord.min(READS_MAX),
             ..mpa::Config::default()

@@ -290,6 +290,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn emit(&mut self, event: Event) {
+        // RFC 5040 §8.1.1 [5040-70], RFC 5042 §6.4.3.2, §6.4.6 [5042-16] [5042-19]
         self.events.push_back(event);
     }
 

@@ -8,6 +8,7 @@ pub(crate) struct Crc(Digest);
 
 impl Crc32c for Crc {
     fn start() -> Self {
+        // RFC 5044 §4.4 [5044-24]
         Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
     }
 

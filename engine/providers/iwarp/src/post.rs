@@ -26,6 +26,7 @@ impl Iwarp {
                 let link = conn.link.as_deref_mut().ok_or(Refusal::NotEstablished)?;
                 Ok((link, &mut self.shared))
             }
+            // RFC 5041 §6.2.1 [5041-32]
             State::AwaitTerminateSent { .. } => Err(Refusal::Gone),
             _ => Err(Refusal::NotEstablished),
         }
@@ -109,6 +110,7 @@ impl Provider for Iwarp {
         if span.start > span.end || span.end > buf.len() {
             return Err(Refused { why: Refusal::Malformed, token: buf });
         }
+        // RFC 5042 §3, §6.4.5 [5042-3] [5042-18]
         let bound = self.shared.windows.bind(qp.scope(), buf.expose(span, access));
         bound.map_err(|token| Refused { why: Refusal::NoWindow, token })
     }
@@ -130,6 +132,7 @@ impl Provider for Iwarp {
         source: Extent,
         to: RemoteSpan,
     ) -> Result<(), Refused<Extent>> {
+        // RFC 5040 §7.1 [5040-52]
         if source.len() != to.len as usize {
             return Err(Refused { why: Refusal::Malformed, token: source });
         }

@@ -124,6 +124,7 @@ fn finish_held(conn: &mut Conn, shared: &mut Shared, rest: &mut &[u8]) {
         let (more, behind) = rest.split_at(missing);
         let room =
             conn.input.octets.get_mut(held..held + missing).expect("the buffer holds the longest FPDU");
+        // RFC 5044 §5.1, §A.4 [5044-29]
         room.copy_from_slice(more);
         conn.input.len += missing;
         *rest = behind;
@@ -137,16 +138,20 @@ fn place_all(conn: &mut Conn, shared: &mut Shared, octets: &[u8]) -> usize {
         && let Some(link) = &mut conn.link
     {
         let rest = octets.get(used..).unwrap_or_default();
+        // RFC 5044 §4.4, §7.1.1, §6 [5044-21] [5044-31]
         match fpdu::parse::<Crc>(rest, link.crc) {
             Ok(fpdu::Parsed::NeedMore(_)) => return used,
             Ok(fpdu::Parsed::Fpdu { ulpdu, consumed }) => {
+                // RFC 5044 §3, §4.3 [5044-6]
                 let ulpdu = rest.get(ulpdu).unwrap_or_default();
+                // RFC 5041 §7.1 [5041-38]
                 if shared.receives.room() == 0 && link.landing.is_none() && is_send(ulpdu) {
                     conn.is_stalled = true;
                     conn.deadline = None; // its first message is there: that it waits is our doing
                     shared.stats.stalled += 1;
                     return used;
                 }
+                // RFC 5041 §3 [5041-7]
                 used += consumed;
                 shared.stats.fpdus_in += 1;
                 handle_ulpdu(conn, shared, ulpdu);
@@ -163,6 +168,7 @@ fn place_all(conn: &mut Conn, shared: &mut Shared, octets: &[u8]) -> usize {
 
 /// Whether a segment needs a receive.
 fn is_send(ulpdu: &[u8]) -> bool {
+    // RFC 5040 §5.4 [5040-40]
     matches!(Header::parse(ulpdu), Ok((Header::Untagged(header), _)) if header.queue == ddp::QUEUE_SEND)
 }
 
@@ -177,6 +183,7 @@ fn handle_ulpdu(conn: &mut Conn, shared: &mut Shared, ulpdu: &[u8]) {
     }
     if !matches!(conn.state, State::Established) {
         if matches!(conn.state, State::AwaitFpdu) {
+            // RFC 6581 §9.2 [6581-18]
             shared.emit(Event::Established { qp: conn.qp });
         }
         conn.state = State::Established;
@@ -184,11 +191,13 @@ fn handle_ulpdu(conn: &mut Conn, shared: &mut Shared, ulpdu: &[u8]) {
     }
     let placed = match &inbound {
         Inbound::Send(segment) => place_send(conn, shared, segment),
+        // RFC 5040 §5.1 [5040-19]
         Inbound::Write(segment) => place_write(conn, shared, segment),
         Inbound::ReadResponse(segment) => {
             place_answer(conn, shared, segment);
             Ok(())
         }
+        // RFC 5040 §5.2.1 [5040-24]
         Inbound::ReadRequest => {
             conn.wants_flush = true;
             Ok(())
@@ -214,29 +223,35 @@ impl Conn {
 fn place_write(conn: &mut Conn, shared: &mut Shared, segment: &WriteSegment<'_>) -> Result<(), Violation> {
     let Some(link) = &mut conn.link else { return Ok(()) };
     link.is_amid_tagged = !segment.last;
+    // RFC 5041 §5.2 [5041-27]
     if segment.payload.is_empty() {
         return Ok(()); // its STag must not be checked (RFC 5041 §5.2)
     }
     let key = RemoteKey(segment.stag);
     match shared.windows.target(conn.qp.scope(), key, segment.to, segment.payload.len()) {
         Ok(target) => {
+            // RFC 5041 §5.2 [5041-24]
             target.copy_from_slice(segment.payload);
             Ok(())
         }
+        // RFC 5041 §7.1 [5041-46]
         Err(refusal) => Err(link.stream.refuse_write(segment, tx::fault(refusal))),
     }
 }
 
 fn place_send(conn: &mut Conn, shared: &mut Shared, segment: &SendSegment<'_>) -> Result<(), Violation> {
     let Some(link) = &mut conn.link else { return Ok(()) };
+    // RFC 5040 §5.3 [5040-35]
     let mut landing = match link.landing.take().or_else(|| shared.receives.land()) {
         Some(landing) => landing,
         None => return Err(link.stream.refuse_send(segment, SendFault::NoBuffer)),
     };
+    // RFC 5041 §7.1 [5041-40]
     if !landing.append(segment.payload, shared.receives.receive_len()) {
         link.landing = Some(landing);
         return Err(link.stream.refuse_send(segment, SendFault::TooLong));
     }
+    // RFC 5041 §4.1, §5.4 [5041-10]
     if !segment.last {
         link.landing = Some(landing);
         return Ok(());
@@ -246,9 +261,11 @@ fn place_send(conn: &mut Conn, shared: &mut Shared, segment: &SendSegment<'_>) -
         Some(Ok(fenced)) => Some(fenced),
         Some(Err(fault)) => {
             link.landing = Some(landing);
+            // RFC 5040 §5.3 [5040-39]
             return Err(link.stream.refuse_send(segment, fault));
         }
     };
+    // RFC 5040 §5.3, §5.5 [5040-36]
     match shared.receives.landed(conn.qp, landing, invalidated) {
         Some(event) => shared.emit(event),
         None => shared.stats.parked += 1,
@@ -271,8 +288,11 @@ fn invalidate(
     if link.queue.is_invalidating(key) {
         return Err(SendFault::InvalidateUnknown); // for the peer it has gone already
     }
+    // RFC 5040 §5.3 [5040-39]
     shared.windows.invalidate(scope, key).map_err(|refusal| match refusal {
+        // RFC 5040 §5.3, §7.2 [5040-38]
         Refusal::OtherScope => SendFault::CannotInvalidate,
+        // RFC 5040 §7.2 [5040-58]
         _ => SendFault::InvalidateUnknown,
     })
 }
@@ -292,13 +312,16 @@ fn place_answer(conn: &mut Conn, shared: &mut Shared, segment: &ReadResponseSegm
     let end = read.fill_at + segment.payload.len();
     let target =
         read.sink.get_mut(read.fill_at..end).expect("the stream checks answers against what was asked");
+    // RFC 5041 §5.2 [5041-24]
     target.copy_from_slice(segment.payload);
     read.fill_at = end;
     if !segment.last {
         return;
     }
     read.unanswered -= 1;
+    // RFC 5040 §5.5 [5040-47]
     if read.unanswered == 0 {
+        // RFC 5040 §5.2.2 [5040-32]
         link.queue.complete(segment.token, Status::Success, None);
         tx::report(link, conn.qp, shared);
     }

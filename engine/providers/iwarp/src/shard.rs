@@ -66,6 +66,7 @@ impl Iwarp {
         // Beside those the engine knows: set-ups that have not got that far, and ends that are not over.
         let places = connections * 2 + config.half_open + config.spare;
         let works = send_queue.saturating_mul(connections);
+        // RFC 5040 §8.1.2 [5040-73], RFC 5042 §6.4.3.2 [5042-15]
         let events = works.saturating_add(receives + windows + EVENTS_PER_CONNECTION * places);
         let shared = Shared {
             epoll: Epoll::new()?,
@@ -139,6 +140,7 @@ impl Iwarp {
     }
 
     pub(crate) fn start_connect(&mut self, to: Address, private_data: &[u8]) -> Result<Qp, FabricFault> {
+        // RFC 5044 §7.1.1 [5044-44]
         if private_data.len() > self.shared.config.limits.private_data_len {
             return Err(FabricFault::Os(Errno::MSGSIZE.raw_os_error()));
         }
@@ -378,6 +380,7 @@ impl Iwarp {
         }
         self.shed_half_open(peer);
         let Shared { config, now, .. } = &self.shared;
+        // RFC 5042 §6.4.1 [5042-13]
         let (may_enter, deadline) = (self.half_open.len() < config.half_open, *now + config.request_timeout);
         let adopted = if may_enter { self.adopt(socket, peer, State::AwaitRequest) } else { None };
         let Some(conn) = adopted else {
@@ -466,6 +469,7 @@ fn give_up(conn: &mut Conn, shared: &mut Shared) {
         State::AwaitEnd | State::Dead => Cause::Local,
         State::AwaitSign { pause } => return siw::nudge(conn, shared, pause),
         _ => {
+            // RFC 6581 §9.3 [6581-25]
             shared.stats.handshakes.timed_out += 1;
             Cause::Fabric(FabricFault::TimedOut)
         }

@@ -204,6 +204,7 @@ impl Link {
 
     fn begin_answer(&mut self) -> bool {
         let Some(request) = self.stream.next_read() else { return false };
+        // RFC 5040 §5.2.1 [5040-27]
         let message = self.stream.begin_read_response();
         self.transmit.active = message.map(|message| Active { message, source: Source::Window(request) });
         self.transmit.active.is_some()
@@ -217,6 +218,7 @@ impl Link {
                 let invalidate = invalidate.map(|key| key.0);
                 (self.stream.begin_send(message.len() as u32, invalidate, false), Source::Work(seq))
             }
+            // RFC 5040 §5.1 [5040-21]
             Op::Write { to, .. } => (self.stream.begin_write(to.len, to.key.0, to.offset), Source::Work(seq)),
             Op::Read(read) => {
                 let header = read_header(seq, read, &self.queue);
@@ -274,11 +276,13 @@ impl Link {
                 let octets = queue.payload(seq).get(at..at + len);
                 (Payload::Work { seq, at, len }, octets.expect("a message is segmented by its own length"))
             }
+            // RFC 5040 §5.2.1 [5040-29]
             Source::Window(request) if request.header.len > 0 => {
                 let key = RemoteKey(request.header.source_stag);
                 let offset = request.header.source_to.wrapping_add(u64::from(segment.offset));
                 // The first segment's turn is the whole source's (RFC 5040 §7.2): nothing leaves of a Read that ends outside.
                 let judged = if at == 0 { request.header.len as usize } else { len };
+                // RFC 5040 §5.2.1, §7.2 [5040-28]
                 match windows.source(scope, key, offset, judged) {
                     Ok(octets) => (
                         Payload::Window { key, offset, len },
@@ -306,6 +310,7 @@ impl Link {
 /// What the next Read Request of the work request `seq` asks for. The sink's STag names the work request; peers cannot
 /// write to it, because windows are another table.
 fn read_header(seq: u64, read: &Read, queue: &SendQueue) -> ReadHeader {
+    // RFC 5040 §5.2.1 [5040-26]
     let span = queue.next_span().expect("a Read that is not begun has spans");
     ReadHeader {
         sink_stag: 1 << 31 | seq as u32,
@@ -429,6 +434,7 @@ impl Link {
         let Self { queue, transmit, .. } = self;
         transmit.sent += octets;
         while let Some(fpdu) = transmit.fpdus.front() {
+            // RFC 5040 §5.5 [5040-45]
             if transmit.sent < fpdu.wire_len {
                 return;
             }

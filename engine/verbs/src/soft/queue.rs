@@ -120,6 +120,7 @@ impl SendQueue {
         if self.begun >= self.rung {
             return None;
         }
+        // RFC 5040 §5.1, §5.2.1, §5.3, §5.5 [5040-20], RFC 5041 §5.3 [5041-28]
         self.op(self.begun).map(|op| (self.begun, op))
     }
 
@@ -195,6 +196,7 @@ impl SendQueue {
 
     /// The next completion in order.
     pub fn poll(&mut self, qp: Qp) -> Option<Event> {
+        // RFC 5040 §5.5 [5040-46]
         self.works.front()?.done.as_ref()?;
         self.pop(qp, Status::Flushed)
     }

@@ -15,6 +15,7 @@ pub struct Landing {
 impl Landing {
     /// Appends to the message. False when it gets longer than a receive may be.
     pub fn append(&mut self, octets: &[u8], limit: usize) -> bool {
+        // RFC 5041 §5.4 [5041-31]
         self.buf.len() + octets.len() <= limit && self.buf.append(octets).is_ok()
     }
 }
@@ -107,6 +108,7 @@ impl Receives {
         match self.posted.pop() {
             Some(receive) => Some(received(qp, copy(&buf, receive), invalidated)),
             None => {
+                // RFC 5040 §5.3, §5.5 [5040-36]
                 self.waiting.push_back(Parked { qp, message: buf, invalidated });
                 None
             }

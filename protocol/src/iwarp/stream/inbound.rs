@@ -99,8 +99,10 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
     /// [`Self::begin_terminate`].
     pub fn handle_ulpdu<'a>(&mut self, ulpdu: &'a [u8]) -> Result<Inbound<'a>, Violation> {
         if self.is_ended() {
+            // RFC 5041 §7.1 [5041-47], RFC 5044 §8 [5044-56]
             return Ok(Inbound::Dropped);
         }
+        // RFC 5040 §7.2 [5040-55]
         let inbound = match Header::parse(ulpdu) {
             Ok((header, payload)) => self.judge(&header, payload),
             Err(ddp::Error::Short) => Err(Terminate::MPA_LENGTH),
@@ -113,6 +115,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
             Ok(_) => {}
             Err(_) => self.gate = Gate::OweTerminate,
         }
+        // RFC 5040 §7.1 [5040-53]
         inbound.map_err(|cause| Violation::of_ulpdu(cause, ulpdu))
     }
 
@@ -167,18 +170,20 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
             TaggedFault::NotAssociated => Terminate::RDMAP_NOT_ASSOCIATED,
             TaggedFault::Wrap => Terminate::RDMAP_WRAP,
         };
+        // RFC 5040 §7.1 [5040-53]
         self.violated(Violation::of_read(cause, request.msn, &request.header.after(done)))
     }
 
     /// We fail ourselves: the stream ends with a catastrophic error (RFC 5040 §7.1).
     pub fn fail(&mut self) -> Violation {
+        // RFC 5040 §7.1 [5040-52]
         self.violated(Violation::new(Terminate::RDMAP_LOCAL_CATASTROPHIC))
     }
 
     /// The first error is the one reported (RFC 5040 §7.1).
     fn violated(&mut self, violation: Violation) -> Violation {
         self.gate = match self.gate {
-            // Before a valid FPDU we send none, not even a Terminate (RFC 5044 §7.1.2).
+            // Before a valid FPDU we send none, not even a Terminate (RFC 5044 §7.1.2). [5044-51]
             Gate::Ended | Gate::AwaitFpdu => Gate::Ended,
             _ => Gate::OweTerminate,
         };
@@ -190,6 +195,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
             Header::Tagged(header) => {
                 let opcode = Opcode::parse(header.control)?;
                 // A message of the other kind may not cut in.
+                // RFC 5040 §7.2 [5040-56]
                 if !opcode.is_tagged() || self.open_tagged.is_some_and(|open| open != opcode) {
                     return Err(Terminate::UNEXPECTED_OPCODE);
                 }
@@ -206,16 +212,20 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
     }
 
     fn judge_untagged<'a>(&mut self, header: &Untagged, payload: &'a [u8]) -> Result<Inbound<'a>, Terminate> {
+        // RFC 5041 §7.1 [5041-37]
         if header.queue > ddp::QUEUE_TERMINATE {
             return Err(Terminate::DDP_INVALID_QUEUE);
         }
         let opcode = Opcode::parse(header.control)?;
+        // RFC 5040 §7.2 [5040-56]
         if opcode.is_tagged() {
             return Err(Terminate::UNEXPECTED_OPCODE);
         }
+        // RFC 5041 §7.1 [5041-37]
         if opcode.queue() != Some(header.queue) {
             return Err(Terminate::DDP_INVALID_QUEUE);
         }
+        // RFC 6581 §9.2 [6581-18]
         let is_ready = self.awaits_send_rtr && header.last && payload.is_empty();
         self.awaits_send_rtr = false;
         match opcode {
@@ -234,6 +244,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         header: &Untagged,
         payload: &'a [u8],
     ) -> Result<SendSegment<'a>, Terminate> {
+        // RFC 5041 §5.3, §7.1 [5041-30] [5041-41]
         if header.msn != self.send_msn_in {
             let cuts_in = self.open_send.is_some() && header.msn == self.send_msn_in.wrapping_add(1);
             return Err(if cuts_in { Terminate::UNEXPECTED_OPCODE } else { Terminate::DDP_INVALID_MSN });
@@ -246,13 +257,16 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         if opcode.invalidates() && header.invalidate != open.invalidate {
             return Err(Terminate::RDMAP_UNSPECIFIED);
         }
+        // RFC 5041 §7.1 [5041-39]
         if header.mo != open.next_offset {
             return Err(Terminate::DDP_INVALID_MO);
         }
         let len = u32::try_from(payload.len()).map_err(|_| Terminate::DDP_TOO_LONG)?;
+        // RFC 5041 §5.2 [5041-22]
         let next_offset = header.mo.checked_add(len).ok_or(Terminate::DDP_TOO_LONG)?;
         self.open_send = (!header.last).then_some(OpenSend { next_offset, ..open });
         if header.last {
+            // RFC 5041 §5.3 [5041-29]
             self.send_msn_in = self.send_msn_in.wrapping_add(1);
         }
         Ok(SendSegment {
@@ -260,6 +274,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
             offset: header.mo,
             last: header.last,
             solicited: opcode.is_solicited(),
+            // RFC 5040 §4.1 [5040-9], RFC 5041 §4.2, §4.3, §5.4 [5041-15]
             invalidate: opcode.invalidates().then_some(header.invalidate),
             payload,
         })
@@ -270,12 +285,15 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         header: &Untagged,
         payload: &[u8],
     ) -> Result<Inbound<'a>, Terminate> {
+        // RFC 5040 §5.5 [5040-44]
         if self.open_send.is_some() {
             return Err(Terminate::UNEXPECTED_OPCODE);
         }
+        // RFC 5041 §7.1 [5041-41]
         if header.msn != self.read_msn_in {
             return Err(Terminate::DDP_INVALID_MSN);
         }
+        // RFC 5041 §7.1 [5041-39]
         if header.mo != 0 {
             return Err(Terminate::DDP_INVALID_MO);
         }
@@ -283,14 +301,17 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
             return Err(Terminate::RDMAP_UNSPECIFIED);
         };
         let request = ReadRequest { msn: header.msn, header: ReadHeader::parse(octets) };
+        // RFC 5040 §5.5, §6.1 [5040-44] [5040-49]
         if self.inbound_reads.len() >= self.ird || !self.inbound_reads.push(request) {
             return Err(Terminate::RDMAP_CATASTROPHIC_STREAM);
         }
+        // RFC 5040 §5.2.1 [5040-23]
         self.read_msn_in = self.read_msn_in.wrapping_add(1);
         Ok(Inbound::ReadRequest)
     }
 
     fn judge_terminate<'a>(&mut self, header: &Untagged, payload: &[u8]) -> Result<Inbound<'a>, Terminate> {
+        // RFC 5041 §7.1 [5041-41]
         if header.msn != 1 {
             return Err(Terminate::DDP_INVALID_MSN);
         }
@@ -306,8 +327,10 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         header: &Tagged,
         payload: &'a [u8],
     ) -> Result<Inbound<'a>, Terminate> {
+        // RFC 5040 §5.5 [5040-43]
         let read = self.outbound_reads.front_mut().ok_or(Terminate::DDP_LOCAL_CATASTROPHIC)?;
         let offset = read.received;
+        // RFC 5041 §5.2 [5041-27]
         if !payload.is_empty() {
             // STag and TO of an empty segment "MUST NOT be checked" (RFC 5041 §5.2).
             if header.stag != read.sink_stag {
@@ -333,7 +356,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
 }
 
 fn judge_write<'a>(header: &Tagged, payload: &'a [u8]) -> Result<Inbound<'a>, Terminate> {
-    // RFC 5041 §7.1: the sum does not wrap, not even to zero.
+    // RFC 5041 §7.1: the sum does not wrap, not even to zero. [5041-45]
     if header.to.checked_add(payload.len() as u64).is_none() {
         return Err(Terminate::DDP_WRAP);
     }

@@ -102,20 +102,25 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         let is_responder = negotiated.side == Side::Responder;
         Self {
             gate: match (is_responder, negotiated.rtr) {
+                // RFC 5044 §7.1.2 [5044-51]
                 (true, _) => Gate::AwaitFpdu,
+                // RFC 6581 §5 [6581-1]
                 (false, Some(rtr)) => Gate::AwaitRtr(rtr),
                 (false, None) => Gate::Open,
             },
             peer: negotiated.peer,
+            // RFC 5040 §5.2.2, §6.1 [5040-31]
             ird: usize::from(negotiated.ird).min(IRD),
             ord: usize::from(negotiated.ord).min(ORD),
             awaits_send_rtr: is_responder && negotiated.rtr == Some(Rtr::Send),
             send_msn_in: 1,
             read_msn_in: 1,
+            // RFC 5041 §4.3 [5041-19]
             send_msn_out: 1,
             read_msn_out: 1,
             open_send: None,
             open_tagged: None,
+            // RFC 5040 §8.1.2 [5040-74], RFC 5042 §6.4.3.3, §A [5042-17] [5042-25]
             inbound_reads: Ring::new(),
             is_answering: false,
             outbound_reads: Ring::new(),

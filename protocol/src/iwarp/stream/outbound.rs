@@ -114,24 +114,30 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
     /// The Read of the peer whose turn it is, not answered yet. Check its source (unless its length is zero), then
     /// [`Self::begin_read_response`] or [`Self::refuse_read`].
     pub fn next_read(&self) -> Option<ReadRequest> {
+        // RFC 5040 §5.2.1 [5040-25]
         self.inbound_reads.front().copied().filter(|_| !self.is_answering && !self.is_ended())
     }
 
     /// Begins the answer to [`Self::next_read`]; its place in the IRD is free when the last segment has been polled.
     pub fn begin_read_response(&mut self) -> Option<Message> {
+        // RFC 5040 §5.2.2, §5.5 [5040-33]
         let ReadRequest { header, .. } = self.next_read()?;
         self.check_gate().ok()?;
         self.is_answering = true;
+        // RFC 5040 §4.4 [5040-11]
         let target = Target::ReadResponse { stag: header.sink_stag, to: header.sink_to };
+        // RFC 5040 §5.2.1 [5040-30]
         Some(Message::new(target, header.len))
     }
 
     /// Begins the Terminate of the first violation; `None` when one was begun or received before, or the first FPDU was none. Its
     /// one segment goes out even before an initiator's indication, and is the last.
     pub fn begin_terminate(&mut self, violation: &Violation) -> Option<Message> {
+        // RFC 5040 §7.1 [5040-54]
         if self.gate == Gate::Ended {
             return None;
         }
+        // RFC 5040 §5.4 [5040-40]
         self.gate = Gate::Ended;
         Some(Message::new(Target::Terminate(*violation), 0))
     }
@@ -140,11 +146,13 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
     /// the Terminate once the stream has ended.
     pub fn poll_segment(&mut self, message: &mut Message, mulpdu: u16) -> Option<Segment> {
         let is_terminate = matches!(message.target, Target::Terminate(_));
+        // RFC 5040 §5.4 [5040-42], RFC 5041 §3 [5041-5]
         if message.finished || (self.is_ended() && !is_terminate) {
             return None;
         }
         let segment = message.segment(mulpdu);
         if segment.last && matches!(message.target, Target::ReadResponse { .. }) {
+            // RFC 5040 §5.2 [5040-22]
             self.inbound_reads.pop();
             self.is_answering = false;
         }
@@ -155,12 +163,14 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         match self.gate {
             Gate::Open => Ok(()),
             Gate::AwaitFpdu | Gate::AwaitRtr(_) => Err(Refused::Gate),
+            // RFC 5040 §5.4 [5040-42]
             Gate::OweTerminate | Gate::Ended => Err(Refused::Ended),
         }
     }
 
     fn send_message(&mut self, len: u32, invalidate: Option<u32>, solicited: bool) -> Message {
         let opcode = Opcode::send(invalidate.is_some(), solicited);
+        // RFC 5040 §4.1 [5040-9]
         let invalidate = invalidate.unwrap_or(0);
         let msn = take_msn(&mut self.send_msn_out);
         Message::new(Target::Untagged { opcode, invalidate, msn }, len)
@@ -175,9 +185,11 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
             sink_stag: header.sink_stag,
             sink_to: header.sink_to,
         };
+        // RFC 5040 §6.1 [5040-48]
         if self.outbound_reads.len() >= self.ord || !self.outbound_reads.push(read) {
             return Err(Refused::OrdFull);
         }
+        // RFC 5040 §5.2.1 [5040-23]
         let msn = take_msn(&mut self.read_msn_out);
         Ok(Message::new(Target::ReadRequest { msn, header }, 0))
     }
@@ -185,6 +197,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
 
 fn take_msn(next: &mut u32) -> u32 {
     let msn = *next;
+    // RFC 5041 §4.3 [5041-19]
     *next = msn.wrapping_add(1);
     msn
 }
@@ -200,36 +213,47 @@ impl Message {
             Target::Write { .. } | Target::ReadResponse { .. } => ddp::TAGGED_LEN,
             _ => ddp::UNTAGGED_LEN,
         };
+        // RFC 5041 §3 [5041-1], RFC 5044 §3 [5044-5]
         let room = usize::from(mulpdu.clamp(MULPDU_MIN, MULPDU_MAX)) - header_len;
         let offset = self.sent;
-        let len = self.remaining().min(room as u32); // `room <= MULPDU_MAX`
+        let len = self.remaining().min(room as u32); // `room <= MULPDU_MAX` [5041-21]
+        // RFC 5041 §5.2 [5041-23]
         self.sent += len;
+        // RFC 5041 §4.1 [5041-9]
         let last = self.sent == self.len;
+        // RFC 5041 §5.2 [5041-26]
         self.finished = last;
         Segment { header: self.header(offset, len, last), offset, len, last }
     }
 
     fn header(&self, offset: u32, len: u32, last: bool) -> SegmentHeader {
+        // RFC 5040 §3.1, §6.1 [5040-1]
         let mut octets = SegmentHeader::of(&[&[0; LENGTH_LEN]]);
         let untagged = |opcode: Opcode, invalidate, queue, msn| {
+            // RFC 5041 §4.2, §4.3, §5.4, §5.2 [5041-15] [5041-20]
             Untagged { last, control: opcode.control(), invalidate, queue, msn, mo: offset }.emit()
         };
         let tagged = |opcode: Opcode, stag, to: u64| {
             // A sink is the peer's own business: its offset may wrap.
+            // RFC 5041 §5.2 [5041-25]
             let to = to.wrapping_add(u64::from(offset));
+            // RFC 5041 §4.2 [5041-16]
             Tagged { last, control: opcode.control(), stag, to }.emit()
         };
         match self.target {
             Target::Untagged { opcode, invalidate, msn } => {
+                // RFC 5040 §4.1 [5040-3], RFC 5041 §4.3 [5041-18]
                 octets.push(&untagged(opcode, invalidate, ddp::QUEUE_SEND, msn));
             }
             Target::Write { stag, to } => octets.push(&tagged(Opcode::Write, stag, to)),
+            // RFC 5040 §5.2.2 [5040-34]
             Target::ReadResponse { stag, to } => octets.push(&tagged(Opcode::ReadResponse, stag, to)),
             Target::ReadRequest { msn, header } => {
                 octets.push(&untagged(Opcode::ReadRequest, 0, ddp::QUEUE_READ, msn));
                 octets.push(&header.emit());
             }
             Target::Terminate(violation) => {
+                // RFC 5040 §4.1, §5.2.1, §5.3, §5.4 [5040-6]
                 octets.push(&untagged(Opcode::Terminate, 0, ddp::QUEUE_TERMINATE, 1));
                 octets.push(violation.payload());
             }
