@@ -216,6 +216,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         if foreign {
             // RFC 8797 §4.1: only a key of this call may be invalidated.
+            // RFC 8797 §4.1 [8797-4]
             return self.disconnect(peer);
         }
         let call = self.core.outbound.get_mut(key).expect("the key was just found");
@@ -257,6 +258,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(key) = self.core.outbound_by_xid(peer, xid) else { return };
         let call = self.core.outbound.get_mut(key).expect("the key was just found");
         if call.state == OutboundState::AwaitReply {
+            // RFC 8267 §6.4.2, §6.7.2 [8267-13] [8267-14] [8267-18]
             call.reply = Some(ReplyMemory::Fault(CallFault::Refused(error)));
             self.end_call(key, peer);
         }

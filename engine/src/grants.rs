@@ -65,7 +65,7 @@ impl Core {
             granted: 0,
             wanted: 0,
             max: self.config.grant.min(whole(quarter)).max(1),
-            // RFC 8166 §3.3.1 [8166-4]
+            // RFC 8166 §3.3.1 [8166-4], draft 004 §4.4.1 [exp-27]
             free: whole(self.free_receives().saturating_sub(quarter)),
             fair: whole(self.config.receives / self.peers.len().max(1)),
         };

@@ -19,6 +19,7 @@ use stag_protocol::{
 use stag_verbs::{Provider, Qp, Refused, Tag};
 
 /// Segments that a chunk of ours has: each lies in one buffer.
+// RFC 8267 §6.4.2 [8267-10]
 const SEGMENTS: usize = 1;
 
 impl<P: Provider, A: App> Shard<P, A> {
@@ -69,7 +70,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let segment = match (plan.reply, reply_room) {
             (ReplyOffer::WriteChunk(len), _) => {
                 let result = call.result.take().expect("the plan saw room for a result");
-                // RFC 8166 §3.4.6.2 [8166-23], RFC 5042 §6.3.5 [5042-11]
+                // RFC 8166 §3.4.6.2 [8166-23], RFC 5042 §6.3.5 [5042-11], draft 004 §3.7.1 [exp-19]
                 self.expose(key, qp, result, len as usize, (Access::RemoteWrite, Role::Result))
             }
             (ReplyOffer::ReplyChunk(len), Some(mut room)) => {
@@ -110,7 +111,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 // RFC 8166 §3.4.5.2 [8166-18] [8166-20]
                 let len = item.len();
                 let segment = self.expose(key, qp, item, len, (Access::RemoteRead, Role::Item));
-                // RFC 8166 §3.4.5 [8166-16]
+                // RFC 8166 §3.4.5 [8166-16], draft 004 §3.5.1 [exp-12]
                 self.push_read(key, planned.position, segment);
             }
             (_, Some(position)) => {
@@ -169,6 +170,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if message.is_empty() {
             message.reset(header_len);
         }
+        // draft 004 §3.1.1 [exp-2]
         let room = message.prepend(header_len).expect("a message begins behind its head room");
         let emitted = v1::emit(&header, lists, room);
         debug_assert_eq!(emitted, Ok(header_len), "the header fits the room made for it");

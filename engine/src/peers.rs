@@ -118,6 +118,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     pub(crate) fn handle_established(&mut self, qp: Qp) {
         let Some(peer) = self.core.peer_of(qp) else { return };
+        // RFC 8797 §4 [8797-1]
         let theirs = Offer::find(self.provider.private_data(qp));
         let calls_max = self.core.config.calls_max;
         let entry = self.core.peers.get_mut(peer.0).expect("`peer_of` finds peers of the table");

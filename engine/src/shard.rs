@@ -309,6 +309,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
         }
         debug_assert!(
+            // draft 004 §4.5.1 [exp-28]
             self.core.receives.taken() >= self.core.reserved,
             "every promised receive is posted or holds a call"
         );

@@ -250,6 +250,86 @@ fn towards_a_server_that_said_nothing_a_call_of_more_than_1024_octets_goes_in_ch
     }
 }
 
+#[test]
+fn what_a_server_says_of_itself_holds_for_one_connection() {
+    let mut at = requester();
+    at.peer = at.shard.keep_connected(&at.port).unwrap();
+    at.settle();
+    let wanted = Wanted { head: 2_000, item: None, reply_max: 100, result_max: 0 };
+    for (says, expected) in
+        [(&support::Raw::offer()[..], Body::Msg), (&[], Body::NoMsg), (&support::Raw::offer(), Body::Msg)]
+    {
+        at.raw.says = says.to_vec();
+        at.raw.end.disconnect(at.raw.qp.unwrap());
+        at.wait(10);
+        let (header, ..) = ask(&mut at, wanted);
+        assert_eq!(header.body, expected, "the server said {says:?}");
+        at.answer(header.xid, &ChunkLists::new(), &[], None);
+    }
+}
+
+#[test]
+fn a_peer_that_announced_no_remote_invalidation_sees_none() {
+    let mut silent = support::Raw::offer();
+    silent[5] = 0;
+    for (offer, expected) in [(support::Raw::offer(), true), (silent, false)] {
+        let mut at = AtServer::told(&offer);
+        let mut lists = ChunkLists::new();
+        let target = at.raw.window(&[0; 500], Access::RemoteWrite);
+        lists.begin_write().unwrap();
+        lists.push_write(target).unwrap();
+        let call = message(1, &lists, &rpc(1, ECHO, &[echo_head(500), pattern(500)].concat()));
+        let (_, invalidated) = at.ask(&call).unwrap();
+        assert_eq!(invalidated.map(|key| key.0), expected.then_some(target.handle));
+    }
+}
+
+#[test]
+fn a_call_as_complex_as_every_server_has_to_take_is_taken() {
+    let mut at = AtServer::new();
+    let (head, item) = (rpc(1, ECHO, &echo_head(9_000)), pattern(9_000));
+    let mut lists = ChunkLists::new();
+    for piece in head.chunks(head.len().div_ceil(11)) {
+        lists.push_read(Position::ZERO, at.raw.window(piece, Access::RemoteRead)).unwrap();
+    }
+    while lists.segments().len() < 16 {
+        lists.push_read(Position::ZERO, Segment { handle: 1, length: 0, offset: 0 }).unwrap();
+    }
+    for piece in item.chunks(item.len().div_ceil(16)) {
+        let position = Position::new(head.len() as u32).unwrap();
+        lists.push_read(position, at.raw.window(piece, Access::RemoteRead)).unwrap();
+    }
+    lists.begin_write().unwrap();
+    let targets: Vec<_> = (0..16).map(|_| at.raw.window(&[0; 563], Access::RemoteWrite)).collect();
+    targets.iter().for_each(|target| lists.push_write(*target).unwrap());
+    assert_eq!(lists.segments().len(), 48);
+    let (answer, invalidated) = at.ask(&no_message(1, &lists)).unwrap();
+    assert_eq!(results(&reply(&answer).2), echo_head(9_000));
+    targets
+        .iter()
+        .filter(|target| invalidated.unwrap().0 != target.handle)
+        .for_each(|target| at.raw.fence(*target));
+    at.settle();
+    let written: Vec<u8> = targets.iter().flat_map(|target| at.raw.content(*target).to_vec()).collect();
+    assert_eq!(written[..9_000], item);
+}
+
+#[test]
+fn a_call_that_the_responder_refused_is_not_sent_again() {
+    let mut at = requester();
+    at.peer = at.shard.keep_connected(&at.port).unwrap();
+    at.settle();
+    let (header, ..) = ask(&mut at, Wanted { head: 44, item: None, reply_max: 100, result_max: 0 });
+    let error = Header { body: Body::Error(ErrorBody::Chunk), ..header };
+    at.raw.send(&support::with_header(&error, &ChunkLists::new(), &[]), None);
+    at.settle();
+    assert_eq!(at.shard.app().0[0].reply, Err(CallFault::Refused(ErrorBody::Chunk)));
+    at.wait(20);
+    at.raw.end.disconnect(at.raw.qp.unwrap());
+    at.wait(20);
+    assert_eq!(at.raw.received.len(), 0, "neither on this connection nor on the next");
+}
+
 /// The outcome in the payload of a reply.
 fn outcome(answer: &[u8]) -> RpcOutcome<'static> {
     let (_, _, payload) = reply(answer);

@@ -156,7 +156,7 @@ impl<'a> Reader<'a> {
         }
         match self.piece {
             Piece::Chunk(octets) if len > 0 => {
-                // RFC 8166 §3.4.4.4 [8166-14]
+                // RFC 8166 §3.4.4.4 [8166-14], draft 004 §3.2.1 [exp-5]
                 let (item, padding) = octets.split_at_checked(len).ok_or(Error::Short)?;
                 // RFC 8166 §3.4.5.2 [8166-19] [8166-20]
                 if !padding.is_empty() && padding.len() != pad(len) {
@@ -180,7 +180,7 @@ impl<'a> Reader<'a> {
         match self.piece {
             Piece::Inline(octets) => Ok(octets),
             Piece::Chunk([]) => Ok(&[]),
-            // RFC 8166 §4.5.2, §6.1, §8.2.2 [8166-53] [8166-62] [8166-63] [8166-68]
+            // RFC 8166 §6.1 [8166-53] [8166-62] [8166-63] [8166-68], draft 004 §6.4.1 [exp-37]
             Piece::Chunk(_) => Err(Error::Misplaced),
         }
     }

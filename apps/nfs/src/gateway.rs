@@ -95,7 +95,7 @@ impl<S: Store> Gateway<S> {
                 Ok(nfs) if drc::is_kept(procedure) => return self.nfs_once(cx, caller, header, &nfs),
                 Ok(v3::Call::Read(args)) => return self.read(cx, caller, header, args),
                 Ok(nfs) => self.nfs((cx, call.pulled), call.from, header, &nfs),
-                // RFC 8166 §4.5.2 [8166-53]
+                // RFC 8166 §4.5.2 [8166-53], draft 004 §6.4.1 [exp-38]
                 Err(_) => self.refuse(cx, header.reply(Accepted::GarbageArgs)),
             },
             Err(refusal) => self.refuse(cx, refusal),
@@ -255,6 +255,7 @@ fn caller(credential: &Credential<'_>, address: PeerAddress) -> store::Caller {
 /// What is called, or the answer to a caller who cannot call that.
 fn route(header: &CallHeader<'_>) -> Result<Target, ReplyHeader<'static>> {
     let target = match (header.program, header.version) {
+        // RFC 8267 §5.1 [8267-1]
         (mount::PROGRAM, mount::VERSION) => MountProcedure::new(header.procedure).map(Target::Mount),
         (v3::PROGRAM, v3::VERSION) => Procedure::new(header.procedure).map(Target::Nfs),
         (mount::PROGRAM | v3::PROGRAM, _) => {

@@ -234,6 +234,7 @@ pub struct AtClient<A: App, P: Provider = Sim> {
     pub shard: Shard<P, A>,
     pub peer: PeerId,
     pub raw: Raw,
+    pub port: Port,
     pub now: Time,
 }
 
@@ -257,7 +258,7 @@ impl<A: App, P: Provider<Address = Port>> AtClient<A, P> {
         let admit = Box::new(|_| true) as Box<_>;
         let mut shard = Shard::new(wrap(fabric.end("client", LIMITS)), app, config, admit).unwrap();
         let peer = shard.connect(&port).unwrap();
-        let mut this = Self { fabric, shard, peer, raw, now: Time(0) };
+        let mut this = Self { fabric, shard, peer, raw, port, now: Time(0) };
         this.settle();
         this
     }

@@ -15,6 +15,7 @@ pub enum Eligible {
 /// The DDP-eligible item of a procedure, if it has one: no procedure of these programs has two (RFC 8267 §4).
 pub fn ddp_eligible(program: u32, version: u32, procedure: u32) -> Option<Eligible> {
     if (program, version) != (v3::PROGRAM, v3::VERSION) {
+        // draft 004 §6.2.1 [exp-32]
         return None; // MOUNT, NFSACL, NLM and NSM have none (RFC 8267 §5)
     }
     match Procedure::new(procedure)? {

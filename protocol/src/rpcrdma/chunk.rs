@@ -6,6 +6,7 @@ use super::PeerFault;
 
 /// Segments in all chunks of one message. RFC 8267 §6.4.2 makes a server take a Position Zero chunk, another Read chunk and a
 /// Write chunk of sixteen segments each; with a Reply chunk of as many that is four chunks.
+// RFC 8267 §6.4.2 [8267-11]
 pub const SEGMENTS_MAX: usize = 64;
 /// Segments of one chunk that every server of NFS takes (RFC 8267 §6.4.2); what we send stays below.
 pub const CHUNK_SEGMENTS_MAX: usize = 16;
@@ -55,7 +56,7 @@ impl Position {
 
     /// The position `octets` from the beginning of the RPC message; `None` unless that is a multiple of four.
     pub const fn new(octets: u32) -> Option<Self> {
-        // RFC 8166 §3.4.5 [8166-17]
+        // RFC 8166 §3.4.5 [8166-17], draft 004 §3.6.1 [exp-17]
         if octets.is_multiple_of(4) { Some(Self(octets)) } else { None }
     }
 
@@ -303,10 +304,12 @@ impl ChunkLists {
     /// Adds a segment at the end of the Read chunk of `position`, in any order of positions.
     pub fn push_read(&mut self, position: Position, segment: Segment) -> Result<(), ListsFull> {
         let (mut index, mut at) = (0_usize, 0);
+        // draft 004 §3.2.1 [exp-7]
         for chunk in self.reads().take_while(|chunk| chunk.position <= position) {
             index += 1;
             at += chunk.segments.len();
         }
+        // draft 004 §3.2.1 [exp-6]
         let known = index.checked_sub(1).filter(|last| self.positions.get(*last) == Some(&position));
         if known.is_none() && usize::from(self.read_chunks) == READS_MAX {
             return Err(ListsFull::Chunks);
@@ -372,10 +375,10 @@ impl ChunkLists {
         // RFC 8166 §4.3.1 [8166-36]
         let returned = call.segments().get(call.read_segments()..).unwrap_or_default();
         for (to, from) in self.segments.iter_mut().zip(returned) {
-            // RFC 8166 §4.3.2.2 [8166-39]
+            // RFC 8166 §4.3.2.2 [8166-39], draft 004 §3.8.1 [exp-20]
             *to = Segment { length: 0, ..*from };
         }
-        // RFC 8166 §3.4.6 [8166-22]
+        // RFC 8166 §3.4.6 [8166-22], draft 004 §3.8.1 [exp-21]
         self.writes = call.writes;
         self.write_chunks = call.write_chunks;
         // RFC 8166 §4.3.3 [8166-43]
@@ -420,6 +423,7 @@ impl ChunkLists {
         let used = usize::from(self.used);
         debug_assert!(at <= used, "a segment goes before or behind others");
         if used == SEGMENTS_MAX {
+            // RFC 8267 §6.4.2 [8267-12]
             return Err(ListsFull::Segments);
         }
         if at < used {

@@ -87,16 +87,18 @@ impl Offer {
         private_data
             .windows(Self::LEN)
             .find_map(|octets| Self::parse(octets.first_chunk()?))
-            // RFC 8166 §3.3.3 [8166-9]
+            // RFC 8166 §3.3.3 [8166-9], RFC 8797 §5.1 [8797-6], draft 004 §4.2.1 [exp-24]
             .unwrap_or(Self::SILENT)
     }
 
     fn parse(octets: &[u8; Self::LEN]) -> Option<Self> {
         let [f0, f1, f2, f3, version, flags, send, receive] = *octets;
+        // RFC 8797 §5.2 [8797-7]
         if [f0, f1, f2, f3] != Self::FORMAT || version != Self::VERSION {
             return None;
         }
         Some(Self {
+            // RFC 8797 §4 [8797-3]
             remote_invalidation: flags & 1 == 1,
             send: InlineSize::from_wire(send),
             receive: InlineSize::from_wire(receive),
@@ -106,6 +108,7 @@ impl Offer {
     /// Writes the offer in place. It goes first in the private data: Linux looks nowhere else.
     pub fn emit(&self, out: &mut [u8; Self::LEN]) {
         let [f0, f1, f2, f3] = Self::FORMAT;
+        // RFC 8797 §4 [8797-2]
         let flags = u8::from(self.remote_invalidation);
         *out = [f0, f1, f2, f3, Self::VERSION, flags, self.send.to_wire(), self.receive.to_wire()];
     }

@@ -128,6 +128,7 @@ impl Connection {
     pub fn invalidates(&self, call: &ChunkLists) -> Option<u32> {
         match self.negotiation.sends() {
             Version::One => {
+                // RFC 8797 §4.1 [8797-5]
                 let both = self.own.remote_invalidation && self.peer.remote_invalidation;
                 if both && self.side == Side::Server { invalidate::choose(call) } else { None }
             }

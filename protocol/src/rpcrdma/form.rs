@@ -128,13 +128,14 @@ fn plan_reply_offer(sizes: &CallSizes, path: &Path) -> Result<ReplyOffer, NoRoom
     } else if item > 0 && fits(write_chunk, sizes.reply_rest_max) {
         Ok(write_chunk)
     } else {
-        // RFC 8166 §4.3.3 [8166-42]
+        // RFC 8166 §4.3.3 [8166-42], draft 004 §4.3.1 [exp-26]
         Ok(ReplyOffer::ReplyChunk(u32::try_from(whole).map_err(|_| NoRoom)?))
     }
 }
 
 fn plan_call_offer(sizes: &CallSizes, path: &Path, header: usize) -> Result<CallOffer, NoRoom> {
     let chunked_header = header + path.segments * READ_SEGMENT_LEN;
+    // draft 004 §4.1.1 [exp-23]
     let fits = |header: usize, payload: usize| header.saturating_add(payload) <= path.call.octets();
     if fits(header, sizes.call) {
         return Ok(CallOffer::Nothing);
@@ -149,6 +150,6 @@ fn plan_call_offer(sizes: &CallSizes, path: &Path, header: usize) -> Result<Call
     if !fits(chunked_header, 0) {
         return Err(NoRoom);
     }
-    // RFC 8166 §3.5.3 [8166-26]
+    // RFC 8166 §3.5.3 [8166-26], draft 004 §6.3.1 [exp-35]
     Ok(CallOffer::PositionZero(u32::try_from(sizes.call).map_err(|_| NoRoom)?))
 }

@@ -147,7 +147,7 @@ impl Connection {
         };
         // RFC 8166 §4.2.4, §4.5, §4.6.1 [8166-34] [8166-46] [8166-58]
         if call {
-            // RFC 8166 §4.5 [8166-45]
+            // RFC 8166 §4.5 [8166-45], draft 004 §7.2.1.1 [exp-44]
             Incoming::Answer(self.error_reply(xid, version, error), fault)
         } else {
             Incoming::Discard(fault)

@@ -15,6 +15,7 @@ pub fn choose(call: &ChunkLists) -> Option<u32> {
     let writes = call.writes().flat_map(|chunk| without_pad(chunk.segments));
     let reply = call.reply().into_iter().flat_map(|chunk| chunk.segments);
     let reads = call.reads().flat_map(|chunk| chunk.segments);
+    // RFC 8797 §4.1 [8797-4]
     let candidates = writes.chain(reply).chain(reads).filter(|segment| segment.length > 0);
     // `max_by_key` would keep the last of equals.
     candidates

@@ -57,6 +57,7 @@ pub fn check_reply(
     };
     let payload = match (header.body, in_reply_chunk.unwrap_or(0), inline_len) {
         (Body::Msg, 0, 1..) => ReplyPayload::Inline(inline_len),
+        // draft 004 §3.5.1 [exp-14]
         (Body::Msg, 1.., _) => return Err(PeerFault::ReplyChunkUsed),
         (Body::NoMsg, len @ 1.., 0) => ReplyPayload::ReplyChunk(len),
         (Body::NoMsg, _, 1..) => return Err(PeerFault::PayloadTwice),

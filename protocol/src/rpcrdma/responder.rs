@@ -67,10 +67,12 @@ pub fn plan_pull(
         pull.count += 1;
     }
     pull.total = u32::try_from(total).map_err(|_| PeerFault::TooLong)?;
+    // draft 004 §3.3.1, §6.2.1 [exp-8] [exp-33]
     pull.long = pull.chunks().first().is_some_and(|chunk| chunk.position == Position::ZERO);
     let base_len = match (header.body, pull.position_zero()) {
         (Body::Msg, None) => u64::try_from(inline_len).unwrap_or(u64::MAX),
         (Body::NoMsg, Some(len)) if inline_len == 0 => u64::from(len),
+        // draft 004 §3.5.1 [exp-13]
         (Body::Msg | Body::NoMsg, Some(_)) => return Err(PeerFault::PayloadTwice),
         // RFC 8166 §4.2.4 [8166-33]
         (Body::NoMsg | Body::Error(_) | Body::Optional { .. }, _) => return Err(PeerFault::NoPayload),
@@ -92,6 +94,7 @@ fn check_positions(items: &[PullChunk], base_len: u64) -> Result<(), PeerFault> 
             return Err(outside);
         }
         earlier_base = base;
+        // draft 004 §3.6.1 [exp-16]
         inserted += inserted_len(item.len);
     }
     Ok(())
@@ -120,6 +123,7 @@ impl Pull {
 
     /// The chunks inserted into the payload: all but the Position Zero chunk.
     pub fn items(&self) -> &[PullChunk] {
+        // draft 004 §3.4.1 [exp-10]
         self.chunks().get(usize::from(self.long)..).unwrap_or_default()
     }
 
@@ -244,7 +248,7 @@ pub fn plan_reply(
     let room = u64::try_from(threshold.octets().saturating_sub(header_len)).unwrap_or(u64::MAX);
     let offered = call.reply().filter(|chunk| chunk.total() >= payload);
     match (offered, payload <= room) {
-        // RFC 8166 §3.5.3 [8166-28]
+        // RFC 8166 §3.5.3 [8166-28], draft 004 §4.3.1 [exp-26]
         (Some(chunk), fits) if policy == ReplyPolicy::Chunk || !fits => {
             if header_len > threshold.octets() {
                 return Err(PeerFault::NoReplyChunk);
@@ -286,7 +290,7 @@ impl ReplyPlan {
             Procedure::Msg | Procedure::Error | Procedure::Optional => [(Part::Head, 0); 4],
         };
         let nothing = (Part::Item, 0);
-        // RFC 8166 §3.4.6.2 [8166-24]
+        // RFC 8166 §3.4.6.2 [8166-24], draft 004 §3.7.1 [exp-18]
         Scatter::new([(Part::Item, item), nothing, nothing, nothing], in_write)
             .chain(Scatter::new(payload, in_reply))
     }

@@ -18,7 +18,7 @@ pub const ERROR_LEN_MAX: usize = 28;
 /// Octets before the content of an RDMA_OPTIONAL: the fixed fields, its type, its length (draft 000 §4.2).
 pub const OPTION_AT: usize = 24;
 
-// RFC 8166 §4.6.1, §4.6.2 [8166-56] [8166-59]
+// RFC 8166 §4.6.1, §4.6.2 [8166-56] [8166-59], draft 004 §7.1.3.1 [exp-42]
 const MSG: u32 = 0;
 const NOMSG: u32 = 1;
 const DONE: u32 = 3;
@@ -95,7 +95,7 @@ pub(super) fn parse<D: Dialect>(
         NOMSG => parse_lists::<D>(&mut reader, lists)
             // RFC 8166 §4.2.4 [8166-33]
             .and_then(|()| if lists.is_empty() { Err(PeerFault::NoLists) } else { Ok(Body::NoMsg) }),
-        // RFC 8166 §4.6.2 [8166-60]
+        // RFC 8166 §4.6.2 [8166-60], draft 004 §7.1.2.1 [exp-41]
         DONE => return Err(Malformed::Discard(PeerFault::Done)),
         OPTIONAL if D::OPTIONS => parse_option(&mut reader),
         // RFC 8166 §4.6.1 [8166-57]
@@ -202,7 +202,7 @@ pub(super) fn emit<D: Dialect>(header: &Header, lists: &ChunkLists, out: &mut [u
     );
     debug_assert_eq!(lists.intent().is_some(), D::INTENT, "`Connection::mark_call` goes before");
     let mut writer = Writer::new(out);
-    // RFC 8166 §4 [8166-30]
+    // RFC 8166 §4 [8166-30], draft 004 §3.1.1 [exp-1]
     emit_words(&mut writer, [header.xid.0, D::VERSION, header.credits.0, procedure])?;
     if let (true, Some(intent)) = (D::INTENT, lists.intent()) {
         emit_words(&mut writer, [intent.message_type as u32, intent.inv_handle])?;
