@@ -1,0 +1,496 @@
+//! Both ends of a plain TCP socket: one speaks iWARP and RPC-over-RDMA, the other RPC in records. Blocking, with a deadline everywhere.
+
+use crate::{
+    answer::Answer,
+    wire::{
+        Ask, C, ERROR, Header, MSG, NFS, NOMSG, REPLY, REQUEST, S, Segment, Tagged, Untagged, call, crc32c,
+        depths, fpdu, frame, hyper_at, offer, open_fpdu, word_at,
+    },
+};
+use std::{
+    io::{self, ErrorKind, Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream},
+    time::{Duration, Instant},
+};
+
+/// Octets of one FPDU's payload when memory of ours is read.
+const RESPONSE_LEN: usize = 32_768;
+/// Where exposed memory begins: not at zero, so that an offset that is forgotten is noticed.
+const BASE: u64 = 0x7000_0000_1000;
+
+/// An STag that is offered and names nothing: a Write to it gets a Terminate, as from an adapter.
+pub const DEAD: u32 = 0x7777_0001;
+
+/// What arrived.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// A Send, and the STag it invalidates.
+    Message(Vec<u8>, Option<u32>),
+    /// A Read Response that answers a Read of ours.
+    Response(Vec<u8>),
+    /// A Terminate, then the end.
+    Terminate(u8, u8, u8),
+    /// The end.
+    Closed,
+    /// Nothing in time.
+    Nothing,
+    /// Octets that no peer may send.
+    Nonsense,
+}
+
+/// What a Read of the peer is answered with.
+#[derive(Clone, Debug)]
+pub enum Say {
+    /// An ULPDU in a right FPDU.
+    Ulpdu(Vec<u8>),
+    /// Our FIN.
+    Fin,
+    /// A reset.
+    Reset,
+}
+
+/// How a Read of the peer is answered: what it asks for, and the octets that are there.
+pub type Responder = fn(Ask, &[u8]) -> Vec<Say>;
+
+/// Memory that the peer may reach.
+#[derive(Debug, Default)]
+pub struct Memory(Vec<Region>);
+
+#[derive(Debug)]
+struct Region {
+    stag: u32,
+    octets: Vec<u8>,
+    is_sink: bool,
+}
+
+impl Memory {
+    /// Exposes octets for reading.
+    pub fn source(&mut self, octets: &[u8]) -> Segment {
+        self.expose(octets.to_vec(), false)
+    }
+
+    /// Exposes `len` octets for writing.
+    pub fn sink(&mut self, len: usize) -> Segment {
+        self.expose(vec![0xEE; len], true)
+    }
+
+    fn expose(&mut self, octets: Vec<u8>, is_sink: bool) -> Segment {
+        let stag = 0x5A00_0001 + crate::wire::word(self.0.len()) * 0x100;
+        let length = crate::wire::word(octets.len());
+        self.0.push(Region { stag, octets, is_sink });
+        Segment { handle: stag, length, offset: BASE }
+    }
+
+    /// The octets of a segment. None when they are not there.
+    pub fn octets(&self, segment: Segment) -> Option<&[u8]> {
+        let region = self.0.iter().find(|region| region.stag == segment.handle)?;
+        let at = usize::try_from(segment.offset.checked_sub(BASE)?).ok()?;
+        region.octets.get(at..at.checked_add(segment.length as usize)?)
+    }
+
+    /// Takes what the peer writes. False when it may not.
+    fn write(&mut self, stag: u32, to: u64, payload: &[u8]) -> bool {
+        let Some(region) = self.0.iter_mut().find(|region| region.stag == stag && region.is_sink) else {
+            return false;
+        };
+        let at = to.checked_sub(BASE).and_then(|at| usize::try_from(at).ok());
+        let place = at.and_then(|at| region.octets.get_mut(at..at.checked_add(payload.len())?));
+        place.map(|place| place.copy_from_slice(payload)).is_some()
+    }
+}
+
+/// Answers a Read as it should be.
+pub fn honest(ask: Ask, octets: &[u8]) -> Vec<Say> {
+    if octets.is_empty() {
+        return vec![Say::Ulpdu(Tagged::response(ask.sink.0, ask.sink.1).with(b""))];
+    }
+    let count = octets.len().div_ceil(RESPONSE_LEN);
+    let pieces = octets.chunks(RESPONSE_LEN).enumerate();
+    let say = pieces.map(|(index, piece)| {
+        let segment = Tagged::response(ask.sink.0, ask.sink.1.wrapping_add((index * RESPONSE_LEN) as u64));
+        Say::Ulpdu(if index + 1 == count { segment } else { segment.more() }.with(piece))
+    });
+    say.collect()
+}
+
+/// What a connection begins with.
+#[derive(Clone, Debug)]
+pub struct Opening {
+    /// MPA flags.
+    pub flags: u8,
+    /// Private data behind the words of revision 2.
+    pub private_data: Vec<u8>,
+}
+
+impl Opening {
+    /// Revision 2, both sizes 4,096 octets and remote invalidation announced.
+    pub fn new(crc: bool) -> Self {
+        Self { flags: if crc { C | S } else { S }, private_data: offer(1, 1, 3, 3).to_vec() }
+    }
+
+    /// The Request.
+    pub fn request(&self) -> Vec<u8> {
+        frame(REQUEST, self.flags, 2, &[&depths(32, 32)[..], &self.private_data].concat())
+    }
+}
+
+/// A connection of RPC-over-RDMA.
+#[derive(Debug)]
+pub struct Fabric {
+    /// The socket.
+    pub stream: TcpStream,
+    /// Octets that are not looked at yet.
+    held: Vec<u8>,
+    /// Whether CRCs are sent and checked.
+    pub crc: bool,
+    /// Number of the next Send.
+    pub msn: u32,
+    /// What the peer may reach.
+    pub memory: Memory,
+    /// How its Reads are answered.
+    pub responder: Responder,
+    /// Private data of the peer.
+    pub private_data: Vec<u8>,
+    /// Whether it wrote where it may not.
+    pub trespassed: bool,
+    message: Vec<u8>,
+    has_ended: bool,
+}
+
+impl Fabric {
+    /// Speaks over a socket whose set-up is done.
+    pub fn over(stream: TcpStream, crc: bool) -> Self {
+        Self {
+            stream,
+            held: Vec::new(),
+            crc,
+            msn: 1,
+            memory: Memory::default(),
+            responder: honest,
+            private_data: Vec::new(),
+            trespassed: false,
+            message: Vec::new(),
+            has_ended: false,
+        }
+    }
+
+    /// Connects and sets up; what the peer said instead, if it did not accept.
+    pub fn open(at: SocketAddr, opening: &Opening, patience: Duration) -> io::Result<Result<Self, Answer>> {
+        let stream = dial(at, patience)?;
+        let mut fabric = Self::over(stream, opening.flags & C != 0);
+        fabric.say(&opening.request())?;
+        Ok(fabric.hear_reply(patience)?.map(|()| fabric))
+    }
+
+    /// Reads an MPA Reply.
+    pub fn hear_reply(&mut self, patience: Duration) -> io::Result<Result<(), Answer>> {
+        let until = Instant::now() + patience;
+        while self.held.len() < 20 && self.fill(until)? {}
+        if self.held.is_empty() {
+            return Ok(Err(if self.has_ended { Answer::Closed } else { Answer::Nothing }));
+        }
+        let Some(header) = self.held.first_chunk::<20>().copied() else { return Ok(Err(Answer::Nonsense)) };
+        let [.., flags, revision, l0, l1] = header;
+        if !header.starts_with(REPLY) || !(1..=2).contains(&revision) {
+            return Ok(Err(Answer::Nonsense));
+        }
+        let whole = 20 + usize::from(u16::from_be_bytes([l0, l1]));
+        while self.held.len() < whole && self.fill(until)? {}
+        let data: Vec<u8> = self.held.drain(..whole.min(self.held.len())).skip(20).collect();
+        self.crc |= flags & C != 0;
+        let words = if flags & S != 0 { 4 } else { 0 };
+        self.private_data = data.get(words..).unwrap_or_default().to_vec();
+        Ok(if flags & crate::wire::R != 0 { Err(Answer::Rejected) } else { Ok(()) })
+    }
+
+    /// Sends octets. A peer that is gone is seen when it is heard.
+    pub fn say(&mut self, octets: &[u8]) -> io::Result<()> {
+        match self.stream.write_all(octets) {
+            Err(error) if is_end(&error) || error.kind() == ErrorKind::WouldBlock => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Sends an ULPDU in a right FPDU.
+    pub fn say_ulpdu(&mut self, ulpdu: &[u8]) -> io::Result<()> {
+        let octets = if self.crc { fpdu(ulpdu) } else { [open_fpdu(ulpdu), vec![0; 4]].concat() };
+        self.say(&octets)
+    }
+
+    /// Sends a message.
+    pub fn send(&mut self, message: &[u8]) -> io::Result<()> {
+        let segment = Untagged::send(self.msn);
+        self.msn = self.msn.wrapping_add(1);
+        self.say_ulpdu(&segment.with(message))
+    }
+
+    /// Sends a message that invalidates.
+    pub fn send_invalidate(&mut self, stag: u32, message: &[u8]) -> io::Result<()> {
+        let segment = Untagged::send_invalidate(self.msn, stag);
+        self.msn = self.msn.wrapping_add(1);
+        self.say_ulpdu(&segment.with(message))
+    }
+
+    /// The end of what we say.
+    pub fn fin(&self) {
+        // A peer that is gone needs no FIN.
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// A reset, once this is dropped.
+    pub fn reset(&self) {
+        reset(&self.stream);
+    }
+
+    /// Reads once. False at the end, and when nothing comes before `until`.
+    fn fill(&mut self, until: Instant) -> io::Result<bool> {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || self.has_ended {
+            return Ok(false);
+        }
+        self.stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        let mut room = vec![0; 65_536];
+        match self.stream.read(&mut room) {
+            Ok(0) => self.has_ended = true,
+            Ok(len) => self.held.extend(room.iter().take(len)),
+            Err(error) if is_end(&error) => self.has_ended = true,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Ok(false);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Takes an FPDU out of what arrived: its ULPDU, and whether its CRC is right.
+    fn take_fpdu(&mut self) -> Option<(Vec<u8>, bool)> {
+        let length = usize::from(u16::from_be_bytes(*self.held.first_chunk()?));
+        let covered = (2 + length).next_multiple_of(4);
+        let (body, crc) = self.held.get(..covered + 4)?.split_at(covered);
+        let is_right = !self.crc || crc == crc32c(body).to_le_bytes();
+        let ulpdu = body.get(2..2 + length)?.to_vec();
+        self.held.drain(..covered + 4);
+        Some((ulpdu, is_right))
+    }
+
+    /// What comes next. Reads of the peer are answered on the way, its Writes are taken.
+    pub fn hear(&mut self, patience: Duration) -> io::Result<Heard> {
+        let until = Instant::now() + patience;
+        loop {
+            while let Some((ulpdu, is_right)) = self.take_fpdu() {
+                if !is_right {
+                    return Ok(Heard::Nonsense);
+                }
+                if let Some(heard) = self.take_ulpdu(&ulpdu, until)? {
+                    return Ok(heard);
+                }
+            }
+            if !self.fill(until)? {
+                return Ok(if self.has_ended { Heard::Closed } else { Heard::Nothing });
+            }
+            if self.has_ended && self.held.is_empty() {
+                return Ok(Heard::Closed);
+            }
+        }
+    }
+
+    fn take_ulpdu(&mut self, ulpdu: &[u8], until: Instant) -> io::Result<Option<Heard>> {
+        let [ddp, rdmap, ..] = *ulpdu else { return Ok(Some(Heard::Nonsense)) };
+        let (is_tagged, is_last, opcode) = (ddp & 0x80 != 0, ddp & 0x40 != 0, rdmap & 0xF);
+        let payload = ulpdu.get(if is_tagged { 14 } else { 18 }..).unwrap_or_default();
+        match (is_tagged, opcode) {
+            (true, 0) => {
+                let stag = word_at(ulpdu, 2);
+                if stag == DEAD && !payload.is_empty() {
+                    return self.refuse(&[0x11, 0, 0, 0], until).map(Some);
+                }
+                let lands = payload.is_empty() || self.memory.write(stag, hyper_at(ulpdu, 6), payload);
+                self.trespassed |= !lands;
+                Ok(None)
+            }
+            (true, 2) => Ok(Some(Heard::Response(payload.to_vec()))),
+            (false, 1) => self.answer_read(Ask::parse(payload), until),
+            (false, 3..=6) => {
+                self.message.extend_from_slice(payload);
+                let invalidated = matches!(opcode, 4 | 6).then(|| word_at(ulpdu, 2));
+                Ok(is_last.then(|| Heard::Message(std::mem::take(&mut self.message), invalidated)))
+            }
+            (false, 7) => {
+                let (layer, kind, code) = cause(payload);
+                while !self.has_ended && self.fill(until)? {}
+                Ok(Some(Heard::Terminate(layer, kind, code)))
+            }
+            _ => Ok(Some(Heard::Nonsense)),
+        }
+    }
+
+    /// What an adapter does about an access to memory that is not there: a Terminate, then nothing is taken any more.
+    fn refuse(&mut self, cause: &[u8; 4], until: Instant) -> io::Result<Heard> {
+        self.say_ulpdu(&Untagged::terminate().with(cause))?;
+        self.fin();
+        while !self.has_ended && self.fill(until)? {}
+        self.held.clear();
+        Ok(if self.has_ended { Heard::Closed } else { Heard::Nothing })
+    }
+
+    fn answer_read(&mut self, ask: Ask, until: Instant) -> io::Result<Option<Heard>> {
+        let segment = Segment { handle: ask.source.0, length: ask.len, offset: ask.source.1 };
+        let octets = self.memory.octets(segment).map(<[u8]>::to_vec);
+        let Some(octets) = octets.or_else(|| (ask.len == 0).then(Vec::new)) else {
+            // RDMAP's "base or bounds" if the STag is known, else "invalid STag".
+            let known = self.memory.octets(segment.of_len(0)).is_some();
+            return self.refuse(&[0x01, u8::from(known), 0, 0], until).map(Some);
+        };
+        for say in (self.responder)(ask, &octets) {
+            match say {
+                Say::Ulpdu(ulpdu) => self.say_ulpdu(&ulpdu)?,
+                Say::Fin => self.fin(),
+                Say::Reset => {
+                    self.reset();
+                    self.has_ended = true;
+                    self.stream.shutdown(Shutdown::Both).ok();
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Calls NULL; whether its reply is the next thing that comes.
+    pub fn is_served(&mut self, xid: u32, patience: Duration) -> io::Result<bool> {
+        self.send(&Header::msg(xid).with(&call(xid, NFS, 3, 0).0))?;
+        Ok(matches!(self.hear(patience)?, Heard::Message(message, _) if word_at(&message, 0) == xid
+            && matches!(word_at(&message, 12), MSG | NOMSG)))
+    }
+}
+
+/// Whether a message is an RDMA_ERROR.
+pub fn is_error(message: &[u8]) -> bool {
+    word_at(message, 12) == ERROR
+}
+
+/// Layer, type and code of a Terminate, in the RFC's form or in that of Linux' siw, which swaps fields and has its flags elsewhere.
+fn cause(payload: &[u8]) -> (u8, u8, u8) {
+    let [first, code, flags, ..] = *payload else { return (0xF, 0xF, 0xFF) };
+    let (high, low) = (first >> 4, first & 0xF);
+    let is_swapped = flags & 0x07 != 0 && flags & 0xE0 == 0 || flags == 0 && high == 0 && low == 2;
+    if is_swapped { (low, high, code) } else { (high, low, code) }
+}
+
+/// Connects.
+pub fn dial(at: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect_timeout(&at, patience)?;
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(patience))?;
+    Ok(stream)
+}
+
+/// Makes the end of a socket a reset.
+pub fn reset(stream: &TcpStream) {
+    let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
+}
+
+fn is_end(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionReset
+            | ErrorKind::BrokenPipe
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::NotConnected
+    )
+}
+
+/// A connection of RPC over TCP.
+#[derive(Debug)]
+pub struct Stream {
+    /// The socket.
+    pub stream: TcpStream,
+    held: Vec<u8>,
+}
+
+/// What a stream brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A record.
+    Whole(Vec<u8>),
+    /// The end.
+    Closed,
+    /// Nothing in time.
+    Nothing,
+}
+
+impl Stream {
+    /// Connects.
+    pub fn open(at: SocketAddr, patience: Duration) -> io::Result<Self> {
+        Ok(Self { stream: dial(at, patience)?, held: Vec::new() })
+    }
+
+    /// Sends octets. A peer that is gone is seen when it is heard.
+    pub fn say(&mut self, octets: &[u8]) -> io::Result<()> {
+        match self.stream.write_all(octets) {
+            Err(error) if is_end(&error) || error.kind() == ErrorKind::WouldBlock => Ok(()),
+            other => other,
+        }
+    }
+
+    /// The next record; its fragments are joined.
+    pub fn hear(&mut self, patience: Duration) -> io::Result<Record> {
+        let until = Instant::now() + patience;
+        loop {
+            if let Some(record) = self.take_record() {
+                return Ok(Record::Whole(record));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(Record::Nothing);
+            }
+            self.stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+            let mut room = vec![0; 65_536];
+            match self.stream.read(&mut room) {
+                Ok(0) => return Ok(Record::Closed),
+                Ok(len) => self.held.extend(room.iter().take(len)),
+                Err(error) if is_end(&error) => return Ok(Record::Closed),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    return Ok(Record::Nothing);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn take_record(&mut self) -> Option<Vec<u8>> {
+        let (mut at, mut record) = (0, Vec::new());
+        loop {
+            let mark = u32::from_be_bytes(*self.held.get(at..)?.first_chunk()?);
+            let len = (mark & 0x7FFF_FFFF) as usize;
+            record.extend_from_slice(self.held.get(at + 4..at + 4 + len)?);
+            at += 4 + len;
+            if mark >> 31 == 1 {
+                self.held.drain(..at);
+                return Some(record);
+            }
+        }
+    }
+
+    /// The results of a call: what is behind the header of a successful reply.
+    pub fn results(&mut self, message: &[u8], patience: Duration) -> io::Result<Vec<u8>> {
+        let xid = word_at(message, 0);
+        self.say(&crate::wire::record(message))?;
+        loop {
+            match self.hear(patience)? {
+                Record::Whole(reply) if word_at(&reply, 0) == xid => {
+                    let behind = 20 + crate::wire::word_at(&reply, 16).next_multiple_of(4) as usize;
+                    if word_at(&reply, 8) != 0 || word_at(&reply, behind) != 0 {
+                        return Err(io::Error::other("the server does not carry out a good call"));
+                    }
+                    return Ok(reply.get(behind + 4..).unwrap_or_default().to_vec());
+                }
+                Record::Whole(_) => {}
+                Record::Closed | Record::Nothing => {
+                    return Err(io::Error::other("the server does not answer a good call"));
+                }
+            }
+        }
+    }
+}
