@@ -384,6 +384,7 @@ impl ChunkLists {
         // RFC 8166 §4.3.3 [8166-43]
         self.reply = call.reply;
         self.message_type = call.message_type.map(|_| MessageType::Reply);
+        // draft 001 §4.1 [reminv-3]
         self.inv_handle = call.inv_handle;
         self.used = call.used - u8::try_from(call.read_segments()).expect("never above `used`");
     }

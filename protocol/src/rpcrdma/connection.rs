@@ -79,9 +79,12 @@ impl Connection {
     pub fn send_threshold(&self) -> InlineThreshold {
         let negotiated = self.own.send.threshold(self.peer.receive);
         match self.version() {
+            // draft 000 §2.3 [v2-2]
             Some(Version::Two(_)) => negotiated.max(InlineThreshold::DEFAULT_V2),
             // The peer may speak version 1 only, and be silent (draft 000 §5).
+            // draft 000 §5 [v2-9]
             None if self.negotiation.sends() != Version::One => InlineThreshold::DEFAULT_V1,
+            // draft 000 §5.2 [v2-13]
             Some(Version::One) | None => negotiated,
         }
     }
@@ -90,6 +93,7 @@ impl Connection {
     pub fn receive_threshold(&self) -> InlineThreshold {
         let negotiated = self.peer.send.threshold(self.own.receive);
         match self.version() {
+            // draft 000 §2.3 [v2-1]
             Some(Version::Two(_)) => negotiated.max(InlineThreshold::DEFAULT_V2),
             Some(Version::One) | None => negotiated,
         }
@@ -106,6 +110,7 @@ impl Connection {
     pub fn mark_call(&self, lists: &mut ChunkLists) {
         lists.set_intent(match self.negotiation.sends() {
             Version::Two(Version2::Directed) => {
+                // draft 001 §4.1 [reminv-1] [reminv-2]
                 let chosen = invalidate::choose(lists).filter(|_| self.own.remote_invalidation);
                 Some(Intent { message_type: MessageType::Call, inv_handle: chosen.unwrap_or(0) })
             }
@@ -135,6 +140,7 @@ impl Connection {
             Version::Two(_) => {
                 let named = call.intent()?.inv_handle;
                 let own = call.segments().iter().any(|segment| segment.handle == named);
+                // draft 001 §4.1 [reminv-4] [reminv-5] [reminv-6]
                 (named != 0 && own).then_some(named)
             }
         }

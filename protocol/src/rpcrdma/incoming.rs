@@ -125,6 +125,7 @@ impl Connection {
             (Some((_, REPLY)), None | Some(MessageType::Reply)) => Incoming::Discard(PeerFault::XidMismatch),
             (Some((_, CALL | REPLY)), _) => self.refuse(&header, lists, PeerFault::TypeMismatch),
             (Some((_, other)), _) => self.refuse(&header, lists, PeerFault::MessageType(other)),
+            // draft 000 §4.2 [v2-5]
             (None, _) => self.refuse(&header, lists, PeerFault::NoPayload),
         }
     }
@@ -138,7 +139,7 @@ impl Connection {
         };
         let (error, call) = match (error, lists.intent()) {
             (ErrorBody::Version { .. }, _) => {
-                // RFC 8166 §4.5.1 [8166-51]
+                // RFC 8166 §4.5.1 [8166-51], draft 000 §5.2 [v2-10]
                 let (low, high) = self.negotiation.range();
                 (ErrorBody::Version { low, high }, self.side == Side::Server)
             }
@@ -163,6 +164,7 @@ impl Connection {
         // RFC 8166 §4.2.4 [8166-35]
         let Some(calls) = &mut self.calls else { return Incoming::Discard(PeerFault::ErrorAtResponder) };
         // Until the version is settled there is one credit, whatever an error says (draft 000 §5).
+        // draft 000 §5 [v2-8]
         if self.negotiation.settled().is_some() {
             calls.handle_grant(header.credits);
         }
@@ -204,6 +206,7 @@ impl Connection {
         }
         match self.serves.as_mut().map(ResponderCredits::handle_call) {
             Some(Err(fault)) => Incoming::Close(fault),
+            // draft 000 §4.2 [v2-7]
             Some(Ok(())) | None => Incoming::Call { header, direction, payload_at },
         }
     }
@@ -226,6 +229,7 @@ impl Connection {
                 };
             }
             Err(fault) if option::is_reply(opttype) => return Incoming::Discard(fault),
+            // draft 000 §3.1 [v2-3]
             Err(fault @ PeerFault::UnknownOption(_)) => (ErrorBody::Option, fault),
             Err(fault) => (ErrorBody::Chunk, fault),
         };

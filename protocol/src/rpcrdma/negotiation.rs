@@ -145,6 +145,7 @@ impl Negotiation {
     /// A server read a message in this version.
     pub(super) const fn handle_read(&mut self, side: Side, version: Version) {
         if let (State::AwaitFirst(_), Side::Server) = (self.state, side) {
+            // draft 000 §5.3 [v2-14]
             self.state = State::Settled(version);
         }
     }
@@ -171,6 +172,7 @@ impl Negotiation {
             State::AwaitAnswer(first, _)
                 if first == xid && self.one && (low..=high).contains(&v1::VERSION) =>
             {
+                // draft 000 §5.2 [v2-11]
                 self.state = State::AwaitVersion1;
                 Verdict::Again
             }
@@ -221,6 +223,7 @@ impl PeerMemory {
     /// The connection is gone. One that is lost between the first version 2 message and the first reply marks the peer
     /// (draft 000 §5.2): else a peer that ends such connections would never be reached.
     pub fn handle_lost(&mut self, connection: &Connection, now: Duration) {
+        // draft 000 §5.2 [v2-12]
         if connection.negotiation().is_under_way() {
             self.version1_until = Some(now.saturating_add(Self::VERSION1_FOR));
         }

@@ -72,7 +72,7 @@ pub fn plan_pull(
     let base_len = match (header.body, pull.position_zero()) {
         (Body::Msg, None) => u64::try_from(inline_len).unwrap_or(u64::MAX),
         (Body::NoMsg, Some(len)) if inline_len == 0 => u64::from(len),
-        // draft 004 §3.5.1 [exp-13]
+        // draft 004 §3.5.1 [exp-13], draft 000 §4.2 [v2-6]
         (Body::Msg | Body::NoMsg, Some(_)) => return Err(PeerFault::PayloadTwice),
         // RFC 8166 §4.2.4 [8166-33]
         (Body::NoMsg | Body::Error(_) | Body::Optional { .. }, _) => return Err(PeerFault::NoPayload),

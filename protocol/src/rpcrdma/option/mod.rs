@@ -37,6 +37,7 @@ macro_rules! registry {
         pub fn parse(opttype: u32, info: &[u8], payload_len: usize) -> Result<Message, PeerFault> {
             let bad = PeerFault::BadOption(opttype);
             match opttype {
+                // draft 000 §3.2 [v2-4]
                 $($file::REQUEST | $file::REPLY if (payload_len > 0) != $file::PAYLOAD_FOLLOWS => Err(bad),
                 $file::REQUEST => whole(info).map(|it| Message::$name(Exchange::Request(it))).ok_or(bad),
                 $file::REPLY => whole(info).map(|it| Message::$name(Exchange::Reply(it))).ok_or(bad),)+
