@@ -1,7 +1,7 @@
 //! Heap allocations per call: none after start, on every fabric, in both roles.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-use stag_echo::{Caller, Echo};
+use stag_echo::{Caller, Echo, Twin};
 use stag_engine::{Config, Shard, Token};
 use stag_verbs::{Limits, Provider, Time};
 use std::{
@@ -119,4 +119,50 @@ fn an_echo_on_iwarp_allocates_nothing() {
             std::thread::yield_now();
         }
     });
+}
+
+/// The next calls of one of two ends, and what came of earlier ones.
+fn both<P: Provider>(
+    shard: &mut Shard<P, Twin>,
+    peer: stag_engine::PeerId,
+    calls: &mut [u64; 2],
+    sizes: &[usize],
+) {
+    let payload = [0x5a_u8; 9_000];
+    while calls[0] - calls[1] < 4 {
+        let octets = &payload[..sizes[calls[0] as usize % sizes.len()]];
+        assert!(shard.with_app(|_, cx| Caller::call(cx, peer, Token(calls[0]), Some(octets))));
+        calls[0] += 1;
+    }
+    while let Some(outcome) = shard.with_app(|app, _| app.caller().take()) {
+        if outcome.token != Twin::REGISTRATION {
+            let len = outcome.echo.expect("no echo fails").map(|echo| echo.len());
+            assert_eq!(len, Some(sizes[outcome.token.0 as usize % sizes.len()]));
+            calls[1] += 1;
+        }
+    }
+}
+
+#[test]
+fn calls_in_both_directions_allocate_nothing() {
+    let fabric = stag_sim::Fabric::new(1, stag_sim::Faults::DELAYS);
+    let shard = |name, app| {
+        Shard::new(fabric.end(name, LIMITS), app, config(), Box::new(|_| true) as Box<_>).unwrap()
+    };
+    let (mut server, mut client) = (shard("server", Twin::default()), shard("client", Twin::named(1)));
+    let up = client.connect(&server.listen(&stag_sim::Port(0)).unwrap()).unwrap();
+    let (mut now, mut forward, mut reverse, mut before) = (Time(0), [0; 2], [0; 2], None);
+    while reverse[1] < CALLS || forward[1] < CALLS {
+        both(&mut client, up, &mut forward, &[0, 100, 3_000, 5_000, 9_000]);
+        if let Some(down) = server.app().client(1) {
+            both(&mut server, down, &mut reverse, &[0, 100, 900, 3_000]);
+        }
+        if !(server.pass(now) | client.pass(now)) {
+            now = fabric.next_due().map_or(now, |due| due.max(now));
+        }
+        if before.is_none() && reverse[1] > 2_000 {
+            before = Some(ALLOCATIONS.get());
+        }
+    }
+    assert_eq!(Some(ALLOCATIONS.get()), before, "heap allocations in both directions");
 }

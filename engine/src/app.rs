@@ -9,13 +9,23 @@ use crate::{
     item::{Extents, Pulled},
 };
 use stag_pools::{Buf, table::Key};
-use stag_protocol::{rpc::CallHeader, rpcrdma::ErrorBody, xdr};
+use stag_protocol::{
+    rpc::{Accepted, CallHeader, ReplyHeader},
+    rpcrdma::ErrorBody,
+    xdr,
+};
 use stag_verbs::{Cause, PeerAddress, Time};
 use std::{fmt, time::Duration};
 
-/// One peer, over whatever fabric, for as long as its connection lives.
+/// One peer, over whatever fabric, for as long as its connection lives. One that is kept connected
+/// ([`Shard::keep_connected`](crate::Shard::keep_connected)), or that was adopted ([`Cx::adopt`]), outlives its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerId(pub(crate) Key);
+
+/// What an app calls a client that comes back over another connection: whatever its upper layer knows it by, such as the client ID
+/// of NFS 4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientName(pub u64);
 
 /// One call of a peer, until it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -150,8 +160,11 @@ pub trait App {
     /// What the app counted so far.
     fn report(&self) -> Self::Report;
 
-    /// A peer calls. Answer by [`Cx::answer`], in this call or later; a call that is never answered keeps its credit.
-    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>);
+    /// A peer calls: one that connected to us, or one to which we connected (RFC 8167). Answer by [`Cx::answer`], in this call or
+    /// later; a call that is never answered keeps its credit. An app that serves nothing need not write this.
+    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+        cx.refuse(&call, Accepted::ProgUnavail);
+    }
 
     /// A buffer of the app's own for `len` octets of an argument that comes in a Read chunk, which the app may then keep
     /// ([`Pulled::share`]). Asked for before the call is looked at; with none the shard's memory serves.
@@ -162,11 +175,11 @@ pub trait App {
     /// A call of ours is over.
     fn on_reply(&mut self, _cx: &mut Cx<'_>, _outcome: Outcome<'_>) {}
 
-    /// A peer can be called.
+    /// A connection to a peer stands. If we made it, the peer can be called; if the peer did, only once [`Cx::ready`] says so.
     fn on_peer_up(&mut self, _cx: &mut Cx<'_>, _peer: PeerId) {}
 
-    /// A peer is gone, and with it its calls that were not answered. Calls to a peer that is kept connected wait for the next
-    /// connection; that its connection could not be made is told here, too.
+    /// A peer is gone, and with it its calls that were not answered. Calls to a peer that is kept connected, or was adopted, wait
+    /// for the next connection; that a connection could not be made is told here, too.
     fn on_peer_down(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, _cause: Cause) {}
 
     /// The pass is over, and nothing of what it produced has left yet: the place to make records durable together.
@@ -184,6 +197,10 @@ pub struct Cx<'a> {
 pub(crate) enum Action {
     Answer(CallId, Answer),
     Call(PeerId, Request),
+    /// This peer has the connection that another one had.
+    Moved(PeerId),
+    /// Send what waits for this peer.
+    Start(PeerId),
     Cancel(PeerId, Token),
     Disconnect(PeerId),
 }
@@ -211,9 +228,45 @@ impl Cx<'_> {
         self.core.outbox.push_back(Action::Answer(call, answer));
     }
 
+    /// Refuses a call without results, for an answer that needs none. Without memory for it the caller is disconnected.
+    pub fn refuse(&mut self, call: &Call<'_>, why: Accepted) {
+        let message = self.message(ReplyHeader::REFUSAL_LEN_MAX).and_then(|mut message| {
+            let mut writer = xdr::Writer::new(message.spare_mut());
+            call.header.reply(why).emit(&mut writer).ok()?;
+            let len = writer.len();
+            message.extend(len);
+            Some(message)
+        });
+        match message {
+            Some(message) => self.answer(call.id, Answer { message, item: None }),
+            None => self.disconnect(call.peer),
+        }
+    }
+
     /// Calls a peer. The outcome comes by [`App::on_reply`], exactly once.
+    ///
+    /// A peer that connected to us is called in the reverse direction (RFC 8167) over its own connection: the call waits until
+    /// [`ready`](Self::ready) was said of it, and on version 1 it ends with [`CallFault::TooLong`] unless it and its longest reply
+    /// fit inline.
     pub fn call(&mut self, peer: PeerId, request: Request) {
         self.core.outbox.push_back(Action::Call(peer, request));
+    }
+
+    /// Says that a peer which connected to us takes calls: its upper layer told so over this connection, and nothing is sent
+    /// to it before (RFC 8167 §6). Each of its connections needs it again.
+    pub fn ready(&mut self, peer: PeerId) {
+        self.core.ready(peer);
+    }
+
+    /// Gives a peer that connected to us a name by which it is known again when it comes over another connection, and returns the
+    /// peer to call from here on: the one that got this name first.
+    ///
+    /// Calls to it survive its connections: those that wait when a connection is lost, or that have no reply, wait for the next
+    /// one that is adopted under this name, until their deadline; they go out again with the same XID (RFC 8167 §5.4). A connection
+    /// that had the name before is closed. [`disconnect`](Self::disconnect) ends it. Over TCP, calls without a reply end with
+    /// their connection.
+    pub fn adopt(&mut self, peer: PeerId, name: ClientName) -> PeerId {
+        self.core.adopt(peer, name)
     }
 
     /// Gives up on a call. Its outcome is [`CallFault::Cancelled`] as soon as the peer can no longer reach its memory: at

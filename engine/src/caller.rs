@@ -8,7 +8,7 @@ use crate::{
 };
 use stag_pools::{Buf, Fenced, RemoteKey, table::Key};
 use stag_protocol::rpcrdma::{
-    ErrorBody, Header, Xid,
+    Connection, ErrorBody, Header, Side, Xid,
     requester::{self, ReplyPayload},
 };
 use stag_verbs::{Cause, Provider, Qp, Tag};
@@ -20,6 +20,7 @@ const WORK: usize = Outbound::WINDOWS + 1;
 impl<P: Provider, A: App> Shard<P, A> {
     /// Hop 1: takes a call from the app. It goes out as soon as there is a credit for it.
     pub(crate) fn call(&mut self, peer: PeerId, request: Request) {
+        let peer = self.core.known_as(peer);
         let deadline = self.core.now + request.timeout;
         let (position, item) = request.item.map(|item| (item.position, item.octets)).unzip();
         let call = Outbound {
@@ -43,12 +44,13 @@ impl<P: Provider, A: App> Shard<P, A> {
             written: 0,
         };
         self.core.unclocked |= call.unclocked;
-        let Some(entry) = self.core.peers.get_mut(peer.0) else {
-            return self.give_back(call, CallFault::NoPeer);
-        };
-        match self.core.outbound.insert(call) {
-            Ok(key) => entry.waiting.push_back(key),
+        let key = match self.core.outbound.insert(call) {
+            Ok(key) => key,
             Err(call) => return self.give_back(call, CallFault::Limit),
+        };
+        if let Err(fault) = self.queue_call(peer, key) {
+            let call = self.core.outbound.remove(key).expect("it was just inserted");
+            return self.give_back(call, fault);
         }
         self.core.next_expiry = self.core.next_expiry.min(deadline);
         self.start_waiting(peer);
@@ -56,7 +58,8 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Tells the app that a call nobody knows of is over. Its room for a result comes back as it was.
     fn give_back(&mut self, call: Outbound, fault: CallFault) {
-        let Outbound { token, peer, item, result, .. } = call;
+        let peer = self.core.known_as(call.peer);
+        let Outbound { token, item, result, .. } = call;
         let outcome = Outcome { token, peer, reply: Err(fault), item, result };
         self.app.on_reply(&mut Cx { core: &mut self.core }, outcome);
     }
@@ -66,9 +69,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         for place in 0..self.core.outbound.capacity() {
             let Some(key) = self.core.outbound.key_at(place) else { continue };
             let call = self.core.outbound.get_mut(key).expect("the key was just made");
-            if call.peer != peer || call.token != token {
+            let (called, is_it) = (call.peer, call.token == token);
+            if !is_it || self.core.known_as(called) != peer {
                 continue;
             }
+            let call = self.core.outbound.get_mut(key).expect("it was found above");
             call.cancelled = true;
             if call.state == OutboundState::AwaitCredit
                 && let Some(call) = self.core.outbound.remove(key)
@@ -81,30 +86,41 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Sends the calls that wait, in order, while there are credits and room (hop 2).
     pub(crate) fn start_waiting(&mut self, peer: PeerId) {
         loop {
-            let Some(entry) = self.core.peers.get_mut(peer.0) else { return };
+            // RFC 8167 §6: nothing is sent to a peer before it takes calls.
+            let Some(entry) = self.core.peers.get_mut(peer.0).filter(|entry| entry.ready) else { return };
             let Some(key) = entry.waiting.front().copied() else { return };
             if self.core.outbound.get(key).is_none_or(|call| call.state != OutboundState::AwaitCredit) {
                 entry.waiting.pop_front();
                 continue;
             }
             if let Link::Stream(stream) = entry.link {
-                if !self.streams.takes_calls(stream) {
+                let most =
+                    if entry.side == Side::Client { u32::MAX } else { self.core.config.reverse_calls_max };
+                if !self.streams.takes_calls(stream, most) {
                     return;
+                }
+                if self.streams.is_clogged(stream) {
+                    return self.retry_soon(peer);
                 }
                 entry.waiting.pop_front();
                 self.send_call_by_stream(key, stream);
                 continue;
             }
             let Link::Fabric { qp, state: Some(connection) } = &mut entry.link else { return };
-            // Every window that is out may need an invalidation of ours: its place in the queue is not given away.
-            let windows =
-                connection.calls().map_or(0, |credits| credits.in_flight() as usize) * Outbound::WINDOWS;
-            if self.provider.send_room(*qp) < WORK + windows || connection.take_credit().is_err() {
+            let qp = *qp;
+            if connection.calls().is_none() && !self.core.allow_calls(peer) {
+                return self.retry_soon(peer);
+            }
+            let Some((_, connection)) = self.core.connection(peer) else { return };
+            if self.provider.send_room(qp) < WORK + room_kept(connection) {
+                return self.retry_soon(peer);
+            }
+            if connection.take_credit().is_err() {
                 self.core.counters.stats.requester.waited_for_credit += 1;
                 return;
             }
+            let entry = self.core.peers.get_mut(peer.0).expect("it was found above");
             entry.waiting.pop_front();
-            let qp = *qp;
             if let Err(fault) = self.send_call(key, peer, qp) {
                 if let Some((_, connection)) = self.core.connection(peer) {
                     connection.give_credit();
@@ -114,6 +130,29 @@ impl<P: Provider, A: App> Shard<P, A> {
                 }
             }
         }
+    }
+
+    /// What waits for this peer is looked at again in the next pass: nothing else may tell that there is room.
+    fn retry_soon(&mut self, peer: PeerId) {
+        if let Some(entry) = self.core.peers.get_mut(peer.0)
+            && !std::mem::replace(&mut entry.stuck, true)
+        {
+            self.core.stuck.push_back(peer);
+        }
+    }
+
+    /// Tries to send what found no room. True when something was sent.
+    pub(crate) fn retry_stuck(&mut self) -> bool {
+        let mut sent = false;
+        for _ in 0..self.core.stuck.len() {
+            let Some(peer) = self.core.stuck.pop_front() else { break };
+            let Some(entry) = self.core.peers.get_mut(peer.0) else { continue };
+            entry.stuck = false;
+            let waiting = entry.waiting.len();
+            self.start_waiting(peer);
+            sent |= self.core.peers.get(peer.0).is_none_or(|entry| entry.waiting.len() != waiting);
+        }
+        sent
     }
 
     /// A call over TCP: everything inline, the item from where it lies.
@@ -142,7 +181,8 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Tells the app of an outcome.
     fn tell(&mut self, call: Outbound, reply: Result<&[u8], CallFault>) {
-        let Outbound { token, peer, item, shared, mut result, written, .. } = call;
+        let peer = self.core.known_as(call.peer);
+        let Outbound { token, item, shared, mut result, written, .. } = call;
         if let Some(result) = &mut result {
             result.truncate(written);
         }
@@ -153,8 +193,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.empty_outbox();
     }
 
-    /// The connection is gone, and everything that its calls had posted or exposed is back: they wait for the next one.
-    pub(crate) fn take_calls_back(&mut self, peer: PeerId) {
+    /// The connection of `peer` is gone, and everything that its calls had posted or exposed is back: they wait for the next one
+    /// of `heir`, which is the same peer unless that came back already.
+    pub(crate) fn take_calls_back(&mut self, peer: PeerId, heir: PeerId) {
         let mut again = VecDeque::new();
         for place in 0..self.core.outbound.capacity() {
             let Some(key) = self.core.outbound.key_at(place) else { continue };
@@ -163,6 +204,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 continue;
             }
             debug_assert!(call.is_fenced(), "windows end before their connection");
+            call.peer = heir;
             let over = match (call.state, call.cancelled) {
                 _ if call.reply.is_some() => None,
                 (OutboundState::AwaitEnd, _) => Some(CallFault::TimedOut),
@@ -182,7 +224,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         // The oldest goes first, as it did before.
         again.make_contiguous().sort_unstable_by_key(|(xid, _)| xid.map(|xid| xid.0));
-        if let Some(entry) = self.core.peers.get_mut(peer.0) {
+        if let Some(entry) = self.core.peers.get_mut(heir.0) {
             while let Some((_, key)) = again.pop_back() {
                 entry.waiting.push_front(key);
             }
@@ -364,5 +406,16 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
         }
         self.empty_outbox();
+    }
+}
+
+/// Places in the send queue that are not given away: every window that is out may need an invalidation of ours.
+pub(crate) fn room_kept(connection: &Connection) -> usize {
+    match connection.side() {
+        Side::Client => {
+            connection.calls().map_or(0, |credits| credits.in_flight() as usize) * Outbound::WINDOWS
+        }
+        // Calls in the reverse direction open none (RFC 8167 §5.3).
+        Side::Server => 0,
     }
 }

@@ -30,6 +30,14 @@ pub struct Config {
     pub grant_first: u32,
     /// Calls we have outstanding with one peer at most.
     pub calls_max: u32,
+    /// Calls we have outstanding at most with one peer that connected to us, once [`Cx::ready`](crate::Cx::ready) said that it
+    /// takes calls (RFC 8167 §4.1). Only then receives are reserved for them.
+    pub reverse_calls_max: u32,
+    /// Calls that a peer to which we connected may have outstanding (RFC 8167 §4.1). Zero: its calls are not taken.
+    pub reverse_grant: u32,
+    /// How long a peer that was adopted ([`Cx::adopt`](crate::Cx::adopt)) is remembered while it has neither a connection nor a
+    /// call that waits for one.
+    pub absence: Duration,
     /// Receives of the shard, shared by its connections: the sum of all grants and of our own outstanding calls stays below.
     pub receives: usize,
     /// Octets of one receive.
@@ -60,6 +68,9 @@ impl Default for Config {
             grant: 64,
             grant_first: 8,
             calls_max: 128,
+            reverse_calls_max: 16,
+            reverse_grant: 2,
+            absence: Duration::from_secs(90),
             receives: 4_096,
             receive_len: INLINE_LEN,
             peers: 1_024,
@@ -86,6 +97,11 @@ impl Config {
             slots: [512, 16, 16],
             ..Self::default()
         }
+    }
+
+    /// Receives for a peer to which we connect: for replies to our calls, and for its calls (RFC 8167 §4.3.1).
+    pub(crate) const fn client_receives(&self) -> usize {
+        self.calls_max as usize + self.reverse_grant as usize
     }
 
     /// The classes of the shard's pool.

@@ -1,12 +1,12 @@
 //! The state of a shard that is neither fabric nor app.
 
 use crate::{
-    app::{Action, Answer, CallFault, CallId, PeerId, Token},
+    app::{Action, Answer, CallFault, CallId, ClientName, PeerId, Token},
     config::Config,
     stats::Counters,
 };
 use stag_pools::{Buf, Class, Extent, Pool, RemoteKey, Table, table::Key};
-use stag_protocol::rpcrdma::{ChunkLists, Connection, Header, Xid, chunk::READS_MAX, responder::Pull};
+use stag_protocol::rpcrdma::{ChunkLists, Connection, Header, Side, Xid, chunk::READS_MAX, responder::Pull};
 use stag_verbs::{Cause, PeerAddress, Qp, Time};
 use std::{collections::VecDeque, io, time::Duration};
 
@@ -40,6 +40,8 @@ pub(crate) struct Core {
     pub(crate) zeros: Extent,
     pub(crate) counters: Counters,
     pub(crate) now: Time,
+    /// Peers with calls that wait for room in a send queue, or for receives.
+    pub(crate) stuck: VecDeque<PeerId>,
     /// Receives promised to connections: their grants, and the replies they may bring.
     pub(crate) reserved: usize,
     pub(crate) next_xid: u32,
@@ -50,8 +52,9 @@ pub(crate) struct Core {
     pub(crate) in_pass: bool,
     /// Whether a call was made outside of a pass.
     pub(crate) unclocked: bool,
-    /// Peers whose connection is to be made again.
+    /// Peers whose connection is to be made again, and peers that may come back.
     pub(crate) lost: usize,
+    pub(crate) absent: usize,
     jitter: u64,
 }
 
@@ -60,10 +63,20 @@ pub(crate) struct Core {
 pub(crate) struct Peer {
     pub(crate) link: Link,
     pub(crate) address: PeerAddress,
+    /// Who we are to it: a client if we connected.
+    pub(crate) side: Side,
     /// Calls of ours that wait for a credit, or for the connection.
     pub(crate) waiting: VecDeque<Key>,
-    /// Whether a connection that was lost is made again.
+    /// Whether it is among the [`Core::stuck`].
+    pub(crate) stuck: bool,
+    /// Whether it outlives its connections: it is connected again, or may come back.
     pub(crate) kept: bool,
+    /// What the app calls it.
+    pub(crate) name: Option<ClientName>,
+    /// Who has this peer's name and gets its calls when its connection has ended: it came back over another one.
+    pub(crate) heir: Option<PeerId>,
+    /// Whether it takes calls (RFC 8167 §6): always, when we connected.
+    pub(crate) ready: bool,
     /// Connections tried in vain since the last reply.
     pub(crate) attempts: u32,
     /// Receives this connection reserved.
@@ -85,6 +98,8 @@ pub(crate) enum Link {
     Fabric { qp: Qp, state: Option<Connection> },
     /// None: it is tried again at this time.
     Lost { retry_at: Time },
+    /// None since this time: the peer has to come back.
+    Absent { since: Time },
     /// A TCP connection, by its key among the streams.
     Stream(Key),
 }
@@ -210,6 +225,30 @@ pub(crate) enum OutboundState {
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
+impl Peer {
+    /// A peer without receives of its own.
+    pub(crate) fn new(side: Side, link: Link, now: Time) -> Self {
+        Self {
+            link,
+            address: PeerAddress::Simulated,
+            side,
+            waiting: VecDeque::new(),
+            stuck: false,
+            kept: false,
+            name: None,
+            heir: None,
+            ready: side == Side::Client,
+            attempts: 0,
+            reserved: 0,
+            pulling: 0,
+            wanted: 0,
+            called_at: now,
+            replies: 0,
+            up: false,
+        }
+    }
+}
+
 impl Outbound {
     /// An argument or a whole message, and room for a result or for a reply.
     pub(crate) const WINDOWS: usize = 2;
@@ -260,6 +299,7 @@ impl Core {
             outbox: VecDeque::with_capacity(config.inbound + config.outbound),
             pulls: VecDeque::with_capacity(config.inbound),
             replies: VecDeque::with_capacity(config.inbound),
+            stuck: VecDeque::with_capacity(config.peers),
             zeros: zeros.freeze(),
             counters: Counters::new(),
             now: Time(0),
@@ -271,6 +311,7 @@ impl Core {
             in_pass: false,
             unclocked: false,
             lost: 0,
+            absent: 0,
             jitter: config.xid_seed.into(),
             config,
         })
@@ -290,7 +331,7 @@ impl Core {
 
     /// Whether a call or a reply waits for memory or for room.
     pub(crate) fn has_deferred(&self) -> bool {
-        !self.pulls.is_empty() || !self.replies.is_empty()
+        !self.pulls.is_empty() || !self.replies.is_empty() || !self.stuck.is_empty()
     }
 
     /// Forgets deferred calls that are gone.
@@ -314,7 +355,9 @@ impl Core {
     pub(crate) fn connection(&mut self, peer: PeerId) -> Option<(Qp, &mut Connection)> {
         match &mut self.peers.get_mut(peer.0)?.link {
             Link::Fabric { qp, state: Some(state) } => Some((*qp, state)),
-            Link::Fabric { state: None, .. } | Link::Lost { .. } | Link::Stream(_) => None,
+            Link::Fabric { state: None, .. } | Link::Lost { .. } | Link::Absent { .. } | Link::Stream(_) => {
+                None
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use crate::{
     core::{Core, Link},
     shard::Shard,
 };
+use stag_protocol::rpcrdma::Side;
 use stag_verbs::{Provider, Time};
 use std::time::Duration;
 
@@ -71,6 +72,9 @@ impl Core {
         };
         let Some(entry) = self.peers.get_mut(peer.0) else { return };
         let Link::Fabric { state: Some(connection), .. } = &mut entry.link else { return };
+        if connection.side() == Side::Client {
+            return; // What a server may call is small, and fixed.
+        }
         let Some(credits) = connection.serves_mut() else { return };
         let granted = credits.granted().0;
         entry.replies += 1;
@@ -108,7 +112,11 @@ impl<P: Provider, A: App> Shard<P, A> {
             .iter()
             .filter_map(|(key, peer)| {
                 let Link::Fabric { state: Some(connection), .. } = &peer.link else { return None };
-                let outstanding = connection.serves()?.outstanding();
+                let in_flight = connection.calls().map_or(0, |credits| credits.in_flight());
+                let outstanding = connection.serves()?.outstanding() + in_flight;
+                if connection.side() == Side::Client {
+                    return None; // We connected, for a reason of our own.
+                }
                 idle(outstanding, peer.called_at).then_some((peer.called_at, key))
             })
             .min();

@@ -7,6 +7,7 @@
 
 pub mod app;
 mod caller;
+mod clients;
 pub mod clock;
 pub mod config;
 pub mod control;
@@ -22,7 +23,8 @@ mod stream;
 mod transfer;
 
 pub use app::{
-    Answer, AnswerItem, App, Call, CallFault, CallId, Cx, Outcome, PeerId, Request, RequestItem, Token,
+    Answer, AnswerItem, App, Call, CallFault, CallId, ClientName, Cx, Outcome, PeerId, Request, RequestItem,
+    Token,
 };
 pub use config::{Config, HEAD_ROOM};
 pub use control::{Command, Control, Handle, Waker};

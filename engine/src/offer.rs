@@ -10,7 +10,7 @@ use crate::{
 use stag_pools::{Access, Buf, Window, table::Key};
 use stag_protocol::{
     rpcrdma::{
-        Body, Header, Position, Segment, Xid,
+        Body, Header, Position, Segment, Side, Xid,
         form::{self, CallOffer, CallPlan, CallSizes, Form, Item, ReplyOffer},
         v1,
     },
@@ -32,6 +32,12 @@ impl<P: Provider, A: App> Shard<P, A> {
         let (_, connection) = self.core.connection(peer).ok_or(CallFault::NoPeer)?;
         let path = connection.path(SEGMENTS);
         let plan = form::plan_call(&sizes, &path).map_err(|_| CallFault::TooLong)?;
+        // RFC 8167 §5.3: nobody has to take chunks in the reverse direction.
+        let is_inline = plan == CallPlan { call: CallOffer::Nothing, reply: ReplyOffer::Nothing };
+        let side = connection.side();
+        if side == Side::Server && !is_inline {
+            return Err(CallFault::TooLong);
+        }
         let long = plan.form() == Form::Long;
         let header = connection.call_header(xid, if long { Body::NoMsg } else { Body::Msg });
         let reply_room = match plan.reply {
@@ -48,7 +54,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.core.offered.get_mut(key.index()).expect("one for each place").clear();
         self.offer_reply(key, qp, &plan, reply_room);
         let message = self.offer_call(key, qp, &plan, long, xid);
-        self.emit_call(key, qp, header, &plan, message);
+        self.emit_call(key, qp, header, (&plan, side), message);
         Ok(())
     }
 
@@ -161,7 +167,14 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Hops 4 and 5: the header in front, and away.
-    fn emit_call(&mut self, key: Key, qp: Qp, header: Header, plan: &CallPlan, mut message: Buf) {
+    fn emit_call(
+        &mut self,
+        key: Key,
+        qp: Qp,
+        header: Header,
+        (plan, side): (&CallPlan, Side),
+        mut message: Buf,
+    ) {
         let lists = self.core.offered.get(key.index()).expect("one for each place");
         if header.body == Body::NoMsg && lists.is_empty() {
             return; // Its window was refused: the connection is dying, and its end takes the call back.
@@ -177,6 +190,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let stats = &mut self.core.counters.stats.requester;
         stats.chunks.count(lists);
         count(&mut stats.calls, plan.form());
+        stats.directions.count(side.calls());
         let call = self.core.outbound.get_mut(key).expect("the call is being sent");
         call.sent.header_len = header_len;
         if let Err(Refused { token, .. }) = self.provider.post_send(qp, call_tag(key), message, None) {

@@ -7,27 +7,27 @@ use crate::{
 };
 use stag_protocol::rpcrdma::{Connection, Offer, Setup, Side};
 use stag_verbs::{Cause, FabricFault, PeerAddress, Provider, Qp, Time};
-use std::collections::VecDeque;
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Connects to a server, once. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls may be made at once.
     pub fn connect(&mut self, to: &P::Address) -> Result<PeerId, FabricFault> {
-        let wanted = self.core.config.calls_max as usize;
+        let wanted = self.core.config.client_receives();
         self.has_room(wanted)?;
         let qp = self.start_connecting(to)?;
         let address = self.provider.peer_address(qp).unwrap_or(PeerAddress::Simulated);
         Ok(self
-            .add_peer(Link::Fabric { qp, state: None }, address, wanted)
+            .add_peer(Side::Client, Link::Fabric { qp, state: None }, address, wanted)
             .expect("there was room for a peer"))
     }
 
     /// Connects to a server, and again whenever the connection is lost: at once, then after 50 ms doubling to 5 s. Calls that
     /// have no reply by then go out again with the same XID and fresh keys. [`Cx::disconnect`] ends it.
     pub fn keep_connected(&mut self, to: &P::Address) -> Result<PeerId, FabricFault> {
-        let wanted = self.core.config.calls_max as usize;
+        let wanted = self.core.config.client_receives();
         self.has_room(wanted)?;
         let link = Link::Lost { retry_at: self.core.now };
-        let peer = self.add_peer(link, PeerAddress::Simulated, wanted).expect("there was room for a peer");
+        let peer = self.add_peer(Side::Client, link, PeerAddress::Simulated, wanted);
+        let peer = peer.expect("there was room for a peer");
         self.core.peers.get_mut(peer.0).expect("it was just added").kept = true;
         *self.targets.get_mut(peer.0.index()).expect("one for each place") = Some(to.clone());
         self.core.lost += 1;
@@ -99,8 +99,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.offer.emit(&mut private_data);
         let peer = Offer::find(self.provider.private_data(qp));
         let setup = Setup { side: Side::Server, own: self.offer, peer, calls_max: 0, grant };
-        let state = Some(Connection::new(setup));
-        if self.add_peer(Link::Fabric { qp, state }, address, grant as usize).is_none() {
+        let link = Link::Fabric { qp, state: Some(Connection::new(setup)) };
+        if self.add_peer(Side::Server, link, address, grant as usize).is_none() {
             self.core.counters.stats.limits.peers += 1;
             self.provider.reject(qp, &[]);
             return self.make_room();
@@ -120,11 +120,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(peer) = self.core.peer_of(qp) else { return };
         // RFC 8797 §4 [8797-1]
         let theirs = Offer::find(self.provider.private_data(qp));
-        let calls_max = self.core.config.calls_max;
+        let (calls_max, grant) = (self.core.config.calls_max, self.core.config.reverse_grant);
         let entry = self.core.peers.get_mut(peer.0).expect("`peer_of` finds peers of the table");
         entry.up = true;
         if let Link::Fabric { state: state @ None, .. } = &mut entry.link {
-            let setup = Setup { side: Side::Client, own: self.offer, peer: theirs, calls_max, grant: 0 };
+            let setup = Setup { side: Side::Client, own: self.offer, peer: theirs, calls_max, grant };
             *state = Some(Connection::new(setup));
         }
         self.app.on_peer_up(&mut Cx { core: &mut self.core }, peer);
@@ -132,33 +132,53 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.start_waiting(peer);
     }
 
-    /// The connection is over. So are its calls, unless it is made again.
+    /// The connection is over.
     pub(crate) fn handle_disconnected(&mut self, qp: Qp, cause: Cause) {
         let Some(peer) = self.core.peer_of(qp) else { return };
         if let Some(place) = self.core.by_qp.get_mut(qp.0.index()) {
             *place = None;
         }
-        if self.core.stopping || !self.core.peers.get(peer.0).is_some_and(|peer| peer.kept) {
-            return self.remove_peer(peer, cause);
-        }
+        self.handle_connection_end(peer, cause);
+    }
+
+    /// A peer has no connection any more. Its calls are over; ours to it, too, unless there will be another one.
+    pub(crate) fn handle_connection_end(&mut self, peer: PeerId, cause: Cause) {
+        let Some(entry) = self.core.peers.get(peer.0) else { return };
+        let (heir, side, kept) = (entry.heir, entry.side, entry.kept && !self.core.stopping);
         self.core.count_disconnect(cause);
+        self.drop_calls_from(peer);
+        match (heir, side) {
+            (Some(heir), _) => self.bequeath(peer, heir, cause),
+            (None, _) if !kept => self.remove_peer(peer, cause),
+            (None, Side::Client) => self.connect_again(peer, cause),
+            (None, Side::Server) => self.await_return(peer, cause),
+        }
+    }
+
+    fn connect_again(&mut self, peer: PeerId, cause: Cause) {
         self.core.lost += 1;
-        let entry = self.core.peers.get_mut(peer.0).expect("it was seen above");
+        let entry = self.core.peers.get_mut(peer.0).expect("a peer that is kept stays");
         entry.link = Link::Lost { retry_at: Time(u64::MAX) };
         // The app may end the peer when it hears of calls that are over.
-        self.take_calls_back(peer);
+        self.take_calls_back(peer, peer);
         self.postpone_connection(peer, cause);
         self.empty_outbox();
         self.retry_connection(peer);
     }
 
-    pub(crate) fn remove_peer(&mut self, peer: PeerId, cause: Cause) {
+    fn remove_peer(&mut self, peer: PeerId, cause: Cause) {
         let Some(entry) = self.core.peers.remove(peer.0) else { return };
         if let Some(target) = self.targets.get_mut(peer.0.index()) {
             *target = None;
         }
         self.core.reserved -= entry.reserved;
-        self.core.count_disconnect(cause);
+        self.fail_calls_of(peer, cause);
+        self.app.on_peer_down(&mut Cx { core: &mut self.core }, peer, cause);
+        self.empty_outbox();
+    }
+
+    /// Forgets the calls of a peer that came over the connection which is over.
+    fn drop_calls_from(&mut self, peer: PeerId) {
         for place in 0..self.core.inbound.capacity() {
             if let Some(key) = self.core.inbound.key_at(place)
                 && self.core.inbound.get(key).is_some_and(|call| call.peer == peer)
@@ -167,27 +187,23 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
         }
         self.core.forget_deferred();
-        self.fail_calls_of(peer, cause);
-        self.app.on_peer_down(&mut Cx { core: &mut self.core }, peer, cause);
-        self.empty_outbox();
+        if let Some(entry) = self.core.peers.get_mut(peer.0) {
+            (entry.pulling, entry.replies, entry.up) = (0, 0, false);
+        }
     }
 
-    pub(crate) fn add_peer(&mut self, link: Link, address: PeerAddress, reserved: usize) -> Option<PeerId> {
+    pub(crate) fn add_peer(
+        &mut self,
+        side: Side,
+        link: Link,
+        address: PeerAddress,
+        reserved: usize,
+    ) -> Option<PeerId> {
+        if self.core.peers.len() == self.core.peers.capacity() {
+            self.forget_one_absent();
+        }
         let qp = if let Link::Fabric { qp, .. } = &link { Some(*qp) } else { None };
-        let waiting = VecDeque::new();
-        let peer = Peer {
-            link,
-            address,
-            waiting,
-            kept: false,
-            attempts: 0,
-            reserved,
-            up: false,
-            pulling: 0,
-            wanted: 0,
-            called_at: self.core.now,
-            replies: 0,
-        };
+        let peer = Peer { address, reserved, ..Peer::new(side, link, self.core.now) };
         let id = PeerId(self.core.peers.insert(peer).ok()?);
         self.core.reserved += reserved;
         if let Some(qp) = qp {
@@ -205,19 +221,20 @@ impl<P: Provider, A: App> Shard<P, A> {
         match self.core.peers.get(peer.0).map(|peer| &peer.link) {
             Some(Link::Fabric { qp, .. }) => self.provider.disconnect(*qp),
             Some(Link::Stream(key)) => self.streams.close(*key),
-            Some(Link::Lost { .. }) | None => {}
+            Some(Link::Lost { .. } | Link::Absent { .. }) | None => {}
         }
     }
 
     /// Ends a peer for good: its connection is not made again.
     pub(crate) fn end_peer(&mut self, peer: PeerId) {
         let Some(entry) = self.core.peers.get_mut(peer.0) else { return };
-        entry.kept = false;
-        if matches!(entry.link, Link::Lost { .. }) {
-            self.core.lost -= 1;
-            self.remove_peer(peer, Cause::Local);
-        } else {
-            self.disconnect(peer);
+        (entry.kept, entry.name) = (false, None);
+        match entry.link {
+            Link::Lost { .. } => self.core.lost -= 1,
+            Link::Absent { .. } => self.core.absent -= 1,
+            Link::Fabric { .. } | Link::Stream(_) => return self.disconnect(peer),
         }
+        self.core.count_disconnect(Cause::Local);
+        self.remove_peer(peer, Cause::Local);
     }
 }

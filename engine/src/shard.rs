@@ -160,7 +160,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.handle_event(event);
             events += 1;
         }
-        let deferred = self.retry_deferred();
+        let deferred = self.retry_deferred() | self.retry_stuck();
         let octets = self.poll_streams(now);
         self.app.on_pass_end(&mut Cx { core: &mut self.core });
         self.empty_outbox();
@@ -266,6 +266,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             match action {
                 Action::Answer(call, answer) => self.answer(call, answer),
                 Action::Call(peer, request) => self.call(peer, request),
+                Action::Moved(peer) => self.note_move(peer),
+                Action::Start(peer) => self.start_waiting(peer),
                 Action::Cancel(peer, token) => self.cancel(peer, token),
                 Action::Disconnect(peer) => self.end_peer(peer),
             }
@@ -321,6 +323,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if self.core.now >= self.core.next_stall {
             self.core.next_stall = self.core.now + EXPIRY_INTERVAL_MAX;
             self.end_stalled();
+            self.forget_absent();
         }
         if idle || self.core.now < self.core.next_expiry {
             return;

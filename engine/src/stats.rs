@@ -1,7 +1,7 @@
 //! What a shard counts. Plain numbers, written by one core; a snapshot is a copy.
 
 use serde::Serialize;
-use stag_protocol::rpcrdma::{ChunkLists, PeerFault};
+use stag_protocol::rpcrdma::{ChunkLists, Direction, PeerFault};
 use stag_verbs::Cause;
 use std::{collections::BTreeMap, mem::discriminant};
 
@@ -96,11 +96,31 @@ pub struct Forms {
     pub long: u64,
 }
 
+/// Messages by direction (RFC 8167 §2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Directions {
+    /// Of who connected.
+    pub forward: u64,
+    /// Of who was connected to.
+    pub reverse: u64,
+}
+
+impl Directions {
+    pub(crate) const fn count(&mut self, direction: Direction) {
+        match direction {
+            Direction::Forward => self.forward += 1,
+            Direction::Reverse => self.reverse += 1,
+        }
+    }
+}
+
 /// The answering role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Responder {
     /// Calls by form.
     pub calls: Forms,
+    /// Calls by direction.
+    pub directions: Directions,
     /// Replies by form.
     pub replies: Forms,
     /// RDMA_ERROR messages sent.
@@ -126,6 +146,8 @@ pub struct Responder {
 pub struct Requester {
     /// Calls by form.
     pub calls: Forms,
+    /// Calls by direction.
+    pub directions: Directions,
     /// Replies by form.
     pub replies: Forms,
     /// RDMA_ERROR messages received.

@@ -2,6 +2,7 @@
 
 use crate::{
     app::{Answer, App, Call, CallId, Cx, PeerId},
+    caller::room_kept,
     config::HEAD_ROOM,
     core::{FabricCall, Inbound, InboundState, Link},
     item::Pulled,
@@ -61,7 +62,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         match incoming {
             // Not begun, so that the caller may safely ask the next server; the connection ends in a moment.
             Incoming::Call { .. } if self.core.stopping => {}
-            Incoming::Call { header, payload_at, .. } => self.begin_call(peer, qp, header, payload_at, buf),
+            Incoming::Call { header, payload_at, direction } => {
+                self.core.counters.stats.responder.directions.count(direction);
+                self.begin_call(peer, qp, header, payload_at, buf);
+            }
             Incoming::Error { xid, error, .. } => self.handle_refused(peer, xid, error),
             Incoming::Answer(reply, fault) => {
                 self.core.counters.peer_faults.count(fault);
@@ -129,9 +133,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         let (peer, Some(fabric)) = (call.peer, &mut call.fabric) else { return Ok(()) };
         let Some(lists) = self.core.inbound_lists.get(key.index()) else { return Ok(()) };
         let Some(entry) = self.core.peers.get_mut(peer.0) else { return Ok(()) };
-        let Link::Fabric { qp, .. } = entry.link else { return Ok(()) };
+        let Link::Fabric { qp, state: Some(connection) } = &entry.link else { return Ok(()) };
+        let qp = *qp;
         let reads = fabric.pull.chunks().len();
-        if self.provider.send_room(qp) < reads || entry.pulling + reads > share {
+        if self.provider.send_room(qp) < reads + room_kept(connection) || entry.pulling + reads > share {
             return Err(Missing::Room);
         }
         let mut sinks = [const { None }; READS_MAX];
@@ -275,7 +280,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                     }
                 }
             }
-            Some(Link::Lost { .. }) | None => drop(self.core.inbound.remove(id.0)),
+            Some(Link::Lost { .. } | Link::Absent { .. }) | None => drop(self.core.inbound.remove(id.0)),
         }
     }
 
@@ -294,6 +299,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let qp = *qp;
         let parts = parts_of(&answer);
         let (threshold, policy) = (connection.send_threshold(), core.config.reply_policy);
+        let kept = room_kept(connection);
         let plan = match responder::plan_reply(lists, parts, threshold, policy, &mut core.returned) {
             Ok(plan) => plan,
             Err(fault) => {
@@ -315,7 +321,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         let long = plan.procedure == Procedure::NoMsg;
         let header_only = if long { core.pool.take(HEAD_ROOM) } else { None };
-        if self.provider.send_room(qp) < pushes + 1 || header_only.is_some() != long {
+        if self.provider.send_room(qp) < pushes + 1 + kept || header_only.is_some() != long {
             return Err(answer);
         }
         // The reply goes out: it tells the grant.

@@ -170,7 +170,7 @@ fn every_call_and_every_reply_names_the_transaction_of_its_header() {
 fn who_cannot_take_the_replies_to_its_calls_does_not_connect() {
     let fabric = Fabric::new(1, Faults::NONE);
     let connect = |calls_max, receives| {
-        let config = Config { calls_max, receives, ..config() };
+        let config = Config { calls_max, receives, reverse_grant: 0, ..config() };
         let admit = Box::new(|_| true) as Box<_>;
         let mut shard = Shard::new(fabric.end("client", LIMITS), Keeper::default(), config, admit).unwrap();
         let outcome = shard.connect(&Port(0)).map(|_| ());

@@ -810,6 +810,18 @@ fn replies_and_errors_bring_grants_and_calls_do_not() {
 }
 
 #[test]
+fn a_server_calls_once_it_is_allowed_to_and_not_more_than_that() {
+    let mut server = connection(Side::Server, 0, 8);
+    assert_eq!(server.take_credit(), Err(NoCredit));
+    server.allow_calls(0);
+    assert!(server.calls().is_none());
+    server.allow_calls(3);
+    server.allow_calls(9);
+    assert_eq!((server.take_credit(), server.take_credit()), (Ok(()), Err(NoCredit)));
+    assert_eq!(server.call_header(Xid(1), Body::Msg).credits, Credits(3));
+}
+
+#[test]
 fn each_direction_has_its_own_credits_and_the_same_xid_may_live_in_both() {
     let mut server = connection(Side::Server, 2, 8);
     let mut lists = ChunkLists::new();

@@ -1,9 +1,13 @@
 //! Echo: the smallest app. It serves one ONC RPC program with two procedures and calls it too.
 //!
 //! [`Echo`] is the server's side: a state machine without states. [`Caller`] is the client's side: it keeps the outcomes of
-//! its calls until somebody takes them. Both show all of [`App`] that a stateless service needs: parse the arguments, take a
+//! its calls until somebody takes them. [`Twin`] is both at once, and calls those back who ask for it. All of them show all of [`App`] that a stateless service needs: parse the arguments, take a
 //! buffer, write the reply in place, hand over what may travel in a chunk.
 #![forbid(unsafe_code)]
+
+mod twin;
+
+pub use twin::Twin;
 
 use stag_engine::{
     Answer, AnswerItem, App, Call, CallFault, Cx, Outcome, PeerId, Request, RequestItem, Token,
@@ -24,6 +28,8 @@ pub const VERSION: u32 = 1;
 pub const NULL: u32 = 0;
 /// Takes `opaque<>` and returns it. Argument and result are DDP-eligible.
 pub const ECHO: u32 = 1;
+/// Takes a number by which the caller wants to be known, and says that it takes calls itself. Served by [`Twin`] alone.
+pub const REGISTER: u32 = 2;
 /// Octets of the longest echo.
 pub const ECHO_MAX: usize = 1 << 20;
 
@@ -79,6 +85,26 @@ fn write_reply(writer: &mut Writer<'_>, header: ReplyHeader<'_>, len: Option<u32
     len.map_or(Ok(()), |len| writer.u32(len))
 }
 
+/// A call whose arguments are one word, or none.
+fn request(cx: &Cx<'_>, procedure: u32, token: Token, word: Option<u32>) -> Option<Request> {
+    let header = CallHeader {
+        xid: Xid(0),
+        program: PROGRAM,
+        version: VERSION,
+        procedure,
+        credential: Credential::None,
+        verifier: Auth::NONE,
+    };
+    let mut message = cx.message(64)?;
+    let mut writer = Writer::new(message.spare_mut());
+    let written = header.emit(&mut writer).and_then(|()| word.map_or(Ok(()), |word| writer.u32(word)));
+    let len = writer.len();
+    debug_assert_eq!(written, Ok(()), "an echo's call without its item has few octets");
+    message.extend(len);
+    let (reply_max, timeout) = (ReplyHeader::REFUSAL_LEN_MAX, Duration::from_secs(10));
+    Some(Request { message, item: None, reply_max, result: None, timeout, token })
+}
+
 /// How a call of a [`Caller`] ended.
 #[derive(Debug)]
 pub struct Done {
@@ -104,32 +130,13 @@ impl Caller {
 
     /// Calls ECHO with `octets`, or NULL without. False when there is no memory for it.
     pub fn call(cx: &mut Cx<'_>, peer: PeerId, token: Token, octets: Option<&[u8]>) -> bool {
-        let header = CallHeader {
-            xid: Xid(0),
-            program: PROGRAM,
-            version: VERSION,
-            procedure: if octets.is_some() { ECHO } else { NULL },
-            credential: Credential::None,
-            verifier: Auth::NONE,
-        };
-        let Some(mut message) = cx.message(64) else { return false };
-        let mut writer = Writer::new(message.spare_mut());
-        let written = header.emit(&mut writer).and_then(|()| match octets {
-            Some(octets) => writer.u32(octets.len() as u32),
-            None => Ok(()),
-        });
-        let position = writer.len();
-        debug_assert_eq!(written, Ok(()), "an echo's call without its item has few octets");
-        message.extend(position);
-        let mut request = Request {
-            message,
-            item: None,
-            reply_max: ReplyHeader::REFUSAL_LEN_MAX,
-            result: None,
-            timeout: Duration::from_secs(10),
-            token,
+        let procedure = if octets.is_some() { ECHO } else { NULL };
+        let Some(mut request) = request(cx, procedure, token, octets.map(|octets| octets.len() as u32))
+        else {
+            return false;
         };
         if let Some(octets) = octets {
+            let position = request.message.len();
             let Some(item) = copy(cx, octets) else { return false };
             let Some(mut result) = cx.take(octets.len()) else { return false };
             result.extend(octets.len());
@@ -138,6 +145,12 @@ impl Caller {
         }
         cx.call(peer, request);
         true
+    }
+
+    /// Calls REGISTER. False when there is no memory for it.
+    pub fn register(cx: &mut Cx<'_>, peer: PeerId, token: Token, name: u32) -> bool {
+        let request = request(cx, REGISTER, token, Some(name));
+        request.map(|request| cx.call(peer, request)).is_some()
     }
 
     /// The oldest outcome that nobody took.
@@ -175,10 +188,6 @@ impl App for Caller {
     /// Replies that could not be understood.
     fn report(&self) -> u64 {
         self.broken
-    }
-
-    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
-        cx.disconnect(call.peer);
     }
 
     fn on_reply(&mut self, _cx: &mut Cx<'_>, outcome: Outcome<'_>) {

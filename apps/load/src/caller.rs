@@ -1,6 +1,6 @@
 //! The app in the shard: it keeps how calls ended until somebody takes the outcomes.
 
-use stag_engine::{App, Call, CallFault, Cause, Cx, Outcome, PeerId, Time, Token};
+use stag_engine::{App, CallFault, Cause, Cx, Outcome, PeerId, Time, Token};
 use stag_pools::Buf;
 use std::collections::VecDeque;
 
@@ -74,10 +74,6 @@ impl App for Caller {
     /// Replies that came.
     fn report(&self) -> u64 {
         self.replies
-    }
-
-    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
-        cx.disconnect(call.peer);
     }
 
     fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {

@@ -1,6 +1,6 @@
 //! RPC over TCP into the same app (DESIGN D16; RFC 5531 §11).
 //!
-//! It goes both ways: peers that connected to us call, and we call servers that we connected to.
+//! It goes both ways: whoever connected, both ends may call. A record says by itself whether it is a call or a reply.
 //!
 //! Sockets are read into one staging buffer of the shard. A record that arrives whole is handed over where it lies; a longer one
 //! is gathered in a buffer of the pool. Replies leave by gathering writes, at most once per pass and connection.
@@ -23,6 +23,7 @@ use rustix::{
 use stag_pools::{Pool, table::Key};
 use stag_protocol::{
     rpc::{MessageType, record},
+    rpcrdma::Side,
     xdr::Reader,
 };
 use stag_verbs::{Cause, FabricFault, PeerAddress, Provider, Time};
@@ -111,7 +112,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 }
                 Err(_) => continue,
             };
-            let Some(peer) = self.add_peer(Link::Stream(key), address, 0) else {
+            let Some(peer) = self.add_peer(Side::Server, Link::Stream(key), address, 0) else {
                 self.core.counters.stats.limits.peers += 1;
                 drop(self.streams.connections.remove(key));
                 continue;
@@ -130,7 +131,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let payload_max = self.core.config.payload_max as usize;
         let key = self.streams.connect(to, payload_max).map_err(|error| FabricFault::from(&error))?;
         let key = key.ok_or(FabricFault::Exhausted)?;
-        let Some(peer) = self.add_peer(Link::Stream(key), PeerAddress::Ip(to), 0) else {
+        let Some(peer) = self.add_peer(Side::Client, Link::Stream(key), PeerAddress::Ip(to), 0) else {
             drop(self.streams.connections.remove(key));
             return Err(FabricFault::Exhausted);
         };
@@ -273,16 +274,23 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
         let Some(peer) = stream.peer else { return Ok(()) };
         let reader = Reader::new(record);
-        let xid = match (MessageType::peek(&reader), stream.role) {
-            (Ok((xid, MessageType::Call)), Role::Responder) => xid,
-            (Ok((xid, MessageType::Reply)), Role::Requester) => {
-                stream.calls = stream.calls.saturating_sub(1);
+        let serves = stream.role == Role::Responder || self.core.config.reverse_grant > 0;
+        let calls = stream.role == Role::Requester || stream.own_calls > 0;
+        let xid = match MessageType::peek(&reader) {
+            Ok((xid, MessageType::Call)) if serves => xid,
+            Ok((xid, MessageType::Reply)) if calls => {
+                stream.own_calls = stream.own_calls.saturating_sub(1);
                 self.handle_record(peer, xid, record);
                 return Ok(());
             }
-            // Nobody can be answered without an XID, and nobody calls in the other direction: no RPC is spoken here.
+            // Nobody can be answered without an XID, and nobody here calls or serves: no RPC is spoken.
             _ => return Err(Cause::Handshake),
         };
+        if stream.calls >= CALLS_MAX {
+            // Only who connected gets here: it goes on reading, for replies, and a server has to know a limit by itself.
+            self.core.counters.stats.limits.calls += 1;
+            return Err(Cause::Local);
+        }
         stream.calls += 1;
         self.streams.stats.calls += 1;
         let call = Inbound { peer, xid, fabric: None, state: InboundState::AwaitAnswer };
@@ -329,7 +337,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn end_stream(&mut self, key: Key, cause: Cause) {
         let Some(stream) = self.streams.connections.remove(key) else { return };
         if let Some(peer) = stream.peer {
-            self.remove_peer(peer, cause);
+            self.handle_connection_end(peer, cause);
         }
     }
 }

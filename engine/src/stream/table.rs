@@ -51,7 +51,9 @@ pub(super) struct Stream {
     pub(super) output_octets: usize,
     /// Octets of the first part that were sent.
     pub(super) sent: usize,
+    /// Calls of the peer whose reply was not sent yet, and calls of ours without a reply.
     pub(super) calls: u32,
+    pub(super) own_calls: u32,
     /// Whether it is in `unsent`, is read, and waits for the socket to take more.
     pub(super) queued: bool,
     pub(super) interest: epoll::EventFlags,
@@ -63,19 +65,26 @@ pub(super) struct Stream {
     pub(super) dead: bool,
 }
 
-/// Who calls on a connection.
+/// Who connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The peer, which connected.
+    /// The peer.
     Responder,
-    /// We, who are connecting.
+    /// We are connecting.
     Connecting,
-    /// We, who connected.
+    /// We did.
     Requester,
 }
 
 #[derive(Debug)]
-pub(super) enum Part {
+pub(super) struct Part {
+    octets: Octets,
+    /// The last part of a reply: with it a call of the peer is over.
+    ends_call: bool,
+}
+
+#[derive(Debug)]
+enum Octets {
     Message(Buf),
     Item(Extent),
 }
@@ -83,7 +92,12 @@ pub(super) enum Part {
 impl Stream {
     /// Whether no more of its calls are taken for the moment.
     pub(super) fn is_full(&self) -> bool {
-        self.output.len() >= OUTPUT_MAX || self.output_octets >= OUTPUT_OCTETS_MAX || self.calls >= CALLS_MAX
+        self.is_clogged() || self.calls >= CALLS_MAX
+    }
+
+    /// Whether enough waits to be sent.
+    pub(super) fn is_clogged(&self) -> bool {
+        self.output.len() >= OUTPUT_MAX || self.output_octets >= OUTPUT_OCTETS_MAX
     }
 
     /// Whether nothing can happen on it any more.
@@ -98,7 +112,8 @@ impl Stream {
         is_refused || self.record.is_some() && self.interest.contains(epoll::EventFlags::IN)
     }
 
-    pub(super) fn push(&mut self, part: Part) {
+    fn push(&mut self, octets: Octets) {
+        let part = Part { octets, ends_call: false };
         self.output_octets += part.octets().len();
         self.output.push_back(part);
     }
@@ -106,9 +121,9 @@ impl Stream {
 
 impl Part {
     pub(super) fn octets(&self) -> &[u8] {
-        match self {
-            Self::Message(buf) => buf,
-            Self::Item(extent) => extent,
+        match &self.octets {
+            Octets::Message(buf) => buf,
+            Octets::Item(extent) => extent,
         }
     }
 }
@@ -201,13 +216,13 @@ impl Streams {
 
     /// Queues a reply.
     pub(crate) fn answer(&mut self, key: Key, answer: Answer, zeros: &Extent) {
-        if let Some(stream) = self.connections.get_mut(key) {
-            stream.calls = stream.calls.saturating_sub(1);
-            self.stats.replies += 1;
-        }
         let position = answer.item.as_ref().map_or(answer.message.len(), |item| item.position);
         let octets = answer.item.iter().flat_map(|item| item.octets.iter());
         self.queue_record(key, answer.message, position, octets, zeros);
+        if let Some(stream) = self.connections.get_mut(key) {
+            stream.output.back_mut().into_iter().for_each(|part| part.ends_call = true);
+            self.stats.replies += 1;
+        }
     }
 
     pub(super) fn queue(&mut self, key: Key) {
@@ -275,6 +290,7 @@ impl Streams {
             output_octets: 0,
             sent: 0,
             calls: 0,
+            own_calls: 0,
             queued: false,
             interest,
             role,
@@ -305,10 +321,22 @@ impl Streams {
         self.add(TcpStream::from(socket), payload_max, Role::Connecting)
     }
 
-    /// Whether calls can go out to the peer of this connection.
-    pub(crate) fn takes_calls(&self, key: Key) -> bool {
-        let stream = self.connections.get(key);
-        stream.is_some_and(|stream| stream.role == Role::Requester && !stream.dead && !stream.is_full())
+    /// Whether the peer of this connection takes one more call, of at most `most` at once. A reply tells when not, or the
+    /// connection's beginning.
+    pub(crate) fn takes_calls(&self, key: Key, most: u32) -> bool {
+        let open = |stream: &Stream| stream.role != Role::Connecting && !stream.dead && !stream.ended;
+        let takes = |stream: &Stream| open(stream) && stream.own_calls < most.min(CALLS_MAX);
+        self.connections.get(key).is_some_and(takes)
+    }
+
+    /// Whether enough waits to be sent on this connection.
+    pub(crate) fn is_clogged(&self, key: Key) -> bool {
+        self.connections.get(key).is_some_and(Stream::is_clogged)
+    }
+
+    /// The connection leads to this peer.
+    pub(crate) fn name(&mut self, key: Key, peer: PeerId) {
+        self.connections.get_mut(key).into_iter().for_each(|stream| stream.peer = Some(peer));
     }
 
     /// Queues a record: a call or a reply, with its item and the item's padding in their place.
@@ -331,14 +359,14 @@ impl Streams {
         let room = message.prepend(record::Fragment::LEN).expect("a message begins behind its head room");
         room.copy_from_slice(&fragment.emit());
         if item_len == 0 {
-            stream.push(Part::Message(message));
+            stream.push(Octets::Message(message));
         } else {
             let position = position + record::Fragment::LEN;
             let whole = message.freeze();
-            stream.push(Part::Item(whole.slice(0..position)));
-            item.for_each(|part| stream.push(Part::Item(part.clone())));
-            stream.push(Part::Item(zeros.slice(0..padding)));
-            stream.push(Part::Item(whole.slice(position..whole.len())));
+            stream.push(Octets::Item(whole.slice(0..position)));
+            item.for_each(|part| stream.push(Octets::Item(part.clone())));
+            stream.push(Octets::Item(zeros.slice(0..padding)));
+            stream.push(Octets::Item(whole.slice(position..whole.len())));
         }
         self.queue(key);
     }
@@ -352,7 +380,7 @@ impl Streams {
         zeros: &Extent,
     ) {
         if let Some(stream) = self.connections.get_mut(key) {
-            stream.calls += 1;
+            stream.own_calls += 1;
         }
         let position = item.map_or(message.len(), |(position, _)| position);
         self.queue_record(key, message, position, item.map(|(_, octets)| octets).into_iter(), zeros);
@@ -398,7 +426,8 @@ impl Streams {
             }
             stream.sent -= len;
             stream.output_octets -= len;
-            stream.output.pop_front();
+            let ends_call = stream.output.pop_front().is_some_and(|part| part.ends_call);
+            stream.calls = stream.calls.saturating_sub(ends_call.into());
         }
     }
 

@@ -149,11 +149,12 @@ fn span(segment: Segment) -> RemoteSpan {
     RemoteSpan { key: RemoteKey(segment.handle), offset: segment.offset, len: segment.length }
 }
 
-pub struct AtServer {
+pub struct AtServer<A: App = Echo> {
     pub fabric: Fabric,
-    pub shard: Shard<Sim, Echo>,
+    pub shard: Shard<Sim, A>,
     pub raw: Raw,
     pub now: Time,
+    pub port: Port,
 }
 
 impl AtServer {
@@ -163,15 +164,35 @@ impl AtServer {
 
     /// The peer connects with this private data.
     pub fn told(private_data: &[u8]) -> Self {
+        Self::begin(Echo::default(), config(), private_data)
+    }
+}
+
+impl<A: App> AtServer<A> {
+    pub fn serving(app: A, config: Config) -> Self {
+        Self::begin(app, config, &Raw::offer())
+    }
+
+    fn begin(app: A, config: Config, private_data: &[u8]) -> Self {
         let fabric = Fabric::new(7, Faults::NONE);
         let admit = Box::new(|_| true) as Box<_>;
-        let mut shard = Shard::new(fabric.end("server", LIMITS), Echo::default(), config(), admit).unwrap();
+        let mut shard = Shard::new(fabric.end("server", LIMITS), app, config, admit).unwrap();
         let port = shard.listen(&Port(0)).unwrap();
-        let mut raw = Raw::new(&fabric);
-        raw.qp = Some(raw.end.connect(&port, private_data).unwrap());
-        let mut this = Self { fabric, shard, raw, now: Time(0) };
-        this.settle();
+        let raw = Raw::new(&fabric);
+        let mut this = Self { fabric, shard, raw, now: Time(0), port };
+        this.connect_with(private_data);
         this
+    }
+
+    /// The end made by hand connects, once more if it did before.
+    pub fn connect(&mut self) {
+        self.connect_with(&Raw::offer());
+    }
+
+    fn connect_with(&mut self, private_data: &[u8]) {
+        self.raw.ended = None;
+        self.raw.qp = Some(self.raw.end.connect(&self.port, private_data).unwrap());
+        self.settle();
     }
 
     pub fn settle(&mut self) {

@@ -146,6 +146,15 @@ impl Connection {
         }
     }
 
+    /// Lets a side that made no calls make up to `max` at once from here on, the first one alone as on a fresh connection; nothing
+    /// changes for a side that makes calls. A server does this once its client is prepared (RFC 8167 §6) and `max` receives
+    /// for the replies are there.
+    pub fn allow_calls(&mut self, max: u32) {
+        if self.calls.is_none() && max > 0 {
+            self.calls = Some(RequesterCredits::new(max));
+        }
+    }
+
     /// Takes a credit for a call of ours. A server has none before the version is settled.
     pub fn take_credit(&mut self) -> Result<(), NoCredit> {
         if self.side == Side::Server && self.version().is_none() {

@@ -1,0 +1,86 @@
+//! Both sides at once: serves echoes, and calls those who registered, over their own connections (RFC 8167).
+
+use crate::{Caller, Echo, PROGRAM, REGISTER, VERSION};
+use stag_engine::{Answer, App, Call, ClientName, Cx, Outcome, PeerId, Token};
+use stag_protocol::{rpc::Accepted, xdr::Writer};
+
+/// An [`Echo`] and a [`Caller`]. It knows who registered.
+#[derive(Debug, Default)]
+pub struct Twin {
+    echo: Echo,
+    caller: Caller,
+    clients: Vec<(u32, PeerId)>,
+    name: Option<u32>,
+}
+
+impl Twin {
+    /// The token of the calls by which it registers.
+    pub const REGISTRATION: Token = Token(u64::MAX);
+
+    /// One that registers under `name` with each peer, over each of its connections.
+    pub fn named(name: u32) -> Self {
+        Self { name: Some(name), ..Self::default() }
+    }
+
+    /// Its calls.
+    pub const fn caller(&mut self) -> &mut Caller {
+        &mut self.caller
+    }
+
+    /// Whom to call for this number: the same peer for as long as the shard knows the client, whatever connection it has.
+    pub fn client(&self, name: u32) -> Option<PeerId> {
+        self.clients.iter().find(|(known, _)| *known == name).map(|(_, peer)| *peer)
+    }
+
+    fn register(&mut self, cx: &mut Cx<'_>, call: &Call<'_>, name: u32) {
+        let peer = cx.adopt(call.peer, ClientName(name.into()));
+        self.clients.retain(|(known, _)| *known != name);
+        self.clients.push((name, peer));
+        self.caller.peers.retain(|known| *known != call.peer && *known != peer);
+        self.caller.peers.push(peer);
+        let Some(mut message) = cx.message(64) else { return cx.disconnect(peer) };
+        let mut writer = Writer::new(message.spare_mut());
+        let written = call.header.reply(Accepted::Success).emit(&mut writer);
+        debug_assert_eq!(written, Ok(()), "a reply without results has few octets");
+        let len = writer.len();
+        message.extend(len);
+        cx.answer(call.id, Answer { message, item: None });
+        // Behind the answer, so that the client hears of that first.
+        cx.ready(peer);
+    }
+}
+
+impl App for Twin {
+    type Report = u64;
+
+    /// Calls answered.
+    fn report(&self) -> u64 {
+        self.echo.report()
+    }
+
+    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+        let mut arguments = call.arguments.clone();
+        match (call.header.program, call.header.version, call.header.procedure, arguments.u32()) {
+            (PROGRAM, VERSION, REGISTER, Ok(name)) => self.register(cx, &call, name),
+            (PROGRAM, VERSION, REGISTER, Err(_)) => cx.refuse(&call, Accepted::GarbageArgs),
+            _ => self.echo.on_call(cx, call),
+        }
+    }
+
+    fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {
+        self.caller.on_reply(cx, outcome);
+    }
+
+    fn on_peer_up(&mut self, cx: &mut Cx<'_>, peer: PeerId) {
+        self.caller.on_peer_up(cx, peer);
+        if let Some(name) = self.name
+            && !Caller::register(cx, peer, Self::REGISTRATION, name)
+        {
+            cx.disconnect(peer);
+        }
+    }
+
+    fn on_peer_down(&mut self, cx: &mut Cx<'_>, peer: PeerId, cause: stag_engine::Cause) {
+        self.caller.on_peer_down(cx, peer, cause);
+    }
+}

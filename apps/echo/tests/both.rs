@@ -1,0 +1,210 @@
+//! Calls in both directions at once over the simulated fabric, with lost connections and cancelled calls: every call has one
+//! outcome, and nothing is kept.
+//!
+//! `CI=true cargo test --release -p stag-echo --test both` runs 10,000 seeds; else there are fewer.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+use stag_echo::{Caller, Twin};
+use stag_engine::{CallFault, Config, PeerId, Shard, Token};
+use stag_sim::{Fabric, Faults, Port, Sim};
+use stag_verbs::{Limits, Provider, Time};
+use std::collections::BTreeMap;
+
+const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
+const NAME: u32 = 9;
+/// Calls in each direction.
+const CALLS: u64 = 24;
+
+fn config() -> Config {
+    Config { grant: 8, calls_max: 8, reverse_grant: 4, reverse_calls_max: 8, ..Config::small() }
+}
+
+/// Small random numbers (splitmix64), so that a seed says everything.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        ((z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 31) % bound
+    }
+}
+
+/// A call without an outcome.
+struct Open {
+    octets: Vec<u8>,
+    cancelled: bool,
+}
+
+/// One end, and its calls.
+struct End {
+    shard: Shard<Sim, Twin>,
+    sizes: &'static [usize],
+    open: BTreeMap<u64, Open>,
+    called: u64,
+    seen: Seen,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    echoed: u64,
+    cancelled: u64,
+}
+
+impl End {
+    fn new(shard: Shard<Sim, Twin>, sizes: &'static [usize]) -> Self {
+        Self { shard, sizes, open: BTreeMap::new(), called: 0, seen: Seen::default() }
+    }
+
+    fn call(&mut self, peer: PeerId, random: &mut Random) {
+        let len = self.sizes[random.below(self.sizes.len() as u64) as usize];
+        let octets: Vec<u8> = (0..len).map(|i| (i * 31 + i / 251) as u8 ^ self.called as u8).collect();
+        let token = self.called;
+        if self.shard.with_app(|_, cx| Caller::call(cx, peer, Token(token), Some(&octets))) {
+            self.open.insert(token, Open { octets, cancelled: false });
+            self.called += 1;
+        }
+    }
+
+    fn cancel(&mut self, peer: PeerId, random: &mut Random) {
+        let place = random.below(self.open.len().max(1) as u64) as usize;
+        if let Some((token, open)) = self.open.iter_mut().nth(place) {
+            open.cancelled = true;
+            self.shard.with_app(|_, cx| cx.cancel(peer, Token(*token)));
+        }
+    }
+
+    fn collect(&mut self, seed: u64) {
+        while let Some(done) = self.shard.with_app(|app, _| app.caller().take()) {
+            if done.token == Twin::REGISTRATION {
+                continue;
+            }
+            let open = self.open.remove(&done.token.0);
+            let open = open.unwrap_or_else(|| panic!("seed {seed}: {:?} ended twice", done.token));
+            match done.echo {
+                Ok(echo) => {
+                    assert_eq!(&echo.unwrap()[..], open.octets, "seed {seed}: the wrong reply");
+                    self.seen.echoed += 1;
+                }
+                Err(CallFault::Cancelled) if open.cancelled => self.seen.cancelled += 1,
+                Err(fault) => panic!("seed {seed}: {:?}: {fault}", done.token),
+            }
+        }
+        // A window is the memory of a call that is under way: nothing outlives its call.
+        let bound = self.shard.provider().windows_bound();
+        assert!(bound <= 2 * self.open.len(), "seed {seed}: {bound} keys, {} calls", self.open.len());
+    }
+
+    fn expect_nothing_held(&self, seed: u64) {
+        let shard = &self.shard;
+        assert_eq!((shard.buffers_in_use(), shard.calls_in_progress()), (0, (0, 0)), "seed {seed}: held");
+        assert_eq!((shard.provider().windows_bound(), shard.receives_promised()), (0, 0), "seed {seed}");
+        assert_eq!(shard.provider().receives_posted(), config().receives, "seed {seed}: receives");
+    }
+}
+
+struct Pair {
+    fabric: Fabric,
+    server: End,
+    client: End,
+    up: PeerId,
+    now: Time,
+}
+
+impl Pair {
+    fn new(seed: u64, faults: Faults) -> Self {
+        let fabric = Fabric::new(seed, faults);
+        let shard = |name, app| {
+            Shard::new(fabric.end(name, LIMITS), app, config(), Box::new(|_| true) as Box<_>).unwrap()
+        };
+        let mut server = shard("server", Twin::default());
+        let mut client = shard("client", Twin::named(NAME));
+        let port = server.listen(&Port(0)).unwrap();
+        let up = client.keep_connected(&port).unwrap();
+        // In the reverse direction nothing has to fit but what goes inline.
+        let server = End::new(server, &[0, 1, 3, 100, 900, 1_500, 3_900]);
+        let client = End::new(client, &[0, 1, 3, 900, 1_500, 3_990, 9_000, 70_000]);
+        Self { fabric, server, client, up, now: Time(0) }
+    }
+
+    fn step(&mut self) {
+        if self.server.shard.pass(self.now) | self.client.shard.pass(self.now) {
+            return;
+        }
+        let waits = |end: &End| if end.open.is_empty() { None } else { end.shard.wake_at() };
+        let timers = [self.fabric.next_due(), self.client.shard.wake_at(), waits(&self.server)];
+        if let Some(due) = timers.into_iter().flatten().min() {
+            self.now = due.max(self.now);
+        }
+    }
+
+    fn down(&mut self) -> Option<PeerId> {
+        self.server.shard.app().client(NAME)
+    }
+}
+
+/// What one seed showed: the client's calls, the server's, and connections lost.
+fn run(seed: u64) -> (Seen, Seen, u64) {
+    let mut random = Random(seed);
+    let lost = [0, 2_000, 8_000, 20_000][random.below(4) as usize];
+    let mut pair = Pair::new(seed, Faults { lost, refused: 100_000, ..Faults::DELAYS });
+    for round in 0..20_000 {
+        if pair.client.called < CALLS && random.below(3) == 0 {
+            pair.client.call(pair.up, &mut random);
+        }
+        if let Some(down) = pair.down() {
+            if pair.server.called < CALLS && random.below(3) == 0 {
+                pair.server.call(down, &mut random);
+            }
+            if random.below(40) == 0 {
+                pair.server.cancel(down, &mut random);
+            }
+        }
+        if random.below(40) == 0 {
+            pair.client.cancel(pair.up, &mut random);
+        }
+        pair.step();
+        pair.client.collect(seed);
+        pair.server.collect(seed);
+        if round == 2_000 {
+            pair.fabric.set_faults(Faults::DELAYS);
+        }
+        let done = |end: &End| end.called == CALLS && end.open.is_empty();
+        if done(&pair.client) && done(&pair.server) {
+            break;
+        }
+    }
+    let open = (pair.client.open.len(), pair.server.open.len());
+    assert_eq!(open, (0, 0), "seed {seed}: calls without an outcome\n{}", pair.fabric.trace());
+    assert_eq!((pair.client.called, pair.server.called), (CALLS, CALLS), "seed {seed}");
+    let (up, down) = (pair.up, pair.down().unwrap());
+    pair.client.shard.with_app(|_, cx| cx.disconnect(up));
+    pair.server.shard.with_app(|_, cx| cx.disconnect(down));
+    for _ in 0..200 {
+        pair.step();
+    }
+    let losses = pair.client.shard.snapshot().engine.disconnects.values().sum();
+    pair.client.expect_nothing_held(seed);
+    pair.server.expect_nothing_held(seed);
+    (pair.client.seen, pair.server.seen, losses)
+}
+
+#[test]
+fn over_many_seeds_calls_in_both_directions_have_one_outcome_each() {
+    let seeds = if std::env::var_os("CI").is_some() { 10_000 } else { 400 };
+    let (mut forward, mut reverse, mut lost) = (Seen::default(), Seen::default(), 0);
+    for seed in 0..seeds {
+        let (client, server, losses) = run(seed);
+        for (sum, seen) in [(&mut forward, client), (&mut reverse, server)] {
+            sum.echoed += seen.echoed;
+            sum.cancelled += seen.cancelled;
+        }
+        lost += losses;
+    }
+    println!("{seeds} seeds: forward {forward:?}, reverse {reverse:?}, {lost} connections lost");
+    for seen in [forward, reverse] {
+        assert_eq!(seen.echoed + seen.cancelled, seeds * CALLS);
+        assert!(seen.cancelled > seeds / 20, "{seen:?}");
+    }
+    assert!(lost > 2 * seeds, "{lost}");
+}
