@@ -87,6 +87,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(crate) fn start_waiting(&mut self, peer: PeerId) {
         loop {
             // RFC 8167 §6: nothing is sent to a peer before it takes calls.
+            // RFC 8167 §6 [8167-10], draft 002 §6 [bidir-9]
             let Some(entry) = self.core.peers.get_mut(peer.0).filter(|entry| entry.ready) else { return };
             let Some(key) = entry.waiting.front().copied() else { return };
             if self.core.outbound.get(key).is_none_or(|call| call.state != OutboundState::AwaitCredit) {

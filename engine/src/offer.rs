@@ -220,7 +220,7 @@ fn count(forms: &mut Forms, form: Form) {
 
 pub(crate) fn set_xid(message: &mut Buf, xid: Xid) {
     if let Some(word) = message.first_chunk_mut() {
-        // RFC 8166 §4.2.1 [8166-31]
+        // RFC 8166 §4.2.1 [8166-31], RFC 8167 §5.1 [8167-3], draft 002 §5.1 [bidir-3]
         *word = xid.0.to_be_bytes();
     }
 }

@@ -332,6 +332,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         else {
             return Ok(());
         };
+        // RFC 8167 §5.2 [8167-6], draft 002 §5.2 [bidir-6]
         let header = connection.reply_header(xid, if long { Body::NoMsg } else { Body::Msg });
         let invalidate = connection.invalidates(lists).map(RemoteKey);
         connection.handle_replied();

@@ -269,6 +269,25 @@ fn what_a_server_says_of_itself_holds_for_one_connection() {
 }
 
 #[test]
+fn a_lost_connection_is_made_again_though_nothing_is_to_be_called() {
+    let mut at = requester();
+    at.raw.end.disconnect(at.raw.qp.unwrap());
+    at.wait(10);
+    let once = at.raw.qp;
+    at.shard.keep_connected(&at.port).unwrap();
+    at.settle();
+    let mut seen = vec![once, at.raw.qp];
+    for _ in 0..3 {
+        at.raw.end.disconnect(at.raw.qp.unwrap());
+        at.settle();
+        at.wait(10);
+        seen.push(at.raw.qp);
+    }
+    seen.dedup();
+    assert_eq!(seen.len(), 5, "each connection is another one");
+}
+
+#[test]
 fn a_peer_that_announced_no_remote_invalidation_sees_none() {
     let mut silent = support::Raw::offer();
     silent[5] = 0;

@@ -62,6 +62,7 @@ impl<'a> CallHeader<'a> {
     /// Writes the header; the arguments come behind it.
     pub fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         writer.u32(self.xid.0)?;
+        // RFC 8167 §5.1 [8167-4], draft 002 §5.1 [bidir-4]
         writer.u32(MessageType::Call as u32)?;
         writer.u32(VERSION)?;
         writer.u32(self.program)?;

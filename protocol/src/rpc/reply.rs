@@ -92,6 +92,7 @@ impl<'a> ReplyHeader<'a> {
     /// Writes the header; the results of a success come behind it.
     pub fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         writer.u32(self.xid.0)?;
+        // RFC 8167 §5.2 [8167-7], draft 002 §5.2 [bidir-7]
         writer.u32(MessageType::Reply as u32)?;
         match &self.outcome {
             Outcome::Accepted { verifier, status } => {

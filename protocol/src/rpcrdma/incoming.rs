@@ -194,6 +194,7 @@ impl Connection {
         xid: Option<Xid>,
     ) -> Incoming {
         let direction = self.side.serves();
+        // RFC 8167 §5.3 [8167-8], draft 002 §5.3 [bidir-8]
         if direction == Direction::Reverse && lists.intent().is_none() && !lists.is_empty() {
             return Incoming::Answer(self.chunk_error(header.xid), PeerFault::ReverseChunks); // RFC 8167 §5.3
         }
@@ -213,6 +214,7 @@ impl Connection {
 
     /// An RDMA_OPTIONAL carries no direction: its type says whether it asks or answers. Its credit word is not used (RFC 8167 §4.1).
     fn handle_option(&mut self, xid: Xid, opttype: u32, info: &[u8], payload_len: usize) -> Incoming {
+        // RFC 8167 §4.1 [8167-1], draft 002 §4.1 [bidir-1]
         let (error, fault) = match option::parse(opttype, info, payload_len) {
             Ok(message @ Message::Health(Exchange::Request(_))) => match &mut self.serves {
                 Some(serves) => match self.health.handle_request(serves) {

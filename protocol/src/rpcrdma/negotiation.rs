@@ -117,6 +117,7 @@ impl Negotiation {
     }
 
     /// The version of what goes out. A server sends nothing before it is settled.
+    // RFC 8167 §5.1, §5.2 [8167-2] [8167-5], draft 002 §5.1 [bidir-2] [bidir-5]
     pub(super) const fn sends(&self) -> Version {
         match self.state {
             State::AwaitFirst(two) | State::AwaitAnswer(_, two) => Version::Two(two),
