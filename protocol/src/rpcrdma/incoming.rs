@@ -71,7 +71,8 @@ const REPLY: u32 = 1;
 impl Connection {
     /// Says what `message`, one whole received Send, is. `lists` is overwritten with its chunks.
     pub fn handle_message(&mut self, message: &[u8], lists: &mut ChunkLists) -> Incoming {
-        let version = self.negotiation.reads(self.side, version_word(message));
+        let settled = self.negotiation.settled();
+        let version = settled.unwrap_or_else(|| self.negotiation.reads(self.side, version_word(message)));
         let parsed = match version {
             Version::One => v1::parse(message, lists),
             Version::Two(Version2::Directed) => v2::parse::<v2::Directed>(message, lists),
@@ -84,7 +85,9 @@ impl Connection {
         if let Body::Error(error) = header.body {
             return self.handle_error(&header, error);
         }
-        self.negotiation.handle_read(self.side, version);
+        if settled.is_none() {
+            self.negotiation.handle_read(self.side, version);
+        }
         let payload = message.get(payload_at..).unwrap_or_default();
         // What the header says; version 1 says nothing.
         let said = lists.intent().map(|intent| intent.message_type);

@@ -71,14 +71,14 @@ pub(super) fn parse<D: Dialect>(
     lists.clear();
     let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
     let short = Malformed::Discard(PeerFault::ShortHeader { len });
-    let mut reader = Reader::new(message);
-    let [xid, version, credits, procedure] = fixed_fields(&mut reader).ok_or(short)?;
+    let mut rest = message;
+    let [xid, version, credits, procedure] = parse_words(&mut rest).ok_or(short)?;
     let (xid, credits) = (Xid(xid), Credits(credits));
     if procedure == ERROR {
         // The layout is the same in all versions, and an error never answers an error.
         // RFC 8166 §4.5 [8166-50]
-        let error = parse_error::<D>(version, &mut reader).map_err(Malformed::Discard)?;
-        return Ok((Header { xid, credits, body: Body::Error(error) }, message.len() - reader.remaining()));
+        let error = parse_error::<D>(version, &mut rest).map_err(Malformed::Discard)?;
+        return Ok((Header { xid, credits, body: Body::Error(error) }, message.len() - rest.len()));
     }
     let option = D::OPTIONS && (version, procedure) == (D::VERSION, OPTIONAL);
     // RFC 8166 §4.5 [8166-44]
@@ -90,36 +90,52 @@ pub(super) fn parse<D: Dialect>(
         let spoken = ErrorBody::Version { low: D::VERSION, high: D::VERSION };
         return Err(answer(spoken, PeerFault::Version(version)));
     }
-    let parsed = match procedure {
-        MSG => parse_lists::<D>(&mut reader, lists).map(|()| Body::Msg),
-        NOMSG => parse_lists::<D>(&mut reader, lists)
-            // RFC 8166 §4.2.4 [8166-33]
-            .and_then(|()| if lists.is_empty() { Err(PeerFault::NoLists) } else { Ok(Body::NoMsg) }),
+    let body = match procedure {
+        MSG => Body::Msg,
+        NOMSG => Body::NoMsg,
         // RFC 8166 §4.6.2 [8166-60], draft 004 §7.1.2.1 [exp-41]
         DONE => return Err(Malformed::Discard(PeerFault::Done)),
-        OPTIONAL if D::OPTIONS => parse_option(&mut reader),
-        // RFC 8166 §4.6.1 [8166-57]
-        other => Err(PeerFault::Procedure(other)),
-    };
-    match parsed {
-        Ok(body) => Ok((Header { xid, credits, body }, message.len() - reader.remaining())),
-        Err(fault) => {
-            lists.clear_chunks();
-            // RFC 8166 §4.5.2 [8166-52]
-            Err(answer(ErrorBody::Chunk, fault))
+        OPTIONAL if D::OPTIONS => {
+            let mut reader = Reader::new(rest);
+            let body = parse_option(&mut reader).map_err(|fault| answer(ErrorBody::Chunk, fault))?;
+            return Ok((Header { xid, credits, body }, message.len() - reader.remaining()));
         }
+        // RFC 8166 §4.6.1 [8166-57]
+        other => return Err(answer(ErrorBody::Chunk, PeerFault::Procedure(other))),
+    };
+    let parsed = parse_lists::<D>(&mut rest, lists).and_then(|()| {
+        // RFC 8166 §4.2.4 [8166-33]
+        if body == Body::NoMsg && lists.is_empty() { Err(PeerFault::NoLists) } else { Ok(()) }
+    });
+    if let Err(fault) = parsed {
+        lists.clear_chunks();
+        // RFC 8166 §4.5.2 [8166-52]
+        return Err(answer(ErrorBody::Chunk, fault));
     }
+    Ok((Header { xid, credits, body }, message.len() - rest.len()))
 }
 
-fn fixed_fields(reader: &mut Reader<'_>) -> Option<[u32; 4]> {
-    Some([reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()?, reader.u32().ok()?])
+/// Takes words from the front. A header lies in one piece and is read once for each message: so not by [`Reader`], which knows
+/// about pieces.
+#[inline]
+fn parse_words<const N: usize>(rest: &mut &[u8]) -> Option<[u32; N]> {
+    let mut words = [0; N];
+    let (octets, behind) = rest.split_at_checked(4 * N)?;
+    for (word, octets) in words.iter_mut().zip(octets.as_chunks::<4>().0) {
+        *word = u32::from_be_bytes(*octets);
+    }
+    *rest = behind;
+    Some(words)
 }
 
 /// Of an error of another version only ERR_VERS is read: all versions agree on that one.
-fn parse_error<D: Dialect>(version: u32, reader: &mut Reader<'_>) -> Result<ErrorBody, PeerFault> {
-    let mut word = || reader.u32().map_err(|_| PeerFault::UnreadableError);
-    match word()? {
-        ERR_VERS => Ok(ErrorBody::Version { low: word()?, high: word()? }),
+fn parse_error<D: Dialect>(version: u32, rest: &mut &[u8]) -> Result<ErrorBody, PeerFault> {
+    let [code] = parse_words(rest).ok_or(PeerFault::UnreadableError)?;
+    match code {
+        ERR_VERS => {
+            let [low, high] = parse_words(rest).ok_or(PeerFault::UnreadableError)?;
+            Ok(ErrorBody::Version { low, high })
+        }
         ERR_CHUNK if version == D::VERSION => Ok(ErrorBody::Chunk),
         ERR_INVAL_OPTION if D::OPTIONS && version == D::VERSION => Ok(ErrorBody::Option),
         _ => Err(PeerFault::UnreadableError),
@@ -127,63 +143,65 @@ fn parse_error<D: Dialect>(version: u32, reader: &mut Reader<'_>) -> Result<Erro
 }
 
 fn parse_option(reader: &mut Reader<'_>) -> Result<Body, PeerFault> {
-    let opttype = parse_word(reader)?;
+    let opttype = reader.u32().map_err(|_| PeerFault::CutLists)?;
     let info = reader.opaque(usize::MAX).map_err(|_| PeerFault::BadOption(opttype))?;
     Ok(Body::Optional { opttype, len: u32::try_from(info.len()).unwrap_or(u32::MAX) })
 }
 
 /// Reads the three lists (RFC 8166 §4.3). No count is trusted: each segment is read before it is counted.
-fn parse_lists<D: Dialect>(reader: &mut Reader<'_>, lists: &mut ChunkLists) -> Result<(), PeerFault> {
+fn parse_lists<D: Dialect>(rest: &mut &[u8], lists: &mut ChunkLists) -> Result<(), PeerFault> {
     if D::INTENT {
-        lists.set_intent(Some(parse_intent(reader)?));
+        lists.set_intent(Some(parse_intent(rest)?));
     }
-    while parse_present(reader)? {
-        let position = parse_word(reader)?;
-        let segment = parse_segment(reader)?;
+    while parse_present(rest)? {
+        let position = parse_word(rest)?;
+        let segment = parse_segment(rest)?;
         let position = Position::new(position).ok_or(PeerFault::Position(position))?;
         lists.push_read(position, segment)?;
     }
-    while parse_present(reader)? {
+    while parse_present(rest)? {
         lists.begin_write()?;
-        for _ in 0..parse_word(reader)? {
-            lists.push_write(parse_segment(reader)?)?;
+        for _ in 0..parse_word(rest)? {
+            lists.push_write(parse_segment(rest)?)?;
         }
     }
-    if parse_present(reader)? {
+    if parse_present(rest)? {
         lists.begin_reply();
-        for _ in 0..parse_word(reader)? {
-            lists.push_reply(parse_segment(reader)?)?;
+        for _ in 0..parse_word(rest)? {
+            lists.push_reply(parse_segment(rest)?)?;
         }
     }
     Ok(())
 }
 
-fn parse_intent(reader: &mut Reader<'_>) -> Result<Intent, PeerFault> {
-    let message_type = match parse_word(reader)? {
+fn parse_intent(rest: &mut &[u8]) -> Result<Intent, PeerFault> {
+    let message_type = match parse_word(rest)? {
         0 => MessageType::Call,
         1 => MessageType::Reply,
         word => return Err(PeerFault::MessageType(word)),
     };
-    Ok(Intent { message_type, inv_handle: parse_word(reader)? })
+    Ok(Intent { message_type, inv_handle: parse_word(rest)? })
 }
 
-fn parse_present(reader: &mut Reader<'_>) -> Result<bool, PeerFault> {
-    match parse_word(reader)? {
+#[inline]
+fn parse_present(rest: &mut &[u8]) -> Result<bool, PeerFault> {
+    match parse_word(rest)? {
         0 => Ok(false),
         1 => Ok(true),
         word => Err(PeerFault::Discriminator(word)),
     }
 }
 
-fn parse_word(reader: &mut Reader<'_>) -> Result<u32, PeerFault> {
-    reader.u32().map_err(|_| PeerFault::CutLists)
+#[inline]
+fn parse_word(rest: &mut &[u8]) -> Result<u32, PeerFault> {
+    let [word] = parse_words(rest).ok_or(PeerFault::CutLists)?;
+    Ok(word)
 }
 
-fn parse_segment(reader: &mut Reader<'_>) -> Result<Segment, PeerFault> {
-    let handle = parse_word(reader)?;
-    let length = parse_word(reader)?;
-    let offset = reader.u64().map_err(|_| PeerFault::CutLists)?;
-    Segment { handle, length, offset }.check()
+#[inline]
+fn parse_segment(rest: &mut &[u8]) -> Result<Segment, PeerFault> {
+    let [handle, length, high, low] = parse_words(rest).ok_or(PeerFault::CutLists)?;
+    Segment { handle, length, offset: u64::from(high) << 32 | u64::from(low) }.check()
 }
 
 pub(super) fn emit<D: Dialect>(header: &Header, lists: &ChunkLists, out: &mut [u8]) -> Result<usize, NoRoom> {
