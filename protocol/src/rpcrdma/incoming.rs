@@ -183,8 +183,10 @@ impl Connection {
 
     fn handle_reply(&mut self, header: Header, payload_at: usize) -> Incoming {
         let Some(calls) = &mut self.calls else { return Incoming::Discard(PeerFault::UnexpectedReply) };
-        calls.handle_grant(header.credits);
-        self.negotiation.handle_reply();
+        self.negotiation.handle_reply(header.xid);
+        if self.negotiation.settled().is_some() {
+            calls.handle_grant(header.credits);
+        }
         Incoming::Reply { header, direction: self.side.calls(), payload_at }
     }
 

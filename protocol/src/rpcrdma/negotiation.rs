@@ -159,11 +159,11 @@ impl Negotiation {
     }
 
     /// A reply came, and no error.
-    pub(super) const fn handle_reply(&mut self) {
+    pub(super) fn handle_reply(&mut self, xid: Xid) {
         match self.state {
-            State::AwaitAnswer(_, two) => self.state = State::Settled(Version::Two(two)),
+            State::AwaitAnswer(first, two) if first == xid => self.state = State::Settled(Version::Two(two)),
             State::AwaitVersion1 => self.state = State::Settled(Version::One),
-            State::AwaitFirst(_) | State::Settled(_) => {}
+            State::AwaitFirst(_) | State::AwaitAnswer(..) | State::Settled(_) => {}
         }
     }
 
