@@ -123,7 +123,8 @@ fn every_event_in_every_state_of_a_client_has_its_outcome() {
     let two_chunk = error(2, 7, ErrorBody::Chunk);
     let (one_chunk, two_option) = (error(1, 7, ErrorBody::Chunk), error(2, 7, ErrorBody::Option));
     // In the order of the states: what it is, and the version that is settled afterwards.
-    let table: [(&str, Vec<u8>, [(Seen, Option<Version>); 7]); 10] = [
+    type Row = (&'static str, Vec<u8>, [(Seen, Option<Version>); 7]);
+    let table: [Row; 10] = [
         (
             "version 2 reply",
             two_reply,
