@@ -5,7 +5,7 @@
 //! one [`Scope`] (one connection) and one direction of access; its key is unpredictable, is never 0, and is used again as
 //! late as possible. There is no way from a bound window back to its [`Buf`] but [`Fenced`].
 
-use crate::buf::Buf;
+use crate::{buf::Buf, pool::Place};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::{collections::VecDeque, fmt, ops::Range};
 
@@ -213,6 +213,20 @@ impl Windows {
         let bound = self.bound_mut(scope, key)?;
         let span = bound.check(Access::RemoteRead, offset, len)?;
         Ok(bound.exposed.buf.get(span).expect("`check` keeps inside the exposed span"))
+    }
+
+    /// Where in its pool that is, for a peer that maps the pool.
+    pub fn source_place(
+        &mut self,
+        scope: Scope,
+        key: RemoteKey,
+        offset: u64,
+        len: usize,
+    ) -> Result<Place, Violation> {
+        let bound = self.bound_mut(scope, key)?;
+        let span = bound.check(Access::RemoteRead, offset, len)?;
+        let place = bound.exposed.buf.place();
+        Ok(Place { at: place.at + span.start, ..place })
     }
 
     /// Makes `key` invalid, on behalf of the peer or of ourselves. From here on no access can use it.

@@ -89,6 +89,8 @@ pub enum FabricFault {
     Exhausted,
     /// Permission is missing.
     Denied,
+    /// The peer wrote what is no message of this fabric.
+    Corrupt,
     /// Anything else, with the operating system's number.
     Os(i32),
 }
@@ -121,6 +123,7 @@ impl fmt::Display for FabricFault {
             Self::BadAddress => f.write_str("the address is not one of this host"),
             Self::Exhausted => f.write_str("a limit of this process is reached"),
             Self::Denied => f.write_str("permission denied"),
+            Self::Corrupt => f.write_str("the peer wrote what is no message of this fabric"),
             Self::Os(number) => write!(f, "{}", io::Error::from_raw_os_error(*number)),
         }
     }

@@ -19,7 +19,7 @@ mod world;
 pub use world::World;
 
 use crate::{Limits, Provider, Time};
-use stag_pools::Pool;
+use stag_pools::{Class, Pool};
 use std::{os::fd::BorrowedFd, time::Duration};
 use world::{A, B};
 
@@ -39,6 +39,11 @@ pub trait Fixture: Sized {
 
     /// A fresh fabric for run number `run`, counted from 0.
     fn new(run: u64) -> Self;
+
+    /// The memory of all ends of one case.
+    fn pool(classes: &[Class]) -> Pool {
+        Pool::new(classes).unwrap()
+    }
 
     /// One more end, whose memory comes from `pool`.
     fn end(&mut self, limits: Limits, pool: &Pool) -> Self::P;

@@ -15,8 +15,17 @@ pub struct Landing {
 impl Landing {
     /// Appends to the message. False when it gets longer than a receive may be.
     pub fn append(&mut self, octets: &[u8], limit: usize) -> bool {
+        self.append_with(octets.len(), limit, |to| to.copy_from_slice(octets))
+    }
+
+    /// Appends `len` octets that `fill` writes. False, and nothing is written, when it gets longer than a receive may be.
+    pub fn append_with(&mut self, len: usize, limit: usize, fill: impl FnOnce(&mut [u8])) -> bool {
         // RFC 5041 §5.4 [5041-31]
-        self.buf.len() + octets.len() <= limit && self.buf.append(octets).is_ok()
+        let is_short = self.buf.len() + len <= limit;
+        let Some(to) = self.buf.spare_mut().get_mut(..len).filter(|_| is_short) else { return false };
+        fill(to);
+        self.buf.extend(len);
+        true
     }
 }
 

@@ -1,0 +1,183 @@
+//! One connection: its state, its work, and what it shares with the others of its shard.
+
+use crate::{Config, Stats, record::Why};
+use rustix::fd::OwnedFd;
+use stag_pools::{Pool, RemoteKey, Windows, table::Key};
+use stag_verbs::{
+    Event, PeerAddress, Qp, Time,
+    soft::{Receives, SendQueue, Work},
+};
+use std::collections::VecDeque;
+
+/// Reads that one connection has under way in each direction; work behind one more waits.
+pub(crate) const READS_MAX: usize = 64;
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// We connect: the peer has not answered.
+    AwaitReply,
+    /// The peer connects: the engine has to accept or reject.
+    AwaitAnswer,
+    /// Both sides may send.
+    Established,
+    /// It ended for the engine: records of the peer that name it may still come.
+    AwaitClose,
+    /// The peer has said its last about it; we have not.
+    AwaitRoom,
+    /// To be removed when the engine has had its last event.
+    Dead,
+}
+
+/// A Read of the peer that is not answered whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    pub(crate) key: RemoteKey,
+    pub(crate) offset: u64,
+    pub(crate) left: usize,
+    pub(crate) request: u64,
+}
+
+/// A Read of ours that is not answered whole: which work request, and the octets that are missing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) request: u64,
+    pub(crate) seq: u64,
+    pub(crate) left: usize,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) qp: Qp,
+    pub(crate) link: Key,
+    /// Its number at the peer, once known.
+    pub(crate) peer: u32,
+    pub(crate) address: PeerAddress,
+    pub(crate) state: State,
+    /// The engine knows of it, and gets its events.
+    pub(crate) is_known: bool,
+    /// The engine has had its last event and has polled since.
+    pub(crate) is_over: bool,
+    pub(crate) private_data: Box<[u8]>,
+    pub(crate) queue: SendQueue,
+    /// Octets of the Write in front of the queue that are sent.
+    pub(crate) written: usize,
+    pub(crate) answers: VecDeque<Answer>,
+    pub(crate) asked: VecDeque<Asked>,
+    pub(crate) requests: u64,
+    /// Answers named our memory in the ring up to this position.
+    pub(crate) lent_until: u64,
+    /// When to give up what it waits for.
+    pub(crate) deadline: Option<Time>,
+    /// It is in the list of those with unrung work.
+    pub(crate) is_posted: bool,
+    /// It is in its link's list of those with something to send.
+    pub(crate) is_waiting: bool,
+}
+
+impl Conn {
+    pub(crate) fn new(qp: Qp, link: Key, address: PeerAddress, state: State, send_queue: usize) -> Self {
+        Self {
+            qp,
+            link,
+            peer: 0,
+            address,
+            state,
+            is_known: false,
+            is_over: false,
+            private_data: Box::default(),
+            queue: SendQueue::new(send_queue),
+            written: 0,
+            answers: VecDeque::new(),
+            asked: VecDeque::new(),
+            requests: 0,
+            lent_until: 0,
+            deadline: None,
+            is_posted: false,
+            is_waiting: false,
+        }
+    }
+
+    /// Whether the engine may still use it.
+    pub(crate) const fn is_live(&self) -> bool {
+        matches!(self.state, State::AwaitReply | State::AwaitAnswer | State::Established)
+    }
+
+    /// Nobody says anything about it any more: its place can be used again when the engine has had its last event.
+    pub(crate) const fn die(&mut self, shared: &mut Shared) {
+        self.state = State::Dead;
+        shared.dead += 1;
+    }
+
+    /// Its number here.
+    pub(crate) const fn number(&self) -> u32 {
+        self.qp.0.index() as u32
+    }
+}
+
+/// What has to be said about connections as soon as the ring has room.
+#[derive(Debug)]
+pub(crate) enum Say {
+    Connect {
+        from: u32,
+        private_data: Box<[u8]>,
+    },
+    Accept {
+        to: u32,
+        from: u32,
+        private_data: Box<[u8]>,
+    },
+    Reject {
+        to: u32,
+        is_shut: bool,
+        private_data: Box<[u8]>,
+    },
+    GiveUp {
+        from: u32,
+    },
+    /// `from` has nothing more to say; it is named so that its place can be used again.
+    Close {
+        to: u32,
+        from: Key,
+        why: Why,
+    },
+}
+
+/// What all connections of a shard share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) epoll: OwnedFd,
+    pub(crate) windows: Windows,
+    pub(crate) receives: Receives,
+    pub(crate) events: VecDeque<Event>,
+    /// Memory for work requests of connections that have none pending.
+    pub(crate) spare_works: Vec<VecDeque<Work>>,
+    /// The pools that a peer who trusts us may map, by their number there.
+    pub(crate) pools: Vec<Pool>,
+    pub(crate) stats: Stats,
+    pub(crate) now: Time,
+    /// Peers may ask for connections.
+    pub(crate) is_listening: bool,
+    /// Live connections.
+    pub(crate) taken: usize,
+    /// Connections that died since places were last made free.
+    pub(crate) dead: usize,
+}
+
+impl Shared {
+    pub(crate) fn next_event(&mut self) -> Option<Event> {
+        let event = self.events.pop_front();
+        if self.events.is_empty() {
+            self.events.clear(); // back to its first places, which are in the cache
+        }
+        event
+    }
+
+    /// The number of the pool that holds `place` for peers that map it.
+    pub(crate) fn pool_number(&self, place: stag_pools::Place) -> Option<u32> {
+        let number = self.pools.iter().position(|pool| pool.id() == place.pool)?;
+        u32::try_from(number).ok()
+    }
+}

@@ -1,0 +1,373 @@
+//! Two processes that know each other: a socket, a file of each side, and who the other one is.
+//!
+//! Whoever connects says hello first, and hears one back. A hello carries the file with the sender's ring and, where users trust each
+//! other, those of its pools. After that the socket carries wake-ups only; its end is the end of the link.
+
+use crate::{
+    Address, Config,
+    config::{RING_MAX, RING_MIN},
+    conn::{Say, Shared},
+    ring::{ASLEEP, Consumer, Producer, RING, Source},
+    segment::{Own, Theirs},
+};
+use rustix::{
+    event::epoll,
+    fs::{Mode, chmod, unlink},
+    io::{Errno, IoSlice, IoSliceMut},
+    net::{
+        self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    },
+    process::geteuid,
+    thread::{MembarrierCommand, membarrier},
+};
+use stag_pools::{Extent, table::Key};
+use stag_verbs::{Cause, FabricFault, PeerAddress, Time};
+use std::{
+    collections::VecDeque,
+    mem::MaybeUninit,
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+};
+
+/// Pools that a peer may map: the shard's three, and those of its app.
+pub(crate) const POOLS_MAX: usize = 8;
+/// Octets of a hello.
+const HELLO_LEN: usize = 8 + 4 * 4 + 8 * POOLS_MAX;
+const MAGIC: &[u8; 8] = b"stag-shm";
+const VERSION: u32 = 1;
+/// In the flags of a hello: the sender's pools may be mapped, if the receiver's may.
+const TRUST: u32 = 1;
+/// In the flags of a hello: membarrier(2) of others works on the sender, so whoever sleeps needs no fence from it.
+const BARRIER: u32 = 2;
+/// Processes that wait to be taken in.
+const BACKLOG: i32 = 64;
+
+/// What a link waits for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// We connect, and the server's queue of newcomers is full.
+    AwaitServer,
+    /// The peer's hello.
+    AwaitHello,
+    /// Both sides may say everything.
+    Up,
+}
+
+/// Memory of ours that the ring names.
+#[derive(Debug)]
+pub(crate) struct Lent {
+    /// Where the record begins and ends.
+    pub(crate) begin: u64,
+    pub(crate) end: u64,
+    /// Whose it is.
+    pub(crate) conn: Key,
+    /// The Write that completes when the peer has read on; none for an answer, and when its connection has ended.
+    pub(crate) write: Option<u64>,
+    /// The Write's memory: it stays what it is also when its connection ends, because the ring still names it.
+    pub(crate) source: Option<Extent>,
+}
+
+/// One process, as long as its socket lives.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) socket: OwnedFd,
+    pub(crate) stage: Stage,
+    pub(crate) peer: PeerAddress,
+    /// Where we connected to.
+    pub(crate) target: Option<Address>,
+    /// Our ring; the peer's; none before the hellos.
+    pub(crate) own: Option<Own>,
+    pub(crate) theirs: Option<Theirs>,
+    pub(crate) producer: Producer,
+    pub(crate) consumer: Consumer,
+    /// The peer's pools, where it trusts us.
+    pub(crate) pools: Vec<Theirs>,
+    pub(crate) is_trusting: bool,
+    /// The peer needs no fence when we sleep.
+    pub(crate) has_barrier: bool,
+    pub(crate) say: VecDeque<Say>,
+    /// Connections with something to send, those longest waiting first.
+    pub(crate) waiting: VecDeque<Key>,
+    pub(crate) lent: VecDeque<Lent>,
+    /// Places in the table of connections that are its.
+    pub(crate) conns: usize,
+    pub(crate) deadline: Option<Time>,
+    /// A message is in front for which there is no place.
+    pub(crate) is_stalled: bool,
+    /// The sleep of the peer that was ended by a wake-up.
+    woken: u64,
+}
+
+impl Link {
+    fn new(socket: OwnedFd, peer: PeerAddress, config: &Config, deadline: Time) -> Self {
+        Self {
+            socket,
+            stage: Stage::AwaitHello,
+            peer,
+            target: None,
+            own: None,
+            theirs: None,
+            producer: Producer::new(config.ring_len),
+            consumer: Consumer::new(config.ring_len),
+            pools: Vec::new(),
+            is_trusting: false,
+            has_barrier: false,
+            say: VecDeque::new(),
+            waiting: VecDeque::new(),
+            lent: VecDeque::new(),
+            conns: 0,
+            deadline: Some(deadline),
+            is_stalled: false,
+            woken: 0,
+        }
+    }
+
+    /// Begins to connect to the server at `to`.
+    pub(crate) fn connect(to: &Address, shared: &Shared) -> Result<Self, FabricFault> {
+        let socket = net::socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )
+        .map_err(fault)?;
+        let deadline = shared.now + shared.config.timeout;
+        let nobody = PeerAddress::Process { pid: 0, uid: 0 };
+        let mut link = Self::new(socket, nobody, &shared.config, deadline);
+        link.target = Some(to.clone());
+        link.stage = Stage::AwaitServer;
+        link.try_server(shared)?;
+        Ok(link)
+    }
+
+    /// Connects the socket and says hello, unless the server's queue is full.
+    pub(crate) fn try_server(&mut self, shared: &Shared) -> Result<(), FabricFault> {
+        let Some(target) = &self.target else { return Ok(()) };
+        let address = SocketAddrUnix::new(target.path()).map_err(fault)?;
+        match net::connect(&self.socket, &address) {
+            Ok(()) => {}
+            Err(Errno::AGAIN) => return Ok(()),
+            Err(error) => return Err(fault(error)),
+        }
+        self.peer = peer_of(&self.socket).map_err(fault)?;
+        self.say_hello(shared).map_err(fault)?;
+        self.stage = Stage::AwaitHello;
+        Ok(())
+    }
+
+    /// A process that connected to us.
+    pub(crate) fn accepted(socket: OwnedFd, shared: &Shared) -> Result<Self, Denied> {
+        let peer = peer_of(&socket).map_err(|_| Denied::Gone)?;
+        let PeerAddress::Process { uid, .. } = peer else { return Err(Denied::Gone) };
+        if !shared.config.allow.contains(&uid) {
+            return Err(Denied::User);
+        }
+        Ok(Self::new(socket, peer, &shared.config, shared.now + shared.config.timeout))
+    }
+
+    /// Whether both sides' pools may be mapped, as far as this side decides.
+    fn may_trust(&self, shared: &Shared) -> bool {
+        let is_wanted = match &self.target {
+            Some(target) => target.is_trusting(),
+            None => shared.config.trust,
+        };
+        let ours = geteuid().as_raw();
+        is_wanted && matches!(self.peer, PeerAddress::Process { uid, .. } if uid == ours)
+    }
+
+    fn say_hello(&mut self, shared: &Shared) -> Result<(), Errno> {
+        let own = Own::new(RING + shared.config.ring_len)?;
+        let pools = if self.may_trust(shared) { shared.pools.as_slice() } else { &[] };
+        let mut hello = Vec::with_capacity(HELLO_LEN);
+        hello.extend_from_slice(MAGIC);
+        let trust = if self.may_trust(shared) { TRUST } else { 0 };
+        let barrier = if register_barrier() { BARRIER } else { 0 };
+        for word in [VERSION, shared.config.ring_len as u32, trust | barrier, pools.len() as u32] {
+            hello.extend_from_slice(&word.to_le_bytes());
+        }
+        let lengths = pools.iter().map(|pool| pool.span().1 as u64).chain(std::iter::repeat(0));
+        lengths.take(POOLS_MAX).for_each(|len| hello.extend_from_slice(&len.to_le_bytes()));
+        let files: Vec<_> =
+            std::iter::once(own.file()).chain(pools.iter().filter_map(|pool| pool.file())).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(POOLS_MAX + 1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !control.push(SendAncillaryMessage::ScmRights(&files)) {
+            return Err(Errno::NOBUFS);
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        net::sendmsg(&self.socket, &[IoSlice::new(&hello)], &mut control, flags)?;
+        self.own = Some(own);
+        Ok(())
+    }
+
+    /// The socket has something: a hello, a wake-up, or its end.
+    pub(crate) fn readable(&mut self, shared: &mut Shared) -> Result<(), Cause> {
+        // One more than a hello has: a longer one shows.
+        let mut octets = [0; HELLO_LEN + 1];
+        for _ in 0..READS {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(POOLS_MAX + 1))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let received =
+                net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut octets)], &mut control, flags);
+            let len = match received {
+                Ok(received) if received.bytes > 0 => received.bytes,
+                Ok(_) => return Err(Cause::Fabric(FabricFault::Lost)),
+                Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+                Err(_) => return Err(Cause::Fabric(FabricFault::Lost)),
+            };
+            let mut files = Vec::new();
+            for message in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(rights) = message {
+                    files.extend(rights);
+                }
+            }
+            if self.stage == Stage::AwaitHello {
+                let hello = octets.get(..len).unwrap_or_default();
+                self.hear_hello(hello, &files, shared).ok_or(Cause::Handshake)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hear_hello(&mut self, hello: &[u8], files: &[OwnedFd], shared: &mut Shared) -> Option<()> {
+        if hello.len() != HELLO_LEN || !hello.starts_with(MAGIC) {
+            return None;
+        }
+        let word = |at: usize| Some(u32::from_le_bytes(*hello.get(at..)?.first_chunk()?));
+        let ring_len = usize::try_from(word(12)?).ok()?;
+        let (flags, count) = (word(16)?, usize::try_from(word(20)?).ok()?);
+        let is_sane = ring_len.is_power_of_two() && (RING_MIN..=RING_MAX).contains(&ring_len);
+        if word(8)? != VERSION || !is_sane || count > POOLS_MAX || files.len() != count + 1 {
+            return None;
+        }
+        if self.own.is_none() {
+            self.say_hello(shared).ok()?;
+        }
+        self.is_trusting = flags & TRUST != 0 && self.may_trust(shared);
+        self.has_barrier = flags & BARRIER != 0;
+        let (ring, pools) = files.split_first()?;
+        self.theirs = Some(Theirs::new(ring.as_fd(), RING + ring_len).ok()?);
+        self.consumer = Consumer::new(ring_len);
+        for (number, file) in pools.iter().enumerate().filter(|_| self.is_trusting) {
+            let len = u64::from_le_bytes(*hello.get(24 + 8 * number..)?.first_chunk()?);
+            self.pools.push(Theirs::new(file.as_fd(), usize::try_from(len).ok()?).ok()?);
+        }
+        self.stage = Stage::Up;
+        self.deadline = None;
+        shared.stats.links += 1;
+        shared.stats.trusting += u64::from(self.is_trusting);
+        Some(())
+    }
+
+    /// Ends the peer's sleep, if it sleeps: something for it was said, or read.
+    pub(crate) fn wake(&mut self, shared: &mut Shared) {
+        let Some(theirs) = &self.theirs else { return };
+        let sleep = theirs.word(ASLEEP);
+        if sleep != 0 && sleep != self.woken {
+            self.woken = sleep;
+            shared.stats.wakeups += 1;
+            // A full socket wakes as well; a broken one is found at the next look.
+            let _ = net::send(&self.socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        }
+    }
+}
+
+/// Messages read from a socket at one time; after the hello only wake-ups come.
+const READS: usize = 16;
+
+/// Why a process is turned away.
+#[derive(Debug)]
+pub(crate) enum Denied {
+    /// It left.
+    Gone,
+    /// Its user is not allowed.
+    User,
+}
+
+fn peer_of(socket: &OwnedFd) -> Result<PeerAddress, Errno> {
+    let peer = net::sockopt::socket_peercred(socket)?;
+    let pid = u32::try_from(peer.pid.as_raw_nonzero().get()).unwrap_or(0);
+    Ok(PeerAddress::Process { pid, uid: peer.uid.as_raw() })
+}
+
+/// Lets membarrier(2) of others reach this process.
+fn register_barrier() -> bool {
+    membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
+}
+
+/// Has every registered process see our stores, and finish its own, before we go on.
+pub(crate) fn barrier() -> bool {
+    membarrier(MembarrierCommand::GlobalExpedited).is_ok()
+}
+
+/// A socket in the file system where processes connect; gone with the value.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    pub(crate) socket: OwnedFd,
+    path: PathBuf,
+}
+
+impl Listener {
+    pub(crate) fn new(at: &Address, allow: &[u32]) -> Result<Self, FabricFault> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket =
+            net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(fault)?;
+        let address = SocketAddrUnix::new(at.path()).map_err(fault)?;
+        match net::bind(&socket, &address) {
+            Err(Errno::ADDRINUSE) if is_left_behind(at.path(), &address) => {
+                unlink(at.path()).map_err(fault)?;
+                net::bind(&socket, &address).map_err(fault)?;
+            }
+            bound => bound.map_err(fault)?,
+        }
+        let this = Self { socket, path: at.path().to_owned() };
+        let is_private = allow.iter().all(|uid| [0, geteuid().as_raw()].contains(uid));
+        // Who connects is asked for at accept; the mode lets only those reach it who may be let in.
+        let mode = if is_private { Mode::RUSR | Mode::WUSR } else { Mode::from_raw_mode(0o666) };
+        chmod(at.path(), mode).map_err(fault)?;
+        net::listen(&this.socket, BACKLOG).map_err(fault)?;
+        Ok(this)
+    }
+
+    pub(crate) fn accept(&self) -> Result<OwnedFd, Errno> {
+        net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let _ = unlink(&self.path);
+    }
+}
+
+/// Whether a socket is there whose process is not.
+fn is_left_behind(path: &Path, address: &SocketAddrUnix) -> bool {
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| {
+        use std::os::unix::fs::FileTypeExt;
+        file.file_type().is_socket()
+    });
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let asked = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+        .and_then(|socket| net::connect(&socket, address));
+    is_socket && asked == Err(Errno::CONNREFUSED)
+}
+
+/// Watches `socket` for what arrives there.
+pub(crate) fn watch(epoll: &OwnedFd, socket: BorrowedFd<'_>, id: u64) -> Result<(), FabricFault> {
+    epoll::add(epoll, socket, epoll::EventData::new_u64(id), epoll::EventFlags::IN).map_err(fault)
+}
+
+/// The contract's word for an error of a socket.
+pub(crate) fn fault(error: Errno) -> FabricFault {
+    match error {
+        Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR => FabricFault::Refused,
+        Errno::ACCESS | Errno::PERM => FabricFault::Denied,
+        Errno::ADDRINUSE => FabricFault::AddressInUse,
+        Errno::NAMETOOLONG | Errno::INVAL => FabricFault::BadAddress,
+        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS => FabricFault::Exhausted,
+        Errno::PIPE | Errno::CONNRESET => FabricFault::Lost,
+        other => FabricFault::Os(other.raw_os_error()),
+    }
+}

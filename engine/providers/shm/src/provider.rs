@@ -1,0 +1,231 @@
+//! The contract's calls: what is asked of a connection is checked here, moved to its queue, and done at the next ring.
+
+use crate::{
+    Address, Shm, close,
+    conn::{Conn, Say, Shared, State},
+};
+use rustix::fd::AsFd;
+use stag_pools::{Access, Buf, Extent, Pool, RemoteKey, Violation, Window};
+use stag_verbs::{
+    Cause, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag, Time,
+    soft::{Op, Read},
+};
+use std::{io, ops::Range, os::fd::BorrowedFd};
+
+impl Shm {
+    /// The connection that `qp` names for the engine.
+    fn named(&self, qp: Qp) -> Option<&Conn> {
+        self.conns.get(qp.0).map(|conn| &**conn).filter(|conn| !conn.is_over)
+    }
+
+    /// An established connection, and what it shares with others.
+    fn established(&mut self, qp: Qp) -> Result<(&mut Conn, &mut Shared), Refusal> {
+        let conn = self.conns.get_mut(qp.0).filter(|conn| conn.is_live()).ok_or(Refusal::Gone)?;
+        match conn.state {
+            State::Established => Ok((conn, &mut self.shared)),
+            _ => Err(Refusal::NotEstablished),
+        }
+    }
+
+    /// A connection that takes one more work request.
+    fn with_room(&mut self, qp: Qp) -> Result<(&mut Conn, &mut Shared), Refusal> {
+        let (conn, shared) = self.established(qp)?;
+        if conn.queue.room() == 0 { Err(Refusal::SendQueueFull) } else { Ok((conn, shared)) }
+    }
+
+    /// Queues `token` as `op`, or gives it back.
+    fn post<T>(&mut self, qp: Qp, tag: Tag, token: T, op: impl FnOnce(T) -> Op) -> Result<(), Refused<T>> {
+        match self.with_room(qp) {
+            Ok((conn, shared)) => {
+                conn.queue.borrow(&mut shared.spare_works);
+                conn.queue.post(tag, op(token));
+            }
+            Err(why) => return Err(Refused { why, token }),
+        }
+        self.note_posted(qp.0);
+        Ok(())
+    }
+}
+
+impl Provider for Shm {
+    type Address = Address;
+
+    fn limits(&self) -> &Limits {
+        &self.shared.config.limits
+    }
+
+    fn wants_shared_pools(&self) -> bool {
+        self.shared.config.trust
+    }
+
+    fn register(&mut self, pool: &Pool) -> io::Result<()> {
+        self.add_pool(pool)
+    }
+
+    fn listen(&mut self, at: &Address) -> Result<Address, FabricFault> {
+        self.listen_at(at)
+    }
+
+    fn stop_listening(&mut self) {
+        self.stop();
+    }
+
+    fn connect(&mut self, to: &Address, private_data: &[u8]) -> Result<Qp, FabricFault> {
+        self.start_connect(to, private_data)
+    }
+
+    fn accept(&mut self, qp: Qp, private_data: &[u8]) -> Result<(), Refusal> {
+        let limit = self.shared.config.limits.private_data_len;
+        let conn = self.conns.get_mut(qp.0).filter(|conn| conn.is_live()).ok_or(Refusal::Gone)?;
+        if conn.state != State::AwaitAnswer || private_data.len() > limit {
+            return Err(Refusal::Malformed);
+        }
+        let (link_key, to, from) = (conn.link, conn.peer, conn.number());
+        let link = self.links.get_mut(link_key).ok_or(Refusal::Gone)?;
+        conn.state = State::Established;
+        link.say.push_back(Say::Accept { to, from, private_data: private_data.into() });
+        self.shared.events.push_back(Event::Established { qp });
+        self.flush_link(link_key);
+        Ok(())
+    }
+
+    fn reject(&mut self, qp: Qp, private_data: &[u8]) {
+        let limit = self.shared.config.limits.private_data_len;
+        let private_data = private_data.get(..limit).unwrap_or(private_data);
+        let Some(conn) = self.conns.get_mut(qp.0).filter(|conn| conn.state == State::AwaitAnswer) else {
+            return;
+        };
+        let link_key = conn.link;
+        let Some(link) = self.links.get_mut(link_key) else { return };
+        link.say.push_back(Say::Reject { to: conn.peer, is_shut: false, private_data: private_data.into() });
+        close::end(conn, link, &mut self.shared, (Cause::Local, None));
+        conn.die(&mut self.shared);
+        self.flush_link(link_key);
+    }
+
+    fn disconnect(&mut self, qp: Qp) {
+        let Some(conn) = self.conns.get_mut(qp.0).filter(|conn| conn.is_live()) else { return };
+        if conn.state == State::Established {
+            conn.queue.ring();
+            let key = conn.link;
+            if let Some(link) = self.links.get_mut(key) {
+                crate::tx::want(conn, link);
+            }
+            self.flush_link(key);
+        }
+        self.give_up(qp.0, Cause::Local);
+    }
+
+    fn private_data(&self, qp: Qp) -> &[u8] {
+        self.named(qp).map_or(&[], |conn| &conn.private_data)
+    }
+
+    fn peer_address(&self, qp: Qp) -> Option<PeerAddress> {
+        self.named(qp).map(|conn| conn.address)
+    }
+
+    fn post_receive(&mut self, buf: Buf) -> Result<(), Buf> {
+        let event = self.shared.receives.post(buf)?;
+        self.shared.events.extend(event);
+        Ok(())
+    }
+
+    fn receives_posted(&self) -> usize {
+        self.shared.receives.posted()
+    }
+
+    fn bind(&mut self, qp: Qp, buf: Buf, span: Range<usize>, access: Access) -> Result<Window, Refused<Buf>> {
+        if let Err(why) = self.established(qp) {
+            return Err(Refused { why, token: buf });
+        }
+        if span.start > span.end || span.end > buf.len() {
+            return Err(Refused { why: Refusal::Malformed, token: buf });
+        }
+        let bound = self.shared.windows.bind(qp.scope(), buf.expose(span, access));
+        bound.map_err(|token| Refused { why: Refusal::NoWindow, token })
+    }
+
+    fn post_send(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        message: Buf,
+        invalidate: Option<RemoteKey>,
+    ) -> Result<(), Refused<Buf>> {
+        // Longer than any receive, and than what the ring takes.
+        if message.len() > self.shared.config.ring_len / 8 {
+            return Err(Refused { why: Refusal::Malformed, token: message });
+        }
+        self.post(qp, tag, message, |message| Op::Send { message, invalidate })
+    }
+
+    fn post_write(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        source: Extent,
+        to: RemoteSpan,
+    ) -> Result<(), Refused<Extent>> {
+        if source.len() != to.len as usize {
+            return Err(Refused { why: Refusal::Malformed, token: source });
+        }
+        self.post(qp, tag, source, |source| Op::Write { source, to })
+    }
+
+    fn post_read(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        sink: Buf,
+        at: usize,
+        from: &[RemoteSpan],
+    ) -> Result<(), Refused<Buf>> {
+        let wanted = from.iter().try_fold(at, |end, span| end.checked_add(span.len as usize));
+        let fits = wanted.is_some_and(|end| end <= sink.len());
+        if !fits || from.len() > self.shared.config.limits.read_spans {
+            return Err(Refused { why: Refusal::Malformed, token: sink });
+        }
+        match self.with_room(qp) {
+            Ok((conn, _)) => conn.queue.post_spans(from),
+            Err(why) => return Err(Refused { why, token: sink }),
+        }
+        let (unasked, unanswered) = (from.len(), from.len());
+        self.post(qp, tag, sink, |sink| Op::Read(Read { sink, ask_at: at, fill_at: at, unasked, unanswered }))
+    }
+
+    fn post_local_invalidate(&mut self, qp: Qp, tag: Tag, key: RemoteKey) -> Result<(), Refusal> {
+        let (conn, shared) = self.with_room(qp)?;
+        // An empty access tells whether the window exists, whatever its rights are.
+        let found = shared.windows.target(qp.scope(), key, 0, 0).err();
+        let is_gone = matches!(found, Some(Violation::InvalidKey | Violation::OtherScope));
+        if is_gone || conn.queue.is_invalidating(key) {
+            return Err(Refusal::NoSuchKey);
+        }
+        self.post(qp, tag, (), |()| Op::Invalidate { key }).map_err(|refused| refused.why)
+    }
+
+    fn send_room(&self, qp: Qp) -> usize {
+        let conn = self.conns.get(qp.0).filter(|conn| conn.state == State::Established);
+        conn.map_or(0, |conn| conn.queue.room())
+    }
+
+    fn ring(&mut self) {
+        self.ring_all();
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Event> {
+        self.poll_once(now)
+    }
+
+    fn arm(&mut self) -> bool {
+        self.fall_asleep()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.shared.epoll.as_fd())
+    }
+
+    fn wake_at(&self) -> Option<Time> {
+        self.next_timer()
+    }
+}

@@ -1,0 +1,194 @@
+//! Memory that two processes see: one writes it, the other reads it. The only `unsafe` code of this crate.
+//!
+//! Every access is either one aligned 64-bit word, loaded with Acquire and stored with Release, or a copy between private and
+//! shared memory. No reference into shared memory exists, so nothing is judged where the other process can change it.
+
+use crate::ring::{Source, Target};
+use rustix::{
+    fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create},
+    io::Errno,
+    mm::{MapFlags, ProtFlags, mmap, munmap},
+};
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// A mapping of a whole memory file.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+impl Mapping {
+    fn new(file: BorrowedFd<'_>, len: usize, access: ProtFlags) -> Result<Self, Errno> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours. The file keeps its length:
+        // `Own` seals it, `Theirs` looks for the seal.
+        let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) }?;
+        Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len })
+    }
+
+    /// The address of `count` octets at `at`.
+    fn at(&self, at: usize, count: usize) -> NonNull<u8> {
+        let end = at.checked_add(count);
+        assert!(end.is_some_and(|end| end <= self.len), "callers keep inside the mapping");
+        // SAFETY: `at + count <= len` was just checked, so the result lies in the mapping or at its end.
+        unsafe { self.base.add(at) }
+    }
+
+    fn word(&self, at: usize) -> &AtomicU64 {
+        assert!(at.is_multiple_of(8), "words are aligned");
+        let word: NonNull<AtomicU64> = self.at(at, 8).cast();
+        // SAFETY: the mapping is page aligned and `at` a multiple of 8, the eight octets lie in it, and both processes use words
+        // as atomics only or overwrite them with copies whose outcome nobody judges before a word says so.
+        unsafe { word.as_ref() }
+    }
+
+    fn copy_out(&self, at: usize, to: &mut [u8]) {
+        let from = self.at(at, to.len());
+        // SAFETY: source and destination are valid for `to.len()` octets and do not overlap: `to` is private memory. The
+        // other process may write meanwhile; any octets are valid octets, and they are judged after the copy.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), to.len()) }
+    }
+
+    fn copy_in(&self, at: usize, from: &[u8]) {
+        let to = self.at(at, from.len());
+        // SAFETY: source and destination are valid for `from.len()` octets and do not overlap: `from` is private memory. The
+        // mapping is writable: only `Own` calls this. No reference to these octets exists.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made with this address and length, and no reference into it outlives a call.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert_eq!(unmapped, Ok(()), "a whole mapping can be unmapped");
+    }
+}
+
+/// What this process writes and the other one reads.
+#[derive(Debug)]
+pub(crate) struct Own {
+    mapping: Mapping,
+    file: OwnedFd,
+}
+
+impl Own {
+    /// `len` octets of zeros in a file that keeps its length and that others can map to read only. Fails without memory files or
+    /// memory, and before Linux 5.1.
+    pub(crate) fn new(len: usize) -> Result<Self, Errno> {
+        let file = memfd_create("stag-shm", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&file, len as u64)?;
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+        let mapping = Mapping::new(file.as_fd(), len, ProtFlags::READ | ProtFlags::WRITE)?;
+        fcntl_add_seals(&file, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
+        let own = Self { mapping, file };
+        // Every page is found here: one that is missing later would be a signal.
+        for at in (0..len).step_by(PAGE) {
+            own.set_word(at, 0);
+        }
+        Ok(own)
+    }
+
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Octets of the smallest page.
+const PAGE: usize = 4096;
+
+impl Source for Own {
+    fn word(&self, at: usize) -> u64 {
+        self.mapping.word(at).load(Ordering::Acquire)
+    }
+
+    fn copy_out(&self, at: usize, to: &mut [u8]) {
+        self.mapping.copy_out(at, to);
+    }
+}
+
+impl Target for Own {
+    fn set_word(&self, at: usize, word: u64) {
+        self.mapping.word(at).store(word, Ordering::Release);
+    }
+
+    fn copy_in(&self, at: usize, from: &[u8]) {
+        self.mapping.copy_in(at, from);
+    }
+}
+
+/// What the other process writes and this one reads.
+#[derive(Debug)]
+pub(crate) struct Theirs(Mapping);
+
+impl Theirs {
+    /// Maps a file of the peer, which must be at least `len` octets long and unable to shrink: reading beyond its end
+    /// would be a signal.
+    pub(crate) fn new(file: BorrowedFd<'_>, len: usize) -> Result<Self, Errno> {
+        let is_kept = fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
+        let has = u64::try_from(fstat(file)?.st_size).unwrap_or(0);
+        if !is_kept || has < len as u64 || len == 0 {
+            return Err(Errno::INVAL);
+        }
+        Ok(Self(Mapping::new(file, len, ProtFlags::READ)?))
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.0.len
+    }
+}
+
+impl Source for Theirs {
+    fn word(&self, at: usize) -> u64 {
+        self.0.word(at).load(Ordering::Acquire)
+    }
+
+    fn copy_out(&self, at: usize, to: &mut [u8]) {
+        self.0.copy_out(at, to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::fallocate;
+
+    #[test]
+    fn the_reader_sees_what_the_writer_wrote_and_cannot_write() {
+        let own = Own::new(8192).unwrap();
+        let theirs = Theirs::new(own.file(), 8192).unwrap();
+        own.copy_in(4090, b"across pages");
+        own.set_word(8, 7);
+        let mut octets = [0; 12];
+        theirs.copy_out(4090, &mut octets);
+        assert_eq!((&octets, theirs.word(8)), (b"across pages", 7));
+        let writable = Mapping::new(own.file(), 8192, ProtFlags::READ | ProtFlags::WRITE);
+        assert_eq!(writable.unwrap_err(), Errno::PERM);
+        assert_eq!(ftruncate(own.file(), 0), Err(Errno::PERM));
+        assert_eq!(fallocate(own.file(), rustix::fs::FallocateFlags::empty(), 0, 1 << 20), Err(Errno::PERM));
+    }
+
+    #[test]
+    fn files_that_could_shrink_or_are_too_short_are_refused() {
+        let file = memfd_create("loose", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&file, 8192).unwrap();
+        assert_eq!(Theirs::new(file.as_fd(), 8192).unwrap_err(), Errno::INVAL);
+        fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+        assert!(Theirs::new(file.as_fd(), 8192).is_ok());
+        assert_eq!(Theirs::new(file.as_fd(), 8193).unwrap_err(), Errno::INVAL);
+        assert_eq!(Theirs::new(file.as_fd(), 0).unwrap_err(), Errno::INVAL);
+        let null = std::fs::File::open("/dev/null").unwrap();
+        assert!(Theirs::new(null.as_fd(), 1).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "inside the mapping")]
+    fn nothing_beyond_the_mapping_is_reached() {
+        let own = Own::new(4096).unwrap();
+        own.copy_in(4090, &[0; 7]);
+    }
+}

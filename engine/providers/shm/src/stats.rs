@@ -1,0 +1,49 @@
+//! What a provider counts. Nothing here is read by the code that counts.
+
+use stag_verbs::Cause;
+
+/// Counters since the start.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// Processes that became peers, and those that trust us as we trust them.
+    pub links: u64,
+    /// Those of them whose pools are mapped.
+    pub trusting: u64,
+    /// Processes turned away: their user is not allowed.
+    pub denied: u64,
+    /// Processes turned away: too many, or they did not say who they are.
+    pub turned_away: u64,
+    /// Records sent and received.
+    pub records_sent: u64,
+    /// Records received.
+    pub records_received: u64,
+    /// Octets of payload copied into our rings, and out of others'.
+    pub octets_in: u64,
+    /// Octets of payload copied out of the peer's ring.
+    pub octets_out: u64,
+    /// Octets of payload fetched from a peer's pool.
+    pub octets_fetched: u64,
+    /// Wake-ups sent to processes that slept.
+    pub wakeups: u64,
+    /// Looks at the sockets: system calls.
+    pub looks: u64,
+    /// Connections that ended because the peer broke a rule.
+    pub violations: u64,
+    /// Connections that ended because the peer said that we did.
+    pub terminated: u64,
+    /// Links that ended because the peer wrote nonsense.
+    pub corrupt: u64,
+    /// Connections that ended because the peer's process was gone.
+    pub lost: u64,
+}
+
+impl Stats {
+    pub(crate) const fn count_end(&mut self, cause: Cause) {
+        match cause {
+            Cause::PeerFault(_) => self.violations += 1,
+            Cause::Terminated(_) => self.terminated += 1,
+            Cause::Fabric(_) => self.lost += 1,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Records out: what connections have to say, as far as the ring has room.
+
+use crate::{
+    close,
+    conn::{Asked, Conn, READS_MAX, Say, Shared, State},
+    link::{Lent, Link, Stage},
+    record::{Kind, Record},
+    ring::{Broken, WORD},
+};
+use stag_pools::{Table, table::Key};
+use stag_verbs::{
+    Memory, Status,
+    soft::{Op, read_fault},
+};
+
+/// Longest part of a Write or an answer in one record.
+const SEGMENT: usize = 32 << 10;
+/// Shortest payload that the peer fetches from our pool: for less, looking twice costs more than copying twice.
+const LEND_MIN: usize = 1024;
+/// Octets one connection sends before the next one has its turn.
+const TURN: usize = 256 << 10;
+
+/// How far sending got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    /// Nothing is left, or it waits for the peer's answers.
+    Done,
+    /// The ring is full.
+    Full,
+    /// It is another connection's turn.
+    Turn,
+}
+
+impl Link {
+    /// Puts one record in the ring. `false` when it is full.
+    fn put(&mut self, record: &Record, body: &[u8], shared: &mut Shared) -> Result<bool, Broken> {
+        Ok(self.put_at(record, body, shared)?.is_some())
+    }
+
+    /// The same; where the record begins and ends.
+    fn put_at(
+        &mut self,
+        record: &Record,
+        body: &[u8],
+        shared: &mut Shared,
+    ) -> Result<Option<(u64, u64)>, Broken> {
+        let (Some(own), Some(theirs)) = (&self.own, &self.theirs) else { return Ok(None) };
+        let head = record.emit();
+        let Some(end) = self.producer.put(own, theirs, record.kind.octet(), (head.octets(), body))? else {
+            return Ok(None);
+        };
+        shared.stats.records_sent += 1;
+        shared.stats.octets_in += body.len() as u64;
+        let len = (WORD + head.octets().len() + body.len()).next_multiple_of(crate::ring::LINE);
+        Ok(Some((end - len as u64, end)))
+    }
+
+    /// Whether payload of `len` octets is fetched by the peer instead of copied into the ring.
+    const fn lends(&self, len: usize) -> bool {
+        self.is_trusting && len >= LEND_MIN
+    }
+
+    /// Longest part of a payload in one record.
+    const fn segment(&self) -> usize {
+        let fits = self.producer.record_max() - WORD - crate::record::LONG;
+        if fits < SEGMENT { fits } else { SEGMENT }
+    }
+}
+
+/// Sends what can be sent. The caller wakes the peer.
+pub(crate) fn flush(
+    link: &mut Link,
+    conns: &mut Table<Box<Conn>>,
+    shared: &mut Shared,
+) -> Result<(), Broken> {
+    if link.stage != Stage::Up {
+        return Ok(());
+    }
+    if !say_all(link, conns, shared)? {
+        return Ok(());
+    }
+    while let Some(key) = link.waiting.front().copied() {
+        let Some(conn) =
+            conns.get_mut(key).filter(|conn| conn.is_waiting && conn.state == State::Established)
+        else {
+            link.waiting.pop_front();
+            continue;
+        };
+        let flow = flush_conn(conn, link, shared)?;
+        report(conn, shared);
+        match flow {
+            Flow::Full => return Ok(()),
+            Flow::Turn => link.waiting.rotate_left(1),
+            Flow::Done => {
+                conn.is_waiting = false;
+                link.waiting.pop_front();
+            }
+        }
+    }
+    // A rule that was found broken while sending is told at once.
+    say_all(link, conns, shared).map(drop)
+}
+
+/// What has to be said about connections goes before what they say. False when the ring is full.
+fn say_all(link: &mut Link, conns: &mut Table<Box<Conn>>, shared: &mut Shared) -> Result<bool, Broken> {
+    while let Some(say) = link.say.pop_front() {
+        let (record, body): (_, &[u8]) = match &say {
+            Say::Connect { from, private_data } => {
+                (Record { key: *from, ..Record::new(Kind::Connect, 0) }, private_data)
+            }
+            Say::Accept { to, from, private_data } => {
+                (Record { key: *from, ..Record::new(Kind::Accept, *to) }, private_data)
+            }
+            Say::Reject { to, is_shut, private_data } => {
+                (Record { flags: u32::from(*is_shut), ..Record::new(Kind::Reject, *to) }, private_data)
+            }
+            Say::GiveUp { from } => (Record { key: *from, ..Record::new(Kind::GiveUp, 0) }, &[]),
+            Say::Close { to, why, .. } => (why.record(*to), &[]),
+        };
+        let record = Record { len: body.len() as u32, ..record };
+        if !link.put(&record, body, shared)? {
+            link.say.push_front(say);
+            return Ok(false);
+        }
+        if let Say::Close { from, .. } = say
+            && let Some(conn) = conns.get_mut(from)
+            && conn.state == State::AwaitRoom
+        {
+            conn.die(shared);
+        }
+    }
+    Ok(true)
+}
+
+/// Reports what is done, in order, and gives the queue's memory back when nothing is pending.
+pub(crate) fn report(conn: &mut Conn, shared: &mut Shared) {
+    while let Some(event) = conn.queue.poll(conn.qp) {
+        shared.events.push_back(event);
+    }
+    conn.queue.give_back(&mut shared.spare_works);
+}
+
+fn flush_conn(conn: &mut Conn, link: &mut Link, shared: &mut Shared) -> Result<Flow, Broken> {
+    let mut turn = TURN;
+    while let Some(answer) = conn.answers.front().copied() {
+        match send_answer(conn, link, shared, (answer, &mut turn))? {
+            Flow::Done if conn.state != State::Established => return Ok(Flow::Done),
+            Flow::Done => {}
+            flow => return Ok(flow),
+        }
+    }
+    while let Some((seq, op)) = conn.queue.next() {
+        let sent = match op {
+            Op::Send { message, invalidate } => {
+                let record = Record {
+                    len: message.len() as u32,
+                    key: invalidate.map_or(0, |key| key.0),
+                    flags: u32::from(invalidate.is_some()),
+                    ..Record::new(Kind::Send, conn.peer)
+                };
+                let is_sent = link.put(&record, message, shared)?;
+                turn = turn.saturating_sub(message.len());
+                if is_sent {
+                    conn.queue.begin();
+                    conn.queue.complete(seq, Status::Success, None);
+                }
+                if is_sent { Flow::Done } else { Flow::Full }
+            }
+            Op::Write { .. } => send_write(conn, link, shared, (seq, &mut turn))?,
+            Op::Read(_) => {
+                if conn.asked.len() >= READS_MAX {
+                    return Ok(Flow::Done); // an answer goes on with it
+                }
+                send_read(conn, link, shared, seq)?
+            }
+            Op::Invalidate { key } => {
+                let key = *key;
+                if conn.lent_until > link.producer.head() {
+                    return Ok(Flow::Done); // the peer still fetches from it; its progress goes on with this
+                }
+                let fenced = shared.windows.invalidate(conn.qp.scope(), key);
+                let fenced =
+                    fenced.expect("it was bound when this was posted, and the peer cannot end it since");
+                conn.queue.begin();
+                conn.queue.complete(seq, Status::Success, Some(Memory::Fenced(fenced)));
+                Flow::Done
+            }
+        };
+        if sent != Flow::Done {
+            return Ok(sent);
+        }
+        if turn == 0 {
+            return Ok(Flow::Turn);
+        }
+    }
+    Ok(Flow::Done)
+}
+
+/// Sends the rest of the oldest answer, or a turn of it.
+fn send_answer(
+    conn: &mut Conn,
+    link: &mut Link,
+    shared: &mut Shared,
+    (mut answer, turn): (crate::conn::Answer, &mut usize),
+) -> Result<Flow, Broken> {
+    let record = Record::new(Kind::Answer, conn.peer);
+    loop {
+        let lent = link.lends(answer.left);
+        let len = if lent { answer.left } else { answer.left.min(link.segment()) };
+        let scope = conn.qp.scope();
+        // A Read of nothing needs no window (RFC 5040 §5.3).
+        let source = if answer.left == 0 {
+            Ok((&[][..], None))
+        } else {
+            let place = shared.windows.source_place(scope, answer.key, answer.offset, len);
+            let number = place.ok().and_then(|place| Some((shared.pool_number(place)?, place.at)));
+            shared.windows.source(scope, answer.key, answer.offset, len).map(|octets| (octets, number))
+        };
+        let (octets, named) = match source {
+            Ok(found) => found,
+            Err(violation) => {
+                close::violate(conn, link, shared, (read_fault(violation), Some(answer.request)));
+                return Ok(Flow::Done);
+            }
+        };
+        let put = match named.filter(|_| lent) {
+            Some((pool, at)) => {
+                let from = Record {
+                    kind: Kind::AnswerFrom,
+                    flags: pool,
+                    more: at as u64,
+                    len: len as u32,
+                    ..record
+                };
+                link.put_at(&from, &[], shared)?.inspect(|(begin, end)| {
+                    conn.lent_until = *end;
+                    link.lent.push_back(Lent {
+                        begin: *begin,
+                        end: *end,
+                        conn: conn.qp.0,
+                        write: None,
+                        source: None,
+                    });
+                })
+            }
+            None => {
+                let (own, theirs) = match (&link.own, &link.theirs) {
+                    (Some(own), Some(theirs)) => (own, theirs),
+                    _ => return Ok(Flow::Full),
+                };
+                let len = octets.len().min(link.segment());
+                let octets = octets.get(..len).expect("it was just made no longer");
+                let head = Record { len: len as u32, ..record }.emit();
+                let put = link.producer.put(own, theirs, Kind::Answer.octet(), (head.octets(), octets))?;
+                shared.stats.records_sent += u64::from(put.is_some());
+                shared.stats.octets_in += if put.is_some() { len as u64 } else { 0 };
+                answer.left -= if put.is_some() { len } else { 0 };
+                answer.offset += if put.is_some() { len as u64 } else { 0 };
+                *turn = turn.saturating_sub(len);
+                put.map(|end| (end, end))
+            }
+        };
+        if put.is_none() {
+            keep(conn, answer);
+            return Ok(Flow::Full);
+        }
+        if answer.left == 0 || named.is_some_and(|_| lent) {
+            conn.answers.pop_front();
+            return Ok(Flow::Done);
+        }
+        if *turn == 0 {
+            keep(conn, answer);
+            return Ok(Flow::Turn);
+        }
+    }
+}
+
+fn keep(conn: &mut Conn, answer: crate::conn::Answer) {
+    *conn.answers.front_mut().expect("it is being answered") = answer;
+}
+
+/// Sends the rest of the Write in front, or a turn of it.
+fn send_write(
+    conn: &mut Conn,
+    link: &mut Link,
+    shared: &mut Shared,
+    (seq, turn): (u64, &mut usize),
+) -> Result<Flow, Broken> {
+    loop {
+        let Some(Op::Write { source, to }) = conn.queue.op(seq) else { unreachable!("a Write is in front") };
+        let left = source.len() - conn.written;
+        if left == 0 {
+            conn.written = 0;
+            conn.queue.begin();
+            conn.queue.complete(seq, Status::Success, None);
+            return Ok(Flow::Done);
+        }
+        let record = Record { key: to.key.0, ..Record::new(Kind::Write, conn.peer) };
+        let named = shared.pool_number(source.place()).filter(|_| link.lends(left) && conn.written == 0);
+        if let Some(pool) = named {
+            let more = source.place().at as u64;
+            let len = source.len() as u32;
+            let from = Record { kind: Kind::WriteFrom, len, flags: pool, offset: to.offset, more, ..record };
+            let Some((begin, end)) = link.put_at(&from, &[], shared)? else { return Ok(Flow::Full) };
+            let source = Some(source.clone());
+            link.lent.push_back(Lent { begin, end, conn: conn.qp.0, write: Some(seq), source });
+            conn.queue.begin();
+            return Ok(Flow::Done);
+        }
+        let len = left.min(link.segment());
+        let part = source.get(conn.written..conn.written + len).expect("the rest is at least as long");
+        let offset = to.offset.wrapping_add(conn.written as u64);
+        let record = Record { len: len as u32, offset, more: left as u64, ..record };
+        if !link.put(&record, part, shared)? {
+            return Ok(Flow::Full);
+        }
+        conn.written += len;
+        *turn = turn.saturating_sub(len);
+        if *turn == 0 && conn.written < source.len() {
+            return Ok(Flow::Turn);
+        }
+    }
+}
+
+/// Asks for the next span of the Read in front.
+fn send_read(conn: &mut Conn, link: &mut Link, shared: &mut Shared, seq: u64) -> Result<Flow, Broken> {
+    let Some(Op::Read(read)) = conn.queue.op(seq) else { unreachable!("a Read is in front") };
+    if read.unasked == 0 {
+        conn.queue.begin();
+        conn.queue.complete(seq, Status::Success, None);
+        return Ok(Flow::Done);
+    }
+    let span = conn.queue.next_span().expect("a Read keeps its spans until they are asked for");
+    let record = Record {
+        len: span.len,
+        key: span.key.0,
+        offset: span.offset,
+        more: conn.requests,
+        ..Record::new(Kind::Read, conn.peer)
+    };
+    if !link.put(&record, &[], shared)? {
+        return Ok(Flow::Full);
+    }
+    conn.asked.push_back(Asked { request: conn.requests, seq, left: span.len as usize });
+    conn.requests += 1;
+    conn.queue.begin_read();
+    Ok(Flow::Done)
+}
+
+/// The peer has read on: what the ring named is ours alone again, and what waited for that goes on.
+pub(crate) fn progress(
+    link: &mut Link,
+    conns: &mut Table<Box<Conn>>,
+    shared: &mut Shared,
+) -> Result<bool, Broken> {
+    let Some(theirs) = &link.theirs else { return Ok(false) };
+    if (link.lent.is_empty() && link.waiting.is_empty() && link.say.is_empty())
+        || !link.producer.look(theirs)?
+    {
+        return Ok(false);
+    }
+    while let Some(lent) = link.lent.front().filter(|lent| lent.end <= link.producer.head()) {
+        let (key, write): (Key, _) = (lent.conn, lent.write);
+        link.lent.pop_front();
+        let Some(conn) = conns.get_mut(key) else { continue };
+        if let Some(seq) = write {
+            conn.queue.complete(seq, Status::Success, None);
+            report(conn, shared);
+        }
+        // An invalidation may have waited for this.
+        want(conn, link);
+    }
+    Ok(true)
+}
+
+/// The connection has something to send.
+pub(crate) fn want(conn: &mut Conn, link: &mut Link) {
+    if !conn.is_waiting && conn.state == State::Established {
+        conn.is_waiting = true;
+        link.waiting.push_back(conn.qp.0);
+    }
+}

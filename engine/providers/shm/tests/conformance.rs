@@ -1,0 +1,67 @@
+//! The generic suite of the contract between ends in one thread: isolated, and with pools that the other end fetches from.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+mod support;
+
+use stag_pools::{Class, Pool};
+use stag_shm::{Address, Config, Shm};
+use stag_verbs::{Limits, Provider, Time, conformance::Fixture};
+use std::{os::fd::BorrowedFd, time::Duration};
+use support::Place;
+
+struct Shared<const TRUST: bool> {
+    place: Place,
+    run: u64,
+}
+
+impl<const TRUST: bool> Fixture for Shared<TRUST> {
+    type P = Shm;
+
+    fn new(run: u64) -> Self {
+        Self { place: Place::new(), run }
+    }
+
+    fn pool(classes: &[Class]) -> Pool {
+        if TRUST { Pool::shared(classes).unwrap() } else { Pool::new(classes).unwrap() }
+    }
+
+    fn end(&mut self, limits: Limits, pool: &Pool) -> Shm {
+        let seed = [self.run as u8 + 1; 32];
+        let config =
+            Config { trust: TRUST, ring_len: 256 << 10, ..Config::new(limits, seed, support::now()) };
+        let mut end = Shm::new(config).unwrap();
+        assert_eq!(end.wants_shared_pools(), TRUST);
+        end.register(pool).unwrap();
+        end
+    }
+
+    fn listen_address(&mut self) -> Address {
+        let address = self.place.address();
+        if TRUST { address.trusting() } else { address }
+    }
+
+    fn nowhere(&mut self) -> Address {
+        self.place.address()
+    }
+
+    fn step(&mut self) -> Time {
+        std::thread::yield_now();
+        support::now()
+    }
+
+    fn windows_bound(&self, end: &Shm) -> usize {
+        end.windows_bound()
+    }
+
+    fn is_readable(&self, fd: BorrowedFd<'_>, patience: Duration) -> bool {
+        support::is_readable(fd, patience)
+    }
+}
+
+mod isolated {
+    stag_verbs::conformance_tests!(super::Shared<false>);
+}
+
+mod trusting {
+    stag_verbs::conformance_tests!(super::Shared<true>);
+}

@@ -1,0 +1,56 @@
+//! What the tests of this crate share.
+#![allow(dead_code)]
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use stag_shm::Address;
+use stag_verbs::Time;
+use std::{
+    fs,
+    os::fd::BorrowedFd,
+    path::PathBuf,
+    sync::{
+        OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+/// A directory for sockets; gone with the value.
+pub struct Place {
+    directory: PathBuf,
+    next: u64,
+}
+
+impl Place {
+    pub fn new() -> Self {
+        static PLACES: AtomicU64 = AtomicU64::new(0);
+        let number = PLACES.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("stag-shm-{}-{number}", std::process::id()));
+        fs::create_dir_all(&directory).unwrap();
+        Self { directory, next: 0 }
+    }
+
+    /// An address where nobody listens.
+    pub fn address(&mut self) -> Address {
+        self.next += 1;
+        Address::new(self.directory.join(self.next.to_string())).unwrap()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// The time since the first question.
+pub fn now() -> Time {
+    static START: OnceLock<Instant> = OnceLock::new();
+    Time(START.get_or_init(Instant::now).elapsed().as_nanos() as u64)
+}
+
+pub fn is_readable(fd: BorrowedFd<'_>, patience: Duration) -> bool {
+    let patience =
+        Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+    poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience)).unwrap() == 1
+}
