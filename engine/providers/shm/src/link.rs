@@ -7,7 +7,7 @@ use crate::{
     Address, Config,
     config::{RING_MAX, RING_MIN},
     conn::{Say, Shared},
-    ring::{ASLEEP, Consumer, Producer, RING, Source},
+    ring::{Consumer, Producer, RING, must_wake},
     segment::{Own, Theirs},
 };
 use rustix::{
@@ -264,9 +264,7 @@ impl Link {
     /// Ends the peer's sleep, if it sleeps: something for it was said, or read.
     pub(crate) fn wake(&mut self, shared: &mut Shared) {
         let Some(theirs) = &self.theirs else { return };
-        let sleep = theirs.word(ASLEEP);
-        if sleep != 0 && sleep != self.woken {
-            self.woken = sleep;
+        if must_wake(theirs, &mut self.woken) {
             shared.stats.wakeups += 1;
             // A full socket wakes as well; a broken one is found at the next look.
             let _ = net::send(&self.socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);

@@ -60,9 +60,9 @@ pub(crate) struct Producer {
 }
 
 impl Producer {
-    /// For a ring of `len` octets: a power of two of at least a page.
+    /// For a ring of `len` octets: a power of two.
     pub(crate) const fn new(len: usize) -> Self {
-        assert!(len.is_power_of_two() && len >= RING, "positions are masked");
+        assert!(len.is_power_of_two() && len >= PART * LINE, "positions are masked");
         Self { len, tail: 0, head: 0 }
     }
 
@@ -172,7 +172,7 @@ pub(crate) struct Consumer {
 impl Consumer {
     /// For a ring of `len` octets: a power of two.
     pub(crate) const fn new(len: usize) -> Self {
-        assert!(len.is_power_of_two() && len >= RING, "positions are masked");
+        assert!(len.is_power_of_two() && len >= PART * LINE, "positions are masked");
         Self { len, head: 0, published: 0 }
     }
 
@@ -237,6 +237,19 @@ impl Consumer {
         self.published = self.head;
         true
     }
+}
+
+/// Says that the owner of `own` sleeps from here on, for the time with this number; 0: it is awake. After it, a barrier that
+/// the other process takes part in, and another look at its ring.
+pub(crate) fn set_asleep(own: &impl Target, sleep: u64) {
+    own.set_word(ASLEEP, sleep);
+}
+
+/// Whether the other process has to be woken after something was put in our ring or read from its own. `woken` is the
+/// sleep that was ended last. There is no fence here: the sleeper's barrier stands for it.
+pub(crate) fn must_wake(theirs: &impl Source, woken: &mut u64) -> bool {
+    let sleep = theirs.word(ASLEEP);
+    sleep != 0 && std::mem::replace(woken, sleep) != sleep
 }
 
 #[cfg(test)]

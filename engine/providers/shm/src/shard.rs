@@ -6,7 +6,7 @@ use crate::{
     conn::{Conn, Say, Shared, State},
     link::{self, Denied, Link, Listener, Stage},
     record::NONSENSE,
-    ring::{ASLEEP, Target},
+    ring::set_asleep,
     rx, tx,
 };
 use rustix::{
@@ -550,7 +550,7 @@ impl Shm {
         self.sleeps += 1;
         for (_, link) in self.links.iter() {
             if let Some(own) = &link.own {
-                own.set_word(ASLEEP, self.sleeps);
+                set_asleep(own, self.sleeps);
             }
         }
         // Whoever stored before it could see that we sleep is seen by us; whoever stores later sees it (DESIGN D5).
@@ -585,7 +585,7 @@ impl Shm {
         self.asleep = false;
         for (_, link) in self.links.iter() {
             if let Some(own) = &link.own {
-                own.set_word(ASLEEP, 0);
+                set_asleep(own, 0);
             }
         }
     }
