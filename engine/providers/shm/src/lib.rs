@@ -33,6 +33,8 @@ mod provider;
 mod record;
 mod ring;
 mod rx;
+#[cfg(test)]
+mod scribbler;
 mod segment;
 mod shard;
 mod stats;

@@ -273,7 +273,7 @@ impl Shm {
     }
 
     /// The link is gone, and all its connections.
-    fn end_link(&mut self, key: Key, cause: Cause) {
+    pub(crate) fn end_link(&mut self, key: Key, cause: Cause) {
         let Some(mut link) = self.links.remove(key) else { return };
         self.hot.retain(|other| *other != key);
         // Who could not be reached at all was refused.

@@ -46,7 +46,7 @@ fn records_come_out_as_they_went_in_whatever_lay_there_before() {
     let mut under_way = std::collections::VecDeque::new();
     let (mut puts, mut waits) = (0_u64, 0);
     while puts < 20_000 {
-        if random(&mut state) % 3 > 0 {
+        if !random(&mut state).is_multiple_of(3) {
             let len = (random(&mut state) % (LEN / PART - WORD) as u64) as usize;
             // Content that looks like words of the lines to come.
             let mut body = vec![0; len];

@@ -1,0 +1,302 @@
+//! A peer that writes anything anywhere in the memory it can write, between honest words. The other end reports a clear cause,
+//! changes nothing outside the window that it granted, and has all its memory back at the end.
+//!
+//! `STAG_SCRIBBLES` sets the number of mutations.
+
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+
+use crate::{
+    Address, Config, Shm,
+    record::{Kind, Record},
+    ring::{ASLEEP, HEAD, LINE, RING, Target, WORD},
+};
+use stag_pools::{Access, Buf, Class, Pool, Window};
+use stag_verbs::{Cause, Event, FabricFault, Limits, Memory, Provider, Qp, RemoteSpan, Tag, Time};
+use std::time::{Duration, Instant};
+
+const LIMITS: Limits = Limits {
+    connections: 8,
+    send_queue: 32,
+    receives: 32,
+    receive_len: 4096,
+    windows: 16,
+    read_spans: 4,
+    private_data_len: 64,
+    remote_invalidation: true,
+};
+const RING_LEN: usize = 64 << 10;
+/// The window, and what lies around it in its buffer.
+const SPAN: std::ops::Range<usize> = 1024..3072;
+const GUARD: u8 = 0xa5;
+
+/// xorshift64: one seed, one run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+}
+
+struct Clock(Instant);
+
+impl Clock {
+    fn now(&self) -> Time {
+        Time(self.0.elapsed().as_nanos() as u64)
+    }
+}
+
+/// What can happen to the honest end.
+#[derive(Debug, Default)]
+struct Ends {
+    corrupt: u64,
+    faults: u64,
+    other: u64,
+}
+
+struct World {
+    clock: Clock,
+    pool: Pool,
+    honest: Shm,
+    scribbler: Shm,
+    at: Address,
+    pair: Option<(Qp, Qp)>,
+    window: Option<Window>,
+    ends: Ends,
+}
+
+impl World {
+    fn new(trust: bool, at: Address) -> Self {
+        let clock = Clock(Instant::now());
+        let pool = Pool::shared(&[Class { slot_len: 4096, count: 512 }]).unwrap();
+        let end = |seed| {
+            let config = Config::new(LIMITS, [seed; 32], clock.now());
+            let config = Config { trust, ring_len: RING_LEN, look_interval: Duration::ZERO, ..config };
+            let mut shm = Shm::new(config).unwrap();
+            shm.register(&pool).unwrap();
+            shm
+        };
+        let (mut honest, scribbler) = (end(1), end(2));
+        honest.listen(&at).unwrap();
+        Self { clock, pool, honest, scribbler, at, pair: None, window: None, ends: Ends::default() }
+    }
+
+    fn guarded(&self) -> Buf {
+        let mut buf = self.pool.take(4096).unwrap();
+        buf.extend(4096);
+        buf.fill(GUARD);
+        buf
+    }
+
+    /// A buffer that was exposed is what it was outside of the span that was open.
+    fn check(buf: &[u8]) {
+        assert_eq!(buf.len(), 4096);
+        let outside = buf[..SPAN.start].iter().chain(&buf[SPAN.end..]);
+        assert!(outside.copied().all(|octet| octet == GUARD), "an octet outside of the window changed");
+    }
+
+    fn poll(&mut self) {
+        while self.honest.receives_posted() < 16 {
+            self.honest.post_receive(self.pool.take(4096).unwrap()).unwrap();
+        }
+        while self.scribbler.receives_posted() < 16 {
+            self.scribbler.post_receive(self.pool.take(4096).unwrap()).unwrap();
+        }
+        while let Some(event) = self.honest.poll(self.clock.now()) {
+            match event {
+                Event::ConnectRequest { qp } => self.honest.accept(qp, b"").unwrap(),
+                Event::Established { qp } => {
+                    let buf = self.guarded();
+                    self.window = self.honest.bind(qp, buf, SPAN, Access::RemoteWrite).ok();
+                }
+                Event::Received { invalidated, .. } => {
+                    invalidated.into_iter().for_each(|fenced| Self::check(&fenced.into_buf()));
+                }
+                Event::Unbound { fenced, .. } => Self::check(&fenced.into_buf()),
+                Event::Completed { memory: Memory::Fenced(fenced), .. } => Self::check(&fenced.into_buf()),
+                Event::Completed { .. } => {}
+                Event::Disconnected { cause, .. } => {
+                    match cause {
+                        Cause::Fabric(FabricFault::Corrupt) => self.ends.corrupt += 1,
+                        Cause::PeerFault(_) | Cause::Terminated(_) => self.ends.faults += 1,
+                        _ => self.ends.other += 1,
+                    }
+                    self.pair = None;
+                }
+            }
+        }
+        while let Some(event) = self.scribbler.poll(self.clock.now()) {
+            match event {
+                Event::Disconnected { .. } => self.pair = None,
+                Event::Unbound { fenced, .. } => drop(fenced.into_buf()),
+                Event::Established { qp } => self.pair = Some((qp, qp)),
+                _ => {}
+            }
+        }
+        self.honest.ring();
+        self.scribbler.ring();
+    }
+
+    fn connect(&mut self) {
+        self.window = None;
+        // What it wrote into its own ring may have led the other end astray: it starts from the beginning.
+        let links: Vec<_> = self.scribbler.links.iter().map(|(key, _)| key).collect();
+        links.into_iter().for_each(|key| self.scribbler.end_link(key, Cause::Local));
+        self.poll();
+        self.pair = None;
+        self.scribbler.connect(&self.at, b"").unwrap();
+        for _ in 0..10_000 {
+            self.poll();
+            if self.pair.is_some() && self.window.is_some() {
+                return;
+            }
+        }
+        panic!("no connection: {:?}", self.ends);
+    }
+
+    /// Something honest, so that there is something to spoil.
+    fn speak(&mut self, random: &mut Random) {
+        let Some((qp, _)) = self.pair else { return };
+        let len = 1 + random.below(4000);
+        let mut buf = self.pool.take(len).unwrap();
+        buf.extend(len);
+        let key = self.window.map(|window| window.key);
+        let _ = match (random.below(4), self.window) {
+            (0, Some(window)) => {
+                let len = len.min(SPAN.len()) as u32;
+                buf.truncate(len as usize);
+                let to = RemoteSpan { key: window.key, offset: window.offset, len };
+                self.scribbler.post_write(qp, Tag(0), buf.freeze(), to).is_ok()
+            }
+            (1, Some(window)) => {
+                let from = RemoteSpan { key: window.key, offset: window.offset, len: 16.min(len as u32) };
+                self.scribbler.post_read(qp, Tag(0), buf, 0, &[from]).is_ok()
+            }
+            (2, _) if random.below(16) == 0 => self.scribbler.post_send(qp, Tag(0), buf, key).is_ok(),
+            _ => self.scribbler.post_send(qp, Tag(0), buf, None).is_ok(),
+        };
+    }
+
+    /// One mutation of the scribbler's file.
+    fn scribble(&mut self, random: &mut Random) {
+        let Some((_, link)) = self.scribbler.links.iter().next() else { return };
+        let Some(own) = &link.own else { return };
+        // Mostly where the other end looks next.
+        let near = link.producer.head();
+        let line = RING + (near as usize + random.below(4) * LINE) % RING_LEN;
+        let word = random.next();
+        match random.below(8) {
+            0 => own.copy_in(random.below(RING + RING_LEN), &[word as u8]),
+            1 => own.set_word(HEAD, if random.below(2) == 0 { word } else { random.below(1 << 16) as u64 }),
+            2 => own.set_word(ASLEEP, word),
+            3 => own.copy_in(line + random.below(LINE), &[word as u8]),
+            4 => {
+                // The right line, and any kind.
+                let stamp = (near + (line - RING) as u64 - near % RING_LEN as u64) / LINE as u64 + 1;
+                own.set_word(line, stamp << 8 | word & 0xff);
+            }
+            _ => {
+                // A whole record that looks right but for one field.
+                let kinds = [
+                    Kind::Send,
+                    Kind::Write,
+                    Kind::WriteFrom,
+                    Kind::Read,
+                    Kind::Answer,
+                    Kind::AnswerFrom,
+                    Kind::Close,
+                ];
+                let window = self.window;
+                let mut record = Record {
+                    len: random.below(64) as u32,
+                    key: window.map_or(0, |window| window.key.0),
+                    flags: random.below(2) as u32,
+                    offset: window.map_or(0, |window| window.offset),
+                    more: 64,
+                    ..Record::new(kinds[random.below(kinds.len())], random.below(3) as u32)
+                };
+                match random.below(6) {
+                    0 => record.len = word as u32,
+                    1 => record.key ^= 1 << random.below(32),
+                    2 => record.offset = record.offset.wrapping_add(word >> random.below(64)),
+                    3 => record.more = word >> random.below(64),
+                    4 => record.to = word as u32 >> random.below(32),
+                    _ => record.flags = word as u32 >> random.below(32),
+                }
+                own.copy_in(line + WORD, record.emit().octets());
+                let lap = near - near % RING_LEN as u64;
+                let stamp = (lap + (line - RING) as u64) / LINE as u64 + 1;
+                own.set_word(line, stamp << 8 | u64::from(record.kind.octet()));
+            }
+        }
+    }
+}
+
+fn run(trust: bool, mutations: u64) {
+    let directory = std::env::temp_dir().join(format!("stag-scribbler-{}-{trust}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let at = Address::new(directory.join("socket")).unwrap();
+    let at = if trust { at.trusting() } else { at };
+    let mut world = World::new(trust, at);
+    let mut random = Random(0x5eed_0000 + u64::from(trust));
+    for mutation in 0..mutations {
+        // A ring that was led astray may be silent for ever: that is what deadlines are for.
+        if world.pair.is_none() || mutation.is_multiple_of(32) {
+            world.connect();
+        }
+        if mutation.is_multiple_of(4) {
+            world.speak(&mut random);
+            world.scribbler.ring();
+        }
+        world.scribble(&mut random);
+        if mutation.is_multiple_of(2) {
+            world.poll();
+        }
+    }
+    println!("{mutations} mutations, trust {trust}: {:?}", world.ends);
+    assert!(
+        world.ends.corrupt > 0 && world.ends.faults > 0,
+        "the mutations reach what is judged: {:?}",
+        world.ends
+    );
+    let World { pool, mut honest, scribbler, clock, .. } = world;
+    drop(scribbler);
+    for _ in 0..10_000 {
+        while let Some(event) = honest.poll(clock.now()) {
+            if let Event::Unbound { fenced, .. } = event {
+                World::check(&fenced.into_buf());
+            }
+        }
+        if honest.links() == 0 {
+            break;
+        }
+    }
+    assert_eq!((honest.links(), honest.connections(), honest.windows_bound()), (0, 0, 0));
+    assert_eq!(pool.taken(), honest.receives_posted(), "everything came back");
+    drop(honest);
+    assert_eq!(pool.taken(), 0);
+    std::fs::remove_dir_all(directory).unwrap();
+}
+
+/// A million where tests may take their time.
+fn mutations() -> u64 {
+    let default = if std::env::var_os("CI").is_some() { 1_000_000 } else { 50_000 };
+    std::env::var("STAG_SCRIBBLES").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn a_scribbling_peer_harms_nobody_in_isolation() {
+    run(false, mutations());
+}
+
+#[test]
+fn a_scribbling_peer_harms_nobody_where_pools_are_mapped() {
+    run(true, mutations());
+}
