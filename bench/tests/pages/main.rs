@@ -75,9 +75,19 @@ struct Span {
 }
 
 impl Span {
-    /// Mostly within a block, sometimes all of it, sometimes over its end.
-    fn any(dice: &mut Dice) -> Self {
+    /// For a READ: mostly one page, seldom some, a block or more.
+    fn read(dice: &mut Dice) -> Self {
+        let count = if dice.roll(40) > 0 { 1 } else { [2, 4, 16, 20][dice.roll(4)] };
+        Self::of(count, dice)
+    }
+
+    /// For a WRITE: mostly within a block, sometimes all of it, sometimes over its end.
+    fn write(dice: &mut Dice) -> Self {
         let count = [1, 1, 2, 4, 16, 16, 20][dice.roll(7)];
+        Self::of(count, dice)
+    }
+
+    fn of(count: usize, dice: &mut Dice) -> Self {
         let first = if count == 16 { dice.roll(PAGES / 16) * 16 } else { dice.roll(PAGES - count + 1) };
         Self { first, count }
     }
@@ -108,6 +118,8 @@ struct Reading {
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     reads: u64,
+    /// READs of a page that a WRITE was changing meanwhile.
+    crossed: u64,
     writes: u64,
     pages: u64,
     /// Pages that a WRITE was changing while they were read.
@@ -204,7 +216,7 @@ impl<S: Store> World<Gateway<S>> {
     }
 
     fn read(&mut self) {
-        let span = Span::any(&mut self.dice);
+        let span = Span::read(&mut self.dice);
         let floors = self.pages[span.first..][..span.count].iter().map(|page| page.floor).collect();
         let changing = self.writing.values().fold(0, |pages, (span, _)| pages | span.pages());
         self.next += 1;
@@ -253,6 +265,7 @@ impl<S: Store> World<Gateway<S>> {
         };
         assert_eq!(octets.len(), reading.span.count * PAGE);
         self.counts.reads += 1;
+        self.counts.crossed += u64::from(reading.changing & reading.span.pages() != 0);
         for (i, octets) in octets.chunks(PAGE).enumerate() {
             self.judge(reading.span.first + i, octets, &reading, reading.floors[i], is_whole);
         }
@@ -280,15 +293,15 @@ impl<S: Store> World<Gateway<S>> {
         page.floor = page.floor.max(version);
     }
 
-    /// Reads while it writes until `wanted` pages were read.
+    /// Reads while it writes until a WRITE was changing what was read `wanted` times.
     fn run(mut self, wanted: u64, is_whole: bool) {
         let begun = Instant::now();
-        while self.counts.pages < wanted {
+        while self.counts.crossed < wanted {
             while self.reading.len() < READS {
                 self.read();
             }
             if self.writing.len() < WRITES {
-                let span = Span::any(&mut self.dice);
+                let span = Span::write(&mut self.dice);
                 self.write(span);
             }
             self.conclude(is_whole);
@@ -305,8 +318,8 @@ impl<S: Store> World<Gateway<S>> {
             assert!(stats.sendmsg_short > wanted / 100, "the kernel took FPDUs in part: {short:?}");
         }
         assert_eq!(self.client.app().losses(), 0);
-        assert!(self.counts.changing > wanted / 2, "{:?}", self.counts);
-        assert!(self.counts.newer > wanted / 50 && self.counts.overtaken > wanted / 50, "{:?}", self.counts);
+        // That they met at all: how often depends on who gets the core.
+        assert!(self.counts.newer > 0 && self.counts.overtaken > wanted / 1_000, "{:?}", self.counts);
         assert_eq!((self.server.buffers_in_use(), self.client.buffers_in_use()), (0, 0));
     }
 }
@@ -359,5 +372,7 @@ fn an_octet_of_the_files_store_is_old_or_new() {
         open_files: Some(16),
     };
     let shared = Shared::open(&config).unwrap();
-    World::new(Files::open(&shared, 0).unwrap()).run(10_000, false);
+    // The gate sets CI: there it is as often as for the memory store.
+    let wanted = if std::env::var_os("CI").is_some() { 100_000 } else { 10_000 };
+    World::new(Files::open(&shared, 0).unwrap()).run(wanted, false);
 }
