@@ -62,6 +62,13 @@ impl Waker {
     }
 }
 
+/// The eventfd that ends the shard's sleep, for the system to ring: whatever adds to it causes a pass.
+impl AsFd for Waker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.wake.as_fd()
+    }
+}
+
 impl Shared {
     fn tell(&self, command: Command) {
         self.commands.fetch_or(command as u32, Ordering::Release);
@@ -92,6 +99,11 @@ impl<R> Handle<R> {
 }
 
 impl<R> Control<R> {
+    /// What wakes this shard.
+    pub fn waker(&self) -> Waker {
+        Waker(Arc::clone(&self.shared))
+    }
+
     /// The commands that came since the last look, as bits of [`Command`].
     pub(crate) fn look(&self) -> u32 {
         if self.shared.commands.load(Ordering::Relaxed) == 0 {

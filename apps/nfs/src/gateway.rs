@@ -157,9 +157,9 @@ impl<S: Store> Gateway<S> {
 
     /// Carries on the READs whose octets were brought.
     fn resume_reads(&mut self, cx: &mut Cx<'_>) {
-        while let Some(ticket) = self.store.next_fetched() {
-            if let Some(read) = self.reads.take(ticket) {
-                let answer = self.attempt(cx, &read, Turn::Again);
+        while let Some(fetched) = self.store.next_fetched() {
+            if let Some(read) = self.reads.take(fetched.ticket) {
+                let answer = self.attempt(cx, &read, Turn::Again(fetched.brought));
                 self.conclude(cx, (read.id, read.peer), answer);
             }
         }

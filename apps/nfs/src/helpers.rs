@@ -40,12 +40,12 @@ const _: () = assert!(TICKETS <= 1 << 16);
 
 impl Ticket {
     /// All tickets of a shard.
-    pub(crate) fn all() -> impl Iterator<Item = Self> {
+    pub fn all() -> impl Iterator<Item = Self> {
         (0..TICKETS).map(|number| Self(number as u16))
     }
 
     /// Below [`TICKETS`].
-    pub(crate) const fn index(self) -> usize {
+    pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
@@ -149,7 +149,7 @@ impl Helpers {
 
     /// Lets a helper bring `len` octets of `file`, after which `ticket` comes back. False when none can: the queue is
     /// full, or there is no descriptor.
-    pub(crate) fn fetch(&self, file: impl AsFd, offset: u64, len: usize, ticket: Ticket) -> bool {
+    pub fn fetch(&self, file: impl AsFd, offset: u64, len: usize, ticket: Ticket) -> bool {
         // A descriptor of its own: the store may close the file meanwhile.
         let Ok(file) = fcntl_dupfd_cloexec(file, 0) else { return false };
         let job = Job { file, offset, len, ticket, by: Arc::clone(&self.letterbox) };
@@ -157,7 +157,7 @@ impl Helpers {
     }
 
     /// The next ticket that came back: one load when none did since the last look.
-    pub(crate) fn next_fetched(&self) -> Option<Ticket> {
+    pub fn next_fetched(&self) -> Option<Ticket> {
         let is_filled = &self.letterbox.is_filled;
         if !is_filled.load(Ordering::Relaxed) {
             return None;

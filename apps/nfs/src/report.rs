@@ -73,7 +73,9 @@ pub struct Data {
     pub reads_cached: u64,
     /// READs put off until a helper had brought what was not.
     pub reads_warmed: u64,
-    /// READs for which the shard waited: helpers had too much to do, or memory was short.
+    /// READs put off until io_uring had brought what was not, straight to the buffer that is sent.
+    pub reads_brought: u64,
+    /// READs for which the shard waited: the ring and the helpers had too much to do, or memory was short.
     pub reads_blocking: u64,
     /// READs from a file system that does not say whether a read waits, as tmpfs.
     pub reads_direct: u64,

@@ -1,4 +1,4 @@
-//! READs of what is not in memory: helpers wait for the disk, and nobody waits for a helper but who needs it.
+//! READs of what is not in memory: io_uring or helpers wait for the disk, and nobody waits for them but who needs it.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::result_large_err, dead_code, missing_docs)]
 
 #[path = "gateway/client.rs"]
@@ -8,6 +8,7 @@ mod wire;
 
 use client::{Client, Home, encode, pattern};
 use rustix::{
+    event::{EventfdFlags, eventfd},
     fs::{Advice, fadvise},
     io::{Errno, ReadWriteFlags, preadv2},
 };
@@ -16,7 +17,7 @@ use stag_nfs::{
     Gateway, Report,
     export::ExportConfig,
     helpers::{Fetch, Helpers, QUEUE_LEN},
-    store::files::{self, Files, Shared},
+    store::files::{self, Files, Ring, Shared},
 };
 use stag_protocol::{
     nfs::v3::{Call, FileHandle, GetAttrArgs, ReadArgs, Reply, Status},
@@ -29,7 +30,10 @@ use std::{
     fs::File,
     io::{ErrorKind, IoSliceMut, Read, Write},
     net::{SocketAddr, TcpStream},
-    os::{fd::BorrowedFd, unix::fs::FileExt},
+    os::{
+        fd::{BorrowedFd, OwnedFd},
+        unix::fs::FileExt,
+    },
     path::Path,
     sync::{
         Arc, Mutex,
@@ -68,6 +72,11 @@ fn is_on_disk(directory: &Path) -> bool {
     read == Err(Errno::AGAIN)
 }
 
+/// What nobody listens to: these shards do not sleep.
+fn bell() -> OwnedFd {
+    eventfd(0, EventfdFlags::NONBLOCK).unwrap()
+}
+
 /// Reads, as helpers do.
 fn bring(file: BorrowedFd<'_>, offset: u64, scratch: &mut [u8]) {
     let file = File::from(file.try_clone_to_owned().unwrap());
@@ -101,6 +110,19 @@ struct World {
 impl World {
     /// None where no file is ever out of memory.
     fn new(helpers: impl FnOnce() -> Vec<Helpers>) -> Option<Self> {
+        Self::with(0, helpers)
+    }
+
+    /// Shards with a ring for so many READs at a time, too. None also where the system has no ring.
+    fn with_rings(reads: u16, helpers: impl FnOnce() -> Vec<Helpers>) -> Option<Self> {
+        if let Err(error) = Ring::<()>::new(reads, bell()) {
+            eprintln!("skipped: no io_uring here ({error})");
+            return None;
+        }
+        Self::with(reads, helpers)
+    }
+
+    fn with(ring_reads: u16, helpers: impl FnOnce() -> Vec<Helpers>) -> Option<Self> {
         let home = home();
         for name in ["data", "state"] {
             std::fs::create_dir(home.path().join(name)).unwrap();
@@ -123,7 +145,10 @@ impl World {
         let (mut shards, mut ports) = (vec![], vec![]);
         let count = helpers.len();
         for (index, helpers) in helpers.into_iter().enumerate() {
-            let files = Files::open(&shared, index).unwrap().with_helpers(helpers);
+            let mut files = Files::open(&shared, index).unwrap().with_helpers(helpers);
+            if ring_reads > 0 {
+                files = files.with_ring(Ring::new(ring_reads, bell()).unwrap());
+            }
             let config = Config { slots: [1024, 64, 8], ..Config::small() };
             let end = fabric.end("server", LIMITS);
             let mut shard = Shard::new(end, Gateway::new(files), config, Box::new(|_| true)).unwrap();
@@ -261,9 +286,8 @@ fn while_a_disk_is_slow_others_are_answered() {
     world.assert_empty();
 }
 
-#[test]
-fn what_the_disk_brings_is_what_was_written_in_two_shards() {
-    let Some(mut world) = World::new(|| Helpers::start(2).unwrap()) else { return };
+/// Reads all of eight files in pieces, each of them cold, by two shards in turn.
+fn read_cold_files(mut world: World, did: impl Fn(&Report) -> u64) {
     let contents: Vec<_> = (0..8_usize).map(|seed| pattern(300_000 + seed * 7_777, seed)).collect();
     let files: Vec<_> =
         contents.iter().enumerate().map(|(n, content)| world.cold(&format!("{n}"), content)).collect();
@@ -276,11 +300,98 @@ fn what_the_disk_brings_is_what_was_written_in_two_shards() {
             assert!(read == content[offset..content.len().min(offset + 120_000)], "{n} at {offset}");
         }
     }
-    let data = [world.report(0).data, world.report(1).data];
-    assert!(data.iter().all(|data| data.reads_warmed > 0), "{data:?}");
-    let total: u64 =
-        data.iter().map(|data| data.reads_cached + data.reads_warmed + data.reads_blocking).sum();
+    let reports = [world.report(0), world.report(1)];
+    assert!(reports.iter().all(|report| did(report) > 0), "{reports:?}");
+    let total: u64 = reports.iter().map(carried_out).sum();
     assert_eq!(total, world.reads(0) + world.reads(1));
+    world.assert_empty();
+}
+
+/// READs by where their octets were.
+fn carried_out(Report { data, .. }: &Report) -> u64 {
+    data.reads_cached + data.reads_brought + data.reads_warmed + data.reads_blocking
+}
+
+#[test]
+fn what_the_disk_brings_is_what_was_written_in_two_shards() {
+    let Some(world) = World::new(|| Helpers::start(2).unwrap()) else { return };
+    read_cold_files(world, |report| report.data.reads_warmed);
+}
+
+#[test]
+fn what_a_ring_brings_is_what_was_written_in_two_shards() {
+    let idle = |_: BorrowedFd<'_>, _: u64, _: &mut [u8]| panic!("one READ at a time needs no helper");
+    let Some(world) = World::with_rings(1, || Helpers::start_with(2, 1, Arc::new(idle)).unwrap()) else {
+        return;
+    };
+    read_cold_files(world, |report| report.data.reads_brought);
+}
+
+#[test]
+fn a_full_ring_leaves_the_rest_to_helpers() {
+    let Some(mut world) = World::with_rings(2, || Helpers::start(1).unwrap()) else { return };
+    let contents: Vec<_> = (0..24).map(|seed| pattern(60_000, seed)).collect();
+    let files: Vec<_> =
+        contents.iter().enumerate().map(|(n, content)| world.cold(&format!("{n}"), content)).collect();
+    let mut callers: Vec<_> = files.iter().map(|_| world.connect(0)).collect();
+    (0..100).for_each(|_| world.pass());
+    for (caller, file) in callers.iter_mut().zip(&files) {
+        caller.read(*file, 0, 60_000);
+    }
+    for (caller, content) in callers.iter_mut().zip(&contents) {
+        assert!(octets(&world.await_reply(caller)).as_ref() == Ok(content));
+    }
+    let report = world.report(0);
+    assert!(report.data.reads_brought > 0 && report.data.reads_warmed > 0, "{report:?}");
+    assert_eq!(carried_out(&report), 24);
+    world.assert_empty();
+}
+
+#[test]
+fn a_connection_that_dies_while_a_ring_reads_leaves_nothing_behind() {
+    let Some(mut world) = World::with_rings(4, || Helpers::start(1).unwrap()) else { return };
+    for round in 0..40 {
+        let content = pattern(400_000, round);
+        let file = world.cold("file", &content);
+        let mut gone = world.connect(0);
+        gone.call(&Call::GetAttr(GetAttrArgs { object: file }));
+        gone.read(file, 0, 400_000);
+        // Further and further into the READ.
+        (0..round / 4 + 2).for_each(|_| world.pass());
+        drop(gone);
+        let mut caller = world.connect(0);
+        caller.read(file, 100_000, 200_000);
+        assert!(octets(&world.await_reply(&mut caller)).unwrap() == content[100_000..300_000]);
+        drop(caller);
+    }
+    assert!(world.report(0).data.reads_brought > 0, "{:?}", world.report(0).data);
+    let began = Instant::now();
+    while world.shards[0].calls_in_progress().0 > 0 || world.shards[0].buffers_in_use() > 0 {
+        world.pass();
+        assert!(began.elapsed() < Duration::from_secs(10), "something is left");
+    }
+}
+
+#[test]
+fn a_file_that_is_removed_or_cut_while_a_ring_reads_is_answered() {
+    let Some(mut world) = World::with_rings(4, || Helpers::start(1).unwrap()) else { return };
+    let mut caller = world.connect(0);
+    for round in 0..40 {
+        let content = pattern(300_000, round);
+        let name = format!("{round}");
+        let file = world.cold(&name, &content);
+        caller.read(file, 0, 300_000);
+        (0..round / 4).for_each(|_| world.pass());
+        let path = world.home.path().join("data").join(name);
+        if round % 2 == 0 {
+            std::fs::remove_file(path).unwrap();
+        } else {
+            File::options().write(true).open(path).unwrap().set_len(1_000).unwrap();
+        }
+        let read = octets(&world.await_reply(&mut caller));
+        let is_stale = read == Err(Status::Stale) && round % 2 == 0;
+        assert!(is_stale || read.is_ok_and(|read| read == content || read == content[..1_000]), "{round}");
+    }
     world.assert_empty();
 }
 
@@ -411,16 +522,15 @@ impl App for Waiting {
     }
 }
 
-#[test]
-fn a_read_that_was_put_off_is_pushed_like_any_other() {
+/// Reads a cold file over a simulated fabric.
+fn read_over_fabric(equip: impl FnOnce(Files) -> Files, did: impl Fn(&Report) -> u64) {
     let home = Home::within(home());
     if !is_on_disk(&home.path("data")) {
         return;
     }
     let content = pattern(1 << 20, 7);
     write_cold(&home.path("data/file"), &content);
-    let store = home.store_after(|| ()).with_helpers(Helpers::start(1).unwrap().remove(0));
-    let gateway = Gateway::new(store);
+    let gateway = Gateway::new(equip(home.store_after(|| ())));
     let wire = wire::OverFabric::new(Waiting { gateway, begun: 0 }, Config::small());
     let mut client = Client::on(Box::new(wire), home);
     let root = client.root;
@@ -429,7 +539,21 @@ fn a_read_that_was_put_off_is_pushed_like_any_other() {
         let (octets, _) = client.read(file, offset, len).unwrap();
         assert!(octets == content[offset as usize..][..len as usize]);
     }
-    let data = client.wire.report().data;
-    assert!(data.reads_warmed > 0, "{data:?}");
-    assert_eq!(data.reads_cached + data.reads_warmed + data.reads_blocking, 3);
+    let report = client.wire.report();
+    assert!(did(&report) > 0, "{report:?}");
+    assert_eq!(carried_out(&report), 3);
+}
+
+#[test]
+fn a_read_that_was_put_off_is_pushed_like_any_other() {
+    let equip = |files: Files| files.with_helpers(Helpers::start(1).unwrap().remove(0));
+    read_over_fabric(equip, |report| report.data.reads_warmed);
+}
+
+#[test]
+fn a_read_that_a_ring_carries_out_is_pushed_like_any_other() {
+    match Ring::new(4, bell()) {
+        Ok(ring) => read_over_fabric(|files| files.with_ring(ring), |report| report.data.reads_brought),
+        Err(error) => eprintln!("skipped: no io_uring here ({error})"),
+    }
 }

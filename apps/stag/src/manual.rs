@@ -108,10 +108,11 @@ STATISTICS (--stats FILE)
     app.nfs3, app.mount3  By procedure: calls, and errors by status.
     app.data              octets_read, octets_written, unstable_writes,
                           commits, short_of_memory; READs by where their
-                          octets were: reads_cached (in memory), reads_warmed
-                          (a helper waited for the disk), reads_blocking (the
-                          shard did), reads_direct (the file system does not
-                          say).
+                          octets were: reads_cached (in memory), reads_brought
+                          (io_uring read them to the buffer that is sent),
+                          reads_warmed (a helper waited for the disk),
+                          reads_blocking (the shard did), reads_direct (the
+                          file system does not say).
     app.refused           Calls that reached no procedure, by reason.
     iwarp                 FPDUs, octets and system calls; crc_errors;
                           terminates_sent and terminates_received by cause;

@@ -241,6 +241,33 @@ fn an_idle_server_sleeps() {
     assert!(used <= 10, "{used} hundredths of two idle seconds were used");
 }
 
+/// The system rings the bell of a shard that sleeps, when a READ that it was given is over.
+#[test]
+fn a_server_that_sleeps_is_woken_by_the_disk() {
+    let home = Home::new();
+    let content: Vec<u8> = (0..3_000_000_u32).map(|place| (place % 253) as u8).collect();
+    fs::write(home.path("data/cold"), &content).unwrap();
+    let file = fs::File::open(home.path("data/cold")).unwrap();
+    file.sync_all().unwrap();
+    let mut server = home.serve(&["data", "--stats", "stats.json"]);
+    for url in [server.line("LISTEN"), format!("tcp://{}", server.line("TCP"))] {
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        let output = home.run(&["call", &format!("{url}/data/cold"), "cat"]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(output.stdout == content);
+    }
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait(), Some(0), "{}", server.err());
+    let stats = json(&home.path("stats.json"));
+    let data = &stats["total"]["app"]["data"];
+    let count = |name: &str| data[name].as_u64().unwrap();
+    if server.err().contains("no io_uring") || count("reads_direct") > 0 {
+        eprintln!("skipped: no io_uring, or the file was in memory");
+    } else {
+        assert!(count("reads_brought") > 0, "{data}");
+    }
+}
+
 #[test]
 fn a_memory_store_passes_the_functional_run_keeps_its_bound_and_leaves_the_directory_alone() {
     let home = Home::new();

@@ -1,12 +1,14 @@
-//! What a privileged NFS server asks of Linux and no crate wraps as a safe function: files named by the kernel's own handles
-//! ([`handle`]), and a thread that acts as another user ([`user`]).
+//! What an NFS server asks of Linux and no crate wraps as a safe function: files named by the kernel's own handles
+//! ([`handle`]), a thread that acts as another user ([`user`]), and reads that nobody waits for ([`ring`]).
 //!
 //! Every other system call of the store goes through rustix. `unsafe` here is one system call per block.
 
 pub mod handle;
+pub mod ring;
 pub mod user;
 
 pub use handle::KernelHandle;
+pub use ring::{Done, Ring};
 pub use user::{Raised, User};
 
 /// What libc's `syscall` returned; it leaves the error in `errno`.

@@ -128,7 +128,7 @@ pub trait Store {
     fn read(&mut self, lender: &Lender<'_>, file: &FileHandle, offset: u64, count: u32) -> Outcome<ReadDone>;
 
     /// READ that may be put off: Ok(None) when a disk has to bring the octets, and somebody else waits for it. `ticket` then comes out of
-    /// [`next_fetched`](Store::next_fetched) when it is time to [`read`](Store::read) them.
+    /// [`next_fetched`](Store::next_fetched) when it is time to [`end_read`](Store::end_read) it.
     fn begin_read(
         &mut self,
         lender: &Lender<'_>,
@@ -140,8 +140,19 @@ pub trait Store {
     }
 
     /// The next READ that was put off and can be carried out. Asked once per pass.
-    fn next_fetched(&mut self) -> Option<Ticket> {
+    fn next_fetched(&mut self) -> Option<Fetched> {
         None
+    }
+
+    /// Carries out a READ that was put off, for the same caller, with what was brought for it.
+    fn end_read(
+        &mut self,
+        lender: &Lender<'_>,
+        file: &FileHandle,
+        (offset, count): (u64, u32),
+        _brought: Option<Brought>,
+    ) -> Outcome<ReadDone> {
+        self.read(lender, file, offset, count)
     }
 
     /// WRITE (RFC 1813 §3.3.7) of at most [`TRANSFER_MAX`] octets.
@@ -257,10 +268,31 @@ pub struct Found {
 pub enum Origin {
     /// In memory.
     Memory,
+    /// Not all in memory: the system brought them straight to the shard's buffer.
+    Ring,
     /// Not all in memory: the shard waited for them.
     Disk,
     /// The file system does not say.
     Unknown,
+}
+
+/// A READ that was put off and can be carried out.
+#[derive(Debug)]
+pub struct Fetched {
+    /// Which.
+    pub ticket: Ticket,
+    /// Its octets, where a buffer of the shard's has them, and not only the system.
+    pub brought: Option<Brought>,
+}
+
+/// Octets that the system brought straight to a buffer of the shard's. Nobody sees them before his rights are checked again.
+#[derive(Debug)]
+pub struct Brought {
+    pub(crate) octets: Buf,
+    /// Octets that were asked of the system.
+    pub(crate) len: usize,
+    /// The file before they were read.
+    pub(crate) before: Attributes,
 }
 
 /// What READ did (RFC 1813 §3.3.6).

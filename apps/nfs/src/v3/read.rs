@@ -10,15 +10,16 @@ use super::failure;
 use crate::gateway::Reply;
 use crate::helpers::Ticket;
 use crate::report::Data;
-use crate::store::{Origin, Store, TRANSFER_MAX};
+use crate::store::{Brought, Origin, Store, TRANSFER_MAX};
 
 /// How often a READ was tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Turn {
     /// Not yet. With a ticket it can be put off.
     First(Option<Ticket>),
-    /// Once, and then its octets were brought. Those that are gone again are waited for, so that it ends.
-    Again,
+    /// Once, and then its octets were brought, to the system's memory or to ours. Those that are gone again are waited for,
+    /// so that it ends.
+    Again(Option<Brought>),
 }
 
 /// The octets go from where the store has them straight to the caller's memory. None when the READ is put off.
@@ -34,11 +35,13 @@ pub(crate) fn read(
 ) -> Option<Status> {
     let wanted = args.count.min(TRANSFER_MAX);
     let lender = |len| cx.take(len);
+    let is_first = matches!(turn, Turn::First(_));
     let done = match turn {
         Turn::First(Some(ticket)) => {
             store.begin_read(&lender, &args.file, (args.offset, wanted), ticket).transpose()?
         }
-        Turn::First(None) | Turn::Again => store.read(&lender, &args.file, args.offset, wanted),
+        Turn::First(None) => store.read(&lender, &args.file, args.offset, wanted),
+        Turn::Again(brought) => store.end_read(&lender, &args.file, (args.offset, wanted), brought),
     };
     let mut octets = None;
     let results: ReadResult<'_> = done.map_err(failure).map(|done| {
@@ -46,9 +49,10 @@ pub(crate) fn read(
         debug_assert!(count <= wanted, "a store gives no more than was asked for");
         data.octets_read += u64::from(count);
         data.short_of_memory += u64::from(done.is_cut);
-        *match (done.origin, turn) {
-            (Origin::Memory, Turn::First(_)) => &mut data.reads_cached,
-            (Origin::Memory, Turn::Again) => &mut data.reads_warmed,
+        *match (done.origin, is_first) {
+            (Origin::Memory, true) => &mut data.reads_cached,
+            (Origin::Memory, false) => &mut data.reads_warmed,
+            (Origin::Ring, _) => &mut data.reads_brought,
             (Origin::Disk, _) => &mut data.reads_blocking,
             (Origin::Unknown, _) => &mut data.reads_direct,
         } += 1;

@@ -15,13 +15,13 @@ use stag_nfs::{
     state::StartError,
     store::{
         Store,
-        files::{Files, Shared},
+        files::{Files, Late, Ring, Shared},
         memory::{self, Memory},
     },
 };
 use stag_pools::Budget;
 use stag_verbs::{FabricFault, Limits};
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, os::fd::AsFd, sync::Arc};
 
 /// RDMA connections of one shard.
 const CONNECTIONS: usize = 1_024;
@@ -34,6 +34,8 @@ const STREAM_CALLS: usize = 1_024;
 const OUTBOUND: usize = 16;
 /// Work requests of one connection: the pushes and replies of all its calls.
 const SEND_QUEUE: usize = 256;
+/// READs that wait for the disk with a buffer of theirs: at most a quarter of the large ones. Helpers bring the rest.
+const RING_READS: u16 = 48;
 
 /// What a shard's store is made of.
 #[derive(Clone, Debug)]
@@ -144,6 +146,9 @@ impl Seat {
                 if let Some(helpers) = self.helpers.take() {
                     files = files.with_helpers(helpers);
                 }
+                if let Some(ring) = self.ring(control.waker()) {
+                    files = files.with_ring(ring);
+                }
                 self.run_with((files, None), control, ready)
             }
             Source::Memory(config) => {
@@ -155,6 +160,20 @@ impl Seat {
                 }
                 let budget = memory.budget();
                 self.run_with((memory, Some(budget)), control, ready)
+            }
+        }
+    }
+
+    /// What brings READs from the disk, made by the thread that uses it. Where the system has none, helpers do.
+    fn ring(&self, bell: impl AsFd) -> Option<Ring<Late>> {
+        match Ring::new(RING_READS, bell) {
+            Ok(ring) => Some(ring),
+            Err(error) => {
+                // Once for all shards.
+                if self.index == 0 {
+                    eprintln!("{}", without_ring(&error));
+                }
+                None
             }
         }
     }
@@ -228,6 +247,11 @@ impl Seat {
     }
 }
 
+/// What is said when there is no io_uring.
+fn without_ring(error: &std::io::Error) -> String {
+    format!("READs from the disk are brought by threads: no io_uring ({}; it needs Linux 6.1)", plain(error))
+}
+
 /// Why an address cannot be used, and what to do about it.
 pub fn cannot_listen(at: &str, fault: FabricFault, flag: &str) -> Error {
     let why = match fault {
@@ -242,4 +266,23 @@ pub fn cannot_listen(at: &str, fault: FabricFault, flag: &str) -> Error {
         other => other.to_string(),
     };
     Error::usage(format!("cannot listen at {at}: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_that_wait_for_the_disk_leave_large_buffers_to_others() {
+        assert!(usize::from(RING_READS) * 4 <= config(0).slots[2]);
+    }
+
+    #[test]
+    fn a_system_without_io_uring_is_told_of_in_one_line() {
+        let text = without_ring(&std::io::Error::from_raw_os_error(38));
+        assert_eq!(
+            text,
+            "READs from the disk are brought by threads: no io_uring (function not implemented; it needs Linux 6.1)"
+        );
+    }
 }

@@ -7,11 +7,12 @@ use rustix::fs::{AtFlags, Mode, OFlags, chmodat, openat};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwritev};
 use rustix::thread::CapabilitySet;
 use stag_nfs_os::user;
+use stag_pools::Buf;
 use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, StableHow, Status, WccData};
 
 use super::cache::{Data, SlotId};
 use super::errno::status;
-use super::{Extent, Files, Intent};
+use super::{Extent, Files, Intent, Late};
 use crate::helpers::Ticket;
 use crate::store::{CommitDone, Failed, Origin, WriteDone};
 
@@ -33,8 +34,19 @@ pub struct ReadDone {
 pub(super) enum Miss {
     /// It waits for them.
     Wait,
-    /// It lets a helper bring them and is put off; it waits when no helper can.
-    Fetch(Ticket),
+    /// It says so.
+    Tell,
+    /// It waits, without another look: some are missing.
+    Known,
+}
+
+/// A READ that would have to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Missing {
+    pub slot: SlotId,
+    /// Octets that it reads, and how many in front are in memory.
+    pub len: usize,
+    pub present: usize,
 }
 
 /// What a descriptor for content is needed for.
@@ -68,48 +80,72 @@ impl Files {
         into: &mut [u8],
     ) -> Result<ReadDone, Failed<Option<Attributes>>> {
         let done = self.read_unless_missing(file, offset, into, Miss::Wait)?;
-        Ok(done.expect("who waits is not put off"))
+        Ok(done.expect("who waits misses nothing"))
     }
 
-    /// As [`read`](Self::read), but None when octets are not in memory and a helper brings them.
+    /// As [`read`](Self::read), but it may stop where octets are not in memory.
     pub(super) fn read_unless_missing(
         &mut self,
         file: &FileHandle,
         offset: u64,
         into: &mut [u8],
         miss: Miss,
+    ) -> Result<Result<ReadDone, Missing>, Failed<Option<Attributes>>> {
+        let slot = self.resolve(file, Intent::Look)?;
+        let outcome = match self.read_octets(slot, offset, into, miss) {
+            Ok(Err(missing)) => return Ok(Err(missing)),
+            Ok(Ok(read)) => Ok(read),
+            Err(status) => Err(status),
+        };
+        self.conclude_read(slot, (offset, into.len()), outcome).map(Ok)
+    }
+
+    /// The rest of a READ that was put off, after `count` octets of `len` were brought to a buffer: the caller is judged again. None
+    /// when they may not be what the attributes in the reply tell of, or not all.
+    pub(super) fn read_brought(
+        &mut self,
+        file: &FileHandle,
+        (offset, len): (u64, usize),
+        count: usize,
+        before: &Attributes,
     ) -> Result<Option<ReadDone>, Failed<Option<Attributes>>> {
         let slot = self.resolve(file, Intent::Look)?;
-        let mut outcome = self.read_octets(slot, offset, into, miss);
-        if outcome == Ok(None) {
-            return Ok(None);
-        }
+        let outcome = self.data(slot, Want::Read).map(|_| (count, Origin::Ring));
+        let done = self.conclude_read(slot, (offset, len), outcome)?;
+        let after = &done.attributes;
+        let is_same = (before.size, before.mtime, before.ctime) == (after.size, after.mtime, after.ctime);
+        let is_whole = count == len || offset.saturating_add(count as u64) >= after.size;
+        Ok((is_same && is_whole).then_some(done))
+    }
+
+    /// Adds the attributes to what was read, or to why it was not.
+    fn conclude_read(
+        &mut self,
+        slot: SlotId,
+        (offset, len): (u64, usize),
+        mut outcome: Result<(usize, Origin), Status>,
+    ) -> Result<ReadDone, Failed<Option<Attributes>>> {
         let after = self.attributes(slot)?;
         if self.review(slot, &after) && outcome.is_ok() {
             outcome = self.must_be_cleared(slot, Want::Read).and(outcome);
         }
-        match outcome {
-            Ok(Some((count, origin))) => {
-                let end = offset.saturating_add(count as u64);
-                // A file that grew meanwhile is short here but not at its end; no octet at all must be the end, else the
-                // client would ask for ever.
-                let eof = end >= after.size || (count == 0 && !into.is_empty());
-                let count = u32::try_from(count).map_err(|_| Status::ServerFault)?;
-                Ok(Some(ReadDone { count, origin, eof, attributes: after }))
-            }
-            Ok(None) => Ok(None),
-            Err(status) => Err(Failed { status, about: Some(after) }),
-        }
+        let (count, origin) = outcome.map_err(|status| Failed { status, about: Some(after) })?;
+        let end = offset.saturating_add(count as u64);
+        // A file that grew meanwhile is short here but not at its end; no octet at all must be the end, else the client
+        // would ask for ever.
+        let eof = end >= after.size || (count == 0 && len > 0);
+        let count = u32::try_from(count).map_err(|_| Status::ServerFault)?;
+        Ok(ReadDone { count, origin, eof, attributes: after })
     }
 
-    /// How many octets there are, and where they were; None when a helper brings them.
+    /// How many octets there are, and where they were.
     fn read_octets(
         &mut self,
         slot: SlotId,
         offset: u64,
         into: &mut [u8],
         miss: Miss,
-    ) -> Result<Option<(usize, Origin)>, Status> {
+    ) -> Result<Result<(usize, Origin), Missing>, Status> {
         self.data(slot, Want::Read)?;
         let data = self.cache.get(slot).data.as_ref().expect("just opened");
         // Behind the last offset that the system has, there is nothing.
@@ -119,8 +155,12 @@ impl Files {
         while done < len {
             let rest = into.get_mut(done..len).expect("done < len <= into.len()");
             let at = offset + done as u64;
-            let read = match self.read_present(data, rest, at) {
-                Err(Errno::AGAIN) if self.is_fetched(data, at, rest.len(), miss) => return Ok(None),
+            let present =
+                if miss == Miss::Known { Err(Errno::AGAIN) } else { self.read_present(data, rest, at) };
+            let read = match present {
+                Err(Errno::AGAIN) if miss == Miss::Tell => {
+                    return Ok(Err(Missing { slot, len, present: done }));
+                }
                 Err(Errno::AGAIN) => {
                     self.waits.set(self.waits.get() + 1);
                     origin = Origin::Disk;
@@ -139,7 +179,7 @@ impl Files {
                 Err(error) => return Err(status(error)),
             }
         }
-        Ok(Some((done, origin)))
+        Ok(Ok((done, origin)))
     }
 
     /// Reads what is in memory without waiting. [`Errno::AGAIN`] when that is nothing, [`Errno::OPNOTSUPP`] when the file system
@@ -153,12 +193,30 @@ impl Files {
         read
     }
 
-    /// Whether a helper brings octets that are missing.
-    fn is_fetched(&self, data: &Data, offset: u64, len: usize, miss: Miss) -> bool {
-        match (miss, &self.helpers) {
-            (Miss::Fetch(ticket), Some(helpers)) => helpers.fetch(&data.fd, offset, len, ticket),
-            (Miss::Wait, _) | (_, None) => false,
+    /// Lets the system bring what a READ misses: io_uring straight to its buffer, else a helper to memory. Gives the buffer
+    /// back when neither can.
+    pub(super) fn put_off(
+        &mut self,
+        missing: Missing,
+        offset: u64,
+        mut octets: Buf,
+        ticket: Ticket,
+    ) -> Result<(), Buf> {
+        let Missing { slot, len, present } = missing;
+        // Taken first: what changes while it is read shows as a difference.
+        let before = self.attributes(slot);
+        let data = self.cache.get(slot).data.as_ref().expect("it was just read from");
+        if let (Some(ring), Ok(before)) = (&mut self.ring, before) {
+            // From the beginning, since what is present was read before the attributes were.
+            match ring.read(&data.fd, offset, (octets, len), Late { ticket, len, before }) {
+                Ok(()) => return Ok(()),
+                Err((unread, _)) => octets = unread,
+            }
         }
+        let (at, rest) = (offset + present as u64, len - present);
+        let is_fetched =
+            self.helpers.as_ref().is_some_and(|helpers| helpers.fetch(&data.fd, at, rest, ticket));
+        if is_fetched { Ok(()) } else { Err(octets) }
     }
 
     /// WRITE (RFC 1813 §3.3.7): the octets of `data`, one slice after the other, go to `offset`. The slices are used up.

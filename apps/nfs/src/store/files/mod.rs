@@ -18,7 +18,7 @@
 //! set for the instant of opening it.
 //!
 //! Calls are made in the calling thread and wait for the file system. Only a READ whose octets are not in memory is put off until
-//! a helper ([`crate::helpers`]) has brought them; syncs of WRITE and COMMIT are waited for.
+//! the system has brought them to its buffer (`stag_nfs_os::ring`), or a helper ([`crate::helpers`]) to memory; syncs of WRITE and COMMIT are waited for.
 
 mod attributes;
 mod cache;
@@ -47,6 +47,8 @@ use rustix::io::Errno;
 use rustix::path::DecInt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
+use stag_nfs_os::Done;
+pub use stag_nfs_os::Ring;
 use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, Status, Verifier, WccData};
 
 use crate::export::{Export, ExportConfig, ExportId, Exports, Place};
@@ -54,7 +56,7 @@ use crate::handle::{Birth, HandleKey, Named};
 use crate::helpers::{self, Helpers, Ticket};
 use crate::index::{Base, Index};
 use crate::state::{StartError, State, cannot};
-use crate::store::{Failed, User, name};
+use crate::store::{Brought, Failed, Fetched, User, name};
 use attributes::attributes;
 use cache::{Cache, Open, SlotId};
 use callers::{Acting, Policy};
@@ -272,6 +274,16 @@ enum Intent {
     Change,
 }
 
+/// A READ while a ring has its buffer.
+#[derive(Debug)]
+pub struct Late {
+    ticket: Ticket,
+    /// Octets that are read.
+    len: usize,
+    /// The file before.
+    before: Attributes,
+}
+
 /// The store of one shard. See the module.
 #[derive(Debug)]
 pub struct Files {
@@ -279,7 +291,9 @@ pub struct Files {
     cache: Cache,
     index: Index,
     acting: Acting,
-    /// Who waits for the disk instead of this shard.
+    /// What waits for the disk instead of this shard.
+    ring: Option<Ring<Late>>,
+    /// Who does so where there is no ring, or too much for it.
     helpers: Option<Helpers>,
     /// Reads that waited for it nevertheless.
     waits: Cell<u64>,
@@ -313,6 +327,7 @@ impl Files {
             cache,
             index: Index::open(&shared.base, shard)?,
             acting: Acting::new(),
+            ring: None,
             helpers: None,
             waits: Cell::new(0),
             listing: Box::new_uninit_slice(LISTING_LEN),
@@ -331,9 +346,24 @@ impl Files {
         self
     }
 
+    /// Lets the system read what is not in memory straight to the shard's buffers. The ring's bell has to wake the shard.
+    #[must_use]
+    pub fn with_ring(mut self, ring: Ring<Late>) -> Self {
+        self.ring = Some(ring);
+        self
+    }
+
     /// The next READ that was put off, and whose octets were brought.
-    fn next_fetched(&self) -> Option<Ticket> {
-        self.helpers.as_ref()?.next_fetched()
+    fn next_fetched(&mut self) -> Option<Fetched> {
+        if let Some(Done { buf: octets, outcome, kept: Late { ticket, len, before } }) =
+            self.ring.as_mut().and_then(Ring::next_done)
+        {
+            // What fails here fails when it is read again, and is reported then.
+            let brought = outcome.is_ok().then_some(Brought { octets, len, before });
+            return Some(Fetched { ticket, brought });
+        }
+        let ticket = self.helpers.as_ref()?.next_fetched()?;
+        Some(Fetched { ticket, brought: None })
     }
 
     /// What all shards have in common.

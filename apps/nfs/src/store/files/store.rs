@@ -9,11 +9,14 @@ use stag_protocol::nfs::v3::{
     SetAttributes, StableHow, Status, Time, Verifier, WccData,
 };
 
-use super::{Files, data::Miss};
+use super::{
+    Files,
+    data::{self, Miss},
+};
 use crate::helpers::Ticket;
 use crate::store::{
-    Caller, CommitDone, Failed, Found, Lender, Linked, Listed, Made, Outcome, Payload, Place, ReadDone,
-    ReadlinkDone, Renamed, Store, Visitor, WriteDone,
+    Brought, Caller, CommitDone, Failed, Fetched, Found, Lender, Linked, Listed, Made, Outcome, Payload,
+    Place, ReadDone, ReadlinkDone, Renamed, Store, Visitor, WriteDone,
 };
 
 /// A buffer for `wanted` octets, or for as many as there is memory for: a READ may return less than was asked for.
@@ -22,26 +25,28 @@ fn borrow(lender: &Lender<'_>, wanted: usize) -> Option<(Buf, usize)> {
     lens.into_iter().find_map(|len| lender(len).map(|buf| (buf, len)))
 }
 
+/// A READ whose octets are at the front of a buffer's spare room.
+fn filled(mut octets: Buf, done: data::ReadDone, is_cut: bool) -> ReadDone {
+    octets.extend(done.count as usize);
+    gathered(octets, done, is_cut)
+}
+
+/// A READ whose octets are a buffer's content.
+fn gathered(octets: Buf, done: data::ReadDone, is_cut: bool) -> ReadDone {
+    let data = octets.freeze().into();
+    ReadDone { data, is_cut, origin: done.origin, eof: done.eof, attributes: done.attributes }
+}
+
 impl Files {
-    /// None when the READ is put off.
-    fn read_to_buffer(
+    /// A buffer for a READ, or the answer that there is none.
+    fn buffer(
         &mut self,
         lender: &Lender<'_>,
         file: &FileHandle,
-        (offset, count): (u64, u32),
-        miss: Miss,
-    ) -> Outcome<Option<ReadDone>> {
-        let wanted = count as usize;
-        let Some((mut octets, len)) = borrow(lender, wanted) else {
-            return Err(Failed { status: Status::Jukebox, about: self.getattr(file).ok() });
-        };
-        let room = octets.spare_mut().get_mut(..len).expect("`borrow` found a buffer for as many");
-        let done = self.read_unless_missing(file, offset, room, miss)?;
-        Ok(done.map(|done| {
-            octets.extend(done.count as usize);
-            let (data, is_cut) = (octets.freeze().into(), len < wanted);
-            ReadDone { data, is_cut, origin: done.origin, eof: done.eof, attributes: done.attributes }
-        }))
+        wanted: u32,
+    ) -> Result<(Buf, usize), Failed<Option<Attributes>>> {
+        borrow(lender, wanted as usize)
+            .ok_or_else(|| Failed { status: Status::Jukebox, about: self.getattr(file).ok() })
     }
 }
 
@@ -98,22 +103,49 @@ impl Store for Files {
     }
 
     fn read(&mut self, lender: &Lender<'_>, file: &FileHandle, offset: u64, count: u32) -> Outcome<ReadDone> {
-        let done = self.read_to_buffer(lender, file, (offset, count), Miss::Wait)?;
-        Ok(done.expect("who waits is not put off"))
+        let (mut octets, len) = self.buffer(lender, file, count)?;
+        let room = octets.spare_mut().get_mut(..len).expect("`borrow` found a buffer for as many");
+        let done = Files::read(self, file, offset, room)?;
+        Ok(filled(octets, done, len < count as usize))
     }
 
     fn begin_read(
         &mut self,
         lender: &Lender<'_>,
         file: &FileHandle,
-        range: (u64, u32),
+        (offset, count): (u64, u32),
         ticket: Ticket,
     ) -> Outcome<Option<ReadDone>> {
-        self.read_to_buffer(lender, file, range, Miss::Fetch(ticket))
+        let (mut octets, len) = self.buffer(lender, file, count)?;
+        let room = octets.spare_mut().get_mut(..len).expect("`borrow` found a buffer for as many");
+        let missing = match self.read_unless_missing(file, offset, room, Miss::Tell)? {
+            Ok(done) => return Ok(Some(filled(octets, done, len < count as usize))),
+            Err(missing) => missing,
+        };
+        let Err(mut octets) = self.put_off(missing, offset, octets, ticket) else { return Ok(None) };
+        let room = octets.spare_mut().get_mut(..len).expect("it is the same buffer");
+        let done = self.read_unless_missing(file, offset, room, Miss::Known)?;
+        let done = done.expect("who waits misses nothing");
+        Ok(Some(filled(octets, done, len < count as usize)))
     }
 
-    fn next_fetched(&mut self) -> Option<Ticket> {
+    fn next_fetched(&mut self) -> Option<Fetched> {
         Files::next_fetched(self)
+    }
+
+    fn end_read(
+        &mut self,
+        lender: &Lender<'_>,
+        file: &FileHandle,
+        (offset, count): (u64, u32),
+        brought: Option<Brought>,
+    ) -> Outcome<ReadDone> {
+        if let Some(Brought { octets, len, before }) = brought
+            && let Some(done) = self.read_brought(file, (offset, len), octets.len(), &before)?
+        {
+            return Ok(gathered(octets, done, len < count as usize));
+        }
+        Store::read(self, lender, file, offset, count)
     }
 
     fn write(

@@ -9,6 +9,7 @@ mod namespace;
 mod object;
 mod privilege;
 mod privileged;
+mod ring;
 
 use std::fs;
 use std::io::IoSlice;

@@ -3,6 +3,7 @@
 mod counted;
 mod handles;
 mod rights;
+mod ring;
 mod squash;
 mod table;
 

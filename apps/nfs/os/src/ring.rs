@@ -1,0 +1,300 @@
+//! Reads that nobody waits for: `io_uring(7)`, from files to buffers of a shard's pool.
+//!
+//! The system reads straight to the buffer, which the ring owns meanwhile, and says on an eventfd when there is something to look at.
+//! Whatever it copies it copies inside the shard's own system calls ([`Ring::next_done`]): no thread takes part, as long as the
+//! file system can say that a read would wait. Needs Linux 6.1.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use io_uring::{EnterFlags, IoUring, opcode, types};
+use rustix::io::Errno;
+use stag_pools::Buf;
+
+/// Reads of files to buffers, up to a fixed number at a time, each with something of the caller's beside it. It belongs to the
+/// thread that made it.
+pub struct Ring<T> {
+    ring: IoUring,
+    /// By what an entry's user data says.
+    reads: Box<[Option<Reading<T>>]>,
+    free: Vec<usize>,
+    /// The system took no more entries: one lies in the queue that it must never see.
+    is_stuck: bool,
+}
+
+struct Reading<T> {
+    buf: Buf,
+    kept: T,
+}
+
+/// A read that is over.
+#[derive(Debug)]
+pub struct Done<T> {
+    /// What was read is behind the content that the buffer had before.
+    pub buf: Buf,
+    /// Octets that were read: fewer than asked for at the end of the file.
+    pub outcome: rustix::io::Result<usize>,
+    /// What was given with the read.
+    pub kept: T,
+}
+
+impl<T> core::fmt::Debug for Ring<T> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Ring({} of {} reads)", self.in_flight(), self.reads.len())
+    }
+}
+
+impl<T> Ring<T> {
+    /// A ring for so many reads at a time. The system adds to the eventfd `bell` whenever [`next_done`](Self::next_done) has
+    /// something to do.
+    ///
+    /// # Errors
+    /// What the system says: that it has no such ring, or not for this process.
+    pub fn new(reads: u16, bell: impl AsFd) -> io::Result<Self> {
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_taskrun_flag()
+            .build(u32::from(reads))?;
+        ring.submitter().register_eventfd(bell.as_fd().as_raw_fd())?;
+        let reads = usize::from(reads);
+        let slots = core::iter::repeat_with(|| None).take(reads).collect();
+        Ok(Self { ring, reads: slots, free: (0..reads).rev().collect(), is_stuck: false })
+    }
+
+    /// Reads under way.
+    pub fn in_flight(&self) -> usize {
+        self.reads.len() - self.free.len()
+    }
+
+    /// Reads `len` octets of `file` from `offset` on to the spare room of `buf`. The system keeps the file as long as it
+    /// needs it. Gives everything back when no more reads fit.
+    ///
+    /// # Panics
+    /// When the buffer has no room for `len` octets.
+    pub fn read(
+        &mut self,
+        file: impl AsFd,
+        offset: u64,
+        (buf, len): (Buf, usize),
+        kept: T,
+    ) -> Result<(), (Buf, T)> {
+        assert!(len <= buf.spare_len(), "a read has room in its buffer");
+        let (false, Some(number)) = (self.is_stuck, self.free.last().copied()) else {
+            return Err((buf, kept));
+        };
+        let Ok(octets) = u32::try_from(len) else { return Err((buf, kept)) };
+        let mut reading = Reading { buf, kept };
+        let at = reading.buf.spare_mut().as_mut_ptr();
+        let entry = opcode::Read::new(types::Fd(file.as_fd().as_raw_fd()), at, octets).offset(offset);
+        let entry = entry.build().user_data(number as u64);
+        // SAFETY: the octets at `at` belong to the buffer, which stays in `reads`, untouched, until its completion is here; the
+        // descriptor is open, and the system takes the file at the submission below or never.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        debug_assert!(pushed.is_ok(), "there are as many entries as reads, and each is submitted at once");
+        let submitted = self.ring.submit();
+        // An entry that is still there was not looked at; what happened to one that is gone its completion tells.
+        if pushed.is_err() || !self.ring.submission().is_empty() {
+            debug_assert!(
+                submitted.is_err() || pushed.is_err(),
+                "the system takes one entry or says why not"
+            );
+            self.is_stuck = true;
+            return Err((reading.buf, reading.kept));
+        }
+        self.free.pop();
+        *self.reads.get_mut(number).expect("a free number is in range") = Some(reading);
+        Ok(())
+    }
+
+    /// The next read that is over. Without any one load, or none; with octets that have come from the disk, one system call that
+    /// copies them.
+    pub fn next_done(&mut self) -> Option<Done<T>> {
+        if self.in_flight() == 0 {
+            return None;
+        }
+        if self.ring.submission().taskrun() {
+            // What it may say (EINTR, EBUSY) is true the next time, too.
+            let _ = self.enter(0);
+        }
+        let entry = self.ring.completion().next()?;
+        let number = usize::try_from(entry.user_data()).expect("it was an index");
+        let Reading { mut buf, kept } =
+            self.reads.get_mut(number).and_then(Option::take).expect("a read completes once");
+        self.free.push(number);
+        let outcome = match usize::try_from(entry.result()) {
+            Ok(count) => {
+                buf.extend(count);
+                Ok(count)
+            }
+            Err(_) => Err(Errno::from_raw_os_error(-entry.result())),
+        };
+        Some(Done { buf, outcome, kept })
+    }
+
+    /// Lets the system do what is left to this thread, until so many reads are over. Submits nothing.
+    fn enter(&self, completions: u32) -> io::Result<usize> {
+        let flags = EnterFlags::GETEVENTS.bits();
+        // SAFETY: the call has no argument, and no entry is submitted by it.
+        unsafe { self.ring.submitter().enter::<()>(0, completions, flags, None) }
+    }
+}
+
+impl<T> Drop for Ring<T> {
+    /// Waits until the system writes to no buffer any more.
+    fn drop(&mut self) {
+        while self.in_flight() > 0 {
+            match self.enter(1) {
+                Ok(_) => while self.next_done().is_some() {},
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Memory that may still be written to is nobody's.
+                Err(_) => return core::mem::forget(core::mem::take(&mut self.reads)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+    use rustix::fs::{Advice, fadvise};
+    use stag_pools::{Class, Pool};
+    use std::fs::File;
+    use std::os::fd::OwnedFd;
+
+    const LEN: usize = 70_000;
+
+    fn pattern(place: usize) -> u8 {
+        (place % 251) as u8
+    }
+
+    struct World {
+        ring: Ring<usize>,
+        bell: OwnedFd,
+        pool: Pool,
+        file: File,
+    }
+
+    /// None, with a word, where the system has no ring for us.
+    fn world(reads: u16) -> Option<World> {
+        let bell = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        let ring = match Ring::new(reads, &bell) {
+            Ok(ring) => ring,
+            Err(error) => {
+                eprintln!("skipped: no io_uring here ({error})");
+                return None;
+            }
+        };
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("file");
+        std::fs::write(&path, (0..LEN).map(pattern).collect::<Vec<_>>()).unwrap();
+        let pool = Pool::new(&[Class { slot_len: 1 << 17, count: 8 }]).unwrap();
+        Some(World { ring, bell, pool, file: File::open(path).unwrap() })
+    }
+
+    impl World {
+        fn evict(&self) {
+            self.file.sync_all().unwrap();
+            fadvise(&self.file, 0, None, Advice::DontNeed).unwrap();
+        }
+
+        /// Sleeps as a shard does.
+        fn await_done(&mut self) -> Done<usize> {
+            loop {
+                if let Some(done) = self.ring.next_done() {
+                    return done;
+                }
+                let limit = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+                let rung = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&limit)).unwrap();
+                assert_eq!(rung, 1, "the bell rings");
+                rustix::io::read(&self.bell, &mut [0; 8]).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn octets_come_behind_what_the_buffer_has_whether_the_disk_or_memory_has_them() {
+        let Some(mut world) = world(4) else { return };
+        for (round, (offset, len)) in
+            [(0, LEN), (1, 1), (4_095, 2), (60_000, 20_000), (LEN, 10), (1 << 40, 10)]
+                .into_iter()
+                .flat_map(|range| [range; 2])
+                .enumerate()
+        {
+            if round % 2 == 0 {
+                world.evict();
+            }
+            let mut buf = world.pool.take(len + 3).unwrap();
+            buf.append(b"abc").unwrap();
+            assert!(world.ring.read(&world.file, offset as u64, (buf, len), round).is_ok());
+            let done = world.await_done();
+            let there = LEN.saturating_sub(offset).min(len);
+            assert_eq!((done.outcome, done.kept), (Ok(there), round));
+            assert_eq!(done.buf[..3], *b"abc");
+            assert!(done.buf[3..].iter().copied().eq((offset..offset + there).map(pattern)), "round {round}");
+        }
+        assert_eq!((world.ring.in_flight(), world.pool.taken()), (0, 0));
+    }
+
+    #[test]
+    fn as_many_reads_as_it_was_made_for_and_no_more() {
+        let Some(mut world) = world(4) else { return };
+        world.evict();
+        for round in 0..3 {
+            for number in 0..4 {
+                let buf = world.pool.take(9_000).unwrap();
+                assert!(world.ring.read(&world.file, number as u64 * 9_000, (buf, 9_000), number).is_ok());
+            }
+            let buf = world.pool.take(9_000).unwrap();
+            let (_, kept) = world.ring.read(&world.file, 0, (buf, 9_000), 77).unwrap_err();
+            assert_eq!((kept, world.ring.in_flight()), (77, 4), "round {round}");
+            let mut seen: Vec<_> = (0..4)
+                .map(|_| world.await_done())
+                .inspect(|done| {
+                    let places = done.kept * 9_000..(done.kept + 1) * 9_000;
+                    assert!(done.buf.iter().copied().eq(places.map(pattern)));
+                })
+                .map(|done| done.kept)
+                .collect();
+            seen.sort_unstable();
+            assert_eq!(seen, [0, 1, 2, 3]);
+            assert!(world.ring.next_done().is_none());
+        }
+    }
+
+    #[test]
+    fn a_read_that_fails_gives_the_buffer_back_as_it_was() {
+        let Some(mut world) = world(1) else { return };
+        let directory = File::open("/").unwrap();
+        for (file, error) in [(&directory, Errno::ISDIR), (&world.file.try_clone().unwrap(), Errno::INVAL)] {
+            let offset = if error == Errno::INVAL { 1 << 63 } else { 0 };
+            let buf = world.pool.take(10).unwrap();
+            assert!(world.ring.read(file, offset, (buf, 10), 5).is_ok());
+            let done = world.await_done();
+            assert_eq!((done.outcome, done.buf.len(), done.kept), (Err(error), 0, 5));
+        }
+    }
+
+    #[test]
+    fn a_file_may_be_closed_and_a_ring_dropped_while_it_reads() {
+        let Some(mut world) = world(8) else { return };
+        world.evict();
+        for number in 0..4 {
+            let buf = world.pool.take(LEN).unwrap();
+            let file = world.file.try_clone().unwrap();
+            assert!(world.ring.read(&file, 0, (buf, LEN), number).is_ok());
+        }
+        let done = world.await_done();
+        assert!(done.buf.iter().copied().eq((0..LEN).map(pattern)));
+        let World { ring, pool, .. } = world;
+        drop((done, ring));
+        assert_eq!(pool.taken(), 0, "nothing is written to any more");
+    }
+
+    #[test]
+    fn a_system_that_refuses_says_so() {
+        let bell = File::open("/").unwrap();
+        assert!(Ring::<()>::new(1, &bell).is_err(), "a directory is no eventfd");
+    }
+}

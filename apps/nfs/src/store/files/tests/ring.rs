@@ -1,0 +1,124 @@
+//! READs that a ring carries out, while something happens to their file.
+
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{Advice, fadvise};
+use stag_pools::{Class, Pool};
+
+use super::*;
+use crate::store::{self, Origin, Store};
+
+const LEN: usize = 50_000;
+
+/// A store with a ring, and memory for its READs.
+pub(super) struct Ringed {
+    pub lab: Lab,
+    pool: Pool,
+    pub content: Vec<u8>,
+    pub file: FileHandle,
+}
+
+impl Ringed {
+    /// None where the system has no ring, or no file is ever out of memory.
+    pub(super) fn new(mut lab: Lab) -> Option<Self> {
+        let ring = match Ring::new(4, eventfd(0, EventfdFlags::NONBLOCK).unwrap()) {
+            Ok(ring) => ring,
+            Err(error) => {
+                eprintln!("skipped: no io_uring here ({error})");
+                return None;
+            }
+        };
+        lab.files.ring = Some(ring);
+        let content: Vec<u8> = (0..=255).cycle().take(LEN).collect();
+        let file = lab.file("f", &content);
+        let pool = Pool::new(&[Class { slot_len: 1 << 17, count: 4 }]).unwrap();
+        let mut ringed = Self { lab, pool, content, file };
+        ringed.evict();
+        let (done, fetched) = ringed.begin(LEN);
+        if done.is_none() && fetched.is_some() {
+            return Some(ringed);
+        }
+        eprintln!("skipped: the temporary directory keeps its files in memory");
+        None
+    }
+
+    pub(super) fn evict(&self) {
+        let file = fs::File::open(self.lab.path("f")).unwrap();
+        file.sync_all().unwrap();
+        fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+    }
+
+    /// A READ at the beginning of the file; what came of it at once, or what was brought.
+    pub(super) fn begin(&mut self, count: usize) -> (Option<store::ReadDone>, Option<Fetched>) {
+        let pool = &self.pool;
+        let ticket = Ticket::all().next().unwrap();
+        let files = &mut self.lab.files;
+        let done = files.begin_read(&|len| pool.take(len), &self.file, (0, count as u32), ticket).unwrap();
+        if done.is_some() {
+            return (done, None);
+        }
+        let began = Instant::now();
+        loop {
+            if let Some(fetched) = Store::next_fetched(files) {
+                assert_eq!(fetched.ticket, ticket);
+                return (None, Some(fetched));
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "nothing is brought");
+            std::thread::yield_now();
+        }
+    }
+
+    pub(super) fn end(&mut self, count: usize, fetched: Fetched) -> Result<store::ReadDone, Status> {
+        let pool = &self.pool;
+        let done =
+            self.lab.files.end_read(&|len| pool.take(len), &self.file, (0, count as u32), fetched.brought);
+        done.map_err(|failed| failed.status)
+    }
+}
+
+fn octets(done: &store::ReadDone) -> Vec<u8> {
+    done.data.iter().flat_map(|part| part.to_vec()).collect()
+}
+
+#[test]
+fn what_a_ring_brought_is_what_is_answered() {
+    let Some(mut ringed) = Ringed::new(Lab::new()) else { return };
+    for (count, expected, eof) in [(LEN, LEN, true), (100, 100, false), (LEN + 5_000, LEN, true)] {
+        ringed.evict();
+        let fetched = ringed.begin(count).1.expect("it was evicted");
+        assert!(fetched.brought.is_some());
+        let done = ringed.end(count, fetched).unwrap();
+        assert_eq!((done.origin, done.eof, done.is_cut), (Origin::Ring, eof, false));
+        assert!(octets(&done) == ringed.content[..expected]);
+    }
+    assert_eq!(ringed.pool.taken(), 0);
+}
+
+#[test]
+fn a_file_that_changed_after_a_ring_read_it_is_read_again() {
+    let Some(mut ringed) = Ringed::new(Lab::new()) else { return };
+    for round in 1..10_u8 {
+        ringed.evict();
+        let fetched = ringed.begin(LEN).1.expect("it was evicted");
+        // Until the time stamp is another one.
+        std::thread::sleep(Duration::from_millis(20));
+        let file = fs::File::options().write(true).open(ringed.lab.path("f")).unwrap();
+        file.write_all_at(&[round; 10], 20_000).unwrap();
+        ringed.content[20_000..20_010].fill(round);
+        let done = ringed.end(LEN, fetched).unwrap();
+        assert!(octets(&done) == ringed.content, "the octets are those of the attributes");
+        assert_eq!((done.origin, done.attributes.size), (Origin::Memory, LEN as u64));
+    }
+}
+
+#[test]
+fn a_buffer_whose_caller_is_gone_is_given_back() {
+    let Some(mut ringed) = Ringed::new(Lab::new()) else { return };
+    for _ in 0..10 {
+        ringed.evict();
+        assert!(ringed.begin(LEN).1.expect("it was evicted").brought.is_some());
+        assert_eq!(ringed.pool.taken(), 0);
+    }
+}
