@@ -12,6 +12,10 @@ pub fn problems(specifications: &[Specification], sources: &Sources) -> Vec<Stri
         if !prefixes.insert(specification.prefix.as_str()) {
             problems.push(format!("{}: the prefix '{}' is taken", specification.name, specification.prefix));
         }
+        if specification.words.len() < 20 {
+            problems
+                .push(format!("{}: it does not say where each key word went (words)", specification.name));
+        }
         numbering(specification, &mut problems);
         for rule in &specification.rule {
             wording(rule, &mut problems);

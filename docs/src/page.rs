@@ -52,7 +52,7 @@ fn overview(specifications: &[Specification]) -> String {
         "{ORIGIN}# What the specifications ask, and where it is met\n\n\
          Every rule has an id, a line of code that carries the id in a comment, and a test that fails when the rule is broken. *Not met* \
          has a reason and, where a peer can tell, a counter; *not ours* binds somebody else. The words are ours; the specifications' own \
-         words decide. How to add a rule: [CONTRIBUTING.md](../../CONTRIBUTING.md).\n\n{}",
+         words decide. An id finds its line: `git grep -F '[8166-12]'`. How to add a rule: [CONTRIBUTING.md](../../CONTRIBUTING.md).\n\n{}",
         totals(specifications)
     );
     text.push_str(
@@ -80,9 +80,7 @@ fn one(specification: &Specification) -> String {
          [All specifications](README.md)\n",
         specification.specification, specification.title
     );
-    if !specification.words.is_empty() {
-        push(&mut text, format_args!("\n{}\n", specification.words.trim()));
-    }
+    push(&mut text, format_args!("\n{}\n", specification.words.trim()));
     text.push_str("\n| id | section | level | who | rule | status | code | tests |\n|---|---|---|---|---|---|---|---|\n");
     for rule in &specification.rule {
         push(&mut text, format_args!("{}\n", row(rule)));

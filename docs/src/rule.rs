@@ -17,7 +17,6 @@ pub struct Specification {
     /// What its rules' ids begin with.
     pub prefix: String,
     /// How often the text uses which key word, and where those are that have no row of their own.
-    #[serde(default)]
     pub words: String,
     /// The rules, in the order of the text.
     #[serde(default)]

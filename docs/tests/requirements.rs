@@ -27,6 +27,13 @@ const TEST: (&str, &str) = (
     "#[test]\nfn it_holds() {}\n\nfn helper() {}\n\n#[test]\n#[ignore = \"slow\"]\nfn slow() {}\n",
 );
 
+const HEAD: &str = r#"
+specification = "RFC 8166"
+title = "T"
+prefix = "8166"
+words = "The text has one MUST, which has a row."
+"#;
+
 const RULE: &str = r#"
 [[rule]]
 id = "8166-1"
@@ -40,8 +47,7 @@ tests = ["a/tests/y.rs::it_holds"]
 "#;
 
 fn specification(rules: &str) -> Specification {
-    let head = "specification = \"RFC 8166\"\ntitle = \"T\"\nprefix = \"8166\"\n";
-    Specification::parse("rfc8166", &format!("{head}{rules}")).unwrap()
+    Specification::parse("rfc8166", &format!("{HEAD}{rules}")).unwrap()
 }
 
 fn found(rules: &str, files: &[(&str, &str)]) -> Vec<String> {
@@ -96,6 +102,14 @@ fn every_mistake_in_a_rule_is_seen() {
             "'{to}' shows {seen:?} instead of '{problem}'"
         );
     }
+}
+
+#[test]
+fn a_specification_says_where_its_key_words_went() {
+    let silent = HEAD.replace("The text has one MUST, which has a row.", "");
+    let silent = Specification::parse("rfc8166", &format!("{silent}{RULE}")).unwrap();
+    let seen = problems(&[silent], &Sources::of(&[CODE, TEST]));
+    assert_eq!(seen, ["rfc8166: it does not say where each key word went (words)"]);
 }
 
 #[test]
