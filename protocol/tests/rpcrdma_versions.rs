@@ -702,3 +702,17 @@ fn the_plain_dialect_serves_version_2_without_a_word_more() {
     one[7] = 2;
     assert_eq!((len, out), (28, one));
 }
+
+#[test]
+fn the_page_about_health_has_the_numbers_of_the_code() {
+    let page = include_str!("../../docs/options/health.md");
+    for (name, opttype) in [("REQUEST", health::REQUEST), ("REPLY", health::REPLY)] {
+        assert!(page.contains(&format!("/// const STAG_HEALTH_{name} = {opttype:#010x};")), "{name}");
+    }
+    // As its XDR says: three words and a hyper.
+    let reply = health::Reply { queue_depth: 1, credits_granted: 2, credits_in_use: 3, time_ns: 4 << 32 | 5 };
+    let mut out = [0; 64];
+    let len = pair(1).0.emit_option(Xid(9), &Message::Health(Exchange::Reply(reply)), &mut out).unwrap();
+    let words = [9, 2, 1, 5, health::REPLY, 20, 1, 2, 3, 4, 5].map(u32::to_be_bytes);
+    assert_eq!(&out[..len], words.as_flattened());
+}
