@@ -163,7 +163,6 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.take_calls_back(peer, peer);
         self.postpone_connection(peer, cause);
         self.empty_outbox();
-        // RFC 8167 §5.4 [8167-9]
         self.retry_connection(peer);
     }
 

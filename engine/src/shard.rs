@@ -333,6 +333,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if self.core.lost > 0 {
             for place in 0..self.core.peers.capacity() {
                 let Some(key) = self.core.peers.key_at(place) else { continue };
+                // RFC 8167 §5.4 [8167-9]
                 self.retry_connection(PeerId(key));
                 if let Some(Link::Lost { retry_at }) = self.core.peers.get(key).map(|peer| &peer.link) {
                     self.core.next_expiry = self.core.next_expiry.min(*retry_at);

@@ -237,7 +237,7 @@ pub fn plan_reply(
     // RFC 8166 §4.3.2, §4.3.2.2, §4.3.2.3 [8166-37] [8166-38] [8166-41]
     let write_chunk = call.writes().next().filter(|chunk| !chunk.segments.is_empty() && parts.item > 0);
     if let Some(chunk) = write_chunk
-        // RFC 8166 §3.4.6.2 [8166-25]
+        // RFC 8166 §3.4.6.2 [8166-25] [8166-24], draft 004 §3.7.1 [exp-18]
         && !returned.fill_write(0, chunk, parts.item.into())
     {
         return Err(PeerFault::WriteChunkTooSmall);
@@ -290,7 +290,6 @@ impl ReplyPlan {
             Procedure::Msg | Procedure::Error | Procedure::Optional => [(Part::Head, 0); 4],
         };
         let nothing = (Part::Item, 0);
-        // RFC 8166 §3.4.6.2 [8166-24], draft 004 §3.7.1 [exp-18]
         Scatter::new([(Part::Item, item), nothing, nothing, nothing], in_write)
             .chain(Scatter::new(payload, in_reply))
     }
