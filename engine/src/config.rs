@@ -52,6 +52,9 @@ pub struct Config {
     pub payload_max: u32,
     /// Message, medium and large slots.
     pub slots: [usize; 3],
+    /// Say while connecting what we take (RFC 8797). A peer that hears nothing sends and gets 1,024 octets inline, and no reply of
+    /// either side invalidates keys.
+    pub private_data: bool,
     /// When to use a Reply chunk.
     pub reply_policy: ReplyPolicy,
     /// How long a core spins without work before it sleeps.
@@ -78,6 +81,7 @@ impl Default for Config {
             outbound: 1_024,
             payload_max: LARGE_LEN as u32,
             slots: [8_192, 512, 192],
+            private_data: true,
             reply_policy: ReplyPolicy::Inline,
             spin: Duration::from_micros(100),
             drain: Duration::from_secs(3),

@@ -43,8 +43,14 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     fn start_connecting(&mut self, to: &P::Address) -> Result<Qp, FabricFault> {
         let mut private_data = [0; Offer::LEN];
-        self.offer.emit(&mut private_data);
-        self.provider.connect(to, &private_data)
+        let said = self.say(&mut private_data);
+        self.provider.connect(to, said)
+    }
+
+    /// What we tell a peer while connecting, written to `octets`.
+    fn say<'a>(&self, octets: &'a mut [u8; Offer::LEN]) -> &'a [u8] {
+        self.offer.emit(octets);
+        if self.core.config.private_data { octets } else { &[] }
     }
 
     /// Makes a lost connection again, when its time has come.
@@ -95,8 +101,6 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.provider.reject(qp, &[]);
             return self.make_room();
         };
-        let mut private_data = [0; Offer::LEN];
-        self.offer.emit(&mut private_data);
         let peer = Offer::find(self.provider.private_data(qp));
         let setup = Setup { side: Side::Server, own: self.offer, peer, calls_max: 0, grant };
         let link = Link::Fabric { qp, state: Some(Connection::new(setup)) };
@@ -105,7 +109,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.provider.reject(qp, &[]);
             return self.make_room();
         }
-        if self.provider.accept(qp, &private_data).is_err() {
+        let mut private_data = [0; Offer::LEN];
+        let said = self.say(&mut private_data);
+        if self.provider.accept(qp, said).is_err() {
             // The provider has no place for it: an idle peer makes one, for when it comes again.
             self.core.counters.stats.limits.peers += 1;
             self.make_room();

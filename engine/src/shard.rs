@@ -70,10 +70,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         assert!(limits.read_spans >= SEGMENTS_MAX, "one Read takes every segment that a call may name");
         assert!(limits.send_queue > READS_MAX, "the Reads of a call fit the send queue");
         let size = |len: usize| InlineSize::at_most(u32::try_from(len).unwrap_or(u32::MAX));
-        let offer = Offer {
-            remote_invalidation: limits.remote_invalidation,
-            send: size(INLINE_LEN),
-            receive: size(config.receive_len),
+        let offer = match config.private_data {
+            true => Offer {
+                remote_invalidation: limits.remote_invalidation,
+                send: size(INLINE_LEN),
+                receive: size(config.receive_len),
+            },
+            false => Offer::SILENT,
         };
         let connections = limits.connections;
         let make = if provider.wants_shared_pools() { Pool::shared } else { Pool::new };

@@ -3,8 +3,8 @@
 
 mod support;
 
-use stag_echo::{Caller, ECHO, NULL};
-use stag_engine::{CallFault, Token};
+use stag_echo::{Caller, ECHO, Echo, NULL};
+use stag_engine::{CallFault, Config, Token};
 use stag_pools::{Access, RemoteKey};
 use stag_protocol::{
     rpc::ReplyHeader,
@@ -356,4 +356,27 @@ fn the_app_hears_of_a_reply_only_when_every_key_is_dead() {
     );
     let stats = at.shard.snapshot().engine.requester;
     assert_eq!((stats.remote_invalidations, stats.local_invalidations), (1, 1));
+}
+
+#[test]
+fn a_server_that_says_nothing_sends_1024_octets_inline_and_invalidates_nothing() {
+    for (private_data, inline_max) in [(true, 4096), (false, 1024)] {
+        let mut at = AtServer::serving(Echo::default(), Config { private_data, ..config() });
+        assert_eq!(at.raw.end.private_data(at.raw.qp.unwrap()).is_empty(), !private_data);
+        // The longest reply that fits, and the shortest that does not: transport header with a Reply chunk, RPC header, length word.
+        let head = 28 + 20 + ReplyHeader::LEN + 4;
+        for (len, is_inline) in [(inline_max - head, true), (inline_max - head + 4, false)] {
+            let mut lists = ChunkLists::new();
+            let position = Position::new(rpc(1, ECHO, &[0; 4]).len() as u32).unwrap();
+            lists.push_read(position, at.raw.window(&pattern(len), Access::RemoteRead)).unwrap();
+            let room = at.raw.window(&[0; 8192], Access::RemoteWrite);
+            lists.begin_reply();
+            lists.push_reply(room).unwrap();
+            let (answer, invalidated) = at.ask(&message(1, &lists, &rpc(1, ECHO, &echo_head(len)))).unwrap();
+            let (header, _, _) = reply(&answer);
+            assert_eq!(header.body == Body::Msg, is_inline, "{len} octets, {header:?}");
+            assert!(answer.len() <= inline_max);
+            assert_eq!(invalidated.is_some(), private_data);
+        }
+    }
 }
