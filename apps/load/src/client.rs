@@ -3,7 +3,7 @@
 use crate::{Caller, Done, caller::Recovery};
 use stag_engine::{CallFault, Cause, PeerId, Request, RequestItem, Shard, Token, stats::Snapshot};
 use stag_protocol::{
-    nfs::{mount, v3},
+    nfs::{acl, mount, v3},
     rpc::{Accepted, Auth, AuthStatus, AuthSys, CallHeader, Credential, Denied, Gids, Outcome, ReplyHeader},
     rpcrdma::Xid,
     xdr::{self, Piece, Reader, Writer},
@@ -11,8 +11,9 @@ use stag_protocol::{
 use stag_verbs::{FabricFault, Limits, Provider, Time};
 use std::{fmt, io, net::SocketAddr, time::Duration};
 
-/// Octets of the longest call without its item: two names and two handles at their longest, and the header with its credential.
-const CALL_LEN_MAX: usize = 2 * (4 + v3::Name::MAX) + 2 * (4 + v3::FileHandle::MAX) + 1_024;
+/// Octets of the longest call without its item: an access control list, and the header with its credential.
+const CALL_LEN_MAX: usize = acl::ARGUMENTS_LEN_MAX + 1_024;
+const _: () = assert!(acl::ARGUMENTS_LEN_MAX > 2 * (4 + v3::Name::MAX) + 2 * (4 + v3::FileHandle::MAX));
 /// How long a core spins before it lets others run, and how long before it sleeps between looks.
 const SPIN: Duration = Duration::from_micros(20);
 const YIELD: Duration = Duration::from_micros(500);
@@ -75,6 +76,12 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<v3::Status> for Error {
+    fn from(status: v3::Status) -> Self {
+        Self::Nfs(status)
+    }
+}
 
 /// What a client is made of.
 #[derive(Clone, Debug)]

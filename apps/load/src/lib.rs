@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`caller`] | the app in the shard: it keeps how calls ended |
 //! | [`client`] | one call at a time or several, driven from outside of the shard, with an error that says whose fault it is |
-//! | `nfs3` | a method of [`Client`] for each procedure of NFS and MOUNT |
+//! | `nfs3`, `acl` | a method of [`Client`] for each procedure of NFS and MOUNT, and of NFSACL |
 //! | [`rate`] | calls per second and full round trips |
 //! | [`transfer`] | whole files, several calls at a time; what a server lost before COMMIT is written again |
 //! | [`pattern`] | octets that follow from a seed, a file and a place |
@@ -14,6 +14,7 @@
 //! they travel in Read and Write chunks when they do not fit inline (RFC 8267 §4).
 #![forbid(unsafe_code)]
 
+mod acl;
 pub mod caller;
 pub mod client;
 pub mod functional;
@@ -22,6 +23,7 @@ pub mod pattern;
 pub mod rate;
 pub mod transfer;
 
+pub use acl::Acl;
 pub use caller::{Caller, Done, Recovery};
 pub use client::{Client, Config, Error};
 pub use nfs3::{DirEntry, Finished, ReadDone, Ticket};

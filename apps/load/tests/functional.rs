@@ -50,9 +50,22 @@ fn pair<S: Store + 'static>(fabric: &Fabric, gateway: Gateway<S>) -> (Server<S>,
 fn sabotaged<S: Store + 'static>(
     fabric: &Fabric,
     gateway: Gateway<S>,
+    sabotage: impl FnMut() + 'static,
+) -> (Server<S>, Client<Sim>) {
+    served(fabric, gateway, shard(), sabotage)
+}
+
+/// The server's shard.
+fn shard() -> stag_engine::Config {
+    stag_engine::Config { grant: 8, ..stag_engine::Config::small() }
+}
+
+fn served<S: Store + 'static>(
+    fabric: &Fabric,
+    gateway: Gateway<S>,
+    shard: stag_engine::Config,
     mut sabotage: impl FnMut() + 'static,
 ) -> (Server<S>, Client<Sim>) {
-    let shard = stag_engine::Config { grant: 8, ..stag_engine::Config::small() };
     let limits = Limits { windows: 256, receives: 256, ..stag_sim::LIMITS };
     let mut server = Shard::new(fabric.end("server", limits), gateway, shard, Box::new(|_| true)).unwrap();
     server.listen(&AT).unwrap();
@@ -140,6 +153,39 @@ fn every_step_passes_when_everything_is_late_by_its_own_time() {
         let report = functional(&mut client, &Plan { entries: 200, ..Plan::new(seed) });
         assert!(report.is_success(), "seed {seed}: {report:#?}");
     }
+}
+
+#[test]
+fn every_step_passes_on_a_server_that_says_nothing_while_connecting() {
+    let home = tempfile::tempdir().unwrap();
+    let fabric = Fabric::new(11, Faults::NONE);
+    let shard = stag_engine::Config { private_data: false, ..shard() };
+    let (_server, mut client) = served(&fabric, gateway(home.path(), false), shard, || {});
+    let report = functional(&mut client, &Plan { entries: 200, ..Plan::new(11) });
+    assert!(report.is_success(), "{report:#?}");
+    let engine = &report.engine.requester;
+    assert!(engine.remote_invalidations == 0 && engine.local_invalidations > 0, "{engine:?}");
+    assert!(engine.calls.long > 0 && engine.replies.long > 0, "{engine:?}");
+}
+
+#[test]
+fn mount_may_be_answered_by_another_connection() {
+    let home = tempfile::tempdir().unwrap();
+    let fabric = Fabric::new(12, Faults::NONE);
+    let (server, mut client) = pair(&fabric, gateway(home.path(), false));
+    let mut time = 0;
+    let now = move || {
+        time += TICK;
+        server.borrow_mut().pass(Time(time));
+        Time(time)
+    };
+    let config = Config { user: (1, 1), ..Config::new(8) };
+    let mut mount = Client::new(fabric.end("mount", config.limits()), config, now).unwrap();
+    mount.connect(&AT).unwrap();
+    let plan = Plan { entries: 20, ..Plan::new(12) };
+    let report = functional::run_apart(&mut client, Some(&mut mount), "/data", &plan, &mut |_| {});
+    assert!(report.is_success(), "{report:#?}");
+    assert_eq!(mount.calls(), 6, "NULL, EXPORT, MNT twice, an unknown procedure, UMNT");
 }
 
 #[test]

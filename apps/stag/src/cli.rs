@@ -77,12 +77,23 @@ pub struct Serve {
     /// Where to keep what must survive a restart (see FILES in --help)
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
+    /// Whether clients are told while they connect what they may send (RFC 8797); no: 1,024 octets inline, as for old clients
+    #[arg(long, value_name = "yes|no", default_value = "yes", action = clap::ArgAction::Set, value_parser = yes_or_no)]
+    pub private_data: bool,
     /// Stop when standard input ends: for whoever starts this command as a child
     #[arg(long, hide = true)]
     pub while_stdin: bool,
     /// Write statistics to this file, at the end and on SIGUSR1
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
+}
+
+fn yes_or_no(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("write yes or no"),
+    }
 }
 
 /// Whether callers act as themselves.
@@ -200,7 +211,7 @@ pub enum What {
 /// Arguments of `load`.
 #[derive(Debug, Args)]
 pub struct Load {
-    /// The server and its export, as iwarp://HOST:PORT/NAME
+    /// The server and its export: iwarp://HOST:PORT/NAME or tcp://HOST:PORT/NAME, then ?mountport=N if MOUNT has its own
     pub url: String,
     /// Print one JSON object instead of text
     #[arg(long)]

@@ -1,7 +1,8 @@
 //! `stag load`: the functional run against a server.
 
 use crate::{
-    Error, address,
+    Error,
+    call::{Url, cannot_connect, connect},
     caller::{self, say},
     cli,
 };
@@ -14,14 +15,23 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Calls the server until everything is checked.
 pub fn run(arguments: &cli::Load) -> Result<(), Error> {
-    let target = address::target(&arguments.url)?;
-    let (mut client, _) = caller::client(8, TIMEOUT)?;
-    client.connect(&target.server).map_err(|error| {
-        Error::failure(format!(
-            "cannot connect to {}: {error}; is 'stag serve' running there?",
-            target.server
+    let url = Url::parse(&arguments.url)?;
+    let export = String::from_utf8(url.path.clone()).ok().filter(|path| path != "/").ok_or_else(|| {
+        Error::usage(format!(
+            "{:?} names no export: write {url}/NAME as 'stag call {url} mount' shows it",
+            arguments.url
         ))
     })?;
+    let (mut client, _) = caller::client(8, TIMEOUT)?;
+    connect(&mut client, &url)?;
+    let mut mount = match url.mount {
+        Some(at) => {
+            let (mut mount, _) = caller::client(8, TIMEOUT)?;
+            mount.connect_tcp(at).map_err(|error| cannot_connect(format_args!("tcp://{at}"), error))?;
+            Some(mount)
+        }
+        None => None,
+    };
     let seed = match arguments.seed {
         Some(seed) => seed,
         None => u64::from_ne_bytes(caller::random()?),
@@ -35,7 +45,7 @@ pub fn run(arguments: &cli::Load) -> Result<(), Error> {
             say(line(step));
         }
     };
-    let report = functional::run(&mut client, &target.export, &plan, &mut progress);
+    let report = functional::run_apart(&mut client, mount.as_mut(), &export, &plan, &mut progress);
     client.disconnect();
     say(&if is_text { summary(&report) } else { object(&arguments.url, &report)? });
     if report.is_success() {
@@ -57,12 +67,16 @@ fn line(step: &Step) -> String {
 }
 
 fn summary(report: &Report) -> String {
-    let Report { passed, failed, skipped, calls, octets, elapsed_us, seed, engine, .. } = report;
-    let chunks = &engine.requester.chunks;
+    let Report { passed, failed, skipped, calls, octets, elapsed_us, losses, seed, engine, .. } = report;
+    let (chunks, forms) = (&engine.requester.chunks, &engine.requester.calls);
     format!(
         "{passed} passed, {failed} failed, {skipped} not tried: {calls} calls, {octets} octets in {:.1} s, seed {seed}\n\
+         calls over RDMA: {} short, {} chunked, {} long; connections lost: {losses}\n\
          chunks offered: {} Read, {} Write, {} Reply; keys invalidated by the server: {}, by us: {}\n",
         *elapsed_us as f64 / 1e6,
+        forms.short,
+        forms.chunked,
+        forms.long,
         chunks.read,
         chunks.write,
         chunks.reply,

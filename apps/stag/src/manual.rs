@@ -214,11 +214,12 @@ EXIT CODES
 
 /// What `load` does.
 pub const LOAD: &str = "\
-Calls an NFS version 3 server over RDMA and checks what it does: every
+Calls an NFS version 3 server over RDMA or TCP and checks what it does: every
 procedure, files of 0 to 3,000,001 octets with every octet compared, odd
-offsets, truncation, names, links, a directory of 2,000 entries, and all that
-has to fail. It works in a directory of its own under the export, which it
-removes at the end; so the export must be one that it may write to.
+offsets, truncation, names, links, access control lists if the server has
+them, a directory of 2,000 entries, and all that has to fail. It works in a
+directory of its own under the export, which it removes at the end; so the
+export must be one that it may write to.
 
 Progress and result go to standard output.";
 
@@ -227,12 +228,15 @@ pub const LOAD_FOOTER: &str = "\
 EXAMPLES
   stag load iwarp://127.0.0.1:20049/data
   stag load iwarp://127.0.0.1:20049/data --json | jq '.steps[].elapsed_us'
+  stag load iwarp://10.0.0.1:20049/srv/data?mountport=20048
+      a Linux server, where MOUNT has a port of its own.
 
 OUTPUT (--json)
   One object.
     version, url, export, seed   What was run, and on what.
     passed, failed, skipped      Steps.
     calls, octets, elapsed_us    Of the whole run; octets of file data.
+    losses                       Times that the connection was lost.
     steps[]                      name, passed, calls, octets, elapsed_us, and
                                  failure: null, or what was tried, what was
                                  expected, what came, and whether it is fatal.

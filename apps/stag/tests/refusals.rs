@@ -72,8 +72,9 @@ fn every_bad_argument_has_its_sentence() {
         (&["call", "tcp://127.0.0.1:1/x", "cat", "--json"], "leave --json out"),
         (&["demo", "--frobnicate"], "unexpected argument '--frobnicate' found"),
         (&["load"], "the following required arguments were not provided: <URL>"),
-        (&["load", "iwarp://127.0.0.1:20049"], "write iwarp://HOST:PORT/NAME"),
-        (&["load", "nfs://127.0.0.1/x"], "no scheme nfs://, only iwarp://"),
+        (&["load", "iwarp://127.0.0.1:20049"], "write iwarp://127.0.0.1:20049/NAME"),
+        (&["load", "127.0.0.1:20049/x"], "write iwarp://HOST:PORT/EXPORT/PATH"),
+        (&["load", "nfs://127.0.0.1/x"], "no scheme nfs://, only iwarp:// and tcp://"),
         (&["load", "iwarp://127.0.0.1:1/x", "--entries", "0"], "invalid value '0' for '--entries <N>'"),
     ] {
         let mut arguments = arguments.to_vec();

@@ -135,6 +135,30 @@ fn what_is_printed_once_ready_can_be_copied() {
 }
 
 #[test]
+fn a_server_without_private_data_passes_the_functional_run() {
+    let home = Home::new();
+    let server = home.serve(&["data", "--private-data", "no"]);
+    let output =
+        home.run(&["load", &format!("{}/data", server.line("LISTEN")), "--json", "--entries", "200"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{report:#}");
+    let requester = &report["engine"]["requester"];
+    assert_eq!(requester["remote_invalidations"], 0);
+    assert!(
+        requester["local_invalidations"].as_u64() > Some(0) && requester["calls"]["long"].as_u64() > Some(0)
+    );
+}
+
+#[test]
+fn the_functional_run_passes_over_tcp() {
+    let home = Home::new();
+    let server = home.serve(&["data"]);
+    let output = home.run(&["load", &format!("tcp://{}/data", server.line("TCP")), "--entries", "200"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("0 failed, 0 not tried"));
+}
+
+#[test]
 fn a_read_only_export_and_a_missing_one_fail_the_run_with_exit_code_1() {
     let home = Home::new();
     let server = home.serve(&["data:ro"]);

@@ -88,6 +88,8 @@ fn short(value: &impl fmt::Debug) -> String {
 /// Where steps work.
 pub(super) struct Scene<'a, P: Provider> {
     pub(super) client: &'a mut Client<P>,
+    /// The client of MOUNT, if it is another one.
+    pub(super) mount: Option<&'a mut Client<P>>,
     pub(super) export: &'a str,
     pub(super) plan: &'a Plan,
     /// The export's root, and the directory of this run. Empty until they are known.
@@ -109,6 +111,7 @@ impl<'a, P: Provider> Scene<'a, P> {
         let nothing = FileHandle::new(&[]).expect("no octet is not too many");
         Self {
             client,
+            mount: None,
             export,
             plan,
             root: nothing,
@@ -120,6 +123,11 @@ impl<'a, P: Provider> Scene<'a, P> {
             is_dirty: false,
             files: 0,
         }
+    }
+
+    /// The client of MOUNT.
+    pub(super) fn mount(&mut self) -> &mut Client<P> {
+        self.mount.as_deref_mut().unwrap_or(self.client)
     }
 
     /// The content of one more file.

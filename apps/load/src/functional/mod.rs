@@ -4,6 +4,7 @@
 //! also after a failure. A step that fails says what was expected and what came; the others still run, unless the connection is
 //! gone or there is nothing to work in.
 
+mod acl;
 mod check;
 mod data;
 mod errors;
@@ -80,6 +81,8 @@ pub struct Report {
     pub octets: u64,
     /// How long the run took, in microseconds.
     pub elapsed_us: u64,
+    /// Times that the connection was lost, and made again if the client keeps it.
+    pub losses: u64,
     /// Each step that was tried.
     pub steps: Vec<Step>,
     /// What the calling shard counted.
@@ -121,6 +124,7 @@ fn tasks<P: Provider>() -> Vec<Task<P>> {
         task("attributes", names::attributes),
         task("nodes", names::nodes),
         task("create", names::create),
+        task("access lists", acl::lists),
         task("listing", listing::listing),
         task("names that fail", errors::names),
         task("kinds that fail", errors::kinds),
@@ -135,8 +139,20 @@ pub fn run<P: Provider>(
     plan: &Plan,
     progress: &mut dyn FnMut(&Step),
 ) -> Report {
-    let (start, calls) = (client.now(), client.calls());
+    run_apart(client, None, export, plan, progress)
+}
+
+/// As [`run`], with a client that is connected to MOUNT where that has a port of its own.
+pub fn run_apart<P: Provider>(
+    client: &mut Client<P>,
+    mount: Option<&mut Client<P>>,
+    export: &str,
+    plan: &Plan,
+    progress: &mut dyn FnMut(&Step),
+) -> Report {
+    let (start, calls, losses) = (client.now(), client.calls(), client.recovery().losses);
     let mut scene = Scene::new(client, export, plan);
+    scene.mount = mount;
     let tasks = tasks();
     let mut steps = Vec::with_capacity(tasks.len() + 1);
     for task in &tasks {
@@ -163,6 +179,7 @@ pub fn run<P: Provider>(
         calls: client.calls() - calls,
         octets: steps.iter().map(|step| step.octets).sum(),
         elapsed_us: micros(start, client.now()),
+        losses: client.recovery().losses - losses,
         steps,
         engine: client.snapshot().engine,
     }

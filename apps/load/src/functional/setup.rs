@@ -19,11 +19,12 @@ const DEPTH_MAX: usize = 16;
 
 pub(super) fn null<P: Provider>(scene: &mut Scene<'_, P>) -> Outcome {
     done("NULL of NFS", scene.client.null())?;
-    done("NULL of MOUNT", scene.client.mount_null())
+    done("NULL of MOUNT", scene.mount().mount_null())
 }
 
 /// What is not there is refused in the words of RPC (RFC 5531 §9).
 pub(super) fn programs<P: Provider>(scene: &mut Scene<'_, P>) -> Outcome {
+    let unknown = scene.mount().call_empty(mount::PROGRAM, mount::VERSION, 6);
     let mut call = |program, version, procedure| scene.client.call_empty(program, version, procedure);
     let rejected = |status| Err(Error::Rejected(status));
     same("an unknown program", &rejected(Accepted::ProgUnavail), &call(NO_PROGRAM, 1, 0))?;
@@ -32,7 +33,6 @@ pub(super) fn programs<P: Provider>(scene: &mut Scene<'_, P>) -> Outcome {
         &rejected(Accepted::ProcUnavail),
         &call(v3::PROGRAM, v3::VERSION, 22),
     )?;
-    let unknown = call(mount::PROGRAM, mount::VERSION, 6);
     same("an unknown procedure of MOUNT", &rejected(Accepted::ProcUnavail), &unknown)?;
     let garbage = call(v3::PROGRAM, v3::VERSION, v3::Procedure::GetAttr.number());
     same("GETATTR without arguments", &rejected(Accepted::GarbageArgs), &garbage)?;
@@ -42,16 +42,17 @@ pub(super) fn programs<P: Provider>(scene: &mut Scene<'_, P>) -> Outcome {
 }
 
 pub(super) fn exports<P: Provider>(scene: &mut Scene<'_, P>) -> Outcome {
-    let exports = done("EXPORT", scene.client.exports())?;
+    let exports = done("EXPORT", scene.mount().exports())?;
     let names: Vec<_> = exports.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect();
     let listed = exports.iter().any(|path| path == scene.export.as_bytes());
     holds("EXPORT", listed, &format!("a list with {}", scene.export), names)
 }
 
 pub(super) fn mount<P: Provider>(scene: &mut Scene<'_, P>) -> Outcome {
-    scene.root = done(format_args!("MNT {}", scene.export), scene.client.mount(scene.export))?;
-    let missing = format!("{}-that-does-not-exist", scene.export);
-    let came = scene.client.mount(&missing);
+    let export = scene.export;
+    scene.root = done(format_args!("MNT {export}"), scene.mount().mount(export))?;
+    let missing = format!("{export}-that-does-not-exist");
+    let came = scene.mount().mount(&missing);
     let is_refused = matches!(came, Err(Error::Mount(mount::Status::NoEnt | mount::Status::Acces)));
     holds(format_args!("MNT {missing}"), is_refused, "NoEnt or Acces", came)?;
     let kind = scene.attributes("the root", scene.root)?.kind;
@@ -92,7 +93,8 @@ pub(super) fn clean_up<P: Provider>(scene: &mut Scene<'_, P>) -> Outcome {
     scene.is_dirty = false;
     let came = scene.client.lookup(scene.root, name.as_bytes());
     super::check::refused(format_args!("LOOKUP {name}"), &[v3::Status::NoEnt], came)?;
-    done("UMNT", scene.client.unmount(scene.export))
+    let export = scene.export;
+    done("UMNT", scene.mount().unmount(export))
 }
 
 fn empty<P: Provider>(scene: &mut Scene<'_, P>, dir: FileHandle, depth: usize) -> Checked<()> {

@@ -21,7 +21,9 @@ use std::{
     time::Instant,
 };
 use tree::Tree;
-use url::Url;
+
+pub use remote::{cannot_connect, connect};
+pub use url::Url;
 
 /// Directories in each other that are removed: more is a tree that has no end.
 const DEPTH_MAX: usize = 128;

@@ -161,7 +161,8 @@ impl Remote {
     }
 }
 
-fn connect(client: &mut Client<Iwarp>, url: &Url) -> Result<(), Error> {
+/// Connects a client to what is called; over RDMA again whenever that connection is lost.
+pub fn connect(client: &mut Client<Iwarp>, url: &Url) -> Result<(), Error> {
     let connected = match url.scheme {
         Scheme::Iwarp => client.keep_connected(&Address(url.server)),
         Scheme::Tcp => client.connect_tcp(url.server),
@@ -169,7 +170,8 @@ fn connect(client: &mut Client<Iwarp>, url: &Url) -> Result<(), Error> {
     connected.map_err(|error| cannot_connect(url, error))
 }
 
-fn cannot_connect(at: impl Display, error: stag_load::Error) -> Error {
+/// The error of a connection that cannot be made.
+pub fn cannot_connect(at: impl Display, error: stag_load::Error) -> Error {
     Error::failure(format!("cannot connect to {at}: {error}; does a server listen there?"))
 }
 

@@ -126,6 +126,7 @@ mod tests {
         for (url, part) in [
             ("127.0.0.1:1/x", "write iwarp://"),
             ("iwarp://127.0.0.1/x", "write iwarp://"),
+            ("iwarp://:/x", "write iwarp://"),
             ("tcp:///x", "write iwarp://"),
             ("tcp://127.0.0.1:99999/x", "write iwarp://"),
             ("rdma://127.0.0.1:1/x", "no RDMA device support yet"),

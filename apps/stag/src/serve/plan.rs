@@ -37,6 +37,8 @@ pub struct Plan {
     pub clients: Clients,
     /// Shards, each on a core of its own.
     pub cores: usize,
+    /// Tell clients while they connect what they may send.
+    pub private_data: bool,
     pub stats: Option<PathBuf>,
 }
 
@@ -90,8 +92,8 @@ impl Plan {
                 StorePlan::Files { state_dir, callers: callers(arguments)? }
             }
         };
-        let stats = arguments.stats.clone();
-        Ok(Self { exports, store, listen, tcp, clients: Clients(clients), cores, stats })
+        let (stats, private_data) = (arguments.stats.clone(), arguments.private_data);
+        Ok(Self { exports, store, listen, tcp, clients: Clients(clients), cores, private_data, stats })
     }
 
     /// The exports as the store of directories takes them.

@@ -54,6 +54,8 @@ pub struct Seat {
     /// Other shards listen at the same addresses.
     pub is_shared: bool,
     pub clients: Clients,
+    /// Tell clients while they connect what they may send.
+    pub private_data: bool,
     pub source: Source,
     /// Its part of the duplicate request cache.
     pub branch: Branch,
@@ -125,6 +127,7 @@ impl Seat {
             tcp,
             is_shared: plan.cores > 1,
             clients: plan.clients.clone(),
+            private_data: plan.private_data,
             source: source.clone(),
             branch,
             helpers,
@@ -202,7 +205,8 @@ impl Seat {
             .map_err(|error| Error::failure(format!("the system gives no random numbers: {error}")))?;
         let (seed, xid_seed) = (random.first_chunk::<32>(), random.last_chunk::<4>());
         let seed = *seed.expect("36 octets hold 32");
-        let config = config(u32::from_ne_bytes(*xid_seed.expect("36 octets hold 4")));
+        let mut config = config(u32::from_ne_bytes(*xid_seed.expect("36 octets hold 4")));
+        config.private_data = self.private_data;
         let (receives, grant) = (config.receives, config.grant);
 
         let short = |error: std::io::Error| {
