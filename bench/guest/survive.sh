@@ -12,6 +12,7 @@ TRANSPORT=rdma
 COPY_MIB=64
 COPY_TIMEOUT=240 # seconds, with the restart in it
 ASK_TIMEOUT=240
+LOAD_ENTRIES=1000 # of the large directory that `stag load` makes
 CONNECTIONS=25 # of `stag call`, one after the other
 
 # request NAME COMMAND…: hands a command of `survive` to the host, which writes NAME.done when it is done. A name is used once.
@@ -35,7 +36,7 @@ answer() {
 ask() { request "$@"; answer "$1"; }
 
 # aim PREFIX: the server that the next mounts go to.
-aim() { local -n rdma=$1_RDMA_PORT tcp=$1_TCP_PORT; RDMA_PORT=$rdma TCP_PORT=$tcp MOUNT_PORT=$tcp; }
+aim() { local -n rdma=$1_RDMA_PORT tcp=$1_TCP_PORT; SERVER_ADDRESS=10.0.2.2 RDMA_PORT=$rdma TCP_PORT=$tcp MOUNT_PORT=$tcp; }
 
 milliseconds() { echo $((${EPOCHREALTIME/./} / 1000)); }
 
@@ -162,18 +163,18 @@ part_privileged() {
 
 # ---- Store memory: the whole list, then everything is forgotten at once.
 
-# The list is first-light.sh's own; its lines are counted from its summary.
-memory_list() {
+# list PART EXPORT BACKING CHECKS TRANSPORTS: the list is first-light.sh's own; its lines are counted from its summary.
+list() {
   local line
   (
-    export RDMA_PORT TCP_PORT MOUNT_PORT EXPORT=/scratch READONLY_EXPORT='' BACKING=other_mount ONLY="$LIST" TRANSPORTS="$LIST_TRANSPORTS"
+    export RDMA_PORT TCP_PORT MOUNT_PORT EXPORT=$2 READONLY_EXPORT='' BACKING=$3 ONLY=$4 TRANSPORTS=$5
     exec bash /host/first-light.sh
   ) | tee /tmp/list
   line=$(grep -E '^[0-9]+ passed, ' /tmp/list | tail -1)
   if [[ $line =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped ]]; then
     passed=$((passed + BASH_REMATCH[1])) failed=$((failed + BASH_REMATCH[2])) skipped=$((skipped + BASH_REMATCH[3]))
   else
-    not_ok memory/list "it did not come to its end"
+    not_ok "$1/list" "it did not come to its end"
   fi
 }
 
@@ -204,7 +205,7 @@ mount_again() {
 part_memory() {
   local why
   aim MEMORY
-  memory_list
+  list memory /scratch other_mount "$LIST" "$LIST_TRANSPORTS"
   if ! why=$(mount_export /scratch noac); then not_ok memory/mount "$why"; return; fi
   mkdir "$MNT/held"
   if why=$(handles_are_stale); then ok "memory/handles_are_stale  $(tail -1 <<<"$why")"; else not_ok memory/handles_are_stale "${why//$'\n'/|}"; fi
@@ -213,14 +214,28 @@ part_memory() {
   mountpoint -q "$MNT" && umount -f -l "$MNT"
 }
 
-# ---- The host's `stag call` against this kernel's server.
+# ---- A server without private data: 1,024 octets inline, and this client invalidates every key by itself.
+
+part_plain() {
+  aim PLAIN
+  list plain /export /host/export "list contents_in_listing file_of_4096 file_of_65537 rename symlink random_direct" rdma
+}
+
+# ---- The host's `stag call` and `stag load` against this kernel's server.
+
+# Starts it once.
+have_knfsd() {
+  [ -z "${knfsd_started:-}" ] || return 0
+  local ENTRIES=3
+  knfsd_started=yes
+  start_knfsd >/tmp/output 2>&1 || { not_ok "$1/knfsd" "$(tail -3 /tmp/output | tr '\n' '|')"; return 1; }
+}
 
 tree_sum() { (cd "$1" && find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum | cut -d' ' -f1); }
 
 part_call() {
   local name said expected
-  ENTRIES=3
-  if ! start_knfsd >/tmp/output 2>&1; then not_ok call/knfsd "$(tail -3 /tmp/output | tr '\n' '|')"; return; fi
+  have_knfsd call || return
   said=$(ask call-connect connect "$CONNECTIONS" /srv/export)
   if [[ $said == *"not ok"* ]]; then not_ok call/connect "$(tail -3 <<<"$said" | tr '\n' '|')"; else ok "call/connect  $said"; fi
   for name in tcp iwarp; do
@@ -236,6 +251,19 @@ part_call() {
       ok "call/$name"
     fi
     dmesg --read-clear | grep -i siw | head -5
+  done
+}
+
+part_load() {
+  local name said
+  have_knfsd load || return
+  for name in tcp iwarp; do
+    said=$(ask "load-$name" load "$name" /srv/export "$LOAD_ENTRIES")
+    if [[ $said == *"not ok"* ]]; then not_ok "load/$name" "${said//$'\n'/|}"; continue; fi
+    echo "$said"
+    # Lists of many users make long calls and long replies.
+    if [ "$name" = iwarp ] && [[ $said == *" 0 long;"* ]]; then not_ok "load/$name" "no call was long"; continue; fi
+    ok "load/$name"
   done
 }
 
