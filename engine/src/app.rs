@@ -6,12 +6,13 @@
 use crate::{
     config::HEAD_ROOM,
     core::Core,
+    health::HealthFault,
     item::{Extents, Pulled},
 };
 use stag_pools::{Buf, table::Key};
 use stag_protocol::{
     rpc::{Accepted, CallHeader, ReplyHeader},
-    rpcrdma::ErrorBody,
+    rpcrdma::{ErrorBody, option::health::Reply as Health},
     xdr,
 };
 use stag_verbs::{Cause, PeerAddress, Time};
@@ -175,6 +176,9 @@ pub trait App {
     /// A call of ours is over.
     fn on_reply(&mut self, _cx: &mut Cx<'_>, _outcome: Outcome<'_>) {}
 
+    /// How a peer is that [`Cx::ask_health`] asked, or why nobody knows.
+    fn on_health(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, _health: Result<Health, HealthFault>) {}
+
     /// A connection to a peer stands. If we made it, the peer can be called; if the peer did, only once [`Cx::ready`] says so.
     fn on_peer_up(&mut self, _cx: &mut Cx<'_>, _peer: PeerId) {}
 
@@ -202,6 +206,7 @@ pub(crate) enum Action {
     /// Send what waits for this peer.
     Start(PeerId),
     Cancel(PeerId, Token),
+    AskHealth(PeerId),
     Disconnect(PeerId),
 }
 
@@ -267,6 +272,13 @@ impl Cx<'_> {
     /// their connection.
     pub fn adopt(&mut self, peer: PeerId, name: ClientName) -> PeerId {
         self.core.adopt(peer, name)
+    }
+
+    /// Asks a peer how it is: how many calls it has in progress, how many of our credits are in use, its time. [`App::on_health`]
+    /// hears of it, once. Only with peers that speak version 2, one at a time; the first time it takes a credit, later it works
+    /// though none is free (`docs/options/health.md`).
+    pub fn ask_health(&mut self, peer: PeerId) {
+        self.core.outbox.push_back(Action::AskHealth(peer));
     }
 
     /// Gives up on a call. Its outcome is [`CallFault::Cancelled`] as soon as the peer can no longer reach its memory: at

@@ -295,9 +295,46 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.end_call(key, peer);
     }
 
+    /// The peer does not speak version 2: the call goes again, behind whatever it had offered is dead (draft 000 §5.2).
+    pub(crate) fn handle_again(&mut self, peer: PeerId, xid: Xid) {
+        let stats = &mut self.core.counters.stats.requester;
+        (stats.errors, stats.version_errors) = (stats.errors + 1, stats.version_errors + 1);
+        let Some(key) = self.core.outbound_by_xid(peer, xid) else { return };
+        let call = self.core.outbound.get_mut(key).expect("the key was just found");
+        if call.state != OutboundState::AwaitReply {
+            return;
+        }
+        call.state = OutboundState::AwaitWhole;
+        let windows = call.windows;
+        if let Some((qp, _)) = self.core.connection(peer) {
+            windows.into_iter().flatten().for_each(|(window, _)| self.invalidate(qp, key, window));
+        }
+        self.go_again_if_whole(key);
+    }
+
+    /// Puts a call first that goes again, once everything it had posted and exposed is back. Until then it keeps the only credit.
+    pub(crate) fn go_again_if_whole(&mut self, key: Key) {
+        let whole = |call: &Outbound| call.is_fenced() && call.message.is_some();
+        let Some(call) = self.core.outbound.get_mut(key).filter(|call| whole(call)) else { return };
+        (call.state, call.reply_room) = (OutboundState::AwaitCredit, None);
+        let (peer, cancelled) = (call.peer, call.cancelled);
+        if let Some((_, connection)) = self.core.connection(peer) {
+            connection.give_credit();
+        }
+        if cancelled {
+            let call = self.core.outbound.remove(key).expect("it was found above");
+            self.give_back(call, CallFault::Cancelled);
+        } else if let Some(entry) = self.core.peers.get_mut(peer.0) {
+            entry.waiting.push_front(key);
+        }
+        self.start_waiting(peer);
+    }
+
     /// The responder's transport refused a call.
     pub(crate) fn handle_refused(&mut self, peer: PeerId, xid: Xid, error: ErrorBody) {
-        self.core.counters.stats.requester.errors += 1;
+        let stats = &mut self.core.counters.stats.requester;
+        stats.errors += 1;
+        stats.version_errors += u64::from(matches!(error, ErrorBody::Version { .. }));
         let Some(key) = self.core.outbound_by_xid(peer, xid) else { return };
         let call = self.core.outbound.get_mut(key).expect("the key was just found");
         if call.state == OutboundState::AwaitReply {
@@ -341,6 +378,9 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Tells the app, once every key of a finished call is dead.
     pub(crate) fn finish_if_fenced(&mut self, key: Key) {
+        if self.core.outbound.get(key).is_some_and(|call| call.state == OutboundState::AwaitWhole) {
+            return self.go_again_if_whole(key);
+        }
         let done = |call: &Outbound| call.reply.is_some() && call.is_fenced();
         if !self.core.outbound.get(key).is_some_and(done) {
             return;
@@ -402,7 +442,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                     self.core.counters.stats.requester.timeouts += 1;
                     self.disconnect(peer);
                 }
-                OutboundState::AwaitFence => self.disconnect(peer),
+                OutboundState::AwaitFence | OutboundState::AwaitWhole => self.disconnect(peer),
                 OutboundState::AwaitEnd => {}
             }
         }
@@ -412,11 +452,6 @@ impl<P: Provider, A: App> Shard<P, A> {
 
 /// Places in the send queue that are not given away: every window that is out may need an invalidation of ours.
 pub(crate) fn room_kept(connection: &Connection) -> usize {
-    match connection.side() {
-        Side::Client => {
-            connection.calls().map_or(0, |credits| credits.in_flight() as usize) * Outbound::WINDOWS
-        }
-        // Calls in the reverse direction open none (RFC 8167 §5.3).
-        Side::Server => 0,
-    }
+    let windows = if connection.calls_with_chunks() { Outbound::WINDOWS } else { 0 };
+    connection.calls().map_or(0, |credits| credits.in_flight() as usize) * windows
 }

@@ -128,6 +128,8 @@ impl Peer {
         swap(&mut self.link, &mut with.link);
         swap(&mut self.address, &mut with.address);
         swap(&mut self.reserved, &mut with.reserved);
+        swap(&mut self.options, &mut with.options);
+        swap(&mut self.asked_at, &mut with.asked_at);
         swap(&mut self.pulling, &mut with.pulling);
         swap(&mut self.wanted, &mut with.wanted);
         swap(&mut self.called_at, &mut with.called_at);

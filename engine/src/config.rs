@@ -1,7 +1,7 @@
 //! What a shard can hold (DESIGN D14). Every table has its size from here.
 
 use stag_pools::Class;
-use stag_protocol::rpcrdma::responder::ReplyPolicy;
+use stag_protocol::rpcrdma::{Version2, Versions, responder::ReplyPolicy};
 use std::time::Duration;
 
 /// Octets in front of every message for its transport header: the header of a reply that returns as many segments as a call may
@@ -19,11 +19,15 @@ pub const MESSAGE_LEN: usize = HEAD_ROOM + INLINE_LEN;
 pub const MEDIUM_LEN: usize = 65_536 + 4_096;
 
 // Every header we emit fits the head room: the fixed part, eight Write chunks and a Reply chunk with all segments.
-const _: () = assert!(28 + 8 * 8 + 4 + stag_protocol::rpcrdma::chunk::SEGMENTS_MAX * 16 <= HEAD_ROOM);
+const _: () = assert!(36 + 8 * 8 + 4 + stag_protocol::rpcrdma::chunk::SEGMENTS_MAX * 16 <= HEAD_ROOM);
 
 /// The sizes of one shard.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The versions of RPC-over-RDMA that peers may speak which connect to us.
+    pub serve_versions: Versions,
+    /// The versions to try with peers to which we connect.
+    pub call_versions: Versions,
     /// Calls one peer may have outstanding at most (RFC 8166 §3.3.1). A quarter of the receives is a limit, too.
     pub grant: u32,
     /// Calls a new peer may have outstanding at once.
@@ -68,6 +72,8 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            serve_versions: Versions::Both(Version2::Directed),
+            call_versions: Versions::One,
             grant: 64,
             grant_first: 8,
             calls_max: 128,

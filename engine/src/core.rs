@@ -6,7 +6,9 @@ use crate::{
     stats::Counters,
 };
 use stag_pools::{Buf, Class, Extent, Pool, RemoteKey, Table, table::Key};
-use stag_protocol::rpcrdma::{ChunkLists, Connection, Header, Side, Xid, chunk::READS_MAX, responder::Pull};
+use stag_protocol::rpcrdma::{
+    ChunkLists, Connection, Header, PeerMemory, Side, Xid, chunk::READS_MAX, responder::Pull,
+};
 use stag_verbs::{Cause, PeerAddress, Qp, Time};
 use std::{collections::VecDeque, io, time::Duration};
 
@@ -77,10 +79,15 @@ pub(crate) struct Peer {
     pub(crate) heir: Option<PeerId>,
     /// Whether it takes calls (RFC 8167 §6): always, when we connected.
     pub(crate) ready: bool,
+    /// What is remembered of its versions from one connection to the next.
+    pub(crate) memory: PeerMemory,
     /// Connections tried in vain since the last reply.
     pub(crate) attempts: u32,
     /// Receives this connection reserved.
     pub(crate) reserved: usize,
+    /// Receives among them that options need, and when the peer was asked how it is, if it did not answer yet.
+    pub(crate) options: usize,
+    pub(crate) asked_at: Option<Time>,
     /// Buffers that its Reads are to fill.
     pub(crate) pulling: usize,
     /// Credits that its latest call asked for, when that was, and replies since its grant was looked at.
@@ -217,6 +224,8 @@ pub(crate) enum OutboundState {
     AwaitReply,
     /// The last window's fence.
     AwaitFence,
+    /// The last window's fence, and its own message, to go out again on the same connection.
+    AwaitWhole,
     /// The end of the connection, because its deadline passed.
     AwaitEnd,
 }
@@ -238,8 +247,11 @@ impl Peer {
             name: None,
             heir: None,
             ready: side == Side::Client,
+            memory: PeerMemory::new(),
             attempts: 0,
             reserved: 0,
+            options: 0,
+            asked_at: None,
             pulling: 0,
             wanted: 0,
             called_at: now,

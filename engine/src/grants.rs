@@ -96,8 +96,9 @@ impl Core {
         let Link::Fabric { state: Some(connection), .. } = &entry.link else { return };
         let serves = connection.serves().map_or(0, |credits| credits.reserved() as usize);
         let calls = connection.calls().map_or(0, |credits| credits.requested().0 as usize);
-        self.reserved = self.reserved - entry.reserved + serves + calls;
-        entry.reserved = serves + calls;
+        let reserved = serves + calls + entry.options;
+        self.reserved = self.reserved - entry.reserved + reserved;
+        entry.reserved = reserved;
     }
 }
 

@@ -13,6 +13,7 @@ pub mod config;
 pub mod control;
 mod core;
 mod grants;
+mod health;
 mod item;
 pub mod launch;
 mod offer;
@@ -28,7 +29,9 @@ pub use app::{
 };
 pub use config::{Config, HEAD_ROOM};
 pub use control::{Command, Control, Handle, Waker};
+pub use health::{HEALTH_MAX, HealthFault};
 pub use item::{ExtentLists, Extents, ExtentsFull, Pulled};
 pub use shard::{Admission, Shard};
+pub use stag_protocol::rpcrdma::option::health::Reply as Health;
 pub use stag_verbs::{Cause, PeerAddress, Time};
 pub use stats::Stats;

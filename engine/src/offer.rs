@@ -2,7 +2,7 @@
 
 use crate::{
     app::{App, CallFault, PeerId},
-    core::{Outbound, OutboundState, Role, Sent},
+    core::{Link, Outbound, OutboundState, Role, Sent},
     shard::{CALL_TAG, Shard},
     stats::Forms,
     transfer::insert_item,
@@ -10,9 +10,8 @@ use crate::{
 use stag_pools::{Access, Buf, Window, table::Key};
 use stag_protocol::{
     rpcrdma::{
-        Body, Header, Position, Segment, Side, Xid,
+        self, Body, Position, Segment, Xid,
         form::{self, CallOffer, CallPlan, CallSizes, Form, Item, ReplyOffer},
-        v1,
     },
     xdr::padded,
 };
@@ -34,12 +33,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         let plan = form::plan_call(&sizes, &path).map_err(|_| CallFault::TooLong)?;
         // RFC 8167 §5.3: nobody has to take chunks in the reverse direction.
         let is_inline = plan == CallPlan { call: CallOffer::Nothing, reply: ReplyOffer::Nothing };
-        let side = connection.side();
-        if side == Side::Server && !is_inline {
+        if !is_inline && !connection.calls_with_chunks() {
             return Err(CallFault::TooLong);
         }
         let long = plan.form() == Form::Long;
-        let header = connection.call_header(xid, if long { Body::NoMsg } else { Body::Msg });
         let reply_room = match plan.reply {
             ReplyOffer::ReplyChunk(len) => Some(self.core.pool.take(len as usize).ok_or(CallFault::Limit)?),
             ReplyOffer::Nothing | ReplyOffer::WriteChunk(_) => None,
@@ -54,7 +51,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.core.offered.get_mut(key.index()).expect("one for each place").clear();
         self.offer_reply(key, qp, &plan, reply_room);
         let message = self.offer_call(key, qp, &plan, long, xid);
-        self.emit_call(key, qp, header, (&plan, side), message);
+        self.emit_call(key, qp, xid, &plan, message);
         Ok(())
     }
 
@@ -167,30 +164,33 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Hops 4 and 5: the header in front, and away.
-    fn emit_call(
-        &mut self,
-        key: Key,
-        qp: Qp,
-        header: Header,
-        (plan, side): (&CallPlan, Side),
-        mut message: Buf,
-    ) {
-        let lists = self.core.offered.get(key.index()).expect("one for each place");
-        if header.body == Body::NoMsg && lists.is_empty() {
+    fn emit_call(&mut self, key: Key, qp: Qp, xid: Xid, plan: &CallPlan, mut message: Buf) {
+        let core = &mut self.core;
+        let lists = core.offered.get_mut(key.index()).expect("one for each place");
+        let peer = core.outbound.get(key).expect("the call is being sent").peer;
+        let Some(Link::Fabric { state: Some(connection), .. }) =
+            core.peers.get_mut(peer.0).map(|peer| &mut peer.link)
+        else {
+            return;
+        };
+        let body = if plan.form() == Form::Long { Body::NoMsg } else { Body::Msg };
+        if body == Body::NoMsg && lists.is_empty() {
             return; // Its window was refused: the connection is dying, and its end takes the call back.
         }
-        let header_len = v1::header_len(lists);
+        let header = connection.call_header(xid, body);
+        connection.mark_call(lists);
+        let header_len = rpcrdma::header_len(lists);
         if message.is_empty() {
             message.reset(header_len);
         }
         // draft 004 §3.1.1 [exp-2]
         let room = message.prepend(header_len).expect("a message begins behind its head room");
-        let emitted = v1::emit(&header, lists, room);
+        let emitted = connection.emit(&header, lists, room);
         debug_assert_eq!(emitted, Ok(header_len), "the header fits the room made for it");
-        let stats = &mut self.core.counters.stats.requester;
+        let stats = &mut core.counters.stats.requester;
         stats.chunks.count(lists);
         count(&mut stats.calls, plan.form());
-        stats.directions.count(side.calls());
+        stats.versions.count(connection.sends(), connection.side().calls());
         let call = self.core.outbound.get_mut(key).expect("the call is being sent");
         call.sent.header_len = header_len;
         if let Err(Refused { token, .. }) = self.provider.post_send(qp, call_tag(key), message, None) {
@@ -207,6 +207,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             remove_item(&mut message, position, call.sent.inserted);
         }
         call.message = Some(message);
+        if call.state == OutboundState::AwaitWhole {
+            self.go_again_if_whole(key);
+        }
     }
 }
 

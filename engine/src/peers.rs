@@ -3,10 +3,12 @@
 use crate::{
     app::{App, Cx, PeerId},
     core::{Link, Peer},
+    health::HealthFault,
     shard::Shard,
 };
 use stag_protocol::rpcrdma::{Connection, Offer, Setup, Side};
 use stag_verbs::{Cause, FabricFault, PeerAddress, Provider, Qp, Time};
+use std::time::Duration;
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Connects to a server, once. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls may be made at once.
@@ -103,7 +105,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         };
         let peer = Offer::find(self.provider.private_data(qp));
         let setup = Setup { side: Side::Server, own: self.offer, peer, calls_max: 0, grant };
-        let link = Link::Fabric { qp, state: Some(Connection::new(setup)) };
+        let state = Some(Connection::speaking(setup, self.core.config.serve_versions));
+        let link = Link::Fabric { qp, state };
         if self.add_peer(Side::Server, link, address, grant as usize).is_none() {
             self.core.counters.stats.limits.peers += 1;
             self.provider.reject(qp, &[]);
@@ -131,7 +134,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         entry.up = true;
         if let Link::Fabric { state: state @ None, .. } = &mut entry.link {
             let setup = Setup { side: Side::Client, own: self.offer, peer: theirs, calls_max, grant };
-            *state = Some(Connection::new(setup));
+            let versions = entry.memory.versions(self.core.config.call_versions, since_start(self.core.now));
+            *state = Some(Connection::speaking(setup, versions));
         }
         self.app.on_peer_up(&mut Cx { core: &mut self.core }, peer);
         self.empty_outbox();
@@ -149,10 +153,15 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// A peer has no connection any more. Its calls are over; ours to it, too, unless there will be another one.
     pub(crate) fn handle_connection_end(&mut self, peer: PeerId, cause: Cause) {
-        let Some(entry) = self.core.peers.get(peer.0) else { return };
-        let (heir, side, kept) = (entry.heir, entry.side, entry.kept && !self.core.stopping);
+        let Some(entry) = self.core.peers.get_mut(peer.0) else { return };
+        if let Link::Fabric { state: Some(connection), .. } = &entry.link {
+            entry.memory.handle_lost(connection, since_start(self.core.now));
+        }
         self.core.count_disconnect(cause);
         self.drop_calls_from(peer);
+        self.end_asking(peer, Err(HealthFault::Disconnected(cause)));
+        let Some(entry) = self.core.peers.get(peer.0) else { return };
+        let (heir, side, kept) = (entry.heir, entry.side, entry.kept && !self.core.stopping);
         match (heir, side) {
             (Some(heir), _) => self.bequeath(peer, heir, cause),
             (None, _) if !kept => self.remove_peer(peer, cause),
@@ -195,6 +204,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.core.forget_deferred();
         if let Some(entry) = self.core.peers.get_mut(peer.0) {
             (entry.pulling, entry.replies, entry.up) = (0, 0, false);
+            self.core.reserved -= entry.options;
+            entry.reserved -= std::mem::take(&mut entry.options);
         }
     }
 
@@ -243,4 +254,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.core.count_disconnect(Cause::Local);
         self.remove_peer(peer, Cause::Local);
     }
+}
+
+fn since_start(now: Time) -> Duration {
+    now.since(Time(0))
 }

@@ -14,9 +14,8 @@ use rustix::{
 };
 use stag_pools::{Budget, Buf, Fenced, Pool, table::Key};
 use stag_protocol::rpcrdma::{
-    ErrorReply, InlineSize, Offer,
+    self, ErrorBody, ErrorReply, InlineSize, Offer,
     chunk::{READS_MAX, SEGMENTS_MAX},
-    v1,
 };
 use stag_verbs::{Event, FabricFault, Memory, PeerAddress, Provider, Qp, Status, Tag, Time};
 use std::{fmt, io, net::SocketAddr, time::Duration};
@@ -65,6 +64,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         let limits = provider.limits();
         assert!(config.receives <= limits.receives, "the provider holds every receive");
         assert!(config.receive_len >= limits.receive_len, "a receive is as long as the provider says");
+        let two = config.serve_versions.include_two() || config.call_versions.include_two();
+        assert!(!two || config.receive_len >= 4_096, "version 2 takes messages of 4,096 octets");
         assert!(config.inbound >= config.receives, "every call that can arrive has a place");
         assert!(config.outbound * 2 <= limits.windows, "every call of ours has its windows");
         assert!(limits.read_spans >= SEGMENTS_MAX, "one Read takes every segment that a call may name");
@@ -272,6 +273,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 Action::Moved(peer) => self.note_move(peer),
                 Action::Start(peer) => self.start_waiting(peer),
                 Action::Cancel(peer, token) => self.cancel(peer, token),
+                Action::AskHealth(peer) => self.ask_health(peer),
                 Action::Disconnect(peer) => self.end_peer(peer),
             }
         }
@@ -280,12 +282,16 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Sends an RDMA_ERROR. Without memory for it the connection ends instead: the call must not stay open (RFC 8166 §4.5.4).
     pub(crate) fn send_error(&mut self, qp: Qp, reply: &ErrorReply) {
         let sent = self.header_message().and_then(|mut message| {
-            let len = v1::emit_error(reply, message.spare_mut()).ok()?;
+            let len = rpcrdma::emit_error(reply, message.spare_mut()).ok()?;
             message.extend(len);
             self.provider.post_send(qp, NO_TAG, message, None).ok()
         });
         match sent {
-            Some(()) => self.core.counters.stats.responder.errors += 1,
+            Some(()) => {
+                let stats = &mut self.core.counters.stats.responder;
+                stats.errors += 1;
+                stats.version_errors += u64::from(matches!(reply.error, ErrorBody::Version { .. }));
+            }
             None => self.provider.disconnect(qp),
         }
     }
@@ -327,6 +333,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.core.next_stall = self.core.now + EXPIRY_INTERVAL_MAX;
             self.end_stalled();
             self.forget_absent();
+            self.end_unanswered();
         }
         if idle || self.core.now < self.core.next_expiry {
             return;

@@ -1,7 +1,7 @@
 //! What a shard counts. Plain numbers, written by one core; a snapshot is a copy.
 
 use serde::Serialize;
-use stag_protocol::rpcrdma::{ChunkLists, Direction, PeerFault};
+use stag_protocol::rpcrdma::{ChunkLists, Direction, PeerFault, Version};
 use stag_verbs::Cause;
 use std::{collections::BTreeMap, mem::discriminant};
 
@@ -114,17 +114,39 @@ impl Directions {
     }
 }
 
+/// Messages by version of RPC-over-RDMA, and by direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Versions {
+    /// Version 1.
+    pub v1: Directions,
+    /// Version 2.
+    pub v2: Directions,
+}
+
+impl Versions {
+    pub(crate) const fn count(&mut self, version: Version, direction: Direction) {
+        match version {
+            Version::One => self.v1.count(direction),
+            Version::Two(_) => self.v2.count(direction),
+        }
+    }
+}
+
 /// The answering role.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Responder {
     /// Calls by form.
     pub calls: Forms,
-    /// Calls by direction.
-    pub directions: Directions,
+    /// Calls by version and direction.
+    pub versions: Versions,
     /// Replies by form.
     pub replies: Forms,
     /// RDMA_ERROR messages sent.
     pub errors: u64,
+    /// Those that named our versions: ERR_VERS.
+    pub version_errors: u64,
+    /// Options that peers asked for.
+    pub options: u64,
     /// What calls offered.
     pub chunks: Chunks,
     /// Octets pulled by RDMA Read.
@@ -146,12 +168,16 @@ pub struct Responder {
 pub struct Requester {
     /// Calls by form.
     pub calls: Forms,
-    /// Calls by direction.
-    pub directions: Directions,
+    /// Calls by version and direction.
+    pub versions: Versions,
     /// Replies by form.
     pub replies: Forms,
     /// RDMA_ERROR messages received.
     pub errors: u64,
+    /// Those that named the peer's versions: ERR_VERS.
+    pub version_errors: u64,
+    /// Options that we asked for.
+    pub options: u64,
     /// What our calls offered.
     pub chunks: Chunks,
     /// Keys of ours that a reply invalidated.

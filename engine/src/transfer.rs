@@ -5,6 +5,7 @@ use crate::{
     caller::room_kept,
     config::HEAD_ROOM,
     core::{FabricCall, Inbound, InboundState, Link},
+    health::HealthFault,
     item::Pulled,
     shard::{NO_TAG, Shard},
     stats::Forms,
@@ -13,10 +14,10 @@ use stag_pools::{Buf, Extent, Fenced, RemoteKey, table::Key};
 use stag_protocol::{
     rpc::{CallHeader, Refusal},
     rpcrdma::{
-        Body, Header, Incoming, PeerFault, Position, Procedure, Segment,
+        Body, Header, Incoming, PeerFault, Position, Procedure, Segment, Version,
         chunk::{READS_MAX, SEGMENTS_MAX},
+        option::NoOption,
         responder::{self, Part, Push, ReplyParts},
-        v1,
     },
     xdr::{Reader, Writer, pad},
 };
@@ -63,7 +64,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             // Not begun, so that the caller may safely ask the next server; the connection ends in a moment.
             Incoming::Call { .. } if self.core.stopping => {}
             Incoming::Call { header, payload_at, direction } => {
-                self.core.counters.stats.responder.directions.count(direction);
+                let version = self.core.connection(peer).map_or(Version::One, |(_, state)| state.sends());
+                self.core.counters.stats.responder.versions.count(version, direction);
                 self.begin_call(peer, qp, header, payload_at, buf);
             }
             Incoming::Error { xid, error, .. } => self.handle_refused(peer, xid, error),
@@ -77,8 +79,10 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.provider.disconnect(qp);
             }
             Incoming::Reply { .. } => unreachable!("replies were handled above"),
-            Incoming::Again { .. } | Incoming::Option { .. } | Incoming::OptionRefused { .. } => {
-                unreachable!("a connection that speaks version 1 only has none of these")
+            Incoming::Again { xid } => self.handle_again(peer, xid),
+            Incoming::Option { xid, message } => self.handle_option(peer, qp, xid, message),
+            Incoming::OptionRefused { .. } => {
+                self.end_asking(peer, Err(HealthFault::Option(NoOption::Refused)));
             }
         }
     }
@@ -334,7 +338,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         };
         // RFC 8167 §5.2 [8167-6], draft 002 §5.2 [bidir-6]
         let header = connection.reply_header(xid, if long { Body::NoMsg } else { Body::Msg });
-        let invalidate = connection.invalidates(lists).map(RemoteKey);
+        let remote = self.provider.limits().remote_invalidation;
+        let invalidate = connection.invalidates(lists).filter(|_| remote).map(RemoteKey);
         connection.handle_replied();
         let stats = &mut core.counters.stats.responder;
         count_form(&mut stats.replies, long, plan.item_in_chunk);
@@ -375,7 +380,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
         }
         let room = message.prepend(plan.header_len).expect("a message begins behind its head room");
-        let emitted = v1::emit(&header, &core.returned, room);
+        let emitted = connection.emit(&header, &core.returned, room);
         debug_assert_eq!(emitted, Ok(plan.header_len), "the plan knows its header");
         if self.provider.post_send(qp, NO_TAG, message, invalidate).is_ok() {
             drop(core.inbound.remove(key));

@@ -1,8 +1,9 @@
 //! Both sides at once: serves echoes, and calls those who registered, over their own connections (RFC 8167).
 
 use crate::{Caller, Echo, PROGRAM, REGISTER, VERSION};
-use stag_engine::{Answer, App, Call, ClientName, Cx, Outcome, PeerId, Token};
+use stag_engine::{Answer, App, Call, ClientName, Cx, Health, HealthFault, Outcome, PeerId, Token};
 use stag_protocol::{rpc::Accepted, xdr::Writer};
+use std::collections::VecDeque;
 
 /// An [`Echo`] and a [`Caller`]. It knows who registered.
 #[derive(Debug, Default)]
@@ -11,6 +12,7 @@ pub struct Twin {
     caller: Caller,
     clients: Vec<(u32, PeerId)>,
     name: Option<u32>,
+    health: VecDeque<Result<Health, HealthFault>>,
 }
 
 impl Twin {
@@ -30,6 +32,11 @@ impl Twin {
     /// Whom to call for this number: the same peer for as long as the shard knows the client, whatever connection it has.
     pub fn client(&self, name: u32) -> Option<PeerId> {
         self.clients.iter().find(|(known, _)| *known == name).map(|(_, peer)| *peer)
+    }
+
+    /// The oldest answer of a peer that was asked how it is, which nobody took.
+    pub fn take_health(&mut self) -> Option<Result<Health, HealthFault>> {
+        self.health.pop_front()
     }
 
     fn register(&mut self, cx: &mut Cx<'_>, call: &Call<'_>, name: u32) {
@@ -69,6 +76,10 @@ impl App for Twin {
 
     fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {
         self.caller.on_reply(cx, outcome);
+    }
+
+    fn on_health(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, health: Result<Health, HealthFault>) {
+        self.health.push_back(health);
     }
 
     fn on_peer_up(&mut self, cx: &mut Cx<'_>, peer: PeerId) {

@@ -1,11 +1,12 @@
-//! Calls in both directions at once over the simulated fabric, with lost connections and cancelled calls: every call has one
-//! outcome, and nothing is kept.
+//! Calls in both directions at once over the simulated fabric, in every version, with lost connections and cancelled calls: every
+//! call has one outcome, and nothing is kept.
 //!
 //! `CI=true cargo test --release -p stag-echo --test both` runs 10,000 seeds; else there are fewer.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Twin};
 use stag_engine::{CallFault, Config, PeerId, Shard, Token};
+use stag_protocol::rpcrdma::{Version2, Versions};
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Provider, Time};
 use std::collections::BTreeMap;
@@ -14,6 +15,19 @@ const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, .
 const NAME: u32 = 9;
 /// Calls in each direction.
 const CALLS: u64 = 24;
+
+/// In the reverse direction of version 1, and where it may come to that, nothing is called but what goes inline.
+const INLINE: &[usize] = &[0, 1, 3, 100, 900, 1_500, 3_900];
+const ALL: &[usize] = &[0, 1, 3, 900, 1_500, 3_990, 9_000, 70_000];
+const DIRECTED: Version2 = Version2::Directed;
+/// What the client and the server speak, and the sizes of the server's calls.
+const MODES: [(Versions, Versions, &[usize]); 5] = [
+    (Versions::One, Versions::Both(DIRECTED), INLINE),
+    (Versions::Two(DIRECTED), Versions::Both(DIRECTED), ALL),
+    (Versions::Both(DIRECTED), Versions::Both(DIRECTED), INLINE),
+    (Versions::Both(DIRECTED), Versions::One, INLINE),
+    (Versions::Two(Version2::Plain), Versions::Two(Version2::Plain), INLINE),
+];
 
 fn config() -> Config {
     Config { grant: 8, calls_max: 8, reverse_grant: 4, reverse_calls_max: 8, ..Config::small() }
@@ -43,17 +57,26 @@ struct End {
     open: BTreeMap<u64, Open>,
     called: u64,
     seen: Seen,
+    /// Questions how the peer is, without an answer.
+    asked: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     echoed: u64,
     cancelled: u64,
+    /// Peers that said how they are.
+    healthy: u64,
 }
 
 impl End {
     fn new(shard: Shard<Sim, Twin>, sizes: &'static [usize]) -> Self {
-        Self { shard, sizes, open: BTreeMap::new(), called: 0, seen: Seen::default() }
+        Self { shard, sizes, open: BTreeMap::new(), called: 0, seen: Seen::default(), asked: 0 }
+    }
+
+    fn ask(&mut self, peer: PeerId) {
+        self.asked += 1;
+        self.shard.with_app(|_, cx| cx.ask_health(peer));
     }
 
     fn call(&mut self, peer: PeerId, random: &mut Random) {
@@ -90,6 +113,10 @@ impl End {
                 Err(fault) => panic!("seed {seed}: {:?}: {fault}", done.token),
             }
         }
+        while let Some(health) = self.shard.with_app(|app, _| app.take_health()) {
+            self.asked = self.asked.checked_sub(1).unwrap_or_else(|| panic!("seed {seed}: answered twice"));
+            self.seen.healthy += u64::from(health.is_ok());
+        }
         // A window is the memory of a call that is under way: nothing outlives its call.
         let bound = self.shard.provider().windows_bound();
         assert!(bound <= 2 * self.open.len(), "seed {seed}: {bound} keys, {} calls", self.open.len());
@@ -114,16 +141,16 @@ struct Pair {
 impl Pair {
     fn new(seed: u64, faults: Faults) -> Self {
         let fabric = Fabric::new(seed, faults);
+        let (calls, serves, sizes) = MODES[seed as usize % MODES.len()];
         let shard = |name, app| {
-            Shard::new(fabric.end(name, LIMITS), app, config(), Box::new(|_| true) as Box<_>).unwrap()
+            let config = Config { call_versions: calls, serve_versions: serves, ..config() };
+            Shard::new(fabric.end(name, LIMITS), app, config, Box::new(|_| true) as Box<_>).unwrap()
         };
         let mut server = shard("server", Twin::default());
         let mut client = shard("client", Twin::named(NAME));
         let port = server.listen(&Port(0)).unwrap();
         let up = client.keep_connected(&port).unwrap();
-        // In the reverse direction nothing has to fit but what goes inline.
-        let server = End::new(server, &[0, 1, 3, 100, 900, 1_500, 3_900]);
-        let client = End::new(client, &[0, 1, 3, 900, 1_500, 3_990, 9_000, 70_000]);
+        let (server, client) = (End::new(server, sizes), End::new(client, ALL));
         Self { fabric, server, client, up, now: Time(0) }
     }
 
@@ -159,6 +186,12 @@ fn run(seed: u64) -> (Seen, Seen, u64) {
             if random.below(40) == 0 {
                 pair.server.cancel(down, &mut random);
             }
+            if random.below(60) == 0 {
+                pair.server.ask(down);
+            }
+        }
+        if random.below(60) == 0 {
+            pair.client.ask(pair.up);
         }
         if random.below(40) == 0 {
             pair.client.cancel(pair.up, &mut random);
@@ -183,6 +216,9 @@ fn run(seed: u64) -> (Seen, Seen, u64) {
     for _ in 0..200 {
         pair.step();
     }
+    pair.client.collect(seed);
+    pair.server.collect(seed);
+    assert_eq!((pair.client.asked, pair.server.asked), (0, 0), "seed {seed}: questions without an answer");
     let losses = pair.client.shard.snapshot().engine.disconnects.values().sum();
     pair.client.expect_nothing_held(seed);
     pair.server.expect_nothing_held(seed);
@@ -198,13 +234,14 @@ fn over_many_seeds_calls_in_both_directions_have_one_outcome_each() {
         for (sum, seen) in [(&mut forward, client), (&mut reverse, server)] {
             sum.echoed += seen.echoed;
             sum.cancelled += seen.cancelled;
+            sum.healthy += seen.healthy;
         }
         lost += losses;
     }
     println!("{seeds} seeds: forward {forward:?}, reverse {reverse:?}, {lost} connections lost");
     for seen in [forward, reverse] {
         assert_eq!(seen.echoed + seen.cancelled, seeds * CALLS);
-        assert!(seen.cancelled > seeds / 20, "{seen:?}");
+        assert!(seen.cancelled > seeds / 20 && seen.healthy > seeds / 20, "{seen:?}");
     }
     assert!(lost > 2 * seeds, "{lost}");
 }

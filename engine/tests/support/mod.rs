@@ -8,7 +8,7 @@ use stag_engine::{App, Config, PeerId, Shard};
 use stag_pools::{Access, Buf, Class, Pool, RemoteKey};
 use stag_protocol::{
     rpc::{Accepted, Auth, CallHeader, Credential, ReplyHeader},
-    rpcrdma::{Body, ChunkLists, Credits, ErrorBody, Header, Offer, Segment, Xid, v1},
+    rpcrdma::{Body, ChunkLists, Credits, ErrorBody, Header, Offer, Segment, Versions, Xid, v1},
     xdr::{Reader, Writer},
 };
 use stag_sim::{Fabric, Faults, Port, Sim};
@@ -20,7 +20,7 @@ pub const GRANT: u32 = 4;
 const FETCH: Tag = Tag(1);
 
 pub fn config() -> Config {
-    Config { grant: GRANT, calls_max: 4, ..Config::small() }
+    Config { grant: GRANT, calls_max: 4, serve_versions: Versions::One, ..Config::small() }
 }
 
 /// The end made by hand.

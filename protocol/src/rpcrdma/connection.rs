@@ -65,6 +65,17 @@ impl Connection {
         self.negotiation.settled()
     }
 
+    /// The version of what this end sends at this moment. A server sends nothing before the version is settled.
+    pub const fn sends(&self) -> Version {
+        self.negotiation.sends()
+    }
+
+    /// Whether calls of ours may carry chunks: in the reverse direction only if a header says which way its message goes
+    /// (RFC 8167 §5.3, draft 001 §2.3).
+    pub fn calls_with_chunks(&self) -> bool {
+        self.side == Side::Client || self.sends() == Version::Two(Version2::Directed)
+    }
+
     pub(super) const fn negotiation(&self) -> &Negotiation {
         &self.negotiation
     }
