@@ -74,6 +74,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 continue;
             }
             let call = self.core.outbound.get_mut(key).expect("it was found above");
+            // RFC 8166 §4.4.1 [8166-72]
             call.cancelled = true;
             if call.state == OutboundState::AwaitCredit
                 && let Some(call) = self.core.outbound.remove(key)
@@ -381,6 +382,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if self.core.outbound.get(key).is_some_and(|call| call.state == OutboundState::AwaitWhole) {
             return self.go_again_if_whole(key);
         }
+        // RFC 8166 §4.4.1 [8166-71]
         let done = |call: &Outbound| call.reply.is_some() && call.is_fenced();
         if !self.core.outbound.get(key).is_some_and(done) {
             return;

@@ -146,6 +146,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     ) -> Option<Segment> {
         let call = self.core.outbound.get_mut(key).expect("the call is being sent");
         let place = call.windows.iter_mut().find(|window| window.is_none()).expect("a call has few windows");
+        // RFC 8166 §8.1.2 [8166-76]
         match self.provider.bind(qp, buf, 0..len, access) {
             Ok(Window { key, offset, len }) => {
                 *place = Some((key, role));

@@ -159,6 +159,7 @@ impl Windows {
         let index_bits = capacity.max(2).next_power_of_two().trailing_zeros();
         assert!(index_bits + VARIANT_BITS + RANDOM_BITS_MIN <= u32::BITS, "a key keeps some random bits");
         let entry = |_| Entry { variant: 0, bound: None };
+        // RFC 8166 §8.1.2 [8166-75]
         let random = StdRng::from_seed(seed);
         Self {
             entries: (0..capacity).map(entry).collect(),
@@ -261,6 +262,7 @@ impl Windows {
         (key.0 >> VARIANT_BITS) as usize & ((1 << self.index_bits) - 1)
     }
 
+    // RFC 8166 §8.1.1 [8166-74]
     fn bound_mut(&mut self, scope: Scope, key: RemoteKey) -> Result<&mut Bound, Violation> {
         let index = self.index(key);
         let bound = self.entries.get_mut(index).and_then(|entry| entry.bound.as_mut());

@@ -59,6 +59,7 @@ pub fn plan_pull(
     let mut total = 0_u64;
     for (chunk, slot) in lists.reads().zip(&mut pull.chunks) {
         total += chunk.total();
+        // RFC 8166 §8.1.4 [8166-77]
         if total > u64::from(limit) {
             return Err(PeerFault::TooLong);
         }
@@ -259,6 +260,7 @@ pub fn plan_reply(
             Ok(plan)
         }
         (_, true) => Ok(plan),
+        // RFC 8166 §4.5.3 [8166-73]
         (_, false) if call.reply().is_some() => Err(PeerFault::ReplyChunkTooSmall),
         (_, false) => Err(PeerFault::NoReplyChunk),
     }
