@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod calls;
+mod corpora;
 mod counting;
 mod crc;
 mod malformed;

@@ -67,12 +67,21 @@ pub struct Scratch {
     len: usize,
     /// Octets of it that are the RPC header.
     header_len: usize,
+    /// Whether names may have octets that are zero: then a changed word is less easily told from padding.
+    pub zeros_in_names: bool,
 }
 
 impl Scratch {
     pub fn new() -> Self {
         let out = vec![0; PULL_MAX as usize + 4096];
-        Self { lists: ChunkLists::new(), returned: ChunkLists::new(), out, len: 0, header_len: 0 }
+        Self {
+            lists: ChunkLists::new(),
+            returned: ChunkLists::new(),
+            out,
+            len: 0,
+            header_len: 0,
+            zeros_in_names: false,
+        }
     }
 
     /// What the last message's meaning was emitted as.
@@ -256,7 +265,11 @@ fn check_same(scratch: &Scratch, pieces: &[Piece<'_>], called: Called) {
         let mut words = front.chunks(4).zip(octets.chunks(4)).zip((at..).step_by(4));
         assert!(
             front == &octets[..len]
-                || words.all(|((new, old), at)| differs_in_padding(new, old, at < scratch.header_len))
+                || words.all(|((new, old), at)| differs_in_padding(
+                    new,
+                    old,
+                    scratch.zeros_in_names || at < scratch.header_len
+                ))
         );
         let padding = match piece {
             Piece::Inline(_) => 0,
@@ -269,8 +282,8 @@ fn check_same(scratch: &Scratch, pieces: &[Piece<'_>], called: Called) {
 
 /// Zeros at the end of a word where others came. The octet in front of padding is one of a name, and no name has a zero, unless
 /// it was put there with the whole word; a verifier in the header may have one.
-fn differs_in_padding(new: &[u8], old: &[u8], in_header: bool) -> bool {
-    let is_named = new[0] == old[0] && (in_header || new[0] != 0 || old == [0, 0, 0, 1]);
+fn differs_in_padding(new: &[u8], old: &[u8], may_be_zero: bool) -> bool {
+    let is_named = new[0] == old[0] && (may_be_zero || new[0] != 0 || old == [0, 0, 0, 1]);
     new == old || is_named && new.iter().zip(old).all(|(new, old)| new == old || *new == 0)
 }
 
