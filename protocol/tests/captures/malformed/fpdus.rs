@@ -144,7 +144,8 @@ fn judge_fpdu(receiver: &Stream, octets: &[u8], original: &[u8]) -> Outcome {
             assert_eq!(cause, Terminate::MPA_LENGTH);
             let mut stream = receiver.clone();
             let violation = stream.refuse_fpdu(cause);
-            end(stream, &violation)
+            // A responder sends nothing before a valid FPDU (RFC 5044 §7.1.2).
+            end(stream, &violation, receiver.may_send())
         }
     }
 }
@@ -163,22 +164,25 @@ fn judge_ulpdu(receiver: &Stream, ulpdu: &[u8], original: &[u8]) -> Outcome {
                 assert_eq!((violation.payload()[2], header), (0xC0, &ulpdu[..ddp::header_len(ulpdu[0])]));
                 assert_eq!(segment_len, (ulpdu.len() as u16).to_be_bytes());
             }
-            end(stream, &violation)
+            end(stream, &violation, true)
         }
     }
 }
 
-/// A violation is one that the RFCs name; it ends the stream, with one Terminate that says so and nothing else.
-fn end(mut stream: Stream, violation: &Violation) -> Outcome {
+/// A violation is one that the RFCs name; it ends the stream, with one Terminate that says so, if any, and nothing else.
+fn end(mut stream: Stream, violation: &Violation, is_told: bool) -> Outcome {
     let cause = violation.terminate;
     assert!(Terminate::ALL.contains(&cause) && stream.is_ended() && !stream.may_send());
     let told = Terminated::parse(violation.payload(), Peer::Stag).unwrap();
     assert_eq!((told.cause, told.form), (cause, TerminateForm::Rfc));
     assert_eq!(stream.handle_ulpdu(&[]), Ok(Inbound::Dropped));
-    let mut message = stream.begin_terminate(violation).unwrap();
-    let segment = stream.poll_segment(&mut message, fpdu::MULPDU_MIN).unwrap();
-    assert!(segment.last && segment.header.ends_with(violation.payload()));
-    assert!(stream.poll_segment(&mut message, fpdu::MULPDU_MIN).is_none());
+    let message = stream.begin_terminate(violation);
+    assert_eq!(message.is_some(), is_told);
+    if let Some(mut message) = message {
+        let segment = stream.poll_segment(&mut message, fpdu::MULPDU_MIN).unwrap();
+        assert!(segment.last && segment.header.ends_with(violation.payload()));
+        assert!(stream.poll_segment(&mut message, fpdu::MULPDU_MIN).is_none());
+    }
     assert!(stream.begin_terminate(violation).is_none());
     Outcome::Refused(cause)
 }
