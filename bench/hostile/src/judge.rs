@@ -49,35 +49,43 @@ pub fn rpc(reply: &[u8], xid: u32, family: Family) -> Answer {
 }
 
 /// The three lists of a header, and where they end.
-struct Lists {
-    reads: usize,
-    writes: Vec<Vec<Segment>>,
-    reply: Option<Vec<Segment>>,
-    end: usize,
+#[derive(Clone, Debug, Default)]
+pub struct Lists {
+    /// The Read list: positions and segments.
+    pub reads: Vec<(u32, Segment)>,
+    /// The Write list.
+    pub writes: Vec<Vec<Segment>>,
+    /// The Reply chunk.
+    pub reply: Option<Vec<Segment>>,
+    /// Octets of the header.
+    pub end: usize,
 }
 
 /// Reads the lists behind the four fixed words. None when they cannot be read.
-fn lists(message: &[u8]) -> Option<Lists> {
+pub fn lists(message: &[u8]) -> Option<Lists> {
     let mut at = 16;
     let next = |at: &mut usize| {
         let four = message.get(*at..)?.first_chunk::<4>()?;
         *at += 4;
         Some(u32::from_be_bytes(*four))
     };
+    let segment = |at: &mut usize| {
+        message.get(*at..*at + 16)?;
+        let (handle, length) = (word_at(message, *at), word_at(message, *at + 4));
+        let offset = hyper_at(message, *at + 8);
+        *at += 16;
+        Some(Segment { handle, length, offset })
+    };
     let chunk = |at: &mut usize| {
         let mut segments = Vec::new();
         for _ in 0..next(at)? {
-            message.get(*at..*at + 16)?;
-            let (handle, length) = (word_at(message, *at), word_at(message, *at + 4));
-            segments.push(Segment { handle, length, offset: hyper_at(message, *at + 8) });
-            *at += 16;
+            segments.push(segment(at)?);
         }
         Some(segments)
     };
-    let mut reads = 0;
+    let mut reads = Vec::new();
     while next(&mut at)? == 1 {
-        reads += 1;
-        at += 20;
+        reads.push((next(&mut at)?, segment(&mut at)?));
     }
     let mut writes = Vec::new();
     while next(&mut at)? == 1 {
@@ -118,7 +126,7 @@ pub fn message(sent: &[u8], back: &[u8], memory: &Memory, family: Family) -> Ans
         (Some(one), Some(other)) => is_returned(one, other),
         _ => false,
     };
-    if returned.reads > 0 || !writes || !reply {
+    if !returned.reads.is_empty() || !writes || !reply {
         return Answer::Trespass;
     }
     match (word_at(back, 12), returned.reply) {

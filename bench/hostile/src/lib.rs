@@ -2,6 +2,7 @@
 //!
 //! [`defects::all`] is the table of what a client does wrong, with the class of answer that the specification wants and its clause;
 //! [`run`] plays it against a server and looks, after each defect, whether those that behave well still get service.
+//! [`requester`] is a server that answers badly, for our own calling side.
 #![forbid(unsafe_code)]
 
 pub mod answer;
@@ -10,6 +11,7 @@ pub mod judge;
 pub mod ours;
 pub mod peer;
 pub mod play;
+pub mod requester;
 mod run;
 pub mod wire;
 pub mod world;

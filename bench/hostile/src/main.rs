@@ -124,6 +124,7 @@ fn target(cli: &Cli, server: Option<&Server>) -> io::Result<Target> {
         mount,
         export: cli.export.clone(),
         crc: !cli.kernel,
+        is_siw: cli.kernel,
         patience: Duration::from_secs(patience),
         pause: Duration::from_millis(pause),
     })
@@ -144,6 +145,9 @@ fn show(cli: &Cli, defects: &[&Defect], outcomes: &[Outcome]) {
         });
         println!("{:#}", json!({ "defects": rows.collect::<Vec<_>>(), "differences": failed }));
         return;
+    }
+    if cli.differences {
+        println!("| defect | wanted | seen | clause |\n|---|---|---|---|");
     }
     for (defect, outcome) in defects.iter().zip(outcomes) {
         let others = if outcome.others_served { "" } else { "; OTHERS ARE NOT SERVED" };

@@ -143,8 +143,12 @@ pub struct Fabric {
     held: Vec<u8>,
     /// Whether CRCs are sent and checked.
     pub crc: bool,
+    /// Whether the peer is Linux' siw, whose Terminates are to be read differently.
+    pub is_siw: bool,
     /// Number of the next Send.
     pub msn: u32,
+    /// Number of the next Read Request.
+    pub read_msn: u32,
     /// What the peer may reach.
     pub memory: Memory,
     /// How its Reads are answered.
@@ -164,7 +168,9 @@ impl Fabric {
             stream,
             held: Vec::new(),
             crc,
+            is_siw: false,
             msn: 1,
+            read_msn: 1,
             memory: Memory::default(),
             responder: honest,
             private_data: Vec::new(),
@@ -201,6 +207,19 @@ impl Fabric {
         let words = if flags & S != 0 { 4 } else { 0 };
         self.private_data = data.get(words..).unwrap_or_default().to_vec();
         Ok(if flags & crate::wire::R != 0 { Err(Answer::Rejected) } else { Ok(()) })
+    }
+
+    /// Reads an MPA Request. False when none comes.
+    pub fn hear_request(&mut self, patience: Duration) -> io::Result<bool> {
+        let until = Instant::now() + patience;
+        while self.held.len() < 20 && self.fill(until)? {}
+        let Some(header) = self.held.first_chunk::<20>().copied() else { return Ok(false) };
+        let [.., l0, l1] = header;
+        let whole = 20 + usize::from(u16::from_be_bytes([l0, l1]));
+        while self.held.len() < whole && self.fill(until)? {}
+        let is_whole = header.starts_with(REQUEST) && self.held.len() >= whole;
+        self.held.drain(..whole.min(self.held.len()));
+        Ok(is_whole)
     }
 
     /// Sends octets. A peer that is gone is seen when it is heard.
@@ -317,7 +336,7 @@ impl Fabric {
                 Ok(is_last.then(|| Heard::Message(std::mem::take(&mut self.message), invalidated)))
             }
             (false, 7) => {
-                let (layer, kind, code) = cause(payload);
+                let (layer, kind, code) = cause(payload, self.is_siw);
                 while !self.has_ended && self.fill(until)? {}
                 Ok(Some(Heard::Terminate(layer, kind, code)))
             }
@@ -369,12 +388,11 @@ pub fn is_error(message: &[u8]) -> bool {
     word_at(message, 12) == ERROR
 }
 
-/// Layer, type and code of a Terminate, in the RFC's form or in that of Linux' siw, which swaps fields and has its flags elsewhere.
-fn cause(payload: &[u8]) -> (u8, u8, u8) {
-    let [first, code, flags, ..] = *payload else { return (0xF, 0xF, 0xFF) };
+/// Layer, type and code of a Terminate (RFC 5040 §4.8). Linux' siw swaps the first two on a little-endian host.
+fn cause(payload: &[u8], is_siw: bool) -> (u8, u8, u8) {
+    let [first, code, ..] = *payload else { return (0xF, 0xF, 0xFF) };
     let (high, low) = (first >> 4, first & 0xF);
-    let is_swapped = flags & 0x07 != 0 && flags & 0xE0 == 0 || flags == 0 && high == 0 && low == 2;
-    if is_swapped { (low, high, code) } else { (high, low, code) }
+    if is_siw { (low, high, code) } else { (high, low, code) }
 }
 
 /// Connects.

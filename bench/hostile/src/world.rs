@@ -29,6 +29,8 @@ pub struct Target {
     pub export: String,
     /// Whether to ask for CRCs: siw loses its place when an FPDU's end arrives in two TCP segments.
     pub crc: bool,
+    /// Whether it is Linux' siw, which writes the fields of a Terminate in another order.
+    pub is_siw: bool,
     /// How long an answer may take.
     pub patience: Duration,
     /// How long to wait for an answer before it is asked whether the connection goes on.
@@ -148,8 +150,11 @@ impl World {
 
     /// A good connection over the fabric.
     pub fn fabric(&self) -> io::Result<Fabric> {
-        Fabric::open(self.target.rdma, &Opening::new(self.target.crc), self.target.patience)?
-            .map_err(|answer| io::Error::other(format!("a good connection is {answer}")))
+        let opened = Fabric::open(self.target.rdma, &Opening::new(self.target.crc), self.target.patience)?;
+        let mut fabric =
+            opened.map_err(|answer| io::Error::other(format!("a good connection is {answer}")))?;
+        fabric.is_siw = self.target.is_siw;
+        Ok(fabric)
     }
 
     /// A good connection over TCP.

@@ -17,6 +17,7 @@ fn target(server: &Server) -> Target {
         mount: server.tcp,
         export: EXPORT.to_owned(),
         crc: true,
+        is_siw: false,
         patience: PATIENCE,
         pause: Duration::from_millis(30),
     }
@@ -53,4 +54,7 @@ fn names_are_unique_and_there_are_enough() {
     let names: BTreeSet<_> = table.iter().map(|defect| &defect.name).collect();
     assert_eq!(names.len(), table.len());
     assert!(table.len() >= 200, "{}", table.len());
+    let unsafe_ones =
+        table.iter().filter(|defect| !defect.is_kernel_safe && defect.name.ends_with("of-nothing"));
+    assert!(unsafe_ones.count() >= 3, "what ends a kernel's thread is not played against one");
 }

@@ -156,25 +156,31 @@ fn private_data(table: &mut Table) {
 
 fn endings(table: &mut Table) {
     for (name, len) in [("fin-in-key", 9), ("fin-in-header", 18), ("fin-in-private-data", 25)] {
-        table.scene(name, STARTUP, "closed", move |world| {
-            let mut fabric = Fabric::over(dial(world.target.rdma, world.target.patience)?, true);
-            fabric.say(&cut(request(), len))?;
-            fabric.fin();
-            set_up(&mut fabric, world)
-        });
+        table
+            .scene(name, STARTUP, "closed", move |world| {
+                let mut fabric = Fabric::over(dial(world.target.rdma, world.target.patience)?, true);
+                fabric.say(&cut(request(), len))?;
+                fabric.fin();
+                set_up(&mut fabric, world)
+            })
+            .not_for_kernels();
     }
-    table.scene("reset-behind-request", STARTUP, "left", |world| {
-        let mut stream = dial(world.target.rdma, world.target.patience)?;
-        stream.write_all(&request())?;
-        reset(&stream);
-        Ok(Answer::Left.into())
-    });
-    table.scene("connects-and-leaves", STARTUP, "left", |world| {
-        for _ in 0..50 {
-            drop(dial(world.target.rdma, world.target.patience)?);
-        }
-        Ok(Answer::Left.into())
-    });
+    table
+        .scene("reset-behind-request", STARTUP, "left", |world| {
+            let mut stream = dial(world.target.rdma, world.target.patience)?;
+            stream.write_all(&request())?;
+            reset(&stream);
+            Ok(Answer::Left.into())
+        })
+        .not_for_kernels();
+    table
+        .scene("connects-and-leaves", STARTUP, "left", |world| {
+            for _ in 0..50 {
+                drop(dial(world.target.rdma, world.target.patience)?);
+            }
+            Ok(Answer::Left.into())
+        })
+        .not_for_kernels();
     table
         .scene("request-octet-by-octet", "RFC 5044 §7.1.2", "accepted", |world| {
             let mut fabric = Fabric::over(dial(world.target.rdma, world.target.patience)?, true);

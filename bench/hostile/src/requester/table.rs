@@ -1,0 +1,688 @@
+//! What a server does wrong, from set-up to results.
+
+use super::{Asked, CONTENT, Defect, Does, Instead, LEN, good_reply, push, raw_send, replies};
+use crate::{peer::Fabric, wire::*};
+use std::io;
+
+const REPLY_FRAME: &str = "RFC 5044 §7.1.2";
+const ENHANCED: &str = "RFC 6581 §9";
+const HEADER: &str = "RFC 8166 §4.5";
+const RETURNED: &str = "RFC 8166 §3.4.6, §4.5";
+const ERRORS: &str = "RFC 8166 §4.5";
+const RPC: &str = "RFC 5531 §9";
+const NFS3: &str = "RFC 1813 §3.3.6, §3.3.7";
+
+#[derive(Default)]
+struct Table(Vec<Defect>);
+
+impl Table {
+    fn add(&mut self, name: &str, clause: &'static str, expect: &'static str, instead: Instead) {
+        self.0.push(Defect { name: format!("server-{name}"), clause, expect, instead });
+    }
+
+    fn frame(&mut self, name: &str, clause: &'static str, expect: &'static str, octets: Vec<u8>) {
+        self.add(name, clause, expect, Instead::OfSetUp(octets));
+    }
+
+    fn script(
+        &mut self,
+        name: &str,
+        (clause, expect): (&'static str, &'static str),
+        does: Does,
+        script: impl Fn(&mut Fabric, &Asked) -> io::Result<()> + Send + Sync + 'static,
+    ) {
+        self.add(name, clause, expect, Instead::OfReply(does, Box::new(script)));
+    }
+
+    /// One message instead of the reply.
+    fn message(
+        &mut self,
+        name: &str,
+        rule: (&'static str, &'static str),
+        does: Does,
+        message: impl Fn(&Asked) -> Vec<u8> + Send + Sync + 'static,
+    ) {
+        self.script(name, rule, does, move |fabric, asked| fabric.send(&message(asked)));
+    }
+
+    /// An RPC message behind a right header; the item is pushed.
+    fn results(
+        &mut self,
+        name: &str,
+        rule: (&'static str, &'static str),
+        does: Does,
+        results: impl Fn(&Asked) -> Vec<u8> + Send + Sync + 'static,
+    ) {
+        self.script(name, rule, does, move |fabric, asked| {
+            if does == Does::Read {
+                push(fabric, asked.segment(), &[CONTENT; LEN])?;
+            }
+            fabric.send(&asked.header().with(&results(asked)))
+        });
+    }
+
+    /// One ULPDU instead of the reply.
+    fn ulpdu(
+        &mut self,
+        name: &str,
+        rule: (&'static str, &'static str),
+        does: Does,
+        ulpdu: impl Fn(&Asked) -> Vec<u8> + Send + Sync + 'static,
+    ) {
+        self.script(name, rule, does, move |fabric, asked| fabric.say_ulpdu(&ulpdu(asked)));
+    }
+}
+
+/// All defects of a server, from set-up up.
+pub fn all() -> Vec<Defect> {
+    let mut table = Table::default();
+    set_up(&mut table);
+    negotiation(&mut table);
+    segments(&mut table);
+    accesses(&mut table);
+    invalidations(&mut table);
+    endings(&mut table);
+    headers(&mut table);
+    lists(&mut table);
+    returned(&mut table);
+    errors(&mut table);
+    directions(&mut table);
+    credits(&mut table);
+    repetitions(&mut table);
+    rpc(&mut table);
+    results(&mut table);
+    table.0
+}
+
+fn set_up(table: &mut Table) {
+    let good = good_reply();
+    table.frame("reply-key-of-a-request", REPLY_FRAME, "closed", flipped(good.clone(), 9, b'p' ^ b'q'));
+    table.frame(
+        "reply-is-a-request",
+        REPLY_FRAME,
+        "closed",
+        frame(REQUEST, C | S, 2, &depths(0x8000 | 32, 0x8000 | 32)),
+    );
+    table.frame(
+        "reply-random",
+        REPLY_FRAME,
+        "closed",
+        (0..40_u8).map(|octet| octet.wrapping_mul(73) ^ 0x11).collect(),
+    );
+    table.frame("reply-http", REPLY_FRAME, "closed", b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec());
+    table.frame("reply-rpc", REPLY_FRAME, "closed", record(&success(1).0));
+    for revision in [0, 3, 129] {
+        table.frame(
+            &format!("reply-revision-{revision}"),
+            REPLY_FRAME,
+            "closed",
+            flipped(good.clone(), 17, 2 ^ revision),
+        );
+    }
+    table.frame("reply-private-data-513", REPLY_FRAME, "closed", frame(REPLY, C | S, 2, &[0; 513]));
+    for len in [0_u8, 3] {
+        table.frame(
+            &format!("reply-enhanced-with-{len}-octets"),
+            ENHANCED,
+            "closed",
+            frame(REPLY, C | S, 2, &vec![0; len.into()]),
+        );
+    }
+    table.frame("reply-not-enhanced", "RFC 6581 §10", "closed", frame(REPLY, C, 2, &offer(1, 1, 3, 3)));
+    table.frame("reply-rejects", REPLY_FRAME, "closed", flipped(good.clone(), 16, R));
+    table.frame(
+        "reply-rejects-with-data",
+        REPLY_FRAME,
+        "closed",
+        frame(REPLY, C | S | R, 2, &[0x80, 32, 0x80, 32, 1, 2, 3]),
+    );
+    table.add("reply-never", "RFC 5044 §7.1.2", "closed", Instead::Silence);
+    table.frame("reply-cut-for-good", "RFC 5044 §7.1.2", "closed", cut(good, 30));
+}
+
+fn negotiation(table: &mut Table) {
+    let reply = |ird, ord| frame(REPLY, C | S, 2, &[&depths(ird, ord)[..], &offer(1, 1, 3, 3)].concat());
+    table.frame("peer-to-peer-refused", ENHANCED, "Terminate 2/0/07", reply(32, 32));
+    table.frame("no-indication", ENHANCED, "Terminate 2/0/07", reply(0x8000 | 32, 32));
+    table.frame("indication-that-was-not-offered", ENHANCED, "Terminate 2/0/07", reply(0xC000 | 32, 32));
+    table.frame(
+        "more-reads-than-we-take",
+        "RFC 6581 §9.1",
+        "Terminate 2/0/06",
+        reply(0x8000 | 32, 0x8000 | 0x3FFE),
+    );
+    table.frame("reserved-flags-in-reply", "RFC 5044 §7.1.1", "accepted", flipped(good_reply(), 16, 0x03));
+    for (name, data) in [
+        ("private-data-random", vec![0x5A; 60]),
+        ("private-data-cut", cut(offer(1, 1, 3, 3).to_vec(), 5)),
+        ("private-data-version-9", offer(9, 1, 3, 3).to_vec()),
+        ("private-data-claims-256-kib", offer(1, 1, 255, 255).to_vec()),
+    ] {
+        let octets = frame(REPLY, C | S, 2, &[&depths(0x8000 | 32, 0x8000 | 32)[..], &data].concat());
+        table.frame(name, "RFC 8797 §5.2", "accepted", octets);
+    }
+}
+
+fn segments(table: &mut Table) {
+    use Does::Null;
+    let send = |asked: &Asked| asked.header().with(&asked.results());
+    table.script("crc-wrong", ("RFC 5044 §8 code 2", "Terminate 2/0/02"), Null, move |fabric, asked| {
+        let octets = fpdu(&Untagged::send(fabric.msn).with(&send(asked)));
+        fabric.say(&flipped(octets, 40, 2))
+    });
+    table.script("fpdu-of-5-octets", ("RFC 5044 §8 code 3", "Terminate 2/0/03"), Null, |fabric, _| {
+        fabric.say(&fpdu(&[0xC1, 0x40, 0, 0, 0]))
+    });
+    table.script(
+        "reply-with-msn-7",
+        ("RFC 5041 §7.2 0x03", "Terminate 1/2/03"),
+        Null,
+        move |fabric, asked| raw_send(fabric, |segment| segment.msn = 7, &send(asked)),
+    );
+    table.script(
+        "reply-at-offset-4",
+        ("RFC 5041 §7.2 0x04", "Terminate 1/2/04"),
+        Null,
+        move |fabric, asked| raw_send(fabric, |segment| segment.mo = 4, &send(asked)),
+    );
+    table.script(
+        "reply-on-queue-3",
+        ("RFC 5041 §7.2 0x01", "Terminate 1/2/01"),
+        Null,
+        move |fabric, asked| raw_send(fabric, |segment| segment.queue = 3, &send(asked)),
+    );
+    table.script(
+        "reply-with-opcode-9",
+        ("RFC 5040 §7.1", "Terminate 0/2/06"),
+        Null,
+        move |fabric, asked| raw_send(fabric, |segment| segment.rdmap = 0x49, &send(asked)),
+    );
+    table.script(
+        "reply-with-rdmap-version-3",
+        ("RFC 5040 §7.1 0x05", "Terminate 0/2/05"),
+        Null,
+        move |fabric, asked| raw_send(fabric, |segment| segment.rdmap = 0xC3, &send(asked)),
+    );
+    table.message("reply-longer-than-a-receive", ("RFC 5041 §7.2 0x05", "Terminate 1/2/05"), Null, |_| {
+        vec![0; 4_097]
+    });
+    table.message("reply-of-60000-octets", ("RFC 5041 §7.2 0x05", "Terminate 1/2/05"), Null, |_| {
+        vec![0; 60_000]
+    });
+}
+
+fn accesses(table: &mut Table) {
+    use Does::{Null, Read, Write};
+    let tagged = "RFC 5041 §7.1";
+    let write = |stag, to, octets: &[u8]| Tagged::write(stag, to).with(octets);
+    table.ulpdu("write-to-an-unknown-stag", (tagged, "Terminate 1/1/00"), Null, move |_| {
+        write(0xDEAD_BE01, 0, b"x")
+    });
+    table.ulpdu("write-with-another-key", (tagged, "Terminate 1/1/00"), Read, move |asked| {
+        write(asked.segment().handle ^ 1, asked.segment().offset, b"x")
+    });
+    table.ulpdu("write-one-octet-behind-the-chunk", (tagged, "Terminate 1/1/01"), Read, move |asked| {
+        write(asked.segment().handle, asked.segment().offset, &[0; LEN + 1])
+    });
+    table.ulpdu("write-at-the-end-of-the-chunk", (tagged, "Terminate 1/1/01"), Read, move |asked| {
+        write(asked.segment().handle, asked.segment().offset + LEN as u64, b"x")
+    });
+    table.ulpdu("write-before-the-chunk", (tagged, "Terminate 1/1/01"), Read, move |asked| {
+        write(asked.segment().handle, asked.segment().offset.wrapping_sub(8), &[0; 16])
+    });
+    table.ulpdu("write-that-wraps", (tagged, "Terminate 1/1/03 | Terminate 1/1/01"), Read, move |asked| {
+        write(asked.segment().handle, u64::MAX - 2, &[0; 16])
+    });
+    table.ulpdu(
+        "write-into-what-may-be-read-only",
+        ("RFC 5042 §6.3.5", "Terminate 1/1/00"),
+        Write,
+        move |asked| write(asked.segment().handle, asked.segment().offset, b"x"),
+    );
+    let protection = "RFC 5040 §7.1, remote protection";
+    let read = |source, len| Untagged::read(1).with(&Ask { sink: (1, 0), len, source }.header());
+    table.ulpdu("read-of-an-unknown-stag", (protection, "Terminate 0/1/00"), Null, move |_| {
+        read((0xDEAD_BE01, 0), 16)
+    });
+    table.ulpdu(
+        "read-of-what-may-be-written-only",
+        ("RFC 5042 §6.3.5", "Terminate 0/1/02"),
+        Read,
+        move |asked| read((asked.segment().handle, asked.segment().offset), 16),
+    );
+    table.ulpdu("read-one-octet-too-much", (protection, "Terminate 0/1/01"), Write, move |asked| {
+        read((asked.segment().handle, asked.segment().offset), LEN as u32 + 1)
+    });
+    table.ulpdu("read-of-4-gib", (protection, "Terminate 0/1/01"), Write, move |asked| {
+        read((asked.segment().handle, asked.segment().offset), u32::MAX)
+    });
+    table.ulpdu("read-before-the-chunk", (protection, "Terminate 0/1/01"), Write, move |asked| {
+        read((asked.segment().handle, asked.segment().offset.wrapping_sub(64)), 64)
+    });
+    table.ulpdu(
+        "read-that-wraps",
+        (protection, "Terminate 0/1/04 | Terminate 0/1/01"),
+        Write,
+        move |asked| read((asked.segment().handle, u64::MAX - 2), 16),
+    );
+    table.script(
+        "hundred-reads",
+        ("RFC 5042 §6.4.3.3", "Terminate 0/2/07 | discarded"),
+        Write,
+        |fabric, asked| {
+            let (segment, mut octets) = (asked.segment(), Vec::new());
+            for _ in 0..100 {
+                let ask = Ask { sink: (1, 0), len: segment.length, source: (segment.handle, segment.offset) };
+                octets.extend(fpdu(&Untagged::read(fabric.read_msn).with(&ask.header())));
+                fabric.read_msn += 1;
+            }
+            fabric.say(&octets)
+        },
+    );
+    table.ulpdu(
+        "read-response-to-nothing",
+        ("RFC 5040 §5.2", "Terminate 1/0/00 | Terminate 1/1/00 | Terminate 0/2/06"),
+        Null,
+        |_| Tagged::response(1, 0).with(b"x"),
+    );
+    // What comes after the reply finds its key dead: the next call goes out on another connection.
+    table.script(
+        "write-behind-the-reply",
+        ("RFC 8166 §8.1.3, §4.4.1", "Terminate 1/1/00"),
+        Read,
+        |fabric, asked| {
+            answer_and_await_the_next(fabric, asked)?;
+            push(fabric, asked.segment(), &[0; 16])
+        },
+    );
+    table.script(
+        "read-behind-the-reply",
+        ("RFC 8166 §8.1.3, §4.4.1", "Terminate 0/1/00"),
+        Write,
+        |fabric, asked| {
+            answer_and_await_the_next(fabric, asked)?;
+            let ask = Ask { sink: (1, 0), len: 16, source: (asked.segment().handle, asked.segment().offset) };
+            fabric.say_ulpdu(&Untagged::read(fabric.read_msn).with(&ask.header()))
+        },
+    );
+}
+
+/// Answers well, and takes the next call: the one before is over then. It gets no answer here.
+fn answer_and_await_the_next(fabric: &mut Fabric, asked: &Asked) -> io::Result<()> {
+    replies::reply(fabric, asked)?;
+    fabric.hear(super::PATIENCE).map(drop)
+}
+
+fn invalidations(table: &mut Table) {
+    use Does::{Null, Read};
+    let clause = "RFC 5040 §7.1 0x09, RFC 8797 §4.1";
+    let wanted = "Terminate 0/2/09 | Terminate 0/1/09 | closed";
+    for (name, stag) in [("unknown", 0xDEAD_BE01), ("zero", 0), ("ones", u32::MAX)] {
+        table.script(&format!("invalidates-stag-{name}"), (clause, wanted), Null, move |fabric, asked| {
+            fabric.send_invalidate(stag, &asked.header().with(&asked.results()))
+        });
+    }
+    table.script("invalidates-another-key-of-the-place", (clause, wanted), Read, |fabric, asked| {
+        fabric.send_invalidate(asked.segment().handle ^ 1, &asked.header().with(&asked.results()))
+    });
+    table.script("invalidates-the-right-key", ("RFC 8797 §4.1", "call succeeds"), Read, |fabric, asked| {
+        push(fabric, asked.segment(), &[CONTENT; LEN])?;
+        fabric.send_invalidate(asked.segment().handle, &asked.header().with(&asked.results()))
+    });
+    table.script("invalidates-twice", (clause, wanted), Read, |fabric, asked| {
+        push(fabric, asked.segment(), &[CONTENT; LEN])?;
+        fabric.send_invalidate(asked.segment().handle, &asked.header().with(&asked.results()))?;
+        fabric.send_invalidate(asked.segment().handle, &asked.header().with(&asked.results()))
+    });
+    table.script(
+        "invalidates-in-a-message-for-nobody",
+        ("RFC 8797 §4.1", "closed | Terminate"),
+        Read,
+        |fabric, asked| {
+            let stray = Header::msg(asked.xid ^ 0x0100_0000).with(&success(asked.xid ^ 0x0100_0000).0);
+            fabric.send_invalidate(asked.segment().handle, &stray)
+        },
+    );
+    table.script("invalidates-and-writes-on", (clause, "Terminate 1/1/00"), Read, |fabric, asked| {
+        fabric.send_invalidate(asked.segment().handle, &[0; 8])?;
+        push(fabric, asked.segment(), &[CONTENT; LEN])
+    });
+}
+
+fn endings(table: &mut Table) {
+    use Does::{Null, Read};
+    table.script("terminate-instead-of-a-reply", ("RFC 5040 §4.8", "closed"), Null, |fabric, _| {
+        fabric.say_ulpdu(&Untagged::terminate().with(&[0x20, 2, 0, 0]))
+    });
+    table.script("terminate-in-the-form-of-siw", ("RFC 5040 §4.8", "closed"), Null, |fabric, _| {
+        fabric.say_ulpdu(&Untagged::terminate().with(&[2, 2, 0, 0]))
+    });
+    table.script("fin-instead-of-a-reply", ("RFC 8166 §4.5.4", "closed"), Null, |fabric, _| {
+        fabric.fin();
+        Ok(())
+    });
+    table.script("fin-in-a-reply", ("RFC 5044 §8 code 1", "closed | Terminate"), Read, |fabric, asked| {
+        let octets = fpdu(&Untagged::send(fabric.msn).with(&asked.header().with(&asked.results())));
+        fabric.say(&cut(octets, 50))?;
+        fabric.fin();
+        Ok(())
+    });
+    table.script("fin-between-write-and-reply", ("RFC 8166 §4.5.4", "closed"), Read, |fabric, asked| {
+        push(fabric, asked.segment(), &[0; LEN])?;
+        fabric.fin();
+        Ok(())
+    });
+}
+
+fn headers(table: &mut Table) {
+    use Does::Null;
+    for len in [0, 1, 4, 16, 27] {
+        table.message(&format!("message-of-{len}-octets"), (HEADER, "discarded"), Null, move |asked| {
+            cut(asked.header().with(b""), len)
+        });
+    }
+    for version in [0, 9, u32::MAX] {
+        table.message(&format!("reply-of-version-{version}"), (HEADER, "discarded"), Null, move |asked| {
+            Header { version, ..asked.header() }.with(&asked.results())
+        });
+    }
+    for procedure in [MSGP, DONE, 5, 77, u32::MAX] {
+        table.message(
+            &format!("reply-with-procedure-{procedure}"),
+            (HEADER, "discarded"),
+            Null,
+            move |asked| Header { procedure, ..asked.header() }.with(&asked.results()),
+        );
+    }
+    table.message("reply-to-nobody", (HEADER, "discarded"), Null, |asked| {
+        Header { xid: asked.xid ^ 0x0100_0000, ..asked.header() }.with(&success(asked.xid ^ 0x0100_0000).0)
+    });
+    table.message("reply-whose-xids-differ", ("RFC 8166 §4.2.1, §4.5", "discarded"), Null, |asked| {
+        asked.header().with(&success(asked.xid ^ 2).0)
+    });
+    table.message("reply-without-payload", (HEADER, "discarded"), Null, |asked| asked.header().with(b""));
+    table.message("reply-with-7-octets-of-payload", (HEADER, "discarded"), Null, |asked| {
+        asked.header().with(&cut(asked.results(), 7))
+    });
+    table.message("nomsg-without-lists", ("RFC 8166 §4.2.4, §4.5", "discarded"), Null, |asked| {
+        Header::nomsg(asked.xid).with(b"")
+    });
+    table.message("nomsg-with-inline-payload", ("RFC 8166 §4.2.4, §4.5", "discarded"), Null, |asked| {
+        Header::nomsg(asked.xid).with(&asked.results())
+    });
+}
+
+fn lists(table: &mut Table) {
+    use Does::{Null, Read};
+    for (list, at) in [("read-list", 16), ("write-list", 20), ("reply-chunk", 24)] {
+        table.message(
+            &format!("{list}-discriminator-2"),
+            ("RFC 4506 §4.19, RFC 8166 §4.5", "discarded"),
+            Null,
+            move |asked| with_word(asked.header().with(&asked.results()), at, 2),
+        );
+    }
+    for (name, len) in [("write-list", 24), ("write-segment", 40), ("reply-chunk", 48)] {
+        table.message(&format!("cut-in-{name}"), (HEADER, "discarded"), Read, move |asked| {
+            cut(asked.header().with(b""), len)
+        });
+    }
+    table.message("read-list-in-a-reply", ("RFC 8166 §4.3.1", "discarded"), Null, |asked| {
+        asked.header().read(28, Segment { handle: 5, length: 4, offset: 0 }).with(&asked.results())
+    });
+    for count in [17, 65, u32::MAX] {
+        table.message(
+            &format!("write-chunk-claims-{count}-segments"),
+            (RETURNED, "discarded"),
+            Read,
+            move |asked| with_word(asked.header().with(&asked.results()), 24, count),
+        );
+    }
+}
+
+/// Replies whose chunks are not those of the call.
+fn returned(table: &mut Table) {
+    use Does::{Null, Read, Write};
+    let some = Segment { handle: 9, length: 16, offset: 64 };
+    table.message("write-chunk-that-was-not-offered", (RETURNED, "discarded"), Null, move |asked| {
+        asked.header().write(&[some]).with(&asked.results())
+    });
+    table.message("write-chunk-for-a-write", (RETURNED, "discarded"), Write, move |asked| {
+        asked.header().write(&[some]).with(&asked.results())
+    });
+    table.message("reply-chunk-that-was-not-offered", (RETURNED, "discarded"), Null, move |asked| {
+        asked.header().reply(&[some]).with(&asked.results())
+    });
+    table.message(
+        "nomsg-with-a-reply-chunk-that-was-not-offered",
+        (RETURNED, "discarded"),
+        Null,
+        move |asked| Header::nomsg(asked.xid).reply(&[some]).with(b""),
+    );
+    table.message("write-list-missing", (RETURNED, "discarded"), Read, |asked| {
+        Header::msg(asked.xid).with(&asked.results())
+    });
+    table.message("write-chunk-twice", (RETURNED, "discarded"), Read, |asked| {
+        asked.header().write(&[asked.segment()]).with(&asked.results())
+    });
+    table.message("write-chunk-empty", (RETURNED, "discarded"), Read, |asked| {
+        Header::msg(asked.xid).write(&[]).with(&asked.results())
+    });
+    let change = |table: &mut Table, name: &str, change: fn(Segment) -> Segment| {
+        table.message(
+            &format!("write-chunk-with-another-{name}"),
+            (RETURNED, "discarded"),
+            Read,
+            move |asked| Header::msg(asked.xid).write(&[change(asked.segment())]).with(&asked.results()),
+        );
+    };
+    change(table, "handle", |segment| Segment { handle: segment.handle ^ 0x100, ..segment });
+    change(table, "offset", |segment| Segment { offset: segment.offset + 4, ..segment });
+    change(table, "longer-length", |segment| Segment { length: segment.length + 1, ..segment });
+    change(table, "length-max", |segment| Segment { length: u32::MAX, ..segment });
+    table.message("write-chunk-with-one-segment-more", (RETURNED, "discarded"), Read, |asked| {
+        Header::msg(asked.xid).write(&[asked.segment(), asked.segment().of_len(0)]).with(&asked.results())
+    });
+}
+
+fn errors(table: &mut Table) {
+    use Does::{Null, Read, Write};
+    let error = |asked: &Asked, words: &[u32]| {
+        Header { procedure: ERROR, ..Header::msg(asked.xid) }.fixed().words(words).0
+    };
+    for (name, does) in [("null", Null), ("read", Read), ("write", Write)] {
+        table.message(&format!("err-chunk-to-a-{name}"), (ERRORS, "call fails"), does, move |asked| {
+            error(asked, &[2])
+        });
+    }
+    for (name, low, high) in [("1-to-1", 1, 1), ("2-to-3", 2, 3), ("9-to-9", 9, 9)] {
+        table.message(&format!("err-vers-{name}"), ("RFC 8166 §4.5.1", "call fails"), Null, move |asked| {
+            error(asked, &[1, low, high])
+        });
+    }
+    table.message("err-vers-downwards", ("RFC 8166 §4.5.1", "call fails | discarded"), Null, move |asked| {
+        error(asked, &[1, 5, 2])
+    });
+    for code in [0, 3, 77, u32::MAX] {
+        table.message(&format!("error-code-{code}"), (ERRORS, "discarded"), Null, move |asked| {
+            error(asked, &[code])
+        });
+    }
+    table.message("error-without-code", (ERRORS, "discarded"), Null, move |asked| error(asked, &[]));
+    table.message("err-vers-without-versions", (ERRORS, "discarded"), Null, move |asked| error(asked, &[1]));
+    table.message("err-vers-without-high", (ERRORS, "discarded"), Null, move |asked| error(asked, &[1, 1]));
+    table.message("err-chunk-to-nobody", (ERRORS, "discarded"), Null, |asked| {
+        Header { procedure: ERROR, ..Header::msg(asked.xid ^ 0x0100_0000) }.fixed().u32(2).0
+    });
+}
+
+fn directions(table: &mut Table) {
+    let clause = "RFC 8167 §4.1, §5";
+    let segment = Segment { handle: 9, length: 16, offset: 64 };
+    table.message("call-in-reverse", (clause, "discarded"), Does::Null, |asked| {
+        Header::msg(asked.xid).with(&call(asked.xid, 0x4000_0000, 1, 0).0)
+    });
+    table.message("call-in-reverse-of-nfs", (clause, "discarded"), Does::Read, |_| {
+        Header::msg(7).with(&call(7, NFS, 3, 0).0)
+    });
+    table.message(
+        "call-in-reverse-with-a-reply-chunk",
+        ("RFC 8167 §5.3", "ERR_CHUNK | discarded"),
+        Does::Null,
+        move |_| Header::msg(7).reply(&[segment]).with(&call(7, 0x4000_0000, 1, 0).0),
+    );
+    table.message(
+        "call-in-reverse-with-a-read-chunk",
+        ("RFC 8167 §5.3", "ERR_CHUNK | discarded"),
+        Does::Null,
+        move |_| Header::msg(7).read(28, segment).with(&call(7, 0x4000_0000, 1, 0).0),
+    );
+    table.message(
+        "long-call-in-reverse",
+        ("RFC 8167 §5.3", "ERR_CHUNK | discarded"),
+        Does::Null,
+        move |_| Header::nomsg(7).read(0, segment).with(b""),
+    );
+    table.script(
+        "hundred-calls-in-reverse",
+        ("RFC 8167 §4.3", "discarded | Terminate | closed"),
+        Does::Null,
+        |fabric, _| {
+            (0..100).try_for_each(|xid| fabric.send(&Header::msg(xid).with(&call(xid, 0x4000_0000, 1, 0).0)))
+        },
+    );
+}
+
+fn credits(table: &mut Table) {
+    let clause = "RFC 8166 §3.3.1";
+    for (name, credits) in [("zero", 0), ("65536", 65_536), ("max", u32::MAX)] {
+        table.message(&format!("grant-of-{name}"), (clause, "call succeeds"), Does::Null, move |asked| {
+            Header { credits, ..asked.header() }.with(&asked.results())
+        });
+    }
+    table.message(
+        "grant-in-a-message-for-nobody",
+        ("RFC 8166 §4.5, RFC 8167 §4.1", "discarded"),
+        Does::Null,
+        |asked| {
+            Header { credits: u32::MAX, xid: asked.xid ^ 0x0100_0000, ..Header::msg(0) }
+                .with(&success(asked.xid ^ 0x0100_0000).0)
+        },
+    );
+}
+
+fn repetitions(table: &mut Table) {
+    for (name, does) in [("null", Does::Null), ("read", Does::Read)] {
+        table.script(
+            &format!("reply-to-a-{name}-twice"),
+            ("RFC 8166 §4.5", "call succeeds"),
+            does,
+            |fabric, asked| {
+                replies::reply(fabric, asked)?;
+                fabric.send(&asked.header().with(&asked.results()))
+            },
+        );
+    }
+    table.script("reply-behind-an-error", ("RFC 8166 §4.5", "call fails"), Does::Null, |fabric, asked| {
+        fabric.send(&Header { procedure: ERROR, ..Header::msg(asked.xid) }.fixed().u32(2).0)?;
+        replies::reply(fabric, asked)
+    });
+    table.script("error-behind-a-reply", ("RFC 8166 §4.5", "call succeeds"), Does::Null, |fabric, asked| {
+        replies::reply(fabric, asked)?;
+        fabric.send(&Header { procedure: ERROR, ..Header::msg(asked.xid) }.fixed().u32(2).0)
+    });
+    table.script(
+        "thousand-replies-to-nobody",
+        ("RFC 8166 §4.5", "discarded"),
+        Does::Null,
+        |fabric, asked| {
+            let octets =
+                |msn: u32| {
+                    fpdu(&Untagged::send(msn).with(
+                        &Header::msg(asked.xid ^ 0x0200_0000).with(&success(asked.xid ^ 0x0200_0000).0),
+                    ))
+                };
+            let first = fabric.msn;
+            fabric.msn += 1_000;
+            fabric.say(&(first..first + 1_000).flat_map(octets).collect::<Vec<_>>())
+        },
+    );
+}
+
+fn rpc(table: &mut Table) {
+    use Does::{Null, Read};
+    let accepted = |asked: &Asked, words: &[u32]| Xdr::new().words(&[asked.xid, 1, 0, 0, 0]).words(words).0;
+    for (name, words) in [
+        ("prog-unavail", vec![1]),
+        ("prog-mismatch", vec![2, 4, 4]),
+        ("prog-mismatch-without-versions", vec![2]),
+        ("proc-unavail", vec![3]),
+        ("garbage-args", vec![4]),
+        ("system-err", vec![5]),
+        ("accept-stat-9", vec![9]),
+        ("accept-stat-missing", vec![]),
+    ] {
+        let results = move |asked: &Asked| accepted(asked, &words);
+        table.results(name, (RPC, "call fails"), Null, results.clone());
+        table.results(&format!("{name}-to-a-read"), (RPC, "call fails"), Read, results);
+    }
+    let denied = |asked: &Asked, words: &[u32]| Xdr::new().words(&[asked.xid, 1, 1]).words(words).0;
+    for (name, words) in [
+        ("rpc-mismatch", vec![0, 3, 3]),
+        ("auth-error", vec![1, 5]),
+        ("reject-stat-9", vec![9]),
+        ("auth-stat-99", vec![1, 99]),
+        ("reject-stat-missing", vec![]),
+    ] {
+        table.results(name, (RPC, "call fails"), Null, move |asked| denied(asked, &words));
+    }
+    table.results("reply-stat-7", (RPC, "call fails"), Null, |asked| {
+        Xdr::new().words(&[asked.xid, 1, 7, 0, 0, 0]).0
+    });
+    for len in [401, 0x7FFF_FFFF, u32::MAX] {
+        table.results(
+            &format!("verifier-claims-{len}-octets"),
+            ("RFC 5531 §8.2", "call fails"),
+            Null,
+            move |asked| Xdr::new().words(&[asked.xid, 1, 0, 0, len, 0]).0,
+        );
+    }
+    table.results(
+        "octets-behind-the-results-of-null",
+        ("RFC 5531 §9", "call fails | call succeeds"),
+        Null,
+        |asked| [asked.results(), vec![1; 64]].concat(),
+    );
+}
+
+fn results(table: &mut Table) {
+    use Does::{Read, Write};
+    let read = |asked: &Asked, words: &[u32]| success(asked.xid).words(words).0;
+    for (name, words) in [
+        ("read-status-99", vec![99, 0]),
+        ("read-status-missing", vec![]),
+        ("read-of-a-stale-handle", vec![70, 0]),
+        ("read-attributes-cut", vec![0, 1, 5]),
+        ("read-attributes-discriminator-2", vec![0, 2, LEN as u32, 1, LEN as u32]),
+        ("read-eof-2", vec![0, 0, LEN as u32, 2, LEN as u32]),
+        ("read-count-above-its-data", vec![0, 0, LEN as u32 + 1, 1, LEN as u32]),
+        ("read-count-below-its-data", vec![0, 0, 5, 1, LEN as u32]),
+        ("read-data-claims-4-gib", vec![0, 0, u32::MAX, 1, u32::MAX]),
+        ("read-data-longer-than-the-chunk", vec![0, 0, LEN as u32 + 4, 1, LEN as u32 + 4]),
+    ] {
+        table.results(name, (NFS3, "call fails"), Read, move |asked| read(asked, &words));
+    }
+    table.script("read-data-shorter-than-it-says", (NFS3, "call fails"), Read, |fabric, asked| {
+        push(fabric, asked.segment(), &[CONTENT; 100])?;
+        let header = Header::msg(asked.xid).write(&[asked.segment().of_len(100)]);
+        fabric.send(&header.with(&asked.results()))
+    });
+    for (name, words) in [
+        ("write-count-above-what-was-sent", vec![0, 0, 0, LEN as u32 + 1, 2, 0, 7]),
+        ("write-committed-5", vec![0, 0, 0, LEN as u32, 5, 0, 7]),
+        ("write-less-stable-than-asked", vec![0, 0, 0, LEN as u32, 0, 0, 7]),
+        ("write-verifier-cut", vec![0, 0, 0, LEN as u32, 2, 0]),
+    ] {
+        table.results(name, (NFS3, "call fails"), Write, move |asked| read(asked, &words));
+    }
+}
