@@ -117,7 +117,7 @@ fn target(cli: &Cli, server: Option<&Server>) -> io::Result<Target> {
         _ => return Err(io::Error::other("--target needs --tcp")),
     };
     let mount = cli.mount.as_deref().map_or(Ok(tcp), resolve)?;
-    let (patience, pause) = if cli.kernel { (15, 1_000) } else { (10, 30) };
+    let (patience, pause, grace) = if cli.kernel { (30, 1_000, 1_000) } else { (10, 30, 0) };
     Ok(Target {
         rdma,
         tcp,
@@ -127,6 +127,7 @@ fn target(cli: &Cli, server: Option<&Server>) -> io::Result<Target> {
         is_siw: cli.kernel,
         patience: Duration::from_secs(patience),
         pause: Duration::from_millis(pause),
+        grace: Duration::from_millis(grace),
     })
 }
 

@@ -35,6 +35,8 @@ pub struct Target {
     pub patience: Duration,
     /// How long to wait for an answer before it is asked whether the connection goes on.
     pub pause: Duration,
+    /// How long to wait for an answer after that of a later call.
+    pub grace: Duration,
 }
 
 /// A server with objects in it.

@@ -20,6 +20,7 @@ fn target(server: &Server) -> Target {
         is_siw: false,
         patience: PATIENCE,
         pause: Duration::from_millis(30),
+        grace: Duration::ZERO,
     }
 }
 

@@ -282,7 +282,7 @@ fn streams(table: &mut Table) {
                 Record::Closed => Answer::Closed,
                 Record::Nothing => Answer::Nothing,
             };
-            let closed = stream.hear(world.target.patience)? == Record::Closed;
+            let closed = answer == Answer::Ok && stream.hear(world.target.patience)? == Record::Closed;
             Ok(crate::answer::Seen { answer, closed })
         })
         .expect = "OK, closed | closed";

@@ -10,9 +10,9 @@ mod table;
 
 use crate::{
     answer::{Answer, Seen},
-    judge::{self, Lists},
+    judge::{self, Family, Lists},
     peer::{Fabric, Heard, is_error},
-    wire::{ERROR, Header, REPLY, S, Segment, Tagged, Untagged, depths, frame, offer, success, word_at},
+    wire::{Header, REPLY, S, Segment, Tagged, Untagged, depths, frame, offer, success, word_at},
 };
 use stag_engine::clock::Clock;
 use stag_iwarp::{Address, Iwarp};
@@ -52,6 +52,8 @@ pub(crate) enum Does {
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) xid: u32,
+    /// It is no call but a reply, to one of ours.
+    pub(crate) is_reply: bool,
     pub(crate) does: Does,
     pub(crate) lists: Lists,
 }
@@ -255,7 +257,8 @@ fn asked(message: &[u8]) -> Option<Asked> {
         7 => Does::Write,
         _ => Does::Null,
     };
-    Some(Asked { xid: word_at(message, 0), does, lists })
+    let is_reply = word_at(message, lists.end + 4) == 1;
+    Some(Asked { xid: word_at(message, 0), is_reply, does, lists })
 }
 
 /// What the client makes of an MPA Reply.
@@ -278,18 +281,21 @@ fn after_reply(fabric: &mut Fabric, asked: &Asked) -> io::Result<Option<Answer>>
         match fabric.hear(PAUSE)? {
             // It answered: what, is seen; the reply to its own call is due nevertheless.
             Heard::Message(message, _) if is_error(&message) => {
-                answer = Some(if word_at(&message, 12) == ERROR && word_at(&message, 16) == 2 {
-                    Answer::ErrChunk
-                } else {
-                    Answer::Nonsense
-                });
+                let is_chunk = word_at(&message, 16) == 2;
+                answer = Some(if is_chunk { Answer::ErrChunk } else { Answer::Nonsense });
             }
-            Heard::Message(message, _) => {
-                if let Some(next) = self::asked(&message) {
-                    replies::reply(fabric, &next)?;
+            Heard::Message(message, _) => match self::asked(&message) {
+                Some(next) if next.is_reply => {
+                    let reply = message.get(next.lists.end..).unwrap_or_default();
+                    answer = Some(judge::rpc(reply, next.xid, Family::Rpc));
                 }
-                return Ok(answer);
-            }
+                next => {
+                    if let Some(next) = next {
+                        replies::reply(fabric, &next)?;
+                    }
+                    return Ok(answer);
+                }
+            },
             // It read what it was allowed to, or took nothing.
             Heard::Response(_) => {}
             Heard::Nothing => {
@@ -306,7 +312,7 @@ fn serve_well(fabric: &mut Fabric, over: &AtomicBool) -> io::Result<()> {
     loop {
         match fabric.hear(Duration::from_millis(20))? {
             Heard::Message(message, _) => {
-                if let Some(asked) = asked(&message) {
+                if let Some(asked) = asked(&message).filter(|asked| !asked.is_reply) {
                     replies::reply(fabric, &asked)?;
                 }
             }

@@ -519,10 +519,10 @@ fn errors(table: &mut Table) {
 fn directions(table: &mut Table) {
     let clause = "RFC 8167 §4.1, §5";
     let segment = Segment { handle: 9, length: 16, offset: 64 };
-    table.message("call-in-reverse", (clause, "discarded"), Does::Null, |asked| {
+    table.message("call-in-reverse", (clause, "PROG_UNAVAIL | discarded"), Does::Null, |asked| {
         Header::msg(asked.xid).with(&call(asked.xid, 0x4000_0000, 1, 0).0)
     });
-    table.message("call-in-reverse-of-nfs", (clause, "discarded"), Does::Read, |_| {
+    table.message("call-in-reverse-of-nfs", (clause, "PROG_UNAVAIL | discarded"), Does::Read, |_| {
         Header::msg(7).with(&call(7, NFS, 3, 0).0)
     });
     table.message(
@@ -545,7 +545,7 @@ fn directions(table: &mut Table) {
     );
     table.script(
         "hundred-calls-in-reverse",
-        ("RFC 8167 §4.3", "discarded | Terminate | closed"),
+        ("RFC 8167 §4.3", "PROG_UNAVAIL | discarded | closed"),
         Does::Null,
         |fabric, _| {
             (0..100).try_for_each(|xid| fabric.send(&Header::msg(xid).with(&call(xid, 0x4000_0000, 1, 0).0)))
