@@ -5,7 +5,7 @@
 
 use crate::{
     config::HEAD_ROOM,
-    core::Core,
+    core::{Core, Link},
     health::HealthFault,
     item::{Extents, Pulled},
 };
@@ -190,6 +190,15 @@ pub trait App {
     fn on_pass_end(&mut self, _cx: &mut Cx<'_>) {}
 }
 
+/// Over what a peer is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// RPC over RDMA, on the shard's fabric.
+    Fabric,
+    /// RPC over TCP.
+    Tcp,
+}
+
 /// What an app can do while it is told something.
 #[derive(Debug)]
 pub struct Cx<'a> {
@@ -214,6 +223,13 @@ impl Cx<'_> {
     /// The time of this pass.
     pub const fn now(&self) -> Time {
         self.core.now
+    }
+
+    /// Where a peer is, and over what it is connected.
+    pub fn whereabouts(&self, peer: PeerId) -> Option<(PeerAddress, Over)> {
+        let peer = self.core.peers.get(peer.0)?;
+        let over = if matches!(peer.link, Link::Stream(_)) { Over::Tcp } else { Over::Fabric };
+        Some((peer.address, over))
     }
 
     /// An empty buffer for at least `len` octets, from the smallest class that has one.

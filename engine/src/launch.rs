@@ -1,6 +1,6 @@
 //! Shards on cores of their own.
 
-use core_affinity::CoreId;
+pub use core_affinity::CoreId;
 use std::{io, thread};
 
 /// The cores this process may use, in order. Ask before the first thread is pinned: a pinned thread sees its own core only.

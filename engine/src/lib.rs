@@ -24,8 +24,8 @@ mod stream;
 mod transfer;
 
 pub use app::{
-    Answer, AnswerItem, App, Call, CallFault, CallId, ClientName, Cx, Outcome, PeerId, Request, RequestItem,
-    Token,
+    Answer, AnswerItem, App, Call, CallFault, CallId, ClientName, Cx, Outcome, Over, PeerId, Request,
+    RequestItem, Token,
 };
 pub use config::{Config, HEAD_ROOM};
 pub use control::{Command, Control, Handle, Waker};

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use stag_protocol::rpcrdma::{ChunkLists, Direction, PeerFault, Version};
-use stag_verbs::Cause;
+use stag_verbs::{Cause, Count};
 use std::{collections::BTreeMap, mem::discriminant};
 
 /// Counters of one shard since its start. Octets and events; no rates.
@@ -31,6 +31,9 @@ pub struct Stats {
 pub struct Snapshot<R> {
     /// The shard.
     pub engine: Stats,
+    /// The fabric: its scheme, and what it counts.
+    #[serde(skip)]
+    pub fabric: (&'static str, Count),
     /// The app.
     pub app: R,
 }

@@ -1,19 +1,55 @@
 //! Addresses to listen at, as they are given: `SCHEME://IP:PORT`.
 
 use crate::Error;
-use std::net::SocketAddr;
+use std::{fmt, net::SocketAddr};
 
-/// The schemes this build has, for messages.
-const SCHEMES: &str = "iwarp://";
+/// The schemes this build serves, for messages.
+const SCHEMES: &str = "iwarp:// and shm://";
+
+/// Where to listen, over which fabric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// The software RNIC.
+    Iwarp(stag_iwarp::Address),
+    /// Memory shared with processes of this host.
+    Shm(stag_shm::Address),
+}
+
+impl Listen {
+    /// Where it is on an IP network.
+    pub const fn ip(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Iwarp(at) => Some(at.0),
+            Self::Shm(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Iwarp(at) => at.fmt(f),
+            Self::Shm(at) => at.fmt(f),
+        }
+    }
+}
 
 /// The address to listen at in a URL without a path.
-pub fn listen(url: &str) -> Result<stag_iwarp::Address, Error> {
-    let authority = iwarp(url)?;
-    authority.parse().map(stag_iwarp::Address).map_err(|_| {
-        Error::usage(format!(
-            "{url:?} is not an address to listen at: write iwarp://IP:PORT, for example iwarp://127.0.0.1:20049 or iwarp://[::1]:20049"
-        ))
-    })
+pub fn listen(url: &str) -> Result<Listen, Error> {
+    match url.split_once("://") {
+        Some(("iwarp", authority)) => authority.parse().map(|at| Listen::Iwarp(stag_iwarp::Address(at))).map_err(|_| {
+            Error::usage(format!(
+                "{url:?} is not an address to listen at: write iwarp://IP:PORT, for example iwarp://127.0.0.1:20049 or iwarp://[::1]:20049"
+            ))
+        }),
+        Some(("shm", _)) => url.parse().map(Listen::Shm).map_err(|why: stag_shm::AddressError| {
+            Error::usage(format!("{url:?} is not an address to listen at: {why}"))
+        }),
+        Some((scheme, _)) => {
+            Err(Error::usage(format!("{url:?}: this build has no scheme {scheme}://, only {SCHEMES}")))
+        }
+        None => Err(Error::usage(format!("{url:?} has no scheme: this build has {SCHEMES}"))),
+    }
 }
 
 /// The address for TCP; none for `none`.
@@ -26,17 +62,6 @@ pub fn tcp(text: &str) -> Result<Option<SocketAddr>, Error> {
             "{text:?} is not an address for --tcp: write IP:PORT, for example 127.0.0.1:2049, or none"
         ))
     })
-}
-
-/// What is behind the scheme.
-fn iwarp(url: &str) -> Result<&str, Error> {
-    match url.split_once("://") {
-        Some(("iwarp", rest)) => Ok(rest),
-        Some((scheme, _)) => {
-            Err(Error::usage(format!("{url:?}: this build has no scheme {scheme}://, only {SCHEMES}")))
-        }
-        None => Err(Error::usage(format!("{url:?} has no scheme: this build has {SCHEMES}"))),
-    }
 }
 
 #[cfg(test)]
@@ -62,9 +87,12 @@ mod tests {
         ] {
             assert!(listen(url).unwrap_err().to_string().contains("write iwarp://IP:PORT"), "{url}");
         }
-        for url in ["rdma://127.0.0.1:20049", "shm://x", "127.0.0.1:20049"] {
+        for url in ["rdma://127.0.0.1:20049", "127.0.0.1:20049"] {
             assert!(listen(url).unwrap_err().to_string().contains("iwarp://"), "{url}");
         }
+        assert!(listen("shm://x").unwrap_err().to_string().contains("must be absolute"));
+        assert!(listen("shm:///x?trust=all").unwrap_err().to_string().contains("?trust=uid"));
+        assert_eq!(listen("shm:///x?trust=uid").unwrap().to_string(), "shm:///x?trust=uid");
         for text in ["2049", "127.0.0.1", "localhost:2049", ""] {
             assert!(tcp(text).unwrap_err().to_string().contains("or none"), "{text}");
         }

@@ -22,8 +22,8 @@ impl Clients {
         address.to_canonical().is_loopback() || self.0.iter().any(|network| network.contains(address))
     }
 
-    /// The same as a shard asks it. `admitted` hears of who may connect; refusals are logged, at most one a second.
-    pub fn admission(self, admitted: impl Fn(PeerAddress) + 'static) -> Admission {
+    /// The same as a shard asks it. Refusals are logged, at most one a second.
+    pub fn admission(self) -> Admission {
         let logged = Cell::new(None::<Instant>);
         Box::new(move |peer| {
             let is_admitted = match peer {
@@ -32,9 +32,7 @@ impl Clients {
                 PeerAddress::Process { .. } => true,
                 PeerAddress::Simulated => false,
             };
-            if is_admitted {
-                admitted(peer);
-            } else if logged.get().is_none_or(|at| at.elapsed() >= REFUSAL_LOG_INTERVAL) {
+            if !is_admitted && logged.get().is_none_or(|at| at.elapsed() >= REFUSAL_LOG_INTERVAL) {
                 logged.set(Some(Instant::now()));
                 tracing::warn!(target: "stag", %peer, "refused: not in --clients");
             }
@@ -53,13 +51,13 @@ mod tests {
         for address in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "10.1.2.3", "fd00::1"] {
             assert!(clients.admits(address.parse().unwrap()), "{address}");
             let peer = PeerAddress::Ip(std::net::SocketAddr::new(address.parse().unwrap(), 700));
-            assert!((clients.clone().admission(|_| ()))(peer), "{address}");
+            assert!((clients.clone().admission())(peer), "{address}");
         }
         for address in ["11.1.2.3", "fe80::1", "0.0.0.0", "::"] {
             assert!(!clients.admits(address.parse().unwrap()), "{address}");
             assert!(!Clients::default().admits(address.parse().unwrap()), "{address}");
         }
-        assert!(!(clients.clone().admission(|_| ()))(PeerAddress::Simulated));
-        assert!((clients.admission(|_| ()))(PeerAddress::Process { pid: 1, uid: 1000 }));
+        assert!(!(clients.clone().admission())(PeerAddress::Simulated));
+        assert!((clients.admission())(PeerAddress::Process { pid: 1, uid: 1000 }));
     }
 }

@@ -59,6 +59,9 @@ pub struct Serve {
     /// Cores to use, each by a thread of its own with its own memory
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cores: u16,
+    /// Users whose processes may connect by shm://, beside this process's own and root
+    #[arg(long, value_name = "UID,…", value_delimiter = ',')]
+    pub shm_allow: Vec<u32>,
     /// Whether callers act as themselves (see WHO CALLERS ARE) [default: auto]
     #[arg(long, value_name = "auto|privileged|unprivileged")]
     pub mode: Option<Mode>,

@@ -21,6 +21,8 @@ impl Refusing {
 impl Provider for Refusing {
     type Address = Port;
 
+    const SCHEME: &'static str = "sim";
+
     fn limits(&self) -> &Limits {
         self.sim.limits()
     }

@@ -29,10 +29,12 @@
 #![forbid(unsafe_code)]
 
 pub mod conformance;
+mod count;
 mod fault;
 pub mod soft;
 mod time;
 
+pub use count::Count;
 pub use fault::{Cause, FabricFault, Layer, Refusal, Refused, Status, Terminate};
 pub use time::Time;
 
@@ -179,6 +181,14 @@ pub enum Event {
 pub trait Provider {
     /// Where to listen or connect.
     type Address: Clone + fmt::Debug + fmt::Display;
+
+    /// What its addresses begin with, and its counters are called.
+    const SCHEME: &'static str;
+
+    /// What it counted, for whoever watches. Not asked for on the path of a call: it may allocate.
+    fn counts(&self) -> Count {
+        Count::Group(Vec::new())
+    }
 
     /// What this provider can hold.
     fn limits(&self) -> &Limits;

@@ -10,7 +10,7 @@ mod name;
 use std::io;
 
 use stag_engine::{Extents, PeerAddress};
-use stag_pools::{Buf, Extent};
+use stag_pools::{Buf, Extent, Pool};
 use stag_protocol::{
     nfs::v3::{
         Access, Attributes, CookieVerifier, CreateHow, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat,
@@ -94,6 +94,11 @@ pub trait Store {
 
     /// A buffer of the store's own to pull `len` octets of a WRITE into, which may then become the file's.
     fn sink(&self, _len: usize) -> Option<Buf> {
+        None
+    }
+
+    /// Memory of the store's own that READs push from and WRITEs are pulled into: the fabric has to know it.
+    fn pool(&self) -> Option<&Pool> {
         None
     }
 

@@ -1,10 +1,11 @@
 //! What a server says of itself: on standard error for people, and once ready on standard output for people and scripts.
 
 use super::{
+    Addresses,
     plan::{Exported, Plan, StorePlan},
     shard::Started,
 };
-use crate::quote;
+use crate::{address::Listen, quote};
 use rustix::{process::geteuid, system::uname};
 use stag_pools::Budget;
 use std::{
@@ -79,20 +80,20 @@ pub fn pages(budgets: &[Budget]) -> String {
 }
 
 /// The block that says where to go: from READY to END.
-pub fn ready(plan: &Plan, started: &Started) -> String {
+pub fn ready(plan: &Plan, found: &Addresses) -> String {
     let mut text = format!("READY stag {} pid {}\n", env!("CARGO_PKG_VERSION"), std::process::id());
-    for at in &started.listen {
+    for at in &found.listen {
         let _ = writeln!(text, "LISTEN {at}");
     }
-    if let Some(at) = started.tcp {
+    if let Some(at) = found.tcp {
         let _ = writeln!(text, "TCP {at}");
     }
     for export in &plan.exports {
         let _ = writeln!(text, "EXPORT /{} {}", export.name, mode(export.read_only));
-        match started.tcp {
+        match found.tcp {
             Some(tcp) => {
-                for at in &started.listen {
-                    mounts(&mut text, &export.name, at.0.ip(), &rdma_options(at.0, tcp));
+                for at in found.listen.iter().filter_map(Listen::ip) {
+                    mounts(&mut text, &export.name, at.ip(), &rdma_options(at, tcp));
                 }
                 mounts(&mut text, &export.name, tcp.ip(), &tcp_options(tcp));
             }

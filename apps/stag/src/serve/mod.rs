@@ -6,10 +6,10 @@ mod shard;
 mod stats;
 mod watch;
 
-use crate::{Error, cli};
-use plan::{Plan, StorePlan};
+use crate::{Error, address::Listen, cli};
+use plan::{Fabric, Plan, StorePlan};
 use sd_notify::NotifyState;
-use shard::{Counted, Seat, Source, Started, cannot_listen};
+use shard::{Seat, Source, Started, cannot_listen};
 use signal_hook::{
     consts::{SIGINT, SIGTERM, SIGUSR1},
     iterator::Signals,
@@ -17,7 +17,7 @@ use signal_hook::{
 use stag_engine::{
     clock::Clock,
     control::{self, Command, Handle},
-    launch,
+    launch::{self, CoreId},
     stats::Snapshot,
 };
 use stag_nfs::{
@@ -34,14 +34,10 @@ use std::{
     io::{self, Write},
     net::{SocketAddr, TcpListener},
     path::Path,
-    sync::{
-        Arc,
-        mpsc::{Receiver, Sender, channel},
-    },
+    sync::mpsc::{Receiver, Sender, channel},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
-use watch::Board;
 
 /// How long a shard may take to answer for its counters.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -69,9 +65,27 @@ impl Drop for Ending {
 /// One shard, as seen from here.
 struct Running {
     handle: Handle<Snapshot<Report>>,
-    board: Arc<Board>,
-    thread: JoinHandle<Result<Counted, Error>>,
+    thread: JoinHandle<Result<Snapshot<Report>, Error>>,
     core: Option<usize>,
+}
+
+/// Where the shards that were started listen.
+#[derive(Debug, Default)]
+pub struct Addresses {
+    /// Over RDMA and shared memory.
+    listen: Vec<Listen>,
+    tcp: Option<SocketAddr>,
+}
+
+impl Addresses {
+    fn add(&mut self, started: &Started) {
+        for at in started.fabric.addresses() {
+            if !self.listen.contains(&at) {
+                self.listen.push(at);
+            }
+        }
+        self.tcp = self.tcp.or(started.tcp);
+    }
 }
 
 /// All shards.
@@ -121,7 +135,7 @@ fn source(plan: &Plan) -> Result<Source, Error> {
             let config = files::Config {
                 state_dir: state_dir.clone(),
                 exports: plan.directories(),
-                shards: plan.cores,
+                shards: plan.shards(),
                 sync_directories: true,
                 callers: *callers,
                 open_files: None,
@@ -178,51 +192,69 @@ fn tell_systemd(state: &NotifyState<'_>) {
 }
 
 /// The counters of a shard that stopped.
-type Last = (Option<usize>, Counted);
+type Last = (Option<usize>, Snapshot<Report>);
 
 impl Server {
-    /// Starts the shards one after the other: the first finds the ports, where the others then listen too.
-    fn start(&mut self, source: &Source) -> Result<Started, Error> {
+    /// Starts the shards one after the other: the first of each fabric finds the ports, where the others then listen too.
+    /// What is served over TCP, the first fabric's shards serve.
+    fn start(&mut self, source: &Source) -> Result<Addresses, Error> {
         let (cores, clock) = (launch::cores(), Clock::start());
-        let mut addresses = (self.plan.listen.clone(), self.plan.tcp);
+        let fabrics = self.plan.fabrics.clone();
         if self.plan.cores > 1 {
-            check_free(addresses.0.iter().map(|at| at.0).chain(addresses.1))?;
+            check_free(fabrics.iter().flat_map(Fabric::ips).chain(self.plan.tcp))?;
         }
-        let (mut first, mut budgets) = (None, Vec::new());
-        let mut helpers = helpers(source, self.plan.cores)?.into_iter();
-        for (index, branch) in Branch::all(self.plan.cores).into_iter().enumerate() {
-            let helpers = helpers.next();
-            let bell_pulls = (branch.bell_pull(), helpers.as_ref().map(Helpers::bell_pull));
-            let seat =
-                Seat::new(&self.plan, index, (&addresses.0, addresses.1), (source, branch, helpers), clock);
-            let core = cores.get(index).copied();
-            let board = Arc::clone(&seat.board);
-            let failed = |error: io::Error| Error::failure(format!("cannot start shard {index}: {error}"));
-            let (control, handle) = control::pair().map_err(failed)?;
-            let waker = handle.waker();
-            if let Some(bell_pull) = bell_pulls.1 {
-                let waker = waker.clone();
-                bell_pull.attach(move || waker.wake());
+        let mut parts = Branch::all(self.plan.shards()).into_iter();
+        let mut helpers = helpers(source, self.plan.shards())?.into_iter();
+        let (mut found, mut budgets) = (Addresses::default(), Vec::new());
+        for (number, mut fabric) in fabrics.into_iter().enumerate() {
+            let mut tcp = self.plan.tcp.filter(|_| number == 0);
+            for place in 0..self.plan.cores {
+                let index = self.running.len();
+                let branch = parts.next().expect("one for each shard");
+                let seat = Seat::new(
+                    &self.plan,
+                    (index, place),
+                    (&fabric, tcp),
+                    (source, branch, helpers.next()),
+                    clock,
+                );
+                let started = self.start_one(seat, cores.get(index).copied())?;
+                let core = self.running.last().and_then(|running| running.core);
+                eprint!("{}", announce::shard(index, core, &started));
+                found.add(&started);
+                // The next shard shares ports; sockets of processes it has of its own.
+                if let Fabric::Iwarp(_) = &fabric {
+                    fabric = started.fabric.clone();
+                }
+                tcp = started.tcp;
+                budgets.extend_from_slice(&started.budgets);
             }
-            bell_pulls.0.attach(move || waker.wake());
-            let sender = self.sender.clone();
-            let run = move |pinned| {
-                let ending = Ending(sender);
-                seat.run(&control, |started| {
-                    let _ = ending.0.send(Message::Started(Box::new(started), pinned));
-                })
-            };
-            let thread = launch::spawn(format!("shard-{index}"), core, run).map_err(failed)?;
-            self.running.push(Running { handle, board, thread, core: core.map(|core| core.id) });
-            let started = self.await_start()?;
-            let core = self.running.last().and_then(|running| running.core);
-            eprint!("{}", announce::shard(index, core, &started));
-            addresses = (started.listen.clone(), started.tcp);
-            budgets.extend_from_slice(&started.budgets);
-            first.get_or_insert(started);
         }
         eprint!("{}", announce::pages(&budgets));
-        first.ok_or_else(|| Error::usage("--cores 0 leaves nothing to run on"))
+        Ok(found)
+    }
+
+    /// Starts one shard on `core`, and waits until it is ready.
+    fn start_one(&mut self, seat: Seat, core: Option<CoreId>) -> Result<Started, Error> {
+        let index = seat.index;
+        let failed = |error: io::Error| Error::failure(format!("cannot start shard {index}: {error}"));
+        let (control, handle) = control::pair().map_err(failed)?;
+        let waker = handle.waker();
+        if let Some(helpers) = &seat.helpers {
+            let waker = waker.clone();
+            helpers.bell_pull().attach(move || waker.wake());
+        }
+        seat.branch.bell_pull().attach(move || waker.wake());
+        let sender = self.sender.clone();
+        let run = move |pinned| {
+            let ending = Ending(sender);
+            seat.run(&control, |started| {
+                let _ = ending.0.send(Message::Started(Box::new(started), pinned));
+            })
+        };
+        let thread = launch::spawn(format!("shard-{index}"), core, run).map_err(failed)?;
+        self.running.push(Running { handle, thread, core: core.map(|core| core.id) });
+        self.await_start()
     }
 
     /// Waits until the shard that was started last is ready, or is over with an error.
@@ -300,16 +332,15 @@ impl Server {
         let Some(file) = &self.plan.stats else {
             return tracing::warn!(target: "stag", "SIGUSR1 without --stats: there is no file to write to");
         };
-        for Running { handle, board, .. } in &self.running {
-            board.ask();
+        for Running { handle, .. } in &self.running {
             handle.tell(Command::Snapshot);
         }
         let mut counted = Vec::with_capacity(self.running.len());
-        for Running { handle, board, core, .. } in &self.running {
-            let (Some(snapshot), Some(fabric)) = (handle.snapshot(PATIENCE), board.take(PATIENCE)) else {
+        for Running { handle, core, .. } in &self.running {
+            let Some(snapshot) = handle.snapshot(PATIENCE) else {
                 return tracing::warn!(target: "stag", "a shard does not answer: no statistics are written");
             };
-            counted.push((*core, Counted { snapshot, fabric }));
+            counted.push((*core, snapshot));
         }
         if let Err(error) = write(file, self.began, &counted) {
             tracing::warn!(target: "stag", "{error}");
@@ -326,9 +357,8 @@ fn write(file: &Path, began: Instant, counted: &[Last]) -> Result<(), Error> {
 /// listening alone for a moment.
 fn check_free(addresses: impl Iterator<Item = SocketAddr>) -> Result<(), Error> {
     for at in addresses.filter(|at| at.port() != 0) {
-        TcpListener::bind(at).map_err(|error| {
-            cannot_listen(&at.to_string(), FabricFault::from(&error), "--listen or --tcp")
-        })?;
+        TcpListener::bind(at)
+            .map_err(|error| cannot_listen(&at, FabricFault::from(&error), "--listen or --tcp"))?;
     }
     Ok(())
 }

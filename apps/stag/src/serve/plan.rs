@@ -1,6 +1,12 @@
 //! What to serve and where, checked: everything that can be wrong with the command line is found here, before anything starts.
 
-use crate::{Error, address, admission::Clients, cidr::Cidr, cli};
+use crate::{
+    Error,
+    address::{self, Listen},
+    admission::Clients,
+    cidr::Cidr,
+    cli,
+};
 use rustix::process::geteuid;
 use stag_engine::launch;
 use stag_nfs::{
@@ -32,14 +38,74 @@ pub struct Plan {
     /// What is exported: directories, and with a memory store their copies.
     pub exports: Vec<Exported>,
     pub store: StorePlan,
-    pub listen: Vec<stag_iwarp::Address>,
+    /// What to listen at, by fabric: each has shards of its own.
+    pub fabrics: Vec<Fabric>,
     pub tcp: Option<SocketAddr>,
     pub clients: Clients,
-    /// Shards, each on a core of its own.
+    /// Users whose processes may connect by shared memory, beside our own and root.
+    pub shm_allow: Vec<u32>,
+    /// Shards of each fabric, each on a core of its own.
     pub cores: usize,
     /// Tell clients while they connect what they may send.
     pub private_data: bool,
     pub stats: Option<PathBuf>,
+}
+
+/// The addresses of one fabric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fabric {
+    /// The software RNIC.
+    Iwarp(Vec<stag_iwarp::Address>),
+    /// Memory shared with processes of this host.
+    Shm(Vec<stag_shm::Address>),
+}
+
+impl Fabric {
+    /// One for each scheme, in the order in which the schemes were given first.
+    fn all(listen: &[Listen]) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for at in listen {
+            let known = all.iter_mut().find_map(|fabric| match (fabric, at) {
+                (Self::Iwarp(all), Listen::Iwarp(at)) => {
+                    all.push(*at);
+                    Some(())
+                }
+                (Self::Shm(all), Listen::Shm(at)) => {
+                    all.push(at.clone());
+                    Some(())
+                }
+                _ => None,
+            });
+            if known.is_none() {
+                all.push(match at {
+                    Listen::Iwarp(at) => Self::Iwarp(vec![*at]),
+                    Listen::Shm(at) => Self::Shm(vec![at.clone()]),
+                });
+            }
+        }
+        all
+    }
+
+    /// Its addresses on an IP network, which its shards share.
+    pub fn ips(&self) -> Vec<SocketAddr> {
+        match self {
+            Self::Iwarp(all) => all.iter().map(|at| at.0).collect(),
+            Self::Shm(_) => Vec::new(),
+        }
+    }
+
+    /// Whether peers may map memory of ours.
+    pub fn is_trusting(&self) -> bool {
+        matches!(self, Self::Shm(all) if all.iter().any(stag_shm::Address::is_trusting))
+    }
+
+    /// Its addresses.
+    pub fn addresses(&self) -> Vec<Listen> {
+        match self {
+            Self::Iwarp(all) => all.iter().copied().map(Listen::Iwarp).collect(),
+            Self::Shm(all) => all.iter().cloned().map(Listen::Shm).collect(),
+        }
+    }
 }
 
 /// What is exported.
@@ -66,21 +132,23 @@ impl Plan {
     pub fn new(arguments: &cli::Serve) -> Result<Self, Error> {
         let listen =
             arguments.listen.iter().map(|url| address::listen(url)).collect::<Result<Vec<_>, _>>()?;
+        let ips: Vec<_> = listen.iter().filter_map(Listen::ip).collect();
         let tcp = match &arguments.tcp {
             Some(text) => address::tcp(text)?,
-            None => listen.first().map(|first| SocketAddr::new(first.0.ip(), TCP_PORT)),
+            None => ips.first().map(|first| SocketAddr::new(first.ip(), TCP_PORT)),
         };
         let clients =
             arguments.clients.iter().map(|text| Cidr::parse(text)).collect::<Result<Vec<_>, _>>()?;
-        let addresses: Vec<_> = listen.iter().map(|at| at.0).chain(tcp).collect();
+        let addresses: Vec<_> = ips.into_iter().chain(tcp).collect();
+        let fabrics = Fabric::all(&listen);
         check_once(&addresses)?;
         check_open(&addresses, &clients)?;
         let exports = exports(arguments)?;
         let cores = usize::from(arguments.cores);
-        check_cores(cores)?;
+        check_cores(cores, fabrics.len())?;
         let capacity = arguments.memory.as_deref().map(capacity).transpose()?;
         if capacity.is_some() {
-            check_memory(arguments)?;
+            check_memory(arguments, &fabrics)?;
         }
         if let Some(file) = &arguments.stats {
             super::stats::check(file)?;
@@ -93,7 +161,13 @@ impl Plan {
             }
         };
         let (stats, private_data) = (arguments.stats.clone(), arguments.private_data);
-        Ok(Self { exports, store, listen, tcp, clients: Clients(clients), cores, private_data, stats })
+        let (clients, shm_allow) = (Clients(clients), arguments.shm_allow.clone());
+        Ok(Self { exports, store, fabrics, shm_allow, tcp, clients, cores, private_data, stats })
+    }
+
+    /// Shards of all fabrics.
+    pub const fn shards(&self) -> usize {
+        self.cores * self.fabrics.len()
     }
 
     /// The exports as the store of directories takes them.
@@ -140,7 +214,12 @@ fn callers(arguments: &cli::Serve) -> Result<Callers, Error> {
 }
 
 /// What has no meaning for a store in memory.
-fn check_memory(arguments: &cli::Serve) -> Result<(), Error> {
+fn check_memory(arguments: &cli::Serve, fabrics: &[Fabric]) -> Result<(), Error> {
+    if fabrics.len() > 1 {
+        return Err(Error::usage(
+            "--memory is served by one core, and each fabric has its own: give --listen of one scheme, or serve the directory itself",
+        ));
+    }
     if arguments.cores > 1 {
         return Err(Error::usage(
             "--memory is served by one core: leave --cores out, or serve the directory itself",
@@ -274,12 +353,14 @@ fn export(directory: &OsStr, name: Option<&str>) -> Result<Exported, Error> {
 }
 
 /// Each shard needs a core of its own.
-fn check_cores(wanted: usize) -> Result<(), Error> {
+fn check_cores(wanted: usize, fabrics: usize) -> Result<(), Error> {
     let usable = launch::cores().len();
+    let needed = wanted * fabrics;
     // One shard runs also where no core can be pinned.
-    if wanted > usable.max(1) {
+    if needed > usable.max(1) {
+        let each = if fabrics > 1 { format!(" for each of {fabrics} schemes") } else { String::new() };
         return Err(Error::usage(format!(
-            "--cores {wanted} is more than the {usable} that this process may use: give a lower number"
+            "--cores {wanted}{each} is more than the {usable} that this process may use: give a lower number"
         )));
     }
     Ok(())
@@ -347,6 +428,18 @@ mod tests {
         for text in ["", "M", "1.5G", "-1M", "+1M", "1MM", "1m", "1 M", "0", "1023K", "99999999999G", "1KM"] {
             assert!(matches!(capacity(text), Err(Error::Usage(_))), "{text}");
         }
+    }
+
+    #[test]
+    fn addresses_are_served_by_scheme() {
+        let listen = |url: &str| address::listen(url).unwrap();
+        let urls = ["shm:///a", "iwarp://127.0.0.1:1", "shm:///b?trust=uid", "iwarp://127.0.0.1:2"];
+        let all = Fabric::all(&urls.map(listen));
+        let shown: Vec<Vec<_>> =
+            all.iter().map(|fabric| fabric.addresses().iter().map(ToString::to_string).collect()).collect();
+        assert_eq!(shown, [[urls[0], urls[2]], [urls[1], urls[3]]]);
+        assert_eq!((all[0].is_trusting(), all[1].is_trusting()), (true, false));
+        assert_eq!((all[0].ips().len(), all[1].ips().len()), (0, 2));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! One shard on its core: it is built there, says what it is made of, runs until it is told to stop, and leaves its counters.
 
 use super::{
-    plan::{Plan, plain},
-    watch::{Arrival, Board, Logged, Watched},
+    plan::{Fabric, Plan, plain},
+    watch::Logged,
 };
 use crate::{Error, admission::Clients};
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::{Config, Shard, clock::Clock, control::Control, stats::Snapshot};
-use stag_iwarp::{Address, Iwarp};
+use stag_iwarp::Iwarp;
 use stag_nfs::{
     Gateway, Report,
     drc::{self, Branch},
@@ -20,8 +20,9 @@ use stag_nfs::{
     },
 };
 use stag_pools::Budget;
-use stag_verbs::{FabricFault, Limits};
-use std::{net::SocketAddr, os::fd::AsFd, sync::Arc};
+use stag_shm::Shm;
+use stag_verbs::{FabricFault, Limits, Provider};
+use std::{fmt::Display, io, net::SocketAddr, os::fd::AsFd, sync::Arc};
 
 /// RDMA connections of one shard.
 const CONNECTIONS: usize = 1_024;
@@ -48,8 +49,12 @@ pub enum Source {
 
 /// Where a shard runs, and what it is built from.
 pub struct Seat {
+    /// Among all shards.
     pub index: usize,
-    pub listen: Vec<Address>,
+    /// Among those of its fabric.
+    pub place: usize,
+    pub fabric: Fabric,
+    pub shm_allow: Vec<u32>,
     pub tcp: Option<SocketAddr>,
     /// Other shards listen at the same addresses.
     pub is_shared: bool,
@@ -61,7 +66,6 @@ pub struct Seat {
     pub branch: Branch,
     /// Its way to the helpers, if its store has any.
     pub helpers: Option<Helpers>,
-    pub board: Arc<Board>,
     pub clock: Clock,
 }
 
@@ -69,7 +73,7 @@ pub struct Seat {
 #[derive(Debug)]
 pub struct Started {
     /// The addresses in use.
-    pub listen: Vec<Address>,
+    pub fabric: Fabric,
     pub tcp: Option<SocketAddr>,
     pub budgets: [Budget; 2],
     /// RDMA connections at a time, receives, and how many of them one connection gets.
@@ -79,13 +83,6 @@ pub struct Started {
     pub duplicates: drc::Budget,
     /// What a store in memory takes.
     pub memory: Option<Budget>,
-}
-
-/// What a shard counted: its engine and app, and its fabric.
-#[derive(Debug)]
-pub struct Counted {
-    pub snapshot: Snapshot<Report>,
-    pub fabric: stag_iwarp::Stats,
 }
 
 /// The sizes of a server's shard. Grants follow use, from receives that all connections share (DESIGN D8).
@@ -110,20 +107,22 @@ fn limits(config: &Config) -> Limits {
 }
 
 /// A shard, and what it says of itself.
-type Built<S> = (Shard<Watched, Logged<Gateway<S>>>, Started);
+type Built<P, S> = (Shard<P, Logged<Gateway<S>>>, Vec<<P as Provider>::Address>, Started);
 
 impl Seat {
     /// The seat of shard `index` in `plan`, at these addresses.
     pub fn new(
         plan: &Plan,
-        index: usize,
-        (listen, tcp): (&[Address], Option<SocketAddr>),
+        (index, place): (usize, usize),
+        (fabric, tcp): (&Fabric, Option<SocketAddr>),
         (source, branch, helpers): (&Source, Branch, Option<Helpers>),
         clock: Clock,
     ) -> Self {
         Self {
             index,
-            listen: listen.to_vec(),
+            place,
+            fabric: fabric.clone(),
+            shm_allow: plan.shm_allow.clone(),
             tcp,
             is_shared: plan.cores > 1,
             clients: plan.clients.clone(),
@@ -131,7 +130,6 @@ impl Seat {
             source: source.clone(),
             branch,
             helpers,
-            board: Arc::default(),
             clock,
         }
     }
@@ -141,7 +139,7 @@ impl Seat {
         mut self,
         control: &Control<Snapshot<Report>>,
         ready: impl FnOnce(Started),
-    ) -> Result<Counted, Error> {
+    ) -> Result<Snapshot<Report>, Error> {
         let cannot = |error: StartError| Error::usage(error.to_string());
         match self.source.clone() {
             Source::Files(shared) => {
@@ -155,6 +153,7 @@ impl Seat {
                 self.run_with((files, None), control, ready)
             }
             Source::Memory(config) => {
+                let config = memory::Config { shared: self.fabric.is_trusting(), ..config };
                 let mut copied = (0, 0, 0);
                 let mut progress = |at: &memory::Progress<'_>| copied = (at.objects, at.octets, at.left_out);
                 let memory = Memory::new(&config, &mut progress).map_err(cannot)?;
@@ -186,20 +185,9 @@ impl Seat {
         (store, memory): (S, Option<Budget>),
         control: &Control<Snapshot<Report>>,
         ready: impl FnOnce(Started),
-    ) -> Result<Counted, Error> {
+    ) -> Result<Snapshot<Report>, Error> {
         let branch = std::mem::replace(&mut self.branch, Branch::alone());
-        let (mut shard, mut started) =
-            self.build(Gateway::new(store).with_duplicates(branch, drc::REPLIES))?;
-        started.memory = memory;
-        ready(started);
-        let clock = self.clock;
-        shard
-            .run(control, move || clock.now())
-            .map_err(|error| Error::failure(format!("shard {} stopped: {error}", self.index)))?;
-        Ok(Counted { snapshot: shard.snapshot(), fabric: *shard.provider().stats() })
-    }
-
-    fn build<S: Store>(&self, gateway: Gateway<S>) -> Result<Built<S>, Error> {
+        let gateway = Gateway::new(store).with_duplicates(branch, drc::REPLIES);
         let mut random = [0; 36];
         getrandom(&mut random, GetRandomFlags::empty())
             .map_err(|error| Error::failure(format!("the system gives no random numbers: {error}")))?;
@@ -207,47 +195,89 @@ impl Seat {
         let seed = *seed.expect("36 octets hold 32");
         let mut config = config(u32::from_ne_bytes(*xid_seed.expect("36 octets hold 4")));
         config.private_data = self.private_data;
+        let (limits, now) = (limits(&config), self.clock.now());
+        match self.fabric.clone() {
+            Fabric::Iwarp(at) => {
+                let options = stag_iwarp::Config {
+                    reuse_port: self.is_shared,
+                    ..stag_iwarp::Config::new(limits, seed, now)
+                };
+                let fabric = Iwarp::new(options).map_err(|error| self.short(&error))?;
+                let (shard, at, started) = self.build((fabric, gateway, config), &at)?;
+                self.serve(shard, Started { fabric: Fabric::Iwarp(at), memory, ..started }, control, ready)
+            }
+            Fabric::Shm(at) => {
+                let mut options = stag_shm::Config::new(limits, seed, now);
+                options.trust = self.fabric.is_trusting();
+                options.allow.extend(&self.shm_allow);
+                let fabric = Shm::new(options).map_err(|error| self.short(&error))?;
+                let of_shard = |at: &stag_shm::Address| at.of_shard(self.place);
+                let at = at.iter().map(of_shard).collect::<Result<Vec<_>, _>>();
+                let at = at.map_err(|why| Error::usage(format!("--listen: {why}")))?;
+                let (shard, at, started) = self.build((fabric, gateway, config), &at)?;
+                self.serve(shard, Started { fabric: Fabric::Shm(at), memory, ..started }, control, ready)
+            }
+        }
+    }
+
+    /// Runs a shard that was built.
+    fn serve<P: Provider, S: Store>(
+        &self,
+        mut shard: Shard<P, Logged<Gateway<S>>>,
+        started: Started,
+        control: &Control<Snapshot<Report>>,
+        ready: impl FnOnce(Started),
+    ) -> Result<Snapshot<Report>, Error> {
+        ready(started);
+        let clock = self.clock;
+        shard
+            .run(control, move || clock.now())
+            .map_err(|error| Error::failure(format!("shard {} stopped: {error}", self.index)))?;
+        Ok(shard.snapshot())
+    }
+
+    fn short(&self, error: &io::Error) -> Error {
+        Error::failure(format!("shard {} cannot get its memory and descriptors: {error}", self.index))
+    }
+
+    /// A shard that listens; the addresses in use; and what it says of itself, but for those and the store.
+    fn build<P: Provider, S: Store>(
+        &self,
+        (fabric, gateway, config): (P, Gateway<S>, Config),
+        at: &[P::Address],
+    ) -> Result<Built<P, S>, Error> {
         let (receives, grant) = (config.receives, config.grant);
-
-        let short = |error: std::io::Error| {
-            Error::failure(format!("shard {} cannot get its memory and descriptors: {error}", self.index))
-        };
-        let mut fabric = stag_iwarp::Config::new(limits(&config), seed, self.clock.now());
-        fabric.reuse_port = self.is_shared;
-        let arrival = Arrival::default();
-        let fabric =
-            Watched::new(Iwarp::new(fabric).map_err(short)?, Arc::clone(&self.board), arrival.clone());
         let duplicates = gateway.duplicates();
-        let app = Logged::new(gateway, arrival.clone());
-        let admission = self.clients.clone().admission(move |address| arrival.set("tcp", address));
-        let mut shard = Shard::new(fabric, app, config, admission).map_err(short)?;
-
-        let mut listen = Vec::with_capacity(self.listen.len());
-        for at in &self.listen {
-            listen.push(shard.listen(at).map_err(|fault| cannot_listen(&at.to_string(), fault, "--listen"))?);
+        let pool = gateway.store().pool().cloned();
+        let admission = self.clients.clone().admission();
+        let app = Logged::new(gateway, P::SCHEME);
+        let mut shard = Shard::new(fabric, app, config, admission).map_err(|error| self.short(&error))?;
+        if let Some(pool) = &pool {
+            shard.register(pool).map_err(|error| self.short(&error))?;
+        }
+        let mut listen = Vec::with_capacity(at.len());
+        for at in at {
+            listen.push(shard.listen(at).map_err(|fault| cannot_listen(at, fault, "--listen"))?);
         }
         let tcp = match self.tcp {
             Some(at) => Some(
                 shard
                     .listen_tcp(at, self.is_shared)
-                    .map_err(|error| cannot_listen(&at.to_string(), FabricFault::from(&error), "--tcp"))?,
+                    .map_err(|error| cannot_listen(&at, FabricFault::from(&error), "--tcp"))?,
             ),
             None => None,
         };
-        let budgets = shard.budgets();
-        Ok((
-            shard,
-            Started {
-                listen,
-                tcp,
-                budgets,
-                connections: CONNECTIONS,
-                receives,
-                grant,
-                duplicates,
-                memory: None,
-            },
-        ))
+        let started = Started {
+            fabric: Fabric::Iwarp(Vec::new()),
+            tcp,
+            budgets: shard.budgets(),
+            connections: CONNECTIONS,
+            receives,
+            grant,
+            duplicates,
+            memory: None,
+        };
+        Ok((shard, listen, started))
     }
 }
 
@@ -257,7 +287,7 @@ fn without_ring(error: &std::io::Error) -> String {
 }
 
 /// Why an address cannot be used, and what to do about it.
-pub fn cannot_listen(at: &str, fault: FabricFault, flag: &str) -> Error {
+pub fn cannot_listen(at: &impl Display, fault: FabricFault, flag: &str) -> Error {
     let why = match fault {
         FabricFault::AddressInUse => {
             format!("another program uses it; stop that one, or choose another port with {flag}")

@@ -1,8 +1,11 @@
 //! Statistics as one JSON object, written as a whole.
 
-use super::{plan::plain, shard::Counted};
+use super::plan::plain;
 use crate::Error;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
+use stag_engine::stats::Snapshot;
+use stag_nfs::Report;
+use stag_verbs::Count;
 use std::{
     fs::{self, File},
     io::Write,
@@ -14,13 +17,14 @@ use std::{
 const LARGEST: [&str; 2] = ["grant", "failed_syncs"];
 
 /// The object. `shards` are the cores and what was counted there.
-pub fn object(uptime: Duration, shards: &[(Option<usize>, Counted)]) -> Value {
+pub fn object(uptime: Duration, shards: &[(Option<usize>, Snapshot<Report>)]) -> Value {
     let mut total = Value::Null;
     let mut all = Vec::with_capacity(shards.len());
     for (core, counted) in shards {
-        let mut shard = json!(counted.snapshot);
+        let mut shard = json!(counted);
         if let Value::Object(members) = &mut shard {
-            members.insert("iwarp".to_owned(), fabric(&counted.fabric));
+            let (scheme, counts) = &counted.fabric;
+            members.insert((*scheme).to_owned(), fabric(counts));
         }
         add(&mut total, &shard, "");
         if let Value::Object(members) = &mut shard {
@@ -55,57 +59,13 @@ fn add(sum: &mut Value, more: &Value, name: &str) {
 }
 
 /// The counters of the fabric.
-fn fabric(stats: &stag_iwarp::Stats) -> Value {
-    let terminates = |terminates: &stag_iwarp::Terminates| {
-        let named = terminates.iter().filter(|(_, count)| *count > 0);
-        let mut causes: Map<_, _> =
-            named.map(|(cause, count)| (format!("{cause:?}"), json!(count))).collect();
-        if terminates.other > 0 {
-            causes.insert("other".to_owned(), json!(terminates.other));
-        }
-        causes
-    };
-    let (handshakes, ends) = (&stats.handshakes, &stats.disconnects);
-    json!({
-        "fpdus_out": stats.fpdus_out,
-        "fpdus_in": stats.fpdus_in,
-        "octets_out": stats.octets_out,
-        "octets_in": stats.octets_in,
-        "sendmsg": stats.sendmsg,
-        "sendmsg_short": stats.sendmsg_short,
-        "recv": stats.recv,
-        "epoll_wait": stats.epoll_wait,
-        "epoll_ctl": stats.epoll_ctl,
-        "nudges": stats.nudges,
-        "crc_errors": stats.crc_errors,
-        "terminates_sent": terminates(&stats.terminates_sent),
-        "terminates_received": terminates(&stats.terminates_received),
-        "parked": stats.parked,
-        "stalled": stats.stalled,
-        "accepted": stats.accepted,
-        "accept_paused": stats.accept_paused,
-        "without_crc": stats.without_crc,
-        "long_fpdus": stats.long_fpdus,
-        "marked_frames": stats.marked_frames,
-        "handshakes": {
-            "malformed": handshakes.malformed,
-            "surplus": handshakes.surplus,
-            "timed_out": handshakes.timed_out,
-            "lost": handshakes.lost,
-            "rejected": handshakes.rejected,
-            "shed": handshakes.shed,
-            "displaced": handshakes.displaced,
-            "unsuitable": handshakes.unsuitable,
-        },
-        "disconnects": {
-            "local": ends.local,
-            "peer": ends.peer,
-            "refused": ends.refused,
-            "fabric": ends.fabric,
-            "peer_fault": ends.peer_fault,
-            "terminated": ends.terminated,
-        },
-    })
+fn fabric(count: &Count) -> Value {
+    match count {
+        Count::Number(number) => json!(number),
+        Count::Group(members) => Value::Object(
+            members.iter().map(|(name, count)| (name.clone().into_owned(), fabric(count))).collect(),
+        ),
+    }
 }
 
 /// Replaces `file` by `value`: who reads it meanwhile sees the old object or the new one.

@@ -7,7 +7,8 @@ use crate::{
 };
 use stag_pools::{Access, Buf, Extent, RemoteKey, Violation, Window};
 use stag_verbs::{
-    Cause, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag, Time,
+    Cause, Count, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag,
+    Time,
     soft::{Op, Read},
 };
 use std::{ops::Range, os::fd::BorrowedFd};
@@ -54,6 +55,12 @@ impl Iwarp {
 
 impl Provider for Iwarp {
     type Address = Address;
+
+    const SCHEME: &'static str = "iwarp";
+
+    fn counts(&self) -> Count {
+        self.stats().counts()
+    }
 
     fn limits(&self) -> &Limits {
         &self.shared.config.limits

@@ -1,7 +1,7 @@
 //! What a provider counts. Nothing here is read by the code that counts.
 
 use stag_protocol::iwarp::rdmap;
-use stag_verbs::Cause;
+use stag_verbs::{Cause, Count};
 
 /// Terminates by what they say.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,14 @@ impl Terminates {
     /// Each cause that has a name, with its number.
     pub fn iter(&self) -> impl Iterator<Item = (rdmap::Terminate, u64)> {
         rdmap::Terminate::ALL.iter().copied().zip(self.by_cause)
+    }
+
+    /// Those that there were, by name.
+    fn counts(&self) -> Count {
+        let named = self.iter().filter(|(_, count)| *count > 0);
+        let named = named.map(|(cause, count)| (format!("{cause:?}").into(), count.into()));
+        let other = (self.other > 0).then(|| ("other".into(), self.other.into()));
+        Count::Group(named.chain(other).collect())
     }
 
     /// All of them.
@@ -132,4 +140,57 @@ pub struct Stats {
     pub handshakes: Handshakes,
     /// Connections that ended, of those the engine knew.
     pub disconnects: Disconnects,
+}
+
+impl Stats {
+    /// All of them by name.
+    pub(crate) fn counts(&self) -> Count {
+        let (handshakes, ends) = (&self.handshakes, &self.disconnects);
+        Count::group([
+            ("fpdus_out", self.fpdus_out.into()),
+            ("fpdus_in", self.fpdus_in.into()),
+            ("octets_out", self.octets_out.into()),
+            ("octets_in", self.octets_in.into()),
+            ("sendmsg", self.sendmsg.into()),
+            ("sendmsg_short", self.sendmsg_short.into()),
+            ("recv", self.recv.into()),
+            ("epoll_wait", self.epoll_wait.into()),
+            ("epoll_ctl", self.epoll_ctl.into()),
+            ("nudges", self.nudges.into()),
+            ("crc_errors", self.crc_errors.into()),
+            ("terminates_sent", self.terminates_sent.counts()),
+            ("terminates_received", self.terminates_received.counts()),
+            ("parked", self.parked.into()),
+            ("stalled", self.stalled.into()),
+            ("accepted", self.accepted.into()),
+            ("accept_paused", self.accept_paused.into()),
+            ("without_crc", self.without_crc.into()),
+            ("long_fpdus", self.long_fpdus.into()),
+            ("marked_frames", self.marked_frames.into()),
+            (
+                "handshakes",
+                Count::group([
+                    ("malformed", handshakes.malformed.into()),
+                    ("surplus", handshakes.surplus.into()),
+                    ("timed_out", handshakes.timed_out.into()),
+                    ("lost", handshakes.lost.into()),
+                    ("rejected", handshakes.rejected.into()),
+                    ("shed", handshakes.shed.into()),
+                    ("displaced", handshakes.displaced.into()),
+                    ("unsuitable", handshakes.unsuitable.into()),
+                ]),
+            ),
+            (
+                "disconnects",
+                Count::group([
+                    ("local", ends.local.into()),
+                    ("peer", ends.peer.into()),
+                    ("refused", ends.refused.into()),
+                    ("fabric", ends.fabric.into()),
+                    ("peer_fault", ends.peer_fault.into()),
+                    ("terminated", ends.terminated.into()),
+                ]),
+            ),
+        ])
+    }
 }

@@ -7,7 +7,8 @@ use crate::{
 use rustix::fd::AsFd;
 use stag_pools::{Access, Buf, Extent, Pool, RemoteKey, Violation, Window};
 use stag_verbs::{
-    Cause, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag, Time,
+    Cause, Count, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag,
+    Time,
     soft::{Op, Read},
 };
 use std::{io, ops::Range, os::fd::BorrowedFd};
@@ -49,6 +50,12 @@ impl Shm {
 
 impl Provider for Shm {
     type Address = Address;
+
+    const SCHEME: &'static str = "shm";
+
+    fn counts(&self) -> Count {
+        self.stats().counts()
+    }
 
     fn limits(&self) -> &Limits {
         &self.shared.config.limits

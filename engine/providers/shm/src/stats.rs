@@ -1,6 +1,6 @@
 //! What a provider counts. Nothing here is read by the code that counts.
 
-use stag_verbs::Cause;
+use stag_verbs::{Cause, Count};
 
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,6 +38,27 @@ pub struct Stats {
 }
 
 impl Stats {
+    /// All of them by name.
+    pub(crate) fn counts(&self) -> Count {
+        Count::group([
+            ("links", self.links.into()),
+            ("trusting", self.trusting.into()),
+            ("denied", self.denied.into()),
+            ("turned_away", self.turned_away.into()),
+            ("records_sent", self.records_sent.into()),
+            ("records_received", self.records_received.into()),
+            ("octets_in", self.octets_in.into()),
+            ("octets_out", self.octets_out.into()),
+            ("octets_fetched", self.octets_fetched.into()),
+            ("wakeups", self.wakeups.into()),
+            ("looks", self.looks.into()),
+            ("violations", self.violations.into()),
+            ("terminated", self.terminated.into()),
+            ("corrupt", self.corrupt.into()),
+            ("lost", self.lost.into()),
+        ])
+    }
+
     pub(crate) const fn count_end(&mut self, cause: Cause) {
         match cause {
             Cause::PeerFault(_) => self.violations += 1,

@@ -101,6 +101,8 @@ impl Sim {
 impl Provider for Sim {
     type Address = Port;
 
+    const SCHEME: &'static str = "sim";
+
     fn limits(&self) -> &Limits {
         &self.end.limits
     }

@@ -74,12 +74,14 @@ pub struct Config {
     pub capacity: usize,
     /// Objects at most.
     pub inodes: usize,
+    /// Whether processes that share memory with this one may map the content, to read it.
+    pub shared: bool,
 }
 
 impl Config {
     /// `capacity` octets, and an object for every 4 KiB of them.
     pub fn new(exports: Vec<MemoryExport>, capacity: usize) -> Self {
-        Self { exports, capacity, inodes: (capacity / OCTETS_PER_INODE).max(INODES_MIN) }
+        Self { exports, capacity, inodes: (capacity / OCTETS_PER_INODE).max(INODES_MIN), shared: false }
     }
 
     /// The capacity when none is asked for: an eighth of the host's memory, at most 1 GiB.
@@ -130,7 +132,7 @@ impl Memory {
         if config.capacity < CAPACITY_MIN {
             return Err(StartError(format!("the memory store needs at least {CAPACITY_MIN} octets")));
         }
-        let space = Space::new(config.capacity).map_err(|error| {
+        let space = Space::new(config.capacity, config.shared).map_err(|error| {
             StartError(format!("cannot take {} octets of memory: {error}", config.capacity))
         })?;
         let handles = Handles::draw().map_err(|error| StartError(format!("cannot draw a key: {error}")))?;

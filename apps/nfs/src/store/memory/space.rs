@@ -40,16 +40,17 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// Room for about `capacity` octets.
+    /// Room for about `capacity` octets; `shared` lets other processes map it to read it.
     ///
     /// # Errors
     /// As `mmap(2)`.
-    pub fn new(capacity: usize) -> io::Result<Self> {
+    pub fn new(capacity: usize, shared: bool) -> io::Result<Self> {
         let small = capacity / SMALL_SHARE / SMALL;
         let large = (capacity - small * SMALL) / BLOCK;
         // One block of zeros serves all holes.
         let count = large + RESERVE + 1;
-        let pool = Pool::new(&[Class { slot_len: SMALL, count: small }, Class { slot_len: BLOCK, count }])?;
+        let classes = [Class { slot_len: SMALL, count: small }, Class { slot_len: BLOCK, count }];
+        let pool = if shared { Pool::shared(&classes) } else { Pool::new(&classes) }?;
         let mut zeros = pool.take(BLOCK).expect("the pool has a slot for zeros");
         zeros.spare_mut().fill(0);
         zeros.extend(BLOCK);
@@ -109,6 +110,11 @@ impl Space {
         let large = self.free_large() * BLOCK;
         let total = self.small * SMALL + self.large * BLOCK;
         (total as u64, (large + self.free_small() * SMALL) as u64, large as u64)
+    }
+
+    /// The pool.
+    pub const fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     /// What the pool costs.

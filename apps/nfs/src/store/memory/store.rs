@@ -2,7 +2,7 @@
 
 use std::io;
 
-use stag_pools::Buf;
+use stag_pools::{Buf, Pool};
 use stag_protocol::nfs::v3::{
     Access, Attributes, CookieVerifier, CreateHow, FileHandle, FileKind, FsInfo, FsStat, PathConf,
     SetAttributes, StableHow, Status, Time, Verifier, WccData,
@@ -116,6 +116,10 @@ impl Store for Memory {
 
     fn sink(&self, len: usize) -> Option<Buf> {
         self.space.sink(len)
+    }
+
+    fn pool(&self) -> Option<&Pool> {
+        Some(self.space.pool())
     }
 
     fn mount(&mut self, path: &[u8]) -> Result<FileHandle, Status> {
