@@ -88,6 +88,7 @@ fn an_argument_in_a_chunk_of_many_segments_comes_back_in_a_chunk_of_others() {
         let (answer, invalidated) = at.ask(&message(9, &lists, &rpc(9, ECHO, &echo_head(len)))).unwrap();
         let (header, returned, payload) = reply(&answer);
         assert_eq!((header.credits, header.body), (Credits(GRANT), Body::Msg));
+        assert_eq!(returned.reads().count(), 0, "a reply has no Read list");
         assert_eq!(results(&payload), echo_head(len), "the item went into the chunk, its length did not");
         let written: Vec<_> =
             returned.writes().next().unwrap().segments.iter().map(|s| s.length as usize).collect();
