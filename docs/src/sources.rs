@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, io, path::Path};
 
-/// All Rust files of the workspace but those of `docs/`, by their path in it.
+/// All Rust files of the workspace but those that speak about ids, by their path in it.
 #[derive(Debug, Default)]
 pub struct Sources {
     files: BTreeMap<String, String>,
@@ -41,9 +41,15 @@ impl Sources {
                 .expect("a folder's entries lie below it")
                 .to_string_lossy()
                 .into_owned();
-            // `docs` speaks about ids; the rest is not source.
-            let is_skipped = name.starts_with('.') || name == "docs" || name.ends_with("target");
-            if path.is_dir() && !is_skipped {
+            // The first two speak about ids; the rest is not source.
+            let is_skipped = name == "docs/src"
+                || name == "docs/tests/requirements.rs"
+                || name.starts_with('.')
+                || name.ends_with("target");
+            if is_skipped {
+                continue;
+            }
+            if path.is_dir() {
                 self.read_folder(root, &path)?;
             } else if name.ends_with(".rs") {
                 self.files.insert(name, fs::read_to_string(&path)?);

@@ -63,6 +63,7 @@ macro_rules! registry {
 
 registry! {
     /// How the peer is.
+    // draft 000 §3.2 [v2-15]
     Health(health),
 }
 
