@@ -21,13 +21,13 @@ impl Iwarp {
 
     /// The link of an established connection, and what it shares with others.
     fn established(&mut self, qp: Qp) -> Result<(&mut Link, &mut Shared), Refusal> {
+        // RFC 5041 §6.2.1 [5041-32]
         let conn = self.conns.get_mut(qp.0).filter(|conn| conn.is_live()).ok_or(Refusal::Gone)?;
         match conn.state {
             State::AwaitSign { .. } | State::Established => {
                 let link = conn.link.as_deref_mut().ok_or(Refusal::NotEstablished)?;
                 Ok((link, &mut self.shared))
             }
-            // RFC 5041 §6.2.1 [5041-32]
             State::AwaitTerminateSent { .. } => Err(Refusal::Gone),
             _ => Err(Refusal::NotEstablished),
         }

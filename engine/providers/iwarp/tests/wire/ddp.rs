@@ -4,8 +4,9 @@ use crate::{
     peer::*,
     support::{End, LIMITS, config, join},
 };
+use stag_iwarp::Config;
 use stag_pools::Access;
-use stag_verbs::{Event, Provider, Qp, Tag};
+use stag_verbs::{Event, Limits, Provider, Qp, Tag};
 
 /// An accepted connection with a window of 8 octets for each right.
 struct Windows {
@@ -114,6 +115,13 @@ fn a_message_longer_than_a_receive_is_refused() {
     let mut w = windows();
     w.peer.say(&mut w.end, &fpdu(&Untagged { last: false, ..send_header(1) }.with(&longest)));
     w.expect(&Untagged { mo: LIMITS.receive_len as u32, ..send_header(1) }.with(b"x"), "1/2/05");
+    // What counts is what was promised, also where receives have more room.
+    let limits = Limits { receive_len: 4000, ..LIMITS };
+    let (mut end, mut peer, qp) = accepted(Config { limits, ..config() });
+    peer.say(&mut end, &fpdu(&send(1, &[b'm'; 4000])));
+    assert_eq!(end.next_message(qp)[..], [b'm'; 4000]);
+    peer.say(&mut end, &fpdu(&send(2, &[b'm'; 4001])));
+    expect_terminate(&mut end, &mut peer, qp, "1/2/05");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::{
     peer::*,
-    support::{End, config, pattern},
+    support::{End, PATIENCE, config, pattern},
 };
 use stag_iwarp::{Config, FpduMax};
 use stag_pools::{Access, RemoteKey, Window};
@@ -499,8 +499,8 @@ fn a_terminate_is_heard_although_the_peer_resets_behind_it() {
 
 #[test]
 fn nothing_follows_our_terminate() {
-    // [74]: with work that waits and with Reads to answer.
-    let (mut end, mut peer, qp) = accepted(config());
+    // [74]: with work that waits and with Reads to answer. The FIN comes at once.
+    let (mut end, mut peer, qp) = accepted(Config { linger: 2 * PATIENCE, ..config() });
     let window = bind(&mut end, qp, b"readable", Access::RemoteRead);
     end.iwarp.post_send(qp, Tag(1), end.buf(b"not rung"), None).unwrap();
     let both = [fpdu(&write(0xBAD, 0, b"x")), fpdu(&read_request(1, ask(window)))];
