@@ -1,9 +1,8 @@
-//! What the calling commands share: a client over the software RNIC, which also calls over TCP.
+//! What the calling commands share: a client over the fabric of its address, which also calls over TCP.
 
-use crate::Error;
+use crate::{Error, address::Listen, fabric::Fabric};
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::clock::Clock;
-use stag_iwarp::Iwarp;
 use stag_load::{Client, Config};
 use std::{
     io::{self, Write},
@@ -18,13 +17,17 @@ pub fn random<const LEN: usize>() -> Result<[u8; LEN], Error> {
     Ok(random)
 }
 
-/// A client that is not connected, for `depth` large calls at a time that may take `timeout` each, and its clock.
-pub fn client(depth: usize, timeout: Duration) -> Result<(Client<Iwarp>, Clock), Error> {
+/// A client that is not connected, for `depth` large calls at a time that may take `timeout` each, and its clock. Its fabric
+/// is that of `at`.
+pub fn client(
+    at: Option<&Listen>,
+    depth: usize,
+    timeout: Duration,
+) -> Result<(Client<Fabric>, Clock), Error> {
     let short = |error: io::Error| Error::failure(format!("no memory or descriptors to call with: {error}"));
     let clock = Clock::start();
     let config = Config { timeout, ..Config::new(u32::from_ne_bytes(random()?)).with_depth(depth) };
-    let fabric = stag_iwarp::Config::new(config.limits(), random()?, clock.now());
-    let fabric = Iwarp::new(fabric).map_err(short)?;
+    let fabric = Fabric::new(at, config.limits(), random()?, clock.now()).map_err(short)?;
     let client = Client::new(fabric, config, move || clock.now()).map_err(short)?;
     Ok((client, clock))
 }

@@ -135,7 +135,8 @@ pub struct Demo {
 /// Arguments of `call`.
 #[derive(Debug, Args)]
 pub struct Call {
-    /// What to call: iwarp://HOST:PORT/EXPORT[/PATH] or tcp://HOST:PORT/EXPORT[/PATH], then ?mountport=N if MOUNT has its own
+    /// What to call: iwarp://HOST:PORT/EXPORT[/PATH] or tcp://HOST:PORT/EXPORT[/PATH], then ?mountport=N if MOUNT has its own;
+    /// or shm://SOCKET:/EXPORT[/PATH]
     pub url: String,
     /// Print one JSON value instead of text
     #[arg(long, global = true)]
@@ -214,7 +215,8 @@ pub enum What {
 /// Arguments of `load`.
 #[derive(Debug, Args)]
 pub struct Load {
-    /// The server and its export: iwarp://HOST:PORT/NAME or tcp://HOST:PORT/NAME, then ?mountport=N if MOUNT has its own
+    /// The server and its export: iwarp://HOST:PORT/NAME or tcp://HOST:PORT/NAME, then ?mountport=N if MOUNT has its own; or
+    /// shm://SOCKET:/NAME
     pub url: String,
     /// Print one JSON object instead of text
     #[arg(long)]

@@ -22,11 +22,11 @@ pub fn run(arguments: &cli::Load) -> Result<(), Error> {
             arguments.url
         ))
     })?;
-    let (mut client, _) = caller::client(8, TIMEOUT)?;
+    let (mut client, _) = caller::client(url.server.fabric(), 8, TIMEOUT)?;
     connect(&mut client, &url)?;
     let mut mount = match url.mount {
         Some(at) => {
-            let (mut mount, _) = caller::client(8, TIMEOUT)?;
+            let (mut mount, _) = caller::client(None, 8, TIMEOUT)?;
             mount.connect_tcp(at).map_err(|error| cannot_connect(format_args!("tcp://{at}"), error))?;
             Some(mount)
         }

@@ -11,6 +11,7 @@ mod caller;
 mod cidr;
 mod cli;
 mod demo;
+mod fabric;
 mod load;
 mod manual;
 mod progress;

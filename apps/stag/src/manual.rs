@@ -4,7 +4,8 @@
 pub const ABOUT: &str = "\
 Stag serves and calls ONC RPC over RDMA from user space. It needs no RDMA
 device: over iwarp:// it is its own software RNIC, and speaks to the Linux
-kernel (siw) and to iWARP adapters.";
+kernel (siw) and to iWARP adapters; over shm:// processes of one host share
+memory.";
 
 /// What is behind the options of the command itself.
 pub const FOOTER: &str = "\
@@ -66,6 +67,15 @@ WHO MAY CONNECT
   host. Any other address needs --clients; clients at a loopback address may
   always connect. It is decided when a client connects, on RDMA and TCP alike.
 
+SHARED MEMORY (--listen shm:///PATH)
+  Processes of this host connect through the socket PATH. They have no way into
+  this server's memory: each side reads what the other wrote into a ring of its
+  own. With shm:///PATH?trust=uid, processes of the same user, if they ask for
+  the same, may map this server's buffers to read them, and payload is copied
+  once instead of twice. Only this server's user and root may connect, and
+  whom --shm-allow names. With --cores N shard I listens at PATH.I, but for the
+  first. Each scheme of --listen has cores of its own.
+
 WHO CALLERS ARE
   --mode privileged    Every caller acts as the user it names, and the kernel
                        judges what that user may do. Needs root. Callers that
@@ -119,6 +129,9 @@ STATISTICS (--stats FILE)
                           handshakes that failed and disconnects, by reason;
                           where a rule of iWARP is bent for software peers:
                           without_crc, long_fpdus, marked_frames.
+    shm                   Processes (links), records, octets copied and
+                          fetched, wake-ups, looks at sockets; how
+                          connections ended: violations, corrupt, lost.
 
 SIGNALS
   SIGTERM, SIGINT  Take no more clients, finish the calls in progress,
@@ -138,7 +151,8 @@ Starts a gateway on a temporary directory as a child process, on software
 iWARP over loopback, and calls it: every procedure, every size that matters
 with every octet compared, rates and round trips. Then it cuts a connection,
 kills the server (SIGKILL) in the middle of a stream of WRITEs, starts it
-again, and compares everything once more. At the end it prints one table.
+again, and compares everything once more. Then the same from memory, and from
+memory over shared memory. At the end it prints a table of each.
 
 It needs no root, no RDMA device and no configuration, and leaves nothing
 behind, also when it is interrupted. Progress goes to standard error.";
@@ -152,11 +166,12 @@ EXAMPLES
 OUTPUT (--json)
   One object.
     version, passed, failure, elapsed_s
-    stores[]   store, start_ms, procedure_steps, procedure_calls; sizes[] with
+    stores[]   store, fabric, start_ms, procedure_steps, procedure_calls; sizes[] with
                the forms that each took; rates (calls_per_s, and round_trips
                in microseconds: null where too few samples lie beyond a
                percentile); requester, as in 'stag serve --stats'; pulled and
-               pushed, octets; lost and killed, in milliseconds;
+               pushed, octets; lost (null where none can be cut) and killed,
+               in milliseconds;
                killed.replayed and checked_again, octets.
 
 EXIT CODES
@@ -168,8 +183,8 @@ EXIT CODES
 /// What `call` does.
 pub const CALL: &str = "\
 Calls an NFS version 3 server, where one cannot mount: over RDMA by the
-software RNIC (iwarp://), or over TCP (tcp://). The server is told the user
-and group that run this command (AUTH_SYS).
+software RNIC (iwarp://), by shared memory from the same host (shm://), or
+over TCP (tcp://). The server is told the user and group that run this command (AUTH_SYS).
 
 Whole files are moved by several READs or WRITEs at a time. Over iwarp:// a
 lost connection is made again and calls go out again; WRITEs that a restarted
@@ -180,6 +195,7 @@ pub const CALL_FOOTER: &str = "\
 EXAMPLES
   stag call iwarp://127.0.0.1:20049/data ls -l
   stag call iwarp://127.0.0.1:20049/data/notes.txt cat
+  stag call 'shm:///run/stag.sock:/data/notes.txt?trust=uid' cat
   stag call iwarp://127.0.0.1:20049/data put -r --verify tree
   stag call iwarp://127.0.0.1:20049/data/tree get -r /tmp | sha256sum -c
   stag call 'tcp://server:2049/srv/data?mountport=20048' df

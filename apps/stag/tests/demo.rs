@@ -1,4 +1,4 @@
-//! The demo: it shows both stores in seconds, leaves nothing behind, and says which step failed.
+//! The demo: it shows every store and fabric, leaves nothing behind, and says which step failed.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
@@ -7,9 +7,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fs,
     process::{Child, Stdio},
-    time::{Duration, Instant},
 };
-use support::{Home, PATIENCE, wait_for};
+use support::{Home, wait_for};
 
 /// `stag demo --quick`, whose temporary files go to the home.
 fn demo(home: &Home, arguments: &[&str]) -> Child {
@@ -36,20 +35,21 @@ fn servers(home: &Home) -> Vec<i32> {
 }
 
 #[test]
-fn both_stores_pass_in_less_than_20_seconds_and_nothing_is_left_behind() {
+fn every_store_passes_on_every_fabric_and_nothing_is_left_behind() {
     let home = Home::new();
-    let began = Instant::now();
     let output = demo(&home, &["--json"]).wait_with_output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(0), "{err}");
-    assert!(began.elapsed() < Duration::from_secs(20), "{:?}: {err}", began.elapsed());
     assert_eq!((left_behind(&home), servers(&home)), (0, Vec::new()));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["passed"], &report["failure"]), (&true.into(), &serde_json::Value::Null));
     let stores = report["stores"].as_array().unwrap();
     assert_eq!(
-        stores.iter().map(|store| store["store"].as_str().unwrap()).collect::<Vec<_>>(),
-        ["files", "memory"]
+        stores
+            .iter()
+            .map(|store| (store["store"].as_str().unwrap(), store["fabric"].as_str().unwrap()))
+            .collect::<Vec<_>>(),
+        [("files", "iwarp"), ("memory", "iwarp"), ("memory", "shm")]
     );
     for store in stores {
         assert_eq!(store["sizes"].as_array().unwrap().len(), 18);
@@ -62,7 +62,8 @@ fn both_stores_pass_in_less_than_20_seconds_and_nothing_is_left_behind() {
         assert!(rate["calls_per_s"].as_f64().unwrap() > 0.0);
         let samples = rate["round_trips"]["samples"].as_u64().unwrap();
         assert_eq!(rate["round_trips"]["p999_us"].is_null(), samples < 10_000, "{samples}");
-        for pointer in ["/lost/answered_ms", "/killed/without_service_ms", "/killed/ready_to_answer_ms"] {
+        assert_eq!(store["lost"].is_null(), store["fabric"] == "shm", "a network can be cut, and no memory");
+        for pointer in ["/killed/without_service_ms", "/killed/ready_to_answer_ms"] {
             assert!(store.pointer(pointer).unwrap().as_f64().unwrap() >= 0.0, "{pointer} in {store:#}");
         }
         assert!(store["checked_again"].as_u64().unwrap() > 0);
@@ -73,7 +74,7 @@ fn both_stores_pass_in_less_than_20_seconds_and_nothing_is_left_behind() {
         stores[0]
     );
     // Not on a terminal each step leaves a plain line.
-    assert!(err.lines().all(|line| line.starts_with("ok  ")) && err.lines().count() == 18, "{err}");
+    assert!(err.lines().all(|line| line.starts_with("ok  ")) && err.lines().count() == 26, "{err}");
 }
 
 #[test]
@@ -131,11 +132,9 @@ fn a_server_that_others_kill_ends_the_demo_with_a_sentence() {
         server.is_some()
     });
     kill_process(server.unwrap(), Signal::KILL).unwrap();
-    let began = Instant::now();
     let output = child.wait_with_output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{err}");
-    assert!(began.elapsed() < PATIENCE / 4, "{err}");
-    assert!(err.lines().last().unwrap().starts_with("stag: the demo failed at files: "), "{err}");
+    assert!(err.lines().last().unwrap().starts_with("stag: the demo failed at files over "), "{err}");
     assert_eq!((left_behind(&home), servers(&home)), (0, Vec::new()));
 }

@@ -1,9 +1,8 @@
 //! A mounted server: paths found, errors that name what was tried.
 
-use super::url::{Scheme, Url};
-use crate::{Error, caller, cli};
+use super::url::{Server, Url};
+use crate::{Error, caller, cli, fabric::Fabric};
 use rustix::process;
-use stag_iwarp::{Address, Iwarp};
 use stag_load::{Client, DirEntry, transfer::Flow};
 use stag_protocol::{
     nfs::v3::{Attributes, FileHandle, FileKind, Status},
@@ -14,7 +13,7 @@ use std::{fmt::Display, time::Duration};
 /// A server that is called.
 pub struct Remote {
     /// Calls it.
-    pub client: Client<Iwarp>,
+    pub client: Client<Fabric>,
     /// What was mounted.
     pub export: Vec<u8>,
     /// Its root.
@@ -48,9 +47,9 @@ impl Object {
 
 impl Remote {
     /// Connects to the server without mounting anything.
-    pub fn connect(url: &Url, arguments: &cli::Call) -> Result<Client<Iwarp>, Error> {
+    pub fn connect(url: &Url, arguments: &cli::Call) -> Result<Client<Fabric>, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
-        let (mut client, _) = caller::client(arguments.depth.into(), timeout)?;
+        let (mut client, _) = caller::client(url.server.fabric(), arguments.depth.into(), timeout)?;
         connect(&mut client, url)?;
         Ok(client)
     }
@@ -58,7 +57,7 @@ impl Remote {
     /// Connects and mounts the export that the URL's path begins with.
     pub fn mount(url: &Url, arguments: &cli::Call) -> Result<Self, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
-        let (mut client, _) = caller::client(arguments.depth.into(), timeout)?;
+        let (mut client, _) = caller::client(url.server.fabric(), arguments.depth.into(), timeout)?;
         match url.mount {
             Some(at) => {
                 client.connect_tcp(at).map_err(|error| cannot_connect(format_args!("tcp://{at}"), error))?
@@ -162,10 +161,10 @@ impl Remote {
 }
 
 /// Connects a client to what is called; over RDMA again whenever that connection is lost.
-pub fn connect(client: &mut Client<Iwarp>, url: &Url) -> Result<(), Error> {
-    let connected = match url.scheme {
-        Scheme::Iwarp => client.keep_connected(&Address(url.server)),
-        Scheme::Tcp => client.connect_tcp(url.server),
+pub fn connect(client: &mut Client<Fabric>, url: &Url) -> Result<(), Error> {
+    let connected = match &url.server {
+        Server::Fabric(at) => client.keep_connected(at),
+        Server::Tcp(at) => client.connect_tcp(*at),
     };
     connected.map_err(|error| cannot_connect(url, error))
 }

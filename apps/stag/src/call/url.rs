@@ -1,27 +1,35 @@
 //! What `stag call` calls: `SCHEME://HOST:PORT/EXPORT[/PATH][?mountport=N]`.
 
-use crate::Error;
+use crate::{Error, address::Listen};
 use std::{
     fmt,
     net::{SocketAddr, ToSocketAddrs},
 };
 
-/// How the server is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
-    /// RDMA by the software RNIC.
-    Iwarp,
+/// Where the server is, and how it is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// RDMA, or shared memory.
+    Fabric(Listen),
     /// RPC over TCP.
-    Tcp,
+    Tcp(SocketAddr),
+}
+
+impl Server {
+    /// The fabric that is needed to call it.
+    pub const fn fabric(&self) -> Option<&Listen> {
+        match self {
+            Self::Fabric(at) => Some(at),
+            Self::Tcp(_) => None,
+        }
+    }
 }
 
 /// A server and a path on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// How.
-    pub scheme: Scheme,
     /// Where.
-    pub server: SocketAddr,
+    pub server: Server,
     /// Where MOUNT is answered over TCP, if not by the same connection.
     pub mount: Option<SocketAddr>,
     /// The export and what is below it, with the slash in front.
@@ -30,8 +38,10 @@ pub struct Url {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.scheme == Scheme::Iwarp { "iwarp" } else { "tcp" };
-        write!(f, "{scheme}://{}", self.server)
+        match &self.server {
+            Server::Fabric(at) => at.fmt(f),
+            Server::Tcp(at) => write!(f, "tcp://{at}"),
+        }
     }
 }
 
@@ -40,12 +50,13 @@ impl Url {
     pub fn parse(url: &str) -> Result<Self, Error> {
         let bad = || {
             Error::usage(format!(
-                "{url:?} names no server and path: write iwarp://HOST:PORT/EXPORT/PATH or tcp://HOST:PORT/EXPORT/PATH, for example iwarp://127.0.0.1:20049/data"
+                "{url:?} names no server and path: write iwarp://HOST:PORT/EXPORT/PATH, tcp://HOST:PORT/EXPORT/PATH or shm://SOCKET:/EXPORT/PATH, for example iwarp://127.0.0.1:20049/data"
             ))
         };
-        let (scheme, rest) = match url.split_once("://") {
-            Some(("iwarp", rest)) => (Scheme::Iwarp, rest),
-            Some(("tcp", rest)) => (Scheme::Tcp, rest),
+        let (make, rest): (fn(SocketAddr) -> Server, _) = match url.split_once("://") {
+            Some(("iwarp", rest)) => (|at| Server::Fabric(Listen::Iwarp(stag_iwarp::Address(at))), rest),
+            Some(("tcp", rest)) => (Server::Tcp, rest),
+            Some(("shm", rest)) => return Self::of_process(url, rest),
             Some(("rdma", _)) => {
                 return Err(Error::usage(format!(
                     "{url:?}: this build has no RDMA device support yet (its provider comes with the feature `verbs`): use iwarp:// or tcp://"
@@ -53,7 +64,7 @@ impl Url {
             }
             Some((scheme, _)) => {
                 return Err(Error::usage(format!(
-                    "{url:?}: this build has no scheme {scheme}://, only iwarp:// and tcp://"
+                    "{url:?}: this build has no scheme {scheme}://, only iwarp://, tcp:// and shm://"
                 )));
             }
             None => return Err(bad()),
@@ -71,7 +82,21 @@ impl Url {
                 ))
             })?;
         let mount = mount_port(query, url)?.map(|port| SocketAddr::new(server.ip(), port));
-        Ok(Self { scheme, server, mount, path: [b"/".as_slice(), &decoded(path)].concat() })
+        Ok(Self { server: make(server), mount, path: [b"/".as_slice(), &decoded(path)].concat() })
+    }
+
+    /// A server on this host: its socket, then behind a colon the export; `?trust=uid` at the end.
+    fn of_process(url: &str, rest: &str) -> Result<Self, Error> {
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (socket, path) = rest.split_once(":/").unwrap_or((rest, ""));
+        let query = if query.is_empty() { String::new() } else { format!("?{query}") };
+        let at = format!("{socket}{query}").parse().map_err(|why: stag_shm::AddressError| {
+            Error::usage(format!(
+                "{url:?}: {why}; an export stands behind a colon, as in shm:///run/stag.sock:/data"
+            ))
+        })?;
+        let server = Server::Fabric(Listen::Shm(at));
+        Ok(Self { server, mount: None, path: [b"/".as_slice(), &decoded(path)].concat() })
     }
 }
 
@@ -110,13 +135,17 @@ mod tests {
     #[test]
     fn servers_paths_and_mount_ports_are_read() {
         let url = Url::parse("iwarp://127.0.0.1:20049/data/a b").unwrap();
-        assert_eq!(
-            (url.scheme, url.path.as_slice(), url.mount),
-            (Scheme::Iwarp, b"/data/a b".as_slice(), None)
-        );
+        assert_eq!((url.path.as_slice(), url.mount), (b"/data/a b".as_slice(), None));
+        assert!(url.server.fabric().is_some());
         assert_eq!(url.to_string(), "iwarp://127.0.0.1:20049");
         let url = Url::parse("tcp://[::1]:2049/srv/data?mountport=20048").unwrap();
-        assert_eq!((url.scheme, url.mount.unwrap().port()), (Scheme::Tcp, 20_048));
+        assert_eq!((url.server.fabric(), url.mount.unwrap().port()), (None, 20_048));
+        let url = Url::parse("shm:///run/a b.sock:/data/x%3Fy?trust=uid").unwrap();
+        assert_eq!(
+            (url.to_string().as_str(), url.path.as_slice()),
+            ("shm:///run/a b.sock?trust=uid", &b"/data/x?y"[..])
+        );
+        assert_eq!(Url::parse("shm:///run/stag.sock").unwrap().path, b"/");
         assert_eq!(Url::parse("tcp://127.0.0.1:1").unwrap().path, b"/");
         assert_eq!(Url::parse("tcp://127.0.0.1:1/x%3Fy%25%e4%zz%2").unwrap().path, b"/x?y%\xe4%zz%2");
     }
@@ -130,7 +159,9 @@ mod tests {
             ("tcp:///x", "write iwarp://"),
             ("tcp://127.0.0.1:99999/x", "write iwarp://"),
             ("rdma://127.0.0.1:1/x", "no RDMA device support yet"),
-            ("shm://x", "no scheme shm://"),
+            ("shm://x:/data", "must be absolute"),
+            ("shm:///x:/data?trust=me", "?trust=uid"),
+            ("udp://127.0.0.1:1/x", "no scheme udp://"),
             ("tcp://127.0.0.1:1/x?y", "mountport=N"),
             ("tcp://127.0.0.1:1/x?mountport=x", "mountport=N"),
             ("tcp://no.such.host.invalid:1/x", "no address is known"),

@@ -5,7 +5,12 @@ mod report;
 mod server;
 mod steps;
 
-use crate::{Error, caller, cli, progress::Progress};
+use crate::{
+    Error,
+    address::{self, Listen},
+    caller, cli,
+    progress::Progress,
+};
 use report::Report;
 use server::Custody;
 use std::{
@@ -44,6 +49,36 @@ impl Store {
     }
 }
 
+/// Over what the requester calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Via {
+    /// The software RNIC over loopback.
+    Iwarp,
+    /// Memory that both processes map.
+    Shm,
+}
+
+impl Via {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Iwarp => "iwarp",
+            Self::Shm => "shm",
+        }
+    }
+
+    /// Where a server listens, for the first time.
+    fn address(self, custody: &Custody) -> Result<Listen, Error> {
+        match self {
+            Self::Iwarp => address::listen("iwarp://127.0.0.1:0"),
+            Self::Shm => {
+                let path = custody.path("demo.sock")?;
+                address::listen(&format!("shm://{}?trust=uid", path.display()))
+            }
+        }
+    }
+}
+
 /// How much is done.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
@@ -60,7 +95,7 @@ impl Scale {
     const QUICK: Self = Self { stream: 12 << 20, entries: 40, measured: Duration::from_millis(80) };
 }
 
-/// Shows everything, on every store that this build has.
+/// Shows everything, on every store and every fabric that works here.
 pub fn run(arguments: &cli::Demo) -> Result<(), Error> {
     let began = Instant::now();
     let custody = Custody::new()?;
@@ -70,8 +105,8 @@ pub fn run(arguments: &cli::Demo) -> Result<(), Error> {
     let mut progress = Progress::new(true);
     let mut stores = Vec::new();
     let mut outcome = Ok(());
-    for store in [Store::Files, Store::Memory] {
-        let mut stage = Stage::new(store, scale, &custody, &mut progress, Arc::clone(&doing));
+    for (store, via) in [(Store::Files, Via::Iwarp), (Store::Memory, Via::Iwarp), (Store::Memory, Via::Shm)] {
+        let mut stage = Stage::new((store, via), scale, &custody, &mut progress, Arc::clone(&doing));
         outcome = stage.run();
         if outcome.is_err() {
             break;

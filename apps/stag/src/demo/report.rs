@@ -82,6 +82,8 @@ pub struct Killed {
 pub struct StoreReport {
     /// Its name.
     pub store: &'static str,
+    /// The fabric it was called over.
+    pub fabric: &'static str,
     /// From the start of its process to READY.
     pub start_ms: f64,
     /// Steps and calls of the functional run.
@@ -98,8 +100,8 @@ pub struct StoreReport {
     pub pulled: u64,
     /// Octets that the server pushed by RDMA Write.
     pub pushed: u64,
-    /// The lost connection.
-    pub lost: Lost,
+    /// The lost connection, where one can be cut.
+    pub lost: Option<Lost>,
     /// The killed server.
     pub killed: Killed,
     /// Octets compared after the restart.
@@ -121,22 +123,44 @@ impl Report {
             .map_err(|error| Error::failure(format!("the report cannot be written: {error}")))
     }
 
-    /// As one table, and what to try next.
+    /// As tables of two columns, and what to try next.
     pub fn table(&self) -> String {
         let mut text = String::new();
-        self.row(&mut text, "store", |store| store.store.to_owned());
-        let _ = writeln!(text, "{}", "-".repeat(LABEL + self.stores.len() * (COLUMN + 2)));
-        self.checked(&mut text);
-        self.transport(&mut text);
-        self.rates(&mut text);
-        self.recovery(&mut text);
-        let _ = write!(text, "\n{}\n{}", self.summary(), NEXT);
+        for stores in self.stores.chunks(2) {
+            let columns = Columns { stores };
+            columns.row(&mut text, "store, fabric", |store| format!("{}, {}", store.store, store.fabric));
+            let _ = writeln!(text, "{}", "-".repeat(LABEL + stores.len() * (COLUMN + 2)));
+            columns.checked(&mut text);
+            columns.transport(&mut text);
+            columns.rates(&mut text);
+            columns.recovery(&mut text);
+            text.push('\n');
+        }
+        let _ = write!(text, "{}\n{}", self.summary(), NEXT);
         text
     }
 
+    fn summary(&self) -> String {
+        format!(
+            "[1] Of each octet of an item, by our code, not the kernel's: the software RNIC checks the CRC\n    \
+             before it places what arrived; over shm the receiver fetches it from the sender's pool. By\n    \
+             design; this build does not count it.\n\
+             [2] Full round trips on this host. '-': too few samples beyond it.\n\
+             Everything was as it should be, in {:.1} s.",
+            self.elapsed.as_secs_f64()
+        )
+    }
+}
+
+/// Stores beside each other.
+struct Columns<'a> {
+    stores: &'a [StoreReport],
+}
+
+impl Columns<'_> {
     fn row(&self, text: &mut String, label: &str, value: impl Fn(&StoreReport) -> String) {
         let _ = write!(text, "{label:<LABEL$}");
-        for store in &self.stores {
+        for store in self.stores {
             let _ = write!(text, "  {:>COLUMN$}", value(store));
         }
         text.push('\n');
@@ -185,7 +209,9 @@ impl Report {
     }
 
     fn recovery(&self, text: &mut String) {
-        self.row(text, "connection lost, to first retried call", |store| ms(store.lost.answered_ms));
+        self.row(text, "connection lost, to first retried call", |store| {
+            store.lost.map_or_else(|| "-".to_owned(), |lost| ms(lost.answered_ms))
+        });
         self.row(text, "server killed: without service", |store| ms(store.killed.without_service_ms));
         self.row(text, "  of that: end of its process", |store| ms(store.killed.gone_ms));
         self.row(text, "  of that: start of the server", |store| ms(store.killed.start_ms));
@@ -195,16 +221,6 @@ impl Report {
             _ => grouped(store.killed.replayed),
         });
         self.row(text, "octets compared again after that", |store| grouped(store.checked_again));
-    }
-
-    fn summary(&self) -> String {
-        format!(
-            "[1] Of each octet of an item, by our code, not the kernel's: the software RNIC checks the CRC\n    \
-             before it places what arrived. By design; this build does not count it.\n\
-             [2] Full round trips over loopback, both ends on this host. '-': too few samples beyond it.\n\
-             Everything was as it should be, in {:.1} s.",
-            self.elapsed.as_secs_f64()
-        )
     }
 }
 
@@ -286,7 +302,8 @@ mod tests {
     #[test]
     fn no_line_is_longer_than_a_terminal_of_100_columns() {
         let store = StoreReport { store: "files", ..StoreReport::default() };
-        let report = Report { elapsed: Duration::from_secs(1), stores: vec![store.clone(), store] };
+        let report =
+            Report { elapsed: Duration::from_secs(1), stores: vec![store.clone(), store.clone(), store] };
         for line in report.table().lines() {
             assert!(line.chars().count() <= 100, "{line}");
         }

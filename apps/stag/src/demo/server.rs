@@ -1,6 +1,9 @@
 //! The gateway of the demo: this binary as a child process, on a directory that is removed at the end, whatever the end is.
 
-use crate::Error;
+use crate::{
+    Error,
+    address::{self, Listen},
+};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use signal_hook::{
@@ -10,7 +13,6 @@ use signal_hook::{
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader},
-    net::SocketAddr,
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
@@ -42,10 +44,10 @@ struct Held {
 pub struct Custody(Arc<Mutex<Held>>);
 
 /// A server that is ready.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Ready {
     /// Where it is called.
-    pub at: SocketAddr,
+    pub at: Listen,
     /// From the start of the process to READY.
     pub start: Duration,
 }
@@ -82,8 +84,8 @@ impl Custody {
         Ok(home.path().join(name))
     }
 
-    /// Starts `stag serve` with `arguments`, which share `state` with earlier servers, and waits until it is ready.
-    pub fn start(&self, arguments: &[String], state: &str, port: u16) -> Result<Ready, Error> {
+    /// Starts `stag serve` with `arguments`, which share `state` with earlier servers, at `at`, and waits until it is ready.
+    pub fn start(&self, arguments: &[String], state: &str, at: &Listen) -> Result<Ready, Error> {
         let began = Instant::now();
         let failed = |error: std::io::Error| Error::failure(format!("cannot start the server: {error}"));
         let (state, stats, log) = (self.path(state)?, self.path("stats.json")?, self.path("server.log")?);
@@ -97,7 +99,7 @@ impl Custody {
             .arg(state)
             .arg("--stats")
             .arg(stats);
-        command.args(["--listen", &format!("iwarp://127.0.0.1:{port}"), "--tcp", "none"]);
+        command.args(["--listen", &at.to_string(), "--tcp", "none"]);
         command.env_remove("NOTIFY_SOCKET").env("STAG_LOG", "warn");
         // In a process group of its own it does not get the terminal's Ctrl-C; its open standard input is our life line.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).process_group(0);
@@ -184,13 +186,13 @@ fn lines(out: ChildStdout) -> Receiver<String> {
 }
 
 /// The address in the READY block.
-fn listening(lines: &Receiver<String>) -> Option<SocketAddr> {
+fn listening(lines: &Receiver<String>) -> Option<Listen> {
     let end = Instant::now() + PATIENCE;
     let mut at = None;
     loop {
         match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
             Ok(line) if line == "END" => return at,
-            Ok(line) => at = at.or_else(|| line.strip_prefix("LISTEN iwarp://")?.parse().ok()),
+            Ok(line) => at = at.or_else(|| address::listen(line.strip_prefix("LISTEN ")?).ok()),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
         }
     }

@@ -1,14 +1,13 @@
 //! What the demo does with one store, step by step.
 
 use super::{
-    Scale, Store,
+    Scale, Store, Via,
     relay::Relay,
     report::{Killed, Lost, Rates, Size, StoreReport},
     server::{Custody, Ready},
 };
-use crate::{Error, caller, progress::Progress};
+use crate::{Error, address::Listen, caller, fabric::Fabric, progress::Progress};
 use stag_engine::{Stats, clock::Clock, stats::Forms};
-use stag_iwarp::{Address, Iwarp};
 use stag_load::{
     Client,
     functional::{self, Plan, SIZES},
@@ -45,6 +44,7 @@ const STALE_PATIENCE: Duration = Duration::from_secs(1);
 /// One store on its server, and the requester.
 pub struct Stage<'a> {
     store: Store,
+    via: Via,
     scale: Scale,
     custody: &'a Custody,
     progress: &'a mut Progress,
@@ -54,7 +54,7 @@ pub struct Stage<'a> {
 
 /// The requester, connected.
 struct Scene {
-    client: Client<Iwarp>,
+    client: Client<Fabric>,
     clock: Clock,
     root: FileHandle,
     flow: Flow,
@@ -65,14 +65,14 @@ type Outcome<T = ()> = Result<T, Error>;
 impl<'a> Stage<'a> {
     /// Nothing is started yet.
     pub fn new(
-        store: Store,
+        (store, via): (Store, Via),
         scale: Scale,
         custody: &'a Custody,
         progress: &'a mut Progress,
         doing: Arc<Mutex<String>>,
     ) -> Self {
-        let report = StoreReport { store: store.name(), ..StoreReport::default() };
-        Self { store, scale, custody, progress, doing, report }
+        let report = StoreReport { store: store.name(), fabric: via.name(), ..StoreReport::default() };
+        Self { store, via, scale, custody, progress, doing, report }
     }
 
     /// What was seen.
@@ -83,19 +83,24 @@ impl<'a> Stage<'a> {
     /// All steps.
     pub fn run(&mut self) -> Outcome {
         let ready = self.step("start of the server", None, |stage| {
-            let ready = stage.start(0)?;
-            Ok((ready, format!("iwarp://{} is ready", ready.at)))
+            let at = stage.via.address(stage.custody)?;
+            let ready = start(stage.custody, stage.store, stage.via, &at)?;
+            let line = format!("{} is ready", ready.at);
+            Ok((ready, line))
         })?;
         self.report.start_ms = millis(ready.start);
         let mut scene = self.step("connection", None, |_| {
-            let scene = Scene::new(ready.at, DEPTH)?;
+            let scene = Scene::new(&ready.at, DEPTH)?;
             Ok((scene, "NULL and MNT are answered".to_owned()))
         })?;
         self.procedures(&mut scene)?;
         self.sizes(&mut scene)?;
         self.listing(&mut scene)?;
         self.rates(&mut scene)?;
-        self.cut(ready.at)?;
+        // A relay stands between the two ends of a network, and in no memory.
+        if let Some(at) = ready.at.ip() {
+            self.cut(at)?;
+        }
         self.count(&scene)?;
         self.kill(&mut scene, ready)?;
         self.check_again(&mut scene)?;
@@ -111,16 +116,12 @@ impl<'a> Stage<'a> {
         octets: Option<u64>,
         run: impl FnOnce(&mut Self) -> Outcome<(T, String)>,
     ) -> Outcome<T> {
-        let full = format!("{}: {name}", self.store.name());
+        let full = format!("{} over {}: {name}", self.store.name(), self.via.name());
         self.progress.begin(&full, octets);
         self.doing.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&full);
         let (value, line) = run(self)?;
         self.progress.end(&format!("ok  {full}: {line}"));
         Ok(value)
-    }
-
-    fn start(&self, port: u16) -> Outcome<Ready> {
-        start(self.custody, self.store, port)
     }
 
     fn procedures(&mut self, scene: &mut Scene) -> Outcome {
@@ -220,7 +221,7 @@ impl<'a> Stage<'a> {
         let total = self.scale.stream / 2;
         self.step("lost connection", Some(total), |stage| {
             let relay = Relay::new(server).map_err(|error| Error::failure(format!("no relay: {error}")))?;
-            let mut scene = Scene::new(relay.at(), DEPTH)?;
+            let mut scene = Scene::new(&Listen::Iwarp(stag_iwarp::Address(relay.at())), DEPTH)?;
             let file = scene.create("cut")?;
             let mut is_cut = false;
             let progress = &*stage.progress;
@@ -245,7 +246,7 @@ impl<'a> Stage<'a> {
             let lost =
                 Lost { connected_ms: millis(up.since(lost)), answered_ms: millis(answered.since(lost)) };
             let line = format!("first retried call answered after {:.1} ms", lost.answered_ms);
-            stage.report.lost = lost;
+            stage.report.lost = Some(lost);
             Ok(((), line))
         })
     }
@@ -267,7 +268,7 @@ impl<'a> Stage<'a> {
         let total = self.scale.stream;
         self.step("SIGKILL of the server while it is written to", Some(total), |stage| {
             let file = scene.create("stream")?;
-            let (custody, store, clock) = (stage.custody.clone(), stage.store, scene.clock);
+            let (custody, store, via, clock) = (stage.custody.clone(), stage.store, stage.via, scene.clock);
             let (mut restart, mut gone_at) = (None, clock.now());
             let progress = &*stage.progress;
             let moved = scene.put(file, KILL_STREAM as usize, total, &mut |taken| {
@@ -276,8 +277,8 @@ impl<'a> Stage<'a> {
                     let killed_at = clock.now();
                     custody.kill();
                     gone_at = clock.now();
-                    let custody = custody.clone();
-                    let start = move || (start(&custody, store, server.at.port()), clock.now());
+                    let (custody, at) = (custody.clone(), server.at.clone());
+                    let start = move || (start(&custody, store, via, &at), clock.now());
                     restart = Some((killed_at, thread::spawn(start)));
                 }
             });
@@ -362,9 +363,9 @@ impl<'a> Stage<'a> {
 
 impl Scene {
     /// Connects to stay connected, and mounts.
-    fn new(at: SocketAddr, depth: usize) -> Outcome<Self> {
-        let (mut client, clock) = caller::client(depth, TIMEOUT)?;
-        client.keep_connected(&Address(at)).map_err(failed("the connection"))?;
+    fn new(at: &Listen, depth: usize) -> Outcome<Self> {
+        let (mut client, clock) = caller::client(Some(at), depth, TIMEOUT)?;
+        client.keep_connected(at).map_err(failed("the connection"))?;
         client.null().map_err(failed("NULL"))?;
         let root = client.mount(EXPORT).map_err(failed("MNT"))?;
         let info = client.fsinfo(root).map_err(failed("FSINFO"))?;
@@ -437,7 +438,7 @@ impl From<transfer::Failure> for Error {
 }
 
 /// Starts the server of a store. The same directory and state serve again after a restart.
-fn start(custody: &Custody, store: Store, port: u16) -> Outcome<Ready> {
+fn start(custody: &Custody, store: Store, via: Via, at: &Listen) -> Outcome<Ready> {
     let name = ["--name".to_owned(), EXPORT.to_owned()];
     let arguments = match store {
         Store::Files => {
@@ -449,7 +450,8 @@ fn start(custody: &Custody, store: Store, port: u16) -> Outcome<Ready> {
         }
         Store::Memory => vec!["--memory".to_owned(), "192M".to_owned()],
     };
-    custody.start(&[arguments.as_slice(), name.as_slice()].concat(), store.name(), port)
+    let state = format!("{}-{}", store.name(), via.name());
+    custody.start(&[arguments.as_slice(), name.as_slice()].concat(), &state, at)
 }
 
 fn failed(what: &str) -> impl Fn(stag_load::Error) -> Error + '_ {
