@@ -68,13 +68,13 @@ WHO MAY CONNECT
   always connect. It is decided when a client connects, on RDMA and TCP alike.
 
 SHARED MEMORY (--listen shm:///PATH)
-  Processes of this host connect through the socket PATH. They have no way into
-  this server's memory: each side reads what the other wrote into a ring of its
-  own. With shm:///PATH?trust=uid, processes of the same user, if they ask for
-  the same, may map this server's buffers to read them, and payload is copied
-  once instead of twice. Only this server's user and root may connect, and
-  whom --shm-allow names. With --cores N shard I listens at PATH.I, but for the
-  first. Each scheme of --listen has cores of its own.
+  Processes of this host connect through the socket PATH. They have no way
+  into this server's memory: each side reads what the other wrote into a ring
+  of its own. With shm:///PATH?trust=uid, processes of the same user that ask
+  for the same may map this server's buffers, to read them, and payload is
+  copied once instead of twice. Only this server's user and root may connect,
+  and whom --shm-allow names. With --cores N, shard I listens at PATH.I, but
+  for the first. Each scheme of --listen has cores of its own.
 
 WHO CALLERS ARE
   --mode privileged    Every caller acts as the user it names, and the kernel
@@ -166,8 +166,8 @@ EXAMPLES
 OUTPUT (--json)
   One object.
     version, passed, failure, elapsed_s
-    stores[]   store, fabric, start_ms, procedure_steps, procedure_calls; sizes[] with
-               the forms that each took; rates (calls_per_s, and round_trips
+    stores[]   store, fabric, start_ms, procedure_steps, procedure_calls;
+               sizes[] with the forms that each took; rates (calls_per_s, and round_trips
                in microseconds: null where too few samples lie beyond a
                percentile); requester, as in 'stag serve --stats'; pulled and
                pushed, octets; lost (null where none can be cut) and killed,
@@ -184,7 +184,8 @@ EXIT CODES
 pub const CALL: &str = "\
 Calls an NFS version 3 server, where one cannot mount: over RDMA by the
 software RNIC (iwarp://), by shared memory from the same host (shm://), or
-over TCP (tcp://). The server is told the user and group that run this command (AUTH_SYS).
+over TCP (tcp://). The server is told the user and group that run this command
+(AUTH_SYS).
 
 Whole files are moved by several READs or WRITEs at a time. Over iwarp:// a
 lost connection is made again and calls go out again; WRITEs that a restarted
