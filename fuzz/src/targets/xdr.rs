@@ -2,11 +2,12 @@
 
 use stag_protocol::{
     nfs::{
-        Bulk, List,
+        Bulk, List, acl,
         mount::{self, Export, Flavors, HostName, MntOk, MntResult, Mount, Path},
         v3,
     },
     rpc::{Accepted, Auth, AuthSys, Denied, Gids},
+    rpcrdma::option::health,
     xdr::{Codec, Error, Piece, Reader, Writer, pad, padded},
 };
 
@@ -166,6 +167,17 @@ pub static TYPES: &[Type] = table![
     v3::PathConfResult,
     v3::CommitArgs,
     v3::CommitResult,
+    acl::Parts,
+    acl::Tag,
+    acl::Entry,
+    acl::Entries<'_>,
+    acl::Lists<'_>,
+    acl::GetAclArgs,
+    acl::GetAclOk<'_>,
+    acl::GetAclResult<'_>,
+    acl::SetAclArgs<'_>,
+    acl::SetAclResult,
+    health::Reply,
 ];
 
 /// The first word chooses the type.
