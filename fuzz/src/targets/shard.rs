@@ -15,7 +15,7 @@ use stag_pools::{Access, Buf, Class, Pool, RemoteKey};
 use stag_protocol::{
     nfs::{mount, v3},
     rpc::{Auth, CallHeader, Credential, MessageType, ReplyHeader},
-    rpcrdma::{Body, ChunkLists, Credits, Header, Segment, Xid, v1},
+    rpcrdma::{Body, ChunkLists, Credits, Header, Segment, Xid, v1, v2},
     xdr::{Codec, Reader},
 };
 use stag_sim::{Fabric, Faults, Port, Sim};
@@ -389,13 +389,16 @@ impl Answers {
             let left = sent.get_mut(&xid).filter(|left| **left > 0).expect("one reply for one call");
             *left -= 1;
             let mut lists = ChunkLists::new();
-            let (header, at) = v1::parse(&message, &mut lists).expect("the server's own header");
+            let parsed = match message[4..8] {
+                [0, 0, 0, 2] => v2::parse::<v2::Directed>(&message, &mut lists),
+                _ => v1::parse(&message, &mut lists),
+            };
+            let (header, at) = parsed.expect("the server's own header");
             assert!((1..=config().grant).contains(&header.credits.0), "a grant is never zero");
             assert_eq!(lists.reads().count(), 0, "no reply has a Read list");
             match header.body {
                 Body::Error(_) => self.errors += 1,
-                Body::NoMsg => self.replies += 1,
-                Body::Optional { .. } => panic!("version 1 has no options"),
+                Body::NoMsg | Body::Optional { .. } => self.replies += 1,
                 Body::Msg => {
                     let payload = &message[at..];
                     let peeked = MessageType::peek(&Reader::new(payload));
