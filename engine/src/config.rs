@@ -114,6 +114,12 @@ impl Config {
         self.calls_max as usize + self.reverse_grant as usize
     }
 
+    /// Octets of all buffers and receives of the shard.
+    pub fn octets(&self) -> usize {
+        let buffers = self.classes().iter().map(|class| class.slot_len * class.count).sum::<usize>();
+        buffers + self.receives * self.receive_len
+    }
+
     /// The classes of the shard's pool.
     pub fn classes(&self) -> [Class; 3] {
         let [messages, mediums, larges] = self.slots;

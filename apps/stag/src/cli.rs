@@ -36,6 +36,9 @@ pub enum Command {
     /// Run the functional test against a server
     #[command(long_about = manual::LOAD, after_long_help = manual::LOAD_FOOTER)]
     Load(Load),
+    /// Say which fabrics work here, and what the host offers them
+    #[command(long_about = manual::PROBE, after_long_help = manual::PROBE_FOOTER)]
+    Probe(Probe),
 }
 
 /// Arguments of `serve`.
@@ -130,6 +133,17 @@ pub struct Demo {
     /// Smaller streams and shorter measurements: a few seconds
     #[arg(long)]
     pub quick: bool,
+}
+
+/// Arguments of `probe`.
+#[derive(Debug, Args)]
+pub struct Probe {
+    /// Fabrics that have to work: iwarp, shm, rdma [default: iwarp]
+    #[arg(value_name = "SCHEME")]
+    pub schemes: Vec<String>,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `call`.

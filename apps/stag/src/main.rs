@@ -14,6 +14,7 @@ mod demo;
 mod fabric;
 mod load;
 mod manual;
+mod probe;
 mod progress;
 mod quote;
 mod serve;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
         cli::Command::Demo(arguments) => demo::run(&arguments),
         cli::Command::Call(arguments) => call::run(&arguments),
         cli::Command::Load(arguments) => load::run(&arguments),
+        cli::Command::Probe(arguments) => probe::run(&arguments),
     };
     result.map_or_else(|error| end(&error), |()| ExitCode::SUCCESS)
 }

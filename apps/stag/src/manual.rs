@@ -167,9 +167,9 @@ OUTPUT (--json)
   One object.
     version, passed, failure, elapsed_s
     stores[]   store, fabric, start_ms, procedure_steps, procedure_calls;
-               sizes[] with the forms that each took; rates (calls_per_s, and round_trips
-               in microseconds: null where too few samples lie beyond a
-               percentile); requester, as in 'stag serve --stats'; pulled and
+               sizes[] with the forms that each took; rates (calls_per_s, and
+               round_trips in microseconds: null where too few samples lie
+               beyond a percentile); requester, as in 'stag serve --stats'; pulled and
                pushed, octets; lost (null where none can be cut) and killed,
                in milliseconds;
                killed.replayed and checked_again, octets.
@@ -179,6 +179,23 @@ EXIT CODES
   1    A step failed; one sentence on standard error says which and why.
   2    The command cannot be carried out as given.
   130  Interrupted by a signal.";
+
+/// What `probe` does.
+pub const PROBE: &str = "\
+Says which fabrics work on this host and why the others do not, by letting two
+ends of each meet; and what the host offers: cores, huge pages, locked memory.";
+
+/// What is behind the options of `probe`.
+pub const PROBE_FOOTER: &str = "\
+EXAMPLES
+  stag probe
+  stag probe shm rdma --json | jq '.fabrics[] | select(.works) | .scheme'
+  ExecStartPre=/usr/bin/stag probe rdma      in a systemd unit
+
+EXIT CODES
+  0  The fabrics that have to work do: iwarp, or those that were named.
+  1  One of them does not; one sentence on standard error says why.
+  2  The command cannot be carried out as given.";
 
 /// What `call` does.
 pub const CALL: &str = "\
@@ -271,9 +288,20 @@ mod tests {
 
     #[test]
     fn no_line_is_broken_by_a_terminal_of_80_columns() {
-        for text in
-            [ABOUT, FOOTER, SERVE, SERVE_FOOTER, DEMO, DEMO_FOOTER, CALL, CALL_FOOTER, LOAD, LOAD_FOOTER]
-        {
+        for text in [
+            ABOUT,
+            FOOTER,
+            SERVE,
+            SERVE_FOOTER,
+            DEMO,
+            DEMO_FOOTER,
+            CALL,
+            CALL_FOOTER,
+            LOAD,
+            LOAD_FOOTER,
+            PROBE,
+            PROBE_FOOTER,
+        ] {
             for line in text.lines() {
                 assert!(line.chars().count() <= 78, "{line}");
             }

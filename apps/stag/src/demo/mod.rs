@@ -8,7 +8,7 @@ mod steps;
 use crate::{
     Error,
     address::{self, Listen},
-    caller, cli,
+    caller, cli, probe,
     progress::Progress,
 };
 use report::Report;
@@ -105,7 +105,11 @@ pub fn run(arguments: &cli::Demo) -> Result<(), Error> {
     let mut progress = Progress::new(true);
     let mut stores = Vec::new();
     let mut outcome = Ok(());
-    for (store, via) in [(Store::Files, Via::Iwarp), (Store::Memory, Via::Iwarp), (Store::Memory, Via::Shm)] {
+    let mut acts = vec![(Store::Files, Via::Iwarp), (Store::Memory, Via::Iwarp)];
+    if probe::works("shm") {
+        acts.push((Store::Memory, Via::Shm));
+    }
+    for (store, via) in acts {
         let mut stage = Stage::new((store, via), scale, &custody, &mut progress, Arc::clone(&doing));
         outcome = stage.run();
         if outcome.is_err() {

@@ -6,6 +6,8 @@ mod shard;
 mod stats;
 mod watch;
 
+pub use shard::shard_buffers;
+
 use crate::{Error, address::Listen, cli};
 use plan::{Fabric, Plan, StorePlan};
 use sd_notify::NotifyState;

@@ -92,6 +92,11 @@ fn config(xid_seed: u32) -> Config {
     Config { receives, inbound: receives + STREAM_CALLS, outbound: OUTBOUND, xid_seed, ..config }
 }
 
+/// Octets of the buffers of one shard.
+pub fn shard_buffers() -> usize {
+    config(0).octets()
+}
+
 /// What its fabric has to hold.
 fn limits(config: &Config) -> Limits {
     Limits {

@@ -1,0 +1,332 @@
+//! `stag probe`: which fabrics work here, and what the host offers them.
+//!
+//! A fabric works when two ends of it met on this host a moment ago and one heard the other; nothing is believed.
+
+use crate::{Error, address::Listen, caller, cli, fabric::Fabric};
+use rustix::{
+    process::{Resource, getrlimit},
+    thread::{MembarrierCommand, MembarrierQuery, membarrier_query},
+};
+use serde::Serialize;
+use stag_engine::{clock::Clock, launch};
+use stag_pools::{Class, Pool};
+use stag_verbs::{Cause, Event, Limits, Provider, Tag};
+use std::{
+    fmt::Write,
+    fs, io,
+    time::{Duration, Instant},
+};
+
+/// How long two ends may take to meet.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Octets of the message that has to arrive.
+const MESSAGE: usize = 64;
+
+/// What two ends need to meet.
+const LIMITS: Limits = Limits {
+    connections: 4,
+    send_queue: 16,
+    receives: 16,
+    receive_len: 4096,
+    windows: 16,
+    read_spans: 64,
+    private_data_len: 56,
+    remote_invalidation: true,
+};
+
+/// What was found out.
+#[derive(Debug, Serialize)]
+struct Found {
+    version: &'static str,
+    fabrics: Vec<FabricFound>,
+    host: Host,
+}
+
+/// One fabric.
+#[derive(Debug, Serialize)]
+struct FabricFound {
+    scheme: &'static str,
+    works: bool,
+    /// Why it does not.
+    why: Option<String>,
+    /// From the connect to the arrival of the first message, in microseconds.
+    first_message_us: Option<f64>,
+    /// Longest private data, work requests pending, Read spans of one work request.
+    limits: Option<LimitsFound>,
+    /// Anything else, by name.
+    facts: Vec<(&'static str, String)>,
+}
+
+/// What the fabric's provider can hold.
+#[derive(Debug, Serialize)]
+struct LimitsFound {
+    private_data_octets: usize,
+    remote_invalidation: bool,
+    windows: bool,
+}
+
+/// What the host offers.
+#[derive(Debug, Serialize)]
+struct Host {
+    /// Cores that this process may use.
+    cores: usize,
+    /// Reserved huge pages of the default size.
+    huge_pages: HugePages,
+    /// Whether transparent huge pages are given: always, madvise or never.
+    transparent_huge_pages: Option<String>,
+    /// Octets that may be locked; none without a limit.
+    locked_memory_limit: Option<u64>,
+    /// Octets of buffers of one shard of 'stag serve': a device needs them locked.
+    shard_buffers: u64,
+}
+
+#[derive(Debug, Default, Serialize)]
+struct HugePages {
+    size: u64,
+    total: u64,
+    free: u64,
+}
+
+/// Looks, and says what was found. An error when a fabric that has to work does not.
+pub fn run(arguments: &cli::Probe) -> Result<(), Error> {
+    let fabrics = vec![iwarp()?, shm()?, rdma()];
+    let found = Found { version: env!("CARGO_PKG_VERSION"), fabrics, host: Host::here() };
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&found);
+        caller::say(text.map_err(|error| Error::failure(error.to_string()))? + "\n");
+    } else {
+        caller::say(found.text());
+    }
+    let wanted: Vec<_> = arguments.schemes.iter().map(String::as_str).collect();
+    let known = |scheme: &&str| found.fabrics.iter().any(|fabric| fabric.scheme == *scheme);
+    if let Some(other) = wanted.iter().find(|scheme| !known(scheme)) {
+        return Err(Error::usage(format!("{other:?} is no fabric: there are iwarp, shm and rdma")));
+    }
+    let is_wanted = |fabric: &&FabricFound| match wanted.as_slice() {
+        [] => fabric.scheme == "iwarp",
+        wanted => wanted.contains(&fabric.scheme),
+    };
+    match found.fabrics.iter().filter(is_wanted).find(|fabric| !fabric.works) {
+        Some(FabricFound { scheme, why, .. }) => {
+            let why = why.as_deref().unwrap_or("no reason is known");
+            Err(Error::failure(format!("{scheme} does not work here: {why}")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether the fabric `scheme` works here, for whoever needs no more.
+pub fn works(scheme: &str) -> bool {
+    let found = match scheme {
+        "iwarp" => iwarp(),
+        "shm" => shm(),
+        _ => Ok(rdma()),
+    };
+    found.is_ok_and(|found| found.works)
+}
+
+fn iwarp() -> Result<FabricFound, Error> {
+    let at = crate::address::listen("iwarp://127.0.0.1:0")?;
+    Ok(judge("iwarp", &at, vec![("needs", "TCP".to_owned())]))
+}
+
+fn shm() -> Result<FabricFound, Error> {
+    let home = tempfile::Builder::new().prefix("stag-probe-").tempdir();
+    let home = home.map_err(|error| Error::failure(format!("cannot make a temporary directory: {error}")))?;
+    let at = crate::address::listen(&format!("shm://{}?trust=uid", home.path().join("socket").display()))?;
+    let commands = membarrier_query();
+    let has =
+        |command: MembarrierCommand| commands.contains(MembarrierQuery::from_bits_retain(command as u32));
+    let barrier = has(MembarrierCommand::GlobalExpedited) && has(MembarrierCommand::RegisterGlobalExpedited);
+    let sleep = if barrier { "yes" } else { "no: sleeping servers wake up every millisecond" };
+    Ok(judge("shm", &at, vec![("needs", "memory files".to_owned()), ("membarrier", sleep.to_owned())]))
+}
+
+fn rdma() -> FabricFound {
+    FabricFound {
+        scheme: "rdma",
+        works: false,
+        why: Some("this build has no RDMA devices (cargo build --features verbs)".to_owned()),
+        first_message_us: None,
+        limits: None,
+        facts: Vec::new(),
+    }
+}
+
+fn judge(scheme: &'static str, at: &Listen, facts: Vec<(&'static str, String)>) -> FabricFound {
+    match meet(at) {
+        Ok((took, limits)) => FabricFound {
+            scheme,
+            works: true,
+            why: None,
+            first_message_us: Some(took.as_secs_f64() * 1e6),
+            limits: Some(limits),
+            facts,
+        },
+        Err(why) => {
+            FabricFound { scheme, works: false, why: Some(why), first_message_us: None, limits: None, facts }
+        }
+    }
+}
+
+/// Two ends in this thread: one listens at `at`, the other connects and says something.
+fn meet(at: &Listen) -> Result<(Duration, LimitsFound), String> {
+    let clock = Clock::start();
+    let shown = |error: io::Error| error.to_string();
+    let end = |seed: u8| -> Result<(Fabric, Pool), String> {
+        let mut fabric = Fabric::new(Some(at), LIMITS, [seed; 32], clock.now()).map_err(shown)?;
+        let classes = [Class { slot_len: LIMITS.receive_len, count: 32 }];
+        let pool = if fabric.wants_shared_pools() { Pool::shared(&classes) } else { Pool::new(&classes) };
+        let pool = pool.map_err(shown)?;
+        fabric.register(&pool).map_err(shown)?;
+        for _ in 0..4 {
+            let buf = pool.take(LIMITS.receive_len).ok_or("no memory")?;
+            fabric.post_receive(buf).map_err(|_| "no receive is taken")?;
+        }
+        Ok((fabric, pool))
+    };
+    let ((mut server, _at_server), (mut client, at_client)) = (end(1)?, end(2)?);
+    let at = server.listen(at).map_err(|fault| fault.to_string())?;
+    let began = Instant::now();
+    let qp = client.connect(&at, b"probe").map_err(|fault| fault.to_string())?;
+    while began.elapsed() < PATIENCE {
+        match server.poll(clock.now()) {
+            Some(Event::ConnectRequest { qp }) => {
+                server.accept(qp, b"").map_err(|refusal| format!("accept is refused: {refusal:?}"))?;
+            }
+            Some(Event::Received { buf, .. }) if buf.len() == MESSAGE => {
+                let limits = server.limits();
+                let found = LimitsFound {
+                    private_data_octets: limits.private_data_len,
+                    remote_invalidation: limits.remote_invalidation,
+                    windows: limits.windows > 0,
+                };
+                return Ok((began.elapsed(), found));
+            }
+            Some(Event::Disconnected { cause, .. }) => return Err(cause.to_string()),
+            _ => {}
+        }
+        match client.poll(clock.now()) {
+            Some(Event::Established { .. }) => {
+                let mut message = at_client.take(MESSAGE).ok_or("no memory")?;
+                message.spare_mut().iter_mut().take(MESSAGE).for_each(|octet| *octet = b'p');
+                message.extend(MESSAGE);
+                client
+                    .post_send(qp, Tag(1), message, None)
+                    .map_err(|refused| format!("{:?}", refused.why))?;
+            }
+            Some(Event::Disconnected { cause: Cause::Local, .. }) | None => {}
+            Some(Event::Disconnected { cause, .. }) => return Err(cause.to_string()),
+            Some(_) => {}
+        }
+        server.ring();
+        client.ring();
+        std::thread::yield_now();
+    }
+    Err(format!("two ends did not meet within {} s", PATIENCE.as_secs()))
+}
+
+impl Host {
+    fn here() -> Self {
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let of = |name: &str| {
+            let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+            line.trim().trim_end_matches(" kB").parse::<u64>().ok()
+        };
+        let huge_pages = HugePages {
+            size: of("Hugepagesize").unwrap_or(0) << 10,
+            total: of("HugePages_Total").unwrap_or(0),
+            free: of("HugePages_Free").unwrap_or(0),
+        };
+        let enabled = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").ok();
+        let chosen = enabled.and_then(|text| Some(text.split_once('[')?.1.split_once(']')?.0.to_owned()));
+        Self {
+            cores: launch::cores().len(),
+            huge_pages,
+            transparent_huge_pages: chosen,
+            locked_memory_limit: getrlimit(Resource::Memlock).current,
+            shard_buffers: crate::serve::shard_buffers() as u64,
+        }
+    }
+}
+
+impl Found {
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for fabric in &self.fabrics {
+            let _ = match (&fabric.why, fabric.first_message_us) {
+                (None, Some(took)) => {
+                    writeln!(text, "{:<7} works: the first message took {took:.0} us", fabric.scheme)
+                }
+                (why, _) => {
+                    writeln!(text, "{:<7} does not work: {}", fabric.scheme, why.as_deref().unwrap_or("?"))
+                }
+            };
+            if let Some(limits) = &fabric.limits {
+                let yes = |is: bool| if is { "yes" } else { "no" };
+                let _ = writeln!(
+                    text,
+                    "        windows {}, remote invalidation {}, private data {} octets",
+                    yes(limits.windows),
+                    yes(limits.remote_invalidation),
+                    limits.private_data_octets
+                );
+            }
+            for (name, fact) in &fabric.facts {
+                let _ = writeln!(text, "        {name}: {fact}");
+            }
+        }
+        let Host { cores, huge_pages, transparent_huge_pages, locked_memory_limit, shard_buffers } =
+            &self.host;
+        let _ = writeln!(text, "host    cores: {cores} that this process may use");
+        let HugePages { size, total, free } = huge_pages;
+        let _ = writeln!(text, "        huge pages: {free} of {total} are free ({} KiB each)", size >> 10);
+        let transparent = transparent_huge_pages.as_deref().unwrap_or("the kernel has none");
+        let _ = writeln!(text, "        transparent huge pages: {transparent}");
+        let limit = locked_memory_limit
+            .map_or_else(|| "no limit".to_owned(), |octets| format!("{} KiB", octets >> 10));
+        let _ = writeln!(
+            text,
+            "        locked memory: {limit}; a shard of 'stag serve' has {} KiB of buffers, which a device needs locked",
+            shard_buffers >> 10
+        );
+        if locked_memory_limit.is_some_and(|limit| limit < *shard_buffers) {
+            let _ = writeln!(
+                text,
+                "        for rdma://: 'ulimit -l unlimited', or LimitMEMLOCK=infinity in the systemd unit"
+            );
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_needs_no_device_works_and_says_so() {
+        for found in [iwarp().unwrap(), shm().unwrap()] {
+            assert!(found.works, "{found:?}");
+            assert!(found.limits.unwrap().remote_invalidation && found.first_message_us.is_some());
+        }
+        assert!(works("shm") && works("iwarp"));
+    }
+
+    #[test]
+    fn an_address_where_nobody_can_listen_is_said_with_its_reason() {
+        let at = crate::address::listen("shm:///no/such/directory/socket").unwrap();
+        let found = judge("shm", &at, Vec::new());
+        assert!(!found.works && found.limits.is_none());
+        let found = Found { version: "x", fabrics: vec![found], host: Host::here() };
+        assert!(found.text().starts_with("shm     does not work: "), "{}", found.text());
+    }
+
+    #[test]
+    fn the_host_says_what_it_offers() {
+        let host = Host::here();
+        assert!(host.cores > 0 && host.shard_buffers > 1 << 20);
+        let found = Found { version: "x", fabrics: Vec::new(), host };
+        assert!(found.text().contains("cores") && found.text().contains("locked memory"));
+    }
+}
