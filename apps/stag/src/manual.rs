@@ -169,10 +169,10 @@ OUTPUT (--json)
     stores[]   store, fabric, start_ms, procedure_steps, procedure_calls;
                sizes[] with the forms that each took; rates (calls_per_s, and
                round_trips in microseconds: null where too few samples lie
-               beyond a percentile); requester, as in 'stag serve --stats'; pulled and
-               pushed, octets; lost (null where none can be cut) and killed,
-               in milliseconds;
-               killed.replayed and checked_again, octets.
+               beyond a percentile); requester, as in 'stag serve --stats';
+               pulled and pushed, octets; lost (null where none can be cut)
+               and killed, in milliseconds; killed.replayed and
+               checked_again, octets.
 
 EXIT CODES
   0    Everything was as it should be.
