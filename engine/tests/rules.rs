@@ -5,7 +5,7 @@ mod support;
 
 use stag_echo::{Caller, ECHO, NULL};
 use stag_engine::{App, Call, CallFault, Config, Cx, Outcome, Request, RequestItem, Shard, Token};
-use stag_pools::Access;
+use stag_pools::{Access, Buf};
 use stag_protocol::{
     rpc::{Accepted, Outcome as RpcOutcome, ReplyHeader},
     rpcrdma::{Body, ChunkLists, ErrorBody, Header, Position, Segment, Xid},
@@ -25,6 +25,7 @@ struct Keeper(Vec<Kept>);
 
 struct Kept {
     reply: Result<Vec<u8>, CallFault>,
+    item: Option<Vec<u8>>,
     result: Option<Vec<u8>>,
 }
 
@@ -37,7 +38,8 @@ impl App for Keeper {
 
     fn on_reply(&mut self, _: &mut Cx<'_>, outcome: Outcome<'_>) {
         let reply = outcome.reply.map(<[u8]>::to_vec);
-        self.0.push(Kept { reply, result: outcome.result.map(|result| result.to_vec()) });
+        let octets = |buf: Option<Buf>| buf.map(|buf| buf.to_vec());
+        self.0.push(Kept { reply, item: octets(outcome.item), result: octets(outcome.result) });
     }
 }
 
@@ -104,7 +106,9 @@ fn a_read_chunk_has_the_octets_of_its_item_at_its_position_and_no_padding() {
         );
         at.raw.fetch(chunks[0].segments[0]);
         at.settle();
-        assert_eq!(at.raw.fetched, [item]);
+        assert_eq!(at.raw.fetched, [item.clone()]);
+        at.answer(header.xid, &ChunkLists::new(), &[], None);
+        assert_eq!(at.shard.app().0[0].item, Some(item), "the item comes back with the reply");
     }
 }
 

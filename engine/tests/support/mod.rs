@@ -284,16 +284,21 @@ impl<A: App, P: Provider<Address = Port>> AtClient<A, P> {
         this
     }
 
-    pub fn settle(&mut self) {
-        for _ in 0..10_000 {
-            let worked = self.shard.pass(self.now) | self.raw.poll(self.now);
-            match self.fabric.next_due() {
-                _ if worked => {}
-                Some(due) => self.now = due.max(self.now),
-                None => return,
+    /// One turn of both ends. When there was nothing to do, the next thing that is due; false when nothing is.
+    pub fn step(&mut self) -> bool {
+        let worked = self.shard.pass(self.now) | self.raw.poll(self.now);
+        match self.fabric.next_due() {
+            _ if worked => true,
+            Some(due) => {
+                self.now = due.max(self.now);
+                true
             }
+            None => false,
         }
-        panic!("the fabric never comes to rest");
+    }
+
+    pub fn settle(&mut self) {
+        assert!((0..10_000).any(|_| !self.step()), "the fabric comes to rest");
     }
 
     /// The next call that arrives.
@@ -304,11 +309,16 @@ impl<A: App, P: Provider<Address = Port>> AtClient<A, P> {
 
     /// A reply that grants three credits.
     pub fn answer(&mut self, xid: Xid, lists: &ChunkLists, results: &[u8], invalidate: Option<u32>) {
+        self.send_answer(xid, lists, results, invalidate);
+        self.settle();
+    }
+
+    /// As [`answer`](Self::answer), but it has not arrived yet.
+    pub fn send_answer(&mut self, xid: Xid, lists: &ChunkLists, results: &[u8], invalidate: Option<u32>) {
         let mut payload = [&xid.0.to_be_bytes()[..], &[0, 0, 0, 1], &[0; 16]].concat();
         payload.extend_from_slice(results);
         let header = Header { xid, credits: Credits(3), body: Body::Msg };
         self.raw.send(&with_header(&header, lists, &payload), invalidate);
-        self.settle();
     }
 
     pub fn wait(&mut self, seconds: u64) {
