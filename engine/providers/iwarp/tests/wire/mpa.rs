@@ -2,15 +2,16 @@
 
 use crate::{
     peer::*,
-    support::{End, config, pattern},
+    support::{End, PATIENCE, config, pattern},
 };
 use stag_iwarp::{Address, Config, Crc};
 use stag_verbs::{Cause, Event, FabricFault, Provider, Refusal, Tag};
 use std::time::Duration;
 
-/// The end closes without a word, and its engine hears nothing.
+/// The end closes at once and without a word, and its engine hears nothing.
 fn expect_silent_close(config: Config, request: &[u8]) -> End {
-    let (mut end, at) = End::listening(config);
+    let never = 2 * PATIENCE;
+    let (mut end, at) = End::listening(Config { request_timeout: never, linger: never, ..config });
     let mut peer = Peer::connect(at);
     peer.say(&mut end, request);
     assert_eq!(peer.hear_all(&mut end), b"", "after {request:02x?}");
