@@ -54,6 +54,24 @@ fn operations_come_out_as_the_known_fpdus() {
     assert_eq!(fpdu(&mut stream, message, b""), hex(KNOWN[8]));
 }
 
+// 25: RFC 5040 Figure 4.
+#[test]
+fn every_opcode_has_its_number_in_both_directions() {
+    let opcodes = [
+        Opcode::Write,
+        Opcode::ReadRequest,
+        Opcode::ReadResponse,
+        Opcode::Send,
+        Opcode::SendInvalidate,
+        Opcode::SendSolicited,
+        Opcode::SendSolicitedInvalidate,
+        Opcode::Terminate,
+    ];
+    for (number, opcode) in (0x40..).zip(opcodes) {
+        assert_eq!((opcode.control(), Opcode::parse(number)), (number, Ok(opcode)));
+    }
+}
+
 // 3, 25
 #[test]
 fn the_indication_is_the_first_thing_an_initiator_sends() {

@@ -20,10 +20,10 @@ impl Landing {
 
     /// Appends `len` octets that `fill` writes. False, and nothing is written, when it gets longer than a receive may be.
     pub fn append_with(&mut self, len: usize, limit: usize, fill: impl FnOnce(&mut [u8])) -> bool {
-        // RFC 5041 §5.4 [5041-31]
         let is_short = self.buf.len() + len <= limit;
         let Some(to) = self.buf.spare_mut().get_mut(..len).filter(|_| is_short) else { return false };
         fill(to);
+        // RFC 5041 §5.4 [5041-31]
         self.buf.extend(len);
         true
     }
