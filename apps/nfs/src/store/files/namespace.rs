@@ -149,7 +149,13 @@ impl Files {
         }
         let (descriptors, number) = self.magic(file);
         let to = self.cache.path(directory);
-        linkat(descriptors, number, to, name.octets(), AtFlags::SYMLINK_FOLLOW).map_err(status)?;
+        // Both are open: what is not there any more is one of them, not a name.
+        linkat(descriptors, number, to, name.octets(), AtFlags::SYMLINK_FOLLOW).map_err(
+            |error| match status(error) {
+                Status::NoEnt => Status::Stale,
+                other => other,
+            },
+        )?;
         self.record(self.cache.get(file).identity, directory, name)?;
         self.sync_object(directory)
     }

@@ -11,6 +11,10 @@ fn a_removed_file_is_gone_and_works_on_while_it_is_open() {
     }
     assert_eq!(lab.content(&open).unwrap(), b"x");
     assert_eq!(lab.files.getattr(&open).unwrap().nlink, 0);
+    assert_eq!(
+        lab.files.link(&open, &root, b"again").map(drop).map_err(|failed| failed.status),
+        Err(Status::Stale)
+    );
     assert_eq!(lab.files.getattr(&closed), Err(Status::Stale));
     assert_eq!(lab.restart().files.getattr(&open), Err(Status::Stale));
 }
