@@ -1,0 +1,50 @@
+//! A hostile peer against `stag serve` as it is run: the same answers as from a shard in the test's own process, over the files store.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+mod support;
+
+use rustix::process::Signal;
+use stag_hostile::{Target, World, defects, run};
+use std::time::Duration;
+use support::{Home, json};
+
+/// A removed file works on while the files store has it open, and until then its handle is not stale.
+const WORKS_ON: &str = "nfs-handle-of-a-removed-file";
+
+#[test]
+fn every_defect_gets_its_answer_from_the_command_and_it_stops_in_order() {
+    let home = Home::new();
+    let mut server = home.serve(&["data", "--stats", "stats.json"]);
+    let tcp = server.line("TCP").parse().unwrap();
+    let world = World::build(Target {
+        rdma: server.line("LISTEN").strip_prefix("iwarp://").unwrap().parse().unwrap(),
+        tcp,
+        mount: tcp,
+        export: "/data".to_owned(),
+        crc: true,
+        is_siw: false,
+        patience: Duration::from_secs(10),
+        pause: Duration::from_millis(30),
+        // A READ that waits for the disk is answered after the call behind it.
+        grace: Duration::from_millis(50),
+    })
+    .unwrap();
+    let table = defects::all();
+    // What waits for a deadline of the server is played by `stag-hostile`'s own tests.
+    let chosen: Vec<_> = table.iter().filter(|defect| !defect.is_slow).collect();
+    let mut wrong = Vec::new();
+    for (defect, outcome) in chosen.iter().zip(run(&world, &chosen).unwrap()) {
+        let works_on = defect.name == WORKS_ON && outcome.seen.as_ref().is_ok_and(|seen| seen.is_in("OK"));
+        if !outcome.passed() && !works_on {
+            wrong.push(format!("{}: {outcome:?}, instead of {}", defect.name, defect.expect));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), chosen.len(), wrong.join("\n"));
+    world.tear_down().unwrap();
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait(), Some(0), "{}", server.err());
+    assert!(!server.err().contains("panicked"), "{}", server.err());
+    let stats = json(&home.path("stats.json"));
+    assert_eq!(stats["total"]["engine"]["connections"]["live"], 0);
+    assert_eq!(std::fs::read_dir(home.path("data")).unwrap().count(), 0, "nothing is left in the export");
+}
