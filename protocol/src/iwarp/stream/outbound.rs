@@ -245,6 +245,7 @@ impl Message {
                 // RFC 5040 §4.1 [5040-3], RFC 5041 §4.3 [5041-18]
                 octets.push(&untagged(opcode, invalidate, ddp::QUEUE_SEND, msn));
             }
+            // RFC 5040 §4.1, §5.1 [5040-4]
             Target::Write { stag, to } => octets.push(&tagged(Opcode::Write, stag, to)),
             // RFC 5040 §5.2.2 [5040-34]
             Target::ReadResponse { stag, to } => octets.push(&tagged(Opcode::ReadResponse, stag, to)),

@@ -134,8 +134,10 @@ fn reads_are_answered_in_order() {
 fn a_read_of_what_may_not_be_read_is_refused() {
     // [62]: the Terminate has segment length, DDP header and Read header.
     type Change = fn(&mut Ask);
-    let changes: [(Change, &str); 5] = [
+    let changes: [(Change, &str); 7] = [
+        (|ask| ask.source ^= 1, "0/1/00"),
         (|ask| ask.source ^= 0x100, "0/1/00"),
+        (|ask| ask.source ^= 1 << 31, "0/1/00"),
         (|ask| ask.source_to -= 1, "0/1/01"),
         (|ask| ask.len += 1, "0/1/01"),
         (|ask| ask.source_to = u64::MAX, "0/1/04"),
