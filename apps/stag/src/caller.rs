@@ -4,6 +4,7 @@ use crate::{Error, address::Listen, fabric::Fabric};
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::clock::Clock;
 use stag_load::{Client, Config};
+use stag_protocol::rpcrdma::Versions;
 use std::{
     io::{self, Write},
     time::Duration,
@@ -24,9 +25,20 @@ pub fn client(
     depth: usize,
     timeout: Duration,
 ) -> Result<(Client<Fabric>, Clock), Error> {
+    client_speaking(Versions::One, at, depth, timeout)
+}
+
+/// The same, with these versions of RPC-over-RDMA.
+pub fn client_speaking(
+    versions: Versions,
+    at: Option<&Listen>,
+    depth: usize,
+    timeout: Duration,
+) -> Result<(Client<Fabric>, Clock), Error> {
     let short = |error: io::Error| Error::failure(format!("no memory or descriptors to call with: {error}"));
     let clock = Clock::start();
-    let config = Config { timeout, ..Config::new(u32::from_ne_bytes(random()?)).with_depth(depth) };
+    let mut config = Config { timeout, ..Config::new(u32::from_ne_bytes(random()?)).with_depth(depth) };
+    config.shard.call_versions = versions;
     let fabric = Fabric::new(at, config.limits(), random()?, clock.now()).map_err(short)?;
     let client = Client::new(fabric, config, move || clock.now()).map_err(short)?;
     Ok((client, clock))

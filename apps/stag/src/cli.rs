@@ -2,6 +2,7 @@
 
 use crate::manual;
 use clap::{Args, Parser, Subcommand};
+use stag_protocol::rpcrdma::{Version2, Versions};
 use std::{ffi::OsString, path::PathBuf};
 
 /// The command line.
@@ -92,6 +93,15 @@ pub struct Serve {
     /// Write statistics to this file, at the end and on SIGUSR1
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
+}
+
+fn versions(text: &str) -> Result<Versions, &'static str> {
+    match text {
+        "1" => Ok(Versions::One),
+        "2" => Ok(Versions::Two(Version2::Directed)),
+        "1-2" => Ok(Versions::Both(Version2::Directed)),
+        _ => Err("write 1, 2 or 1-2"),
+    }
 }
 
 fn yes_or_no(text: &str) -> Result<bool, &'static str> {
@@ -238,6 +248,9 @@ pub struct Load {
     /// Decides contents and places; a run is repeated by its seed [default: another one each time]
     #[arg(long)]
     pub seed: Option<u64>,
+    /// Versions of RPC-over-RDMA to call by: 1, 2, or 1-2 for the later one that the server has
+    #[arg(long, value_name = "1|2|1-2", default_value = "1", value_parser = versions)]
+    pub rdma_version: Versions,
     /// Entries of the large directory
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=99_999))]
     pub entries: u32,

@@ -22,7 +22,8 @@ pub fn run(arguments: &cli::Load) -> Result<(), Error> {
             arguments.url
         ))
     })?;
-    let (mut client, _) = caller::client(url.server.fabric(), 8, TIMEOUT)?;
+    let versions = arguments.rdma_version;
+    let (mut client, _) = caller::client_speaking(versions, url.server.fabric(), 8, TIMEOUT)?;
     connect(&mut client, &url)?;
     let mut mount = match url.mount {
         Some(at) => {
@@ -68,20 +69,25 @@ fn line(step: &Step) -> String {
 
 fn summary(report: &Report) -> String {
     let Report { passed, failed, skipped, calls, octets, elapsed_us, losses, seed, engine, .. } = report;
-    let (chunks, forms) = (&engine.requester.chunks, &engine.requester.calls);
+    let requester = &engine.requester;
+    let (chunks, forms, versions) = (&requester.chunks, &requester.calls, &requester.versions);
     format!(
         "{passed} passed, {failed} failed, {skipped} not tried: {calls} calls, {octets} octets in {:.1} s, seed {seed}\n\
          calls over RDMA: {} short, {} chunked, {} long; connections lost: {losses}\n\
+         calls by version: {} of 1, {} of 2; answered by ERR_VERS: {}\n\
          chunks offered: {} Read, {} Write, {} Reply; keys invalidated by the server: {}, by us: {}\n",
         *elapsed_us as f64 / 1e6,
         forms.short,
         forms.chunked,
         forms.long,
+        versions.v1.forward,
+        versions.v2.forward,
+        requester.version_errors,
         chunks.read,
         chunks.write,
         chunks.reply,
-        engine.requester.remote_invalidations,
-        engine.requester.local_invalidations,
+        requester.remote_invalidations,
+        requester.local_invalidations,
     )
 }
 

@@ -150,6 +150,21 @@ fn a_server_without_private_data_passes_the_functional_run() {
 }
 
 #[test]
+fn the_functional_run_passes_on_version_2() {
+    let home = Home::new();
+    let server = home.serve(&["data"]);
+    let url = format!("{}/data", server.line("LISTEN"));
+    for versions in ["2", "1-2"] {
+        let output = home.run(&["load", &url, "--json", "--entries", "200", "--rdma-version", versions]);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{report:#}");
+        let requester = &report["engine"]["requester"];
+        assert_eq!(requester["versions"]["v1"]["forward"], 0);
+        assert!(requester["versions"]["v2"]["forward"].as_u64() > Some(1_000), "{requester:#}");
+    }
+}
+
+#[test]
 fn the_functional_run_passes_over_tcp() {
     let home = Home::new();
     let server = home.serve(&["data"]);
