@@ -3,8 +3,9 @@
 
 Usage: stale-handles.py DIR FLAG…   DIR is in the mount, which has noac: every question is a call. Waits for the file FLAG before asking.
 
-Prints how long after the reconnection the answers came, and exits with 1 if the last was later than a second (added to it: what the same
-questions take without a kill, as the guest may be emulated), if any answer is not ESTALE, or if something does not answer at all.
+Prints how long after the reconnection the answers came, and exits with 1 if the last was later than a second (ten where the guest is
+emulated: its clock runs on while it does not; added to it: what the same questions take without a kill), if any answer is not ESTALE, or
+if something does not answer at all.
 """
 
 import errno
@@ -14,8 +15,13 @@ import threading
 import time
 
 HANDLES = 5  # of each kind
-ANSWER_SECONDS = 1.0  # after the reconnection
 GIVE_UP_SECONDS = 60
+
+
+def answer_seconds():
+    """The time for all answers after the reconnection. A call that hangs takes a minute."""
+    with open("/proc/cpuinfo") as info:
+        return 10.0 if "QEMU TCG" in info.read() else 1.0
 
 
 def connections(mount):
@@ -81,11 +87,12 @@ def main():
     questions = list(make(top))
     begun = time.monotonic()
     alive = ask_all(questions, begun + GIVE_UP_SECONDS)
-    allowed = ANSWER_SECONDS + time.monotonic() - begun
+    alive_seconds = time.monotonic() - begun
+    allowed = answer_seconds() + alive_seconds
     if [name for name, _ in questions if alive.get(name, ("",))[0] != "worked"]:
         sys.exit(f"the questions do not even work: {alive}")
     before, reconnected = connections(mount), []
-    print(f"holds {len(questions)} handles, all asked in {allowed - ANSWER_SECONDS:.3f} s", flush=True)
+    print(f"holds {len(questions)} handles, all asked in {alive_seconds:.3f} s", flush=True)
     while not os.path.exists(flag):
         time.sleep(0.02)
     killed = time.monotonic()
