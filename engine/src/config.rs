@@ -57,7 +57,7 @@ pub struct Config {
     /// Message, medium and large slots.
     pub slots: [usize; 3],
     /// Say while connecting what we take (RFC 8797). A peer that hears nothing sends and gets 1,024 octets inline, and no reply of
-    /// either side invalidates keys.
+    /// either side invalidates keys. Nor do we speak version 2 then: who says nothing is taken for an old peer.
     pub private_data: bool,
     /// When to use a Reply chunk.
     pub reply_policy: ReplyPolicy,
@@ -106,6 +106,14 @@ impl Config {
             outbound: 128,
             slots: [512, 16, 16],
             ..Self::default()
+        }
+    }
+
+    /// The same, with what cannot be had together settled.
+    pub(crate) fn settled(self) -> Self {
+        match self.private_data {
+            true => self,
+            false => Self { serve_versions: Versions::One, call_versions: Versions::One, ..self },
         }
     }
 

@@ -61,6 +61,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// # Panics
     /// When the provider cannot hold what `config` promises: that is a mistake of whoever made both.
     pub fn new(mut provider: P, app: A, config: Config, admission: Admission) -> io::Result<Self> {
+        let config = config.settled();
         let limits = provider.limits();
         assert!(config.receives <= limits.receives, "the provider holds every receive");
         assert!(config.receive_len >= limits.receive_len, "a receive is as long as the provider says");

@@ -84,7 +84,7 @@ pub struct Serve {
     /// Where to keep what must survive a restart (see FILES in --help)
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Whether clients are told while they connect what they may send (RFC 8797); no: 1,024 octets inline, as for old clients
+    /// Whether clients are told while they connect what they may send (RFC 8797); no: 1,024 octets inline and version 1, like an old server
     #[arg(long, value_name = "yes|no", default_value = "yes", action = clap::ArgAction::Set, value_parser = yes_or_no)]
     pub private_data: bool,
     /// Stop when standard input ends: for whoever starts this command as a child
