@@ -106,7 +106,7 @@ fn a_read_chunk_has_the_octets_of_its_item_at_its_position_and_no_padding() {
         );
         at.raw.fetch(chunks[0].segments[0]);
         at.settle();
-        assert_eq!(at.raw.fetched, [item.clone()]);
+        assert_eq!(at.raw.fetched, std::slice::from_ref(&item));
         at.answer(header.xid, &ChunkLists::new(), &[], None);
         assert_eq!(at.shard.app().0[0].item, Some(item), "the item comes back with the reply");
     }
