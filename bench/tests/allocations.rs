@@ -121,6 +121,27 @@ fn an_echo_on_iwarp_allocates_nothing() {
     });
 }
 
+fn on_shm(trust: bool) {
+    let mut ends = stag_bench::ends::shm(trust).unwrap();
+    ends.meet();
+    let stag_bench::ends::Ends { server, client, .. } = &mut ends;
+    let clock = stag_engine::clock::Clock::start();
+    count(server, client, |server, client| {
+        server.pass(clock.now());
+        client.pass(clock.now());
+    });
+}
+
+#[test]
+fn an_echo_on_isolated_shared_memory_allocates_nothing() {
+    on_shm(false);
+}
+
+#[test]
+fn an_echo_on_trusting_shared_memory_allocates_nothing() {
+    on_shm(true);
+}
+
 /// The next calls of one of two ends, and what came of earlier ones.
 fn both<P: Provider>(
     shard: &mut Shard<P, Twin>,

@@ -105,10 +105,14 @@ impl Record {
     }
 
     pub(crate) fn emit(&self) -> Head {
+        let four =
+            |words: [u32; 4]| words.into_iter().rev().fold(0, |all, word| all << 32 | u128::from(word));
+        let short = four([self.to, self.len, self.key, self.flags]);
+        let long = u128::from(self.more) << 64 | u128::from(self.offset);
         let mut octets = [0; LONG];
-        let words = [self.to, self.len, self.key, self.flags].into_iter().flat_map(u32::to_le_bytes);
-        let words = words.chain([self.offset, self.more].into_iter().flat_map(u64::to_le_bytes));
-        octets.iter_mut().zip(words).for_each(|(to, from)| *to = from);
+        let (front, back) = octets.split_at_mut(SHORT);
+        front.copy_from_slice(&short.to_le_bytes());
+        back.copy_from_slice(&long.to_le_bytes());
         Head { octets, len: self.kind.head_len() }
     }
 
