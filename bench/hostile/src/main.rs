@@ -6,7 +6,7 @@ use serde_json::json;
 use stag_hostile::{
     Defect, Layer, Outcome, Target, World, defects,
     ours::{EXPORT, Server},
-    run,
+    requester, run,
 };
 use std::{
     io,
@@ -43,6 +43,9 @@ struct Cli {
     /// Only what is safe for a kernel; no CRCs, slower answers are waited for
     #[arg(long)]
     kernel: bool,
+    /// With --kernel: what may stop it, too
+    #[arg(long, requires = "kernel")]
+    even_unsafe: bool,
     /// Say each name before it is played
     #[arg(long)]
     verbose: bool,
@@ -52,6 +55,9 @@ struct Cli {
     /// Print differences only, as rows of a table in Markdown
     #[arg(long, conflicts_with = "json")]
     differences: bool,
+    /// Play the server instead, for our own calling side
+    #[arg(long, conflicts_with_all = ["target", "layer", "kernel", "json", "differences"])]
+    requester: bool,
     /// Print the table of defects and stop
     #[arg(long)]
     list: bool,
@@ -75,6 +81,9 @@ fn play(cli: &Cli) -> io::Result<bool> {
         && !Layer::ALL.iter().any(|known| known.name() == layer)
     {
         return Err(io::Error::other(format!("there is no layer '{layer}'")));
+    }
+    if cli.requester {
+        return Ok(play_server(cli));
     }
     let table = defects::all();
     let chosen: Vec<&Defect> = table.iter().filter(|defect| is_chosen(cli, defect)).collect();
@@ -111,10 +120,35 @@ fn play(cli: &Cli) -> io::Result<bool> {
     Ok(outcomes.iter().all(Outcome::passed))
 }
 
+/// The other role, against the client that `stag call` uses.
+fn play_server(cli: &Cli) -> bool {
+    let table = requester::all();
+    let is_named = |name: &str| cli.only.as_ref().is_none_or(|text| name.contains(text));
+    let (mut played, mut differences) = (0, 0);
+    for defect in table.iter().filter(|defect| is_named(&defect.name)) {
+        played += 1;
+        if cli.list {
+            println!("{:<64} {:<44} {}", defect.name, defect.expect, defect.clause);
+            continue;
+        }
+        let (passed, seen) = match defect.play() {
+            Ok(seen) => (seen.is_in(defect.expect), seen.to_string()),
+            Err(error) => (false, error.to_string()),
+        };
+        println!("{:<8}{:<64} {seen}", if passed { "ok" } else { "DIFFERS" }, defect.name);
+        if !passed {
+            differences += 1;
+            println!("        wanted: {} ({})", defect.expect, defect.clause);
+        }
+    }
+    println!("{played} defects, {differences} differences");
+    differences == 0
+}
+
 fn is_chosen(cli: &Cli, defect: &Defect) -> bool {
     cli.layer.as_ref().is_none_or(|layer| defect.layer.name() == layer)
         && cli.only.as_ref().is_none_or(|text| defect.name.contains(text))
-        && (defect.is_kernel_safe || !cli.kernel)
+        && (defect.is_kernel_safe || !cli.kernel || cli.even_unsafe)
 }
 
 fn target(cli: &Cli, server: Option<&Server>) -> io::Result<Target> {

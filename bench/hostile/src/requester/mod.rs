@@ -5,6 +5,7 @@
 //! case the right reply follows on the same connection. A connection that ended is made again, and there the server behaves well. In the
 //! end the client must call with success, and hold no buffer and no call.
 
+mod messages;
 mod replies;
 mod table;
 

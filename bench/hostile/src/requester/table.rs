@@ -1,19 +1,14 @@
-//! What a server does wrong, from set-up to results.
+//! What a server does wrong, from set-up to the ends of connections; the messages themselves are in [`messages`].
 
-use super::{Asked, CONTENT, Defect, Does, Instead, LEN, good_reply, push, raw_send, replies};
+use super::{Asked, CONTENT, Defect, Does, Instead, LEN, good_reply, messages, push, raw_send, replies};
 use crate::{peer::Fabric, wire::*};
 use std::io;
 
 const REPLY_FRAME: &str = "RFC 5044 §7.1.2";
 const ENHANCED: &str = "RFC 6581 §9";
-const HEADER: &str = "RFC 8166 §4.5";
-const RETURNED: &str = "RFC 8166 §3.4.6, §4.5";
-const ERRORS: &str = "RFC 8166 §4.5";
-const RPC: &str = "RFC 5531 §9";
-const NFS3: &str = "RFC 1813 §3.3.6, §3.3.7";
 
 #[derive(Default)]
-struct Table(Vec<Defect>);
+pub(super) struct Table(Vec<Defect>);
 
 impl Table {
     fn add(&mut self, name: &str, clause: &'static str, expect: &'static str, instead: Instead) {
@@ -24,7 +19,7 @@ impl Table {
         self.add(name, clause, expect, Instead::OfSetUp(octets));
     }
 
-    fn script(
+    pub(super) fn script(
         &mut self,
         name: &str,
         (clause, expect): (&'static str, &'static str),
@@ -35,7 +30,7 @@ impl Table {
     }
 
     /// One message instead of the reply.
-    fn message(
+    pub(super) fn message(
         &mut self,
         name: &str,
         rule: (&'static str, &'static str),
@@ -46,7 +41,7 @@ impl Table {
     }
 
     /// An RPC message behind a right header; the item is pushed.
-    fn results(
+    pub(super) fn results(
         &mut self,
         name: &str,
         rule: (&'static str, &'static str),
@@ -82,15 +77,7 @@ pub fn all() -> Vec<Defect> {
     accesses(&mut table);
     invalidations(&mut table);
     endings(&mut table);
-    headers(&mut table);
-    lists(&mut table);
-    returned(&mut table);
-    errors(&mut table);
-    directions(&mut table);
-    credits(&mut table);
-    repetitions(&mut table);
-    rpc(&mut table);
-    results(&mut table);
+    messages::add(&mut table);
     table.0
 }
 
@@ -372,317 +359,4 @@ fn endings(table: &mut Table) {
         fabric.fin();
         Ok(())
     });
-}
-
-fn headers(table: &mut Table) {
-    use Does::Null;
-    for len in [0, 1, 4, 16, 27] {
-        table.message(&format!("message-of-{len}-octets"), (HEADER, "discarded"), Null, move |asked| {
-            cut(asked.header().with(b""), len)
-        });
-    }
-    for version in [0, 9, u32::MAX] {
-        table.message(&format!("reply-of-version-{version}"), (HEADER, "discarded"), Null, move |asked| {
-            Header { version, ..asked.header() }.with(&asked.results())
-        });
-    }
-    for procedure in [MSGP, DONE, 5, 77, u32::MAX] {
-        table.message(
-            &format!("reply-with-procedure-{procedure}"),
-            (HEADER, "discarded"),
-            Null,
-            move |asked| Header { procedure, ..asked.header() }.with(&asked.results()),
-        );
-    }
-    table.message("reply-to-nobody", (HEADER, "discarded"), Null, |asked| {
-        Header { xid: asked.xid ^ 0x0100_0000, ..asked.header() }.with(&success(asked.xid ^ 0x0100_0000).0)
-    });
-    table.message("reply-whose-xids-differ", ("RFC 8166 §4.2.1, §4.5", "discarded"), Null, |asked| {
-        asked.header().with(&success(asked.xid ^ 2).0)
-    });
-    table.message("reply-without-payload", (HEADER, "discarded"), Null, |asked| asked.header().with(b""));
-    table.message("reply-with-7-octets-of-payload", (HEADER, "discarded"), Null, |asked| {
-        asked.header().with(&cut(asked.results(), 7))
-    });
-    table.message("nomsg-without-lists", ("RFC 8166 §4.2.4, §4.5", "discarded"), Null, |asked| {
-        Header::nomsg(asked.xid).with(b"")
-    });
-    table.message("nomsg-with-inline-payload", ("RFC 8166 §4.2.4, §4.5", "discarded"), Null, |asked| {
-        Header::nomsg(asked.xid).with(&asked.results())
-    });
-}
-
-fn lists(table: &mut Table) {
-    use Does::{Null, Read};
-    for (list, at) in [("read-list", 16), ("write-list", 20), ("reply-chunk", 24)] {
-        table.message(
-            &format!("{list}-discriminator-2"),
-            ("RFC 4506 §4.19, RFC 8166 §4.5", "discarded"),
-            Null,
-            move |asked| with_word(asked.header().with(&asked.results()), at, 2),
-        );
-    }
-    for (name, len) in [("write-list", 24), ("write-segment", 40), ("reply-chunk", 48)] {
-        table.message(&format!("cut-in-{name}"), (HEADER, "discarded"), Read, move |asked| {
-            cut(asked.header().with(b""), len)
-        });
-    }
-    table.message("read-list-in-a-reply", ("RFC 8166 §4.3.1", "discarded"), Null, |asked| {
-        asked.header().read(28, Segment { handle: 5, length: 4, offset: 0 }).with(&asked.results())
-    });
-    for count in [17, 65, u32::MAX] {
-        table.message(
-            &format!("write-chunk-claims-{count}-segments"),
-            (RETURNED, "discarded"),
-            Read,
-            move |asked| with_word(asked.header().with(&asked.results()), 24, count),
-        );
-    }
-}
-
-/// Replies whose chunks are not those of the call.
-fn returned(table: &mut Table) {
-    use Does::{Null, Read, Write};
-    let some = Segment { handle: 9, length: 16, offset: 64 };
-    table.message("write-chunk-that-was-not-offered", (RETURNED, "discarded"), Null, move |asked| {
-        asked.header().write(&[some]).with(&asked.results())
-    });
-    table.message("write-chunk-for-a-write", (RETURNED, "discarded"), Write, move |asked| {
-        asked.header().write(&[some]).with(&asked.results())
-    });
-    table.message("reply-chunk-that-was-not-offered", (RETURNED, "discarded"), Null, move |asked| {
-        asked.header().reply(&[some]).with(&asked.results())
-    });
-    table.message(
-        "nomsg-with-a-reply-chunk-that-was-not-offered",
-        (RETURNED, "discarded"),
-        Null,
-        move |asked| Header::nomsg(asked.xid).reply(&[some]).with(b""),
-    );
-    table.message("write-list-missing", (RETURNED, "discarded"), Read, |asked| {
-        Header::msg(asked.xid).with(&asked.results())
-    });
-    table.message("write-chunk-twice", (RETURNED, "discarded"), Read, |asked| {
-        asked.header().write(&[asked.segment()]).with(&asked.results())
-    });
-    table.message("write-chunk-empty", (RETURNED, "discarded"), Read, |asked| {
-        Header::msg(asked.xid).write(&[]).with(&asked.results())
-    });
-    let change = |table: &mut Table, name: &str, change: fn(Segment) -> Segment| {
-        table.message(
-            &format!("write-chunk-with-another-{name}"),
-            (RETURNED, "discarded"),
-            Read,
-            move |asked| Header::msg(asked.xid).write(&[change(asked.segment())]).with(&asked.results()),
-        );
-    };
-    change(table, "handle", |segment| Segment { handle: segment.handle ^ 0x100, ..segment });
-    change(table, "offset", |segment| Segment { offset: segment.offset + 4, ..segment });
-    change(table, "longer-length", |segment| Segment { length: segment.length + 1, ..segment });
-    change(table, "length-max", |segment| Segment { length: u32::MAX, ..segment });
-    table.message("write-chunk-with-one-segment-more", (RETURNED, "discarded"), Read, |asked| {
-        Header::msg(asked.xid).write(&[asked.segment(), asked.segment().of_len(0)]).with(&asked.results())
-    });
-}
-
-fn errors(table: &mut Table) {
-    use Does::{Null, Read, Write};
-    let error = |asked: &Asked, words: &[u32]| {
-        Header { procedure: ERROR, ..Header::msg(asked.xid) }.fixed().words(words).0
-    };
-    for (name, does) in [("null", Null), ("read", Read), ("write", Write)] {
-        table.message(&format!("err-chunk-to-a-{name}"), (ERRORS, "call fails"), does, move |asked| {
-            error(asked, &[2])
-        });
-    }
-    for (name, low, high) in [("1-to-1", 1, 1), ("2-to-3", 2, 3), ("9-to-9", 9, 9)] {
-        table.message(&format!("err-vers-{name}"), ("RFC 8166 §4.5.1", "call fails"), Null, move |asked| {
-            error(asked, &[1, low, high])
-        });
-    }
-    table.message("err-vers-downwards", ("RFC 8166 §4.5.1", "call fails | discarded"), Null, move |asked| {
-        error(asked, &[1, 5, 2])
-    });
-    for code in [0, 3, 77, u32::MAX] {
-        table.message(&format!("error-code-{code}"), (ERRORS, "discarded"), Null, move |asked| {
-            error(asked, &[code])
-        });
-    }
-    table.message("error-without-code", (ERRORS, "discarded"), Null, move |asked| error(asked, &[]));
-    table.message("err-vers-without-versions", (ERRORS, "discarded"), Null, move |asked| error(asked, &[1]));
-    table.message("err-vers-without-high", (ERRORS, "discarded"), Null, move |asked| error(asked, &[1, 1]));
-    table.message("err-chunk-to-nobody", (ERRORS, "discarded"), Null, |asked| {
-        Header { procedure: ERROR, ..Header::msg(asked.xid ^ 0x0100_0000) }.fixed().u32(2).0
-    });
-}
-
-fn directions(table: &mut Table) {
-    let clause = "RFC 8167 §4.1, §5";
-    let segment = Segment { handle: 9, length: 16, offset: 64 };
-    table.message("call-in-reverse", (clause, "PROG_UNAVAIL | discarded"), Does::Null, |asked| {
-        Header::msg(asked.xid).with(&call(asked.xid, 0x4000_0000, 1, 0).0)
-    });
-    table.message("call-in-reverse-of-nfs", (clause, "PROG_UNAVAIL | discarded"), Does::Read, |_| {
-        Header::msg(7).with(&call(7, NFS, 3, 0).0)
-    });
-    table.message(
-        "call-in-reverse-with-a-reply-chunk",
-        ("RFC 8167 §5.3", "ERR_CHUNK | discarded"),
-        Does::Null,
-        move |_| Header::msg(7).reply(&[segment]).with(&call(7, 0x4000_0000, 1, 0).0),
-    );
-    table.message(
-        "call-in-reverse-with-a-read-chunk",
-        ("RFC 8167 §5.3", "ERR_CHUNK | discarded"),
-        Does::Null,
-        move |_| Header::msg(7).read(28, segment).with(&call(7, 0x4000_0000, 1, 0).0),
-    );
-    table.message(
-        "long-call-in-reverse",
-        ("RFC 8167 §5.3", "ERR_CHUNK | discarded"),
-        Does::Null,
-        move |_| Header::nomsg(7).read(0, segment).with(b""),
-    );
-    table.script(
-        "hundred-calls-in-reverse",
-        ("RFC 8167 §4.3", "PROG_UNAVAIL | discarded | closed"),
-        Does::Null,
-        |fabric, _| {
-            (0..100).try_for_each(|xid| fabric.send(&Header::msg(xid).with(&call(xid, 0x4000_0000, 1, 0).0)))
-        },
-    );
-}
-
-fn credits(table: &mut Table) {
-    let clause = "RFC 8166 §3.3.1";
-    for (name, credits) in [("zero", 0), ("65536", 65_536), ("max", u32::MAX)] {
-        table.message(&format!("grant-of-{name}"), (clause, "call succeeds"), Does::Null, move |asked| {
-            Header { credits, ..asked.header() }.with(&asked.results())
-        });
-    }
-    table.message(
-        "grant-in-a-message-for-nobody",
-        ("RFC 8166 §4.5, RFC 8167 §4.1", "discarded"),
-        Does::Null,
-        |asked| {
-            Header { credits: u32::MAX, xid: asked.xid ^ 0x0100_0000, ..Header::msg(0) }
-                .with(&success(asked.xid ^ 0x0100_0000).0)
-        },
-    );
-}
-
-fn repetitions(table: &mut Table) {
-    for (name, does) in [("null", Does::Null), ("read", Does::Read)] {
-        table.script(
-            &format!("reply-to-a-{name}-twice"),
-            ("RFC 8166 §4.5", "call succeeds"),
-            does,
-            |fabric, asked| {
-                replies::reply(fabric, asked)?;
-                fabric.send(&asked.header().with(&asked.results()))
-            },
-        );
-    }
-    table.script("reply-behind-an-error", ("RFC 8166 §4.5", "call fails"), Does::Null, |fabric, asked| {
-        fabric.send(&Header { procedure: ERROR, ..Header::msg(asked.xid) }.fixed().u32(2).0)?;
-        replies::reply(fabric, asked)
-    });
-    table.script("error-behind-a-reply", ("RFC 8166 §4.5", "call succeeds"), Does::Null, |fabric, asked| {
-        replies::reply(fabric, asked)?;
-        fabric.send(&Header { procedure: ERROR, ..Header::msg(asked.xid) }.fixed().u32(2).0)
-    });
-    table.script(
-        "thousand-replies-to-nobody",
-        ("RFC 8166 §4.5", "discarded"),
-        Does::Null,
-        |fabric, asked| {
-            let octets =
-                |msn: u32| {
-                    fpdu(&Untagged::send(msn).with(
-                        &Header::msg(asked.xid ^ 0x0200_0000).with(&success(asked.xid ^ 0x0200_0000).0),
-                    ))
-                };
-            let first = fabric.msn;
-            fabric.msn += 1_000;
-            fabric.say(&(first..first + 1_000).flat_map(octets).collect::<Vec<_>>())
-        },
-    );
-}
-
-fn rpc(table: &mut Table) {
-    use Does::{Null, Read};
-    let accepted = |asked: &Asked, words: &[u32]| Xdr::new().words(&[asked.xid, 1, 0, 0, 0]).words(words).0;
-    for (name, words) in [
-        ("prog-unavail", vec![1]),
-        ("prog-mismatch", vec![2, 4, 4]),
-        ("prog-mismatch-without-versions", vec![2]),
-        ("proc-unavail", vec![3]),
-        ("garbage-args", vec![4]),
-        ("system-err", vec![5]),
-        ("accept-stat-9", vec![9]),
-        ("accept-stat-missing", vec![]),
-    ] {
-        let results = move |asked: &Asked| accepted(asked, &words);
-        table.results(name, (RPC, "call fails"), Null, results.clone());
-        table.results(&format!("{name}-to-a-read"), (RPC, "call fails"), Read, results);
-    }
-    let denied = |asked: &Asked, words: &[u32]| Xdr::new().words(&[asked.xid, 1, 1]).words(words).0;
-    for (name, words) in [
-        ("rpc-mismatch", vec![0, 3, 3]),
-        ("auth-error", vec![1, 5]),
-        ("reject-stat-9", vec![9]),
-        ("auth-stat-99", vec![1, 99]),
-        ("reject-stat-missing", vec![]),
-    ] {
-        table.results(name, (RPC, "call fails"), Null, move |asked| denied(asked, &words));
-    }
-    table.results("reply-stat-7", (RPC, "call fails"), Null, |asked| {
-        Xdr::new().words(&[asked.xid, 1, 7, 0, 0, 0]).0
-    });
-    for len in [401, 0x7FFF_FFFF, u32::MAX] {
-        table.results(
-            &format!("verifier-claims-{len}-octets"),
-            ("RFC 5531 §8.2", "call fails"),
-            Null,
-            move |asked| Xdr::new().words(&[asked.xid, 1, 0, 0, len, 0]).0,
-        );
-    }
-    table.results(
-        "octets-behind-the-results-of-null",
-        ("RFC 5531 §9", "call fails | call succeeds"),
-        Null,
-        |asked| [asked.results(), vec![1; 64]].concat(),
-    );
-}
-
-fn results(table: &mut Table) {
-    use Does::{Read, Write};
-    let read = |asked: &Asked, words: &[u32]| success(asked.xid).words(words).0;
-    for (name, words) in [
-        ("read-status-99", vec![99, 0]),
-        ("read-status-missing", vec![]),
-        ("read-of-a-stale-handle", vec![70, 0]),
-        ("read-attributes-cut", vec![0, 1, 5]),
-        ("read-attributes-discriminator-2", vec![0, 2, LEN as u32, 1, LEN as u32]),
-        ("read-eof-2", vec![0, 0, LEN as u32, 2, LEN as u32]),
-        ("read-count-above-its-data", vec![0, 0, LEN as u32 + 1, 1, LEN as u32]),
-        ("read-count-below-its-data", vec![0, 0, 5, 1, LEN as u32]),
-        ("read-data-claims-4-gib", vec![0, 0, u32::MAX, 1, u32::MAX]),
-        ("read-data-longer-than-the-chunk", vec![0, 0, LEN as u32 + 4, 1, LEN as u32 + 4]),
-    ] {
-        table.results(name, (NFS3, "call fails"), Read, move |asked| read(asked, &words));
-    }
-    table.script("read-data-shorter-than-it-says", (NFS3, "call fails"), Read, |fabric, asked| {
-        push(fabric, asked.segment(), &[CONTENT; 100])?;
-        let header = Header::msg(asked.xid).write(&[asked.segment().of_len(100)]);
-        fabric.send(&header.with(&asked.results()))
-    });
-    for (name, words) in [
-        ("write-count-above-what-was-sent", vec![0, 0, 0, LEN as u32 + 1, 2, 0, 7]),
-        ("write-committed-5", vec![0, 0, 0, LEN as u32, 5, 0, 7]),
-        ("write-less-stable-than-asked", vec![0, 0, 0, LEN as u32, 0, 0, 7]),
-        ("write-verifier-cut", vec![0, 0, 0, LEN as u32, 2, 0]),
-    ] {
-        table.results(name, (NFS3, "call fails"), Write, move |asked| read(asked, &words));
-    }
 }
