@@ -3,6 +3,7 @@
 
 use stag_echo::{Caller, Echo, Twin};
 use stag_engine::{Config, Shard, Token};
+use stag_protocol::rpcrdma::{Version2, Versions};
 use stag_verbs::{Limits, Provider, Time};
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -164,19 +165,20 @@ fn both<P: Provider>(
     }
 }
 
-#[test]
-fn calls_in_both_directions_allocate_nothing() {
+/// Both ends call and answer until each made a quarter of [`CALLS`]; the client tries these versions.
+fn count_both(versions: Versions, sizes: &[usize]) {
     let fabric = stag_sim::Fabric::new(1, stag_sim::Faults::DELAYS);
+    let config = || Config { call_versions: versions, ..config() };
     let shard = |name, app| {
         Shard::new(fabric.end(name, LIMITS), app, config(), Box::new(|_| true) as Box<_>).unwrap()
     };
     let (mut server, mut client) = (shard("server", Twin::default()), shard("client", Twin::named(1)));
     let up = client.connect(&server.listen(&stag_sim::Port(0)).unwrap()).unwrap();
     let (mut now, mut forward, mut reverse, mut before) = (Time(0), [0; 2], [0; 2], None);
-    while reverse[1] < CALLS || forward[1] < CALLS {
+    while reverse[1] < CALLS / 4 || forward[1] < CALLS / 4 {
         both(&mut client, up, &mut forward, &[0, 100, 3_000, 5_000, 9_000]);
         if let Some(down) = server.app().client(1) {
-            both(&mut server, down, &mut reverse, &[0, 100, 900, 3_000]);
+            both(&mut server, down, &mut reverse, sizes);
         }
         if !(server.pass(now) | client.pass(now)) {
             now = fabric.next_due().map_or(now, |due| due.max(now));
@@ -186,4 +188,14 @@ fn calls_in_both_directions_allocate_nothing() {
         }
     }
     assert_eq!(Some(ALLOCATIONS.get()), before, "heap allocations in both directions");
+}
+
+#[test]
+fn calls_in_both_directions_allocate_nothing() {
+    count_both(Versions::One, &[0, 100, 900, 3_000]);
+}
+
+#[test]
+fn calls_of_version_2_in_both_directions_allocate_nothing() {
+    count_both(Versions::Both(Version2::Directed), &[0, 100, 3_000, 5_000, 9_000]);
 }

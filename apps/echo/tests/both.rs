@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Twin};
-use stag_engine::{CallFault, Config, PeerId, Shard, Token};
+use stag_engine::{CallFault, Config, PeerId, Shard, Stats, Token, stats::Requester};
 use stag_protocol::rpcrdma::{Version2, Versions};
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Provider, Time};
@@ -30,7 +30,9 @@ const MODES: [(Versions, Versions, &[usize]); 5] = [
 ];
 
 fn config() -> Config {
-    Config { grant: 8, calls_max: 8, reverse_grant: 4, reverse_calls_max: 8, ..Config::small() }
+    // As many large buffers as all calls may need at once: an echo without memory is an error of the app's.
+    let slots = [512, 64, 160];
+    Config { grant: 8, calls_max: 8, reverse_grant: 4, reverse_calls_max: 8, slots, ..Config::small() }
 }
 
 /// Small random numbers (splitmix64), so that a seed says everything.
@@ -170,8 +172,8 @@ impl Pair {
     }
 }
 
-/// What one seed showed: the client's calls, the server's, and connections lost.
-fn run(seed: u64) -> (Seen, Seen, u64) {
+/// What one seed showed: the client's calls, the server's, and both ends' counters.
+fn run(seed: u64) -> ([Seen; 2], [Stats; 2]) {
     let mut random = Random(seed);
     let lost = [0, 2_000, 8_000, 20_000][random.below(4) as usize];
     let mut pair = Pair::new(seed, Faults { lost, refused: 100_000, ..Faults::DELAYS });
@@ -219,29 +221,58 @@ fn run(seed: u64) -> (Seen, Seen, u64) {
     pair.client.collect(seed);
     pair.server.collect(seed);
     assert_eq!((pair.client.asked, pair.server.asked), (0, 0), "seed {seed}: questions without an answer");
-    let losses = pair.client.shard.snapshot().engine.disconnects.values().sum();
     pair.client.expect_nothing_held(seed);
     pair.server.expect_nothing_held(seed);
-    (pair.client.seen, pair.server.seen, losses)
+    let ends = [pair.client, pair.server];
+    let stats = [0, 1].map(|end: usize| ends[end].shard.snapshot().engine);
+    (ends.map(|end| end.seen), stats)
+}
+
+/// What all seeds together showed, so that a run in which nothing happens is seen.
+#[derive(Debug, Default)]
+struct Total {
+    seen: Seen,
+    v1: u64,
+    v2: u64,
+    in_chunks: u64,
+    invalidated: u64,
+    local_invalidations: u64,
+    version_errors: u64,
+    lost: u64,
+}
+
+impl Total {
+    fn add(&mut self, seen: Seen, stats: &Stats) {
+        self.seen.echoed += seen.echoed;
+        self.seen.cancelled += seen.cancelled;
+        self.seen.healthy += seen.healthy;
+        let Requester { versions, calls, remote_invalidations, local_invalidations, .. } = stats.requester;
+        self.v1 += versions.v1.forward + versions.v1.reverse;
+        self.v2 += versions.v2.forward + versions.v2.reverse;
+        self.in_chunks += calls.chunked + calls.long;
+        self.invalidated += remote_invalidations;
+        self.local_invalidations += local_invalidations;
+        self.version_errors += stats.requester.version_errors;
+        self.lost += stats.disconnects.values().sum::<u64>();
+    }
 }
 
 #[test]
 fn over_many_seeds_calls_in_both_directions_have_one_outcome_each() {
     let seeds = if std::env::var_os("CI").is_some() { 10_000 } else { 400 };
-    let (mut forward, mut reverse, mut lost) = (Seen::default(), Seen::default(), 0);
+    let mut totals = [Total::default(), Total::default()];
     for seed in 0..seeds {
-        let (client, server, losses) = run(seed);
-        for (sum, seen) in [(&mut forward, client), (&mut reverse, server)] {
-            sum.echoed += seen.echoed;
-            sum.cancelled += seen.cancelled;
-            sum.healthy += seen.healthy;
-        }
-        lost += losses;
+        let (seen, stats) = run(seed);
+        (0..2).for_each(|end| totals[end].add(seen[end], &stats[end]));
     }
-    println!("{seeds} seeds: forward {forward:?}, reverse {reverse:?}, {lost} connections lost");
-    for seen in [forward, reverse] {
+    let [forward, reverse] = &totals;
+    println!("{seeds} seeds\nforward {forward:?}\nreverse {reverse:?}");
+    for Total { seen, v1, v2, in_chunks, invalidated, local_invalidations, lost, .. } in &totals {
         assert_eq!(seen.echoed + seen.cancelled, seeds * CALLS);
-        assert!(seen.cancelled > seeds / 20 && seen.healthy > seeds / 20, "{seen:?}");
+        for happened in [seen.cancelled, *v1, *v2, *in_chunks, *invalidated, *local_invalidations, *lost] {
+            assert!(2 * happened > seeds, "{totals:?}");
+        }
+        assert!(seen.healthy > seeds / 20, "{totals:?}");
     }
-    assert!(lost > 2 * seeds, "{lost}");
+    assert!(forward.version_errors > seeds / 5, "every fifth server speaks version 1 only");
 }
