@@ -14,7 +14,7 @@ use rustix::{
 };
 use stag_pools::{Budget, Buf, Fenced, Pool, table::Key};
 use stag_protocol::rpcrdma::{
-    self, ErrorBody, ErrorReply, InlineSize, Offer,
+    self, ErrorBody, ErrorReply, InlineSize, Offer, Version,
     chunk::{READS_MAX, SEGMENTS_MAX},
 };
 use stag_verbs::{Event, FabricFault, Memory, PeerAddress, Provider, Qp, Status, Tag, Time};
@@ -145,6 +145,14 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Receives promised to connections that live: grants, and replies to our own calls.
     pub const fn receives_promised(&self) -> usize {
         self.core.reserved
+    }
+
+    /// The version of RPC-over-RDMA that a peer's connection keeps to, once that is settled. None over TCP.
+    pub fn version(&self, peer: PeerId) -> Option<Version> {
+        match &self.core.peers.get(peer.0)?.link {
+            Link::Fabric { state: Some(connection), .. } => connection.version(),
+            _ => None,
+        }
     }
 
     /// The counters.

@@ -18,7 +18,7 @@ const CALLS: u64 = 24;
 
 /// In the reverse direction of version 1, and where it may come to that, nothing is called but what goes inline.
 const INLINE: &[usize] = &[0, 1, 3, 100, 900, 1_500, 3_900];
-const ALL: &[usize] = &[0, 1, 3, 900, 1_500, 3_990, 9_000, 70_000];
+const ALL: &[usize] = &[0, 1, 3, 900, 1_500, 3_990, 9_000, 60_000];
 const DIRECTED: Version2 = Version2::Directed;
 /// What the client and the server speak, and the sizes of the server's calls.
 const MODES: [(Versions, Versions, &[usize]); 5] = [
@@ -30,8 +30,8 @@ const MODES: [(Versions, Versions, &[usize]); 5] = [
 ];
 
 fn config() -> Config {
-    // As many large buffers as all calls may need at once: an echo without memory is an error of the app's.
-    let slots = [512, 64, 160];
+    // As many buffers as all calls may need at once: an echo without memory is an error of the app's.
+    let slots = [512, 192, 2];
     Config { grant: 8, calls_max: 8, reverse_grant: 4, reverse_calls_max: 8, slots, ..Config::small() }
 }
 

@@ -1,6 +1,6 @@
 //! The app in the shard: it keeps how calls ended until somebody takes the outcomes.
 
-use stag_engine::{App, CallFault, Cause, Cx, Outcome, PeerId, Time, Token};
+use stag_engine::{App, CallFault, Cause, Cx, Health, HealthFault, Outcome, PeerId, Time, Token};
 use stag_pools::Buf;
 use std::collections::VecDeque;
 
@@ -28,7 +28,7 @@ pub struct Recovery {
     pub answered_at: Option<Time>,
 }
 
-/// Keeps outcomes in order of arrival. Serves nothing: a peer that calls us is disconnected.
+/// Keeps outcomes in order of arrival. Serves nothing.
 #[derive(Debug, Default)]
 pub struct Caller {
     done: VecDeque<Done>,
@@ -36,6 +36,7 @@ pub struct Caller {
     down: Option<(PeerId, Cause)>,
     replies: u64,
     recovery: Recovery,
+    health: Option<Result<Health, HealthFault>>,
     /// Memory of replies that were looked at, for the next ones.
     spare: Vec<Vec<u8>>,
 }
@@ -44,6 +45,11 @@ impl Caller {
     /// The oldest outcome that nobody took.
     pub fn take(&mut self) -> Option<Done> {
         self.done.pop_front()
+    }
+
+    /// How the peer is that was asked, or why nobody knows.
+    pub const fn take_health(&mut self) -> Option<Result<Health, HealthFault>> {
+        self.health.take()
     }
 
     /// Takes back the memory of a reply.
@@ -87,6 +93,10 @@ impl App for Caller {
             reply
         });
         self.done.push_back(Done { token: outcome.token, reply, result: outcome.result });
+    }
+
+    fn on_health(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, health: Result<Health, HealthFault>) {
+        self.health = Some(health);
     }
 
     fn on_peer_up(&mut self, cx: &mut Cx<'_>, peer: PeerId) {

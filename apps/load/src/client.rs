@@ -1,11 +1,13 @@
 //! Calls from outside of the shard, one by one or several at a time: passes are run until a reply is there.
 
 use crate::{Caller, Done, caller::Recovery};
-use stag_engine::{CallFault, Cause, PeerId, Request, RequestItem, Shard, Token, stats::Snapshot};
+use stag_engine::{
+    CallFault, Cause, Health, HealthFault, PeerId, Request, RequestItem, Shard, Token, stats::Snapshot,
+};
 use stag_protocol::{
     nfs::{acl, mount, v3},
     rpc::{Accepted, Auth, AuthStatus, AuthSys, CallHeader, Credential, Denied, Gids, Outcome, ReplyHeader},
-    rpcrdma::Xid,
+    rpcrdma::{Version, Xid},
     xdr::{self, Piece, Reader, Writer},
 };
 use stag_verbs::{FabricFault, Limits, Provider, Time};
@@ -42,6 +44,8 @@ pub enum Error {
     Mount(mount::Status),
     /// Our own memory for the call is short.
     NoMemory,
+    /// The server does not say how it is.
+    Health(HealthFault),
 }
 
 impl Error {
@@ -71,6 +75,7 @@ impl fmt::Display for Error {
             Self::Nfs(status) => write!(f, "{status} ({status:?})"),
             Self::Mount(status) => write!(f, "MOUNT failed ({status:?})"),
             Self::NoMemory => f.write_str("our own memory for the call is short"),
+            Self::Health(fault) => fault.fmt(f),
         }
     }
 }
@@ -236,6 +241,22 @@ impl<P: Provider> Client<P> {
     /// Why the last connection ended.
     fn cause(&self) -> Option<Cause> {
         self.shard.app().ended().map(|(_, cause)| cause)
+    }
+
+    /// The version of RPC-over-RDMA that the connection keeps to; none over TCP, and before the first reply.
+    pub fn version(&self) -> Option<u32> {
+        self.shard.version(self.peer?).map(Version::number)
+    }
+
+    /// Asks the server how it is.
+    ///
+    /// # Errors
+    /// [`Error::Health`], and [`Error::NotConnected`].
+    pub fn health(&mut self) -> Result<Health, Error> {
+        let peer = self.peer.ok_or(Error::NotConnected(self.cause()))?;
+        self.shard.with_app(|_, cx| cx.ask_health(peer));
+        let health = self.wait(Caller::take_health);
+        health.unwrap_or(Err(HealthFault::TimedOut)).map_err(Error::Health)
     }
 
     /// How often the connection was lost, and how the last loss was overcome.

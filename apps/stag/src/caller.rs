@@ -18,22 +18,13 @@ pub fn random<const LEN: usize>() -> Result<[u8; LEN], Error> {
     Ok(random)
 }
 
-/// A client that is not connected, for `depth` large calls at a time that may take `timeout` each, and its clock. Its fabric
-/// is that of `at`.
+/// A client that is not connected and tries `versions`, for `depth` large calls at a time that may take `timeout` each, and its
+/// clock. Its fabric is that of `at`.
 pub fn client(
     at: Option<&Listen>,
     depth: usize,
     timeout: Duration,
-) -> Result<(Client<Fabric>, Clock), Error> {
-    client_speaking(Versions::One, at, depth, timeout)
-}
-
-/// The same, with these versions of RPC-over-RDMA.
-pub fn client_speaking(
     versions: Versions,
-    at: Option<&Listen>,
-    depth: usize,
-    timeout: Duration,
 ) -> Result<(Client<Fabric>, Clock), Error> {
     let short = |error: io::Error| Error::failure(format!("no memory or descriptors to call with: {error}"));
     let clock = Clock::start();

@@ -87,6 +87,9 @@ pub struct Serve {
     /// Whether clients are told while they connect what they may send (RFC 8797); no: 1,024 octets inline and version 1, like an old server
     #[arg(long, value_name = "yes|no", default_value = "yes", action = clap::ArgAction::Set, value_parser = yes_or_no)]
     pub private_data: bool,
+    /// Versions of RPC-over-RDMA to serve: 1, 2, or 1-2 for both at the same addresses
+    #[arg(long, value_name = "1|2|1-2", default_value = "1-2", value_parser = versions)]
+    pub rdma_version: Versions,
     /// Stop when standard input ends: for whoever starts this command as a child
     #[arg(long, hide = true)]
     pub while_stdin: bool,
@@ -171,6 +174,9 @@ pub struct Call {
     /// Seconds that a call may take, reconnections included
     #[arg(long, global = true, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=3_600))]
     pub timeout: u16,
+    /// Versions of RPC-over-RDMA to call by: 1, 2, or 1-2 for the later one that the server has
+    #[arg(long, global = true, value_name = "1|2|1-2", default_value = "1", value_parser = versions)]
+    pub rdma_version: Versions,
     /// What to do
     #[command(subcommand)]
     pub what: What,
@@ -185,6 +191,8 @@ pub enum What {
         #[arg(long, default_value_t = 1)]
         count: u32,
     },
+    /// Ask how the server is: calls in progress, credits, its time; needs --rdma-version 2 and a server that is Stag
+    Health,
     /// Show the export's handle, and what else is exported
     Mount,
     /// List a directory, or show a file

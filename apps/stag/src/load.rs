@@ -22,12 +22,11 @@ pub fn run(arguments: &cli::Load) -> Result<(), Error> {
             arguments.url
         ))
     })?;
-    let versions = arguments.rdma_version;
-    let (mut client, _) = caller::client_speaking(versions, url.server.fabric(), 8, TIMEOUT)?;
+    let (mut client, _) = caller::client(url.server.fabric(), 8, TIMEOUT, arguments.rdma_version)?;
     connect(&mut client, &url)?;
     let mut mount = match url.mount {
         Some(at) => {
-            let (mut mount, _) = caller::client(None, 8, TIMEOUT)?;
+            let (mut mount, _) = caller::client(None, 8, TIMEOUT, arguments.rdma_version)?;
             mount.connect_tcp(at).map_err(|error| cannot_connect(format_args!("tcp://{at}"), error))?;
             Some(mount)
         }

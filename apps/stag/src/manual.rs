@@ -231,7 +231,8 @@ CHECKSUMS
   path. --verify reads back what was stored, from the other side of the copy.
 
 OUTPUT (--json)
-  null   server, round_trips_us[]
+  null   server, rpcrdma_version, round_trips_us[]
+  health server, queue_depth, credits_granted, credits_in_use, time_ns
   mount  export, handle, exports[]
   ls     [] of what stat gives
   stat   name, kind, target, mode, uid, gid, size, used, nlink, fileid, fsid,

@@ -12,8 +12,12 @@ use crate::{
 };
 use remote::{Object, Remote, failed, shown};
 use serde_json::{Value, json};
+use stag_engine::{Health, HealthFault};
 use stag_load::transfer;
-use stag_protocol::nfs::v3::{FileKind, Status};
+use stag_protocol::{
+    nfs::v3::{FileKind, Status},
+    rpcrdma::option::NoOption,
+};
 use std::{
     io::{self, Write},
     os::unix::ffi::OsStrExt,
@@ -49,6 +53,7 @@ pub fn run(arguments: &cli::Call) -> Result<(), Error> {
     }
     let said = match &arguments.what {
         What::Null { count } => null(&url, arguments, *count)?,
+        What::Health => health(&url, arguments)?,
         what => {
             let mut remote = Remote::mount(&url, arguments)?;
             let said = mounted(&mut remote, what)?;
@@ -68,7 +73,7 @@ pub fn run(arguments: &cli::Call) -> Result<(), Error> {
 
 fn mounted(remote: &mut Remote, what: &What) -> Result<Said, Error> {
     match what {
-        What::Null { .. } => unreachable!("NULL needs no mount"),
+        What::Null { .. } | What::Health => unreachable!("they need no mount"),
         What::Mount => Ok(mount(remote)),
         What::Ls { long } => list(remote, *long),
         What::Cat => cat(remote),
@@ -89,9 +94,41 @@ fn null(url: &Url, arguments: &cli::Call, count: u32) -> Result<Said, Error> {
         client.null().map_err(failed("NULL"))?;
         micros.push(began.elapsed().as_secs_f64() * 1e6);
     }
+    let version = client.version();
     client.disconnect();
-    let text = micros.iter().map(|micros| format!("NULL answered by {url} in {micros:.1} us\n")).collect();
-    Ok(Said::new(text, json!({ "server": url.to_string(), "round_trips_us": micros })))
+    let by = version.map_or_else(String::new, |version| format!(" (RPC-over-RDMA version {version})"));
+    let text =
+        micros.iter().map(|micros| format!("NULL answered by {url} in {micros:.1} us{by}\n")).collect();
+    let value = json!({ "server": url.to_string(), "rpcrdma_version": version, "round_trips_us": micros });
+    Ok(Said::new(text, value))
+}
+
+fn health(url: &Url, arguments: &cli::Call) -> Result<Said, Error> {
+    let mut client = Remote::connect(url, arguments)?;
+    // A version is settled by the first call.
+    client.null().map_err(failed("NULL"))?;
+    let health = client.health().map_err(|error| match error {
+        stag_load::Error::Health(HealthFault::Option(NoOption::Version)) => Error::failure(format!(
+            "{url} was called by version 1, which has no such question: give --rdma-version 1-2, to a server that speaks version 2"
+        )),
+        error => Error::failure(format!("{url} does not say how it is: {error}")),
+    })?;
+    client.disconnect();
+    let Health { queue_depth, credits_granted, credits_in_use, time_ns } = health;
+    let text = format!(
+        "{url}: {queue_depth} calls in progress, {credits_in_use} of our {credits_granted} credits in use, \
+         its time is {}.{:09} s since 1970\n",
+        time_ns / 1_000_000_000,
+        time_ns % 1_000_000_000
+    );
+    let value = json!({
+        "server": url.to_string(),
+        "queue_depth": queue_depth,
+        "credits_granted": credits_granted,
+        "credits_in_use": credits_in_use,
+        "time_ns": time_ns,
+    });
+    Ok(Said::new(text, value))
 }
 
 fn mount(remote: &Remote) -> Said {

@@ -49,7 +49,8 @@ impl Remote {
     /// Connects to the server without mounting anything.
     pub fn connect(url: &Url, arguments: &cli::Call) -> Result<Client<Fabric>, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
-        let (mut client, _) = caller::client(url.server.fabric(), arguments.depth.into(), timeout)?;
+        let (mut client, _) =
+            caller::client(url.server.fabric(), arguments.depth.into(), timeout, arguments.rdma_version)?;
         connect(&mut client, url)?;
         Ok(client)
     }
@@ -57,7 +58,8 @@ impl Remote {
     /// Connects and mounts the export that the URL's path begins with.
     pub fn mount(url: &Url, arguments: &cli::Call) -> Result<Self, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
-        let (mut client, _) = caller::client(url.server.fabric(), arguments.depth.into(), timeout)?;
+        let (mut client, _) =
+            caller::client(url.server.fabric(), arguments.depth.into(), timeout, arguments.rdma_version)?;
         match url.mount {
             Some(at) => {
                 client.connect_tcp(at).map_err(|error| cannot_connect(format_args!("tcp://{at}"), error))?

@@ -15,7 +15,10 @@ use stag_load::{
     rate,
     transfer::{self, Flow, Moved, Why},
 };
-use stag_protocol::nfs::v3::{CreateHow, FileHandle, SetAttributes, StableHow, Status};
+use stag_protocol::{
+    nfs::v3::{CreateHow, FileHandle, SetAttributes, StableHow, Status},
+    rpcrdma::Versions,
+};
 use std::{
     fs, io,
     net::SocketAddr,
@@ -364,7 +367,7 @@ impl<'a> Stage<'a> {
 impl Scene {
     /// Connects to stay connected, and mounts.
     fn new(at: &Listen, depth: usize) -> Outcome<Self> {
-        let (mut client, clock) = caller::client(Some(at), depth, TIMEOUT)?;
+        let (mut client, clock) = caller::client(Some(at), depth, TIMEOUT, Versions::One)?;
         client.keep_connected(at).map_err(failed("the connection"))?;
         client.null().map_err(failed("NULL"))?;
         let root = client.mount(EXPORT).map_err(failed("MNT"))?;

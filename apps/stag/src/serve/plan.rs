@@ -16,6 +16,7 @@ use stag_nfs::{
         memory::{self, MemoryExport},
     },
 };
+use stag_protocol::rpcrdma::Versions;
 use std::{
     env,
     ffi::OsStr,
@@ -48,6 +49,8 @@ pub struct Plan {
     pub cores: usize,
     /// Tell clients while they connect what they may send.
     pub private_data: bool,
+    /// Versions of RPC-over-RDMA.
+    pub versions: Versions,
     pub stats: Option<PathBuf>,
 }
 
@@ -160,9 +163,10 @@ impl Plan {
                 StorePlan::Files { state_dir, callers: callers(arguments)? }
             }
         };
-        let (stats, private_data) = (arguments.stats.clone(), arguments.private_data);
+        let stats = arguments.stats.clone();
+        let (private_data, versions) = (arguments.private_data, arguments.rdma_version);
         let (clients, shm_allow) = (Clients(clients), arguments.shm_allow.clone());
-        Ok(Self { exports, store, fabrics, shm_allow, tcp, clients, cores, private_data, stats })
+        Ok(Self { exports, store, fabrics, shm_allow, tcp, clients, cores, private_data, versions, stats })
     }
 
     /// Shards of all fabrics.

@@ -20,6 +20,7 @@ use stag_nfs::{
     },
 };
 use stag_pools::Budget;
+use stag_protocol::rpcrdma::Versions;
 use stag_shm::Shm;
 use stag_verbs::{FabricFault, Limits, Provider};
 use std::{fmt::Display, io, net::SocketAddr, os::fd::AsFd, sync::Arc};
@@ -61,6 +62,8 @@ pub struct Seat {
     pub clients: Clients,
     /// Tell clients while they connect what they may send.
     pub private_data: bool,
+    /// Versions of RPC-over-RDMA.
+    pub versions: Versions,
     pub source: Source,
     /// Its part of the duplicate request cache.
     pub branch: Branch,
@@ -132,6 +135,7 @@ impl Seat {
             is_shared: plan.cores > 1,
             clients: plan.clients.clone(),
             private_data: plan.private_data,
+            versions: plan.versions,
             source: source.clone(),
             branch,
             helpers,
@@ -199,7 +203,7 @@ impl Seat {
         let (seed, xid_seed) = (random.first_chunk::<32>(), random.last_chunk::<4>());
         let seed = *seed.expect("36 octets hold 32");
         let mut config = config(u32::from_ne_bytes(*xid_seed.expect("36 octets hold 4")));
-        config.private_data = self.private_data;
+        (config.private_data, config.serve_versions) = (self.private_data, self.versions);
         let (limits, now) = (limits(&config), self.clock.now());
         match self.fabric.clone() {
             Fabric::Iwarp(at) => {
