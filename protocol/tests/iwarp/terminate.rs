@@ -69,6 +69,9 @@ fn the_form_of_siw_is_understood() {
     assert_eq!(parsed("20060000", Peer::Siw).cause, Terminate::UNEXPECTED_OPCODE);
     assert_eq!(parsed("02060000", Peer::Siw).cause, Terminate::MPA_INSUFFICIENT_IRD);
     assert_eq!(parsed("02060000", Peer::Hardware).cause, Terminate::UNEXPECTED_OPCODE);
+    // Or its flags do.
+    assert_eq!(parsed("20060300", Peer::Hardware).cause, Terminate::UNEXPECTED_OPCODE);
+    assert_eq!(parsed("2006c000", Peer::Siw).cause, Terminate::MPA_INSUFFICIENT_IRD);
     // A remote protection error of a Read, with both headers.
     let request = read_request(2, &ReadHeader { len: 7, ..ReadHeader::default() });
     let payload = [&hex("10000700 001c"), &request[..]].concat();
