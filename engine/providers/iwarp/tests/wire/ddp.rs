@@ -173,12 +173,12 @@ fn a_window_of_another_connection_is_not_associated() {
     b.post_receives(16);
     let mut a = End::new(config());
     let (_, other) = join(&mut a, &mut b, at);
-    let window = b.iwarp.bind(other, b.buf(b"theirs"), 0..6, Access::RemoteWrite).unwrap();
     let mut peer = Peer::connect(at);
     peer.say(&mut b, &frame(REQUEST, C | S, 2, &words(1, 1)));
     let qp = b.next_request();
     b.iwarp.accept(qp, b"").unwrap();
     peer.hear_frame(&mut b, REPLY);
+    let window = b.iwarp.bind(other, b.buf(b"theirs"), 0..6, Access::RemoteWrite).unwrap();
     peer.say(&mut b, &fpdu(&write(window.key.0, window.offset, b"mine")));
     expect_terminate_established(&mut b, &mut peer, qp, "1/1/02");
     let fenced = {
