@@ -40,7 +40,7 @@ pub struct Read {
     pub ask_at: usize,
     /// Where in the sink the next octet of an answer goes.
     pub fill_at: usize,
-    /// Spans that are not asked for yet; they are the front of [`SendQueue::spans`] when this is the next to begin.
+    /// Spans that are not asked for yet; they are the front of the spans that are posted when this is the next to begin.
     pub unasked: usize,
     /// Spans whose answer is not complete.
     pub unanswered: usize,
