@@ -81,6 +81,26 @@ impl Exposed {
         self.span.is_empty()
     }
 
+    /// Where its first octet is, for a device that opens it.
+    pub fn place(&self) -> Place {
+        let place = self.buf.place();
+        Place { at: place.at + self.span.start, ..place }
+    }
+
+    /// What the peer may do with it.
+    pub const fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The buffer again, when a device and not [`Windows`] had opened it as `key`.
+    ///
+    /// # Safety
+    /// No peer can reach the octets any more: the device reported that `key` was invalidated, or its window was freed, or
+    /// it was never opened.
+    pub unsafe fn fence(self, key: RemoteKey) -> Fenced {
+        Fenced { key, buf: self.withdraw() }
+    }
+
     /// The buffer of an exposure that no window ever named.
     fn withdraw(self) -> Buf {
         std::mem::ManuallyDrop::into_inner(self.buf)

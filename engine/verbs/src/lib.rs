@@ -226,8 +226,9 @@ pub trait Provider {
     /// Ends a connection. What was posted before goes out if it can without waiting for the peer. `Disconnected` follows.
     fn disconnect(&mut self, qp: Qp);
 
-    /// What the peer said while connecting; empty before it did, and when it said nothing. After `Disconnected` it can be
-    /// read until the next poll, because a rejection says why there.
+    /// What the peer said while connecting; empty before it did, and when it said nothing. Where set-up messages have fields of
+    /// fixed size (InfiniBand), zeros follow. After `Disconnected` it can be read until the next poll, because a rejection
+    /// says why there.
     fn private_data(&self, qp: Qp) -> &[u8];
 
     /// Who the peer is, while the connection exists.

@@ -17,10 +17,10 @@ pub fn private_data_reaches_both_sides<F: Fixture>(w: &mut World<F>) {
         assert_eq!(w.end(A).private_data(a), b"", "the peer has said nothing yet");
         w.until("the connect request arrives", |w| !w.seats[B].requests.is_empty());
         let b = w.seats[B].requests.pop_front().unwrap();
-        assert_eq!(w.end(B).private_data(b), ours);
+        assert_heard::<F>(w.end(B).private_data(b), &ours);
         w.end(B).accept(b, &theirs).unwrap();
         w.until("the connector is established", |w| w.is_established(A, a));
-        assert_eq!(w.end(A).private_data(a), theirs);
+        assert_heard::<F>(w.end(A).private_data(a), &theirs);
         w.disconnect(A, a);
         w.end_of((a, b));
     }
@@ -35,7 +35,14 @@ pub fn too_much_private_data_is_refused<F: Fixture>(w: &mut World<F>) {
     assert_eq!(w.end(B).accept(b, &too_much), Err(Refusal::Malformed));
     w.end(B).accept(b, b"fits").unwrap();
     w.until("the connector is established", |w| w.is_established(A, a));
-    assert_eq!(w.end(A).private_data(a), b"fits");
+    assert_heard::<F>(w.end(A).private_data(a), b"fits");
+}
+
+/// What arrived is what was said, with zeros behind it where the fabric pads.
+fn assert_heard<F: Fixture>(heard: &[u8], said: &[u8]) {
+    let padding = heard.strip_prefix(said).expect("what was said is heard");
+    assert!(padding.is_empty() || F::PADS_PRIVATE_DATA, "nothing else is heard");
+    assert!(padding.iter().all(|octet| *octet == 0));
 }
 
 /// A rejected connector finds the reason in the private data until it polls again.
@@ -46,7 +53,7 @@ pub fn a_rejected_peer_hears_why<F: Fixture>(w: &mut World<F>) {
         let (a, b) = w.meet(A, &at);
         w.end(B).reject(b, &why);
         assert_eq!(w.end_of((a, b)), (Cause::Rejected, Cause::Local));
-        assert_eq!(w.last_words(A, a), why);
+        assert_heard::<F>(w.last_words(A, a), &why);
     }
 }
 

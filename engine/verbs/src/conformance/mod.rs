@@ -37,6 +37,12 @@ pub trait Fixture: Sized {
     /// Whether this fabric tells both sides which rule was broken ([`crate::Cause::PeerFault`], [`crate::Cause::Terminated`]).
     const TELLS_FAULTS: bool = true;
 
+    /// Whether this fabric's set-up messages have fields of fixed size: what the peer said arrives with zeros behind it.
+    const PADS_PRIVATE_DATA: bool = false;
+
+    /// Whether this fabric checks the bounds of a window. Without it the suite shows only that keys and rights are.
+    const CHECKS_BOUNDS: bool = true;
+
     /// A fresh fabric for run number `run`, counted from 0.
     fn new(run: u64) -> Self;
 

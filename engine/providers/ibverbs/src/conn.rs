@@ -1,0 +1,236 @@
+//! One connection, and what all connections of a shard share.
+
+use crate::{
+    cm::{Channel, Id},
+    config::Config,
+    device::{QueuePair, Queues, Region},
+    stats::Stats,
+    windows::Windows,
+};
+use rdma_sys::{ibv_send_wr, ibv_sge};
+use stag_pools::{Buf, Place, RemoteKey};
+use stag_verbs::{Cause, Event, Qp, Status, Time, soft::SendQueue, soft::Work};
+use std::{
+    collections::{HashMap, VecDeque},
+    io,
+    net::SocketAddr,
+    rc::Rc,
+};
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The way to the peer.
+    AwaitWay,
+    /// The peer's answer.
+    AwaitReply,
+    /// The engine's answer to a connect request.
+    AwaitAnswer,
+    /// The peer's word, or its first message.
+    AwaitSign,
+    /// Work.
+    Established,
+    /// The end of what was posted before we disconnected.
+    AwaitDrain,
+    /// The device to give everything back.
+    AwaitFlush,
+    /// The next poll: the engine heard of the end and may ask what the peer said.
+    Over,
+}
+
+/// A work request in the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flight {
+    /// What it is a part of. A bind is a part of nothing.
+    pub(crate) seq: Option<u64>,
+}
+
+/// A bind that is not in the device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bind {
+    /// The first work request that was posted behind it.
+    pub(crate) before: u64,
+    pub(crate) key: RemoteKey,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) qp: Qp,
+    /// Destroyed first: then the device touches nothing of the rest.
+    pub(crate) pair: Option<QueuePair>,
+    pub(crate) id: Option<Id>,
+    pub(crate) state: State,
+    pub(crate) peer: Option<SocketAddr>,
+    /// What the peer said while connecting.
+    pub(crate) private_data: Vec<u8>,
+    /// What we say, until it is said.
+    pub(crate) ours: Vec<u8>,
+    /// Reads of the peer under way at a time, and ours.
+    pub(crate) reads: (u8, u8),
+    pub(crate) queue: SendQueue,
+    /// Work requests posted so far: the sequence number of the next one.
+    pub(crate) posted: u64,
+    pub(crate) binds: VecDeque<Bind>,
+    /// Binds whose doorbell was rung.
+    pub(crate) binds_rung: usize,
+    /// Work requests in the device, the oldest first.
+    pub(crate) flights: VecDeque<Flight>,
+    /// The number of the next flight.
+    pub(crate) next_flight: u32,
+    /// The first work request that failed.
+    pub(crate) failed: Option<(u64, Status)>,
+    /// Why it ends.
+    pub(crate) cause: Option<Cause>,
+    /// When to stop waiting.
+    pub(crate) deadline: Option<Time>,
+    /// When to stop waiting for the device's word that it holds no receive of this connection; none when it said so.
+    pub(crate) last_receive: Option<Time>,
+    /// All of its completions are in the completion queue: when that is empty, it can go.
+    pub(crate) is_flushed: bool,
+    /// The device said that it holds no receive of it.
+    pub(crate) has_last: bool,
+    /// Its peer agreed to the end: nothing more comes from the connection manager.
+    pub(crate) is_parted: bool,
+    pub(crate) is_posted: bool,
+    /// It counts for the limit of connections.
+    pub(crate) is_taken: bool,
+}
+
+impl Conn {
+    pub(crate) fn new(state: State, send_queue: usize) -> Self {
+        Self {
+            qp: Qp(stag_pools::table::Key::from_bits(0)),
+            pair: None,
+            id: None,
+            state,
+            peer: None,
+            private_data: Vec::new(),
+            ours: Vec::new(),
+            reads: (0, 0),
+            queue: SendQueue::new(send_queue),
+            posted: 0,
+            binds: VecDeque::new(),
+            binds_rung: 0,
+            flights: VecDeque::new(),
+            next_flight: 0,
+            failed: None,
+            cause: None,
+            deadline: None,
+            last_receive: None,
+            is_flushed: false,
+            has_last: false,
+            is_parted: false,
+            is_posted: false,
+            is_taken: false,
+        }
+    }
+
+    /// Whether it has not begun to end.
+    pub(crate) const fn is_live(&self) -> bool {
+        !matches!(self.state, State::AwaitDrain | State::AwaitFlush | State::Over)
+    }
+
+    /// The number of the oldest flight.
+    pub(crate) fn oldest_flight(&self) -> u32 {
+        self.next_flight.wrapping_sub(self.flights.len() as u32)
+    }
+}
+
+/// Receives in the device, by the number they were posted with.
+#[derive(Debug)]
+pub(crate) struct Receives {
+    posted: Box<[Option<Buf>]>,
+    free: Vec<u32>,
+}
+
+impl Receives {
+    pub(crate) fn new(capacity: usize) -> Self {
+        let count = u32::try_from(capacity).expect("a queue's size fits 32 bits");
+        Self { posted: (0..count).map(|_| None).collect(), free: (0..count).rev().collect() }
+    }
+
+    pub(crate) fn posted(&self) -> usize {
+        self.posted.len() - self.free.len()
+    }
+
+    /// Whether one more fits.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    pub(crate) fn put(&mut self, buf: Buf) -> u32 {
+        let number = self.free.pop().expect("the caller looked for room");
+        let place = self.posted.get_mut(number as usize).expect("the free list names places of the queue");
+        *place = Some(buf);
+        number
+    }
+
+    pub(crate) fn take(&mut self, number: u32) -> Buf {
+        let place = self.posted.get_mut(number as usize);
+        let buf = place.and_then(Option::take).expect("a receive completes once");
+        self.free.push(number);
+        buf
+    }
+}
+
+/// What connections share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) windows: Option<Windows>,
+    pub(crate) queues: Queues,
+    pub(crate) regions: Vec<Region>,
+    /// Dropped behind the queue, which the device reads.
+    pub(crate) receives: Receives,
+    pub(crate) channel: Rc<Channel>,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) stats: Stats,
+    pub(crate) now: Time,
+    /// Connections by the number of their queue pair.
+    pub(crate) by_number: HashMap<u32, Qp>,
+    pub(crate) spare_works: Vec<VecDeque<Work>>,
+    /// A chain while it is built: requests, and what each of them names.
+    pub(crate) chain: Vec<ibv_send_wr>,
+    pub(crate) named: Vec<ibv_sge>,
+    /// Connections that count for the limit.
+    pub(crate) taken: usize,
+    /// Connect requests that the engine has not answered.
+    pub(crate) waiting: usize,
+    /// Connections with a deadline.
+    pub(crate) timed: Vec<Qp>,
+    /// Some connection waits for an empty completion queue.
+    pub(crate) any_flushed: bool,
+}
+
+impl Shared {
+    /// Names `len` octets of a pool for the device. None: the pool is not registered.
+    pub(crate) fn name(&self, place: Place, len: usize) -> Option<ibv_sge> {
+        let region = self.regions.iter().find(|region| region.id == place.pool)?;
+        Some(region.name(place.at, len))
+    }
+
+    /// Whether the device knows the pool.
+    pub(crate) fn knows(&self, place: Place) -> bool {
+        self.regions.iter().any(|region| region.id == place.pool)
+    }
+
+    /// Hands a receive to the device. It comes back when there is no room.
+    pub(crate) fn post_receive(&mut self, mut buf: Buf) -> Result<(), Buf> {
+        let len = self.config.limits.receive_len;
+        if !self.receives.has_room() || buf.capacity() < len {
+            return Err(buf);
+        }
+        buf.reset(0);
+        let Some(at) = self.name(buf.place(), len) else {
+            debug_assert!(false, "a receive's pool is registered");
+            return Err(buf);
+        };
+        let number = self.receives.put(buf);
+        // SAFETY: the buffer is in `receives` until the receive completes; it lies in its region, and is that long.
+        let posted: io::Result<()> = unsafe { self.queues.receives.post(RECEIVE | u64::from(number), at) };
+        posted.map_err(|_| self.receives.take(number))
+    }
+}
+
+/// The bit of a work request's number that tells a receive.
+pub(crate) const RECEIVE: u64 = 1 << 63;

@@ -1,0 +1,606 @@
+//! What a device lends us. Each thing gives itself back when it is dropped, and keeps alive what it was made from.
+
+use crate::library::{AsyncEvent, Library, Unavailable};
+use libc::{c_int, c_void};
+use rdma_sys::{
+    ibv_access_flags, ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr,
+    ibv_device_cap_flags, ibv_mr, ibv_mw, ibv_mw_type, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask,
+    ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type, ibv_recv_wr, ibv_send_wr, ibv_sge, ibv_srq,
+    ibv_srq_attr, ibv_srq_init_attr, ibv_transport_type, ibv_wc, ibv_wc_flags,
+};
+use stag_pools::{Pool, PoolId};
+use std::{
+    ffi::CStr,
+    io,
+    mem::MaybeUninit,
+    os::fd::{BorrowedFd, RawFd},
+    ptr,
+    rc::Rc,
+};
+
+/// What a device says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// Its name, e.g. `rxe0`.
+    pub name: String,
+    /// Whether it speaks iWARP; else InfiniBand or RoCE.
+    pub is_iwarp: bool,
+    /// Whether windows can be bound to a connection and invalidated by its peer (type 2).
+    pub has_windows: bool,
+    /// Queue pairs.
+    pub queue_pairs: usize,
+    /// Work requests of one queue.
+    pub queue_depth: usize,
+    /// Entries of one completion queue.
+    pub completions: usize,
+    /// Receives of one shared queue.
+    pub receives: usize,
+    /// Windows.
+    pub windows: usize,
+    /// Reads under way at a time, of the peer and of ours.
+    pub reads: u8,
+    /// The flags of a completion of which any says that the peer invalidated a key.
+    pub(crate) invalidation_flags: u32,
+}
+
+/// The vendor that the kernel's software device for RoCE (rxe) says it has.
+const RXE_VENDOR: u32 = 0xff_ffff;
+/// The kernel's number of `IBV_WC_WITH_INV`, which rxe puts unchanged into completions of programs. There it means a checksum that
+/// only datagrams have.
+const RXE_INVALIDATION_FLAG: u32 = 1 << 2;
+
+/// A failed call that returned an error number.
+fn failed(code: c_int) -> io::Error {
+    io::Error::from_raw_os_error(code.abs())
+}
+
+/// What a function that returns a pointer gave.
+fn made<T>(pointer: *mut T) -> io::Result<*mut T> {
+    if pointer.is_null() { Err(io::Error::last_os_error()) } else { Ok(pointer) }
+}
+
+/// Lets reads of `fd` return at once.
+pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
+    // SAFETY: rdma-core keeps the descriptor open as long as what it belongs to, which the caller holds.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+    let flags = rustix::fs::fcntl_getfl(fd)?;
+    Ok(rustix::fs::fcntl_setfl(fd, flags | rustix::fs::OFlags::NONBLOCK)?)
+}
+
+/// The name of the device that `context` is open on.
+///
+/// # Safety
+/// `context` is an open device context.
+pub(crate) unsafe fn name_of(context: *mut ibv_context) -> String {
+    // SAFETY: the caller's promise.
+    let device = unsafe { (*context).device };
+    // SAFETY: an open context keeps its device; the name ends with a zero inside the array.
+    let name = unsafe { CStr::from_ptr((&raw const (*device).name).cast()) };
+    name.to_string_lossy().into_owned()
+}
+
+/// An open device: a context of our own, so that its asynchronous events are ours alone.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) library: &'static Library,
+    raw: *mut ibv_context,
+    pub(crate) about: About,
+}
+
+impl Device {
+    /// Opens the device once more that librdmacm has open as `context`.
+    ///
+    /// # Safety
+    /// `context` is an open device context.
+    pub(crate) unsafe fn like(library: &'static Library, context: *mut ibv_context) -> io::Result<Rc<Self>> {
+        // SAFETY: the caller's promise.
+        let device = unsafe { (*context).device };
+        Self::open(library, device)
+    }
+
+    /// Opens the first device there is.
+    pub(crate) fn first(library: &'static Library) -> io::Result<Rc<Self>> {
+        let mut count = 0;
+        // SAFETY: `count` is written to; the list is freed below.
+        let list = unsafe { (library.ibv_get_device_list)(&raw mut count) };
+        if list.is_null() {
+            let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+            return Err(io::Error::new(io::ErrorKind::NotFound, Unavailable::NoKernel { errno }));
+        }
+        let opened = if count > 0 {
+            // SAFETY: the list has `count` entries.
+            let device = unsafe { *list };
+            Self::open(library, device)
+        } else {
+            Err(io::Error::new(io::ErrorKind::NotFound, Unavailable::NoDevice))
+        };
+        // SAFETY: `list` is the one from above, and is not used any more. Open devices stay.
+        unsafe { (library.ibv_free_device_list)(list) };
+        opened
+    }
+
+    fn open(library: &'static Library, device: *mut ibv_device) -> io::Result<Rc<Self>> {
+        // SAFETY: `device` is in a device list that is not freed, or has an open context.
+        let raw = made(unsafe { (library.ibv_open_device)(device) })?;
+        let about = About {
+            name: String::new(),
+            is_iwarp: false,
+            has_windows: false,
+            queue_pairs: 0,
+            queue_depth: 0,
+            completions: 0,
+            receives: 0,
+            windows: 0,
+            reads: 0,
+            invalidation_flags: 0,
+        };
+        let mut opened = Self { library, raw, about };
+        opened.about = opened.ask()?;
+        set_nonblocking(opened.async_fd())?;
+        Ok(Rc::new(opened))
+    }
+
+    fn ask(&self) -> io::Result<About> {
+        let mut attr = MaybeUninit::<ibv_device_attr>::zeroed();
+        // SAFETY: the context is open, `attr` is written to.
+        let code = unsafe { (self.library.ibv_query_device)(self.raw, attr.as_mut_ptr()) };
+        if code != 0 {
+            return Err(failed(code));
+        }
+        // SAFETY: it was filled; every bit pattern of its integers is valid.
+        let attr = unsafe { attr.assume_init() };
+        // SAFETY: the context is open.
+        let alloc_mw = unsafe { (*self.raw).ops.alloc_mw };
+        // SAFETY: the context is open, and keeps its device.
+        let transport = unsafe { (*(*self.raw).device).transport_type };
+        let type_2 = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0
+            | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
+        let size = |count: c_int| usize::try_from(count).unwrap_or(0);
+        let reads = attr.max_qp_rd_atom.min(attr.max_qp_init_rd_atom).clamp(1, 255);
+        Ok(About {
+            // SAFETY: the context is open.
+            name: unsafe { name_of(self.raw) },
+            is_iwarp: transport == ibv_transport_type::IBV_TRANSPORT_IWARP,
+            has_windows: attr.device_cap_flags & type_2 != 0 && alloc_mw.is_some() && attr.max_mw > 0,
+            queue_pairs: size(attr.max_qp),
+            queue_depth: size(attr.max_qp_wr),
+            completions: size(attr.max_cqe),
+            receives: size(attr.max_srq_wr),
+            windows: size(attr.max_mw),
+            reads: u8::try_from(reads).unwrap_or(u8::MAX),
+            invalidation_flags: ibv_wc_flags::IBV_WC_WITH_INV.0
+                | if attr.vendor_id == RXE_VENDOR { RXE_INVALIDATION_FLAG } else { 0 },
+        })
+    }
+
+    fn async_fd(&self) -> RawFd {
+        // SAFETY: the context is open.
+        unsafe { (*self.raw).async_fd }
+    }
+
+    /// Readable when there is an asynchronous event.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as the context, which `self` holds.
+        unsafe { BorrowedFd::borrow_raw(self.async_fd()) }
+    }
+
+    /// The next asynchronous event: its number, and the queue pair's context if it is about one.
+    pub(crate) fn next_event(&self) -> Option<(c_int, *mut c_void)> {
+        let mut event = AsyncEvent { element: ptr::null_mut(), event_type: 0 };
+        // SAFETY: the context is open, `event` has the layout of `struct ibv_async_event`.
+        let code = unsafe { (self.library.ibv_get_async_event)(self.raw, &raw mut event) };
+        if code != 0 {
+            return None;
+        }
+        let of_queue_pair = matches!(
+            event.event_type,
+            event::QP_FATAL
+                | event::QP_REQUEST
+                | event::QP_ACCESS
+                | event::ESTABLISHED
+                | event::SQ_DRAINED
+                | event::PATH_MIGRATED
+                | event::PATH_ERROR
+                | event::LAST_WQE
+        );
+        let context = if of_queue_pair {
+            // SAFETY: a queue pair cannot be destroyed while an event of it is not acknowledged.
+            unsafe { (*event.element.cast::<ibv_qp>()).qp_context }
+        } else {
+            ptr::null_mut()
+        };
+        // SAFETY: it was given above, and is acknowledged once.
+        unsafe { (self.library.ibv_ack_async_event)(&raw mut event) };
+        Some((event.event_type, context))
+    }
+}
+
+/// Numbers of asynchronous events (`enum ibv_event_type`).
+pub(crate) mod event {
+    use libc::c_int;
+    pub(crate) const CQ_ERROR: c_int = 0;
+    pub(crate) const QP_FATAL: c_int = 1;
+    pub(crate) const QP_REQUEST: c_int = 2;
+    pub(crate) const QP_ACCESS: c_int = 3;
+    pub(crate) const ESTABLISHED: c_int = 4;
+    pub(crate) const SQ_DRAINED: c_int = 5;
+    pub(crate) const PATH_MIGRATED: c_int = 6;
+    pub(crate) const PATH_ERROR: c_int = 7;
+    pub(crate) const DEVICE_FATAL: c_int = 8;
+    pub(crate) const PORT_ACTIVE: c_int = 9;
+    pub(crate) const PORT_ERROR: c_int = 10;
+    pub(crate) const SRQ_ERROR: c_int = 14;
+    pub(crate) const LAST_WQE: c_int = 16;
+    pub(crate) const GID_CHANGE: c_int = 18;
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        // SAFETY: everything made from this context holds an `Rc` of it, so nothing is left.
+        unsafe { (self.library.ibv_close_device)(self.raw) };
+    }
+}
+
+/// A protection domain: what is in another one cannot be reached through it.
+#[derive(Debug)]
+pub(crate) struct Domain {
+    pub(crate) device: Rc<Device>,
+    raw: *mut ibv_pd,
+}
+
+impl Domain {
+    pub(crate) fn new(device: &Rc<Device>) -> io::Result<Rc<Self>> {
+        // SAFETY: the context is open.
+        let raw = made(unsafe { (device.library.ibv_alloc_pd)(device.raw) })?;
+        Ok(Rc::new(Self { device: Rc::clone(device), raw }))
+    }
+}
+
+impl Drop for Domain {
+    fn drop(&mut self) {
+        // SAFETY: everything made in this domain holds an `Rc` of it, so nothing is left.
+        unsafe { (self.device.library.ibv_dealloc_pd)(self.raw) };
+    }
+}
+
+/// The memory of a pool, known to the device for our own use and for windows. Its permanent remote key opens nothing.
+#[derive(Debug)]
+pub(crate) struct Region {
+    domain: Rc<Domain>,
+    raw: *mut ibv_mr,
+    pub(crate) id: PoolId,
+    base: u64,
+    len: usize,
+    lkey: u32,
+    /// What is registered stays mapped.
+    _pool: Pool,
+}
+
+impl Region {
+    pub(crate) fn new(domain: &Rc<Domain>, pool: &Pool) -> io::Result<Self> {
+        let (base, len) = pool.span();
+        // RFC 8166 §8.1.2: no right for a peer is in it; those come with windows.
+        let mut access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
+        if domain.device.about.has_windows {
+            access |= ibv_access_flags::IBV_ACCESS_MW_BIND.0;
+        }
+        let library = domain.device.library;
+        // SAFETY: the domain is there; `len` octets from `base` are mapped as long as the pool, of which this keeps a clone.
+        let raw = unsafe { (library.ibv_reg_mr)(domain.raw, base.as_ptr().cast(), len, access as c_int) };
+        let raw = made(raw)?;
+        // SAFETY: it was just made.
+        let lkey = unsafe { (*raw).lkey };
+        let domain = Rc::clone(domain);
+        Ok(Self {
+            domain,
+            raw,
+            id: pool.id(),
+            base: base.as_ptr().addr() as u64,
+            len,
+            lkey,
+            _pool: pool.clone(),
+        })
+    }
+
+    /// Names `len` octets from octet `at` of the pool for a work request.
+    pub(crate) fn name(&self, at: usize, len: usize) -> ibv_sge {
+        assert!(at + len <= self.len, "memory of a pool lies inside of its region");
+        ibv_sge {
+            addr: self.base + at as u64,
+            length: u32::try_from(len).expect("slots are shorter than 2^32"),
+            lkey: self.lkey,
+        }
+    }
+
+    pub(crate) const fn raw(&self) -> *mut ibv_mr {
+        self.raw
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the provider drops its queue pairs and windows before its regions.
+        unsafe { (self.domain.device.library.ibv_dereg_mr)(self.raw) };
+    }
+}
+
+/// A shard's completion queue, and what wakes it up.
+#[derive(Debug)]
+pub(crate) struct Completions {
+    device: Rc<Device>,
+    raw: *mut ibv_cq,
+    channel: *mut ibv_comp_channel,
+}
+
+impl Completions {
+    pub(crate) fn new(device: &Rc<Device>, capacity: usize) -> io::Result<Rc<Self>> {
+        let library = device.library;
+        // SAFETY: the context is open.
+        let channel = made(unsafe { (library.ibv_create_comp_channel)(device.raw) })?;
+        let capacity = c_int::try_from(capacity).unwrap_or(c_int::MAX);
+        // SAFETY: the context is open and the channel belongs to it.
+        let raw = unsafe { (library.ibv_create_cq)(device.raw, capacity, ptr::null_mut(), channel, 0) };
+        let raw = match made(raw) {
+            Ok(raw) => raw,
+            Err(error) => {
+                // SAFETY: no queue uses it.
+                unsafe { (library.ibv_destroy_comp_channel)(channel) };
+                return Err(error);
+            }
+        };
+        let queue = Self { device: Rc::clone(device), raw, channel };
+        set_nonblocking(queue.channel_fd())?;
+        Ok(Rc::new(queue))
+    }
+
+    fn channel_fd(&self) -> RawFd {
+        // SAFETY: the channel lives as long as `self`.
+        unsafe { (*self.channel).fd }
+    }
+
+    /// Readable when the queue was armed and a completion came.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as the channel, which `self` holds.
+        unsafe { BorrowedFd::borrow_raw(self.channel_fd()) }
+    }
+
+    /// Takes completions; returns how many.
+    pub(crate) fn poll(&self, into: &mut [ibv_wc]) -> usize {
+        let most = i32::try_from(into.len()).unwrap_or(i32::MAX);
+        // SAFETY: the queue is there, and `into` has room for `most`.
+        let count = unsafe { rdma_sys::ibv_poll_cq(self.raw, most, into.as_mut_ptr()) };
+        usize::try_from(count).unwrap_or(0)
+    }
+
+    /// Forgets wake-ups that came.
+    pub(crate) fn quench(&self) {
+        let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
+        let get = self.device.library.ibv_get_cq_event;
+        let mut count = 0;
+        // SAFETY: the channel is there and never blocks.
+        while unsafe { get(self.channel, &raw mut queue, &raw mut context) } == 0 {
+            count += 1;
+        }
+        if count > 0 {
+            // SAFETY: so many were taken from this queue.
+            unsafe { (self.device.library.ibv_ack_cq_events)(self.raw, count) };
+        }
+    }
+
+    /// Asks for a wake-up at the next completion.
+    pub(crate) fn arm(&self) {
+        // SAFETY: the queue is there.
+        let code = unsafe { rdma_sys::ibv_req_notify_cq(self.raw, 0) };
+        debug_assert_eq!(code, 0, "a queue with a channel can be armed");
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        // SAFETY: queue pairs hold an `Rc` of this, and every event was acknowledged.
+        unsafe { (self.device.library.ibv_destroy_cq)(self.raw) };
+        // SAFETY: its only queue is gone.
+        unsafe { (self.device.library.ibv_destroy_comp_channel)(self.channel) };
+    }
+}
+
+/// A shard's receives, shared by its connections.
+#[derive(Debug)]
+pub(crate) struct SharedQueue {
+    domain: Rc<Domain>,
+    raw: *mut ibv_srq,
+}
+
+impl SharedQueue {
+    pub(crate) fn new(domain: &Rc<Domain>, capacity: usize) -> io::Result<Rc<Self>> {
+        let max_wr = u32::try_from(capacity).unwrap_or(u32::MAX);
+        let attr = ibv_srq_attr { max_wr, max_sge: 1, srq_limit: 0 };
+        let mut init = ibv_srq_init_attr { srq_context: ptr::null_mut(), attr };
+        // SAFETY: the domain is there.
+        let raw = made(unsafe { (domain.device.library.ibv_create_srq)(domain.raw, &raw mut init) })?;
+        Ok(Rc::new(Self { domain: Rc::clone(domain), raw }))
+    }
+
+    /// Gives the queue one more receive.
+    ///
+    /// # Safety
+    /// Nobody touches what `at` names before the receive completes or the queue is destroyed.
+    pub(crate) unsafe fn post(&self, wr_id: u64, mut at: ibv_sge) -> io::Result<()> {
+        let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: &raw mut at, num_sge: 1 };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue is there, and reads the request during the call.
+        match unsafe { rdma_sys::ibv_post_srq_recv(self.raw, &raw mut wr, &raw mut bad) } {
+            0 => Ok(()),
+            code => Err(failed(code)),
+        }
+    }
+}
+
+impl Drop for SharedQueue {
+    fn drop(&mut self) {
+        // SAFETY: queue pairs hold an `Rc` of this, so none uses it.
+        unsafe { (self.domain.device.library.ibv_destroy_srq)(self.raw) };
+    }
+}
+
+/// What the queue pairs of a shard have in common.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) domain: Rc<Domain>,
+    pub(crate) completions: Rc<Completions>,
+    pub(crate) receives: Rc<SharedQueue>,
+    /// Work requests that a send queue holds.
+    pub(crate) depth: usize,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    library: &'static Library,
+    raw: *mut ibv_qp,
+    /// Octets of the longest message that travels in its work request.
+    pub(crate) inline_max: u32,
+    _completions: Rc<Completions>,
+    _receives: Rc<SharedQueue>,
+    _domain: Rc<Domain>,
+}
+
+impl QueuePair {
+    /// A queue pair whose asynchronous events say `context`. The device says what it takes inline by refusing more.
+    pub(crate) fn new(queues: &Queues, context: u64, inline_max: u32) -> io::Result<Self> {
+        let library = queues.domain.device.library;
+        let mut inline = inline_max;
+        loop {
+            let mut init = ibv_qp_init_attr {
+                qp_context: ptr::without_provenance_mut(context as usize),
+                send_cq: queues.completions.raw,
+                recv_cq: queues.completions.raw,
+                srq: queues.receives.raw,
+                cap: ibv_qp_cap {
+                    max_send_wr: queues.depth as u32,
+                    max_recv_wr: 0,
+                    max_send_sge: 1,
+                    max_recv_sge: 0,
+                    max_inline_data: inline,
+                },
+                qp_type: ibv_qp_type::IBV_QPT_RC,
+                sq_sig_all: 0,
+            };
+            // SAFETY: the domain and the queues are there.
+            match made(unsafe { (library.ibv_create_qp)(queues.domain.raw, &raw mut init) }) {
+                Ok(raw) => {
+                    return Ok(Self {
+                        library,
+                        raw,
+                        inline_max: init.cap.max_inline_data.min(inline),
+                        _completions: Rc::clone(&queues.completions),
+                        _receives: Rc::clone(&queues.receives),
+                        _domain: Rc::clone(&queues.domain),
+                    });
+                }
+                Err(error) if inline == 0 => return Err(error),
+                Err(_) => inline = if inline > 64 { 64 } else { 0 },
+            }
+        }
+    }
+
+    /// Its number, which completions and the connection manager know it by.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: the queue pair is there.
+        unsafe { (*self.raw).qp_num }
+    }
+
+    /// Changes what `mask` names.
+    pub(crate) fn modify(&self, attr: &mut ibv_qp_attr, mask: c_int) -> io::Result<()> {
+        // SAFETY: the queue pair is there.
+        match unsafe { (self.library.ibv_modify_qp)(self.raw, attr, mask) } {
+            0 => Ok(()),
+            code => Err(failed(code)),
+        }
+    }
+
+    /// Stops it: what is posted comes back flushed, and nothing more is sent or taken.
+    pub(crate) fn stop(&self) {
+        let mut attr = no_attr();
+        attr.qp_state = ibv_qp_state::IBV_QPS_ERR;
+        // One that has stopped by itself, or a device that is gone, refuses: the flush timeout looks after it.
+        let _ = self.modify(&mut attr, ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int);
+    }
+
+    /// Whether the device has stopped it.
+    pub(crate) fn has_stopped(&self) -> bool {
+        let (mut attr, mut init) = (no_attr(), MaybeUninit::<ibv_qp_init_attr>::zeroed());
+        let mask = ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int;
+        // SAFETY: the queue pair is there, both structures are written to.
+        let code = unsafe { (self.library.ibv_query_qp)(self.raw, &raw mut attr, mask, init.as_mut_ptr()) };
+        code == 0 && attr.qp_state == ibv_qp_state::IBV_QPS_ERR
+    }
+
+    /// Hands a chain to the device: one doorbell. On failure: how many were taken, and why not more.
+    ///
+    /// # Safety
+    /// Each request's `next` is the one behind it or null, what it names is there, and nobody touches that memory before the
+    /// request completes or the queue pair is destroyed.
+    pub(crate) unsafe fn post(&self, chain: &mut [ibv_send_wr]) -> Result<(), (usize, io::Error)> {
+        let first = chain.as_mut_ptr();
+        let mut bad = ptr::null_mut::<ibv_send_wr>();
+        // SAFETY: the caller's promise; the device reads the requests during the call.
+        let code = unsafe { rdma_sys::ibv_post_send(self.raw, first, &raw mut bad) };
+        if code == 0 {
+            return Ok(());
+        }
+        let taken = (bad.addr().wrapping_sub(first.addr())) / size_of::<ibv_send_wr>();
+        Err((taken.min(chain.len()), failed(code)))
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: it is destroyed once; its asynchronous events are acknowledged as they are taken.
+        unsafe { (self.library.ibv_destroy_qp)(self.raw) };
+    }
+}
+
+/// Attributes that `modify` and others fill or read as far as their mask says.
+pub(crate) fn no_attr() -> ibv_qp_attr {
+    // SAFETY: it is made of integers, for which zero is a value.
+    unsafe { MaybeUninit::<ibv_qp_attr>::zeroed().assume_init() }
+}
+
+/// A type-2 memory window.
+#[derive(Debug)]
+pub(crate) struct MemoryWindow {
+    _domain: Rc<Domain>,
+    raw: *mut ibv_mw,
+}
+
+impl MemoryWindow {
+    pub(crate) fn new(domain: &Rc<Domain>) -> io::Result<Self> {
+        // SAFETY: the domain is there.
+        let raw = unsafe { rdma_sys::ibv_alloc_mw(domain.raw, ibv_mw_type::IBV_MW_TYPE_2) };
+        Ok(Self { _domain: Rc::clone(domain), raw: made(raw.unwrap_or(ptr::null_mut()))? })
+    }
+
+    /// The key it was bound with last.
+    pub(crate) fn key(&self) -> u32 {
+        // SAFETY: the window is there.
+        unsafe { (*self.raw).rkey }
+    }
+
+    /// Notes the key of a bind that was handed to the device: the next bind has to name the window by it.
+    pub(crate) fn set_key(&mut self, key: u32) {
+        // SAFETY: the window is there, and this is its only owner.
+        unsafe { (*self.raw).rkey = key };
+    }
+
+    pub(crate) const fn raw(&self) -> *mut ibv_mw {
+        self.raw
+    }
+}
+
+impl Drop for MemoryWindow {
+    fn drop(&mut self) {
+        // SAFETY: it is freed once; a bound one may be.
+        unsafe { rdma_sys::ibv_dealloc_mw(self.raw) };
+    }
+}

@@ -1,0 +1,47 @@
+//! RDMA devices: the provider contract over libibverbs and librdmacm (DESIGN D1, D3, D8).
+//!
+//! Both libraries are loaded when a provider is made: a program that contains this crate runs on machines without them, and says
+//! what is missing ([`Unavailable`]). One [`Ibverbs`] belongs to one shard and one thread: a device context, a protection domain,
+//! a completion queue and a shared receive queue of its own, and type-2 memory windows that are bound on the data path.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `library` | the table of functions, loaded at run time |
+//! | `device` | what a device lends us: domains, regions, queues, windows |
+//! | `cm` | connection manager: identifiers and events |
+//! | `config` | addresses, settings |
+//! | `memory` | locked memory against what is needed |
+//! | `windows` | which window opens which buffer |
+//! | `conn` | one connection |
+//! | `tx` | work requests out: one chain, one doorbell |
+//! | `shard` | the poll loop, completions, events, ends |
+//! | `connect` | how connections begin |
+//! | `provider` | the contract's calls |
+//!
+//! What comes from rdma-sys: types, constants, and the data path, which libibverbs has as inline functions over a table in the
+//! device context. Every exported function goes through `library` instead: one direct call would link the libraries. rdma-sys
+//! 0.3 gets some things wrong, which are done here: extended verbs (it compares a marker with 2^32 - 1), `ibv_inc_rkey` (it
+//! overflows), asynchronous events (unknown ones are undefined behaviour). It builds with libclang up to 15.
+//!
+//! Without the feature `verbs` the crate is empty and nothing native is needed to build it.
+#![warn(clippy::undocumented_unsafe_blocks)]
+#![cfg(feature = "verbs")]
+
+mod cm;
+mod config;
+mod conn;
+mod connect;
+mod device;
+mod library;
+mod memory;
+mod provider;
+mod shard;
+mod stats;
+mod tx;
+mod windows;
+
+pub use config::{Address, Config, Through};
+pub use device::About;
+pub use library::Unavailable;
+pub use shard::Ibverbs;
+pub use stats::Stats;

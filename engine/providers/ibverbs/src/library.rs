@@ -1,0 +1,165 @@
+//! libibverbs and librdmacm, loaded at run time: a binary that has this crate needs neither to start.
+
+use libc::{c_int, c_uint, c_void, sockaddr};
+use libloading::Library as Loaded;
+use rdma_sys::{
+    ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_mr, ibv_pd, ibv_qp, ibv_qp_attr,
+    ibv_qp_init_attr, ibv_srq, ibv_srq_init_attr, rdma_cm_event, rdma_cm_id, rdma_conn_param,
+    rdma_event_channel,
+};
+use std::{fmt, io, net::IpAddr, sync::OnceLock};
+
+/// Why there is no RDMA here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unavailable {
+    /// A library cannot be loaded.
+    NoLibrary {
+        /// Its name.
+        name: &'static str,
+        /// What the loader says.
+        why: String,
+    },
+    /// The kernel has no RDMA.
+    NoKernel {
+        /// The operating system's number.
+        errno: i32,
+    },
+    /// There is no RDMA device.
+    NoDevice,
+    /// The address belongs to no RDMA device, or no way leads there from one.
+    NotHere(IpAddr),
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no RDMA here: ")?;
+        match self {
+            Self::NoLibrary { name, why } => write!(
+                f,
+                "{name} cannot be loaded ({why}); fix: install it (Debian: apt install libibverbs1 librdmacm1 ibverbs-providers)"
+            ),
+            Self::NoKernel { errno } => write!(
+                f,
+                "the kernel has no RDMA ({}); fix: modprobe rdma_ucm, and the module of the device",
+                io::Error::from_raw_os_error(*errno)
+            ),
+            Self::NoDevice => f.write_str(
+                "there is no RDMA device; a software one: rdma link add rxe0 type rxe netdev eth0",
+            ),
+            Self::NotHere(ip) => write!(f, "{ip} belongs to no RDMA device; see which do: rdma link"),
+        }
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+/// An asynchronous event. rdma-sys has an enum in it, for which numbers of later kernels are undefined behaviour.
+#[repr(C)]
+pub(crate) struct AsyncEvent {
+    /// The queue or port it is about.
+    pub(crate) element: *mut c_void,
+    pub(crate) event_type: c_int,
+}
+
+/// Makes the table and what fills it.
+macro_rules! functions {
+    ($($library:ident { $($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)* })*) => {
+        /// The functions that libibverbs and librdmacm export and that are not inline.
+        pub(crate) struct Library {
+            $($(pub(crate) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*)*
+        }
+
+        impl Library {
+            fn find(libraries: &Libraries) -> Result<Self, Unavailable> {
+                Ok(Self { $($($name: {
+                    let (library, name) = (&libraries.$library, concat!(stringify!($name), "\0"));
+                    // SAFETY: the type is that of the function in rdma-core's headers, whose symbol versions keep it.
+                    let found = unsafe { library.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>(name) };
+                    *found.map_err(|why| no_library(stringify!($name), &why))?
+                },)*)* })
+            }
+        }
+    };
+}
+
+functions! {
+    verbs {
+        ibv_get_device_list: fn(*mut c_int) -> *mut *mut ibv_device;
+        ibv_free_device_list: fn(*mut *mut ibv_device);
+        ibv_open_device: fn(*mut ibv_device) -> *mut ibv_context;
+        ibv_close_device: fn(*mut ibv_context) -> c_int;
+        ibv_query_device: fn(*mut ibv_context, *mut ibv_device_attr) -> c_int;
+        ibv_alloc_pd: fn(*mut ibv_context) -> *mut ibv_pd;
+        ibv_dealloc_pd: fn(*mut ibv_pd) -> c_int;
+        ibv_reg_mr: fn(*mut ibv_pd, *mut c_void, usize, c_int) -> *mut ibv_mr;
+        ibv_dereg_mr: fn(*mut ibv_mr) -> c_int;
+        ibv_create_comp_channel: fn(*mut ibv_context) -> *mut ibv_comp_channel;
+        ibv_destroy_comp_channel: fn(*mut ibv_comp_channel) -> c_int;
+        ibv_create_cq: fn(*mut ibv_context, c_int, *mut c_void, *mut ibv_comp_channel, c_int) -> *mut ibv_cq;
+        ibv_destroy_cq: fn(*mut ibv_cq) -> c_int;
+        ibv_get_cq_event: fn(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
+        ibv_ack_cq_events: fn(*mut ibv_cq, c_uint);
+        ibv_create_srq: fn(*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq;
+        ibv_destroy_srq: fn(*mut ibv_srq) -> c_int;
+        ibv_create_qp: fn(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
+        ibv_modify_qp: fn(*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
+        ibv_query_qp: fn(*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int;
+        ibv_destroy_qp: fn(*mut ibv_qp) -> c_int;
+        ibv_get_async_event: fn(*mut ibv_context, *mut AsyncEvent) -> c_int;
+        ibv_ack_async_event: fn(*mut AsyncEvent);
+    }
+    cm {
+        rdma_create_event_channel: fn() -> *mut rdma_event_channel;
+        rdma_destroy_event_channel: fn(*mut rdma_event_channel);
+        rdma_create_id: fn(*mut rdma_event_channel, *mut *mut rdma_cm_id, *mut c_void, c_uint) -> c_int;
+        rdma_destroy_id: fn(*mut rdma_cm_id) -> c_int;
+        rdma_bind_addr: fn(*mut rdma_cm_id, *mut sockaddr) -> c_int;
+        rdma_listen: fn(*mut rdma_cm_id, c_int) -> c_int;
+        rdma_get_src_port: fn(*mut rdma_cm_id) -> u16;
+        rdma_resolve_addr: fn(*mut rdma_cm_id, *mut sockaddr, *mut sockaddr, c_int) -> c_int;
+        rdma_resolve_route: fn(*mut rdma_cm_id, c_int) -> c_int;
+        rdma_init_qp_attr: fn(*mut rdma_cm_id, *mut ibv_qp_attr, *mut c_int) -> c_int;
+        rdma_connect: fn(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int;
+        rdma_establish: fn(*mut rdma_cm_id) -> c_int;
+        rdma_accept: fn(*mut rdma_cm_id, *mut rdma_conn_param) -> c_int;
+        rdma_reject: fn(*mut rdma_cm_id, *const c_void, u8) -> c_int;
+        rdma_disconnect: fn(*mut rdma_cm_id) -> c_int;
+        rdma_notify: fn(*mut rdma_cm_id, c_int) -> c_int;
+        rdma_get_cm_event: fn(*mut rdma_event_channel, *mut *mut rdma_cm_event) -> c_int;
+        rdma_ack_cm_event: fn(*mut rdma_cm_event) -> c_int;
+    }
+}
+
+/// The libraries themselves. They stay loaded as long as the process lives.
+struct Libraries {
+    verbs: &'static Loaded,
+    cm: &'static Loaded,
+}
+
+fn no_library(name: &'static str, why: &libloading::Error) -> Unavailable {
+    Unavailable::NoLibrary { name, why: why.to_string() }
+}
+
+fn load(name: &'static str) -> Result<&'static Loaded, Unavailable> {
+    // SAFETY: rdma-core's libraries have no constructor that depends on anything of ours.
+    let loaded = unsafe { Loaded::new(name) };
+    Ok(Box::leak(Box::new(loaded.map_err(|why| no_library(name, &why))?)))
+}
+
+impl Library {
+    /// The table, loaded at the first call.
+    pub(crate) fn get() -> Result<&'static Self, Unavailable> {
+        static TABLE: OnceLock<Result<Library, Unavailable>> = OnceLock::new();
+        let table = TABLE.get_or_init(|| {
+            let libraries = Libraries { verbs: load("libibverbs.so.1")?, cm: load("librdmacm.so.1")? };
+            Self::find(&libraries)
+        });
+        table.as_ref().map_err(Clone::clone)
+    }
+}
+
+impl fmt::Debug for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Library")
+    }
+}

@@ -1,0 +1,267 @@
+//! The contract's calls: what is asked of a connection is checked here, moved to its queue, and done at the next ring.
+
+use crate::{
+    Address, Ibverbs,
+    conn::{Bind, Conn, Shared, State},
+    connect,
+    shard::{self, end},
+};
+use stag_pools::{Access, Buf, Extent, Pool, RemoteKey, Window};
+use stag_verbs::{
+    Cause, Count, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag,
+    Time,
+    soft::{Op, Read},
+};
+use std::{
+    io,
+    ops::Range,
+    os::fd::{AsFd, BorrowedFd},
+};
+
+/// Octets a rejection has room for on InfiniBand, of which this crate promises fewer.
+const REJECTION_MAX: usize = 56;
+
+impl Ibverbs {
+    /// An established connection, and what it shares with others.
+    fn established(&mut self, qp: Qp) -> Result<(&mut Conn, &mut Shared), Refusal> {
+        let conn = self.conns.get_mut(qp.0).filter(|conn| conn.is_live()).ok_or(Refusal::Gone)?;
+        match conn.state {
+            State::Established => Ok((conn, &mut self.shared)),
+            _ => Err(Refusal::NotEstablished),
+        }
+    }
+
+    /// A connection that takes one more work request.
+    fn with_room(&mut self, qp: Qp) -> Result<(&mut Conn, &mut Shared), Refusal> {
+        let (conn, shared) = self.established(qp)?;
+        if conn.queue.room() == 0 { Err(Refusal::SendQueueFull) } else { Ok((conn, shared)) }
+    }
+
+    /// Queues `token` as `op`, or gives it back.
+    fn post<T>(&mut self, qp: Qp, tag: Tag, token: T, op: impl FnOnce(T) -> Op) -> Result<(), Refused<T>> {
+        match self.with_room(qp) {
+            Ok((conn, shared)) => {
+                conn.queue.borrow(&mut shared.spare_works);
+                conn.queue.post(tag, op(token));
+                conn.posted += 1;
+            }
+            Err(why) => return Err(Refused { why, token }),
+        }
+        self.note_posted(qp);
+        Ok(())
+    }
+}
+
+impl Provider for Ibverbs {
+    type Address = Address;
+
+    const SCHEME: &'static str = "rdma";
+
+    fn counts(&self) -> Count {
+        self.stats().counts()
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.shared.config.limits
+    }
+
+    fn register(&mut self, pool: &Pool) -> io::Result<()> {
+        self.add_pool(pool)
+    }
+
+    fn listen(&mut self, at: &Address) -> Result<Address, FabricFault> {
+        self.listen_at(*at)
+    }
+
+    fn stop_listening(&mut self) {
+        self.listeners.clear();
+    }
+
+    fn connect(&mut self, to: &Address, private_data: &[u8]) -> Result<Qp, FabricFault> {
+        self.start_connect(*to, private_data)
+    }
+
+    fn accept(&mut self, qp: Qp, private_data: &[u8]) -> Result<(), Refusal> {
+        if private_data.len() > self.shared.config.limits.private_data_len {
+            return Err(Refusal::Malformed);
+        }
+        let accepted = self.with(qp, |conn, shared| {
+            if conn.state != State::AwaitAnswer {
+                return Err(Refusal::Gone);
+            }
+            if shared.taken >= shared.config.limits.connections {
+                turn_away(conn, shared, &[]);
+                return Err(Refusal::Gone);
+            }
+            shared.waiting -= 1;
+            shared.taken += 1;
+            conn.is_taken = true;
+            if let Err(error) = connect::accept(conn, shared, private_data) {
+                end(conn, shared, Cause::Fabric(FabricFault::from(&error)));
+            }
+            Ok(())
+        });
+        accepted.unwrap_or(Err(Refusal::Gone))
+    }
+
+    fn reject(&mut self, qp: Qp, private_data: &[u8]) {
+        let private_data = private_data.get(..REJECTION_MAX).unwrap_or(private_data);
+        self.with(qp, |conn, shared| {
+            if conn.state == State::AwaitAnswer {
+                turn_away(conn, shared, private_data);
+            }
+        });
+    }
+
+    fn disconnect(&mut self, qp: Qp) {
+        self.with(qp, |conn, shared| {
+            if conn.state == State::Established {
+                conn.cause = Some(Cause::Local);
+                conn.state = State::AwaitDrain;
+                conn.deadline = Some(shared.now + shared.config.linger);
+                shared.timed.push(conn.qp);
+                shard::ring(conn, shared);
+            } else if conn.is_live() {
+                if conn.state == State::AwaitAnswer {
+                    conn.id.iter().for_each(|id| id.reject(&[]));
+                }
+                end(conn, shared, Cause::Local);
+            }
+        });
+    }
+
+    fn private_data(&self, qp: Qp) -> &[u8] {
+        self.conns.get(qp.0).map_or(&[], |conn| &conn.private_data)
+    }
+
+    fn peer_address(&self, qp: Qp) -> Option<PeerAddress> {
+        self.conns.get(qp.0)?.peer.map(PeerAddress::Ip)
+    }
+
+    fn post_receive(&mut self, buf: Buf) -> Result<(), Buf> {
+        self.shared.post_receive(buf)
+    }
+
+    fn receives_posted(&self) -> usize {
+        self.shared.receives.posted()
+    }
+
+    fn bind(&mut self, qp: Qp, buf: Buf, span: Range<usize>, access: Access) -> Result<Window, Refused<Buf>> {
+        if let Err(why) = self.established(qp) {
+            return Err(Refused { why, token: buf });
+        }
+        let Shared { windows, regions, .. } = &mut self.shared;
+        let place = buf.place();
+        let region = regions.iter().find(|region| region.id == place.pool);
+        // Type-2 windows open at least one octet (InfiniBand o10-37.2.40).
+        let (Some(region), true) = (region, span.start < span.end && span.end <= buf.len()) else {
+            return Err(Refused { why: Refusal::Malformed, token: buf });
+        };
+        let named = region.name(place.at + span.start, span.len());
+        let Some(windows) = windows.as_mut().filter(|windows| windows.has_idle()) else {
+            return Err(Refused { why: Refusal::NoWindow, token: buf });
+        };
+        let key = windows.bind(qp.scope(), buf.expose(span, access));
+        let conn = self.conns.get_mut(qp.0).expect("it is established");
+        conn.binds.push_back(Bind { before: conn.posted, key });
+        self.note_posted(qp);
+        Ok(Window { key, offset: named.addr, len: named.length })
+    }
+
+    fn post_send(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        message: Buf,
+        invalidate: Option<RemoteKey>,
+    ) -> Result<(), Refused<Buf>> {
+        // Where there are no windows we announced that nothing is invalidated, and some devices cannot send it either.
+        let cannot = invalidate.is_some() && self.shared.windows.is_none();
+        if cannot || !self.shared.knows(message.place()) {
+            return Err(Refused { why: Refusal::Malformed, token: message });
+        }
+        self.post(qp, tag, message, |message| Op::Send { message, invalidate })
+    }
+
+    fn post_write(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        source: Extent,
+        to: RemoteSpan,
+    ) -> Result<(), Refused<Extent>> {
+        if source.len() != to.len as usize || !self.shared.knows(source.place()) {
+            return Err(Refused { why: Refusal::Malformed, token: source });
+        }
+        self.post(qp, tag, source, |source| Op::Write { source, to })
+    }
+
+    fn post_read(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        sink: Buf,
+        at: usize,
+        from: &[RemoteSpan],
+    ) -> Result<(), Refused<Buf>> {
+        let wanted = from.iter().try_fold(at, |end, span| end.checked_add(span.len as usize));
+        let fits = wanted.is_some_and(|end| end <= sink.len());
+        if !fits || from.len() > self.shared.config.limits.read_spans || !self.shared.knows(sink.place()) {
+            return Err(Refused { why: Refusal::Malformed, token: sink });
+        }
+        match self.with_room(qp) {
+            // A peer that serves no Reads at all would fail it.
+            Ok((conn, _)) if conn.reads.1 == 0 => {
+                return Err(Refused { why: Refusal::Malformed, token: sink });
+            }
+            Ok((conn, _)) => conn.queue.post_spans(from),
+            Err(why) => return Err(Refused { why, token: sink }),
+        }
+        let (unasked, unanswered) = (from.len(), from.len());
+        self.post(qp, tag, sink, |sink| Op::Read(Read { sink, ask_at: at, fill_at: at, unasked, unanswered }))
+    }
+
+    fn post_local_invalidate(&mut self, qp: Qp, tag: Tag, key: RemoteKey) -> Result<(), Refusal> {
+        let (_, shared) = self.with_room(qp)?;
+        let windows = shared.windows.as_mut();
+        if !windows.is_some_and(|windows| windows.begin_end(qp.scope(), key)) {
+            return Err(Refusal::NoSuchKey);
+        }
+        self.post(qp, tag, (), |()| Op::Invalidate { key }).map_err(|refused| refused.why)
+    }
+
+    fn send_room(&self, qp: Qp) -> usize {
+        match self.conns.get(qp.0) {
+            Some(conn) if conn.state == State::Established => conn.queue.room(),
+            _ => 0,
+        }
+    }
+
+    fn ring(&mut self) {
+        self.ring_all();
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Event> {
+        self.poll_once(now)
+    }
+
+    fn arm(&mut self) -> bool {
+        self.is_idle()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.as_fd())
+    }
+
+    fn wake_at(&self) -> Option<Time> {
+        self.next_timer()
+    }
+}
+
+/// Rejects the peer of a connect request.
+fn turn_away(conn: &mut Conn, shared: &mut Shared, private_data: &[u8]) {
+    if let Some(id) = &conn.id {
+        id.reject(private_data);
+    }
+    end(conn, shared, Cause::Local);
+}

@@ -1,0 +1,760 @@
+//! One shard's provider: the poll loop, what the device and the connection manager report, and how connections end.
+//!
+//! A connection ends in this order: its queue pair is stopped; the device gives its work back; the device says that it holds no
+//! receive of it (`QP_LAST_WQE_REACHED`; some never say so and get a moment instead); the completion queue is empty; its windows are freed;
+//! its queue pair is destroyed. Only then nothing of its memory can be reached, and the engine hears of everything.
+
+use crate::{
+    Address, Config, Stats,
+    cm::{self, Channel, Id},
+    conn::{Conn, RECEIVE, Receives, Shared, State},
+    connect,
+    device::{About, Completions, Domain, Queues, Region, SharedQueue, event},
+    library::Library,
+    memory, tx,
+    windows::Windows,
+};
+use libc::c_int;
+use rdma_sys::{ibv_wc, ibv_wc_status, imm_data_invalidated_rkey_union_t, rdma_cm_event_type as kind};
+use rustix::event::epoll;
+use stag_pools::{Pool, RemoteKey, Table, table::Key};
+use stag_verbs::{
+    Cause, Event, FabricFault, Layer, Qp, Status, Terminate, Time,
+    soft::{TOO_LONG, invalidate_fault},
+};
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt, io,
+    net::SocketAddr,
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::Duration,
+};
+
+/// Completions taken at a time.
+const BATCH: usize = 32;
+/// Addresses one shard listens at.
+const LISTENERS: usize = 16;
+/// Listeners are told from connections by this half of what their identifiers say, which no connection's key has at the same time
+/// as an index that small: it would be its 2^32nd use of one place.
+const LISTENER: u64 = (u32::MAX as u64) << 32;
+/// Octets of private data a connect request has room for on InfiniBand: 92 without the address.
+const PRIVATE_DATA_MAX: usize = 56;
+/// How long an identifier waits for the peer's agreement to the end.
+const PARTING: Duration = Duration::from_secs(2);
+/// Events that come with a connection's end and beginning, beside those of its work and its windows.
+const EVENTS_PER_CONNECTION: usize = 4;
+
+/// The peer broke a rule, and the device does not say which (RFC 5040 §4.8: unspecified).
+const UNSPECIFIED: Terminate = Terminate { layer: Layer::Rdmap, etype: 2, code: 0xff };
+
+/// A shard on an RDMA device.
+pub struct Ibverbs {
+    pub(crate) conns: Table<Box<Conn>>,
+    /// Identifiers of connections that are over, until their peers know.
+    parting: Vec<(Id, Time)>,
+    pub(crate) listeners: Vec<Id>,
+    pub(crate) shared: Shared,
+    /// Connections with work whose doorbell has not been rung.
+    posted: Vec<Qp>,
+    /// The connection whose end was the last event: the engine may ask about it until it polls again.
+    ended: Option<Qp>,
+    completions: Vec<ibv_wc>,
+    look_at: Time,
+    pub(crate) epoll: OwnedFd,
+}
+
+impl fmt::Debug for Ibverbs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ibverbs").field("device", &self.about().name).finish_non_exhaustive()
+    }
+}
+
+fn no_completion() -> ibv_wc {
+    ibv_wc {
+        wr_id: 0,
+        status: 0,
+        opcode: 0,
+        vendor_err: 0,
+        byte_len: 0,
+        imm_data_invalidated_rkey_union: imm_data_invalidated_rkey_union_t { invalidated_rkey: 0 },
+        qp_num: 0,
+        src_qp: 0,
+        wc_flags: 0,
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    }
+}
+
+/// Lowers the limits to what the device has.
+fn fit(config: &mut Config, about: &About) -> io::Result<usize> {
+    let depth = config.queue_depth.min(about.queue_depth).max(1);
+    let limits = &mut config.limits;
+    if limits.receives > about.receives {
+        let text =
+            format!("{} holds {} receives, and {} are wanted", about.name, about.receives, limits.receives);
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    // DESIGN D8: one completion queue holds whatever its send queues and receives bring; that is the limit of connections.
+    let held = about.completions.saturating_sub(limits.receives) / depth;
+    limits.connections = limits.connections.min(held).min(about.queue_pairs.saturating_sub(1));
+    limits.private_data_len = limits.private_data_len.min(PRIVATE_DATA_MAX);
+    limits.windows = if about.has_windows { limits.windows.min(about.windows) } else { 0 };
+    limits.remote_invalidation = about.has_windows;
+    config.reads = config.reads.min(about.reads);
+    Ok(depth)
+}
+
+impl Ibverbs {
+    /// A provider without connections. Fails with [`crate::Unavailable`] inside when there is no RDMA here, and when the device has
+    /// too little of something.
+    pub fn new(mut config: Config) -> io::Result<Self> {
+        let library = Library::get().map_err(|why| io::Error::new(io::ErrorKind::NotFound, why))?;
+        let device = cm::device_through(library, config.through)?;
+        let depth = fit(&mut config, &device.about)?;
+        let limits = config.limits;
+        let domain = Domain::new(&device)?;
+        let completions = Completions::new(&device, limits.receives + limits.connections * depth)?;
+        let receives = SharedQueue::new(&domain, limits.receives)?;
+        let windows =
+            if device.about.has_windows { Some(Windows::new(&domain, limits.windows)?) } else { None };
+        let channel = Channel::new(library)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for fd in [completions.fd(), device.fd(), channel.fd()] {
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        let places = limits.connections * 2 + config.spare;
+        let works = limits.send_queue.saturating_mul(limits.connections);
+        let events = works.saturating_add(limits.receives + limits.windows + EVENTS_PER_CONNECTION * places);
+        let now = config.now;
+        let shared = Shared {
+            windows,
+            queues: Queues { domain, completions, receives, depth },
+            regions: Vec::new(),
+            receives: Receives::new(limits.receives),
+            channel,
+            events: VecDeque::with_capacity(events),
+            stats: Stats::default(),
+            now,
+            by_number: HashMap::with_capacity(places),
+            spare_works: Vec::with_capacity(places),
+            chain: Vec::with_capacity(depth),
+            named: Vec::with_capacity(depth),
+            taken: 0,
+            waiting: 0,
+            timed: Vec::with_capacity(places),
+            any_flushed: false,
+            config,
+        };
+        Ok(Self {
+            conns: Table::new(places),
+            parting: Vec::new(),
+            listeners: Vec::with_capacity(LISTENERS),
+            shared,
+            posted: Vec::with_capacity(places),
+            ended: None,
+            completions: (0..BATCH).map(|_| no_completion()).collect(),
+            look_at: now,
+            epoll,
+        })
+    }
+
+    /// What happened since the start.
+    pub fn stats(&self) -> &Stats {
+        &self.shared.stats
+    }
+
+    /// The device.
+    pub fn about(&self) -> &About {
+        &self.shared.queues.domain.device.about
+    }
+
+    /// Windows that peers can use.
+    pub fn windows_bound(&self) -> usize {
+        self.shared.windows.as_ref().map_or(0, Windows::in_use)
+    }
+
+    /// Connections that exist for the engine, those being set up included.
+    pub fn connections(&self) -> usize {
+        self.shared.taken + self.shared.waiting
+    }
+
+    pub(crate) fn add_pool(&mut self, pool: &Pool) -> io::Result<()> {
+        let (_, len) = pool.span();
+        memory::check(len)?;
+        let region = Region::new(&self.shared.queues.domain, pool).map_err(memory::explain)?;
+        self.shared.regions.push(region);
+        Ok(())
+    }
+
+    pub(crate) fn listen_at(&mut self, at: Address) -> Result<Address, FabricFault> {
+        if self.listeners.len() == LISTENERS {
+            return Err(FabricFault::Exhausted);
+        }
+        let listened = Id::new(&self.shared.channel, LISTENER | self.listeners.len() as u64).and_then(|id| {
+            id.bind(at.0)?;
+            if id.device_name().is_some_and(|name| name != self.about().name) {
+                return Err(io::ErrorKind::AddrNotAvailable.into());
+            }
+            Ok((id.listen()?, id))
+        });
+        let (port, id) = listened.map_err(|error| match error.raw_os_error() {
+            Some(number) => connect::fault(number),
+            None => FabricFault::from(&error),
+        })?;
+        self.listeners.push(id);
+        Ok(Address(SocketAddr::new(at.0.ip(), port)))
+    }
+
+    pub(crate) fn start_connect(&mut self, to: Address, private_data: &[u8]) -> Result<Qp, FabricFault> {
+        let Shared { config, taken, .. } = &self.shared;
+        if private_data.len() > config.limits.private_data_len {
+            return Err(FabricFault::Os(libc::EMSGSIZE));
+        }
+        if *taken >= config.limits.connections {
+            return Err(FabricFault::Exhausted);
+        }
+        let mut id = Id::new(&self.shared.channel, 0).map_err(|error| FabricFault::from(&error))?;
+        let mut conn = Conn::new(State::AwaitWay, config.limits.send_queue);
+        conn.peer = Some(to.0);
+        conn.ours = private_data.to_vec();
+        conn.reads = (config.reads, config.reads);
+        conn.is_taken = true;
+        conn.deadline = Some(self.shared.now + config.connect_timeout);
+        let within = config.connect_timeout;
+        let key = self.conns.insert(Box::new(conn)).map_err(|_| FabricFault::Exhausted)?;
+        id.set_context(key.to_bits());
+        let resolving = id.resolve_address(to.0, within);
+        let conn = self.conns.get_mut(key).expect("it was just put there");
+        conn.qp = Qp(key);
+        conn.id = Some(id);
+        self.shared.taken += 1;
+        self.shared.timed.push(Qp(key));
+        if let Err(error) = resolving {
+            let fault = match error.raw_os_error() {
+                Some(libc::ENETUNREACH | libc::EHOSTUNREACH) | None => FabricFault::Refused,
+                Some(number) => connect::fault(number),
+            };
+            end(conn, &mut self.shared, Cause::Fabric(fault));
+        }
+        self.look_at = self.shared.now;
+        Ok(Qp(key))
+    }
+
+    /// Runs `act` on a connection.
+    pub(crate) fn with<R>(&mut self, qp: Qp, act: impl FnOnce(&mut Conn, &mut Shared) -> R) -> Option<R> {
+        let conn = self.conns.get_mut(qp.0)?;
+        Some(act(conn, &mut self.shared))
+    }
+
+    /// Work was posted to `qp`.
+    pub(crate) fn note_posted(&mut self, qp: Qp) {
+        if let Some(conn) = self.conns.get_mut(qp.0)
+            && !conn.is_posted
+        {
+            conn.is_posted = true;
+            self.posted.push(qp);
+        }
+    }
+
+    /// Rings the doorbells.
+    pub(crate) fn ring_all(&mut self) {
+        for place in 0..self.posted.len() {
+            let Some(qp) = self.posted.get(place).copied() else { break };
+            self.with(qp, |conn, shared| {
+                conn.is_posted = false;
+                if conn.state == State::Established {
+                    ring(conn, shared);
+                }
+            });
+        }
+        self.posted.clear();
+    }
+
+    pub(crate) fn poll_once(&mut self, now: Time) -> Option<Event> {
+        self.shared.now = now;
+        if let Some(qp) = self.ended.take() {
+            self.conns.remove(qp.0);
+        }
+        loop {
+            if let Some(event) = self.shared.events.pop_front() {
+                if let Event::Disconnected { qp, .. } = &event {
+                    self.ended = Some(*qp);
+                }
+                return Some(event);
+            }
+            // A connection can go when the queue was seen empty after its last completion came.
+            let may_go = std::mem::take(&mut self.shared.any_flushed);
+            if self.take_completions() {
+                self.shared.any_flushed |= may_go;
+            } else if may_go {
+                self.finish_flushed();
+            } else if now >= self.look_at {
+                self.look_at = now + self.shared.config.look_interval;
+                self.look();
+                self.expire();
+            } else {
+                return None;
+            }
+        }
+    }
+
+    /// Handles a batch of completions. False: there was none.
+    fn take_completions(&mut self) -> bool {
+        let mut batch = std::mem::take(&mut self.completions);
+        let count = self.shared.queues.completions.poll(&mut batch);
+        self.shared.stats.completions += count as u64;
+        for completion in batch.iter().take(count) {
+            if completion.wr_id & RECEIVE != 0 {
+                self.handle_receive(completion);
+            } else {
+                self.handle_work(completion);
+            }
+        }
+        self.completions = batch;
+        count > 0
+    }
+
+    fn handle_work(&mut self, completion: &ibv_wc) {
+        let (place, number) = ((completion.wr_id >> 32) as usize, completion.wr_id as u32);
+        let Some(key) = self.conns.key_at(place) else { return };
+        self.with(Qp(key), |conn, shared| {
+            let count = number.wrapping_sub(conn.oldest_flight()).wrapping_add(1) as usize;
+            debug_assert!(count <= conn.flights.len(), "only what is in flight completes");
+            let is_well = completion.status == ibv_wc_status::IBV_WC_SUCCESS;
+            for _ in 0..count.min(conn.flights.len()) - usize::from(!is_well) {
+                if conn.failed.is_none_or(|_| is_well) {
+                    tx::landed(conn, shared);
+                } else {
+                    conn.flights.pop_front();
+                }
+            }
+            if is_well {
+                go_on(conn, shared);
+            } else {
+                fail(conn, shared, completion.status);
+            }
+        });
+    }
+
+    fn handle_receive(&mut self, completion: &ibv_wc) {
+        let shared = &mut self.shared;
+        let mut buf = shared.receives.take((completion.wr_id & !RECEIVE) as u32);
+        let qp = shared.by_number.get(&completion.qp_num).copied();
+        let conn = qp.and_then(|qp| self.conns.get_mut(qp.0));
+        let is_well = completion.status == ibv_wc_status::IBV_WC_SUCCESS;
+        let Some(conn) = conn.filter(|conn| is_well && conn.state != State::Over) else {
+            let qp = qp.filter(|_| completion.status != ibv_wc_status::IBV_WC_WR_FLUSH_ERR);
+            return self.put_back(buf, qp, completion.status);
+        };
+        let mut invalidated = None;
+        if completion.wc_flags & shared.queues.domain.device.about.invalidation_flags != 0 {
+            // SAFETY: the flag says that this part of the union was filled.
+            let key = RemoteKey(unsafe { completion.imm_data_invalidated_rkey_union.invalidated_rkey });
+            let windows = shared.windows.as_mut();
+            invalidated = windows.and_then(|windows| windows.invalidated_by_peer(conn.qp.scope(), key));
+            if invalidated.is_none() {
+                // Not this peer's to invalidate, or being invalidated by us: a device should have refused it.
+                let fault = invalidate_fault(stag_pools::Violation::OtherScope);
+                end(conn, shared, Cause::PeerFault(fault));
+                return self.put_back(buf, None, completion.status);
+            }
+            shared.stats.remote_invalidations += 1;
+        }
+        let len = (completion.byte_len as usize).min(buf.spare_len());
+        buf.extend(len);
+        if conn.state == State::AwaitSign {
+            connect::established(conn, shared);
+        }
+        shared.events.push_back(Event::Received { qp: conn.qp, buf, invalidated });
+    }
+
+    /// A receive that brought no message is posted again (the contract: it stays with the shared queue).
+    fn put_back(&mut self, buf: stag_pools::Buf, qp: Option<Qp>, status: u32) {
+        self.shared.stats.receives_failed += 1;
+        let posted = self.shared.post_receive(buf);
+        debug_assert!(posted.is_ok(), "the receive had its place before");
+        if let Some(qp) = qp {
+            let fault = if status == ibv_wc_status::IBV_WC_LOC_LEN_ERR { TOO_LONG } else { UNSPECIFIED };
+            self.with(qp, |conn, shared| end(conn, shared, Cause::PeerFault(fault)));
+        }
+    }
+
+    /// Takes what the connection manager and the device report beside completions.
+    fn look(&mut self) {
+        self.shared.stats.looks += 1;
+        let channel = Rc::clone(&self.shared.channel);
+        while let Some(event) = channel.next() {
+            self.handle_connection_event(event);
+        }
+        let device = Rc::clone(&self.shared.queues.domain.device);
+        while let Some((number, context)) = device.next_event() {
+            self.handle_device_event(number, Qp(Key::from_bits(context.addr() as u64)));
+        }
+    }
+
+    fn handle_connection_event(&mut self, event: cm::Event) {
+        if event.kind == kind::RDMA_CM_EVENT_CONNECT_REQUEST {
+            return self.handle_request(event);
+        }
+        if event.context & LISTENER == LISTENER {
+            if event.kind == kind::RDMA_CM_EVENT_DEVICE_REMOVAL {
+                self.listeners.retain(|id| !id.is(event.id));
+            }
+            self.shared.stats.port_events += 1;
+            return;
+        }
+        let qp = Qp(Key::from_bits(event.context));
+        let is_known = self.with(qp, |conn, shared| {
+            let is_its = conn.id.as_ref().is_some_and(|id| id.is(event.id));
+            if is_its {
+                handle_event(conn, shared, &event);
+            }
+            is_its
+        });
+        if is_known != Some(true)
+            && matches!(
+                event.kind,
+                kind::RDMA_CM_EVENT_DISCONNECTED
+                    | kind::RDMA_CM_EVENT_TIMEWAIT_EXIT
+                    | kind::RDMA_CM_EVENT_DEVICE_REMOVAL
+            )
+        {
+            self.parting.retain(|(id, _)| !id.is(event.id));
+        }
+    }
+
+    fn handle_request(&mut self, event: cm::Event) {
+        // SAFETY: it came with a connect request of this channel, and events are taken once.
+        let mut id = unsafe { Id::adopt(&self.shared.channel, event.id) };
+        let Shared { config, taken, waiting, .. } = &self.shared;
+        let has_place = taken + waiting < config.limits.connections + config.spare;
+        let is_ours = id.device_name().is_some_and(|name| name == self.about().name);
+        let mut conn = Box::new(Conn::new(State::AwaitAnswer, config.limits.send_queue));
+        conn.peer = id.peer();
+        conn.private_data = event.private_data;
+        // The kernel does not tell programs of a peer that gives up before it is answered (`ucma_event_handler`).
+        conn.deadline = Some(self.shared.now + self.shared.config.connect_timeout);
+        connect::agree(&mut conn, &self.shared, event.reads);
+        let key = if has_place && is_ours { self.conns.insert(conn).ok() } else { None };
+        let Some(key) = key else {
+            self.shared.stats.shed += 1;
+            return id.reject(&[]);
+        };
+        id.set_context(key.to_bits());
+        let conn = self.conns.get_mut(key).expect("it was just put there");
+        conn.qp = Qp(key);
+        conn.id = Some(id);
+        self.shared.waiting += 1;
+        self.shared.timed.push(Qp(key));
+        self.shared.events.push_back(Event::ConnectRequest { qp: Qp(key) });
+    }
+
+    fn handle_device_event(&mut self, number: c_int, qp: Qp) {
+        match number {
+            event::LAST_WQE | event::QP_ACCESS | event::QP_REQUEST | event::QP_FATAL | event::ESTABLISHED => {
+                self.with(qp, |conn, shared| handle_pair_event(conn, shared, number));
+            }
+            // What is under way is lost.
+            event::DEVICE_FATAL | event::CQ_ERROR | event::SRQ_ERROR => {
+                for place in 0..self.conns.capacity() {
+                    let Some(key) = self.conns.key_at(place) else { continue };
+                    self.with(Qp(key), |conn, shared| end(conn, shared, Cause::Fabric(FabricFault::Lost)));
+                }
+            }
+            // Connections outlive a port that comes back soon enough; else their retries end them.
+            event::PORT_ERROR | event::PORT_ACTIVE | event::GID_CHANGE => self.shared.stats.port_events += 1,
+            _ => {}
+        }
+    }
+
+    /// Ends what has waited too long.
+    fn expire(&mut self) {
+        let now = self.shared.now;
+        let mut place = 0;
+        while let Some(qp) = self.shared.timed.get(place).copied() {
+            let is_timed = self.with(qp, |conn, shared| {
+                expire(conn, shared, now);
+                conn.deadline.is_some()
+            });
+            if is_timed == Some(true) {
+                place += 1;
+            } else {
+                self.shared.timed.swap_remove(place);
+            }
+        }
+        self.parting.retain(|(_, until)| *until > now);
+    }
+
+    /// Reports the end of every connection whose work is all back.
+    fn finish_flushed(&mut self) {
+        for place in 0..self.conns.capacity() {
+            let Some(key) = self.conns.key_at(place) else { continue };
+            let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.is_flushed) else { continue };
+            conn.is_flushed = false;
+            finish(conn, &mut self.shared);
+            if let Some(id) = conn.id.take().filter(|_| !conn.is_parted) {
+                self.parting.push((id, self.shared.now + PARTING));
+            }
+        }
+    }
+
+    /// Makes the queue wake us up. False: something is there.
+    pub(crate) fn is_idle(&mut self) -> bool {
+        if !self.shared.events.is_empty() || self.shared.any_flushed || self.ended.is_some() {
+            return false;
+        }
+        self.shared.queues.completions.quench();
+        self.shared.queues.completions.arm();
+        // What else may have come keeps its descriptor readable.
+        self.look_at = self.shared.now;
+        !self.take_completions()
+    }
+
+    pub(crate) fn next_timer(&self) -> Option<Time> {
+        let timed = self.shared.timed.iter().filter_map(|qp| self.conns.get(qp.0));
+        let deadline = |conn: &Box<Conn>| conn.last_receive.or(conn.deadline);
+        timed.filter_map(deadline).min()
+    }
+}
+
+/// Everything posted may go.
+pub(crate) fn ring(conn: &mut Conn, shared: &mut Shared) {
+    conn.queue.ring();
+    conn.binds_rung = conn.binds.len();
+    go_on(conn, shared);
+}
+
+/// Hands on what waited for room, reports what completed, and ends what is done.
+fn go_on(conn: &mut Conn, shared: &mut Shared) {
+    tx::flush(conn, shared);
+    if conn.failed.is_some() && conn.state != State::AwaitFlush {
+        return end(conn, shared, Cause::Fabric(FabricFault::Lost));
+    }
+    conn.queue.give_back(&mut shared.spare_works);
+    match conn.state {
+        State::AwaitDrain if conn.flights.is_empty() => end(conn, shared, Cause::Local),
+        State::AwaitFlush => note_flushed(conn, shared),
+        _ => {}
+    }
+}
+
+/// A work request failed, and with it the connection.
+fn fail(conn: &mut Conn, shared: &mut Shared, status: u32) {
+    let flight = conn.flights.pop_front();
+    if conn.failed.is_none() {
+        let (ours, cause) = meaning(status);
+        let seq = flight.and_then(|flight| flight.seq).unwrap_or(u64::MAX);
+        conn.failed = Some((seq, ours));
+        end(conn, shared, cause);
+    }
+    note_flushed(conn, shared);
+}
+
+/// What the status of failed work says of it and of its connection.
+fn meaning(status: u32) -> (Status, Cause) {
+    let told = |layer, etype, code| Cause::Terminated(Terminate { layer, etype, code });
+    match status {
+        // We did not stop the queue pair, so the device did, for what the peer sent.
+        ibv_wc_status::IBV_WC_WR_FLUSH_ERR => (Status::Flushed, Cause::PeerFault(UNSPECIFIED)),
+        ibv_wc_status::IBV_WC_REM_ACCESS_ERR => (Status::RemoteAccess, told(Layer::Rdmap, 1, 0xff)),
+        ibv_wc_status::IBV_WC_REM_INV_REQ_ERR => (Status::RemoteOperation, told(Layer::Rdmap, 2, 6)),
+        ibv_wc_status::IBV_WC_REM_OP_ERR => (Status::RemoteOperation, told(Layer::Rdmap, 2, 0xff)),
+        ibv_wc_status::IBV_WC_RETRY_EXC_ERR | ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => {
+            (Status::Lost, Cause::Fabric(FabricFault::Lost))
+        }
+        // Something of ours: memory, a window, a length.
+        _ => (Status::Lost, Cause::Fabric(FabricFault::Os(libc::EIO))),
+    }
+}
+
+/// Begins the end of a connection. The first cause stays.
+pub(crate) fn end(conn: &mut Conn, shared: &mut Shared, cause: Cause) {
+    if matches!(conn.state, State::AwaitFlush | State::Over) {
+        return;
+    }
+    conn.cause.get_or_insert(cause);
+    if !matches!(conn.state, State::Established | State::AwaitDrain | State::AwaitSign) {
+        // Nothing was posted and nothing arrived.
+        finish(conn, shared);
+        conn.id = None;
+        return;
+    }
+    conn.state = State::AwaitFlush;
+    let is_iwarp = shared.queues.domain.device.about.is_iwarp;
+    if let Some(id) = conn.id.as_ref().filter(|_| is_iwarp) {
+        id.disconnect(); // in order, before the queue pair is stopped
+    }
+    if let Some(pair) = &conn.pair {
+        pair.stop();
+    }
+    if let Some(id) = conn.id.as_ref().filter(|_| !is_iwarp) {
+        id.disconnect();
+    }
+    conn.deadline = Some(shared.now + shared.config.flush_timeout);
+    conn.last_receive = (!conn.has_last).then(|| shared.now + shared.config.last_receive_timeout);
+    shared.timed.push(conn.qp);
+    note_flushed(conn, shared);
+}
+
+/// Whether the device has given everything back.
+fn note_flushed(conn: &mut Conn, shared: &mut Shared) {
+    if conn.state == State::AwaitFlush && conn.flights.is_empty() && conn.last_receive.is_none() {
+        conn.is_flushed = true;
+        shared.any_flushed = true;
+    }
+}
+
+/// Frees what the device has of a connection, gives its memory back, and reports its end.
+fn finish(conn: &mut Conn, shared: &mut Shared) {
+    let Shared { events, windows, stats, .. } = shared;
+    let qp = conn.qp;
+    let mut unbound = Vec::new();
+    if let Some(windows) = windows {
+        stats.windows_remade += windows.close(qp.scope(), |fenced| unbound.push(fenced));
+    }
+    if let Some(pair) = conn.pair.take() {
+        shared.by_number.remove(&pair.number());
+    }
+    let behind = conn.queue.flush(qp, conn.failed, |event| events.push_back(event));
+    conn.queue.give_back(&mut shared.spare_works);
+    for fenced in behind.into_iter().chain(unbound) {
+        events.push_back(Event::Unbound { qp, fenced });
+    }
+    match (conn.state, conn.is_taken) {
+        (_, true) => shared.taken -= 1,
+        (State::AwaitAnswer, false) => shared.waiting -= 1,
+        _ => {}
+    }
+    conn.is_taken = false;
+    conn.deadline = None;
+    conn.binds.clear();
+    conn.flights.clear();
+    conn.state = State::Over;
+    let cause = conn.cause.unwrap_or(Cause::Local);
+    events.push_back(Event::Disconnected { qp, cause });
+}
+
+fn expire(conn: &mut Conn, shared: &mut Shared, now: Time) {
+    let is_due = conn.deadline.is_some_and(|deadline| deadline <= now);
+    match conn.state {
+        State::AwaitWay | State::AwaitReply | State::AwaitAnswer | State::AwaitSign if is_due => {
+            if let Some(id) = conn.id.as_ref().filter(|_| conn.state == State::AwaitAnswer) {
+                id.reject(&[]);
+            }
+            end(conn, shared, Cause::Fabric(FabricFault::TimedOut));
+        }
+        State::AwaitDrain if is_due => end(conn, shared, Cause::Local),
+        State::AwaitFlush => {
+            if conn.last_receive.is_some_and(|until| until <= now) {
+                conn.last_receive = None;
+                shared.stats.ends_by_timeout += 1;
+            }
+            if is_due {
+                // The device does not answer; destroying the queue pair ends its hold on the memory.
+                conn.flights.clear();
+                conn.last_receive = None;
+            }
+            note_flushed(conn, shared);
+        }
+        _ => {}
+    }
+}
+
+/// What the connection manager reports of one connection.
+fn handle_event(conn: &mut Conn, shared: &mut Shared, event: &cm::Event) {
+    let is_iwarp = shared.queues.domain.device.about.is_iwarp;
+    match (event.kind, conn.state) {
+        (kind::RDMA_CM_EVENT_ADDR_RESOLVED, State::AwaitWay) => {
+            let Some(id) = &conn.id else { return };
+            let is_ours = id.device_name().is_some_and(|name| name == shared.queues.domain.device.about.name);
+            if !is_ours || id.resolve_route(shared.config.connect_timeout).is_err() {
+                end(conn, shared, Cause::Fabric(FabricFault::BadAddress));
+            }
+        }
+        (kind::RDMA_CM_EVENT_ROUTE_RESOLVED, State::AwaitWay) => {
+            if let Err(error) = connect::ask(conn, shared) {
+                end(conn, shared, Cause::Fabric(FabricFault::from(&error)));
+            }
+        }
+        (kind::RDMA_CM_EVENT_CONNECT_RESPONSE, State::AwaitReply) => {
+            conn.private_data.clone_from(&event.private_data);
+            connect::agree(conn, shared, event.reads);
+            if let Err(error) = connect::answered(conn, shared) {
+                end(conn, shared, Cause::Fabric(FabricFault::from(&error)));
+            }
+        }
+        (kind::RDMA_CM_EVENT_ESTABLISHED, State::AwaitReply) => {
+            conn.private_data.clone_from(&event.private_data);
+            connect::established(conn, shared);
+        }
+        (kind::RDMA_CM_EVENT_ESTABLISHED, State::AwaitSign) => connect::established(conn, shared),
+        (kind::RDMA_CM_EVENT_REJECTED, State::AwaitReply) => {
+            conn.private_data.clone_from(&event.private_data);
+            end(conn, shared, connect::refusal(is_iwarp, event.status));
+        }
+        (kind::RDMA_CM_EVENT_REJECTED, _) => end(conn, shared, Cause::Peer),
+        (kind::RDMA_CM_EVENT_ADDR_ERROR | kind::RDMA_CM_EVENT_ROUTE_ERROR, _) => {
+            let fault = match connect::fault(event.status) {
+                FabricFault::TimedOut => FabricFault::TimedOut,
+                _ => FabricFault::Refused,
+            };
+            end(conn, shared, Cause::Fabric(fault));
+        }
+        (kind::RDMA_CM_EVENT_UNREACHABLE | kind::RDMA_CM_EVENT_CONNECT_ERROR, _) => {
+            end(conn, shared, Cause::Fabric(connect::fault(event.status)));
+        }
+        (kind::RDMA_CM_EVENT_DISCONNECTED, State::AwaitFlush) => conn.is_parted = true,
+        (kind::RDMA_CM_EVENT_DISCONNECTED, _) => {
+            // InfiniBand's word for the end is about the connection; a queue pair that has stopped by itself says why.
+            let is_fault = !is_iwarp && conn.pair.as_ref().is_some_and(|pair| pair.has_stopped());
+            conn.is_parted = true;
+            end(conn, shared, if is_fault { Cause::PeerFault(UNSPECIFIED) } else { Cause::Peer });
+        }
+        (kind::RDMA_CM_EVENT_DEVICE_REMOVAL | kind::RDMA_CM_EVENT_ADDR_CHANGE, _) => {
+            shared.stats.port_events += 1;
+            end(conn, shared, Cause::Fabric(FabricFault::Lost));
+        }
+        _ => {}
+    }
+}
+
+/// What the device reports of one queue pair.
+fn handle_pair_event(conn: &mut Conn, shared: &mut Shared, number: c_int) {
+    match number {
+        event::LAST_WQE => {
+            conn.has_last = true;
+            conn.last_receive = None;
+            note_flushed(conn, shared);
+        }
+        event::QP_ACCESS | event::QP_REQUEST => end(conn, shared, Cause::PeerFault(UNSPECIFIED)),
+        event::QP_FATAL => end(conn, shared, Cause::Fabric(FabricFault::Lost)),
+        // A message overtook the connection manager's.
+        event::ESTABLISHED => {
+            if let Some(id) = &conn.id {
+                id.notify(number);
+            }
+        }
+        _ => {}
+    }
+}
+
+impl Drop for Ibverbs {
+    fn drop(&mut self) {
+        for place in 0..self.conns.capacity() {
+            let Some(conn) = self.conns.key_at(place).and_then(|key| self.conns.get_mut(key)) else {
+                continue;
+            };
+            if let Some(pair) = &conn.pair {
+                pair.stop();
+            }
+            if let Some(id) = &conn.id {
+                id.disconnect();
+            }
+        }
+        // Bound windows hold their queue pairs, which are destroyed with `conns` behind this.
+        self.shared.windows = None;
+    }
+}

@@ -1,0 +1,52 @@
+//! What a provider counts. Nothing here is read by the code that counts.
+
+use stag_verbs::Count;
+
+/// Counters since the provider was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stats {
+    /// Chains of work requests handed to the device: doorbells.
+    pub doorbells: u64,
+    /// Work requests in them.
+    pub work_requests: u64,
+    /// Messages that went with their work request, not fetched by the device.
+    pub inline_sends: u64,
+    /// Windows bound.
+    pub binds: u64,
+    /// Windows that a peer invalidated.
+    pub remote_invalidations: u64,
+    /// Windows that were made again after the end of their connection.
+    pub windows_remade: u64,
+    /// Completions.
+    pub completions: u64,
+    /// Receives that failed and were posted again.
+    pub receives_failed: u64,
+    /// Looks at the connection manager and at the device: a few system calls each.
+    pub looks: u64,
+    /// Times a port went down, or its address changed.
+    pub port_events: u64,
+    /// Connections that ended before the device said that it holds no receive of theirs: some never say so.
+    pub ends_by_timeout: u64,
+    /// Connect requests beyond all limits, which the engine did not hear of.
+    pub shed: u64,
+}
+
+impl Stats {
+    /// By name, for whoever watches.
+    pub(crate) fn counts(&self) -> Count {
+        Count::group([
+            ("doorbells", self.doorbells.into()),
+            ("work_requests", self.work_requests.into()),
+            ("inline_sends", self.inline_sends.into()),
+            ("binds", self.binds.into()),
+            ("remote_invalidations", self.remote_invalidations.into()),
+            ("windows_remade", self.windows_remade.into()),
+            ("completions", self.completions.into()),
+            ("receives_failed", self.receives_failed.into()),
+            ("looks", self.looks.into()),
+            ("port_events", self.port_events.into()),
+            ("ends_by_timeout", self.ends_by_timeout.into()),
+            ("shed", self.shed.into()),
+        ])
+    }
+}

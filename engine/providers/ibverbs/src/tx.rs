@@ -1,0 +1,272 @@
+//! Work requests out: everything a pass posted for one connection is one chain and one doorbell (DESIGN D17).
+//!
+//! Only what somebody waits for asks for a completion: Reads, invalidations, and the last of a chain, with which all before it
+//! have completed. Work beyond the depth of the device's queue waits here and follows as completions come.
+
+use crate::conn::{Conn, Flight, Shared};
+use rdma_sys::{
+    bind_mw_t, bind_mw_tso_union_t, ibv_access_flags, ibv_mw_bind_info, ibv_send_flags, ibv_send_wr, ibv_sge,
+    ibv_wr_opcode, imm_data_invalidated_rkey_union_t, qp_type_t, rdma_t, tso_t, wr_t, xrc_t,
+};
+use stag_pools::{Access, RemoteKey};
+use stag_verbs::{
+    Cause, FabricFault, Memory, Status,
+    soft::{Op, Read},
+};
+use std::ptr;
+
+/// A work request that does nothing yet.
+fn request(opcode: u32) -> ibv_send_wr {
+    ibv_send_wr {
+        wr_id: 0,
+        next: ptr::null_mut(),
+        sg_list: ptr::null_mut(),
+        num_sge: 0,
+        opcode,
+        send_flags: 0,
+        imm_data_invalidated_rkey_union: imm_data_invalidated_rkey_union_t { invalidated_rkey: 0 },
+        wr: wr_t { rdma: rdma_t { remote_addr: 0, rkey: 0 } },
+        qp_type: qp_type_t { xrc: xrc_t { remote_srqn: 0 } },
+        bind_mw_tso_union: bind_mw_tso_union_t { tso: tso_t { hdr: ptr::null_mut(), hdr_sz: 0, mss: 0 } },
+    }
+}
+
+/// What is to be done next.
+enum Step {
+    Bind(RemoteKey),
+    /// Part of this work request goes to the device: what it does, and the memory that it names.
+    Go {
+        seq: u64,
+        request: ibv_send_wr,
+        named: Option<ibv_sge>,
+    },
+    /// This work request needs no device.
+    Skip {
+        seq: u64,
+        memory: Option<Memory>,
+    },
+    /// Part of it was done here.
+    Again,
+    /// Nothing is left, or the device's queue is full.
+    Stop,
+}
+
+/// Hands to the device what was rung out, as far as its queue has room.
+pub(crate) fn flush(conn: &mut Conn, shared: &mut Shared) {
+    if conn.failed.is_some() || conn.pair.is_none() {
+        return;
+    }
+    shared.chain.clear();
+    shared.named.clear();
+    loop {
+        let room = shared.queues.depth.saturating_sub(conn.flights.len());
+        match next_step(conn, shared, room > 0) {
+            Step::Bind(key) => {
+                let request = bind(shared, key);
+                add(conn, shared, None, (request, None));
+            }
+            Step::Go { seq, request, named } => add(conn, shared, Some(seq), (request, named)),
+            Step::Skip { seq, memory } => conn.queue.complete(seq, Status::Success, memory),
+            Step::Again => {}
+            Step::Stop => break,
+        }
+    }
+    post(conn, shared);
+    while let Some(event) = conn.queue.poll(conn.qp) {
+        shared.events.push_back(event);
+    }
+}
+
+fn next_step(conn: &mut Conn, shared: &mut Shared, has_room: bool) -> Step {
+    let next = conn.queue.next().map(|(seq, _)| seq);
+    let bind =
+        conn.binds.front().filter(|bind| conn.binds_rung > 0 && next.is_none_or(|seq| bind.before <= seq));
+    if let Some(bind) = bind.copied() {
+        if !has_room {
+            return Step::Stop;
+        }
+        conn.binds.pop_front();
+        conn.binds_rung -= 1;
+        return Step::Bind(bind.key);
+    }
+    let Some(seq) = next else { return Step::Stop };
+    let inline_max = conn.pair.as_ref().map_or(0, |pair| pair.inline_max as usize);
+    let span = conn.queue.next_span();
+    let Some((_, op)) = conn.queue.next() else { return Step::Stop };
+    let step = match op {
+        Op::Send { message, invalidate } => {
+            let opcode = match invalidate {
+                Some(_) => ibv_wr_opcode::IBV_WR_SEND_WITH_INV,
+                None => ibv_wr_opcode::IBV_WR_SEND,
+            };
+            let mut request = request(opcode);
+            if let Some(key) = invalidate {
+                request.imm_data_invalidated_rkey_union.invalidated_rkey = key.0;
+            }
+            if message.len() <= inline_max && !message.is_empty() {
+                request.send_flags = ibv_send_flags::IBV_SEND_INLINE.0;
+                if has_room {
+                    shared.stats.inline_sends += 1;
+                }
+            }
+            let named = (!message.is_empty()).then(|| known(shared.name(message.place(), message.len())));
+            Step::Go { seq, request, named }
+        }
+        // RFC 5041 §5.2: without octets the key is not looked at.
+        Op::Write { source, .. } if source.is_empty() => Step::Skip { seq, memory: None },
+        Op::Write { source, to } => {
+            let mut request = request(ibv_wr_opcode::IBV_WR_RDMA_WRITE);
+            request.wr.rdma = rdma_t { remote_addr: to.offset, rkey: to.key.0 };
+            Step::Go { seq, request, named: Some(known(shared.name(source.place(), source.len()))) }
+        }
+        Op::Read(Read { unasked: 0, .. }) => Step::Skip { seq, memory: None },
+        Op::Read(Read { sink, ask_at, .. }) => {
+            let span = span.expect("a Read that asks has a span");
+            if span.len == 0 {
+                return empty_span(conn, seq);
+            }
+            let place = sink.place();
+            let place = stag_pools::Place { at: place.at + ask_at, ..place };
+            let mut request = request(ibv_wr_opcode::IBV_WR_RDMA_READ);
+            request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
+            request.wr.rdma = rdma_t { remote_addr: span.offset, rkey: span.key.0 };
+            Step::Go { seq, request, named: Some(known(shared.name(place, span.len as usize))) }
+        }
+        Op::Invalidate { key } => {
+            let key = *key;
+            let windows = shared.windows.as_mut();
+            match windows.and_then(|windows| windows.is_dead(key).then(|| windows.invalidated(key))) {
+                Some(fenced) => Step::Skip { seq, memory: Some(Memory::Fenced(fenced)) },
+                None => {
+                    let mut request = request(ibv_wr_opcode::IBV_WR_LOCAL_INV);
+                    request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
+                    request.imm_data_invalidated_rkey_union.invalidated_rkey = key.0;
+                    Step::Go { seq, request, named: None }
+                }
+            }
+        }
+    };
+    match step {
+        Step::Go { .. } if !has_room => return Step::Stop,
+        Step::Go { ref request, .. } if request.opcode == ibv_wr_opcode::IBV_WR_RDMA_READ => {
+            conn.queue.begin_read()
+        }
+        _ => conn.queue.begin(),
+    }
+    step
+}
+
+/// A span without octets is answered at once.
+fn empty_span(conn: &mut Conn, seq: u64) -> Step {
+    conn.queue.begin_read();
+    answered(conn, seq);
+    Step::Again
+}
+
+fn known(named: Option<ibv_sge>) -> ibv_sge {
+    named.expect("memory is posted when its pool is registered: `provider` looks")
+}
+
+/// One span of a Read was answered; with the last one the Read is done.
+fn answered(conn: &mut Conn, seq: u64) {
+    let Some(Op::Read(read)) = conn.queue.op_mut(seq) else { unreachable!("a span belongs to a Read") };
+    read.unanswered -= 1;
+    if read.unanswered == 0 {
+        conn.queue.complete(seq, Status::Success, None);
+    }
+}
+
+fn bind(shared: &mut Shared, key: RemoteKey) -> ibv_send_wr {
+    let Shared { windows, regions, .. } = shared;
+    let found = windows.as_mut().and_then(|windows| windows.bound(key));
+    let (window, exposed) = found.expect("a window that is not in the device stays bound");
+    let place = exposed.place();
+    let region = regions.iter().find(|region| region.id == place.pool);
+    let region = region.expect("memory is exposed when its pool is registered: `provider` looks");
+    let named = region.name(place.at, exposed.len());
+    let rights = match exposed.access() {
+        Access::RemoteRead => ibv_access_flags::IBV_ACCESS_REMOTE_READ,
+        Access::RemoteWrite => ibv_access_flags::IBV_ACCESS_REMOTE_WRITE,
+    };
+    let mut request = request(ibv_wr_opcode::IBV_WR_BIND_MW);
+    let bind_info = ibv_mw_bind_info {
+        mr: region.raw(),
+        addr: named.addr,
+        length: u64::from(named.length),
+        mw_access_flags: rights.0,
+    };
+    request.bind_mw_tso_union.bind_mw = bind_mw_t { mw: window.raw(), rkey: key.0, bind_info };
+    shared.stats.binds += 1;
+    request
+}
+
+/// Puts one request at the end of the chain.
+fn add(
+    conn: &mut Conn,
+    shared: &mut Shared,
+    seq: Option<u64>,
+    (mut request, named): (ibv_send_wr, Option<ibv_sge>),
+) {
+    request.wr_id = u64::from(conn.next_flight) | (conn.qp.0.index() as u64) << 32;
+    conn.next_flight = conn.next_flight.wrapping_add(1);
+    conn.flights.push_back(Flight { seq });
+    request.num_sge = i32::from(named.is_some());
+    let nothing = ibv_sge { addr: 0, length: 0, lkey: 0 };
+    shared.named.push(named.unwrap_or(nothing));
+    shared.chain.push(request);
+}
+
+/// Links the chain and hands it over.
+fn post(conn: &mut Conn, shared: &mut Shared) {
+    let Shared { chain, named, windows, stats, .. } = shared;
+    let (Some(pair), Some(last)) = (&conn.pair, chain.last_mut()) else { return };
+    last.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
+    let mut next = ptr::null_mut();
+    for (request, named) in chain.iter_mut().zip(named.iter_mut()).rev() {
+        request.next = next;
+        request.sg_list = named;
+        next = request;
+    }
+    stats.doorbells += 1;
+    stats.work_requests += chain.len() as u64;
+    // SAFETY: requests are linked in their order, and name entries of `named`, windows and regions that are there. What they
+    // name belongs to the connection's queue or to the window table until its completion.
+    let posted = unsafe { pair.post(chain) };
+    let taken = match &posted {
+        Ok(()) => chain.len(),
+        Err((taken, _)) => *taken,
+    };
+    for request in chain.iter().take(taken) {
+        if request.opcode == ibv_wr_opcode::IBV_WR_BIND_MW {
+            // SAFETY: `bind` filled this part of the union, as the opcode says.
+            let key = unsafe { request.bind_mw_tso_union.bind_mw.rkey };
+            let found = windows.as_mut().and_then(|windows| windows.bound(RemoteKey(key)));
+            if let Some((window, _)) = found {
+                window.set_key(key);
+            }
+        }
+    }
+    if let Err((_, error)) = posted {
+        // What was not taken never completes there: it ends with the connection.
+        for _ in taken..chain.len() {
+            conn.flights.pop_back();
+            conn.next_flight = conn.next_flight.wrapping_sub(1);
+        }
+        conn.failed.get_or_insert((u64::MAX, Status::Flushed));
+        conn.cause.get_or_insert(Cause::Fabric(FabricFault::from(&error)));
+    }
+}
+
+/// The oldest flight came back well.
+pub(crate) fn landed(conn: &mut Conn, shared: &mut Shared) {
+    let Some(Flight { seq: Some(seq) }) = conn.flights.pop_front() else { return };
+    let memory = match conn.queue.op(seq) {
+        Some(Op::Read(_)) => return answered(conn, seq),
+        Some(Op::Invalidate { key }) => {
+            let windows = shared.windows.as_mut().expect("only windows are invalidated");
+            Some(Memory::Fenced(windows.invalidated(*key)))
+        }
+        _ => None,
+    };
+    conn.queue.complete(seq, Status::Success, memory);
+}
