@@ -30,6 +30,7 @@ set -a
 : "${TRANSPORTS:=rdma tcp}"
 : "${ONLY:=}"                    # names of checks, separated by spaces; empty: all
 : "${ENTRIES:=2000}"             # entries in `many`, each named and filled as `--names` says
+: "${RDMA_DEVICE:=siw}"          # the kernel's software device under RDMA: siw (iWARP) or rxe (RoCE)
 : "${REMOUNTS:=20}"
 : "${RANDOM_OPERATIONS:=400}"    # of each random-operations check
 : "${SEED:=1}"
@@ -619,7 +620,10 @@ session_nconnect() {
 # ---- Set-up.
 
 start_rdma() {
-  [ -e /sys/class/infiniband/siw0 ] || { modprobe siw && rdma link add siw0 type siw netdev eth0 && modprobe rpcrdma; }
+  local module=$RDMA_DEVICE
+  [ "$module" = rxe ] && module=rdma_rxe
+  [ -e "/sys/class/infiniband/${RDMA_DEVICE}0" ] ||
+    { modprobe "$module" && rdma link add "${RDMA_DEVICE}0" type "$RDMA_DEVICE" netdev eth0 && modprobe rpcrdma; }
 }
 
 # What every session needs; it may be there already.

@@ -270,8 +270,10 @@ impl Id {
 
     /// The other end.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
-        // SAFETY: the identifier is there, and this part of the union is as large as all of it.
-        let storage = unsafe { (*self.raw).route.addr.dst_addr_union.dst_storage };
+        // SAFETY: the identifier is there.
+        let addresses = unsafe { &raw const (*self.raw).route.addr.dst_addr_union };
+        // SAFETY: librdmacm made all of the identifier zero before it wrote the address, so all of the union has a value.
+        let storage = unsafe { addresses.cast::<sockaddr_storage>().read() };
         from_raw(&storage)
     }
 }

@@ -74,8 +74,10 @@ pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
 pub(crate) unsafe fn name_of(context: *mut ibv_context) -> String {
     // SAFETY: the caller's promise.
     let device = unsafe { (*context).device };
-    // SAFETY: an open context keeps its device; the name ends with a zero inside the array.
-    let name = unsafe { CStr::from_ptr((&raw const (*device).name).cast()) };
+    // SAFETY: an open context keeps its device.
+    let name = unsafe { &raw const (*device).name };
+    // SAFETY: the name ends with a zero inside the array.
+    let name = unsafe { CStr::from_ptr(name.cast()) };
     name.to_string_lossy().into_owned()
 }
 
@@ -151,8 +153,10 @@ impl Device {
         let attr = unsafe { attr.assume_init() };
         // SAFETY: the context is open.
         let alloc_mw = unsafe { (*self.raw).ops.alloc_mw };
-        // SAFETY: the context is open, and keeps its device.
-        let transport = unsafe { (*(*self.raw).device).transport_type };
+        // SAFETY: the context is open.
+        let device = unsafe { (*self.raw).device };
+        // SAFETY: an open context keeps its device.
+        let transport = unsafe { (*device).transport_type };
         let type_2 = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0
             | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
         let size = |count: c_int| usize::try_from(count).unwrap_or(0);

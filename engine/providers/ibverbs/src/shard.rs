@@ -514,8 +514,8 @@ impl Ibverbs {
     }
 
     pub(crate) fn next_timer(&self) -> Option<Time> {
-        let timed = self.shared.timed.iter().filter_map(|qp| self.conns.get(qp.0));
-        let deadline = |conn: &Box<Conn>| conn.last_receive.or(conn.deadline);
+        let timed = self.shared.timed.iter().filter_map(|qp| self.conns.get(qp.0).map(|conn| &**conn));
+        let deadline = |conn: &Conn| conn.last_receive.or(conn.deadline);
         timed.filter_map(deadline).min()
     }
 }
