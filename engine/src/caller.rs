@@ -16,6 +16,8 @@ use std::collections::VecDeque;
 
 /// Work requests of one call: its windows and its Send.
 const WORK: usize = Outbound::WINDOWS + 1;
+/// Work requests of a usual reply: Writes of an item and of its rest, and the Send; and the Read that may come first.
+const REPLY_WORK: usize = 4;
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Hop 1: takes a call from the app. It goes out as soon as there is a credit for it.
@@ -114,7 +116,8 @@ impl<P: Provider, A: App> Shard<P, A> {
                 return self.retry_soon(peer);
             }
             let Some((_, connection)) = self.core.connection(peer) else { return };
-            if self.provider.send_room(qp) < WORK + room_kept(connection) {
+            let replies = room_for_replies(connection, self.provider.limits().send_queue);
+            if self.provider.send_room(qp) < WORK + room_kept(connection) + replies {
                 return self.retry_soon(peer);
             }
             if connection.take_credit().is_err() {
@@ -456,4 +459,10 @@ impl<P: Provider, A: App> Shard<P, A> {
 pub(crate) fn room_kept(connection: &Connection) -> usize {
     let windows = if connection.calls_with_chunks() { Outbound::WINDOWS } else { 0 };
     connection.calls().map_or(0, |credits| credits.in_flight() as usize) * windows
+}
+
+/// Places in the send queue that calls of ours leave to replies: a reply for which a peer waits may be what our calls wait for.
+fn room_for_replies(connection: &Connection, send_queue: usize) -> usize {
+    let serves = connection.serves().map_or(0, |credits| credits.reserved() as usize);
+    (serves * REPLY_WORK).min(send_queue / 4)
 }

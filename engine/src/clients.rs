@@ -20,6 +20,8 @@ impl Core {
             && !matches!(entry.link, Link::Absent { .. })
         {
             entry.ready = true;
+            // Its calls wait for receives then.
+            self.counters.stats.limits.receives += u64::from(self.free_receives() == 0);
             self.outbox.push_back(Action::Start(peer));
         }
     }
@@ -107,7 +109,6 @@ impl Core {
             return true;
         }
         if calls == 0 {
-            self.counters.stats.limits.receives += 1;
             return false;
         }
         connection.allow_calls(calls);
