@@ -5,7 +5,10 @@
 
 use crate::ring::{Source, Target};
 use rustix::{
-    fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create},
+    fs::{
+        FallocateFlags, FsWord, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
+        fstatfs, memfd_create,
+    },
     io::Errno,
     mm::{MapFlags, ProtFlags, mmap, munmap},
 };
@@ -81,12 +84,12 @@ impl Own {
     /// memory, and before Linux 5.1.
     pub(crate) fn new(len: usize) -> Result<Self, Errno> {
         let file = memfd_create("stag-shm", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        ftruncate(&file, len as u64)?;
+        // Every page is found here: one that is missing later would be a signal.
+        fallocate(&file, FallocateFlags::empty(), 0, len as u64)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
         let mapping = Mapping::new(file.as_fd(), len, ProtFlags::READ | ProtFlags::WRITE)?;
         fcntl_add_seals(&file, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
         let own = Self { mapping, file };
-        // Every page is found here: one that is missing later would be a signal.
         for at in (0..len).step_by(PAGE) {
             own.set_word(at, 0);
         }
@@ -98,6 +101,8 @@ impl Own {
     }
 }
 
+/// The kind of file system that memory files of huge pages are in (`HUGETLBFS_MAGIC`).
+const HUGETLBFS: FsWord = 0x9584_58f6;
 /// Octets of the smallest page.
 const PAGE: usize = 4096;
 
@@ -126,10 +131,16 @@ impl Target for Own {
 pub(crate) struct Theirs(Mapping);
 
 impl Theirs {
-    /// Maps a file of the peer, which must be at least `len` octets long and unable to shrink: reading beyond its end
-    /// would be a signal.
+    /// Maps a file of the peer, which must be at least `len` octets long, unable to shrink and to lose pages in the middle:
+    /// reading what is not there would be a signal. A mapping of huge pages is as long as they are: only so it can be undone.
     pub(crate) fn new(file: BorrowedFd<'_>, len: usize) -> Result<Self, Errno> {
-        let is_kept = fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
+        let seals = fcntl_get_seals(file)?;
+        let is_kept =
+            seals.contains(SealFlags::SHRINK) && seals.intersects(SealFlags::FUTURE_WRITE | SealFlags::WRITE);
+        let system = fstatfs(file)?;
+        if system.f_type == HUGETLBFS && !len.is_multiple_of(usize::try_from(system.f_bsize).unwrap_or(0)) {
+            return Err(Errno::INVAL);
+        }
         let has = u64::try_from(fstat(file)?.st_size).unwrap_or(0);
         if !is_kept || has < len as u64 || len == 0 {
             return Err(Errno::INVAL);
@@ -155,7 +166,7 @@ impl Source for Theirs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fs::fallocate;
+    use rustix::fs::ftruncate;
 
     #[test]
     fn the_reader_sees_what_the_writer_wrote_and_cannot_write() {
@@ -169,7 +180,9 @@ mod tests {
         let writable = Mapping::new(own.file(), 8192, ProtFlags::READ | ProtFlags::WRITE);
         assert_eq!(writable.unwrap_err(), Errno::PERM);
         assert_eq!(ftruncate(own.file(), 0), Err(Errno::PERM));
-        assert_eq!(fallocate(own.file(), rustix::fs::FallocateFlags::empty(), 0, 1 << 20), Err(Errno::PERM));
+        assert_eq!(fallocate(own.file(), FallocateFlags::empty(), 0, 1 << 20), Err(Errno::PERM));
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        assert_eq!(fallocate(own.file(), hole, 0, 4096), Err(Errno::PERM));
     }
 
     #[test]
@@ -178,11 +191,24 @@ mod tests {
         ftruncate(&file, 8192).unwrap();
         assert_eq!(Theirs::new(file.as_fd(), 8192).unwrap_err(), Errno::INVAL);
         fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+        // Its pages could still be taken out.
+        assert_eq!(Theirs::new(file.as_fd(), 8192).unwrap_err(), Errno::INVAL);
+        fcntl_add_seals(&file, SealFlags::FUTURE_WRITE).unwrap();
         assert!(Theirs::new(file.as_fd(), 8192).is_ok());
         assert_eq!(Theirs::new(file.as_fd(), 8193).unwrap_err(), Errno::INVAL);
         assert_eq!(Theirs::new(file.as_fd(), 0).unwrap_err(), Errno::INVAL);
         let null = std::fs::File::open("/dev/null").unwrap();
         assert!(Theirs::new(null.as_fd(), 1).is_err());
+    }
+
+    #[test]
+    fn a_part_of_a_huge_page_is_not_mapped() {
+        let flags =
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        let Ok(file) = memfd_create("huge", flags) else { return };
+        ftruncate(&file, 2 << 20).unwrap();
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::FUTURE_WRITE).unwrap();
+        assert_eq!(Theirs::new(file.as_fd(), 4096 + (64 << 10)).unwrap_err(), Errno::INVAL);
     }
 
     #[test]
