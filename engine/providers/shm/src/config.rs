@@ -26,7 +26,8 @@ pub struct Config {
     pub linger: Duration,
     /// How often the sockets are looked at while there is work.
     pub look_interval: Duration,
-    /// Messages that may wait for a receive, of all connections together; one more ends its connection.
+    /// Messages that may wait for a receive, of all connections together; one more waits in its ring, and what its process says
+    /// behind it waits, too.
     pub parking: usize,
     /// The time before the first poll.
     pub now: Time,

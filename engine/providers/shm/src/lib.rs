@@ -28,6 +28,8 @@ mod address;
 mod close;
 mod config;
 mod conn;
+#[cfg(test)]
+mod ends;
 mod link;
 mod provider;
 mod record;

@@ -93,8 +93,10 @@ pub(crate) struct Link {
     /// Places in the table of connections that are its.
     pub(crate) conns: usize,
     pub(crate) deadline: Option<Time>,
-    /// A message is in front for which there is no place.
+    /// A record is in front that has to wait.
     pub(crate) is_stalled: bool,
+    /// Something could not be said: the peer has to read on.
+    pub(crate) is_full: bool,
     /// The sleep of the peer that was ended by a wake-up.
     woken: u64,
 }
@@ -119,6 +121,7 @@ impl Link {
             conns: 0,
             deadline: Some(deadline),
             is_stalled: false,
+            is_full: false,
             woken: 0,
         }
     }
@@ -269,6 +272,14 @@ impl Link {
             // A full socket wakes as well; a broken one is found at the next look.
             let _ = net::send(&self.socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
         }
+    }
+}
+
+impl Drop for Link {
+    /// A peer that still reads must not find other content where the ring names our memory.
+    fn drop(&mut self) {
+        let Some(own) = &self.own else { return };
+        self.lent.iter().for_each(|lent| self.producer.retract(own, lent.begin));
     }
 }
 

@@ -76,6 +76,12 @@ impl Producer {
         self.head
     }
 
+    /// Everything up to here was said.
+    #[cfg(test)]
+    pub(crate) const fn tail(&self) -> u64 {
+        self.tail
+    }
+
     const fn offset(&self, position: u64) -> usize {
         position as usize & (self.len - 1)
     }
@@ -174,6 +180,12 @@ impl Consumer {
     pub(crate) const fn new(len: usize) -> Self {
         assert!(len.is_power_of_two() && len >= PART * LINE, "positions are masked");
         Self { len, head: 0, published: 0 }
+    }
+
+    /// Everything up to here was read.
+    #[cfg(test)]
+    pub(crate) const fn head(&self) -> u64 {
+        self.head
     }
 
     const fn offset(&self) -> usize {

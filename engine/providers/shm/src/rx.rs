@@ -5,7 +5,7 @@ use crate::{
     conn::{Answer, Conn, READS_MAX, Say, Shared, State},
     link::Link,
     record::{Kind, NONSENSE, Record, Why},
-    ring::{Front, Source},
+    ring::{Front, RETRACTED, Source},
     tx,
 };
 use stag_pools::{RemoteKey, Table, Violation, table::Key};
@@ -13,6 +13,9 @@ use stag_verbs::{
     Cause, Event, FabricFault, Qp, Status,
     soft::{NO_BUFFER, Op, TOO_LONG, invalidate_fault, read_fault, write_fault},
 };
+
+/// Answers that wait for room in the ring before nobody is heard who asks for connections.
+pub(crate) const SAYS_MAX: usize = 1024;
 
 /// Carries out the next record of a link. False when there is none; an error ends the link.
 pub(crate) fn receive(
@@ -23,18 +26,17 @@ pub(crate) fn receive(
 ) -> Result<bool, Cause> {
     let Some(theirs) = link.theirs.as_ref() else { return Ok(false) };
     let Some(front) = link.consumer.front(theirs).map_err(|_| NONSENSE)? else { return Ok(false) };
-    if front.kind == crate::ring::RETRACTED {
-        // It was one whose head names no octets behind it; its connection is closed by a later record.
-        link.consumer.advance(crate::record::LONG);
-        return Ok(true);
-    }
-    let (record, body) = Record::parse(front, theirs).ok_or(NONSENSE)?;
-    // A message that has nowhere to go waits where it is, and everything of this process behind it (DESIGN D8).
-    link.is_stalled = record.kind == Kind::Send && shared.receives.room() == 0;
+    // Only what names the writer's pool is retracted, and only its word: the head still says whose it was.
+    let kind = if front.kind == RETRACTED { Kind::AnswerFrom.octet() } else { front.kind };
+    let (record, body) = Record::parse(Front { kind, ..front }, theirs).ok_or(NONSENSE)?;
+    link.is_stalled = must_wait(key, link, conns, shared, &record);
     if link.is_stalled {
         return Ok(false);
     }
     shared.stats.records_received += 1;
+    if matches!(record.kind, Kind::Connect | Kind::Accept) && record.key == UNKNOWN {
+        return Err(NONSENSE);
+    }
     if record.kind == Kind::Connect {
         take_in(key, link, conns, shared, (&record, body))?;
     } else if record.kind == Kind::GiveUp {
@@ -53,6 +55,20 @@ pub(crate) fn receive(
         link.wake(shared);
     }
     Ok(true)
+}
+
+/// Whether a record stays where it is, and everything of this process behind it: a message that has nowhere to go (DESIGN D8),
+/// and the wish for a connection of a process that does not take its answers.
+fn must_wait(key: Key, link: &Link, conns: &Table<Box<Conn>>, shared: &Shared, record: &Record) -> bool {
+    match record.kind {
+        Kind::Connect => link.say.len() >= SAYS_MAX,
+        Kind::Send if shared.receives.room() == 0 => {
+            // What is said to a connection that has ended goes nowhere.
+            let conn = conns.key_at(record.to as usize).and_then(|key| conns.get(key));
+            conn.is_some_and(|conn| conn.link == key && conn.state == State::Established)
+        }
+        _ => false,
+    }
 }
 
 /// The peer wants a connection.
@@ -114,6 +130,7 @@ fn handle(
         (Kind::Accept, State::AwaitReply) => {
             conn.private_data = copy_private_data(link, &record, body)?;
             conn.peer = record.key;
+            conn.address = link.peer;
             conn.state = State::Established;
             conn.deadline = None;
             shared.events.push_back(Event::Established { qp: conn.qp });
@@ -180,6 +197,12 @@ fn carry_out(
     shared: &mut Shared,
     (front, record, body): (Front, Record, usize),
 ) -> Result<(), Cause> {
+    if front.kind == RETRACTED {
+        // What comes behind it counts on it: a Read would get the answer of another one, a message tell of a Write that
+        // was none.
+        retracted(conn, link, shared);
+        return Ok(());
+    }
     let len = usize::try_from(record.len).map_err(|_| NONSENSE)?;
     match record.kind {
         Kind::Send => message(conn, link, shared, (&record, body, len)),
@@ -216,19 +239,20 @@ fn carry_out(
             link,
             shared,
             (len, |link: &Link, to: &mut [u8]| {
-                let Some(theirs) = &link.theirs else { return false };
+                let Some(theirs) = &link.theirs else { return None };
                 theirs.copy_out(body, to);
-                true
+                Some(Via::Ring)
             }),
         ),
         Kind::AnswerFrom => {
             let (pool, at) = lent(link, &record, len)?;
-            shared.stats.octets_fetched += len as u64;
             fill(
                 conn,
                 link,
                 shared,
-                (len, |link: &Link, to: &mut [u8]| fetch(link, (pool, at, front.kind), to)),
+                (len, |link: &Link, to: &mut [u8]| {
+                    fetch(link, (pool, at, front.kind), to).then_some(Via::Pool)
+                }),
             )
         }
         Kind::Connect | Kind::GiveUp | Kind::Accept | Kind::Reject | Kind::Close => Err(NONSENSE),
@@ -333,29 +357,38 @@ fn fetch(link: &Link, (pool, at, kind): (usize, usize, u8), to: &mut [u8]) -> bo
     link.consumer.is_still(theirs, kind)
 }
 
-/// The peer ended the connection while we copied.
+/// The peer ended the connection before what it named was copied.
 fn retracted(conn: &mut Conn, link: &mut Link, shared: &mut Shared) {
     close::end(conn, link, shared, (Cause::Fabric(FabricFault::Lost), None));
     close::say_close(conn, link, Why::GONE);
 }
 
-/// Puts a part of the oldest answer where it goes.
+/// Where payload came from.
+enum Via {
+    Ring,
+    Pool,
+}
+
+/// Puts a part of the oldest answer where it goes. `copy` gives none when the peer took it back meanwhile.
 fn fill(
     conn: &mut Conn,
     link: &mut Link,
     shared: &mut Shared,
-    (len, copy): (usize, impl FnOnce(&Link, &mut [u8]) -> bool),
+    (len, copy): (usize, impl FnOnce(&Link, &mut [u8]) -> Option<Via>),
 ) -> Result<(), Cause> {
     let asked = conn.asked.front_mut().ok_or(NONSENSE)?;
     asked.left = asked.left.checked_sub(len).ok_or(NONSENSE)?;
     let (seq, is_whole) = (asked.seq, asked.left == 0);
     let Some(Op::Read(read)) = conn.queue.op_mut(seq) else { unreachable!("answers belong to Reads") };
     let sink = read.sink.get_mut(read.fill_at..read.fill_at + len).expect("the spans fit the sink");
-    if !copy(link, sink) {
-        retracted(conn, link, shared);
-        return Ok(());
+    match copy(link, sink) {
+        Some(Via::Ring) => shared.stats.octets_out += len as u64,
+        Some(Via::Pool) => shared.stats.octets_fetched += len as u64,
+        None => {
+            retracted(conn, link, shared);
+            return Ok(());
+        }
     }
-    shared.stats.octets_out += len as u64;
     read.fill_at += len;
     if is_whole {
         read.unanswered -= 1;

@@ -6,7 +6,7 @@ use crate::{
     conn::{Conn, Say, Shared, State},
     link::{self, Denied, Link, Listener, Stage},
     record::NONSENSE,
-    ring::set_asleep,
+    ring::{LINE, set_asleep},
     rx, tx,
 };
 use rustix::{
@@ -25,6 +25,13 @@ const LISTENER_ID: u64 = (u32::MAX as u64) << 32;
 const BATCH: usize = 64;
 /// Processes taken in from one listener at one look.
 const ACCEPTS: usize = 16;
+/// How often sockets are looked at while a process is taken in: sooner than others notice, seldom enough that one which says
+/// nothing costs them nothing.
+const LOOK_INTERVAL_SETUP: Duration = Duration::from_micros(20);
+/// Records in a row from one process while others may have said something.
+const RECORDS_PER_TURN: usize = 32;
+/// Records that one poll carries out when no event comes of them: a process may write them faster than they are read.
+const RECORDS_PER_POLL: usize = 256;
 /// Longest sleep beside a process that membarrier(2) does not reach: it may miss that we sleep.
 const SLEEP_WITHOUT_BARRIER: Duration = Duration::from_millis(1);
 
@@ -47,6 +54,8 @@ pub struct Shm {
     /// The links that are up, in the order they are looked at, and whose turn it is.
     hot: Vec<Key>,
     turn: usize,
+    /// Records that the one whose turn it is has had carried out.
+    in_turn: usize,
     /// Connections with work whose doorbell has not been rung.
     posted: Vec<Key>,
     ready: Ready,
@@ -56,8 +65,10 @@ pub struct Shm {
     /// Not 0 while asleep; counts sleeps.
     asleep: bool,
     sleeps: u64,
-    /// Every sleep needs to be short: some peer may not see that we sleep.
+    /// This sleep needs to be short: some peer may not see that we sleep.
     is_barred: bool,
+    /// A link came up, or a peer ended our sleep, since this was last reset.
+    is_roused: bool,
     /// The connection whose end was the last event.
     ended: Option<Key>,
 }
@@ -104,12 +115,14 @@ impl Shm {
             shared,
             listeners: Vec::with_capacity(LISTENERS),
             turn: 0,
+            in_turn: 0,
             posted: Vec::with_capacity(places),
             ready: Ready(Vec::with_capacity(BATCH)),
             next_deadline: None,
             asleep: false,
             sleeps: 0,
             is_barred: true,
+            is_roused: false,
             ended: None,
         })
     }
@@ -167,9 +180,10 @@ impl Shm {
         if private_data.len() > limits.private_data_len {
             return Err(FabricFault::Os(Errno::MSGSIZE.raw_os_error()));
         }
-        if self.shared.taken >= limits.connections || self.conns.len() == self.conns.capacity() {
+        if self.shared.taken >= limits.connections {
             return Err(FabricFault::Exhausted);
         }
+        self.free_places();
         let reached = self.link_to(to);
         if let Err(fault @ (FabricFault::Exhausted | FabricFault::BadAddress)) = reached {
             return Err(fault);
@@ -302,6 +316,23 @@ impl Shm {
         }
     }
 
+    /// Connections that ended keep their places until their processes confirm it. When those places are all that is left, the
+    /// process that owes most of them loses its link, so that one which never confirms keeps nobody out.
+    fn free_places(&mut self) {
+        let is_full = self.conns.len() == self.conns.capacity();
+        if !is_full || self.shared.taken >= self.shared.config.limits.connections {
+            return;
+        }
+        let is_owed = |conn: &Conn| matches!(conn.state, State::AwaitClose | State::AwaitRoom);
+        let owed =
+            |link: Key| self.conns.iter().filter(|(_, conn)| conn.link == link && is_owed(conn)).count();
+        let most = self.hot.iter().map(|key| (owed(*key), *key)).max();
+        if let Some((1.., key)) = most {
+            self.shared.stats.evicted += 1;
+            self.end_link(key, Cause::Fabric(FabricFault::Lost));
+        }
+    }
+
     fn forget(&mut self, key: Key) {
         let Some(conn) = self.conns.remove(key) else { return };
         let Some(link) = self.links.get_mut(conn.link) else { return };
@@ -324,6 +355,7 @@ impl Shm {
                 self.forget(key);
             }
         }
+        let mut records = 0;
         loop {
             if let Some(event) = self.shared.next_event() {
                 if let Event::Disconnected { qp, .. } = &event {
@@ -331,7 +363,9 @@ impl Shm {
                 }
                 return Some(event);
             }
-            if !self.receive_one() && !self.go_on() && !self.look_if_due(now) {
+            let has_received = records < RECORDS_PER_POLL && self.receive_one();
+            records += usize::from(has_received);
+            if !has_received && !self.go_on() && !self.look_if_due(now) {
                 return None;
             }
         }
@@ -339,6 +373,10 @@ impl Shm {
 
     /// Carries out one record of some link. False when there is none.
     fn receive_one(&mut self) -> bool {
+        self.free_places();
+        if self.in_turn >= RECORDS_PER_TURN {
+            (self.turn, self.in_turn) = (self.turn + 1, 0);
+        }
         for _ in 0..self.hot.len() {
             if self.turn >= self.hot.len() {
                 self.turn = 0;
@@ -346,9 +384,13 @@ impl Shm {
             let Some(key) = self.hot.get(self.turn).copied() else { return false };
             let Some(link) = self.links.get_mut(key) else { return false };
             match rx::receive(key, link, &mut self.conns, &mut self.shared) {
-                // The same link again: what it said belongs together, and its ring has an end.
-                Ok(true) => return true,
-                Ok(false) => self.turn += 1,
+                // The same link again: what it said belongs together.
+                Ok(true) => {
+                    self.in_turn += 1;
+                    self.sweep_dead();
+                    return true;
+                }
+                Ok(false) => (self.turn, self.in_turn) = (self.turn + 1, 0),
                 Err(cause) => {
                     self.end_link(key, cause);
                     return true;
@@ -371,7 +413,7 @@ impl Shm {
             let progress = tx::progress(link, &mut self.conns, &mut self.shared);
             let wants = !link.say.is_empty() || !link.waiting.is_empty();
             match progress {
-                Ok(has_room) if wants && (has_room || has_read) => {
+                Ok(has_room) if wants && (has_room || !link.is_full) => {
                     has_moved = true;
                     self.flush_link(key);
                 }
@@ -391,10 +433,11 @@ impl Shm {
         if self.next_deadline.is_some_and(|deadline| deadline <= now) {
             self.expire(now);
         }
-        if now < self.next_look && !is_setting_up {
+        if now < self.next_look {
             return !self.shared.events.is_empty();
         }
-        self.next_look = now + self.shared.config.look_interval;
+        let interval = self.shared.config.look_interval;
+        self.next_look = now + if is_setting_up { interval.min(LOOK_INTERVAL_SETUP) } else { interval };
         self.look();
         !self.shared.events.is_empty()
     }
@@ -432,22 +475,27 @@ impl Shm {
         match link.readable(&mut self.shared) {
             Ok(()) if !was_up && link.stage == Stage::Up => {
                 self.hot.push(key);
-                self.is_barred = self.links.iter().any(|(_, link)| !link.has_barrier);
+                self.is_roused = true;
                 self.flush_link(key);
             }
-            Ok(()) => {}
+            Ok(()) => self.is_roused |= was_up,
             Err(cause) => {
-                // What it said before it left counts.
-                while self.drain(key) {}
+                self.drain(key);
                 self.end_link(key, cause);
             }
         }
     }
 
-    /// Carries out one record of a process that is gone.
-    fn drain(&mut self, key: Key) -> bool {
-        let Some(link) = self.links.get_mut(key) else { return false };
-        rx::receive(key, link, &mut self.conns, &mut self.shared).unwrap_or(false)
+    /// What a process said before it left counts. One that only says that it left does not go on for ever.
+    fn drain(&mut self, key: Key) {
+        let Some(link) = self.links.get_mut(key) else { return };
+        let lines = link.theirs.as_ref().map_or(0, |theirs| theirs.len() / LINE);
+        for _ in 0..lines {
+            match rx::receive(key, link, &mut self.conns, &mut self.shared) {
+                Ok(true) => {}
+                Ok(false) | Err(_) => return,
+            }
+        }
     }
 
     /// Tries again where a server's queue was full.
@@ -543,9 +591,15 @@ impl Shm {
     /// Whether the next poll has nothing to do. From here on peers end our sleep.
     pub(crate) fn fall_asleep(&mut self) -> bool {
         self.go_on();
-        if !self.shared.events.is_empty() {
+        if !self.shared.events.is_empty() || self.has_news() {
             return false;
         }
+        self.say_asleep();
+        self.is_settled()
+    }
+
+    /// From here on peers end our sleep.
+    pub(crate) fn say_asleep(&mut self) {
         self.asleep = true;
         self.sleeps += 1;
         for (_, link) in self.links.iter() {
@@ -554,13 +608,22 @@ impl Shm {
             }
         }
         // Whoever stored before it could see that we sleep is seen by us; whoever stores later sees it (DESIGN D5).
-        if !link::barrier() {
-            self.is_barred = true;
+        let is_seen = link::barrier();
+        let are_reached =
+            self.hot.iter().all(|key| self.links.get(*key).is_some_and(|link| link.has_barrier));
+        self.is_barred = !is_seen || !are_reached;
+        if !is_seen {
             std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         }
+    }
+
+    /// Whether nothing came before that could be seen; if something did, we are awake again.
+    pub(crate) fn is_settled(&mut self) -> bool {
         self.next_look = self.shared.now;
+        self.is_roused = false;
         self.look();
-        let is_idle = self.shared.events.is_empty() && !self.has_news();
+        // A peer that woke us does so once for each sleep, and a link that came up does not say yet that we sleep.
+        let is_idle = self.shared.events.is_empty() && !self.is_roused && !self.has_news();
         if !is_idle {
             self.wake_up();
         }
@@ -601,16 +664,11 @@ impl Shm {
 }
 
 impl Drop for Shm {
-    /// The links end, and nobody but this shard ever reached a window: their buffers go back to their pool.
+    /// The links end, and nobody but this shard ever reached a window: their buffers go back to their pool. The links say
+    /// that it is void what peers may be fetching, before anybody can use that memory again.
     fn drop(&mut self) {
         for (key, _) in self.conns.iter() {
             self.shared.windows.close(Qp(key).scope(), drop);
-        }
-        // What peers may be fetching at this moment is void before its memory is used again.
-        for (_, link) in self.links.iter() {
-            for lent in &link.lent {
-                link.own.iter().for_each(|own| link.producer.retract(own, lent.begin));
-            }
         }
     }
 }

@@ -5,7 +5,7 @@ use stag_verbs::{Cause, Count};
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stats {
-    /// Processes that became peers, and those that trust us as we trust them.
+    /// Processes that became peers.
     pub links: u64,
     /// Those of them whose pools are mapped.
     pub trusting: u64,
@@ -13,15 +13,17 @@ pub struct Stats {
     pub denied: u64,
     /// Processes turned away: too many, or they did not say who they are.
     pub turned_away: u64,
-    /// Records sent and received.
+    /// Links that were ended because places were needed for connections whose end their process never confirmed.
+    pub evicted: u64,
+    /// Records sent.
     pub records_sent: u64,
     /// Records received.
     pub records_received: u64,
-    /// Octets of payload copied into our rings, and out of others'.
+    /// Octets of payload copied into our rings.
     pub octets_in: u64,
-    /// Octets of payload copied out of the peer's ring.
+    /// Octets of payload copied out of peers' rings.
     pub octets_out: u64,
-    /// Octets of payload fetched from a peer's pool.
+    /// Octets of payload copied from peers' pools.
     pub octets_fetched: u64,
     /// Wake-ups sent to processes that slept.
     pub wakeups: u64,
@@ -45,6 +47,7 @@ impl Stats {
             ("trusting", self.trusting.into()),
             ("denied", self.denied.into()),
             ("turned_away", self.turned_away.into()),
+            ("evicted", self.evicted.into()),
             ("records_sent", self.records_sent.into()),
             ("records_received", self.records_received.into()),
             ("octets_in", self.octets_in.into()),

@@ -76,9 +76,11 @@ pub(crate) fn flush(
     if link.stage != Stage::Up {
         return Ok(());
     }
-    if !say_all(link, conns, shared)? {
+    link.is_full = !say_all(link, conns, shared)?;
+    if link.is_full {
         return Ok(());
     }
+    link.is_stalled = false; // answers that waited are said
     while let Some(key) = link.waiting.front().copied() {
         let Some(conn) =
             conns.get_mut(key).filter(|conn| conn.is_waiting && conn.state == State::Established)
@@ -89,7 +91,10 @@ pub(crate) fn flush(
         let flow = flush_conn(conn, link, shared)?;
         report(conn, shared);
         match flow {
-            Flow::Full => return Ok(()),
+            Flow::Full => {
+                link.is_full = true;
+                return Ok(());
+            }
             Flow::Turn => link.waiting.rotate_left(1),
             Flow::Done => {
                 conn.is_waiting = false;
@@ -98,7 +103,8 @@ pub(crate) fn flush(
         }
     }
     // A rule that was found broken while sending is told at once.
-    say_all(link, conns, shared).map(drop)
+    link.is_full = !say_all(link, conns, shared)?;
+    Ok(())
 }
 
 /// What has to be said about connections goes before what they say. False when the ring is full.
