@@ -1,8 +1,9 @@
 //! Echo: the smallest app. It serves one ONC RPC program with two procedures and calls it too.
 //!
 //! [`Echo`] is the server's side: a state machine without states. [`Caller`] is the client's side: it keeps the outcomes of
-//! its calls until somebody takes them. [`Twin`] is both at once, and calls those back who ask for it. All of them show all of [`App`] that a stateless service needs: parse the arguments, take a
-//! buffer, write the reply in place, hand over what may travel in a chunk.
+//! its calls until somebody takes them. [`Twin`] is both at once, and calls those back who ask for it. They show all of [`App`]
+//! that a stateless service needs: parse the arguments, take a buffer, write the reply in place, hand over what may travel in
+//! a chunk.
 #![forbid(unsafe_code)]
 
 mod twin;

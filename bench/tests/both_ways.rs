@@ -1,14 +1,15 @@
-//! Calls in both directions at once over iWARP, through a relay that is cut again and again: every call comes back once, whatever
-//! its connection, and nothing is kept.
+//! Calls in both directions at once, over iWARP through a relay that is cut again and again, and over shared memory: every call comes
+//! back once, whatever its connection, and nothing is kept.
 //!
-//! `STAG_CALLS=200000 cargo test --release -p stag-bench --test both_iwarp` makes a longer run.
+//! `STAG_CALLS=200000 cargo test --release -p stag-bench --test both_ways` makes a longer run.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Twin};
 use stag_engine::{Config, PeerId, Shard, Token, clock::Clock};
 use stag_iwarp::Iwarp;
 use stag_protocol::rpcrdma::{Version2, Versions};
-use stag_verbs::Limits;
+use stag_shm::Shm;
+use stag_verbs::{Limits, Provider};
 use std::{
     collections::BTreeMap,
     io,
@@ -28,6 +29,9 @@ const DEPTH: usize = 12;
 fn calls() -> u64 {
     std::env::var("STAG_CALLS").map_or(2_000, |calls| calls.parse().unwrap())
 }
+
+/// What an end calls by, and the lengths of its calls.
+type Speaks = (Versions, &'static [usize]);
 
 /// Passes TCP connections on to a server until it is told to cut them.
 struct Relay {
@@ -65,15 +69,16 @@ impl Relay {
     }
 }
 
-struct End {
-    shard: Shard<Iwarp, Twin>,
+struct End<P: Provider> {
+    shard: Shard<P, Twin>,
+    windows: fn(&P) -> usize,
     sizes: &'static [usize],
     open: BTreeMap<u64, Vec<u8>>,
     called: u64,
 }
 
-impl End {
-    fn new(app: Twin, (versions, sizes): (Versions, &'static [usize]), clock: &Clock) -> Self {
+impl<P: Provider> End<P> {
+    fn new(app: Twin, (provider, windows): (P, fn(&P) -> usize), (versions, sizes): Speaks) -> Self {
         let config = Config {
             call_versions: versions,
             grant: 16,
@@ -83,9 +88,8 @@ impl End {
             slots: [512, 32, 32],
             ..Config::small()
         };
-        let provider = Iwarp::new(stag_iwarp::Config::new(LIMITS, [7; 32], clock.now())).unwrap();
         let shard = Shard::new(provider, app, config, Box::new(|_| true)).unwrap();
-        Self { shard, sizes, open: BTreeMap::new(), called: 0 }
+        Self { shard, windows, sizes, open: BTreeMap::new(), called: 0 }
     }
 
     /// Takes what came, and calls on. Returns how many calls came back.
@@ -99,7 +103,7 @@ impl End {
                 done += 1;
             }
         }
-        let windows = self.shard.provider().windows_bound();
+        let windows = (self.windows)(self.shard.provider());
         assert!(windows <= 2 * self.open.len(), "{windows} keys outlive their calls");
         while let Some(peer) = peer.filter(|_| self.open.len() < DEPTH && self.called < calls()) {
             let len = self.sizes[self.called as usize % self.sizes.len()];
@@ -113,13 +117,13 @@ impl End {
     }
 }
 
-fn run(versions: Versions, reverse_sizes: &'static [usize]) {
-    let clock = Clock::start();
-    let mut server = End::new(Twin::default(), (versions, reverse_sizes), &clock);
-    let mut client = End::new(Twin::named(NAME), (versions, &[0, 900, 3_000, 9_000, 200_000]), &clock);
-    let at = server.shard.listen(&"iwarp://127.0.0.1:0".parse().unwrap()).unwrap();
-    let relay = Relay::new(at.to_string().trim_start_matches("iwarp://").parse().unwrap());
-    let up = client.shard.keep_connected(&format!("iwarp://{}", relay.at).parse().unwrap()).unwrap();
+/// Both ends call until every call came back; `cut` breaks their connection. Returns how many connections there were.
+fn run<P: Provider>(
+    (mut server, mut client): (End<P>, End<P>),
+    up: PeerId,
+    clock: &Clock,
+    mut cut: impl FnMut(),
+) -> u64 {
     let (mut done, mut cut_at, mut moved_at) = (0, CUT_EVERY, Instant::now());
     while done < 2 * calls() {
         let down = server.shard.app().client(NAME);
@@ -130,7 +134,7 @@ fn run(versions: Versions, reverse_sizes: &'static [usize]) {
         assert!(moved_at.elapsed() < Duration::from_secs(20), "{done} calls, and no more");
         if done >= cut_at {
             cut_at = done + CUT_EVERY;
-            relay.cut();
+            cut();
         }
         if !(server.shard.pass(clock.now()) | client.shard.pass(clock.now())) {
             thread::yield_now();
@@ -148,21 +152,48 @@ fn run(versions: Versions, reverse_sizes: &'static [usize]) {
     for (name, end) in [("client", &client), ("server", &server)] {
         let shard = &end.shard;
         assert_eq!((shard.buffers_in_use(), shard.calls_in_progress()), (0, (0, 0)), "{name}");
-        assert_eq!((shard.provider().windows_bound(), shard.receives_promised()), (0, 0), "{name}");
-        let stats = shard.snapshot().engine.requester;
-        println!("{name}: {stats:?}");
-        assert!(stats.calls.short > 0);
+        assert_eq!(((end.windows)(shard.provider()), shard.receives_promised()), (0, 0), "{name}");
+        println!("{name}: {:?}", shard.snapshot().engine.requester);
     }
     println!("{done} calls, {lost} connections");
-    assert!(lost >= 2 * calls() / CUT_EVERY / 2, "{lost} connections were lost");
+    lost
+}
+
+const FORWARD: &[usize] = &[0, 900, 3_000, 9_000, 200_000];
+const CHUNKED: &[usize] = &[0, 900, 3_000, 9_000, 100_000];
+
+fn over_iwarp(versions: Versions, reverse: &'static [usize]) {
+    let clock = Clock::start();
+    let provider = || Iwarp::new(stag_iwarp::Config::new(LIMITS, [7; 32], clock.now())).unwrap();
+    let end = |app, sizes| End::new(app, (provider(), Iwarp::windows_bound), (versions, sizes));
+    let (mut server, mut client) = (end(Twin::default(), reverse), end(Twin::named(NAME), FORWARD));
+    let at = server.shard.listen(&"iwarp://127.0.0.1:0".parse().unwrap()).unwrap();
+    let relay = Relay::new(at.to_string().trim_start_matches("iwarp://").parse().unwrap());
+    let up = client.shard.keep_connected(&format!("iwarp://{}", relay.at).parse().unwrap()).unwrap();
+    let lost = run((server, client), up, &clock, || relay.cut());
+    assert!(lost >= calls() / CUT_EVERY, "{lost} connections were lost");
 }
 
 #[test]
 fn version_1_carries_calls_both_ways_over_connections_that_are_cut() {
-    run(Versions::One, &[0, 100, 900, 3_900]);
+    over_iwarp(Versions::One, &[0, 100, 900, 3_900]);
 }
 
 #[test]
 fn version_2_carries_calls_with_chunks_both_ways_over_connections_that_are_cut() {
-    run(Versions::Two(Version2::Directed), &[0, 900, 3_000, 9_000, 100_000]);
+    over_iwarp(Versions::Two(Version2::Directed), CHUNKED);
+}
+
+#[test]
+fn shared_memory_carries_calls_with_chunks_both_ways() {
+    let clock = Clock::start();
+    let home = tempfile::tempdir().unwrap();
+    let at = stag_shm::Address::new(home.path().join("socket")).unwrap();
+    let provider = || Shm::new(stag_shm::Config::new(LIMITS, [7; 32], clock.now())).unwrap();
+    let versions = Versions::Both(Version2::Directed);
+    let end = |app, sizes| End::new(app, (provider(), Shm::windows_bound), (versions, sizes));
+    let (mut server, mut client) = (end(Twin::default(), CHUNKED), end(Twin::named(NAME), FORWARD));
+    let at = server.shard.listen(&at).unwrap();
+    let up = client.shard.keep_connected(&at).unwrap();
+    assert_eq!(run((server, client), up, &clock, || {}), 1);
 }
