@@ -299,7 +299,7 @@ fn without_ring(error: &std::io::Error) -> String {
 pub fn cannot_listen(at: &impl Display, fault: FabricFault, flag: &str) -> Error {
     let why = match fault {
         FabricFault::AddressInUse => {
-            format!("another program uses it; stop that one, or choose another port with {flag}")
+            format!("another program uses it; stop that one, or choose another address with {flag}")
         }
         FabricFault::BadAddress => format!("it is no address of this host; choose another with {flag}"),
         FabricFault::Denied => {

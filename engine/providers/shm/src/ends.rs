@@ -8,7 +8,10 @@ use crate::{
     record::{Kind, Record},
     ring::{LINE, PART, RETRACTED, RING, Target, WORD},
 };
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
 use stag_pools::{Access, Buf, Class, Pool, RemoteKey};
 use stag_verbs::{Cause, Event, FabricFault, Limits, Memory, Provider, Qp, RemoteSpan, Status, Tag, Time};
 use std::{path::PathBuf, time::Duration};
@@ -408,4 +411,13 @@ fn keys_that_nobody_made_open_nothing_where_pools_are_not_mapped() {
         Some(Event::Disconnected { cause: Cause::Fabric(FabricFault::Corrupt), .. })
     ));
     let _ = at_client;
+}
+
+#[test]
+fn a_place_where_no_socket_can_be_made_is_told_as_it_is() {
+    let mut end = End::new(false, LIMITS);
+    for (at, why) in [("/no/such/directory/socket", Errno::NOENT), ("/dev/null/socket", Errno::NOTDIR)] {
+        let fault = end.shm.listen(&Address::new(at).unwrap()).unwrap_err();
+        assert_eq!(fault, FabricFault::Os(why.raw_os_error()));
+    }
 }

@@ -21,7 +21,8 @@
 //! | `rx`, `tx` | records in, records out |
 //! | `close` | how connections and links end |
 //! | `ring`, `record` | a ring of records, and what they say |
-//! | `segment` | the mappings; the only `unsafe` code |
+//! | `peer` | who the other process is; has `unsafe` |
+//! | `segment` | the mappings; has `unsafe` |
 #![warn(clippy::undocumented_unsafe_blocks)]
 
 mod address;
@@ -31,6 +32,7 @@ mod conn;
 #[cfg(test)]
 mod ends;
 mod link;
+mod peer;
 mod provider;
 mod record;
 mod ring;

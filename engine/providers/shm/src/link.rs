@@ -7,6 +7,7 @@ use crate::{
     Address, Config,
     config::{RING_MAX, RING_MIN},
     conn::{Say, Shared},
+    peer::peer_of,
     ring::{Consumer, Producer, RING, must_wake},
     segment::{Own, Theirs},
 };
@@ -295,12 +296,6 @@ pub(crate) enum Denied {
     User,
 }
 
-fn peer_of(socket: &OwnedFd) -> Result<PeerAddress, Errno> {
-    let peer = net::sockopt::socket_peercred(socket)?;
-    let pid = u32::try_from(peer.pid.as_raw_nonzero().get()).unwrap_or(0);
-    Ok(PeerAddress::Process { pid, uid: peer.uid.as_raw() })
-}
-
 /// Lets membarrier(2) of others reach this process.
 fn register_barrier() -> bool {
     membarrier(MembarrierCommand::RegisterGlobalExpedited).is_ok()
@@ -320,23 +315,30 @@ pub(crate) struct Listener {
 
 impl Listener {
     pub(crate) fn new(at: &Address, allow: &[u32]) -> Result<Self, FabricFault> {
+        // What keeps a socket from being made is told as it is: nobody refused or denied anything from the other side.
+        let why = |error: Errno| match error {
+            Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::PERM => {
+                FabricFault::Os(error.raw_os_error())
+            }
+            other => fault(other),
+        };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket =
-            net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(fault)?;
-        let address = SocketAddrUnix::new(at.path()).map_err(fault)?;
+            net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(why)?;
+        let address = SocketAddrUnix::new(at.path()).map_err(why)?;
         match net::bind(&socket, &address) {
             Err(Errno::ADDRINUSE) if is_left_behind(at.path(), &address) => {
-                unlink(at.path()).map_err(fault)?;
-                net::bind(&socket, &address).map_err(fault)?;
+                unlink(at.path()).map_err(why)?;
+                net::bind(&socket, &address).map_err(why)?;
             }
-            bound => bound.map_err(fault)?,
+            bound => bound.map_err(why)?,
         }
         let this = Self { socket, path: at.path().to_owned() };
         let is_private = allow.iter().all(|uid| [0, geteuid().as_raw()].contains(uid));
         // Who connects is asked for at accept; the mode lets only those reach it who may be let in.
         let mode = if is_private { Mode::RUSR | Mode::WUSR } else { Mode::from_raw_mode(0o666) };
-        chmod(at.path(), mode).map_err(fault)?;
-        net::listen(&this.socket, BACKLOG).map_err(fault)?;
+        chmod(at.path(), mode).map_err(why)?;
+        net::listen(&this.socket, BACKLOG).map_err(why)?;
         Ok(this)
     }
 

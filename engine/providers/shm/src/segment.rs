@@ -1,4 +1,4 @@
-//! Memory that two processes see: one writes it, the other reads it. The only `unsafe` code of this crate.
+//! Memory that two processes see: one writes it, the other reads it. Has `unsafe`.
 //!
 //! Every access is either one aligned 64-bit word, loaded with Acquire and stored with Release, or a copy between private and
 //! shared memory. No reference into shared memory exists, so nothing is judged where the other process can change it.
