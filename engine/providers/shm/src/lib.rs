@@ -16,7 +16,8 @@
 //! | file | what it does |
 //! |---|---|
 //! | `provider` | the contract's calls |
-//! | `shard` | the poll loop, doorbells, timers, sleep |
+//! | `shard` | the poll loop, doorbells, timers |
+//! | `sleep` | falling asleep, waking up |
 //! | `link` | two processes find each other: socket, files, users |
 //! | `rx`, `tx` | records in, records out |
 //! | `close` | how connections and links end |
@@ -41,6 +42,7 @@ mod rx;
 mod scribbler;
 mod segment;
 mod shard;
+mod sleep;
 mod stats;
 mod tx;
 

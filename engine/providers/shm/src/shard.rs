@@ -1,4 +1,4 @@
-//! One shard's provider: the poll loop, doorbells, timers, sleep, and taking processes in.
+//! One shard's provider: the poll loop, doorbells, timers, and taking processes in.
 
 use crate::{
     Address, Config, Stats, close,
@@ -6,7 +6,7 @@ use crate::{
     conn::{Conn, Say, Shared, State},
     link::{self, Denied, Link, Listener, Stage},
     record::NONSENSE,
-    ring::{LINE, set_asleep},
+    ring::LINE,
     rx, tx,
 };
 use rustix::{
@@ -32,8 +32,6 @@ const LOOK_INTERVAL_SETUP: Duration = Duration::from_micros(20);
 const RECORDS_PER_TURN: usize = 32;
 /// Records that one poll carries out when no event comes of them: a process may write them faster than they are read.
 const RECORDS_PER_POLL: usize = 256;
-/// Longest sleep beside a process that membarrier(2) does not reach: it may miss that we sleep.
-const SLEEP_WITHOUT_BARRIER: Duration = Duration::from_millis(1);
 
 /// Sockets that were ready at the last look.
 struct Ready(Vec<epoll::Event>);
@@ -52,23 +50,23 @@ pub struct Shm {
     pub(crate) shared: Shared,
     listeners: Vec<Listener>,
     /// The links that are up, in the order they are looked at, and whose turn it is.
-    hot: Vec<Key>,
+    pub(crate) hot: Vec<Key>,
     turn: usize,
     /// Records that the one whose turn it is has had carried out.
     in_turn: usize,
     /// Connections with work whose doorbell has not been rung.
     posted: Vec<Key>,
     ready: Ready,
-    next_look: Time,
+    pub(crate) next_look: Time,
     /// Links or connections that are being set up, or wait for a deadline.
-    next_deadline: Option<Time>,
+    pub(crate) next_deadline: Option<Time>,
     /// Not 0 while asleep; counts sleeps.
-    asleep: bool,
-    sleeps: u64,
+    pub(crate) asleep: bool,
+    pub(crate) sleeps: u64,
     /// This sleep needs to be short: some peer may not see that we sleep.
-    is_barred: bool,
+    pub(crate) is_barred: bool,
     /// A link came up, or a peer ended our sleep, since this was last reset.
-    is_roused: bool,
+    pub(crate) is_roused: bool,
     /// The connection whose end was the last event.
     ended: Option<Key>,
 }
@@ -401,7 +399,7 @@ impl Shm {
     }
 
     /// Nothing more has arrived: peers hear how far we read, and what waited for them goes on. True when something did.
-    fn go_on(&mut self) -> bool {
+    pub(crate) fn go_on(&mut self) -> bool {
         let mut has_moved = false;
         for place in 0..self.hot.len() {
             let Some(key) = self.hot.get(place).copied() else { break };
@@ -443,7 +441,7 @@ impl Shm {
     }
 
     /// Looks at the sockets without waiting.
-    fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         self.shared.stats.looks += 1;
         self.ready.0.clear();
         let looked = epoll::wait(
@@ -588,80 +586,6 @@ impl Shm {
             }
         }
         self.flush_link(link_key);
-    }
-
-    /// Whether the next poll has nothing to do. From here on peers end our sleep.
-    pub(crate) fn fall_asleep(&mut self) -> bool {
-        self.go_on();
-        if !self.shared.events.is_empty() || self.has_news() {
-            return false;
-        }
-        self.say_asleep();
-        self.is_settled()
-    }
-
-    /// From here on peers end our sleep.
-    pub(crate) fn say_asleep(&mut self) {
-        self.asleep = true;
-        self.sleeps += 1;
-        for (_, link) in self.links.iter() {
-            if let Some(own) = &link.own {
-                set_asleep(own, self.sleeps);
-            }
-        }
-        // Whoever stored before it could see that we sleep is seen by us; whoever stores later sees it (DESIGN D5).
-        let is_seen = link::barrier();
-        let are_reached =
-            self.hot.iter().all(|key| self.links.get(*key).is_some_and(|link| link.has_barrier));
-        self.is_barred = !is_seen || !are_reached;
-        if !is_seen {
-            std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        }
-    }
-
-    /// Whether nothing came before that could be seen; if something did, we are awake again.
-    pub(crate) fn is_settled(&mut self) -> bool {
-        self.next_look = self.shared.now;
-        self.is_roused = false;
-        self.look();
-        // A peer that woke us does so once for each sleep, and a link that came up does not say yet that we sleep.
-        let is_idle = self.shared.events.is_empty() && !self.is_roused && !self.has_news();
-        if !is_idle {
-            self.wake_up();
-        }
-        is_idle
-    }
-
-    /// Whether a peer said something or read something that matters.
-    fn has_news(&self) -> bool {
-        self.hot.iter().filter_map(|key| self.links.get(*key)).any(|link| {
-            let Some(theirs) = &link.theirs else { return false };
-            let waits = !link.lent.is_empty() || !link.waiting.is_empty() || !link.say.is_empty();
-            // A message that has nowhere to go is no news.
-            (!link.is_stalled && link.consumer.is_fruitful(theirs))
-                || (waits && link.producer.has_moved(theirs))
-        })
-    }
-
-    fn wake_up(&mut self) {
-        if !self.asleep {
-            return;
-        }
-        self.asleep = false;
-        for (_, link) in self.links.iter() {
-            if let Some(own) = &link.own {
-                set_asleep(own, 0);
-            }
-        }
-    }
-
-    pub(crate) fn next_timer(&self) -> Option<Time> {
-        let is_short = self.is_barred && !self.hot.is_empty();
-        let bound = (self.asleep && is_short).then(|| self.shared.now + SLEEP_WITHOUT_BARRIER);
-        // A server whose queue was full tells nobody when it has room.
-        let retry =
-            (self.hot.len() < self.links.len()).then(|| self.shared.now + self.shared.config.look_interval);
-        self.next_deadline.into_iter().chain(bound).chain(retry).min()
     }
 }
 

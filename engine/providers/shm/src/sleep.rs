@@ -1,0 +1,84 @@
+//! Sleep without a fence for each call: whoever falls asleep has all peers take part in a barrier (DESIGN D5, D10).
+
+use crate::{Shm, link, ring::set_asleep};
+use stag_verbs::Time;
+use std::time::Duration;
+
+/// Longest sleep beside a process that membarrier(2) does not reach: it may miss that we sleep.
+const SLEEP_WITHOUT_BARRIER: Duration = Duration::from_millis(1);
+
+impl Shm {
+    /// Whether the next poll has nothing to do. From here on peers end our sleep.
+    pub(crate) fn fall_asleep(&mut self) -> bool {
+        self.go_on();
+        if !self.shared.events.is_empty() || self.has_news() {
+            return false;
+        }
+        self.say_asleep();
+        self.is_settled()
+    }
+
+    /// From here on peers end our sleep.
+    pub(crate) fn say_asleep(&mut self) {
+        self.asleep = true;
+        self.sleeps += 1;
+        for (_, link) in self.links.iter() {
+            if let Some(own) = &link.own {
+                set_asleep(own, self.sleeps);
+            }
+        }
+        // Whoever stored before it could see that we sleep is seen by us; whoever stores later sees it (DESIGN D5).
+        let is_seen = link::barrier();
+        let are_reached =
+            self.hot.iter().all(|key| self.links.get(*key).is_some_and(|link| link.has_barrier));
+        self.is_barred = !is_seen || !are_reached;
+        if !is_seen {
+            std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+
+    /// Whether nothing came before that could be seen; if something did, we are awake again.
+    pub(crate) fn is_settled(&mut self) -> bool {
+        self.next_look = self.shared.now;
+        self.is_roused = false;
+        self.look();
+        // A peer that woke us does so once for each sleep, and a link that came up does not say yet that we sleep.
+        let is_idle = self.shared.events.is_empty() && !self.is_roused && !self.has_news();
+        if !is_idle {
+            self.wake_up();
+        }
+        is_idle
+    }
+
+    /// Whether a peer said something or read something that matters.
+    fn has_news(&self) -> bool {
+        self.hot.iter().filter_map(|key| self.links.get(*key)).any(|link| {
+            let Some(theirs) = &link.theirs else { return false };
+            let waits = !link.lent.is_empty() || !link.waiting.is_empty() || !link.say.is_empty();
+            // A message that has nowhere to go is no news.
+            (!link.is_stalled && link.consumer.is_fruitful(theirs))
+                || (waits && link.producer.has_moved(theirs))
+        })
+    }
+
+    pub(crate) fn wake_up(&mut self) {
+        if !self.asleep {
+            return;
+        }
+        self.asleep = false;
+        for (_, link) in self.links.iter() {
+            if let Some(own) = &link.own {
+                set_asleep(own, 0);
+            }
+        }
+    }
+
+    pub(crate) fn next_timer(&self) -> Option<Time> {
+        let is_short = self.is_barred && !self.hot.is_empty();
+        let bound = (self.asleep && is_short).then(|| self.shared.now + SLEEP_WITHOUT_BARRIER);
+        // A server whose queue was full tells nobody when it has room.
+        let retry =
+            (self.hot.len() < self.links.len()).then(|| self.shared.now + self.shared.config.look_interval);
+        self.next_deadline.into_iter().chain(bound).chain(retry).min()
+    }
+}
