@@ -33,7 +33,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         let plan = form::plan_call(&sizes, &path).map_err(|_| CallFault::TooLong)?;
         // RFC 8167 §5.3: nobody has to take chunks in the reverse direction.
         let is_inline = plan == CallPlan { call: CallOffer::Nothing, reply: ReplyOffer::Nothing };
-        if !is_inline && !connection.calls_with_chunks() {
+        // DESIGN D1: a static key is for responders only, so a fabric without windows offers nothing.
+        if !is_inline && (!connection.calls_with_chunks() || self.provider.limits().windows == 0) {
             return Err(CallFault::TooLong);
         }
         let long = plan.form() == Form::Long;

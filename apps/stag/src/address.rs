@@ -4,13 +4,17 @@ use crate::Error;
 use std::{fmt, net::SocketAddr};
 
 /// The schemes this build serves, for messages.
-const SCHEMES: &str = "iwarp:// and shm://";
+const SCHEMES: &str =
+    if cfg!(feature = "verbs") { "iwarp://, rdma:// and shm://" } else { "iwarp:// and shm://" };
 
 /// Where to listen, over which fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// The software RNIC.
     Iwarp(stag_iwarp::Address),
+    /// An RDMA device.
+    #[cfg(feature = "verbs")]
+    Rdma(stag_ibverbs::Address),
     /// Memory shared with processes of this host.
     Shm(stag_shm::Address),
 }
@@ -20,6 +24,8 @@ impl Listen {
     pub const fn ip(&self) -> Option<SocketAddr> {
         match self {
             Self::Iwarp(at) => Some(at.0),
+            #[cfg(feature = "verbs")]
+            Self::Rdma(at) => Some(at.0),
             Self::Shm(_) => None,
         }
     }
@@ -29,6 +35,8 @@ impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Iwarp(at) => at.fmt(f),
+            #[cfg(feature = "verbs")]
+            Self::Rdma(at) => at.fmt(f),
             Self::Shm(at) => at.fmt(f),
         }
     }
@@ -37,11 +45,17 @@ impl fmt::Display for Listen {
 /// The address to listen at in a URL without a path.
 pub fn listen(url: &str) -> Result<Listen, Error> {
     match url.split_once("://") {
-        Some(("iwarp", authority)) => authority.parse().map(|at| Listen::Iwarp(stag_iwarp::Address(at))).map_err(|_| {
-            Error::usage(format!(
-                "{url:?} is not an address to listen at: write iwarp://IP:PORT, for example iwarp://127.0.0.1:20049 or iwarp://[::1]:20049"
-            ))
-        }),
+        Some(("iwarp", authority)) => authority
+            .parse()
+            .map(|at| Listen::Iwarp(stag_iwarp::Address(at)))
+            .map_err(|_| no_ip(url, "iwarp")),
+        #[cfg(feature = "verbs")]
+        Some(("rdma", authority)) => authority
+            .parse()
+            .map(|at| Listen::Rdma(stag_ibverbs::Address(at)))
+            .map_err(|_| no_ip(url, "rdma")),
+        #[cfg(not(feature = "verbs"))]
+        Some(("rdma", _)) => Err(without_verbs(url)),
         Some(("shm", _)) => url.parse().map(Listen::Shm).map_err(|why: stag_shm::AddressError| {
             Error::usage(format!("{url:?} is not an address to listen at: {why}"))
         }),
@@ -50,6 +64,20 @@ pub fn listen(url: &str) -> Result<Listen, Error> {
         }
         None => Err(Error::usage(format!("{url:?} has no scheme: this build has {SCHEMES}"))),
     }
+}
+
+fn no_ip(url: &str, scheme: &str) -> Error {
+    Error::usage(format!(
+        "{url:?} is not an address to listen at: write {scheme}://IP:PORT, for example {scheme}://127.0.0.1:20049 or {scheme}://[::1]:20049"
+    ))
+}
+
+/// What a build without RDMA devices says of them.
+#[cfg(not(feature = "verbs"))]
+pub fn without_verbs(url: &str) -> Error {
+    Error::usage(format!(
+        "{url:?}: this build has no RDMA devices, only {SCHEMES}; build it with --features verbs"
+    ))
 }
 
 /// The address for TCP; none for `none`.
@@ -87,8 +115,14 @@ mod tests {
         ] {
             assert!(listen(url).unwrap_err().to_string().contains("write iwarp://IP:PORT"), "{url}");
         }
-        for url in ["rdma://127.0.0.1:20049", "127.0.0.1:20049"] {
+        for url in ["udp://127.0.0.1:20049", "127.0.0.1:20049"] {
             assert!(listen(url).unwrap_err().to_string().contains("iwarp://"), "{url}");
+        }
+        let rdma = listen("rdma://127.0.0.1:20049");
+        if cfg!(feature = "verbs") {
+            assert_eq!(rdma.unwrap().to_string(), "rdma://127.0.0.1:20049");
+        } else {
+            assert!(rdma.unwrap_err().to_string().contains("--features verbs"));
         }
         assert!(listen("shm://x").unwrap_err().to_string().contains("must be absolute"));
         assert!(listen("shm:///x?trust=all").unwrap_err().to_string().contains("?trust=uid"));

@@ -2,6 +2,8 @@
 //! for one fabric each.
 
 use crate::address::Listen;
+#[cfg(feature = "verbs")]
+use stag_ibverbs::{Ibverbs, Through};
 use stag_iwarp::Iwarp;
 use stag_pools::{Access, Buf, Extent, Pool, RemoteKey, Window};
 use stag_shm::Shm;
@@ -15,6 +17,9 @@ use std::{io, ops::Range, os::fd::BorrowedFd};
 pub enum Fabric {
     /// The software RNIC.
     Iwarp(Box<Iwarp>),
+    /// An RDMA device.
+    #[cfg(feature = "verbs")]
+    Rdma(Box<Ibverbs>),
     /// Memory shared with processes of this host.
     Shm(Box<Shm>),
 }
@@ -28,6 +33,11 @@ impl Fabric {
                 let config = stag_shm::Config { trust: at.is_trusting(), ..config };
                 Shm::new(config).map(|shm| Self::Shm(Box::new(shm)))
             }
+            #[cfg(feature = "verbs")]
+            Some(Listen::Rdma(at)) => {
+                let config = stag_ibverbs::Config::new(limits, Through::Toward(at.0), now);
+                Self::calling(Ibverbs::new(config)?)
+            }
             Some(Listen::Iwarp(_)) | None => {
                 let config = stag_iwarp::Config::new(limits, seed, now);
                 Iwarp::new(config).map(|iwarp| Self::Iwarp(Box::new(iwarp)))
@@ -36,11 +46,30 @@ impl Fabric {
     }
 }
 
+#[cfg(feature = "verbs")]
+impl Fabric {
+    /// Whoever calls lends memory to the server, for which a device needs windows.
+    fn calling(rdma: Ibverbs) -> io::Result<Self> {
+        if rdma.about().has_windows {
+            return Ok(Self::Rdma(Box::new(rdma)));
+        }
+        let name = &rdma.about().name;
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            format!(
+                "{name} has no memory windows, so it can serve but not call: use iwarp:// where it speaks iWARP, or tcp://"
+            ),
+        ))
+    }
+}
+
 /// Asks whichever it is.
 macro_rules! each {
     ($self:ident, $fabric:ident => $what:expr) => {
         match $self {
             Self::Iwarp($fabric) => $what,
+            #[cfg(feature = "verbs")]
+            Self::Rdma($fabric) => $what,
             Self::Shm($fabric) => $what,
         }
     };
@@ -70,6 +99,8 @@ impl Provider for Fabric {
     fn listen(&mut self, at: &Listen) -> Result<Listen, FabricFault> {
         match (self, at) {
             (Self::Iwarp(fabric), Listen::Iwarp(at)) => fabric.listen(at).map(Listen::Iwarp),
+            #[cfg(feature = "verbs")]
+            (Self::Rdma(fabric), Listen::Rdma(at)) => fabric.listen(at).map(Listen::Rdma),
             (Self::Shm(fabric), Listen::Shm(at)) => fabric.listen(at).map(Listen::Shm),
             _ => Err(FabricFault::BadAddress),
         }
@@ -82,6 +113,8 @@ impl Provider for Fabric {
     fn connect(&mut self, to: &Listen, private_data: &[u8]) -> Result<Qp, FabricFault> {
         match (self, to) {
             (Self::Iwarp(fabric), Listen::Iwarp(to)) => fabric.connect(to, private_data),
+            #[cfg(feature = "verbs")]
+            (Self::Rdma(fabric), Listen::Rdma(to)) => fabric.connect(to, private_data),
             (Self::Shm(fabric), Listen::Shm(to)) => fabric.connect(to, private_data),
             _ => Err(FabricFault::BadAddress),
         }

@@ -78,7 +78,7 @@ pub struct Limits {
     pub receives: usize,
     /// Octets of each receive: the longest message that may arrive.
     pub receive_len: usize,
-    /// Windows bound at a time.
+    /// Windows bound at a time. None on a device that has none: its shard answers, and its own calls fit inline.
     pub windows: usize,
     /// Remote spans one [`Provider::post_read`] may name.
     pub read_spans: usize,

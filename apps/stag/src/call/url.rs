@@ -57,11 +57,10 @@ impl Url {
             Some(("iwarp", rest)) => (|at| Server::Fabric(Listen::Iwarp(stag_iwarp::Address(at))), rest),
             Some(("tcp", rest)) => (Server::Tcp, rest),
             Some(("shm", rest)) => return Self::of_process(url, rest),
-            Some(("rdma", _)) => {
-                return Err(Error::usage(format!(
-                    "{url:?}: this build has no RDMA device support yet (its provider comes with the feature `verbs`): use iwarp:// or tcp://"
-                )));
-            }
+            #[cfg(feature = "verbs")]
+            Some(("rdma", rest)) => (|at| Server::Fabric(Listen::Rdma(stag_ibverbs::Address(at))), rest),
+            #[cfg(not(feature = "verbs"))]
+            Some(("rdma", _)) => return Err(crate::address::without_verbs(url)),
             Some((scheme, _)) => {
                 return Err(Error::usage(format!(
                     "{url:?}: this build has no scheme {scheme}://, only iwarp://, tcp:// and shm://"
@@ -158,7 +157,8 @@ mod tests {
             ("iwarp://:/x", "write iwarp://"),
             ("tcp:///x", "write iwarp://"),
             ("tcp://127.0.0.1:99999/x", "write iwarp://"),
-            ("rdma://127.0.0.1:1/x", "no RDMA device support yet"),
+            #[cfg(not(feature = "verbs"))]
+            ("rdma://127.0.0.1:1/x", "--features verbs"),
             ("shm://x:/data", "must be absolute"),
             ("shm:///x:/data?trust=me", "?trust=uid"),
             ("udp://127.0.0.1:1/x", "no scheme udp://"),

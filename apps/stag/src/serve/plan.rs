@@ -59,6 +59,9 @@ pub struct Plan {
 pub enum Fabric {
     /// The software RNIC.
     Iwarp(Vec<stag_iwarp::Address>),
+    /// RDMA devices.
+    #[cfg(feature = "verbs")]
+    Rdma(Vec<stag_ibverbs::Address>),
     /// Memory shared with processes of this host.
     Shm(Vec<stag_shm::Address>),
 }
@@ -73,6 +76,11 @@ impl Fabric {
                     all.push(*at);
                     Some(())
                 }
+                #[cfg(feature = "verbs")]
+                (Self::Rdma(all), Listen::Rdma(at)) => {
+                    all.push(*at);
+                    Some(())
+                }
                 (Self::Shm(all), Listen::Shm(at)) => {
                     all.push(at.clone());
                     Some(())
@@ -82,6 +90,8 @@ impl Fabric {
             if known.is_none() {
                 all.push(match at {
                     Listen::Iwarp(at) => Self::Iwarp(vec![*at]),
+                    #[cfg(feature = "verbs")]
+                    Listen::Rdma(at) => Self::Rdma(vec![*at]),
                     Listen::Shm(at) => Self::Shm(vec![at.clone()]),
                 });
             }
@@ -93,6 +103,9 @@ impl Fabric {
     pub fn ips(&self) -> Vec<SocketAddr> {
         match self {
             Self::Iwarp(all) => all.iter().map(|at| at.0).collect(),
+            // Its ports are the connection manager's, which no shard shares.
+            #[cfg(feature = "verbs")]
+            Self::Rdma(_) => Vec::new(),
             Self::Shm(_) => Vec::new(),
         }
     }
@@ -106,6 +119,8 @@ impl Fabric {
     pub fn addresses(&self) -> Vec<Listen> {
         match self {
             Self::Iwarp(all) => all.iter().copied().map(Listen::Iwarp).collect(),
+            #[cfg(feature = "verbs")]
+            Self::Rdma(all) => all.iter().copied().map(Listen::Rdma).collect(),
             Self::Shm(all) => all.iter().cloned().map(Listen::Shm).collect(),
         }
     }
@@ -149,6 +164,8 @@ impl Plan {
         let exports = exports(arguments)?;
         let cores = usize::from(arguments.cores);
         check_cores(cores, fabrics.len())?;
+        #[cfg(feature = "verbs")]
+        check_rdma(cores, &fabrics)?;
         let capacity = arguments.memory.as_deref().map(capacity).transpose()?;
         if capacity.is_some() {
             check_memory(arguments, &fabrics)?;
@@ -215,6 +232,17 @@ fn callers(arguments: &cli::Serve) -> Result<Callers, Error> {
     let Callers { anon_uid, anon_gid, .. } = Callers::default();
     let (anon_uid, anon_gid) = (arguments.anonuid.unwrap_or(anon_uid), arguments.anongid.unwrap_or(anon_gid));
     Ok(Callers { mode, squash, anon_uid, anon_gid })
+}
+
+/// A port of the connection manager has one listener, which belongs to one shard.
+#[cfg(feature = "verbs")]
+fn check_rdma(cores: usize, fabrics: &[Fabric]) -> Result<(), Error> {
+    if cores > 1 && fabrics.iter().any(|fabric| matches!(fabric, Fabric::Rdma(_))) {
+        return Err(Error::usage(
+            "rdma:// is served by one core: leave --cores out, or start a server for each port",
+        ));
+    }
+    Ok(())
 }
 
 /// What has no meaning for a store in memory.

@@ -215,6 +215,12 @@ impl Seat {
                 let (shard, at, started) = self.build((fabric, gateway, config), &at)?;
                 self.serve(shard, Started { fabric: Fabric::Iwarp(at), memory, ..started }, control, ready)
             }
+            #[cfg(feature = "verbs")]
+            Fabric::Rdma(at) => {
+                let fabric = rdma(limits, &at, now).map_err(|error| self.short(&error))?;
+                let (shard, at, started) = self.build((fabric, gateway, config), &at)?;
+                self.serve(shard, Started { fabric: Fabric::Rdma(at), memory, ..started }, control, ready)
+            }
             Fabric::Shm(at) => {
                 let mut options = stag_shm::Config::new(limits, seed, now);
                 options.trust = self.fabric.is_trusting();
@@ -280,7 +286,7 @@ impl Seat {
             fabric: Fabric::Iwarp(Vec::new()),
             tcp,
             budgets: shard.budgets(),
-            connections: CONNECTIONS,
+            connections: shard.provider().limits().connections,
             receives,
             grant,
             duplicates,
@@ -288,6 +294,18 @@ impl Seat {
         };
         Ok((shard, listen, started))
     }
+}
+
+/// The device that the first address belongs to; the others have to be its own as well.
+#[cfg(feature = "verbs")]
+fn rdma(
+    limits: Limits,
+    at: &[stag_ibverbs::Address],
+    now: stag_verbs::Time,
+) -> io::Result<stag_ibverbs::Ibverbs> {
+    let first = at.first().expect("a fabric has an address");
+    let through = stag_ibverbs::Through::Local(first.0.ip());
+    stag_ibverbs::Ibverbs::new(stag_ibverbs::Config::new(limits, through, now))
 }
 
 /// What is said when there is no io_uring.
