@@ -224,7 +224,7 @@ URL
   The path begins with an export, as 'mount' lists them; the longest that fits
   is mounted. In names, %XX is the octet with that hexadecimal number; '?' has
   to be written %3F. Symbolic links in the path are not followed.
-  rdma:// needs an RDMA device, and a stag that was built with --features verbs.
+  rdma:// needs an RDMA device, and a stag built with --features verbs.
 
 CHECKSUMS
   'get' and 'put' print a line for each file as sha256sum does, with the local

@@ -13,6 +13,8 @@ const QUEUES: u64 = 4 << 20;
 struct Locked {
     /// Octets it may lock; none: as many as it likes.
     limit: Option<u64>,
+    /// The limit does not bind it, because it may lock memory anyway. (siw of Linux 6.1 does not know that.)
+    is_exempt: bool,
     /// Octets it has pinned.
     pinned: u64,
 }
@@ -26,13 +28,20 @@ impl Locked {
         };
         let capabilities = field("CapEff:").and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0);
         let pinned = field("VmPin:").and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0);
-        let is_unlimited = capabilities >> CAP_IPC_LOCK & 1 == 1;
-        let limit = getrlimit(Resource::Memlock).current.filter(|_| !is_unlimited);
-        Self { limit, pinned: pinned.saturating_mul(1024) }
+        let is_exempt = capabilities >> CAP_IPC_LOCK & 1 == 1;
+        let limit = getrlimit(Resource::Memlock).current;
+        Self { limit, is_exempt, pinned: pinned.saturating_mul(1024) }
     }
 
     /// Whether `more` octets fit; if not, what to do about it.
     fn check(self, more: u64) -> io::Result<()> {
+        match self.is_exempt {
+            true => Ok(()),
+            false => self.check_limit(more),
+        }
+    }
+
+    fn check_limit(self, more: u64) -> io::Result<()> {
         let Some(limit) = self.limit else { return Ok(()) };
         let need = self.pinned.saturating_add(more).saturating_add(QUEUES);
         if need <= limit {
@@ -54,8 +63,13 @@ pub(crate) fn check(more: usize) -> io::Result<()> {
     Locked::now().check(more as u64)
 }
 
-/// Adds to a failed registration what is known about its causes.
-pub(crate) fn explain(error: io::Error) -> io::Error {
+/// Adds to a failed registration of `len` octets what is known about its causes.
+pub(crate) fn explain(error: io::Error, len: usize) -> io::Error {
+    if error.raw_os_error() == Some(libc::ENOMEM)
+        && let Err(limit) = Locked::now().check_limit(len as u64)
+    {
+        return limit;
+    }
     let is_fork_safe =
         ["RDMAV_FORK_SAFE", "IBV_FORK_SAFE"].iter().any(|name| std::env::var_os(name).is_some());
     // libibverbs then splits mappings by base pages, which huge pages do not allow. The variable has to be there before
@@ -78,16 +92,20 @@ mod tests {
 
     #[test]
     fn what_fits_the_limit_may_be_locked_and_no_octet_more() {
-        let locked = Locked { limit: Some(64 << 20), pinned: 10 << 20 };
+        let locked = Locked { limit: Some(64 << 20), is_exempt: false, pinned: 10 << 20 };
         assert!(locked.check(50 << 20).is_ok());
         assert!(locked.check((50 << 20) + 1).is_err());
         assert!(Locked { limit: None, ..locked }.check(u64::MAX).is_ok());
+        assert!(Locked { is_exempt: true, ..locked }.check(u64::MAX).is_ok());
         assert!(locked.check(u64::MAX).is_err(), "nothing wraps");
     }
 
     #[test]
     fn a_limit_too_low_is_told_with_the_commands_that_raise_it() {
-        let error = Locked { limit: Some(8 << 20), pinned: 0 }.check(60 << 20).unwrap_err().to_string();
+        let error = Locked { limit: Some(8 << 20), is_exempt: false, pinned: 0 }
+            .check(60 << 20)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("`ulimit -l 65536`") && error.contains("`LimitMEMLOCK=65536K`"), "{error}");
         assert!(error.contains("the limit is 8192 KiB"), "{error}");
     }

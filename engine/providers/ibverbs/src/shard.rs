@@ -184,7 +184,8 @@ impl Ibverbs {
     pub(crate) fn add_pool(&mut self, pool: &Pool) -> io::Result<()> {
         let (_, len) = pool.span();
         memory::check(len)?;
-        let region = Region::new(&self.shared.queues.domain, pool).map_err(memory::explain)?;
+        let region =
+            Region::new(&self.shared.queues.domain, pool).map_err(|error| memory::explain(error, len))?;
         self.shared.regions.push(region);
         Ok(())
     }
