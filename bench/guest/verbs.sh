@@ -4,9 +4,6 @@ set -uo pipefail
 export LC_ALL=C
 # shellcheck source=/dev/null
 . /host/verbs.env
-# Its way to start the kernel's server.
-# shellcheck source=bench/guest/first-light.sh
-. /host/first-light.sh
 
 HERE=10.0.2.15
 passed=0 failed=0 skipped=0
@@ -136,9 +133,10 @@ part_siw() {
 part_call() {
   local why
   device rxe || { not_ok call/device "there is no rxe"; return; }
-  ENTRIES=50
   pgrep -x rpcbind >/dev/null || rpcbind
-  if ! start_knfsd >/tmp/output 2>&1; then not_ok call/knfsd "$(tail -3 /tmp/output | tr '\n' '|')"; return; fi
+  # In a shell of its own, because its parameters would be those of the next list.
+  # shellcheck source=bench/guest/first-light.sh
+  if ! (. /host/first-light.sh && ENTRIES=50 && start_knfsd) >/tmp/output 2>&1; then not_ok call/knfsd "$(tail -3 /tmp/output | tr '\n' '|')"; return; fi
   local url="rdma://$HERE:20049/srv/export"
   for size in 0 1 1000 65537 3000001; do head -c "$size" /dev/urandom >"/tmp/put-$size"; done
   for size in 0 1 1000 65537 3000001; do
