@@ -63,6 +63,7 @@ each!(
     shard,
     shard_requester,
     shard_tcp,
+    shm_link,
 );
 
 /// What follows from a seed is the same every time: so a seed is enough to find a failure again.

@@ -2,6 +2,7 @@
 
 mod gateway;
 mod iwarp;
+mod shm;
 
 use stag_protocol::{
     nfs::{mount, v3},
@@ -27,6 +28,7 @@ use crate::{
 
 pub use gateway::{replies, shard, tcp};
 pub use iwarp::{fpdus, iwarp_connection, mpa, terminate, ulpdu};
+pub use shm::shm;
 
 /// What `emit` writes; at most 32 KiB.
 pub(crate) fn written(

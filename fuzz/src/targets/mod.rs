@@ -7,6 +7,7 @@ mod nfs;
 mod rpc;
 mod rpcrdma;
 mod shard;
+mod shm;
 mod stream;
 mod tcp;
 mod xdr;
@@ -28,6 +29,7 @@ use crate::{
 pub use iwarp::append as append_fpdu;
 pub use nfs::HANDLE_KEY;
 pub use shard::{FILE, ROOT, good_replies};
+pub use shm::{TRUST as SHM_TRUST, WE_CONNECT as SHM_WE_CONNECT, windows as shm_windows};
 pub use xdr::TYPES;
 
 /// What became of an input: which outcome, of those that a target tells apart.
@@ -104,7 +106,7 @@ const fn slow(
 }
 
 /// All targets.
-pub static TARGETS: [Target; 26] = [
+pub static TARGETS: [Target; 27] = [
     fast("xdr", Words, xdr::cursor, make::words),
     fast("types", Words, xdr::types, make::typed),
     fast("rpc_call", Words, rpc::call, make::rpc_call),
@@ -131,6 +133,7 @@ pub static TARGETS: [Target; 26] = [
     slow("shard", Parts, shard::gateway, make::shard),
     slow("shard_requester", Parts, shard::requester, make::replies),
     slow("shard_tcp", Words, tcp::gateway, make::tcp),
+    slow("shm_link", Parts, shm::link, make::shm),
 ];
 
 /// The target of this name.
