@@ -421,3 +421,40 @@ fn a_place_where_no_socket_can_be_made_is_told_as_it_is() {
         assert_eq!(fault, FabricFault::Os(why.raw_os_error()));
     }
 }
+
+#[test]
+fn a_server_that_is_busy_is_waited_for_asleep() {
+    use rustix::net::{
+        AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
+    };
+    let place = Place::new("busy");
+    let at = SocketAddrUnix::new(place.address(false).path()).unwrap();
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = || socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    let server = socket();
+    bind(&server, &at).unwrap();
+    listen(&server, 1).unwrap();
+    let mut queue = Vec::new();
+    loop {
+        let next = socket();
+        if connect(&next, &at) == Err(Errno::AGAIN) {
+            break;
+        }
+        queue.push(next);
+    }
+    let mut client = End::new(false, LIMITS);
+    client.shm.connect(&place.address(false), b"").unwrap();
+    assert!(client.events().is_empty());
+    assert!(client.shm.arm() && client.shm.wake_at().is_some());
+    assert!(!is_readable(&client.shm), "it wakes up at once");
+    // As soon as there is room, it says hello.
+    while rustix::net::accept(&server).is_ok() {}
+    assert!(client.events().is_empty());
+    let accepted = rustix::net::accept(&server).unwrap();
+    let mut octets = [0; 256];
+    let (len, _) = rustix::net::recv(&accepted, &mut octets, rustix::net::RecvFlags::empty()).unwrap();
+    assert!(octets[..len].starts_with(b"stag-shm"));
+    drop(accepted);
+    let ends = client.events();
+    assert!(matches!(ends[..], [Event::Disconnected { cause: Cause::Fabric(FabricFault::Refused), .. }]));
+}

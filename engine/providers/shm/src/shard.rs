@@ -226,14 +226,21 @@ impl Shm {
     fn adopt(&mut self, link: Link) -> Option<Key> {
         let deadline = link.deadline;
         let key = self.links.insert(Box::new(link)).ok()?;
-        let link = self.links.get(key)?;
-        if link::watch(&self.shared.epoll, link.socket.as_fd(), key.to_bits()).is_err() {
+        if self.watch_link(key).is_err() {
             self.links.remove(key);
             return None;
         }
         deadline.into_iter().for_each(|at| self.note_deadline(at));
         self.next_look = self.shared.now;
         Some(key)
+    }
+
+    /// Watches the socket of a link, if it is connected: one that is not seems to hang up all the time.
+    fn watch_link(&self, key: Key) -> Result<(), FabricFault> {
+        match self.links.get(key).filter(|link| link.stage != Stage::AwaitServer) {
+            Some(link) => link::watch(&self.shared.epoll, link.socket.as_fd(), key.to_bits()),
+            None => Ok(()),
+        }
     }
 
     pub(crate) fn note_deadline(&mut self, at: Time) {
@@ -508,7 +515,7 @@ impl Shm {
             let Some(link) = self.links.get_mut(key).filter(|link| link.stage == Stage::AwaitServer) else {
                 continue;
             };
-            if let Err(fault) = link.try_server(&self.shared) {
+            if let Err(fault) = link.try_server(&self.shared).and_then(|()| self.watch_link(key)) {
                 self.end_link(key, Cause::Fabric(fault));
             }
         }
