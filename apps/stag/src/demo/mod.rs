@@ -118,6 +118,10 @@ pub fn run(arguments: &cli::Demo) -> Result<(), Error> {
         stores.push(stage.report());
     }
     progress.finish();
+    // What failed because everything was taken away is not what is to be said.
+    while custody.is_cleared() {
+        thread::park();
+    }
     let outcome = outcome.map_err(|error| {
         let step = doing.lock().unwrap_or_else(PoisonError::into_inner).clone();
         Error::failure(format!("the demo failed at {step}: {error}"))

@@ -163,6 +163,11 @@ impl Custody {
         }
     }
 
+    /// Whether somebody took everything away: a signal came, or the demo was given up. That thread ends the process and says why.
+    pub fn is_cleared(&self) -> bool {
+        self.held().home.is_none()
+    }
+
     /// Takes the server and the directory away. Nothing is started any more.
     pub fn clear(&self) {
         let mut held = self.held();
