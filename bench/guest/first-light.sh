@@ -15,9 +15,9 @@ set -uo pipefail
 export LC_ALL=C
 
 # ---- Parameters: /host/first-light.env sets what differs from the values here. A check inherits them from the process that runs it.
+set -a
 # shellcheck source=/dev/null
 [ "${1:-}" = --check ] || [ ! -f /host/first-light.env ] || . /host/first-light.env
-set -a
 : "${SERVER:=stag}"              # stag: outside, reached through the settings below; knfsd: the guest's own kernel server, set up here
 : "${SERVER_ADDRESS:=10.0.2.2}"  # the host's loopback, seen from the guest
 : "${RDMA_PORT:=20049}"

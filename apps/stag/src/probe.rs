@@ -142,11 +142,34 @@ fn shm() -> Result<FabricFound, Error> {
     Ok(judge("shm", &at, vec![("needs", "memory files".to_owned()), ("membarrier", sleep.to_owned())]))
 }
 
+#[cfg(feature = "verbs")]
 fn rdma() -> FabricFound {
+    let found = match stag_ibverbs::address_here() {
+        Ok(found) => found,
+        Err(error) => return absent(error.to_string()),
+    };
+    let (ip, about) = found;
+    let at = Listen::Rdma(stag_ibverbs::Address(std::net::SocketAddr::new(ip, 0)));
+    let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
+    let facts = vec![
+        ("device", about.name),
+        ("address", ip.to_string()),
+        ("iwarp", yes(about.is_iwarp)),
+        ("memory windows", yes(about.has_windows)),
+    ];
+    judge("rdma", &at, facts)
+}
+
+#[cfg(not(feature = "verbs"))]
+fn rdma() -> FabricFound {
+    absent("this build has no RDMA devices (cargo build --features verbs)".to_owned())
+}
+
+fn absent(why: String) -> FabricFound {
     FabricFound {
         scheme: "rdma",
         works: false,
-        why: Some("this build has no RDMA devices (cargo build --features verbs)".to_owned()),
+        why: Some(why),
         first_message_us: None,
         limits: None,
         facts: Vec::new(),

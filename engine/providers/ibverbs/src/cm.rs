@@ -358,6 +358,54 @@ pub(crate) fn device_through(library: &'static Library, through: Through) -> io:
     }
 }
 
+/// An address of this host that belongs to an RDMA device, and that device.
+pub(crate) fn address_here(library: &'static Library) -> io::Result<(IpAddr, Rc<Device>)> {
+    let mut list = ptr::null_mut::<libc::ifaddrs>();
+    // SAFETY: `list` is written to; it is freed below.
+    done(unsafe { libc::getifaddrs(&raw mut list) })?;
+    let (mut next, mut found) = (list, None);
+    while !next.is_null() && found.is_none() {
+        // SAFETY: entries of a list that is not freed.
+        let entry = unsafe { &*next };
+        next = entry.ifa_next;
+        if let Some(at) = address_of(entry) {
+            found = device_through(library, Through::Local(at)).ok().map(|device| (at, device));
+        }
+    }
+    // SAFETY: it was given above, and nothing of it is used any more.
+    unsafe { libc::freeifaddrs(list) };
+    match found {
+        Some(found) => Ok(found),
+        // Says what is missing: the kernel's part, devices, or the address of one.
+        None => Err(match Device::first(library) {
+            Ok(device) => io::Error::other(format!("no RDMA here: {} has no IP address", device.about.name)),
+            Err(error) => error,
+        }),
+    }
+}
+
+fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
+    if entry.ifa_addr.is_null() {
+        return None;
+    }
+    // SAFETY: an entry's address is there with the entry.
+    let family = c_int::from(unsafe { (*entry.ifa_addr).sa_family });
+    match family {
+        libc::AF_INET => {
+            // SAFETY: the family says what it is.
+            let raw = unsafe { entry.ifa_addr.cast::<sockaddr_in>().read_unaligned() };
+            Some(Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says what it is.
+            let raw = unsafe { entry.ifa_addr.cast::<sockaddr_in6>().read_unaligned() };
+            // Link-local ones need their interface beside them.
+            (raw.sin6_scope_id == 0).then(|| Ipv6Addr::from(raw.sin6_addr.s6_addr).into())
+        }
+        _ => None,
+    }
+}
+
 fn not_here(ip: IpAddr) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, Unavailable::NotHere(ip))
 }

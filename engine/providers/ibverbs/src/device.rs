@@ -561,8 +561,14 @@ impl QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         // SAFETY: it is destroyed once; its asynchronous events are acknowledged as they are taken.
-        unsafe { (self.library.ibv_destroy_qp)(self.raw) };
+        let code = unsafe { (self.library.ibv_destroy_qp)(self.raw) };
+        assert!(is_gone(code), "a queue pair that nothing refers to is destroyed: {code}");
     }
+}
+
+/// Whether what was destroyed is gone: with its device, if not by our call. Memory is given back on the strength of this.
+fn is_gone(code: c_int) -> bool {
+    matches!(code.abs(), 0 | libc::EIO | libc::ENODEV)
 }
 
 /// Attributes that `modify` and others fill or read as far as their mask says.
@@ -605,6 +611,7 @@ impl MemoryWindow {
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
         // SAFETY: it is freed once; a bound one may be.
-        unsafe { rdma_sys::ibv_dealloc_mw(self.raw) };
+        let code = unsafe { rdma_sys::ibv_dealloc_mw(self.raw) };
+        assert!(is_gone(code), "a window of ours is freed: {code}");
     }
 }

@@ -43,5 +43,5 @@ mod windows;
 pub use config::{Address, Config, Through};
 pub use device::About;
 pub use library::Unavailable;
-pub use shard::Ibverbs;
+pub use shard::{Ibverbs, address_here};
 pub use stats::Stats;

@@ -25,7 +25,7 @@ use stag_verbs::{
 use std::{
     collections::{HashMap, VecDeque},
     fmt, io,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     os::fd::OwnedFd,
     rc::Rc,
     time::Duration,
@@ -105,6 +105,13 @@ fn fit(config: &mut Config, about: &About) -> io::Result<usize> {
     limits.remote_invalidation = about.has_windows;
     config.reads = config.reads.min(about.reads);
     Ok(depth)
+}
+
+/// An address of this host that belongs to an RDMA device, and what that device says of itself. An error says why there is none.
+pub fn address_here() -> io::Result<(IpAddr, About)> {
+    let library = Library::get().map_err(|why| io::Error::new(io::ErrorKind::NotFound, why))?;
+    let (ip, device) = cm::address_here(library)?;
+    Ok((ip, device.about.clone()))
 }
 
 impl Ibverbs {
@@ -716,6 +723,8 @@ fn handle_event(conn: &mut Conn, shared: &mut Shared, event: &cm::Event) {
         }
         (kind::RDMA_CM_EVENT_DEVICE_REMOVAL | kind::RDMA_CM_EVENT_ADDR_CHANGE, _) => {
             shared.stats.port_events += 1;
+            // The kernel waits for the identifier to go.
+            conn.is_parted |= event.kind == kind::RDMA_CM_EVENT_DEVICE_REMOVAL;
             end(conn, shared, Cause::Fabric(FabricFault::Lost));
         }
         _ => {}
