@@ -1,5 +1,6 @@
 //! What an [`Ibverbs`](crate::Ibverbs) is made of.
 
+use stag_pools::Class;
 use stag_verbs::{Limits, Time};
 use std::{
     fmt,
@@ -64,6 +65,10 @@ pub struct Config {
     pub look_interval: Duration,
     /// Peers beyond the limit of connections whose requests the engine hears nevertheless, so that it can make room.
     pub spare: usize,
+    /// Let Reads land in an arena of their own also where the device does not ask for it.
+    pub always_sinks: bool,
+    /// What that arena is made of: the longest slot is the longest span of a Read.
+    pub sinks: [Class; 2],
     /// The time before the first poll.
     pub now: Time,
 }
@@ -84,6 +89,8 @@ impl Config {
             last_receive_timeout: Duration::from_millis(20),
             look_interval: Duration::from_micros(200),
             spare: 8,
+            always_sinks: false,
+            sinks: [Class { slot_len: 64 << 10, count: 64 }, Class { slot_len: 1 << 20, count: 16 }],
             now,
         }
     }

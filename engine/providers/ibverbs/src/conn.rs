@@ -4,6 +4,7 @@ use crate::{
     cm::{Channel, Id},
     config::Config,
     device::{QueuePair, Queues, Region},
+    sinks::{Landing, Sinks},
     stats::Stats,
     windows::Windows,
 };
@@ -39,10 +40,12 @@ pub(crate) enum State {
 }
 
 /// A work request in the device.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Flight {
     /// What it is a part of. A bind is a part of nothing.
     pub(crate) seq: Option<u64>,
+    /// Where a span of a Read lands, if that is not its sink.
+    pub(crate) landing: Option<Landing>,
 }
 
 /// A bind that is not in the device.
@@ -180,6 +183,7 @@ pub(crate) struct Shared {
     pub(crate) windows: Option<Windows>,
     pub(crate) queues: Queues,
     pub(crate) regions: Vec<Region>,
+    pub(crate) sinks: Option<Sinks>,
     /// Dropped behind the queue, which the device reads.
     pub(crate) receives: Receives,
     pub(crate) channel: Rc<Channel>,

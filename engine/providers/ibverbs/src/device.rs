@@ -14,7 +14,7 @@ use std::{
     io,
     mem::MaybeUninit,
     os::fd::{BorrowedFd, RawFd},
-    ptr,
+    ptr::{self, NonNull},
     rc::Rc,
 };
 
@@ -41,7 +41,12 @@ pub struct About {
     pub reads: u8,
     /// The flags of a completion of which any says that the peer invalidated a key.
     pub(crate) invalidation_flags: u32,
+    /// Whether the sink of a Read needs the peer's right to write.
+    pub(crate) wants_sinks: bool,
 }
+
+/// The vendor that the kernel's software device for iWARP (siw) says it has.
+const SIW_VENDOR: u32 = 0x62_6d74;
 
 /// The vendor that the kernel's software device for RoCE (rxe) says it has.
 const RXE_VENDOR: u32 = 0xff_ffff;
@@ -135,6 +140,7 @@ impl Device {
             windows: 0,
             reads: 0,
             invalidation_flags: 0,
+            wants_sinks: false,
         };
         let mut opened = Self { library, raw, about };
         opened.about = opened.ask()?;
@@ -157,6 +163,7 @@ impl Device {
         let device = unsafe { (*self.raw).device };
         // SAFETY: an open context keeps its device.
         let transport = unsafe { (*device).transport_type };
+        let is_iwarp = transport == ibv_transport_type::IBV_TRANSPORT_IWARP;
         let type_2 = ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2A.0
             | ibv_device_cap_flags::IBV_DEVICE_MEM_WINDOW_TYPE_2B.0;
         let size = |count: c_int| usize::try_from(count).unwrap_or(0);
@@ -164,7 +171,8 @@ impl Device {
         Ok(About {
             // SAFETY: the context is open.
             name: unsafe { name_of(self.raw) },
-            is_iwarp: transport == ibv_transport_type::IBV_TRANSPORT_IWARP,
+            is_iwarp,
+            wants_sinks: is_iwarp && attr.vendor_id != SIW_VENDOR,
             has_windows: attr.device_cap_flags & type_2 != 0 && alloc_mw.is_some() && attr.max_mw > 0,
             queue_pairs: size(attr.max_qp),
             queue_depth: size(attr.max_qp_wr),
@@ -273,7 +281,7 @@ pub(crate) struct Region {
     domain: Rc<Domain>,
     raw: *mut ibv_mr,
     pub(crate) id: PoolId,
-    base: u64,
+    base: NonNull<u8>,
     len: usize,
     lkey: u32,
     /// What is registered stays mapped.
@@ -281,13 +289,24 @@ pub(crate) struct Region {
 }
 
 impl Region {
+    /// A pool of the shard.
     pub(crate) fn new(domain: &Rc<Domain>, pool: &Pool) -> io::Result<Self> {
-        let (base, len) = pool.span();
         // RFC 8166 §8.1.2: no right for a peer is in it; those come with windows.
         let mut access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
         if domain.device.about.has_windows {
             access |= ibv_access_flags::IBV_ACCESS_MW_BIND.0;
         }
+        Self::with(domain, pool, access)
+    }
+
+    /// The arena that Reads land in.
+    pub(crate) fn of_sinks(domain: &Rc<Domain>, pool: &Pool) -> io::Result<Self> {
+        let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+        Self::with(domain, pool, access)
+    }
+
+    fn with(domain: &Rc<Domain>, pool: &Pool, access: u32) -> io::Result<Self> {
+        let (base, len) = pool.span();
         let library = domain.device.library;
         // SAFETY: the domain is there; `len` octets from `base` are mapped as long as the pool, of which this keeps a clone.
         let raw = unsafe { (library.ibv_reg_mr)(domain.raw, base.as_ptr().cast(), len, access as c_int) };
@@ -295,25 +314,27 @@ impl Region {
         // SAFETY: it was just made.
         let lkey = unsafe { (*raw).lkey };
         let domain = Rc::clone(domain);
-        Ok(Self {
-            domain,
-            raw,
-            id: pool.id(),
-            base: base.as_ptr().addr() as u64,
-            len,
-            lkey,
-            _pool: pool.clone(),
-        })
+        Ok(Self { domain, raw, id: pool.id(), base, len, lkey, _pool: pool.clone() })
     }
 
     /// Names `len` octets from octet `at` of the pool for a work request.
     pub(crate) fn name(&self, at: usize, len: usize) -> ibv_sge {
         assert!(at + len <= self.len, "memory of a pool lies inside of its region");
         ibv_sge {
-            addr: self.base + at as u64,
+            addr: (self.base.addr().get() + at) as u64,
             length: u32::try_from(len).expect("slots are shorter than 2^32"),
             lkey: self.lkey,
         }
+    }
+
+    /// Copies what a device put at octet `at` of the pool.
+    pub(crate) fn copy_to(&self, at: usize, to: &mut [u8]) {
+        assert!(at + to.len() <= self.len, "memory of a pool lies inside of its region");
+        // SAFETY: `at` is inside of what is mapped.
+        let from = unsafe { self.base.add(at) };
+        // SAFETY: so are as many octets as `to` has; they are another pool's than `to`. No reference is made to them, because a
+        // peer may write there.
+        unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), to.len()) };
     }
 
     pub(crate) const fn raw(&self) -> *mut ibv_mr {

@@ -12,6 +12,7 @@
 //! | `config` | addresses, settings |
 //! | `memory` | locked memory against what is needed |
 //! | `windows` | which window opens which buffer |
+//! | `sinks` | where Reads land that need a peer's right to write |
 //! | `conn` | one connection |
 //! | `tx` | work requests out: one chain, one doorbell |
 //! | `shard` | the poll loop, completions, events, ends |
@@ -36,6 +37,7 @@ mod library;
 mod memory;
 mod provider;
 mod shard;
+mod sinks;
 mod stats;
 mod tx;
 mod windows;

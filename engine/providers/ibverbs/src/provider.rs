@@ -5,6 +5,7 @@ use crate::{
     conn::{Bind, Conn, Shared, State},
     connect,
     shard::{self, end},
+    sinks::Sinks,
 };
 use stag_pools::{Access, Buf, Extent, Pool, RemoteKey, Window};
 use stag_verbs::{
@@ -206,6 +207,9 @@ impl Provider for Ibverbs {
     ) -> Result<(), Refused<Buf>> {
         let wanted = from.iter().try_fold(at, |end, span| end.checked_add(span.len as usize));
         let fits = wanted.is_some_and(|end| end <= sink.len());
+        // Where Reads land elsewhere first, each span needs a place there.
+        let longest = self.shared.sinks.as_ref().map_or(usize::MAX, Sinks::longest);
+        let fits = fits && from.iter().all(|span| span.len as usize <= longest);
         if !fits || from.len() > self.shared.config.limits.read_spans || !self.shared.knows(sink.place()) {
             return Err(Refused { why: Refusal::Malformed, token: sink });
         }

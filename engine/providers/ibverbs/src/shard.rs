@@ -11,7 +11,9 @@ use crate::{
     connect,
     device::{About, Completions, Domain, Queues, Region, SharedQueue, event},
     library::Library,
-    memory, tx,
+    memory,
+    sinks::Sinks,
+    tx,
     windows::Windows,
 };
 use libc::c_int;
@@ -127,6 +129,8 @@ impl Ibverbs {
         let receives = SharedQueue::new(&domain, limits.receives)?;
         let windows =
             if device.about.has_windows { Some(Windows::new(&domain, limits.windows)?) } else { None };
+        let wants_sinks = device.about.wants_sinks || config.always_sinks;
+        let sinks = if wants_sinks { Some(Sinks::new(&domain, &config.sinks)?) } else { None };
         let channel = Channel::new(library)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for fd in [completions.fd(), device.fd(), channel.fd()] {
@@ -140,6 +144,7 @@ impl Ibverbs {
             windows,
             queues: Queues { domain, completions, receives, depth },
             regions: Vec::new(),
+            sinks,
             receives: Receives::new(limits.receives),
             channel,
             events: VecDeque::with_capacity(events),
@@ -322,7 +327,20 @@ impl Ibverbs {
             }
         }
         self.completions = batch;
+        self.wake_starved();
         count > 0
+    }
+
+    /// Reads that waited for a place go on.
+    fn wake_starved(&mut self) {
+        let starved = self.shared.sinks.as_mut().map_or_else(Vec::new, Sinks::wake);
+        for qp in starved {
+            self.with(qp, |conn, shared| {
+                if conn.state == State::Established || conn.state == State::AwaitDrain {
+                    go_on(conn, shared);
+                }
+            });
+        }
     }
 
     fn handle_work(&mut self, completion: &ibv_wc) {
@@ -543,7 +561,9 @@ fn go_on(conn: &mut Conn, shared: &mut Shared) {
     }
     conn.queue.give_back(&mut shared.spare_works);
     match conn.state {
-        State::AwaitDrain if conn.flights.is_empty() => end(conn, shared, Cause::Local),
+        State::AwaitDrain if conn.flights.is_empty() && conn.queue.next().is_none() => {
+            end(conn, shared, Cause::Local)
+        }
         State::AwaitFlush => note_flushed(conn, shared),
         _ => {}
     }
@@ -640,6 +660,7 @@ fn finish(conn: &mut Conn, shared: &mut Shared) {
     conn.deadline = None;
     conn.binds.clear();
     conn.flights.clear();
+    shared.sinks.iter_mut().for_each(Sinks::note_end);
     conn.state = State::Over;
     let cause = conn.cause.unwrap_or(Cause::Local);
     events.push_back(Event::Disconnected { qp, cause });
@@ -662,8 +683,8 @@ fn expire(conn: &mut Conn, shared: &mut Shared, now: Time) {
             }
             if is_due {
                 // The device does not answer; destroying the queue pair ends its hold on the memory.
-                conn.flights.clear();
-                conn.last_receive = None;
+                conn.is_flushed = true;
+                shared.any_flushed = true;
             }
             note_flushed(conn, shared);
         }

@@ -3,7 +3,10 @@
 //! Only what somebody waits for asks for a completion: Reads, invalidations, and the last of a chain, with which all before it
 //! have completed. Work beyond the depth of the device's queue waits here and follows as completions come.
 
-use crate::conn::{Conn, Flight, Shared};
+use crate::{
+    conn::{Conn, Flight, Shared},
+    sinks::Landing,
+};
 use rdma_sys::{
     bind_mw_t, bind_mw_tso_union_t, ibv_access_flags, ibv_mw_bind_info, ibv_send_flags, ibv_send_wr, ibv_sge,
     ibv_wr_opcode, imm_data_invalidated_rkey_union_t, qp_type_t, rdma_t, tso_t, wr_t, xrc_t,
@@ -39,6 +42,7 @@ enum Step {
         seq: u64,
         request: ibv_send_wr,
         named: Option<ibv_sge>,
+        landing: Option<Landing>,
     },
     /// This work request needs no device.
     Skip {
@@ -63,9 +67,11 @@ pub(crate) fn flush(conn: &mut Conn, shared: &mut Shared) {
         match next_step(conn, shared, room > 0) {
             Step::Bind(key) => {
                 let request = bind(shared, key);
-                add(conn, shared, None, (request, None));
+                add(conn, shared, Flight { seq: None, landing: None }, (request, None));
             }
-            Step::Go { seq, request, named } => add(conn, shared, Some(seq), (request, named)),
+            Step::Go { seq, request, named, landing } => {
+                add(conn, shared, Flight { seq: Some(seq), landing }, (request, named));
+            }
             Step::Skip { seq, memory } => conn.queue.complete(seq, Status::Success, memory),
             Step::Again => {}
             Step::Stop => break,
@@ -110,14 +116,19 @@ fn next_step(conn: &mut Conn, shared: &mut Shared, has_room: bool) -> Step {
                 }
             }
             let named = (!message.is_empty()).then(|| known(shared.name(message.place(), message.len())));
-            Step::Go { seq, request, named }
+            Step::Go { seq, request, named, landing: None }
         }
         // RFC 5041 §5.2: without octets the key is not looked at.
         Op::Write { source, .. } if source.is_empty() => Step::Skip { seq, memory: None },
         Op::Write { source, to } => {
             let mut request = request(ibv_wr_opcode::IBV_WR_RDMA_WRITE);
             request.wr.rdma = rdma_t { remote_addr: to.offset, rkey: to.key.0 };
-            Step::Go { seq, request, named: Some(known(shared.name(source.place(), source.len()))) }
+            Step::Go {
+                seq,
+                request,
+                named: Some(known(shared.name(source.place(), source.len()))),
+                landing: None,
+            }
         }
         Op::Read(Read { unasked: 0, .. }) => Step::Skip { seq, memory: None },
         Op::Read(Read { sink, ask_at, .. }) => {
@@ -125,12 +136,24 @@ fn next_step(conn: &mut Conn, shared: &mut Shared, has_room: bool) -> Step {
             if span.len == 0 {
                 return empty_span(conn, seq);
             }
-            let place = sink.place();
-            let place = stag_pools::Place { at: place.at + ask_at, ..place };
+            let (at, len) = (*ask_at, span.len as usize);
+            let (landing, named) = match &mut shared.sinks {
+                None => {
+                    let place = sink.place();
+                    let place = stag_pools::Place { at: place.at + at, ..place };
+                    (None, known(shared.name(place, len)))
+                }
+                // The device's queue is looked at first: a place is for a Read that goes.
+                Some(_) if !has_room => return Step::Stop,
+                Some(sinks) => match sinks.take(conn.qp, at, len) {
+                    Some((landing, named)) => (Some(landing), named),
+                    None => return Step::Stop,
+                },
+            };
             let mut request = request(ibv_wr_opcode::IBV_WR_RDMA_READ);
             request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
             request.wr.rdma = rdma_t { remote_addr: span.offset, rkey: span.key.0 };
-            Step::Go { seq, request, named: Some(known(shared.name(place, span.len as usize))) }
+            Step::Go { seq, request, named: Some(named), landing }
         }
         Op::Invalidate { key } => {
             let key = *key;
@@ -141,7 +164,7 @@ fn next_step(conn: &mut Conn, shared: &mut Shared, has_room: bool) -> Step {
                     let mut request = request(ibv_wr_opcode::IBV_WR_LOCAL_INV);
                     request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
                     request.imm_data_invalidated_rkey_union.invalidated_rkey = key.0;
-                    Step::Go { seq, request, named: None }
+                    Step::Go { seq, request, named: None, landing: None }
                 }
             }
         }
@@ -204,12 +227,12 @@ fn bind(shared: &mut Shared, key: RemoteKey) -> ibv_send_wr {
 fn add(
     conn: &mut Conn,
     shared: &mut Shared,
-    seq: Option<u64>,
+    flight: Flight,
     (mut request, named): (ibv_send_wr, Option<ibv_sge>),
 ) {
     request.wr_id = u64::from(conn.next_flight) | (conn.qp.0.index() as u64) << 32;
     conn.next_flight = conn.next_flight.wrapping_add(1);
-    conn.flights.push_back(Flight { seq });
+    conn.flights.push_back(flight);
     request.num_sge = i32::from(named.is_some());
     let nothing = ibv_sge { addr: 0, length: 0, lkey: 0 };
     shared.named.push(named.unwrap_or(nothing));
@@ -259,7 +282,12 @@ fn post(conn: &mut Conn, shared: &mut Shared) {
 
 /// The oldest flight came back well.
 pub(crate) fn landed(conn: &mut Conn, shared: &mut Shared) {
-    let Some(Flight { seq: Some(seq) }) = conn.flights.pop_front() else { return };
+    let Some(Flight { seq: Some(seq), landing }) = conn.flights.pop_front() else { return };
+    if let (Some(landing), Some(sinks)) = (landing, &mut shared.sinks)
+        && let Some(Op::Read(read)) = conn.queue.op_mut(seq)
+    {
+        sinks.fetch(landing, &mut read.sink);
+    }
     let memory = match conn.queue.op(seq) {
         Some(Op::Read(_)) => return answered(conn, seq),
         Some(Op::Invalidate { key }) => {

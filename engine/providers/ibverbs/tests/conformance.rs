@@ -53,11 +53,12 @@ fn now() -> Time {
     Time(1 + u64::try_from(start.elapsed().as_nanos()).unwrap())
 }
 
-struct Device {
+/// With `SINKS`, Reads land in an arena of their own first, as on devices that want it.
+struct Device<const SINKS: bool> {
     ip: IpAddr,
 }
 
-impl Fixture for Device {
+impl<const SINKS: bool> Fixture for Device<SINKS> {
     type P = Ibverbs;
 
     // The guest is emulated.
@@ -72,7 +73,8 @@ impl Fixture for Device {
     }
 
     fn end(&mut self, limits: Limits, pool: &Pool) -> Ibverbs {
-        let config = Config { spare: 0, ..Config::new(limits, Through::Local(self.ip), now()) };
+        let config =
+            Config { spare: 0, always_sinks: SINKS, ..Config::new(limits, Through::Local(self.ip), now()) };
         let mut end = Ibverbs::new(config).unwrap();
         end.register(pool).unwrap();
         end
@@ -119,4 +121,34 @@ impl Fixture for Device {
     }
 }
 
-stag_verbs::conformance_tests!(Device);
+stag_verbs::conformance_tests!(Device<false>);
+
+/// The cases in which Reads succeed, fail and are flushed, and one in which more Reads are posted than the arena has places.
+mod sinks {
+    use stag_verbs::conformance::{endings, memory, run};
+
+    type Device = super::Device<true>;
+
+    #[test]
+    fn reads_by_way_of_an_arena_fetch_their_spans_in_order() {
+        run::<Device>("a_read_fetches_its_spans_in_order", memory::a_read_fetches_its_spans_in_order);
+    }
+
+    #[test]
+    fn many_reads_by_way_of_an_arena_complete_in_order() {
+        run::<Device>("many_reads_complete_in_order", memory::many_reads_complete_in_order);
+    }
+
+    #[test]
+    fn a_read_by_way_of_an_arena_that_breaks_a_rule_fails() {
+        run::<Device>("a_read_that_breaks_a_rule_fails", memory::a_read_that_breaks_a_rule_fails);
+    }
+
+    #[test]
+    fn reads_by_way_of_an_arena_complete_when_the_peer_disconnects() {
+        run::<Device>(
+            "all_work_completes_when_the_peer_disconnects",
+            endings::all_work_completes_when_the_peer_disconnects,
+        );
+    }
+}
