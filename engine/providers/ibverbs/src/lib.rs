@@ -7,7 +7,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `library` | the table of functions, loaded at run time |
-//! | `device` | what a device lends us: domains, regions, queues, windows |
+//! | `device`, `device/pair` | what a device lends us: domains, regions, queues, queue pairs, windows |
 //! | `cm` | connection manager: identifiers and events |
 //! | `config` | addresses, settings |
 //! | `memory` | locked memory against what is needed |
@@ -15,7 +15,9 @@
 //! | `sinks` | where Reads land that need a peer's right to write |
 //! | `conn` | one connection |
 //! | `tx` | work requests out: one chain, one doorbell |
-//! | `shard` | the poll loop, completions, events, ends |
+//! | `shard` | the poll loop, completions |
+//! | `events` | what else is reported of a connection |
+//! | `close` | how connections end |
 //! | `connect` | how connections begin |
 //! | `provider` | the contract's calls |
 //!
@@ -28,11 +30,13 @@
 #![warn(clippy::undocumented_unsafe_blocks)]
 #![cfg(feature = "verbs")]
 
+mod close;
 mod cm;
 mod config;
 mod conn;
 mod connect;
 mod device;
+mod events;
 mod library;
 mod memory;
 mod provider;

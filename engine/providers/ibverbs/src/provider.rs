@@ -2,9 +2,9 @@
 
 use crate::{
     Address, Ibverbs,
+    close::{self, end},
     conn::{Bind, Conn, Shared, State},
     connect,
-    shard::{self, end},
     sinks::Sinks,
 };
 use stag_pools::{Access, Buf, Extent, Pool, RemoteKey, Window};
@@ -121,7 +121,7 @@ impl Provider for Ibverbs {
                 conn.state = State::AwaitDrain;
                 conn.deadline = Some(shared.now + shared.config.linger);
                 shared.timed.push(conn.qp);
-                shard::ring(conn, shared);
+                close::ring(conn, shared);
             } else if conn.is_live() {
                 if conn.state == State::AwaitAnswer {
                     conn.id.iter().for_each(|id| id.reject(&[]));

@@ -1,15 +1,13 @@
-//! One shard's provider: the poll loop, what the device and the connection manager report, and how connections end.
-//!
-//! A connection ends in this order: its queue pair is stopped; the device gives its work back; the device says that it holds no
-//! receive of it (`QP_LAST_WQE_REACHED`; some never say so and get a moment instead); the completion queue is empty; its windows are freed;
-//! its queue pair is destroyed. Only then nothing of its memory can be reached, and the engine hears of everything.
+//! One shard's provider: the poll loop, completions, and who hears of what the connection manager and the device report.
 
 use crate::{
     Address, Config, Stats,
+    close::{self, UNSPECIFIED, end, finish, go_on, ring},
     cm::{self, Channel, Id},
     conn::{Conn, RECEIVE, Receives, Shared, State},
     connect,
     device::{About, Completions, Domain, Queues, Region, SharedQueue, event},
+    events,
     library::Library,
     memory,
     sinks::Sinks,
@@ -21,7 +19,7 @@ use rdma_sys::{ibv_wc, ibv_wc_status, imm_data_invalidated_rkey_union_t, rdma_cm
 use rustix::event::epoll;
 use stag_pools::{Pool, RemoteKey, Table, table::Key};
 use stag_verbs::{
-    Cause, Event, FabricFault, Layer, Qp, Status, Terminate, Time,
+    Cause, Event, FabricFault, Qp, Time,
     soft::{TOO_LONG, invalidate_fault},
 };
 use std::{
@@ -46,9 +44,6 @@ const PRIVATE_DATA_MAX: usize = 56;
 const PARTING: Duration = Duration::from_secs(2);
 /// Events that come with a connection's end and beginning, beside those of its work and its windows.
 const EVENTS_PER_CONNECTION: usize = 4;
-
-/// The peer broke a rule, and the device does not say which (RFC 5040 §4.8: unspecified).
-const UNSPECIFIED: Terminate = Terminate { layer: Layer::Rdmap, etype: 2, code: 0xff };
 
 /// A shard on an RDMA device.
 pub struct Ibverbs {
@@ -360,7 +355,7 @@ impl Ibverbs {
             if is_well {
                 go_on(conn, shared);
             } else {
-                fail(conn, shared, completion.status);
+                close::fail(conn, shared, completion.status);
             }
         });
     }
@@ -436,7 +431,7 @@ impl Ibverbs {
         let is_known = self.with(qp, |conn, shared| {
             let is_its = conn.id.as_ref().is_some_and(|id| id.is(event.id));
             if is_its {
-                handle_event(conn, shared, &event);
+                events::handle_connection_event(conn, shared, &event);
             }
             is_its
         });
@@ -481,7 +476,7 @@ impl Ibverbs {
     fn handle_device_event(&mut self, number: c_int, qp: Qp) {
         match number {
             event::LAST_WQE | event::QP_ACCESS | event::QP_REQUEST | event::QP_FATAL | event::ESTABLISHED => {
-                self.with(qp, |conn, shared| handle_pair_event(conn, shared, number));
+                self.with(qp, |conn, shared| events::handle_pair_event(conn, shared, number));
             }
             // What is under way is lost.
             event::DEVICE_FATAL | event::CQ_ERROR | event::SRQ_ERROR => {
@@ -502,7 +497,7 @@ impl Ibverbs {
         let mut place = 0;
         while let Some(qp) = self.shared.timed.get(place).copied() {
             let is_timed = self.with(qp, |conn, shared| {
-                expire(conn, shared, now);
+                close::expire(conn, shared, now);
                 conn.deadline.is_some()
             });
             if is_timed == Some(true) {
@@ -543,232 +538,6 @@ impl Ibverbs {
         let timed = self.shared.timed.iter().filter_map(|qp| self.conns.get(qp.0).map(|conn| &**conn));
         let deadline = |conn: &Conn| conn.last_receive.or(conn.deadline);
         timed.filter_map(deadline).min()
-    }
-}
-
-/// Everything posted may go.
-pub(crate) fn ring(conn: &mut Conn, shared: &mut Shared) {
-    conn.queue.ring();
-    conn.binds_rung = conn.binds.len();
-    go_on(conn, shared);
-}
-
-/// Hands on what waited for room, reports what completed, and ends what is done.
-fn go_on(conn: &mut Conn, shared: &mut Shared) {
-    tx::flush(conn, shared);
-    if conn.failed.is_some() && conn.state != State::AwaitFlush {
-        return end(conn, shared, Cause::Fabric(FabricFault::Lost));
-    }
-    conn.queue.give_back(&mut shared.spare_works);
-    match conn.state {
-        State::AwaitDrain if conn.flights.is_empty() && conn.queue.next().is_none() => {
-            end(conn, shared, Cause::Local)
-        }
-        State::AwaitFlush => note_flushed(conn, shared),
-        _ => {}
-    }
-}
-
-/// A work request failed, and with it the connection.
-fn fail(conn: &mut Conn, shared: &mut Shared, status: u32) {
-    let flight = conn.flights.pop_front();
-    if conn.failed.is_none() {
-        let (ours, cause) = meaning(status);
-        let seq = flight.and_then(|flight| flight.seq).unwrap_or(u64::MAX);
-        conn.failed = Some((seq, ours));
-        end(conn, shared, cause);
-    }
-    note_flushed(conn, shared);
-}
-
-/// What the status of failed work says of it and of its connection.
-fn meaning(status: u32) -> (Status, Cause) {
-    let told = |layer, etype, code| Cause::Terminated(Terminate { layer, etype, code });
-    match status {
-        // We did not stop the queue pair, so the device did, for what the peer sent.
-        ibv_wc_status::IBV_WC_WR_FLUSH_ERR => (Status::Flushed, Cause::PeerFault(UNSPECIFIED)),
-        ibv_wc_status::IBV_WC_REM_ACCESS_ERR => (Status::RemoteAccess, told(Layer::Rdmap, 1, 0xff)),
-        ibv_wc_status::IBV_WC_REM_INV_REQ_ERR => (Status::RemoteOperation, told(Layer::Rdmap, 2, 6)),
-        ibv_wc_status::IBV_WC_REM_OP_ERR => (Status::RemoteOperation, told(Layer::Rdmap, 2, 0xff)),
-        ibv_wc_status::IBV_WC_RETRY_EXC_ERR | ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => {
-            (Status::Lost, Cause::Fabric(FabricFault::Lost))
-        }
-        // Something of ours: memory, a window, a length.
-        _ => (Status::Lost, Cause::Fabric(FabricFault::Os(libc::EIO))),
-    }
-}
-
-/// Begins the end of a connection. The first cause stays.
-pub(crate) fn end(conn: &mut Conn, shared: &mut Shared, cause: Cause) {
-    if matches!(conn.state, State::AwaitFlush | State::Over) {
-        return;
-    }
-    conn.cause.get_or_insert(cause);
-    if !matches!(conn.state, State::Established | State::AwaitDrain | State::AwaitSign) {
-        // Nothing was posted and nothing arrived.
-        finish(conn, shared);
-        conn.id = None;
-        return;
-    }
-    conn.state = State::AwaitFlush;
-    let is_iwarp = shared.queues.domain.device.about.is_iwarp;
-    if let Some(id) = conn.id.as_ref().filter(|_| is_iwarp) {
-        id.disconnect(); // in order, before the queue pair is stopped
-    }
-    if let Some(pair) = &conn.pair {
-        pair.stop();
-    }
-    if let Some(id) = conn.id.as_ref().filter(|_| !is_iwarp) {
-        id.disconnect();
-    }
-    conn.deadline = Some(shared.now + shared.config.flush_timeout);
-    conn.last_receive = (!conn.has_last).then(|| shared.now + shared.config.last_receive_timeout);
-    shared.timed.push(conn.qp);
-    note_flushed(conn, shared);
-}
-
-/// Whether the device has given everything back.
-fn note_flushed(conn: &mut Conn, shared: &mut Shared) {
-    if conn.state == State::AwaitFlush && conn.flights.is_empty() && conn.last_receive.is_none() {
-        conn.is_flushed = true;
-        shared.any_flushed = true;
-    }
-}
-
-/// Frees what the device has of a connection, gives its memory back, and reports its end.
-fn finish(conn: &mut Conn, shared: &mut Shared) {
-    let Shared { events, windows, stats, .. } = shared;
-    let qp = conn.qp;
-    let mut unbound = Vec::new();
-    if let Some(windows) = windows {
-        stats.windows_remade += windows.close(qp.scope(), |fenced| unbound.push(fenced));
-    }
-    if let Some(pair) = conn.pair.take() {
-        shared.by_number.remove(&pair.number());
-    }
-    let behind = conn.queue.flush(qp, conn.failed, |event| events.push_back(event));
-    conn.queue.give_back(&mut shared.spare_works);
-    for fenced in behind.into_iter().chain(unbound) {
-        events.push_back(Event::Unbound { qp, fenced });
-    }
-    match (conn.state, conn.is_taken) {
-        (_, true) => shared.taken -= 1,
-        (State::AwaitAnswer, false) => shared.waiting -= 1,
-        _ => {}
-    }
-    conn.is_taken = false;
-    conn.deadline = None;
-    conn.binds.clear();
-    conn.flights.clear();
-    shared.sinks.iter_mut().for_each(Sinks::note_end);
-    conn.state = State::Over;
-    let cause = conn.cause.unwrap_or(Cause::Local);
-    events.push_back(Event::Disconnected { qp, cause });
-}
-
-fn expire(conn: &mut Conn, shared: &mut Shared, now: Time) {
-    let is_due = conn.deadline.is_some_and(|deadline| deadline <= now);
-    match conn.state {
-        State::AwaitWay | State::AwaitReply | State::AwaitAnswer | State::AwaitSign if is_due => {
-            if let Some(id) = conn.id.as_ref().filter(|_| conn.state == State::AwaitAnswer) {
-                id.reject(&[]);
-            }
-            end(conn, shared, Cause::Fabric(FabricFault::TimedOut));
-        }
-        State::AwaitDrain if is_due => end(conn, shared, Cause::Local),
-        State::AwaitFlush => {
-            if conn.last_receive.is_some_and(|until| until <= now) {
-                conn.last_receive = None;
-                shared.stats.ends_by_timeout += 1;
-            }
-            if is_due {
-                // The device does not answer; destroying the queue pair ends its hold on the memory.
-                conn.is_flushed = true;
-                shared.any_flushed = true;
-            }
-            note_flushed(conn, shared);
-        }
-        _ => {}
-    }
-}
-
-/// What the connection manager reports of one connection.
-fn handle_event(conn: &mut Conn, shared: &mut Shared, event: &cm::Event) {
-    let is_iwarp = shared.queues.domain.device.about.is_iwarp;
-    match (event.kind, conn.state) {
-        (kind::RDMA_CM_EVENT_ADDR_RESOLVED, State::AwaitWay) => {
-            let Some(id) = &conn.id else { return };
-            let is_ours = id.device_name().is_some_and(|name| name == shared.queues.domain.device.about.name);
-            if !is_ours || id.resolve_route(shared.config.connect_timeout).is_err() {
-                end(conn, shared, Cause::Fabric(FabricFault::BadAddress));
-            }
-        }
-        (kind::RDMA_CM_EVENT_ROUTE_RESOLVED, State::AwaitWay) => {
-            if let Err(error) = connect::ask(conn, shared) {
-                end(conn, shared, Cause::Fabric(FabricFault::from(&error)));
-            }
-        }
-        (kind::RDMA_CM_EVENT_CONNECT_RESPONSE, State::AwaitReply) => {
-            conn.private_data.clone_from(&event.private_data);
-            connect::agree(conn, shared, event.reads);
-            if let Err(error) = connect::answered(conn, shared) {
-                end(conn, shared, Cause::Fabric(FabricFault::from(&error)));
-            }
-        }
-        (kind::RDMA_CM_EVENT_ESTABLISHED, State::AwaitReply) => {
-            conn.private_data.clone_from(&event.private_data);
-            connect::established(conn, shared);
-        }
-        (kind::RDMA_CM_EVENT_ESTABLISHED, State::AwaitSign) => connect::established(conn, shared),
-        (kind::RDMA_CM_EVENT_REJECTED, State::AwaitReply) => {
-            conn.private_data.clone_from(&event.private_data);
-            end(conn, shared, connect::refusal(is_iwarp, event.status));
-        }
-        (kind::RDMA_CM_EVENT_REJECTED, _) => end(conn, shared, Cause::Peer),
-        (kind::RDMA_CM_EVENT_ADDR_ERROR | kind::RDMA_CM_EVENT_ROUTE_ERROR, _) => {
-            let fault = match connect::fault(event.status) {
-                FabricFault::TimedOut => FabricFault::TimedOut,
-                _ => FabricFault::Refused,
-            };
-            end(conn, shared, Cause::Fabric(fault));
-        }
-        (kind::RDMA_CM_EVENT_UNREACHABLE | kind::RDMA_CM_EVENT_CONNECT_ERROR, _) => {
-            end(conn, shared, Cause::Fabric(connect::fault(event.status)));
-        }
-        (kind::RDMA_CM_EVENT_DISCONNECTED, State::AwaitFlush) => conn.is_parted = true,
-        (kind::RDMA_CM_EVENT_DISCONNECTED, _) => {
-            // InfiniBand's word for the end is about the connection; a queue pair that has stopped by itself says why.
-            let is_fault = !is_iwarp && conn.pair.as_ref().is_some_and(|pair| pair.has_stopped());
-            conn.is_parted = true;
-            end(conn, shared, if is_fault { Cause::PeerFault(UNSPECIFIED) } else { Cause::Peer });
-        }
-        (kind::RDMA_CM_EVENT_DEVICE_REMOVAL | kind::RDMA_CM_EVENT_ADDR_CHANGE, _) => {
-            shared.stats.port_events += 1;
-            // The kernel waits for the identifier to go.
-            conn.is_parted |= event.kind == kind::RDMA_CM_EVENT_DEVICE_REMOVAL;
-            end(conn, shared, Cause::Fabric(FabricFault::Lost));
-        }
-        _ => {}
-    }
-}
-
-/// What the device reports of one queue pair.
-fn handle_pair_event(conn: &mut Conn, shared: &mut Shared, number: c_int) {
-    match number {
-        event::LAST_WQE => {
-            conn.has_last = true;
-            conn.last_receive = None;
-            note_flushed(conn, shared);
-        }
-        event::QP_ACCESS | event::QP_REQUEST => end(conn, shared, Cause::PeerFault(UNSPECIFIED)),
-        event::QP_FATAL => end(conn, shared, Cause::Fabric(FabricFault::Lost)),
-        // A message overtook the connection manager's.
-        event::ESTABLISHED => {
-            if let Some(id) = &conn.id {
-                id.notify(number);
-            }
-        }
-        _ => {}
     }
 }
 

@@ -11,9 +11,9 @@ use rdma_sys::{
     bind_mw_t, bind_mw_tso_union_t, ibv_access_flags, ibv_mw_bind_info, ibv_send_flags, ibv_send_wr, ibv_sge,
     ibv_wr_opcode, imm_data_invalidated_rkey_union_t, qp_type_t, rdma_t, tso_t, wr_t, xrc_t,
 };
-use stag_pools::{Access, RemoteKey};
+use stag_pools::{Access, Buf, Place, RemoteKey};
 use stag_verbs::{
-    Cause, FabricFault, Memory, Status,
+    Cause, FabricFault, Memory, Qp, RemoteSpan, Status,
     soft::{Op, Read},
 };
 use std::ptr;
@@ -34,24 +34,23 @@ fn request(opcode: u32) -> ibv_send_wr {
     }
 }
 
+/// One request for the device: what it does, the memory that it names, and where a Read lands if that is not its sink.
+struct Part {
+    request: ibv_send_wr,
+    named: Option<ibv_sge>,
+    landing: Option<Landing>,
+}
+
 /// What is to be done next.
 enum Step {
     Bind(RemoteKey),
-    /// Part of this work request goes to the device: what it does, and the memory that it names.
-    Go {
-        seq: u64,
-        request: ibv_send_wr,
-        named: Option<ibv_sge>,
-        landing: Option<Landing>,
-    },
+    /// Part of this work request goes to the device.
+    Go(u64, Part),
     /// This work request needs no device.
-    Skip {
-        seq: u64,
-        memory: Option<Memory>,
-    },
+    Skip(u64, Option<Memory>),
     /// Part of it was done here.
     Again,
-    /// Nothing is left, or the device's queue is full.
+    /// Nothing is left, or what is next has to wait.
     Stop,
 }
 
@@ -62,17 +61,14 @@ pub(crate) fn flush(conn: &mut Conn, shared: &mut Shared) {
     }
     shared.chain.clear();
     shared.named.clear();
-    loop {
-        let room = shared.queues.depth.saturating_sub(conn.flights.len());
-        match next_step(conn, shared, room > 0) {
+    while conn.flights.len() < shared.queues.depth {
+        match next_step(conn, shared) {
             Step::Bind(key) => {
                 let request = bind(shared, key);
-                add(conn, shared, Flight { seq: None, landing: None }, (request, None));
+                add(conn, shared, None, Part { request, named: None, landing: None });
             }
-            Step::Go { seq, request, named, landing } => {
-                add(conn, shared, Flight { seq: Some(seq), landing }, (request, named));
-            }
-            Step::Skip { seq, memory } => conn.queue.complete(seq, Status::Success, memory),
+            Step::Go(seq, part) => add(conn, shared, Some(seq), part),
+            Step::Skip(seq, memory) => conn.queue.complete(seq, Status::Success, memory),
             Step::Again => {}
             Step::Stop => break,
         }
@@ -83,100 +79,88 @@ pub(crate) fn flush(conn: &mut Conn, shared: &mut Shared) {
     }
 }
 
-fn next_step(conn: &mut Conn, shared: &mut Shared, has_room: bool) -> Step {
+fn next_step(conn: &mut Conn, shared: &mut Shared) -> Step {
     let next = conn.queue.next().map(|(seq, _)| seq);
     let bind =
         conn.binds.front().filter(|bind| conn.binds_rung > 0 && next.is_none_or(|seq| bind.before <= seq));
     if let Some(bind) = bind.copied() {
-        if !has_room {
-            return Step::Stop;
-        }
         conn.binds.pop_front();
         conn.binds_rung -= 1;
         return Step::Bind(bind.key);
     }
-    let Some(seq) = next else { return Step::Stop };
+    let (qp, span) = (conn.qp, conn.queue.next_span());
     let inline_max = conn.pair.as_ref().map_or(0, |pair| pair.inline_max as usize);
-    let span = conn.queue.next_span();
-    let Some((_, op)) = conn.queue.next() else { return Step::Stop };
+    let Some((seq, op)) = conn.queue.next() else { return Step::Stop };
     let step = match op {
-        Op::Send { message, invalidate } => {
-            let opcode = match invalidate {
-                Some(_) => ibv_wr_opcode::IBV_WR_SEND_WITH_INV,
-                None => ibv_wr_opcode::IBV_WR_SEND,
-            };
-            let mut request = request(opcode);
-            if let Some(key) = invalidate {
-                request.imm_data_invalidated_rkey_union.invalidated_rkey = key.0;
-            }
-            if message.len() <= inline_max && !message.is_empty() {
-                request.send_flags = ibv_send_flags::IBV_SEND_INLINE.0;
-                if has_room {
-                    shared.stats.inline_sends += 1;
-                }
-            }
-            let named = (!message.is_empty()).then(|| known(shared.name(message.place(), message.len())));
-            Step::Go { seq, request, named, landing: None }
-        }
+        Op::Send { message, invalidate } => Step::Go(seq, send(shared, message, *invalidate, inline_max)),
         // RFC 5041 §5.2: without octets the key is not looked at.
-        Op::Write { source, .. } if source.is_empty() => Step::Skip { seq, memory: None },
+        Op::Write { source, .. } if source.is_empty() => Step::Skip(seq, None),
         Op::Write { source, to } => {
             let mut request = request(ibv_wr_opcode::IBV_WR_RDMA_WRITE);
             request.wr.rdma = rdma_t { remote_addr: to.offset, rkey: to.key.0 };
-            Step::Go {
-                seq,
-                request,
-                named: Some(known(shared.name(source.place(), source.len()))),
-                landing: None,
-            }
+            let named = Some(known(shared.name(source.place(), source.len())));
+            Step::Go(seq, Part { request, named, landing: None })
         }
-        Op::Read(Read { unasked: 0, .. }) => Step::Skip { seq, memory: None },
-        Op::Read(Read { sink, ask_at, .. }) => {
+        Op::Read(Read { unasked: 0, .. }) => Step::Skip(seq, None),
+        Op::Read(ask) => {
             let span = span.expect("a Read that asks has a span");
             if span.len == 0 {
                 return empty_span(conn, seq);
             }
-            let (at, len) = (*ask_at, span.len as usize);
-            let (landing, named) = match &mut shared.sinks {
-                None => {
-                    let place = sink.place();
-                    let place = stag_pools::Place { at: place.at + at, ..place };
-                    (None, known(shared.name(place, len)))
-                }
-                // The device's queue is looked at first: a place is for a Read that goes.
-                Some(_) if !has_room => return Step::Stop,
-                Some(sinks) => match sinks.take(conn.qp, at, len) {
-                    Some((landing, named)) => (Some(landing), named),
-                    None => return Step::Stop,
-                },
-            };
-            let mut request = request(ibv_wr_opcode::IBV_WR_RDMA_READ);
-            request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
-            request.wr.rdma = rdma_t { remote_addr: span.offset, rkey: span.key.0 };
-            Step::Go { seq, request, named: Some(named), landing }
+            let Some(part) = read(shared, qp, ask, span) else { return Step::Stop };
+            conn.queue.begin_read();
+            return Step::Go(seq, part);
         }
-        Op::Invalidate { key } => {
-            let key = *key;
-            let windows = shared.windows.as_mut();
-            match windows.and_then(|windows| windows.is_dead(key).then(|| windows.invalidated(key))) {
-                Some(fenced) => Step::Skip { seq, memory: Some(Memory::Fenced(fenced)) },
-                None => {
-                    let mut request = request(ibv_wr_opcode::IBV_WR_LOCAL_INV);
-                    request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
-                    request.imm_data_invalidated_rkey_union.invalidated_rkey = key.0;
-                    Step::Go { seq, request, named: None, landing: None }
-                }
-            }
+        Op::Invalidate { key } => invalidate(shared, seq, *key),
+    };
+    conn.queue.begin();
+    step
+}
+
+fn send(shared: &mut Shared, message: &Buf, invalidate: Option<RemoteKey>, inline_max: usize) -> Part {
+    let mut request = match invalidate {
+        Some(_) => request(ibv_wr_opcode::IBV_WR_SEND_WITH_INV),
+        None => request(ibv_wr_opcode::IBV_WR_SEND),
+    };
+    if let Some(key) = invalidate {
+        request.imm_data_invalidated_rkey_union.invalidated_rkey = key.0;
+    }
+    if message.len() <= inline_max && !message.is_empty() {
+        request.send_flags = ibv_send_flags::IBV_SEND_INLINE.0;
+        shared.stats.inline_sends += 1;
+    }
+    let named = (!message.is_empty()).then(|| known(shared.name(message.place(), message.len())));
+    Part { request, named, landing: None }
+}
+
+/// The Read of one span. None: it waits for a place to land.
+fn read(shared: &mut Shared, qp: Qp, ask: &Read, span: RemoteSpan) -> Option<Part> {
+    let len = span.len as usize;
+    let (landing, named) = match &mut shared.sinks {
+        Some(sinks) => {
+            let (landing, named) = sinks.take(qp, ask.ask_at, len)?;
+            (Some(landing), named)
+        }
+        None => {
+            let sink = ask.sink.place();
+            (None, known(shared.name(Place { at: sink.at + ask.ask_at, ..sink }, len)))
         }
     };
-    match step {
-        Step::Go { .. } if !has_room => return Step::Stop,
-        Step::Go { ref request, .. } if request.opcode == ibv_wr_opcode::IBV_WR_RDMA_READ => {
-            conn.queue.begin_read()
-        }
-        _ => conn.queue.begin(),
+    let mut request = request(ibv_wr_opcode::IBV_WR_RDMA_READ);
+    request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
+    request.wr.rdma = rdma_t { remote_addr: span.offset, rkey: span.key.0 };
+    Some(Part { request, named: Some(named), landing })
+}
+
+fn invalidate(shared: &mut Shared, seq: u64, key: RemoteKey) -> Step {
+    let windows = shared.windows.as_mut();
+    if let Some(fenced) = windows.and_then(|windows| windows.is_dead(key).then(|| windows.invalidated(key))) {
+        return Step::Skip(seq, Some(Memory::Fenced(fenced)));
     }
-    step
+    let mut request = request(ibv_wr_opcode::IBV_WR_LOCAL_INV);
+    request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
+    request.imm_data_invalidated_rkey_union.invalidated_rkey = key.0;
+    Step::Go(seq, Part { request, named: None, landing: None })
 }
 
 /// A span without octets is answered at once.
@@ -224,15 +208,11 @@ fn bind(shared: &mut Shared, key: RemoteKey) -> ibv_send_wr {
 }
 
 /// Puts one request at the end of the chain.
-fn add(
-    conn: &mut Conn,
-    shared: &mut Shared,
-    flight: Flight,
-    (mut request, named): (ibv_send_wr, Option<ibv_sge>),
-) {
+fn add(conn: &mut Conn, shared: &mut Shared, seq: Option<u64>, part: Part) {
+    let Part { mut request, named, landing } = part;
     request.wr_id = u64::from(conn.next_flight) | (conn.qp.0.index() as u64) << 32;
     conn.next_flight = conn.next_flight.wrapping_add(1);
-    conn.flights.push_back(flight);
+    conn.flights.push_back(Flight { seq, landing });
     request.num_sge = i32::from(named.is_some());
     let nothing = ibv_sge { addr: 0, length: 0, lkey: 0 };
     shared.named.push(named.unwrap_or(nothing));

@@ -1,0 +1,135 @@
+//! Queue pairs.
+
+use super::{Completions, Domain, SharedQueue, failed, is_gone, made};
+use crate::library::Library;
+use libc::c_int;
+use rdma_sys::{
+    ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type,
+    ibv_send_wr,
+};
+use std::{io, mem::MaybeUninit, ptr, rc::Rc};
+
+/// What the queue pairs of a shard have in common.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(crate) domain: Rc<Domain>,
+    pub(crate) completions: Rc<Completions>,
+    pub(crate) receives: Rc<SharedQueue>,
+    /// Work requests that a send queue holds.
+    pub(crate) depth: usize,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    library: &'static Library,
+    raw: *mut ibv_qp,
+    /// Octets of the longest message that travels in its work request.
+    pub(crate) inline_max: u32,
+    _completions: Rc<Completions>,
+    _receives: Rc<SharedQueue>,
+    _domain: Rc<Domain>,
+}
+
+impl QueuePair {
+    /// A queue pair whose asynchronous events say `context`. The device says what it takes inline by refusing more.
+    pub(crate) fn new(queues: &Queues, context: u64, inline_max: u32) -> io::Result<Self> {
+        let library = queues.domain.device.library;
+        let mut inline = inline_max;
+        loop {
+            let mut init = ibv_qp_init_attr {
+                qp_context: ptr::without_provenance_mut(context as usize),
+                send_cq: queues.completions.raw,
+                recv_cq: queues.completions.raw,
+                srq: queues.receives.raw,
+                cap: ibv_qp_cap {
+                    max_send_wr: queues.depth as u32,
+                    max_recv_wr: 0,
+                    max_send_sge: 1,
+                    max_recv_sge: 0,
+                    max_inline_data: inline,
+                },
+                qp_type: ibv_qp_type::IBV_QPT_RC,
+                sq_sig_all: 0,
+            };
+            // SAFETY: the domain and the queues are there.
+            match made(unsafe { (library.ibv_create_qp)(queues.domain.raw, &raw mut init) }) {
+                Ok(raw) => {
+                    return Ok(Self {
+                        library,
+                        raw,
+                        inline_max: init.cap.max_inline_data.min(inline),
+                        _completions: Rc::clone(&queues.completions),
+                        _receives: Rc::clone(&queues.receives),
+                        _domain: Rc::clone(&queues.domain),
+                    });
+                }
+                Err(error) if inline == 0 => return Err(error),
+                Err(_) => inline = if inline > 64 { 64 } else { 0 },
+            }
+        }
+    }
+
+    /// Its number, which completions and the connection manager know it by.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: the queue pair is there.
+        unsafe { (*self.raw).qp_num }
+    }
+
+    /// Changes what `mask` names.
+    pub(crate) fn modify(&self, attr: &mut ibv_qp_attr, mask: c_int) -> io::Result<()> {
+        // SAFETY: the queue pair is there.
+        match unsafe { (self.library.ibv_modify_qp)(self.raw, attr, mask) } {
+            0 => Ok(()),
+            code => Err(failed(code)),
+        }
+    }
+
+    /// Stops it: what is posted comes back flushed, and nothing more is sent or taken.
+    pub(crate) fn stop(&self) {
+        let mut attr = no_attr();
+        attr.qp_state = ibv_qp_state::IBV_QPS_ERR;
+        // One that has stopped by itself, or a device that is gone, refuses: the flush timeout looks after it.
+        let _ = self.modify(&mut attr, ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int);
+    }
+
+    /// Whether the device has stopped it.
+    pub(crate) fn has_stopped(&self) -> bool {
+        let (mut attr, mut init) = (no_attr(), MaybeUninit::<ibv_qp_init_attr>::zeroed());
+        let mask = ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int;
+        // SAFETY: the queue pair is there, both structures are written to.
+        let code = unsafe { (self.library.ibv_query_qp)(self.raw, &raw mut attr, mask, init.as_mut_ptr()) };
+        code == 0 && attr.qp_state == ibv_qp_state::IBV_QPS_ERR
+    }
+
+    /// Hands a chain to the device: one doorbell. On failure: how many were taken, and why not more.
+    ///
+    /// # Safety
+    /// Each request's `next` is the one behind it or null, what it names is there, and nobody touches that memory before the
+    /// request completes or the queue pair is destroyed.
+    pub(crate) unsafe fn post(&self, chain: &mut [ibv_send_wr]) -> Result<(), (usize, io::Error)> {
+        let first = chain.as_mut_ptr();
+        let mut bad = ptr::null_mut::<ibv_send_wr>();
+        // SAFETY: the caller's promise; the device reads the requests during the call.
+        let code = unsafe { rdma_sys::ibv_post_send(self.raw, first, &raw mut bad) };
+        if code == 0 {
+            return Ok(());
+        }
+        let taken = (bad.addr().wrapping_sub(first.addr())) / size_of::<ibv_send_wr>();
+        Err((taken.min(chain.len()), failed(code)))
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: it is destroyed once; its asynchronous events are acknowledged as they are taken.
+        let code = unsafe { (self.library.ibv_destroy_qp)(self.raw) };
+        assert!(is_gone(code), "a queue pair that nothing refers to is destroyed: {code}");
+    }
+}
+
+/// Attributes that `modify` and others fill or read as far as their mask says.
+pub(crate) fn no_attr() -> ibv_qp_attr {
+    // SAFETY: it is made of integers, for which zero is a value.
+    unsafe { MaybeUninit::<ibv_qp_attr>::zeroed().assume_init() }
+}
