@@ -578,3 +578,18 @@ fn a_server_calls_back_with_chunks_and_asks_how_its_client_is() {
     let stats = at.shard.snapshot().engine;
     assert_eq!((stats.requester.versions.v2.reverse, stats.requester.options), (1, 1));
 }
+
+#[test]
+fn a_peer_that_cannot_read_the_question_gives_the_credit_back() {
+    let mut at = client(config());
+    settle_two(&mut at);
+    ask(&mut at);
+    let (xid, _) = said(&arrived(&mut at).unwrap());
+    at.raw.send(&error(xid.0, 2, ErrorBody::Chunk), None);
+    at.settle();
+    assert_eq!(health(&mut at), Some(Err(HealthFault::Option(NoOption::Refused))));
+    (0..3).for_each(|token| start(&mut at, token, None));
+    assert_eq!(at.raw.received.len(), 3, "every credit is there");
+    at.wait(11);
+    assert_eq!(health(&mut at), None);
+}

@@ -51,7 +51,7 @@ pub enum Incoming {
         /// What it says.
         message: Message,
     },
-    /// The peer does not know the option that [`Connection::ask_health`] asked for with this XID.
+    /// The peer does not know the option that [`Connection::ask_health`] asked for with this XID, or could not read the request.
     OptionRefused {
         /// Which exchange.
         xid: Xid,
@@ -161,7 +161,8 @@ impl Connection {
     /// An RDMA_ERROR can only be for our calls: nobody else is told of errors (RFC 8166 §4.2.4).
     fn handle_error(&mut self, header: &Header, error: ErrorBody) -> Incoming {
         let (xid, direction) = (header.xid, self.side.calls());
-        if error == ErrorBody::Option && self.health.handle_answer(xid, true, self.calls.as_mut()) {
+        // Whatever the error says: nothing else will come to this XID.
+        if self.health.handle_answer(xid, true, self.calls.as_mut()) {
             return Incoming::OptionRefused { xid };
         }
         // RFC 8166 §4.2.4 [8166-35]

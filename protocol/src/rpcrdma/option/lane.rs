@@ -13,7 +13,7 @@ use crate::rpcrdma::{PeerFault, RequesterCredits, ResponderCredits, Xid};
 pub enum NoOption {
     /// The connection does not speak version 2, or not yet.
     Version,
-    /// The peer refused the option: it does not know it.
+    /// The peer refused the option: it does not know it, or reads it otherwise.
     Refused,
     /// An answer is outstanding.
     Busy,
