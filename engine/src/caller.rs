@@ -2,7 +2,7 @@
 
 use crate::{
     app::{App, CallFault, Cx, Outcome, PeerId, Request, Token},
-    core::{Link, Outbound, OutboundState, ReplyMemory, Sent},
+    core::{Link, Outbound, OutboundState, Peer, ReplyMemory, Sent},
     offer::set_xid,
     shard::Shard,
 };
@@ -138,7 +138,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// What waits for this peer is looked at again in the next pass: nothing else may tell that there is room.
-    fn retry_soon(&mut self, peer: PeerId) {
+    pub(crate) fn retry_soon(&mut self, peer: PeerId) {
         if let Some(entry) = self.core.peers.get_mut(peer.0)
             && !std::mem::replace(&mut entry.stuck, true)
         {
@@ -153,9 +153,11 @@ impl<P: Provider, A: App> Shard<P, A> {
             let Some(peer) = self.core.stuck.pop_front() else { break };
             let Some(entry) = self.core.peers.get_mut(peer.0) else { continue };
             entry.stuck = false;
-            let waiting = entry.waiting.len();
+            let waiting = |entry: &Peer| (entry.waiting.len(), entry.asked);
+            let before = waiting(entry);
+            self.answer_health(peer);
             self.start_waiting(peer);
-            sent |= self.core.peers.get(peer.0).is_none_or(|entry| entry.waiting.len() != waiting);
+            sent |= self.core.peers.get(peer.0).is_none_or(|entry| waiting(entry) != before);
         }
         sent
     }

@@ -131,6 +131,7 @@ impl Peer {
         swap(&mut self.reserved, &mut with.reserved);
         swap(&mut self.options, &mut with.options);
         swap(&mut self.asked_at, &mut with.asked_at);
+        swap(&mut self.asked, &mut with.asked);
         swap(&mut self.pulling, &mut with.pulling);
         swap(&mut self.wanted, &mut with.wanted);
         swap(&mut self.called_at, &mut with.called_at);
@@ -141,11 +142,12 @@ impl Peer {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Tells a TCP connection whose it is.
+    /// Tells a TCP connection whose it is, and goes on with the peer's question if there is one.
     pub(crate) fn note_move(&mut self, peer: PeerId) {
         if let Some(Link::Stream(stream)) = self.core.peers.get(peer.0).map(|entry| &entry.link) {
             self.streams.name(*stream, peer);
         }
+        self.answer_health(peer);
     }
 
     /// The connection of an adopted peer is gone: it may come back.

@@ -42,7 +42,7 @@ pub(crate) struct Core {
     pub(crate) zeros: Extent,
     pub(crate) counters: Counters,
     pub(crate) now: Time,
-    /// Peers with calls that wait for room in a send queue, or for receives.
+    /// Peers with calls that wait for room in a send queue, or for receives; or with an answer to their question.
     pub(crate) stuck: VecDeque<PeerId>,
     /// Receives promised to connections: their grants, and the replies they may bring.
     pub(crate) reserved: usize,
@@ -88,6 +88,8 @@ pub(crate) struct Peer {
     /// Receives among them that options need, and when the peer was asked how it is, if it did not answer yet.
     pub(crate) options: usize,
     pub(crate) asked_at: Option<Time>,
+    /// Its own question how we are, while there is no room for the answer.
+    pub(crate) asked: Option<Xid>,
     /// Buffers that its Reads are to fill.
     pub(crate) pulling: usize,
     /// Credits that its latest call asked for, when that was, and replies since its grant was looked at.
@@ -252,6 +254,7 @@ impl Peer {
             reserved: 0,
             options: 0,
             asked_at: None,
+            asked: None,
             pulling: 0,
             wanted: 0,
             called_at: now,

@@ -11,7 +11,7 @@ use stag_protocol::rpcrdma::{
     Xid,
     option::{Exchange, Message, NoOption, health},
 };
-use stag_verbs::{Cause, Provider, Qp};
+use stag_verbs::{Cause, Provider};
 use std::{fmt, time::Duration};
 
 /// How long a peer may take to say how it is. After that its connection is closed.
@@ -92,32 +92,41 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// A message of an option arrived.
-    pub(crate) fn handle_option(&mut self, peer: PeerId, qp: Qp, xid: Xid, message: Message) {
+    pub(crate) fn handle_option(&mut self, peer: PeerId, xid: Xid, message: Message) {
         match message {
-            Message::Health(Exchange::Request(_)) => self.answer_health(peer, qp, xid),
+            Message::Health(Exchange::Request(_)) => {
+                self.core.counters.stats.responder.options += 1;
+                if let Some(entry) = self.core.peers.get_mut(peer.0) {
+                    entry.asked = Some(xid);
+                }
+                self.answer_health(peer);
+            }
             Message::Health(Exchange::Reply(health)) => self.end_asking(peer, Ok(health)),
         }
     }
 
-    fn answer_health(&mut self, peer: PeerId, qp: Qp, xid: Xid) {
-        self.core.counters.stats.responder.options += 1;
+    /// Answers a peer that asked, as soon as there is room and memory for that: who is busy is asked most.
+    pub(crate) fn answer_health(&mut self, peer: PeerId) {
+        let Some(xid) = self.core.peers.get(peer.0).and_then(|entry| entry.asked) else { return };
+        let Some((qp, connection)) = self.core.connection(peer) else { return };
+        let has_room = self.provider.send_room(qp) > room_kept(connection);
+        let Some(mut octets) = self.header_message().filter(|_| has_room) else {
+            return self.retry_soon(peer);
+        };
+        self.core.peers.get_mut(peer.0).expect("it was found above").asked = None;
         let depth = u32::try_from(self.core.inbound.len()).unwrap_or(u32::MAX);
         let may_answer = self.core.reserve_options(peer);
-        let octets = self.header_message();
         let Some((_, connection)) = self.core.connection(peer) else { return };
         if !may_answer {
+            drop(octets);
             let refusal = connection.refuse_health(xid);
             return self.send_error(qp, &refusal);
         }
         let message = connection.answer_health(depth, clock::wall_ns());
-        let sent = octets.and_then(|mut octets| {
-            let len = connection.emit_option(xid, &message, octets.spare_mut()).ok()?;
-            octets.extend(len);
-            self.provider.post_send(qp, NO_TAG, octets, None).ok()
-        });
-        if sent.is_none() {
-            self.provider.disconnect(qp); // Who asked must not wait for ever.
-        }
+        let len = connection.emit_option(xid, &message, octets.spare_mut());
+        octets.extend(len.expect("a message buffer holds an option"));
+        // Refused means that the connection is dying.
+        let _ = self.provider.post_send(qp, NO_TAG, octets, None);
     }
 
     /// An answer came, or will not come. It may have given a credit back.

@@ -203,7 +203,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         self.core.forget_deferred();
         if let Some(entry) = self.core.peers.get_mut(peer.0) {
-            (entry.pulling, entry.replies, entry.up) = (0, 0, false);
+            (entry.pulling, entry.replies, entry.up, entry.asked) = (0, 0, false, None);
             self.core.reserved -= entry.options;
             entry.reserved -= std::mem::take(&mut entry.options);
         }

@@ -80,7 +80,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
             Incoming::Reply { .. } => unreachable!("replies were handled above"),
             Incoming::Again { xid } => self.handle_again(peer, xid),
-            Incoming::Option { xid, message } => self.handle_option(peer, qp, xid, message),
+            Incoming::Option { xid, message } => self.handle_option(peer, xid, message),
             Incoming::OptionRefused { .. } => {
                 self.end_asking(peer, Err(HealthFault::Option(NoOption::Refused)));
             }

@@ -593,3 +593,35 @@ fn a_peer_that_cannot_read_the_question_gives_the_credit_back() {
     at.wait(11);
     assert_eq!(health(&mut at), None);
 }
+
+/// The answer waits for room, as a reply does.
+#[test]
+fn a_peer_may_ask_while_the_send_queue_is_full() {
+    let mut at = server();
+    at.ask(&null(1)).unwrap();
+    at.ask(&ask_health(2)).unwrap();
+    // Completions are late, so that two replies of 63 Writes and a Send each fill the queue.
+    let late = 1_000_000_000..1_000_000_001;
+    at.fabric.set_faults(stag_sim::Faults { completion_delay: late, ..stag_sim::Faults::NONE });
+    for xid in 10..10 + GRANT {
+        let mut lists = ChunkLists::new();
+        lists.begin_write().unwrap();
+        let target = at.raw.window(&[0xee; 504], Access::RemoteWrite);
+        for piece in 0..63 {
+            let offset = target.offset + 8 * piece;
+            lists.push_write(Segment { length: 8, offset, ..target }).unwrap();
+        }
+        let arguments = [&echo_head(504)[..], &pattern(504)].concat();
+        at.raw.send(&call(xid, 0, &lists, &rpc(xid, ECHO, &arguments)), None);
+    }
+    for _ in 0..50 {
+        let _ = at.shard.pass(at.now) | at.raw.poll(at.now);
+        at.now = Time(at.now.0 + 1_000);
+    }
+    assert!(at.shard.snapshot().engine.limits.send_queue > 0, "a reply waits for room");
+    at.raw.send(&ask_health(3), None);
+    at.settle();
+    assert!(at.raw.ended.is_none(), "asking ends no connection");
+    let options = at.raw.received.iter().filter(|(octets, _)| octets[15] == 5).count();
+    assert_eq!((at.raw.received.len(), options), (GRANT as usize + 1, 1));
+}
