@@ -49,6 +49,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         else {
             return;
         };
+        let awaits_version = state.version().is_none();
         let incoming = state.handle_message(&buf, &mut self.core.lists);
         if let Incoming::Call { header, .. } = incoming {
             let entry = self.core.peers.get_mut(peer.0).expect("it was found above");
@@ -84,6 +85,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             Incoming::OptionRefused { .. } => {
                 self.end_asking(peer, Err(HealthFault::Option(NoOption::Refused)));
             }
+        }
+        if awaits_version {
+            self.start_waiting(peer); // Calls in the reverse direction may have waited for that alone.
         }
     }
 

@@ -4,7 +4,7 @@
 mod support;
 
 use stag_echo::{Caller, ECHO, NULL, REGISTER, Twin};
-use stag_engine::{CallFault, Config, HealthFault, Token};
+use stag_engine::{App, CallFault, Config, Cx, HealthFault, PeerId, Token};
 use stag_pools::Access;
 use stag_protocol::rpcrdma::{
     self, Body, ChunkLists, Credits, ErrorBody, ErrorReply, Header, Intent, MessageType, Position, Segment,
@@ -577,6 +577,31 @@ fn a_server_calls_back_with_chunks_and_asks_how_its_client_is() {
     assert_eq!(at.shard.with_app(|app, _| app.take_health()), Some(Ok(health::Reply::default())));
     let stats = at.shard.snapshot().engine;
     assert_eq!((stats.requester.versions.v2.reverse, stats.requester.options), (1, 1));
+}
+
+/// Calls whoever connects.
+struct Hasty;
+
+impl App for Hasty {
+    type Report = ();
+
+    fn report(&self) {}
+
+    fn on_peer_up(&mut self, cx: &mut Cx<'_>, peer: PeerId) {
+        cx.ready(peer);
+        assert!(Caller::call(cx, peer, Token(1), None));
+    }
+}
+
+#[test]
+fn a_call_back_that_waits_for_the_version_goes_out_once_that_is_settled() {
+    let mut at = AtServer::serving(Hasty, config());
+    at.raw.send(&null(1), None);
+    at.settle();
+    let kinds: Vec<_> = at.raw.received.drain(..).map(|(octets, _)| parse(&octets)).collect();
+    let said = |kind| move |it: &&(Header, ChunkLists, Vec<u8>)| it.1.intent().unwrap().message_type == kind;
+    assert_eq!(kinds.iter().filter(said(MessageType::Reply)).count(), 1);
+    assert_eq!(kinds.iter().filter(said(MessageType::Call)).count(), 1, "nothing else will send it");
 }
 
 #[test]
