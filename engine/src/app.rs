@@ -285,7 +285,11 @@ impl Cx<'_> {
     /// Calls to it survive its connections: those that wait when a connection is lost, or that have no reply, wait for the next
     /// one that is adopted under this name, until their deadline; they go out again with the same XID (RFC 8167 §5.4). A connection
     /// that had the name before is closed. [`disconnect`](Self::disconnect) ends it. Over TCP, calls without a reply end with
-    /// their connection.
+    /// their connection. A peer whose connection is gone stays who it is.
+    ///
+    /// Whoever is given a name takes over the calls of whoever had it, and that one's connection ends. So a name is never what a
+    /// client merely claims, where clients do not trust each other: the app gives it once its upper layer knows who that is, as
+    /// NFS 4 does by a client ID with its verifier and principal.
     pub fn adopt(&mut self, peer: PeerId, name: ClientName) -> PeerId {
         self.core.adopt(peer, name)
     }

@@ -31,7 +31,11 @@ impl Core {
         let known = |(key, known): (_, &Peer)| (known.name == Some(name)).then_some(PeerId(key));
         let known = self.peers.iter().find_map(known);
         let Some(entry) = self.peers.get_mut(peer.0) else { return peer };
-        if entry.side == Side::Client || entry.heir.is_some() || known == Some(peer) {
+        if let Some(heir) = entry.heir {
+            return heir; // It lost its name already to another connection.
+        }
+        // Who has no connection any more takes none from another one.
+        if entry.side == Side::Client || !entry.up || known == Some(peer) {
             return peer;
         }
         match known {
@@ -158,7 +162,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         (entry.link, entry.ready, entry.up) = (Link::Absent { since }, false, false);
         self.core.reserved -= std::mem::take(&mut entry.reserved);
         self.take_calls_back(peer, peer);
-        self.app.on_peer_down(&mut Cx { core: &mut self.core }, peer, cause);
+        // The app may have ended the peer, or found it again, when it heard of calls that are over.
+        if matches!(self.core.peers.get(peer.0), Some(Peer { link: Link::Absent { .. }, .. })) {
+            self.app.on_peer_down(&mut Cx { core: &mut self.core }, peer, cause);
+        }
         self.empty_outbox();
     }
 

@@ -4,7 +4,7 @@
 mod support;
 
 use stag_echo::{Caller, ECHO, NULL, REGISTER, Twin};
-use stag_engine::{CallFault, Config, PeerId, Token};
+use stag_engine::{App, CallFault, Cause, ClientName, Config, Cx, Outcome, PeerId, Token};
 use stag_pools::Access;
 use stag_protocol::{
     rpc::MessageType,
@@ -306,4 +306,81 @@ fn a_client_that_serves_nothing_lets_calls_go_by() {
     assert_eq!(at.shard.receives_promised(), config().calls_max as usize);
     assert!(ask(&mut at, &message(9, &ChunkLists::new(), &rpc(9, NULL, &[]))).is_none());
     assert_eq!(at.shard.snapshot().engine.peer_faults["UnexpectedCall"], 1);
+}
+
+#[test]
+fn a_connection_that_is_adopted_twice_leads_to_the_same_client() {
+    let mut at = server();
+    let known = register(&mut at);
+    at.connect();
+    let second = at.shard.with_app(|app, _| *app.caller().peers().last().unwrap());
+    assert_ne!(second, known);
+    let name = ClientName(NAME.into());
+    let adopted = at.shard.with_app(|_, cx| [cx.adopt(second, name), cx.adopt(second, name)]);
+    assert_eq!(adopted, [known, known]);
+    at.settle();
+    at.expect_alive();
+}
+
+#[test]
+fn a_client_that_is_away_takes_no_name_from_one_that_is_there() {
+    let mut at = server();
+    let away = register(&mut at);
+    at.raw.end.disconnect(at.raw.qp.unwrap());
+    at.settle();
+    at.connect();
+    at.ask(&message(1, &ChunkLists::new(), &rpc(1, REGISTER, &1_u32.to_be_bytes()))).unwrap();
+    let here = at.shard.app().client(1).unwrap();
+    assert_ne!(here, away);
+    // Its upper layer took so long that its connection is gone.
+    assert_eq!(at.shard.with_app(|_, cx| cx.adopt(away, ClientName(1))), away);
+    at.settle();
+    call(&mut at, here, 1, None);
+    let header = called(&mut at).expect("it has its connection");
+    answer(&mut at, header.xid, 1, &[]);
+    at.expect_alive();
+}
+
+/// Ends a client that does not answer.
+#[derive(Default)]
+struct Strict {
+    downs: usize,
+    named: Option<PeerId>,
+}
+
+impl App for Strict {
+    type Report = ();
+
+    fn report(&self) {}
+
+    fn on_peer_up(&mut self, cx: &mut Cx<'_>, peer: PeerId) {
+        let peer = cx.adopt(peer, ClientName(1));
+        cx.ready(peer);
+        self.named = Some(peer);
+    }
+
+    fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {
+        if outcome.reply.is_err() {
+            cx.disconnect(outcome.peer);
+        }
+    }
+
+    fn on_peer_down(&mut self, _: &mut Cx<'_>, _: PeerId, _: Cause) {
+        self.downs += 1;
+    }
+}
+
+#[test]
+fn a_client_that_the_app_ends_while_its_connection_ends_is_gone_once() {
+    let mut at = AtServer::serving(Strict::default(), config());
+    at.ask(&message(1, &ChunkLists::new(), &rpc(1, NULL, &[]))).expect("it is refused");
+    let peer = at.shard.app().named.unwrap();
+    assert!(at.shard.with_app(|_, cx| Caller::call(cx, peer, Token(1), None)));
+    at.settle();
+    assert_eq!(at.raw.received.len(), 1);
+    at.now = Time(at.now.0 + 11_000_000_000);
+    at.settle();
+    assert!(at.raw.ended.is_some(), "no reply came");
+    assert_eq!(at.shard.app().downs, 1);
+    assert_eq!((at.shard.calls_in_progress(), at.shard.buffers_in_use()), ((0, 0), 0));
 }
