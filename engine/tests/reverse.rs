@@ -341,6 +341,18 @@ fn a_client_that_is_away_takes_no_name_from_one_that_is_there() {
     at.expect_alive();
 }
 
+#[test]
+fn a_client_has_the_number_that_it_gave_last_and_no_other() {
+    let mut at = server();
+    let peer = register(&mut at);
+    for name in 100..200_u32 {
+        at.ask(&message(1, &ChunkLists::new(), &rpc(1, REGISTER, &name.to_be_bytes()))).unwrap();
+        assert_eq!(at.shard.app().client(name), Some(peer));
+    }
+    assert!((0..199).all(|name| at.shard.app().client(name).is_none()));
+    at.expect_alive();
+}
+
 /// Ends a client that does not answer.
 #[derive(Default)]
 struct Strict {

@@ -5,7 +5,7 @@ use stag_engine::{Answer, App, Call, ClientName, Cx, Health, HealthFault, Outcom
 use stag_protocol::{rpc::Accepted, xdr::Writer};
 use std::collections::VecDeque;
 
-/// An [`Echo`] and a [`Caller`]. It knows who registered.
+/// An [`Echo`] and a [`Caller`]. It knows who registered, and believes everybody: whoever takes another one's number gets its calls.
 #[derive(Debug, Default)]
 pub struct Twin {
     echo: Echo,
@@ -41,7 +41,8 @@ impl Twin {
 
     fn register(&mut self, cx: &mut Cx<'_>, call: &Call<'_>, name: u32) {
         let peer = cx.adopt(call.peer, ClientName(name.into()));
-        self.clients.retain(|(known, _)| *known != name);
+        // A peer has one number, and who is gone has none: no client makes this list longer than the shard's table of peers.
+        self.clients.retain(|(known, of)| *known != name && *of != peer && cx.whereabouts(*of).is_some());
         self.clients.push((name, peer));
         self.caller.peers.retain(|known| *known != call.peer && *known != peer);
         self.caller.peers.push(peer);
