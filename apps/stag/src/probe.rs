@@ -2,6 +2,8 @@
 //!
 //! A fabric works when two ends of it met on this host a moment ago and one heard the other; nothing is believed.
 
+mod ports;
+
 use crate::{Error, address::Listen, caller, cli, fabric::Fabric};
 use rustix::{
     process::{Resource, getrlimit},
@@ -89,7 +91,9 @@ struct HugePages {
 
 /// Looks, and says what was found. An error when a fabric that has to work does not.
 pub fn run(arguments: &cli::Probe) -> Result<(), Error> {
-    let fabrics = vec![iwarp()?, shm()?, rdma()];
+    let mut rdma = rdma();
+    rdma.facts.extend(ports::here().iter().map(|port| ("port", port.to_string())));
+    let fabrics = vec![iwarp()?, shm()?, rdma];
     let found = Found { version: env!("CARGO_PKG_VERSION"), fabrics, host: Host::here() };
     if arguments.json {
         let text = serde_json::to_string_pretty(&found);
