@@ -56,6 +56,9 @@ pub enum Via {
     Iwarp,
     /// Memory that both processes map.
     Shm,
+    /// An RDMA device of this host.
+    #[cfg(feature = "verbs")]
+    Rdma,
 }
 
 impl Via {
@@ -64,6 +67,8 @@ impl Via {
         match self {
             Self::Iwarp => "iwarp",
             Self::Shm => "shm",
+            #[cfg(feature = "verbs")]
+            Self::Rdma => "rdma",
         }
     }
 
@@ -74,6 +79,12 @@ impl Via {
             Self::Shm => {
                 let path = custody.path("demo.sock")?;
                 address::listen(&format!("shm://{}?trust=uid", path.display()))
+            }
+            #[cfg(feature = "verbs")]
+            Self::Rdma => {
+                let found = stag_ibverbs::address_here();
+                let (ip, _) = found.map_err(|error| Error::failure(error.to_string()))?;
+                Ok(Listen::Rdma(stag_ibverbs::Address(std::net::SocketAddr::new(ip, 0))))
             }
         }
     }
@@ -108,6 +119,10 @@ pub fn run(arguments: &cli::Demo) -> Result<(), Error> {
     let mut acts = vec![(Store::Files, Via::Iwarp), (Store::Memory, Via::Iwarp)];
     if probe::works("shm") {
         acts.push((Store::Memory, Via::Shm));
+    }
+    #[cfg(feature = "verbs")]
+    if probe::works("rdma") {
+        acts.push((Store::Memory, Via::Rdma));
     }
     for (store, via) in acts {
         let mut stage = Stage::new((store, via), scale, &custody, &mut progress, Arc::clone(&doing));
