@@ -100,9 +100,9 @@ impl<'a> Stage<'a> {
         self.sizes(&mut scene)?;
         self.listing(&mut scene)?;
         self.rates(&mut scene)?;
-        // A relay stands between the two ends of a network, and in no memory.
-        if let Some(at) = ready.at.ip() {
-            self.cut(at)?;
+        // A relay stands between the two ends of a TCP connection, and nowhere else.
+        if let Listen::Iwarp(at) = &ready.at {
+            self.cut(at.0)?;
         }
         self.count(&scene)?;
         self.kill(&mut scene, ready)?;
