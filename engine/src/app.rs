@@ -216,6 +216,8 @@ pub(crate) enum Action {
     Start(PeerId),
     Cancel(PeerId, Token),
     AskHealth(PeerId),
+    /// End this peer's connection, but not the peer.
+    EndConnection(PeerId),
     Disconnect(PeerId),
 }
 
@@ -249,7 +251,8 @@ impl Cx<'_> {
         self.core.outbox.push_back(Action::Answer(call, answer));
     }
 
-    /// Refuses a call without results, for an answer that needs none. Without memory for it the caller is disconnected.
+    /// Refuses a call without results, for an answer that needs none. Without memory for it the caller's connection ends, which is
+    /// made again, or may come back, as after any other end.
     pub fn refuse(&mut self, call: &Call<'_>, why: Accepted) {
         let message = self.message(ReplyHeader::REFUSAL_LEN_MAX).and_then(|mut message| {
             let mut writer = xdr::Writer::new(message.spare_mut());
@@ -260,7 +263,7 @@ impl Cx<'_> {
         });
         match message {
             Some(message) => self.answer(call.id, Answer { message, item: None }),
-            None => self.disconnect(call.peer),
+            None => self.core.outbox.push_back(Action::EndConnection(call.peer)),
         }
     }
 

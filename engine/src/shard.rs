@@ -286,6 +286,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 Action::Start(peer) => self.start_waiting(peer),
                 Action::Cancel(peer, token) => self.cancel(peer, token),
                 Action::AskHealth(peer) => self.ask_health(peer),
+                Action::EndConnection(peer) => self.disconnect(peer),
                 Action::Disconnect(peer) => self.end_peer(peer),
             }
         }

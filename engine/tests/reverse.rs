@@ -396,3 +396,22 @@ fn a_client_that_the_app_ends_while_its_connection_ends_is_gone_once() {
     assert_eq!(at.shard.app().downs, 1);
     assert_eq!((at.shard.calls_in_progress(), at.shard.buffers_in_use()), ((0, 0), 0));
 }
+
+#[test]
+fn a_client_without_memory_to_refuse_a_call_connects_again() {
+    let mut at = AtClient::new(Caller::default(), config());
+    let kept = at.shard.keep_connected(&at.port).unwrap();
+    at.settle();
+    let null = |cx: &mut Cx<'_>| assert!(Caller::call(cx, kept, Token(1), None));
+    at.shard.with_app(|_, cx| null(cx));
+    let (header, ..) = at.next_call();
+    at.answer(header.xid, &ChunkLists::new(), &[], None);
+    let all: Vec<_> = at.shard.with_app(|_, cx| std::iter::from_fn(|| cx.message(64)).collect());
+    at.raw.send(&message(9, &ChunkLists::new(), &rpc(9, NULL, &[])), None);
+    at.settle();
+    assert!(at.raw.ended.is_some(), "who is not answered must not wait for ever");
+    drop(all);
+    at.wait(1);
+    at.shard.with_app(|_, cx| null(cx));
+    at.next_call();
+}
