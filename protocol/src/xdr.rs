@@ -185,6 +185,7 @@ impl<'a> Reader<'a> {
         }
     }
 
+    #[inline]
     fn skip_empty(&mut self) {
         while self.piece.octets().is_empty()
             && let Some((next, rest)) = self.rest.split_first()
@@ -229,13 +230,26 @@ impl<'a> Writer<'a> {
     }
 
     /// An unsigned integer (RFC 4506 §4.2).
+    #[inline]
     pub fn u32(&mut self, value: u32) -> Result<(), NoRoom> {
-        self.put(&value.to_be_bytes())
+        self.words([value])
     }
 
     /// An unsigned hyper integer (RFC 4506 §4.5).
     pub fn u64(&mut self, value: u64) -> Result<(), NoRoom> {
         self.put(&value.to_be_bytes())
+    }
+
+    /// Several unsigned integers, with one look at the room.
+    #[inline]
+    pub fn words<const N: usize>(&mut self, values: [u32; N]) -> Result<(), NoRoom> {
+        let end = self.at.checked_add(4 * N).ok_or(NoRoom)?;
+        let room = self.out.get_mut(self.at..end).ok_or(NoRoom)?;
+        for (octets, value) in room.as_chunks_mut().0.iter_mut().zip(values) {
+            *octets = value.to_be_bytes();
+        }
+        self.at = end;
+        Ok(())
     }
 
     /// A boolean (RFC 4506 §4.4).

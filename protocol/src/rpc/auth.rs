@@ -42,6 +42,9 @@ impl<'a> Codec<'a> for Auth<'a> {
     }
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         debug_assert!(self.body.len() <= Self::BODY_MAX, "an authentication body is at most 400 octets");
+        if self.body.is_empty() {
+            return writer.words([self.flavor, 0]);
+        }
         writer.u32(self.flavor)?;
         writer.opaque(self.body)
     }

@@ -61,13 +61,9 @@ impl<'a> CallHeader<'a> {
 
     /// Writes the header; the arguments come behind it.
     pub fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        writer.u32(self.xid.0)?;
         // RFC 8167 §5.1 [8167-4], draft 002 §5.1 [bidir-4]
-        writer.u32(MessageType::Call as u32)?;
-        writer.u32(VERSION)?;
-        writer.u32(self.program)?;
-        writer.u32(self.version)?;
-        writer.u32(self.procedure)?;
+        let call = MessageType::Call as u32;
+        writer.words([self.xid.0, call, VERSION, self.program, self.version, self.procedure])?;
         self.credential.emit(writer)?;
         self.verifier.emit(writer)
     }

@@ -91,17 +91,16 @@ impl<'a> ReplyHeader<'a> {
 
     /// Writes the header; the results of a success come behind it.
     pub fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        writer.u32(self.xid.0)?;
         // RFC 8167 §5.2 [8167-7], draft 002 §5.2 [bidir-7]
-        writer.u32(MessageType::Reply as u32)?;
+        let reply = MessageType::Reply as u32;
         match &self.outcome {
             Outcome::Accepted { verifier, status } => {
-                writer.u32(0)?;
+                writer.words([self.xid.0, reply, 0])?;
                 verifier.emit(writer)?;
                 status.emit(writer)
             }
             Outcome::Denied(denied) => {
-                writer.u32(1)?;
+                writer.words([self.xid.0, reply, 1])?;
                 denied.emit(writer)
             }
         }

@@ -435,6 +435,11 @@ impl ChunkLists {
         Ok(())
     }
 
+    /// How many of [`segments`](Self::segments) each chunk has: Read chunks with their positions, Write chunks, the Reply chunk.
+    pub(super) fn counts(&self) -> (impl Iterator<Item = (&u8, &Position)>, &[u8], Option<u8>) {
+        (self.read_counts().iter().zip(&self.positions), self.write_counts(), self.reply)
+    }
+
     fn read_counts(&self) -> &[u8] {
         self.reads.get(..usize::from(self.read_chunks)).unwrap_or_default()
     }

@@ -282,6 +282,11 @@ impl ReplyPlan {
         [(Part::Head, head), (Part::Item, item), (Part::Pad, pad_len(item)), (Part::Tail, tail)]
     }
 
+    /// Whether there is any RDMA Write to perform.
+    pub const fn has_pushes(&self) -> bool {
+        self.item_in_chunk || matches!(self.procedure, Procedure::NoMsg)
+    }
+
     /// The RDMA Writes to perform before the reply is sent, in order; `returned` are the lists that [`plan_reply`] left.
     pub fn pushes<'a>(&self, returned: &'a ChunkLists) -> impl Iterator<Item = Push> + use<'a> {
         let item = if self.item_in_chunk { self.parts.item } else { 0 };

@@ -204,7 +204,19 @@ fn parse_segment(rest: &mut &[u8]) -> Result<Segment, PeerFault> {
     Segment { handle, length, offset: u64::from(high) << 32 | u64::from(low) }.check()
 }
 
+#[inline]
 pub(super) fn emit<D: Dialect>(header: &Header, lists: &ChunkLists, out: &mut [u8]) -> Result<usize, NoRoom> {
+    if !D::INTENT && header.body == Body::Msg && lists.is_empty() {
+        // Most messages: everything at once.
+        return Words(out)
+            .put([header.xid.0, D::VERSION, header.credits.0, MSG, 0, 0, 0])
+            .map(|()| HEADER_LEN_MIN);
+    }
+    emit_any::<D>(header, lists, out)
+}
+
+#[inline(never)]
+fn emit_any<D: Dialect>(header: &Header, lists: &ChunkLists, out: &mut [u8]) -> Result<usize, NoRoom> {
     let procedure = match header.body {
         Body::Msg => MSG,
         Body::NoMsg => NOMSG,
@@ -219,43 +231,50 @@ pub(super) fn emit<D: Dialect>(header: &Header, lists: &ChunkLists, out: &mut [u
         "RDMA_NOMSG names a chunk (RFC 8166 §4.2.4)"
     );
     debug_assert_eq!(lists.intent().is_some(), D::INTENT, "`Connection::mark_call` goes before");
-    let mut writer = Writer::new(out);
+    let room = out.len();
+    let mut words = Words(out);
     // RFC 8166 §4 [8166-30], draft 004 §3.1.1 [exp-1]
-    emit_words(&mut writer, [header.xid.0, D::VERSION, header.credits.0, procedure])?;
+    words.put([header.xid.0, D::VERSION, header.credits.0, procedure])?;
     if let (true, Some(intent)) = (D::INTENT, lists.intent()) {
-        emit_words(&mut writer, [intent.message_type as u32, intent.inv_handle])?;
+        words.put([intent.message_type as u32, intent.inv_handle])?;
     }
-    for chunk in lists.reads() {
-        for segment in chunk.segments {
-            writer.u32(1)?;
-            writer.u32(chunk.position.octets())?;
-            emit_segment(&mut writer, segment)?;
+    let (reads, writes, reply) = lists.counts();
+    let mut segments = lists.segments();
+    let mut next = |count: u8| {
+        let (these, others) = segments.split_at_checked(count.into()).ok_or(NoRoom)?;
+        segments = others;
+        Ok(these)
+    };
+    for (count, position) in reads {
+        for segment in next(*count)? {
+            words.put([1, position.octets()])?;
+            words.segment(segment)?;
         }
     }
-    writer.u32(0)?;
-    for chunk in lists.writes() {
-        writer.u32(1)?;
-        emit_counted(&mut writer, chunk.segments)?;
+    words.put([0])?;
+    for count in writes {
+        words.counted(next(*count)?)?;
     }
-    writer.u32(0)?;
-    match lists.reply() {
-        None => writer.u32(0)?,
-        Some(chunk) => {
-            writer.u32(1)?;
-            emit_counted(&mut writer, chunk.segments)?;
-        }
+    words.put([0])?;
+    match reply {
+        None => words.put([0])?,
+        Some(count) => words.counted(next(count)?)?,
     }
-    Ok(writer.len())
+    Ok(room - words.0.len())
 }
+
+/// The words of a header that are not written yet. A header is nothing but words and is written once for each message: so not by
+/// [`Writer`], which looks for its place and for room at each of them.
+struct Words<'a>(&'a mut [u8]);
 
 /// Writes an RDMA_ERROR, whose layout is the same in all versions, and says how long it is: 28 octets for ERR_VERS, 20 for any
 /// other.
 pub fn emit_error(reply: &ErrorReply, out: &mut [u8]) -> Result<usize, NoRoom> {
     let mut writer = Writer::new(out);
     // RFC 8166 §4.5 [8166-47] [8166-48]
-    emit_words(&mut writer, [reply.xid.0, reply.version, reply.credits.0, ERROR])?;
+    writer.words([reply.xid.0, reply.version, reply.credits.0, ERROR])?;
     match reply.error {
-        ErrorBody::Version { low, high } => emit_words(&mut writer, [ERR_VERS, low, high])?,
+        ErrorBody::Version { low, high } => writer.words([ERR_VERS, low, high])?,
         ErrorBody::Chunk => writer.u32(ERR_CHUNK)?,
         ErrorBody::Option => writer.u32(ERR_INVAL_OPTION)?,
     }
@@ -271,24 +290,34 @@ pub(super) fn emit_option<D: Dialect>(
 ) -> Result<usize, NoRoom> {
     const { assert!(D::OPTIONS) };
     let mut writer = Writer::new(out);
-    emit_words(&mut writer, [xid.0, D::VERSION, credits.0, OPTIONAL, opttype, 0])?;
+    writer.words([xid.0, D::VERSION, credits.0, OPTIONAL, opttype, 0])?;
     info(&mut writer)?;
     let len = u32::try_from(writer.len() - OPTION_AT).map_err(|_| NoRoom)?;
     writer.patch_u32(OPTION_AT - 4, len)?;
     Ok(writer.len())
 }
 
-fn emit_words<const N: usize>(writer: &mut Writer<'_>, words: [u32; N]) -> Result<(), NoRoom> {
-    words.into_iter().try_for_each(|word| writer.u32(word))
-}
+impl Words<'_> {
+    #[inline]
+    fn put<const N: usize>(&mut self, words: [u32; N]) -> Result<(), NoRoom> {
+        let (octets, rest) = core::mem::take(&mut self.0).split_at_mut_checked(4 * N).ok_or(NoRoom)?;
+        for (octets, word) in octets.as_chunks_mut().0.iter_mut().zip(words) {
+            *octets = word.to_be_bytes();
+        }
+        self.0 = rest;
+        Ok(())
+    }
 
-fn emit_counted(writer: &mut Writer<'_>, segments: &[Segment]) -> Result<(), NoRoom> {
-    writer.u32(u32::try_from(segments.len()).map_err(|_| NoRoom)?)?;
-    segments.iter().try_for_each(|segment| emit_segment(writer, segment))
-}
+    #[inline]
+    fn segment(&mut self, segment: &Segment) -> Result<(), NoRoom> {
+        let (high, low) = ((segment.offset >> 32) as u32, segment.offset as u32);
+        self.put([segment.handle, segment.length, high, low])
+    }
 
-fn emit_segment(writer: &mut Writer<'_>, segment: &Segment) -> Result<(), NoRoom> {
-    writer.u32(segment.handle)?;
-    writer.u32(segment.length)?;
-    writer.u64(segment.offset)
+    /// A Write chunk or a Reply chunk, with the word that says that it is there.
+    #[inline]
+    fn counted(&mut self, segments: &[Segment]) -> Result<(), NoRoom> {
+        self.put([1, u32::try_from(segments.len()).map_err(|_| NoRoom)?])?;
+        segments.iter().try_for_each(|segment| self.segment(segment))
+    }
 }
