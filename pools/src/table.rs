@@ -68,11 +68,11 @@ impl<T> Table<T> {
 
     /// Takes the entry `key` names out.
     pub fn remove(&mut self, key: Key) -> Option<T> {
-        let entry = self.entries.get_mut(key.index()).filter(|entry| entry.generation == key.generation)?;
-        let value = entry.value.take()?;
+        let is_it = |entry: &&mut Entry<T>| entry.generation == key.generation && entry.value.is_some();
+        let entry = self.entries.get_mut(key.index()).filter(is_it)?;
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(key.index);
-        Some(value)
+        entry.value.take() // straight to the caller: an entry may be long
     }
 
     /// Entries in use.

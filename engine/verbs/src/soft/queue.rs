@@ -79,7 +79,9 @@ impl SendQueue {
     /// Takes memory for work requests from `spare`, as much as the limit allows to be pending.
     pub fn borrow(&mut self, spare: &mut Vec<VecDeque<Work>>) {
         if self.works.capacity() == 0 {
-            self.works = spare.pop().unwrap_or_else(|| VecDeque::with_capacity(self.capacity));
+            let works = spare.pop().unwrap_or_else(|| VecDeque::with_capacity(self.capacity));
+            // There was none: nothing to be dropped.
+            std::mem::forget(std::mem::replace(&mut self.works, works));
         }
     }
 
