@@ -168,11 +168,19 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn next_event(&mut self) -> Option<Event> {
-        let event = self.events.pop_front();
+        let event = self.events.pop_front()?;
         if self.events.is_empty() {
             self.events.clear(); // back to its first places, which are in the cache
         }
-        event
+        Some(event)
+    }
+
+    /// Reports an event, if there is one.
+    #[inline]
+    pub(crate) fn report(&mut self, event: Option<Event>) {
+        if let Some(event) = event {
+            self.events.push_back(event);
+        }
     }
 
     /// The number of the pool that holds `place` for peers that map it.

@@ -133,7 +133,7 @@ impl Provider for Shm {
 
     fn post_receive(&mut self, buf: Buf) -> Result<(), Buf> {
         let event = self.shared.receives.post(buf)?;
-        self.shared.events.extend(event);
+        self.shared.report(event);
         Ok(())
     }
 

@@ -283,7 +283,7 @@ fn message(
                 Ok(fenced) => Some(fenced),
                 Err(violation) => {
                     let event = shared.receives.abandon(landing);
-                    shared.events.extend(event);
+                    shared.report(event);
                     close::violate(conn, link, shared, (invalidate_fault(violation), None));
                     return Ok(());
                 }
@@ -296,7 +296,7 @@ fn message(
     assert!(fits, "its length was compared with a receive's");
     shared.stats.octets_out += len as u64;
     let event = shared.receives.landed(conn.qp, landing, invalidated);
-    shared.events.extend(event);
+    shared.report(event);
     Ok(())
 }
 
