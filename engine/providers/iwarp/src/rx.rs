@@ -108,6 +108,7 @@ fn keep(conn: &mut Conn, shared: &mut Shared, start: &[u8]) {
         shared.inputs.lend(&mut conn.input);
         let kept = conn.input.octets.get_mut(..start.len()).expect("what is left is less than an FPDU");
         kept.copy_from_slice(start);
+        shared.stats.octets_moved += start.len() as u64;
         conn.input.len = start.len();
     }
 }
@@ -126,6 +127,7 @@ fn finish_held(conn: &mut Conn, shared: &mut Shared, rest: &mut &[u8]) {
             conn.input.octets.get_mut(held..held + missing).expect("the buffer holds the longest FPDU");
         // RFC 5044 §5.1, §A.4 [5044-29]
         room.copy_from_slice(more);
+        shared.stats.octets_moved += missing as u64;
         conn.input.len += missing;
         *rest = behind;
     }
@@ -232,6 +234,7 @@ fn place_write(conn: &mut Conn, shared: &mut Shared, segment: &WriteSegment<'_>)
         Ok(target) => {
             // RFC 5041 §5.2 [5041-24]
             target.copy_from_slice(segment.payload);
+            shared.stats.octets_placed += segment.payload.len() as u64;
             Ok(())
         }
         // RFC 5041 §7.1 [5041-46]
@@ -251,6 +254,7 @@ fn place_send(conn: &mut Conn, shared: &mut Shared, segment: &SendSegment<'_>) -
         link.landing = Some(landing);
         return Err(link.stream.refuse_send(segment, SendFault::TooLong));
     }
+    shared.stats.octets_placed += segment.payload.len() as u64;
     // RFC 5041 §4.1, §5.4 [5041-10]
     if !segment.last {
         link.landing = Some(landing);
@@ -314,6 +318,7 @@ fn place_answer(conn: &mut Conn, shared: &mut Shared, segment: &ReadResponseSegm
         read.sink.get_mut(read.fill_at..end).expect("the stream checks answers against what was asked");
     // RFC 5041 §5.2 [5041-24]
     target.copy_from_slice(segment.payload);
+    shared.stats.octets_placed += segment.payload.len() as u64;
     read.fill_at = end;
     if !segment.last {
         return;

@@ -104,6 +104,12 @@ pub struct Stats {
     pub octets_out: u64,
     /// Octets read, set-up included.
     pub octets_in: u64,
+    /// Octets of payload copied into windows, sinks and receives: the one copy on the receiving side.
+    pub octets_placed: u64,
+    /// Octets of FPDUs that came in parts and were copied to be in one place.
+    pub octets_moved: u64,
+    /// Octets of payload copied before they were sent, because the peer asked for markers. None otherwise.
+    pub octets_gathered: u64,
     /// `sendmsg` calls for FPDUs.
     pub sendmsg: u64,
     /// `sendmsg` calls that the kernel took in part or not at all.
@@ -151,6 +157,9 @@ impl Stats {
             ("fpdus_in", self.fpdus_in.into()),
             ("octets_out", self.octets_out.into()),
             ("octets_in", self.octets_in.into()),
+            ("octets_placed", self.octets_placed.into()),
+            ("octets_moved", self.octets_moved.into()),
+            ("octets_gathered", self.octets_gathered.into()),
             ("sendmsg", self.sendmsg.into()),
             ("sendmsg_short", self.sendmsg_short.into()),
             ("recv", self.recv.into()),

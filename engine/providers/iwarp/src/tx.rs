@@ -418,7 +418,10 @@ impl Link {
                     Part::Header(range) => {
                         scratch.extend_from_slice(fpdu.header.get(range).unwrap_or_default())
                     }
-                    Part::Payload(range) => scratch.extend_from_slice(payload.get(range).unwrap_or_default()),
+                    Part::Payload(range) => {
+                        stats.octets_gathered += range.len() as u64;
+                        scratch.extend_from_slice(payload.get(range).unwrap_or_default());
+                    }
                     Part::Trailer(range) => {
                         scratch.extend_from_slice(fpdu.framed.trailer.get(range).unwrap_or_default());
                     }
