@@ -30,7 +30,6 @@ impl<P: Provider, A: App> Shard<P, A> {
             token: request.token,
             xid: None,
             deadline,
-            unclocked: !self.core.in_pass,
             state: OutboundState::AwaitCredit,
             cancelled: false,
             message: Some(request.message),
@@ -45,11 +44,11 @@ impl<P: Provider, A: App> Shard<P, A> {
             reply: None,
             written: 0,
         };
-        self.core.unclocked |= call.unclocked;
         let key = match self.core.outbound.insert(call) {
             Ok(key) => key,
             Err(call) => return self.give_back(call, CallFault::Limit),
         };
+        self.core.note_unclocked(key);
         if let Err(fault) = self.queue_call(peer, key) {
             let call = self.core.outbound.remove(key).expect("it was just inserted");
             return self.give_back(call, fault);

@@ -52,8 +52,9 @@ pub(crate) struct Core {
     pub(crate) next_stall: Time,
     /// Whether a pass is under way, so that `now` is the time.
     pub(crate) in_pass: bool,
-    /// Whether a call was made outside of a pass.
-    pub(crate) unclocked: bool,
+    /// Calls that were made outside of a pass: their deadline was counted from the latest one, which may be long over, and the
+    /// next one counts it from its own time.
+    pub(crate) unclocked: Vec<Key>,
     /// Peers whose connection is to be made again, and peers that may come back.
     pub(crate) lost: usize,
     pub(crate) absent: usize,
@@ -159,8 +160,6 @@ pub(crate) struct Outbound {
     /// Chosen when it is sent for the first time; the same when it is sent again (RFC 8166 §4.2.1).
     pub(crate) xid: Option<Xid>,
     pub(crate) deadline: Time,
-    /// The deadline was counted from the latest pass, which may be long over: the next pass counts it from its own time.
-    pub(crate) unclocked: bool,
     pub(crate) state: OutboundState,
     /// Nobody wants the reply any more.
     pub(crate) cancelled: bool,
@@ -324,7 +323,7 @@ impl Core {
             next_expiry: Time(0),
             next_stall: Time(0),
             in_pass: false,
-            unclocked: false,
+            unclocked: Vec::with_capacity(config.outbound),
             lost: 0,
             absent: 0,
             jitter: config.xid_seed.into(),
@@ -393,16 +392,24 @@ impl Core {
         None
     }
 
+    /// Notes a call that is made outside of a pass.
+    pub(crate) fn note_unclocked(&mut self, key: Key) {
+        if self.in_pass {
+            return;
+        }
+        let Self { unclocked, outbound, .. } = self;
+        if unclocked.len() == unclocked.capacity() {
+            // Those that were given up since the latest pass; there is a place for every other one.
+            unclocked.retain(|key| outbound.get(*key).is_some());
+        }
+        unclocked.push(key);
+    }
+
     /// Begins a pass at `now`, from which calls made since the latest pass count their time.
     pub(crate) fn begin_pass(&mut self, now: Time) {
-        if std::mem::take(&mut self.unclocked) {
-            let late = now.since(self.now);
-            for place in 0..self.outbound.capacity() {
-                let Some(key) = self.outbound.key_at(place) else { continue };
-                let call = self.outbound.get_mut(key).expect("the key was just made");
-                if std::mem::take(&mut call.unclocked) {
-                    call.deadline = call.deadline + late;
-                }
+        while let Some(key) = self.unclocked.pop() {
+            if let Some(call) = self.outbound.get_mut(key) {
+                call.deadline = call.deadline + now.since(self.now);
             }
         }
         self.now = now;

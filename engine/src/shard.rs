@@ -277,7 +277,15 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Does what the app asked for, until it asks for nothing more.
+    #[inline]
     pub(crate) fn empty_outbox(&mut self) {
+        // Most of the time it asks for nothing, and this is asked several times for each call.
+        if !self.core.outbox.is_empty() {
+            self.do_actions();
+        }
+    }
+
+    fn do_actions(&mut self) {
         while let Some(action) = self.core.outbox.pop_front() {
             match action {
                 Action::Answer(call, answer) => self.answer(call, answer),

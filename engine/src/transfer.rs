@@ -14,10 +14,10 @@ use stag_pools::{Buf, Extent, Fenced, RemoteKey, table::Key};
 use stag_protocol::{
     rpc::{CallHeader, Refusal},
     rpcrdma::{
-        Body, Header, Incoming, PeerFault, Position, Procedure, Segment, Version,
+        Body, ChunkLists, Header, Incoming, PeerFault, Position, Procedure, Segment, Version,
         chunk::{READS_MAX, SEGMENTS_MAX},
         option::NoOption,
-        responder::{self, Part, Push, ReplyParts},
+        responder::{self, Part, Push, ReplyParts, ReplyPlan},
     },
     xdr::{Reader, Writer, pad},
 };
@@ -215,8 +215,14 @@ impl<P: Provider, A: App> Shard<P, A> {
         if let Some(entry) = self.core.peers.get_mut(peer.0) {
             entry.pulling = entry.pulling.saturating_sub(fabric.pulled);
         }
-        let (header, pull, payload_at) = (fabric.header, fabric.pull, fabric.payload_at);
         let message = fabric.message.take().expect("a call is dispatched once");
+        let (header, payload_at) = (fabric.header, fabric.payload_at);
+        if fabric.pull.chunks().is_empty() {
+            // Inline, and the transaction was compared when it arrived.
+            let payload = message.get(payload_at..).unwrap_or_default();
+            return self.hand_over(key, peer, Reader::new(payload), Pulled::default());
+        }
+        let pull = fabric.pull;
         let chunks = std::mem::replace(&mut fabric.chunks, [const { None }; READS_MAX]);
         let chunks = chunks.map(|chunk| chunk.map(Buf::freeze));
         let mut pulled = [&[][..]; READS_MAX];
@@ -318,11 +324,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 return Ok(());
             }
         };
-        let writes = plan.pushes(&core.returned).map(|push| match (push.part, &answer.item) {
-            (Part::Item, Some(item)) => item.octets.slices(span_of(push)).count(),
-            _ => 1,
-        });
-        let pushes = writes.sum::<usize>();
+        let pushes = if plan.has_pushes() { count_writes(&plan, &core.returned, &answer) } else { 0 };
         if pushes >= self.provider.limits().send_queue {
             self.provider.disconnect(qp); // It would never fit: no reply can be sent (RFC 8166 §4.5.4).
             return Ok(());
@@ -365,7 +367,8 @@ impl<P: Provider, A: App> Shard<P, A> {
                 (message, None)
             }
         };
-        for push in plan.pushes(&core.returned) {
+        let planned = if pushes > 0 { Some(plan.pushes(&core.returned)) } else { None };
+        for push in planned.into_iter().flatten() {
             let span = span_of(push);
             let behind = |at: usize| at + span.start..at + span.end;
             stats.pushed += u64::from(push.target.length);
@@ -445,6 +448,15 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
         }
     }
+}
+
+/// RDMA Writes that take a reply's parts to their chunks.
+fn count_writes(plan: &ReplyPlan, returned: &ChunkLists, answer: &Answer) -> usize {
+    let writes = plan.pushes(returned).map(|push| match (push.part, &answer.item) {
+        (Part::Item, Some(item)) => item.octets.slices(span_of(push)).count(),
+        _ => 1,
+    });
+    writes.sum()
 }
 
 fn count_form(forms: &mut Forms, long: bool, chunked: bool) {
