@@ -19,6 +19,9 @@ pub const LIMITS: Limits = Limits {
     remote_invalidation: true,
 };
 
+/// Calls that may be under way at a time.
+pub const DEPTH_MAX: u64 = 32;
+
 /// Both ends.
 #[derive(Debug)]
 pub struct Ends<P: Provider> {
@@ -93,25 +96,33 @@ impl<P: Provider> Ends<P> {
         }
     }
 
-    /// `calls` NULL calls, or echoes of so many octets, one after the other.
+    /// `calls` NULL calls, or echoes of so many octets, `depth` of them at a time: the next ones go out when all of these
+    /// are answered.
     ///
     /// # Panics
     /// When a call fails or an echo is not as long as what was sent.
-    #[inline(never)]
-    pub fn calls(&mut self, calls: u64, octets: Option<usize>) {
+    pub fn calls(&mut self, calls: u64, octets: Option<usize>, depth: u64) {
         let peer = self.meet();
         let payload = vec![0x5a; octets.unwrap_or(0)];
         let payload = octets.map(|_| payload.as_slice());
-        for call in 0..calls {
-            assert!(self.client.with_app(|_, cx| Caller::call(cx, peer, Token(call), payload)), "no memory");
-            let outcome = loop {
-                self.turn();
-                if let Some(outcome) = self.client.with_app(|app, _| app.take()) {
-                    break outcome;
+        let mut called = 0;
+        while called < calls {
+            let until = calls.min(called + depth);
+            let mut waiting = until - called;
+            self.client.with_app(|_, cx| {
+                while called < until {
+                    assert!(Caller::call(cx, peer, Token(called), payload), "no memory");
+                    called += 1;
                 }
-            };
-            let echo = outcome.echo.expect("no call fails");
-            assert_eq!(echo.map(|echo| echo.len()), octets);
+            });
+            while waiting > 0 {
+                self.turn();
+                while let Some(outcome) = self.client.with_app(|app, _| app.take()) {
+                    let echo = outcome.echo.expect("no call fails");
+                    assert_eq!(echo.map(|echo| echo.len()), octets);
+                    waiting -= 1;
+                }
+            }
         }
     }
 }

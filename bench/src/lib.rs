@@ -2,3 +2,4 @@
 #![forbid(unsafe_code)]
 
 pub mod ends;
+pub mod headers;

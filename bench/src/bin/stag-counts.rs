@@ -1,36 +1,43 @@
-//! Calls in one thread, both ends: what counts per call is measured on this process (`strace -c -f`, `valgrind
-//! --tool=callgrind`, `objdump -d`).
+//! What is counted on a process, in one thread: calls with both ends, and transport headers. Counted by `strace -c -f`, `objdump
+//! -d`, and `valgrind --tool=callgrind --toggle-collect=*measured*`, which leaves out start and end.
 //!
-//! Usage: `stag-counts iwarp|shm|shm-trusted CALLS [OCTETS]`: CALLS NULL calls, or echoes of OCTETS octets, one at a time.
+//! Usage: `stag-counts iwarp|shm|shm-trusted[/DEPTH] CALLS [OCTETS]`: CALLS NULL calls, or echoes of OCTETS octets, DEPTH at a
+//! time (1 when it is not said). `stag-counts emit|parse/FORM TIMES`: one header, so many times ([`stag_bench::headers`]).
 
-use stag_bench::ends::{self, Ends};
+use stag_bench::{
+    ends::{self, Ends},
+    headers::{self, Form},
+};
+use stag_protocol::rpcrdma::ChunkLists;
 use stag_verbs::Provider;
-use std::process::ExitCode;
+use std::{hint::black_box, io, process::ExitCode, time::Instant};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |place: usize| arguments.get(place).and_then(|text| text.parse::<u64>().ok());
-    let (Some(fabric), Some(calls)) = (arguments.first(), number(1)) else {
-        eprintln!(
-            "stag-counts: say which fabric (iwarp, shm, shm-trusted) and how many calls, then octets of an echo"
-        );
+    let (Some(subject), Some(times)) = (arguments.first(), number(1)) else {
+        eprintln!("stag-counts: say what (iwarp, shm, shm-trusted, emit/FORM, parse/FORM) and how often");
         return ExitCode::from(2);
     };
     let octets = number(2).and_then(|octets| usize::try_from(octets).ok());
-    let done = match fabric.as_str() {
-        "iwarp" => ends::iwarp().map(|ends| run(ends, calls, octets)),
-        "shm" => ends::shm(false).map(|ends| run(ends, calls, octets)),
-        "shm-trusted" => ends::shm(true).map(|ends| run(ends, calls, octets)),
-        other => {
-            eprintln!("stag-counts: {other:?} is no fabric: iwarp, shm, shm-trusted");
-            return ExitCode::from(2);
+    let (kind, detail) = subject.split_once('/').unwrap_or((subject, ""));
+    let depth = detail.parse().unwrap_or(1).clamp(1, ends::DEPTH_MAX);
+    let done = match (kind, headers::form(detail)) {
+        ("iwarp", _) => ends::iwarp().map(|ends| run(ends, times, octets, depth)),
+        ("shm", _) => ends::shm(false).map(|ends| run(ends, times, octets, depth)),
+        ("shm-trusted", _) => ends::shm(true).map(|ends| run(ends, times, octets, depth)),
+        ("emit", Some(form)) => {
+            emit(&form, times);
+            Ok(())
         }
+        ("parse", Some(form)) => {
+            parse(&form, times);
+            Ok(())
+        }
+        _ => Err(io::Error::other(format!("{subject:?} is no fabric and no header"))),
     };
     match done {
-        Ok(elapsed) => {
-            println!("{calls} calls in {:.3} s", elapsed.as_secs_f64());
-            ExitCode::SUCCESS
-        }
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("stag-counts: {error}");
             ExitCode::FAILURE
@@ -38,9 +45,36 @@ fn main() -> ExitCode {
     }
 }
 
-fn run<P: Provider>(mut ends: Ends<P>, calls: u64, octets: Option<usize>) -> std::time::Duration {
-    ends.meet();
-    let began = std::time::Instant::now();
-    ends.calls(calls, octets);
-    began.elapsed()
+fn run<P: Provider>(mut ends: Ends<P>, calls: u64, octets: Option<usize>, depth: u64) {
+    // Everything a call touches has been touched before.
+    ends.calls(depth * 4, octets, depth);
+    let began = Instant::now();
+    measured(&mut || ends.calls(calls, octets, depth));
+    println!("{calls} calls in {:.3} s", began.elapsed().as_secs_f64());
+}
+
+fn emit(form: &Form, times: u64) {
+    let mut out = [0; 1024];
+    measured(&mut || {
+        for _ in 0..times {
+            let len = black_box(form).emit(black_box(&mut out));
+            black_box(len).expect("the room is longer than any header");
+        }
+    });
+}
+
+fn parse(form: &Form, times: u64) {
+    let mut lists = ChunkLists::new();
+    measured(&mut || {
+        for _ in 0..times {
+            black_box(black_box(form).parse(black_box(&form.octets), &mut lists));
+        }
+    });
+}
+
+/// Callgrind counts what happens in here.
+#[inline(never)]
+fn measured(what: &mut dyn FnMut()) {
+    what();
+    black_box(());
 }

@@ -1,0 +1,134 @@
+//! One transport header of every form, as meaning and as octets: what is counted and timed.
+
+use stag_protocol::{
+    rpcrdma::{
+        Body, ChunkLists, Credits, ErrorBody, Header, Intent, MessageType, Position, Segment, Xid, v1, v2,
+    },
+    xdr::NoRoom,
+};
+
+/// How a version writes and reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// RFC 8166.
+    One,
+    /// Draft 000 with the chunk lists of draft 001.
+    Two,
+}
+
+/// A header with its name, its meaning and its octets.
+#[derive(Clone, Debug)]
+pub struct Form {
+    /// What the counts call it.
+    pub name: &'static str,
+    /// The version that it is written in.
+    pub version: Version,
+    /// Its fixed fields.
+    pub header: Header,
+    /// Its chunks.
+    pub lists: ChunkLists,
+    /// What it is on the wire.
+    pub octets: Vec<u8>,
+}
+
+impl Form {
+    fn new(name: &'static str, version: Version, body: Body, lists: ChunkLists) -> Self {
+        let header = Header { xid: Xid(0x0102_0304), credits: Credits(32), body };
+        let mut form = Self { name, version, header, lists, octets: vec![0; 1024] };
+        let mut octets = std::mem::take(&mut form.octets);
+        let len = form.emit(&mut octets).expect("a header is no longer than that");
+        octets.truncate(len);
+        Self { octets, ..form }
+    }
+
+    /// Writes it; its length.
+    ///
+    /// # Errors
+    /// When `out` is too short.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, NoRoom> {
+        match self.version {
+            Version::One => v1::emit(&self.header, &self.lists, out),
+            Version::Two => v2::emit::<v2::Directed>(&self.header, &self.lists, out),
+        }
+    }
+
+    /// Reads it, with everything checked; its length.
+    ///
+    /// # Panics
+    /// When it has no meaning.
+    #[inline]
+    pub fn parse(&self, octets: &[u8], lists: &mut ChunkLists) -> (Header, usize) {
+        let parsed = match self.version {
+            Version::One => v1::parse(octets, lists),
+            Version::Two => v2::parse::<v2::Directed>(octets, lists),
+        };
+        parsed.expect("it was written by us")
+    }
+}
+
+fn segment(handle: u32, length: u32) -> Segment {
+    Segment { handle, length, offset: 0x7f00_0000_1000 }
+}
+
+/// One of each form.
+///
+/// # Panics
+/// Never: what is put together here fits.
+pub fn forms() -> Vec<Form> {
+    let none = ChunkLists::new();
+    let mut read = ChunkLists::new();
+    read.begin_write().expect("the first chunk fits");
+    read.push_write(segment(0x100, 65_536)).expect("the first segment fits");
+    let mut write = ChunkLists::new();
+    write.push_read(Position::new(116).expect("a multiple of four"), segment(0x200, 65_536)).expect("fits");
+    let mut long_call = ChunkLists::new();
+    long_call.push_read(Position::ZERO, segment(0x300, 9_000)).expect("fits");
+    let mut long_reply = ChunkLists::new();
+    long_reply.begin_reply();
+    long_reply.push_reply(segment(0x400, 65_536)).expect("fits");
+    let called = |lists: &ChunkLists, inv_handle| {
+        let mut lists = lists.clone();
+        lists.set_intent(Some(Intent { message_type: MessageType::Call, inv_handle }));
+        lists
+    };
+    let versions = Body::Error(ErrorBody::Version { low: 1, high: 2 });
+    let (directed_none, directed_read) = (called(&none, 0), called(&read, 0x100));
+    vec![
+        Form::new("null", Version::One, Body::Msg, none.clone()),
+        Form::new("read", Version::One, Body::Msg, read),
+        Form::new("write", Version::One, Body::Msg, write),
+        Form::new("long-call", Version::One, Body::NoMsg, long_call),
+        Form::new("long-reply", Version::One, Body::Msg, long_reply),
+        Form::new("error-version", Version::One, versions, none.clone()),
+        Form::new("error-chunk", Version::One, Body::Error(ErrorBody::Chunk), none),
+        Form::new("v2-null", Version::Two, Body::Msg, directed_none),
+        Form::new("v2-read", Version::Two, Body::Msg, directed_read),
+    ]
+}
+
+/// The form of this name.
+pub fn form(name: &str) -> Option<Form> {
+    forms().into_iter().find(|form| form.name == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_form_reads_as_what_was_written() {
+        for form in forms() {
+            let mut lists = ChunkLists::new();
+            assert_eq!(
+                form.parse(&form.octets, &mut lists),
+                (form.header, form.octets.len()),
+                "{}",
+                form.name
+            );
+            if !matches!(form.header.body, Body::Error(_)) {
+                assert_eq!(lists, form.lists, "{}", form.name);
+            }
+        }
+    }
+}

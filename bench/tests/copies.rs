@@ -1,0 +1,48 @@
+//! Payload octets that our code copies for each octet a call moves, counted by the fabrics: on iWARP none where they are sent and
+//! one copy where they arrive; in shared memory one when the processes trust each other, two when they do not.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+use stag_bench::ends;
+
+/// Octets of an echo that travels in chunks: a Read chunk to the server, a Write chunk back.
+const OCTETS: usize = 256 << 10;
+const CALLS: u64 = 64;
+/// Octets of payload, both ways.
+const MOVED: u64 = 2 * CALLS * OCTETS as u64;
+/// What goes inline beside the payload is copied twice in every kind of shared memory, and is much shorter.
+const MESSAGES: u64 = CALLS * 2 * 512;
+
+#[test]
+fn on_iwarp_nothing_is_copied_to_be_sent_and_everything_once_where_it_arrives() {
+    let mut ends = ends::iwarp().unwrap();
+    ends.calls(CALLS, Some(OCTETS), 1);
+    let (server, client) = (ends.server.provider().stats(), ends.client.provider().stats());
+    for (end, stats) in [("server", server), ("client", client)] {
+        println!(
+            "{end}: {} gathered, {} placed, {} moved",
+            stats.octets_gathered, stats.octets_placed, stats.octets_moved
+        );
+        assert_eq!(stats.octets_gathered, 0, "{end}: payload is sent from where it lies");
+    }
+    let placed = server.octets_placed + client.octets_placed;
+    assert!((MOVED..=MOVED + MESSAGES).contains(&placed), "{placed} of {MOVED}");
+    // Parts of an FPDU that came in two reads: at most one in each of those.
+    let (moved, reads) = (server.octets_moved + client.octets_moved, server.recv + client.recv);
+    assert!(moved <= reads * (64 << 10), "{moved} octets moved in {reads} reads");
+}
+
+#[test]
+fn in_shared_memory_isolation_costs_the_second_copy() {
+    for (trust, copies) in [(false, 2), (true, 1)] {
+        let mut ends = ends::shm(trust).unwrap();
+        ends.calls(CALLS, Some(OCTETS), 1);
+        let (server, client) = (ends.server.provider().stats(), ends.client.provider().stats());
+        let sum = |of: fn(&stag_shm::Stats) -> u64| of(server) + of(client);
+        let (into, out, fetched) =
+            (sum(|stats| stats.octets_in), sum(|stats| stats.octets_out), sum(|stats| stats.octets_fetched));
+        println!("trust {trust}: {into} into rings, {out} out of them, {fetched} fetched, of {MOVED}");
+        let copied = into + out + fetched;
+        let wanted = copies * MOVED..=copies * (MOVED + MESSAGES);
+        assert!(wanted.contains(&copied), "trust {trust}: {copied} octets copied, {wanted:?} wanted");
+    }
+}

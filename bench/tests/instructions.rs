@@ -1,0 +1,167 @@
+//! Instructions that a call and a header cost, counted under callgrind in a release build of `stag-counts` and compared with
+//! `bench/baselines/instructions/RUSTC-ARCH.txt`: more than three in a hundred above fails. A compiler without a baseline
+//! gets one, and the test says so; `STAG_RECORD=1` writes the one that is there again. Without valgrind the test says so and passes.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// What is counted, and how often it is done while it is.
+const SUBJECTS: [(&str, u64); 22] = [
+    ("shm", 500),
+    ("shm/16", 800),
+    ("shm-trusted", 500),
+    ("iwarp", 500),
+    ("iwarp/16", 800),
+    ("emit/null", 1_000),
+    ("emit/read", 1_000),
+    ("emit/write", 1_000),
+    ("emit/long-call", 1_000),
+    ("emit/long-reply", 1_000),
+    ("emit/error-version", 1_000),
+    ("emit/error-chunk", 1_000),
+    ("emit/v2-null", 1_000),
+    ("emit/v2-read", 1_000),
+    ("parse/null", 1_000),
+    ("parse/read", 1_000),
+    ("parse/write", 1_000),
+    ("parse/long-call", 1_000),
+    ("parse/long-reply", 1_000),
+    ("parse/error-version", 1_000),
+    ("parse/v2-null", 1_000),
+    ("parse/v2-read", 1_000),
+];
+
+/// What is to be reached (goals G8 and G9): printed beside the counts, not asserted.
+const GOALS: [(&str, f64); 4] =
+    [("emit/null", 25.0), ("emit/read", 100.0), ("parse/read", 180.0), ("shm", 500.0)];
+
+/// Hundredths above the baseline that pass.
+const SLACK: f64 = 3.0;
+
+type Counts = BTreeMap<String, f64>;
+
+/// The release build, in the target directory of this test.
+fn release_build() -> PathBuf {
+    let own = std::env::current_exe().unwrap();
+    let target = own.ancestors().nth(3).expect("a test lies in TARGET/PROFILE/deps");
+    let built = Command::new(env!("CARGO"))
+        .args([
+            "build",
+            "--release",
+            "--quiet",
+            "--package",
+            "stag-bench",
+            "--bin",
+            "stag-counts",
+            "--target-dir",
+        ])
+        .arg(target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .unwrap();
+    assert!(built.success(), "cargo build --release -p stag-bench --bin stag-counts");
+    target.join("release/stag-counts")
+}
+
+/// Instructions of `subject`, each time.
+fn count(program: &Path, subject: &str, times: u64) -> f64 {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let run = Command::new("valgrind")
+        .args(["--tool=callgrind", "--toggle-collect=*measured*"])
+        .arg(format!("--callgrind-out-file={}", file.path().display()))
+        .arg(program)
+        .args([subject, &times.to_string()])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{subject}: {}", String::from_utf8_lossy(&run.stderr));
+    let profile = fs::read_to_string(file.path()).unwrap();
+    let total = profile.lines().find_map(|line| line.strip_prefix("totals: ")).expect("callgrind sums up");
+    let total: f64 = total.trim().parse().unwrap();
+    assert!(total > times as f64, "{subject}: something was counted");
+    total / times as f64
+}
+
+/// `1.95.0-x86_64`: what the instructions depend on.
+fn compiler() -> String {
+    let said = Command::new("rustc").arg("-vV").current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    let release = said.lines().find_map(|line| line.strip_prefix("release: ")).expect("rustc has a release");
+    format!("{release}-{}", std::env::consts::ARCH)
+}
+
+fn parse(text: &str) -> Counts {
+    let counts = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once(' '));
+    counts.map(|(subject, count)| (subject.to_owned(), count.trim().parse().unwrap())).collect()
+}
+
+fn print(counts: &Counts) -> String {
+    let mut text =
+        "# Instructions, each time, under callgrind; written by bench/tests/instructions.rs.\n".to_owned();
+    for (subject, count) in counts {
+        writeln!(text, "{subject} {count:.1}").unwrap();
+    }
+    text
+}
+
+/// What is above its baseline, in sentences.
+fn regressions(counts: &Counts, baseline: &Counts) -> Vec<String> {
+    let above = |(subject, count): (&String, &f64)| match baseline.get(subject) {
+        None => Some(format!("{subject} has no baseline: STAG_RECORD=1 records it")),
+        Some(known) if *count > known * (1.0 + SLACK / 100.0) => {
+            Some(format!("{subject}: {count:.1} instructions, {known:.1} in the baseline"))
+        }
+        Some(_) => None,
+    };
+    counts.iter().filter_map(above).collect()
+}
+
+#[test]
+fn no_call_and_no_header_costs_more_instructions_than_it_did() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("skipped: valgrind is not installed (apt-get install valgrind)");
+        return;
+    }
+    let program = release_build();
+    let counts: Counts = SUBJECTS
+        .iter()
+        .map(|(subject, times)| ((*subject).to_owned(), count(&program, subject, *times)))
+        .collect();
+    for (subject, count) in &counts {
+        let goal = GOALS.iter().find(|(of, _)| of == subject);
+        println!("{subject} {count:.1}{}", goal.map_or(String::new(), |(_, goal)| format!(" (goal {goal})")));
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("baselines/instructions")
+        .join(format!("{}.txt", compiler()));
+    match fs::read_to_string(&file) {
+        Ok(text) if std::env::var_os("STAG_RECORD").is_none() => {
+            let above = regressions(&counts, &parse(&text));
+            assert!(above.is_empty(), "{above:#?}\nmeant so? STAG_RECORD=1 writes {}", file.display());
+        }
+        _ => {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(&file, print(&counts)).unwrap();
+            println!("recorded: {} is the baseline of this compiler from here on", file.display());
+        }
+    }
+}
+
+#[test]
+fn what_is_three_hundredths_above_its_baseline_is_told() {
+    let baseline = parse("# a comment\nshm 100.0\nemit/null 20.0\n");
+    assert_eq!(parse(&print(&baseline)), baseline);
+    let counted = |shm: f64, null: f64| parse(&format!("shm {shm}\nemit/null {null}\n"));
+    assert!(regressions(&counted(103.0, 1.0), &baseline).is_empty());
+    assert_eq!(regressions(&counted(103.1, 20.0), &baseline).len(), 1);
+    assert_eq!(regressions(&counted(200.0, 21.0), &baseline).len(), 2);
+    assert_eq!(
+        regressions(&parse("other 1.0\n"), &baseline),
+        ["other has no baseline: STAG_RECORD=1 records it"]
+    );
+}
