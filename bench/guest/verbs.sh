@@ -129,6 +129,16 @@ part_siw() {
   if [ "$(count siw remote_invalidations)" = 0 ]; then ok siw/no_invalidations; else not_ok siw/no_invalidations "a device without windows sent some"; fi
 }
 
+# `stag probe` meets itself on the device.
+part_probe() {
+  local why
+  device rxe || { not_ok probe/device "there is no rxe"; return; }
+  if why=$(timeout 60 /host/stag probe rdma 2>&1); then ok probe/rxe; else not_ok probe/rxe "$(tail -3 <<<"$why" | tr '\n' '|')"; fi
+  device siw || { not_ok probe/device "there is no siw"; return; }
+  why=$(timeout 60 /host/stag probe rdma 2>&1) && { not_ok probe/siw "a device without windows works for callers"; return; }
+  if [[ $why == *"no memory windows"* ]]; then ok probe/siw; else not_ok probe/siw "$(tail -3 <<<"$why" | tr '\n' '|')"; fi
+}
+
 # Our client lends memory to the kernel's server: windows on the data path.
 part_call() {
   local why

@@ -85,20 +85,28 @@ fn no_completion() -> ibv_wc {
     }
 }
 
-/// Lowers the limits to what the device has.
+/// Lowers the limits to what the device has; what cannot be lowered is an error. Returns the depth of send queues.
 fn fit(config: &mut Config, about: &About) -> io::Result<usize> {
+    let too_few = |what: &str, has: usize, wanted: usize| {
+        let text = format!("{} has {has} {what} and {wanted} are wanted", about.name);
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+    };
     let depth = config.queue_depth.min(about.queue_depth).max(1);
     let limits = &mut config.limits;
     if limits.receives > about.receives {
-        let text =
-            format!("{} holds {} receives, and {} are wanted", about.name, about.receives, limits.receives);
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        return too_few("receives", about.receives, limits.receives);
+    }
+    if about.has_windows && limits.windows > about.windows {
+        return too_few("windows", about.windows, limits.windows);
     }
     // DESIGN D8: one completion queue holds whatever its send queues and receives bring; that is the limit of connections.
     let held = about.completions.saturating_sub(limits.receives) / depth;
+    if held == 0 {
+        return too_few("completions", about.completions, limits.receives + depth);
+    }
     limits.connections = limits.connections.min(held).min(about.queue_pairs.saturating_sub(1));
     limits.private_data_len = limits.private_data_len.min(PRIVATE_DATA_MAX);
-    limits.windows = if about.has_windows { limits.windows.min(about.windows) } else { 0 };
+    limits.windows = if about.has_windows { limits.windows } else { 0 };
     limits.remote_invalidation = about.has_windows;
     config.reads = config.reads.min(about.reads);
     Ok(depth)
@@ -556,5 +564,74 @@ impl Drop for Ibverbs {
         }
         // Bound windows hold their queue pairs, which are destroyed with `conns` behind this.
         self.shared.windows = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Through;
+    use stag_verbs::Limits;
+
+    const LIMITS: Limits = Limits {
+        connections: 1_024,
+        send_queue: 256,
+        receives: 4_160,
+        receive_len: 4_096,
+        windows: 32,
+        read_spans: 64,
+        private_data_len: 196,
+        remote_invalidation: true,
+    };
+
+    fn fitted(change: impl FnOnce(&mut About)) -> io::Result<(Limits, usize)> {
+        let mut about = About {
+            name: "dev0".to_owned(),
+            is_iwarp: false,
+            has_windows: true,
+            queue_pairs: 65_536,
+            queue_depth: 16_384,
+            completions: 32_767,
+            receives: 32_768,
+            windows: 1_024,
+            reads: 16,
+            invalidation_flags: 0,
+            wants_sinks: false,
+        };
+        change(&mut about);
+        let mut config = Config::new(LIMITS, Through::Local(IpAddr::from([0, 0, 0, 0])), Time(0));
+        let depth = fit(&mut config, &about)?;
+        Ok((config.limits, depth))
+    }
+
+    #[test]
+    fn connections_are_as_many_as_one_completion_queue_holds() {
+        let (limits, depth) = fitted(|_| {}).unwrap();
+        assert_eq!((limits.connections, depth), (223, 128));
+        assert!(limits.receives + limits.connections * depth <= 32_767);
+        let (limits, depth) = fitted(|about| about.queue_depth = 16).unwrap();
+        assert_eq!((limits.connections, depth), (1_024, 16));
+        assert_eq!(fitted(|about| about.queue_pairs = 9).unwrap().0.connections, 8);
+        assert_eq!(limits.private_data_len, PRIVATE_DATA_MAX);
+    }
+
+    #[test]
+    fn a_device_without_windows_announces_no_remote_invalidation() {
+        let (limits, _) = fitted(|about| (about.has_windows, about.windows) = (false, 0)).unwrap();
+        assert_eq!((limits.windows, limits.remote_invalidation), (0, false));
+        let (limits, _) = fitted(|_| {}).unwrap();
+        assert_eq!((limits.windows, limits.remote_invalidation), (32, true));
+    }
+
+    #[test]
+    fn a_device_that_has_too_little_says_of_what() {
+        for (change, what) in [
+            ((|about| about.receives = 4_159) as fn(&mut About), "4159 receives"),
+            (|about| about.windows = 31, "31 windows"),
+            (|about| about.completions = 4_160, "4160 completions"),
+        ] {
+            let error = fitted(change).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
     }
 }

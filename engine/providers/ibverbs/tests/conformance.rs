@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_ibverbs::{Address, Config, Ibverbs, Through};
-use stag_pools::Pool;
-use stag_verbs::{Limits, Provider, Time, conformance::Fixture};
+use stag_pools::{Access, Class, Pool};
+use stag_verbs::{Cause, Event, Limits, Memory, Provider, Status, Tag, Time, conformance::Fixture};
 use std::{
     net::{IpAddr, SocketAddr},
     os::fd::BorrowedFd,
@@ -151,4 +151,75 @@ mod sinks {
             endings::all_work_completes_when_the_peer_disconnects,
         );
     }
+}
+
+/// What rxe lets a peer do: it invalidates a window of another connection. That peer's connection ends, and the window's owner, who knows
+/// of nothing, gets its buffer back by a local invalidation that the device never sees (rxe would not survive it).
+#[test]
+fn a_window_that_a_stranger_invalidated_is_given_back() {
+    let name = "a_window_that_a_stranger_invalidated_is_given_back";
+    let Ok(ip) = place() else {
+        println!("skipped: {name}: {}", place().unwrap_err());
+        return;
+    };
+    let class = |slot_len, count| Class { slot_len, count };
+    let pool = Pool::new(&[class(64, 64), class(8192, 64)]).unwrap();
+    let limits =
+        Limits { connections: 4, send_queue: 8, receives: 8, receive_len: 4096, windows: 4, ..LIMITS };
+    let mut ends = [0, 1].map(|_| {
+        let mut end = Ibverbs::new(Config::new(limits, Through::Local(ip), now())).unwrap();
+        end.register(&pool).unwrap();
+        (0..8).for_each(|_| end.post_receive(pool.take(4096).unwrap()).unwrap());
+        end
+    });
+    let mut seen: Vec<(usize, Event)> = Vec::new();
+    let mut until = |ends: &mut [Ibverbs; 2], what: &dyn Fn(usize, &Event) -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            for (index, end) in ends.iter_mut().enumerate() {
+                seen.extend(std::iter::from_fn(|| end.poll(now())).map(|event| (index, event)));
+            }
+            if let Some(at) = seen.iter().position(|(index, event)| what(*index, event)) {
+                return seen.remove(at).1;
+            }
+            assert!(Instant::now() < deadline, "not in time: {seen:?}");
+            std::thread::yield_now();
+        }
+    };
+    let at = ends[1].listen(&Address(SocketAddr::new(ip, 0))).unwrap();
+    let [owner, stranger] = [0, 1].map(|_| {
+        let a = ends[0].connect(&at, b"").unwrap();
+        let Event::ConnectRequest { qp: b } =
+            until(&mut ends, &|_, event| matches!(event, Event::ConnectRequest { .. }))
+        else {
+            unreachable!()
+        };
+        ends[1].accept(b, b"").unwrap();
+        for (index, qp) in [(0, a), (1, b)] {
+            until(&mut ends, &|at, event| {
+                at == index && matches!(event, Event::Established { qp: of } if *of == qp)
+            });
+        }
+        (a, b)
+    });
+    let mut buf = pool.take(64).unwrap();
+    buf.append(b"lent").unwrap();
+    let window = ends[1].bind(owner.1, buf, 0..4, Access::RemoteRead).unwrap();
+    ends[1].ring();
+    ends[0].post_send(stranger.0, Tag(1), pool.take(64).unwrap(), Some(window.key)).unwrap();
+    ends[0].ring();
+    let ended = until(
+        &mut ends,
+        &|at, event| matches!(event, Event::Disconnected { qp, .. } if at == 1 && *qp == stranger.1),
+    );
+    assert!(matches!(ended, Event::Disconnected { cause: Cause::PeerFault(_), .. }), "{ended:?}");
+    ends[1].post_local_invalidate(owner.1, Tag(2), window.key).unwrap();
+    ends[1].ring();
+    let done =
+        until(&mut ends, &|at, event| at == 1 && matches!(event, Event::Completed { tag: Tag(2), .. }));
+    let Event::Completed { status: Status::Success, memory: Memory::Fenced(fenced), .. } = done else {
+        panic!("{done:?}")
+    };
+    assert_eq!((fenced.key(), &fenced.into_buf()[..]), (window.key, &b"lent"[..]));
+    assert_eq!(ends[1].windows_bound(), 0);
 }
