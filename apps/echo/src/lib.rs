@@ -6,6 +6,7 @@
 //! a chunk.
 #![forbid(unsafe_code)]
 
+pub mod pattern;
 mod twin;
 
 pub use twin::Twin;
@@ -13,13 +14,13 @@ pub use twin::Twin;
 use stag_engine::{
     Answer, AnswerItem, App, Call, CallFault, Cx, Outcome, PeerId, Request, RequestItem, Token,
 };
-use stag_pools::Buf;
+use stag_pools::{Buf, Extent};
 use stag_protocol::{
     rpc::{Accepted, Auth, CallHeader, Credential, ReplyHeader},
     rpcrdma::Xid,
-    xdr::{NoRoom, Reader, Writer},
+    xdr::{self, NoRoom, Reader, Writer},
 };
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, sync::LazyLock, time::Duration};
 
 /// The program's number, from the range for private use (RFC 5531 §8.2).
 pub const PROGRAM: u32 = 0x2053_5441;
@@ -29,15 +30,83 @@ pub const VERSION: u32 = 1;
 pub const NULL: u32 = 0;
 /// Takes `opaque<>` and returns it. Argument and result are DDP-eligible.
 pub const ECHO: u32 = 1;
+/// Takes a [`stream`]'s place, or [`UNCHECKED`], and `opaque<>`, which is DDP-eligible; returns whether that is what the stream has
+/// there. With large octets the responder pulls them.
+pub const PULL: u32 = 3;
+/// Takes a [`stream`]'s place and a length; returns what the stream has there, `opaque<>`, DDP-eligible. With many octets the
+/// responder pushes them.
+pub const PUSH: u32 = 4;
 /// Takes a number by which the caller wants to be known, and says that it takes calls itself. Served by [`Twin`] alone.
 pub const REGISTER: u32 = 2;
 /// Octets of the longest echo.
 pub const ECHO_MAX: usize = 1 << 20;
+/// Places at which octets of the [`stream`] may begin: octets that an earlier call left somewhere differ from those of this one.
+pub const PLACES: usize = 4_096;
+/// A place that says: do not compare.
+pub const UNCHECKED: u32 = u32::MAX;
+
+/// Octets that both sides know, [`ECHO_MAX`] from each place on.
+pub fn stream() -> &'static [u8] {
+    static STREAM: LazyLock<Box<[u8]>> = LazyLock::new(|| {
+        let mut octets = vec![0; ECHO_MAX + PLACES].into_boxed_slice();
+        pattern::Pattern::new(u64::from(PROGRAM), 0).fill(0, &mut octets);
+        octets
+    });
+    &STREAM
+}
+
+/// `len` octets of the [`stream`] at `place`; none when it does not have as many.
+pub fn part(place: u32, len: usize) -> Option<&'static [u8]> {
+    let place = usize::try_from(place).ok()?;
+    stream().get(place..place.checked_add(len)?)
+}
 
 /// The service. It counts the calls it answered.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Echo {
     calls: u64,
+    /// The stream in memory that the fabric knows, from the first PUSH on.
+    stream: Option<Extent>,
+}
+
+/// What an accepted call gives.
+enum Given {
+    Nothing,
+    Word(u32),
+    Item(Extent),
+}
+
+impl Echo {
+    /// Runs a procedure of the program.
+    fn run(&mut self, cx: &Cx<'_>, procedure: u32, mut arguments: Reader<'_>) -> Result<Given, Accepted> {
+        let garbage = |_: xdr::Error| Accepted::GarbageArgs;
+        match procedure {
+            NULL => Ok(Given::Nothing),
+            ECHO => {
+                let octets = arguments.item(ECHO_MAX).map_err(garbage)?;
+                copy(cx, octets).map(|item| Given::Item(item.freeze())).ok_or(Accepted::SystemErr)
+            }
+            PULL => {
+                let place = arguments.u32().map_err(garbage)?;
+                let octets = arguments.item(ECHO_MAX).map_err(garbage)?;
+                let is_same = place == UNCHECKED || part(place, octets.len()) == Some(octets);
+                Ok(Given::Word(is_same.into()))
+            }
+            PUSH => {
+                let place = arguments.u32().map_err(garbage)? as usize;
+                let len = arguments.u32().map_err(garbage)? as usize;
+                if place >= PLACES || len > ECHO_MAX {
+                    return Err(Accepted::GarbageArgs);
+                }
+                if self.stream.is_none() {
+                    self.stream = copy(cx, stream()).map(Buf::freeze);
+                }
+                let stream = self.stream.as_ref().ok_or(Accepted::SystemErr)?;
+                Ok(Given::Item(stream.slice(place..place + len)))
+            }
+            _ => Err(Accepted::ProcUnavail),
+        }
+    }
 }
 
 impl App for Echo {
@@ -49,28 +118,28 @@ impl App for Echo {
 
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
         self.calls += 1;
-        let mut arguments = call.arguments;
-        let (status, item) = match (call.header.program, call.header.version, call.header.procedure) {
-            (PROGRAM, VERSION, NULL) => (Accepted::Success, None),
-            (PROGRAM, VERSION, ECHO) => match arguments.item(ECHO_MAX) {
-                Ok(octets) => match copy(cx, octets) {
-                    Some(item) => (Accepted::Success, Some(item)),
-                    None => (Accepted::SystemErr, None),
-                },
-                Err(_) => (Accepted::GarbageArgs, None),
-            },
-            (PROGRAM, VERSION, _) => (Accepted::ProcUnavail, None),
-            (PROGRAM, _, _) => (Accepted::ProgMismatch { low: VERSION, high: VERSION }, None),
-            _ => (Accepted::ProgUnavail, None),
+        let (program, version) = (call.header.program, call.header.version);
+        let given = match (program, version) {
+            (PROGRAM, VERSION) => self.run(cx, call.header.procedure, call.arguments),
+            (PROGRAM, _) => Err(Accepted::ProgMismatch { low: VERSION, high: VERSION }),
+            _ => Err(Accepted::ProgUnavail),
         };
+        let (status, given) = given.map_or_else(|status| (status, Given::Nothing), |given| (Accepted::Success, given));
         let Some(mut message) = cx.message(64) else { return cx.disconnect(call.peer) };
         let mut writer = Writer::new(message.spare_mut());
-        let len = item.as_ref().map(|item: &Buf| item.len() as u32);
-        let written = write_reply(&mut writer, call.header.reply(status), len);
+        let word = match &given {
+            Given::Nothing => None,
+            Given::Word(word) => Some(*word),
+            Given::Item(item) => Some(item.len() as u32),
+        };
+        let written = write_reply(&mut writer, call.header.reply(status), word);
         let position = writer.len();
         debug_assert_eq!(written, Ok(()), "an echo's reply without its item has few octets");
         message.extend(position);
-        let item = item.map(|item| AnswerItem { position, octets: item.freeze().into() });
+        let item = match given {
+            Given::Item(item) => Some(AnswerItem { position, octets: item.into() }),
+            Given::Nothing | Given::Word(_) => None,
+        };
         cx.answer(call.id, Answer { message, item });
     }
 }
@@ -81,9 +150,9 @@ fn copy(cx: &Cx<'_>, octets: &[u8]) -> Option<Buf> {
     Some(item)
 }
 
-fn write_reply(writer: &mut Writer<'_>, header: ReplyHeader<'_>, len: Option<u32>) -> Result<(), NoRoom> {
+fn write_reply(writer: &mut Writer<'_>, header: ReplyHeader<'_>, word: Option<u32>) -> Result<(), NoRoom> {
     header.emit(writer)?;
-    len.map_or(Ok(()), |len| writer.u32(len))
+    word.map_or(Ok(()), |word| writer.u32(word))
 }
 
 /// A call whose arguments are one word, or none.

@@ -403,7 +403,7 @@ impl<P: Provider> Client<P> {
 }
 
 /// The results behind a reply's header; an error when it says that there are none.
-fn results(mut reader: Reader<'_>) -> Result<Reader<'_>, Error> {
+pub(crate) fn results(mut reader: Reader<'_>) -> Result<Reader<'_>, Error> {
     match ReplyHeader::parse(&mut reader).map_err(Error::Garbled)?.outcome {
         Outcome::Accepted { status: Accepted::Success, .. } => Ok(reader),
         Outcome::Accepted { status, .. } => Err(Error::Rejected(status)),

@@ -7,7 +7,7 @@
 //! | `nfs3`, `acl` | a method of [`Client`] for each procedure of NFS and MOUNT, and of NFSACL |
 //! | [`rate`] | calls per second and full round trips |
 //! | [`transfer`] | whole files, several calls at a time; what a server lost before COMMIT is written again |
-//! | [`pattern`] | octets that follow from a seed, a file and a place |
+//! | [`bench`] | the load generator: closed and open loops, what came of them, and how two runs compare |
 //! | [`functional`] | the functional run: every procedure, every size that matters, every octet compared |
 //!
 //! Nothing here opens a socket: the provider does. File data, and the path of a link, are handed to the engine as items, so that
@@ -15,15 +15,18 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+pub mod bench;
 pub mod caller;
 pub mod client;
 pub mod functional;
 mod nfs3;
-pub mod pattern;
 pub mod rate;
 pub mod transfer;
 
 pub use acl::Acl;
 pub use caller::{Caller, Done, Recovery};
 pub use client::{Client, Config, Error};
+/// Octets that follow from a seed, a file and a place.
+pub use stag_echo::pattern;
+
 pub use nfs3::{DirEntry, Finished, ReadDone, Ticket};

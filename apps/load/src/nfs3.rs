@@ -385,7 +385,7 @@ impl<P: Provider> Client<P> {
     }
 }
 
-fn parts<'a>(call: &v3::Call<'_>, item: Option<&'a [u8]>) -> Parts<'a> {
+pub(crate) fn parts<'a>(call: &v3::Call<'_>, item: Option<&'a [u8]>) -> Parts<'a> {
     let len = binding::result_len_max(call);
     Parts {
         program: v3::PROGRAM,

@@ -1,16 +1,12 @@
 //! Calls per second and full round trips: from before a call is written to after its reply is read (DESIGN D13).
 
-use crate::{Client, Error};
+use crate::{Client, Error, bench::latency};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use stag_protocol::nfs::v3::FileHandle;
 use stag_verbs::{Provider, Time};
 use std::{collections::HashMap, time::Duration};
 
-/// The longest round trip that is told apart from longer ones, in nanoseconds.
-const LONGEST: u64 = 60_000_000_000;
-/// Samples that have to lie beyond a percentile before it says anything.
-const BEYOND: f64 = 10.0;
 /// Calls whose round trips are not counted: what happens once happens in them.
 const WARM_UP: u64 = 20;
 
@@ -34,10 +30,7 @@ pub struct RoundTrips {
 impl RoundTrips {
     fn new(histogram: &Histogram<u64>) -> Self {
         let micros = |nanos: u64| nanos as f64 / 1_000.0;
-        let at = |quantile: f64| {
-            let is_supported = histogram.len() as f64 * (1.0 - quantile) >= BEYOND - 1e-6;
-            is_supported.then(|| micros(histogram.value_at_quantile(quantile)))
-        };
+        let at = |quantile: f64| latency::at(histogram, quantile);
         Self {
             samples: histogram.len(),
             p50_us: at(0.5),
@@ -70,7 +63,7 @@ struct Samples {
 
 impl Samples {
     fn new(depth: usize, start: Time) -> Self {
-        let histogram = Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds and digits are sound");
+        let histogram = latency::histogram();
         Self { histogram, depth, calls: 0, start }
     }
 
@@ -79,8 +72,7 @@ impl Samples {
         if self.calls == WARM_UP {
             self.start = now;
         } else if self.calls > WARM_UP {
-            let nanos = u64::try_from(now.since(began).as_nanos()).unwrap_or(u64::MAX);
-            self.histogram.saturating_record(nanos);
+            self.histogram.saturating_record(latency::nanos(now.since(began)));
         }
     }
 
@@ -154,7 +146,7 @@ mod tests {
     use super::*;
 
     fn of(samples: u64) -> RoundTrips {
-        let mut histogram = Histogram::new_with_bounds(1, LONGEST, 3).unwrap();
+        let mut histogram = latency::histogram();
         (1..=samples).for_each(|number| histogram.record(number * 1_000).unwrap());
         RoundTrips::new(&histogram)
     }

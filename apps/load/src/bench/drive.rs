@@ -1,0 +1,208 @@
+//! A generator with its shard, on one core.
+
+use super::{
+    generator::{Generator, Pace, Span},
+    latency::Record,
+    workload::{Files, Maker, Workload},
+};
+use crate::Error;
+use stag_engine::{CallFault, Config, PeerId, Shard};
+use stag_verbs::{FabricFault, Limits, Provider, Time};
+use std::{fmt, io, net::SocketAddr, time::Duration};
+
+/// How long a core spins with nothing to do before it lets others run.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// What one generator does.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What it calls.
+    pub workload: Workload,
+    /// Octets of payload of one call.
+    pub len: usize,
+    /// Connections of this generator.
+    pub connections: usize,
+    /// Calls outstanding on each, at most.
+    pub depth: usize,
+    /// Compare every octet of payload.
+    pub verify: bool,
+    /// How long the reply to one call, or a connection, may take.
+    pub timeout: Duration,
+    /// Decides places, mixtures and XIDs.
+    pub seed: u64,
+    /// The user and group that AUTH_SYS names.
+    pub user: (u32, u32),
+    /// An export is named: NULL is that of NFS.
+    pub is_nfs: bool,
+    /// What NFS workloads work on.
+    pub files: Option<Files>,
+}
+
+impl Plan {
+    /// The sizes of its shard.
+    fn shard(&self) -> Config {
+        let calls = self.connections * self.depth;
+        let receives = calls + self.connections * 2 + 64;
+        let (small, medium) = (calls * 4 + 64, if self.len > 1_024 { calls * 2 + 4 } else { 4 });
+        let large = if self.len > 65_536 { calls * 2 + 2 } else { 2 };
+        Config {
+            calls_max: u32::try_from(self.depth).unwrap_or(u32::MAX),
+            reverse_grant: 0,
+            receives,
+            inbound: receives,
+            peers: self.connections + 1,
+            outbound: calls + 4,
+            slots: [small, medium, large],
+            xid_seed: self.seed as u32,
+            ..Config::default()
+        }
+    }
+
+    /// What its fabric has to hold.
+    pub fn limits(&self) -> Limits {
+        let shard = self.shard();
+        Limits {
+            connections: shard.peers,
+            send_queue: (self.depth * 4).max(256),
+            receives: shard.receives,
+            receive_len: shard.receive_len,
+            windows: shard.outbound * 4,
+            read_spans: 64,
+            private_data_len: 196,
+            remote_invalidation: true,
+        }
+    }
+
+    fn maker(&self) -> Maker {
+        let Self { workload, len, verify, user, timeout, is_nfs, files, .. } = *self;
+        Maker { workload, len, verify, user, timeout, is_nfs, files }
+    }
+}
+
+/// Where to connect.
+#[derive(Clone, Debug)]
+pub enum To<A> {
+    /// Over the fabric.
+    Fabric(A),
+    /// By RPC over TCP.
+    Tcp(SocketAddr),
+}
+
+/// A generator with its shard.
+pub struct Load<P: Provider> {
+    shard: Shard<P, Generator>,
+    timeout: Duration,
+    connections: usize,
+}
+
+impl<P: Provider> fmt::Debug for Load<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Load").field("generator", self.shard.app()).finish_non_exhaustive()
+    }
+}
+
+impl<P: Provider> Load<P> {
+    /// One that is not connected. Fails as `mmap(2)` and `epoll_create(2)` do.
+    pub fn new(provider: P, plan: &Plan) -> io::Result<Self> {
+        let generator = Generator::new(plan.maker(), plan.seed, (plan.connections, plan.depth));
+        let shard = Shard::new(provider, generator, plan.shard(), Box::new(|_| false))?;
+        Ok(Self { shard, timeout: plan.timeout, connections: plan.connections })
+    }
+
+    /// Begins to connect; passes have to be run until [`Load::is_connected`].
+    ///
+    /// # Errors
+    /// As the fabric gives them.
+    pub fn connect(&mut self, to: &To<P::Address>) -> Result<(), FabricFault> {
+        for _ in 0..self.connections {
+            let peer: PeerId = match to {
+                To::Fabric(at) => self.shard.connect(at)?,
+                To::Tcp(at) => self.shard.connect_tcp(*at)?,
+            };
+            self.shard.with_app(|generator, _| generator.add_peer(peer));
+        }
+        Ok(())
+    }
+
+    /// Whether all connections stand.
+    ///
+    /// # Errors
+    /// [`Error::NotConnected`] when one cannot be made.
+    pub fn is_connected(&self) -> Result<bool, Error> {
+        match self.shard.app().connected() {
+            (_, Some(cause)) => Err(Error::NotConnected(Some(cause))),
+            (up, None) => Ok(up >= self.connections),
+        }
+    }
+
+    /// Connects, and waits until all connections stand.
+    ///
+    /// # Errors
+    /// [`Error::Fabric`], [`Error::NotConnected`] and, when it takes too long, [`Error::Call`].
+    pub fn meet(&mut self, to: &To<P::Address>, now: impl Fn() -> Time) -> Result<(), Error> {
+        self.connect(to).map_err(Error::Fabric)?;
+        let began = now();
+        while !self.is_connected()? {
+            let time = now();
+            if !self.shard.pass(time) {
+                std::thread::yield_now();
+            }
+            if time.since(began) > self.timeout {
+                return Err(Error::Call(CallFault::TimedOut));
+            }
+        }
+        Ok(())
+    }
+
+    /// From here on [`Load::step`] makes calls.
+    pub fn begin(&mut self, now: Time, pace: Pace, span: Span) {
+        self.shard.with_app(|generator, _| generator.begin(now, pace, span));
+    }
+
+    /// One turn: what was finished is written down, what is due goes out, one pass. True when there was something to do.
+    pub fn step(&mut self, now: Time) -> bool {
+        let turned = self.shard.with_app(|generator, cx| generator.turn(cx, now));
+        self.shard.pass(now) | turned
+    }
+
+    /// Runs until every call is over. `keep` is given each second when it is over, and may give memory back.
+    pub fn run(&mut self, now: impl Fn() -> Time, mut keep: impl FnMut(u64, Record) -> Option<Record>) {
+        let mut busy_at = now();
+        while !self.shard.app().is_over() {
+            let time = now();
+            if self.step(time) {
+                busy_at = time;
+            } else if time.since(busy_at) < SPIN || self.is_due_soon(time) {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+            self.shard.with_app(|generator, _| {
+                while let Some((number, record)) = generator.take_second() {
+                    keep(number, record).into_iter().for_each(|record| generator.give(record));
+                }
+            });
+        }
+        let (number, rest) = self.shard.with_app(|generator, _| generator.take_rest());
+        keep(number, rest);
+    }
+
+    fn is_due_soon(&self, now: Time) -> bool {
+        self.shard.app().wake_at().is_some_and(|due| due.since(now) < SPIN)
+    }
+
+    /// The generator.
+    pub const fn generator(&self) -> &Generator {
+        self.shard.app()
+    }
+
+    /// The generator, to take what it measured.
+    pub fn with_generator<R>(&mut self, run: impl FnOnce(&mut Generator) -> R) -> R {
+        self.shard.with_app(|generator, _| run(generator))
+    }
+
+    /// The shard.
+    pub const fn shard(&self) -> &Shard<P, Generator> {
+        &self.shard
+    }
+}

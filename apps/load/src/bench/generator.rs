@@ -1,0 +1,374 @@
+//! The app that makes the calls of a run, and writes down how long each took.
+//!
+//! A turn reads no clock: it is given the time, which is later than everything that the pass before it read and earlier than
+//! everything that the pass behind it sends. So a round trip lasts from before the call is written to after its reply was read
+//! and compared (DESIGN D13). Nothing is allocated for a call.
+
+use super::{
+    latency::{Record, nanos},
+    schedule::{Random, Schedule},
+    workload::{Ask, Maker},
+};
+use crate::Error;
+use stag_engine::{App, CallFault, Cause, Cx, Outcome, PeerId, Time, Token};
+use std::{collections::VecDeque, time::Duration};
+
+/// Records kept ready for the seconds to come.
+const SPARES: usize = 3;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// When calls go out.
+#[derive(Clone, Debug)]
+pub enum Pace {
+    /// Each when an earlier one is over.
+    Closed,
+    /// Each at its time, whatever became of the earlier ones. One that finds no place waits for it, and its time counts.
+    Open(Schedule),
+}
+
+/// From when on calls count, and until when they are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// The first that counts is meant for this time, or a later one. Those before are made alike.
+    pub from: Time,
+    /// None is meant for this time or a later one.
+    pub until: Time,
+    /// Calls that count, at most.
+    pub calls: Option<u64>,
+}
+
+/// Where a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    AwaitStart,
+    Running,
+    /// Replies to calls that were made are waited for.
+    AwaitReplies,
+    Over,
+}
+
+/// A place for one call at a time.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    peer: usize,
+    ask: Ask,
+    intended: Time,
+    sent: Time,
+    /// Calls that it made.
+    steps: u32,
+    counts: bool,
+}
+
+/// What a generator noticed of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Watch {
+    /// Looks at the clock, each with one pass of the shard.
+    pub turns: u64,
+    /// Calls that were due, found no place until the end, and were never made.
+    pub unsent: u64,
+}
+
+/// Makes calls and writes down how long they take.
+#[derive(Debug)]
+pub struct Generator {
+    maker: Maker,
+    random: Random,
+    slots: Box<[Slot]>,
+    free: VecDeque<u32>,
+    /// Since when there is a place.
+    room_at: Time,
+    finished: Vec<(u32, Result<u64, Error>)>,
+    peers: Vec<PeerId>,
+    up: usize,
+    down: Option<Cause>,
+    phase: Phase,
+    pace: Pace,
+    span: Span,
+    counted: u64,
+    last: Time,
+    last_reply: Time,
+    /// The second that is being measured, by its number.
+    second: (u64, Record),
+    full: VecDeque<(u64, Record)>,
+    spare: Vec<Record>,
+    /// Blocks that were written.
+    written: Box<[bool]>,
+    failure: Option<(&'static str, Error)>,
+    watch: Watch,
+}
+
+impl Generator {
+    /// One for `connections` with `depth` places each.
+    pub(super) fn new(maker: Maker, seed: u64, (connections, depth): (usize, usize)) -> Self {
+        let places = connections * depth;
+        let slot = |index: usize| Slot {
+            peer: index % connections,
+            ask: Ask::Null,
+            intended: Time(0),
+            sent: Time(0),
+            steps: 0,
+            counts: false,
+        };
+        let blocks = maker.files.map_or(0, |files| usize::try_from(files.blocks).unwrap_or(0));
+        Self {
+            maker,
+            random: Random::new(seed),
+            slots: (0..places).map(slot).collect(),
+            free: (0..u32::try_from(places).unwrap_or(u32::MAX)).collect(),
+            room_at: Time(0),
+            finished: Vec::with_capacity(places),
+            peers: Vec::with_capacity(connections),
+            up: 0,
+            down: None,
+            phase: Phase::AwaitStart,
+            pace: Pace::Closed,
+            span: Span { from: Time(0), until: Time(0), calls: None },
+            counted: 0,
+            last: Time(0),
+            last_reply: Time(0),
+            second: (0, Record::default()),
+            full: VecDeque::with_capacity(SPARES),
+            spare: (0..SPARES).map(|_| Record::default()).collect(),
+            written: vec![false; blocks].into_boxed_slice(),
+            failure: None,
+            watch: Watch::default(),
+        }
+    }
+
+    /// The connection of place `peers.len()`.
+    pub(super) fn add_peer(&mut self, peer: PeerId) {
+        self.peers.push(peer);
+    }
+
+    /// Connections that stand, and why the last one that does not ended.
+    pub(super) const fn connected(&self) -> (usize, Option<Cause>) {
+        (self.up, self.down)
+    }
+
+    /// From here on calls are made.
+    pub(super) fn begin(&mut self, now: Time, pace: Pace, span: Span) {
+        (self.pace, self.span, self.phase) = (pace, span, Phase::Running);
+        (self.last, self.room_at, self.last_reply) = (now, now, span.from);
+    }
+
+    /// Whether every call is over, or none can succeed.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// The first failure: what was called, and why it failed.
+    pub const fn failure(&self) -> Option<(&'static str, Error)> {
+        self.failure
+    }
+
+    /// What it noticed of itself.
+    pub const fn watch(&self) -> Watch {
+        self.watch
+    }
+
+    /// Which blocks of its file were written.
+    pub fn written(&self) -> &[bool] {
+        &self.written
+    }
+
+    /// When measuring began, and when the last reply of a call that counts was read, or calls ended.
+    pub fn measured(&self) -> (Time, Time) {
+        let ended = if self.span.calls.is_some() { self.span.from } else { self.span.until };
+        (self.span.from, self.last_reply.max(ended))
+    }
+
+    /// A second that is over, by its number, and what was measured in it.
+    pub fn take_second(&mut self) -> Option<(u64, Record)> {
+        self.full.pop_front()
+    }
+
+    /// Gives the memory of a second back.
+    pub fn give(&mut self, mut record: Record) {
+        record.clear();
+        self.spare.push(record);
+    }
+
+    /// What is measured of the second that is not over.
+    pub fn take_rest(&mut self) -> (u64, Record) {
+        (self.second.0, std::mem::take(&mut self.second.1))
+    }
+
+    /// When there is something to do that no event announces.
+    pub fn wake_at(&self) -> Option<Time> {
+        match (&self.pace, self.phase) {
+            (Pace::Open(schedule), Phase::Running) if !self.free.is_empty() => Some(schedule.next()),
+            (Pace::Open(_), Phase::Running) => Some(self.span.until),
+            _ => None,
+        }
+    }
+
+    /// Writes down what was finished, and makes the calls that are due. True when there was something to do.
+    pub(super) fn turn(&mut self, cx: &mut Cx<'_>, now: Time) -> bool {
+        self.watch.turns += 1;
+        if now >= self.span.from {
+            self.keep_seconds(now);
+            self.second.1.gap = self.second.1.gap.max(nanos(now.since(self.last.max(self.span.from))));
+        }
+        self.last = now;
+        let worked = !self.finished.is_empty();
+        self.collect(now);
+        let made = if self.phase == Phase::Running { self.issue(cx, now) } else { 0 };
+        if self.phase == Phase::AwaitReplies && self.free.len() == self.slots.len() {
+            self.phase = Phase::Over;
+        }
+        worked || made > 0
+    }
+
+    fn keep_seconds(&mut self, now: Time) {
+        let number = now.since(self.span.from).as_nanos() / SECOND.as_nanos();
+        let number = u64::try_from(number).unwrap_or(u64::MAX);
+        while self.second.0 < number {
+            let next = self.spare.pop().unwrap_or_default();
+            let (at, record) = &mut self.second;
+            self.full.push_back((*at, std::mem::replace(record, next)));
+            *at += 1;
+        }
+    }
+
+    fn collect(&mut self, now: Time) {
+        if self.free.is_empty() && !self.finished.is_empty() {
+            self.room_at = now;
+        }
+        while let Some((index, outcome)) = self.finished.pop() {
+            let Some(slot) = self.slots.get(index as usize) else { continue };
+            let record = &mut self.second.1;
+            match outcome {
+                Ok(octets) if slot.counts => {
+                    record.calls += 1;
+                    record.octets += octets;
+                    record.service.saturating_record(nanos(now.since(slot.sent)));
+                    record.response.saturating_record(nanos(now.since(slot.intended)));
+                    self.last_reply = now;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    record.failed += 1;
+                    self.failure.get_or_insert((named(slot.ask), error));
+                    // A call that fails in the warm-up would always fail.
+                    if error.is_fatal() || !slot.counts {
+                        self.phase = Phase::Over;
+                    }
+                }
+            }
+            self.free.push_back(index);
+        }
+    }
+
+    /// Makes the calls that are due. How many those were.
+    fn issue(&mut self, cx: &mut Cx<'_>, now: Time) -> u64 {
+        let mut made = 0;
+        while let Some(index) = self.free.front().copied() {
+            let intended = match &self.pace {
+                Pace::Closed => now,
+                Pace::Open(schedule) if schedule.next() > now && now < self.span.until => return made,
+                Pace::Open(schedule) => schedule.next(),
+            };
+            let is_last = self.span.calls.is_some_and(|calls| self.counted >= calls);
+            if intended >= self.span.until || is_last {
+                self.phase = Phase::AwaitReplies;
+                return made;
+            }
+            if let Pace::Open(schedule) = &mut self.pace {
+                schedule.advance();
+            }
+            self.free.pop_front();
+            self.call(cx, index, (intended, now));
+            made += 1;
+            if self.phase == Phase::Over {
+                return made;
+            }
+        }
+        if now >= self.span.until {
+            self.leave_rest(now);
+        }
+        made
+    }
+
+    /// There is no time left for calls that are due and find no place. They count with the time that they waited: a lower bound.
+    fn leave_rest(&mut self, now: Time) {
+        if let Pace::Open(schedule) = &mut self.pace {
+            while schedule.next() < self.span.until {
+                if schedule.next() >= self.span.from {
+                    self.watch.unsent += 1;
+                    self.second.1.response.saturating_record(nanos(now.since(schedule.next())));
+                }
+                schedule.advance();
+            }
+        }
+        self.phase = Phase::AwaitReplies;
+    }
+
+    fn call(&mut self, cx: &mut Cx<'_>, index: u32, (intended, now): (Time, Time)) {
+        let Some(slot) = self.slots.get_mut(index as usize) else { return };
+        let ask = self.maker.ask(&mut self.random, index, slot.steps);
+        let counts = intended >= self.span.from;
+        *slot = Slot { ask, intended, sent: now, steps: slot.steps.wrapping_add(1), counts, ..*slot };
+        if counts {
+            self.counted += 1;
+            let due = intended.max(self.room_at);
+            self.second.1.lag.saturating_record(nanos(now.since(due)));
+        }
+        if let Ask::Write { block } = ask
+            && let Some(written) = usize::try_from(block).ok().and_then(|block| self.written.get_mut(block))
+        {
+            *written = true;
+        }
+        match (self.maker.request(cx, ask, Token(index.into())), self.peers.get(slot.peer)) {
+            (Some(request), Some(peer)) => cx.call(*peer, request),
+            _ => {
+                self.failure.get_or_insert((named(ask), Error::NoMemory));
+                self.phase = Phase::Over;
+            }
+        }
+    }
+}
+
+impl App for Generator {
+    type Report = ();
+
+    fn report(&self) {}
+
+    fn on_reply(&mut self, _cx: &mut Cx<'_>, outcome: Outcome<'_>) {
+        let index = u32::try_from(outcome.token.0).unwrap_or(u32::MAX);
+        let Some(slot) = self.slots.get(index as usize) else { return };
+        let result = match outcome.reply {
+            Ok(reply) => self.maker.check(slot.ask, reply, outcome.result.as_deref().unwrap_or_default()),
+            Err(CallFault::NoPeer) => Err(Error::NotConnected(self.down)),
+            Err(fault) => Err(Error::Call(fault)),
+        };
+        self.finished.push((index, result));
+    }
+
+    fn on_peer_up(&mut self, _cx: &mut Cx<'_>, _peer: PeerId) {
+        self.up += 1;
+    }
+
+    fn on_peer_down(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, cause: Cause) {
+        self.up = self.up.saturating_sub(1);
+        self.down = Some(cause);
+        if self.phase == Phase::Running {
+            self.failure.get_or_insert(("the connection", Error::NotConnected(Some(cause))));
+            self.phase = Phase::Over;
+        }
+    }
+}
+
+const fn named(ask: Ask) -> &'static str {
+    match ask {
+        Ask::Null | Ask::NfsNull => "NULL",
+        Ask::Echo { .. } => "ECHO",
+        Ask::Pull { .. } => "PULL",
+        Ask::Push { .. } => "PUSH",
+        Ask::GetAttr => "GETATTR",
+        Ask::Lookup { .. } | Ask::Find { .. } => "LOOKUP",
+        Ask::Read { .. } => "READ",
+        Ask::Write { .. } => "WRITE",
+        Ask::Create { .. } => "CREATE",
+        Ask::Remove { .. } => "REMOVE",
+    }
+}

@@ -1,0 +1,20 @@
+//! The load generator.
+//!
+//! A [`Load`] makes calls over one fabric on one core: in a *closed* loop each call follows an earlier one, in an *open* loop each
+//! has its time, which a slow server does not move. Beside the time that a call takes (*service*) stands the time since it was
+//! meant to go out (*response*): they differ when a call had to wait for its turn. The generator watches itself (*lag*).
+
+pub mod drive;
+pub mod floor;
+pub mod generator;
+pub mod latency;
+pub mod outcome;
+pub mod schedule;
+pub mod workload;
+
+pub use drive::{Load, Plan, To};
+pub use generator::{Generator, Pace, Span, Watch};
+pub use latency::{Record, Times};
+pub use outcome::Outcome;
+pub use schedule::{Arrivals, Schedule};
+pub use workload::{Files, Workload};

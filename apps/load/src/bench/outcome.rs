@@ -1,0 +1,236 @@
+//! What came of a run, as it is written to a file and read again.
+
+use super::{
+    latency::{Record, Times, at},
+    schedule::Arrivals,
+    workload::Workload,
+};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// The form of a result. A member that changes its meaning changes this; one that comes does not.
+pub const SCHEMA: &str = "stag-bench/1";
+
+/// How it was run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Setup {
+    /// What was called.
+    pub url: String,
+    /// By which calls.
+    pub workload: Workload,
+    /// Octets of payload of one call; 0 when there is none.
+    pub size: usize,
+    /// Connections of all threads.
+    pub connections: usize,
+    /// Calls outstanding on each, at most.
+    pub depth: usize,
+    /// Threads, each with a shard and a core.
+    pub cores: usize,
+    /// Calls per second that were meant; none in a closed loop.
+    pub rate: Option<f64>,
+    /// How the times between them are spread.
+    pub arrivals: Option<Arrivals>,
+    /// Seconds in front that do not count.
+    pub warm_up_s: f64,
+    /// Seconds that count; none when calls were counted.
+    pub duration_s: Option<f64>,
+    /// Calls that count; none when seconds were.
+    pub calls: Option<u64>,
+    /// Every octet of payload was compared.
+    pub verified: bool,
+    /// Decides places, mixtures and the times of Poisson calls.
+    pub seed: u64,
+}
+
+/// Where it was run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// Its name.
+    pub name: String,
+    /// Of Linux.
+    pub kernel: String,
+    /// As `/proc/cpuinfo` calls it.
+    pub processor: String,
+    /// That this process may use.
+    pub cores: usize,
+    /// Runnable threads over the last minute, at the start.
+    pub load: f64,
+    /// Nanoseconds of a word's round trip between two cores, before and after the run; none where it cannot be measured.
+    pub floors_ns: [Option<f64>; 2],
+}
+
+/// One second of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Second {
+    /// Its number.
+    pub second: u64,
+    /// Replies that were read in it.
+    pub calls: u64,
+    /// Octets of payload.
+    pub octets: u64,
+    /// Calls that failed.
+    pub failed: u64,
+    /// Of the service times, in microseconds; none when there are too few.
+    pub service_p50_us: Option<f64>,
+    /// The same.
+    pub service_p99_us: Option<f64>,
+    /// Of the response times.
+    pub response_p50_us: Option<f64>,
+    /// The same.
+    pub response_p99_us: Option<f64>,
+    /// The longest response.
+    pub response_max_us: f64,
+    /// By how much the generator was late at most.
+    pub lag_max_us: f64,
+    /// Of all cores of the host, the part that others took from it (`/proc/stat`); none where it is not counted.
+    pub stolen: Option<f64>,
+}
+
+impl Second {
+    /// What a record says of second `second`.
+    pub fn new(second: u64, record: &Record, stolen: Option<f64>) -> Self {
+        let micros = |histogram: &Histogram<u64>| histogram.max() as f64 / 1e3;
+        Self {
+            second,
+            calls: record.calls,
+            octets: record.octets,
+            failed: record.failed,
+            service_p50_us: at(&record.service, 0.5),
+            service_p99_us: at(&record.service, 0.99),
+            response_p50_us: at(&record.response, 0.5),
+            response_p99_us: at(&record.response, 0.99),
+            response_max_us: micros(&record.response),
+            lag_max_us: micros(&record.lag),
+            stolen,
+        }
+    }
+}
+
+/// What the generator noticed of itself and of its host.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Client {
+    /// By how much calls went out later than they could have, because the generator was late. In a closed loop nothing.
+    pub lag: Times,
+    /// Turns of all its threads.
+    pub turns: u64,
+    /// The longest time between two of them.
+    pub gap_max_us: f64,
+    /// Times that its threads lost their core to others.
+    pub preemptions: Option<u64>,
+    /// Of all cores of the host, the part that others took from it.
+    pub stolen: Option<f64>,
+    /// Threads that have a core to themselves.
+    pub pinned: usize,
+    /// Why what was measured may be the generator's doing, in sentences. Empty when nothing speaks for it.
+    pub doubts: Vec<String>,
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Of the command.
+    pub version: String,
+    /// When it began, in seconds since 1970-01-01 UTC.
+    pub began_unix_s: f64,
+    /// How it was run.
+    pub setup: Setup,
+    /// Where.
+    pub host: Host,
+    /// Seconds that were measured.
+    pub elapsed_s: f64,
+    /// Calls that had the reply they should have.
+    pub calls: u64,
+    /// Calls that failed.
+    pub failed: u64,
+    /// What failed first.
+    pub failure: Option<String>,
+    /// Calls that were due and could not be made in time. They are among the response times with the time that they had waited.
+    pub unsent: u64,
+    /// Replies per second.
+    pub calls_per_s: f64,
+    /// Octets of payload per second, both directions.
+    pub octets_per_s: f64,
+    /// From when a call was given to the engine to when its reply was read: full round trips.
+    pub service: Times,
+    /// From when it was meant to go out.
+    pub response: Times,
+    /// The generator.
+    pub client: Client,
+    /// Second by second. The last one may be a part of one.
+    pub seconds: Vec<Second>,
+}
+
+impl Outcome {
+    /// Reads a result.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Form {
+            schema: String,
+        }
+        let form: Form = serde_json::from_str(text).map_err(|_| "it is no result of 'stag bench --json'".to_owned())?;
+        if form.schema != SCHEMA {
+            return Err(format!("its schema is {:?}, and this version reads {SCHEMA:?}", form.schema));
+        }
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// Seconds that are whole.
+    pub fn whole_seconds(&self) -> &[Second] {
+        let whole = self.elapsed_s.floor() as usize;
+        self.seconds.get(..whole.min(self.seconds.len())).unwrap_or_default()
+    }
+}
+
+/// Why what was measured may be the client's doing.
+pub fn doubts(client: &Client, response: &Times) -> Vec<String> {
+    let mut doubts = Vec::new();
+    for name in ["p50", "p99", "p99.9"] {
+        let (Some(lag), Some(response)) = (client.lag.percentile(name), response.percentile(name)) else { continue };
+        // A look at the clock happens once in a turn: less than a microsecond is how it works.
+        if lag > 1.0 && lag > response * 0.1 {
+            doubts.push(format!(
+                "the generator was late: its lag at {name} is {lag:.1} us of {response:.1} us of response"
+            ));
+        }
+    }
+    if let Some(stolen) = client.stolen.filter(|stolen| *stolen > 0.01) {
+        doubts.push(format!("the host lost {:.1} % of its time to others", stolen * 100.0));
+    }
+    doubts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::latency::histogram;
+
+    fn times(micros: u64) -> Times {
+        let mut histogram = histogram();
+        histogram.record_n(micros * 1_000, 10_000).unwrap();
+        Times::new(&histogram)
+    }
+
+    #[test]
+    fn a_late_generator_is_doubted_and_a_punctual_one_is_not() {
+        let client = |lag| Client { lag: times(lag), ..Client::default() };
+        assert_eq!(doubts(&client(5), &times(100)), Vec::<String>::new());
+        assert_eq!(doubts(&client(11), &times(100)).len(), 3);
+        assert_eq!(doubts(&client(1), &times(2)), Vec::<String>::new());
+        let robbed = Client { stolen: Some(0.02), ..client(0) };
+        assert_eq!(doubts(&robbed, &times(100)), ["the host lost 2.0 % of its time to others"]);
+    }
+
+    #[test]
+    fn what_is_no_result_is_refused() {
+        for text in ["", "{}", "[1]", "{\"schema\": 1}"] {
+            assert!(Outcome::parse(text).unwrap_err().contains("no result"), "{text}");
+        }
+        let other = Outcome::parse("{\"schema\": \"stag-bench/99\"}").unwrap_err();
+        assert!(other.contains("stag-bench/99") && other.contains(SCHEMA), "{other}");
+    }
+}

@@ -1,0 +1,199 @@
+//! The load generator on the simulated fabric, in virtual time.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+use stag_echo::Echo;
+use stag_engine::{Config, Shard};
+use stag_load::bench::{Arrivals, Load, Pace, Plan, Record, Schedule, Span, To, Workload};
+use stag_sim::{Fabric, Faults, Port, Sim};
+use stag_verbs::{Limits, Time};
+use std::time::Duration;
+
+const LIMITS: Limits = Limits { send_queue: 256, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
+const MILLI: u64 = 1_000_000;
+
+fn plan(workload: Workload, len: usize, depth: usize) -> Plan {
+    Plan {
+        workload,
+        len,
+        connections: 1,
+        depth,
+        verify: true,
+        timeout: Duration::from_secs(30),
+        seed: 1,
+        user: (0, 0),
+        is_nfs: false,
+        files: None,
+    }
+}
+
+/// A server and a generator.
+struct World {
+    fabric: Fabric,
+    server: Shard<Sim, Echo>,
+    load: Load<Sim>,
+    now: Time,
+    /// The server does nothing within.
+    stall: std::ops::Range<u64>,
+}
+
+impl World {
+    fn new(plan: &Plan, faults: Faults) -> Self {
+        let fabric = Fabric::new(plan.seed, faults);
+        let config = Config { grant: 64, grant_first: 64, ..Config::small() };
+        let admit = Box::new(|_| true) as Box<_>;
+        let mut server =
+            Shard::new(fabric.end("server", LIMITS), Echo::default(), config, admit).unwrap();
+        let port = server.listen(&Port(0)).unwrap();
+        let limits = Limits { private_data_len: 56, ..plan.limits() };
+        let mut load = Load::new(fabric.end("client", limits), plan).unwrap();
+        load.connect(&To::Fabric(port)).unwrap();
+        let mut world = Self { fabric, server, load, now: Time(0), stall: 0..0 };
+        while !world.load.is_connected().unwrap() {
+            world.turn();
+        }
+        world
+    }
+
+    /// Both ends, until nothing is left to do at this time; then time goes on to the next event.
+    fn turn(&mut self) {
+        let is_stalled = self.stall.contains(&self.now.0);
+        let worked = self.load.step(self.now) | (!is_stalled && self.server.pass(self.now));
+        if worked {
+            return;
+        }
+        let mut due: Vec<_> = self.fabric.next_due().into_iter().chain(self.load.generator().wake_at()).collect();
+        if is_stalled {
+            due.push(Time(self.stall.end));
+        }
+        // What is due while the server stalls stays due: time goes on in small steps.
+        self.now = due.into_iter().filter(|due| *due > self.now).min().unwrap_or(Time(self.now.0 + 1_000));
+    }
+
+    /// Runs to the end. What was measured, second by second.
+    fn run(&mut self, pace: Pace, span: Span) -> Vec<Record> {
+        self.load.begin(self.now, pace, span);
+        let mut seconds = Vec::new();
+        while !self.load.generator().is_over() {
+            self.turn();
+            while let Some((number, record)) = self.load.with_generator(|generator| generator.take_second()) {
+                assert_eq!(number, seconds.len() as u64);
+                seconds.push(record);
+            }
+        }
+        seconds.push(self.load.with_generator(|generator| generator.take_rest()).1);
+        assert_eq!(self.load.generator().failure(), None);
+        seconds
+    }
+}
+
+fn sum(seconds: &[Record]) -> Record {
+    let mut sum = Record::default();
+    seconds.iter().for_each(|second| sum.add(second));
+    sum
+}
+
+fn calls(from: u64, calls: u64) -> Span {
+    Span { from: Time(from), until: Time(u64::MAX), calls: Some(calls) }
+}
+
+#[test]
+fn one_stall_of_the_server_shows_in_the_open_loop_and_hides_from_the_closed_one() {
+    let faults = Faults { delay: 20_000..60_000, ..Faults::DELAYS };
+    let mut open = World::new(&plan(Workload::Null, 0, 32), faults.clone());
+    open.stall = 2_000 * MILLI..2_200 * MILLI;
+    let start = open.now;
+    let pace = Pace::Open(Schedule::new(start, 2_000.0, Arrivals::Poisson, 1, (0, 1)));
+    let span = Span { from: Time(500 * MILLI), until: Time(5_500 * MILLI), calls: None };
+    let measured = sum(&open.run(pace, span));
+    assert!((9_500..10_500).contains(&measured.calls), "{}", measured.calls);
+    assert_eq!(measured.calls, measured.response.len());
+    let at = |record: &Record, quantile| record.response.value_at_quantile(quantile) / MILLI;
+    // About 400 of 10,000 calls were meant for the 200 ms, and each waited for the rest of them.
+    assert!(at(&measured, 0.999) >= 180 && at(&measured, 0.999) <= 202, "{} ms", at(&measured, 0.999));
+    assert!(at(&measured, 0.98) >= 60 && at(&measured, 0.95) == 0, "{} ms", at(&measured, 0.98));
+    // The generator was never late, so none of that is its own doing.
+    assert!(measured.lag.max() <= 100_000, "{} ns", measured.lag.max());
+
+    let mut closed = World::new(&plan(Workload::Null, 0, 1), faults);
+    closed.stall = 2_000 * MILLI..2_200 * MILLI;
+    let measured = sum(&closed.run(Pace::Closed, Span { from: Time(500 * MILLI), until: Time(5_500 * MILLI), calls: None }));
+    assert!(measured.calls > 20_000, "{}", measured.calls);
+    assert_eq!(at(&measured, 0.9999), 0, "a closed loop makes one call while the server stalls");
+    assert_eq!(measured.response.max(), measured.service.max());
+    assert!(measured.service.max() >= 199 * MILLI);
+}
+
+#[test]
+fn the_warm_up_is_handed_over_without_a_pause() {
+    let mut world = World::new(&plan(Workload::Echo, 100, 4), Faults::DELAYS);
+    let from = world.now.0 + 50 * MILLI;
+    let seconds = world.run(Pace::Closed, calls(from, 10_000));
+    let measured = sum(&seconds);
+    assert_eq!((measured.calls, measured.failed, measured.octets), (10_000, 0, 2_000_000));
+    assert_eq!(measured.service.len(), 10_000);
+    // The first call that counts goes out while three of the warm-up are under way: it has no better time than the others.
+    let (began, ended) = world.load.generator().measured();
+    assert_eq!(began, Time(from));
+    let rate = 10_000.0 / ended.since(began).as_secs_f64();
+    let mean = measured.service.mean() / 1e9;
+    assert!((rate * mean / 4.0 - 1.0).abs() < 0.02, "four calls are always under way: {}", rate * mean);
+}
+
+#[test]
+fn calls_for_which_there_is_no_time_are_counted_with_what_they_waited() {
+    // A depth of 1 and about 80 us a call: 12,000 calls a second at most.
+    let faults = Faults { delay: 30_000..50_000, ..Faults::DELAYS };
+    let mut world = World::new(&plan(Workload::Null, 0, 1), faults);
+    let start = world.now;
+    let pace = Pace::Open(Schedule::new(start, 50_000.0, Arrivals::Uniform, 1, (0, 1)));
+    let span = Span { from: start, until: start + Duration::from_secs(1), calls: None };
+    let measured = sum(&world.run(pace, span));
+    let unsent = world.load.generator().watch().unsent;
+    assert_eq!(measured.calls + unsent, 50_000);
+    assert_eq!(measured.response.len(), 50_000);
+    assert!(unsent > 30_000, "{unsent}");
+    assert!(measured.response.value_at_quantile(0.5) > 200 * MILLI);
+    assert!(measured.service.value_at_quantile(0.99) < MILLI, "the service time tells nothing of that");
+}
+
+#[test]
+fn every_workload_of_the_echo_program_moves_what_it_says() {
+    for (workload, per_call) in
+        [(Workload::Null, 0), (Workload::Echo, 2), (Workload::Pull, 1), (Workload::Push, 1), (Workload::Mixed, 3)]
+    {
+        for len in [1, 8, 1_000, 3_000, 5_000, 70_000, 1 << 20] {
+            let count = if len > 10_000 { 40 } else { 500 };
+            let mut world = World::new(&plan(workload, len, 2), Faults::DELAYS);
+            let measured = sum(&world.run(Pace::Closed, calls(world.now.0, count)));
+            assert_eq!((measured.calls, measured.failed), (count, 0), "{workload} {len}");
+            match workload {
+                Workload::Mixed => assert!(measured.octets > 0),
+                _ => assert_eq!(measured.octets, per_call * len as u64 * count, "{workload} {len}"),
+            }
+            assert_eq!(world.load.shard().calls_in_progress(), (0, 0));
+        }
+    }
+}
+
+#[test]
+fn octets_that_do_not_fit_inline_are_pulled_and_pushed() {
+    for (workload, pulled, pushed) in [(Workload::Pull, 20_000 * 100, 0), (Workload::Push, 0, 20_000 * 100)] {
+        let mut world = World::new(&plan(workload, 20_000, 2), Faults::DELAYS);
+        world.run(Pace::Closed, calls(world.now.0, 100));
+        let responder = world.server.snapshot().engine.responder;
+        assert_eq!((responder.pulled, responder.pushed), (pulled, pushed), "{workload}");
+    }
+}
+
+#[test]
+fn seconds_are_kept_apart() {
+    let mut world = World::new(&plan(Workload::Null, 0, 4), Faults::DELAYS);
+    let start = world.now;
+    let pace = Pace::Open(Schedule::new(start, 1_000.0, Arrivals::Uniform, 1, (0, 1)));
+    let span = Span { from: start + Duration::from_secs(1), until: start + Duration::from_secs(4), calls: None };
+    let seconds = world.run(pace, span);
+    let counts: Vec<_> = seconds.iter().map(|second| second.calls).collect();
+    // The last reply of a second may come in the next one.
+    assert!(counts[..3].iter().all(|count| (998..=1_001).contains(count)), "{counts:?}");
+    assert_eq!(counts.iter().sum::<u64>(), 3_000);
+}
