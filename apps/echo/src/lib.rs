@@ -124,7 +124,8 @@ impl App for Echo {
             (PROGRAM, _) => Err(Accepted::ProgMismatch { low: VERSION, high: VERSION }),
             _ => Err(Accepted::ProgUnavail),
         };
-        let (status, given) = given.map_or_else(|status| (status, Given::Nothing), |given| (Accepted::Success, given));
+        let (status, given) =
+            given.map_or_else(|status| (status, Given::Nothing), |given| (Accepted::Success, given));
         let Some(mut message) = cx.message(64) else { return cx.disconnect(call.peer) };
         let mut writer = Writer::new(message.spare_mut());
         let word = match &given {

@@ -3,7 +3,11 @@
 
 use stag_echo::Echo;
 use stag_engine::{Config, Shard};
-use stag_load::bench::{Arrivals, Load, Pace, Plan, Record, Schedule, Span, To, Workload};
+use stag_load::bench::{
+    Arrivals, Load, Outcome, Pace, Plan, Record, Schedule, Span, Times, To, Workload,
+    compare::{Rules, Verdict, compare, is_worse},
+    outcome::{Client, Host, SCHEMA, Second, Setup},
+};
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Time};
 use std::time::Duration;
@@ -41,8 +45,7 @@ impl World {
         let fabric = Fabric::new(plan.seed, faults);
         let config = Config { grant: 64, grant_first: 64, ..Config::small() };
         let admit = Box::new(|_| true) as Box<_>;
-        let mut server =
-            Shard::new(fabric.end("server", LIMITS), Echo::default(), config, admit).unwrap();
+        let mut server = Shard::new(fabric.end("server", LIMITS), Echo::default(), config, admit).unwrap();
         let port = server.listen(&Port(0)).unwrap();
         let limits = Limits { private_data_len: 56, ..plan.limits() };
         let mut load = Load::new(fabric.end("client", limits), plan).unwrap();
@@ -61,7 +64,8 @@ impl World {
         if worked {
             return;
         }
-        let mut due: Vec<_> = self.fabric.next_due().into_iter().chain(self.load.generator().wake_at()).collect();
+        let mut due: Vec<_> =
+            self.fabric.next_due().into_iter().chain(self.load.generator().wake_at()).collect();
         if is_stalled {
             due.push(Time(self.stall.end));
         }
@@ -116,7 +120,9 @@ fn one_stall_of_the_server_shows_in_the_open_loop_and_hides_from_the_closed_one(
 
     let mut closed = World::new(&plan(Workload::Null, 0, 1), faults);
     closed.stall = 2_000 * MILLI..2_200 * MILLI;
-    let measured = sum(&closed.run(Pace::Closed, Span { from: Time(500 * MILLI), until: Time(5_500 * MILLI), calls: None }));
+    let measured =
+        sum(&closed
+            .run(Pace::Closed, Span { from: Time(500 * MILLI), until: Time(5_500 * MILLI), calls: None }));
     assert!(measured.calls > 20_000, "{}", measured.calls);
     assert_eq!(at(&measured, 0.9999), 0, "a closed loop makes one call while the server stalls");
     assert_eq!(measured.response.max(), measured.service.max());
@@ -158,9 +164,13 @@ fn calls_for_which_there_is_no_time_are_counted_with_what_they_waited() {
 
 #[test]
 fn every_workload_of_the_echo_program_moves_what_it_says() {
-    for (workload, per_call) in
-        [(Workload::Null, 0), (Workload::Echo, 2), (Workload::Pull, 1), (Workload::Push, 1), (Workload::Mixed, 3)]
-    {
+    for (workload, per_call) in [
+        (Workload::Null, 0),
+        (Workload::Echo, 2),
+        (Workload::Pull, 1),
+        (Workload::Push, 1),
+        (Workload::Mixed, 3),
+    ] {
         for len in [1, 8, 1_000, 3_000, 5_000, 70_000, 1 << 20] {
             let count = if len > 10_000 { 40 } else { 500 };
             let mut world = World::new(&plan(workload, len, 2), Faults::DELAYS);
@@ -190,10 +200,103 @@ fn seconds_are_kept_apart() {
     let mut world = World::new(&plan(Workload::Null, 0, 4), Faults::DELAYS);
     let start = world.now;
     let pace = Pace::Open(Schedule::new(start, 1_000.0, Arrivals::Uniform, 1, (0, 1)));
-    let span = Span { from: start + Duration::from_secs(1), until: start + Duration::from_secs(4), calls: None };
+    let span =
+        Span { from: start + Duration::from_secs(1), until: start + Duration::from_secs(4), calls: None };
     let seconds = world.run(pace, span);
     let counts: Vec<_> = seconds.iter().map(|second| second.calls).collect();
     // The last reply of a second may come in the next one.
     assert!(counts[..3].iter().all(|count| (998..=1_001).contains(count)), "{counts:?}");
     assert_eq!(counts.iter().sum::<u64>(), 3_000);
+}
+
+/// A run of `seconds` in virtual time, as a result. Its faults are those of the seed; `slower` stretches every delay.
+fn result(seed: u64, seconds: u64, slower: f64) -> Outcome {
+    let of = |nanos: u64| (nanos as f64 * slower) as u64;
+    let faults =
+        Faults { delay: of(80_000)..of(240_000), completion_delay: of(100)..of(5_000), ..Faults::DELAYS };
+    let mut world = World::new(&Plan { seed, ..plan(Workload::Null, 0, 1) }, faults);
+    let from = world.now + Duration::from_millis(100);
+    let until = from + Duration::from_secs(seconds);
+    let records = world.run(Pace::Closed, Span { from, until, calls: None });
+    let all = sum(&records);
+    let setup = Setup {
+        url: "sim".to_owned(),
+        workload: Workload::Null,
+        size: 0,
+        connections: 1,
+        depth: 1,
+        cores: 1,
+        rate: None,
+        arrivals: None,
+        warm_up_s: 0.1,
+        duration_s: Some(seconds as f64),
+        calls: None,
+        verified: false,
+        seed,
+    };
+    Outcome {
+        schema: SCHEMA.to_owned(),
+        version: String::new(),
+        began_unix_s: 0.0,
+        setup,
+        host: Host { floors_ns: [Some(100.0); 2], ..Host::default() },
+        elapsed_s: seconds as f64,
+        calls: all.calls,
+        failed: 0,
+        failure: None,
+        unsent: 0,
+        calls_per_s: all.calls as f64 / seconds as f64,
+        octets_per_s: 0.0,
+        service: Times::new(&all.service),
+        response: Times::new(&all.response),
+        client: Client::default(),
+        seconds: (0..).zip(&records).map(|(number, record)| Second::new(number, record, None)).collect(),
+    }
+}
+
+#[test]
+fn a_tenth_slower_is_found_and_ten_runs_of_the_same_are_not_told_apart() {
+    let same: Vec<_> = (1..=10).map(|seed| result(seed, 6, 1.0)).collect();
+    for (number, one) in same.iter().enumerate() {
+        for other in &same[number + 1..] {
+            let changes = compare(one, other, Rules::default()).unwrap();
+            assert_eq!(changes.len(), 3);
+            assert!(changes.iter().all(|change| change.verdict == Verdict::Same), "{changes:?}");
+        }
+    }
+    let slow = result(11, 6, 1.1);
+    for one in &same {
+        let changes = compare(one, &slow, Rules::default()).unwrap();
+        assert!(is_worse(&changes), "{changes:?}");
+        let p50 = &changes[0];
+        assert!(p50.verdict == Verdict::Worse && (0.08..0.12).contains(&p50.change), "{p50:?}");
+        let back = compare(&slow, one, Rules::default()).unwrap();
+        assert!(!is_worse(&back) && back[0].verdict == Verdict::Better, "{back:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused_with_the_reason() {
+    let one = result(1, 6, 1.0);
+    let refused = |change: fn(&mut Outcome)| {
+        let mut other = one.clone();
+        change(&mut other);
+        compare(&one, &other, Rules::default()).unwrap_err()
+    };
+    assert!(refused(|other| other.setup.depth = 2).contains("depth is 1 and 2"));
+    assert!(refused(|other| other.setup.rate = Some(5.0)).contains("rate"));
+    assert!(refused(|other| other.failed = 1).contains("second run failed"));
+    assert!(refused(|other| other.elapsed_s = 4.9).contains("4 whole seconds"));
+    assert!(refused(|other| other.host.floors_ns[1] = Some(131.0)).contains("--interleaved"));
+    let mut other = one.clone();
+    other.host.floors_ns = [Some(129.0), None];
+    assert!(compare(&one, &other, Rules::default()).is_ok());
+    other.host.floors_ns = [Some(500.0); 2];
+    assert!(compare(&one, &other, Rules { interleaved: true, ..Rules::default() }).is_ok());
+}
+
+#[test]
+fn a_result_survives_its_text() {
+    let one = result(1, 5, 1.0);
+    assert_eq!(Outcome::parse(&serde_json::to_string(&one).unwrap()), Ok(one));
 }

@@ -182,9 +182,9 @@ impl Generator {
         self.full.pop_front()
     }
 
-    /// Gives the memory of a second back.
-    pub fn give(&mut self, mut record: Record) {
-        record.clear();
+    /// Gives the memory of a second back, cleared.
+    pub fn give(&mut self, record: Record) {
+        debug_assert!(record.calls == 0 && record.response.is_empty(), "a spare record is clear");
         self.spare.push(record);
     }
 
@@ -310,8 +310,11 @@ impl Generator {
         *slot = Slot { ask, intended, sent: now, steps: slot.steps.wrapping_add(1), counts, ..*slot };
         if counts {
             self.counted += 1;
-            let due = intended.max(self.room_at);
-            self.second.1.lag.saturating_record(nanos(now.since(due)));
+            // In a closed loop a call is due when it is made.
+            if matches!(self.pace, Pace::Open(_)) {
+                let due = intended.max(self.room_at);
+                self.second.1.lag.saturating_record(nanos(now.since(due)));
+            }
         }
         if let Ask::Write { block } = ask
             && let Some(written) = usize::try_from(block).ok().and_then(|block| self.written.get_mut(block))

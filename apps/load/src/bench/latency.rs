@@ -15,14 +15,8 @@ const DIGITS: u8 = 3;
 /// Samples that have to lie beyond a percentile before it says anything.
 pub const BEYOND: f64 = 10.0;
 /// The percentiles of every table.
-pub const PERCENTILES: [(&str, f64); 6] = [
-    ("p50", 0.5),
-    ("p90", 0.9),
-    ("p99", 0.99),
-    ("p99.9", 0.999),
-    ("p99.99", 0.9999),
-    ("p99.999", 0.99999),
-];
+pub const PERCENTILES: [(&str, f64); 6] =
+    [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("p99.99", 0.9999), ("p99.999", 0.99999)];
 
 /// An empty histogram of nanoseconds.
 pub fn histogram() -> Histogram<u64> {
@@ -177,7 +171,9 @@ mod tests {
     #[test]
     fn percentiles_are_those_of_the_samples_to_a_thousandth() {
         let times = Times::new(&of(100_000));
-        for (name, expected) in [("p50", 50_000.0), ("p90", 90_000.0), ("p99", 99_000.0), ("p99.99", 99_990.0)] {
+        for (name, expected) in
+            [("p50", 50_000.0), ("p90", 90_000.0), ("p99", 99_000.0), ("p99.99", 99_990.0)]
+        {
             let came = times.percentile(name).unwrap();
             assert!((came / expected - 1.0).abs() < 0.001, "{name}: {came}");
         }

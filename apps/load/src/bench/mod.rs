@@ -4,9 +4,11 @@
 //! has its time, which a slow server does not move. Beside the time that a call takes (*service*) stands the time since it was
 //! meant to go out (*response*): they differ when a call had to wait for its turn. The generator watches itself (*lag*).
 
+pub mod compare;
 pub mod drive;
 pub mod floor;
 pub mod generator;
+pub mod ladder;
 pub mod latency;
 pub mod outcome;
 pub mod schedule;

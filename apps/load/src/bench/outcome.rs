@@ -172,7 +172,8 @@ impl Outcome {
         struct Form {
             schema: String,
         }
-        let form: Form = serde_json::from_str(text).map_err(|_| "it is no result of 'stag bench --json'".to_owned())?;
+        let form: Form =
+            serde_json::from_str(text).map_err(|_| "it is no result of 'stag bench --json'".to_owned())?;
         if form.schema != SCHEMA {
             return Err(format!("its schema is {:?}, and this version reads {SCHEMA:?}", form.schema));
         }
@@ -190,7 +191,9 @@ impl Outcome {
 pub fn doubts(client: &Client, response: &Times) -> Vec<String> {
     let mut doubts = Vec::new();
     for name in ["p50", "p99", "p99.9"] {
-        let (Some(lag), Some(response)) = (client.lag.percentile(name), response.percentile(name)) else { continue };
+        let (Some(lag), Some(response)) = (client.lag.percentile(name), response.percentile(name)) else {
+            continue;
+        };
         // A look at the clock happens once in a turn: less than a microsecond is how it works.
         if lag > 1.0 && lag > response * 0.1 {
             doubts.push(format!(

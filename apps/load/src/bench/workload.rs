@@ -283,7 +283,8 @@ impl Maker {
                 data: Bulk::Apart(count),
             }),
             Ask::Create { .. } => {
-                let how = CreateHow::Unchecked(SetAttributes { mode: Some(0o600), ..SetAttributes::default() });
+                let how =
+                    CreateHow::Unchecked(SetAttributes { mode: Some(0o600), ..SetAttributes::default() });
                 v3::Call::Create(CreateArgs { place: what, how })
             }
             Ask::Remove { .. } => v3::Call::Remove(RemoveArgs { object: what }),
@@ -311,7 +312,8 @@ impl Maker {
         let gids = Gids::new(&[])?;
         let sys = Credential::Sys(AuthSys { stamp: 0, machine_name: b"stag-bench", uid, gid, gids });
         let credential = if program == v3::PROGRAM { sys } else { Credential::None };
-        let header = CallHeader { xid: Xid(0), program, version, procedure, credential, verifier: Auth::NONE };
+        let header =
+            CallHeader { xid: Xid(0), program, version, procedure, credential, verifier: Auth::NONE };
         let mut message = cx.message(CALL_LEN_MAX)?;
         let mut writer = Writer::new(message.spare_mut());
         let written = header.emit(&mut writer).and_then(|()| write(&mut writer));
