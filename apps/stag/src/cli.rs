@@ -1,6 +1,6 @@
 //! The command line: what can be asked for.
 
-use crate::manual;
+use crate::{bench::options, manual};
 use clap::{Args, Parser, Subcommand};
 use stag_protocol::rpcrdma::{Version2, Versions};
 use std::{ffi::OsString, path::PathBuf};
@@ -40,6 +40,12 @@ pub enum Command {
     /// Say which fabrics work here, and what the host offers them
     #[command(long_about = manual::PROBE, after_long_help = manual::PROBE_FOOTER)]
     Probe(Probe),
+    /// Measure a server: rates and round trips, in closed and open loops
+    #[command(long_about = manual::BENCH, after_long_help = manual::BENCH_FOOTER)]
+    Bench(Box<options::Bench>),
+    /// Serve the echo program, for something to measure
+    #[command(long_about = manual::ECHO, after_long_help = manual::ECHO_FOOTER)]
+    Echo(options::Echo),
 }
 
 /// Arguments of `serve`.

@@ -34,10 +34,7 @@ impl Fabric {
                 Shm::new(config).map(|shm| Self::Shm(Box::new(shm)))
             }
             #[cfg(feature = "verbs")]
-            Some(Listen::Rdma(at)) => {
-                let config = stag_ibverbs::Config::new(limits, Through::Toward(at.0), now);
-                Self::calling(Ibverbs::new(config)?)
-            }
+            Some(Listen::Rdma(at)) => calling(limits, at, now).map(|rdma| Self::Rdma(Box::new(rdma))),
             Some(Listen::Iwarp(_)) | None => {
                 let config = stag_iwarp::Config::new(limits, seed, now);
                 Iwarp::new(config).map(|iwarp| Self::Iwarp(Box::new(iwarp)))
@@ -46,21 +43,20 @@ impl Fabric {
     }
 }
 
+/// A device that calls `at`. Whoever calls lends memory to the server, for which a device needs windows.
 #[cfg(feature = "verbs")]
-impl Fabric {
-    /// Whoever calls lends memory to the server, for which a device needs windows.
-    fn calling(rdma: Ibverbs) -> io::Result<Self> {
-        if rdma.about().has_windows {
-            return Ok(Self::Rdma(Box::new(rdma)));
-        }
-        let name = &rdma.about().name;
-        Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            format!(
-                "{name} has no memory windows, so it can serve but not call: use iwarp:// where it speaks iWARP, or tcp://"
-            ),
-        ))
+pub fn calling(limits: Limits, at: &stag_ibverbs::Address, now: Time) -> io::Result<Ibverbs> {
+    let rdma = Ibverbs::new(stag_ibverbs::Config::new(limits, Through::Toward(at.0), now))?;
+    if rdma.about().has_windows {
+        return Ok(rdma);
     }
+    let name = &rdma.about().name;
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        format!(
+            "{name} has no memory windows, so it can serve but not call: use iwarp:// where it speaks iWARP, or tcp://"
+        ),
+    ))
 }
 
 /// Asks whichever it is.

@@ -1,11 +1,13 @@
 //! The command `stag`: serves directories over NFS on RDMA and TCP, and calls such servers.
 //!
-//! Exit codes: 0 done, 1 something failed while running, 2 the command cannot be carried out as given. Whatever is wrong is said
+//! Exit codes: 0 done, 1 something failed while running, 2 the command cannot be carried out as given, 3 what
+//! `bench compare` was given cannot be compared. Whatever is wrong is said
 //! in one sentence on standard error.
 #![forbid(unsafe_code)]
 
 mod address;
 mod admission;
+mod bench;
 mod call;
 mod caller;
 mod cidr;
@@ -30,6 +32,8 @@ enum Error {
     Usage(String),
     /// It failed while running: exit code 1.
     Failure(String),
+    /// What it was given cannot be judged: exit code 3.
+    Refused(String),
 }
 
 impl Error {
@@ -45,7 +49,9 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(sentence) | Self::Failure(sentence) => f.write_str(sentence),
+            Self::Usage(sentence) | Self::Failure(sentence) | Self::Refused(sentence) => {
+                f.write_str(sentence)
+            }
         }
     }
 }
@@ -67,6 +73,8 @@ fn main() -> ExitCode {
         cli::Command::Call(arguments) => call::run(&arguments),
         cli::Command::Load(arguments) => load::run(&arguments),
         cli::Command::Probe(arguments) => probe::run(&arguments),
+        cli::Command::Bench(arguments) => bench::run(&arguments),
+        cli::Command::Echo(arguments) => bench::echo::run(&arguments),
     };
     result.map_or_else(|error| end(&error), |()| ExitCode::SUCCESS)
 }
@@ -76,5 +84,6 @@ fn end(error: &Error) -> ExitCode {
     match error {
         Error::Usage(_) => ExitCode::from(2),
         Error::Failure(_) => ExitCode::from(1),
+        Error::Refused(_) => ExitCode::from(3),
     }
 }

@@ -283,6 +283,126 @@ EXIT CODES
   1  A step failed, or there is no connection.
   2  Cannot start as given. One sentence on standard error says why.";
 
+/// What `bench` does.
+pub const BENCH: &str = "\
+Measures a server of ONC RPC over RDMA, shared memory or TCP: how many calls
+it answers per second, and how long they take.
+
+In a closed loop, --depth calls are outstanding on each connection, and each
+answer starts the next call. With --rate it is an open loop: each call has the
+time at which it is meant to go out, whatever the server does meanwhile. Two
+times are written down of each call, both full round trips: the service time,
+from when the call was written to when its reply was read and compared; and
+the response time, from when it was meant to go out. In an open loop, a server
+that stops for a moment shows in the response times of all calls that were
+meant for that moment.";
+
+/// What is behind the options of `bench`.
+pub const BENCH_FOOTER: &str = "\
+EXAMPLES
+  stag echo --listen shm:///tmp/echo.sock
+      in one terminal, and in another:
+  stag bench shm:///tmp/echo.sock --depth 32
+  stag bench shm:///tmp/echo.sock --workload push --size 64,4K,64K,1M
+  stag bench iwarp://127.0.0.1:20049/data --workload nfs3:read --rate 20K
+  stag bench iwarp://127.0.0.1:20049/data --rate 10K,20K --json ladder.json
+  stag bench compare before.json after.json
+
+WORKLOADS
+  null         NULL: of NFS if the URL names an export, else of 'stag echo'
+  echo         --size octets there and back (against 'stag echo')
+  pull, push   --size octets there, or back: the server pulls them from a Read
+               chunk, or pushes them into a Write chunk, when they do not fit
+               inline (against 'stag echo')
+  mixed        half null, the rest echo, pull and push alike
+  nfs3:getattr, nfs3:lookup, nfs3:read, nfs3:write
+               One procedure of NFS version 3. READ and WRITE move blocks of
+               --size octets at random places; WRITE is FILE_SYNC.
+  nfs3:mixed   70 READs to 30 WRITEs
+  nfs3:meta    CREATE, LOOKUP, REMOVE, and again
+  The nfs3 workloads make a directory stag-bench-… below the URL's path, with
+  a file of --file-size octets for each core, and remove it at the end.
+
+PAYLOAD
+  Every octet that comes is compared with what it should be, by the server
+  for 'pull'; what nfs3:write wrote is read again at the end. With --no-verify
+  only lengths are.
+
+WHO WAS SLOW
+  The generator watches itself. Its send lag is by how much calls went out
+  later than they could have; 'stolen' is the time that others took from the
+  host's cores (/proc/stat). When they may explain what was measured, a note
+  says so. It polls without pause, on the last cores of this process; servers
+  take the first ones. With fewer cores than both need, figures mean little.
+
+PERCENTILES
+  One is shown when at least 10 samples lie beyond it; else n/a. Calls that
+  were due and could not be made until the end count among the response times
+  with the time that they had waited, and are counted as unsent.
+
+OUTPUT (--json)
+  One object, or a list of them for several sizes or rates; times in
+  microseconds. A member that changes its meaning changes 'schema'.
+    schema               stag-bench/1
+    version, began_unix_s
+    setup                What was asked for: url, workload, size, connections,
+                         depth, cores, rate, arrivals, warm_up_s, duration_s,
+                         calls, verified, seed
+    host                 name, kernel, processor, cores, load, and floors_ns:
+                         a word's round trip between two cores, before and
+                         after
+    elapsed_s, calls, failed, failure, unsent, calls_per_s, octets_per_s
+    service, response    samples, min_us, mean_us, stdev_us, max_us;
+                         percentiles_us (50, 90, 99, 99.9, 99.99, 99.999;
+                         null without enough samples); histogram: an
+                         HdrHistogram of nanoseconds, V2, deflated, base64
+    client               lag (as service), turns, gap_max_us, preemptions,
+                         stolen, pinned, doubts[]
+    seconds[]            second, calls, octets, failed, service_ and
+                         response_p50_us, _p99_us, response_max_us,
+                         lag_max_us, stolen
+
+COMPARING (bench compare BEFORE.json AFTER.json)
+  Each whole second of a run gives one median, one p99 and one rate; five are
+  needed. A quantity is worse when the middle of its seconds changed by more
+  than --noise, and the seconds rank so that chance alone would do it with a
+  probability below --alpha (Mann-Whitney). Runs that were made differently,
+  whose calls failed, or whose floors_ns differ by more than 1.3 times (the
+  host was in another state) are refused; --interleaved says that the runs
+  took turns, and leaves the floors out.
+
+EXIT CODES
+  0  Done; with 'compare', nothing is worse.
+  1  There is no connection, or a call failed; a sentence says which first.
+     With 'compare', something is worse.
+  2  Cannot start as given. One sentence on standard error says why.
+  3  With 'compare': the runs cannot be compared.";
+
+/// What `echo` does.
+pub const ECHO: &str = "\
+Serves the echo program, over RDMA or shared memory and over TCP, on one core,
+until a signal stops it: something to measure with 'stag bench'.";
+
+/// What is behind the options of `echo`.
+pub const ECHO_FOOTER: &str = "\
+EXAMPLES
+  stag echo
+  stag echo --listen 'shm:///tmp/echo.sock?trust=uid' --tcp 127.0.0.1:0
+
+OUTPUT
+  Once ready, a line READY, LISTEN and TCP with the addresses in use, END.
+
+PROGRAM
+  0x20535441, version 1. 0 NULL; 1 ECHO: opaque<> there and back; 2 is for
+  callers that take calls; 3 PULL: a place and opaque<>, returns 1 when they
+  are the octets that belong there; 4 PUSH: a place and a length, returns
+  opaque<>.
+
+EXIT CODES
+  0  Stopped by a signal.
+  1  Failed while running.
+  2  Cannot start as given. One sentence on standard error says why.";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -302,6 +422,10 @@ mod tests {
             LOAD_FOOTER,
             PROBE,
             PROBE_FOOTER,
+            BENCH,
+            BENCH_FOOTER,
+            ECHO,
+            ECHO_FOOTER,
         ] {
             for line in text.lines() {
                 assert!(line.chars().count() <= 78, "{line}");

@@ -10,7 +10,7 @@ use crate::{
     caller::say,
     cli::{self, What},
 };
-use remote::{Object, Remote, failed, shown};
+use remote::{Object, shown};
 use serde_json::{Value, json};
 use stag_engine::{Health, HealthFault};
 use stag_load::transfer;
@@ -26,8 +26,8 @@ use std::{
 };
 use tree::Tree;
 
-pub use remote::{cannot_connect, connect};
-pub use url::Url;
+pub use remote::{Remote, cannot_connect, connect, failed};
+pub use url::{Server, Url};
 
 /// Directories in each other that are removed: more is a tree that has no end.
 const DEPTH_MAX: usize = 128;

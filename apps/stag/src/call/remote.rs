@@ -7,6 +7,7 @@ use stag_load::{Client, DirEntry, transfer::Flow};
 use stag_protocol::{
     nfs::v3::{Attributes, FileHandle, FileKind, Status},
     rpc::Accepted,
+    rpcrdma::Versions,
 };
 use std::{fmt::Display, time::Duration};
 
@@ -58,8 +59,12 @@ impl Remote {
     /// Connects and mounts the export that the URL's path begins with.
     pub fn mount(url: &Url, arguments: &cli::Call) -> Result<Self, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
-        let (mut client, _) =
-            caller::client(url.server.fabric(), arguments.depth.into(), timeout, arguments.rdma_version)?;
+        Self::mount_with(url, arguments.depth.into(), timeout, arguments.rdma_version)
+    }
+
+    /// The same, with so many calls at a time that may take so long.
+    pub fn mount_with(url: &Url, depth: usize, timeout: Duration, versions: Versions) -> Result<Self, Error> {
+        let (mut client, _) = caller::client(url.server.fabric(), depth, timeout, versions)?;
         match url.mount {
             Some(at) => {
                 client.connect_tcp(at).map_err(|error| cannot_connect(format_args!("tcp://{at}"), error))?
@@ -79,7 +84,7 @@ impl Remote {
         if url.mount.is_some() {
             connect(&mut client, url)?;
         }
-        Ok(Self { client, export, root, exports, below, depth: arguments.depth.into() })
+        Ok(Self { client, export, root, exports, below, depth })
     }
 
     /// What the URL's path names.

@@ -6,12 +6,15 @@ mod shard;
 mod stats;
 mod watch;
 
-pub use shard::shard_buffers;
+pub use plan::check_open;
+#[cfg(feature = "verbs")]
+pub use shard::rdma;
+pub use shard::{cannot_listen, shard_buffers};
 
 use crate::{Error, address::Listen, cli};
 use plan::{Fabric, Plan, StorePlan};
 use sd_notify::NotifyState;
-use shard::{Seat, Source, Started, cannot_listen};
+use shard::{Seat, Source, Started};
 use signal_hook::{
     consts::{SIGINT, SIGTERM, SIGUSR1},
     iterator::Signals,

@@ -311,7 +311,7 @@ fn check_once(addresses: &[SocketAddr]) -> Result<(), Error> {
 }
 
 /// A server that others can reach says who may come (DESIGN D12).
-fn check_open(addresses: &[SocketAddr], clients: &[Cidr]) -> Result<(), Error> {
+pub fn check_open(addresses: &[SocketAddr], clients: &[Cidr]) -> Result<(), Error> {
     let is_open = |at: &SocketAddr| !at.ip().to_canonical().is_loopback();
     match addresses.iter().copied().find(is_open) {
         Some(at) if clients.is_empty() => Err(Error::usage(format!(

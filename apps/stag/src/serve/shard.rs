@@ -298,7 +298,7 @@ impl Seat {
 
 /// The device that the first address belongs to; the others have to be its own as well.
 #[cfg(feature = "verbs")]
-fn rdma(
+pub fn rdma(
     limits: Limits,
     at: &[stag_ibverbs::Address],
     now: stag_verbs::Time,

@@ -1,0 +1,106 @@
+//! `stag echo`: the echo program, as something to measure.
+
+use super::options;
+use crate::{
+    Error, address,
+    address::Listen,
+    admission::Clients,
+    caller::{random, say},
+    cidr::Cidr,
+    serve::{cannot_listen, check_open},
+};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+use stag_echo::Echo;
+use stag_engine::{
+    Config, Shard,
+    clock::Clock,
+    control::{self, Command},
+    launch,
+};
+use stag_iwarp::Iwarp;
+use stag_shm::Shm;
+use stag_verbs::{FabricFault, Limits, Provider};
+use std::{io, net::SocketAddr, thread};
+
+/// Calls that one connection may have outstanding.
+const GRANT: u32 = 1_024;
+
+/// Serves until a signal comes.
+pub fn run(arguments: &options::Echo) -> Result<(), Error> {
+    let at = address::listen(&arguments.listen)?;
+    let tcp = arguments.tcp.as_deref().map(address::tcp).transpose()?.flatten();
+    let clients = arguments.clients.iter().map(|text| Cidr::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    check_open(&at.ip().into_iter().chain(tcp).collect::<Vec<_>>(), &clients)?;
+    let clients = Clients(clients);
+    let core = launch::cores().first().copied();
+    let serve = move |_| match at {
+        Listen::Iwarp(at) => {
+            let make = |limits, seed, now| Iwarp::new(stag_iwarp::Config::new(limits, seed, now));
+            serve(make, &at, tcp, clients)
+        }
+        #[cfg(feature = "verbs")]
+        Listen::Rdma(at) => {
+            let make = |limits, _, now| crate::serve::rdma(limits, &[at], now);
+            serve(make, &at, tcp, clients)
+        }
+        Listen::Shm(at) => {
+            let trust = at.is_trusting();
+            let make = move |limits, seed, now| {
+                Shm::new(stag_shm::Config { trust, ..stag_shm::Config::new(limits, seed, now) })
+            };
+            serve(make, &at, tcp, clients)
+        }
+    };
+    let failed = |error: io::Error| Error::failure(format!("cannot start a thread: {error}"));
+    let thread = launch::spawn("echo".to_owned(), core, serve).map_err(failed)?;
+    thread.join().unwrap_or_else(|_| Err(Error::failure("the shard panicked")))
+}
+
+fn serve<P: Provider>(
+    make: impl FnOnce(Limits, [u8; 32], stag_verbs::Time) -> io::Result<P>,
+    at: &P::Address,
+    tcp: Option<SocketAddr>,
+    clients: Clients,
+) -> Result<(), Error> {
+    let short = |error: io::Error| Error::failure(format!("no memory or descriptors to serve with: {error}"));
+    let clock = Clock::start();
+    let config = Config {
+        grant: GRANT,
+        grant_first: 64,
+        receives: 8_192,
+        inbound: 9_216,
+        slots: [16_384, 2_048, 192],
+        xid_seed: u32::from_ne_bytes(random()?),
+        ..Config::default()
+    };
+    let limits = Limits {
+        connections: config.peers,
+        send_queue: GRANT as usize * 4,
+        receives: config.receives,
+        receive_len: config.receive_len,
+        windows: config.outbound * 2,
+        read_spans: 64,
+        private_data_len: 196,
+        remote_invalidation: true,
+    };
+    let fabric = make(limits, random()?, clock.now()).map_err(short)?;
+    let mut shard = Shard::new(fabric, Echo::default(), config, clients.admission()).map_err(short)?;
+    let at = shard.listen(at).map_err(|fault| cannot_listen(at, fault, "--listen"))?;
+    let mut ready = format!("READY\nLISTEN {at}\n");
+    if let Some(tcp) = tcp {
+        let taken = shard.listen_tcp(tcp, false);
+        let taken = taken.map_err(|error| cannot_listen(&tcp, FabricFault::from(&error), "--tcp"))?;
+        ready.push_str(&format!("TCP {taken}\n"));
+    }
+    let (control, handle) = control::pair().map_err(short)?;
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(short)?;
+    let stop = move || signals.forever().for_each(|_| handle.tell(Command::Stop));
+    thread::Builder::new().name("signals".to_owned()).spawn(stop).map_err(short)?;
+    say(ready + "END\n");
+    shard
+        .run(&control, move || clock.now())
+        .map_err(|error| Error::failure(format!("the shard stopped: {error}")))
+}

@@ -1,0 +1,129 @@
+//! What NFS workloads work on: a directory of their own on the server, made before and removed after.
+
+use super::options::Run;
+use crate::{
+    Error,
+    call::{Remote, Url, failed},
+    caller,
+};
+use stag_load::bench::{
+    Files, Workload,
+    workload::{NAMES, block, name},
+};
+use stag_protocol::{
+    nfs::v3::{CreateHow, FileHandle, SetAttributes, StableHow},
+    rpcrdma::Versions,
+};
+use std::time::Duration;
+
+/// A directory for each core.
+pub struct Ground {
+    remote: Remote,
+    root: FileHandle,
+    name: String,
+    plots: Vec<Plot>,
+    size: usize,
+}
+
+struct Plot {
+    files: Files,
+    name: String,
+}
+
+impl Ground {
+    /// Makes what `arguments` need, for calls of `size` octets.
+    pub fn make(arguments: &Run, url: &Url, size: usize) -> Result<Self, Error> {
+        let timeout = Duration::from_secs(arguments.timeout.into());
+        let mut remote = Remote::mount_with(url, 8, timeout, Versions::One)?;
+        let root = remote.target()?.handle;
+        let name = format!("stag-bench-{:016x}", u64::from_ne_bytes(caller::random()?));
+        let made = remote.client.mkdir(root, name.as_bytes(), 0o700);
+        made.map_err(failed(format_args!("MKDIR of {name}, where files are made to measure with")))?;
+        let home = remote.client.lookup(root, name.as_bytes()).map_err(failed("LOOKUP"))?.object;
+        let mut ground = Self { remote, root, name, plots: Vec::new(), size };
+        for part in 0..arguments.cores {
+            if let Err(error) = ground.add(arguments, home, part) {
+                let _ = ground.remove();
+                return Err(error);
+            }
+        }
+        Ok(ground)
+    }
+
+    /// What the generators work on.
+    pub fn files(&self) -> Vec<Files> {
+        self.plots.iter().map(|plot| plot.files).collect()
+    }
+
+    fn add(&mut self, arguments: &Run, home: FileHandle, part: u16) -> Result<(), Error> {
+        let label = format!("core{part}");
+        let client = &mut self.remote.client;
+        client.mkdir(home, label.as_bytes(), 0o700).map_err(failed("MKDIR"))?;
+        let dir = client.lookup(home, label.as_bytes()).map_err(failed("LOOKUP"))?.object;
+        client
+            .create(dir, b"data", CreateHow::Unchecked(SetAttributes::default()))
+            .map_err(failed("CREATE"))?;
+        let file = client.lookup(dir, b"data").map_err(failed("LOOKUP"))?.object;
+        // Two, so that a mixture has one to read and one to write.
+        let blocks =
+            if arguments.workload.has_payload() { (arguments.file_size / self.size).max(2) } else { 1 };
+        let files = Files { dir, file, blocks: blocks as u64 };
+        self.plots.push(Plot { files, name: label });
+        if arguments.workload == Workload::Lookup {
+            for number in 0..NAMES {
+                let how = CreateHow::Unchecked(SetAttributes::default());
+                client.create(dir, name(number).octets(), how).map_err(failed("CREATE"))?;
+            }
+        }
+        if arguments.workload.has_payload() {
+            for number in 0..files.blocks {
+                let octets = block(number, self.size, false);
+                let offset = number * self.size as u64;
+                let done =
+                    client.write(file, offset, octets, StableHow::Unstable).map_err(failed("WRITE"))?;
+                if done.count as usize != octets.len() {
+                    return Err(Error::failure(format!(
+                        "WRITE took less than {} octets: give a lower --size",
+                        self.size
+                    )));
+                }
+            }
+            client.commit(file, 0, 0).map_err(failed("COMMIT"))?;
+        }
+        Ok(())
+    }
+
+    /// Reads every block again that generator `part` wrote. How many there were.
+    pub fn compare(&mut self, part: usize, written: &[bool]) -> Result<u64, Error> {
+        let Some(plot) = self.plots.get(part) else { return Ok(0) };
+        let (mut room, mut compared) = (vec![0; self.size], 0);
+        for (number, _) in (0_u64..).zip(written).filter(|(_, written)| **written) {
+            let offset = number * self.size as u64;
+            let done = self.remote.client.read(plot.files.file, offset, &mut room).map_err(failed("READ"))?;
+            if done.count != self.size || room != block(number, self.size, true) {
+                return Err(Error::failure(format!(
+                    "what was written at {offset} of {}/{}/data is not what is read there",
+                    self.name, plot.name
+                )));
+            }
+            compared += 1;
+        }
+        Ok(compared)
+    }
+
+    /// Removes everything that was made.
+    pub fn remove(mut self) -> Result<(), Error> {
+        let client = &mut self.remote.client;
+        let home = client.lookup(self.root, self.name.as_bytes()).map_err(failed("LOOKUP"))?.object;
+        for plot in &self.plots {
+            let entries = client.readdir(plot.files.dir, 65_536).map_err(failed("READDIR"))?;
+            for entry in entries.iter().filter(|entry| entry.name != b"." && entry.name != b"..") {
+                client.remove(plot.files.dir, &entry.name).map_err(failed("REMOVE"))?;
+            }
+            client.rmdir(home, plot.name.as_bytes()).map_err(failed("RMDIR"))?;
+        }
+        client.rmdir(self.root, self.name.as_bytes()).map_err(failed("RMDIR"))?;
+        client.disconnect();
+        Ok(())
+    }
+}

@@ -1,0 +1,199 @@
+//! What can be asked of `stag bench` and `stag echo`.
+
+use clap::{Args, Subcommand};
+use stag_load::bench::{Arrivals, Workload};
+use std::{path::PathBuf, str::FromStr};
+
+/// Arguments of `bench`.
+#[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Bench {
+    /// What to do with results; without it, a run
+    #[command(subcommand)]
+    pub what: Option<What>,
+    /// A run.
+    #[command(flatten)]
+    pub run: Run,
+}
+
+/// What `bench` does beside running.
+#[derive(Clone, Debug, Subcommand)]
+pub enum What {
+    /// Say whether the second run is slower than the first: exit code 0 no, 1 yes, 3 they cannot be compared
+    Compare(Compare),
+}
+
+/// Arguments of `bench compare`.
+#[derive(Clone, Debug, Args)]
+pub struct Compare {
+    /// The result to compare with (--json)
+    pub before: PathBuf,
+    /// The result to judge
+    pub after: PathBuf,
+    /// Percent that a quantity may change by without being worse or better
+    #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = seconds)]
+    pub noise: f64,
+    /// A change that chance explains with a higher probability is none
+    #[arg(long, value_name = "P", default_value = "0.01", value_parser = seconds)]
+    pub alpha: f64,
+    /// The runs took turns, so that both met the same states of the host
+    #[arg(long)]
+    pub interleaved: bool,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Numbers with commas between them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct List<T>(pub Vec<T>);
+
+/// A run, or a ladder of them.
+#[derive(Clone, Debug, Args)]
+pub struct Run {
+    /// What to call: SCHEME://… as for 'stag call'; with an export for nfs3 workloads
+    pub url: Option<String>,
+    /// What to call it with: null, echo, pull, push, mixed, nfs3:getattr, nfs3:lookup, nfs3:read, nfs3:write, nfs3:mixed or
+    /// nfs3:meta
+    #[arg(long, value_name = "NAME", default_value = "null")]
+    pub workload: Workload,
+    /// Octets of payload of a call (K, M behind the number); several with commas are tried one after the other
+    #[arg(long, value_name = "SIZE,…", default_value = "4K", value_parser = sizes)]
+    pub size: List<usize>,
+    /// Connections of all cores together
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4_096))]
+    pub connections: u16,
+    /// Calls outstanding on each connection, at most [default: 1, with --rate 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    pub depth: Option<u16>,
+    /// Threads, each on a core of its own with its part of the connections
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    pub cores: u16,
+    /// An open loop: calls per second (K, M behind the number); several with commas are tried one after the other
+    #[arg(long, value_name = "R,…", value_parser = rates)]
+    pub rate: Option<List<f64>>,
+    /// How the times between calls of an open loop are spread
+    #[arg(long, value_name = "uniform|poisson", default_value = "poisson")]
+    pub arrivals: Arrivals,
+    /// Seconds in front that do not count
+    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    pub warm_up: f64,
+    /// Seconds that count
+    #[arg(long, value_name = "S", default_value = "10", value_parser = positive)]
+    pub duration: f64,
+    /// Calls that count, instead of seconds
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub calls: Option<u64>,
+    /// Do not compare the payload; the result says so
+    #[arg(long)]
+    pub no_verify: bool,
+    /// Decides places, mixtures and Poisson times [default: another one each time]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Octets of the file that each core reads or writes
+    #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size)]
+    pub file_size: usize,
+    /// Seconds that a call may take
+    #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=3_600))]
+    pub timeout: u16,
+    /// Write the result to FILE as JSON, or to standard output (-) instead of the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// Arguments of `echo`.
+#[derive(Clone, Debug, Args)]
+pub struct Echo {
+    /// An address to take RDMA connections at. Port 0 takes a free one
+    #[arg(long, value_name = "URL", default_value = "iwarp://127.0.0.1:20050")]
+    pub listen: String,
+    /// An address to take RPC over TCP at
+    #[arg(long, value_name = "IP:PORT")]
+    pub tcp: Option<String>,
+    /// Networks that may connect; needed unless all addresses are loopback ones
+    #[arg(long, value_name = "CIDR,…", value_delimiter = ',')]
+    pub clients: Vec<String>,
+}
+
+/// A number with K, M or G behind it: how much of it, where `kilo` is what K means.
+fn scaled(text: &str, kilo: f64) -> Option<f64> {
+    let digits = text.trim_end_matches(['k', 'K', 'M', 'G']);
+    let factor = match text.strip_prefix(digits)? {
+        "" => 1.0,
+        "k" | "K" => kilo,
+        "M" => kilo * kilo,
+        "G" => kilo * kilo * kilo,
+        _ => return None,
+    };
+    let is_number = digits.bytes().all(|digit| digit.is_ascii_digit() || digit == b'.');
+    let number: f64 = if is_number { digits.parse().ok()? } else { return None };
+    let scaled = number * factor;
+    scaled.is_finite().then_some(scaled)
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    match scaled(text, 1024.0) {
+        Some(octets) if octets.fract() == 0.0 && octets <= 1e15 => Ok(octets as usize),
+        _ => Err(format!("{text:?} is no size: write a number, with K, M or G behind it")),
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    match scaled(text, 1000.0) {
+        Some(rate) if rate > 0.0 && rate <= 1e9 => Ok(rate),
+        _ => Err(format!("{text:?} is no rate: write calls per second, with K or M behind the number")),
+    }
+}
+
+fn list<T>(text: &str, one: impl Fn(&str) -> Result<T, String>) -> Result<List<T>, String> {
+    text.split(',').map(|part| one(part.trim())).collect::<Result<Vec<_>, _>>().map(List)
+}
+
+fn sizes(text: &str) -> Result<List<usize>, String> {
+    list(text, |part| match size(part) {
+        Ok(octets) if (1..=stag_echo::ECHO_MAX).contains(&octets) => Ok(octets),
+        Ok(_) => Err(format!("{part:?} is not between 1 and 1M")),
+        Err(error) => Err(error),
+    })
+}
+
+fn rates(text: &str) -> Result<List<f64>, String> {
+    list(text, rate)
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = f64::from_str(text).ok().filter(|seconds| (0.0..=1e6).contains(seconds));
+    seconds.ok_or_else(|| format!("{text:?} is no number of seconds"))
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    seconds(text)
+        .and_then(|seconds| if seconds > 0.0 { Ok(seconds) } else { Err("it has to be above 0".to_owned()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_powers_of_two_and_rates_of_ten() {
+        assert_eq!(sizes("1,4K,1M"), Ok(List(vec![1, 4_096, 1 << 20])));
+        assert_eq!(rates("2k, 1.5M,7"), Ok(List(vec![2_000.0, 1_500_000.0, 7.0])));
+        assert_eq!(size("16M"), Ok(16 << 20));
+        for wrong in ["", "0", "2M", "4KB", "-1", "1.5", "4K,,8K", "nan", "inf", "1e3K"] {
+            assert!(sizes(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["", "0", "-5", "5/s", "2G"] {
+            assert!(rates(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_are_seconds() {
+        assert_eq!((seconds("0"), seconds("0.5"), positive("3")), (Ok(0.0), Ok(0.5), Ok(3.0)));
+        for wrong in ["", "-1", "nan", "inf", "5s"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+        assert!(positive("0").is_err());
+    }
+}

@@ -1,0 +1,173 @@
+//! What people read.
+
+use stag_load::bench::{
+    Outcome, Times,
+    compare::Change,
+    latency::PERCENTILES,
+    outcome::{Second, Setup},
+};
+use std::fmt::Write;
+
+/// One second, in one line.
+pub fn live(second: &Second) -> String {
+    let Second { second, calls, failed, response_p50_us, response_p99_us, response_max_us, .. } = second;
+    let mut line = format!(
+        "{:>4} s {calls:>10} calls/s   response p50 {:>9} p99 {:>9} max {response_max_us:>9.1} us",
+        second + 1,
+        micros(*response_p50_us),
+        micros(*response_p99_us)
+    );
+    if *failed > 0 {
+        let _ = write!(line, "   {failed} FAILED");
+    }
+    line
+}
+
+/// What came of one run or several.
+pub fn table(outcomes: &[Outcome]) -> String {
+    let mut text = String::new();
+    match outcomes {
+        [one] => single(&mut text, one),
+        several => ladder(&mut text, several),
+    }
+    for outcome in outcomes {
+        let mut notes = notes(outcome);
+        if outcomes.len() > 1 {
+            notes.iter_mut().for_each(|note| *note = format!("{}: {note}", step(&outcome.setup)));
+        }
+        notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
+    }
+    text
+}
+
+/// What the figures alone do not say.
+fn notes(outcome: &Outcome) -> Vec<String> {
+    let mut notes = outcome.client.doubts.clone();
+    if outcome.unsent > 0 {
+        notes.push(format!(
+            "{} calls were due and could not be made in time: the server, or --depth, is too small for this rate; among \
+             the response times they count with what they had waited",
+            outcome.unsent
+        ));
+    }
+    if outcome.setup.workload.has_payload() && !outcome.setup.verified {
+        notes.push("the payload was not compared".to_owned());
+    }
+    if let Some(failure) = &outcome.failure {
+        notes.push(format!("{} calls failed; the first: {failure}", outcome.failed));
+    }
+    notes
+}
+
+fn head(setup: &Setup) -> String {
+    let Setup { url, workload, size, connections, depth, cores, .. } = setup;
+    let payload = if *size > 0 { format!(" of {size} octets") } else { String::new() };
+    let pace = match (setup.rate, setup.arrivals) {
+        (Some(rate), Some(arrivals)) => {
+            format!("open loop of {rate} calls/s, {}", format!("{arrivals:?}").to_lowercase())
+        }
+        _ => "closed loop".to_owned(),
+    };
+    let s = |count: &usize| if *count == 1 { "" } else { "s" };
+    format!(
+        "{workload}{payload} to {url}\n{pace}; {connections} connection{}, depth {depth}, {cores} core{}; payload {}\n\n",
+        s(connections),
+        s(cores),
+        match (setup.workload.has_payload(), setup.verified) {
+            (false, _) => "none",
+            (true, true) => "verified",
+            (true, false) => "NOT verified",
+        }
+    )
+}
+
+fn single(text: &mut String, outcome: &Outcome) {
+    text.push_str(&head(&outcome.setup));
+    let Outcome { elapsed_s, calls, failed, unsent, calls_per_s, octets_per_s, .. } = outcome;
+    let _ = writeln!(
+        text,
+        "{:>12} {:>12} {:>12} {:>10} {:>10} {:>10}\n{calls_per_s:>12.1} {:>12.1} {calls:>12} {failed:>10} {unsent:>10} {elapsed_s:>10.2}\n",
+        "calls/s",
+        "MiB/s",
+        "calls",
+        "failed",
+        "unsent",
+        "seconds",
+        octets_per_s / f64::from(1 << 20),
+    );
+    let _ = write!(text, "{:<9} {:>10} {:>9} {:>9}", "us", "samples", "min", "mean");
+    PERCENTILES.iter().for_each(|(name, _)| text.push_str(&format!(" {name:>9}")));
+    let _ = writeln!(text, " {:>10}", "max");
+    row(text, "service", &outcome.service);
+    row(text, "response", &outcome.response);
+    if outcome.setup.rate.is_some() {
+        row(text, "send lag", &outcome.client.lag);
+    }
+    text.push_str("Full round trips. n/a: fewer than 10 samples lie beyond.\n");
+}
+
+fn row(text: &mut String, name: &str, times: &Times) {
+    let Times { samples, min_us, mean_us, max_us, percentiles_us, .. } = times;
+    let _ = write!(text, "{name:<9} {samples:>10} {min_us:>9.1} {mean_us:>9.1}");
+    percentiles_us.iter().for_each(|value| text.push_str(&format!(" {:>9}", micros(*value))));
+    let _ = writeln!(text, " {max_us:>10.1}");
+}
+
+/// What tells a run of a ladder from the others.
+fn step(setup: &Setup) -> String {
+    match setup.rate {
+        Some(rate) => format!("{} octets, {rate} calls/s", setup.size),
+        None => format!("{} octets", setup.size),
+    }
+}
+
+fn ladder(text: &mut String, outcomes: &[Outcome]) {
+    let Some(first) = outcomes.first() else { return };
+    let Setup { url, workload, connections, depth, cores, .. } = &first.setup;
+    let _ = writeln!(text, "{workload} to {url}; connections {connections}, depth {depth}, cores {cores}\n");
+    let _ = writeln!(
+        text,
+        "{:>9} {:>12} {:>12} {:>10} {:>11} {:>11} {:>11} {:>11} {:>11}",
+        "octets", "meant/s", "calls/s", "MiB/s", "service", "response", "response", "response", "unsent"
+    );
+    let _ = writeln!(
+        text,
+        "{:>9} {:>12} {:>12} {:>10} {:>11} {:>11} {:>11} {:>11}",
+        "", "", "", "", "p50 us", "p50 us", "p99 us", "p99.9 us"
+    );
+    for outcome in outcomes {
+        let response = |name: &str| micros(outcome.response.percentile(name));
+        let _ = writeln!(
+            text,
+            "{:>9} {:>12} {:>12.1} {:>10.1} {:>11} {:>11} {:>11} {:>11} {:>11}",
+            outcome.setup.size,
+            outcome.setup.rate.map_or_else(|| "closed".to_owned(), |rate| format!("{rate:.1}")),
+            outcome.calls_per_s,
+            outcome.octets_per_s / f64::from(1 << 20),
+            micros(outcome.service.percentile("p50")),
+            response("p50"),
+            response("p99"),
+            response("p99.9"),
+            outcome.unsent
+        );
+    }
+    text.push_str("Full round trips. n/a: fewer than 10 samples lie beyond.\n");
+}
+
+/// What changed between two runs.
+pub fn changes(changes: &[Change]) -> String {
+    let mut text = format!(
+        "{:<16} {:>12} {:>12} {:>9} {:>9}  verdict\n",
+        "per second", "before", "after", "change %", "p"
+    );
+    for Change { quantity, before, after, change, p, verdict } in changes {
+        let (percent, verdict) = (change * 100.0, format!("{verdict:?}").to_lowercase());
+        let _ =
+            writeln!(text, "{quantity:<16} {before:>12.1} {after:>12.1} {percent:>+9.1} {p:>9.4}  {verdict}");
+    }
+    text
+}
+
+fn micros(value: Option<f64>) -> String {
+    value.map_or_else(|| "n/a".to_owned(), |value| format!("{value:.1}"))
+}

@@ -1,0 +1,157 @@
+//! `stag bench` against `stag echo` and `stag serve`. What is looked at is that every call is counted, not how long it took.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+mod support;
+
+use serde_json::Value;
+use support::{Home, Server};
+
+/// Short, and the same whatever else the host does.
+const SHORT: [&str; 4] = ["--warm-up", "0", "--calls", "200"];
+
+fn echo(home: &Home) -> (Server, [String; 2]) {
+    let listen = format!("shm://{}", home.text("echo.sock"));
+    let server = Server::start(home, home.stag(&["echo", "--listen", &listen, "--tcp", "127.0.0.1:0"]));
+    let tcp = server.line("TCP");
+    (server, [listen, format!("tcp://{tcp}")])
+}
+
+fn measured(home: &Home, arguments: &[&str]) -> Value {
+    let output = home.run(&[&["bench"], arguments, &["--json", "-"]].concat());
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{arguments:?}: {error}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn every_workload_is_measured_on_shared_memory_and_over_tcp() {
+    let home = Home::new();
+    let (_server, urls) = echo(&home);
+    for url in &urls {
+        for (workload, octets) in [("null", 0), ("echo", 2), ("pull", 1), ("push", 1)] {
+            let more = ["--workload", workload, "--size", "5000", "--depth", "4", "--connections", "2"];
+            let result = measured(&home, &[&[url.as_str()], &SHORT[..], &more].concat());
+            assert_eq!(result["schema"], "stag-bench/1");
+            assert_eq!(
+                (result["calls"].as_u64(), result["failed"].as_u64()),
+                (Some(200), Some(0)),
+                "{result}"
+            );
+            assert_eq!(result["setup"]["workload"], workload);
+            assert_eq!(result["setup"]["verified"], octets > 0);
+            assert_eq!(result["response"]["samples"], 200);
+            // 90 of 100 needs 100 samples, 99 of 100 a thousand.
+            assert!(
+                result["service"]["percentiles_us"][1].is_f64()
+                    && result["service"]["percentiles_us"][2].is_null()
+            );
+            let seconds = result["seconds"].as_array().unwrap();
+            let sum = |name: &str| seconds.iter().map(|second| second[name].as_u64().unwrap()).sum::<u64>();
+            assert_eq!((sum("calls"), sum("octets")), (200, 200 * octets * 5_000), "{url} {workload}");
+        }
+    }
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate_and_a_ladder_has_a_row_for_each() {
+    let home = Home::new();
+    let (_server, [url, _]) = echo(&home);
+    let open = ["--rate", "300,600", "--arrivals", "uniform", "--warm-up", "0.1", "--duration", "1"];
+    let result = measured(&home, &[&[url.as_str()], &open[..]].concat());
+    let runs = result.as_array().unwrap();
+    for (run, rate) in runs.iter().zip([300, 600]) {
+        let made = run["calls"].as_u64().unwrap() + run["unsent"].as_u64().unwrap();
+        assert!((rate - 1..=rate + 1).contains(&made), "{run}");
+        assert_eq!(run["client"]["lag"]["samples"], run["calls"]);
+    }
+    assert_eq!(runs.len(), 2);
+    let table = home.run(&[&["bench", &url, "--workload", "push", "--size", "64,4K"], &SHORT[..]].concat());
+    let table = String::from_utf8(table.stdout).unwrap();
+    let rows: Vec<_> = table.lines().filter(|line| line.contains("closed")).collect();
+    assert!(rows.len() == 2 && rows[1].trim().starts_with("4096"), "{table}");
+}
+
+#[test]
+fn nfs_workloads_leave_nothing_behind() {
+    let home = Home::new();
+    let server = home.serve(&["--memory", "64M", "--name", "data"]);
+    let url = format!("{}/data", server.line("LISTEN"));
+    for workload in
+        ["null", "nfs3:getattr", "nfs3:lookup", "nfs3:read", "nfs3:write", "nfs3:mixed", "nfs3:meta"]
+    {
+        let more = ["--workload", workload, "--size", "8K", "--file-size", "256K", "--depth", "3"];
+        let result = measured(&home, &[&[url.as_str()], &SHORT[..], &more].concat());
+        assert_eq!((result["calls"].as_u64(), result["failed"].as_u64()), (Some(200), Some(0)), "{workload}");
+    }
+    let left = home.run(&["call", &url, "ls"]);
+    assert_eq!(String::from_utf8(left.stdout).unwrap(), "");
+}
+
+#[test]
+fn what_does_not_answer_is_said_in_a_sentence() {
+    let home = Home::new();
+    let server = home.serve(&["--memory", "1M", "--name", "data"]);
+    let output = home.run(&[&["bench", &server.line("LISTEN"), "--workload", "echo"], &SHORT[..]].concat());
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error.contains("ECHO: the server does not have this program"), "{error}");
+    for (arguments, part) in [
+        (&["bench"][..], "say what to measure"),
+        (&["bench", "tcp://127.0.0.1:1", "--workload", "nfs3:read"], "needs an export"),
+        (&["bench", "tcp://127.0.0.1:1", "--workload", "x"], "no workload is called"),
+        (&["bench", "tcp://127.0.0.1:1", "--cores", "1000"], "is more than the"),
+        (&["bench", "tcp://127.0.0.1:1", "--size", "2M"], "between 1 and 1M"),
+        (&["echo", "--listen", "iwarp://0.0.0.0:0"], "--clients"),
+    ] {
+        assert!(home.refused(arguments).contains(part), "{arguments:?}");
+    }
+    let output = home.run(&["bench", "tcp://127.0.0.1:1", "--calls", "1"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("tcp://127.0.0.1:1: cannot connect"));
+}
+
+#[test]
+fn results_are_compared_by_exit_code() {
+    let home = Home::new();
+    let (_server, [url, _]) = echo(&home);
+    let mut one = measured(&home, &[url.as_str(), "--warm-up", "0", "--duration", "0.3"]);
+    // Seconds as a longer run has them, the second run's a fifth slower.
+    let seconds = |p50: f64| {
+        let second = |number: u64| {
+            serde_json::json!({
+                "second": number, "calls": 1_000 + number, "octets": 0, "failed": 0, "response_max_us": 99.0, "lag_max_us": 0.0,
+                "response_p50_us": p50 + number as f64 / 10.0,
+            })
+        };
+        (0..8).map(second).collect::<Vec<_>>()
+    };
+    one["elapsed_s"] = 8.0.into();
+    one["host"]["floors_ns"] = serde_json::json!([100.0, 110.0]);
+    let write = |name: &str, mut value: Value, p50: f64, floor: f64| {
+        value["seconds"] = seconds(p50).into();
+        value["host"]["floors_ns"][1] = floor.into();
+        std::fs::write(home.path(name), value.to_string()).unwrap();
+    };
+    write("before", one.clone(), 10.0, 110.0);
+    write("slower", one.clone(), 12.0, 110.0);
+    write("elsewhere", one, 12.0, 400.0);
+    let code = |arguments: &[&str]| {
+        let output = home.run(&[&["bench", "compare"], arguments].concat());
+        (
+            output.status.code(),
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    assert_eq!(code(&["before", "before"]).0, Some(0));
+    assert_eq!(code(&["slower", "before"]).0, Some(0));
+    let (worse, table, sentence) = code(&["before", "slower"]);
+    assert!(worse == Some(1) && sentence.contains("slower is slower"), "{sentence}");
+    let row = table.lines().find(|line| line.starts_with("response p50")).unwrap();
+    assert!(row.ends_with("worse") && row.contains("+19."), "{table}");
+    assert_eq!(code(&["before", "slower", "--noise", "30"]).0, Some(0));
+    let (refused, _, sentence) = code(&["before", "elsewhere"]);
+    assert!(refused == Some(3) && sentence.contains("--interleaved"), "{sentence}");
+    assert_eq!(code(&["before", "elsewhere", "--interleaved"]).0, Some(1));
+    assert!(home.refused(&["bench", "compare", "before", "absent"]).contains("absent"));
+}
