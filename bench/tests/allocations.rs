@@ -3,6 +3,7 @@
 
 use stag_echo::{Caller, Echo, Twin};
 use stag_engine::{Config, Shard, Token};
+use stag_load::bench::{Arrivals, Load, Pace, Plan, Schedule, Span, To, Workload};
 use stag_protocol::rpcrdma::{Version2, Versions};
 use stag_verbs::{Limits, Provider, Time};
 use std::{
@@ -198,4 +199,61 @@ fn calls_in_both_directions_allocate_nothing() {
 #[test]
 fn calls_of_version_2_in_both_directions_allocate_nothing() {
     count_both(Versions::Both(Version2::Directed), &[0, 100, 3_000, 5_000, 9_000]);
+}
+
+/// The load generator, half of whose calls move payload that it compares.
+fn generate(pace: impl FnOnce(Time) -> Pace) {
+    let fabric = stag_sim::Fabric::new(1, stag_sim::Faults::DELAYS);
+    let plan = Plan {
+        workload: Workload::Mixed,
+        len: 9_000,
+        connections: 2,
+        depth: 8,
+        verify: true,
+        timeout: std::time::Duration::from_secs(30),
+        seed: 1,
+        user: (0, 0),
+        is_nfs: false,
+        files: None,
+    };
+    let admit = Box::new(|_| true) as Box<_>;
+    let mut server = Shard::new(fabric.end("server", LIMITS), Echo::default(), config(), admit).unwrap();
+    let limits = Limits { private_data_len: LIMITS.private_data_len, ..plan.limits() };
+    let mut load = Load::new(fabric.end("client", limits), &plan).unwrap();
+    load.connect(&To::Fabric(server.listen(&stag_sim::Port(0)).unwrap())).unwrap();
+    let (mut now, mut begun, mut before) = (Time(0), None, None);
+    let mut pace = Some(pace);
+    while !load.generator().is_over() {
+        if begun.is_none() && load.is_connected().unwrap() {
+            let pace = pace.take().unwrap()(now);
+            load.begin(now, pace, Span { from: now, until: Time(u64::MAX), calls: Some(CALLS) });
+            begun = Some(now);
+        }
+        if !(load.step(now) | server.pass(now)) {
+            let due = fabric.next_due().into_iter().chain(load.generator().wake_at()).min();
+            now = due.map_or(now, |due| due.max(now));
+        }
+        load.with_generator(|generator| {
+            while let Some((_, mut record)) = generator.take_second() {
+                record.clear();
+                generator.give(record);
+            }
+        });
+        // What happens once has happened by then.
+        if before.is_none() && begun.is_some_and(|begun| now.0 > begun.0 + 50_000_000) {
+            before = Some(ALLOCATIONS.get());
+        }
+    }
+    assert_eq!(load.generator().failure(), None);
+    assert_eq!(Some(ALLOCATIONS.get()), before, "heap allocations while calls are generated");
+}
+
+#[test]
+fn a_closed_loop_of_the_load_generator_allocates_nothing() {
+    generate(|_| Pace::Closed);
+}
+
+#[test]
+fn an_open_loop_of_the_load_generator_allocates_nothing() {
+    generate(|now| Pace::Open(Schedule::new(now, 50_000.0, Arrivals::Poisson, 1, (0, 1))));
 }
