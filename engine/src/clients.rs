@@ -220,7 +220,11 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// The most calls that wait for one peer: those to a client that may stay away leave room for those to others.
     pub(crate) fn waiting_max(&self, side: Side) -> usize {
         let all = self.core.config.outbound;
-        if side == Side::Client { all } else { (all / 4).max(1) }
+        match side {
+            Side::Client => all,
+            Side::Server if self.core.config.reverse_calls_max == 0 => 0,
+            Side::Server => (all / 4).max(1),
+        }
     }
 
     /// Puts a call in its peer's queue, or says why it cannot wait there.

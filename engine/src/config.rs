@@ -35,7 +35,8 @@ pub struct Config {
     /// Calls we have outstanding with one peer at most.
     pub calls_max: u32,
     /// Calls we have outstanding at most with one peer that connected to us, once [`Cx::ready`](crate::Cx::ready) said that it
-    /// takes calls (RFC 8167 §4.1). Only then receives are reserved for them.
+    /// takes calls (RFC 8167 §4.1). Only then receives are reserved for them. Zero: such calls end with
+    /// [`CallFault::Limit`](crate::CallFault::Limit).
     pub reverse_calls_max: u32,
     /// Calls that a peer to which we connected may have outstanding (RFC 8167 §4.1). Zero: its calls are not taken.
     pub reverse_grant: u32,

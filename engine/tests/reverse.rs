@@ -415,3 +415,12 @@ fn a_client_without_memory_to_refuse_a_call_connects_again() {
     at.shard.with_app(|_, cx| null(cx));
     at.next_call();
 }
+
+#[test]
+fn a_server_that_makes_no_calls_says_so_at_once() {
+    let mut at = AtServer::serving(Twin::default(), Config { reverse_calls_max: 0, ..config() });
+    let peer = register(&mut at);
+    call(&mut at, peer, 1, None);
+    assert_eq!(outcome(&mut at), Some((1, Err(CallFault::Limit))));
+    at.expect_alive();
+}
