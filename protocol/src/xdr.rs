@@ -115,6 +115,27 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
+    /// Several unsigned integers: at once when they lie in one piece, as nearly always.
+    #[inline]
+    pub fn words<const N: usize>(&mut self) -> Result<[u32; N], Error> {
+        self.skip_empty();
+        if let Piece::Inline(octets) = self.piece
+            && let Some((here, rest)) = octets.split_at_checked(4 * N)
+        {
+            let mut words = [0; N];
+            for (word, octets) in words.iter_mut().zip(here.as_chunks().0) {
+                *word = u32::from_be_bytes(*octets);
+            }
+            self.piece = Piece::Inline(rest);
+            return Ok(words);
+        }
+        let mut words = [0; N];
+        for word in &mut words {
+            *word = self.u32()?;
+        }
+        Ok(words)
+    }
+
     /// A boolean (RFC 4506 §4.4).
     pub fn bool(&mut self) -> Result<bool, Error> {
         match self.u32()? {
@@ -550,5 +571,26 @@ mod tests {
             assert!(out.iter().take(len).all(|octet| *octet == 0xee), "data stays");
             assert!(out.iter().take(padded(len)).skip(len).all(|octet| *octet == 0), "padding is zero");
         }
+    }
+
+    #[test]
+    fn words_are_the_same_at_once_and_one_by_one() {
+        let octets: std::vec::Vec<u8> = (0..16).collect();
+        let expected = [0x0001_0203, 0x0405_0607, 0x0809_0a0b, 0x0c0d_0e0f];
+        assert_eq!(Reader::new(&octets).words(), Ok(expected));
+        for at in (0..=16).step_by(4) {
+            let (front, back) = octets.split_at(at);
+            let pieces = [Piece::Inline(front), Piece::Chunk(&[]), Piece::Inline(back)];
+            assert_eq!(Reader::over(&pieces).words(), Ok(expected), "in two pieces at {at}");
+        }
+        for len in 0..16 {
+            assert_eq!(Reader::new(&octets[..len]).words::<4>(), Err(Error::Short), "{len} octets");
+            let mut room = [0; 16];
+            assert_eq!(Writer::new(&mut room[..len]).words(expected), Err(NoRoom), "room for {len} octets");
+        }
+        let mut room = [0; 16];
+        let mut writer = Writer::new(&mut room);
+        assert_eq!((writer.words(expected), writer.len()), (Ok(()), 16));
+        assert_eq!(&room[..], octets);
     }
 }

@@ -45,15 +45,16 @@ impl<'a> CallHeader<'a> {
         let refuse = |outcome| Refusal::Answer(ReplyHeader { xid, outcome });
         let garbage = |_: Error| refuse(Outcome::accepted(Accepted::GarbageArgs));
         let auth = |status| refuse(Outcome::Denied(Denied::AuthError(status)));
-        reader.u64().map_err(garbage)?; // the XID and the type, seen already
-        if reader.u32().map_err(garbage)? != VERSION {
+        let [_, _, rpc_version] = reader.words().map_err(garbage)?;
+        if rpc_version != VERSION {
             return Err(refuse(Outcome::Denied(Denied::RpcMismatch { low: VERSION, high: VERSION })));
         }
+        let [program, version, procedure] = reader.words().map_err(garbage)?;
         Ok(Self {
             xid,
-            program: reader.u32().map_err(garbage)?,
-            version: reader.u32().map_err(garbage)?,
-            procedure: reader.u32().map_err(garbage)?,
+            program,
+            version,
+            procedure,
             credential: Credential::parse(reader).map_err(|_| auth(AuthStatus::BAD_CREDENTIAL))?,
             verifier: Auth::parse(reader).map_err(|_| auth(AuthStatus::BAD_VERIFIER))?,
         })

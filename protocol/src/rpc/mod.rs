@@ -33,10 +33,10 @@ impl MessageType {
     /// discarded: nobody can be answered.
     pub fn peek(message: &Reader<'_>) -> Result<(Xid, Self), Error> {
         let mut reader = message.clone();
-        let xid = Xid(reader.u32()?);
-        match reader.u32()? {
-            0 => Ok((xid, Self::Call)),
-            1 => Ok((xid, Self::Reply)),
+        let [xid, message_type] = reader.words()?;
+        match message_type {
+            0 => Ok((Xid(xid), Self::Call)),
+            1 => Ok((Xid(xid), Self::Reply)),
             _ => Err(Error::BadValue),
         }
     }

@@ -77,8 +77,8 @@ impl<'a> ReplyHeader<'a> {
 
     /// Takes the header of a reply; `reader` then is at the results. A call is [`Error::BadValue`].
     pub fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
-        let xid = Xid(reader.u32()?);
-        if reader.u32()? != MessageType::Reply as u32 {
+        let [xid, message_type] = reader.words()?;
+        if message_type != MessageType::Reply as u32 {
             return Err(Error::BadValue);
         }
         let outcome = match reader.u32()? {
@@ -86,7 +86,7 @@ impl<'a> ReplyHeader<'a> {
             1 => Outcome::Denied(Denied::parse(reader)?),
             _ => return Err(Error::BadValue),
         };
-        Ok(Self { xid, outcome })
+        Ok(Self { xid: Xid(xid), outcome })
     }
 
     /// Writes the header; the results of a success come behind it.

@@ -331,6 +331,7 @@ impl ChunkLists {
     }
 
     /// Adds a Write chunk without segments at the end of the Write list.
+    #[inline]
     pub fn begin_write(&mut self) -> Result<(), ListsFull> {
         let count = self.writes.get_mut(usize::from(self.write_chunks)).ok_or(ListsFull::Chunks)?;
         *count = 0;
@@ -342,6 +343,7 @@ impl ChunkLists {
     ///
     /// # Panics
     /// When [`begin_write`](Self::begin_write) was not called.
+    #[inline]
     pub fn push_write(&mut self, segment: Segment) -> Result<(), ListsFull> {
         let last = usize::from(self.write_chunks).checked_sub(1).expect("`begin_write` comes first");
         self.insert(usize::from(self.used) - usize::from(self.reply.unwrap_or(0)), segment)?;
@@ -420,6 +422,7 @@ impl ChunkLists {
     }
 
     /// Opens a gap at `at` in the shared array and puts `segment` there.
+    #[inline]
     fn insert(&mut self, at: usize, segment: Segment) -> Result<(), ListsFull> {
         let used = usize::from(self.used);
         debug_assert!(at <= used, "a segment goes before or behind others");
@@ -433,6 +436,13 @@ impl ChunkLists {
         *self.segments.get_mut(at).ok_or(ListsFull::Segments)? = segment;
         self.used += 1;
         Ok(())
+    }
+
+    /// The segment, when there is only one, and it is a Write chunk.
+    pub(super) const fn only_write_segment(&self) -> Option<Segment> {
+        let [segment, ..] = self.segments;
+        let is_it = self.used == 1 && self.read_chunks == 0 && self.write_chunks == 1 && self.reply.is_none();
+        if is_it { Some(segment) } else { None }
     }
 
     /// How many of [`segments`](Self::segments) each chunk has: Read chunks with their positions, Write chunks, the Reply chunk.

@@ -234,6 +234,14 @@ fn emit_any<D: Dialect>(header: &Header, lists: &ChunkLists, out: &mut [u8]) -> 
     let room = out.len();
     let mut words = Words(out);
     // RFC 8166 §4 [8166-30], draft 004 §3.1.1 [exp-1]
+    if let (false, Some(segment)) = (D::INTENT, lists.only_write_segment()) {
+        // Nearly all others: a call for octets, and its reply.
+        let Segment { handle, length, offset } = segment;
+        let (high, low) = ((offset >> 32) as u32, offset as u32);
+        let (xid, credits) = (header.xid.0, header.credits.0);
+        words.put([xid, D::VERSION, credits, procedure, 0, 1, 1, handle, length, high, low, 0, 0])?;
+        return Ok(room - words.0.len());
+    }
     words.put([header.xid.0, D::VERSION, header.credits.0, procedure])?;
     if let (true, Some(intent)) = (D::INTENT, lists.intent()) {
         words.put([intent.message_type as u32, intent.inv_handle])?;

@@ -4,7 +4,7 @@ use crate::ring::{Front, Source};
 use stag_verbs::{Cause, FabricFault, Layer, Terminate};
 
 /// Octets of a short head: connection, length, key, flags.
-const SHORT: usize = 16;
+pub(crate) const SHORT: usize = 16;
 /// Octets of a long head: those, and two words.
 pub(crate) const LONG: usize = 32;
 
@@ -121,11 +121,14 @@ impl Record {
     pub(crate) fn parse(front: Front, memory: &impl Source) -> Option<(Self, usize)> {
         let kind = Kind::parse(front.kind)?;
         let mut octets = [0; LONG];
-        let (head, _) = octets.split_at_mut(kind.head_len());
-        if head.len() > front.room {
+        if kind.head_len() > front.room {
             return None;
         }
-        memory.copy_out(front.at, head);
+        // A copy of a length that the compiler knows is no call.
+        match octets.first_chunk_mut::<SHORT>() {
+            Some(short) if kind.head_len() == SHORT => memory.copy_out(front.at, short),
+            _ => memory.copy_out(front.at, &mut octets),
+        }
         let [to, len, key, flags, o0, o1, m0, m1] = words(&octets);
         let long = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
         let this = Self { kind, to, len, key, flags, offset: long(o0, o1), more: long(m0, m1) };

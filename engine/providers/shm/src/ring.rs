@@ -135,7 +135,11 @@ impl Producer {
             self.tail += to_end as u64;
         }
         let at = RING + self.offset(self.tail);
-        memory.copy_in(at + WORD, head);
+        // A copy of a length that the compiler knows is no call.
+        match head.first_chunk::<{ crate::record::SHORT }>() {
+            Some(short) if head.len() == short.len() => memory.copy_in(at + WORD, short),
+            _ => memory.copy_in(at + WORD, head),
+        }
         memory.copy_in(at + WORD + head.len(), body);
         let end = self.tail + len as u64;
         memory.set_word(RING + self.offset(end), 0);
