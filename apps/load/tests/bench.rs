@@ -1,11 +1,13 @@
 //! The load generator on the simulated fabric, in virtual time.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use stag_echo::Echo;
 use stag_engine::{Config, Shard};
 use stag_load::bench::{
     Arrivals, Load, Outcome, Pace, Plan, Record, Schedule, Span, Times, To, Workload,
     compare::{Rules, Verdict, compare, is_worse},
+    export, html,
     outcome::{Client, Host, SCHEMA, Second, Setup},
 };
 use stag_sim::{Fabric, Faults, Port, Sim};
@@ -299,4 +301,54 @@ fn what_cannot_be_compared_is_refused_with_the_reason() {
 fn a_result_survives_its_text() {
     let one = result(1, 5, 1.0);
     assert_eq!(Outcome::parse(&serde_json::to_string(&one).unwrap()), Ok(one));
+}
+
+#[test]
+fn other_tools_read_what_is_exported() {
+    let one = result(1, 5, 1.0);
+    let log = export::log(&one).unwrap();
+    let entries = IntervalLogIterator::new(&log).filter_map(|entry| match entry.unwrap() {
+        LogEntry::Interval(interval) => Some(interval),
+        _ => None,
+    });
+    let mut sums = std::collections::BTreeMap::new();
+    for interval in entries {
+        let histogram = stag_load::bench::latency::decode(interval.encoded_histogram()).unwrap();
+        *sums.entry(interval.tag().unwrap().as_str().to_owned()).or_insert(0) += histogram.len();
+    }
+    let sums: Vec<_> = sums.into_iter().collect();
+    assert_eq!(sums, [("response".to_owned(), one.calls), ("service".to_owned(), one.calls)]);
+
+    let hgrm = export::hgrm(&one.response).unwrap();
+    let rows: Vec<Vec<f64>> = hgrm
+        .lines()
+        .map(|line| line.split_whitespace().map_while(|word| word.parse().ok()).collect::<Vec<_>>())
+        .filter(|row| row.len() >= 3)
+        .collect();
+    assert!(rows.windows(2).all(|pair| pair[0][0] <= pair[1][0] && pair[0][2] <= pair[1][2]), "{hgrm}");
+    let last = rows.last().unwrap();
+    assert_eq!((last[1], last[2]), (1.0, one.calls as f64));
+    let middle = rows.iter().find(|row| row[1] >= 0.5).unwrap();
+    assert!((middle[0] / one.response.percentile("p50").unwrap() - 1.0).abs() < 0.01);
+
+    let fio = export::fio(std::slice::from_ref(&one));
+    let read = &fio["jobs"][0]["read"];
+    assert_eq!(
+        (read["total_ios"].as_u64(), read["lat_ns"]["N"].as_u64()),
+        (Some(one.calls), Some(one.calls))
+    );
+    let p99 = read["clat_ns"]["percentile"]["99.000000"].as_f64().unwrap();
+    assert!((p99 / 1e3 - one.service.percentile("p99").unwrap()).abs() < 0.01);
+}
+
+#[test]
+fn a_page_needs_nothing_from_elsewhere() {
+    let runs: Vec<_> = (1..=3).map(|seed| result(seed, 5, seed as f64)).collect();
+    for (page, charts) in [(html::page(&runs[..1]).unwrap(), 2), (html::page(&runs).unwrap(), 3)] {
+        assert_eq!(page.matches("<svg ").count(), charts);
+        assert_eq!(page.matches("<svg ").count(), page.matches("</svg>").count());
+        for far in ["http:", "https:", "src=", "@import", "url(", "<script", "NaN", "inf"] {
+            assert!(!page.contains(far), "{far}");
+        }
+    }
 }

@@ -78,8 +78,7 @@ impl Times {
     /// # Errors
     /// What is wrong with it.
     pub fn histogram(&self) -> Result<Histogram<u64>, String> {
-        let octets = BASE64_STANDARD.decode(&self.histogram).map_err(|error| error.to_string())?;
-        Deserializer::new().deserialize(&mut octets.as_slice()).map_err(|error| error.to_string())
+        decode(&self.histogram)
     }
 
     /// The time at the percentile with this name.
@@ -96,6 +95,15 @@ pub fn encode(histogram: &Histogram<u64>) -> String {
         .serialize(histogram, &mut octets)
         .expect("a vector takes any histogram of these bounds");
     BASE64_STANDARD.encode(octets)
+}
+
+/// The histogram that [`encode`] wrote.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn decode(text: &str) -> Result<Histogram<u64>, String> {
+    let octets = BASE64_STANDARD.decode(text).map_err(|error| error.to_string())?;
+    Deserializer::new().deserialize(&mut octets.as_slice()).map_err(|error| error.to_string())
 }
 
 /// What is measured in one second, or in all of them.

@@ -6,8 +6,10 @@
 
 pub mod compare;
 pub mod drive;
+pub mod export;
 pub mod floor;
 pub mod generator;
+pub mod html;
 pub mod ladder;
 pub mod latency;
 pub mod outcome;

@@ -1,7 +1,7 @@
 //! What came of a run, as it is written to a file and read again.
 
 use super::{
-    latency::{Record, Times, at},
+    latency::{Record, Times, at, encode},
     schedule::Arrivals,
     workload::Workload,
 };
@@ -84,6 +84,12 @@ pub struct Second {
     pub lag_max_us: f64,
     /// Of all cores of the host, the part that others took from it (`/proc/stat`); none where it is not counted.
     pub stolen: Option<f64>,
+    /// All service times, as [`Times::histogram`].
+    #[serde(default)]
+    pub service: String,
+    /// All response times.
+    #[serde(default)]
+    pub response: String,
 }
 
 impl Second {
@@ -102,6 +108,8 @@ impl Second {
             response_max_us: micros(&record.response),
             lag_max_us: micros(&record.lag),
             stolen,
+            service: encode(&record.service),
+            response: encode(&record.response),
         }
     }
 }
@@ -163,6 +171,17 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// Reads the results in a file: one, or a list of them.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse_all(text: &str) -> Result<Vec<Self>, String> {
+        match serde_json::from_str::<Vec<&serde_json::value::RawValue>>(text) {
+            Ok(all) => all.into_iter().map(|one| Self::parse(one.get())).collect(),
+            Err(_) => Self::parse(text).map(|one| vec![one]),
+        }
+    }
+
     /// Reads a result.
     ///
     /// # Errors
