@@ -307,6 +307,7 @@ EXAMPLES
   stag bench iwarp://127.0.0.1:20049/data --workload nfs3:read --rate 20K
   stag bench iwarp://127.0.0.1:20049/data --rate 10K,20K --json ladder.json
   stag bench compare before.json after.json
+  stag bench report ladder.json --html ladder.html
 
 WORKLOADS
   null         NULL: of NFS if the URL names an export, else of 'stag echo'
@@ -360,7 +361,28 @@ OUTPUT (--json)
                          stolen, pinned, doubts[]
     seconds[]            second, calls, octets, failed, service_ and
                          response_p50_us, _p99_us, response_max_us,
-                         lag_max_us, stolen
+                         lag_max_us, stolen; service and response,
+                         histograms
+
+JOB FILES (--job FILE)
+  TOML, with the long names of the options and url:
+      url = 'iwarp://127.0.0.1:20049/data'
+      workload = 'nfs3:read'
+      rate = ['10K', '20K']
+      no-verify = true
+  Options of the command line override it. A name that is not known stops.
+
+LOOKING FOR A RATE (--slo P=US)
+  Open loops one after the other, with twice the rate until the promise is not
+  kept, then between: the highest rate that keeps it, within 5 %.
+
+REPORTS (bench report RESULT.json…)
+  --html FILE     One page: response time by percentile, over time, and
+                  against throughput. It loads nothing.
+  --hgrm FILE     The percentile distribution, as HdrHistogram prints it.
+  --hdr-log FILE  An interval log, V2, with tags response and service.
+  --format fio    JSON as fio's: slat is the send lag, clat the service time,
+                  lat the response time.
 
 COMPARING (bench compare BEFORE.json AFTER.json)
   Each whole second of a run gives one median, one p99 and one rate; five are

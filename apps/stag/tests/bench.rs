@@ -155,3 +155,44 @@ fn results_are_compared_by_exit_code() {
     assert_eq!(code(&["before", "elsewhere", "--interleaved"]).0, Some(1));
     assert!(home.refused(&["bench", "compare", "before", "absent"]).contains("absent"));
 }
+
+#[test]
+fn a_job_file_is_overridden_by_the_command_line() {
+    let home = Home::new();
+    let (_server, [url, _]) = echo(&home);
+    let job = format!("url = '{url}'\nworkload = 'push'\nsize = 100\ncalls = 50\nwarm-up = 0\ndepth = 2\n");
+    std::fs::write(home.path("job.toml"), job).unwrap();
+    let result = measured(&home, &["--job", "job.toml", "--size", "300"]);
+    let setup = &result["setup"];
+    assert_eq!(
+        (&setup["workload"], setup["size"].as_u64(), setup["depth"].as_u64()),
+        (&"push".into(), Some(300), Some(2))
+    );
+    assert_eq!(result["calls"], 50);
+    std::fs::write(home.path("odd.toml"), "depht = 2").unwrap();
+    let sentence = home.refused(&["bench", "--job", "odd.toml"]);
+    assert!(
+        sentence.contains("odd.toml: nothing is called \"depht\" here, only url, workload"),
+        "{sentence}"
+    );
+    std::fs::write(home.path("odd.toml"), "depth = 'x'").unwrap();
+    assert!(home.refused(&["bench", "--job", "odd.toml"]).contains("--depth"));
+}
+
+#[test]
+fn the_highest_rate_is_looked_for_and_all_runs_are_reported() {
+    let home = Home::new();
+    let (_server, [url, _]) = echo(&home);
+    let slo =
+        ["--slo", "p50=1", "--rate", "200", "--warm-up", "0", "--duration", "0.2", "--json", "runs.json"];
+    let output = home.run(&[&["bench", &url], &slo[..]].concat());
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && table.contains("p50"), "{table}");
+    let forms = ["--html", "page.html", "--format", "fio"];
+    let output = home.run(&[&["bench", "report", "runs.json"], &forms[..]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let fio: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(!fio["jobs"].as_array().unwrap().is_empty());
+    assert!(std::fs::read_to_string(home.path("page.html")).unwrap().ends_with("</html>\n"));
+    assert!(home.refused(&["bench", "report", "runs.json"]).contains("--html"));
+}

@@ -3,6 +3,7 @@
 pub mod echo;
 mod files;
 mod host;
+mod job;
 pub mod options;
 mod run;
 mod show;
@@ -11,32 +12,74 @@ use crate::{
     Error,
     call::{Server, Url},
     caller::{self, say},
+    cli,
     progress::Progress,
 };
-use options::{Bench, Compare, Run, What};
+use clap::{Parser, Subcommand};
+use job::Job;
+use options::{Bench, Compare, Format, Report, Run, What};
 use serde_json::json;
 use stag_load::bench::{
     Outcome,
     compare::{self, Rules},
+    export, html,
+    ladder::{Promise, Search, Step},
+    latency::{BEYOND, PERCENTILES},
     outcome::Second,
 };
-use std::{fs, path::Path};
+use std::{ffi::OsString, fs, path::Path};
+
+/// How exactly the highest rate is looked for.
+const WITHIN: f64 = 0.05;
 
 /// Runs, and says what came of it.
 pub fn run(arguments: &Bench) -> Result<(), Error> {
-    if let Some(What::Compare(arguments)) = &arguments.what {
-        return compare(arguments);
+    let with_job;
+    let arguments = match &arguments.run.job {
+        Some(file) => {
+            with_job = with_file(arguments, file)?;
+            &with_job
+        }
+        None => arguments,
+    };
+    match &arguments.what {
+        Some(What::Compare(arguments)) => return compare(arguments),
+        Some(What::Report(arguments)) => return report(arguments),
+        None => {}
     }
     let outcomes = measure(&arguments.run)?;
     if arguments.run.json.as_deref() != Some(Path::new("-")) {
         say(show::table(&outcomes));
+        if let Some(promise) = &arguments.run.slo {
+            say(show::promised(promise, highest(&outcomes, promise)));
+        }
     }
     if let Some(to) = &arguments.run.json {
-        write(to, &json(&outcomes)?)?;
+        write(to, json(&outcomes)?)?;
     }
     match outcomes.iter().find_map(|outcome| Some((outcome.failed, outcome.failure.as_ref()?))) {
         Some((failed, first)) => Err(Error::failure(format!("{failed} calls failed; the first: {first}"))),
         None => Ok(()),
+    }
+}
+
+/// The arguments again, behind those of the job file: what comes last counts.
+fn with_file(given: &Bench, file: &Path) -> Result<Bench, Error> {
+    let wrong = |why: String| Error::usage(format!("{}: {why}", file.display()));
+    let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+    let command = cli::Command::augment_subcommands(clap::Command::new("stag"));
+    let command = command.find_subcommand("bench").expect("this is one of its commands").clone();
+    let job = Job::parse(&text, &command).map_err(wrong)?;
+    let mut words: Vec<OsString> = ["stag", "bench"].map(OsString::from).into();
+    words.extend(job.flags);
+    words.extend(std::env::args_os().skip(2));
+    if given.run.url.is_none() {
+        words.extend(job.url.map(OsString::from));
+    }
+    match cli::Cli::try_parse_from(words) {
+        Ok(cli::Cli { command: cli::Command::Bench(bench) }) => Ok(*bench),
+        Ok(_) => unreachable!("the words begin with bench"),
+        Err(error) => Err(wrong(cli::sentence(&error, &<cli::Cli as clap::CommandFactory>::command()))),
     }
 }
 
@@ -51,19 +94,25 @@ fn measure(arguments: &Run) -> Result<Vec<Outcome>, Error> {
         Some(seed) => seed,
         None => u64::from_ne_bytes(caller::random()?),
     };
-    let one = vec![arguments.size.0.first().copied().unwrap_or(0)];
-    let sizes = if arguments.workload.has_payload() { arguments.size.0.clone() } else { one };
+    let first = vec![arguments.size.0.first().copied().unwrap_or(0)];
+    let sizes = if arguments.workload.has_payload() { arguments.size.0.clone() } else { first };
     let rates: Vec<_> = match &arguments.rate {
         Some(rates) => rates.0.iter().copied().map(Some).collect(),
         None => vec![None],
     };
+    let one = |size, rate| {
+        let mut progress = Progress::new(false);
+        let mut live = |second: &Second| progress.begin(&show::live(second), None);
+        run::run(arguments, &url, run::setup(arguments, &url, (size, rate, seed)), &mut live)
+    };
+    if let Some(promise) = &arguments.slo {
+        let size = sizes.first().copied().unwrap_or(0);
+        return search(arguments, promise, |rate| one(size, Some(rate)));
+    }
     let mut outcomes = Vec::new();
     for size in sizes {
         for rate in &rates {
-            let mut progress = Progress::new(false);
-            let mut live = |second: &Second| progress.begin(&show::live(second), None);
-            let setup = run::setup(arguments, &url, (size, *rate, seed));
-            let outcome = run::run(arguments, &url, setup, &mut live)?;
+            let outcome = one(size, *rate)?;
             let is_broken = outcome.failure.is_some();
             outcomes.push(outcome);
             if is_broken {
@@ -72,6 +121,77 @@ fn measure(arguments: &Run) -> Result<Vec<Outcome>, Error> {
         }
     }
     Ok(outcomes)
+}
+
+/// Runs at one rate after the other, until the highest is found that keeps the promise.
+fn search(
+    arguments: &Run,
+    promise: &Promise,
+    mut one: impl FnMut(f64) -> Result<Outcome, Error>,
+) -> Result<Vec<Outcome>, Error> {
+    let quantile = PERCENTILES
+        .iter()
+        .find(|(name, _)| *name == promise.percentile)
+        .map_or(0.5, |(_, quantile)| *quantile);
+    // A lower rate has too few samples for the percentile; Poisson times may give some less than the rate says.
+    let lowest = BEYOND / (1.0 - quantile) * 1.2 / arguments.duration;
+    let first = arguments.rate.as_ref().and_then(|rates| rates.0.first().copied()).unwrap_or(1_000.0);
+    let (mut search, mut outcomes) = (Search::new(first, (lowest, 1e8), WITHIN), Vec::new());
+    while let Step::Try(rate) = search.step() {
+        let outcome = one(rate)?;
+        let is_broken = outcome.failure.is_some();
+        search.note(is_kept(&outcome, promise));
+        outcomes.push(outcome);
+        if is_broken {
+            break;
+        }
+    }
+    Ok(outcomes)
+}
+
+/// Whether a run keeps a promise: every call was made in time, and the percentile is known and short enough.
+fn is_kept(outcome: &Outcome, promise: &Promise) -> bool {
+    let time = outcome.response.percentile(&promise.percentile);
+    outcome.unsent == 0 && outcome.failed == 0 && time.is_some_and(|micros| micros <= promise.at_most_us)
+}
+
+/// The highest rate of those that keep it.
+fn highest(outcomes: &[Outcome], promise: &Promise) -> Option<f64> {
+    let kept = outcomes.iter().filter(|outcome| is_kept(outcome, promise));
+    kept.filter_map(|outcome| outcome.setup.rate).max_by(f64::total_cmp)
+}
+
+/// Writes results in other forms.
+fn report(arguments: &Report) -> Result<(), Error> {
+    let mut outcomes = Vec::new();
+    for path in &arguments.results {
+        outcomes.extend(read(path)?);
+    }
+    let wrong = |why: String| Error::usage(format!("a result cannot be used: {why}"));
+    let single = || match outcomes.as_slice() {
+        [one] => Ok(one),
+        _ => Err(Error::usage("--hgrm and --hdr-log are for one result: give one, of one run")),
+    };
+    if let Some(to) = &arguments.html {
+        write(to, html::page(&outcomes).map_err(wrong)?)?;
+    }
+    if let Some(to) = &arguments.hgrm {
+        write(to, export::hgrm(&single()?.response).map_err(wrong)?)?;
+    }
+    if let Some(to) = &arguments.hdr_log {
+        write(to, export::log(single()?).map_err(wrong)?)?;
+    }
+    if let Some(Format::Fio) = arguments.format {
+        say(format!("{:#}\n", export::fio(&outcomes)));
+    }
+    Ok(())
+}
+
+/// The results in a file.
+fn read(path: &Path) -> Result<Vec<Outcome>, Error> {
+    let wrong = |why: String| Error::usage(format!("{}: {why}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+    Outcome::parse_all(&text).map_err(wrong)
 }
 
 /// What cannot be had together.
@@ -103,12 +223,13 @@ fn check(arguments: &Run, url: &Url) -> Result<(), Error> {
 
 /// Compares two results.
 fn compare(arguments: &Compare) -> Result<(), Error> {
-    let read = |path: &Path| {
-        let wrong = |why: String| Error::usage(format!("{}: {why}", path.display()));
-        let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-        Outcome::parse(&text).map_err(wrong)
+    let one = |path: &Path| match <[Outcome; 1]>::try_from(read(path)?) {
+        Ok([one]) => Ok(one),
+        Err(_) => {
+            Err(Error::usage(format!("{}: it holds several runs, and one is compared", path.display())))
+        }
     };
-    let (before, after) = (read(&arguments.before)?, read(&arguments.after)?);
+    let (before, after) = (one(&arguments.before)?, one(&arguments.after)?);
     let Compare { alpha, interleaved, .. } = *arguments;
     let rules = Rules { noise: arguments.noise / 100.0, alpha, interleaved };
     let changes = compare::compare(&before, &after, rules).map_err(Error::Refused)?;
@@ -135,7 +256,7 @@ fn json(outcomes: &[Outcome]) -> Result<String, Error> {
         .map_err(|error| Error::failure(format!("the result cannot be written: {error}")))
 }
 
-fn write(to: &Path, text: &str) -> Result<(), Error> {
+fn write(to: &Path, text: impl AsRef<[u8]>) -> Result<(), Error> {
     if to == Path::new("-") {
         say(text);
         return Ok(());

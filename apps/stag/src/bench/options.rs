@@ -1,7 +1,7 @@
 //! What can be asked of `stag bench` and `stag echo`.
 
 use clap::{Args, Subcommand};
-use stag_load::bench::{Arrivals, Workload};
+use stag_load::bench::{Arrivals, Workload, ladder::Promise, latency::PERCENTILES};
 use std::{path::PathBuf, str::FromStr};
 
 /// Arguments of `bench`.
@@ -21,6 +21,36 @@ pub struct Bench {
 pub enum What {
     /// Say whether the second run is slower than the first: exit code 0 no, 1 yes, 3 they cannot be compared
     Compare(Compare),
+    /// Write results in other forms: a page, HdrHistogram files, fio's JSON
+    Report(Report),
+}
+
+/// Arguments of `bench report`.
+#[derive(Clone, Debug, Args)]
+#[command(group(clap::ArgGroup::new("form").required(true).multiple(true)))]
+pub struct Report {
+    /// Results (--json)
+    #[arg(required = true)]
+    pub results: Vec<PathBuf>,
+    /// A page with charts, which needs nothing from elsewhere
+    #[arg(long, value_name = "FILE", group = "form")]
+    pub html: Option<PathBuf>,
+    /// The response times by percentile (.hgrm), in microseconds; of one result
+    #[arg(long, value_name = "FILE", group = "form")]
+    pub hgrm: Option<PathBuf>,
+    /// A log of each second's histograms (HdrHistogram V2); of one result
+    #[arg(long, value_name = "FILE", group = "form")]
+    pub hdr_log: Option<PathBuf>,
+    /// Print as another tool does
+    #[arg(long, value_name = "fio", group = "form")]
+    pub format: Option<Format>,
+}
+
+/// Whose form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// `fio --output-format=json`.
+    Fio,
 }
 
 /// Arguments of `bench compare`.
@@ -50,6 +80,7 @@ pub struct List<T>(pub Vec<T>);
 
 /// A run, or a ladder of them.
 #[derive(Clone, Debug, Args)]
+#[command(args_override_self = true)]
 pub struct Run {
     /// What to call: SCHEME://… as for 'stag call'; with an export for nfs3 workloads
     pub url: Option<String>,
@@ -72,6 +103,10 @@ pub struct Run {
     /// An open loop: calls per second (K, M behind the number); several with commas are tried one after the other
     #[arg(long, value_name = "R,…", value_parser = rates)]
     pub rate: Option<List<f64>>,
+    /// Look for the highest rate at which a percentile of the response times stays below microseconds, as in p99=200, and begin
+    /// with --rate [default: 1000]
+    #[arg(long, value_name = "P=US", value_parser = promise)]
+    pub slo: Option<Promise>,
     /// How the times between calls of an open loop are spread
     #[arg(long, value_name = "uniform|poisson", default_value = "poisson")]
     pub arrivals: Arrivals,
@@ -96,6 +131,9 @@ pub struct Run {
     /// Seconds that a call may take
     #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=3_600))]
     pub timeout: u16,
+    /// Take options from a file in TOML, by their long names; those of the command line override them
+    #[arg(long, value_name = "FILE")]
+    pub job: Option<PathBuf>,
     /// Write the result to FILE as JSON, or to standard output (-) instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -161,6 +199,15 @@ fn rates(text: &str) -> Result<List<f64>, String> {
     list(text, rate)
 }
 
+fn promise(text: &str) -> Result<Promise, String> {
+    let wrong = || format!("{text:?} is no promise: write for example p99=200, in microseconds");
+    let (percentile, at_most) = text.split_once('=').ok_or_else(wrong)?;
+    let at_most_us = at_most.parse().ok().filter(|micros: &f64| micros.is_finite() && *micros > 0.0);
+    let is_known = PERCENTILES.iter().any(|(name, _)| *name == percentile);
+    let at_most_us = at_most_us.filter(|_| is_known).ok_or_else(wrong)?;
+    Ok(Promise { percentile: percentile.to_owned(), at_most_us })
+}
+
 fn seconds(text: &str) -> Result<f64, String> {
     let seconds = f64::from_str(text).ok().filter(|seconds| (0.0..=1e6).contains(seconds));
     seconds.ok_or_else(|| format!("{text:?} is no number of seconds"))
@@ -185,6 +232,15 @@ mod tests {
         }
         for wrong in ["", "0", "-5", "5/s", "2G"] {
             assert!(rates(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_promise_names_a_percentile_and_microseconds() {
+        let promised = Promise { percentile: "p99.9".to_owned(), at_most_us: 200.5 };
+        assert_eq!(promise("p99.9=200.5"), Ok(promised));
+        for wrong in ["", "p99", "p98=5", "p99=0", "p99=-1", "p99=nan", "p99=5us", "99=5"] {
+            assert!(promise(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -3,6 +3,7 @@
 use stag_load::bench::{
     Outcome, Times,
     compare::Change,
+    ladder::Promise,
     latency::PERCENTILES,
     outcome::{Second, Setup},
 };
@@ -152,6 +153,17 @@ fn ladder(text: &mut String, outcomes: &[Outcome]) {
         );
     }
     text.push_str("Full round trips. n/a: fewer than 10 samples lie beyond.\n");
+}
+
+/// The highest rate that keeps a promise.
+pub fn promised(promise: &Promise, rate: Option<f64>) -> String {
+    let Promise { percentile, at_most_us } = promise;
+    match rate {
+        Some(rate) => {
+            format!("highest rate with {percentile} of at most {at_most_us} us: {rate:.1} calls/s\n")
+        }
+        None => format!("no rate that was tried keeps {percentile} at {at_most_us} us\n"),
+    }
 }
 
 /// What changed between two runs.
