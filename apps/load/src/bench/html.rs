@@ -67,8 +67,10 @@ fn bounds(values: impl Iterator<Item = f64>) -> (f64, f64) {
     if high > 0.0 { (low.min(high), high) } else { (1.0, 1.0) }
 }
 
+/// A number without zeros that say nothing.
 fn number(value: f64) -> String {
-    if value >= 1.0 || value == 0.0 { format!("{value:.0}") } else { format!("{value}") }
+    let text = format!("{value:.6}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// Text that means nothing to a browser.
@@ -297,9 +299,20 @@ mod tests {
 
     #[test]
     fn axes_hold_what_they_show() {
-        for values in [vec![], vec![0.0], vec![5.0], vec![0.003, 70_000.0], vec![10.0, 10.0]] {
+        for values in [
+            vec![],
+            vec![0.0],
+            vec![5.0],
+            vec![0.003, 70_000.0],
+            vec![10.0, 10.0],
+            vec![2.0],
+            vec![3_000_000.0],
+        ] {
             for axis in [Axis::log("", values.iter().copied()), Axis::linear("", values.iter().copied())] {
                 assert!((2..=20).contains(&axis.ticks.len()), "{values:?}: {:?}", axis.ticks);
+                let labels: std::collections::BTreeSet<_> =
+                    axis.ticks.iter().map(|(_, label)| label).collect();
+                assert_eq!(labels.len(), axis.ticks.len(), "{values:?}: {labels:?}");
                 let (low, high) = axis.range;
                 let positive = values.iter().filter(|value| **value > 0.0 || !axis.is_log);
                 assert!(
@@ -309,6 +322,12 @@ mod tests {
                 assert!(positive.map(|value| axis.place(*value)).all(|place| (0.0..=1.0).contains(&place)));
             }
         }
+    }
+
+    #[test]
+    fn numbers_have_the_digits_that_they_need() {
+        let numbers = [0.0, 0.5, 1.5, 10.0, 1_000.0, 0.001].map(number);
+        assert_eq!(numbers, ["0", "0.5", "1.5", "10", "1000", "0.001"]);
     }
 
     #[test]
