@@ -117,6 +117,21 @@ impl Peer {
     fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(&self.0), signal).unwrap();
     }
+
+    /// Stops it, and waits until none of its threads runs any more.
+    fn stop(&self) {
+        self.signal(Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.0.id());
+        let is_stopped = |task: std::fs::DirEntry| {
+            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap();
+            stat.rsplit(") ").next().unwrap().starts_with('T')
+        };
+        let start = Instant::now();
+        while !std::fs::read_dir(&tasks).unwrap().all(|task| is_stopped(task.unwrap())) {
+            assert!(start.elapsed() < PATIENCE, "the peer does not stop");
+            std::thread::yield_now();
+        }
+    }
 }
 
 impl Drop for Peer {
@@ -246,7 +261,7 @@ fn a_stopped_peer_costs_its_own_connection_and_goes_on_later() {
     for trust in [false, true] {
         let (mut end, peer, qp, span, _place) = meet(trust);
         talk(&mut end, qp);
-        peer.signal(Signal::STOP);
+        peer.stop();
         // As much as there are work requests: the ring is full long before.
         for tag in 0..6 {
             let write = fill(end.pool.take(1 << 20).unwrap());
