@@ -7,7 +7,7 @@
 //! | `nfs3`, `acl` | a method of [`Client`] for each procedure of NFS and MOUNT, and of NFSACL |
 //! | [`rate`] | calls per second and full round trips |
 //! | [`transfer`] | whole files, several calls at a time; what a server lost before COMMIT is written again |
-//! | [`bench`] | the load generator: closed and open loops, what came of them, and how two runs compare |
+//! | [`mod@bench`] | the load generator: closed and open loops, what came of them, and how two runs compare |
 //! | [`functional`] | the functional run: every procedure, every size that matters, every octet compared |
 //!
 //! Nothing here opens a socket: the provider does. File data, and the path of a link, are handed to the engine as items, so that

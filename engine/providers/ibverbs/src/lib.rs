@@ -1,7 +1,7 @@
 //! RDMA devices: the provider contract over libibverbs and librdmacm (DESIGN D1, D3, D8).
 //!
 //! Both libraries are loaded when a provider is made: a program that contains this crate runs on machines without them, and says
-//! what is missing ([`Unavailable`]). One [`Ibverbs`] belongs to one shard and one thread: a device context, a protection domain,
+//! what is missing (`Unavailable`). One `Ibverbs` belongs to one shard and one thread: a device context, a protection domain,
 //! a completion queue and a shared receive queue of its own, and type-2 memory windows that are bound on the data path.
 //!
 //! | file | what it does |
