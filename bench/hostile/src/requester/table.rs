@@ -330,10 +330,16 @@ fn invalidations(table: &mut Table) {
             fabric.send_invalidate(asked.segment().handle, &stray)
         },
     );
-    table.script("invalidates-and-writes-on", (clause, "Terminate 1/1/00"), Read, |fabric, asked| {
-        fabric.send_invalidate(asked.segment().handle, &[0; 8])?;
-        push(fabric, asked.segment(), &[CONTENT; LEN])
-    });
+    // The message is nobody's reply, and alone a reason to close: which comes first depends on how both arrive.
+    table.script(
+        "invalidates-and-writes-on",
+        (clause, "Terminate 1/1/00 | closed"),
+        Read,
+        |fabric, asked| {
+            fabric.send_invalidate(asked.segment().handle, &[0; 8])?;
+            push(fabric, asked.segment(), &[CONTENT; LEN])
+        },
+    );
 }
 
 fn endings(table: &mut Table) {
