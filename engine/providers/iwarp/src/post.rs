@@ -5,11 +5,11 @@ use crate::{
     conn::{Conn, Link, Shared, State},
     tx,
 };
-use stag_pools::{Access, Buf, Extent, RemoteKey, Violation, Window};
+use stag_pools::{Access, Buf, Extent, RemoteKey, Window};
 use stag_verbs::{
     Cause, Count, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag,
     Time,
-    soft::{Op, Read},
+    soft::{self, Op, Read},
 };
 use std::{ops::Range, os::fd::BorrowedFd};
 
@@ -114,12 +114,8 @@ impl Provider for Iwarp {
         if let Err(why) = self.established(qp) {
             return Err(Refused { why, token: buf });
         }
-        if span.start > span.end || span.end > buf.len() {
-            return Err(Refused { why: Refusal::Malformed, token: buf });
-        }
         // RFC 5042 §3, §6.4.5 [5042-3] [5042-18]
-        let bound = self.shared.windows.bind(qp.scope(), buf.expose(span, access));
-        bound.map_err(|token| Refused { why: Refusal::NoWindow, token })
+        soft::bind(&mut self.shared.windows, qp, buf, (span, access))
     }
 
     fn post_send(
@@ -154,9 +150,7 @@ impl Provider for Iwarp {
         at: usize,
         from: &[RemoteSpan],
     ) -> Result<(), Refused<Buf>> {
-        let wanted = from.iter().try_fold(at, |end, span| end.checked_add(span.len as usize));
-        let fits = wanted.is_some_and(|end| end <= sink.len());
-        if !fits || from.len() > self.shared.config.limits.read_spans {
+        if !soft::fits(&sink, at, from) || from.len() > self.shared.config.limits.read_spans {
             return Err(Refused { why: Refusal::Malformed, token: sink });
         }
         match self.with_room(qp) {
@@ -171,12 +165,10 @@ impl Provider for Iwarp {
 
     fn post_local_invalidate(&mut self, qp: Qp, tag: Tag, key: RemoteKey) -> Result<(), Refusal> {
         self.with_room(qp)?;
-        // An empty access tells whether the window exists, whatever its rights are.
         if self.established(qp).is_ok_and(|(link, _)| link.queue.is_invalidating(key)) {
             return Err(Refusal::NoSuchKey);
         }
-        let found = self.shared.windows.target(qp.scope(), key, 0, 0);
-        if let Err(Violation::InvalidKey | Violation::OtherScope) = found {
+        if !soft::is_bound(&mut self.shared.windows, qp, key) {
             return Err(Refusal::NoSuchKey);
         }
         self.post(qp, tag, (), |()| Op::Invalidate { key }).map_err(|refused| refused.why)

@@ -5,11 +5,11 @@ use crate::{
     conn::{Conn, Say, Shared, State},
 };
 use rustix::fd::AsFd;
-use stag_pools::{Access, Buf, Extent, Pool, RemoteKey, Violation, Window};
+use stag_pools::{Access, Buf, Extent, Pool, RemoteKey, Window};
 use stag_verbs::{
     Cause, Count, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag,
     Time,
-    soft::{Op, Read},
+    soft::{self, Op, Read},
 };
 use std::{io, ops::Range, os::fd::BorrowedFd};
 
@@ -145,11 +145,7 @@ impl Provider for Shm {
         if let Err(why) = self.established(qp) {
             return Err(Refused { why, token: buf });
         }
-        if span.start > span.end || span.end > buf.len() {
-            return Err(Refused { why: Refusal::Malformed, token: buf });
-        }
-        let bound = self.shared.windows.bind(qp.scope(), buf.expose(span, access));
-        bound.map_err(|token| Refused { why: Refusal::NoWindow, token })
+        soft::bind(&mut self.shared.windows, qp, buf, (span, access))
     }
 
     fn post_send(
@@ -187,9 +183,7 @@ impl Provider for Shm {
         at: usize,
         from: &[RemoteSpan],
     ) -> Result<(), Refused<Buf>> {
-        let wanted = from.iter().try_fold(at, |end, span| end.checked_add(span.len as usize));
-        let fits = wanted.is_some_and(|end| end <= sink.len());
-        if !fits || from.len() > self.shared.config.limits.read_spans {
+        if !soft::fits(&sink, at, from) || from.len() > self.shared.config.limits.read_spans {
             return Err(Refused { why: Refusal::Malformed, token: sink });
         }
         match self.with_room(qp) {
@@ -202,10 +196,7 @@ impl Provider for Shm {
 
     fn post_local_invalidate(&mut self, qp: Qp, tag: Tag, key: RemoteKey) -> Result<(), Refusal> {
         let (conn, shared) = self.with_room(qp)?;
-        // An empty access tells whether the window exists, whatever its rights are.
-        let found = shared.windows.target(qp.scope(), key, 0, 0).err();
-        let is_gone = matches!(found, Some(Violation::InvalidKey | Violation::OtherScope));
-        if is_gone || conn.queue.is_invalidating(key) {
+        if !soft::is_bound(&mut shared.windows, qp, key) || conn.queue.is_invalidating(key) {
             return Err(Refusal::NoSuchKey);
         }
         self.post(qp, tag, (), |()| Op::Invalidate { key }).map_err(|refused| refused.why)

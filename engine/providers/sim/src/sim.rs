@@ -6,9 +6,10 @@ use crate::{
     end::End,
     net::{Net, Read, What},
 };
-use stag_pools::{Access, Buf, Extent, RemoteKey, Violation, Window};
+use stag_pools::{Access, Buf, Extent, RemoteKey, Window};
 use stag_verbs::{
     Cause, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag, Time,
+    soft,
 };
 use std::{cell::RefCell, fmt, ops::Range, os::fd::BorrowedFd, rc::Rc};
 
@@ -70,8 +71,7 @@ impl Sim {
     }
 
     fn is_bound(&mut self, qp: Qp, key: RemoteKey) -> bool {
-        let looked_up = self.end.windows.source(qp.scope(), key, 0, 0).err();
-        !matches!(looked_up, Some(Violation::InvalidKey | Violation::OtherScope))
+        soft::is_bound(&mut self.end.windows, qp, key)
     }
 
     /// Invalidating what is not bound is a bug of the engine, unless the peer did it and the engine cannot know yet.
@@ -218,11 +218,7 @@ impl Provider for Sim {
         if let Some(why) = self.refusal(qp) {
             return Err(Refused { why, token: buf });
         }
-        if span.start > span.end || span.end > buf.len() {
-            return Err(Refused { why: Refusal::Malformed, token: buf });
-        }
-        let bound = self.end.windows.bind(qp.scope(), buf.expose(span, access));
-        bound.map_err(|token| Refused { why: Refusal::NoWindow, token })
+        soft::bind(&mut self.end.windows, qp, buf, (span, access))
     }
 
     fn post_send(
@@ -262,8 +258,7 @@ impl Provider for Sim {
         at: usize,
         from: &[RemoteSpan],
     ) -> Result<(), Refused<Buf>> {
-        let end = from.iter().try_fold(at, |end, span| end.checked_add(span.len as usize));
-        let is_whole = end.is_some_and(|end| end <= sink.len()) && from.len() <= self.end.limits.read_spans;
+        let is_whole = soft::fits(&sink, at, from) && from.len() <= self.end.limits.read_spans;
         let malformed = (!is_whole).then_some(Refusal::Malformed);
         if let Some(why) = self.work_refusal(qp).or(malformed) {
             return Err(Refused { why, token: sink });

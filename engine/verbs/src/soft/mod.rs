@@ -7,8 +7,38 @@ mod receives;
 pub use queue::{Op, Read, SendQueue, Work};
 pub use receives::{Landing, Receives};
 
-use crate::{Layer, Terminate};
-use stag_pools::Violation;
+use crate::{Layer, Qp, Refusal, Refused, RemoteSpan, Terminate};
+use stag_pools::{Access, Buf, RemoteKey, Violation, Window, Windows};
+use std::ops::Range;
+
+/// Opens the octets `span` of `buf` to the peer of `qp`, as [`Provider::bind`](crate::Provider::bind) does.
+///
+/// # Errors
+/// The buffer comes back when the span is not inside its content, and when all windows are bound.
+pub fn bind(
+    windows: &mut Windows,
+    qp: Qp,
+    buf: Buf,
+    (span, access): (Range<usize>, Access),
+) -> Result<Window, Refused<Buf>> {
+    if span.start > span.end || span.end > buf.len() {
+        return Err(Refused { why: Refusal::Malformed, token: buf });
+    }
+    let bound = windows.bind(qp.scope(), buf.expose(span, access));
+    bound.map_err(|token| Refused { why: Refusal::NoWindow, token })
+}
+
+/// Whether the spans `from` fit `sink` from octet `at` on. Their sum does not wrap.
+pub fn fits(sink: &Buf, at: usize, from: &[RemoteSpan]) -> bool {
+    let end = from.iter().try_fold(at, |end, span| end.checked_add(span.len as usize));
+    end.is_some_and(|end| end <= sink.len())
+}
+
+/// Whether a window of `qp` has this key. An empty access tells, whatever the window's rights are.
+pub fn is_bound(windows: &mut Windows, qp: Qp, key: RemoteKey) -> bool {
+    let found = windows.target(qp.scope(), key, 0, 0).err();
+    !matches!(found, Some(Violation::InvalidKey | Violation::OtherScope))
+}
 
 /// No receive is posted, and none more may wait; or more Reads than were agreed on (RFC 5041 §7.2).
 pub const NO_BUFFER: Terminate = terminate(Layer::Ddp, 2, 2);
