@@ -158,6 +158,10 @@ impl Provider for Fabric {
         each!(self, fabric => fabric.post_send(qp, tag, message, invalidate))
     }
 
+    fn send_inline(&mut self, qp: Qp, message: &[u8], invalidate: Option<RemoteKey>) -> bool {
+        each!(self, fabric => fabric.send_inline(qp, message, invalidate))
+    }
+
     fn post_write(
         &mut self,
         qp: Qp,

@@ -254,6 +254,15 @@ pub trait Provider {
         invalidate: Option<RemoteKey>,
     ) -> Result<(), Refused<Buf>>;
 
+    /// Sends a copy of `message`, as [`post_send`](Self::post_send) would send it, if that can be done at once: with nothing
+    /// pending on the connection in front of it, with room where it goes, and short enough to be copied (verbs call it inline
+    /// data). True when it is on its way: it leaves with the next [`ring`](Self::ring) at the latest, and there is no
+    /// completion. False when nothing was done, for whatever reason: post it, and hear that reason.
+    fn send_inline(&mut self, qp: Qp, message: &[u8], invalidate: Option<RemoteKey>) -> bool {
+        let _ = (qp, message, invalidate);
+        false
+    }
+
     /// Writes `source` to the peer's memory. `to.len` is the length of `source`.
     fn post_write(&mut self, qp: Qp, tag: Tag, source: Extent, to: RemoteSpan)
     -> Result<(), Refused<Extent>>;
