@@ -4,10 +4,14 @@ use super::outcome::Outcome;
 use hdrhistogram::Histogram;
 use std::fmt::Write;
 
-const WIDTH: f64 = 720.0;
+const WIDTH: f64 = 800.0;
 const HEIGHT: f64 = 320.0;
 /// Around the plot: left, top, right, bottom.
-const MARGIN: [f64; 4] = [80.0, 16.0, 150.0, 44.0];
+const MARGIN: [f64; 4] = [80.0, 16.0, 230.0, 44.0];
+/// Between the lines of the legend, which stands to the right of the plot.
+const LEGEND_STEP: f64 = 18.0;
+/// Letters of a name in the legend that fit beside the plot.
+const NAME_MAX: usize = 32;
 const COLOURS: [&str; 8] =
     ["#0b6e99", "#d1495b", "#3b8c4a", "#a05195", "#e08e1b", "#5b6c7d", "#7b4b2a", "#1f3a93"];
 const STYLE: &str = "body{font:15px/1.4 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222;background:#fff}\
@@ -92,9 +96,11 @@ fn chart(page: &mut String, title: &str, (x, y): (&Axis, &Axis), lines: &[Line])
     let [left, top, right, bottom] = MARGIN;
     let (wide, high) = (WIDTH - left - right, HEIGHT - top - bottom);
     let at = |(a, b): (f64, f64)| (left + x.place(a) * wide, top + (1.0 - y.place(b)) * high);
+    // A long ladder's legend goes on below the plot.
+    let all = HEIGHT.max(top + LEGEND_STEP * lines.len() as f64 + top);
     let _ = write!(
         page,
-        "<h2>{title}</h2>\n<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" height=\"{HEIGHT}\" role=\"img\" aria-label=\"{title}\">\n"
+        "<h2>{title}</h2>\n<svg viewBox=\"0 0 {WIDTH} {all}\" width=\"{WIDTH}\" height=\"{all}\" role=\"img\" aria-label=\"{title}\">\n"
     );
     let (end, base) = (left + wide, top + high);
     for (value, label) in &x.ticks {
@@ -133,18 +139,31 @@ fn chart(page: &mut String, title: &str, (x, y): (&Axis, &Axis), lines: &[Line])
                 let _ = writeln!(page, "<circle cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"2.5\" fill=\"{colour}\"/>");
             }
         }
-        let py = top + 12.0 + 18.0 * number as f64;
+        let py = top + 12.0 + LEGEND_STEP * number as f64;
+        // Colours come again; then the lines are dashed, more finely each time.
+        let dash = match number / COLOURS.len() {
+            0 => String::new(),
+            turn => format!(" stroke-dasharray=\"{} 2\"", 10_usize.saturating_sub(2 * turn).max(1)),
+        };
         let _ = writeln!(
             page,
-            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\"/>\
-             <path d=\"M{:.1} {py:.1}h16\" stroke=\"{colour}\" stroke-width=\"3\"/><text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\"{dash}/>\
+             <path d=\"M{:.1} {py:.1}h16\" stroke=\"{colour}\" stroke-width=\"3\"{dash}/><text x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             end + 8.0,
             end + 28.0,
             py + 4.0,
-            plain(&line.name)
+            plain(&shortened(&line.name))
         );
     }
     page.push_str("</svg>\n");
+}
+
+/// A name that fits the legend.
+fn shortened(name: &str) -> String {
+    match name.chars().count() {
+        0..=NAME_MAX => name.to_owned(),
+        _ => name.chars().take(NAME_MAX - 1).chain(['…']).collect(),
+    }
 }
 
 /// What tells a run from the others.
@@ -321,6 +340,37 @@ mod tests {
                 );
                 assert!(positive.map(|value| axis.place(*value)).all(|place| (0.0..=1.0).contains(&place)));
             }
+        }
+    }
+
+    #[test]
+    fn every_name_of_a_long_ladder_stands_within_its_chart_and_no_two_lines_look_alike() {
+        for count in [1, 14, 15, 17, 64] {
+            let long = "a name that is longer than what stands beside a plot";
+            let name = |number| format!("{number}: {}", if number % 2 == 0 { long } else { "short" });
+            let line =
+                |number| Line { name: name(number), points: vec![(1.0, 1.0), (2.0, f64::from(number))] };
+            let lines: Vec<_> = (0..count).map(line).collect();
+            let axis = || Axis::linear("", [1.0, 64.0].into_iter());
+            let mut page = String::new();
+            chart(&mut page, "title", (&axis(), &axis()), &lines);
+            let after = |text: &str, mark: &str| {
+                let rest = text.split_once(mark).unwrap().1;
+                rest[..rest.find('"').unwrap()].parse::<f64>().unwrap()
+            };
+            let (wide, high) = (after(&page, " width=\""), after(&page, " height=\""));
+            let legend: Vec<_> = page.lines().filter(|line| line.contains("stroke-width=\"3\"")).collect();
+            assert_eq!(legend.len(), lines.len());
+            let mut looks = std::collections::BTreeSet::new();
+            for entry in legend {
+                let (sample, text) = entry.split_once("<text ").unwrap();
+                assert!(after(text, "y=\"") + 4.0 < high, "{count}: {entry}");
+                let letters = text.split_once('>').unwrap().1.split_once('<').unwrap().0.chars().count();
+                // A letter is some six units wide.
+                assert!(after(text, "x=\"") + letters as f64 * 6.2 <= wide, "{entry}");
+                looks.insert(sample.rsplit_once("stroke=").unwrap().1.to_owned());
+            }
+            assert_eq!(looks.len(), lines.len().min(6 * COLOURS.len()), "{looks:?}");
         }
     }
 
