@@ -98,6 +98,8 @@ pub(crate) struct Link {
     pub(crate) is_stalled: bool,
     /// Something could not be said: the peer has to read on.
     pub(crate) is_full: bool,
+    /// Something was said since the peer was last looked at for whether it sleeps.
+    pub(crate) is_unheard: bool,
     /// The sleep of the peer that was ended by a wake-up.
     woken: u64,
 }
@@ -123,6 +125,7 @@ impl Link {
             deadline: Some(deadline),
             is_stalled: false,
             is_full: false,
+            is_unheard: false,
             woken: 0,
         }
     }
@@ -268,6 +271,7 @@ impl Link {
     /// Ends the peer's sleep, if it sleeps: something for it was said, or read.
     pub(crate) fn wake(&mut self, shared: &mut Shared) {
         let Some(theirs) = &self.theirs else { return };
+        self.is_unheard = false;
         if must_wake(theirs, &mut self.woken) {
             shared.stats.wakeups += 1;
             // A full socket wakes as well; a broken one is found at the next look.

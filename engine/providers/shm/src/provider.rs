@@ -34,6 +34,11 @@ impl Shm {
         if conn.queue.room() == 0 { Err(Refusal::SendQueueFull) } else { Ok((conn, shared)) }
     }
 
+    /// Whether a message is longer than any receive, and than what the ring takes.
+    const fn is_long(&self, message: &[u8]) -> bool {
+        message.len() > self.shared.config.ring_len / 8
+    }
+
     /// Queues `token` as `op`, or gives it back.
     fn post<T>(&mut self, qp: Qp, tag: Tag, token: T, op: impl FnOnce(T) -> Op) -> Result<(), Refused<T>> {
         match self.with_room(qp) {
@@ -155,11 +160,20 @@ impl Provider for Shm {
         message: Buf,
         invalidate: Option<RemoteKey>,
     ) -> Result<(), Refused<Buf>> {
-        // Longer than any receive, and than what the ring takes.
-        if message.len() > self.shared.config.ring_len / 8 {
+        if self.is_long(&message) {
             return Err(Refused { why: Refusal::Malformed, token: message });
         }
         self.post(qp, tag, message, |message| Op::Send { message, invalidate })
+    }
+
+    fn send_inline(&mut self, qp: Qp, message: &[u8], invalidate: Option<RemoteKey>) -> bool {
+        let is_long = self.is_long(message);
+        let Some(conn) = self.conns.get_mut(qp.0) else { return false };
+        if conn.state != State::Established || !conn.queue.has_begun_all() || is_long {
+            return false;
+        }
+        let Some(link) = self.links.get_mut(conn.link) else { return false };
+        crate::tx::send_at_once(conn, link, &mut self.shared, (message, invalidate))
     }
 
     fn post_write(

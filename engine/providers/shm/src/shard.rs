@@ -273,10 +273,11 @@ impl Shm {
         self.posted.clear();
         for place in 0..self.hot.len() {
             let Some(key) = self.hot.get(place).copied() else { break };
-            let has_work =
-                self.links.get(key).is_some_and(|link| !link.waiting.is_empty() || !link.say.is_empty());
-            if has_work {
+            let Some(link) = self.links.get_mut(key) else { continue };
+            if !link.waiting.is_empty() || !link.say.is_empty() {
                 self.flush_link(key);
+            } else if link.is_unheard {
+                link.wake(&mut self.shared);
             }
         }
     }

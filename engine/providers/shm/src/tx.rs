@@ -7,7 +7,7 @@ use crate::{
     record::{Kind, Record},
     ring::{Broken, WORD},
 };
-use stag_pools::{Table, table::Key};
+use stag_pools::{RemoteKey, Table, table::Key};
 use stag_verbs::{
     Memory, Status,
     soft::{Op, read_fault},
@@ -152,6 +152,32 @@ pub(crate) fn report(conn: &mut Conn, shared: &mut Shared) {
     conn.queue.give_back(&mut shared.spare_works);
 }
 
+fn send_record(conn: &Conn, message: &[u8], invalidate: Option<RemoteKey>) -> Record {
+    Record {
+        len: message.len() as u32,
+        key: invalidate.map_or(0, |key| key.0),
+        flags: u32::from(invalidate.is_some()),
+        ..Record::new(Kind::Send, conn.peer)
+    }
+}
+
+/// Puts a message of a connection with nothing posted in front of it into the ring. False when others wait there for room, or
+/// when it has none. The next doorbell wakes the peer.
+pub(crate) fn send_at_once(
+    conn: &Conn,
+    link: &mut Link,
+    shared: &mut Shared,
+    (message, invalidate): (&[u8], Option<RemoteKey>),
+) -> bool {
+    if !link.say.is_empty() || !link.waiting.is_empty() {
+        return false;
+    }
+    // A ring that is broken is found so again by whoever looks next, and that one ends the link.
+    let is_sent = link.put(&send_record(conn, message, invalidate), message, shared).unwrap_or(false);
+    link.is_unheard |= is_sent;
+    is_sent
+}
+
 fn flush_conn(conn: &mut Conn, link: &mut Link, shared: &mut Shared) -> Result<Flow, Broken> {
     let mut turn = TURN;
     while let Some(answer) = conn.answers.front().copied() {
@@ -164,12 +190,7 @@ fn flush_conn(conn: &mut Conn, link: &mut Link, shared: &mut Shared) -> Result<F
     while let Some((seq, op)) = conn.queue.next() {
         let sent = match op {
             Op::Send { message, invalidate } => {
-                let record = Record {
-                    len: message.len() as u32,
-                    key: invalidate.map_or(0, |key| key.0),
-                    flags: u32::from(invalidate.is_some()),
-                    ..Record::new(Kind::Send, conn.peer)
-                };
+                let record = send_record(conn, message, *invalidate);
                 let is_sent = link.put(&record, message, shared)?;
                 turn = turn.saturating_sub(message.len());
                 if is_sent {

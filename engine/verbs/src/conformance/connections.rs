@@ -119,6 +119,7 @@ pub(super) fn assert_refused<F: Fixture>(w: &mut World<F>, end: usize, qp: Qp, w
     let refused = w.end(end).post_write(qp, Tag(0), refused.token.freeze(), nothing).unwrap_err();
     assert_eq!((refused.why, &refused.token[..]), (why, &b"four"[..]));
     assert_eq!(w.end(end).post_local_invalidate(qp, Tag(0), nothing.key), Err(why));
+    assert!(!w.end(end).send_inline(qp, b"four", None), "a copy is refused without a word");
 }
 
 /// After `stop_listening` nobody new gets in, and connections live on.

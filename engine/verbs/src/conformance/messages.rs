@@ -5,7 +5,7 @@ use super::{
     world::{LIMITS, RECEIVES, pattern, span},
 };
 use crate::{Cause, Layer, Provider, Refusal, Status, Tag, Terminate};
-use stag_pools::Access;
+use stag_pools::{Access, RemoteKey};
 
 /// Messages of 0, 1, a few and the most octets arrive whole.
 pub fn messages_of_every_length_arrive<F: Fixture>(w: &mut World<F>) {
@@ -74,6 +74,83 @@ pub fn nothing_leaves_before_the_doorbell<F: Fixture>(w: &mut World<F>) {
     w.end(A).ring();
     assert_eq!(&w.message(B, second.1).buf[..], b"two");
     assert_eq!(&w.message(B, first.1).buf[..], b"one");
+}
+
+/// Sends a copy, or posts the message where no copy can be sent.
+fn say<F: Fixture>(w: &mut World<F>, octets: &[u8], a: crate::Qp, key: Option<RemoteKey>) -> bool {
+    let is_sent = w.end(A).send_inline(a, octets, key);
+    if !is_sent {
+        w.post_send(A, a, octets, key);
+    }
+    is_sent
+}
+
+/// A copy takes its turn: behind what was posted earlier, in front of what is posted later. It has no completion, leaves with
+/// the doorbell at the latest, and waits for a receive as every message does.
+pub fn copies_and_posted_messages_keep_their_order<F: Fixture>(w: &mut World<F>) {
+    let (a, b) = w.pair();
+    w.seats[A].done.clear();
+    let (mut posted, mut copied) = (0, 0);
+    for round in 0..60_usize {
+        let first = pattern(round * LIMITS.receive_len / 60, round);
+        let is_copied = say(w, &first, a, None);
+        copied += usize::from(is_copied);
+        posted += usize::from(!is_copied);
+        if round.is_multiple_of(3) {
+            w.post_send(A, a, &[round as u8], None);
+            posted += 1;
+            assert!(!w.end(A).send_inline(a, b"in front", None), "it would overtake what is posted");
+        }
+        w.end(A).ring();
+        let message = w.message(B, b);
+        assert!(message.qp == b && message.buf[..] == first[..], "round {round}");
+        if round.is_multiple_of(3) {
+            let second = w.message(B, b);
+            assert_eq!(second.buf[..], [round as u8]);
+            w.repost(B, second.buf);
+        }
+        w.repost(B, message.buf);
+    }
+    w.until("what was posted completes", |w| w.seats[A].done.len() == posted);
+    w.quiet();
+    assert_eq!(w.seats[A].done.len(), posted, "a copy has no completion");
+    println!("{copied} copies, {posted} posted");
+    starve(w, (a, b));
+    (0..3_u8).for_each(|number| {
+        say(w, &[number; 100], a, None);
+    });
+    w.end(A).ring();
+    w.quiet();
+    assert!(w.seats[B].received.is_empty());
+    w.post_receives(B, 4);
+    (0..3_u8).for_each(|number| assert_eq!(w.message(B, b).buf[..], [number; 100]));
+}
+
+/// A copy ends a window of the peer, behind the Write that was posted first; one that breaks a rule ends the connection.
+pub fn a_copy_invalidates_as_a_posted_message_does<F: Fixture>(w: &mut World<F>) {
+    let (a, b) = w.pair();
+    for salt in 0..8 {
+        let window = w.open(B, b, &[b'.'; 4096], Access::RemoteWrite);
+        let octets = pattern(4096, salt);
+        if salt.is_multiple_of(2) {
+            w.post_write(A, a, &octets, span(window));
+            w.end(A).ring();
+        }
+        say(w, b"written", a, Some(window.key));
+        w.end(A).ring();
+        let message = w.message(B, b);
+        assert_eq!(&message.buf[..], b"written");
+        let written = message.invalidated.unwrap();
+        assert_eq!(written.key(), window.key);
+        let expected = if salt.is_multiple_of(2) { octets } else { vec![b'.'; 4096] };
+        assert!(written.into_buf()[..] == expected[..]);
+        w.repost(B, message.buf);
+    }
+    w.until("what was posted completes", |w| w.seats[A].done.len() >= 4);
+    if w.end(A).send_inline(a, b"stray", Some(RemoteKey(1 << 20))) {
+        w.end(A).ring();
+        w.end_of((a, b));
+    }
 }
 
 /// One work request more than the `send_queue` of the limits is refused with its memory; room comes back with completions.
@@ -240,13 +317,16 @@ pub fn an_arrival_ends_sleep<F: Fixture>(w: &mut World<F>) {
         println!("skipped: this provider cannot be slept on");
         return;
     }
-    for _ in 0..20 {
+    for round in 0..20 {
         w.quiet();
         if !w.end(B).arm() {
             continue;
         }
         assert!(!w.is_readable_now(B), "nothing is there");
-        w.send(A, a, b"wake up", None);
+        if round % 2 == 0 || !w.end(A).send_inline(a, b"wake up", None) {
+            w.post_send(A, a, b"wake up", None);
+        }
+        w.end(A).ring();
         assert!(w.is_readable(B), "the message ends the sleep");
         let message = w.message(B, b);
         w.repost(B, message.buf);

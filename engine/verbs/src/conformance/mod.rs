@@ -115,6 +115,8 @@ macro_rules! conformance_tests {
             messages::a_message_too_long_ends_its_connection_only
             messages::messages_keep_their_order
             messages::nothing_leaves_before_the_doorbell
+            messages::copies_and_posted_messages_keep_their_order
+            messages::a_copy_invalidates_as_a_posted_message_does
             messages::a_full_send_queue_refuses
             messages::a_message_without_a_receive_waits
             messages::a_starved_connection_still_moves_memory

@@ -126,6 +126,11 @@ impl SendQueue {
         self.op(self.begun).map(|op| (self.begun, op))
     }
 
+    /// Whether everything that was posted has begun, so that work which needs no place here may go at once.
+    pub fn has_begun_all(&self) -> bool {
+        self.begun == self.first + self.works.len() as u64
+    }
+
     /// The span that the next Read Request asks for.
     pub fn next_span(&self) -> Option<RemoteSpan> {
         self.spans.front().copied()
