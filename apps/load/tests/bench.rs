@@ -252,6 +252,7 @@ fn result(seed: u64, seconds: u64, slower: f64) -> Outcome {
         service: Times::new(&all.service),
         response: Times::new(&all.response),
         client: Client::default(),
+        stages: None,
         seconds: (0..).zip(&records).map(|(number, record)| Second::new(number, record, None)).collect(),
     }
 }

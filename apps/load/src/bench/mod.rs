@@ -14,6 +14,7 @@ pub mod ladder;
 pub mod latency;
 pub mod outcome;
 pub mod schedule;
+pub mod stages;
 pub mod workload;
 
 pub use drive::{Load, Plan, To};
@@ -21,4 +22,5 @@ pub use generator::{Generator, Pace, Span, Watch};
 pub use latency::{Record, Times};
 pub use outcome::Outcome;
 pub use schedule::{Arrivals, Schedule};
+pub use stages::Stages;
 pub use workload::{Files, Workload};

@@ -3,6 +3,7 @@
 use super::{
     latency::{Record, Times, at, encode},
     schedule::Arrivals,
+    stages::Stages,
     workload::Workload,
 };
 use hdrhistogram::Histogram;
@@ -166,6 +167,9 @@ pub struct Outcome {
     pub response: Times,
     /// The generator.
     pub client: Client,
+    /// Where the time went, when that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stages: Option<Stages>,
     /// Second by second. The last one may be a part of one.
     pub seconds: Vec<Second>,
 }

@@ -395,6 +395,7 @@ impl Gathered {
             service: Times::new(&self.all.service),
             response,
             client,
+            stages: None,
             seconds: self.seconds,
         };
         Ok((outcome, reports.into_iter().map(|report| report.written).collect()))
