@@ -1,5 +1,5 @@
-//! Payload octets that our code copies for each octet a call moves, counted by the fabrics: on iWARP none where they are sent and
-//! one copy where they arrive; in shared memory one when the processes trust each other, two when they do not.
+//! Payload octets that our code copies for each octet a call moves, counted by the fabrics: on iWARP none where they are sent (short
+//! messages aside) and one copy where they arrive; in shared memory one when the processes trust each other, two when they do not.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_bench::ends;

@@ -33,6 +33,15 @@ pub trait Crc32c {
     fn update(&mut self, octets: &[u8]);
     /// The CRC of all octets taken in.
     fn finish(self) -> u32;
+    /// The CRC of `octets`.
+    fn of(octets: &[u8]) -> u32
+    where
+        Self: Sized,
+    {
+        let mut crc = Self::start();
+        crc.update(octets);
+        crc.finish()
+    }
 }
 
 /// Pad octets behind an ULPDU of `ulpdu_len`, so that the FPDU is a multiple of four (RFC 5044 §4.1).
@@ -99,10 +108,8 @@ pub fn parse<C: Crc32c>(octets: &[u8], crc: bool) -> Result<Parsed, Terminate> {
     };
     // RFC 5044 §4.1, §7.1.1 [5044-11]
     if crc {
-        let mut computed = C::start();
-        computed.update(covered);
         // RFC 5041 §3 [5041-4], RFC 5044 §4.4, §6, §8 [5044-26]
-        if computed.finish() != u32::from_le_bytes(*sum) {
+        if C::of(covered) != u32::from_le_bytes(*sum) {
             return Err(Terminate::MPA_CRC);
         }
     }
@@ -188,6 +195,26 @@ impl Framer {
         framed.trailer.push(&sum.to_le_bytes());
         self.since_marker = framed.since_marker_after();
         framed
+    }
+}
+
+impl Framer {
+    /// Writes a whole FPDU to the start of `out`: `header` and `payload` as for [`frame`](Self::frame), pad, CRC. Its length;
+    /// `None`, and nothing is sent, when `out` is shorter, or with markers.
+    pub fn write<C: Crc32c>(&mut self, header: &[u8], payload: &[u8], out: &mut [u8]) -> Option<usize> {
+        let covered = header.len() + payload.len();
+        let pad = pad_len(covered.saturating_sub(LENGTH_LEN));
+        let fpdu = out.get_mut(..covered + pad + CRC_LEN).filter(|_| self.since_marker.is_none())?;
+        let (octets, sum) = fpdu.split_last_chunk_mut::<CRC_LEN>()?;
+        let (head, rest) = octets.split_at_mut(header.len());
+        head.copy_from_slice(header);
+        let (body, padding) = rest.split_at_mut(payload.len());
+        body.copy_from_slice(payload);
+        // RFC 5044 §4.1 [5044-8]
+        padding.fill(0);
+        // RFC 5044 §4.4 [5044-23] [5044-25]
+        *sum = if self.crc { C::of(octets).to_le_bytes() } else { [0; CRC_LEN] };
+        Some(fpdu.len())
     }
 }
 

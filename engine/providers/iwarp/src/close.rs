@@ -120,6 +120,8 @@ fn end(conn: &mut Conn, shared: &mut Shared, cause: Cause) {
     conn.wants_out = false;
     conn.wants_flush = false;
     conn.is_stalled = false;
+    conn.output.len = 0;
+    shared.spares.take_back(&mut conn.output);
     let qp = conn.qp;
     if let Some(link) = conn.link.take() {
         let landing = flush_queue(*link, conn, shared, cause);

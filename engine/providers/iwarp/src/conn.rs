@@ -7,7 +7,7 @@ use crate::{
     stats::Stats,
     tx::{Fpdu, Transmit},
 };
-use stag_pools::Windows;
+use stag_pools::{Windows, table::Key};
 use stag_protocol::iwarp::{fpdu, mpa, rdmap, stream};
 use stag_verbs::soft::{Landing, Receives, SendQueue, Work};
 use stag_verbs::{Cause, Event, Layer, Qp, Status, Terminate, Time};
@@ -78,7 +78,9 @@ pub(crate) struct Conn {
     pub(crate) is_over: bool,
     pub(crate) private_data: Box<[u8]>,
     /// What arrived and is not used up: set-up frames, or the start of an FPDU.
-    pub(crate) input: Input,
+    pub(crate) input: Lent,
+    /// FPDUs that wait for the kernel, whole or from where it stopped: copies of short messages, before all others.
+    pub(crate) output: Lent,
     pub(crate) link: Option<Box<Link>>,
     /// When to give up what it waits for.
     pub(crate) deadline: Option<Time>,
@@ -96,36 +98,36 @@ pub(crate) struct Conn {
     pub(crate) is_listed: bool,
 }
 
-/// Octets that arrived and are not used up. Their memory is lent by the shard from the first octet to the last: connections
-/// that wait for nothing have none.
+/// Octets that arrived and are not used up, or that wait to be sent. Their memory is lent by the shard from the first octet to
+/// the last: connections that wait for nothing have none.
 #[derive(Debug, Default)]
-pub(crate) struct Input {
+pub(crate) struct Lent {
     /// Room for the longest FPDU, or none.
     pub(crate) octets: Box<[u8]>,
     pub(crate) len: usize,
 }
 
-/// Input memory that no connection has at the moment: as much as was needed at one time.
+/// Memory that no connection has at the moment: as much as was needed at one time.
 #[derive(Debug)]
-pub(crate) struct Inputs(Vec<Box<[u8]>>);
+pub(crate) struct Spares(Vec<Box<[u8]>>);
 
-impl Inputs {
-    /// For at most `connections`.
+impl Spares {
+    /// For at most `connections`, each of which has an input and an output.
     pub(crate) fn new(connections: usize) -> Self {
-        Self(Vec::with_capacity(connections))
+        Self(Vec::with_capacity(2 * connections))
     }
 
-    /// Takes the memory of an input back that has no use for it.
-    pub(crate) fn take_back(&mut self, input: &mut Input) {
-        if input.len == 0 && !input.octets.is_empty() {
-            self.0.push(std::mem::take(&mut input.octets));
+    /// Takes memory back that nothing is in.
+    pub(crate) fn take_back(&mut self, lent: &mut Lent) {
+        if lent.len == 0 && !lent.octets.is_empty() {
+            self.0.push(std::mem::take(&mut lent.octets));
         }
     }
 
-    /// Gives an input memory, if it has none.
-    pub(crate) fn lend(&mut self, input: &mut Input) {
-        if input.octets.is_empty() {
-            input.octets = self.0.pop().unwrap_or_else(|| vec![0; fpdu::FPDU_MAX].into());
+    /// Gives memory to what has none.
+    pub(crate) fn lend(&mut self, lent: &mut Lent) {
+        if lent.octets.is_empty() {
+            lent.octets = self.0.pop().unwrap_or_else(|| vec![0; fpdu::FPDU_MAX].into());
         }
     }
 }
@@ -133,18 +135,20 @@ impl Inputs {
 // A set-up frame, and whatever follows a Reply, fit where the longest FPDU fits.
 const _: () = assert!(mpa::FRAME_MAX < fpdu::FPDU_MAX);
 
-impl Input {
+impl Lent {
     pub(crate) fn content(&self) -> &[u8] {
         self.octets.get(..self.len).expect("the content is inside the buffer")
     }
 
     /// Forgets the first `count` octets.
     pub(crate) fn consume(&mut self, count: usize) {
-        assert!(count <= self.len, "only what arrived is consumed");
+        assert!(count <= self.len, "only what is there is consumed");
         if count == 0 {
             return; // a move onto itself would still touch every octet
         }
-        self.octets.copy_within(count..self.len, 0);
+        if count < self.len {
+            self.octets.copy_within(count..self.len, 0);
+        }
         self.len -= count;
     }
 }
@@ -159,7 +163,8 @@ impl Conn {
             is_known: false,
             is_over: false,
             private_data: Box::default(),
-            input: Input::default(),
+            input: Lent::default(),
+            output: Lent::default(),
             link: None,
             deadline: None,
             interest: Ready::empty(),
@@ -168,6 +173,14 @@ impl Conn {
             wants_flush: false,
             is_posted: false,
             is_listed: false,
+        }
+    }
+
+    /// Work was posted to it: its key is in `posted`.
+    pub(crate) fn note_posted(&mut self, posted: &mut Vec<Key>) {
+        if !self.is_posted {
+            self.is_posted = true;
+            posted.push(self.qp.0);
         }
     }
 
@@ -270,7 +283,7 @@ pub(crate) struct Shared {
     pub(crate) config: crate::Config,
     pub(crate) epoll: Epoll,
     pub(crate) census: Census,
-    pub(crate) inputs: Inputs,
+    pub(crate) spares: Spares,
     /// Memory for work requests and for FPDUs that wait, of connections that have none.
     pub(crate) spare_works: Vec<VecDeque<Work>>,
     pub(crate) spare_fpdus: Vec<VecDeque<Fpdu>>,

@@ -19,6 +19,10 @@ impl Crc32c for Crc {
     fn finish(self) -> u32 {
         self.0.finalize() as u32 // a 32-bit CRC in the 64 bits that serve every algorithm
     }
+
+    fn of(octets: &[u8]) -> u32 {
+        crc_fast::crc32_iscsi(octets)
+    }
 }
 
 #[cfg(test)]
@@ -54,6 +58,7 @@ mod tests {
         let octets: Vec<u8> = (0..700_u32).map(|i| (i * 7 + i / 251) as u8).collect();
         for len in 0..octets.len() {
             assert_eq!(crc_of(&[&octets[..len]]), slow(&octets[..len]), "length {len}");
+            assert_eq!(Crc::of(&octets[..len]), slow(&octets[..len]), "length {len}, at once");
         }
         for cut in 0..octets.len() {
             assert_eq!(crc_of(&[&octets[..cut], &octets[cut..]]), slow(&octets), "cut {cut}");

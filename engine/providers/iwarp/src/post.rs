@@ -7,8 +7,8 @@ use crate::{
 };
 use stag_pools::{Access, Buf, Extent, RemoteKey, Window};
 use stag_verbs::{
-    Cause, Count, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag,
-    Time,
+    Cause, Count, Event, FabricFault, Limits, Memory, PeerAddress, Provider, Qp, Refusal, Refused,
+    RemoteSpan, Status, Tag, Time,
     soft::{self, Op, Read},
 };
 use std::{ops::Range, os::fd::BorrowedFd};
@@ -128,6 +128,16 @@ impl Provider for Iwarp {
         self.post(qp, tag, message, |message| Op::Send { message, invalidate })
     }
 
+    fn send_inline(&mut self, qp: Qp, message: &[u8], invalidate: Option<RemoteKey>) -> bool {
+        let Self { conns, shared, posted, .. } = self;
+        let Some(conn) = conns.get_mut(qp.0) else { return false };
+        let is_copied = conn.copy_send(shared, message, invalidate);
+        if is_copied {
+            conn.note_posted(posted);
+        }
+        is_copied
+    }
+
     fn post_write(
         &mut self,
         qp: Qp,
@@ -138,6 +148,14 @@ impl Provider for Iwarp {
         // RFC 5040 §7.1 [5040-52]
         if source.len() != to.len as usize {
             return Err(Refused { why: Refusal::Malformed, token: source });
+        }
+        let Self { conns, shared, posted, .. } = self;
+        if let Some(conn) = conns.get_mut(qp.0)
+            && conn.copy_write(shared, &source, to)
+        {
+            conn.note_posted(posted);
+            shared.emit(Event::Completed { qp, tag, status: Status::Success, memory: Memory::Shared });
+            return Ok(());
         }
         self.post(qp, tag, source, |source| Op::Write { source, to })
     }

@@ -50,7 +50,7 @@ pub(crate) fn readable(conn: &mut Conn, shared: &mut Shared, ready: Ready) {
 
 /// Reads behind what the connection has already.
 pub(crate) fn receive_own(conn: &mut Conn, shared: &mut Shared) -> Moved {
-    shared.inputs.lend(&mut conn.input);
+    shared.spares.lend(&mut conn.input);
     let room = conn.input.octets.get_mut(conn.input.len..).unwrap_or_default();
     if room.is_empty() {
         return Moved::WouldBlock; // only a peer that talks into our set-up answer gets here
@@ -105,7 +105,7 @@ fn receive_staged(conn: &mut Conn, shared: &mut Shared, limit: usize) -> Moved {
 /// Keeps the start of an FPDU whose rest is to come.
 fn keep(conn: &mut Conn, shared: &mut Shared, start: &[u8]) {
     if !start.is_empty() {
-        shared.inputs.lend(&mut conn.input);
+        shared.spares.lend(&mut conn.input);
         let kept = conn.input.octets.get_mut(..start.len()).expect("what is left is less than an FPDU");
         kept.copy_from_slice(start);
         shared.stats.octets_moved += start.len() as u64;

@@ -2,7 +2,7 @@
 
 use crate::{
     Address, Config, Stats, close, cm,
-    conn::{Census, Conn, Inputs, Shared, Standing, State, host as host_of},
+    conn::{Census, Conn, Shared, Spares, Standing, State, host as host_of},
     rx,
     siw::{self, CrcLosers},
     sock::{self, Epoll, Ready},
@@ -42,7 +42,7 @@ pub struct Iwarp {
     /// The earliest deadline of any connection, or earlier.
     next_deadline: Option<Time>,
     /// Connections with work whose doorbell has not been rung.
-    posted: Vec<Key>,
+    pub(crate) posted: Vec<Key>,
     /// Connections with something to send that needs no doorbell.
     answering: Vec<Key>,
     /// Connections that are not read on until a message can wait again.
@@ -71,7 +71,7 @@ impl Iwarp {
         let shared = Shared {
             epoll: Epoll::new()?,
             census: Census::default(),
-            inputs: Inputs::new(places),
+            spares: Spares::new(places),
             spare_works: Vec::with_capacity(places),
             spare_fpdus: Vec::with_capacity(places),
             windows: Windows::new(windows, config.seed),
@@ -211,8 +211,9 @@ impl Iwarp {
         let is_dead = matches!(conn.state, State::Dead);
         if is_dead {
             conn.input.len = 0;
+            conn.output.len = 0;
         }
-        self.shared.inputs.take_back(&mut conn.input);
+        self.shared.spares.take_back(&mut conn.input);
         if is_dead {
             *self.shared.census.count(Standing::Over) -= 1;
             self.conns.remove(key);
@@ -237,11 +238,8 @@ impl Iwarp {
 
     /// Work was posted to `key`.
     pub(crate) fn note_posted(&mut self, key: Key) {
-        if let Some(conn) = self.conns.get_mut(key)
-            && !conn.is_posted
-        {
-            conn.is_posted = true;
-            self.posted.push(key);
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.note_posted(&mut self.posted);
         }
     }
 

@@ -115,9 +115,19 @@ pub(crate) enum Moved {
 pub(crate) fn send(stream: &OwnedFd, pieces: &[IoSlice<'_>], ends_here: bool, stats: &mut Stats) -> Moved {
     let eor = if ends_here { SendFlags::EOR } else { SendFlags::empty() };
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | eor;
+    sent(stats, || net::sendmsg(stream, pieces, &mut SendAncillaryBuffer::default(), flags))
+}
+
+/// Hands octets that lie in one piece to the kernel, as [`send`] does.
+pub(crate) fn send_one(stream: &OwnedFd, octets: &[u8], ends_here: bool, stats: &mut Stats) -> Moved {
+    let eor = if ends_here { SendFlags::EOR } else { SendFlags::empty() };
+    sent(stats, || net::send(stream, octets, SendFlags::NOSIGNAL | SendFlags::DONTWAIT | eor))
+}
+
+fn sent(stats: &mut Stats, send: impl Fn() -> rustix::io::Result<usize>) -> Moved {
     loop {
         stats.sendmsg += 1;
-        match net::sendmsg(stream, pieces, &mut SendAncillaryBuffer::default(), flags) {
+        match send() {
             Ok(octets) => {
                 stats.octets_out += octets as u64;
                 return Moved::Octets(octets);

@@ -96,7 +96,7 @@ impl Disconnects {
 /// Counters since the provider was made.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stats {
-    /// FPDUs the kernel took whole.
+    /// FPDUs the kernel took whole, and those copied for it.
     pub fpdus_out: u64,
     /// FPDUs that arrived whole and with the right CRC.
     pub fpdus_in: u64,
@@ -110,9 +110,11 @@ pub struct Stats {
     pub octets_moved: u64,
     /// Octets of payload copied before they were sent, because the peer asked for markers. None otherwise.
     pub octets_gathered: u64,
-    /// `sendmsg` calls for FPDUs.
+    /// Octets of payload of short messages, which are copied to be sent.
+    pub octets_copied: u64,
+    /// `sendmsg` and `send` calls.
     pub sendmsg: u64,
-    /// `sendmsg` calls that the kernel took in part or not at all.
+    /// Those that the kernel took in part or not at all.
     pub sendmsg_short: u64,
     /// `recv` and `readv` calls.
     pub recv: u64,
@@ -160,6 +162,7 @@ impl Stats {
             ("octets_placed", self.octets_placed.into()),
             ("octets_moved", self.octets_moved.into()),
             ("octets_gathered", self.octets_gathered.into()),
+            ("octets_copied", self.octets_copied.into()),
             ("sendmsg", self.sendmsg.into()),
             ("sendmsg_short", self.sendmsg_short.into()),
             ("recv", self.recv.into()),

@@ -1,6 +1,7 @@
 //! Sending: work requests and answers become FPDUs, many FPDUs become one system call.
 //!
-//! Two steps. *Filling* takes the next message, segments it, and closes each segment with its CRC: from there on its place
+//! A short message with nothing in front of it is copied: its FPDU goes to the connection's output, whole, as soon as it is posted,
+//! and leaves with the next doorbell. The rest takes two steps. *Filling* takes the next message, segments it, and closes each segment with its CRC: from there on its place
 //! in the stream is fixed. *Sending* gathers the FPDUs that wait, headers from here and payload from where it lies, and
 //! hands them to the kernel, which may take any number of octets.
 
@@ -14,21 +15,26 @@ use crate::{
 };
 use stag_pools::{RemoteKey, Scope, Violation as Refusal, Windows};
 use stag_protocol::iwarp::{
-    fpdu::{Framed, Framer, Part},
+    ddp,
+    fpdu::{self, Framed, Framer, Part},
     mpa::Negotiated,
     rdmap::{ReadHeader, Violation},
-    stream::{Message, ReadRequest, SegmentHeader, TaggedFault},
+    stream::{Message, ReadRequest, Refused, SegmentHeader, TaggedFault},
 };
 use stag_verbs::soft::{Op, Read, SendQueue};
-use stag_verbs::{FabricFault, Memory, Qp, Status};
+use stag_verbs::{FabricFault, Memory, Qp, RemoteSpan, Status};
 use std::{collections::VecDeque, io::IoSlice, os::fd::OwnedFd};
 
 /// FPDUs one system call sends.
 const FPDUS: usize = 64;
 /// Pieces of memory one system call gathers: header, payload and trailer of each.
 const PIECES: usize = 3 * FPDUS;
+/// FPDUs that take no more than a few pieces.
+const FEW: usize = 6;
 /// Octets at which no FPDU is added to a system call: they stay in the cache between the CRC's pass and the kernel's copy.
 const BATCH: usize = 256 << 10;
+/// Octets of the longest message that is copied to be sent: about what copying costs less than gathering does.
+const COPIED_MAX: usize = 8 << 10;
 /// Octets one connection sends before others have their turn.
 const QUANTUM: usize = 1 << 20;
 /// Answers to Reads between two work requests, when both wait.
@@ -173,6 +179,78 @@ impl Transmit {
 
     fn is_full(&self) -> bool {
         self.queued >= BATCH || self.fpdus.len() >= FPDUS
+    }
+}
+
+// Copying.
+impl Conn {
+    /// Sends a copy of `message` with the next doorbell, if everything before it is on its way.
+    pub(crate) fn copy_send(
+        &mut self,
+        shared: &mut Shared,
+        message: &[u8],
+        invalidate: Option<RemoteKey>,
+    ) -> bool {
+        if !self.may_copy(message.len() + ddp::UNTAGGED_LEN) {
+            return false;
+        }
+        self.copy(shared, message, |link, len| link.stream.send_at_once(len, invalidate.map(|key| key.0)))
+    }
+
+    /// The same for a Write, whose completion follows at once: nothing before it may be pending.
+    pub(crate) fn copy_write(&mut self, shared: &mut Shared, source: &[u8], to: RemoteSpan) -> bool {
+        let is_first = self.link.as_ref().is_some_and(|link| link.queue.is_empty());
+        if !is_first || !self.may_copy(source.len() + ddp::TAGGED_LEN) {
+            return false;
+        }
+        self.copy(shared, source, |link, len| link.stream.write_at_once(len, to.key.0, to.offset))
+    }
+
+    /// Whether one segment takes an ULPDU of `ulpdu_len`, and nothing that was posted, or has begun, waits in front of it.
+    fn may_copy(&self, ulpdu_len: usize) -> bool {
+        let Some(link) = self.link.as_deref().filter(|_| self.may_send()) else { return false };
+        let Transmit { mulpdu, active, fpdus, has_markers, .. } = &link.transmit;
+        let is_short = ulpdu_len <= COPIED_MAX.min(usize::from(*mulpdu));
+        is_short && link.queue.has_begun() && active.is_none() && fpdus.is_empty() && !has_markers
+    }
+
+    fn copy<const N: usize>(
+        &mut self,
+        shared: &mut Shared,
+        payload: &[u8],
+        header: impl FnOnce(&mut Link, u16) -> Result<[u8; N], Refused>,
+    ) -> bool {
+        shared.spares.lend(&mut self.output);
+        let Some(link) = self.link.as_deref_mut() else { return false };
+        let Some(room) = self.output.octets.get_mut(self.output.len..) else { return false };
+        // A header takes its number for good, so the room is looked at first.
+        if room.len() < fpdu::fpdu_len((N + payload.len()) as u16) {
+            return false;
+        }
+        let Ok(header) = header(link, payload.len() as u16) else { return false }; // `may_copy`: at most the MULPDU
+        let written = link.transmit.framer.write::<Crc>(&header, payload, room);
+        self.output.len += written.expect("there is room, and there are no markers");
+        shared.stats.fpdus_out += 1;
+        shared.stats.octets_copied += payload.len() as u64;
+        true
+    }
+
+    /// Hands the output to the kernel, once.
+    fn send_output(&mut self, shared: &mut Shared) -> Sent {
+        let ends_segments = self.link.as_ref().is_some_and(|link| link.transmit.ends_segments);
+        let Shared { stats, spares, .. } = shared;
+        let taken = match sock::send_one(&self.socket, self.output.content(), ends_segments, stats) {
+            Moved::Octets(taken) => taken,
+            Moved::WouldBlock | Moved::End => 0,
+            Moved::Broken(_) => return Sent::Broken,
+        };
+        self.output.consume(taken);
+        if self.output.len > 0 {
+            stats.sendmsg_short += 1;
+            return Sent::Part;
+        }
+        spares.take_back(&mut self.output);
+        Sent::All
     }
 }
 
@@ -363,8 +441,23 @@ impl Link {
         stats: &mut Stats,
     ) -> (Moved, usize) {
         let (window, whole) = self.transmit.window_run(scope, windows);
-        let mut pieces = [IoSlice::new(&[]); PIECES];
-        let (used, offered) = self.gather(&window, whole, &mut pieces);
+        // Pieces that are not used cost as much as those that are.
+        if whole <= FEW {
+            self.send_pieces::<{ 3 * FEW }>(socket, &window, whole, stats)
+        } else {
+            self.send_pieces::<PIECES>(socket, &window, whole, stats)
+        }
+    }
+
+    fn send_pieces<const N: usize>(
+        &self,
+        socket: &OwnedFd,
+        window: &WindowRun<'_>,
+        whole: usize,
+        stats: &mut Stats,
+    ) -> (Moved, usize) {
+        let mut pieces = [IoSlice::new(&[]); N];
+        let (used, offered) = self.gather(window, whole, &mut pieces);
         let pieces = pieces.get(..used).unwrap_or_default();
         (sock::send(socket, pieces, self.transmit.ends_segments, stats), offered)
     }
@@ -374,7 +467,7 @@ impl Link {
         &'a self,
         window: &WindowRun<'a>,
         whole: usize,
-        pieces: &mut [IoSlice<'a>; PIECES],
+        pieces: &mut [IoSlice<'a>],
     ) -> (usize, usize) {
         let mut free = pieces.iter_mut();
         let (mut skip, mut offered, mut used) = (self.transmit.sent, 0, 0);
@@ -505,6 +598,14 @@ impl Transmit {
 pub(crate) fn flush(conn: &mut Conn, shared: &mut Shared) {
     let mut quantum = QUANTUM;
     conn.wants_out = false;
+    if conn.output.len > 0 {
+        match conn.send_output(shared) {
+            Sent::All if conn.link.as_ref().is_some_and(|link| link.is_quiet()) => return,
+            Sent::All => {}
+            Sent::Part => conn.wants_out = true,
+            Sent::Broken => return close::broken(conn, shared, FabricFault::Lost),
+        }
+    }
     loop {
         let Some(link) = &mut conn.link else { return };
         link.transmit.borrow(&mut shared.spare_fpdus);
@@ -513,7 +614,7 @@ pub(crate) fn flush(conn: &mut Conn, shared: &mut Shared) {
             continue;
         }
         report(link, conn.qp, shared);
-        if link.transmit.fpdus.is_empty() {
+        if link.transmit.fpdus.is_empty() || conn.wants_out {
             break;
         }
         let before = link.transmit.queued;
@@ -543,6 +644,12 @@ pub(crate) fn flush(conn: &mut Conn, shared: &mut Shared) {
 }
 
 impl Link {
+    /// Whether nothing waits to be sent or done.
+    fn is_quiet(&self) -> bool {
+        let Transmit { active, fpdus, .. } = &self.transmit;
+        active.is_none() && fpdus.is_empty() && !self.has_more()
+    }
+
     /// Whether a message could begin.
     fn has_more(&self) -> bool {
         self.stream.next_read().is_some() || self.queue.next().is_some()
@@ -561,8 +668,8 @@ pub(crate) fn report(link: &mut Link, qp: Qp, shared: &mut Shared) {
 mod tests {
     use super::*;
     use stag_pools::{Access, Buf, Class, Pool, table::Key};
-    use stag_protocol::iwarp::{fpdu, mpa::Revision, rdmap::Peer, stream::Side};
-    use stag_verbs::{RemoteSpan, Tag};
+    use stag_protocol::iwarp::{mpa::Revision, rdmap::Peer, stream::Side};
+    use stag_verbs::Tag;
 
     const QP: Qp = Qp(Key::from_bits(1));
 

@@ -98,6 +98,16 @@ impl SendQueue {
         self.capacity - self.works.len()
     }
 
+    /// Whether nothing is pending: whatever is done at once is in order.
+    pub fn is_empty(&self) -> bool {
+        self.works.is_empty()
+    }
+
+    /// Whether everything posted has begun: whatever is sent at once starts in order.
+    pub fn has_begun(&self) -> bool {
+        self.begun == self.first + self.works.len() as u64
+    }
+
     /// Adds a work request.
     ///
     /// # Panics

@@ -13,7 +13,7 @@ mod inbound;
 mod outbound;
 
 pub use inbound::{Inbound, ReadResponseSegment, SendFault, SendSegment, TaggedFault, WriteSegment};
-pub use outbound::{Message, Refused, Segment, SegmentHeader};
+pub use outbound::{Message, Refused, Segment, SegmentHeader, SendHeader, WriteHeader};
 
 use super::ddp::{self, Header};
 use super::mpa::{Negotiated, Rtr};

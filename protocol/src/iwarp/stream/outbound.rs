@@ -49,6 +49,12 @@ const RTR_STAG: u32 = 1;
 
 const HEADER_MAX: usize = LENGTH_LEN + ddp::UNTAGGED_LEN + TERMINATE_MAX;
 
+/// ULPDU Length and DDP header of a Send that is one segment.
+pub type SendHeader = [u8; LENGTH_LEN + ddp::UNTAGGED_LEN];
+
+/// ULPDU Length and DDP header of an RDMA Write that is one segment.
+pub type WriteHeader = [u8; LENGTH_LEN + ddp::TAGGED_LEN];
+
 /// ULPDU Length, DDP header, and what RDMAP adds behind it (a Read Request header, a Terminate's payload).
 pub type SegmentHeader = Octets<HEADER_MAX>;
 
@@ -81,6 +87,34 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
     pub fn begin_write(&mut self, len: u32, stag: u32, to: u64) -> Result<Message, Refused> {
         self.check_gate()?;
         Ok(Message::new(Target::Write { stag, to }, len))
+    }
+
+    /// A whole Send of one segment, which the caller saw to: its payload is `len` octets. What stands before the payload.
+    pub fn send_at_once(&mut self, len: u16, invalidate: Option<u32>) -> Result<SendHeader, Refused> {
+        self.check_gate()?;
+        // RFC 5040 §4.1 [5040-3], RFC 5041 §4.3 [5041-18]
+        let header = Untagged {
+            last: true,
+            control: Opcode::send(invalidate.is_some(), false).control(),
+            // RFC 5040 §4.1 [5040-9]
+            invalidate: invalidate.unwrap_or(0),
+            queue: ddp::QUEUE_SEND,
+            msn: take_msn(&mut self.send_msn_out),
+            mo: 0,
+        };
+        let [d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11, d12, d13, d14, d15, d16, d17] = header.emit();
+        let [l0, l1] = len.saturating_add(ddp::UNTAGGED_LEN as u16).to_be_bytes();
+        Ok([l0, l1, d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11, d12, d13, d14, d15, d16, d17])
+    }
+
+    /// A whole RDMA Write of one segment, likewise.
+    pub fn write_at_once(&self, len: u16, stag: u32, to: u64) -> Result<WriteHeader, Refused> {
+        self.check_gate()?;
+        // RFC 5040 §4.1, §5.1 [5040-4]
+        let header = Tagged { last: true, control: Opcode::Write.control(), stag, to };
+        let [d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11, d12, d13] = header.emit();
+        let [l0, l1] = len.saturating_add(ddp::TAGGED_LEN as u16).to_be_bytes();
+        Ok([l0, l1, d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11, d12, d13])
     }
 
     /// Begins an RDMA Read. `token` comes back with every segment of the answer.

@@ -54,6 +54,128 @@ fn our_fpdus_are_the_known_ones() {
 }
 
 #[test]
+fn messages_that_are_copied_are_the_same_fpdus_as_those_that_are_gathered() {
+    for (crc, invalidate) in [(Crc::Always, None), (Crc::Never, None), (Crc::Always, Some(0xdead_be01))] {
+        let config = Config { crc, ..config() };
+        let request = frame(REQUEST, S, 2, &words(128, 128));
+        let mut sides = [(); 2].map(|()| {
+            let (mut end, mut peer, qp) = answered(config.clone(), &request);
+            peer.hear_frame(&mut end, REPLY);
+            peer.say(&mut end, &fpdu(&write(0, 0, b"")));
+            end.expect_established(qp);
+            (end, peer, qp)
+        });
+        let key = invalidate.map(stag_pools::RemoteKey);
+        for len in (0..70).chain([511, 512, 4093, 4096]) {
+            let payload = pattern(len, len);
+            let [copied, gathered] = &mut sides;
+            let (end, peer, qp) = copied;
+            assert!(end.iwarp.send_inline(*qp, &payload, key), "{len} octets");
+            if len == 3 {
+                peer.hear_nothing(end);
+            }
+            end.iwarp.ring();
+            let heard = peer.hear_fpdu(end);
+            let (end, peer, qp) = gathered;
+            end.iwarp.post_send(*qp, Tag(0), end.buf(&payload), key).unwrap();
+            end.iwarp.ring();
+            assert_eq!(heard, peer.hear_fpdu(end), "{len} octets");
+        }
+        let stats = sides[0].0.iwarp.stats();
+        assert_eq!(stats.octets_copied, (0..70).sum::<u64>() + 511 + 512 + 4093 + 4096);
+        assert_eq!(sides[1].0.iwarp.stats().octets_copied, 0);
+    }
+}
+
+#[test]
+fn what_is_copied_overtakes_nothing_and_is_overtaken_by_nothing() {
+    let (mut end, mut peer, qp) = accepted(config());
+    let long = pattern(20_000, 3);
+    let to = |len| RemoteSpan { key: stag_pools::RemoteKey(9), offset: 7, len };
+    assert!(end.iwarp.send_inline(qp, b"one", None));
+    end.iwarp.post_write(qp, Tag(1), end.buf(b"short").freeze(), to(5)).unwrap();
+    assert!(end.iwarp.send_inline(qp, b"two", None), "a short Write is copied, too");
+    end.iwarp.post_write(qp, Tag(2), end.buf(&long).freeze(), to(20_000)).unwrap();
+    assert!(!end.iwarp.send_inline(qp, b"three", None), "a long Write waits in front");
+    end.iwarp.post_write(qp, Tag(3), end.buf(b"again").freeze(), to(5)).unwrap();
+    end.iwarp.post_send(qp, Tag(4), end.buf(b"three"), None).unwrap();
+    end.iwarp.ring();
+    for expected in [send(1, b"one"), write(9, 7, b"short"), send(2, b"two")] {
+        assert_eq!(peer.hear_ulpdu(&mut end), expected);
+    }
+    let mut written = Vec::new();
+    while written.len() < long.len() {
+        written.extend_from_slice(&peer.hear_ulpdu(&mut end)[14..]);
+    }
+    assert_eq!(written, long);
+    for expected in [write(9, 7, b"again"), send(3, b"three")] {
+        assert_eq!(peer.hear_ulpdu(&mut end), expected);
+    }
+    for tag in 1..=4 {
+        let event = end.next();
+        assert!(matches!(event, Event::Completed { tag: Tag(of), status: Status::Success, .. } if of == tag));
+    }
+    // A Read that waits for its answer does not hold up what is sent behind it, but a Write completes behind it.
+    end.iwarp.post_read(qp, Tag(5), end.buf(&[0; 4]), 0, &[to(4)]).unwrap();
+    assert!(!end.iwarp.send_inline(qp, b"four", None), "the Read's request waits in front");
+    end.iwarp.ring();
+    let asked = peer.hear_ulpdu(&mut end);
+    assert!(end.iwarp.send_inline(qp, b"four", None));
+    end.iwarp.post_write(qp, Tag(6), end.buf(b"later").freeze(), to(5)).unwrap();
+    assert!(!end.iwarp.send_inline(qp, b"five", None));
+    end.iwarp.ring();
+    for expected in [send(4, b"four"), write(9, 7, b"later")] {
+        assert_eq!(peer.hear_ulpdu(&mut end), expected);
+    }
+    let sink = u32::from_be_bytes(asked[18..22].try_into().unwrap());
+    let sink_to = u64::from_be_bytes(asked[22..30].try_into().unwrap());
+    peer.say(&mut end, &fpdu(&read_response(sink, sink_to, b"read")));
+    for tag in [5, 6] {
+        let event = end.next();
+        assert!(matches!(event, Event::Completed { tag: Tag(of), status: Status::Success, .. } if of == tag));
+    }
+}
+
+#[test]
+fn copies_wait_for_the_kernel_and_then_go_on_where_it_stopped() {
+    let config = Config { send_buffer: Some(1), receive_buffer: Some(1), ..config() };
+    let (mut end, mut peer, qp) = accepted(config);
+    peer.slow_down(4_000);
+    let mut said = 0;
+    while end.iwarp.send_inline(qp, &pattern(1000, said), None) {
+        said += 1;
+        end.iwarp.ring();
+    }
+    assert!((30..2000).contains(&said), "what waits has a limit: {said} messages");
+    // What does not fit is posted, and comes behind.
+    end.iwarp.post_send(qp, Tag(1), end.buf(b"behind"), None).unwrap();
+    end.iwarp.ring();
+    for msn in 0..said {
+        assert_eq!(peer.hear_ulpdu(&mut end), send(msn as u32 + 1, &pattern(1000, msn)));
+    }
+    assert_eq!(peer.hear_ulpdu(&mut end), send(said as u32 + 1, b"behind"));
+    assert!(end.iwarp.stats().sendmsg_short >= 1, "{:?}", end.iwarp.stats());
+}
+
+#[test]
+fn nothing_is_copied_where_the_path_wants_another_form() {
+    // Longer than a segment, before the first FPDU, with markers, and to nobody.
+    let (mut end, _peer, qp) = accepted(Config { fpdu_max: FpduMax::Ulpdu(500), ..config() });
+    assert!(end.iwarp.send_inline(qp, &[0; 500 - 18], None));
+    assert!(!end.iwarp.send_inline(qp, &[0; 500 - 17], None));
+    end.iwarp.disconnect(qp);
+    assert!(!end.iwarp.send_inline(qp, b"", None));
+    let (mut end, mut peer, qp) = answered(config(), &frame(REQUEST, S | C, 2, &words(128, 128)));
+    peer.hear_frame(&mut end, REPLY);
+    assert!(!end.iwarp.send_inline(qp, b"early", None));
+    let (mut end, mut peer, qp) = answered(config(), &frame(REQUEST, S | C | M, 2, &words(128, 128)));
+    peer.hear_frame(&mut end, REPLY);
+    peer.say(&mut end, &fpdu(&write(0, 0, b"")));
+    end.expect_established(qp);
+    assert!(!end.iwarp.send_inline(qp, b"marked", None));
+}
+
+#[test]
 fn every_pad_is_right_in_both_directions() {
     // [26, 27]
     let (mut end, mut peer, qp) = accepted(config());
