@@ -215,6 +215,7 @@ fn generate(pace: impl FnOnce(Time) -> Pace) {
         user: (0, 0),
         is_nfs: false,
         files: None,
+        versions: Versions::One,
     };
     let admit = Box::new(|_| true) as Box<_>;
     let mut server = Shard::new(fabric.end("server", LIMITS), Echo::default(), config(), admit).unwrap();

@@ -10,6 +10,7 @@ use stag_load::bench::{
     export, html,
     outcome::{Client, Host, SCHEMA, Second, Setup},
 };
+use stag_protocol::rpcrdma::Versions;
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Time};
 use std::time::Duration;
@@ -29,6 +30,7 @@ fn plan(workload: Workload, len: usize, depth: usize) -> Plan {
         user: (0, 0),
         is_nfs: false,
         files: None,
+        versions: Versions::One,
     }
 }
 
@@ -235,12 +237,14 @@ fn result(seed: u64, seconds: u64, slower: f64) -> Outcome {
         calls: None,
         verified: false,
         seed,
+        rdma_version: None,
     };
     Outcome {
         schema: SCHEMA.to_owned(),
         version: String::new(),
         began_unix_s: 0.0,
         setup,
+        rdma_version: None,
         host: Host { floors_ns: [Some(100.0); 2], ..Host::default() },
         elapsed_s: seconds as f64,
         calls: all.calls,

@@ -104,12 +104,22 @@ pub struct Serve {
     pub stats: Option<PathBuf>,
 }
 
-fn versions(text: &str) -> Result<Versions, &'static str> {
+/// Versions of RPC-over-RDMA, as they are asked for.
+pub fn versions(text: &str) -> Result<Versions, &'static str> {
     match text {
         "1" => Ok(Versions::One),
         "2" => Ok(Versions::Two(Version2::Directed)),
         "1-2" => Ok(Versions::Both(Version2::Directed)),
         _ => Err("write 1, 2 or 1-2"),
+    }
+}
+
+/// How they are asked for.
+pub const fn written(versions: Versions) -> &'static str {
+    match versions {
+        Versions::One => "1",
+        Versions::Two(_) => "2",
+        Versions::Both(_) => "1-2",
     }
 }
 
@@ -301,6 +311,14 @@ mod tests {
     #[test]
     fn the_command_line_contradicts_itself_nowhere() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn versions_are_written_as_they_are_read() {
+        for text in ["1", "2", "1-2"] {
+            assert_eq!(versions(text).map(written), Ok(text));
+        }
+        assert!(versions("3").is_err());
     }
 
     #[test]

@@ -88,6 +88,47 @@ fn nfs_workloads_leave_nothing_behind() {
 }
 
 #[test]
+fn version_2_carries_every_workload_and_the_result_says_which_was_spoken() {
+    let home = Home::new();
+    let (_echo, [shm, _]) = echo(&home);
+    let iwarp = Server::start(&home, home.stag(&["echo", "--listen", "iwarp://127.0.0.1:0"]));
+    let nfs = home.serve(&["--memory", "64M", "--name", "data"]);
+    let nfs = format!("{}/data", nfs.line("LISTEN"));
+    let echoes = ["null", "echo", "pull", "push", "mixed"];
+    let files = ["null", "nfs3:getattr", "nfs3:lookup", "nfs3:read", "nfs3:write", "nfs3:mixed", "nfs3:meta"];
+    let more = ["--rdma-version", "2", "--size", "5000", "--file-size", "100000", "--depth", "3"];
+    for (url, workloads) in [(&shm, &echoes[..]), (&iwarp.line("LISTEN"), &echoes), (&nfs, &files)] {
+        for workload in workloads {
+            let result =
+                measured(&home, &[&[url.as_str(), "--workload", workload], &SHORT[..], &more].concat());
+            assert_eq!((&result["calls"], &result["failed"]), (&200.into(), &0.into()), "{url} {workload}");
+            assert_eq!((&result["rdma_version"], &result["setup"]["rdma_version"]), (&2.into(), &"2".into()));
+        }
+    }
+}
+
+#[test]
+fn a_version_that_the_server_does_not_speak_is_an_error() {
+    let home = Home::new();
+    let (_server, [url, tcp]) = echo(&home);
+    assert_eq!(measured(&home, &[&[url.as_str()], &SHORT[..]].concat())["rdma_version"], 1);
+    assert_eq!(measured(&home, &[&[tcp.as_str()], &SHORT[..]].concat())["rdma_version"], Value::Null);
+    let old = home.serve(&["data", "--rdma-version", "1"]);
+    let url = format!("{}/data", old.line("LISTEN"));
+    let both = measured(&home, &[&[url.as_str(), "--rdma-version", "1-2"], &SHORT[..]].concat());
+    assert_eq!((&both["rdma_version"], &both["setup"]["rdma_version"]), (&1.into(), &"1-2".into()));
+    for workload in ["null", "nfs3:read"] {
+        let output =
+            home.run(&[&["bench", &url, "--rdma-version", "2", "--workload", workload], &SHORT[..]].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{error}");
+        assert!(error.contains("the peer speaks RPC-over-RDMA versions 1 to 1 only"), "{error}");
+    }
+    assert!(home.refused(&["bench", &tcp, "--rdma-version", "2"]).contains("--rdma-version"));
+    assert!(home.refused(&["bench", &url, "--rdma-version", "3"]).contains("write 1, 2 or 1-2"));
+}
+
+#[test]
 fn what_does_not_answer_is_said_in_a_sentence() {
     let home = Home::new();
     let server = home.serve(&["--memory", "1M", "--name", "data"]);

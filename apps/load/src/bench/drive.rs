@@ -7,6 +7,7 @@ use super::{
 };
 use crate::Error;
 use stag_engine::{CallFault, Config, PeerId, Shard};
+use stag_protocol::rpcrdma::{Version, Versions};
 use stag_verbs::{FabricFault, Limits, Provider, Time};
 use std::{fmt, io, net::SocketAddr, time::Duration};
 
@@ -36,6 +37,8 @@ pub struct Plan {
     pub is_nfs: bool,
     /// What NFS workloads work on.
     pub files: Option<Files>,
+    /// Versions of RPC-over-RDMA to call by.
+    pub versions: Versions,
 }
 
 impl Plan {
@@ -46,6 +49,7 @@ impl Plan {
         let (small, medium) = (calls * 4 + 64, if self.len > 1_024 { calls * 2 + 4 } else { 4 });
         let large = if self.len > 65_536 { calls * 2 + 2 } else { 2 };
         Config {
+            call_versions: self.versions,
             calls_max: u32::try_from(self.depth).unwrap_or(u32::MAX),
             reverse_grant: 0,
             receives,
@@ -93,6 +97,8 @@ pub struct Load<P: Provider> {
     shard: Shard<P, Generator>,
     timeout: Duration,
     connections: usize,
+    /// Set by the first reply: what is spoken, or that it is none.
+    spoken: Option<Option<Version>>,
 }
 
 impl<P: Provider> fmt::Debug for Load<P> {
@@ -106,7 +112,7 @@ impl<P: Provider> Load<P> {
     pub fn new(provider: P, plan: &Plan) -> io::Result<Self> {
         let generator = Generator::new(plan.maker(), plan.seed, (plan.connections, plan.depth));
         let shard = Shard::new(provider, generator, plan.shard(), Box::new(|_| false))?;
-        Ok(Self { shard, timeout: plan.timeout, connections: plan.connections })
+        Ok(Self { shard, timeout: plan.timeout, connections: plan.connections, spoken: None })
     }
 
     /// Begins to connect; passes have to be run until [`Load::is_connected`].
@@ -162,7 +168,19 @@ impl<P: Provider> Load<P> {
     /// One turn: what was finished is written down, what is due goes out, one pass. True when there was something to do.
     pub fn step(&mut self, now: Time) -> bool {
         let turned = self.shard.with_app(|generator, cx| generator.turn(cx, now));
-        self.shard.pass(now) | turned
+        let passed = self.shard.pass(now);
+        // While the peer that replied still has its connection.
+        if self.spoken.is_none()
+            && let Some(peer) = self.shard.app().heard()
+        {
+            self.spoken = Some(self.shard.version(peer));
+        }
+        passed | turned
+    }
+
+    /// The version of RPC-over-RDMA that is spoken; none over TCP, and before the first reply.
+    pub fn version(&self) -> Option<u32> {
+        self.spoken.flatten().map(Version::number)
     }
 
     /// Runs until every call is over. `keep` is given each second when it is over, and may give memory back.

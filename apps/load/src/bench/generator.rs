@@ -145,6 +145,12 @@ impl Generator {
         (self.up, self.down)
     }
 
+    /// Whom the last pass brought a reply from.
+    pub(super) fn heard(&self) -> Option<PeerId> {
+        let (index, _) = self.finished.first()?;
+        self.peers.get(self.slots.get(*index as usize)?.peer).copied()
+    }
+
     /// From here on calls are made.
     pub(super) fn begin(&mut self, now: Time, pace: Pace, span: Span) {
         (self.pace, self.span, self.phase) = (pace, span, Phase::Running);

@@ -41,6 +41,9 @@ pub struct Setup {
     pub verified: bool,
     /// Decides places, mixtures and the times of Poisson calls.
     pub seed: u64,
+    /// Versions of RPC-over-RDMA to call by, as on the command line; none over TCP.
+    #[serde(default)]
+    pub rdma_version: Option<String>,
 }
 
 /// Where it was run.
@@ -145,6 +148,9 @@ pub struct Outcome {
     pub began_unix_s: f64,
     /// How it was run.
     pub setup: Setup,
+    /// The version of RPC-over-RDMA that was spoken; none over TCP, and when nobody answered.
+    #[serde(default)]
+    pub rdma_version: Option<u32>,
     /// Where.
     pub host: Host,
     /// Seconds that were measured.

@@ -10,10 +10,7 @@ use stag_load::bench::{
     Files, Workload,
     workload::{NAMES, block, name},
 };
-use stag_protocol::{
-    nfs::v3::{CreateHow, FileHandle, SetAttributes, StableHow},
-    rpcrdma::Versions,
-};
+use stag_protocol::nfs::v3::{CreateHow, FileHandle, SetAttributes, StableHow};
 use std::time::Duration;
 
 /// A directory for each core.
@@ -34,7 +31,7 @@ impl Ground {
     /// Makes what `arguments` need, for calls of `size` octets.
     pub fn make(arguments: &Run, url: &Url, size: usize) -> Result<Self, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
-        let mut remote = Remote::mount_with(url, 8, timeout, Versions::One)?;
+        let mut remote = Remote::mount_with(url, 8, timeout, arguments.rdma_version)?;
         let root = remote.target()?.handle;
         let name = format!("stag-bench-{:016x}", u64::from_ne_bytes(caller::random()?));
         let made = remote.client.mkdir(root, name.as_bytes(), 0o700);

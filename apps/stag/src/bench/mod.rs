@@ -27,6 +27,7 @@ use stag_load::bench::{
     latency::{BEYOND, PERCENTILES},
     outcome::Second,
 };
+use stag_protocol::rpcrdma::Versions;
 use std::{ffi::OsString, fs, path::Path};
 
 /// How exactly the highest rate is looked for.
@@ -214,6 +215,9 @@ fn check(arguments: &Run, url: &Url) -> Result<(), Error> {
             "--connections {} is less than --cores {}: each core has at least one",
             arguments.connections, arguments.cores
         )));
+    }
+    if matches!(url.server, Server::Tcp(_)) && arguments.rdma_version != Versions::One {
+        return Err(Error::usage("--rdma-version is of RPC over RDMA, and tcp:// has none: leave it out"));
     }
     if matches!(url.server, Server::Tcp(_)) && url.mount.is_some() && !arguments.workload.is_nfs() {
         return Err(Error::usage("mountport= is for nfs3 workloads"));

@@ -1,7 +1,9 @@
 //! What can be asked of `stag bench` and `stag echo`.
 
+use crate::cli::versions;
 use clap::{Args, Subcommand};
 use stag_load::bench::{Arrivals, Workload, ladder::Promise, latency::PERCENTILES};
+use stag_protocol::rpcrdma::Versions;
 use std::{path::PathBuf, str::FromStr};
 
 /// Arguments of `bench`.
@@ -131,6 +133,9 @@ pub struct Run {
     /// Seconds that a call may take
     #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=3_600))]
     pub timeout: u16,
+    /// Versions of RPC-over-RDMA to call by: 1, 2, or 1-2 for the later one that the server has; the result says which it was
+    #[arg(long, value_name = "1|2|1-2", default_value = "1", value_parser = versions)]
+    pub rdma_version: Versions,
     /// Take options from a file in TOML, by their long names; those of the command line override them
     #[arg(long, value_name = "FILE")]
     pub job: Option<PathBuf>,

@@ -10,6 +10,7 @@ use crate::{
     address::Listen,
     call::{Server, Url, cannot_connect},
     caller::random,
+    cli::written,
 };
 use stag_engine::{clock::Clock, launch};
 use stag_iwarp::Iwarp;
@@ -49,6 +50,8 @@ pub fn setup(arguments: &Run, url: &Url, (size, rate, seed): (usize, Option<f64>
         calls: arguments.calls,
         verified: arguments.workload.has_payload() && !arguments.no_verify,
         seed,
+        rdma_version: matches!(url.server, Server::Fabric(_))
+            .then(|| written(arguments.rdma_version).to_owned()),
     }
 }
 
@@ -70,6 +73,7 @@ struct Report {
     is_pinned: bool,
     failure: Option<String>,
     written: Vec<bool>,
+    version: Option<u32>,
 }
 
 /// One thread.
@@ -177,6 +181,7 @@ fn plan(arguments: &Run, url: &Url, setup: &Setup, part: usize) -> Result<Plan, 
         user: (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw()),
         is_nfs: url.path != b"/",
         files: None,
+        versions: arguments.rdma_version,
     })
 }
 
@@ -247,6 +252,7 @@ impl Seat {
             is_pinned,
             failure,
             written: generator.written().to_vec(),
+            version: load.version(),
         };
         let _ = self.to.send(Message::Over(self.part, report));
     }
@@ -384,6 +390,7 @@ impl Gathered {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             began_unix_s,
             setup,
+            rdma_version: reports.iter().find_map(|report| report.version),
             host,
             elapsed_s,
             calls: self.all.calls,

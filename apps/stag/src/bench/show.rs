@@ -60,7 +60,13 @@ fn notes(outcome: &Outcome) -> Vec<String> {
     notes
 }
 
-fn head(setup: &Setup) -> String {
+/// The version that was spoken, behind what it is said of.
+fn version(outcome: &Outcome) -> String {
+    outcome.rdma_version.map_or_else(String::new, |version| format!(", RPC-over-RDMA version {version}"))
+}
+
+fn head(outcome: &Outcome) -> String {
+    let setup = &outcome.setup;
     let Setup { url, workload, size, connections, depth, cores, .. } = setup;
     let payload = if *size > 0 { format!(" of {size} octets") } else { String::new() };
     let pace = match (setup.rate, setup.arrivals) {
@@ -71,7 +77,8 @@ fn head(setup: &Setup) -> String {
     };
     let s = |count: &usize| if *count == 1 { "" } else { "s" };
     format!(
-        "{workload}{payload} to {url}\n{pace}; {connections} connection{}, depth {depth}, {cores} core{}; payload {}\n\n",
+        "{workload}{payload} to {url}{}\n{pace}; {connections} connection{}, depth {depth}, {cores} core{}; payload {}\n\n",
+        version(outcome),
         s(connections),
         s(cores),
         match (setup.workload.has_payload(), setup.verified) {
@@ -83,7 +90,7 @@ fn head(setup: &Setup) -> String {
 }
 
 fn single(text: &mut String, outcome: &Outcome) {
-    text.push_str(&head(&outcome.setup));
+    text.push_str(&head(outcome));
     let Outcome { elapsed_s, calls, failed, unsent, calls_per_s, octets_per_s, .. } = outcome;
     let _ = writeln!(
         text,
@@ -125,7 +132,11 @@ fn step(setup: &Setup) -> String {
 fn ladder(text: &mut String, outcomes: &[Outcome]) {
     let Some(first) = outcomes.first() else { return };
     let Setup { url, workload, connections, depth, cores, .. } = &first.setup;
-    let _ = writeln!(text, "{workload} to {url}; connections {connections}, depth {depth}, cores {cores}\n");
+    let spoken = version(first);
+    let _ = writeln!(
+        text,
+        "{workload} to {url}{spoken}; connections {connections}, depth {depth}, cores {cores}\n"
+    );
     let _ = writeln!(
         text,
         "{:>9} {:>12} {:>12} {:>10} {:>11} {:>11} {:>11} {:>11} {:>11}",
