@@ -250,6 +250,7 @@ fn result(seed: u64, seconds: u64, slower: f64) -> Outcome {
         calls: all.calls,
         failed: 0,
         failure: None,
+        stopped: false,
         unsent: 0,
         calls_per_s: all.calls as f64 / seconds as f64,
         octets_per_s: 0.0,

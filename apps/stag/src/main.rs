@@ -1,8 +1,8 @@
 //! The command `stag`: serves directories over NFS on RDMA and TCP, and calls such servers.
 //!
 //! Exit codes: 0 done, 1 something failed while running, 2 the command cannot be carried out as given, 3 what
-//! `bench compare` was given cannot be compared. Whatever is wrong is said
-//! in one sentence on standard error.
+//! `bench compare` was given cannot be compared, 130 `bench` was stopped by a signal and did what was left. Whatever is wrong is
+//! said in one sentence on standard error.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -34,6 +34,8 @@ enum Error {
     Failure(String),
     /// What it was given cannot be judged: exit code 3.
     Refused(String),
+    /// Somebody stopped it: exit code 130.
+    Stopped(String),
 }
 
 impl Error {
@@ -49,9 +51,10 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(sentence) | Self::Failure(sentence) | Self::Refused(sentence) => {
-                f.write_str(sentence)
-            }
+            Self::Usage(sentence)
+            | Self::Failure(sentence)
+            | Self::Refused(sentence)
+            | Self::Stopped(sentence) => f.write_str(sentence),
         }
     }
 }
@@ -85,5 +88,6 @@ fn end(error: &Error) -> ExitCode {
         Error::Usage(_) => ExitCode::from(2),
         Error::Failure(_) => ExitCode::from(1),
         Error::Refused(_) => ExitCode::from(3),
+        Error::Stopped(_) => ExitCode::from(130),
     }
 }

@@ -348,11 +348,13 @@ OUTPUT (--json)
     version, began_unix_s
     setup                What was asked for: url, workload, size, connections,
                          depth, cores, rate, arrivals, warm_up_s, duration_s,
-                         calls, verified, seed
+                         calls, verified, seed, rdma_version (as given)
+    rdma_version         The version that was spoken; null over TCP
     host                 name, kernel, processor, cores, load, and floors_ns:
                          a word's round trip between two cores, before and
                          after
-    elapsed_s, calls, failed, failure, unsent, calls_per_s, octets_per_s
+    elapsed_s, calls, failed, failure, stopped, unsent, calls_per_s,
+    octets_per_s
     service, response    samples, min_us, mean_us, stdev_us, max_us;
                          percentiles_us (50, 90, 99, 99.9, 99.99, 99.999;
                          null without enough samples); histogram: an
@@ -398,7 +400,11 @@ EXIT CODES
   1  There is no connection, or a call failed; a sentence says which first.
      With 'compare', something is worse.
   2  Cannot start as given. One sentence on standard error says why.
-  3  With 'compare': the runs cannot be compared.";
+  3  With 'compare': the runs cannot be compared.
+  130, 143
+     Stopped by SIGINT or SIGTERM. The first one ends the run: what was
+     measured is printed, and what was made on the server is removed (130).
+     The second one leaves at once.";
 
 /// What `echo` does.
 pub const ECHO: &str = "\

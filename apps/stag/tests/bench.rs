@@ -3,7 +3,12 @@
 
 mod support;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::{
+    process::{Child, Stdio},
+    time::Duration,
+};
 use support::{Home, Server};
 
 /// Short, and the same whatever else the host does.
@@ -149,6 +154,63 @@ fn what_does_not_answer_is_said_in_a_sentence() {
     let output = home.run(&["bench", "tcp://127.0.0.1:1", "--calls", "1"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("tcp://127.0.0.1:1: cannot connect"));
+}
+
+/// A run that does not end by itself, from when its generator runs.
+fn endless(home: &Home, arguments: &[&str]) -> Child {
+    let endless = ["--warm-up", "0", "--duration", "9999", "--json", "-"];
+    let mut command = home.stag(&[&["bench"], arguments, &endless].concat());
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    support::wait_for("the generator", || {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap();
+        threads.flatten().any(|thread| {
+            std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name == "bench0\n")
+        })
+    });
+    std::thread::sleep(Duration::from_millis(500));
+    child
+}
+
+#[test]
+fn a_run_that_is_stopped_says_what_was_measured_and_leaves_nothing_behind() {
+    let home = Home::new();
+    let server = home.serve(&["--memory", "64M", "--name", "data"]);
+    let url = format!("{}/data", server.line("LISTEN"));
+    let files = ["--workload", "nfs3:mixed", "--size", "8K", "--file-size", "64K", "--depth", "2"];
+    for (more, signal) in [(&[][..], Signal::INT), (&["--rate", "500"], Signal::TERM)] {
+        let child = endless(&home, &[&[url.as_str()], &files[..], more].concat());
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(130), "{error}");
+        assert!(error.contains("stopped by a signal"), "{error}");
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&result["stopped"], &result["failed"]), (&true.into(), &0.into()), "{result}");
+        assert!(result["calls"].as_u64().unwrap() > 0 && result["elapsed_s"].as_f64().unwrap() < 60.0);
+        assert_eq!(home.run(&["call", &url, "ls"]).stdout, b"");
+    }
+}
+
+#[test]
+fn the_second_signal_leaves_at_once() {
+    let home = Home::new();
+    let (server, [url, _]) = echo(&home);
+    let mut child = endless(&home, &[&url]);
+    // Whoever waits for this server's replies waits for long.
+    server.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_millis(100));
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(child.try_wait().unwrap(), None, "the replies are waited for");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    let mut code = None;
+    support::wait_for("the end", || {
+        code = child.try_wait().unwrap();
+        code.is_some()
+    });
+    server.signal(Signal::CONT);
+    assert_eq!(code.unwrap().code(), Some(130));
 }
 
 #[test]

@@ -141,11 +141,16 @@ impl<P: Provider> Load<P> {
         }
     }
 
-    /// Connects, and waits until all connections stand.
+    /// Connects, and waits until all connections stand, or `stop` says so.
     ///
     /// # Errors
-    /// [`Error::Fabric`], [`Error::NotConnected`] and, when it takes too long, [`Error::Call`].
-    pub fn meet(&mut self, to: &To<P::Address>, now: impl Fn() -> Time) -> Result<(), Error> {
+    /// [`Error::Fabric`], [`Error::NotConnected`] and, when it takes too long or is stopped, [`Error::Call`].
+    pub fn meet(
+        &mut self,
+        to: &To<P::Address>,
+        now: impl Fn() -> Time,
+        stop: impl Fn() -> bool,
+    ) -> Result<(), Error> {
         self.connect(to).map_err(Error::Fabric)?;
         let began = now();
         while !self.is_connected()? {
@@ -155,6 +160,9 @@ impl<P: Provider> Load<P> {
             }
             if time.since(began) > self.timeout {
                 return Err(Error::Call(CallFault::TimedOut));
+            }
+            if stop() {
+                return Err(Error::Call(CallFault::Cancelled));
             }
         }
         Ok(())
@@ -183,11 +191,21 @@ impl<P: Provider> Load<P> {
         self.spoken.flatten().map(Version::number)
     }
 
-    /// Runs until every call is over. `keep` is given each second when it is over, and may give memory back.
-    pub fn run(&mut self, now: impl Fn() -> Time, mut keep: impl FnMut(u64, Record) -> Option<Record>) {
-        let mut busy_at = now();
+    /// Runs until every call is over; from when `stop` says so, no more are made. `keep` is given each second when it is over, and
+    /// may give memory back.
+    pub fn run(
+        &mut self,
+        now: impl Fn() -> Time,
+        stop: impl Fn() -> bool,
+        mut keep: impl FnMut(u64, Record) -> Option<Record>,
+    ) {
+        let (mut busy_at, mut is_stopped) = (now(), false);
         while !self.shard.app().is_over() {
             let time = now();
+            if !is_stopped && stop() {
+                is_stopped = true;
+                self.with_generator(|generator| generator.stop(time));
+            }
             if self.step(time) {
                 busy_at = time;
             } else if time.since(busy_at) < SPIN || self.is_due_soon(time) {

@@ -157,6 +157,11 @@ impl Generator {
         (self.last, self.room_at, self.last_reply) = (now, now, span.from);
     }
 
+    /// No call is meant for a later time than this; those under way are waited for.
+    pub fn stop(&mut self, now: Time) {
+        self.span.until = self.span.until.min(now);
+    }
+
     /// Whether every call is over, or none can succeed.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over

@@ -161,6 +161,9 @@ pub struct Outcome {
     pub failed: u64,
     /// What failed first.
     pub failure: Option<String>,
+    /// It was stopped before its end.
+    #[serde(default)]
+    pub stopped: bool,
     /// Calls that were due and could not be made in time. They are among the response times with the time that they had waited.
     pub unsent: u64,
     /// Replies per second.

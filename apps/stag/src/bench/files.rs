@@ -1,6 +1,6 @@
 //! What NFS workloads work on: a directory of their own on the server, made before and removed after.
 
-use super::options::Run;
+use super::{options::Run, stop::Stop};
 use crate::{
     Error,
     call::{Remote, Url, failed},
@@ -28,8 +28,8 @@ struct Plot {
 }
 
 impl Ground {
-    /// Makes what `arguments` need, for calls of `size` octets.
-    pub fn make(arguments: &Run, url: &Url, size: usize) -> Result<Self, Error> {
+    /// Makes what `arguments` need, for calls of `size` octets; nothing stays when that is stopped.
+    pub fn make(arguments: &Run, url: &Url, size: usize, stop: &Stop) -> Result<Self, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
         let mut remote = Remote::mount_with(url, 8, timeout, arguments.rdma_version)?;
         let root = remote.target()?.handle;
@@ -39,7 +39,7 @@ impl Ground {
         let home = remote.client.lookup(root, name.as_bytes()).map_err(failed("LOOKUP"))?.object;
         let mut ground = Self { remote, root, name, plots: Vec::new(), size };
         for part in 0..arguments.cores {
-            if let Err(error) = ground.add(arguments, home, part) {
+            if let Err(error) = ground.add(arguments, home, part, stop) {
                 let _ = ground.remove();
                 return Err(error);
             }
@@ -52,7 +52,7 @@ impl Ground {
         self.plots.iter().map(|plot| plot.files).collect()
     }
 
-    fn add(&mut self, arguments: &Run, home: FileHandle, part: u16) -> Result<(), Error> {
+    fn add(&mut self, arguments: &Run, home: FileHandle, part: u16, stop: &Stop) -> Result<(), Error> {
         let label = format!("core{part}");
         let client = &mut self.remote.client;
         client.mkdir(home, label.as_bytes(), 0o700).map_err(failed("MKDIR"))?;
@@ -74,6 +74,11 @@ impl Ground {
         }
         if arguments.workload.has_payload() {
             for number in 0..files.blocks {
+                if stop.is_asked() {
+                    return Err(Error::Stopped(
+                        "stopped while files were made: nothing was measured".to_owned(),
+                    ));
+                }
                 let octets = block(number, self.size, false);
                 let offset = number * self.size as u64;
                 let done =

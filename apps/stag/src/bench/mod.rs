@@ -7,6 +7,7 @@ mod job;
 pub mod options;
 mod run;
 mod show;
+mod stop;
 
 use crate::{
     Error,
@@ -29,6 +30,7 @@ use stag_load::bench::{
 };
 use stag_protocol::rpcrdma::Versions;
 use std::{ffi::OsString, fs, path::Path};
+use stop::Stop;
 
 /// How exactly the highest rate is looked for.
 const WITHIN: f64 = 0.05;
@@ -48,7 +50,8 @@ pub fn run(arguments: &Bench) -> Result<(), Error> {
         Some(What::Report(arguments)) => return report(arguments),
         None => {}
     }
-    let outcomes = measure(&arguments.run)?;
+    let stop = Stop::by_signals()?;
+    let outcomes = measure(&arguments.run, &stop)?;
     if arguments.run.json.as_deref() != Some(Path::new("-")) {
         say(show::table(&outcomes));
         if let Some(promise) = &arguments.run.slo {
@@ -60,6 +63,9 @@ pub fn run(arguments: &Bench) -> Result<(), Error> {
     }
     match outcomes.iter().find_map(|outcome| Some((outcome.failed, outcome.failure.as_ref()?))) {
         Some((failed, first)) => Err(Error::failure(format!("{failed} calls failed; the first: {first}"))),
+        None if stop.is_asked() => {
+            Err(Error::Stopped("stopped by a signal; what was measured until then is above".to_owned()))
+        }
         None => Ok(()),
     }
 }
@@ -85,7 +91,7 @@ fn with_file(given: &Bench, file: &Path) -> Result<Bench, Error> {
 }
 
 /// One run for each size and rate.
-fn measure(arguments: &Run) -> Result<Vec<Outcome>, Error> {
+fn measure(arguments: &Run, stop: &Stop) -> Result<Vec<Outcome>, Error> {
     let url = arguments.url.as_deref().ok_or_else(|| {
         Error::usage("say what to measure: 'stag bench URL --workload NAME', for example against 'stag echo'")
     })?;
@@ -104,7 +110,7 @@ fn measure(arguments: &Run) -> Result<Vec<Outcome>, Error> {
     let one = |size, rate| {
         let mut progress = Progress::new(false);
         let mut live = |second: &Second| progress.begin(&show::live(second), None);
-        run::run(arguments, &url, run::setup(arguments, &url, (size, rate, seed)), &mut live)
+        run::run(arguments, (&url, stop), run::setup(arguments, &url, (size, rate, seed)), &mut live)
     };
     if let Some(promise) = &arguments.slo {
         let size = sizes.first().copied().unwrap_or(0);
@@ -114,9 +120,9 @@ fn measure(arguments: &Run) -> Result<Vec<Outcome>, Error> {
     for size in sizes {
         for rate in &rates {
             let outcome = one(size, *rate)?;
-            let is_broken = outcome.failure.is_some();
+            let is_last = outcome.failure.is_some() || outcome.stopped;
             outcomes.push(outcome);
-            if is_broken {
+            if is_last {
                 return Ok(outcomes);
             }
         }
@@ -140,10 +146,10 @@ fn search(
     let (mut search, mut outcomes) = (Search::new(first, (lowest, 1e8), WITHIN), Vec::new());
     while let Step::Try(rate) = search.step() {
         let outcome = one(rate)?;
-        let is_broken = outcome.failure.is_some();
+        let is_last = outcome.failure.is_some() || outcome.stopped;
         search.note(is_kept(&outcome, promise));
         outcomes.push(outcome);
-        if is_broken {
+        if is_last {
             break;
         }
     }
@@ -153,7 +159,10 @@ fn search(
 /// Whether a run keeps a promise: every call was made in time, and the percentile is known and short enough.
 fn is_kept(outcome: &Outcome, promise: &Promise) -> bool {
     let time = outcome.response.percentile(&promise.percentile);
-    outcome.unsent == 0 && outcome.failed == 0 && time.is_some_and(|micros| micros <= promise.at_most_us)
+    !outcome.stopped
+        && outcome.unsent == 0
+        && outcome.failed == 0
+        && time.is_some_and(|micros| micros <= promise.at_most_us)
 }
 
 /// The highest rate of those that keep it.

@@ -4,6 +4,7 @@ use super::{
     files::Ground,
     host::{self, Ticks},
     options::Run,
+    stop::Stop,
 };
 use crate::{
     Error,
@@ -95,20 +96,21 @@ struct Seat {
     to: Sender<Message>,
     start: Receiver<Time>,
     spare: Receiver<Box<Record>>,
+    stop: Stop,
 }
 
-/// Runs, and tells of each second.
+/// Runs until the end or until it is stopped, and tells of each second.
 pub fn run(
     arguments: &Run,
-    url: &Url,
+    (url, stop): (&Url, &Stop),
     setup: Setup,
     live: &mut dyn FnMut(&Second),
 ) -> Result<Outcome, Error> {
     let mut ground = match arguments.workload.is_nfs() {
-        true => Some(Ground::make(arguments, url, setup.size.max(1))?),
+        true => Some(Ground::make(arguments, url, setup.size.max(1), stop)?),
         false => None,
     };
-    let measured = gather(arguments, url, setup, ground.as_ref(), live);
+    let measured = gather(arguments, (url, stop), setup, ground.as_ref(), live);
     let compared = match (&measured, &mut ground) {
         (Ok((outcome, written)), Some(ground)) if outcome.setup.verified && outcome.failure.is_none() => {
             written.iter().enumerate().try_for_each(|(part, written)| ground.compare(part, written).map(drop))
@@ -123,7 +125,7 @@ pub fn run(
 /// Runs; and what was written, by generator.
 fn gather(
     arguments: &Run,
-    url: &Url,
+    (url, stop): (&Url, &Stop),
     setup: Setup,
     ground: Option<&Ground>,
     live: &mut dyn FnMut(&Second),
@@ -137,12 +139,12 @@ fn gather(
     for part in 0..setup.cores {
         let mut plan = plan(arguments, url, &setup, part)?;
         plan.files = files.get(part).copied();
-        workers.push(spawn(url, plan, &setup, (part, clock, to.clone()))?);
+        workers.push(spawn(url, plan, &setup, (part, clock, to.clone()), stop)?);
     }
     drop(to);
     for _ in &workers {
         match from.recv() {
-            Ok(Message::Ready(ready)) => ready.map_err(|error| cannot(url, error))?,
+            Ok(Message::Ready(ready)) => ready.map_err(|error| cannot(url, error, stop))?,
             _ => return Err(Error::failure("a generator ended before it was connected")),
         }
     }
@@ -157,12 +159,16 @@ fn gather(
         thread.join().map_err(|_| Error::failure("a generator panicked"))?;
     }
     host.floors_ns[1] = floor::measure();
-    gathered.outcome(setup, host, began.as_secs_f64())
+    let (outcome, written) = gathered.outcome(setup, host, began.as_secs_f64())?;
+    Ok((Outcome { stopped: stop.is_asked(), ..outcome }, written))
 }
 
 /// The fabric's part of an error is a sentence of its own.
-fn cannot(url: &Url, error: Error) -> Error {
+fn cannot(url: &Url, error: Error, stop: &Stop) -> Error {
     match error {
+        _ if stop.is_asked() => {
+            Error::Stopped(format!("stopped while connecting to {url}: nothing was measured"))
+        }
         Error::Failure(text) => Error::failure(format!("{url}: {text}")),
         other => other,
     }
@@ -191,11 +197,13 @@ fn spawn(
     plan: Plan,
     setup: &Setup,
     (part, clock, to): (usize, Clock, Sender<Message>),
+    stop: &Stop,
 ) -> Result<Worker, Error> {
     let (start, started) = channel();
     let (spare, spares) = channel();
     let (parts, setup) = (setup.cores, setup.clone());
-    let seat = Seat { part, parts, plan, setup, clock, to, start: started, spare: spares };
+    let stop = stop.clone();
+    let seat = Seat { part, parts, plan, setup, clock, to, start: started, spare: spares, stop };
     // Servers take the first cores.
     let core = launch::cores().into_iter().rev().nth(part);
     let server = url.server.clone();
@@ -238,6 +246,7 @@ impl Seat {
         load.begin(self.clock.now(), pace, span);
         load.run(
             || self.clock.now(),
+            || self.stop.is_asked(),
             |number, record| {
                 let _ = self.to.send(Message::Second(self.part, number, Box::new(record)));
                 self.spare.try_recv().ok().map(|record| *record)
@@ -267,7 +276,8 @@ impl Seat {
         let provider = make(self.plan.limits(), random()?, self.clock.now()).map_err(short)?;
         let mut load = Load::new(provider, &self.plan).map_err(short)?;
         let clock = self.clock;
-        load.meet(at, move || clock.now()).map_err(|error| cannot_connect("it", error))?;
+        load.meet(at, move || clock.now(), || self.stop.is_asked())
+            .map_err(|error| cannot_connect("it", error))?;
         Ok(load)
     }
 
@@ -396,6 +406,7 @@ impl Gathered {
             calls: self.all.calls,
             failed: self.all.failed,
             failure: reports.iter().find_map(|report| report.failure.clone()),
+            stopped: false,
             unsent: reports.iter().map(|report| report.watch.unsent).sum(),
             calls_per_s: per_second(self.all.calls),
             octets_per_s: per_second(self.all.octets),

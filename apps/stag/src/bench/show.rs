@@ -43,7 +43,11 @@ pub fn table(outcomes: &[Outcome]) -> String {
 
 /// What the figures alone do not say.
 fn notes(outcome: &Outcome) -> Vec<String> {
-    let mut notes = outcome.client.doubts.clone();
+    let mut notes = Vec::new();
+    if outcome.stopped {
+        notes.push(format!("stopped early, after {:.2} seconds that count", outcome.elapsed_s));
+    }
+    notes.extend_from_slice(&outcome.client.doubts);
     if outcome.unsent > 0 {
         notes.push(format!(
             "{} calls were due and could not be made in time: the server, or --depth, is too small for this rate; among \
