@@ -8,32 +8,45 @@ use crate::{
 use std::{
     fmt,
     ops::{Deref, DerefMut, Range},
+    ptr::NonNull,
     rc::Rc,
 };
 
 /// The only owner of one slot. It derefs to its content: the octets between the head room and the spare room.
 ///
 /// Dropping it gives the slot back to its pool.
+///
+/// A buffer is looked at many times for each message, so it knows by itself where its slot is.
 pub struct Buf {
     pool: Rc<Inner>,
+    /// The slot's first octet, at which there are `capacity` of them as long as `pool` lives.
+    address: NonNull<u8>,
     slot: SlotId,
+    capacity: u32,
+    /// `start <= end <= capacity`, always.
     start: u32,
     end: u32,
 }
+
+// Messages change hands many times.
+const _: () = assert!(size_of::<Option<Buf>>() == 32);
 
 /// More octets than the buffer has room for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
 impl Buf {
-    /// Takes over a slot that was just popped from the free list, so that nobody else holds it.
-    pub(crate) const fn adopt(pool: Rc<Inner>, slot: SlotId) -> Self {
-        Self { pool, slot, start: 0, end: 0 }
+    /// Takes over a slot that was just popped from the free list, so that nobody else holds it. `address` and `capacity` are
+    /// what `pool` says of it.
+    #[inline]
+    pub(crate) const fn adopt(pool: Rc<Inner>, slot: SlotId, address: NonNull<u8>, capacity: u32) -> Self {
+        Self { pool, address, slot, capacity, start: 0, end: 0 }
     }
 
     /// Octets the slot holds, head room and spare room included.
-    pub fn capacity(&self) -> usize {
-        self.pool.slot_len(self.slot)
+    #[inline]
+    pub const fn capacity(&self) -> usize {
+        self.capacity as usize
     }
 
     /// Where its content begins.
@@ -42,12 +55,14 @@ impl Buf {
     }
 
     /// Octets in front of the content.
+    #[inline]
     pub const fn head_room(&self) -> usize {
         self.start as usize
     }
 
     /// Octets behind the content.
-    pub fn spare_len(&self) -> usize {
+    #[inline]
+    pub const fn spare_len(&self) -> usize {
         self.capacity() - self.end as usize
     }
 
@@ -55,6 +70,7 @@ impl Buf {
     ///
     /// # Panics
     /// When the slot is shorter than `head_room`.
+    #[inline]
     pub fn reset(&mut self, head_room: usize) {
         assert!(head_room <= self.capacity(), "the head room fits the slot");
         self.start = head_room as u32;
@@ -63,6 +79,7 @@ impl Buf {
 
     /// The octets behind the content, to be filled and then claimed by [`extend`](Self::extend). They may hold
     /// what an earlier owner of the slot left there.
+    #[inline]
     pub fn spare_mut(&mut self) -> &mut [u8] {
         let end = self.end as usize;
         self.slot_mut().split_at_mut(end).1
@@ -72,12 +89,14 @@ impl Buf {
     ///
     /// # Panics
     /// When there are fewer.
+    #[inline]
     pub fn extend(&mut self, len: usize) {
         assert!(len <= self.spare_len(), "only existing octets become content");
         self.end += len as u32;
     }
 
     /// Puts `octets` behind the content.
+    #[inline]
     pub fn append(&mut self, octets: &[u8]) -> Result<(), Full> {
         self.spare_mut().get_mut(..octets.len()).ok_or(Full)?.copy_from_slice(octets);
         self.extend(octets.len());
@@ -85,6 +104,7 @@ impl Buf {
     }
 
     /// Makes the last `len` octets of the head room part of the content and returns them.
+    #[inline]
     pub fn prepend(&mut self, len: usize) -> Result<&mut [u8], Full> {
         let start = self.head_room().checked_sub(len).ok_or(Full)?;
         self.start = start as u32;
@@ -93,6 +113,7 @@ impl Buf {
     }
 
     /// Keeps the first `len` octets of the content.
+    #[inline]
     pub fn truncate(&mut self, len: usize) {
         if len < self.len() {
             self.end = self.start + len as u32;
@@ -100,15 +121,15 @@ impl Buf {
     }
 
     /// Drops the first `len` octets of the content, all of them when there are fewer.
+    #[inline]
     pub fn trim_front(&mut self, len: usize) {
         self.start += len.min(self.len()) as u32;
     }
 
     /// Lets many readers share the content; nobody can change it from here on.
     pub fn freeze(self) -> Extent {
-        let len = self.len();
-        let (pool, slot, start) = self.into_parts();
-        Extent::adopt(pool, slot, start, start + len as u32)
+        let (slot, address, start, end) = (self.slot, self.address, self.start, self.end);
+        Extent::adopt(self.into_pool(), slot, address, start..end)
     }
 
     /// Opens the octets `span` of the content to a peer. There is no way to reach the content before the window that
@@ -120,48 +141,55 @@ impl Buf {
         Exposed::new(self, span, access)
     }
 
-    /// Hands the slot over without giving it back.
-    fn into_parts(self) -> (Rc<Inner>, SlotId, u32) {
-        let slot = self.slot;
-        let start = self.start;
+    /// Forgets the slot without giving it back.
+    fn into_pool(self) -> Rc<Inner> {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped or used again, so the reference moves out exactly once.
-        let pool = unsafe { std::ptr::read(&raw const this.pool) };
-        (pool, slot, start)
+        unsafe { std::ptr::read(&raw const this.pool) }
     }
 
     fn slot_mut(&mut self) -> &mut [u8] {
-        let address = self.pool.address(self.slot).as_ptr();
-        let len = self.capacity();
-        // SAFETY: `address` is valid for `slot_len` initialised octets while `self.pool` lives, and this `Buf` is the
+        // SAFETY: `address` is valid for `capacity` initialised octets while `self.pool` lives, and this `Buf` is the
         // slot's only holder; the result borrows `self` mutably.
-        unsafe { std::slice::from_raw_parts_mut(address, len) }
+        unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.capacity()) }
     }
 
-    fn slot(&self) -> &[u8] {
-        let address = self.pool.address(self.slot).as_ptr();
-        let len = self.capacity();
-        // SAFETY: as in `slot_mut`; the result borrows `self`, so nothing changes the octets meanwhile.
-        unsafe { std::slice::from_raw_parts(address, len) }
+    /// The first octet of the content.
+    #[inline]
+    fn content(&self) -> NonNull<u8> {
+        // SAFETY: `start <= capacity`, so the result lies in the slot or at its end.
+        unsafe { self.address.add(self.start as usize) }
+    }
+
+    #[inline]
+    const fn content_len(&self) -> usize {
+        debug_assert!(self.start <= self.end && self.end <= self.capacity);
+        (self.end - self.start) as usize
     }
 }
 
 impl Deref for Buf {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
-        self.slot().get(self.start as usize..self.end as usize).expect("start <= end <= capacity")
+        // SAFETY: the content lies in the slot, for `start <= end <= capacity`, whose octets are initialised and there
+        // while `self.pool` lives; this `Buf` is the slot's only holder, and the result borrows it, so nothing changes them
+        // meanwhile.
+        unsafe { std::slice::from_raw_parts(self.content().as_ptr(), self.content_len()) }
     }
 }
 
 impl DerefMut for Buf {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        let content = self.start as usize..self.end as usize;
-        self.slot_mut().get_mut(content).expect("start <= end <= capacity")
+        // SAFETY: as in `deref`; the result borrows `self` mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.content().as_ptr(), self.content_len()) }
     }
 }
 
 impl Drop for Buf {
+    #[inline]
     fn drop(&mut self) {
         self.pool.give(self.slot);
     }

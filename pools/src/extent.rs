@@ -4,22 +4,25 @@ use crate::{
     buf::Buf,
     pool::{Inner, Place, Pool, SlotId},
 };
-use std::{fmt, ops::Deref, ops::Range, rc::Rc};
+use std::{fmt, ops::Deref, ops::Range, ptr::NonNull, rc::Rc};
 
 /// A run of immutable octets in a slot, shared by counting inside one thread. The last one to go gives the slot back.
 pub struct Extent {
     pool: Rc<Inner>,
+    /// The slot's first octet, there as long as `pool` lives.
+    address: NonNull<u8>,
     slot: SlotId,
+    /// `start <= end`, and both lie in the slot, always.
     start: u32,
     end: u32,
 }
 
 impl Extent {
-    /// Takes over a slot that one `Buf` held, which has forgotten it.
-    pub(crate) fn adopt(pool: Rc<Inner>, slot: SlotId, start: u32, end: u32) -> Self {
+    /// Takes over a slot that one `Buf` held, which has forgotten it; `content` lies in it, and `address` is its first octet.
+    pub(crate) fn adopt(pool: Rc<Inner>, slot: SlotId, address: NonNull<u8>, content: Range<u32>) -> Self {
         let shares = pool.shares(slot).replace(1);
         assert_eq!(shares, 0, "a buffer's slot is shared with nobody");
-        Self { pool, slot, start, end }
+        Self { pool, address, slot, start: content.start, end: content.end }
     }
 
     /// The octets `span` of this extent.
@@ -55,11 +58,12 @@ impl Extent {
             return Err(self);
         }
         self.pool.shares(self.slot).set(0);
-        let (slot, start, len) = (self.slot, self.start as usize, self.len());
+        let (slot, address, start, len) = (self.slot, self.address, self.start as usize, self.len());
+        let capacity = self.capacity() as u32;
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped or used again, so the reference moves out exactly once.
         let pool = unsafe { std::ptr::read(&raw const this.pool) };
-        let mut buf = Buf::adopt(pool, slot);
+        let mut buf = Buf::adopt(pool, slot, address, capacity);
         buf.reset(start);
         buf.extend(len);
         Ok(buf)
@@ -70,20 +74,22 @@ impl Clone for Extent {
     fn clone(&self) -> Self {
         let shares = self.pool.shares(self.slot);
         shares.set(shares.get().checked_add(1).expect("fewer than 2^32 extents share a slot"));
-        Self { pool: Rc::clone(&self.pool), slot: self.slot, start: self.start, end: self.end }
+        let Self { address, slot, start, end, .. } = *self;
+        Self { pool: Rc::clone(&self.pool), address, slot, start, end }
     }
 }
 
 impl Deref for Extent {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
-        let address = self.pool.address(self.slot).as_ptr();
-        let len = self.pool.slot_len(self.slot);
-        // SAFETY: `address` is valid for `slot_len` initialised octets while `self.pool` lives; only extents hold the
-        // slot, and none of them gives out a mutable reference.
-        let octets = unsafe { std::slice::from_raw_parts(address, len) };
-        octets.get(self.start as usize..self.end as usize).expect("start <= end <= slot_len")
+        debug_assert!(self.start <= self.end && self.end as usize <= self.capacity());
+        // SAFETY: `start` lies in the slot.
+        let first = unsafe { self.address.add(self.start as usize) };
+        // SAFETY: the octets from `start` to `end` lie in the slot, are initialised and there while `self.pool` lives; only extents
+        // hold the slot, and none of them gives out a mutable reference.
+        unsafe { std::slice::from_raw_parts(first.as_ptr(), (self.end - self.start) as usize) }
     }
 }
 

@@ -6,7 +6,7 @@ use crate::{
     buf::Buf,
 };
 use std::{
-    cell::{Cell, RefCell},
+    cell::Cell,
     io,
     os::fd::BorrowedFd,
     ptr::NonNull,
@@ -49,17 +49,35 @@ struct Slots {
     slot_len: usize,
     /// Offset of slot 0 in the arena.
     base: usize,
-    /// Slots nobody owns; its capacity is the class's count, so giving back never allocates.
-    free: RefCell<Vec<u32>>,
+    /// Slots nobody owns: a stack whose first `left` places count. It has a place for each slot.
+    free: Box<[Cell<u32>]>,
+    left: Cell<u32>,
     /// Extents that share each slot; 0 while the slot is free or owned by one `Buf`.
     shares: Box<[Cell<u32>]>,
 }
 
 /// Names one slot of a pool. Exactly one `Buf`, or the extents counted in `shares`, hold each slot that is not free.
+/// One word, for every buffer has one: its class above [`SlotId::INDEX_BITS`], its place among the slots of that below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SlotId {
-    class: u8,
-    index: u32,
+pub(crate) struct SlotId(u32);
+
+impl SlotId {
+    const INDEX_BITS: u32 = 28;
+    /// Slots that one class has at most, and classes that one pool has at most.
+    const SLOTS_MAX: u32 = 1 << Self::INDEX_BITS;
+    const CLASSES_MAX: usize = 1 << (u32::BITS - Self::INDEX_BITS);
+
+    const fn new(class: usize, index: u32) -> Self {
+        Self((class as u32) << Self::INDEX_BITS | index)
+    }
+
+    const fn class(self) -> usize {
+        (self.0 >> Self::INDEX_BITS) as usize
+    }
+
+    const fn index(self) -> usize {
+        (self.0 & (Self::SLOTS_MAX - 1)) as usize
+    }
 }
 
 impl Pool {
@@ -83,19 +101,19 @@ impl Pool {
         for class in &classes {
             let slot_len = class.slot_len.checked_next_multiple_of(LINE).ok_or_else(invalid)?;
             let count = u32::try_from(class.count).map_err(|_| invalid())?;
-            if slot_len == 0 || u32::try_from(slot_len).is_err() {
+            if slot_len == 0 || u32::try_from(slot_len).is_err() || count > SlotId::SLOTS_MAX {
                 return Err(invalid());
             }
             // The last slot is on top of the stack's bottom: low slots are used first and stay warm.
-            let free = RefCell::new((0..count).rev().collect());
+            let free = (0..count).rev().map(Cell::new).collect();
             let shares = (0..count).map(|_| Cell::new(0)).collect();
-            slots.push(Slots { slot_len, base, free, shares });
+            slots.push(Slots { slot_len, base, free, left: Cell::new(count), shares });
             base = slot_len
                 .checked_mul(class.count)
                 .and_then(|len| base.checked_add(len))
                 .ok_or_else(invalid)?;
         }
-        if slots.is_empty() || slots.len() > usize::from(u8::MAX) {
+        if slots.is_empty() || slots.len() > SlotId::CLASSES_MAX {
             return Err(invalid());
         }
         let arena = map(base)?;
@@ -105,12 +123,14 @@ impl Pool {
     }
 
     /// An empty buffer that can hold at least `len` octets, from the smallest class that has one.
+    #[inline]
     pub fn take(&self, len: usize) -> Option<Buf> {
-        let fitting = self.0.classes.iter().enumerate().filter(|(_, slots)| slots.slot_len >= len);
-        for (class, slots) in fitting {
-            if let Some(index) = slots.free.borrow_mut().pop() {
-                let class = u8::try_from(class).expect("`new` allows at most 255 classes");
-                return Some(Buf::adopt(Rc::clone(&self.0), SlotId { class, index }));
+        for (class, slots) in self.0.classes.iter().enumerate() {
+            if slots.slot_len >= len
+                && let Some(index) = slots.pop()
+            {
+                let slot = SlotId::new(class, index);
+                return Some(Buf::adopt(Rc::clone(&self.0), slot, self.0.address(slot), slots.slot_len as u32));
             }
         }
         None
@@ -122,13 +142,13 @@ impl Pool {
             .classes
             .iter()
             .filter(|slots| slots.slot_len >= len)
-            .map(|slots| slots.free.borrow().len())
+            .map(|slots| slots.left.get() as usize)
             .sum()
     }
 
     /// Slots that somebody holds. Zero when everything came back.
     pub fn taken(&self) -> usize {
-        self.0.classes.iter().map(|slots| slots.shares.len() - slots.free.borrow().len()).sum()
+        self.0.classes.iter().map(|slots| slots.shares.len() - slots.left.get() as usize).sum()
     }
 
     /// Octets of the longest slot.
@@ -166,44 +186,64 @@ impl Pool {
     }
 }
 
+impl Slots {
+    /// Takes a slot off the stack.
+    #[inline]
+    fn pop(&self) -> Option<u32> {
+        let left = self.left.get().checked_sub(1)?;
+        let index = self.free.get(left as usize).expect("the stack has a place for each slot").get();
+        self.left.set(left);
+        Some(index)
+    }
+
+    /// Puts one back.
+    #[inline]
+    fn push(&self, index: u32) {
+        let left = self.left.get();
+        self.free.get(left as usize).expect("a slot is given back once").set(index);
+        self.left.set(left + 1);
+    }
+}
+
 impl Inner {
+    #[inline]
     fn slots(&self, slot: SlotId) -> &Slots {
         self.classes
-            .get(usize::from(slot.class))
+            .get(slot.class())
             .expect("slots are made by `take`, which names an existing class")
     }
 
     /// Octets of `slot`.
+    #[inline]
     pub(crate) fn slot_len(&self, slot: SlotId) -> usize {
         self.slots(slot).slot_len
     }
 
     /// The address of the first octet of `slot`, valid for `slot_len` octets while the pool lives.
+    #[inline]
     pub(crate) fn address(&self, slot: SlotId) -> NonNull<u8> {
         let slots = self.slots(slot);
-        self.arena.at(slots.base + slot.index as usize * slots.slot_len)
+        self.arena.at(slots.base + slot.index() * slots.slot_len)
     }
 
     /// Where octet `offset` of `slot` is.
     pub(crate) fn place(&self, slot: SlotId, offset: u32) -> Place {
         let slots = self.slots(slot);
-        Place { pool: self.id, at: slots.base + slot.index as usize * slots.slot_len + offset as usize }
+        Place { pool: self.id, at: slots.base + slot.index() * slots.slot_len + offset as usize }
     }
 
     /// The number of extents that share `slot`.
     pub(crate) fn shares(&self, slot: SlotId) -> &Cell<u32> {
         self.slots(slot)
             .shares
-            .get(slot.index as usize)
+            .get(slot.index())
             .expect("slots are made by `take`, from the free list")
     }
 
     /// Gives `slot` back. The caller was its only holder and forgets it.
+    #[inline]
     pub(crate) fn give(&self, slot: SlotId) {
-        let slots = self.slots(slot);
-        let mut free = slots.free.borrow_mut();
-        assert!(free.len() < slots.shares.len(), "a slot is given back once");
-        free.push(slot.index);
+        self.slots(slot).push(slot.index() as u32);
     }
 }
 

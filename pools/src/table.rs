@@ -49,6 +49,7 @@ impl<T> Table<T> {
     }
 
     /// Puts `value` in a free place, or returns it when there is none.
+    #[inline]
     pub fn insert(&mut self, value: T) -> Result<Key, T> {
         let Some(index) = self.free.pop() else { return Err(value) };
         let entry = self.entries.get_mut(index as usize).expect("the free list names places of the table");
@@ -57,16 +58,19 @@ impl<T> Table<T> {
     }
 
     /// The entry `key` names, unless it was removed.
+    #[inline]
     pub fn get(&self, key: Key) -> Option<&T> {
         self.entries.get(key.index()).filter(|entry| entry.generation == key.generation)?.value.as_ref()
     }
 
     /// The entry `key` names, unless it was removed.
+    #[inline]
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         self.entries.get_mut(key.index()).filter(|entry| entry.generation == key.generation)?.value.as_mut()
     }
 
     /// Takes the entry `key` names out.
+    #[inline]
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let is_it = |entry: &&mut Entry<T>| entry.generation == key.generation && entry.value.is_some();
         let entry = self.entries.get_mut(key.index()).filter(is_it)?;
@@ -76,11 +80,13 @@ impl<T> Table<T> {
     }
 
     /// Entries in use.
+    #[inline]
     pub fn len(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 
     /// Whether no entry is in use.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -99,6 +105,7 @@ impl<T> Table<T> {
     }
 
     /// The key of the entry in place `index`, if it is in use.
+    #[inline]
     pub fn key_at(&self, index: usize) -> Option<Key> {
         let entry = self.entries.get(index)?;
         entry.value.as_ref()?;
