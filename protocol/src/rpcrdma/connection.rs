@@ -61,17 +61,20 @@ impl Connection {
     }
 
     /// The version that both ends keep to; `None` while it is negotiated.
+    #[inline]
     pub const fn version(&self) -> Option<Version> {
         self.negotiation.settled()
     }
 
     /// The version of what this end sends at this moment. A server sends nothing before the version is settled.
+    #[inline]
     pub const fn sends(&self) -> Version {
         self.negotiation.sends()
     }
 
     /// Whether calls of ours may carry chunks: in the reverse direction only if a header says which way its message goes
     /// (RFC 8167 §5.3, draft 001 §2.3).
+    #[inline]
     pub fn calls_with_chunks(&self) -> bool {
         self.side == Side::Client || self.sends() == Version::Two(Version2::Directed)
     }
@@ -81,12 +84,14 @@ impl Connection {
     }
 
     /// Who this end is.
+    #[inline]
     pub const fn side(&self) -> Side {
         self.side
     }
 
     /// Longest message that this end sends (RFC 8797 §4.2): calls and replies alike (RFC 8167 §4.2). It changes when the version
     /// is settled.
+    #[inline]
     pub fn send_threshold(&self) -> InlineThreshold {
         let negotiated = self.own.send.threshold(self.peer.receive);
         match self.version() {
@@ -101,6 +106,7 @@ impl Connection {
     }
 
     /// Longest message that the peer sends, whatever version will be settled.
+    #[inline]
     pub fn receive_threshold(&self) -> InlineThreshold {
         let negotiated = self.peer.send.threshold(self.own.receive);
         match self.version() {
@@ -167,6 +173,7 @@ impl Connection {
     }
 
     /// Takes a credit for a call of ours. A server has none before the version is settled.
+    #[inline]
     pub fn take_credit(&mut self) -> Result<(), NoCredit> {
         if self.side == Side::Server && self.version().is_none() {
             return Err(NoCredit);
@@ -178,16 +185,19 @@ impl Connection {
     ///
     /// # Panics
     /// When no call is in flight: that is a bug of ours.
+    #[inline]
     pub fn give_credit(&mut self) {
         self.calls.as_mut().expect("only a side that calls took a credit").give();
     }
 
     /// Credits of our calls; none for a side that makes none.
+    #[inline]
     pub const fn calls(&self) -> Option<&RequesterCredits> {
         self.calls.as_ref()
     }
 
     /// Credits of the peer's calls; none for a side that serves none.
+    #[inline]
     pub const fn serves(&self) -> Option<&ResponderCredits> {
         self.serves.as_ref()
     }
@@ -196,11 +206,13 @@ impl Connection {
     ///
     /// # Panics
     /// When no call is outstanding: that is a bug of ours.
+    #[inline]
     pub fn handle_replied(&mut self) {
         self.serves.as_mut().expect("only a side that serves has calls").handle_reply();
     }
 
     /// The credits of a side that serves, to change its grant.
+    #[inline]
     pub const fn serves_mut(&mut self) -> Option<&mut ResponderCredits> {
         self.serves.as_mut()
     }

@@ -38,6 +38,7 @@ impl RequesterCredits {
     }
 
     /// Takes a credit for one call.
+    #[inline]
     pub fn take(&mut self) -> Result<(), NoCredit> {
         // RFC 8166 §3.3.1 [8166-2]
         if self.in_flight >= self.limit {
@@ -51,23 +52,27 @@ impl RequesterCredits {
     ///
     /// # Panics
     /// When no call is in flight: that is a bug of ours.
+    #[inline]
     pub fn give(&mut self) {
         self.in_flight = self.in_flight.checked_sub(1).expect("every `give` follows its `take`");
     }
 
     /// Takes the grant of a reply: at least one, at most our own `max`. It may shrink below what is in flight; then calls
     /// wait until enough of them ended (RFC 8166 §3.3.1).
+    #[inline]
     pub fn handle_grant(&mut self, granted: Credits) {
         // RFC 8166 §3.3.3 [8166-7]
         self.limit = granted.0.clamp(1, self.max);
     }
 
     /// What the credit word of a call says.
+    #[inline]
     pub const fn requested(&self) -> Credits {
         Credits(self.max)
     }
 
     /// Calls in flight.
+    #[inline]
     pub const fn in_flight(&self) -> u32 {
         self.in_flight
     }
@@ -107,6 +112,7 @@ impl ResponderCredits {
 
     /// Counts a call of the peer. A peer that has one credit before its first reply may use the whole grant at once: the
     /// receives are posted. Beyond the grant its connection is closed.
+    #[inline]
     pub fn handle_call(&mut self) -> Result<(), PeerFault> {
         // RFC 5042 §6.4.3.1 [5042-14]
         if self.outstanding >= self.allowed {
@@ -120,6 +126,7 @@ impl ResponderCredits {
     ///
     /// # Panics
     /// When no call is outstanding: that is a bug of ours.
+    #[inline]
     pub fn handle_reply(&mut self) {
         self.outstanding = self.outstanding.checked_sub(1).expect("every reply follows its call");
         self.allowed = self.allowed.saturating_sub(1).max(self.grant);
@@ -133,11 +140,13 @@ impl ResponderCredits {
     }
 
     /// What the credit word of every reply and every RDMA_ERROR says.
+    #[inline]
     pub const fn granted(&self) -> Credits {
         Credits(self.grant)
     }
 
     /// Receives that have to be posted, or held by calls that arrived: calls that may be outstanding.
+    #[inline]
     pub const fn reserved(&self) -> u32 {
         self.allowed
     }

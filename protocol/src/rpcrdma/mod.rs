@@ -14,6 +14,7 @@ mod incoming;
 pub mod invalidate;
 mod negotiation;
 pub mod option;
+pub mod plain;
 pub mod requester;
 pub mod responder;
 pub mod v1;
@@ -27,6 +28,7 @@ pub use credit::{NoCredit, RequesterCredits, ResponderCredits};
 pub use fault::PeerFault;
 pub use incoming::Incoming;
 pub use negotiation::{PeerMemory, Version, Version2, Versions};
+pub use plain::Plain;
 pub use wire::{emit_error, header_len};
 
 /// Port of NFS over RDMA (RFC 8166 §9, RFC 8267 §9).

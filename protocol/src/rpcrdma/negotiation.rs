@@ -109,6 +109,7 @@ impl Negotiation {
     }
 
     /// The version that both ends keep to from now on.
+    #[inline]
     pub(super) const fn settled(&self) -> Option<Version> {
         match self.state {
             State::Settled(version) => Some(version),
@@ -118,6 +119,7 @@ impl Negotiation {
 
     /// The version of what goes out. A server sends nothing before it is settled.
     // RFC 8167 §5.1, §5.2 [8167-2] [8167-5], draft 002 §5.1 [bidir-2] [bidir-5]
+    #[inline]
     pub(super) const fn sends(&self) -> Version {
         match self.state {
             State::AwaitFirst(two) | State::AwaitAnswer(_, two) => Version::Two(two),

@@ -64,10 +64,42 @@ pub const fn header_len(lists: &ChunkLists) -> usize {
     FIXED_LEN + lists.encoded_len()
 }
 
+/// The XID and the credits of an RDMA_MSG of this version with three empty lists. `None`: it is something else.
+#[inline]
+pub(super) fn parse_plain(header: &[u8; HEADER_LEN_MIN], version: u32) -> Option<(Xid, Credits)> {
+    let (words, _) = header.as_chunks();
+    let [xid, of, credits, rest @ ..] = words else { return None };
+    // The procedure, and a word for each list.
+    let is_plain = u32::from_be_bytes(*of) == version && *rest == [MSG.to_be_bytes(), [0; 4], [0; 4], [0; 4]];
+    is_plain.then(|| (Xid(u32::from_be_bytes(*xid)), Credits(u32::from_be_bytes(*credits))))
+}
+
+/// Writes the header of an RDMA_MSG with three empty lists.
+#[inline]
+pub(super) fn emit_plain((xid, credits): (Xid, Credits), version: u32, out: &mut [u8; HEADER_LEN_MIN]) {
+    for (octets, word) in out.as_chunks_mut().0.iter_mut().zip([xid.0, version, credits.0, MSG, 0, 0, 0]) {
+        *octets = word.to_be_bytes();
+    }
+}
+
+#[inline]
 pub(super) fn parse<D: Dialect>(
     message: &[u8],
     lists: &mut ChunkLists,
 ) -> Result<(Header, usize), Malformed> {
+    if !D::INTENT
+        && let Some(header) = message.first_chunk()
+        && let Some((xid, credits)) = parse_plain(header, D::VERSION)
+    {
+        // Most messages: everything at once.
+        lists.clear();
+        return Ok((Header { xid, credits, body: Body::Msg }, HEADER_LEN_MIN));
+    }
+    parse_any::<D>(message, lists)
+}
+
+#[inline(never)]
+fn parse_any<D: Dialect>(message: &[u8], lists: &mut ChunkLists) -> Result<(Header, usize), Malformed> {
     lists.clear();
     let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
     let short = Malformed::Discard(PeerFault::ShortHeader { len });
@@ -208,9 +240,9 @@ fn parse_segment(rest: &mut &[u8]) -> Result<Segment, PeerFault> {
 pub(super) fn emit<D: Dialect>(header: &Header, lists: &ChunkLists, out: &mut [u8]) -> Result<usize, NoRoom> {
     if !D::INTENT && header.body == Body::Msg && lists.is_empty() {
         // Most messages: everything at once.
-        return Words(out)
-            .put([header.xid.0, D::VERSION, header.credits.0, MSG, 0, 0, 0])
-            .map(|()| HEADER_LEN_MIN);
+        let out = out.first_chunk_mut().ok_or(NoRoom)?;
+        emit_plain((header.xid, header.credits), D::VERSION, out);
+        return Ok(HEADER_LEN_MIN);
     }
     emit_any::<D>(header, lists, out)
 }
