@@ -130,7 +130,12 @@ impl Pool {
                 && let Some(index) = slots.pop()
             {
                 let slot = SlotId::new(class, index);
-                return Some(Buf::adopt(Rc::clone(&self.0), slot, self.0.address(slot), slots.slot_len as u32));
+                return Some(Buf::adopt(
+                    Rc::clone(&self.0),
+                    slot,
+                    self.0.address(slot),
+                    slots.slot_len as u32,
+                ));
             }
         }
         None
@@ -208,9 +213,7 @@ impl Slots {
 impl Inner {
     #[inline]
     fn slots(&self, slot: SlotId) -> &Slots {
-        self.classes
-            .get(slot.class())
-            .expect("slots are made by `take`, which names an existing class")
+        self.classes.get(slot.class()).expect("slots are made by `take`, which names an existing class")
     }
 
     /// Octets of `slot`.
@@ -234,10 +237,7 @@ impl Inner {
 
     /// The number of extents that share `slot`.
     pub(crate) fn shares(&self, slot: SlotId) -> &Cell<u32> {
-        self.slots(slot)
-            .shares
-            .get(slot.index())
-            .expect("slots are made by `take`, from the free list")
+        self.slots(slot).shares.get(slot.index()).expect("slots are made by `take`, from the free list")
     }
 
     /// Gives `slot` back. The caller was its only holder and forgets it.

@@ -81,6 +81,10 @@ impl Provider for Refusing {
         self.sim.post_send(qp, tag, message, invalidate)
     }
 
+    fn send_inline(&mut self, qp: Qp, message: &[u8], invalidate: Option<RemoteKey>) -> bool {
+        self.sim.send_inline(qp, message, invalidate)
+    }
+
     fn post_write(
         &mut self,
         qp: Qp,

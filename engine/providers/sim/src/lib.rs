@@ -3,7 +3,7 @@
 //! A [`Fabric`] carries messages between its [`Sim`] ends; each `Sim` is a [`Provider`](stag_verbs::Provider). Nothing
 //! happens before its due time: the driver polls every end, asks [`Fabric::next_due`] and jumps there. Each direction of each
 //! connection keeps its order, as a reliable connection does; everything else (which connection is first, when work
-//! completes, when a connection breaks, whether a Send completes before it arrives) is drawn from the seed, so one
+//! completes, when a connection breaks, whether a Send completes before it arrives, whether it is taken as a copy) is drawn from the seed, so one
 //! seed is one run. Memory is guarded by [`stag_pools::Windows`], as in the software RNIC, and a peer that breaks
 //! a rule is told what iWARP tells it (RFC 5040 §4.8, RFC 5041 §7.1).
 //!
@@ -49,6 +49,8 @@ pub struct Faults {
     pub refused: u32,
     /// The chance that a Send or Write completes before it arrives, as it does on TCP.
     pub early: u32,
+    /// The chance that a short message is taken as a copy when that is asked for ([`Provider::send_inline`](stag_verbs::Provider)).
+    pub inline: u32,
     /// Reads one connection has under way; work behind one more waits.
     pub reads: usize,
     /// Messages of one connection that wait for a receive; one more ends the connection.
@@ -67,6 +69,7 @@ impl Faults {
         lost_at: None,
         refused: 0,
         early: 0,
+        inline: 1_000_000,
         reads: 16,
         parked: 256,
         lenient: false,
@@ -78,6 +81,7 @@ impl Faults {
         completion_delay: 100..20_000,
         fetch_delay: 0..10_000,
         early: 300_000,
+        inline: 600_000,
         ..Self::NONE
     };
 }

@@ -196,6 +196,8 @@ impl Random {
 /// Copies of this length or less are made without allocating.
 const SCRATCH_LEN: usize = 4096;
 const SCRATCH: usize = 64;
+/// Octets of the longest message that is sent as a copy when that is asked for.
+const INLINE_MAX: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Net {
@@ -435,6 +437,19 @@ impl Net {
             Payload::Copy(_) => unreachable!("what is posted is not a copy"),
         }
         copy
+    }
+
+    /// Sends a copy of `octets` from `place` at once, if they are few, the way has room, and chance has it so.
+    pub(crate) fn send_inline(&mut self, place: Place, octets: &[u8], invalidate: Option<RemoteKey>) -> bool {
+        let inbound = &self.shore(place.other()).inbound;
+        let has_room = inbound.len() < inbound.capacity() && !self.scratch.is_empty();
+        if !has_room || octets.len() > INLINE_MAX || !self.chance(self.faults.inline) {
+            return false;
+        }
+        let copy = self.copy(octets);
+        // Nobody asks for the number of what has no completion.
+        self.send(place, u64::MAX, What::Send(copy, invalidate));
+        true
     }
 
     pub(crate) fn copy(&mut self, octets: &[u8]) -> Payload {

@@ -235,6 +235,12 @@ impl Provider for Sim {
         Ok(())
     }
 
+    fn send_inline(&mut self, qp: Qp, message: &[u8], invalidate: Option<RemoteKey>) -> bool {
+        let is_first = |conn: &&Conn| conn.state == State::Established && conn.started == conn.queue.len();
+        let Some(conn) = self.end.conns.get(qp.0).filter(is_first) else { return false };
+        self.net.borrow_mut().send_inline(conn.place, message, invalidate)
+    }
+
     fn post_write(
         &mut self,
         qp: Qp,

@@ -296,6 +296,133 @@ pub fn connections_do_not_disturb_each_other<F: Fixture>(w: &mut World<F>) {
     w.assert_works(pairs[2]);
 }
 
+/// What is sent as a copy arrives whole, whatever its length, leaves with the next ring, and completes nothing. A provider
+/// that takes no copies says so each time, and then nothing arrives.
+pub fn a_copy_arrives_without_a_completion<F: Fixture>(w: &mut World<F>) {
+    let (a, b) = w.pair();
+    let room = w.end(A).send_room(a);
+    let mut taken = Vec::new();
+    for (salt, len) in [0, 1, 68, 200, 1024, 4096, LIMITS.receive_len].into_iter().enumerate() {
+        let octets = pattern(len, salt);
+        if w.end(A).send_inline(a, &octets, None) {
+            taken.push(octets);
+        }
+    }
+    assert_eq!(w.end(A).send_room(a), room, "a copy takes no place in the send queue");
+    w.end(A).ring();
+    for octets in taken {
+        let message = w.message(B, b);
+        assert!(message.buf[..] == octets[..], "{} octets", octets.len());
+        assert!(message.invalidated.is_none());
+        w.repost(B, message.buf);
+    }
+    w.quiet();
+    assert!(w.seats[A].done.is_empty() && w.seats[B].received.is_empty(), "there is nothing else");
+}
+
+/// Copies and posted Sends arrive in the order in which they were asked for, whether the doorbell was rung between them or not, in
+/// both directions, and with receives that come late.
+pub fn copies_keep_their_place_among_what_is_posted<F: Fixture>(w: &mut World<F>) {
+    let (a, b) = w.pair();
+    let ends = [(A, a), (B, b)];
+    let (mut sent, mut seen) = ([0_u32; 2], [0_u32; 2]);
+    while seen != [300; 2] {
+        w.seats.iter_mut().for_each(|seat| seat.done.clear());
+        for (end, qp) in ends {
+            let burst = sent[end] % 7 + 1;
+            for _ in 0..burst {
+                if sent[end] == 300 || sent[end] - seen[1 - end] >= 40 {
+                    break;
+                }
+                let octets = sent[end].to_be_bytes();
+                let copied = sent[end] % 5 > 0 && w.end(end).send_inline(qp, &octets, None);
+                if !copied {
+                    if w.end(end).send_room(qp) == 0 {
+                        break;
+                    }
+                    w.post_send(end, qp, &octets, None);
+                }
+                if sent[end] % 3 == 0 {
+                    w.end(end).ring();
+                }
+                sent[end] += 1;
+            }
+            w.end(end).ring();
+        }
+        w.until("a message arrives, or there is room for one", |w| {
+            w.seats.iter().any(|seat| !seat.received.is_empty() || !seat.done.is_empty())
+        });
+        for (end, qp) in ends {
+            while let Some(message) = w.seats[end].received.pop_front() {
+                assert_eq!((message.qp, &message.buf[..]), (qp, &seen[end].to_be_bytes()[..]));
+                seen[end] += 1;
+                w.repost(end, message.buf);
+            }
+        }
+    }
+}
+
+/// A copy invalidates as a Send does; and what it says is behind the Write that was posted before it.
+pub fn a_copy_may_invalidate<F: Fixture>(w: &mut World<F>) {
+    let (a, b) = w.pair();
+    for number in 0..8_u8 {
+        let window = w.open(B, b, &[b'.'; 64], Access::RemoteWrite);
+        w.post_write(A, a, &[number; 64], span(window));
+        if !w.end(A).send_inline(a, b"done", Some(window.key)) {
+            w.post_send(A, a, b"done", Some(window.key));
+        }
+        w.end(A).ring();
+        let message = w.message(B, b);
+        assert_eq!(&message.buf[..], b"done");
+        let fenced = message.invalidated.expect("the message invalidated a window");
+        assert_eq!((fenced.key(), &fenced.into_buf()[..]), (window.key, &[number; 64][..]));
+        w.repost(B, message.buf);
+    }
+}
+
+/// Before a connection stands, and when it has ended, no copy is taken.
+pub fn a_copy_goes_nowhere_without_a_connection<F: Fixture>(w: &mut World<F>) {
+    let at = w.ends_with(LIMITS);
+    let (a, b) = w.meet(A, &at);
+    if !w.is_established(A, a) {
+        assert!(!w.end(A).send_inline(a, b"too early", None));
+    }
+    assert!(!w.end(B).send_inline(b, b"too early", None));
+    w.end(B).accept(b, b"").unwrap();
+    w.until("the connector is established", |w| w.is_established(A, a));
+    w.assert_works((a, b));
+    w.disconnect(A, a);
+    assert!(!w.end(A).send_inline(a, b"too late", None));
+    w.end_of((a, b));
+    for (end, qp) in [(A, a), (B, b)] {
+        assert!(!w.end(end).send_inline(qp, b"too late", None));
+    }
+    w.quiet();
+    assert!(w.seats[A].received.is_empty() && w.seats[B].received.is_empty());
+}
+
+/// A copy wakes who sleeps, as any arrival does.
+pub fn a_copy_ends_sleep<F: Fixture>(w: &mut World<F>) {
+    let (a, b) = w.pair();
+    if w.end(B).wait_fd().is_none() {
+        println!("skipped: this provider cannot be slept on");
+        return;
+    }
+    for _ in 0..20 {
+        w.quiet();
+        if !w.end(B).arm() {
+            continue;
+        }
+        if !w.end(A).send_inline(a, b"wake up", None) {
+            w.post_send(A, a, b"wake up", None);
+        }
+        w.end(A).ring();
+        assert!(w.is_readable(B), "the message ends the sleep");
+        let message = w.message(B, b);
+        w.repost(B, message.buf);
+    }
+}
+
 /// The lost wake-up: what arrived before `arm` either makes it false or makes the descriptor readable.
 pub fn an_event_that_is_there_prevents_sleep<F: Fixture>(w: &mut World<F>) {
     let (a, b) = w.pair();
