@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`caller`] | the app in the shard: it keeps how calls ended |
 //! | [`client`] | one call at a time or several, driven from outside of the shard, with an error that says whose fault it is |
-//! | `nfs3`, `acl` | a method of [`Client`] for each procedure of NFS and MOUNT, and of NFSACL |
+//! | `nfs3`, `acl`, `ports` | a method of [`Client`] for each procedure of NFS and MOUNT, of NFSACL, and for a question to a port mapper |
 //! | [`rate`] | calls per second and full round trips |
 //! | [`transfer`] | whole files, several calls at a time; what a server lost before COMMIT is written again |
 //! | [`mod@bench`] | the load generator: closed and open loops, what came of them, and how two runs compare |
@@ -20,6 +20,7 @@ pub mod caller;
 pub mod client;
 pub mod functional;
 mod nfs3;
+mod ports;
 pub mod rate;
 pub mod transfer;
 

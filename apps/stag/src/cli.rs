@@ -179,7 +179,7 @@ pub struct Probe {
 #[derive(Debug, Args)]
 pub struct Call {
     /// What to call: iwarp://HOST:PORT/EXPORT[/PATH] or tcp://HOST:PORT/EXPORT[/PATH], then ?mountport=N if MOUNT has its own;
-    /// or shm://SOCKET:/EXPORT[/PATH]
+    /// tcp://HOST/EXPORT[/PATH] where a port mapper says which; or shm://SOCKET:/EXPORT[/PATH]
     pub url: String,
     /// Print one JSON value instead of text
     #[arg(long, global = true)]
@@ -263,8 +263,8 @@ pub enum What {
 /// Arguments of `load`.
 #[derive(Debug, Args)]
 pub struct Load {
-    /// The server and its export: iwarp://HOST:PORT/NAME or tcp://HOST:PORT/NAME, then ?mountport=N if MOUNT has its own; or
-    /// shm://SOCKET:/NAME
+    /// The server and its export: iwarp://HOST:PORT/NAME or tcp://HOST:PORT/NAME, then ?mountport=N if MOUNT has its own;
+    /// tcp://HOST/NAME where a port mapper says which; or shm://SOCKET:/NAME
     pub url: String,
     /// Print one JSON object instead of text
     #[arg(long)]

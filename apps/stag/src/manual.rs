@@ -216,9 +216,11 @@ EXAMPLES
   stag call 'shm:///run/stag.sock:/data/notes.txt?trust=uid' cat
   stag call iwarp://127.0.0.1:20049/data put -r --verify tree
   stag call iwarp://127.0.0.1:20049/data/tree get -r /tmp | sha256sum -c
+  stag call tcp://server/srv/data df
+      Any server with a port mapper, which is asked where NFS and MOUNT are.
   stag call 'tcp://server:2049/srv/data?mountport=20048' df
-      A Linux server: its mountd has a port of its own (rpcinfo -p server),
-      and ports above 1023 may call only with the export option 'insecure'.
+      Without: a Linux server's mountd has a port of its own. Ports above 1023
+      may call a Linux server only with the export option 'insecure'.
 
 URL
   The path begins with an export, as 'mount' lists them; the longest that fits

@@ -1,10 +1,11 @@
 //! ONC RPC version 2: who calls which procedure, and how the call ended (RFC 5531).
 //!
 //! [`CallHeader`] and [`ReplyHeader`] are what stands in front of arguments and results. [`CallHeader::parse`] fails with
-//! the answer that the caller deserves. [`record`] cuts a byte stream into messages.
+//! the answer that the caller deserves. [`record`] cuts a byte stream into messages, [`portmap`] says where a program listens.
 
 mod auth;
 mod call;
+pub mod portmap;
 pub mod record;
 mod reply;
 

@@ -228,9 +228,6 @@ fn check(arguments: &Run, url: &Url) -> Result<(), Error> {
     if matches!(url.server, Server::Tcp(_)) && arguments.rdma_version != Versions::One {
         return Err(Error::usage("--rdma-version is of RPC over RDMA, and tcp:// has none: leave it out"));
     }
-    if matches!(url.server, Server::Tcp(_)) && url.mount.is_some() && !arguments.workload.is_nfs() {
-        return Err(Error::usage("mountport= is for nfs3 workloads"));
-    }
     Ok(())
 }
 

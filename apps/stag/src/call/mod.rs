@@ -1,5 +1,6 @@
 //! `stag call`: an NFS version 3 client where one cannot mount.
 
+mod ports;
 mod remote;
 mod show;
 mod tree;

@@ -77,7 +77,7 @@ impl Remote {
         let shown = shown(&export);
         let root = client.mount(&String::from_utf8_lossy(&export)).map_err(|error| match error {
             stag_load::Error::Rejected(Accepted::ProgUnavail) => Error::failure(format!(
-                "MNT of {shown}: {url} does not answer MOUNT: give the port where its mountd listens on TCP, as ?mountport=N behind the path"
+                "MNT of {shown}: {url} does not answer MOUNT: give the port where its mountd listens on TCP, as ?mountport=N behind the path, or, over TCP, no port at all: the port mapper is asked then"
             )),
             error => Error::failure(format!("MNT of {shown}: {error}")),
         })?;

@@ -1,9 +1,10 @@
-//! What `stag call` calls: `SCHEME://HOST:PORT/EXPORT[/PATH][?mountport=N]`.
+//! What `stag call` calls: `SCHEME://HOST:PORT/EXPORT[/PATH][?mountport=N]`. Over TCP a port mapper may know the ports.
 
+use super::ports::{self, Ports};
 use crate::{Error, address::Listen};
 use std::{
     fmt,
-    net::{SocketAddr, ToSocketAddrs},
+    net::{IpAddr, SocketAddr, ToSocketAddrs},
 };
 
 /// Where the server is, and how it is reached.
@@ -46,8 +47,14 @@ impl fmt::Display for Url {
 }
 
 impl Url {
-    /// Reads a URL. Octets of the path that mean something else, `?` and `%`, are written `%3F` and `%25`.
+    /// Reads a URL. Octets of the path that mean something else, `?` and `%`, are written `%3F` and `%25`. For `tcp://` without
+    /// a port the host's port mapper is asked.
     pub fn parse(url: &str) -> Result<Self, Error> {
+        Self::parse_asking(url, ports::ask)
+    }
+
+    /// The same, with whom to ask for ports.
+    fn parse_asking(url: &str, ask: impl FnOnce(IpAddr) -> Result<Ports, Error>) -> Result<Self, Error> {
         let bad = || {
             Error::usage(format!(
                 "{url:?} names no server and path: write iwarp://HOST:PORT/EXPORT/PATH, tcp://HOST:PORT/EXPORT/PATH or shm://SOCKET:/EXPORT/PATH, for example iwarp://127.0.0.1:20049/data"
@@ -70,18 +77,28 @@ impl Url {
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let has_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        if !has_port {
-            return Err(bad());
-        }
-        let server =
-            authority.to_socket_addrs().ok().and_then(|mut found| found.next()).ok_or_else(|| {
-                Error::usage(format!(
-                    "no address is known for {authority:?} in {url:?}: give the server's IP address"
-                ))
-            })?;
-        let mount = mount_port(query, url)?.map(|port| SocketAddr::new(server.ip(), port));
-        Ok(Self { server: make(server), mount, path: [b"/".as_slice(), &decoded(path)].concat() })
+        let (host, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if !port.ends_with(']') => {
+                (host, Some(port.parse::<u16>().map_err(|_| bad())?))
+            }
+            _ if authority.is_empty() || !url.starts_with("tcp:") => return Err(bad()),
+            _ => (authority, None),
+        };
+        let mount = mount_port(query, url)?;
+        let host = address(host).ok_or_else(|| {
+            Error::usage(format!(
+                "no address is known for {authority:?} in {url:?}: give the server's IP address"
+            ))
+        })?;
+        let (port, mount) = match port {
+            Some(port) => (port, mount),
+            None => ask(host).map(|found| (found.nfs, Some(mount.unwrap_or(found.mount))))?,
+        };
+        Ok(Self {
+            server: make(SocketAddr::new(host, port)),
+            mount: mount.map(|port| SocketAddr::new(host, port)),
+            path: [b"/".as_slice(), &decoded(path)].concat(),
+        })
     }
 
     /// A server on this host: its socket, then behind a colon the export; `?trust=uid` at the end.
@@ -97,6 +114,11 @@ impl Url {
         let server = Server::Fabric(Listen::Shm(at));
         Ok(Self { server, mount: None, path: [b"/".as_slice(), &decoded(path)].concat() })
     }
+}
+
+/// The address of a name, or of an address; one of version 6 stands in brackets.
+fn address(host: &str) -> Option<IpAddr> {
+    format!("{host}:0").to_socket_addrs().ok()?.next().map(|found| found.ip())
 }
 
 fn mount_port(query: &str, url: &str) -> Result<Option<u16>, Error> {
@@ -150,12 +172,32 @@ mod tests {
     }
 
     #[test]
+    fn over_tcp_the_port_mapper_says_what_the_url_does_not() {
+        let asked = |url| {
+            let ports = Ports { nfs: 2_049, mount: 635 };
+            let url = Url::parse_asking(url, |_| Ok(ports)).unwrap();
+            (url.to_string(), url.mount.map(|at| at.to_string()))
+        };
+        let mount = |at: &str| Some(at.to_owned());
+        assert_eq!(asked("tcp://127.0.0.1/srv"), ("tcp://127.0.0.1:2049".into(), mount("127.0.0.1:635")));
+        assert_eq!(asked("tcp://[::1]/srv"), ("tcp://[::1]:2049".into(), mount("[::1]:635")));
+        let with_its_own = asked("tcp://127.0.0.1/srv?mountport=7");
+        assert_eq!(with_its_own, ("tcp://127.0.0.1:2049".into(), mount("127.0.0.1:7")));
+        assert_eq!(asked("tcp://127.0.0.1:9/srv"), ("tcp://127.0.0.1:9".into(), None));
+        let error = Url::parse_asking("tcp://127.0.0.1/srv", |at| Err(Error::failure(at.to_string())));
+        assert_eq!(error.unwrap_err().to_string(), "127.0.0.1");
+    }
+
+    #[test]
     fn what_is_no_url_is_refused_with_what_to_write() {
         for (url, part) in [
             ("127.0.0.1:1/x", "write iwarp://"),
             ("iwarp://127.0.0.1/x", "write iwarp://"),
             ("iwarp://:/x", "write iwarp://"),
             ("tcp:///x", "write iwarp://"),
+            ("tcp://", "write iwarp://"),
+            ("tcp://[::1]:/x", "write iwarp://"),
+            ("iwarp://[::1]/x", "write iwarp://"),
             ("tcp://127.0.0.1:99999/x", "write iwarp://"),
             #[cfg(not(feature = "verbs"))]
             ("rdma://127.0.0.1:1/x", "--features verbs"),
