@@ -1,0 +1,284 @@
+//! The command line.
+
+use crate::{
+    floor::ring,
+    goal::{Round, Row},
+    goals::GOALS,
+    host::{self, Host},
+    minimal,
+    results::{Line, Results, Verdict, amount, figure},
+    site::{self, Site},
+};
+use clap::{Args, Parser, Subcommand};
+use std::{
+    env,
+    ffi::OsString,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+const ABOUT: &str = "\
+Measures Stag and what others would use instead, side by side, and prints the
+table of goals.
+
+Each line of the table compares two sides: ours, and a floor of this host, a
+rival, or a server made for nothing but speed. Both sides get a core each, and
+take turns. A round is the floor (a ring between two threads), one side, the
+other side, and the floor again; when the floor moved by more than 1.5 times in
+it, the host was in another state and the round does not count. What is said is
+the median of the ratios of the rounds, with its quartiles: a ratio outlives
+the host's moods, a figure in nanoseconds does not.
+
+What is not installed is skipped by name, with the package that has it.";
+
+const FOOTER: &str = "\
+EXAMPLES
+  cargo run --release -p stag-peers
+      all goals, seven rounds each: about ten minutes. Nothing else should run.
+  cargo run --release -p stag-peers -- --quick --goals G1,G3
+      two goals, three short rounds: a look, not a result.
+  cargo run --release -p stag-peers -- --goals G4 --json bench/results/x.json
+      measures G4 again; the other lines of the file stay as they are.
+
+RESULTS
+  They are kept in --json FILE, with every round and both sides' commands, and
+  as a table beside it (.md). By default that is bench/results/DAY.json; with
+  --quick nothing is kept. A run replaces the lines that it measured again.
+  Each line has the commit and the day that it was measured at.
+
+EXIT CODES
+  0  Measured, whatever came out.
+  1  Something could not be measured that should have been.
+  2  Cannot start as given. One sentence on standard error says why.";
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(name = "stag-peers", version, about = "Measure Stag and its peers side by side", long_about = ABOUT, after_long_help = FOOTER, max_term_width = 80, disable_help_subcommand = true, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    #[command(subcommand)]
+    part: Option<Part>,
+    #[command(flatten)]
+    run: Run,
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// Goals to measure, as in G1,G4 [default: all]
+    #[arg(long, value_name = "G,…", value_delimiter = ',')]
+    goals: Vec<String>,
+    /// Rounds that have to count. Up to twice as many are made
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    rounds: u16,
+    /// Seconds that one measurement lasts
+    #[arg(long, value_name = "S", default_value_t = 0.6, value_parser = seconds)]
+    seconds: f64,
+    /// Three short rounds, and nothing is kept: whether it works here
+    #[arg(long)]
+    quick: bool,
+    /// The file of results to add to, or none [default: bench/results/DAY.json]
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// List the goals and what each compares
+    #[arg(long)]
+    list: bool,
+    /// Take stag and stag-counts as they lie beside this program, instead of building them first
+    #[arg(long)]
+    no_build: bool,
+}
+
+/// What this program is started as by itself.
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// Run a program on a core, until it or this one's parent ends
+    #[command(hide = true)]
+    Seat {
+        core: usize,
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        program: Vec<OsString>,
+    },
+    /// Serve RPC over TCP, and nothing that takes time
+    #[command(hide = true)]
+    Minimal,
+    /// Print the ring's round trips for a second
+    #[command(hide = true)]
+    Ring,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| (0.01..=100.0).contains(seconds));
+    seconds.ok_or_else(|| format!("{text:?} is no number of seconds from 0.01 to 100"))
+}
+
+/// Why the program ends without having done what it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Error {
+    /// It cannot be carried out as given.
+    Usage(String),
+    /// It failed.
+    Failure(String),
+}
+
+/// Does what the command line asks for.
+///
+/// # Errors
+/// As [`Error`] says.
+pub fn run(cli: Cli) -> Result<(), Error> {
+    match cli.part {
+        None => measure(&cli.run),
+        Some(Part::Seat { core, program }) => Err(Error::Failure(format!(
+            "{}: {}",
+            program.first().cloned().unwrap_or_default().display(),
+            site::become_seated(core, &program)
+        ))),
+        Some(Part::Minimal) => minimal::run().map_err(|error| Error::Failure(error.to_string())),
+        Some(Part::Ring) => print_ring(),
+    }
+}
+
+/// For those who want to know how this host is.
+fn print_ring() -> Result<(), Error> {
+    let site = Site::new(Duration::from_secs(1)).map_err(Error::Usage)?;
+    for sample in [ring::Sample::Batches, ring::Sample::Each] {
+        let mut trips = ring::trips((site.server, site.client), site.turn, sample).map_err(Error::Failure)?;
+        let reading = crate::contender::Reading::of_trips(&mut trips);
+        println!(
+            "{sample:?}: p50 {:.0} ns, p99 {:.0} ns",
+            reading.p50_ns.unwrap_or(0.0),
+            reading.p99_ns.unwrap_or(0.0)
+        );
+    }
+    Ok(())
+}
+
+fn measure(arguments: &Run) -> Result<(), Error> {
+    if arguments.list {
+        GOALS.iter().for_each(|(name, what, _)| println!("{name:4} {what}"));
+        return Ok(());
+    }
+    let names: Vec<_> = GOALS.iter().map(|(name, _, _)| *name).collect();
+    if let Some(odd) = arguments.goals.iter().find(|goal| !names.contains(&goal.as_str())) {
+        return Err(Error::Usage(format!("no goal is called {odd:?}, only {}", names.join(", "))));
+    }
+    let (rounds, turn) = match arguments.quick {
+        true => (3, 0.2),
+        false => (arguments.rounds, arguments.seconds),
+    };
+    let site = Site::new(Duration::from_secs_f64(turn)).map_err(Error::Usage)?;
+    let host = Host::describe();
+    let file = file(arguments);
+    let mut results = match &file {
+        Some(file) => Results::open(file, host).map_err(Error::Usage)?,
+        None => Results::new(host),
+    };
+    if !arguments.no_build {
+        build()?;
+    }
+    let mut shown = Results::new(results.host.clone());
+    for (name, what, rows) in GOALS {
+        if !arguments.goals.is_empty() && !arguments.goals.iter().any(|goal| goal == name) {
+            continue;
+        }
+        eprintln!("{name}: {what}");
+        for row in rows() {
+            let line = compare(&site, row, rounds.into());
+            shown.put(line.clone(), &names);
+            results.put(line, &names);
+            if let Some(file) = &file {
+                results.save(file).map_err(Error::Failure)?;
+            }
+        }
+    }
+    println!("{}", shown.table());
+    if let Some(file) = file {
+        eprintln!("kept in {} and {}", file.display(), file.with_extension("md").display());
+    }
+    Ok(())
+}
+
+/// Where results are kept.
+fn file(arguments: &Run) -> Option<PathBuf> {
+    match &arguments.json {
+        Some(file) if file == Path::new("none") => None,
+        Some(file) => Some(file.clone()),
+        None if arguments.quick => None,
+        None => {
+            let folder = Path::new("bench/results");
+            folder.is_dir().then(|| folder.join(format!("{}.json", host::date(host::now()))))
+        }
+    }
+}
+
+/// Builds what is measured from this source. Where there is no cargo, what lies beside this program is taken.
+fn build() -> Result<(), Error> {
+    let Some(cargo) = env::var_os("CARGO") else { return Ok(()) };
+    let mut command = Command::new(cargo);
+    command.args(["build", "--release", "--quiet", "-p", "stag", "-p", "stag-bench", "--bins"]);
+    if let Some(target) = env::current_exe().ok().and_then(|own| Some(own.parent()?.parent()?.to_owned())) {
+        command.arg("--target-dir").arg(target);
+    }
+    eprintln!("building what is measured");
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(Error::Failure("stag cannot be built: see above".to_owned())),
+    }
+}
+
+/// All rounds of a line.
+fn compare(site: &Site, mut row: Row, wanted: usize) -> Line {
+    eprintln!("  {}, against {} ({})", row.what, row.against(), row.bound);
+    if let Err(absence) = row.start(site) {
+        eprintln!("    skipped: {absence}");
+        return Line::new(&row, Vec::new(), Some(absence.to_string()));
+    }
+    let wanted = if row.is_exact { 1 } else { wanted };
+    let (mut rounds, mut failure) = (Vec::new(), None);
+    for number in 0..wanted * 2 {
+        match row.round(site, number) {
+            Ok(round) => {
+                eprintln!("    {}", told(&row, &round, number));
+                rounds.push(round);
+            }
+            Err(why) => {
+                eprintln!("    round {}: {why}", number + 1);
+                failure = Some(why);
+                // What fails twice will fail again.
+                if rounds.is_empty() && number > 0 {
+                    break;
+                }
+            }
+        }
+        if rounds.iter().filter(|round| round.counts).count() >= wanted {
+            break;
+        }
+    }
+    let line = Line::new(&row, rounds, failure);
+    let median = line.figure.map_or_else(|| "nothing".to_owned(), |spread| figure(spread.median));
+    let verdict = match &line.verdict {
+        Verdict::Met => "met",
+        Verdict::NotMet => "not met",
+        Verdict::Beside => "beside the goal",
+        Verdict::NotMeasured(_) => "not measured",
+    };
+    eprintln!("    {median}: {verdict}");
+    line
+}
+
+/// A round in a line.
+fn told(row: &Row, round: &Round, number: usize) -> String {
+    let side = |reading| {
+        row.quantity.of(reading).map_or_else(String::new, |number| amount(number, row.quantity.unit()))
+    };
+    let floors = round
+        .floors_ns
+        .map_or_else(String::new, |[before, after]| format!("floor {before:.0}, {after:.0} ns; "));
+    let theirs =
+        round.theirs.as_ref().map_or_else(String::new, |theirs| format!(", theirs {}", side(theirs)));
+    let moved = if round.counts { "" } else { " (the floor moved: it does not count)" };
+    format!(
+        "round {}: {floors}ours {}{theirs}: {}{moved}",
+        number + 1,
+        side(&round.ours),
+        figure(round.figure)
+    )
+}

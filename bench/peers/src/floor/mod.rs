@@ -1,0 +1,42 @@
+//! Floors: what nothing on this host can go below, with nothing of ours in it but the measurement.
+
+pub mod copy;
+pub mod ring;
+pub mod tcp;
+pub mod wake;
+
+use crate::site;
+use std::thread;
+
+/// Runs two closures at once, each on a core of its own; what the second one gives.
+///
+/// # Errors
+/// When a thread cannot be pinned.
+pub fn pair<T: Send>(
+    (first, second): (usize, usize),
+    answer: impl FnOnce() + Send,
+    ask: impl FnOnce() -> T + Send,
+) -> Result<T, String> {
+    let seated =
+        |core: usize| site::pin(core).map_err(|error| format!("core {core} cannot be taken: {error}"));
+    thread::scope(|scope| {
+        // Nobody begins before both have their cores: who answers would be waited for in vain.
+        let (ready, go) = std::sync::mpsc::channel();
+        let answering = scope.spawn(move || {
+            let pinned = seated(first);
+            let is_pinned = pinned.is_ok();
+            let _ = ready.send(pinned);
+            if is_pinned {
+                answer();
+            }
+        });
+        let asking = scope.spawn(move || {
+            go.recv().map_err(|_| "a thread ended".to_owned())??;
+            seated(second)?;
+            Ok(ask())
+        });
+        let asked = asking.join().unwrap_or_else(|_| Err("a floor's thread panicked".to_owned()));
+        answering.join().map_err(|_| "a floor's thread panicked".to_owned())?;
+        asked
+    })
+}

@@ -1,0 +1,210 @@
+//! The floor of shared memory: two threads, a ring of call slots and a ring of reply slots.
+//!
+//! A slot has its number and its octets side by side, so that one look says whether it is full: the octets of a NULL call (68)
+//! need two cache lines with it, those of its reply (52) one. Waiting pauses the core, which is faster here than looking as
+//! often as it can.
+
+use crate::{
+    contender::{Contender, Reading},
+    floor,
+    site::Site,
+};
+use std::{
+    hint::{black_box, spin_loop},
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// Words of the octets of a NULL call over RPC-over-RDMA: a transport header of 28, a call header of 40.
+pub const CALL: usize = 9;
+/// Words of its reply's octets: 28 and 24.
+pub const REPLY: usize = 7;
+/// Slots of a ring.
+const SLOTS: usize = 64;
+/// Round trips between two looks at the clock.
+const BATCH: u64 = 16;
+/// Samples at most.
+const SAMPLES: usize = 1 << 20;
+/// Looks at a slot before somebody else may have the core: far more than a round trip takes.
+const LOOKS: u32 = 1 << 16;
+
+/// Octets in front of which stands which time the slot is full. Two lines, so that neighbours do not disturb each other.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Slot<const WORDS: usize> {
+    number: AtomicU64,
+    words: [AtomicU64; WORDS],
+}
+
+/// Slots that one thread fills and another one empties, in order.
+#[derive(Debug)]
+pub struct Ring<const WORDS: usize>(Box<[Slot<WORDS>]>);
+
+impl<const WORDS: usize> Default for Ring<WORDS> {
+    fn default() -> Self {
+        let slot = |_| Slot { number: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; WORDS] };
+        Self((0..SLOTS).map(slot).collect())
+    }
+}
+
+impl<const WORDS: usize> Ring<WORDS> {
+    fn slot(&self, number: u64) -> &Slot<WORDS> {
+        self.0.get(number as usize % SLOTS).expect("a ring has all its slots")
+    }
+
+    /// Fills the slot of message `number`, from 1 on. Not more than its slots ahead of [`Ring::take`].
+    pub fn put(&self, number: u64, words: &[u64; WORDS]) {
+        let slot = self.slot(number);
+        for (to, word) in slot.words.iter().zip(words) {
+            to.store(*word, Ordering::Relaxed);
+        }
+        slot.number.store(number, Ordering::Release);
+    }
+
+    /// Waits for message `number`.
+    pub fn take(&self, number: u64) -> [u64; WORDS] {
+        let slot = self.slot(number);
+        let mut looks = 0_u32;
+        while slot.number.load(Ordering::Acquire) != number {
+            spin_loop();
+            looks += 1;
+            // The other thread may have no core.
+            if looks.is_multiple_of(LOOKS) {
+                thread::yield_now();
+            }
+        }
+        let mut words = [0; WORDS];
+        for (word, from) in words.iter_mut().zip(&slot.words) {
+            *word = from.load(Ordering::Relaxed);
+        }
+        words
+    }
+}
+
+/// What tells the answering thread that no call follows.
+const END: u64 = u64::MAX;
+
+/// Answers calls until the last: the first word of a reply is that of its call.
+fn answer(calls: &Ring<CALL>, replies: &Ring<REPLY>) {
+    for number in 1.. {
+        let [first, ..] = black_box(calls.take(number));
+        let mut reply = [number; REPLY];
+        reply[0] = first;
+        replies.put(number, &reply);
+        if first == END {
+            return;
+        }
+    }
+}
+
+/// Which round trips are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sample {
+    /// Several together: the clock's time is in none.
+    Batches,
+    /// Each: the clock's time is in all.
+    Each,
+}
+
+/// Round trips between two cores, in nanoseconds, for `time`.
+///
+/// # Errors
+/// When a core cannot be taken.
+pub fn trips(cores: (usize, usize), time: Duration, sample: Sample) -> Result<Vec<f64>, String> {
+    let (calls, replies) = (Ring::<CALL>::default(), Ring::<REPLY>::default());
+    let batch = if sample == Sample::Each { 1 } else { BATCH };
+    let ask = || {
+        // Touched before, so that no page comes in between.
+        let mut samples = vec![1.0; SAMPLES];
+        samples.clear();
+        let (mut number, began) = (0, Instant::now());
+        let mut last = began;
+        while samples.len() < SAMPLES && last.duration_since(began) < time {
+            for _ in 0..batch {
+                number += 1;
+                calls.put(number, &[number; CALL]);
+                let [first, ..] = black_box(replies.take(number));
+                debug_assert_eq!(first, number, "replies come in order");
+            }
+            let now = Instant::now();
+            samples.push(now.duration_since(last).as_nanos() as f64 / batch as f64);
+            last = now;
+        }
+        calls.put(number + 1, &[END; CALL]);
+        samples
+    };
+    floor::pair(cores, || answer(&calls, &replies), ask)
+}
+
+/// The ring as one side of a comparison.
+#[derive(Clone, Copy, Debug)]
+pub struct RingFloor(pub Sample);
+
+impl Contender for RingFloor {
+    fn name(&self) -> String {
+        "two-thread ring".to_owned()
+    }
+
+    fn commands(&self) -> Vec<String> {
+        vec![
+            "two threads of stag-peers: a ring with slots of 68 and 52 octets, PAUSE while it waits"
+                .to_owned(),
+        ]
+    }
+
+    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+        Ok(Reading::of_trips(&mut trips((site.server, site.client), site.turn / 2, self.0)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_message_passes_whole_and_in_order() {
+        const MESSAGES: u64 = 20_000;
+        let ring = Ring::<CALL>::default();
+        let taken = Ring::<1>::default();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 1..=MESSAGES {
+                    // No more ahead than there are slots.
+                    if number > SLOTS as u64 {
+                        taken.take(number - SLOTS as u64);
+                    }
+                    ring.put(number, &std::array::from_fn(|word| number * 100 + word as u64));
+                }
+            });
+            for number in 1..=MESSAGES {
+                let words = ring.take(number);
+                assert_eq!(words, std::array::from_fn(|word| number * 100 + word as u64), "{number}");
+                taken.put(number, &[number]);
+            }
+        });
+    }
+
+    #[test]
+    fn every_call_is_answered_with_its_first_word() {
+        let (calls, replies) = (Ring::<CALL>::default(), Ring::<REPLY>::default());
+        thread::scope(|scope| {
+            scope.spawn(|| answer(&calls, &replies));
+            for number in 1..=1_000 {
+                calls.put(number, &[number * 7; CALL]);
+                let mut reply = [number; REPLY];
+                reply[0] = number * 7;
+                assert_eq!(replies.take(number), reply);
+            }
+            calls.put(1_001, &[END; CALL]);
+        });
+    }
+
+    #[test]
+    fn a_slot_has_as_many_lines_as_its_octets_need() {
+        assert_eq!((size_of::<Slot<CALL>>(), size_of::<Slot<REPLY>>()), (128, 128));
+        // With its number, within two lines and within one.
+        assert_eq!(((CALL + 1) * 8).div_ceil(64), 2);
+        assert_eq!(((REPLY + 1) * 8).div_ceil(64), 1);
+    }
+}

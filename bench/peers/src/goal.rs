@@ -1,0 +1,237 @@
+//! A goal, what it is measured by, and rounds of it.
+
+use crate::{
+    contender::{Absence, Contender, Quantity, Reading},
+    floor::ring,
+    site::Site,
+    statistics::is_steady,
+};
+use serde::{Deserialize, Serialize};
+use std::{fmt, time::Duration};
+
+/// How long the floor is measured before and after a round.
+const FLOOR: Duration = Duration::from_millis(20);
+
+/// What a ratio has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    /// Not more than this.
+    AtMost(f64),
+    /// Not less than this.
+    AtLeast(f64),
+    /// Nothing: it stands beside a goal.
+    None,
+}
+
+impl Bound {
+    /// Whether a number keeps it; none when there is nothing to keep.
+    pub fn is_kept(self, number: f64) -> Option<bool> {
+        match self {
+            Self::AtMost(limit) => Some(number <= limit),
+            Self::AtLeast(limit) => Some(number >= limit),
+            Self::None => None,
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(limit) => write!(f, "≤ {limit}"),
+            Self::AtLeast(limit) => write!(f, "≥ {limit}"),
+            Self::None => f.write_str("–"),
+        }
+    }
+}
+
+/// A comparison: one line of the table.
+pub struct Row {
+    /// The goal, as in G4.
+    pub goal: &'static str,
+    /// What is measured, in words, with its depth or size.
+    pub what: String,
+    /// Which part of a reading.
+    pub quantity: Quantity,
+    /// What ours ÷ theirs, or ours alone, has to be.
+    pub bound: Bound,
+    /// Ours.
+    pub ours: Box<dyn Contender>,
+    /// What it is compared with; none when ours is compared with the bound itself.
+    pub theirs: Option<Box<dyn Contender>>,
+    /// The figures do not depend on when they are taken: one round does, and no floor is looked at.
+    pub is_exact: bool,
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Row").field("goal", &self.goal).field("what", &self.what).finish_non_exhaustive()
+    }
+}
+
+impl Row {
+    /// A comparison of timed figures.
+    pub fn timed(
+        (goal, what): (&'static str, &str),
+        (quantity, bound): (Quantity, Bound),
+        ours: impl Contender + 'static,
+        theirs: impl Contender + 'static,
+    ) -> Self {
+        Self {
+            goal,
+            what: what.to_owned(),
+            quantity,
+            bound,
+            ours: Box::new(ours),
+            theirs: Some(Box::new(theirs)),
+            is_exact: false,
+        }
+    }
+
+    /// A figure that has to keep a bound by itself, in one round.
+    pub fn exact(
+        (goal, what): (&'static str, &str),
+        (quantity, bound): (Quantity, Bound),
+        ours: impl Contender + 'static,
+    ) -> Self {
+        let (what, ours) = (what.to_owned(), Box::new(ours));
+        Self { goal, what, quantity, bound, ours, theirs: None, is_exact: true }
+    }
+
+    /// What ours is compared with, in words.
+    pub fn against(&self) -> String {
+        self.theirs.as_ref().map_or_else(|| "–".to_owned(), |theirs| theirs.name())
+    }
+
+    /// The number that the bound is for.
+    fn figure(&self, ours: &Reading, theirs: Option<&Reading>) -> Option<f64> {
+        let ours = self.quantity.of(ours)?;
+        match theirs {
+            Some(theirs) => {
+                self.quantity.of(theirs).filter(|theirs| *theirs > 0.0).map(|theirs| ours / theirs)
+            }
+            None => Some(ours),
+        }
+    }
+
+    /// Starts both sides.
+    ///
+    /// # Errors
+    /// Why one of them cannot be measured here.
+    pub fn start(&mut self, site: &Site) -> Result<(), Absence> {
+        // A rival that is not there need not wait for ours.
+        self.theirs.as_mut().map_or(Ok(()), |theirs| theirs.start(site))?;
+        self.ours.start(site)
+    }
+
+    /// One round: the floor, both sides, the floor again. Who is first alternates.
+    ///
+    /// # Errors
+    /// What could not be measured.
+    pub fn round(&mut self, site: &Site, number: usize) -> Result<Round, String> {
+        let floor = || match self.is_exact {
+            true => Ok(None),
+            false => floor_ns(site).map(Some),
+        };
+        let before = floor()?;
+        let swapped = number % 2 == 1;
+        let early =
+            if swapped { self.theirs.as_mut().map(|theirs| theirs.measure(site)).transpose()? } else { None };
+        let ours = self.ours.measure(site)?;
+        let theirs = match early {
+            None => self.theirs.as_mut().map(|theirs| theirs.measure(site)).transpose()?,
+            early => early,
+        };
+        let floor = || match self.is_exact {
+            true => Ok(None),
+            false => floor_ns(site).map(Some),
+        };
+        let after = floor()?;
+        let floors_ns = before.zip(after).map(|(before, after)| [before, after]);
+        let figure = self
+            .figure(&ours, theirs.as_ref())
+            .ok_or("too few samples for this figure: give more --seconds")?;
+        Ok(Round { floors_ns, ours, theirs, figure, counts: floors_ns.is_none_or(is_steady) })
+    }
+}
+
+/// What the host takes for a call and a reply of a ring, at this moment.
+fn floor_ns(site: &Site) -> Result<f64, String> {
+    let mut trips = ring::trips((site.server, site.client), FLOOR, ring::Sample::Batches)?;
+    Reading::of_trips(&mut trips).p50_ns.ok_or_else(|| "the ring's threads made no round trip".to_owned())
+}
+
+/// What came of one round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Round {
+    /// The ring's round trip before and after, in nanoseconds; none where nothing depends on it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub floors_ns: Option<[f64; 2]>,
+    /// Ours.
+    pub ours: Reading,
+    /// Theirs; none when ours is compared with the bound itself.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub theirs: Option<Reading>,
+    /// What the bound is for: ours ÷ theirs, or ours.
+    pub figure: f64,
+    /// The floor did not move.
+    pub counts: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Fixed(f64);
+
+    impl Contender for Fixed {
+        fn name(&self) -> String {
+            "fixed".to_owned()
+        }
+        fn commands(&self) -> Vec<String> {
+            Vec::new()
+        }
+        fn measure(&mut self, _site: &Site) -> Result<Reading, String> {
+            Ok(Reading { p50_ns: Some(self.0), p99_ns: Some(self.0 * 3.0), ..Reading::default() })
+        }
+    }
+
+    fn row(quantity: Quantity) -> Row {
+        Row::timed(("G0", "nothing"), (quantity, Bound::AtMost(2.0)), Fixed(300.0), Fixed(200.0))
+    }
+
+    #[test]
+    fn a_bound_is_kept_at_its_limit() {
+        assert_eq!(
+            [1.9, 2.0, 2.1].map(|number| Bound::AtMost(2.0).is_kept(number)),
+            [true, true, false].map(Some)
+        );
+        assert_eq!(
+            [1.9, 2.0, 2.1].map(|number| Bound::AtLeast(2.0).is_kept(number)),
+            [false, true, true].map(Some)
+        );
+        assert_eq!(Bound::None.is_kept(1.0), None);
+    }
+
+    #[test]
+    fn a_figure_is_ours_over_theirs() {
+        let reading = |ns| Reading { p50_ns: Some(ns), p99_ns: Some(ns * 3.0), ..Reading::default() };
+        assert_eq!(row(Quantity::RoundTrip).figure(&reading(300.0), Some(&reading(200.0))), Some(1.5));
+        assert_eq!(row(Quantity::Tail).figure(&reading(300.0), Some(&reading(200.0))), Some(1.0));
+        assert_eq!(row(Quantity::RoundTrip).figure(&reading(300.0), None), Some(300.0));
+        assert_eq!(row(Quantity::Rate).figure(&reading(300.0), Some(&reading(200.0))), None);
+        assert_eq!(row(Quantity::RoundTrip).figure(&reading(300.0), Some(&reading(0.0))), None);
+    }
+
+    #[test]
+    fn an_exact_round_needs_no_floor_and_counts() {
+        let mut row =
+            Row::exact(("G0", "nothing"), (Quantity::RoundTrip, Bound::AtMost(400.0)), Fixed(300.0));
+        let Ok(site) = Site::new(Duration::ZERO) else {
+            return println!("skipped: this process may use one core");
+        };
+        let round = row.round(&site, 0).unwrap();
+        assert_eq!((round.floors_ns, round.figure, round.counts), (None, 300.0, true));
+        assert_eq!(row.against(), "–");
+    }
+}

@@ -1,0 +1,28 @@
+//! Stag and what others would use instead, side by side.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`goals`] | the table of goals: what is compared with what |
+//! | [`contender`] | what can be measured, and what a measurement gives |
+//! | [`mod@stag`] | ours, as a user runs it |
+//! | [`minimal`] | a server made for nothing but speed |
+//! | [`floor`] | floors of this host |
+//! | [`rivals`] | what others would use instead |
+//! | [`goal`], [`statistics`] | rounds, ratios, which of them count |
+//! | [`results`], [`host`] | files and tables |
+//! | [`site`] | cores, directories, programs |
+//! | [`cli`] | the command line |
+#![forbid(unsafe_code)]
+
+pub mod cli;
+pub mod contender;
+pub mod floor;
+pub mod goal;
+pub mod goals;
+pub mod host;
+pub mod minimal;
+pub mod results;
+pub mod rivals;
+pub mod site;
+pub mod stag;
+pub mod statistics;

@@ -1,0 +1,16 @@
+//! `stag-peers`: measures Stag and its peers side by side, and prints the table of goals.
+#![forbid(unsafe_code)]
+
+use clap::Parser;
+use stag_peers::cli::{self, Cli, Error};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let (code, sentence) = match cli::run(Cli::parse()) {
+        Ok(()) => return ExitCode::SUCCESS,
+        Err(Error::Usage(sentence)) => (2, sentence),
+        Err(Error::Failure(sentence)) => (1, sentence),
+    };
+    eprintln!("stag-peers: {sentence}");
+    ExitCode::from(code)
+}

@@ -1,0 +1,253 @@
+//! Results: as a file that runs add to, and as a table.
+
+use crate::{
+    goal::{Bound, Round, Row},
+    host::{self, Host},
+    statistics::Spread,
+};
+use serde::{Deserialize, Serialize};
+use std::{fmt::Write, fs, io::ErrorKind, path::Path};
+
+/// The form of the file. A member that changes its meaning changes this; one that comes does not.
+pub const SCHEMA: &str = "stag-peers/1";
+
+/// What became of a goal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// The median keeps the bound.
+    Met,
+    /// It does not.
+    NotMet,
+    /// There is no bound to keep.
+    Beside,
+    /// It could not be measured, for this reason.
+    NotMeasured(String),
+}
+
+/// One line of the table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// The goal, as in G4.
+    pub goal: String,
+    /// What was measured.
+    pub what: String,
+    /// Who was measured.
+    pub ours: String,
+    /// What it was compared with.
+    pub against: String,
+    /// What the numbers count.
+    pub unit: String,
+    /// What the median has to be.
+    pub bound: Bound,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// Of the rounds that count: ours ÷ theirs, or ours where nothing is beside it.
+    pub figure: Option<Spread>,
+    /// Ours, in the unit.
+    pub ours_median: Option<f64>,
+    /// Theirs, in the unit.
+    pub theirs_median: Option<f64>,
+    /// What was run for ours.
+    pub our_commands: Vec<String>,
+    /// What was run for theirs.
+    pub their_commands: Vec<String>,
+    /// All rounds, those with a floor that moved included.
+    pub rounds: Vec<Round>,
+    /// When, in seconds since 1970-01-01 UTC.
+    pub measured_unix_s: u64,
+    /// The commit that was measured; a plus says that files differed from it.
+    pub revision: String,
+}
+
+impl Line {
+    /// What rounds of `row` say.
+    pub fn new(row: &Row, rounds: Vec<Round>, failure: Option<String>) -> Self {
+        let counting: Vec<_> = rounds.iter().filter(|round| round.counts).collect();
+        let figure = Spread::of(counting.iter().map(|round| round.figure));
+        let median = |of: &dyn Fn(&Round) -> Option<f64>| {
+            Spread::of(counting.iter().filter_map(|round| of(round))).map(|spread| spread.median)
+        };
+        let verdict = match (figure, failure) {
+            (Some(figure), _) => match row.bound.is_kept(figure.median) {
+                Some(true) => Verdict::Met,
+                Some(false) => Verdict::NotMet,
+                None => Verdict::Beside,
+            },
+            (None, Some(why)) => Verdict::NotMeasured(why),
+            (None, None) => Verdict::NotMeasured("the floor moved in every round".to_owned()),
+        };
+        Self {
+            goal: row.goal.to_owned(),
+            what: row.what.clone(),
+            ours: row.ours.name(),
+            against: row.against(),
+            unit: row.quantity.unit().to_owned(),
+            bound: row.bound,
+            verdict,
+            figure,
+            ours_median: median(&|round| row.quantity.of(&round.ours)),
+            theirs_median: median(&|round| row.quantity.of(round.theirs.as_ref()?)),
+            our_commands: row.ours.commands(),
+            their_commands: row.theirs.as_ref().map(|theirs| theirs.commands()).unwrap_or_default(),
+            rounds,
+            measured_unix_s: host::now(),
+            revision: host::revision(),
+        }
+    }
+
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.goal, &self.what, &self.against) == (&other.goal, &other.what, &other.against)
+    }
+}
+
+/// A file of results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Results {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// Where they were taken.
+    pub host: Host,
+    /// What came of them, in the order of the goals.
+    pub lines: Vec<Line>,
+}
+
+impl Results {
+    /// None yet.
+    pub fn new(host: Host) -> Self {
+        Self { schema: SCHEMA.to_owned(), host, lines: Vec::new() }
+    }
+
+    /// Those of a file, if it exists, to add to.
+    ///
+    /// # Errors
+    /// When it is something else, or was made on another machine.
+    pub fn open(file: &Path, host: Host) -> Result<Self, String> {
+        let text = match fs::read_to_string(file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::new(host)),
+            Err(error) => return Err(format!("{}: {error}", file.display())),
+        };
+        let results: Self = serde_json::from_str(&text)
+            .map_err(|error| format!("{}: it is no result of this program: {error}", file.display()))?;
+        if results.schema != SCHEMA {
+            return Err(format!(
+                "{}: its schema is {:?}, and this program has {SCHEMA:?}",
+                file.display(),
+                results.schema
+            ));
+        }
+        if results.host != host {
+            return Err(format!("{}: it was made on another machine: name another file", file.display()));
+        }
+        Ok(results)
+    }
+
+    /// Adds a line, or replaces the one that says the same, and keeps the order of `goals`.
+    pub fn put(&mut self, line: Line, goals: &[&str]) {
+        match self.lines.iter_mut().find(|known| known.is_same(&line)) {
+            Some(known) => *known = line,
+            None => self.lines.push(line),
+        }
+        self.lines.sort_by_key(|line| goals.iter().position(|goal| *goal == line.goal));
+    }
+
+    /// Writes the file, and the table beside it.
+    ///
+    /// # Errors
+    /// As files fail.
+    pub fn save(&self, file: &Path) -> Result<(), String> {
+        let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
+        let text = serde_json::to_string_pretty(self).map_err(|error| wrong(&error))?;
+        fs::write(file, text + "\n").map_err(|error| wrong(&error))?;
+        fs::write(file.with_extension("md"), self.page()).map_err(|error| wrong(&error))
+    }
+
+    /// The table, with the machine above it and the commands below.
+    pub fn page(&self) -> String {
+        let Host { processor, model, cores, kernel, is_virtual, compiler } = &self.host;
+        let guest = if *is_virtual { ", in a virtual machine" } else { "" };
+        let mut text = format!(
+            "# Goals, measured\n\n{processor} ({model}), {cores} cores{guest}; Linux {kernel}; {compiler}.\n\
+             Ours ÷ theirs is the median of the ratios of all rounds that count, with the quartiles and the number of rounds.\n\n"
+        );
+        text.push_str(&self.table());
+        text.push_str("\n## Commands\n\nServers run on one core and callers on another; those without a command are threads of `stag-peers`.\n");
+        for line in &self.lines {
+            if line.our_commands.is_empty() && line.their_commands.is_empty() {
+                continue;
+            }
+            let _ = write!(text, "\n{} {}, against {}:\n\n", line.goal, line.what, line.against);
+            for command in line.our_commands.iter().chain(&line.their_commands) {
+                let _ = writeln!(text, "    {command}");
+            }
+        }
+        text
+    }
+
+    /// The table alone.
+    pub fn table(&self) -> String {
+        let mut text =
+            "| # | quantity | against | must reach | ours ÷ theirs | ours | theirs | | commit, day |\n\
+                        |---|---|---|---|---|---|---|---|---|\n"
+                .to_owned();
+        for line in &self.lines {
+            let spread = line.figure.map_or_else(String::new, |spread| {
+                let counting = line.rounds.iter().filter(|round| round.counts).count();
+                match counting {
+                    1 => figure(spread.median),
+                    _ => format!(
+                        "**{}** ({}–{}, {counting} of {})",
+                        figure(spread.median),
+                        figure(spread.q1),
+                        figure(spread.q3),
+                        line.rounds.len()
+                    ),
+                }
+            });
+            let verdict = match &line.verdict {
+                Verdict::Met => "met".to_owned(),
+                Verdict::NotMet => "**not met**".to_owned(),
+                Verdict::Beside => String::new(),
+                Verdict::NotMeasured(why) => format!("not measured: {why}"),
+            };
+            let side =
+                |number: Option<f64>| number.map_or_else(String::new, |number| amount(number, &line.unit));
+            let _ = writeln!(
+                text,
+                "| {} | {} | {} | {} | {spread} | {} | {} | {verdict} | {} {} |",
+                line.goal,
+                line.what,
+                line.against,
+                line.bound,
+                side(line.ours_median),
+                side(line.theirs_median),
+                line.revision,
+                host::date(line.measured_unix_s),
+            );
+        }
+        text
+    }
+}
+
+/// Three digits.
+pub fn figure(number: f64) -> String {
+    match number.abs() {
+        size if size >= 100.0 => format!("{number:.0}"),
+        size if size >= 10.0 => format!("{number:.1}"),
+        size if size >= 0.1 || size == 0.0 => format!("{number:.2}"),
+        _ => format!("{number:.4}"),
+    }
+}
+
+/// A number with its unit, as people read it.
+pub fn amount(number: f64, unit: &str) -> String {
+    match unit {
+        "ns" if number >= 1e3 => format!("{} us", figure(number / 1e3)),
+        "calls/s" if number >= 1e6 => format!("{} M/s", figure(number / 1e6)),
+        "calls/s" => format!("{} k/s", figure(number / 1e3)),
+        "octets/s" => format!("{} GB/s", figure(number / 1e9)),
+        "p99/p50" => figure(number),
+        _ => format!("{} {unit}", figure(number)),
+    }
+}

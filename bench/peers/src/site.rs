@@ -1,0 +1,235 @@
+//! Where measurements run: a core for each side, a directory for sockets, programs started there and ended again.
+
+use crate::contender::Absence;
+use rustix::{
+    process::{Pid, Signal, kill_process},
+    thread::{CpuSet, sched_getaffinity, sched_setaffinity},
+};
+use std::{
+    env,
+    ffi::OsStr,
+    io::{self, BufRead, BufReader, Read},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+use tempfile::TempDir;
+
+/// How long a program that was told to end may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Where measurements run.
+#[derive(Debug)]
+pub struct Site {
+    /// The core of whoever answers.
+    pub server: usize,
+    /// The core of whoever calls.
+    pub client: usize,
+    /// How long one measurement lasts.
+    pub turn: Duration,
+    /// `stag`, of this source.
+    pub stag: PathBuf,
+    /// `stag-counts`, of this source.
+    pub counts: PathBuf,
+    own: PathBuf,
+    home: TempDir,
+}
+
+impl Site {
+    /// The first and the last core that this process may use, and the programs that lie beside it.
+    ///
+    /// # Errors
+    /// When there are fewer than two cores, or no place for files.
+    pub fn new(turn: Duration) -> Result<Self, String> {
+        let cores = cores();
+        let (Some(server), Some(client)) = (cores.first().copied(), cores.last().copied()) else {
+            return Err("this process may use no core".to_owned());
+        };
+        if server == client {
+            return Err("two cores are needed, one for each side, and this process may use one".to_owned());
+        }
+        let own = env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
+        let beside = |name: &str| own.with_file_name(name);
+        let home = TempDir::with_prefix("stag-peers-")
+            .map_err(|error| format!("no temporary directory: {error}"))?;
+        Ok(Self { server, client, turn, stag: beside("stag"), counts: beside("stag-counts"), own, home })
+    }
+
+    /// A directory that goes with the site, for sockets and configurations.
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// Finds a program, or says which package has it.
+    ///
+    /// # Errors
+    /// [`Absence::Missing`].
+    pub fn find(&self, program: &str, package: &str) -> Result<PathBuf, Absence> {
+        let paths = env::var_os("PATH").unwrap_or_default();
+        // Daemons are where a user's path may not lead.
+        let all = env::split_paths(&paths).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
+        all.map(|path| path.join(program))
+            .find(|file| file.is_file())
+            .ok_or_else(|| Absence::Missing { program: program.to_owned(), package: package.to_owned() })
+    }
+
+    /// A command that runs on one core, and ends when this process does.
+    pub fn on_core(&self, core: usize, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new(&self.own);
+        command.arg("seat").arg(core.to_string()).arg("--").arg(program).stdin(Stdio::null());
+        command
+    }
+
+    /// A part of this program, as a process on one core.
+    pub fn part(&self, core: usize, name: &str) -> Command {
+        let mut command = self.on_core(core, &self.own);
+        command.arg(name);
+        command
+    }
+
+    /// Starts a server on its core, and waits until its standard output has a line for which `ready` gives something.
+    ///
+    /// # Errors
+    /// When it does not start, or ends before that line. What it says on standard error is in the words.
+    pub fn serve<T>(
+        &self,
+        mut command: Command,
+        mut ready: impl FnMut(&str) -> Option<T>,
+    ) -> Result<(Running, T), Absence> {
+        let said = self.home().join(format!("stderr-{}", unique()));
+        let file = std::fs::File::create(&said).map_err(Absence::failed)?;
+        command.stdout(Stdio::piped()).stderr(file);
+        let mut running = Running::start(&mut command).map_err(Absence::failed)?;
+        let mut lines = BufReader::new(running.stdout().ok_or_else(|| Absence::failed("no pipe"))?).lines();
+        let found = lines.by_ref().map_while(Result::ok).find_map(|line| ready(&line));
+        let Some(found) = found else {
+            let said = std::fs::read_to_string(&said).unwrap_or_default();
+            return Err(Absence::failed(format!("{} ended: {}", shown(&command), last_line(&said))));
+        };
+        // Somebody has to read what it says later.
+        thread::spawn(move || lines.for_each(drop));
+        Ok((running, found))
+    }
+
+    /// Runs a program to its end; its standard output.
+    ///
+    /// # Errors
+    /// When it cannot run or fails, with its last line on standard error.
+    pub fn run(&self, mut command: Command) -> Result<String, String> {
+        let output = command.output().map_err(|error| format!("{}: {error}", shown(&command)))?;
+        if output.status.success() {
+            return String::from_utf8(output.stdout).map_err(|_| "its output is no text".to_owned());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(format!("{} failed: {}", shown(&command), last_line(&said)))
+    }
+}
+
+/// The cores that this process may use.
+pub fn cores() -> Vec<usize> {
+    let set = sched_getaffinity(None).unwrap_or_default();
+    (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()
+}
+
+/// Pins this thread.
+///
+/// # Errors
+/// As `sched_setaffinity(2)`.
+pub fn pin(core: usize) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    if core >= CpuSet::MAX_CPU {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    set.set(core);
+    Ok(sched_setaffinity(None, &set)?)
+}
+
+/// A command as one would type it: a core is that of `taskset`.
+pub fn shown(command: &Command) -> String {
+    let words: Vec<_> = [command.get_program()].into_iter().chain(command.get_args()).collect();
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    let words = match words.split_first() {
+        Some((_, [seat, core, dashes, rest @ ..])) if seat == "seat" && dashes == "--" => {
+            let taskset = ["taskset".into(), "-c".into(), core.clone()];
+            taskset.into_iter().chain(rest.iter().cloned()).collect()
+        }
+        _ => words,
+    };
+    // Of a program that lies beside this one, the name says enough.
+    let short = |word: &str| match word.rsplit_once("/release/") {
+        Some((_, name)) if !word.contains("://") => name.to_owned(),
+        _ if word.contains(['?', '&', ' ', '*']) => format!("'{word}'"),
+        _ => word.to_owned(),
+    };
+    words.iter().map(|word| short(word)).collect::<Vec<_>>().join(" ")
+}
+
+fn last_line(text: &str) -> &str {
+    text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("it said nothing")
+}
+
+/// A number that no other call gets.
+pub fn unique() -> u32 {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A program that runs until this is dropped.
+#[derive(Debug)]
+pub struct Running(Child);
+
+impl Running {
+    /// Starts it. Fails as `fork(2)` and `exec(2)` do.
+    pub fn start(command: &mut Command) -> io::Result<Self> {
+        command.spawn().map(Self)
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn stdout(&mut self) -> Option<ChildStdout> {
+        self.0.stdout.take()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let began = Instant::now();
+        while let Ok(None) = self.0.try_wait() {
+            if began.elapsed() > PATIENCE {
+                let _ = self.0.kill();
+                let _ = self.0.wait();
+                return;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// Takes a core, asks to be ended with the process that started this one, and becomes another program. It comes back with an
+/// error only.
+pub fn become_seated(core: usize, program: &[std::ffi::OsString]) -> io::Error {
+    use std::os::unix::process::CommandExt;
+    let Some((program, arguments)) = program.split_first() else {
+        return io::ErrorKind::InvalidInput.into();
+    };
+    let prepared =
+        pin(core).and_then(|()| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?));
+    match prepared {
+        Ok(()) => Command::new(program).args(arguments).exec(),
+        Err(error) => error,
+    }
+}
+
+/// Reads the rest of a pipe.
+pub fn rest(mut from: impl Read) -> String {
+    let mut text = String::new();
+    let _ = from.read_to_string(&mut text);
+    text
+}

@@ -1,0 +1,167 @@
+//! Ours, as a user runs it: `stag echo` or `stag serve` on one core, `stag bench` on another.
+
+use crate::{
+    contender::{Absence, Contender, Reading},
+    site::{Running, Site, shown, unique},
+};
+use stag_load::bench::Outcome;
+use std::process::Command;
+
+/// The fabric between both sides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fabric {
+    /// Shared memory, each side's memory out of reach of the other.
+    Shm,
+    /// Shared memory of processes of one user that trust each other: an item is copied once.
+    ShmTrusted,
+    /// The software RNIC over loopback.
+    Iwarp,
+    /// RPC over TCP, without RDMA.
+    Tcp,
+}
+
+impl Fabric {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Shm => "shm",
+            Self::ShmTrusted => "shm trusted",
+            Self::Iwarp => "iwarp",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// What is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// The echo program.
+    Echo,
+    /// NFS version 3, files in memory.
+    Memory,
+}
+
+/// A run of `stag bench`.
+#[derive(Clone, Debug)]
+pub struct Bench {
+    /// The workload, its size and its depth, as options.
+    pub options: Vec<String>,
+    /// Microseconds of response, not of service: an open loop's.
+    pub is_open: bool,
+}
+
+impl Bench {
+    /// These options, parted by blanks.
+    pub fn new(options: &str) -> Self {
+        let options: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
+        let is_open = options.iter().any(|option| option == "--rate");
+        Self { options, is_open }
+    }
+
+    /// Against `url`, on the client's core.
+    pub fn command(&self, site: &Site, url: &str) -> Command {
+        let mut command = site.on_core(site.client, &site.stag);
+        let seconds = |part: f64| format!("{:.3}", site.turn.as_secs_f64() * part);
+        command.args(["bench", url]).args(&self.options);
+        command.args(["--warm-up", &seconds(0.2), "--duration", &seconds(1.0), "--json", "-"]);
+        command
+    }
+
+    /// What one run against `url` gives.
+    ///
+    /// # Errors
+    /// When a call fails, or the result cannot be read.
+    pub fn run(&self, site: &Site, url: &str) -> Result<Reading, String> {
+        let outcome = Outcome::parse(&site.run(self.command(site, url))?)?;
+        let times = if self.is_open { &outcome.response } else { &outcome.service };
+        let nanos = |name| times.percentile(name).map(|micros| micros * 1e3);
+        Ok(Reading {
+            p50_ns: nanos("p50"),
+            p99_ns: nanos("p99"),
+            calls_per_s: Some(outcome.calls_per_s),
+            octets_per_s: Some(outcome.octets_per_s).filter(|octets| *octets > 0.0),
+            count: None,
+        })
+    }
+}
+
+/// Ours.
+#[derive(Debug)]
+pub struct Stag {
+    fabric: Fabric,
+    served: Served,
+    bench: Bench,
+    /// The server, and where it is.
+    server: Option<(Running, String)>,
+    commands: Vec<String>,
+}
+
+impl Stag {
+    /// `stag bench` with these options over `fabric`.
+    pub fn new(fabric: Fabric, served: Served, options: &str) -> Self {
+        Self { fabric, served, bench: Bench::new(options), server: None, commands: Vec::new() }
+    }
+
+    /// The URL of what is measured, and the server's process. None before it was started.
+    pub fn server(&self) -> Option<(&str, u32)> {
+        self.server.as_ref().map(|(running, url)| (url.as_str(), running.id()))
+    }
+}
+
+/// Starts a server of ours on the server's core; and the URL by which it is called.
+///
+/// # Errors
+/// When it does not start.
+pub fn serve(
+    site: &Site,
+    fabric: Fabric,
+    served: Served,
+    commands: &mut Vec<String>,
+) -> Result<(Running, String), Absence> {
+    let mut command = site.on_core(site.server, &site.stag);
+    let socket = site.home().join(format!("{}.sock", unique()));
+    let listen = match fabric {
+        Fabric::Shm => format!("shm://{}", socket.display()),
+        Fabric::ShmTrusted => format!("shm://{}?trust=uid", socket.display()),
+        Fabric::Iwarp | Fabric::Tcp => "iwarp://127.0.0.1:0".to_owned(),
+    };
+    let tcp = if fabric == Fabric::Tcp { "127.0.0.1:0" } else { "none" };
+    match served {
+        Served::Echo => command.args(["echo"]),
+        Served::Memory => command.args(["serve", "--memory", "256M"]),
+    };
+    command.args(["--listen", &listen, "--tcp", tcp]);
+    commands.push(shown(&command));
+    let sign = if fabric == Fabric::Tcp { "TCP " } else { "LISTEN " };
+    let (running, at) = site.serve(command, |line| line.strip_prefix(sign).map(str::to_owned))?;
+    let at = if fabric == Fabric::Tcp { format!("tcp://{at}") } else { at };
+    let url = match (served, at.split_once('?')) {
+        (Served::Echo, _) => at,
+        // A socket's export stands behind a colon, in front of what is asked for.
+        (Served::Memory, Some((socket, query))) => format!("{socket}:/memory?{query}"),
+        (Served::Memory, None) if at.starts_with("shm") => format!("{at}:/memory"),
+        (Served::Memory, None) => format!("{at}/memory"),
+    };
+    Ok((running, url))
+}
+
+impl Contender for Stag {
+    fn name(&self) -> String {
+        format!("Stag, {}", self.fabric.name())
+    }
+
+    fn commands(&self) -> Vec<String> {
+        self.commands.clone()
+    }
+
+    fn start(&mut self, site: &Site) -> Result<(), Absence> {
+        let (running, url) = serve(site, self.fabric, self.served, &mut self.commands)?;
+        self.commands.push(shown(&self.bench.command(site, &url)));
+        self.server = Some((running, url));
+        Ok(())
+    }
+
+    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+        let (_, url) = self.server.as_ref().ok_or("it was not started")?;
+        self.bench.run(site, url)
+    }
+}
