@@ -6,13 +6,29 @@ use crate::{
     targets::{self, SHM_TRUST, SHM_WE_CONNECT},
 };
 
-/// A record: its kind, then connection, length, key and flags, then two words where it has them, then a body.
-fn record(kind: u8, short: [u32; 4], long: Option<[u64; 2]>, body: usize) -> Vec<u8> {
-    let mut octets = vec![kind];
-    octets.extend(short.into_iter().flat_map(u32::to_le_bytes));
-    octets.extend(long.into_iter().flatten().flat_map(u64::to_le_bytes));
-    octets.resize(octets.len() + body, 0x33);
-    octets
+/// What stands behind a record's word.
+enum Head {
+    None,
+    /// Key and flags.
+    Short([u32; 2]),
+    /// Those, the length of what it is about, and two words.
+    Long([u32; 3], [u64; 2]),
+}
+
+/// A record: a word of its kind, its length and its connection, then its head, then a body.
+fn record(kind: u8, to: u32, head: Head, body: u32) -> Vec<u8> {
+    let mut octets = Vec::new();
+    match head {
+        Head::None => {}
+        Head::Short(words) => octets.extend(words.into_iter().flat_map(u32::to_le_bytes)),
+        Head::Long([key, flags, len], long) => {
+            octets.extend([key, flags, len, 0].into_iter().flat_map(u32::to_le_bytes));
+            octets.extend(long.into_iter().flat_map(u64::to_le_bytes));
+        }
+    }
+    octets.resize(octets.len() + body as usize, 0x33);
+    let word = u64::from(to) << 32 | (octets.len() as u64) << 8 | u64::from(kind);
+    [&word.to_le_bytes()[..], &octets].concat()
 }
 
 /// Flags and words, then what a peer says.
@@ -27,7 +43,7 @@ pub fn shm(random: &mut Random) -> Vec<u8> {
     let mut input = Vec::new();
     push_part(&mut input, &first);
     let greeting = if we_connect { 2 } else { 1 };
-    push_part(&mut input, &record(greeting, [0, 4, 0, 0], None, 4));
+    push_part(&mut input, &record(greeting, 0, Head::Short([0, 0]), 4));
     let [write, read] = targets::shm_windows();
     let mut asked = [2048, 16_u32].into_iter();
     for _ in 0..random.below(12) {
@@ -36,22 +52,28 @@ pub fn shm(random: &mut Random) -> Vec<u8> {
         let window = if random.one_in(8) { read } else { write };
         let at = window.offset + random.pick(&[0, 0, 0, 1, 1024, 2047]);
         let lent = random.pick(&[0, 0, 1, 4096, 62 << 10, 63 << 10]);
-        let part = match random.below(12) {
-            0..3 => record(5, [to, len, 0, 0], None, len as usize),
-            3 => record(5, [to, len, random.pick(&[write.key.0, read.key.0]), 1], None, len as usize),
-            4 => record(6, [to, len, window.key.0, 0], Some([at, u64::from(len)]), len as usize),
-            5 => record(7, [to, len, window.key.0, 0], Some([at, lent]), 0),
-            6 => record(8, [to, len, read.key.0, 0], Some([read.offset, u64::from(random.word())]), 0),
-            7 | 8 => {
-                let len = asked.next().unwrap_or(len);
-                record(9, [to, len, 0, 0], Some([0, 0]), len as usize)
-            }
-            9 => record(10, [to, asked.next().unwrap_or(len), 0, 0], Some([0, lent]), 0),
+        let mut part = match random.below(12) {
+            0..3 => record(5, to, Head::None, len),
+            3 => record(12, to, Head::Short([random.pick(&[write.key.0, read.key.0]), 0]), len),
+            4 => record(6, to, Head::Long([window.key.0, 0, 0], [at, u64::from(len)]), len),
+            5 => record(7, to, Head::Long([window.key.0, 0, len], [at, lent]), 0),
+            6 => record(8, to, Head::Long([read.key.0, 0, len], [read.offset, u64::from(random.word())]), 0),
+            7 | 8 => record(9, to, Head::Long([0, 0, 0], [0, 0]), asked.next().unwrap_or(len)),
+            9 => record(10, to, Head::Long([0, 0, asked.next().unwrap_or(len)], [0, lent]), 0),
             10 => {
-                record(random.pick(&[1, 4, 11, 0xff]), [to, 0, 1, random.pick(&[0, 1, 2])], Some([0, 0]), 0)
+                let kind = random.pick(&[1, 4, 11, 0xff]);
+                let head = [1, random.pick(&[0, 1, 2])];
+                match kind {
+                    1 => record(kind, to, Head::Short(head), 0),
+                    _ => record(kind, to, Head::Long([head[0], head[1], 0], [0, 0]), 0),
+                }
             }
-            _ => record(random.u8(), [to, len, random.word(), 0], Some([at, 0]), len as usize),
+            _ => record(random.u8(), to, Head::Long([random.word(), 0, len], [at, 0]), len),
         };
+        // Now and then another length than what is there.
+        if random.one_in(16) {
+            part[1..4].copy_from_slice(&random.word().to_le_bytes()[..3]);
+        }
         push_part(&mut input, &part);
     }
     input

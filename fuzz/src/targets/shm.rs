@@ -1,7 +1,7 @@
 //! A process that shares memory with an end of ours: whatever stands in its ring.
 //!
-//! The ring is filled before the other end sees it, so nothing has to be mapped here: the parts of an input are records without
-//! the word in front, and stand where the reader looks next.
+//! The ring is filled before the other end sees it, so nothing has to be mapped here: the parts of an input are records, and stand
+//! where the reader looks next.
 
 use std::{cell::Cell, fs::File, mem::MaybeUninit, os::unix::fs::FileExt, path::Path, time::Duration};
 
@@ -78,17 +78,6 @@ fn file(octets: &[u8]) -> OwnedFd {
     file.into()
 }
 
-/// The octets behind a record's word, as the reader counts them.
-fn octets(kind: u8, record: &[u8]) -> usize {
-    let len = record.get(4..).and_then(<[u8]>::first_chunk::<4>);
-    let len = len.map_or(0, |len| u32::from_le_bytes(*len) as usize);
-    match kind {
-        1 | 2 | 3 | 5 => 16 + len,
-        6 | 9 => 32 + len,
-        _ => 32,
-    }
-}
-
 /// The peer's file: how far it read, whether it sleeps, and its ring.
 fn ring<'a>(words: &[u8], records: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut memory = vec![0; RING + RING_LEN];
@@ -97,16 +86,17 @@ fn ring<'a>(words: &[u8], records: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
     }
     let mut position = 0;
     for record in records {
-        let Some((kind, head)) = record.split_first() else { continue };
-        let len = octets(*kind, head).saturating_add(8).next_multiple_of(LINE);
+        // Its kind, how many octets follow, for which connection: where the reader expects the next one is said there.
+        let Some((word, octets)) = record.split_first_chunk::<8>() else { continue };
+        let claimed = u32::from_le_bytes([word[0], word[1], word[2], word[3]]) as usize >> 8;
+        let len = (8 + claimed).next_multiple_of(LINE);
         if position + len > RING_LEN {
             break;
         }
         let at = RING + position;
-        let stamp = (position / LINE + 1) as u64;
-        memory[at..at + 8].copy_from_slice(&(stamp << 8 | u64::from(*kind)).to_le_bytes());
-        let fits = head.len().min(len - 8);
-        memory[at + 8..at + 8 + fits].copy_from_slice(&head[..fits]);
+        memory[at..at + 8].copy_from_slice(word);
+        let fits = octets.len().min(len - 8);
+        memory[at + 8..at + 8 + fits].copy_from_slice(&octets[..fits]);
         position += len;
     }
     memory
@@ -114,7 +104,7 @@ fn ring<'a>(words: &[u8], records: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 
 fn hello(socket: BorrowedFd<'_>, ring: &OwnedFd, pool: Option<&OwnedFd>) {
     let mut octets = b"stag-shm".to_vec();
-    for word in [1, RING_LEN as u32, 2 | u32::from(pool.is_some()), u32::from(pool.is_some())] {
+    for word in [2, RING_LEN as u32, 2 | u32::from(pool.is_some()), u32::from(pool.is_some())] {
         octets.extend(word.to_le_bytes());
     }
     octets.extend((LENT as u64).to_le_bytes());
@@ -249,7 +239,7 @@ fn meet(end: &mut End, path: &Path, we_connect: bool, trust: bool) -> OwnedFd {
     accepted
 }
 
-/// A flag octet with two words, then records: their kind, head and body.
+/// A flag octet with two words, then records: their word, head and body.
 pub fn link(input: &[u8]) -> Verdict {
     let mut parts = parts(input);
     let first = parts.next().unwrap_or_default();

@@ -5,7 +5,7 @@
 use crate::{
     Address, Config, Shm,
     link::Link,
-    record::{Kind, Record},
+    record::{Kind, LONG, Record},
     ring::{LINE, PART, RETRACTED, RING, Target, WORD},
 };
 use rustix::{
@@ -216,7 +216,7 @@ fn say(end: &mut End, record: Record) {
     let link = end.link();
     let (own, theirs) = (link.own.as_ref().unwrap(), link.theirs.as_ref().unwrap());
     let head = record.emit();
-    let put = link.producer.put(own, theirs, record.kind.octet(), (head.octets(), &[])).unwrap();
+    let put = link.producer.put(own, theirs, record.word(), (head.octets(), &[])).unwrap();
     assert!(put.is_some(), "the ring is full");
 }
 
@@ -233,7 +233,7 @@ fn a_peer_that_hears_nothing_fills_no_memory_of_ours() {
             let not = Record { key, ..Record::new(Kind::GiveUp, 0) };
             for record in [asks, not] {
                 let head = record.emit();
-                let put = link.producer.put(own, theirs, record.kind.octet(), (head.octets(), &[])).unwrap();
+                let put = link.producer.put(own, theirs, record.word(), (head.octets(), &[])).unwrap();
                 said += usize::from(put.is_some());
             }
         }
@@ -279,10 +279,9 @@ fn a_process_that_never_stops_talking_stops_nobody() {
     let from = flooder.link().producer.tail();
     // A lap of words that mean nothing, and one message.
     let own = flooder.link().own.as_ref().unwrap();
-    let lines = (RING_LEN / LINE) as u64;
-    let first = from / LINE as u64;
-    for line in first..first + lines {
-        own.set_word(RING + (line % lines) as usize * LINE, (line + 1) << 8 | u64::from(RETRACTED));
+    let nothing = u64::from(RETRACTED) | (LONG as u64) << 8;
+    for line in (0..RING_LEN).step_by(LINE) {
+        own.set_word(RING + line, nothing);
     }
     other.send(at_other, b"a call");
     (0..2).for_each(|_| drop(server.poll()));
@@ -309,7 +308,7 @@ fn an_answer_needs_no_doorbell() {
     let mut left = RING_LEN / PART - LINE;
     while left > 0 {
         let len = left.min(4096);
-        client.send(at_client, &vec![0; len - WORD - 16]);
+        client.send(at_client, &vec![0; len - WORD]);
         left -= len;
     }
     read(&mut client, Tag(2));

@@ -36,7 +36,7 @@ pub(crate) const POOLS_MAX: usize = 8;
 /// Octets of a hello.
 const HELLO_LEN: usize = 8 + 4 * 4 + 8 * POOLS_MAX;
 const MAGIC: &[u8; 8] = b"stag-shm";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// In the flags of a hello: the sender's pools may be mapped, if the receiver's may.
 const TRUST: u32 = 1;
 /// In the flags of a hello: membarrier(2) of others works on the sender, so whoever sleeps needs no fence from it.

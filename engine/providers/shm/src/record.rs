@@ -1,14 +1,14 @@
 //! What records say. All numbers are little-endian: both ends run on one host.
 
-use crate::ring::{Front, Source};
+use crate::ring::{Front, Source, Word};
 use stag_verbs::{Cause, FabricFault, Layer, Terminate};
 
-/// Octets of a short head: connection, length, key, flags.
-pub(crate) const SHORT: usize = 16;
-/// Octets of a long head: those, and two words.
+/// Octets of a short head: key, flags.
+pub(crate) const SHORT: usize = 8;
+/// Octets of a long head: those, a length, nothing, and two words.
 pub(crate) const LONG: usize = 32;
 
-/// The kinds of records. 0 and 255 belong to the ring.
+/// The kinds of records. 0, 254 and 255 belong to the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -20,7 +20,7 @@ pub(crate) enum Kind {
     Reject,
     /// Ends it: the last record of its sender that names it. `flags` is the reason.
     Close,
-    /// A message follows. `flags` 1: `key` is invalidated.
+    /// A message follows.
     Send,
     /// A part of an RDMA Write follows: `offset` is where it goes, `more` what is left of the Write with this part.
     Write,
@@ -34,10 +34,12 @@ pub(crate) enum Kind {
     AnswerFrom,
     /// Takes a Connect back that has no answer; `key` is its number at the sender.
     GiveUp,
+    /// A message follows, and `key` is invalidated.
+    SendInvalidate,
 }
 
 impl Kind {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Connect,
         Self::Accept,
         Self::Reject,
@@ -49,6 +51,7 @@ impl Kind {
         Self::Answer,
         Self::AnswerFrom,
         Self::GiveUp,
+        Self::SendInvalidate,
     ];
 
     pub(crate) const fn octet(self) -> u8 {
@@ -61,12 +64,13 @@ impl Kind {
 
     const fn head_len(self) -> usize {
         match self {
-            Self::Connect | Self::Accept | Self::Reject | Self::Send => SHORT,
+            Self::Send => 0,
+            Self::Connect | Self::Accept | Self::Reject | Self::SendInvalidate => SHORT,
             _ => LONG,
         }
     }
 
-    /// Whether `len` octets follow the head.
+    /// Whether something follows the head.
     const fn has_body(self) -> bool {
         !matches!(self, Self::Close | Self::WriteFrom | Self::Read | Self::AnswerFrom | Self::GiveUp)
     }
@@ -105,40 +109,37 @@ impl Record {
     }
 
     pub(crate) fn emit(&self) -> Head {
-        let four =
-            |words: [u32; 4]| words.into_iter().rev().fold(0, |all, word| all << 32 | u128::from(word));
-        let short = four([self.to, self.len, self.key, self.flags]);
-        let long = u128::from(self.more) << 64 | u128::from(self.offset);
+        let two = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+        let words = [two(self.key, self.flags), u64::from(self.len), self.offset, self.more];
         let mut octets = [0; LONG];
-        let (front, back) = octets.split_at_mut(SHORT);
-        front.copy_from_slice(&short.to_le_bytes());
-        back.copy_from_slice(&long.to_le_bytes());
+        for (to, word) in octets.as_chunks_mut().0.iter_mut().zip(words) {
+            *to = word.to_le_bytes();
+        }
         Head { octets, len: self.kind.head_len() }
     }
 
     /// The record in front and where its body is, from a copy: what the peer changes later does not matter. None when the
-    /// peer wrote what is no record.
+    /// peer wrote what is no record. The ring has seen that its octets are there.
     pub(crate) fn parse(front: Front, memory: &impl Source) -> Option<(Self, usize)> {
-        let kind = Kind::parse(front.kind)?;
+        let kind = Kind::parse(front.word.kind())?;
+        let body = front.word.len().checked_sub(kind.head_len())?;
         let mut octets = [0; LONG];
-        if kind.head_len() > front.room {
-            return None;
-        }
-        // A copy of a length that the compiler knows is no call.
-        match octets.first_chunk_mut::<SHORT>() {
-            Some(short) if kind.head_len() == SHORT => memory.copy_out(front.at, short),
-            _ => memory.copy_out(front.at, &mut octets),
-        }
-        let [to, len, key, flags, o0, o1, m0, m1] = words(&octets);
+        memory.copy_out(front.at, octets.get_mut(..kind.head_len())?);
+        let [key, flags, len, _, o0, o1, m0, m1] = words(&octets);
+        let len = match kind.has_body() {
+            true => u32::try_from(body).ok()?,
+            false => len,
+        };
         let long = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
-        let this = Self { kind, to, len, key, flags, offset: long(o0, o1), more: long(m0, m1) };
-        (this.octets() <= front.room).then_some((this, front.at + kind.head_len()))
+        let this =
+            Self { kind, to: front.word.to(), len, key, flags, offset: long(o0, o1), more: long(m0, m1) };
+        (kind.has_body() || body == 0).then_some((this, front.at + kind.head_len()))
     }
 
-    /// Octets behind the ring's word.
-    pub(crate) const fn octets(&self) -> usize {
+    /// The word in front of it in the ring.
+    pub(crate) const fn word(&self) -> Word {
         let body = if self.kind.has_body() { self.len as usize } else { 0 };
-        self.kind.head_len() + body
+        Word::new(self.kind.octet(), self.kind.head_len() + body, self.to)
     }
 }
 
@@ -200,7 +201,6 @@ pub(crate) const NONSENSE: Cause = Cause::Fabric(FabricFault::Corrupt);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::{LINE, PART};
 
     struct Octets(Vec<u8>);
 
@@ -227,16 +227,23 @@ mod tests {
                 more: 1 << 63 | 9,
             };
             let head = full.emit();
-            let short = Record { offset: 0, more: 0, ..full };
-            let expected = if kind.head_len() == SHORT { short } else { full };
+            let expected = match kind.head_len() {
+                0 => Record { key: 0, flags: 0, offset: 0, more: 0, ..full },
+                SHORT => Record { offset: 0, more: 0, ..full },
+                _ => full,
+            };
             let mut octets = vec![0xaa; 3];
             octets.extend_from_slice(head.octets());
             let memory = Octets(octets);
-            let room = expected.octets();
-            let front = Front { kind: kind.octet(), at: 3, room };
-            assert_eq!(Record::parse(front, &memory), Some((expected, 3 + kind.head_len())));
-            for less in 0..room {
-                assert_eq!(Record::parse(Front { room: less, ..front }, &memory), None, "{kind:?} in {less}");
+            let word = full.word();
+            assert_eq!((word.kind(), word.to()), (kind.octet(), full.to));
+            let front = |len| Front { word: Word::new(kind.octet(), len, full.to), at: 3 };
+            assert_eq!(Record::parse(front(word.len()), &memory), Some((expected, 3 + kind.head_len())));
+            for less in 0..kind.head_len() {
+                assert_eq!(Record::parse(front(less), &memory), None, "{kind:?} in {less}");
+            }
+            if !kind.has_body() {
+                assert_eq!(Record::parse(front(word.len() + 1), &memory), None, "{kind:?} has no body");
             }
         }
     }
@@ -246,7 +253,7 @@ mod tests {
         let memory = Octets(vec![0; LONG]);
         let known: Vec<_> = (0..=255).filter_map(Kind::parse).collect();
         assert_eq!(known, Kind::ALL);
-        let front = Front { kind: 12, at: 0, room: LINE * PART };
+        let front = Front { word: Word::new(13, LONG, 0), at: 0 };
         assert_eq!(Record::parse(front, &memory), None);
     }
 

@@ -1,10 +1,11 @@
 //! A ring of records in memory that one process writes and another reads.
 //!
-//! A record begins at a line (64 octets) with a word that says which line it is, counted from the beginning of time, and of what
-//! kind: whoever finds the word it waits for has the whole record behind it. Before a record is published the word behind
-//! it is cleared, so that nothing that an earlier lap left there passes for the next one. A record does not wrap
-//! around: what is left at the end is skipped ([`PAD`]). The reader says in its own memory how far it is; the writer looks there only when
-//! it believes the ring full. So a record costs one line that changes owners, and no locked instruction.
+//! A record begins at a line (64 octets) with a word that says what it is, how long, and for which connection: whoever finds
+//! it there has the whole record behind it, and a short message has nothing else in front, so that a NULL reply is one line and its
+//! call two. Before a record is published the word behind it is cleared, so that nothing that an earlier lap left there
+//! passes for the next one. A record does not wrap around: what is left at the end is skipped ([`PAD`]). The reader says in its own
+//! memory how far it is; the writer looks there only when it believes the ring full. So a record costs the lines that it fills, and no
+//! locked instruction.
 
 /// Octets of a line.
 pub(crate) const LINE: usize = 64;
@@ -19,12 +20,55 @@ pub(crate) const RING: usize = 4096;
 /// Longest record as a part of its ring, so that one always fits behind what is skipped.
 pub(crate) const PART: usize = 4;
 /// The kind of what is skipped at the end of the ring.
-pub(crate) const PAD: u8 = 0;
+pub(crate) const PAD: u8 = 0xfe;
 /// The kind that a record gets whose memory is no longer there.
 pub(crate) const RETRACTED: u8 = 0xff;
 
-/// Bits of the word below the number of its line.
-const KIND_BITS: u32 = 8;
+/// The word in front of every record. 0: none is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Word(u64);
+
+impl Word {
+    const NONE: u64 = 0;
+
+    /// A record of `kind` with `len` octets behind this word, for connection `to`.
+    #[inline]
+    pub(crate) const fn new(kind: u8, len: usize, to: u32) -> Self {
+        debug_assert!(kind != 0 && len < 1 << 24, "no record is longer than a part of the longest ring");
+        Self((to as u64) << 32 | (len as u64) << 8 | kind as u64)
+    }
+
+    /// As it stands in memory.
+    #[cfg(test)]
+    pub(crate) const fn octets(self) -> u64 {
+        self.0
+    }
+
+    /// What follows.
+    pub(crate) const fn kind(self) -> u8 {
+        self.0 as u8
+    }
+
+    /// Octets that follow.
+    pub(crate) const fn len(self) -> usize {
+        (self.0 as u32 >> 8) as usize
+    }
+
+    /// The connection that it is about, by its number at the reader.
+    pub(crate) const fn to(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Octets of the record, this word and the rest of its last line included.
+    pub(crate) const fn span(self) -> usize {
+        (WORD + self.len()).next_multiple_of(LINE)
+    }
+
+    /// The same word with another kind.
+    pub(crate) const fn become_kind(self, kind: u8) -> Self {
+        Self(self.0 & !0xff | kind as u64)
+    }
+}
 
 /// Shared memory, as its reader sees it. Offsets are from the beginning of the file.
 pub(crate) trait Source {
@@ -45,10 +89,6 @@ pub(crate) trait Target: Source {
 /// The other process broke the ring's rules: nothing it says can be understood any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken;
-
-const fn stamp(position: u64, kind: u8) -> u64 {
-    (position / LINE as u64 + 1) << KIND_BITS | kind as u64
-}
 
 /// The writing end. `tail` and `head` count octets from the beginning of time.
 #[derive(Debug)]
@@ -102,72 +142,82 @@ impl Producer {
         reader.word(HEAD) != self.head
     }
 
-    /// Whether a record of `len` octets has room, word included, with the end of the ring skipped if it must be.
-    fn has_room(&mut self, len: usize, reader: &impl Source) -> Result<bool, Broken> {
-        let to_end = self.len - self.offset(self.tail);
-        let skipped = if len > to_end { to_end } else { 0 };
-        // The word behind the record is cleared, so that line must be free, too.
-        let needed = (skipped + len + LINE) as u64;
-        let fits = |this: &Self| this.tail + needed <= this.head + this.len as u64;
-        Ok(fits(self) || (self.look(reader)? && fits(self)))
-    }
-
-    /// Publishes one record made of `head` and `body`. Its end, or none when it has to wait for the reader.
+    /// Publishes one record: its word, `head` and `body`. Its end, or none when it has to wait for the reader.
     ///
     /// # Panics
     /// When it is longer than [`record_max`](Self::record_max).
+    #[inline]
     pub(crate) fn put(
         &mut self,
         memory: &impl Target,
         reader: &impl Source,
-        kind: u8,
+        word: Word,
         (head, body): (&[u8], &[u8]),
     ) -> Result<Option<u64>, Broken> {
-        let len = (WORD + head.len() + body.len()).next_multiple_of(LINE);
+        debug_assert_eq!(word.len(), head.len() + body.len());
+        let len = word.span();
         assert!(len <= self.record_max(), "senders cut what is long");
-        if !self.has_room(len, reader)? {
+        let is_ready = len <= self.to_end() && self.fits(len);
+        if !is_ready && !self.make_room(len, memory, reader)? {
             return Ok(None);
         }
-        let to_end = self.len - self.offset(self.tail);
-        if len > to_end {
-            memory.set_word(RING, 0);
-            memory.set_word(RING + self.offset(self.tail), stamp(self.tail, PAD));
-            self.tail += to_end as u64;
-        }
         let at = RING + self.offset(self.tail);
-        // A copy of a length that the compiler knows is no call.
-        match head.first_chunk::<{ crate::record::SHORT }>() {
-            Some(short) if head.len() == short.len() => memory.copy_in(at + WORD, short),
-            _ => memory.copy_in(at + WORD, head),
+        if !head.is_empty() {
+            memory.copy_in(at + WORD, head);
         }
         memory.copy_in(at + WORD + head.len(), body);
         let end = self.tail + len as u64;
-        memory.set_word(RING + self.offset(end), 0);
-        memory.set_word(at, stamp(self.tail, kind));
+        memory.set_word(RING + self.offset(end), Word::NONE);
+        memory.set_word(at, word.0);
         self.tail = end;
         Ok(Some(end))
+    }
+
+    /// Octets up to the end of the ring.
+    const fn to_end(&self) -> usize {
+        self.len - self.offset(self.tail)
+    }
+
+    /// Whether `len` octets are free. The word behind them is cleared, so that line must be free, too.
+    const fn fits(&self, len: usize) -> bool {
+        self.tail + (len + LINE) as u64 <= self.head + self.len as u64
+    }
+
+    /// Asks the reader for room, and goes on at the beginning of the ring where a record of `len` octets does not fit in front of its
+    /// end. False when it has to wait.
+    #[cold]
+    fn make_room(&mut self, len: usize, memory: &impl Target, reader: &impl Source) -> Result<bool, Broken> {
+        let skipped = if len > self.to_end() { self.to_end() } else { 0 };
+        if !self.fits(skipped + len) && !(self.look(reader)? && self.fits(skipped + len)) {
+            return Ok(false);
+        }
+        if skipped > 0 {
+            memory.set_word(RING, Word::NONE);
+            memory.set_word(RING + self.offset(self.tail), Word::new(PAD, 0, 0).0);
+            self.tail += skipped as u64;
+        }
+        Ok(true)
     }
 
     /// Says that the record which begins at `position` is void, if the reader is not known to be beyond it. To be called
     /// before the memory that it names is used for anything else.
     pub(crate) fn retract(&self, memory: &impl Target, position: u64) {
         if position >= self.head {
-            memory.set_word(RING + self.offset(position), stamp(position, RETRACTED));
+            let at = RING + self.offset(position);
+            // Only this side writes there: what it says of the record is still what was said.
+            memory.set_word(at, Word(memory.word(at)).become_kind(RETRACTED).0);
             // What is written to that memory must not be seen earlier.
             std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
         }
     }
 }
 
-/// The record that is next.
+/// The record that is next: what the writer said, and no more of it than the ring holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Front {
-    /// As the writer said.
-    pub(crate) kind: u8,
+    pub(crate) word: Word,
     /// Where in the file what follows its word begins.
     pub(crate) at: usize,
-    /// Octets that may follow its word.
-    pub(crate) room: usize,
 }
 
 /// The reading end.
@@ -196,50 +246,68 @@ impl Consumer {
         self.head as usize & (self.len - 1)
     }
 
-    /// The kind of the record at `head`, if it is there.
-    fn kind(&self, memory: &impl Source) -> Option<u8> {
+    /// The word at `head`, if one is there.
+    #[inline]
+    fn word(&self, memory: &impl Source) -> Option<Word> {
         let word = memory.word(RING + self.offset());
-        (word >> KIND_BITS == stamp(self.head, 0) >> KIND_BITS).then_some(word as u8)
+        (word != Word::NONE).then_some(Word(word))
     }
 
     /// The next record, if there is one.
+    #[inline]
     pub(crate) fn front(&mut self, memory: &impl Source) -> Result<Option<Front>, Broken> {
-        let Some(mut kind) = self.kind(memory) else { return Ok(None) };
-        if kind == PAD {
-            let offset = self.offset();
-            if offset == 0 {
-                return Err(Broken); // a whole ring of nothing
-            }
-            self.head += (self.len - offset) as u64;
-            match self.kind(memory) {
-                Some(PAD) => return Err(Broken),
-                Some(next) => kind = next,
-                None => return Ok(None),
-            }
+        match self.word(memory) {
+            Some(word) if word.kind() != PAD => self.judge(word).map(Some),
+            Some(_) => self.skip(memory),
+            None => Ok(None),
         }
+    }
+
+    #[inline]
+    fn judge(&self, word: Word) -> Result<Front, Broken> {
         let offset = self.offset();
-        let room = (self.len - offset).min(self.len / PART) - WORD;
-        Ok(Some(Front { kind, at: RING + offset + WORD, room }))
+        let room = (self.len - offset).min(self.len / PART);
+        if WORD + word.len() > room {
+            return Err(Broken);
+        }
+        Ok(Front { word, at: RING + offset + WORD })
+    }
+
+    /// The writer went on at the beginning of the ring.
+    #[cold]
+    fn skip(&mut self, memory: &impl Source) -> Result<Option<Front>, Broken> {
+        let offset = self.offset();
+        if offset == 0 {
+            return Err(Broken); // a whole ring of nothing
+        }
+        self.head += (self.len - offset) as u64;
+        match self.word(memory) {
+            Some(word) if word.kind() == PAD => Err(Broken),
+            Some(word) => self.judge(word).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Whether a record is there, or something else that has to be looked at.
     pub(crate) fn is_fruitful(&self, memory: &impl Source) -> bool {
-        self.kind(memory).is_some()
+        self.word(memory).is_some()
     }
 
     /// Whether the record in front is still what it was, after memory that it names was copied.
-    pub(crate) fn is_still(&self, memory: &impl Source, kind: u8) -> bool {
+    pub(crate) fn is_still(&self, memory: &impl Source, word: Word) -> bool {
         // The copy must not be done after this look.
         std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
-        self.kind(memory) == Some(kind)
+        self.word(memory) == Some(word)
     }
 
-    /// The record in front, with `len` octets behind its word, is done.
-    pub(crate) const fn advance(&mut self, len: usize) {
-        self.head += (WORD + len).next_multiple_of(LINE) as u64;
+    /// The record in front is done; `word` is what it began with.
+    #[inline]
+    pub(crate) const fn advance(&mut self, word: Word) {
+        self.head += word.span() as u64;
     }
 
     /// Whether the writer should hear how far we are: a part of the ring was read since it did.
+    #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.head - self.published >= (self.len / PART) as u64
     }

@@ -5,7 +5,7 @@ use crate::{
     conn::{Answer, Conn, READS_MAX, Say, Shared, State},
     link::Link,
     record::{Kind, NONSENSE, Record, Why},
-    ring::{Front, RETRACTED, Source},
+    ring::{Front, RETRACTED, Source, Word},
     tx,
 };
 use stag_pools::{RemoteKey, Table, Violation, table::Key};
@@ -27,8 +27,7 @@ pub(crate) fn receive(
     let Some(theirs) = link.theirs.as_ref() else { return Ok(false) };
     let Some(front) = link.consumer.front(theirs).map_err(|_| NONSENSE)? else { return Ok(false) };
     // Only what names the writer's pool is retracted, and only its word: the head still says whose it was.
-    let kind = if front.kind == RETRACTED { Kind::AnswerFrom.octet() } else { front.kind };
-    let (record, body) = Record::parse(Front { kind, ..front }, theirs).ok_or(NONSENSE)?;
+    let (record, body) = Record::parse(named(front), theirs).ok_or(NONSENSE)?;
     link.is_stalled = must_wait(key, link, conns, shared, &record);
     if link.is_stalled {
         return Ok(false);
@@ -47,7 +46,7 @@ pub(crate) fn receive(
         let conn = conn.filter(|conn| conn.link == key).ok_or(NONSENSE)?;
         handle(conn, link, shared, (front, record, body))?;
     }
-    link.consumer.advance(record.octets());
+    link.consumer.advance(front.word);
     if link.consumer.is_due()
         && let Some(own) = &link.own
     {
@@ -57,12 +56,20 @@ pub(crate) fn receive(
     Ok(true)
 }
 
+/// Only what names the writer's pool is retracted, and only by its kind: the rest still says whose it was.
+fn named(front: Front) -> Front {
+    match front.word.kind() {
+        RETRACTED => Front { word: front.word.become_kind(Kind::AnswerFrom.octet()), ..front },
+        _ => front,
+    }
+}
+
 /// Whether a record stays where it is, and everything of this process behind it: a message that has nowhere to go (DESIGN D8),
 /// and the wish for a connection of a process that does not take its answers.
 fn must_wait(key: Key, link: &Link, conns: &Table<Box<Conn>>, shared: &Shared, record: &Record) -> bool {
     match record.kind {
         Kind::Connect => link.say.len() >= SAYS_MAX,
-        Kind::Send if shared.receives.room() == 0 => {
+        Kind::Send | Kind::SendInvalidate if shared.receives.room() == 0 => {
             // What is said to a connection that has ended goes nowhere.
             let conn = conns.key_at(record.to as usize).and_then(|key| conns.get(key));
             conn.is_some_and(|conn| conn.link == key && conn.state == State::Established)
@@ -197,7 +204,7 @@ fn carry_out(
     shared: &mut Shared,
     (front, record, body): (Front, Record, usize),
 ) -> Result<(), Cause> {
-    if front.kind == RETRACTED {
+    if front.word.kind() == RETRACTED {
         // What comes behind it counts on it: a Read would get the answer of another one, a message tell of a Write that
         // was none.
         retracted(conn, link, shared);
@@ -205,7 +212,7 @@ fn carry_out(
     }
     let len = usize::try_from(record.len).map_err(|_| NONSENSE)?;
     match record.kind {
-        Kind::Send => message(conn, link, shared, (&record, body, len)),
+        Kind::Send | Kind::SendInvalidate => message(conn, link, shared, (&record, body, len)),
         Kind::Write => {
             let whole = usize::try_from(record.more).unwrap_or(usize::MAX).max(len);
             place(conn, link, shared, (&record, len, whole), |theirs, to| {
@@ -214,9 +221,8 @@ fn carry_out(
             })
         }
         Kind::WriteFrom => {
-            let kind = front.kind;
             let (pool, at) = lent(link, &record, len)?;
-            place_from(conn, link, shared, (&record, len, pool, at, kind))
+            place_from(conn, link, shared, (&record, len, (pool, at, front.word)))
         }
         Kind::Read => {
             if conn.answers.len() >= READS_MAX {
@@ -251,7 +257,7 @@ fn carry_out(
                 link,
                 shared,
                 (len, |link: &Link, to: &mut [u8]| {
-                    fetch(link, (pool, at, front.kind), to).then_some(Via::Pool)
+                    fetch(link, (pool, at, front.word), to).then_some(Via::Pool)
                 }),
             )
         }
@@ -270,8 +276,8 @@ fn message(
         return Ok(());
     }
     let mut landing = shared.receives.land().expect("the caller found a place for it");
-    let invalidated = match record.flags & 1 {
-        0 => None,
+    let invalidated = match record.kind {
+        Kind::Send => None,
         _ => {
             let key = RemoteKey(record.key);
             // Our own invalidation may be under way: each window ends once.
@@ -326,13 +332,13 @@ fn place_from(
     conn: &mut Conn,
     link: &mut Link,
     shared: &mut Shared,
-    (record, len, pool, at, kind): (&Record, usize, usize, usize, u8),
+    (record, len, from): (&Record, usize, (usize, usize, Word)),
 ) -> Result<(), Cause> {
     let target = shared.windows.target(conn.qp.scope(), RemoteKey(record.key), record.offset, len);
     match target {
         Ok(target) => {
             shared.stats.octets_fetched += len as u64;
-            if !fetch(link, (pool, at, kind), target) {
+            if !fetch(link, from, target) {
                 retracted(conn, link, shared);
             }
         }
@@ -351,10 +357,10 @@ fn lent(link: &Link, record: &Record, len: usize) -> Result<(usize, usize), Caus
 }
 
 /// Copies what the record in front names. False when the record was retracted meanwhile: what was copied is anything.
-fn fetch(link: &Link, (pool, at, kind): (usize, usize, u8), to: &mut [u8]) -> bool {
+fn fetch(link: &Link, (pool, at, word): (usize, usize, Word), to: &mut [u8]) -> bool {
     let (Some(pool), Some(theirs)) = (link.pools.get(pool), &link.theirs) else { return false };
     pool.copy_out(at, to);
-    link.consumer.is_still(theirs, kind)
+    link.consumer.is_still(theirs, word)
 }
 
 /// The peer ended the connection before what it named was copied.

@@ -8,7 +8,7 @@
 use crate::{
     Address, Config, Shm,
     record::{Kind, Record},
-    ring::{ASLEEP, HEAD, LINE, RING, Target, WORD},
+    ring::{ASLEEP, HEAD, LINE, RING, Target, WORD, Word},
 };
 use stag_pools::{Access, Buf, Class, Pool, Window};
 use stag_verbs::{Cause, Event, FabricFault, Limits, Memory, Provider, Qp, RemoteSpan, Tag, Time};
@@ -198,14 +198,14 @@ impl World {
             2 => own.set_word(ASLEEP, word),
             3 => own.copy_in(line + random.below(LINE), &[word as u8]),
             4 => {
-                // The right line, and any kind.
-                let stamp = (near + (line - RING) as u64 - near % RING_LEN as u64) / LINE as u64 + 1;
-                own.set_word(line, stamp << 8 | word & 0xff);
+                // Any kind, and a length that fits.
+                own.set_word(line, word & 0x0003_0000_3fff);
             }
             _ => {
                 // A whole record that looks right but for one field.
                 let kinds = [
                     Kind::Send,
+                    Kind::SendInvalidate,
                     Kind::Write,
                     Kind::WriteFrom,
                     Kind::Read,
@@ -231,9 +231,10 @@ impl World {
                     _ => record.flags = word as u32 >> random.below(32),
                 }
                 own.copy_in(line + WORD, record.emit().octets());
-                let lap = near - near % RING_LEN as u64;
-                let stamp = (lap + (line - RING) as u64) / LINE as u64 + 1;
-                own.set_word(line, stamp << 8 | u64::from(record.kind.octet()));
+                let len = word as usize >> random.below(64) & 0xff_ffff;
+                let spoilt = Word::new(record.kind.octet(), len, record.to);
+                let honest = Record { len: record.len & 0xffff, ..record }.word();
+                own.set_word(line, if random.below(6) == 0 { spoilt } else { honest }.octets());
             }
         }
     }

@@ -33,11 +33,13 @@ enum Flow {
 
 impl Link {
     /// Puts one record in the ring. `false` when it is full.
+    #[inline]
     fn put(&mut self, record: &Record, body: &[u8], shared: &mut Shared) -> Result<bool, Broken> {
         Ok(self.put_at(record, body, shared)?.is_some())
     }
 
     /// The same; where the record begins and ends.
+    #[inline]
     fn put_at(
         &mut self,
         record: &Record,
@@ -45,14 +47,13 @@ impl Link {
         shared: &mut Shared,
     ) -> Result<Option<(u64, u64)>, Broken> {
         let (Some(own), Some(theirs)) = (&self.own, &self.theirs) else { return Ok(None) };
-        let head = record.emit();
-        let Some(end) = self.producer.put(own, theirs, record.kind.octet(), (head.octets(), body))? else {
+        let (word, head) = (record.word(), record.emit());
+        let Some(end) = self.producer.put(own, theirs, word, (head.octets(), body))? else {
             return Ok(None);
         };
         shared.stats.records_sent += 1;
         shared.stats.octets_in += body.len() as u64;
-        let len = (WORD + head.octets().len() + body.len()).next_multiple_of(crate::ring::LINE);
-        Ok(Some((end - len as u64, end)))
+        Ok(Some((end - word.span() as u64, end)))
     }
 
     /// Whether payload of `len` octets is fetched by the peer instead of copied into the ring.
@@ -153,11 +154,10 @@ pub(crate) fn report(conn: &mut Conn, shared: &mut Shared) {
 }
 
 fn send_record(conn: &Conn, message: &[u8], invalidate: Option<RemoteKey>) -> Record {
-    Record {
-        len: message.len() as u32,
-        key: invalidate.map_or(0, |key| key.0),
-        flags: u32::from(invalidate.is_some()),
-        ..Record::new(Kind::Send, conn.peer)
+    let len = message.len() as u32;
+    match invalidate {
+        None => Record { len, ..Record::new(Kind::Send, conn.peer) },
+        Some(RemoteKey(key)) => Record { len, key, ..Record::new(Kind::SendInvalidate, conn.peer) },
     }
 }
 
@@ -277,14 +277,11 @@ fn send_answer(
                 })
             }
             None => {
-                let (own, theirs) = match (&link.own, &link.theirs) {
-                    (Some(own), Some(theirs)) => (own, theirs),
-                    _ => return Ok(Flow::Full),
-                };
+                let (Some(own), Some(theirs)) = (&link.own, &link.theirs) else { return Ok(Flow::Full) };
                 let len = octets.len().min(link.segment());
                 let octets = octets.get(..len).expect("it was just made no longer");
-                let head = Record { len: len as u32, ..record }.emit();
-                let put = link.producer.put(own, theirs, Kind::Answer.octet(), (head.octets(), octets))?;
+                let part = Record { len: len as u32, ..record };
+                let put = link.producer.put(own, theirs, part.word(), (part.emit().octets(), octets))?;
                 shared.stats.records_sent += u64::from(put.is_some());
                 shared.stats.octets_in += if put.is_some() { len as u64 } else { 0 };
                 answer.left -= if put.is_some() { len } else { 0 };

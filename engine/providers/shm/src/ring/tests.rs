@@ -19,16 +19,18 @@ impl Pair {
     }
 
     fn put(&mut self, kind: u8, body: &[u8]) -> Option<u64> {
-        self.producer.put(&self.own, &self.reader, kind, (&[], body)).unwrap()
+        // A part of it as a head: where it is cut makes no difference.
+        let word = Word::new(kind, body.len(), 7);
+        self.producer.put(&self.own, &self.reader, word, body.split_at(body.len() / 3)).unwrap()
     }
 
-    fn take(&mut self, len: usize) -> Option<(u8, Vec<u8>)> {
+    fn take(&mut self) -> Option<(u8, Vec<u8>)> {
         let front = self.consumer.front(&self.own).unwrap()?;
-        assert!(len <= front.room);
-        let mut octets = vec![0; len];
+        let mut octets = vec![0; front.word.len()];
         self.own.copy_out(front.at, &mut octets);
-        self.consumer.advance(len);
-        Some((front.kind, octets))
+        self.consumer.advance(front.word);
+        assert_eq!(front.word.to(), 7);
+        Some((front.word.kind(), octets))
     }
 }
 
@@ -48,10 +50,10 @@ fn records_come_out_as_they_went_in_whatever_lay_there_before() {
     while puts < 20_000 {
         if !random(&mut state).is_multiple_of(3) {
             let len = (random(&mut state) % (LEN / PART - WORD) as u64) as usize;
-            // Content that looks like words of the lines to come.
+            // Content that looks like words.
             let mut body = vec![0; len];
-            for (at, octets) in body.chunks_mut(8).enumerate() {
-                let word = stamp(pair.producer.tail + (at as u64 + random(&mut state) % 64) * LINE as u64, 3);
+            for octets in body.chunks_mut(8) {
+                let word = Word::new(3, random(&mut state) as usize % 64, 7).0;
                 octets.copy_from_slice(&word.to_le_bytes()[..octets.len()]);
             }
             let kind = 1 + (random(&mut state) % 9) as u8;
@@ -64,8 +66,7 @@ fn records_come_out_as_they_went_in_whatever_lay_there_before() {
             }
         } else {
             let expected = under_way.pop_front();
-            let len = expected.as_ref().map_or(0, |(_, body): &(u8, Vec<u8>)| body.len());
-            assert_eq!(pair.take(len), expected, "after {puts} records");
+            assert_eq!(pair.take(), expected, "after {puts} records");
             if random(&mut state).is_multiple_of(2) {
                 pair.consumer.publish(&pair.reader);
             }
@@ -84,7 +85,7 @@ fn a_full_ring_waits_for_its_reader_and_no_longer() {
     }
     // One line stays free: the word behind the last record is cleared.
     assert_eq!(count, LEN / LINE - 1);
-    assert!(pair.take(body.len()).is_some());
+    assert!(pair.take().is_some());
     assert!(pair.put(1, &body).is_none(), "the reader has not said so");
     assert!(pair.consumer.publish(&pair.reader) && !pair.consumer.publish(&pair.reader));
     assert!(pair.producer.has_moved(&pair.reader));
@@ -111,8 +112,25 @@ fn a_reader_that_says_the_impossible_is_found_out() {
 #[test]
 fn a_writer_that_skips_everything_is_found_out() {
     let mut pair = Pair::new();
-    pair.own.set_word(RING, stamp(0, PAD));
+    pair.own.set_word(RING, Word::new(PAD, 0, 0).0);
     assert_eq!(pair.consumer.front(&pair.own), Err(Broken));
+}
+
+#[test]
+fn a_record_longer_than_the_ring_allows_is_found_out() {
+    let most = LEN / PART - WORD;
+    for (offset, len, is_sane) in [
+        (0, most, true),
+        (0, most + 1, false),
+        (0, (1 << 24) - 1, false),
+        (LEN - 2 * LINE, 2 * LINE - WORD, true),
+        (LEN - 2 * LINE, 2 * LINE - WORD + 1, false),
+    ] {
+        let mut pair = Pair::new();
+        pair.consumer.head = offset as u64;
+        pair.own.set_word(RING + offset, Word::new(1, len, 0).0);
+        assert_eq!(pair.consumer.front(&pair.own).is_ok(), is_sane, "{len} octets at {offset}");
+    }
 }
 
 #[test]
@@ -120,12 +138,13 @@ fn a_retracted_record_is_seen_after_the_copy() {
     let mut pair = Pair::new();
     let end = pair.put(5, &[1; 20]).unwrap();
     let front = pair.consumer.front(&pair.own).unwrap().unwrap();
-    assert!(pair.consumer.is_still(&pair.own, front.kind));
+    assert!(pair.consumer.is_still(&pair.own, front.word));
     pair.producer.retract(&pair.own, end - LINE as u64);
-    assert!(!pair.consumer.is_still(&pair.own, front.kind));
-    assert_eq!(pair.consumer.front(&pair.own).unwrap().unwrap().kind, RETRACTED);
+    assert!(!pair.consumer.is_still(&pair.own, front.word));
+    let word = pair.consumer.front(&pair.own).unwrap().unwrap().word;
+    assert_eq!((word.kind(), word.len(), word.to()), (RETRACTED, front.word.len(), front.word.to()));
     // What was read is not touched: another record may be there.
-    pair.consumer.advance(20);
+    pair.consumer.advance(word);
     pair.consumer.publish(&pair.reader);
     pair.producer.look(&pair.reader).unwrap();
     let before = pair.own.word(RING);
@@ -143,7 +162,7 @@ fn nothing_is_read_from_a_fresh_ring() {
 /// Every interleaving and every order that the memory model allows, on rings of a few lines.
 mod model {
     use super::super::{
-        Consumer, HEAD, LINE, PART, Producer, RING, Source, Target, WORD, must_wake, set_asleep,
+        Consumer, HEAD, LINE, PART, Producer, RING, Source, Target, WORD, Word, must_wake, set_asleep,
     };
     use loom::{
         cell::UnsafeCell,
@@ -157,6 +176,8 @@ mod model {
     /// Lines of the ring.
     const LINES: usize = 4;
     const LEN: usize = LINES * LINE;
+    /// Fills a line.
+    const WHOLE: Word = Word::new(1, LINE - WORD, 0);
     const _: () = assert!(LEN / PART == LINE);
 
     /// A file: its words, and one cell for the content of each line. A race on a cell fails the model.
@@ -222,7 +243,7 @@ mod model {
         let front = consumer.front(memory).unwrap()?;
         let mut octet = [0];
         memory.copy_out(front.at, &mut octet);
-        consumer.advance(LINE - WORD);
+        consumer.advance(front.word);
         Some(octet[0])
     }
 
@@ -236,7 +257,11 @@ mod model {
                 let (own, reader) = theirs;
                 let mut producer = Producer::new(LEN);
                 for record in 1..=RECORDS {
-                    while producer.put(&*own, &*reader, 1, (&[], &[record; LINE - WORD])).unwrap().is_none() {
+                    while producer
+                        .put(&*own, &*reader, WHOLE, (&[], &[record; LINE - WORD]))
+                        .unwrap()
+                        .is_none()
+                    {
                         thread::yield_now();
                     }
                 }
@@ -268,7 +293,7 @@ mod model {
             let producing = thread::spawn(move || {
                 let (own, reader, wakeup) = theirs;
                 let mut producer = Producer::new(LEN);
-                assert!(producer.put(&*own, &*reader, 1, (&[], &[9; LINE - WORD])).unwrap().is_some());
+                assert!(producer.put(&*own, &*reader, WHOLE, (&[], &[9; LINE - WORD])).unwrap().is_some());
                 fence(Ordering::SeqCst);
                 if must_wake(&*reader, &mut 0) {
                     wakeup.notify();
