@@ -104,6 +104,11 @@ impl<T> Table<T> {
         })
     }
 
+    /// The entry in place `index`, if it is in use.
+    pub fn at(&self, index: usize) -> Option<&T> {
+        self.entries.get(index)?.value.as_ref()
+    }
+
     /// The key of the entry in place `index`, if it is in use.
     #[inline]
     pub fn key_at(&self, index: usize) -> Option<Key> {
@@ -130,7 +135,7 @@ mod tests {
         assert_eq!(table.get(second), Some(&'c'));
         assert_eq!(Key::from_bits(second.to_bits()), second);
         assert_eq!(table.iter().collect::<Vec<_>>(), [(second, &'c')]);
-        assert_eq!(table.key_at(0), Some(second));
-        assert_eq!(table.key_at(1), None);
+        assert_eq!((table.key_at(0), table.at(0)), (Some(second), Some(&'c')));
+        assert_eq!((table.key_at(1), table.at(1)), (None, None));
     }
 }

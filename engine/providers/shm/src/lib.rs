@@ -16,7 +16,8 @@
 //! | file | what it does |
 //! |---|---|
 //! | `provider` | the contract's calls |
-//! | `shard` | the poll loop, doorbells, timers |
+//! | `poll` | the poll |
+//! | `shard` | doorbells, timers, taking processes in |
 //! | `sleep` | falling asleep, waking up |
 //! | `link` | two processes find each other: socket, files, users |
 //! | `rx`, `tx` | records in, records out |
@@ -34,6 +35,7 @@ mod conn;
 mod ends;
 mod link;
 mod peer;
+mod poll;
 mod provider;
 mod record;
 mod ring;

@@ -98,6 +98,8 @@ pub(crate) struct Link {
     pub(crate) is_stalled: bool,
     /// Something could not be said: the peer has to read on.
     pub(crate) is_full: bool,
+    /// Memory of the peer was read: it waits to hear that. One whose ring is full hears of each part that was read anyway.
+    pub(crate) is_owing: bool,
     /// Something was said since the peer was last looked at for whether it sleeps.
     pub(crate) is_unheard: bool,
     /// The sleep of the peer that was ended by a wake-up.
@@ -125,6 +127,7 @@ impl Link {
             deadline: Some(deadline),
             is_stalled: false,
             is_full: false,
+            is_owing: false,
             is_unheard: false,
             woken: 0,
         }
@@ -266,6 +269,28 @@ impl Link {
         shared.stats.links += 1;
         shared.stats.trusting += u64::from(self.is_trusting);
         Some(())
+    }
+
+    /// Whether nothing here waits for the peer, or the peer for us.
+    #[inline]
+    pub(crate) fn is_calm(&self) -> bool {
+        !self.is_owing && self.waiting.is_empty() && self.lent.is_empty() && self.say.is_empty()
+    }
+
+    /// Tells the peer how far we have read, if it waits to hear that.
+    pub(crate) fn pay(&mut self, shared: &mut Shared) {
+        if std::mem::take(&mut self.is_owing) {
+            self.tell_progress(shared);
+        }
+    }
+
+    /// Tells the peer how far we have read.
+    pub(crate) fn tell_progress(&mut self, shared: &mut Shared) {
+        if let Some(own) = &self.own
+            && self.consumer.publish(own)
+        {
+            self.wake(shared);
+        }
     }
 
     /// Ends the peer's sleep, if it sleeps: something for it was said, or read.

@@ -188,7 +188,10 @@ impl Producer {
     #[cold]
     fn make_room(&mut self, len: usize, memory: &impl Target, reader: &impl Source) -> Result<bool, Broken> {
         let skipped = if len > self.to_end() { self.to_end() } else { 0 };
-        if !self.fits(skipped + len) && !(self.look(reader)? && self.fits(skipped + len)) {
+        if !self.fits(skipped + len) {
+            self.look(reader)?;
+        }
+        if !self.fits(skipped + len) {
             return Ok(false);
         }
         if skipped > 0 {

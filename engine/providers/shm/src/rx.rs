@@ -17,6 +17,47 @@ use stag_verbs::{
 /// Answers that wait for room in the ring before nobody is heard who asks for connections.
 pub(crate) const SAYS_MAX: usize = 1024;
 
+/// What is in front of a ring.
+pub(crate) enum Found {
+    /// A message, which is taken from there.
+    Message(Event),
+    /// Something that is not only a message, or that has nowhere to go: [`receive`] judges it.
+    Other,
+}
+
+/// Takes the message that is in front, if there is one and nothing has to be known but where it goes. None when nothing is there.
+#[inline]
+pub(crate) fn take_message(
+    key: Key,
+    link: &mut Link,
+    conns: &mut Table<Box<Conn>>,
+    shared: &mut Shared,
+) -> Option<Found> {
+    let theirs = link.theirs.as_ref()?;
+    let Ok(front) = link.consumer.front(theirs) else { return Some(Found::Other) };
+    let Front { word, at } = front?;
+    let len = word.len();
+    if word.kind() != Kind::Send.octet() || len > shared.receives.receive_len() {
+        return Some(Found::Other);
+    }
+    let conn = conns.at(word.to() as usize);
+    let Some(conn) = conn.filter(|conn| conn.link == key && conn.state == State::Established) else {
+        return Some(Found::Other);
+    };
+    let Some(mut buf) = shared.receives.take_ready() else { return Some(Found::Other) };
+    let to = buf.spare_mut().get_mut(..len).expect("a receive is as long as the longest message");
+    theirs.copy_out(at, to);
+    buf.extend(len);
+    shared.stats.records_received += 1;
+    shared.stats.octets_out += len as u64;
+    link.is_stalled = false;
+    link.consumer.advance(word);
+    if link.consumer.is_due() {
+        link.tell_progress(shared);
+    }
+    Some(Found::Message(Event::Received { qp: conn.qp, buf, invalidated: None }))
+}
+
 /// Carries out the next record of a link. False when there is none; an error ends the link.
 pub(crate) fn receive(
     key: Key,
@@ -47,11 +88,9 @@ pub(crate) fn receive(
         handle(conn, link, shared, (front, record, body))?;
     }
     link.consumer.advance(front.word);
-    if link.consumer.is_due()
-        && let Some(own) = &link.own
-    {
-        link.consumer.publish(own);
-        link.wake(shared);
+    link.is_owing |= matches!(record.kind, Kind::WriteFrom | Kind::AnswerFrom);
+    if link.consumer.is_due() {
+        link.tell_progress(shared);
     }
     Ok(true)
 }

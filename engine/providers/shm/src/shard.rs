@@ -1,4 +1,4 @@
-//! One shard's provider: the poll loop, doorbells, timers, and taking processes in.
+//! One shard's provider: doorbells, timers, and taking processes in.
 
 use crate::{
     Address, Config, Stats, close,
@@ -28,11 +28,6 @@ const ACCEPTS: usize = 16;
 /// How often sockets are looked at while a process is taken in: sooner than others notice, seldom enough that one which says
 /// nothing costs them nothing.
 const LOOK_INTERVAL_SETUP: Duration = Duration::from_micros(20);
-/// Records in a row from one process while others may have said something.
-const RECORDS_PER_TURN: usize = 32;
-/// Records that one poll carries out when no event comes of them: a process may write them faster than they are read.
-const RECORDS_PER_POLL: usize = 256;
-
 /// Sockets that were ready at the last look.
 struct Ready(Vec<epoll::Event>);
 
@@ -51,9 +46,9 @@ pub struct Shm {
     listeners: Vec<Listener>,
     /// The links that are up, in the order they are looked at, and whose turn it is.
     pub(crate) hot: Vec<Key>,
-    turn: usize,
+    pub(crate) turn: usize,
     /// Records that the one whose turn it is has had carried out.
-    in_turn: usize,
+    pub(crate) in_turn: usize,
     /// Connections with work whose doorbell has not been rung.
     posted: Vec<Key>,
     ready: Ready,
@@ -68,7 +63,7 @@ pub struct Shm {
     /// A link came up, or a peer ended our sleep, since this was last reset.
     pub(crate) is_roused: bool,
     /// The connection whose end was the last event.
-    ended: Option<Key>,
+    pub(crate) ended: Option<Key>,
 }
 
 impl Shm {
@@ -308,7 +303,7 @@ impl Shm {
     }
 
     /// Forgets connections whose places can be used again. One whose last event the engine has not had is forgotten then.
-    fn sweep_dead(&mut self) {
+    pub(crate) fn sweep_dead(&mut self) {
         if std::mem::take(&mut self.shared.dead) == 0 {
             return;
         }
@@ -324,7 +319,7 @@ impl Shm {
 
     /// Connections that ended keep their places until their processes confirm it. When those places are all that is left, the
     /// process that owes most of them loses its link, so that one which never confirms keeps nobody out.
-    fn free_places(&mut self) {
+    pub(crate) fn free_places(&mut self) {
         let is_full = self.conns.len() == self.conns.capacity();
         if !is_full || self.shared.taken >= self.shared.config.limits.connections {
             return;
@@ -339,7 +334,7 @@ impl Shm {
         }
     }
 
-    fn forget(&mut self, key: Key) {
+    pub(crate) fn forget(&mut self, key: Key) {
         let Some(conn) = self.conns.remove(key) else { return };
         let Some(link) = self.links.get_mut(conn.link) else { return };
         link.conns -= 1;
@@ -350,91 +345,8 @@ impl Shm {
         }
     }
 
-    pub(crate) fn poll_once(&mut self, now: Time) -> Option<Event> {
-        self.shared.now = now;
-        self.wake_up();
-        if let Some(key) = self.ended.take()
-            && let Some(conn) = self.conns.get_mut(key)
-        {
-            conn.is_over = true;
-            if conn.state == State::Dead {
-                self.forget(key);
-            }
-        }
-        let mut records = 0;
-        loop {
-            if let Some(event) = self.shared.next_event() {
-                if let Event::Disconnected { qp, .. } = &event {
-                    self.ended = Some(qp.0);
-                }
-                return Some(event);
-            }
-            let has_received = records < RECORDS_PER_POLL && self.receive_one();
-            records += usize::from(has_received);
-            if !has_received && !self.go_on() && !self.look_if_due(now) {
-                return None;
-            }
-        }
-    }
-
-    /// Carries out one record of some link. False when there is none.
-    fn receive_one(&mut self) -> bool {
-        self.free_places();
-        if self.in_turn >= RECORDS_PER_TURN {
-            (self.turn, self.in_turn) = (self.turn + 1, 0);
-        }
-        for _ in 0..self.hot.len() {
-            if self.turn >= self.hot.len() {
-                self.turn = 0;
-            }
-            let Some(key) = self.hot.get(self.turn).copied() else { return false };
-            let Some(link) = self.links.get_mut(key) else { return false };
-            match rx::receive(key, link, &mut self.conns, &mut self.shared) {
-                // The same link again: what it said belongs together.
-                Ok(true) => {
-                    self.in_turn += 1;
-                    self.sweep_dead();
-                    return true;
-                }
-                Ok(false) => (self.turn, self.in_turn) = (self.turn + 1, 0),
-                Err(cause) => {
-                    self.end_link(key, cause);
-                    return true;
-                }
-            }
-        }
-        false
-    }
-
-    /// Nothing more has arrived: peers hear how far we read, and what waited for them goes on. True when something did.
-    pub(crate) fn go_on(&mut self) -> bool {
-        let mut has_moved = false;
-        for place in 0..self.hot.len() {
-            let Some(key) = self.hot.get(place).copied() else { break };
-            let Some(link) = self.links.get_mut(key) else { continue };
-            let has_read = link.own.as_ref().is_some_and(|own| link.consumer.publish(own));
-            if has_read {
-                link.wake(&mut self.shared);
-            }
-            let progress = tx::progress(link, &mut self.conns, &mut self.shared);
-            let wants = !link.say.is_empty() || !link.waiting.is_empty();
-            match progress {
-                Ok(has_room) if wants && (has_room || !link.is_full) => {
-                    has_moved = true;
-                    self.flush_link(key);
-                }
-                Ok(has_room) => has_moved |= has_room,
-                Err(_) => {
-                    has_moved = true;
-                    self.end_link(key, NONSENSE);
-                }
-            }
-        }
-        has_moved && !self.shared.events.is_empty()
-    }
-
     /// Looks at sockets and deadlines, if it is time. True when something may have come of it.
-    fn look_if_due(&mut self, now: Time) -> bool {
+    pub(crate) fn look_if_due(&mut self, now: Time) -> bool {
         let is_setting_up = self.hot.len() < self.links.len();
         if self.next_deadline.is_some_and(|deadline| deadline <= now) {
             self.expire(now);

@@ -85,16 +85,29 @@ impl Receives {
     ///
     /// # Errors
     /// It comes back when the queue is full or it is too short.
+    #[inline]
     pub fn post(&mut self, mut buf: Buf) -> Result<Option<Event>, Buf> {
         if self.posted() >= self.capacity || buf.capacity() < self.receive_len {
             return Err(buf);
         }
         buf.reset(0);
-        let Some(parked) = self.waiting.pop_front() else {
+        if self.waiting.is_empty() {
             self.posted.push(buf);
             return Ok(None);
-        };
-        Ok(Some(received(parked.qp, copy(&parked.message, buf), parked.invalidated)))
+        }
+        Ok(self.fill_waiting(buf))
+    }
+
+    #[cold]
+    fn fill_waiting(&mut self, buf: Buf) -> Option<Event> {
+        let parked = self.waiting.pop_front()?;
+        Some(received(parked.qp, copy(&parked.message, buf), parked.invalidated))
+    }
+
+    /// An empty receive for a message that is there as a whole; `None` when it has to [`land`](Self::land) elsewhere.
+    #[inline]
+    pub fn take_ready(&mut self) -> Option<Buf> {
+        self.posted.pop()
     }
 
     /// Where the next message of a connection goes. `None`: nowhere, the connection must wait.

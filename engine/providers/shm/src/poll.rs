@@ -1,0 +1,135 @@
+//! The poll: messages straight from the ring to the caller, everything else by its event.
+
+use crate::{Shm, conn::State, record::NONSENSE, rx, tx};
+use stag_verbs::{Event, Time};
+
+/// Records in a row from one process while others may have said something.
+const RECORDS_PER_TURN: usize = 32;
+/// Records that one poll carries out when no event comes of them: a process may write them faster than they are read.
+const RECORDS_PER_POLL: usize = 256;
+
+impl Shm {
+    /// The next event. Nearly always a message or nothing: both are found out by one look at each process's ring.
+    pub(crate) fn poll_once(&mut self, now: Time) -> Option<Event> {
+        self.shared.now = now;
+        if !self.asleep && self.ended.is_none() && self.shared.events.is_empty() {
+            match self.next_message() {
+                Some(rx::Found::Message(event)) => return Some(event),
+                None if !self.is_due(now) => return None,
+                _ => {}
+            }
+        }
+        self.poll_all(now)
+    }
+
+    /// What is in front of the next process in turn that has said something. None when nobody has, and nobody waits for anything.
+    #[inline]
+    fn next_message(&mut self) -> Option<rx::Found> {
+        self.end_turn();
+        let mut is_calm = true;
+        for _ in 0..self.hot.len() {
+            if self.turn >= self.hot.len() {
+                self.turn = 0;
+            }
+            let key = self.hot.get(self.turn).copied()?;
+            let link = self.links.get_mut(key)?;
+            if let Some(front) = rx::take_message(key, link, &mut self.conns, &mut self.shared) {
+                self.in_turn += 1;
+                return Some(front);
+            }
+            is_calm &= link.is_calm();
+            (self.turn, self.in_turn) = (self.turn + 1, 0);
+        }
+        if is_calm { None } else { Some(rx::Found::Other) }
+    }
+
+    /// Whether sockets or deadlines have to be looked at.
+    fn is_due(&self, now: Time) -> bool {
+        now >= self.next_look || self.next_deadline.is_some_and(|at| at <= now)
+    }
+
+    /// Another process has its turn, when this one has had it for long.
+    #[inline]
+    const fn end_turn(&mut self) {
+        if self.in_turn >= RECORDS_PER_TURN {
+            (self.turn, self.in_turn) = (self.turn + 1, 0);
+        }
+    }
+
+    fn poll_all(&mut self, now: Time) -> Option<Event> {
+        self.wake_up();
+        if let Some(key) = self.ended.take()
+            && let Some(conn) = self.conns.get_mut(key)
+        {
+            conn.is_over = true;
+            if conn.state == State::Dead {
+                self.forget(key);
+            }
+        }
+        let mut records = 0;
+        loop {
+            if let Some(event) = self.shared.next_event() {
+                if let Event::Disconnected { qp, .. } = &event {
+                    self.ended = Some(qp.0);
+                }
+                return Some(event);
+            }
+            let has_received = records < RECORDS_PER_POLL && self.receive_one();
+            records += usize::from(has_received);
+            if !has_received && !self.go_on() && !self.look_if_due(now) {
+                return None;
+            }
+        }
+    }
+
+    /// Carries out one record of some link. False when there is none.
+    fn receive_one(&mut self) -> bool {
+        self.free_places();
+        self.end_turn();
+        for _ in 0..self.hot.len() {
+            if self.turn >= self.hot.len() {
+                self.turn = 0;
+            }
+            let Some(key) = self.hot.get(self.turn).copied() else { return false };
+            let Some(link) = self.links.get_mut(key) else { return false };
+            match rx::receive(key, link, &mut self.conns, &mut self.shared) {
+                // The same link again: what it said belongs together.
+                Ok(true) => {
+                    self.in_turn += 1;
+                    self.sweep_dead();
+                    return true;
+                }
+                Ok(false) => (self.turn, self.in_turn) = (self.turn + 1, 0),
+                Err(cause) => {
+                    self.end_link(key, cause);
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    /// Nothing more has arrived: peers hear how far we read, and what waited for them goes on. True when something did.
+    pub(crate) fn go_on(&mut self) -> bool {
+        let mut has_moved = false;
+        for place in 0..self.hot.len() {
+            let Some(key) = self.hot.get(place).copied() else { break };
+            let Some(link) = self.links.get_mut(key) else { continue };
+            link.pay(&mut self.shared);
+            let progress = tx::progress(link, &mut self.conns, &mut self.shared);
+            let wants = !link.say.is_empty() || !link.waiting.is_empty();
+            match progress {
+                Ok(has_room) if wants && (has_room || !link.is_full) => {
+                    has_moved = true;
+                    self.flush_link(key);
+                }
+                Ok(has_room) => has_moved |= has_room,
+                Err(_) => {
+                    has_moved = true;
+                    self.end_link(key, NONSENSE);
+                }
+            }
+        }
+        has_moved && !self.shared.events.is_empty()
+    }
+}
