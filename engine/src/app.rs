@@ -8,6 +8,7 @@ use crate::{
     core::{Core, Link},
     health::HealthFault,
     item::{Extents, Pulled},
+    stages::Stages,
 };
 use stag_pools::{Buf, table::Key};
 use stag_protocol::{
@@ -225,6 +226,11 @@ impl Cx<'_> {
     /// The time of this pass.
     pub const fn now(&self) -> Time {
         self.core.now
+    }
+
+    /// How long watched calls of peers were in each stage.
+    pub const fn stages(&self) -> &Stages {
+        self.core.watch.stages()
     }
 
     /// Where a peer is, and over what it is connected.

@@ -1,5 +1,6 @@
 //! What a shard can hold (DESIGN D14). Every table has its size from here.
 
+use crate::stages::Sampling;
 use stag_pools::Class;
 use stag_protocol::rpcrdma::{Version2, Versions, responder::ReplyPolicy};
 use std::time::Duration;
@@ -68,6 +69,8 @@ pub struct Config {
     pub drain: Duration,
     /// First XID of each shard differs, so that a restarted requester does not repeat XIDs that a server remembers.
     pub xid_seed: u32,
+    /// Which calls of peers are watched on their way ([`stages`](crate::stages)).
+    pub sampling: Sampling,
 }
 
 impl Default for Config {
@@ -93,6 +96,7 @@ impl Default for Config {
             spin: Duration::from_micros(100),
             drain: Duration::from_secs(3),
             xid_seed: 0,
+            sampling: Sampling::default(),
         }
     }
 }

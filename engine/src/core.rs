@@ -3,6 +3,7 @@
 use crate::{
     app::{Action, Answer, CallFault, CallId, ClientName, PeerId, Token},
     config::Config,
+    stages::Watch,
     stats::Counters,
 };
 use stag_pools::{Buf, Class, Extent, Pool, RemoteKey, Table, table::Key};
@@ -41,6 +42,8 @@ pub(crate) struct Core {
     /// Padding to push.
     pub(crate) zeros: Extent,
     pub(crate) counters: Counters,
+    /// Calls of peers that are watched.
+    pub(crate) watch: Watch,
     pub(crate) now: Time,
     /// Peers with calls that wait for room in a send queue, or for receives; or with an answer to their question.
     pub(crate) stuck: VecDeque<PeerId>,
@@ -316,6 +319,7 @@ impl Core {
             stuck: VecDeque::with_capacity(config.peers),
             zeros: zeros.freeze(),
             counters: Counters::new(),
+            watch: Watch::new(config.sampling, config.inbound),
             now: Time(0),
             reserved: 0,
             next_xid: config.xid_seed,

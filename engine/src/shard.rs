@@ -162,7 +162,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         let mut engine = self.core.counters.snapshot();
         engine.connections.live = self.core.peers.iter().filter(|(_, peer)| peer.up).count() as u64;
         let fabric = (P::SCHEME, self.provider.counts());
-        Snapshot { engine, fabric, app: self.app.report() }
+        let stages = self.core.watch.stages().clone();
+        Snapshot { engine, fabric, stages, app: self.app.report() }
     }
 
     /// One turn: everything that can be done without waiting. True when there was something to do.

@@ -1,5 +1,6 @@
 //! What a shard counts. Plain numbers, written by one core; a snapshot is a copy.
 
+use crate::stages::Stages;
 use serde::Serialize;
 use stag_protocol::rpcrdma::{ChunkLists, Direction, PeerFault, Version};
 use stag_verbs::{Cause, Count};
@@ -34,6 +35,9 @@ pub struct Snapshot<R> {
     /// The fabric: its scheme, and what it counts.
     #[serde(skip)]
     pub fabric: (&'static str, Count),
+    /// Where the time of calls went.
+    #[serde(skip)]
+    pub stages: Stages,
     /// The app.
     pub app: R,
 }

@@ -1,0 +1,201 @@
+//! Where the time of a call goes: recv, parse, pull, app, emit, push, send.
+//!
+//! One call in so many is watched on its way through a shard that answers ([`Sampling`]). The time between two of its stamps is
+//! that of one stage, so that the stages of a call add up to its time in the shard. Only what is watched reads the clock.
+//! Anybody may be let to ask for the histograms by RPC ([`service`]).
+
+pub mod service;
+mod watch;
+
+pub(crate) use watch::Watch;
+
+use crate::clock::Clock;
+use hdrhistogram::Histogram;
+
+/// A part of a call's way through the shard that answers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// From the beginning of the pass that found the message, or the end of the record over TCP, to its turn.
+    Recv,
+    /// The transport header and the header of the call were validated.
+    Parse,
+    /// Its Read chunks were pulled; waiting for memory and for room in the send queue included.
+    Pull,
+    /// The app answered; a backend that answered later is included.
+    App,
+    /// The reply's form was planned, and its transport header built.
+    Emit,
+    /// The RDMA Writes of the reply were posted.
+    Push,
+    /// From its Send to the doorbell at the end of the pass; over TCP, until the socket was given what it takes. Waiting for room
+    /// in the send queue is included.
+    Send,
+}
+
+impl Stage {
+    /// All of them, in the order of a call's way.
+    pub const ALL: [Self; 7] =
+        [Self::Recv, Self::Parse, Self::Pull, Self::App, Self::Emit, Self::Push, Self::Send];
+
+    /// What it is called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Recv => "recv",
+            Self::Parse => "parse",
+            Self::Pull => "pull",
+            Self::App => "app",
+            Self::Emit => "emit",
+            Self::Push => "push",
+            Self::Send => "send",
+        }
+    }
+}
+
+/// Which calls are watched, and by what clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sampling {
+    /// One call in so many; 0: none.
+    pub every: u32,
+    /// The clock whose time the shard's passes are given. None where time is virtual: it stands still during a pass.
+    pub clock: Option<Clock>,
+    /// The shard's number among those of its process, which whoever asks several shards tells them apart by.
+    pub shard: u32,
+}
+
+impl Sampling {
+    /// How often a server looks that nobody told otherwise.
+    pub const EVERY: u32 = 64;
+}
+
+/// The longest time that is told apart from longer ones, in nanoseconds.
+const LONGEST: u64 = 60_000_000_000;
+/// Significant digits of a time: a histogram has 30 KiB.
+const DIGITS: u8 = 2;
+
+/// How long watched calls were in each stage.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stages {
+    every: u32,
+    shard: u32,
+    /// None when nothing is watched.
+    times: Option<Box<[Histogram<u64>; Stage::ALL.len()]>>,
+}
+
+impl Stages {
+    /// Empty histograms; none when `every` is 0.
+    fn new(every: u32, shard: u32) -> Self {
+        let empty =
+            |_| Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds and digits are sound");
+        Self { every, shard, times: (every > 0).then(|| Box::new(Stage::ALL.map(empty))) }
+    }
+
+    /// One call in so many is watched; 0: none.
+    pub const fn every(&self) -> u32 {
+        self.every
+    }
+
+    /// The number of the shard.
+    pub const fn shard(&self) -> u32 {
+        self.shard
+    }
+
+    /// Calls that were watched from their message to their reply.
+    pub fn calls(&self) -> u64 {
+        self.times(Stage::Recv).map_or(0, Histogram::len)
+    }
+
+    /// How long calls were in `stage`, in nanoseconds: of each watched call that went through it. None when nothing is watched.
+    pub fn times(&self, stage: Stage) -> Option<&Histogram<u64>> {
+        self.times.as_ref()?.get(stage as usize)
+    }
+
+    /// Each stage with its times, in the order of a call's way; none when nothing is watched.
+    pub fn iter(&self) -> impl Iterator<Item = (Stage, &Histogram<u64>)> {
+        Stage::ALL.into_iter().filter_map(|stage| Some((stage, self.times(stage)?)))
+    }
+
+    fn record(&mut self, stage: Stage, nanos: u64, calls: u64) {
+        if let Some(times) = self.times.as_mut().and_then(|times| times.get_mut(stage as usize)) {
+            times.saturating_record_n(nanos, calls);
+        }
+    }
+
+    /// Adds what another shard counted.
+    pub fn add(&mut self, other: &Self) {
+        if self.times.is_none() {
+            return *self = other.clone();
+        }
+        for (stage, more) in other.iter() {
+            if let Some(times) = self.times.as_mut().and_then(|times| times.get_mut(stage as usize)) {
+                times.add(more).expect("all histograms have the same bounds");
+            }
+        }
+    }
+
+    /// What was counted since `earlier`. None when that is not of the same shard, or not earlier.
+    pub fn since(mut self, earlier: &Self) -> Option<Self> {
+        if (self.every, self.shard) != (earlier.every, earlier.shard) {
+            return None;
+        }
+        for (stage, before) in earlier.iter() {
+            self.times.as_mut()?.get_mut(stage as usize)?.subtract(before).ok()?;
+        }
+        Some(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(times: &[(Stage, u64)]) -> Stages {
+        let mut stages = Stages::new(64, 3);
+        times.iter().for_each(|(stage, nanos)| stages.record(*stage, *nanos, 1));
+        stages
+    }
+
+    #[test]
+    fn a_stage_stands_at_its_place() {
+        for (place, stage) in Stage::ALL.into_iter().enumerate() {
+            assert_eq!(stage as usize, place);
+            let stages = of(&[(stage, 5)]);
+            let filled: Vec<_> = stages.iter().filter(|(_, times)| !times.is_empty()).collect();
+            assert!(filled.len() == 1 && filled[0].0 == stage);
+        }
+    }
+
+    #[test]
+    fn shards_add_up() {
+        let mut sum = Stages::default();
+        sum.add(&Stages::default());
+        assert_eq!((sum.calls(), sum.iter().count()), (0, 0));
+        sum.add(&of(&[(Stage::Recv, 100), (Stage::App, 5_000)]));
+        sum.add(&of(&[(Stage::Recv, 100), (Stage::Pull, 7_000)]));
+        assert_eq!((sum.calls(), sum.every()), (2, 64));
+        assert_eq!(sum.times(Stage::App).unwrap().len(), 1);
+        assert_eq!(sum.times(Stage::Pull).unwrap().len(), 1);
+        sum.add(&Stages::default());
+        assert_eq!(sum.calls(), 2);
+    }
+
+    #[test]
+    fn what_was_counted_before_is_taken_away() {
+        let before = of(&[(Stage::Recv, 100), (Stage::App, 900_000)]);
+        let mut after = before.clone();
+        after.record(Stage::Recv, 200, 1);
+        after.record(Stage::App, 5_000, 1);
+        let between = after.clone().since(&before).unwrap();
+        assert_eq!(between.calls(), 1);
+        let app = between.times(Stage::App).unwrap();
+        assert!(app.len() == 1 && app.max() < 5_100, "{}", app.max());
+        assert!(before.clone().since(&after).is_none(), "it is not earlier");
+        assert!(after.since(&Stages::new(64, 4)).is_none(), "it is of another shard");
+    }
+
+    #[test]
+    fn nobody_is_watched_without_histograms() {
+        let mut stages = Stages::new(0, 0);
+        stages.record(Stage::App, 5, 1);
+        assert!(stages.times(Stage::App).is_none());
+    }
+}

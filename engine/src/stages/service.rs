@@ -1,0 +1,175 @@
+//! The stages of a shard, for whoever asks: an ONC RPC program that an app may serve beside its own.
+//!
+//! It has NULL and [`ASK`], which takes nothing and returns `opaque<>`, DDP-eligible. In it, all big-endian:
+//!
+//! ```text
+//! unsigned int shard; unsigned int every;
+//! { unsigned int count; { unsigned hyper nanos; unsigned hyper calls; } times[count]; } stages[7];
+//! ```
+//!
+//! Each stage of [`Stage::ALL`] lists the times that calls spent in it, and how many. Nothing can be changed, and nothing is said of
+//! who called or of what; how busy the server is can be seen.
+
+use super::{Stage, Stages};
+use crate::app::{Answer, AnswerItem, Call, Cx};
+use stag_pools::Buf;
+use stag_protocol::{
+    rpc::{Accepted, ReplyHeader},
+    xdr::{Error, NoRoom, Reader, Writer},
+};
+
+/// The program's number, from the range for private use (RFC 5531 §8.2).
+pub const PROGRAM: u32 = 0x2053_5453;
+/// Its version.
+pub const VERSION: u32 = 1;
+/// Does nothing.
+pub const NULL: u32 = 0;
+/// Returns the histograms of the shard that answers.
+pub const ASK: u32 = 1;
+/// Octets that are returned at most.
+pub const LEN_MAX: usize = 8 + Stage::ALL.len() * (4 + TIMES_MAX * 16);
+
+/// Times that a histogram tells apart, at most.
+const TIMES_MAX: usize = 4_096;
+
+const _: () = assert!(LEN_MAX <= crate::config::ITEM_MAX);
+
+/// Answers a call of the program. False when it is one of another program, which the app answers itself.
+pub fn answer(cx: &mut Cx<'_>, call: &Call<'_>) -> bool {
+    let header = &call.header;
+    if header.program != PROGRAM {
+        return false;
+    }
+    match (header.version, header.procedure) {
+        (VERSION, NULL) => reply(cx, call, None),
+        (VERSION, ASK) => match item(cx) {
+            Some(item) => reply(cx, call, Some(item)),
+            None => cx.refuse(call, Accepted::SystemErr),
+        },
+        (VERSION, _) => cx.refuse(call, Accepted::ProcUnavail),
+        _ => cx.refuse(call, Accepted::ProgMismatch { low: VERSION, high: VERSION }),
+    }
+    true
+}
+
+fn item(cx: &Cx<'_>) -> Option<Buf> {
+    let stages = cx.stages();
+    let mut item = cx.take(len(stages))?;
+    let mut writer = Writer::new(item.spare_mut());
+    emit(stages, &mut writer).ok()?;
+    let len = writer.len();
+    item.extend(len);
+    Some(item)
+}
+
+fn reply(cx: &mut Cx<'_>, call: &Call<'_>, item: Option<Buf>) {
+    let written = cx.message(ReplyHeader::LEN + 4).and_then(|mut message| {
+        let mut writer = Writer::new(message.spare_mut());
+        call.header.reply(Accepted::Success).emit(&mut writer).ok()?;
+        if let Some(item) = &item {
+            writer.u32(u32::try_from(item.len()).ok()?).ok()?;
+        }
+        let len = writer.len();
+        message.extend(len);
+        Some(message)
+    });
+    match written {
+        Some(message) => {
+            let position = message.len();
+            let item = item.map(|item| AnswerItem { position, octets: item.freeze().into() });
+            cx.answer(call.id, Answer { message, item });
+        }
+        None => cx.refuse(call, Accepted::SystemErr),
+    }
+}
+
+/// Octets of `stages`.
+fn len(stages: &Stages) -> usize {
+    let times = stages.iter().map(|(_, times)| times.iter_recorded().count());
+    8 + Stage::ALL.len() * 4 + times.sum::<usize>() * 16
+}
+
+fn emit(stages: &Stages, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+    writer.words([stages.shard(), stages.every()])?;
+    for stage in Stage::ALL {
+        let Some(times) = stages.times(stage) else {
+            writer.u32(0)?;
+            continue;
+        };
+        writer.u32(u32::try_from(times.iter_recorded().count()).map_err(|_| NoRoom)?)?;
+        for step in times.iter_recorded() {
+            writer.u64(step.value_iterated_to())?;
+            writer.u64(step.count_at_value())?;
+        }
+    }
+    Ok(())
+}
+
+/// What a shard said.
+pub fn parse(octets: &[u8]) -> Result<Stages, Error> {
+    let mut reader = Reader::new(octets);
+    let [shard, every] = reader.words()?;
+    let mut stages = Stages::new(every, shard);
+    for stage in Stage::ALL {
+        // As many as there are octets for.
+        for _ in 0..reader.u32()? {
+            let (nanos, calls) = (reader.u64()?, reader.u64()?);
+            stages.record(stage, nanos, calls);
+        }
+    }
+    reader.finish()?;
+    Ok(stages)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn emitted(stages: &Stages) -> Vec<u8> {
+        let mut out = vec![0; len(stages)];
+        let mut writer = Writer::new(&mut out);
+        emit(stages, &mut writer).unwrap();
+        assert_eq!(writer.room(), 0, "the length is known before");
+        out
+    }
+
+    fn some() -> Stages {
+        let mut stages = Stages::new(64, 2);
+        for (place, stage) in (0_u32..).zip(Stage::ALL) {
+            (0..50_u64).for_each(|step| stages.record(stage, 7_u64.pow(place) * step, step + 1));
+        }
+        stages
+    }
+
+    #[test]
+    fn stages_survive_their_octets() {
+        for stages in [some(), Stages::new(1, 0), Stages::default()] {
+            assert_eq!(parse(&emitted(&stages)), Ok(stages));
+        }
+    }
+
+    #[test]
+    fn every_truncated_answer_is_an_error() {
+        let octets = emitted(&some());
+        for cut in 0..octets.len() {
+            assert!(parse(&octets[..cut]).is_err(), "{cut}");
+        }
+        assert!(parse(&[octets, vec![0; 4]].concat()).is_err());
+    }
+
+    #[test]
+    fn an_answer_that_lies_about_counts_is_harmless() {
+        let most = [&[0, 0, 0, 1, 0, 0, 0, 64, 0, 0, 0, 2][..], &[0xff; 32], &[0; 24]].concat();
+        let stages = parse(&most).unwrap();
+        assert_eq!(stages.times(Stage::Recv).map(|times| times.len()), Some(u64::MAX));
+        let endless = [&[0, 0, 0, 1, 0, 0, 0, 64][..], &[0xff; 4]].concat();
+        assert!(parse(&endless).is_err());
+    }
+
+    #[test]
+    fn a_full_histogram_fits() {
+        let times = Stages::new(1, 0);
+        let most = times.times(Stage::App).unwrap().distinct_values();
+        assert!(most <= TIMES_MAX, "{most}");
+    }
+}

@@ -1,0 +1,283 @@
+//! The calls that are watched, by their place in the table of calls: apart from it, because few are.
+
+#![allow(dead_code)] // The stamps are not set yet.
+
+use super::{Sampling, Stage, Stages};
+use crate::clock::Clock;
+use stag_pools::table::{Key, Table};
+use stag_verbs::Time;
+use std::time::Duration;
+
+/// Watches one call in so many. A call that is not watched costs a comparison at each stamp, and reads no clock.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// Calls that go by before the next one that is watched.
+    until: u32,
+    /// Calls that are watched and have no reply yet; too many while some of them are gone (see [`Self::forget_dead`]).
+    live: u32,
+    /// When the message that may be watched was looked at.
+    seen: Time,
+    clock: Option<Clock>,
+    marks: Box<[Option<Mark>]>,
+    /// Calls whose reply waits for the doorbell.
+    posted: Vec<Mark>,
+    stages: Stages,
+}
+
+/// A call that is watched.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    key: Key,
+    /// Its last stamp.
+    at: Time,
+    /// By stage; none of those it did not go through.
+    spent: [Option<Duration>; Stage::ALL.len()],
+}
+
+impl Mark {
+    /// What went by since the last stamp was spent in `stage`.
+    fn stamp(&mut self, stage: Stage, at: Time) {
+        if let Some(spent) = self.spent.get_mut(stage as usize) {
+            *spent = Some(spent.unwrap_or_default().saturating_add(at.since(self.at)));
+        }
+        self.at = at;
+    }
+}
+
+impl Watch {
+    /// For a table of `places`.
+    pub(crate) fn new(sampling: Sampling, places: usize) -> Self {
+        let Sampling { every, clock, shard } = sampling;
+        let places = if every > 0 { places } else { 0 };
+        Self {
+            until: every.wrapping_sub(1),
+            live: 0,
+            seen: Time(0),
+            clock,
+            marks: vec![None; places].into_boxed_slice(),
+            posted: Vec::with_capacity(places),
+            stages: Stages::new(every, shard),
+        }
+    }
+
+    pub(crate) const fn stages(&self) -> &Stages {
+        &self.stages
+    }
+
+    fn time(&self, now: Time) -> Time {
+        self.clock.as_ref().map_or(now, Clock::now)
+    }
+
+    /// A message is looked at that may be a call.
+    #[inline]
+    pub(crate) fn see(&mut self, now: Time) {
+        if self.until == 0 {
+            self.see_next(now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn see_next(&mut self, now: Time) {
+        if self.stages.every() == 0 {
+            self.until = u32::MAX; // Nobody is watched: four thousand million calls went by.
+        }
+        self.seen = self.time(now);
+    }
+
+    /// It is a call, and has its place.
+    #[inline]
+    pub(crate) fn begin(&mut self, key: Key, now: Time) {
+        match self.until.checked_sub(1) {
+            Some(until) => self.until = until,
+            None => self.begin_watched(key, now),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_watched(&mut self, key: Key, now: Time) {
+        self.until = self.stages.every().wrapping_sub(1);
+        let Some(place) = self.marks.get_mut(key.index()) else { return };
+        let mut mark = Mark { key, at: now, spent: [None; Stage::ALL.len()] };
+        mark.stamp(Stage::Recv, self.seen);
+        // The place may still be that of a call that is gone.
+        self.live += u32::from(place.replace(mark).is_none());
+    }
+
+    /// A call leaves `stage`.
+    #[inline]
+    pub(crate) fn stamp(&mut self, key: Key, stage: Stage, now: Time) {
+        if self.live > 0 {
+            self.stamp_watched(key, stage, now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stamp_watched(&mut self, key: Key, stage: Stage, now: Time) {
+        let clock = &self.clock;
+        let mark = self.marks.get_mut(key.index()).and_then(Option::as_mut);
+        if let Some(mark) = mark.filter(|mark| mark.key == key) {
+            mark.stamp(stage, clock.as_ref().map_or(now, Clock::now));
+        }
+    }
+
+    /// A call's reply is built, and leaves with the next doorbell.
+    #[inline]
+    pub(crate) fn post(&mut self, key: Key, now: Time) {
+        if self.live > 0 {
+            self.post_watched(key, now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_watched(&mut self, key: Key, now: Time) {
+        let at = self.time(now);
+        let Some(mut mark) = self.take(key) else { return };
+        mark.stamp(Stage::Emit, at);
+        // More replies in one pass than there are places, as they may come over TCP: those beyond are not counted.
+        if self.posted.len() < self.posted.capacity() {
+            self.posted.push(mark);
+        }
+    }
+
+    /// What was posted is on its way.
+    #[inline]
+    pub(crate) fn ring(&mut self, now: Time) {
+        if !self.posted.is_empty() {
+            self.finish(now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn finish(&mut self, now: Time) {
+        let at = self.time(now);
+        while let Some(mut mark) = self.posted.pop() {
+            mark.stamp(Stage::Send, at);
+            for (stage, spent) in Stage::ALL.into_iter().zip(mark.spent) {
+                if let Some(spent) = spent {
+                    self.stages.record(stage, u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX), 1);
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, key: Key) -> Option<Mark> {
+        let mark = self.marks.get_mut(key.index())?.take_if(|mark| mark.key == key)?;
+        self.live -= 1;
+        Some(mark)
+    }
+
+    /// A call is answered without the app, or not at all: it does not count.
+    pub(crate) fn forget(&mut self, key: Key) {
+        let _ = self.take(key);
+    }
+
+    /// Forgets the calls that are no longer in `table`: their connection ended.
+    pub(crate) fn forget_dead<T>(&mut self, table: &Table<T>) {
+        if self.live == 0 {
+            return;
+        }
+        for place in &mut self.marks {
+            let dead = place.take_if(|mark| table.get(mark.key).is_none());
+            self.live -= u32::from(dead.is_some());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Time = Time(1_000);
+
+    fn watch(every: u32) -> (Watch, Table<()>) {
+        (Watch::new(Sampling { every, clock: None, shard: 0 }, 8), Table::new(8))
+    }
+
+    /// A call that is answered at once.
+    fn call(watch: &mut Watch, table: &mut Table<()>) {
+        watch.see(NOW);
+        let key = table.insert(()).unwrap();
+        watch.begin(key, NOW);
+        for stage in [Stage::Parse, Stage::App] {
+            watch.stamp(key, stage, NOW);
+        }
+        watch.post(key, NOW);
+        table.remove(key).unwrap();
+        watch.ring(NOW);
+    }
+
+    #[test]
+    fn one_call_in_so_many_is_watched_exactly() {
+        for every in [0, 1, 2, 64, 100] {
+            let (mut watch, mut table) = watch(every);
+            for number in 1..=1_000_u64 {
+                call(&mut watch, &mut table);
+                let due = number.checked_div(every.into()).unwrap_or(0);
+                assert_eq!(watch.stages().calls(), due, "{number} calls, 1 in {every}");
+            }
+            assert_eq!(watch.live, 0);
+        }
+    }
+
+    #[test]
+    fn messages_that_are_no_calls_are_not_counted() {
+        let (mut watch, mut table) = watch(4);
+        for number in 1..=100 {
+            (0..5).for_each(|_| watch.see(NOW));
+            call(&mut watch, &mut table);
+            assert_eq!(watch.stages().calls(), number / 4);
+        }
+    }
+
+    #[test]
+    fn the_time_between_two_stamps_is_that_of_a_stage() {
+        let (mut watch, mut table) = watch(1);
+        let key = table.insert(()).unwrap();
+        watch.see(Time(1_010));
+        watch.begin(key, NOW);
+        let stamps = [
+            (Stage::Parse, 1_030),
+            (Stage::Pull, 1_070),
+            (Stage::Parse, 1_080),
+            (Stage::App, 1_150),
+            (Stage::Emit, 1_152),
+        ];
+        stamps.into_iter().for_each(|(stage, at)| watch.stamp(key, stage, Time(at)));
+        watch.stamp(key, Stage::Push, Time(1_162));
+        watch.post(key, Time(1_165));
+        assert_eq!(watch.stages().calls(), 0, "it is still on its way");
+        watch.ring(Time(1_200));
+        let spent = watch.stages().iter().map(|(stage, times)| (stage.name(), times.max()));
+        let expected =
+            [("recv", 10), ("parse", 30), ("pull", 40), ("app", 70), ("emit", 5), ("push", 10), ("send", 35)];
+        assert!(spent.eq(expected), "{:?}", watch.stages());
+    }
+
+    #[test]
+    fn a_call_that_dies_leaves_nothing_and_its_place_is_used_again() {
+        let (mut watch, mut table) = watch(1);
+        let dead = table.insert(()).unwrap();
+        watch.begin(dead, NOW);
+        table.remove(dead).unwrap();
+        let next = table.insert(()).unwrap();
+        assert_eq!(dead.index(), next.index());
+        watch.begin(next, NOW);
+        assert_eq!(watch.live, 1);
+        watch.post(dead, NOW);
+        watch.ring(NOW);
+        assert_eq!((watch.live, watch.stages().calls()), (1, 0), "another call has its place");
+        watch.forget_dead(&table);
+        assert_eq!(watch.live, 1);
+        table.remove(next).unwrap();
+        watch.forget_dead(&table);
+        assert_eq!((watch.live, watch.stages().calls()), (0, 0));
+        watch.stamp(next, Stage::App, NOW);
+        watch.forget(next);
+        assert_eq!(watch.live, 0);
+    }
+}
