@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Echo, Twin};
-use stag_engine::{Config, Shard, Token};
+use stag_engine::{Config, Sampling, Shard, Token};
 use stag_load::bench::{Arrivals, Load, Pace, Plan, Schedule, Span, To, Workload};
 use stag_protocol::rpcrdma::{Version2, Versions};
 use stag_verbs::{Limits, Provider, Time};
@@ -46,7 +46,8 @@ const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, .
 const CALLS: u64 = 100_000;
 
 fn config() -> Config {
-    Config { grant: 32, calls_max: 32, ..Config::small() }
+    let sampling = Sampling { every: 3, ..Sampling::default() };
+    Config { grant: 32, calls_max: 32, sampling, ..Config::small() }
 }
 
 /// Calls in batches of `depth`, sizes in turn, until `calls` came back.
@@ -216,6 +217,7 @@ fn generate(pace: impl FnOnce(Time) -> Pace) {
         is_nfs: false,
         files: None,
         versions: Versions::One,
+        sampling: Sampling { every: 3, ..Sampling::default() },
     };
     let admit = Box::new(|_| true) as Box<_>;
     let mut server = Shard::new(fabric.end("server", LIMITS), Echo::default(), config(), admit).unwrap();

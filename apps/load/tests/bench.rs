@@ -3,7 +3,7 @@
 
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use stag_echo::Echo;
-use stag_engine::{Config, Shard};
+use stag_engine::{Config, Sampling, Shard};
 use stag_load::bench::{
     Arrivals, Load, Outcome, Pace, Plan, Record, Schedule, Span, Times, To, Workload,
     compare::{Rules, Verdict, compare, is_worse},
@@ -31,6 +31,7 @@ fn plan(workload: Workload, len: usize, depth: usize) -> Plan {
         is_nfs: false,
         files: None,
         versions: Versions::One,
+        sampling: Sampling::default(),
     }
 }
 

@@ -99,6 +99,7 @@ fn every_workload_runs_over_it_with_every_octet_compared() {
             is_nfs: true,
             files: Some(files),
             versions: Versions::One,
+            sampling: stag_engine::Sampling::default(),
         };
         // What WRITE leaves is not what READ expects.
         if workload == Workload::Write {

@@ -3,10 +3,11 @@
 use super::{
     generator::{Generator, Pace, Span},
     latency::Record,
+    stages::Stage,
     workload::{Files, Maker, Workload},
 };
 use crate::Error;
-use stag_engine::{CallFault, Config, PeerId, Shard};
+use stag_engine::{CallFault, Config, PeerId, Sampling, Shard, Stages};
 use stag_protocol::rpcrdma::{Version, Versions};
 use stag_verbs::{FabricFault, Limits, Provider, Time};
 use std::{fmt, io, net::SocketAddr, time::Duration};
@@ -39,6 +40,8 @@ pub struct Plan {
     pub files: Option<Files>,
     /// Versions of RPC-over-RDMA to call by.
     pub versions: Versions,
+    /// Which calls are watched from stage to stage.
+    pub sampling: Sampling,
 }
 
 impl Plan {
@@ -110,7 +113,8 @@ impl<P: Provider> fmt::Debug for Load<P> {
 impl<P: Provider> Load<P> {
     /// One that is not connected. Fails as `mmap(2)` and `epoll_create(2)` do.
     pub fn new(provider: P, plan: &Plan) -> io::Result<Self> {
-        let generator = Generator::new(plan.maker(), plan.seed, (plan.connections, plan.depth));
+        let places = (plan.connections, plan.depth);
+        let generator = Generator::new(plan.maker(), plan.seed, places, plan.sampling);
         let shard = Shard::new(provider, generator, plan.shard(), Box::new(|_| false))?;
         Ok(Self { shard, timeout: plan.timeout, connections: plan.connections, spoken: None })
     }
@@ -168,6 +172,51 @@ impl<P: Provider> Load<P> {
         Ok(())
     }
 
+    /// Asks the shards at the other end of every connection, one after the other, how long calls were in each stage there.
+    ///
+    /// # Errors
+    /// When one does not say it, does not answer in time, or is stopped.
+    pub fn ask_stages(
+        &mut self,
+        now: impl Fn() -> Time,
+        stop: impl Fn() -> bool,
+    ) -> Result<Vec<Stages>, Error> {
+        let mut said = Vec::with_capacity(self.connections);
+        for place in 0..self.connections {
+            self.ask_one(place)?;
+            let began = now();
+            said.push(loop {
+                if let Some(told) = self.told() {
+                    break told?;
+                }
+                let time = now();
+                if !self.shard.pass(time) {
+                    std::thread::yield_now();
+                }
+                if time.since(began) > self.timeout {
+                    return Err(Error::Call(CallFault::TimedOut));
+                }
+                if stop() {
+                    return Err(Error::Call(CallFault::Cancelled));
+                }
+            });
+        }
+        Ok(said)
+    }
+
+    /// Asks over connection `place`; passes have to be run until [`Load::told`] has the answer.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`], and [`Error::NotConnected`] without such a connection.
+    pub fn ask_one(&mut self, place: usize) -> Result<(), Error> {
+        self.shard.with_app(|generator, cx| generator.ask_stages(cx, place))
+    }
+
+    /// What the server that was asked said, once.
+    pub fn told(&mut self) -> Option<Result<Stages, Error>> {
+        self.with_generator(Generator::told)
+    }
+
     /// From here on [`Load::step`] makes calls.
     pub fn begin(&mut self, now: Time, pace: Pace, span: Span) {
         self.shard.with_app(|generator, _| generator.begin(now, pace, span));
@@ -176,7 +225,14 @@ impl<P: Provider> Load<P> {
     /// One turn: what was finished is written down, what is due goes out, one pass. True when there was something to do.
     pub fn step(&mut self, now: Time) -> bool {
         let turned = self.shard.with_app(|generator, cx| generator.turn(cx, now));
+        let is_watched = self.shard.app().has_begun();
+        if is_watched {
+            self.with_generator(|generator| generator.stamp_begun(Stage::Emit, now));
+        }
         let passed = self.shard.pass(now);
+        if is_watched {
+            self.with_generator(|generator| generator.stamp_begun(Stage::Send, now));
+        }
         // While the peer that replied still has its connection.
         if self.spoken.is_none()
             && let Some(peer) = self.shard.app().heard()

@@ -7,10 +7,11 @@
 use super::{
     latency::{Record, nanos},
     schedule::{Random, Schedule},
-    workload::{Ask, Maker},
+    stages::{ClientStages, Stage, Watcher},
+    workload::{self, Ask, Maker},
 };
 use crate::Error;
-use stag_engine::{App, CallFault, Cause, Cx, Outcome, PeerId, Time, Token};
+use stag_engine::{App, CallFault, Cause, Cx, Outcome, PeerId, Sampling, Stages, Time, Token};
 use std::{collections::VecDeque, time::Duration};
 
 /// Records kept ready for the seconds to come.
@@ -95,11 +96,23 @@ pub struct Generator {
     written: Box<[bool]>,
     failure: Option<(&'static str, Error)>,
     watch: Watch,
+    /// Watches calls from stage to stage, when that was asked for.
+    watcher: Option<Box<Watcher>>,
+    /// What the server said of its stages.
+    told: Option<Result<Stages, Error>>,
 }
+
+/// The call that asks a server for its stages: no place has this number.
+const ASKED: Token = Token(u64::MAX);
 
 impl Generator {
     /// One for `connections` with `depth` places each.
-    pub(super) fn new(maker: Maker, seed: u64, (connections, depth): (usize, usize)) -> Self {
+    pub(super) fn new(
+        maker: Maker,
+        seed: u64,
+        (connections, depth): (usize, usize),
+        sampling: Sampling,
+    ) -> Self {
         let places = connections * depth;
         let slot = |index: usize| Slot {
             peer: index % connections,
@@ -132,6 +145,8 @@ impl Generator {
             written: vec![false; blocks].into_boxed_slice(),
             failure: None,
             watch: Watch::default(),
+            watcher: (sampling.every > 0).then(|| Box::new(Watcher::new(sampling, places))),
+            told: None,
         }
     }
 
@@ -175,6 +190,34 @@ impl Generator {
     /// What it noticed of itself.
     pub const fn watch(&self) -> Watch {
         self.watch
+    }
+
+    /// How long watched calls were in each stage, and that one call in so many was watched.
+    pub fn stages(&self) -> Option<(u32, &ClientStages)> {
+        self.watcher.as_ref().map(|watcher| (watcher.every(), watcher.stages()))
+    }
+
+    /// Whether a call that was made in this turn is watched.
+    pub(super) fn has_begun(&self) -> bool {
+        self.watcher.as_ref().is_some_and(|watcher| watcher.has_begun())
+    }
+
+    /// The calls of this turn leave a stage.
+    pub(super) fn stamp_begun(&mut self, stage: Stage, now: Time) {
+        self.watcher.iter_mut().for_each(|watcher| watcher.stamp_begun(stage, now));
+    }
+
+    /// Asks the server at the other end of a connection for its stages.
+    pub(super) fn ask_stages(&self, cx: &mut Cx<'_>, connection: usize) -> Result<(), Error> {
+        let peer = *self.peers.get(connection).ok_or(Error::NotConnected(self.down))?;
+        let request = self.maker.ask_stages(cx, ASKED).ok_or(Error::NoMemory)?;
+        cx.call(peer, request);
+        Ok(())
+    }
+
+    /// What it said, once.
+    pub(super) fn told(&mut self) -> Option<Result<Stages, Error>> {
+        self.told.take()
     }
 
     /// Which blocks of its file were written.
@@ -332,6 +375,9 @@ impl Generator {
         {
             *written = true;
         }
+        if counts && let Some(watcher) = &mut self.watcher {
+            watcher.begin(index, intended, now);
+        }
         match (self.maker.request(cx, ask, Token(index.into())), self.peers.get(slot.peer)) {
             (Some(request), Some(peer)) => cx.call(*peer, request),
             _ => {
@@ -347,14 +393,25 @@ impl App for Generator {
 
     fn report(&self) {}
 
-    fn on_reply(&mut self, _cx: &mut Cx<'_>, outcome: Outcome<'_>) {
+    fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {
         let index = u32::try_from(outcome.token.0).unwrap_or(u32::MAX);
-        let Some(slot) = self.slots.get(index as usize) else { return };
+        let octets = outcome.result.as_deref().unwrap_or_default();
+        let Some(slot) = self.slots.get(index as usize) else {
+            let told = outcome.reply.map_err(Error::Call);
+            return self.told = Some(told.and_then(|reply| workload::stages(reply, octets)));
+        };
+        if let Some(watcher) = &mut self.watcher {
+            watcher.stamp(index, Stage::Reply, cx.now());
+        }
         let result = match outcome.reply {
-            Ok(reply) => self.maker.check(slot.ask, reply, outcome.result.as_deref().unwrap_or_default()),
+            Ok(reply) => self.maker.check(slot.ask, reply, octets),
             Err(CallFault::NoPeer) => Err(Error::NotConnected(self.down)),
             Err(fault) => Err(Error::Call(fault)),
         };
+        if let Some(watcher) = &mut self.watcher {
+            watcher.stamp(index, Stage::Verify, cx.now());
+            watcher.end(index, result.is_ok());
+        }
         self.finished.push((index, result));
     }
 

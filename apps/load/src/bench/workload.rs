@@ -3,7 +3,7 @@
 use super::schedule::Random;
 use crate::{Error, client, nfs3};
 use serde::{Deserialize, Serialize};
-use stag_engine::{Cx, Request, RequestItem, Token};
+use stag_engine::{Cx, Request, RequestItem, Stages, Token, stages::service};
 use stag_protocol::{
     nfs::{
         Bulk,
@@ -236,7 +236,7 @@ impl Maker {
             Ask::Null => self.plain(cx, token, echo(stag_echo::NULL), |_| Ok(())),
             Ask::Echo { place } => {
                 let request = self.plain(cx, token, echo(stag_echo::ECHO), |writer| writer.u32(len32))?;
-                self.with_result(cx, self.with_item(cx, request, stag_echo::part(place, self.len)?)?)
+                with_result(cx, self.with_item(cx, request, stag_echo::part(place, self.len)?)?, self.len)
             }
             Ask::Pull { place } => {
                 let said = if self.verify { place } else { stag_echo::UNCHECKED };
@@ -247,7 +247,7 @@ impl Maker {
             Ask::Push { place } => {
                 let write = |writer: &mut Writer<'_>| writer.u32(place).and_then(|()| writer.u32(len32));
                 let request = self.plain(cx, token, echo(stag_echo::PUSH), write)?;
-                self.with_result(cx, request)
+                with_result(cx, request, self.len)
             }
             Ask::Write { block: number } => {
                 let request = self.nfs(cx, token, &self.call(ask, &[])?)?;
@@ -255,13 +255,19 @@ impl Maker {
             }
             Ask::Read { .. } => {
                 let request = self.nfs(cx, token, &self.call(ask, &[])?)?;
-                self.with_result(cx, request)
+                with_result(cx, request, self.len)
             }
             _ => {
                 let label = label(ask);
                 self.nfs(cx, token, &self.call(ask, label.octets())?)
             }
         }
+    }
+
+    /// Asks a server for the stages of its calls.
+    pub fn ask_stages(&self, cx: &Cx<'_>, token: Token) -> Option<Request> {
+        let what = (service::PROGRAM, service::VERSION, service::ASK);
+        with_result(cx, self.plain(cx, token, what, |_| Ok(()))?, service::LEN_MAX)
     }
 
     /// A call of NFS.
@@ -334,12 +340,6 @@ impl Maker {
         Some(Request { item: Some(RequestItem { position, octets: item }), ..request })
     }
 
-    fn with_result(&self, cx: &Cx<'_>, request: Request) -> Option<Request> {
-        let mut result = cx.take(self.len)?;
-        result.extend(self.len);
-        Some(Request { result: Some(result), ..request })
-    }
-
     /// The octets of payload that a call moved, when its reply is the one that it should have.
     pub fn check(&self, ask: Ask, reply: &[u8], result: &[u8]) -> Result<u64, Error> {
         let pieces = [Piece::Inline(reply), Piece::Chunk(result)];
@@ -403,6 +403,20 @@ impl Maker {
         }
         Ok(true)
     }
+}
+
+fn with_result(cx: &Cx<'_>, request: Request, len: usize) -> Option<Request> {
+    let mut result = cx.take(len)?;
+    result.extend(len);
+    Some(Request { result: Some(result), ..request })
+}
+
+/// What a server says of the stages of its calls.
+pub(super) fn stages(reply: &[u8], result: &[u8]) -> Result<Stages, Error> {
+    let pieces = [Piece::Inline(reply), Piece::Chunk(result)];
+    let mut results = client::results(Reader::over(&pieces))?;
+    let octets = results.item(service::LEN_MAX).map_err(Error::Garbled)?;
+    service::parse(octets).map_err(Error::Garbled)
 }
 
 /// The payload is wrong.

@@ -1,6 +1,6 @@
 //! `stag echo`: the echo program, as something to measure.
 
-use super::options;
+use super::{options, show};
 use crate::{
     Error, address,
     address::Listen,
@@ -15,7 +15,7 @@ use signal_hook::{
 };
 use stag_echo::Echo;
 use stag_engine::{
-    Config, Shard,
+    Config, Sampling, Shard,
     clock::Clock,
     control::{self, Command},
     launch,
@@ -34,24 +34,24 @@ pub fn run(arguments: &options::Echo) -> Result<(), Error> {
     let tcp = arguments.tcp.as_deref().map(address::tcp).transpose()?.flatten();
     let clients = arguments.clients.iter().map(|text| Cidr::parse(text)).collect::<Result<Vec<_>, _>>()?;
     check_open(&at.ip().into_iter().chain(tcp).collect::<Vec<_>>(), &clients)?;
-    let clients = Clients(clients);
+    let served = (Clients(clients), arguments.sample);
     let core = launch::cores().first().copied();
     let serve = move |_| match at {
         Listen::Iwarp(at) => {
             let make = |limits, seed, now| Iwarp::new(stag_iwarp::Config::new(limits, seed, now));
-            serve(make, &at, tcp, clients)
+            serve(make, &at, tcp, served)
         }
         #[cfg(feature = "verbs")]
         Listen::Rdma(at) => {
             let make = |limits, _, now| crate::serve::rdma(limits, &[at], now);
-            serve(make, &at, tcp, clients)
+            serve(make, &at, tcp, served)
         }
         Listen::Shm(at) => {
             let trust = at.is_trusting();
             let make = move |limits, seed, now| {
                 Shm::new(stag_shm::Config { trust, ..stag_shm::Config::new(limits, seed, now) })
             };
-            serve(make, &at, tcp, clients)
+            serve(make, &at, tcp, served)
         }
     };
     let failed = |error: io::Error| Error::failure(format!("cannot start a thread: {error}"));
@@ -63,7 +63,7 @@ fn serve<P: Provider>(
     make: impl FnOnce(Limits, [u8; 32], stag_verbs::Time) -> io::Result<P>,
     at: &P::Address,
     tcp: Option<SocketAddr>,
-    clients: Clients,
+    (clients, every): (Clients, u32),
 ) -> Result<(), Error> {
     let short = |error: io::Error| Error::failure(format!("no memory or descriptors to serve with: {error}"));
     let clock = Clock::start();
@@ -74,6 +74,7 @@ fn serve<P: Provider>(
         inbound: 9_216,
         slots: [16_384, 2_048, 192],
         xid_seed: u32::from_ne_bytes(random()?),
+        sampling: Sampling { every, clock: Some(clock), shard: 0 },
         ..Config::default()
     };
     let limits = Limits {
@@ -102,5 +103,7 @@ fn serve<P: Provider>(
     say(ready + "END\n");
     shard
         .run(&control, move || clock.now())
-        .map_err(|error| Error::failure(format!("the shard stopped: {error}")))
+        .map_err(|error| Error::failure(format!("the shard stopped: {error}")))?;
+    eprint!("{}", show::served(&shard.snapshot().stages));
+    Ok(())
 }

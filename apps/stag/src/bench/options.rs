@@ -2,6 +2,7 @@
 
 use crate::cli::versions;
 use clap::{Args, Subcommand};
+use stag_engine::Sampling;
 use stag_load::bench::{Arrivals, Workload, ladder::Promise, latency::PERCENTILES};
 use stag_protocol::rpcrdma::Versions;
 use std::{path::PathBuf, str::FromStr};
@@ -139,6 +140,9 @@ pub struct Run {
     /// Take options from a file in TOML, by their long names; those of the command line override them
     #[arg(long, value_name = "FILE")]
     pub job: Option<PathBuf>,
+    /// Say where the time goes: watch 1 call in 64 from stage to stage, here and, if the server tells, there
+    #[arg(long)]
+    pub stages: bool,
     /// Write the result to FILE as JSON, or to standard output (-) instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -156,6 +160,9 @@ pub struct Echo {
     /// Networks that may connect; needed unless all addresses are loopback ones
     #[arg(long, value_name = "CIDR,…", value_delimiter = ',')]
     pub clients: Vec<String>,
+    /// Watch 1 call in N from stage to stage; 0: none
+    #[arg(long, value_name = "N", default_value_t = Sampling::EVERY)]
+    pub sample: u32,
 }
 
 /// A number with K, M or G behind it: how much of it, where `kilo` is what K means.

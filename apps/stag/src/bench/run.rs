@@ -13,11 +13,12 @@ use crate::{
     caller::random,
     cli::written,
 };
-use stag_engine::{clock::Clock, launch};
+use stag_engine::{Sampling, Stages, clock::Clock, launch};
 use stag_iwarp::Iwarp;
 use stag_load::bench::{
     Load, Outcome, Pace, Plan, Record, Schedule, Span, Times, To, Watch, floor,
     outcome::{self, Client, SCHEMA, Second, Setup},
+    stages::{self, ClientStages},
 };
 use stag_shm::Shm;
 use stag_verbs::{Limits, Provider, Time};
@@ -75,6 +76,15 @@ struct Report {
     failure: Option<String>,
     written: Vec<bool>,
     version: Option<u32>,
+    stages: Option<Box<Watched>>,
+}
+
+/// What a thread knows of stages, when that was asked for.
+struct Watched {
+    every: u32,
+    client: ClientStages,
+    /// What the server said before and after.
+    server: Result<[Vec<Stages>; 2], stag_load::Error>,
 }
 
 /// One thread.
@@ -137,7 +147,7 @@ fn gather(
     let files = ground.map(Ground::files).unwrap_or_default();
     let mut workers = Vec::new();
     for part in 0..setup.cores {
-        let mut plan = plan(arguments, url, &setup, part)?;
+        let mut plan = plan(arguments, url, &setup, (part, clock))?;
         plan.files = files.get(part).copied();
         workers.push(spawn(url, plan, &setup, (part, clock, to.clone()), stop)?);
     }
@@ -174,8 +184,9 @@ fn cannot(url: &Url, error: Error, stop: &Stop) -> Error {
     }
 }
 
-fn plan(arguments: &Run, url: &Url, setup: &Setup, part: usize) -> Result<Plan, Error> {
+fn plan(arguments: &Run, url: &Url, setup: &Setup, (part, clock): (usize, Clock)) -> Result<Plan, Error> {
     let (all, cores) = (setup.connections, setup.cores);
+    let every = if arguments.stages { Sampling::EVERY } else { 0 };
     Ok(Plan {
         workload: setup.workload,
         len: setup.size,
@@ -188,6 +199,7 @@ fn plan(arguments: &Run, url: &Url, setup: &Setup, part: usize) -> Result<Plan, 
         is_nfs: url.path != b"/",
         files: None,
         versions: arguments.rdma_version,
+        sampling: Sampling { every, clock: Some(clock), shard: 0 },
     })
 }
 
@@ -238,6 +250,7 @@ impl Seat {
             Ok(load) => load,
             Err(error) => return drop(self.to.send(Message::Ready(Err(error)))),
         };
+        let asked = self.ask(&mut load);
         let _ = self.to.send(Message::Ready(Ok(())));
         // Nobody starts it when another one cannot connect.
         let Ok(start) = self.start.recv() else { return };
@@ -252,6 +265,12 @@ impl Seat {
                 self.spare.try_recv().ok().map(|record| *record)
             },
         );
+        let stages = asked.map(|before| {
+            let after =
+                before.and_then(|before| Ok([before, self.ask(&mut load).transpose()?.unwrap_or_default()]));
+            let (every, client) = load.generator().stages().expect("it watches when servers are asked");
+            Box::new(Watched { every, client: client.clone(), server: after })
+        });
         let generator = load.generator();
         let failure = generator.failure().map(|(call, error)| format!("{call}: {error}"));
         let report = Report {
@@ -262,8 +281,15 @@ impl Seat {
             failure,
             written: generator.written().to_vec(),
             version: load.version(),
+            stages,
         };
         let _ = self.to.send(Message::Over(self.part, report));
+    }
+
+    /// Asks the server for its stages, when they are to be shown.
+    fn ask<P: Provider>(&self, load: &mut Load<P>) -> Option<Result<Vec<Stages>, stag_load::Error>> {
+        let is_wanted = self.plan.sampling.every > 0;
+        is_wanted.then(|| load.ask_stages(|| self.clock.now(), || self.stop.is_asked()))
     }
 
     fn connect<P: Provider>(
@@ -376,7 +402,7 @@ impl Gathered {
         began_unix_s: f64,
     ) -> Result<(Outcome, Vec<Vec<bool>>), Error> {
         let stolen = self.first.zip(Ticks::read()).and_then(|(before, after)| after.stolen_since(before));
-        let reports: Vec<_> = self.reports.into_iter().flatten().collect();
+        let mut reports: Vec<_> = self.reports.into_iter().flatten().collect();
         if reports.len() != setup.cores {
             return Err(Error::failure("a generator ended early"));
         }
@@ -413,9 +439,33 @@ impl Gathered {
             service: Times::new(&self.all.service),
             response,
             client,
-            stages: None,
+            stages: watched(reports.iter_mut().filter_map(|report| report.stages.take())),
             seconds: self.seconds,
         };
         Ok((outcome, reports.into_iter().map(|report| report.written).collect()))
     }
+}
+
+/// What all threads know of stages.
+fn watched(all: impl Iterator<Item = Box<Watched>>) -> Option<stages::Stages> {
+    let (mut every, mut client) = (None, ClientStages::default());
+    let (mut before, mut after, mut unasked) = (Vec::new(), Vec::new(), None);
+    for watched in all {
+        every = Some(watched.every);
+        client.add(&watched.client);
+        match watched.server {
+            Ok([first, last]) => {
+                before.extend(first);
+                after.extend(last);
+            }
+            Err(error) => unasked = Some(format!("the server does not tell its stages: {error}")),
+        }
+    }
+    let server = stages::between(&before, &after).filter(|_| unasked.is_none());
+    let server = server.filter(|server| server.every > 0);
+    if server.is_none() {
+        unasked
+            .get_or_insert_with(|| "the server watches no calls, or was started again meanwhile".to_owned());
+    }
+    Some(stages::Stages { every: every?, client: client.times(), server, unasked })
 }

@@ -6,6 +6,7 @@ use stag_load::bench::{
     ladder::Promise,
     latency::PERCENTILES,
     outcome::{Second, Setup},
+    stages::{ServerStages, StageTimes, Stages},
 };
 use std::fmt::Write;
 
@@ -58,6 +59,7 @@ fn notes(outcome: &Outcome) -> Vec<String> {
     if outcome.setup.workload.has_payload() && !outcome.setup.verified {
         notes.push("the payload was not compared".to_owned());
     }
+    notes.extend(outcome.stages.iter().filter_map(|stages| stages.unasked.clone()));
     if let Some(failure) = &outcome.failure {
         notes.push(format!("{} calls failed; the first: {failure}", outcome.failed));
     }
@@ -107,15 +109,48 @@ fn single(text: &mut String, outcome: &Outcome) {
         "seconds",
         octets_per_s / f64::from(1 << 20),
     );
-    let _ = write!(text, "{:<9} {:>10} {:>9} {:>9}", "us", "samples", "min", "mean");
-    PERCENTILES.iter().for_each(|(name, _)| text.push_str(&format!(" {name:>9}")));
-    let _ = writeln!(text, " {:>10}", "max");
+    heading(text);
     row(text, "service", &outcome.service);
     row(text, "response", &outcome.response);
     if outcome.setup.rate.is_some() {
         row(text, "send lag", &outcome.client.lag);
     }
+    outcome.stages.iter().for_each(|known| stages(text, known));
     text.push_str("Full round trips. n/a: fewer than 10 samples lie beyond.\n");
+}
+
+/// Where the time went, in the order of a call's way.
+fn stages(text: &mut String, stages: &Stages) {
+    let _ = writeln!(text, "\nstages here, 1 call in {}", stages.every);
+    stages.client.iter().for_each(|StageTimes { stage, times }| row(text, stage, times));
+    if let Some(server) = &stages.server {
+        let shards = if server.shards == 1 { "shard" } else { "shards" };
+        let _ =
+            writeln!(text, "stages at the server, 1 call in {}, {} {shards}", server.every, server.shards);
+        server_stages(text, server);
+    }
+}
+
+/// A server's stages.
+fn server_stages(text: &mut String, server: &ServerStages) {
+    server.stages.iter().for_each(|StageTimes { stage, times }| row(text, stage, times));
+}
+
+/// What a server that stops says of its stages; nothing when it watched no call.
+pub fn served(stages: &stag_engine::Stages) -> String {
+    let mut text = String::new();
+    if stages.calls() > 0 {
+        let _ = writeln!(text, "stages, 1 call in {}", stages.every());
+        heading(&mut text);
+        server_stages(&mut text, &ServerStages::from(stages));
+    }
+    text
+}
+
+fn heading(text: &mut String) {
+    let _ = write!(text, "{:<9} {:>10} {:>9} {:>9}", "us", "samples", "min", "mean");
+    PERCENTILES.iter().for_each(|(name, _)| text.push_str(&format!(" {name:>9}")));
+    let _ = writeln!(text, " {:>10}", "max");
 }
 
 fn row(text: &mut String, name: &str, times: &Times) {
