@@ -2,6 +2,7 @@
 
 use crate::{bench::options, manual};
 use clap::{Args, Parser, Subcommand};
+use stag_engine::Sampling;
 use stag_protocol::rpcrdma::{Version2, Versions};
 use std::{ffi::OsString, path::PathBuf};
 
@@ -96,6 +97,12 @@ pub struct Serve {
     /// Versions of RPC-over-RDMA to serve: 1, 2, or 1-2 for both at the same addresses
     #[arg(long, value_name = "1|2|1-2", default_value = "1-2", value_parser = versions)]
     pub rdma_version: Versions,
+    /// Watch 1 call in N from stage to stage (see STATISTICS in --help); 0: none
+    #[arg(long, value_name = "N", default_value_t = Sampling::EVERY)]
+    pub sample: u32,
+    /// Let clients ask how long calls take in each stage, as 'stag bench --stages' does
+    #[arg(long)]
+    pub stages: bool,
     /// Stop when standard input ends: for whoever starts this command as a child
     #[arg(long, hide = true)]
     pub while_stdin: bool,

@@ -115,6 +115,20 @@ STATISTICS (--stats FILE)
     engine.disconnects    How connections ended, by cause.
     engine.limits         How often a limit was met, by limit.
     engine.passes         Turns of the loop, and how often the core slept.
+    stages                Where the time of calls goes. every: 1 call in so
+                          many is watched (--sample); calls: how many were;
+                          stages[]: stage, samples, p50_us, p99_us (null with
+                          less than 10 samples beyond), max_us. The stages:
+                          recv   from the start of the loop's turn that found
+                                 the message to its own turn
+                          parse  its headers are validated
+                          pull   its Read chunks are pulled, waiting for
+                                 memory included; of calls that have some
+                          app    it is answered, waiting for the disk included
+                          emit   the reply's headers are built
+                          push   RDMA Writes are posted; of replies with some
+                          send   until the doorbell, or over TCP the socket;
+                                 waiting for room to send included
     app.nfs3, app.mount3  By procedure: calls, and errors by status.
     app.data              octets_read, octets_written, unstable_writes,
                           commits, short_of_memory; READs by where their
@@ -132,6 +146,10 @@ STATISTICS (--stats FILE)
     shm                   Processes (links), records, octets copied and
                           fetched, wake-ups, looks at sockets; how
                           connections ended: violations, corrupt, lost.
+
+  With --stages, whoever may connect may also ask for the stages of the shard
+  that it reached ('stag bench --stages'): histograms of times, but nothing of
+  who called or of what. It is ONC RPC program 0x20535453, version 1.
 
 SIGNALS
   SIGTERM, SIGINT  Take no more clients, finish the calls in progress,
@@ -338,6 +356,17 @@ WHO WAS SLOW
   says so. It polls without pause, on the last cores of this process; servers
   take the first ones. With fewer cores than both need, figures mean little.
 
+STAGES (--stages)
+  1 call in 64 is watched on its way here: queue (from when it was meant to go
+  out until it is written), emit (it and the others of its turn are written
+  and posted), send (until the doorbell), reply (until the reply is looked at,
+  waiting for a credit included), verify (it is compared). They add up to the
+  response time. The server is asked for its own stages over every connection,
+  before the run and after: 'stag echo' tells them, and 'stag serve --stages';
+  of another one a note says that it does not. What they mean: STATISTICS in
+  'stag serve --help'. They are those of all calls that these shards answered
+  meanwhile, warm-up and other clients included.
+
 PERCENTILES
   One is shown when at least 10 samples lie beyond it; else n/a. Calls that
   were due and could not be made until the end count among the response times
@@ -363,6 +392,10 @@ OUTPUT (--json)
                          HdrHistogram of nanoseconds, V2, deflated, base64
     client               lag (as service), turns, gap_max_us, preemptions,
                          stolen, pinned, doubts[]
+    stages               With --stages: every; client[], the stages here, each
+                         stage, its name, with the members of service; server
+                         (null when it does not tell: every, shards, stages[]
+                         as client[]); unasked, why it does not
     seconds[]            second, calls, octets, failed, service_ and
                          response_p50_us, _p99_us, response_max_us,
                          lag_max_us, stolen; service and response,
@@ -421,12 +454,15 @@ EXAMPLES
 
 OUTPUT
   Once ready, a line READY, LISTEN and TCP with the addresses in use, END.
+  When it stops, on standard error: how long calls were in each stage, of 1
+  call in 64 (--sample), as under STATISTICS in 'stag serve --help'.
 
 PROGRAM
   0x20535441, version 1. 0 NULL; 1 ECHO: opaque<> there and back; 2 is for
   callers that take calls; 3 PULL: a place and opaque<>, returns 1 when they
   are the octets that belong there; 4 PUSH: a place and a length, returns
-  opaque<>.
+  opaque<>. Beside it program 0x20535453, version 1, tells the stages: 1 ASK,
+  for 'stag bench --stages'.
 
 EXIT CODES
   0  Stopped by a signal.

@@ -51,6 +51,10 @@ pub struct Plan {
     pub private_data: bool,
     /// Versions of RPC-over-RDMA.
     pub versions: Versions,
+    /// One call in so many is watched from stage to stage.
+    pub sample: u32,
+    /// Whoever asks is told how long calls take.
+    pub tells_stages: bool,
     pub stats: Option<PathBuf>,
 }
 
@@ -182,8 +186,22 @@ impl Plan {
         };
         let stats = arguments.stats.clone();
         let (private_data, versions) = (arguments.private_data, arguments.rdma_version);
+        let (sample, tells_stages) = (arguments.sample, arguments.stages);
         let (clients, shm_allow) = (Clients(clients), arguments.shm_allow.clone());
-        Ok(Self { exports, store, fabrics, shm_allow, tcp, clients, cores, private_data, versions, stats })
+        Ok(Self {
+            exports,
+            store,
+            fabrics,
+            shm_allow,
+            tcp,
+            clients,
+            cores,
+            private_data,
+            versions,
+            sample,
+            tells_stages,
+            stats,
+        })
     }
 
     /// Shards of all fabrics.

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{Error, admission::Clients};
 use rustix::rand::{GetRandomFlags, getrandom};
-use stag_engine::{Config, Shard, clock::Clock, control::Control, stats::Snapshot};
+use stag_engine::{Config, Sampling, Shard, clock::Clock, control::Control, stats::Snapshot};
 use stag_iwarp::Iwarp;
 use stag_nfs::{
     Gateway, Report,
@@ -64,6 +64,10 @@ pub struct Seat {
     pub private_data: bool,
     /// Versions of RPC-over-RDMA.
     pub versions: Versions,
+    /// One call in so many is watched from stage to stage.
+    pub sample: u32,
+    /// Whoever asks is told how long calls take.
+    pub tells_stages: bool,
     pub source: Source,
     /// Its part of the duplicate request cache.
     pub branch: Branch,
@@ -136,6 +140,8 @@ impl Seat {
             clients: plan.clients.clone(),
             private_data: plan.private_data,
             versions: plan.versions,
+            sample: plan.sample,
+            tells_stages: plan.tells_stages,
             source: source.clone(),
             branch,
             helpers,
@@ -204,6 +210,8 @@ impl Seat {
         let seed = *seed.expect("36 octets hold 32");
         let mut config = config(u32::from_ne_bytes(*xid_seed.expect("36 octets hold 4")));
         (config.private_data, config.serve_versions) = (self.private_data, self.versions);
+        let shard = u32::try_from(self.index).unwrap_or(u32::MAX);
+        config.sampling = Sampling { every: self.sample, clock: Some(self.clock), shard };
         let (limits, now) = (limits(&config), self.clock.now());
         match self.fabric.clone() {
             Fabric::Iwarp(at) => {
@@ -265,7 +273,7 @@ impl Seat {
         let duplicates = gateway.duplicates();
         let pool = gateway.store().pool().cloned();
         let admission = self.clients.clone().admission();
-        let app = Logged::new(gateway, P::SCHEME);
+        let app = Logged::new(gateway, P::SCHEME, self.tells_stages);
         let mut shard = Shard::new(fabric, app, config, admission).map_err(|error| self.short(&error))?;
         if let Some(pool) = &pool {
             shard.register(pool).map_err(|error| self.short(&error))?;

@@ -3,7 +3,8 @@
 use super::plan::plain;
 use crate::Error;
 use serde_json::{Value, json};
-use stag_engine::stats::Snapshot;
+use stag_engine::{Stages, stats::Snapshot};
+use stag_load::bench::stages::{ServerStages, StageTimes};
 use stag_nfs::Report;
 use stag_verbs::Count;
 use std::{
@@ -18,7 +19,7 @@ const LARGEST: [&str; 2] = ["grant", "failed_syncs"];
 
 /// The object. `shards` are the cores and what was counted there.
 pub fn object(uptime: Duration, shards: &[(Option<usize>, Snapshot<Report>)]) -> Value {
-    let mut total = Value::Null;
+    let (mut total, mut stages) = (Value::Null, Stages::default());
     let mut all = Vec::with_capacity(shards.len());
     for (core, counted) in shards {
         let mut shard = json!(counted);
@@ -27,10 +28,15 @@ pub fn object(uptime: Duration, shards: &[(Option<usize>, Snapshot<Report>)]) ->
             members.insert((*scheme).to_owned(), fabric(counts));
         }
         add(&mut total, &shard, "");
+        stages.add(&counted.stages);
         if let Value::Object(members) = &mut shard {
             members.insert("core".to_owned(), json!(core));
+            members.insert("stages".to_owned(), stages_object(&counted.stages));
         }
         all.push(shard);
+    }
+    if let Value::Object(members) = &mut total {
+        members.insert("stages".to_owned(), stages_object(&stages));
     }
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -38,6 +44,21 @@ pub fn object(uptime: Duration, shards: &[(Option<usize>, Snapshot<Report>)]) ->
         "shards": all,
         "total": total,
     })
+}
+
+/// How long watched calls were in each stage; a percentile is null without enough samples.
+fn stages_object(stages: &Stages) -> Value {
+    let of = |StageTimes { stage, times }: StageTimes| {
+        json!({
+            "stage": stage,
+            "samples": times.samples,
+            "p50_us": times.percentile("p50"),
+            "p99_us": times.percentile("p99"),
+            "max_us": times.max_us,
+        })
+    };
+    let known = ServerStages::from(stages).stages.into_iter().map(of).collect::<Vec<_>>();
+    json!({ "every": stages.every(), "calls": stages.calls(), "stages": known })
 }
 
 /// Adds `more` to `sum`, member by member.

@@ -1,6 +1,6 @@
-//! An app whose connections are logged.
+//! An app whose connections are logged, and that tells its stages where it may.
 
-use stag_engine::{App, Call, Cause, Cx, Outcome, Over, PeerAddress, PeerId};
+use stag_engine::{App, Call, Cause, Cx, Outcome, Over, PeerAddress, PeerId, stages::service};
 use std::collections::HashMap;
 
 /// A logged app.
@@ -9,13 +9,15 @@ pub struct Logged<A> {
     app: A,
     /// What its fabric is called.
     scheme: &'static str,
+    /// Whether whoever asks is told how long calls take.
+    tells_stages: bool,
     peers: HashMap<PeerId, (&'static str, PeerAddress)>,
 }
 
 impl<A> Logged<A> {
     /// Logs the connections of `app`, which is served over the fabric `scheme`.
-    pub fn new(app: A, scheme: &'static str) -> Self {
-        Self { app, scheme, peers: HashMap::new() }
+    pub fn new(app: A, scheme: &'static str, tells_stages: bool) -> Self {
+        Self { app, scheme, tells_stages, peers: HashMap::new() }
     }
 }
 
@@ -31,7 +33,9 @@ impl<A: App> App for Logged<A> {
     }
 
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
-        self.app.on_call(cx, call);
+        if !(self.tells_stages && service::answer(cx, &call)) {
+            self.app.on_call(cx, call);
+        }
     }
 
     fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {
