@@ -241,11 +241,13 @@ impl Cx<'_> {
     }
 
     /// An empty buffer for at least `len` octets, from the smallest class that has one.
+    #[inline]
     pub fn take(&self, len: usize) -> Option<Buf> {
         self.core.pool.take(len)
     }
 
     /// An empty message buffer with room for headers in front, and for at least `len` octets.
+    #[inline]
     pub fn message(&self, len: usize) -> Option<Buf> {
         let mut buf = self.core.pool.take(HEAD_ROOM.checked_add(len)?)?;
         buf.reset(HEAD_ROOM);
@@ -253,8 +255,14 @@ impl Cx<'_> {
     }
 
     /// Sends the reply to a call. When the caller is gone meanwhile, nothing happens.
+    #[inline]
     pub fn answer(&mut self, call: CallId, answer: Answer) {
-        self.core.outbox.push_back(Action::Answer(call, answer));
+        // Most calls are answered at once, and nothing else is asked for.
+        if self.core.has_wishes() {
+            self.core.outbox.push_back(Action::Answer(call, answer));
+        } else {
+            self.core.answered = Some((call, answer));
+        }
     }
 
     /// Refuses a call without results, for an answer that needs none. Without memory for it the caller's connection ends, which is
@@ -278,7 +286,17 @@ impl Cx<'_> {
     /// A peer that connected to us is called in the reverse direction (RFC 8167) over its own connection: the call waits until
     /// [`ready`](Self::ready) was said of it, and on version 1 it ends with [`CallFault::TooLong`] unless it and its longest reply
     /// fit inline.
+    #[inline]
     pub fn call(&mut self, peer: PeerId, request: Request) {
+        let is_first = self.core.outbox.is_empty() && self.core.to_start.is_none_or(|known| known == peer);
+        let request = match is_first {
+            true => match self.core.queue_call(peer, request) {
+                Ok(()) => return self.core.to_start = Some(peer),
+                // That it is over at once is told when the app has returned.
+                Err((request, _)) => request,
+            },
+            false => request,
+        };
         self.core.outbox.push_back(Action::Call(peer, request));
     }
 

@@ -2,13 +2,14 @@
 
 use crate::{
     app::{App, CallFault, Cx, Outcome, PeerId, Request, Token},
-    core::{Link, Outbound, OutboundState, Peer, ReplyMemory, Sent},
+    core::{Core, Link, Outbound, OutboundState, Peer, ReplyMemory, Sent},
     offer::set_xid,
     shard::Shard,
+    transfer::NOTHING,
 };
 use stag_pools::{Buf, Fenced, RemoteKey, table::Key};
 use stag_protocol::rpcrdma::{
-    Connection, ErrorBody, Header, Side, Xid,
+    Connection, ErrorBody, Header, Side, Xid, plain,
     requester::{self, ReplyPayload},
 };
 use stag_verbs::{Cause, Provider, Qp, Tag};
@@ -19,48 +20,88 @@ const WORK: usize = Outbound::WINDOWS + 1;
 /// Work requests of a usual reply: Writes of an item and of its rest, and the Send; and the Read that may come first.
 const REPLY_WORK: usize = 4;
 
-impl<P: Provider, A: App> Shard<P, A> {
-    /// Hop 1: takes a call from the app. It goes out as soon as there is a credit for it.
-    pub(crate) fn call(&mut self, peer: PeerId, request: Request) {
-        let peer = self.core.known_as(peer);
-        let deadline = self.core.now + request.timeout;
-        let (position, item) = request.item.map(|item| (item.position, item.octets)).unzip();
+impl Core {
+    /// Hop 1: a call of the app waits in the queue of its peer, or comes back with the reason why it cannot.
+    #[expect(clippy::result_large_err, reason = "the request comes back as it came, and seldom")]
+    pub(crate) fn queue_call(&mut self, peer: PeerId, request: Request) -> Result<(), (Request, CallFault)> {
+        let peer = self.known_as(peer);
+        let Some(side) = self.peers.get(peer.0).map(|entry| entry.side) else {
+            return Err((request, CallFault::NoPeer));
+        };
+        let most = self.waiting_max(side);
+        let Self { peers, outbound, .. } = self;
+        let entry = peers.get_mut(peer.0).expect("it was found above");
+        if entry.waiting.len() >= most {
+            entry.waiting.retain(|key| outbound.get(*key).is_some());
+        }
+        if entry.waiting.len() >= most || outbound.len() == outbound.capacity() {
+            return Err((request, CallFault::Limit));
+        }
+        let deadline = self.now + request.timeout;
+        let Request { message, item, reply_max, result, token, .. } = request;
+        let offers = (item.is_some() || result.is_some()).then(|| {
+            let mut offers = self.offers.take();
+            (offers.position, offers.item) = item.map(|item| (item.position, item.octets)).unzip();
+            offers.result = result;
+            offers
+        });
         let call = Outbound {
             peer,
-            token: request.token,
+            token,
             xid: None,
             deadline,
             state: OutboundState::AwaitCredit,
             cancelled: false,
-            message: Some(request.message),
+            message: Some(message),
             sent: Sent::default(),
-            position,
-            item,
-            shared: None,
-            result: request.result,
-            reply_max: request.reply_max,
-            windows: [None; Outbound::WINDOWS],
-            reply_room: None,
+            reply_max,
             reply: None,
-            written: 0,
+            offers,
         };
-        let key = match self.core.outbound.insert(call) {
-            Ok(key) => key,
-            Err(call) => return self.give_back(call, CallFault::Limit),
-        };
-        self.core.note_unclocked(key);
-        if let Err(fault) = self.queue_call(peer, key) {
-            let call = self.core.outbound.remove(key).expect("it was just inserted");
-            return self.give_back(call, fault);
+        let key = outbound.insert(call).expect("a place was seen above");
+        entry.waiting.push_back(key);
+        self.note_unclocked(key);
+        self.next_expiry = self.next_expiry.min(deadline);
+        Ok(())
+    }
+
+    /// The most calls that wait for one peer: those to a client that may stay away leave room for those to others.
+    fn waiting_max(&self, side: Side) -> usize {
+        let all = self.config.outbound;
+        match side {
+            Side::Client => all,
+            Side::Server if self.config.reverse_calls_max == 0 => 0,
+            Side::Server => (all / 4).max(1),
         }
-        self.core.next_expiry = self.core.next_expiry.min(deadline);
-        self.start_waiting(peer);
+    }
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Takes a call from the app. It goes out as soon as there is a credit for it.
+    pub(crate) fn call(&mut self, peer: PeerId, request: Request) {
+        match self.core.queue_call(peer, request) {
+            Ok(()) => self.start_waiting(self.core.known_as(peer)),
+            Err((request, fault)) => {
+                let Request { token, item, result, .. } = request;
+                let (peer, item) = (self.core.known_as(peer), item.map(|item| item.octets));
+                let outcome = Outcome { token, peer, reply: Err(fault), item, result };
+                self.app.on_reply(&mut Cx { core: &mut self.core }, outcome);
+            }
+        }
     }
 
     /// Tells the app that a call nobody knows of is over. Its room for a result comes back as it was.
     fn give_back(&mut self, call: Outbound, fault: CallFault) {
         let peer = self.core.known_as(call.peer);
-        let Outbound { token, item, result, .. } = call;
+        let Outbound { token, offers, .. } = call;
+        let (item, result) = match offers {
+            Some(mut offers) => {
+                let back = (offers.item.take(), offers.result.take());
+                self.core.give_offers(offers);
+                back
+            }
+            None => (None, None),
+        };
         let outcome = Outcome { token, peer, reply: Err(fault), item, result };
         self.app.on_reply(&mut Cx { core: &mut self.core }, outcome);
     }
@@ -92,9 +133,29 @@ impl<P: Provider, A: App> Shard<P, A> {
             // RFC 8167 §6 [8167-10], draft 002 §6 [bidir-9]
             let Some(entry) = self.core.peers.get_mut(peer.0).filter(|entry| entry.ready) else { return };
             let Some(key) = entry.waiting.front().copied() else { return };
-            if self.core.outbound.get(key).is_none_or(|call| call.state != OutboundState::AwaitCredit) {
+            let waits = |call: &&mut Outbound| call.state == OutboundState::AwaitCredit;
+            let Some(call) = self.core.outbound.get_mut(key).filter(waits) else {
                 entry.waiting.pop_front();
                 continue;
+            };
+            if let Link::Fabric { qp, state: Some(connection) } = &mut entry.link
+                && connection.calls().is_some()
+                && call.is_plain(connection)
+            {
+                if connection.take_credit().is_err() {
+                    self.core.counters.stats.requester.waited_for_credit += 1;
+                    return;
+                }
+                self.core.next_xid = self.core.next_xid.wrapping_add(1);
+                let fresh = Xid(self.core.next_xid << self.core.place_bits | key.index() as u32);
+                if send_plain(&mut self.provider, *qp, connection, call, fresh) {
+                    let stats = &mut self.core.counters.stats.requester;
+                    stats.calls.short += 1;
+                    stats.versions.count(connection.sends(), connection.side().calls());
+                    entry.waiting.pop_front();
+                    continue;
+                }
+                connection.give_credit();
             }
             if let Link::Stream(stream) = entry.link {
                 let most =
@@ -169,8 +230,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         set_xid(&mut message, xid);
         call.xid = Some(xid);
         call.state = OutboundState::AwaitReply;
-        call.shared = call.item.take().map(Buf::freeze);
-        let item = call.position.zip(call.shared.as_ref());
+        let item = call.offers.as_mut().and_then(|offers| {
+            offers.shared = offers.item.take().map(Buf::freeze);
+            offers.position.zip(offers.shared.as_ref())
+        });
         self.streams.send_call(stream, message, item, &self.core.zeros);
     }
 
@@ -188,12 +251,16 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Tells the app of an outcome.
     fn tell(&mut self, call: Outbound, reply: Result<&[u8], CallFault>) {
         let peer = self.core.known_as(call.peer);
-        let Outbound { token, item, shared, mut result, written, .. } = call;
-        if let Some(result) = &mut result {
-            result.truncate(written);
+        let Outbound { token, offers, .. } = call;
+        let (mut item, mut result) = (None, None);
+        if let Some(mut offers) = offers {
+            // What was sent over TCP is ours alone again, unless a part of it still waits to be sent.
+            let shared = offers.shared.take();
+            item = offers.item.take().or_else(|| shared?.try_into_buf().ok());
+            result = offers.result.take();
+            result.iter_mut().for_each(|result| result.truncate(offers.written));
+            self.core.give_offers(offers);
         }
-        // What was sent over TCP is ours alone again, unless a part of it still waits to be sent.
-        let item = item.or_else(|| shared?.try_into_buf().ok());
         let outcome = Outcome { token, peer, reply, item, result };
         self.app.on_reply(&mut Cx { core: &mut self.core }, outcome);
         self.empty_outbox();
@@ -218,7 +285,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 (_, false) if call.message.is_none() => Some(CallFault::Disconnected(Cause::Local)),
                 (_, false) => {
                     call.state = OutboundState::AwaitCredit;
-                    call.reply_room = None;
+                    call.offers.as_mut().into_iter().for_each(|offers| offers.reply_room = None);
                     again.push_back((call.xid, key));
                     continue;
                 }
@@ -235,6 +302,38 @@ impl<P: Provider, A: App> Shard<P, A> {
                 entry.waiting.push_front(key);
             }
         }
+    }
+
+    /// Hop 10: a plain reply arrived, in `message`. It comes back when it has to be judged by what its call offered.
+    #[inline]
+    pub(crate) fn handle_plain_reply(&mut self, peer: PeerId, xid: Xid, message: Buf) -> Option<Buf> {
+        let key = self.core.outbound_by_xid(peer, xid);
+        let Some((key, call)) = key.and_then(|key| Some((key, self.core.outbound.get(key)?))) else {
+            self.repost(message);
+            return None;
+        };
+        if call.state != OutboundState::AwaitReply || call.offers.is_some() {
+            return Some(message);
+        }
+        let entry = self.core.peers.get_mut(peer.0)?;
+        let known_as = entry.heir.unwrap_or(peer);
+        entry.attempts = 0;
+        if let Link::Fabric { state: Some(connection), .. } = &mut entry.link {
+            connection.give_credit();
+        }
+        self.core.counters.stats.requester.replies.short += 1;
+        // There is no window to fence, so the call is over. Its buffer goes first: the next call takes it.
+        let Outbound { token, cancelled, .. } = self.core.outbound.remove(key)?;
+        let payload = message.get(plain::HEADER_LEN..).unwrap_or_default();
+        let reply = if cancelled { Err(CallFault::Cancelled) } else { Ok(payload) };
+        let outcome = Outcome { token, peer: known_as, reply, item: None, result: None };
+        self.app.on_reply(&mut Cx { core: &mut self.core }, outcome);
+        self.repost(message);
+        self.empty_outbox();
+        if self.core.peers.get(peer.0).is_some_and(|entry| !entry.waiting.is_empty()) {
+            self.start_waiting(peer);
+        }
+        None
     }
 
     /// Hop 10: a reply arrived.
@@ -271,7 +370,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         if call.state != OutboundState::AwaitReply {
             return;
         }
-        let offered = self.core.offered.get(key.index()).expect("one for each place");
+        let offered = match &call.offers {
+            Some(_) => self.core.offered.get(key.index()).expect("one for each place"),
+            None => &NOTHING,
+        };
         let inline = message.len() - payload_at;
         let shape = match requester::check_reply(offered, &header, &self.core.lists, inline) {
             Ok(shape) => shape,
@@ -280,8 +382,10 @@ impl<P: Provider, A: App> Shard<P, A> {
             Err(fault) => return self.core.counters.peer_faults.count(fault),
         };
         let written = shape.written().first().copied().unwrap_or(0);
-        // RFC 8166 §4.3.2.2 [8166-40]
-        call.written = usize::try_from(written).unwrap_or(0);
+        if let Some(offers) = &mut call.offers {
+            // RFC 8166 §4.3.2.2 [8166-40]
+            offers.written = usize::try_from(written).unwrap_or(0);
+        }
         let stats = &mut self.core.counters.stats.requester;
         stats.write_chunks_unused += u64::from(written == 0 && offered.writes().next().is_some());
         call.reply = Some(match shape.payload {
@@ -310,7 +414,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             return;
         }
         call.state = OutboundState::AwaitWhole;
-        let windows = call.windows;
+        let windows = call.windows();
         if let Some((qp, _)) = self.core.connection(peer) {
             windows.into_iter().flatten().for_each(|(window, _)| self.invalidate(qp, key, window));
         }
@@ -321,7 +425,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(crate) fn go_again_if_whole(&mut self, key: Key) {
         let whole = |call: &Outbound| call.is_fenced() && call.message.is_some();
         let Some(call) = self.core.outbound.get_mut(key).filter(|call| whole(call)) else { return };
-        (call.state, call.reply_room) = (OutboundState::AwaitCredit, None);
+        call.state = OutboundState::AwaitCredit;
+        call.offers.as_mut().into_iter().for_each(|offers| offers.reply_room = None);
         let (peer, cancelled) = (call.peer, call.cancelled);
         if let Some((_, connection)) = self.core.connection(peer) {
             connection.give_credit();
@@ -361,7 +466,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn end_call(&mut self, key: Key, peer: PeerId) {
         let Some(call) = self.core.outbound.get_mut(key) else { return };
         call.state = OutboundState::AwaitFence;
-        let windows = call.windows;
+        let windows = call.windows();
         if let Some((qp, connection)) = self.core.connection(peer) {
             connection.give_credit();
             for (window, _) in windows.into_iter().flatten() {
@@ -392,7 +497,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             return;
         }
         let Some(mut call) = self.core.outbound.remove(key) else { return };
-        let room = call.reply_room.take();
+        let room = call.offers.as_mut().and_then(|offers| offers.reply_room.take());
         let reply = match call.reply.take().expect("it was seen above") {
             _ if call.cancelled => ReplyMemory::Fault(CallFault::Cancelled),
             reply => reply,
@@ -453,6 +558,41 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
         }
         self.empty_outbox();
+    }
+}
+
+/// Sends a call as the plain message it is ([`Outbound::is_plain`]), with `fresh` for an XID if it has none, and if the fabric
+/// takes it at once. Then its message stays here.
+#[inline]
+fn send_plain<P: Provider>(
+    provider: &mut P,
+    qp: Qp,
+    connection: &Connection,
+    call: &mut Outbound,
+    fresh: Xid,
+) -> bool {
+    let (xid, Some(message)) = (call.xid.unwrap_or(fresh), &mut call.message) else { return false };
+    set_xid(message, xid);
+    // draft 004 §3.1.1 [exp-2]
+    let room = message.prepend(plain::HEADER_LEN).expect("a message begins behind its head room");
+    let room = room.first_chunk_mut().expect("it has this length");
+    let sent = connection.emit_plain_call(xid, room) && provider.send_inline(qp, message, None);
+    message.trim_front(plain::HEADER_LEN);
+    if sent {
+        (call.state, call.xid) = (OutboundState::AwaitReply, Some(xid));
+    }
+    sent
+}
+
+impl Outbound {
+    /// Whether this call and its longest reply fit inline on `connection`, and nothing else belongs to it.
+    #[inline]
+    fn is_plain(&self, connection: &Connection) -> bool {
+        let Some(message) = &self.message else { return false };
+        self.offers.is_none()
+            && connection.plain_version().is_some()
+            && plain::fits(message.len(), connection.send_threshold())
+            && plain::fits(self.reply_max, connection.receive_threshold())
     }
 }
 

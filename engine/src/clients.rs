@@ -6,7 +6,7 @@
 //! the calls that were under way there to its heir when that has ended.
 
 use crate::{
-    app::{Action, App, CallFault, ClientName, Cx, PeerId},
+    app::{Action, App, ClientName, Cx, PeerId},
     core::{Core, Link, OutboundState, Peer},
     shard::Shard,
 };
@@ -215,34 +215,6 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn forget(&mut self, peer: PeerId) {
         self.core.absent -= 1;
         self.core.peers.remove(peer.0);
-    }
-
-    /// The most calls that wait for one peer: those to a client that may stay away leave room for those to others.
-    pub(crate) fn waiting_max(&self, side: Side) -> usize {
-        let all = self.core.config.outbound;
-        match side {
-            Side::Client => all,
-            Side::Server if self.core.config.reverse_calls_max == 0 => 0,
-            Side::Server => (all / 4).max(1),
-        }
-    }
-
-    /// Puts a call in its peer's queue, or says why it cannot wait there.
-    pub(crate) fn queue_call(&mut self, peer: PeerId, call: stag_pools::table::Key) -> Result<(), CallFault> {
-        let entry = self.core.peers.get_mut(peer.0).ok_or(CallFault::NoPeer)?;
-        let side = entry.side;
-        if entry.waiting.len() >= self.waiting_max(side) {
-            let Core { peers, outbound, .. } = &mut self.core;
-            let entry = peers.get_mut(peer.0).ok_or(CallFault::NoPeer)?;
-            entry.waiting.retain(|key| outbound.get(*key).is_some());
-        }
-        let most = self.waiting_max(side);
-        let entry = self.core.peers.get_mut(peer.0).ok_or(CallFault::NoPeer)?;
-        if entry.waiting.len() >= most {
-            return Err(CallFault::Limit);
-        }
-        entry.waiting.push_back(call);
-        Ok(())
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
 };
 use stag_pools::{Buf, Class, Extent, Pool, RemoteKey, Table, table::Key};
 use stag_protocol::rpcrdma::{
-    ChunkLists, Connection, Header, PeerMemory, Side, Xid, chunk::READS_MAX, responder::Pull,
+    Body, ChunkLists, Connection, Credits, Header, PeerMemory, Side, Xid, chunk::READS_MAX, responder::Pull,
 };
 use stag_verbs::{Cause, PeerAddress, Qp, Time};
 use std::{collections::VecDeque, io, time::Duration};
@@ -33,12 +33,18 @@ pub(crate) struct Core {
     pub(crate) lists: ChunkLists,
     /// Lists of the reply that is being built.
     pub(crate) returned: ChunkLists,
-    /// What the app asked for and did not get yet.
+    /// What the app asked for and did not get yet: an answer and the peer of fresh calls, if it asked for little, and then what else
+    /// it asked for.
+    pub(crate) answered: Option<(CallId, Answer)>,
+    pub(crate) to_start: Option<PeerId>,
     pub(crate) outbox: VecDeque<Action>,
     /// Calls of peers that wait for memory to be pulled into, in order of arrival.
     pub(crate) pulls: VecDeque<Key>,
     /// Calls of peers whose reply waits for room in a send queue or for memory. They go before `pulls`: they free memory.
-    pub(crate) replies: VecDeque<Key>,
+    pub(crate) replies: VecDeque<(Key, Answer)>,
+    /// Places for what only calls with chunks have.
+    pub(crate) pulled: Spare<FabricCall>,
+    pub(crate) offers: Spare<Offers>,
     /// Padding to push.
     pub(crate) zeros: Extent,
     pub(crate) counters: Counters,
@@ -50,6 +56,8 @@ pub(crate) struct Core {
     /// Receives promised to connections: their grants, and the replies they may bring.
     pub(crate) reserved: usize,
     pub(crate) next_xid: u32,
+    /// Bits of an XID that say the place of its call.
+    pub(crate) place_bits: u32,
     pub(crate) stopping: bool,
     pub(crate) next_expiry: Time,
     pub(crate) next_stall: Time,
@@ -117,17 +125,37 @@ pub(crate) enum Link {
     Stream(Key),
 }
 
-/// A call of a peer.
+/// Boxes that are in no use, as many as can be in use at once.
+#[derive(Debug)]
+pub(crate) struct Spare<T>(Vec<Box<T>>);
+
+impl<T> Spare<T> {
+    fn new(count: usize, make: impl Fn() -> T) -> Self {
+        Self((0..count).map(|_| Box::new(make())).collect())
+    }
+
+    pub(crate) fn take(&mut self) -> Box<T> {
+        self.0.pop().expect("there is one for each call")
+    }
+
+    fn give(&mut self, value: Box<T>) {
+        self.0.push(value);
+    }
+}
+
+/// A call of a peer. Short, for most calls are over as soon as they arrived: what only some have is elsewhere.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     pub(crate) peer: PeerId,
     pub(crate) xid: Xid,
-    /// None for a call over TCP.
-    pub(crate) fabric: Option<FabricCall>,
     pub(crate) state: InboundState,
+    /// Whether its header said anything in [`Core::inbound_lists`].
+    pub(crate) has_lists: bool,
+    /// Until it is dispatched, and only if there is something to pull.
+    pub(crate) fabric: Option<Box<FabricCall>>,
 }
 
-/// What a call over the fabric is made of until it is dispatched.
+/// A call whose chunks are pulled.
 #[derive(Debug)]
 pub(crate) struct FabricCall {
     pub(crate) header: Header,
@@ -143,7 +171,7 @@ pub(crate) struct FabricCall {
 }
 
 /// What a call of a peer waits for.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InboundState {
     /// Memory or send queue room for its Reads.
     AwaitSink,
@@ -151,8 +179,8 @@ pub(crate) enum InboundState {
     AwaitPull,
     /// The app.
     AwaitAnswer,
-    /// Room in the send queue for this reply.
-    AwaitRoom(Answer),
+    /// Room in the send queue for its reply, which is among the [`Core::replies`].
+    AwaitRoom,
 }
 
 /// A call of ours. Its message, item and result are here, except while the provider has them.
@@ -169,17 +197,24 @@ pub(crate) struct Outbound {
     /// The RPC message; away from the Send until its completion.
     pub(crate) message: Option<Buf>,
     pub(crate) sent: Sent,
+    pub(crate) reply_max: usize,
+    pub(crate) reply: Option<ReplyMemory>,
+    /// Only if it has an item, or room for a result or for a long reply.
+    pub(crate) offers: Option<Box<Offers>>,
+}
+
+/// What a call of ours may offer in chunks.
+#[derive(Debug, Default)]
+pub(crate) struct Offers {
     /// Octets of the message in front of the item.
     pub(crate) position: Option<usize>,
     pub(crate) item: Option<Buf>,
     /// The item while it is sent over TCP.
     pub(crate) shared: Option<Extent>,
     pub(crate) result: Option<Buf>,
-    pub(crate) reply_max: usize,
     /// Windows that are not fenced yet, and what they had exposed.
-    pub(crate) windows: [Option<(RemoteKey, Role)>; Self::WINDOWS],
+    pub(crate) windows: [Option<(RemoteKey, Role)>; Outbound::WINDOWS],
     pub(crate) reply_room: Option<Buf>,
-    pub(crate) reply: Option<ReplyMemory>,
     /// Octets that came in the Write chunk.
     pub(crate) written: usize,
 }
@@ -272,20 +307,36 @@ impl Outbound {
 
     /// Puts a fenced window's buffer where it belongs. The buffer comes back when the call has no such window.
     pub(crate) fn fence(&mut self, key: RemoteKey, buf: Buf) -> Result<(), Buf> {
-        let window = self.windows.iter_mut().find(|window| window.is_some_and(|(known, _)| known == key));
+        let Some(offers) = &mut self.offers else { return Err(buf) };
+        let window = offers.windows.iter_mut().find(|window| window.is_some_and(|(known, _)| known == key));
         match window.and_then(Option::take) {
-            Some((_, Role::Item)) => self.item = Some(buf),
+            Some((_, Role::Item)) => offers.item = Some(buf),
             // A copy: the message itself stayed here.
             Some((_, Role::Message)) => drop(buf),
-            Some((_, Role::Result)) => self.result = Some(buf),
-            Some((_, Role::ReplyRoom)) => self.reply_room = Some(buf),
+            Some((_, Role::Result)) => offers.result = Some(buf),
+            Some((_, Role::ReplyRoom)) => offers.reply_room = Some(buf),
             None => return Err(buf),
         }
         Ok(())
     }
 
+    #[inline]
     pub(crate) fn is_fenced(&self) -> bool {
-        self.windows.iter().all(Option::is_none)
+        self.offers.as_ref().is_none_or(|offers| offers.windows.iter().all(Option::is_none))
+    }
+
+    /// What it had bound and is not fenced.
+    pub(crate) fn windows(&self) -> [Option<(RemoteKey, Role)>; Self::WINDOWS] {
+        self.offers.as_ref().map_or([None; Self::WINDOWS], |offers| offers.windows)
+    }
+}
+
+impl FabricCall {
+    /// Of no call.
+    const fn none() -> Self {
+        let header = Header { xid: Xid(0), credits: Credits(0), body: Body::Msg };
+        let chunks = [const { None }; READS_MAX];
+        Self { header, payload_at: 0, message: None, pull: Pull::NONE, chunks, pulled: 0, since: Time(0) }
     }
 }
 
@@ -313,9 +364,13 @@ impl Core {
             offered: lists(config.outbound),
             lists: ChunkLists::new(),
             returned: ChunkLists::new(),
+            answered: None,
+            to_start: None,
             outbox: VecDeque::with_capacity(config.inbound + config.outbound),
             pulls: VecDeque::with_capacity(config.inbound),
             replies: VecDeque::with_capacity(config.inbound),
+            pulled: Spare::new(config.inbound, FabricCall::none),
+            offers: Spare::new(config.outbound, Offers::default),
             stuck: VecDeque::with_capacity(config.peers),
             zeros: zeros.freeze(),
             counters: Counters::new(),
@@ -323,6 +378,7 @@ impl Core {
             now: Time(0),
             reserved: 0,
             next_xid: config.xid_seed,
+            place_bits: config.outbound.max(2).next_power_of_two().trailing_zeros(),
             stopping: false,
             next_expiry: Time(0),
             next_stall: Time(0),
@@ -356,10 +412,31 @@ impl Core {
     pub(crate) fn forget_deferred(&mut self) {
         let Self { pulls, replies, inbound, .. } = self;
         pulls.retain(|key| inbound.get(*key).is_some());
-        replies.retain(|key| inbound.get(*key).is_some());
+        replies.retain(|(key, _)| inbound.get(*key).is_some());
+    }
+
+    /// A call of a peer is over, one way or another.
+    #[inline]
+    pub(crate) fn forget_inbound(&mut self, key: Key) {
+        if let Some(Inbound { fabric: Some(fabric), .. }) = self.inbound.remove(key) {
+            self.give_pulled(fabric);
+        }
+    }
+
+    /// Takes back what a call had while it was pulled.
+    pub(crate) fn give_pulled(&mut self, mut fabric: Box<FabricCall>) {
+        *fabric = FabricCall::none();
+        self.pulled.give(fabric);
+    }
+
+    /// Takes back what a call had offered.
+    pub(crate) fn give_offers(&mut self, mut offers: Box<Offers>) {
+        *offers = Offers::default();
+        self.offers.give(offers);
     }
 
     /// The peer behind a connection of the provider.
+    #[inline]
     pub(crate) fn peer_of(&self, qp: Qp) -> Option<PeerId> {
         self.by_qp
             .get(qp.0.index())
@@ -397,6 +474,7 @@ impl Core {
     }
 
     /// Notes a call that is made outside of a pass.
+    #[inline]
     pub(crate) fn note_unclocked(&mut self, key: Key) {
         if self.in_pass {
             return;
@@ -433,23 +511,20 @@ impl Core {
     }
 
     /// A fresh XID that leads back to `place` (RFC 8166 §4.2.1).
+    #[inline]
     pub(crate) fn xid(&mut self, place: usize) -> Xid {
-        let bits = self.place_bits();
         self.next_xid = self.next_xid.wrapping_add(1);
-        Xid(self.next_xid << bits | place as u32)
+        Xid(self.next_xid << self.place_bits | place as u32)
     }
 
     /// The call of `peer` that has this XID and was sent.
+    #[inline]
     pub(crate) fn outbound_by_xid(&self, peer: PeerId, xid: Xid) -> Option<Key> {
-        let place = (xid.0 & ((1 << self.place_bits()) - 1)) as usize;
+        let place = (xid.0 & ((1 << self.place_bits) - 1)) as usize;
         let key = self.outbound.key_at(place)?;
         let call = self.outbound.get(key)?;
         (call.peer == peer && call.xid == Some(xid) && call.state != OutboundState::AwaitCredit)
             .then_some(key)
-    }
-
-    fn place_bits(&self) -> u32 {
-        self.outbound.capacity().max(2).next_power_of_two().trailing_zeros()
     }
 
     /// Whether `wanted` more receives can be promised.
@@ -465,8 +540,10 @@ impl Core {
     /// Receives beyond every promise: for RDMA_ERROR messages and for garbage.
     const SLACK: usize = 8;
 
-    pub(crate) fn call_of(&self, id: CallId) -> Option<&Inbound> {
-        self.inbound.get(id.0)
+    /// Whether the app asked for something.
+    #[inline]
+    pub(crate) fn has_wishes(&self) -> bool {
+        self.answered.is_some() || self.to_start.is_some() || !self.outbox.is_empty()
     }
 
     pub(crate) fn count_disconnect(&mut self, cause: Cause) {

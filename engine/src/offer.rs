@@ -2,7 +2,7 @@
 
 use crate::{
     app::{App, CallFault, PeerId},
-    core::{Link, Outbound, OutboundState, Role, Sent},
+    core::{Link, Offers, Outbound, OutboundState, Role, Sent},
     shard::{CALL_TAG, Shard},
     stats::Forms,
     transfer::insert_item,
@@ -49,6 +49,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         call.state = OutboundState::AwaitReply;
         call.xid = Some(xid);
         call.sent = Sent { long: long.is_some(), ..Sent::default() };
+        if !is_inline && call.offers.is_none() {
+            call.offers = Some(self.core.offers.take());
+        }
         self.core.offered.get_mut(key.index()).expect("one for each place").clear();
         self.offer_reply(key, qp, &plan, reply_room);
         let message = self.offer_call(key, qp, &plan, long, xid);
@@ -61,8 +64,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         let call = self.core.outbound.get(key).ok_or(CallFault::Limit)?;
         let mut whole = self.core.pool.take(len).ok_or(CallFault::Limit)?;
         whole.append(call.message.as_deref().unwrap_or_default()).map_err(|_| CallFault::TooLong)?;
-        if let (Some(position), Some(item)) = (call.position, &call.item) {
-            insert_item(&mut whole, position, item);
+        if let Some(Offers { position: Some(position), item: Some(item), .. }) = call.offers.as_deref() {
+            insert_item(&mut whole, *position, item);
         }
         set_xid(&mut whole, xid);
         Ok((whole, self.header_message().ok_or(CallFault::Limit)?))
@@ -70,10 +73,11 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Hop 3, for the reply: opens the room for it.
     fn offer_reply(&mut self, key: Key, qp: Qp, plan: &CallPlan, reply_room: Option<Buf>) {
-        let call = self.core.outbound.get_mut(key).expect("the call is being sent");
+        let offers = self.core.outbound.get_mut(key).and_then(|call| call.offers.as_mut());
         let segment = match (plan.reply, reply_room) {
             (ReplyOffer::WriteChunk(len), _) => {
-                let result = call.result.take().expect("the plan saw room for a result");
+                let result = offers.and_then(|offers| offers.result.take());
+                let result = result.expect("the plan saw room for a result");
                 // RFC 8166 §3.4.6.2 [8166-23], RFC 5042 §6.3.5 [5042-11], draft 004 §3.7.1 [exp-19]
                 self.expose(key, qp, result, len as usize, (Access::RemoteWrite, Role::Result))
             }
@@ -108,10 +112,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         let mut message = call.message.take().expect("a call that is not sent has its message");
         set_xid(&mut message, xid);
-        match (plan.call, call.position) {
+        let offers = call.offers.as_mut();
+        match (plan.call, offers.as_ref().and_then(|offers| offers.position)) {
             (CallOffer::ReadChunk(planned), _) => {
                 // RFC 8166 §3.4.4.4 [8166-15]
-                let item = call.item.take().expect("the plan saw an item");
+                let item = offers.and_then(|offers| offers.item.take()).expect("the plan saw an item");
                 // RFC 8166 §3.4.5.2 [8166-18] [8166-20]
                 let len = item.len();
                 let segment = self.expose(key, qp, item, len, (Access::RemoteRead, Role::Item));
@@ -119,7 +124,8 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.push_read(key, planned.position, segment);
             }
             (_, Some(position)) => {
-                let item = call.item.as_ref().expect("an item that is not exposed is here");
+                let item = offers.and_then(|offers| offers.item.as_ref());
+                let item = item.expect("an item that is not exposed is here");
                 insert_item(&mut message, position, item);
                 call.sent.inserted = padded(item.len());
             }
@@ -146,7 +152,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         (access, role): (Access, Role),
     ) -> Option<Segment> {
         let call = self.core.outbound.get_mut(key).expect("the call is being sent");
-        let place = call.windows.iter_mut().find(|window| window.is_none()).expect("a call has few windows");
+        let offers = call.offers.as_mut().expect("a call that is not inline has a place for its windows");
+        let place =
+            offers.windows.iter_mut().find(|window| window.is_none()).expect("a call has few windows");
         // RFC 8166 §8.1.2 [8166-76]
         match self.provider.bind(qp, buf, 0..len, access) {
             Ok(Window { key, offset, len }) => {
@@ -155,8 +163,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
             Err(Refused { token, .. }) => {
                 match role {
-                    Role::Item => call.item = Some(token),
-                    Role::Result => call.result = Some(token),
+                    Role::Item => offers.item = Some(token),
+                    Role::Result => offers.result = Some(token),
                     Role::Message | Role::ReplyRoom => drop(token),
                 }
                 self.provider.disconnect(qp);
@@ -195,6 +203,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         stats.versions.count(connection.sends(), connection.side().calls());
         let call = self.core.outbound.get_mut(key).expect("the call is being sent");
         call.sent.header_len = header_len;
+        if self.provider.send_inline(qp, &message, None) {
+            return self.handle_call_sent(key, message);
+        }
         if let Err(Refused { token, .. }) = self.provider.post_send(qp, call_tag(key), message, None) {
             // The connection is dying: its end takes the call back.
             self.handle_call_sent(key, token);
@@ -205,7 +216,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(crate) fn handle_call_sent(&mut self, key: Key, mut message: Buf) {
         let Some(call) = self.core.outbound.get_mut(key).filter(|call| !call.sent.long) else { return };
         message.trim_front(call.sent.header_len);
-        if let Some(position) = call.position {
+        if let Some(position) = call.offers.as_ref().and_then(|offers| offers.position) {
             remove_item(&mut message, position, call.sent.inserted);
         }
         call.message = Some(message);
@@ -246,20 +257,15 @@ fn call_tag(key: Key) -> Tag {
 
 fn sizes_of(call: &Outbound) -> Result<CallSizes, CallFault> {
     let message = call.message.as_ref().ok_or(CallFault::NoPeer)?;
-    let item = match (call.position, &call.item) {
-        (Some(position), Some(octets)) => {
-            let position = u32::try_from(position).ok().and_then(Position::new);
-            let len = u32::try_from(octets.len()).map_err(|_| CallFault::TooLong)?;
-            Some(Item { position: position.ok_or(CallFault::TooLong)?, len })
-        }
-        _ => None,
-    };
-    let item_len = call.item.as_ref().map_or(0, |item| padded(item.len()));
-    let result = call.result.as_ref().map_or(0, |result| result.len());
-    Ok(CallSizes {
-        call: message.len() + item_len,
-        item,
-        reply_rest_max: call.reply_max,
-        reply_item_max: u32::try_from(result).map_err(|_| CallFault::TooLong)?,
-    })
+    let mut sizes =
+        CallSizes { call: message.len(), item: None, reply_rest_max: call.reply_max, reply_item_max: 0 };
+    let Some(offers) = &call.offers else { return Ok(sizes) };
+    let whole = |len: usize| u32::try_from(len).map_err(|_| CallFault::TooLong);
+    if let (Some(position), Some(octets)) = (offers.position, &offers.item) {
+        let position = Position::new(whole(position)?).ok_or(CallFault::TooLong)?;
+        sizes.item = Some(Item { position, len: whole(octets.len())? });
+    }
+    sizes.call += offers.item.as_ref().map_or(0, |item| padded(item.len()));
+    sizes.reply_item_max = whole(offers.result.as_ref().map_or(0, |result| result.len()))?;
+    Ok(sizes)
 }

@@ -198,7 +198,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             if let Some(key) = self.core.inbound.key_at(place)
                 && self.core.inbound.get(key).is_some_and(|call| call.peer == peer)
             {
-                drop(self.core.inbound.remove(key));
+                self.core.forget_inbound(key);
             }
         }
         self.core.forget_deferred();

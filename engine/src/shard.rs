@@ -177,13 +177,14 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.handle_event(event);
             events += 1;
         }
-        let deferred = self.retry_deferred() | self.retry_stuck();
-        let octets = self.poll_streams(now);
+        let deferred = self.core.has_deferred() && self.retry_deferred() | self.retry_stuck();
+        let has_streams = self.streams.are_in_use();
+        let octets = has_streams && self.poll_streams(now);
         self.app.on_pass_end(&mut Cx { core: &mut self.core });
         self.empty_outbox();
         self.expire();
         self.replenish();
-        let sent = self.flush_streams();
+        let sent = has_streams && self.flush_streams();
         self.empty_outbox();
         // Last, so that whatever the pass produced leaves before the core may sleep.
         self.provider.ring();
@@ -253,6 +254,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.wake_at().map_or(longest, |at| at.since(now).min(longest))
     }
 
+    #[inline]
     fn handle_event(&mut self, event: Event) {
         match event {
             Event::ConnectRequest { qp } => self.handle_connect_request(qp),
@@ -281,13 +283,23 @@ impl<P: Provider, A: App> Shard<P, A> {
     #[inline]
     pub(crate) fn empty_outbox(&mut self) {
         // Most of the time it asks for nothing, and this is asked several times for each call.
-        if !self.core.outbox.is_empty() {
+        if self.core.has_wishes() {
             self.do_actions();
         }
     }
 
     fn do_actions(&mut self) {
-        while let Some(action) = self.core.outbox.pop_front() {
+        loop {
+            // What was noted beside the outbox was asked for before all that is in it.
+            if let Some((call, answer)) = self.core.answered.take() {
+                self.answer(call, answer);
+                continue;
+            }
+            if let Some(peer) = self.core.to_start.take() {
+                self.start_waiting(self.core.known_as(peer));
+                continue;
+            }
+            let Some(action) = self.core.outbox.pop_front() else { return };
             match action {
                 Action::Answer(call, answer) => self.answer(call, answer),
                 Action::Call(peer, request) => self.call(peer, request),
@@ -349,7 +361,14 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Looks at deadlines and at connections to be made again, when the first of them is due.
+    #[inline]
     fn expire(&mut self) {
+        if self.core.now >= self.core.next_expiry.min(self.core.next_stall) {
+            self.look_at_deadlines();
+        }
+    }
+
+    fn look_at_deadlines(&mut self) {
         let idle = self.core.outbound.is_empty() && self.core.lost == 0 && self.core.inbound.is_empty();
         if self.core.now >= self.core.next_stall {
             self.core.next_stall = self.core.now + EXPIRY_INTERVAL_MAX;
@@ -386,7 +405,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             if let Some(call) = self.core.inbound.get(key).filter(|call| stalled(call)) {
                 let peer = call.peer;
                 self.core.counters.stats.limits.stalled += 1;
-                drop(self.core.inbound.remove(key));
+                self.core.forget_inbound(key);
                 self.disconnect(peer);
             }
         }

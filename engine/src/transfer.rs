@@ -4,7 +4,7 @@ use crate::{
     app::{Answer, App, Call, CallId, Cx, PeerId},
     caller::room_kept,
     config::HEAD_ROOM,
-    core::{FabricCall, Inbound, InboundState, Link},
+    core::{Inbound, InboundState, Link},
     health::HealthFault,
     item::Pulled,
     shard::{NO_TAG, Shard},
@@ -14,9 +14,11 @@ use stag_pools::{Buf, Extent, Fenced, RemoteKey, table::Key};
 use stag_protocol::{
     rpc::{CallHeader, Refusal},
     rpcrdma::{
-        Body, ChunkLists, Header, Incoming, PeerFault, Position, Procedure, Segment, Version,
+        Body, ChunkLists, Header, Incoming, PeerFault, Plain, Position, Procedure, Segment, Side, Version,
+        Xid,
         chunk::{READS_MAX, SEGMENTS_MAX},
         option::NoOption,
+        plain,
         responder::{self, Part, Push, ReplyParts, ReplyPlan},
     },
     xdr::{Reader, Writer, pad},
@@ -24,6 +26,8 @@ use stag_protocol::{
 use stag_verbs::{PeerAddress, Provider, Qp, Refusal as PostRefusal, Refused, RemoteSpan, Status, Tag};
 use std::ops::Range;
 
+/// What a header without chunks says in its lists.
+pub(crate) static NOTHING: ChunkLists = ChunkLists::new();
 /// One peer's Reads hold at most this part of the large buffers.
 const PULL_SHARE: usize = 4;
 
@@ -42,8 +46,38 @@ pub(crate) const fn remote(segment: Segment) -> RemoteSpan {
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Hop 6 and 7: a message arrived.
+    #[inline]
     pub(crate) fn handle_received(&mut self, qp: Qp, buf: Buf, invalidated: Option<Fenced>) {
         let Some(peer) = self.core.peer_of(qp) else { return };
+        let Some(entry) = self.core.peers.get_mut(peer.0) else { return };
+        let Link::Fabric { state: Some(state), .. } = &mut entry.link else { return };
+        if invalidated.is_some() {
+            return self.handle_any(peer, qp, buf, invalidated);
+        }
+        match state.handle_plain(&buf) {
+            Some(Plain::Call { xid, credits }) => {
+                (entry.wanted, entry.called_at) = (credits.0, self.core.now);
+                // Not begun while we stop, as in `handle_any`.
+                if !self.core.stopping {
+                    let (version, direction, from) = (state.sends(), state.side().serves(), entry.address);
+                    self.core.counters.stats.responder.versions.count(version, direction);
+                    self.begin_plain_call(peer, from, qp, xid, buf);
+                }
+            }
+            Some(Plain::Reply { xid, credits }) => {
+                if let Some(buf) = self.handle_plain_reply(peer, xid, buf) {
+                    self.core.lists.clear();
+                    let header = Header { xid, credits, body: Body::Msg };
+                    self.handle_reply(peer, header, plain::HEADER_LEN, buf, None);
+                }
+            }
+            None => self.handle_any(peer, qp, buf, None),
+        }
+    }
+
+    /// The same, whatever it is.
+    #[inline(never)]
+    fn handle_any(&mut self, peer: PeerId, qp: Qp, buf: Buf, invalidated: Option<Fenced>) {
         let Some(Link::Fabric { state: Some(state), .. }) =
             self.core.peers.get_mut(peer.0).map(|peer| &mut peer.link)
         else {
@@ -91,6 +125,32 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
+    /// Gives a receive back to the fabric at once, when its message is done with.
+    #[inline]
+    pub(crate) fn repost(&mut self, receive: Buf) {
+        // Where it has no place it goes back to its pool, and from there when there is one.
+        drop(self.provider.post_receive(receive));
+    }
+
+    /// Gives a plain call a place, and to the app: there is nothing to pull, and the transaction was compared.
+    #[inline]
+    fn begin_plain_call(&mut self, peer: PeerId, from: PeerAddress, qp: Qp, xid: Xid, message: Buf) {
+        self.core.counters.stats.responder.calls.short += 1;
+        let state = InboundState::AwaitAnswer;
+        let call = Inbound { peer, xid, state, has_lists: false, fabric: None };
+        let Ok(key) = self.core.inbound.insert(call) else { return self.refuse_place(qp) };
+        let payload = message.get(plain::HEADER_LEN..).unwrap_or_default();
+        self.hand_over(key, (peer, from), Reader::new(payload), Pulled::default());
+        self.repost(message);
+    }
+
+    /// The table has a place for every receive, so only a peer above its grant gets here.
+    #[cold]
+    fn refuse_place(&mut self, qp: Qp) {
+        self.core.counters.stats.limits.calls += 1;
+        self.provider.disconnect(qp);
+    }
+
     /// Gives the call a place, and pulls what it names.
     fn begin_call(&mut self, peer: PeerId, qp: Qp, header: Header, payload_at: usize, message: Buf) {
         let core = &mut self.core;
@@ -101,25 +161,28 @@ impl<P: Provider, A: App> Shard<P, A> {
         };
         let stats = &mut core.counters.stats.responder;
         stats.chunks.count(&core.lists);
-        count_form(&mut stats.calls, header.body == Body::NoMsg, !pull.chunks().is_empty());
-        let chunks = [const { None }; READS_MAX];
-        let since = core.now;
-        let fabric =
-            FabricCall { header, payload_at, message: Some(message), pull, chunks, pulled: 0, since };
-        let whole = pull.chunks().is_empty();
-        let call = Inbound { peer, xid: header.xid, fabric: Some(fabric), state: InboundState::AwaitSink };
-        let Ok(key) = core.inbound.insert(call) else {
-            // The table has a place for every receive, so only a peer above its grant gets here.
-            core.counters.stats.limits.calls += 1;
-            return self.provider.disconnect(qp);
-        };
-        if let Some(lists) = core.inbound_lists.get_mut(key.index()) {
+        let is_whole = pull.chunks().is_empty();
+        count_form(&mut stats.calls, header.body == Body::NoMsg, !is_whole);
+        let has_lists = !core.lists.is_empty() || core.lists.intent().is_some();
+        let state = if is_whole { InboundState::AwaitAnswer } else { InboundState::AwaitSink };
+        let call = Inbound { peer, xid: header.xid, state, has_lists, fabric: None };
+        let Ok(key) = core.inbound.insert(call) else { return self.refuse_place(qp) };
+        if has_lists && let Some(lists) = core.inbound_lists.get_mut(key.index()) {
             lists.clone_from(&core.lists);
         }
-        if whole {
-            self.dispatch(key);
-        } else if !self.core.pulls.is_empty() || self.pull(key).is_err() {
-            // Behind those that wait already: memory goes to whoever came first.
+        if is_whole {
+            // Inline, and the transaction was compared when it arrived.
+            let from = self.core.peers.get(peer.0).map_or(PeerAddress::Simulated, |peer| peer.address);
+            let payload = message.get(payload_at..).unwrap_or_default();
+            self.hand_over(key, (peer, from), Reader::new(payload), Pulled::default());
+            return self.repost(message);
+        }
+        let mut fabric = self.core.pulled.take();
+        (fabric.header, fabric.payload_at, fabric.pull) = (header, payload_at, pull);
+        (fabric.message, fabric.since) = (Some(message), self.core.now);
+        self.core.inbound.get_mut(key).expect("it was just inserted").fabric = Some(fabric);
+        // Behind those that wait already: memory goes to whoever came first.
+        if !self.core.pulls.is_empty() || self.pull(key).is_err() {
             self.core.counters.stats.limits.memory += 1;
             self.core.pulls.push_back(key);
         }
@@ -182,7 +245,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             // This connection carries no Reads, for its peer allows none: the call can never be whole. Any other refusal means
             // that the connection is dying, and its end removes the call.
             entry.pulling -= reads;
-            drop(self.core.inbound.remove(key));
+            self.core.forget_inbound(key);
             self.refuse_call(peer, qp, header, PeerFault::TooManySegments);
         }
         Ok(())
@@ -206,24 +269,19 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Hop 9: the call is whole.
+    /// Hop 9: a call that was pulled is whole.
     fn dispatch(&mut self, key: Key) {
         let Some(call) = self.core.inbound.get_mut(key) else { return };
         call.state = InboundState::AwaitAnswer;
         let peer = call.peer;
-        let Some(fabric) = &mut call.fabric else { return };
+        let Some(mut fabric) = call.fabric.take() else { return };
         if let Some(entry) = self.core.peers.get_mut(peer.0) {
             entry.pulling = entry.pulling.saturating_sub(fabric.pulled);
         }
         let message = fabric.message.take().expect("a call is dispatched once");
-        let (header, payload_at) = (fabric.header, fabric.payload_at);
-        if fabric.pull.chunks().is_empty() {
-            // Inline, and the transaction was compared when it arrived.
-            let payload = message.get(payload_at..).unwrap_or_default();
-            return self.hand_over(key, peer, Reader::new(payload), Pulled::default());
-        }
-        let pull = fabric.pull;
+        let (header, payload_at, pull) = (fabric.header, fabric.payload_at, fabric.pull);
         let chunks = std::mem::replace(&mut fabric.chunks, [const { None }; READS_MAX]);
+        self.core.give_pulled(fabric);
         let chunks = chunks.map(|chunk| chunk.map(Buf::freeze));
         let mut pulled = [&[][..]; READS_MAX];
         for (octets, chunk) in pulled.iter_mut().zip(&chunks) {
@@ -234,21 +292,24 @@ impl<P: Provider, A: App> Shard<P, A> {
             (Some(_), [base, items @ ..]) => (*base, items),
             _ => (message.get(payload_at..).unwrap_or_default(), pulled),
         };
+        let Some(entry) = self.core.peers.get(peer.0) else { return };
         if let Err(fault) = responder::check_xid(&header, base) {
-            let Some(Link::Fabric { qp, .. }) = self.core.peers.get(peer.0).map(|peer| &peer.link) else {
-                return;
-            };
-            let qp = *qp;
-            drop(self.core.inbound.remove(key));
+            let Link::Fabric { qp, .. } = entry.link else { return };
+            self.core.forget_inbound(key);
             return self.refuse_call(peer, qp, header, fault);
         }
-        let pieces = pull.assemble(base, items);
-        self.hand_over(key, peer, Reader::over(pieces.as_slice()), Pulled(&chunks));
+        let (from, pieces) = (entry.address, pull.assemble(base, items));
+        self.hand_over(key, (peer, from), Reader::over(pieces.as_slice()), Pulled(&chunks));
     }
 
     /// Gives a whole RPC message to the app, or answers it when it is no call that an app could understand.
-    pub(crate) fn hand_over(&mut self, key: Key, peer: PeerId, mut reader: Reader<'_>, pulled: Pulled<'_>) {
-        let from = self.core.peers.get(peer.0).map_or(PeerAddress::Simulated, |peer| peer.address);
+    pub(crate) fn hand_over(
+        &mut self,
+        key: Key,
+        (peer, from): (PeerId, PeerAddress),
+        mut reader: Reader<'_>,
+        pulled: Pulled<'_>,
+    ) {
         match CallHeader::parse(&mut reader) {
             Ok(header) => {
                 let call = Call { id: CallId(key), peer, from, header, arguments: reader, pulled };
@@ -274,37 +335,81 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Hop 10: the reply goes to whoever called.
+    #[inline]
     pub(crate) fn answer(&mut self, id: CallId, answer: Answer) {
-        let Some(call) = self.core.call_of(id) else { return };
-        debug_assert!(matches!(call.state, InboundState::AwaitAnswer), "a call is answered once");
-        let (peer, xid) = (call.peer, call.xid);
+        let Some(call) = self.core.inbound.get(id.0) else { return };
+        debug_assert_eq!(call.state, InboundState::AwaitAnswer, "a call is answered once");
+        let (peer, xid, is_plain) = (call.peer, call.xid, !call.has_lists && answer.item.is_none());
         match self.core.peers.get(peer.0).map(|peer| &peer.link) {
             Some(Link::Stream(stream)) => {
                 let stream = *stream;
-                drop(self.core.inbound.remove(id.0));
+                self.core.forget_inbound(id.0);
                 self.streams.answer(stream, answer, &self.core.zeros);
             }
             Some(Link::Fabric { .. }) => {
                 debug_assert_eq!(answer.message.first_chunk(), Some(&xid.0.to_be_bytes()), "the reply's XID");
+                let answer = match is_plain {
+                    true => match self.answer_plain(id.0, peer, xid, answer) {
+                        Some(answer) => answer,
+                        None => return,
+                    },
+                    false => answer,
+                };
                 if let Err(answer) = self.answer_fabric(id.0, answer) {
                     self.core.counters.stats.limits.send_queue += 1;
                     if let Some(call) = self.core.inbound.get_mut(id.0) {
-                        call.state = InboundState::AwaitRoom(answer);
-                        self.core.replies.push_back(id.0);
+                        call.state = InboundState::AwaitRoom;
+                        self.core.replies.push_back((id.0, answer));
                     }
                 }
             }
-            Some(Link::Lost { .. } | Link::Absent { .. }) | None => drop(self.core.inbound.remove(id.0)),
+            Some(Link::Lost { .. } | Link::Absent { .. }) | None => self.core.forget_inbound(id.0),
         }
+    }
+
+    /// Sends the reply to a call without chunks, and without an item, if it fits inline and the fabric takes it at once. Else it
+    /// comes back.
+    #[inline]
+    fn answer_plain(&mut self, key: Key, peer: PeerId, xid: Xid, answer: Answer) -> Option<Answer> {
+        let core = &mut self.core;
+        let Some(entry) = core.peers.get_mut(peer.0) else { return Some(answer) };
+        let Link::Fabric { qp, state: Some(connection) } = &mut entry.link else { return Some(answer) };
+        let adapts = connection.side() == Side::Server;
+        let granted = connection.serves().map_or(0, |credits| credits.granted().0);
+        // A grant that may change is looked at where all replies are sent.
+        if adapts && entry.replies + 1 >= granted
+            || connection.plain_version().is_none()
+            || !plain::fits(answer.message.len(), connection.send_threshold())
+        {
+            return Some(answer);
+        }
+        let mut answer = answer;
+        let message = &mut answer.message;
+        let room = message.prepend(plain::HEADER_LEN).expect("a message begins behind its head room");
+        let room = room.first_chunk_mut().expect("it has this length");
+        // RFC 8167 §5.2 [8167-6], draft 002 §5.2 [bidir-6]
+        if !(connection.emit_plain_reply(xid, room) && self.provider.send_inline(*qp, message, None)) {
+            message.trim_front(plain::HEADER_LEN);
+            return Some(answer);
+        }
+        entry.replies += u32::from(adapts);
+        let before = connection.serves().map(|credits| credits.reserved());
+        connection.handle_replied();
+        let is_settled = connection.serves().map(|credits| credits.reserved()) == before;
+        core.counters.stats.responder.replies.short += 1;
+        core.forget_inbound(key);
+        if !is_settled {
+            core.settle_receives(peer);
+        }
+        None
     }
 
     /// Sends a reply in whatever form fits. It comes back when the send queue or the pool has no room for it.
     fn answer_fabric(&mut self, key: Key, mut answer: Answer) -> Result<(), Answer> {
         let core = &mut self.core;
-        let (Some(call), Some(lists)) = (core.inbound.get(key), core.inbound_lists.get(key.index())) else {
-            return Ok(());
-        };
-        let (peer, xid) = (call.peer, call.xid);
+        let Some(call) = core.inbound.get(key) else { return Ok(()) };
+        let (peer, xid, has_lists) = (call.peer, call.xid, call.has_lists);
+        let lists = lists_of(has_lists, &core.inbound_lists, key);
         let Some(Link::Fabric { qp, state: Some(connection) }) =
             core.peers.get_mut(peer.0).map(|peer| &mut peer.link)
         else {
@@ -319,7 +424,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             Err(fault) => {
                 let header =
                     Header { xid, credits: connection.reply_header(xid, Body::Msg).credits, body: Body::Msg };
-                drop(core.inbound.remove(key));
+                core.forget_inbound(key);
                 self.refuse_call(peer, qp, header, fault);
                 return Ok(());
             }
@@ -336,7 +441,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         // The reply goes out: it tells the grant.
         core.adapt_grant(peer);
-        let Some(lists) = core.inbound_lists.get(key.index()) else { return Ok(()) };
+        let lists = lists_of(has_lists, &core.inbound_lists, key);
         let Some(Link::Fabric { state: Some(connection), .. }) =
             core.peers.get_mut(peer.0).map(|peer| &mut peer.link)
         else {
@@ -389,8 +494,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         let room = message.prepend(plan.header_len).expect("a message begins behind its head room");
         let emitted = connection.emit(&header, &core.returned, room);
         debug_assert_eq!(emitted, Ok(plan.header_len), "the plan knows its header");
-        if self.provider.post_send(qp, NO_TAG, message, invalidate).is_ok() {
-            drop(core.inbound.remove(key));
+        if self.provider.send_inline(qp, &message, invalidate)
+            || self.provider.post_send(qp, NO_TAG, message, invalidate).is_ok()
+        {
+            core.forget_inbound(key);
         }
         core.settle_receives(peer);
         Ok(())
@@ -401,10 +508,10 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(crate) fn retry_deferred(&mut self) -> bool {
         let mut progress = false;
         for _ in 0..self.core.replies.len() {
-            let Some(key) = self.core.replies.pop_front() else { break };
-            match self.retry_reply(key) {
-                true => progress = true,
-                false => self.core.replies.push_back(key),
+            let Some((key, answer)) = self.core.replies.pop_front() else { break };
+            match self.answer_fabric(key, answer) {
+                Ok(()) => progress = true,
+                Err(answer) => self.core.replies.push_back((key, answer)),
             }
         }
         let mut short = usize::MAX;
@@ -429,25 +536,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         let lens = fabric.iter().flat_map(|fabric| fabric.pull.chunks()).map(|chunk| chunk.len as usize);
         lens.max().unwrap_or(0)
     }
+}
 
-    fn retry_reply(&mut self, key: Key) -> bool {
-        let Some(call) = self.core.inbound.get_mut(key) else { return true };
-        match std::mem::replace(&mut call.state, InboundState::AwaitAnswer) {
-            InboundState::AwaitRoom(answer) => match self.answer_fabric(key, answer) {
-                Ok(()) => true,
-                Err(answer) => {
-                    if let Some(call) = self.core.inbound.get_mut(key) {
-                        call.state = InboundState::AwaitRoom(answer);
-                    }
-                    false
-                }
-            },
-            state => {
-                call.state = state;
-                true
-            }
-        }
-    }
+/// What the header of a call said in its lists.
+fn lists_of(has_lists: bool, all: &[ChunkLists], key: Key) -> &ChunkLists {
+    if has_lists { all.get(key.index()).expect("one for each place") } else { &NOTHING }
 }
 
 /// RDMA Writes that take a reply's parts to their chunks.

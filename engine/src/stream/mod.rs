@@ -293,9 +293,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         stream.calls += 1;
         self.streams.stats.calls += 1;
-        let call = Inbound { peer, xid, fabric: None, state: InboundState::AwaitAnswer };
+        let state = InboundState::AwaitAnswer;
+        let call = Inbound { peer, xid, state, has_lists: false, fabric: None };
+        let from = self.core.peers.get(peer.0).map_or(PeerAddress::Simulated, |peer| peer.address);
         match self.core.inbound.insert(call) {
-            Ok(call) => self.hand_over(call, peer, reader, Pulled::default()),
+            Ok(call) => self.hand_over(call, (peer, from), reader, Pulled::default()),
             Err(_) => {
                 self.core.counters.stats.limits.calls += 1;
                 return Err(Cause::Local);

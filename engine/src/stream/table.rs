@@ -175,6 +175,12 @@ impl Streams {
         self.connections.iter().any(|(_, stream)| !stream.output.is_empty())
     }
 
+    /// Whether anything can happen here.
+    #[inline]
+    pub(crate) fn are_in_use(&self) -> bool {
+        self.listener.is_some() || !self.connections.is_empty()
+    }
+
     /// Whether there is no connection.
     pub(crate) fn is_empty(&self) -> bool {
         self.connections.is_empty()

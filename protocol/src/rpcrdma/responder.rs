@@ -55,7 +55,7 @@ pub fn plan_pull(
     inline_len: usize,
     limit: u32,
 ) -> Result<Pull, PeerFault> {
-    let mut pull = Pull { chunks: [PullChunk::default(); READS_MAX], count: 0, long: false, total: 0 };
+    let mut pull = Pull::NONE;
     let mut total = 0_u64;
     for (chunk, slot) in lists.reads().zip(&mut pull.chunks) {
         total += chunk.total();
@@ -107,6 +107,14 @@ const fn inserted_len(len: u32) -> u64 {
 }
 
 impl Pull {
+    /// Nothing.
+    pub const NONE: Self = Self {
+        chunks: [PullChunk { position: Position::ZERO, len: 0 }; READS_MAX],
+        count: 0,
+        long: false,
+        total: 0,
+    };
+
     /// All chunks to pull, by ascending position, as [`ChunkLists::reads`] gives them. Empty for a Short call.
     pub fn chunks(&self) -> &[PullChunk] {
         self.chunks.get(..self.count).unwrap_or_default()
