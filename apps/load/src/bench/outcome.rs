@@ -1,6 +1,7 @@
 //! What came of a run, as it is written to a file and read again.
 
 use super::{
+    compare::FLOORS_MAX,
     latency::{Record, Times, at, encode},
     schedule::Arrivals,
     stages::Stages,
@@ -212,6 +213,44 @@ impl Outcome {
         serde_json::from_str(text).map_err(|error| error.to_string())
     }
 
+    /// What the figures alone do not say, in sentences: why they may be the generator's or the host's doing, and what they leave out.
+    pub fn notes(&self) -> Vec<String> {
+        let Self { client, setup, unsent, failed, .. } = self;
+        let mut notes = Vec::new();
+        if self.stopped {
+            notes.push(format!("stopped early, after {:.2} seconds that count", self.elapsed_s));
+        }
+        notes.extend_from_slice(&client.doubts);
+        if client.pinned < setup.cores {
+            notes.push(format!(
+                "{} of {} threads of the generator had no core to themselves",
+                setup.cores - client.pinned,
+                setup.cores
+            ));
+        }
+        if let [Some(before), Some(after)] = self.host.floors_ns
+            && before.max(after) > before.min(after) * FLOORS_MAX
+        {
+            notes.push(format!(
+                "the host changed: a word took {before:.0} ns from one core to another and back before the run, and {after:.0} ns after it"
+            ));
+        }
+        if *unsent > 0 {
+            notes.push(format!(
+                "{unsent} calls were due and could not be made in time: the server, or --depth, is too small for this rate; among \
+                 the response times they count with what they had waited"
+            ));
+        }
+        if setup.workload.has_payload() && !setup.verified {
+            notes.push("the payload was not compared".to_owned());
+        }
+        notes.extend(self.stages.iter().filter_map(|stages| stages.unasked.clone()));
+        if let Some(failure) = &self.failure {
+            notes.push(format!("{failed} calls failed; the first: {failure}"));
+        }
+        notes
+    }
+
     /// Seconds that are whole.
     pub fn whole_seconds(&self) -> &[Second] {
         let whole = self.elapsed_s.floor() as usize;
@@ -258,6 +297,57 @@ mod tests {
         assert_eq!(doubts(&client(1), &times(2)), Vec::<String>::new());
         let robbed = Client { stolen: Some(0.02), ..client(0) };
         assert_eq!(doubts(&robbed, &times(100)), ["the host lost 2.0 % of its time to others"]);
+    }
+
+    #[test]
+    fn what_the_figures_do_not_say_is_noted() {
+        let well = Outcome {
+            schema: SCHEMA.to_owned(),
+            version: String::new(),
+            began_unix_s: 0.0,
+            setup: Setup {
+                url: String::new(),
+                workload: Workload::Read,
+                size: 1,
+                connections: 1,
+                depth: 1,
+                cores: 2,
+                rate: None,
+                arrivals: None,
+                warm_up_s: 0.0,
+                duration_s: None,
+                calls: Some(1),
+                verified: true,
+                seed: 0,
+            },
+            host: Host { floors_ns: [Some(100.0), Some(129.0)], ..Host::default() },
+            elapsed_s: 1.0,
+            calls: 1,
+            failed: 0,
+            failure: None,
+            unsent: 0,
+            calls_per_s: 1.0,
+            octets_per_s: 1.0,
+            service: Times::default(),
+            response: Times::default(),
+            client: Client { pinned: 2, ..Client::default() },
+            seconds: Vec::new(),
+        };
+        assert_eq!(well.notes(), Vec::<String>::new());
+        let note = |change: fn(&mut Outcome)| {
+            let mut outcome = well.clone();
+            change(&mut outcome);
+            <[String; 1]>::try_from(outcome.notes()).unwrap()[0].clone()
+        };
+        assert_eq!(note(|outcome| outcome.client.doubts.push("why".to_owned())), "why");
+        assert!(note(|outcome| outcome.client.pinned = 1).contains("1 of 2 threads"));
+        assert!(note(|outcome| outcome.host.floors_ns[1] = Some(131.0)).contains("100 ns"));
+        assert!(note(|outcome| outcome.unsent = 7).starts_with("7 calls were due"));
+        assert!(note(|outcome| outcome.setup.verified = false).contains("not compared"));
+        assert!(
+            note(|outcome| (outcome.failed, outcome.failure) = (3, Some("READ".to_owned())))
+                .contains("3 calls failed")
+        );
     }
 
     #[test]

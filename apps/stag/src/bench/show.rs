@@ -33,37 +33,13 @@ pub fn table(outcomes: &[Outcome]) -> String {
         several => ladder(&mut text, several),
     }
     for outcome in outcomes {
-        let mut notes = notes(outcome);
+        let mut notes = outcome.notes();
         if outcomes.len() > 1 {
             notes.iter_mut().for_each(|note| *note = format!("{}: {note}", step(&outcome.setup)));
         }
         notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
     }
     text
-}
-
-/// What the figures alone do not say.
-fn notes(outcome: &Outcome) -> Vec<String> {
-    let mut notes = Vec::new();
-    if outcome.stopped {
-        notes.push(format!("stopped early, after {:.2} seconds that count", outcome.elapsed_s));
-    }
-    notes.extend_from_slice(&outcome.client.doubts);
-    if outcome.unsent > 0 {
-        notes.push(format!(
-            "{} calls were due and could not be made in time: the server, or --depth, is too small for this rate; among \
-             the response times they count with what they had waited",
-            outcome.unsent
-        ));
-    }
-    if outcome.setup.workload.has_payload() && !outcome.setup.verified {
-        notes.push("the payload was not compared".to_owned());
-    }
-    notes.extend(outcome.stages.iter().filter_map(|stages| stages.unasked.clone()));
-    if let Some(failure) = &outcome.failure {
-        notes.push(format!("{} calls failed; the first: {failure}", outcome.failed));
-    }
-    notes
 }
 
 /// The version that was spoken, behind what it is said of.

@@ -1,0 +1,318 @@
+//! Which charts show results, and their lines.
+
+use super::{
+    super::{
+        latency::BEYOND,
+        outcome::{Outcome, Second},
+    },
+    chart::{Axis, Chart, Line, Point, grouped},
+};
+use hdrhistogram::Histogram;
+
+/// A rate below this part of what was meant was not kept.
+const KEPT: f64 = 0.98;
+const MICROS: &str = "µs, logarithmic";
+
+/// All that say something.
+pub(super) fn charts(outcomes: &[Outcome], names: &[String]) -> Result<Vec<Chart>, String> {
+    let charts = [against_rate(outcomes), by_size(outcomes), by_percentile(outcomes, names)?];
+    let over_time = [over_time(outcomes, names), calls_over_time(outcomes, names)];
+    let bandwidth = bandwidth_by_size(outcomes);
+    let [rate, size, percentile] = charts;
+    Ok([rate, size, bandwidth, percentile].into_iter().chain(over_time).flatten().collect())
+}
+
+/// Points of a histogram: 1 in so many is beyond, and the time.
+fn distribution(histogram: &Histogram<u64>) -> Vec<Point> {
+    if histogram.is_empty() {
+        return Vec::new();
+    }
+    // What has no ten samples beyond it says nothing (DESIGN D13).
+    let most = (histogram.len() as f64 / BEYOND).max(1.0);
+    let steps =
+        (0..=200).map(|step| 10_f64.powf(f64::from(step) / 20.0)).take_while(|beyond| *beyond <= most);
+    let time = |beyond: f64| histogram.value_at_quantile(1.0 - 1.0 / beyond) as f64 / 1e3;
+    steps.map(|beyond| Point::new(beyond, time(beyond))).collect()
+}
+
+fn by_percentile(outcomes: &[Outcome], names: &[String]) -> Result<Option<Chart>, String> {
+    let mut lines = Vec::new();
+    for (place, (name, outcome)) in names.iter().zip(outcomes).enumerate() {
+        let points = distribution(&outcome.response.histogram()?);
+        let name = if outcomes.len() == 1 { "response" } else { name };
+        let colour = (place, outcomes.len());
+        lines.push(Line { name: name.to_owned(), points, colour, is_dashed: false });
+    }
+    if let [one] = outcomes
+        && one.setup.rate.is_some()
+    {
+        let points = distribution(&one.service.histogram()?);
+        lines.push(Line { name: "service".to_owned(), points, colour: (0, 1), is_dashed: true });
+    }
+    lines.retain(|line| !line.points.is_empty());
+    if lines.is_empty() {
+        return Ok(None);
+    }
+    let [xs, ys] = Chart::values(&lines);
+    let (x, y) = (Axis::nines(xs), Axis::log(MICROS, ys));
+    let caption = "Each line ends where fewer than 10 samples lie beyond.".to_owned();
+    let marks = Vec::new();
+    Ok(Some(Chart { title: "Response time by percentile", caption, x, y, lines, marks }))
+}
+
+/// Runs one after the other, each from where the one before ended: seconds, and the first of each run.
+fn in_turn(outcomes: &[Outcome]) -> Vec<f64> {
+    let mut begin = 0.0;
+    let mut begins = Vec::new();
+    for outcome in outcomes {
+        begins.push(begin);
+        begin += outcome.seconds.len() as f64;
+    }
+    begins
+}
+
+/// A line of all runs in turn.
+fn series(outcomes: &[Outcome], of: impl Fn(&Outcome, &Second) -> Option<f64>) -> Vec<Point> {
+    let mut points = Vec::new();
+    for (outcome, begin) in outcomes.iter().zip(in_turn(outcomes)) {
+        let mut is_apart = true;
+        for second in &outcome.seconds {
+            match of(outcome, second).filter(|value| *value > 0.0) {
+                // In the middle of the second that it is about.
+                Some(y) => points.push(Point {
+                    x: begin + second.second as f64 + 0.5,
+                    y,
+                    is_hollow: false,
+                    is_apart: std::mem::take(&mut is_apart),
+                }),
+                None => is_apart = true,
+            }
+        }
+    }
+    points
+}
+
+fn time_chart(
+    outcomes: &[Outcome],
+    names: &[String],
+    (title, caption, mut lines): (&'static str, &str, Vec<Line>),
+    y: impl FnOnce(&[Line]) -> Axis,
+) -> Option<Chart> {
+    lines.retain(|line| !line.points.is_empty());
+    let seconds: usize = outcomes.iter().map(|outcome| outcome.seconds.len()).sum();
+    if lines.iter().all(|line| line.points.len() < 2) {
+        return None;
+    }
+    let x = Axis::linear("seconds of measuring", std::iter::once(seconds as f64));
+    let marks = match outcomes {
+        [_] => Vec::new(),
+        _ => in_turn(outcomes).into_iter().zip(names.iter().cloned()).collect(),
+    };
+    let turns = if marks.is_empty() { "" } else { " Runs in their order, without what was between them." };
+    Some(Chart {
+        title,
+        caption: format!("{caption}{turns}").trim().to_owned(),
+        x,
+        y: y(&lines),
+        lines,
+        marks,
+    })
+}
+
+fn over_time(outcomes: &[Outcome], names: &[String]) -> Option<Chart> {
+    let line = |name: &str, colour, is_dashed, of: fn(&Second) -> Option<f64>| Line {
+        name: name.to_owned(),
+        points: series(outcomes, |_, second| of(second)),
+        colour: (colour, 3),
+        is_dashed,
+    };
+    let mut lines = vec![
+        line("p50", 0, false, |second| second.response_p50_us),
+        line("p99", 1, false, |second| second.response_p99_us),
+        line("longest", 2, false, |second| Some(second.response_max_us)),
+    ];
+    if outcomes.iter().any(|outcome| outcome.setup.rate.is_some()) {
+        lines.push(line("service p50", 0, true, |second| second.service_p50_us));
+        lines.push(line("service p99", 1, true, |second| second.service_p99_us));
+    }
+    let y = |lines: &[Line]| Axis::log(MICROS, Chart::values(lines).into_iter().nth(1).into_iter().flatten());
+    time_chart(outcomes, names, ("Response time over time", "", lines), y)
+}
+
+fn calls_over_time(outcomes: &[Outcome], names: &[String]) -> Option<Chart> {
+    // A second that is not whole has fewer.
+    let whole = |outcome: &Outcome, second: &Second| second.second < outcome.whole_seconds().len() as u64;
+    let line = |name: &str, (colour, is_dashed), of: fn(&Outcome, &Second) -> Option<f64>| Line {
+        name: name.to_owned(),
+        points: series(outcomes, |outcome, second| of(outcome, second).filter(|_| whole(outcome, second))),
+        colour,
+        is_dashed,
+    };
+    let mut lines = vec![line("calls/s", ((0, 2), false), |_, second| Some(second.calls as f64))];
+    if outcomes.iter().any(|outcome| outcome.setup.rate.is_some()) {
+        lines.push(line("meant", ((1, 2), true), |outcome, _| outcome.setup.rate));
+    }
+    let y = |lines: &[Line]| {
+        Axis::linear("calls/s", Chart::values(lines).into_iter().nth(1).into_iter().flatten())
+    };
+    time_chart(outcomes, names, ("Throughput over time", "", lines), y)
+}
+
+/// Runs that differ in what they offer to the server only.
+fn groups<K: PartialEq>(outcomes: &[Outcome], key: impl Fn(&Outcome) -> K) -> Vec<(K, Vec<&Outcome>)> {
+    let mut groups: Vec<(K, Vec<&Outcome>)> = Vec::new();
+    for outcome in outcomes {
+        let key = key(outcome);
+        match groups.iter_mut().find(|(known, _)| *known == key) {
+            Some((_, group)) => group.push(outcome),
+            None => groups.push((key, vec![outcome])),
+        }
+    }
+    groups
+}
+
+/// How much a run offers: calls per second, or calls at a time.
+fn offered(outcome: &Outcome) -> f64 {
+    let setup = &outcome.setup;
+    setup.rate.unwrap_or((setup.connections * setup.depth) as f64)
+}
+
+/// Whether a run made what it was meant to.
+fn is_kept(outcome: &Outcome) -> bool {
+    outcome.unsent == 0 && outcome.setup.rate.is_none_or(|rate| outcome.calls_per_s >= rate * KEPT)
+}
+
+fn percentile(outcome: &Outcome, name: &str, is_service: bool) -> Option<f64> {
+    let times = if is_service { &outcome.service } else { &outcome.response };
+    times.percentile(name)
+}
+
+/// The lines of groups of runs: several percentiles of one group, or two of several.
+fn percentiles(groups: &[(String, Vec<&Outcome>)], x: impl Fn(&Outcome) -> f64, is_open: bool) -> Vec<Line> {
+    let line = |name: String, group: &[&Outcome], colour, (of, is_service, is_dashed): (&str, bool, bool)| {
+        let point = |outcome: &&Outcome| {
+            let y = percentile(outcome, of, is_service)?;
+            Some(Point { is_hollow: !is_kept(outcome), ..Point::new(x(outcome), y) })
+        };
+        Line { name, points: group.iter().filter_map(point).collect(), colour, is_dashed }
+    };
+    let mut lines = Vec::new();
+    if let [(_, group)] = groups {
+        for (place, of) in ["p50", "p99", "p99.9"].into_iter().enumerate() {
+            lines.push(line(of.to_owned(), group, (place, 3), (of, false, false)));
+        }
+        if is_open {
+            lines.push(line("service p50".to_owned(), group, (0, 3), ("p50", true, true)));
+            lines.push(line("service p99".to_owned(), group, (1, 3), ("p99", true, true)));
+        }
+    } else {
+        for (place, (name, group)) in groups.iter().enumerate() {
+            let colour = (place, groups.len());
+            lines.push(line(format!("{name} p99"), group, colour, ("p99", false, false)));
+            lines.push(line(format!("{name} p50"), group, colour, ("p50", false, true)));
+        }
+    }
+    lines.retain(|line| !line.points.is_empty());
+    lines
+}
+
+fn against_rate(outcomes: &[Outcome]) -> Option<Chart> {
+    let grouped_by = groups(outcomes, |outcome| {
+        let setup = &outcome.setup;
+        (setup.url.clone(), setup.workload, setup.size, setup.rate.is_some())
+    });
+    let mut ladders: Vec<(String, Vec<&Outcome>)> = Vec::new();
+    for ((url, workload, size, is_open), mut group) in grouped_by {
+        group.sort_by(|one, other| offered(one).total_cmp(&offered(other)));
+        let is_ladder = group.windows(2).any(|pair| matches!(pair, [a, b] if offered(a) < offered(b)));
+        let all = |same: fn(&Outcome, &Outcome) -> bool| {
+            outcomes.windows(2).all(|pair| matches!(pair, [a, b] if same(a, b)))
+        };
+        let mut name = vec![if is_open { "open" } else { "closed" }.to_owned()];
+        if !all(|a, b| a.setup.workload == b.setup.workload) {
+            name.push(workload.to_string());
+        }
+        if !all(|a, b| a.setup.size == b.setup.size) {
+            name.push(super::chart::size(size as u64));
+        }
+        if !all(|a, b| a.setup.url == b.setup.url) {
+            name.push(url);
+        }
+        if is_ladder {
+            ladders.push((name.join(" "), group));
+        }
+    }
+    let is_open = outcomes.iter().any(|outcome| outcome.setup.rate.is_some());
+    let lines = percentiles(&ladders, |outcome| outcome.calls_per_s, is_open);
+    if lines.iter().all(|line| line.points.len() < 2) {
+        return None;
+    }
+    let [xs, ys] = Chart::values(&lines);
+    let (x, y) = (Axis::linear("calls/s that were answered", xs), Axis::log(MICROS, ys));
+    let broken = outcomes.iter().filter(|outcome| !is_kept(outcome)).count();
+    let caption = match broken {
+        0 => String::new(),
+        _ => format!("Hollow: the rate that was meant was not kept ({} of {} runs).", broken, outcomes.len()),
+    };
+    Some(Chart { title: "Response time against throughput", caption, x, y, lines, marks: Vec::new() })
+}
+
+/// Groups of runs that differ in their sizes.
+fn ladders_of_sizes(outcomes: &[Outcome]) -> Vec<(String, Vec<&Outcome>)> {
+    let groups = groups(outcomes, |outcome| {
+        let setup = &outcome.setup;
+        let pace =
+            setup.rate.map_or_else(String::new, |rate| format!("{}/s", grouped(&format!("{rate:.0}"))));
+        (setup.url.clone(), setup.workload, pace, setup.connections, setup.depth)
+    });
+    let count = groups.len();
+    let mut ladders = Vec::new();
+    for ((url, workload, pace, connections, depth), mut group) in groups {
+        group.sort_by_key(|outcome| outcome.setup.size);
+        let is_ladder = group.windows(2).any(|pair| matches!(pair, [a, b] if a.setup.size < b.setup.size));
+        let is_sized = group.iter().all(|outcome| outcome.setup.size > 0);
+        let name = if count == 1 {
+            String::new()
+        } else {
+            format!("{workload} {url} {pace} {connections}×{depth}")
+        };
+        if is_ladder && is_sized {
+            ladders.push((name, group));
+        }
+    }
+    ladders
+}
+
+fn by_size(outcomes: &[Outcome]) -> Option<Chart> {
+    let is_open = outcomes.iter().any(|outcome| outcome.setup.rate.is_some());
+    let lines = percentiles(&ladders_of_sizes(outcomes), |outcome| outcome.setup.size as f64, is_open);
+    if lines.is_empty() {
+        return None;
+    }
+    let [xs, ys] = Chart::values(&lines);
+    let (x, y) = (Axis::sizes(xs), Axis::log(MICROS, ys));
+    Some(Chart { title: "Response time by size", caption: String::new(), x, y, lines, marks: Vec::new() })
+}
+
+fn bandwidth_by_size(outcomes: &[Outcome]) -> Option<Chart> {
+    let ladders = ladders_of_sizes(outcomes);
+    let count = ladders.len();
+    let line = |(place, (name, group)): (usize, (String, Vec<&Outcome>))| {
+        let mib = |outcome: &Outcome| outcome.octets_per_s / f64::from(1 << 20);
+        let points =
+            group.iter().map(|outcome| Point::new(outcome.setup.size as f64, mib(outcome))).collect();
+        Line {
+            name: format!("MiB/s {name}").trim().to_owned(),
+            points,
+            colour: (place, count),
+            is_dashed: false,
+        }
+    };
+    let lines: Vec<_> = ladders.into_iter().enumerate().map(line).collect();
+    if lines.is_empty() {
+        return None;
+    }
+    let [xs, ys] = Chart::values(&lines);
+    let (x, y) = (Axis::sizes(xs), Axis::linear("MiB/s", ys));
+    Some(Chart { title: "Payload by size", caption: String::new(), x, y, lines, marks: Vec::new() })
+}

@@ -1,0 +1,243 @@
+//! What stands around the charts: figures in tables, how they were measured, and where.
+
+use super::{
+    super::{
+        latency::{PERCENTILES, Times},
+        outcome::Outcome,
+    },
+    chart::{grouped, number, plain, size},
+};
+use std::fmt::Write;
+
+/// Different values of one fact that are listed.
+const LISTED: usize = 6;
+
+fn micros(value: Option<f64>) -> String {
+    value.map_or_else(|| "n/a".to_owned(), one_digit)
+}
+
+fn one_digit(value: f64) -> String {
+    grouped(&format!("{value:.1}"))
+}
+
+fn mebibytes(octets: f64) -> f64 {
+    octets / f64::from(1 << 20)
+}
+
+/// Where and when.
+pub(super) fn lead(page: &mut String, outcomes: &[Outcome]) {
+    let Some(Outcome { host, began_unix_s, version, .. }) = outcomes.first() else { return };
+    let _ = writeln!(
+        page,
+        "<p class=\"lead\">{} on {}, {}; stag {}</p>",
+        date(*began_unix_s),
+        plain(&host.name),
+        plain(&host.processor),
+        plain(version)
+    );
+}
+
+/// A moment in UTC, from the seconds since 1970 (days to dates: the Gregorian calendar repeats every 400 years).
+fn date(unix_s: f64) -> String {
+    let seconds = unix_s.clamp(0.0, 1e11) as u64;
+    let (days, clock) = (seconds / 86_400 + 719_468, seconds % 86_400);
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    // Years begin in March, so that the leap day is the last one.
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", clock / 3_600, clock / 60 % 60)
+}
+
+/// The figures.
+pub(super) fn results(page: &mut String, outcomes: &[Outcome], names: &[String]) {
+    if let [one] = outcomes {
+        tiles(page, one);
+        return single(page, one);
+    }
+    page.push_str(
+        "<div class=\"scroll\"><table>\n<tr><th>run</th><th>calls/s</th><th>MiB/s</th><th>service<br>p50 µs</th>\
+         <th>response<br>p50 µs</th><th><br>p99 µs</th><th><br>p99.9 µs</th><th><br>max µs</th><th>calls</th><th>failed</th>\
+         <th>unsent</th></tr>\n",
+    );
+    for (name, outcome) in names.iter().zip(outcomes) {
+        let Outcome { calls_per_s, octets_per_s, calls, failed, unsent, service, response, .. } = outcome;
+        let _ = write!(page, "<tr><td>{}</td>", plain(name));
+        let times = ["p50", "p99", "p99.9"].map(|of| micros(response.percentile(of)));
+        let [p50, p99, p999] = times;
+        let (rate, mib) = (one_digit(*calls_per_s), one_digit(mebibytes(*octets_per_s)));
+        let (service, max) = (micros(service.percentile("p50")), one_digit(response.max_us));
+        for cell in [rate, mib, service, p50, p99, p999, max] {
+            let _ = write!(page, "<td>{cell}</td>");
+        }
+        for count in [calls, failed, unsent] {
+            let _ = write!(page, "<td>{}</td>", grouped(&count.to_string()));
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</table></div>\n");
+}
+
+/// What most people want to know.
+fn tiles(page: &mut String, outcome: &Outcome) {
+    let mut tiles = vec![(grouped(&format!("{:.0}", outcome.calls_per_s)), "calls/s")];
+    if outcome.setup.workload.has_payload() {
+        tiles.push((one_digit(mebibytes(outcome.octets_per_s)), "MiB/s of payload"));
+    }
+    let times = [("p50", "µs response p50"), ("p99", "µs response p99"), ("p99.9", "µs response p99.9")];
+    tiles.extend(times.map(|(of, label)| (micros(outcome.response.percentile(of)), label)));
+    tiles.push((grouped(&outcome.failed.to_string()), "calls failed"));
+    if outcome.setup.rate.is_some() {
+        tiles.push((grouped(&outcome.unsent.to_string()), "calls not made in time"));
+    }
+    page.push_str("<ul class=\"tiles\">\n");
+    for (value, label) in tiles {
+        let _ = writeln!(page, "<li><b>{value}</b><span>{label}</span></li>");
+    }
+    page.push_str("</ul>\n");
+}
+
+/// The head of a table of times.
+fn times_head(page: &mut String, first: &str) {
+    let _ = write!(
+        page,
+        "<div class=\"scroll\"><table>\n<tr><th>{first}</th><th>samples</th><th>min</th><th>mean</th>"
+    );
+    PERCENTILES.iter().for_each(|(name, _)| page.push_str(&format!("<th>{name}</th>")));
+    page.push_str("<th>max</th>");
+}
+
+fn times_row(page: &mut String, name: &str, times: &Times) {
+    let Times { samples, min_us, mean_us, max_us, percentiles_us, .. } = times;
+    let _ = write!(page, "<tr><td>{}</td><td>{}</td>", plain(name), grouped(&samples.to_string()));
+    for cell in [min_us, mean_us] {
+        let _ = write!(page, "<td>{}</td>", one_digit(*cell));
+    }
+    percentiles_us.iter().for_each(|value| page.push_str(&format!("<td>{}</td>", micros(*value))));
+    let _ = write!(page, "<td>{}</td>", one_digit(*max_us));
+}
+
+fn single(page: &mut String, outcome: &Outcome) {
+    times_head(page, "µs");
+    page.push_str("</tr>\n");
+    let mut rows = vec![("service", &outcome.service), ("response", &outcome.response)];
+    if outcome.setup.rate.is_some() {
+        rows.push(("send lag", &outcome.client.lag));
+    }
+    for (name, times) in rows {
+        times_row(page, name, times);
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</table></div>\n");
+}
+
+/// Something that is known of every run.
+type Fact = (&'static str, fn(&Outcome) -> String);
+
+/// How it was measured.
+const CONFIGURATION: [Fact; 13] = [
+    ("server", |outcome| outcome.setup.url.clone()),
+    ("workload", |outcome| outcome.setup.workload.to_string()),
+    ("payload", |outcome| match (outcome.setup.workload.has_payload(), outcome.setup.verified) {
+        (false, _) => "none".to_owned(),
+        (true, true) => format!("{}, every octet compared", size(outcome.setup.size as u64)),
+        (true, false) => format!("{}, NOT compared", size(outcome.setup.size as u64)),
+    }),
+    ("loop", |outcome| match (outcome.setup.rate, outcome.setup.arrivals) {
+        (Some(rate), Some(arrivals)) => {
+            format!("open, {} calls/s, {}", number(rate), format!("{arrivals:?}").to_lowercase())
+        }
+        _ => "closed".to_owned(),
+    }),
+    ("connections", |outcome| outcome.setup.connections.to_string()),
+    ("depth", |outcome| outcome.setup.depth.to_string()),
+    ("cores of the generator", |outcome| outcome.setup.cores.to_string()),
+    ("warm-up", |outcome| format!("{} s", number(outcome.setup.warm_up_s))),
+    ("measured", |outcome| format!("{} s", one_digit(outcome.elapsed_s))),
+    ("calls", |outcome| grouped(&outcome.calls.to_string())),
+    ("seed", |outcome| outcome.setup.seed.to_string()),
+    ("began", |outcome| date(outcome.began_unix_s)),
+    ("command, schema", |outcome| format!("stag {}, {}", outcome.version, outcome.schema)),
+];
+
+/// Where it was measured, and how the generator was.
+const HOST: [Fact; 11] = [
+    ("host", |outcome| outcome.host.name.clone()),
+    ("processor", |outcome| outcome.host.processor.clone()),
+    ("cores", |outcome| outcome.host.cores.to_string()),
+    ("kernel", |outcome| format!("Linux {}", outcome.host.kernel)),
+    ("load average before", |outcome| number(outcome.host.load)),
+    ("a word there and back between two cores, before and after", |outcome| {
+        let [before, after] = outcome
+            .host
+            .floors_ns
+            .map(|floor| floor.map_or_else(|| "n/a".to_owned(), |nanos| format!("{nanos:.0} ns")));
+        format!("{before}, {after}")
+    }),
+    ("time that others took from the host", |outcome| {
+        outcome.client.stolen.map_or_else(|| "n/a".to_owned(), |part| format!("{:.1} %", part * 100.0))
+    }),
+    ("generator: threads with a core of their own", |outcome| {
+        format!("{} of {}", outcome.client.pinned, outcome.setup.cores)
+    }),
+    ("generator: times a thread lost its core", |outcome| {
+        outcome.client.preemptions.map_or_else(|| "n/a".to_owned(), |times| grouped(&times.to_string()))
+    }),
+    ("generator: longest time between two looks", |outcome| {
+        format!("{} µs", one_digit(outcome.client.gap_max_us))
+    }),
+    ("generator: send lag, p99", |outcome| match outcome.setup.rate {
+        Some(_) => format!("{} µs", micros(outcome.client.lag.percentile("p99"))),
+        None => "closed loop".to_owned(),
+    }),
+];
+
+/// How and where it was measured.
+pub(super) fn facts(page: &mut String, outcomes: &[Outcome]) {
+    page.push_str("<section>\n<h2>How and where it was measured</h2>\n<div class=\"facts\">\n");
+    for facts in [&CONFIGURATION[..], &HOST[..]] {
+        page.push_str("<table>\n");
+        for (name, of) in facts {
+            let _ = writeln!(page, "<tr><td>{name}</td><td>{}</td></tr>", plain(&values(outcomes, *of)));
+        }
+        page.push_str("</table>\n");
+    }
+    page.push_str("</div>\n</section>\n");
+}
+
+/// What is so of all runs, or the different values.
+fn values(outcomes: &[Outcome], of: fn(&Outcome) -> String) -> String {
+    let mut values: Vec<String> = Vec::new();
+    for value in outcomes.iter().map(of).filter(|value| !value.is_empty()) {
+        if !values.contains(&value) {
+            values.push(value);
+        }
+    }
+    match values.as_slice() {
+        [first, .., last] if values.len() > LISTED => format!("{first} … {last} ({} values)", values.len()),
+        few => few.join("; "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_dates() {
+        let moments = [0.0, 951_782_400.0, 951_868_799.0, 1_735_689_599.0, 1_795_182_960.0, 4_107_542_400.0];
+        let expected = [
+            "1970-01-01 00:00 UTC",
+            "2000-02-29 00:00 UTC",
+            "2000-02-29 23:59 UTC",
+            "2024-12-31 23:59 UTC",
+            "2026-11-20 13:56 UTC",
+            "2100-03-01 00:00 UTC",
+        ];
+        assert_eq!(moments.map(date), expected);
+        assert_eq!((date(-1.0), date(f64::NAN)), (date(0.0), date(0.0)));
+    }
+}
