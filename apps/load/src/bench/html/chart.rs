@@ -71,6 +71,8 @@ pub(super) struct Chart {
     pub x: Axis,
     pub y: Axis,
     pub lines: Vec<Line>,
+    /// Each point is something that was measured, and is marked when there are few; else the lines are what counts.
+    pub has_points: bool,
     /// Places on the x axis with a line from bottom to top, and what begins there.
     pub marks: Vec<(f64, String)>,
 }
@@ -326,7 +328,7 @@ impl<'a> Plot<'a> {
             let _ = write!(path, "{letter}{:.1} {:.1}", self.x(point.x), self.y(point.y));
         }
         let _ = writeln!(page, "<path d=\"{path}\" class=\"line\" style=\"stroke:{colour}\"{dashes}/>");
-        if line.points.len() > MARKED {
+        if !self.chart.has_points || line.points.len() > MARKED {
             return;
         }
         for point in &line.points {

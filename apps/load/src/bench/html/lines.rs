@@ -11,6 +11,8 @@ use hdrhistogram::Histogram;
 
 /// A rate below this part of what was meant was not kept.
 const KEPT: f64 = 0.98;
+/// Rates that are further apart than this are shown on a logarithmic axis.
+const WIDE: f64 = 20.0;
 const MICROS: &str = "µs, logarithmic";
 
 /// All that say something.
@@ -57,7 +59,7 @@ fn by_percentile(outcomes: &[Outcome], names: &[String]) -> Result<Option<Chart>
     let (x, y) = (Axis::nines(xs), Axis::log(MICROS, ys));
     let caption = "Each line ends where fewer than 10 samples lie beyond.".to_owned();
     let marks = Vec::new();
-    Ok(Some(Chart { title: "Response time by percentile", caption, x, y, lines, marks }))
+    Ok(Some(Chart { title: "Response time by percentile", caption, x, y, lines, has_points: false, marks }))
 }
 
 /// Runs one after the other, each from where the one before ended: seconds, and the first of each run.
@@ -115,6 +117,7 @@ fn time_chart(
         x,
         y: y(&lines),
         lines,
+        has_points: true,
         marks,
     })
 }
@@ -248,13 +251,26 @@ fn against_rate(outcomes: &[Outcome]) -> Option<Chart> {
         return None;
     }
     let [xs, ys] = Chart::values(&lines);
-    let (x, y) = (Axis::linear("calls/s that were answered", xs), Axis::log(MICROS, ys));
+    let (least, most) = xs.clone().fold((f64::MAX, 0.0_f64), |(least, most), x| (least.min(x), most.max(x)));
+    let x = match most > least * WIDE {
+        true => Axis::log("calls/s that were answered, logarithmic", xs),
+        false => Axis::linear("calls/s that were answered", xs),
+    };
+    let y = Axis::log(MICROS, ys);
     let broken = outcomes.iter().filter(|outcome| !is_kept(outcome)).count();
     let caption = match broken {
         0 => String::new(),
         _ => format!("Hollow: the rate that was meant was not kept ({} of {} runs).", broken, outcomes.len()),
     };
-    Some(Chart { title: "Response time against throughput", caption, x, y, lines, marks: Vec::new() })
+    Some(Chart {
+        title: "Response time against throughput",
+        caption,
+        x,
+        y,
+        lines,
+        has_points: true,
+        marks: Vec::new(),
+    })
 }
 
 /// Groups of runs that differ in their sizes.
@@ -291,7 +307,15 @@ fn by_size(outcomes: &[Outcome]) -> Option<Chart> {
     }
     let [xs, ys] = Chart::values(&lines);
     let (x, y) = (Axis::sizes(xs), Axis::log(MICROS, ys));
-    Some(Chart { title: "Response time by size", caption: String::new(), x, y, lines, marks: Vec::new() })
+    Some(Chart {
+        title: "Response time by size",
+        caption: String::new(),
+        x,
+        y,
+        lines,
+        has_points: true,
+        marks: Vec::new(),
+    })
 }
 
 fn bandwidth_by_size(outcomes: &[Outcome]) -> Option<Chart> {
@@ -314,5 +338,13 @@ fn bandwidth_by_size(outcomes: &[Outcome]) -> Option<Chart> {
     }
     let [xs, ys] = Chart::values(&lines);
     let (x, y) = (Axis::sizes(xs), Axis::linear("MiB/s", ys));
-    Some(Chart { title: "Payload by size", caption: String::new(), x, y, lines, marks: Vec::new() })
+    Some(Chart {
+        title: "Payload by size",
+        caption: String::new(),
+        x,
+        y,
+        lines,
+        has_points: true,
+        marks: Vec::new(),
+    })
 }

@@ -75,14 +75,16 @@ pub fn page(outcomes: &[Outcome]) -> Result<String, String> {
     Ok(page)
 }
 
-/// What the figures alone do not say, where nobody misses it.
+/// What the figures alone do not say, where nobody misses it. What is said of many runs is said once, with the first of them.
 fn notes(page: &mut String, outcomes: &[Outcome], names: &[String]) {
-    let mut said: Vec<(String, Vec<&str>)> = Vec::new();
+    let mut said: Vec<(String, String, Vec<&str>)> = Vec::new();
     for (name, outcome) in names.iter().zip(outcomes) {
         for note in outcome.notes() {
-            match said.iter_mut().find(|(known, _)| *known == note) {
-                Some((_, of)) => of.push(name),
-                None => said.push((note, vec![name])),
+            let (what, detail) = note.split_once(": ").unwrap_or((&note, ""));
+            match said.iter_mut().find(|(known, ..)| known == what) {
+                Some((.., of)) if of.last() == Some(&name.as_str()) && outcomes.len() > 1 => {}
+                Some((.., of)) if outcomes.len() > 1 => of.push(name),
+                _ => said.push((what.to_owned(), detail.to_owned(), vec![name])),
             }
         }
     }
@@ -90,9 +92,15 @@ fn notes(page: &mut String, outcomes: &[Outcome], names: &[String]) {
         return;
     }
     page.push_str("<div class=\"notes\" role=\"note\"><ul>\n");
-    for (note, of) in said {
-        let of = if of.len() == outcomes.len() { String::new() } else { format!("{}: ", of.join("; ")) };
-        let _ = writeln!(page, "<li>{}{}</li>", plain(&of), plain(&note));
+    for (what, detail, of) in said {
+        let whose = match of.as_slice() {
+            _ if outcomes.len() == 1 => String::new(),
+            [one] => format!(" ({one})"),
+            [first, ..] => format!(" ({} of {} runs, the first: {first})", of.len(), outcomes.len()),
+            [] => String::new(),
+        };
+        let colon = if detail.is_empty() { "" } else { ": " };
+        let _ = writeln!(page, "<li>{}{}{colon}{}</li>", plain(&what), plain(&whose), plain(&detail));
     }
     page.push_str("</ul></div>\n");
 }

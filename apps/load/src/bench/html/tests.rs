@@ -173,7 +173,11 @@ fn what_casts_doubt_is_said_once_and_of_whom() {
         run.setup.verified = false;
     }
     let page = page(&runs).unwrap();
-    assert!(page.contains("<li>the payload was not compared</li>"), "{page}");
-    assert!(page.contains("<li>2000/s: 9 calls were due"), "{page}");
+    assert!(
+        page.contains("<li>the payload was not compared (2 of 2 runs, the first: 1000/s)</li>"),
+        "{page}"
+    );
+    assert!(page.contains("<li>9 calls were due and could not be made in time (2000/s): "), "{page}");
+    assert_eq!(page.matches("<li>the payload").count(), 1);
     assert!(!super::page(&[outcome(None, 0)]).unwrap().contains("class=\"notes\""));
 }
