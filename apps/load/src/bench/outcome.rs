@@ -319,9 +319,12 @@ mod tests {
                 calls: Some(1),
                 verified: true,
                 seed: 0,
+                rdma_version: None,
             },
+            rdma_version: None,
             host: Host { floors_ns: [Some(100.0), Some(129.0)], ..Host::default() },
             elapsed_s: 1.0,
+            stopped: false,
             calls: 1,
             failed: 0,
             failure: None,
@@ -331,6 +334,7 @@ mod tests {
             service: Times::default(),
             response: Times::default(),
             client: Client { pinned: 2, ..Client::default() },
+            stages: None,
             seconds: Vec::new(),
         };
         assert_eq!(well.notes(), Vec::<String>::new());
@@ -342,6 +346,7 @@ mod tests {
         assert_eq!(note(|outcome| outcome.client.doubts.push("why".to_owned())), "why");
         assert!(note(|outcome| outcome.client.pinned = 1).contains("1 of 2 threads"));
         assert!(note(|outcome| outcome.host.floors_ns[1] = Some(131.0)).contains("100 ns"));
+        assert!(note(|outcome| outcome.stopped = true).contains("stopped early, after 1.00"));
         assert!(note(|outcome| outcome.unsent = 7).starts_with("7 calls were due"));
         assert!(note(|outcome| outcome.setup.verified = false).contains("not compared"));
         assert!(

@@ -243,7 +243,7 @@ impl<'a> Plot<'a> {
         let widest = chart.y.ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(1);
         let left = 10.0 + widest as f64 * frame.text * CHARACTER;
         let above = if chart.marks.is_empty() { 1.0 } else { 2.0 };
-        let top = 8.0 + frame.text * LEADING * above;
+        let top = 10.0 + frame.text * LEADING * above;
         let base = frame.height - 10.0 - frame.text * LEADING * 2.0;
         Self { chart, frame, left, top, right: frame.width - 14.0, base }
     }
@@ -272,7 +272,7 @@ impl<'a> Plot<'a> {
     fn write_grid(&self, page: &mut String) {
         let Self { chart, frame, left, top, right, base } = self;
         let text = frame.text;
-        let (title, below) = (top - text * 0.6, base + text * LEADING);
+        let (title, below) = (top - text * 0.8, base + text * LEADING);
         let _ = writeln!(page, "<text x=\"2\" y=\"{title:.1}\" class=\"axis\">{}</text>", chart.y.title);
         for (value, label) in &chart.y.ticks {
             let y = self.y(*value);
@@ -310,7 +310,7 @@ impl<'a> Plot<'a> {
         // The title of the axis is left of them.
         let from = self.left + chart.y.title.chars().count() as f64 * frame.text * CHARACTER;
         for (x, label) in placed(labels, frame.text, (from.min(frame.width / 2.0), frame.width)) {
-            let y = top - frame.text * 0.6;
+            let y = top - frame.text * 0.8;
             let _ = writeln!(
                 page,
                 "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\">{}</text>",

@@ -66,6 +66,7 @@ pub fn page(outcomes: &[Outcome]) -> Result<String, String> {
     notes(&mut page, outcomes, &names);
     tables::results(&mut page, outcomes, &names);
     lines::charts(outcomes, &names)?.iter().for_each(|chart| chart.write(&mut page));
+    tables::stages(&mut page, outcomes, &names);
     tables::facts(&mut page, outcomes);
     page.push_str(
         "<footer>Times are full round trips. <i>Service</i>: from when a call was given to the engine to when its reply was \

@@ -4,6 +4,7 @@ use super::{
     super::{
         latency::{PERCENTILES, Times},
         outcome::Outcome,
+        stages::{StageTimes, Stages},
     },
     chart::{grouped, number, plain, size},
 };
@@ -134,11 +135,78 @@ fn single(page: &mut String, outcome: &Outcome) {
     page.push_str("</table></div>\n");
 }
 
+/// Where the time went, when that was asked for.
+pub(super) fn stages(page: &mut String, outcomes: &[Outcome], names: &[String]) {
+    let known =
+        || names.iter().zip(outcomes).filter_map(|(name, outcome)| Some((name, outcome.stages.as_ref()?)));
+    let Some((_, first)) = known().next() else { return };
+    page.push_str("<section>\n<h2>Where the time went</h2>\n");
+    if outcomes.len() == 1 {
+        stages_of(page, first);
+    } else {
+        let all = |stages: &Stages| -> Vec<StageTimes> {
+            let server = stages.server.iter().flat_map(|server| server.stages.clone());
+            stages.client.iter().cloned().chain(server).collect()
+        };
+        let mut columns: Vec<String> = Vec::new();
+        for stage in known().flat_map(|(_, stages)| all(stages)) {
+            if !columns.contains(&stage.stage) {
+                columns.push(stage.stage);
+            }
+        }
+        page.push_str("<div class=\"scroll\"><table>\n<tr><th>mean, µs</th>");
+        columns.iter().for_each(|stage| page.push_str(&format!("<th>{}</th>", plain(stage))));
+        for (name, stages) in known() {
+            let all = all(stages);
+            let _ = write!(page, "</tr>\n<tr><td>{}</td>", plain(name));
+            for stage in &columns {
+                let mean = all.iter().find(|known| known.stage == *stage).map(|known| known.times.mean_us);
+                let _ = write!(page, "<td>{}</td>", micros(mean));
+            }
+        }
+        page.push_str("</tr>\n</table></div>\n");
+    }
+    page.push_str("</section>\n");
+}
+
+fn stages_of(page: &mut String, stages: &Stages) {
+    stage_table(page, "at the generator, µs", &stages.client);
+    let _ = writeln!(page, "<p class=\"lead\">One call in {} was watched.</p>", stages.every);
+    if let Some(server) = &stages.server {
+        stage_table(page, "at the server, µs", &server.stages);
+        let _ = writeln!(
+            page,
+            "<p class=\"lead\">One call in {} was watched; {} shards.</p>",
+            server.every, server.shards
+        );
+    }
+}
+
+/// A row for each stage; its bar is its part of the time of all.
+fn stage_table(page: &mut String, title: &str, stages: &[StageTimes]) {
+    if stages.is_empty() {
+        return;
+    }
+    times_head(page, title);
+    page.push_str("<th>part of all</th></tr>\n");
+    let spent = |times: &Times| times.mean_us * times.samples as f64;
+    let all: f64 = stages.iter().map(|stage| spent(&stage.times)).sum();
+    for StageTimes { stage, times } in stages {
+        times_row(page, stage, times);
+        let percent = if all > 0.0 { spent(times) / all * 100.0 } else { 0.0 };
+        let _ = writeln!(
+            page,
+            "<td class=\"share\" title=\"{percent:.1} %\"><span class=\"bar\" style=\"width:{percent:.1}%\"></span></td></tr>"
+        );
+    }
+    page.push_str("</table></div>\n");
+}
+
 /// Something that is known of every run.
 type Fact = (&'static str, fn(&Outcome) -> String);
 
 /// How it was measured.
-const CONFIGURATION: [Fact; 13] = [
+const CONFIGURATION: [Fact; 14] = [
     ("server", |outcome| outcome.setup.url.clone()),
     ("workload", |outcome| outcome.setup.workload.to_string()),
     ("payload", |outcome| match (outcome.setup.workload.has_payload(), outcome.setup.verified) {
@@ -151,6 +219,9 @@ const CONFIGURATION: [Fact; 13] = [
             format!("open, {} calls/s, {}", number(rate), format!("{arrivals:?}").to_lowercase())
         }
         _ => "closed".to_owned(),
+    }),
+    ("RPC-over-RDMA", |outcome| {
+        outcome.rdma_version.map_or_else(|| "none".to_owned(), |version| format!("version {version}"))
     }),
     ("connections", |outcome| outcome.setup.connections.to_string()),
     ("depth", |outcome| outcome.setup.depth.to_string()),

@@ -2,6 +2,7 @@ use super::*;
 use crate::bench::{
     Arrivals, Record, Times, Workload,
     outcome::{Client, Host, SCHEMA, Second, Setup},
+    stages::{ServerStages, StageTimes, Stages},
 };
 
 /// What a run of three seconds might bring.
@@ -32,14 +33,17 @@ fn outcome(rate: Option<f64>, size: usize) -> Outcome {
         calls: None,
         verified: size > 0,
         seed: 1,
+        rdma_version: Some("1".to_owned()),
     };
     Outcome {
         schema: SCHEMA.to_owned(),
         version: "0".to_owned(),
         began_unix_s: 0.0,
         setup,
+        rdma_version: Some(1),
         host: Host { cores: 2, ..Host::default() },
         elapsed_s: 3.0,
+        stopped: false,
         calls: all.calls,
         failed: 0,
         failure: None,
@@ -49,6 +53,7 @@ fn outcome(rate: Option<f64>, size: usize) -> Outcome {
         service: Times::new(&all.service),
         response: Times::new(&all.response),
         client: Client { pinned: 1, ..Client::default() },
+        stages: None,
         seconds,
     }
 }
@@ -69,6 +74,13 @@ fn kinds() -> Vec<Vec<Outcome>> {
     odd.setup.url = "tcp://<script>alert(\"1\")</script>&".to_owned();
     odd.host.name = "</title></style><img src=x>".to_owned();
     odd.failure = Some("<b>".to_owned());
+    let (mut staged, mut unasked) = (outcome(None, 4_096), outcome(None, 4_096));
+    let stage = |name: &str| StageTimes { stage: name.to_owned(), times: staged.service.clone() };
+    let client = vec![stage("queue"), stage("reply")];
+    let server =
+        Some(ServerStages { every: 64, shards: 1, stages: vec![stage("recv"), StageTimes::default()] });
+    unasked.stages = Some(Stages { every: 64, unasked: Some("<i>".to_owned()), ..Stages::default() });
+    staged.stages = Some(Stages { every: 64, client, server, unasked: None });
     vec![
         vec![outcome(None, 0)],
         vec![outcome(Some(2e4), 4_096)],
@@ -80,6 +92,9 @@ fn kinds() -> Vec<Vec<Outcome>> {
         vec![empty.clone()],
         vec![empty.clone(), outcome(None, 0), empty],
         vec![odd],
+        vec![staged.clone()],
+        vec![unasked.clone()],
+        vec![staged, unasked, outcome(None, 1)],
         vec![],
     ]
 }
@@ -151,6 +166,17 @@ fn an_open_loop_shows_service_and_response_side_by_side() {
         page(Some(1e3)).contains("</svg>service p99</li>") && page(Some(1e3)).contains("</svg>service</li>")
     );
     assert!(!page(None).contains("</svg>service"));
+}
+
+#[test]
+fn stages_are_shown_when_they_are_known() {
+    let kinds = kinds();
+    let page = |kind: usize| page(&kinds[kind]).unwrap();
+    let (staged, unasked, several) = (page(10), page(11), page(12));
+    assert!(staged.contains("<td>recv</td>") && staged.contains("style=\"width:100.0%\""), "{staged}");
+    assert!(unasked.contains("<li>&lt;i&gt;</li>"), "{unasked}");
+    assert!(several.contains("<th>recv</th>") && several.contains("<th>reply</th>"), "{several}");
+    assert!(!page(0).contains("stage"), "nobody asked for them");
 }
 
 #[test]
