@@ -90,6 +90,8 @@ pub(crate) struct Conn {
     pub(crate) wants_out: bool,
     /// A whole message is in the input and has nowhere to go.
     pub(crate) is_stalled: bool,
+    /// It is asked for octets instead of watched for them ([`crate::hot`]).
+    pub(crate) is_hot: bool,
     /// Something can be sent that no doorbell announces: an answer, a Terminate, a Read that waited for the ORD.
     pub(crate) wants_flush: bool,
     /// It is in the list of those with unrung work.
@@ -170,6 +172,7 @@ impl Conn {
             interest: Ready::empty(),
             wants_out: false,
             is_stalled: false,
+            is_hot: false,
             wants_flush: false,
             is_posted: false,
             is_listed: false,
@@ -228,7 +231,7 @@ impl Conn {
             State::AwaitTcp { .. } => Ready::OUT,
             State::Dead => Ready::empty(),
             _ => {
-                let read = if self.is_stalled { Ready::empty() } else { Ready::IN };
+                let read = if self.is_stalled || self.is_hot { Ready::empty() } else { Ready::IN };
                 let write = if self.wants_out { Ready::OUT } else { Ready::empty() };
                 read | write
             }

@@ -7,6 +7,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `post` | the contract's calls |
+//! | `hot` | a connection that is busy alone |
 //! | `shard` | the poll loop, doorbells, timers, accepting |
 //! | `cm` | connection set-up: TCP, MPA Request and Reply |
 //! | `rx` | octets in: FPDUs, checks, placement |
@@ -29,6 +30,7 @@ mod cm;
 mod config;
 mod conn;
 mod crc;
+mod hot;
 mod post;
 mod rx;
 mod shard;

@@ -1,13 +1,14 @@
 //! Receiving: octets become FPDUs, FPDUs are checked (length, CRC, DDP, RDMAP, window) and only then placed.
 //!
 //! Reads are large and go to a buffer that all connections share; what is left of an FPDU stays with its connection. A read
-//! never brings more Sends than there are receives and parking places, unless it goes to the connection's own buffer,
-//! where messages can wait.
+//! never brings more Sends than there are receives and parking places, unless all that it brings has room in the connection's
+//! own buffer, where messages can wait.
 
 use crate::{
     close, cm,
     conn::{Conn, Link, Shared, State},
     crc::Crc,
+    shard::STAGING,
     sock::{self, Moved, Ready},
     tx::{self, RTR_TOKEN},
 };
@@ -24,16 +25,18 @@ use stag_verbs::{Cause, Event, FabricFault, Status};
 /// Octets of the shortest FPDU that begins a message: length, untagged header, CRC, a multiple of four.
 const SEND_FPDU_MIN: usize = fpdu::fpdu_len(ddp::UNTAGGED_LEN as u16);
 
-/// The socket has something for us.
-pub(crate) fn readable(conn: &mut Conn, shared: &mut Shared, ready: Ready) {
+/// The socket may have something for us.
+/// Whether it had.
+pub(crate) fn readable(conn: &mut Conn, shared: &mut Shared, ready: Ready) -> bool {
     if conn.is_stalled {
         // It is not watched for octets, so both directions ended or it broke.
         debug_assert!(ready.intersects(Ready::HUP | Ready::ERR), "{ready:?}");
-        return close::end_now(conn, shared, Cause::Fabric(FabricFault::Lost));
+        close::end_now(conn, shared, Cause::Fabric(FabricFault::Lost));
+        return true;
     }
-    let limit = shared.receives.room().saturating_mul(SEND_FPDU_MIN).min(shared.staging.len());
-    let moved = if conn.is_established() && limit >= fpdu::FPDU_MAX {
-        receive_staged(conn, shared, limit)
+    let moved = if conn.is_established() {
+        let sends = shared.receives.room().saturating_mul(SEND_FPDU_MIN);
+        receive_staged(conn, shared, sends.clamp(fpdu::FPDU_MAX, STAGING))
     } else {
         let moved = receive_own(conn, shared);
         if matches!(moved, Moved::Octets(_)) {
@@ -46,6 +49,7 @@ pub(crate) fn readable(conn: &mut Conn, shared: &mut Shared, ready: Ready) {
         Moved::End => close::finished(conn, shared),
         Moved::Broken(error) => close::broken(conn, shared, FabricFault::from(&error.into())),
     }
+    moved != Moved::WouldBlock
 }
 
 /// Reads behind what the connection has already.
@@ -93,23 +97,22 @@ fn receive_staged(conn: &mut Conn, shared: &mut Shared, limit: usize) -> Moved {
         conn.input.len += first;
         let mut rest = staging.get(..octets - first).expect("the kernel fills no more than the room");
         finish_held(conn, shared, &mut rest);
-        if conn.input.len == 0 {
-            let used = place_all(conn, shared, rest);
-            keep(conn, shared, rest.get(used..).unwrap_or_default());
-        }
+        let used = if conn.input.len == 0 { place_all(conn, shared, rest) } else { 0 };
+        keep(conn, shared, rest.get(used..).unwrap_or_default());
     }
     shared.staging = staging;
     moved
 }
 
-/// Keeps the start of an FPDU whose rest is to come.
-fn keep(conn: &mut Conn, shared: &mut Shared, start: &[u8]) {
-    if !start.is_empty() {
+/// Keeps the start of an FPDU whose rest is to come, and what waits for a receive.
+fn keep(conn: &mut Conn, shared: &mut Shared, rest: &[u8]) {
+    if !rest.is_empty() && conn.is_established() {
         shared.spares.lend(&mut conn.input);
-        let kept = conn.input.octets.get_mut(..start.len()).expect("what is left is less than an FPDU");
-        kept.copy_from_slice(start);
-        shared.stats.octets_moved += start.len() as u64;
-        conn.input.len = start.len();
+        let held = conn.input.len;
+        let kept = conn.input.octets.get_mut(held..held + rest.len());
+        kept.expect("what is left is less than an FPDU, or all that was read is").copy_from_slice(rest);
+        shared.stats.octets_moved += rest.len() as u64;
+        conn.input.len = held + rest.len();
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::{
     Address, Config, Stats, close, cm,
     conn::{Census, Conn, Shared, Spares, Standing, State, host as host_of},
+    hot::Hot,
     rx,
     siw::{self, CrcLosers},
     sock::{self, Epoll, Ready},
@@ -16,7 +17,7 @@ use stag_verbs::{Cause, Event, FabricFault, Limits, Qp, Time};
 use std::{collections::VecDeque, io, os::fd::OwnedFd};
 
 /// Octets of the buffer for large reads.
-const STAGING: usize = 256 << 10;
+pub(crate) const STAGING: usize = 256 << 10;
 /// Addresses one shard listens at.
 const LISTENERS: usize = 16;
 /// Peers taken in from one listener before others have their turn.
@@ -49,6 +50,7 @@ pub struct Iwarp {
     stalled: Vec<Key>,
     /// An event was reported since the last look at the sockets.
     is_fruitful: bool,
+    pub(crate) hot: Hot,
     /// The connection whose end was the last event: the engine may ask about it until it polls again.
     ended: Option<Key>,
 }
@@ -96,6 +98,7 @@ impl Iwarp {
             answering: Vec::with_capacity(places),
             stalled: Vec::with_capacity(places),
             is_fruitful: false,
+            hot: Hot::default(),
             ended: None,
         })
     }
@@ -291,6 +294,11 @@ impl Iwarp {
 
     pub(crate) fn poll_once(&mut self, now: Time) -> Option<Event> {
         self.shared.now = now;
+        if self.ended.is_none()
+            && let Some(event) = self.shared.next_event()
+        {
+            return Some(self.hand_over(event));
+        }
         if let Some(conn) = self.ended.take().and_then(|key| self.conns.get_mut(key)) {
             conn.is_over = true;
         }
@@ -300,11 +308,7 @@ impl Iwarp {
         let mut may_look = true;
         loop {
             if let Some(event) = self.shared.next_event() {
-                self.is_fruitful = true;
-                if let Event::Disconnected { qp, .. } = &event {
-                    self.ended = Some(qp.0);
-                }
-                return Some(event);
+                return Some(self.hand_over(event));
             }
             self.resume_all();
             if let Some((id, ready)) = self.shared.epoll.next() {
@@ -320,19 +324,34 @@ impl Iwarp {
         }
     }
 
+    fn hand_over(&mut self, event: Event) -> Event {
+        self.is_fruitful = true;
+        if let Event::Disconnected { qp, .. } = &event {
+            self.ended = Some(qp.0);
+        }
+        event
+    }
+
+    /// Looks whether something arrived.
     fn look(&mut self) -> bool {
+        self.ask_hot().unwrap_or_else(|| self.look_at_all())
+    }
+
+    /// Looks which sockets are ready. True when there is one.
+    fn look_at_all(&mut self) -> bool {
         let Shared { epoll, stats, .. } = &mut self.shared;
         epoll.look(stats)
     }
 
     /// Whether the next poll has nothing to do, as far as the kernel knows.
     pub(crate) fn is_idle(&mut self) -> bool {
+        self.cool();
         self.answer_all();
         self.is_fruitful = false;
         let has_work = !self.shared.events.is_empty()
             || self.shared.epoll.has_next()
             || (self.shared.may_resume && !self.stalled.is_empty());
-        !has_work && !self.look()
+        !has_work && !self.look_at_all()
     }
 
     pub(crate) fn next_timer(&self) -> Option<Time> {
@@ -342,6 +361,9 @@ impl Iwarp {
     fn handle_ready(&mut self, id: u64, ready: Ready) {
         if id & LISTENER_ID == LISTENER_ID {
             return self.accept_peers((id & u64::from(u32::MAX)) as usize);
+        }
+        if ready.contains(Ready::IN) {
+            self.note_ready(Key::from_bits(id));
         }
         self.with(Key::from_bits(id), |conn, shared| {
             if matches!(conn.state, State::AwaitTcp { .. }) {
@@ -372,7 +394,7 @@ impl Iwarp {
 
     fn take_in(&mut self, socket: OwnedFd, peer: Address) {
         self.shared.stats.accepted += 1;
-        if sock::tune(&socket, &self.shared.config).is_err() {
+        if sock::tune(&socket, peer.0, &self.shared.config).is_err() {
             self.shared.stats.handshakes.lost += 1;
             return;
         }

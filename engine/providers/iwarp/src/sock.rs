@@ -55,7 +55,7 @@ pub(crate) fn listen(at: SocketAddr, config: &Config) -> io::Result<(OwnedFd, So
 pub(crate) fn connect(to: SocketAddr, config: &Config) -> io::Result<OwnedFd> {
     let stream = socket(to)?;
     set_buffers(&stream, config)?;
-    tune(&stream, config)?;
+    tune(&stream, to, config)?;
     match net::connect(&stream, &to) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(stream),
         Err(error) => Err(error.into()),
@@ -77,7 +77,12 @@ pub(crate) fn accept(listener: &OwnedFd) -> rustix::io::Result<(OwnedFd, Option<
 }
 
 /// No delay for small FPDUs; dead peers are noticed.
-pub(crate) fn tune(stream: &OwnedFd, config: &Config) -> rustix::io::Result<()> {
+pub(crate) fn tune(stream: &OwnedFd, peer: SocketAddr, config: &Config) -> rustix::io::Result<()> {
+    if peer.ip().to_canonical().is_loopback() {
+        // Nothing is lost or shared on the way, and what other algorithms do about that, pacing above all, costs a third of
+        // the bandwidth. Every Linux has this one; without it nothing is wrong.
+        let _ = sockopt::set_tcp_congestion(stream, "reno");
+    }
     sockopt::set_tcp_nodelay(stream, true)?;
     let user_timeout = u32::try_from(config.user_timeout.as_millis()).unwrap_or(u32::MAX);
     sockopt::set_tcp_user_timeout(stream, user_timeout)?;

@@ -211,7 +211,7 @@ impl Conn {
         let Some(link) = self.link.as_deref().filter(|_| self.may_send()) else { return false };
         let Transmit { mulpdu, active, fpdus, has_markers, .. } = &link.transmit;
         let is_short = ulpdu_len <= COPIED_MAX.min(usize::from(*mulpdu));
-        is_short && link.queue.has_begun() && active.is_none() && fpdus.is_empty() && !has_markers
+        is_short && link.queue.has_begun_all() && active.is_none() && fpdus.is_empty() && !has_markers
     }
 
     fn copy<const N: usize>(

@@ -52,6 +52,70 @@ fn messages_writes_and_reads_of_many_lengths_arrive() {
     assert_eq!((a.iwarp.windows_bound(), b.iwarp.windows_bound()), (0, 0));
 }
 
+/// A message from `a` to `b`, and one back.
+fn round_trip(a: &mut End, b: &mut End, (qa, qb): (Qp, Qp)) {
+    assert!(a.iwarp.send_inline(qa, b"there", None));
+    a.iwarp.ring();
+    until([a, b], |[_, b]| !b.events.is_empty());
+    let call = b.next_message(qb);
+    b.iwarp.post_receive(call).unwrap();
+    assert!(b.iwarp.send_inline(qb, b"and back", None));
+    b.iwarp.ring();
+    until([a, b], |[a, _]| !a.events.is_empty());
+    let reply = a.next_message(qa);
+    a.iwarp.post_receive(reply).unwrap();
+}
+
+#[test]
+fn one_that_is_busy_alone_is_asked_and_everybody_else_is_heard() {
+    let (mut b, at) = End::listening(config());
+    let (mut a, mut c) = (End::new(config()), End::new(config()));
+    [&mut a, &mut b, &mut c].into_iter().for_each(|end| end.post_receives(8));
+    let busy = join(&mut a, &mut b, at);
+    let quiet = join(&mut c, &mut b, at);
+    for _ in 0..3 {
+        (0..40).for_each(|_| round_trip(&mut a, &mut b, busy));
+        // Four in five polls ask the one that is hot.
+        let before = *b.iwarp.stats();
+        (0..100).for_each(|_| round_trip(&mut a, &mut b, busy));
+        let (asks, looks) =
+            (b.iwarp.stats().recv - before.recv, b.iwarp.stats().epoll_wait - before.epoll_wait);
+        assert!(asks >= 100 && looks <= asks / 2, "{looks} looks and {asks} asks");
+        assert_eq!(b.iwarp.stats().epoll_ctl, before.epoll_ctl);
+        // Another one gets its turn, and both at once.
+        round_trip(&mut c, &mut b, quiet);
+        for _ in 0..40 {
+            round_trip(&mut a, &mut b, busy);
+            round_trip(&mut c, &mut b, quiet);
+        }
+    }
+}
+
+#[test]
+fn one_that_is_busy_alone_wakes_a_sleeper_and_may_end() {
+    let (mut b, at) = End::listening(config());
+    let mut a = End::new(config());
+    [&mut a, &mut b].into_iter().for_each(|end| end.post_receives(8));
+    let (qa, qb) = join(&mut a, &mut b, at);
+    (0..40).for_each(|_| round_trip(&mut a, &mut b, (qa, qb)));
+    assert!(b.iwarp.arm());
+    assert!(a.iwarp.send_inline(qa, b"wake up", None));
+    a.iwarp.ring();
+    let fd = b.iwarp.wait_fd().unwrap();
+    let mut poll = [rustix::event::PollFd::new(&fd, rustix::event::PollFlags::IN)];
+    let patience = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+    assert_eq!(rustix::event::poll(&mut poll, Some(&patience)), Ok(1));
+    assert_eq!(&b.next_message(qb)[..], b"wake up");
+    b.post_receives(1);
+    (0..40).for_each(|_| round_trip(&mut a, &mut b, (qa, qb)));
+    a.iwarp.disconnect(qa);
+    assert_eq!(a.next_end(qa), stag_verbs::Cause::Local);
+    assert_eq!(b.next_end(qb), stag_verbs::Cause::Peer);
+    // Whoever comes next is served.
+    let next = join(&mut a, &mut b, at);
+    (0..40).for_each(|_| round_trip(&mut a, &mut b, next));
+}
+
 #[test]
 fn ipv6_works_as_well() {
     let (mut a, mut b) = (End::new(config()), End::new(config()));

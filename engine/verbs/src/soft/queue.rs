@@ -103,11 +103,6 @@ impl SendQueue {
         self.works.is_empty()
     }
 
-    /// Whether everything posted has begun: whatever is sent at once starts in order.
-    pub fn has_begun(&self) -> bool {
-        self.begun == self.first + self.works.len() as u64
-    }
-
     /// Adds a work request.
     ///
     /// # Panics

@@ -140,7 +140,6 @@ fn what_is_copied_overtakes_nothing_and_is_overtaken_by_nothing() {
 fn copies_wait_for_the_kernel_and_then_go_on_where_it_stopped() {
     let config = Config { send_buffer: Some(1), receive_buffer: Some(1), ..config() };
     let (mut end, mut peer, qp) = accepted(config);
-    peer.slow_down(4_000);
     let mut said = 0;
     while end.iwarp.send_inline(qp, &pattern(1000, said), None) {
         said += 1;

@@ -1,0 +1,63 @@
+//! One connection that is busy alone is asked itself whether something arrived.
+//!
+//! To have epoll say that it did takes a system call more for each message, and the peer's kernel, which is this one on loopback,
+//! more time for each of its sends. So epoll does not watch such a connection for octets until another one has some, or the
+//! shard is about to sleep.
+
+use crate::{Iwarp, conn::State, rx, sock::Ready};
+use stag_pools::table::Key;
+
+/// Times in a row that it was the only one with something, before it is hot.
+const STREAK: u32 = 16;
+/// Times that it is asked between two looks at all others.
+const ASKS: u32 = 4;
+
+/// Who is hot, or about to be.
+#[derive(Debug, Default)]
+pub(crate) struct Hot {
+    /// Who had something at the latest look, alone, and how many times in a row.
+    latest: Option<Key>,
+    streak: u32,
+    /// Times to ask it before the next look.
+    asks: u32,
+}
+
+impl Iwarp {
+    /// Epoll says that `key` has something.
+    pub(crate) fn note_ready(&mut self, key: Key) {
+        if self.hot.latest == Some(key) {
+            self.hot.streak = self.hot.streak.saturating_add(1);
+        } else {
+            self.cool();
+            self.hot.latest = Some(key);
+        }
+        if self.hot.streak == STREAK {
+            self.with(key, |conn, _| conn.is_hot = matches!(conn.state, State::Established));
+        }
+    }
+
+    /// Nobody is hot any more.
+    pub(crate) fn cool(&mut self) {
+        let Some(key) = self.hot.latest.take() else { return };
+        self.hot = Hot::default();
+        if self.conns.get(key).is_some_and(|conn| conn.is_hot) {
+            self.with(key, |conn, _| conn.is_hot = false);
+        }
+    }
+
+    /// Asks whoever is hot, if it is not time to look at all others. Whether something arrived; `None`: look.
+    pub(crate) fn ask_hot(&mut self) -> Option<bool> {
+        let key = self.hot.latest.filter(|_| self.hot.streak >= STREAK)?;
+        if self.hot.asks == 0 {
+            self.hot.asks = ASKS;
+            return None;
+        }
+        self.hot.asks -= 1;
+        let is_hot = |state: &State| matches!(state, State::Established);
+        if !self.conns.get(key).is_some_and(|conn| conn.is_hot && !conn.is_stalled && is_hot(&conn.state)) {
+            self.cool();
+            return None;
+        }
+        self.with(key, |conn, shared| rx::readable(conn, shared, Ready::IN))
+    }
+}
