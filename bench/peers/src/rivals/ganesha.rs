@@ -1,0 +1,223 @@
+//! NFS-Ganesha with files in memory, over TCP, called by `stag bench`.
+//!
+//! It does not start unless it can register with a port mapper. It is therefore started where it finds one of ours
+//! ([`Mapper`]) in the place of the host's: in a mount namespace of its own, whose `/run` and `/var/lib/nfs` are empty. That
+//! takes root, or namespaces that users may make.
+
+use super::{free_port, mapper::Mapper};
+use crate::{
+    contender::{Absence, Contender, Reading},
+    site::{Running, Site, shown, unique},
+    stag::Bench,
+};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+/// A file's octets that the store in memory keeps, at most: what is behind them reads as something else.
+pub const FILE_LEN_MAX: u32 = 0x20_0000;
+/// What it says when it can be called.
+const READY: &str = "NFS SERVER INITIALIZED";
+/// The export.
+const EXPORT: &str = "/export";
+
+/// NFS-Ganesha, and how it is called.
+#[derive(Debug)]
+pub struct Ganesha {
+    bench: Bench,
+    // In this order: it takes its registrations back when it ends.
+    server: Option<(Running, String)>,
+    mapper: Option<Mapper>,
+    commands: Vec<String>,
+}
+
+impl Ganesha {
+    /// Called by `stag bench` with these options. Files may have [`FILE_LEN_MAX`] octets.
+    pub fn new(options: &str) -> Self {
+        Self { bench: Bench::new(options), server: None, mapper: None, commands: Vec::new() }
+    }
+}
+
+impl Contender for Ganesha {
+    fn name(&self) -> String {
+        "NFS-Ganesha (TCP, MEM), same client".to_owned()
+    }
+
+    fn commands(&self) -> Vec<String> {
+        self.commands.clone()
+    }
+
+    fn start(&mut self, site: &Site) -> Result<(), Absence> {
+        let program = site.find("ganesha.nfsd", "nfs-ganesha")?;
+        let unshare = site.find("unshare", "util-linux")?;
+        if !has_store(Path::new("/usr")) {
+            let (program, package) = ("libfsalmem.so".to_owned(), "nfs-ganesha-mem".to_owned());
+            return Err(Absence::Missing { program, package });
+        }
+        let home = site.home().join(format!("ganesha-{}", unique()));
+        fs::create_dir(&home).map_err(Absence::failed)?;
+        let (nfs, mount) = (free_port().map_err(Absence::failed)?, free_port().map_err(Absence::failed)?);
+        let configuration = home.join("ganesha.conf");
+        fs::write(&configuration, configured(nfs, mount)).map_err(Absence::failed)?;
+        let socket = home.join("rpcbind.sock");
+        self.mapper = Some(Mapper::listen(&socket).map_err(Absence::failed)?);
+
+        let mut serving = site.on_core(site.server, unshare);
+        serving.args(namespaces(rustix::process::geteuid().is_root())).args(["sh", "-c"]);
+        serving.arg(script(&program, &configuration, &socket));
+        let shown_configuration = configured(nfs, mount).split_whitespace().collect::<Vec<_>>().join(" ");
+        self.commands = vec![
+            format!("# {}: {shown_configuration}", configuration.display()),
+            format!("# {}: answers true to whatever is registered", socket.display()),
+            shown(&serving),
+        ];
+        let url = format!("tcp://127.0.0.1:{nfs}{EXPORT}?mountport={mount}");
+        self.commands.push(shown(&self.bench.command(site, &url)));
+        self.server = Some((start(site, serving)?, url));
+        Ok(())
+    }
+
+    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+        let (_, url) = self.server.as_ref().ok_or("it was not started")?;
+        self.bench.run(site, url)
+    }
+}
+
+/// Starts it, and waits until it can be called.
+fn start(site: &Site, command: Command) -> Result<Running, Absence> {
+    let mut last = String::new();
+    let started = site.serve(command, |line| {
+        if let Some(complaint) = complaint(line) {
+            complaint.clone_into(&mut last);
+        }
+        line.contains(READY).then_some(())
+    });
+    match started {
+        Ok((running, ())) => Ok(running),
+        Err(Absence::Failed(why)) if last.is_empty() => {
+            Err(Absence::failed(format!("{why} (it takes root, or namespaces that users may make)")))
+        }
+        Err(Absence::Failed(why)) => Err(Absence::failed(format!("{why}; {last}"))),
+        Err(absence) => Err(absence),
+    }
+}
+
+/// What a line of its log complains about, without when and where. That there is no D-Bus and no Kerberos is no complaint.
+fn complaint(line: &str) -> Option<&str> {
+    let is_grave = [":MAJ :", ":CRIT :", ":FATAL :"].iter().any(|level| line.contains(level));
+    let is_ours =
+        !line.contains(":DBUS :") && !line.contains("krb5") && !line.contains("credentials for principal");
+    line.rsplit_once(" :").map(|(_, text)| text).filter(|_| is_grave && is_ours)
+}
+
+/// NFS version 3 only, over TCP, for everybody as root, at ports of the loopback address, and nothing that needs another daemon.
+/// Whatever is not named here is as it comes.
+fn configured(nfs: u16, mount: u16) -> String {
+    format!(
+        "NFS_CORE_PARAM {{
+    Protocols = 3;
+    Bind_addr = 127.0.0.1;
+    NFS_Port = {nfs};
+    MNT_Port = {mount};
+    Enable_NLM = false;
+    Enable_RQUOTA = false;
+}}
+NFSv4 {{ Graceless = true; }}
+MEM {{ Inode_Size = {FILE_LEN_MAX:#x}; }}
+EXPORT {{
+    Export_Id = 1;
+    Path = {EXPORT};
+    Pseudo = {EXPORT};
+    Protocols = 3;
+    Transports = TCP;
+    Access_Type = RW;
+    SecType = sys, none;
+    Squash = All;
+    Anonymous_Uid = 0;
+    Anonymous_Gid = 0;
+    FSAL {{ Name = MEM; }}
+}}
+"
+    )
+}
+
+/// A mount namespace; for users, one in which they are root.
+const fn namespaces(is_root: bool) -> &'static [&'static str] {
+    if is_root { &["--mount"] } else { &["--user", "--map-root-user", "--mount"] }
+}
+
+/// What runs in the namespace: empty directories, the port mapper where it is looked for, and the server. If whoever measures
+/// is killed, so is the server: it would else go to the host's port mapper to take back what it registered.
+fn script(program: &Path, configuration: &Path, socket: &Path) -> String {
+    let (program, configuration, socket) = (program.display(), configuration.display(), socket.display());
+    format!(
+        "mount -t tmpfs none /run && mount -t tmpfs none /var/lib/nfs && ln -s {socket} /run/rpcbind.sock && \
+         exec setpriv --pdeathsig KILL {program} -F -N EVENT -L STDOUT -f {configuration} -p {configuration}.pid"
+    )
+}
+
+/// Whether a library directory below `root` has the store in memory.
+fn has_store(root: &Path) -> bool {
+    let below = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let libraries: Vec<_> = ["lib", "lib64", "local/lib"].iter().map(|name| root.join(name)).collect();
+    let inner = libraries.iter().cloned().flat_map(below);
+    libraries.iter().cloned().chain(inner).any(|path| path.join("ganesha/libfsalmem.so").exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_configuration_has_ports_of_its_own_and_no_other_daemon() {
+        let text = configured(32_049, 32_048);
+        for line in [
+            "NFS_Port = 32049;",
+            "MNT_Port = 32048;",
+            "Bind_addr = 127.0.0.1;",
+            "Enable_NLM = false;",
+            "Enable_RQUOTA = false;",
+            "Inode_Size = 0x200000;",
+            "FSAL { Name = MEM; }",
+            "Path = /export;",
+        ] {
+            assert!(text.contains(line), "{line}");
+        }
+        let count = |what| text.matches(what).count();
+        assert_eq!(count('{'), count('}'));
+        assert!(text.lines().all(|line| line.is_empty() || line.ends_with([';', '{', '}'])));
+    }
+
+    #[test]
+    fn users_get_a_namespace_in_which_they_are_root() {
+        assert_eq!(namespaces(true), ["--mount"]);
+        assert!(namespaces(false).contains(&"--user"));
+    }
+
+    #[test]
+    fn a_complaint_is_told_without_when_and_where() {
+        let line = |level, text| {
+            format!(
+                "20/11/2026 13:53:03 : epoch 6b0050bf : vm : nfs-ganesha-1[main] __Register_program :DISP :{level} :{text}"
+            )
+        };
+        let maj = line("MAJ", "Cannot register NFS V3 on UDP");
+        assert_eq!(complaint(&maj), Some("Cannot register NFS V3 on UDP"));
+        assert_eq!(complaint(&line("EVENT", "something")), None);
+        assert_eq!(complaint(&line("CRIT", "Cannot acquire credentials for principal nfs")), None);
+        assert_eq!(complaint(""), None);
+    }
+
+    #[test]
+    fn the_store_in_memory_is_found_where_distributions_put_it() {
+        for place in ["lib/ganesha", "lib64/ganesha", "lib/x86_64-linux-gnu/ganesha"] {
+            let root = tempfile::tempdir().unwrap();
+            assert!(!has_store(root.path()));
+            fs::create_dir_all(root.path().join(place)).unwrap();
+            fs::write(root.path().join(place).join("libfsalmem.so"), b"").unwrap();
+            assert!(has_store(root.path()), "{place}");
+        }
+    }
+}
