@@ -1,6 +1,12 @@
 //! The poll: messages straight from the ring to the caller, everything else by its event.
 
-use crate::{Shm, conn::State, record::NONSENSE, rx, tx};
+use crate::{
+    Shm,
+    conn::State,
+    record::NONSENSE,
+    rx::{self, Found},
+    tx,
+};
 use stag_verbs::{Event, Time};
 
 /// Records in a row from one process while others may have said something.
@@ -10,37 +16,32 @@ const RECORDS_PER_POLL: usize = 256;
 
 impl Shm {
     /// The next event. Nearly always a message or nothing: both are found out by one look at each process's ring.
+    #[inline]
     pub(crate) fn poll_once(&mut self, now: Time) -> Option<Event> {
         self.shared.now = now;
-        if !self.asleep && self.ended.is_none() && self.shared.events.is_empty() {
-            match self.next_message() {
-                Some(rx::Found::Message(event)) => return Some(event),
-                None if !self.is_due(now) => return None,
-                _ => {}
-            }
+        if self.asleep || self.ended.is_some() || !self.shared.events.is_empty() {
+            return self.poll_all(now);
         }
-        self.poll_all(now)
-    }
-
-    /// What is in front of the next process in turn that has said something. None when nobody has, and nobody waits for anything.
-    #[inline]
-    fn next_message(&mut self) -> Option<rx::Found> {
-        self.end_turn();
-        let mut is_calm = true;
+        if self.in_turn >= RECORDS_PER_TURN {
+            self.next_turn();
+        }
+        let (mut is_calm, receive_len) = (true, self.shared.receives.receive_len());
         for _ in 0..self.hot.len() {
-            if self.turn >= self.hot.len() {
-                self.turn = 0;
+            let Some(key) = self.hot.get(self.turn).copied() else { return self.poll_all(now) };
+            let Some(link) = self.links.get_mut(key) else { return self.poll_all(now) };
+            match rx::look(key, link, &self.conns, receive_len) {
+                Found::Message(qp, front) => {
+                    let Some(mut buf) = self.shared.receives.take_ready() else { return self.poll_all(now) };
+                    rx::take(link, front, &mut buf, &mut self.shared);
+                    self.in_turn += 1;
+                    return Some(Event::Received { qp, buf, invalidated: None });
+                }
+                Found::Other => return self.poll_all(now),
+                Found::Nothing => is_calm &= link.is_calm(),
             }
-            let key = self.hot.get(self.turn).copied()?;
-            let link = self.links.get_mut(key)?;
-            if let Some(front) = rx::take_message(key, link, &mut self.conns, &mut self.shared) {
-                self.in_turn += 1;
-                return Some(front);
-            }
-            is_calm &= link.is_calm();
-            (self.turn, self.in_turn) = (self.turn + 1, 0);
+            self.next_turn();
         }
-        if is_calm { None } else { Some(rx::Found::Other) }
+        if is_calm && !self.is_due(now) { None } else { self.poll_all(now) }
     }
 
     /// Whether sockets or deadlines have to be looked at.
@@ -48,14 +49,15 @@ impl Shm {
         now >= self.next_look || self.next_deadline.is_some_and(|at| at <= now)
     }
 
-    /// Another process has its turn, when this one has had it for long.
+    /// Another process has its turn.
     #[inline]
-    const fn end_turn(&mut self) {
-        if self.in_turn >= RECORDS_PER_TURN {
-            (self.turn, self.in_turn) = (self.turn + 1, 0);
-        }
+    fn next_turn(&mut self) {
+        let next = self.turn + 1;
+        (self.turn, self.in_turn) = (if next < self.hot.len() { next } else { 0 }, 0);
     }
 
+    /// The next event, whatever it is.
+    #[inline(never)]
     fn poll_all(&mut self, now: Time) -> Option<Event> {
         self.wake_up();
         if let Some(key) = self.ended.take()
@@ -85,12 +87,14 @@ impl Shm {
     /// Carries out one record of some link. False when there is none.
     fn receive_one(&mut self) -> bool {
         self.free_places();
-        self.end_turn();
+        if self.in_turn >= RECORDS_PER_TURN {
+            self.next_turn();
+        }
         for _ in 0..self.hot.len() {
-            if self.turn >= self.hot.len() {
-                self.turn = 0;
-            }
-            let Some(key) = self.hot.get(self.turn).copied() else { return false };
+            let Some(key) = self.hot.get(self.turn).copied() else {
+                self.next_turn(); // a link is gone
+                continue;
+            };
             let Some(link) = self.links.get_mut(key) else { return false };
             match rx::receive(key, link, &mut self.conns, &mut self.shared) {
                 // The same link again: what it said belongs together.
@@ -99,7 +103,7 @@ impl Shm {
                     self.sweep_dead();
                     return true;
                 }
-                Ok(false) => (self.turn, self.in_turn) = (self.turn + 1, 0),
+                Ok(false) => self.next_turn(),
                 Err(cause) => {
                     self.end_link(key, cause);
                     return true;

@@ -61,7 +61,7 @@ impl Word {
 
     /// Octets of the record, this word and the rest of its last line included.
     pub(crate) const fn span(self) -> usize {
-        (WORD + self.len()).next_multiple_of(LINE)
+        (WORD + self.len() + LINE - 1) & !(LINE - 1)
     }
 
     /// The same word with another kind.
@@ -146,7 +146,6 @@ impl Producer {
     ///
     /// # Panics
     /// When it is longer than [`record_max`](Self::record_max).
-    #[inline]
     pub(crate) fn put(
         &mut self,
         memory: &impl Target,
@@ -155,22 +154,41 @@ impl Producer {
         (head, body): (&[u8], &[u8]),
     ) -> Result<Option<u64>, Broken> {
         debug_assert_eq!(word.len(), head.len() + body.len());
+        let Some(at) = self.reserve(memory, reader, word)? else { return Ok(None) };
+        memory.copy_in(at, head);
+        memory.copy_in(at + head.len(), body);
+        Ok(Some(self.publish(memory, word)))
+    }
+
+    /// Where the octets behind `word` go, before it is [published](Self::publish); none when the record has to wait for the reader.
+    ///
+    /// # Panics
+    /// When it is longer than [`record_max`](Self::record_max).
+    #[inline]
+    pub(crate) fn reserve(
+        &mut self,
+        memory: &impl Target,
+        reader: &impl Source,
+        word: Word,
+    ) -> Result<Option<usize>, Broken> {
         let len = word.span();
         assert!(len <= self.record_max(), "senders cut what is long");
         let is_ready = len <= self.to_end() && self.fits(len);
         if !is_ready && !self.make_room(len, memory, reader)? {
             return Ok(None);
         }
+        Ok(Some(RING + self.offset(self.tail) + WORD))
+    }
+
+    /// The record whose octets were put where [`reserve`](Self::reserve) said is there for the reader. Its end.
+    #[inline]
+    pub(crate) fn publish(&mut self, memory: &impl Target, word: Word) -> u64 {
         let at = RING + self.offset(self.tail);
-        if !head.is_empty() {
-            memory.copy_in(at + WORD, head);
-        }
-        memory.copy_in(at + WORD + head.len(), body);
-        let end = self.tail + len as u64;
+        let end = self.tail + word.span() as u64;
         memory.set_word(RING + self.offset(end), Word::NONE);
         memory.set_word(at, word.0);
         self.tail = end;
-        Ok(Some(end))
+        end
     }
 
     /// Octets up to the end of the ring.
@@ -230,13 +248,15 @@ pub(crate) struct Consumer {
     head: u64,
     /// What the writer was told.
     published: u64,
+    /// From where on it should hear again.
+    due: u64,
 }
 
 impl Consumer {
     /// For a ring of `len` octets: a power of two.
     pub(crate) const fn new(len: usize) -> Self {
         assert!(len.is_power_of_two() && len >= PART * LINE, "positions are masked");
-        Self { len, head: 0, published: 0 }
+        Self { len, head: 0, published: 0, due: (len / PART) as u64 }
     }
 
     /// Everything up to here was read.
@@ -268,9 +288,8 @@ impl Consumer {
 
     #[inline]
     fn judge(&self, word: Word) -> Result<Front, Broken> {
-        let offset = self.offset();
-        let room = (self.len - offset).min(self.len / PART);
-        if WORD + word.len() > room {
+        let (offset, len) = (self.offset(), WORD + word.len());
+        if len > self.len / PART || len > self.len - offset {
             return Err(Broken);
         }
         Ok(Front { word, at: RING + offset + WORD })
@@ -312,7 +331,7 @@ impl Consumer {
     /// Whether the writer should hear how far we are: a part of the ring was read since it did.
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {
-        self.head - self.published >= (self.len / PART) as u64
+        self.head >= self.due
     }
 
     /// Tells the writer how far we are. True when that is news.
@@ -322,6 +341,7 @@ impl Consumer {
         }
         own.set_word(HEAD, self.head);
         self.published = self.head;
+        self.due = self.head + (self.len / PART) as u64;
         true
     }
 }

@@ -8,7 +8,7 @@ use crate::{
     ring::{Front, RETRACTED, Source, Word},
     tx,
 };
-use stag_pools::{RemoteKey, Table, Violation, table::Key};
+use stag_pools::{Buf, RemoteKey, Table, Violation, table::Key};
 use stag_verbs::{
     Cause, Event, FabricFault, Qp, Status,
     soft::{NO_BUFFER, Op, TOO_LONG, invalidate_fault, read_fault, write_fault},
@@ -17,45 +17,49 @@ use stag_verbs::{
 /// Answers that wait for room in the ring before nobody is heard who asks for connections.
 pub(crate) const SAYS_MAX: usize = 1024;
 
-/// What is in front of a ring.
+/// What a look at a ring finds.
+#[derive(Clone, Copy)]
 pub(crate) enum Found {
-    /// A message, which is taken from there.
-    Message(Event),
-    /// Something that is not only a message, or that has nowhere to go: [`receive`] judges it.
+    Nothing,
+    /// A message of which nothing has to be known but where it goes.
+    Message(Qp, Front),
+    /// Something else: [`receive`] judges it.
     Other,
 }
 
-/// Takes the message that is in front, if there is one and nothing has to be known but where it goes. None when nothing is there.
+/// Looks what is in front.
 #[inline]
-pub(crate) fn take_message(
-    key: Key,
-    link: &mut Link,
-    conns: &mut Table<Box<Conn>>,
-    shared: &mut Shared,
-) -> Option<Found> {
-    let theirs = link.theirs.as_ref()?;
-    let Ok(front) = link.consumer.front(theirs) else { return Some(Found::Other) };
-    let Front { word, at } = front?;
-    let len = word.len();
-    if word.kind() != Kind::Send.octet() || len > shared.receives.receive_len() {
-        return Some(Found::Other);
-    }
-    let conn = conns.at(word.to() as usize);
-    let Some(conn) = conn.filter(|conn| conn.link == key && conn.state == State::Established) else {
-        return Some(Found::Other);
+pub(crate) fn look(key: Key, link: &mut Link, conns: &Table<Box<Conn>>, receive_len: usize) -> Found {
+    let Some(theirs) = link.theirs.as_ref() else { return Found::Nothing };
+    let front = match link.consumer.front(theirs) {
+        Ok(Some(front)) => front,
+        Ok(None) => return Found::Nothing,
+        Err(_) => return Found::Other,
     };
-    let Some(mut buf) = shared.receives.take_ready() else { return Some(Found::Other) };
-    let to = buf.spare_mut().get_mut(..len).expect("a receive is as long as the longest message");
-    theirs.copy_out(at, to);
-    buf.extend(len);
+    let word = front.word;
+    if word.kind() != Kind::Send.octet() || word.len() > receive_len {
+        return Found::Other;
+    }
+    match conns.at(word.to() as usize) {
+        Some(conn) if conn.link == key && conn.state == State::Established => Found::Message(conn.qp, front),
+        _ => Found::Other,
+    }
+}
+
+/// Copies a message that is in front into `receive`, and goes on.
+#[inline]
+pub(crate) fn take(link: &mut Link, front: Front, receive: &mut Buf, shared: &mut Shared) {
+    let len = front.word.len();
+    let Some(theirs) = link.theirs.as_ref() else { return };
+    theirs.copy_out(front.at, receive.spare_mut().get_mut(..len).expect("a receive has room for it"));
+    receive.extend(len);
     shared.stats.records_received += 1;
     shared.stats.octets_out += len as u64;
     link.is_stalled = false;
-    link.consumer.advance(word);
+    link.consumer.advance(front.word);
     if link.consumer.is_due() {
         link.tell_progress(shared);
     }
-    Some(Found::Message(Event::Received { qp: conn.qp, buf, invalidated: None }))
 }
 
 /// Carries out the next record of a link. False when there is none; an error ends the link.

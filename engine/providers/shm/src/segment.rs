@@ -34,13 +34,16 @@ impl Mapping {
     }
 
     /// The address of `count` octets at `at`.
+    #[inline]
     fn at(&self, at: usize, count: usize) -> NonNull<u8> {
-        let end = at.checked_add(count);
-        assert!(end.is_some_and(|end| end <= self.len), "callers keep inside the mapping");
+        if count > self.len || at > self.len - count {
+            outside();
+        }
         // SAFETY: `at + count <= len` was just checked, so the result lies in the mapping or at its end.
         unsafe { self.base.add(at) }
     }
 
+    #[inline]
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8), "words are aligned");
         let word: NonNull<AtomicU64> = self.at(at, 8).cast();
@@ -62,6 +65,12 @@ impl Mapping {
         // mapping is writable: only `Own` calls this. No reference to these octets exists.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) }
     }
+}
+
+#[cold]
+#[inline(never)]
+fn outside() -> ! {
+    panic!("callers keep inside the mapping")
 }
 
 impl Drop for Mapping {

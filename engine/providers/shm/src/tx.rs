@@ -5,7 +5,7 @@ use crate::{
     conn::{Asked, Conn, READS_MAX, Say, Shared, State},
     link::{Lent, Link, Stage},
     record::{Kind, Record},
-    ring::{Broken, WORD},
+    ring::{Broken, Target, WORD, Word},
 };
 use stag_pools::{RemoteKey, Table, table::Key};
 use stag_verbs::{
@@ -33,13 +33,11 @@ enum Flow {
 
 impl Link {
     /// Puts one record in the ring. `false` when it is full.
-    #[inline]
     fn put(&mut self, record: &Record, body: &[u8], shared: &mut Shared) -> Result<bool, Broken> {
         Ok(self.put_at(record, body, shared)?.is_some())
     }
 
     /// The same; where the record begins and ends.
-    #[inline]
     fn put_at(
         &mut self,
         record: &Record,
@@ -163,6 +161,7 @@ fn send_record(conn: &Conn, message: &[u8], invalidate: Option<RemoteKey>) -> Re
 
 /// Puts a message of a connection with nothing posted in front of it into the ring. False when others wait there for room, or
 /// when it has none. The next doorbell wakes the peer.
+#[inline]
 pub(crate) fn send_at_once(
     conn: &Conn,
     link: &mut Link,
@@ -172,10 +171,23 @@ pub(crate) fn send_at_once(
     if !link.say.is_empty() || !link.waiting.is_empty() {
         return false;
     }
+    let (Some(own), Some(theirs)) = (&link.own, &link.theirs) else { return false };
+    let (kind, head) = match invalidate {
+        None => (Kind::Send, 0),
+        Some(_) => (Kind::SendInvalidate, crate::record::SHORT),
+    };
+    let word = Word::new(kind.octet(), head + message.len(), conn.peer);
     // A ring that is broken is found so again by whoever looks next, and that one ends the link.
-    let is_sent = link.put(&send_record(conn, message, invalidate), message, shared).unwrap_or(false);
-    link.is_unheard |= is_sent;
-    is_sent
+    let Ok(Some(at)) = link.producer.reserve(own, theirs, word) else { return false };
+    if let Some(RemoteKey(key)) = invalidate {
+        own.set_word(at, key.into()); // its head: the key, and no flags
+    }
+    own.copy_in(at + head, message);
+    link.producer.publish(own, word);
+    link.is_unheard = true;
+    shared.stats.records_sent += 1;
+    shared.stats.octets_in += message.len() as u64;
+    true
 }
 
 fn flush_conn(conn: &mut Conn, link: &mut Link, shared: &mut Shared) -> Result<Flow, Broken> {

@@ -40,7 +40,8 @@ struct Parked {
 /// The shared receive queue with its parking lot.
 #[derive(Debug)]
 pub struct Receives {
-    /// The receive posted last is used first: it is the warmest.
+    /// The receive posted last is used first: it is the warmest. What it held before is forgotten then, not here: so a buffer
+    /// that goes in and comes out at once is two whole copies.
     posted: Vec<Buf>,
     /// Receives that hold part of a message.
     landing: usize,
@@ -72,7 +73,7 @@ impl Receives {
     }
 
     /// Receives that wait for a message or hold a part of one.
-    pub fn posted(&self) -> usize {
+    pub const fn posted(&self) -> usize {
         self.posted.len() + self.landing
     }
 
@@ -85,20 +86,36 @@ impl Receives {
     ///
     /// # Errors
     /// It comes back when the queue is full or it is too short.
-    #[inline]
-    pub fn post(&mut self, mut buf: Buf) -> Result<Option<Event>, Buf> {
-        if self.posted() >= self.capacity || buf.capacity() < self.receive_len {
-            return Err(buf);
+    pub fn post(&mut self, buf: Buf) -> Result<Option<Event>, Buf> {
+        if self.is_waited_for() {
+            return self.check(buf).map(|buf| self.fill_waiting(buf));
         }
-        buf.reset(0);
-        if self.waiting.is_empty() {
-            self.posted.push(buf);
-            return Ok(None);
-        }
-        Ok(self.fill_waiting(buf))
+        self.add(buf).map(|()| None)
     }
 
-    #[cold]
+    /// Whether a message waits for the next receive.
+    #[inline]
+    pub fn is_waited_for(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Adds a receive that no message waits for.
+    ///
+    /// # Errors
+    /// It comes back when the queue is full or it is too short.
+    #[inline]
+    pub fn add(&mut self, buf: Buf) -> Result<(), Buf> {
+        debug_assert!(!self.is_waited_for(), "a message that waits goes first");
+        self.posted.push(self.check(buf)?);
+        Ok(())
+    }
+
+    #[inline]
+    const fn check(&self, buf: Buf) -> Result<Buf, Buf> {
+        let is_taken = self.posted() < self.capacity && buf.capacity() >= self.receive_len;
+        if is_taken { Ok(buf) } else { Err(buf) }
+    }
+
     fn fill_waiting(&mut self, buf: Buf) -> Option<Event> {
         let parked = self.waiting.pop_front()?;
         Some(received(parked.qp, copy(&parked.message, buf), parked.invalidated))
@@ -107,12 +124,14 @@ impl Receives {
     /// An empty receive for a message that is there as a whole; `None` when it has to [`land`](Self::land) elsewhere.
     #[inline]
     pub fn take_ready(&mut self) -> Option<Buf> {
-        self.posted.pop()
+        let mut buf = self.posted.pop()?;
+        buf.reset(0);
+        Some(buf)
     }
 
     /// Where the next message of a connection goes. `None`: nowhere, the connection must wait.
     pub fn land(&mut self) -> Option<Landing> {
-        if let Some(buf) = self.posted.pop() {
+        if let Some(buf) = self.take_ready() {
             self.landing += 1;
             return Some(Landing { buf, is_parked: false });
         }
@@ -127,7 +146,7 @@ impl Receives {
             self.landing -= 1;
             return Some(received(qp, buf, invalidated));
         }
-        match self.posted.pop() {
+        match self.take_ready() {
             Some(receive) => Some(received(qp, copy(&buf, receive), invalidated)),
             None => {
                 // RFC 5040 §5.3, §5.5 [5040-36]
@@ -164,6 +183,7 @@ fn received(qp: Qp, buf: Buf, invalidated: Option<Fenced>) -> Event {
 }
 
 fn copy(message: &[u8], mut receive: Buf) -> Buf {
+    receive.reset(0);
     receive.append(message).expect("every receive is as long as the longest message");
     receive
 }
