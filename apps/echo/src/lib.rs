@@ -1,14 +1,16 @@
 //! Echo: the smallest app. It serves one ONC RPC program with two procedures and calls it too.
 //!
 //! [`Echo`] is the server's side: a state machine without states. [`Caller`] is the client's side: it keeps the outcomes of
-//! its calls until somebody takes them. [`Twin`] is both at once, and calls those back who ask for it. They show all of [`App`]
-//! that a stateless service needs: parse the arguments, take a buffer, write the reply in place, hand over what may travel in
-//! a chunk.
+//! its calls until somebody takes them. [`Twin`] is both at once, and calls those back who ask for it; [`Driver`] calls them one
+//! call behind the other, which is measured. They show all of [`App`] that a stateless service needs: parse the arguments, take a
+//! buffer, write the reply in place, hand over what may travel in a chunk.
 #![forbid(unsafe_code)]
 
+pub mod driver;
 pub mod pattern;
 mod twin;
 
+pub use driver::Driver;
 pub use twin::Twin;
 
 use stag_engine::{
@@ -39,6 +41,12 @@ pub const PULL: u32 = 3;
 pub const PUSH: u32 = 4;
 /// Takes a number by which the caller wants to be known, and says that it takes calls itself. Served by [`Twin`] alone.
 pub const REGISTER: u32 = 2;
+/// Takes a [`driver::Drive`]; makes the calls in the reverse direction that it asks for, and returns how they ended
+/// ([`driver::Driven`]). Served by [`Driver`] alone.
+pub const DRIVE: u32 = 5;
+/// Called by a [`Driver`]: takes a [`driver::Lap`] and `opaque<>`; returns whether to go on and the same `opaque<>`, which are
+/// DDP-eligible.
+pub const LAP: u32 = 6;
 /// Octets of the longest echo.
 pub const ECHO_MAX: usize = 1 << 20;
 /// Places at which octets of the [`stream`] may begin: octets that an earlier call left somewhere differ from those of this one.
@@ -128,17 +136,14 @@ impl App for Echo {
         };
         let (status, given) =
             given.map_or_else(|status| (status, Given::Nothing), |given| (Accepted::Success, given));
-        let Some(mut message) = cx.message(64) else { return cx.disconnect(call.peer) };
-        let mut writer = Writer::new(message.spare_mut());
         let word = match &given {
             Given::Nothing => None,
             Given::Word(word) => Some(*word),
             Given::Item(item) => Some(item.len() as u32),
         };
-        let written = write_reply(&mut writer, call.header.reply(status), word);
-        let position = writer.len();
-        debug_assert_eq!(written, Ok(()), "an echo's reply without its item has few octets");
-        message.extend(position);
+        let message = reply(cx, call.header.reply(status), |writer| optional(writer, word));
+        let Some(message) = message else { return cx.disconnect(call.peer) };
+        let position = message.len();
         let item = match given {
             Given::Item(item) => Some(AnswerItem { position, octets: item.into() }),
             Given::Nothing | Given::Word(_) => None,
@@ -153,13 +158,32 @@ fn copy(cx: &Cx<'_>, octets: &[u8]) -> Option<Buf> {
     Some(item)
 }
 
-fn write_reply(writer: &mut Writer<'_>, header: ReplyHeader<'_>, word: Option<u32>) -> Result<(), NoRoom> {
-    header.emit(writer)?;
+fn optional(writer: &mut Writer<'_>, word: Option<u32>) -> Result<(), NoRoom> {
     word.map_or(Ok(()), |word| writer.u32(word))
 }
 
-/// A call whose arguments are one word, or none.
-fn request(cx: &Cx<'_>, procedure: u32, token: Token, word: Option<u32>) -> Option<Request> {
+/// A reply with few results, without its item. None when there is no memory for it.
+pub fn reply(
+    cx: &Cx<'_>,
+    header: ReplyHeader<'_>,
+    write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
+) -> Option<Buf> {
+    let mut message = cx.message(64)?;
+    let mut writer = Writer::new(message.spare_mut());
+    let written = header.emit(&mut writer).and_then(|()| write(&mut writer));
+    let len = writer.len();
+    debug_assert_eq!(written, Ok(()), "an echo's reply without its item has few octets");
+    message.extend(len);
+    Some(message)
+}
+
+/// A call with few arguments, without its item.
+fn request(
+    cx: &Cx<'_>,
+    procedure: u32,
+    token: Token,
+    write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
+) -> Option<Request> {
     let header = CallHeader {
         xid: Xid(0),
         program: PROGRAM,
@@ -170,7 +194,7 @@ fn request(cx: &Cx<'_>, procedure: u32, token: Token, word: Option<u32>) -> Opti
     };
     let mut message = cx.message(64)?;
     let mut writer = Writer::new(message.spare_mut());
-    let written = header.emit(&mut writer).and_then(|()| word.map_or(Ok(()), |word| writer.u32(word)));
+    let written = header.emit(&mut writer).and_then(|()| write(&mut writer));
     let len = writer.len();
     debug_assert_eq!(written, Ok(()), "an echo's call without its item has few octets");
     message.extend(len);
@@ -204,8 +228,8 @@ impl Caller {
     /// Calls ECHO with `octets`, or NULL without. False when there is no memory for it.
     pub fn call(cx: &mut Cx<'_>, peer: PeerId, token: Token, octets: Option<&[u8]>) -> bool {
         let procedure = if octets.is_some() { ECHO } else { NULL };
-        let Some(mut request) = request(cx, procedure, token, octets.map(|octets| octets.len() as u32))
-        else {
+        let len = octets.map(|octets| octets.len() as u32);
+        let Some(mut request) = request(cx, procedure, token, |writer| optional(writer, len)) else {
             return false;
         };
         if let Some(octets) = octets {
@@ -222,7 +246,7 @@ impl Caller {
 
     /// Calls REGISTER. False when there is no memory for it.
     pub fn register(cx: &mut Cx<'_>, peer: PeerId, token: Token, name: u32) -> bool {
-        let request = request(cx, REGISTER, token, Some(name));
+        let request = request(cx, REGISTER, token, |writer| writer.u32(name));
         request.map(|request| cx.call(peer, request)).is_some()
     }
 

@@ -1,8 +1,8 @@
 //! Both sides at once: serves echoes, and calls those who registered, over their own connections (RFC 8167).
 
-use crate::{Caller, Echo, PROGRAM, REGISTER, VERSION};
+use crate::{Caller, Echo, PROGRAM, REGISTER, VERSION, reply};
 use stag_engine::{Answer, App, Call, ClientName, Cx, Health, HealthFault, Outcome, PeerId, Token};
-use stag_protocol::{rpc::Accepted, xdr::Writer};
+use stag_protocol::rpc::Accepted;
 use std::collections::VecDeque;
 
 /// An [`Echo`] and a [`Caller`]. It knows who registered, and believes everybody: whoever takes another one's number gets its calls.
@@ -46,12 +46,8 @@ impl Twin {
         self.clients.push((name, peer));
         self.caller.peers.retain(|known| *known != call.peer && *known != peer);
         self.caller.peers.push(peer);
-        let Some(mut message) = cx.message(64) else { return cx.disconnect(peer) };
-        let mut writer = Writer::new(message.spare_mut());
-        let written = call.header.reply(Accepted::Success).emit(&mut writer);
-        debug_assert_eq!(written, Ok(()), "a reply without results has few octets");
-        let len = writer.len();
-        message.extend(len);
+        let message = reply(cx, call.header.reply(Accepted::Success), |_| Ok(()));
+        let Some(message) = message else { return cx.disconnect(peer) };
         cx.answer(call.id, Answer { message, item: None });
         // Behind the answer, so that the client hears of that first.
         cx.ready(peer);
