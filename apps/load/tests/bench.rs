@@ -2,108 +2,18 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
-use stag_echo::Echo;
-use stag_engine::{Config, Sampling, Shard};
 use stag_load::bench::{
-    Arrivals, Load, Outcome, Pace, Plan, Record, Schedule, Span, Times, To, Workload,
+    Arrivals, Outcome, Pace, Plan, Record, Schedule, Span, Times, Workload,
     compare::{Rules, Verdict, compare, is_worse},
     export,
     outcome::{Client, Host, SCHEMA, Second, Setup},
 };
-use stag_protocol::rpcrdma::Versions;
-use stag_sim::{Fabric, Faults, Port, Sim};
-use stag_verbs::{Limits, Time};
+use stag_sim::Faults;
+use stag_verbs::Time;
 use std::time::Duration;
+use world::{MILLI, World, calls, plan, sum};
 
-const LIMITS: Limits = Limits { send_queue: 256, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
-const MILLI: u64 = 1_000_000;
-
-fn plan(workload: Workload, len: usize, depth: usize) -> Plan {
-    Plan {
-        workload,
-        len,
-        connections: 1,
-        depth,
-        verify: true,
-        timeout: Duration::from_secs(30),
-        seed: 1,
-        user: (0, 0),
-        is_nfs: false,
-        files: None,
-        versions: Versions::One,
-        sampling: Sampling::default(),
-    }
-}
-
-/// A server and a generator.
-struct World {
-    fabric: Fabric,
-    server: Shard<Sim, Echo>,
-    load: Load<Sim>,
-    now: Time,
-    /// The server does nothing within.
-    stall: std::ops::Range<u64>,
-}
-
-impl World {
-    fn new(plan: &Plan, faults: Faults) -> Self {
-        let fabric = Fabric::new(plan.seed, faults);
-        let config = Config { grant: 64, grant_first: 64, ..Config::small() };
-        let admit = Box::new(|_| true) as Box<_>;
-        let mut server = Shard::new(fabric.end("server", LIMITS), Echo::default(), config, admit).unwrap();
-        let port = server.listen(&Port(0)).unwrap();
-        let limits = Limits { private_data_len: 56, ..plan.limits() };
-        let mut load = Load::new(fabric.end("client", limits), plan).unwrap();
-        load.connect(&To::Fabric(port)).unwrap();
-        let mut world = Self { fabric, server, load, now: Time(0), stall: 0..0 };
-        while !world.load.is_connected().unwrap() {
-            world.turn();
-        }
-        world
-    }
-
-    /// Both ends, until nothing is left to do at this time; then time goes on to the next event.
-    fn turn(&mut self) {
-        let is_stalled = self.stall.contains(&self.now.0);
-        let worked = self.load.step(self.now) | (!is_stalled && self.server.pass(self.now));
-        if worked {
-            return;
-        }
-        let mut due: Vec<_> =
-            self.fabric.next_due().into_iter().chain(self.load.generator().wake_at()).collect();
-        if is_stalled {
-            due.push(Time(self.stall.end));
-        }
-        // What is due while the server stalls stays due: time goes on in small steps.
-        self.now = due.into_iter().filter(|due| *due > self.now).min().unwrap_or(Time(self.now.0 + 1_000));
-    }
-
-    /// Runs to the end. What was measured, second by second.
-    fn run(&mut self, pace: Pace, span: Span) -> Vec<Record> {
-        self.load.begin(self.now, pace, span);
-        let mut seconds = Vec::new();
-        while !self.load.generator().is_over() {
-            self.turn();
-            while let Some((number, record)) = self.load.with_generator(|generator| generator.take_second()) {
-                assert_eq!(number, seconds.len() as u64);
-                seconds.push(record);
-            }
-        }
-        seconds.push(self.load.with_generator(|generator| generator.take_rest()).1);
-        assert_eq!(self.load.generator().failure(), None);
-        seconds
-    }
-}
-
-fn sum(seconds: &[Record]) -> Record {
-    let mut sum = Record::default();
-    seconds.iter().for_each(|second| sum.add(second));
-    sum
-}
-
-fn calls(from: u64, calls: u64) -> Span {
-    Span { from: Time(from), until: Time(u64::MAX), calls: Some(calls) }
-}
+mod world;
 
 #[test]
 fn one_stall_of_the_server_shows_in_the_open_loop_and_hides_from_the_closed_one() {
@@ -257,6 +167,7 @@ fn result(seed: u64, seconds: u64, slower: f64) -> Outcome {
         octets_per_s: 0.0,
         service: Times::new(&all.service),
         response: Times::new(&all.response),
+        connected: None,
         client: Client::default(),
         stages: None,
         seconds: (0..).zip(&records).map(|(number, record)| Second::new(number, record, None)).collect(),

@@ -336,6 +336,15 @@ WORKLOADS
                chunk, or pushes them into a Write chunk, when they do not fit
                inline (against 'stag echo')
   mixed        half null, the rest echo, pull and push alike
+  reverse      The server calls, over the connections that were made to it
+               (RFC 8167), --depth calls on each, --size octets there and
+               back (against 'stag echo'). It tells how long each took, which
+               only the side that calls can know. A closed loop; on version 1
+               calls have to fit inline, on version 2 they have chunks.
+  connstorm    Connect, NULL, disconnect; --connections at a time, or with
+               --rate at their times. A call is a connection: calls/s are
+               connections per second, 'connected' is until one stood, the
+               service time until its first reply.
   nfs3:getattr, nfs3:lookup, nfs3:read, nfs3:write
                One procedure of NFS version 3. READ and WRITE move blocks of
                --size octets at random places; WRITE is FILE_SYNC.
@@ -386,6 +395,7 @@ OUTPUT (--json)
                          after
     elapsed_s, calls, failed, failure, stopped, unsent, calls_per_s,
     octets_per_s
+    connected            As service; of connstorm only
     service, response    samples, min_us, mean_us, stdev_us, max_us;
                          percentiles_us (50, 90, 99, 99.9, 99.99, 99.999;
                          null without enough samples); histogram: an
@@ -398,8 +408,8 @@ OUTPUT (--json)
                          as client[]); unasked, why it does not
     seconds[]            second, calls, octets, failed, service_ and
                          response_p50_us, _p99_us, response_max_us,
-                         lag_max_us, stolen; service and response,
-                         histograms
+                         lag_max_us, stolen; service, response and of
+                         connstorm connected, histograms
 
 JOB FILES (--job FILE)
   TOML, with the long names of the options and url:
@@ -417,7 +427,8 @@ REPORTS (bench report RESULT.json…)
   --html FILE     One page: response time by percentile, over time, and
                   against throughput. It loads nothing.
   --hgrm FILE     The percentile distribution, as HdrHistogram prints it.
-  --hdr-log FILE  An interval log, V2, with tags response and service.
+  --hdr-log FILE  An interval log, V2, with tags response, service and
+                  connected.
   --format fio    JSON as fio's: slat is the send lag, clat the service time,
                   lat the response time.
 
@@ -461,8 +472,9 @@ PROGRAM
   0x20535441, version 1. 0 NULL; 1 ECHO: opaque<> there and back; 2 is for
   callers that take calls; 3 PULL: a place and opaque<>, returns 1 when they
   are the octets that belong there; 4 PUSH: a place and a length, returns
-  opaque<>. Beside it program 0x20535453, version 1, tells the stages: 1 ASK,
-  for 'stag bench --stages'.
+  opaque<>; 5 DRIVE: makes calls of 6 LAP to the caller until that says that
+  it is enough. Beside it program 0x20535453, version 1, tells the stages:
+  1 ASK, for 'stag bench --stages'.
 
 EXIT CODES
   0  Stopped by a signal.

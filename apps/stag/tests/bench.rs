@@ -93,6 +93,74 @@ fn nfs_workloads_leave_nothing_behind() {
 }
 
 #[test]
+fn calls_of_the_server_are_measured_in_both_versions() {
+    let home = Home::new();
+    let (_server, [shm, tcp]) = echo(&home);
+    let iwarp = Server::start(&home, home.stag(&["echo", "--listen", "iwarp://127.0.0.1:0"]));
+    let reverse = ["--workload", "reverse", "--connections", "2", "--depth", "8"];
+    for url in [&shm, &iwarp.line("LISTEN")] {
+        for (version, size) in [("1", "1000"), ("1", "3K"), ("2", "1000"), ("2", "70000")] {
+            let more = ["--rdma-version", version, "--size", size];
+            let result = measured(&home, &[&[url.as_str()], &reverse[..], &SHORT, &more].concat());
+            assert_eq!(
+                (&result["calls"], &result["failed"]),
+                (&200.into(), &0.into()),
+                "{url} {version} {size}"
+            );
+            assert_eq!(result["rdma_version"], version.parse::<u64>().unwrap());
+            assert_eq!(
+                (&result["service"]["samples"], &result["setup"]["verified"]),
+                (&200.into(), &true.into())
+            );
+        }
+    }
+    let long = home.run(&[&["bench", &shm, "--size", "8K"], &reverse[..], &SHORT].concat());
+    let error = String::from_utf8(long.stderr).unwrap();
+    assert!(long.status.code() == Some(1) && error.contains("--rdma-version 2"), "{error}");
+    let gateway = home.serve(&["--memory", "1M", "--name", "data"]);
+    let other = home.run(&[&["bench", &gateway.line("LISTEN")], &reverse[..], &SHORT].concat());
+    let error = String::from_utf8(other.stderr).unwrap();
+    assert!(other.status.code() == Some(1) && error.contains("reverse needs one that calls"), "{error}");
+    for (more, part) in [
+        (&[tcp.as_str()][..], "there are none over tcp://"),
+        (&[&shm, "--rate", "100"], "leave --rate and --slo out"),
+        (&[&shm, "--slo", "p50=100"], "leave --rate and --slo out"),
+        (&[&shm, "--depth", "129"], "--depth is 128 at most"),
+    ] {
+        let sentence = home.refused(&[&["bench"], &reverse[..4], more].concat());
+        assert!(sentence.contains(part), "{sentence}");
+    }
+}
+
+#[test]
+fn connections_are_measured_on_each_fabric() {
+    let home = Home::new();
+    let (_server, [shm, tcp]) = echo(&home);
+    let nfs = home.serve(&["--memory", "1M", "--name", "data"]);
+    let nfs = format!("{}/data", nfs.line("LISTEN"));
+    let storm = ["--workload", "connstorm", "--connections", "4"];
+    for url in [&shm, &tcp, &nfs] {
+        let result = measured(&home, &[&[url.as_str()], &storm[..], &SHORT].concat());
+        assert_eq!((&result["calls"], &result["failed"]), (&200.into(), &0.into()), "{url}");
+        assert_eq!(
+            (&result["connected"]["samples"], &result["service"]["samples"]),
+            (&200.into(), &200.into())
+        );
+        let mean = |name: &str| result[name]["mean_us"].as_f64().unwrap();
+        assert!(mean("connected") > 0.0 && mean("connected") < mean("service"), "{result}");
+    }
+    let open = ["--rate", "200", "--arrivals", "uniform", "--warm-up", "0", "--duration", "1"];
+    let result = measured(&home, &[&[shm.as_str()], &storm[..], &open, &["--rdma-version", "2"]].concat());
+    assert_eq!(result["calls"].as_u64().unwrap() + result["unsent"].as_u64().unwrap(), 200);
+    assert_eq!(result["rdma_version"], 2);
+    let table = home.run(&[&["bench", &tcp], &storm[..], &SHORT].concat());
+    assert!(String::from_utf8(table.stdout).unwrap().contains("\nconnected        200 "));
+    assert!(
+        home.refused(&["bench", &shm, "--workload", "connstorm", "--depth", "2"]).contains("--connections")
+    );
+}
+
+#[test]
 fn version_2_carries_every_workload_and_the_result_says_which_was_spoken() {
     let home = Home::new();
     let (_echo, [shm, _]) = echo(&home);

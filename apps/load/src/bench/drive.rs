@@ -48,16 +48,20 @@ impl Plan {
     /// The sizes of its shard.
     fn shard(&self) -> Config {
         let calls = self.connections * self.depth;
-        let receives = calls + self.connections * 2 + 64;
+        let is_called = self.workload == Workload::Reverse;
+        // Connections of a storm end for a while.
+        let peers = self.connections * if self.workload == Workload::ConnStorm { 2 } else { 1 };
+        let receives = calls + peers * 2 + 64;
+        let depth = u32::try_from(self.depth).unwrap_or(u32::MAX);
         let (small, medium) = (calls * 4 + 64, if self.len > 1_024 { calls * 2 + 4 } else { 4 });
         let large = if self.len > 65_536 { calls * 2 + 2 } else { 2 };
         Config {
             call_versions: self.versions,
-            calls_max: u32::try_from(self.depth).unwrap_or(u32::MAX),
-            reverse_grant: 0,
+            calls_max: if is_called { 1 } else { depth },
+            reverse_grant: if is_called { depth } else { 0 },
             receives,
             inbound: receives,
-            peers: self.connections + 1,
+            peers: peers + 1,
             outbound: calls + 4,
             slots: [small, medium, large],
             xid_seed: self.seed as u32,
@@ -81,8 +85,8 @@ impl Plan {
     }
 
     fn maker(&self) -> Maker {
-        let Self { workload, len, verify, user, timeout, is_nfs, files, .. } = *self;
-        Maker { workload, len, verify, user, timeout, is_nfs, files }
+        let Self { workload, len, depth, verify, user, timeout, is_nfs, files, .. } = *self;
+        Maker { workload, len, depth, verify, user, timeout, is_nfs, files }
     }
 }
 
@@ -99,7 +103,10 @@ pub enum To<A> {
 pub struct Load<P: Provider> {
     shard: Shard<P, Generator>,
     timeout: Duration,
+    /// Connections to be made before the first call.
     connections: usize,
+    /// Where connections of a storm go.
+    to: Option<To<P::Address>>,
     /// Set by the first reply: what is spoken, or that it is none.
     spoken: Option<Option<Version>>,
 }
@@ -110,13 +117,21 @@ impl<P: Provider> fmt::Debug for Load<P> {
     }
 }
 
+fn connect<P: Provider>(shard: &mut Shard<P, Generator>, to: &To<P::Address>) -> Result<PeerId, FabricFault> {
+    match to {
+        To::Fabric(at) => shard.connect(at),
+        To::Tcp(at) => shard.connect_tcp(*at),
+    }
+}
+
 impl<P: Provider> Load<P> {
     /// One that is not connected. Fails as `mmap(2)` and `epoll_create(2)` do.
     pub fn new(provider: P, plan: &Plan) -> io::Result<Self> {
         let places = (plan.connections, plan.depth);
         let generator = Generator::new(plan.maker(), plan.seed, places, plan.sampling);
         let shard = Shard::new(provider, generator, plan.shard(), Box::new(|_| false))?;
-        Ok(Self { shard, timeout: plan.timeout, connections: plan.connections, spoken: None })
+        let connections = if plan.workload == Workload::ConnStorm { 0 } else { plan.connections };
+        Ok(Self { shard, timeout: plan.timeout, connections, to: None, spoken: None })
     }
 
     /// Begins to connect; passes have to be run until [`Load::is_connected`].
@@ -125,13 +140,20 @@ impl<P: Provider> Load<P> {
     /// As the fabric gives them.
     pub fn connect(&mut self, to: &To<P::Address>) -> Result<(), FabricFault> {
         for _ in 0..self.connections {
-            let peer: PeerId = match to {
-                To::Fabric(at) => self.shard.connect(at)?,
-                To::Tcp(at) => self.shard.connect_tcp(*at)?,
-            };
+            let peer = connect(&mut self.shard, to)?;
             self.shard.with_app(|generator, _| generator.add_peer(peer));
         }
+        self.to = (self.connections == 0).then(|| to.clone());
         Ok(())
+    }
+
+    /// Makes the connections that the generator wants.
+    fn connect_wanted(&mut self) {
+        let Some(to) = &self.to else { return };
+        while let Some(index) = self.shard.with_app(|generator, _| generator.next_connection()) {
+            let peer = connect(&mut self.shard, to);
+            self.shard.with_app(|generator, _| generator.note_connection(index, peer));
+        }
     }
 
     /// Whether all connections stand.
@@ -225,6 +247,7 @@ impl<P: Provider> Load<P> {
     /// One turn: what was finished is written down, what is due goes out, one pass. True when there was something to do.
     pub fn step(&mut self, now: Time) -> bool {
         let turned = self.shard.with_app(|generator, cx| generator.turn(cx, now));
+        self.connect_wanted();
         let is_watched = self.shard.app().has_begun();
         if is_watched {
             self.with_generator(|generator| generator.stamp_begun(Stage::Emit, now));

@@ -57,7 +57,7 @@ pub fn log(outcome: &Outcome) -> Result<Vec<u8>, String> {
     let began = UNIX_EPOCH + Duration::from_secs_f64(outcome.began_unix_s.clamp(0.0, 1e11));
     let failed = |error: &dyn std::fmt::Debug| format!("{error:?}");
     let mut log = IntervalLogWriterBuilder::new()
-        .add_comment("response and service times of stag bench, in nanoseconds")
+        .add_comment("times of stag bench, in nanoseconds")
         .with_start_time(began)
         .with_max_value_divisor(1e6)
         .begin_log_with(&mut octets, &mut serializer)
@@ -65,7 +65,10 @@ pub fn log(outcome: &Outcome) -> Result<Vec<u8>, String> {
     for second in &outcome.seconds {
         let start = Duration::from_secs(second.second);
         let len = (outcome.elapsed_s - second.second as f64).clamp(0.0, 1.0);
-        for (name, text) in [("response", &second.response), ("service", &second.service)] {
+        let connected = second.connected.as_ref().map(|text| ("connected", text));
+        for (name, text) in
+            [("response", &second.response), ("service", &second.service)].into_iter().chain(connected)
+        {
             let histogram: Histogram<u64> = super::latency::decode(text)?;
             let tag = Tag::new(name);
             log.write_histogram(&histogram, start, Duration::from_secs_f64(len), tag)

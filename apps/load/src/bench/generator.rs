@@ -6,12 +6,16 @@
 
 use super::{
     latency::{Record, nanos},
+    reverse::Laps,
     schedule::{Random, Schedule},
     stages::{ClientStages, Stage, Watcher},
-    workload::{self, Ask, Maker},
+    storm::Storm,
+    workload::{self, Ask, Maker, Workload},
 };
 use crate::Error;
-use stag_engine::{App, CallFault, Cause, Cx, Outcome, PeerId, Sampling, Stages, Time, Token};
+use stag_engine::{App, Call, CallFault, Cause, Cx, Outcome, PeerId, Sampling, Stages, Time, Token};
+use stag_protocol::rpc::Accepted;
+use stag_verbs::FabricFault;
 use std::{collections::VecDeque, time::Duration};
 
 /// Records kept ready for the seconds to come.
@@ -100,6 +104,10 @@ pub struct Generator {
     watcher: Option<Box<Watcher>>,
     /// What the server said of its stages.
     told: Option<Result<Stages, Error>>,
+    /// Of a workload whose calls the server makes.
+    laps: Option<Laps>,
+    /// Of a workload whose calls have a connection each.
+    storm: Option<Storm>,
 }
 
 /// The call that asks a server for its stages: no place has this number.
@@ -113,7 +121,10 @@ impl Generator {
         (connections, depth): (usize, usize),
         sampling: Sampling,
     ) -> Self {
-        let places = connections * depth;
+        let laps = (maker.workload == Workload::Reverse).then(|| Laps::new(connections * depth));
+        let storm = (maker.workload == Workload::ConnStorm).then(|| Storm::new(connections));
+        // The server's calls have places of their own: one of ours asks for them.
+        let places = connections * if laps.is_some() { 1 } else { depth };
         let slot = |index: usize| Slot {
             peer: index % connections,
             ask: Ask::Null,
@@ -147,6 +158,8 @@ impl Generator {
             watch: Watch::default(),
             watcher: (sampling.every > 0).then(|| Box::new(Watcher::new(sampling, places))),
             told: None,
+            laps,
+            storm,
         }
     }
 
@@ -265,8 +278,10 @@ impl Generator {
         }
         self.last = now;
         let worked = !self.finished.is_empty();
-        self.collect(now);
-        let made = if self.phase == Phase::Running { self.issue(cx, now) } else { 0 };
+        self.collect(cx, now);
+        let made = self.storm_on(cx, now) + self.ask_for_laps(cx, now);
+        let made =
+            made + if self.phase == Phase::Running && self.laps.is_none() { self.issue(cx, now) } else { 0 };
         if self.phase == Phase::AwaitReplies && self.free.len() == self.slots.len() {
             self.phase = Phase::Over;
         }
@@ -284,7 +299,7 @@ impl Generator {
         }
     }
 
-    fn collect(&mut self, now: Time) {
+    fn collect(&mut self, cx: &mut Cx<'_>, now: Time) {
         if self.free.is_empty() && !self.finished.is_empty() {
             self.room_at = now;
         }
@@ -309,7 +324,120 @@ impl Generator {
                     }
                 }
             }
+            match (&mut self.storm, self.peers.get(slot.peer)) {
+                // The place is free when the connection has ended.
+                (Some(storm), Some(peer)) if self.phase != Phase::Over => {
+                    storm.leave(*peer);
+                    cx.disconnect(*peer);
+                }
+                _ => self.free.push_back(index),
+            }
+        }
+    }
+
+    /// Goes on with connections: those that stand are called over, the places of those that have ended are free. How many.
+    fn storm_on(&mut self, cx: &mut Cx<'_>, now: Time) -> u64 {
+        let mut count = 0;
+        while let Some(index) = self.storm.as_mut().and_then(Storm::take_up) {
+            count += 1;
+            let Some(slot) = self.slots.get(index as usize).copied() else { continue };
+            if slot.counts {
+                self.second.1.connected(nanos(now.since(slot.sent)));
+            }
+            self.send(cx, index, slot);
+        }
+        while let Some(index) = self.storm.as_mut().and_then(Storm::take_ended) {
+            count += 1;
+            if self.free.is_empty() {
+                self.room_at = now;
+            }
             self.free.push_back(index);
+        }
+        count
+    }
+
+    /// A place whose connection is to be made.
+    pub(super) fn next_connection(&mut self) -> Option<u32> {
+        self.storm.as_mut()?.next()
+    }
+
+    /// What came of making the connection of a place.
+    pub(super) fn note_connection(&mut self, index: u32, peer: Result<PeerId, FabricFault>) {
+        let Some(storm) = &mut self.storm else { return };
+        match peer {
+            Ok(peer) => {
+                storm.note(peer, index);
+                match self.peers.get_mut(index as usize) {
+                    Some(place) => *place = peer,
+                    // Places are used in order at first.
+                    None => self.peers.push(peer),
+                }
+            }
+            Err(fault) => self.finished.push((index, Err(Error::Fabric(fault)))),
+        }
+    }
+
+    /// Asks the server to call over each connection, behind a NULL; notices when it has to end, and when it does not call. How many
+    /// calls were made for it.
+    fn ask_for_laps(&mut self, cx: &mut Cx<'_>, now: Time) -> u64 {
+        let Some(laps) = &mut self.laps else { return 0 };
+        if matches!(self.phase, Phase::AwaitStart | Phase::Over) {
+            return 0;
+        }
+        let heard_at = *laps.heard_at.get_or_insert(now);
+        if now.since(heard_at) > self.maker.timeout {
+            return self.fail("LAP", Error::Call(CallFault::TimedOut));
+        }
+        if self.phase == Phase::Running && (now >= self.span.until || self.is_enough()) {
+            self.phase = Phase::AwaitReplies;
+        }
+        let mut made = 0;
+        while self.phase == Phase::Running
+            && let Some(index) = self.free.pop_front()
+        {
+            if self.slots.get(index as usize).is_some_and(|slot| slot.steps > 1) {
+                return self.fail("DRIVE", Error::Nonsense("the server ended its calls by itself"));
+            }
+            self.call(cx, index, (now, now));
+            made += 1;
+        }
+        made
+    }
+
+    /// Nothing more is done, for this reason unless there is an earlier one.
+    fn fail(&mut self, what: &'static str, error: Error) -> u64 {
+        self.failure.get_or_insert((what, error));
+        self.phase = Phase::Over;
+        0
+    }
+
+    /// All calls that count were made.
+    fn is_enough(&self) -> bool {
+        self.span.calls.is_some_and(|calls| self.counted >= calls)
+    }
+
+    /// Answers a call of the server, and writes down how long the one before it took.
+    fn answer(&mut self, cx: &mut Cx<'_>, call: &Call<'_>) {
+        let (now, is_enough) = (cx.now(), self.is_enough());
+        let goes_on =
+            self.phase == Phase::Running && now < self.span.until && !is_enough && self.failure.is_none();
+        let Some(laps) = &mut self.laps else { return };
+        laps.heard_at = Some(now);
+        match laps.answer(cx, call, &self.maker, (now >= self.span.from, goes_on)) {
+            Ok(Some(took)) if !is_enough => {
+                let record = &mut self.second.1;
+                record.calls += 1;
+                record.octets += 2 * self.maker.len as u64;
+                record.service.saturating_record(took);
+                record.response.saturating_record(took);
+                self.counted += 1;
+                self.last_reply = now;
+            }
+            Ok(_) => {}
+            Err(error) => {
+                self.failure.get_or_insert(("LAP", error));
+                cx.refuse(call, Accepted::GarbageArgs);
+            }
         }
     }
 
@@ -322,8 +450,7 @@ impl Generator {
                 Pace::Open(schedule) if schedule.next() > now && now < self.span.until => return made,
                 Pace::Open(schedule) => schedule.next(),
             };
-            let is_last = self.span.calls.is_some_and(|calls| self.counted >= calls);
-            if intended >= self.span.until || is_last {
+            if intended >= self.span.until || self.is_enough() {
                 self.phase = Phase::AwaitReplies;
                 return made;
             }
@@ -360,7 +487,7 @@ impl Generator {
     fn call(&mut self, cx: &mut Cx<'_>, index: u32, (intended, now): (Time, Time)) {
         let Some(slot) = self.slots.get_mut(index as usize) else { return };
         let ask = self.maker.ask(&mut self.random, index, slot.steps);
-        let counts = intended >= self.span.from;
+        let counts = intended >= self.span.from && self.laps.is_none();
         *slot = Slot { ask, intended, sent: now, steps: slot.steps.wrapping_add(1), counts, ..*slot };
         if counts {
             self.counted += 1;
@@ -378,7 +505,15 @@ impl Generator {
         if counts && let Some(watcher) = &mut self.watcher {
             watcher.begin(index, intended, now);
         }
-        match (self.maker.request(cx, ask, Token(index.into())), self.peers.get(slot.peer)) {
+        let slot = *slot;
+        match &mut self.storm {
+            Some(storm) => storm.begin(index),
+            None => self.send(cx, index, slot),
+        }
+    }
+
+    fn send(&mut self, cx: &mut Cx<'_>, index: u32, Slot { ask, peer, .. }: Slot) {
+        match (self.maker.request(cx, ask, Token(index.into())), self.peers.get(peer)) {
             (Some(request), Some(peer)) => cx.call(*peer, request),
             _ => {
                 self.failure.get_or_insert((named(ask), Error::NoMemory));
@@ -392,6 +527,17 @@ impl App for Generator {
     type Report = ();
 
     fn report(&self) {}
+
+    /// The server calls.
+    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+        let (program, version, procedure) = (call.header.program, call.header.version, call.header.procedure);
+        let lap = (stag_echo::PROGRAM, stag_echo::VERSION, stag_echo::LAP);
+        if self.laps.is_some() && (program, version, procedure) == lap {
+            self.answer(cx, &call);
+        } else {
+            cx.refuse(&call, Accepted::ProgUnavail);
+        }
+    }
 
     fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {
         let index = u32::try_from(outcome.token.0).unwrap_or(u32::MAX);
@@ -415,11 +561,23 @@ impl App for Generator {
         self.finished.push((index, result));
     }
 
-    fn on_peer_up(&mut self, _cx: &mut Cx<'_>, _peer: PeerId) {
-        self.up += 1;
+    fn on_peer_up(&mut self, _cx: &mut Cx<'_>, peer: PeerId) {
+        match &mut self.storm {
+            Some(storm) => storm.handle_up(peer),
+            None => self.up += 1,
+        }
     }
 
-    fn on_peer_down(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, cause: Cause) {
+    fn on_peer_down(&mut self, _cx: &mut Cx<'_>, peer: PeerId, cause: Cause) {
+        if let Some(storm) = &mut self.storm {
+            // Its call ended with this cause before, if it was made.
+            if let Some(index) = storm.handle_down(peer)
+                && !self.finished.iter().any(|(known, _)| *known == index)
+            {
+                self.finished.push((index, Err(Error::NotConnected(Some(cause)))));
+            }
+            return;
+        }
         self.up = self.up.saturating_sub(1);
         self.down = Some(cause);
         if self.phase == Phase::Running {
@@ -435,6 +593,7 @@ const fn named(ask: Ask) -> &'static str {
         Ask::Echo { .. } => "ECHO",
         Ask::Pull { .. } => "PULL",
         Ask::Push { .. } => "PUSH",
+        Ask::Drive { .. } => "DRIVE",
         Ask::GetAttr => "GETATTR",
         Ask::Lookup { .. } | Ask::Find { .. } => "LOOKUP",
         Ask::Read { .. } => "READ",

@@ -113,6 +113,8 @@ pub struct Record {
     pub service: Histogram<u64>,
     /// From when it was meant to go out.
     pub response: Histogram<u64>,
+    /// From when a connection was begun to when it stood, for a workload that makes them.
+    pub connected: Option<Box<Histogram<u64>>>,
     /// How long the generator itself was late: from when a call was due and had a place to when it was given to the engine.
     pub lag: Histogram<u64>,
     /// Replies with what was asked for.
@@ -128,7 +130,7 @@ pub struct Record {
 impl Default for Record {
     fn default() -> Self {
         let [service, response, lag] = [(); 3].map(|()| histogram());
-        Self { service, response, lag, calls: 0, octets: 0, failed: 0, gap: 0 }
+        Self { service, response, connected: None, lag, calls: 0, octets: 0, failed: 0, gap: 0 }
     }
 }
 
@@ -136,7 +138,13 @@ impl Record {
     /// Forgets everything.
     pub fn clear(&mut self) {
         [&mut self.service, &mut self.response, &mut self.lag].into_iter().for_each(Histogram::reset);
+        self.connected.iter_mut().for_each(|connected| connected.reset());
         (self.calls, self.octets, self.failed, self.gap) = (0, 0, 0, 0);
+    }
+
+    /// A connection took so long.
+    pub fn connected(&mut self, nanos: u64) {
+        self.connected.get_or_insert_with(|| Box::new(histogram())).saturating_record(nanos);
     }
 
     /// Adds what another one holds.
@@ -148,6 +156,10 @@ impl Record {
         ];
         for (sum, more) in sums {
             sum.add(more).expect("all histograms have the same bounds");
+        }
+        if let Some(more) = &other.connected {
+            let sum = self.connected.get_or_insert_with(|| Box::new(histogram()));
+            sum.add(&**more).expect("all histograms have the same bounds");
         }
         self.calls += other.calls;
         self.octets += other.octets;

@@ -13,8 +13,10 @@ pub mod html;
 pub mod ladder;
 pub mod latency;
 pub mod outcome;
+mod reverse;
 pub mod schedule;
 pub mod stages;
+mod storm;
 pub mod workload;
 
 pub use drive::{Load, Plan, To};

@@ -95,6 +95,9 @@ pub struct Second {
     /// All response times.
     #[serde(default)]
     pub response: String,
+    /// All times to a connection, when connections were measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connected: Option<String>,
 }
 
 impl Second {
@@ -115,6 +118,7 @@ impl Second {
             stolen,
             service: encode(&record.service),
             response: encode(&record.response),
+            connected: record.connected.as_deref().map(encode),
         }
     }
 }
@@ -175,6 +179,10 @@ pub struct Outcome {
     pub service: Times,
     /// From when it was meant to go out.
     pub response: Times,
+    /// From when a connection was begun to when it stood, when connections were measured: its service time goes on to the first
+    /// reply.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connected: Option<Times>,
     /// The generator.
     pub client: Client,
     /// Where the time went, when that was asked for.
@@ -245,6 +253,14 @@ impl Outcome {
             notes.push("the payload was not compared".to_owned());
         }
         notes.extend(self.stages.iter().filter_map(|stages| stages.unasked.clone()));
+        if self.connected.is_some() {
+            notes.push(
+                "each call has a connection of its own: connected is until that stood, service until the reply to NULL".to_owned(),
+            );
+        }
+        if self.setup.workload == Workload::Reverse {
+            notes.push("the server called: it measured the times, and this side answered".to_owned());
+        }
         if let Some(failure) = &self.failure {
             notes.push(format!("{failed} calls failed; the first: {failure}"));
         }
@@ -333,6 +349,7 @@ mod tests {
             octets_per_s: 1.0,
             service: Times::default(),
             response: Times::default(),
+            connected: None,
             client: Client { pinned: 2, ..Client::default() },
             stages: None,
             seconds: Vec::new(),
@@ -346,6 +363,7 @@ mod tests {
         assert_eq!(note(|outcome| outcome.client.doubts.push("why".to_owned())), "why");
         assert!(note(|outcome| outcome.client.pinned = 1).contains("1 of 2 threads"));
         assert!(note(|outcome| outcome.host.floors_ns[1] = Some(131.0)).contains("100 ns"));
+        assert!(note(|outcome| outcome.connected = Some(Times::default())).contains("of its own"));
         assert!(note(|outcome| outcome.stopped = true).contains("stopped early, after 1.00"));
         assert!(note(|outcome| outcome.unsent = 7).starts_with("7 calls were due"));
         assert!(note(|outcome| outcome.setup.verified = false).contains("not compared"));

@@ -3,6 +3,7 @@
 use super::schedule::Random;
 use crate::{Error, client, nfs3};
 use serde::{Deserialize, Serialize};
+use stag_echo::driver::{Drive, Driven};
 use stag_engine::{Cx, Request, RequestItem, Stages, Token, stages::service};
 use stag_protocol::{
     nfs::{
@@ -18,6 +19,8 @@ use std::{fmt, fmt::Write as _, str::FromStr, time::Duration};
 
 /// Octets of the longest call without its item.
 const CALL_LEN_MAX: usize = 640;
+/// How long the server may call: whether it still does is seen by its calls.
+const FOR_EVER: Duration = Duration::from_secs(86_400 * 365);
 /// Names in the directory of [`Workload::Lookup`].
 pub const NAMES: u64 = 128;
 /// Places between the first content of a file's block and the content that a WRITE gives it.
@@ -37,6 +40,11 @@ pub enum Workload {
     Push,
     /// The echo program: half NULL, the rest ECHO, PULL and PUSH alike.
     Mixed,
+    /// The server calls (RFC 8167), over the connections that were made to it: octets there and back. Served by
+    /// [`stag_echo::Driver`].
+    Reverse,
+    /// A connection, NULL, and its end.
+    ConnStorm,
     /// GETATTR of a file.
     GetAttr,
     /// LOOKUP of names that are there.
@@ -52,12 +60,14 @@ pub enum Workload {
 }
 
 /// All of them, by name.
-const WORKLOADS: [(&str, Workload); 11] = [
+const WORKLOADS: [(&str, Workload); 13] = [
     ("null", Workload::Null),
     ("echo", Workload::Echo),
     ("pull", Workload::Pull),
     ("push", Workload::Push),
     ("mixed", Workload::Mixed),
+    ("reverse", Workload::Reverse),
+    ("connstorm", Workload::ConnStorm),
     ("nfs3:getattr", Workload::GetAttr),
     ("nfs3:lookup", Workload::Lookup),
     ("nfs3:read", Workload::Read),
@@ -80,8 +90,8 @@ impl Workload {
 
     /// Whether its calls move payload.
     pub const fn has_payload(self) -> bool {
-        use Workload::{GetAttr, Lookup, Meta, Null};
-        !matches!(self, Null | GetAttr | Lookup | Meta)
+        use Workload::{ConnStorm, GetAttr, Lookup, Meta, Null};
+        !matches!(self, Null | ConnStorm | GetAttr | Lookup | Meta)
     }
 }
 
@@ -170,6 +180,7 @@ pub(super) enum Ask {
     Echo { place: u32 },
     Pull { place: u32 },
     Push { place: u32 },
+    Drive { first: u32 },
     GetAttr,
     Lookup { number: u64 },
     Read { block: u64 },
@@ -185,6 +196,8 @@ pub(super) struct Maker {
     pub workload: Workload,
     /// Octets of payload.
     pub len: usize,
+    /// Calls under way on each connection.
+    pub depth: usize,
     /// Compare what comes with what was asked for.
     pub verify: bool,
     pub user: (u32, u32),
@@ -200,8 +213,13 @@ impl Maker {
         let blocks = self.files.map_or(0, |files| files.blocks);
         let half = blocks / 2;
         match self.workload {
-            Workload::Null if self.is_nfs => Ask::NfsNull,
-            Workload::Null => Ask::Null,
+            Workload::Null | Workload::ConnStorm if self.is_nfs => Ask::NfsNull,
+            Workload::Null | Workload::ConnStorm => Ask::Null,
+            // The first reply settles the version, which decides how much fits inline.
+            Workload::Reverse if step == 0 => Ask::Null,
+            Workload::Reverse => {
+                Ask::Drive { first: slot.saturating_mul(u32::try_from(self.depth).unwrap_or(u32::MAX)) }
+            }
             Workload::Echo => Ask::Echo { place: place(random) },
             Workload::Pull => Ask::Pull { place: place(random) },
             Workload::Push => Ask::Push { place: place(random) },
@@ -249,6 +267,12 @@ impl Maker {
                 let request = self.plain(cx, token, echo(stag_echo::PUSH), write)?;
                 with_result(cx, request, self.len)
             }
+            Ask::Drive { first } => {
+                let depth = u32::try_from(self.depth).ok()?;
+                let drive = Drive { first, depth, len: len32, verify: self.verify };
+                let request = self.plain(cx, token, echo(stag_echo::DRIVE), |writer| drive.emit(writer))?;
+                Some(Request { timeout: FOR_EVER, ..request })
+            }
             Ask::Write { block: number } => {
                 let request = self.nfs(cx, token, &self.call(ask, &[])?)?;
                 self.with_item(cx, request, block(number, self.len, true))
@@ -294,7 +318,8 @@ impl Maker {
                 v3::Call::Create(CreateArgs { place: what, how })
             }
             Ask::Remove { .. } => v3::Call::Remove(RemoveArgs { object: what }),
-            Ask::Null | Ask::NfsNull | Ask::Echo { .. } | Ask::Pull { .. } | Ask::Push { .. } => return None,
+            Ask::Null | Ask::NfsNull | Ask::Echo { .. } | Ask::Pull { .. } => return None,
+            Ask::Push { .. } | Ask::Drive { .. } => return None,
         })
     }
 
@@ -350,6 +375,7 @@ impl Maker {
             Ask::Echo { place } => self.payload(results, stag_echo::part(place, self.len)).map(|()| 2 * len),
             Ask::Push { place } => self.payload(results, stag_echo::part(place, self.len)).map(|()| len),
             Ask::Pull { .. } => pulled(results).map(|()| len),
+            Ask::Drive { .. } => driven(results).map(|()| 0),
             _ => self.check_nfs(ask, results).map(|moved| if moved { len } else { 0 }),
         }
     }
@@ -394,7 +420,8 @@ impl Maker {
         results.finish().map_err(Error::Garbled)
     }
 
-    fn same(&self, octets: &[u8], expected: &[u8]) -> Result<bool, Error> {
+    /// Octets of payload are those that they should be.
+    pub fn same(&self, octets: &[u8], expected: &[u8]) -> Result<bool, Error> {
         if octets.len() != expected.len() {
             return Err(Error::Nonsense("the payload is shorter than what was asked for"));
         }
@@ -425,6 +452,24 @@ pub const CORRUPT: Error = Error::Nonsense("the payload is not what it should be
 fn pulled(mut results: Reader<'_>) -> Result<(), Error> {
     let is_same = results.u32().map_err(Error::Garbled)?;
     if is_same != 1 { Err(CORRUPT) } else { results.finish().map_err(Error::Garbled) }
+}
+
+/// How the calls of the server ended.
+fn driven(mut results: Reader<'_>) -> Result<(), Error> {
+    let end = results.u32().map_err(Error::Garbled)?;
+    results.finish().map_err(Error::Garbled)?;
+    Err(Error::Nonsense(match Driven::from_number(end) {
+        Driven::Stopped => return Ok(()),
+        Driven::Corrupt => return Err(CORRUPT),
+        Driven::TooLong => {
+            "calls of the server have to fit inline on version 1 of RPC-over-RDMA (RFC 8167): give a lower --size, or \
+             --rdma-version 2"
+        }
+        Driven::Full => {
+            "the server has no room for so many calls: give a lower --depth, --connections or --size"
+        }
+        Driven::Failed => "a call of the server failed",
+    }))
 }
 
 /// Any multiple of 8.
@@ -472,6 +517,7 @@ mod tests {
         let maker = Maker {
             workload: Workload::ReadWrite,
             len: 4_096,
+            depth: 1,
             verify: true,
             user: (0, 0),
             timeout: Duration::ZERO,

@@ -13,7 +13,7 @@ use signal_hook::{
     consts::{SIGINT, SIGTERM},
     iterator::Signals,
 };
-use stag_echo::Echo;
+use stag_echo::{Driver, driver::DEPTH_MAX};
 use stag_engine::{
     Config, Sampling, Shard,
     clock::Clock,
@@ -70,6 +70,7 @@ fn serve<P: Provider>(
     let config = Config {
         grant: GRANT,
         grant_first: 64,
+        reverse_calls_max: DEPTH_MAX,
         receives: 8_192,
         inbound: 9_216,
         slots: [16_384, 2_048, 192],
@@ -88,7 +89,7 @@ fn serve<P: Provider>(
         remote_invalidation: true,
     };
     let fabric = make(limits, random()?, clock.now()).map_err(short)?;
-    let mut shard = Shard::new(fabric, Echo::default(), config, clients.admission()).map_err(short)?;
+    let mut shard = Shard::new(fabric, Driver::default(), config, clients.admission()).map_err(short)?;
     let at = shard.listen(at).map_err(|fault| cannot_listen(at, fault, "--listen"))?;
     let mut ready = format!("READY\nLISTEN {at}\n");
     if let Some(tcp) = tcp {

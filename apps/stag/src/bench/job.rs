@@ -129,7 +129,7 @@ mod tests {
             ["stag", "bench", "--depth=8", "--size=1K,2K", "--depth", "3", "--size", "4K", "tcp://h:1"];
         let cli = crate::cli::Cli::try_parse_from(arguments).unwrap();
         let crate::cli::Command::Bench(bench) = cli.command else { panic!("it is a bench") };
-        assert_eq!((bench.run.depth, bench.run.size.0), (Some(3), vec![4_096]));
+        assert_eq!((bench.run.depth, bench.run.size.unwrap().0), (Some(3), vec![4_096]));
         crate::cli::Cli::command().debug_assert();
     }
 }

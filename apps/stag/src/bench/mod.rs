@@ -20,8 +20,9 @@ use clap::{Parser, Subcommand};
 use job::Job;
 use options::{Bench, Compare, Format, Report, Run, What};
 use serde_json::json;
+use stag_echo::driver::DEPTH_MAX;
 use stag_load::bench::{
-    Outcome,
+    Outcome, Workload,
     compare::{self, Rules},
     export, html,
     ladder::{Promise, Search, Step},
@@ -32,6 +33,10 @@ use stag_protocol::rpcrdma::Versions;
 use std::{ffi::OsString, fs, path::Path};
 use stop::Stop;
 
+/// Octets of payload of a call, unless told otherwise.
+const SIZE: usize = 4_096;
+/// Of a call in the reverse direction, which has to fit inline on version 1.
+const REVERSE_SIZE: usize = 1_024;
 /// How exactly the highest rate is looked for.
 const WITHIN: f64 = 0.05;
 
@@ -62,6 +67,7 @@ pub fn run(arguments: &Bench) -> Result<(), Error> {
         write(to, json(&outcomes)?)?;
     }
     match outcomes.iter().find_map(|outcome| Some((outcome.failed, outcome.failure.as_ref()?))) {
+        Some((0 | 1, first)) => Err(Error::failure(first)),
         Some((failed, first)) => Err(Error::failure(format!("{failed} calls failed; the first: {first}"))),
         None if stop.is_asked() => {
             Err(Error::Stopped("stopped by a signal; what was measured until then is above".to_owned()))
@@ -101,8 +107,10 @@ fn measure(arguments: &Run, stop: &Stop) -> Result<Vec<Outcome>, Error> {
         Some(seed) => seed,
         None => u64::from_ne_bytes(caller::random()?),
     };
-    let first = vec![arguments.size.0.first().copied().unwrap_or(0)];
-    let sizes = if arguments.workload.has_payload() { arguments.size.0.clone() } else { first };
+    let sizes = match &arguments.size {
+        Some(sizes) if arguments.workload.has_payload() => sizes.0.clone(),
+        _ => vec![if arguments.workload == Workload::Reverse { REVERSE_SIZE } else { SIZE }],
+    };
     let rates: Vec<_> = match &arguments.rate {
         Some(rates) => rates.0.iter().copied().map(Some).collect(),
         None => vec![None],
@@ -227,6 +235,41 @@ fn check(arguments: &Run, url: &Url) -> Result<(), Error> {
     }
     if matches!(url.server, Server::Tcp(_)) && arguments.rdma_version != Versions::One {
         return Err(Error::usage("--rdma-version is of RPC over RDMA, and tcp:// has none: leave it out"));
+    }
+    match arguments.workload {
+        Workload::Reverse => check_reverse(arguments, url)?,
+        Workload::ConnStorm if arguments.depth.is_some_and(|depth| depth > 1) => {
+            return Err(Error::usage(
+                "connstorm makes one call on each connection: leave --depth out, and say by --connections how many there are at a time",
+            ));
+        }
+        _ => {}
+    }
+    if arguments.stages && matches!(arguments.workload, Workload::Reverse | Workload::ConnStorm) {
+        return Err(Error::usage(format!(
+            "--stages watches calls of this side on connections that stay: there are none in {}",
+            arguments.workload
+        )));
+    }
+    Ok(())
+}
+
+/// What calls of the server cannot be had with.
+fn check_reverse(arguments: &Run, url: &Url) -> Result<(), Error> {
+    if matches!(url.server, Server::Tcp(_)) {
+        return Err(Error::usage(
+            "reverse measures calls of the server over RPC over RDMA (RFC 8167): there are none over tcp://",
+        ));
+    }
+    if arguments.rate.is_some() || arguments.slo.is_some() {
+        return Err(Error::usage(
+            "reverse is a closed loop, because the server decides when it calls: leave --rate and --slo out",
+        ));
+    }
+    if arguments.depth.is_some_and(|depth| u32::from(depth) > DEPTH_MAX) {
+        return Err(Error::usage(format!(
+            "--depth is {DEPTH_MAX} at most for reverse: 'stag echo' makes as many calls on one connection"
+        )));
     }
     Ok(())
 }

@@ -87,14 +87,15 @@ pub struct List<T>(pub Vec<T>);
 pub struct Run {
     /// What to call: SCHEME://… as for 'stag call'; with an export for nfs3 workloads
     pub url: Option<String>,
-    /// What to call it with: null, echo, pull, push, mixed, nfs3:getattr, nfs3:lookup, nfs3:read, nfs3:write, nfs3:mixed or
-    /// nfs3:meta
+    /// What to call it with: null, echo, pull, push, mixed, reverse, connstorm, nfs3:getattr, nfs3:lookup, nfs3:read, nfs3:write,
+    /// nfs3:mixed or nfs3:meta
     #[arg(long, value_name = "NAME", default_value = "null")]
     pub workload: Workload,
-    /// Octets of payload of a call (K, M behind the number); several with commas are tried one after the other
-    #[arg(long, value_name = "SIZE,…", default_value = "4K", value_parser = sizes)]
-    pub size: List<usize>,
-    /// Connections of all cores together
+    /// Octets of payload of a call (K, M behind the number); several with commas are tried one after the other [default: 4K, of
+    /// reverse 1K]
+    #[arg(long, value_name = "SIZE,…", value_parser = sizes)]
+    pub size: Option<List<usize>>,
+    /// Connections of all cores together; of connstorm, at a time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4_096))]
     pub connections: u16,
     /// Calls outstanding on each connection, at most [default: 1, with --rate 64]

@@ -16,10 +16,11 @@ use crate::{
 use stag_engine::{Sampling, Stages, clock::Clock, launch};
 use stag_iwarp::Iwarp;
 use stag_load::bench::{
-    Load, Outcome, Pace, Plan, Record, Schedule, Span, Times, To, Watch, floor,
+    Load, Outcome, Pace, Plan, Record, Schedule, Span, Times, To, Watch, Workload, floor,
     outcome::{self, Client, SCHEMA, Second, Setup},
     stages::{self, ClientStages},
 };
+use stag_protocol::rpc::Accepted;
 use stag_shm::Shm;
 use stag_verbs::{Limits, Provider, Time};
 use std::{
@@ -37,7 +38,8 @@ const LEAD: Duration = Duration::from_millis(5);
 
 /// How a run is made.
 pub fn setup(arguments: &Run, url: &Url, (size, rate, seed): (usize, Option<f64>, u64)) -> Setup {
-    let depth = arguments.depth.unwrap_or(if rate.is_some() { OPEN_DEPTH } else { 1 });
+    let is_open = rate.is_some() && arguments.workload != Workload::ConnStorm;
+    let depth = arguments.depth.unwrap_or(if is_open { OPEN_DEPTH } else { 1 });
     Setup {
         url: format!("{url}{}", String::from_utf8_lossy(&url.path).trim_end_matches('/')),
         workload: arguments.workload,
@@ -272,7 +274,7 @@ impl Seat {
             Box::new(Watched { every, client: client.clone(), server: after })
         });
         let generator = load.generator();
-        let failure = generator.failure().map(|(call, error)| format!("{call}: {error}"));
+        let failure = generator.failure().map(|(call, error)| told(self.plan.workload, call, error));
         let report = Report {
             measured: generator.measured(),
             watch: generator.watch(),
@@ -323,6 +325,24 @@ impl Seat {
             None => Pace::Closed,
         };
         (pace, Span { from, until, calls })
+    }
+}
+
+/// Why a run failed.
+fn told(workload: Workload, call: &str, error: stag_load::Error) -> String {
+    let text = format!("{call}: {error}");
+    let absent = matches!(
+        error,
+        stag_load::Error::Rejected(
+            Accepted::ProgUnavail | Accepted::ProcUnavail | Accepted::ProgMismatch { .. }
+        )
+    );
+    match workload {
+        Workload::Reverse if absent => format!("{text}; reverse needs one that calls: 'stag echo'"),
+        Workload::Echo | Workload::Pull | Workload::Push | Workload::Mixed if absent => {
+            format!("{text}; {workload} needs one that has it: 'stag echo'")
+        }
+        _ => text,
     }
 }
 
@@ -438,6 +458,7 @@ impl Gathered {
             octets_per_s: per_second(self.all.octets),
             service: Times::new(&self.all.service),
             response,
+            connected: self.all.connected.as_deref().map(Times::new),
             client,
             stages: watched(reports.iter_mut().filter_map(|report| report.stages.take())),
             seconds: self.seconds,

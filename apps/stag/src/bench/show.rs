@@ -86,6 +86,9 @@ fn single(text: &mut String, outcome: &Outcome) {
         octets_per_s / f64::from(1 << 20),
     );
     heading(text);
+    if let Some(connected) = &outcome.connected {
+        row(text, "connected", connected);
+    }
     row(text, "service", &outcome.service);
     row(text, "response", &outcome.response);
     if outcome.setup.rate.is_some() {

@@ -51,6 +51,10 @@ fn by_percentile(outcomes: &[Outcome], names: &[String]) -> Result<Option<Chart>
         let points = distribution(&one.service.histogram()?);
         lines.push(Line { name: "service".to_owned(), points, colour: (0, 1), is_dashed: true });
     }
+    if let [Outcome { connected: Some(connected), .. }] = outcomes {
+        let points = distribution(&connected.histogram()?);
+        lines.push(Line { name: "connected".to_owned(), points, colour: (0, 1), is_dashed: true });
+    }
     lines.retain(|line| !line.points.is_empty());
     if lines.is_empty() {
         return Ok(None);

@@ -125,6 +125,7 @@ fn single(page: &mut String, outcome: &Outcome) {
     times_head(page, "µs");
     page.push_str("</tr>\n");
     let mut rows = vec![("service", &outcome.service), ("response", &outcome.response)];
+    rows.extend(outcome.connected.iter().map(|connected| ("connected", connected)));
     if outcome.setup.rate.is_some() {
         rows.push(("send lag", &outcome.client.lag));
     }

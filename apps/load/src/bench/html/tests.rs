@@ -52,6 +52,7 @@ fn outcome(rate: Option<f64>, size: usize) -> Outcome {
         octets_per_s: 5_000.0 * size as f64,
         service: Times::new(&all.service),
         response: Times::new(&all.response),
+        connected: None,
         client: Client { pinned: 1, ..Client::default() },
         stages: None,
         seconds,

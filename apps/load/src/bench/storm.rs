@@ -1,0 +1,71 @@
+//! Connections that last for one call: [`Workload::ConnStorm`](super::Workload::ConnStorm).
+
+use stag_engine::PeerId;
+use std::collections::{HashMap, VecDeque};
+
+/// The connection of each place.
+#[derive(Debug, Default)]
+pub(super) struct Storm {
+    /// By peer: its place, and whether its call is over.
+    places: HashMap<PeerId, (u32, bool)>,
+    /// Places whose connection is to be made, in order.
+    dial: VecDeque<u32>,
+    /// Places whose connection stands since the last pass.
+    up: Vec<u32>,
+    /// Places whose connection has ended.
+    ended: Vec<u32>,
+}
+
+impl Storm {
+    pub fn new(places: usize) -> Self {
+        let room = || Vec::with_capacity(places);
+        let dial = VecDeque::with_capacity(places);
+        Self { places: HashMap::with_capacity(places), dial, up: room(), ended: room() }
+    }
+
+    /// A connection is to be made for a place.
+    pub fn begin(&mut self, place: u32) {
+        self.dial.push_back(place);
+    }
+
+    /// A place whose connection is to be made.
+    pub fn next(&mut self) -> Option<u32> {
+        self.dial.pop_front()
+    }
+
+    /// It is being made.
+    pub fn note(&mut self, peer: PeerId, place: u32) {
+        self.places.insert(peer, (place, false));
+    }
+
+    /// Its connection stands.
+    pub fn handle_up(&mut self, peer: PeerId) {
+        self.up.extend(self.places.get(&peer).map(|(place, _)| *place));
+    }
+
+    /// A place whose connection stands since the last pass.
+    pub fn take_up(&mut self) -> Option<u32> {
+        self.up.pop()
+    }
+
+    /// The call is over: the connection is ended.
+    pub fn leave(&mut self, peer: PeerId) {
+        if let Some((_, is_over)) = self.places.get_mut(&peer) {
+            *is_over = true;
+        }
+    }
+
+    /// A connection has ended. The place whose call was not over, if it ended too early.
+    pub fn handle_down(&mut self, peer: PeerId) -> Option<u32> {
+        let (place, is_over) = self.places.remove(&peer)?;
+        if is_over {
+            self.ended.push(place);
+        }
+        (!is_over).then_some(place)
+    }
+
+    /// A place whose connection has ended in order.
+    pub fn take_ended(&mut self) -> Option<u32> {
+        self.ended.pop()
+    }
+}
