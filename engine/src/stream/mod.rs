@@ -45,7 +45,7 @@ const OUTPUT_OCTETS_MAX: usize = 4 << 20;
 const GATHER: usize = 64;
 /// Calls of one connection in progress before it is no longer read.
 const CALLS_MAX: u32 = 128;
-/// How often sockets are looked at while they are quiet (DESIGN D16).
+/// How often sockets are looked at while they are quiet and no reply is waited for (DESIGN D16).
 const LOOK_INTERVAL: Duration = Duration::from_micros(50);
 /// How long the listener rests when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -82,7 +82,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         ready.clear();
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let found = epoll::wait(&streams.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&zero));
-        if found.is_err() || ready.is_empty() {
+        // Whoever waits for a reply looks in every pass.
+        let is_waiting = streams.has_called && !self.core.outbound.is_empty();
+        if found.is_err() || ready.is_empty() && !is_waiting {
             streams.look_at = now + LOOK_INTERVAL;
         }
         for event in &ready {

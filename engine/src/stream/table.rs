@@ -34,6 +34,8 @@ pub(crate) struct Streams {
     pub(super) resumable: VecDeque<Key>,
     pub(super) ready: Vec<epoll::Event>,
     pub(super) look_at: Time,
+    /// We connected to somebody, whose replies we may wait for.
+    pub(super) has_called: bool,
     pub(super) accept_at: Option<Time>,
     pub(super) is_stopping: bool,
     pub(crate) stats: StreamStats,
@@ -139,6 +141,7 @@ impl Streams {
             resumable: VecDeque::with_capacity(CONNECTIONS),
             ready: Vec::with_capacity(GATHER),
             look_at: Time(0),
+            has_called: false,
             accept_at: None,
             is_stopping: false,
             stats: StreamStats::default(),
@@ -324,6 +327,7 @@ impl Streams {
             Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
             Err(error) => return Err(error.into()),
         }
+        self.has_called = true;
         self.add(TcpStream::from(socket), payload_max, Role::Connecting)
     }
 
