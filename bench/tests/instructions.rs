@@ -3,6 +3,7 @@
 //! gets one, and the test says so; `STAG_RECORD=1` writes the one that is there again. Without valgrind the test says so and passes.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+use stag_bench::callgrind;
 use std::{
     collections::BTreeMap,
     fmt::Write,
@@ -69,24 +70,6 @@ fn release_build() -> PathBuf {
     target.join("release/stag-counts")
 }
 
-/// Instructions of `subject`, each time.
-fn count(program: &Path, subject: &str, times: u64) -> f64 {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    let run = Command::new("valgrind")
-        .args(["--tool=callgrind", "--toggle-collect=*measured*"])
-        .arg(format!("--callgrind-out-file={}", file.path().display()))
-        .arg(program)
-        .args([subject, &times.to_string()])
-        .output()
-        .unwrap();
-    assert!(run.status.success(), "{subject}: {}", String::from_utf8_lossy(&run.stderr));
-    let profile = fs::read_to_string(file.path()).unwrap();
-    let total = profile.lines().find_map(|line| line.strip_prefix("totals: ")).expect("callgrind sums up");
-    let total: f64 = total.trim().parse().unwrap();
-    assert!(total > times as f64, "{subject}: something was counted");
-    total / times as f64
-}
-
 /// `1.95.0-x86_64`: what the instructions depend on.
 fn compiler() -> String {
     let said = Command::new("rustc").arg("-vV").current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
@@ -130,7 +113,7 @@ fn no_call_and_no_header_costs_more_instructions_than_it_did() {
     let program = release_build();
     let counts: Counts = SUBJECTS
         .iter()
-        .map(|(subject, times)| ((*subject).to_owned(), count(&program, subject, *times)))
+        .map(|(subject, times)| ((*subject).to_owned(), callgrind::count(&program, subject, *times).unwrap()))
         .collect();
     for (subject, count) in &counts {
         let goal = GOALS.iter().find(|(of, _)| of == subject);
