@@ -6,6 +6,7 @@ use crate::{
     goals::GOALS,
     host::{self, Host},
     minimal,
+    ours::{ends::Ends, sink},
     results::{Line, Results, Verdict, amount, figure},
     site::{self, Site},
 };
@@ -13,10 +14,14 @@ use clap::{Args, Parser, Subcommand};
 use std::{
     env,
     ffi::OsString,
+    io,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
 };
+
+/// Octets of a call of `pull`.
+const PULLED: usize = 1 << 20;
 
 const ABOUT: &str = "\
 Measures Stag and what others would use instead, side by side, and prints the
@@ -100,9 +105,36 @@ enum Part {
     /// Serve RPC over TCP, and nothing that takes time
     #[command(hide = true)]
     Minimal,
+    /// Serve the echo program to many connections
+    #[command(hide = true)]
+    Answer(Ends),
+    /// Call it as standard input says
+    #[command(hide = true)]
+    Call(Ends),
+    /// Have 1 MiB pushed again and again, and print the octets per second
+    #[command(hide = true)]
+    Pull {
+        #[command(flatten)]
+        ends: Ends,
+        #[command(flatten)]
+        width: Width,
+    },
+    /// Make calls that nothing answers but a loop, and print the calls per second
+    #[command(hide = true)]
+    Sink(Width),
     /// Print the ring's round trips for a second
     #[command(hide = true)]
     Ring,
+}
+
+#[derive(Clone, Copy, Debug, Args)]
+struct Width {
+    /// Calls at a time
+    #[arg(long, default_value_t = 1)]
+    depth: usize,
+    /// Seconds that count
+    #[arg(long, default_value_t = 1.0, value_parser = seconds)]
+    seconds: f64,
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
@@ -124,16 +156,22 @@ pub enum Error {
 /// # Errors
 /// As [`Error`] says.
 pub fn run(cli: Cli) -> Result<(), Error> {
-    match cli.part {
-        None => measure(&cli.run),
-        Some(Part::Seat { core, program }) => Err(Error::Failure(format!(
-            "{}: {}",
-            program.first().cloned().unwrap_or_default().display(),
-            site::become_seated(core, &program)
-        ))),
-        Some(Part::Minimal) => minimal::run().map_err(|error| Error::Failure(error.to_string())),
-        Some(Part::Ring) => print_ring(),
-    }
+    let Some(part) = cli.part else { return measure(&cli.run) };
+    let print = |rate: io::Result<f64>| rate.map(|rate| println!("{rate:.0}"));
+    let done = match part {
+        Part::Seat { core, program } => {
+            let error = site::become_seated(core, &program);
+            let program = program.first().cloned().unwrap_or_default();
+            return Err(Error::Failure(format!("{}: {error}", program.display())));
+        }
+        Part::Ring => return print_ring(),
+        Part::Minimal => minimal::run(),
+        Part::Answer(ends) => ends.answer(),
+        Part::Call(ends) => ends.call(),
+        Part::Pull { ends, width } => print(ends.pull(PULLED, width.depth, width.seconds)),
+        Part::Sink(width) => print(sink::rate(width.depth, width.seconds)),
+    };
+    done.map_err(|error| Error::Failure(error.to_string()))
 }
 
 /// For those who want to know how this host is.
@@ -281,4 +319,37 @@ fn told(row: &Row, round: &Round, number: usize) -> String {
         side(&round.ours),
         figure(round.figure)
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound_and_fits_a_terminal() {
+        Cli::command().debug_assert();
+        for line in ABOUT.lines().chain(FOOTER.lines()) {
+            assert!(line.chars().count() <= 79, "{line}");
+        }
+    }
+
+    #[test]
+    fn results_are_kept_but_for_a_quick_look() {
+        let kept = |words: &[&str]| {
+            let cli = Cli::try_parse_from([&["stag-peers"], words].concat()).unwrap();
+            file(&cli.run)
+        };
+        assert_eq!(kept(&["--json", "x.json"]), Some(PathBuf::from("x.json")));
+        assert_eq!(kept(&["--json", "x.json", "--quick"]), Some(PathBuf::from("x.json")));
+        assert_eq!((kept(&["--json", "none"]), kept(&["--quick"])), (None, None));
+    }
+
+    #[test]
+    fn times_are_seconds_of_a_sensible_length() {
+        assert_eq!((seconds("0.5"), seconds("100")), (Ok(0.5), Ok(100.0)));
+        for odd in ["", "0", "-1", "nan", "101", "5s"] {
+            assert!(seconds(odd).is_err(), "{odd}");
+        }
+    }
 }

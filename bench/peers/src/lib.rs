@@ -5,6 +5,7 @@
 //! | [`goals`] | the table of goals: what is compared with what |
 //! | [`contender`] | what can be measured, and what a measurement gives |
 //! | [`mod@stag`] | ours, as a user runs it |
+//! | [`ours`] | ours, where no command shows what a goal is about |
 //! | [`minimal`] | a server made for nothing but speed |
 //! | [`floor`] | floors of this host |
 //! | [`rivals`] | what others would use instead |
@@ -21,6 +22,7 @@ pub mod goal;
 pub mod goals;
 pub mod host;
 pub mod minimal;
+pub mod ours;
 pub mod results;
 pub mod rivals;
 pub mod site;

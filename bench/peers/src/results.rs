@@ -251,3 +251,156 @@ pub fn amount(number: f64, unit: &str) -> String {
         _ => format!("{} {unit}", figure(number)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contender::{Contender, Quantity, Reading};
+
+    struct Named(&'static str);
+
+    impl Contender for Named {
+        fn name(&self) -> String {
+            self.0.to_owned()
+        }
+        fn commands(&self) -> Vec<String> {
+            vec![format!("run {}", self.0)]
+        }
+        fn measure(&mut self, _site: &crate::site::Site) -> Result<Reading, String> {
+            Err("nothing is measured here".to_owned())
+        }
+    }
+
+    fn row(goal: &'static str, bound: Bound) -> Row {
+        Row::timed((goal, "something"), (Quantity::RoundTrip, bound), Named("ours"), Named("theirs"))
+    }
+
+    fn round(ours: f64, theirs: f64, counts: bool) -> Round {
+        let reading = |ns| Reading { p50_ns: Some(ns), ..Reading::default() };
+        let figure = ours / theirs;
+        Round {
+            floors_ns: Some([90.0, 91.0]),
+            ours: reading(ours),
+            theirs: Some(reading(theirs)),
+            figure,
+            counts,
+        }
+    }
+
+    fn line(goal: &'static str, ours: f64) -> Line {
+        Line::new(&row(goal, Bound::AtMost(2.0)), vec![round(ours, 100.0, true)], None)
+    }
+
+    #[test]
+    fn a_round_whose_floor_moved_changes_nothing() {
+        let rounds = vec![
+            round(150.0, 100.0, true),
+            round(900.0, 100.0, false),
+            round(170.0, 100.0, true),
+            round(190.0, 100.0, true),
+            round(1.0, 100.0, false),
+        ];
+        let line = Line::new(&row("G1", Bound::AtMost(2.0)), rounds, None);
+        let figure = line.figure.unwrap();
+        assert_eq!((figure.min, figure.median, figure.max), (1.5, 1.7, 1.9));
+        assert_eq!((line.ours_median, line.theirs_median), (Some(170.0), Some(100.0)));
+        assert_eq!((line.verdict, line.rounds.len()), (Verdict::Met, 5));
+    }
+
+    #[test]
+    fn the_median_of_ratios_is_not_the_ratio_of_medians() {
+        // The host was three times as slow in two of three rounds, for both.
+        let rounds = vec![round(150.0, 100.0, true), round(600.0, 300.0, true), round(480.0, 300.0, true)];
+        let line = Line::new(&row("G1", Bound::AtMost(1.6)), rounds, None);
+        assert_eq!((line.figure.unwrap().median, line.verdict), (1.6, Verdict::Met));
+    }
+
+    #[test]
+    fn what_is_not_measured_says_why() {
+        let bound = Bound::AtMost(2.0);
+        let of = |rounds, failure: Option<&str>| {
+            Line::new(&row("G1", bound), rounds, failure.map(str::to_owned)).verdict
+        };
+        let missing = Verdict::NotMeasured("x is not installed".to_owned());
+        assert_eq!(of(vec![], Some("x is not installed")), missing);
+        assert!(
+            matches!(of(vec![round(1.0, 1.0, false)], None), Verdict::NotMeasured(why) if why.contains("floor"))
+        );
+        assert_eq!(of(vec![round(201.0, 100.0, true)], Some("one round failed")), Verdict::NotMet);
+        assert_eq!(
+            Line::new(&row("G1", Bound::None), vec![round(1.0, 1.0, true)], None).verdict,
+            Verdict::Beside
+        );
+    }
+
+    #[test]
+    fn a_line_replaces_the_one_that_says_the_same_and_goals_keep_their_order() {
+        let mut results = Results::new(Host::default());
+        let goals = ["G1", "G2", "G10"];
+        for (goal, ours) in [("G10", 150.0), ("G1", 150.0), ("G2", 150.0), ("G1", 250.0)] {
+            results.put(line(goal, ours), &goals);
+        }
+        let said: Vec<_> = results.lines.iter().map(|line| (line.goal.as_str(), line.ours_median)).collect();
+        assert_eq!(said, [("G1", Some(250.0)), ("G2", Some(150.0)), ("G10", Some(150.0))]);
+    }
+
+    #[test]
+    fn a_file_is_read_again_and_added_to_and_others_are_refused() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("results.json");
+        let mut results = Results::open(&file, Host::default()).unwrap();
+        results.put(line("G1", 150.0), &["G1"]);
+        results.save(&file).unwrap();
+        assert_eq!(Results::open(&file, Host::default()).unwrap(), results);
+        assert_eq!(fs::read_to_string(home.path().join("results.md")).unwrap(), results.page());
+        let other = Host { cores: 64, ..Host::default() };
+        assert!(Results::open(&file, other).unwrap_err().contains("another machine"));
+        for (text, part) in [("{}", "no result"), ("", "no result")] {
+            fs::write(&file, text).unwrap();
+            assert!(Results::open(&file, Host::default()).unwrap_err().contains(part), "{text}");
+        }
+        let later = Results { schema: "stag-peers/99".to_owned(), ..results };
+        later.save(&file).unwrap();
+        assert!(Results::open(&file, Host::default()).unwrap_err().contains("stag-peers/99"));
+    }
+
+    #[test]
+    fn a_table_has_a_line_for_each_with_every_cell() {
+        let mut results = Results::new(Host::default());
+        let goals = ["G1", "G2", "G3"];
+        let of = |goal, bound, rounds, why: Option<&str>| {
+            Line::new(&row(goal, bound), rounds, why.map(str::to_owned))
+        };
+        let rounds = vec![round(150.0, 100.0, true), round(170.0, 100.0, true), round(9.0, 1.0, false)];
+        results.put(of("G1", Bound::AtMost(2.0), rounds, None), &goals);
+        results.put(of("G2", Bound::AtLeast(4.0), vec![round(150.0, 100.0, true)], None), &goals);
+        results.put(of("G3", Bound::AtMost(2.0), vec![], Some("x is not installed")), &goals);
+        let table = results.table();
+        let cells: Vec<Vec<_>> =
+            table.lines().skip(2).map(|line| line.split('|').map(str::trim).collect()).collect();
+        assert_eq!(
+            cells[0][1..9],
+            ["G1", "something", "theirs", "≤ 2", "**1.60** (1.55–1.65, 2 of 3)", "160 ns", "100 ns", "met"]
+        );
+        assert_eq!(cells[1][4..9], ["≥ 4", "1.50", "150 ns", "100 ns", "**not met**"]);
+        assert_eq!(cells[2][5..9], ["", "", "", "not measured: x is not installed"]);
+        assert!(table.lines().all(|line| line.matches('|').count() == 10), "{table}");
+        assert!(results.page().contains("\n    run ours\n    run theirs\n"));
+    }
+
+    #[test]
+    fn amounts_are_read_by_people() {
+        for (number, unit, text) in [
+            (85.4, "ns", "85.4 ns"),
+            (1_260.0, "ns", "1.26 us"),
+            (812_345.0, "calls/s", "812 k/s"),
+            (2_960_000.0, "calls/s", "2.96 M/s"),
+            (13.3e9, "octets/s", "13.3 GB/s"),
+            (1.27, "p99/p50", "1.27"),
+            (0.0123, "% of a core", "0.0123 % of a core"),
+            (1_234.0, "octets", "1234 octets"),
+        ] {
+            assert_eq!(amount(number, unit), text);
+        }
+    }
+}

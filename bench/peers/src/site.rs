@@ -8,9 +8,9 @@ use rustix::{
 use std::{
     env,
     ffi::OsStr,
-    io::{self, BufRead, BufReader, Read},
+    io::{self, BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Child, ChildStdout, Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -191,6 +191,11 @@ impl Running {
         self.0.id()
     }
 
+    /// Its standard input and output, when they are pipes that nobody took.
+    pub fn pipes(&mut self) -> Option<(ChildStdin, ChildStdout)> {
+        Some((self.0.stdin.take()?, self.0.stdout.take()?))
+    }
+
     fn stdout(&mut self) -> Option<ChildStdout> {
         self.0.stdout.take()
     }
@@ -227,9 +232,63 @@ pub fn become_seated(core: usize, program: &[std::ffi::OsString]) -> io::Error {
     }
 }
 
-/// Reads the rest of a pipe.
-pub fn rest(mut from: impl Read) -> String {
-    let mut text = String::new();
-    let _ = from.read_to_string(&mut text);
-    text
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_shown_as_one_would_type_it() {
+        let mut command = Command::new("/a/target/release/stag-peers");
+        command.args([
+            "seat",
+            "3",
+            "--",
+            "/a/target/release/stag",
+            "echo",
+            "--listen",
+            "shm:///tmp/x?trust=uid",
+        ]);
+        assert_eq!(shown(&command), "taskset -c 3 stag echo --listen 'shm:///tmp/x?trust=uid'");
+        let mut command = Command::new("ganesha.nfsd");
+        command.args(["-f", "a file"]);
+        assert_eq!(shown(&command), "ganesha.nfsd -f 'a file'");
+    }
+
+    #[test]
+    fn what_is_not_installed_is_named_with_its_package() {
+        let Ok(site) = Site::new(Duration::ZERO) else {
+            return println!("skipped: this process may use one core");
+        };
+        assert!(site.find("sh", "dash").is_ok());
+        let absence = site.find("no-such-program", "its-package").unwrap_err();
+        assert_eq!(absence.to_string(), "no-such-program is not installed (apt-get install its-package)");
+    }
+
+    #[test]
+    fn a_program_that_does_not_get_ready_is_quoted() {
+        let Ok(site) = Site::new(Duration::ZERO) else {
+            return println!("skipped: this process may use one core");
+        };
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; echo it breaks >&2"]);
+        let absence = site.serve(command, |line| line.strip_prefix("READY").map(drop)).unwrap_err();
+        assert!(absence.to_string().ends_with("ended: it breaks"), "{absence}");
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo no; exit 3"]);
+        assert!(site.run(command).unwrap_err().ends_with("failed: it said nothing"));
+    }
+
+    #[test]
+    fn a_program_ends_with_the_value() {
+        let Ok(site) = Site::new(Duration::ZERO) else {
+            return println!("skipped: this process may use one core");
+        };
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo READY; exec sleep 60"]);
+        let (running, ()) = site.serve(command, |line| (line == "READY").then_some(())).unwrap();
+        let folder = PathBuf::from(format!("/proc/{}", running.id()));
+        assert!(folder.exists());
+        drop(running);
+        assert!(!folder.exists());
+    }
 }

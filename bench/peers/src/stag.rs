@@ -21,7 +21,8 @@ pub enum Fabric {
 }
 
 impl Fabric {
-    const fn name(self) -> &'static str {
+    /// As tables say it.
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Shm => "shm",
             Self::ShmTrusted => "shm trusted",
@@ -44,17 +45,29 @@ pub enum Served {
 #[derive(Clone, Debug)]
 pub struct Bench {
     /// The workload, its size and its depth, as options.
-    pub options: Vec<String>,
-    /// Microseconds of response, not of service: an open loop's.
-    pub is_open: bool,
+    options: Vec<String>,
+    times: Times,
+}
+
+/// Which times of a run are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Times {
+    /// From when a call was made.
+    Service,
+    /// From when it was meant to be.
+    Response,
 }
 
 impl Bench {
-    /// These options, parted by blanks.
+    /// These options, parted by blanks. Round trips are service times: from when a call was made.
     pub fn new(options: &str) -> Self {
-        let options: Vec<String> = options.split_whitespace().map(str::to_owned).collect();
-        let is_open = options.iter().any(|option| option == "--rate");
-        Self { options, is_open }
+        Self { options: options.split_whitespace().map(str::to_owned).collect(), times: Times::Service }
+    }
+
+    /// The same with response times: from when a call was meant to be made.
+    #[must_use]
+    pub fn by_response(self) -> Self {
+        Self { times: Times::Response, ..self }
     }
 
     /// Against `url`, on the client's core.
@@ -72,7 +85,10 @@ impl Bench {
     /// When a call fails, or the result cannot be read.
     pub fn run(&self, site: &Site, url: &str) -> Result<Reading, String> {
         let outcome = Outcome::parse(&site.run(self.command(site, url))?)?;
-        let times = if self.is_open { &outcome.response } else { &outcome.service };
+        let times = match self.times {
+            Times::Service => &outcome.service,
+            Times::Response => &outcome.response,
+        };
         let nanos = |name| times.percentile(name).map(|micros| micros * 1e3);
         Ok(Reading {
             p50_ns: nanos("p50"),

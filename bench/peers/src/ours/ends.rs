@@ -1,0 +1,383 @@
+//! Both ends as processes of this program: `answer` serves the echo program to as many connections as it is told to, `call`
+//! does what it reads from its standard input: one word a line, and one line back.
+
+use super::load;
+use crate::{
+    contender::{Absence, Reading},
+    site::{Running, Site, shown, unique},
+};
+use clap::{Args, ValueEnum};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use stag_echo::{Caller, Echo};
+use stag_engine::{Config, PeerId, Shard, Token, clock::Clock, control};
+use stag_iwarp::Iwarp;
+use stag_load::bench::{Load, Workload, schedule::Random};
+use stag_protocol::iwarp::mpa::Crc;
+use stag_shm::Shm;
+use stag_verbs::{Limits, Provider, Time};
+use std::{
+    io::{self, BufRead, BufReader, Write},
+    process::{ChildStdin, ChildStdout, Stdio},
+    time::{Duration, Instant},
+};
+
+/// Connections that are being made at a time: listeners have a queue.
+const AT_ONCE: usize = 32;
+/// How long connections, and a call, may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Descriptors beside those of connections.
+const SPARE: u64 = 64;
+
+/// The fabric between both ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Fabric {
+    /// Shared memory, isolated.
+    Shm,
+    /// The software RNIC over loopback.
+    Iwarp,
+    /// The same without CRCs.
+    IwarpWithoutCrc,
+}
+
+impl Fabric {
+    /// As tables say it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shm => "shm",
+            Self::Iwarp => "iwarp",
+            Self::IwarpWithoutCrc => "iwarp without CRC",
+        }
+    }
+
+    /// As the command line has it.
+    pub fn argument(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    fn iwarp(self, limits: Limits, now: Time) -> io::Result<Iwarp> {
+        let crc = if self == Self::IwarpWithoutCrc { Crc::Never } else { Crc::Auto };
+        Iwarp::new(stag_iwarp::Config { crc, ..stag_iwarp::Config::new(limits, [7; 32], now) })
+    }
+}
+
+/// What one end is made of.
+#[derive(Clone, Debug, Args)]
+pub struct Ends {
+    /// The fabric
+    #[arg(value_enum)]
+    pub fabric: Fabric,
+    /// Where to listen or connect
+    pub at: String,
+    /// Connections at most
+    #[arg(long, default_value_t = 8)]
+    pub connections: usize,
+}
+
+fn other(error: impl std::fmt::Display) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+/// As a server of files has it, with a receive for each connection and many for those that use them.
+fn config(connections: usize) -> Config {
+    let receives = 4_096 + connections * 2;
+    Config {
+        grant_first: 1,
+        calls_max: if connections > 64 { 1 } else { 64 },
+        reverse_grant: 0,
+        reverse_calls_max: 0,
+        peers: connections,
+        receives,
+        inbound: receives,
+        slots: [4_096, 256, 192],
+        ..Config::default()
+    }
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits {
+        connections: config.peers,
+        send_queue: 256,
+        receives: config.receives,
+        receive_len: config.receive_len,
+        windows: config.outbound * 2,
+        read_spans: 64,
+        private_data_len: 196,
+        remote_invalidation: true,
+    }
+}
+
+/// Every connection may need a descriptor.
+fn raise_descriptors(connections: usize) -> io::Result<()> {
+    let needed = connections as u64 + SPARE;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_none_or(|current| current >= needed) {
+        return Ok(());
+    }
+    if maximum.is_some_and(|maximum| maximum < needed) {
+        return Err(other(format!(
+            "{needed} descriptors are needed, and {maximum:?} are allowed: raise ulimit -n"
+        )));
+    }
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum })?)
+}
+
+impl Ends {
+    /// Serves until a signal ends the process.
+    ///
+    /// # Errors
+    /// As sockets and `mmap(2)` fail.
+    pub fn answer(&self) -> io::Result<()> {
+        raise_descriptors(self.connections)?;
+        let (clock, config) = (Clock::start(), config(self.connections));
+        let limits = limits(&config);
+        match self.fabric {
+            Fabric::Shm => answer(
+                Shm::new(stag_shm::Config::new(limits, [1; 32], clock.now()))?,
+                &self.at,
+                config,
+                clock,
+            ),
+            fabric => answer(fabric.iwarp(limits, clock.now())?, &self.at, config, clock),
+        }
+    }
+
+    /// Calls as standard input says.
+    ///
+    /// # Errors
+    /// As sockets and `mmap(2)` fail, and when a call does.
+    pub fn call(&self) -> io::Result<()> {
+        raise_descriptors(self.connections)?;
+        let (clock, config) = (Clock::start(), config(self.connections));
+        let limits = limits(&config);
+        match self.fabric {
+            Fabric::Shm => {
+                call(Shm::new(stag_shm::Config::new(limits, [2; 32], clock.now()))?, &self.at, config, clock)
+            }
+            fabric => call(fabric.iwarp(limits, clock.now())?, &self.at, config, clock),
+        }
+    }
+
+    /// Has `len` octets pushed for so many seconds, with so many calls at a time; octets per second.
+    ///
+    /// # Errors
+    /// As sockets and `mmap(2)` fail, and when a call does.
+    pub fn pull(&self, len: usize, depth: usize, seconds: f64) -> io::Result<f64> {
+        let (clock, plan) = (Clock::start(), load::plan(Workload::Push, len, depth));
+        let until = (seconds, None);
+        let done = match self.fabric {
+            Fabric::Shm => {
+                let shm = Shm::new(stag_shm::Config::new(plan.limits(), [2; 32], clock.now()))?;
+                load::run(Load::new(shm, &plan)?, parse(&self.at)?, clock, until)
+            }
+            fabric => {
+                let iwarp = fabric.iwarp(plan.limits(), clock.now())?;
+                load::run(Load::new(iwarp, &plan)?, parse(&self.at)?, clock, until)
+            }
+        };
+        done.map(|done| done.octets as f64 / done.seconds)
+    }
+}
+
+fn parse<A: std::str::FromStr>(at: &str) -> io::Result<A> {
+    at.parse().map_err(|_| other(format!("{at:?} is no address of this fabric")))
+}
+
+fn answer<P: Provider>(fabric: P, at: &str, config: Config, clock: Clock) -> io::Result<()>
+where
+    P::Address: std::str::FromStr,
+{
+    let mut shard = Shard::new(fabric, Echo::default(), config, Box::new(|_| true))?;
+    println!("LISTEN {}", shard.listen(&parse(at)?).map_err(other)?);
+    // Nobody tells it anything: it ends by a signal.
+    let (control, _handle) = control::pair()?;
+    shard.run(&control, move || clock.now())
+}
+
+/// The calling end: connections, and one call at a time over one of them.
+struct Calling<P: Provider> {
+    shard: Shard<P, Caller>,
+    clock: Clock,
+    peers: Vec<PeerId>,
+    random: Random,
+}
+
+fn call<P: Provider>(fabric: P, at: &str, config: Config, clock: Clock) -> io::Result<()>
+where
+    P::Address: std::str::FromStr,
+{
+    let shard = Shard::new(fabric, Caller::with_capacity(8), config, Box::new(|_| false))?;
+    let at: P::Address = parse(at)?;
+    let mut calling = Calling { shard, clock, peers: Vec::new(), random: Random::new(1) };
+    for line in io::stdin().lines() {
+        let line = line?;
+        let (word, number) = line.split_once(' ').ok_or_else(|| other(format!("{line:?} is no command")))?;
+        let number: f64 = number.parse().map_err(other)?;
+        let said = match word {
+            // So many more connections, and a call over each.
+            "connect" => {
+                calling.connect(&at, number as usize)?;
+                calling.peers.len().to_string()
+            }
+            // Calls for so many seconds, each over a connection that chance takes.
+            "measure" => {
+                let Reading { p50_ns, p99_ns, .. } = calling.measure(Duration::from_secs_f64(number))?;
+                format!("{} {}", p50_ns.unwrap_or(f64::NAN), p99_ns.unwrap_or(f64::NAN))
+            }
+            _ => return Err(other(format!("{word:?} is no command"))),
+        };
+        println!("{said}");
+        io::stdout().flush()?;
+    }
+    Ok(())
+}
+
+impl<P: Provider> Calling<P> {
+    fn connect(&mut self, at: &P::Address, more: usize) -> io::Result<()> {
+        let wanted = self.peers.len() + more;
+        while self.peers.len() < wanted {
+            let batch = AT_ONCE.min(wanted - self.peers.len());
+            let known = self.peers.len();
+            for _ in 0..batch {
+                self.peers.push(self.shard.connect(at).map_err(other)?);
+            }
+            self.wait(|shard| shard.app().peers().len() >= known + batch)?;
+        }
+        let first = wanted - more;
+        for place in first..wanted {
+            self.once(place)?;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self, mut done: impl FnMut(&Shard<P, Caller>) -> bool) -> io::Result<()> {
+        let (began, mut passes) = (Instant::now(), 0_u32);
+        while !done(&self.shard) {
+            if !self.shard.pass(self.clock.now()) {
+                std::hint::spin_loop();
+            }
+            passes = passes.wrapping_add(1);
+            if passes.is_multiple_of(4_096) && began.elapsed() > PATIENCE {
+                return Err(other(format!(
+                    "{} of {} connections stand",
+                    self.shard.app().peers().len(),
+                    self.peers.len()
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// One call of NULL.
+    fn once(&mut self, place: usize) -> io::Result<()> {
+        let peer = *self.peers.get(place).ok_or_else(|| other("there is no such connection"))?;
+        if !self.shard.with_app(|_, cx| Caller::call(cx, peer, Token(0), None)) {
+            return Err(other("no memory for a call"));
+        }
+        let mut outcome = None;
+        let (began, mut passes) = (Instant::now(), 0_u32);
+        while outcome.is_none() {
+            self.shard.pass(self.clock.now());
+            outcome = self.shard.with_app(|app, _| app.take());
+            passes = passes.wrapping_add(1);
+            if passes.is_multiple_of(4_096) && began.elapsed() > PATIENCE {
+                return Err(other("a call was not answered"));
+            }
+        }
+        match outcome.map(|done| done.echo) {
+            Some(Ok(_)) => Ok(()),
+            outcome => Err(other(format!("a call failed: {outcome:?}"))),
+        }
+    }
+
+    fn measure(&mut self, time: Duration) -> io::Result<Reading> {
+        let mut trips = Vec::new();
+        let began = Instant::now();
+        let mut last = began;
+        while last.duration_since(began) < time {
+            let place = self.random.below(self.peers.len() as u64) as usize;
+            self.once(place)?;
+            let now = Instant::now();
+            trips.push(now.duration_since(last).as_nanos() as f64);
+            last = now;
+        }
+        Ok(Reading::of_trips(&mut trips))
+    }
+}
+
+/// Both processes, from the side that measures.
+#[derive(Debug)]
+pub struct Processes {
+    /// The server.
+    pub server: Running,
+    client: Running,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    /// What was started.
+    pub commands: Vec<String>,
+}
+
+/// Starts a server for so many connections; and where it is.
+///
+/// # Errors
+/// When it does not start.
+pub fn start_server(
+    site: &Site,
+    fabric: Fabric,
+    connections: usize,
+) -> Result<(Running, String, String), Absence> {
+    let at = match fabric {
+        Fabric::Shm => format!("shm://{}", site.home().join(format!("{}.sock", unique())).display()),
+        Fabric::Iwarp | Fabric::IwarpWithoutCrc => "iwarp://127.0.0.1:0".to_owned(),
+    };
+    let mut command = site.part(site.server, "answer");
+    command.args([&fabric.argument(), &at, "--connections", &connections.to_string()]);
+    let typed = shown(&command);
+    let (running, at) = site.serve(command, |line| line.strip_prefix("LISTEN ").map(str::to_owned))?;
+    Ok((running, at, typed))
+}
+
+impl Processes {
+    /// Starts both ends for so many connections, none of which is made.
+    ///
+    /// # Errors
+    /// When one does not start.
+    pub fn start(site: &Site, fabric: Fabric, connections: usize) -> Result<Self, Absence> {
+        let (server, at, typed) = start_server(site, fabric, connections)?;
+        let mut command = site.part(site.client, "call");
+        command.args([&fabric.argument(), &at, "--connections", &connections.to_string()]);
+        let commands = vec![typed, shown(&command)];
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut client = Running::start(&mut command).map_err(Absence::failed)?;
+        let (to, from) = client.pipes().ok_or_else(|| Absence::failed("no pipes"))?;
+        Ok(Self { server, client, to, from: BufReader::new(from), commands })
+    }
+
+    fn ask(&mut self, line: &str) -> Result<String, String> {
+        let mut answer = String::new();
+        let asked = writeln!(self.to, "{line}").and_then(|()| self.from.read_line(&mut answer));
+        match asked {
+            Ok(1..) => Ok(answer.trim().to_owned()),
+            _ => Err(format!("process {}, which calls, ended: see its words above", self.client.id())),
+        }
+    }
+
+    /// Makes so many more connections, with one call over each.
+    ///
+    /// # Errors
+    /// When they cannot be made.
+    pub fn connect(&mut self, more: usize) -> Result<(), String> {
+        self.ask(&format!("connect {more}")).map(drop)
+    }
+
+    /// Calls for about as long as a turn lasts.
+    ///
+    /// # Errors
+    /// When a call fails.
+    pub fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+        let said = self.ask(&format!("measure {}", site.turn.as_secs_f64()))?;
+        let numbers =
+            said.split_once(' ').and_then(|(p50, p99)| Some((p50.parse().ok()?, p99.parse().ok()?)));
+        let (p50, p99) = numbers.ok_or_else(|| format!("{said:?} is no measurement"))?;
+        Ok(Reading { p50_ns: Some(p50), p99_ns: Some(p99), ..Reading::default() })
+    }
+}

@@ -1,0 +1,132 @@
+//! Transport headers, in time beside a copy of the same octets, and in instructions (G8); instructions of a whole call (G9).
+
+use crate::{
+    contender::{Absence, Contender, Reading},
+    site::{self, Site},
+};
+use stag_bench::{callgrind, headers};
+use stag_protocol::rpcrdma::{ChunkLists, v1};
+use std::{hint::black_box, path::PathBuf, thread, time::Instant};
+
+/// Headers between two looks at the clock.
+const BATCH: u32 = 2_048;
+
+/// What is done with a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Written from what it means.
+    Emit,
+    /// Read, with everything checked.
+    Parse,
+    /// Copied.
+    Copy,
+}
+
+/// Time of a header of this form.
+#[derive(Clone, Copy, Debug)]
+pub struct HeaderTime {
+    /// The form: `null`, `read`, …
+    pub form: &'static str,
+    /// What is done with it.
+    pub work: Work,
+}
+
+impl HeaderTime {
+    /// Nanoseconds of one, by batches.
+    fn trips(self, site: &Site) -> Result<Vec<f64>, String> {
+        let form = headers::form(self.form).ok_or_else(|| format!("no header is called {:?}", self.form))?;
+        let (mut out, mut lists) = ([0_u8; 1_024], ChunkLists::new());
+        match self.work {
+            Work::Emit => Ok(batches(site, || {
+                black_box(v1::emit(black_box(&form.header), &form.lists, &mut out).is_ok());
+            })),
+            Work::Parse => Ok(batches(site, || {
+                black_box(v1::parse(black_box(&form.octets), &mut lists).is_ok());
+            })),
+            Work::Copy => Ok(batches(site, || {
+                let from = black_box(form.octets.as_slice());
+                if let Some(to) = out.get_mut(..from.len()) {
+                    to.copy_from_slice(from);
+                }
+                black_box(&out);
+            })),
+        }
+    }
+}
+
+fn batches(site: &Site, mut once: impl FnMut()) -> Vec<f64> {
+    let (mut samples, began) = (Vec::new(), Instant::now());
+    let mut last = began;
+    // A header takes nanoseconds: a part of a turn has thousands of batches.
+    while last.duration_since(began) < site.turn / 10 {
+        (0..BATCH).for_each(|_| once());
+        let now = Instant::now();
+        samples.push(now.duration_since(last).as_nanos() as f64 / f64::from(BATCH));
+        last = now;
+    }
+    samples
+}
+
+impl Contender for HeaderTime {
+    fn name(&self) -> String {
+        match self.work {
+            Work::Emit => "Stag, emit".to_owned(),
+            Work::Parse => "Stag, parse".to_owned(),
+            Work::Copy => "memcpy of the same octets".to_owned(),
+        }
+    }
+
+    fn commands(&self) -> Vec<String> {
+        vec![match self.work {
+            Work::Copy => "a thread of stag-peers: copies of the header's octets".to_owned(),
+            _ => "a thread of stag-peers; also cargo bench -p stag-bench --bench headers".to_owned(),
+        }]
+    }
+
+    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+        let timed =
+            || site::pin(site.client).map_err(|error| error.to_string()).and_then(|()| self.trips(site));
+        let trips = thread::scope(|scope| scope.spawn(timed).join());
+        Ok(Reading::of_trips(&mut trips.map_err(|_| "the measuring thread panicked")??))
+    }
+}
+
+/// Instructions of a subject of `stag-counts`, each time.
+#[derive(Clone, Debug)]
+pub struct Instructions {
+    /// As `stag-counts` takes it.
+    subject: &'static str,
+    /// What happens once does not weigh.
+    times: u64,
+    program: PathBuf,
+}
+
+impl Instructions {
+    /// Of this subject, done so many times.
+    pub const fn new(subject: &'static str, times: u64) -> Self {
+        Self { subject, times, program: PathBuf::new() }
+    }
+}
+
+impl Contender for Instructions {
+    fn name(&self) -> String {
+        "Stag".to_owned()
+    }
+
+    fn commands(&self) -> Vec<String> {
+        vec![format!(
+            "{} (exact; also cargo test -p stag-bench --test instructions)",
+            callgrind::shown(self.subject, self.times)
+        )]
+    }
+
+    fn start(&mut self, site: &Site) -> Result<(), Absence> {
+        site.find("valgrind", "valgrind")?;
+        self.program.clone_from(&site.counts);
+        Ok(())
+    }
+
+    fn measure(&mut self, _site: &Site) -> Result<Reading, String> {
+        callgrind::count(&self.program, self.subject, self.times).map(Reading::counted)
+    }
+}

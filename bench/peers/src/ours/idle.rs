@@ -1,0 +1,66 @@
+//! A server that nobody calls: what its core does (G13).
+
+use crate::{
+    contender::{Absence, Contender, Reading},
+    site::{Running, Site},
+    stag::{Fabric, Served, serve},
+};
+use std::{
+    fs, thread,
+    time::{Duration, Instant},
+};
+
+/// How long it is watched.
+const TIME: Duration = Duration::from_secs(2);
+/// How long it may take to fall asleep.
+const SETTLE: Duration = Duration::from_millis(200);
+
+/// Hundredths of a core that a server of ours uses while it is idle.
+#[derive(Debug)]
+pub struct IdleServer {
+    fabric: Fabric,
+    server: Option<(Running, String)>,
+    commands: Vec<String>,
+}
+
+impl IdleServer {
+    /// A server on this fabric.
+    pub const fn new(fabric: Fabric) -> Self {
+        Self { fabric, server: None, commands: Vec::new() }
+    }
+}
+
+impl Contender for IdleServer {
+    fn name(&self) -> String {
+        format!("Stag, {}", self.fabric.name())
+    }
+
+    fn commands(&self) -> Vec<String> {
+        self.commands.clone()
+    }
+
+    fn start(&mut self, site: &Site) -> Result<(), Absence> {
+        self.server = Some(serve(site, self.fabric, Served::Memory, &mut self.commands)?);
+        thread::sleep(SETTLE);
+        Ok(())
+    }
+
+    fn measure(&mut self, _site: &Site) -> Result<Reading, String> {
+        let (running, _) = self.server.as_ref().ok_or("it was not started")?;
+        let (before, began) = (used(running)?, Instant::now());
+        thread::sleep(TIME);
+        let used = used(running)?.saturating_sub(before);
+        Ok(Reading::counted(used.as_nanos() as f64 / began.elapsed().as_nanos() as f64 * 100.0))
+    }
+}
+
+/// Time that all threads of a process had a core.
+fn used(process: &Running) -> Result<Duration, String> {
+    let folder = format!("/proc/{}/task", process.id());
+    let threads = fs::read_dir(&folder).map_err(|error| format!("{folder}: {error}"))?;
+    let times = threads.flatten().filter_map(|thread| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+    });
+    Ok(times.sum())
+}

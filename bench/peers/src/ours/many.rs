@@ -1,0 +1,142 @@
+//! Many connections: what a call takes among them (G10), and what one of them costs a server while it is idle (G11).
+
+use super::ends::{self, Fabric, Processes};
+use crate::{
+    contender::{Absence, Contender, Reading},
+    site::{Running, Site, shown},
+};
+use std::fs;
+
+/// One call at a time, each over a connection that chance takes among as many as there are.
+#[derive(Debug)]
+pub struct Among {
+    fabric: Fabric,
+    connections: usize,
+    processes: Option<Processes>,
+}
+
+impl Among {
+    /// Among so many.
+    pub const fn new(fabric: Fabric, connections: usize) -> Self {
+        Self { fabric, connections, processes: None }
+    }
+}
+
+impl Contender for Among {
+    fn name(&self) -> String {
+        match self.connections {
+            1 => "Stag with 1 connection".to_owned(),
+            many => format!("Stag with {many} connections"),
+        }
+    }
+
+    fn commands(&self) -> Vec<String> {
+        self.processes.as_ref().map(|processes| processes.commands.clone()).unwrap_or_default()
+    }
+
+    fn start(&mut self, site: &Site) -> Result<(), Absence> {
+        // Both sides are made alike, but for how many connections are made.
+        let mut processes = Processes::start(site, self.fabric, self.connections.max(8))?;
+        processes.connect(self.connections).map_err(Absence::Failed)?;
+        self.processes = Some(processes);
+        Ok(())
+    }
+
+    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+        self.processes.as_mut().ok_or("it was not started")?.measure(site)
+    }
+}
+
+/// Octets of a server's memory that each of many idle connections has. All of its pools are touched when it starts.
+#[derive(Debug)]
+pub struct IdleMemory {
+    fabric: Fabric,
+    connections: usize,
+    commands: Vec<String>,
+}
+
+impl IdleMemory {
+    /// Of each of so many.
+    pub const fn new(fabric: Fabric, connections: usize) -> Self {
+        Self { fabric, connections, commands: Vec::new() }
+    }
+}
+
+impl Contender for IdleMemory {
+    fn name(&self) -> String {
+        format!("Stag, {}", self.fabric.name())
+    }
+
+    fn commands(&self) -> Vec<String> {
+        self.commands.clone()
+    }
+
+    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+        let started = Processes::start(site, self.fabric, self.connections + 64);
+        let mut processes = started.map_err(|absence| absence.to_string())?;
+        self.commands.clone_from(&processes.commands);
+        // What happens once happens here: code is loaded, each kind of table has its first entry.
+        processes.connect(32)?;
+        processes.measure(site)?;
+        let before = resident(&processes.server)?;
+        processes.connect(self.connections)?;
+        let after = resident(&processes.server)?;
+        Ok(Reading::counted(after.saturating_sub(before) as f64 / self.connections as f64))
+    }
+}
+
+/// Octets that a process has touched.
+fn resident(process: &Running) -> Result<u64, String> {
+    let file = format!("/proc/{}/smaps_rollup", process.id());
+    let rollup = fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.map(|kib| kib * 1_024).ok_or_else(|| format!("{file} does not say how much is resident"))
+}
+
+/// 1 MiB pushed into Write chunks, with or without CRCs (the second part of G6).
+#[derive(Debug)]
+pub struct Pushed {
+    fabric: Fabric,
+    depth: usize,
+    server: Option<(Running, String)>,
+    commands: Vec<String>,
+}
+
+impl Pushed {
+    /// So many calls at a time.
+    pub const fn new(fabric: Fabric, depth: usize) -> Self {
+        Self { fabric, depth, server: None, commands: Vec::new() }
+    }
+
+    fn command(&self, site: &Site, at: &str) -> std::process::Command {
+        let mut command = site.part(site.client, "pull");
+        command.args([&self.fabric.argument(), at, "--depth", &self.depth.to_string()]);
+        command.args(["--seconds", &format!("{:.3}", site.turn.as_secs_f64())]);
+        command
+    }
+}
+
+impl Contender for Pushed {
+    fn name(&self) -> String {
+        format!("Stag, {}", self.fabric.name())
+    }
+
+    fn commands(&self) -> Vec<String> {
+        self.commands.clone()
+    }
+
+    fn start(&mut self, site: &Site) -> Result<(), Absence> {
+        let (running, at, typed) = ends::start_server(site, self.fabric, 8)?;
+        self.commands = vec![typed, shown(&self.command(site, &at))];
+        self.server = Some((running, at));
+        Ok(())
+    }
+
+    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+        let (_, at) = self.server.as_ref().ok_or("it was not started")?;
+        let said = site.run(self.command(site, at))?;
+        let rate = said.trim().parse().map_err(|_| format!("{said:?} is no rate"))?;
+        Ok(Reading { octets_per_s: Some(rate), ..Reading::default() })
+    }
+}

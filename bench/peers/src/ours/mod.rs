@@ -1,0 +1,9 @@
+//! Ours, where a goal is about what no command of [`stag`](crate::stag) shows: in processes of this program.
+
+pub mod ends;
+pub mod headers;
+pub mod idle;
+mod load;
+pub mod many;
+pub mod sink;
+pub mod tail;

@@ -1,0 +1,280 @@
+//! The generator's own ceiling (G14): a fabric whose other end is nothing. What is sent is answered at the next poll, by NULL's
+//! reply.
+
+use super::load::{self, Done};
+use crate::{
+    contender::{Absence, Contender, Reading},
+    site::{Site, shown},
+};
+use stag_engine::clock::Clock;
+use stag_load::bench::{Load, Workload};
+use stag_pools::{Access, Buf, Extent, RemoteKey, Window, table::Key};
+use stag_verbs::{
+    Event, FabricFault, Limits, Memory, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Status, Tag,
+    Time,
+};
+use std::{collections::VecDeque, io, ops::Range, os::fd::BorrowedFd};
+
+/// The reply to NULL in RPC-over-RDMA version 1: RDMA_MSG without chunks that grants many credits, and a successful reply. Both
+/// XIDs are the call's.
+const REPLY: [u8; 52] = {
+    let mut reply = [0; 52];
+    reply[7] = 1;
+    reply[10] = 16;
+    reply[35] = 1;
+    reply
+};
+
+/// A fabric without another end.
+#[derive(Debug)]
+pub struct Sink {
+    limits: Limits,
+    receives: VecDeque<Buf>,
+    events: VecDeque<Event>,
+    /// XIDs of calls that have no reply yet.
+    calls: VecDeque<(Qp, [u8; 4])>,
+    connections: u64,
+}
+
+impl Sink {
+    /// One that holds this much.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            receives: VecDeque::with_capacity(limits.receives),
+            events: VecDeque::with_capacity(limits.receives),
+            calls: VecDeque::with_capacity(limits.receives),
+            connections: 0,
+        }
+    }
+
+    fn take(&mut self, qp: Qp, message: &[u8]) {
+        let xid = message.first_chunk().copied().expect("a call has an XID");
+        self.calls.push_back((qp, xid));
+    }
+}
+
+impl Provider for Sink {
+    type Address = String;
+
+    const SCHEME: &'static str = "sink";
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn listen(&mut self, _at: &String) -> Result<String, FabricFault> {
+        Err(FabricFault::BadAddress)
+    }
+
+    fn stop_listening(&mut self) {}
+
+    fn connect(&mut self, _to: &String, _private_data: &[u8]) -> Result<Qp, FabricFault> {
+        self.connections += 1;
+        let qp = Qp(Key::from_bits(self.connections));
+        self.events.push_back(Event::Established { qp });
+        Ok(qp)
+    }
+
+    fn accept(&mut self, _qp: Qp, _private_data: &[u8]) -> Result<(), Refusal> {
+        Err(Refusal::Malformed)
+    }
+
+    fn reject(&mut self, _qp: Qp, _private_data: &[u8]) {}
+
+    fn disconnect(&mut self, _qp: Qp) {}
+
+    fn private_data(&self, _qp: Qp) -> &[u8] {
+        &[]
+    }
+
+    fn peer_address(&self, _qp: Qp) -> Option<PeerAddress> {
+        Some(PeerAddress::Simulated)
+    }
+
+    fn post_receive(&mut self, buf: Buf) -> Result<(), Buf> {
+        if self.receives.len() >= self.limits.receives {
+            return Err(buf);
+        }
+        self.receives.push_back(buf);
+        Ok(())
+    }
+
+    fn receives_posted(&self) -> usize {
+        self.receives.len()
+    }
+
+    fn bind(
+        &mut self,
+        _qp: Qp,
+        buf: Buf,
+        _span: Range<usize>,
+        _access: Access,
+    ) -> Result<Window, Refused<Buf>> {
+        Err(Refused { why: Refusal::NotEstablished, token: buf })
+    }
+
+    fn post_send(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        message: Buf,
+        _invalidate: Option<RemoteKey>,
+    ) -> Result<(), Refused<Buf>> {
+        self.take(qp, &message);
+        self.events.push_back(Event::Completed {
+            qp,
+            tag,
+            status: Status::Success,
+            memory: Memory::Buf(message),
+        });
+        Ok(())
+    }
+
+    fn send_inline(&mut self, qp: Qp, message: &[u8], _invalidate: Option<RemoteKey>) -> bool {
+        self.take(qp, message);
+        true
+    }
+
+    fn post_write(&mut self, _: Qp, _: Tag, source: Extent, _: RemoteSpan) -> Result<(), Refused<Extent>> {
+        Err(Refused { why: Refusal::NotEstablished, token: source })
+    }
+
+    fn post_read(
+        &mut self,
+        _: Qp,
+        _: Tag,
+        sink: Buf,
+        _: usize,
+        _: &[RemoteSpan],
+    ) -> Result<(), Refused<Buf>> {
+        Err(Refused { why: Refusal::NotEstablished, token: sink })
+    }
+
+    fn post_local_invalidate(&mut self, _qp: Qp, _tag: Tag, _key: RemoteKey) -> Result<(), Refusal> {
+        Err(Refusal::NotEstablished)
+    }
+
+    fn send_room(&self, _qp: Qp) -> usize {
+        self.limits.send_queue
+    }
+
+    fn ring(&mut self) {}
+
+    fn poll(&mut self, _now: Time) -> Option<Event> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        // Without a receive it waits, as everywhere.
+        let mut buf = if self.calls.is_empty() { None } else { self.receives.pop_front() }?;
+        let (qp, xid) = self.calls.pop_front()?;
+        buf.reset(0);
+        let mut reply = REPLY;
+        for at in [0, 28] {
+            reply.get_mut(at..at + 4).into_iter().for_each(|room| room.copy_from_slice(&xid));
+        }
+        buf.append(&reply).ok()?;
+        Some(Event::Received { qp, buf, invalidated: None })
+    }
+
+    fn arm(&mut self) -> bool {
+        self.events.is_empty() && self.calls.is_empty()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn wake_at(&self) -> Option<Time> {
+        None
+    }
+}
+
+/// NULL calls per second that the generator makes when nothing answers them but this.
+///
+/// # Errors
+/// As `mmap(2)` fails, and when a call does.
+pub fn rate(depth: usize, seconds: f64) -> io::Result<f64> {
+    run(depth, (seconds, None)).map(|done| done.calls as f64 / done.seconds)
+}
+
+fn run(depth: usize, until: (f64, Option<u64>)) -> io::Result<Done> {
+    let plan = load::plan(Workload::Null, 0, depth);
+    let load = Load::new(Sink::new(plan.limits()), &plan)?;
+    load::run(load, String::new(), Clock::start(), until)
+}
+
+/// The generator before nothing, as one side of a comparison.
+#[derive(Debug)]
+pub struct Ceiling {
+    depth: usize,
+    commands: Vec<String>,
+}
+
+impl Ceiling {
+    /// With so many calls at a time.
+    pub const fn new(depth: usize) -> Self {
+        Self { depth, commands: Vec::new() }
+    }
+}
+
+impl Contender for Ceiling {
+    fn name(&self) -> String {
+        "generator of stag bench".to_owned()
+    }
+
+    fn commands(&self) -> Vec<String> {
+        self.commands.clone()
+    }
+
+    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+        let mut command = site.part(site.client, "sink");
+        let seconds = format!("{:.3}", site.turn.as_secs_f64());
+        command.args(["--depth", &self.depth.to_string(), "--seconds", &seconds]);
+        self.commands = vec![shown(&command)];
+        let said = site.run(command)?;
+        let rate = said.trim().parse().map_err(|_| format!("{said:?} is no rate"))?;
+        Ok(Reading { calls_per_s: Some(rate), ..Reading::default() })
+    }
+}
+
+/// Of several, the one that has the highest rate.
+pub struct Fastest(pub Vec<Box<dyn Contender>>);
+
+impl Contender for Fastest {
+    fn name(&self) -> String {
+        let names: Vec<_> = self.0.iter().map(|one| one.name()).collect();
+        format!("fastest of {}", names.join(" and "))
+    }
+
+    fn commands(&self) -> Vec<String> {
+        self.0.iter().flat_map(|one| one.commands()).collect()
+    }
+
+    fn start(&mut self, site: &Site) -> Result<(), Absence> {
+        self.0.iter_mut().try_for_each(|one| one.start(site))
+    }
+
+    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+        let mut fastest = Reading::default();
+        for one in &mut self.0 {
+            let reading = one.measure(site)?;
+            if reading.calls_per_s > fastest.calls_per_s {
+                fastest = reading;
+            }
+        }
+        Ok(fastest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_call_is_answered() {
+        for depth in [1, 32, 128] {
+            assert_eq!(run(depth, (60.0, Some(10_000))).unwrap().calls, 10_000, "{depth}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! How far the slow calls lie from the middle one while a server does half of what it can (G12).
+
+use crate::{
+    contender::{Absence, Contender, Reading},
+    site::{Running, Site, shown},
+    stag::{Bench, Fabric, Served, serve},
+};
+
+/// Calls at a time of the closed loop that finds the peak.
+const DEPTH: usize = 32;
+
+/// Round trips of an open loop at half of the peak, which each round finds again: from when a call was meant to go out.
+#[derive(Debug)]
+pub struct HalfOfPeak {
+    fabric: Fabric,
+    server: Option<(Running, String)>,
+    commands: Vec<String>,
+}
+
+impl HalfOfPeak {
+    /// Of a server on this fabric.
+    pub const fn new(fabric: Fabric) -> Self {
+        Self { fabric, server: None, commands: Vec::new() }
+    }
+}
+
+impl Contender for HalfOfPeak {
+    fn name(&self) -> String {
+        format!("Stag, {}", self.fabric.name())
+    }
+
+    fn commands(&self) -> Vec<String> {
+        self.commands.clone()
+    }
+
+    fn start(&mut self, site: &Site) -> Result<(), Absence> {
+        self.server = Some(serve(site, self.fabric, Served::Echo, &mut self.commands)?);
+        Ok(())
+    }
+
+    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+        let (_, url) = self.server.as_ref().ok_or("it was not started")?;
+        let peak = Bench::new(&format!("--workload null --depth {DEPTH}"));
+        let rate = peak.run(site, url)?.calls_per_s.ok_or("the closed loop made no calls")? / 2.0;
+        let options = format!("--workload null --rate {rate:.0} --arrivals uniform --depth 256");
+        let half = Bench::new(&options).by_response();
+        self.commands.truncate(1);
+        self.commands.extend([&peak, &half].map(|bench| shown(&bench.command(site, url))));
+        half.run(site, url)
+    }
+}

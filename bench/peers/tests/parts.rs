@@ -1,0 +1,103 @@
+//! The program and the processes that it starts itself as: each does what its other side expects.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdout, Command, Output, Stdio},
+};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_stag-peers");
+
+/// Ended with the value.
+struct Part(Child, BufReader<ChildStdout>);
+
+impl Part {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let from = BufReader::new(child.stdout.take().unwrap());
+        Self(child, from)
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        assert!(self.1.read_line(&mut line).unwrap() > 0, "it ended");
+        line.trim().to_owned()
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        writeln!(self.0.stdin.as_mut().unwrap(), "{line}").unwrap();
+        self.line()
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(PROGRAM).args(arguments).output().unwrap()
+}
+
+fn text(octets: &[u8]) -> String {
+    String::from_utf8(octets.to_vec()).unwrap()
+}
+
+/// Both ends over a fabric: connections in several batches, a call over each, calls that are measured.
+fn ends(fabric: &str, at: &str) {
+    let mut server = Part::start(&["answer", fabric, at, "--connections", "100"]);
+    let at = server.line().strip_prefix("LISTEN ").unwrap().to_owned();
+    let mut client = Part::start(&["call", fabric, &at, "--connections", "100"]);
+    assert_eq!(client.ask("connect 1"), "1");
+    assert_eq!(client.ask("connect 70"), "71");
+    let said = client.ask("measure 0.05");
+    let numbers: Vec<f64> = said.split(' ').map(|number| number.parse().unwrap()).collect();
+    assert!(numbers.len() == 2 && numbers[0] > 0.0 && numbers[1] >= numbers[0], "{said}");
+}
+
+#[test]
+fn both_ends_meet_over_shared_memory() {
+    let home = tempfile::tempdir().unwrap();
+    ends("shm", &format!("shm://{}", home.path().join("socket").display()));
+}
+
+#[test]
+fn both_ends_meet_over_iwarp() {
+    ends("iwarp", "iwarp://127.0.0.1:0");
+}
+
+#[test]
+fn a_mebibyte_is_pushed_with_and_without_crcs() {
+    for fabric in ["iwarp", "iwarp-without-crc"] {
+        let mut server = Part::start(&["answer", fabric, "iwarp://127.0.0.1:0"]);
+        let at = server.line().strip_prefix("LISTEN ").unwrap().to_owned();
+        let done = run(&["pull", fabric, &at, "--depth", "2", "--seconds", "0.2"]);
+        let rate: f64 = text(&done.stdout).trim().parse().unwrap();
+        assert!(rate > 0.0, "{fabric}");
+    }
+}
+
+#[test]
+fn a_seated_program_has_its_core_and_no_other() {
+    let core = stag_peers::site::cores()[0].to_string();
+    let done = run(&["seat", &core, "--", "grep", "Cpus_allowed_list", "/proc/self/status"]);
+    assert_eq!(text(&done.stdout).split_whitespace().last(), Some(core.as_str()));
+    let none = run(&["seat", &core, "--", "/there/is/no/such/program"]);
+    assert_eq!((none.status.code(), text(&none.stdout).as_str()), (Some(1), ""));
+}
+
+#[test]
+fn goals_are_listed_and_others_are_refused_in_one_sentence() {
+    let listed = text(&run(&["--list"]).stdout);
+    for goal in ["G1 ", "G4 ", "G14 "] {
+        assert!(listed.lines().any(|line| line.starts_with(goal)), "{listed}");
+    }
+    let odd = run(&["--goals", "G99"]);
+    let said = text(&odd.stderr);
+    assert_eq!((odd.status.code(), said.lines().count()), (Some(2), 1), "{said}");
+    assert!(said.contains("G99") && said.contains("G14"), "{said}");
+}
