@@ -26,6 +26,15 @@ fn socket(family: SocketAddr) -> rustix::io::Result<OwnedFd> {
     net::socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
 }
 
+/// Nothing is lost or shared on the way to a peer on this host, and what some algorithms of congestion control do about that,
+/// pacing above all, costs a third of the bandwidth. Every Linux has this one, which does least; without it nothing is wrong. It
+/// counts before the connection exists: what paces begins with it.
+fn calm(socket: &OwnedFd, address: SocketAddr) {
+    if address.ip().to_canonical().is_loopback() {
+        let _ = sockopt::set_tcp_congestion(socket, "reno");
+    }
+}
+
 /// Buffer sizes count before the connection exists: the window's scale is negotiated then.
 fn set_buffers(socket: &OwnedFd, config: &Config) -> rustix::io::Result<()> {
     if let Some(octets) = config.send_buffer {
@@ -45,6 +54,7 @@ pub(crate) fn listen(at: SocketAddr, config: &Config) -> io::Result<(OwnedFd, So
         sockopt::set_socket_reuseport(&listener, true)?;
     }
     set_buffers(&listener, config)?;
+    calm(&listener, at);
     net::bind(&listener, &at)?;
     net::listen(&listener, BACKLOG)?;
     let in_use = SocketAddr::try_from(net::getsockname(&listener)?)?;
@@ -78,11 +88,7 @@ pub(crate) fn accept(listener: &OwnedFd) -> rustix::io::Result<(OwnedFd, Option<
 
 /// No delay for small FPDUs; dead peers are noticed.
 pub(crate) fn tune(stream: &OwnedFd, peer: SocketAddr, config: &Config) -> rustix::io::Result<()> {
-    if peer.ip().to_canonical().is_loopback() {
-        // Nothing is lost or shared on the way, and what other algorithms do about that, pacing above all, costs a third of
-        // the bandwidth. Every Linux has this one; without it nothing is wrong.
-        let _ = sockopt::set_tcp_congestion(stream, "reno");
-    }
+    calm(stream, peer);
     sockopt::set_tcp_nodelay(stream, true)?;
     let user_timeout = u32::try_from(config.user_timeout.as_millis()).unwrap_or(u32::MAX);
     sockopt::set_tcp_user_timeout(stream, user_timeout)?;
