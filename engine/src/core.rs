@@ -3,7 +3,7 @@
 use crate::{
     app::{Action, Answer, CallFault, CallId, ClientName, PeerId, Token},
     config::Config,
-    stages::Watch,
+    stages::{Stage, Watch},
     stats::Counters,
 };
 use stag_pools::{Buf, Class, Extent, Pool, RemoteKey, Table, table::Key};
@@ -471,6 +471,12 @@ impl Core {
             }
         }
         None
+    }
+
+    /// A call of a peer leaves a stage of its way.
+    #[inline]
+    pub(crate) fn stamp(&mut self, call: Key, stage: Stage) {
+        self.watch.stamp(call, stage, self.now);
     }
 
     /// Notes a call that is made outside of a pass.

@@ -202,6 +202,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
         }
         self.core.forget_deferred();
+        self.core.watch.forget_dead(&self.core.inbound);
         if let Some(entry) = self.core.peers.get_mut(peer.0) {
             (entry.pulling, entry.replies, entry.up, entry.asked) = (0, 0, false, None);
             self.core.reserved -= entry.options;

@@ -188,6 +188,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.empty_outbox();
         // Last, so that whatever the pass produced leaves before the core may sleep.
         self.provider.ring();
+        self.core.watch.ring(self.core.now);
         self.core.in_pass = false;
         events > 0 || deferred || octets || sent
     }
@@ -375,6 +376,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.end_stalled();
             self.forget_absent();
             self.end_unanswered();
+            self.core.watch.forget_dead(&self.core.inbound);
         }
         if idle || self.core.now < self.core.next_expiry {
             return;

@@ -8,6 +8,7 @@ use crate::{
     health::HealthFault,
     item::Pulled,
     shard::{NO_TAG, Shard},
+    stages::Stage,
     stats::Forms,
 };
 use stag_pools::{Buf, Extent, Fenced, RemoteKey, table::Key};
@@ -84,6 +85,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             return;
         };
         let awaits_version = state.version().is_none();
+        self.core.watch.see(self.core.now);
         let incoming = state.handle_message(&buf, &mut self.core.lists);
         if let Incoming::Call { header, .. } = incoming {
             let entry = self.core.peers.get_mut(peer.0).expect("it was found above");
@@ -139,6 +141,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let state = InboundState::AwaitAnswer;
         let call = Inbound { peer, xid, state, has_lists: false, fabric: None };
         let Ok(key) = self.core.inbound.insert(call) else { return self.refuse_place(qp) };
+        self.core.watch.begin_at_once(key, self.core.now);
         let payload = message.get(plain::HEADER_LEN..).unwrap_or_default();
         self.hand_over(key, (peer, from), Reader::new(payload), Pulled::default());
         self.repost(message);
@@ -170,6 +173,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if has_lists && let Some(lists) = core.inbound_lists.get_mut(key.index()) {
             lists.clone_from(&core.lists);
         }
+        self.core.watch.begin(key, self.core.now);
         if is_whole {
             // Inline, and the transaction was compared when it arrived.
             let from = self.core.peers.get(peer.0).map_or(PeerAddress::Simulated, |peer| peer.address);
@@ -181,6 +185,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         (fabric.header, fabric.payload_at, fabric.pull) = (header, payload_at, pull);
         (fabric.message, fabric.since) = (Some(message), self.core.now);
         self.core.inbound.get_mut(key).expect("it was just inserted").fabric = Some(fabric);
+        self.core.stamp(key, Stage::Parse);
         // Behind those that wait already: memory goes to whoever came first.
         if !self.core.pulls.is_empty() || self.pull(key).is_err() {
             self.core.counters.stats.limits.memory += 1;
@@ -265,6 +270,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         *place = Some(sink);
         fabric.pulled += 1;
         if fabric.pulled == fabric.pull.chunks().len() {
+            self.core.stamp(key, Stage::Pull);
             self.dispatch(key);
         }
     }
@@ -312,10 +318,12 @@ impl<P: Provider, A: App> Shard<P, A> {
     ) {
         match CallHeader::parse(&mut reader) {
             Ok(header) => {
+                self.core.stamp(key, Stage::Parse);
                 let call = Call { id: CallId(key), peer, from, header, arguments: reader, pulled };
                 self.app.on_call(&mut Cx { core: &mut self.core }, call);
             }
             Err(Refusal::Answer(reply)) => {
+                self.core.watch.forget(key);
                 let written = Cx { core: &mut self.core }.message(64).and_then(|mut message| {
                     let mut writer = Writer::new(message.spare_mut());
                     reply.emit(&mut writer).ok()?;
@@ -340,11 +348,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(call) = self.core.inbound.get(id.0) else { return };
         debug_assert_eq!(call.state, InboundState::AwaitAnswer, "a call is answered once");
         let (peer, xid, is_plain) = (call.peer, call.xid, !call.has_lists && answer.item.is_none());
+        self.core.stamp(id.0, Stage::App);
         match self.core.peers.get(peer.0).map(|peer| &peer.link) {
             Some(Link::Stream(stream)) => {
                 let stream = *stream;
                 self.core.forget_inbound(id.0);
                 self.streams.answer(stream, answer, &self.core.zeros);
+                self.core.watch.post(id.0, self.core.now);
             }
             Some(Link::Fabric { .. }) => {
                 debug_assert_eq!(answer.message.first_chunk(), Some(&xid.0.to_be_bytes()), "the reply's XID");
@@ -357,6 +367,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 };
                 if let Err(answer) = self.answer_fabric(id.0, answer) {
                     self.core.counters.stats.limits.send_queue += 1;
+                    self.core.stamp(id.0, Stage::Emit);
                     if let Some(call) = self.core.inbound.get_mut(id.0) {
                         call.state = InboundState::AwaitRoom;
                         self.core.replies.push_back((id.0, answer));
@@ -398,6 +409,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let is_settled = connection.serves().map(|credits| credits.reserved()) == before;
         core.counters.stats.responder.replies.short += 1;
         core.forget_inbound(key);
+        core.watch.post(key, core.now);
         if !is_settled {
             core.settle_receives(peer);
         }
@@ -472,6 +484,9 @@ impl<P: Provider, A: App> Shard<P, A> {
                 (message, None)
             }
         };
+        if pushes > 0 {
+            core.watch.stamp(key, Stage::Emit, core.now);
+        }
         let planned = if pushes > 0 { Some(plan.pushes(&core.returned)) } else { None };
         for push in planned.into_iter().flatten() {
             let span = span_of(push);
@@ -491,6 +506,9 @@ impl<P: Provider, A: App> Shard<P, A> {
                 return Ok(()); // The connection is dying; its end removes the call.
             }
         }
+        if pushes > 0 {
+            core.watch.stamp(key, Stage::Push, core.now);
+        }
         let room = message.prepend(plan.header_len).expect("a message begins behind its head room");
         let emitted = connection.emit(&header, &core.returned, room);
         debug_assert_eq!(emitted, Ok(plan.header_len), "the plan knows its header");
@@ -498,6 +516,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             || self.provider.post_send(qp, NO_TAG, message, invalidate).is_ok()
         {
             core.forget_inbound(key);
+            core.watch.post(key, core.now);
         }
         core.settle_receives(peer);
         Ok(())
@@ -509,6 +528,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let mut progress = false;
         for _ in 0..self.core.replies.len() {
             let Some((key, answer)) = self.core.replies.pop_front() else { break };
+            self.core.stamp(key, Stage::Send);
             match self.answer_fabric(key, answer) {
                 Ok(()) => progress = true,
                 Err(answer) => self.core.replies.push_back((key, answer)),

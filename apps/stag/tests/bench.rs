@@ -367,3 +367,82 @@ fn the_highest_rate_is_looked_for_and_all_runs_are_reported() {
     assert!(std::fs::read_to_string(home.path("page.html")).unwrap().ends_with("</html>\n"));
     assert!(home.refused(&["bench", "report", "runs.json"]).contains("--html"));
 }
+
+/// The samples of each stage, by its name.
+fn samples(stages: &Value) -> Vec<(&str, u64)> {
+    let stages = stages.as_array().unwrap().iter();
+    stages.map(|stage| (stage["stage"].as_str().unwrap(), stage["samples"].as_u64().unwrap())).collect()
+}
+
+#[test]
+fn the_time_of_calls_is_shown_by_stage_here_and_at_the_server() {
+    let home = Home::new();
+    let (mut server, urls) = echo(&home);
+    let iwarp = Server::start(&home, home.stag(&["echo", "--listen", "iwarp://127.0.0.1:0"]));
+    // Over TCP nothing is pulled or pushed: a record is whole when its call begins.
+    for (url, chunks) in [(&urls[0], 1), (&urls[1], 0), (&iwarp.line("LISTEN"), 1)] {
+        let more = [
+            "--workload",
+            "echo",
+            "--size",
+            "9000",
+            "--warm-up",
+            "0",
+            "--calls",
+            "640",
+            "--connections",
+            "2",
+        ];
+        let result = measured(&home, &[&[url.as_str(), "--stages"], &more[..]].concat());
+        let stages = &result["stages"];
+        assert_eq!((&stages["every"], &stages["unasked"]), (&64.into(), &Value::Null), "{url}");
+        let client = ["queue", "emit", "send", "reply", "verify"].map(|stage| (stage, 10));
+        assert_eq!(samples(&stages["client"]), client);
+        // Those of the warm-up, too.
+        let server = samples(&stages["server"]["stages"]);
+        let (first, all) = server[0];
+        assert!(first == "recv" && all >= 10, "{url}: {server:?}");
+        let calls = |stage| if matches!(stage, "pull" | "push") { all * chunks } else { all };
+        let expected = ["recv", "parse", "pull", "app", "emit", "push", "send"];
+        assert_eq!(server, expected.map(|stage| (stage, calls(stage))), "{url}");
+        assert_eq!((&stages["server"]["every"], &stages["server"]["shards"]), (&64.into(), &1.into()));
+    }
+    let table = home.run(&[&["bench", &urls[0], "--stages"], &SHORT[..]].concat());
+    let table = String::from_utf8(table.stdout).unwrap();
+    let row = |name: &str| table.lines().position(|line| line.starts_with(name)).unwrap();
+    assert!(
+        row("queue") < row("verify") && row("verify") < row("recv") && row("recv") < row("app"),
+        "{table}"
+    );
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait(), Some(0));
+    let said = server.err();
+    assert!(said.contains("stages, 1 call in 64\n") && said.contains("\nparse "), "{said}");
+}
+
+#[test]
+fn a_gateway_tells_its_stages_when_it_may_and_counts_them_in_any_case() {
+    let home = Home::new();
+    let url = |server: &Server| format!("{}/data", server.line("LISTEN"));
+    let run = |url: &str| {
+        let more = ["--workload", "nfs3:read", "--file-size", "64K", "--warm-up", "0", "--calls", "256"];
+        measured(&home, &[&[url, "--stages"], &more[..]].concat())["stages"].clone()
+    };
+    let mut server =
+        home.serve(&["--memory", "64M", "--name", "data", "--stats", "silent.json", "--sample", "16"]);
+    let stages = run(&url(&server));
+    assert_eq!(stages["server"], Value::Null);
+    assert!(stages["unasked"].as_str().unwrap().contains("does not have this program"), "{stages}");
+    assert_eq!(samples(&stages["client"])[3], ("reply", 4));
+    server.signal(Signal::TERM);
+    server.wait();
+    let total = &support::json(&home.path("silent.json"))["total"]["stages"];
+    assert!(total["every"] == 16 && total["calls"].as_u64().unwrap() >= 16, "{total}");
+    assert!(samples(&total["stages"]).contains(&("push", total["stages"][5]["samples"].as_u64().unwrap())));
+    let open = home.serve(&["--memory", "64M", "--name", "data", "--stages", "--sample", "8"]);
+    let server = &run(&url(&open))["server"];
+    let (name, watched) = samples(&server["stages"])[3];
+    assert!(server["every"] == 8 && name == "app" && watched >= 32, "{server}");
+    let off = home.serve(&["--memory", "64M", "--name", "data", "--stages", "--sample", "0"]);
+    assert!(run(&url(&off))["unasked"].as_str().unwrap().contains("watches no calls"));
+}

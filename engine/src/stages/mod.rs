@@ -15,7 +15,8 @@ use hdrhistogram::Histogram;
 /// A part of a call's way through the shard that answers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// From the beginning of the pass that found the message, or the end of the record over TCP, to its turn.
+    /// From the beginning of the pass that found the message, or the end of the record over TCP, to its turn. A header without
+    /// chunks is read by one look, which is part of this.
     Recv,
     /// The transport header and the header of the call were validated.
     Parse,

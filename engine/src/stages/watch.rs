@@ -1,21 +1,18 @@
 //! The calls that are watched, by their place in the table of calls: apart from it, because few are.
 
-#![allow(dead_code)] // The stamps are not set yet.
-
 use super::{Sampling, Stage, Stages};
 use crate::clock::Clock;
 use stag_pools::table::{Key, Table};
 use stag_verbs::Time;
-use std::time::Duration;
 
 /// Watches one call in so many. A call that is not watched costs a comparison at each stamp, and reads no clock.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// Calls that go by before the next one that is watched.
+    /// Calls until one is watched, that one included.
     until: u32,
     /// Calls that are watched and have no reply yet; too many while some of them are gone (see [`Self::forget_dead`]).
     live: u32,
-    /// When the message that may be watched was looked at.
+    /// When the message was looked at whose call may be watched.
     seen: Time,
     clock: Option<Clock>,
     marks: Box<[Option<Mark>]>,
@@ -30,16 +27,19 @@ struct Mark {
     key: Key,
     /// Its last stamp.
     at: Time,
-    /// By stage; none of those it did not go through.
-    spent: [Option<Duration>; Stage::ALL.len()],
+    /// By stage, in nanoseconds.
+    spent: [u64; Stage::ALL.len()],
+    /// A bit for each stage that it went through.
+    stages: u8,
 }
 
 impl Mark {
     /// What went by since the last stamp was spent in `stage`.
     fn stamp(&mut self, stage: Stage, at: Time) {
         if let Some(spent) = self.spent.get_mut(stage as usize) {
-            *spent = Some(spent.unwrap_or_default().saturating_add(at.since(self.at)));
+            *spent = spent.saturating_add(at.0.saturating_sub(self.at.0));
         }
+        self.stages |= 1 << stage as u8;
         self.at = at;
     }
 }
@@ -50,7 +50,7 @@ impl Watch {
         let Sampling { every, clock, shard } = sampling;
         let places = if every > 0 { places } else { 0 };
         Self {
-            until: every.wrapping_sub(1),
+            until: every,
             live: 0,
             seen: Time(0),
             clock,
@@ -68,38 +68,52 @@ impl Watch {
         self.clock.as_ref().map_or(now, Clock::now)
     }
 
-    /// A message is looked at that may be a call.
+    /// A message is looked at that may be a call, and whose header takes a while to read.
     #[inline]
     pub(crate) fn see(&mut self, now: Time) {
-        if self.until == 0 {
-            self.see_next(now);
+        if self.until == 1 {
+            self.see_watched(now);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn see_next(&mut self, now: Time) {
-        if self.stages.every() == 0 {
-            self.until = u32::MAX; // Nobody is watched: four thousand million calls went by.
-        }
+    fn see_watched(&mut self, now: Time) {
         self.seen = self.time(now);
     }
 
-    /// It is a call, and has its place.
+    /// A call that was [seen](Self::see) has its place.
     #[inline]
     pub(crate) fn begin(&mut self, key: Key, now: Time) {
-        match self.until.checked_sub(1) {
-            Some(until) => self.until = until,
-            None => self.begin_watched(key, now),
+        // One that is never zero where nobody is watched, but once in four thousand million calls.
+        self.until = self.until.wrapping_sub(1);
+        if self.until == 0 {
+            self.begin_watched(key, now);
         }
+    }
+
+    /// A call has its place whose header was read by one look.
+    #[inline]
+    pub(crate) fn begin_at_once(&mut self, key: Key, now: Time) {
+        self.until = self.until.wrapping_sub(1);
+        if self.until == 0 {
+            self.begin_unseen(key, now);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_unseen(&mut self, key: Key, now: Time) {
+        self.seen = self.time(now);
+        self.begin_watched(key, now);
     }
 
     #[cold]
     #[inline(never)]
     fn begin_watched(&mut self, key: Key, now: Time) {
-        self.until = self.stages.every().wrapping_sub(1);
+        self.until = self.stages.every();
         let Some(place) = self.marks.get_mut(key.index()) else { return };
-        let mut mark = Mark { key, at: now, spent: [None; Stage::ALL.len()] };
+        let mut mark = Mark { key, at: now, spent: [0; Stage::ALL.len()], stages: 0 };
         mark.stamp(Stage::Recv, self.seen);
         // The place may still be that of a call that is gone.
         self.live += u32::from(place.replace(mark).is_none());
@@ -157,10 +171,13 @@ impl Watch {
         let at = self.time(now);
         while let Some(mut mark) = self.posted.pop() {
             mark.stamp(Stage::Send, at);
-            for (stage, spent) in Stage::ALL.into_iter().zip(mark.spent) {
-                if let Some(spent) = spent {
-                    self.stages.record(stage, u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX), 1);
+            let (mut left, Some(all)) = (mark.stages, &mut self.stages.times) else { continue };
+            while left != 0 {
+                let stage = left.trailing_zeros() as usize;
+                if let (Some(times), Some(spent)) = (all.get_mut(stage), mark.spent.get(stage)) {
+                    times.saturating_record(*spent);
                 }
+                left &= left - 1;
             }
         }
     }
@@ -228,7 +245,7 @@ mod tests {
     fn messages_that_are_no_calls_are_not_counted() {
         let (mut watch, mut table) = watch(4);
         for number in 1..=100 {
-            (0..5).for_each(|_| watch.see(NOW));
+            (0..5).for_each(|_| watch.see(Time(9)));
             call(&mut watch, &mut table);
             assert_eq!(watch.stages().calls(), number / 4);
         }

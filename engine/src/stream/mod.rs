@@ -299,7 +299,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         let call = Inbound { peer, xid, state, has_lists: false, fabric: None };
         let from = self.core.peers.get(peer.0).map_or(PeerAddress::Simulated, |peer| peer.address);
         match self.core.inbound.insert(call) {
-            Ok(call) => self.hand_over(call, (peer, from), reader, Pulled::default()),
+            Ok(call) => {
+                self.core.watch.begin_at_once(call, self.core.now);
+                self.hand_over(call, (peer, from), reader, Pulled::default());
+            }
             Err(_) => {
                 self.core.counters.stats.limits.calls += 1;
                 return Err(Cause::Local);

@@ -48,7 +48,8 @@ impl World {
 impl<A: App> World<A> {
     pub fn with(app: A, plan: &Plan, faults: Faults) -> Self {
         let fabric = Fabric::new(plan.seed, faults);
-        let config = Config { grant: 64, grant_first: 64, reverse_calls_max: 32, ..Config::small() };
+        let limits = Config { grant: 64, grant_first: 64, reverse_calls_max: 32, ..Config::small() };
+        let config = Config { sampling: plan.sampling, ..limits };
         let admit = Box::new(|_| true) as Box<_>;
         let mut server = Shard::new(fabric.end("server", LIMITS), app, config, admit).unwrap();
         let port = server.listen(&Port(0)).unwrap();

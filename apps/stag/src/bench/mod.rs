@@ -236,6 +236,10 @@ fn check(arguments: &Run, url: &Url) -> Result<(), Error> {
     if matches!(url.server, Server::Tcp(_)) && arguments.rdma_version != Versions::One {
         return Err(Error::usage("--rdma-version is of RPC over RDMA, and tcp:// has none: leave it out"));
     }
+    if arguments.stages && matches!(arguments.workload, Workload::Reverse | Workload::ConnStorm) {
+        let why = "--stages follows calls of ours over connections that last";
+        return Err(Error::usage(format!("{why}: leave it out with {}", arguments.workload)));
+    }
     match arguments.workload {
         Workload::Reverse => check_reverse(arguments, url)?,
         Workload::ConnStorm if arguments.depth.is_some_and(|depth| depth > 1) => {
