@@ -1,7 +1,7 @@
 //! A server and a caller of the smallest app, in one thread.
 
 use stag_echo::{Caller, Echo};
-use stag_engine::{Config, PeerId, Shard, Token, clock::Clock};
+use stag_engine::{Config, PeerId, Sampling, Shard, Token, clock::Clock};
 use stag_iwarp::Iwarp;
 use stag_shm::Shm;
 use stag_verbs::{Limits, Provider};
@@ -34,8 +34,8 @@ pub struct Ends<P: Provider> {
     _home: Option<tempfile::TempDir>,
 }
 
-fn config() -> Config {
-    Config { grant: 32, calls_max: 32, ..Config::small() }
+fn config(sampling: Sampling) -> Config {
+    Config { grant: 32, calls_max: 32, sampling, ..Config::small() }
 }
 
 /// Two ends on the software RNIC over loopback.
@@ -43,10 +43,18 @@ fn config() -> Config {
 /// # Errors
 /// As sockets and `mmap(2)` fail.
 pub fn iwarp() -> io::Result<Ends<Iwarp>> {
+    iwarp_watched(0)
+}
+
+/// The same, where the server watches one call in `every` from stage to stage.
+///
+/// # Errors
+/// As [`iwarp`].
+pub fn iwarp_watched(every: u32) -> io::Result<Ends<Iwarp>> {
     let clock = Clock::start();
     let provider = || Iwarp::new(stag_iwarp::Config::new(LIMITS, [7; 32], clock.now()));
     let at = "iwarp://127.0.0.1:0".parse().expect("an address");
-    Ends::new((provider()?, provider()?), &at, clock, None)
+    Ends::new((provider()?, provider()?), &at, (clock, every), None)
 }
 
 /// Two ends that share memory, isolated or trusting each other.
@@ -54,25 +62,35 @@ pub fn iwarp() -> io::Result<Ends<Iwarp>> {
 /// # Errors
 /// As sockets and `mmap(2)` fail.
 pub fn shm(trust: bool) -> io::Result<Ends<Shm>> {
+    shm_watched(trust, 0)
+}
+
+/// The same, where the server watches one call in `every` from stage to stage.
+///
+/// # Errors
+/// As [`shm`].
+pub fn shm_watched(trust: bool, every: u32) -> io::Result<Ends<Shm>> {
     let clock = Clock::start();
     let home = tempfile::tempdir()?;
     let at = stag_shm::Address::new(home.path().join("socket")).map_err(io::Error::other)?;
     let at = if trust { at.trusting() } else { at };
     let provider =
         || Shm::new(stag_shm::Config { trust, ..stag_shm::Config::new(LIMITS, [7; 32], clock.now()) });
-    Ends::new((provider()?, provider()?), &at, clock, Some(home))
+    Ends::new((provider()?, provider()?), &at, (clock, every), Some(home))
 }
 
 impl<P: Provider> Ends<P> {
     fn new(
         (server, client): (P, P),
         at: &P::Address,
-        clock: Clock,
+        (clock, every): (Clock, u32),
         home: Option<tempfile::TempDir>,
     ) -> io::Result<Self> {
         let admit = || Box::new(|_| true) as Box<_>;
-        let mut server = Shard::new(server, Echo::default(), config(), admit())?;
-        let mut client = Shard::new(client, Caller::with_capacity(64), config(), admit())?;
+        let watched = config(Sampling { every, clock: Some(clock), shard: 0 });
+        let mut server = Shard::new(server, Echo::default(), watched, admit())?;
+        let unwatched = config(Sampling::default());
+        let mut client = Shard::new(client, Caller::with_capacity(64), unwatched, admit())?;
         let at = server.listen(at).map_err(io::Error::other)?;
         client.connect(&at).map_err(io::Error::other)?;
         Ok(Self { server, client, clock, _home: home })

@@ -125,7 +125,7 @@ fn an_echo_on_iwarp_allocates_nothing() {
 }
 
 fn on_shm(trust: bool) {
-    let mut ends = stag_bench::ends::shm(trust).unwrap();
+    let mut ends = stag_bench::ends::shm_watched(trust, 3).unwrap();
     ends.meet();
     let stag_bench::ends::Ends { server, client, .. } = &mut ends;
     let clock = stag_engine::clock::Clock::start();

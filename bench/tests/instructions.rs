@@ -135,6 +135,25 @@ fn no_call_and_no_header_costs_more_instructions_than_it_did() {
     }
 }
 
+/// What watching one call in 64 may add.
+#[test]
+fn watching_one_call_in_64_adds_less_than_three_hundredths() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        println!("skipped: valgrind is not installed (apt-get install valgrind)");
+        return;
+    }
+    let program = release_build();
+    for (fabric, depth) in [("shm", 1), ("shm", 16), ("iwarp", 16)] {
+        let [without, watched] = [fabric.to_owned(), format!("{fabric}-watched")]
+            .map(|fabric| callgrind::count(&program, &format!("{fabric}/{depth}"), 64 * 200).unwrap());
+        println!("{fabric}/{depth}: {without:.1} instructions, watched {watched:.1}");
+        assert!(
+            watched <= without * (1.0 + SLACK / 100.0),
+            "{fabric}/{depth}: {without:.1} and {watched:.1}"
+        );
+    }
+}
+
 #[test]
 fn what_is_three_hundredths_above_its_baseline_is_told() {
     let baseline = parse("# a comment\nshm 100.0\nemit/null 20.0\n");

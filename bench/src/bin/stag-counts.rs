@@ -2,12 +2,13 @@
 //! -d`, and `valgrind --tool=callgrind --toggle-collect=*measured*`, which leaves out start and end.
 //!
 //! Usage: `stag-counts iwarp|shm|shm-trusted[/DEPTH] CALLS [OCTETS]`: CALLS NULL calls, or echoes of OCTETS octets, DEPTH at a
-//! time (1 when it is not said). `stag-counts emit|parse/FORM TIMES`: one header, so many times ([`stag_bench::headers`]).
+//! time (1 when it is not said); `iwarp-watched` and `shm-watched`: one call in 64 is watched from stage to stage. `stag-counts emit|parse/FORM TIMES`: one header, so many times ([`stag_bench::headers`]).
 
 use stag_bench::{
     ends::{self, Ends},
     headers::{self, Form, Version},
 };
+use stag_engine::Sampling;
 use stag_protocol::rpcrdma::{ChunkLists, Header, v1, v2};
 use stag_verbs::Provider;
 use std::{hint::black_box, io, process::ExitCode, time::Instant};
@@ -24,6 +25,12 @@ fn main() -> ExitCode {
     let depth = detail.parse().unwrap_or(1).clamp(1, ends::DEPTH_MAX);
     let done = match (kind, headers::form(detail)) {
         ("iwarp", _) => ends::iwarp().map(|ends| run(ends, times, octets, depth)),
+        ("iwarp-watched", _) => {
+            ends::iwarp_watched(Sampling::EVERY).map(|ends| run(ends, times, octets, depth))
+        }
+        ("shm-watched", _) => {
+            ends::shm_watched(false, Sampling::EVERY).map(|ends| run(ends, times, octets, depth))
+        }
         ("shm", _) => ends::shm(false).map(|ends| run(ends, times, octets, depth)),
         ("shm-trusted", _) => ends::shm(true).map(|ends| run(ends, times, octets, depth)),
         ("emit", Some(form)) => {
