@@ -221,7 +221,7 @@ part_plain() {
   list plain /export /host/export "list contents_in_listing file_of_4096 file_of_65537 rename symlink random_direct" rdma
 }
 
-# ---- The host's `stag call` and `stag load` against this kernel's server.
+# ---- The host's `stag call`, `stag load` and `stag bench` against this kernel's server.
 
 # Starts it once.
 have_knfsd() {
@@ -272,6 +272,19 @@ part_load() {
   else
     not_ok load/version "${said//$'\n'/|}"
   fi
+}
+
+part_bench() {
+  local name workload said
+  have_knfsd bench || return
+  for name in tcp iwarp; do
+    for workload in null nfs3:getattr nfs3:lookup nfs3:read nfs3:write nfs3:mixed nfs3:meta; do
+      said=$(ask "bench-$name-${workload#*:}" bench "$name" /srv/export "$workload")
+      if [[ $said == *"not ok"* ]]; then not_ok "bench/$name/$workload" "${said//$'\n'/|}"; else ok "bench/$name/$workload  $said"; fi
+    done
+  done
+  said=$(find /srv/export -name 'stag-bench-*' | head -3)
+  if [ -z "$said" ]; then ok bench/left_nothing; else not_ok bench/left_nothing "${said//$'\n'/|}"; fi
 }
 
 main() {

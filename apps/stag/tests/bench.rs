@@ -77,19 +77,66 @@ fn an_open_loop_keeps_its_rate_and_a_ladder_has_a_row_for_each() {
 }
 
 #[test]
-fn nfs_workloads_leave_nothing_behind() {
+fn nfs_workloads_are_measured_on_every_fabric_and_leave_nothing_behind() {
     let home = Home::new();
     let server = home.serve(&["--memory", "64M", "--name", "data"]);
-    let url = format!("{}/data", server.line("LISTEN"));
-    for workload in
-        ["null", "nfs3:getattr", "nfs3:lookup", "nfs3:read", "nfs3:write", "nfs3:mixed", "nfs3:meta"]
-    {
-        let more = ["--workload", workload, "--size", "8K", "--file-size", "256K", "--depth", "3"];
-        let result = measured(&home, &[&[url.as_str()], &SHORT[..], &more].concat());
-        assert_eq!((result["calls"].as_u64(), result["failed"].as_u64()), (Some(200), Some(0)), "{workload}");
+    let listen = format!("shm://{}", home.text("nfs.sock"));
+    let local = ["serve", "--memory", "64M", "--name", "data", "--listen", &listen];
+    let _local = Server::start(&home, home.stag(&local));
+    let urls = [
+        format!("{}/data", server.line("LISTEN")),
+        format!("tcp://{}/data", server.line("TCP")),
+        listen + ":/data",
+    ];
+    for url in &urls {
+        for workload in
+            ["null", "nfs3:getattr", "nfs3:lookup", "nfs3:read", "nfs3:write", "nfs3:mixed", "nfs3:meta"]
+        {
+            let more = ["--workload", workload, "--size", "8K", "--file-size", "256K", "--depth", "3"];
+            let result = measured(&home, &[&[url.as_str()], &SHORT[..], &more].concat());
+            let figures = ["calls", "failed", "unsent"].map(|name| result[name].as_u64().unwrap());
+            assert_eq!(figures, [200, 0, 0], "{url} {workload}");
+            let samples = ["service", "response"].map(|name| result[name]["samples"].as_u64().unwrap());
+            assert_eq!(samples, [200; 2], "{url} {workload}");
+            let has_payload = ["nfs3:read", "nfs3:write", "nfs3:mixed"].contains(&workload);
+            assert_eq!(result["setup"]["verified"], has_payload, "{url} {workload}");
+        }
+        let left = home.run(&["call", url, "ls"]);
+        assert_eq!(String::from_utf8(left.stdout).unwrap(), "", "{url}");
     }
-    let left = home.run(&["call", &url, "ls"]);
-    assert_eq!(String::from_utf8(left.stdout).unwrap(), "");
+}
+
+/// Everything that docs/BENCH.md has people type, shorter.
+#[test]
+fn every_command_of_the_guide_works() {
+    let home = Home::new();
+    let (_echo, [echo, _]) = echo(&home);
+    let server = home.serve(&["--memory", "256M", "--name", "data"]);
+    let guide = include_str!("../../../docs/BENCH.md");
+    let blocks = guide.split("```sh\n").skip(1).filter_map(|block| block.split_once("```"));
+    let lines = blocks.flat_map(|(block, _)| block.lines()).filter_map(|line| line.strip_prefix("stag "));
+    let mut runs = 0;
+    for line in lines.filter(|line| line.starts_with("bench ")) {
+        let line = line.replace("shm:///tmp/echo.sock", &echo);
+        let line = line.replace("iwarp://127.0.0.1:20049", &server.line("LISTEN"));
+        let line = line.replace("127.0.0.1:2049", &server.line("TCP"));
+        let mut words: Vec<_> = line.split(' ').collect();
+        let is_run = words[1].contains("://");
+        if is_run {
+            words.extend(["--warm-up", "0", "--duration", "0.15"]);
+        }
+        let output = home.run(&words);
+        // Runs that are this short cannot be compared.
+        let expected = if words[1] == "compare" { 3 } else { 0 };
+        assert_eq!(
+            output.status.code(),
+            Some(expected),
+            "{line}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        runs += usize::from(is_run);
+    }
+    assert!(runs >= 8, "{runs} lines were found");
 }
 
 #[test]

@@ -185,15 +185,23 @@ fn stages_of(page: &mut String, stages: &Stages) {
 
 /// A row for each stage; its bar is its part of the time of all.
 fn stage_table(page: &mut String, title: &str, stages: &[StageTimes]) {
-    if stages.is_empty() {
+    let mut seen = stages.iter().filter(|stage| stage.times.samples > 0).peekable();
+    if seen.peek().is_none() {
         return;
     }
-    times_head(page, title);
-    page.push_str("<th>part of all</th></tr>\n");
+    let _ = writeln!(
+        page,
+        "<div class=\"scroll\"><table>\n<tr><th>{title}</th><th>samples</th><th>mean</th><th>p50</th><th>p90</th><th>p99</th>\
+         <th>max</th><th>part of all</th></tr>"
+    );
     let spent = |times: &Times| times.mean_us * times.samples as f64;
     let all: f64 = stages.iter().map(|stage| spent(&stage.times)).sum();
-    for StageTimes { stage, times } in stages {
-        times_row(page, stage, times);
+    for StageTimes { stage, times } in seen {
+        let _ = write!(page, "<tr><td>{}</td><td>{}</td>", plain(stage), grouped(&times.samples.to_string()));
+        let percentiles = ["p50", "p90", "p99"].map(|of| times.percentile(of));
+        for time in [Some(times.mean_us)].into_iter().chain(percentiles).chain([Some(times.max_us)]) {
+            let _ = write!(page, "<td>{}</td>", micros(time));
+        }
         let percent = if all > 0.0 { spent(times) / all * 100.0 } else { 0.0 };
         let _ = writeln!(
             page,
