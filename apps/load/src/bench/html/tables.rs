@@ -177,7 +177,7 @@ fn stages_of(page: &mut String, stages: &Stages) {
         stage_table(page, "at the server, µs", &server.stages);
         let _ = writeln!(
             page,
-            "<p class=\"lead\">One call in {} was watched; {} shards.</p>",
+            "<p class=\"lead\">One call in {} was watched; shards: {}.</p>",
             server.every, server.shards
         );
     }
