@@ -424,8 +424,9 @@ LOOKING FOR A RATE (--slo P=US)
   kept, then between: the highest rate that keeps it, within 5 %.
 
 REPORTS (bench report RESULT.json…)
-  --html FILE     One page: response time by percentile, over time, and
-                  against throughput. It loads nothing.
+  --html FILE     One page: response time by percentile, over time, against
+                  throughput and size, stages, and whatever casts doubt on
+                  the figures. It loads nothing. docs/BENCH.md reads it aloud.
   --hgrm FILE     The percentile distribution, as HdrHistogram prints it.
   --hdr-log FILE  An interval log, V2, with tags response, service and
                   connected.

@@ -151,6 +151,19 @@ fn a_wake_up_that_comes_while_falling_asleep_is_not_the_last_one() {
 }
 
 #[test]
+fn a_peer_that_only_reads_wakes_nobody() {
+    let place = Place::new("undisturbed");
+    let (mut server, at_server, mut client, at_client) = meet(&place, false);
+    server.send(at_server, b"a reply");
+    assert_eq!(server.events().len(), 1);
+    assert!(server.shm.arm());
+    assert_eq!(client.events().len(), 1);
+    assert!(!is_readable(&server.shm), "it is woken for nothing");
+    client.send(at_client, b"a call");
+    assert!(is_readable(&server.shm), "nobody wakes it any more");
+}
+
+#[test]
 fn a_process_that_says_hello_while_we_fall_asleep_is_heard() {
     let place = Place::new("hello");
     let (mut server, mut client) = (End::new(false, LIMITS), End::new(false, LIMITS));
