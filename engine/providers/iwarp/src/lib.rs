@@ -1,7 +1,7 @@
 //! A software RNIC: the provider contract over iWARP on TCP (DESIGN D4).
 //!
 //! It speaks real iWARP (RFC 5040, 5041, 5044, 6581), so a Linux kernel with siw or an iWARP adapter can be its peer. One
-//! [`Iwarp`] belongs to one shard and one thread: its sockets never block, one epoll watches them all, and nothing is
+//! [`Iwarp`] belongs to one shard and one thread: its sockets never block, one epoll watches them, and nothing is
 //! allocated once a connection stands.
 //!
 //! | file | what it does |
