@@ -32,6 +32,9 @@ pub const LEN_MAX: usize = 8 + Stage::ALL.len() * (4 + TIMES_MAX * 16);
 /// Times that a histogram tells apart, at most.
 const TIMES_MAX: usize = 4_096;
 
+/// Calls that a shard has watched at most, for whoever asks it: nine years of a million in a second.
+const CALLS_MAX: u64 = 1 << 48;
+
 const _: () = assert!(LEN_MAX <= crate::config::ITEM_MAX);
 
 /// Answers a call of the program. False when it is one of another program, which the app answers itself.
@@ -105,15 +108,18 @@ fn emit(stages: &Stages, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
     Ok(())
 }
 
-/// What a shard said.
+/// What a shard said. An error when it is cut short, or says more calls than a server answers: their sum over many shards must not
+/// wrap.
 pub fn parse(octets: &[u8]) -> Result<Stages, Error> {
     let mut reader = Reader::new(octets);
     let [shard, every] = reader.words()?;
     let mut stages = Stages::new(every, shard);
     for stage in Stage::ALL {
+        let mut all = 0_u64;
         // As many as there are octets for.
         for _ in 0..reader.u32()? {
             let (nanos, calls) = (reader.u64()?, reader.u64()?);
+            all = all.checked_add(calls).filter(|all| *all <= CALLS_MAX).ok_or(Error::BadValue)?;
             stages.record(stage, nanos, calls);
         }
     }
@@ -159,9 +165,19 @@ mod tests {
 
     #[test]
     fn an_answer_that_lies_about_counts_is_harmless() {
-        let most = [&[0, 0, 0, 1, 0, 0, 0, 64, 0, 0, 0, 2][..], &[0xff; 32], &[0; 24]].concat();
-        let stages = parse(&most).unwrap();
-        assert_eq!(stages.times(Stage::Recv).map(|times| times.len()), Some(u64::MAX));
+        let said = |calls: [u64; 2]| {
+            let times = calls.map(|calls| [[0xff; 8], calls.to_be_bytes()].concat()).concat();
+            parse(&[&[0, 0, 0, 1, 0, 0, 0, 64, 0, 0, 0, 2][..], &times, &[0; 24]].concat())
+        };
+        for calls in [[CALLS_MAX, 1], [1, CALLS_MAX], [u64::MAX, 0], [u64::MAX, 1], [u64::MAX, u64::MAX]] {
+            assert_eq!(said(calls), Err(Error::BadValue), "{calls:?}");
+        }
+        let mut sum = said([CALLS_MAX - 1, 1]).unwrap();
+        assert_eq!(sum.calls(), CALLS_MAX);
+        // As many shards as a run has connections.
+        (0..12).for_each(|_| sum.add(&sum.clone()));
+        assert_eq!(sum.calls(), CALLS_MAX << 12);
+        assert!(sum.times(Stage::Recv).unwrap().value_at_quantile(0.5) >= 60_000_000_000);
         let endless = [&[0, 0, 0, 1, 0, 0, 0, 64][..], &[0xff; 4]].concat();
         assert!(parse(&endless).is_err());
     }
