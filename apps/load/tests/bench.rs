@@ -7,6 +7,7 @@ use stag_load::bench::{
     compare::{Rules, Verdict, compare, is_worse},
     export,
     outcome::{Client, Host, SCHEMA, Second, Setup},
+    versus::{self, Round},
 };
 use stag_sim::Faults;
 use stag_verbs::Time;
@@ -169,6 +170,7 @@ fn result(seed: u64, seconds: u64, slower: f64) -> Outcome {
         response: Times::new(&all.response),
         connected: None,
         client: Client::default(),
+        turns: None,
         stages: None,
         seconds: (0..).zip(&records).map(|(number, record)| Second::new(number, record, None)).collect(),
     }
@@ -193,6 +195,74 @@ fn a_tenth_slower_is_found_and_ten_runs_of_the_same_are_not_told_apart() {
         let back = compare(&slow, one, Rules::default()).unwrap();
         assert!(!is_worse(&back) && back[0].verdict == Verdict::Better, "{back:?}");
     }
+}
+
+/// Rounds of two servers on a host whose state changes between rounds; the second server stretches every delay by `slower`.
+fn rounds(count: u64, slower: f64) -> Vec<Round> {
+    let round = |number: u64| {
+        let state = [1.0, 2.0, 1.5][number as usize % 3];
+        let mut sides = [1.0, slower].map(|by| result(number + 1, 1, state * by));
+        sides.iter_mut().for_each(|side| side.host.floors_ns = [Some(100.0 * state); 2]);
+        let [before, after] = sides;
+        Round { before, after }
+    };
+    (0..count).map(round).collect()
+}
+
+#[test]
+fn a_tenth_slower_is_found_by_turns_on_a_host_whose_state_changes() {
+    let rules = Rules { interleaved: true, ..Rules::default() };
+    let slow = versus::ratios(&rounds(9, 1.1), rules).unwrap();
+    assert_eq!(slow.len(), 3);
+    let p50 = &slow[0];
+    assert!(p50.verdict == Verdict::Worse && (1.08..1.12).contains(&p50.ratio) && p50.rounds == 9, "{p50:?}");
+    assert!(p50.lowest <= p50.ratio && p50.ratio <= p50.highest && p50.highest < 1.2, "{p50:?}");
+    assert!(versus::is_worse(&slow));
+    let fast = versus::ratios(&rounds(9, 0.9), rules).unwrap();
+    assert!(
+        !versus::is_worse(&fast) && fast.iter().any(|ratio| ratio.verdict == Verdict::Better),
+        "{fast:?}"
+    );
+    let mut same = rounds(9, 1.0);
+    // The second runs of other rounds in the same state.
+    let afters: Vec<_> = same.iter().map(|round| round.after.clone()).collect();
+    (0..9).for_each(|number| same[number].after = afters[(number + 3) % 9].clone());
+    let same = versus::ratios(&same, rules).unwrap();
+    assert!(same.iter().all(|ratio| ratio.verdict == Verdict::Same), "{same:?}");
+}
+
+#[test]
+fn rounds_in_which_the_floor_moved_are_left_out_and_too_few_are_refused() {
+    let mut all = rounds(9, 1.0);
+    all[3].after.host.floors_ns[0] = Some(1.0);
+    assert!(!all[3].is_steady() && all[2].is_steady());
+    assert_eq!(versus::ratios(&all, Rules::default()).unwrap()[0].rounds, 8);
+    all[4].before.host.floors_ns[1] = Some(10_000.0);
+    let refused = versus::ratios(&all, Rules::default()).unwrap_err();
+    assert!(refused.contains("7 of 9 rounds") && refused.contains("8 are needed"), "{refused}");
+    all[0].after.failed = 1;
+    assert!(versus::ratios(&all, Rules::default()).unwrap_err().contains("second server failed"));
+}
+
+#[test]
+fn runs_that_took_turns_are_one_result_and_compared_whatever_their_floors() {
+    let rounds = rounds(6, 1.0);
+    let of = |turns: &str| {
+        let before = versus::merged(rounds.iter().map(|round| &round.before), turns).unwrap().unwrap();
+        (before, versus::merged(rounds.iter().map(|round| &round.after), "1").unwrap().unwrap())
+    };
+    let (before, after) = of("1");
+    assert_eq!(before.calls, rounds.iter().map(|round| round.before.calls).sum::<u64>());
+    assert_eq!((before.service.samples, before.elapsed_s), (before.calls, 6.0));
+    let numbers: Vec<_> = before.seconds.iter().map(|second| second.second).collect();
+    assert_eq!(numbers, [0, 1, 2, 3, 4, 5]);
+    assert_eq!(before.host.floors_ns, [Some(100.0), Some(150.0)]);
+    assert!(compare(&before, &after, Rules::default()).is_ok());
+    let (stranger, _) = of("2");
+    assert!(compare(&stranger, &after, Rules::default()).unwrap_err().contains("stag bench versus"));
+    let text = serde_json::json!({ "schema": versus::SCHEMA, "results": [before, after], "more": {} });
+    assert_eq!(Outcome::parse_all(&text.to_string()), Ok(vec![before, after]));
+    assert_eq!(versus::merged([].iter(), "1"), Ok(None));
 }
 
 #[test]
@@ -248,6 +318,12 @@ fn other_tools_read_what_is_exported() {
     assert_eq!((last[1], last[2]), (1.0, one.calls as f64));
     let middle = rows.iter().find(|row| row[1] >= 0.5).unwrap();
     assert!((middle[0] / one.response.percentile("p50").unwrap() - 1.0).abs() < 0.01);
+
+    let perftest = export::perftest(std::slice::from_ref(&one));
+    let line: Vec<&str> = perftest.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!((line.len(), line[1].parse()), (9, Ok(one.service.samples)));
+    let half = one.service.percentile("p50").unwrap() / 2.0;
+    assert!((line[4].parse::<f64>().unwrap() - half).abs() < 0.01, "{perftest}");
 
     let fio = export::fio(std::slice::from_ref(&one));
     let read = &fio["jobs"][0]["read"];

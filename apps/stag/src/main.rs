@@ -1,7 +1,7 @@
 //! The command `stag`: serves directories over NFS on RDMA and TCP, and calls such servers.
 //!
 //! Exit codes: 0 done, 1 something failed while running, 2 the command cannot be carried out as given, 3 what
-//! `bench compare` was given cannot be compared, 130 `bench` was stopped by a signal and did what was left. Whatever is wrong is
+//! `bench compare` or `versus` was given cannot be compared, 130 `bench` was stopped by a signal and did what was left. Whatever is wrong is
 //! said in one sentence on standard error.
 #![forbid(unsafe_code)]
 

@@ -327,6 +327,7 @@ EXAMPLES
   stag bench iwarp://127.0.0.1:20049/data --workload nfs3:read --rate 20K
   stag bench iwarp://127.0.0.1:20049/data --rate 10K,20K --json ladder.json
   stag bench compare before.json after.json
+  stag bench versus shm:///tmp/one.sock shm:///tmp/other.sock --depth 8
   stag bench report ladder.json --html ladder.html
 
 WORKLOADS
@@ -432,6 +433,8 @@ REPORTS (bench report RESULT.json…)
                   connected.
   --format fio    JSON as fio's: slat is the send lag, clat the service time,
                   lat the response time.
+  --format perftest
+                  The line of ib_send_lat: of HALF round trips.
 
 COMPARING (bench compare BEFORE.json AFTER.json)
   Each whole second of a run gives one median, one p99 and one rate; five are
@@ -439,15 +442,27 @@ COMPARING (bench compare BEFORE.json AFTER.json)
   than --noise, and the seconds rank so that chance alone would do it with a
   probability below --alpha (Mann-Whitney). Runs that were made differently,
   whose calls failed, or whose floors_ns differ by more than 1.3 times (the
-  host was in another state) are refused; --interleaved says that the runs
-  took turns, and leaves the floors out.
+  host was in another state) are refused, unless they took turns: those of
+  'versus' say so themselves, of others --interleaved does.
+
+IN TURNS (bench versus URL_A URL_B)
+  Measures both with the same options, one behind the other, --rounds times;
+  who is first is so in every second round. A round gives the ratio of each
+  quantity, B to A, of two runs that met the same state of the host; it counts
+  unless the floor moved by more than 1.5 times in it. B is worse when the
+  middle of the ratios is worse by more than --noise, and the ratios rank so
+  that chance alone would do it with a probability below --alpha (Wilcoxon's
+  signed ranks, exact). --json: rounds[] with both results of each, ratios[]
+  with their lowest and highest, worse, refused (why not), and results, the
+  runs of each joined, for 'report' and 'compare'. Its schema is
+  stag-bench-versus/1.
 
 EXIT CODES
-  0  Done; with 'compare', nothing is worse.
+  0  Done; with 'compare' and 'versus', nothing is worse.
   1  There is no connection, or a call failed; a sentence says which first.
-     With 'compare', something is worse.
+     With 'compare' and 'versus', something is worse.
   2  Cannot start as given. One sentence on standard error says why.
-  3  With 'compare': the runs cannot be compared.
+  3  With 'compare' and 'versus': the runs cannot be compared.
   130, 143
      Stopped by SIGINT or SIGTERM. The first one ends the run: what was
      measured is printed, and what was made on the server is removed (130).

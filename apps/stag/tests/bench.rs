@@ -375,6 +375,78 @@ fn results_are_compared_by_exit_code() {
 }
 
 #[test]
+fn two_servers_are_measured_in_turns() {
+    let home = Home::new();
+    let (_server, [shm, tcp]) = echo(&home);
+    let nfs = home.serve(&["--memory", "1M", "--name", "data"]);
+    let gateway = nfs.line("LISTEN");
+    // No change is above this noise, so that the host decides nothing but whether rounds count.
+    let short =
+        ["--rounds", "3", "--alpha", "0.3", "--noise", "1000000", "--warm-up", "0", "--duration", "0.05"];
+    let more = ["--workload", "echo", "--size", "100", "--json", "versus.json"];
+    let output = home.run(&[&["bench", "versus", &shm, &tcp], &short[..], &more].concat());
+    let error = String::from_utf8(output.stderr).unwrap();
+    let value = support::json(&home.path("versus.json"));
+    match output.status.code() {
+        Some(0) => {
+            let rate = value["ratios"].as_array().unwrap().last().unwrap();
+            assert_eq!((&value["worse"], &rate["rounds"]), (&false.into(), &3.into()));
+        }
+        code => assert!(code == Some(3) && error.contains("rounds can be used"), "{error}"),
+    }
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.contains(&format!("A {shm}")) && table.contains(&format!("B {tcp}")), "{table}");
+    assert_eq!(value["rounds"].as_array().unwrap().len(), 3);
+    let [one, other] = [&value["results"][0], &value["results"][1]];
+    assert_eq!((&one["setup"]["workload"], &one["turns"]), (&"echo".into(), &other["turns"]));
+    assert!(one["calls"].as_u64().unwrap() > 0 && one["turns"].is_string());
+    // Of the same turns, so the floors are no reason; but there is no whole second.
+    let output = home.run(&["bench", "compare", "versus.json"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(3) && error.contains("0 whole seconds"), "{error}");
+    assert!(home.run(&["bench", "report", "versus.json", "--html", "page.html"]).status.success());
+
+    let output = home.run(&[&["bench", "versus", &shm, &gateway], &short[..], &more[..4]].concat());
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.code() == Some(3) && error.contains("calls of the second server failed"),
+        "{error}"
+    );
+    for (arguments, part) in [
+        (&[shm.as_str()][..], "URL_A URL_B"),
+        (&[&shm, &tcp, "--size", "1K,2K", "--workload", "echo"], "give one --size"),
+        (&[&shm, &tcp, "--slo", "p50=1"], "no --slo"),
+        (&[&shm, &tcp, "--rounds", "7"], "give at least 8"),
+        (&[&shm, &tcp, "--alpha", "2"], "no probability"),
+        (&[&shm, &tcp, "--workload", "nfs3:read"], "needs an export"),
+    ] {
+        let sentence = home.refused(&[&["bench", "versus"], arguments].concat());
+        assert!(sentence.contains(part), "{sentence}");
+    }
+    std::fs::write(home.path("versus.toml"), "workload = 'pull'\nrounds = 3\n").unwrap();
+    let sentence = home.refused(&["bench", "versus", &shm, &tcp, "--job", "versus.toml"]);
+    assert!(sentence.contains("nothing is called \"rounds\" here"), "{sentence}");
+    std::fs::write(home.path("versus.toml"), "workload = 'pull'\nsize = 10\n").unwrap();
+    let more = ["--job", "versus.toml", "--json", "-"];
+    let output = home.run(&[&["bench", "versus", &shm, &tcp], &short[..], &more].concat());
+    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let setup = &value["results"][0]["setup"];
+    assert_eq!((&setup["workload"], &setup["size"]), (&"pull".into(), &10.into()));
+}
+
+#[test]
+fn a_line_is_printed_as_perftest_does() {
+    let home = Home::new();
+    let (_server, [url, _]) = echo(&home);
+    let output = home.run(&[&["bench", &url, "--perftest-compat"], &SHORT[..]].concat());
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        table.contains("HALF of the full round trips") && table.contains(" #bytes #iterations "),
+        "{table}"
+    );
+}
+
+#[test]
 fn a_job_file_is_overridden_by_the_command_line() {
     let home = Home::new();
     let (_server, [url, _]) = echo(&home);

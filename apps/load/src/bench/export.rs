@@ -78,6 +78,34 @@ pub fn log(outcome: &Outcome) -> Result<Vec<u8>, String> {
     Ok(octets)
 }
 
+/// As the latency tests of perftest write results: of half round trips, in microseconds.
+pub fn perftest(outcomes: &[Outcome]) -> String {
+    let mut text = " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    t_stdev[usec]   \
+                    99% percentile[usec]   99.9% percentile[usec]\n"
+        .to_owned();
+    for outcome in outcomes {
+        let Times { min_us, mean_us, max_us, stdev_us, .. } = &outcome.service;
+        let half = |name: &str| {
+            let micros = outcome.service.percentile(name);
+            micros.map_or_else(|| "n/a".to_owned(), |micros| format!("{:.2}", micros / 2.0))
+        };
+        let _ = writeln!(
+            text,
+            " {:<7} {:<10}  {:<13.2}  {:<12.2}  {:<15}  {:<13.2}  {:<13.2}  {:<22}  {:<22}",
+            outcome.setup.size,
+            outcome.service.samples,
+            min_us / 2.0,
+            max_us / 2.0,
+            half("p50"),
+            mean_us / 2.0,
+            stdev_us / 2.0,
+            half("p99"),
+            half("p99.9"),
+        );
+    }
+    text
+}
+
 /// As `fio --output-format=json` writes results: `slat` is the send lag, `clat` the service time, `lat` the response time.
 pub fn fio(outcomes: &[Outcome]) -> Value {
     let jobs: Vec<_> = outcomes.iter().map(job).collect();

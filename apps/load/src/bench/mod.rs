@@ -17,6 +17,7 @@ mod reverse;
 pub mod schedule;
 pub mod stages;
 mod storm;
+pub mod versus;
 pub mod workload;
 
 pub use drive::{Load, Plan, To};

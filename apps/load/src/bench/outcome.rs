@@ -188,17 +188,30 @@ pub struct Outcome {
     /// Where the time went, when that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stages: Option<Stages>,
+    /// Results with the same one took turns: they met the same states of their host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<String>,
     /// Second by second. The last one may be a part of one.
     pub seconds: Vec<Second>,
 }
 
 impl Outcome {
-    /// Reads the results in a file: one, or a list of them.
+    /// Reads the results in a file: one, a list of them, or the two of `stag bench versus`.
     ///
     /// # Errors
     /// What is wrong with it.
     pub fn parse_all(text: &str) -> Result<Vec<Self>, String> {
-        match serde_json::from_str::<Vec<&serde_json::value::RawValue>>(text) {
+        #[derive(Deserialize)]
+        struct Versus<'a> {
+            schema: String,
+            #[serde(borrow)]
+            results: Vec<&'a serde_json::value::RawValue>,
+        }
+        let all = match serde_json::from_str::<Versus<'_>>(text) {
+            Ok(versus) if versus.schema == super::versus::SCHEMA => Ok(versus.results),
+            _ => serde_json::from_str(text),
+        };
+        match all {
             Ok(all) => all.into_iter().map(|one| Self::parse(one.get())).collect(),
             Err(_) => Self::parse(text).map(|one| vec![one]),
         }
@@ -350,6 +363,7 @@ mod tests {
             service: Times::default(),
             response: Times::default(),
             connected: None,
+            turns: None,
             client: Client { pinned: 2, ..Client::default() },
             stages: None,
             seconds: Vec::new(),

@@ -8,6 +8,7 @@ pub mod options;
 mod run;
 mod show;
 mod stop;
+mod versus;
 
 use crate::{
     Error,
@@ -19,6 +20,7 @@ use crate::{
 use clap::{Parser, Subcommand};
 use job::Job;
 use options::{Bench, Compare, Format, Report, Run, What};
+use serde::Serialize;
 use serde_json::json;
 use stag_echo::driver::DEPTH_MAX;
 use stag_load::bench::{
@@ -27,7 +29,7 @@ use stag_load::bench::{
     export, html,
     ladder::{Promise, Search, Step},
     latency::{BEYOND, PERCENTILES},
-    outcome::Second,
+    outcome::{Second, Setup},
 };
 use stag_protocol::rpcrdma::Versions;
 use std::{ffi::OsString, fs, path::Path};
@@ -37,13 +39,19 @@ use stop::Stop;
 const SIZE: usize = 4_096;
 /// Of a call in the reverse direction, which has to fit inline on version 1.
 const REVERSE_SIZE: usize = 1_024;
+/// Between the seeds of runs that follow each other.
+const SEED_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 /// How exactly the highest rate is looked for.
 const WITHIN: f64 = 0.05;
 
 /// Runs, and says what came of it.
 pub fn run(arguments: &Bench) -> Result<(), Error> {
     let with_job;
-    let arguments = match &arguments.run.job {
+    let job = match &arguments.what {
+        Some(What::Versus(versus)) => &versus.run.job,
+        _ => &arguments.run.job,
+    };
+    let arguments = match job {
         Some(file) => {
             with_job = with_file(arguments, file)?;
             &with_job
@@ -52,6 +60,7 @@ pub fn run(arguments: &Bench) -> Result<(), Error> {
     };
     match &arguments.what {
         Some(What::Compare(arguments)) => return compare(arguments),
+        Some(What::Versus(arguments)) => return versus::in_turns(arguments),
         Some(What::Report(arguments)) => return report(arguments),
         None => {}
     }
@@ -59,6 +68,12 @@ pub fn run(arguments: &Bench) -> Result<(), Error> {
     let outcomes = measure(&arguments.run, &stop)?;
     if arguments.run.json.as_deref() != Some(Path::new("-")) {
         say(show::table(&outcomes));
+        if arguments.run.perftest_compat {
+            say(format!(
+                "\nAs perftest: HALF of the full round trips, service times\n{}",
+                export::perftest(&outcomes)
+            ));
+        }
         if let Some(promise) = &arguments.run.slo {
             say(show::promised(promise, highest(&outcomes, promise)));
         }
@@ -83,11 +98,18 @@ fn with_file(given: &Bench, file: &Path) -> Result<Bench, Error> {
     let command = cli::Command::augment_subcommands(clap::Command::new("stag"));
     let command = command.find_subcommand("bench").expect("this is one of its commands").clone();
     let job = Job::parse(&text, &command).map_err(wrong)?;
+    let own = std::env::args_os().skip(2);
     let mut words: Vec<OsString> = ["stag", "bench"].map(OsString::from).into();
-    words.extend(job.flags);
-    words.extend(std::env::args_os().skip(2));
-    if given.run.url.is_none() {
-        words.extend(job.url.map(OsString::from));
+    if given.what.is_some() {
+        words.push("versus".into());
+        words.extend(job.flags);
+        words.extend(own.skip(1));
+    } else {
+        words.extend(job.flags);
+        words.extend(own);
+        if given.run.url.is_none() {
+            words.extend(job.url.map(OsString::from));
+        }
     }
     match cli::Cli::try_parse_from(words) {
         Ok(cli::Cli { command: cli::Command::Bench(bench) }) => Ok(*bench),
@@ -107,10 +129,7 @@ fn measure(arguments: &Run, stop: &Stop) -> Result<Vec<Outcome>, Error> {
         Some(seed) => seed,
         None => u64::from_ne_bytes(caller::random()?),
     };
-    let sizes = match &arguments.size {
-        Some(sizes) if arguments.workload.has_payload() => sizes.0.clone(),
-        _ => vec![if arguments.workload == Workload::Reverse { REVERSE_SIZE } else { SIZE }],
-    };
+    let sizes = sizes(arguments);
     let rates: Vec<_> = match &arguments.rate {
         Some(rates) => rates.0.iter().copied().map(Some).collect(),
         None => vec![None],
@@ -138,6 +157,21 @@ fn measure(arguments: &Run, stop: &Stop) -> Result<Vec<Outcome>, Error> {
     Ok(outcomes)
 }
 
+/// Octets of payload to be tried.
+fn sizes(arguments: &Run) -> Vec<usize> {
+    match &arguments.size {
+        Some(sizes) if arguments.workload.has_payload() => sizes.0.clone(),
+        _ => vec![if arguments.workload == Workload::Reverse { REVERSE_SIZE } else { SIZE }],
+    }
+}
+
+/// How the first run of a ladder is made.
+fn first_setup(arguments: &Run, url: &Url, seed: u64) -> Setup {
+    let rate = arguments.rate.as_ref().and_then(|rates| rates.0.first().copied());
+    let size = sizes(arguments).first().copied().unwrap_or(SIZE);
+    run::setup(arguments, url, (size, rate, seed))
+}
+
 /// Runs at one rate after the other, until the highest is found that keeps the promise.
 fn search(
     arguments: &Run,
@@ -149,7 +183,7 @@ fn search(
         .find(|(name, _)| *name == promise.percentile)
         .map_or(0.5, |(_, quantile)| *quantile);
     // A lower rate has too few samples for the percentile; Poisson times may give some less than the rate says.
-    let lowest = BEYOND / (1.0 - quantile) * 1.2 / arguments.duration;
+    let lowest = BEYOND / (1.0 - quantile) * 1.2 / arguments.duration.unwrap_or(run::DURATION);
     let first = arguments.rate.as_ref().and_then(|rates| rates.0.first().copied()).unwrap_or(1_000.0);
     let (mut search, mut outcomes) = (Search::new(first, (lowest, 1e8), WITHIN), Vec::new());
     while let Step::Try(rate) = search.step() {
@@ -199,8 +233,10 @@ fn report(arguments: &Report) -> Result<(), Error> {
     if let Some(to) = &arguments.hdr_log {
         write(to, export::log(single()?).map_err(wrong)?)?;
     }
-    if let Some(Format::Fio) = arguments.format {
-        say(format!("{:#}\n", export::fio(&outcomes)));
+    match arguments.format {
+        Some(Format::Fio) => say(format!("{:#}\n", export::fio(&outcomes))),
+        Some(Format::Perftest) => say(export::perftest(&outcomes)),
+        None => {}
     }
     Ok(())
 }
@@ -280,15 +316,26 @@ fn check_reverse(arguments: &Run, url: &Url) -> Result<(), Error> {
 
 /// Compares two results.
 fn compare(arguments: &Compare) -> Result<(), Error> {
+    let wrong = |path: &Path, what: &str| Error::usage(format!("{}: {what}", path.display()));
     let one = |path: &Path| match <[Outcome; 1]>::try_from(read(path)?) {
         Ok([one]) => Ok(one),
-        Err(_) => {
-            Err(Error::usage(format!("{}: it holds several runs, and one is compared", path.display())))
-        }
+        Err(_) => Err(wrong(path, "it holds several runs, and one is compared")),
     };
-    let (before, after) = (one(&arguments.before)?, one(&arguments.after)?);
+    let (before, after) = match &arguments.after {
+        Some(after) => (one(&arguments.before)?, one(after)?),
+        None => match <[Outcome; 2]>::try_from(read(&arguments.before)?) {
+            Ok([before, after]) => (before, after),
+            Err(_) => {
+                return Err(wrong(
+                    &arguments.before,
+                    "it does not hold the two runs of 'stag bench versus': name two results",
+                ));
+            }
+        },
+    };
     let Compare { alpha, interleaved, .. } = *arguments;
     let rules = Rules { noise: arguments.noise / 100.0, alpha, interleaved };
+    let after_url = after.setup.url.clone();
     let changes = compare::compare(&before, &after, rules).map_err(Error::Refused)?;
     let is_worse = compare::is_worse(&changes);
     if arguments.json {
@@ -298,18 +345,25 @@ fn compare(arguments: &Compare) -> Result<(), Error> {
         say(show::changes(&changes));
     }
     match is_worse {
-        true => Err(Error::failure(format!("{} is slower", arguments.after.display()))),
+        true => Err(Error::failure(match &arguments.after {
+            Some(after) => format!("{} is slower", after.display()),
+            None => format!("B, {}, is slower", after_url),
+        })),
         false => Ok(()),
     }
 }
 
 /// One object for a run, a list for several.
 fn json(outcomes: &[Outcome]) -> Result<String, Error> {
-    let text = match outcomes {
-        [one] => serde_json::to_string_pretty(one),
-        several => serde_json::to_string_pretty(several),
-    };
-    text.map(|text| text + "\n")
+    match outcomes {
+        [one] => json_or_failure(one),
+        several => json_or_failure(several),
+    }
+}
+
+fn json_or_failure(value: &(impl Serialize + ?Sized)) -> Result<String, Error> {
+    serde_json::to_string_pretty(value)
+        .map(|text| text + "\n")
         .map_err(|error| Error::failure(format!("the result cannot be written: {error}")))
 }
 

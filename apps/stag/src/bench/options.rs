@@ -24,6 +24,8 @@ pub struct Bench {
 pub enum What {
     /// Say whether the second run is slower than the first: exit code 0 no, 1 yes, 3 they cannot be compared
     Compare(Compare),
+    /// Measure two servers in turns, and say whether the second is slower than the first; exit codes as of compare
+    Versus(Box<Versus>),
     /// Write results in other forms: a page, HdrHistogram files, fio's JSON
     Report(Report),
 }
@@ -45,7 +47,7 @@ pub struct Report {
     #[arg(long, value_name = "FILE", group = "form")]
     pub hdr_log: Option<PathBuf>,
     /// Print as another tool does
-    #[arg(long, value_name = "fio", group = "form")]
+    #[arg(long, value_name = "fio|perftest", group = "form")]
     pub format: Option<Format>,
 }
 
@@ -54,20 +56,41 @@ pub struct Report {
 pub enum Format {
     /// `fio --output-format=json`.
     Fio,
+    /// The line of `ib_send_lat` and its like, which is of half round trips.
+    Perftest,
+}
+
+/// Arguments of `bench versus`.
+#[derive(Clone, Debug, Args)]
+pub struct Versus {
+    /// How both are measured.
+    #[command(flatten)]
+    pub run: Run,
+    /// What to judge; the URL in front of it is what it is compared with
+    pub other: Option<String>,
+    /// Rounds, each with a run of both
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(2..=1_000))]
+    pub rounds: u16,
+    /// Percent that a quantity may change by without being worse or better
+    #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = seconds)]
+    pub noise: f64,
+    /// A change that chance explains with a higher probability is none
+    #[arg(long, value_name = "P", default_value = "0.01", value_parser = probability)]
+    pub alpha: f64,
 }
 
 /// Arguments of `bench compare`.
 #[derive(Clone, Debug, Args)]
 pub struct Compare {
-    /// The result to compare with (--json)
+    /// The result to compare with (--json); or the file of versus, with both
     pub before: PathBuf,
     /// The result to judge
-    pub after: PathBuf,
+    pub after: Option<PathBuf>,
     /// Percent that a quantity may change by without being worse or better
     #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = seconds)]
     pub noise: f64,
     /// A change that chance explains with a higher probability is none
-    #[arg(long, value_name = "P", default_value = "0.01", value_parser = seconds)]
+    #[arg(long, value_name = "P", default_value = "0.01", value_parser = probability)]
     pub alpha: f64,
     /// The runs took turns, so that both met the same states of the host
     #[arg(long)]
@@ -114,12 +137,12 @@ pub struct Run {
     /// How the times between calls of an open loop are spread
     #[arg(long, value_name = "uniform|poisson", default_value = "poisson")]
     pub arrivals: Arrivals,
-    /// Seconds in front that do not count
-    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
-    pub warm_up: f64,
-    /// Seconds that count
-    #[arg(long, value_name = "S", default_value = "10", value_parser = positive)]
-    pub duration: f64,
+    /// Seconds in front that do not count [default: 2, of each run of versus 0.5]
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub warm_up: Option<f64>,
+    /// Seconds that count [default: 10, of each run of versus 2]
+    #[arg(long, value_name = "S", value_parser = positive)]
+    pub duration: Option<f64>,
     /// Calls that count, instead of seconds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub calls: Option<u64>,
@@ -144,6 +167,9 @@ pub struct Run {
     /// Say where the time goes: watch 1 call in 64 from stage to stage, here and, if the server tells, there
     #[arg(long)]
     pub stages: bool,
+    /// Print a line as perftest's ib_send_lat does behind the table: of HALF round trips
+    #[arg(long)]
+    pub perftest_compat: bool,
     /// Write the result to FILE as JSON, or to standard output (-) instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -226,6 +252,11 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| format!("{text:?} is no number of seconds"))
 }
 
+fn probability(text: &str) -> Result<f64, String> {
+    let part = f64::from_str(text).ok().filter(|part| *part > 0.0 && *part < 1.0);
+    part.ok_or_else(|| format!("{text:?} is no probability: write a number between 0 and 1"))
+}
+
 fn positive(text: &str) -> Result<f64, String> {
     seconds(text)
         .and_then(|seconds| if seconds > 0.0 { Ok(seconds) } else { Err("it has to be above 0".to_owned()) })
@@ -264,5 +295,9 @@ mod tests {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
         assert!(positive("0").is_err());
+        assert_eq!(probability("0.05"), Ok(0.05));
+        for wrong in ["", "0", "1", "-0.1", "nan", "5%"] {
+            assert!(probability(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -33,6 +33,9 @@ use std::{
 
 /// Calls outstanding on a connection of an open loop, unless told otherwise.
 const OPEN_DEPTH: u16 = 64;
+/// Seconds that do not count, and that do, unless told otherwise.
+const WARM_UP: f64 = 2.0;
+pub const DURATION: f64 = 10.0;
 /// From when all are connected to the first call.
 const LEAD: Duration = Duration::from_millis(5);
 
@@ -49,8 +52,8 @@ pub fn setup(arguments: &Run, url: &Url, (size, rate, seed): (usize, Option<f64>
         cores: arguments.cores.into(),
         rate,
         arrivals: rate.map(|_| arguments.arrivals),
-        warm_up_s: arguments.warm_up,
-        duration_s: arguments.calls.is_none().then_some(arguments.duration),
+        warm_up_s: arguments.warm_up.unwrap_or(WARM_UP),
+        duration_s: arguments.calls.is_none().then_some(arguments.duration.unwrap_or(DURATION)),
         calls: arguments.calls,
         verified: arguments.workload.has_payload() && !arguments.no_verify,
         seed,
@@ -460,6 +463,7 @@ impl Gathered {
             response,
             connected: self.all.connected.as_deref().map(Times::new),
             client,
+            turns: None,
             stages: watched(reports.iter_mut().filter_map(|report| report.stages.take())),
             seconds: self.seconds,
         };

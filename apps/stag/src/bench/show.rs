@@ -7,6 +7,7 @@ use stag_load::bench::{
     latency::PERCENTILES,
     outcome::{Second, Setup},
     stages::{ServerStages, StageTimes, Stages},
+    versus::{Ratio, Round},
 };
 use std::fmt::Write;
 
@@ -193,6 +194,32 @@ pub fn promised(promise: &Promise, rate: Option<f64>) -> String {
         }
         None => format!("no rate that was tried keeps {percentile} at {at_most_us} us\n"),
     }
+}
+
+/// What came of rounds against two servers.
+pub fn versus(urls: [&str; 2], rounds: &[Round], ratios: &[Ratio]) -> String {
+    let [one, other] = urls;
+    let mut text = rounds.first().map(|round| head(&round.before)).unwrap_or_default();
+    let steady = rounds.iter().filter(|round| round.is_steady()).count();
+    let _ = writeln!(text, "A {one}\nB {other}\n{steady} of {} rounds count", rounds.len());
+    let floors = rounds.iter().filter_map(Round::floors);
+    if let Some((low, high)) = floors.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))) {
+        let _ =
+            writeln!(text, "floors (a word's round trip between two cores) from {low:.0} to {high:.0} ns");
+    }
+    let _ = writeln!(
+        text,
+        "\n{:<16} {:>12} {:>12} {:>9} {:>9} {:>9} {:>9}  B is",
+        "middle of rounds", "A", "B", "B/A", "lowest", "highest", "p"
+    );
+    for Ratio { quantity, before, after, ratio, lowest, highest, p, verdict, .. } in ratios {
+        let verdict = format!("{verdict:?}").to_lowercase();
+        let _ = writeln!(
+            text,
+            "{quantity:<16} {before:>12.1} {after:>12.1} {ratio:>9.3} {lowest:>9.3} {highest:>9.3} {p:>9.4}  {verdict}"
+        );
+    }
+    text
 }
 
 /// What changed between two runs.

@@ -53,6 +53,7 @@ fn outcome(rate: Option<f64>, size: usize) -> Outcome {
         service: Times::new(&all.service),
         response: Times::new(&all.response),
         connected: None,
+        turns: None,
         client: Client { pinned: 1, ..Client::default() },
         stages: None,
         seconds,
