@@ -60,6 +60,7 @@ each!(
     nfs3_call,
     nfs3_reply,
     file_handle,
+    stages,
     shard,
     shard_requester,
     shard_tcp,

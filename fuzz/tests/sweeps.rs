@@ -98,7 +98,7 @@ fn every_octet_of_what_real_peers_sent_may_be_anything_in_iwarp() {
 
 #[test]
 fn every_bit_of_a_connection_to_a_shard_may_be_wrong() {
-    sweep_all(&["shard", "shard_requester", "shard_tcp", "shm_link"]);
+    sweep_all(&["stages", "shard", "shard_requester", "shard_tcp", "shm_link"]);
 }
 
 #[test]

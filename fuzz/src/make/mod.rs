@@ -47,6 +47,21 @@ pub fn words(random: &mut Random) -> Vec<u8> {
     (0..random.below(64)).flat_map(|_| random.word().to_be_bytes()).collect()
 }
 
+/// What a server says of its stages.
+pub fn stages(random: &mut Random) -> Vec<u8> {
+    let mut octets = some_words(random, 2);
+    for _ in 0..7 {
+        let count = random.below(4);
+        octets.extend((count as u32).to_be_bytes());
+        for _ in 0..count {
+            octets.extend(some_words(random, 2));
+            // What is more is refused.
+            octets.extend((random.below(1 << 16) as u64).to_be_bytes());
+        }
+    }
+    octets
+}
+
 /// So many words.
 fn some_words(random: &mut Random, count: usize) -> Vec<u8> {
     (0..count).flat_map(|_| random.word().to_be_bytes()).collect()

@@ -8,6 +8,7 @@ mod rpc;
 mod rpcrdma;
 mod shard;
 mod shm;
+mod stages;
 mod stream;
 mod tcp;
 mod xdr;
@@ -106,7 +107,7 @@ const fn slow(
 }
 
 /// All targets.
-pub static TARGETS: [Target; 27] = [
+pub static TARGETS: [Target; 28] = [
     fast("xdr", Words, xdr::cursor, make::words),
     fast("types", Words, xdr::types, make::typed),
     fast("rpc_call", Words, rpc::call, make::rpc_call),
@@ -130,6 +131,7 @@ pub static TARGETS: [Target; 27] = [
     fast("nfs3_call", Words, nfs::call, make::nfs3_call),
     fast("nfs3_reply", Words, nfs::reply, make::nfs3_reply),
     fast("file_handle", Words, nfs::file_handle, make::file_handle),
+    slow("stages", Words, stages::answer, make::stages),
     slow("shard", Parts, shard::gateway, make::shard),
     slow("shard_requester", Parts, shard::requester, make::replies),
     slow("shard_tcp", Words, tcp::gateway, make::tcp),
