@@ -53,8 +53,8 @@ RESULTS
   Each line has the commit and the day that it was measured at.
 
 EXIT CODES
-  0  Measured, whatever came out.
-  1  Something could not be measured that should have been.
+  0  Measured or skipped, whatever came out: the table says it.
+  1  What is measured cannot be built, or results cannot be kept.
   2  Cannot start as given. One sentence on standard error says why.";
 
 /// The command line.

@@ -171,6 +171,11 @@ impl Results {
             "# Goals, measured\n\n{processor} ({model}), {cores} cores{guest}; Linux {kernel}; {compiler}.\n\
              Ours ÷ theirs is the median of the ratios of all rounds that count, with the quartiles and the number of rounds.\n\n"
         );
+        if self.lines.iter().any(|line| line.goal == "G14" && line.verdict == Verdict::NotMet) {
+            text.push_str(
+                "G14 is not met: rates of calls may be the generator's and not the server's, on either side.\n\n",
+            );
+        }
         text.push_str(&self.table());
         text.push_str("\n## Commands\n\nServers run on one core and callers on another; those without a command are threads of `stag-peers`.\n");
         for line in &self.lines {
@@ -386,6 +391,9 @@ mod tests {
         assert_eq!(cells[2][5..9], ["", "", "", "not measured: x is not installed"]);
         assert!(table.lines().all(|line| line.matches('|').count() == 10), "{table}");
         assert!(results.page().contains("\n    run ours\n    run theirs\n"));
+        assert!(!results.page().contains("G14 is not met"));
+        results.put(of("G14", Bound::AtLeast(4.0), vec![round(150.0, 100.0, true)], None), &["G14"]);
+        assert!(results.page().contains("G14 is not met: rates of calls"));
     }
 
     #[test]

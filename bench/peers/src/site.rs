@@ -16,6 +16,8 @@ use std::{
 };
 use tempfile::TempDir;
 
+/// What a site's directory begins with.
+const HOME: &str = "stag-peers-";
 /// How long a program that was told to end may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -51,8 +53,7 @@ impl Site {
         }
         let own = env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
         let beside = |name: &str| own.with_file_name(name);
-        let home = TempDir::with_prefix("stag-peers-")
-            .map_err(|error| format!("no temporary directory: {error}"))?;
+        let home = TempDir::with_prefix(HOME).map_err(|error| format!("no temporary directory: {error}"))?;
         Ok(Self { server, client, turn, stag: beside("stag"), counts: beside("stag-counts"), own, home })
     }
 
@@ -162,7 +163,14 @@ pub fn shown(command: &Command) -> String {
         _ if word.contains(['?', '&', ' ', '*']) => format!("'{word}'"),
         _ => word.to_owned(),
     };
-    words.iter().map(|word| short(word)).collect::<Vec<_>>().join(" ")
+    words.iter().map(|word| short(&somewhere(word))).collect::<Vec<_>>().join(" ")
+}
+
+/// A word with a place in a site's directory, which is gone when it is read.
+fn somewhere(word: &str) -> String {
+    let place =
+        word.split_once(&format!("/{HOME}")).and_then(|(above, rest)| Some((above, rest.split_once('/')?.1)));
+    place.map_or_else(|| word.to_owned(), |(above, name)| format!("{above}/{name}"))
 }
 
 fn last_line(text: &str) -> &str {
@@ -249,6 +257,9 @@ mod tests {
             "shm:///tmp/x?trust=uid",
         ]);
         assert_eq!(shown(&command), "taskset -c 3 stag echo --listen 'shm:///tmp/x?trust=uid'");
+        let mut command = Command::new("stag");
+        command.arg("bench").arg("shm:///tmp/stag-peers-x1Y2/0.sock:/memory");
+        assert_eq!(shown(&command), "stag bench shm:///tmp/0.sock:/memory");
         let mut command = Command::new("ganesha.nfsd");
         command.args(["-f", "a file"]);
         assert_eq!(shown(&command), "ganesha.nfsd -f 'a file'");

@@ -32,7 +32,7 @@ pub(super) struct Done {
     pub(super) seconds: f64,
 }
 
-/// Calls `to` for so many seconds behind a fifth of them that do not count, or so many times.
+/// Calls `to` for so many seconds behind a fifth of them that do not count, or so many times, of which all count.
 pub(super) fn run<P: Provider>(
     mut load: Load<P>,
     to: P::Address,
@@ -42,7 +42,8 @@ pub(super) fn run<P: Provider>(
     let failed = |error: stag_load::Error| io::Error::other(error.to_string());
     load.meet(&To::Fabric(to), || clock.now(), || false).map_err(failed)?;
     let now = clock.now();
-    let from = now + Duration::from_secs_f64(seconds * 0.2);
+    let warm_up = if calls.is_some() { 0.0 } else { seconds * 0.2 };
+    let from = now + Duration::from_secs_f64(warm_up);
     load.begin(now, Pace::Closed, Span { from, until: from + Duration::from_secs_f64(seconds), calls });
     let mut done = Done { calls: 0, octets: 0, seconds: 0.0 };
     let keep = |_, record: Record| {
