@@ -124,41 +124,37 @@ impl Row {
         self.ours.start(site)
     }
 
+    fn measure_theirs(&mut self, site: &Site) -> Result<Option<Reading>, String> {
+        self.theirs.as_mut().map(|theirs| theirs.measure(site)).transpose()
+    }
+
+    /// The floor at this moment; none where nothing depends on it.
+    fn floor_ns(&self, site: &Site) -> Result<Option<f64>, String> {
+        if self.is_exact {
+            return Ok(None);
+        }
+        let mut trips = ring::trips((site.server, site.client), FLOOR, ring::Sample::Batches)?;
+        let trip = Reading::of_trips(&mut trips).p50_ns;
+        trip.map(Some).ok_or_else(|| "the ring's threads made no round trip".to_owned())
+    }
+
     /// One round: the floor, both sides, the floor again. Who is first alternates.
     ///
     /// # Errors
     /// What could not be measured.
     pub fn round(&mut self, site: &Site, number: usize) -> Result<Round, String> {
-        let floor = || match self.is_exact {
-            true => Ok(None),
-            false => floor_ns(site).map(Some),
-        };
-        let before = floor()?;
+        let before = self.floor_ns(site)?;
         let swapped = number % 2 == 1;
-        let early =
-            if swapped { self.theirs.as_mut().map(|theirs| theirs.measure(site)).transpose()? } else { None };
+        let early = if swapped { self.measure_theirs(site)? } else { None };
         let ours = self.ours.measure(site)?;
-        let theirs = match early {
-            None => self.theirs.as_mut().map(|theirs| theirs.measure(site)).transpose()?,
-            early => early,
-        };
-        let floor = || match self.is_exact {
-            true => Ok(None),
-            false => floor_ns(site).map(Some),
-        };
-        let after = floor()?;
+        let theirs = if swapped { early } else { self.measure_theirs(site)? };
+        let after = self.floor_ns(site)?;
         let floors_ns = before.zip(after).map(|(before, after)| [before, after]);
         let figure = self
             .figure(&ours, theirs.as_ref())
             .ok_or("too few samples for this figure: give more --seconds")?;
         Ok(Round { floors_ns, ours, theirs, figure, counts: floors_ns.is_none_or(is_steady) })
     }
-}
-
-/// What the host takes for a call and a reply of a ring, at this moment.
-fn floor_ns(site: &Site) -> Result<f64, String> {
-    let mut trips = ring::trips((site.server, site.client), FLOOR, ring::Sample::Batches)?;
-    Reading::of_trips(&mut trips).p50_ns.ok_or_else(|| "the ring's threads made no round trip".to_owned())
 }
 
 /// What came of one round.
