@@ -9,6 +9,7 @@ use crate::{
     ours::{ends::Ends, sink},
     results::{Line, Results, Verdict, amount, figure},
     site::{self, Site},
+    strangers::PART_MAX,
 };
 use clap::{Args, Parser, Subcommand};
 use std::{
@@ -31,7 +32,8 @@ Each line of the table compares two sides: ours, and a floor of this host, a
 rival, or a server made for nothing but speed. Both sides get a core each, and
 take turns. A round is the floor (a ring between two threads), one side, the
 other side, and the floor again; when the floor moved by more than 1.5 times in
-it, the host was in another state and the round does not count. What is said is
+it, the host was in another state and the round does not count; nor does it
+when other programs had more than a fifth of a core meanwhile. What is said is
 the median of the ratios of the rounds, with its quartiles: a ratio outlives
 the host's moods, a figure in nanoseconds does not.
 
@@ -312,7 +314,13 @@ fn told(row: &Row, round: &Round, number: usize) -> String {
         .map_or_else(String::new, |[before, after]| format!("floor {before:.0}, {after:.0} ns; "));
     let theirs =
         round.theirs.as_ref().map_or_else(String::new, |theirs| format!(", theirs {}", side(theirs)));
-    let moved = if round.counts { "" } else { " (the floor moved: it does not count)" };
+    let moved = match round.strangers {
+        _ if round.counts => String::new(),
+        Some(part) if part > PART_MAX => {
+            format!(" (others had {:.0} % of a core: it does not count)", part * 100.0)
+        }
+        _ => " (the floor moved: it does not count)".to_owned(),
+    };
     format!(
         "round {}: {floors}ours {}{theirs}: {}{moved}",
         number + 1,

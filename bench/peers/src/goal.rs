@@ -5,6 +5,7 @@ use crate::{
     floor::ring,
     site::Site,
     statistics::is_steady,
+    strangers::{PART_MAX, Strangers},
 };
 use serde::{Deserialize, Serialize};
 use std::{fmt, time::Duration};
@@ -143,17 +144,21 @@ impl Row {
     /// # Errors
     /// What could not be measured.
     pub fn round(&mut self, site: &Site, number: usize) -> Result<Round, String> {
+        let looked = Strangers::look();
         let before = self.floor_ns(site)?;
         let swapped = number % 2 == 1;
         let early = if swapped { self.measure_theirs(site)? } else { None };
         let ours = self.ours.measure(site)?;
         let theirs = if swapped { early } else { self.measure_theirs(site)? };
         let after = self.floor_ns(site)?;
+        let strangers = looked.zip(Strangers::look()).and_then(|(before, after)| after.since(before));
         let floors_ns = before.zip(after).map(|(before, after)| [before, after]);
         let figure = self
             .figure(&ours, theirs.as_ref())
             .ok_or("too few samples for this figure: give more --seconds")?;
-        Ok(Round { floors_ns, ours, theirs, figure, counts: floors_ns.is_none_or(is_steady) })
+        let is_quiet = self.is_exact || strangers.is_none_or(|part| part <= PART_MAX);
+        let counts = is_quiet && floors_ns.is_none_or(is_steady);
+        Ok(Round { floors_ns, strangers, ours, theirs, figure, counts })
     }
 }
 
@@ -163,6 +168,9 @@ pub struct Round {
     /// The ring's round trip before and after, in nanoseconds; none where nothing depends on it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub floors_ns: Option<[f64; 2]>,
+    /// The part of a core that others than both sides had.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub strangers: Option<f64>,
     /// Ours.
     pub ours: Reading,
     /// Theirs; none when ours is compared with the bound itself.
@@ -170,7 +178,7 @@ pub struct Round {
     pub theirs: Option<Reading>,
     /// What the bound is for: ours ÷ theirs, or ours.
     pub figure: f64,
-    /// The floor did not move.
+    /// The floor did not move, and nobody else was busy.
     pub counts: bool,
 }
 

@@ -9,7 +9,7 @@
 //! | [`minimal`] | a server made for nothing but speed |
 //! | [`floor`] | floors of this host |
 //! | [`rivals`] | what others would use instead |
-//! | [`goal`], [`statistics`] | rounds, ratios, which of them count |
+//! | [`goal`], [`statistics`], [`strangers`] | rounds, ratios, which of them count |
 //! | [`results`], [`host`] | files and tables |
 //! | [`site`] | cores, directories, programs |
 //! | [`cli`] | the command line |
@@ -28,3 +28,4 @@ pub mod rivals;
 pub mod site;
 pub mod stag;
 pub mod statistics;
+pub mod strangers;

@@ -75,7 +75,9 @@ impl Line {
                 None => Verdict::Beside,
             },
             (None, Some(why)) => Verdict::NotMeasured(why),
-            (None, None) => Verdict::NotMeasured("the floor moved in every round".to_owned()),
+            (None, None) => {
+                Verdict::NotMeasured("the host was busy, or its floor moved, in every round".to_owned())
+            }
         };
         Self {
             goal: row.goal.to_owned(),
@@ -285,6 +287,7 @@ mod tests {
         let figure = ours / theirs;
         Round {
             floors_ns: Some([90.0, 91.0]),
+            strangers: None,
             ours: reading(ours),
             theirs: Some(reading(theirs)),
             figure,
