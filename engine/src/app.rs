@@ -258,10 +258,10 @@ impl Cx<'_> {
     #[inline]
     pub fn answer(&mut self, call: CallId, answer: Answer) {
         // Most calls are answered at once, and nothing else is asked for.
-        if self.core.has_wishes() {
+        if answer.item.is_some() || self.core.has_wishes() {
             self.core.outbox.push_back(Action::Answer(call, answer));
         } else {
-            self.core.answered = Some((call, answer));
+            self.core.answered = Some((call, answer.message));
         }
     }
 

@@ -2,6 +2,7 @@
 
 use crate::{
     app::{App, CallFault, Cx, Outcome, PeerId, Request, Token},
+    config::Config,
     core::{Core, Link, Outbound, OutboundState, Peer, ReplyMemory, Sent},
     offer::set_xid,
     shard::Shard,
@@ -24,13 +25,11 @@ impl Core {
     /// Hop 1: a call of the app waits in the queue of its peer, or comes back with the reason why it cannot.
     #[expect(clippy::result_large_err, reason = "the request comes back as it came, and seldom")]
     pub(crate) fn queue_call(&mut self, peer: PeerId, request: Request) -> Result<(), (Request, CallFault)> {
-        let peer = self.known_as(peer);
-        let Some(side) = self.peers.get(peer.0).map(|entry| entry.side) else {
-            return Err((request, CallFault::NoPeer));
-        };
-        let most = self.waiting_max(side);
-        let Self { peers, outbound, .. } = self;
-        let entry = peers.get_mut(peer.0).expect("it was found above");
+        let Self { peers, outbound, config, .. } = self;
+        let heir = peers.get(peer.0).and_then(|entry| entry.heir);
+        let peer = heir.unwrap_or(peer);
+        let Some(entry) = peers.get_mut(peer.0) else { return Err((request, CallFault::NoPeer)) };
+        let most = waiting_max(config, entry.side);
         if entry.waiting.len() >= most {
             entry.waiting.retain(|key| outbound.get(*key).is_some());
         }
@@ -55,7 +54,6 @@ impl Core {
             message: Some(message),
             sent: Sent::default(),
             reply_max,
-            reply: None,
             offers,
         };
         let key = outbound.insert(call).expect("a place was seen above");
@@ -64,15 +62,15 @@ impl Core {
         self.next_expiry = self.next_expiry.min(deadline);
         Ok(())
     }
+}
 
-    /// The most calls that wait for one peer: those to a client that may stay away leave room for those to others.
-    fn waiting_max(&self, side: Side) -> usize {
-        let all = self.config.outbound;
-        match side {
-            Side::Client => all,
-            Side::Server if self.config.reverse_calls_max == 0 => 0,
-            Side::Server => (all / 4).max(1),
-        }
+/// The most calls that wait for one peer: those to a client that may stay away leave room for those to others.
+const fn waiting_max(config: &Config, side: Side) -> usize {
+    match side {
+        Side::Client => config.outbound,
+        Side::Server if config.reverse_calls_max == 0 => 0,
+        Side::Server if config.outbound < 4 => 1,
+        Side::Server => config.outbound / 4,
     }
 }
 
@@ -279,7 +277,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             debug_assert!(call.is_fenced(), "windows end before their connection");
             call.peer = heir;
             let over = match (call.state, call.cancelled) {
-                _ if call.reply.is_some() => None,
+                _ if call.has_ended() => None,
                 (OutboundState::AwaitEnd, _) => Some(CallFault::TimedOut),
                 (_, true) => Some(CallFault::Cancelled),
                 (_, false) if call.message.is_none() => Some(CallFault::Disconnected(Cause::Local)),
@@ -291,7 +289,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 }
             };
             if let Some(fault) = over {
-                call.reply = Some(ReplyMemory::Fault(fault));
+                call.end(ReplyMemory::Fault(fault), &mut self.core.offers);
             }
             self.finish_if_fenced(key);
         }
@@ -304,16 +302,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Hop 10: a plain reply arrived, in `message`. It comes back when it has to be judged by what its call offered.
+    /// Hop 10: a plain reply arrived. `None`: it has to be judged by what its call offered.
     #[inline]
-    pub(crate) fn handle_plain_reply(&mut self, peer: PeerId, xid: Xid, message: Buf) -> Option<Buf> {
-        let key = self.core.outbound_by_xid(peer, xid);
-        let Some((key, call)) = key.and_then(|key| Some((key, self.core.outbound.get(key)?))) else {
-            self.repost(message);
-            return None;
-        };
+    pub(crate) fn handle_plain_reply(&mut self, peer: PeerId, xid: Xid, message: &[u8]) -> Option<()> {
+        let Some(key) = self.core.outbound_by_xid(peer, xid) else { return Some(()) };
+        let call = self.core.outbound.get(key)?;
         if call.state != OutboundState::AwaitReply || call.offers.is_some() {
-            return Some(message);
+            return None;
         }
         let entry = self.core.peers.get_mut(peer.0)?;
         let known_as = entry.heir.unwrap_or(peer);
@@ -328,12 +323,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         let reply = if cancelled { Err(CallFault::Cancelled) } else { Ok(payload) };
         let outcome = Outcome { token, peer: known_as, reply, item: None, result: None };
         self.app.on_reply(&mut Cx { core: &mut self.core }, outcome);
-        self.repost(message);
         self.empty_outbox();
         if self.core.peers.get(peer.0).is_some_and(|entry| !entry.waiting.is_empty()) {
             self.start_waiting(peer);
         }
-        None
+        Some(())
     }
 
     /// Hop 10: a reply arrived.
@@ -388,10 +382,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         let stats = &mut self.core.counters.stats.requester;
         stats.write_chunks_unused += u64::from(written == 0 && offered.writes().next().is_some());
-        call.reply = Some(match shape.payload {
+        let reply = match shape.payload {
             ReplyPayload::Inline(_) => ReplyMemory::Inline { message, payload_at },
             ReplyPayload::ReplyChunk(len) => ReplyMemory::Room(usize::try_from(len).unwrap_or(0)),
-        });
+        };
+        call.end(reply, &mut self.core.offers);
         if let Some(entry) = self.core.peers.get_mut(peer.0) {
             entry.attempts = 0;
         }
@@ -449,7 +444,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let call = self.core.outbound.get_mut(key).expect("the key was just found");
         if call.state == OutboundState::AwaitReply {
             // RFC 8267 §6.4.2, §6.7.2 [8267-13] [8267-14] [8267-18]
-            call.reply = Some(ReplyMemory::Fault(CallFault::Refused(error)));
+            call.end(ReplyMemory::Fault(CallFault::Refused(error)), &mut self.core.offers);
             self.end_call(key, peer);
         }
     }
@@ -492,13 +487,14 @@ impl<P: Provider, A: App> Shard<P, A> {
             return self.go_again_if_whole(key);
         }
         // RFC 8166 §4.4.1 [8166-71]
-        let done = |call: &Outbound| call.reply.is_some() && call.is_fenced();
+        let done = |call: &Outbound| call.has_ended() && call.is_fenced();
         if !self.core.outbound.get(key).is_some_and(done) {
             return;
         }
         let Some(mut call) = self.core.outbound.remove(key) else { return };
-        let room = call.offers.as_mut().and_then(|offers| offers.reply_room.take());
-        let reply = match call.reply.take().expect("it was seen above") {
+        let offers = call.offers.as_mut().expect("it was seen above");
+        let room = offers.reply_room.take();
+        let reply = match offers.reply.take().expect("it was seen above") {
             _ if call.cancelled => ReplyMemory::Fault(CallFault::Cancelled),
             reply => reply,
         };
@@ -524,7 +520,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 OutboundState::AwaitEnd => CallFault::TimedOut,
                 _ => CallFault::Disconnected(cause),
             };
-            call.reply.get_or_insert(ReplyMemory::Fault(fault));
+            call.end(ReplyMemory::Fault(fault), &mut self.core.offers);
             debug_assert!(call.is_fenced(), "windows end before their connection");
             self.finish_if_fenced(key);
         }

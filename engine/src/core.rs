@@ -33,9 +33,9 @@ pub(crate) struct Core {
     pub(crate) lists: ChunkLists,
     /// Lists of the reply that is being built.
     pub(crate) returned: ChunkLists,
-    /// What the app asked for and did not get yet: an answer and the peer of fresh calls, if it asked for little, and then what else
-    /// it asked for.
-    pub(crate) answered: Option<(CallId, Answer)>,
+    /// What the app asked for and did not get yet: an answer that is nothing but a message, the peer of fresh calls, and then what
+    /// else it asked for.
+    pub(crate) answered: Option<(CallId, Buf)>,
     pub(crate) to_start: Option<PeerId>,
     pub(crate) outbox: VecDeque<Action>,
     /// Calls of peers that wait for memory to be pulled into, in order of arrival.
@@ -198,10 +198,12 @@ pub(crate) struct Outbound {
     pub(crate) message: Option<Buf>,
     pub(crate) sent: Sent,
     pub(crate) reply_max: usize,
-    pub(crate) reply: Option<ReplyMemory>,
-    /// Only if it has an item, or room for a result or for a long reply.
+    /// Only if it has an item, or room for a result or for a long reply, or ended before the app hears of it.
     pub(crate) offers: Option<Box<Offers>>,
 }
+
+// It is moved when it begins and when it ends.
+const _: () = assert!(size_of::<Outbound>() <= 128);
 
 /// What a call of ours may offer in chunks.
 #[derive(Debug, Default)]
@@ -217,15 +219,16 @@ pub(crate) struct Offers {
     pub(crate) reply_room: Option<Buf>,
     /// Octets that came in the Write chunk.
     pub(crate) written: usize,
+    pub(crate) reply: Option<ReplyMemory>,
 }
 
 /// What was done to the message that is being sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sent {
     /// Octets of transport header in front of it.
-    pub(crate) header_len: usize,
+    pub(crate) header_len: u32,
     /// Octets of the item, with its padding, that were inserted.
-    pub(crate) inserted: usize,
+    pub(crate) inserted: u32,
     /// The message travels in a chunk; what is sent is a header alone.
     pub(crate) long: bool,
 }
@@ -323,6 +326,17 @@ impl Outbound {
     #[inline]
     pub(crate) fn is_fenced(&self) -> bool {
         self.offers.as_ref().is_none_or(|offers| offers.windows.iter().all(Option::is_none))
+    }
+
+    /// Whether it is known how it ended.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.offers.as_ref().is_some_and(|offers| offers.reply.is_some())
+    }
+
+    /// Notes how it ended, if that is not known.
+    pub(crate) fn end(&mut self, reply: ReplyMemory, spare: &mut Spare<Offers>) {
+        self.offers.get_or_insert_with(|| spare.take()).reply.get_or_insert(reply);
     }
 
     /// What it had bound and is not fenced.

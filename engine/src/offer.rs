@@ -127,7 +127,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 let item = offers.and_then(|offers| offers.item.as_ref());
                 let item = item.expect("an item that is not exposed is here");
                 insert_item(&mut message, position, item);
-                call.sent.inserted = padded(item.len());
+                call.sent.inserted = padded(item.len()) as u32;
             }
             (_, None) => {}
         }
@@ -202,7 +202,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         count(&mut stats.calls, plan.form());
         stats.versions.count(connection.sends(), connection.side().calls());
         let call = self.core.outbound.get_mut(key).expect("the call is being sent");
-        call.sent.header_len = header_len;
+        call.sent.header_len = header_len as u32;
         if self.provider.send_inline(qp, &message, None) {
             return self.handle_call_sent(key, message);
         }
@@ -215,9 +215,9 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// The provider is done with a call's message. It is kept until the reply: the call may have to go out again.
     pub(crate) fn handle_call_sent(&mut self, key: Key, mut message: Buf) {
         let Some(call) = self.core.outbound.get_mut(key).filter(|call| !call.sent.long) else { return };
-        message.trim_front(call.sent.header_len);
+        message.trim_front(call.sent.header_len as usize);
         if let Some(position) = call.offers.as_ref().and_then(|offers| offers.position) {
-            remove_item(&mut message, position, call.sent.inserted);
+            remove_item(&mut message, position, call.sent.inserted as usize);
         }
         call.message = Some(message);
         if call.state == OutboundState::AwaitWhole {

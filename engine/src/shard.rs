@@ -289,11 +289,12 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
+    #[inline(never)]
     fn do_actions(&mut self) {
         loop {
             // What was noted beside the outbox was asked for before all that is in it.
-            if let Some((call, answer)) = self.core.answered.take() {
-                self.answer(call, answer);
+            if let Some((call, message)) = self.core.answered.take() {
+                self.answer_message(call, message);
                 continue;
             }
             if let Some(peer) = self.core.to_start.take() {

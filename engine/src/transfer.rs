@@ -15,8 +15,8 @@ use stag_pools::{Buf, Extent, Fenced, RemoteKey, table::Key};
 use stag_protocol::{
     rpc::{CallHeader, Refusal},
     rpcrdma::{
-        Body, ChunkLists, Header, Incoming, PeerFault, Plain, Position, Procedure, Segment, Side, Version,
-        Xid,
+        Body, ChunkLists, Connection, Header, Incoming, PeerFault, Plain, Position, Procedure, Segment, Side,
+        Version, Xid,
         chunk::{READS_MAX, SEGMENTS_MAX},
         option::NoOption,
         plain,
@@ -62,18 +62,19 @@ impl<P: Provider, A: App> Shard<P, A> {
                 if !self.core.stopping {
                     let (version, direction, from) = (state.sends(), state.side().serves(), entry.address);
                     self.core.counters.stats.responder.versions.count(version, direction);
-                    self.begin_plain_call(peer, from, qp, xid, buf);
+                    self.begin_plain_call((peer, from), qp, xid, &buf);
                 }
             }
             Some(Plain::Reply { xid, credits }) => {
-                if let Some(buf) = self.handle_plain_reply(peer, xid, buf) {
+                if self.handle_plain_reply(peer, xid, &buf).is_none() {
                     self.core.lists.clear();
                     let header = Header { xid, credits, body: Body::Msg };
-                    self.handle_reply(peer, header, plain::HEADER_LEN, buf, None);
+                    return self.handle_reply(peer, header, plain::HEADER_LEN, buf, None);
                 }
             }
-            None => self.handle_any(peer, qp, buf, None),
+            None => return self.handle_any(peer, qp, buf, None),
         }
+        self.repost(buf);
     }
 
     /// The same, whatever it is.
@@ -136,15 +137,25 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Gives a plain call a place, and to the app: there is nothing to pull, and the transaction was compared.
     #[inline]
-    fn begin_plain_call(&mut self, peer: PeerId, from: PeerAddress, qp: Qp, xid: Xid, message: Buf) {
+    fn begin_plain_call(&mut self, (peer, from): (PeerId, PeerAddress), qp: Qp, xid: Xid, message: &[u8]) {
         self.core.counters.stats.responder.calls.short += 1;
         let state = InboundState::AwaitAnswer;
         let call = Inbound { peer, xid, state, has_lists: false, fabric: None };
         let Ok(key) = self.core.inbound.insert(call) else { return self.refuse_place(qp) };
         self.core.watch.begin_at_once(key, self.core.now);
-        let payload = message.get(plain::HEADER_LEN..).unwrap_or_default();
-        self.hand_over(key, (peer, from), Reader::new(payload), Pulled::default());
-        self.repost(message);
+        let mut reader = Reader::new(message.get(plain::HEADER_LEN..).unwrap_or_default());
+        // Nearly all callers of such calls are nobody in particular, and nearly all calls are answered at once.
+        let Some(header) = CallHeader::parse_usual(&mut reader) else {
+            return self.hand_over(key, (peer, from), reader, Pulled::default());
+        };
+        self.core.stamp(key, Stage::Parse);
+        let (id, pulled) = (CallId(key), Pulled::default());
+        let call = Call { id, peer, from, header, arguments: reader, pulled };
+        self.app.on_call(&mut Cx { core: &mut self.core }, call);
+        if let Some((call, message)) = self.core.answered.take() {
+            self.answer_message(call, message);
+        }
+        self.empty_outbox();
     }
 
     /// The table has a place for every receive, so only a peer above its grant gets here.
@@ -343,11 +354,10 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Hop 10: the reply goes to whoever called.
-    #[inline]
     pub(crate) fn answer(&mut self, id: CallId, answer: Answer) {
         let Some(call) = self.core.inbound.get(id.0) else { return };
         debug_assert_eq!(call.state, InboundState::AwaitAnswer, "a call is answered once");
-        let (peer, xid, is_plain) = (call.peer, call.xid, !call.has_lists && answer.item.is_none());
+        let (peer, xid) = (call.peer, call.xid);
         self.core.stamp(id.0, Stage::App);
         match self.core.peers.get(peer.0).map(|peer| &peer.link) {
             Some(Link::Stream(stream)) => {
@@ -358,13 +368,6 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
             Some(Link::Fabric { .. }) => {
                 debug_assert_eq!(answer.message.first_chunk(), Some(&xid.0.to_be_bytes()), "the reply's XID");
-                let answer = match is_plain {
-                    true => match self.answer_plain(id.0, peer, xid, answer) {
-                        Some(answer) => answer,
-                        None => return,
-                    },
-                    false => answer,
-                };
                 if let Err(answer) = self.answer_fabric(id.0, answer) {
                     self.core.counters.stats.limits.send_queue += 1;
                     self.core.stamp(id.0, Stage::Emit);
@@ -378,42 +381,54 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Sends the reply to a call without chunks, and without an item, if it fits inline and the fabric takes it at once. Else it
-    /// comes back.
+    /// The same of a reply that is nothing but a message: it leaves at once if its call had no chunks, it fits inline, and the
+    /// fabric takes it as a copy.
     #[inline]
-    fn answer_plain(&mut self, key: Key, peer: PeerId, xid: Xid, answer: Answer) -> Option<Answer> {
+    pub(crate) fn answer_message(&mut self, id: CallId, mut message: Buf) {
+        if !self.answer_plain(id.0, &mut message) {
+            self.answer(id, Answer { message, item: None });
+        }
+    }
+
+    #[inline]
+    fn answer_plain(&mut self, key: Key, message: &mut Buf) -> bool {
         let core = &mut self.core;
-        let Some(entry) = core.peers.get_mut(peer.0) else { return Some(answer) };
-        let Link::Fabric { qp, state: Some(connection) } = &mut entry.link else { return Some(answer) };
+        let Some(&Inbound { peer, xid, state: InboundState::AwaitAnswer, has_lists: false, .. }) =
+            core.inbound.get(key)
+        else {
+            return false;
+        };
+        let Some(entry) = core.peers.get_mut(peer.0) else { return false };
+        let Link::Fabric { qp, state: Some(connection) } = &mut entry.link else { return false };
         let adapts = connection.side() == Side::Server;
         let granted = connection.serves().map_or(0, |credits| credits.granted().0);
         // A grant that may change is looked at where all replies are sent.
         if adapts && entry.replies + 1 >= granted
             || connection.plain_version().is_none()
-            || !plain::fits(answer.message.len(), connection.send_threshold())
+            || !plain::fits(message.len(), connection.send_threshold())
         {
-            return Some(answer);
+            return false;
         }
-        let mut answer = answer;
-        let message = &mut answer.message;
+        debug_assert_eq!(message.first_chunk(), Some(&xid.0.to_be_bytes()), "the reply's XID");
         let room = message.prepend(plain::HEADER_LEN).expect("a message begins behind its head room");
         let room = room.first_chunk_mut().expect("it has this length");
         // RFC 8167 §5.2 [8167-6], draft 002 §5.2 [bidir-6]
         if !(connection.emit_plain_reply(xid, room) && self.provider.send_inline(*qp, message, None)) {
             message.trim_front(plain::HEADER_LEN);
-            return Some(answer);
+            return false;
         }
         entry.replies += u32::from(adapts);
-        let before = connection.serves().map(|credits| credits.reserved());
+        let reserved = |connection: &Connection| connection.serves().map(|credits| credits.reserved());
+        let before = reserved(connection);
         connection.handle_replied();
-        let is_settled = connection.serves().map(|credits| credits.reserved()) == before;
+        let is_settled = reserved(connection) == before;
         core.counters.stats.responder.replies.short += 1;
         core.forget_inbound(key);
         core.watch.post(key, core.now);
         if !is_settled {
             core.settle_receives(peer);
         }
-        None
+        true
     }
 
     /// Sends a reply in whatever form fits. It comes back when the send queue or the pool has no room for it.

@@ -47,8 +47,9 @@ pub(crate) struct Inner {
 #[derive(Debug)]
 struct Slots {
     slot_len: usize,
-    /// Offset of slot 0 in the arena.
+    /// Offset of slot 0 in the arena, and its address.
     base: usize,
+    first: NonNull<u8>,
     /// Slots nobody owns: a stack whose first `left` places count. It has a place for each slot.
     free: Box<[Cell<u32>]>,
     left: Cell<u32>,
@@ -97,29 +98,36 @@ impl Pool {
         let mut classes = classes.to_vec();
         classes.sort_by_key(|class| class.slot_len);
         let mut base = 0_usize;
-        let mut slots = Vec::with_capacity(classes.len());
+        let mut laid_out = Vec::with_capacity(classes.len());
         for class in &classes {
             let slot_len = class.slot_len.checked_next_multiple_of(LINE).ok_or_else(invalid)?;
             let count = u32::try_from(class.count).map_err(|_| invalid())?;
             if slot_len == 0 || u32::try_from(slot_len).is_err() || count > SlotId::SLOTS_MAX {
                 return Err(invalid());
             }
-            // The last slot is on top of the stack's bottom: low slots are used first and stay warm.
-            let free = (0..count).rev().map(Cell::new).collect();
-            let shares = (0..count).map(|_| Cell::new(0)).collect();
-            slots.push(Slots { slot_len, base, free, left: Cell::new(count), shares });
+            laid_out.push((slot_len, base, count));
             base = slot_len
                 .checked_mul(class.count)
                 .and_then(|len| base.checked_add(len))
                 .ok_or_else(invalid)?;
         }
-        if slots.is_empty() || slots.len() > SlotId::CLASSES_MAX {
+        if laid_out.is_empty() || laid_out.len() > SlotId::CLASSES_MAX {
             return Err(invalid());
         }
         let arena = map(base)?;
         assert!(base <= arena.len(), "every slot lies inside the arena");
         let id = PoolId(POOLS.fetch_add(1, Ordering::Relaxed));
-        Ok(Self(Rc::new(Inner { id, arena, classes: slots.into() })))
+        let slots = laid_out.into_iter().map(|(slot_len, base, count)| Slots {
+            slot_len,
+            base,
+            first: arena.at(base),
+            // The last slot is on top of the stack's bottom: low slots are used first and stay warm.
+            free: (0..count).rev().map(Cell::new).collect(),
+            left: Cell::new(count),
+            shares: (0..count).map(|_| Cell::new(0)).collect(),
+        });
+        let classes = slots.collect();
+        Ok(Self(Rc::new(Inner { id, arena, classes })))
     }
 
     /// An empty buffer that can hold at least `len` octets, from the smallest class that has one.
@@ -133,7 +141,7 @@ impl Pool {
                 return Some(Buf::adopt(
                     Rc::clone(&self.0),
                     slot,
-                    self.0.address(slot),
+                    slots.address(index),
                     slots.slot_len as u32,
                 ));
             }
@@ -192,6 +200,15 @@ impl Pool {
 }
 
 impl Slots {
+    /// The address of the first octet of the slot `index`, valid for `slot_len` octets while the pool lives.
+    #[inline]
+    fn address(&self, index: u32) -> NonNull<u8> {
+        debug_assert!((index as usize) < self.shares.len(), "the free list names slots that exist");
+        // SAFETY: `cut` laid out as many slots as the free list names, one behind the other from `first` on and all inside the
+        // arena, so the result lies in the arena.
+        unsafe { self.first.add(index as usize * self.slot_len) }
+    }
+
     /// Takes a slot off the stack.
     #[inline]
     fn pop(&self) -> Option<u32> {
@@ -220,13 +237,6 @@ impl Inner {
     #[inline]
     pub(crate) fn slot_len(&self, slot: SlotId) -> usize {
         self.slots(slot).slot_len
-    }
-
-    /// The address of the first octet of `slot`, valid for `slot_len` octets while the pool lives.
-    #[inline]
-    pub(crate) fn address(&self, slot: SlotId) -> NonNull<u8> {
-        let slots = self.slots(slot);
-        self.arena.at(slots.base + slot.index() * slots.slot_len)
     }
 
     /// Where octet `offset` of `slot` is.

@@ -40,17 +40,21 @@ impl<'a> CallHeader<'a> {
     /// credential is good enough the server decides.
     #[inline]
     pub fn parse(reader: &mut Reader<'a>) -> Result<Self, Refusal> {
-        // Nobody in particular calls, and proves nothing: all of it at once.
-        let usual = reader.words_if(|[_, kind, rpc_version, _, _, _, auth @ ..]: &[u32; 10]| {
-            (*kind, *rpc_version, *auth) == (MessageType::Call as u32, VERSION, [0; 4])
-        });
-        match usual {
-            Some([xid, _, _, program, version, procedure, ..]) => {
-                let (credential, verifier) = (Credential::None, Auth::NONE);
-                Ok(Self { xid: Xid(xid), program, version, procedure, credential, verifier })
-            }
+        match Self::parse_usual(reader) {
+            Some(header) => Ok(header),
             None => Self::parse_any(reader),
         }
+    }
+
+    /// The same of a call that nobody in particular makes (AUTH_NONE, twice), in one piece; nothing is taken of any other.
+    #[inline]
+    pub fn parse_usual(reader: &mut Reader<'a>) -> Option<Self> {
+        let [xid, _, _, program, version, procedure, ..] =
+            reader.words_if(|[_, kind, rpc_version, _, _, _, auth @ ..]: &[u32; 10]| {
+                (*kind, *rpc_version, *auth) == (MessageType::Call as u32, VERSION, [0; 4])
+            })?;
+        let (credential, verifier) = (Credential::None, Auth::NONE);
+        Some(Self { xid: Xid(xid), program, version, procedure, credential, verifier })
     }
 
     #[inline(never)]
