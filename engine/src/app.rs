@@ -289,15 +289,14 @@ impl Cx<'_> {
     #[inline]
     pub fn call(&mut self, peer: PeerId, request: Request) {
         let is_first = self.core.outbox.is_empty() && self.core.to_start.is_none_or(|known| known == peer);
-        let request = match is_first {
-            true => match self.core.queue_call(peer, request) {
-                Ok(()) => return self.core.to_start = Some(peer),
-                // That it is over at once is told when the app has returned.
-                Err((request, _)) => request,
-            },
-            false => request,
-        };
-        self.core.outbox.push_back(Action::Call(peer, request));
+        let mut request = Some(request);
+        if is_first && self.core.queue_call(peer, &mut request).is_ok() {
+            self.core.to_start = Some(peer);
+        }
+        // If it is over at once, that is told when the app has returned.
+        if let Some(request) = request {
+            self.core.outbox.push_back(Action::Call(peer, request));
+        }
     }
 
     /// Says that a peer which connected to us takes calls: its upper layer told so over this connection, and nothing is sent

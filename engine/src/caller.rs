@@ -22,22 +22,26 @@ const WORK: usize = Outbound::WINDOWS + 1;
 const REPLY_WORK: usize = 4;
 
 impl Core {
-    /// Hop 1: a call of the app waits in the queue of its peer, or comes back with the reason why it cannot.
-    #[expect(clippy::result_large_err, reason = "the request comes back as it came, and seldom")]
-    pub(crate) fn queue_call(&mut self, peer: PeerId, request: Request) -> Result<(), (Request, CallFault)> {
+    /// Hop 1: a call of the app is taken to wait in the queue of its peer, or it is said why it cannot.
+    pub(crate) fn queue_call(
+        &mut self,
+        peer: PeerId,
+        request: &mut Option<Request>,
+    ) -> Result<(), CallFault> {
         let Self { peers, outbound, config, .. } = self;
         let heir = peers.get(peer.0).and_then(|entry| entry.heir);
         let peer = heir.unwrap_or(peer);
-        let Some(entry) = peers.get_mut(peer.0) else { return Err((request, CallFault::NoPeer)) };
+        let Some(entry) = peers.get_mut(peer.0) else { return Err(CallFault::NoPeer) };
         let most = waiting_max(config, entry.side);
         if entry.waiting.len() >= most {
             entry.waiting.retain(|key| outbound.get(*key).is_some());
         }
         if entry.waiting.len() >= most || outbound.len() == outbound.capacity() {
-            return Err((request, CallFault::Limit));
+            return Err(CallFault::Limit);
         }
-        let deadline = self.now + request.timeout;
-        let Request { message, item, reply_max, result, token, .. } = request;
+        let Request { message, item, reply_max, result, timeout, token } =
+            request.take().expect("a call is queued once");
+        let deadline = self.now + timeout;
         let offers = (item.is_some() || result.is_some()).then(|| {
             let mut offers = self.offers.take();
             (offers.position, offers.item) = item.map(|item| (item.position, item.octets)).unzip();
@@ -77,14 +81,14 @@ const fn waiting_max(config: &Config, side: Side) -> usize {
 impl<P: Provider, A: App> Shard<P, A> {
     /// Takes a call from the app. It goes out as soon as there is a credit for it.
     pub(crate) fn call(&mut self, peer: PeerId, request: Request) {
-        match self.core.queue_call(peer, request) {
-            Ok(()) => self.start_waiting(self.core.known_as(peer)),
-            Err((request, fault)) => {
-                let Request { token, item, result, .. } = request;
+        let mut request = Some(request);
+        match (self.core.queue_call(peer, &mut request), request) {
+            (Err(fault), Some(Request { token, item, result, .. })) => {
                 let (peer, item) = (self.core.known_as(peer), item.map(|item| item.octets));
                 let outcome = Outcome { token, peer, reply: Err(fault), item, result };
                 self.app.on_reply(&mut Cx { core: &mut self.core }, outcome);
             }
+            _ => self.start_waiting(self.core.known_as(peer)),
         }
     }
 
@@ -585,10 +589,7 @@ impl Outbound {
     #[inline]
     fn is_plain(&self, connection: &Connection) -> bool {
         let Some(message) = &self.message else { return false };
-        self.offers.is_none()
-            && connection.plain_version().is_some()
-            && plain::fits(message.len(), connection.send_threshold())
-            && plain::fits(self.reply_max, connection.receive_threshold())
+        self.offers.is_none() && connection.plain().fits_call(message.len(), self.reply_max)
     }
 }
 

@@ -403,10 +403,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let adapts = connection.side() == Side::Server;
         let granted = connection.serves().map_or(0, |credits| credits.granted().0);
         // A grant that may change is looked at where all replies are sent.
-        if adapts && entry.replies + 1 >= granted
-            || connection.plain_version().is_none()
-            || !plain::fits(message.len(), connection.send_threshold())
-        {
+        if adapts && entry.replies + 1 >= granted || !connection.plain().fits_reply(message.len()) {
             return false;
         }
         debug_assert_eq!(message.first_chunk(), Some(&xid.0.to_be_bytes()), "the reply's XID");

@@ -87,6 +87,7 @@ enum Given {
 
 impl Echo {
     /// Runs a procedure of the program.
+    #[inline]
     fn run(&mut self, cx: &Cx<'_>, procedure: u32, mut arguments: Reader<'_>) -> Result<Given, Accepted> {
         let garbage = |_: xdr::Error| Accepted::GarbageArgs;
         match procedure {
@@ -143,12 +144,13 @@ impl App for Echo {
         };
         let message = reply(cx, call.header.reply(status), |writer| optional(writer, word));
         let Some(message) = message else { return cx.disconnect(call.peer) };
-        let position = message.len();
-        let item = match given {
-            Given::Item(item) => Some(AnswerItem { position, octets: item.into() }),
-            Given::Nothing | Given::Word(_) => None,
-        };
-        cx.answer(call.id, Answer { message, item });
+        match given {
+            Given::Item(item) => {
+                let item = Some(AnswerItem { position: message.len(), octets: item.into() });
+                cx.answer(call.id, Answer { message, item });
+            }
+            Given::Nothing | Given::Word(_) => cx.answer(call.id, Answer { message, item: None }),
+        }
     }
 }
 
@@ -163,6 +165,7 @@ fn optional(writer: &mut Writer<'_>, word: Option<u32>) -> Result<(), NoRoom> {
 }
 
 /// A reply with few results, without its item. None when there is no memory for it.
+#[inline]
 pub fn reply(
     cx: &Cx<'_>,
     header: ReplyHeader<'_>,
@@ -178,6 +181,7 @@ pub fn reply(
 }
 
 /// A call with few arguments, without its item.
+#[inline]
 fn request(
     cx: &Cx<'_>,
     procedure: u32,

@@ -5,7 +5,7 @@ use super::negotiation::{Negotiation, Version, Version2, Versions};
 use super::option::{self, Exchange, Lane, Message, NoOption, health};
 use super::{
     Body, ChunkLists, ErrorBody, ErrorReply, Header, InlineThreshold, Intent, MessageType, NoCredit, Offer,
-    RequesterCredits, ResponderCredits, Side, Xid, invalidate, v1, v2,
+    RequesterCredits, ResponderCredits, Side, Xid, invalidate, plain, v1, v2,
 };
 use crate::xdr::NoRoom;
 
@@ -34,6 +34,8 @@ pub struct Connection {
     pub(super) calls: Option<RequesterCredits>,
     pub(super) serves: Option<ResponderCredits>,
     pub(super) health: Lane,
+    /// Follows from the rest, and is asked for with each message.
+    pub(super) plain: plain::Path,
 }
 
 impl Connection {
@@ -49,7 +51,7 @@ impl Connection {
             !versions.include_two() || receives >= InlineThreshold::DEFAULT_V2,
             "an end that speaks version 2 receives 4096 octets (draft 000 §2.3)"
         );
-        Self {
+        let mut connection = Self {
             side: setup.side,
             own: setup.own,
             peer: setup.peer,
@@ -57,7 +59,10 @@ impl Connection {
             calls: (setup.calls_max > 0).then(|| RequesterCredits::new(setup.calls_max)),
             serves: (setup.grant > 0).then(|| ResponderCredits::new(setup.grant)),
             health: Lane::new(),
-        }
+            plain: plain::Path::default(),
+        };
+        connection.plain = plain::Path::of(&connection);
+        connection
     }
 
     /// The version that both ends keep to; `None` while it is negotiated.

@@ -4,7 +4,7 @@ use super::negotiation::{Verdict, Version, Version2};
 use super::option::{self, Exchange, Message};
 use super::{
     Body, ChunkLists, Connection, Direction, ErrorBody, ErrorReply, Header, MessageType, PeerFault,
-    ResponderCredits, Side, Xid, v1, v1::Malformed, v2,
+    ResponderCredits, Side, Xid, plain, v1, v1::Malformed, v2,
 };
 
 /// What an incoming message is, and what to do with it.
@@ -72,6 +72,14 @@ impl Connection {
     /// Says what `message`, one whole received Send, is. `lists` is overwritten with its chunks.
     pub fn handle_message(&mut self, message: &[u8], lists: &mut ChunkLists) -> Incoming {
         let settled = self.negotiation.settled();
+        let incoming = self.handle_any(message, lists, settled);
+        if settled.is_none() {
+            self.plain = plain::Path::of(self);
+        }
+        incoming
+    }
+
+    fn handle_any(&mut self, message: &[u8], lists: &mut ChunkLists, settled: Option<Version>) -> Incoming {
         let version = settled.unwrap_or_else(|| self.negotiation.reads(self.side, version_word(message)));
         let parsed = match version {
             Version::One => v1::parse(message, lists),

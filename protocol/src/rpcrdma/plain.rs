@@ -29,14 +29,58 @@ pub enum Plain {
     },
 }
 
+/// What plain messages are on one connection, if there are any: not before its version is settled, nor where every header says
+/// what its message is (draft 001 §4.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Path {
+    /// Their version word; zero where there are none.
+    version: u32,
+    /// Octets of the longest RPC message behind a plain header, to the peer and from it.
+    send_max: u32,
+    receive_max: u32,
+}
+
+impl Path {
+    pub(super) fn of(connection: &Connection) -> Self {
+        let version = match connection.version() {
+            Some(Version::One) => v1::VERSION,
+            Some(Version::Two(Version2::Plain)) => v2::VERSION,
+            Some(Version::Two(Version2::Directed)) | None => return Self::default(),
+        };
+        let rest = |threshold: InlineThreshold| {
+            u32::try_from(threshold.octets().saturating_sub(HEADER_LEN)).unwrap_or(0)
+        };
+        let (send, receive) = (connection.send_threshold(), connection.receive_threshold());
+        Self { version, send_max: rest(send), receive_max: rest(receive) }
+    }
+
+    /// Whether there are any.
+    #[inline]
+    pub const fn exists(&self) -> bool {
+        self.version != 0
+    }
+
+    /// Whether an RPC call message of `call` octets, and its reply of `reply` octets at most, are plain messages.
+    #[inline]
+    pub const fn fits_call(&self, call: usize, reply: usize) -> bool {
+        self.exists() && call <= self.send_max as usize && reply <= self.receive_max as usize
+    }
+
+    /// Whether an RPC reply message of `reply` octets is.
+    #[inline]
+    pub const fn fits_reply(&self, reply: usize) -> bool {
+        self.exists() && reply <= self.send_max as usize
+    }
+}
+
 impl Connection {
     /// Does what [`handle_message`](Self::handle_message) does, if `message` is plain and nothing is wrong with it. `None`: nothing was
     /// done, and that one knows better.
     #[inline]
     pub fn handle_plain(&mut self, message: &[u8]) -> Option<Plain> {
-        let head: &[u8; HEAD_LEN] = message.first_chunk()?;
+        let head: &[u8; HEAD_LEN] = message.first_chunk().filter(|_| self.plain.exists())?;
         let (header, rpc): (&[u8; HEADER_LEN], _) = head.split_first_chunk()?;
-        let (xid, credits) = wire::parse_plain(header, self.plain_version()?)?;
+        let (xid, credits) = wire::parse_plain(header, self.plain.version)?;
         let ([own, message_type], _) = rpc.as_chunks::<4>() else { return None };
         // RFC 8166 §4.2.1 [8166-31]
         if u32::from_be_bytes(*own) != xid.0 {
@@ -55,15 +99,10 @@ impl Connection {
         }
     }
 
-    /// The version word of plain messages, if there are any on this connection: not before its version is settled, nor where every
-    /// header says what its message is (draft 001 §4.1).
+    /// What plain messages are at this moment.
     #[inline]
-    pub const fn plain_version(&self) -> Option<u32> {
-        match self.negotiation.settled() {
-            Some(Version::One) => Some(v1::VERSION),
-            Some(Version::Two(Version2::Plain)) => Some(v2::VERSION),
-            Some(Version::Two(Version2::Directed)) | None => None,
-        }
+    pub const fn plain(&self) -> &Path {
+        &self.plain
     }
 
     /// Writes the plain header of a call, as [`call_header`](Self::call_header) and [`emit`](Self::emit) do. False: there are
@@ -83,16 +122,9 @@ impl Connection {
 
     #[inline]
     fn emit_plain(&self, xid: Xid, credits: Credits, out: &mut [u8; HEADER_LEN]) -> bool {
-        let Some(version) = self.plain_version() else { return false };
-        wire::emit_plain((xid, credits), version, out);
-        true
+        wire::emit_plain((xid, credits), self.plain.version, out);
+        self.plain.exists()
     }
-}
-
-/// Whether `octets` of an RPC message fit `threshold` behind a plain header.
-#[inline]
-pub const fn fits(octets: usize, threshold: InlineThreshold) -> bool {
-    octets <= threshold.octets().saturating_sub(HEADER_LEN)
 }
 
 #[cfg(test)]
@@ -135,13 +167,30 @@ mod tests {
         }
     }
 
+    #[test]
+    fn plain_messages_exist_as_soon_as_a_version_that_has_them_is_settled() {
+        for (word, two, exist) in
+            [(1, Version2::Directed, true), (2, Version2::Plain, true), (2, Version2::Directed, false)]
+        {
+            let mut server = connection(Side::Server, Versions::Both(two));
+            assert!(!server.plain().exists());
+            let mut call = message(word, 0);
+            if (word, two) == (2, Version2::Directed) {
+                call.splice(16..16, [0; 8]);
+            }
+            assert!(matches!(server.handle_message(&call, &mut ChunkLists::new()), Incoming::Call { .. }));
+            assert_eq!(server.plain().exists(), exist);
+            assert_eq!(*server.plain(), Path::of(&server));
+        }
+    }
+
     /// Reads `message` both ways. True when it is plain.
     fn compare(connection: &Connection, message: &[u8]) -> bool {
         let (mut quick, mut slow) = (connection.clone(), connection.clone());
         let mut lists = ChunkLists::new();
         let plain = quick.handle_plain(message);
         let incoming = slow.handle_message(message, &mut lists);
-        let is_plain = connection.plain_version().is_some() && lists.is_empty();
+        let is_plain = connection.plain().exists() && lists.is_empty();
         assert_eq!(plain, expected(incoming).filter(|_| is_plain), "{message:02x?}");
         let state = if plain.is_some() { &slow } else { connection };
         assert_eq!(std::format!("{quick:?}"), std::format!("{state:?}"), "{message:02x?}");
@@ -192,7 +241,7 @@ mod tests {
                 let mut connection = connection(side, versions);
                 let (mut plain, mut other) = ([0xee; HEADER_LEN], [0xee; HEADER_LEN]);
                 let lists = ChunkLists::new();
-                let is_plain = connection.plain_version().is_some();
+                let is_plain = connection.plain().exists();
                 assert_eq!(
                     connection.emit_plain_call(Xid(7), &mut plain),
                     is_plain && connection.version().is_some()
@@ -210,7 +259,10 @@ mod tests {
             }
         }
         assert_eq!(some, 3, "a client of version 2 has to settle it first");
-        let most = InlineThreshold::DEFAULT_V1;
-        assert!(fits(1024 - HEADER_LEN, most) && !fits(1025 - HEADER_LEN, most));
+        let path = *connection(Side::Client, Versions::One).plain();
+        let (most, more) = (1024 - HEADER_LEN, 1025 - HEADER_LEN);
+        assert!(path.fits_call(most, most) && path.fits_reply(most));
+        assert!(!path.fits_call(more, 0) && !path.fits_call(0, more) && !path.fits_reply(more));
+        assert!(!Path::default().fits_call(0, 0) && !Path::default().fits_reply(0));
     }
 }
