@@ -385,6 +385,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// fabric takes it as a copy.
     #[inline]
     pub(crate) fn answer_message(&mut self, id: CallId, mut message: Buf) {
+        self.core.stamp(id.0, Stage::App);
         if !self.answer_plain(id.0, &mut message) {
             self.answer(id, Answer { message, item: None });
         }
