@@ -14,7 +14,7 @@ use crate::{
     },
     minimal::Minimal,
     ours::{
-        ends,
+        ends::{self, Calls},
         headers::{HeaderTime, Instructions, Work},
         idle::IdleServer,
         many::{Among, IdleMemory, Pushed},
@@ -150,12 +150,16 @@ fn call() -> Vec<Row> {
 }
 
 fn many() -> Vec<Row> {
-    let row = |fabric: ends::Fabric| {
-        let what = format!("NULL round trip, {}, 10,000 connections ÷ 1", fabric.name());
-        let [ours, one] = [10_000, 1].map(|connections| Among::new(fabric, connections));
-        Row::timed(("G10", &what), (RoundTrip, AtMost(1.5)), ours, one)
-    };
-    [ends::Fabric::Shm, ends::Fabric::Iwarp].map(row).into()
+    // What the crowd costs, and what it costs that nothing of a connection is in a cache when its call comes.
+    let kinds = [(Calls::OverOne, "the others idle"), (Calls::OverAny, "each call over another one")];
+    let rows = [ends::Fabric::Shm, ends::Fabric::Iwarp].into_iter().flat_map(|fabric| {
+        kinds.map(|(calls, how)| {
+            let what = format!("NULL round trip, {}, 10,000 connections ÷ 1, {how}", fabric.name());
+            let [ours, one] = [10_000, 1].map(|connections| Among::new(fabric, calls, connections));
+            Row::timed(("G10", &what), (RoundTrip, AtMost(1.5)), ours, one)
+        })
+    });
+    rows.collect()
 }
 
 fn idle_memory() -> Vec<Row> {

@@ -60,6 +60,15 @@ impl Fabric {
     }
 }
 
+/// Which connections calls take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Calls {
+    /// All of them the same one: the others are idle.
+    OverOne,
+    /// Each the one that chance takes.
+    OverAny,
+}
+
 /// What one end is made of.
 #[derive(Clone, Debug, Args)]
 pub struct Ends {
@@ -218,9 +227,10 @@ where
                 calling.connect(&at, number as usize)?;
                 calling.peers.len().to_string()
             }
-            // Calls for so many seconds, each over a connection that chance takes.
-            "measure" => {
-                let Reading { p50_ns, p99_ns, .. } = calling.measure(Duration::from_secs_f64(number))?;
+            "one" | "any" => {
+                let calls = if word == "one" { Calls::OverOne } else { Calls::OverAny };
+                let Reading { p50_ns, p99_ns, .. } =
+                    calling.measure(calls, Duration::from_secs_f64(number))?;
                 format!("{} {}", p50_ns.unwrap_or(f64::NAN), p99_ns.unwrap_or(f64::NAN))
             }
             _ => return Err(other(format!("{word:?} is no command"))),
@@ -289,12 +299,15 @@ impl<P: Provider> Calling<P> {
         }
     }
 
-    fn measure(&mut self, time: Duration) -> io::Result<Reading> {
+    fn measure(&mut self, calls: Calls, time: Duration) -> io::Result<Reading> {
         let mut trips = Vec::new();
         let began = Instant::now();
         let mut last = began;
         while last.duration_since(began) < time {
-            let place = self.random.below(self.peers.len() as u64) as usize;
+            let place = match calls {
+                Calls::OverOne => self.peers.len() / 2,
+                Calls::OverAny => self.random.below(self.peers.len() as u64) as usize,
+            };
             self.once(place)?;
             let now = Instant::now();
             trips.push(now.duration_since(last).as_nanos() as f64);
@@ -373,8 +386,9 @@ impl Processes {
     ///
     /// # Errors
     /// When a call fails.
-    pub fn measure(&mut self, site: &Site) -> Result<Reading, String> {
-        let said = self.ask(&format!("measure {}", site.turn.as_secs_f64()))?;
+    pub fn measure(&mut self, calls: Calls, site: &Site) -> Result<Reading, String> {
+        let word = if calls == Calls::OverOne { "one" } else { "any" };
+        let said = self.ask(&format!("{word} {}", site.turn.as_secs_f64()))?;
         let numbers =
             said.split_once(' ').and_then(|(p50, p99)| Some((p50.parse().ok()?, p99.parse().ok()?)));
         let (p50, p99) = numbers.ok_or_else(|| format!("{said:?} is no measurement"))?;

@@ -1,24 +1,25 @@
 //! Many connections: what a call takes among them (G10), and what one of them costs a server while it is idle (G11).
 
-use super::ends::{self, Fabric, Processes};
+use super::ends::{self, Calls, Fabric, Processes};
 use crate::{
     contender::{Absence, Contender, Reading},
     site::{Running, Site, shown},
 };
 use std::fs;
 
-/// One call at a time, each over a connection that chance takes among as many as there are.
+/// One call at a time, over some of as many connections as there are.
 #[derive(Debug)]
 pub struct Among {
     fabric: Fabric,
+    calls: Calls,
     connections: usize,
     processes: Option<Processes>,
 }
 
 impl Among {
     /// Among so many.
-    pub const fn new(fabric: Fabric, connections: usize) -> Self {
-        Self { fabric, connections, processes: None }
+    pub const fn new(fabric: Fabric, calls: Calls, connections: usize) -> Self {
+        Self { fabric, calls, connections, processes: None }
     }
 }
 
@@ -43,7 +44,7 @@ impl Contender for Among {
     }
 
     fn measure(&mut self, site: &Site) -> Result<Reading, String> {
-        self.processes.as_mut().ok_or("it was not started")?.measure(site)
+        self.processes.as_mut().ok_or("it was not started")?.measure(self.calls, site)
     }
 }
 
@@ -77,7 +78,7 @@ impl Contender for IdleMemory {
         self.commands.clone_from(&processes.commands);
         // What happens once happens here: code is loaded, each kind of table has its first entry.
         processes.connect(32)?;
-        processes.measure(site)?;
+        processes.measure(Calls::OverAny, site)?;
         let before = resident(&processes.server)?;
         processes.connect(self.connections)?;
         let after = resident(&processes.server)?;
