@@ -82,24 +82,10 @@ pub(super) fn emit_plain((xid, credits): (Xid, Credits), version: u32, out: &mut
     }
 }
 
-#[inline]
 pub(super) fn parse<D: Dialect>(
     message: &[u8],
     lists: &mut ChunkLists,
 ) -> Result<(Header, usize), Malformed> {
-    if !D::INTENT
-        && let Some(header) = message.first_chunk()
-        && let Some((xid, credits)) = parse_plain(header, D::VERSION)
-    {
-        // Most messages: everything at once.
-        lists.clear();
-        return Ok((Header { xid, credits, body: Body::Msg }, HEADER_LEN_MIN));
-    }
-    parse_any::<D>(message, lists)
-}
-
-#[inline(never)]
-fn parse_any<D: Dialect>(message: &[u8], lists: &mut ChunkLists) -> Result<(Header, usize), Malformed> {
     lists.clear();
     let len = u32::try_from(message.len()).unwrap_or(u32::MAX);
     let short = Malformed::Discard(PeerFault::ShortHeader { len });
@@ -135,6 +121,10 @@ fn parse_any<D: Dialect>(message: &[u8], lists: &mut ChunkLists) -> Result<(Head
         // RFC 8166 §4.6.1 [8166-57]
         other => return Err(answer(ErrorBody::Chunk, PeerFault::Procedure(other))),
     };
+    if !D::INTENT && body == Body::Msg && rest.first_chunk() == Some(&[0; HEADER_LEN_MIN - FIXED_LEN]) {
+        // Most messages: three empty lists.
+        return Ok((Header { xid, credits, body }, HEADER_LEN_MIN));
+    }
     let parsed = parse_lists::<D>(&mut rest, lists).and_then(|()| {
         // RFC 8166 §4.2.4 [8166-33]
         if body == Body::NoMsg && lists.is_empty() { Err(PeerFault::NoLists) } else { Ok(()) }
