@@ -95,7 +95,7 @@ fn echo(end: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Round trips of [`PING`] octets, in nanoseconds, for `time`.
+/// Round trips of 64 octets, in nanoseconds, for `time`.
 ///
 /// # Errors
 /// As sockets fail, and when a core cannot be taken.
