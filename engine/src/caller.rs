@@ -130,6 +130,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Sends the calls that wait, in order, while there are credits and room (hop 2).
     pub(crate) fn start_waiting(&mut self, peer: PeerId) {
+        let send_queue = self.provider.limits().send_queue;
         loop {
             // RFC 8167 §6: nothing is sent to a peer before it takes calls.
             // RFC 8167 §6 [8167-10], draft 002 §6 [bidir-9]
@@ -143,6 +144,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             if let Link::Fabric { qp, state: Some(connection) } = &mut entry.link
                 && connection.calls().is_some()
                 && call.is_plain(connection)
+                && room_needed(connection, send_queue) <= send_queue
             {
                 if connection.take_credit().is_err() {
                     self.core.counters.stats.requester.waited_for_credit += 1;
@@ -178,8 +180,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 return self.retry_soon(peer);
             }
             let Some((_, connection)) = self.core.connection(peer) else { return };
-            let replies = room_for_replies(connection, self.provider.limits().send_queue);
-            if self.provider.send_room(qp) < WORK + room_kept(connection) + replies {
+            if self.provider.send_room(qp) < room_needed(connection, send_queue) {
                 return self.retry_soon(peer);
             }
             if connection.take_credit().is_err() {
@@ -594,13 +595,16 @@ impl Outbound {
 }
 
 /// Places in the send queue that are not given away: every window that is out may need an invalidation of ours.
+#[inline]
 pub(crate) fn room_kept(connection: &Connection) -> usize {
     let windows = if connection.calls_with_chunks() { Outbound::WINDOWS } else { 0 };
     connection.calls().map_or(0, |credits| credits.in_flight() as usize) * windows
 }
 
-/// Places in the send queue that calls of ours leave to replies: a reply for which a peer waits may be what our calls wait for.
-fn room_for_replies(connection: &Connection, send_queue: usize) -> usize {
+/// Places in the send queue that have to be free for one more call of ours. It leaves some to replies: a reply for which a peer
+/// waits may be what our calls wait for. So a call that takes no place is not sent either where the whole queue has fewer.
+#[inline]
+fn room_needed(connection: &Connection, send_queue: usize) -> usize {
     let serves = connection.serves().map_or(0, |credits| credits.reserved() as usize);
-    (serves * REPLY_WORK).min(send_queue / 4)
+    WORK + room_kept(connection) + (serves * REPLY_WORK).min(send_queue / 4)
 }

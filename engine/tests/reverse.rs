@@ -276,6 +276,29 @@ fn a_client_answers_calls_and_grants_what_it_has_receives_for() {
 }
 
 #[test]
+fn a_client_whose_calls_all_wait_still_answers_what_does_not_fit_an_inline_send() {
+    let calls = 100;
+    let mut at = AtClient::new(Twin::default(), Config { calls_max: calls, ..config() });
+    let peer = at.peer;
+    let null = |at: &mut AtClient<Twin>, token| {
+        assert!(at.shard.with_app(|_, cx| Caller::call(cx, peer, Token(token), None)));
+    };
+    null(&mut at, 0);
+    let (header, ..) = at.next_call();
+    let payload = [&header.xid.0.to_be_bytes()[..], &[0, 0, 0, 1], &[0; 16]].concat();
+    let granted = Header { credits: Credits(calls), ..header };
+    at.raw.send(&with_header(&granted, &ChunkLists::new(), &payload), None);
+    (1..=u64::from(calls)).for_each(|token| null(&mut at, token));
+    at.settle();
+    let called = at.raw.received.drain(..).count();
+    assert!(called > 30, "{called} calls are under way");
+    // The server has to hear this before it can answer any of them, as it does of a delegation that it recalls.
+    let own = [&echo_head(2_000)[..], &pattern(2_000)].concat();
+    let answered = ask(&mut at, &message(9, &ChunkLists::new(), &rpc(9, ECHO, &own)));
+    assert_eq!(results(&reply(&answered.expect("it is answered")).2), own);
+}
+
+#[test]
 fn chunks_in_reverse_are_refused_and_the_connection_lives() {
     let mut at = client(config());
     let source = at.raw.window(&pattern(100), Access::RemoteRead);
