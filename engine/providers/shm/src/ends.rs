@@ -163,6 +163,36 @@ fn a_peer_that_only_reads_wakes_nobody() {
     assert!(is_readable(&server.shm), "nobody wakes it any more");
 }
 
+/// Fills the ring to `qp`, which is not read any more, and posts more than it takes.
+fn overfill(end: &mut End, qp: Qp) {
+    let (message, take) = ([1; 4000], RING_LEN / 4096 + 1);
+    (0..take).for_each(|_| end.send(qp, &message));
+    assert!(end.shm.links.iter().any(|(_, link)| link.is_full));
+}
+
+#[test]
+fn a_process_that_loses_its_link_takes_no_wake_up_from_others() {
+    for is_inline in [true, false] {
+        let place = Place::new("bystander");
+        let (mut server, at_server, mut liar, _) = meet(&place, false);
+        let mut other = End::new(false, LIMITS);
+        let (_, to_other) = connect(&mut other, &mut server, &place.address(false));
+        assert!(other.shm.arm());
+        overfill(&mut server, at_server);
+        liar.link().own.as_ref().unwrap().set_word(crate::ring::HEAD, u64::MAX);
+        let message = server.buf(b"a call");
+        if is_inline {
+            assert!(server.shm.send_inline(to_other, &message, None));
+            server.shm.ring();
+        } else {
+            server.shm.post_send(to_other, Tag(0), message, None).map_err(|refused| refused.why).unwrap();
+            server.shm.ring();
+        }
+        assert_eq!(server.shm.links(), 1, "the liar has lost its link");
+        assert!(is_readable(&other.shm), "nobody wakes it");
+    }
+}
+
 #[test]
 fn a_process_that_says_hello_while_we_fall_asleep_is_heard() {
     let place = Place::new("hello");

@@ -116,8 +116,9 @@ impl Shm {
     /// Nothing more has arrived: peers hear how far we read, and what waited for them goes on. True when something did.
     pub(crate) fn go_on(&mut self) -> bool {
         let mut has_moved = false;
-        for place in 0..self.hot.len() {
-            let Some(key) = self.hot.get(place).copied() else { break };
+        // From the last one on: one that ends moves only those that had their turn.
+        for place in (0..self.hot.len()).rev() {
+            let Some(key) = self.hot.get(place).copied() else { continue };
             let Some(link) = self.links.get_mut(key) else { continue };
             link.pay(&mut self.shared);
             let progress = tx::progress(link, &mut self.conns, &mut self.shared);

@@ -266,8 +266,9 @@ impl Shm {
             tx::want(conn, link);
         }
         self.posted.clear();
-        for place in 0..self.hot.len() {
-            let Some(key) = self.hot.get(place).copied() else { break };
+        // From the last one on: one that ends moves only those that had their turn.
+        for place in (0..self.hot.len()).rev() {
+            let Some(key) = self.hot.get(place).copied() else { continue };
             let Some(link) = self.links.get_mut(key) else { continue };
             if !link.waiting.is_empty() || !link.say.is_empty() {
                 self.flush_link(key);
