@@ -194,6 +194,38 @@ fn a_process_that_loses_its_link_takes_no_wake_up_from_others() {
 }
 
 #[test]
+fn a_process_that_always_has_a_message_keeps_nobody_waiting() {
+    let place = Place::new("busy");
+    let (mut server, to_other, mut other, at_other) = meet(&place, true);
+    let mut busy = End::new(true, LIMITS);
+    let (at_busy, _) = connect(&mut busy, &mut server, &place.address(true));
+    let target = server.buf(&[0; 2048]);
+    let target = server.shm.bind(to_other, target, 0..2048, Access::RemoteWrite).unwrap();
+    let to = RemoteSpan { key: target.key, offset: target.offset, len: 2048 };
+    let source = other.buf(&[7; 2048]).freeze();
+    let written = other.shm.post_write(at_other, Tag(5), source, to).map_err(|refused| refused.why);
+    written.unwrap();
+    other.shm.ring();
+    let mut newcomer = End::new(true, LIMITS);
+    newcomer.shm.connect(&place.address(true), b"").unwrap();
+    busy.send(at_busy, b"a call");
+    let (mut is_asked, mut is_written) = (false, false);
+    for _ in 0..100 {
+        busy.send(at_busy, b"a call");
+        match server.poll() {
+            Some(Event::Received { buf, .. }) => server.shm.post_receive(buf).unwrap(),
+            Some(Event::ConnectRequest { .. }) => is_asked = true,
+            event => panic!("{event:?}"),
+        }
+        while busy.poll().is_some() {}
+        newcomer.events();
+        is_written |=
+            other.events().iter().any(|event| matches!(event, Event::Completed { tag: Tag(5), .. }));
+    }
+    assert_eq!((is_asked, is_written), (true, true), "a newcomer is asked for, a Write is told of");
+}
+
+#[test]
 fn a_process_that_says_hello_while_we_fall_asleep_is_heard() {
     let place = Place::new("hello");
     let (mut server, mut client) = (End::new(false, LIMITS), End::new(false, LIMITS));

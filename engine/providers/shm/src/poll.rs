@@ -19,7 +19,7 @@ impl Shm {
     #[inline]
     pub(crate) fn poll_once(&mut self, now: Time) -> Option<Event> {
         self.shared.now = now;
-        if self.asleep || self.ended.is_some() || !self.shared.events.is_empty() {
+        if self.asleep || self.ended.is_some() || !self.shared.events.is_empty() || self.is_due(now) {
             return self.poll_all(now);
         }
         if self.in_turn >= RECORDS_PER_TURN {
@@ -41,7 +41,7 @@ impl Shm {
             }
             self.next_turn();
         }
-        if is_calm && !self.is_due(now) { None } else { self.poll_all(now) }
+        if is_calm { None } else { self.poll_all(now) }
     }
 
     /// Whether sockets or deadlines have to be looked at.
@@ -68,6 +68,11 @@ impl Shm {
                 self.forget(key);
             }
         }
+        // A process that always has a message keeps nobody waiting for longer than that.
+        if self.is_due(now) {
+            self.go_on();
+            self.look_if_due(now);
+        }
         let mut records = 0;
         loop {
             if let Some(event) = self.shared.next_event() {
@@ -78,7 +83,7 @@ impl Shm {
             }
             let has_received = records < RECORDS_PER_POLL && self.receive_one();
             records += usize::from(has_received);
-            if !has_received && !self.go_on() && !self.look_if_due(now) {
+            if !has_received && !self.go_on() {
                 return None;
             }
         }

@@ -346,19 +346,17 @@ impl Shm {
         }
     }
 
-    /// Looks at sockets and deadlines, if it is time. True when something may have come of it.
-    pub(crate) fn look_if_due(&mut self, now: Time) -> bool {
+    /// Looks at deadlines and, if it is time, at sockets.
+    pub(crate) fn look_if_due(&mut self, now: Time) {
         let is_setting_up = self.hot.len() < self.links.len();
         if self.next_deadline.is_some_and(|deadline| deadline <= now) {
             self.expire(now);
         }
-        if now < self.next_look {
-            return !self.shared.events.is_empty();
+        if now >= self.next_look {
+            let interval = self.shared.config.look_interval;
+            self.next_look = now + if is_setting_up { interval.min(LOOK_INTERVAL_SETUP) } else { interval };
+            self.look();
         }
-        let interval = self.shared.config.look_interval;
-        self.next_look = now + if is_setting_up { interval.min(LOOK_INTERVAL_SETUP) } else { interval };
-        self.look();
-        !self.shared.events.is_empty()
     }
 
     /// Looks at the sockets without waiting.
