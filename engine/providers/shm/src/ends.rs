@@ -226,6 +226,23 @@ fn a_process_that_always_has_a_message_keeps_nobody_waiting() {
 }
 
 #[test]
+fn nobody_sleeps_beside_a_message_that_has_a_receive() {
+    let place = Place::new("receive");
+    let (mut server, _, mut client, at_client) = meet(&place, false);
+    (0..120).for_each(|_| client.send(at_client, b"a call"));
+    assert_eq!(server.events().len(), 32, "others wait, and some of them in the ring");
+    assert!(server.shm.arm(), "nothing has where to go");
+    let receives = 72; // more than wait outside the ring
+    (0..receives).for_each(|_| server.shm.post_receive(server.pool.take(4096).unwrap()).unwrap());
+    for told in 0..receives {
+        assert!(!server.shm.arm(), "{told} of {receives} messages are told of");
+        assert!(matches!(server.poll(), Some(Event::Received { .. })));
+    }
+    assert!(server.poll().is_none());
+    assert!(server.shm.arm());
+}
+
+#[test]
 fn a_process_that_says_hello_while_we_fall_asleep_is_heard() {
     let place = Place::new("hello");
     let (mut server, mut client) = (End::new(false, LIMITS), End::new(false, LIMITS));

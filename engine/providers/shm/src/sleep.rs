@@ -1,6 +1,6 @@
 //! Sleep without a fence for each call: whoever falls asleep has all peers take part in a barrier (DESIGN D5, D10).
 
-use crate::{Shm, link, ring::set_asleep};
+use crate::{Shm, link, ring::set_asleep, rx::SAYS_MAX};
 use stag_verbs::Time;
 use std::time::Duration;
 
@@ -56,7 +56,8 @@ impl Shm {
             let Some(theirs) = &link.theirs else { return false };
             let waits = !link.lent.is_empty() || !link.waiting.is_empty() || !link.say.is_empty();
             // A message that has nowhere to go is no news.
-            (!link.is_stalled && link.consumer.is_fruitful(theirs))
+            let may_go_on = link.say.len() < SAYS_MAX && self.shared.receives.room() > 0;
+            ((!link.is_stalled || may_go_on) && link.consumer.is_fruitful(theirs))
                 || (waits && link.producer.has_moved(theirs))
         })
     }
