@@ -355,6 +355,8 @@ pub(crate) fn set_asleep(own: &impl Target, sleep: u64) {
 /// Whether the other process has to be woken after something was put in our ring or read from its own. `woken` is the
 /// sleep that was ended last. There is no fence here: the sleeper's barrier stands for it.
 pub(crate) fn must_wake(theirs: &impl Source, woken: &mut u64) -> bool {
+    // The barrier orders what the processor does; the compiler must not look first either.
+    std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
     let sleep = theirs.word(ASLEEP);
     sleep != 0 && std::mem::replace(woken, sleep) != sleep
 }

@@ -76,6 +76,28 @@ fn records_come_out_as_they_went_in_whatever_lay_there_before() {
 }
 
 #[test]
+fn a_reader_that_tells_of_whole_parts_only_leaves_no_writer_waiting() {
+    let mut pair = Pair::new();
+    let mut state = 0x2545_f491_4f6c_dd1d;
+    let mut waits = 0;
+    for _ in 0..20_000 {
+        let most = 1 + random(&mut state) % (LEN / PART - WORD) as u64;
+        let body = vec![1; (random(&mut state) % most) as usize];
+        if pair.put(1, &body).is_some() {
+            continue;
+        }
+        waits += 1;
+        while pair.take().is_some() {
+            if pair.consumer.is_due() {
+                pair.consumer.publish(&pair.reader);
+            }
+        }
+        assert!(pair.put(1, &body).is_some(), "everything was read, and {} octets find no room", body.len());
+    }
+    assert!(waits > 100, "the ring was full at times");
+}
+
+#[test]
 fn a_full_ring_waits_for_its_reader_and_no_longer() {
     let mut pair = Pair::new();
     let body = [7; LINE - WORD];
@@ -309,6 +331,46 @@ mod model {
             set_asleep(&*reader, 0);
             assert_eq!(take(&mut consumer, &writer), Some(9));
             producing.join().unwrap();
+        });
+    }
+
+    /// A writer whose ring is full sleeps until it hears that a part of it was read.
+    #[test]
+    fn no_news_of_room_is_lost() {
+        models(|| {
+            const RECORDS: u8 = LINES as u8; // one more than fit
+            let (writer, reader) = (Model::new(), Model::new());
+            let wakeup = Arc::new(Notify::new());
+            let mut producer = Producer::new(LEN);
+            let mut put = |record: u8| {
+                producer.put(&*writer, &*reader, WHOLE, (&[], &[record; LINE - WORD])).unwrap().is_some()
+            };
+            assert!((1..RECORDS).all(&mut put) && !put(RECORDS), "the ring is full");
+            let theirs = (Arc::clone(&writer), Arc::clone(&reader), Arc::clone(&wakeup));
+            let reading = thread::spawn(move || {
+                let (writer, own, wakeup) = theirs;
+                let (mut consumer, mut woken) = (Consumer::new(LEN), 0);
+                // What is there before the writer sleeps is read in one go.
+                for expected in 1..RECORDS {
+                    assert_eq!(take(&mut consumer, &writer), Some(expected));
+                    if consumer.is_due() {
+                        consumer.publish(&*own);
+                        fence(Ordering::SeqCst);
+                        if must_wake(&*writer, &mut woken) {
+                            wakeup.notify();
+                        }
+                    }
+                }
+            });
+            set_asleep(&*writer, 1);
+            fence(Ordering::SeqCst);
+            while !producer.has_moved(&*reader) {
+                wakeup.wait();
+            }
+            set_asleep(&*writer, 0);
+            let last = &[RECORDS; LINE - WORD];
+            assert!(producer.put(&*writer, &*reader, WHOLE, (&[], last)).unwrap().is_some());
+            reading.join().unwrap();
         });
     }
 }
