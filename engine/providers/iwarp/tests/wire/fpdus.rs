@@ -157,6 +157,46 @@ fn copies_wait_for_the_kernel_and_then_go_on_where_it_stopped() {
 }
 
 #[test]
+fn copies_that_wait_stay_whole_beside_answers_and_terminates() {
+    let config = Config { send_buffer: Some(1), receive_buffer: Some(1), ..config() };
+    for is_terminated in [false, true] {
+        let (mut end, mut peer, qp) = accepted(config.clone());
+        let octets = pattern(5000, 5);
+        let window = end.iwarp.bind(qp, end.buf(&octets), 0..5000, Access::RemoteRead).unwrap();
+        let mut said = 0;
+        while end.iwarp.send_inline(qp, &pattern(1000, said), None) {
+            said += 1;
+            end.iwarp.ring();
+        }
+        let ask = Ask { sink: 3, sink_to: 0, len: 5000, source: window.key.0, source_to: window.offset };
+        peer.say(&mut end, &fpdu(&read_request(1, ask)));
+        assert!(!end.iwarp.send_inline(qp, b"no room", None));
+        if is_terminated {
+            peer.say(&mut end, &fpdu(&send(9, b"")));
+        } else {
+            end.iwarp.post_send(qp, Tag(1), end.buf(b"behind"), None).unwrap();
+            end.iwarp.ring();
+        }
+        for msn in 0..said {
+            assert_eq!(peer.hear_ulpdu(&mut end), send(msn as u32 + 1, &pattern(1000, msn)));
+        }
+        let mut answer = Vec::new();
+        while answer.len() < octets.len() {
+            let ulpdu = peer.hear_ulpdu(&mut end);
+            assert_eq!(ulpdu[2..6], [0, 0, 0, 3], "a part of the answer");
+            answer.extend_from_slice(&ulpdu[14..]);
+        }
+        assert_eq!(answer, octets);
+        if is_terminated {
+            peer.hear_terminate(&mut end, "1/2/03");
+        } else {
+            assert_eq!(peer.hear_ulpdu(&mut end), send(said as u32 + 1, b"behind"));
+            assert!(end.iwarp.send_inline(qp, b"room", None));
+        }
+    }
+}
+
+#[test]
 fn nothing_is_copied_where_the_path_wants_another_form() {
     // Longer than a segment, before the first FPDU, with markers, and to nobody.
     let (mut end, _peer, qp) = accepted(Config { fpdu_max: FpduMax::Ulpdu(500), ..config() });
