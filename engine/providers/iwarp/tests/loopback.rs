@@ -117,6 +117,34 @@ fn one_that_is_busy_alone_wakes_a_sleeper_and_may_end() {
 }
 
 #[test]
+fn one_that_always_has_something_keeps_no_newcomer_out() {
+    let (mut b, at) = End::listening(config());
+    let (mut a, mut c) = (End::new(config()), End::new(config()));
+    [&mut a, &mut b].into_iter().for_each(|end| end.post_receives(8));
+    let (qa, qb) = join(&mut a, &mut b, at);
+    (0..40).for_each(|_| round_trip(&mut a, &mut b, (qa, qb)));
+    let newcomer = c.iwarp.connect(&at, b"").unwrap();
+    let (mut polls, mut accepted) = (0, false);
+    while !c.events.iter().any(|event| matches!(event, Event::Established { .. })) {
+        assert!(a.iwarp.send_inline(qa, b"once more", None));
+        a.iwarp.ring();
+        // One poll at a time: there is always more.
+        match b.iwarp.poll(support::now()) {
+            Some(Event::Received { buf, .. }) => b.iwarp.post_receive(buf).unwrap(),
+            Some(Event::ConnectRequest { qp }) => {
+                b.iwarp.accept(qp, b"").unwrap();
+                accepted = true;
+            }
+            _ => {}
+        }
+        c.pump();
+        polls += 1;
+        assert!(polls < 10_000, "accepted: {accepted}");
+    }
+    c.expect_established(newcomer);
+}
+
+#[test]
 fn ipv6_works_as_well() {
     let (mut a, mut b) = (End::new(config()), End::new(config()));
     let Ok(at) = b.iwarp.listen(&"iwarp://[::1]:0".parse().unwrap()) else {

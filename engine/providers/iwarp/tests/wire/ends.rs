@@ -84,6 +84,37 @@ fn a_disconnect_is_a_fin_behind_what_was_posted() {
 }
 
 #[test]
+fn a_disconnect_is_a_fin_behind_what_was_copied() {
+    let (mut end, mut peer, qp) = accepted(config());
+    assert!(end.iwarp.send_inline(qp, b"last words", None));
+    end.iwarp.disconnect(qp);
+    assert_eq!(end.next_end(qp), Cause::Local);
+    assert!(!end.iwarp.send_inline(qp, b"too late", None));
+    assert_eq!(peer.hear_ulpdu(&mut end), send(1, b"last words"));
+    assert_eq!(peer.hear_all(&mut end), b"");
+    end.iwarp.ring(); // it is over: nothing to be rung
+    assert!(end.events.is_empty());
+}
+
+#[test]
+fn what_is_copied_to_a_peer_that_resets_is_forgotten() {
+    let (mut end, peer, qp) = accepted(config());
+    rustix::net::sockopt::set_socket_linger(&peer.stream, Some(std::time::Duration::ZERO)).unwrap();
+    drop(peer);
+    let mut copied = 0;
+    while end.iwarp.send_inline(qp, &[7; 4000], None) && copied < 100 {
+        copied += 1;
+    }
+    assert!((1..100).contains(&copied), "what waits has a limit");
+    end.iwarp.ring();
+    assert_eq!(end.next_end(qp), Cause::Fabric(FabricFault::Lost));
+    assert!(!end.iwarp.send_inline(qp, b"", None));
+    end.iwarp.ring();
+    assert!(end.events.is_empty());
+    assert_eq!(end.pool.taken(), 16, "only the receives are out");
+}
+
+#[test]
 fn a_peer_that_does_not_hang_up_is_left_after_a_while() {
     let linger = Duration::from_millis(20);
     let (mut end, mut peer, qp) = accepted(Config { linger, ..config() });
