@@ -2,7 +2,8 @@
 
 use stag_protocol::{
     rpcrdma::{
-        Body, ChunkLists, Credits, ErrorBody, Header, Intent, MessageType, Position, Segment, Xid, v1, v2,
+        Body, ChunkLists, Connection, Credits, ErrorBody, Header, Intent, MessageType, Offer, Position,
+        Segment, Setup, Side, Versions, Xid, v1, v2,
     },
     xdr::NoRoom,
 };
@@ -107,6 +108,20 @@ pub fn forms() -> Vec<Form> {
     ]
 }
 
+/// A caller's connection of version 1, which writes and reads plain messages: those without chunks.
+pub fn plain() -> Connection {
+    let setup =
+        Setup { side: Side::Client, own: Offer::SILENT, peer: Offer::SILENT, calls_max: 32, grant: 0 };
+    Connection::speaking(setup, Versions::One)
+}
+
+/// What is read of a plain message: its header, and the XID and the type of the reply behind it.
+pub fn plain_reply() -> Vec<u8> {
+    let form = form("null").expect("there is a form of this name");
+    let words = [form.header.xid.0, 1];
+    form.octets.into_iter().chain(words.into_iter().flat_map(u32::to_be_bytes)).collect()
+}
+
 /// The form of this name.
 pub fn form(name: &str) -> Option<Form> {
     forms().into_iter().find(|form| form.name == name)
@@ -115,6 +130,17 @@ pub fn form(name: &str) -> Option<Form> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stag_protocol::rpcrdma::plain;
+
+    #[test]
+    fn a_plain_header_is_the_one_of_its_form() {
+        let form = form("null").unwrap();
+        let mut out = [0; plain::HEADER_LEN];
+        assert!(super::plain().emit_plain_call(form.header.xid, &mut out));
+        assert_eq!(out, form.octets[..]);
+        let read = super::plain().handle_plain(&plain_reply());
+        assert_eq!(read, Some(plain::Plain::Reply { xid: form.header.xid, credits: form.header.credits }));
+    }
 
     #[test]
     fn every_form_reads_as_what_was_written() {

@@ -13,12 +13,13 @@ use std::{
 };
 
 /// What is counted, and how often it is done while it is.
-const SUBJECTS: [(&str, u64); 22] = [
+const SUBJECTS: [(&str, u64); 24] = [
     ("shm", 500),
     ("shm/16", 800),
     ("shm-trusted", 500),
     ("iwarp", 500),
     ("iwarp/16", 800),
+    ("emit/plain", 1_000),
     ("emit/null", 1_000),
     ("emit/read", 1_000),
     ("emit/write", 1_000),
@@ -28,6 +29,7 @@ const SUBJECTS: [(&str, u64); 22] = [
     ("emit/error-chunk", 1_000),
     ("emit/v2-null", 1_000),
     ("emit/v2-read", 1_000),
+    ("parse/plain", 1_000),
     ("parse/null", 1_000),
     ("parse/read", 1_000),
     ("parse/write", 1_000),
@@ -40,7 +42,7 @@ const SUBJECTS: [(&str, u64); 22] = [
 
 /// What is to be reached (goals G8 and G9): printed beside the counts, not asserted.
 const GOALS: [(&str, f64); 4] =
-    [("emit/null", 25.0), ("emit/read", 100.0), ("parse/read", 180.0), ("shm", 500.0)];
+    [("emit/plain", 25.0), ("emit/read", 100.0), ("parse/read", 180.0), ("shm", 500.0)];
 
 /// Hundredths above the baseline that pass.
 const SLACK: f64 = 3.0;

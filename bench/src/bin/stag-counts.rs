@@ -2,14 +2,16 @@
 //! -d`, and `valgrind --tool=callgrind --toggle-collect=*measured*`, which leaves out start and end.
 //!
 //! Usage: `stag-counts iwarp|shm|shm-trusted[/DEPTH] CALLS [OCTETS]`: CALLS NULL calls, or echoes of OCTETS octets, DEPTH at a
-//! time (1 when it is not said); `iwarp-watched` and `shm-watched`: one call in 64 is watched from stage to stage. `stag-counts emit|parse/FORM TIMES`: one header, so many times ([`stag_bench::headers`]).
+//! time (1 when it is not said); `iwarp-watched` and `shm-watched`: one call in 64 is watched from stage to stage. `stag-counts
+//! emit|parse/FORM TIMES`: one header, so many times ([`stag_bench::headers`]); FORM `plain`: a NULL's, as connections write
+//! and read it.
 
 use stag_bench::{
     ends::{self, Ends},
     headers::{self, Form, Version},
 };
 use stag_engine::Sampling;
-use stag_protocol::rpcrdma::{ChunkLists, Header, v1, v2};
+use stag_protocol::rpcrdma::{ChunkLists, Header, Xid, plain, v1, v2};
 use stag_verbs::Provider;
 use std::{hint::black_box, io, process::ExitCode, time::Instant};
 
@@ -33,6 +35,10 @@ fn main() -> ExitCode {
         }
         ("shm", _) => ends::shm(false).map(|ends| run(ends, times, octets, depth)),
         ("shm-trusted", _) => ends::shm(true).map(|ends| run(ends, times, octets, depth)),
+        ("emit" | "parse", None) if detail == "plain" => {
+            plain(kind == "emit", times);
+            Ok(())
+        }
         ("emit", Some(form)) => {
             emit(&form, times);
             Ok(())
@@ -58,6 +64,21 @@ fn run<P: Provider>(mut ends: Ends<P>, calls: u64, octets: Option<usize>, depth:
     let began = Instant::now();
     measured(&mut || ends.calls(calls, octets, depth));
     println!("{calls} calls in {:.3} s", began.elapsed().as_secs_f64());
+}
+
+fn plain(writes: bool, times: u64) {
+    let (mut connection, message) = (headers::plain(), headers::plain_reply());
+    let mut out = [0; plain::HEADER_LEN];
+    measured(&mut || {
+        for number in 0..times {
+            if writes {
+                black_box(black_box(&connection).emit_plain_call(Xid(number as u32), &mut out));
+                black_box(&out);
+            } else {
+                black_box(connection.handle_plain(black_box(&message)));
+            }
+        }
+    });
 }
 
 fn emit(form: &Form, times: u64) {
