@@ -59,7 +59,12 @@ struct Ends {
     corrupt: u64,
     faults: u64,
     other: u64,
+    /// Messages that the honest end could not answer at once, and those that it could.
+    replies: [u64; 2],
 }
+
+/// Long enough for most polls to look at rings only.
+const LOOK_INTERVAL: Duration = Duration::from_micros(50);
 
 struct World {
     clock: Clock,
@@ -78,7 +83,7 @@ impl World {
         let pool = Pool::shared(&[Class { slot_len: 4096, count: 512 }]).unwrap();
         let end = |seed| {
             let config = Config::new(LIMITS, [seed; 32], clock.now());
-            let config = Config { trust, ring_len: RING_LEN, look_interval: Duration::ZERO, ..config };
+            let config = Config { trust, ring_len: RING_LEN, look_interval: LOOK_INTERVAL, ..config };
             let mut shm = Shm::new(config).unwrap();
             shm.register(&pool).unwrap();
             shm
@@ -116,8 +121,15 @@ impl World {
                     let buf = self.guarded();
                     self.window = self.honest.bind(qp, buf, SPAN, Access::RemoteWrite).ok();
                 }
-                Event::Received { invalidated, .. } => {
+                Event::Received { qp, buf, invalidated } => {
                     invalidated.into_iter().for_each(|fenced| Self::check(&fenced.into_buf()));
+                    // Now and then more than the ring takes.
+                    let is_burst = self.ends.replies[1].is_multiple_of(16);
+                    let (times, len) = if is_burst { (2 * RING_LEN / 4096, buf.len()) } else { (1, 100) };
+                    for _ in 0..times {
+                        let has_said = self.honest.send_inline(qp, &buf[..buf.len().min(len)], None);
+                        self.ends.replies[usize::from(has_said)] += 1;
+                    }
                 }
                 Event::Unbound { fenced, .. } => Self::check(&fenced.into_buf()),
                 Event::Completed { memory: Memory::Fenced(fenced), .. } => Self::check(&fenced.into_buf()),
@@ -180,6 +192,7 @@ impl World {
                 self.scribbler.post_read(qp, Tag(0), buf, 0, &[from]).is_ok()
             }
             (2, _) if random.below(16) == 0 => self.scribbler.post_send(qp, Tag(0), buf, key).is_ok(),
+            (3, _) => self.scribbler.send_inline(qp, &buf, None),
             _ => self.scribbler.post_send(qp, Tag(0), buf, None).is_ok(),
         };
     }
@@ -263,7 +276,7 @@ fn run(trust: bool, mutations: u64) {
     }
     println!("{mutations} mutations, trust {trust}: {:?}", world.ends);
     assert!(
-        world.ends.corrupt > 0 && world.ends.faults > 0,
+        world.ends.corrupt > 0 && world.ends.faults > 0 && !world.ends.replies.contains(&0),
         "the mutations reach what is judged: {:?}",
         world.ends
     );
