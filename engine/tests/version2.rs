@@ -431,6 +431,25 @@ fn chunks_go_in_the_reverse_direction_too() {
 }
 
 #[test]
+fn a_server_that_calls_before_its_first_reply_is_answered_as_the_version_allows() {
+    let mut at = client(config());
+    start(&mut at, 1, None);
+    let (first, ..) = parse(&arrived(&mut at).expect("the first call is there"));
+    let own = [&echo_head(2_000)[..], &pattern(2_000)].concat();
+    at.raw.send(&call(9, 0, &ChunkLists::new(), &rpc(9, ECHO, &own)), None);
+    at.settle();
+    let (header, _, payload) = parse(&arrived(&mut at).expect("it is answered"));
+    assert_eq!((header.xid, header.body), (Xid(9), Body::Msg), "no error");
+    assert_eq!(results(&payload), own);
+    start(&mut at, 2, None);
+    assert!(arrived(&mut at).is_none(), "there is still one credit");
+    at.raw.send(&answer(first.xid.0, &ChunkLists::new(), &[]), None);
+    at.settle();
+    assert_eq!(outcome(&mut at), Some(Ok(None)));
+    assert!(arrived(&mut at).is_some());
+}
+
+#[test]
 fn an_unknown_option_is_refused_with_its_own_xid() {
     let mut at = server();
     at.ask(&null(1)).unwrap();

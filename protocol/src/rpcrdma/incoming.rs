@@ -71,9 +71,9 @@ const REPLY: u32 = 1;
 impl Connection {
     /// Says what `message`, one whole received Send, is. `lists` is overwritten with its chunks.
     pub fn handle_message(&mut self, message: &[u8], lists: &mut ChunkLists) -> Incoming {
-        let settled = self.negotiation.settled();
+        let (settled, is_over) = (self.negotiation.settled(), self.negotiation.is_over());
         let incoming = self.handle_any(message, lists, settled);
-        if settled.is_none() {
+        if !is_over {
             self.plain = plain::Path::of(self);
         }
         incoming
@@ -175,9 +175,9 @@ impl Connection {
         }
         // RFC 8166 §4.2.4 [8166-35]
         let Some(calls) = &mut self.calls else { return Incoming::Discard(PeerFault::ErrorAtResponder) };
-        // Until the version is settled there is one credit, whatever an error says (draft 000 §5).
+        // Until the first message is answered there is one credit, whatever an error says (draft 000 §5).
         // draft 000 §5 [v2-8]
-        if self.negotiation.settled().is_some() {
+        if self.negotiation.is_over() {
             calls.handle_grant(header.credits);
         }
         let verdict = match error {
@@ -222,7 +222,10 @@ impl Connection {
         match self.serves.as_mut().map(ResponderCredits::handle_call) {
             Some(Err(fault)) => Incoming::Close(fault),
             // draft 000 §4.2 [v2-7]
-            Some(Ok(())) | None => Incoming::Call { header, direction, payload_at },
+            Some(Ok(())) | None => {
+                self.negotiation.handle_called();
+                Incoming::Call { header, direction, payload_at }
+            }
         }
     }
 

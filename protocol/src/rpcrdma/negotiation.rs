@@ -1,9 +1,9 @@
 //! Which version the two ends of a connection speak (draft 000 §5).
 //!
-//! A client that speaks version 2 sends one version 2 message, alone and of at most 1,024 octets. A reply settles it. An ERR_VERS
-//! that covers version 1 sends the same message again as version 1, on the same connection and with the same XID. A server takes
-//! the version of the first message it can read, and keeps to it: both directions of a connection have one version (RFC 8167
-//! §5.1), and a reply has the version of its call (draft 000 §5.3).
+//! A client that speaks version 2 sends one version 2 message, alone and of at most 1,024 octets. A reply settles it, and so does
+//! a call of the server that comes before. An ERR_VERS that covers version 1 sends the same message again as version 1, on the same
+//! connection and with the same XID. A server takes the version of the first message it can read, and keeps to it: both directions
+//! of a connection have one version (RFC 8167 §5.1), and a reply has the version of its call (draft 000 §5.3).
 
 use core::time::Duration;
 
@@ -75,6 +75,8 @@ enum State {
     AwaitAnswer(Xid, Version2),
     /// At a client: the first version 1 reply, after ERR_VERS.
     AwaitVersion1,
+    /// At a client: that answer, which alone says how many credits there are. The version is settled, for the server called in it.
+    AwaitGrant(Version2),
     /// Nothing: the version is settled.
     Settled(Version),
 }
@@ -113,8 +115,15 @@ impl Negotiation {
     pub(super) const fn settled(&self) -> Option<Version> {
         match self.state {
             State::Settled(version) => Some(version),
-            _ => None,
+            State::AwaitGrant(two) => Some(Version::Two(two)),
+            State::AwaitFirst(_) | State::AwaitAnswer(..) | State::AwaitVersion1 => None,
         }
+    }
+
+    /// Whether the first message was answered, or there is none.
+    #[inline]
+    pub(super) const fn is_over(&self) -> bool {
+        matches!(self.state, State::Settled(_))
     }
 
     /// The version of what goes out. A server sends nothing before it is settled.
@@ -122,7 +131,7 @@ impl Negotiation {
     #[inline]
     pub(super) const fn sends(&self) -> Version {
         match self.state {
-            State::AwaitFirst(two) | State::AwaitAnswer(_, two) => Version::Two(two),
+            State::AwaitFirst(two) | State::AwaitAnswer(_, two) | State::AwaitGrant(two) => Version::Two(two),
             State::AwaitVersion1 => Version::One,
             State::Settled(version) => version,
         }
@@ -153,6 +162,14 @@ impl Negotiation {
         }
     }
 
+    /// A call of the peer came. A server calls in the version of the first message, once it took that: so it speaks version 2,
+    /// though the reply is still to come, and our own reply may have the sizes of that version.
+    pub(super) const fn handle_called(&mut self) {
+        if let State::AwaitAnswer(_, two) = self.state {
+            self.state = State::AwaitGrant(two);
+        }
+    }
+
     /// A call of ours goes out. There is one credit, so it is the only one.
     pub(super) const fn handle_call(&mut self, side: Side, xid: Xid) {
         if let (State::AwaitFirst(two) | State::AwaitAnswer(_, two), Side::Client) = (self.state, side) {
@@ -165,6 +182,7 @@ impl Negotiation {
         match self.state {
             State::AwaitAnswer(first, two) if first == xid => self.state = State::Settled(Version::Two(two)),
             State::AwaitVersion1 => self.state = State::Settled(Version::One),
+            State::AwaitGrant(two) => self.state = State::Settled(Version::Two(two)),
             State::AwaitFirst(_) | State::AwaitAnswer(..) | State::Settled(_) => {}
         }
     }

@@ -42,7 +42,7 @@ pub struct Path {
 
 impl Path {
     pub(super) fn of(connection: &Connection) -> Self {
-        let version = match connection.version() {
+        let version = match connection.version().filter(|_| connection.negotiation.is_over()) {
             Some(Version::One) => v1::VERSION,
             Some(Version::Two(Version2::Plain)) => v2::VERSION,
             Some(Version::Two(Version2::Directed)) | None => return Self::default(),
@@ -164,6 +164,33 @@ mod tests {
                 ..
             } => Some(Plain::Reply { xid, credits }),
             _ => None,
+        }
+    }
+
+    #[test]
+    fn a_call_before_the_first_reply_settles_the_version_and_grants_nothing() {
+        for two in [Version2::Plain, Version2::Directed] {
+            let mut client = connection(Side::Client, Versions::Both(two));
+            client.call_header(Xid(5), Body::Msg);
+            assert!(client.version().is_none() && client.send_threshold().octets() == 1_024);
+            let as_said = |mut message: Vec<u8>, message_type: u32| {
+                if two == Version2::Directed {
+                    message.splice(16..16, [message_type.to_be_bytes(), [0; 4]].concat());
+                }
+                message
+            };
+            let mut lists = ChunkLists::new();
+            let called = client.handle_message(&as_said(message(2, 0), 0), &mut lists);
+            assert!(matches!(called, Incoming::Call { .. }), "{called:?}");
+            assert_eq!(client.version(), Some(Version::Two(two)));
+            assert!(client.send_threshold().octets() == 4_096 && !client.plain().exists());
+            let error: Vec<u8> = [9, 2, 3, 4, 2].iter().flat_map(|word: &u32| word.to_be_bytes()).collect();
+            assert!(matches!(client.handle_message(&error, &mut lists), Incoming::Error { .. }));
+            assert_eq!(client.calls().unwrap().limit(), 1, "an error grants nothing yet");
+            let replied = client.handle_message(&as_said(message(2, 1), 1), &mut lists);
+            assert!(matches!(replied, Incoming::Reply { .. }), "{replied:?}");
+            assert_eq!(client.calls().unwrap().limit(), 3);
+            assert_eq!(client.plain().exists(), two == Version2::Plain);
         }
     }
 
