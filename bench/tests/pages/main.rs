@@ -318,8 +318,8 @@ impl<S: Store> World<Gateway<S>> {
             assert!(stats.sendmsg_short > wanted / 100, "the kernel took FPDUs in part: {short:?}");
         }
         assert_eq!(self.client.app().losses(), 0);
-        // That they met at all: how often depends on who gets the core.
-        assert!(self.counts.newer > 0 && self.counts.overtaken > wanted / 1_000, "{:?}", self.counts);
+        // That they met at all: how often, and who was first, depends on who gets the core.
+        assert!(self.counts.newer + self.counts.overtaken > wanted / 1_000, "{:?}", self.counts);
         assert_eq!((self.server.buffers_in_use(), self.client.buffers_in_use()), (0, 0));
     }
 }

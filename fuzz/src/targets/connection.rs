@@ -48,6 +48,8 @@ struct Model {
     serves: bool,
     asks: Asks,
     asked: Asked,
+    /// A client whose version is settled by a call of its server, while its own first message is not answered.
+    awaits_grant: bool,
 }
 
 /// The configuration that an octet stands for.
@@ -74,6 +76,7 @@ impl Model {
             grant: setup.grant,
             outstanding: 0,
             serves: setup.grant > 0,
+            awaits_grant: false,
             asks: Asks::Never,
             asked: Asked::Never,
         }
@@ -193,6 +196,7 @@ impl Model {
 
     fn receive(&mut self, message: &[u8], lists: &mut ChunkLists) -> Incoming {
         let was_settled = self.end.version().is_some();
+        let awaited_grant = self.awaits_grant;
         let incoming = self.end.handle_message(message, lists);
         let word = |index: usize| u32::from_be_bytes(*message[index * 4..].first_chunk().unwrap());
         match incoming {
@@ -205,6 +209,7 @@ impl Model {
                 // A client may be called before its first call is answered.
                 let version = self.end.version().map(Version::number);
                 assert!(version == Some(word(1)) || version.is_none() && self.side == Side::Client);
+                self.awaits_grant |= self.side == Side::Client && !was_settled && version.is_some();
                 self.outstanding += 1;
                 if let Some(handle) = self.end.invalidates(lists) {
                     assert!(self.side == Side::Server || lists.intent().is_some());
@@ -219,6 +224,7 @@ impl Model {
                 assert_eq!((direction, header.xid), (self.side.calls(), Xid(word(0))));
                 assert!(self.calls_max > 0 && payload_at <= message.len());
                 // A reply that settles the version counts, a stray one before does not.
+                self.awaits_grant = false;
                 if self.end.version().is_some() {
                     self.limit = header.credits.0.clamp(1, self.calls_max);
                 }
@@ -226,8 +232,8 @@ impl Model {
             Incoming::Error { xid, direction, .. } => {
                 assert_eq!((direction, xid), (self.side.calls(), Xid(word(0))));
                 assert!(self.calls_max > 0);
-                // Before the version is settled there is one credit.
-                if was_settled {
+                // Before the first message is answered there is one credit.
+                if was_settled && !awaited_grant {
                     self.limit = word(2).clamp(1, self.calls_max);
                 }
             }
