@@ -362,24 +362,6 @@ pub fn copies_keep_their_place_among_what_is_posted<F: Fixture>(w: &mut World<F>
     }
 }
 
-/// A copy invalidates as a Send does; and what it says is behind the Write that was posted before it.
-pub fn a_copy_may_invalidate<F: Fixture>(w: &mut World<F>) {
-    let (a, b) = w.pair();
-    for number in 0..8_u8 {
-        let window = w.open(B, b, &[b'.'; 64], Access::RemoteWrite);
-        w.post_write(A, a, &[number; 64], span(window));
-        if !w.end(A).send_inline(a, b"done", Some(window.key)) {
-            w.post_send(A, a, b"done", Some(window.key));
-        }
-        w.end(A).ring();
-        let message = w.message(B, b);
-        assert_eq!(&message.buf[..], b"done");
-        let fenced = message.invalidated.expect("the message invalidated a window");
-        assert_eq!((fenced.key(), &fenced.into_buf()[..]), (window.key, &[number; 64][..]));
-        w.repost(B, message.buf);
-    }
-}
-
 /// Before a connection stands, and when it has ended, no copy is taken.
 pub fn a_copy_goes_nowhere_without_a_connection<F: Fixture>(w: &mut World<F>) {
     let at = w.ends_with(LIMITS);
@@ -399,28 +381,6 @@ pub fn a_copy_goes_nowhere_without_a_connection<F: Fixture>(w: &mut World<F>) {
     }
     w.quiet();
     assert!(w.seats[A].received.is_empty() && w.seats[B].received.is_empty());
-}
-
-/// A copy wakes who sleeps, as any arrival does.
-pub fn a_copy_ends_sleep<F: Fixture>(w: &mut World<F>) {
-    let (a, b) = w.pair();
-    if w.end(B).wait_fd().is_none() {
-        println!("skipped: this provider cannot be slept on");
-        return;
-    }
-    for _ in 0..20 {
-        w.quiet();
-        if !w.end(B).arm() {
-            continue;
-        }
-        if !w.end(A).send_inline(a, b"wake up", None) {
-            w.post_send(A, a, b"wake up", None);
-        }
-        w.end(A).ring();
-        assert!(w.is_readable(B), "the message ends the sleep");
-        let message = w.message(B, b);
-        w.repost(B, message.buf);
-    }
 }
 
 /// The lost wake-up: what arrived before `arm` either makes it false or makes the descriptor readable.

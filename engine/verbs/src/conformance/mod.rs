@@ -126,9 +126,7 @@ macro_rules! conformance_tests {
             messages::connections_do_not_disturb_each_other
             messages::a_copy_arrives_without_a_completion
             messages::copies_keep_their_place_among_what_is_posted
-            messages::a_copy_may_invalidate
             messages::a_copy_goes_nowhere_without_a_connection
-            messages::a_copy_ends_sleep
             messages::an_event_that_is_there_prevents_sleep
             messages::an_arrival_ends_sleep
             memory::a_write_is_placed_before_the_message_behind_it
