@@ -38,16 +38,28 @@ pub fn a_message_too_long_ends_its_connection_only<F: Fixture>(w: &mut World<F>)
 
 /// Many messages, more than either queue holds, arrive in the order they were posted, in both directions at once.
 pub fn messages_keep_their_order<F: Fixture>(w: &mut World<F>) {
+    exchange(w, 500, |w, (end, qp), sent, _| {
+        while *sent < 500 && w.end(end).send_room(qp) > 0 {
+            w.post_send(end, qp, &sent.to_be_bytes(), None);
+            *sent += 1;
+        }
+    });
+}
+
+/// Both ends say their numbers up to `count` and hear those of the other end in order. `say` is told how far its end is, and how
+/// far it was heard; the doorbell is rung behind it.
+fn exchange<F: Fixture>(
+    w: &mut World<F>,
+    count: u32,
+    mut say: impl FnMut(&mut World<F>, (usize, crate::Qp), &mut u32, u32),
+) {
     let (a, b) = w.pair();
     let ends = [(A, a), (B, b)];
     let (mut sent, mut seen) = ([0_u32; 2], [0_u32; 2]);
-    while seen != [500; 2] {
+    while seen != [count; 2] {
         w.seats.iter_mut().for_each(|seat| seat.done.clear());
         for (end, qp) in ends {
-            while sent[end] < 500 && w.end(end).send_room(qp) > 0 {
-                w.post_send(end, qp, &sent[end].to_be_bytes(), None);
-                sent[end] += 1;
-            }
+            say(w, (end, qp), &mut sent[end], seen[1 - end]);
             w.end(end).ring();
         }
         w.until("a message arrives, or there is room for one", |w| {
@@ -323,43 +335,26 @@ pub fn a_copy_arrives_without_a_completion<F: Fixture>(w: &mut World<F>) {
 /// Copies and posted Sends arrive in the order in which they were asked for, whether the doorbell was rung between them or not, in
 /// both directions, and with receives that come late.
 pub fn copies_keep_their_place_among_what_is_posted<F: Fixture>(w: &mut World<F>) {
-    let (a, b) = w.pair();
-    let ends = [(A, a), (B, b)];
-    let (mut sent, mut seen) = ([0_u32; 2], [0_u32; 2]);
-    while seen != [300; 2] {
-        w.seats.iter_mut().for_each(|seat| seat.done.clear());
-        for (end, qp) in ends {
-            let burst = sent[end] % 7 + 1;
-            for _ in 0..burst {
-                if sent[end] == 300 || sent[end] - seen[1 - end] >= 40 {
+    exchange(w, 300, |w, (end, qp), sent, heard| {
+        let burst = *sent % 7 + 1;
+        for _ in 0..burst {
+            if *sent == 300 || *sent - heard >= 40 {
+                break;
+            }
+            let octets = sent.to_be_bytes();
+            let copied = *sent % 5 > 0 && w.end(end).send_inline(qp, &octets, None);
+            if !copied {
+                if w.end(end).send_room(qp) == 0 {
                     break;
                 }
-                let octets = sent[end].to_be_bytes();
-                let copied = sent[end] % 5 > 0 && w.end(end).send_inline(qp, &octets, None);
-                if !copied {
-                    if w.end(end).send_room(qp) == 0 {
-                        break;
-                    }
-                    w.post_send(end, qp, &octets, None);
-                }
-                if sent[end] % 3 == 0 {
-                    w.end(end).ring();
-                }
-                sent[end] += 1;
+                w.post_send(end, qp, &octets, None);
             }
-            w.end(end).ring();
-        }
-        w.until("a message arrives, or there is room for one", |w| {
-            w.seats.iter().any(|seat| !seat.received.is_empty() || !seat.done.is_empty())
-        });
-        for (end, qp) in ends {
-            while let Some(message) = w.seats[end].received.pop_front() {
-                assert_eq!((message.qp, &message.buf[..]), (qp, &seen[end].to_be_bytes()[..]));
-                seen[end] += 1;
-                w.repost(end, message.buf);
+            if sent.is_multiple_of(3) {
+                w.end(end).ring();
             }
+            *sent += 1;
         }
-    }
+    });
 }
 
 /// Before a connection stands, and when it has ended, no copy is taken.
