@@ -7,13 +7,13 @@ use stag_echo::{Caller, ECHO, Echo, NULL};
 use stag_engine::{Answer, App, Call, Config, Cx, Sampling, Shard, Stage, Stages, Token, stages::service};
 use stag_pools::Access;
 use stag_protocol::{
-    rpc::{Accepted, Auth, CallHeader, Credential, Outcome, ReplyHeader},
-    rpcrdma::{ChunkLists, Position, Segment, Xid},
+    rpc::{Accepted, Outcome, ReplyHeader},
+    rpcrdma::{ChunkLists, Position, Segment},
     xdr::{Reader, Writer},
 };
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Provider, Time};
-use support::{AtServer, GRANT, LIMITS, config, echo_head, message, pattern, rpc};
+use support::{AtServer, GRANT, LIMITS, config, echo_head, message, pattern, rpc, rpc_of};
 
 /// A shard that watches one call in `every`.
 fn watching(every: u32) -> Config {
@@ -236,19 +236,7 @@ impl App for Open {
 
 /// A call of the program that tells stages.
 fn ask(xid: u32, version: u32, procedure: u32, lists: &ChunkLists) -> Vec<u8> {
-    let header = CallHeader {
-        xid: Xid(xid),
-        program: service::PROGRAM,
-        version,
-        procedure,
-        credential: Credential::None,
-        verifier: Auth::NONE,
-    };
-    let mut out = [0; 64];
-    let mut writer = Writer::new(&mut out);
-    header.emit(&mut writer).unwrap();
-    let len = writer.len();
-    message(xid, lists, &out[..len])
+    message(xid, lists, &rpc_of((service::PROGRAM, version, procedure), xid, &[]))
 }
 
 #[test]

@@ -329,10 +329,15 @@ impl<A: App, P: Provider<Address = Port>> AtClient<A, P> {
 
 /// An RPC call of the echo program with these arguments.
 pub fn rpc(xid: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
+    rpc_of((PROGRAM, VERSION, procedure), xid, arguments)
+}
+
+/// The same of any program, version and procedure.
+pub fn rpc_of((program, version, procedure): (u32, u32, u32), xid: u32, arguments: &[u8]) -> Vec<u8> {
     let header = CallHeader {
         xid: Xid(xid),
-        program: PROGRAM,
-        version: VERSION,
+        program,
+        version,
         procedure,
         credential: Credential::None,
         verifier: Auth::NONE,
