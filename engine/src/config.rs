@@ -1,8 +1,9 @@
 //! What a shard can hold (DESIGN D14). Every table has its size from here.
 
-use crate::stages::Sampling;
+use crate::{core::Outbound, stages::Sampling};
 use stag_pools::Class;
-use stag_protocol::rpcrdma::{Version2, Versions, responder::ReplyPolicy};
+use stag_protocol::rpcrdma::{Version2, Versions, chunk::SEGMENTS_MAX, responder::ReplyPolicy};
+use stag_verbs::Limits;
 use std::time::Duration;
 
 /// Octets in front of every message for its transport header: the header of a reply that returns as many segments as a call may
@@ -14,13 +15,15 @@ pub const INLINE_LEN: usize = 4_096;
 pub const ITEM_MAX: usize = 1 << 20;
 /// Octets of a large slot: an item with the rest of its message around it.
 pub const LARGE_LEN: usize = ITEM_MAX + 8_192;
+/// Octets of private data that a fabric carries: as many as an InfiniBand CM REP has. Ours are eight (RFC 8797 §4).
+const PRIVATE_DATA_LEN: usize = 196;
 /// Octets of a message slot.
 pub const MESSAGE_LEN: usize = HEAD_ROOM + INLINE_LEN;
 /// Octets of a medium slot: 64 KiB with the rest of a message around them.
 pub const MEDIUM_LEN: usize = 65_536 + 4_096;
 
 // Every header we emit fits the head room: the fixed part, eight Write chunks and a Reply chunk with all segments.
-const _: () = assert!(36 + 8 * 8 + 4 + stag_protocol::rpcrdma::chunk::SEGMENTS_MAX * 16 <= HEAD_ROOM);
+const _: () = assert!(36 + 8 * 8 + 4 + SEGMENTS_MAX * 16 <= HEAD_ROOM);
 
 /// The sizes of one shard.
 #[derive(Clone, Debug)]
@@ -125,6 +128,20 @@ impl Config {
     /// Receives for a peer to which we connect: for replies to our calls, and for its calls (RFC 8167 §4.3.1).
     pub(crate) const fn client_receives(&self) -> usize {
         self.calls_max as usize + self.reverse_grant as usize
+    }
+
+    /// What a provider has to hold for such a shard, with `send_queue` work requests pending on each connection.
+    pub const fn limits(&self, send_queue: usize) -> Limits {
+        Limits {
+            connections: self.peers,
+            send_queue,
+            receives: self.receives,
+            receive_len: self.receive_len,
+            windows: self.outbound * Outbound::WINDOWS,
+            read_spans: SEGMENTS_MAX,
+            private_data_len: PRIVATE_DATA_LEN,
+            remote_invalidation: true,
+        }
     }
 
     /// Octets of all buffers and receives of the shard.

@@ -132,16 +132,7 @@ impl Config {
 
     /// What a provider has to hold for such a client.
     pub fn limits(&self) -> Limits {
-        Limits {
-            connections: self.shard.peers,
-            send_queue: 256,
-            receives: self.shard.receives,
-            receive_len: self.shard.receive_len,
-            windows: self.shard.outbound * 4,
-            read_spans: 64,
-            private_data_len: 196,
-            remote_invalidation: true,
-        }
+        Limits { windows: self.shard.outbound * 4, ..self.shard.limits(256) }
     }
 }
 

@@ -12,14 +12,14 @@ use stag_load::bench::{
 use stag_sim::Faults;
 use stag_verbs::Time;
 use std::time::Duration;
-use world::{MILLI, World, calls, plan, sum};
+use world::{MILLI, World, calls, sum};
 
 mod world;
 
 #[test]
 fn one_stall_of_the_server_shows_in_the_open_loop_and_hides_from_the_closed_one() {
     let faults = Faults { delay: 20_000..60_000, ..Faults::DELAYS };
-    let mut open = World::new(&plan(Workload::Null, 0, 32), faults.clone());
+    let mut open = World::new(&Plan::new(Workload::Null, 0, 32), faults.clone());
     open.stall = 2_000 * MILLI..2_200 * MILLI;
     let start = open.now;
     let pace = Pace::Open(Schedule::new(start, 2_000.0, Arrivals::Poisson, 1, (0, 1)));
@@ -34,7 +34,7 @@ fn one_stall_of_the_server_shows_in_the_open_loop_and_hides_from_the_closed_one(
     // The generator was never late, so none of that is its own doing.
     assert!(measured.lag.max() <= 100_000, "{} ns", measured.lag.max());
 
-    let mut closed = World::new(&plan(Workload::Null, 0, 1), faults);
+    let mut closed = World::new(&Plan::new(Workload::Null, 0, 1), faults);
     closed.stall = 2_000 * MILLI..2_200 * MILLI;
     let measured =
         sum(&closed
@@ -47,7 +47,7 @@ fn one_stall_of_the_server_shows_in_the_open_loop_and_hides_from_the_closed_one(
 
 #[test]
 fn the_warm_up_is_handed_over_without_a_pause() {
-    let mut world = World::new(&plan(Workload::Echo, 100, 4), Faults::DELAYS);
+    let mut world = World::new(&Plan::new(Workload::Echo, 100, 4), Faults::DELAYS);
     let from = world.now.0 + 50 * MILLI;
     let seconds = world.run(Pace::Closed, calls(from, 10_000));
     let measured = sum(&seconds);
@@ -65,7 +65,7 @@ fn the_warm_up_is_handed_over_without_a_pause() {
 fn calls_for_which_there_is_no_time_are_counted_with_what_they_waited() {
     // A depth of 1 and about 80 us a call: 12,000 calls a second at most.
     let faults = Faults { delay: 30_000..50_000, ..Faults::DELAYS };
-    let mut world = World::new(&plan(Workload::Null, 0, 1), faults);
+    let mut world = World::new(&Plan::new(Workload::Null, 0, 1), faults);
     let start = world.now;
     let pace = Pace::Open(Schedule::new(start, 50_000.0, Arrivals::Uniform, 1, (0, 1)));
     let span = Span { from: start, until: start + Duration::from_secs(1), calls: None };
@@ -89,7 +89,7 @@ fn every_workload_of_the_echo_program_moves_what_it_says() {
     ] {
         for len in [1, 8, 1_000, 3_000, 5_000, 70_000, 1 << 20] {
             let count = if len > 10_000 { 40 } else { 500 };
-            let mut world = World::new(&plan(workload, len, 2), Faults::DELAYS);
+            let mut world = World::new(&Plan::new(workload, len, 2), Faults::DELAYS);
             let measured = sum(&world.run(Pace::Closed, calls(world.now.0, count)));
             assert_eq!((measured.calls, measured.failed), (count, 0), "{workload} {len}");
             match workload {
@@ -104,7 +104,7 @@ fn every_workload_of_the_echo_program_moves_what_it_says() {
 #[test]
 fn octets_that_do_not_fit_inline_are_pulled_and_pushed() {
     for (workload, pulled, pushed) in [(Workload::Pull, 20_000 * 100, 0), (Workload::Push, 0, 20_000 * 100)] {
-        let mut world = World::new(&plan(workload, 20_000, 2), Faults::DELAYS);
+        let mut world = World::new(&Plan::new(workload, 20_000, 2), Faults::DELAYS);
         world.run(Pace::Closed, calls(world.now.0, 100));
         let responder = world.server.snapshot().engine.responder;
         assert_eq!((responder.pulled, responder.pushed), (pulled, pushed), "{workload}");
@@ -113,7 +113,7 @@ fn octets_that_do_not_fit_inline_are_pulled_and_pushed() {
 
 #[test]
 fn seconds_are_kept_apart() {
-    let mut world = World::new(&plan(Workload::Null, 0, 4), Faults::DELAYS);
+    let mut world = World::new(&Plan::new(Workload::Null, 0, 4), Faults::DELAYS);
     let start = world.now;
     let pace = Pace::Open(Schedule::new(start, 1_000.0, Arrivals::Uniform, 1, (0, 1)));
     let span =
@@ -130,7 +130,7 @@ fn result(seed: u64, seconds: u64, slower: f64) -> Outcome {
     let of = |nanos: u64| (nanos as f64 * slower) as u64;
     let faults =
         Faults { delay: of(80_000)..of(240_000), completion_delay: of(100)..of(5_000), ..Faults::DELAYS };
-    let mut world = World::new(&Plan { seed, ..plan(Workload::Null, 0, 1) }, faults);
+    let mut world = World::new(&Plan { seed, ..Plan::new(Workload::Null, 0, 1) }, faults);
     let from = world.now + Duration::from_millis(100);
     let until = from + Duration::from_secs(seconds);
     let records = world.run(Pace::Closed, Span { from, until, calls: None });

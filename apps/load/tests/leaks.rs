@@ -12,7 +12,7 @@ use std::{
     fs, thread,
     time::{Duration, Instant},
 };
-use world::{LIMITS, calls, plan};
+use world::{LIMITS, calls};
 
 mod world;
 
@@ -46,7 +46,7 @@ fn real<P: Provider>(
         true => To::Tcp(server.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap()),
         false => To::Fabric(fabric_at),
     };
-    let plan = Plan { connections: AT_A_TIME, ..plan(Workload::ConnStorm, 0, 1) };
+    let plan = Plan { connections: AT_A_TIME, ..Plan::new(Workload::ConnStorm, 0, 1) };
     let mut load = Load::new(make(plan.limits()), &plan).unwrap();
     load.connect(&to).unwrap();
     let mut once = |count: u64| {

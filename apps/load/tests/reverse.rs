@@ -14,14 +14,14 @@ use stag_protocol::{
 use stag_sim::Faults;
 use stag_verbs::Time;
 use std::time::Duration;
-use world::{MILLI, World, calls, plan, sum};
+use world::{MILLI, World, calls, sum};
 
 mod world;
 
 const TWO: Versions = Versions::Two(Version2::Directed);
 
 fn reverse(len: usize, depth: usize) -> Plan {
-    plan(Workload::Reverse, len, depth)
+    Plan::new(Workload::Reverse, len, depth)
 }
 
 #[test]

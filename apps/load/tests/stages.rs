@@ -7,7 +7,7 @@ use stag_load::bench::{
     stages::{StageTimes, between},
 };
 use stag_sim::Faults;
-use world::{World, calls, plan, sum};
+use world::{World, calls, sum};
 
 mod world;
 
@@ -27,7 +27,7 @@ fn the_stages_here_and_there_are_those_of_one_call_in_so_many() {
     let way = 30_000;
     let faults = Faults { delay: way..way + 1, ..Faults::NONE };
     let sampling = Sampling { every: 4, ..Sampling::default() };
-    let mut world = World::new(&Plan { sampling, ..plan(Workload::Echo, 9_000, 2) }, faults);
+    let mut world = World::new(&Plan { sampling, ..Plan::new(Workload::Echo, 9_000, 2) }, faults);
     let before = ask(&mut world);
     let start = world.now.0;
     let measured = sum(&world.run(Pace::Closed, calls(start, 400)));

@@ -4,12 +4,12 @@
 use stag_load::bench::{Arrivals, Pace, Plan, Schedule, Span, Workload};
 use stag_sim::Faults;
 use std::time::Duration;
-use world::{MILLI, World, calls, plan, sum};
+use world::{MILLI, World, calls, sum};
 
 mod world;
 
 fn storm(connections: usize) -> Plan {
-    Plan { connections, ..plan(Workload::ConnStorm, 0, 1) }
+    Plan { connections, ..Plan::new(Workload::ConnStorm, 0, 1) }
 }
 
 #[test]

@@ -45,6 +45,24 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Calls of `workload` over one connection, `depth` at a time with `len` octets of payload, which are compared.
+    pub fn new(workload: Workload, len: usize, depth: usize) -> Self {
+        Self {
+            workload,
+            len,
+            connections: 1,
+            depth,
+            verify: true,
+            timeout: Duration::from_secs(30),
+            seed: 1,
+            user: (0, 0),
+            is_nfs: false,
+            files: None,
+            versions: Versions::One,
+            sampling: Sampling::default(),
+        }
+    }
+
     /// The sizes of its shard.
     fn shard(&self) -> Config {
         let calls = self.connections * self.depth;
@@ -72,16 +90,7 @@ impl Plan {
     /// What its fabric has to hold.
     pub fn limits(&self) -> Limits {
         let shard = self.shard();
-        Limits {
-            connections: shard.peers,
-            send_queue: (self.depth * 4).max(256),
-            receives: shard.receives,
-            receive_len: shard.receive_len,
-            windows: shard.outbound * 4,
-            read_spans: 64,
-            private_data_len: 196,
-            remote_invalidation: true,
-        }
+        Limits { windows: shard.outbound * 4, ..shard.limits((self.depth * 4).max(256)) }
     }
 
     fn maker(&self) -> Maker {
@@ -178,8 +187,21 @@ impl<P: Provider> Load<P> {
         stop: impl Fn() -> bool,
     ) -> Result<(), Error> {
         self.connect(to).map_err(Error::Fabric)?;
+        self.pass_until(&now, &stop, |load| Ok(load.is_connected()?.then_some(())))
+    }
+
+    /// Runs passes until `done` has something, for no longer than a call may take.
+    fn pass_until<T>(
+        &mut self,
+        now: &impl Fn() -> Time,
+        stop: &impl Fn() -> bool,
+        mut done: impl FnMut(&mut Self) -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
         let began = now();
-        while !self.is_connected()? {
+        loop {
+            if let Some(done) = done(self)? {
+                return Ok(done);
+            }
             let time = now();
             if !self.shard.pass(time) {
                 std::thread::yield_now();
@@ -191,7 +213,6 @@ impl<P: Provider> Load<P> {
                 return Err(Error::Call(CallFault::Cancelled));
             }
         }
-        Ok(())
     }
 
     /// Asks the shards at the other end of every connection, one after the other, how long calls were in each stage there.
@@ -206,22 +227,7 @@ impl<P: Provider> Load<P> {
         let mut said = Vec::with_capacity(self.connections);
         for place in 0..self.connections {
             self.ask_one(place)?;
-            let began = now();
-            said.push(loop {
-                if let Some(told) = self.told() {
-                    break told?;
-                }
-                let time = now();
-                if !self.shard.pass(time) {
-                    std::thread::yield_now();
-                }
-                if time.since(began) > self.timeout {
-                    return Err(Error::Call(CallFault::TimedOut));
-                }
-                if stop() {
-                    return Err(Error::Call(CallFault::Cancelled));
-                }
-            });
+            said.push(self.pass_until(&now, &stop, |load| load.told().transpose())?);
         }
         Ok(said)
     }

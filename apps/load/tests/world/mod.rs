@@ -2,32 +2,14 @@
 #![allow(dead_code)]
 
 use stag_echo::Driver;
-use stag_engine::{App, Config, Sampling, Shard};
-use stag_load::bench::{Load, Pace, Plan, Record, Span, To, Workload};
-use stag_protocol::rpcrdma::Versions;
+use stag_engine::{App, Config, Shard};
+use stag_load::bench::{Load, Pace, Plan, Record, Span, To};
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Time};
 use std::time::Duration;
 
 pub const LIMITS: Limits = Limits { send_queue: 256, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
 pub const MILLI: u64 = 1_000_000;
-
-pub fn plan(workload: Workload, len: usize, depth: usize) -> Plan {
-    Plan {
-        workload,
-        len,
-        connections: 1,
-        depth,
-        verify: true,
-        timeout: Duration::from_secs(30),
-        seed: 1,
-        user: (0, 0),
-        is_nfs: false,
-        files: None,
-        versions: Versions::One,
-        sampling: Sampling::default(),
-    }
-}
 
 /// A server and a generator.
 pub struct World<A: App = Driver> {

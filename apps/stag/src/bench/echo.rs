@@ -78,16 +78,7 @@ fn serve<P: Provider>(
         sampling: Sampling { every, clock: Some(clock), shard: 0 },
         ..Config::default()
     };
-    let limits = Limits {
-        connections: config.peers,
-        send_queue: GRANT as usize * 4,
-        receives: config.receives,
-        receive_len: config.receive_len,
-        windows: config.outbound * 2,
-        read_spans: 64,
-        private_data_len: 196,
-        remote_invalidation: true,
-    };
+    let limits = config.limits(GRANT as usize * 4);
     let fabric = make(limits, random()?, clock.now()).map_err(short)?;
     let mut shard = Shard::new(fabric, Driver::default(), config, clients.admission()).map_err(short)?;
     let at = shard.listen(at).map_err(|fault| cannot_listen(at, fault, "--listen"))?;

@@ -22,7 +22,7 @@ use stag_nfs::{
 use stag_pools::Budget;
 use stag_protocol::rpcrdma::Versions;
 use stag_shm::Shm;
-use stag_verbs::{FabricFault, Limits, Provider};
+use stag_verbs::{FabricFault, Provider};
 use std::{fmt::Display, io, net::SocketAddr, os::fd::AsFd, sync::Arc};
 
 /// RDMA connections of one shard.
@@ -102,20 +102,6 @@ fn config(xid_seed: u32) -> Config {
 /// Octets of the buffers of one shard.
 pub fn shard_buffers() -> usize {
     config(0).octets()
-}
-
-/// What its fabric has to hold.
-fn limits(config: &Config) -> Limits {
-    Limits {
-        connections: CONNECTIONS,
-        send_queue: SEND_QUEUE,
-        receives: config.receives,
-        receive_len: config.receive_len,
-        windows: config.outbound * 2,
-        read_spans: 64,
-        private_data_len: 196,
-        remote_invalidation: true,
-    }
 }
 
 /// A shard, and what it says of itself.
@@ -212,7 +198,7 @@ impl Seat {
         (config.private_data, config.serve_versions) = (self.private_data, self.versions);
         let shard = u32::try_from(self.index).unwrap_or(u32::MAX);
         config.sampling = Sampling { every: self.sample, clock: Some(self.clock), shard };
-        let (limits, now) = (limits(&config), self.clock.now());
+        let (limits, now) = (config.limits(SEND_QUEUE), self.clock.now());
         match self.fabric.clone() {
             Fabric::Iwarp(at) => {
                 let options = stag_iwarp::Config {
@@ -307,7 +293,7 @@ impl Seat {
 /// The device that the first address belongs to; the others have to be its own as well.
 #[cfg(feature = "verbs")]
 pub fn rdma(
-    limits: Limits,
+    limits: stag_verbs::Limits,
     at: &[stag_ibverbs::Address],
     now: stag_verbs::Time,
 ) -> io::Result<stag_ibverbs::Ibverbs> {

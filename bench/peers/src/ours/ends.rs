@@ -102,19 +102,6 @@ fn config(connections: usize) -> Config {
     }
 }
 
-fn limits(config: &Config) -> Limits {
-    Limits {
-        connections: config.peers,
-        send_queue: 256,
-        receives: config.receives,
-        receive_len: config.receive_len,
-        windows: config.outbound * 2,
-        read_spans: 64,
-        private_data_len: 196,
-        remote_invalidation: true,
-    }
-}
-
 /// Every connection may need a descriptor.
 fn raise_descriptors(connections: usize) -> io::Result<()> {
     let needed = connections as u64 + SPARE;
@@ -138,7 +125,7 @@ impl Ends {
     pub fn answer(&self) -> io::Result<()> {
         raise_descriptors(self.connections)?;
         let (clock, config) = (Clock::start(), config(self.connections));
-        let limits = limits(&config);
+        let limits = config.limits(256);
         match self.fabric {
             Fabric::Shm => answer(
                 Shm::new(stag_shm::Config::new(limits, [1; 32], clock.now()))?,
@@ -157,7 +144,7 @@ impl Ends {
     pub fn call(&self) -> io::Result<()> {
         raise_descriptors(self.connections)?;
         let (clock, config) = (Clock::start(), config(self.connections));
-        let limits = limits(&config);
+        let limits = config.limits(256);
         match self.fabric {
             Fabric::Shm => {
                 call(Shm::new(stag_shm::Config::new(limits, [2; 32], clock.now()))?, &self.at, config, clock)

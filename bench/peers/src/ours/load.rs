@@ -1,27 +1,13 @@
 //! The generator of `stag bench`, in this process.
 
-use stag_engine::{Sampling, clock::Clock};
+use stag_engine::clock::Clock;
 use stag_load::bench::{Load, Pace, Plan, Record, Span, To, Workload};
-use stag_protocol::rpcrdma::Versions;
 use stag_verbs::Provider;
 use std::{io, time::Duration};
 
 /// Closed loops over one connection, without a look at the octets.
 pub(super) fn plan(workload: Workload, len: usize, depth: usize) -> Plan {
-    Plan {
-        workload,
-        len,
-        connections: 1,
-        depth,
-        verify: false,
-        timeout: Duration::from_secs(30),
-        seed: 1,
-        user: (0, 0),
-        is_nfs: false,
-        files: None,
-        versions: Versions::One,
-        sampling: Sampling::default(),
-    }
+    Plan { verify: false, ..Plan::new(workload, len, depth) }
 }
 
 /// What came of calls.
