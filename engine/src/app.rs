@@ -240,16 +240,17 @@ impl Cx<'_> {
         Some((peer.address, over))
     }
 
-    /// An empty buffer for at least `len` octets, from the smallest class that has one.
+    /// An empty buffer for at least `len` octets, from the smallest class that has one. While the app looks at a call
+    /// of a newcomer, the last quarter of the medium and large ones is not for it.
     #[inline]
     pub fn take(&self, len: usize) -> Option<Buf> {
-        self.core.pool.take(len)
+        self.core.memory.take_for_app(len)
     }
 
     /// An empty message buffer with room for headers in front, and for at least `len` octets.
     #[inline]
     pub fn message(&self, len: usize) -> Option<Buf> {
-        let mut buf = self.core.pool.take(HEAD_ROOM.checked_add(len)?)?;
+        let mut buf = self.core.memory.take_for_app(HEAD_ROOM.checked_add(len)?)?;
         buf.reset(HEAD_ROOM);
         Some(buf)
     }

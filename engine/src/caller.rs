@@ -32,7 +32,7 @@ impl Core {
         let heir = peers.get(peer.0).and_then(|entry| entry.heir);
         let peer = heir.unwrap_or(peer);
         let Some(entry) = peers.get_mut(peer.0) else { return Err(CallFault::NoPeer) };
-        let most = waiting_max(config, entry.side);
+        let most = waiting_max(config, entry.side, outbound.capacity() - outbound.len());
         if entry.waiting.len() >= most {
             entry.waiting.retain(|key| outbound.get(*key).is_some());
         }
@@ -68,13 +68,14 @@ impl Core {
     }
 }
 
-/// The most calls that wait for one peer: those to a client that may stay away leave room for those to others.
-const fn waiting_max(config: &Config, side: Side) -> usize {
+/// The most calls that wait for one peer, of `free` places for more. Those to a client that may stay away leave room for those to
+/// others: half of what is left, so that however many stay away, one more finds a place.
+fn waiting_max(config: &Config, side: Side, free: usize) -> usize {
     match side {
         Side::Client => config.outbound,
         Side::Server if config.reverse_calls_max == 0 => 0,
         Side::Server if config.outbound < 4 => 1,
-        Side::Server => config.outbound / 4,
+        Side::Server => (config.outbound / 4).min(free / 2).max(1),
     }
 }
 

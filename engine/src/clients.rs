@@ -8,6 +8,7 @@
 use crate::{
     app::{Action, App, ClientName, Cx, PeerId},
     core::{Core, Link, OutboundState, Peer},
+    line::Wait,
     shard::Shard,
 };
 use stag_protocol::rpcrdma::Side;
@@ -71,6 +72,13 @@ impl Core {
         }
         *self.peers.get_mut(peer.0).expect("it was found above") = fresh;
         self.exchange_calls(known, peer);
+        // The lines know them by their names.
+        for peer in [known, peer] {
+            if self.peers.get(peer.0).is_some_and(|entry| entry.wait != Wait::Nothing) {
+                self.set_wait(peer, Wait::Itself);
+                self.set_wait(peer, Wait::Turn);
+            }
+        }
         if was_absent {
             self.absent -= 1;
             self.peers.remove(peer.0);
@@ -137,6 +145,11 @@ impl Peer {
         swap(&mut self.asked_at, &mut with.asked_at);
         swap(&mut self.asked, &mut with.asked);
         swap(&mut self.pulling, &mut with.pulling);
+        swap(&mut self.account, &mut with.account);
+        swap(&mut self.deferred, &mut with.deferred);
+        swap(&mut self.wait, &mut with.wait);
+        swap(&mut self.waits_since, &mut with.waits_since);
+        swap(&mut self.ending, &mut with.ending);
         swap(&mut self.wanted, &mut with.wanted);
         swap(&mut self.called_at, &mut with.called_at);
         swap(&mut self.replies, &mut with.replies);

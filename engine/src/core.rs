@@ -1,14 +1,18 @@
 //! The state of a shard that is neither fabric nor app.
 
 use crate::{
+    account::Account,
     app::{Action, Answer, CallFault, CallId, ClientName, PeerId, Token},
     config::Config,
+    line::{Line, Wait},
+    memory::Memory,
     stages::{Stage, Watch},
     stats::Counters,
 };
 use stag_pools::{Buf, Class, Extent, Pool, RemoteKey, Table, table::Key};
 use stag_protocol::rpcrdma::{
-    Body, ChunkLists, Connection, Credits, Header, PeerMemory, Side, Xid, chunk::READS_MAX, responder::Pull,
+    Body, ChunkLists, Connection, Credits, ErrorReply, Header, PeerMemory, Side, Xid, chunk::READS_MAX,
+    responder::Pull,
 };
 use stag_verbs::{Cause, PeerAddress, Qp, Time};
 use std::{collections::VecDeque, io, time::Duration};
@@ -17,7 +21,7 @@ use std::{collections::VecDeque, io, time::Duration};
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) config: Config,
-    pub(crate) pool: Pool,
+    pub(crate) memory: Memory,
     /// Receives have a pool of their own, so that nothing else can use them up.
     pub(crate) receives: Pool,
     pub(crate) peers: Table<Peer>,
@@ -38,10 +42,14 @@ pub(crate) struct Core {
     pub(crate) answered: Option<(CallId, Buf)>,
     pub(crate) to_start: Option<PeerId>,
     pub(crate) outbox: VecDeque<Action>,
-    /// Calls of peers that wait for memory to be pulled into, in order of arrival.
-    pub(crate) pulls: VecDeque<Key>,
-    /// Calls of peers whose reply waits for room in a send queue or for memory. They go before `pulls`: they free memory.
-    pub(crate) replies: VecDeque<(Key, Answer)>,
+    /// Calls of peers that wait for memory to be pulled into, or for their reply.
+    pub(crate) line: Line,
+    /// Calls of peers whose reply waits for room in a send queue or for memory. They go before `line`: they free memory.
+    pub(crate) replies: VecDeque<Unsent>,
+    /// RDMA_ERROR messages that wait for the same.
+    pub(crate) errors: VecDeque<(Qp, ErrorReply)>,
+    /// Something ended for which those replies and messages may wait.
+    pub(crate) has_room: bool,
     /// Places for what only calls with chunks have.
     pub(crate) pulled: Spare<FabricCall>,
     pub(crate) offers: Spare<Offers>,
@@ -61,6 +69,8 @@ pub(crate) struct Core {
     pub(crate) stopping: bool,
     pub(crate) next_expiry: Time,
     pub(crate) next_stall: Time,
+    /// When those that wait for memory or room are looked at, whatever happened to them.
+    pub(crate) next_look: Time,
     /// Whether a pass is under way, so that `now` is the time.
     pub(crate) in_pass: bool,
     /// Calls that were made outside of a pass: their deadline was counted from the latest one, which may be long over, and the
@@ -104,6 +114,16 @@ pub(crate) struct Peer {
     pub(crate) asked: Option<Xid>,
     /// Buffers that its Reads are to fill.
     pub(crate) pulling: usize,
+    /// Memory that its connection keeps from others.
+    pub(crate) account: Account,
+    /// The first and the last of its calls that wait for memory or room, which [`Line`] joins.
+    pub(crate) deferred: Option<(Key, Key)>,
+    /// What the first of them waits for.
+    pub(crate) wait: Wait,
+    /// When it began to wait for that.
+    pub(crate) waits_since: Time,
+    /// Why we are ending its connection, if that is to be told.
+    pub(crate) ending: Option<Cause>,
     /// Credits that its latest call asked for, when that was, and replies since its grant was looked at.
     pub(crate) wanted: u32,
     pub(crate) called_at: Time,
@@ -166,14 +186,27 @@ pub(crate) struct FabricCall {
     pub(crate) chunks: [Option<Buf>; READS_MAX],
     /// Reads done.
     pub(crate) pulled: usize,
-    /// When its Reads were posted.
+    /// When it arrived.
     pub(crate) since: Time,
+    /// Octets of memory that the peer holds while its Reads are under way.
+    pub(crate) held: u64,
+    /// Octets of memory that its reply may take.
+    pub(crate) expected: u64,
+}
+
+/// A reply that could not be sent yet.
+#[derive(Debug)]
+pub(crate) struct Unsent {
+    pub(crate) call: Key,
+    pub(crate) answer: Answer,
+    /// Octets that its peer holds because it waits, beyond what every reply of its size holds.
+    pub(crate) held: u64,
 }
 
 /// What a call of a peer waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InboundState {
-    /// Memory or send queue room for its Reads.
+    /// Memory or send queue room for its Reads, or its peer's share for its reply.
     AwaitSink,
     /// The peer's memory.
     AwaitPull,
@@ -296,6 +329,11 @@ impl Peer {
             asked_at: None,
             asked: None,
             pulling: 0,
+            account: Account::new(now),
+            deferred: None,
+            wait: Wait::Nothing,
+            waits_since: now,
+            ending: None,
             wanted: 0,
             called_at: now,
             replies: 0,
@@ -350,7 +388,17 @@ impl FabricCall {
     const fn none() -> Self {
         let header = Header { xid: Xid(0), credits: Credits(0), body: Body::Msg };
         let chunks = [const { None }; READS_MAX];
-        Self { header, payload_at: 0, message: None, pull: Pull::NONE, chunks, pulled: 0, since: Time(0) }
+        Self {
+            header,
+            payload_at: 0,
+            message: None,
+            pull: Pull::NONE,
+            chunks,
+            pulled: 0,
+            since: Time(0),
+            held: 0,
+            expected: 0,
+        }
     }
 }
 
@@ -362,13 +410,13 @@ impl Core {
         connections: usize,
         mut make: impl FnMut(&[Class]) -> io::Result<Pool>,
     ) -> io::Result<Self> {
-        let pool = make(&config.classes())?;
+        let memory = Memory::new(make(&config.classes())?, &config);
         let receives = make(&[Class { slot_len: config.receive_len, count: config.receives }])?;
         let mut zeros = make(&[Class { slot_len: 64, count: 1 }])?.take(64).expect("the pool has one slot");
         zeros.extend(64);
         let lists = |count: usize| (0..count).map(|_| ChunkLists::new()).collect::<Box<[_]>>();
         Ok(Self {
-            pool,
+            memory,
             receives,
             peers: Table::new(config.peers + crate::stream::CONNECTIONS),
             by_qp: vec![None; connections],
@@ -381,8 +429,10 @@ impl Core {
             answered: None,
             to_start: None,
             outbox: VecDeque::with_capacity(config.inbound + config.outbound),
-            pulls: VecDeque::with_capacity(config.inbound),
+            line: Line::new(config.inbound, config.peers + crate::stream::CONNECTIONS),
             replies: VecDeque::with_capacity(config.inbound),
+            errors: VecDeque::with_capacity(config.inbound),
+            has_room: false,
             pulled: Spare::new(config.inbound, FabricCall::none),
             offers: Spare::new(config.outbound, Offers::default),
             stuck: VecDeque::with_capacity(config.peers),
@@ -396,6 +446,7 @@ impl Core {
             stopping: false,
             next_expiry: Time(0),
             next_stall: Time(0),
+            next_look: Time(0),
             in_pass: false,
             unclocked: Vec::with_capacity(config.outbound),
             lost: 0,
@@ -419,14 +470,14 @@ impl Core {
 
     /// Whether a call or a reply waits for memory or for room.
     pub(crate) fn has_deferred(&self) -> bool {
-        !self.pulls.is_empty() || !self.replies.is_empty() || !self.stuck.is_empty()
+        let has_answers = !self.replies.is_empty() || !self.errors.is_empty();
+        has_answers || !self.line.is_empty() || !self.stuck.is_empty()
     }
 
-    /// Forgets deferred calls that are gone.
-    pub(crate) fn forget_deferred(&mut self) {
-        let Self { pulls, replies, inbound, .. } = self;
-        pulls.retain(|key| inbound.get(*key).is_some());
-        replies.retain(|(key, _)| inbound.get(*key).is_some());
+    /// Forgets replies whose calls are gone.
+    pub(crate) fn forget_replies(&mut self) {
+        let Self { replies, inbound, .. } = self;
+        replies.retain(|unsent| inbound.get(unsent.call).is_some());
     }
 
     /// A call of a peer is over, one way or another.

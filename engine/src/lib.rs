@@ -5,6 +5,7 @@
 //! looks at TCP connections, lets the app finish, and rings the doorbells once.
 #![forbid(unsafe_code)]
 
+mod account;
 pub mod app;
 mod caller;
 mod clients;
@@ -12,12 +13,16 @@ pub mod clock;
 pub mod config;
 pub mod control;
 mod core;
+mod deferred;
 mod grants;
 mod health;
 mod item;
 pub mod launch;
+mod line;
+mod memory;
 mod offer;
 mod peers;
+mod reply;
 mod shard;
 pub mod stages;
 pub mod stats;

@@ -3,9 +3,9 @@
 use crate::{
     app::{App, CallFault, PeerId},
     core::{Link, Offers, Outbound, OutboundState, Role, Sent},
+    reply::insert_item,
     shard::{CALL_TAG, Shard},
     stats::Forms,
-    transfer::insert_item,
 };
 use stag_pools::{Access, Buf, Window, table::Key};
 use stag_protocol::{
@@ -39,7 +39,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         let long = plan.form() == Form::Long;
         let reply_room = match plan.reply {
-            ReplyOffer::ReplyChunk(len) => Some(self.core.pool.take(len as usize).ok_or(CallFault::Limit)?),
+            ReplyOffer::ReplyChunk(len) => Some(self.core.memory.take(len as usize).ok_or(CallFault::Limit)?),
             ReplyOffer::Nothing | ReplyOffer::WriteChunk(_) => None,
         };
         let long = if long { Some(self.long_message(key, sizes.call, xid)?) } else { None };
@@ -62,7 +62,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// The whole message in one buffer, to travel in a chunk, and the buffer for the header that is sent instead.
     fn long_message(&self, key: Key, len: usize, xid: Xid) -> Result<(Buf, Buf), CallFault> {
         let call = self.core.outbound.get(key).ok_or(CallFault::Limit)?;
-        let mut whole = self.core.pool.take(len).ok_or(CallFault::Limit)?;
+        let mut whole = self.core.memory.take(len).ok_or(CallFault::Limit)?;
         whole.append(call.message.as_deref().unwrap_or_default()).map_err(|_| CallFault::TooLong)?;
         if let Some(Offers { position: Some(position), item: Some(item), .. }) = call.offers.as_deref() {
             insert_item(&mut whole, *position, item);

@@ -1,6 +1,7 @@
 //! Peers: how connections to them begin, end, and begin again.
 
 use crate::{
+    account::Account,
     app::{App, Cx, PeerId},
     core::{Link, Peer},
     health::HealthFault,
@@ -154,6 +155,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// A peer has no connection any more. Its calls are over; ours to it, too, unless there will be another one.
     pub(crate) fn handle_connection_end(&mut self, peer: PeerId, cause: Cause) {
         let Some(entry) = self.core.peers.get_mut(peer.0) else { return };
+        // We may have had a reason to end it, which neither the fabric nor the socket knows.
+        let cause = entry.ending.take().unwrap_or(cause);
         if let Link::Fabric { state: Some(connection), .. } = &entry.link {
             entry.memory.handle_lost(connection, since_start(self.core.now));
         }
@@ -201,10 +204,12 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.core.forget_inbound(key);
             }
         }
-        self.core.forget_deferred();
+        self.core.forget_deferred(peer);
+        self.core.forget_replies();
         self.core.watch.forget_dead(&self.core.inbound);
         if let Some(entry) = self.core.peers.get_mut(peer.0) {
             (entry.pulling, entry.replies, entry.up, entry.asked) = (0, 0, false, None);
+            (entry.account, entry.ending) = (Account::new(self.core.now), None);
             self.core.reserved -= entry.options;
             entry.reserved -= std::mem::take(&mut entry.options);
         }

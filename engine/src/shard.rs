@@ -4,7 +4,8 @@ use crate::{
     app::{Action, App, Cx, PeerId},
     config::{Config, HEAD_ROOM, INLINE_LEN},
     control::{Command, Control},
-    core::{Core, Inbound, InboundState, Link},
+    core::{Core, Link},
+    reply::Bulk,
     stats::Snapshot,
     stream::Streams,
 };
@@ -17,7 +18,9 @@ use stag_protocol::rpcrdma::{
     self, ErrorBody, ErrorReply, InlineSize, Offer, Version,
     chunk::{READS_MAX, SEGMENTS_MAX},
 };
-use stag_verbs::{Event, FabricFault, Memory, PeerAddress, Provider, Qp, Status, Tag, Time};
+use stag_verbs::{
+    Event, FabricFault, Memory, PeerAddress, Provider, Qp, Refusal, Refused, Status, Tag, Time,
+};
 use std::{fmt, io, net::SocketAddr, time::Duration};
 
 /// Says whether a peer may connect.
@@ -27,9 +30,6 @@ pub type Admission = Box<dyn Fn(PeerAddress) -> bool>;
 const EVENTS_PER_PASS: usize = 256;
 /// Longest time between two looks at deadlines; a look happens earlier when one is known to be due.
 const EXPIRY_INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// How long a peer may hold memory of ours, by Reads that it does not answer or replies that it does not take; and how long a
-/// call may wait for memory to be pulled into.
-const STALL_MAX: Duration = Duration::from_secs(30);
 /// How long a stopping shard waits for callers over TCP to close.
 const FAREWELL: Duration = Duration::from_millis(200);
 /// Longest sleep while something waits for memory or for room in a queue.
@@ -89,7 +89,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             provider.register(&pool)?;
             Ok(pool)
         })?;
-        let streams = Streams::new()?;
+        let streams = Streams::new(core.config.slots[0])?;
         let targets = (0..core.peers.capacity()).map(|_| None).collect();
         let mut shard = Self { provider, app, core, streams, admission, offer, targets };
         shard.replenish();
@@ -131,12 +131,12 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// What the shard's memory costs: its buffers, and its receives.
     pub fn budgets(&self) -> [Budget; 2] {
-        [self.core.pool.budget(), self.core.receives.budget()]
+        [self.core.memory.budget(), self.core.receives.budget()]
     }
 
     /// Buffers that somebody holds, receives posted excepted. Zero when nothing is in progress.
     pub fn buffers_in_use(&self) -> usize {
-        self.core.pool.taken() + self.core.receives.taken() - self.provider.receives_posted()
+        self.core.memory.taken() + self.core.receives.taken() - self.provider.receives_posted()
     }
 
     /// Calls that are not over: of peers, and of ours.
@@ -268,14 +268,18 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     fn handle_completed(&mut self, qp: Qp, tag: Tag, status: Status, memory: Memory) {
+        if self.core.has_deferred() {
+            self.core.note_room(qp);
+        }
         match memory {
             Memory::Fenced(fenced) => self.handle_fenced(qp, fenced),
+            Memory::Buf(_) if let Some(bulk) = Bulk::from_tag(tag) => self.handle_bulk_sent(qp, bulk),
             // A reply that was sent gives its buffer back by being dropped; a flushed invalidation proves nothing.
             Memory::Buf(_) if tag == NO_TAG => {}
             Memory::Buf(message) if tag.0 & CALL_TAG != 0 => {
                 self.handle_call_sent(Key::from_bits(tag.0 & !CALL_TAG), message);
             }
-            Memory::Buf(sink) => self.handle_pulled(tag, status, sink),
+            Memory::Buf(sink) => self.handle_pulled(qp, tag, status, sink),
             Memory::Shared | Memory::Bound => {}
         }
     }
@@ -315,28 +319,45 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Sends an RDMA_ERROR. Without memory for it the connection ends instead: the call must not stay open (RFC 8166 §4.5.4).
+    /// Sends an RDMA_ERROR: the call must not stay open (RFC 8166 §4.5.4). It waits for memory and for room as replies do.
     pub(crate) fn send_error(&mut self, qp: Qp, reply: &ErrorReply) {
-        let sent = self.header_message().and_then(|mut message| {
-            let len = rpcrdma::emit_error(reply, message.spare_mut()).ok()?;
-            message.extend(len);
-            self.provider.post_send(qp, NO_TAG, message, None).ok()
-        });
-        match sent {
-            Some(()) => {
+        let Some(mut message) = self.header_message() else { return self.keep_error(qp, reply) };
+        let Ok(len) = rpcrdma::emit_error(reply, message.spare_mut()) else {
+            return self.provider.disconnect(qp);
+        };
+        message.extend(len);
+        match self.provider.post_send(qp, NO_TAG, message, None) {
+            Ok(()) => {
                 let stats = &mut self.core.counters.stats.responder;
                 stats.errors += 1;
                 stats.version_errors += u64::from(matches!(reply.error, ErrorBody::Version { .. }));
             }
-            None => self.provider.disconnect(qp),
+            Err(Refused { why: Refusal::SendQueueFull, .. }) => self.keep_error(qp, reply),
+            Err(_) => self.provider.disconnect(qp),
         }
+    }
+
+    /// Has an error wait. There is a place for every call; only a peer that gets more than one for a call finds none.
+    fn keep_error(&mut self, qp: Qp, reply: &ErrorReply) {
+        if self.core.errors.len() == self.core.errors.capacity() {
+            return self.provider.disconnect(qp);
+        }
+        self.core.counters.stats.limits.send_queue += 1;
+        self.core.errors.push_back((qp, *reply));
     }
 
     /// A message buffer for a transport header without payload.
     pub(crate) fn header_message(&self) -> Option<Buf> {
-        let mut message = self.core.pool.take(HEAD_ROOM)?;
+        let mut message = self.core.memory.take(HEAD_ROOM)?;
         message.reset(0);
         Some(message)
+    }
+
+    /// A long reply has left: its peer gives back what it held.
+    fn handle_bulk_sent(&mut self, qp: Qp, bulk: Bulk) {
+        if let Some(peer) = self.core.peer_of(qp) {
+            self.core.end_bulk(peer, bulk);
+        }
     }
 
     fn handle_fenced(&mut self, qp: Qp, fenced: Fenced) {
@@ -394,25 +415,6 @@ impl<P: Provider, A: App> Shard<P, A> {
                 }
             }
         }
-    }
-
-    /// Ends connections whose peer holds memory of ours and makes no progress.
-    fn end_stalled(&mut self) {
-        let now = self.core.now;
-        let stalled = |call: &Inbound| {
-            let pulls = matches!(call.state, InboundState::AwaitPull | InboundState::AwaitSink);
-            call.fabric.as_ref().is_some_and(|fabric| pulls && now.since(fabric.since) >= STALL_MAX)
-        };
-        for place in 0..self.core.inbound.capacity() {
-            let Some(key) = self.core.inbound.key_at(place) else { continue };
-            if let Some(call) = self.core.inbound.get(key).filter(|call| stalled(call)) {
-                let peer = call.peer;
-                self.core.counters.stats.limits.stalled += 1;
-                self.core.forget_inbound(key);
-                self.disconnect(peer);
-            }
-        }
-        self.core.counters.stats.limits.stalled += self.streams.end_stalled(now, STALL_MAX);
     }
 
     /// When to make a pass even if nothing arrives.

@@ -227,8 +227,12 @@ pub struct Limits {
     pub peers: u64,
     /// Connections ended because their peer held memory and made no progress.
     pub stalled: u64,
+    /// Connections ended because their peer held memory, moved too little for that, and others waited.
+    pub slow: u64,
     /// Calls that waited for memory.
     pub memory: u64,
+    /// Calls that waited because their peer holds its share of the memory.
+    pub share: u64,
     /// Replies that waited for room in a send queue.
     pub send_queue: u64,
     /// Calls dropped because the call table is full.

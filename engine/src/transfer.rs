@@ -1,43 +1,45 @@
-//! A peer's call on its way in and its reply on its way out: hops 6 to 10 of a call's life.
+//! A peer's call on its way in: hops 6 to 9 of a call's life.
 
 use crate::{
+    account::SMALL_MAX,
     app::{Answer, App, Call, CallId, Cx, PeerId},
     caller::room_kept,
-    config::HEAD_ROOM,
+    config::LARGE_LEN,
     core::{Inbound, InboundState, Link},
     health::HealthFault,
     item::Pulled,
-    shard::{NO_TAG, Shard},
+    memory::Lane,
+    shard::Shard,
     stages::Stage,
     stats::Forms,
 };
-use stag_pools::{Buf, Extent, Fenced, RemoteKey, table::Key};
+use stag_pools::{Buf, Fenced, RemoteKey, table::Key};
 use stag_protocol::{
     rpc::{CallHeader, Refusal},
     rpcrdma::{
-        Body, ChunkLists, Connection, Header, Incoming, PeerFault, Plain, Position, Procedure, Segment, Side,
-        Version, Xid,
+        Body, ChunkLists, Header, Incoming, PeerFault, Plain, Position, Segment, Version, Xid,
         chunk::{READS_MAX, SEGMENTS_MAX},
         option::NoOption,
         plain,
-        responder::{self, Part, Push, ReplyParts, ReplyPlan},
+        responder::{self, PullChunk},
     },
-    xdr::{Reader, Writer, pad},
+    xdr::{Reader, Writer},
 };
 use stag_verbs::{PeerAddress, Provider, Qp, Refusal as PostRefusal, Refused, RemoteSpan, Status, Tag};
-use std::ops::Range;
 
 /// What a header without chunks says in its lists.
 pub(crate) static NOTHING: ChunkLists = ChunkLists::new();
 /// One peer's Reads hold at most this part of the large buffers.
 const PULL_SHARE: usize = 4;
 
-/// What a pull waits for.
+/// What a call waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Missing {
+pub(crate) enum Missing {
     /// A buffer of the shard, for at least this many octets.
     Memory(usize),
-    /// Room in the connection's send queue, or in its share of the memory.
+    /// Room in its connection's share of the memory.
+    Share,
+    /// Room in its connection's send queue.
     Room,
 }
 
@@ -178,14 +180,16 @@ impl<P: Provider, A: App> Shard<P, A> {
         let is_whole = pull.chunks().is_empty();
         count_form(&mut stats.calls, header.body == Body::NoMsg, !is_whole);
         let has_lists = !core.lists.is_empty() || core.lists.intent().is_some();
-        let state = if is_whole { InboundState::AwaitAnswer } else { InboundState::AwaitSink };
+        let expected = expected_reply(&core.lists);
+        let goes_on = is_whole && core.may_answer(peer, expected);
+        let state = if goes_on { InboundState::AwaitAnswer } else { InboundState::AwaitSink };
         let call = Inbound { peer, xid: header.xid, state, has_lists, fabric: None };
         let Ok(key) = core.inbound.insert(call) else { return self.refuse_place(qp) };
         if has_lists && let Some(lists) = core.inbound_lists.get_mut(key.index()) {
             lists.clone_from(&core.lists);
         }
         self.core.watch.begin(key, self.core.now);
-        if is_whole {
+        if goes_on {
             // Inline, and the transaction was compared when it arrived.
             let from = self.core.peers.get(peer.0).map_or(PeerAddress::Simulated, |peer| peer.address);
             let payload = message.get(payload_at..).unwrap_or_default();
@@ -194,17 +198,29 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         let mut fabric = self.core.pulled.take();
         (fabric.header, fabric.payload_at, fabric.pull) = (header, payload_at, pull);
-        (fabric.message, fabric.since) = (Some(message), self.core.now);
+        (fabric.message, fabric.since, fabric.expected) = (Some(message), self.core.now, expected);
         self.core.inbound.get_mut(key).expect("it was just inserted").fabric = Some(fabric);
         self.core.stamp(key, Stage::Parse);
-        // Behind those that wait already: memory goes to whoever came first.
-        if !self.core.pulls.is_empty() || self.pull(key).is_err() {
-            self.core.counters.stats.limits.memory += 1;
-            self.core.pulls.push_back(key);
+        // Behind those of its peer that wait already.
+        let missing = match self.core.first_deferred(peer) {
+            Some(_) => None,
+            None => match self.pull(key, false) {
+                Ok(()) => return,
+                Err(missing) => Some(missing),
+            },
+        };
+        self.core.defer(peer, key);
+        let limits = &mut self.core.counters.stats.limits;
+        match missing {
+            Some(Missing::Memory(_)) => limits.memory += 1,
+            Some(Missing::Share) => limits.share += 1,
+            Some(Missing::Room) => limits.send_queue += 1,
+            None => return,
         }
+        self.core.await_missing(peer, missing);
     }
 
-    fn refuse_call(&mut self, peer: PeerId, qp: Qp, header: Header, fault: PeerFault) {
+    pub(crate) fn refuse_call(&mut self, peer: PeerId, qp: Qp, header: Header, fault: PeerFault) {
         self.core.counters.peer_faults.count(fault);
         let Some((_, connection)) = self.core.connection(peer) else { return };
         connection.handle_replied();
@@ -213,32 +229,67 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.send_error(qp, &reply);
     }
 
-    /// Hop 8: asks for every chunk of a call, or for none when something is missing for one of them.
-    fn pull(&mut self, key: Key) -> Result<(), Missing> {
+    /// Hop 8: asks for every chunk of a call, or for none when something is missing for one of them. A call that names none goes to
+    /// the app once there is memory for its reply. `is_first` says that it is its peer's turn among those that wait for memory.
+    pub(crate) fn pull(&mut self, key: Key, is_first: bool) -> Result<(), Missing> {
+        let Some(call) = self.core.inbound.get(key) else { return Ok(()) };
+        let (peer, Some(fabric)) = (call.peer, &call.fabric) else { return Ok(()) };
+        let chunks = fabric.pull.chunks();
+        let (reads, expected) = (chunks.len(), fabric.expected);
+        self.core.admit(peer, needed(chunks), expected, is_first)?;
+        if reads == 0 {
+            self.dispatch(key);
+            return Ok(());
+        }
         let share = (self.core.config.slots.last().copied().unwrap_or(0) / PULL_SHARE).max(READS_MAX);
-        let Some(call) = self.core.inbound.get_mut(key) else { return Ok(()) };
-        let (peer, Some(fabric)) = (call.peer, &mut call.fabric) else { return Ok(()) };
-        let Some(lists) = self.core.inbound_lists.get(key.index()) else { return Ok(()) };
-        let Some(entry) = self.core.peers.get_mut(peer.0) else { return Ok(()) };
+        let Some(entry) = self.core.peers.get(peer.0) else { return Ok(()) };
         let Link::Fabric { qp, state: Some(connection) } = &entry.link else { return Ok(()) };
-        let qp = *qp;
-        let reads = fabric.pull.chunks().len();
-        if self.provider.send_room(qp) < reads + room_kept(connection) || entry.pulling + reads > share {
+        if self.provider.send_room(*qp) < reads + room_kept(connection) || entry.pulling + reads > share {
             return Err(Missing::Room);
         }
+        let qp = *qp;
         let mut sinks = [const { None }; READS_MAX];
+        let held = self.take_sinks(key, self.core.lane(peer), &mut sinks)?;
+        self.post_reads((peer, qp), key, sinks, held);
+        Ok(())
+    }
+
+    /// Takes a buffer for each chunk of a call; returns the octets of the long ones.
+    fn take_sinks(
+        &mut self,
+        key: Key,
+        lane: Lane,
+        sinks: &mut [Option<Buf>; READS_MAX],
+    ) -> Result<u64, Missing> {
+        let Some(fabric) = self.core.inbound.get(key).and_then(|call| call.fabric.as_ref()) else {
+            return Ok(0);
+        };
+        let mut held = 0;
         for (sink, planned) in sinks.iter_mut().zip(fabric.pull.chunks()) {
             let len = planned.len as usize;
             // A whole message is never kept: only an item may go to the app's own memory.
             let own = if planned.position == Position::ZERO { None } else { self.app.sink(len) };
             let own = own.filter(|sink| sink.capacity() >= len);
-            let mut buf = own.or_else(|| self.core.pool.take(len)).ok_or(Missing::Memory(len))?;
+            let mut buf = own.or_else(|| self.core.memory.lend(len, lane)).ok_or(Missing::Memory(len))?;
             buf.reset(0);
             buf.extend(len);
+            held += if buf.capacity() > SMALL_MAX { buf.capacity() as u64 } else { 0 };
             *sink = Some(buf);
         }
+        Ok(held)
+    }
+
+    /// Asks for every chunk of a call that has its buffers, of which the peer holds `held` octets from here on.
+    fn post_reads(&mut self, (peer, qp): (PeerId, Qp), key: Key, sinks: [Option<Buf>; READS_MAX], held: u64) {
+        let core = &mut self.core;
+        let Some(call) = core.inbound.get_mut(key) else { return };
+        let Some(fabric) = &mut call.fabric else { return };
+        let Some(lists) = core.inbound_lists.get(key.index()) else { return };
+        let Some(entry) = core.peers.get_mut(peer.0) else { return };
+        let reads = fabric.pull.chunks().len();
         entry.pulling += reads;
-        fabric.since = self.core.now;
+        entry.account.hold(held, core.now);
+        (fabric.since, fabric.held) = (core.now, held);
         call.state = InboundState::AwaitPull;
         let header = fabric.header;
         let mut refused = None;
@@ -261,14 +312,14 @@ impl<P: Provider, A: App> Shard<P, A> {
             // This connection carries no Reads, for its peer allows none: the call can never be whole. Any other refusal means
             // that the connection is dying, and its end removes the call.
             entry.pulling -= reads;
+            entry.account.let_go(held, core.now);
             self.core.forget_inbound(key);
             self.refuse_call(peer, qp, header, PeerFault::TooManySegments);
         }
-        Ok(())
     }
 
     /// A Read ended. Reads of one call end in the order of its chunks.
-    pub(crate) fn handle_pulled(&mut self, tag: Tag, status: Status, sink: Buf) {
+    pub(crate) fn handle_pulled(&mut self, qp: Qp, tag: Tag, status: Status, sink: Buf) {
         let key = Key::from_bits(tag.0);
         let Some(fabric) = self.core.inbound.get_mut(key).and_then(|call| call.fabric.as_mut()) else {
             return;
@@ -277,10 +328,18 @@ impl<P: Provider, A: App> Shard<P, A> {
             return; // The connection is dying; its end removes the call.
         }
         self.core.counters.stats.responder.pulled += sink.len() as u64;
+        let (len, share) = (sink.len() as u64, self.core.memory.share());
         let place = fabric.chunks.get_mut(fabric.pulled).expect("one Read for each chunk of the plan");
         *place = Some(sink);
         fabric.pulled += 1;
-        if fabric.pulled == fabric.pull.chunks().len() {
+        let is_whole = fabric.pulled == fabric.pull.chunks().len();
+        if len > SMALL_MAX as u64
+            && let Some(entry) = self.core.peer_of(qp).and_then(|peer| self.core.peers.get_mut(peer.0))
+        {
+            entry.account.settle(self.core.now);
+            entry.account.earn(len, share);
+        }
+        if is_whole {
             self.core.stamp(key, Stage::Pull);
             self.dispatch(key);
         }
@@ -294,7 +353,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(mut fabric) = call.fabric.take() else { return };
         if let Some(entry) = self.core.peers.get_mut(peer.0) {
             entry.pulling = entry.pulling.saturating_sub(fabric.pulled);
+            // From here on it is in our hands.
+            entry.account.let_go(fabric.held, self.core.now);
         }
+        self.core.wake(peer);
         let message = fabric.message.take().expect("a call is dispatched once");
         let (header, payload_at, pull) = (fabric.header, fabric.payload_at, fabric.pull);
         let chunks = std::mem::replace(&mut fabric.chunks, [const { None }; READS_MAX]);
@@ -331,7 +393,10 @@ impl<P: Provider, A: App> Shard<P, A> {
             Ok(header) => {
                 self.core.stamp(key, Stage::Parse);
                 let call = Call { id: CallId(key), peer, from, header, arguments: reader, pulled };
+                let lane = self.core.lane(peer);
+                self.core.memory.serve(lane);
                 self.app.on_call(&mut Cx { core: &mut self.core }, call);
+                self.core.memory.serve(Lane::Proven);
             }
             Err(Refusal::Answer(reply)) => {
                 self.core.watch.forget(key);
@@ -352,307 +417,26 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         self.empty_outbox();
     }
-
-    /// Hop 10: the reply goes to whoever called.
-    pub(crate) fn answer(&mut self, id: CallId, answer: Answer) {
-        let Some(call) = self.core.inbound.get(id.0) else { return };
-        debug_assert_eq!(call.state, InboundState::AwaitAnswer, "a call is answered once");
-        let (peer, xid) = (call.peer, call.xid);
-        self.core.stamp(id.0, Stage::App);
-        match self.core.peers.get(peer.0).map(|peer| &peer.link) {
-            Some(Link::Stream(stream)) => {
-                let stream = *stream;
-                self.core.forget_inbound(id.0);
-                self.streams.answer(stream, answer, &self.core.zeros);
-                self.core.watch.post(id.0, self.core.now);
-            }
-            Some(Link::Fabric { .. }) => {
-                debug_assert_eq!(answer.message.first_chunk(), Some(&xid.0.to_be_bytes()), "the reply's XID");
-                if let Err(answer) = self.answer_fabric(id.0, answer) {
-                    self.core.counters.stats.limits.send_queue += 1;
-                    self.core.stamp(id.0, Stage::Emit);
-                    if let Some(call) = self.core.inbound.get_mut(id.0) {
-                        call.state = InboundState::AwaitRoom;
-                        self.core.replies.push_back((id.0, answer));
-                    }
-                }
-            }
-            Some(Link::Lost { .. } | Link::Absent { .. }) | None => self.core.forget_inbound(id.0),
-        }
-    }
-
-    /// The same of a reply that is nothing but a message: it leaves at once if its call had no chunks, it fits inline, and the
-    /// fabric takes it as a copy.
-    #[inline]
-    pub(crate) fn answer_message(&mut self, id: CallId, mut message: Buf) {
-        self.core.stamp(id.0, Stage::App);
-        if !self.answer_plain(id.0, &mut message) {
-            self.answer(id, Answer { message, item: None });
-        }
-    }
-
-    #[inline]
-    fn answer_plain(&mut self, key: Key, message: &mut Buf) -> bool {
-        let core = &mut self.core;
-        let Some(&Inbound { peer, xid, state: InboundState::AwaitAnswer, has_lists: false, .. }) =
-            core.inbound.get(key)
-        else {
-            return false;
-        };
-        let Some(entry) = core.peers.get_mut(peer.0) else { return false };
-        let Link::Fabric { qp, state: Some(connection) } = &mut entry.link else { return false };
-        let adapts = connection.side() == Side::Server;
-        let granted = connection.serves().map_or(0, |credits| credits.granted().0);
-        // A grant that may change is looked at where all replies are sent.
-        if adapts && entry.replies + 1 >= granted || !connection.plain().fits_reply(message.len()) {
-            return false;
-        }
-        debug_assert_eq!(message.first_chunk(), Some(&xid.0.to_be_bytes()), "the reply's XID");
-        let room = message.prepend(plain::HEADER_LEN).expect("a message begins behind its head room");
-        let room = room.first_chunk_mut().expect("it has this length");
-        // RFC 8167 §5.2 [8167-6], draft 002 §5.2 [bidir-6]
-        if !(connection.emit_plain_reply(xid, room) && self.provider.send_inline(*qp, message, None)) {
-            message.trim_front(plain::HEADER_LEN);
-            return false;
-        }
-        entry.replies += u32::from(adapts);
-        let reserved = |connection: &Connection| connection.serves().map(|credits| credits.reserved());
-        let before = reserved(connection);
-        connection.handle_replied();
-        let is_settled = reserved(connection) == before;
-        core.counters.stats.responder.replies.short += 1;
-        core.forget_inbound(key);
-        core.watch.post(key, core.now);
-        if !is_settled {
-            core.settle_receives(peer);
-        }
-        true
-    }
-
-    /// Sends a reply in whatever form fits. It comes back when the send queue or the pool has no room for it.
-    fn answer_fabric(&mut self, key: Key, mut answer: Answer) -> Result<(), Answer> {
-        let core = &mut self.core;
-        let Some(call) = core.inbound.get(key) else { return Ok(()) };
-        let (peer, xid, has_lists) = (call.peer, call.xid, call.has_lists);
-        let lists = lists_of(has_lists, &core.inbound_lists, key);
-        let Some(Link::Fabric { qp, state: Some(connection) }) =
-            core.peers.get_mut(peer.0).map(|peer| &mut peer.link)
-        else {
-            return Ok(());
-        };
-        let qp = *qp;
-        let parts = parts_of(&answer);
-        let (threshold, policy) = (connection.send_threshold(), core.config.reply_policy);
-        let kept = room_kept(connection);
-        let plan = match responder::plan_reply(lists, parts, threshold, policy, &mut core.returned) {
-            Ok(plan) => plan,
-            Err(fault) => {
-                let header =
-                    Header { xid, credits: connection.reply_header(xid, Body::Msg).credits, body: Body::Msg };
-                core.forget_inbound(key);
-                self.refuse_call(peer, qp, header, fault);
-                return Ok(());
-            }
-        };
-        let pushes = if plan.has_pushes() { count_writes(&plan, &core.returned, &answer) } else { 0 };
-        if pushes >= self.provider.limits().send_queue {
-            self.provider.disconnect(qp); // It would never fit: no reply can be sent (RFC 8166 §4.5.4).
-            return Ok(());
-        }
-        let long = plan.procedure == Procedure::NoMsg;
-        let header_only = if long { core.pool.take(HEAD_ROOM) } else { None };
-        if self.provider.send_room(qp) < pushes + 1 + kept || header_only.is_some() != long {
-            return Err(answer);
-        }
-        // The reply goes out: it tells the grant.
-        core.adapt_grant(peer);
-        let lists = lists_of(has_lists, &core.inbound_lists, key);
-        let Some(Link::Fabric { state: Some(connection), .. }) =
-            core.peers.get_mut(peer.0).map(|peer| &mut peer.link)
-        else {
-            return Ok(());
-        };
-        // RFC 8167 §5.2 [8167-6], draft 002 §5.2 [bidir-6]
-        let header = connection.reply_header(xid, if long { Body::NoMsg } else { Body::Msg });
-        let remote = self.provider.limits().remote_invalidation;
-        let invalidate = connection.invalidates(lists).filter(|_| remote).map(RemoteKey);
-        connection.handle_replied();
-        let stats = &mut core.counters.stats.responder;
-        count_form(&mut stats.replies, long, plan.item_in_chunk);
-        stats.remote_invalidations += u64::from(invalidate.is_some());
-        stats.reply_chunks_spared += u64::from(!long && lists.reply().is_some());
-        stats.writes += pushes as u64;
-
-        let item = answer.item.take();
-        let (mut message, payload) = match header_only {
-            Some(mut message) => {
-                message.reset(plan.header_len);
-                (message, Some(answer.message.freeze()))
-            }
-            None => {
-                let mut message = answer.message;
-                if let Some(item) = item.as_ref().filter(|_| !plan.item_in_chunk) {
-                    insert_parts(&mut message, item.position, item.octets.iter().map(|part| &part[..]));
-                }
-                (message, None)
-            }
-        };
-        if pushes > 0 {
-            core.watch.stamp(key, Stage::Emit, core.now);
-        }
-        let planned = if pushes > 0 { Some(plan.pushes(&core.returned)) } else { None };
-        for push in planned.into_iter().flatten() {
-            let span = span_of(push);
-            let behind = |at: usize| at + span.start..at + span.end;
-            stats.pushed += u64::from(push.target.length);
-            let provider = &mut self.provider;
-            let posted = match (push.part, &payload, &item) {
-                (Part::Head, Some(payload), _) => push_one(provider, qp, payload.slice(span), push.target),
-                (Part::Tail, Some(payload), _) => {
-                    push_one(provider, qp, payload.slice(behind(parts.head as usize)), push.target)
-                }
-                (Part::Item, _, Some(item)) => push_all(provider, qp, item.octets.slices(span), push.target),
-                (Part::Pad, ..) => push_one(provider, qp, core.zeros.slice(span), push.target),
-                _ => unreachable!("the plan pushes parts that the reply has"),
-            };
-            if posted.is_err() {
-                return Ok(()); // The connection is dying; its end removes the call.
-            }
-        }
-        if pushes > 0 {
-            core.watch.stamp(key, Stage::Push, core.now);
-        }
-        let room = message.prepend(plan.header_len).expect("a message begins behind its head room");
-        let emitted = connection.emit(&header, &core.returned, room);
-        debug_assert_eq!(emitted, Ok(plan.header_len), "the plan knows its header");
-        if self.provider.send_inline(qp, &message, invalidate)
-            || self.provider.post_send(qp, NO_TAG, message, invalidate).is_ok()
-        {
-            core.forget_inbound(key);
-            core.watch.post(key, core.now);
-        }
-        core.settle_receives(peer);
-        Ok(())
-    }
-
-    /// Tries again what had to wait. Replies first, for they give memory back; each by itself, so that a peer which takes
-    /// nothing holds up nobody else. Then pulls: one that finds no buffer keeps those of its size for itself, for who is behind it came later.
-    pub(crate) fn retry_deferred(&mut self) -> bool {
-        let mut progress = false;
-        for _ in 0..self.core.replies.len() {
-            let Some((key, answer)) = self.core.replies.pop_front() else { break };
-            self.core.stamp(key, Stage::Send);
-            match self.answer_fabric(key, answer) {
-                Ok(()) => progress = true,
-                Err(answer) => self.core.replies.push_back((key, answer)),
-            }
-        }
-        let mut short = usize::MAX;
-        for _ in 0..self.core.pulls.len() {
-            let Some(key) = self.core.pulls.pop_front() else { break };
-            let pulled = if self.longest_chunk(key) < short { self.pull(key) } else { Err(Missing::Room) };
-            match pulled {
-                Ok(()) => progress = true,
-                Err(missing) => {
-                    if let Missing::Memory(len) = missing {
-                        short = short.min(len);
-                    }
-                    self.core.pulls.push_back(key);
-                }
-            }
-        }
-        progress
-    }
-
-    fn longest_chunk(&self, key: Key) -> usize {
-        let fabric = self.core.inbound.get(key).and_then(|call| call.fabric.as_ref());
-        let lens = fabric.iter().flat_map(|fabric| fabric.pull.chunks()).map(|chunk| chunk.len as usize);
-        lens.max().unwrap_or(0)
-    }
 }
 
-/// What the header of a call said in its lists.
-fn lists_of(has_lists: bool, all: &[ChunkLists], key: Key) -> &ChunkLists {
-    if has_lists { all.get(key.index()).expect("one for each place") } else { &NOTHING }
+/// Octets of the longest buffer that the chunks of a call need, and of all long ones together.
+fn needed(chunks: &[PullChunk]) -> (usize, u64) {
+    let lens = || chunks.iter().map(|chunk| chunk.len as usize).filter(|len| *len > SMALL_MAX);
+    (lens().max().unwrap_or(0), lens().map(|len| len as u64).sum())
 }
 
-/// RDMA Writes that take a reply's parts to their chunks.
-fn count_writes(plan: &ReplyPlan, returned: &ChunkLists, answer: &Answer) -> usize {
-    let writes = plan.pushes(returned).map(|push| match (push.part, &answer.item) {
-        (Part::Item, Some(item)) => item.octets.slices(span_of(push)).count(),
-        _ => 1,
-    });
-    writes.sum()
+/// Octets of memory that the reply to a call may take which offers these chunks; 0 if a message slot takes it.
+fn expected_reply(lists: &ChunkLists) -> u64 {
+    let writes = lists.writes().flat_map(|chunk| chunk.segments.iter());
+    let all = writes.chain(lists.reply().into_iter().flat_map(|chunk| chunk.segments.iter()));
+    let offered: u64 = all.map(|segment| u64::from(segment.length)).sum();
+    if offered > SMALL_MAX as u64 { offered.min(LARGE_LEN as u64) } else { 0 }
 }
 
-fn count_form(forms: &mut Forms, long: bool, chunked: bool) {
+pub(crate) fn count_form(forms: &mut Forms, long: bool, chunked: bool) {
     *match (long, chunked) {
         (true, _) => &mut forms.long,
         (false, true) => &mut forms.chunked,
         (false, false) => &mut forms.short,
     } += 1;
-}
-
-/// The octets of its part that are pushed.
-fn span_of(push: Push) -> Range<usize> {
-    push.from as usize..(push.from + push.target.length) as usize
-}
-
-fn push_one<P: Provider>(
-    provider: &mut P,
-    qp: Qp,
-    source: Extent,
-    target: Segment,
-) -> Result<(), Refused<Extent>> {
-    provider.post_write(qp, NO_TAG, source, remote(target))
-}
-
-/// Pushes extents one behind the other: together they are as long as `target`.
-fn push_all<P: Provider>(
-    provider: &mut P,
-    qp: Qp,
-    sources: impl Iterator<Item = Extent>,
-    mut target: Segment,
-) -> Result<(), Refused<Extent>> {
-    for source in sources {
-        let len = source.len() as u32;
-        push_one(provider, qp, source, Segment { length: len, ..target })?;
-        // The end of the segment does not wrap: it was checked when it was parsed.
-        target.offset += u64::from(len);
-        target.length -= len;
-    }
-    debug_assert_eq!(target.length, 0, "the item has every octet that is pushed");
-    Ok(())
-}
-
-fn parts_of(answer: &Answer) -> ReplyParts {
-    let len = answer.message.len();
-    let position = answer.item.as_ref().map_or(len, |item| item.position);
-    debug_assert!(position <= len, "the item lies in its message");
-    let item = answer.item.as_ref().map_or(0, |item| item.octets.len());
-    ReplyParts { head: position as u32, item: item as u32, tail: (len - position) as u32 }
-}
-
-/// Puts an item and its padding where they belong in the payload stream.
-///
-/// # Panics
-/// When the message has no room for it: its sender compared the lengths with the inline threshold.
-pub(crate) fn insert_item(message: &mut Buf, position: usize, item: &[u8]) {
-    insert_parts(message, position, std::iter::once(item));
-}
-
-/// [`insert_item`] of an item that lies in several places.
-fn insert_parts<'a>(message: &mut Buf, position: usize, parts: impl Iterator<Item = &'a [u8]> + Clone) {
-    let len = parts.clone().map(<[u8]>::len).sum::<usize>();
-    let (old, padding) = (message.len(), pad(len));
-    message.extend(len + padding);
-    message.copy_within(position..old, position + len + padding);
-    let mut rest = message.get_mut(position..).expect("the item lies in its message");
-    for part in parts {
-        let (octets, behind) = rest.split_at_mut_checked(part.len()).expect("it was extended");
-        octets.copy_from_slice(part);
-        rest = behind;
-    }
-    // RFC 8166 §3.5.3 [8166-29]
-    rest.iter_mut().take(padding).for_each(|octet| *octet = 0);
 }

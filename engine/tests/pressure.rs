@@ -145,16 +145,16 @@ fn a_read_chunk_of_17_to_64_segments_is_pulled() {
 #[test]
 fn replies_that_hold_memory_go_before_calls_that_wait_for_it() {
     let limits = Limits { send_queue: 16, ..LIMITS };
-    let config = Config { slots: [512, 4, 3], ..config() };
-    let mut crowd = Crowd::new(Keeper, limits, config, 2);
+    let config = Config { slots: [512, 0, 8], ..config() };
+    let mut crowd = Crowd::new(Keeper, limits, config, 4);
     crowd.fabric.set_faults(Faults { fetch_delay: 1_000_000..1_000_001, ..Faults::NONE });
-    // Three items take all large slots; their replies are ten Writes each, and the queue has places for one.
-    (0..3).for_each(|xid| crowd.echo(1, xid, LARGE, 10));
+    // Three newcomers take all that newcomers may have; a reply is ten Writes, and a queue has places for one.
+    (1..=3).for_each(|peer| (0..2).for_each(|xid| crowd.echo(peer, xid, LARGE, 10)));
     crowd.run_for(MOMENT / 2);
-    assert_eq!(crowd.shard.calls_in_progress(), (3, 0));
+    assert_eq!(crowd.shard.calls_in_progress(), (6, 0));
     crowd.call_with_two_items(0, 77, LARGE);
     crowd.run_for(10 * MOMENT);
-    assert_eq!(crowd.received(), [1, 3]);
+    assert_eq!(crowd.received(), [1, 2, 2, 2]);
     let limits = crowd.shard.snapshot().engine.limits;
     assert!(limits.memory > 0 && limits.send_queue > 0, "both had to wait: {limits:?}");
     assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.buffers_in_use()), ((0, 0), 0));
@@ -183,7 +183,8 @@ fn a_peer_that_never_answers_our_reads_is_disconnected_after_thirty_seconds() {
     crowd.fabric.set_faults(NEVER);
     (0..3).for_each(|xid| crowd.echo(0, xid, LARGE, 1));
     crowd.run_for(Duration::from_secs(29));
-    assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.buffers_in_use()), ((3, 0), 6));
+    let (calls, messages, sinks) = ((3, 0), 3, 2);
+    assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.buffers_in_use()), (calls, messages + sinks));
     assert!(crowd.peers[0].ended.is_none(), "it has its time");
     crowd.run_for(Duration::from_secs(3));
     assert!(crowd.peers[0].ended.is_some() && crowd.peers[1].ended.is_none());
@@ -197,7 +198,7 @@ fn a_peer_that_never_answers_our_reads_is_disconnected_after_thirty_seconds() {
 }
 
 #[test]
-fn the_pulls_of_one_peer_hold_a_quarter_of_the_large_slots_and_another_peer_is_served() {
+fn the_pulls_of_a_newcomer_hold_two_large_slots_and_another_peer_is_served() {
     let config = Config { grant: 24, grant_first: 24, slots: [512, 16, 64], ..Config::small() };
     let receives = config.receives;
     let mut crowd = Crowd::new(Echo::default(), LIMITS, config, 2);
@@ -206,7 +207,8 @@ fn the_pulls_of_one_peer_hold_a_quarter_of_the_large_slots_and_another_peer_is_s
     crowd.run_for(MOMENT);
     let messages = receives - crowd.shard.provider().receives_posted();
     assert_eq!((crowd.shard.calls_in_progress(), messages), ((24, 0), 24));
-    assert_eq!(crowd.shard.buffers_in_use() - messages, 16, "a quarter of 64");
+    assert_eq!(crowd.shard.buffers_in_use() - messages, 2);
+    assert_eq!(crowd.shard.snapshot().engine.limits.share, 1);
     crowd.fabric.set_faults(Faults::NONE);
     for xid in 0..8 {
         crowd.echo(1, xid, LARGE, 1);
@@ -215,6 +217,90 @@ fn the_pulls_of_one_peer_hold_a_quarter_of_the_large_slots_and_another_peer_is_s
     }
     crowd.run_for(Duration::from_secs(32));
     assert!(crowd.peers[0].ended.is_some() && crowd.peers[1].ended.is_none());
+    assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.buffers_in_use()), ((0, 0), 0));
+}
+
+/// Sixteen large slots, and a crowd of which each has asked for an echo of what it does not give.
+fn held_by_a_crowd() -> Crowd<Keeper> {
+    let config = Config { slots: [512, 0, 16], peers: 64, ..Config::small() };
+    let limits = Limits { connections: 64, ..LIMITS };
+    let mut crowd = Crowd::new(Keeper, limits, config, 26);
+    // The last one has shown that its octets move.
+    for xid in 0..8 {
+        crowd.echo(25, xid, LARGE, 1);
+        crowd.run_for(MOMENT);
+    }
+    assert_eq!(crowd.peers[25].received.len(), 8);
+    crowd.fabric.set_faults(NEVER);
+    (0..24).for_each(|peer| crowd.echo(peer, 1, LARGE, 1));
+    crowd.run_for(MOMENT);
+    crowd.fabric.set_faults(Faults::NONE);
+    crowd
+}
+
+#[test]
+fn a_crowd_that_answers_no_reads_delays_no_proven_peer_and_is_ended_when_somebody_waits() {
+    let mut crowd = held_by_a_crowd();
+    for xid in 100..110 {
+        crowd.echo(25, xid, LARGE, 1);
+        crowd.run_for(MOMENT);
+        assert_eq!(crowd.peers[25].received.len(), xid as usize - 91, "it is served at once");
+    }
+    let limits = crowd.shard.snapshot().engine.limits;
+    assert!(limits.memory > 0, "newcomers stand in line: {limits:?}");
+    assert_eq!((limits.slow, limits.stalled), (0, 0), "nobody has waited for long");
+    crowd.echo(24, 1, LARGE, 1);
+    crowd.run_for(100 * MOMENT);
+    assert_eq!(crowd.peers[24].received.len(), 0, "a newcomer waits with the others");
+    crowd.run_for(1_900 * MOMENT);
+    assert_eq!(
+        crowd.peers[24].received.len(),
+        1,
+        "and is served when those before it have lost what they held"
+    );
+    let limits = crowd.shard.snapshot().engine.limits;
+    let ended = crowd.peers.iter().filter(|peer| peer.ended.is_some()).count() as u64;
+    assert!(limits.slow >= 12 && limits.slow == ended, "{limits:?}, {ended} ended");
+    assert!(crowd.peers[24].ended.is_none() && crowd.peers[25].ended.is_none());
+    crowd.run_for(Duration::from_secs(70));
+    assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.buffers_in_use()), ((0, 0), 0));
+}
+
+#[test]
+fn a_peer_that_takes_no_reply_is_ended_after_thirty_seconds_though_nobody_waits() {
+    let mut crowd = Crowd::new(Keeper, LIMITS, Config::small(), 1);
+    // What is sent to it never ends.
+    let nobody = Faults { completion_delay: NEVER.fetch_delay, ..Faults::NONE };
+    crowd.fabric.set_faults(nobody);
+    crowd.echo(0, 1, LARGE, 1);
+    crowd.run_for(Duration::from_secs(28));
+    assert!(crowd.peers[0].ended.is_none(), "it has its time");
+    crowd.run_for(Duration::from_secs(4));
+    assert!(crowd.peers[0].ended.is_some());
+    assert_eq!(crowd.shard.snapshot().engine.limits.stalled, 1);
+    let causes = crowd.shard.snapshot().engine.disconnects;
+    assert_eq!(causes.keys().collect::<Vec<_>>(), [&Cause::Stalled.to_string()]);
+    assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.buffers_in_use()), ((0, 0), 0));
+}
+
+#[test]
+fn errors_wait_for_room_in_the_send_queue() {
+    let limits = Limits { send_queue: 16, ..LIMITS };
+    let config = Config { grant: 24, grant_first: 24, ..Config::small() };
+    let mut crowd = Crowd::new(Echo::default(), limits, config, 1);
+    let pausing = Faults { completion_delay: 5_000_000..5_000_001, inline: 0, ..Faults::NONE };
+    crowd.fabric.set_faults(pausing);
+    // Each names a chunk at a position that no argument of this program has: ERR_CHUNK.
+    for xid in 0..24 {
+        let raw = &mut crowd.peers[0];
+        let mut lists = ChunkLists::new();
+        let source = raw.window(&pattern(100), Access::RemoteRead);
+        lists.push_read(Position::new(4_000).unwrap(), source).unwrap();
+        raw.send(&message(xid, &lists, &rpc(xid, ECHO, &echo_head(100))), None);
+    }
+    crowd.run_for(40 * MOMENT);
+    assert_eq!(crowd.received(), [24]);
+    assert!(crowd.peers[0].ended.is_none() && crowd.shard.snapshot().engine.limits.send_queue > 0);
     assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.buffers_in_use()), ((0, 0), 0));
 }
 

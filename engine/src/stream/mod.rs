@@ -11,16 +11,19 @@ pub(crate) use table::Streams;
 use table::{Role, Stream};
 
 use crate::{
+    account::SMALL_MAX,
     app::{App, PeerId},
     core::{Inbound, InboundState, Link},
     item::Pulled,
+    line::Wait,
+    memory::{Lane, Memory},
     shard::Shard,
 };
 use rustix::{
     event::{Timespec, epoll},
     net::sockopt,
 };
-use stag_pools::{Pool, table::Key};
+use stag_pools::{Buf, table::Key};
 use stag_protocol::{
     rpc::{MessageType, record},
     rpcrdma::Side,
@@ -41,6 +44,8 @@ const STAGING_LEN: usize = 256 << 10;
 /// replies must not hold the buffers of everybody.
 const OUTPUT_MAX: usize = 128;
 const OUTPUT_OCTETS_MAX: usize = 4 << 20;
+/// One part in so many of the message slots may be parts of replies that wait to be sent, on all connections together.
+const OUTPUT_PART: usize = 4;
 /// Parts of replies sent at once.
 const GATHER: usize = 64;
 /// Calls of one connection in progress before it is no longer read.
@@ -116,7 +121,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             };
             let Some(peer) = self.add_peer(Side::Server, Link::Stream(key), address, 0) else {
                 self.core.counters.stats.limits.peers += 1;
-                drop(self.streams.connections.remove(key));
+                drop(self.streams.remove(key));
                 continue;
             };
             self.core.counters.stats.connections.tcp += 1;
@@ -134,7 +139,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let key = self.streams.connect(to, payload_max).map_err(|error| FabricFault::from(&error))?;
         let key = key.ok_or(FabricFault::Exhausted)?;
         let Some(peer) = self.add_peer(Side::Client, Link::Stream(key), PeerAddress::Ip(to), 0) else {
-            drop(self.streams.connections.remove(key));
+            drop(self.streams.remove(key));
             return Err(FabricFault::Exhausted);
         };
         self.streams.connections.get_mut(key).expect("it was just added").peer = Some(peer);
@@ -154,7 +159,6 @@ impl<P: Provider, A: App> Shard<P, A> {
         match sockopt::socket_error(&stream.socket) {
             Ok(Ok(())) => {
                 stream.role = Role::Requester;
-                stream.moved_at = self.core.now;
                 let peer = stream.peer;
                 self.streams.queue(key);
                 if let Some(peer) = peer {
@@ -199,11 +203,16 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     fn look_at_stream(&mut self, key: Key, staging: &mut [u8]) -> Look {
-        let Some(stream) = self.streams.connections.get_mut(key) else { return Look::Empty };
-        let is_full = stream.role == Role::Responder && stream.is_full();
+        let fair = self.streams.fair_output();
+        let Some(stream) = self.streams.connections.get(key) else { return Look::Empty };
+        let is_full = stream.role == Role::Responder && stream.is_full(fair);
         if stream.dead || stream.ended || is_full || stream.pending.is_some() {
             return Look::Empty;
         }
+        let Some(room) = self.room_to_read(key) else { return Look::Empty };
+        let most = room.min(staging.len());
+        let staging = staging.split_at_mut(most).0;
+        let Some(stream) = self.streams.connections.get_mut(key) else { return Look::Empty };
         self.streams.stats.receives += 1;
         let is_stopping = self.streams.is_stopping && stream.role == Role::Responder;
         let len = match (&stream.socket).read(staging) {
@@ -217,7 +226,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Look::More,
             Err(error) => return Look::Closed(Cause::Fabric(FabricFault::from(&error))),
         };
-        stream.moved_at = self.core.now;
+        stream.moved += len as u64;
         self.streams.stats.received += len as u64;
         if is_stopping {
             // Read and dropped, so that closing does not reset the connection under the last reply.
@@ -235,13 +244,15 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Cuts the stream into records and hands each over when it is whole.
     fn take_records(&mut self, key: Key, input: &mut &[u8]) -> Result<(), Cause> {
         loop {
+            let fair = self.streams.fair_output();
+            let lane = self.lane_of(key);
             let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
             if stream.dead {
                 return Ok(());
             }
-            if stream.role == Role::Responder && stream.is_full() && !input.is_empty() {
+            if stream.role == Role::Responder && stream.is_full(fair) && !input.is_empty() {
                 let exhausted = Cause::Fabric(FabricFault::Exhausted);
-                let mut pending = self.core.pool.take(input.len()).ok_or(exhausted)?;
+                let mut pending = borrow(&self.core.memory, input.len(), lane).ok_or(exhausted)?;
                 pending.append(input).map_err(|_| exhausted)?;
                 stream.pending = Some(pending);
                 return Ok(());
@@ -261,7 +272,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                         self.take_record(key, octets)?;
                         continue;
                     }
-                    gather(stream, &self.core.pool, octets, at)?;
+                    gather(stream, (&self.core.memory, lane), octets, at)?;
                 }
                 record::Step::Complete(len) => {
                     let record = stream.record.take();
@@ -322,7 +333,8 @@ impl<P: Provider, A: App> Shard<P, A> {
                 continue;
             }
             sent |= !stream.output.is_empty();
-            let works = Streams::send(stream, &mut self.streams.stats, self.core.now);
+            let works = self.streams.flush(key);
+            let Some(stream) = self.streams.connections.get(key) else { continue };
             if !works || stream.is_over() {
                 let cause = match (works, stream.dead) {
                     (false, _) => Cause::Fabric(FabricFault::Lost),
@@ -332,6 +344,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.end_stream(key, cause);
             } else {
                 self.streams.set_interest(key);
+                self.settle_stream(key);
             }
         }
         if sent {
@@ -342,20 +355,99 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     fn end_stream(&mut self, key: Key, cause: Cause) {
-        let Some(stream) = self.streams.connections.remove(key) else { return };
+        let Some(stream) = self.streams.remove(key) else { return };
         if let Some(peer) = stream.peer {
             self.handle_connection_end(peer, cause);
         }
     }
 }
 
+// Memory of records and replies, as the peer's account has it (RFC 5531 §11 sets no limit to a record).
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Octets that may be read from a connection, so that there is memory for them whatever they are. None when its record first
+    /// needs a longer buffer, for which it waits.
+    fn room_to_read(&mut self, key: Key) -> Option<usize> {
+        let lane = self.lane_of(key);
+        let stream = self.streams.connections.get_mut(key)?;
+        let Some(record) = &stream.record else {
+            return Some(self.core.memory.longest(lane).max(SMALL_MAX));
+        };
+        if record.spare_len() > 0 {
+            return Some(record.spare_len());
+        }
+        stream.wanted = record.len() + 1;
+        let peer = stream.peer?;
+        if !self.core.is_awaited(lane) && self.lengthen_record(peer) {
+            return self.streams.connections.get(key)?.record.as_ref().map(Buf::spare_len);
+        }
+        let wanted = self.streams.connections.get(key)?.wanted;
+        self.core.counters.stats.limits.memory += 1;
+        self.core.set_wait(peer, Wait::Memory(wanted));
+        self.streams.queue(key);
+        None
+    }
+
+    /// Moves the record of a TCP connection that waits for a longer buffer to one. False when there is none.
+    pub(crate) fn lengthen_record(&mut self, peer: PeerId) -> bool {
+        let Some(Link::Stream(key)) = self.core.peers.get(peer.0).map(|entry| &entry.link) else {
+            return false;
+        };
+        let key = *key;
+        let lane = self.lane_of(key);
+        let Some(stream) = self.streams.connections.get_mut(key).filter(|stream| stream.wanted > 0) else {
+            return true;
+        };
+        let Some(mut longer) = self.core.memory.lend(stream.wanted, lane) else { return false };
+        longer.reset(0);
+        if let Some(shorter) = stream.record.take() {
+            longer.append(&shorter).expect("it is longer");
+        }
+        (stream.record, stream.wanted) = (Some(longer), 0);
+        self.streams.queue(key);
+        true
+    }
+
+    /// The part of the memory that serves a connection. Replies to our own calls are not for others to delay.
+    fn lane_of(&self, key: Key) -> Lane {
+        match self.streams.connections.get(key) {
+            Some(Stream { role: Role::Responder, peer: Some(peer), .. }) => self.core.lane(*peer),
+            _ => Lane::Proven,
+        }
+    }
+
+    /// Brings the account of a connection's peer to what it holds and to what moved.
+    fn settle_stream(&mut self, key: Key) {
+        let (now, share) = (self.core.now, self.core.memory.share());
+        let Some(stream) = self.streams.connections.get_mut(key) else { return };
+        let Some(entry) = stream.peer.and_then(|peer| self.core.peers.get_mut(peer.0)) else { return };
+        entry.account.hold_in_all(stream.held(), now);
+        entry.account.earn(std::mem::take(&mut stream.moved), share);
+        let is_over_share = !entry.account.allows(0, share);
+        if std::mem::replace(&mut stream.is_over_share, is_over_share) != is_over_share {
+            self.core.counters.stats.limits.share += u64::from(is_over_share);
+            self.streams.set_interest(key);
+        }
+    }
+}
+
+/// A buffer for octets that were read already: there was one when they were read, and if it went to a call among them, what is
+/// kept for others serves.
+fn borrow(memory: &Memory, len: usize, lane: Lane) -> Option<Buf> {
+    memory.lend(len, lane).or_else(|| memory.take(len))
+}
+
 /// Keeps a part of a record until the rest arrives. A record that outgrows its buffer moves to a longer one: a peer that announces
 /// much and sends little holds little.
-fn gather(stream: &mut Stream, pool: &Pool, octets: &[u8], at: usize) -> Result<(), Cause> {
+fn gather(
+    stream: &mut Stream,
+    (memory, lane): (&Memory, Lane),
+    octets: &[u8],
+    at: usize,
+) -> Result<(), Cause> {
     let exhausted = Cause::Fabric(FabricFault::Exhausted);
     let end = at.checked_add(octets.len()).ok_or(exhausted)?;
     if stream.record.as_ref().is_none_or(|record| record.capacity() < end) {
-        let mut longer = pool.take(end).ok_or(exhausted)?;
+        let mut longer = borrow(memory, end, lane).ok_or(exhausted)?;
         longer.reset(0);
         if let Some(shorter) = stream.record.take() {
             longer.append(&shorter).map_err(|_| exhausted)?;

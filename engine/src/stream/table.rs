@@ -1,7 +1,8 @@
 //! The TCP connections of a shard, and what waits to be sent on them.
 
 use super::{
-    ACCEPT_PAUSE, CALLS_MAX, CONNECTIONS, GATHER, LISTENER, OUTPUT_MAX, OUTPUT_OCTETS_MAX, STAGING_LEN,
+    ACCEPT_PAUSE, CALLS_MAX, CONNECTIONS, GATHER, LISTENER, OUTPUT_MAX, OUTPUT_OCTETS_MAX, OUTPUT_PART,
+    STAGING_LEN,
 };
 use crate::{
     app::{Answer, PeerId},
@@ -19,7 +20,6 @@ use std::{
     collections::VecDeque,
     io::{self, IoSlice, Write},
     net::{SocketAddr, TcpListener, TcpStream},
-    time::Duration,
 };
 
 /// The TCP side of a shard.
@@ -38,6 +38,9 @@ pub(crate) struct Streams {
     pub(super) has_called: bool,
     pub(super) accept_at: Option<Time>,
     pub(super) is_stopping: bool,
+    /// Parts that wait to be sent, on all connections, and how many of them are a crowd.
+    parts: usize,
+    crowd: usize,
     pub(crate) stats: StreamStats,
 }
 
@@ -51,6 +54,14 @@ pub(super) struct Stream {
     pub(super) pending: Option<Buf>,
     pub(super) output: VecDeque<Part>,
     pub(super) output_octets: usize,
+    /// Octets of the buffers that those parts keep.
+    output_memory: usize,
+    /// Octets of the buffer for which its record waits; 0 when it waits for none.
+    pub(super) wanted: usize,
+    /// Its peer holds its share of the memory.
+    pub(super) is_over_share: bool,
+    /// Octets that moved in either direction since its peer's account was looked at.
+    pub(super) moved: u64,
     /// Octets of the first part that were sent.
     pub(super) sent: usize,
     /// Calls of the peer whose reply was not sent yet, and calls of ours without a reply.
@@ -60,8 +71,6 @@ pub(super) struct Stream {
     pub(super) queued: bool,
     pub(super) interest: epoll::EventFlags,
     pub(super) role: Role,
-    /// When octets moved in either direction, or when the socket began to take no more.
-    pub(super) moved_at: Time,
     /// The peer sends nothing more. Its calls are still answered.
     pub(super) ended: bool,
     pub(super) dead: bool,
@@ -81,6 +90,8 @@ pub(super) enum Role {
 #[derive(Debug)]
 pub(super) struct Part {
     octets: Octets,
+    /// Octets of the buffer that comes back with it.
+    memory: usize,
     /// The last part of a reply: with it a call of the peer is over.
     ends_call: bool,
 }
@@ -92,9 +103,9 @@ enum Octets {
 }
 
 impl Stream {
-    /// Whether no more of its calls are taken for the moment.
-    pub(super) fn is_full(&self) -> bool {
-        self.is_clogged() || self.calls >= CALLS_MAX
+    /// Whether no more of its calls are taken for the moment; `fair` is how many parts it may have waiting.
+    pub(super) fn is_full(&self, fair: usize) -> bool {
+        self.is_clogged() || self.is_over_share || self.calls >= CALLS_MAX || self.output.len() >= fair
     }
 
     /// Whether enough waits to be sent.
@@ -107,16 +118,20 @@ impl Stream {
         self.dead || self.ended && self.output.is_empty() && self.calls == 0 && self.pending.is_none()
     }
 
-    /// Whether memory of ours waits for the peer: to take what it was not sent yet, or to send the rest of a record. What waits for
-    /// our app, or was never offered to the socket, is not the peer's fault.
-    pub(super) fn waits_for_peer(&self) -> bool {
+    /// Octets of our memory that wait for the peer: to take what it was not sent yet, or to send the rest of a record. What waits
+    /// for our app or for memory of ours, or was never offered to the socket, is not the peer's fault.
+    pub(super) fn held(&self) -> u64 {
         let is_refused = self.role != Role::Connecting && self.interest.contains(epoll::EventFlags::OUT);
-        is_refused || self.record.is_some() && self.interest.contains(epoll::EventFlags::IN)
+        let output = if is_refused { self.output_memory } else { 0 };
+        let is_read = self.interest.contains(epoll::EventFlags::IN);
+        let record = self.record.as_ref().filter(|_| is_read);
+        (output + record.map_or(0, Buf::capacity)) as u64
     }
 
-    fn push(&mut self, octets: Octets) {
-        let part = Part { octets, ends_call: false };
+    fn push(&mut self, octets: Octets, memory: usize) {
+        let part = Part { octets, memory, ends_call: false };
         self.output_octets += part.octets().len();
+        self.output_memory += memory;
         self.output.push_back(part);
     }
 }
@@ -131,7 +146,8 @@ impl Part {
 }
 
 impl Streams {
-    pub(crate) fn new() -> io::Result<Self> {
+    /// For a shard with so many message slots.
+    pub(crate) fn new(messages: usize) -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             listener: None,
@@ -144,6 +160,8 @@ impl Streams {
             has_called: false,
             accept_at: None,
             is_stopping: false,
+            parts: 0,
+            crowd: messages / OUTPUT_PART,
             stats: StreamStats::default(),
         })
     }
@@ -195,20 +213,6 @@ impl Streams {
             // A connection that is broken already will be seen to be.
             let _ = stream.socket.shutdown(std::net::Shutdown::Write);
         }
-    }
-
-    /// Closes connections whose peer holds memory and did not move for `longest`; returns how many.
-    pub(crate) fn end_stalled(&mut self, now: Time, longest: Duration) -> u64 {
-        let mut ended = 0;
-        for place in 0..self.connections.capacity() {
-            let Some(key) = self.connections.key_at(place) else { continue };
-            let stream = self.connections.get(key).expect("the key was just made");
-            if stream.waits_for_peer() && !stream.dead && now.since(stream.moved_at) >= longest {
-                ended += 1;
-                self.close(key);
-            }
-        }
-        ended
     }
 
     pub(crate) fn wait_fd(&self) -> BorrowedFd<'_> {
@@ -297,13 +301,16 @@ impl Streams {
             pending: None,
             output: VecDeque::new(),
             output_octets: 0,
+            output_memory: 0,
+            wanted: 0,
+            is_over_share: false,
+            moved: 0,
             sent: 0,
             calls: 0,
             own_calls: 0,
             queued: false,
             interest,
             role,
-            moved_at: Time(0),
             ended: false,
             dead: false,
         };
@@ -359,6 +366,7 @@ impl Streams {
         zeros: &Extent,
     ) {
         let Some(stream) = self.connections.get_mut(key) else { return };
+        let before = stream.output.len();
         let item_len: usize = item.clone().map(|part| part.len()).sum();
         let padding = pad(item_len);
         let len = u32::try_from(message.len() + item_len + padding).ok();
@@ -369,15 +377,18 @@ impl Streams {
         let room = message.prepend(record::Fragment::LEN).expect("a message begins behind its head room");
         room.copy_from_slice(&fragment.emit());
         if item_len == 0 {
-            stream.push(Octets::Message(message));
+            let memory = message.capacity();
+            stream.push(Octets::Message(message), memory);
         } else {
             let position = position + record::Fragment::LEN;
             let whole = message.freeze();
-            stream.push(Octets::Item(whole.slice(0..position)));
-            item.for_each(|part| stream.push(Octets::Item(part.clone())));
-            stream.push(Octets::Item(zeros.slice(0..padding)));
-            stream.push(Octets::Item(whole.slice(position..whole.len())));
+            let memory = whole.capacity();
+            stream.push(Octets::Item(whole.slice(0..position)), 0);
+            item.for_each(|part| stream.push(Octets::Item(part.clone()), part.capacity()));
+            stream.push(Octets::Item(zeros.slice(0..padding)), 0);
+            stream.push(Octets::Item(whole.slice(position..whole.len())), memory);
         }
+        self.parts += stream.output.len() - before;
         self.queue(key);
     }
 
@@ -396,8 +407,29 @@ impl Streams {
         self.queue_record(key, message, position, item.map(|(_, octets)| octets).into_iter(), zeros);
     }
 
+    /// Parts that one connection may have waiting before no more of its calls are taken: what all have together must not be all
+    /// message slots.
+    pub(super) const fn fair_output(&self) -> usize {
+        if self.parts < self.crowd { OUTPUT_MAX } else { self.crowd.div_ceil(CONNECTIONS) }
+    }
+
+    /// Forgets a connection.
+    pub(super) fn remove(&mut self, key: Key) -> Option<Stream> {
+        let stream = self.connections.remove(key)?;
+        self.parts -= stream.output.len();
+        Some(stream)
+    }
+
     /// Sends what one connection has, as far as its socket takes it. False when it is broken.
-    pub(super) fn send(stream: &mut Stream, stats: &mut StreamStats, now: Time) -> bool {
+    pub(super) fn flush(&mut self, key: Key) -> bool {
+        let Some(stream) = self.connections.get_mut(key) else { return false };
+        let before = stream.output.len();
+        let works = Self::send(stream, &mut self.stats);
+        self.parts -= before - stream.output.len();
+        works
+    }
+
+    fn send(stream: &mut Stream, stats: &mut StreamStats) -> bool {
         while !stream.output.is_empty() {
             let mut slices = [IoSlice::new(&[]); GATHER];
             let mut skip = stream.sent;
@@ -410,15 +442,10 @@ impl Streams {
             match (&stream.socket).write_vectored(slices.get(..count).unwrap_or_default()) {
                 Ok(sent) => {
                     stats.sent += sent as u64;
-                    stream.moved_at = now;
+                    stream.moved += sent as u64;
                     Self::forget(stream, sent);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !stream.interest.contains(epoll::EventFlags::OUT) {
-                        stream.moved_at = now;
-                    }
-                    return true;
-                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => return false,
             }
@@ -427,7 +454,7 @@ impl Streams {
     }
 
     /// Drops what was sent.
-    pub(super) fn forget(stream: &mut Stream, sent: usize) {
+    fn forget(stream: &mut Stream, sent: usize) {
         stream.sent += sent;
         while let Some(first) = stream.output.front() {
             let len = first.octets().len();
@@ -436,20 +463,23 @@ impl Streams {
             }
             stream.sent -= len;
             stream.output_octets -= len;
-            let ends_call = stream.output.pop_front().is_some_and(|part| part.ends_call);
+            let part = stream.output.pop_front();
+            stream.output_memory -= part.as_ref().map_or(0, |part| part.memory);
+            let ends_call = part.is_some_and(|part| part.ends_call);
             stream.calls = stream.calls.saturating_sub(ends_call.into());
         }
     }
 
     /// Asks the kernel for what the connection waits for: calls unless it has too many, room when there is output.
     pub(super) fn set_interest(&mut self, key: Key) {
+        let fair = self.fair_output();
         let Some(stream) = self.connections.get_mut(key) else { return };
-        if stream.pending.is_some() && !stream.is_full() {
+        if stream.pending.is_some() && !stream.is_full(fair) {
             self.resumable.push_back(key);
         }
         let mut interest = epoll::EventFlags::empty();
-        let reads = stream.role == Role::Requester || !stream.is_full() && stream.pending.is_none();
-        interest.set(epoll::EventFlags::IN, reads && !stream.ended);
+        let reads = stream.role == Role::Requester || !stream.is_full(fair) && stream.pending.is_none();
+        interest.set(epoll::EventFlags::IN, reads && !stream.ended && stream.wanted == 0);
         interest.set(epoll::EventFlags::OUT, !stream.output.is_empty());
         if interest != stream.interest {
             stream.interest = interest;

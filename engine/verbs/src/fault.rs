@@ -136,6 +136,10 @@ impl std::error::Error for FabricFault {}
 pub enum Cause {
     /// We ended it in order.
     Local,
+    /// We ended it: the peer held memory of ours, and its octets moved too slowly for that while others waited.
+    Slow,
+    /// We ended it: the peer held memory of ours, or something waited for it, and next to nothing moved.
+    Stalled,
     /// The peer ended it in order.
     Peer,
     /// The peer turned us away; its private data may say why.
@@ -154,6 +158,10 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Local => f.write_str("closed by us"),
+            Self::Slow => {
+                f.write_str("closed by us: it held memory and moved too little while others waited")
+            }
+            Self::Stalled => f.write_str("closed by us: it made no progress"),
             Self::Peer => f.write_str("closed by the peer"),
             Self::Rejected => f.write_str("rejected by the peer"),
             Self::Fabric(fault) => fault.fmt(f),

@@ -82,7 +82,8 @@ impl Config {
             queue_depth: 128,
             inline_max: 256,
             reads: 16,
-            rnr_retry: 7,
+            // Credits promise a receive (RFC 8166 §3.3.1): a peer that has none for seconds gets no more time.
+            rnr_retry: 6,
             connect_timeout: Duration::from_secs(10),
             linger: Duration::from_secs(1),
             flush_timeout: Duration::from_secs(5),

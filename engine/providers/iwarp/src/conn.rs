@@ -109,28 +109,54 @@ pub(crate) struct Lent {
     pub(crate) len: usize,
 }
 
-/// Memory that no connection has at the moment: as much as was needed at one time.
+/// Memory that no connection has at the moment: as much as was lately needed at one time.
 #[derive(Debug)]
-pub(crate) struct Spares(Vec<Box<[u8]>>);
+pub(crate) struct Spares {
+    free: Vec<Box<[u8]>>,
+    /// Buffers that connections have, and the most of them since the surplus was looked at.
+    lent: usize,
+    most: usize,
+    /// Buffers that came back since then.
+    returns: u32,
+}
 
 impl Spares {
+    /// Buffers to come back before those are freed that were not needed meanwhile.
+    const EPOCH: u32 = 4_096;
+    /// Buffers that are kept anyhow.
+    const KEPT: usize = 8;
+
     /// For at most `connections`, each of which has an input and an output.
     pub(crate) fn new(connections: usize) -> Self {
-        Self(Vec::with_capacity(2 * connections))
+        Self { free: Vec::with_capacity(2 * connections), lent: 0, most: 0, returns: 0 }
     }
 
     /// Takes memory back that nothing is in.
     pub(crate) fn take_back(&mut self, lent: &mut Lent) {
         if lent.len == 0 && !lent.octets.is_empty() {
-            self.0.push(std::mem::take(&mut lent.octets));
+            self.free.push(std::mem::take(&mut lent.octets));
+            self.lent -= 1;
+            self.returns += 1;
+            if self.returns == Self::EPOCH {
+                self.free_surplus();
+            }
         }
     }
 
     /// Gives memory to what has none.
     pub(crate) fn lend(&mut self, lent: &mut Lent) {
         if lent.octets.is_empty() {
-            lent.octets = self.0.pop().unwrap_or_else(|| vec![0; fpdu::FPDU_MAX].into());
+            lent.octets = self.free.pop().unwrap_or_else(|| vec![0; fpdu::FPDU_MAX].into());
+            self.lent += 1;
+            self.most = self.most.max(self.lent);
         }
+    }
+
+    /// A crowd that read nothing may have needed much, once.
+    #[cold]
+    fn free_surplus(&mut self) {
+        self.free.truncate((self.most - self.lent).max(Self::KEPT));
+        (self.most, self.returns) = (self.lent, 0);
     }
 }
 
@@ -327,4 +353,24 @@ pub(crate) const fn terminate(cause: rdmap::Terminate) -> Terminate {
         _ => Layer::Llp,
     };
     Terminate { layer, etype: cause.error_type, code: cause.code }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_crowd_needed_is_freed_when_it_is_gone() {
+        let mut spares = Spares::new(200);
+        let mut crowd: Vec<Lent> = (0..100).map(|_| Lent::default()).collect();
+        crowd.iter_mut().for_each(|lent| spares.lend(lent));
+        crowd.iter_mut().for_each(|lent| spares.take_back(lent));
+        assert_eq!(spares.free.len(), 100);
+        let mut pair = [Lent::default(), Lent::default()];
+        for _ in 0..Spares::EPOCH {
+            pair.iter_mut().for_each(|lent| spares.lend(lent));
+            pair.iter_mut().for_each(|lent| spares.take_back(lent));
+        }
+        assert_eq!((spares.free.len(), spares.lent), (Spares::KEPT, 0));
+    }
 }

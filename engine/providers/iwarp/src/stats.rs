@@ -83,7 +83,7 @@ pub struct Disconnects {
 impl Disconnects {
     pub(crate) fn count(&mut self, cause: Cause) {
         *match cause {
-            Cause::Local => &mut self.local,
+            Cause::Local | Cause::Slow | Cause::Stalled => &mut self.local,
             Cause::Peer => &mut self.peer,
             Cause::Rejected | Cause::Handshake => &mut self.refused,
             Cause::Fabric(_) => &mut self.fabric,

@@ -1,0 +1,239 @@
+//! Memory that one peer keeps from all others: each has a share of it, and octets have to move (RFC 8166 §8.1.4, RFC 5042
+//! §6.4).
+//!
+//! A peer *holds* what waits for it: buffers that its Reads are to fill, replies that it has not taken, records whose end it has not
+//! sent. Holding costs credit, an octet for a microsecond one unit; octets that move earn it. A newcomer has none, and may
+//! hold [`FIRST_OCTETS`]; with credit a peer may hold more, up to its share, and it may use the part of the memory that is kept for
+//! those who have shown that they are fast. A peer that is deep in debt while others wait loses its connection, and so
+//! does one that barely moves at all.
+
+use crate::config::{LARGE_LEN, MESSAGE_LEN};
+use stag_verbs::Time;
+use std::time::Duration;
+
+/// Items up to this long have message slots, of which there is one for every call: nobody holds too many of those.
+pub(crate) const SMALL_MAX: usize = MESSAGE_LEN;
+/// Octets that a peer may hold before any of its octets moved: those of the longest call and of its reply.
+pub(crate) const FIRST_OCTETS: u64 = 2 * LARGE_LEN as u64;
+/// The time for which an octet that moved pays: a peer keeps its credit if each octet is held for less than this.
+const PAID: Duration = Duration::from_secs(1);
+/// A peer may hold what its credit pays for during this time.
+const AHEAD: Duration = Duration::from_millis(250);
+/// A peer is slow whose debt is what it holds, for this time.
+const GRACE: Duration = Duration::from_millis(500);
+/// A peer that holds something has to move [`STALL_OCTETS`] in each such time, also while nobody waits.
+const STALL_MAX: Duration = Duration::from_secs(30);
+/// 4 KiB per second; less if it holds less.
+const STALL_OCTETS: u64 = 4_096 * STALL_MAX.as_secs();
+
+/// What one connection holds and what it has earned.
+#[derive(Debug)]
+pub(crate) struct Account {
+    /// Octets of memory that nobody else can use before the peer does its part.
+    held: u64,
+    /// Octet-microseconds, as of `settled_at`; negative in debt.
+    credit: i64,
+    settled_at: Time,
+    /// The stall that is being looked at: since when it holds something, and octets that have moved since.
+    since: Time,
+    moved: u64,
+}
+
+impl Account {
+    /// Of a connection that begins.
+    pub(crate) const fn new(now: Time) -> Self {
+        Self { held: 0, credit: 0, settled_at: now, since: now, moved: 0 }
+    }
+
+    /// Octets that it holds.
+    pub(crate) const fn held(&self) -> u64 {
+        self.held
+    }
+
+    /// Brings the credit to `now`.
+    pub(crate) fn settle(&mut self, now: Time) {
+        let elapsed = as_micros(now.since(self.settled_at));
+        if elapsed == 0 {
+            return; // Less than a microsecond is counted with the next one.
+        }
+        self.settled_at = now;
+        let cost = as_units(self.held).saturating_mul(elapsed);
+        let deepest = -as_units(self.held.max(FIRST_OCTETS)).saturating_mul(2 * as_micros(GRACE));
+        self.credit = self.credit.saturating_sub(cost).max(deepest.min(self.credit));
+    }
+
+    /// It holds so many octets more.
+    pub(crate) fn hold(&mut self, octets: u64, now: Time) {
+        self.hold_in_all(self.held.saturating_add(octets), now);
+    }
+
+    /// It holds so many octets less.
+    pub(crate) fn let_go(&mut self, octets: u64, now: Time) {
+        self.hold_in_all(self.held.saturating_sub(octets), now);
+    }
+
+    /// It holds this many octets.
+    pub(crate) fn hold_in_all(&mut self, octets: u64, now: Time) {
+        self.settle(now);
+        if self.held == 0 && octets > 0 {
+            (self.since, self.moved) = (now, 0);
+        }
+        self.held = octets;
+    }
+
+    /// So many octets went to it or came from it; `share` is what no peer may exceed.
+    pub(crate) fn earn(&mut self, octets: u64, share: u64) {
+        let most = as_units(share).saturating_mul(as_micros(AHEAD));
+        let earned = as_units(octets).saturating_mul(as_micros(PAID));
+        self.credit = self.credit.saturating_add(earned).min(most.max(self.credit));
+        self.moved = self.moved.saturating_add(octets);
+    }
+
+    /// Whether it has shown that octets move: it has credit for a newcomer's share.
+    pub(crate) fn is_proven(&self) -> bool {
+        self.credit >= as_units(FIRST_OCTETS).saturating_mul(as_micros(AHEAD))
+    }
+
+    /// Whether it may hold `octets` more, of at most `share`. A peer that holds nothing may: one call is always possible.
+    pub(crate) fn allows(&self, octets: u64, share: u64) -> bool {
+        let paid = self.credit.max(0) / as_micros(AHEAD);
+        let most = FIRST_OCTETS.saturating_add(paid.unsigned_abs()).min(share);
+        self.held == 0 || self.held.saturating_add(octets) <= most
+    }
+
+    /// Whether its octets move too slowly for what it holds, so that it may not stay while others wait.
+    pub(crate) fn is_slow(&self) -> bool {
+        let grace = as_units(self.held.max(LARGE_LEN as u64)).saturating_mul(as_micros(GRACE));
+        self.held > 0 && self.credit < -grace
+    }
+
+    /// Whether next to nothing moved for [`STALL_MAX`], while it held something.
+    pub(crate) fn is_stalled(&mut self, now: Time) -> bool {
+        if self.held == 0 || now.since(self.since) < STALL_MAX {
+            return false;
+        }
+        let moved = std::mem::take(&mut self.moved);
+        self.since = now;
+        moved < STALL_OCTETS.min(self.held)
+    }
+}
+
+const fn as_units(octets: u64) -> i64 {
+    if octets > i64::MAX as u64 { i64::MAX } else { octets as i64 }
+}
+
+const fn as_micros(time: Duration) -> i64 {
+    let micros = time.as_micros();
+    if micros > i64::MAX as u128 { i64::MAX } else { micros as i64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const SHARE: u64 = 48 * MIB;
+
+    fn at(millis: u64) -> Time {
+        Time(millis * 1_000_000)
+    }
+
+    /// A peer that holds `held` octets all the time and moves `per_tick` every 10 ms, for so many milliseconds.
+    fn moving(account: &mut Account, held: u64, per_tick: u64, millis: std::ops::Range<u64>) {
+        account.hold_in_all(held, at(millis.start));
+        for tick in millis.step_by(10) {
+            account.settle(at(tick + 10));
+            account.earn(per_tick, SHARE);
+        }
+    }
+
+    #[test]
+    fn a_newcomer_may_hold_two_items_and_one_that_holds_nothing_any_call() {
+        let mut account = Account::new(at(0));
+        assert!(account.allows(FIRST_OCTETS, SHARE) && account.allows(SHARE * 2, SHARE));
+        account.hold(FIRST_OCTETS, at(0));
+        assert!(!account.allows(1, SHARE) && !account.is_proven() && !account.is_slow());
+    }
+
+    #[test]
+    fn octets_that_move_quickly_earn_a_share_and_no_more_than_it() {
+        let mut account = Account::new(at(0));
+        moving(&mut account, 2 * MIB, MIB, 0..100);
+        assert!(account.is_proven() && account.allows(20 * MIB, SHARE));
+        moving(&mut account, 20 * MIB, 10 * MIB, 100..1_000);
+        assert!(account.allows(28 * MIB, SHARE) && !account.allows(29 * MIB, SHARE));
+    }
+
+    #[test]
+    fn a_peer_that_trickles_is_slow_after_half_a_second() {
+        let mut account = Account::new(at(0));
+        moving(&mut account, MIB, 150, 0..480);
+        assert!(!account.is_slow());
+        moving(&mut account, MIB, 150, 480..540);
+        assert!(account.is_slow() && !account.is_proven());
+        account.hold_in_all(0, at(600));
+        assert!(!account.is_slow(), "it keeps nothing from anybody");
+    }
+
+    #[test]
+    fn a_fast_peer_that_stops_is_slow_after_three_quarters_of_a_second_and_one_that_resumes_recovers() {
+        let mut account = Account::new(at(0));
+        moving(&mut account, SHARE, 10 * MIB, 0..1_000);
+        moving(&mut account, SHARE, 0, 1_000..1_700);
+        assert!(!account.is_slow());
+        moving(&mut account, SHARE, 0, 1_700..1_800);
+        assert!(account.is_slow());
+        // An hour costs no more than a second.
+        account.settle(at(3_600_000));
+        account.earn(2 * SHARE, SHARE);
+        assert!(!account.is_slow() && account.is_proven());
+    }
+
+    #[test]
+    fn a_share_follows_the_rate() {
+        // 4 MiB per second: each octet is held for a second when the peer holds 4 MiB.
+        let mut account = Account::new(at(0));
+        moving(&mut account, 3 * MIB, MIB / 25, 0..10_000);
+        assert!(account.is_proven(), "it lives within its rate");
+        moving(&mut account, 8 * MIB, MIB / 25, 10_000..40_000);
+        assert!(!account.is_proven() && !account.allows(1, SHARE), "it may not hold twice as much");
+    }
+
+    #[test]
+    fn who_moves_four_kibibytes_a_second_is_not_stalled() {
+        let mut account = Account::new(at(0));
+        account.hold(MIB, at(0));
+        for second in 1..=300 {
+            account.earn(4_200, SHARE);
+            assert!(!account.is_stalled(at(second * 1_000)), "after {second} s");
+        }
+        for second in 301..=360 {
+            account.earn(1, SHARE);
+            if account.is_stalled(at(second * 1_000)) {
+                return;
+            }
+        }
+        panic!("an octet a second is a stall");
+    }
+
+    #[test]
+    fn a_short_piece_that_moves_whole_is_no_stall() {
+        let mut account = Account::new(at(0));
+        account.hold(1_000, at(0));
+        account.earn(1_000, SHARE);
+        assert!(!account.is_stalled(at(30_000)));
+        assert!(account.is_stalled(at(60_000)));
+    }
+
+    #[test]
+    fn no_number_is_too_large() {
+        let mut account = Account::new(at(0));
+        account.hold(u64::MAX, at(0));
+        account.hold(u64::MAX, at(1));
+        account.settle(Time(u64::MAX));
+        account.earn(u64::MAX, u64::MAX);
+        account.let_go(u64::MAX, Time(u64::MAX));
+        account.let_go(1, Time(0));
+        assert_eq!(account.held(), 0);
+    }
+}

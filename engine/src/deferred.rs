@@ -1,0 +1,269 @@
+//! Going on with what had to wait: replies, errors, and calls in line for memory; and ending who holds it for too long.
+
+use crate::{
+    account::SMALL_MAX,
+    app::{Answer, App, PeerId},
+    core::{Core, InboundState, Link, Unsent},
+    line::Wait,
+    memory::Lane,
+    reply::Bulk,
+    shard::Shard,
+    transfer::Missing,
+};
+use stag_pools::table::Key;
+use stag_verbs::{Cause, Provider, Qp};
+use std::time::Duration;
+
+/// How often those are looked at whose work has shown no end.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// Peers of one line that are looked at together, in case one needs less than those before it.
+const LOOK_MAX: usize = 32;
+/// For how long a peer may stand in line before slow ones lose what they hold.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// For how long a call may wait when its peer does nothing, or there is no memory for it.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+impl Core {
+    /// Whether a call may go on which needs long buffers, the longest of them and all together of so many octets, and then
+    /// `expected` octets for its reply.
+    pub(crate) fn admit(
+        &self,
+        peer: PeerId,
+        (longest, needed): (usize, u64),
+        expected: u64,
+        is_first: bool,
+    ) -> Result<(), Missing> {
+        if needed + expected == 0 {
+            return Ok(());
+        }
+        let Some(entry) = self.peers.get(peer.0) else { return Ok(()) };
+        if !entry.account.allows(needed + expected, self.memory.share()) {
+            return Err(Missing::Share);
+        }
+        let lane = self.lane(peer);
+        let longest = longest.max(expected as usize);
+        if !is_first && self.is_awaited(lane) || !self.memory.can_lend(longest, lane) {
+            return Err(Missing::Memory(longest));
+        }
+        Ok(())
+    }
+
+    /// Whether a call that is whole may go to the app, which may need `expected` octets for its reply.
+    pub(crate) fn may_answer(&self, peer: PeerId, expected: u64) -> bool {
+        expected == 0
+            || self.first_deferred(peer).is_none() && self.admit(peer, (0, 0), expected, false).is_ok()
+    }
+
+    /// A peer gets a reply: it holds its memory until it has it.
+    pub(crate) fn hold_reply(&mut self, peer: PeerId, answer: &Answer) {
+        if let Some((bulk, entry)) = Bulk::of(answer).zip(self.peers.get_mut(peer.0)) {
+            entry.account.hold(bulk.held(), self.now);
+        }
+    }
+
+    /// It does not get that reply.
+    pub(crate) fn let_reply_go(&mut self, peer: PeerId, answer: &Answer) {
+        if let Some((bulk, entry)) = Bulk::of(answer).zip(self.peers.get_mut(peer.0)) {
+            entry.account.let_go(bulk.held(), self.now);
+        }
+    }
+
+    /// It has it.
+    pub(crate) fn end_bulk(&mut self, peer: PeerId, bulk: Bulk) {
+        let (now, share) = (self.now, self.memory.share());
+        if let Some(entry) = self.peers.get_mut(peer.0) {
+            entry.account.let_go(bulk.held(), now);
+            entry.account.earn(bulk.pushed(), share);
+        }
+        self.wake(peer);
+    }
+
+    /// Keeps a reply that could not be sent.
+    pub(crate) fn keep_unsent(&mut self, peer: PeerId, call: Key, answer: Answer) {
+        let Some(entry) = self.inbound.get_mut(call) else { return };
+        entry.state = InboundState::AwaitRoom;
+        let held = if Bulk::of(&answer).is_some() { 0 } else { answer.message.capacity() as u64 };
+        if let Some(entry) = self.peers.get_mut(peer.0) {
+            entry.account.hold(held, self.now);
+        }
+        self.replies.push_back(Unsent { call, answer, held });
+    }
+
+    /// Says what the first call of a peer waits for.
+    pub(crate) fn await_missing(&mut self, peer: PeerId, missing: Option<Missing>) {
+        let wait = match missing {
+            Some(Missing::Memory(len)) => Wait::Memory(len),
+            Some(Missing::Share | Missing::Room) => Wait::Itself,
+            None => Wait::Nothing,
+        };
+        self.set_wait(peer, wait);
+    }
+
+    /// Work ended on a connection: what waits for its room may go on.
+    pub(crate) fn note_room(&mut self, qp: Qp) {
+        self.has_room = true;
+        if let Some(peer) = self.peer_of(qp) {
+            self.wake(peer);
+        }
+    }
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Tries again what had to wait. Replies first, for they give memory back; each by itself, so that a peer which takes
+    /// nothing holds up nobody else.
+    pub(crate) fn retry_deferred(&mut self) -> bool {
+        let is_due = self.core.now >= self.core.next_look;
+        if is_due {
+            self.core.next_look = self.core.now + LOOK_INTERVAL;
+            self.core.wake_all();
+            self.end_slow();
+        }
+        let mut progress = false;
+        if std::mem::take(&mut self.core.has_room) || is_due {
+            progress |= self.retry_errors() | self.retry_replies();
+        }
+        for _ in 0..self.core.line.turns() {
+            let Some(peer) = self.core.line.next_turn() else { break };
+            if self.core.peers.get(peer.0).is_some_and(|entry| entry.wait == Wait::Turn) {
+                progress |= self.serve(peer, false);
+            }
+        }
+        let available = self.core.memory.available();
+        if is_due || available != self.core.line.seen {
+            progress |= self.serve_lane(Lane::Proven) | self.serve_lane(Lane::Newcomer);
+            self.core.line.seen = self.core.memory.available();
+        }
+        progress
+    }
+
+    fn retry_errors(&mut self) -> bool {
+        let before = self.core.errors.len();
+        for _ in 0..before {
+            let Some((qp, reply)) = self.core.errors.pop_front() else { break };
+            if self.core.peer_of(qp).is_some() {
+                self.send_error(qp, &reply);
+            }
+        }
+        self.core.errors.len() < before
+    }
+
+    fn retry_replies(&mut self) -> bool {
+        let mut progress = false;
+        for _ in 0..self.core.replies.len() {
+            let Some(Unsent { call, answer, held }) = self.core.replies.pop_front() else { break };
+            self.core.stamp(call, crate::stages::Stage::Send);
+            let peer = self.core.inbound.get(call).map(|call| call.peer);
+            match self.answer_fabric(call, answer) {
+                Ok(()) => {
+                    progress = true;
+                    let now = self.core.now;
+                    if let Some(entry) = peer.and_then(|peer| self.core.peers.get_mut(peer.0)) {
+                        entry.account.let_go(held, now);
+                    }
+                }
+                Err(answer) => self.core.replies.push_back(Unsent { call, answer, held }),
+            }
+        }
+        progress
+    }
+
+    /// Looks at the first peers of a line, in order. One that finds no buffer keeps those of its size for itself: those behind it
+    /// came later, and only get what is too short for it.
+    fn serve_lane(&mut self, lane: Lane) -> bool {
+        let (mut progress, mut shortest, mut at) = (false, usize::MAX, 0);
+        while at < LOOK_MAX
+            && let Some(peer) = self.core.line.lane(lane).get(at).copied()
+        {
+            let wait = self.core.peers.get(peer.0).map_or(Wait::Nothing, |entry| entry.wait);
+            match wait {
+                Wait::Memory(len) if len >= shortest => at += 1,
+                Wait::Memory(_) => {
+                    progress |= self.serve(peer, true);
+                    match self.core.peers.get(peer.0).map(|entry| entry.wait) {
+                        Some(Wait::Memory(len)) => {
+                            shortest = shortest.min(len);
+                            at += 1;
+                        }
+                        _ => drop(self.core.line.lane(lane).remove(at)),
+                    }
+                }
+                _ => drop(self.core.line.lane(lane).remove(at)),
+            }
+        }
+        progress
+    }
+
+    /// Goes on with what a peer has waiting: one call, or its record. True if it did.
+    fn serve(&mut self, peer: PeerId, is_first: bool) -> bool {
+        let Some(call) = self.core.first_deferred(peer) else {
+            let is_stream =
+                matches!(self.core.peers.get(peer.0), Some(entry) if matches!(entry.link, Link::Stream(_)));
+            if is_stream && !self.lengthen_record(peer) {
+                return false;
+            }
+            self.core.set_wait(peer, Wait::Nothing);
+            return is_stream;
+        };
+        if let Err(missing) = self.pull(call, is_first) {
+            self.core.await_missing(peer, Some(missing));
+            return false;
+        }
+        self.core.advance(peer);
+        // Others have their turn first.
+        let rest = self.core.first_deferred(peer).is_some();
+        self.core.set_wait(peer, Wait::Nothing);
+        if rest {
+            self.core.set_wait(peer, Wait::Turn);
+        }
+        true
+    }
+
+    /// Ends the connections of peers that are slow, if somebody has waited for memory for a while: as many as there are waiting.
+    fn end_slow(&mut self) {
+        if self.core.longest_wait().is_none_or(|wait| wait < PATIENCE) {
+            return;
+        }
+        let mut wanted = self.core.line.lane(Lane::Proven).len() + self.core.line.lane(Lane::Newcomer).len();
+        for place in 0..self.core.peers.capacity() {
+            let Some(key) = self.core.peers.key_at(place).filter(|_| wanted > 0) else { continue };
+            let now = self.core.now;
+            let Some(entry) = self.core.peers.get_mut(key) else { continue };
+            entry.account.settle(now);
+            if entry.ending.is_none() && entry.account.is_slow() {
+                wanted -= 1;
+                self.core.counters.stats.limits.slow += 1;
+                self.end_because(PeerId(key), Cause::Slow);
+            }
+        }
+    }
+
+    /// Ends connections whose peer holds memory of ours, or keeps its own calls waiting, and makes next to no progress.
+    pub(crate) fn end_stalled(&mut self) {
+        let now = self.core.now;
+        for place in 0..self.core.peers.capacity() {
+            let Some(key) = self.core.peers.key_at(place) else { continue };
+            let Some(entry) = self.core.peers.get_mut(key) else { continue };
+            let is_blamed = match entry.wait {
+                Wait::Memory(_) => true,
+                Wait::Itself | Wait::Turn => entry.account.held() == 0,
+                Wait::Nothing => false,
+            };
+            let waits = is_blamed && now.since(entry.waits_since) >= WAIT_MAX;
+            if entry.ending.is_none() && (waits || entry.account.is_stalled(now)) {
+                self.core.counters.stats.limits.stalled += 1;
+                self.end_because(PeerId(key), Cause::Stalled);
+            }
+        }
+    }
+
+    /// Ends a connection, and remembers why.
+    fn end_because(&mut self, peer: PeerId, cause: Cause) {
+        if let Some(entry) = self.core.peers.get_mut(peer.0) {
+            entry.ending = Some(cause);
+        }
+        self.disconnect(peer);
+    }
+}
+
+// What a message slot takes is never waited for in line, and never counted.
+const _: () = assert!(SMALL_MAX >= crate::config::INLINE_LEN);
