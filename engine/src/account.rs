@@ -19,10 +19,15 @@ pub(crate) const FIRST_OCTETS: u64 = 2 * LARGE_LEN as u64;
 const PAID: Duration = Duration::from_secs(1);
 /// A peer may hold what its credit pays for during this time.
 const AHEAD: Duration = Duration::from_millis(250);
-/// A peer is slow whose debt is what it holds, for this time.
-const GRACE: Duration = Duration::from_millis(500);
+/// A peer is slow whose debt is what it holds, for this time; for less where more wait than there are buffers, down to
+/// [`GRACE_MIN`].
+pub(crate) const GRACE: Duration = Duration::from_millis(500);
+pub(crate) const GRACE_MIN: Duration = Duration::from_millis(100);
 /// A peer that holds something has to move [`STALL_OCTETS`] in each such time, also while nobody waits.
 const STALL_MAX: Duration = Duration::from_secs(30);
+/// Octets that have to move before a peer is proven, or its share if that is less: more than the buffers of two kernels take while
+/// nobody reads.
+const PROOF: u64 = 16 << 20;
 /// 4 KiB per second; less if it holds less.
 const STALL_OCTETS: u64 = 4_096 * STALL_MAX.as_secs();
 
@@ -37,12 +42,14 @@ pub(crate) struct Account {
     /// The stall that is being looked at: since when it holds something, and octets that have moved since.
     since: Time,
     moved: u64,
+    /// Octets that have moved on this connection.
+    total: u64,
 }
 
 impl Account {
     /// Of a connection that begins.
     pub(crate) const fn new(now: Time) -> Self {
-        Self { held: 0, credit: 0, settled_at: now, since: now, moved: 0 }
+        Self { held: 0, credit: 0, settled_at: now, since: now, moved: 0, total: 0 }
     }
 
     /// Octets that it holds.
@@ -87,11 +94,13 @@ impl Account {
         let earned = as_units(octets).saturating_mul(as_micros(PAID));
         self.credit = self.credit.saturating_add(earned).min(most.max(self.credit));
         self.moved = self.moved.saturating_add(octets);
+        self.total = self.total.saturating_add(octets);
     }
 
-    /// Whether it has shown that octets move: it has credit for a newcomer's share.
-    pub(crate) fn is_proven(&self) -> bool {
-        self.credit >= as_units(FIRST_OCTETS).saturating_mul(as_micros(AHEAD))
+    /// Whether it has shown that octets move: enough of them did, and it has credit for a newcomer's share.
+    pub(crate) fn is_proven(&self, share: u64) -> bool {
+        self.total >= PROOF.min(share)
+            && self.credit >= as_units(FIRST_OCTETS).saturating_mul(as_micros(AHEAD))
     }
 
     /// Whether it may hold `octets` more, of at most `share`. A peer that holds nothing may: one call is always possible.
@@ -102,8 +111,8 @@ impl Account {
     }
 
     /// Whether its octets move too slowly for what it holds, so that it may not stay while others wait.
-    pub(crate) fn is_slow(&self) -> bool {
-        let grace = as_units(self.held.max(LARGE_LEN as u64)).saturating_mul(as_micros(GRACE));
+    pub(crate) fn is_slow(&self, grace: Duration) -> bool {
+        let grace = as_units(self.held.max(LARGE_LEN as u64)).saturating_mul(as_micros(grace));
         self.held > 0 && self.credit < -grace
     }
 
@@ -152,15 +161,17 @@ mod tests {
         let mut account = Account::new(at(0));
         assert!(account.allows(FIRST_OCTETS, SHARE) && account.allows(SHARE * 2, SHARE));
         account.hold(FIRST_OCTETS, at(0));
-        assert!(!account.allows(1, SHARE) && !account.is_proven() && !account.is_slow());
+        assert!(!account.allows(1, SHARE) && !account.is_proven(SHARE) && !account.is_slow(GRACE));
     }
 
     #[test]
     fn octets_that_move_quickly_earn_a_share_and_no_more_than_it() {
         let mut account = Account::new(at(0));
         moving(&mut account, 2 * MIB, MIB, 0..100);
-        assert!(account.is_proven() && account.allows(20 * MIB, SHARE));
-        moving(&mut account, 20 * MIB, 10 * MIB, 100..1_000);
+        assert!(!account.is_proven(SHARE), "so much would fit the kernels' buffers");
+        moving(&mut account, 2 * MIB, MIB, 100..200);
+        assert!(account.is_proven(SHARE) && account.allows(20 * MIB, SHARE));
+        moving(&mut account, 20 * MIB, 10 * MIB, 200..1_000);
         assert!(account.allows(28 * MIB, SHARE) && !account.allows(29 * MIB, SHARE));
     }
 
@@ -168,11 +179,11 @@ mod tests {
     fn a_peer_that_trickles_is_slow_after_half_a_second() {
         let mut account = Account::new(at(0));
         moving(&mut account, MIB, 150, 0..480);
-        assert!(!account.is_slow());
+        assert!(!account.is_slow(GRACE));
         moving(&mut account, MIB, 150, 480..540);
-        assert!(account.is_slow() && !account.is_proven());
+        assert!(account.is_slow(GRACE) && !account.is_proven(SHARE));
         account.hold_in_all(0, at(600));
-        assert!(!account.is_slow(), "it keeps nothing from anybody");
+        assert!(!account.is_slow(GRACE), "it keeps nothing from anybody");
     }
 
     #[test]
@@ -180,13 +191,13 @@ mod tests {
         let mut account = Account::new(at(0));
         moving(&mut account, SHARE, 10 * MIB, 0..1_000);
         moving(&mut account, SHARE, 0, 1_000..1_700);
-        assert!(!account.is_slow());
+        assert!(!account.is_slow(GRACE));
         moving(&mut account, SHARE, 0, 1_700..1_800);
-        assert!(account.is_slow());
+        assert!(account.is_slow(GRACE));
         // An hour costs no more than a second.
         account.settle(at(3_600_000));
         account.earn(2 * SHARE, SHARE);
-        assert!(!account.is_slow() && account.is_proven());
+        assert!(!account.is_slow(GRACE) && account.is_proven(SHARE));
     }
 
     #[test]
@@ -194,9 +205,9 @@ mod tests {
         // 4 MiB per second: each octet is held for a second when the peer holds 4 MiB.
         let mut account = Account::new(at(0));
         moving(&mut account, 3 * MIB, MIB / 25, 0..10_000);
-        assert!(account.is_proven(), "it lives within its rate");
+        assert!(account.is_proven(SHARE), "it lives within its rate");
         moving(&mut account, 8 * MIB, MIB / 25, 10_000..40_000);
-        assert!(!account.is_proven() && !account.allows(1, SHARE), "it may not hold twice as much");
+        assert!(!account.is_proven(SHARE) && !account.allows(1, SHARE), "it may not hold twice as much");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Going on with what had to wait: replies, errors, and calls in line for memory; and ending who holds it for too long.
 
 use crate::{
-    account::SMALL_MAX,
+    account::{GRACE, GRACE_MIN, SMALL_MAX},
     app::{Answer, App, PeerId},
     core::{Core, InboundState, Link, Unsent},
     line::Wait,
@@ -223,13 +223,15 @@ impl<P: Provider, A: App> Shard<P, A> {
         if self.core.longest_wait().is_none_or(|wait| wait < PATIENCE) {
             return;
         }
-        let mut wanted = self.core.line.lane(Lane::Proven).len() + self.core.line.lane(Lane::Newcomer).len();
+        let mut wanted = self.core.line.waiting();
+        let rounds = wanted / self.core.config.slots.last().copied().unwrap_or(0).max(1);
+        let grace = GRACE / u32::try_from(1 + rounds).unwrap_or(u32::MAX);
         for place in 0..self.core.peers.capacity() {
             let Some(key) = self.core.peers.key_at(place).filter(|_| wanted > 0) else { continue };
             let now = self.core.now;
             let Some(entry) = self.core.peers.get_mut(key) else { continue };
             entry.account.settle(now);
-            if entry.ending.is_none() && entry.account.is_slow() {
+            if entry.ending.is_none() && entry.account.is_slow(grace.max(GRACE_MIN)) {
                 wanted -= 1;
                 self.core.counters.stats.limits.slow += 1;
                 self.end_because(PeerId(key), Cause::Slow);

@@ -68,6 +68,11 @@ impl Line {
         }
     }
 
+    /// Peers that stand in a line, at most.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lanes.iter().map(VecDeque::len).sum()
+    }
+
     /// The peer whose turn it is.
     pub(crate) fn next_turn(&mut self) -> Option<PeerId> {
         self.turns.pop_front()
@@ -82,7 +87,8 @@ impl Line {
 impl Core {
     /// Which part of the memory a peer may use.
     pub(crate) fn lane(&self, peer: PeerId) -> Lane {
-        let is_proven = self.peers.get(peer.0).is_some_and(|entry| entry.account.is_proven());
+        let share = self.memory.share();
+        let is_proven = self.peers.get(peer.0).is_some_and(|entry| entry.account.is_proven(share));
         if is_proven { Lane::Proven } else { Lane::Newcomer }
     }
 

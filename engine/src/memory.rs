@@ -24,7 +24,7 @@ pub(crate) struct Memory {
     pool: Pool,
     /// Octets of medium and large slots that one peer may hold.
     share: u64,
-    /// For each length of slot beyond [`SMALL_MAX`]: slots at least as long that are kept.
+    /// For each class beyond [`SMALL_MAX`]: the length of its slots, and how many are kept.
     kept: [(usize, usize); 2],
     /// The part that serves the call that the app is looking at.
     lane: Lane,
@@ -35,10 +35,7 @@ impl Memory {
     pub(crate) fn new(pool: Pool, config: &Config) -> Self {
         let [_, mediums, larges] = config.classes();
         let octets = mediums.slot_len * mediums.count + larges.slot_len * larges.count;
-        let kept = [
-            (mediums.slot_len, (mediums.count + larges.count) / PARTS),
-            (larges.slot_len, larges.count / PARTS),
-        ];
+        let kept = [mediums, larges].map(|class| (class.slot_len, class.count / PARTS));
         Self { pool, share: (octets / PARTS) as u64, kept, lane: Lane::Proven }
     }
 
@@ -56,25 +53,31 @@ impl Memory {
     /// The same for the app, as far as the peer may have it whose call it is looking at.
     #[inline]
     pub(crate) fn take_for_app(&self, len: usize) -> Option<Buf> {
-        if len > SMALL_MAX && !self.can_lend(len, self.lane) { None } else { self.pool.take(len) }
+        if len > SMALL_MAX { self.lend(len, self.lane) } else { self.pool.take(len) }
     }
 
     /// The same for a peer.
     pub(crate) fn lend(&self, len: usize, lane: Lane) -> Option<Buf> {
-        if self.can_lend(len, lane) { self.pool.take(len) } else { None }
+        self.pool.take(self.lendable(len, lane)?)
     }
 
     /// Whether [`lend`](Self::lend) has such a buffer.
     pub(crate) fn can_lend(&self, len: usize, lane: Lane) -> bool {
-        let kept = match lane {
-            Lane::Newcomer if len > SMALL_MAX => self.kept_of(len),
-            Lane::Newcomer | Lane::Proven => 0,
-        };
-        self.pool.available(len) > kept
+        self.lendable(len, lane).is_some()
     }
 
-    fn kept_of(&self, len: usize) -> usize {
-        self.kept.iter().find(|(slot_len, _)| *slot_len >= len).map_or(0, |(_, kept)| *kept)
+    /// What to ask the pool for when a peer needs `len` octets: a newcomer gets none of those that are kept, of whichever class.
+    fn lendable(&self, len: usize, lane: Lane) -> Option<usize> {
+        if lane == Lane::Proven || len <= SMALL_MAX {
+            return (self.pool.available(len) > 0).then_some(len);
+        }
+        let [(medium_len, mediums_kept), (large_len, larges_kept)] = self.kept;
+        let larges = self.pool.available(large_len);
+        match self.pool.available(medium_len) - larges {
+            mediums if len <= medium_len && mediums > mediums_kept => Some(len),
+            _ if len <= large_len && larges > larges_kept => Some(large_len),
+            _ => None,
+        }
     }
 
     /// Octets of the longest buffer that can be lent.
@@ -118,6 +121,9 @@ mod tests {
         let mediums: Vec<_> = std::iter::from_fn(|| memory.lend(MEDIUM_LEN, Lane::Newcomer)).collect();
         assert_eq!((mediums.len(), memory.longest(Lane::Newcomer)), (6, SMALL_MAX));
         assert_eq!(memory.longest(Lane::Proven), LARGE_LEN);
+        drop(larges);
+        let spilt: Vec<_> = std::iter::from_fn(|| memory.lend(MEDIUM_LEN, Lane::Newcomer)).collect();
+        assert_eq!((spilt.len(), memory.can_lend(LARGE_LEN, Lane::Newcomer)), (12, false));
         let rest: Vec<_> = std::iter::from_fn(|| memory.lend(LARGE_LEN, Lane::Proven)).collect();
         assert_eq!(rest.len(), 4);
         assert_eq!(memory.lend(SMALL_MAX, Lane::Newcomer).map(|buf| buf.capacity()), Some(SMALL_MAX));
