@@ -4,8 +4,8 @@
 mod support;
 
 use stag_echo::{Caller, ECHO, NULL};
-use stag_engine::{App, Call, CallFault, Config, Cx, Outcome, Request, RequestItem, Shard, Token};
-use stag_pools::{Access, Buf};
+use stag_engine::{CallFault, Config, Shard, Token};
+use stag_pools::Access;
 use stag_protocol::{
     rpc::{Accepted, Outcome as RpcOutcome, ReplyHeader},
     rpcrdma::{Body, ChunkLists, ErrorBody, Header, Position, Segment, Xid},
@@ -13,73 +13,14 @@ use stag_protocol::{
 };
 use stag_sim::{Fabric, Faults, Port};
 use stag_verbs::{FabricFault, Provider};
-use std::{cell::Cell, rc::Rc, time::Duration};
+use std::{cell::Cell, rc::Rc};
 use support::{
-    AtClient, AtServer, LIMITS, config, echo_head, message, no_message, pattern, refusing::Refusing, reply,
-    results, rpc,
+    AtClient, AtServer, LIMITS, config, echo_head,
+    keeper::{Keeper, Wanted, ask, requester},
+    message, no_message, pattern,
+    refusing::Refusing,
+    reply, results, rpc,
 };
-
-/// An app that keeps what its calls end with.
-#[derive(Default)]
-struct Keeper(Vec<Kept>);
-
-struct Kept {
-    reply: Result<Vec<u8>, CallFault>,
-    item: Option<Vec<u8>>,
-    result: Option<Vec<u8>>,
-}
-
-impl App for Keeper {
-    type Report = ();
-
-    fn report(&self) {}
-
-    fn on_call(&mut self, _: &mut Cx<'_>, _: Call<'_>) {}
-
-    fn on_reply(&mut self, _: &mut Cx<'_>, outcome: Outcome<'_>) {
-        let reply = outcome.reply.map(<[u8]>::to_vec);
-        let octets = |buf: Option<Buf>| buf.map(|buf| buf.to_vec());
-        self.0.push(Kept { reply, item: octets(outcome.item), result: octets(outcome.result) });
-    }
-}
-
-/// A call of our requester: so many octets in front of its item, the item, and the longest reply.
-#[derive(Clone, Copy)]
-struct Wanted<'a> {
-    head: usize,
-    item: Option<&'a [u8]>,
-    reply_max: usize,
-    result_max: usize,
-}
-
-fn ask<P: Provider<Address = Port>>(
-    at: &mut AtClient<Keeper, P>,
-    wanted: Wanted<'_>,
-) -> (Header, ChunkLists, Vec<u8>) {
-    let Wanted { head, item, reply_max, result_max } = wanted;
-    let peer = at.peer;
-    at.shard.with_app(|_, cx| {
-        let mut message = cx.message(head).unwrap();
-        message.append(&pattern(head)).unwrap();
-        let item = item.map(|octets| {
-            let mut buf = cx.take(octets.len()).unwrap();
-            buf.append(octets).unwrap();
-            RequestItem { position: head, octets: buf }
-        });
-        let result = (result_max > 0).then(|| {
-            let mut buf = cx.take(result_max).unwrap();
-            buf.extend(result_max);
-            buf
-        });
-        let timeout = Duration::from_secs(10);
-        cx.call(peer, Request { message, item, reply_max, result, timeout, token: Token(0) });
-    });
-    at.next_call()
-}
-
-fn requester() -> AtClient<Keeper> {
-    AtClient::new(Keeper::default(), config())
-}
 
 /// The same octets behind another XID.
 fn behind_xid(header: &Header, octets: &[u8]) -> Vec<u8> {

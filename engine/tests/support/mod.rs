@@ -1,6 +1,7 @@
 //! A server's shard and a peer whose messages are made by hand.
 #![allow(dead_code)] // Each test takes what it needs.
 
+pub mod keeper;
 pub mod refusing;
 
 use stag_echo::{Echo, NULL, PROGRAM, VERSION};
