@@ -141,6 +141,15 @@ impl Buf {
         Exposed::new(self, span, access)
     }
 
+    /// The same, for a device: it does not tell what a peer wrote, so all that a peer may write is zero before. An earlier owner's
+    /// octets would otherwise be shown to whoever believes a peer that claims to have written them.
+    ///
+    /// # Panics
+    /// When `span` is not inside the content.
+    pub fn expose_cleared(self, span: Range<usize>, access: Access) -> Exposed {
+        Exposed::new_cleared(self, span, access)
+    }
+
     /// Forgets the slot without giving it back.
     fn into_pool(self) -> Rc<Inner> {
         let this = std::mem::ManuallyDrop::new(self);

@@ -62,13 +62,33 @@ pub struct Exposed {
     buf: std::mem::ManuallyDrop<Buf>,
     span: Range<usize>,
     access: Access,
+    /// Octets at the front of the span that hold nothing of an earlier owner.
+    filled: usize,
 }
 
 impl Exposed {
     pub(crate) fn new(buf: Buf, span: Range<usize>, access: Access) -> Self {
         // RFC 5042 §A [5042-24]
         assert!(span.start <= span.end && span.end <= buf.len(), "only content can be exposed");
-        Self { buf: std::mem::ManuallyDrop::new(buf), span, access }
+        Self { buf: std::mem::ManuallyDrop::new(buf), span, access, filled: 0 }
+    }
+
+    /// The same; what a peer may write is zero when it is opened.
+    pub(crate) fn new_cleared(buf: Buf, span: Range<usize>, access: Access) -> Self {
+        let mut exposed = Self::new(buf, span, access);
+        if access == Access::RemoteWrite {
+            exposed.fill_to(exposed.len());
+        }
+        exposed
+    }
+
+    /// Clears what lies between the filled front and octet `end` of the span, and counts it as filled.
+    fn fill_to(&mut self, end: usize) {
+        let gap = self.span.start + self.filled..self.span.start + end;
+        if let Some(octets) = self.buf.get_mut(gap) {
+            octets.fill(0);
+        }
+        self.filled = self.filled.max(end);
     }
 
     /// Octets a peer may reach.
@@ -98,7 +118,7 @@ impl Exposed {
     /// No peer can reach the octets any more: the device reported that `key` was invalidated, or its window was freed, or
     /// it was never opened.
     pub unsafe fn fence(self, key: RemoteKey) -> Fenced {
-        Fenced { key, buf: self.withdraw() }
+        Fenced { key, filled: self.filled, buf: self.withdraw() }
     }
 
     /// The buffer of an exposure that no window ever named.
@@ -123,6 +143,7 @@ pub struct Window {
 #[must_use = "it holds the buffer"]
 pub struct Fenced {
     key: RemoteKey,
+    filled: usize,
     buf: Buf,
 }
 
@@ -130,6 +151,12 @@ impl Fenced {
     /// The key nobody can use any more.
     pub const fn key(&self) -> RemoteKey {
         self.key
+    }
+
+    /// Octets at the front of a window for writing that the peer wrote, or that are zero. What lies behind them may be an earlier
+    /// owner's, whatever the peer says of it.
+    pub const fn filled(&self) -> usize {
+        self.filled
     }
 
     /// The buffer, ours alone again.
@@ -210,7 +237,7 @@ impl Windows {
         Ok(window)
     }
 
-    /// Where a peer's RDMA Write of `len` octets lands.
+    /// Where a peer's RDMA Write of `len` octets lands. The caller fills all of it.
     pub fn target(
         &mut self,
         scope: Scope,
@@ -218,9 +245,32 @@ impl Windows {
         offset: u64,
         len: usize,
     ) -> Result<&mut [u8], Violation> {
+        self.target_front(scope, key, offset, len, len)
+    }
+
+    /// Where the first `part` octets of an RDMA Write of `len` octets land. The caller fills them, and no more.
+    pub fn target_front(
+        &mut self,
+        scope: Scope,
+        key: RemoteKey,
+        offset: u64,
+        len: usize,
+        part: usize,
+    ) -> Result<&mut [u8], Violation> {
         let bound = self.bound_mut(scope, key)?;
         let span = bound.check(Access::RemoteWrite, offset, len)?;
-        Ok(bound.exposed.buf.get_mut(span).expect("`check` keeps inside the exposed span"))
+        let exposed = &mut bound.exposed;
+        let at = span.start - exposed.span.start;
+        let end = at + part.min(len);
+        // Nearly all peers write from the front on. What one leaves out is cleared when it writes behind it.
+        if at > exposed.filled && end > at {
+            exposed.fill_to(at);
+        }
+        if at <= exposed.filled {
+            exposed.filled = exposed.filled.max(end);
+        }
+        let target = exposed.buf.get_mut(span.start..exposed.span.start + end);
+        Ok(target.expect("`check` keeps inside the exposed span"))
     }
 
     /// What a peer's RDMA Read of `len` octets fetches.
@@ -299,7 +349,7 @@ impl Windows {
         let bound = bound.expect("only bound windows are released");
         self.idle.push_back(index as u32);
         // RFC 5042 §A [5042-23]
-        Fenced { key: bound.key, buf: bound.exposed.withdraw() }
+        Fenced { key: bound.key, filled: bound.exposed.filled, buf: bound.exposed.withdraw() }
     }
 }
 
@@ -359,6 +409,51 @@ mod tests {
         let buf = windows.invalidate(A, window.key).unwrap().into_buf();
         assert_eq!(&buf[..], b"........wwwwwwwwwwwwwwww........");
         assert_eq!(windows.target(A, window.key, window.offset, 1).unwrap_err(), Violation::InvalidKey);
+    }
+
+    #[test]
+    fn what_a_peer_leaves_out_is_cleared_or_not_counted_as_filled() {
+        let pool = pool();
+        let mut windows = Windows::new(4, [1; 32]);
+        let writes = |windows: &mut Windows, spans: &[(u64, usize)]| {
+            let window = windows.bind(A, exposed(&pool, Access::RemoteWrite)).unwrap();
+            for (at, len) in spans {
+                windows.target(A, window.key, window.offset + at, *len).unwrap().fill(b'w');
+            }
+            let fenced = windows.invalidate(A, window.key).unwrap();
+            let filled = fenced.filled();
+            (filled, String::from_utf8(fenced.into_buf()[8..24].to_vec()).unwrap())
+        };
+        for (spans, filled, content) in [
+            (&[][..], 0, "................"),
+            (&[(0, 5)], 5, "wwwww..........."),
+            (&[(0, 5), (5, 3), (2, 1)], 8, "wwwwwwww........"),
+            (&[(12, 4)], 16, "\0\0\0\0\0\0\0\0\0\0\0\0wwww"),
+            (&[(12, 2), (0, 5)], 14, "wwwww\0\0\0\0\0\0\0ww.."),
+            (&[(4, 0), (16, 0)], 0, "................"),
+        ] {
+            assert_eq!(writes(&mut windows, spans), (filled, content.to_owned()), "{spans:?}");
+        }
+        // A part of a Write counts alone, whatever is to follow.
+        let window = windows.bind(A, exposed(&pool, Access::RemoteWrite)).unwrap();
+        assert_eq!(windows.target_front(A, window.key, window.offset, 16, 6).unwrap().len(), 6);
+        assert_eq!(windows.target_front(A, window.key, window.offset, 17, 6), Err(Violation::Bounds));
+        assert_eq!(windows.invalidate(A, window.key).unwrap().filled(), 6);
+    }
+
+    #[test]
+    fn what_is_opened_to_a_device_for_writing_is_zero_and_what_is_opened_for_reading_stays() {
+        let pool = pool();
+        for (access, content) in [(Access::RemoteWrite, [0; 8]), (Access::RemoteRead, [b'.'; 8])] {
+            let mut buf = pool.take(64).unwrap();
+            buf.append(&[b'.'; 32]).unwrap();
+            let exposed = buf.expose_cleared(8..16, access);
+            // SAFETY: no peer could ever reach it.
+            let fenced = unsafe { exposed.fence(RemoteKey(7)) };
+            assert_eq!(fenced.filled(), if access == Access::RemoteWrite { 8 } else { 0 });
+            let buf = fenced.into_buf();
+            assert_eq!((&buf[..8], &buf[8..16], &buf[16..]), (&[b'.'; 8][..], &content[..], &[b'.'; 16][..]));
+        }
     }
 
     #[test]

@@ -162,7 +162,7 @@ impl Provider for Ibverbs {
         let Some(windows) = windows.as_mut().filter(|windows| windows.has_idle()) else {
             return Err(Refused { why: Refusal::NoWindow, token: buf });
         };
-        let key = windows.bind(qp.scope(), buf.expose(span, access));
+        let key = windows.bind(qp.scope(), buf.expose_cleared(span, access));
         let conn = self.conns.get_mut(qp.0).expect("it is established");
         conn.binds.push_back(Bind { before: conn.posted, key });
         self.note_posted(qp);

@@ -357,8 +357,8 @@ fn place(
     (record, len, whole): (&Record, usize, usize),
     copy: impl FnOnce(&crate::segment::Theirs, &mut [u8]) -> bool,
 ) -> Result<(), Cause> {
-    let target = shared.windows.target(conn.qp.scope(), RemoteKey(record.key), record.offset, whole);
-    match target {
+    let key = RemoteKey(record.key);
+    match shared.windows.target_front(conn.qp.scope(), key, record.offset, whole, len) {
         Ok(target) => {
             let target = target.get_mut(..len).ok_or(NONSENSE)?;
             let theirs = link.theirs.as_ref().ok_or(NONSENSE)?;

@@ -130,6 +130,7 @@ macro_rules! conformance_tests {
             messages::an_event_that_is_there_prevents_sleep
             messages::an_arrival_ends_sleep
             memory::a_write_is_placed_before_the_message_behind_it
+            memory::a_window_tells_what_is_not_an_earlier_owners
             memory::a_write_reaches_exactly_its_window
             memory::a_write_of_nothing_needs_no_window
             memory::a_read_fetches_its_spans_in_order

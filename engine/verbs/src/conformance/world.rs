@@ -109,6 +109,12 @@ pub(super) fn pattern(len: usize, salt: usize) -> Vec<u8> {
     (0..len).map(|i| (i.wrapping_mul(31) ^ salt.wrapping_mul(197) ^ (i >> 8)) as u8).collect()
 }
 
+/// Looks at octets that a peer could write and did not: they are what they were, or zero where a device's provider cleared them.
+pub(super) fn assert_unwritten(octets: &[u8], before: &[u8]) {
+    assert_eq!(octets.len(), before.len());
+    assert!(octets == before || octets.iter().all(|octet| *octet == 0), "{octets:02x?}");
+}
+
 /// The whole of `window`, as the peer names it.
 pub(super) fn span(window: Window) -> RemoteSpan {
     RemoteSpan { key: window.key, offset: window.offset, len: window.len }
