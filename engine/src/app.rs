@@ -321,7 +321,7 @@ impl Cx<'_> {
         self.core.adopt(peer, name)
     }
 
-    /// Asks a peer how it is: how many calls it has in progress, how many of our credits are in use, its time. [`App::on_health`]
+    /// Asks a peer how it is with our calls: how many it grants, and how many it took and did not answer yet. [`App::on_health`]
     /// hears of it, once. Only with peers that speak version 2, one at a time; the first time it takes a credit, later it works
     /// though none is free (`docs/options/health.md`).
     pub fn ask_health(&mut self, peer: PeerId) {

@@ -3,7 +3,6 @@
 use crate::{
     app::{App, Cx, PeerId},
     caller::room_kept,
-    clock,
     core::{Core, Link},
     shard::{NO_TAG, Shard},
 };
@@ -114,7 +113,6 @@ impl<P: Provider, A: App> Shard<P, A> {
             return self.retry_soon(peer);
         };
         self.core.peers.get_mut(peer.0).expect("it was found above").asked = None;
-        let depth = u32::try_from(self.core.inbound.len()).unwrap_or(u32::MAX);
         let may_answer = self.core.reserve_options(peer);
         let Some((_, connection)) = self.core.connection(peer) else { return };
         if !may_answer {
@@ -122,7 +120,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             let refusal = connection.refuse_health(xid);
             return self.send_error(qp, &refusal);
         }
-        let message = connection.answer_health(depth, clock::wall_ns());
+        let message = connection.answer_health();
         let len = connection.emit_option(xid, &message, octets.spare_mut());
         octets.extend(len.expect("a message buffer holds an option"));
         // Refused means that the connection is dying.

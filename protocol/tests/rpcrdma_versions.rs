@@ -575,7 +575,7 @@ fn ask(from: &mut Connection, to: &mut Connection, xid: u32) -> Incoming {
     let message = from.ask_health(Xid(xid)).unwrap();
     let seen = send(from, to, xid, &message);
     assert_eq!(seen, Incoming::Option { xid: Xid(xid), message });
-    let answer = to.answer_health(11, 22);
+    let answer = to.answer_health();
     let seen = send(to, from, xid, &answer);
     assert_eq!(seen, Incoming::Option { xid: Xid(xid), message: answer });
     seen
@@ -588,8 +588,7 @@ fn health_is_learnt_within_the_credits_and_then_works_without_any() {
         |client: &Connection, server: &Connection| (client.option_receives(), server.option_receives());
     assert_eq!(receives(&client, &server), (0, 0));
     let in_use = |credits| {
-        let reply =
-            health::Reply { queue_depth: 11, credits_granted: 2, credits_in_use: credits, time_ns: 22 };
+        let reply = health::Reply { credits_granted: 2, credits_in_use: credits };
         Message::Health(Exchange::Reply(reply))
     };
     assert_eq!(ask(&mut client, &mut server, 2), Incoming::Option { xid: Xid(2), message: in_use(0) });
@@ -709,10 +708,10 @@ fn the_page_about_health_has_the_numbers_of_the_code() {
     for (name, opttype) in [("REQUEST", health::REQUEST), ("REPLY", health::REPLY)] {
         assert!(page.contains(&format!("/// const STAG_HEALTH_{name} = {opttype:#010x};")), "{name}");
     }
-    // As its XDR says: three words and a hyper.
-    let reply = health::Reply { queue_depth: 1, credits_granted: 2, credits_in_use: 3, time_ns: 4 << 32 | 5 };
+    // As its XDR says: two words.
+    let reply = health::Reply { credits_granted: 2, credits_in_use: 3 };
     let mut out = [0; 64];
     let len = pair(1).0.emit_option(Xid(9), &Message::Health(Exchange::Reply(reply)), &mut out).unwrap();
-    let words = [9, 2, 1, 5, health::REPLY, 20, 1, 2, 3, 4, 5].map(u32::to_be_bytes);
+    let words = [9, 2, 1, 5, health::REPLY, 8, 2, 3].map(u32::to_be_bytes);
     assert_eq!(&out[..len], words.as_flattened());
 }

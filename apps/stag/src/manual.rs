@@ -252,7 +252,7 @@ CHECKSUMS
 
 OUTPUT (--json)
   null   server, rpcrdma_version, round_trips_us[]
-  health server, queue_depth, credits_granted, credits_in_use, time_ns
+  health server, credits_granted, credits_in_use
   mount  export, handle, exports[]
   ls     [] of what stat gives
   stat   name, kind, target, mode, uid, gid, size, used, nlink, fileid, fsid,

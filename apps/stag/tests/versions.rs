@@ -65,9 +65,9 @@ fn a_server_says_how_it_is() {
     let server = home.serve(&["data"]);
     let url = server.line("LISTEN");
     let health = call(&home, &["call", &url, "--rdma-version", "1-2", "health", "--json"]);
-    assert_eq!((&health["queue_depth"], &health["credits_in_use"]), (&0.into(), &0.into()));
+    assert_eq!(health["credits_in_use"], 0);
     assert!(health["credits_granted"].as_u64().unwrap() > 0, "{health}");
-    assert!(health["time_ns"].as_u64().unwrap() > 1_600_000_000_000_000_000);
+    assert_eq!(health.as_object().unwrap().len(), 3, "nothing of others, nor of the host: {health}");
     let output = home.run(&["call", &url, "health"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--rdma-version 1-2"));

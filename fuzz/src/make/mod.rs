@@ -251,7 +251,7 @@ fn v2_of(random: &mut Random, directed: bool) -> Vec<u8> {
     let (header, mut lists) = v1_header(random);
     let (xid, credits) = (header.xid, header.credits);
     if random.one_in(4) {
-        let reply = health::Reply { queue_depth: random.word(), time_ns: random.u64(), ..Default::default() };
+        let reply = health::Reply { credits_granted: random.word(), credits_in_use: random.word() };
         let exchange =
             if random.one_in(2) { Exchange::Request(health::Request) } else { Exchange::Reply(reply) };
         let mut out = [0; 64];

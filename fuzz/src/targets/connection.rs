@@ -157,7 +157,7 @@ impl Model {
             assert_eq!(self.end.refuse_health(xid).error, ErrorBody::Option);
             self.asked = Asked::Never;
         } else {
-            let Message::Health(Exchange::Reply(reply)) = self.end.answer_health(7, 9) else { panic!() };
+            let Message::Health(Exchange::Reply(reply)) = self.end.answer_health() else { panic!() };
             assert_eq!((reply.credits_granted, reply.credits_in_use), (self.grant, self.outstanding));
             self.asked = Asked::Idle;
         }

@@ -255,15 +255,11 @@ impl Connection {
     ///
     /// # Panics
     /// When the peer did not ask: that is a bug of ours.
-    pub fn answer_health(&mut self, queue_depth: u32, time_ns: u64) -> Message {
+    pub fn answer_health(&mut self) -> Message {
         let serves = self.serves.as_mut().expect("only a side that serves is asked");
         self.health.handle_answered(false, serves);
-        Message::Health(Exchange::Reply(health::Reply {
-            queue_depth,
-            credits_granted: serves.granted().0,
-            credits_in_use: serves.outstanding(),
-            time_ns,
-        }))
+        let (credits_granted, credits_in_use) = (serves.granted().0, serves.outstanding());
+        Message::Health(Exchange::Reply(health::Reply { credits_granted, credits_in_use }))
     }
 
     /// Refuses what the peer asked, for want of a receive.

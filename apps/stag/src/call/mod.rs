@@ -115,19 +115,12 @@ fn health(url: &Url, arguments: &cli::Call) -> Result<Said, Error> {
         error => Error::failure(format!("{url} does not say how it is: {error}")),
     })?;
     client.disconnect();
-    let Health { queue_depth, credits_granted, credits_in_use, time_ns } = health;
-    let text = format!(
-        "{url}: {queue_depth} calls in progress, {credits_in_use} of our {credits_granted} credits in use, \
-         its time is {}.{:09} s since 1970\n",
-        time_ns / 1_000_000_000,
-        time_ns % 1_000_000_000
-    );
+    let Health { credits_granted, credits_in_use } = health;
+    let text = format!("{url} answers: {credits_in_use} of our {credits_granted} credits in use\n");
     let value = json!({
         "server": url.to_string(),
-        "queue_depth": queue_depth,
         "credits_granted": credits_granted,
         "credits_in_use": credits_in_use,
-        "time_ns": time_ns,
     });
     Ok(Said::new(text, value))
 }

@@ -13,17 +13,13 @@ pub const PAYLOAD_FOLLOWS: bool = false;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request;
 
-/// The state of the end that answers, when it answers.
+/// What the end that answers has of the one who asks, when it answers. Nothing of other peers, nor of its host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// Calls that this end took and did not answer yet, of all its peers.
-    pub queue_depth: u32,
     /// Calls that the one who asks may have outstanding: the grant of the direction in which it calls.
     pub credits_granted: u32,
-    /// Calls of the one who asks that are outstanding.
+    /// Calls of the one who asks that this end took and did not answer yet.
     pub credits_in_use: u32,
-    /// The clock of this end: nanoseconds since 1970-01-01 UTC.
-    pub time_ns: u64,
 }
 
 impl Codec<'_> for Request {
@@ -35,4 +31,4 @@ impl Codec<'_> for Request {
     }
 }
 
-structure!(Reply { queue_depth, credits_granted, credits_in_use, time_ns });
+structure!(Reply { credits_granted, credits_in_use });
