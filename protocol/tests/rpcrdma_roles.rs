@@ -4,7 +4,7 @@
 
 use stag_protocol::rpcrdma::chunk::{CHUNK_SEGMENTS_MAX, READS_MAX, SEGMENTS_MAX, WRITES_MAX};
 use stag_protocol::rpcrdma::form::{self, CallOffer, CallSizes, Form, Item, Path, ReplyOffer};
-use stag_protocol::rpcrdma::requester::{ReplyPayload, check_reply};
+use stag_protocol::rpcrdma::requester::{ReplyPayload, check_message, check_reply};
 use stag_protocol::rpcrdma::responder::{
     self, Part, PullChunk, ReplyParts, ReplyPlan, ReplyPolicy, plan_pull, plan_reply,
 };
@@ -658,7 +658,6 @@ fn f68_a_reply_that_names_other_chunks_than_were_offered_is_refused() {
     assert_eq!(check(&unused), Ok(()));
     assert_eq!(check(&offer(&[&[0, 0]], Some(&[0]))), Err(PeerFault::ChunkCount));
     assert_eq!(check(&offer(&[&[0, 0], &[0], &[]], Some(&[0]))), Err(PeerFault::ChunkCount));
-    assert_eq!(check(&offer(&[&[0, 0], &[0]], None)), Err(PeerFault::ChunkCount));
     assert_eq!(check(&offer(&[&[0], &[0]], Some(&[0]))), Err(PeerFault::SegmentCount));
     assert_eq!(check(&offer(&[&[0, 0], &[0]], Some(&[0, 0]))), Err(PeerFault::SegmentCount));
     let mut with_read = unused.clone();
@@ -682,6 +681,48 @@ fn f68_a_reply_that_names_other_chunks_than_were_offered_is_refused() {
             returned.push_reply(pick(3)).unwrap();
             assert_eq!(check(&returned), Err(PeerFault::SegmentMoved), "segment {changed}");
         }
+    }
+}
+
+#[test]
+fn chunks_without_a_result_may_come_back_without_segments_or_not_at_all() {
+    let call = offer(&[&[10, 10], &[10]], Some(&[100]));
+    let mut reply_alone = ChunkLists::new();
+    reply_alone.begin_reply();
+    reply_alone.push_reply(Segment { length: 0, ..call.segments()[3] }).unwrap();
+    for (returned, written) in [
+        (reply_alone, [0, 0]),
+        (offer(&[&[], &[]], None), [0, 0]),
+        (offer(&[&[], &[]], Some(&[])), [0, 0]),
+        (ChunkLists::new(), [0, 0]),
+        (unlike(&call), [0, 7]),
+    ] {
+        let shape = check_reply(&call, &MSG, &returned, 40).unwrap();
+        assert_eq!(shape.written(), written, "{returned:?}");
+        assert_eq!(shape.payload, ReplyPayload::Inline(40));
+        assert_eq!(check_reply(&call, &NOMSG, &returned, 0), Err(PeerFault::NoPayload), "{returned:?}");
+    }
+}
+
+/// What returns the first Write chunk without segments, and 7 octets in the second one.
+fn unlike(call: &ChunkLists) -> ChunkLists {
+    let mut returned = ChunkLists::new();
+    returned.begin_write().unwrap();
+    returned.begin_write().unwrap();
+    returned.push_write(Segment { length: 7, ..call.segments()[2] }).unwrap();
+    returned
+}
+
+#[test]
+fn a_message_in_a_reply_chunk_is_the_reply_to_its_call() {
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>();
+    assert_eq!(check_message(Xid(7), &words(&[7, 1])), Ok(()));
+    assert_eq!(check_message(Xid(7), &words(&[7, 1, 9])), Ok(()));
+    assert_eq!(check_message(Xid(7), &words(&[8, 1])), Err(PeerFault::XidMismatch));
+    assert_eq!(check_message(Xid(7), &words(&[7, 0])), Err(PeerFault::TypeMismatch));
+    assert_eq!(check_message(Xid(7), &words(&[7, 2])), Err(PeerFault::MessageType(2)));
+    for len in 0..8 {
+        assert_eq!(check_message(Xid(7), &words(&[7, 1])[..len]), Err(PeerFault::NoPayload));
     }
 }
 

@@ -65,8 +65,8 @@ pub enum Incoming {
 }
 
 /// RPC message types (RFC 5531 §9).
-const CALL: u32 = 0;
-const REPLY: u32 = 1;
+pub(super) const CALL: u32 = 0;
+pub(super) const REPLY: u32 = 1;
 
 impl Connection {
     /// Says what `message`, one whole received Send, is. `lists` is overwritten with its chunks.
@@ -268,7 +268,7 @@ fn version_word(message: &[u8]) -> Option<u32> {
 }
 
 /// The XID and the message type of an RPC message (RFC 5531 §9).
-fn message_type(payload: &[u8]) -> Option<(Xid, u32)> {
+pub(super) fn message_type(payload: &[u8]) -> Option<(Xid, u32)> {
     let [x0, x1, x2, x3, t0, t1, t2, t3] = *payload.first_chunk()?;
     Some((Xid(u32::from_be_bytes([x0, x1, x2, x3])), u32::from_be_bytes([t0, t1, t2, t3])))
 }

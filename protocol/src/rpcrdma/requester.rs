@@ -3,7 +3,7 @@
 //! A requester discards a reply that breaks a rule (§4.5): nothing in it is believed, and its call fails later.
 
 use super::chunk::{WRITES_MAX, WriteChunk};
-use super::{Body, ChunkLists, Header, PeerFault};
+use super::{Body, ChunkLists, Header, PeerFault, Xid, incoming};
 
 /// Where the RPC reply message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,19 +41,20 @@ pub fn check_reply(
     if returned.reads().next().is_some() {
         return Err(PeerFault::ReadListInReply);
     }
-    if returned.writes().count() != offered.writes().count() {
+    let write_chunks = offered.writes().count();
+    // A responder that has no result for them may leave the whole list out.
+    // draft 004 §3.8.1 [exp-47]
+    if ![0, write_chunks].contains(&returned.writes().count()) {
         return Err(PeerFault::ChunkCount);
     }
     let mut written = [0; WRITES_MAX];
-    let mut write_chunks = 0;
     for ((offered, returned), total) in offered.writes().zip(returned.writes()).zip(&mut written) {
         *total = check_chunk(offered, returned)?;
-        write_chunks += 1;
     }
     let in_reply_chunk = match (offered.reply(), returned.reply()) {
-        (None, None) => None,
+        (_, None) => None,
         (Some(offered), Some(returned)) => Some(check_chunk(offered, returned)?),
-        _ => return Err(PeerFault::ChunkCount),
+        (None, Some(_)) => return Err(PeerFault::ChunkCount),
     };
     let payload = match (header.body, in_reply_chunk.unwrap_or(0), inline_len) {
         (Body::Msg, 0, 1..) => ReplyPayload::Inline(inline_len),
@@ -68,8 +69,24 @@ pub fn check_reply(
     Ok(ReplyShape { payload, written, write_chunks })
 }
 
-/// Octets that the responder says it wrote: the same segments, filled from the front without a gap.
+/// Checks that what the Reply chunk holds is the reply to the call `xid` (RFC 8166 §4.2.1).
+/// [`Connection`](super::Connection) does it for inline messages.
+pub fn check_message(xid: Xid, message: &[u8]) -> Result<(), PeerFault> {
+    match incoming::message_type(message) {
+        None => Err(PeerFault::NoPayload),
+        Some((own, _)) if own != xid => Err(PeerFault::XidMismatch),
+        Some((_, incoming::REPLY)) => Ok(()),
+        Some((_, incoming::CALL)) => Err(PeerFault::TypeMismatch),
+        Some((_, other)) => Err(PeerFault::MessageType(other)),
+    }
+}
+
+/// Octets that the responder says it wrote: the same segments, filled from the front without a gap; or none of the segments,
+/// because it has no result for them.
 fn check_chunk(offered: WriteChunk<'_>, returned: WriteChunk<'_>) -> Result<u64, PeerFault> {
+    if returned.segments.is_empty() {
+        return Ok(0);
+    }
     if offered.segments.len() != returned.segments.len() {
         return Err(PeerFault::SegmentCount);
     }
