@@ -10,7 +10,7 @@ use crate::{
 };
 use stag_pools::{Buf, Fenced, RemoteKey, table::Key};
 use stag_protocol::rpcrdma::{
-    Connection, ErrorBody, Header, Side, Xid, plain,
+    Connection, ErrorBody, Header, PeerFault, Side, Xid, plain,
     requester::{self, ReplyPayload},
 };
 use stag_verbs::{Cause, Provider, Qp, Tag};
@@ -262,7 +262,10 @@ impl<P: Provider, A: App> Shard<P, A> {
             let shared = offers.shared.take();
             item = offers.item.take().or_else(|| shared?.try_into_buf().ok());
             result = offers.result.take();
-            result.iter_mut().for_each(|result| result.truncate(offers.written));
+            if let Some(result) = &mut result {
+                result.truncate(offers.written);
+                self.core.counters.stats.requester.unwritten += clear_behind(result, offers.result_filled);
+            }
             self.core.give_offers(offers);
         }
         let outcome = Outcome { token, peer, reply, item, result };
@@ -355,10 +358,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         let call = self.core.outbound.get_mut(key).expect("the key was just found");
         if let Some(fenced) = invalidated {
             self.core.counters.stats.requester.remote_invalidations += 1;
-            let window = fenced.key();
-            if let Err(buf) = call.fence(window, fenced.into_buf()) {
+            if let Err(fenced) = call.fence(fenced) {
                 foreign = true;
-                self.core.deposit(peer, window, buf);
+                self.core.deposit(peer, fenced);
             }
         }
         if foreign {
@@ -392,8 +394,10 @@ impl<P: Provider, A: App> Shard<P, A> {
             ReplyPayload::Inline(_) => ReplyMemory::Inline { message, payload_at },
             ReplyPayload::ReplyChunk(len) => ReplyMemory::Room(usize::try_from(len).unwrap_or(0)),
         };
+        let is_inline = matches!(reply, ReplyMemory::Inline { .. });
         call.end(reply, &mut self.core.offers);
-        if let Some(entry) = self.core.peers.get_mut(peer.0) {
+        // What a Reply chunk holds is judged when it can be read.
+        if let Some(entry) = self.core.peers.get_mut(peer.0).filter(|_| is_inline) {
             entry.attempts = 0;
         }
         let replies = &mut self.core.counters.stats.requester.replies;
@@ -457,8 +461,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// A key was invalidated by a message that is not the reply of its call: the connection ends (DESIGN D9).
     pub(crate) fn handle_stray_invalidation(&mut self, peer: PeerId, fenced: Fenced) {
-        let key = fenced.key();
-        self.core.deposit(peer, key, fenced.into_buf());
+        self.core.deposit(peer, fenced);
         self.disconnect(peer);
     }
 
@@ -494,8 +497,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         // RFC 8166 §4.4.1 [8166-71]
         let done = |call: &Outbound| call.has_ended() && call.is_fenced();
-        if !self.core.outbound.get(key).is_some_and(done) {
-            return;
+        let Some(call) = self.core.outbound.get_mut(key).filter(|call| done(call)) else { return };
+        if let Err(fault) = call.look_at_long_reply(&mut self.core.counters.stats.requester.unwritten) {
+            self.core.counters.peer_faults.count(fault);
+            let peer = call.peer;
+            return self.disconnect(peer);
         }
         let Some(mut call) = self.core.outbound.remove(key) else { return };
         let offers = call.offers.as_mut().expect("it was seen above");
@@ -507,6 +513,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         let octets = match &reply {
             ReplyMemory::Inline { message, payload_at } => Ok(message.get(*payload_at..).unwrap_or_default()),
             ReplyMemory::Room(len) => {
+                if let Some(entry) = self.core.peers.get_mut(call.peer.0) {
+                    entry.attempts = 0;
+                }
                 Ok(room.as_deref().and_then(|room| room.get(..*len)).unwrap_or_default())
             }
             ReplyMemory::Fault(fault) => Err(*fault),
@@ -556,7 +565,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                     self.disconnect(peer);
                 }
                 OutboundState::AwaitFence | OutboundState::AwaitWhole => self.disconnect(peer),
-                OutboundState::AwaitEnd => {}
+                OutboundState::AwaitEnd | OutboundState::AwaitNext => {}
             }
         }
         self.empty_outbox();
@@ -586,7 +595,29 @@ fn send_plain<P: Provider>(
     sent
 }
 
+/// Clears what a reply claims behind the `filled` octets that can be a reply's, and counts it.
+fn clear_behind(octets: &mut [u8], filled: usize) -> u64 {
+    let unwritten = octets.get_mut(filled..).unwrap_or_default();
+    unwritten.fill(0);
+    unwritten.len() as u64
+}
+
 impl Outbound {
+    /// Judges the content of the Reply chunk, once the peer cannot reach it any more. What is not the reply to this call does not
+    /// end it: it waits for the end of the connection. Octets that nobody wrote are cleared, and counted in `unwritten`.
+    fn look_at_long_reply(&mut self, unwritten: &mut u64) -> Result<(), PeerFault> {
+        let (Some(offers), Some(xid), false) = (&mut self.offers, self.xid, self.cancelled) else {
+            return Ok(());
+        };
+        let Some(ReplyMemory::Room(len)) = offers.reply else { return Ok(()) };
+        let room = offers.reply_room.as_deref_mut().and_then(|room| room.get_mut(..len)).unwrap_or_default();
+        *unwritten += clear_behind(room, offers.reply_filled);
+        // RFC 8166 §4.2.1 [8166-31]
+        requester::check_message(xid, room).inspect_err(|_| {
+            (offers.reply, self.state) = (None, OutboundState::AwaitNext);
+        })
+    }
+
     /// Whether this call and its longest reply fit inline on `connection`, and nothing else belongs to it.
     #[inline]
     fn is_plain(&self, connection: &Connection) -> bool {

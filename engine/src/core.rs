@@ -9,7 +9,7 @@ use crate::{
     stages::{Stage, Watch},
     stats::Counters,
 };
-use stag_pools::{Buf, Class, Extent, Pool, RemoteKey, Table, table::Key};
+use stag_pools::{Buf, Class, Extent, Fenced, Pool, RemoteKey, Table, table::Key};
 use stag_protocol::rpcrdma::{
     Body, ChunkLists, Connection, Credits, ErrorReply, Header, PeerMemory, Side, Xid, chunk::READS_MAX,
     responder::Pull,
@@ -250,8 +250,11 @@ pub(crate) struct Offers {
     /// Windows that are not fenced yet, and what they had exposed.
     pub(crate) windows: [Option<(RemoteKey, Role)>; Outbound::WINDOWS],
     pub(crate) reply_room: Option<Buf>,
-    /// Octets that came in the Write chunk.
+    /// Octets that came in the Write chunk, as the reply says.
     pub(crate) written: usize,
+    /// Octets at the front of the result's room, and of the reply's, that are not an earlier owner's ([`Fenced::filled`]).
+    pub(crate) result_filled: usize,
+    pub(crate) reply_filled: usize,
     pub(crate) reply: Option<ReplyMemory>,
 }
 
@@ -301,6 +304,8 @@ pub(crate) enum OutboundState {
     AwaitFence,
     /// The last window's fence, and its own message, to go out again on the same connection.
     AwaitWhole,
+    /// The end of the connection, for its reply cannot be used and its keys are dead. It goes again over the next one, if any.
+    AwaitNext,
     /// The end of the connection, because its deadline passed.
     AwaitEnd,
 }
@@ -346,17 +351,19 @@ impl Outbound {
     /// An argument or a whole message, and room for a result or for a reply.
     pub(crate) const WINDOWS: usize = 2;
 
-    /// Puts a fenced window's buffer where it belongs. The buffer comes back when the call has no such window.
-    pub(crate) fn fence(&mut self, key: RemoteKey, buf: Buf) -> Result<(), Buf> {
-        let Some(offers) = &mut self.offers else { return Err(buf) };
+    /// Puts a fenced window's buffer where it belongs. It comes back when the call has no such window.
+    pub(crate) fn fence(&mut self, fenced: Fenced) -> Result<(), Fenced> {
+        let (key, filled) = (fenced.key(), fenced.filled());
+        let Some(offers) = &mut self.offers else { return Err(fenced) };
         let window = offers.windows.iter_mut().find(|window| window.is_some_and(|(known, _)| known == key));
-        match window.and_then(Option::take) {
-            Some((_, Role::Item)) => offers.item = Some(buf),
+        let Some((_, role)) = window.and_then(Option::take) else { return Err(fenced) };
+        let buf = fenced.into_buf();
+        match role {
+            Role::Item => offers.item = Some(buf),
             // A copy: the message itself stayed here.
-            Some((_, Role::Message)) => drop(buf),
-            Some((_, Role::Result)) => offers.result = Some(buf),
-            Some((_, Role::ReplyRoom)) => offers.reply_room = Some(buf),
-            None => return Err(buf),
+            Role::Message => drop(buf),
+            Role::Result => (offers.result, offers.result_filled) = (Some(buf), filled),
+            Role::ReplyRoom => (offers.reply_room, offers.reply_filled) = (Some(buf), filled),
         }
         Ok(())
     }
@@ -522,17 +529,16 @@ impl Core {
     }
 
     /// Puts a fenced window's buffer into the call of `peer` that had bound it. None when no call had.
-    pub(crate) fn deposit(&mut self, peer: PeerId, key: RemoteKey, buf: Buf) -> Option<Key> {
-        let mut buf = buf;
+    pub(crate) fn deposit(&mut self, peer: PeerId, mut fenced: Fenced) -> Option<Key> {
         for place in 0..self.outbound.capacity() {
             let Some(call) = self.outbound.key_at(place) else { continue };
             let entry = self.outbound.get_mut(call).expect("the key was just made");
             if entry.peer != peer {
                 continue;
             }
-            match entry.fence(key, buf) {
+            match entry.fence(fenced) {
                 Ok(()) => return Some(call),
-                Err(back) => buf = back,
+                Err(back) => fenced = back,
             }
         }
         None

@@ -362,8 +362,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     fn handle_fenced(&mut self, qp: Qp, fenced: Fenced) {
         let Some(peer) = self.core.peer_of(qp) else { return };
-        let key = fenced.key();
-        if let Some(call) = self.core.deposit(peer, key, fenced.into_buf()) {
+        if let Some(call) = self.core.deposit(peer, fenced) {
             self.finish_if_fenced(call);
         }
     }

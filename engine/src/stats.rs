@@ -195,6 +195,8 @@ pub struct Requester {
     pub waited_for_credit: u64,
     /// Replies whose Write chunk came back unused: a failure, an empty result, or a responder that does not reduce.
     pub write_chunks_unused: u64,
+    /// Octets that replies claimed in chunks and nobody wrote: apps see zeros there.
+    pub unwritten: u64,
     /// Calls whose deadline passed.
     pub timeouts: u64,
 }
