@@ -130,6 +130,8 @@ pub(crate) struct Peer {
     pub(crate) replies: u32,
     /// Whether the app was told of this peer.
     pub(crate) up: bool,
+    /// When it has to have answered the first message of version 2.
+    pub(crate) version_by: Option<Time>,
 }
 
 /// What leads to a peer.
@@ -343,6 +345,7 @@ impl Peer {
             called_at: now,
             replies: 0,
             up: false,
+            version_by: None,
         }
     }
 }
@@ -566,9 +569,14 @@ impl Core {
 
     /// Begins a pass at `now`, from which calls made since the latest pass count their time.
     pub(crate) fn begin_pass(&mut self, now: Time) {
+        let passed = now.since(self.now);
         while let Some(key) = self.unclocked.pop() {
-            if let Some(call) = self.outbound.get_mut(key) {
-                call.deadline = call.deadline + now.since(self.now);
+            let Some(call) = self.outbound.get_mut(key) else { continue };
+            call.deadline = call.deadline + passed;
+            if call.state == OutboundState::AwaitReply
+                && let Some(Peer { version_by: Some(by), .. }) = self.peers.get_mut(call.peer.0)
+            {
+                *by = *by + passed;
             }
         }
         self.now = now;

@@ -16,7 +16,11 @@ use stag_protocol::{
     xdr::padded,
 };
 use stag_verbs::{Provider, Qp, Refused, Tag};
+use std::time::Duration;
 
+/// How long the answer to the first message of version 2 may take, if the call has four times as long. A peer that drops what it
+/// does not understand says nothing, and the call is to be answered by version 1 before its deadline.
+const VERSION_MAX: Duration = Duration::from_secs(2);
 /// Segments that a chunk of ours has: each lies in one buffer.
 // RFC 8267 §6.4.2 [8267-10]
 const SEGMENTS: usize = 1;
@@ -178,16 +182,19 @@ impl<P: Provider, A: App> Shard<P, A> {
         let core = &mut self.core;
         let lists = core.offered.get_mut(key.index()).expect("one for each place");
         let peer = core.outbound.get(key).expect("the call is being sent").peer;
-        let Some(Link::Fabric { state: Some(connection), .. }) =
-            core.peers.get_mut(peer.0).map(|peer| &mut peer.link)
-        else {
-            return;
-        };
+        let Some(entry) = core.peers.get_mut(peer.0) else { return };
+        let Link::Fabric { state: Some(connection), .. } = &mut entry.link else { return };
         let body = if plan.form() == Form::Long { Body::NoMsg } else { Body::Msg };
         if body == Body::NoMsg && lists.is_empty() {
             return; // Its window was refused: the connection is dying, and its end takes the call back.
         }
         let header = connection.call_header(xid, body);
+        if connection.may_fall_back() {
+            let left = core.outbound.get(key).map_or(Duration::ZERO, |call| call.deadline.since(core.now));
+            let by = core.now + VERSION_MAX.min(left / 4);
+            entry.version_by = Some(by);
+            core.next_expiry = core.next_expiry.min(by);
+        }
         connection.mark_call(lists);
         let header_len = rpcrdma::header_len(lists);
         if message.is_empty() {

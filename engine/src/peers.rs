@@ -7,9 +7,12 @@ use crate::{
     health::HealthFault,
     shard::Shard,
 };
-use stag_protocol::rpcrdma::{Connection, Offer, Setup, Side};
+use stag_protocol::rpcrdma::{Connection, Dialects, Offer, Setup, Side, Versions};
 use stag_verbs::{Cause, FabricFault, PeerAddress, Provider, Qp, Time};
 use std::time::Duration;
+
+/// Octets that we say while connecting, at most.
+const SAID_LEN: usize = Offer::LEN + Dialects::LEN;
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Connects to a server, once. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls may be made at once.
@@ -45,15 +48,21 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     fn start_connecting(&mut self, to: &P::Address) -> Result<Qp, FabricFault> {
-        let mut private_data = [0; Offer::LEN];
-        let said = self.say(&mut private_data);
+        let mut private_data = [0; SAID_LEN];
+        let said = self.say(self.core.config.call_versions, &mut private_data);
         self.provider.connect(to, said)
     }
 
-    /// What we tell a peer while connecting, written to `octets`.
-    fn say<'a>(&self, octets: &'a mut [u8; Offer::LEN]) -> &'a [u8] {
-        self.offer.emit(octets);
-        if self.core.config.private_data { octets } else { &[] }
+    /// What we, speaking `versions`, tell a peer while connecting, written to `octets`.
+    fn say<'a>(&self, versions: Versions, octets: &'a mut [u8; SAID_LEN]) -> &'a [u8] {
+        if !self.core.config.private_data {
+            return &[];
+        }
+        let dialects = versions.dialects();
+        self.offer.emit(octets.first_chunk_mut().expect("it goes first"));
+        dialects.emit(octets.last_chunk_mut().expect("it goes last"));
+        // Who has nothing more to say says what RFC 8797 has.
+        octets.get(..if dialects.directed { SAID_LEN } else { Offer::LEN }).unwrap_or_default()
     }
 
     /// Makes a lost connection again, when its time has come.
@@ -104,17 +113,19 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.provider.reject(qp, &[]);
             return self.make_room();
         };
-        let peer = Offer::find(self.provider.private_data(qp));
+        let theirs = self.provider.private_data(qp);
+        let (peer, dialects) = (Offer::find(theirs), Dialects::find(theirs));
         let setup = Setup { side: Side::Server, own: self.offer, peer, calls_max: 0, grant };
-        let state = Some(Connection::speaking(setup, self.core.config.serve_versions));
+        let versions = self.core.config.serve_versions;
+        let state = Some(Connection::speaking(setup, versions.agreed(dialects)));
         let link = Link::Fabric { qp, state };
         if self.add_peer(Side::Server, link, address, grant as usize).is_none() {
             self.core.counters.stats.limits.peers += 1;
             self.provider.reject(qp, &[]);
             return self.make_room();
         }
-        let mut private_data = [0; Offer::LEN];
-        let said = self.say(&mut private_data);
+        let mut private_data = [0; SAID_LEN];
+        let said = self.say(versions, &mut private_data);
         if self.provider.accept(qp, said).is_err() {
             // The provider has no place for it: an idle peer makes one, for when it comes again.
             self.core.counters.stats.limits.peers += 1;
@@ -129,14 +140,15 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(crate) fn handle_established(&mut self, qp: Qp) {
         let Some(peer) = self.core.peer_of(qp) else { return };
         // RFC 8797 §4 [8797-1]
-        let theirs = Offer::find(self.provider.private_data(qp));
+        let theirs = self.provider.private_data(qp);
+        let (theirs, dialects) = (Offer::find(theirs), Dialects::find(theirs));
         let (calls_max, grant) = (self.core.config.calls_max, self.core.config.reverse_grant);
         let entry = self.core.peers.get_mut(peer.0).expect("`peer_of` finds peers of the table");
         entry.up = true;
         if let Link::Fabric { state: state @ None, .. } = &mut entry.link {
             let setup = Setup { side: Side::Client, own: self.offer, peer: theirs, calls_max, grant };
             let versions = entry.memory.versions(self.core.config.call_versions, since_start(self.core.now));
-            *state = Some(Connection::speaking(setup, versions));
+            *state = Some(Connection::speaking(setup, versions.agreed(dialects)));
         }
         self.app.on_peer_up(&mut Cx { core: &mut self.core }, peer);
         self.empty_outbox();
@@ -259,6 +271,30 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         self.core.count_disconnect(Cause::Local);
         self.remove_peer(peer, Cause::Local);
+    }
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Gives peers up that do not answer the first message of version 2: on the next connection their calls go out by version 1.
+    /// Only those are that are connected again: others have nothing to fall back to.
+    pub(crate) fn end_silent(&mut self) {
+        for place in 0..self.core.peers.capacity() {
+            let Some(key) = self.core.peers.key_at(place) else { continue };
+            let Some(entry) = self.core.peers.get_mut(key) else { continue };
+            let Some(by) = entry.version_by else { continue };
+            let awaits =
+                matches!(&entry.link, Link::Fabric { state: Some(state), .. } if state.may_fall_back());
+            if awaits && self.core.now < by {
+                self.core.next_expiry = self.core.next_expiry.min(by);
+                continue;
+            }
+            entry.version_by = None;
+            if awaits && entry.kept {
+                self.core.counters.stats.requester.version_silences += 1;
+                // draft 000 §5.2 [v2-12]
+                self.disconnect(PeerId(key));
+            }
+        }
     }
 }
 

@@ -404,6 +404,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         self.core.next_expiry = self.core.now + EXPIRY_INTERVAL_MAX;
         self.expire_calls();
+        self.end_silent();
         if self.core.lost > 0 {
             for place in 0..self.core.peers.capacity() {
                 let Some(key) = self.core.peers.key_at(place) else { continue };

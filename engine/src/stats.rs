@@ -183,6 +183,8 @@ pub struct Requester {
     pub errors: u64,
     /// Those that named the peer's versions: ERR_VERS.
     pub version_errors: u64,
+    /// Peers that did not answer the first message of version 2 in time, and are called by version 1.
+    pub version_silences: u64,
     /// Options that we asked for.
     pub options: u64,
     /// What our calls offered.

@@ -208,6 +208,7 @@ fn a_server_survives_whatever_its_clients_send() {
         let mut at = AtServer::serving(Twin::default(), config);
         at.fabric.set_faults(FAULTS);
         let (mut seen, mut calls) = (Seen::new(), Calls::default());
+        let directed = Raw::offer_of(Versions::Both(Version2::Directed));
         let mut qps: Vec<Qp> = vec![at.raw.qp.unwrap()];
         for _ in 0..STEPS {
             let peers = at.shard.app().client(random.below(3) as u32).into_iter();
@@ -226,7 +227,7 @@ fn a_server_survives_whatever_its_clients_send() {
                     }
                 }),
                 (9, _) => {
-                    qps.extend(at.raw.end.connect(&at.port, &Raw::offer()).ok());
+                    qps.extend(at.raw.end.connect(&at.port, &directed).ok());
                     at.raw.qp = Some(random.one(&qps));
                 }
                 (10, _) if random.below(3) == 0 => at.raw.end.disconnect(random.one(&qps)),

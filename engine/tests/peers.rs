@@ -288,8 +288,11 @@ fn a_call_takes_one_credit_until_the_first_grant_and_then_what_was_granted() {
 fn a_bad_reply_is_discarded_and_its_call_ends_at_its_deadline() {
     let mut at = requester();
     let (header, lists, _) = call(&mut at, Some(&pattern(9_000)));
-    // The lists are missing, then a Write chunk has another handle.
-    at.answer(header.xid, &ChunkLists::new(), &echo_head(9_000), None);
+    // There is a Write chunk too many, then one has another handle.
+    let mut more = ChunkLists::new();
+    more.return_unused(&lists);
+    more.begin_write().unwrap();
+    at.answer(header.xid, &more, &echo_head(9_000), None);
     let mut moved = ChunkLists::new();
     moved.begin_write().unwrap();
     let segment = lists.writes().next().unwrap().segments[0];

@@ -9,7 +9,7 @@ use stag_engine::{App, Config, PeerId, Shard};
 use stag_pools::{Access, Buf, Class, Pool, RemoteKey};
 use stag_protocol::{
     rpc::{Accepted, Auth, CallHeader, Credential, ReplyHeader},
-    rpcrdma::{Body, ChunkLists, Credits, ErrorBody, Header, Offer, Segment, Versions, Xid, v1},
+    rpcrdma::{Body, ChunkLists, Credits, ErrorBody, Header, Offer, Segment, Version2, Versions, Xid, v1},
     xdr::{Reader, Writer},
 };
 use stag_sim::{Fabric, Faults, Port, Sim};
@@ -65,6 +65,14 @@ impl Raw {
     pub fn offer() -> [u8; Offer::LEN] {
         // Magic, version 1, R, 4096 both ways.
         [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3]
+    }
+
+    /// The same of one that speaks `versions`: behind it stands whether it knows the words of draft 001.
+    pub fn offer_of(versions: Versions) -> Vec<u8> {
+        let announced = [b'S', b't', b'a', b'g', 1, 1, 0, 0];
+        let directed =
+            matches!(versions, Versions::Two(Version2::Directed) | Versions::Both(Version2::Directed));
+        [&Self::offer()[..], if directed { &announced } else { &[] }].concat()
     }
 
     pub fn poll(&mut self, now: Time) -> bool {
@@ -156,6 +164,7 @@ pub struct AtServer<A: App = Echo> {
     pub raw: Raw,
     pub now: Time,
     pub port: Port,
+    says: Vec<u8>,
 }
 
 impl AtServer {
@@ -171,28 +180,25 @@ impl AtServer {
 
 impl<A: App> AtServer<A> {
     pub fn serving(app: A, config: Config) -> Self {
-        Self::begin(app, config, &Raw::offer())
+        let says = Raw::offer_of(config.serve_versions);
+        Self::begin(app, config, &says)
     }
 
-    fn begin(app: A, config: Config, private_data: &[u8]) -> Self {
+    pub fn begin(app: A, config: Config, private_data: &[u8]) -> Self {
         let fabric = Fabric::new(7, Faults::NONE);
         let admit = Box::new(|_| true) as Box<_>;
         let mut shard = Shard::new(fabric.end("server", LIMITS), app, config, admit).unwrap();
         let port = shard.listen(&Port(0)).unwrap();
         let raw = Raw::new(&fabric);
-        let mut this = Self { fabric, shard, raw, now: Time(0), port };
-        this.connect_with(private_data);
+        let mut this = Self { fabric, shard, raw, now: Time(0), port, says: private_data.to_vec() };
+        this.connect();
         this
     }
 
     /// The end made by hand connects, once more if it did before.
     pub fn connect(&mut self) {
-        self.connect_with(&Raw::offer());
-    }
-
-    fn connect_with(&mut self, private_data: &[u8]) {
         self.raw.ended = None;
-        self.raw.qp = Some(self.raw.end.connect(&self.port, private_data).unwrap());
+        self.raw.qp = Some(self.raw.end.connect(&self.port, &self.says).unwrap());
         self.settle();
     }
 
@@ -269,7 +275,8 @@ impl<A: App> AtClient<A> {
 impl<A: App, P: Provider<Address = Port>> AtClient<A, P> {
     /// Our end is what `wrap` makes of it.
     pub fn over(app: A, config: Config, wrap: impl FnOnce(Sim) -> P) -> Self {
-        Self::told(app, config, &Raw::offer(), wrap)
+        let says = Raw::offer_of(config.call_versions);
+        Self::told(app, config, &says, wrap)
     }
 
     /// The server accepts with this private data.

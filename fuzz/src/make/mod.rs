@@ -11,8 +11,8 @@ use stag_protocol::{
         record::Fragment,
     },
     rpcrdma::{
-        Body, ChunkLists, Credits, ErrorBody, Header, InlineSize, Intent, MessageType, Offer, Position,
-        Segment, Xid,
+        Body, ChunkLists, Credits, Dialects, ErrorBody, Header, InlineSize, Intent, MessageType, Offer,
+        Position, Segment, Xid,
         chunk::{READS_MAX, SEGMENTS_MAX, WRITES_MAX},
         option::{self, Exchange, Message, health},
         v1, v2,
@@ -161,6 +161,11 @@ pub fn private_data(random: &mut Random) -> Vec<u8> {
     let (before, behind) = (random.below(20), random.below(20));
     let mut input = random.octets(before);
     input.extend(offer(random));
+    if random.one_in(2) {
+        let mut out = [0; Dialects::LEN];
+        Dialects { directed: !random.one_in(4) }.emit(&mut out);
+        input.extend(out);
+    }
     input.extend(random.octets(behind));
     input
 }

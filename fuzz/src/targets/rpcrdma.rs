@@ -4,7 +4,7 @@ use std::mem::discriminant;
 
 use stag_protocol::{
     rpcrdma::{
-        Body, ChunkLists, Credits, Header, InlineSize, InlineThreshold, Offer, PeerFault, Position,
+        Body, ChunkLists, Credits, Dialects, Header, InlineSize, InlineThreshold, Offer, PeerFault, Position,
         Procedure, Segment, Xid,
         chunk::{CHUNK_SEGMENTS_MAX, READS_MAX, SEGMENTS_MAX, WRITES_MAX},
         form::{CallOffer, CallSizes, Item, Path, ReplyOffer, plan_call as plan},
@@ -29,6 +29,9 @@ pub fn cm_private(input: &[u8]) -> Verdict {
         Some(Offer { remote_invalidation: flags & 1 == 1, send: size(send), receive: size(receive) })
     });
     assert_eq!(found, expected.unwrap_or(Offer::SILENT));
+    let dialects = Dialects::find(input);
+    let directed = input.windows(Dialects::LEN).find(|octets| octets.starts_with(b"Stag\x01"));
+    assert_eq!(dialects.directed, directed.is_some_and(|octets| octets[5] & 1 == 1));
     let mut out = [0; Offer::LEN];
     found.emit(&mut out);
     assert_eq!(Offer::find(&out), found);

@@ -42,7 +42,7 @@ const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, .
 const RECEIVES: usize = 32;
 const MESSAGE_MAX: usize = 4096;
 /// What a new connection says: 4 KiB both ways, and remote invalidation.
-const OFFER: [u8; 8] = [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3];
+const OFFER: [u8; 16] = *b"\xf6\xab\x0e\x18\x01\x01\x03\x03Stag\x01\x01\0\0";
 
 fn config() -> Config {
     Config {

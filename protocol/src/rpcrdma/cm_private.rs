@@ -114,6 +114,41 @@ impl Offer {
     }
 }
 
+/// What an end says of version 2 beside its [`Offer`]: private data of our own behind it, which other peers do not look at
+/// (RFC 8797 §5.2). Nothing on the wire tells the dialects of version 2 apart, so each end has to know before the first message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dialects {
+    /// The peer reads and writes the two words that draft 001 §4.1 puts before the chunk lists.
+    pub directed: bool,
+}
+
+impl Dialects {
+    /// Octets on the wire: "Stag", a version, flags, two reserved octets.
+    pub const LEN: usize = 8;
+    const FORMAT: [u8; 4] = *b"Stag";
+    const VERSION: u8 = 1;
+
+    /// Finds it among other private data, at any alignment. A peer that says nothing speaks draft 000.
+    pub fn find(private_data: &[u8]) -> Self {
+        private_data
+            .windows(Self::LEN)
+            .find_map(|octets| Self::parse(octets.first_chunk()?))
+            .unwrap_or_default()
+    }
+
+    fn parse(octets: &[u8; Self::LEN]) -> Option<Self> {
+        let [f0, f1, f2, f3, version, flags, _, _] = *octets;
+        let is_it = [f0, f1, f2, f3] == Self::FORMAT && version == Self::VERSION;
+        is_it.then_some(Self { directed: flags & 1 == 1 })
+    }
+
+    /// Writes it in place, behind the [`Offer`].
+    pub fn emit(&self, out: &mut [u8; Self::LEN]) {
+        let [f0, f1, f2, f3] = Self::FORMAT;
+        *out = [f0, f1, f2, f3, Self::VERSION, u8::from(self.directed), 0, 0];
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,6 +164,31 @@ mod tests {
             OFFER.emit((&mut wire[before..before + Offer::LEN]).try_into().unwrap());
             assert_eq!(Offer::find(&wire), OFFER, "{before} octets before");
         }
+    }
+
+    #[test]
+    fn dialects_are_found_behind_an_offer_and_do_not_hide_it() {
+        for directed in [false, true] {
+            for between in 0..9 {
+                let mut wire = vec![0; Offer::LEN + between + Dialects::LEN];
+                OFFER.emit(wire.first_chunk_mut().unwrap());
+                Dialects { directed }.emit(wire.last_chunk_mut().unwrap());
+                assert_eq!((Offer::find(&wire), Dialects::find(&wire)), (OFFER, Dialects { directed }));
+                for cut in 0..wire.len() {
+                    assert_eq!(Dialects::find(&wire[..cut]), Dialects::default(), "cut at {cut}");
+                }
+            }
+        }
+        let mut wire = [0; Dialects::LEN];
+        Dialects { directed: true }.emit(&mut wire);
+        assert_eq!(wire, [b'S', b't', b'a', b'g', 1, 1, 0, 0]);
+        for octet in 0..5 {
+            let mut other = wire;
+            other[octet] ^= 1;
+            assert_eq!(Dialects::find(&other), Dialects::default(), "octet {octet}");
+        }
+        wire[5..].copy_from_slice(&[0xff; 3]);
+        assert!(Dialects::find(&wire).directed, "reserved bits are ignored");
     }
 
     #[test]

@@ -77,6 +77,13 @@ impl Connection {
         self.negotiation.sends()
     }
 
+    /// Whether the peer owes the answer to the first message, and may be called by version 1 when it does not come: a peer that
+    /// drops what it does not understand is told from a slow one by time alone (draft 000 §5.2).
+    #[inline]
+    pub const fn may_fall_back(&self) -> bool {
+        self.negotiation.may_fall_back()
+    }
+
     /// Whether calls of ours may carry chunks: in the reverse direction only if a header says which way its message goes
     /// (RFC 8167 §5.3, draft 001 §2.3).
     #[inline]

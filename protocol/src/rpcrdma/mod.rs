@@ -22,7 +22,7 @@ pub mod v2;
 mod wire;
 
 pub use chunk::{ChunkLists, Intent, ListsFull, MessageType, Position, ReadChunk, Segment, WriteChunk};
-pub use cm_private::{InlineSize, InlineThreshold, Offer};
+pub use cm_private::{Dialects, InlineSize, InlineThreshold, Offer};
 pub use connection::{Connection, Setup};
 pub use credit::{NoCredit, RequesterCredits, ResponderCredits};
 pub use fault::PeerFault;

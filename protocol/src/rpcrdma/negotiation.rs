@@ -7,9 +7,10 @@
 
 use core::time::Duration;
 
-use super::{Connection, Side, Xid, v1, v2};
+use super::{Connection, Dialects, Side, Xid, v1, v2};
 
-/// The chunk lists of version 2. Nothing on the wire tells them apart, so both ends are configured alike.
+/// The chunk lists of version 2. Nothing in a message tells them apart, so both ends agree while they connect
+/// ([`Versions::agreed`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version2 {
     /// [`v2::Directed`]: chunks in both directions, and the key to invalidate in the header (draft 001 §4.1).
@@ -63,6 +64,20 @@ impl Versions {
     /// Whether one of them is version 2: then receives hold at least 4,096 octets (draft 000 §2.3).
     pub const fn include_two(self) -> bool {
         matches!(self, Self::Two(_) | Self::Both(_))
+    }
+
+    /// What an end that speaks these versions announces.
+    pub const fn dialects(self) -> Dialects {
+        Dialects { directed: matches!(self, Self::Two(Version2::Directed) | Self::Both(Version2::Directed)) }
+    }
+
+    /// These versions, towards a peer that announced `theirs`: version 2 is draft 000's with one that did not announce more.
+    pub const fn agreed(self, theirs: Dialects) -> Self {
+        match self {
+            Self::Two(Version2::Directed) if !theirs.directed => Self::Two(Version2::Plain),
+            Self::Both(Version2::Directed) if !theirs.directed => Self::Both(Version2::Plain),
+            other => other,
+        }
     }
 }
 
@@ -208,6 +223,11 @@ impl Negotiation {
             _ => {}
         }
         Verdict::Failed
+    }
+
+    /// Whether an end of the connection at this moment leads to version 1.
+    pub(super) const fn may_fall_back(&self) -> bool {
+        self.one && matches!(self.state, State::AwaitAnswer(..))
     }
 
     /// Whether a connection that ends here failed because of version 2, for all one can know (draft 000 §5.2).
