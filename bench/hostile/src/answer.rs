@@ -45,6 +45,8 @@ pub enum Answer {
     Left,
     /// An error of transport or RPC ends the call at the requester that was answered badly.
     Failed,
+    /// The requester ended the connection at its call's deadline, and the call failed.
+    GivenUp,
     /// The reply arrived at the requester, and its call succeeded.
     Served,
     /// Neither an answer nor the end of the connection came in time.
@@ -115,6 +117,7 @@ impl fmt::Display for Answer {
             Self::Ok => "OK",
             Self::Left => "left",
             Self::Failed => "call fails",
+            Self::GivenUp => "closed, and the call fails",
             Self::Served => "call succeeds",
             Self::Nothing => "nothing in time",
             Self::Several => "several answers",

@@ -63,7 +63,11 @@ pub struct Lists {
 
 /// Reads the lists behind the four fixed words. None when they cannot be read.
 pub fn lists(message: &[u8]) -> Option<Lists> {
-    let mut at = 16;
+    lists_at(message, 16)
+}
+
+/// The same of a header that has more words before its lists.
+pub fn lists_at(message: &[u8], mut at: usize) -> Option<Lists> {
     let next = |at: &mut usize| {
         let four = message.get(*at..)?.first_chunk::<4>()?;
         *at += 4;

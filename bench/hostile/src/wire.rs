@@ -320,6 +320,8 @@ pub struct Header {
     pub credits: u32,
     /// The procedure word.
     pub procedure: u32,
+    /// Call or reply, and the handle to invalidate: two words that only one dialect of version 2 has.
+    pub intent: Option<[u32; 2]>,
     /// Position and segment of each entry of the Read list.
     pub reads: Vec<(u32, Segment)>,
     /// The Write list.
@@ -347,6 +349,7 @@ impl Header {
             version: 1,
             credits: 32,
             procedure: MSG,
+            intent: None,
             reads: Vec::new(),
             writes: Vec::new(),
             reply: None,
@@ -389,10 +392,10 @@ impl Header {
         let chunk = |xdr: Xdr, segments: &[Segment]| {
             segments.iter().fold(xdr.u32(1).u32(word(segments.len())), |xdr, segment| segment.emit(xdr))
         };
-        let reads = self
-            .reads
-            .iter()
-            .fold(self.fixed(), |xdr, (position, segment)| segment.emit(xdr.words(&[1, *position])));
+        let reads = self.reads.iter().fold(
+            self.fixed().words(self.intent.as_ref().map_or(&[], |words| &words[..])),
+            |xdr, (position, segment)| segment.emit(xdr.words(&[1, *position])),
+        );
         let writes = self.writes.iter().fold(reads.u32(0), |xdr, segments| chunk(xdr, segments)).u32(0);
         let lists = self
             .reply

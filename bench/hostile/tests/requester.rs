@@ -43,4 +43,19 @@ fn names_are_unique() {
     let table = requester::all();
     let names: BTreeSet<_> = table.iter().map(|defect| &defect.name).collect();
     assert_eq!(names.len(), table.len());
+    for (family, least) in [
+        ("server-reply-key", 16),
+        ("server-write-to-a-", 18),
+        ("server-read-of-a-read-chunk", 9),
+        ("server-terminate", 18),
+        ("server-getattr", 50),
+        ("server-v2-", 300),
+        ("server-v2-directed-", 300),
+        ("server-reply-chunk-", 20),
+        ("trickles", 10),
+    ] {
+        let count = table.iter().filter(|defect| defect.name.contains(family)).count();
+        assert!(count >= least, "{family}: {count}");
+    }
+    assert!(table.len() >= 1_000, "{}", table.len());
 }

@@ -1,10 +1,11 @@
 //! Messages that a server gets wrong: headers, chunks, errors, directions, credits, replies of RPC and results of NFS.
 
-use super::{Asked, CONTENT, Does, LEN, push, replies, table::Table};
+use super::{Asked, CONTENT, Does, LEN, Speaks, push, replies, table::Table};
 use crate::wire::*;
 
 const HEADER: &str = "RFC 8166 §4.5";
 const RETURNED: &str = "RFC 8166 §3.4.6, §4.5";
+const NO_RESULT: &str = "draft 004 §3.8.1, RFC 1813 §3.3.6";
 const ERRORS: &str = "RFC 8166 §4.5";
 const RPC: &str = "RFC 5531 §9";
 const NFS3: &str = "RFC 1813 §3.3.6, §3.3.7";
@@ -33,16 +34,16 @@ fn headers(table: &mut Table) {
             Header { version, ..asked.header() }.with(&asked.results())
         });
     }
+    let is_new = table.speaks != Speaks::One;
     for procedure in [MSGP, DONE, 5, 77, u32::MAX] {
-        table.message(
-            &format!("reply-with-procedure-{procedure}"),
-            (HEADER, "discarded"),
-            Null,
-            move |asked| Header { procedure, ..asked.header() }.with(&asked.results()),
-        );
+        // Procedure 5 is an option of version 2, and that one is unknown (draft 000 §3.1).
+        let wanted = if procedure == 5 && is_new { "RDMA_ERROR 3" } else { "discarded" };
+        table.message(&format!("reply-with-procedure-{procedure}"), (HEADER, wanted), Null, move |asked| {
+            Header { procedure, ..asked.header() }.with(&asked.results())
+        });
     }
     table.message("reply-to-nobody", (HEADER, "discarded"), Null, |asked| {
-        Header { xid: asked.xid ^ 0x0100_0000, ..asked.header() }.with(&success(asked.xid ^ 0x0100_0000).0)
+        Header { xid: asked.xid ^ 0x0100_0000, ..asked.bare() }.with(&success(asked.xid ^ 0x0100_0000).0)
     });
     table.message("reply-whose-xids-differ", ("RFC 8166 §4.2.1, §4.5", "discarded"), Null, |asked| {
         asked.header().with(&success(asked.xid ^ 2).0)
@@ -52,10 +53,10 @@ fn headers(table: &mut Table) {
         asked.header().with(&cut(asked.results(), 7))
     });
     table.message("nomsg-without-lists", ("RFC 8166 §4.2.4, §4.5", "discarded"), Null, |asked| {
-        Header::nomsg(asked.xid).with(b"")
+        asked.bare_nomsg().with(b"")
     });
     table.message("nomsg-with-inline-payload", ("RFC 8166 §4.2.4, §4.5", "discarded"), Null, |asked| {
-        Header::nomsg(asked.xid).with(&asked.results())
+        asked.bare_nomsg().with(&asked.results())
     });
 }
 
@@ -66,12 +67,12 @@ fn lists(table: &mut Table) {
             &format!("{list}-discriminator-2"),
             ("RFC 4506 §4.19, RFC 8166 §4.5", "discarded"),
             Null,
-            move |asked| with_word(asked.header().with(&asked.results()), at, 2),
+            move |asked| with_word(asked.header().with(&asked.results()), asked.at(at), 2),
         );
     }
     for (name, len) in [("write-list", 24), ("write-segment", 40), ("reply-chunk", 48)] {
         table.message(&format!("cut-in-{name}"), (HEADER, "discarded"), Read, move |asked| {
-            cut(asked.header().with(b""), len)
+            cut(asked.header().with(b""), asked.at(len))
         });
     }
     table.message("read-list-in-a-reply", ("RFC 8166 §4.3.1", "discarded"), Null, |asked| {
@@ -82,7 +83,7 @@ fn lists(table: &mut Table) {
             &format!("write-chunk-claims-{count}-segments"),
             (RETURNED, "discarded"),
             Read,
-            move |asked| with_word(asked.header().with(&asked.results()), 24, count),
+            move |asked| with_word(asked.header().with(&asked.results()), asked.at(24), count),
         );
     }
 }
@@ -104,23 +105,24 @@ fn returned(table: &mut Table) {
         "nomsg-with-a-reply-chunk-that-was-not-offered",
         (RETURNED, "discarded"),
         Null,
-        move |asked| Header::nomsg(asked.xid).reply(&[some]).with(b""),
+        move |asked| asked.bare_nomsg().reply(&[some]).with(b""),
     );
-    table.message("write-list-missing", (RETURNED, "discarded"), Read, |asked| {
-        Header::msg(asked.xid).with(&asked.results())
+    // A requester does not mind the list of a reply without a result (draft 004 §3.8.1). This one has a result, and nothing of it.
+    table.message("write-list-missing", (NO_RESULT, "call fails"), Read, |asked| {
+        asked.bare().with(&asked.results())
     });
     table.message("write-chunk-twice", (RETURNED, "discarded"), Read, |asked| {
         asked.header().write(&[asked.segment()]).with(&asked.results())
     });
-    table.message("write-chunk-empty", (RETURNED, "discarded"), Read, |asked| {
-        Header::msg(asked.xid).write(&[]).with(&asked.results())
+    table.message("write-chunk-empty", (NO_RESULT, "call fails"), Read, |asked| {
+        asked.bare().write(&[]).with(&asked.results())
     });
     let change = |table: &mut Table, name: &str, change: fn(Segment) -> Segment| {
         table.message(
             &format!("write-chunk-with-another-{name}"),
             (RETURNED, "discarded"),
             Read,
-            move |asked| Header::msg(asked.xid).write(&[change(asked.segment())]).with(&asked.results()),
+            move |asked| asked.bare().write(&[change(asked.segment())]).with(&asked.results()),
         );
     };
     change(table, "handle", |segment| Segment { handle: segment.handle ^ 0x100, ..segment });
@@ -128,22 +130,24 @@ fn returned(table: &mut Table) {
     change(table, "longer-length", |segment| Segment { length: segment.length + 1, ..segment });
     change(table, "length-max", |segment| Segment { length: u32::MAX, ..segment });
     table.message("write-chunk-with-one-segment-more", (RETURNED, "discarded"), Read, |asked| {
-        Header::msg(asked.xid).write(&[asked.segment(), asked.segment().of_len(0)]).with(&asked.results())
+        asked.bare().write(&[asked.segment(), asked.segment().of_len(0)]).with(&asked.results())
     });
 }
 
 fn errors(table: &mut Table) {
     use Does::{Null, Read, Write};
-    let error = |asked: &Asked, words: &[u32]| {
-        Header { procedure: ERROR, ..Header::msg(asked.xid) }.fixed().words(words).0
-    };
+    let error =
+        |asked: &Asked, words: &[u32]| Header { procedure: ERROR, ..asked.bare() }.fixed().words(words).0;
     for (name, does) in [("null", Null), ("read", Read), ("write", Write)] {
         table.message(&format!("err-chunk-to-a-{name}"), (ERRORS, "call fails"), does, move |asked| {
             error(asked, &[2])
         });
     }
+    let is_new = table.speaks != Speaks::One;
     for (name, low, high) in [("1-to-1", 1, 1), ("2-to-3", 2, 3), ("9-to-9", 9, 9)] {
-        table.message(&format!("err-vers-{name}"), ("RFC 8166 §4.5.1", "call fails"), Null, move |asked| {
+        // The call goes again, by version 1 (draft 000 §5.2).
+        let wanted = if low == 1 && is_new { "call succeeds" } else { "call fails" };
+        table.message(&format!("err-vers-{name}"), ("RFC 8166 §4.5.1", wanted), Null, move |asked| {
             error(asked, &[1, low, high])
         });
     }
@@ -151,7 +155,8 @@ fn errors(table: &mut Table) {
         error(asked, &[1, 5, 2])
     });
     for code in [0, 3, 77, u32::MAX] {
-        table.message(&format!("error-code-{code}"), (ERRORS, "discarded"), Null, move |asked| {
+        let wanted = if code == 3 && is_new { "call fails" } else { "discarded" };
+        table.message(&format!("error-code-{code}"), (ERRORS, wanted), Null, move |asked| {
             error(asked, &[code])
         });
     }
@@ -159,43 +164,43 @@ fn errors(table: &mut Table) {
     table.message("err-vers-without-versions", (ERRORS, "discarded"), Null, move |asked| error(asked, &[1]));
     table.message("err-vers-without-high", (ERRORS, "discarded"), Null, move |asked| error(asked, &[1, 1]));
     table.message("err-chunk-to-nobody", (ERRORS, "discarded"), Null, |asked| {
-        Header { procedure: ERROR, ..Header::msg(asked.xid ^ 0x0100_0000) }.fixed().u32(2).0
+        let xid = asked.xid ^ 0x0100_0000;
+        Header { procedure: ERROR, xid, ..asked.bare() }.fixed().u32(2).0
     });
 }
 
 fn directions(table: &mut Table) {
     let clause = "RFC 8167 §4.1, §5";
     let segment = Segment { handle: 9, length: 16, offset: 64 };
+    // Where a header says which way it goes, chunks go both ways: what is not there to be pulled gets a Terminate of ours.
+    let has_chunks = table.speaks == Speaks::Directed;
+    let chunks_clause = "RFC 8167 §5.3, draft 001 §4.1";
+    let pulled = if has_chunks { "closed" } else { "ERR_CHUNK | discarded" };
     table.message("call-in-reverse", (clause, "PROG_UNAVAIL | discarded"), Does::Null, |asked| {
-        Header::msg(asked.xid).with(&call(asked.xid, 0x4000_0000, 1, 0).0)
+        asked.calling(asked.xid).with(&call(asked.xid, 0x4000_0000, 1, 0).0)
     });
-    table.message("call-in-reverse-of-nfs", (clause, "PROG_UNAVAIL | discarded"), Does::Read, |_| {
-        Header::msg(7).with(&call(7, NFS, 3, 0).0)
+    table.message("call-in-reverse-of-nfs", (clause, "PROG_UNAVAIL | discarded"), Does::Read, |asked| {
+        asked.calling(7).with(&call(7, NFS, 3, 0).0)
     });
     table.message(
         "call-in-reverse-with-a-reply-chunk",
-        ("RFC 8167 §5.3", "ERR_CHUNK | discarded"),
+        ("RFC 8167 §5.3, draft 001 §4.1", if has_chunks { "PROG_UNAVAIL" } else { "ERR_CHUNK | discarded" }),
         Does::Null,
-        move |_| Header::msg(7).reply(&[segment]).with(&call(7, 0x4000_0000, 1, 0).0),
+        move |asked| asked.calling(7).reply(&[segment]).with(&call(7, 0x4000_0000, 1, 0).0),
     );
-    table.message(
-        "call-in-reverse-with-a-read-chunk",
-        ("RFC 8167 §5.3", "ERR_CHUNK | discarded"),
-        Does::Null,
-        move |_| Header::msg(7).read(28, segment).with(&call(7, 0x4000_0000, 1, 0).0),
-    );
-    table.message(
-        "long-call-in-reverse",
-        ("RFC 8167 §5.3", "ERR_CHUNK | discarded"),
-        Does::Null,
-        move |_| Header::nomsg(7).read(0, segment).with(b""),
-    );
+    table.message("call-in-reverse-with-a-read-chunk", (chunks_clause, pulled), Does::Null, move |asked| {
+        asked.calling(7).read(28, segment).with(&call(7, 0x4000_0000, 1, 0).0)
+    });
+    table.message("long-call-in-reverse", (chunks_clause, pulled), Does::Null, move |asked| {
+        Header { procedure: NOMSG, ..asked.calling(7) }.read(0, segment).with(b"")
+    });
     table.script(
         "hundred-calls-in-reverse",
         ("RFC 8167 §4.3", "PROG_UNAVAIL | discarded | closed"),
         Does::Null,
-        |fabric, _| {
-            (0..100).try_for_each(|xid| fabric.send(&Header::msg(xid).with(&call(xid, 0x4000_0000, 1, 0).0)))
+        |fabric, asked| {
+            (0..100)
+                .try_for_each(|xid| fabric.send(&asked.calling(xid).with(&call(xid, 0x4000_0000, 1, 0).0)))
         },
     );
 }
@@ -212,7 +217,7 @@ fn credits(table: &mut Table) {
         ("RFC 8166 §4.5, RFC 8167 §4.1", "discarded"),
         Does::Null,
         |asked| {
-            Header { credits: u32::MAX, xid: asked.xid ^ 0x0100_0000, ..Header::msg(0) }
+            Header { credits: u32::MAX, xid: asked.xid ^ 0x0100_0000, ..asked.bare() }
                 .with(&success(asked.xid ^ 0x0100_0000).0)
         },
     );
@@ -231,24 +236,26 @@ fn repetitions(table: &mut Table) {
         );
     }
     table.script("reply-behind-an-error", ("RFC 8166 §4.5", "call fails"), Does::Null, |fabric, asked| {
-        fabric.send(&Header { procedure: ERROR, ..Header::msg(asked.xid) }.fixed().u32(2).0)?;
+        fabric.send(&Header { procedure: ERROR, ..asked.bare() }.fixed().u32(2).0)?;
         replies::reply(fabric, asked)
     });
     table.script("error-behind-a-reply", ("RFC 8166 §4.5", "call succeeds"), Does::Null, |fabric, asked| {
         replies::reply(fabric, asked)?;
-        fabric.send(&Header { procedure: ERROR, ..Header::msg(asked.xid) }.fixed().u32(2).0)
+        fabric.send(&Header { procedure: ERROR, ..asked.bare() }.fixed().u32(2).0)
     });
     table.script(
         "thousand-replies-to-nobody",
         ("RFC 8166 §4.5", "discarded"),
         Does::Null,
         |fabric, asked| {
-            let octets =
-                |msn: u32| {
-                    fpdu(&Untagged::send(msn).with(
-                        &Header::msg(asked.xid ^ 0x0200_0000).with(&success(asked.xid ^ 0x0200_0000).0),
-                    ))
-                };
+            let octets = |msn: u32| {
+                fpdu(
+                    &Untagged::send(msn).with(
+                        &Header { xid: asked.xid ^ 0x0200_0000, ..asked.bare() }
+                            .with(&success(asked.xid ^ 0x0200_0000).0),
+                    ),
+                )
+            };
             let first = fabric.msn;
             fabric.msn += 1_000;
             fabric.say(&(first..first + 1_000).flat_map(octets).collect::<Vec<_>>())
@@ -321,7 +328,7 @@ fn results(table: &mut Table) {
     }
     table.script("read-data-shorter-than-it-says", (NFS3, "call fails"), Read, |fabric, asked| {
         push(fabric, asked.segment(), &[CONTENT; 100])?;
-        let header = Header::msg(asked.xid).write(&[asked.segment().of_len(100)]);
+        let header = asked.bare().write(&[asked.segment().of_len(100)]);
         fabric.send(&header.with(&asked.results()))
     });
     for (name, words) in [

@@ -5,20 +5,29 @@
 //! case the right reply follows on the same connection. A connection that ended is made again, and there the server behaves well. In the
 //! end the client must call with success, and hold no buffer and no call.
 
+mod accesses;
 mod messages;
 mod replies;
+mod results;
+mod returned;
+mod segments;
 mod table;
+mod timing;
+mod version2;
 
 use crate::{
     answer::{Answer, Seen},
     judge::{self, Family, Lists},
     peer::{Fabric, Heard, is_error},
-    wire::{Header, REPLY, S, Segment, Tagged, Untagged, depths, frame, offer, success, word_at},
+    wire::{Header, NOMSG, REPLY, S, Segment, Tagged, Untagged, depths, frame, offer, word_at},
 };
-use stag_engine::clock::Clock;
+use stag_engine::{CallFault, clock::Clock};
 use stag_iwarp::{Address, Iwarp};
 use stag_load::{Client, Config, Error};
-use stag_protocol::nfs::v3::{FileHandle, StableHow};
+use stag_protocol::{
+    nfs::v3::{FileHandle, StableHow},
+    rpcrdma::{Version2, Versions},
+};
 use std::{
     fmt, io,
     net::{TcpListener, TcpStream},
@@ -45,8 +54,73 @@ pub(crate) enum Does {
     Null,
     /// READ of 8,192 octets into a Write chunk.
     Read,
+    /// The same, twice, the second time from a file of other octets. It is the second one that is answered badly.
+    ReadAgain,
     /// WRITE of 8,192 octets from a Read chunk.
     Write,
+    /// READDIR, whose reply goes into a Reply chunk.
+    List,
+    /// GETATTR.
+    Stat,
+    /// LOOKUP.
+    Look,
+    /// READLINK.
+    Link,
+    /// FSINFO.
+    Info,
+    /// COMMIT.
+    Commit,
+}
+
+impl Does {
+    const fn of(procedure: u32) -> Self {
+        match procedure {
+            1 => Self::Stat,
+            3 => Self::Look,
+            5 => Self::Link,
+            6 => Self::Read,
+            7 => Self::Write,
+            16 => Self::List,
+            19 => Self::Info,
+            21 => Self::Commit,
+            _ => Self::Null,
+        }
+    }
+}
+
+/// What the server speaks. The client tries version 2 with one that does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    /// Version 1.
+    #[default]
+    One,
+    /// Version 2 as draft 000 has it.
+    Two,
+    /// The same with the words of draft 001, which it announces.
+    Directed,
+}
+
+impl Speaks {
+    pub(crate) const ALL: [Self; 3] = [Self::One, Self::Two, Self::Directed];
+    pub(crate) const NEW: [Self; 2] = [Self::Two, Self::Directed];
+
+    /// What stands in the names of its defects.
+    pub(crate) const fn prefix(self) -> &'static str {
+        match self {
+            Self::One => "",
+            Self::Two => "v2-",
+            Self::Directed => "v2-directed-",
+        }
+    }
+
+    const fn version(self) -> u32 {
+        if matches!(self, Self::One) { 1 } else { 2 }
+    }
+
+    /// Octets before the lists.
+    const fn lists_at(self) -> usize {
+        if matches!(self, Self::Directed) { 24 } else { 16 }
+    }
 }
 
 /// A call as it arrived.
@@ -57,40 +131,67 @@ pub(crate) struct Asked {
     pub(crate) is_reply: bool,
     pub(crate) does: Does,
     pub(crate) lists: Lists,
+    pub(crate) speaks: Speaks,
+    /// The handle that it lets us invalidate.
+    pub(crate) named: u32,
 }
 
 impl Asked {
-    /// The segment of its Read or Write chunk; a dead one when there is none.
+    /// The segment of its first chunk; a dead one when there is none.
     pub(crate) fn segment(&self) -> Segment {
-        let write = self.lists.writes.first().and_then(|chunk| chunk.first()).copied();
-        write.or_else(|| self.lists.reads.first().map(|(_, segment)| *segment)).unwrap_or_default()
+        let write = self.lists.writes.first().or(self.lists.reply.as_ref()).and_then(|chunk| chunk.first());
+        write.copied().or_else(|| self.lists.reads.first().map(|(_, segment)| *segment)).unwrap_or_default()
     }
 
-    /// The header of a right reply: everything that was offered, returned as it was.
+    /// The header of a reply without lists.
+    pub(crate) fn bare(&self) -> Header {
+        let intent = (self.speaks == Speaks::Directed).then_some([1, self.named]);
+        Header { version: self.speaks.version(), intent, ..Header::msg(self.xid) }
+    }
+
+    /// The same of an RDMA_NOMSG.
+    pub(crate) fn bare_nomsg(&self) -> Header {
+        Header { procedure: NOMSG, ..self.bare() }
+    }
+
+    /// The header of a call of the server's own.
+    pub(crate) fn calling(&self, xid: u32) -> Header {
+        let bare = self.bare();
+        Header { xid, intent: bare.intent.map(|_| [0, 0]), ..bare }
+    }
+
+    /// Where the octet of a version 1 header stands that is behind the fixed words.
+    pub(crate) const fn at(&self, octet: usize) -> usize {
+        octet + self.speaks.lists_at() - 16
+    }
+
+    /// The header of a right reply: everything that was offered, returned as it was; of a Reply chunk nothing was written.
     pub(crate) fn header(&self) -> Header {
-        Header { writes: self.lists.writes.clone(), reply: self.lists.reply.clone(), ..Header::msg(self.xid) }
+        let empty = |chunk: &Vec<Segment>| chunk.iter().map(|segment| segment.of_len(0)).collect();
+        let reply = self.lists.reply.as_ref().map(empty);
+        Header { writes: self.lists.writes.clone(), reply, ..self.bare() }
+    }
+
+    /// The header of a reply of which `len` octets stand in the Reply chunk.
+    pub(crate) fn long_header(&self, len: usize) -> Header {
+        self.bare_nomsg().reply(&[self.segment().of_len(len as u32)])
     }
 
     /// The RPC message of a right reply, its item excepted.
     pub(crate) fn results(&self) -> Vec<u8> {
-        let reply = success(self.xid);
-        match self.does {
-            Does::Null => reply,
-            // Status, no attributes, count, end of file, length of the data.
-            Does::Read => reply.words(&[0, 0, LEN as u32, 1, LEN as u32]),
-            // Status, no attributes before and after, count, FILE_SYNC, verifier.
-            Does::Write => reply.words(&[0, 0, 0, LEN as u32, 2]).u64(7),
-        }
-        .0
+        replies::results(self)
     }
 }
 
+type SetUp = Box<dyn Fn(&mut Fabric) -> io::Result<()> + Send + Sync>;
 type Script = Box<dyn Fn(&mut Fabric, &Asked) -> io::Result<()> + Send + Sync>;
 
 /// What is done instead.
 pub(crate) enum Instead {
     /// These octets stand where an MPA Reply belongs.
     OfSetUp(Vec<u8>),
+    /// The script runs where an MPA Reply belongs.
+    ScriptOfSetUp(SetUp),
     /// Nothing is said, for good.
     Silence,
     /// The script runs when the first call is there.
@@ -106,6 +207,9 @@ pub struct Defect {
     /// What the specification wants the requester to do; alternatives between `|`.
     pub expect: &'static str,
     pub(crate) instead: Instead,
+    pub(crate) speaks: Speaks,
+    /// How long its call may take.
+    pub(crate) timeout: Duration,
 }
 
 impl fmt::Debug for Defect {
@@ -122,7 +226,7 @@ impl Defect {
         listener.set_nonblocking(true)?;
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
-            let server = scope.spawn(|| serve(&listener, &self.instead, &over));
+            let server = scope.spawn(|| serve(&listener, self, &over));
             let called = self.call(&at);
             over.store(true, Ordering::Relaxed);
             let seen = server.join().map_err(|_| io::Error::other("the hostile server panicked"))??;
@@ -131,6 +235,9 @@ impl Defect {
                 (_, _, Err(error)) => return Err(io::Error::other(format!("the next call fails: {error}"))),
                 (None, Ok(()), _) => Answer::Served,
                 (None, Err(_), _) => Answer::Failed,
+                (Some(_), Err(Error::Call(CallFault::TimedOut)), _) if self.timeout < PATIENCE => {
+                    Answer::GivenUp
+                }
                 // A connection that could not be made is the caller's to try again; a call on one that was lost goes out again.
                 (Some(seen), Err(error), _) if matches!(self.instead, Instead::OfReply(..)) => {
                     return Err(io::Error::other(format!("{seen}, and the call fails: {error}")));
@@ -145,13 +252,16 @@ impl Defect {
     #[allow(clippy::type_complexity)]
     fn call(&self, at: &Address) -> io::Result<(Result<(), Error>, Result<(), Error>)> {
         let clock = Clock::start();
-        let config = Config { timeout: PATIENCE, ..Config::new(0x00AB_CDEF) };
+        let mut config = Config { timeout: self.timeout, ..Config::new(0x00AB_CDEF) };
+        if self.speaks != Speaks::One {
+            config.shard.call_versions = Versions::Both(Version2::Directed);
+        }
         let mut fabric = stag_iwarp::Config::new(config.limits(), [3; 32], clock.now());
         fabric.reply_timeout = SET_UP;
         let mut client = Client::new(Iwarp::new(fabric)?, config, move || clock.now())?;
         let does = match self.instead {
             Instead::OfReply(does, _) => does,
-            Instead::OfSetUp(_) | Instead::Silence => Does::Null,
+            Instead::OfSetUp(_) | Instead::ScriptOfSetUp(_) | Instead::Silence => Does::Null,
         };
         let connected = client.keep_connected(at);
         let first = connected.and_then(|()| run(&mut client, does));
@@ -172,16 +282,31 @@ fn run(client: &mut Client<Iwarp>, does: Does) -> Result<(), Error> {
     let file = FileHandle::new(&[7; 16]).expect("16 octets are a handle");
     match does {
         Does::Null => client.null(),
-        Does::Read => {
-            let mut room = [0; LEN];
-            client.read(file, 0, &mut room)?;
-            if room == [CONTENT; LEN] {
-                Ok(())
-            } else {
-                Err(Error::Nonsense("READ brought other octets than were sent"))
-            }
+        Does::Read => read(client, file),
+        Does::ReadAgain => {
+            read(client, file)?;
+            read(client, FileHandle::new(&[8; 16]).expect("16 octets are a handle"))
         }
         Does::Write => client.write(file, 0, &[CONTENT; LEN], StableHow::FileSync).map(drop),
+        Does::List => match client.readdir(file, 65_536)?.len() {
+            replies::NAMES => Ok(()),
+            _ => Err(Error::Nonsense("READDIR brought other names than were sent")),
+        },
+        Does::Stat => client.getattr(file).map(drop),
+        Does::Look => client.lookup(file, b"name").map(drop),
+        Does::Link => client.readlink(file).map(drop),
+        Does::Info => client.fsinfo(file).map(drop),
+        Does::Commit => client.commit(file, 0, 0).map(drop),
+    }
+}
+
+fn read(client: &mut Client<Iwarp>, file: FileHandle) -> Result<(), Error> {
+    let mut room = [0; LEN];
+    client.read(file, 0, &mut room)?;
+    if room == [CONTENT; LEN] {
+        Ok(())
+    } else {
+        Err(Error::Nonsense("READ brought other octets than were sent"))
     }
 }
 
@@ -189,37 +314,49 @@ fn run(client: &mut Client<Iwarp>, does: Does) -> Result<(), Error> {
 pub(crate) const CONTENT: u8 = 0x42;
 
 /// The server's part. What the client did about the defect; none when its next call came.
-fn serve(listener: &TcpListener, instead: &Instead, over: &AtomicBool) -> io::Result<Option<Answer>> {
+fn serve(listener: &TcpListener, defect: &Defect, over: &AtomicBool) -> io::Result<Option<Answer>> {
+    let speaks = defect.speaks;
     let Some(stream) = accept(listener, over)? else { return Ok(Some(Answer::Nothing)) };
     let mut fabric = Fabric::over(stream, true);
     fabric.hear_request(PATIENCE)?;
-    let seen = match instead {
+    let seen = match &defect.instead {
         Instead::OfSetUp(octets) => {
             fabric.say(octets)?;
             after_set_up(&mut fabric)?
         }
+        Instead::ScriptOfSetUp(script) => {
+            script(&mut fabric)?;
+            after_set_up(&mut fabric)?
+        }
         Instead::Silence => after_set_up(&mut fabric)?,
-        Instead::OfReply(_, script) => {
-            fabric.say(&good_reply())?;
-            let Some(asked) = next_call(&mut fabric)? else { return Ok(Some(Answer::Nothing)) };
+        Instead::OfReply(does, script) => {
+            fabric.say(&good_reply(speaks))?;
+            let Some(mut asked) = next_call(&mut fabric, speaks)? else { return Ok(Some(Answer::Nothing)) };
+            if *does == Does::ReadAgain {
+                replies::reply(&mut fabric, &asked)?;
+                let next = next_call(&mut fabric, speaks)?;
+                asked = next.ok_or_else(|| io::Error::other("the second READ does not come"))?;
+            }
             script(&mut fabric, &asked)?;
             after_reply(&mut fabric, &asked)?
         }
     };
-    serve_well(&mut fabric, over)?;
+    serve_well(&mut fabric, over, speaks)?;
     while let Some(stream) = accept(listener, over)? {
         let mut fabric = Fabric::over(stream, true);
         if fabric.hear_request(PATIENCE)? {
-            fabric.say(&good_reply())?;
-            serve_well(&mut fabric, over)?;
+            fabric.say(&good_reply(speaks))?;
+            serve_well(&mut fabric, over, speaks)?;
         }
     }
     Ok(seen)
 }
 
 /// Revision 2, peer to peer with a Write, 32 Reads each way, both sizes 4,096 octets.
-pub(crate) fn good_reply() -> Vec<u8> {
-    frame(REPLY, crate::wire::C | S, 2, &[&depths(0x8000 | 32, 0x8000 | 32)[..], &offer(1, 1, 3, 3)].concat())
+pub(crate) fn good_reply(speaks: Speaks) -> Vec<u8> {
+    let announced: &[u8] = if speaks == Speaks::Directed { b"Stag\x01\x01\0\0" } else { b"" };
+    let data = [&depths(0x8000 | 32, 0x8000 | 32)[..], &offer(1, 1, 3, 3), announced].concat();
+    frame(REPLY, crate::wire::C | S, 2, &data)
 }
 
 fn accept(listener: &TcpListener, over: &AtomicBool) -> io::Result<Option<TcpStream>> {
@@ -244,29 +381,28 @@ fn accept(listener: &TcpListener, over: &AtomicBool) -> io::Result<Option<TcpStr
 }
 
 /// The next call. None when the connection ends.
-fn next_call(fabric: &mut Fabric) -> io::Result<Option<Asked>> {
+fn next_call(fabric: &mut Fabric, speaks: Speaks) -> io::Result<Option<Asked>> {
     match fabric.hear(PATIENCE)? {
-        Heard::Message(message, _) => Ok(asked(&message)),
+        Heard::Message(message, _) => Ok(asked(&message, speaks)),
         _ => Ok(None),
     }
 }
 
-fn asked(message: &[u8]) -> Option<Asked> {
-    let lists = judge::lists(message)?;
-    let does = match word_at(message, lists.end + 20) {
-        6 => Does::Read,
-        7 => Does::Write,
-        _ => Does::Null,
-    };
+/// What a message says, which is one of version 1 or what is spoken otherwise.
+fn asked(message: &[u8], speaks: Speaks) -> Option<Asked> {
+    let speaks = if word_at(message, 4) == 2 { speaks } else { Speaks::One };
+    let lists = judge::lists_at(message, speaks.lists_at())?;
+    let does = Does::of(word_at(message, lists.end + 20));
     let is_reply = word_at(message, lists.end + 4) == 1;
-    Some(Asked { xid: word_at(message, 0), is_reply, does, lists })
+    let named = if speaks == Speaks::Directed { word_at(message, 20) } else { 0 };
+    Some(Asked { xid: word_at(message, 0), is_reply, does, lists, speaks, named })
 }
 
 /// What the client makes of an MPA Reply.
 fn after_set_up(fabric: &mut Fabric) -> io::Result<Option<Answer>> {
     Ok(Some(match fabric.hear(PATIENCE)? {
         Heard::Message(message, _) => {
-            if let Some(asked) = asked(&message) {
+            if let Some(asked) = asked(&message, Speaks::One) {
                 replies::reply(fabric, &asked)?;
             }
             Answer::Accepted
@@ -282,10 +418,13 @@ fn after_reply(fabric: &mut Fabric, asked: &Asked) -> io::Result<Option<Answer>>
         match fabric.hear(PAUSE)? {
             // It answered: what, is seen; the reply to its own call is due nevertheless.
             Heard::Message(message, _) if is_error(&message) => {
-                let is_chunk = word_at(&message, 16) == 2;
-                answer = Some(if is_chunk { Answer::ErrChunk } else { Answer::Nonsense });
+                answer = Some(match word_at(&message, 16) {
+                    2 => Answer::ErrChunk,
+                    3 => Answer::ErrOther(3),
+                    _ => Answer::Nonsense,
+                });
             }
-            Heard::Message(message, _) => match self::asked(&message) {
+            Heard::Message(message, _) => match self::asked(&message, asked.speaks) {
                 Some(next) if next.is_reply => {
                     let reply = message.get(next.lists.end..).unwrap_or_default();
                     answer = Some(judge::rpc(reply, next.xid, Family::Rpc));
@@ -309,11 +448,11 @@ fn after_reply(fabric: &mut Fabric, asked: &Asked) -> io::Result<Option<Answer>>
 }
 
 /// Answers every call until the connection ends.
-fn serve_well(fabric: &mut Fabric, over: &AtomicBool) -> io::Result<()> {
+fn serve_well(fabric: &mut Fabric, over: &AtomicBool, speaks: Speaks) -> io::Result<()> {
     loop {
         match fabric.hear(Duration::from_millis(20))? {
             Heard::Message(message, _) => {
-                if let Some(asked) = asked(&message).filter(|asked| !asked.is_reply) {
+                if let Some(asked) = asked(&message, speaks).filter(|asked| !asked.is_reply) {
                     replies::reply(fabric, &asked)?;
                 }
             }

@@ -1,21 +1,35 @@
 //! What a server does wrong, from set-up to the ends of connections; the messages themselves are in [`messages`].
 
-use super::{Asked, CONTENT, Defect, Does, Instead, LEN, good_reply, messages, push, raw_send, replies};
+use super::{
+    Asked, CONTENT, Defect, Does, Instead, LEN, Speaks, accesses, good_reply, messages, push, raw_send,
+    replies, results, returned, segments, timing, version2,
+};
 use crate::{peer::Fabric, wire::*};
-use std::io;
+use std::{io, time::Duration};
 
 const REPLY_FRAME: &str = "RFC 5044 §7.1.2";
 const ENHANCED: &str = "RFC 6581 §9";
 
+/// The defects, and what those that are added speak.
 #[derive(Default)]
-pub(super) struct Table(Vec<Defect>);
+pub(super) struct Table {
+    defects: Vec<Defect>,
+    pub(super) speaks: Speaks,
+}
 
 impl Table {
-    fn add(&mut self, name: &str, clause: &'static str, expect: &'static str, instead: Instead) {
-        self.0.push(Defect { name: format!("server-{name}"), clause, expect, instead });
+    pub(super) fn add(&mut self, name: &str, clause: &'static str, expect: &'static str, instead: Instead) {
+        let (speaks, timeout) = (self.speaks, super::PATIENCE);
+        let name = format!("server-{}{name}", speaks.prefix());
+        self.defects.push(Defect { name, clause, expect, instead, speaks, timeout });
     }
 
-    fn frame(&mut self, name: &str, clause: &'static str, expect: &'static str, octets: Vec<u8>) {
+    /// The call of the latest one may take so long.
+    pub(super) fn within(&mut self, timeout: Duration) {
+        self.defects.last_mut().into_iter().for_each(|defect| defect.timeout = timeout);
+    }
+
+    pub(super) fn frame(&mut self, name: &str, clause: &'static str, expect: &'static str, octets: Vec<u8>) {
         self.add(name, clause, expect, Instead::OfSetUp(octets));
     }
 
@@ -52,12 +66,15 @@ impl Table {
             if does == Does::Read {
                 push(fabric, asked.segment(), &[CONTENT; LEN])?;
             }
+            if does == Does::List {
+                return replies::long_reply(fabric, asked, &results(asked));
+            }
             fabric.send(&asked.header().with(&results(asked)))
         });
     }
 
     /// One ULPDU instead of the reply.
-    fn ulpdu(
+    pub(super) fn ulpdu(
         &mut self,
         name: &str,
         rule: (&'static str, &'static str),
@@ -75,14 +92,26 @@ pub fn all() -> Vec<Defect> {
     negotiation(&mut table);
     segments(&mut table);
     accesses(&mut table);
-    invalidations(&mut table);
     endings(&mut table);
-    messages::add(&mut table);
-    table.0
+    segments::add(&mut table);
+    accesses::add(&mut table);
+    results::add(&mut table);
+    timing::add(&mut table);
+    for speaks in Speaks::ALL {
+        table.speaks = speaks;
+        messages::add(&mut table);
+        returned::add(&mut table);
+        invalidations(&mut table);
+    }
+    for speaks in Speaks::NEW {
+        table.speaks = speaks;
+        version2::add(&mut table);
+    }
+    table.defects
 }
 
 fn set_up(table: &mut Table) {
-    let good = good_reply();
+    let good = good_reply(Speaks::One);
     table.frame("reply-key-of-a-request", REPLY_FRAME, "closed", flipped(good.clone(), 9, b'p' ^ b'q'));
     table.frame(
         "reply-is-a-request",
@@ -138,7 +167,12 @@ fn negotiation(table: &mut Table) {
         "Terminate 2/0/06",
         reply(0x8000 | 32, 0x8000 | 0x3FFE),
     );
-    table.frame("reserved-flags-in-reply", "RFC 5044 §7.1.1", "accepted", flipped(good_reply(), 16, 0x03));
+    table.frame(
+        "reserved-flags-in-reply",
+        "RFC 5044 §7.1.1",
+        "accepted",
+        flipped(good_reply(Speaks::One), 16, 0x03),
+    );
     for (name, data) in [
         ("private-data-random", vec![0x5A; 60]),
         ("private-data-cut", cut(offer(1, 1, 3, 3).to_vec(), 5)),
@@ -328,7 +362,8 @@ fn invalidations(table: &mut Table) {
         ("RFC 8797 §4.1", "closed | Terminate"),
         Read,
         |fabric, asked| {
-            let stray = Header::msg(asked.xid ^ 0x0100_0000).with(&success(asked.xid ^ 0x0100_0000).0);
+            let stray = Header { xid: asked.xid ^ 0x0100_0000, ..asked.bare() }
+                .with(&success(asked.xid ^ 0x0100_0000).0);
             fabric.send_invalidate(asked.segment().handle, &stray)
         },
     );
