@@ -229,6 +229,11 @@ impl<P: Provider> Client<P> {
         let _ = self.wait(|caller| caller.peer().is_none().then_some(()));
     }
 
+    /// From here on the reply to a call, or a connection, takes no longer than this, however long it was allowed to take before.
+    pub fn limit_timeout(&mut self, timeout: Duration) {
+        self.timeout = self.timeout.min(timeout);
+    }
+
     /// Why the last connection ended.
     fn cause(&self) -> Option<Cause> {
         self.shard.app().ended().map(|(_, cause)| cause)

@@ -78,6 +78,42 @@ fn calls_for_which_there_is_no_time_are_counted_with_what_they_waited() {
     assert!(measured.service.value_at_quantile(0.99) < MILLI, "the service time tells nothing of that");
 }
 
+/// The server is gone at 1.2 s of 2 s: 480 of 800 calls were due before it, and 320 behind it.
+#[test]
+fn calls_that_are_due_when_the_server_is_gone_are_counted() {
+    for connections in [1, 3] {
+        let plan = Plan { connections, ..Plan::new(Workload::Null, 0, 8) };
+        let mut world = World::new(&plan, Faults { delay: 20_000..60_000, ..Faults::DELAYS });
+        let start = world.now;
+        world.gone_at = Some(start + Duration::from_millis(1_200));
+        let pace = Pace::Open(Schedule::new(start, 400.0, Arrivals::Uniform, 1, (0, 1)));
+        let span = Span { from: start, until: start + Duration::from_secs(2), calls: None };
+        let measured = sum(&world.try_run(pace, span));
+        let generator = world.load.generator();
+        assert_eq!(measured.calls + measured.failed + generator.watch().unsent, 800);
+        assert!((318..=320).contains(&generator.watch().unsent), "{:?}", generator.watch());
+        assert_eq!(measured.response.len(), measured.calls + generator.watch().unsent);
+        let gave_up = generator.watch().gave_up.unwrap().since(start).as_secs_f64();
+        assert!((gave_up - 1.2).abs() < 0.01, "{gave_up}");
+        assert!(generator.failure().is_some());
+        // Two calls in five wait for up to 0.8 s: the median of what users see is that of the living, p90 is not.
+        let p90 = measured.response.value_at_quantile(0.9) as f64 / 1e9;
+        assert!((0.5..0.7).contains(&p90), "{p90}");
+    }
+}
+
+#[test]
+fn calls_under_way_when_the_server_goes_count_as_failed() {
+    let mut world =
+        World::new(&Plan::new(Workload::Null, 0, 8), Faults { delay: 900_000..1_000_000, ..Faults::DELAYS });
+    let start = world.now;
+    world.gone_at = Some(start + Duration::from_millis(100));
+    let measured = sum(&world.try_run(Pace::Closed, calls(start.0, 1_000_000)));
+    assert_eq!(measured.failed, 8, "a closed loop has all its places under way");
+    let (_, ended) = world.load.generator().measured();
+    assert!(ended <= start + Duration::from_millis(110), "{ended:?}");
+}
+
 #[test]
 fn every_workload_of_the_echo_program_moves_what_it_says() {
     for (workload, per_call) in [
@@ -162,8 +198,10 @@ fn result(seed: u64, seconds: u64, slower: f64) -> Outcome {
         calls: all.calls,
         failed: 0,
         failure: None,
+        gave_up_s: None,
         stopped: false,
         unsent: 0,
+        left_behind: None,
         calls_per_s: all.calls as f64 / seconds as f64,
         octets_per_s: 0.0,
         service: Times::new(&all.service),

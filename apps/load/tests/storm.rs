@@ -58,3 +58,18 @@ fn connections_of_an_open_loop_have_their_times() {
     assert_eq!(measured.calls + unsent, 1_000);
     assert!(unsent > 500 && measured.response.value_at_quantile(0.5) > 200 * MILLI, "{unsent}");
 }
+
+#[test]
+fn connections_that_are_due_when_the_server_is_gone_are_counted() {
+    for (rate, places) in [(500.0, 8), (5_000.0, 4)] {
+        let mut world = World::new(&storm(places), Faults { delay: 200_000..300_000, ..Faults::DELAYS });
+        let start = world.now;
+        world.gone_at = Some(start + Duration::from_millis(700));
+        let pace = Pace::Open(Schedule::new(start, rate, Arrivals::Uniform, 1, (0, 1)));
+        let span = Span { from: start, until: start + Duration::from_secs(2), calls: None };
+        let measured = sum(&world.try_run(pace, span));
+        let watch = world.load.generator().watch();
+        assert_eq!(measured.calls + measured.failed + watch.unsent, (2.0 * rate) as u64, "{watch:?}");
+        assert!(measured.failed >= 1 && watch.unsent as f64 > rate && watch.gave_up.is_some(), "{watch:?}");
+    }
+}

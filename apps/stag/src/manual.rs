@@ -362,9 +362,18 @@ PAYLOAD
 WHO WAS SLOW
   The generator watches itself. Its send lag is by how much calls went out
   later than they could have; 'stolen' is the time that others took from the
-  host's cores (/proc/stat). When they may explain what was measured, a note
-  says so. It polls without pause, on the last cores of this process; servers
-  take the first ones. With fewer cores than both need, figures mean little.
+  host's cores (/proc/stat); it counts how often its threads lost their core
+  (preemptions), and the longest time that it stood still (gap_max_us). When
+  they, the load of the host, or a floor that could not be measured may
+  explain what was measured, a note says so. It polls without pause, on the
+  last cores of this process; servers take the first ones. With fewer cores
+  than both need, figures mean little.
+
+A SERVER THAT DIES
+  ends the run: no more calls are made, and gave_up_s and a note say when.
+  Calls under way count as failed. In an open loop those that were due until
+  the end of the run count as unsent, and among the response times. What
+  was made at the server stays there, and left_behind names it.
 
 STAGES (--stages)
   1 call in 64 is watched on its way here: queue (from when it was meant to go
@@ -379,12 +388,13 @@ STAGES (--stages)
 
 PERCENTILES
   One is shown when at least 10 samples lie beyond it; else n/a. Calls that
-  were due and could not be made until the end count among the response times
+  were due and were not made until the end count among the response times
   with the time that they had waited, and are counted as unsent.
 
 OUTPUT (--json)
   One object, or a list of them for several sizes or rates; times in
-  microseconds. A member that changes its meaning changes 'schema'.
+  microseconds. A member that changes its meaning changes 'schema'. The file
+  is opened before the run: a path that cannot be written ends it at once.
     schema               stag-bench/1
     version, began_unix_s
     setup                What was asked for: url, workload, size, connections,
@@ -396,6 +406,9 @@ OUTPUT (--json)
                          after
     elapsed_s, calls, failed, failure, stopped, unsent, calls_per_s,
     octets_per_s
+    gave_up_s            When the run failed and made no more calls: seconds
+                         from when measuring began, below 0 in the warm-up
+    left_behind          What could not be removed at the server, and why
     connected            As service; of connstorm only
     service, response    samples, min_us, mean_us, stdev_us, max_us;
                          percentiles_us (50, 90, 99, 99.9, 99.99, 99.999;

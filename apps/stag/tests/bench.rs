@@ -7,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
     process::{Child, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 use support::{Home, Server};
 
@@ -274,7 +274,14 @@ fn what_does_not_answer_is_said_in_a_sentence() {
 /// A run that does not end by itself, from when its generator runs.
 fn endless(home: &Home, arguments: &[&str]) -> Child {
     let endless = ["--warm-up", "0", "--duration", "9999", "--json", "-"];
-    let mut command = home.stag(&[&["bench"], arguments, &endless].concat());
+    let child = started(home, &[arguments, &endless].concat());
+    std::thread::sleep(Duration::from_millis(500));
+    child
+}
+
+/// A run whose generator has begun.
+fn started(home: &Home, arguments: &[&str]) -> Child {
+    let mut command = home.stag(&[&["bench"], arguments].concat());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
     support::wait_for("the generator", || {
@@ -283,7 +290,6 @@ fn endless(home: &Home, arguments: &[&str]) -> Child {
             std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name == "bench0\n")
         })
     });
-    std::thread::sleep(Duration::from_millis(500));
     child
 }
 
@@ -305,6 +311,86 @@ fn a_run_that_is_stopped_says_what_was_measured_and_leaves_nothing_behind() {
         assert!(result["calls"].as_u64().unwrap() > 0 && result["elapsed_s"].as_f64().unwrap() < 60.0);
         assert_eq!(home.run(&["call", &url, "ls"]).stdout, b"");
     }
+}
+
+#[test]
+fn a_server_that_dies_is_named_with_its_second_and_every_call_that_was_due_is_counted() {
+    let home = Home::new();
+    for which in 0..2 {
+        let (mut server, urls) = echo(&home);
+        let open =
+            ["--rate", "400", "--arrivals", "uniform", "--warm-up", "0", "--duration", "4", "--json", "-"];
+        let child = started(&home, &[&[urls[which].as_str()], &open[..]].concat());
+        std::thread::sleep(Duration::from_millis(1_200));
+        server.signal(Signal::KILL);
+        server.wait();
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let [made, failed, unsent] = ["calls", "failed", "unsent"].map(|name| result[name].as_u64().unwrap());
+        assert_eq!(made + failed + unsent, 1_600, "{result}");
+        let died = result["gave_up_s"].as_f64().unwrap();
+        assert!((0.5..3.5).contains(&died), "{died}");
+        let due = (4.0 - died) * 400.0;
+        assert!((unsent as f64 - due).abs() < 10.0, "{unsent} and {due}");
+        assert_eq!(result["response"]["samples"], made + unsent);
+        assert!(result["failure"].as_str().unwrap().contains("not connected"), "{result}");
+    }
+}
+
+#[test]
+fn what_stays_at_a_server_that_died_is_named_without_waiting_for_it() {
+    let home = Home::new();
+    for fabric in ["LISTEN", "TCP"] {
+        let mut server = home.serve(&["--memory", "64M", "--name", "data"]);
+        let scheme = if fabric == "TCP" { "tcp://" } else { "" };
+        let url = format!("{scheme}{}/data", server.line(fabric));
+        let files = ["--workload", "nfs3:read", "--size", "8K", "--file-size", "64K"];
+        let child = endless(&home, &[&[url.as_str()], &files[..]].concat());
+        server.signal(Signal::KILL);
+        server.wait();
+        let killed = Instant::now();
+        let output = child.wait_with_output().unwrap();
+        assert!(killed.elapsed() < Duration::from_secs(15), "{:?}", killed.elapsed());
+        assert_eq!(output.status.code(), Some(1));
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let left = result["left_behind"].as_str().unwrap();
+        assert!(left.contains("stag-bench-") && left.contains("could not be removed"), "{left}");
+        assert!(result["calls"].as_u64().unwrap() > 0 && result["gave_up_s"].is_f64());
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_ends_a_run_before_it_begins() {
+    let home = Home::new();
+    for command in
+        [&["bench", "tcp://127.0.0.1:1"][..], &["bench", "versus", "tcp://127.0.0.1:1", "tcp://127.0.0.1:1"]]
+    {
+        let sentence = home.refused(&[command, &["--json", "absent/result.json"]].concat());
+        assert!(sentence.contains("absent/result.json"), "{sentence}");
+        // A run that comes to nothing leaves the file as it was.
+        std::fs::write(home.path("old.json"), "old").unwrap();
+        for name in ["old.json", "new.json"] {
+            let output = home.run(&[command, &["--json", name]].concat());
+            let error = String::from_utf8(output.stderr).unwrap();
+            assert!(output.status.code() == Some(1) && error.contains("cannot connect"), "{error}");
+        }
+        assert_eq!(std::fs::read(home.path("old.json")).unwrap(), b"old");
+        assert!(!home.path("new.json").exists());
+    }
+}
+
+#[test]
+fn why_a_run_failed_is_said_though_its_result_cannot_be_written() {
+    let home = Home::new();
+    let server = home.serve(&["--memory", "1M", "--name", "data"]);
+    let output = home.run(
+        &[&["bench", &server.line("LISTEN"), "--workload", "echo", "--json", "/dev/full"], &SHORT[..]]
+            .concat(),
+    );
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error.contains("does not have this program") && error.contains("/dev/full"), "{error}");
 }
 
 #[test]

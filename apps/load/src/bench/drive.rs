@@ -1,8 +1,9 @@
 //! A generator with its shard, on one core.
 
 use super::{
-    generator::{Generator, Pace, Span},
+    generator::Generator,
     latency::Record,
+    schedule::{Pace, Span},
     stages::Stage,
     workload::{Files, Maker, Workload},
 };

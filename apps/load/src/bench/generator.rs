@@ -7,9 +7,10 @@
 use super::{
     latency::{Record, nanos},
     reverse::Laps,
-    schedule::{Random, Schedule},
+    schedule::{Pace, Random, Span},
     stages::{ClientStages, Stage, Watcher},
     storm::Storm,
+    unsent,
     workload::{self, Ask, Maker, Workload},
 };
 use crate::Error;
@@ -21,26 +22,6 @@ use std::{collections::VecDeque, time::Duration};
 /// Records kept ready for the seconds to come.
 const SPARES: usize = 3;
 const SECOND: Duration = Duration::from_secs(1);
-
-/// When calls go out.
-#[derive(Clone, Debug)]
-pub enum Pace {
-    /// Each when an earlier one is over.
-    Closed,
-    /// Each at its time, whatever became of the earlier ones. One that finds no place waits for it, and its time counts.
-    Open(Schedule),
-}
-
-/// From when on calls count, and until when they are made.
-#[derive(Clone, Copy, Debug)]
-pub struct Span {
-    /// The first that counts is meant for this time, or a later one. Those before are made alike.
-    pub from: Time,
-    /// None is meant for this time or a later one.
-    pub until: Time,
-    /// Calls that count, at most.
-    pub calls: Option<u64>,
-}
 
 /// Where a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,8 +50,10 @@ struct Slot {
 pub struct Watch {
     /// Looks at the clock, each with one pass of the shard.
     pub turns: u64,
-    /// Calls that were due, found no place until the end, and were never made.
+    /// Calls that were due and were never made: they found no place until the end, or none could succeed any more.
     pub unsent: u64,
+    /// From when on no call was made, because none could succeed.
+    pub gave_up: Option<Time>,
 }
 
 /// Makes calls and writes down how long they take.
@@ -304,7 +287,7 @@ impl Generator {
             self.room_at = now;
         }
         while let Some((index, outcome)) = self.finished.pop() {
-            let Some(slot) = self.slots.get(index as usize) else { continue };
+            let Some(slot) = self.slots.get(index as usize).copied() else { continue };
             let record = &mut self.second.1;
             match outcome {
                 Ok(octets) if slot.counts => {
@@ -317,20 +300,43 @@ impl Generator {
                 Ok(_) => {}
                 Err(error) => {
                     record.failed += 1;
-                    self.failure.get_or_insert((named(slot.ask), error));
+                    self.failure.get_or_insert((slot.ask.name(), error));
                     // A call that fails in the warm-up would always fail.
                     if error.is_fatal() || !slot.counts {
-                        self.phase = Phase::Over;
+                        self.give_up(now);
                     }
                 }
             }
             match (&mut self.storm, self.peers.get(slot.peer)) {
                 // The place is free when the connection has ended.
-                (Some(storm), Some(peer)) if self.phase != Phase::Over => {
+                (Some(storm), Some(peer)) if self.watch.gave_up.is_none() => {
                     storm.leave(*peer);
                     cx.disconnect(*peer);
                 }
+                (Some(storm), Some(peer)) => storm.leave(*peer),
                 _ => self.free.push_back(index),
+            }
+        }
+        if let Some(storm) = &self.storm
+            && self.watch.gave_up.is_some()
+            && self.phase != Phase::Over
+        {
+            // Nobody waits for connections that are being made.
+            self.second.1.failed += storm.under_way() as u64;
+            self.phase = Phase::Over;
+        }
+    }
+
+    /// Makes no more calls, because none can succeed. Those that are due until the end are counted; replies to those under way are
+    /// waited for.
+    fn give_up(&mut self, now: Time) {
+        if matches!(self.phase, Phase::Running | Phase::AwaitReplies) && self.watch.gave_up.is_none() {
+            self.watch.gave_up = Some(now);
+            if self.phase == Phase::Running {
+                self.leave_rest();
+            }
+            if matches!(self.pace, Pace::Closed) {
+                self.stop(now);
             }
         }
     }
@@ -465,21 +471,16 @@ impl Generator {
             }
         }
         if now >= self.span.until {
-            self.leave_rest(now);
+            self.leave_rest();
         }
         made
     }
 
-    /// There is no time left for calls that are due and find no place. They count with the time that they waited: a lower bound.
-    fn leave_rest(&mut self, now: Time) {
+    /// Counts the calls that are due until the end and are not made.
+    fn leave_rest(&mut self) {
         if let Pace::Open(schedule) = &mut self.pace {
-            while schedule.next() < self.span.until {
-                if schedule.next() >= self.span.from {
-                    self.watch.unsent += 1;
-                    self.second.1.response.saturating_record(nanos(now.since(schedule.next())));
-                }
-                schedule.advance();
-            }
+            let calls = self.span.calls.map_or(u64::MAX, |calls| calls.saturating_sub(self.counted));
+            self.watch.unsent += unsent::leave(schedule, self.span, calls, &mut self.second.1);
         }
         self.phase = Phase::AwaitReplies;
     }
@@ -516,7 +517,7 @@ impl Generator {
         match (self.maker.request(cx, ask, Token(index.into())), self.peers.get(peer)) {
             (Some(request), Some(peer)) => cx.call(*peer, request),
             _ => {
-                self.failure.get_or_insert((named(ask), Error::NoMemory));
+                self.failure.get_or_insert((ask.name(), Error::NoMemory));
                 self.phase = Phase::Over;
             }
         }
@@ -568,7 +569,7 @@ impl App for Generator {
         }
     }
 
-    fn on_peer_down(&mut self, _cx: &mut Cx<'_>, peer: PeerId, cause: Cause) {
+    fn on_peer_down(&mut self, cx: &mut Cx<'_>, peer: PeerId, cause: Cause) {
         if let Some(storm) = &mut self.storm {
             // Its call ended with this cause before, if it was made.
             if let Some(index) = storm.handle_down(peer)
@@ -582,23 +583,7 @@ impl App for Generator {
         self.down = Some(cause);
         if self.phase == Phase::Running {
             self.failure.get_or_insert(("the connection", Error::NotConnected(Some(cause))));
-            self.phase = Phase::Over;
+            self.give_up(cx.now());
         }
-    }
-}
-
-const fn named(ask: Ask) -> &'static str {
-    match ask {
-        Ask::Null | Ask::NfsNull => "NULL",
-        Ask::Echo { .. } => "ECHO",
-        Ask::Pull { .. } => "PULL",
-        Ask::Push { .. } => "PUSH",
-        Ask::Drive { .. } => "DRIVE",
-        Ask::GetAttr => "GETATTR",
-        Ask::Lookup { .. } | Ask::Find { .. } => "LOOKUP",
-        Ask::Read { .. } => "READ",
-        Ask::Write { .. } => "WRITE",
-        Ask::Create { .. } => "CREATE",
-        Ask::Remove { .. } => "REMOVE",
     }
 }

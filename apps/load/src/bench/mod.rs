@@ -5,6 +5,7 @@
 //! meant to go out (*response*): they differ when a call had to wait for its turn. The generator watches itself (*lag*).
 
 pub mod compare;
+pub mod doubts;
 pub mod drive;
 pub mod export;
 pub mod floor;
@@ -17,13 +18,14 @@ mod reverse;
 pub mod schedule;
 pub mod stages;
 mod storm;
+mod unsent;
 pub mod versus;
 pub mod workload;
 
 pub use drive::{Load, Plan, To};
-pub use generator::{Generator, Pace, Span, Watch};
+pub use generator::{Generator, Watch};
 pub use latency::{Record, Times};
 pub use outcome::Outcome;
-pub use schedule::{Arrivals, Schedule};
+pub use schedule::{Arrivals, Pace, Schedule, Span};
 pub use stages::Stages;
 pub use workload::{Files, Workload};

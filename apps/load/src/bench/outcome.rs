@@ -166,11 +166,18 @@ pub struct Outcome {
     pub failed: u64,
     /// What failed first.
     pub failure: Option<String>,
+    /// When the failure came behind which no call was made: seconds from when measuring began, below 0 in the warm-up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gave_up_s: Option<f64>,
     /// It was stopped before its end.
     #[serde(default)]
     pub stopped: bool,
-    /// Calls that were due and could not be made in time. They are among the response times with the time that they had waited.
+    /// Calls that were due and were never made, because there was no place for them in time or because the run had given up. They
+    /// are among the response times with the time that they had waited at the end of the run.
     pub unsent: u64,
+    /// What could not be removed at the server, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_behind: Option<String>,
     /// Replies per second.
     pub calls_per_s: f64,
     /// Octets of payload per second, both directions.
@@ -256,7 +263,21 @@ impl Outcome {
                 "the host changed: a word took {before:.0} ns from one core to another and back before the run, and {after:.0} ns after it"
             ));
         }
-        if *unsent > 0 {
+        if let Some(at) = self.gave_up_s {
+            let when = if at < 0.0 {
+                format!("{:.2} s before measuring began", -at)
+            } else {
+                format!("in second {} ({at:.2} s after measuring began)", at as u64 + 1)
+            };
+            let due = match setup.rate {
+                Some(_) => format!(
+                    ": {unsent} calls that were due were never made, and count among the response times with what they would have \
+                     waited until the end, a lower bound"
+                ),
+                None => String::new(),
+            };
+            notes.push(format!("the run failed {when}, and made no more calls{due}"));
+        } else if *unsent > 0 {
             notes.push(format!(
                 "{unsent} calls were due and could not be made in time: the server, or --depth, is too small for this rate; among \
                  the response times they count with what they had waited"
@@ -277,6 +298,7 @@ impl Outcome {
         if let Some(failure) = &self.failure {
             notes.push(format!("{failed} calls failed; the first: {failure}"));
         }
+        notes.extend(self.left_behind.clone());
         notes
     }
 
@@ -287,46 +309,9 @@ impl Outcome {
     }
 }
 
-/// Why what was measured may be the client's doing.
-pub fn doubts(client: &Client, response: &Times) -> Vec<String> {
-    let mut doubts = Vec::new();
-    for name in ["p50", "p99", "p99.9"] {
-        let (Some(lag), Some(response)) = (client.lag.percentile(name), response.percentile(name)) else {
-            continue;
-        };
-        // A look at the clock happens once in a turn: less than a microsecond is how it works.
-        if lag > 1.0 && lag > response * 0.1 {
-            doubts.push(format!(
-                "the generator was late: its lag at {name} is {lag:.1} us of {response:.1} us of response"
-            ));
-        }
-    }
-    if let Some(stolen) = client.stolen.filter(|stolen| *stolen > 0.01) {
-        doubts.push(format!("the host lost {:.1} % of its time to others", stolen * 100.0));
-    }
-    doubts
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::latency::histogram;
-
-    fn times(micros: u64) -> Times {
-        let mut histogram = histogram();
-        histogram.record_n(micros * 1_000, 10_000).unwrap();
-        Times::new(&histogram)
-    }
-
-    #[test]
-    fn a_late_generator_is_doubted_and_a_punctual_one_is_not() {
-        let client = |lag| Client { lag: times(lag), ..Client::default() };
-        assert_eq!(doubts(&client(5), &times(100)), Vec::<String>::new());
-        assert_eq!(doubts(&client(11), &times(100)).len(), 3);
-        assert_eq!(doubts(&client(1), &times(2)), Vec::<String>::new());
-        let robbed = Client { stolen: Some(0.02), ..client(0) };
-        assert_eq!(doubts(&robbed, &times(100)), ["the host lost 2.0 % of its time to others"]);
-    }
 
     #[test]
     fn what_the_figures_do_not_say_is_noted() {
@@ -357,7 +342,9 @@ mod tests {
             calls: 1,
             failed: 0,
             failure: None,
+            gave_up_s: None,
             unsent: 0,
+            left_behind: None,
             calls_per_s: 1.0,
             octets_per_s: 1.0,
             service: Times::default(),
@@ -380,6 +367,13 @@ mod tests {
         assert!(note(|outcome| outcome.connected = Some(Times::default())).contains("of its own"));
         assert!(note(|outcome| outcome.stopped = true).contains("stopped early, after 1.00"));
         assert!(note(|outcome| outcome.unsent = 7).starts_with("7 calls were due"));
+        assert!(note(|outcome| outcome.gave_up_s = Some(1.204)).contains("in second 2 (1.20 s"));
+        assert!(note(|outcome| outcome.gave_up_s = Some(-0.5)).contains("0.50 s before"));
+        let died = |outcome: &mut Outcome| {
+            (outcome.gave_up_s, outcome.unsent, outcome.setup.rate) = (Some(0.0), 7, Some(9.0));
+        };
+        assert!(note(died).contains("7 calls that were due were never made"));
+        assert_eq!(note(|outcome| outcome.left_behind = Some("left".to_owned())), "left");
         assert!(note(|outcome| outcome.setup.verified = false).contains("not compared"));
         assert!(
             note(|outcome| (outcome.failed, outcome.failure) = (3, Some("READ".to_owned())))

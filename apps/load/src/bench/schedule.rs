@@ -26,6 +26,26 @@ impl std::str::FromStr for Arrivals {
     }
 }
 
+/// When calls go out.
+#[derive(Clone, Debug)]
+pub enum Pace {
+    /// Each when an earlier one is over.
+    Closed,
+    /// Each at its time, whatever became of the earlier ones. One that finds no place waits for it, and its time counts.
+    Open(Schedule),
+}
+
+/// From when on calls count, and until when they are made.
+#[derive(Clone, Copy, Debug)]
+pub struct Span {
+    /// The first that counts is meant for this time, or a later one. Those before are made alike.
+    pub from: Time,
+    /// None is meant for this time or a later one.
+    pub until: Time,
+    /// Calls that count, at most.
+    pub calls: Option<u64>,
+}
+
 /// Random numbers that a seed decides (splitmix64).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
@@ -100,6 +120,16 @@ impl Schedule {
     /// When the next call is meant to go out.
     pub fn next(&self) -> Time {
         self.start + Duration::from_nanos(self.at as u64)
+    }
+
+    /// About when the call that is `calls` behind the next one is meant to go out.
+    pub(super) fn after(&self, calls: u64) -> Time {
+        Time(self.next().0.saturating_add((calls as f64 * self.mean) as u64))
+    }
+
+    /// How many calls there are from `first` to `end`, by the rate.
+    pub(super) fn expected(&self, first: Time, end: Time) -> u64 {
+        (end.since(first).as_nanos() as f64 / self.mean).round() as u64
     }
 
     /// Goes on to the call behind the next one.

@@ -48,6 +48,11 @@ impl Storm {
         self.up.pop()
     }
 
+    /// Calls that are not over.
+    pub fn under_way(&self) -> usize {
+        self.dial.len() + self.places.values().filter(|(_, is_over)| !is_over).count()
+    }
+
     /// The call is over: the connection is ended.
     pub fn leave(&mut self, peer: PeerId) {
         if let Some((_, is_over)) = self.places.get_mut(&peer) {

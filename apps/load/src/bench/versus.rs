@@ -210,6 +210,8 @@ pub fn merged<'a>(
         all.client.gap_max_us = all.client.gap_max_us.max(run.client.gap_max_us);
         all.client.doubts.extend_from_slice(&run.client.doubts);
         all.failure = all.failure.or_else(|| run.failure.clone());
+        all.gave_up_s = all.gave_up_s.or(run.gave_up_s);
+        all.left_behind = all.left_behind.or_else(|| run.left_behind.clone());
         all.stopped |= run.stopped;
         all.host.floors_ns[1] = run.host.floors_ns[1];
     }

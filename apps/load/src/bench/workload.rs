@@ -190,6 +190,25 @@ pub(super) enum Ask {
     Remove { slot: u32 },
 }
 
+impl Ask {
+    /// The procedure that is called.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Null | Self::NfsNull => "NULL",
+            Self::Echo { .. } => "ECHO",
+            Self::Pull { .. } => "PULL",
+            Self::Push { .. } => "PUSH",
+            Self::Drive { .. } => "DRIVE",
+            Self::GetAttr => "GETATTR",
+            Self::Lookup { .. } | Self::Find { .. } => "LOOKUP",
+            Self::Read { .. } => "READ",
+            Self::Write { .. } => "WRITE",
+            Self::Create { .. } => "CREATE",
+            Self::Remove { .. } => "REMOVE",
+        }
+    }
+}
+
 /// What calls are made of.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Maker {

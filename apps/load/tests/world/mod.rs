@@ -19,6 +19,9 @@ pub struct World<A: App = Driver> {
     pub now: Time,
     /// The server does nothing within.
     pub stall: std::ops::Range<u64>,
+    /// From here on nothing reaches the server: whatever is sent breaks its connection, and no new one is made.
+    pub gone_at: Option<Time>,
+    faults: Faults,
 }
 
 impl World {
@@ -29,7 +32,7 @@ impl World {
 
 impl<A: App> World<A> {
     pub fn with(app: A, plan: &Plan, faults: Faults) -> Self {
-        let fabric = Fabric::new(plan.seed, faults);
+        let fabric = Fabric::new(plan.seed, faults.clone());
         let limits = Config { grant: 64, grant_first: 64, reverse_calls_max: 32, ..Config::small() };
         let config = Config { sampling: plan.sampling, ..limits };
         let admit = Box::new(|_| true) as Box<_>;
@@ -38,7 +41,7 @@ impl<A: App> World<A> {
         let limits = Limits { private_data_len: 56, ..plan.limits() };
         let mut load = Load::new(fabric.end("client", limits), plan).unwrap();
         load.connect(&To::Fabric(port)).unwrap();
-        let mut world = Self { fabric, server, load, now: Time(0), stall: 0..0 };
+        let mut world = Self { fabric, server, load, now: Time(0), stall: 0..0, gone_at: None, faults };
         while !world.load.is_connected().unwrap() {
             world.turn();
         }
@@ -47,6 +50,10 @@ impl<A: App> World<A> {
 
     /// Both ends, until nothing is left to do at this time; then time goes on to the next event.
     pub fn turn(&mut self) {
+        if self.gone_at.is_some_and(|gone| self.now >= gone) {
+            self.gone_at = None;
+            self.fabric.set_faults(Faults { lost: 1_000_000, refused: 1_000_000, ..self.faults.clone() });
+        }
         let is_stalled = self.stall.contains(&self.now.0);
         let worked = self.load.step(self.now) | (!is_stalled && self.server.pass(self.now));
         if worked {

@@ -13,6 +13,9 @@ use stag_load::bench::{
 use stag_protocol::nfs::v3::{CreateHow, FileHandle, SetAttributes, StableHow};
 use std::time::Duration;
 
+/// How long a server that failed may take for each step of removing what was made.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// A directory for each core.
 pub struct Ground {
     remote: Remote,
@@ -40,7 +43,8 @@ impl Ground {
         let mut ground = Self { remote, root, name, plots: Vec::new(), size };
         for part in 0..arguments.cores {
             if let Err(error) = ground.add(arguments, home, part, stop) {
-                let _ = ground.remove();
+                let is_stopped = matches!(error, Error::Stopped(_));
+                let _ = ground.remove(is_stopped);
                 return Err(error);
             }
         }
@@ -113,8 +117,16 @@ impl Ground {
         Ok(compared)
     }
 
-    /// Removes everything that was made.
-    pub fn remove(mut self) -> Result<(), Error> {
+    /// Removes everything that was made. A server that failed before is not waited for for long.
+    pub fn remove(mut self, is_alive: bool) -> Result<(), Error> {
+        if !is_alive {
+            self.remote.client.limit_timeout(PATIENCE);
+        }
+        let left = format!("{} could not be removed at the server", self.name);
+        self.clear().map_err(|error| Error::failure(format!("{left}: {error}")))
+    }
+
+    fn clear(&mut self) -> Result<(), Error> {
         let client = &mut self.remote.client;
         let home = client.lookup(self.root, self.name.as_bytes()).map_err(failed("LOOKUP"))?.object;
         for plot in &self.plots {

@@ -5,6 +5,7 @@ mod files;
 mod host;
 mod job;
 pub mod options;
+mod result_file;
 mod run;
 mod show;
 mod stop;
@@ -20,6 +21,7 @@ use crate::{
 use clap::{Parser, Subcommand};
 use job::Job;
 use options::{Bench, Compare, Format, Report, Run, What};
+use result_file::ResultFile;
 use serde::Serialize;
 use serde_json::json;
 use stag_echo::driver::DEPTH_MAX;
@@ -65,6 +67,7 @@ pub fn run(arguments: &Bench) -> Result<(), Error> {
         None => {}
     }
     let stop = Stop::by_signals()?;
+    let file = arguments.run.json.as_deref().map(ResultFile::open).transpose()?;
     let outcomes = measure(&arguments.run, &stop)?;
     if arguments.run.json.as_deref() != Some(Path::new("-")) {
         say(show::table(&outcomes));
@@ -78,17 +81,25 @@ pub fn run(arguments: &Bench) -> Result<(), Error> {
             say(show::promised(promise, highest(&outcomes, promise)));
         }
     }
-    if let Some(to) = &arguments.run.json {
-        write(to, json(&outcomes)?)?;
-    }
-    match outcomes.iter().find_map(|outcome| Some((outcome.failed, outcome.failure.as_ref()?))) {
-        Some((0 | 1, first)) => Err(Error::failure(first)),
-        Some((failed, first)) => Err(Error::failure(format!("{failed} calls failed; the first: {first}"))),
+    // What failed at the server is said, whatever becomes of the file.
+    let written = file.map_or(Ok(()), |file| file.write(json(&outcomes)?));
+    let failures = failure(&outcomes).into_iter().chain(written.err().map(|error| error.to_string()));
+    match failures.reduce(|one, other| format!("{one}; {other}")) {
+        Some(sentence) => Err(Error::failure(sentence)),
         None if stop.is_asked() => {
             Err(Error::Stopped("stopped by a signal; what was measured until then is above".to_owned()))
         }
         None => Ok(()),
     }
+}
+
+/// Why runs failed.
+fn failure(outcomes: &[Outcome]) -> Option<String> {
+    let failed = outcomes.iter().find_map(|outcome| match (outcome.failed, outcome.failure.as_ref()?) {
+        (0 | 1, first) => Some(first.clone()),
+        (failed, first) => Some(format!("{failed} calls failed; the first: {first}")),
+    });
+    failed.or_else(|| outcomes.iter().find_map(|outcome| outcome.left_behind.clone()))
 }
 
 /// The arguments again, behind those of the job file: what comes last counts.

@@ -16,7 +16,7 @@ use crate::{
 use stag_engine::{Sampling, Stages, clock::Clock, launch};
 use stag_iwarp::Iwarp;
 use stag_load::bench::{
-    Load, Outcome, Pace, Plan, Record, Schedule, Span, Times, To, Watch, Workload, floor,
+    Load, Outcome, Pace, Plan, Record, Schedule, Span, Times, To, Watch, Workload, doubts, floor,
     outcome::{self, Client, SCHEMA, Second, Setup},
     stages::{self, ClientStages},
 };
@@ -132,9 +132,15 @@ pub fn run(
         }
         _ => Ok(()),
     };
-    let removed = ground.map_or(Ok(()), Ground::remove);
-    let (outcome, _) = measured?;
-    compared.and(removed).map(|()| outcome)
+    let is_alive = measured.as_ref().is_ok_and(|(outcome, _)| outcome.failure.is_none());
+    let removed = ground.map_or(Ok(()), |ground| ground.remove(is_alive));
+    let (mut outcome, _) = measured?;
+    // What was measured is told in any case.
+    if let Err(error) = compared {
+        outcome.failure.get_or_insert(error.to_string());
+    }
+    outcome.left_behind = removed.err().map(|error| error.to_string());
+    Ok(outcome)
 }
 
 /// Runs; and what was written, by generator.
@@ -443,7 +449,15 @@ impl Gathered {
             pinned: reports.iter().filter(|report| report.is_pinned).count(),
             doubts: Vec::new(),
         };
-        client.doubts = outcome::doubts(&client, &response);
+        let run = doubts::Run {
+            client: &client,
+            host: &host,
+            response: &response,
+            threads: setup.cores,
+            ran_s: setup.warm_up_s + elapsed_s,
+        };
+        client.doubts = run.doubts();
+        let gave_up = reports.iter().filter_map(|report| report.watch.gave_up).min();
         let outcome = Outcome {
             schema: SCHEMA.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -455,7 +469,9 @@ impl Gathered {
             calls: self.all.calls,
             failed: self.all.failed,
             failure: reports.iter().find_map(|report| report.failure.clone()),
+            gave_up_s: gave_up.map(|at| (at.0 as f64 - began.0 as f64) / 1e9),
             stopped: false,
+            left_behind: None,
             unsent: reports.iter().map(|report| report.watch.unsent).sum(),
             calls_per_s: per_second(self.all.calls),
             octets_per_s: per_second(self.all.octets),

@@ -3,9 +3,9 @@
 use super::{
     SEED_STEP, check, first_setup, json_or_failure,
     options::{Run, Versus},
+    result_file::ResultFile,
     run, show,
     stop::Stop,
-    write,
 };
 use crate::{
     Error,
@@ -39,6 +39,7 @@ pub fn in_turns(arguments: &Versus) -> Result<(), Error> {
     };
     check_both(arguments, &run, [&one, &other])?;
     let stop = Stop::by_signals()?;
+    let file = run.json.as_deref().map(ResultFile::open).transpose()?;
     let rounds = rounds(arguments, &run, [&one, &other], &stop)?;
     let rules = Rules { noise: arguments.noise / 100.0, alpha: arguments.alpha, interleaved: true };
     let ratios = versus::ratios(&rounds, rules);
@@ -47,7 +48,7 @@ pub fn in_turns(arguments: &Versus) -> Result<(), Error> {
         let [one, other] = &urls;
         say(show::versus([one, other], &rounds, ratios.as_deref().unwrap_or_default()));
     }
-    if let Some(to) = &run.json {
+    if let Some(file) = file {
         let turns = format!("{:016x}", u64::from_ne_bytes(caller::random()?));
         let merged = |of: fn(&Round) -> &Outcome| {
             versus::merged(rounds.iter().map(of), &turns).map_err(Error::failure)
@@ -67,7 +68,7 @@ pub fn in_turns(arguments: &Versus) -> Result<(), Error> {
             })).collect::<Vec<_>>(),
             "results": results.iter().flatten().collect::<Vec<_>>(),
         });
-        write(to, json_or_failure(&value)?)?;
+        file.write(json_or_failure(&value)?)?;
     }
     if stop.is_asked() {
         return Err(Error::Stopped(format!("stopped by a signal after {} rounds", rounds.len())));

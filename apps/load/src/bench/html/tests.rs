@@ -48,6 +48,8 @@ fn outcome(rate: Option<f64>, size: usize) -> Outcome {
         failed: 0,
         failure: None,
         unsent: 0,
+        gave_up_s: None,
+        left_behind: None,
         calls_per_s: 5_000.0,
         octets_per_s: 5_000.0 * size as f64,
         service: Times::new(&all.service),
