@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::{
+    cores::Cores,
     floor::ring,
     goal::{Round, Row},
     goals::GOALS,
@@ -37,6 +38,10 @@ when other programs had more than a fifth of a core meanwhile. What is said is
 the median of the ratios of the rounds, with its quartiles: a ratio outlives
 the host's moods, a figure in nanoseconds does not.
 
+Cores are near (a ring of 60 to 140 ns) or far (300 ns and more), and some
+hosts change between both: they are different machines. A comparison has a
+line for each state that its rounds met, and each is judged by itself.
+
 What is not installed is skipped by name, with the package that has it.";
 
 const FOOTER: &str = "\
@@ -47,6 +52,10 @@ EXAMPLES
       two goals, three short rounds: a look, not a result.
   cargo run --release -p stag-peers -- --goals G4 --json bench/results/x.json
       measures G4 again; the other lines of the file stay as they are.
+
+SIGNALS
+  SIGINT, SIGTERM and SIGHUP end it at once, with what it started and its
+  directory. What was measured before is kept.
 
 RESULTS
   They are kept in --json FILE, with every round and both sides' commands, and
@@ -74,7 +83,7 @@ struct Run {
     /// Goals to measure, as in G1,G4 [default: all]
     #[arg(long, value_name = "G,…", value_delimiter = ',')]
     goals: Vec<String>,
-    /// Rounds that have to count. Up to twice as many are made
+    /// Rounds that have to count, in each state of the cores that occurs. Up to twice as many are made
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1_000))]
     rounds: u16,
     /// Seconds that one measurement lasts
@@ -127,6 +136,9 @@ enum Part {
     /// Print the ring's round trips for a second
     #[command(hide = true)]
     Ring,
+    /// Write a file of results and its table again, in the form of this version
+    #[command(hide = true)]
+    Rewrite { file: PathBuf },
 }
 
 #[derive(Clone, Copy, Debug, Args)]
@@ -167,6 +179,7 @@ pub fn run(cli: Cli) -> Result<(), Error> {
             return Err(Error::Failure(format!("{}: {error}", program.display())));
         }
         Part::Ring => return print_ring(),
+        Part::Rewrite { file } => return Results::rewrite(&file).map_err(Error::Failure),
         Part::Minimal => minimal::run(),
         Part::Answer(ends) => ends.answer(),
         Part::Call(ends) => ends.call(),
@@ -205,6 +218,7 @@ fn measure(arguments: &Run) -> Result<(), Error> {
         false => (arguments.rounds, arguments.seconds),
     };
     let site = Site::new(Duration::from_secs_f64(turn)).map_err(Error::Usage)?;
+    site.remove_on_signals().map_err(|error| Error::Failure(format!("cannot wait for signals: {error}")))?;
     let host = Host::describe();
     let file = file(arguments);
     let mut results = match &file {
@@ -221,9 +235,9 @@ fn measure(arguments: &Run) -> Result<(), Error> {
         }
         eprintln!("{name}: {what}");
         for row in rows() {
-            let line = compare(&site, row, rounds.into());
-            shown.put(line.clone(), &names);
-            results.put(line, &names);
+            let lines = compare(&site, row, rounds.into());
+            shown.put(&lines, &names);
+            results.put(&lines, &names);
             if let Some(file) = &file {
                 results.save(file).map_err(Error::Failure)?;
             }
@@ -264,12 +278,12 @@ fn build() -> Result<(), Error> {
     }
 }
 
-/// All rounds of a line.
-fn compare(site: &Site, mut row: Row, wanted: usize) -> Line {
+/// All rounds of a row.
+fn compare(site: &Site, mut row: Row, wanted: usize) -> Vec<Line> {
     eprintln!("  {}, against {} ({})", row.what, row.against(), row.bound);
     if let Err(absence) = row.start(site) {
         eprintln!("    skipped: {absence}");
-        return Line::new(&row, Vec::new(), Some(absence.to_string()));
+        return Line::all(&row, Vec::new(), Some(absence.to_string()));
     }
     let wanted = if row.is_exact { 1 } else { wanted };
     let (mut rounds, mut failure) = (Vec::new(), None);
@@ -288,20 +302,30 @@ fn compare(site: &Site, mut row: Row, wanted: usize) -> Line {
                 }
             }
         }
-        if rounds.iter().filter(|round| round.counts).count() >= wanted {
+        if is_enough(&rounds, wanted) {
             break;
         }
     }
-    let line = Line::new(&row, rounds, failure);
-    let median = line.figure.map_or_else(|| "nothing".to_owned(), |spread| figure(spread.median));
-    let verdict = match &line.verdict {
-        Verdict::Met => "met",
-        Verdict::NotMet => "not met",
-        Verdict::Beside => "beside the goal",
-        Verdict::NotMeasured(_) => "not measured",
-    };
-    eprintln!("    {median}: {verdict}");
-    line
+    let lines = Line::all(&row, rounds, failure);
+    for line in &lines {
+        let median = line.figure.map_or_else(|| "nothing".to_owned(), |spread| figure(spread.median));
+        let verdict = match &line.verdict {
+            Verdict::Met => "met",
+            Verdict::NotMet => "not met",
+            Verdict::Beside => "beside the goal",
+            Verdict::NotMeasured(_) => "not measured",
+        };
+        let cores = line.cores.map_or_else(String::new, |state| format!(" on {state} cores"));
+        eprintln!("    {median}{cores}: {verdict}");
+    }
+    lines
+}
+
+/// True when each state of the cores that occurred has as many rounds that count as are wanted.
+fn is_enough(rounds: &[Round], wanted: usize) -> bool {
+    let counting = || rounds.iter().filter(|round| round.counts);
+    let of = |state| counting().filter(|round| round.cores() == state).count();
+    counting().next().is_some() && counting().all(|round| of(round.cores()) >= wanted)
 }
 
 /// A round in a line.
@@ -309,9 +333,9 @@ fn told(row: &Row, round: &Round, number: usize) -> String {
     let side = |reading| {
         row.quantity.of(reading).map_or_else(String::new, |number| amount(number, row.quantity.unit()))
     };
-    let floors = round
-        .floors_ns
-        .map_or_else(String::new, |[before, after]| format!("floor {before:.0}, {after:.0} ns; "));
+    let floors = round.floors_ns.map_or_else(String::new, |[before, after]| {
+        format!("{}, floor {before:.0}, {after:.0} ns; ", Cores::of([before, after]))
+    });
     let theirs =
         round.theirs.as_ref().map_or_else(String::new, |theirs| format!(", theirs {}", side(theirs)));
     let moved = match round.strangers {
@@ -351,6 +375,24 @@ mod tests {
         assert_eq!(kept(&["--json", "x.json"]), Some(PathBuf::from("x.json")));
         assert_eq!(kept(&["--json", "x.json", "--quick"]), Some(PathBuf::from("x.json")));
         assert_eq!((kept(&["--json", "none"]), kept(&["--quick"])), (None, None));
+    }
+
+    #[test]
+    fn rounds_go_on_until_each_state_that_occurred_has_enough() {
+        let round = |floor: f64, counts| Round {
+            floors_ns: Some([floor; 2]),
+            strangers: None,
+            ours: crate::contender::Reading::default(),
+            theirs: None,
+            figure: 1.0,
+            counts,
+        };
+        let of = |floors: &[f64]| {
+            is_enough(&floors.iter().map(|floor| round(*floor, true)).collect::<Vec<_>>(), 2)
+        };
+        assert!(!of(&[]) && !of(&[90.0]) && of(&[90.0, 91.0]));
+        assert!(!of(&[90.0, 91.0, 310.0]) && of(&[90.0, 91.0, 310.0, 320.0]));
+        assert!(!is_enough(&[round(90.0, false), round(90.0, false)], 2));
     }
 
     #[test]

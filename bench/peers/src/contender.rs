@@ -65,6 +65,13 @@ impl Quantity {
         }
     }
 
+    /// The quantity of timed figures with this unit.
+    pub fn of_unit(unit: &str) -> Option<Self> {
+        [Self::RoundTrip, Self::Tail, Self::Rate, Self::Bandwidth]
+            .into_iter()
+            .find(|known| known.unit() == unit)
+    }
+
     /// What the number counts.
     pub const fn unit(self) -> &'static str {
         match self {

@@ -2,6 +2,7 @@
 
 use crate::{
     contender::{Absence, Contender, Quantity, Reading},
+    cores::Cores,
     floor::ring,
     site::Site,
     statistics::is_steady,
@@ -180,6 +181,13 @@ pub struct Round {
     pub figure: f64,
     /// The floor did not move, and nobody else was busy.
     pub counts: bool,
+}
+
+impl Round {
+    /// The state of the cores; none where nothing depends on it.
+    pub fn cores(&self) -> Option<Cores> {
+        self.floors_ns.map(Cores::of)
+    }
 }
 
 #[cfg(test)]

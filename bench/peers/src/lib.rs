@@ -10,6 +10,7 @@
 //! | [`floor`] | floors of this host |
 //! | [`rivals`] | what others would use instead |
 //! | [`goal`], [`statistics`], [`strangers`] | rounds, ratios, which of them count |
+//! | [`cores`] | how far apart the cores were in a round |
 //! | [`results`], [`host`] | files and tables |
 //! | [`site`] | cores, directories, programs |
 //! | [`cli`] | the command line |
@@ -17,6 +18,7 @@
 
 pub mod cli;
 pub mod contender;
+pub mod cores;
 pub mod floor;
 pub mod goal;
 pub mod goals;

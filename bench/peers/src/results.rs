@@ -1,6 +1,8 @@
 //! Results: as a file that runs add to, and as a table.
 
 use crate::{
+    contender::Quantity,
+    cores::Cores,
     goal::{Bound, Round, Row},
     host::{self, Host},
     statistics::Spread,
@@ -40,6 +42,9 @@ pub struct Line {
     pub unit: String,
     /// What the median has to be.
     pub bound: Bound,
+    /// How far apart the cores were; none where nothing depends on it, and where no round counts.
+    #[serde(default)]
+    pub cores: Option<Cores>,
     /// What came of it.
     pub verdict: Verdict,
     /// Of the rounds that count: ours ÷ theirs, or ours where nothing is beside it.
@@ -61,44 +66,85 @@ pub struct Line {
 }
 
 impl Line {
-    /// What rounds of `row` say.
-    pub fn new(row: &Row, rounds: Vec<Round>, failure: Option<String>) -> Self {
-        let counting: Vec<_> = rounds.iter().filter(|round| round.counts).collect();
-        let figure = Spread::of(counting.iter().map(|round| round.figure));
-        let median = |of: &dyn Fn(&Round) -> Option<f64>| {
-            Spread::of(counting.iter().filter_map(|round| of(round))).map(|spread| spread.median)
-        };
-        let verdict = match (figure, failure) {
-            (Some(figure), _) => match row.bound.is_kept(figure.median) {
-                Some(true) => Verdict::Met,
-                Some(false) => Verdict::NotMet,
-                None => Verdict::Beside,
-            },
-            (None, Some(why)) => Verdict::NotMeasured(why),
-            (None, None) => {
-                Verdict::NotMeasured("the host was busy, or its floor moved, in every round".to_owned())
-            }
-        };
-        Self {
+    /// The lines of `row`: one for each state of the cores in which some rounds count.
+    pub fn all(row: &Row, rounds: Vec<Round>, failure: Option<String>) -> Vec<Self> {
+        let failure =
+            failure.unwrap_or_else(|| "the host was busy, or its floor moved, in every round".to_owned());
+        let line = Self {
             goal: row.goal.to_owned(),
             what: row.what.clone(),
             ours: row.ours.name(),
             against: row.against(),
             unit: row.quantity.unit().to_owned(),
             bound: row.bound,
-            verdict,
-            figure,
-            ours_median: median(&|round| row.quantity.of(&round.ours)),
-            theirs_median: median(&|round| row.quantity.of(round.theirs.as_ref()?)),
+            cores: None,
+            verdict: Verdict::NotMeasured(failure),
+            figure: None,
+            ours_median: None,
+            theirs_median: None,
             our_commands: row.ours.commands(),
             their_commands: row.theirs.as_ref().map(|theirs| theirs.commands()).unwrap_or_default(),
             rounds,
             measured_unix_s: host::now(),
             revision: host::revision(),
+        };
+        line.by_cores(row.quantity)
+    }
+
+    /// The line of each state of the cores, the nearest first. Rounds that do not count stay with those of the state with most.
+    fn by_cores(mut self, quantity: Quantity) -> Vec<Self> {
+        let rounds = std::mem::take(&mut self.rounds);
+        let count = |state| rounds.iter().filter(|round| round.counts && round.cores() == state).count();
+        let states = [None].into_iter().chain(Cores::all().map(Some)).filter(|state| count(*state) > 0);
+        let most = states.clone().rev().max_by_key(|state| count(*state));
+        let mut lines: Vec<Self> = states
+            .map(|state| {
+                let is_of = |round: &&Round| {
+                    if round.counts { round.cores() == state } else { most == Some(state) }
+                };
+                Self { cores: state, rounds: rounds.iter().filter(is_of).cloned().collect(), ..self.clone() }
+            })
+            .collect();
+        if lines.is_empty() {
+            lines.push(Self { rounds, ..self });
+        }
+        lines.iter_mut().for_each(|line| line.judge(quantity));
+        lines
+    }
+
+    /// Judges the rounds.
+    fn judge(&mut self, quantity: Quantity) {
+        let counting = || self.rounds.iter().filter(|round| round.counts);
+        let median = |of: &dyn Fn(&Round) -> Option<f64>| {
+            Spread::of(counting().filter_map(of)).map(|spread| spread.median)
+        };
+        let ours = median(&|round| quantity.of(&round.ours));
+        let theirs = median(&|round| quantity.of(round.theirs.as_ref()?));
+        let Some(figure) = Spread::of(counting().map(|round| round.figure)) else { return };
+        self.verdict = match self.bound.is_kept(figure.median) {
+            Some(true) => Verdict::Met,
+            Some(false) => Verdict::NotMet,
+            None => Verdict::Beside,
+        };
+        (self.figure, self.ours_median, self.theirs_median) = (Some(figure), ours, theirs);
+    }
+
+    /// Lines of a file that was written before states were told apart.
+    fn sorted_out(self) -> Vec<Self> {
+        let has_floors = self.rounds.iter().any(|round| round.counts && round.floors_ns.is_some());
+        match Quantity::of_unit(&self.unit) {
+            Some(quantity) if self.cores.is_none() && has_floors => self.by_cores(quantity),
+            _ => vec![self],
         }
     }
 
-    fn is_same(&self, other: &Self) -> bool {
+    /// The rings of the rounds that count.
+    fn rings(&self) -> Option<Spread> {
+        let floors = self.rounds.iter().filter(|round| round.counts).filter_map(|round| round.floors_ns);
+        Spread::of(floors.flatten())
+    }
+
+    fn is_of(&self, other: &Self) -> bool {
         (&self.goal, &self.what, &self.against) == (&other.goal, &other.what, &other.against)
     }
 }
@@ -130,7 +176,16 @@ impl Results {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::new(host)),
             Err(error) => return Err(format!("{}: {error}", file.display())),
         };
-        let results: Self = serde_json::from_str(&text)
+        let results = Self::read(file, &text)?;
+        if results.host != host {
+            return Err(format!("{}: it was made on another machine: name another file", file.display()));
+        }
+        Ok(results)
+    }
+
+    /// Those of a file, whatever machine it is from.
+    fn read(file: &Path, text: &str) -> Result<Self, String> {
+        let mut results: Self = serde_json::from_str(text)
             .map_err(|error| format!("{}: it is no result of this program: {error}", file.display()))?;
         if results.schema != SCHEMA {
             return Err(format!(
@@ -139,19 +194,35 @@ impl Results {
                 results.schema
             ));
         }
-        if results.host != host {
-            return Err(format!("{}: it was made on another machine: name another file", file.display()));
-        }
+        results.lines = results.lines.into_iter().flat_map(Line::sorted_out).collect();
         Ok(results)
     }
 
-    /// Adds a line, or replaces the one that says the same, and keeps the order of `goals`.
-    pub fn put(&mut self, line: Line, goals: &[&str]) {
-        match self.lines.iter_mut().find(|known| known.is_same(&line)) {
-            Some(known) => *known = line,
-            None => self.lines.push(line),
-        }
-        self.lines.sort_by_key(|line| goals.iter().position(|goal| *goal == line.goal));
+    /// Writes a file and its table again, as this version would have.
+    ///
+    /// # Errors
+    /// When it is something else, and as files fail.
+    pub fn rewrite(file: &Path) -> Result<(), String> {
+        let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        Self::read(file, &text)?.save(file)
+    }
+
+    /// Adds the lines of one row, or replaces those that say the same, and keeps the order of `goals`. Lines of other states of the
+    /// cores stay, unless the row could not be measured at all.
+    pub fn put(&mut self, lines: &[Line], goals: &[&str]) {
+        let Some(first) = lines.first() else { return };
+        let place = self.lines.iter().position(|known| known.is_of(first)).unwrap_or(self.lines.len());
+        let states: Vec<_> = lines.iter().map(|line| line.cores).collect();
+        let (mut row, mut others): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.lines).into_iter().partition(|known| known.is_of(first));
+        row.retain(|known| {
+            !states.contains(&None) && known.cores.is_some() && !states.contains(&known.cores)
+        });
+        row.extend_from_slice(lines);
+        row.sort_by_key(|line| line.cores);
+        others.splice(place..place, row);
+        others.sort_by_key(|line| goals.iter().position(|goal| *goal == line.goal));
+        self.lines = others;
     }
 
     /// Writes the file, and the table beside it.
@@ -161,8 +232,33 @@ impl Results {
     pub fn save(&self, file: &Path) -> Result<(), String> {
         let wrong = |error: &dyn std::fmt::Display| format!("{}: {error}", file.display());
         let text = serde_json::to_string_pretty(self).map_err(|error| wrong(&error))?;
-        fs::write(file, text + "\n").map_err(|error| wrong(&error))?;
-        fs::write(file.with_extension("md"), self.page()).map_err(|error| wrong(&error))
+        let replace = |file: &Path, text: &str| {
+            // A signal in the middle leaves what was there.
+            let draft = file.with_extension("draft");
+            fs::write(&draft, text).and_then(|()| fs::rename(&draft, file)).map_err(|error| wrong(&error))
+        };
+        replace(file, &(text + "\n"))?;
+        replace(&file.with_extension("md"), &self.page())
+    }
+
+    /// Lists the states that the cores were in, and those that no round met.
+    fn states(&self) -> String {
+        let timed = self.lines.iter().filter(|line| line.cores.is_some()).count();
+        let mut text =
+            "Goals are judged by the state of the cores, as a ring between two threads tells it".to_owned();
+        for state in Cores::all() {
+            let count = self.lines.iter().filter(|line| line.cores == Some(state)).count();
+            if count > 0 || matches!(state, Cores::Near | Cores::Far) {
+                let _ = write!(text, "; {state} ({}): {count} of {timed} lines", state.range());
+            }
+        }
+        text.push_str(".\n");
+        for state in [Cores::Near, Cores::Far] {
+            if timed > 0 && self.lines.iter().all(|line| line.cores != Some(state)) {
+                let _ = writeln!(text, "**No round met {state} cores: nothing here is said of them.**");
+            }
+        }
+        text
     }
 
     /// The table, with the machine above it and the commands below.
@@ -171,7 +267,8 @@ impl Results {
         let guest = if *is_virtual { ", in a virtual machine" } else { "" };
         let mut text = format!(
             "# Goals, measured\n\n{processor} ({model}), {cores} cores{guest}; Linux {kernel}; {compiler}.\n\
-             Ours ÷ theirs is the median of the ratios of all rounds that count, with the quartiles and the number of rounds.\n\n"
+             Ours ÷ theirs is the median of the ratios of all rounds that count, with the quartiles and the number of rounds.\n\n{}\n",
+            self.states()
         );
         if self.lines.iter().any(|line| line.goal == "G14" && line.verdict == Verdict::NotMet) {
             text.push_str(
@@ -180,8 +277,11 @@ impl Results {
         }
         text.push_str(&self.table());
         text.push_str("\n## Commands\n\nServers run on one core and callers on another; those without a command are threads of `stag-peers`.\n");
+        let mut before: Option<&Line> = None;
         for line in &self.lines {
-            if line.our_commands.is_empty() && line.their_commands.is_empty() {
+            let is_known = before.is_some_and(|before| before.is_of(line));
+            before = Some(line);
+            if is_known || line.our_commands.is_empty() && line.their_commands.is_empty() {
                 continue;
             }
             let _ = write!(text, "\n{} {}, against {}:\n\n", line.goal, line.what, line.against);
@@ -195,8 +295,8 @@ impl Results {
     /// The table alone.
     pub fn table(&self) -> String {
         let mut text =
-            "| # | quantity | against | must reach | ours ÷ theirs | ours | theirs | | commit, day |\n\
-                        |---|---|---|---|---|---|---|---|---|\n"
+            "| # | quantity | against | cores, ring | must reach | ours ÷ theirs | ours | theirs | | commit, day |\n\
+                        |---|---|---|---|---|---|---|---|---|---|\n"
                 .to_owned();
         for line in &self.lines {
             let spread = line.figure.map_or_else(String::new, |spread| {
@@ -220,9 +320,13 @@ impl Results {
             };
             let side =
                 |number: Option<f64>| number.map_or_else(String::new, |number| amount(number, &line.unit));
+            let cores = match (line.cores, line.rings()) {
+                (Some(state), Some(ring)) => format!("{state}, {:.0}–{:.0} ns", ring.min, ring.max),
+                _ => "–".to_owned(),
+            };
             let _ = writeln!(
                 text,
-                "| {} | {} | {} | {} | {spread} | {} | {} | {verdict} | {} {} |",
+                "| {} | {} | {} | {cores} | {} | {spread} | {} | {} | {verdict} | {} {} |",
                 line.goal,
                 line.what,
                 line.against,
@@ -295,8 +399,19 @@ mod tests {
         }
     }
 
+    /// The only line of rounds that met one state.
+    fn only(row: &Row, rounds: Vec<Round>, failure: Option<&str>) -> Line {
+        let [line] = <[Line; 1]>::try_from(Line::all(row, rounds, failure.map(str::to_owned))).unwrap();
+        line
+    }
+
     fn line(goal: &'static str, ours: f64) -> Line {
-        Line::new(&row(goal, Bound::AtMost(2.0)), vec![round(ours, 100.0, true)], None)
+        only(&row(goal, Bound::AtMost(2.0)), vec![round(ours, 100.0, true)], None)
+    }
+
+    /// The same, while the ring takes so long.
+    fn at(floor_ns: f64, round: Round) -> Round {
+        Round { floors_ns: Some([floor_ns; 2]), ..round }
     }
 
     #[test]
@@ -308,7 +423,7 @@ mod tests {
             round(190.0, 100.0, true),
             round(1.0, 100.0, false),
         ];
-        let line = Line::new(&row("G1", Bound::AtMost(2.0)), rounds, None);
+        let line = only(&row("G1", Bound::AtMost(2.0)), rounds, None);
         let figure = line.figure.unwrap();
         assert_eq!((figure.min, figure.median, figure.max), (1.5, 1.7, 1.9));
         assert_eq!((line.ours_median, line.theirs_median), (Some(170.0), Some(100.0)));
@@ -319,26 +434,21 @@ mod tests {
     fn the_median_of_ratios_is_not_the_ratio_of_medians() {
         // The host was three times as slow in two of three rounds, for both.
         let rounds = vec![round(150.0, 100.0, true), round(600.0, 300.0, true), round(480.0, 300.0, true)];
-        let line = Line::new(&row("G1", Bound::AtMost(1.6)), rounds, None);
+        let line = only(&row("G1", Bound::AtMost(1.6)), rounds, None);
         assert_eq!((line.figure.unwrap().median, line.verdict), (1.6, Verdict::Met));
     }
 
     #[test]
     fn what_is_not_measured_says_why() {
         let bound = Bound::AtMost(2.0);
-        let of = |rounds, failure: Option<&str>| {
-            Line::new(&row("G1", bound), rounds, failure.map(str::to_owned)).verdict
-        };
+        let of = |rounds, failure| only(&row("G1", bound), rounds, failure).verdict;
         let missing = Verdict::NotMeasured("x is not installed".to_owned());
         assert_eq!(of(vec![], Some("x is not installed")), missing);
         assert!(
             matches!(of(vec![round(1.0, 1.0, false)], None), Verdict::NotMeasured(why) if why.contains("floor"))
         );
         assert_eq!(of(vec![round(201.0, 100.0, true)], Some("one round failed")), Verdict::NotMet);
-        assert_eq!(
-            Line::new(&row("G1", Bound::None), vec![round(1.0, 1.0, true)], None).verdict,
-            Verdict::Beside
-        );
+        assert_eq!(only(&row("G1", Bound::None), vec![round(1.0, 1.0, true)], None).verdict, Verdict::Beside);
     }
 
     #[test]
@@ -346,10 +456,84 @@ mod tests {
         let mut results = Results::new(Host::default());
         let goals = ["G1", "G2", "G10"];
         for (goal, ours) in [("G10", 150.0), ("G1", 150.0), ("G2", 150.0), ("G1", 250.0)] {
-            results.put(line(goal, ours), &goals);
+            results.put(&[line(goal, ours)], &goals);
         }
         let said: Vec<_> = results.lines.iter().map(|line| (line.goal.as_str(), line.ours_median)).collect();
         assert_eq!(said, [("G1", Some(250.0)), ("G2", Some(150.0)), ("G10", Some(150.0))]);
+    }
+
+    #[test]
+    fn near_and_far_cores_are_judged_by_themselves() {
+        let rounds = vec![
+            at(90.0, round(650.0, 100.0, true)),
+            at(310.0, round(190.0, 100.0, true)),
+            at(95.0, round(630.0, 100.0, true)),
+            at(320.0, round(180.0, 100.0, true)),
+            at(320.0, round(170.0, 100.0, true)),
+            round(1.0, 100.0, false),
+        ];
+        let lines = Line::all(&row("G1", Bound::AtMost(2.0)), rounds.clone(), None);
+        let said: Vec<_> = lines.iter().map(|line| (line.cores, &line.verdict, line.rounds.len())).collect();
+        assert_eq!(said, [(Some(Cores::Near), &Verdict::NotMet, 2), (Some(Cores::Far), &Verdict::Met, 4)]);
+        assert_eq!(
+            [6.4, 1.8].map(Some),
+            [0, 1].map(|line: usize| lines[line].figure.map(|spread| spread.median))
+        );
+        let mut results = Results::new(Host::default());
+        results.put(&lines, &["G1"]);
+        let page = results.page();
+        assert!(
+            page.contains("| near, 90–95 ns | ≤ 2 | **6.40**")
+                && page.contains("| far, 310–320 ns | ≤ 2 | **1.80**"),
+            "{page}"
+        );
+        assert!(
+            page.contains("near (a ring of 60 to 140 ns): 1 of 2 lines") && !page.contains("No round met"),
+            "{page}"
+        );
+        assert_eq!(page.matches("run ours").count(), 1, "{page}");
+
+        // Measured again while the cores are far: what near ones said stays.
+        let again =
+            Line::all(&row("G1", Bound::AtMost(2.0)), vec![at(330.0, round(210.0, 100.0, true))], None);
+        results.put(&again, &["G1"]);
+        let said: Vec<_> = results.lines.iter().map(|line| (line.cores, line.ours_median)).collect();
+        assert_eq!(said, [(Some(Cores::Near), Some(640.0)), (Some(Cores::Far), Some(210.0))]);
+        // What cannot be measured any more has no figures.
+        results.put(&[only(&row("G1", Bound::AtMost(2.0)), vec![], Some("x is not installed"))], &["G1"]);
+        assert_eq!(results.lines.len(), 1);
+    }
+
+    #[test]
+    fn a_page_says_which_cores_no_round_met() {
+        let mut results = Results::new(Host::default());
+        let far = Line::all(&row("G1", Bound::AtMost(2.0)), vec![at(330.0, round(250.0, 100.0, true))], None);
+        results.put(&far, &["G1"]);
+        assert!(results.page().contains("**No round met near cores"));
+        assert!(!results.page().contains("met far cores"));
+    }
+
+    #[test]
+    fn a_file_without_states_is_read_by_its_rounds() {
+        let mut old = line("G1", 150.0);
+        old.cores = None;
+        old.rounds = vec![
+            at(310.0, round(150.0, 100.0, true)),
+            at(80.0, round(600.0, 100.0, true)),
+            round(1.0, 1.0, false),
+        ];
+        let results = Results { lines: vec![old], ..Results::new(Host::default()) };
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("results.json");
+        let mut value = serde_json::to_value(&results).unwrap();
+        value["lines"][0].as_object_mut().unwrap().remove("cores");
+        fs::write(&file, value.to_string()).unwrap();
+        Results::rewrite(&file).unwrap();
+        let read = Results::open(&file, Host::default()).unwrap();
+        let said: Vec<_> =
+            read.lines.iter().map(|line| (line.cores, line.ours_median, line.rounds.len())).collect();
+        assert_eq!(said, [(Some(Cores::Near), Some(600.0), 2), (Some(Cores::Far), Some(150.0), 1)]);
+        assert_eq!(fs::read_to_string(home.path().join("results.md")).unwrap(), read.page());
     }
 
     #[test]
@@ -357,7 +541,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("results.json");
         let mut results = Results::open(&file, Host::default()).unwrap();
-        results.put(line("G1", 150.0), &["G1"]);
+        results.put(&[line("G1", 150.0)], &["G1"]);
         results.save(&file).unwrap();
         assert_eq!(Results::open(&file, Host::default()).unwrap(), results);
         assert_eq!(fs::read_to_string(home.path().join("results.md")).unwrap(), results.page());
@@ -376,26 +560,34 @@ mod tests {
     fn a_table_has_a_line_for_each_with_every_cell() {
         let mut results = Results::new(Host::default());
         let goals = ["G1", "G2", "G3"];
-        let of = |goal, bound, rounds, why: Option<&str>| {
-            Line::new(&row(goal, bound), rounds, why.map(str::to_owned))
-        };
+        let of = |goal, bound, rounds, why| [only(&row(goal, bound), rounds, why)];
         let rounds = vec![round(150.0, 100.0, true), round(170.0, 100.0, true), round(9.0, 1.0, false)];
-        results.put(of("G1", Bound::AtMost(2.0), rounds, None), &goals);
-        results.put(of("G2", Bound::AtLeast(4.0), vec![round(150.0, 100.0, true)], None), &goals);
-        results.put(of("G3", Bound::AtMost(2.0), vec![], Some("x is not installed")), &goals);
+        results.put(&of("G1", Bound::AtMost(2.0), rounds, None), &goals);
+        results.put(&of("G2", Bound::AtLeast(4.0), vec![round(150.0, 100.0, true)], None), &goals);
+        results.put(&of("G3", Bound::AtMost(2.0), vec![], Some("x is not installed")), &goals);
         let table = results.table();
         let cells: Vec<Vec<_>> =
             table.lines().skip(2).map(|line| line.split('|').map(str::trim).collect()).collect();
         assert_eq!(
-            cells[0][1..9],
-            ["G1", "something", "theirs", "≤ 2", "**1.60** (1.55–1.65, 2 of 3)", "160 ns", "100 ns", "met"]
+            cells[0][1..10],
+            [
+                "G1",
+                "something",
+                "theirs",
+                "near, 90–91 ns",
+                "≤ 2",
+                "**1.60** (1.55–1.65, 2 of 3)",
+                "160 ns",
+                "100 ns",
+                "met"
+            ]
         );
-        assert_eq!(cells[1][4..9], ["≥ 4", "1.50", "150 ns", "100 ns", "**not met**"]);
-        assert_eq!(cells[2][5..9], ["", "", "", "not measured: x is not installed"]);
-        assert!(table.lines().all(|line| line.matches('|').count() == 10), "{table}");
+        assert_eq!(cells[1][5..10], ["≥ 4", "1.50", "150 ns", "100 ns", "**not met**"]);
+        assert_eq!(cells[2][6..10], ["", "", "", "not measured: x is not installed"]);
+        assert!(table.lines().all(|line| line.matches('|').count() == 11), "{table}");
         assert!(results.page().contains("\n    run ours\n    run theirs\n"));
         assert!(!results.page().contains("G14 is not met"));
-        results.put(of("G14", Bound::AtLeast(4.0), vec![round(150.0, 100.0, true)], None), &["G14"]);
+        results.put(&of("G14", Bound::AtLeast(4.0), vec![round(150.0, 100.0, true)], None), &["G14"]);
         assert!(results.page().contains("G14 is not met: rates of calls"));
     }
 

@@ -5,6 +5,10 @@ use rustix::{
     process::{Pid, Signal, kill_process},
     thread::{CpuSet, sched_getaffinity, sched_setaffinity},
 };
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
 use std::{
     env,
     ffi::OsStr,
@@ -18,6 +22,8 @@ use tempfile::TempDir;
 
 /// What a site's directory begins with.
 const HOME: &str = "stag-peers-";
+/// Times that a directory is tried to be removed by a process that ends.
+const REMOVALS: usize = 20;
 /// How long a program that was told to end may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -55,6 +61,27 @@ impl Site {
         let beside = |name: &str| own.with_file_name(name);
         let home = TempDir::with_prefix(HOME).map_err(|error| format!("no temporary directory: {error}"))?;
         Ok(Self { server, client, turn, stag: beside("stag"), counts: beside("stag-counts"), own, home })
+    }
+
+    /// Has SIGINT, SIGTERM and SIGHUP end this process and remove its directory. What it started ends with it.
+    ///
+    /// # Errors
+    /// As `sigaction(2)` and threads fail.
+    pub fn remove_on_signals(&self) -> io::Result<()> {
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let home = self.home().to_owned();
+        let wait = move || {
+            let Some(signal) = signals.forever().next() else { return };
+            // A server that still starts may add a file meanwhile.
+            for _ in 0..REMOVALS {
+                if std::fs::remove_dir_all(&home).is_ok() {
+                    break;
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+            std::process::exit(128 + signal);
+        };
+        thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
     }
 
     /// A directory that goes with the site, for sockets and configurations.
