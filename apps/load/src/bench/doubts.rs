@@ -14,7 +14,7 @@ const LOAD_PER_CORE: f64 = 1.25;
 /// The part of the host's time that others may take.
 const STOLEN: f64 = 0.01;
 
-/// What a run says of its circumstances.
+/// The circumstances of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     /// The generator.
@@ -30,7 +30,7 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Why what was measured may be the client's doing, in sentences.
+    /// Reasons for which the figures may be the client's doing, in sentences.
     pub fn doubts(&self) -> Vec<String> {
         let stolen = self.client.stolen.filter(|stolen| *stolen > STOLEN);
         let stolen = stolen.map(|part| format!("the host lost {:.1} % of its time to others", part * 100.0));

@@ -166,7 +166,7 @@ pub struct Outcome {
     pub failed: u64,
     /// What failed first.
     pub failure: Option<String>,
-    /// When the failure came behind which no call was made: seconds from when measuring began, below 0 in the warm-up.
+    /// The time of the failure behind which no call was made: seconds from when measuring began, below 0 in the warm-up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gave_up_s: Option<f64>,
     /// It was stopped before its end.
@@ -175,7 +175,7 @@ pub struct Outcome {
     /// Calls that were due and were never made, because there was no place for them in time or because the run had given up. They
     /// are among the response times with the time that they had waited at the end of the run.
     pub unsent: u64,
-    /// What could not be removed at the server, and why.
+    /// The directory that could not be removed at the server, and the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_behind: Option<String>,
     /// Replies per second.

@@ -93,7 +93,7 @@ pub fn run(arguments: &Bench) -> Result<(), Error> {
     }
 }
 
-/// Why runs failed.
+/// The first reason for which runs failed.
 fn failure(outcomes: &[Outcome]) -> Option<String> {
     let failed = outcomes.iter().find_map(|outcome| match (outcome.failed, outcome.failure.as_ref()?) {
         (0 | 1, first) => Some(first.clone()),

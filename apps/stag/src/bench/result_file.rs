@@ -1,4 +1,4 @@
-//! Where a result goes: opened before the run, so that a path that cannot be written costs no measurement.
+//! The file of a result: opened before the run, so that a path that cannot be written costs no measurement.
 
 use crate::{Error, caller::say};
 use std::{
