@@ -25,12 +25,14 @@
 //! | `ring`, `record` | a ring of records, and what they say |
 //! | `peer` | who the other process is; has `unsafe` |
 //! | `segment` | the mappings; has `unsafe` |
+//! | `copy` | copies out of them; has `unsafe` |
 #![warn(clippy::undocumented_unsafe_blocks)]
 
 mod address;
 mod close;
 mod config;
 mod conn;
+mod copy;
 #[cfg(test)]
 mod ends;
 mod link;

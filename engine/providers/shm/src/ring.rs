@@ -72,9 +72,9 @@ impl Word {
 
 /// Shared memory, as its reader sees it. Offsets are from the beginning of the file.
 pub(crate) trait Source {
-    /// Loads an aligned word with Acquire.
+    /// Loads an aligned word; what was written before it was stored is seen behind it.
     fn word(&self, at: usize) -> u64;
-    /// Copies octets that the writer may be changing.
+    /// Copies octets that the writer may be changing: each is one that stood there meanwhile, and no more is promised.
     fn copy_out(&self, at: usize, to: &mut [u8]);
 }
 

@@ -1,9 +1,14 @@
 //! Memory that two processes see: one writes it, the other reads it. Has `unsafe`.
 //!
-//! Every access is either one aligned 64-bit word, loaded with Acquire and stored with Release, or a copy between private and
-//! shared memory. No reference into shared memory exists, so nothing is judged where the other process can change it.
+//! Every access is either one aligned 64-bit word, or a copy between private and shared memory. No reference into shared memory
+//! exists but to a word, so nothing is judged where the other process can change it. What is mapped to read only is loaded by
+//! Relaxed words with a fence behind them, because other atomic loads of such memory are not defined, and copied by volatile
+//! loads ([`crate::copy`]).
 
-use crate::ring::{Source, Target};
+use crate::{
+    copy::copy_volatile,
+    ring::{Source, Target},
+};
 use rustix::{
     fs::{
         FallocateFlags, FsWord, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
@@ -15,7 +20,7 @@ use rustix::{
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     ptr::NonNull,
-    sync::atomic::{AtomicU64, Ordering},
+    sync::atomic::{AtomicU64, Ordering, fence},
 };
 
 /// A mapping of a whole memory file.
@@ -54,15 +59,14 @@ impl Mapping {
 
     fn copy_out(&self, at: usize, to: &mut [u8]) {
         let from = self.at(at, to.len());
-        // SAFETY: source and destination are valid for `to.len()` octets and do not overlap: `to` is private memory. The
-        // other process may write meanwhile; any octets are valid octets, and they are judged after the copy.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_mut_ptr(), to.len()) }
+        // SAFETY: `at` gave as many octets of the mapping, and `to` is private memory. Only the other process writes meanwhile.
+        unsafe { copy_volatile(from.as_ptr(), to) }
     }
 
     fn copy_in(&self, at: usize, from: &[u8]) {
         let to = self.at(at, from.len());
         // SAFETY: source and destination are valid for `from.len()` octets and do not overlap: `from` is private memory. The
-        // mapping is writable: only `Own` calls this. No reference to these octets exists.
+        // mapping is writable: only `Own` calls this. No reference to these octets exists, and nobody else writes there.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) }
     }
 }
@@ -164,7 +168,10 @@ impl Theirs {
 
 impl Source for Theirs {
     fn word(&self, at: usize) -> u64 {
-        self.0.word(at).load(Ordering::Acquire)
+        // The only atomic loads that read-only memory takes (`std::sync::atomic`). The fence makes it an Acquire.
+        let word = self.0.word(at).load(Ordering::Relaxed);
+        fence(Ordering::Acquire);
+        word
     }
 
     fn copy_out(&self, at: usize, to: &mut [u8]) {
@@ -192,6 +199,20 @@ mod tests {
         assert_eq!(fallocate(own.file(), FallocateFlags::empty(), 0, 1 << 20), Err(Errno::PERM));
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         assert_eq!(fallocate(own.file(), hole, 0, 4096), Err(Errno::PERM));
+    }
+
+    /// What the compiler makes of a wrong access cannot be seen in a run, so the source is looked at.
+    #[test]
+    fn what_is_mapped_to_read_is_loaded_relaxed_and_copied_volatile() {
+        let (code, _) = include_str!("segment.rs").split_once("#[cfg(test)]").unwrap();
+        let theirs = code.split("impl Source for Theirs").nth(1).unwrap();
+        assert!(theirs.contains(".load(Ordering::Relaxed)") && theirs.contains("fence(Ordering::Acquire)"));
+        assert!(!theirs.contains(".load(Ordering::Acquire)"));
+        let copy_out = code.split("fn copy_out").nth(1).and_then(|rest| rest.split("fn ").next()).unwrap();
+        assert!(
+            copy_out.contains("copy_volatile") && !copy_out.contains("copy_nonoverlapping"),
+            "{copy_out}"
+        );
     }
 
     #[test]
