@@ -6,7 +6,6 @@
 
 use crate::{
     conn::{Conn, Shared, State},
-    sinks::Sinks,
     tx,
 };
 use rdma_sys::ibv_wc_status;
@@ -98,26 +97,55 @@ pub(crate) fn end(conn: &mut Conn, shared: &mut Shared, cause: Cause) {
 
 /// Whether the device has given everything back.
 pub(crate) fn note_flushed(conn: &mut Conn, shared: &mut Shared) {
-    if conn.state == State::AwaitFlush && conn.flights.is_empty() && conn.last_receive.is_none() {
+    let has_all = conn.flights.is_empty() && conn.last_receive.is_none();
+    if conn.state == State::AwaitFlush && has_all && !conn.is_kept {
         conn.is_flushed = true;
         shared.any_flushed = true;
     }
 }
 
-/// Frees what the device has of a connection, gives its memory back, and reports its end.
-pub(crate) fn finish(conn: &mut Conn, shared: &mut Shared) {
-    let Shared { events, windows, stats, .. } = shared;
+/// Frees what the device has of a connection. False when it keeps some of it: nothing of the connection's memory may be used for
+/// anything else, and it is tried again later.
+fn free(conn: &mut Conn, shared: &mut Shared) -> bool {
+    let mut kept = 0;
+    if let Some(windows) = &mut shared.windows {
+        let (freed, others) = windows.close(conn.qp.scope(), |fenced| conn.unbound.push(fenced));
+        shared.stats.windows_remade += freed;
+        kept = others;
+    }
+    // The device does not destroy a queue pair that windows are bound to.
+    if kept == 0
+        && let Some(pair) = conn.pair.take()
+    {
+        let number = pair.number();
+        match pair.destroy() {
+            Ok(()) => _ = shared.by_number.remove(&number),
+            Err(pair) => {
+                conn.pair = Some(pair);
+                kept = 1;
+            }
+        }
+    }
+    shared.stats.kept_by_device += kept;
+    kept == 0
+}
+
+/// Frees what the device has of a connection, gives its memory back, and reports its end. False when that has to wait.
+pub(crate) fn finish(conn: &mut Conn, shared: &mut Shared) -> bool {
+    if !free(conn, shared) {
+        conn.state = State::AwaitFlush;
+        conn.deadline = Some(shared.now + shared.config.flush_timeout);
+        (conn.last_receive, conn.is_kept) = (None, true);
+        if !shared.timed.contains(&conn.qp) {
+            shared.timed.push(conn.qp);
+        }
+        return false;
+    }
+    let Shared { events, stats, .. } = shared;
     let qp = conn.qp;
-    let mut unbound = Vec::new();
-    if let Some(windows) = windows {
-        stats.windows_remade += windows.close(qp.scope(), |fenced| unbound.push(fenced));
-    }
-    if let Some(pair) = conn.pair.take() {
-        shared.by_number.remove(&pair.number());
-    }
     let behind = conn.queue.flush(qp, conn.failed, |event| events.push_back(event));
     conn.queue.give_back(&mut shared.spare_works);
-    for fenced in behind.into_iter().chain(unbound) {
+    for fenced in behind.into_iter().chain(std::mem::take(&mut conn.unbound)) {
         events.push_back(Event::Unbound { qp, fenced });
     }
     match (conn.state, conn.is_taken) {
@@ -129,10 +157,11 @@ pub(crate) fn finish(conn: &mut Conn, shared: &mut Shared) {
     conn.deadline = None;
     conn.binds.clear();
     conn.flights.clear();
-    shared.sinks.iter_mut().for_each(Sinks::note_end);
+    shared.sinks.iter_mut().for_each(|sinks| sinks.note_end(qp, stats));
     conn.state = State::Over;
     let cause = conn.cause.unwrap_or(Cause::Local);
     events.push_back(Event::Disconnected { qp, cause });
+    true
 }
 
 pub(crate) fn expire(conn: &mut Conn, shared: &mut Shared, now: Time) {
@@ -158,5 +187,102 @@ pub(crate) fn expire(conn: &mut Conn, shared: &mut Shared, now: Time) {
             note_flushed(conn, shared);
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        Config, Stats, Through,
+        cm::tests::channel,
+        conn::Receives,
+        device::{
+            pair::tests::pair,
+            tests::{ANSWER, ONE_AT_A_TIME, domain, queues},
+        },
+    };
+    use stag_pools::{Class, Pool, table::Key};
+    use stag_verbs::{
+        Limits, Memory, Qp, Tag,
+        soft::{Op, Read},
+    };
+    use std::{
+        collections::{HashMap, VecDeque},
+        net::IpAddr,
+        sync::atomic::Ordering,
+        time::Duration,
+    };
+
+    const LIMITS: Limits = Limits {
+        connections: 2,
+        send_queue: 4,
+        receives: 4,
+        receive_len: 64,
+        windows: 0,
+        read_spans: 1,
+        private_data_len: 8,
+        remote_invalidation: false,
+    };
+
+    /// What connections of a device share that does nothing.
+    fn shared() -> Shared {
+        let domain = domain();
+        Shared {
+            config: Config::new(LIMITS, Through::Local(IpAddr::from([0, 0, 0, 0])), Time(0)),
+            windows: None,
+            queues: queues(&domain),
+            regions: Vec::new(),
+            sinks: None,
+            receives: Receives::new(4),
+            channel: channel(domain.device.library),
+            events: VecDeque::new(),
+            stats: Stats::default(),
+            now: Time(0),
+            by_number: HashMap::new(),
+            spare_works: Vec::new(),
+            chain: Vec::new(),
+            named: Vec::new(),
+            taken: 1,
+            waiting: 0,
+            timed: Vec::new(),
+            any_flushed: false,
+        }
+    }
+
+    #[test]
+    fn a_connection_whose_queue_pair_the_device_keeps_keeps_its_memory_and_is_tried_again() {
+        let _one = ONE_AT_A_TIME.lock();
+        let pool = Pool::new(&[Class { slot_len: 64, count: 2 }]).unwrap();
+        let mut shared = shared();
+        let mut conn = Conn::new(State::Established, 4);
+        (conn.qp, conn.is_taken) = (Qp(Key::from_bits(1)), true);
+        conn.pair = Some(pair(&shared.queues));
+        conn.queue.borrow(&mut shared.spare_works);
+        let sink = pool.take(64).unwrap();
+        conn.queue.post(Tag(7), Op::Read(Read { sink, ask_at: 0, fill_at: 0, unasked: 1, unanswered: 1 }));
+        ANSWER.store(libc::EBUSY, Ordering::Relaxed);
+        conn.last_receive = None;
+        conn.state = State::AwaitFlush;
+        conn.cause = Some(Cause::Peer);
+        assert!(!finish(&mut conn, &mut shared));
+        assert_eq!((shared.events.len(), pool.taken(), shared.stats.kept_by_device), (0, 1, 1));
+        // Not before its time, however often somebody looks.
+        (shared.any_flushed, conn.is_flushed) = (false, false);
+        expire(&mut conn, &mut shared, Time(1));
+        assert!(!shared.any_flushed);
+        let due = conn.deadline.unwrap();
+        expire(&mut conn, &mut shared, due);
+        assert!(shared.any_flushed && conn.is_flushed);
+        ANSWER.store(0, Ordering::Relaxed);
+        assert!(finish(&mut conn, &mut shared));
+        let Some(Event::Completed { tag: Tag(7), status: Status::Flushed, memory: Memory::Buf(_), .. }) =
+            shared.events.pop_front()
+        else {
+            panic!("the sink comes back: {:?}", shared.events)
+        };
+        assert!(matches!(shared.events.pop_front(), Some(Event::Disconnected { cause: Cause::Peer, .. })));
+        assert_eq!((pool.taken(), shared.taken, conn.state), (0, 0, State::Over));
+        assert!(due >= Time(0) + Duration::from_secs(1));
     }
 }

@@ -421,8 +421,13 @@ fn device_toward(library: &'static Library, peer: SocketAddr) -> io::Result<Rc<D
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// A channel of a library that does nothing.
+    pub(crate) fn channel(library: &'static Library) -> Rc<Channel> {
+        Rc::new(Channel { library, raw: ptr::null_mut() })
+    }
 
     #[test]
     fn addresses_survive_the_system_s_form() {

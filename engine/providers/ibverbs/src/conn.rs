@@ -9,7 +9,7 @@ use crate::{
     windows::Windows,
 };
 use rdma_sys::{ibv_send_wr, ibv_sge};
-use stag_pools::{Buf, Place, RemoteKey};
+use stag_pools::{Buf, Fenced, Place, RemoteKey};
 use stag_verbs::{Cause, Event, Qp, Status, Time, soft::SendQueue, soft::Work};
 use std::{
     collections::{HashMap, VecDeque},
@@ -77,6 +77,8 @@ pub(crate) struct Conn {
     pub(crate) binds: VecDeque<Bind>,
     /// Binds whose doorbell was rung.
     pub(crate) binds_rung: usize,
+    /// Buffers of its windows that are freed, until its end is reported.
+    pub(crate) unbound: Vec<Fenced>,
     /// Work requests in the device, the oldest first.
     pub(crate) flights: VecDeque<Flight>,
     /// The number of the next flight.
@@ -91,6 +93,8 @@ pub(crate) struct Conn {
     pub(crate) last_receive: Option<Time>,
     /// All of its completions are in the completion queue: when that is empty, it can go.
     pub(crate) is_flushed: bool,
+    /// The device keeps its queue pair or a window of it: it is tried again at the deadline.
+    pub(crate) is_kept: bool,
     /// The device said that it holds no receive of it.
     pub(crate) has_last: bool,
     /// Its peer agreed to the end: nothing more comes from the connection manager.
@@ -115,6 +119,7 @@ impl Conn {
             posted: 0,
             binds: VecDeque::new(),
             binds_rung: 0,
+            unbound: Vec::new(),
             flights: VecDeque::new(),
             next_flight: 0,
             failed: None,
@@ -122,6 +127,7 @@ impl Conn {
             deadline: None,
             last_receive: None,
             is_flushed: false,
+            is_kept: false,
             has_last: false,
             is_parted: false,
             is_posted: false,

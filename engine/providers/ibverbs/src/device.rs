@@ -1,6 +1,6 @@
 //! What a device lends us. Each thing gives itself back when it is dropped, and keeps alive what it was made from.
 
-mod pair;
+pub(crate) mod pair;
 
 pub(crate) use pair::{QueuePair, Queues, no_attr};
 
@@ -11,7 +11,7 @@ use rdma_sys::{
     ibv_device_cap_flags, ibv_mr, ibv_mw, ibv_mw_type, ibv_pd, ibv_qp, ibv_recv_wr, ibv_sge, ibv_srq,
     ibv_srq_attr, ibv_srq_init_attr, ibv_transport_type, ibv_wc, ibv_wc_flags,
 };
-use stag_pools::{Pool, PoolId};
+use stag_pools::{Buf, Pool, PoolId};
 use std::{
     ffi::CStr,
     io,
@@ -278,10 +278,12 @@ impl Drop for Domain {
     }
 }
 
-/// The memory of a pool, known to the device for our own use and for windows. Its permanent remote key opens nothing.
+/// Memory of a pool that the device knows: all of it, for our own use and for windows, with a permanent remote key that opens
+/// nothing; or one place where a Read lands.
 #[derive(Debug)]
 pub(crate) struct Region {
     domain: Rc<Domain>,
+    /// Null: it was given back.
     raw: *mut ibv_mr,
     pub(crate) id: PoolId,
     base: NonNull<u8>,
@@ -299,18 +301,21 @@ impl Region {
         if domain.device.about.has_windows {
             access |= ibv_access_flags::IBV_ACCESS_MW_BIND.0;
         }
-        Self::with(domain, pool, access)
+        Self::with(domain, (pool, 0, pool.span().1), access)
     }
 
-    /// The arena that Reads land in.
-    pub(crate) fn of_sinks(domain: &Rc<Domain>, pool: &Pool) -> io::Result<Self> {
+    /// The place of `buf`, in which a peer may write: a Read lands there.
+    pub(crate) fn of_sink(domain: &Rc<Domain>, pool: &Pool, buf: &Buf) -> io::Result<Self> {
         let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0 | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
-        Self::with(domain, pool, access)
+        let (at, len) = (buf.place().at, buf.capacity());
+        assert!(at + len <= pool.span().1, "a place lies inside of its pool");
+        Self::with(domain, (pool, at, len), access)
     }
 
-    fn with(domain: &Rc<Domain>, pool: &Pool, access: u32) -> io::Result<Self> {
-        let (base, len) = pool.span();
+    fn with(domain: &Rc<Domain>, (pool, at, len): (&Pool, usize, usize), access: u32) -> io::Result<Self> {
         let library = domain.device.library;
+        // SAFETY: the callers look that `at` is inside of the pool.
+        let base = unsafe { pool.span().0.add(at) };
         // SAFETY: the domain is there; `len` octets from `base` are mapped as long as the pool, of which this keeps a clone.
         let raw = unsafe { (library.ibv_reg_mr)(domain.raw, base.as_ptr().cast(), len, access as c_int) };
         let raw = made(raw)?;
@@ -320,7 +325,18 @@ impl Region {
         Ok(Self { domain, raw, id: pool.id(), base, len, lkey, _pool: pool.clone() })
     }
 
-    /// Names `len` octets from octet `at` of the pool for a work request.
+    /// Takes the memory from the device. When the device keeps it, it comes back: its key may still open it.
+    pub(crate) fn close(mut self) -> Result<(), Self> {
+        // SAFETY: nothing that is under way names it, and it is not used again when it was given back.
+        let code = unsafe { (self.domain.device.library.ibv_dereg_mr)(self.raw) };
+        if !is_gone(code) {
+            return Err(self);
+        }
+        self.raw = ptr::null_mut();
+        Ok(())
+    }
+
+    /// Names `len` octets from its octet `at` for a work request.
     pub(crate) fn name(&self, at: usize, len: usize) -> ibv_sge {
         assert!(at + len <= self.len, "memory of a pool lies inside of its region");
         ibv_sge {
@@ -330,7 +346,7 @@ impl Region {
         }
     }
 
-    /// Copies what a device put at octet `at` of the pool.
+    /// Copies what a device put at its octet `at`.
     pub(crate) fn copy_to(&self, at: usize, to: &mut [u8]) {
         assert!(at + to.len() <= self.len, "memory of a pool lies inside of its region");
         // SAFETY: `at` is inside of what is mapped.
@@ -347,8 +363,10 @@ impl Region {
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the provider drops its queue pairs and windows before its regions.
-        unsafe { (self.domain.device.library.ibv_dereg_mr)(self.raw) };
+        if !self.raw.is_null() {
+            // SAFETY: the provider drops its queue pairs and windows before its regions.
+            unsafe { (self.domain.device.library.ibv_dereg_mr)(self.raw) };
+        }
     }
 }
 
@@ -480,6 +498,7 @@ fn is_gone(code: c_int) -> bool {
 #[derive(Debug)]
 pub(crate) struct MemoryWindow {
     _domain: Rc<Domain>,
+    /// Null: it was given back.
     raw: *mut ibv_mw,
 }
 
@@ -505,12 +524,128 @@ impl MemoryWindow {
     pub(crate) const fn raw(&self) -> *mut ibv_mw {
         self.raw
     }
+
+    /// Frees it; a bound one may be. When the device keeps it, it comes back: its key may still open what it was bound to.
+    pub(crate) fn free(mut self) -> Result<(), Self> {
+        // SAFETY: the window is there, and is not used again when it was freed.
+        let code = unsafe { rdma_sys::ibv_dealloc_mw(self.raw) };
+        if !is_gone(code) {
+            return Err(self);
+        }
+        self.raw = ptr::null_mut();
+        Ok(())
+    }
 }
 
 impl Drop for MemoryWindow {
     fn drop(&mut self) {
-        // SAFETY: it is freed once; a bound one may be.
-        let code = unsafe { rdma_sys::ibv_dealloc_mw(self.raw) };
-        assert!(is_gone(code), "a window of ours is freed: {code}");
+        if !self.raw.is_null() {
+            // SAFETY: it is freed once. One that the device keeps stays: whoever bound it keeps its memory away from others.
+            unsafe { rdma_sys::ibv_dealloc_mw(self.raw) };
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use rdma_sys::ibv_context_ops;
+    use std::sync::atomic::{AtomicI32, Ordering};
+
+    /// What the device says when a window or a queue pair is to be given back.
+    pub(crate) static ANSWER: AtomicI32 = AtomicI32::new(0);
+    /// Tests that change it go one after the other.
+    pub(crate) static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+    /// One of the structures of libibverbs that lead to functions and to each other.
+    pub(crate) fn zeroed<T: Copy>() -> T {
+        // SAFETY: they are made of integers, pointers and optional functions, for which zero is a value.
+        unsafe { MaybeUninit::<T>::zeroed().assume_init() }
+    }
+
+    unsafe extern "C" fn dealloc_mw(_: *mut ibv_mw) -> c_int {
+        ANSWER.load(Ordering::Relaxed)
+    }
+
+    unsafe extern "C" fn destroy_qp(_: *mut ibv_qp) -> c_int {
+        ANSWER.load(Ordering::Relaxed)
+    }
+
+    unsafe extern "C" fn dereg_mr(_: *mut ibv_mr) -> c_int {
+        ANSWER.load(Ordering::Relaxed)
+    }
+
+    unsafe extern "C" fn reg_mr(_: *mut ibv_pd, _: *mut c_void, _: usize, _: c_int) -> *mut ibv_mr {
+        static NEXT: AtomicI32 = AtomicI32::new(1);
+        let mut region = zeroed::<ibv_mr>();
+        region.lkey = NEXT.fetch_add(1, Ordering::Relaxed) as u32;
+        Box::leak(Box::new(region))
+    }
+
+    /// A device that does nothing, and gives back what it lent as [`ANSWER`] says.
+    pub(crate) fn device() -> Rc<Device> {
+        let library = Library {
+            ibv_destroy_qp: destroy_qp,
+            ibv_dereg_mr: dereg_mr,
+            ibv_reg_mr: reg_mr,
+            ..Library::idle()
+        };
+        let about = About {
+            name: "idle0".to_owned(),
+            is_iwarp: true,
+            has_windows: true,
+            queue_pairs: 8,
+            queue_depth: 8,
+            completions: 64,
+            receives: 8,
+            windows: 8,
+            reads: 1,
+            invalidation_flags: 0,
+            wants_sinks: true,
+        };
+        Rc::new(Device { library: Box::leak(Box::new(library)), raw: ptr::null_mut(), about })
+    }
+
+    /// A domain that has no more windows.
+    pub(crate) fn domain() -> Rc<Domain> {
+        let (context, mut raw) = (zeroed::<ibv_context>(), zeroed::<ibv_pd>());
+        raw.context = Box::leak(Box::new(context));
+        Rc::new(Domain { device: device(), raw: Box::leak(Box::new(raw)) })
+    }
+
+    pub(crate) fn queues(domain: &Rc<Domain>) -> Queues {
+        let device = Rc::clone(&domain.device);
+        Queues {
+            domain: Rc::clone(domain),
+            completions: Rc::new(Completions { device, raw: ptr::null_mut(), channel: ptr::null_mut() }),
+            receives: Rc::new(SharedQueue { domain: Rc::clone(domain), raw: ptr::null_mut() }),
+            depth: 8,
+        }
+    }
+
+    /// A window of such a device, with the key `key`.
+    pub(crate) fn window(domain: &Rc<Domain>, key: u32) -> MemoryWindow {
+        let (mut context, mut raw) = (zeroed::<ibv_context>(), zeroed::<ibv_mw>());
+        context.ops = ibv_context_ops { dealloc_mw: Some(dealloc_mw), ..context.ops };
+        raw.context = Box::leak(Box::new(context));
+        raw.rkey = key;
+        MemoryWindow { _domain: Rc::clone(domain), raw: Box::leak(Box::new(raw)) }
+    }
+
+    #[test]
+    fn a_window_that_the_device_keeps_comes_back_and_nothing_aborts() {
+        let _one = ONE_AT_A_TIME.lock();
+        let domain = domain();
+        ANSWER.store(libc::EBUSY, Ordering::Relaxed);
+        let kept = window(&domain, 0x100).free().unwrap_err();
+        assert_eq!(kept.key(), 0x100);
+        drop(kept);
+        ANSWER.store(0, Ordering::Relaxed);
+        assert!(window(&domain, 0x100).free().is_ok());
+        for gone in [libc::EIO, -libc::ENODEV] {
+            ANSWER.store(gone, Ordering::Relaxed);
+            assert!(window(&domain, 0x100).free().is_ok(), "it went with its device");
+        }
+        ANSWER.store(0, Ordering::Relaxed);
     }
 }

@@ -78,6 +78,18 @@ macro_rules! functions {
                     *found.map_err(|why| no_library(stringify!($name), &why))?
                 },)*)* })
             }
+
+            /// A table of functions that succeed and do nothing.
+            #[cfg(test)]
+            pub(crate) fn idle() -> Self {
+                Self { $($($name: {
+                    unsafe extern "C" fn idle($(_: $argument),*) $(-> $result)? {
+                        // SAFETY: results are numbers and pointers, of which zero is one.
+                        $(unsafe { std::mem::zeroed::<$result>() })?
+                    }
+                    idle
+                },)*)* }
+            }
         }
     };
 }

@@ -6,7 +6,7 @@ use crate::{
     cm::{self, Channel, Id},
     conn::{Conn, RECEIVE, Receives, Shared, State},
     connect,
-    device::{About, Completions, Domain, Queues, Region, SharedQueue, event},
+    device::{About, Completions, Domain, QueuePair, Queues, Region, SharedQueue, event},
     events,
     library::Library,
     memory,
@@ -523,7 +523,9 @@ impl Ibverbs {
             let Some(key) = self.conns.key_at(place) else { continue };
             let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.is_flushed) else { continue };
             conn.is_flushed = false;
-            finish(conn, &mut self.shared);
+            if !finish(conn, &mut self.shared) {
+                continue;
+            }
             if let Some(id) = conn.id.take().filter(|_| !conn.is_parted) {
                 self.parting.push((id, self.shared.now + PARTING));
             }
@@ -562,8 +564,24 @@ impl Drop for Ibverbs {
                 id.disconnect();
             }
         }
-        // Bound windows hold their queue pairs, which are destroyed with `conns` behind this.
+        // Bound windows hold their queue pairs.
         self.shared.windows = None;
+        let mut kept = 0;
+        for place in 0..self.conns.capacity() {
+            let Some(key) = self.conns.key_at(place) else { continue };
+            let pair = self.conns.get_mut(key).and_then(|conn| conn.pair.take());
+            let Some(Err(pair)) = pair.map(QueuePair::destroy) else { continue };
+            // The device may still reach what was posted there: it is nobody's for as long as this process lives.
+            std::mem::forget((pair, self.conns.remove(key)));
+            kept += 1;
+        }
+        if kept > 0 {
+            std::mem::forget(std::mem::replace(&mut self.shared.receives, Receives::new(0)));
+            eprintln!(
+                "stag-ibverbs: {} kept {kept} queue pairs that were to go; their memory is out of use until this process ends",
+                self.about().name
+            );
+        }
     }
 }
 

@@ -29,6 +29,12 @@ pub struct Stats {
     pub ends_by_timeout: u64,
     /// Connect requests beyond all limits, which the engine did not hear of.
     pub shed: u64,
+    /// Places for Reads that got a key for a connection, where the device wants that.
+    pub sinks_opened: u64,
+    /// Such places that are out of use, because the device did not give up their keys.
+    pub sinks_lost: u64,
+    /// Times that the device kept a queue pair or a window that was to go: its connection waits with its memory, and it is tried again.
+    pub kept_by_device: u64,
 }
 
 impl Stats {
@@ -47,6 +53,9 @@ impl Stats {
             ("port_events", self.port_events.into()),
             ("ends_by_timeout", self.ends_by_timeout.into()),
             ("shed", self.shed.into()),
+            ("sinks_opened", self.sinks_opened.into()),
+            ("sinks_lost", self.sinks_lost.into()),
+            ("kept_by_device", self.kept_by_device.into()),
         ])
     }
 }

@@ -16,7 +16,7 @@ use stag_verbs::{
     Cause, FabricFault, Memory, Qp, RemoteSpan, Status,
     soft::{Op, Read},
 };
-use std::ptr;
+use std::{io, ptr};
 
 /// A work request that does nothing yet.
 fn request(opcode: u32) -> ibv_send_wr {
@@ -50,6 +50,8 @@ enum Step {
     Skip(u64, Option<Memory>),
     /// Part of it was done here.
     Again,
+    /// The device refused what it needs.
+    Fail(io::Error),
     /// Nothing is left, or what is next has to wait.
     Stop,
 }
@@ -70,6 +72,10 @@ pub(crate) fn flush(conn: &mut Conn, shared: &mut Shared) {
             Step::Go(seq, part) => add(conn, shared, Some(seq), part),
             Step::Skip(seq, memory) => conn.queue.complete(seq, Status::Success, memory),
             Step::Again => {}
+            Step::Fail(error) => {
+                break_off(conn, &error);
+                break;
+            }
             Step::Stop => break,
         }
     }
@@ -107,7 +113,11 @@ fn next_step(conn: &mut Conn, shared: &mut Shared) -> Step {
             if span.len == 0 {
                 return empty_span(conn, seq);
             }
-            let Some(part) = read(shared, qp, ask, span) else { return Step::Stop };
+            let part = match read(shared, qp, ask, span) {
+                Ok(Some(part)) => part,
+                Ok(None) => return Step::Stop,
+                Err(error) => return Step::Fail(error),
+            };
             conn.queue.begin_read();
             return Step::Go(seq, part);
         }
@@ -134,13 +144,13 @@ fn send(shared: &mut Shared, message: &Buf, invalidate: Option<RemoteKey>, inlin
 }
 
 /// The Read of one span. None: it waits for a place to land.
-fn read(shared: &mut Shared, qp: Qp, ask: &Read, span: RemoteSpan) -> Option<Part> {
+fn read(shared: &mut Shared, qp: Qp, ask: &Read, span: RemoteSpan) -> io::Result<Option<Part>> {
     let len = span.len as usize;
     let (landing, named) = match &mut shared.sinks {
-        Some(sinks) => {
-            let (landing, named) = sinks.take(qp, ask.ask_at, len)?;
-            (Some(landing), named)
-        }
+        Some(sinks) => match sinks.take(qp, (ask.ask_at, len), &mut shared.stats)? {
+            Some((landing, named)) => (Some(landing), named),
+            None => return Ok(None),
+        },
         None => {
             let sink = ask.sink.place();
             (None, known(shared.name(Place { at: sink.at + ask.ask_at, ..sink }, len)))
@@ -149,7 +159,7 @@ fn read(shared: &mut Shared, qp: Qp, ask: &Read, span: RemoteSpan) -> Option<Par
     let mut request = request(ibv_wr_opcode::IBV_WR_RDMA_READ);
     request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
     request.wr.rdma = rdma_t { remote_addr: span.offset, rkey: span.key.0 };
-    Some(Part { request, named: Some(named), landing })
+    Ok(Some(Part { request, named: Some(named), landing }))
 }
 
 fn invalidate(shared: &mut Shared, seq: u64, key: RemoteKey) -> Step {
@@ -255,9 +265,14 @@ fn post(conn: &mut Conn, shared: &mut Shared) {
             conn.flights.pop_back();
             conn.next_flight = conn.next_flight.wrapping_sub(1);
         }
-        conn.failed.get_or_insert((u64::MAX, Status::Flushed));
-        conn.cause.get_or_insert(Cause::Fabric(FabricFault::from(&error)));
+        break_off(conn, &error);
     }
+}
+
+/// The device took no more work: the connection ends.
+fn break_off(conn: &mut Conn, error: &io::Error) {
+    conn.failed.get_or_insert((u64::MAX, Status::Flushed));
+    conn.cause.get_or_insert(Cause::Fabric(FabricFault::from(error)));
 }
 
 /// The oldest flight came back well.

@@ -1,12 +1,16 @@
 //! Which window opens which buffer, to whom. The device checks every access; this table keeps the buffers.
 //!
 //! A key is the device's index above 8 bits that change with every bind, so that a stale key opens nothing. Windows are used oldest
-//! first, which makes a key come back as late as possible.
+//! first, which makes a key come back as late as possible. Which window is the first, and in which order the 8 bits of one go through
+//! all their values, is drawn by lot for each shard: a peer cannot count on from a key that it knows. The index is the device's, so
+//! that there is no more to guess than one of all windows and one of 256 values; a wrong guess ends the connection of whoever
+//! guesses, and a right one opens nothing to it, because a window is bound to one connection.
 
 use crate::device::{Domain, MemoryWindow};
 use stag_pools::{Exposed, Fenced, RemoteKey, Scope};
 use std::{
     collections::{HashMap, VecDeque},
+    hash::{BuildHasher, RandomState},
     io,
     rc::Rc,
 };
@@ -19,6 +23,8 @@ pub(crate) struct Windows {
     idle: VecDeque<u32>,
     /// The entry that has a key's device index.
     by_index: HashMap<u32, u32>,
+    variants: Variants,
+    lot: Lot,
     domain: Rc<Domain>,
 }
 
@@ -26,6 +32,8 @@ pub(crate) struct Windows {
 struct Entry {
     /// None: it could not be made again.
     window: Option<MemoryWindow>,
+    /// Where in the order of variants its last key was.
+    turn: u8,
     bound: Option<Bound>,
 }
 
@@ -43,38 +51,89 @@ struct Bound {
 /// Bits of a key that change with every bind.
 const VARIANT_BITS: u32 = 8;
 
-/// The key of the next bind of the window whose last key was `key`. Never 0.
-fn next_key(key: u32) -> u32 {
-    let variant = |by: u8| (key & !0xff) | u32::from((key as u8).wrapping_add(by));
-    match variant(1) {
-        0 => variant(2),
-        key => key,
+/// Numbers that nobody else can know: the keys of the standard library's hash tables are the system's random numbers.
+#[derive(Debug, Default)]
+struct Lot {
+    state: RandomState,
+    drawn: u64,
+}
+
+impl Lot {
+    fn below(&mut self, bound: usize) -> usize {
+        self.drawn += 1;
+        usize::try_from(self.state.hash_one(self.drawn)).unwrap_or(usize::MAX) % bound.max(1)
+    }
+
+    /// Puts `items` in an order drawn by lot.
+    fn shuffle<T>(&mut self, items: &mut [T]) {
+        for last in (1..items.len()).rev() {
+            items.swap(last, self.below(last + 1));
+        }
+    }
+}
+
+/// The order in which the changing bits of keys go through their values.
+#[derive(Debug)]
+struct Variants(Box<[u8]>);
+
+impl Variants {
+    fn new(lot: &mut Lot) -> Self {
+        let mut values: Box<[u8]> = (0..=u8::MAX).collect();
+        lot.shuffle(&mut values);
+        Self(values)
+    }
+
+    /// The key of the next bind of the window whose last key was `key`, and which is at `turn` of the order. Never 0.
+    fn next(&self, key: u32, turn: &mut u8) -> u32 {
+        loop {
+            *turn = turn.wrapping_add(1);
+            let variant = self.0.get(usize::from(*turn)).copied().unwrap_or(0);
+            let next = (key & !0xff) | u32::from(variant);
+            if next != key && next != 0 {
+                return next;
+            }
+        }
     }
 }
 
 impl Windows {
     /// `capacity` windows. Fails when the device gives fewer.
     pub(crate) fn new(domain: &Rc<Domain>, capacity: usize) -> io::Result<Self> {
-        let mut windows = Self {
-            entries: (0..capacity).map(|_| Entry { window: None, bound: None }).collect(),
-            idle: VecDeque::with_capacity(capacity),
-            by_index: HashMap::with_capacity(capacity),
-            domain: Rc::clone(domain),
-        };
+        let mut windows = Self::empty(domain, capacity);
         for index in 0..capacity {
             windows.make(index)?;
         }
+        windows.lot.shuffle(windows.idle.make_contiguous());
         Ok(windows)
+    }
+
+    fn empty(domain: &Rc<Domain>, capacity: usize) -> Self {
+        let mut lot = Lot::default();
+        let variants = Variants::new(&mut lot);
+        Self {
+            entries: (0..capacity).map(|_| Entry { window: None, turn: 0, bound: None }).collect(),
+            idle: VecDeque::with_capacity(capacity),
+            by_index: HashMap::with_capacity(capacity),
+            variants,
+            lot,
+            domain: Rc::clone(domain),
+        }
     }
 
     fn make(&mut self, index: usize) -> io::Result<()> {
         let window = MemoryWindow::new(&self.domain)?;
+        self.put(index, window);
+        Ok(())
+    }
+
+    /// Has entry `index` use a window that was just made.
+    fn put(&mut self, index: usize, window: MemoryWindow) {
         let place = u32::try_from(index).expect("a table's size fits 32 bits");
         self.by_index.insert(window.key() >> VARIANT_BITS, place);
         let entry = self.entries.get_mut(index).expect("the caller counts entries");
         entry.window = Some(window);
+        entry.turn = self.lot.below(256) as u8;
         self.idle.push_back(place);
-        Ok(())
     }
 
     /// Takes the oldest idle window for `exposed`. The caller posts its bind with the key that comes back.
@@ -83,7 +142,7 @@ impl Windows {
         let entry = self.entries.get_mut(index as usize).expect("the idle list names entries of the table");
         let window = entry.window.as_ref().expect("an idle window is there");
         assert!(entry.bound.is_none(), "an idle window is not bound");
-        let key = RemoteKey(next_key(window.key()));
+        let key = RemoteKey(self.variants.next(window.key(), &mut entry.turn));
         entry.bound = Some(Bound { key, scope, exposed, is_ending: false, is_dead: false });
         key
     }
@@ -150,22 +209,29 @@ impl Windows {
 
     /// Frees every window of `scope`, whose queue pair has stopped, and makes new ones: their state is not known. It takes system
     /// calls, as everything at the end of a connection does: no call waits for it but those of other connections that are
-    /// being polled at that moment. They have to be freed before the queue pair, which bound ones hold.
-    pub(crate) fn close(&mut self, scope: Scope, mut fenced: impl FnMut(Fenced)) -> u64 {
-        let mut count = 0;
+    /// being polled at that moment. They have to be freed before the queue pair, which bound ones hold. How many were freed, and how
+    /// many the device keeps: those stay bound, with their memory, and can be tried again.
+    pub(crate) fn close(&mut self, scope: Scope, mut fenced: impl FnMut(Fenced)) -> (u64, u64) {
+        let (mut freed, mut kept) = (0, 0);
         for index in 0..self.entries.len() {
             let Some(entry) = self.entries.get_mut(index) else { break };
             let Some(bound) = entry.bound.take_if(|bound| bound.scope == scope) else { continue };
             if let Some(window) = entry.window.take() {
-                self.by_index.remove(&(window.key() >> VARIANT_BITS));
+                let at = window.key() >> VARIANT_BITS;
+                if let Err(window) = window.free() {
+                    (entry.window, entry.bound) = (Some(window), Some(bound));
+                    kept += 1;
+                    continue;
+                }
+                self.by_index.remove(&at);
             }
             // SAFETY: the window is freed: the device knows its key no more.
             fenced(unsafe { bound.exposed.fence(bound.key) });
-            count += 1;
+            freed += 1;
             // When the device has none left, there is one window fewer.
             let _ = self.make(index);
         }
-        count
+        (freed, kept)
     }
 
     /// Windows a peer can use.
@@ -177,8 +243,9 @@ impl Windows {
 impl Drop for Windows {
     fn drop(&mut self) {
         for entry in &mut self.entries {
-            entry.window = None;
-            if let Some(bound) = entry.bound.take() {
+            let is_freed = entry.window.take().is_none_or(|window| window.free().is_ok());
+            // What was exposed by a window that the device keeps is nobody's: dropping it does not give its memory back.
+            if let Some(bound) = entry.bound.take_if(|_| is_freed) {
                 // SAFETY: the window was freed.
                 drop(unsafe { bound.exposed.fence(bound.key) });
             }
@@ -189,18 +256,80 @@ impl Drop for Windows {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::tests::{ANSWER, ONE_AT_A_TIME, domain, window};
+    use stag_pools::{Access, Class, Pool};
+    use std::{collections::HashSet, sync::atomic::Ordering};
 
     #[test]
     fn keys_change_with_every_bind_and_none_is_zero() {
+        let variants = Variants::new(&mut Lot::default());
         for index in [0, 1, 0xff_ffff] {
-            let mut key = index << VARIANT_BITS;
+            let (mut key, mut turn) = (index << VARIANT_BITS, 0);
             for _ in 0..1_000 {
-                let next = next_key(key);
+                let next = variants.next(key, &mut turn);
                 assert!(next != key && next != 0);
                 assert_eq!(next >> VARIANT_BITS, index);
                 key = next;
             }
         }
-        assert_eq!(next_key(u32::MAX), 0xffff_ff00, "it does not overflow");
+    }
+
+    #[test]
+    fn a_key_comes_back_after_all_others_and_does_not_follow_from_the_last_one() {
+        let orders: Vec<Vec<u32>> = (0..4)
+            .map(|_| {
+                let (variants, mut key, mut turn) = (Variants::new(&mut Lot::default()), 0x500, 0);
+                let mut order: Vec<u32> = Vec::new();
+                // The first one may differ from what the device began with and be skipped.
+                for _ in 0..255 {
+                    key = variants.next(key, &mut turn);
+                    order.push(key);
+                }
+                assert_eq!(order.iter().collect::<HashSet<_>>().len(), 255);
+                order
+            })
+            .collect();
+        let steps = |order: &[u32]| {
+            order.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]) as u8).collect::<HashSet<_>>().len()
+        };
+        // One that counts has a single step; of 254 drawn by lot most values occur.
+        assert!(orders.iter().all(|order| steps(order) > 100));
+        assert!(orders.windows(2).all(|pair| pair[0] != pair[1]), "each shard has its own order");
+    }
+
+    /// Windows of a device that does nothing.
+    fn windows(count: u32) -> Windows {
+        let domain = domain();
+        let mut windows = Windows::empty(&domain, count as usize);
+        for index in 0..count {
+            windows.put(index as usize, window(&domain, (index + 1) << VARIANT_BITS));
+        }
+        windows
+    }
+
+    #[test]
+    fn memory_of_a_window_that_the_device_keeps_is_kept_until_it_is_freed() {
+        let _one = ONE_AT_A_TIME.lock();
+        let pool = Pool::new(&[Class { slot_len: 64, count: 4 }]).unwrap();
+        let exposed = || {
+            let mut buf = pool.take(64).unwrap();
+            buf.append(b"lent").unwrap();
+            buf.expose(0..4, Access::RemoteWrite)
+        };
+        let mut windows = windows(2);
+        let (key, _) = (windows.bind(Scope(1), exposed()), windows.bind(Scope(2), exposed()));
+        ANSWER.store(libc::EBUSY, Ordering::Relaxed);
+        let mut fenced = Vec::new();
+        assert_eq!(windows.close(Scope(1), |proof| fenced.push(proof)), (0, 1));
+        assert_eq!((fenced.len(), windows.in_use(), pool.taken()), (0, 2, 2));
+        ANSWER.store(0, Ordering::Relaxed);
+        assert_eq!(windows.close(Scope(1), |proof| fenced.push(proof)), (1, 0));
+        assert_eq!(fenced.pop().map(|proof| proof.key()), Some(key));
+        assert_eq!((windows.in_use(), pool.taken()), (1, 1));
+        // At the end of the shard nothing aborts, and what a peer may still reach is not given to anybody.
+        ANSWER.store(libc::EBUSY, Ordering::Relaxed);
+        drop(windows);
+        ANSWER.store(0, Ordering::Relaxed);
+        assert_eq!(pool.taken(), 1);
     }
 }

@@ -120,11 +120,25 @@ impl QueuePair {
     }
 }
 
+impl QueuePair {
+    /// Destroys it. When the device keeps it, it comes back: the device may still reach what was posted to it.
+    pub(crate) fn destroy(mut self) -> Result<(), Self> {
+        // SAFETY: its asynchronous events are acknowledged as they are taken, and it is not used again when it was destroyed.
+        let code = unsafe { (self.library.ibv_destroy_qp)(self.raw) };
+        if !is_gone(code) {
+            return Err(self);
+        }
+        self.raw = ptr::null_mut();
+        Ok(())
+    }
+}
+
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        // SAFETY: it is destroyed once; its asynchronous events are acknowledged as they are taken.
-        let code = unsafe { (self.library.ibv_destroy_qp)(self.raw) };
-        assert!(is_gone(code), "a queue pair that nothing refers to is destroyed: {code}");
+        if !self.raw.is_null() {
+            // SAFETY: as in `destroy`. One that the device keeps stays: whoever posted to it keeps that memory away from others.
+            unsafe { (self.library.ibv_destroy_qp)(self.raw) };
+        }
     }
 }
 
@@ -132,4 +146,35 @@ impl Drop for QueuePair {
 pub(crate) fn no_attr() -> ibv_qp_attr {
     // SAFETY: it is made of integers, for which zero is a value.
     unsafe { MaybeUninit::<ibv_qp_attr>::zeroed().assume_init() }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::device::tests::{ANSWER, ONE_AT_A_TIME, domain, queues, zeroed};
+    use std::sync::atomic::Ordering;
+
+    /// A queue pair of a device that does nothing.
+    pub(crate) fn pair(queues: &Queues) -> QueuePair {
+        let raw = zeroed::<ibv_qp>();
+        QueuePair {
+            library: queues.domain.device.library,
+            raw: Box::leak(Box::new(raw)),
+            inline_max: 0,
+            _completions: Rc::clone(&queues.completions),
+            _receives: Rc::clone(&queues.receives),
+            _domain: Rc::clone(&queues.domain),
+        }
+    }
+
+    #[test]
+    fn a_queue_pair_that_the_device_keeps_comes_back_and_nothing_aborts() {
+        let _one = ONE_AT_A_TIME.lock();
+        let queues = queues(&domain());
+        ANSWER.store(libc::EBUSY, Ordering::Relaxed);
+        let kept = pair(&queues).destroy().unwrap_err();
+        drop(kept);
+        ANSWER.store(0, Ordering::Relaxed);
+        assert!(pair(&queues).destroy().is_ok());
+    }
 }
