@@ -23,6 +23,7 @@ pub fn problems(specifications: &[Specification], sources: &Sources) -> Vec<Stri
         }
     }
     ids(specifications, sources, &mut problems);
+    problems.extend(crate::breaks::plan::problems(specifications, sources));
     problems
 }
 

@@ -2,11 +2,13 @@
 //!
 //! ```sh
 //! cargo run -p stag-docs     # writes docs/requirements/*.md, prints the totals and every problem
+//! cargo run -p stag-docs -- break --rule 8166-12   # breaks the lines of a rule and runs its tests
 //! ```
 //!
 //! How to add a rule stands in `CONTRIBUTING.md`.
 #![forbid(unsafe_code)]
 
+pub mod breaks;
 pub mod check;
 pub mod page;
 pub mod rule;

@@ -110,10 +110,10 @@ fn link(name: &str, file: &str) -> String {
 }
 
 /// Text that may stand in a table.
-fn cell(text: &str) -> String {
+pub(crate) fn cell(text: &str) -> String {
     text.trim().replace('|', "\\|").replace('\n', " ")
 }
 
-fn push(text: &mut String, arguments: std::fmt::Arguments<'_>) {
+pub(crate) fn push(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     text.write_fmt(arguments).expect("a String takes everything");
 }

@@ -45,12 +45,27 @@ pub struct Rule {
     /// Tests that fail when the rule is broken: `file::function`.
     #[serde(default)]
     pub tests: Vec<String>,
+    /// Changes of the code that break the rule, where no automatic one does (see [`crate::breaks`]).
+    #[serde(default)]
+    pub breaks: Vec<Break>,
     /// Why it is not met, or not ours.
     #[serde(default)]
     pub reason: String,
     /// The counter that shows a peer's meeting with a rule that is not met: the names on the way to it, with dots between them.
     #[serde(default)]
     pub counter: String,
+}
+
+/// A change of one file that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Break {
+    /// The file, by its path in the workspace.
+    pub file: String,
+    /// Text that stands in it once.
+    pub from: String,
+    /// The text in its place.
+    pub to: String,
 }
 
 /// The key word of a demand.
@@ -157,7 +172,8 @@ impl Specification {
     pub fn read_all(folder: &Path) -> io::Result<Vec<Self>> {
         let mut files: Vec<_> =
             fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
-        files.retain(|file| file.extension().is_some_and(|extension| extension == "toml"));
+        let is_table = |file: &Path| file.file_stem().is_some_and(|stem| stem == crate::breaks::table::NAME);
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "toml") && !is_table(file));
         files.sort();
         let read = |file: &std::path::PathBuf| {
             let name = file.file_stem().unwrap_or_default().to_string_lossy();

@@ -118,16 +118,28 @@ impl Sources {
         }
     }
 
-    /// Whether a list of cases names `module::name` on a line of its own, as the conformance suite's does.
+    /// Says if a list of cases names `module::name` on a line of its own, as the conformance suite's does.
     fn is_listed(&self, path: &str, name: &str) -> bool {
+        self.list(path, name).is_some()
+    }
+
+    fn list(&self, path: &str, name: &str) -> Option<&str> {
         let module = path.rsplit('/').next().and_then(|file| file.strip_suffix(".rs")).unwrap_or_default();
         let case = format!("{module}::{name}");
-        self.files.values().any(|text| text.lines().any(|line| line.trim().trim_end_matches(',') == case))
+        let is_case = |line: &str| line.trim().trim_end_matches(',') == case;
+        let names = |text: &&String| text.contains(&case) && text.lines().any(is_case);
+        self.files.values().find(names).map(String::as_str)
+    }
+
+    /// The call of the macro whose list of cases names this one: `conformance_tests!(`.
+    pub(crate) fn list_of(&self, path: &str, name: &str) -> Option<String> {
+        let (_, rest) = self.list(path, name)?.split_once("macro_rules! ")?;
+        Some(format!("{}!(", rest.split_whitespace().next()?))
     }
 }
 
 /// Every `[…]` without a space in it.
-fn bracketed(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn bracketed(text: &str) -> impl Iterator<Item = &str> {
     let inner = text.split('[').skip(1).filter_map(|rest| Some(rest.split_once(']')?.0));
     inner.filter(|inner| !inner.is_empty() && !inner.contains(' '))
 }

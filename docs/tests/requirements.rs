@@ -1,7 +1,7 @@
 //! Rules, code and tests hold together, the pages are what the rules say, and the check itself sees every mistake it is made for.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-use stag_docs::{Sources, Specification, page, problems, sources::Found};
+use stag_docs::{Sources, Specification, breaks::table::Table, page, problems, sources::Found};
 use std::fs;
 
 #[test]
@@ -19,6 +19,18 @@ fn the_pages_are_what_the_rules_say() {
         let written = fs::read_to_string(stag_docs::requirements().join(&name)).unwrap_or_default();
         assert!(written == text, "docs/requirements/{name} is out of date; fix: cargo run -p stag-docs");
     }
+}
+
+#[test]
+fn the_page_of_broken_lines_is_what_the_table_says() {
+    let folder = stag_docs::requirements();
+    let specifications = Specification::read_all(&folder).unwrap();
+    let table = Table::read(&folder).unwrap();
+    let written = fs::read_to_string(folder.join("broken.md")).unwrap_or_default();
+    assert!(
+        written == table.page(&specifications),
+        "docs/requirements/broken.md is out of date; fix: cargo run -p stag-docs"
+    );
 }
 
 const CODE: (&str, &str) = ("a/src/x.rs", "// RFC 8166 §1 [8166-1]\nfn x() {}\n");

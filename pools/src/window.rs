@@ -15,12 +15,10 @@ pub struct RemoteKey(pub u32);
 
 /// The connection a window belongs to: only accesses that arrive there can use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-// RFC 5041 §8.2 [5041-50], RFC 5042 §6.1.1 [5042-6]
 pub struct Scope(pub u64);
 
 /// What a peer may do with exposed memory; never both (RFC 8166 §8.1.2: no more rights than needed).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-// RFC 5040 §8.1.1 [5040-65], RFC 5041 §8.3.1 [5041-55]
 pub enum Access {
     /// The peer may fetch the octets.
     RemoteRead,
@@ -338,8 +336,8 @@ impl Windows {
         let bound = self.entries.get_mut(index).and_then(|entry| entry.bound.as_mut());
         // RFC 5040 §7.2 [5040-59], RFC 5041 §7.1 [5041-42]
         let bound = bound.filter(|bound| bound.key == key).ok_or(Violation::InvalidKey)?;
-        // RFC 5040 §7.2, §8.1.1 [5040-59] [5040-62], RFC 5041 §8.2, §8.3.1 [5041-49] [5041-53],
-        // RFC 5042 §6.1.1 [5042-7] [5042-8]
+        // RFC 5040 §7.2, §8.1.1 [5040-59] [5040-62], RFC 5041 §8.2, §8.3.1 [5041-49] [5041-50] [5041-53],
+        // RFC 5042 §6.1.1 [5042-6] [5042-7] [5042-8]
         if bound.scope == scope { Ok(bound) } else { Err(Violation::OtherScope) }
     }
 
@@ -357,7 +355,7 @@ impl Bound {
     /// The octets of the buffer that the access reaches (RFC 5041 §7.1, RFC 5040 §7.2).
     // RFC 8166 §8.1 [8166-65]
     fn check(&self, access: Access, offset: u64, len: usize) -> Result<Range<usize>, Violation> {
-        // RFC 5041 §7.1 [5041-43], RFC 5042 §6.3.5 [5042-11]
+        // RFC 5040 §8.1.1 [5040-65], RFC 5041 §7.1, §8.3.1 [5041-43] [5041-55], RFC 5042 §6.3.5 [5042-11]
         if self.exposed.access != access {
             return Err(Violation::Access);
         }

@@ -26,7 +26,6 @@ const READ_SEGMENT_LEN: usize = 4 + 4 + SEGMENT_LEN;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// Names the registered memory: an STag or an rkey.
-    // RFC 8166 §2.3.2 [8166-1]
     pub handle: u32,
     /// Octets; zero is legal and names nothing.
     pub length: u32,

@@ -222,6 +222,7 @@ fn parse_word(rest: &mut &[u8]) -> Result<u32, PeerFault> {
 
 #[inline]
 fn parse_segment(rest: &mut &[u8]) -> Result<Segment, PeerFault> {
+    // RFC 8166 §2.3.2 [8166-1]
     let [handle, length, high, low] = parse_words(rest).ok_or(PeerFault::CutLists)?;
     Segment { handle, length, offset: u64::from(high) << 32 | u64::from(low) }.check()
 }
