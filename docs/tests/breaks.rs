@@ -24,33 +24,33 @@ const LOCK: &str = "version = 4\n\n[[package]]\nname = \"sample\"\nversion = \"0
 
 const CODE: &str = r#"//! A sample.
 
-// One test looks at the limit, another does not. [1-1] [1-2]
+// One test looks at the limit, another does not. [1-0] [1-1]
 pub const LIMIT: usize = 4;
 
 pub struct Unique;
-// [1-3]
+// [1-2]
 pub static NAME: &Unique = &UNIQUE;
 static UNIQUE: Unique = Unique;
 
-// [1-4]
+// [1-3]
 pub const WORDS: u32 = 7;
 const _: () = assert!(WORDS == 7);
 
 pub fn last(mut left: usize) -> usize {
     while left > LIMIT {
-        // [1-5]
+        // [1-4]
         left -= 1;
     }
     left
 }
 
 pub fn sum(octets: &[u8]) -> u32 {
-    // [1-6] [1-7] [1-8]
+    // [1-5] [1-6] [1-7]
     octets.iter().map(|octet| u32::from(*octet)).sum()
 }
 
 pub fn greet(name: &str) -> String {
-    // [1-9]
+    // [1-8] [1-9]
     let text = format!("Hello {name}");
     text
 }
@@ -79,21 +79,30 @@ fn it_needs_a_device() {
 }
 
 #[test]
+fn it_fails_every_second_time() {
+    let count = concat!(env!("CARGO_MANIFEST_DIR"), "/count");
+    let before = std::fs::read_to_string(count).unwrap_or_default();
+    std::fs::write(count, format!("{before}.")).unwrap();
+    assert_eq!(before.len() % 2, 0);
+}
+
+#[test]
 fn it_greets() {
     assert_eq!(greet("you"), "Hello you");
 }
 "#;
 
 /// Rules with the test that each names, and what is to come of it.
-const RULES: [(&str, &str, Verdict); 9] = [
-    ("1-1", "it_ends_at_four", Verdict::Caught),
-    ("1-2", "it_looks_elsewhere", Verdict::Survived),
-    ("1-3", "it_looks_elsewhere", Verdict::NothingCompiled),
-    ("1-4", "it_looks_elsewhere", Verdict::Refused),
-    ("1-5", "it_ends_at_four", Verdict::Hung),
-    ("1-6", "it_looks_elsewhere", Verdict::Survived),
-    ("1-7", "it_never_holds", Verdict::FailsWhole),
-    ("1-8", "it_needs_a_device", Verdict::NotRunHere),
+const RULES: [(&str, &str, Verdict); 10] = [
+    ("1-0", "it_ends_at_four", Verdict::Caught),
+    ("1-1", "it_looks_elsewhere", Verdict::Survived),
+    ("1-2", "it_looks_elsewhere", Verdict::NothingCompiled),
+    ("1-3", "it_looks_elsewhere", Verdict::Refused),
+    ("1-4", "it_ends_at_four", Verdict::Hung),
+    ("1-5", "it_looks_elsewhere", Verdict::Survived),
+    ("1-6", "it_never_holds", Verdict::FailsWhole),
+    ("1-7", "it_needs_a_device", Verdict::NotRunHere),
+    ("1-8", "it_fails_every_second_time", Verdict::Survived),
     ("1-9", "it_greets", Verdict::Caught),
 ];
 
@@ -140,7 +149,7 @@ fn each_rule_of_a_sample_gets_the_verdict_that_it_deserves() {
     assert_eq!(found, RULES.map(|(id, _, verdict)| (id, verdict)), "{rows:#?}");
     assert_eq!((rows[0].line, rows[0].mutation.as_str()), (4, "`4` → `5`"));
     assert_eq!((rows[0].test.as_str(), rows[0].commit.as_str()), ("tests/t.rs::it_ends_at_four", "abc"));
-    assert_eq!(rows[8].mutation, "`Hello {` → `Hallo {`");
+    assert_eq!(rows[9].mutation, "`Hello {` → `Hallo {`");
     // Nobody's files have changed; the copy is whole again.
     for tree in ["sample", "copy/tree"] {
         assert_eq!(fs::read_to_string(folder.join(tree).join("src/lib.rs")).unwrap(), CODE, "{tree}");
