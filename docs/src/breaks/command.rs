@@ -47,7 +47,7 @@ A CHANGE OF YOUR OWN
 EXAMPLES
   cargo run -p stag-docs -- break --rule 8166-12
   cargo run -p stag-docs -- break --rule 8166-12 --list    the changes that would be tried
-  nice cargo run -p stag-docs -- break --all --resume      what is not in the table; may be stopped
+  nice cargo run -p stag-docs -- break --all --resume      the rest; may be stopped at any time
   cargo run -p stag-docs -- break --sample 20              what the gate does
 
 EXIT CODES
@@ -77,7 +77,7 @@ pub struct Break {
     /// Draw by this number, as an earlier run printed it [default: the time]
     #[arg(long, value_name = "S", requires = "sample")]
     seed: Option<u64>,
-    /// Leave out lines that have a row in the table and did not change since
+    /// Leave out lines that the table shows as noticed and that did not change since
     #[arg(long, conflicts_with_all = ["sample", "table"])]
     resume: bool,
     /// Print the changes that would be tried; build nothing
@@ -166,8 +166,10 @@ fn chosen(asked: &Break, all: &[Job], table: &Table) -> io::Result<Vec<Job>> {
     } else {
         asked.rule.iter().cloned().collect()
     };
-    let keep =
-        |job: &Job, id: &str| wanted.contains(id) && !(asked.resume && table.find(id, &job.site).is_some());
+    let keep = |job: &Job, id: &str| {
+        let is_settled = || table.find(id, &job.site).is_some_and(|row| !row.verdict.is_finding());
+        wanted.contains(id) && !(asked.resume && is_settled())
+    };
     Ok(all.iter().filter_map(|job| job.clone().only(keep)).collect())
 }
 

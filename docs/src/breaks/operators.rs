@@ -219,7 +219,12 @@ fn method(ways: &mut Ways<'_>, call: &ExprMethodCall) {
 
 fn function(ways: &mut Ways<'_>, call: &ExprCall) {
     match ways.text(&*call.func) {
-        "Some" => ways.put(call, "None", "nothing instead"),
+        "Some" => {
+            let text = ways.text(call);
+            ways.put(call, "None", "nothing instead");
+            // The same where `None` alone says too little about its type.
+            ways.put(call, format!("{text}.filter(|_| false)"), "nothing instead");
+        }
         "u16::from_be_bytes" => ways.put(&*call.func, "u16::from_le_bytes", "the other order of octets"),
         "u32::from_be_bytes" => ways.put(&*call.func, "u32::from_le_bytes", "the other order of octets"),
         "u64::from_be_bytes" => ways.put(&*call.func, "u64::from_le_bytes", "the other order of octets"),

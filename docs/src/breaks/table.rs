@@ -195,7 +195,7 @@ impl Table {
              compiled*: no change of the line is a program. A rule counts by its worst line. [All specifications](README.md)\n\n\
              {} rules have lines and tests: {} noticed their broken lines, {} did not, {} need something that was not there, {} were not \
              run.\n\n```sh\ncargo run -p stag-docs -- break --rule 8166-12   # one rule, about a minute\n\
-             cargo run -p stag-docs -- break --all --resume   # what is not in the table\n```\n",
+             cargo run -p stag-docs -- break --all --resume   # those that were not noticed or not run\n```\n",
             ids.len(),
             count(&Verdict::is_noticed),
             count(&Verdict::is_finding),

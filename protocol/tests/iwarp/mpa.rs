@@ -108,6 +108,7 @@ fn a_real_siw_reply_is_taken_by_a_client_server_initiator() {
         Initiator::new(Config { crc: Crc::Never, rtr: None, ird: 128, ord: 0, ..Config::default() });
     let (negotiated, private_data) = accepted(&initiator, &reply);
     assert_eq!((negotiated.crc, negotiated.ird, negotiated.ord, negotiated.rtr), (false, 128, 0, None));
+    assert_eq!(negotiated.offered, Some(Enhanced { rtr: None, ird: 0, ord: 128 }));
     assert_eq!(private_data, hex("f6ab0e1801010300"));
 }
 

@@ -242,6 +242,51 @@ fn a_failed_negotiation_ends_with_its_terminate_as_the_only_fpdu() {
     assert_eq!(unmarked(&stream), [hex("4147 00000000 00000002 00000001 00000000 20070000")]);
 }
 
+/// RFC 5040 Figure 9, RFC 5041 §7.2, RFC 5044 §8, RFC 6581 §8.
+#[test]
+fn every_cause_has_the_numbers_of_its_specification() {
+    let numbers = [
+        (Terminate::RDMAP_LOCAL_CATASTROPHIC, 0x0000),
+        (Terminate::RDMAP_INVALID_STAG, 0x0100),
+        (Terminate::RDMAP_BOUNDS, 0x0101),
+        (Terminate::RDMAP_ACCESS, 0x0102),
+        (Terminate::RDMAP_NOT_ASSOCIATED, 0x0103),
+        (Terminate::RDMAP_WRAP, 0x0104),
+        (Terminate::RDMAP_CANNOT_INVALIDATE, 0x0109),
+        (Terminate::RDMAP_PROTECTION_UNSPECIFIED, 0x01FF),
+        (Terminate::RDMAP_VERSION, 0x0205),
+        (Terminate::UNEXPECTED_OPCODE, 0x0206),
+        (Terminate::RDMAP_CATASTROPHIC_STREAM, 0x0207),
+        (Terminate::RDMAP_CATASTROPHIC_GLOBAL, 0x0208),
+        (Terminate::RDMAP_INVALIDATE_UNKNOWN, 0x0209),
+        (Terminate::RDMAP_UNSPECIFIED, 0x02FF),
+        (Terminate::DDP_LOCAL_CATASTROPHIC, 0x1000),
+        (Terminate::DDP_INVALID_STAG, 0x1100),
+        (Terminate::DDP_BOUNDS, 0x1101),
+        (Terminate::DDP_NOT_ASSOCIATED, 0x1102),
+        (Terminate::DDP_WRAP, 0x1103),
+        (Terminate::DDP_TAGGED_VERSION, 0x1104),
+        (Terminate::DDP_INVALID_QUEUE, 0x1201),
+        (Terminate::DDP_NO_BUFFER, 0x1202),
+        (Terminate::DDP_INVALID_MSN, 0x1203),
+        (Terminate::DDP_INVALID_MO, 0x1204),
+        (Terminate::DDP_TOO_LONG, 0x1205),
+        (Terminate::DDP_UNTAGGED_VERSION, 0x1206),
+        (Terminate::MPA_TCP_LOST, 0x2001),
+        (Terminate::MPA_CRC, 0x2002),
+        (Terminate::MPA_LENGTH, 0x2003),
+        (Terminate::MPA_BAD_FRAME, 0x2004),
+        (Terminate::MPA_LOCAL_CATASTROPHIC, 0x2005),
+        (Terminate::MPA_INSUFFICIENT_IRD, 0x2006),
+        (Terminate::MPA_NO_RTR, 0x2007),
+    ];
+    assert_eq!(numbers.map(|(cause, _)| cause), Terminate::ALL);
+    for (cause, number) in numbers {
+        let said = u16::from(cause.layer) << 12 | u16::from(cause.error_type) << 8 | u16::from(cause.code);
+        assert_eq!(said, number, "{cause}");
+    }
+}
+
 #[test]
 fn every_cause_has_its_own_name() {
     for (i, cause) in Terminate::ALL.iter().enumerate() {
