@@ -53,6 +53,10 @@ pub struct Config {
     pub receive_len: usize,
     /// Peers at a time over the fabric; TCP connections have places of their own.
     pub peers: usize,
+    /// TCP connections at a time; one more is closed.
+    pub streams: usize,
+    /// Connect over TCP from a port below 1024, where this process may take one ([`stag_verbs::source`]).
+    pub reserved_port: bool,
     /// Calls of peers at a time, on all connections.
     pub inbound: usize,
     /// Calls of ours at a time, waiting ones included.
@@ -90,6 +94,8 @@ impl Default for Config {
             receives: 4_096,
             receive_len: INLINE_LEN,
             peers: 1_024,
+            streams: 1_024,
+            reserved_port: false,
             inbound: 5_120,
             outbound: 1_024,
             payload_max: LARGE_LEN as u32,

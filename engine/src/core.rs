@@ -428,7 +428,7 @@ impl Core {
         Ok(Self {
             memory,
             receives,
-            peers: Table::new(config.peers + crate::stream::CONNECTIONS),
+            peers: Table::new(config.peers + config.streams),
             by_qp: vec![None; connections],
             inbound: Table::new(config.inbound),
             inbound_lists: lists(config.inbound),
@@ -439,7 +439,7 @@ impl Core {
             answered: None,
             to_start: None,
             outbox: VecDeque::with_capacity(config.inbound + config.outbound),
-            line: Line::new(config.inbound, config.peers + crate::stream::CONNECTIONS),
+            line: Line::new(config.inbound, config.peers + config.streams),
             replies: VecDeque::with_capacity(config.inbound),
             errors: VecDeque::with_capacity(config.inbound),
             has_room: false,

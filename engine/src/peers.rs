@@ -247,8 +247,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         Some(id)
     }
 
-    pub(crate) fn admits(&self, address: PeerAddress) -> bool {
-        !self.core.stopping && (self.admission)(address)
+    /// True if a caller over TCP may connect.
+    pub(crate) fn admits_stream(&self, address: PeerAddress) -> bool {
+        let admission = self.stream_admission.as_ref().unwrap_or(&self.admission);
+        !self.core.stopping && admission(address)
     }
 
     /// Starts to end a connection; the rest happens when it has ended.

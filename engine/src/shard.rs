@@ -44,6 +44,8 @@ pub struct Shard<P: Provider, A: App> {
     pub(crate) core: Core,
     pub(crate) streams: Streams,
     pub(crate) admission: Admission,
+    /// The same over TCP, if it differs.
+    pub(crate) stream_admission: Option<Admission>,
     pub(crate) offer: Offer,
     /// Where each peer that is kept connected is, by its place among the peers.
     pub(crate) targets: Box<[Option<P::Address>]>,
@@ -89,9 +91,10 @@ impl<P: Provider, A: App> Shard<P, A> {
             provider.register(&pool)?;
             Ok(pool)
         })?;
-        let streams = Streams::new(core.config.slots[0])?;
+        let streams = Streams::new(core.config.streams, core.config.slots[0])?;
         let targets = (0..core.peers.capacity()).map(|_| None).collect();
-        let mut shard = Self { provider, app, core, streams, admission, offer, targets };
+        let mut shard =
+            Self { provider, app, core, streams, admission, stream_admission: None, offer, targets };
         shard.replenish();
         Ok(shard)
     }
@@ -105,6 +108,11 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Waits for peers of the fabric at `at`; returns the address in use.
     pub fn listen(&mut self, at: &P::Address) -> Result<P::Address, FabricFault> {
         self.provider.listen(at)
+    }
+
+    /// Decides by `admission` who may connect over TCP, instead of as over the fabric.
+    pub fn admit_streams_by(&mut self, admission: Admission) {
+        self.stream_admission = Some(admission);
     }
 
     /// Waits for callers over TCP at `at`; returns the address in use. `shared` lets several shards wait at one address.

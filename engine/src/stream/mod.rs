@@ -36,8 +36,6 @@ use std::{
     time::Duration,
 };
 
-/// TCP connections at a time.
-pub(crate) const CONNECTIONS: usize = 1_024;
 /// Octets read at a time, for all connections together.
 const STAGING_LEN: usize = 256 << 10;
 /// Parts, and octets, of replies that wait to be sent before a connection is no longer read: a caller that does not take its
@@ -107,7 +105,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         for _ in 0..ACCEPTS_PER_PASS {
             let Some((socket, from)) = self.streams.accept(now) else { return };
             let address = PeerAddress::Ip(from);
-            if !self.admits(address) {
+            if !self.admits_stream(address) {
                 self.core.counters.stats.connections.refused += 1;
                 continue;
             }
@@ -135,8 +133,9 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Connects to a server over TCP. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls may be made at once, and work as
     /// over the fabric, but that items always travel inline.
     pub fn connect_tcp(&mut self, to: SocketAddr) -> Result<PeerId, FabricFault> {
-        let payload_max = self.core.config.payload_max as usize;
-        let key = self.streams.connect(to, payload_max).map_err(|error| FabricFault::from(&error))?;
+        let (payload_max, reserved) = (self.core.config.payload_max as usize, self.core.config.reserved_port);
+        let key = self.streams.connect(to, reserved, payload_max);
+        let key = key.map_err(|error| FabricFault::from(&error))?;
         let key = key.ok_or(FabricFault::Exhausted)?;
         let Some(peer) = self.add_peer(Side::Client, Link::Stream(key), PeerAddress::Ip(to), 0) else {
             drop(self.streams.remove(key));

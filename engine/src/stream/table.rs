@@ -1,8 +1,7 @@
 //! The TCP connections of a shard, and what waits to be sent on them.
 
 use super::{
-    ACCEPT_PAUSE, CALLS_MAX, CONNECTIONS, GATHER, LISTENER, OUTPUT_MAX, OUTPUT_OCTETS_MAX, OUTPUT_PART,
-    STAGING_LEN,
+    ACCEPT_PAUSE, CALLS_MAX, GATHER, LISTENER, OUTPUT_MAX, OUTPUT_OCTETS_MAX, OUTPUT_PART, STAGING_LEN,
 };
 use crate::{
     app::{Answer, PeerId},
@@ -15,7 +14,7 @@ use rustix::{
 };
 use stag_pools::{Buf, Extent, Table, table::Key};
 use stag_protocol::{rpc::record, xdr::pad};
-use stag_verbs::Time;
+use stag_verbs::{Time, source};
 use std::{
     collections::VecDeque,
     io::{self, IoSlice, Write},
@@ -146,15 +145,15 @@ impl Part {
 }
 
 impl Streams {
-    /// For a shard with so many message slots.
-    pub(crate) fn new(messages: usize) -> io::Result<Self> {
+    /// Room for `connections` at a time, of a shard with so many message slots.
+    pub(crate) fn new(connections: usize, messages: usize) -> io::Result<Self> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             listener: None,
-            connections: Table::new(CONNECTIONS),
+            connections: Table::new(connections),
             staging: vec![0; STAGING_LEN],
-            unsent: VecDeque::with_capacity(CONNECTIONS),
-            resumable: VecDeque::with_capacity(CONNECTIONS),
+            unsent: VecDeque::with_capacity(connections),
+            resumable: VecDeque::with_capacity(connections),
             ready: Vec::with_capacity(GATHER),
             look_at: Time(0),
             has_called: false,
@@ -174,7 +173,8 @@ impl Streams {
         sockopt::set_socket_reuseaddr(&socket, true)?;
         sockopt::set_socket_reuseport(&socket, shared)?;
         if at.is_ipv6() {
-            sockopt::set_ipv6_v6only(&socket, true)?;
+            // `[::]` is every address of this host, of both families, whatever the system's default.
+            sockopt::set_ipv6_v6only(&socket, !at.ip().is_unspecified())?;
         }
         bind(&socket, &at)?;
         listen(&socket, 128)?;
@@ -324,16 +324,27 @@ impl Streams {
         Ok(Some(key))
     }
 
-    /// Starts to connect to a server.
-    pub(super) fn connect(&mut self, to: SocketAddr, payload_max: usize) -> io::Result<Option<Key>> {
-        use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+    /// Starts to connect to a server, from a reserved port if `reserved` is set.
+    pub(super) fn connect(
+        &mut self,
+        to: SocketAddr,
+        reserved: bool,
+        payload_max: usize,
+    ) -> io::Result<Option<Key>> {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
         let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-        match connect(&socket, &to) {
-            Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
-            Err(error) => return Err(error.into()),
-        }
+        let socket = source::connect(to, reserved, |from| {
+            let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+            if let Some(from) = from {
+                sockopt::set_socket_reuseaddr(&socket, true)?;
+                bind(&socket, &from)?;
+            }
+            match connect(&socket, &to) {
+                Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket),
+                Err(error) => Err(error.into()),
+            }
+        })?;
         self.has_called = true;
         self.add(TcpStream::from(socket), payload_max, Role::Connecting)
     }
@@ -409,8 +420,8 @@ impl Streams {
 
     /// Parts that one connection may have waiting before no more of its calls are taken: what all have together must not be all
     /// message slots.
-    pub(super) const fn fair_output(&self) -> usize {
-        if self.parts < self.crowd { OUTPUT_MAX } else { self.crowd.div_ceil(CONNECTIONS) }
+    pub(super) fn fair_output(&self) -> usize {
+        if self.parts < self.crowd { OUTPUT_MAX } else { self.crowd.div_ceil(self.connections.capacity().max(1)) }
     }
 
     /// Forgets a connection.

@@ -32,6 +32,7 @@ pub mod conformance;
 mod count;
 mod fault;
 pub mod soft;
+pub mod source;
 mod time;
 
 pub use count::Count;

@@ -84,6 +84,8 @@ pub struct Config {
     pub parking: usize,
     /// Let several listeners share a port, the kernel choosing among them.
     pub reuse_port: bool,
+    /// Connect from a port below 1024, where this process may take one ([`stag_verbs::source`]).
+    pub reserved_port: bool,
     /// `SO_SNDBUF` in octets; `None` leaves it to the kernel's tuning.
     pub send_buffer: Option<usize>,
     /// `SO_RCVBUF` in octets; `None` leaves it to the kernel's tuning.
@@ -113,6 +115,7 @@ impl Config {
             spare: 8,
             parking: 64,
             reuse_port: false,
+            reserved_port: false,
             send_buffer: None,
             receive_buffer: None,
             now,

@@ -6,6 +6,7 @@ use rustix::{
     io::Errno,
     net::{self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sockopt},
 };
+use stag_verbs::source;
 use std::{
     fmt,
     io::{self, IoSlice, IoSliceMut},
@@ -53,6 +54,10 @@ pub(crate) fn listen(at: SocketAddr, config: &Config) -> io::Result<(OwnedFd, So
     if config.reuse_port {
         sockopt::set_socket_reuseport(&listener, true)?;
     }
+    if at.is_ipv6() {
+        // `[::]` is every address of this host, of both families, whatever the system's default.
+        sockopt::set_ipv6_v6only(&listener, !at.ip().is_unspecified())?;
+    }
     set_buffers(&listener, config)?;
     calm(&listener, at);
     net::bind(&listener, &at)?;
@@ -63,13 +68,19 @@ pub(crate) fn listen(at: SocketAddr, config: &Config) -> io::Result<(OwnedFd, So
 
 /// Starts to connect; the socket becomes writable when it is decided.
 pub(crate) fn connect(to: SocketAddr, config: &Config) -> io::Result<OwnedFd> {
-    let stream = socket(to)?;
-    set_buffers(&stream, config)?;
-    tune(&stream, to, config)?;
-    match net::connect(&stream, &to) {
-        Ok(()) | Err(Errno::INPROGRESS) => Ok(stream),
-        Err(error) => Err(error.into()),
-    }
+    source::connect(to, config.reserved_port, |from| {
+        let stream = socket(to)?;
+        set_buffers(&stream, config)?;
+        tune(&stream, to, config)?;
+        if let Some(from) = from {
+            sockopt::set_socket_reuseaddr(&stream, true)?;
+            net::bind(&stream, &from)?;
+        }
+        match net::connect(&stream, &to) {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(stream),
+            Err(error) => Err(error.into()),
+        }
+    })
 }
 
 /// How a connect ended that [`connect`] started.

@@ -1,0 +1,111 @@
+//! The port that a connection comes from: any, or one below 1024, which only a privileged process may take.
+
+use std::{
+    io::{self, ErrorKind},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    ops::RangeInclusive,
+    process,
+    sync::atomic::{AtomicU16, Ordering},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+/// Reserved ports that are taken: those of Linux's NFS client, above most services.
+pub const RESERVED: RangeInclusive<u16> = 665..=1_023;
+/// The number of these.
+const COUNT: u16 = *RESERVED.end() - *RESERVED.start() + 1;
+
+/// True if only a privileged process of the peer's host can connect from `port`.
+pub const fn is_reserved(port: u16) -> bool {
+    port < 1_024
+}
+
+/// Connects to `to` by `connect`, which makes a socket, binds it to the address that it is given, and connects it.
+///
+/// With `reserved`, from a reserved port; from any where this process may take none, or none is left.
+///
+/// # Errors
+/// The last error of `connect`.
+pub fn connect<T>(
+    to: SocketAddr,
+    reserved: bool,
+    mut connect: impl FnMut(Option<SocketAddr>) -> io::Result<T>,
+) -> io::Result<T> {
+    /// The port at which the next connection of this process begins to look.
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    if reserved {
+        let first = first();
+        for _ in 0..COUNT {
+            let step = NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
+            let from = any(to, *RESERVED.end() - (first + step) % COUNT);
+            match connect(Some(from)) {
+                // Taken, or this very pair of addresses was in use a moment ago (TIME_WAIT).
+                Err(error) if matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable) => {}
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => break,
+                connected => return connected,
+            }
+        }
+    }
+    connect(None)
+}
+
+/// Processes that follow each other begin at different ports.
+fn first() -> u16 {
+    let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    ((u128::from(process::id()) * 31 + millis / 1_000) % u128::from(COUNT)) as u16
+}
+
+/// Port `port` of all our addresses of `to`'s family.
+fn any(to: SocketAddr, port: u16) -> SocketAddr {
+    match to {
+        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, port).into(),
+        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, port).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    const TO: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 2_049);
+
+    #[test]
+    fn reserved_ports_are_tried_once_each_and_then_any() {
+        let mut tried = Vec::new();
+        let connected = connect(TO, true, |from| {
+            tried.push(from.map(|from| from.port()));
+            from.map_or(Ok(7), |_| Err(ErrorKind::AddrInUse.into()))
+        });
+        assert_eq!(connected.unwrap(), 7);
+        assert_eq!(tried.pop(), Some(None));
+        let ports: HashSet<_> = tried.iter().flatten().copied().collect();
+        assert_eq!((ports.len(), tried.len()), (COUNT.into(), COUNT.into()));
+        assert!(ports.iter().all(|port| RESERVED.contains(port) && is_reserved(*port)));
+    }
+
+    #[test]
+    fn who_may_take_none_asks_once_and_who_wants_none_never() {
+        for (reserved, expected) in [(true, 1), (false, 0)] {
+            let mut refused = 0;
+            let connected = connect(TO, reserved, |from| match from {
+                Some(_) => {
+                    refused += 1;
+                    Err(io::Error::from(ErrorKind::PermissionDenied))
+                }
+                None => Ok(()),
+            });
+            assert!(connected.is_ok());
+            assert_eq!(refused, expected);
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_connection_itself_is_final() {
+        let mut tries = 0;
+        let connected: io::Result<()> = connect(TO, true, |_| {
+            tries += 1;
+            Err(ErrorKind::ConnectionRefused.into())
+        });
+        assert_eq!((connected.unwrap_err().kind(), tries), (ErrorKind::ConnectionRefused, 1));
+    }
+}
