@@ -30,7 +30,7 @@ pub const QUEUE_LEN: usize = 128;
 /// READs that one shard puts off at a time.
 pub const TICKETS: usize = 256;
 /// Descriptors in use at most.
-pub(crate) const DESCRIPTORS_MAX: usize = QUEUE_LEN + THREADS;
+pub const DESCRIPTORS_MAX: usize = QUEUE_LEN + THREADS;
 
 /// Stands for a READ that was put off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -71,6 +71,8 @@ pub use callers::{Callers, Mode as CallerMode, Squash};
 pub const OPEN_FILES_MAX: usize = 16_384;
 /// Files a shard keeps open at least, or the start fails.
 pub const OPEN_FILES_MIN: usize = 16;
+/// Descriptors that an open file takes at most.
+pub const DESCRIPTORS_PER_FILE: usize = Cache::FDS_PER_FILE;
 /// Descriptors left to the rest of the process: connections, logs, libraries, helpers.
 const DESCRIPTORS_RESERVED: u64 = 256 + helpers::DESCRIPTORS_MAX as u64;
 /// Octets of directory entries read at once.

@@ -86,10 +86,22 @@ impl Config {
 
     /// The capacity when none is asked for: an eighth of the host's memory, at most 1 GiB.
     pub fn default_capacity() -> usize {
+        (Self::host_memory() / 8).clamp(CAPACITY_MIN, CAPACITY_DEFAULT_MAX)
+    }
+
+    /// Octets of memory that a process here can have at most: the host's, or what its control group allows (version 2).
+    pub fn host_memory() -> usize {
         let info = rustix::system::sysinfo();
         let unit = usize::try_from(info.mem_unit.max(1)).unwrap_or(1);
         let total = usize::try_from(info.totalram).unwrap_or(usize::MAX).saturating_mul(unit);
-        (total / 8).clamp(CAPACITY_MIN, CAPACITY_DEFAULT_MAX)
+        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let group = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+        let limits = std::path::Path::new(group).ancestors().filter_map(|above| {
+            let file = std::path::Path::new("/sys/fs/cgroup").join(above).join("memory.max");
+            // "max" is no number: no limit.
+            std::fs::read_to_string(file).ok()?.trim().parse::<usize>().ok()
+        });
+        limits.fold(total, usize::min)
     }
 }
 

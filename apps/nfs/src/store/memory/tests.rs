@@ -296,6 +296,7 @@ fn two_exports_are_two_file_systems() {
     }
     assert!(Memory::new(&Config::new(vec![], CAPACITY_MIN - 1), &mut |_| ()).is_err());
     assert!((CAPACITY_MIN..=CAPACITY_DEFAULT_MAX).contains(&Config::default_capacity()));
+    assert!(Config::host_memory() >= Config::default_capacity());
 }
 
 #[test]
