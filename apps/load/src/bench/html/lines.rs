@@ -2,6 +2,7 @@
 
 use super::{
     super::{
+        Arrivals,
         latency::BEYOND,
         outcome::{Outcome, Second},
     },
@@ -9,8 +10,10 @@ use super::{
 };
 use hdrhistogram::Histogram;
 
-/// A rate below this part of what was meant was not kept.
+/// A rate below this part of what was meant was not kept, unless chance explains it.
 const KEPT: f64 = 0.98;
+/// Standard deviations of the number of calls that chance explains.
+const CHANCE: f64 = 4.0;
 /// Rates that are further apart than this are shown on a logarithmic axis.
 const WIDE: f64 = 20.0;
 const MICROS: &str = "µs, logarithmic";
@@ -184,9 +187,13 @@ fn offered(outcome: &Outcome) -> f64 {
     setup.rate.unwrap_or((setup.connections * setup.depth) as f64)
 }
 
-/// Whether a run made what it was meant to.
+/// True if a run made the calls it was meant to. The number that Poisson times bring varies by chance; one call may lie at either end.
 fn is_kept(outcome: &Outcome) -> bool {
-    outcome.unsent == 0 && outcome.setup.rate.is_none_or(|rate| outcome.calls_per_s >= rate * KEPT)
+    let Some(rate) = outcome.setup.rate else { return outcome.unsent == 0 };
+    let meant = rate * outcome.elapsed_s;
+    let deviation = if outcome.setup.arrivals == Some(Arrivals::Poisson) { meant.sqrt() } else { 0.0 };
+    let missing = meant - outcome.calls_per_s * outcome.elapsed_s;
+    outcome.unsent == 0 && missing <= (meant * (1.0 - KEPT)).max(1.0 + CHANCE * deviation)
 }
 
 fn percentile(outcome: &Outcome, name: &str, is_service: bool) -> Option<f64> {

@@ -66,7 +66,7 @@ pub(super) fn results(page: &mut String, outcomes: &[Outcome], names: &[String])
     );
     for (name, outcome) in names.iter().zip(outcomes) {
         let Outcome { calls_per_s, octets_per_s, calls, failed, unsent, service, response, .. } = outcome;
-        let _ = write!(page, "<tr><td>{}</td>", plain(name));
+        let _ = write!(page, "<tr><td class=\"run\">{}</td>", plain(name));
         let times = ["p50", "p99", "p99.9"].map(|of| micros(response.percentile(of)));
         let [p50, p99, p999] = times;
         let (rate, mib) = (one_digit(*calls_per_s), one_digit(mebibytes(*octets_per_s)));
@@ -159,7 +159,7 @@ pub(super) fn stages(page: &mut String, outcomes: &[Outcome], names: &[String]) 
         columns.iter().for_each(|stage| page.push_str(&format!("<th>{}</th>", plain(stage))));
         for (name, stages) in known() {
             let all = all(stages);
-            let _ = write!(page, "</tr>\n<tr><td>{}</td>", plain(name));
+            let _ = write!(page, "</tr>\n<tr><td class=\"run\">{}</td>", plain(name));
             for stage in &columns {
                 let mean = all.iter().find(|known| known.stage == *stage).map(|known| known.times.mean_us);
                 let _ = write!(page, "<td>{}</td>", micros(mean));

@@ -164,6 +164,37 @@ fn charts_are_those_that_say_something() {
 }
 
 #[test]
+fn chance_alone_makes_no_point_hollow() {
+    let hollow = |rate: f64, made: f64, arrivals, unsent| {
+        let runs = [(rate, made), (rate * 2.0, rate * 2.0)].map(|(rate, calls_per_s)| {
+            let mut run = outcome(Some(rate), 64);
+            (run.setup.arrivals, run.elapsed_s, run.calls_per_s, run.unsent) =
+                (Some(arrivals), 10.0, calls_per_s, unsent);
+            run
+        });
+        page(&runs).unwrap().contains("Hollow: the rate that was meant was not kept")
+    };
+    // A thousand calls are meant: Poisson times bring that many within 32 or so.
+    assert!(!hollow(100.0, 95.0, Arrivals::Poisson, 0));
+    assert!(hollow(100.0, 80.0, Arrivals::Poisson, 0));
+    assert!(hollow(100.0, 100.0, Arrivals::Poisson, 1));
+    assert!(hollow(100.0, 95.0, Arrivals::Uniform, 0));
+    assert!(!hollow(5.0, 4.9, Arrivals::Uniform, 0), "one call of fifty lies at an end");
+    assert!(hollow(1e6, 0.97e6, Arrivals::Poisson, 0));
+}
+
+#[test]
+fn a_long_name_of_a_run_leaves_the_figures_in_sight() {
+    let [one, mut other] = [64, 4_096].map(|size| outcome(None, size));
+    other.setup.url = format!("iwarp://{}:20049/data", "long.".repeat(40));
+    let page = page(&[one, other]).unwrap();
+    let cells = page.matches("<td class=\"run\">").count();
+    assert_eq!(cells, 2, "{page}");
+    let rule = STYLE.lines().find(|line| line.starts_with("td.run")).unwrap();
+    assert!(rule.contains("white-space: normal") && rule.contains("overflow-wrap: anywhere"), "{rule}");
+}
+
+#[test]
 fn an_open_loop_shows_service_and_response_side_by_side() {
     let page = |rate| page(&[outcome(rate, 0)]).unwrap();
     assert!(
