@@ -65,6 +65,9 @@ impl fmt::Display for Error {
             Self::Rejected(Accepted::ProgUnavail) => f.write_str("the server does not have this program"),
             Self::Rejected(Accepted::ProcUnavail) => f.write_str("the program does not have this procedure"),
             Self::Rejected(Accepted::GarbageArgs) => f.write_str("the server cannot decode the arguments"),
+            Self::Rejected(Accepted::ProgMismatch { low, high }) => {
+                write!(f, "the server has versions {low} to {high} of this program, and not ours")
+            }
             Self::Rejected(status) => write!(f, "the server did not run the procedure ({status:?})"),
             Self::Denied(Denied::AuthError(AuthStatus(status))) => {
                 write!(f, "the server does not take our credential (auth_stat {status})")
@@ -110,6 +113,7 @@ impl Config {
             inbound: 64,
             outbound: 16,
             slots: [128, 8, 8],
+            reserved_port: crate::takes_reserved_ports(),
             xid_seed,
             ..stag_engine::Config::default()
         };

@@ -31,3 +31,16 @@ pub use client::{Client, Config, Error};
 pub use stag_echo::pattern;
 
 pub use nfs3::{DirEntry, Finished, ReadDone, Ticket};
+
+/// A hint for a call of ours that is denied: the user that it names.
+pub fn denied_hint() -> String {
+    let uid = rustix::process::geteuid();
+    let root =
+        "; a server that has root act as nobody says so at its start: 'stag serve --squash none' does not";
+    format!("we call as uid {}{}", uid.as_raw(), if uid.is_root() { root } else { "" })
+}
+
+/// True if calls leave from ports below 1024: those of root do. A server whose callers can name any user may ask for that.
+pub fn takes_reserved_ports() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -83,9 +83,15 @@ impl Plan {
             peers: peers + 1,
             outbound: calls + 4,
             slots: [small, medium, large],
+            reserved_port: self.takes_reserved_ports(),
             xid_seed: self.seed as u32,
             ..Config::default()
         }
+    }
+
+    /// True if its connections come from ports below 1024. Those of a storm do not: there are too few.
+    pub fn takes_reserved_ports(&self) -> bool {
+        self.workload != Workload::ConnStorm && crate::takes_reserved_ports()
     }
 
     /// What its fabric has to hold.
