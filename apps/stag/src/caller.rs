@@ -35,6 +35,12 @@ pub fn client(
     Ok((client, clock))
 }
 
+/// Writes to standard error. Whoever reads may be gone: nobody dies of that.
+pub fn aside(text: impl AsRef<[u8]>) {
+    let mut err = io::stderr().lock();
+    let _ = err.write_all(text.as_ref()).and_then(|()| err.flush());
+}
+
 /// Writes to standard output. Whoever reads may be gone; the exit code still says how it went.
 pub fn say(text: impl AsRef<[u8]>) {
     let mut out = io::stdout().lock();
