@@ -9,18 +9,23 @@ use rustix::{
     process::{Resource, getrlimit},
     thread::{MembarrierCommand, MembarrierQuery, membarrier_query},
 };
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use stag_engine::{clock::Clock, launch};
 use stag_pools::{Class, Pool};
 use stag_verbs::{Cause, Event, Limits, Provider, Tag};
 use std::{
+    env,
     fmt::Write,
     fs, io,
+    net::Ipv4Addr,
+    path::Path,
     time::{Duration, Instant},
 };
 
 /// How long two ends may take to meet.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// The fabrics there are.
+const SCHEMES: [&str; 3] = ["iwarp", "shm", "rdma"];
 /// Octets of the message that has to arrive.
 const MESSAGE: usize = 64;
 
@@ -56,7 +61,16 @@ struct FabricFound {
     /// Longest private data, work requests pending, Read spans of one work request.
     limits: Option<LimitsFound>,
     /// Anything else, by name.
+    #[serde(serialize_with = "by_name")]
     facts: Vec<(&'static str, String)>,
+    /// The ports of its devices, as the kernel shows them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ports: Vec<String>,
+}
+
+/// An object with a member for each fact.
+fn by_name<S: Serializer>(facts: &[(&'static str, String)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(facts.iter().map(|(name, fact)| (name.replace(' ', "_"), fact)))
 }
 
 /// What the fabric's provider can hold.
@@ -91,20 +105,19 @@ struct HugePages {
 
 /// Looks, and says what was found. An error when a fabric that has to work does not.
 pub fn run(arguments: &cli::Probe) -> Result<(), Error> {
+    let wanted: Vec<_> = arguments.schemes.iter().map(String::as_str).collect();
+    if let Some(other) = wanted.iter().find(|scheme| !SCHEMES.contains(scheme)) {
+        return Err(Error::usage(format!("{other:?} is no fabric: there are {}", SCHEMES.join(", "))));
+    }
     let mut rdma = rdma();
-    rdma.facts.extend(ports::here().iter().map(|port| ("port", port.to_string())));
-    let fabrics = vec![iwarp()?, shm()?, rdma];
+    rdma.ports = ports::here().iter().map(ToString::to_string).collect();
+    let fabrics = vec![iwarp(), shm(), rdma];
     let found = Found { version: env!("CARGO_PKG_VERSION"), fabrics, host: Host::here() };
     if arguments.json {
         let text = serde_json::to_string_pretty(&found);
         caller::say(text.map_err(|error| Error::failure(error.to_string()))? + "\n");
     } else {
         caller::say(found.text());
-    }
-    let wanted: Vec<_> = arguments.schemes.iter().map(String::as_str).collect();
-    let known = |scheme: &&str| found.fabrics.iter().any(|fabric| fabric.scheme == *scheme);
-    if let Some(other) = wanted.iter().find(|scheme| !known(scheme)) {
-        return Err(Error::usage(format!("{other:?} is no fabric: there are iwarp, shm and rdma")));
     }
     let is_wanted = |fabric: &&FabricFound| match wanted.as_slice() {
         [] => fabric.scheme == "iwarp",
@@ -124,33 +137,47 @@ pub fn works(scheme: &str) -> bool {
     let found = match scheme {
         "iwarp" => iwarp(),
         "shm" => shm(),
-        _ => Ok(rdma()),
+        _ => rdma(),
     };
-    found.is_ok_and(|found| found.works)
+    found.works
 }
 
-fn iwarp() -> Result<FabricFound, Error> {
-    let at = crate::address::listen("iwarp://127.0.0.1:0")?;
-    Ok(judge("iwarp", &at, vec![("needs", "TCP".to_owned())]))
+fn iwarp() -> FabricFound {
+    let at = Listen::Iwarp(stag_iwarp::Address((Ipv4Addr::LOCALHOST, 0).into()));
+    judge("iwarp", &at, vec![("needs", "TCP".to_owned())])
 }
 
-fn shm() -> Result<FabricFound, Error> {
-    let home = tempfile::Builder::new().prefix("stag-probe-").tempdir();
-    let home = home.map_err(|error| Error::failure(format!("cannot make a temporary directory: {error}")))?;
-    let at = crate::address::listen(&format!("shm://{}?trust=uid", home.path().join("socket").display()))?;
+fn shm() -> FabricFound {
+    shm_in(&env::temp_dir())
+}
+
+/// The same, by a socket in `directory`.
+fn shm_in(directory: &Path) -> FabricFound {
+    let home = match tempfile::Builder::new().prefix("stag-probe-").tempdir_in(directory) {
+        Ok(home) => home,
+        Err(error) => {
+            let why =
+                format!("no socket can be made in {}: {error} (TMPDIR says where)", directory.display());
+            return absent("shm", why);
+        }
+    };
+    let at = match format!("{}?trust=uid", home.path().join("socket").display()).parse() {
+        Ok(at) => Listen::Shm(at),
+        Err(why) => return absent("shm", format!("{}: {why} (TMPDIR says where)", home.path().display())),
+    };
     let commands = membarrier_query();
     let has =
         |command: MembarrierCommand| commands.contains(MembarrierQuery::from_bits_retain(command as u32));
     let barrier = has(MembarrierCommand::GlobalExpedited) && has(MembarrierCommand::RegisterGlobalExpedited);
     let sleep = if barrier { "yes" } else { "no: sleeping servers wake up every millisecond" };
-    Ok(judge("shm", &at, vec![("needs", "memory files".to_owned()), ("membarrier", sleep.to_owned())]))
+    judge("shm", &at, vec![("needs", "memory files".to_owned()), ("membarrier", sleep.to_owned())])
 }
 
 #[cfg(feature = "verbs")]
 fn rdma() -> FabricFound {
     let found = match stag_ibverbs::address_here() {
         Ok(found) => found,
-        Err(error) => return absent(error.to_string()),
+        Err(error) => return absent("rdma", error.to_string()),
     };
     let (ip, about) = found;
     let at = Listen::Rdma(stag_ibverbs::Address(std::net::SocketAddr::new(ip, 0)));
@@ -166,18 +193,13 @@ fn rdma() -> FabricFound {
 
 #[cfg(not(feature = "verbs"))]
 fn rdma() -> FabricFound {
-    absent("this build has no RDMA devices (cargo build --features verbs)".to_owned())
+    absent("rdma", "this build has no RDMA devices (cargo build --features verbs)".to_owned())
 }
 
-fn absent(why: String) -> FabricFound {
-    FabricFound {
-        scheme: "rdma",
-        works: false,
-        why: Some(why),
-        first_message_us: None,
-        limits: None,
-        facts: Vec::new(),
-    }
+/// A fabric that does not work.
+fn absent(scheme: &'static str, why: String) -> FabricFound {
+    let (facts, ports) = Default::default();
+    FabricFound { scheme, works: false, why: Some(why), first_message_us: None, limits: None, facts, ports }
 }
 
 fn judge(scheme: &'static str, at: &Listen, facts: Vec<(&'static str, String)>) -> FabricFound {
@@ -189,10 +211,9 @@ fn judge(scheme: &'static str, at: &Listen, facts: Vec<(&'static str, String)>) 
             first_message_us: Some(took.as_secs_f64() * 1e6),
             limits: Some(limits),
             facts,
+            ports: Vec::new(),
         },
-        Err(why) => {
-            FabricFound { scheme, works: false, why: Some(why), first_message_us: None, limits: None, facts }
-        }
+        Err(why) => FabricFound { facts, ..absent(scheme, why) },
     }
 }
 
@@ -302,6 +323,9 @@ impl Found {
             for (name, fact) in &fabric.facts {
                 let _ = writeln!(text, "        {name}: {fact}");
             }
+            for port in &fabric.ports {
+                let _ = writeln!(text, "        port: {port}");
+            }
         }
         let Host { cores, huge_pages, transparent_huge_pages, locked_memory_limit, shard_buffers } =
             &self.host;
@@ -333,11 +357,27 @@ mod tests {
 
     #[test]
     fn what_needs_no_device_works_and_says_so() {
-        for found in [iwarp().unwrap(), shm().unwrap()] {
+        for found in [iwarp(), shm()] {
             assert!(found.works, "{found:?}");
             assert!(found.limits.unwrap().remote_invalidation && found.first_message_us.is_some());
         }
         assert!(works("shm") && works("iwarp"));
+    }
+
+    #[test]
+    fn without_a_place_for_sockets_only_that_fabric_is_said_not_to_work() {
+        let found = shm_in(Path::new("/no/such/directory"));
+        let why = found.why.unwrap();
+        assert!(!found.works && why.contains("/no/such/directory") && why.contains("TMPDIR"), "{why}");
+    }
+
+    #[test]
+    fn facts_are_members_of_an_object() {
+        let facts = vec![("memory windows", "yes".to_owned()), ("needs", "TCP".to_owned())];
+        let found = FabricFound { facts, ports: vec!["a/1".to_owned()], ..absent("rdma", String::new()) };
+        let object = serde_json::to_value(&found).unwrap();
+        assert_eq!(object["facts"], serde_json::json!({ "memory_windows": "yes", "needs": "TCP" }));
+        assert_eq!(object["ports"], serde_json::json!(["a/1"]));
     }
 
     #[test]
