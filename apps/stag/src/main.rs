@@ -20,6 +20,7 @@ mod probe;
 mod progress;
 mod quote;
 mod serve;
+mod signals;
 mod trace;
 
 use clap::{CommandFactory, Parser, error::ErrorKind};

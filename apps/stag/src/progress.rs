@@ -57,7 +57,7 @@ impl Progress {
         let line = format!("{line} ({:.2} s)", self.began.elapsed().as_secs_f64());
         match &self.bar {
             Some(bar) if self.lines => bar.println(line),
-            None if self.lines => eprintln!("{line}"),
+            None if self.lines => crate::caller::aside(line + "\n"),
             _ => {}
         }
     }

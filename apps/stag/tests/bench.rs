@@ -299,8 +299,11 @@ fn a_run_that_is_stopped_says_what_was_measured_and_leaves_nothing_behind() {
     let server = home.serve(&["--memory", "64M", "--name", "data"]);
     let url = format!("{}/data", server.line("LISTEN"));
     let files = ["--workload", "nfs3:mixed", "--size", "8K", "--file-size", "64K", "--depth", "2"];
-    for (more, signal) in [(&[][..], Signal::INT), (&["--rate", "500"], Signal::TERM)] {
+    for (more, signal) in [(&[][..], Signal::INT), (&["--rate", "500"], Signal::TERM), (&[], Signal::HUP)] {
         let child = endless(&home, &[&[url.as_str()], &files[..], more].concat());
+        for stray in [Signal::USR1, Signal::USR2, Signal::ALARM] {
+            kill_process(Pid::from_child(&child), stray).unwrap();
+        }
         kill_process(Pid::from_child(&child), signal).unwrap();
         let output = child.wait_with_output().unwrap();
         let error = String::from_utf8(output.stderr).unwrap();

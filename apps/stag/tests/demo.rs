@@ -99,10 +99,13 @@ fn the_table_names_what_was_seen_and_what_to_try_next() {
 
 #[test]
 fn an_interrupted_demo_takes_its_server_and_its_directory_away() {
-    for signal in [Signal::INT, Signal::TERM] {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
         let home = Home::new();
         let child = demo(&home, &[]);
         wait_for("the server of the demo", || !servers(&home).is_empty());
+        for stray in [Signal::USR1, Signal::USR2, Signal::ALARM] {
+            kill_process(Pid::from_child(&child), stray).unwrap();
+        }
         kill_process(Pid::from_child(&child), signal).unwrap();
         let output = child.wait_with_output().unwrap();
         let err = String::from_utf8(output.stderr).unwrap();

@@ -8,7 +8,9 @@ mod steps;
 use crate::{
     Error,
     address::{self, Listen},
-    caller, cli, probe,
+    caller,
+    caller::aside,
+    cli, probe,
     progress::Progress,
 };
 use report::Report;
@@ -165,7 +167,7 @@ fn watch(custody: Custody, doing: Arc<Mutex<String>>) -> Result<(), Error> {
         };
         custody.clear();
         let step = doing.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        eprintln!("stag: the demo failed at {step}: {why}");
+        aside(format!("stag: the demo failed at {step}: {why}\n"));
         std::process::exit(1);
     };
     thread::Builder::new()

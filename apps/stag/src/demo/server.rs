@@ -3,13 +3,12 @@
 use crate::{
     Error,
     address::{self, Listen},
+    caller::aside,
+    signals,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
-    iterator::Signals,
-};
+use signal_hook::{consts::SIGUSR1, iterator::Signals};
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader},
@@ -60,12 +59,13 @@ impl Custody {
             home.map_err(|error| Error::failure(format!("cannot make a temporary directory: {error}")))?;
         let custody = Self(Arc::new(Mutex::new(Held { child: None, home: Some(home) })));
         let failed = |error: std::io::Error| Error::failure(format!("cannot wait for signals: {error}"));
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+        signals::ignore(signals::STRAYS.into_iter().chain([SIGUSR1])).map_err(failed)?;
+        let mut signals = Signals::new(signals::stopping()).map_err(failed)?;
         let held = custody.clone();
         let wait = move || {
             if signals.forever().next().is_some() {
                 held.clear();
-                eprintln!("stag: interrupted; the server of the demo and its directory are gone");
+                aside("stag: interrupted; the server of the demo and its directory are gone\n");
                 std::process::exit(INTERRUPTED);
             }
         };

@@ -1,0 +1,53 @@
+//! Signals: those that ask a command to end in order, and those of which none may die.
+
+use signal_hook::{
+    consts::{SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGTERM, SIGUSR2, SIGVTALRM, SIGXCPU},
+    flag,
+};
+use std::{fs, io, sync::Arc};
+
+/// Signals that mean nothing to any command, and that would kill it: what it holds on a server, or for its clients, would stay
+/// behind.
+pub const STRAYS: [i32; 5] = [SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO];
+
+/// Signals that ask for the end. SIGHUP is one, when the terminal is gone, unless whoever started this process has it ignored
+/// (`nohup`).
+pub fn stopping() -> Vec<i32> {
+    let mut signals = vec![SIGTERM, SIGINT, SIGXCPU];
+    if !is_ignored(SIGHUP) {
+        signals.push(SIGHUP);
+    }
+    signals
+}
+
+/// Lets `signals` do nothing from here on.
+pub fn ignore(signals: impl IntoIterator<Item = i32>) -> io::Result<()> {
+    for signal in signals {
+        flag::register(signal, Arc::default())?;
+    }
+    Ok(())
+}
+
+/// True if this process ignores `signal`, as proc(5) has it.
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ignored(&status) >> (signal - 1) & 1 == 1
+}
+
+fn ignored(status: &str) -> u64 {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_says_what_is_ignored() {
+        assert_eq!(ignored("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"), 0x1001);
+        assert_eq!(ignored(""), 0);
+        // Rust's runtime has SIGPIPE ignored.
+        assert!(is_ignored(signal_hook::consts::SIGPIPE) && !is_ignored(SIGTERM));
+    }
+}
