@@ -6,11 +6,24 @@ use stag_engine::Sampling;
 use stag_protocol::rpcrdma::{Version2, Versions};
 use std::{ffi::OsString, path::PathBuf};
 
+/// The text of `--version`: also the commit and the features that the command was built from.
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (commit ",
+    env!("STAG_COMMIT"),
+    "; features: ",
+    cfg_select! {
+        feature = "verbs" => "verbs",
+        _ => "none",
+    },
+    ")"
+);
+
 /// The command line.
 #[derive(Debug, Parser)]
 #[command(
     name = "stag",
-    version,
+    version = VERSION,
     about = "Serve and call NFS over RDMA from user space",
     long_about = manual::ABOUT,
     after_long_help = manual::FOOTER,
@@ -287,11 +300,12 @@ pub struct Load {
     pub entries: u32,
 }
 
-/// What clap found wrong, as one sentence.
-pub fn sentence(error: &clap::Error, command: &clap::Command) -> String {
+/// Puts clap's complaint about `words` in one sentence that names the help of their subcommand.
+pub fn sentence(error: &clap::Error, command: &clap::Command, words: &[OsString]) -> String {
+    let help = helping(command, words);
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let known: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
-        return format!("a command is missing: {}; see 'stag --help'", known.join(" or "));
+        return format!("a command is missing: {}; see '{help} --help'", known.join(" or "));
     }
     let text = error.render().to_string();
     let parts = text.lines().map(str::trim).filter(|line| !line.is_empty());
@@ -307,7 +321,19 @@ pub fn sentence(error: &clap::Error, command: &clap::Command) -> String {
         sentence.push_str(joint);
         sentence.push_str(part.strip_prefix("tip: ").unwrap_or(part));
     }
-    format!("{sentence}; see 'stag --help'")
+    format!("{sentence}; see '{help} --help'")
+}
+
+/// The command that `words` lead to.
+fn helping(command: &clap::Command, words: &[OsString]) -> String {
+    let (mut found, mut name) = (command, command.get_name().to_owned());
+    for word in words.iter().skip(1) {
+        if let Some(within) = word.to_str().and_then(|word| found.find_subcommand(word)) {
+            name = format!("{name} {}", within.get_name());
+            found = within;
+        }
+    }
+    name
 }
 
 #[cfg(test)]
@@ -332,15 +358,23 @@ mod tests {
     fn what_is_wrong_is_said_in_one_sentence() {
         let wrong = |arguments: &[&str]| {
             let error = Cli::try_parse_from(arguments).unwrap_err();
-            sentence(&error, &Cli::command())
+            let words: Vec<_> = arguments.iter().map(OsString::from).collect();
+            sentence(&error, &Cli::command(), &words)
         };
         assert_eq!(
             wrong(&["stag", "serve"]),
-            "the following required arguments were not provided: <DIR[:ro]>...; see 'stag --help'"
+            "the following required arguments were not provided: <DIR[:ro]>...; see 'stag serve --help'"
         );
-        for arguments in [&["stag"][..], &["stag", "serve", "/", "--cores", "0"], &["stag", "server"]] {
+        for (arguments, help) in [
+            (&["stag"][..], "stag"),
+            (&["stag", "serve", "/", "--cores", "0"], "stag serve"),
+            (&["stag", "server"], "stag"),
+            (&["stag", "bench", "compare"], "stag bench compare"),
+            (&["stag", "call", "tcp://h:1/x", "put"], "stag call put"),
+        ] {
             let sentence = wrong(arguments);
-            assert!(!sentence.contains('\n') && sentence.ends_with("; see 'stag --help'"), "{sentence}");
+            let end = format!("; see '{help} --help'");
+            assert!(!sentence.contains('\n') && sentence.ends_with(&end), "{sentence}");
         }
     }
 }

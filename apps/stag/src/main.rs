@@ -68,7 +68,10 @@ fn main() -> ExitCode {
             let _ = error.print();
             return ExitCode::SUCCESS;
         }
-        Err(error) => return end(&Error::Usage(cli::sentence(&error, &cli::Cli::command()))),
+        Err(error) => {
+            let words: Vec<_> = std::env::args_os().collect();
+            return end(&Error::Usage(cli::sentence(&error, &cli::Cli::command(), &words)));
+        }
     };
     trace::start();
     let result = match cli.command {

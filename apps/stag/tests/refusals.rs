@@ -155,7 +155,7 @@ fn help_goes_to_standard_output_and_reads_like_a_manual() {
             &["EXAMPLES", "FILES", "SIGNALS", "STATISTICS", "EXIT CODES", "--clients", "READY"],
         ),
         (&["load", "--help"], &["EXAMPLES", "OUTPUT", "EXIT CODES", "--json"]),
-        (&["--version"], &[env!("CARGO_PKG_VERSION")]),
+        (&["--version"], &[env!("CARGO_PKG_VERSION"), "(commit ", "; features: "]),
     ] {
         let output = home.run(arguments);
         assert_eq!(output.status.code(), Some(0), "{arguments:?}");
@@ -165,4 +165,41 @@ fn help_goes_to_standard_output_and_reads_like_a_manual() {
             assert!(text.contains(word), "{arguments:?} says {word}: {text}");
         }
     }
+}
+
+#[test]
+fn what_is_wrong_names_the_help_that_knows_better() {
+    let home = Home::new();
+    for (arguments, help) in [
+        (&["serve", "data", "--frobnicate"][..], "see 'stag serve --help'"),
+        (&["bench", "compare"], "see 'stag bench compare --help'"),
+        (&["serv"], "see 'stag --help'"),
+    ] {
+        let sentence = home.refused(arguments);
+        assert!(sentence.ends_with(help), "{sentence}");
+    }
+}
+
+#[test]
+fn probe_tells_of_the_others_where_one_fabric_has_no_place() {
+    let home = Home::new();
+    let probe = |arguments: &[&str]| {
+        let output = home
+            .stag(&[&["probe", "--json"], arguments].concat())
+            .env("TMPDIR", "/no/such")
+            .output()
+            .unwrap();
+        let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        (output.status.code(), found, String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, found, error) = probe(&[]);
+    assert_eq!(code, Some(0), "{error}");
+    assert_eq!((&found["fabrics"][0]["works"], &found["fabrics"][1]["works"]), (&true.into(), &false.into()));
+    assert!(found["fabrics"][1]["why"].as_str().unwrap().contains("TMPDIR says where"), "{found}");
+    assert_eq!(found["fabrics"][0]["facts"]["needs"], "TCP");
+    let (code, _, error) = probe(&["shm"]);
+    assert_eq!(code, Some(1), "{error}");
+    let (code, found, error) = probe(&["iwrap"]);
+    assert_eq!((code, found), (Some(2), serde_json::Value::Null));
+    assert!(error.contains("\"iwrap\" is no fabric: there are iwarp, shm, rdma"), "{error}");
 }

@@ -122,10 +122,12 @@ fn with_file(given: &Bench, file: &Path) -> Result<Bench, Error> {
             words.extend(job.url.map(OsString::from));
         }
     }
-    match cli::Cli::try_parse_from(words) {
+    match cli::Cli::try_parse_from(&words) {
         Ok(cli::Cli { command: cli::Command::Bench(bench) }) => Ok(*bench),
         Ok(_) => unreachable!("the words begin with bench"),
-        Err(error) => Err(wrong(cli::sentence(&error, &<cli::Cli as clap::CommandFactory>::command()))),
+        Err(error) => {
+            Err(wrong(cli::sentence(&error, &<cli::Cli as clap::CommandFactory>::command(), &words)))
+        }
     }
 }
 

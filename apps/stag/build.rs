@@ -1,0 +1,30 @@
+//! Tells the command which commit it is built from, for `--version`: `STAG_COMMIT` if that is set, else what git says of this
+//! directory. Where there is neither, nobody knows.
+
+use std::{env, path::Path, process::Command};
+
+fn main() {
+    println!("cargo:rerun-if-env-changed=STAG_COMMIT");
+    println!("cargo:rerun-if-changed=build.rs");
+    let given = env::var("STAG_COMMIT").ok().filter(|commit| !commit.is_empty());
+    let commit = given.or_else(|| {
+        // What moves when something is committed or checked out.
+        for file in ["HEAD", "logs/HEAD"] {
+            if let Some(path) =
+                git(&["rev-parse", "--git-path", file]).filter(|path| Path::new(path).exists())
+            {
+                println!("cargo:rerun-if-changed={path}");
+            }
+        }
+        git(&["rev-parse", "--short=12", "HEAD"])
+    });
+    println!("cargo:rustc-env=STAG_COMMIT={}", commit.as_deref().unwrap_or("unknown"));
+}
+
+/// The first line that git prints. None without git, and outside of a repository.
+fn git(arguments: &[&str]) -> Option<String> {
+    let output =
+        Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    text.lines().next().map(str::to_owned).filter(|line| !line.is_empty())
+}
