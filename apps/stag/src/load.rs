@@ -2,7 +2,8 @@
 
 use crate::{
     Error,
-    call::{Url, cannot_connect, connect},
+    bench::stop::Stop,
+    call::{Url, connect, meet_mount, split},
     caller::{self, say},
     cli,
 };
@@ -16,29 +17,38 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// Calls the server until everything is checked.
 pub fn run(arguments: &cli::Load) -> Result<(), Error> {
     let url = Url::parse(&arguments.url)?;
-    let export = String::from_utf8(url.path.clone()).ok().filter(|path| path != "/").ok_or_else(|| {
+    let path = String::from_utf8(url.path.clone()).ok().filter(|path| path != "/").ok_or_else(|| {
         Error::usage(format!(
             "{:?} names no export: write {url}/NAME as 'stag call {url} mount' shows it",
             arguments.url
         ))
     })?;
     let (mut client, _) = caller::client(url.server.fabric(), 8, TIMEOUT, arguments.rdma_version)?;
-    connect(&mut client, &url)?;
-    let mut mount = match url.mount {
-        Some(at) => {
-            let (mut mount, _) = caller::client(None, 8, TIMEOUT, arguments.rdma_version)?;
-            mount.connect_tcp(at).map_err(|error| cannot_connect(format_args!("tcp://{at}"), error))?;
-            Some(mount)
-        }
-        None => None,
+    let elsewhere = meet_mount(&mut client, &url)?;
+    let known = client.exports().unwrap_or_default();
+    let mut mount = None;
+    if elsewhere {
+        mount = Some(std::mem::replace(
+            &mut client,
+            caller::client(url.server.fabric(), 8, TIMEOUT, arguments.rdma_version)?.0,
+        ));
+        connect(&mut client, &url)?;
+    }
+    let (export, below) = split(&url.path, &known);
+    let export = match String::from_utf8(export) {
+        // A server that does not tell what it exports, or not this, says so in the run.
+        Ok(export) if known.iter().any(|known| known == export.as_bytes()) => export,
+        _ => path.clone(),
     };
+    let below = if export == path { Vec::new() } else { below };
     let seed = match arguments.seed {
         Some(seed) => seed,
         None => u64::from_ne_bytes(caller::random()?),
     };
     // The name differs from run to run also when the seed does not.
     let directory = format!("stag-functional-{:016x}", u64::from_ne_bytes(caller::random()?));
-    let plan = Plan { seed, entries: arguments.entries, directory };
+    let stop = Stop::by_signals()?;
+    let plan = Plan { seed, entries: arguments.entries, directory, below, stop: stop.flag() };
     let is_text = !arguments.json;
     let mut progress = |step: &Step| {
         if is_text {
@@ -51,9 +61,14 @@ pub fn run(arguments: &cli::Load) -> Result<(), Error> {
     if report.is_success() {
         return Ok(());
     }
+    if stop.is_asked() && report.failed == 0 {
+        return Err(Error::Stopped("stopped by a signal; what was made is removed".to_owned()));
+    }
     let Report { failed, skipped, passed, .. } = report;
+    let first = report.steps.iter().find_map(|step| Some((step.name, step.failure.as_ref()?)));
+    let first = first.map_or_else(String::new, |(name, failure)| format!("; the first: {name}: {failure}"));
     Err(Error::failure(format!(
-        "{failed} steps failed, {skipped} were not tried, {passed} passed (seed {seed})"
+        "{failed} steps failed, {skipped} were not tried, {passed} passed (seed {seed}){first}"
     )))
 }
 

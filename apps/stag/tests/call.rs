@@ -8,12 +8,15 @@ use std::{
     collections::BTreeMap,
     ffi::OsStr,
     fs,
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
     os::unix::{
         ffi::OsStrExt,
         fs::{PermissionsExt, symlink},
     },
     path::Path,
     process::Command,
+    thread,
 };
 use support::{Home, Server};
 
@@ -221,4 +224,105 @@ fn a_link_that_a_server_had_us_make_leads_nothing_out_of_the_tree() {
         failed(&home, &["call", &format!("{}/data/tree", server.line("LISTEN")), "get", "-r", "here"]);
     assert!(sentence.contains("cannot make the directory"), "{sentence}");
     assert_eq!(fs::read_dir(home.path("outside")).unwrap().count(), 0);
+}
+
+/// Passes records of RPC on to a server, but for those of a program that this port does not have.
+fn without_mount(to: String, status: u32) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            let (mut near, mut far) = (near, TcpStream::connect(&to).unwrap());
+            let record = |from: &mut TcpStream| -> Option<Vec<u8>> {
+                let mut mark = [0; 4];
+                from.read_exact(&mut mark).ok()?;
+                let mut record = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+                from.read_exact(&mut record).ok()?;
+                Some([&mark[..], &record].concat())
+            };
+            thread::spawn(move || {
+                while let Some(call) = record(&mut near) {
+                    let word = |at: usize| u32::from_be_bytes(*call[at..].first_chunk().unwrap());
+                    let reply = if word(16) == 100_005 {
+                        // PROG_UNAVAIL, or PROG_MISMATCH with the versions that there are.
+                        let versions: &[u32] = if status == 2 { &[1, 1] } else { &[] };
+                        let words = [&[word(4), 1, 0, 0, 0, status], versions].concat();
+                        let mark = 0x8000_0000 | u32::try_from(words.len() * 4).unwrap();
+                        [&[mark][..], &words].concat().iter().flat_map(|word| word.to_be_bytes()).collect()
+                    } else {
+                        far.write_all(&call).unwrap();
+                        record(&mut far).unwrap()
+                    };
+                    near.write_all(&reply).unwrap();
+                }
+            });
+        }
+    });
+    at
+}
+
+#[test]
+fn a_port_without_mount_leads_to_the_port_mapper_or_to_a_hint() {
+    let home = Home::new();
+    fs::write(home.path("data/file"), b"it").unwrap();
+    let server = home.serve(&["data"]);
+    let port = server.line("TCP").rsplit_once(':').unwrap().1.to_owned();
+    for status in [1, 2] {
+        let at = format!("tcp://{}", without_mount(server.line("TCP"), status));
+        // There is no port mapper here: a hint says what to write instead, and that works.
+        for what in [&["call", &format!("{at}/data/file"), "cat"][..], &["load", &format!("{at}/data")]] {
+            let sentence = failed(&home, what);
+            assert!(sentence.contains("does not answer MOUNT version 3"), "{sentence}");
+            assert!(sentence.contains("?mountport=N") && sentence.contains("port mapper"), "{sentence}");
+        }
+        let with = format!("{at}/data/file?mountport={port}");
+        assert_eq!(done(&home, &["call", &with, "cat"]).0, b"it");
+        done(&home, &["load", &format!("{at}/data?mountport={port}"), "--entries", "20"]);
+    }
+}
+
+#[test]
+fn a_url_without_an_export_lists_what_there_is() {
+    let home = Home::new();
+    fs::create_dir(home.path("other")).unwrap();
+    let server = home.serve(&["data", "other"]);
+    for url in urls(&server) {
+        assert_eq!(done(&home, &["call", &url, "mount"]).0, b"EXPORT /data\nEXPORT /other\n");
+        let listed = done(&home, &["call", &url, "mount", "--json"]).0;
+        let listed: serde_json::Value = serde_json::from_slice(&listed).unwrap();
+        assert_eq!(
+            listed,
+            serde_json::json!({ "export": null, "handle": null, "exports": ["/data", "/other"] })
+        );
+        let sentence = home.refused(&["call", &url, "ls"]);
+        assert!(
+            sentence.contains("names no export: put one of these behind it: /data, /other"),
+            "{sentence}"
+        );
+    }
+}
+
+#[test]
+fn the_functional_run_works_below_an_export_and_says_what_is_not_there() {
+    let home = Home::new();
+    fs::create_dir_all(home.path("data/sub/dir")).unwrap();
+    let server = home.serve(&["data"]);
+    for url in urls(&server) {
+        done(&home, &["load", &format!("{url}/data/sub/dir"), "--entries", "20"]);
+        let sentence = failed(&home, &["load", &format!("{url}/data/none")]);
+        assert!(sentence.contains("1 steps failed") && sentence.contains("LOOKUP none"), "{sentence}");
+    }
+    assert_eq!(fs::read_dir(home.path("data/sub/dir")).unwrap().count(), 0);
+}
+
+#[test]
+fn bench_without_an_export_says_so_instead_of_a_table_of_zeros() {
+    let home = Home::new();
+    let server = home.serve(&["data"]);
+    for url in urls(&server) {
+        let output = home.run(&["bench", &url, "--warm-up", "0", "--calls", "10"]);
+        let sentence = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{sentence}");
+        assert!(sentence.contains("put /NAME behind the URL"), "{sentence}");
+    }
 }

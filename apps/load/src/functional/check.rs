@@ -36,7 +36,10 @@ pub(super) fn done<T>(what: impl fmt::Display, result: Result<T, Error>) -> Chec
     result.map_err(|error| Failure {
         what: what.to_string(),
         expected: "success".to_owned(),
-        came: error.to_string(),
+        came: match error {
+            Error::Nfs(Status::Acces | Status::Perm) => format!("{error} ({})", crate::denied_hint()),
+            error => error.to_string(),
+        },
         fatal: error.is_fatal(),
     })
 }
@@ -92,8 +95,9 @@ pub(super) struct Scene<'a, P: Provider> {
     pub(super) mount: Option<&'a mut Client<P>>,
     pub(super) export: &'a str,
     pub(super) plan: &'a Plan,
-    /// The export's root, and the directory of this run. Empty until they are known.
+    /// The export's root, the directory that this run's is made in, and this run's. Empty until they are known.
     pub(super) root: FileHandle,
+    pub(super) base: FileHandle,
     pub(super) work: FileHandle,
     /// Octets of the largest READ and WRITE.
     pub(super) read_max: usize,
@@ -115,6 +119,7 @@ impl<'a, P: Provider> Scene<'a, P> {
             export,
             plan,
             root: nothing,
+            base: nothing,
             work: nothing,
             read_max: 0,
             write_max: 0,

@@ -17,6 +17,10 @@ use check::{Outcome, Scene};
 use serde::Serialize;
 use stag_engine::Stats;
 use stag_verbs::{Provider, Time};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 pub use check::Failure;
 
@@ -34,14 +38,24 @@ pub struct Plan {
     pub seed: u64,
     /// Entries of the large directory.
     pub entries: u32,
-    /// The directory to work in, directly under the export's root. It must not exist.
+    /// The directory to work in. It must not exist.
     pub directory: String,
+    /// Names from the export's root down to the directory that it is made in.
+    pub below: Vec<Vec<u8>>,
+    /// Ends the run behind the step under way, once it is set. What was made is removed.
+    pub stop: Arc<AtomicBool>,
 }
 
 impl Plan {
     /// The whole run.
     pub fn new(seed: u64) -> Self {
-        Self { seed, entries: 2_000, directory: format!("stag-functional-{seed:016x}") }
+        Self {
+            seed,
+            entries: 2_000,
+            directory: format!("stag-functional-{seed:016x}"),
+            below: Vec::new(),
+            stop: Arc::default(),
+        }
     }
 }
 
@@ -160,7 +174,7 @@ pub fn run_apart<P: Provider>(
         let goes_on =
             step.passed || !task.needed && step.failure.as_ref().is_none_or(|failure| !failure.fatal);
         steps.push(step);
-        if !goes_on {
+        if !goes_on || plan.stop.load(Ordering::Relaxed) {
             break;
         }
     }

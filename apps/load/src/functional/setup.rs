@@ -78,9 +78,14 @@ pub(super) fn file_system<P: Provider>(scene: &mut Scene<'_, P>) -> Outcome {
 
 pub(super) fn workspace<P: Provider>(scene: &mut Scene<'_, P>) -> Outcome {
     let name = scene.plan.directory.clone();
-    scene.work = scene.make_dir(scene.root, &name)?;
+    scene.base = scene.root;
+    for above in &scene.plan.below {
+        let shown = above.escape_ascii();
+        scene.base = done(format_args!("LOOKUP {shown}"), scene.client.lookup(scene.base, above))?.object;
+    }
+    scene.work = scene.make_dir(scene.base, &name)?;
     scene.is_dirty = true;
-    let found = scene.find(scene.root, &name)?;
+    let found = scene.find(scene.base, &name)?;
     let (made, found) = (scene.attributes("the directory", scene.work)?, scene.attributes(&name, found)?);
     same("the directory's number", &made.fileid, &found.fileid)
 }
@@ -89,9 +94,9 @@ pub(super) fn workspace<P: Provider>(scene: &mut Scene<'_, P>) -> Outcome {
 pub(super) fn clean_up<P: Provider>(scene: &mut Scene<'_, P>) -> Outcome {
     let name = scene.plan.directory.clone();
     empty(scene, scene.work, 0)?;
-    scene.remove_dir(scene.root, &name)?;
+    scene.remove_dir(scene.base, &name)?;
     scene.is_dirty = false;
-    let came = scene.client.lookup(scene.root, name.as_bytes());
+    let came = scene.client.lookup(scene.base, name.as_bytes());
     super::check::refused(format_args!("LOOKUP {name}"), &[v3::Status::NoEnt], came)?;
     let export = scene.export;
     done("UMNT", scene.mount().unmount(export))

@@ -8,7 +8,7 @@ pub mod options;
 mod result_file;
 mod run;
 mod show;
-mod stop;
+pub mod stop;
 mod versus;
 
 use crate::{
@@ -70,7 +70,10 @@ pub fn run(arguments: &Bench) -> Result<(), Error> {
     let file = arguments.run.json.as_deref().map(ResultFile::open).transpose()?;
     let outcomes = measure(&arguments.run, &stop)?;
     if arguments.run.json.as_deref() != Some(Path::new("-")) {
-        say(show::table(&outcomes));
+        // Where nothing was answered there are no figures.
+        if outcomes.iter().any(|outcome| outcome.calls > 0) {
+            say(show::table(&outcomes));
+        }
         if arguments.run.perftest_compat {
             say(format!(
                 "\nAs perftest: HALF of the full round trips, service times\n{}",

@@ -347,6 +347,9 @@ fn told(workload: Workload, call: &str, error: stag_load::Error) -> String {
         )
     );
     match workload {
+        Workload::Null | Workload::ConnStorm if absent => {
+            format!("{text}; a server of NFS is called by the name of an export: put /NAME behind the URL")
+        }
         Workload::Reverse if absent => format!("{text}; reverse needs one that calls: 'stag echo'"),
         Workload::Echo | Workload::Pull | Workload::Push | Workload::Mixed if absent => {
             format!("{text}; {workload} needs one that has it: 'stag echo'")

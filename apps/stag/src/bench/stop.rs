@@ -30,6 +30,11 @@ impl Stop {
         Ok(stop)
     }
 
+    /// The flag that is set when it is asked for.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+
     /// It was asked for.
     pub fn is_asked(&self) -> bool {
         self.0.load(Ordering::Relaxed)

@@ -8,10 +8,10 @@ mod url;
 
 use crate::{
     Error,
-    caller::say,
+    caller::{aside, say},
     cli::{self, What},
 };
-use remote::{Object, shown};
+use remote::Object;
 use serde_json::{Value, json};
 use stag_engine::{Health, HealthFault};
 use stag_load::transfer;
@@ -27,7 +27,7 @@ use std::{
 };
 use tree::Tree;
 
-pub use remote::{Remote, cannot_connect, connect, failed};
+pub use remote::{Remote, cannot_connect, connect, failed, meet_mount, shown, split, unheard};
 pub use url::{Server, Url};
 
 /// Directories in each other that are removed: more is a tree that has no end.
@@ -55,6 +55,7 @@ pub fn run(arguments: &cli::Call) -> Result<(), Error> {
     let said = match &arguments.what {
         What::Null { count } => null(&url, arguments, *count)?,
         What::Health => health(&url, arguments)?,
+        What::Mount if url.path == b"/" => exports(&url, arguments)?,
         what => {
             let mut remote = Remote::mount(&url, arguments)?;
             let said = mounted(&mut remote, what)?;
@@ -67,7 +68,7 @@ pub fn run(arguments: &cli::Call) -> Result<(), Error> {
         say(&(text.map_err(|error| Error::failure(error.to_string()))? + "\n"));
     } else {
         say(&said.text);
-        eprint!("{}", said.aside);
+        aside(&said.aside);
     }
     Ok(())
 }
@@ -92,7 +93,7 @@ fn null(url: &Url, arguments: &cli::Call, count: u32) -> Result<Said, Error> {
     let mut micros = Vec::new();
     for _ in 0..count {
         let began = Instant::now();
-        client.null().map_err(failed("NULL"))?;
+        client.null().map_err(unheard("NULL"))?;
         micros.push(began.elapsed().as_secs_f64() * 1e6);
     }
     let version = client.version();
@@ -123,6 +124,20 @@ fn health(url: &Url, arguments: &cli::Call) -> Result<Said, Error> {
         "credits_in_use": credits_in_use,
     });
     Ok(Said::new(text, value))
+}
+
+/// Lists the exports of a server whose URL names none; an export `/` is mounted.
+fn exports(url: &Url, arguments: &cli::Call) -> Result<Said, Error> {
+    let exports = Remote::exports(url, arguments)?;
+    if !remote::is_none(url, &exports) {
+        let mut remote = Remote::mount(url, arguments)?;
+        let said = mount(&remote);
+        remote.client.disconnect();
+        return Ok(said);
+    }
+    let exports: Vec<_> = exports.iter().map(|export| shown(export)).collect();
+    let text = exports.iter().map(|export| format!("EXPORT {export}\n")).collect();
+    Ok(Said::new(text, json!({ "export": null, "handle": null, "exports": exports })))
 }
 
 fn mount(remote: &Remote) -> Said {

@@ -28,25 +28,40 @@ pub fn ask(host: IpAddr) -> Result<Ports, Error> {
     ask_at(SocketAddr::new(host, portmap::PORT))
 }
 
+/// Asks the port mapper of a host where MOUNT is.
+pub fn ask_for_mount(host: IpAddr) -> Result<SocketAddr, Error> {
+    let [mount] = of(SocketAddr::new(host, portmap::PORT), [MOUNT])?;
+    Ok(SocketAddr::new(host, mount))
+}
+
 /// Asks the port mapper that listens at `mapper`.
 fn ask_at(mapper: SocketAddr) -> Result<Ports, Error> {
+    let [nfs, mount] = of(mapper, [("NFS", v3::PROGRAM, v3::VERSION), MOUNT])?;
+    Ok(Ports { nfs, mount })
+}
+
+/// A program by name, number and version.
+type Program = (&'static str, u32, u32);
+const MOUNT: Program = ("MOUNT", mount::PROGRAM, mount::VERSION);
+
+/// Asks the port mapper at `mapper` for each of `programs`.
+fn of<const COUNT: usize>(mapper: SocketAddr, programs: [Program; COUNT]) -> Result<[u16; COUNT], Error> {
     let instead = "give the ports, as in tcp://HOST:2049/EXPORT?mountport=20048";
     let wrong = |error: stag_load::Error| {
         Error::failure(format!("the port mapper at tcp://{mapper} does not answer: {error}; {instead}"))
     };
     let (mut client, _) = caller::client(None, 1, TIMEOUT, Versions::One)?;
     client.connect_tcp(mapper).map_err(wrong)?;
-    let mut port = |name: &str, program, version| {
-        client.port_of(program, version).map_err(wrong)?.ok_or_else(|| {
+    let mut ports = [0; COUNT];
+    for (port, (name, program, version)) in ports.iter_mut().zip(programs) {
+        *port = client.port_of(program, version).map_err(wrong)?.ok_or_else(|| {
             Error::failure(format!(
                 "the port mapper at tcp://{mapper} knows no {name} version {version} on TCP: {instead}"
             ))
-        })
-    };
-    let nfs = port("NFS", v3::PROGRAM, v3::VERSION)?;
-    let mount = port("MOUNT", mount::PROGRAM, mount::VERSION)?;
+        })?;
+    }
     client.disconnect();
-    Ok(Ports { nfs, mount })
+    Ok(ports)
 }
 
 #[cfg(test)]

@@ -1,14 +1,18 @@
 //! A mounted server: paths found, errors that name what was tried.
 
-use super::url::{Server, Url};
+use super::{
+    ports,
+    url::{Server, Url},
+};
 use crate::{Error, caller, cli, fabric::Fabric};
-use rustix::process;
+use stag_engine::CallFault;
 use stag_load::{Client, DirEntry, transfer::Flow};
 use stag_protocol::{
     nfs::v3::{Attributes, FileHandle, FileKind, Status},
     rpc::Accepted,
     rpcrdma::Versions,
 };
+use stag_verbs::{Cause, FabricFault};
 use std::{fmt::Display, time::Duration};
 
 /// A server that is called.
@@ -65,26 +69,31 @@ impl Remote {
     /// The same, with so many calls at a time that may take so long.
     pub fn mount_with(url: &Url, depth: usize, timeout: Duration, versions: Versions) -> Result<Self, Error> {
         let (mut client, _) = caller::client(url.server.fabric(), depth, timeout, versions)?;
-        match url.mount {
-            Some(at) => {
-                client.connect_tcp(at).map_err(|error| cannot_connect(format_args!("tcp://{at}"), error))?
-            }
-            None => connect(&mut client, url)?,
-        }
+        let elsewhere = meet_mount(&mut client, url)?;
         // A server need not say what it exports.
         let exports = client.exports().unwrap_or_default();
         let (export, below) = split(&url.path, &exports);
+        if is_none(url, &exports) {
+            return Err(nothing_named(url, &exports));
+        }
         let shown = shown(&export);
-        let root = client.mount(&String::from_utf8_lossy(&export)).map_err(|error| match error {
-            stag_load::Error::Rejected(Accepted::ProgUnavail) => Error::failure(format!(
-                "MNT of {shown}: {url} does not answer MOUNT: give the port where its mountd listens on TCP, as ?mountport=N behind the path, or, over TCP, no port at all: the port mapper is asked then"
-            )),
-            error => Error::failure(format!("MNT of {shown}: {error}")),
-        })?;
-        if url.mount.is_some() {
+        let root = client
+            .mount(&String::from_utf8_lossy(&export))
+            .map_err(failed(format_args!("MNT of {shown}")))?;
+        if elsewhere {
             connect(&mut client, url)?;
         }
         Ok(Self { client, export, root, exports, below, depth })
+    }
+
+    /// All exports of a server, without mounting one.
+    pub fn exports(url: &Url, arguments: &cli::Call) -> Result<Vec<Vec<u8>>, Error> {
+        let timeout = Duration::from_secs(arguments.timeout.into());
+        let (mut client, _) = caller::client(url.server.fabric(), 1, timeout, arguments.rdma_version)?;
+        meet_mount(&mut client, url)?;
+        let exports = client.exports().map_err(failed("EXPORT"))?;
+        client.disconnect();
+        Ok(exports)
     }
 
     /// What the URL's path names.
@@ -167,6 +176,45 @@ impl Remote {
     }
 }
 
+/// True if the URL names no export.
+pub fn is_none(url: &Url, exports: &[Vec<u8>]) -> bool {
+    url.path == b"/" && !exports.is_empty() && !exports.iter().any(|export| export == b"/")
+}
+
+/// The error of a URL that names no export.
+fn nothing_named(url: &Url, exports: &[Vec<u8>]) -> Error {
+    let known: Vec<_> = exports.iter().map(|export| shown(export)).collect();
+    Error::usage(format!("{url} names no export: put one of these behind it: {}", known.join(", ")))
+}
+
+/// Connects to where MOUNT is answered; true when that is elsewhere than the URL says. A server that does not have it on its own
+/// port has a port mapper that says where.
+pub fn meet_mount(client: &mut Client<Fabric>, url: &Url) -> Result<bool, Error> {
+    let apart = |client: &mut Client<Fabric>, at| {
+        let connected = client.connect_tcp(at);
+        connected.map(|()| true).map_err(|error| cannot_connect(format_args!("tcp://{at}"), error))
+    };
+    if let Some(at) = url.mount {
+        return apart(client, at);
+    }
+    connect(client, url)?;
+    match (client.mount_null(), url.server.ip()) {
+        (
+            Err(stag_load::Error::Rejected(Accepted::ProgUnavail | Accepted::ProgMismatch { .. })),
+            Some(at),
+        ) => {
+            let at = ports::ask_for_mount(at.ip()).map_err(|error| {
+                Error::failure(format!(
+                    "{url} does not answer MOUNT version 3, and {error}: give the port where its mountd listens on TCP, as ?mountport=N behind the path"
+                ))
+            })?;
+            apart(client, at)
+        }
+        (Err(error), _) if error.is_fatal() => Err(unheard("NULL of MOUNT")(error)),
+        _ => Ok(false),
+    }
+}
+
 /// Connects a client to what is called; over RDMA again whenever that connection is lost.
 pub fn connect(client: &mut Client<Fabric>, url: &Url) -> Result<(), Error> {
     let connected = match &url.server {
@@ -178,7 +226,26 @@ pub fn connect(client: &mut Client<Fabric>, url: &Url) -> Result<(), Error> {
 
 /// The error of a connection that cannot be made.
 pub fn cannot_connect(at: impl Display, error: stag_load::Error) -> Error {
-    Error::failure(format!("cannot connect to {at}: {error}; does a server listen there?"))
+    let hint = match error {
+        stag_load::Error::NotConnected(Some(cause @ Cause::Rejected)) => turned_away(cause),
+        _ => "; does a server listen there?",
+    };
+    Error::failure(format!("cannot connect to {at}: {error}{hint}"))
+}
+
+/// A hint for a connection that the server ended at once. Over TCP it can only close it.
+fn turned_away(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Rejected | Cause::Peer | Cause::Fabric(FabricFault::Lost)
+            if stag_load::takes_reserved_ports() =>
+        {
+            "; the server's log says why: is this host in its --clients, and are there connections left?"
+        }
+        Cause::Rejected | Cause::Peer | Cause::Fabric(FabricFault::Lost) => {
+            "; the server's log says why: is this host in its --clients, and does it take calls of others than root, whose ports are above 1023 (--insecure there)?"
+        }
+        _ => "",
+    }
 }
 
 /// An error with what was tried.
@@ -186,17 +253,27 @@ pub fn failed(what: impl Display) -> impl Fn(stag_load::Error) -> Error {
     let what = what.to_string();
     move |error| {
         let hint = match error {
-            stag_load::Error::Nfs(Status::Acces | Status::Perm) => {
-                format!(" (we call as uid {})", process::geteuid().as_raw())
-            }
+            stag_load::Error::Nfs(Status::Acces | Status::Perm) => format!(" ({})", stag_load::denied_hint()),
             _ => String::new(),
         };
         Error::failure(format!("{what}: {error}{hint}"))
     }
 }
 
+/// The same for the first call on a connection, by which a server over TCP turns callers away.
+pub fn unheard(what: impl Display) -> impl Fn(stag_load::Error) -> Error {
+    let failed = failed(what);
+    move |error| match error {
+        stag_load::Error::NotConnected(Some(cause))
+        | stag_load::Error::Call(CallFault::Disconnected(cause)) => {
+            Error::failure(format!("{}{}", failed(error), turned_away(cause)))
+        }
+        error => failed(error),
+    }
+}
+
 /// The longest export that `path` lies in; when none is known, its first component. And the components below it.
-fn split(path: &[u8], exports: &[Vec<u8>]) -> (Vec<u8>, Vec<Vec<u8>>) {
+pub fn split(path: &[u8], exports: &[Vec<u8>]) -> (Vec<u8>, Vec<Vec<u8>>) {
     let components = |path: &[u8]| -> Vec<Vec<u8>> {
         path.split(|octet| *octet == b'/').filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
     };

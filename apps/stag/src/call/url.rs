@@ -24,6 +24,14 @@ impl Server {
             Self::Tcp(_) => None,
         }
     }
+
+    /// Its address on an IP network.
+    pub const fn ip(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Fabric(at) => at.ip(),
+            Self::Tcp(at) => Some(*at),
+        }
+    }
 }
 
 /// A server and a path on it.

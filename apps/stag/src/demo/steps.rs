@@ -130,7 +130,13 @@ impl<'a> Stage<'a> {
     fn procedures(&mut self, scene: &mut Scene) -> Outcome {
         self.step("every procedure", None, |stage| {
             let directory = "stag-demo-procedures".to_owned();
-            let plan = Plan { seed: SEED, entries: stage.scale.entries, directory };
+            let plan = Plan {
+                seed: SEED,
+                entries: stage.scale.entries,
+                directory,
+                below: Vec::new(),
+                stop: Arc::default(),
+            };
             let found = functional::run(&mut scene.client, EXPORT, &plan, &mut |_| {});
             if let Some((step, failure)) =
                 found.steps.iter().find_map(|step| Some((step.name, step.failure.as_ref()?)))
