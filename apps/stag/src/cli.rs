@@ -68,7 +68,7 @@ pub struct Serve {
     /// A directory to export as /NAME, its last component; with :ro every change is refused
     #[arg(required_unless_present = "memory", value_name = "DIR[:ro]")]
     pub directories: Vec<OsString>,
-    /// Keep files in memory, at most SIZE octets (K, M, G behind the number); auto: an eighth of the host's, at most 1G
+    /// Keep files in memory, at most SIZE octets (K, M, G, T behind the number); auto: an eighth of the host's, at most 1G
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
     /// An address to take RDMA connections at; may be given several times. Port 0 takes a free one

@@ -21,6 +21,7 @@ mod progress;
 mod quote;
 mod serve;
 mod signals;
+mod size;
 mod trace;
 
 use clap::{CommandFactory, Parser, error::ErrorKind};

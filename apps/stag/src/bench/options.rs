@@ -1,6 +1,9 @@
 //! What can be asked of `stag bench` and `stag echo`.
 
-use crate::cli::versions;
+use crate::{
+    cli::versions,
+    size::{octets as size, scaled},
+};
 use clap::{Args, Subcommand};
 use stag_engine::Sampling;
 use stag_load::bench::{Arrivals, Workload, ladder::Promise, latency::PERCENTILES};
@@ -184,35 +187,12 @@ pub struct Echo {
     /// An address to take RPC over TCP at
     #[arg(long, value_name = "IP:PORT")]
     pub tcp: Option<String>,
-    /// Networks that may connect; needed unless all addresses are loopback ones
+    /// Networks that may connect, and no other; needed unless all addresses are loopback ones [default: this host by loopback]
     #[arg(long, value_name = "CIDR,…", value_delimiter = ',')]
     pub clients: Vec<String>,
     /// Watch 1 call in N from stage to stage; 0: none
     #[arg(long, value_name = "N", default_value_t = Sampling::EVERY)]
     pub sample: u32,
-}
-
-/// A number with K, M or G behind it: how much of it, where `kilo` is what K means.
-fn scaled(text: &str, kilo: f64) -> Option<f64> {
-    let digits = text.trim_end_matches(['k', 'K', 'M', 'G']);
-    let factor = match text.strip_prefix(digits)? {
-        "" => 1.0,
-        "k" | "K" => kilo,
-        "M" => kilo * kilo,
-        "G" => kilo * kilo * kilo,
-        _ => return None,
-    };
-    let is_number = digits.bytes().all(|digit| digit.is_ascii_digit() || digit == b'.');
-    let number: f64 = if is_number { digits.parse().ok()? } else { return None };
-    let scaled = number * factor;
-    scaled.is_finite().then_some(scaled)
-}
-
-fn size(text: &str) -> Result<usize, String> {
-    match scaled(text, 1024.0) {
-        Some(octets) if octets.fract() == 0.0 && octets <= 1e15 => Ok(octets as usize),
-        _ => Err(format!("{text:?} is no size: write a number, with K, M or G behind it")),
-    }
 }
 
 fn rate(text: &str) -> Result<f64, String> {

@@ -5,7 +5,7 @@ use crate::{
     address::{self, Listen},
     admission::Clients,
     cidr::Cidr,
-    cli,
+    cli, size,
 };
 use rustix::process::geteuid;
 use stag_engine::launch;
@@ -289,28 +289,26 @@ fn check_memory(arguments: &cli::Serve, fabrics: &[Fabric]) -> Result<(), Error>
     }
 }
 
-/// Octets: a number, with K, M or G behind it for powers of 1,024.
+/// Octets for a store in memory.
 fn capacity(text: &str) -> Result<usize, Error> {
     if text == "auto" {
         return Ok(memory::Config::default_capacity());
     }
-    let digits = text.trim_end_matches(['K', 'M', 'G']);
-    let shift = match text.strip_prefix(digits) {
-        Some("") => Some(0),
-        Some("K") => Some(10),
-        Some("M") => Some(20),
-        Some("G") => Some(30),
-        _ => None,
-    };
-    let is_number = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit());
-    let number: Option<usize> = if is_number { digits.parse().ok() } else { None };
-    let octets = shift.zip(number).and_then(|(shift, number)| number.checked_mul(1 << shift));
+    let octets = size::octets(text);
     match octets {
-        Some(octets) if octets >= memory::CAPACITY_MIN => Ok(octets),
-        Some(_) => Err(Error::usage(format!("--memory {text} is less than 1M, the least there can be"))),
-        None => Err(Error::usage(format!(
-            "{text:?} is no size for --memory: write a number with K, M or G behind it, or auto"
-        ))),
+        Ok(octets) if octets >= memory::CAPACITY_MIN => {
+            let host = memory::Config::host_memory();
+            if octets > host {
+                return Err(Error::usage(format!(
+                    "--memory {text} is {} MiB, and this process can have {} MiB: give less, or auto",
+                    octets >> 20,
+                    host >> 20
+                )));
+            }
+            Ok(octets)
+        }
+        Ok(_) => Err(Error::usage(format!("--memory {text} is less than 1M, the least there can be"))),
+        Err(why) => Err(Error::usage(format!("--memory: {why}; or auto"))),
     }
 }
 
@@ -469,15 +467,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_numbers_with_a_power_of_1024() {
-        for (text, octets) in [("1048576", 1 << 20), ("1024K", 1 << 20), ("512M", 512 << 20), ("3G", 3 << 30)]
-        {
-            assert_eq!(capacity(text), Ok(octets), "{text}");
-        }
+    fn memory_is_what_the_host_has_at_most() {
+        let host = memory::Config::host_memory();
+        assert_eq!((capacity("8M"), capacity("1.5m")), (Ok(8 << 20), Ok(3 << 19)));
         assert!(capacity("auto").unwrap() >= memory::CAPACITY_MIN);
-        for text in ["", "M", "1.5G", "-1M", "+1M", "1MM", "1m", "1 M", "0", "1023K", "99999999999G", "1KM"] {
-            assert!(matches!(capacity(text), Err(Error::Usage(_))), "{text}");
-        }
+        assert!(matches!(capacity("1023K"), Err(Error::Usage(_))));
+        let much = format!("{}M", (host >> 20) + 1);
+        let sentence = capacity(&much).unwrap_err().to_string();
+        assert!(
+            sentence.contains(&much) && sentence.contains(&format!("can have {} MiB", host >> 20)),
+            "{sentence}"
+        );
     }
 
     #[test]
