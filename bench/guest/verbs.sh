@@ -57,7 +57,7 @@ start_server() {
   mkdir -p "/srv/$name/many" /srv/readonly "/srv/state-$name"
   while read -r entry; do printf %s "$entry" >"/srv/$name/many/$entry"; done < <(/host/first-light.sh --names 2000)
   printf content >/srv/readonly/file
-  /host/stag serve "/srv/$name" /srv/readonly:ro --mode unprivileged --listen "rdma://$HERE:20049" --tcp "$HERE:2049" \
+  /host/stag serve "/srv/$name" /srv/readonly:ro --mode unprivileged --insecure --listen "rdma://$HERE:20049" --tcp "$HERE:2049" \
     --clients "$HERE/32" --state-dir "/srv/state-$name" --stats "/host/$name.json" >"/host/$name.log" 2>&1 </dev/null &
   SERVER_PID=$!
   for _ in $(seq 200); do

@@ -1,63 +1,198 @@
-//! Who may connect: loopback always, others by network (DESIGN D12).
+//! Admission of peers: by network, and where callers can name any user, by port (DESIGN D12).
 
 use crate::cidr::Cidr;
-use stag_engine::Admission;
-use stag_verbs::PeerAddress;
+use stag_engine::{Admission, Over};
+use stag_verbs::{PeerAddress, source};
 use std::{
     cell::Cell,
-    net::IpAddr,
+    fmt, fs,
+    net::{IpAddr, SocketAddr, UdpSocket},
     time::{Duration, Instant},
 };
 
 /// A stranger who keeps knocking fills no log.
 const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The networks that may connect.
+/// The peers that may connect.
 #[derive(Clone, Debug, Default)]
-pub struct Clients(pub Vec<Cidr>);
+pub struct Clients {
+    /// The networks that were given; without any, this host by its loopback addresses.
+    networks: Vec<Cidr>,
+    /// Callers have to prove that they are privileged on their host.
+    pub must_be_privileged: bool,
+}
+
+/// The reason for which a peer is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    Unlisted,
+    Port,
+    LocalPort,
+    User(u32),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unlisted => f.write_str("not in --clients"),
+            Self::Port => {
+                f.write_str("its port is above 1023, which any user can take (see WHO MAY CONNECT in --help)")
+            }
+            Self::LocalPort => f.write_str(
+                "it calls from this host, by a port above 1023, which any user can take (see WHO MAY CONNECT in --help)",
+            ),
+            Self::User(uid) => {
+                write!(f, "its user, {uid}, is not root and could name any other (see SHARED MEMORY in --help)")
+            }
+        }
+    }
+}
 
 impl Clients {
-    /// Whether this host may connect.
-    pub fn admits(&self, address: IpAddr) -> bool {
-        address.to_canonical().is_loopback() || self.0.iter().any(|network| network.contains(address))
+    /// Peers from `networks`, from any port.
+    pub const fn new(networks: Vec<Cidr>) -> Self {
+        Self { networks, must_be_privileged: false }
+    }
+
+    /// True if this host is among the clients.
+    fn lists(&self, address: IpAddr) -> bool {
+        match self.networks.as_slice() {
+            [] => address.to_canonical().is_loopback(),
+            networks => networks.iter().any(|network| network.contains(address)),
+        }
+    }
+
+    /// Decides on a peer. `is_local` tells addresses of this host from others.
+    fn judge(
+        &self,
+        peer: PeerAddress,
+        over: Over,
+        is_local: impl FnOnce(SocketAddr) -> bool,
+    ) -> Result<(), Refusal> {
+        match peer {
+            PeerAddress::Ip(address) if !self.lists(address.ip()) => Err(Refusal::Unlisted),
+            PeerAddress::Ip(address) if !self.must_be_privileged || source::is_reserved(address.port()) => {
+                Ok(())
+            }
+            PeerAddress::Ip(_) if over == Over::Tcp => Err(Refusal::Port),
+            // Linux's NFS over RDMA takes any port, and its server asks for none: over RDMA a port of another host proves
+            // nothing. A process of this host may be anybody's.
+            PeerAddress::Ip(address) if is_local(address) => Err(Refusal::LocalPort),
+            PeerAddress::Ip(_) => Ok(()),
+            // The fabric let its user in (`--shm-allow`), and the kernel says who it is.
+            PeerAddress::Process { uid, .. } if self.must_be_privileged && uid != 0 => {
+                Err(Refusal::User(uid))
+            }
+            PeerAddress::Process { .. } => Ok(()),
+            PeerAddress::Simulated => Err(Refusal::Unlisted),
+        }
     }
 
     /// The same as a shard asks it. Refusals are logged, at most one a second.
-    pub fn admission(self) -> Admission {
+    pub fn admission(self, over: Over) -> Admission {
         let logged = Cell::new(None::<Instant>);
-        Box::new(move |peer| {
-            let is_admitted = match peer {
-                PeerAddress::Ip(address) => self.admits(address.ip()),
-                // The fabric let its user in (`--shm-allow`).
-                PeerAddress::Process { .. } => true,
-                PeerAddress::Simulated => false,
-            };
-            if !is_admitted && logged.get().is_none_or(|at| at.elapsed() >= REFUSAL_LOG_INTERVAL) {
-                logged.set(Some(Instant::now()));
-                tracing::warn!(target: "stag", %peer, "refused: not in --clients");
+        Box::new(move |peer| match self.judge(peer, over, is_of_this_host) {
+            Ok(()) => true,
+            Err(why) => {
+                if logged.get().is_none_or(|at| at.elapsed() >= REFUSAL_LOG_INTERVAL) {
+                    logged.set(Some(Instant::now()));
+                    tracing::warn!(target: "stag", %peer, "refused: {why}");
+                }
+                false
             }
-            is_admitted
         })
     }
+}
+
+/// True if `address` belongs to this host: sockets can be bound to such addresses only. Where they can be bound to any
+/// (`net.ipv4.ip_nonlocal_bind`), all addresses are taken for this host's.
+fn is_of_this_host(address: SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback() || {
+        let ip = address.ip().to_canonical();
+        let mut any_port = if ip == address.ip() { address } else { SocketAddr::new(ip, 0) };
+        any_port.set_port(0);
+        UdpSocket::bind(any_port).is_ok()
+    }
+}
+
+/// The lowest port that any user of this host may take.
+pub fn first_open_port() -> u16 {
+    /// The value that Linux begins with.
+    const USUAL: u16 = 1_024;
+    let text = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(USUAL)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn clients(networks: &[&str], must_be_privileged: bool) -> Clients {
+        let networks = networks.iter().map(|text| Cidr::parse(text).unwrap()).collect();
+        Clients { networks, must_be_privileged }
+    }
+
+    fn peer(address: &str, port: u16) -> PeerAddress {
+        PeerAddress::Ip(SocketAddr::new(address.parse().unwrap(), port))
+    }
+
     #[test]
-    fn loopback_is_always_admitted_and_others_by_network() {
-        let clients = Clients(vec![Cidr::parse("10.0.0.0/8").unwrap(), Cidr::parse("fd00::/8").unwrap()]);
-        for address in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "10.1.2.3", "fd00::1"] {
-            assert!(clients.admits(address.parse().unwrap()), "{address}");
-            let peer = PeerAddress::Ip(std::net::SocketAddr::new(address.parse().unwrap(), 700));
-            assert!((clients.clone().admission())(peer), "{address}");
+    fn without_networks_this_host_is_admitted_and_nobody_else() {
+        for address in ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"] {
+            assert!((Clients::default().admission(Over::Tcp))(peer(address, 40_000)), "{address}");
         }
-        for address in ["11.1.2.3", "fe80::1", "0.0.0.0", "::"] {
-            assert!(!clients.admits(address.parse().unwrap()), "{address}");
-            assert!(!Clients::default().admits(address.parse().unwrap()), "{address}");
+        for address in ["10.1.2.3", "fe80::1", "0.0.0.0", "::"] {
+            assert!(!(Clients::default().admission(Over::Tcp))(peer(address, 700)), "{address}");
         }
-        assert!(!(clients.clone().admission())(PeerAddress::Simulated));
-        assert!((clients.admission())(PeerAddress::Process { pid: 1, uid: 1000 }));
+        assert!(!(Clients::default().admission(Over::Fabric))(PeerAddress::Simulated));
+        assert!((Clients::default().admission(Over::Fabric))(PeerAddress::Process { pid: 1, uid: 1000 }));
+    }
+
+    #[test]
+    fn networks_are_the_whole_list_and_loopback_is_no_exception() {
+        let listed = clients(&["10.0.0.0/8", "fd00::/8"], false);
+        for address in ["10.1.2.3", "fd00::1", "::ffff:10.9.9.9"] {
+            assert!((listed.clone().admission(Over::Fabric))(peer(address, 40_000)), "{address}");
+        }
+        for address in ["127.0.0.1", "::1", "11.1.2.3", "fe80::1", "0.0.0.0"] {
+            assert!(!(listed.clone().admission(Over::Tcp))(peer(address, 700)), "{address}");
+        }
+        assert!((clients(&["127.0.0.0/8"], false).admission(Over::Tcp))(peer("127.0.0.1", 40_000)));
+    }
+
+    #[test]
+    fn where_callers_name_any_user_ports_above_1023_are_refused_but_over_rdma_from_other_hosts() {
+        let clients = clients(&["0.0.0.0/0"], true);
+        let judge = |port, over, local| clients.judge(peer("10.0.0.7", port), over, |_| local);
+        for over in [Over::Fabric, Over::Tcp] {
+            for local in [true, false] {
+                for port in [1, 665, 1_023] {
+                    assert_eq!(judge(port, over, local), Ok(()), "{port}");
+                }
+            }
+        }
+        for port in [1_024, 38_972, 65_535] {
+            for local in [true, false] {
+                assert_eq!(judge(port, Over::Tcp, local), Err(Refusal::Port));
+            }
+            assert_eq!(judge(port, Over::Fabric, true), Err(Refusal::LocalPort));
+            assert_eq!(judge(port, Over::Fabric, false), Ok(()));
+        }
+        let process = |uid| clients.judge(PeerAddress::Process { pid: 9, uid }, Over::Fabric, |_| true);
+        assert_eq!((process(0), process(1_000)), (Ok(()), Err(Refusal::User(1_000))));
+    }
+
+    #[test]
+    fn this_host_knows_its_own_addresses() {
+        for own in ["127.0.0.1:9", "127.3.4.5:9", "[::1]:9", "[::ffff:127.0.0.1]:9"] {
+            assert!(is_of_this_host(own.parse().unwrap()), "{own}");
+        }
+        let binds_all = |family: &str| {
+            let path = format!("/proc/sys/net/{family}/ip_nonlocal_bind");
+            fs::read_to_string(path).is_ok_and(|text| text.trim() != "0")
+        };
+        // Documentation addresses (RFC 5737, RFC 3849) are nobody's.
+        assert!(binds_all("ipv4") || !is_of_this_host("192.0.2.1:9".parse().unwrap()));
+        assert!(binds_all("ipv6") || !is_of_this_host("[2001:db8::1]:9".parse().unwrap()));
     }
 }

@@ -77,9 +77,12 @@ pub struct Serve {
     /// The address of MOUNT and NFS over TCP, or none: Linux cannot mount then [default: port 2049 of the first --listen]
     #[arg(long, value_name = "IP:PORT")]
     pub tcp: Option<String>,
-    /// Networks that may connect; needed unless all addresses are loopback ones
+    /// Networks that may connect, and no other; needed unless all addresses are loopback ones [default: this host by loopback]
     #[arg(long, value_name = "CIDR,…", value_delimiter = ',')]
     pub clients: Vec<String>,
+    /// Take callers from any port, though any user of their host could then act as any other (see WHO MAY CONNECT)
+    #[arg(long)]
+    pub insecure: bool,
     /// Cores to use, each by a thread of its own with its own memory
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cores: u16,
@@ -89,7 +92,8 @@ pub struct Serve {
     /// Whether callers act as themselves (see WHO CALLERS ARE) [default: auto]
     #[arg(long, value_name = "auto|privileged|unprivileged")]
     pub mode: Option<Mode>,
-    /// Which callers act as the anonymous user, in privileged mode [default: root]
+    /// Which callers act as the anonymous user, in privileged mode [default: root; none where only root of this host can say
+    /// that it is root]
     #[arg(long, value_name = "root|none|all")]
     pub squash: Option<Squash>,
     /// The anonymous user's number [default: 65534]

@@ -36,7 +36,9 @@ impl Fabric {
             #[cfg(feature = "verbs")]
             Some(Listen::Rdma(at)) => calling(limits, at, now).map(|rdma| Self::Rdma(Box::new(rdma))),
             Some(Listen::Iwarp(_)) | None => {
-                let config = stag_iwarp::Config::new(limits, seed, now);
+                let reserved_port = stag_load::takes_reserved_ports();
+                let config =
+                    stag_iwarp::Config { reserved_port, ..stag_iwarp::Config::new(limits, seed, now) };
                 Iwarp::new(config).map(|iwarp| Self::Iwarp(Box::new(iwarp)))
             }
         }

@@ -13,6 +13,7 @@ mod caller;
 mod cidr;
 mod cli;
 mod demo;
+mod descriptors;
 mod fabric;
 mod load;
 mod manual;
@@ -88,7 +89,7 @@ fn main() -> ExitCode {
 }
 
 fn end(error: &Error) -> ExitCode {
-    eprintln!("stag: {error}");
+    caller::aside(format!("stag: {error}\n"));
     match error {
         Error::Usage(_) => ExitCode::from(2),
         Error::Failure(_) => ExitCode::from(1),

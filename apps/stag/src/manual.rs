@@ -22,9 +22,9 @@ EXAMPLES
           --clients 10.0.0.0/24 --cores 2
 
 ENVIRONMENT
-  STAG_LOG        What is logged on standard error: error, warn, info, debug
-                  or off (default: info). Connections and refusals are logged,
-                  calls never.
+  STAG_LOG        What is logged on standard error: error, warn, info, debug,
+                  trace or off (default: info). Connections and refusals are
+                  logged, calls never.
   STAG_STATE_DIR  Default of 'stag serve --state-dir'.
 
 EXIT CODES
@@ -63,9 +63,19 @@ EXAMPLES
       takes free ports; the READY block says which.
 
 WHO MAY CONNECT
-  A server that listens at loopback addresses only takes every client of its
-  host. Any other address needs --clients; clients at a loopback address may
-  always connect. It is decided when a client connects, on RDMA and TCP alike.
+  A server that listens at loopback addresses only takes clients of its host.
+  Any other address needs --clients, and then nobody else may connect: to have
+  clients of this host too, list 127.0.0.0/8 and ::1.
+  Where callers could act as more than they are (in privileged mode, and when
+  root serves a directory in any mode) they have to connect from a port below
+  1024, which only root of their host can take: over TCP always (Linux does so
+  by itself), over RDMA from this host. From other hosts any port is taken
+  over RDMA, because Linux's NFS takes none below 1024 there: list only hosts
+  whose users may all act as each other. 'stag call', 'load' and 'bench' take
+  such ports when root runs them. --insecure takes callers from any port: any
+  user of their hosts can then act as any other. Linux needs it to mount over
+  RDMA from this very host, and with -o noresvport.
+  Refusals are logged with their reason.
 
 SHARED MEMORY (--listen shm:///PATH)
   Processes of this host connect through the socket PATH. They have no way
@@ -73,7 +83,8 @@ SHARED MEMORY (--listen shm:///PATH)
   of its own. With shm:///PATH?trust=uid, processes of the same user that ask
   for the same may map this server's buffers, to read them, and payload is
   copied once instead of twice. Only this server's user and root may connect,
-  and whom --shm-allow names. With --cores N, shard I listens at PATH.I, but
+  and whom --shm-allow names; where ports have to be below 1024, only root,
+  unless --insecure is given. With --cores N, shard I listens at PATH.I, but
   for the first. Each scheme of --listen has cores of its own.
 
 WHO CALLERS ARE
@@ -81,6 +92,9 @@ WHO CALLERS ARE
                        judges what that user may do. Needs root. Callers that
                        say they are root act as the anonymous user, unless
                        --squash none; with --squash all, every caller does.
+                       A server that only root of this host can call as root
+                       (loopback addresses, no --insecure) squashes nobody
+                       unless it is told.
   --mode unprivileged  Every caller acts as the user that runs this command,
                        whatever user it says it is.
   --mode auto          Privileged if this process can, else unprivileged. What
@@ -152,10 +166,14 @@ STATISTICS (--stats FILE)
   who called or of what. It is ONC RPC program 0x20535453, version 1.
 
 SIGNALS
-  SIGTERM, SIGINT  Take no more clients, finish the calls in progress,
+  SIGTERM, SIGINT, SIGHUP, SIGXCPU
+                   Take no more clients, finish the calls in progress,
                    disconnect, write statistics, exit with 0. A second one
                    stops at once, without statistics, and exits with 1.
+                   SIGHUP does nothing under nohup.
   SIGUSR1          Write statistics.
+  SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO
+                   Nothing but a line in the log.
   If NOTIFY_SOCKET is set, systemd is told READY=1 and STOPPING=1.
 
 EXIT CODES
@@ -210,6 +228,10 @@ EXAMPLES
   stag probe shm rdma --json | jq '.fabrics[] | select(.works) | .scheme'
   ExecStartPre=/usr/bin/stag probe rdma      in a systemd unit
 
+OUTPUT (--json)
+  One object: version; fabrics[] (scheme, works, why, first_message_us,
+  limits, facts, an object by name, and ports[] of RDMA devices); host.
+
 EXIT CODES
   0  The fabrics that have to work do: iwarp, or those that were named.
   1  One of them does not; one sentence on standard error says why.
@@ -237,13 +259,16 @@ EXAMPLES
   stag call tcp://server/srv/data df
       Any server with a port mapper, which is asked where NFS and MOUNT are.
   stag call 'tcp://server:2049/srv/data?mountport=20048' df
-      Without: a Linux server's mountd has a port of its own. Ports above 1023
-      may call a Linux server only with the export option 'insecure'.
+      Without: a Linux server's mountd has a port of its own. Root's calls
+      come from ports below 1024; those of others a Linux server takes only
+      with the export option 'insecure', and 'stag serve' with --insecure.
 
 URL
   The path begins with an export, as 'mount' lists them; the longest that fits
-  is mounted. In names, %XX is the octet with that hexadecimal number; '?' has
-  to be written %3F. Symbolic links in the path are not followed.
+  is mounted. Where a server does not answer MOUNT, its port mapper is asked
+  for the port, unless ?mountport=N says it. In names, %XX is the octet with
+  that hexadecimal number; '?' has to be written %3F. Symbolic links in the
+  path are not followed.
   rdma:// needs an RDMA device, and a stag built with --features verbs.
 
 CHECKSUMS
@@ -253,7 +278,7 @@ CHECKSUMS
 OUTPUT (--json)
   null   server, rpcrdma_version, round_trips_us[]
   health server, credits_granted, credits_in_use
-  mount  export, handle, exports[]
+  mount  export, handle, exports[]; of a URL without an export: null, null
   ls     [] of what stat gives
   stat   name, kind, target, mode, uid, gid, size, used, nlink, fileid, fsid,
          atime, mtime, ctime (seconds, nanos), handle
@@ -301,7 +326,11 @@ OUTPUT (--json)
 EXIT CODES
   0  Every step passed.
   1  A step failed, or there is no connection.
-  2  Cannot start as given. One sentence on standard error says why.";
+  2  Cannot start as given. One sentence on standard error says why.
+  130
+     Stopped by SIGINT, SIGTERM or SIGHUP. The first one ends the run behind
+     the step under way, and what was made on the server is removed. The
+     second one leaves at once.";
 
 /// What `bench` does.
 pub const BENCH: &str = "\
@@ -345,7 +374,9 @@ WORKLOADS
   connstorm    Connect, NULL, disconnect; --connections at a time, or with
                --rate at their times. A call is a connection: calls/s are
                connections per second, 'connected' is until one stood, the
-               service time until its first reply.
+               service time until its first reply. They come from ports above
+               1023, as do those beyond 359 of any workload: 'stag serve' as
+               root needs --insecure for that.
   nfs3:getattr, nfs3:lookup, nfs3:read, nfs3:write
                One procedure of NFS version 3. READ and WRITE move blocks of
                --size octets at random places; WRITE is FILE_SYNC.
@@ -476,10 +507,10 @@ EXIT CODES
      With 'compare' and 'versus', something is worse.
   2  Cannot start as given. One sentence on standard error says why.
   3  With 'compare' and 'versus': the runs cannot be compared.
-  130, 143
-     Stopped by SIGINT or SIGTERM. The first one ends the run: what was
-     measured is printed, and what was made on the server is removed (130).
-     The second one leaves at once.";
+  130, 143, 129
+     Stopped by SIGINT, SIGTERM or SIGHUP. The first one ends the run: what
+     was measured is printed, and what was made on the server is removed
+     (130). The second one leaves at once.";
 
 /// What `echo` does.
 pub const ECHO: &str = "\

@@ -123,6 +123,7 @@ fn what_is_printed_once_ready_can_be_copied() {
     let err = server.err();
     for part in [
         "every caller acts as the server's own user",
+        "to stop: Ctrl-C or SIGTERM",
         "/data (ro)",
         "store files",
         "duplicate request cache: ",

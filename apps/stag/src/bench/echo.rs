@@ -5,17 +5,16 @@ use crate::{
     Error, address,
     address::Listen,
     admission::Clients,
-    caller::{random, say},
+    caller::{aside, random, say},
     cidr::Cidr,
+    descriptors::{self, Share, Wanted},
     serve::{cannot_listen, check_open},
+    signals,
 };
-use signal_hook::{
-    consts::{SIGINT, SIGTERM},
-    iterator::Signals,
-};
+use signal_hook::{consts::SIGUSR1, iterator::Signals};
 use stag_echo::{Driver, driver::DEPTH_MAX};
 use stag_engine::{
-    Config, Sampling, Shard,
+    Config, Over, Sampling, Shard,
     clock::Clock,
     control::{self, Command},
     launch,
@@ -34,24 +33,39 @@ pub fn run(arguments: &options::Echo) -> Result<(), Error> {
     let tcp = arguments.tcp.as_deref().map(address::tcp).transpose()?.flatten();
     let clients = arguments.clients.iter().map(|text| Cidr::parse(text)).collect::<Result<Vec<_>, _>>()?;
     check_open(&at.ip().into_iter().chain(tcp).collect::<Vec<_>>(), &clients)?;
-    let served = (Clients(clients), arguments.sample);
+    let (limit, defaults) = (descriptors::raise(), Config::default());
+    let streams = if tcp.is_some() { defaults.streams } else { 0 };
+    let wanted = Wanted { shards: 1, connections: defaults.peers, streams, files: 0, per_file: 0 };
+    let share = Share::of(limit, wanted)?;
+    if let Some(notice) = share.notice(limit, wanted) {
+        aside(format!("notice: {notice}\n"));
+    }
+    let served = Served { clients: Clients::new(clients), share, every: arguments.sample };
     let core = launch::cores().first().copied();
     let serve = move |_| match at {
         Listen::Iwarp(at) => {
-            let make = |limits, seed, now| Iwarp::new(stag_iwarp::Config::new(limits, seed, now));
-            serve(make, &at, tcp, served)
+            let make = move |limits, seed, now| {
+                let Share { half_open, spare, .. } = share;
+                Iwarp::new(stag_iwarp::Config {
+                    half_open,
+                    spare,
+                    ..stag_iwarp::Config::new(limits, seed, now)
+                })
+            };
+            serve(make, &at, tcp, (served, share.connections))
         }
         #[cfg(feature = "verbs")]
         Listen::Rdma(at) => {
             let make = |limits, _, now| crate::serve::rdma(limits, &[at], now);
-            serve(make, &at, tcp, served)
+            serve(make, &at, tcp, (served, defaults.peers))
         }
         Listen::Shm(at) => {
             let trust = at.is_trusting();
             let make = move |limits, seed, now| {
-                Shm::new(stag_shm::Config { trust, ..stag_shm::Config::new(limits, seed, now) })
+                let config = stag_shm::Config::new(limits, seed, now);
+                Shm::new(stag_shm::Config { trust, links: share.links, ..config })
             };
-            serve(make, &at, tcp, served)
+            serve(make, &at, tcp, (served, defaults.peers))
         }
     };
     let failed = |error: io::Error| Error::failure(format!("cannot start a thread: {error}"));
@@ -59,11 +73,19 @@ pub fn run(arguments: &options::Echo) -> Result<(), Error> {
     thread.join().unwrap_or_else(|_| Err(Error::failure("the shard panicked")))
 }
 
+/// The peers that are served, and their number.
+struct Served {
+    clients: Clients,
+    share: Share,
+    /// One call in so many is watched.
+    every: u32,
+}
+
 fn serve<P: Provider>(
     make: impl FnOnce(Limits, [u8; 32], stag_verbs::Time) -> io::Result<P>,
     at: &P::Address,
     tcp: Option<SocketAddr>,
-    (clients, every): (Clients, u32),
+    (Served { clients, share, every }, peers): (Served, usize),
 ) -> Result<(), Error> {
     let short = |error: io::Error| Error::failure(format!("no memory or descriptors to serve with: {error}"));
     let clock = Clock::start();
@@ -73,6 +95,8 @@ fn serve<P: Provider>(
         reverse_calls_max: DEPTH_MAX,
         receives: 8_192,
         inbound: 9_216,
+        peers,
+        streams: share.streams.max(1),
         slots: [16_384, 2_048, 192],
         xid_seed: u32::from_ne_bytes(random()?),
         sampling: Sampling { every, clock: Some(clock), shard: 0 },
@@ -80,7 +104,8 @@ fn serve<P: Provider>(
     };
     let limits = config.limits(GRANT as usize * 4);
     let fabric = make(limits, random()?, clock.now()).map_err(short)?;
-    let mut shard = Shard::new(fabric, Driver::default(), config, clients.admission()).map_err(short)?;
+    let mut shard =
+        Shard::new(fabric, Driver::default(), config, clients.admission(Over::Fabric)).map_err(short)?;
     let at = shard.listen(at).map_err(|fault| cannot_listen(at, fault, "--listen"))?;
     let mut ready = format!("READY\nLISTEN {at}\n");
     if let Some(tcp) = tcp {
@@ -89,13 +114,15 @@ fn serve<P: Provider>(
         ready.push_str(&format!("TCP {taken}\n"));
     }
     let (control, handle) = control::pair().map_err(short)?;
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(short)?;
+    signals::ignore(signals::STRAYS.into_iter().chain([SIGUSR1])).map_err(short)?;
+    let mut signals = Signals::new(signals::stopping()).map_err(short)?;
     let stop = move || signals.forever().for_each(|_| handle.tell(Command::Stop));
     thread::Builder::new().name("signals".to_owned()).spawn(stop).map_err(short)?;
     say(ready + "END\n");
+    aside("to stop: Ctrl-C or SIGTERM\n");
     shard
         .run(&control, move || clock.now())
         .map_err(|error| Error::failure(format!("the shard stopped: {error}")))?;
-    eprint!("{}", show::served(&shard.snapshot().stages));
+    aside(show::served(&shard.snapshot().stages));
     Ok(())
 }

@@ -13,9 +13,10 @@ mod versus;
 
 use crate::{
     Error,
+    address::Listen,
     call::{Server, Url},
     caller::{self, say},
-    cli,
+    cli, descriptors,
     progress::Progress,
 };
 use clap::{Parser, Subcommand};
@@ -284,6 +285,9 @@ fn check(arguments: &Run, url: &Url) -> Result<(), Error> {
             "--connections {} is less than --cores {}: each core has at least one",
             arguments.connections, arguments.cores
         )));
+    }
+    if matches!(url.server, Server::Tcp(_) | Server::Fabric(Listen::Iwarp(_))) {
+        descriptors::check_calling(arguments.connections.into(), arguments.cores.into())?;
     }
     if matches!(url.server, Server::Tcp(_)) && arguments.rdma_version != Versions::One {
         return Err(Error::usage("--rdma-version is of RPC over RDMA, and tcp:// has none: leave it out"));

@@ -230,7 +230,10 @@ fn spawn(
     // Servers take the first cores.
     let core = launch::cores().into_iter().rev().nth(part);
     let server = url.server.clone();
-    let iwarp = |limits, seed, now| Iwarp::new(stag_iwarp::Config::new(limits, seed, now));
+    let reserved_port = seat.plan.takes_reserved_ports();
+    let iwarp = move |limits, seed, now| {
+        Iwarp::new(stag_iwarp::Config { reserved_port, ..stag_iwarp::Config::new(limits, seed, now) })
+    };
     let thread = launch::spawn(format!("bench{part}"), core, move |is_pinned| match server {
         Server::Tcp(at) => seat.work(iwarp, &To::Tcp(at), is_pinned),
         Server::Fabric(Listen::Iwarp(at)) => seat.work(iwarp, &To::Fabric(at), is_pinned),

@@ -229,6 +229,7 @@ Try next
   stag serve DIR        serves a directory of yours, and prints the mount command for Linux:
       mount -t nfs -o rdma,port=20049,vers=3,nolock,mountport=2049,mountproto=tcp \\
           127.0.0.1:/NAME /mnt
+                        (give --insecure when root serves: Linux comes from any port over RDMA)
   stag call iwarp://127.0.0.1:20049/NAME ls -l      where one cannot mount
   stag load iwarp://127.0.0.1:20049/NAME            the functional run alone
 ";

@@ -454,8 +454,10 @@ fn start(custody: &Custody, store: Store, via: Via, at: &Listen) -> Outcome<Read
             let path = custody.path("demo")?;
             fs::create_dir_all(&path)
                 .map_err(|error| Error::failure(format!("no directory to serve: {error}")))?;
-            // As whoever runs the demo, also when that is root, whom a privileged server would squash.
-            vec![path.to_string_lossy().into_owned(), "--mode".to_owned(), "unprivileged".to_owned()]
+            // As whoever runs the demo, also when that is root, whom a privileged server may squash; from any port, as the relay
+            // calls. Nobody else gets at the directory otherwise.
+            let path = path.to_string_lossy().into_owned();
+            [&path, "--mode", "unprivileged", "--insecure"].map(str::to_owned).to_vec()
         }
         Store::Memory => vec!["--memory".to_owned(), "192M".to_owned()],
     };

@@ -11,7 +11,7 @@ use stag_pools::Budget;
 use std::{
     fmt::Write,
     fs,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
 /// What serves the files, whom callers act as, and what is exported.
@@ -42,7 +42,7 @@ pub fn introduction(plan: &Plan, notices: &[String]) -> String {
             path.as_ref().map_or_else(|| "nothing yet".to_owned(), |path| format!("{of}{}", path.display()));
         let _ = writeln!(text, "export /{name} = {path} ({mode})");
     }
-    for notice in notices {
+    for notice in notices.chain(&plan.notices) {
         let _ = writeln!(text, "notice: {notice}");
     }
     text
@@ -58,8 +58,9 @@ pub fn shard(index: usize, core: Option<usize>, started: &Started) -> String {
     let place = core.map_or_else(|| "not pinned".to_owned(), |core| format!("core {core}"));
     let Started { budgets: [buffers, receives], connections, receives: count, grant, duplicates, .. } =
         started;
+    let over_tcp = started.tcp.map_or_else(String::new, |_| format!(", {} over TCP", started.streams));
     let mut text = format!(
-        "shard {index}, {place}: at most {connections} RDMA connections ({count} receives, 1 to {grant} for each)\n\
+        "shard {index}, {place}: at most {connections} RDMA connections ({count} receives, 1 to {grant} for each){over_tcp}\n\
          shard {index} buffers: {buffers}\nshard {index} receives: {receives}\n\
          shard {index} duplicate request cache: {duplicates}\n"
     );
@@ -79,6 +80,9 @@ pub fn pages(budgets: &[Budget]) -> String {
     notices.concat()
 }
 
+/// A line that says how the server is stopped.
+pub const STOPPING: &str = "to stop: Ctrl-C or SIGTERM; calls in progress are finished first\n";
+
 /// The block that says where to go: from READY to END.
 pub fn ready(plan: &Plan, found: &Addresses) -> String {
     let mut text = format!("READY stag {} pid {}\n", env!("CARGO_PKG_VERSION"), std::process::id());
@@ -93,15 +97,32 @@ pub fn ready(plan: &Plan, found: &Addresses) -> String {
         match found.tcp {
             Some(tcp) => {
                 for at in found.listen.iter().filter_map(Listen::ip) {
-                    mounts(&mut text, &export.name, at.ip(), &rdma_options(at, tcp));
+                    if plan.clients.must_be_privileged && at.ip().to_canonical().is_loopback() {
+                        text.push_str(
+                            "# Linux mounts over RDMA from a port above 1023, which from this host needs --insecure:\n",
+                        );
+                    }
+                    for at in families(at) {
+                        let tcp = families(tcp).find(|tcp| tcp.is_ipv4() == at.is_ipv4()).unwrap_or(tcp);
+                        mounts(&mut text, &export.name, at.ip(), &rdma_options(at, tcp));
+                    }
                 }
-                mounts(&mut text, &export.name, tcp.ip(), &tcp_options(tcp));
+                for tcp in families(tcp) {
+                    mounts(&mut text, &export.name, tcp.ip(), &tcp_options(tcp));
+                }
             }
             None => text.push_str("# no mount command: Linux asks for the export over TCP (--tcp)\n"),
         }
     }
     text.push_str("END\n");
     text
+}
+
+/// The addresses that clients of either family use: `[::]` takes both.
+fn families(at: SocketAddr) -> impl Iterator<Item = SocketAddr> {
+    let v4 = at.is_ipv6() && at.ip().is_unspecified();
+    let v4 = v4.then(|| SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), at.port()));
+    v4.into_iter().chain([at])
 }
 
 const fn mode(read_only: bool) -> &'static str {
@@ -184,6 +205,15 @@ mod tests {
             text,
             "mount -t nfs -o x '[fd00::1]:/a b' '/mnt/a b'\n[fd00::1]:/a\\040b /mnt/a\\040b nfs x 0 0\n"
         );
+    }
+
+    #[test]
+    fn an_address_of_both_families_is_mounted_by_either() {
+        let of = |at: &str| families(at.parse().unwrap()).map(|at| at.to_string()).collect::<Vec<_>>();
+        assert_eq!(of("[::]:20049"), ["0.0.0.0:20049", "[::]:20049"]);
+        for one in ["0.0.0.0:1", "[::1]:1", "10.0.0.1:1", "[fd00::1]:1"] {
+            assert_eq!(of(one), [one]);
+        }
     }
 
     #[test]

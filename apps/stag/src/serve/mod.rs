@@ -11,12 +11,18 @@ pub use plan::check_open;
 pub use shard::rdma;
 pub use shard::{cannot_listen, shard_buffers};
 
-use crate::{Error, address::Listen, cli};
+use crate::{
+    Error,
+    address::Listen,
+    caller::{aside, say},
+    cli, signals,
+};
 use plan::{Fabric, Plan, StorePlan};
+use rustix::process::geteuid;
 use sd_notify::NotifyState;
 use shard::{Seat, Source, Started};
 use signal_hook::{
-    consts::{SIGINT, SIGTERM, SIGUSR1},
+    consts::{SIGTERM, SIGUSR1},
     iterator::Signals,
 };
 use stag_engine::{
@@ -36,7 +42,7 @@ use stag_nfs::{
 };
 use stag_verbs::FabricFault;
 use std::{
-    io::{self, Write},
+    io,
     net::{SocketAddr, TcpListener},
     path::Path,
     sync::mpsc::{Receiver, Sender, channel},
@@ -106,13 +112,18 @@ struct Server {
 
 /// Serves until a signal comes.
 pub fn run(arguments: &cli::Serve) -> Result<(), Error> {
-    let plan = Plan::new(arguments)?;
+    let mut plan = Plan::new(arguments)?;
     let source = source(&plan)?;
     let notices = match &source {
-        Source::Files(shared) => shared.notices(),
+        Source::Files(shared) => {
+            if let Some(who) = named_at_will(shared.is_privileged()) {
+                plan.distrust(who)?;
+            }
+            shared.notices()
+        }
         Source::Memory(_) => &[],
     };
-    eprint!("{}", announce::introduction(&plan, notices));
+    aside(announce::introduction(&plan, notices));
     let (sender, receiver) = channel();
     forward_signals(sender.clone())?;
     if arguments.while_stdin {
@@ -128,9 +139,18 @@ pub fn run(arguments: &cli::Serve) -> Result<(), Error> {
             return Err(server.join().err().unwrap_or(error));
         }
     };
-    say(&announce::ready(&server.plan, &first));
+    say(announce::ready(&server.plan, &first));
+    aside(announce::STOPPING);
     tell_systemd(&NotifyState::Ready);
     server.watch()
+}
+
+/// The user that a caller can act as by naming him, beyond the user of this server.
+fn named_at_will(is_privileged: bool) -> Option<&'static str> {
+    match is_privileged {
+        true => Some("any other user"),
+        false => geteuid().is_root().then_some("root"),
+    }
 }
 
 /// What the shards' stores are made of.
@@ -143,7 +163,7 @@ fn source(plan: &Plan) -> Result<Source, Error> {
                 shards: plan.shards(),
                 sync_directories: true,
                 callers: *callers,
-                open_files: None,
+                open_files: Some(plan.share.files),
             };
             Shared::open(&config).map(Source::Files).map_err(|error| Error::usage(error.to_string()))
         }
@@ -163,10 +183,14 @@ fn helpers(source: &Source, shards: usize) -> Result<Vec<Helpers>, Error> {
 /// Signals become messages, so that one thread waits for one thing.
 fn forward_signals(sender: Sender<Message>) -> Result<(), Error> {
     let failed = |error: io::Error| Error::failure(format!("cannot wait for signals: {error}"));
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1]).map_err(failed)?;
+    let strays = signals::STRAYS;
+    let known = signals::stopping().into_iter().chain([SIGUSR1]).chain(strays);
+    let mut signals = Signals::new(known).map_err(failed)?;
     let forward = move || {
         for signal in signals.forever() {
-            if sender.send(Message::Signal(signal)).is_err() {
+            if strays.contains(&signal) {
+                tracing::warn!(target: "stag", signal, "a signal that means nothing here");
+            } else if sender.send(Message::Signal(signal)).is_err() {
                 return;
             }
         }
@@ -182,12 +206,6 @@ fn stop_without_stdin(sender: Sender<Message>) -> Result<(), Error> {
     };
     let failed = |error: io::Error| Error::failure(format!("cannot wait for standard input: {error}"));
     thread::Builder::new().name("stdin".to_owned()).spawn(wait).map(drop).map_err(failed)
-}
-
-/// Whoever reads the block may be gone; that ends no server.
-fn say(text: &str) {
-    let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
 }
 
 fn tell_systemd(state: &NotifyState<'_>) {
@@ -225,7 +243,7 @@ impl Server {
                 );
                 let started = self.start_one(seat, cores.get(index).copied())?;
                 let core = self.running.last().and_then(|running| running.core);
-                eprint!("{}", announce::shard(index, core, &started));
+                aside(announce::shard(index, core, &started));
                 found.add(&started);
                 // The next shard shares ports; sockets of processes it has of its own.
                 if let Fabric::Iwarp(_) = &fabric {
@@ -235,7 +253,7 @@ impl Server {
                 budgets.extend_from_slice(&started.budgets);
             }
         }
-        eprint!("{}", announce::pages(&budgets));
+        aside(announce::pages(&budgets));
         Ok(found)
     }
 

@@ -3,16 +3,18 @@
 use crate::{
     Error,
     address::{self, Listen},
-    admission::Clients,
+    admission::{self, Clients},
     cidr::Cidr,
-    cli, size,
+    cli,
+    descriptors::{self, Share, Wanted},
+    size,
 };
 use rustix::process::geteuid;
 use stag_engine::launch;
 use stag_nfs::{
     export::ExportConfig,
     store::{
-        files::{CallerMode, Callers, Squash},
+        files::{self, CallerMode, Callers, Squash},
         memory::{self, MemoryExport},
     },
 };
@@ -43,6 +45,8 @@ pub struct Plan {
     pub fabrics: Vec<Fabric>,
     pub tcp: Option<SocketAddr>,
     pub clients: Clients,
+    /// Callers may come from any port, whoever they can act as.
+    pub insecure: bool,
     /// Users whose processes may connect by shared memory, beside our own and root.
     pub shm_allow: Vec<u32>,
     /// Shards of each fabric, each on a core of its own.
@@ -56,6 +60,10 @@ pub struct Plan {
     /// Whoever asks is told how long calls take.
     pub tells_stages: bool,
     pub stats: Option<PathBuf>,
+    /// Each shard's part of the process' descriptors.
+    pub share: Share,
+    /// Sentences about whatever is less than it could be.
+    pub notices: Vec<String>,
 }
 
 /// The addresses of one fabric.
@@ -163,6 +171,7 @@ impl Plan {
             arguments.clients.iter().map(|text| Cidr::parse(text)).collect::<Result<Vec<_>, _>>()?;
         let addresses: Vec<_> = ips.into_iter().chain(tcp).collect();
         let fabrics = Fabric::all(&listen);
+        let is_of_this_host = addresses.iter().all(|at| at.ip().to_canonical().is_loopback());
         check_once(&addresses)?;
         check_open(&addresses, &clients)?;
         let exports = exports(arguments)?;
@@ -181,13 +190,16 @@ impl Plan {
             Some(capacity) => StorePlan::Memory { capacity },
             None => {
                 let state_dir = state_dir(arguments.state_dir.as_deref(), &exports)?;
-                StorePlan::Files { state_dir, callers: callers(arguments)? }
+                StorePlan::Files { state_dir, callers: callers(arguments, is_of_this_host)? }
             }
         };
+        let (limit, wanted) = (descriptors::raise(), wanted(cores * fabrics.len(), tcp.is_some(), &store));
+        let share = Share::of(limit, wanted)?;
+        let notices = share.notice(limit, wanted).into_iter().collect();
         let stats = arguments.stats.clone();
         let (private_data, versions) = (arguments.private_data, arguments.rdma_version);
         let (sample, tells_stages) = (arguments.sample, arguments.stages);
-        let (clients, shm_allow) = (Clients(clients), arguments.shm_allow.clone());
+        let (clients, shm_allow) = (Clients::new(clients), arguments.shm_allow.clone());
         Ok(Self {
             exports,
             store,
@@ -195,13 +207,51 @@ impl Plan {
             shm_allow,
             tcp,
             clients,
+            insecure: arguments.insecure,
             cores,
             private_data,
             versions,
             sample,
             tells_stages,
             stats,
+            share,
+            notices,
         })
+    }
+
+    /// Asks callers for a proof that they are privileged on their hosts, where they could act as others by mere words:
+    /// `acts_as` is whom that would be.
+    ///
+    /// # Errors
+    /// When processes are let in that have none.
+    pub fn distrust(&mut self, acts_as: &str) -> Result<(), Error> {
+        let first = admission::first_open_port();
+        let is_open = |at: &Listen| at.ip().is_some_and(|at| !at.ip().to_canonical().is_loopback());
+        if self.insecure {
+            self.notices.push(format!("--insecure: every user of a client's host can act as {acts_as}"));
+            return Ok(());
+        }
+        if let Some(uid) = self.shm_allow.iter().find(|uid| **uid != 0) {
+            return Err(Error::usage(format!(
+                "--shm-allow {uid}: processes of that user could act as {acts_as}; add --insecure if they may, or --mode unprivileged as another user than root"
+            )));
+        }
+        self.clients.must_be_privileged = true;
+        self.notices.push(
+            "callers have to connect from ports below 1024, which only root of their host can take (see WHO MAY CONNECT in --help)"
+                .to_owned(),
+        );
+        if self.fabrics.iter().flat_map(Fabric::addresses).any(|at| is_open(&at)) {
+            self.notices.push(format!(
+                "over RDMA other hosts may use any port, because Linux's NFS does: every user of a host in --clients can act as {acts_as}"
+            ));
+        }
+        if first < 1_024 {
+            self.notices.push(format!(
+                "every user of this host can take ports from {first} on (net.ipv4.ip_unprivileged_port_start), and so act as {acts_as}"
+            ));
+        }
+        Ok(())
     }
 
     /// Shards of all fabrics.
@@ -228,10 +278,21 @@ impl Plan {
     }
 }
 
-/// Whom callers act as.
-fn callers(arguments: &cli::Serve) -> Result<Callers, Error> {
+/// Counts what a server wants to promise: connections of each shard, and files that it keeps open.
+fn wanted(shards: usize, has_tcp: bool, store: &StorePlan) -> Wanted {
+    let files = if matches!(store, StorePlan::Files { .. }) { files::OPEN_FILES_MAX } else { 0 };
+    let streams = if has_tcp { super::shard::STREAMS } else { 0 };
+    let connections = super::shard::CONNECTIONS;
+    Wanted { shards, connections, streams, files, per_file: files::DESCRIPTORS_PER_FILE }
+}
+
+/// Decides whom callers act as. Root of this host may do everything here anyway: it is not squashed where nobody else can say that he is
+/// root.
+fn callers(arguments: &cli::Serve, is_of_this_host: bool) -> Result<Callers, Error> {
     let is_squashing =
         arguments.squash.is_some() || arguments.anonuid.is_some() || arguments.anongid.is_some();
+    let is_proven = is_of_this_host && !arguments.insecure && admission::first_open_port() >= 1_024;
+    let usual = if is_proven && !is_squashing { cli::Squash::None } else { cli::Squash::Root };
     if arguments.mode == Some(cli::Mode::Unprivileged) && is_squashing {
         return Err(Error::usage(
             "--squash, --anonuid and --anongid mean nothing with --mode unprivileged: leave them out",
@@ -242,7 +303,7 @@ fn callers(arguments: &cli::Serve) -> Result<Callers, Error> {
         cli::Mode::Privileged => CallerMode::Privileged,
         cli::Mode::Unprivileged => CallerMode::Unprivileged,
     };
-    let squash = match arguments.squash.unwrap_or(cli::Squash::Root) {
+    let squash = match arguments.squash.unwrap_or(usual) {
         cli::Squash::Root => Squash::Root,
         cli::Squash::None => Squash::None,
         cli::Squash::All => Squash::All,
@@ -276,6 +337,7 @@ fn check_memory(arguments: &cli::Serve, fabrics: &[Fabric]) -> Result<(), Error>
         ));
     }
     let callers = [
+        ("--insecure", arguments.insecure),
         ("--mode", arguments.mode.is_some()),
         ("--squash", arguments.squash.is_some()),
         ("--anonuid", arguments.anonuid.is_some()),

@@ -4,9 +4,9 @@ use super::{
     plan::{Fabric, Plan, plain},
     watch::Logged,
 };
-use crate::{Error, admission::Clients};
+use crate::{Error, admission::Clients, caller::aside, descriptors::Share};
 use rustix::rand::{GetRandomFlags, getrandom};
-use stag_engine::{Config, Sampling, Shard, clock::Clock, control::Control, stats::Snapshot};
+use stag_engine::{Config, Over, Sampling, Shard, clock::Clock, control::Control, stats::Snapshot};
 use stag_iwarp::Iwarp;
 use stag_nfs::{
     Gateway, Report,
@@ -25,8 +25,10 @@ use stag_shm::Shm;
 use stag_verbs::{FabricFault, Provider};
 use std::{fmt::Display, io, net::SocketAddr, os::fd::AsFd, sync::Arc};
 
-/// RDMA connections of one shard.
-const CONNECTIONS: usize = 1_024;
+/// RDMA connections of one shard, if its descriptors allow as many.
+pub const CONNECTIONS: usize = 1_024;
+/// Its TCP connections.
+pub const STREAMS: usize = 1_024;
 /// Receives of one shard: one call at a time for each connection, and many for those that use them.
 const RECEIVES: usize = 4_160;
 const _: () = assert!(RECEIVES > 2 * CONNECTIONS);
@@ -60,6 +62,8 @@ pub struct Seat {
     /// Other shards listen at the same addresses.
     pub is_shared: bool,
     pub clients: Clients,
+    /// Its part of the process' descriptors.
+    pub share: Share,
     /// Tell clients while they connect what they may send.
     pub private_data: bool,
     /// Versions of RPC-over-RDMA.
@@ -87,6 +91,8 @@ pub struct Started {
     pub connections: usize,
     pub receives: usize,
     pub grant: u32,
+    /// TCP connections at a time.
+    pub streams: usize,
     pub duplicates: drc::Budget,
     /// What a store in memory takes.
     pub memory: Option<Budget>,
@@ -124,6 +130,7 @@ impl Seat {
             tcp,
             is_shared: plan.cores > 1,
             clients: plan.clients.clone(),
+            share: plan.share,
             private_data: plan.private_data,
             versions: plan.versions,
             sample: plan.sample,
@@ -159,7 +166,9 @@ impl Seat {
                 let mut progress = |at: &memory::Progress<'_>| copied = (at.objects, at.octets, at.left_out);
                 let memory = Memory::new(&config, &mut progress).map_err(cannot)?;
                 if let (objects @ 1.., octets, left_out) = copied {
-                    eprintln!("copied {objects} objects, {octets} octets of files; left out: {left_out}");
+                    aside(format!(
+                        "copied {objects} objects, {octets} octets of files; left out: {left_out}\n"
+                    ));
                 }
                 let budget = memory.budget();
                 self.run_with((memory, Some(budget)), control, ready)
@@ -174,7 +183,7 @@ impl Seat {
             Err(error) => {
                 // Once for all shards.
                 if self.index == 0 {
-                    eprintln!("{}", without_ring(&error));
+                    aside(without_ring(&error) + "\n");
                 }
                 None
             }
@@ -196,6 +205,7 @@ impl Seat {
         let seed = *seed.expect("36 octets hold 32");
         let mut config = config(u32::from_ne_bytes(*xid_seed.expect("36 octets hold 4")));
         (config.private_data, config.serve_versions) = (self.private_data, self.versions);
+        (config.peers, config.streams) = (self.connections(), self.share.streams.max(1));
         let shard = u32::try_from(self.index).unwrap_or(u32::MAX);
         config.sampling = Sampling { every: self.sample, clock: Some(self.clock), shard };
         let (limits, now) = (config.limits(SEND_QUEUE), self.clock.now());
@@ -203,6 +213,8 @@ impl Seat {
             Fabric::Iwarp(at) => {
                 let options = stag_iwarp::Config {
                     reuse_port: self.is_shared,
+                    half_open: self.share.half_open,
+                    spare: self.share.spare,
                     ..stag_iwarp::Config::new(limits, seed, now)
                 };
                 let fabric = Iwarp::new(options).map_err(|error| self.short(&error))?;
@@ -219,6 +231,7 @@ impl Seat {
                 let mut options = stag_shm::Config::new(limits, seed, now);
                 options.trust = self.fabric.is_trusting();
                 options.allow.extend(&self.shm_allow);
+                options.links = self.share.links;
                 let fabric = Shm::new(options).map_err(|error| self.short(&error))?;
                 let of_shard = |at: &stag_shm::Address| at.of_shard(self.place);
                 let at = at.iter().map(of_shard).collect::<Result<Vec<_>, _>>();
@@ -245,6 +258,11 @@ impl Seat {
         Ok(shard.snapshot())
     }
 
+    /// RDMA connections at a time: only those of software RNICs take descriptors.
+    const fn connections(&self) -> usize {
+        if matches!(self.fabric, Fabric::Iwarp(_)) { self.share.connections } else { CONNECTIONS }
+    }
+
     fn short(&self, error: &io::Error) -> Error {
         Error::failure(format!("shard {} cannot get its memory and descriptors: {error}", self.index))
     }
@@ -255,12 +273,13 @@ impl Seat {
         (fabric, gateway, config): (P, Gateway<S>, Config),
         at: &[P::Address],
     ) -> Result<Built<P, S>, Error> {
-        let (receives, grant) = (config.receives, config.grant);
+        let (receives, grant, streams) = (config.receives, config.grant, config.streams);
         let duplicates = gateway.duplicates();
         let pool = gateway.store().pool().cloned();
-        let admission = self.clients.clone().admission();
+        let admission = self.clients.clone().admission(Over::Fabric);
         let app = Logged::new(gateway, P::SCHEME, self.tells_stages);
         let mut shard = Shard::new(fabric, app, config, admission).map_err(|error| self.short(&error))?;
+        shard.admit_streams_by(self.clients.clone().admission(Over::Tcp));
         if let Some(pool) = &pool {
             shard.register(pool).map_err(|error| self.short(&error))?;
         }
@@ -283,6 +302,7 @@ impl Seat {
             connections: shard.provider().limits().connections,
             receives,
             grant,
+            streams,
             duplicates,
             memory: None,
         };

@@ -43,12 +43,39 @@ impl Home {
     }
 
     /// `stag serve` on free ports. Standard output and error go to files. Callers act as whoever runs the tests, also when
-    /// that is root, whom a privileged server would squash.
+    /// that is root, whom a privileged server would squash, and come from any port.
     pub fn serve(&self, arguments: &[&str]) -> Server {
-        let ports = ["--listen", "iwarp://127.0.0.1:0", "--tcp", "127.0.0.1:0"];
-        let is_decided = arguments.contains(&"--memory") || arguments.contains(&"--mode");
+        if arguments.contains(&"--memory") {
+            return self.serve_as_given(arguments);
+        }
+        let is_decided = arguments.contains(&"--mode");
         let mode: &[&str] = if is_decided { &[] } else { &["--mode", "unprivileged"] };
-        Server::start(self, self.stag(&[&["serve"], arguments, mode, &ports].concat()))
+        self.serve_as_given(&[arguments, mode, &["--insecure"]].concat())
+    }
+
+    /// The same, with no other arguments than these and the ports.
+    pub fn serve_as_given(&self, arguments: &[&str]) -> Server {
+        let ports = ["--listen", "iwarp://127.0.0.1:0", "--tcp", "127.0.0.1:0"];
+        Server::start(self, self.stag(&[&["serve"], arguments, &ports].concat()))
+    }
+
+    /// The command in a shell that says `before`.
+    pub fn stag_behind(&self, before: &str, arguments: &[&str]) -> Command {
+        let stag = self.stag(arguments);
+        let mut command = Command::new("sh");
+        command
+            .arg("-c")
+            .arg(format!("{before}; exec \"$0\" \"$@\""))
+            .arg(stag.get_program())
+            .args(stag.get_args());
+        for (name, value) in stag.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(self.0.path());
+        command
     }
 
     /// Runs the command to its end.

@@ -1,0 +1,194 @@
+//! Admission by ports and networks, and the check that the manual begins with.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+mod support;
+
+use stag_engine::clock::Clock;
+use stag_iwarp::Iwarp;
+use stag_load::{Client, Config, Error};
+use stag_verbs::Cause;
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+};
+use support::{Home, PATIENCE, Server};
+
+fn is_root() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("skipped: only root serves callers as themselves");
+    }
+    is_root
+}
+
+/// Connects over iWARP from a port that any user can take.
+fn knock(server: &Server) -> Result<(), Error> {
+    let (clock, mut config) = (Clock::start(), Config::new(1));
+    (config.timeout, config.shard.reserved_port) = (PATIENCE, false);
+    let fabric = stag_iwarp::Config::new(config.limits(), [1; 32], clock.now());
+    let mut client = Client::new(Iwarp::new(fabric).unwrap(), config, move || clock.now()).unwrap();
+    client.connect(&server.line("LISTEN").parse().unwrap())?;
+    client.null()
+}
+
+/// Calls NULL of `program` over TCP from such a port. False when the server closes the connection instead of answering.
+fn is_answered(server: &Server, program: u32) -> bool {
+    let mut stream = TcpStream::connect(server.line("TCP")).unwrap();
+    assert!(stream.local_addr().unwrap().port() >= 1_024);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let call = [0x8000_0028, 7, 0, 2, program, 3, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
+    // A server that closed already resets what is written.
+    let sent = stream.write_all(&call);
+    let mut reply = Vec::new();
+    let read = (&stream).take(28).read_to_end(&mut reply);
+    sent.is_ok() && read.is_ok() && reply.len() == 28
+}
+
+const NFS: u32 = 100_003;
+const MOUNT: u32 = 100_005;
+
+#[test]
+fn where_callers_could_act_as_others_they_need_a_reserved_port_over_every_transport() {
+    if !is_root() {
+        return;
+    }
+    for mode in ["privileged", "unprivileged"] {
+        let home = Home::new();
+        let server = home.serve_as_given(&["data", "--mode", mode]);
+        assert_eq!((is_answered(&server, NFS), is_answered(&server, MOUNT)), (false, false), "{mode}");
+        assert_eq!(knock(&server), Err(Error::NotConnected(Some(Cause::Rejected))), "{mode}");
+        let err = server.err();
+        assert!(err.contains("refused: its port is above 1023"), "{err}");
+        assert!(err.contains("refused: it calls from this host, by a port above 1023"), "{err}");
+        assert!(err.contains("notice: callers have to connect from ports below 1024"), "{err}");
+        assert!(server.out().contains("# Linux mounts over RDMA from a port above 1023"), "{}", server.out());
+        for url in [server.line("LISTEN"), format!("tcp://{}", server.line("TCP"))] {
+            let output = home.run(&["call", &format!("{url}/data"), "ls"]);
+            let err = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(0), "our own calls as root come from such a port: {err}");
+        }
+        let server = home.serve_insecurely(mode);
+        assert_eq!((is_answered(&server, NFS), is_answered(&server, MOUNT)), (true, true), "{mode}");
+        assert_eq!(knock(&server), Ok(()), "{mode}");
+        assert!(server.err().contains("notice: --insecure: every user of a client's host can act as "));
+    }
+}
+
+trait Insecure {
+    fn serve_insecurely(&self, mode: &str) -> Server;
+}
+
+impl Insecure for Home {
+    fn serve_insecurely(&self, mode: &str) -> Server {
+        self.serve_as_given(&["data", "--mode", mode, "--insecure", "--state-dir", &self.text("other")])
+    }
+}
+
+#[test]
+fn processes_of_other_users_are_let_in_only_where_that_is_said() {
+    let home = Home::new();
+    let shm = format!("shm://{}", home.text("socket"));
+    let serve = ["serve", "data", "--listen", &shm, "--tcp", "none", "--shm-allow", "1000"];
+    if is_root() {
+        let sentence = home.refused(&serve);
+        assert!(sentence.contains("--shm-allow 1000: ") && sentence.contains("add --insecure"), "{sentence}");
+        Server::start(&home, home.stag(&[&serve[..], &["--insecure"]].concat()));
+    }
+}
+
+#[test]
+fn loopback_is_no_exception_to_a_list_of_clients() {
+    let home = Home::new();
+    let server = home.serve(&["data", "--clients", "10.0.0.0/8,fd00::/8"]);
+    assert!(!is_answered(&server, NFS));
+    assert_eq!(knock(&server), Err(Error::NotConnected(Some(Cause::Rejected))));
+    assert!(server.err().contains("refused: not in --clients"), "{}", server.err());
+    for url in [server.line("LISTEN"), format!("tcp://{}", server.line("TCP"))] {
+        let output = home.run(&["call", &format!("{url}/data"), "ls"]);
+        let sentence = String::from_utf8(output.stderr).unwrap();
+        assert!(sentence.contains("the server's log says why: is this host in its --clients"), "{sentence}");
+    }
+    let server =
+        home.serve(&["data", "--clients", "10.0.0.0/8,127.0.0.0/8", "--state-dir", &home.text("other")]);
+    assert_eq!((is_answered(&server, NFS), knock(&server)), (true, Ok(())));
+}
+
+#[test]
+fn the_first_check_of_the_manual_passes_whoever_runs_it() {
+    let home = Home::new();
+    let server = home.serve_as_given(&["data"]);
+    let output = home.run(&["load", &format!("{}/data", server.line("LISTEN")), "--entries", "60"]);
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{out}{err}");
+    assert_eq!(fs::read_dir(home.path("data")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_run_that_is_squashed_says_so_where_it_happens() {
+    if !is_root() {
+        return;
+    }
+    let home = Home::new();
+    let server = home.serve_as_given(&["data", "--squash", "root"]);
+    let url = format!("{}/data", server.line("LISTEN"));
+    let output = home.run(&["load", &url]);
+    let out = String::from_utf8(output.stdout).unwrap();
+    let failed = out.lines().find(|line| line.starts_with("FAILED  workspace")).unwrap();
+    assert!(failed.contains("we call as uid 0") && failed.contains("--squash none"), "{failed}");
+    let sentence = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        sentence.contains("were not tried") && sentence.contains("; the first: workspace: MKDIR"),
+        "{sentence}"
+    );
+    let output = home.run(&["bench", &url, "--workload", "nfs3:getattr"]);
+    let sentence = String::from_utf8(output.stderr).unwrap();
+    assert!(sentence.contains("MKDIR") && sentence.contains("--squash none"), "{sentence}");
+}
+
+#[test]
+fn root_is_squashed_unless_only_root_of_this_host_can_say_that_it_is_root() {
+    if !is_root() {
+        return;
+    }
+    for (arguments, expected) in [
+        (&[][..], "root as root"),
+        (&["--insecure"], "root as 65534:65534"),
+        (&["--squash", "root"], "root as 65534:65534"),
+        (&["--squash", "all"], "but all as 65534:65534"),
+        (&["--anonuid", "7"], "root as 7:65534"),
+        (&["--listen", "iwarp://0.0.0.0:0", "--clients", "127.0.0.0/8"], "root as 65534:65534"),
+    ] {
+        let home = Home::new();
+        let server = home.serve_as_given(&[&["data", "--mode", "privileged"], arguments].concat());
+        assert!(server.err().contains(expected), "{arguments:?}: {}", server.err());
+    }
+}
+
+#[test]
+fn an_address_of_both_families_is_served_and_mounted_by_either() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("skipped: this host has no IPv6");
+        return;
+    }
+    let home = Home::new();
+    let arguments = ["serve", "data", "--mode", "unprivileged", "--insecure", "--clients", "127.0.0.0/8,::1"];
+    let at = ["--listen", "iwarp://[::]:0", "--tcp", "[::]:0"];
+    let server = Server::start(&home, home.stag(&[&arguments[..], &at].concat()));
+    let port = |word: &str| server.line(word).rsplit_once(':').unwrap().1.to_owned();
+    let (rdma, tcp) = (port("LISTEN"), port("TCP"));
+    for host in ["127.0.0.1", "[::1]"] {
+        for url in [format!("iwarp://{host}:{rdma}/data"), format!("tcp://{host}:{tcp}/data")] {
+            let output = home.run(&["call", &url, "ls"]);
+            assert_eq!(output.status.code(), Some(0), "{url}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
+    for options in [
+        format!("-o rdma,port={rdma},vers=3,nolock,mountport={tcp},mountproto=tcp "),
+        format!("-o proto=rdma6,port={rdma},vers=3,nolock,mountport={tcp},mountproto=tcp6 "),
+        format!("-o proto=tcp,port={tcp},vers=3,nolock,mountport={tcp},mountproto=tcp "),
+        format!("-o proto=tcp6,port={tcp},vers=3,nolock,mountport={tcp},mountproto=tcp6 "),
+    ] {
+        assert!(server.out().contains(&options), "{options} is in {}", server.out());
+    }
+}
