@@ -190,6 +190,29 @@ pub fn a_full_send_queue_refuses<F: Fixture>(w: &mut World<F>) {
     w.assert_works((a, b));
 }
 
+/// Completions of full send queues on every connection, and of every receive, wait for whoever polls: none is lost.
+pub fn completions_that_nobody_polls_are_all_kept<F: Fixture>(w: &mut World<F>) {
+    let at = w.ends_with(LIMITS);
+    let pairs: Vec<_> = (0..LIMITS.connections).map(|_| w.join(&at)).collect();
+    w.post_receives(A, LIMITS.receives - RECEIVES);
+    for (a, b) in pairs.iter().copied() {
+        let to = span(w.open(B, b, b"....", Access::RemoteWrite));
+        for _ in 0..LIMITS.send_queue {
+            w.post_write(A, a, b"fill", to);
+        }
+    }
+    w.end(A).ring();
+    for number in 0..LIMITS.receives {
+        w.send(B, pairs[number % pairs.len()].1, b"take one", None);
+    }
+    w.quiet_without(A);
+    let works = LIMITS.connections * LIMITS.send_queue;
+    w.until("all is reported", |w| {
+        (w.seats[A].done.len(), w.seats[A].received.len()) == (works, LIMITS.receives)
+    });
+    assert!(w.seats[A].done.iter().all(|done| done.status == Status::Success));
+}
+
 /// Uses up the receives of B.
 fn starve<F: Fixture>(w: &mut World<F>, (a, b): (crate::Qp, crate::Qp)) {
     for _ in 0..RECEIVES {

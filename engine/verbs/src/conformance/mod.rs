@@ -118,6 +118,7 @@ macro_rules! conformance_tests {
             messages::copies_and_posted_messages_keep_their_order
             messages::a_copy_invalidates_as_a_posted_message_does
             messages::a_full_send_queue_refuses
+            messages::completions_that_nobody_polls_are_all_kept
             messages::a_message_without_a_receive_waits
             messages::a_starved_connection_still_moves_memory
             messages::receives_outlive_connections
