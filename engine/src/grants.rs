@@ -3,7 +3,8 @@
 //! A connection is taken when a grant of one fits. A peer that has used its grant once over gets twice as much with its next reply,
 //! up to what it asked for, to a quarter of all receives, and as long as a quarter of them is promised to nobody. When it is
 //! not, grants above the fair share are halved with each round. When nothing at all is left for a newcomer, the peer that
-//! has been idle for longest loses its connection.
+//! has been idle for longest loses its connection. When the fabric takes fewer receives than are promised, the peers
+//! with the most lose theirs.
 
 use crate::{
     app::{App, PeerId},
@@ -123,6 +124,23 @@ impl<P: Provider, A: App> Shard<P, A> {
             .min();
         if let Some((_, key)) = oldest {
             self.core.counters.stats.limits.idle_disconnected += 1;
+            self.disconnect(PeerId(key));
+        }
+    }
+
+    /// Ends the connections with the most receives until those posted, or held by calls, cover all
+    /// that others were promised. Needed when the fabric refuses a receive: a message that finds
+    /// none would wait for ever.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn withdraw_promises(&mut self) {
+        while self.core.receives.taken() < self.core.reserved {
+            let promised = self.core.peers.iter().map(|(key, peer)| (peer.reserved, key));
+            let Some((_, key)) = promised.filter(|(reserved, _)| *reserved > 0).max() else { return };
+            let Some(peer) = self.core.peers.get_mut(key) else { return };
+            self.core.reserved -= std::mem::take(&mut peer.reserved);
+            peer.options = 0; // They were among the reserved ones.
+            self.core.counters.stats.limits.promises += 1;
             self.disconnect(PeerId(key));
         }
     }

@@ -375,7 +375,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Keeps every receive posted that no call holds, and checks the promise of DESIGN D8.
+    /// Keeps every receive posted that no call holds, and the promise of DESIGN D8 with it.
     fn replenish(&mut self) {
         while let Some(buf) = self.core.receives.take(self.core.config.receive_len) {
             if let Err(back) = self.provider.post_receive(buf) {
@@ -383,11 +383,10 @@ impl<P: Provider, A: App> Shard<P, A> {
                 break;
             }
         }
-        debug_assert!(
-            // draft 004 §4.5.1 [exp-28]
-            self.core.receives.taken() >= self.core.reserved,
-            "every promised receive is posted or holds a call"
-        );
+        // draft 004 §4.5.1 [exp-28]
+        if self.core.receives.taken() < self.core.reserved {
+            self.withdraw_promises();
+        }
     }
 
     /// Looks at deadlines and at connections to be made again, when the first of them is due.

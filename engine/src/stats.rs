@@ -227,6 +227,8 @@ pub struct Limits {
     pub receives: u64,
     /// Idle peers disconnected so that others could connect.
     pub idle_disconnected: u64,
+    /// Connections ended because the fabric took fewer receives than were promised.
+    pub promises: u64,
     /// Connections refused because the peer table is full.
     pub peers: u64,
     /// Connections ended because their peer held memory and made no progress.

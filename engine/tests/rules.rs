@@ -126,6 +126,26 @@ fn who_cannot_take_the_replies_to_its_calls_does_not_connect() {
 }
 
 #[test]
+fn a_connection_whose_receives_the_fabric_takes_no_more_is_ended() {
+    let refuses = Rc::new(Cell::new(false));
+    let config = Config { receives: 12, reverse_grant: 0, ..config() };
+    let mut at = AtClient::over(Keeper::default(), config, |sim| Refusing::of_receives(sim, refuses.clone()));
+    refuses.set(true);
+    // Each reply takes a receive that is not posted again. Twelve less eight cover the four replies
+    // that may come; one fewer does not.
+    for left in (3..12).rev() {
+        assert!(at.raw.ended.is_none(), "{} receives cover four replies", left + 1);
+        assert_eq!(at.shard.receives_promised(), 4);
+        let (header, _, _) = ask(&mut at, Wanted { head: 44, item: None, reply_max: 100, result_max: 0 });
+        at.answer(header.xid, &ChunkLists::new(), &[], None);
+        assert_eq!(at.shard.provider().receives_posted(), left);
+    }
+    assert!(at.raw.ended.is_some(), "three receives cover no four replies");
+    assert_eq!(at.shard.receives_promised(), 0);
+    assert_eq!(at.shard.snapshot().engine.limits.promises, 1);
+}
+
+#[test]
 fn octets_that_a_responder_wrote_and_does_not_return_are_shown_to_nobody() {
     let mut at = requester();
     let (header, lists, _) = ask(&mut at, Wanted { head: 44, item: None, reply_max: 100, result_max: 9_000 });

@@ -1,4 +1,4 @@
-//! A fabric that can be told to take no local invalidation.
+//! A fabric that can be told to take no local invalidation, or no receive.
 
 use stag_pools::{Access, Buf, Extent, RemoteKey, Window};
 use stag_sim::{Port, Sim};
@@ -10,11 +10,16 @@ use std::{cell::Cell, ops::Range, os::fd::BorrowedFd, rc::Rc};
 pub struct Refusing {
     sim: Sim,
     refuses: Rc<Cell<bool>>,
+    refuses_receives: Rc<Cell<bool>>,
 }
 
 impl Refusing {
     pub fn new(sim: Sim, refuses: Rc<Cell<bool>>) -> Self {
-        Self { sim, refuses }
+        Self { sim, refuses, refuses_receives: Rc::default() }
+    }
+
+    pub fn of_receives(sim: Sim, refuses_receives: Rc<Cell<bool>>) -> Self {
+        Self { sim, refuses: Rc::default(), refuses_receives }
     }
 }
 
@@ -60,7 +65,7 @@ impl Provider for Refusing {
     }
 
     fn post_receive(&mut self, buf: Buf) -> Result<(), Buf> {
-        self.sim.post_receive(buf)
+        if self.refuses_receives.get() { Err(buf) } else { self.sim.post_receive(buf) }
     }
 
     fn receives_posted(&self) -> usize {
