@@ -1,6 +1,6 @@
 //! What has to hold between rules, code and tests.
 
-use crate::{Rule, Sources, Specification, Status, sources::Found};
+use crate::{Claim, Column, Rule, Sources, Specification, Standing, Status, sources::Found};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Everything that is wrong, each as a sentence with the rule's id; nothing when all is right.
@@ -20,6 +20,7 @@ pub fn problems(specifications: &[Specification], sources: &Sources) -> Vec<Stri
         for rule in &specification.rule {
             wording(rule, &mut problems);
             standing(rule, sources, &mut problems);
+            claims(specification, rule, sources, &mut problems);
         }
     }
     ids(specifications, sources, &mut problems);
@@ -93,6 +94,38 @@ fn standing(rule: &Rule, sources: &Sources, problems: &mut Vec<String>) {
             Found::NoTest => problem(format!("{test} is no test")),
             Found::Nothing => problem(format!("there is no {test}")),
         }
+    }
+}
+
+/// A rule that is met says on which providers, and where it is, code and a test run there; elsewhere there is a reason.
+fn claims(specification: &Specification, rule: &Rule, sources: &Sources, problems: &mut Vec<String>) {
+    let mut problem = |what: String| problems.push(format!("{}: {what}", rule.id));
+    let mut is_met = false;
+    for column in Column::ALL {
+        let name = column.name();
+        let Some(Claim { standing, reason }) = specification.claim(rule, column) else {
+            problem(format!("its code is a provider's: it does not say how it stands on {name}"));
+            continue;
+        };
+        is_met |= standing == Standing::Met;
+        if standing == Standing::Met {
+            if rule.status != Status::Met {
+                problem(format!("it is {}, so it cannot be met on {name}", rule.status));
+            }
+            if !rule.is_above_providers() {
+                if !rule.code.iter().any(|file| column.runs(file)) {
+                    problem(format!("it is met on {name}, but no code named runs there"));
+                }
+                if !rule.tests.iter().any(|test| column.runs_test(test, sources)) {
+                    problem(format!("it is met on {name}, but no test named runs there"));
+                }
+            }
+        } else if rule.status == Status::Met && reason.len() < 20 {
+            problem(format!("it is {standing} on {name}, but no reason is given"));
+        }
+    }
+    if rule.status == Status::Met && !is_met {
+        problem("it is met on no provider".to_owned());
     }
 }
 

@@ -10,11 +10,13 @@
 
 pub mod breaks;
 pub mod check;
+pub mod claim;
 pub mod page;
 pub mod rule;
 pub mod sources;
 
 pub use check::problems;
+pub use claim::{Claim, Claims, Column, Standing};
 pub use rule::{Level, Rule, Specification, Status};
 pub use sources::Sources;
 

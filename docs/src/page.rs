@@ -1,6 +1,6 @@
 //! The pages: one of counts and of what is not met, one per specification.
 
-use crate::{Rule, Specification, Status};
+use crate::{Column, Rule, Specification, Standing, Status};
 use std::fmt::Write as _;
 
 /// What every page says about its origin.
@@ -47,6 +47,44 @@ fn line(text: &mut String, name: &str, counts: [usize; 5]) {
     push(text, format_args!("| {name} | {counts} |\n"));
 }
 
+/// The counts by provider, as lines of a table with a sum at the end: met, not shown, not met, not ours.
+fn by_provider(specifications: &[Specification]) -> String {
+    let names = Column::ALL.map(Column::name).join(" | ");
+    let mut text = format!("| specification | {names} |\n|---|---:|---:|---:|---:|\n");
+    let mut sum = [[0; 4]; 4];
+    for specification in specifications {
+        let counts =
+            Column::ALL.map(|column| Standing::ALL.map(|standing| specification.count_on(column, standing)));
+        for (sum, count) in sum.iter_mut().flatten().zip(counts.iter().flatten()) {
+            *sum += count;
+        }
+        push(&mut text, format_args!("| {} | {} |\n", specification.specification, cells(counts)));
+    }
+    push(&mut text, format_args!("| all | {} |\n", cells(sum)));
+    text
+}
+
+fn cells(counts: [[usize; 4]; 4]) -> String {
+    counts.map(|counts| counts.map(|count| count.to_string()).join(" · ")).join(" | ")
+}
+
+/// Every rule that is met somewhere, and on some provider is not, or is not shown to be.
+fn demoted(specifications: &[Specification]) -> String {
+    let mut text = String::from("| id | provider | standing | rule | why |\n|---|---|---|---|---|\n");
+    for specification in specifications {
+        for rule in specification.rule.iter().filter(|rule| rule.status == Status::Met) {
+            for (column, claim) in &rule.providers {
+                if matches!(claim.standing, Standing::NotMet | Standing::NotShown) {
+                    let (words, reason) = (cell(&rule.text), cell(&claim.reason));
+                    let (id, name, standing) = (&rule.id, column.name(), claim.standing);
+                    push(&mut text, format_args!("| {id} | {name} | {standing} | {words} | {reason} |\n"));
+                }
+            }
+        }
+    }
+    text
+}
+
 fn overview(specifications: &[Specification]) -> String {
     let mut text = format!(
         "{ORIGIN}# What the specifications ask, and where it is met\n\n\
@@ -54,6 +92,18 @@ fn overview(specifications: &[Specification]) -> String {
          has a reason and, where a peer can tell, a counter; *not ours* binds somebody else. The words are ours; the specifications' own \
          words decide. An id finds its line: `git grep -F '[8166-12]'`. How to add a rule: [CONTRIBUTING.md](../../CONTRIBUTING.md).\n\n{}",
         totals(specifications)
+    );
+    push(
+        &mut text,
+        format_args!(
+            "\n## By provider\n\n\
+             The table above counts a rule as met when it is met somewhere. Here each provider stands for itself: *met · not shown · not met · not ours*. \
+             A rule kept by code above the providers is met on all of them; one kept by a provider is met only where a test that runs on that \
+             provider shows it. ibverbs is shown on rxe, in the guest (`bench/guest/verbs`), and on no adapter.\n\n{}\n\
+             ### Met somewhere, and not everywhere\n\n{}",
+            by_provider(specifications),
+            demoted(specifications)
+        ),
     );
     text.push_str(
         "\n## Not met\n\n| id | section | level | rule | why | counter |\n|---|---|---|---|---|---|\n",
@@ -81,14 +131,41 @@ fn one(specification: &Specification) -> String {
         specification.specification, specification.title
     );
     push(&mut text, format_args!("\n{}\n", specification.words.trim()));
-    text.push_str("\n| id | section | level | who | rule | status | code | tests |\n|---|---|---|---|---|---|---|---|\n");
+    let names = Column::ALL.map(Column::name).join(" | ");
+    push(
+        &mut text,
+        format_args!(
+            "\n| id | section | level | who | rule | status | {names} | code | tests |\n\
+             |---|---|---|---|---|---|---|---|---|---|---|---|\n"
+        ),
+    );
     for rule in &specification.rule {
-        push(&mut text, format_args!("{}\n", row(rule)));
+        push(&mut text, format_args!("{}\n", row(specification, rule)));
     }
+    text.push_str(&reasons(specification));
     text
 }
 
-fn row(rule: &Rule) -> String {
+/// Why rules are not met on a provider, where their own row does not say so.
+fn reasons(specification: &Specification) -> String {
+    let mut text = String::new();
+    for (column, claim) in &specification.providers {
+        let (name, standing) = (column.name(), claim.standing);
+        push(
+            &mut text,
+            format_args!("- {name}, unless a rule says otherwise: {standing}: {}\n", claim.reason),
+        );
+    }
+    for rule in &specification.rule {
+        for (column, claim) in rule.providers.iter().filter(|(_, claim)| !claim.reason.is_empty()) {
+            let (name, standing) = (column.name(), claim.standing);
+            push(&mut text, format_args!("- {}, {name}: {standing}: {}\n", rule.id, claim.reason));
+        }
+    }
+    if text.is_empty() { text } else { format!("\n## By provider\n\n{text}") }
+}
+
+fn row(specification: &Specification, rule: &Rule) -> String {
     let Rule { id, section, level, role, text, status, .. } = rule;
     let mut status = status.to_string();
     if !rule.reason.is_empty() {
@@ -102,7 +179,15 @@ fn row(rule: &Rule) -> String {
         |test: &String| test.rsplit_once("::").map_or_else(String::new, |(file, name)| link(name, file));
     let tests: Vec<String> = rule.tests.iter().map(test).collect();
     let (code, tests) = (code.join("<br>"), tests.join("<br>"));
-    format!("| {id} | {section} | {level} | {role} | {} | {status} | {code} | {tests} |", cell(text))
+    let columns = Column::ALL
+        .map(|column| {
+            specification.claim(rule, column).map_or_else(String::new, |claim| claim.standing.to_string())
+        })
+        .join(" | ");
+    format!(
+        "| {id} | {section} | {level} | {role} | {} | {status} | {columns} | {code} | {tests} |",
+        cell(text)
+    )
 }
 
 fn link(name: &str, file: &str) -> String {

@@ -1,5 +1,6 @@
 //! A specification's rules as `docs/requirements/*.toml` writes them.
 
+use crate::Claims;
 use serde::Deserialize;
 use std::{fmt, fs, io, path::Path};
 
@@ -18,6 +19,9 @@ pub struct Specification {
     pub prefix: String,
     /// How often the text uses which key word, and where those are that have no row of their own.
     pub words: String,
+    /// How rules stand on a provider that they, or their code, say nothing of.
+    #[serde(default)]
+    pub providers: Claims,
     /// The rules, in the order of the text.
     #[serde(default)]
     pub rule: Vec<Rule>,
@@ -54,6 +58,9 @@ pub struct Rule {
     /// The counter that shows a peer's meeting with a rule that is not met: the names on the way to it, with dots between them.
     #[serde(default)]
     pub counter: String,
+    /// How it stands on a provider, where its code does not tell.
+    #[serde(default)]
+    pub providers: Claims,
 }
 
 /// A change of one file that breaks a rule.

@@ -1,5 +1,6 @@
 //! The Rust sources of the workspace: which ids they carry and which tests they hold.
 
+use crate::Column;
 use std::{collections::BTreeMap, fs, io, path::Path};
 
 /// All Rust files of the workspace but those that speak about ids, by their path in it.
@@ -71,6 +72,11 @@ impl Sources {
         self.files.get(path).map(String::as_str)
     }
 
+    /// The files that hold `text`, by path.
+    pub fn files_with(&self, text: &str) -> impl Iterator<Item = &str> {
+        self.files.iter().filter(move |(_, content)| content.contains(text)).map(|(path, _)| path.as_str())
+    }
+
     /// Whether a name stands in some file as a word of its own.
     #[must_use]
     pub fn mention(&self, word: &str) -> bool {
@@ -116,6 +122,14 @@ impl Sources {
         } else {
             Found::NoTest
         }
+    }
+
+    /// Says if a provider's run of the conformance suite leaves out a case.
+    #[must_use]
+    pub fn skips(&self, column: Column, case: &str) -> bool {
+        let fixture = format!("engine/providers/{}/tests/conformance.rs", column.name());
+        let Some(text) = self.text(&fixture) else { return true };
+        text.contains(&format!("\"{case}\" =>")) || text.contains(&format!("case == \"{case}\""))
     }
 
     /// Says if a list of cases names `module::name` on a line of its own, as the conformance suite's does.

@@ -1,7 +1,9 @@
 //! Rules, code and tests hold together, the pages are what the rules say, and the check itself sees every mistake it is made for.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-use stag_docs::{Sources, Specification, breaks::table::Table, page, problems, sources::Found};
+use stag_docs::{
+    Column, Sources, Specification, Standing, breaks::table::Table, page, problems, sources::Found,
+};
 use std::fs;
 
 #[test]
@@ -147,6 +149,79 @@ fn a_rule_that_is_not_met_may_name_a_counter_that_the_code_knows() {
         "\"not met\"\nreason = \"It needs a device with two ports.\"\ncounter = \"limits.turned_away\"",
     );
     assert_eq!(found(&rule, &[CODE, TEST, ("a/src/z.rs", "stats.limits.turned_away += 1;")]), [""; 0]);
+}
+
+const OF_A_PROVIDER: (&str, &str) = ("engine/providers/shm/src/x.rs", "// RFC 8166 §1 [8166-1]\nfn x() {}\n");
+const CASE: (&str, &str) = ("engine/verbs/src/conformance/y.rs", "pub fn it_holds() {}\n");
+const LIST: (&str, &str) = ("engine/verbs/src/conformance/mod.rs", "    y::it_holds\n");
+const FIXTURES: [(&str, &str); 4] = [
+    ("engine/providers/iwarp/tests/conformance.rs", ""),
+    ("engine/providers/shm/tests/conformance.rs", ""),
+    ("engine/providers/sim/tests/conformance.rs", "(case == \"it_holds\").then_some(\"no\")"),
+    ("engine/providers/ibverbs/tests/conformance.rs", "\"it_holds\" => Some(\"no\"),"),
+];
+
+fn found_on_providers(claims: &str) -> Vec<String> {
+    let rule = RULE
+        .replace("a/src/x.rs", OF_A_PROVIDER.0)
+        .replace("a/tests/y.rs::it_holds", "engine/verbs/src/conformance/y.rs::it_holds");
+    let mut files = vec![OF_A_PROVIDER, CASE, LIST];
+    files.extend(FIXTURES);
+    found(&format!("{rule}providers = {{ {claims} }}"), &files)
+}
+
+#[test]
+fn a_rule_of_a_provider_is_met_where_its_code_and_its_test_run() {
+    const REST: &str = "sim = \"not ours: There is no wire that it could bind.\", ibverbs = \"not shown: The suite leaves it out there.\"";
+    const IWARP: &str = "iwarp = \"not met: Nobody has written that yet.\"";
+    assert_eq!(found_on_providers(&format!("shm = \"met\", {IWARP}, {REST}")), [""; 0]);
+    for (claims, problem) in [
+        (format!("shm = \"met\", {REST}"), "it does not say how it stands on iwarp"),
+        (
+            format!("shm = \"met\", iwarp = \"not met\", {REST}"),
+            "it is not met on iwarp, but no reason is given",
+        ),
+        (
+            format!("shm = \"met\", iwarp = \"met\", {REST}"),
+            "it is met on iwarp, but no code named runs there",
+        ),
+        (
+            format!("shm = \"not shown: Nobody has looked at it yet.\", {IWARP}, {REST}"),
+            "it is met on no provider",
+        ),
+        (
+            format!("shm = \"met\", {IWARP}, sim = \"met\", ibverbs = \"met\""),
+            "it is met on ibverbs, but no test named runs there",
+        ),
+        (
+            format!("shm = \"met\", {IWARP}, sim = \"met\", ibverbs = \"met\""),
+            "it is met on sim, but no test named runs there",
+        ),
+    ] {
+        let seen = found_on_providers(&claims);
+        assert!(seen.iter().any(|sentence| sentence.contains(problem)), "{claims} shows {seen:?}");
+    }
+    for misspelt in ["rxe = \"met\"", "shm = \"done\"", "shm = \"not met because\""] {
+        assert!(
+            Specification::parse("rfc8166", &format!("{HEAD}{RULE}providers = {{ {misspelt} }}")).is_err()
+        );
+    }
+}
+
+#[test]
+fn what_only_one_provider_can_show_counts_there_and_nowhere_else() {
+    let rule = format!("{RULE}providers = {{ ibverbs = \"not shown: No adapter was there to try it.\" }}");
+    let specifications = [specification(&rule)];
+    let columns =
+        Column::ALL.map(|column| specifications[0].claim(&specifications[0].rule[0], column).unwrap());
+    assert_eq!(
+        columns.map(|claim| claim.standing),
+        [Standing::Met, Standing::Met, Standing::NotShown, Standing::Met],
+        "code above the providers runs on each of them"
+    );
+    let overview = &page::all(&specifications)[0].1;
+    assert!(overview.contains("| all | 1 · 0 · 0 · 0 | 1 · 0 · 0 · 0 | 0 · 1 · 0 · 0 | 1 · 0 · 0 · 0 |"));
+    assert!(overview.contains("| 8166-1 | ibverbs | not shown |"));
 }
 
 #[test]

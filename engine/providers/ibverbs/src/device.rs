@@ -504,6 +504,7 @@ pub(crate) struct MemoryWindow {
 
 impl MemoryWindow {
     pub(crate) fn new(domain: &Rc<Domain>) -> io::Result<Self> {
+        // RFC 5042 §6.1.1 [5042-8]
         // SAFETY: the domain is there.
         let raw = unsafe { rdma_sys::ibv_alloc_mw(domain.raw, ibv_mw_type::IBV_MW_TYPE_2) };
         Ok(Self { _domain: Rc::clone(domain), raw: made(raw.unwrap_or(ptr::null_mut()))? })

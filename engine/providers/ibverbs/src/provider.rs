@@ -35,6 +35,7 @@ impl Ibverbs {
     /// A connection that takes one more work request.
     fn with_room(&mut self, qp: Qp) -> Result<(&mut Conn, &mut Shared), Refusal> {
         let (conn, shared) = self.established(qp)?;
+        // RFC 5042 §6.4.3.2 [5042-15]
         if conn.queue.room() == 0 { Err(Refusal::SendQueueFull) } else { Ok((conn, shared)) }
     }
 
@@ -154,7 +155,7 @@ impl Provider for Ibverbs {
         let Shared { windows, regions, .. } = &mut self.shared;
         let place = buf.place();
         let region = regions.iter().find(|region| region.id == place.pool);
-        // Type-2 windows open at least one octet (InfiniBand o10-37.2.40).
+        // Type-2 windows open at least one octet (InfiniBand o10-37.2.40). RFC 5042 §A [5042-24]
         let (Some(region), true) = (region, span.start < span.end && span.end <= buf.len()) else {
             return Err(Refused { why: Refusal::Malformed, token: buf });
         };
@@ -162,6 +163,7 @@ impl Provider for Ibverbs {
         let Some(windows) = windows.as_mut().filter(|windows| windows.has_idle()) else {
             return Err(Refused { why: Refusal::NoWindow, token: buf });
         };
+        // RFC 5042 §3 [5042-3]
         let key = windows.bind(qp.scope(), buf.expose_cleared(span, access));
         let conn = self.conns.get_mut(qp.0).expect("it is established");
         conn.binds.push_back(Bind { before: conn.posted, key });

@@ -229,6 +229,7 @@ impl Ibverbs {
         if private_data.len() > config.limits.private_data_len {
             return Err(FabricFault::Os(libc::EMSGSIZE));
         }
+        // RFC 5042 §6.4.1 [5042-13]
         if *taken >= config.limits.connections {
             return Err(FabricFault::Exhausted);
         }

@@ -167,6 +167,7 @@ fn invalidate(shared: &mut Shared, seq: u64, key: RemoteKey) -> Step {
     if let Some(fenced) = windows.and_then(|windows| windows.is_dead(key).then(|| windows.invalidated(key))) {
         return Step::Skip(seq, Some(Memory::Fenced(fenced)));
     }
+    // RFC 5042 §6.2.2 [5042-10]
     let mut request = request(ibv_wr_opcode::IBV_WR_LOCAL_INV);
     request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
     request.imm_data_invalidated_rkey_union.invalidated_rkey = key.0;
@@ -201,6 +202,7 @@ fn bind(shared: &mut Shared, key: RemoteKey) -> ibv_send_wr {
     let region = regions.iter().find(|region| region.id == place.pool);
     let region = region.expect("memory is exposed when its pool is registered: `provider` looks");
     let named = region.name(place.at, exposed.len());
+    // RFC 5042 §6.3.5 [5042-11]
     let rights = match exposed.access() {
         Access::RemoteRead => ibv_access_flags::IBV_ACCESS_REMOTE_READ,
         Access::RemoteWrite => ibv_access_flags::IBV_ACCESS_REMOTE_WRITE,

@@ -203,6 +203,7 @@ impl Windows {
         let entry = self.entries.get_mut(index as usize).expect("the caller found it");
         let bound = entry.bound.take().expect("only bound windows are released");
         self.idle.push_back(index);
+        // RFC 5042 §A [5042-23]
         // SAFETY: the callers have the device's report that the key was invalidated.
         unsafe { bound.exposed.fence(bound.key) }
     }

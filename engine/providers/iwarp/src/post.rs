@@ -36,6 +36,7 @@ impl Iwarp {
     /// The link of a connection that takes one more work request.
     fn with_room(&mut self, qp: Qp) -> Result<(&mut Link, &mut Shared), Refusal> {
         let (link, shared) = self.established(qp)?;
+        // RFC 5040 §8.1.2 [5040-73], RFC 5042 §6.4.3.2 [5042-15]
         if link.queue.room() == 0 { Err(Refusal::SendQueueFull) } else { Ok((link, shared)) }
     }
 

@@ -68,7 +68,6 @@ impl Iwarp {
         // Beside those the engine knows: set-ups that have not got that far, and ends that are not over.
         let places = connections * 2 + config.half_open + config.spare;
         let works = send_queue.saturating_mul(connections);
-        // RFC 5040 §8.1.2 [5040-73], RFC 5042 §6.4.3.2 [5042-15]
         let events = works.saturating_add(receives + windows + EVENTS_PER_CONNECTION * places);
         let shared = Shared {
             epoll: Epoll::new()?,

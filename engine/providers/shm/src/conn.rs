@@ -179,6 +179,7 @@ impl Shared {
     #[inline]
     pub(crate) fn report(&mut self, event: Option<Event>) {
         if let Some(event) = event {
+            // RFC 5042 §6.4.3.2, §6.4.6 [5042-16] [5042-19]
             self.events.push_back(event);
         }
     }

@@ -31,6 +31,7 @@ impl Shm {
     /// A connection that takes one more work request.
     fn with_room(&mut self, qp: Qp) -> Result<(&mut Conn, &mut Shared), Refusal> {
         let (conn, shared) = self.established(qp)?;
+        // RFC 5042 §6.4.3.2 [5042-15]
         if conn.queue.room() == 0 { Err(Refusal::SendQueueFull) } else { Ok((conn, shared)) }
     }
 
@@ -153,6 +154,7 @@ impl Provider for Shm {
         if let Err(why) = self.established(qp) {
             return Err(Refused { why, token: buf });
         }
+        // RFC 5042 §3, §6.4.5 [5042-3] [5042-18]
         soft::bind(&mut self.shared.windows, qp, buf, (span, access))
     }
 

@@ -173,6 +173,7 @@ impl Shm {
         if private_data.len() > limits.private_data_len {
             return Err(FabricFault::Os(Errno::MSGSIZE.raw_os_error()));
         }
+        // RFC 5042 §6.4.1 [5042-13]
         if self.shared.taken >= limits.connections {
             return Err(FabricFault::Exhausted);
         }

@@ -165,6 +165,7 @@ impl End {
                 _ => unreachable!("only finished work completes"),
             };
             net.note(self.id, place.link, Happened::Completed(tag.0));
+            // RFC 5042 §6.4.3.2, §6.4.6 [5042-16] [5042-19]
             self.events.push_back(Event::Completed { qp, tag, status: Status::Success, memory });
         }
     }

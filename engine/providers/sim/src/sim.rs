@@ -59,6 +59,7 @@ impl Sim {
 
     /// As [`refusal`](Self::refusal), for work that takes a place in the send queue.
     fn work_refusal(&self, qp: Qp) -> Option<Refusal> {
+        // RFC 5042 §6.4.3.2 [5042-15]
         self.refusal(qp).or_else(|| (self.send_room(qp) == 0).then_some(Refusal::SendQueueFull))
     }
 
@@ -117,6 +118,7 @@ impl Provider for Sim {
 
     fn connect(&mut self, to: &Port, private_data: &[u8]) -> Result<Qp, FabricFault> {
         let is_full = self.end.conns.len() == self.end.conns.capacity();
+        // RFC 5042 §6.4.1 [5042-13]
         if is_full || private_data.len() > self.end.limits.private_data_len {
             return Err(FabricFault::Exhausted);
         }
@@ -218,6 +220,7 @@ impl Provider for Sim {
         if let Some(why) = self.refusal(qp) {
             return Err(Refused { why, token: buf });
         }
+        // RFC 5042 §3, §6.4.5 [5042-3] [5042-18]
         soft::bind(&mut self.end.windows, qp, buf, (span, access))
     }
 
