@@ -409,6 +409,7 @@ impl<const N: usize> Codec<'_> for [u8; N] {
 /// Optional data: a boolean, and the value behind TRUE (RFC 4506 §4.19).
 impl<'a, T: Codec<'a>> Codec<'a> for Option<T> {
     fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
+        // RFC 1813 §3.1 [1813-14]
         if reader.bool()? { T::parse(reader).map(Some) } else { Ok(None) }
     }
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
@@ -515,6 +516,15 @@ mod tests {
         assert_eq!(Reader::new(&out).opaque(4), Err(Error::TooLong));
         assert_eq!(Reader::new(&[0xff; 8]).opaque(usize::MAX), Err(Error::Short));
         assert_eq!(Reader::new(&[0, 0, 0, 2]).bool(), Err(Error::BadValue));
+    }
+
+    #[test]
+    fn what_fills_up_an_item_is_not_looked_at() {
+        for filler in [0, 1, 0xff] {
+            let wire = [0, 0, 0, 1, b'x', filler, filler, filler, 0, 0, 0, 9];
+            let mut reader = Reader::new(&wire);
+            assert_eq!((reader.opaque(1), reader.u32()), (Ok(&b"x"[..]), Ok(9)));
+        }
     }
 
     #[test]

@@ -329,6 +329,7 @@ impl<P: Provider> Client<P> {
             let call = v3::Call::ReadDir(ReadDirArgs { dir, cookie, verifier, count });
             let (eof, page) = self.nfs(&call, None, |reply| {
                 let page = taken!(reply, ReadDir)?;
+                // RFC 1813 §3.3.16 [1813-86]
                 verifier = page.verifier;
                 Ok((page.eof, page.entries.map(|entry| DirEntry::new(&entry)).collect::<Vec<_>>()))
             })?;

@@ -203,6 +203,7 @@ impl Writer {
         let failed = |error| Failure::call(step("WRITE", range.offset, range.len), error);
         let asked = usize::try_from(range.len).unwrap_or(0);
         let wrote = match client.finish_write(finished, asked, StableHow::Unstable) {
+            // RFC 1813 §2.6 [1813-10]
             Err(Error::Nfs(Status::Jukebox)) if is_patient(&mut self.postponed) => {
                 self.to_write.push_front(range);
                 return Ok(0);
@@ -214,9 +215,11 @@ impl Writer {
             return Err(failed(Error::Nonsense("the server wrote nothing and gave no reason")));
         }
         if count < range.len {
+            // RFC 1813 §3.3.7 [1813-52]
             self.to_write.push_front(Range { offset: range.offset + count, len: range.len - count });
         }
         self.settle(wrote.verifier)?;
+        // RFC 1813 §3.3.7 [1813-54]
         if wrote.committed == StableHow::Unstable {
             self.uncommitted.push((Range { offset: range.offset, len: count }, wrote.verifier));
         }
@@ -246,6 +249,7 @@ impl Writer {
         self.uncommitted = kept;
         for (range, _) in lost {
             self.moved.replayed += range.len;
+            // RFC 1813 §3.3.7 [1813-53]
             self.to_write.push_back(range);
         }
         Ok(())
@@ -369,6 +373,7 @@ impl Incoming {
                 "the server read nothing, and it is not the end of the file",
             )));
         } else if count < len {
+            // RFC 1813 §3.3.6 [1813-40]
             self.missing.insert(offset + count, len - count);
         }
         self.early.insert(offset, room);

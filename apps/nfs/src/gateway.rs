@@ -189,6 +189,7 @@ impl<S: Store> Gateway<S> {
     ) -> Option<Answer> {
         let mut reply = Reply::begin(cx, header.reply(Accepted::Success), 0)?;
         match self.desk.judge(from, header, call, cx.now()) {
+            // RFC 1813 §4.5 [1813-103]
             Verdict::Replay(octets) => reply.replace(octets),
             Verdict::Busy => return None,
             Verdict::Execute(ticket) => {
@@ -268,6 +269,7 @@ fn route(header: &CallHeader<'_>) -> Result<Target, ReplyHeader<'static>> {
     match (header.credential, &target) {
         // NULL needs no credential (RFC 5531 §12.1): it shows that the server is there.
         (Credential::None | Credential::Sys(_), _)
+        // RFC 1813 §3.3.0 [1813-20]
         | (_, Target::Mount(MountProcedure::Null) | Target::Nfs(Procedure::Null)) => Ok(target),
         // RFC 8166 §8.2.2.3 [8166-70]
         _ => Err(header.deny(Denied::AuthError(AuthStatus::TOO_WEAK))),

@@ -138,6 +138,7 @@ impl HandleKey {
     /// # Errors
     /// [`Status::BadHandle`] unless [`HandleKey::seal`] made the handle with this key.
     pub fn open(&self, handle: &FileHandle) -> Result<Named, Status> {
+        // RFC 1813 §2.6 [1813-7]
         self.parse(handle.octets()).ok_or(Status::BadHandle)
     }
 

@@ -31,10 +31,12 @@ pub(crate) fn results_len(store: &impl Store, call: &Call<'_>) -> usize {
 /// Carries out `call` and writes its results.
 pub(crate) fn answer(store: &mut impl Store, call: &Call<'_>, reply: &mut Reply) -> Result<(), Status> {
     match call {
+        // RFC 1813 §5.2.3 [1813-111]
         Call::Null | Call::Umnt(_) | Call::UmntAll => Ok(()),
         Call::Mnt(path) => {
             let flavors = Flavors::parse(&mut Reader::new(&FLAVORS)).expect("the list says its length");
             let mounted: MntResult<'_> = match store.mount(path.0) {
+                // RFC 1813 §5.2.1 [1813-107]
                 Ok(handle) => Ok(MntOk { handle, flavors }),
                 Err(status) => Err(mount_status(status)),
             };
@@ -53,6 +55,7 @@ pub(crate) fn answer(store: &mut impl Store, call: &Call<'_>, reply: &mut Reply)
 fn list_exports(store: &impl Store, reply: &mut Reply) -> Result<(), Status> {
     let written: Result<(), NoRoom> = reply.write(|writer| {
         let mut list = ListWriter::begin(writer, 0)?;
+        // RFC 1813 §5.2.5 [1813-112]
         for name in store.exports() {
             let path = format!("/{name}");
             push_export(&mut list, Path(path.as_bytes()), [])?;
@@ -70,6 +73,7 @@ fn list_exports(store: &impl Store, reply: &mut Reply) -> Result<(), Status> {
 fn mount_status(status: v3::Status) -> Status {
     match status {
         v3::Status::Perm => Status::Perm,
+        // RFC 1813 §5.2.1 [1813-108]
         v3::Status::NoEnt | v3::Status::Stale => Status::NoEnt,
         v3::Status::Io => Status::Io,
         v3::Status::Acces => Status::Acces,

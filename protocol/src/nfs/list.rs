@@ -165,6 +165,15 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_any_length_is_read_without_a_stack() {
+        let items = 1_000_000;
+        let wire: Vec<u8> = [0, 0, 0, 1, 0, 0, 0, 7].repeat(items).into_iter().chain([0; 4]).collect();
+        let read = move || List::<u32>::parse(&mut Reader::new(&wire)).map(|list| list.len());
+        let thread = std::thread::Builder::new().stack_size(64 << 10).spawn(read).unwrap();
+        assert_eq!(thread.join().unwrap(), Ok(items));
+    }
+
+    #[test]
     fn a_bad_item_anywhere_spoils_the_list() {
         let mut wire = WIRE;
         wire[11] = 2;

@@ -35,6 +35,7 @@ macro_rules! bounded_string {
     ($name:ident) => {
         impl<'a> Codec<'a> for $name<'a> {
             fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
+                // RFC 1813 §5.1.4 [1813-106]
                 reader.opaque(Self::MAX).map(Self)
             }
             fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {

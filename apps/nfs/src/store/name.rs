@@ -28,10 +28,15 @@ impl<'a> Meaning<'a> {
     /// [`Status::NameTooLong`].
     pub fn of(octets: &'a [u8]) -> Result<Self, Status> {
         match octets {
+            // RFC 1813 §3.2 [1813-15]
             [] => Err(Status::Acces),
+            // RFC 1813 §3.2 [1813-16]
             b"." => Ok(Self::Itself),
+            // RFC 1813 §3.2 [1813-17]
             b".." => Ok(Self::Above),
+            // RFC 1813 §3.2 [1813-18]
             _ if octets.len() > NAME_MAX => Err(Status::NameTooLong),
+            // RFC 1813 §3.2 [1813-19]
             _ if octets.contains(&b'/') || octets.contains(&0) => Err(Status::Acces),
             _ => Ok(Self::Entry(Name(octets))),
         }

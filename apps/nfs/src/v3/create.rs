@@ -35,5 +35,6 @@ pub(super) fn mknod(store: &mut impl Store, args: &MkNodArgs<'_>) -> CreateResul
 
 fn made(outcome: Result<Made, Failed<WccData>>) -> CreateResult {
     let made = outcome.map_err(failure)?;
+    // RFC 1813 §3.3.8 [1813-62]
     Ok(CreateOk { object: Some(made.handle), attributes: Some(made.attributes), dir_wcc: made.directory })
 }

@@ -26,6 +26,7 @@ pub(super) fn readlink(
     let read = store.readlink(&|len| cx.take(len), &args.symlink).map_err(failure);
     let results: ReadLinkResult<'_> = read.map(|done| {
         let count = done.target.len() as u32;
+        // RFC 1813 §3.3.5 [1813-33]
         target = Some(done.target);
         ReadLinkOk { attributes: Some(done.attributes), path: Bulk::Apart(count) }
     });

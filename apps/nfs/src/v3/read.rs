@@ -33,6 +33,7 @@ pub(crate) fn read(
     (args, turn): (&ReadArgs, Turn),
     reply: &mut Reply,
 ) -> Option<Status> {
+    // RFC 1813 §3.3.6 [1813-34]
     let wanted = args.count.min(TRANSFER_MAX);
     let lender = |len| cx.take(len);
     let is_first = matches!(turn, Turn::First(_));

@@ -18,6 +18,7 @@ pub(super) fn write(
     args: &WriteArgs<'_>,
 ) -> WriteResult {
     let octets = args.data.octets().expect("parsed octets are there");
+    // RFC 1813 §3.3.7 [1813-50]
     let octets = octets.get(..TRANSFER_MAX as usize).unwrap_or(octets);
     let payload = Payload { octets, shared: pulled.share(octets) };
     let done = store.write(&args.file, args.offset, payload, args.stable).map_err(failure)?;

@@ -22,6 +22,7 @@ pub enum FileKind {
     Fifo = 7,
 }
 
+// RFC 1813 §2.6 [1813-4]
 enumeration!(FileKind { Regular, Directory, Block, Character, Symlink, Socket, Fifo });
 
 /// Time since 1970-01-01 00:00:00 UTC (`nfstime3`).

@@ -39,6 +39,7 @@ impl Codec<'_> for CreateHow {
         match reader.u32()? {
             0 => SetAttributes::parse(reader).map(Self::Unchecked),
             1 => SetAttributes::parse(reader).map(Self::Guarded),
+            // RFC 1813 §3.3.8 [1813-59]
             2 => reader.array().map(Self::Exclusive),
             _ => Err(Error::BadValue),
         }

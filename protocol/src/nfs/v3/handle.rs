@@ -31,6 +31,7 @@ impl FileHandle {
 
 impl Codec<'_> for FileHandle {
     fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
+        // RFC 1813 §2.4 [1813-1]
         Self::new(reader.opaque(Self::MAX)?).ok_or(Error::TooLong)
     }
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {

@@ -190,6 +190,7 @@ impl<'w, 'b> EntryWriter<'w, 'b> {
     ) -> Result<Self, Status> {
         let start = writer.len();
         // `count` and `maxcount` measure the structure of the success arm, which lies behind the status.
+        // RFC 1813 §3.3.16 [1813-80]
         let end = start.saturating_add(4).saturating_add(octets(max_count));
         let head = Status::Ok
             .emit(writer)
@@ -208,6 +209,7 @@ impl<'w, 'b> EntryWriter<'w, 'b> {
         dir_len: usize,
         emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> Result<(), NoRoom> {
+        // RFC 1813 §3.3.17 [1813-87]
         let Some(dir_left) = self.dir_left.checked_sub(dir_len).filter(|_| !self.refused) else {
             self.refused = true; // also later, smaller entries: they would come twice, or before their turn
             return Err(NoRoom);
@@ -229,10 +231,12 @@ impl<'w, 'b> EntryWriter<'w, 'b> {
 
     fn finish(mut self, eof: bool) -> Result<usize, Status> {
         debug_assert!(!(eof && self.refused), "an entry that did not fit is behind the last");
+        // RFC 1813 §3.3.16 [1813-85]
         if self.entries == 0 && self.refused {
             self.list.truncate(self.start);
             return Err(Status::TooSmall);
         }
+        // RFC 1813 §3.3.16 [1813-81]
         let eof = eof && !self.refused;
         self.list.finish().bool(eof).expect("`begin` keeps room for the trailer");
         Ok(self.entries)

@@ -68,6 +68,7 @@ pub enum Status {
     Jukebox = 10008,
 }
 
+// RFC 1813 §2.5 [1813-2]
 enumeration!(Status {
     Ok,
     Perm,

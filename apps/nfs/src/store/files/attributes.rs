@@ -23,6 +23,7 @@ pub(super) fn attributes(stat: &Statx) -> Attributes {
     let place = Place::in_stat(stat);
     Attributes {
         kind: kind(stat),
+        // RFC 1813 §2.6 [1813-11]
         mode: u32::from(stat.stx_mode) & 0o7777,
         nlink: stat.stx_nlink,
         uid: stat.stx_uid,

@@ -99,6 +99,7 @@ impl Policy {
             return self.anonymous;
         }
         // All ones is nobody's number: who names it names nobody.
+        // RFC 1813 §4.4 [1813-102]
         let is_squashed = |id: u32| id == u32::MAX || (id == 0 && self.squash == Squash::Root);
         let uid = if is_squashed(uid) { self.anonymous.uid() } else { uid };
         let group = |gid: u32| if is_squashed(gid) { self.anonymous.gid() } else { gid };

@@ -79,6 +79,7 @@ impl Files {
             if target.is_empty() || target.contains(&0) {
                 return Err(Status::Inval);
             }
+            // RFC 1813 §3.3.10 [1813-65]
             symlinkat(target, files.cache.path(slot), name.octets()).map_err(status)?;
             files.finish(slot, name, FileKind::Symlink, set)
         })
@@ -128,6 +129,7 @@ impl Files {
                 (FileKind::Character, Some(device)) => (FileType::CharacterDevice, device),
                 (FileKind::Block | FileKind::Character, None) => return Err(Status::Perm),
                 (FileKind::Regular | FileKind::Directory | FileKind::Symlink, _) => {
+                    // RFC 1813 §3.3.11 [1813-66]
                     return Err(Status::BadType);
                 }
             };
@@ -145,6 +147,7 @@ impl Files {
     ) -> Result<Made, Failed<WccData>> {
         let slot = self.directory(directory, Intent::Change)?;
         let before = self.attributes(slot)?;
+        // RFC 1813 §3.3.9 [1813-64]
         let name = Name::of(name, Status::Exist, Status::Exist);
         let outcome = name.and_then(|name| self.make_no_twin(slot, name, &make)).and_then(|object| {
             self.sync_object(slot)?;
@@ -214,13 +217,16 @@ impl Files {
 
     fn use_existing(&mut self, directory: SlotId, name: Name<'_>, how: &CreateHow) -> Result<Object, Status> {
         let found = self.entry(directory, name)?;
+        // RFC 1813 §3.3.8 [1813-61]
         if kind(&found) != FileKind::Regular {
             return Err(Status::Exist);
         }
         match how {
+            // RFC 1813 §3.3.8 [1813-56]
             CreateHow::Guarded(_) => Err(Status::Exist),
             CreateHow::Exclusive(verifier) => {
                 let found_attributes = attributes(&found);
+                // RFC 1813 §3.3.8 [1813-58]
                 if found_attributes.size != 0 || !carries(&found_attributes, *verifier) {
                     return Err(Status::Exist);
                 }
@@ -231,6 +237,7 @@ impl Files {
                 let slot = self.adopt(directory, open);
                 if set.size.is_some() {
                     // Of a file that exists, only the size is set.
+                    // RFC 1813 §3.3.8 [1813-55]
                     self.apply(slot, &SetAttributes { size: set.size, ..SetAttributes::default() })?;
                     self.sync_object(slot)?;
                 }
@@ -242,6 +249,7 @@ impl Files {
     fn create_file(&mut self, directory: SlotId, name: Name<'_>, how: &CreateHow) -> Result<Object, Status> {
         let set = match how {
             CreateHow::Unchecked(set) | CreateHow::Guarded(set) => *set,
+            // RFC 1813 §3.3.8 [1813-57]
             CreateHow::Exclusive(verifier) => carrying(*verifier),
         };
         let mode = Mode::from_bits_truncate(set.mode.unwrap_or(FILE_MODE) & 0o7777);
@@ -318,6 +326,7 @@ impl Files {
         };
         let mode = wanted.map(|mode| mode & 0o7777).filter(|mode| *mode != found.mode);
         let size = set.size.filter(|size| found.kind == FileKind::Regular && *size != found.size);
+        // RFC 1813 §3.3.8 [1813-63]
         self.apply(slot, &SetAttributes { mode, uid: None, gid: None, size, ..*set })
     }
 

@@ -133,6 +133,7 @@ impl Files {
         let end = offset.saturating_add(count as u64);
         // A file that grew meanwhile is short here but not at its end; no octet at all must be the end, else the client
         // would ask for ever.
+        // RFC 1813 §3.3.6 [1813-35]
         let eof = end >= after.size || (count == 0 && len > 0);
         let count = u32::try_from(count).map_err(|_| Status::ServerFault)?;
         Ok(ReadDone { count, origin, eof, attributes: after })
@@ -146,6 +147,7 @@ impl Files {
         into: &mut [u8],
         miss: Miss,
     ) -> Result<Result<(usize, Origin), Missing>, Status> {
+        // RFC 1813 §3.3.6 [1813-37]
         self.data(slot, Want::Read)?;
         let data = self.cache.get(slot).data.as_ref().expect("just opened");
         // Behind the last offset that the system has, there is nothing.
@@ -173,6 +175,7 @@ impl Files {
                 read => read,
             };
             match read {
+                // RFC 1813 §3.3.6 [1813-36]
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(Errno::INTR) => {}
@@ -243,6 +246,7 @@ impl Files {
         if let Some(after) = &file.after {
             self.expect_change(slot, &before, after);
         }
+        // RFC 1813 §3.3.7 [1813-43]
         Ok(WriteDone { count, committed: stable, verifier, file })
     }
 
@@ -252,12 +256,14 @@ impl Files {
         let limit = u32::try_from(total).map_err(|_| Status::Inval)?;
         self.data(slot, Want::Write)?;
         if end.is_none() {
+            // RFC 1813 §3.3.7 [1813-51]
             return Err(Status::FBig);
         }
         self.cache.get_mut(slot).unsynced |= limit > 0;
         let file = self.data(slot, Want::Write)?;
         let (mut rest, mut done) = (data, 0_u32);
         IoSlice::advance_slices(&mut rest, 0); // Leaves out empty slices in front.
+        // RFC 1813 §3.3.7 [1813-49]
         while done < limit {
             match pwritev(file, rest, offset + u64::from(done)) {
                 Ok(0) => break,
@@ -267,6 +273,7 @@ impl Files {
                 }
                 Err(Errno::INTR) => {}
                 // Some octets are in: the client asks again for the rest and then sees the error.
+                // RFC 1813 §3.3.7 [1813-48]
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(status(error)),
             }
@@ -277,7 +284,9 @@ impl Files {
     fn make_stable(&mut self, slot: SlotId, stable: StableHow) -> Result<(), Status> {
         let extent = match stable {
             StableHow::Unstable => return Ok(()),
+            // RFC 1813 §3.3.7 [1813-42]
             StableHow::DataSync => Extent::Data,
+            // RFC 1813 §3.3.7 [1813-41]
             StableHow::FileSync => Extent::All,
         };
         self.sync_data(slot, extent)
@@ -294,11 +303,14 @@ impl Files {
         let outcome = self
             .must_be_regular(slot)
             .and_then(|()| self.must_be_cleared(slot, Want::Write))
+            // RFC 1813 §3.3.21 [1813-97]
             .and_then(|()| self.sync_data(slot, Extent::All));
         let ((), file) = self.changed(slot, &before, outcome)?;
+        // RFC 1813 §3.3.21 [1813-98]
         Ok(CommitDone { verifier: self.shared.verifier(), file })
     }
 
+    // RFC 1813 §3.3.21 [1813-99]
     fn sync_data(&mut self, slot: SlotId, extent: Extent) -> Result<(), Status> {
         self.data(slot, Want::Sync)?;
         self.sync_open(slot, extent)
@@ -314,6 +326,7 @@ impl Files {
 
     /// Brings the change of an object's attributes or entries to stable storage, if that is asked for.
     pub(super) fn sync_object(&mut self, slot: SlotId) -> Result<(), Status> {
+        // RFC 1813 §4.7 [1813-104]
         if !self.shared.sync_directories {
             return Ok(());
         }
@@ -339,6 +352,7 @@ impl Files {
         match self.cache.get(slot).kind {
             FileKind::Regular => Ok(()),
             FileKind::Directory => Err(Status::IsDir),
+            // RFC 1813 §3.3.6 [1813-38]
             _ => Err(Status::Inval),
         }
     }
@@ -381,6 +395,7 @@ impl Files {
         for access in both.iter().chain(attempts) {
             match self.reopen(slot, *access) {
                 Ok(fd) => return Ok(Data::new(fd, *access)),
+                // RFC 1813 §4.4 [1813-100]
                 Err(Errno::ACCESS) if self.may_override(slot) => {
                     let fd = self.reopen_as_owner(slot).map_err(status)?;
                     return Ok(Data::new(fd, OFlags::RDWR));

@@ -87,6 +87,7 @@ impl Files {
         detail: Detail,
         (listing, visit): (&mut [core::mem::MaybeUninit<u8>], &mut Visitor<'_>),
     ) -> Result<bool, Status> {
+        // RFC 1813 §3.3.16 [1813-82]
         if place.cookie != 0 && place.verifier != VERIFIER {
             return Err(Status::BadCookie);
         }
@@ -99,6 +100,7 @@ impl Files {
             if let Some(entry) = self.describe(slot, &entry, detail)?
                 && !visit(&entry)
             {
+                // RFC 1813 §3.3.16 [1813-81]
                 return Ok(false);
             }
         }
@@ -108,6 +110,7 @@ impl Files {
     /// The directory's content from `cookie` on, as a descriptor of its own: the store is needed while it is read.
     fn rewound(&mut self, slot: SlotId, cookie: u64) -> Result<std::os::fd::OwnedFd, Status> {
         let file: BorrowedFd<'_> = self.data_of_any_kind(slot, Want::Read)?;
+        // RFC 1813 §3.3.16 [1813-83]
         seek(file, SeekFrom::Start(cookie)).map_err(|error| match error {
             Errno::INVAL | Errno::OVERFLOW => Status::BadCookie,
             error => status(error),
@@ -125,6 +128,7 @@ impl Files {
         let (name, cookie) = (entry.file_name().to_bytes(), entry.next_entry_cookie());
         let own = self.cache.get(slot).identity;
         let is_root = own == self.export_of(slot).identity();
+        // RFC 1813 §3.3.16 [1813-84]
         let plain = Entry { fileid: entry.ino(), name, cookie, object: None };
         let meaning = Meaning::of(name);
         let is_itself = meaning == Ok(Meaning::Itself) || (is_root && meaning == Ok(Meaning::Above));
@@ -139,6 +143,7 @@ impl Files {
         let (Ok(Meaning::Entry(name)), Detail::Object) = (meaning, detail) else { return Ok(Some(plain)) };
         match self.entry(slot, name) {
             Ok(found) => {
+                // RFC 1813 §3.3.17 [1813-88]
                 let object = Some((self.issue(slot, name, &found)?, attributes(&found)));
                 Ok(Some(Entry { fileid: found.stx_ino, object, ..plain }))
             }

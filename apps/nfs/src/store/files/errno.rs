@@ -5,6 +5,7 @@ use stag_protocol::nfs::v3::Status;
 
 /// The status that says the same as `errno`.
 pub(super) fn status(errno: Errno) -> Status {
+    // RFC 1813 §2.5 [1813-3]
     match errno {
         Errno::PERM => Status::Perm,
         Errno::NOENT => Status::NoEnt,
@@ -14,6 +15,7 @@ pub(super) fn status(errno: Errno) -> Status {
         Errno::XDEV => Status::XDev,
         Errno::NODEV => Status::NoDev,
         Errno::NOTDIR => Status::NotDir,
+        // RFC 1813 §3.3.12 [1813-68]
         Errno::ISDIR => Status::IsDir,
         // A symbolic link where none may be: a swap under our hands.
         Errno::INVAL | Errno::LOOP => Status::Inval,
@@ -22,6 +24,7 @@ pub(super) fn status(errno: Errno) -> Status {
         Errno::ROFS => Status::RoFs,
         Errno::MLINK => Status::MLink,
         Errno::NAMETOOLONG => Status::NameTooLong,
+        // RFC 1813 §3.3.13 [1813-70]
         Errno::NOTEMPTY => Status::NotEmpty,
         Errno::DQUOT => Status::DQuot,
         Errno::STALE => Status::Stale,

@@ -254,8 +254,10 @@ fn open_beneath<P: rustix::path::Arg>(
     mode: Mode,
 ) -> rustix::io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH
+        // RFC 1813 §3.3.3 [1813-27]
         | ResolveFlags::NO_SYMLINKS
         | ResolveFlags::NO_MAGICLINKS
+        // RFC 1813 §3.3.3 [1813-28]
         | ResolveFlags::NO_XDEV;
     openat2(directory, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, mode, resolve)
 }
@@ -446,6 +448,7 @@ impl Files {
         before: &Attributes,
         outcome: Result<T, Status>,
     ) -> Result<(T, WccData), Failed<WccData>> {
+        // RFC 1813 §3.1 [1813-13]
         let wcc = WccData { before: Some(before.into()), after: self.attributes(slot).ok() };
         match outcome {
             Ok(value) => Ok((value, wcc)),
@@ -481,6 +484,7 @@ impl Files {
             // The file system has nothing to sync for this kind of file.
             Err(Errno::INVAL) => Ok(()),
             Err(error) => {
+                // RFC 1813 §3.3.7 [1813-47]
                 self.shared.epoch.advance();
                 Err(errno::status(error))
             }

@@ -26,6 +26,7 @@ impl Files {
     /// # Errors
     /// The status of the reply; [`Status::Inval`] for `.`, [`Status::Exist`] for `..`.
     pub fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> Result<WccData, Failed<WccData>> {
+        // RFC 1813 §3.3.13 [1813-69]
         let name = Name::of(name, Status::Inval, Status::Exist);
         self.take_away(directory, name, AtFlags::REMOVEDIR)
     }
@@ -92,6 +93,7 @@ impl Files {
 
     fn rename_entry(&mut self, from: (SlotId, &[u8]), to: (SlotId, &[u8])) -> Result<(), Status> {
         let name = Name::of(from.1, Status::Inval, Status::Inval)?;
+        // RFC 1813 §3.3.14 [1813-75]
         let new_name = Name::of(to.1, Status::Inval, Status::Inval)?;
         self.same_export(from.0, to.0)?;
         let found = self.entry(from.0, name)?;
@@ -101,17 +103,20 @@ impl Files {
             Err(status) => return Err(status),
         };
         let (old, new) = (self.cache.path(from.0), self.cache.path(to.0));
+        // RFC 1813 §3.3.14 [1813-71] [1813-73]
         renameat(old, name.octets(), new, new_name.octets()).map_err(status)?;
         let identity = self.identity(from.0, &found);
         if let Some(replaced) = replaced {
             let replaced_identity = self.identity(to.0, &replaced);
             if replaced_identity == identity {
+                // RFC 1813 §3.3.14 [1813-76]
                 return Ok(()); // Two names of one file: the system leaves both.
             }
             self.forget(replaced_identity, to.0, new_name);
             self.let_go(replaced_identity, &replaced);
         }
         self.forget(identity, from.0, name);
+        // RFC 1813 §3.3.14 [1813-77]
         self.record(identity, to.0, new_name)?;
         self.sync_object(to.0)?;
         if from.0 == to.0 { Ok(()) } else { self.sync_object(from.0) }
@@ -119,6 +124,7 @@ impl Files {
 
     fn same_export(&self, a: SlotId, b: SlotId) -> Result<(), Status> {
         let export = |slot| self.cache.get(slot).identity.file.export;
+        // RFC 1813 §3.3.14 [1813-72]
         if export(a) == export(b) { Ok(()) } else { Err(Status::XDev) }
     }
 
@@ -143,6 +149,7 @@ impl Files {
 
     fn link_entry(&mut self, file: SlotId, directory: SlotId, name: &[u8]) -> Result<(), Status> {
         let name = Name::of(name, Status::Exist, Status::Exist)?;
+        // RFC 1813 §3.3.15 [1813-79]
         self.same_export(file, directory)?;
         if self.cache.get(file).kind == FileKind::Directory {
             return Err(Status::Inval);
@@ -150,6 +157,7 @@ impl Files {
         let (descriptors, number) = self.magic(file);
         let to = self.cache.path(directory);
         // Both are open: what is not there any more is one of them, not a name.
+        // RFC 1813 §3.3.15 [1813-78]
         linkat(descriptors, number, to, name.octets(), AtFlags::SYMLINK_FOLLOW).map_err(
             |error| match status(error) {
                 Status::NoEnt => Status::Stale,

@@ -48,6 +48,7 @@ impl Files {
     ) -> Result<WccData, Failed<WccData>> {
         let slot = self.resolve(file, Intent::Change)?;
         let before = self.attributes(slot)?;
+        // RFC 1813 §3.3.2 [1813-21]
         let outcome = if guard.is_some_and(|ctime| ctime != before.ctime) {
             Err(Status::NotSync)
         } else {
@@ -106,6 +107,7 @@ impl Files {
             self.review(slot, &before);
         }
         let file = self.data(slot, Want::Write)?;
+        // RFC 1813 §3.3.2 [1813-22]
         ftruncate(file, size).map_err(status)?;
         self.cache.get_mut(slot).unsynced = true;
         Ok(())
@@ -124,6 +126,7 @@ impl Files {
         // `..` may open another file, which must not close this one: its attributes are asked for first.
         let above = self.attributes(slot)?;
         match self.find(slot, name) {
+            // RFC 1813 §3.3.3 [1813-25]
             Ok((handle, attributes)) => Ok(Found { handle, attributes, directory: Some(above) }),
             Err(status) => Err(Failed { status, about: Some(above) }),
         }
@@ -171,9 +174,11 @@ impl Files {
     ) -> Result<(Access, Attributes), Failed<Option<Attributes>>> {
         let slot = self.resolve(file, Intent::Look)?;
         let found = self.attributes(slot)?;
+        // RFC 1813 §3.3.4 [1813-31]
         let read_only = self.export_of(slot).is_read_only();
         let mut granted = Access::NONE;
         for (right, need, changes) in rights(found.kind) {
+            // RFC 1813 §3.3.4 [1813-30]
             let wanted = asked.contains(*right) && !(*changes && read_only);
             if wanted && self.may(slot, *need)? {
                 granted = granted | *right;
@@ -186,6 +191,7 @@ impl Files {
         use rustix::io::Errno;
         match self.ask(slot, need) {
             Ok(()) => Ok(true),
+            // RFC 1813 §3.3.4 [1813-29]
             Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => Ok(false),
             Err(error) => Err(status(error)),
         }
@@ -203,6 +209,7 @@ impl Files {
         let slot = self.resolve(file, Intent::Look)?;
         let found = self.attributes(slot)?;
         let refuse = |status| Failed { status, about: Some(found) };
+        // RFC 1813 §3.3.5 [1813-32]
         if found.kind != FileKind::Symlink {
             return Err(refuse(Status::Inval));
         }
@@ -237,7 +244,9 @@ fn rights(kind: FileKind) -> &'static [(Access, rustix::fs::Access, bool)] {
 /// The times to set, `None` when both stay.
 fn timestamps(set: &SetAttributes) -> Result<Option<Timestamps>, Status> {
     let timespec = |time: SetTime| match time {
+        // RFC 1813 §3.3.2 [1813-23]
         SetTime::Keep => Ok(Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }),
+        // RFC 1813 §3.3.2 [1813-24]
         SetTime::Server => Ok(Timespec { tv_sec: 0, tv_nsec: UTIME_NOW }),
         SetTime::Client(time) if time.nanos >= 1_000_000_000 => Err(Status::Inval),
         SetTime::Client(time) => Ok(Timespec { tv_sec: time.seconds.into(), tv_nsec: time.nanos.into() }),

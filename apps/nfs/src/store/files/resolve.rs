@@ -29,6 +29,7 @@ struct Wanted {
 
 impl Wanted {
     fn is(&self, stat: &Statx) -> bool {
+        // RFC 1813 §2.6 [1813-5]
         stat.stx_ino == self.file.inode && self.birth.is_none_or(|birth| birth == Birth::of(stat))
     }
 }
@@ -87,6 +88,7 @@ impl Files {
     }
 
     fn must_be_directory(&self, slot: SlotId) -> Result<SlotId, Status> {
+        // RFC 1813 §3.3.3 [1813-26]
         if self.cache.get(slot).kind == FileKind::Directory { Ok(slot) } else { Err(Status::NotDir) }
     }
 
@@ -101,12 +103,14 @@ impl Files {
             };
         }
         let _raised = self.search_anywhere()?;
+        // RFC 1813 §2.6 [1813-6]
         let mut refusal = Status::Stale;
         for round in 0..2 {
             if round > 0 && !self.index.catch_up() {
                 break;
             }
             let mut nth = 0;
+            // RFC 1813 §2.6 [1813-8]
             while let Some(location) = self.index.names(wanted.file).get(nth) {
                 nth += 1;
                 let (parent, name) = (location.parent, NameCopy::of(&location.name));

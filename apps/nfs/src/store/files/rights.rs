@@ -87,6 +87,7 @@ impl Files {
             outcome => return outcome.map_err(status),
         }
         let is_owner = self.attributes(slot)?.uid == self.uid();
+        // RFC 1813 §4.4 [1813-101]
         let may_execute = || want == Want::Read && self.ask(slot, Access::EXEC_OK).is_ok();
         if is_owner || may_execute() { Ok(()) } else { Err(Status::Acces) }
     }

@@ -46,6 +46,7 @@ impl Files {
         wanted: u32,
     ) -> Result<(Buf, usize), Failed<Option<Attributes>>> {
         borrow(lender, wanted as usize)
+            // RFC 1813 §2.6 [1813-9]
             .ok_or_else(|| Failed { status: Status::Jukebox, about: self.getattr(file).ok() })
     }
 }

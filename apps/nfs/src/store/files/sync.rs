@@ -22,12 +22,14 @@ impl Epoch {
     pub fn new(boot_id: &[u8], started_ns: u64) -> Self {
         let mut hasher = SipHasher24::new();
         hasher.write(boot_id);
+        // RFC 1813 §3.3.7 [1813-46]
         hasher.write(&started_ns.to_le_bytes());
         Self { base: hasher.finish(), failed_syncs: AtomicU64::new(0) }
     }
 
     /// The verifier at this moment.
     pub fn verifier(&self) -> Verifier {
+        // RFC 1813 §3.3.7 [1813-45]
         self.base.wrapping_add(self.failed_syncs.load(Ordering::Acquire)).to_be_bytes()
     }
 

@@ -28,6 +28,7 @@ impl Files {
         let fsstat = FsStat {
             total_octets: octets(found.f_blocks),
             free_octets: octets(found.f_bfree),
+            // RFC 1813 §3.3.18 [1813-89]
             available_octets: octets(found.f_bavail),
             total_files: found.f_files,
             free_files: found.f_ffree,
@@ -46,6 +47,7 @@ impl Files {
         let slot = self.resolve(object, Intent::Look)?;
         let fsinfo = FsInfo {
             read_max: TRANSFER_MAX,
+            // RFC 1813 §3.3.19 [1813-90]
             read_preferred: TRANSFER_MAX,
             read_multiple: 4096,
             write_max: TRANSFER_MAX,
@@ -53,7 +55,9 @@ impl Files {
             write_multiple: 4096,
             readdir_preferred: READDIR_PREFERRED,
             file_size_max: i64::MAX as u64,
+            // RFC 1813 §3.3.19 [1813-91]
             time_delta: Time { seconds: 0, nanos: 1 },
+            // RFC 1813 §3.3.19 [1813-92]
             properties: FsInfo::LINK | FsInfo::SYMLINK | FsInfo::HOMOGENEOUS | FsInfo::CAN_SET_TIME,
         };
         Ok((fsinfo, self.attributes(slot)?))
@@ -72,7 +76,9 @@ impl Files {
         let pathconf = PathConf {
             link_max: LINK_MAX,
             name_max,
+            // RFC 1813 §3.3.20 [1813-95]
             no_trunc: true,
+            // RFC 1813 §3.3.20 [1813-96]
             chown_restricted: true,
             case_insensitive: false,
             case_preserving: true,

@@ -53,6 +53,7 @@ impl Handles {
         assert_eq!(filled, drawn.len(), "up to 256 octets come at once");
         let (instance, key) = drawn.split_first_chunk().expect("24 octets hold 8");
         let key: [u8; 16] = key.try_into().expect("24 octets hold 8 and 16");
+        // RFC 1813 §3.3.7 [1813-46]
         Ok(Self { instance: *instance, key: SipHasher24::new_with_key(&key) })
     }
 
@@ -88,6 +89,7 @@ impl Handles {
         }
         let inode = InodeId { index: u32::from_be_bytes(*index), number: u64::from_be_bytes(*number) };
         let expected = self.key.hash(&self.body(inode)).as_bytes();
+        // RFC 1813 §2.6 [1813-7]
         if bool::from(expected.as_slice().ct_eq(tag)) { Ok(inode) } else { Err(Status::BadHandle) }
     }
 

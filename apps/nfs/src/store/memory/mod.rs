@@ -256,6 +256,7 @@ impl Memory {
     /// As [`Memory::resolve`], and [`Status::NotDir`].
     fn directory(&self, handle: &FileHandle, intent: Intent) -> Result<InodeId, Status> {
         let id = self.resolve(handle, intent)?;
+        // RFC 1813 §3.3.3 [1813-26]
         self.inodes.get(id)?.directory().map(|_| id)
     }
 
@@ -276,6 +277,7 @@ impl Memory {
     }
 
     fn wcc(&self, id: InodeId, before: &Attributes) -> WccData {
+        // RFC 1813 §3.1 [1813-13]
         WccData { before: Some(before.into()), after: self.attributes(id).ok() }
     }
 

@@ -29,6 +29,7 @@ impl Memory {
     ) -> Result<Made, Failed<WccData>> {
         let parent = self.directory(directory, Intent::Change)?;
         let before = self.attributes(parent)?;
+        // RFC 1813 §3.3.9 [1813-64]
         let outcome = Name::of(name, Status::Exist, Status::Exist).and_then(|name| {
             let id = make(self, parent, name)?;
             Ok((self.handles.seal(id), self.attributes(id)?))
@@ -59,13 +60,17 @@ impl Memory {
             };
         };
         let inode = self.inodes.get_mut(found)?;
+        // RFC 1813 §3.3.8 [1813-61]
         let Ok(content) = inode.content_mut() else { return Err(Status::Exist) };
         let is_empty = content.size() == 0;
         match how {
+            // RFC 1813 §3.3.8 [1813-58]
             CreateHow::Exclusive(verifier) if is_empty && inode.meta.verifier == Some(*verifier) => Ok(found),
+            // RFC 1813 §3.3.8 [1813-56]
             CreateHow::Exclusive(_) | CreateHow::Guarded(_) => Err(Status::Exist),
             CreateHow::Unchecked(set) => {
                 // Of a file that exists, only the size is set.
+                // RFC 1813 §3.3.8 [1813-55]
                 set.size.map_or(Ok(()), |size| self.set_size(found, size)).map(|()| found)
             }
         }
@@ -100,6 +105,7 @@ impl Memory {
         self.must_be_free(parent, name)?;
         let mut copy = self.space.take(target.len(), Need::Growth)?;
         copy.append(target).expect("the buffer was taken for as many");
+        // RFC 1813 §3.3.10 [1813-65]
         self.add(parent, name, Body::Symlink(copy.freeze()), set)
     }
 
@@ -114,6 +120,7 @@ impl Memory {
             FileKind::Fifo => Body::Fifo,
             FileKind::Socket => Body::Socket,
             FileKind::Block | FileKind::Character => return Err(Status::Perm),
+            // RFC 1813 §3.3.11 [1813-66]
             FileKind::Regular | FileKind::Directory | FileKind::Symlink => return Err(Status::BadType),
         };
         self.must_be_free(parent, name)?;
@@ -153,6 +160,7 @@ impl Memory {
         let mode = match body {
             Body::Symlink(_) => 0o777,
             Body::Directory(_) => set.mode.unwrap_or(DIRECTORY_MODE) & 0o7777 | inherited,
+            // RFC 1813 §3.3.8 [1813-63]
             _ => set.mode.unwrap_or(FILE_MODE) & 0o7777,
         };
         check_owner(set)?;
@@ -214,6 +222,7 @@ impl Memory {
     pub(super) fn remove_from(&mut self, parent: InodeId, name: Name<'_>) -> Result<(), Status> {
         let id = self.entry(parent, name)?;
         if self.inodes.get(id)?.directory().is_ok() {
+            // RFC 1813 §3.3.12 [1813-68]
             return Err(Status::IsDir);
         }
         self.unlink(parent, name, id)
@@ -226,11 +235,13 @@ impl Memory {
     }
 
     fn must_be_empty(&self, id: InodeId) -> Result<(), Status> {
+        // RFC 1813 §3.3.13 [1813-70]
         if self.inodes.get(id)?.directory()?.len() == 0 { Ok(()) } else { Err(Status::NotEmpty) }
     }
 
     pub(super) fn must_share_export(&self, a: InodeId, b: InodeId) -> Result<(), Status> {
         let export = |id| self.inodes.get(id).map(|inode| inode.meta.export);
+        // RFC 1813 §3.3.14 [1813-72]
         if export(a)? == export(b)? { Ok(()) } else { Err(Status::XDev) }
     }
 
@@ -240,6 +251,7 @@ impl Memory {
         (target, new_name): (InodeId, &[u8]),
     ) -> Result<(), Status> {
         let name = Name::of(name, Status::Inval, Status::Inval)?;
+        // RFC 1813 §3.3.14 [1813-75]
         let new_name = Name::of(new_name, Status::Inval, Status::Inval)?;
         self.must_share_export(source, target)?;
         let id = self.entry(source, name)?;
@@ -249,8 +261,10 @@ impl Memory {
         }
         if let Some(replaced) = self.find(target, new_name)? {
             if replaced == id {
+                // RFC 1813 §3.3.14 [1813-76]
                 return Ok(()); // Two names of one file: both stay (RFC 1813 §3.3.14).
             }
+            // RFC 1813 §3.3.14 [1813-73]
             match (is_directory, self.inodes.get(replaced)?.directory().is_ok()) {
                 (true, false) => return Err(Status::NotDir),
                 (true, true) => self.must_be_empty(replaced)?,
@@ -288,6 +302,7 @@ impl Memory {
 
     pub(super) fn link_entry(&mut self, id: InodeId, parent: InodeId, name: &[u8]) -> Result<(), Status> {
         let name = Name::of(name, Status::Exist, Status::Exist)?;
+        // RFC 1813 §3.3.15 [1813-79]
         self.must_share_export(id, parent)?;
         let inode = self.inodes.get(id)?;
         if inode.directory().is_ok() {
@@ -301,6 +316,7 @@ impl Memory {
         self.put_name(parent, name, id)?;
         let now = self.now();
         let meta = &mut self.inodes.get_mut(id)?.meta;
+        // RFC 1813 §3.3.15 [1813-78]
         meta.nlink += 1;
         meta.ctime = now;
         Ok(())
@@ -330,6 +346,7 @@ impl Memory {
         let now = self.now();
         let inode = self.inodes.get_mut(id)?;
         let content = inode.content_mut()?;
+        // RFC 1813 §3.3.2 [1813-22]
         content.set_size(checked_size(size)?);
         (inode.meta.mtime, inode.meta.ctime) = (now, now);
         Ok(())
@@ -354,7 +371,9 @@ fn times(set: &SetAttributes) -> Result<Times, Status> {
 
 fn apply_times(meta: Meta, (atime, mtime): Times, now: Time) -> Meta {
     let choose = |old, set| match set {
+        // RFC 1813 §3.3.2 [1813-23]
         SetTime::Keep => old,
+        // RFC 1813 §3.3.2 [1813-24]
         SetTime::Server => now,
         SetTime::Client(time) => time,
     };

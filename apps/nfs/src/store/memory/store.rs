@@ -76,12 +76,16 @@ impl Memory {
         visit: &mut dyn FnMut(&Self, InodeId, Entry<'_>) -> Result<bool, Status>,
     ) -> Result<bool, Status> {
         let directory = self.inodes.get(id)?.directory()?;
+        // RFC 1813 §3.3.16 [1813-82]
         if !directory.knows(place.cookie) || (place.cookie != 0 && place.verifier != VERIFIER) {
             return Err(Status::BadCookie);
         }
         let dots = [(COOKIE_ITSELF, &b"."[..], id), (COOKIE_ABOVE, b"..", directory.above)];
         let dots = dots.into_iter().filter(|(cookie, ..)| *cookie > place.cookie);
+        // RFC 1813 §3.3.16 [1813-83]
         for (cookie, name, id) in dots.chain(directory.behind(place.cookie.max(COOKIE_ABOVE))) {
+            // RFC 1813 §3.3.16 [1813-81]
+            // RFC 1813 §3.3.16 [1813-84]
             if !visit(self, id, Entry { fileid: id.number, name, cookie, object: None })? {
                 return Ok(false);
             }
@@ -106,6 +110,7 @@ impl Store for Memory {
     }
 
     fn verifier(&self) -> Verifier {
+        // RFC 1813 §3.3.7 [1813-45]
         self.handles.instance()
     }
 
@@ -148,6 +153,7 @@ impl Store for Memory {
     ) -> Outcome<WccData, WccData> {
         let id = self.resolve(file, Intent::Change)?;
         let before = self.attributes(id)?;
+        // RFC 1813 §3.3.2 [1813-21]
         let outcome = if guard.is_some_and(|ctime| ctime != before.ctime) {
             Err(Status::NotSync)
         } else {
@@ -160,6 +166,7 @@ impl Store for Memory {
         let id = self.directory(directory, Intent::Look)?;
         let above = Some(self.attributes(id)?);
         match self.found(id, name) {
+            // RFC 1813 §3.3.3 [1813-25]
             Ok((handle, attributes)) => Ok(Found { handle, attributes, directory: above }),
             Err(status) => Err(Failed { status, about: above }),
         }
@@ -177,10 +184,13 @@ impl Store for Memory {
             _ => (Access::READ, change),
         };
         let is_read_only = self.export_of(self.inodes.get(id)?).read_only;
+        // RFC 1813 §3.3.4 [1813-31]
         let rights = if is_read_only { look } else { look | change };
         let all =
             [Access::READ, Access::LOOKUP, Access::MODIFY, Access::EXTEND, Access::DELETE, Access::EXECUTE];
+        // RFC 1813 §3.3.4 [1813-30]
         let both = all.into_iter().filter(|right| asked.contains(*right) && rights.contains(*right));
+        // RFC 1813 §3.3.4 [1813-29]
         Ok((both.fold(Access::NONE, |granted, right| granted | right), attributes))
     }
 
@@ -189,6 +199,7 @@ impl Store for Memory {
         let attributes = self.attributes(id)?;
         match &self.inodes.get(id)?.body {
             Body::Symlink(target) => Ok(ReadlinkDone { target: target.clone(), attributes }),
+            // RFC 1813 §3.3.5 [1813-32]
             _ => Err(Failed { status: Status::Inval, about: Some(attributes) }),
         }
     }
@@ -204,11 +215,13 @@ impl Store for Memory {
         let now = self.now();
         let inode = self.inodes.get_mut(id)?;
         let octets = match inode.content_mut() {
+            // RFC 1813 §3.3.6 [1813-36]
             Ok(content) => content.read(&self.space, offset, count),
             Err(status) => return Err(Failed { status, about: self.attributes(id).ok() }),
         };
         inode.meta.atime = now;
         let attributes = self.attributes(id)?;
+        // RFC 1813 §3.3.6 [1813-35]
         let eof = offset.saturating_add(octets.len() as u64) >= attributes.size;
         Ok(ReadDone { data: octets, is_cut: false, origin: Origin::Memory, eof, attributes })
     }
@@ -227,8 +240,11 @@ impl Store for Memory {
         let end = offset.checked_add(data.octets.len() as u64);
         let is_too_big = end.is_none_or(|end| i64::try_from(end).is_err());
         let written = match inode.content_mut() {
+            // RFC 1813 §3.3.7 [1813-51]
             Ok(_) if is_too_big => Err(Status::FBig),
+            // RFC 1813 §3.3.7 [1813-49]
             Ok(_) if data.octets.is_empty() => Ok(0),
+            // RFC 1813 §3.3.7 [1813-48]
             Ok(content) => content.write(&self.space, offset, &data),
             Err(status) => Err(status),
         };
@@ -236,6 +252,7 @@ impl Store for Memory {
             (inode.meta.mtime, inode.meta.ctime) = (now, now);
         }
         let (count, file) = self.changed(id, &before, written)?;
+        // RFC 1813 §3.3.7 [1813-43]
         Ok(WriteDone { count, committed: stable, verifier: self.verifier(), file })
     }
 
@@ -245,6 +262,7 @@ impl Store for Memory {
         let before = self.attributes(id)?;
         let outcome = self.inodes.get_mut(id)?.content_mut().map(|_| ());
         let ((), file) = self.changed(id, &before, outcome)?;
+        // RFC 1813 §3.3.21 [1813-98]
         Ok(CommitDone { verifier: self.verifier(), file })
     }
 
@@ -281,6 +299,7 @@ impl Store for Memory {
     }
 
     fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<WccData, WccData> {
+        // RFC 1813 §3.3.13 [1813-69]
         self.take_away(directory, Name::of(name, Status::Inval, Status::Exist), Self::rmdir_from)
     }
 
@@ -316,12 +335,14 @@ impl Store for Memory {
         let itself = self.directory(directory, Intent::Look)?;
         self.list(directory, place, &mut |memory, id, entry| {
             let is_above = entry.name == b".." && id != itself;
+            // RFC 1813 §3.3.17 [1813-88]
             let object = if is_above { None } else { Some(memory.object(id)?) };
             Ok(visit(&Entry { object, ..entry }))
         })
     }
 
     fn fsstat(&mut self, object: &FileHandle) -> Outcome<(FsStat, Attributes)> {
+        // RFC 1813 §3.3.18 [1813-89]
         let (total_octets, free_octets, available_octets) = self.space.octets();
         let (total, free) = self.inodes.room();
         let fsstat = FsStat {
@@ -339,6 +360,7 @@ impl Store for Memory {
     fn fsinfo(&mut self, object: &FileHandle) -> Outcome<(FsInfo, Attributes)> {
         let fsinfo = FsInfo {
             read_max: TRANSFER_MAX,
+            // RFC 1813 §3.3.19 [1813-90]
             read_preferred: TRANSFER_MAX,
             read_multiple: 4096,
             write_max: TRANSFER_MAX,
@@ -346,7 +368,9 @@ impl Store for Memory {
             write_multiple: 4096,
             readdir_preferred: READDIR_PREFERRED,
             file_size_max: i64::MAX as u64,
+            // RFC 1813 §3.3.19 [1813-91]
             time_delta: Time { seconds: 0, nanos: 1 },
+            // RFC 1813 §3.3.19 [1813-92]
             properties: FsInfo::LINK | FsInfo::SYMLINK | FsInfo::HOMOGENEOUS | FsInfo::CAN_SET_TIME,
         };
         self.known(object, fsinfo)
@@ -356,7 +380,9 @@ impl Store for Memory {
         let pathconf = PathConf {
             link_max: LINKS_MAX,
             name_max: NAME_MAX as u32,
+            // RFC 1813 §3.3.20 [1813-95]
             no_trunc: true,
+            // RFC 1813 §3.3.20 [1813-96]
             chown_restricted: false,
             case_insensitive: false,
             case_preserving: true,

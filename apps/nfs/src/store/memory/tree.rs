@@ -180,6 +180,7 @@ impl Inodes {
     /// # Errors
     /// [`Status::Stale`] when it is gone.
     pub fn get(&self, id: InodeId) -> Result<&Inode, Status> {
+        // RFC 1813 §2.6 [1813-5] [1813-6]
         let place = self.places.get(id.index as usize).filter(|place| is(place, id));
         place.and_then(Option::as_ref).map(|(_, inode)| inode).ok_or(Status::Stale)
     }
@@ -242,6 +243,7 @@ impl Inode {
         match &mut self.body {
             Body::Regular(content) => Ok(content),
             Body::Directory(_) => Err(Status::IsDir),
+            // RFC 1813 §3.3.6 [1813-38]
             Body::Symlink(_) | Body::Fifo | Body::Socket => Err(Status::Inval),
         }
     }

@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod model;
+mod rfc1813;
 
 use stag_pools::{Class, Pool};
 use stag_protocol::nfs::v3::{CreateHow, SetAttributes, SetTime};

@@ -9,6 +9,7 @@ mod namespace;
 mod object;
 mod privilege;
 mod privileged;
+mod rfc1813;
 mod ring;
 
 use std::fs;

@@ -1,0 +1,74 @@
+//! What RFC 1813 asks of the real file system.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::*;
+
+/// Lets the next sync fail, and looks whether `change` hears of it.
+fn is_synced<T, About>(
+    lab: &mut Lab,
+    change: impl FnOnce(&mut Files, &FileHandle) -> Result<T, crate::store::Failed<About>>,
+) -> bool {
+    let root = lab.root();
+    lab.files.failing_syncs.set(1);
+    let outcome = change(&mut lab.files, &root).map_err(|failed| failed.status);
+    let is_used = lab.files.failing_syncs.replace(0) == 0;
+    matches!(outcome, Err(Status::Io)) && is_used
+}
+
+#[test]
+fn every_change_is_on_stable_storage_before_it_is_answered() {
+    let mut lab = Lab::with(|config| config.sync_directories = true);
+    let file = lab.file("file", b"content");
+    lab.files.mkdir(&lab.root(), b"empty", &SetAttributes::default()).unwrap();
+    lab.file("moved", b"");
+    lab.file("removed", b"");
+    let set = SetAttributes { mode: Some(0o600), ..SetAttributes::default() };
+    let guarded = CreateHow::Guarded(set);
+    assert!(is_synced(&mut lab, |files, root| files.create(root, b"a", &guarded)), "CREATE");
+    assert!(
+        is_synced(&mut lab, |files, root| files.create(root, b"b", &CreateHow::Exclusive([7; 8]))),
+        "EXCLUSIVE"
+    );
+    assert!(is_synced(&mut lab, |files, root| files.mkdir(root, b"c", &set)), "MKDIR");
+    assert!(is_synced(&mut lab, |files, root| files.symlink(root, b"d", b"t", &set)), "SYMLINK");
+    assert!(is_synced(&mut lab, |files, root| files.mknod(root, b"e", FileKind::Fifo, &set)), "MKNOD");
+    assert!(is_synced(&mut lab, |files, _| files.setattr(&file, &set, None)), "SETATTR");
+    assert!(is_synced(&mut lab, |files, root| files.link(&file, root, b"f")), "LINK");
+    assert!(is_synced(&mut lab, |files, root| files.rename((root, b"moved"), (root, b"g"))), "RENAME");
+    assert!(is_synced(&mut lab, |files, root| files.remove(root, b"removed")), "REMOVE");
+    assert!(is_synced(&mut lab, |files, root| files.rmdir(root, b"empty")), "RMDIR");
+    assert!(is_synced(&mut lab, |files, _| files.commit(&file)), "COMMIT");
+    for how in [StableHow::DataSync, StableHow::FileSync] {
+        assert!(
+            is_synced(&mut lab, |files, _| files.write(&file, 0, &mut [IoSlice::new(b"x")], how)),
+            "WRITE {how:?}"
+        );
+    }
+    let unstable = StableHow::Unstable;
+    assert!(!is_synced(&mut lab, |files, _| files.write(&file, 0, &mut [IoSlice::new(b"x")], unstable)));
+}
+
+#[test]
+fn a_name_that_is_replaced_is_there_all_the_time() {
+    let mut lab = Lab::new();
+    let root = lab.root();
+    lab.file("name", b"");
+    let (path, is_over) = (lab.path("name"), AtomicBool::new(false));
+    let missed = std::thread::scope(|scope| {
+        let looks = scope.spawn(|| {
+            let mut missed = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                missed += u32::from(!path.exists());
+            }
+            missed
+        });
+        for _ in 0..500 {
+            lab.file("other", b"");
+            lab.files.rename((&root, b"other"), (&root, b"name")).unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+        looks.join().unwrap()
+    });
+    assert_eq!(missed, 0, "it was not there for a moment");
+}
