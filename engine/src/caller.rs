@@ -41,6 +41,7 @@ impl Core {
         }
         let Request { message, item, reply_max, result, timeout, token } =
             request.take().expect("a call is queued once");
+        // RFC 5531 §5 [5531-2]
         let deadline = self.now + timeout;
         let offers = (item.is_some() || result.is_some()).then(|| {
             let mut offers = self.offers.take();
@@ -243,6 +244,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// A reply came over TCP.
     pub(crate) fn handle_record(&mut self, peer: PeerId, xid: Xid, record: &[u8]) {
+        // RFC 5531 §9 [5531-14]
         if let Some(key) = self.core.outbound_by_xid(peer, xid)
             && let Some(call) = self.core.outbound.remove(key)
         {

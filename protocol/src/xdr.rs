@@ -48,6 +48,7 @@ impl core::error::Error for NoRoom {}
 
 /// Octets from `len` to the next multiple of four (RFC 4506 §3).
 pub const fn pad(len: usize) -> usize {
+    // RFC 4506 §3 [4506-1]
     len.wrapping_neg() & 3
 }
 
@@ -108,11 +109,13 @@ impl<'a> Reader<'a> {
     /// An unsigned integer (RFC 4506 §4.2).
     #[inline]
     pub fn u32(&mut self) -> Result<u32, Error> {
+        // RFC 4506 §4.2 [4506-5]
         self.array().map(u32::from_be_bytes)
     }
 
     /// An unsigned hyper integer (RFC 4506 §4.5).
     pub fn u64(&mut self) -> Result<u64, Error> {
+        // RFC 4506 §4.5 [4506-8]
         self.array().map(u64::from_be_bytes)
     }
 
@@ -159,6 +162,7 @@ impl<'a> Reader<'a> {
         match self.u32()? {
             0 => Ok(false),
             1 => Ok(true),
+            // RFC 4506 §4.4 [4506-7]
             _ => Err(Error::BadValue),
         }
     }
@@ -167,6 +171,7 @@ impl<'a> Reader<'a> {
     #[inline]
     pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
         const { assert!(N.is_multiple_of(4)) };
+        // RFC 4506 §4.12 [4506-14]
         let (octets, rest) = self.inline()?.split_first_chunk().ok_or(Error::Short)?;
         self.piece = Piece::Inline(rest);
         Ok(*octets)
@@ -175,9 +180,12 @@ impl<'a> Reader<'a> {
     /// Fixed-length opaque data of `len` octets and its padding (RFC 4506 §4.9).
     #[inline]
     pub fn fixed(&mut self, len: usize) -> Result<&'a [u8], Error> {
+        // RFC 4506 §4.9 [4506-10]
         let from = if len > 0 { self.inline()? } else { &[] };
+        // RFC 4506 §8 [4506-21]
         let (octets, rest) = from.split_at_checked(len).ok_or(Error::Short)?;
         if len > 0 {
+            // RFC 4506 §3 [4506-3]
             self.piece = Piece::Inline(rest.get(pad(len)..).ok_or(Error::Short)?);
         }
         Ok(octets)
@@ -186,6 +194,7 @@ impl<'a> Reader<'a> {
     /// Variable-length opaque data or a string of at most `max` octets (RFC 4506 §4.10, §4.11).
     #[inline]
     pub fn opaque(&mut self, max: usize) -> Result<&'a [u8], Error> {
+        // RFC 4506 §4.10 [4506-11]
         let len = self.length(max)?;
         self.fixed(len)
     }
@@ -214,6 +223,7 @@ impl<'a> Reader<'a> {
     #[inline]
     fn length(&mut self, max: usize) -> Result<usize, Error> {
         let len = usize::try_from(self.u32()?).map_err(|_| Error::TooLong)?;
+        // RFC 4506 §4.10 [4506-12]
         if len > max { Err(Error::TooLong) } else { Ok(len) }
     }
 
@@ -281,6 +291,7 @@ impl<'a> Writer<'a> {
 
     /// An unsigned hyper integer (RFC 4506 §4.5).
     pub fn u64(&mut self, value: u64) -> Result<(), NoRoom> {
+        // RFC 4506 §4.5 [4506-8]
         self.put(&value.to_be_bytes())
     }
 
@@ -290,6 +301,7 @@ impl<'a> Writer<'a> {
         let end = self.at.checked_add(4 * N).ok_or(NoRoom)?;
         let room = self.out.get_mut(self.at..end).ok_or(NoRoom)?;
         for (octets, value) in room.as_chunks_mut().0.iter_mut().zip(values) {
+            // RFC 4506 §4.2 [4506-5]
             *octets = value.to_be_bytes();
         }
         self.at = end;
@@ -303,6 +315,7 @@ impl<'a> Writer<'a> {
 
     /// Fixed-length opaque data and its padding (RFC 4506 §4.9).
     pub fn fixed(&mut self, octets: &[u8]) -> Result<(), NoRoom> {
+        // RFC 4506 §3 [4506-2]
         let zeros = [0; 3];
         let padding = zeros.get(..pad(octets.len())).unwrap_or_default();
         if octets.len().saturating_add(padding.len()) > self.room() {
@@ -362,6 +375,7 @@ pub trait Codec<'a>: Sized {
 }
 
 impl Codec<'_> for () {
+    // RFC 4506 §4.16 [4506-18]
     fn parse(_: &mut Reader<'_>) -> Result<Self, Error> {
         Ok(())
     }
@@ -410,9 +424,11 @@ impl<const N: usize> Codec<'_> for [u8; N] {
 impl<'a, T: Codec<'a>> Codec<'a> for Option<T> {
     fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
         // RFC 1813 §3.1 [1813-14]
+        // RFC 4506 §4.19 [4506-19]
         if reader.bool()? { T::parse(reader).map(Some) } else { Ok(None) }
     }
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        // RFC 4506 §4.19 [4506-19]
         writer.bool(self.is_some())?;
         self.as_ref().map_or(Ok(()), |value| value.emit(writer))
     }
@@ -429,6 +445,7 @@ macro_rules! structure {
     (@ $life:lifetime, $name:ty, $($field:ident),+) => {
         impl<$life> $crate::xdr::Codec<$life> for $name {
             fn parse(reader: &mut $crate::xdr::Reader<$life>) -> Result<Self, $crate::xdr::Error> {
+                // RFC 4506 §4.14 [4506-16]
                 Ok(Self { $($field: $crate::xdr::Codec::parse(reader)?),+ })
             }
             fn emit(&self, writer: &mut $crate::xdr::Writer<'_>) -> Result<(), $crate::xdr::NoRoom> {
@@ -446,6 +463,7 @@ macro_rules! enumeration {
             fn parse(reader: &mut $crate::xdr::Reader<'_>) -> Result<Self, $crate::xdr::Error> {
                 let value = reader.u32()?;
                 $(if value == Self::$variant as u32 { return Ok(Self::$variant); })+
+                // RFC 4506 §4.3 [4506-6]
                 Err($crate::xdr::Error::BadValue)
             }
             fn emit(&self, writer: &mut $crate::xdr::Writer<'_>) -> Result<(), $crate::xdr::NoRoom> {

@@ -25,9 +25,11 @@ use stag_protocol::{
 };
 use std::{collections::VecDeque, sync::LazyLock, time::Duration};
 
-/// The program's number, from the range for private use (RFC 5531 §8.2).
+/// The program's number, from the range for local administration (RFC 5531 §8.3).
+// draft 004 §6.2.1 [exp-31], RFC 5531 §8.3 [5531-31]
 pub const PROGRAM: u32 = 0x2053_5441;
 /// Its version.
+// RFC 5531 §8.1 [5531-6]
 pub const VERSION: u32 = 1;
 /// Does nothing.
 pub const NULL: u32 = 0;
@@ -91,6 +93,7 @@ impl Echo {
     fn run(&mut self, cx: &Cx<'_>, procedure: u32, mut arguments: Reader<'_>) -> Result<Given, Accepted> {
         let garbage = |_: xdr::Error| Accepted::GarbageArgs;
         match procedure {
+            // RFC 5531 §12.1 [5531-25]
             NULL => Ok(Given::Nothing),
             ECHO => {
                 let octets = arguments.item(ECHO_MAX).map_err(garbage)?;
@@ -111,6 +114,7 @@ impl Echo {
                 if self.stream.is_none() {
                     self.stream = copy(cx, stream()).map(Buf::freeze);
                 }
+                // RFC 5531 §9 [5531-12]
                 let stream = self.stream.as_ref().ok_or(Accepted::SystemErr)?;
                 Ok(Given::Item(stream.slice(place..place + len)))
             }

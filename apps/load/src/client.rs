@@ -364,6 +364,7 @@ impl<P: Provider> Client<P> {
             version: parts.version,
             procedure: parts.procedure,
             credential: Credential::Sys(sys),
+            // RFC 5531 §A [5531-29]
             verifier: Auth::NONE,
         };
         let mut writer = Writer::new(&mut self.scratch);

@@ -96,6 +96,7 @@ impl<S: Store> Gateway<S> {
                 Ok(v3::Call::Read(args)) => return self.read(cx, caller, header, args),
                 Ok(nfs) => self.nfs((cx, call.pulled), call.from, header, &nfs),
                 // RFC 8166 §4.5.2 [8166-53], draft 004 §6.4.1 [exp-38]
+                // RFC 5531 §8.1 [5531-11]
                 Err(_) => self.refuse(cx, header.reply(Accepted::GarbageArgs)),
             },
             Err(refusal) => self.refuse(cx, refusal),
@@ -187,6 +188,7 @@ impl<S: Store> Gateway<S> {
         header: &CallHeader<'_>,
         call: &v3::Call<'_>,
     ) -> Option<Answer> {
+        // RFC 5531 §5 [5531-4]
         let mut reply = Reply::begin(cx, header.reply(Accepted::Success), 0)?;
         match self.desk.judge(from, header, call, cx.now()) {
             // RFC 1813 §4.5 [1813-103]
@@ -255,23 +257,29 @@ fn caller(credential: &Credential<'_>, address: PeerAddress) -> store::Caller {
 
 /// What is called, or the answer to a caller who cannot call that.
 fn route(header: &CallHeader<'_>) -> Result<Target, ReplyHeader<'static>> {
+    // RFC 5531 §8.1 [5531-5]
     let target = match (header.program, header.version) {
         // RFC 8267 §5.1 [8267-1]
         (mount::PROGRAM, mount::VERSION) => MountProcedure::new(header.procedure).map(Target::Mount),
         (v3::PROGRAM, v3::VERSION) => Procedure::new(header.procedure).map(Target::Nfs),
         (mount::PROGRAM | v3::PROGRAM, _) => {
             const { assert!(mount::VERSION == v3::VERSION) };
+            // RFC 5531 §8.1 [5531-9]
             return Err(header.reply(Accepted::ProgMismatch { low: v3::VERSION, high: v3::VERSION }));
         }
+        // RFC 5531 §8.1 [5531-8]
         _ => return Err(header.reply(Accepted::ProgUnavail)),
     };
+    // RFC 5531 §8.1 [5531-10]
     let target = target.ok_or_else(|| header.reply(Accepted::ProcUnavail))?;
     match (header.credential, &target) {
         // NULL needs no credential (RFC 5531 §12.1): it shows that the server is there.
         (Credential::None | Credential::Sys(_), _)
         // RFC 1813 §3.3.0 [1813-20]
+        // RFC 5531 §12.1 [5531-25]
         | (_, Target::Mount(MountProcedure::Null) | Target::Nfs(Procedure::Null)) => Ok(target),
         // RFC 8166 §8.2.2.3 [8166-70]
+        // RFC 5531 §9 [5531-20]
         _ => Err(header.deny(Denied::AuthError(AuthStatus::TOO_WEAK))),
     }
 }

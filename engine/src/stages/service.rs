@@ -18,9 +18,11 @@ use stag_protocol::{
     xdr::{Error, NoRoom, Reader, Writer},
 };
 
-/// The program's number, from the range for private use (RFC 5531 §8.2).
+/// The program's number, from the range for local administration (RFC 5531 §8.3).
+// draft 004 §6.2.1 [exp-31], RFC 5531 §8.3 [5531-31]
 pub const PROGRAM: u32 = 0x2053_5453;
 /// Its version.
+// RFC 5531 §8.1 [5531-6]
 pub const VERSION: u32 = 1;
 /// Does nothing.
 pub const NULL: u32 = 0;
@@ -44,6 +46,7 @@ pub fn answer(cx: &mut Cx<'_>, call: &Call<'_>) -> bool {
         return false;
     }
     match (header.version, header.procedure) {
+        // RFC 5531 §12.1 [5531-25]
         (VERSION, NULL) => reply(cx, call, None),
         (VERSION, ASK) => match item(cx) {
             Some(item) => reply(cx, call, Some(item)),

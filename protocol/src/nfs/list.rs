@@ -62,8 +62,10 @@ impl<'a, T: Codec<'a>> Codec<'a> for List<'a, T> {
     fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let start = reader.clone();
         let mut left = 0_usize;
+        // RFC 4506 §4.19 [4506-20]
         while reader.bool()? {
             T::parse(reader)?;
+            // RFC 4506 §8 [4506-22]
             left = left.saturating_add(1); // every item takes octets: the message bounds it
         }
         Ok(Self { reader: start, left, item: PhantomData })

@@ -33,11 +33,13 @@ impl Auth<'_> {
     /// Octets of the longest body (RFC 5531 §8.2).
     pub const BODY_MAX: usize = 400;
     /// AUTH_NONE, with nothing in it.
+    // RFC 5531 §10.1 [5531-22]
     pub const NONE: Self = Self { flavor: flavor::NONE, body: &[] };
 }
 
 impl<'a> Codec<'a> for Auth<'a> {
     fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
+        // RFC 5531 §8.2 [5531-18]
         Ok(Self { flavor: reader.u32()?, body: reader.opaque(Self::BODY_MAX)? })
     }
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
@@ -65,6 +67,7 @@ impl<'a> Codec<'a> for Credential<'a> {
     fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let auth = Auth::parse(reader)?;
         match auth.flavor {
+            // RFC 5531 §10 [5531-21]
             flavor::NONE => Ok(Self::None),
             flavor::SYS => {
                 let mut body = Reader::new(auth.body);
@@ -175,7 +178,9 @@ impl Gids {
 impl Codec<'_> for Gids {
     fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
         let mut gids =
+            // RFC 4506 §4.13 [4506-15]
             Self { len: u8::try_from(reader.u32()?).map_err(|_| Error::TooLong)?, ..Self::default() };
+        // RFC 5531 §A [5531-28]
         for gid in gids.list.get_mut(..usize::from(gids.len)).ok_or(Error::TooLong)? {
             *gid = reader.u32()?;
         }

@@ -60,12 +60,14 @@ impl<'a> CallHeader<'a> {
     #[inline(never)]
     fn parse_any(reader: &mut Reader<'a>) -> Result<Self, Refusal> {
         let Ok((xid, MessageType::Call)) = MessageType::peek(reader) else {
+            // RFC 5531 §9 [5531-17]
             return Err(Refusal::Discard);
         };
         let refuse = |outcome| Refusal::Answer(ReplyHeader { xid, outcome });
         let garbage = |_: Error| refuse(Outcome::accepted(Accepted::GarbageArgs));
         let auth = |status| refuse(Outcome::Denied(Denied::AuthError(status)));
         let [_, _, rpc_version] = reader.words().map_err(garbage)?;
+        // RFC 5531 §8.1 [5531-7]
         if rpc_version != VERSION {
             return Err(refuse(Outcome::Denied(Denied::RpcMismatch { low: VERSION, high: VERSION })));
         }
@@ -75,6 +77,7 @@ impl<'a> CallHeader<'a> {
             program,
             version,
             procedure,
+            // RFC 5531 §9 [5531-19]
             credential: Credential::parse(reader).map_err(|_| auth(AuthStatus::BAD_CREDENTIAL))?,
             verifier: Auth::parse(reader).map_err(|_| auth(AuthStatus::BAD_VERIFIER))?,
         })
@@ -96,6 +99,7 @@ impl<'a> CallHeader<'a> {
 
     /// The header of a reply to this call, with AUTH_NONE for a verifier.
     pub const fn reply(&self, status: Accepted) -> ReplyHeader<'static> {
+        // RFC 5531 §9 [5531-13]
         ReplyHeader { xid: self.xid, outcome: Outcome::accepted(status) }
     }
 

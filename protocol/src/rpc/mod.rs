@@ -17,6 +17,7 @@ pub use reply::{Accepted, Denied, Outcome, ReplyHeader};
 use crate::xdr::{Error, Reader};
 
 /// The version of RPC (RFC 5531 §9).
+// RFC 5531 §9 [5531-16]
 pub const VERSION: u32 = 2;
 
 /// What a message is (`msg_type`, RFC 5531 §9).

@@ -32,6 +32,7 @@ impl Fragment {
     /// Reads the word.
     pub const fn parse(octets: [u8; Self::LEN]) -> Self {
         let word = u32::from_be_bytes(octets);
+        // RFC 5531 §11 [5531-23]
         Self { last: word & LAST != 0, len: word & !LAST }
     }
 
@@ -114,6 +115,7 @@ impl Assembler {
     pub fn step<'a>(&mut self, input: &mut &'a [u8]) -> Result<Step<'a>, Fault> {
         loop {
             match self.state {
+                // RFC 5531 §11 [5531-24]
                 State::AwaitOctets { left: 0, last: true } => {
                     let len = core::mem::take(&mut self.at);
                     self.empty = 0;

@@ -131,6 +131,7 @@ impl Codec<'_> for Accepted {
             0 => Self::Success,
             1 => Self::ProgUnavail,
             2 => Self::ProgMismatch { low: reader.u32()?, high: reader.u32()? },
+            // RFC 5531 §9 [5531-15]
             3 => Self::ProcUnavail,
             4 => Self::GarbageArgs,
             5 => Self::SystemErr,

@@ -98,6 +98,7 @@ impl Keys {
         write(&mut writer, client, header, call).expect("there is room for the longest arguments");
         let len = writer.len();
         let digest = self.hasher.hash(self.scratch.get(..len).unwrap_or_default()).as_u128();
+        // RFC 5531 §5 [5531-3]
         Key { client, xid: header.xid, procedure: call.procedure(), len: len as u32, digest }
     }
 }

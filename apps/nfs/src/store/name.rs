@@ -37,6 +37,7 @@ impl<'a> Meaning<'a> {
             // RFC 1813 §3.2 [1813-18]
             _ if octets.len() > NAME_MAX => Err(Status::NameTooLong),
             // RFC 1813 §3.2 [1813-19]
+            // RFC 4506 §8 [4506-23]
             _ if octets.contains(&b'/') || octets.contains(&0) => Err(Status::Acces),
             _ => Ok(Self::Entry(Name(octets))),
         }

@@ -17,6 +17,7 @@ impl Name<'_> {
 
 impl<'a> Codec<'a> for Name<'a> {
     fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
+        // RFC 4506 §4.11 [4506-13]
         reader.opaque(Self::MAX).map(Self)
     }
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {

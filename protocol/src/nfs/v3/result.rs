@@ -23,6 +23,7 @@ impl<'a, T: Codec<'a>, F: Codec<'a>> Codec<'a> for Result<T, Failure<F>> {
     fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(match Status::parse(reader)? {
             Status::Ok => Ok(T::parse(reader)?),
+            // RFC 4506 §4.15 [4506-17]
             status => Err(Failure { status, attributes: F::parse(reader)? }),
         })
     }
