@@ -475,6 +475,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let windows = call.windows();
         if let Some((qp, connection)) = self.core.connection(peer) {
             connection.give_credit();
+            // draft 001 §2.2 [reminv-11]
             for (window, _) in windows.into_iter().flatten() {
                 self.invalidate(qp, key, window);
             }
@@ -498,6 +499,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             return self.go_again_if_whole(key);
         }
         // RFC 8166 §4.4.1 [8166-71]
+        // draft 001 §2.2 [reminv-10]
         let done = |call: &Outbound| call.has_ended() && call.is_fenced();
         let Some(call) = self.core.outbound.get_mut(key).filter(|call| done(call)) else { return };
         if let Err(fault) = call.look_at_long_reply(&mut self.core.counters.stats.requester.unwritten) {

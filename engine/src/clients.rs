@@ -41,6 +41,7 @@ impl Core {
         }
         match known {
             Some(known) => {
+                // draft 002 §5.4 [bidir-15]
                 self.exchange_connections(known, peer);
                 known
             }

@@ -68,6 +68,7 @@ impl Core {
             wanted: 0,
             max: self.config.grant.min(whole(quarter)).max(1),
             // RFC 8166 §3.3.1 [8166-4], draft 004 §4.4.1 [exp-27]
+            // draft 002 §4.3.2 [bidir-13]
             free: whole(self.free_receives().saturating_sub(quarter)),
             fair: whole(self.config.receives / self.peers.len().max(1)),
         };
@@ -96,7 +97,9 @@ impl Core {
         let Some(entry) = self.peers.get_mut(peer.0) else { return };
         let Link::Fabric { state: Some(connection), .. } = &entry.link else { return };
         let serves = connection.serves().map_or(0, |credits| credits.reserved() as usize);
+        // draft 002 §4.3.2 [bidir-14]
         let calls = connection.calls().map_or(0, |credits| credits.requested().0 as usize);
+        // draft 002 §4.3, §4.3.1 [bidir-10] [bidir-11]
         let reserved = serves + calls + entry.options;
         self.reserved = self.reserved - entry.reserved + reserved;
         entry.reserved = reserved;

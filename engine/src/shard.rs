@@ -78,6 +78,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let size = |len: usize| InlineSize::at_most(u32::try_from(len).unwrap_or(u32::MAX));
         let offer = match config.private_data {
             true => Offer {
+                // draft 001 §2.1 [reminv-8]
                 remote_invalidation: limits.remote_invalidation,
                 send: size(INLINE_LEN),
                 receive: size(config.receive_len),
@@ -377,6 +378,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Keeps every receive posted that no call holds, and the promise of DESIGN D8 with it.
     fn replenish(&mut self) {
+        // draft 002 §4.3.1 [bidir-12]
         while let Some(buf) = self.core.receives.take(self.core.config.receive_len) {
             if let Err(back) = self.provider.post_receive(buf) {
                 drop(back);
@@ -416,6 +418,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             for place in 0..self.core.peers.capacity() {
                 let Some(key) = self.core.peers.key_at(place) else { continue };
                 // RFC 8167 §5.4 [8167-9]
+                // draft 002 §5.4 [bidir-17]
                 self.retry_connection(PeerId(key));
                 if let Some(Link::Lost { retry_at }) = self.core.peers.get(key).map(|peer| &peer.link) {
                     self.core.next_expiry = self.core.next_expiry.min(*retry_at);

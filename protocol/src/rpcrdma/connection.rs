@@ -140,6 +140,7 @@ impl Connection {
         lists.set_intent(match self.negotiation.sends() {
             Version::Two(Version2::Directed) => {
                 // draft 001 §4.1 [reminv-1] [reminv-2]
+                // draft 001 §2.3 [reminv-12]
                 let chosen = invalidate::choose(lists).filter(|_| self.own.remote_invalidation);
                 Some(Intent { message_type: MessageType::Call, inv_handle: chosen.unwrap_or(0) })
             }
@@ -163,6 +164,7 @@ impl Connection {
         match self.negotiation.sends() {
             Version::One => {
                 // RFC 8797 §4.1 [8797-5]
+                // draft 001 §2.1 [reminv-7]
                 let both = self.own.remote_invalidation && self.peer.remote_invalidation;
                 if both && self.side == Side::Server { invalidate::choose(call) } else { None }
             }

@@ -25,6 +25,7 @@ pub fn choose(call: &ChunkLists) -> Option<u32> {
 
 fn without_pad(segments: &[Segment]) -> &[Segment] {
     match segments {
+        // draft 001 §2.2 [reminv-9]
         [others @ .., last] if !others.is_empty() && last.length <= PAD_SEGMENT_MAX => others,
         all => all,
     }

@@ -155,6 +155,7 @@ impl Negotiation {
     /// The version by which a message with this version word is read; another one is refused by its reader.
     pub(super) const fn reads(&self, side: Side, word: Option<u32>) -> Version {
         match (self.state, side, word) {
+            // draft 000 §5.1 [v2-22]
             (State::AwaitFirst(two), Side::Server, Some(v2::VERSION)) => Version::Two(two),
             (State::AwaitFirst(_), Side::Server, _) => Version::One,
             _ => self.sends(),
@@ -195,6 +196,7 @@ impl Negotiation {
     /// A reply came, and no error.
     pub(super) fn handle_reply(&mut self, xid: Xid) {
         match self.state {
+            // draft 000 §5.1 [v2-23]
             State::AwaitAnswer(first, two) if first == xid => self.state = State::Settled(Version::Two(two)),
             State::AwaitVersion1 => self.state = State::Settled(Version::One),
             State::AwaitGrant(two) => self.state = State::Settled(Version::Two(two)),
@@ -206,9 +208,11 @@ impl Negotiation {
     pub(super) fn handle_err_vers(&mut self, xid: Xid, low: u32, high: u32) -> Verdict {
         match self.state {
             State::AwaitAnswer(first, _)
+                // draft 000 §5.2 [v2-24]
                 if first == xid && self.one && (low..=high).contains(&v1::VERSION) =>
             {
                 // draft 000 §5.2 [v2-11]
+                // draft 000 §5.2 [v2-25]
                 self.state = State::AwaitVersion1;
                 Verdict::Again
             }

@@ -24,9 +24,11 @@ const NOMSG: u32 = 1;
 const DONE: u32 = 3;
 // RFC 8166 §4.5 [8166-49]
 const ERROR: u32 = 4;
+// draft 000 §4.2 [v2-16]
 const OPTIONAL: u32 = 5;
 const ERR_VERS: u32 = 1;
 const ERR_CHUNK: u32 = 2;
+// draft 000 §4.2 [v2-18]
 const ERR_INVAL_OPTION: u32 = 3;
 
 /// One layout of headers.
@@ -132,6 +134,7 @@ pub(super) fn parse<D: Dialect>(
     if let Err(fault) = parsed {
         lists.clear_chunks();
         // RFC 8166 §4.5.2 [8166-52]
+        // draft 000 §4.2 [v2-20]
         return Err(answer(ErrorBody::Chunk, fault));
     }
     Ok((Header { xid, credits, body }, message.len() - rest.len()))
@@ -166,6 +169,7 @@ fn parse_error<D: Dialect>(version: u32, rest: &mut &[u8]) -> Result<ErrorBody, 
 
 fn parse_option(reader: &mut Reader<'_>) -> Result<Body, PeerFault> {
     let opttype = reader.u32().map_err(|_| PeerFault::CutLists)?;
+    // draft 000 §4.2 [v2-19]
     let info = reader.opaque(usize::MAX).map_err(|_| PeerFault::BadOption(opttype))?;
     Ok(Body::Optional { opttype, len: u32::try_from(info.len()).unwrap_or(u32::MAX) })
 }
@@ -175,6 +179,7 @@ fn parse_lists<D: Dialect>(rest: &mut &[u8], lists: &mut ChunkLists) -> Result<(
     if D::INTENT {
         lists.set_intent(Some(parse_intent(rest)?));
     }
+    // draft 000 §4.2 [v2-17]
     while parse_present(rest)? {
         let position = parse_word(rest)?;
         let segment = parse_segment(rest)?;
