@@ -161,7 +161,6 @@ fn source(plan: &Plan) -> Result<Source, Error> {
                 state_dir: state_dir.clone(),
                 exports: plan.directories(),
                 shards: plan.shards(),
-                // RFC 1813 §4.7 [1813-104]
                 sync_directories: true,
                 callers: *callers,
                 open_files: Some(plan.share.files),

@@ -310,7 +310,6 @@ impl Files {
         Ok(CommitDone { verifier: self.shared.verifier(), file })
     }
 
-    // RFC 1813 §3.3.21 [1813-99]
     fn sync_data(&mut self, slot: SlotId, extent: Extent) -> Result<(), Status> {
         self.data(slot, Want::Sync)?;
         self.sync_open(slot, extent)
@@ -318,6 +317,7 @@ impl Files {
 
     fn sync_open(&mut self, slot: SlotId, extent: Extent) -> Result<(), Status> {
         let data = self.cache.get(slot).data.as_ref().expect("the caller opened it");
+        // RFC 1813 §3.3.21 [1813-99]
         let synced = self.sync(&data.fd, extent);
         // After a failure nothing is owed any more: the data may be lost, and the verifier says so.
         self.cache.get_mut(slot).unsynced = false;

@@ -242,12 +242,12 @@ impl Store for Memory {
         let written = match inode.content_mut() {
             // RFC 1813 §3.3.7 [1813-51]
             Ok(_) if is_too_big => Err(Status::FBig),
-            // RFC 1813 §3.3.7 [1813-49]
             Ok(_) if data.octets.is_empty() => Ok(0),
             // RFC 1813 §3.3.7 [1813-48]
             Ok(content) => content.write(&self.space, offset, &data),
             Err(status) => Err(status),
         };
+        // RFC 1813 §3.3.7 [1813-49]
         if written.is_ok_and(|count| count > 0) {
             (inode.meta.mtime, inode.meta.ctime) = (now, now);
         }

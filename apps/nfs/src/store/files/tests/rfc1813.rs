@@ -72,3 +72,15 @@ fn a_name_that_is_replaced_is_there_all_the_time() {
     });
     assert_eq!(missed, 0, "it was not there for a moment");
 }
+
+#[test]
+fn fsstat_tells_what_the_file_system_does() {
+    let mut lab = Lab::new();
+    let root = lab.root();
+    let (told, _) = lab.files.fsstat(&root).unwrap();
+    let found = rustix::fs::statvfs(lab.path(".")).unwrap();
+    assert_eq!((told.total_octets, told.total_files), (found.f_blocks * found.f_frsize, found.f_files));
+    // Others write to it, too.
+    let is_near = |told: u64, blocks: u64| told.abs_diff(blocks * found.f_frsize) < 1 << 26;
+    assert!(is_near(told.free_octets, found.f_bfree) && is_near(told.available_octets, found.f_bavail));
+}
