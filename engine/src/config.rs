@@ -133,6 +133,7 @@ impl Config {
 
     /// Receives for a peer to which we connect: for replies to our calls, and for its calls (RFC 8167 §4.3.1).
     pub(crate) const fn client_receives(&self) -> usize {
+        // draft 002 §4.3.1 [bidir-11]
         self.calls_max as usize + self.reverse_grant as usize
     }
 

@@ -99,7 +99,7 @@ impl Core {
         let serves = connection.serves().map_or(0, |credits| credits.reserved() as usize);
         // draft 002 §4.3.2 [bidir-14]
         let calls = connection.calls().map_or(0, |credits| credits.requested().0 as usize);
-        // draft 002 §4.3, §4.3.1 [bidir-10] [bidir-11]
+        // draft 002 §4.3 [bidir-10]
         let reserved = serves + calls + entry.options;
         self.reserved = self.reserved - entry.reserved + reserved;
         entry.reserved = reserved;

@@ -33,7 +33,7 @@ fn a_reply_with_the_xid_of_no_call_is_dropped() {
     let (mut server, _) = listener.accept().unwrap();
     server.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     let started = Instant::now();
-    let mut pass = |client: &mut Shard<_, Caller>| {
+    let pass = |client: &mut Shard<_, Caller>| {
         assert!(started.elapsed() < Duration::from_secs(10), "not in time");
         client.pass(Time(started.elapsed().as_nanos() as u64));
     };
