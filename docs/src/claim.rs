@@ -1,4 +1,4 @@
-//! How a rule stands on each provider.
+//! The standing of a rule on each provider.
 //!
 //! Code of `protocol/` and `engine/`, of the apps and of the pools runs above every provider: a
 //! rule that only such code keeps holds on each of them. A rule kept by a provider's own code, by
@@ -23,18 +23,18 @@ pub enum Column {
     Sim,
 }
 
-/// Says how a rule stands on a provider: `met`, or `not met`, `not shown` or `not ours` with a
+/// A rule's standing on one provider, as its file says it: `met`, or `not met`, `not shown` or `not ours` with a
 /// colon and the reason behind it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Claim {
-    /// How it stands.
+    /// The standing.
     pub standing: Standing,
-    /// Why it is not met; empty when it is, and where the rule gives the reason.
+    /// The reason why it is not met; empty when it is, and where the rule gives the reason.
     pub reason: String,
 }
 
-/// How a rule stands on one provider.
+/// The standing of a rule on one provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Code that runs there meets it, and a test that runs there fails when it does not.
@@ -47,7 +47,7 @@ pub enum Standing {
     NotOurs,
 }
 
-/// What a specification or a rule says for some providers.
+/// Claims of a specification or a rule, for some providers.
 pub type Claims = BTreeMap<Column, Claim>;
 
 impl Column {
@@ -65,7 +65,7 @@ impl Column {
         }
     }
 
-    /// Whether the code of a file runs when this provider is used.
+    /// True when the code of a file runs with this provider.
     #[must_use]
     pub fn runs(self, file: &str) -> bool {
         match Part::of(file) {
@@ -76,7 +76,7 @@ impl Column {
         }
     }
 
-    /// Whether a test, `file::function`, runs on this provider.
+    /// True when a test, `file::function`, runs on this provider.
     #[must_use]
     pub fn runs_test(self, test: &str, sources: &Sources) -> bool {
         let Some((file, case)) = test.rsplit_once("::") else { return false };
@@ -91,7 +91,7 @@ impl Column {
     }
 }
 
-/// Which providers a file belongs to.
+/// The providers that a file belongs to.
 enum Part<'a> {
     /// It runs above, or under, each of them.
     Everywhere,
@@ -124,7 +124,7 @@ impl<'a> Part<'a> {
 }
 
 impl Rule {
-    /// Whether its code runs above every provider.
+    /// True when all of its code runs above the providers.
     #[must_use]
     pub fn is_above_providers(&self) -> bool {
         !self.code.is_empty() && self.code.iter().all(|file| matches!(Part::of(file), Part::Everywhere))
@@ -132,7 +132,7 @@ impl Rule {
 }
 
 impl Specification {
-    /// How `rule` stands on a provider; none when nobody says so.
+    /// The standing of `rule` on a provider; none when nobody says so.
     #[must_use]
     pub fn claim(&self, rule: &Rule, column: Column) -> Option<Claim> {
         let standing = |standing| Some(Claim { standing, reason: String::new() });
@@ -148,7 +148,7 @@ impl Specification {
         }
     }
 
-    /// How many rules stand as `standing` says on a provider.
+    /// The number of rules that stand as `standing` says on a provider.
     #[must_use]
     pub fn count_on(&self, column: Column, standing: Standing) -> usize {
         let stands = |rule: &&Rule| self.claim(rule, column).is_some_and(|claim| claim.standing == standing);

@@ -146,7 +146,7 @@ fn one(specification: &Specification) -> String {
     text
 }
 
-/// Why rules are not met on a provider, where their own row does not say so.
+/// Reasons why rules are not met on a provider, where their own row does not say so.
 fn reasons(specification: &Specification) -> String {
     let mut text = String::new();
     for (column, claim) in &specification.providers {

@@ -124,7 +124,7 @@ impl Sources {
         }
     }
 
-    /// Says if a provider's run of the conformance suite leaves out a case.
+    /// True when a provider's run of the conformance suite leaves out a case.
     #[must_use]
     pub fn skips(&self, column: Column, case: &str) -> bool {
         let fixture = format!("engine/providers/{}/tests/conformance.rs", column.name());

@@ -1,4 +1,4 @@
-//! What an end says of itself while it connects (RFC 8797, draft 001 §2.1).
+//! Announcements of an end while it connects (RFC 8797, draft 001 §2.1).
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
@@ -10,7 +10,7 @@ use stag_sim::{Fabric, Faults, Port};
 use stag_verbs::{Event, Limits, Provider, Time};
 use support::{LIMITS, config};
 
-/// What a client says that connects by a fabric with these limits.
+/// The offer of a client that connects by a fabric with these limits.
 fn said(limits: Limits, config: Config) -> Offer {
     let fabric = Fabric::new(8, Faults::NONE);
     let mut server = fabric.end("server", LIMITS);

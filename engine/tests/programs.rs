@@ -1,5 +1,5 @@
-//! Our own programs: what their bindings allow to travel in chunks (docs/bindings.md), and
-//! procedure zero.
+//! Our own programs: items that their bindings allow in chunks (docs/bindings.md), and procedure
+//! zero.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;

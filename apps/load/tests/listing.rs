@@ -1,4 +1,4 @@
-//! What our client sends: to a server whose directory gives one name at a time, and a verifier that
+//! Calls of our client to a server whose directory gives one name at a time, and a verifier that
 //! has to come back with each cookie.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
@@ -23,7 +23,7 @@ const NAMES: [&[u8]; 4] = [b".", b"..", b"a", b"b"];
 /// Lists [`NAMES`]; refuses a cookie without its verifier, and a verifier without a cookie.
 #[derive(Debug, Default)]
 struct Strict {
-    /// Whom calls named, and what proved it.
+    /// The callers that calls named.
     callers: Rc<RefCell<Vec<Caller>>>,
 }
 

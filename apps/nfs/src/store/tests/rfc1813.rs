@@ -1,4 +1,4 @@
-//! What RFC 1813 asks of a store beside what [`behaviour`](super::behaviour) tries.
+//! Demands of RFC 1813 on a store that [`behaviour`](super::behaviour) does not try.
 
 use super::*;
 use stag_protocol::nfs::v3::{FileKind, FsInfo};
@@ -107,7 +107,7 @@ on_every_store! {
     }
 }
 
-/// Whether a store keeps its files in a file system, which restricts who gives them away.
+/// True for a store that keeps its files in a file system, which restricts who gives them away.
 fn is_of_files<S: Store>(store: &S) -> bool {
     store.pool().is_none()
 }

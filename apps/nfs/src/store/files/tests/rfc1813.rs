@@ -1,4 +1,4 @@
-//! What RFC 1813 asks of the real file system.
+//! Demands of RFC 1813 on the store over a real file system.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
