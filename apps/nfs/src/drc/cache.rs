@@ -8,9 +8,9 @@ use super::{key::Key, report::Duplicates};
 
 /// Octets of the longest reply that is kept, its RPC header included: that of a CREATE has 304.
 pub(crate) const REPLY_MAX: usize = 320;
-/// How long a reply is kept at most. A client keeps on trying for as long as a network is away, but a client that was
-/// switched off and begins with the same XIDs again must not be answered from its former life.
-pub const AGE_MAX: Duration = Duration::from_secs(600);
+/// How long a reply is kept at most, as with Linux' server. A client keeps on trying for as long as a network is away, but a
+/// client that was switched off, and begins with the same calls under the same XIDs again, must not be answered from its former life.
+pub const AGE_MAX: Duration = Duration::from_secs(120);
 
 /// No entry.
 const NONE: u32 = u32::MAX;
@@ -289,7 +289,8 @@ impl Cache {
     }
 
     const fn bucket(&self, key: &Key) -> usize {
-        key.digest as usize & (self.buckets.len() - 1)
+        let [low, _] = key.digest;
+        low as usize & (self.buckets.len() - 1)
     }
 
     fn head(&mut self, bucket: usize) -> &mut u32 {

@@ -1,12 +1,10 @@
 use super::*;
-use crate::drc::key::Client;
-use stag_protocol::{nfs::v3::Procedure, rpcrdma::Xid};
+use stag_protocol::rpcrdma::Xid;
 use std::collections::VecDeque;
 
 fn key(number: u32) -> Key {
     // Few digests, so that chains get long; the buckets are told by the lowest bits.
-    let digest = u128::from(number % 3) << 64 | u128::from(number % 5);
-    Key { client: Client::Simulated, xid: Xid(number), procedure: Procedure::Remove, len: 40, digest }
+    Key { xid: Xid(number), digest: [u64::from(number % 5), u64::from(number % 3)] }
 }
 
 fn reply(number: u32) -> Vec<u8> {
@@ -172,6 +170,11 @@ fn what_is_there_twice_stays_once() {
     to.cache.put(1, from.cache.take(1), &mut to.counts);
     to.check();
     assert_eq!(to.cache.len(), 1);
+}
+
+#[test]
+fn an_entry_is_little_more_than_its_reply() {
+    assert!(size_of::<Entry>() <= REPLY_MAX + 64, "{}", size_of::<Entry>());
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use siphasher::sip128::SipHasher13;
 use stag_engine::PeerAddress;
 use stag_protocol::{
-    nfs::v3::{Call, FileHandle, PATH_MAX, Procedure},
-    rpc::{CallHeader, Credential},
+    nfs::v3::{Call, FileHandle, PATH_MAX},
+    rpc::{AuthSys, CallHeader, Credential},
     rpcrdma::Xid,
     xdr::{NoRoom, Writer},
 };
@@ -50,20 +50,17 @@ impl Client {
 /// One call. Program and version are NFS version 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
-    pub(crate) client: Client,
     pub(crate) xid: Xid,
-    pub(crate) procedure: Procedure,
-    /// Octets of credential and arguments.
-    pub(crate) len: u32,
-    /// Keyed hash over all of the call, so that a client cannot make two calls alike.
-    pub(crate) digest: u128,
+    /// Keyed hash over all of the call, arguments included, and over the client: no client can make two calls alike, and an XID
+    /// that is used again, after a restart or by another host behind the same address, names another call.
+    pub(crate) digest: [u64; 2],
 }
 
 /// Octets of the longest arguments: two handles and two names, or one of each, attributes and a path. Names are parsed up to the
 /// length of a path.
 const ARGUMENTS_MAX: usize = 2 * (4 + FileHandle::MAX + 4 + PATH_MAX) + 128;
 /// Octets of client, XID, procedure and credential.
-const HEADER_MAX: usize = 16 + 3 * 4 + 4 * 20;
+const HEADER_MAX: usize = 16 + 3 * 4 + 4 * 20 + 4 + AuthSys::MACHINE_NAME_MAX.next_multiple_of(4);
 
 /// Makes keys. Shards that share a cache make equal ones.
 pub(crate) struct Keys {
@@ -97,9 +94,9 @@ impl Keys {
         let mut writer = Writer::new(&mut self.scratch);
         write(&mut writer, client, header, call).expect("there is room for the longest arguments");
         let len = writer.len();
-        let digest = self.hasher.hash(self.scratch.get(..len).unwrap_or_default()).as_u128();
+        let digest = self.hasher.hash(self.scratch.get(..len).unwrap_or_default());
         // RFC 5531 §5 [5531-3]
-        Key { client, xid: header.xid, procedure: call.procedure(), len: len as u32, digest }
+        Key { xid: header.xid, digest: [digest.h1, digest.h2] }
     }
 }
 
@@ -112,10 +109,12 @@ fn write(
     writer.fixed(&client.octets())?;
     writer.u32(header.xid.0)?;
     writer.u32(call.procedure().number())?;
-    // Who calls, but not the stamp: some clients put the time there, also when they send the same call again.
+    // Who calls, and from which host: there may be several behind one address. But not the stamp: some clients put the time there,
+    // also when they send the same call again.
     match header.credential {
         Credential::Sys(user) => {
             writer.u32(1)?;
+            writer.opaque(user.machine_name)?;
             writer.u32(user.uid)?;
             writer.u32(user.gid)?;
             writer.u32(user.gids.list().len() as u32)?;
@@ -133,17 +132,23 @@ mod tests {
     use stag_protocol::{
         nfs::{
             Bulk,
-            v3::{DirOpArgs, Name, RemoveArgs, RenameArgs, SetAttributes, SetTime, SymlinkArgs, Time},
+            v3::{
+                DirOpArgs, Name, Procedure, RemoveArgs, RenameArgs, SetAttributes, SetTime, SymlinkArgs, Time,
+            },
         },
-        rpc::{Auth, AuthSys, Gids},
+        rpc::{Auth, Gids},
         xdr::{Piece, Reader},
     };
 
     fn sys(uid: u32, gid: u32, gids: &[u32], stamp: u32) -> Credential<'static> {
-        Credential::Sys(AuthSys { stamp, machine_name: b"m", uid, gid, gids: Gids::new(gids).unwrap() })
+        of(b"m", uid, gid, gids, stamp)
     }
 
-    fn header(xid: u32, credential: Credential<'static>) -> CallHeader<'static> {
+    fn of<'a>(machine_name: &'a [u8], uid: u32, gid: u32, gids: &[u32], stamp: u32) -> Credential<'a> {
+        Credential::Sys(AuthSys { stamp, machine_name, uid, gid, gids: Gids::new(gids).unwrap() })
+    }
+
+    fn header(xid: u32, credential: Credential<'_>) -> CallHeader<'_> {
         CallHeader {
             xid: Xid(xid),
             program: 100_003,
@@ -188,6 +193,7 @@ mod tests {
             key(here, 1, sys(1, 9, &[3], 4), &call),
             key(here, 1, sys(1, 2, &[9], 4), &call),
             key(here, 1, sys(1, 2, &[], 4), &call),
+            key(here, 1, of(b"n", 1, 2, &[3], 4), &call),
             key(here, 1, Credential::None, &call),
             key(here, 1, sys(1, 2, &[3], 4), &Call::RmDir(RemoveArgs { object: place(b"name") })),
             key(here, 1, sys(1, 2, &[3], 4), &Call::Remove(RemoveArgs { object: place(b"nome") })),
@@ -223,7 +229,7 @@ mod tests {
     fn the_longest_calls_have_keys() {
         let mut keys = Keys::new(&[1; 16]);
         let gids = [9; Gids::MAX];
-        let header = header(1, sys(1, 2, &gids, 3));
+        let header = header(1, of(&[b'm'; AuthSys::MACHINE_NAME_MAX], 1, 2, &gids, 3));
         let path = [b'p'; PATH_MAX];
         let dir = FileHandle::new(&[7; FileHandle::MAX]).unwrap();
         let place = DirOpArgs { dir, name: Name(&path) };
@@ -239,8 +245,9 @@ mod tests {
         let link = Call::Symlink(SymlinkArgs { place, attributes, path: Bulk::Inline(&path) });
         let rename = Call::Rename(RenameArgs { from: place, to: place });
         for call in [link, rename] {
-            let key = keys.key(Client::Simulated, &header, &call);
-            assert!(key.len as usize > 2 * PATH_MAX && key.len as usize <= keys.scratch.len());
+            let mut writer = Writer::new(&mut keys.scratch);
+            assert_eq!(write(&mut writer, Client::Simulated, &header, &call), Ok(()));
+            assert!(writer.len() > 2 * PATH_MAX);
         }
     }
 }

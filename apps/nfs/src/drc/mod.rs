@@ -14,7 +14,8 @@
 //! NFS3ERR_EXIST, as by every server of version 3 whose cache is volatile.
 //!
 //! **With several shards** a client's replies are where its calls are: `depot`. A call that arrives elsewhere waits until
-//! they are there.
+//! they are there, however long that takes: the shard that has them may be stuck in its file system with the very call that came
+//! again. A call that waits is given up when its connection ends, and never carried out unseen.
 
 mod cache;
 mod depot;
@@ -45,8 +46,7 @@ use key::{Client, Keys};
 pub const REPLIES: usize = 4_096;
 /// Calls that wait for their client's replies at a time.
 const WAITING_MAX: usize = 256;
-/// How long a call waits. A shard that does not answer within this time is stuck in its file system; the call is carried out
-/// without a look at what that shard knows.
+/// How long a shard may take to answer before it is asked again.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether a procedure's replies are kept.
@@ -90,7 +90,8 @@ pub(crate) struct Waiting {
     /// Its header and arguments, all inline.
     pub(crate) message: Buf,
     slot: usize,
-    until: Time,
+    /// When the shard that has the replies is asked again.
+    ask_at: Time,
 }
 
 impl Waiting {
@@ -192,8 +193,8 @@ impl Desk {
             return None;
         };
         self.counts.waited += 1;
-        let (slot, until) = (self.slot(from.into()), cx.now() + PATIENCE);
-        self.waiting.push_back(Waiting { id, peer, from, message, slot, until });
+        let (slot, ask_at) = (self.slot(from.into()), cx.now() + PATIENCE);
+        self.waiting.push_back(Waiting { id, peer, from, message, slot, ask_at });
         Some(())
     }
 
@@ -227,16 +228,34 @@ impl Desk {
         }
     }
 
-    /// The next call that need not wait any longer.
+    /// The next call whose client's replies are here.
     pub(crate) fn next_ready(&mut self, now: Time) -> Option<Waiting> {
         if self.waiting.is_empty() {
             return None;
         }
         let is_here = |waiting: &Waiting| self.branch.locate(waiting.slot) == Place::Here;
-        let place = self.waiting.iter().position(|waiting| waiting.until <= now || is_here(waiting))?;
-        let ready = self.waiting.remove(place)?;
-        self.counts.gave_up += u64::from(self.branch.locate(ready.slot) != Place::Here);
-        Some(ready)
+        match self.waiting.iter().position(is_here) {
+            Some(place) => self.waiting.remove(place),
+            None => {
+                self.ask_again(now);
+                None
+            }
+        }
+    }
+
+    /// Asks once more for what did not come. A question or an answer may have been lost in a full box, or with a shard that ended.
+    fn ask_again(&mut self, now: Time) {
+        for place in 0..self.waiting.len() {
+            let Some(waiting) = self.waiting.get_mut(place).filter(|waiting| waiting.ask_at <= now) else {
+                continue;
+            };
+            waiting.ask_at = now + PATIENCE;
+            let slot = waiting.slot;
+            if let Place::With(owner) = self.branch.locate(slot) {
+                self.counts.asked_again += 1;
+                self.claim(slot, owner, now);
+            }
+        }
     }
 
     /// Gives other shards what they asked for. To be called when no call is being carried out and none is ready: a slot that

@@ -19,8 +19,8 @@ pub struct Duplicates {
     pub given: u64,
     /// Calls that waited for their client's replies.
     pub waited: u64,
-    /// Of those, calls carried out without them: the other shard did not answer in time.
-    pub gave_up: u64,
+    /// Times such a call had waited for another two seconds, and the other shard was asked again.
+    pub asked_again: u64,
     /// Calls that could not wait, because too many did already or memory was short: their connections were closed.
     pub turned_away: u64,
 }

@@ -150,6 +150,35 @@ fn another_name_another_xid_another_user_or_another_client_is_another_call() {
     assert_eq!(status(&world.attempt(0, Way::Tcp, Loss::Never, &octets).unwrap()), Status::Ok);
 }
 
+/// Two hosts that a router shows under one address, both with XIDs that begin at 1.
+#[test]
+fn a_host_behind_the_same_address_is_not_answered_with_the_reply_to_another() {
+    let mut world = World::new(7, 1, 64);
+    let root = world.root;
+    assert_eq!(status(&world.call(1, &mkdir(root, b"name"))), Status::Ok);
+    world.machine = "another";
+    assert_eq!(status(&world.call(1, &mkdir(root, b"name"))), Status::Exist);
+    assert_eq!(
+        status(&world.call(1, &mkdir(root, b"other"))),
+        Status::Ok,
+        "other arguments under the same XID"
+    );
+    world.machine = "client";
+    assert_eq!(status(&world.call(1, &mkdir(root, b"name"))), Status::Ok, "the first one's reply is kept");
+    assert_eq!((world.executions(), world.replays()), (3, 1));
+}
+
+#[test]
+fn a_host_that_begins_anew_with_the_same_calls_is_answered_from_its_former_life_for_two_minutes_only() {
+    let mut world = World::new(8, 1, 64);
+    let root = world.root;
+    assert_eq!(status(&world.call(1, &mkdir(root, b"name"))), Status::Ok);
+    std::fs::remove_dir(world.home.path().join("data/name")).unwrap();
+    world.rest(std::time::Duration::from_secs(120));
+    assert_eq!(status(&world.call(1, &mkdir(root, b"name"))), Status::Ok);
+    assert!(world.home.path().join("data/name").exists(), "it was carried out");
+}
+
 #[test]
 fn the_cache_forgets_the_oldest_and_what_is_too_old() {
     let mut world = World::new(5, 1, 8);

@@ -25,7 +25,7 @@ use tempfile::TempDir;
 const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
 const NFS: u32 = 100_003;
 
-/// A gateway to which a caller's address is what it says in its credential.
+/// A gateway to which a caller's address is what it says in its credential, behind the name of its machine: `NAME@ADDRESS`.
 pub struct Placed(Gateway);
 
 impl App for Placed {
@@ -36,8 +36,12 @@ impl App for Placed {
     }
 
     fn on_call(&mut self, cx: &mut Cx<'_>, mut call: Inbound<'_>) {
-        if let Credential::Sys(AuthSys { machine_name, .. }) = call.header.credential {
-            call.from = PeerAddress::Ip(std::str::from_utf8(machine_name).unwrap().parse().unwrap());
+        if let Credential::Sys(sys) = call.header.credential {
+            let machine_name = sys.machine_name;
+            let at = machine_name.iter().position(|octet| *octet == b'@').unwrap();
+            let (name, address) = machine_name.split_at(at);
+            call.from = PeerAddress::Ip(std::str::from_utf8(&address[1..]).unwrap().parse().unwrap());
+            call.header.credential = Credential::Sys(AuthSys { machine_name: name, ..sys });
         }
         self.0.on_call(cx, call);
     }
@@ -168,7 +172,8 @@ pub struct World {
     now: Time,
     pub home: TempDir,
     pub root: FileHandle,
-    /// The client's address and user.
+    /// The client's host, its address, and its user.
+    pub machine: &'static str,
     pub address: &'static str,
     pub uid: u32,
     /// A shard that makes no passes.
@@ -197,12 +202,13 @@ impl World {
         let client = Rdma::new(&fabric);
         let (now, root) = (Time(0), root.unwrap());
         let address = "10.0.0.1:900";
-        Self { fabric, shards: all, ports, client, now, home, root, address, uid: 1000, stuck: None }
+        let (machine, uid) = ("client", 1000);
+        Self { fabric, shards: all, ports, client, now, home, root, machine, address, uid, stuck: None }
     }
 
     /// The octets of a call of the client.
     pub fn encode(&self, xid: u32, call: &Call<'_>) -> Vec<u8> {
-        encode((self.address, self.uid), xid, call)
+        encode((&format!("{}@{}", self.machine, self.address), self.uid), xid, call)
     }
 
     pub fn report(&self, shard: usize) -> Report {
