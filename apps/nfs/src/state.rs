@@ -1,7 +1,7 @@
 //! The state directory: what the gateway must find again after a restart.
 //!
 //! `key` (mode 0600: the key of the file handles and of the index's checksums), `exports` (which export has which id),
-//! `index.base` and `index.N.log` (see [`crate::index`]), `lock` (held while a server uses the directory). It must not lie
+//! `index.base` and `index.N.log`, `index.N.M.log` (see [`crate::index`]), `lock` (held while a server uses the directory). It must not lie
 //! under an export: whoever reads the key can forge file handles.
 
 use std::fmt;
@@ -123,17 +123,22 @@ impl State {
     /// # Errors
     /// A sentence when it cannot be written.
     pub fn replace(&self, name: &str, content: &[u8]) -> Result<(), StartError> {
-        let (path, draft) = (self.path.join(name), self.path.join(format!("{name}.tmp")));
-        let write = || -> std::io::Result<()> {
-            let mut options = OpenOptions::new();
-            let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-            file.write_all(content)?;
-            file.sync_all()?;
-            fs::rename(&draft, &path)?;
-            File::open(&self.path)?.sync_all()
-        };
-        write().map_err(cannot("write", &path))
+        replace(&self.path, name, content)
     }
+}
+
+/// As [`State::replace`], for whoever knows only where the state directory is.
+pub(crate) fn replace(directory: &Path, name: &str, content: &[u8]) -> Result<(), StartError> {
+    let (path, draft) = (directory.join(name), directory.join(format!("{name}.tmp")));
+    let write = || -> std::io::Result<()> {
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&draft, &path)?;
+        File::open(directory)?.sync_all()
+    };
+    write().map_err(cannot("write", &path))
 }
 
 impl Drop for State {

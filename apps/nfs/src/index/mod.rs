@@ -5,31 +5,37 @@
 //! [`NAMES_MAX`] pairs of directory inode and name. They are hints: whoever opens one compares what he finds with the handle, so
 //! an outdated hint costs a lookup, never a wrong file.
 //!
-//! **On disk**: `index.base`, and one append-only `index.N.log` per shard. A shard writes only its own log, once per pass
-//! ([`Index::flush`]), and reads the others' on a miss ([`Index::catch_up`]): no lock anywhere. A start merges all logs into
-//! the base. Records are checksummed; a torn one ends its log.
+//! **On disk**: `index.base`, and an append-only log per shard, in segments (`log`): `index.N.log`, then `index.N.M.log`. A shard
+//! writes only its own log, once per pass ([`Index::flush`]), and reads the others' on a miss ([`Index::catch_up`]): no lock
+//! on the way of a call. A start merges all logs into the base. While the server runs, a thread merges segments that are closed (`compact`), so
+//! that logs and base together have little more than twice the octets that the base alone needs, or a megabyte. Records are
+//! checksummed; a torn one ends its log.
 //!
 //! A log is not synced: after a power cut the handles first issued in the last half minute or so may be stale. After the end of the
 //! server, however sudden, none is.
 //!
-//! **In memory**: the base is read once and shared by all shards; a shard adds what it saw since. An entry takes 130 to 200
+//! **In memory**: the base is shared by all shards; a shard adds what it saw since. An entry takes 130 to 200
 //! octets with a short name. It grows with the number of distinct files that clients look at, and is the only
 //! thing here that allocates after the start: on first sight of a name, not per call. Files removed behind the server's back
-//! stay in the index.
+//! stay in the index; those removed through it leave with the next base.
 
+mod compact;
+mod log;
 mod record;
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::Sender;
 
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::handle::{Birth, FileId, Identity};
 use crate::state::{StartError, State, cannot};
+use compact::{Common, Compactor, Generation, Message};
+use log::{Found, Segment, Tail, each_record};
 use record::{Record, RecordKey, What};
 
 /// Names kept of one file; beyond that the one seen longest ago is forgotten.
@@ -115,6 +121,8 @@ impl Known {
             *self = Self { birth: record.identity.birth, names: Names::None };
         }
         match record.what {
+            // A log that is read once more must not make a name older than it is.
+            What::Here if self.names.as_slice().iter().any(|at| same(at) && at.stamp > record.stamp) => {}
             What::Here => {
                 self.names.remove(same);
                 let name = record.name.into();
@@ -125,12 +133,11 @@ impl Known {
     }
 }
 
-/// What all shards start from; see [`Base::open`].
-#[derive(Clone, Debug)]
+/// What all shards start from; see [`Base::open`]. Its thread ends with it.
+#[derive(Debug)]
 pub struct Base {
-    map: Arc<Map>,
-    logs: Vec<PathBuf>,
-    key: RecordKey,
+    common: Arc<Common>,
+    compactor: Compactor,
     torn: u64,
 }
 
@@ -141,25 +148,25 @@ impl Base {
     /// A sentence when a file of the index cannot be read or written.
     pub fn open(state: &State, shards: usize) -> Result<Self, StartError> {
         let key = RecordKey(state.record_key());
-        let base = state.path().join("index.base");
         let mut map = Map::new();
-        let mut torn = replay(&base, &key, &mut map)?;
         let old = logs_in(state.path())?;
-        for log in &old {
-            torn += replay(log, &key, &mut map)?;
-        }
+        let base = read(&state.path().join("index.base"))?;
+        let mut torn = compact::apply_in_order(&[base], &key, &mut map);
+        let contents: Vec<_> = old.iter().map(|log| read(log)).collect::<Result<_, _>>()?;
+        torn += compact::apply_in_order(&contents, &key, &mut map);
         map.retain(|_, known| !known.names.as_slice().is_empty());
-        state.replace("index.base", &serialize(&map, &key))?;
+        let base = serialize(&map, &key);
+        state.replace("index.base", &base)?;
         // From here on the logs say nothing that the base does not; replaying them twice would do no harm.
         for log in &old {
             fs::remove_file(log).map_err(cannot("remove", log))?;
         }
-        let logs: Vec<_> = (0..shards).map(|shard| state.path().join(format!("index.{shard}.log"))).collect();
-        for log in &logs {
-            let mut options = OpenOptions::new();
-            options.append(true).create_new(true).mode(0o600).open(log).map_err(cannot("make", log))?;
-        }
-        Ok(Self { map: Arc::new(map), logs, key, torn })
+        let make = |shard| Segment::first(state.path(), shard).map_err(cannot("make a log in", state.path()));
+        let firsts = (0..shards).map(make).collect::<Result<_, _>>()?;
+        let base_len = base.len() as u64;
+        let common = Arc::new(Common::new(key, state.path().to_owned(), map, firsts, base_len));
+        let compactor = Compactor::start(&common, base_len)?;
+        Ok(Self { common, compactor, torn })
     }
 
     /// Octets of torn or damaged records that the start left out: what a crash cut off.
@@ -167,9 +174,9 @@ impl Base {
         self.torn
     }
 
-    /// Files known from earlier runs.
+    /// Files in the latest base.
     pub fn files(&self) -> usize {
-        self.map.len()
+        self.common.generation().map.len()
     }
 }
 
@@ -190,19 +197,12 @@ fn logs_in(directory: &Path) -> Result<Vec<PathBuf>, StartError> {
     read().map_err(cannot("list", directory))
 }
 
-/// Applies the file's records to `map`; returns how many octets at its end are no whole record.
-fn replay(path: &Path, key: &RecordKey, map: &mut Map) -> Result<u64, StartError> {
-    let octets = match fs::read(path) {
-        Ok(octets) => octets,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
-        Err(error) => return Err(cannot("read", path)(error)),
-    };
-    let mut rest = octets.as_slice();
-    while let Ok((record, len)) = Record::parse(rest, key) {
-        map.entry(record.identity.file).or_default().apply(&record);
-        rest = rest.get(len..).expect("parse stays within");
+/// A file's content; nothing when there is none.
+fn read(path: &Path) -> Result<Vec<u8>, StartError> {
+    match fs::read(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(vec![]),
+        outcome => outcome.map_err(cannot("read", path)),
     }
-    Ok(rest.len() as u64)
 }
 
 fn serialize(map: &Map, key: &RecordKey) -> Vec<u8> {
@@ -217,23 +217,23 @@ fn serialize(map: &Map, key: &RecordKey) -> Vec<u8> {
     octets
 }
 
-/// Another shard's log, and how far it was read.
-#[derive(Debug)]
-struct Tail {
-    file: File,
-    offset: u64,
-}
-
 /// One shard's view of the index, and its log.
 #[derive(Debug)]
 pub struct Index {
+    common: Arc<Common>,
+    compactor: Sender<Message>,
+    shard: usize,
+    /// Which base this is.
+    generation: u64,
     base: Arc<Map>,
-    /// What changed since the start; an entry here hides the one in `base`.
+    /// What changed since that base; an entry here hides the one there.
     since: Map,
-    key: RecordKey,
     log: File,
     /// Octets of `log` that are whole records.
     written: u64,
+    /// Octets of it from which on another segment is asked for.
+    full_at: u64,
+    segment_len: u64,
     /// Behind them lies part of one that must go before the next write.
     is_torn: bool,
     pending: Vec<u8>,
@@ -243,29 +243,35 @@ pub struct Index {
 }
 
 impl Index {
-    /// The index of shard number `shard`. Opened once for each shard.
+    /// The index of shard number `shard`. Opened once for each shard at a time.
     ///
     /// # Errors
-    /// A sentence when a log cannot be opened.
+    /// A sentence when the shard's log cannot be opened.
     pub fn open(base: &Base, shard: usize) -> Result<Self, StartError> {
-        let own = base.logs.get(shard).expect("Base::open was told how many shards there are");
-        let log = OpenOptions::new().append(true).open(own).map_err(cannot("append to", own))?;
-        let mut others = Vec::with_capacity(base.logs.len());
-        for path in base.logs.iter().filter(|path| *path != own) {
-            others.push(Tail { file: File::open(path).map_err(cannot("read", path))?, offset: 0 });
-        }
-        Ok(Self {
-            base: Arc::clone(&base.map),
+        let common = Arc::clone(&base.common);
+        let latest = common.generation();
+        let path = common.written(shard).path.clone();
+        let log = OpenOptions::new().append(true).open(&path).map_err(cannot("append to", &path))?;
+        let written = log.metadata().map_err(cannot("look at", &path))?.len();
+        let mut index = Self {
+            common,
+            compactor: base.compactor.messages.clone(),
+            shard,
+            generation: latest.number,
+            base: Arc::clone(&latest.map),
             since: Map::new(),
-            key: base.key.clone(),
             log,
-            written: 0,
+            written,
+            full_at: latest.segment_len,
+            segment_len: latest.segment_len,
             is_torn: false,
             pending: Vec::with_capacity(PENDING_MAX),
-            others,
+            others: Vec::with_capacity(latest.firsts.len()),
             buffer: vec![0; READ_LEN].into_boxed_slice(),
             stamp: 0,
-        })
+        };
+        index.begin(&latest);
+        Ok(index)
     }
 
     /// The names of a file, the one seen last first; none when it is unknown or lost all of them.
@@ -324,18 +330,72 @@ impl Index {
         }
         self.written += len as u64;
         self.pending.clear();
+        if self.written >= self.full_at {
+            self.go_on();
+        }
+        if self.common.newer_than(self.generation).is_some() {
+            self.catch_up();
+        }
         Ok(())
     }
 
-    /// Reads what other shards appended since the last call; whether there was anything.
+    /// Closes the segment if there is another one, else asks for one and goes on meanwhile. No file is made here.
+    fn go_on(&mut self) {
+        let message = match self.common.go_on(self.shard) {
+            Ok(Some((log, closed))) => {
+                (self.log, self.written, self.full_at) = (log, 0, self.segment_len);
+                Message::Closed(self.shard, closed)
+            }
+            Ok(None) | Err(_) => {
+                self.full_at = self.written + self.segment_len;
+                Message::Wanted(self.shard)
+            }
+        };
+        // Nobody listens when the server ends.
+        let _ = self.compactor.send(message);
+    }
+
+    /// Reads what other shards appended since the last call, and takes up the latest base; whether there was anything.
     pub fn catch_up(&mut self) -> bool {
         let mut any = false;
-        for tail in &mut self.others {
-            while read_on(tail, &mut self.buffer, &self.key, &self.base, &mut self.since) {
+        loop {
+            while let Some(latest) = self.common.newer_than(self.generation) {
+                self.begin(&latest);
                 any = true;
             }
+            let mut has_gap = false;
+            for tail in &mut self.others {
+                let apply = |record: &Record<'_>| apply(record, &self.base, &mut self.since);
+                let found = tail.read(&mut self.buffer, &self.common.key, apply);
+                any |= found != Found::Nothing;
+                has_gap |= found == Found::Gap;
+            }
+            if !has_gap || self.common.newer_than(self.generation).is_none() {
+                return any;
+            }
         }
-        any
+    }
+
+    /// Begins with another base: of what is not in it, reads what this shard wrote. The others' logs are read from there on.
+    fn begin(&mut self, latest: &Generation) {
+        self.generation = latest.number;
+        self.segment_len = latest.segment_len;
+        if !Arc::ptr_eq(&self.base, &latest.map) {
+            let base = std::mem::replace(&mut self.base, Arc::clone(&latest.map));
+            // To be dropped elsewhere: that may take long.
+            let _ = self.compactor.send(Message::Old(base, std::mem::take(&mut self.since)));
+        }
+        self.others.clear();
+        let mut own = None;
+        for (shard, first) in latest.firsts.iter().enumerate() {
+            let tail = Tail::of(Arc::clone(first));
+            if shard == self.shard { own = Some(tail) } else { self.others.push(tail) }
+        }
+        let apply = |record: &Record<'_>| apply(record, &self.base, &mut self.since);
+        // A gap is closed by a base that is later still.
+        own.map(|mut own| own.read(&mut self.buffer, &self.common.key, apply));
+        let apply = |record: &Record<'_>| self::apply(record, &self.base, &mut self.since);
+        each_record(&self.pending, &self.common.key, apply);
     }
 
     fn known(&self, file: FileId) -> Option<&Known> {
@@ -347,7 +407,7 @@ impl Index {
             self.flush()?;
         }
         let record = Record { what, identity, parent, stamp: self.next_stamp(), name };
-        record.emit(&self.key, &mut self.pending);
+        record.emit(&self.common.key, &mut self.pending);
         apply(&record, &self.base, &mut self.since);
         Ok(())
     }
@@ -363,20 +423,6 @@ impl Index {
 fn apply(record: &Record<'_>, base: &Map, since: &mut Map) {
     let file = record.identity.file;
     since.entry(file).or_insert_with(|| base.get(&file).cloned().unwrap_or_default()).apply(record);
-}
-
-/// Applies one buffer of records; whether there was a whole one.
-fn read_on(tail: &mut Tail, buffer: &mut [u8], key: &RecordKey, base: &Map, since: &mut Map) -> bool {
-    // An error reads like an empty log: the caller then finds no name, and the handle is stale until the log can be read.
-    let count = tail.file.read_at(buffer, tail.offset).unwrap_or(0);
-    let mut rest = buffer.get(..count).expect("read_at fills at most the buffer");
-    while let Ok((record, len)) = Record::parse(rest, key) {
-        apply(&record, base, since);
-        rest = rest.get(len..).expect("parse stays within");
-    }
-    let used = count - rest.len();
-    tail.offset += used as u64;
-    used > 0
 }
 
 #[cfg(test)]

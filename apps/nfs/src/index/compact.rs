@@ -1,0 +1,270 @@
+//! Compaction: a thread of its own merges closed segments into a new base while the shards go on.
+//!
+//! The base is replaced as a whole, then published to the shards, and only then the segments that are in it are removed. A crash
+//! in between leaves segments that say nothing new: to read them once more does no harm.
+//!
+//! A shard takes the new base up when it next writes or reads a log, and then reads what is not in it; the maps that it had go
+//! back here to be dropped. So neither a base of millions of names nor a disk that is slow ever stops a core.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::{io, thread};
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::log::{Segment, each_record};
+use super::record::{Record, RecordKey};
+use super::{Map, serialize};
+use crate::state::{StartError, replace};
+
+/// Octets of a segment at least before it is closed.
+pub(super) const SEGMENT_MIN: u64 = 128 << 10;
+/// Octets of a segment at most: a shard reads about as many again when it takes up another base.
+const SEGMENT_MAX: u64 = 1 << 20;
+/// Octets of closed segments before they are merged into the base: half as many as that has, but at least and at most these.
+pub(super) const MERGE_MIN: u64 = 512 << 10;
+const MERGE_MAX: u64 = 64 << 20;
+/// Seconds for which a removed file is remembered at least. What is made later has another birth time, on any file system that has some.
+const REMEMBERED_S: i64 = 10;
+
+/// A base, and where the logs go on behind it.
+#[derive(Debug)]
+pub(super) struct Generation {
+    pub number: u64,
+    pub map: Arc<Map>,
+    /// By shard: the first segment that is not in the base.
+    pub firsts: Vec<Arc<Segment>>,
+    /// Octets of a segment before it is closed.
+    pub segment_len: u64,
+}
+
+/// What shards and compactor share. None of it is looked at on the way of a call that needs no new name, but for one load.
+#[derive(Debug)]
+pub(super) struct Common {
+    pub key: RecordKey,
+    directory: PathBuf,
+    /// The number of `generation`.
+    latest: AtomicU64,
+    generation: Mutex<Arc<Generation>>,
+    /// By shard: the segment that is written, so that it stays readable when its shard is gone.
+    written: Vec<Mutex<Arc<Segment>>>,
+    /// By shard: the segment to go on with. Made by the compactor, since a shard's thread may act as somebody else on files.
+    spare: Vec<Mutex<Option<Arc<Segment>>>>,
+}
+
+/// What the compactor is told.
+#[derive(Debug)]
+pub(super) enum Message {
+    /// A shard needs another segment.
+    Wanted(usize),
+    /// A shard closed one.
+    Closed(usize, Arc<Segment>),
+    /// Maps that a shard has no use for any more.
+    Old(Arc<Map>, Map),
+    Stop,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Common {
+    pub fn new(key: RecordKey, directory: PathBuf, map: Map, firsts: Vec<Segment>, base_len: u64) -> Self {
+        let firsts: Vec<_> = firsts.into_iter().map(Arc::new).collect();
+        let segment_len = segment_len(base_len, firsts.len());
+        Self {
+            key,
+            directory,
+            latest: AtomicU64::new(0),
+            written: firsts.iter().map(|segment| Mutex::new(Arc::clone(segment))).collect(),
+            spare: firsts.iter().map(|_| Mutex::new(None)).collect(),
+            generation: Mutex::new(Arc::new(Generation {
+                number: 0,
+                map: Arc::new(map),
+                firsts,
+                segment_len,
+            })),
+        }
+    }
+
+    /// The latest generation if it is another one than `number`.
+    pub fn newer_than(&self, number: u64) -> Option<Arc<Generation>> {
+        (self.latest.load(Ordering::Acquire) != number).then(|| self.generation())
+    }
+
+    pub fn generation(&self) -> Arc<Generation> {
+        Arc::clone(&lock(&self.generation))
+    }
+
+    /// The segment that a shard writes.
+    pub fn written(&self, shard: usize) -> Arc<Segment> {
+        Arc::clone(&lock(self.written.get(shard).expect("Base::open was told how many shards there are")))
+    }
+
+    /// Goes on with the next segment, if there is one: where to append, and the segment that is closed by it.
+    pub fn go_on(&self, shard: usize) -> io::Result<Option<(File, Arc<Segment>)>> {
+        let (Some(spare), Some(written)) = (self.spare.get(shard), self.written.get(shard)) else {
+            return Ok(None);
+        };
+        let mut spare = lock(spare);
+        let Some(next) = &*spare else { return Ok(None) };
+        let log = next.file.try_clone()?;
+        let closed = std::mem::replace(&mut *lock(written), Arc::clone(next));
+        closed.close(next);
+        *spare = None;
+        Ok(Some((log, closed)))
+    }
+}
+
+fn segment_len(base_len: u64, shards: usize) -> u64 {
+    (base_len / (4 * shards.max(1) as u64)).clamp(SEGMENT_MIN, SEGMENT_MAX)
+}
+
+/// The thread.
+#[derive(Debug)]
+pub(super) struct Compactor {
+    pub messages: Sender<Message>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Compactor {
+    /// Starts it. It acts as the calling thread does.
+    pub fn start(common: &Arc<Common>, base_len: u64) -> Result<Self, StartError> {
+        let (messages, inbox) = channel();
+        let worker =
+            Worker { common: Arc::clone(common), inbox, closed: vec![], base_len, is_failing: false };
+        let thread = thread::Builder::new().name("stag-index".to_owned()).spawn(move || worker.run());
+        let thread = thread.map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
+        Ok(Self { messages, thread: Some(thread) })
+    }
+}
+
+impl Drop for Compactor {
+    /// The state directory is this server's only as long as it lives: nothing is written there afterwards.
+    fn drop(&mut self) {
+        let _ = self.messages.send(Message::Stop);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Worker {
+    common: Arc<Common>,
+    inbox: Receiver<Message>,
+    /// In the order in which they were closed.
+    closed: Vec<(usize, Arc<Segment>)>,
+    /// Octets of the base.
+    base_len: u64,
+    /// Whether the last attempt failed: said once, not for each.
+    is_failing: bool,
+}
+
+impl Worker {
+    fn run(mut self) {
+        while let Ok(message) = self.inbox.recv() {
+            let mut message = Some(message);
+            while let Some(next) = message {
+                if !self.note(next) {
+                    return;
+                }
+                message = self.inbox.try_recv().ok();
+            }
+            let octets: u64 = self.closed.iter().map(|(_, segment)| len(segment)).sum();
+            if octets < (self.base_len / 2).clamp(MERGE_MIN, MERGE_MAX) {
+                continue;
+            }
+            let merged = self.merge();
+            if let Err(error) = &merged
+                && !self.is_failing
+            {
+                eprintln!(
+                    "stag-nfs: cannot merge the logs of the handle index, which grow meanwhile: {error}"
+                );
+            }
+            self.is_failing = merged.is_err();
+        }
+    }
+
+    /// Whether to go on.
+    fn note(&mut self, message: Message) -> bool {
+        match message {
+            Message::Wanted(shard) => {
+                let next = self.common.written(shard).make_next(&self.common.directory, shard);
+                // Without one the log goes on where it is, and asks again later.
+                if let (Ok(next), Some(spare)) = (next, self.common.spare.get(shard)) {
+                    *lock(spare) = Some(Arc::new(next));
+                }
+            }
+            Message::Closed(shard, segment) => self.closed.push((shard, segment)),
+            Message::Old(base, since) => drop((base, since)),
+            Message::Stop => return false,
+        }
+        true
+    }
+
+    fn merge(&mut self) -> Result<(), StartError> {
+        let old = self.common.generation();
+        let mut map = Map::clone(&old.map);
+        let contents: Result<Vec<_>, io::Error> =
+            self.closed.iter().map(|(_, segment)| segment.content()).collect();
+        let contents = contents.map_err(|error| StartError(format!("cannot read a log: {error}")))?;
+        apply_in_order(&contents, &self.common.key, &mut map);
+        let now = now();
+        map.retain(|_, known| {
+            !known.names.as_slice().is_empty() || now.saturating_sub(known.birth.seconds) < REMEMBERED_S
+        });
+        let base = serialize(&map, &self.common.key);
+        replace(&self.common.directory, "index.base", &base)?;
+        self.base_len = base.len() as u64;
+        self.publish(&old, map);
+        for (_, segment) in self.closed.drain(..) {
+            // What is left behind is read once more at the next start.
+            let _ = fs::remove_file(&segment.path);
+        }
+        Ok(())
+    }
+
+    fn publish(&self, old: &Generation, map: Map) {
+        let mut firsts = old.firsts.clone();
+        for (shard, segment) in &self.closed {
+            let behind = segment.behind().flatten().unwrap_or_else(|| self.common.written(*shard));
+            if let Some(first) = firsts.get_mut(*shard) {
+                *first = behind;
+            }
+        }
+        let segment_len = segment_len(self.base_len, firsts.len());
+        let number = old.number + 1;
+        let latest = Generation { number, map: Arc::new(map), firsts, segment_len };
+        // Before the segments are let go of: who finds one gone finds this.
+        *lock(&self.common.generation) = Arc::new(latest);
+        self.common.latest.store(number, Ordering::Release);
+    }
+}
+
+fn len(segment: &Segment) -> u64 {
+    segment.file.metadata().map_or(0, |found| found.len())
+}
+
+/// Seconds of the wall clock.
+fn now() -> i64 {
+    clock_gettime(ClockId::Realtime).tv_sec
+}
+
+/// Applies the records of several logs in the order in which they were written. Returns how many octets at their ends are no whole record.
+pub(super) fn apply_in_order(logs: &[Vec<u8>], key: &RecordKey, map: &mut Map) -> u64 {
+    let mut records: Vec<Record<'_>> = vec![];
+    let mut torn = 0;
+    for octets in logs {
+        torn += octets.len() - each_record(octets, key, |record| records.push(*record));
+    }
+    records.sort_by_key(|record| record.stamp);
+    for record in &records {
+        map.entry(record.identity.file).or_default().apply(record);
+    }
+    torn as u64
+}

@@ -1,0 +1,125 @@
+//! A shard's log, in segments: files that are appended to, closed, merged into the base, and removed.
+//!
+//! A segment knows the one behind it, but does not keep it: whoever reads slowly, or sleeps, holds one open file and not all that
+//! were written since. When the one behind is gone, its records are in a base that was published before.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock, Weak};
+
+use super::record::{Record, RecordKey};
+
+/// One file of a log.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub path: PathBuf,
+    pub file: File,
+    number: u64,
+    behind: OnceLock<Weak<Segment>>,
+}
+
+impl Segment {
+    /// Makes the first file of a shard's log.
+    pub fn first(directory: &Path, shard: usize) -> io::Result<Self> {
+        Self::make(directory.join(format!("index.{shard}.log")), 0)
+    }
+
+    /// Makes the file that is to follow this one, which goes on being written until [`Segment::close`].
+    pub fn make_next(&self, directory: &Path, shard: usize) -> io::Result<Self> {
+        let number = self.number + 1;
+        Self::make(directory.join(format!("index.{shard}.{number}.log")), number)
+    }
+
+    fn make(path: PathBuf, number: u64) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).append(true).create_new(true).mode(0o600).open(&path)?;
+        Ok(Self { path, file, number, behind: OnceLock::new() })
+    }
+
+    /// Nothing more comes here; it goes on in `behind`.
+    pub fn close(&self, behind: &Arc<Self>) {
+        let set = self.behind.set(Arc::downgrade(behind));
+        debug_assert!(set.is_ok(), "a segment is closed once");
+    }
+
+    /// Where it goes on: `None` as long as it is written here, `Some(None)` when the records behind it are in a later base.
+    pub fn behind(&self) -> Option<Option<Arc<Self>>> {
+        self.behind.get().map(Weak::upgrade)
+    }
+
+    /// All octets from the beginning.
+    pub fn content(&self) -> io::Result<Vec<u8>> {
+        let len = usize::try_from(self.file.metadata()?.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let mut octets = vec![0; len];
+        self.file.read_exact_at(&mut octets, 0)?;
+        Ok(octets)
+    }
+}
+
+/// A log, and how far it was read.
+#[derive(Debug)]
+pub(super) struct Tail {
+    segment: Arc<Segment>,
+    offset: u64,
+}
+
+/// What a look at a log found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// At least one record.
+    Some,
+    /// Nothing more.
+    Nothing,
+    /// The log goes on in a later base.
+    Gap,
+}
+
+impl Tail {
+    /// The log from the beginning of a segment on.
+    pub fn of(segment: Arc<Segment>) -> Self {
+        Self { segment, offset: 0 }
+    }
+
+    /// Reads on to the end of what is written, a buffer at a time.
+    pub fn read(&mut self, buffer: &mut [u8], key: &RecordKey, mut apply: impl FnMut(&Record<'_>)) -> Found {
+        let mut found = Found::Nothing;
+        loop {
+            // Asked first: what is read afterwards was written before the segment was closed.
+            let behind = self.segment.behind();
+            if self.read_some(buffer, key, &mut apply) {
+                found = Found::Some;
+                continue;
+            }
+            match behind {
+                None => return found,
+                Some(None) => return Found::Gap,
+                Some(Some(behind)) => *self = Self::of(behind),
+            }
+        }
+    }
+
+    /// Reads one buffer of records; whether there was a whole one.
+    fn read_some(&mut self, buffer: &mut [u8], key: &RecordKey, apply: &mut impl FnMut(&Record<'_>)) -> bool {
+        // An error reads like an empty log: the caller then finds no name, and the handle is stale until the log can be read.
+        let count = self.segment.file.read_at(buffer, self.offset).unwrap_or(0);
+        let used = each_record(buffer.get(..count).expect("read_at fills at most the buffer"), key, apply);
+        self.offset += used as u64;
+        used > 0
+    }
+}
+
+/// Applies the whole records at the front of `octets`; returns how many octets they take.
+pub(super) fn each_record<'a>(
+    octets: &'a [u8],
+    key: &RecordKey,
+    mut apply: impl FnMut(&Record<'a>),
+) -> usize {
+    let mut rest = octets;
+    while let Ok((record, len)) = Record::parse(rest, key) {
+        apply(&record);
+        rest = rest.get(len..).expect("parse stays within");
+    }
+    octets.len() - rest.len()
+}
