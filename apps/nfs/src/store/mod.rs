@@ -196,17 +196,14 @@ pub trait Store {
         set: &SetAttributes,
     ) -> Outcome<Made, WccData>;
 
-    /// MKNOD of a device (RFC 1813 §3.3.11). A store without devices refuses it as it refuses their kinds in
-    /// [`Store::mknod`].
+    /// MKNOD of a device (RFC 1813 §3.3.11).
     fn mknod_device(
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        (kind, _): (FileKind, DeviceNumber),
+        device: (FileKind, DeviceNumber),
         set: &SetAttributes,
-    ) -> Outcome<Made, WccData> {
-        self.mknod(directory, name, kind, set)
-    }
+    ) -> Outcome<Made, WccData>;
 
     /// REMOVE (RFC 1813 §3.3.12).
     fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<WccData, WccData>;

@@ -16,7 +16,8 @@
 //! that is used up too, NFS3ERR_JUKEBOX.
 //!
 //! **Everybody may do everything**, as with [`super::files`] in unprivileged mode: owner and mode are kept, and new objects
-//! belong to the caller, but nothing is refused for them. Who may connect is the only protection.
+//! belong to the caller, but nothing is refused for them. Who may connect is the only protection. As on every file system, a change of
+//! owner or content takes the set-uid and set-gid bits away, and only a member of a file's group sets the latter.
 //!
 //! GETATTR, LOOKUP and READ allocate nothing, nor does a WRITE to blocks that exist. What grows with the tree, by doubling or by
 //! nodes: the table of inodes (under 256 octets each), the names of a directory, the blocks of a file. That is beside the
@@ -35,6 +36,7 @@ use std::path::PathBuf;
 use rustix::time::{ClockId, clock_gettime};
 use stag_pools::Budget;
 use stag_protocol::nfs::v3::{Attributes, FileHandle, Status, Time, WccData};
+use stag_protocol::rpc::Gids;
 
 use super::{Failed, User};
 use crate::state::StartError;
@@ -131,6 +133,7 @@ pub struct Memory {
     handles: Handles,
     space: Space,
     caller: (u32, u32),
+    groups: Gids,
     last_time: Time,
 }
 
@@ -155,6 +158,7 @@ impl Memory {
             handles,
             space,
             caller: (NOBODY, NOBODY),
+            groups: Gids::default(),
             last_time: Time::default(),
         };
         for export in &config.exports {
@@ -282,10 +286,23 @@ impl Memory {
     }
 
     fn set_caller(&mut self, user: &User) {
-        self.caller = match user {
-            User::Anyone => (NOBODY, NOBODY),
-            User::Unix { uid, gid, .. } => (*uid, *gid),
+        (self.caller, self.groups) = match user {
+            User::Anyone => ((NOBODY, NOBODY), Gids::default()),
+            User::Unix { uid, gid, gids } => ((*uid, *gid), *gids),
         };
+    }
+
+    /// The mode of a file that is no directory, once the caller has changed its content or owner: the right to act as somebody else is
+    /// not handed on.
+    fn without_set_id(&self, mode: u32) -> u32 {
+        let kept = if mode & 0o0010 == 0 { 0o2000 } else { 0 };
+        mode & (0o1777 | kept)
+    }
+
+    /// Whether the caller may let others act as this group.
+    fn is_in_group(&self, gid: u32) -> bool {
+        let (uid, own) = self.caller;
+        uid == 0 || own == gid || self.groups.list().contains(&gid)
     }
 }
 

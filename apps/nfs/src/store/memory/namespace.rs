@@ -1,7 +1,7 @@
 //! What changes names: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK (RFC 1813 §3.3.8–3.3.15), and SETATTR.
 
 use stag_protocol::nfs::v3::{
-    CreateHow, FileHandle, FileKind, SetAttributes, SetTime, Status, Time, WccData,
+    CreateHow, DeviceNumber, FileHandle, FileKind, SetAttributes, SetTime, Status, Time, WccData,
 };
 
 use super::content::Content;
@@ -113,13 +113,14 @@ impl Memory {
         &mut self,
         parent: InodeId,
         name: Name<'_>,
-        kind: FileKind,
+        (kind, device): (FileKind, DeviceNumber),
         set: &SetAttributes,
     ) -> Result<InodeId, Status> {
         let body = match kind {
             FileKind::Fifo => Body::Fifo,
             FileKind::Socket => Body::Socket,
-            FileKind::Block | FileKind::Character => return Err(Status::Perm),
+            FileKind::Block => Body::Block(device),
+            FileKind::Character => Body::Character(device),
             // RFC 1813 §3.3.11 [1813-66]
             FileKind::Regular | FileKind::Directory | FileKind::Symlink => return Err(Status::BadType),
         };
@@ -337,8 +338,13 @@ impl Memory {
         *meta = apply_times(*meta, times, now);
         meta.uid = set.uid.unwrap_or(meta.uid);
         meta.gid = set.gid.unwrap_or(meta.gid);
-        meta.mode = set.mode.map_or(meta.mode, |mode| mode & 0o7777);
         meta.ctime = now;
+        let (gid, is_directory) = (meta.gid, self.inodes.get(id)?.directory().is_ok());
+        let set_gid = if self.is_in_group(gid) { 0o2000 } else { 0 };
+        let is_given = (set.uid.is_some() || set.gid.is_some()) && !is_directory;
+        let mode = self.inodes.get(id)?.meta.mode;
+        let kept = if is_given { self.without_set_id(mode) } else { mode };
+        self.inodes.get_mut(id)?.meta.mode = set.mode.map_or(kept, |mode| mode & (0o5777 | set_gid));
         Ok(())
     }
 
@@ -349,6 +355,15 @@ impl Memory {
         // RFC 1813 §3.3.2 [1813-22]
         content.set_size(checked_size(size)?);
         (inode.meta.mtime, inode.meta.ctime) = (now, now);
+        self.drop_set_id(id)
+    }
+
+    /// Content was changed: by root, the file may still let others act as its owner.
+    pub(super) fn drop_set_id(&mut self, id: InodeId) -> Result<(), Status> {
+        if self.caller.0 != 0 {
+            let mode = self.without_set_id(self.inodes.get(id)?.meta.mode);
+            self.inodes.get_mut(id)?.meta.mode = mode;
+        }
         Ok(())
     }
 }

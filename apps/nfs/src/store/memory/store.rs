@@ -4,8 +4,8 @@ use std::io;
 
 use stag_pools::{Buf, Pool};
 use stag_protocol::nfs::v3::{
-    Access, Attributes, CookieVerifier, CreateHow, FileHandle, FileKind, FsInfo, FsStat, PathConf,
-    SetAttributes, StableHow, Status, Time, Verifier, WccData,
+    Access, Attributes, CookieVerifier, CreateHow, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat,
+    PathConf, SetAttributes, StableHow, Status, Time, Verifier, WccData,
 };
 
 use super::handle::InodeId;
@@ -250,6 +250,7 @@ impl Store for Memory {
         // RFC 1813 §3.3.7 [1813-49]
         if written.is_ok_and(|count| count > 0) {
             (inode.meta.mtime, inode.meta.ctime) = (now, now);
+            self.drop_set_id(id)?;
         }
         let (count, file) = self.changed(id, &before, written)?;
         // RFC 1813 §3.3.7 [1813-43]
@@ -291,7 +292,17 @@ impl Store for Memory {
         kind: FileKind,
         set: &SetAttributes,
     ) -> Outcome<Made, WccData> {
-        self.make(directory, name, |memory, parent, name| memory.mknod_in(parent, name, kind, set))
+        self.mknod_device(directory, name, (kind, DeviceNumber::default()), set)
+    }
+
+    fn mknod_device(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        node: (FileKind, DeviceNumber),
+        set: &SetAttributes,
+    ) -> Outcome<Made, WccData> {
+        self.make(directory, name, |memory, parent, name| memory.mknod_in(parent, name, node, set))
     }
 
     fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<WccData, WccData> {

@@ -5,7 +5,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use stag_engine::Extents;
 use stag_pools::Extent;
-use stag_protocol::nfs::v3::{CreateHow, SetAttributes, StableHow};
+use stag_protocol::nfs::v3::{CreateHow, DeviceNumber, FileKind, SetAttributes, StableHow};
+use stag_protocol::rpc::Gids;
 
 use super::space::{BLOCK, RESERVE, SMALL};
 use super::*;
@@ -386,4 +387,68 @@ fn a_directory_is_copied_with_its_links_modes_and_times() {
 #[test]
 fn an_object_takes_less_than_256_octets_of_the_table() {
     assert!(size_of::<Option<(u64, Inode)>>() <= 256, "{}", size_of::<Option<(u64, Inode)>>());
+}
+
+#[test]
+fn devices_are_made_and_keep_their_numbers() {
+    let (mut memory, root) = memory(CAPACITY_MIN);
+    let set = SetAttributes { mode: Some(0o640), ..SetAttributes::default() };
+    for (name, kind, major, minor) in
+        [(b"b", FileKind::Block, 8, 17), (b"c", FileKind::Character, 4_095, 1_048_575)]
+    {
+        let device = DeviceNumber { major, minor };
+        let made = memory.mknod_device(&root, name, (kind, device), &set).unwrap();
+        let found = memory.lookup(&root, name).unwrap();
+        assert_eq!((found.handle, found.attributes), (made.handle, made.attributes));
+        assert_eq!(
+            (made.attributes.kind, made.attributes.device, made.attributes.mode),
+            (kind, device, 0o640)
+        );
+        assert_eq!((made.attributes.size, made.attributes.nlink), (0, 1));
+        assert_eq!(write(&mut memory, &made.handle, 0, b"x"), Err(Status::Inval));
+        let again = memory.mknod_device(&root, name, (kind, device), &set).unwrap_err();
+        assert_eq!(again.status, Status::Exist);
+        memory.remove(&root, name).unwrap();
+        assert_eq!(memory.getattr(&made.handle), Err(Status::Stale));
+    }
+}
+
+#[test]
+fn whoever_changes_a_file_does_not_hand_on_the_right_to_act_as_its_owner() {
+    let (mut memory, root) = memory(CAPACITY_MIN);
+    let gids = Gids::new(&[70]).unwrap();
+    let user = |uid| User::Unix { uid, gid: uid, gids };
+    let mode = |mode| SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+    let give = SetAttributes { uid: Some(5), gid: Some(6), ..SetAttributes::default() };
+    let cut = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    memory.set_caller(&user(0));
+    let file = create(&mut memory, &root, "f").unwrap();
+    let dir = memory.mkdir(&root, b"d", &mode(0o6775)).unwrap();
+    assert_eq!(dir.attributes.mode, 0o6775);
+    let of = |memory: &mut Memory, file: &FileHandle| memory.getattr(file).unwrap().mode;
+    for (before, after) in [(0o6777, 0o777), (0o2666, 0o2666), (0o4600, 0o600), (0o1755, 0o1755)] {
+        for change in 0..3 {
+            memory.set_caller(&user(0));
+            memory.setattr(&file, &mode(before), None).unwrap();
+            if change < 2 {
+                assert_eq!(write(&mut memory, &file, 0, b"root's"), Ok(6));
+                assert_eq!(of(&mut memory, &file), before, "root may");
+            }
+            memory.set_caller(&user(1_000));
+            match change {
+                0 => assert_eq!(write(&mut memory, &file, 0, b"x"), Ok(1)),
+                1 => drop(memory.setattr(&file, &cut, None).unwrap()),
+                _ => drop(memory.setattr(&file, &give, None).unwrap()),
+            }
+            assert_eq!(of(&mut memory, &file), after, "{before:o}, change {change}");
+        }
+    }
+    memory.setattr(&dir.handle, &give, None).unwrap();
+    assert_eq!(of(&mut memory, &dir.handle), 0o6775, "a directory's bits mean something else");
+    // Set-gid is for members, and for root.
+    for (gid, expected) in [(6, 0o0755), (70, 0o2755), (1_000, 0o2755)] {
+        let set = SetAttributes { gid: Some(gid), ..mode(0o2755) };
+        memory.setattr(&file, &set, None).unwrap();
+        assert_eq!(of(&mut memory, &file), expected, "group {gid}");
+    }
 }

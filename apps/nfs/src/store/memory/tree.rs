@@ -42,6 +42,9 @@ pub(super) enum Body {
     Symlink(Extent),
     Fifo,
     Socket,
+    /// Only a number: what it stands for is the host's that mounts.
+    Block(DeviceNumber),
+    Character(DeviceNumber),
 }
 
 impl Body {
@@ -52,6 +55,8 @@ impl Body {
             Self::Symlink(_) => FileKind::Symlink,
             Self::Fifo => FileKind::Fifo,
             Self::Socket => FileKind::Socket,
+            Self::Block(_) => FileKind::Block,
+            Self::Character(_) => FileKind::Character,
         }
     }
 }
@@ -206,7 +211,11 @@ impl Inode {
             Body::Symlink(target) => (target.len() as u64, target.capacity() as u64),
             // One unit for each entry, as a client sees from it that something changed.
             Body::Directory(directory) => (32 * (2 + directory.len() as u64), 0),
-            Body::Fifo | Body::Socket => (0, 0),
+            Body::Fifo | Body::Socket | Body::Block(_) | Body::Character(_) => (0, 0),
+        };
+        let device = match self.body {
+            Body::Block(device) | Body::Character(device) => device,
+            _ => DeviceNumber::default(),
         };
         Attributes {
             kind: self.body.kind(),
@@ -216,7 +225,7 @@ impl Inode {
             gid: meta.gid,
             size,
             used,
-            device: DeviceNumber::default(),
+            device,
             fsid,
             fileid: id.number,
             atime: meta.atime,
@@ -244,7 +253,9 @@ impl Inode {
             Body::Regular(content) => Ok(content),
             Body::Directory(_) => Err(Status::IsDir),
             // RFC 1813 §3.3.6 [1813-38]
-            Body::Symlink(_) | Body::Fifo | Body::Socket => Err(Status::Inval),
+            Body::Symlink(_) | Body::Fifo | Body::Socket | Body::Block(_) | Body::Character(_) => {
+                Err(Status::Inval)
+            }
         }
     }
 }

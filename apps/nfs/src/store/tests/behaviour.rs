@@ -226,8 +226,6 @@ on_every_store! {
         let (root, file) = (bench.root, bench.file(b"f", b""));
         let set = SetAttributes::default();
         for (kind, expected) in [
-            (FileKind::Block, Status::Perm),
-            (FileKind::Character, Status::Perm),
             (FileKind::Regular, Status::BadType),
             (FileKind::Directory, Status::BadType),
             (FileKind::Symlink, Status::BadType),
