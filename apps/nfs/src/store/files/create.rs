@@ -146,14 +146,14 @@ impl Files {
         make: impl Fn(&mut Self, SlotId, Name<'_>) -> Result<Object, Status>,
     ) -> Result<Made, Failed<WccData>> {
         let slot = self.directory(directory, Intent::Change)?;
-        let before = self.attributes(slot)?;
         // RFC 1813 §3.3.9 [1813-64]
+        self.must_be_there(slot)?;
         let name = Name::of(name, Status::Exist, Status::Exist);
         let outcome = name.and_then(|name| self.make_no_twin(slot, name, &make)).and_then(|object| {
             self.sync_object(slot)?;
             Ok(object)
         });
-        let ((handle, attributes), directory) = self.changed(slot, &before, outcome)?;
+        let ((handle, attributes), directory) = self.changed(slot, outcome)?;
         Ok(Made { handle, attributes, directory })
     }
 

@@ -242,7 +242,7 @@ impl Files {
             self.make_stable(slot, stable)?;
             Ok(count)
         });
-        let (count, file) = self.changed(slot, &before, outcome)?;
+        let (count, file) = self.changed(slot, outcome)?;
         if let Some(after) = &file.after {
             self.expect_change(slot, &before, after);
         }
@@ -305,7 +305,7 @@ impl Files {
             .and_then(|()| self.must_be_cleared(slot, Want::Write))
             // RFC 1813 §3.3.21 [1813-97]
             .and_then(|()| self.sync_data(slot, Extent::All));
-        let ((), file) = self.changed(slot, &before, outcome)?;
+        let ((), file) = self.changed(slot, outcome)?;
         // RFC 1813 §3.3.21 [1813-98]
         Ok(CommitDone { verifier: self.shared.verifier(), file })
     }

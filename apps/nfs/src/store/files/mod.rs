@@ -441,19 +441,30 @@ impl Files {
         self.stat(slot).map(|stat| attributes(&stat))
     }
 
-    /// Gives the outcome of a change the attributes from before and after it.
-    fn changed<T>(
-        &self,
-        slot: SlotId,
-        before: &Attributes,
-        outcome: Result<T, Status>,
-    ) -> Result<(T, WccData), Failed<WccData>> {
+    /// Refuses a directory that was removed: for names in it, the system would only say that they are not there.
+    fn must_be_there(&self, slot: SlotId) -> Result<(), Status> {
+        self.stat(slot).map(drop)
+    }
+
+    /// Gives the outcome of a change the attributes from after it; see [`Files::wcc`].
+    fn changed<T>(&self, slot: SlotId, outcome: Result<T, Status>) -> Result<(T, WccData), Failed<WccData>> {
         // RFC 1813 §3.1 [1813-13]
-        let wcc = WccData { before: Some(before.into()), after: self.attributes(slot).ok() };
+        let wcc = self.wcc(slot);
         match outcome {
             Ok(value) => Ok((value, wcc)),
             Err(status) => Err(Failed { status, about: wcc }),
         }
+    }
+
+    /// An object's attributes after a change, and none from before it.
+    ///
+    /// The two mean "nobody but this call changed the object in between" to a client, which keeps what it has cached if those from
+    /// before are those that it knows (RFC 1813 §2.6). Linux' server says so because it holds the inode's lock from the first look to
+    /// the last, and leaves them out of WRITE and COMMIT, and wherever a file system cannot be locked like that. A process has no such lock: other
+    /// shards, local programs and other servers may change the object between two of its system calls, and no attribute would show it,
+    /// as what the call itself changes are the same times and the same size.
+    fn wcc(&self, slot: SlotId) -> WccData {
+        WccData { before: None, after: self.attributes(slot).ok() }
     }
 
     /// The link in `/proc/self/fd` that leads to the inode: opens, changes and links what was opened by path only.

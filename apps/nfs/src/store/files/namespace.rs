@@ -1,7 +1,7 @@
 //! REMOVE, RMDIR, RENAME, LINK (RFC 1813 §3.3.12–3.3.15).
 
 use rustix::fs::{AtFlags, Statx, linkat, renameat, unlinkat};
-use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, Status, WccData};
+use stag_protocol::nfs::v3::{FileHandle, FileKind, Status, WccData};
 
 use super::attributes::kind;
 use super::cache::SlotId;
@@ -38,9 +38,9 @@ impl Files {
         how: AtFlags,
     ) -> Result<WccData, Failed<WccData>> {
         let slot = self.directory(directory, Intent::Change)?;
-        let before = self.attributes(slot)?;
+        self.must_be_there(slot)?;
         let outcome = name.and_then(|name| self.unlink(slot, name, how));
-        self.changed(slot, &before, outcome).map(|((), wcc)| wcc)
+        self.changed(slot, outcome).map(|((), wcc)| wcc)
     }
 
     fn unlink(&mut self, directory: SlotId, name: Name<'_>, how: AtFlags) -> Result<(), Status> {
@@ -81,14 +81,11 @@ impl Files {
     ) -> Result<Renamed, Failed<Renamed>> {
         let source = self.directory(from.0, Intent::Change)?;
         let target = self.directory_beside(to.0, source)?;
-        let before = (self.attributes(source)?, self.attributes(target)?);
+        self.must_be_there(source)?;
+        self.must_be_there(target)?;
         let outcome = self.rename_entry((source, from.1), (target, to.1));
-        let about = Renamed { from: self.wcc(source, &before.0), to: self.wcc(target, &before.1) };
+        let about = Renamed { from: self.wcc(source), to: self.wcc(target) };
         outcome.map(|()| about).map_err(|status| Failed { status, about })
-    }
-
-    fn wcc(&self, slot: SlotId, before: &Attributes) -> WccData {
-        WccData { before: Some(before.into()), after: self.attributes(slot).ok() }
     }
 
     fn rename_entry(&mut self, from: (SlotId, &[u8]), to: (SlotId, &[u8])) -> Result<(), Status> {
@@ -141,9 +138,9 @@ impl Files {
     ) -> Result<Linked, Failed<Linked>> {
         let slot = self.resolve(file, Intent::Change)?;
         let target = self.directory_beside(directory, slot)?;
-        let before = self.attributes(target)?;
+        self.must_be_there(target)?;
         let outcome = self.link_entry(slot, target, name);
-        let about = Linked { file: self.attributes(slot).ok(), directory: self.wcc(target, &before) };
+        let about = Linked { file: self.attributes(slot).ok(), directory: self.wcc(target) };
         outcome.map(|()| about).map_err(|status| Failed { status, about })
     }
 

@@ -54,7 +54,7 @@ impl Files {
         } else {
             self.apply(slot, set).and_then(|()| self.sync_object(slot))
         };
-        self.changed(slot, &before, outcome).map(|((), wcc)| wcc)
+        self.changed(slot, outcome).map(|((), wcc)| wcc)
     }
 
     /// Sets attributes without making them stable.

@@ -1,6 +1,7 @@
 //! What every store does, whatever it keeps files in: each test here runs on all of them.
 
 mod behaviour;
+mod consistency;
 mod model;
 mod rfc1813;
 
