@@ -3,6 +3,10 @@
 //! The mode of what is made is the client's, whatever the process' umask. An owner that the caller may not give is left out, as
 //! by Linux' server for a caller without privilege. A mode that the client leaves open is what the owner needs.
 //!
+//! **A file system may say itself who owns an object** (vfat, FUSE with `uid=`), and refuse its maker the mode and times that only an
+//! owner sets. They are then left out, and an exclusive CREATE, whose verifier is kept in the times, is not supported there. An
+//! object that was found by its name with another owner may also be one that somebody put in its place: it is left as it is.
+//!
 //! **Twins.** The clock of birth times ticks every few milliseconds, and some file systems (XFS) use an inode number again at
 //! once: an object may be made that has inode number and birth time of one just removed, and so its handle. The index
 //! remembers the removed one; the twin is taken away and held open, so that the next attempt gets another inode. (An
@@ -266,8 +270,31 @@ impl Files {
         self.must_be_no_twin(directory, name, &open)?;
         let slot = self.adopt(directory, open);
         self.settle(slot, &set)?;
+        if let CreateHow::Exclusive(verifier) = how {
+            self.must_carry(*verifier, directory, name, slot)?;
+        }
         self.sync_object(slot)?;
         self.object(directory, name, slot)
+    }
+
+    /// Takes a file just made away again if it cannot keep the verifier of its client (RFC 1813 §3.3.8).
+    ///
+    /// # Errors
+    /// [`Status::NotSupp`] for such a file: the client then asks for one that is only guarded.
+    fn must_carry(
+        &mut self,
+        verifier: CreateVerifier,
+        directory: SlotId,
+        name: Name<'_>,
+        slot: SlotId,
+    ) -> Result<(), Status> {
+        if carries(&self.attributes(slot)?, verifier) {
+            return Ok(());
+        }
+        unlinkat(self.cache.path(directory), name.octets(), AtFlags::empty()).map_err(status)?;
+        let file = self.cache.get(slot).identity.file;
+        self.cache.remove(file);
+        Err(Status::NotSupp)
     }
 
     /// Opens what was just made under `name` and gives it its attributes.
@@ -279,13 +306,15 @@ impl Files {
         set: &SetAttributes,
     ) -> Result<Object, Status> {
         let (open, found) = self.look(directory, name)?;
-        // Someone put another object in its place: that one is not ours to change.
-        if open.kind != made || found.stx_uid != self.uid() {
-            return Err(Status::Jukebox);
+        if open.kind != made {
+            return Err(Status::Jukebox); // Someone put another object in its place.
         }
         self.must_be_no_twin(directory, name, &open)?;
         let slot = self.adopt(directory, open);
-        self.settle(slot, set)?;
+        // What belongs to somebody else is not ours to change.
+        if found.stx_uid == self.uid() {
+            self.settle(slot, set)?;
+        }
         if made == FileKind::Directory {
             self.sync_object(slot)?;
         }
@@ -327,7 +356,17 @@ impl Files {
         let mode = wanted.map(|mode| mode & 0o7777).filter(|mode| *mode != found.mode);
         let size = set.size.filter(|size| found.kind == FileKind::Regular && *size != found.size);
         // RFC 1813 §3.3.8 [1813-63]
-        self.apply(slot, &SetAttributes { mode, uid: None, gid: None, size, ..*set })
+        let nothing = SetAttributes::default();
+        self.apply(slot, &SetAttributes { size, ..nothing })?;
+        let is_forced = found.uid != self.uid();
+        let (atime, mtime) = (set.atime, set.mtime);
+        for part in [SetAttributes { mode, ..nothing }, SetAttributes { atime, mtime, ..nothing }] {
+            match self.apply(slot, &part) {
+                Err(Status::Perm) if is_forced => {}
+                outcome => outcome?,
+            }
+        }
+        Ok(())
     }
 
     fn object(&mut self, directory: SlotId, name: Name<'_>, slot: SlotId) -> Result<Object, Status> {

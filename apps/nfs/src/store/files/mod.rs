@@ -307,6 +307,9 @@ pub struct Files {
     /// How many objects just made are taken for twins.
     #[cfg(test)]
     pretended_twins: core::cell::Cell<u32>,
+    /// Another user to be: the file system then seems to give what is made to somebody else, and refuses what only an owner may do.
+    #[cfg(test)]
+    pretended_uid: core::cell::Cell<Option<u32>>,
     /// How many of the next syncs fail: the only way to see a disk die in a test.
     #[cfg(test)]
     failing_syncs: core::cell::Cell<u32>,
@@ -338,6 +341,8 @@ impl Files {
             twins: Vec::with_capacity(create::TWINS_MAX),
             #[cfg(test)]
             pretended_twins: core::cell::Cell::new(0),
+            #[cfg(test)]
+            pretended_uid: core::cell::Cell::new(None),
             #[cfg(test)]
             failing_syncs: core::cell::Cell::new(0),
         })
@@ -413,6 +418,10 @@ impl Files {
 
     /// The user that files are made as.
     fn uid(&self) -> u32 {
+        #[cfg(test)]
+        if let Some(uid) = self.pretended_uid.get() {
+            return uid;
+        }
         let own = || rustix::process::geteuid().as_raw();
         self.acting.current().map_or_else(own, |(user, _)| user.uid())
     }

@@ -74,6 +74,8 @@ impl Files {
             self.set_mode(slot, mode)?;
         }
         if let Some(times) = times {
+            #[cfg(test)]
+            self.must_own()?;
             let (descriptors, number) = self.magic(slot);
             utimensat(descriptors, number, &times, AtFlags::empty()).map_err(status)?;
         }
@@ -93,9 +95,16 @@ impl Files {
         if self.cache.get(slot).kind == FileKind::Symlink {
             return Err(Status::NotSupp); // A link has none; kernels before 6.6 differ in what they do.
         }
+        #[cfg(test)]
+        self.must_own()?;
         let (descriptors, number) = self.magic(slot);
         chmodat(descriptors, number, Mode::from_bits_truncate(mode & 0o7777), AtFlags::empty())
             .map_err(status)
+    }
+
+    #[cfg(test)]
+    fn must_own(&self) -> Result<(), Status> {
+        self.pretended_uid.get().map_or(Ok(()), |_| Err(Status::Perm))
     }
 
     fn truncate(&mut self, slot: SlotId, size: u64) -> Result<(), Status> {

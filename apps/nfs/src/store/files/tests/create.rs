@@ -213,3 +213,40 @@ fn what_looks_like_a_removed_object_is_made_again() {
         lab.files.pretended_twins.set(0);
     }
 }
+
+#[test]
+fn a_file_system_that_says_itself_who_owns_an_object_makes_all_kinds_of_them() {
+    let mut lab = Lab::new();
+    let root = lab.root();
+    lab.files.pretended_uid.set(Some(4_711));
+    let time = SetTime::Client(Time { seconds: 1_000, nanos: 0 });
+    let set = SetAttributes { mode: Some(0o700), mtime: time, ..SetAttributes::default() };
+    let made = [
+        ("directory", lab.files.mkdir(&root, b"directory", &set)),
+        ("link", lab.files.symlink(&root, b"link", b"target", &set)),
+        ("fifo", lab.files.mknod(&root, b"fifo", FileKind::Fifo, &set)),
+        ("socket", lab.files.mknod(&root, b"socket", FileKind::Socket, &set)),
+        ("guarded", lab.files.create(&root, b"guarded", &CreateHow::Guarded(set))),
+        ("unchecked", lab.files.create(&root, b"unchecked", &CreateHow::Unchecked(set))),
+    ];
+    for (name, outcome) in made {
+        let made = outcome.unwrap_or_else(|failed| panic!("{name}: {:?}", failed.status));
+        assert_eq!(lab.find(name), made.handle, "{name}");
+        assert_eq!(lab.files.getattr(&made.handle), Ok(made.attributes), "{name}");
+    }
+}
+
+#[test]
+fn a_file_system_that_keeps_no_verifier_makes_nothing_exclusively() {
+    let mut lab = Lab::new();
+    let root = lab.root();
+    lab.files.pretended_uid.set(Some(4_711));
+    let failed = lab.files.create(&root, b"f", &CreateHow::Exclusive([7; 8])).unwrap_err();
+    assert_eq!(failed.status, Status::NotSupp);
+    assert!(!lab.path("f").exists(), "nothing is left behind");
+    lab.files.create(&root, b"f", &guarded(0o644)).expect("the client then asks for this");
+    lab.files.pretended_uid.set(None);
+    let made = lab.files.create(&root, b"g", &CreateHow::Exclusive([7; 8])).unwrap();
+    let again = lab.files.create(&root, b"g", &CreateHow::Exclusive([7; 8])).unwrap();
+    assert_eq!(made.handle, again.handle);
+}
