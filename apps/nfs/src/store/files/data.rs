@@ -3,10 +3,10 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags, chmodat, openat};
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwritev};
 use rustix::thread::CapabilitySet;
-use stag_nfs_os::user;
+use stag_nfs_os::{owner, user};
 use stag_pools::Buf;
 use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, StableHow, Status, WccData};
 
@@ -396,11 +396,10 @@ impl Files {
             match self.reopen(slot, *access) {
                 Ok(fd) => return Ok(Data::new(fd, *access)),
                 // RFC 1813 §4.4 [1813-100]
-                Err(Errno::ACCESS) if self.may_override(slot) => {
-                    let fd = self.reopen_as_owner(slot).map_err(status)?;
-                    return Ok(Data::new(fd, OFlags::RDWR));
-                }
-                Err(Errno::ACCESS) => refusal = Status::Acces,
+                Err(Errno::ACCESS) => match self.reopen_as_owner(slot, *access) {
+                    Some(fd) => return Ok(Data::new(fd, *access)),
+                    None => refusal = Status::Acces,
+                },
                 Err(Errno::ROFS | Errno::PERM | Errno::TXTBSY) if want == Want::Read => {}
                 Err(error) => return Err(status(error)),
             }
@@ -408,22 +407,15 @@ impl Files {
         Err(refusal)
     }
 
-    /// Whether the mode is all that keeps the server's user from his own file, and he has no privilege to open it nevertheless.
-    fn may_override(&self, slot: SlotId) -> bool {
+    /// Opens a file of ours whatever its mode says (RFC 1813 §4.4), without privilege. The mode is never changed for that: a crash would
+    /// leave it open to others, and a READ that changes the ctime looks like somebody's change.
+    fn reopen_as_owner(&self, slot: SlotId, access: OFlags) -> Option<OwnedFd> {
         let is_regular = self.cache.get(slot).kind == FileKind::Regular;
         let is_ours = || self.attributes(slot).is_ok_and(|found| found.uid == self.uid());
-        self.shared.policy.is_none() && is_regular && !self.export_of(slot).is_read_only() && is_ours()
-    }
-
-    /// Opens a file of ours for reading and writing, with its mode out of the way for that instant (RFC 1813 §4.4).
-    fn reopen_as_owner(&self, slot: SlotId) -> rustix::io::Result<OwnedFd> {
-        let found = crate::export::stat(self.cache.path(slot))?;
-        let mode = Mode::from_raw_mode(u32::from(found.stx_mode) & 0o7777);
-        let (descriptors, number) = self.magic(slot);
-        chmodat(descriptors, number.clone(), mode | Mode::RUSR | Mode::WUSR, AtFlags::empty())?;
-        let opened = self.reopen(slot, OFlags::RDWR);
-        chmodat(descriptors, number, mode, AtFlags::empty())?;
-        opened
+        if self.shared.policy.is_some() || !is_regular || !is_ours() {
+            return None;
+        }
+        owner::open(self.cache.path(slot), access | OFlags::NOCTTY | OFlags::NONBLOCK).ok()
     }
 
     fn reopen(&self, slot: SlotId, access: OFlags) -> rustix::io::Result<OwnedFd> {

@@ -14,8 +14,8 @@
 //! handle and attributes. The same holds for a subvolume with a device number of its own, and for the state directory.
 //!
 //! **An owner may read and write his file whatever its mode says** (RFC 1813 §4.4): a client asks ACCESS when it opens one, and
-//! has the right from then on. Without privilege, for a file of the server's user that its mode closes, the owner's bits are
-//! set for the instant of opening it.
+//! has the right from then on. Without privilege, a file of the server's user that its mode closes is opened from within a user
+//! namespace (`stag_nfs_os::owner`); where the system makes none, or the file has another group, it is refused. Its mode is never touched.
 //!
 //! Calls are made in the calling thread and wait for the file system. Only a READ whose octets are not in memory is put off until
 //! the system has brought them to its buffer (`stag_nfs_os::ring`), or a helper ([`crate::helpers`]) to memory; syncs of WRITE and COMMIT are waited for.
