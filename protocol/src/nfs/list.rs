@@ -110,6 +110,11 @@ impl<'w, 'b> ListWriter<'w, 'b> {
         self.writer.len()
     }
 
+    /// Octets that items may still take.
+    pub fn room(&self) -> usize {
+        self.writer.room().saturating_sub(self.kept)
+    }
+
     /// Whether the writer holds nothing, not even what is in front of the list.
     pub fn is_empty(&self) -> bool {
         self.writer.is_empty()

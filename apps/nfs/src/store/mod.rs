@@ -14,7 +14,7 @@ use stag_pools::{Buf, Extent, Pool};
 use stag_protocol::{
     nfs::v3::{
         Access, Attributes, CookieVerifier, CreateHow, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat,
-        PathConf, SetAttributes, StableHow, Status, Time, Verifier, WccData,
+        PathConf, PlusRoom, SetAttributes, StableHow, Status, Time, Verifier, WccData,
     },
     rpc::Gids,
 };
@@ -381,6 +381,8 @@ pub struct Place {
     pub verifier: CookieVerifier,
     /// About how many octets of entries the caller can take; only to read no more than that from the file system.
     pub window: usize,
+    /// What READDIRPLUS has room for; only to look at no entry that cannot be taken.
+    pub room: PlusRoom,
 }
 
 /// An entry of a directory.

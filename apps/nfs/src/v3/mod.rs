@@ -6,7 +6,7 @@ mod attributes;
 mod create;
 mod lookup;
 mod read;
-mod readdir;
+pub(crate) mod readdir;
 mod remove;
 mod system;
 mod write;

@@ -29,7 +29,8 @@ pub(super) fn results_len(count: u32) -> usize {
 
 pub(super) fn readdir(store: &mut impl Store, args: &ReadDirArgs, reply: &mut Reply) -> Status {
     let count = args.count.min(LISTING_MAX);
-    let place = Place { cookie: args.cookie, verifier: args.verifier, window: count as usize };
+    let window = count as usize;
+    let place = Place { cookie: args.cookie, verifier: args.verifier, window, ..Place::default() };
     list(store, &args.dir, reply, |store, directory, writer| {
         let before = Some(directory);
         let mut list = ReadDirWriter::begin(writer, before, args.verifier, count).map_err(refusal(before))?;
@@ -41,19 +42,26 @@ pub(super) fn readdir(store: &mut impl Store, args: &ReadDirArgs, reply: &mut Re
 }
 
 pub(super) fn readdirplus(store: &mut impl Store, args: &ReadDirPlusArgs, reply: &mut Reply) -> Status {
+    list(store, &args.dir, reply, |store, directory, writer| fill_plus(store, args, directory, writer))
+}
+
+/// Writes a listing with attributes and handles, each entry of which is looked at once, whatever the caller has room for.
+pub(crate) fn fill_plus(
+    store: &mut impl Store,
+    args: &ReadDirPlusArgs,
+    directory: Attributes,
+    writer: &mut Writer<'_>,
+) -> Result<Listed, Failure<About>> {
     let count = args.max_count.min(LISTING_MAX);
+    let (before, limits) = (Some(directory), (args.dir_count, count));
+    let mut list =
+        ReadDirPlusWriter::begin(writer, before, args.verifier, limits).map_err(refusal(before))?;
     let window = count.min(args.dir_count) as usize / PLUS_FACTOR;
-    let place = Place { cookie: args.cookie, verifier: args.verifier, window };
-    let limits = (args.dir_count, count);
-    list(store, &args.dir, reply, |store, directory, writer| {
-        let before = Some(directory);
-        let mut list =
-            ReadDirPlusWriter::begin(writer, before, args.verifier, limits).map_err(refusal(before))?;
-        let listed = store.readdirplus(&args.dir, place, &mut |entry| list.push(&plus(entry)).is_ok());
-        let listed = listed.map_err(failure)?;
-        list.finish(listed.eof).map_err(refusal(before))?;
-        Ok(listed)
-    })
+    let place = Place { cookie: args.cookie, verifier: args.verifier, window, room: list.room() };
+    let listed = store.readdirplus(&args.dir, place, &mut |entry| list.push(&plus(entry)).is_ok());
+    let listed = listed.map_err(failure)?;
+    list.finish(listed.eof).map_err(refusal(before))?;
+    Ok(listed)
 }
 
 /// Lets `write` write a listing, then puts the verifier that it came with in its place.

@@ -34,7 +34,7 @@ pub use name::{DirOpArgs, Name};
 pub use procedure::{Call, Procedure, Reply};
 pub use read::{ReadArgs, ReadOk, ReadResult};
 pub use readdir::{
-    Entry, EntryPlus, ReadDirArgs, ReadDirOk, ReadDirPlusArgs, ReadDirPlusOk, ReadDirPlusResult,
+    Entry, EntryPlus, PlusRoom, ReadDirArgs, ReadDirOk, ReadDirPlusArgs, ReadDirPlusOk, ReadDirPlusResult,
     ReadDirPlusWriter, ReadDirResult, ReadDirWriter,
 };
 pub use remove::{

@@ -55,7 +55,11 @@ structure!(Entry<'a> { fileid, name, cookie });
 impl Entry<'_> {
     /// Octets on the wire, with the TRUE in front.
     fn wire_len(&self) -> usize {
-        padded(self.name.0.len()).saturating_add(4 + 8 + 4 + 8)
+        Self::wire_len_of(self.name.0.len())
+    }
+
+    fn wire_len_of(name_len: usize) -> usize {
+        padded(name_len).saturating_add(4 + 8 + 4 + 8)
     }
 }
 
@@ -157,10 +161,46 @@ impl<'w, 'b> ReadDirPlusWriter<'w, 'b> {
         self.0.push(plus.entry.wire_len(), |writer| plus.emit(writer))
     }
 
+    /// The room for entries to come.
+    pub fn room(&self) -> PlusRoom {
+        self.0.room()
+    }
+
     /// Ends the result and gives the number of its entries; `eof` says that no entry is behind the last. [`Status::TooSmall`]
     /// when there are entries but not one did fit: then nothing is written.
     pub fn finish(self, eof: bool) -> Result<usize, Status> {
         self.0.finish(eof)
+    }
+}
+
+/// Octets that entries of READDIRPLUS may take: whoever has to look for attributes and handle of each can tell before it does that
+/// they would not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlusRoom {
+    /// Octets for names, numbers and cookies alone (`dircount`).
+    pub names: usize,
+    /// Octets for everything (`maxcount`).
+    pub all: usize,
+}
+
+impl PlusRoom {
+    /// More than any listing takes.
+    pub const UNLIMITED: Self = Self { names: usize::MAX, all: usize::MAX };
+
+    /// Takes an entry's part; whether there was as much. `name_len` and `handle_len` are octets without padding.
+    pub fn take(&mut self, name_len: usize, handle_len: usize) -> bool {
+        let entry = Entry::wire_len_of(name_len);
+        let object = 4 + Attributes::LEN + 4 + 4 + padded(handle_len);
+        let left = (self.names.checked_sub(entry), self.all.checked_sub(entry.saturating_add(object)));
+        let (Some(names), Some(all)) = left else { return false };
+        (self.names, self.all) = (names, all);
+        true
+    }
+}
+
+impl Default for PlusRoom {
+    fn default() -> Self {
+        Self::UNLIMITED
     }
 }
 
@@ -227,6 +267,11 @@ impl<'w, 'b> EntryWriter<'w, 'b> {
             Err(NoRoom) => self.refused = true,
         }
         pushed
+    }
+
+    fn room(&self) -> PlusRoom {
+        let limit = self.end.saturating_sub(self.list.len().saturating_add(TRAILER_LEN));
+        PlusRoom { names: self.dir_left, all: self.list.room().min(limit) }
     }
 
     fn finish(mut self, eof: bool) -> Result<usize, Status> {

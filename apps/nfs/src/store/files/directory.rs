@@ -95,13 +95,21 @@ impl Files {
         let window = place.window.clamp(WINDOW_MIN, listing.len());
         let window = listing.get_mut(..window).expect("clamped");
         let mut entries = RawDir::new(file, window);
+        let (mut room, handle_len) = (place.room, self.handle_of(slot).octets().len());
+        let mut any = false;
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(status)?;
-            if let Some(entry) = self.describe(slot, &entry, detail)?
-                && !visit(&entry)
-            {
+            // What will not fit is not looked at in vain. The first has to be tried: it may be smaller than most.
+            let has_room = detail == Detail::Name || room.take(entry.file_name().count_bytes(), handle_len);
+            if any && !has_room {
                 // RFC 1813 §3.3.16 [1813-81]
                 return Ok(false);
+            }
+            if let Some(entry) = self.describe(slot, &entry, detail)? {
+                if !visit(&entry) {
+                    return Ok(false);
+                }
+                any = true;
             }
         }
         Ok(true)
@@ -141,6 +149,7 @@ impl Files {
             return Ok(Some(Entry { fileid: own.file.inode, object, ..plain }));
         }
         let (Ok(Meaning::Entry(name)), Detail::Object) = (meaning, detail) else { return Ok(Some(plain)) };
+        self.looks.set(self.looks.get() + 1);
         match self.entry(slot, name) {
             Ok(found) => {
                 // RFC 1813 §3.3.17 [1813-88]

@@ -269,6 +269,8 @@ pub struct Counts {
     pub switches: u64,
     /// Reads of the system that waited because not all was in memory.
     pub waits: u64,
+    /// Entries of directories that READDIRPLUS looked at.
+    pub looks: u64,
 }
 
 /// Whether an operation changes something; a read-only export refuses those before it touches anything.
@@ -301,6 +303,7 @@ pub struct Files {
     helpers: Option<Helpers>,
     /// Reads that waited for it nevertheless.
     waits: Cell<u64>,
+    looks: Cell<u64>,
     listing: Box<[MaybeUninit<u8>]>,
     /// Objects that could not be told from removed ones, held so that others are made; see [`create`].
     twins: Vec<OwnedFd>,
@@ -337,6 +340,7 @@ impl Files {
             ring: None,
             helpers: None,
             waits: Cell::new(0),
+            looks: Cell::new(0),
             listing: Box::new_uninit_slice(LISTING_LEN),
             twins: Vec::with_capacity(create::TWINS_MAX),
             #[cfg(test)]
@@ -405,7 +409,7 @@ impl Files {
 
     /// What the store counted since it was opened.
     pub fn counts(&self) -> Counts {
-        Counts { switches: self.acting.switches(), waits: self.waits.get() }
+        Counts { switches: self.acting.switches(), waits: self.waits.get(), looks: self.looks.get() }
     }
 
     /// In privileged mode a call is made for somebody, or not at all.

@@ -378,12 +378,12 @@ on_every_store! {
             if listed.eof {
                 break;
             }
-            place = Place { cookie, verifier: listed.verifier, window: 0 };
+            place = Place { cookie, verifier: listed.verifier, window: 0, ..Place::default() };
         }
         seen.sort();
         seen.dedup();
         assert_eq!(seen.len(), 202, "what was there all the time comes once");
-        let strange = Place { cookie: 1, verifier: [9; 8], window: 0 };
+        let strange = Place { cookie: 1, verifier: [9; 8], window: 0, ..Place::default() };
         assert_eq!(status(bench.store.readdir(&dir, strange, &mut |_| true)), Status::BadCookie);
         let file = bench.file(b"f", b"");
         assert_eq!(status(bench.store.readdir(&file, Place::default(), &mut |_| true)), Status::NotDir);

@@ -81,7 +81,7 @@ impl<S: Store> Bench<S> {
                 false
             });
             let listed = listed.map_err(|failed| failed.status)?;
-            place = Place { cookie, verifier: listed.verifier, window: 0 };
+            place = Place { cookie, verifier: listed.verifier, window: 0, ..Place::default() };
             if listed.eof {
                 return Ok(names);
             }

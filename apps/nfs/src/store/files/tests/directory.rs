@@ -1,5 +1,10 @@
 use super::*;
 use crate::store::{Entry, Place};
+use crate::v3::readdir::fill_plus;
+use stag_protocol::{
+    nfs::v3::{ReadDirPlusArgs, ReadDirPlusResult},
+    xdr::{Codec, Reader, Writer},
+};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 
@@ -33,7 +38,7 @@ fn list(
         if listed.eof {
             return names;
         }
-        place = Place { cookie, verifier: listed.verifier, window: 8192 };
+        place = Place { cookie, verifier: listed.verifier, window: 8192, ..Place::default() };
         windows += 1;
         between(windows);
     }
@@ -113,7 +118,7 @@ fn cookies_that_are_none_of_ours_are_refused_or_end_the_list() {
     let mut lab = Lab::new();
     let (root, file) = (lab.root(), lab.file("f", b""));
     let mut never = |_: &Entry<'_>| true;
-    let place = Place { cookie: 3, verifier: [1; 8], window: 100 };
+    let place = Place { cookie: 3, verifier: [1; 8], window: 100, ..Place::default() };
     let failed = lab.files.readdir(&root, place, &mut never).unwrap_err();
     assert_eq!((failed.status, failed.about.is_some()), (Status::BadCookie, true));
     let place = Place { cookie: u64::MAX, ..Place::default() };
@@ -130,4 +135,65 @@ fn a_directory_that_takes_no_entry_is_not_at_its_end() {
     let mut lab = Lab::new();
     let root = lab.root();
     assert!(!lab.files.readdir(&root, Place::default(), &mut |_| false).unwrap().eof);
+}
+
+/// Names of all entries by READDIRPLUS in replies of so many octets, as they go out; and how many replies it took.
+pub(super) fn listing(lab: &mut Lab, dir: &FileHandle, octets: u32) -> (Vec<Vec<u8>>, usize) {
+    let (mut names, mut replies, mut cookie) = (vec![], 0, 0);
+    let mut reply = vec![0; octets as usize];
+    loop {
+        let (verifier, dir_count, max_count) = ([0; 8], octets, octets);
+        let args = ReadDirPlusArgs { dir: *dir, cookie, verifier, dir_count, max_count };
+        let attributes = lab.files.getattr(dir).unwrap();
+        let mut writer = Writer::new(&mut reply);
+        fill_plus(&mut lab.files, &args, attributes, &mut writer).unwrap();
+        let len = writer.len();
+        let results = ReadDirPlusResult::parse(&mut Reader::new(&reply[..len])).unwrap().unwrap();
+        for entry in results.entries {
+            cookie = entry.entry.cookie;
+            names.push(entry.entry.name.0.to_vec());
+            assert_eq!(entry.handle.is_some(), entry.attributes.is_some());
+        }
+        replies += 1;
+        if results.eof {
+            return (names, replies);
+        }
+    }
+}
+
+/// A directory of many files, listed in replies of any size: each entry is looked at once, so that a larger reply never costs more.
+pub(super) fn each_entry_is_looked_at_once(lab: &mut Lab) {
+    let dir = lab.find("d");
+    let (mut fewest, mut expected) = (usize::MAX, vec![]);
+    for octets in [2_048, 4_096, 8_192, 16_384, 32_768, 65_536] {
+        let before = lab.files.counts().looks;
+        let (mut names, replies) = listing(lab, &dir, octets);
+        assert_eq!(lab.files.counts().looks - before, 3_000, "{replies} replies of {octets} octets");
+        assert!(replies < fewest, "{replies} replies of {octets} octets, {fewest} smaller ones");
+        assert!(
+            replies <= 3_002 * 220 / octets as usize + 1,
+            "{replies} replies of {octets} octets are full"
+        );
+        fewest = replies;
+        names.sort();
+        assert!(expected.is_empty() || names == expected, "{octets}");
+        expected = names;
+    }
+    assert_eq!(expected.len(), 3_002);
+}
+
+pub(super) fn fill(dir: PathBuf) {
+    fs::create_dir(&dir).unwrap();
+    for number in 0..3_000_u32 {
+        // Names of all lengths, so that replies end in any place.
+        let name = format!("{number}-{}", "x".repeat(number as usize % 37));
+        fs::write(dir.join(name), b"").unwrap();
+    }
+}
+
+#[test]
+fn a_larger_reply_looks_at_no_more_entries() {
+    let mut lab = Lab::new();
+    fill(lab.path("d"));
+    each_entry_is_looked_at_once(&mut lab);
 }

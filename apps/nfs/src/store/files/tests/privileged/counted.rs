@@ -117,3 +117,10 @@ fn a_thread_that_acts_as_nobody_is_refused() {
     assert_eq!(lab.files.getattr(&root).unwrap().kind, FileKind::Directory, "the anonymous user mounted");
     stag_nfs_os::user::leave().unwrap();
 }
+
+#[test]
+fn a_larger_reply_looks_at_no_more_entries() {
+    let Some(mut lab) = lab(|_| {}) else { return };
+    crate::store::files::tests::directory::fill(lab.path("d"));
+    lab.by(user(ALICE), crate::store::files::tests::directory::each_entry_is_looked_at_once);
+}
