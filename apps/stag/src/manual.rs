@@ -99,7 +99,8 @@ WHO CALLERS ARE
                        whatever user it says it is.
   --mode auto          Privileged if this process can, else unprivileged. What
                        it is, is said at start.
-  With --memory everybody may do everything.
+  With --memory everybody may do everything, also make devices and set-uid
+  programs: mount it with nosuid,nodev. docs/permissions.md has all of it.
 
 FILES
   The state directory holds the key of the file handles, the numbers of the
