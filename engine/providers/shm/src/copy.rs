@@ -5,10 +5,12 @@
 //! whole where the processor loads words whole. Nothing is promised of neighbours. A copy is judged afterwards, where the other process
 //! cannot reach it; whoever has to know that nothing changed meanwhile asks the ring ([`crate::ring::Consumer::is_still`]).
 
-/// Octets from which on vectors are worth it.
+/// Octets from which on the lines of a copy are worth a loop of their own.
 const BULK: usize = 256;
-/// Octets of a turn of both loops: a line.
+/// Octets of a turn of that loop.
 const LINE: usize = crate::ring::LINE;
+/// Octets of the longest unit.
+const VECTOR: usize = 16;
 
 /// Copies `to.len()` octets at `from`.
 ///
@@ -17,34 +19,70 @@ const LINE: usize = crate::ring::LINE;
 /// or this one by atomics.
 #[inline]
 pub(crate) unsafe fn copy_volatile(from: *const u8, to: &mut [u8]) {
-    let first = from.align_offset(align_of::<u64>()).min(to.len());
-    let (unaligned, mut rest) = to.split_at_mut(first);
-    // SAFETY: the caller promises all octets; these are the first of them.
-    unsafe { copy_octets(from, unaligned) };
-    let mut from = from.wrapping_add(first);
-    if rest.len() >= BULK {
-        // SAFETY: the caller promises the rest; it begins at a word.
-        let done = unsafe { vectors::copy(from, rest) };
-        (from, rest) = (from.wrapping_add(done), rest.split_at_mut(done).1);
+    if to.len() >= BULK || !from.addr().is_multiple_of(8) {
+        // SAFETY: the caller's promise.
+        return unsafe { copy_long(from, to) };
     }
-    let (lines, rest) = rest.as_chunks_mut::<LINE>();
-    for line in lines {
-        // SAFETY: the caller promises these octets, which begin at a word.
-        unsafe { copy_words(from, line.as_chunks_mut().0) };
+    // SAFETY: the caller's promise; it begins at a word.
+    unsafe { copy_short(from, to) };
+}
+
+/// # Safety
+/// As [`copy_volatile`], and `from` is aligned to a word.
+#[inline]
+unsafe fn copy_short(mut from: *const u8, to: &mut [u8]) {
+    let mut rest = to;
+    if !from.addr().is_multiple_of(VECTOR)
+        && let Some(word) = rest.split_off_mut(..8)
+    {
+        // SAFETY: the caller promises this word.
+        unsafe { copy_words(from, word.as_chunks_mut().0) };
+        from = from.wrapping_add(8);
+    }
+    while let Some(line) = rest.split_off_mut(..LINE) {
+        // SAFETY: the caller promises these octets, which begin at a vector.
+        unsafe { copy_vectors(from, line.as_chunks_mut().0) };
         from = from.wrapping_add(LINE);
     }
-    let (words, last) = rest.as_chunks_mut();
-    // SAFETY: the caller promises these octets, which begin at a word.
-    unsafe { copy_words(from, words) };
-    from = from.wrapping_add(words.len() * 8);
-    let (halves, last) = last.as_chunks_mut();
-    for half in halves {
+    // Less than a line is left, so each part of it is there once or not at all.
+    for part in [2 * VECTOR, VECTOR] {
+        if let Some(vectors) = rest.split_off_mut(..part) {
+            // SAFETY: the caller promises these octets, which begin at a vector.
+            unsafe { copy_vectors(from, vectors.as_chunks_mut().0) };
+            from = from.wrapping_add(part);
+        }
+    }
+    if let Some(word) = rest.split_off_mut(..8) {
+        // SAFETY: the caller promises this word.
+        unsafe { copy_words(from, word.as_chunks_mut().0) };
+        from = from.wrapping_add(8);
+    }
+    if let Some(half) = rest.split_off_mut(..4) {
         // SAFETY: the caller promises these four octets, which begin at a word.
-        *half = unsafe { load::<u32>(from) }.to_ne_bytes();
+        half.copy_from_slice(&unsafe { load::<u32>(from) }.to_ne_bytes());
         from = from.wrapping_add(4);
     }
     // SAFETY: the caller promises these octets.
-    unsafe { copy_octets(from, last) };
+    unsafe { copy_octets(from, rest) };
+}
+
+/// # Safety
+/// As [`copy_volatile`].
+#[inline(never)]
+unsafe fn copy_long(from: *const u8, to: &mut [u8]) {
+    let first = from.align_offset(VECTOR).min(to.len());
+    let (unaligned, rest) = to.split_at_mut(first);
+    // SAFETY: the caller promises all octets; these are the first of them.
+    unsafe { copy_octets(from, unaligned) };
+    let mut from = from.wrapping_add(first);
+    let (lines, rest) = rest.as_chunks_mut::<LINE>();
+    for line in lines {
+        // SAFETY: the caller promises the line, which begins at a vector.
+        unsafe { copy_vectors(from, line.as_chunks_mut().0) };
+        from = from.wrapping_add(LINE);
+    }
+    // SAFETY: the caller promises the rest, which begins at a vector.
+    unsafe { copy_short(from, rest) };
 }
 
 /// One load.
@@ -79,43 +117,36 @@ unsafe fn copy_words(from: *const u8, to: &mut [[u8; 8]]) {
     }
 }
 
-/// Long copies, at the speed of memcpy.
-#[cfg(target_arch = "x86_64")]
-mod vectors {
-    use super::{LINE, copy_words, load};
-    use std::arch::x86_64::__m128i;
-
-    /// Copies whole lines from the first aligned vector on, and the word in front of it. How many octets.
-    ///
-    /// # Safety
-    /// As [`super::copy_volatile`], and `from` is aligned to a word.
-    pub(super) unsafe fn copy(from: *const u8, to: &mut [u8]) -> usize {
-        const VECTOR: usize = size_of::<__m128i>();
-        let first = from.align_offset(VECTOR).min(to.len());
-        let (word, rest) = to.split_at_mut(first);
-        // SAFETY: the caller promises these octets: none, or one word.
-        unsafe { copy_words(from, word.as_chunks_mut().0) };
-        let mut at = from.wrapping_add(first);
-        for line in rest.as_chunks_mut::<LINE>().0 {
-            // All loads of a line go ahead of its stores.
-            let vectors: [__m128i; LINE / VECTOR] = std::array::from_fn(|place| {
-                // SAFETY: the caller promises the line, which begins at a vector.
-                unsafe { load(at.wrapping_add(place * VECTOR)) }
-            });
-            // SAFETY: a line is as long as its vectors, and any octets are octets.
-            *line = unsafe { std::mem::transmute::<[__m128i; LINE / VECTOR], [u8; LINE]>(vectors) };
-            at = at.wrapping_add(LINE);
-        }
-        first + rest.len() / LINE * LINE
+/// # Safety
+/// As [`copy_volatile`], and `from` is aligned to a vector.
+#[inline(always)]
+unsafe fn copy_vectors(from: *const u8, to: &mut [[u8; VECTOR]]) {
+    for (at, vector) in to.iter_mut().enumerate() {
+        // SAFETY: the caller promises `to.len()` aligned vectors.
+        *vector = unsafe { load_vector(from.wrapping_add(at * VECTOR)) };
     }
 }
 
-/// Where words are what the processor has.
+/// # Safety
+/// `from` is aligned to a vector and valid for reading one.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn load_vector(from: *const u8) -> [u8; VECTOR] {
+    // SAFETY: the caller's promise; every x86-64 has such vectors.
+    let vector = unsafe { load::<std::arch::x86_64::__m128i>(from) };
+    // SAFETY: a vector is made of as many octets, and any octets are octets.
+    unsafe { std::mem::transmute(vector) }
+}
+
+/// # Safety
+/// `from` is aligned to a vector and valid for reading one.
 #[cfg(not(target_arch = "x86_64"))]
-mod vectors {
-    pub(super) unsafe fn copy(_from: *const u8, _to: &mut [u8]) -> usize {
-        0
-    }
+#[inline(always)]
+unsafe fn load_vector(from: *const u8) -> [u8; VECTOR] {
+    let mut vector = [0; VECTOR];
+    // SAFETY: the caller promises both words.
+    unsafe { copy_words(from, vector.as_chunks_mut().0) };
+    vector
 }
 
 #[cfg(test)]
