@@ -11,6 +11,8 @@ use super::*;
 use crate::store::{self, Origin, Store};
 
 const LEN: usize = 50_000;
+/// Times that a file is tried to be out of memory when it is read.
+const EVICTIONS: usize = 200;
 
 /// A store with a ring, and memory for its READs.
 pub(super) struct Ringed {
@@ -35,23 +37,34 @@ impl Ringed {
         let file = lab.file("f", &content);
         let pool = Pool::new(&[Class { slot_len: 1 << 17, count: 4 }]).unwrap();
         let mut ringed = Self { lab, pool, content, file };
-        ringed.evict();
-        let (done, fetched) = ringed.begin(LEN);
-        if done.is_none() && fetched.is_some() {
+        if ringed.try_begin_on_disk(LEN).is_some() {
             return Some(ringed);
         }
         eprintln!("skipped: the temporary directory keeps its files in memory");
         None
     }
 
-    pub(super) fn evict(&self) {
+    /// A READ of what is not in memory. Readahead that is under way brings pages back behind an eviction, and a READ that does
+    /// not wait has the system read ahead: then it is answered at once, and is tried again.
+    pub(super) fn begin_on_disk(&mut self, count: usize) -> Fetched {
+        self.try_begin_on_disk(count).expect("the file can be out of memory: it was before")
+    }
+
+    fn try_begin_on_disk(&mut self, count: usize) -> Option<Fetched> {
+        (0..EVICTIONS).find_map(|_| {
+            self.evict();
+            self.begin(count).1
+        })
+    }
+
+    fn evict(&self) {
         let file = fs::File::open(self.lab.path("f")).unwrap();
         file.sync_all().unwrap();
         fadvise(&file, 0, None, Advice::DontNeed).unwrap();
     }
 
     /// A READ at the beginning of the file; what came of it at once, or what was brought.
-    pub(super) fn begin(&mut self, count: usize) -> (Option<store::ReadDone>, Option<Fetched>) {
+    fn begin(&mut self, count: usize) -> (Option<store::ReadDone>, Option<Fetched>) {
         let pool = &self.pool;
         let ticket = Ticket::all().next().unwrap();
         let files = &mut self.lab.files;
@@ -86,8 +99,7 @@ fn octets(done: &store::ReadDone) -> Vec<u8> {
 fn what_a_ring_brought_is_what_is_answered() {
     let Some(mut ringed) = Ringed::new(Lab::new()) else { return };
     for (count, expected, eof) in [(LEN, LEN, true), (100, 100, false), (LEN + 5_000, LEN, true)] {
-        ringed.evict();
-        let fetched = ringed.begin(count).1.expect("it was evicted");
+        let fetched = ringed.begin_on_disk(count);
         assert!(fetched.brought.is_some());
         let done = ringed.end(count, fetched).unwrap();
         assert_eq!((done.origin, done.eof, done.is_cut), (Origin::Ring, eof, false));
@@ -100,8 +112,7 @@ fn what_a_ring_brought_is_what_is_answered() {
 fn a_file_that_changed_after_a_ring_read_it_is_read_again() {
     let Some(mut ringed) = Ringed::new(Lab::new()) else { return };
     for round in 1..10_u8 {
-        ringed.evict();
-        let fetched = ringed.begin(LEN).1.expect("it was evicted");
+        let fetched = ringed.begin_on_disk(LEN);
         // Until the time stamp is another one.
         std::thread::sleep(Duration::from_millis(20));
         let file = fs::File::options().write(true).open(ringed.lab.path("f")).unwrap();
@@ -109,7 +120,8 @@ fn a_file_that_changed_after_a_ring_read_it_is_read_again() {
         ringed.content[20_000..20_010].fill(round);
         let done = ringed.end(LEN, fetched).unwrap();
         assert!(octets(&done) == ringed.content, "the octets are those of the attributes");
-        assert_eq!((done.origin, done.attributes.size), (Origin::Memory, LEN as u64));
+        // From wherever, but not what the ring brought.
+        assert!(done.origin != Origin::Ring && done.attributes.size == LEN as u64, "{:?}", done.origin);
     }
 }
 
@@ -117,8 +129,7 @@ fn a_file_that_changed_after_a_ring_read_it_is_read_again() {
 fn a_buffer_whose_caller_is_gone_is_given_back() {
     let Some(mut ringed) = Ringed::new(Lab::new()) else { return };
     for _ in 0..10 {
-        ringed.evict();
-        assert!(ringed.begin(LEN).1.expect("it was evicted").brought.is_some());
+        assert!(ringed.begin_on_disk(LEN).brought.is_some());
         assert_eq!(ringed.pool.taken(), 0);
     }
 }
