@@ -21,29 +21,32 @@ use stag_protocol::{
 use stag_verbs::{Provider, Qp, Refused, Tag};
 use std::ops::Range;
 
-/// What the tag of a reply says that keeps memory beyond its message: it comes back when the reply is sent.
+/// The tag of a reply that keeps memory beyond its message; the tag comes back when the reply was
+/// sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bulk {
     /// Pages of [`Bulk::PAGE`] octets in buffers that nobody else can use until then.
     held: u16,
-    /// Pages that the peer gets.
+    /// Lines of [`Bulk::LINE`] octets that the peer gets.
     pushed: u16,
 }
 
 impl Bulk {
     const PAGE: u64 = 4_096;
-    /// The lower half of such a tag. A call's tag has another one, for no table is so large; so has a pull's.
+    const LINE: u64 = 64;
+    /// The lower half of such a tag. A call's tag has another one, for no table is so large; so has
+    /// a pull's.
     const MARK: u64 = u32::MAX as u64 - 1;
 
-    /// Of a reply that is not sent yet. None: its message is all of it, or it has a short item beside it.
+    /// The tag of a reply that is not sent yet. None for a reply without long buffers.
     pub(crate) fn of(answer: &Answer) -> Option<Self> {
         let long = |capacity: usize| if capacity > SMALL_MAX { capacity as u64 } else { 0 };
         let items = answer.item.iter().flat_map(|item| item.octets.iter());
         let held = long(answer.message.capacity()) + items.map(|part| long(part.capacity())).sum::<u64>();
         let item = answer.item.as_ref().map_or(0, |item| item.octets.len());
         let pushed = (answer.message.len() + item) as u64;
-        let pages = |octets: u64| u16::try_from(octets / Self::PAGE).unwrap_or(u16::MAX);
-        (held > 0).then(|| Self { held: pages(held + Self::PAGE - 1), pushed: pages(pushed) })
+        let most = |count: u64| u16::try_from(count).unwrap_or(u16::MAX);
+        (held > 0).then(|| Self { held: most(held.div_ceil(Self::PAGE)), pushed: most(pushed / Self::LINE) })
     }
 
     const fn tag(self) -> Tag {
@@ -60,7 +63,7 @@ impl Bulk {
     }
 
     pub(crate) const fn pushed(self) -> u64 {
-        self.pushed as u64 * Self::PAGE
+        self.pushed as u64 * Self::LINE
     }
 }
 
@@ -93,8 +96,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// The same of a reply that is nothing but a message: it leaves at once if its call had no chunks, it fits inline, and the
-    /// fabric takes it as a copy.
+    /// The same of a reply that is nothing but a message: it leaves at once if its call had no
+    /// chunks, it fits inline, and the fabric takes it as a copy.
     #[inline]
     pub(crate) fn answer_message(&mut self, id: CallId, mut message: Buf) {
         self.core.stamp(id.0, Stage::App);
@@ -141,7 +144,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         true
     }
 
-    /// Sends a reply in whatever form fits. It comes back when the send queue or the pool has no room for it.
+    /// Sends a reply in whatever form fits. It comes back when the send queue or the pool has no
+    /// room for it.
     pub(crate) fn answer_fabric(&mut self, key: Key, mut answer: Answer) -> Result<(), Answer> {
         let core = &mut self.core;
         let Some(call) = core.inbound.get(key) else { return Ok(()) };
@@ -257,7 +261,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 }
 
-/// What the header of a call said in its lists.
+/// The chunk lists of a call.
 fn lists_of(has_lists: bool, all: &[ChunkLists], key: Key) -> &ChunkLists {
     if has_lists { all.get(key.index()).expect("one for each place") } else { &NOTHING }
 }
