@@ -1,37 +1,42 @@
-//! Memory that one peer keeps from all others: each has a share of it, and octets have to move (RFC 8166 §8.1.4, RFC 5042
-//! §6.4).
+//! Memory that one peer keeps from all others: each has a share of it, and octets have to move (RFC
+//! 8166 §8.1.4, RFC 5042 §6.4).
 //!
-//! A peer *holds* what waits for it: buffers that its Reads are to fill, replies that it has not taken, records whose end it has not
-//! sent. Holding costs credit, an octet for a microsecond one unit; octets that move earn it. A newcomer has none, and may
-//! hold [`FIRST_OCTETS`]; with credit a peer may hold more, up to its share, and it may use the part of the memory that is kept for
-//! those who have shown that they are fast. A peer that is deep in debt while others wait loses its connection, and so
-//! does one that barely moves at all.
+//! A peer *holds* what waits for it: buffers that its Reads are to fill, replies that it has not
+//! taken, records whose end it has not sent. Holding costs credit, an octet for a microsecond one
+//! unit; octets that move earn it. A newcomer has none, and may hold [`FIRST_OCTETS`]; with credit
+//! a peer may hold more, up to its share, and it may use the part of the memory that is kept for
+//! those who have shown that they are fast. A peer that is deep in debt while others wait loses its
+//! connection, and so does one that barely moves at all.
 
 use crate::config::{LARGE_LEN, MESSAGE_LEN};
 use stag_verbs::Time;
 use std::time::Duration;
 
-/// Items up to this long have message slots, of which there is one for every call: nobody holds too many of those.
+/// Items up to this long have message slots, of which there is one for every call: nobody holds too
+/// many of those.
 pub(crate) const SMALL_MAX: usize = MESSAGE_LEN;
-/// Octets that a peer may hold before any of its octets moved: those of the longest call and of its reply.
+/// Octets that a peer may hold before any of its octets moved: those of the longest call and of its
+/// reply.
 pub(crate) const FIRST_OCTETS: u64 = 2 * LARGE_LEN as u64;
-/// The time for which an octet that moved pays: a peer keeps its credit if each octet is held for less than this.
+/// The time for which an octet that moved pays: a peer keeps its credit if each octet is held for
+/// less than this.
 const PAID: Duration = Duration::from_secs(1);
 /// A peer may hold what its credit pays for during this time.
 const AHEAD: Duration = Duration::from_millis(250);
-/// A peer is slow whose debt is what it holds, for this time; for less where more wait than there are buffers, down to
-/// [`GRACE_MIN`].
+/// A peer is slow whose debt is what it holds, for this time; for less where more wait than there
+/// are buffers, down to [`GRACE_MIN`].
 pub(crate) const GRACE: Duration = Duration::from_millis(500);
 pub(crate) const GRACE_MIN: Duration = Duration::from_millis(100);
-/// A peer that holds something has to move [`STALL_OCTETS`] in each such time, also while nobody waits.
+/// A peer that holds something has to move [`STALL_OCTETS`] in each such time, also while nobody
+/// waits.
 const STALL_MAX: Duration = Duration::from_secs(30);
-/// Octets that have to move before a peer is proven, or its share if that is less: more than the buffers of two kernels take while
-/// nobody reads.
+/// Octets that have to move before a peer is proven, or its share if that is less: more than the
+/// buffers of two kernels take while nobody reads.
 const PROOF: u64 = 16 << 20;
 /// 4 KiB per second; less if it holds less.
 const STALL_OCTETS: u64 = 4_096 * STALL_MAX.as_secs();
 
-/// What one connection holds and what it has earned.
+/// The memory that one connection holds, and the credit that it has earned.
 #[derive(Debug)]
 pub(crate) struct Account {
     /// Octets of memory that nobody else can use before the peer does its part.
@@ -39,7 +44,8 @@ pub(crate) struct Account {
     /// Octet-microseconds, as of `settled_at`; negative in debt.
     credit: i64,
     settled_at: Time,
-    /// The stall that is being looked at: since when it holds something, and octets that have moved since.
+    /// The stall that is being looked at: since when it holds something, and octets that have moved
+    /// since.
     since: Time,
     moved: u64,
     /// Octets that have moved on this connection.
@@ -47,17 +53,17 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// Of a connection that begins.
+    /// The account of a connection that begins.
     pub(crate) const fn new(now: Time) -> Self {
         Self { held: 0, credit: 0, settled_at: now, since: now, moved: 0, total: 0 }
     }
 
-    /// Octets that it holds.
+    /// Octets that the peer holds.
     pub(crate) const fn held(&self) -> u64 {
         self.held
     }
 
-    /// Brings the credit to `now`.
+    /// Charges for what was held until `now`.
     pub(crate) fn settle(&mut self, now: Time) {
         let elapsed = as_micros(now.since(self.settled_at));
         if elapsed == 0 {
@@ -69,17 +75,23 @@ impl Account {
         self.credit = self.credit.saturating_sub(cost).max(deepest.min(self.credit));
     }
 
-    /// It holds so many octets more.
+    /// Makes the next `time` free of charge: the shard did not run, so no octet could move.
+    pub(crate) fn forgive(&mut self, time: Duration) {
+        self.settled_at = self.settled_at + time;
+        self.since = self.since + time;
+    }
+
+    /// Adds to what the peer holds.
     pub(crate) fn hold(&mut self, octets: u64, now: Time) {
         self.hold_in_all(self.held.saturating_add(octets), now);
     }
 
-    /// It holds so many octets less.
+    /// Subtracts from what the peer holds.
     pub(crate) fn let_go(&mut self, octets: u64, now: Time) {
         self.hold_in_all(self.held.saturating_sub(octets), now);
     }
 
-    /// It holds this many octets.
+    /// Sets what the peer holds.
     pub(crate) fn hold_in_all(&mut self, octets: u64, now: Time) {
         self.settle(now);
         if self.held == 0 && octets > 0 {
@@ -88,7 +100,8 @@ impl Account {
         self.held = octets;
     }
 
-    /// So many octets went to it or came from it; `share` is what no peer may exceed.
+    /// Pays for octets that went to the peer or came from it; credit beyond that for `share` is not
+    /// kept.
     pub(crate) fn earn(&mut self, octets: u64, share: u64) {
         let most = as_units(share).saturating_mul(as_micros(AHEAD));
         let earned = as_units(octets).saturating_mul(as_micros(PAID));
@@ -97,26 +110,29 @@ impl Account {
         self.total = self.total.saturating_add(octets);
     }
 
-    /// Whether it has shown that octets move: enough of them did, and it has credit for a newcomer's share.
+    /// Returns true for a peer that has shown that octets move: enough of them did, and it has
+    /// credit for a newcomer's share.
     pub(crate) fn is_proven(&self, share: u64) -> bool {
         self.total >= PROOF.min(share)
             && self.credit >= as_units(FIRST_OCTETS).saturating_mul(as_micros(AHEAD))
     }
 
-    /// Whether it may hold `octets` more, of at most `share`. A peer that holds nothing may: one call is always possible.
+    /// Returns true if the peer may hold `octets` more, of at most `share`. A peer that holds
+    /// nothing always may: one call is always possible.
     pub(crate) fn allows(&self, octets: u64, share: u64) -> bool {
         let paid = self.credit.max(0) / as_micros(AHEAD);
         let most = FIRST_OCTETS.saturating_add(paid.unsigned_abs()).min(share);
         self.held == 0 || self.held.saturating_add(octets) <= most
     }
 
-    /// Whether its octets move too slowly for what it holds, so that it may not stay while others wait.
+    /// Returns true if octets move too slowly for what the peer holds, so that it may not stay
+    /// while others wait.
     pub(crate) fn is_slow(&self, grace: Duration) -> bool {
         let grace = as_units(self.held.max(LARGE_LEN as u64)).saturating_mul(as_micros(grace));
         self.held > 0 && self.credit < -grace
     }
 
-    /// Whether next to nothing moved for [`STALL_MAX`], while it held something.
+    /// Returns true if next to nothing moved for [`STALL_MAX`] while the peer held something.
     pub(crate) fn is_stalled(&mut self, now: Time) -> bool {
         if self.held == 0 || now.since(self.since) < STALL_MAX {
             return false;
@@ -147,7 +163,8 @@ mod tests {
         Time(millis * 1_000_000)
     }
 
-    /// A peer that holds `held` octets all the time and moves `per_tick` every 10 ms, for so many milliseconds.
+    /// A peer that holds `held` octets all the time and moves `per_tick` every 10 ms, for so many
+    /// milliseconds.
     fn moving(account: &mut Account, held: u64, per_tick: u64, millis: std::ops::Range<u64>) {
         account.hold_in_all(held, at(millis.start));
         for tick in millis.step_by(10) {
@@ -198,6 +215,17 @@ mod tests {
         account.settle(at(3_600_000));
         account.earn(2 * SHARE, SHARE);
         assert!(!account.is_slow(GRACE) && account.is_proven(SHARE));
+    }
+
+    #[test]
+    fn a_time_that_is_forgiven_costs_nothing() {
+        let mut account = Account::new(at(0));
+        account.hold(MIB, at(0));
+        account.forgive(Duration::from_secs(40));
+        account.settle(at(40_400));
+        assert!(!account.is_slow(GRACE) && !account.is_stalled(at(40_400)));
+        account.settle(at(40_600));
+        assert!(account.is_slow(GRACE));
     }
 
     #[test]

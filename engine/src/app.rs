@@ -244,13 +244,13 @@ impl Cx<'_> {
     /// of a newcomer, the last quarter of the medium and large ones is not for it.
     #[inline]
     pub fn take(&self, len: usize) -> Option<Buf> {
-        self.core.memory.take_for_app(len)
+        self.core.take_for_app(len)
     }
 
     /// An empty message buffer with room for headers in front, and for at least `len` octets.
     #[inline]
     pub fn message(&self, len: usize) -> Option<Buf> {
-        let mut buf = self.core.memory.take_for_app(HEAD_ROOM.checked_add(len)?)?;
+        let mut buf = self.core.take_for_app(HEAD_ROOM.checked_add(len)?)?;
         buf.reset(HEAD_ROOM);
         Some(buf)
     }

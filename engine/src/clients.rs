@@ -75,6 +75,7 @@ impl Core {
         self.exchange_calls(known, peer);
         // The lines know them by their names.
         for peer in [known, peer] {
+            self.line.leave(peer);
             if self.peers.get(peer.0).is_some_and(|entry| entry.wait != Wait::Nothing) {
                 self.set_wait(peer, Wait::Itself);
                 self.set_wait(peer, Wait::Turn);

@@ -59,6 +59,8 @@ pub(crate) struct Core {
     /// Calls of peers that are watched.
     pub(crate) watch: Watch,
     pub(crate) now: Time,
+    /// Whose call the app is looking at.
+    pub(crate) serving: Option<PeerId>,
     /// Peers with calls that wait for room in a send queue, or for receives; or with an answer to their question.
     pub(crate) stuck: VecDeque<PeerId>,
     /// Receives promised to connections: their grants, and the replies they may bring.
@@ -315,6 +317,8 @@ pub(crate) enum OutboundState {
 /// Longest pause between two attempts to connect, and the first one that is not zero.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
+/// Time between two passes for which peers answer while something waits. Any more is not theirs.
+const LATE_MAX: Duration = Duration::from_millis(100);
 
 impl Peer {
     /// A peer without receives of its own.
@@ -450,6 +454,7 @@ impl Core {
             counters: Counters::new(),
             watch: Watch::new(config.sampling, config.inbound),
             now: Time(0),
+            serving: None,
             reserved: 0,
             next_xid: config.xid_seed,
             place_bits: config.outbound.max(2).next_power_of_two().trailing_zeros(),
@@ -578,6 +583,11 @@ impl Core {
             {
                 *by = *by + passed;
             }
+        }
+        let late = now.since(self.now).saturating_sub(LATE_MAX);
+        // While something waits nobody sleeps for so long.
+        if !late.is_zero() && self.has_deferred() {
+            self.forgive(late);
         }
         self.now = now;
         self.in_pass = true;

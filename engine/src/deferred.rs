@@ -1,4 +1,5 @@
-//! Going on with what had to wait: replies, errors, and calls in line for memory; and ending who holds it for too long.
+//! Going on with what had to wait: replies, errors, and calls in line for memory; and ending who
+//! holds it for too long.
 
 use crate::{
     account::{GRACE, GRACE_MIN, SMALL_MAX},
@@ -14,9 +15,9 @@ use stag_pools::table::Key;
 use stag_verbs::{Cause, Provider, Qp};
 use std::time::Duration;
 
-/// How often those are looked at whose work has shown no end.
+/// The interval at which every waiting peer gets its turn, though no event gave it one.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// Peers of one line that are looked at together, in case one needs less than those before it.
+/// Peers of one line that are served together, in case one needs less than those before it.
 const LOOK_MAX: usize = 32;
 /// For how long a peer may stand in line before slow ones lose what they hold.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -24,10 +25,10 @@ const PATIENCE: Duration = Duration::from_millis(250);
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
 impl Core {
-    /// Whether a call may go on which needs long buffers, the longest of them and all together of so many octets, and then
-    /// `expected` octets for its reply.
+    /// Checks that a call may go on which needs long buffers, the longest of `longest` octets and
+    /// all of `needed` octets, and then `expected` octets for its reply.
     pub(crate) fn admit(
-        &self,
+        &mut self,
         peer: PeerId,
         (longest, needed): (usize, u64),
         expected: u64,
@@ -36,39 +37,42 @@ impl Core {
         if needed + expected == 0 {
             return Ok(());
         }
-        let Some(entry) = self.peers.get(peer.0) else { return Ok(()) };
+        let Some(entry) = self.peers.get_mut(peer.0) else { return Ok(()) };
+        entry.account.settle(self.now);
         if !entry.account.allows(needed + expected, self.memory.share()) {
             return Err(Missing::Share);
         }
         let lane = self.lane(peer);
-        let longest = longest.max(expected as usize);
+        // What is longer than every buffer has to go to the app's own memory.
+        let longest = longest.max(expected as usize).min(self.memory.slot_max());
         if !is_first && self.is_awaited(lane) || !self.memory.can_lend(longest, lane) {
             return Err(Missing::Memory(longest));
         }
         Ok(())
     }
 
-    /// Whether a call that is whole may go to the app, which may need `expected` octets for its reply.
-    pub(crate) fn may_answer(&self, peer: PeerId, expected: u64) -> bool {
+    /// Returns true if a call that is whole may go to the app, which may need `expected` octets for
+    /// its reply.
+    pub(crate) fn may_answer(&mut self, peer: PeerId, expected: u64) -> bool {
         expected == 0
             || self.first_deferred(peer).is_none() && self.admit(peer, (0, 0), expected, false).is_ok()
     }
 
-    /// A peer gets a reply: it holds its memory until it has it.
+    /// Charges a peer for the memory of a reply, until the reply has left.
     pub(crate) fn hold_reply(&mut self, peer: PeerId, answer: &Answer) {
         if let Some((bulk, entry)) = Bulk::of(answer).zip(self.peers.get_mut(peer.0)) {
             entry.account.hold(bulk.held(), self.now);
         }
     }
 
-    /// It does not get that reply.
+    /// Ends [`hold_reply`](Self::hold_reply) for a reply that is not sent.
     pub(crate) fn let_reply_go(&mut self, peer: PeerId, answer: &Answer) {
         if let Some((bulk, entry)) = Bulk::of(answer).zip(self.peers.get_mut(peer.0)) {
             entry.account.let_go(bulk.held(), self.now);
         }
     }
 
-    /// It has it.
+    /// Ends [`hold_reply`](Self::hold_reply) for a reply that has left, and pays for its octets.
     pub(crate) fn end_bulk(&mut self, peer: PeerId, bulk: Bulk) {
         let (now, share) = (self.now, self.memory.share());
         if let Some(entry) = self.peers.get_mut(peer.0) {
@@ -89,17 +93,18 @@ impl Core {
         self.replies.push_back(Unsent { call, answer, held });
     }
 
-    /// Says what the first call of a peer waits for.
+    /// Notes the obstacle of the first waiting call of a peer.
     pub(crate) fn await_missing(&mut self, peer: PeerId, missing: Option<Missing>) {
         let wait = match missing {
             Some(Missing::Memory(len)) => Wait::Memory(len),
-            Some(Missing::Share | Missing::Room) => Wait::Itself,
+            Some(Missing::Share | Missing::Room | Missing::Buffers) => Wait::Itself,
             None => Wait::Nothing,
         };
         self.set_wait(peer, wait);
     }
 
-    /// Work ended on a connection: what waits for its room may go on.
+    /// Gives a peer its turn, for work has ended on its connection and its send queue may have
+    /// room.
     pub(crate) fn note_room(&mut self, qp: Qp) {
         self.has_room = true;
         if let Some(peer) = self.peer_of(qp) {
@@ -109,8 +114,8 @@ impl Core {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Tries again what had to wait. Replies first, for they give memory back; each by itself, so that a peer which takes
-    /// nothing holds up nobody else.
+    /// Tries again what had to wait. Replies first, for they give memory back; each by itself, so
+    /// that a peer which takes nothing holds up nobody else.
     pub(crate) fn retry_deferred(&mut self) -> bool {
         let is_due = self.core.now >= self.core.next_look;
         if is_due {
@@ -167,27 +172,23 @@ impl<P: Provider, A: App> Shard<P, A> {
         progress
     }
 
-    /// Looks at the first peers of a line, in order. One that finds no buffer keeps those of its size for itself: those behind it
-    /// came later, and only get what is too short for it.
+    /// Serves the first peers of a line, in order. Behind a peer that finds no buffer, only those
+    /// are served that need shorter ones.
     fn serve_lane(&mut self, lane: Lane) -> bool {
         let (mut progress, mut shortest, mut at) = (false, usize::MAX, 0);
         while at < LOOK_MAX
             && let Some(peer) = self.core.line.lane(lane).get(at).copied()
         {
-            let wait = self.core.peers.get(peer.0).map_or(Wait::Nothing, |entry| entry.wait);
-            match wait {
-                Wait::Memory(len) if len >= shortest => at += 1,
-                Wait::Memory(_) => {
-                    progress |= self.serve(peer, true);
-                    match self.core.peers.get(peer.0).map(|entry| entry.wait) {
-                        Some(Wait::Memory(len)) => {
-                            shortest = shortest.min(len);
-                            at += 1;
-                        }
-                        _ => drop(self.core.line.lane(lane).remove(at)),
-                    }
-                }
-                _ => drop(self.core.line.lane(lane).remove(at)),
+            if self.core.change_lane(peer, lane) {
+                continue;
+            }
+            if self.core.awaited_len(peer) < shortest {
+                progress |= self.serve(peer, true);
+            }
+            // A peer that goes on leaves the line.
+            if self.core.line.lane(lane).get(at) == Some(&peer) {
+                shortest = shortest.min(self.core.awaited_len(peer));
+                at += 1;
             }
         }
         progress
@@ -198,17 +199,20 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(call) = self.core.first_deferred(peer) else {
             let is_stream =
                 matches!(self.core.peers.get(peer.0), Some(entry) if matches!(entry.link, Link::Stream(_)));
-            if is_stream && !self.lengthen_record(peer) {
+            if is_stream && let Err(wanted) = self.lengthen_record(peer) {
+                self.core.set_wait(peer, Wait::Memory(wanted));
                 return false;
             }
             self.core.set_wait(peer, Wait::Nothing);
             return is_stream;
         };
+        // Before it goes on, for then it may be over, and its connection may be another peer's.
+        let waits_since = self.core.advance(peer);
         if let Err(missing) = self.pull(call, is_first) {
+            self.core.put_back(peer, call, waits_since);
             self.core.await_missing(peer, Some(missing));
             return false;
         }
-        self.core.advance(peer);
         // Others have their turn first.
         let rest = self.core.first_deferred(peer).is_some();
         self.core.set_wait(peer, Wait::Nothing);
@@ -218,7 +222,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         true
     }
 
-    /// Ends the connections of peers that are slow, if somebody has waited for memory for a while: as many as there are waiting.
+    /// Ends the connections of peers that are slow, if somebody has waited for memory for a while:
+    /// as many as there are waiting.
     fn end_slow(&mut self) {
         if self.core.longest_wait().is_none_or(|wait| wait < PATIENCE) {
             return;
@@ -239,7 +244,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Ends connections whose peer holds memory of ours, or keeps its own calls waiting, and makes next to no progress.
+    /// Ends connections whose peer holds memory of ours, or keeps its own calls waiting, and makes
+    /// next to no progress.
     pub(crate) fn end_stalled(&mut self) {
         let now = self.core.now;
         for place in 0..self.core.peers.capacity() {

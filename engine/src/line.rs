@@ -1,25 +1,29 @@
 //! Calls of peers that wait for memory or room, and in which order they go on.
 //!
-//! A peer's calls wait behind one another, so that it waits for one thing at a time. Peers whose first call waits for memory
-//! stand in one of two lines, for memory goes to the first one; each gets one call served and goes to the end. All others
-//! wait for something of their own (room in their send queue, or in their share), and are looked at when a piece of their work has ended.
+//! A peer's calls wait behind one another, so that it waits for one thing at a time. Peers whose
+//! first call waits for memory stand in one of two lines, proven ones and newcomers. A buffer goes
+//! to the first peer of a line, which then goes to its end if it has more calls. All other peers
+//! wait for something of their own (room in their send queue, or in their share), and are served
+//! when a piece of their work has ended.
 
 use crate::{
+    account::SMALL_MAX,
     app::PeerId,
     core::{Core, Peer},
     memory::Lane,
 };
-use stag_pools::table::Key;
+use stag_pools::{Buf, table::Key};
+use stag_verbs::Time;
 use std::{collections::VecDeque, time::Duration};
 
-/// What a peer waits for whose calls, or whose record, cannot go on.
+/// The obstacle of a peer whose calls, or whose record, cannot go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// Nothing waits.
     Nothing,
-    /// It is looked at in this pass.
+    /// Its turn, later in this pass or in the next one.
     Turn,
-    /// The end of work of its own.
+    /// The end of work of its own: a Read, a reply, a Send.
     Itself,
     /// A buffer of the shard for at least so many octets.
     Memory(usize),
@@ -30,7 +34,8 @@ pub(crate) enum Wait {
 pub(crate) struct Line {
     /// The call that waits behind each place of `inbound`.
     behind: Box<[Option<Key>]>,
-    /// Peers that wait for memory, in order: proven ones, and newcomers. A peer may have left meanwhile.
+    /// Peers that wait for memory, in order: proven ones, and newcomers. Each stands in one of
+    /// them, once.
     lanes: [VecDeque<PeerId>; 2],
     /// Peers that are to be looked at.
     turns: VecDeque<PeerId>,
@@ -53,7 +58,7 @@ impl Line {
         }
     }
 
-    /// Whether nobody waits.
+    /// Returns true if nobody waits.
     #[inline]
     pub(crate) const fn is_empty(&self) -> bool {
         self.count == 0
@@ -68,7 +73,17 @@ impl Line {
         }
     }
 
-    /// Peers that stand in a line, at most.
+    /// Takes a peer out of the line in which it stands, if any.
+    pub(crate) fn leave(&mut self, peer: PeerId) {
+        for lane in &mut self.lanes {
+            if let Some(at) = lane.iter().position(|other| *other == peer) {
+                lane.remove(at);
+                return;
+            }
+        }
+    }
+
+    /// Peers that stand in a line.
     pub(crate) fn waiting(&self) -> usize {
         self.lanes.iter().map(VecDeque::len).sum()
     }
@@ -85,14 +100,23 @@ impl Line {
 }
 
 impl Core {
-    /// Which part of the memory a peer may use.
+    /// The part of the memory that a peer may use.
     pub(crate) fn lane(&self, peer: PeerId) -> Lane {
         let share = self.memory.share();
         let is_proven = self.peers.get(peer.0).is_some_and(|entry| entry.account.is_proven(share));
         if is_proven { Lane::Proven } else { Lane::Newcomer }
     }
 
-    /// Whether somebody waits for this part of the memory.
+    /// An empty buffer for the app, as far as the peer may have it whose call it is looking at.
+    #[inline]
+    pub(crate) fn take_for_app(&self, len: usize) -> Option<Buf> {
+        match self.serving {
+            Some(peer) if len > SMALL_MAX => self.memory.lend(len, self.lane(peer)),
+            _ => self.memory.take(len),
+        }
+    }
+
+    /// Returns true if somebody waits for this part of the memory.
     pub(crate) fn is_awaited(&self, lane: Lane) -> bool {
         let [proven, newcomers] = &self.line.lanes;
         match lane {
@@ -123,21 +147,58 @@ impl Core {
         self.peers.get(peer.0)?.deferred.map(|(first, _)| first)
     }
 
-    /// The first call of a peer waits no more.
-    pub(crate) fn advance(&mut self, peer: PeerId) {
-        let Some(entry) = self.peers.get_mut(peer.0) else { return };
-        let Some((first, last)) = entry.deferred else { return };
-        let next = self.line.behind.get_mut(first.index()).and_then(Option::take);
-        entry.deferred = next.map(|next| (next, last));
-        entry.waits_since = self.now;
+    /// Takes the first waiting call of a peer from its queue. Returns since when it waited.
+    pub(crate) fn advance(&mut self, peer: PeerId) -> Time {
+        let Some(entry) = self.peers.get_mut(peer.0) else { return self.now };
+        if let Some((first, last)) = entry.deferred {
+            let next = self.line.behind.get_mut(first.index()).and_then(Option::take);
+            entry.deferred = next.map(|next| (next, last));
+        }
+        std::mem::replace(&mut entry.waits_since, self.now)
     }
 
-    /// Says what a peer waits for.
+    /// Undoes [`advance`](Self::advance) for a call that cannot go on.
+    pub(crate) fn put_back(&mut self, peer: PeerId, call: Key, waits_since: Time) {
+        let Some(entry) = self.peers.get_mut(peer.0) else { return };
+        if let Some(place) = self.line.behind.get_mut(call.index()) {
+            *place = entry.deferred.map(|(next, _)| next);
+        }
+        entry.deferred = Some((call, entry.deferred.map_or(call, |(_, last)| last)));
+        entry.waits_since = waits_since;
+    }
+
+    /// Octets of the buffer for which a peer stands in line.
+    pub(crate) fn awaited_len(&self, peer: PeerId) -> usize {
+        match self.peers.get(peer.0).map(|entry| entry.wait) {
+            Some(Wait::Memory(len)) => len,
+            _ => 0,
+        }
+    }
+
+    /// Moves a peer to the end of the other line when its credit has changed: in the proven line, a
+    /// peer that may no longer use the kept buffers would block those that may. Returns true if it
+    /// moved.
+    pub(crate) fn change_lane(&mut self, peer: PeerId, from: Lane) -> bool {
+        let now = self.now;
+        self.peers.get_mut(peer.0).into_iter().for_each(|entry| entry.account.settle(now));
+        let to = self.lane(peer);
+        if to == from {
+            return false;
+        }
+        self.line.leave(peer);
+        self.line.lane(to).push_back(peer);
+        true
+    }
+
+    /// Notes the obstacle of a peer.
     pub(crate) fn set_wait(&mut self, peer: PeerId, wait: Wait) {
         let (now, lane) = (self.now, self.lane(peer));
         let Some(entry) = self.peers.get_mut(peer.0) else { return };
         let was = std::mem::replace(&mut entry.wait, wait);
         let in_line = |wait: Wait| matches!(wait, Wait::Memory(_));
+        if in_line(was) && !in_line(wait) {
+            self.line.leave(peer);
+        }
         match (was, wait) {
             (Wait::Nothing, Wait::Nothing) => return,
             (Wait::Nothing, _) => {
@@ -154,7 +215,7 @@ impl Core {
         }
     }
 
-    /// Has a peer looked at that waits for work of its own, for some of that has ended.
+    /// Gives a peer that waits for work of its own its turn, for some of that work has ended.
     #[inline]
     pub(crate) fn wake(&mut self, peer: PeerId) {
         if self.peers.get(peer.0).is_some_and(|entry| entry.wait == Wait::Itself) {
@@ -168,10 +229,22 @@ impl Core {
         self.peers.get_mut(peer.0).into_iter().for_each(|entry| entry.deferred = None);
     }
 
-    /// Has everybody looked at that waits for work of its own, whatever became of that.
+    /// Gives every peer that waits for work of its own its turn.
     pub(crate) fn wake_all(&mut self) {
         for place in 0..self.peers.capacity() {
             self.peers.key_at(place).into_iter().for_each(|key| self.wake(PeerId(key)));
+        }
+    }
+
+    /// Charges nobody for the next `time`: this shard was busy with something else, or did not run.
+    #[cold]
+    pub(crate) fn forgive(&mut self, time: Duration) {
+        for place in 0..self.peers.capacity() {
+            let Some(entry) = self.peers.key_at(place).and_then(|key| self.peers.get_mut(key)) else {
+                continue;
+            };
+            entry.account.forgive(time);
+            entry.waits_since = entry.waits_since + time;
         }
     }
 

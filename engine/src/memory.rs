@@ -1,7 +1,8 @@
 //! A shard's buffers, and the part of them that peers may use.
 //!
-//! Three quarters of the medium and large slots are for everybody. The last quarter is for peers that have shown that octets move
-//! ([`Account::is_proven`](crate::account::Account::is_proven)): a crowd of newcomers that take their time does not take it.
+//! Three quarters of the medium and large slots are for everybody. The last quarter is for peers
+//! that have shown that octets move ([`Account::is_proven`](crate::account::Account::is_proven)): a
+//! crowd of newcomers that take their time does not take it.
 
 use crate::{account::SMALL_MAX, config::Config};
 use stag_pools::{Budget, Buf, Pool};
@@ -9,7 +10,7 @@ use stag_pools::{Budget, Buf, Pool};
 /// One part in so many is kept for proven peers, and no peer holds more.
 const PARTS: usize = 4;
 
-/// Which part of the memory a peer may use.
+/// The part of the memory that a peer may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// All of it.
@@ -26,8 +27,10 @@ pub(crate) struct Memory {
     share: u64,
     /// For each class beyond [`SMALL_MAX`]: the length of its slots, and how many are kept.
     kept: [(usize, usize); 2],
-    /// The part that serves the call that the app is looking at.
-    lane: Lane,
+    /// The number of slots in each of these classes.
+    counts: [usize; 2],
+    /// Octets of the longest slot.
+    slot_max: usize,
 }
 
 impl Memory {
@@ -36,7 +39,13 @@ impl Memory {
         let [_, mediums, larges] = config.classes();
         let octets = mediums.slot_len * mediums.count + larges.slot_len * larges.count;
         let kept = [mediums, larges].map(|class| (class.slot_len, class.count / PARTS));
-        Self { pool, share: (octets / PARTS) as u64, kept, lane: Lane::Proven }
+        let counts = [mediums.count, larges.count];
+        let slot_max = match counts {
+            [0, 0] => SMALL_MAX,
+            [_, 0] => mediums.slot_len,
+            _ => larges.slot_len,
+        };
+        Self { pool, share: (octets / PARTS) as u64, kept, counts, slot_max }
     }
 
     /// Octets that one peer may hold.
@@ -44,29 +53,49 @@ impl Memory {
         self.share
     }
 
-    /// An empty buffer for at least `len` octets: for work of our own, and for calls whose length is bounded elsewhere.
+    /// Octets of the longest buffer, free or not.
+    pub(crate) const fn slot_max(&self) -> usize {
+        self.slot_max
+    }
+
+    /// Returns true if a peer could have buffers for all these lengths at once while nobody else
+    /// has any.
+    pub(crate) fn fits(&self, lens: impl Iterator<Item = usize>, lane: Lane) -> bool {
+        let [(medium_len, mediums_kept), (large_len, larges_kept)] = self.kept;
+        let [mediums, larges] = match lane {
+            Lane::Proven => self.counts,
+            Lane::Newcomer => [self.counts[0] - mediums_kept, self.counts[1] - larges_kept],
+        };
+        let mut needed = [0, 0];
+        for len in lens.filter(|len| *len > SMALL_MAX) {
+            match len {
+                len if len <= medium_len => needed[0] += 1,
+                len if len <= large_len => needed[1] += 1,
+                _ => return false,
+            }
+        }
+        needed[1] <= larges && needed[0] + needed[1] <= mediums + larges
+    }
+
+    /// An empty buffer for at least `len` octets: for work of our own, and for calls whose length
+    /// is bounded elsewhere.
     #[inline]
     pub(crate) fn take(&self, len: usize) -> Option<Buf> {
         self.pool.take(len)
     }
 
-    /// The same for the app, as far as the peer may have it whose call it is looking at.
-    #[inline]
-    pub(crate) fn take_for_app(&self, len: usize) -> Option<Buf> {
-        if len > SMALL_MAX { self.lend(len, self.lane) } else { self.pool.take(len) }
-    }
-
-    /// The same for a peer.
+    /// An empty buffer for a peer.
     pub(crate) fn lend(&self, len: usize, lane: Lane) -> Option<Buf> {
         self.pool.take(self.lendable(len, lane)?)
     }
 
-    /// Whether [`lend`](Self::lend) has such a buffer.
+    /// Returns true if [`lend`](Self::lend) has such a buffer.
     pub(crate) fn can_lend(&self, len: usize, lane: Lane) -> bool {
         self.lendable(len, lane).is_some()
     }
 
-    /// What to ask the pool for when a peer needs `len` octets: a newcomer gets none of those that are kept, of whichever class.
+    /// The length to ask the pool for when a peer needs `len` octets. A newcomer gets no buffer
+    /// that is kept, of whichever class.
     fn lendable(&self, len: usize, lane: Lane) -> Option<usize> {
         if lane == Lane::Proven || len <= SMALL_MAX {
             return (self.pool.available(len) > 0).then_some(len);
@@ -89,11 +118,6 @@ impl Memory {
     /// Buffers beyond [`SMALL_MAX`] that nobody has.
     pub(crate) fn available(&self) -> usize {
         self.pool.available(SMALL_MAX + 1)
-    }
-
-    /// The app looks at a call of a peer that may use this part; [`Lane::Proven`] when it does not.
-    pub(crate) const fn serve(&mut self, lane: Lane) {
-        self.lane = lane;
     }
 
     /// Buffers that somebody has.
@@ -130,13 +154,22 @@ mod tests {
     }
 
     #[test]
-    fn the_app_gets_for_a_call_what_its_peer_may_have() {
-        let config = Config { slots: [8, 0, 4], ..Config::small() };
-        let mut memory = Memory::new(Pool::new(&config.classes()).unwrap(), &config);
-        memory.serve(Lane::Newcomer);
-        let lent: Vec<_> = std::iter::from_fn(|| memory.take_for_app(LARGE_LEN)).collect();
-        assert_eq!(lent.len(), 3);
-        memory.serve(Lane::Proven);
-        assert!(memory.take_for_app(LARGE_LEN).is_some());
+    fn what_fits_does_not_depend_on_who_has_it() {
+        let config = Config { slots: [8, 8, 16], ..Config::small() };
+        let memory = Memory::new(Pool::new(&config.classes()).unwrap(), &config);
+        let _all: Vec<_> = std::iter::from_fn(|| memory.lend(MEDIUM_LEN, Lane::Proven)).collect();
+        let fits = |larges, mediums, lane| {
+            let lens = [(LARGE_LEN, larges), (MEDIUM_LEN, mediums), (SMALL_MAX, 99)];
+            memory.fits(lens.into_iter().flat_map(|(len, count)| std::iter::repeat_n(len, count)), lane)
+        };
+        assert!(fits(12, 6, Lane::Newcomer) && fits(0, 18, Lane::Newcomer));
+        assert!(!fits(13, 0, Lane::Newcomer) && !fits(12, 7, Lane::Newcomer));
+        assert!(fits(16, 8, Lane::Proven) && !fits(17, 0, Lane::Proven) && !fits(16, 9, Lane::Proven));
+        assert!(!memory.fits(std::iter::once(LARGE_LEN + 1), Lane::Proven));
+        for (slots, longest) in [([8, 0, 0], SMALL_MAX), ([8, 1, 0], MEDIUM_LEN), ([8, 0, 1], LARGE_LEN)] {
+            let config = Config { slots, ..Config::small() };
+            let memory = Memory::new(Pool::new(&config.classes()).unwrap(), &config);
+            assert_eq!(memory.slot_max(), longest);
+        }
     }
 }

@@ -4,7 +4,6 @@ use crate::{
     account::SMALL_MAX,
     app::{Answer, App, Call, CallId, Cx, PeerId},
     caller::room_kept,
-    config::LARGE_LEN,
     core::{Inbound, InboundState, Link},
     health::HealthFault,
     item::Pulled,
@@ -32,11 +31,13 @@ pub(crate) static NOTHING: ChunkLists = ChunkLists::new();
 /// One peer's Reads hold at most this part of the large buffers.
 const PULL_SHARE: usize = 4;
 
-/// What a call waits for.
+/// The obstacle of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Missing {
     /// A buffer of the shard, for at least this many octets.
     Memory(usize),
+    /// More buffers at once than there are for such a peer.
+    Buffers,
     /// Room in its connection's share of the memory.
     Share,
     /// Room in its connection's send queue.
@@ -153,7 +154,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.core.stamp(key, Stage::Parse);
         let (id, pulled) = (CallId(key), Pulled::default());
         let call = Call { id, peer, from, header, arguments: reader, pulled };
+        self.core.serving = Some(peer);
         self.app.on_call(&mut Cx { core: &mut self.core }, call);
+        self.core.serving = None;
         if let Some((call, message)) = self.core.answered.take() {
             self.answer_message(call, message);
         }
@@ -180,7 +183,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let is_whole = pull.chunks().is_empty();
         count_form(&mut stats.calls, header.body == Body::NoMsg, !is_whole);
         let has_lists = !core.lists.is_empty() || core.lists.intent().is_some();
-        let expected = expected_reply(&core.lists);
+        let expected = expected_reply(&core.lists, core.memory.slot_max());
         let goes_on = is_whole && core.may_answer(peer, expected);
         let state = if goes_on { InboundState::AwaitAnswer } else { InboundState::AwaitSink };
         let call = Inbound { peer, xid: header.xid, state, has_lists, fabric: None };
@@ -212,7 +215,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.core.defer(peer, key);
         let limits = &mut self.core.counters.stats.limits;
         match missing {
-            Some(Missing::Memory(_)) => limits.memory += 1,
+            Some(Missing::Memory(_) | Missing::Buffers) => limits.memory += 1,
             Some(Missing::Share) => limits.share += 1,
             Some(Missing::Room) => limits.send_queue += 1,
             None => return,
@@ -249,7 +252,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         let qp = *qp;
         let mut sinks = [const { None }; READS_MAX];
-        let held = self.take_sinks(key, self.core.lane(peer), &mut sinks)?;
+        let lane = self.core.lane(peer);
+        let held =
+            self.take_sinks(key, lane, &mut sinks).map_err(|missing| self.judge(key, lane, missing))?;
         self.post_reads((peer, qp), key, sinks, held);
         Ok(())
     }
@@ -277,6 +282,13 @@ impl<P: Provider, A: App> Shard<P, A> {
             *sink = Some(buf);
         }
         Ok(held)
+    }
+
+    /// Keeps a call out of the line that needs more buffers than its peer can ever have: it would block those behind it.
+    fn judge(&self, key: Key, lane: Lane, missing: Missing) -> Missing {
+        let fabric = self.core.inbound.get(key).and_then(|call| call.fabric.as_ref());
+        let lens = fabric.iter().flat_map(|fabric| fabric.pull.chunks()).map(|chunk| chunk.len as usize);
+        if self.core.memory.fits(lens, lane) { missing } else { Missing::Buffers }
     }
 
     /// Asks for every chunk of a call that has its buffers, of which the peer holds `held` octets from here on.
@@ -393,10 +405,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             Ok(header) => {
                 self.core.stamp(key, Stage::Parse);
                 let call = Call { id: CallId(key), peer, from, header, arguments: reader, pulled };
-                let lane = self.core.lane(peer);
-                self.core.memory.serve(lane);
+                self.core.serving = Some(peer);
                 self.app.on_call(&mut Cx { core: &mut self.core }, call);
-                self.core.memory.serve(Lane::Proven);
+                self.core.serving = None;
             }
             Err(Refusal::Answer(reply)) => {
                 self.core.watch.forget(key);
@@ -425,12 +436,14 @@ fn needed(chunks: &[PullChunk]) -> (usize, u64) {
     (lens().max().unwrap_or(0), lens().map(|len| len as u64).sum())
 }
 
-/// Octets of memory that the reply to a call may take which offers these chunks; 0 if a message slot takes it.
-fn expected_reply(lists: &ChunkLists) -> u64 {
+/// Octets of memory, in one buffer of at most `slot_max`, that the reply to a call may take which offers these chunks; 0 if a
+/// message slot takes it.
+fn expected_reply(lists: &ChunkLists, slot_max: usize) -> u64 {
     let writes = lists.writes().flat_map(|chunk| chunk.segments.iter());
     let all = writes.chain(lists.reply().into_iter().flat_map(|chunk| chunk.segments.iter()));
     let offered: u64 = all.map(|segment| u64::from(segment.length)).sum();
-    if offered > SMALL_MAX as u64 { offered.min(LARGE_LEN as u64) } else { 0 }
+    let offered = offered.min(slot_max as u64);
+    if offered > SMALL_MAX as u64 { offered } else { 0 }
 }
 
 pub(crate) fn count_form(forms: &mut Forms, long: bool, chunked: bool) {

@@ -7,7 +7,7 @@ use stag_echo::{Caller, ECHO, Echo};
 use stag_engine::{
     Answer, AnswerItem, App, Call, CallFault, Cause, Config, Cx, Outcome, PeerId, Shard, Token,
 };
-use stag_pools::Access;
+use stag_pools::{Access, Buf};
 use stag_protocol::{
     rpc::Accepted,
     rpcrdma::{ChunkLists, Position},
@@ -23,6 +23,8 @@ const LARGE: usize = 100_000;
 /// A Read that is answered after this time is not answered at all.
 const NEVER: Faults = Faults { fetch_delay: u64::MAX / 4..u64::MAX / 4 + 1, ..Faults::NONE };
 const MOMENT: Duration = Duration::from_millis(1);
+/// The longest time between two passes.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// A server, and several peers whose messages are made by hand.
 struct Crowd<A: App> {
@@ -58,8 +60,8 @@ impl<A: App> Crowd<A> {
                 .fold(self.shard.pass(self.now), |worked, peer| worked | peer.poll(self.now));
             match self.fabric.next_due() {
                 _ if worked => {}
-                Some(due) if due <= until => self.now = due.max(self.now),
-                _ if self.now < until => self.now = until,
+                Some(due) if due <= until.min(self.now + LOOK) => self.now = due.max(self.now),
+                _ if self.now < until => self.now = until.min(self.now + LOOK),
                 _ => return,
             }
         }
@@ -82,14 +84,19 @@ impl<A: App> Crowd<A> {
 
     /// A call with two items in Read chunks. Its answer is an error, for no place is offered for the echo.
     fn call_with_two_items(&mut self, peer: usize, xid: u32, len: usize) {
+        self.call_with_items(peer, xid, len, 2);
+    }
+
+    fn call_with_items(&mut self, peer: usize, xid: u32, len: usize, count: u32) {
         let raw = &mut self.peers[peer];
         let head = item_position().octets();
         let mut lists = ChunkLists::new();
-        for position in [head, head + len as u32 + 4] {
+        for item in 0..count {
             let source = raw.window(&pattern(len), Access::RemoteRead);
+            let position = head + item * (len as u32 + 4);
             lists.push_read(Position::new(position).unwrap(), source).unwrap();
         }
-        let arguments = [echo_head(len), echo_head(len)].concat();
+        let arguments = echo_head(len).repeat(count as usize);
         raw.send(&message(xid, &lists, &rpc(xid, ECHO, &arguments)), None);
     }
 
@@ -220,6 +227,81 @@ fn the_pulls_of_a_newcomer_hold_two_large_slots_and_another_peer_is_served() {
     assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.buffers_in_use()), ((0, 0), 0));
 }
 
+#[test]
+fn a_shard_without_long_slots_answers_calls_that_offer_much() {
+    for slots in [[512, 0, 0], [512, 4, 0]] {
+        let mut crowd = Crowd::new(Echo::default(), LIMITS, Config { slots, ..config() }, 1);
+        let mut lists = ChunkLists::new();
+        lists.begin_write().unwrap();
+        lists.push_write(crowd.peers[0].window(&[0; LARGE], Access::RemoteWrite)).unwrap();
+        let octets = [&echo_head(8)[..], b"answered"].concat();
+        crowd.peers[0].send(&message(1, &lists, &rpc(1, ECHO, &octets)), None);
+        crowd.run_for(MOMENT);
+        assert_eq!(crowd.received(), [1], "{slots:?}");
+    }
+}
+
+#[test]
+fn a_call_that_needs_more_buffers_than_newcomers_have_holds_up_no_other_newcomer() {
+    let config = Config { slots: [512, 0, 8], ..config() };
+    let mut crowd = Crowd::new(Echo::default(), LIMITS, config, 2);
+    crowd.call_with_items(0, 1, LARGE, 7);
+    crowd.run_for(MOMENT);
+    for xid in 0..4 {
+        crowd.echo(1, xid, LARGE, 1);
+        crowd.run_for(MOMENT);
+        assert_eq!(crowd.received(), [0, 1 + xid as usize]);
+    }
+    crowd.run_for(Duration::from_secs(32));
+    assert!(crowd.peers[0].ended.is_some() && crowd.peers[1].ended.is_none());
+    assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.buffers_in_use()), ((0, 0), 0));
+}
+
+#[test]
+fn a_peer_whose_credit_is_used_up_in_line_holds_up_no_proven_one() {
+    let config = Config { slots: [512, 0, 16], peers: 64, ..Config::small() };
+    let mut crowd = Crowd::new(Keeper, Limits { connections: 64, ..LIMITS }, config, 14);
+    let (idler, holder, proven) = (11, 12, 13);
+    for peer in [idler, holder, proven] {
+        for xid in 0..24 {
+            crowd.echo(peer, xid, LARGE, 1);
+            crowd.run_for(MOMENT);
+        }
+    }
+    let before = crowd.received();
+    crowd.fabric.set_faults(NEVER);
+    crowd.echo(idler, 100, LARGE, 1);
+    crowd.run_for(250 * MOMENT);
+    (0..11).for_each(|peer| crowd.echo(peer, 100, LARGE, 1));
+    crowd.run_for(MOMENT);
+    (0..4).for_each(|xid| crowd.echo(holder, 100 + xid, LARGE, 1));
+    crowd.run_for(MOMENT);
+    crowd.fabric.set_faults(Faults::NONE);
+    crowd.echo(idler, 101, LARGE, 1);
+    crowd.run_for(MOMENT);
+    crowd.echo(proven, 100, LARGE, 1);
+    crowd.run_for(290 * MOMENT);
+    assert_eq!(crowd.received(), before, "all buffers are taken");
+    let qp = crowd.peers[holder].qp.unwrap();
+    crowd.peers[holder].end.disconnect(qp);
+    crowd.run_for(30 * MOMENT);
+    assert_eq!(crowd.shard.snapshot().engine.limits.slow, 0, "those that hold the rest have their time");
+    assert_eq!(crowd.received()[proven], before[proven] + 1);
+}
+
+#[test]
+fn a_pause_of_our_own_is_no_peers_fault() {
+    let mut crowd = held_by_a_crowd();
+    crowd.echo(24, 1, LARGE, 1);
+    crowd.run_for(MOMENT);
+    // The app, or the host, does something else for two seconds.
+    crowd.now = crowd.now + Duration::from_secs(2);
+    crowd.run_for(100 * MOMENT);
+    assert_eq!(crowd.shard.snapshot().engine.limits.slow, 0);
+    crowd.run_for(2_000 * MOMENT);
+    assert!(crowd.shard.snapshot().engine.limits.slow > 0);
+}
+
 /// Sixteen large slots, and a crowd of which each has asked for an echo of what it does not give.
 fn held_by_a_crowd() -> Crowd<Keeper> {
     let config = Config { slots: [512, 0, 16], peers: 64, ..Config::small() };
@@ -302,6 +384,43 @@ fn errors_wait_for_room_in_the_send_queue() {
     assert_eq!(crowd.received(), [24]);
     assert!(crowd.peers[0].ended.is_none() && crowd.shard.snapshot().engine.limits.send_queue > 0);
     assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.buffers_in_use()), ((0, 0), 0));
+}
+
+/// Takes a large buffer for each call, and keeps it.
+#[derive(Default)]
+struct Taker(Vec<Buf>);
+
+impl App for Taker {
+    type Report = ();
+
+    fn report(&self) {}
+
+    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+        self.0.extend(cx.take(LARGE));
+        cx.refuse(&call, Accepted::SystemErr);
+    }
+}
+
+#[test]
+fn calls_of_a_newcomer_leave_the_last_quarter_whatever_their_form() {
+    for has_write in [false, true] {
+        let config = Config { slots: [512, 0, 16], ..config() };
+        let mut crowd = Crowd::new(Taker::default(), LIMITS, config, 1);
+        for xid in 0..16 {
+            let raw = &mut crowd.peers[0];
+            let mut lists = ChunkLists::new();
+            if has_write {
+                lists.begin_write().unwrap();
+                lists.push_write(raw.window(&[0; 100], Access::RemoteWrite)).unwrap();
+            }
+            raw.send(&message(xid, &lists, &rpc(xid, ECHO, &echo_head(0))), None);
+            crowd.run_for(MOMENT);
+        }
+        assert_eq!((crowd.received(), crowd.shard.app().0.len()), (vec![16], 12));
+        let for_us =
+            crowd.shard.with_app(|_, cx| std::iter::from_fn(|| cx.take(LARGE)).collect::<Vec<_>>().len());
+        assert_eq!(for_us, 4, "the app itself has all");
+    }
 }
 
 /// A client that ends its server when a call of it times out.

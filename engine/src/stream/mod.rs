@@ -191,12 +191,22 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Goes on with what was read before.
     fn resume(&mut self, key: Key) {
-        let Some(pending) = self.streams.connections.get_mut(key).and_then(|stream| stream.pending.take())
+        let Some(mut pending) =
+            self.streams.connections.get_mut(key).and_then(|stream| stream.pending.take())
         else {
             return;
         };
-        if let Err(cause) = self.take_records(key, &mut &pending[..]) {
+        let mut input = &pending[..];
+        let taken = self.take_records(key, &mut input);
+        let rest = input.len();
+        if let Err(cause) = taken {
             self.end_stream(key, cause);
+        } else if rest > 0 {
+            // In the same buffer: there may be no other one.
+            pending.trim_front(pending.len() - rest);
+            if let Some(stream) = self.streams.connections.get_mut(key) {
+                stream.pending = Some(pending);
+            }
         }
         self.streams.queue(key);
     }
@@ -208,7 +218,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         if stream.dead || stream.ended || is_full || stream.pending.is_some() {
             return Look::Empty;
         }
-        let Some(room) = self.room_to_read(key) else { return Look::Empty };
+        let room = match self.room_to_read(key) {
+            Ok(room) => room,
+            Err(look) => return look,
+        };
         let most = room.min(staging.len());
         let staging = staging.split_at_mut(most).0;
         let Some(stream) = self.streams.connections.get_mut(key) else { return Look::Empty };
@@ -233,14 +246,28 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         let mut input = staging.get(..len).unwrap_or_default();
         let whole = len == staging.len();
-        match self.take_records(key, &mut input) {
+        match self.take_records(key, &mut input).and_then(|()| self.keep_pending(key, input)) {
             Ok(()) if whole => Look::More,
             Ok(()) => Look::Empty,
             Err(cause) => Look::Closed(cause),
         }
     }
 
-    /// Cuts the stream into records and hands each over when it is whole.
+    /// Keeps what was read and cannot be looked at yet.
+    fn keep_pending(&mut self, key: Key, input: &[u8]) -> Result<(), Cause> {
+        let lane = self.lane_of(key);
+        let Some(stream) = self.streams.connections.get_mut(key) else { return Ok(()) };
+        if input.is_empty() || stream.dead {
+            return Ok(());
+        }
+        let exhausted = Cause::Fabric(FabricFault::Exhausted);
+        let mut pending = borrow(&self.core.memory, input.len(), lane).ok_or(exhausted)?;
+        pending.append(input).map_err(|_| exhausted)?;
+        stream.pending = Some(pending);
+        Ok(())
+    }
+
+    /// Cuts the stream into records and hands each over when it is whole. Something is left when no more calls are taken.
     fn take_records(&mut self, key: Key, input: &mut &[u8]) -> Result<(), Cause> {
         loop {
             let fair = self.streams.fair_output();
@@ -250,10 +277,6 @@ impl<P: Provider, A: App> Shard<P, A> {
                 return Ok(());
             }
             if stream.role == Role::Responder && stream.is_full(fair) && !input.is_empty() {
-                let exhausted = Cause::Fabric(FabricFault::Exhausted);
-                let mut pending = borrow(&self.core.memory, input.len(), lane).ok_or(exhausted)?;
-                pending.append(input).map_err(|_| exhausted)?;
-                stream.pending = Some(pending);
                 return Ok(());
             }
             match stream.assembler.step(input).map_err(|_| Cause::Handshake)? {
@@ -363,47 +386,52 @@ impl<P: Provider, A: App> Shard<P, A> {
 
 // Memory of records and replies, as the peer's account has it (RFC 5531 §11 sets no limit to a record).
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Octets that may be read from a connection, so that there is memory for them whatever they are. None when its record first
-    /// needs a longer buffer, for which it waits.
-    fn room_to_read(&mut self, key: Key) -> Option<usize> {
+    /// Octets that may be read from a connection, so that there is memory for them whatever they are. Fails when its record
+    /// needs a longer buffer, for which the connection then waits.
+    fn room_to_read(&mut self, key: Key) -> Result<usize, Look> {
         let lane = self.lane_of(key);
-        let stream = self.streams.connections.get_mut(key)?;
+        let stream = self.streams.connections.get_mut(key).ok_or(Look::Empty)?;
         let Some(record) = &stream.record else {
-            return Some(self.core.memory.longest(lane).max(SMALL_MAX));
+            return Ok(self.core.memory.longest(lane).max(SMALL_MAX));
         };
         if record.spare_len() > 0 {
-            return Some(record.spare_len());
+            return Ok(record.spare_len());
         }
-        stream.wanted = record.len() + 1;
-        let peer = stream.peer?;
-        if !self.core.is_awaited(lane) && self.lengthen_record(peer) {
-            return self.streams.connections.get(key)?.record.as_ref().map(Buf::spare_len);
+        let peer = stream.peer.ok_or(Look::Empty)?;
+        let wanted = record.len() + 1;
+        stream.wanted = wanted;
+        if wanted > self.core.memory.slot_max() {
+            return Err(Look::Closed(Cause::Fabric(FabricFault::Exhausted)));
         }
-        let wanted = self.streams.connections.get(key)?.wanted;
+        if !self.core.is_awaited(lane) && self.lengthen_record(peer).is_ok() {
+            let record = self.streams.connections.get(key).and_then(|stream| stream.record.as_ref());
+            return record.map(Buf::spare_len).ok_or(Look::Empty);
+        }
         self.core.counters.stats.limits.memory += 1;
         self.core.set_wait(peer, Wait::Memory(wanted));
         self.streams.queue(key);
-        None
+        Err(Look::Empty)
     }
 
-    /// Moves the record of a TCP connection that waits for a longer buffer to one. False when there is none.
-    pub(crate) fn lengthen_record(&mut self, peer: PeerId) -> bool {
+    /// Moves the record of a TCP connection that waits for a longer buffer to one. Fails with the octets that it waits for when
+    /// there is none.
+    pub(crate) fn lengthen_record(&mut self, peer: PeerId) -> Result<(), usize> {
         let Some(Link::Stream(key)) = self.core.peers.get(peer.0).map(|entry| &entry.link) else {
-            return false;
+            return Ok(());
         };
         let key = *key;
         let lane = self.lane_of(key);
         let Some(stream) = self.streams.connections.get_mut(key).filter(|stream| stream.wanted > 0) else {
-            return true;
+            return Ok(());
         };
-        let Some(mut longer) = self.core.memory.lend(stream.wanted, lane) else { return false };
+        let mut longer = self.core.memory.lend(stream.wanted, lane).ok_or(stream.wanted)?;
         longer.reset(0);
         if let Some(shorter) = stream.record.take() {
             longer.append(&shorter).expect("it is longer");
         }
         (stream.record, stream.wanted) = (Some(longer), 0);
         self.streams.queue(key);
-        true
+        Ok(())
     }
 
     /// The part of the memory that serves a connection. Replies to our own calls are not for others to delay.
@@ -421,7 +449,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(entry) = stream.peer.and_then(|peer| self.core.peers.get_mut(peer.0)) else { return };
         entry.account.hold_in_all(stream.held(), now);
         entry.account.earn(std::mem::take(&mut stream.moved), share);
-        let is_over_share = !entry.account.allows(0, share);
+        // A record alone is never too much: only reading ends it.
+        let is_over_share = stream.is_refused() && !entry.account.allows(0, share);
         if std::mem::replace(&mut stream.is_over_share, is_over_share) != is_over_share {
             self.core.counters.stats.limits.share += u64::from(is_over_share);
             self.streams.set_interest(key);

@@ -117,14 +117,23 @@ impl Stream {
         self.dead || self.ended && self.output.is_empty() && self.calls == 0 && self.pending.is_none()
     }
 
-    /// Octets of our memory that wait for the peer: to take what it was not sent yet, or to send the rest of a record. What waits
-    /// for our app or for memory of ours, or was never offered to the socket, is not the peer's fault.
+    /// Returns true if the socket took less than there is to send.
+    pub(super) fn is_refused(&self) -> bool {
+        self.role != Role::Connecting && self.interest.contains(epoll::EventFlags::OUT)
+    }
+
+    /// Octets of our memory that wait for the peer: to take what it was not sent yet, and with it what was read behind that, or to
+    /// send the rest of a record. What waits for our app or for memory of ours, or was never offered to the socket, is not the
+    /// peer's fault.
     pub(super) fn held(&self) -> u64 {
-        let is_refused = self.role != Role::Connecting && self.interest.contains(epoll::EventFlags::OUT);
-        let output = if is_refused { self.output_memory } else { 0 };
+        let is_refused = self.is_refused();
         let is_read = self.interest.contains(epoll::EventFlags::IN);
-        let record = self.record.as_ref().filter(|_| is_read);
-        (output + record.map_or(0, Buf::capacity)) as u64
+        let output = if is_refused { self.output_memory } else { 0 };
+        let input = [
+            self.record.as_ref().filter(|_| is_read || is_refused),
+            self.pending.as_ref().filter(|_| is_refused),
+        ];
+        (output + input.into_iter().flatten().map(Buf::capacity).sum::<usize>()) as u64
     }
 
     fn push(&mut self, octets: Octets, memory: usize) {
