@@ -293,7 +293,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             entry.version_by = None;
             if awaits && entry.kept {
                 self.core.counters.stats.requester.version_silences += 1;
-                // draft 000 §5.2 [v2-12]
+                // draft 000 §5.2 [v2-12] [v2-26]
                 self.disconnect(PeerId(key));
             }
         }

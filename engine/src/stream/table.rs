@@ -430,7 +430,11 @@ impl Streams {
     /// Parts that one connection may have waiting before no more of its calls are taken: what all have together must not be all
     /// message slots.
     pub(super) fn fair_output(&self) -> usize {
-        if self.parts < self.crowd { OUTPUT_MAX } else { self.crowd.div_ceil(self.connections.capacity().max(1)) }
+        if self.parts < self.crowd {
+            OUTPUT_MAX
+        } else {
+            self.crowd.div_ceil(self.connections.capacity().max(1))
+        }
     }
 
     /// Forgets a connection.

@@ -73,6 +73,7 @@ impl Versions {
 
     /// These versions, towards a peer that announced `theirs`: version 2 is draft 000's with one that did not announce more.
     pub const fn agreed(self, theirs: Dialects) -> Self {
+        // draft 000 §4.2 [v2-21]
         match self {
             Self::Two(Version2::Directed) if !theirs.directed => Self::Two(Version2::Plain),
             Self::Both(Version2::Directed) if !theirs.directed => Self::Both(Version2::Plain),

@@ -477,6 +477,7 @@ impl Files {
     /// shards, local programs and other servers may change the object between two of its system calls, and no attribute would show it,
     /// as what the call itself changes are the same times and the same size.
     fn wcc(&self, slot: SlotId) -> WccData {
+        // RFC 1813 §2.6 [1813-12]
         WccData { before: None, after: self.attributes(slot).ok() }
     }
 
