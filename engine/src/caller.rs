@@ -5,12 +5,13 @@ use crate::{
     config::Config,
     core::{Core, Link, Outbound, OutboundState, Peer, ReplyMemory, Sent},
     offer::set_xid,
+    reply::clear_behind,
     shard::Shard,
     transfer::NOTHING,
 };
 use stag_pools::{Buf, Fenced, RemoteKey, table::Key};
 use stag_protocol::rpcrdma::{
-    Connection, ErrorBody, Header, PeerFault, Side, Xid, plain,
+    Connection, ErrorBody, Header, Side, Xid, plain,
     requester::{self, ReplyPayload},
 };
 use stag_verbs::{Cause, Provider, Qp, Tag};
@@ -599,29 +600,7 @@ fn send_plain<P: Provider>(
     sent
 }
 
-/// Clears what a reply claims behind the `filled` octets that can be a reply's, and counts it.
-fn clear_behind(octets: &mut [u8], filled: usize) -> u64 {
-    let unwritten = octets.get_mut(filled..).unwrap_or_default();
-    unwritten.fill(0);
-    unwritten.len() as u64
-}
-
 impl Outbound {
-    /// Judges the content of the Reply chunk, once the peer cannot reach it any more. What is not the reply to this call does not
-    /// end it: it waits for the end of the connection. Octets that nobody wrote are cleared, and counted in `unwritten`.
-    fn look_at_long_reply(&mut self, unwritten: &mut u64) -> Result<(), PeerFault> {
-        let (Some(offers), Some(xid), false) = (&mut self.offers, self.xid, self.cancelled) else {
-            return Ok(());
-        };
-        let Some(ReplyMemory::Room(len)) = offers.reply else { return Ok(()) };
-        let room = offers.reply_room.as_deref_mut().and_then(|room| room.get_mut(..len)).unwrap_or_default();
-        *unwritten += clear_behind(room, offers.reply_filled);
-        // RFC 8166 §4.2.1 [8166-31]
-        requester::check_message(xid, room).inspect_err(|_| {
-            (offers.reply, self.state) = (None, OutboundState::AwaitNext);
-        })
-    }
-
     /// Whether this call and its longest reply fit inline on `connection`, and nothing else belongs to it.
     #[inline]
     fn is_plain(&self, connection: &Connection) -> bool {

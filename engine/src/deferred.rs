@@ -3,11 +3,11 @@
 
 use crate::{
     account::{GRACE, GRACE_MIN, SMALL_MAX},
+    answer::Bulk,
     app::{Answer, App, PeerId},
     core::{Core, InboundState, Link, Unsent},
     line::Wait,
     memory::Lane,
-    reply::Bulk,
     shard::Shard,
     transfer::Missing,
 };

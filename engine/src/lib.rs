@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod answer;
 pub mod app;
 mod caller;
 mod clients;

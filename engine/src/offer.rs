@@ -1,9 +1,9 @@
 //! A call of ours is sent: hops 2 to 5.
 
 use crate::{
+    answer::insert_item,
     app::{App, CallFault, PeerId},
     core::{Link, Offers, Outbound, OutboundState, Role, Sent},
-    reply::insert_item,
     shard::{CALL_TAG, Shard},
     stats::Forms,
 };

@@ -1,11 +1,11 @@
 //! One shard: a fabric, an app, and the loop that joins them.
 
 use crate::{
+    answer::Bulk,
     app::{Action, App, Cx, PeerId},
     config::{Config, HEAD_ROOM, INLINE_LEN},
     control::{Command, Control},
     core::{Core, Link},
-    reply::Bulk,
     stats::Snapshot,
     stream::Streams,
 };

@@ -25,7 +25,7 @@ fn frames(table: &mut Table) {
         table.frame(&format!("reply-ends-behind-{len}-octets"), FRAME, "closed", cut(good.clone(), len));
     }
     for (name, len) in [("too-long", 13_u16), ("of-512", 512), ("of-65535", u16::MAX)] {
-        let frame = frame_of(REPLY, (C | S, 2), len, &good.get(20..).unwrap_or_default().to_vec());
+        let frame = frame_of(REPLY, (C | S, 2), len, good.get(20..).unwrap_or_default());
         table.frame(&format!("reply-claims-a-length-{name}"), FRAME, "closed", frame);
     }
     for (name, data) in
