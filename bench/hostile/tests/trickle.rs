@@ -245,7 +245,6 @@ fn a_pair_of_clients_whose_writes_trickle_leaves_memory_to_others() {
 }
 
 #[test]
-#[ignore = "a crowd takes all large buffers until its reads are called off"]
 fn a_crowd_of_clients_whose_writes_trickle_leaves_memory_to_others() {
     beside(8);
 }
