@@ -175,6 +175,8 @@ SIGNALS
   SIGUSR1          Write statistics.
   SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO
                    Nothing but a line in the log.
+  SIGXFSZ          Ignored: a WRITE or SETATTR behind the file size limit of
+                   this process (ulimit -f) is answered with NFS3ERR_FBIG.
   If NOTIFY_SOCKET is set, systemd is told READY=1 and STOPPING=1.
 
 EXIT CODES

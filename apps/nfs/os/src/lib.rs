@@ -1,12 +1,13 @@
 //! What an NFS server asks of Linux and no crate wraps as a safe function: files named by the kernel's own handles
-//! ([`handle`]), a thread that acts as another user ([`user`]), files that are opened for their owner whatever their mode ([`owner`]), and
-//! reads that nobody waits for ([`ring`]).
+//! ([`handle`]), a thread that acts as another user ([`user`]), files that are opened for their owner whatever their mode ([`owner`]),
+//! reads that nobody waits for ([`ring`]), and a file size limit that ends no process ([`signal`]).
 //!
 //! Every other system call of the store goes through rustix. `unsafe` here is one system call per block.
 
 pub mod handle;
 pub mod owner;
 pub mod ring;
+pub mod signal;
 pub mod user;
 
 pub use handle::KernelHandle;

@@ -121,6 +121,10 @@ impl Shared {
     /// # Errors
     /// A sentence for whoever starts the server.
     pub fn open(config: &Config) -> Result<Arc<Self>, StartError> {
+        // Else a WRITE behind the process' file size limit would end it. NFS3ERR_FBIG is the
+        // answer.
+        let ignored = stag_nfs_os::signal::ignore_file_size_limit();
+        ignored.map_err(|error| StartError(format!("cannot ignore SIGXFSZ: {error}")))?;
         let (policy, mode) = config.callers.decide()?;
         let state = State::open(&config.state_dir)?;
         let exports = Exports::open(&config.exports, &state)?;
