@@ -12,8 +12,7 @@ use std::{
     fmt, io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex, PoisonError,
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     thread,
@@ -21,7 +20,7 @@ use std::{
 
 use rustix::io::{Errno, fcntl_dupfd_cloexec, pread};
 
-use crate::store::TRANSFER_MAX;
+use crate::{mail::Letterbox, store::TRANSFER_MAX};
 
 /// Helpers of one process.
 pub const THREADS: usize = 2;
@@ -58,34 +57,14 @@ struct Job {
     offset: u64,
     len: usize,
     ticket: Ticket,
-    by: Arc<Letterbox>,
-}
-
-type Bell = Box<dyn Fn() + Send + Sync>;
-
-/// Where a shard's tickets come back.
-struct Letterbox {
-    tickets: SyncSender<Ticket>,
-    is_filled: AtomicBool,
-    bell: OnceLock<Bell>,
-}
-
-impl Letterbox {
-    fn put(&self, ticket: Ticket) {
-        // It has room for all of the shard's tickets; the shard may be gone.
-        let _ = self.tickets.try_send(ticket);
-        self.is_filled.store(true, Ordering::Release);
-        if let Some(ring) = self.bell.get() {
-            ring();
-        }
-    }
+    by: Arc<Letterbox<Ticket>>,
 }
 
 /// One shard's way to the helpers. It may be sent to the shard's thread, which gives it to its store. The helpers live
 /// until the last shard is gone.
 pub struct Helpers {
     jobs: SyncSender<Job>,
-    letterbox: Arc<Letterbox>,
+    letterbox: Arc<Letterbox<Ticket>>,
     tickets: Receiver<Ticket>,
 }
 
@@ -97,7 +76,7 @@ impl fmt::Debug for Helpers {
 
 /// Wakes a shard when octets that it waits for are there.
 #[derive(Clone)]
-pub struct BellPull(Arc<Letterbox>);
+pub struct BellPull(Arc<Letterbox<Ticket>>);
 
 impl fmt::Debug for BellPull {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -109,7 +88,7 @@ impl BellPull {
     /// Lets `ring` wake the shard, from any thread. Without it a sleeping shard finds its tickets at its next pass. Only the
     /// first counts.
     pub fn attach(&self, ring: impl Fn() + Send + Sync + 'static) {
-        let _ = self.0.bell.set(Box::new(ring));
+        self.0.attach(ring);
     }
 }
 
@@ -134,9 +113,7 @@ impl Helpers {
             thread::Builder::new().name(format!("helper-{number}")).spawn(move || work(&queue, &*fetch))?;
         }
         let way = |_| {
-            let (sender, tickets) = sync_channel(TICKETS);
-            let letterbox =
-                Letterbox { tickets: sender, is_filled: AtomicBool::new(false), bell: OnceLock::new() };
+            let (letterbox, tickets) = Letterbox::new(TICKETS);
             Self { jobs: jobs.clone(), letterbox: Arc::new(letterbox), tickets }
         };
         Ok((0..shards).map(way).collect())
@@ -158,13 +135,12 @@ impl Helpers {
 
     /// The next ticket that came back: one load when none did since the last look.
     pub fn next_fetched(&self) -> Option<Ticket> {
-        let is_filled = &self.letterbox.is_filled;
-        if !is_filled.load(Ordering::Relaxed) {
+        if !self.letterbox.is_filled() {
             return None;
         }
         self.tickets.try_recv().ok().or_else(|| {
-            // One that is put in from here on is found now, or rings again.
-            is_filled.swap(false, Ordering::Acquire);
+            // One that is put in from here on is found now, or by the next look.
+            self.letterbox.look();
             self.tickets.try_recv().ok()
         })
     }
@@ -180,7 +156,9 @@ fn work(queue: &Mutex<Receiver<Job>>, fetch: &Fetch) {
         fetch(file.as_fd(), offset, scratch.get_mut(..len).unwrap_or_default());
         // Closed first: with its ticket back, a READ holds nothing here any more.
         drop(file);
-        by.put(ticket);
+        // The box has room for all of the shard's tickets; the shard may be gone.
+        let _ = by.put(ticket);
+        by.ring();
     }
 }
 
@@ -203,7 +181,7 @@ mod tests {
     use super::*;
     use std::{
         sync::{
-            atomic::AtomicUsize,
+            atomic::{AtomicUsize, Ordering},
             mpsc::{Sender, channel},
         },
         time::{Duration, Instant},

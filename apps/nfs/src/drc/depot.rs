@@ -8,13 +8,14 @@
 use std::{
     fmt,
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU32, Ordering},
-        mpsc::{Receiver, SyncSender, sync_channel},
+        Arc,
+        atomic::{AtomicU32, Ordering},
+        mpsc::Receiver,
     },
 };
 
 use super::cache::Moved;
+use crate::mail::Letterbox;
 
 /// Groups of clients. Clients of one group move together.
 pub(crate) const SLOTS: usize = 256;
@@ -38,20 +39,12 @@ pub(crate) enum Place {
     With(usize),
 }
 
-type Bell = Box<dyn Fn() + Send + Sync>;
-
 /// What all shards share. On the way of a call it is one load.
 struct Depot {
     secret: [u8; 16],
     /// By slot: 0 nobody, 2 n + 2 shard n, 2 n + 3 on the way to shard n. Only the owner takes a slot from itself.
     owners: Box<[AtomicU32]>,
-    boxes: Box<[Letterbox]>,
-}
-
-struct Letterbox {
-    letters: SyncSender<Mail>,
-    is_filled: AtomicBool,
-    bell: OnceLock<Bell>,
+    boxes: Box<[Letterbox<Mail>]>,
 }
 
 /// One shard's part of a duplicate request cache. It may be sent to the shard's thread, which gives it to its gateway.
@@ -84,7 +77,7 @@ impl BellPull {
     /// Lets `ring` wake the shard. Without it a sleeping shard finds its mail at its next pass. Only the first counts.
     pub fn attach(&self, ring: impl Fn() + Send + Sync + 'static) {
         if let Some(letterbox) = self.depot.boxes.get(self.index) {
-            let _ = letterbox.bell.set(Box::new(ring));
+            letterbox.attach(ring);
         }
     }
 }
@@ -94,13 +87,11 @@ impl Branch {
     pub fn all(shards: usize) -> Vec<Self> {
         // Each shard has one claim under way per slot, and gets one answer to it.
         let capacity = if shards > 1 { 2 * SLOTS * shards } else { 1 };
-        let (senders, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| sync_channel(capacity)).unzip();
-        let letterbox =
-            |letters| Letterbox { letters, is_filled: AtomicBool::new(false), bell: OnceLock::new() };
+        let (boxes, receivers): (Vec<_>, Vec<_>) = (0..shards).map(|_| Letterbox::new(capacity)).unzip();
         let depot = Arc::new(Depot {
             secret: secret(),
             owners: (0..SLOTS).map(|_| AtomicU32::new(0)).collect(),
-            boxes: senders.into_iter().map(letterbox).collect(),
+            boxes: boxes.into(),
         });
         let branch = |(index, letters)| Self { depot: Arc::clone(&depot), index, letters };
         receivers.into_iter().enumerate().map(branch).collect()
@@ -144,13 +135,9 @@ impl Branch {
 
     /// Writes to `shard`. The letter comes back when its box is full or its shard is gone.
     pub(crate) fn post(&self, shard: usize, mail: Mail) -> Result<(), Mail> {
-        use std::sync::mpsc::TrySendError::{Disconnected, Full};
         let Some(letterbox) = self.depot.boxes.get(shard) else { return Err(mail) };
-        letterbox.letters.try_send(mail).map_err(|(Full(mail) | Disconnected(mail))| mail)?;
-        letterbox.is_filled.store(true, Ordering::Release);
-        if let Some(ring) = letterbox.bell.get() {
-            ring();
-        }
+        letterbox.put(mail)?;
+        letterbox.ring();
         Ok(())
     }
 
@@ -160,8 +147,7 @@ impl Branch {
 
     /// Whether there is mail: one load, once per pass.
     pub(crate) fn has_mail(&self) -> bool {
-        let is_filled = &self.depot.boxes.get(self.index).expect("every branch has a box").is_filled;
-        is_filled.load(Ordering::Relaxed) && is_filled.swap(false, Ordering::Acquire)
+        self.depot.boxes.get(self.index).expect("every branch has a box").look()
     }
 
     pub(crate) fn next_letter(&self) -> Option<Mail> {
