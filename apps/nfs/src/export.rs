@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, makedev, openat, statx};
 
 use crate::handle::{Birth, FileId, Identity};
+use crate::limits::Limits;
 use crate::state::{StartError, State, cannot};
 
 /// Which export; carried by every file handle.
@@ -69,6 +70,7 @@ pub struct Export {
     identity: Identity,
     place: Place,
     mount: u64,
+    limits: Limits,
 }
 
 impl Export {
@@ -90,6 +92,11 @@ impl Export {
     /// The exported directory, opened by path only.
     pub(crate) fn root(&self) -> &OwnedFd {
         &self.root
+    }
+
+    /// The limits of the export's file system.
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// The exported directory's own identity.
@@ -178,6 +185,7 @@ fn open(config: &ExportConfig, state: &State, register: &mut Register) -> Result
         id,
         name: config.name.clone(),
         read_only: config.read_only,
+        limits: Limits::of(&root, &found, config.read_only),
         root,
         identity: Identity { file: FileId { export: id, inode: found.stx_ino }, birth: Birth::of(&found) },
         place,

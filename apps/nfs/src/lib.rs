@@ -17,6 +17,7 @@ pub mod gateway;
 pub mod handle;
 pub mod helpers;
 pub mod index;
+mod limits;
 mod mail;
 mod mount;
 pub mod report;

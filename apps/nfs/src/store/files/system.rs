@@ -9,8 +9,6 @@ use crate::store::{Failed, TRANSFER_MAX};
 
 /// Octets of directory entries that a client should ask for at once.
 const READDIR_PREFERRED: u32 = 32 << 10;
-/// What a client may count on; most file systems have more, none tells how many.
-const LINK_MAX: u32 = 255;
 
 type About<T> = Result<(T, Attributes), Failed<Option<Attributes>>>;
 
@@ -38,8 +36,8 @@ impl Files {
         Ok((fsstat, attributes))
     }
 
-    /// FSINFO (RFC 1813 §3.3.19). The largest file is what the system's offsets allow; the file system may take less, and
-    /// then answers a WRITE behind its limit with NFS3ERR_FBIG.
+    /// FSINFO (RFC 1813 §3.3.19). The largest file is what the export's file system says
+    /// (`limits`).
     ///
     /// # Errors
     /// The status of the reply.
@@ -54,7 +52,8 @@ impl Files {
             write_preferred: TRANSFER_MAX,
             write_multiple: 4096,
             readdir_preferred: READDIR_PREFERRED,
-            file_size_max: i64::MAX as u64,
+            // RFC 1813 §3.3.19 [1813-93]
+            file_size_max: self.export_of(slot).limits().file_size_max,
             // RFC 1813 §3.3.19 [1813-91]
             time_delta: Time { seconds: 0, nanos: 1 },
             // RFC 1813 §3.3.19 [1813-92]
@@ -74,7 +73,8 @@ impl Files {
         let found = found.map_err(|error| Failed { status: status(error), about: Some(attributes) })?;
         let name_max = u32::try_from(found.f_namemax).unwrap_or(u32::MAX).min(super::name::NAME_MAX as u32);
         let pathconf = PathConf {
-            link_max: LINK_MAX,
+            // RFC 1813 §3.3.20 [1813-94]
+            link_max: self.export_of(slot).limits().link_max,
             name_max,
             // RFC 1813 §3.3.20 [1813-95]
             no_trunc: true,

@@ -209,7 +209,14 @@ fn the_file_system_is_described() {
     assert_eq!(attributes, lab.files.getattr(&root).unwrap());
     let (fsinfo, _) = lab.files.fsinfo(&root).unwrap();
     assert_eq!((fsinfo.read_max, fsinfo.write_max), (1 << 20, 1 << 20));
+    let file = lab.file("largest", b"");
+    let set = |size| SetAttributes { size: Some(size), ..SetAttributes::default() };
+    lab.files.setattr(&file, &set(fsinfo.file_size_max), None).unwrap();
+    let more = lab.files.setattr(&file, &set(fsinfo.file_size_max + 1), None);
+    assert_eq!(more.unwrap_err().status, Status::FBig);
     let (pathconf, _) = lab.files.pathconf(&root).unwrap();
+    let export = lab.files.shared().exports().iter().next().unwrap();
+    assert_eq!(pathconf.link_max, export.limits().link_max);
     assert_eq!((pathconf.name_max, pathconf.no_trunc), (255, true));
 }
 

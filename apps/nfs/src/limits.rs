@@ -1,0 +1,193 @@
+//! Limits of a file system that `statfs(2)` does not tell: the size of a file, and its names.
+//!
+//! **The largest file** is found by seeking: the system refuses an offset behind it. A file without
+//! a name serves (`O_TMPFILE`), which is gone when it is closed. Where none can be made, or nothing
+//! may be changed, the kind of the file system says it.
+//!
+//! **How many names** a file has at most, only a table can say, as in the C library.
+
+use std::fs::read_to_string;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, SeekFrom, StatFs, Statx, fstatfs, makedev, openat, seek};
+
+/// The limits of one file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Octets of the largest file.
+    pub(crate) file_size_max: u64,
+    /// Names of one file.
+    pub(crate) link_max: u32,
+}
+
+/// Names that a client may count on where nobody says how many there are.
+const LINK_MAX_UNKNOWN: u32 = 255;
+/// The largest offset of this system.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+impl Limits {
+    /// The limits of the file system that an export's root is on. Nothing is tried in one that nobody
+    /// may change.
+    pub(crate) fn of(root: impl AsFd, found: &Statx, is_read_only: bool) -> Self {
+        let Ok(about) = fstatfs(&root) else {
+            return Self { file_size_max: OFFSET_MAX, link_max: LINK_MAX_UNKNOWN };
+        };
+        let kind = Kind::of(&about, || name_of_type(found));
+        let file = if is_read_only { None } else { nameless(&root) };
+        let probed = file.as_ref().and_then(largest_offset);
+        Self {
+            file_size_max: probed.unwrap_or_else(|| kind.file_size_max(block_len(&about))),
+            link_max: kind.link_max(),
+        }
+    }
+}
+
+/// File systems of which more is known than their name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Ext2,
+    Ext4,
+    Xfs,
+    Btrfs,
+    F2fs,
+    Tmpfs,
+    Fat,
+    ExFat,
+    Other,
+}
+
+impl Kind {
+    /// The kind, by the number that statfs(2) tells; `name` is asked where several share it.
+    fn of(about: &StatFs, name: impl FnOnce() -> Option<String>) -> Self {
+        // As the system's linux/magic.h has them; 32 bits, whatever the type of the field.
+        match about.f_type as u32 {
+            0xef53 if name().is_some_and(|name| name == "ext2") => Self::Ext2,
+            0xef53 => Self::Ext4,
+            0x5846_5342 => Self::Xfs,
+            0x9123_683e => Self::Btrfs,
+            0xf2f5_2010 => Self::F2fs,
+            0x0102_1994 => Self::Tmpfs,
+            0x4d44 => Self::Fat,
+            0x2011_bab0 => Self::ExFat,
+            _ => Self::Other,
+        }
+    }
+
+    /// Names of one file; what the sources of Linux say (EXT4_LINK_MAX and its like).
+    const fn link_max(self) -> u32 {
+        match self {
+            Self::Ext2 => 32_000,
+            Self::Ext4 => 65_000,
+            Self::Xfs => i32::MAX as u32,
+            Self::Btrfs => 65_535,
+            Self::F2fs | Self::Tmpfs => u32::MAX,
+            Self::Fat | Self::ExFat => 1,
+            Self::Other => LINK_MAX_UNKNOWN,
+        }
+    }
+
+    /// Octets of the largest file where that cannot be tried.
+    fn file_size_max(self, block: u64) -> u64 {
+        match self {
+            // Blocks of a file are numbered by 32 bits. A file without extents, as all are on ext2,
+            // holds less.
+            Self::Ext2 | Self::Ext4 => block.saturating_mul(u32::MAX.into()),
+            Self::Fat => u32::MAX.into(),
+            _ => OFFSET_MAX,
+        }
+    }
+}
+
+fn block_len(about: &StatFs) -> u64 {
+    u64::try_from(about.f_bsize).unwrap_or(4096)
+}
+
+/// A file of this file system that has no name and never gets one.
+fn nameless(root: impl AsFd) -> Option<OwnedFd> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
+    openat(root, c".", flags, Mode::RUSR | Mode::WUSR).ok()
+}
+
+/// The largest offset that the system lets the descriptor have: the end of the largest file.
+fn largest_offset(file: &OwnedFd) -> Option<u64> {
+    let fits = |offset: u64| seek(file, SeekFrom::Start(offset)).is_ok();
+    if !fits(0) {
+        return None;
+    }
+    let (mut fitting, mut refused) = (0, OFFSET_MAX);
+    if fits(OFFSET_MAX) {
+        return Some(OFFSET_MAX);
+    }
+    while fitting + 1 < refused {
+        let middle = fitting + (refused - fitting) / 2;
+        *if fits(middle) { &mut fitting } else { &mut refused } = middle;
+    }
+    Some(fitting)
+}
+
+/// The name of the type of the file system that a file is on.
+fn name_of_type(found: &Statx) -> Option<String> {
+    let device = makedev(found.stx_dev_major, found.stx_dev_minor);
+    let mounts = read_to_string("/proc/self/mountinfo").ok()?;
+    mounts.lines().find_map(|line| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let (major, minor) = mount.split_whitespace().nth(2)?.split_once(':')?;
+        let place = makedev(major.parse().ok()?, minor.parse().ok()?);
+        (place == device).then(|| file_system.split_whitespace().next().map(str::to_owned))?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::stat;
+    use rustix::fs::ftruncate;
+    use rustix::io::Errno;
+    use std::fs::File;
+
+    fn limits(at: &std::path::Path) -> Limits {
+        let root = File::open(at).unwrap();
+        Limits::of(&root, &stat(&root).unwrap(), false)
+    }
+
+    #[test]
+    fn a_file_can_be_as_large_as_said_and_not_larger() {
+        let home = tempfile::tempdir().unwrap();
+        let largest = limits(home.path()).file_size_max;
+        let file = File::create(home.path().join("f")).unwrap();
+        ftruncate(&file, largest).unwrap();
+        if largest < OFFSET_MAX {
+            assert_eq!(ftruncate(&file, largest + 1), Err(Errno::FBIG));
+        }
+        let left = std::fs::read_dir(home.path()).unwrap().count();
+        assert_eq!(left, 1, "whoever looks leaves nothing behind");
+    }
+
+    #[test]
+    fn where_nothing_can_be_made_the_kind_of_file_system_says_it() {
+        assert_eq!(Kind::Ext4.file_size_max(4096), (16 << 40) - 4096);
+        assert_eq!(Kind::Fat.file_size_max(512), u64::from(u32::MAX));
+        assert_eq!(Kind::Xfs.file_size_max(4096), OFFSET_MAX);
+        // Nobody makes files there.
+        let limits = limits(std::path::Path::new("/proc"));
+        assert_eq!(limits, Limits { file_size_max: OFFSET_MAX, link_max: LINK_MAX_UNKNOWN });
+    }
+
+    #[test]
+    fn a_file_has_as_many_names_as_said_and_no_more() {
+        let home = tempfile::tempdir().unwrap();
+        let most = limits(home.path()).link_max;
+        let file = home.path().join("f");
+        File::create(&file).unwrap();
+        // More would take long; what is said for the larger ones is from the sources of Linux.
+        for number in 1..most.min(70_000) {
+            if let Err(error) = std::fs::hard_link(&file, home.path().join(number.to_string())) {
+                panic!("{most} names are promised, {number} is refused: {error}");
+            }
+        }
+        if most < 70_000 && most != LINK_MAX_UNKNOWN {
+            let error = std::fs::hard_link(&file, home.path().join("more")).unwrap_err();
+            assert_eq!(Errno::from_io_error(&error), Some(Errno::MLINK));
+        }
+    }
+}
