@@ -8,8 +8,10 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, makedev, openat, statx};
+use rustix::io::Errno;
 
 use crate::handle::{Birth, FileId, Identity};
 use crate::limits::Limits;
@@ -66,6 +68,7 @@ pub struct Export {
     id: ExportId,
     name: String,
     read_only: bool,
+    path: PathBuf,
     root: OwnedFd,
     identity: Identity,
     place: Place,
@@ -94,6 +97,14 @@ impl Export {
         &self.root
     }
 
+    /// True once the exported directory was deleted.
+    pub(crate) fn is_deleted(&self) -> bool {
+        match stat(&self.root) {
+            Ok(found) => found.stx_nlink == 0,
+            Err(error) => matches!(error, Errno::STALE | Errno::NOENT),
+        }
+    }
+
     /// The limits of the export's file system.
     pub(crate) fn limits(&self) -> Limits {
         self.limits
@@ -117,7 +128,7 @@ fn mount_of(stat: &Statx) -> u64 {
 
 /// Every export, in the order of the configuration.
 #[derive(Debug)]
-pub struct Exports(Vec<Export>);
+pub struct Exports(Vec<Arc<Export>>);
 
 impl Exports {
     /// Opens the directories and finds or gives their ids.
@@ -133,25 +144,49 @@ impl Exports {
             if !names.insert(config.name.as_str()) {
                 return Err(StartError(format!("two exports have the name {}", config.name)));
             }
-            exports.push(open(config, state, &mut register)?);
+            exports.push(Arc::new(open(config, state, &mut register)?));
         }
         register.save(state)?;
         Ok(Self(exports))
     }
 
+    /// The exports with those directories that were deleted and made again; `None` when none was,
+    /// or none can be opened.
+    pub(crate) fn revived(&self, state: &State) -> Option<Self> {
+        let mut register = Register::read(state).ok()?;
+        let mut any = false;
+        let renewed = |export: &Arc<Export>| {
+            if !export.is_deleted() {
+                return Arc::clone(export);
+            }
+            let (name, path) = (export.name.clone(), export.path.clone());
+            let config = ExportConfig { name, path, read_only: export.read_only };
+            match open(&config, state, &mut register) {
+                Ok(export) => {
+                    any = true;
+                    Arc::new(export)
+                }
+                Err(_) => Arc::clone(export),
+            }
+        };
+        let exports = self.0.iter().map(renewed).collect();
+        // An id that is not kept could become another export's after a restart.
+        (any && register.save(state).is_ok()).then_some(Self(exports))
+    }
+
     /// The export with this id.
     pub fn by_id(&self, id: ExportId) -> Option<&Export> {
-        self.0.iter().find(|export| export.id == id)
+        self.iter().find(|export| export.id == id)
     }
 
     /// The export with this name.
     pub fn by_name(&self, name: &[u8]) -> Option<&Export> {
-        self.0.iter().find(|export| export.name.as_bytes() == name)
+        self.iter().find(|export| export.name.as_bytes() == name)
     }
 
     /// All exports.
     pub fn iter(&self) -> impl Iterator<Item = &Export> {
-        self.0.iter()
+        self.0.iter().map(|export| &**export)
     }
 }
 
@@ -185,6 +220,7 @@ fn open(config: &ExportConfig, state: &State, register: &mut Register) -> Result
         id,
         name: config.name.clone(),
         read_only: config.read_only,
+        path: path.clone(),
         limits: Limits::of(&root, &found, config.read_only),
         root,
         identity: Identity { file: FileId { export: id, inode: found.stx_ino }, birth: Birth::of(&found) },

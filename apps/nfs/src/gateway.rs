@@ -313,6 +313,7 @@ impl<S: Store> App for Gateway<S> {
     fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
         self.exchange_mail(cx);
         self.resume_reads(cx);
+        self.store.tidy(cx.now());
         match self.store.flush() {
             Ok(()) => self.is_flush_failing = false,
             Err(error) => {

@@ -110,6 +110,27 @@ FILES
   Default: $STAG_STATE_DIR, else /var/lib/stag for root, and
   ${XDG_STATE_HOME:-~/.local/state}/stag for other users.
 
+WHAT IS HELD OPEN
+  Files that are in use stay open: on each core at most 16,384, fewer where
+  RLIMIT_NOFILE (ulimit -n) allows no more. A descriptor to write by closes
+  within three seconds after the last WRITE; a program that was stored can then
+  be executed on this host, and its file system be made read-only. Any other
+  closes about five seconds after the last call about the file. What is removed
+  or replaced through this server is closed at once, what is removed on this
+  host when it is idle, or as soon as its space is needed.
+  Where files are found by their names (--mode unprivileged, or a file system
+  without handles), one that is renamed on this host while nobody uses it is
+  stale until a client looks up its new name.
+
+MOUNT POINTS AND DELETED DIRECTORIES
+  A file system that is mounted below a DIR is not part of its export: the
+  mount point is listed without attributes, and LOOKUP, RMDIR and RENAME of it
+  are answered with NFS3ERR_ACCES (permission denied). Export that directory
+  as another DIR.
+  A DIR that is deleted while it is served cannot be mounted (MNT3ERR_NOENT).
+  When it is made again it can, without a restart; who mounted the former one
+  has to mount again.
+
 STATISTICS (--stats FILE)
   One JSON object, written at the end and on SIGUSR1, always as a whole.
     version, uptime_s     Of this server.

@@ -1,6 +1,7 @@
-//! What an NFS server asks of Linux and no crate wraps as a safe function: files named by the kernel's own handles
-//! ([`handle`]), a thread that acts as another user ([`user`]), files that are opened for their owner whatever their mode ([`owner`]),
-//! reads that nobody waits for ([`ring`]), and a file size limit that ends no process ([`signal`]).
+//! What an NFS server asks of Linux and no crate wraps as a safe function: files named by the
+//! kernel's own handles ([`handle`]), a thread that acts as another user ([`user`]), files that are
+//! opened for their owner whatever their mode ([`owner`]), reads that nobody waits for ([`ring`]), a
+//! file size limit that ends no process ([`signal`]), and failures of write-back ([`writeback`]).
 //!
 //! Every other system call of the store goes through rustix. `unsafe` here is one system call per block.
 
@@ -9,6 +10,7 @@ pub mod owner;
 pub mod ring;
 pub mod signal;
 pub mod user;
+pub mod writeback;
 
 pub use handle::KernelHandle;
 pub use ring::{Done, Ring};

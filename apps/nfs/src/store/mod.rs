@@ -9,7 +9,7 @@ mod name;
 
 use std::io;
 
-use stag_engine::{Extents, PeerAddress};
+use stag_engine::{Extents, PeerAddress, Time as EngineTime};
 use stag_pools::{Buf, Extent, Pool};
 use stag_protocol::{
     nfs::v3::{
@@ -91,6 +91,10 @@ pub trait Store {
     /// # Errors
     /// When that cannot be done: those handles live as long as this process, or until a later call succeeds.
     fn flush(&mut self) -> io::Result<()>;
+
+    /// Lets go of what nobody used for a while. Called once per pass, before
+    /// [`flush`](Self::flush); `now` is its time. A shard makes a pass at least once a second.
+    fn tidy(&mut self, _now: EngineTime) {}
 
     /// A buffer of the store's own to pull `len` octets of a WRITE into, which may then become the file's.
     fn sink(&self, _len: usize) -> Option<Buf> {

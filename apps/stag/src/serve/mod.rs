@@ -267,6 +267,10 @@ impl Server {
             let waker = waker.clone();
             helpers.bell_pull().attach(move || waker.wake());
         }
+        if let Source::Files(shared) = &seat.source {
+            let waker = waker.clone();
+            shared.attach_bell(index, move || waker.wake());
+        }
         seat.branch.bell_pull().attach(move || waker.wake());
         let sender = self.sender.clone();
         let run = move |pinned| {

@@ -1,8 +1,9 @@
 //! The open files of a shard: a fixed number of slots, looked up by inode.
 //!
-//! While a file is open here its inode number cannot be used again, so a handle with another birth time is stale. A file that
-//! loses its last name works on until its slot is needed. The slot to reuse is found by a clock hand: a file that was used
-//! since the hand passed is spared once, and one with data that is not yet on stable storage until nothing else is left.
+//! While a file is open here its inode number cannot be used again, so a handle with another birth
+//! time is stale. What nobody uses is let go (`idle`). The slot to reuse is found by a clock hand:
+//! a file that was used since the hand passed is spared once, and one with data that is not yet on
+//! stable storage until nothing else is left.
 
 use core::cell::Cell;
 use std::collections::HashMap;
@@ -30,12 +31,23 @@ pub(super) struct Open {
     pub cleared: Cleared,
     /// Written to, and not synced since.
     pub unsynced: bool,
+    /// Known to have lost its last name.
+    pub is_removed: Cell<bool>,
 }
 
 impl Open {
     /// A file whose content nobody asked for yet, and that no kernel's handle is known of.
     pub fn by_path(identity: Identity, kind: FileKind, path: OwnedFd) -> Self {
-        Self { identity, kind, path, kernel: None, data: None, cleared: Cleared::default(), unsynced: false }
+        Self {
+            identity,
+            kind,
+            path,
+            kernel: None,
+            data: None,
+            cleared: Cleared::default(),
+            unsynced: false,
+            is_removed: Cell::new(false),
+        }
     }
 
     /// What the file's handle says.
@@ -55,13 +67,15 @@ pub(super) struct Data {
     pub writable: bool,
     /// The file system does not say whether a read would wait.
     pub is_mute: Cell<bool>,
+    /// Written through since somebody looked whether it is.
+    pub is_in_use_to_write: bool,
 }
 
 impl Data {
     /// A descriptor opened with this access.
     pub fn new(fd: OwnedFd, access: OFlags) -> Self {
         let (readable, writable) = (access != OFlags::WRONLY, access != OFlags::RDONLY);
-        Self { fd, readable, writable, is_mute: Cell::new(false) }
+        Self { fd, readable, writable, is_mute: Cell::new(false), is_in_use_to_write: writable }
     }
 }
 
@@ -72,8 +86,10 @@ pub(super) struct SlotId(usize);
 #[derive(Debug, Default)]
 struct Slot {
     open: Option<Open>,
+    /// Used since the clock hand passed.
     used: bool,
-    pinned: bool,
+    /// Calls of [`Cache::grow_older`] since the file was used.
+    age: u8,
 }
 
 /// See the module.
@@ -82,6 +98,8 @@ pub(super) struct Cache {
     slots: Vec<Slot>,
     by_file: HashMap<FileId, SlotId>,
     free: Vec<SlotId>,
+    /// Slots whose files never leave: the roots of the exports.
+    pinned: Vec<SlotId>,
     hand: usize,
 }
 
@@ -101,6 +119,7 @@ impl Cache {
             // Twice the room: removals leave marks that a full map would grow to get rid of.
             by_file: HashMap::with_capacity(2 * slots),
             free: (0..slots).rev().map(SlotId).collect(),
+            pinned: Vec::with_capacity(pinned),
             hand: 0,
         }
     }
@@ -108,8 +127,44 @@ impl Cache {
     /// The slot of a file, if it is open.
     pub fn find(&mut self, file: FileId) -> Option<SlotId> {
         let slot = *self.by_file.get(&file)?;
-        self.slots.get_mut(slot.0)?.used = true;
+        let place = self.slots.get_mut(slot.0)?;
+        (place.used, place.age) = (true, 0);
         Some(slot)
+    }
+
+    /// As [`find`](Self::find), for somebody who does not use the file.
+    pub fn look_for(&self, file: FileId) -> Option<SlotId> {
+        self.by_file.get(&file).copied()
+    }
+
+    /// All slots, in use or not.
+    pub fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// True when only pinned files are open, and none for its content.
+    pub fn is_empty(&self) -> bool {
+        let is_closed = |slot: &SlotId| self.get(*slot).data.is_none();
+        self.by_file.len() <= self.pinned.len() && self.pinned.iter().all(is_closed)
+    }
+
+    /// Lets the file in the slot with this number age by one step; the slot and the steps since the
+    /// file was used.
+    pub fn grow_older(&mut self, number: usize) -> Option<(SlotId, u8)> {
+        let slot = self.slots.get_mut(number)?;
+        slot.open.as_ref()?;
+        slot.age = slot.age.saturating_add(1);
+        Some((SlotId(number), slot.age))
+    }
+
+    /// The slot with this number, if a file is in it.
+    pub fn slot(&self, number: usize) -> Option<SlotId> {
+        self.slots.get(number)?.open.as_ref().map(|_| SlotId(number))
+    }
+
+    /// True for a file that never leaves.
+    pub fn is_pinned(&self, slot: SlotId) -> bool {
+        self.pinned.contains(&slot)
     }
 
     /// The file in a slot.
@@ -129,58 +184,59 @@ impl Cache {
         self.get(slot).path.as_fd()
     }
 
-    /// Adds a file that is not there yet and never leaves.
-    pub fn pin(&mut self, open: Open) {
+    /// The descriptor for a file's content.
+    pub fn data(&self, slot: SlotId) -> BorrowedFd<'_> {
+        self.get(slot).data.as_ref().expect("the caller opened it").fd.as_fd()
+    }
+
+    /// Adds a file that is not there yet and never leaves; there was room for it from the start.
+    pub fn pin(&mut self, open: Open) -> Option<Open> {
         let (slot, evicted) = self.insert(open, &[]);
-        debug_assert!(evicted.is_none(), "pinned files come first");
-        self.slots.get_mut(slot.0).expect("just filled").pinned = true;
+        self.pinned.push(slot);
+        evicted
+    }
+
+    /// Takes out the file in a slot, pinned or not.
+    pub fn take(&mut self, slot: SlotId) -> Option<Open> {
+        let open = self.slots.get_mut(slot.0)?.open.take()?;
+        self.pinned.retain(|pinned| *pinned != slot);
+        self.by_file.remove(&open.identity.file);
+        self.free.push(slot);
+        Some(open)
     }
 
     /// Adds a file that is not there yet; returns the one that had to leave for it.
     pub fn insert(&mut self, open: Open, keep: &[SlotId]) -> (SlotId, Option<Open>) {
         debug_assert!(keep.len() <= KEPT_MAX);
         let file = open.identity.file;
-        let evicted = if self.free.is_empty() { Some(self.evict(keep)) } else { None };
-        let slot = self.free.pop().expect("evicted one if there was none");
+        let evicted = if self.free.is_empty() { self.evict(keep) } else { None };
+        let slot = self.free.pop().expect("there are more slots than pinned and kept files");
         let previous = self.by_file.insert(file, slot);
         debug_assert!(previous.is_none(), "a file is open once");
         *self.slots.get_mut(slot.0).expect("slot ids are in range") =
-            Slot { open: Some(open), used: true, pinned: false };
+            Slot { open: Some(open), used: true, age: 0 };
         (slot, evicted)
     }
 
-    /// Takes a file out, unless it is pinned.
-    pub fn remove(&mut self, file: FileId) -> Option<Open> {
-        let slot = *self.by_file.get(&file)?;
-        let place = self.slots.get_mut(slot.0)?;
-        if place.pinned {
-            return None;
-        }
-        let open = place.open.take();
-        self.by_file.remove(&file);
-        self.free.push(slot);
-        open
-    }
-
-    fn evict(&mut self, keep: &[SlotId]) -> Open {
+    /// Takes out the file that is missed least; none when all are pinned or kept.
+    pub fn evict(&mut self, keep: &[SlotId]) -> Option<Open> {
         let len = self.slots.len();
         // The first round clears every mark, the second finds any clean file, the third any file at all.
         for step in 0..3 * len {
             let at = self.hand;
             self.hand = (self.hand + 1) % len;
+            let is_kept = self.pinned.contains(&SlotId(at)) || keep.contains(&SlotId(at));
             let slot = self.slots.get_mut(at).expect("the hand stays in range");
-            let spared = slot.pinned || keep.contains(&SlotId(at)) || core::mem::take(&mut slot.used);
+            let spared = is_kept || core::mem::take(&mut slot.used);
             let dirty = slot.open.as_ref().is_some_and(|open| open.unsynced);
             if spared || (dirty && step < 2 * len) {
                 continue;
             }
-            if let Some(open) = slot.open.take() {
-                self.by_file.remove(&open.identity.file);
-                self.free.push(SlotId(at));
-                return open;
+            if let Some(open) = self.take(SlotId(at)) {
+                return Some(open);
             }
         }
-        unreachable!("there are more slots than pinned and kept files")
+        None
     }
 }
 
@@ -227,7 +283,9 @@ mod tests {
         assert!(
             cache.find(file(0)).is_some() && cache.find(file(1)).is_some() && cache.find(file(2)).is_some()
         );
-        assert!(cache.remove(file(0)).is_none(), "pinned");
+        let pinned = cache.look_for(file(0)).unwrap();
+        assert!(cache.is_pinned(pinned) && !cache.is_pinned(kept));
+        assert!(cache.take(pinned).is_some() && !cache.is_pinned(pinned));
     }
 
     #[test]
@@ -246,8 +304,40 @@ mod tests {
         for inode in 0..3 {
             cache.insert(open(inode), &[]);
         }
-        assert!(cache.remove(file(1)).is_some() && cache.remove(file(1)).is_none());
+        let slot = cache.look_for(file(1)).unwrap();
+        assert!(cache.take(slot).is_some() && cache.take(slot).is_none());
         assert!(cache.insert(open(9), &[]).1.is_none());
+    }
+
+    #[test]
+    fn a_file_ages_until_it_is_used_and_nothing_is_to_be_done_for_those_that_stay() {
+        let mut cache = Cache::new(3, 1);
+        cache.pin(open(0));
+        assert!(cache.is_empty());
+        let (slot, _) = cache.insert(open(1), &[]);
+        assert!(!cache.is_empty());
+        let at = (0..cache.slots()).find(|at| cache.slot(*at) == Some(slot)).unwrap();
+        for age in [1, 2, 3] {
+            assert_eq!(cache.grow_older(at), Some((slot, age)));
+            assert_eq!(cache.look_for(file(1)), Some(slot), "a look is no use");
+        }
+        cache.find(file(1)).unwrap();
+        assert_eq!(cache.grow_older(at), Some((slot, 1)));
+        cache.take(slot);
+        assert_eq!(cache.grow_older(at), None);
+        assert!(cache.is_empty());
+    }
+
+    #[test]
+    fn the_largest_table_takes_at_most_what_the_readme_says() {
+        let cache = Cache::new(super::super::OPEN_FILES_MAX, 8);
+        // A map has a buffer of eight places for seven entries, and an octet beside each.
+        let places = cache.by_file.capacity() * 8 / 7;
+        let map = places * (size_of::<(FileId, SlotId)>() + 1);
+        let slots = cache.slots.capacity() * size_of::<Slot>();
+        let octets = map + slots + cache.free.capacity() * size_of::<SlotId>();
+        println!("{octets} octets");
+        assert!(octets <= 6 << 20, "{octets} octets");
     }
 
     #[test]

@@ -63,7 +63,8 @@ impl Files {
     ) -> Result<Made, Failed<WccData>> {
         self.make(directory, name, |files, slot, name| {
             let mode = Mode::from_bits_truncate(set.mode.unwrap_or(DIRECTORY_MODE) & 0o1777);
-            mkdirat(files.cache.path(slot), name.octets(), mode).map_err(status)?;
+            let make = |files: &Self| mkdirat(files.cache.path(slot), name.octets(), mode);
+            files.insist(&[slot], make).map_err(status)?;
             files.finish(slot, name, FileKind::Directory, set)
         })
     }
@@ -84,7 +85,8 @@ impl Files {
                 return Err(Status::Inval);
             }
             // RFC 1813 §3.3.10 [1813-65]
-            symlinkat(target, files.cache.path(slot), name.octets()).map_err(status)?;
+            let make = |files: &Self| symlinkat(target, files.cache.path(slot), name.octets());
+            files.insist(&[slot], make).map_err(status)?;
             files.finish(slot, name, FileKind::Symlink, set)
         })
     }
@@ -138,7 +140,8 @@ impl Files {
                 }
             };
             let mode = Mode::from_bits_truncate(set.mode.unwrap_or(FILE_MODE) & 0o7777);
-            mknodat(files.cache.path(slot), name.octets(), file_type, mode, device).map_err(status)?;
+            let make = |files: &Self| mknodat(files.cache.path(slot), name.octets(), file_type, mode, device);
+            files.insist(&[slot], make).map_err(status)?;
             files.finish(slot, name, kind, set)
         })
     }
@@ -258,11 +261,13 @@ impl Files {
         };
         let mode = Mode::from_bits_truncate(set.mode.unwrap_or(FILE_MODE) & 0o7777);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        let fd = open_beneath(self.cache.path(directory), name.octets(), flags, mode).map_err(status)?;
+        let make = |files: &Self| open_beneath(files.cache.path(directory), name.octets(), flags, mode);
+        let fd = self.insist(&[directory], make).map_err(status)?;
         // By way of the descriptor, not of the name: whatever happens to that, this is the file just made.
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let path =
-            openat(&self.shared.descriptors, DecInt::from_fd(&fd), flags, Mode::empty()).map_err(status)?;
+        let open =
+            |files: &Self| openat(&files.shared.descriptors, DecInt::from_fd(&fd), flags, Mode::empty());
+        let path = self.insist(&[directory], open).map_err(status)?;
         let found = crate::export::stat(&path).map_err(status)?;
         let identity = self.identity(directory, &found);
         let data = Some(Data::new(fd, OFlags::RDWR));
@@ -322,9 +327,11 @@ impl Files {
     }
 
     /// Opens an entry by path, without keeping it.
-    fn look(&self, directory: SlotId, name: Name<'_>) -> Result<(Open, Statx), Status> {
-        let path = open_beneath(self.cache.path(directory), name.octets(), OFlags::PATH, Mode::empty());
-        let path = path.map_err(status)?;
+    fn look(&mut self, directory: SlotId, name: Name<'_>) -> Result<(Open, Statx), Status> {
+        let open = |files: &Self| {
+            open_beneath(files.cache.path(directory), name.octets(), OFlags::PATH, Mode::empty())
+        };
+        let path = self.insist(&[directory], open).map_err(status)?;
         let found = crate::export::stat(&path).map_err(status)?;
         let identity = self.identity(directory, &found);
         self.admit(identity.file, &found)?;

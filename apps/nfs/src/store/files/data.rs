@@ -1,7 +1,7 @@
 //! READ, WRITE, COMMIT (RFC 1813 §3.3.6, §3.3.7, §3.3.21).
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwritev};
@@ -260,12 +260,11 @@ impl Files {
             return Err(Status::FBig);
         }
         self.cache.get_mut(slot).unsynced |= limit > 0;
-        let file = self.data(slot, Want::Write)?;
-        let (mut rest, mut done) = (data, 0_u32);
+        let (mut rest, mut done, mut has_made_room) = (data, 0_u32, false);
         IoSlice::advance_slices(&mut rest, 0); // Leaves out empty slices in front.
         // RFC 1813 §3.3.7 [1813-49]
         while done < limit {
-            match pwritev(file, rest, offset + u64::from(done)) {
+            match pwritev(self.cache.data(slot), rest, offset + u64::from(done)) {
                 Ok(0) => break,
                 Ok(count) => {
                     done += u32::try_from(count).map_err(|_| Status::ServerFault)?;
@@ -275,7 +274,11 @@ impl Files {
                 // Some octets are in: the client asks again for the rest and then sees the error.
                 // RFC 1813 §3.3.7 [1813-48]
                 Err(_) if done > 0 => break,
-                Err(error) => return Err(status(error)),
+                Err(error) if has_made_room => return Err(status(error)),
+                Err(error) => {
+                    self.make_room(error, &[slot]).map_err(status)?;
+                    has_made_room = true;
+                }
             }
         }
         if done == 0 && limit > 0 { Err(Status::Io) } else { Ok(done) }
@@ -377,10 +380,15 @@ impl Files {
             };
             self.cache.get_mut(slot).data = Some(data);
         }
-        Ok(self.cache.get(slot).data.as_ref().expect("just opened").fd.as_fd())
+        if want == Want::Write
+            && let Some(data) = &mut self.cache.get_mut(slot).data
+        {
+            data.is_in_use_to_write = true;
+        }
+        Ok(self.cache.data(slot))
     }
 
-    fn open_data(&self, slot: SlotId, want: Want) -> Result<Data, Status> {
+    fn open_data(&mut self, slot: SlotId, want: Want) -> Result<Data, Status> {
         let attempts: &[OFlags] = match want {
             Want::Read => &[OFlags::RDONLY],
             Want::Write => &[OFlags::RDWR, OFlags::WRONLY],
@@ -393,7 +401,7 @@ impl Files {
         let both: &[OFlags] = if had && want == Want::Read { &[OFlags::RDWR] } else { &[] };
         let mut refusal = Status::ServerFault;
         for access in both.iter().chain(attempts) {
-            match self.reopen(slot, *access) {
+            match self.insist(&[slot], |files| files.reopen(slot, *access)) {
                 Ok(fd) => return Ok(Data::new(fd, *access)),
                 // RFC 1813 §4.4 [1813-100]
                 Err(Errno::ACCESS) => match self.reopen_as_owner(slot, *access) {
@@ -418,7 +426,7 @@ impl Files {
         owner::open(self.cache.path(slot), access | OFlags::NOCTTY | OFlags::NONBLOCK).ok()
     }
 
-    fn reopen(&self, slot: SlotId, access: OFlags) -> rustix::io::Result<OwnedFd> {
+    pub(super) fn reopen(&self, slot: SlotId, access: OFlags) -> rustix::io::Result<OwnedFd> {
         let (descriptors, number) = self.magic(slot);
         openat(
             descriptors,

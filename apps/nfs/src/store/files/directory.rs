@@ -4,10 +4,10 @@
 //! file system keeps that promise (ext4, XFS, btrfs do; tmpfs since Linux 6.6). Nothing else needs to be remembered, and the
 //! cookie verifier is always zero, as with Linux' server.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use rustix::fs::{RawDir, RawDirEntry, SeekFrom, seek};
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use stag_protocol::nfs::v3::{Attributes, CookieVerifier, FileHandle, Status};
 
 use super::attributes::attributes;
@@ -123,7 +123,8 @@ impl Files {
             Errno::INVAL | Errno::OVERFLOW => Status::BadCookie,
             error => status(error),
         })?;
-        file.as_fd().try_clone_to_owned().map_err(|error| super::errno::status_of_io(&error))
+        let copy = |files: &Self| fcntl_dupfd_cloexec(files.cache.data(slot), 0);
+        self.insist(&[slot], copy).map_err(status)
     }
 
     /// What a client is told of an entry; nothing when it is gone.

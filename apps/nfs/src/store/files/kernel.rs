@@ -6,6 +6,7 @@
 //! under its own mode as ever, like with Linux' server and `no_subtree_check`; and nothing beside it does.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -26,6 +27,8 @@ const BY_PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
 #[derive(Debug)]
 struct Mount {
     export: ExportId,
+    /// The root's inode number.
+    inode: u64,
     /// The export's root, open for reading: the kernel takes no descriptor that is opened by path only.
     root: OwnedFd,
     handle: KernelHandle,
@@ -33,7 +36,7 @@ struct Mount {
 
 /// All of them; none in unprivileged mode.
 #[derive(Debug, Default)]
-pub(super) struct Mounts(Vec<Mount>);
+pub(super) struct Mounts(Vec<Arc<Mount>>);
 
 impl Mounts {
     /// Finds out which exports the kernel opens files of; a sentence about each one where it does not.
@@ -42,7 +45,7 @@ impl Mounts {
         let mut notices = Vec::new();
         for export in exports.iter() {
             match Mount::open(export) {
-                Ok(mount) => mounts.push(mount),
+                Ok(mount) => mounts.push(Arc::new(mount)),
                 Err(error) => notices.push(format!(
                     "the file system of /{} has no handles that can be used ({error}): its files are found by the index of their names",
                     export.name()
@@ -52,13 +55,25 @@ impl Mounts {
         (Self(mounts), notices)
     }
 
+    /// Those of `exports`: the ones that are here, and those of exports that came since.
+    pub fn renewed(&self, exports: &Exports) -> Self {
+        let mount = |export: &Export| {
+            let known = self
+                .0
+                .iter()
+                .find(|mount| mount.export == export.id() && mount.inode == export.identity().file.inode);
+            known.cloned().or_else(|| Mount::open(export).ok().map(Arc::new))
+        };
+        Self(exports.iter().filter_map(mount).collect())
+    }
+
     /// The handle of an export's root.
     pub fn root(&self, export: ExportId) -> Option<KernelHandle> {
         self.get(export).map(|mount| mount.handle)
     }
 
     fn get(&self, export: ExportId) -> Option<&Mount> {
-        self.0.iter().find(|mount| mount.export == export)
+        self.0.iter().map(|mount| &**mount).find(|mount| mount.export == export)
     }
 }
 
@@ -71,7 +86,7 @@ impl Mount {
         if export.identity().file.inode != found.stx_ino || !export.holds(&found) {
             return Err(Errno::OPNOTSUPP);
         }
-        Ok(Self { export: export.id(), root, handle })
+        Ok(Self { export: export.id(), inode: found.stx_ino, root, handle })
     }
 }
 
@@ -87,7 +102,7 @@ impl Files {
         export: ExportId,
         file: impl AsFd,
     ) -> Result<Option<KernelHandle>, Status> {
-        match self.shared.mounts.get(export) {
+        match self.serving.mounts.get(export) {
             Some(_) => KernelHandle::of(file).map(Some).map_err(status_of_handle),
             None => Ok(None),
         }
@@ -101,7 +116,7 @@ impl Files {
         name: &[u8],
     ) -> Result<Option<KernelHandle>, Status> {
         let open = self.cache.get(directory);
-        match self.shared.mounts.get(open.identity.file.export) {
+        match self.serving.mounts.get(open.identity.file.export) {
             Some(_) => KernelHandle::at(&open.path, name).map(Some).map_err(status_of_handle),
             None => Ok(None),
         }
@@ -109,7 +124,7 @@ impl Files {
 
     /// Whether the index keeps the names of an export's files.
     pub(super) fn is_indexed(&self, export: ExportId) -> bool {
-        self.shared.mounts.get(export).is_none()
+        self.serving.mounts.get(export).is_none()
     }
 
     /// The open file that a kernel's handle names.
@@ -124,9 +139,14 @@ impl Files {
             let is_it = self.cache.get(slot).kernel == Some(*handle);
             return if is_it { Ok(slot) } else { Err(Status::Stale) };
         }
-        let mount = self.shared.mounts.get(file.export).ok_or(Status::Stale)?;
+        let mount = self.serving.mounts.get(file.export).ok_or(Status::Stale)?;
         let _raised = self.search_anywhere()?;
-        let path = handle.open(&mount.root, BY_PATH).map_err(|error| match error {
+        let export = mount.export;
+        let open = |files: &Self| match files.serving.mounts.get(export) {
+            Some(mount) => handle.open(&mount.root, BY_PATH),
+            None => Err(Errno::STALE),
+        };
+        let path = self.insist(keep.as_slice(), open).map_err(|error| match error {
             // What the file system says to octets that are none of its own.
             Errno::INVAL => Status::Stale,
             error => status(error),

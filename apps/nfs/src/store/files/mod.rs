@@ -4,11 +4,12 @@
 //! ([`Files::act_as`]), so that the kernel judges each operation as if that user did it here; files are opened by the kernel's
 //! own handles (`kernel`) before anything is judged, and what is open serves only who has the right (`rights`).
 //!
-//! **Nothing outside an export is reachable.** Files are opened one component at a time by `openat2` beneath a directory that is
-//! open already, never through a symbolic link; what was opened is compared (inode and birth time) with what was meant.
-//! A handle carries a tag that only this server makes. What a local user moves out of an export while the gateway has it
-//! open stays reachable until its slot is reused, as with Linux' server and `no_subtree_check`; with the kernel's handles see
-//! `kernel`.
+//! **Nothing outside an export is reachable.** Files are opened one component at a time by
+//! `openat2` beneath a directory that is open already, never through a symbolic link; what was
+//! opened is compared (inode and birth time) with what was meant. A handle carries a tag that only
+//! this server makes. What a local user moves out of an export while the gateway has it open stays
+//! reachable until it is closed (`idle`), as with Linux' server and `no_subtree_check`; with the
+//! kernel's handles see `kernel`.
 //!
 //! **Mount points inside an export are not crossed.** LOOKUP of one is refused with NFS3ERR_ACCES; READDIRPLUS lists it without
 //! handle and attributes. The same holds for a subvolume with a device number of its own, and for the state directory.
@@ -27,11 +28,14 @@ mod create;
 mod data;
 pub mod directory;
 mod errno;
+mod idle;
 mod kernel;
 mod namespace;
 mod object;
 mod resolve;
 mod rights;
+mod serving;
+mod siblings;
 mod store;
 mod sync;
 pub mod system;
@@ -49,20 +53,23 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 use stag_nfs_os::Done;
 pub use stag_nfs_os::Ring;
-use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, Status, Verifier, WccData};
+use stag_protocol::nfs::v3::{Attributes, Status, Verifier, WccData};
 
 use crate::export::{Export, ExportConfig, ExportId, Exports, Place};
-use crate::handle::{Birth, HandleKey, Named};
+use crate::handle::{Birth, HandleKey};
 use crate::helpers::{self, Helpers, Ticket};
 use crate::index::{Base, Index};
 use crate::state::{StartError, State, cannot};
 use crate::store::{Brought, Failed, Fetched, User, name};
 use attributes::attributes;
-use cache::{Cache, Open, SlotId};
+use cache::{Cache, SlotId};
 use callers::{Acting, Policy};
 pub use data::ReadDone;
+use idle::Rounds;
 use kernel::Mounts;
 pub use object::ReadlinkDone;
+use serving::{Roster, Serving};
+use siblings::{Letters, Siblings};
 use sync::{Epoch, Extent};
 
 pub use callers::{Callers, Mode as CallerMode, Squash};
@@ -98,11 +105,11 @@ pub struct Config {
 /// What the stores of all shards have in common.
 #[derive(Debug)]
 pub struct Shared {
-    exports: Exports,
+    roster: Roster,
+    siblings: Siblings,
     handles: HandleKey,
     /// Who acts as whom, in privileged mode.
     policy: Option<Policy>,
-    mounts: Mounts,
     base: Base,
     state_place: Place,
     epoch: Epoch,
@@ -111,8 +118,8 @@ pub struct Shared {
     /// `/proc/self/fd`: through it a descriptor opened by path only becomes one for content.
     descriptors: OwnedFd,
     notices: Vec<String>,
-    /// Locks the state directory.
-    _state: State,
+    /// Locked as long as this lives.
+    state: State,
 }
 
 impl Shared {
@@ -143,8 +150,8 @@ impl Shared {
         Ok(Arc::new(Self {
             notices: [mode].into_iter().chain(indexed).chain(weak).collect(),
             policy,
-            mounts,
-            exports,
+            roster: Roster::new(exports, mounts),
+            siblings: Siblings::new(config.shards),
             handles: HandleKey::new(&state.handle_key()),
             base,
             state_place: state.place(),
@@ -152,21 +159,20 @@ impl Shared {
             sync_directories: config.sync_directories,
             open_files: open_files(config)?,
             descriptors,
-            _state: state,
+            state,
         }))
     }
 
-    /// The exports.
-    pub fn exports(&self) -> &Exports {
-        &self.exports
+    /// The exports at this moment.
+    pub fn exports(&self) -> Arc<Exports> {
+        self.roster.serving().exports
     }
 
-    /// The handle of an export's root; what MOUNT answers.
-    pub fn root(&self, export: &Export) -> FileHandle {
-        self.handles.seal(&match self.mounts.root(export.id()) {
-            Some(handle) => Named::Kernel(export.identity().file, handle),
-            None => Named::Birth(export.identity()),
-        })
+    /// Lets `ring` wake the shard with this number when another one meets a full file system.
+    /// Without it, or before, space of files that it has open and the other removed is free within
+    /// a second. Only the first counts.
+    pub fn attach_bell(&self, shard: usize, ring: impl Fn() + Send + Sync + 'static) {
+        self.siblings.attach(shard, ring);
     }
 
     /// Whether each caller acts as the user it names.
@@ -298,7 +304,10 @@ pub struct Late {
 #[derive(Debug)]
 pub struct Files {
     shared: Arc<Shared>,
+    serving: Serving,
     cache: Cache,
+    rounds: Rounds,
+    letters: Letters,
     index: Index,
     acting: Acting,
     /// What waits for the disk instead of this shard.
@@ -328,17 +337,14 @@ impl Files {
     /// # Errors
     /// A sentence when the shard's files cannot be opened.
     pub fn open(shared: &Arc<Shared>, shard: usize) -> Result<Self, StartError> {
-        let mut cache = Cache::new(shared.open_files, shared.exports.iter().count());
-        for export in shared.exports.iter() {
-            let path = export.root().try_clone().map_err(|error| {
-                StartError(format!("cannot open the export /{} once more: {error}", export.name()))
-            })?;
-            let kernel = shared.mounts.root(export.id());
-            cache.pin(Open { kernel, ..Open::by_path(export.identity(), FileKind::Directory, path) });
-        }
-        Ok(Self {
+        let serving = shared.roster.serving();
+        let exports = Arc::clone(&serving.exports);
+        let mut files = Self {
+            cache: Cache::new(shared.open_files, exports.iter().count()),
             shared: Arc::clone(shared),
-            cache,
+            serving,
+            rounds: Rounds::default(),
+            letters: shared.siblings.open(shard),
             index: Index::open(&shared.base, shard)?,
             acting: Acting::new(),
             ring: None,
@@ -353,7 +359,14 @@ impl Files {
             pretended_uid: core::cell::Cell::new(None),
             #[cfg(test)]
             failing_syncs: core::cell::Cell::new(0),
-        })
+        };
+        for export in exports.iter() {
+            let root = files.root_of(export).map_err(|error| {
+                StartError(format!("cannot open the export /{} once more: {error}", export.name()))
+            })?;
+            files.cache.pin(root);
+        }
+        Ok(files)
     }
 
     /// Lets helpers wait for the disk; without any, the shard does.
@@ -435,7 +448,7 @@ impl Files {
     }
 
     fn export(&self, id: ExportId) -> &Export {
-        self.shared.exports.by_id(id).expect("checked when the handle was resolved")
+        self.serving.export(id).expect("checked when the handle was resolved")
     }
 
     fn export_of(&self, slot: SlotId) -> &Export {
@@ -445,10 +458,9 @@ impl Files {
     /// The file's attributes as the system gives them.
     fn stat(&self, slot: SlotId) -> Result<rustix::fs::Statx, Status> {
         let stat = crate::export::stat(self.cache.path(slot)).map_err(errno::status)?;
-        // A removed file can still be read and written, unless its handle would not open it again; in a removed directory
-        // nothing can be done.
-        let open = self.cache.get(slot);
-        if stat.stx_nlink == 0 && (open.kind == FileKind::Directory || open.kernel.is_some()) {
+        // Its handle would not open it again.
+        if stat.stx_nlink == 0 {
+            self.cache.get(slot).is_removed.set(true);
             return Err(Status::Stale);
         }
         Ok(stat)
@@ -525,6 +537,7 @@ impl Drop for Files {
     fn drop(&mut self) {
         // The index on disk is a hint, and the store goes away: nobody is left to hear of a failure.
         let _ = self.index.flush();
+        self.shared.siblings.leave(&self.letters);
     }
 }
 

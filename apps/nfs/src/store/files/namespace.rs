@@ -12,7 +12,7 @@ use crate::handle::Identity;
 use crate::store::{Failed, Linked, Renamed};
 
 impl Files {
-    /// REMOVE (RFC 1813 §3.3.12). A file that is open here can be used until its slot is.
+    /// REMOVE (RFC 1813 §3.3.12). With its last name a file's handle is stale, on every shard.
     ///
     /// # Errors
     /// The status of the reply; [`Status::IsDir`] for a directory, [`Status::Acces`] for `.` and `..`.
@@ -45,19 +45,18 @@ impl Files {
 
     fn unlink(&mut self, directory: SlotId, name: Name<'_>, how: AtFlags) -> Result<(), Status> {
         let found = self.entry(directory, name)?;
-        unlinkat(self.cache.path(directory), name.octets(), how).map_err(status)?;
+        let remove = |files: &Self| unlinkat(files.cache.path(directory), name.octets(), how);
+        self.insist(&[directory], remove).map_err(status)?;
         let identity = self.identity(directory, &found);
         self.forget(identity, directory, name);
-        self.let_go(identity, &found);
+        self.let_go_of_last(identity, &found);
         self.sync_object(directory)
     }
 
-    /// Closes what lost its last name. A file that only the index leads to is kept as long as its slot is: once closed, it
-    /// could not be told from one with its inode number.
-    fn let_go(&mut self, identity: Identity, found: &Statx) {
-        let is_last = found.stx_nlink == 1 && !self.is_indexed(identity.file.export);
-        if is_last || kind(found) == FileKind::Directory {
-            self.cache.remove(identity.file);
+    /// Closes what lost its last name.
+    fn let_go_of_last(&mut self, identity: Identity, found: &Statx) {
+        if found.stx_nlink <= 1 || kind(found) == FileKind::Directory {
+            self.let_go(identity, kind(found));
         }
     }
 
@@ -99,9 +98,12 @@ impl Files {
             Err(Status::NoEnt) => None,
             Err(status) => return Err(status),
         };
-        let (old, new) = (self.cache.path(from.0), self.cache.path(to.0));
         // RFC 1813 §3.3.14 [1813-71] [1813-73]
-        renameat(old, name.octets(), new, new_name.octets()).map_err(status)?;
+        let rename = |files: &Self| {
+            let (old, new) = (files.cache.path(from.0), files.cache.path(to.0));
+            renameat(old, name.octets(), new, new_name.octets())
+        };
+        self.insist(&[from.0, to.0], rename).map_err(status)?;
         let identity = self.identity(from.0, &found);
         if let Some(replaced) = replaced {
             let replaced_identity = self.identity(to.0, &replaced);
@@ -110,7 +112,7 @@ impl Files {
                 return Ok(()); // Two names of one file: the system leaves both.
             }
             self.forget(replaced_identity, to.0, new_name);
-            self.let_go(replaced_identity, &replaced);
+            self.let_go_of_last(replaced_identity, &replaced);
         }
         self.forget(identity, from.0, name);
         // RFC 1813 §3.3.14 [1813-77]
@@ -151,16 +153,16 @@ impl Files {
         if self.cache.get(file).kind == FileKind::Directory {
             return Err(Status::Inval);
         }
-        let (descriptors, number) = self.magic(file);
-        let to = self.cache.path(directory);
+        let link = |files: &Self| {
+            let (descriptors, number) = files.magic(file);
+            linkat(descriptors, number, files.cache.path(directory), name.octets(), AtFlags::SYMLINK_FOLLOW)
+        };
         // Both are open: what is not there any more is one of them, not a name.
         // RFC 1813 §3.3.15 [1813-78]
-        linkat(descriptors, number, to, name.octets(), AtFlags::SYMLINK_FOLLOW).map_err(
-            |error| match status(error) {
-                Status::NoEnt => Status::Stale,
-                other => other,
-            },
-        )?;
+        self.insist(&[file, directory], link).map_err(|error| match status(error) {
+            Status::NoEnt => Status::Stale,
+            other => other,
+        })?;
         self.record(self.cache.get(file).identity, directory, name)?;
         self.sync_object(directory)
     }

@@ -115,9 +115,10 @@ impl Files {
             let before = self.attributes(slot)?;
             self.review(slot, &before);
         }
-        let file = self.data(slot, Want::Write)?;
+        self.data(slot, Want::Write)?;
         // RFC 1813 §3.3.2 [1813-22]
-        ftruncate(file, size).map_err(status)?;
+        let cut = |files: &Self| ftruncate(files.cache.data(slot), size);
+        self.insist(&[slot], cut).map_err(status)?;
         self.cache.get_mut(slot).unsynced = true;
         Ok(())
     }
@@ -157,18 +158,23 @@ impl Files {
     /// The handle that MOUNT's MNT answers for `/NAME` or a directory below it, `/NAME/A/B` (RFC 1813 §5.2.1).
     ///
     /// # Errors
-    /// [`Status::NoEnt`] when no export has that name, [`Status::NotDir`] when the path ends at another object; else as LOOKUP.
+    /// [`Status::NoEnt`] when no export has that name, [`Status::Stale`] when its directory was
+    /// deleted and not made again, [`Status::NotDir`] when the path ends at another object; else as
+    /// LOOKUP.
     pub fn mount(&mut self, path: &[u8]) -> Result<FileHandle, Status> {
         // The server itself walks, whoever acted last; what it finds is nobody's right yet.
+        self.revive();
         self.act_as(&User::Anyone);
         let _raised = self.search_anywhere()?;
         let mut names = path.split(|octet| *octet == b'/').filter(|name| !name.is_empty());
-        let export = names.next().and_then(|name| self.shared.exports.by_name(name)).ok_or(Status::NoEnt)?;
-        let mut handle = self.shared.root(export);
+        let export = names.next().and_then(|name| self.serving.exports.by_name(name)).ok_or(Status::NoEnt)?;
+        let mut handle = self.root_handle(export);
         for name in names {
             handle = self.lookup(&handle, name).map_err(|failed| failed.status)?.handle;
         }
-        self.directory(&handle, Intent::Look)?;
+        let slot = self.directory(&handle, Intent::Look)?;
+        // A directory that was deleted has a handle no more.
+        self.stat(slot)?;
         Ok(handle)
     }
 

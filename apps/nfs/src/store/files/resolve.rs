@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Statx, openat2, readlinkat_raw, statx};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, Statx, openat2, readlinkat_raw, statx};
 use rustix::io::Errno;
 use rustix::path::DecInt;
 use stag_protocol::nfs::v3::{FileHandle, FileKind, Status};
@@ -11,7 +11,7 @@ use super::attributes::kind;
 use super::cache::{Open, SlotId};
 use super::errno::{status, status_of_io};
 use super::name::{Name, NameCopy};
-use super::{Extent, Files, Intent, open_beneath};
+use super::{Files, Intent, open_beneath};
 use crate::export::{Place, STAT_MASK, stat};
 use crate::handle::{Birth, FileId, Identity, Named};
 
@@ -19,6 +19,9 @@ use crate::handle::{Birth, FileId, Identity, Named};
 const TRIES_MAX: u32 = 256;
 /// Directories between a directory and its export's root, at most.
 const DEPTH_MAX: usize = 4096;
+
+/// Octets of the longest path that the system tells.
+const PATH_MAX: usize = 4096;
 
 /// A file to be opened: which inode, and which of its files if that is known.
 #[derive(Clone, Copy)]
@@ -58,7 +61,11 @@ impl Files {
         keep: Option<SlotId>,
     ) -> Result<SlotId, Status> {
         let named = self.shared.handles.open(handle)?;
-        let export = self.shared.exports.by_id(named.file().export).ok_or(Status::Stale)?;
+        if keep.is_none() && self.serving.export(named.file().export).is_none() {
+            // Another shard may have met a directory that was made again.
+            self.renew();
+        }
+        let export = self.serving.export(named.file().export).ok_or(Status::Stale)?;
         if intent == Intent::Change && export.is_read_only() {
             return Err(Status::RoFs);
         }
@@ -138,8 +145,10 @@ impl Files {
         if let Some(slot) = self.cache.find(wanted.file) {
             return Ok(slot); // Damaged hints can lead in a circle.
         }
-        let path = open_beneath(self.cache.path(parent), name.octets(), OFlags::PATH, Mode::empty());
-        let path = path.map_err(|error| match error {
+        let keep = [parent, search.keep.unwrap_or(parent)];
+        let open =
+            |files: &Self| open_beneath(files.cache.path(parent), name.octets(), OFlags::PATH, Mode::empty());
+        let path = self.insist(&keep, open).map_err(|error| match error {
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Status::Stale,
             Errno::XDEV => Status::Acces,
             error => status(error),
@@ -163,10 +172,7 @@ impl Files {
     /// Keeps an open file; the one that leaves for it is synced first, so that a lost write is noticed.
     pub(super) fn insert(&mut self, open: Open, keep: Option<SlotId>) -> SlotId {
         let (slot, evicted) = self.cache.insert(open, keep.as_slice());
-        if let Some(Open { unsynced: true, data: Some(data), .. }) = evicted {
-            // A failure changes the verifier: that is how its writers hear of it.
-            let _ = self.sync(&data.fd, Extent::All);
-        }
+        self.part_with(evicted);
         slot
     }
 
@@ -242,7 +248,8 @@ impl Files {
         if identity == self.export_of(directory).identity() {
             return Ok(directory);
         }
-        let path = open_above(self.cache.path(directory))?;
+        let path = self.insist(&[directory], |files| open_above(files.cache.path(directory)));
+        let path = path.map_err(status_above)?;
         self.must_lie_inside(&path, identity.file)?;
         let found = stat(&path).map_err(status)?;
         let identity = self.identity(directory, &found);
@@ -250,7 +257,10 @@ impl Files {
             return Ok(slot);
         }
         if self.is_indexed(identity.file.export) && self.index.names(identity.file).is_empty() {
-            self.learn(identity, &path);
+            let mut buffer = [0; PATH_MAX];
+            if let Some(path) = self.path_of(&path, &mut buffer) {
+                self.learn(identity, path);
+            }
         }
         let open = self.opened(identity, FileKind::Directory, path)?;
         Ok(self.insert(open, Some(directory)))
@@ -266,7 +276,7 @@ impl Files {
             if place == root {
                 return Ok(());
             }
-            let above = open_above(&here)?;
+            let above = open_above(&here).map_err(status_above)?;
             if Place::of(&above).map_err(status)? == place {
                 break;
             }
@@ -275,29 +285,67 @@ impl Files {
         Err(Status::Stale)
     }
 
-    /// Finds the name of a directory that was reached from below, so that its handle is found after a restart. What it cannot
-    /// find out it leaves: such a handle lives as long as the directory is open here.
-    fn learn(&mut self, identity: Identity, directory: &OwnedFd) {
-        let mut buffer = [0; 4096];
-        let link = readlinkat_raw(&self.shared.descriptors, DecInt::from_fd(directory), &mut buffer);
-        let Ok(len) = link else { return };
-        let Some(name) = buffer.get(..len).and_then(|path| path.rsplit(|octet| *octet == b'/').next()) else {
+    /// Lets the index learn the name that an open file has at this moment, where files are found by
+    /// their names.
+    pub(super) fn learn_name(&mut self, slot: SlotId) {
+        let open = self.cache.get(slot);
+        let identity = open.identity;
+        if !self.is_indexed(identity.file.export) || self.cache.is_pinned(slot) {
             return;
-        };
-        let above = open_above(directory).ok().and_then(|above| Place::of(&above).ok());
-        if let (Some(above), true) = (above, (1..=255).contains(&name.len())) {
-            // A hint like all others: whoever follows it compares what he finds.
-            let _ = self.index.record(identity, above.inode, name);
         }
+        let mut buffer = [0; PATH_MAX];
+        if let Some(path) = self.path_of(&open.path, &mut buffer) {
+            self.learn(identity, path);
+        }
+    }
+
+    /// Lets the index learn an object's name, and those of the directories above it, from the path
+    /// at which it is. What it cannot find out it leaves: the handle of an object without a known
+    /// name lives as long as that is open here.
+    fn learn(&mut self, identity: Identity, path: &[u8]) {
+        let Ok(_raised) = self.search_anywhere() else { return };
+        let mut buffer = [0; PATH_MAX];
+        let Some(root) = self.path_of(self.export(identity.file.export).root(), &mut buffer) else { return };
+        let root = if root == b"/" { &b""[..] } else { root };
+        let (mut child, mut path) = (identity, path);
+        while let Some(at) = path.iter().rposition(|octet| *octet == b'/')
+            && path.starts_with(root)
+            && at >= root.len()
+        {
+            let (above, name) = path.split_at(at);
+            let name = name.get(1..).unwrap_or_default();
+            let place = if above.is_empty() { &b"/"[..] } else { above };
+            let Ok(found) = statx(CWD, place, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, STAT_MASK)
+            else {
+                return;
+            };
+            if !self.export(identity.file.export).holds(&found) || !(1..=255).contains(&name.len()) {
+                return;
+            }
+            // A hint like all others: whoever follows it compares what he finds.
+            let _ = self.index.record(child, found.stx_ino, name);
+            let file = FileId { inode: found.stx_ino, ..identity.file };
+            (child, path) = (Identity { file, birth: Birth::of(&found) }, above);
+        }
+    }
+
+    /// The path at which an open file is; none when it has none any more.
+    fn path_of<'a>(&self, file: impl AsFd, buffer: &'a mut [u8; PATH_MAX]) -> Option<&'a [u8]> {
+        let number = DecInt::from_fd(file);
+        let len = readlinkat_raw(&self.shared.descriptors, number, buffer.as_mut_slice()).ok()?;
+        let path = buffer.get(..len)?;
+        (path.starts_with(b"/") && !path.ends_with(b" (deleted)")).then_some(path)
     }
 }
 
 /// The directory above, on the same mount.
-fn open_above(directory: impl AsFd) -> Result<OwnedFd, Status> {
+fn open_above(directory: impl AsFd) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-    openat2(directory, c"..", flags, Mode::empty(), resolve).map_err(|error| match error {
-        Errno::XDEV => Status::Stale,
-        error => status(error),
-    })
+    openat2(directory, c"..", flags, Mode::empty(), resolve)
+}
+
+/// The status when the directory above cannot be opened.
+fn status_above(error: Errno) -> Status {
+    if error == Errno::XDEV { Status::Stale } else { status(error) }
 }

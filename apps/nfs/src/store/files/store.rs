@@ -57,7 +57,7 @@ impl Store for Files {
     }
 
     fn exports(&self) -> impl Iterator<Item = &str> {
-        self.shared().exports().iter().map(|export| export.name())
+        self.serving.exports.iter().map(|export| export.name())
     }
 
     fn verifier(&self) -> Verifier {
@@ -66,6 +66,10 @@ impl Store for Files {
 
     fn flush(&mut self) -> io::Result<()> {
         Files::flush(self)
+    }
+
+    fn tidy(&mut self, now: stag_engine::Time) {
+        Files::tidy(self, now);
     }
 
     fn mount(&mut self, path: &[u8]) -> Result<FileHandle, Status> {

@@ -5,6 +5,7 @@ mod data;
 mod directory;
 mod escape;
 mod identity;
+mod idle;
 mod namespace;
 mod object;
 mod privilege;
@@ -16,16 +17,19 @@ use std::fs;
 use std::io::IoSlice;
 use std::path::PathBuf;
 
-use stag_protocol::nfs::v3::{CreateHow, SetAttributes, SetTime, StableHow, Time};
+use stag_protocol::nfs::v3::{CreateHow, FileHandle, FileKind, SetAttributes, SetTime, StableHow, Time};
 use tempfile::TempDir;
 
 use super::*;
+use crate::handle::Named;
 
 /// A directory `export`, its state directory, and the store that serves it.
 struct Lab {
     home: TempDir,
     config: Config,
     files: Files,
+    /// The time of the last pass.
+    clock: u64,
 }
 
 impl Lab {
@@ -58,15 +62,15 @@ impl Lab {
         };
         change(&mut config);
         let files = Files::open(&Shared::open(&config).unwrap(), 0).unwrap();
-        Self { home, config, files }
+        Self { home, config, files, clock: 0 }
     }
 
     /// Ends the server and starts it again.
     fn restart(self) -> Self {
-        let Self { home, config, files } = self;
+        let Self { home, config, files, clock } = self;
         drop(files);
         let files = Files::open(&Shared::open(&config).unwrap(), 0).unwrap();
-        Self { home, config, files }
+        Self { home, config, files, clock }
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn a_removed_file_is_gone_and_works_on_while_it_is_open() {
+fn a_removed_file_is_gone_whether_it_is_open_or_not() {
     let mut lab = Lab::with(|config| config.sync_directories = true);
     let (root, open, closed) = (lab.root(), lab.file("open", b"x"), lab.file("closed", b"x"));
     assert_eq!(lab.content(&open).unwrap(), b"x");
@@ -9,8 +9,10 @@ fn a_removed_file_is_gone_and_works_on_while_it_is_open() {
         let wcc = lab.files.remove(&root, name).unwrap();
         assert_eq!(wcc.after, lab.files.getattr(&root).ok());
     }
-    assert_eq!(lab.content(&open).unwrap(), b"x");
-    assert_eq!(lab.files.getattr(&open).unwrap().nlink, 0);
+    assert_eq!(lab.content(&open), Err(Status::Stale));
+    assert_eq!(lab.write(&open, 0, b"y"), Err(Status::Stale));
+    assert_eq!(lab.files.commit(&open).unwrap_err().status, Status::Stale);
+    assert_eq!(lab.files.getattr(&open), Err(Status::Stale));
     assert_eq!(
         lab.files.link(&open, &root, b"again").map(drop).map_err(|failed| failed.status),
         Err(Status::Stale)

@@ -11,11 +11,11 @@ fn restart_without_index(mut lab: Lab) -> Lab {
     lab.files.flush().unwrap();
     let logged = fs::metadata(state.join("index.0.log")).unwrap().len();
     assert_eq!(logged, 0, "nothing is written to the index");
-    let Lab { home, config, files } = lab;
+    let Lab { home, config, files, clock } = lab;
     drop(files);
     fs::remove_file(state.join("index.base")).unwrap();
     let files = Files::open(&Shared::open(&config).unwrap(), 0).unwrap();
-    Lab { home, config, files }
+    Lab { home, config, files, clock }
 }
 
 #[test]

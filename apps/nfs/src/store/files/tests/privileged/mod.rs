@@ -26,7 +26,7 @@ fn member(uid: u32, gid: u32, groups: &[u32]) -> User {
 }
 
 /// A store that acts as its callers; nothing where that cannot be.
-fn lab(change: impl FnOnce(&mut Config)) -> Option<Lab> {
+pub(super) fn lab(change: impl FnOnce(&mut Config)) -> Option<Lab> {
     let home = tempfile::tempdir().unwrap();
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
     lab_at(home, change)

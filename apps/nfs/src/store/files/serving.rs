@@ -1,0 +1,140 @@
+//! The exports at this moment. An export whose directory was deleted ends; when a directory is
+//! there again under its path, MNT serves that one, as another export under the same name. A
+//! directory that was moved stays exported, wherever it is.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use stag_nfs_os::user;
+use stag_protocol::nfs::v3::{FileHandle, FileKind};
+
+use super::cache::Open;
+use super::kernel::Mounts;
+use super::{Files, Shared};
+use crate::export::{Export, ExportId, Exports};
+use crate::handle::Named;
+
+/// The exports, and how the kernel opens their files.
+#[derive(Clone, Debug)]
+pub(super) struct Serving {
+    pub exports: Arc<Exports>,
+    pub mounts: Arc<Mounts>,
+    edition: u64,
+}
+
+/// The exports that all shards copy theirs from. No call looks at it, but for one with the handle
+/// of an unknown export.
+#[derive(Debug)]
+pub(super) struct Roster {
+    serving: Mutex<Serving>,
+    edition: AtomicU64,
+}
+
+impl Roster {
+    /// The exports that the server starts with.
+    pub fn new(exports: Exports, mounts: Mounts) -> Self {
+        let serving = Serving { exports: Arc::new(exports), mounts: Arc::new(mounts), edition: 0 };
+        Self { serving: Mutex::new(serving), edition: AtomicU64::new(0) }
+    }
+
+    /// The present ones.
+    pub fn serving(&self) -> Serving {
+        self.serving.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn has_changed_since(&self, serving: &Serving) -> bool {
+        self.edition.load(Ordering::Acquire) != serving.edition
+    }
+}
+
+impl Serving {
+    /// The export with this id.
+    pub fn export(&self, id: ExportId) -> Option<&Export> {
+        self.exports.by_id(id)
+    }
+}
+
+impl Shared {
+    /// Looks for directories that were deleted and made again. The thread acts as the server itself
+    /// afterwards.
+    fn revive(&self) {
+        let mut serving = self.roster.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        if !serving.exports.iter().any(Export::is_deleted) || user::leave().is_err() {
+            return;
+        }
+        let Some(exports) = serving.exports.revived(&self.state) else { return };
+        let mounts = match self.policy {
+            Some(_) => serving.mounts.renewed(&exports),
+            None => Mounts::default(),
+        };
+        let edition = serving.edition + 1;
+        *serving = Serving { exports: Arc::new(exports), mounts: Arc::new(mounts), edition };
+        self.roster.edition.store(edition, Ordering::Release);
+    }
+}
+
+impl Files {
+    /// Serves what is exported now, after a look for directories that were made again. Another user
+    /// has to be assumed next.
+    pub(super) fn revive(&mut self) {
+        self.shared.revive();
+        self.renew();
+    }
+
+    /// Serves what is exported now. No file may be in use.
+    pub(super) fn renew(&mut self) {
+        if !self.shared.roster.has_changed_since(&self.serving) {
+            return;
+        }
+        let old = core::mem::replace(&mut self.serving, self.shared.roster.serving());
+        let is_over = |id: ExportId| match (old.export(id), self.serving.export(id)) {
+            (Some(old), Some(new)) => !core::ptr::eq(old, new),
+            _ => true,
+        };
+        let ended: Vec<_> = (0..self.cache.slots())
+            .filter_map(|number| self.cache.slot(number))
+            .filter(|slot| is_over(self.cache.get(*slot).identity.file.export))
+            .collect();
+        for slot in ended {
+            let open = self.cache.take(slot);
+            self.part_with(open);
+        }
+        let serving = self.serving.clone();
+        for export in serving.exports.iter() {
+            // Without descriptors the root is opened by its names, of which it has none: MNT is
+            // asked again.
+            if self.cache.look_for(export.identity().file).is_none()
+                && let Ok(root) = self.root_of(export)
+            {
+                let evicted = self.cache.pin(root);
+                self.part_with(evicted);
+            }
+        }
+    }
+
+    /// An export's root, open.
+    pub(super) fn root_of(&self, export: &Export) -> std::io::Result<Open> {
+        let path = export.root().try_clone()?;
+        let kernel = self.serving.mounts.root(export.id());
+        Ok(Open { kernel, ..Open::by_path(export.identity(), FileKind::Directory, path) })
+    }
+
+    /// The handle of an export's root.
+    pub(super) fn root_handle(&self, export: &Export) -> FileHandle {
+        self.shared.seal_root(&self.serving.mounts, export)
+    }
+}
+
+impl Shared {
+    /// The handle of an export's root; what MOUNT answers.
+    pub fn root(&self, export: &Export) -> FileHandle {
+        self.seal_root(&self.roster.serving().mounts, export)
+    }
+
+    fn seal_root(&self, mounts: &Mounts, export: &Export) -> FileHandle {
+        self.handles.seal(&match mounts.root(export.id()) {
+            Some(handle) => Named::Kernel(export.identity().file, handle),
+            None => Named::Birth(export.identity()),
+        })
+    }
+}

@@ -1,0 +1,216 @@
+//! Messages between the stores of several shards: a file is gone, or room is short.
+//!
+//! A file that one store removes keeps its space as long as another has it open. The others are
+//! told by mail, which wakes nobody: whoever sleeps reads it within a second. Only a store that
+//! meets a full file system rings, and waits a moment.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+        mpsc::Receiver,
+    },
+    time::{Duration, Instant},
+};
+
+use crate::{handle::FileId, mail::Letterbox};
+
+/// Removals that wait for one store. Those that find no room are found by looking at all open
+/// files.
+const LETTERS: usize = 1_024;
+/// Longest time that a store which is short of room waits for the others.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Time between two looks at what they answered.
+const LOOK: Duration = Duration::from_micros(50);
+
+/// The stores of all shards.
+#[derive(Debug)]
+pub(super) struct Siblings(Box<[Sibling]>);
+
+#[derive(Debug)]
+struct Sibling {
+    removed: Letterbox<FileId>,
+    letters: Mutex<Option<Receiver<FileId>>>,
+    /// Requests to close what is removed, so far.
+    asked: AtomicU64,
+    /// Requests carried out; all, where nobody has the store open.
+    done: AtomicU64,
+}
+
+/// One store's place among them.
+#[derive(Debug)]
+pub(super) struct Letters {
+    shard: usize,
+    removed: Option<Receiver<FileId>>,
+}
+
+/// The outcome of asking for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// There is nobody to ask.
+    None,
+    /// Everybody closed what is removed.
+    Made,
+    /// Somebody did not answer yet.
+    Awaited,
+}
+
+impl Siblings {
+    /// So many stores.
+    pub fn new(shards: usize) -> Self {
+        let sibling = |_| {
+            let (removed, letters) = Letterbox::new(if shards > 1 { LETTERS } else { 1 });
+            let letters = Mutex::new(Some(letters));
+            Sibling { removed, letters, asked: AtomicU64::new(0), done: AtomicU64::new(u64::MAX) }
+        };
+        Self((0..shards).map(sibling).collect())
+    }
+
+    /// The letters of store number `shard`, for whoever opens it first.
+    pub fn open(&self, shard: usize) -> Letters {
+        let sibling = self.0.get(shard);
+        let removed = sibling.and_then(|sibling| {
+            sibling.done.store(0, Ordering::Release);
+            sibling.letters.lock().unwrap_or_else(PoisonError::into_inner).take()
+        });
+        Letters { shard, removed }
+    }
+
+    /// Lets `ring` wake the shard with this number when room is short.
+    pub fn attach(&self, shard: usize, ring: impl Fn() + Send + Sync + 'static) {
+        if let Some(sibling) = self.0.get(shard) {
+            sibling.removed.attach(ring);
+        }
+    }
+
+    /// Tells the others that a file lost its last name.
+    pub fn tell_removed(&self, letters: &Letters, file: FileId) {
+        for (_, sibling) in self.others(letters) {
+            if sibling.removed.put(file).is_err() {
+                sibling.ask();
+            }
+        }
+    }
+
+    /// Asks the others to close what is removed, and waits a moment for them.
+    pub fn ask_for_room(&self, letters: &Letters) -> Room {
+        let until = Instant::now() + PATIENCE;
+        let mut waiting: Vec<_> = self.others(letters).map(|(at, sibling)| (at, sibling.ask())).collect();
+        if waiting.is_empty() {
+            return Room::None;
+        }
+        loop {
+            waiting.retain(|(at, goal)| self.0.get(*at).is_some_and(|sibling| !sibling.has_done(*goal)));
+            if waiting.is_empty() {
+                return Room::Made;
+            }
+            if Instant::now() >= until {
+                return Room::Awaited;
+            }
+            // Whoever asks has done so himself; two that ask each other need not wait.
+            self.answer(letters);
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// True when there is mail, once: one load when there is none.
+    pub fn has_mail(&self, letters: &Letters) -> bool {
+        self.0.get(letters.shard).is_some_and(|sibling| sibling.removed.look())
+    }
+
+    /// True while a request to close what is removed is not answered.
+    pub fn is_asked(&self, letters: &Letters) -> bool {
+        self.0.get(letters.shard).is_some_and(|own| !own.has_done(own.asked.load(Ordering::Acquire)))
+    }
+
+    /// Tells whoever asked that all that is removed is closed.
+    pub fn answer(&self, letters: &Letters) {
+        if let Some(own) = self.0.get(letters.shard) {
+            own.done.store(own.asked.load(Ordering::Acquire), Ordering::Release);
+        }
+    }
+
+    /// The store is gone: nobody needs to wait for it.
+    pub fn leave(&self, letters: &Letters) {
+        if let Some(own) = self.0.get(letters.shard) {
+            own.done.store(u64::MAX, Ordering::Release);
+        }
+    }
+
+    fn others(&self, letters: &Letters) -> impl Iterator<Item = (usize, &Sibling)> {
+        let own = letters.shard;
+        self.0.iter().enumerate().filter(move |(at, _)| *at != own)
+    }
+}
+
+impl Sibling {
+    fn ask(&self) -> u64 {
+        let goal = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
+        self.removed.ring();
+        goal
+    }
+
+    fn has_done(&self, goal: u64) -> bool {
+        self.done.load(Ordering::Acquire) >= goal
+    }
+}
+
+impl Letters {
+    /// The next file that another store removed.
+    pub fn next_removed(&self) -> Option<FileId> {
+        self.removed.as_ref()?.try_recv().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::ExportId;
+
+    fn file(inode: u64) -> FileId {
+        FileId { export: ExportId(1), inode }
+    }
+
+    #[test]
+    fn the_others_hear_of_a_removal_and_a_full_box_asks_them_to_look_at_all() {
+        let siblings = Siblings::new(3);
+        let [a, b, c] = [0, 1, 2].map(|shard| siblings.open(shard));
+        siblings.tell_removed(&a, file(5));
+        assert!(!siblings.has_mail(&a) && siblings.has_mail(&b) && siblings.has_mail(&c));
+        assert_eq!((b.next_removed(), b.next_removed()), (Some(file(5)), None));
+        assert!(!siblings.is_asked(&c));
+        for inode in 0..=LETTERS as u64 {
+            siblings.tell_removed(&b, file(inode));
+        }
+        assert!(siblings.is_asked(&c) && siblings.is_asked(&a));
+        siblings.answer(&c);
+        assert!(!siblings.is_asked(&c) && siblings.is_asked(&a));
+    }
+
+    #[test]
+    fn who_is_short_of_room_waits_for_an_answer_but_not_long_and_for_nobody_who_is_gone() {
+        let siblings = Siblings::new(2);
+        let a = siblings.open(0);
+        let began = Instant::now();
+        assert_eq!(siblings.ask_for_room(&a), Room::Made, "nobody has the other open");
+        let b = siblings.open(1);
+        assert_eq!(siblings.ask_for_room(&a), Room::Awaited, "it does not answer");
+        assert!(began.elapsed() >= PATIENCE);
+        siblings.leave(&b);
+        assert_eq!(siblings.ask_for_room(&a), Room::Made);
+        let alone = Siblings::new(1);
+        assert_eq!(alone.ask_for_room(&alone.open(0)), Room::None);
+    }
+
+    #[test]
+    fn two_that_ask_each_other_do_not_wait_in_vain() {
+        let siblings = Siblings::new(2);
+        let (a, b) = (siblings.open(0), siblings.open(1));
+        let siblings = &siblings;
+        std::thread::scope(|scope| {
+            let other = scope.spawn(move || siblings.ask_for_room(&a));
+            let own = siblings.ask_for_room(&b);
+            assert!([own, other.join().unwrap()].contains(&Room::Made));
+        });
+    }
+}
