@@ -297,8 +297,7 @@ impl Files {
             return Ok(());
         }
         unlinkat(self.cache.path(directory), name.octets(), AtFlags::empty()).map_err(status)?;
-        let file = self.cache.get(slot).identity.file;
-        self.cache.remove(file);
+        self.let_go(self.cache.get(slot).identity, FileKind::Regular);
         Err(Status::NotSupp)
     }
 
