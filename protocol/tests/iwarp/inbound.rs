@@ -136,6 +136,12 @@ fn an_opcode_on_another_queue_is_an_invalid_queue() {
             assert_eq!(first_violation(&octets), Terminate::DDP_INVALID_QUEUE, "{opcode:?} {queue}");
         }
     }
+    // A queue that no stream has is DDP's matter, before RDMAP looks at its own octet.
+    for (queue, cause) in [(3, Terminate::DDP_INVALID_QUEUE), (0, Terminate::UNEXPECTED_OPCODE)] {
+        let mut octets = untagged(Opcode::Send, true, queue, (1, 0), &READ.emit());
+        octets[1] |= 0x0F;
+        assert_eq!(first_violation(&octets), cause, "queue {queue}");
+    }
 }
 
 // 39
@@ -487,9 +493,10 @@ fn a_read_refused_halfway_reports_what_remains() {
 fn an_unreadable_fpdu_and_our_own_failure_end_the_stream() {
     let (mut unreadable, mut failed) = (open(), open());
     let violations = [unreadable.refuse_fpdu(Terminate::MPA_CRC), failed.fail()];
-    for (mut stream, violation) in [unreadable, failed].into_iter().zip(violations) {
+    let told = ["2002 0000", "0000 0000"];
+    for ((mut stream, violation), told) in [unreadable, failed].into_iter().zip(violations).zip(told) {
         assert!(stream.is_ended() && !stream.may_send());
-        assert_eq!(violation.payload().len(), 4);
+        assert_eq!(violation.payload(), hex(told), "the cause, and no header");
         assert_eq!(stream.handle_ulpdu(&send(true, 1, 0, b"late")), Ok(Inbound::Dropped));
         let mut message = stream.begin_terminate(&violation).unwrap();
         assert!(stream.poll_segment(&mut message, 1442).unwrap().last);
