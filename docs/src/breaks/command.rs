@@ -60,7 +60,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The arguments of `break`.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("which").required(true).args(["rule", "all", "sample", "table"]))]
-#[allow(clippy::struct_excessive_bools)]
 pub struct Break {
     /// A rule to break; may be given several times
     #[arg(long, value_name = "ID")]

@@ -312,7 +312,8 @@ impl Ways<'_> {
         self.put_last(expression, format!("!({text})"), "the opposite");
         self.put_last(expression, "Default::default()", "the usual value instead");
         // The same where nothing but the expression says what type it has.
-        self.put_last(expression, format!("::core::mem::take(&mut {{ {text} }})"), "the usual value instead");
+        let typed = format!("{{ let mut it = {text}; it = Default::default(); it }}");
+        self.put_last(expression, typed, "the usual value instead");
     }
 
     fn value_of_statement(&mut self, statement: &Stmt) {
@@ -543,9 +544,16 @@ mod tests {
         has("let a = b.min(c);", &["let a = b.max(c);", "let a = b;"]);
         has("let a = b.to_be_bytes();", &["let a = b.to_le_bytes();"]);
         has("let a = b.is_empty();", &["let a = !b.is_empty();"]);
+        has(
+            "let a = b.then_some(c);",
+            &["let a = (true || b).then_some(c);", "let a = (false && b).then_some(c);"],
+        );
         has("let a = u16::from_be_bytes(b);", &["let a = u16::from_le_bytes(b);"]);
         has("let a = Some(b);", &["let a = None;", "let a = Some(b).filter(|_| false);"]);
-        has("let a = b(c);", &["let a = Default::default();", "let a = ::core::mem::take(&mut { b(c) });"]);
+        has(
+            "let a = b(c);",
+            &["let a = Default::default();", "let a = { let mut it = b(c); it = Default::default(); it };"],
+        );
         has("let a = b[1..c];", &["let a = b[1..(c + 1)];", "let a = b[(1 + 1)..c];", "let a = b[2..c];"]);
         has("let a = b[1..=c];", &["let a = b[1..c];"]);
     }

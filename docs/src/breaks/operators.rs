@@ -210,6 +210,11 @@ fn method(ways: &mut Ways<'_>, call: &ExprMethodCall) {
             ways.put(&call.method, one, "the opposite");
         }
     }
+    if name == "then_some" || name == "then" {
+        let condition = ways.text(&*call.receiver);
+        ways.put(&*call.receiver, format!("(true || {condition})"), "a condition that always holds");
+        ways.put(&*call.receiver, format!("(false && {condition})"), "a condition that never holds");
+    }
     let is_question = ["is_", "has_", "may_", "can_", "wants_", "starts_with", "ends_with", "contains"];
     if is_question.iter().any(|start| name.starts_with(start)) {
         let text = ways.text(call);

@@ -359,7 +359,9 @@ fn the_stag_to_invalidate_does_not_change_within_a_send() {
     header.control = Opcode::Send.control();
     stream.handle_ulpdu(&header.emit()).unwrap();
     header.invalidate = 8;
-    assert!(matches!(stream.handle_ulpdu(&header.emit()), Ok(Inbound::Send(_))));
+    let ulpdu = header.emit();
+    let Ok(Inbound::Send(segment)) = stream.handle_ulpdu(&ulpdu) else { panic!("a Send") };
+    assert_eq!(segment.invalidate, None);
 }
 
 // 61
