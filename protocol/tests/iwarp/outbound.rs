@@ -29,6 +29,27 @@ const READ: ReadHeader = ReadHeader {
     source_to: 0x2000,
 };
 
+/// The short way of a Send or Write of one segment and the general one agree on every octet.
+#[test]
+fn a_segment_made_at_once_is_the_one_that_a_message_is_cut_into() {
+    for (len, word) in [(0, None), (24, None), (4, Some(0xDEAD_BE01)), (0x1234, Some(7))] {
+        let (mut short, mut general) = (initiator(None), initiator(None));
+        for _ in 0..2 {
+            let mut message = general.begin_send(len, word, false).unwrap();
+            let segment = general.poll_segment(&mut message, 0x2000).unwrap();
+            assert_eq!(
+                short.send_at_once(len as u16, word).unwrap()[..],
+                segment.header[..],
+                "{len} {word:?}"
+            );
+        }
+        let mut message = general.begin_write(len, 0x1122_3344, 0x0102_0304_0506_0708).unwrap();
+        let segment = general.poll_segment(&mut message, 0x2000).unwrap();
+        let header = short.write_at_once(len as u16, 0x1122_3344, 0x0102_0304_0506_0708).unwrap();
+        assert_eq!(header[..], segment.header[..], "{len}");
+    }
+}
+
 // 25
 #[test]
 fn operations_come_out_as_the_known_fpdus() {
