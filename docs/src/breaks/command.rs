@@ -74,7 +74,7 @@ pub struct Break {
     #[arg(long)]
     table: bool,
     /// Draw by this number, as an earlier run printed it [default: the time]
-    #[arg(long, value_name = "S", requires = "sample")]
+    #[arg(long, value_name = "S", conflicts_with_all = ["rule", "all", "table"])]
     seed: Option<u64>,
     /// Leave out lines that the table shows as noticed and that did not change since
     #[arg(long, conflicts_with_all = ["sample", "table"])]
