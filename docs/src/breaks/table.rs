@@ -7,7 +7,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     fmt, fs, io,
     path::Path,
 };
@@ -100,6 +100,9 @@ pub struct Row {
 /// All rows, by the rules' order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
+    /// Rules of which some lines have rows and some have none, as [`Table::follow`] last saw them.
+    #[serde(default)]
+    pub partly: Vec<String>,
     /// The rows.
     #[serde(default)]
     pub row: Vec<Row>,
@@ -169,12 +172,21 @@ impl Table {
             line.is_some()
         });
         self.row.sort_by_key(place);
+        let known: BTreeSet<&str> = self.row.iter().map(|row| row.rule.as_str()).collect();
+        let open = jobs.iter().flat_map(|job| job.tests.keys().map(move |rule| (rule, &job.site)));
+        let partly: BTreeSet<String> = open
+            .filter(|(rule, site)| known.contains(rule.as_str()) && self.find(rule, site).is_none())
+            .map(|(rule, _)| rule.clone())
+            .collect();
+        self.partly = partly.into_iter().collect();
     }
 
-    /// The verdict on a rule at its worst line.
+    /// The verdict on a rule at its worst line; none while a line is left that could be worse.
     #[must_use]
     pub fn verdict(&self, rule: &str) -> Option<Verdict> {
-        self.row.iter().filter(|row| row.rule == rule).map(|row| row.verdict).min()
+        let worst = self.row.iter().filter(|row| row.rule == rule).map(|row| row.verdict).min()?;
+        let is_open = self.partly.iter().any(|other| other == rule);
+        (worst.is_finding() || !is_open).then_some(worst)
     }
 
     /// The page: sums, findings, rules that were not run, and all rows.
@@ -194,7 +206,7 @@ impl Table {
              assertion that the compiler checks does not hold. *Survived*: the tests pass though the line was changed. *Nothing \
              compiled*: no change of the line is a program. A rule counts by its worst line. [All specifications](README.md)\n\n\
              {} rules have lines and tests: {} noticed their broken lines, {} did not, {} need something that was not there, {} were not \
-             run.\n\n```sh\ncargo run -p stag-docs -- break --rule 8166-12   # one rule, about a minute\n\
+             run, or not at all lines.\n\n```sh\ncargo run -p stag-docs -- break --rule 8166-12   # one rule, about a minute\n\
              cargo run -p stag-docs -- break --all --resume   # those that were not noticed or not run\n```\n",
             ids.len(),
             count(&Verdict::is_noticed),
@@ -262,7 +274,10 @@ mod tests {
 
     #[test]
     fn a_table_survives_writing_and_reading() {
-        let table = Table { row: vec![row("1-1", 3, Verdict::Caught), row("1-2", 4, Verdict::Survived)] };
+        let table = Table {
+            partly: Vec::new(),
+            row: vec![row("1-1", 3, Verdict::Caught), row("1-2", 4, Verdict::Survived)],
+        };
         let text = toml::to_string(&table).unwrap();
         assert_eq!(toml::from_str::<Table>(&text).unwrap(), table);
     }
@@ -291,11 +306,13 @@ mod tests {
     #[test]
     fn rows_follow_their_lines_and_go_with_them() {
         let rows = [3, 5, 7].map(|line| row("1-1", line, Verdict::Caught));
-        let mut table = Table { row: rows.to_vec() };
+        let mut table = Table { partly: Vec::new(), row: rows.to_vec() };
         table.row[1].text = "line 3".to_owned();
         let jobs = [job(13, "line 3"), job(15, "line 3"), job(17, "line 7;")];
         table.follow(&[], &jobs);
         assert_eq!(table.row.iter().map(|row| row.line).collect::<Vec<_>>(), [13, 15]);
+        // A line is left that could be worse.
+        assert_eq!((table.partly.as_slice(), table.verdict("1-1")), (&["1-1".to_owned()][..], None));
         assert!(table.find("1-1", &jobs[1].site).is_some());
         assert!(table.find("1-1", &jobs[2].site).is_none());
         assert!(table.find("1-2", &jobs[1].site).is_none());
@@ -311,7 +328,10 @@ mod tests {
         let head = "specification = \"S\"\ntitle = \"T\"\nprefix = \"1\"\nwords = \"\"\n";
         let rules = [rule("1-1"), rule("1-2"), rule("1-3")].concat();
         let specifications = [Specification::parse("s", &format!("{head}{rules}")).unwrap()];
-        let table = Table { row: vec![row("1-1", 3, Verdict::Caught), row("1-2", 4, Verdict::Survived)] };
+        let table = Table {
+            partly: Vec::new(),
+            row: vec![row("1-1", 3, Verdict::Caught), row("1-2", 4, Verdict::Survived)],
+        };
         let page = table.page(&specifications);
         assert!(
             page.contains("3 rules have lines and tests: 1 noticed their broken lines, 1 did not"),
