@@ -338,3 +338,30 @@ fn insert_parts<'a>(message: &mut Buf, position: usize, parts: impl Iterator<Ite
     // RFC 8166 §3.5.3 [8166-29]
     rest.iter_mut().take(padding).for_each(|octet| *octet = 0);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::LARGE_LEN;
+    use stag_pools::{Class, Pool};
+
+    #[test]
+    fn a_tag_tells_the_buffers_that_are_held_and_the_octets_that_leave() {
+        let classes = [SMALL_MAX, LARGE_LEN].map(|slot_len| Class { slot_len, count: 1 });
+        let pool = Pool::new(&classes).unwrap();
+        let answer = |capacity: usize, len: usize| {
+            let mut message = pool.take(capacity).unwrap();
+            message.reset(0);
+            message.extend(len);
+            Answer { message, item: None }
+        };
+        assert_eq!(Bulk::of(&answer(SMALL_MAX, 1_000)), None);
+        // A short reply in a long buffer earns its octets, and a long one nearly all.
+        for len in [64, 1_024, LARGE_LEN] {
+            let bulk = Bulk::of(&answer(LARGE_LEN, len)).and_then(|bulk| Bulk::from_tag(bulk.tag())).unwrap();
+            assert!(bulk.held() >= LARGE_LEN as u64 && bulk.held() < (LARGE_LEN + 4_096) as u64);
+            assert_eq!(bulk.pushed(), len as u64);
+        }
+        assert_eq!(Bulk::from_tag(NO_TAG), None);
+    }
+}
