@@ -447,8 +447,10 @@ impl<P: Provider, A: App> Shard<P, A> {
         let (now, share) = (self.core.now, self.core.memory.share());
         let Some(stream) = self.streams.connections.get_mut(key) else { return };
         let Some(entry) = stream.peer.and_then(|peer| self.core.peers.get_mut(peer.0)) else { return };
-        entry.account.hold_in_all(stream.held(), now);
+        // First, for what moved before the peer began to hold something shows nothing about that.
+        entry.account.settle(now);
         entry.account.earn(std::mem::take(&mut stream.moved), share);
+        entry.account.hold_in_all(stream.held(), now);
         // A record alone is never too much: only reading ends it.
         let is_over_share = stream.is_refused() && !entry.account.allows(0, share);
         if std::mem::replace(&mut stream.is_over_share, is_over_share) != is_over_share {
