@@ -574,8 +574,10 @@ impl Core {
 
     /// Begins a pass at `now`, from which calls made since the latest pass count their time.
     pub(crate) fn begin_pass(&mut self, now: Time) {
-        let passed = now.since(self.now);
+        // Nanoseconds are compared as they are: this is done in every pass.
+        let late = now.0.saturating_sub(self.now.0) > LATE_MAX.as_nanos() as u64;
         while let Some(key) = self.unclocked.pop() {
+            let passed = now.since(self.now);
             let Some(call) = self.outbound.get_mut(key) else { continue };
             call.deadline = call.deadline + passed;
             if call.state == OutboundState::AwaitReply
@@ -584,10 +586,9 @@ impl Core {
                 *by = *by + passed;
             }
         }
-        let late = now.since(self.now).saturating_sub(LATE_MAX);
         // While something waits nobody sleeps for so long.
-        if !late.is_zero() && self.has_deferred() {
-            self.forgive(late);
+        if late && self.has_deferred() {
+            self.forgive(now.since(self.now).saturating_sub(LATE_MAX));
         }
         self.now = now;
         self.in_pass = true;

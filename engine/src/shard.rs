@@ -382,13 +382,17 @@ impl<P: Provider, A: App> Shard<P, A> {
         while let Some(buf) = self.core.receives.take(self.core.config.receive_len) {
             if let Err(back) = self.provider.post_receive(buf) {
                 drop(back);
+                // draft 004 §4.5.1 [exp-28]
+                if self.core.receives.taken() < self.core.reserved {
+                    self.withdraw_promises();
+                }
                 break;
             }
         }
-        // draft 004 §4.5.1 [exp-28]
-        if self.core.receives.taken() < self.core.reserved {
-            self.withdraw_promises();
-        }
+        debug_assert!(
+            self.core.receives.taken() >= self.core.reserved || self.core.receives.available(1) > 0,
+            "a receive that is in its pool was refused by the fabric"
+        );
     }
 
     /// Looks at deadlines and at connections to be made again, when the first of them is due.

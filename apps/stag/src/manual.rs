@@ -113,11 +113,11 @@ FILES
 WHAT IS HELD OPEN
   Files that are in use stay open: on each core at most 16,384, fewer where
   RLIMIT_NOFILE (ulimit -n) allows no more. A descriptor to write by closes
-  within three seconds after the last WRITE; a program that was stored can then
-  be executed on this host, and its file system be made read-only. Any other
-  closes about five seconds after the last call about the file. What is removed
-  or replaced through this server is closed at once, what is removed on this
-  host when it is idle, or as soon as its space is needed.
+  within three seconds after the last WRITE; a program that was stored can
+  then be executed on this host, and its file system be made read-only. Any
+  other closes about five seconds after the last call about the file. What is
+  removed or replaced through this server is closed at once, what is removed
+  on this host when it is idle, or as soon as its space is needed.
   Where files are found by their names (--mode unprivileged, or a file system
   without handles), one that is renamed on this host while nobody uses it is
   stale until a client looks up its new name.

@@ -43,7 +43,8 @@ fn open_files(home: &Home, server: &Server) -> Vec<String> {
 #[test]
 fn a_file_size_limit_is_an_answer_and_no_end() {
     let home = Home::new();
-    let ports = ["--listen", "iwarp://127.0.0.1:0", "--tcp", "127.0.0.1:0", "--mode", "unprivileged"];
+    let ports =
+        ["--listen", "iwarp://127.0.0.1:0", "--tcp", "127.0.0.1:0", "--mode", "unprivileged", "--insecure"];
     let command = home.stag(&[&["serve", "data"], &ports[..]].concat());
     let mut limited = Command::new("sh");
     limited.args(["-c", r#"ulimit -f 2048; exec "$0" "$@""#]).arg(command.get_program());

@@ -52,7 +52,7 @@ fn names_are_unique() {
         ("server-v2-", 300),
         ("server-v2-directed-", 300),
         ("server-reply-chunk-", 20),
-        ("trickles", 10),
+        ("trickles", 6),
     ] {
         let count = table.iter().filter(|defect| defect.name.contains(family)).count();
         assert!(count >= least, "{family}: {count}");

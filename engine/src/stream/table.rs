@@ -433,7 +433,7 @@ impl Streams {
         if self.parts < self.crowd {
             OUTPUT_MAX
         } else {
-            self.crowd.div_ceil(self.connections.capacity().max(1))
+            self.crowd.div_ceil(self.connections.capacity().max(1)).max(1)
         }
     }
 

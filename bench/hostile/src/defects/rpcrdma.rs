@@ -50,16 +50,16 @@ fn fixed_fields(table: &mut Table) {
             Header { version, ..Header::msg(xid) }.with(&null(xid))
         });
     }
-    // A call of version 2 (drafts 000 and 001): a direction and the handle to invalidate stand before the lists. A peer of version 1
-    // names its own and goes on; one of version 2 answers in version 2.
+    // A call of version 2 (draft 000), from a client that announced nothing more. A peer of version 1 names its own and goes on;
+    // one of version 2 answers in version 2.
     table.scene("version-2-call", "RFC 8166 §4.5.1, draft 000 §5", "ERR_VERS 1..1 | OK", |world| {
         let mut fabric = world.fabric()?;
         let xid = world.xid();
-        let message = Xdr::new().words(&[xid, 2, 32, MSG, 0, 0, 0, 0, 0]).raw(&null(xid)).0;
+        let message = Xdr::new().words(&[xid, 2, 32, MSG, 0, 0, 0]).raw(&null(xid)).0;
         fabric.send(&message)?;
         match fabric.hear(world.target.patience)? {
             Heard::Message(back, _) if word_at(&back, 4) == 2 && word_at(&back, 12) == MSG => {
-                Ok(judge::rpc(back.get(36..).unwrap_or_default(), xid, Family::Rpc).into())
+                Ok(judge::rpc(back.get(28..).unwrap_or_default(), xid, Family::Rpc).into())
             }
             Heard::Message(back, _) => {
                 let answer = judge::message(&message, &back, &fabric.memory, Family::Rpc);
