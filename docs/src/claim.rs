@@ -101,7 +101,7 @@ enum Part<'a> {
     Iwarp,
     /// The table of windows of those that check accesses themselves.
     Windows,
-    /// What those have in common that carry out work themselves.
+    /// The part common to those that carry out work themselves.
     Software,
 }
 

@@ -19,7 +19,7 @@ pub struct Specification {
     pub prefix: String,
     /// How often the text uses which key word, and where those are that have no row of their own.
     pub words: String,
-    /// How rules stand on a provider that they, or their code, say nothing of.
+    /// The standing of rules on a provider that they, or their code, say nothing of.
     #[serde(default)]
     pub providers: Claims,
     /// The rules, in the order of the text.
@@ -58,7 +58,7 @@ pub struct Rule {
     /// The counter that shows a peer's meeting with a rule that is not met: the names on the way to it, with dots between them.
     #[serde(default)]
     pub counter: String,
-    /// How it stands on a provider, where its code does not tell.
+    /// Its standing on a provider, where its code does not tell.
     #[serde(default)]
     pub providers: Claims,
 }

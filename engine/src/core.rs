@@ -59,7 +59,7 @@ pub(crate) struct Core {
     /// Calls of peers that are watched.
     pub(crate) watch: Watch,
     pub(crate) now: Time,
-    /// Whose call the app is looking at.
+    /// The caller of the call that the app is looking at.
     pub(crate) serving: Option<PeerId>,
     /// Peers with calls that wait for room in a send queue, or for receives; or with an answer to their question.
     pub(crate) stuck: VecDeque<PeerId>,
@@ -120,7 +120,7 @@ pub(crate) struct Peer {
     pub(crate) account: Account,
     /// The first and the last of its calls that wait for memory or room, which [`Line`] joins.
     pub(crate) deferred: Option<(Key, Key)>,
-    /// What the first of them waits for.
+    /// The event that the first of them waits for.
     pub(crate) wait: Wait,
     /// When it began to wait for that.
     pub(crate) waits_since: Time,

@@ -125,7 +125,7 @@ impl Memory {
         self.pool.taken()
     }
 
-    /// What it costs.
+    /// Its cost.
     pub(crate) fn budget(&self) -> Budget {
         self.pool.budget()
     }

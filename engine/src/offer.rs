@@ -18,7 +18,7 @@ use stag_protocol::{
 use stag_verbs::{Provider, Qp, Refused, Tag};
 use std::time::Duration;
 
-/// How long the answer to the first message of version 2 may take, if the call has four times as long. A peer that drops what it
+/// Time that the answer to the first message of version 2 may take, if the call has four times as long. A peer that drops what it
 /// does not understand says nothing, and the call is to be answered by version 1 before its deadline.
 const VERSION_MAX: Duration = Duration::from_secs(2);
 /// Segments that a chunk of ours has: each lies in one buffer.

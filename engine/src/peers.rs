@@ -53,7 +53,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.provider.connect(to, said)
     }
 
-    /// What we, speaking `versions`, tell a peer while connecting, written to `octets`.
+    /// Writes to `octets` what we, speaking `versions`, tell a peer while connecting.
     fn say<'a>(&self, versions: Versions, octets: &'a mut [u8; SAID_LEN]) -> &'a [u8] {
         if !self.core.config.private_data {
             return &[];

@@ -1,4 +1,4 @@
-//! What a reply to a call of ours brought by RDMA Write, looked at before an app sees it (RFC 8166 §4.2.1; DESIGN D2, D7).
+//! Judges a reply to a call of ours brought by RDMA Write, before an app sees it (RFC 8166 §4.2.1; DESIGN D2, D7).
 
 use crate::core::{Outbound, OutboundState, ReplyMemory};
 use stag_protocol::rpcrdma::{PeerFault, requester};

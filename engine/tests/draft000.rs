@@ -16,7 +16,7 @@ use support::{
     pattern, results, rpc,
 };
 
-/// What the command gives for `--rdma-version 1-2` and `2`, and what our listeners speak.
+/// The versions that the command gives for `--rdma-version 1-2` and `2`, and that our listeners speak.
 const BOTH: Versions = Versions::Both(Version2::Directed);
 const TWO: Versions = Versions::Two(Version2::Directed);
 
@@ -150,7 +150,7 @@ fn as_ours(segment: Segment) -> stag_protocol::rpcrdma::Segment {
     stag_protocol::rpcrdma::Segment { handle, length, offset }
 }
 
-/// What such a peer says while connecting: what RFC 8797 has, or nothing.
+/// The private data of such a peer while connecting: that of RFC 8797, or none.
 fn said() -> [Vec<u8>; 2] {
     [Raw::offer().to_vec(), Vec::new()]
 }

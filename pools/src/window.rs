@@ -235,7 +235,7 @@ impl Windows {
         Ok(window)
     }
 
-    /// Where a peer's RDMA Write of `len` octets lands. The caller fills all of it.
+    /// The octets at which a peer's RDMA Write of `len` octets lands. The caller fills all of them.
     pub fn target(
         &mut self,
         scope: Scope,
@@ -246,7 +246,7 @@ impl Windows {
         self.target_front(scope, key, offset, len, len)
     }
 
-    /// Where the first `part` octets of an RDMA Write of `len` octets land. The caller fills them, and no more.
+    /// The first `part` octets at which an RDMA Write of `len` octets lands. The caller fills them, and no more.
     pub fn target_front(
         &mut self,
         scope: Scope,

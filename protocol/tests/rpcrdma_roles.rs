@@ -704,7 +704,7 @@ fn chunks_without_a_result_may_come_back_without_segments_or_not_at_all() {
     }
 }
 
-/// What returns the first Write chunk without segments, and 7 octets in the second one.
+/// Lists that return the first Write chunk without segments, and 7 octets in the second one.
 fn unlike(call: &ChunkLists) -> ChunkLists {
     let mut returned = ChunkLists::new();
     returned.begin_write().unwrap();

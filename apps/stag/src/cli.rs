@@ -92,7 +92,7 @@ pub struct Serve {
     /// Whether callers act as themselves (see WHO CALLERS ARE) [default: auto]
     #[arg(long, value_name = "auto|privileged|unprivileged")]
     pub mode: Option<Mode>,
-    /// Which callers act as the anonymous user, in privileged mode [default: root; none where only root of this host can say
+    /// Callers that act as the anonymous user, in privileged mode [default: root; none where only root of this host can say
     /// that it is root]
     #[arg(long, value_name = "root|none|all")]
     pub squash: Option<Squash>,

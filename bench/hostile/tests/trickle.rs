@@ -23,7 +23,7 @@ use std::{
 };
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What a beat brings is an octet.
+/// Pause between two octets of a trickle.
 const BEAT: Duration = Duration::from_millis(10);
 /// Octets of what the calls move: each takes a large buffer.
 const LEN: usize = 256 << 10;
@@ -162,7 +162,7 @@ fn a_server_that_answers_is_called_on_beside_a_pair_that_trickles() {
 // Our server, beside clients that trickle.
 
 thread_local! {
-    /// What the server reads from the client of this thread.
+    /// Reads that the server asks of the client of this thread.
     static ASKS: RefCell<Vec<Ask>> = const { RefCell::new(Vec::new()) };
 }
 

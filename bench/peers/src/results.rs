@@ -42,7 +42,7 @@ pub struct Line {
     pub unit: String,
     /// What the median has to be.
     pub bound: Bound,
-    /// How far apart the cores were; none where nothing depends on it, and where no round counts.
+    /// The distance of the cores; none where nothing depends on it, and where no round counts.
     #[serde(default)]
     pub cores: Option<Cores>,
     /// What came of it.

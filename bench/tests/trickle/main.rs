@@ -40,7 +40,7 @@ use std::{
 const MIB: usize = 1 << 20;
 const LIMITS: Limits =
     Limits { connections: 64, send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
-/// What anything may take. Nobody waits that long; it is how a hang ends.
+/// Longest time of any step. Nobody waits that long; it is how a hang ends.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct World {
@@ -180,7 +180,7 @@ impl Client {
     }
 }
 
-/// How long this thread has been on a core.
+/// Time that this thread has been on a core.
 fn on_core() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap()
 }

@@ -19,7 +19,7 @@ pub struct Job {
 /// a stopped run did the cheap ones.
 const ORDER: [&str; 6] = ["protocol/", "pools/", "engine/verbs/", "engine/providers/", "engine/", "apps/"];
 
-/// Every line that a rule with tests cites, in the order of [`ORDER`].
+/// Every line that a rule with tests cites, in the order of `ORDER`.
 ///
 /// # Errors
 ///

@@ -102,7 +102,7 @@ enum Octets {
 }
 
 impl Stream {
-    /// Whether no more of its calls are taken for the moment; `fair` is how many parts it may have waiting.
+    /// True if no more of its calls are taken for the moment; `fair` is how many parts it may have waiting.
     pub(super) fn is_full(&self, fair: usize) -> bool {
         self.is_clogged() || self.is_over_share || self.calls >= CALLS_MAX || self.output.len() >= fair
     }

@@ -114,7 +114,7 @@ impl Offer {
     }
 }
 
-/// What an end says of version 2 beside its [`Offer`]: private data of our own behind it, which other peers do not look at
+/// An end's statement about version 2 beside its [`Offer`]: private data of our own behind it, which other peers do not look at
 /// (RFC 8797 §5.2). Nothing on the wire tells the dialects of version 2 apart, so each end has to know before the first message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dialects {

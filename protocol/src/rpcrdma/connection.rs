@@ -77,7 +77,7 @@ impl Connection {
         self.negotiation.sends()
     }
 
-    /// Whether the peer owes the answer to the first message, and may be called by version 1 when it does not come: a peer that
+    /// True if the peer owes the answer to the first message, and may be called by version 1 when it does not come: a peer that
     /// drops what it does not understand is told from a slow one by time alone (draft 000 §5.2).
     #[inline]
     pub const fn may_fall_back(&self) -> bool {

@@ -66,7 +66,7 @@ impl Versions {
         matches!(self, Self::Two(_) | Self::Both(_))
     }
 
-    /// What an end that speaks these versions announces.
+    /// The dialects that an end that speaks these versions announces.
     pub const fn dialects(self) -> Dialects {
         Dialects { directed: matches!(self, Self::Two(Version2::Directed) | Self::Both(Version2::Directed)) }
     }
@@ -230,7 +230,7 @@ impl Negotiation {
         Verdict::Failed
     }
 
-    /// Whether an end of the connection at this moment leads to version 1.
+    /// True if an end of the connection at this moment leads to version 1.
     pub(super) const fn may_fall_back(&self) -> bool {
         self.one && matches!(self.state, State::AwaitAnswer(..))
     }

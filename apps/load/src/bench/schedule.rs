@@ -127,7 +127,7 @@ impl Schedule {
         Time(self.next().0.saturating_add((calls as f64 * self.mean) as u64))
     }
 
-    /// How many calls there are from `first` to `end`, by the rate.
+    /// Number of calls due from `first` to `end`, by the rate.
     pub(super) fn expected(&self, first: Time, end: Time) -> u64 {
         (end.since(first).as_nanos() as f64 / self.mean).round() as u64
     }

@@ -1,4 +1,4 @@
-//! What an NFS server asks of Linux and no crate wraps as a safe function: files named by the
+//! Safe functions for the parts of Linux that an NFS server needs and no crate wraps: files named by the
 //! kernel's own handles ([`handle`]), a thread that acts as another user ([`user`]), files that are
 //! opened for their owner whatever their mode ([`owner`]), reads that nobody waits for ([`ring`]), a
 //! file size limit that ends no process ([`signal`]), and failures of write-back ([`writeback`]).

@@ -4,7 +4,7 @@
 //! (`user_namespaces(7)`). A thread of a program cannot enter one, so a child does: it shares memory and descriptors with the calling
 //! thread, which stands still meanwhile, as with `vfork(2)`; it opens the file, and is gone. That takes some hundred microseconds.
 //!
-//! Where a system makes no user namespaces for its users, or the file has a group that is not the process' own, this fails.
+//! On a system that makes no user namespaces for its users, or with a file whose group is not the process' own, this fails.
 
 use core::ffi::c_void;
 use std::ffi::CString;
@@ -17,9 +17,9 @@ use rustix::process::{getegid, geteuid};
 /// Octets of the child's stack: it makes a few system calls.
 const STACK_LEN: usize = 64 << 10;
 
-/// What the child has to do, and what came of it. All memory is the caller's.
+/// The child's task and its result. All memory is the caller's.
 struct Task {
-    /// What is written where, before the file is opened: who is who in the namespace.
+    /// Text written before the file is opened, each with its path: the maps of users and groups of the namespace.
     words: [(CString, CString); 3],
     path: CString,
     flags: libc::c_int,

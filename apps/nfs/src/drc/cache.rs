@@ -8,7 +8,7 @@ use super::{key::Key, report::Duplicates};
 
 /// Octets of the longest reply that is kept, its RPC header included: that of a CREATE has 304.
 pub(crate) const REPLY_MAX: usize = 320;
-/// How long a reply is kept at most, as with Linux' server. A client keeps on trying for as long as a network is away, but a
+/// The longest time for which a reply is kept, as with Linux' server. A client keeps on trying for as long as a network is away, but a
 /// client that was switched off, and begins with the same calls under the same XIDs again, must not be answered from its former life.
 pub const AGE_MAX: Duration = Duration::from_secs(120);
 

@@ -46,7 +46,7 @@ use key::{Client, Keys};
 pub const REPLIES: usize = 4_096;
 /// Calls that wait for their client's replies at a time.
 const WAITING_MAX: usize = 256;
-/// How long a shard may take to answer before it is asked again.
+/// Time that a shard has to answer before it is asked again.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Whether a procedure's replies are kept.

@@ -42,7 +42,7 @@ pub(super) struct Generation {
     pub segment_len: u64,
 }
 
-/// What shards and compactor share. None of it is looked at on the way of a call that needs no new name, but for one load.
+/// State shared by shards and compactor. None of it is looked at on the way of a call that needs no new name, but for one load.
 #[derive(Debug)]
 pub(super) struct Common {
     pub key: RecordKey,
@@ -56,7 +56,7 @@ pub(super) struct Common {
     spare: Vec<Mutex<Option<Arc<Segment>>>>,
 }
 
-/// What the compactor is told.
+/// A message to the compactor.
 #[derive(Debug)]
 pub(super) enum Message {
     /// A shard needs another segment.
@@ -160,7 +160,7 @@ struct Worker {
     closed: Vec<(usize, Arc<Segment>)>,
     /// Octets of the base.
     base_len: u64,
-    /// Whether the last attempt failed: said once, not for each.
+    /// The last attempt failed: said once, not for each.
     is_failing: bool,
 }
 
@@ -190,7 +190,7 @@ impl Worker {
         }
     }
 
-    /// Whether to go on.
+    /// Takes note of a message; false ends the compactor.
     fn note(&mut self, message: Message) -> bool {
         match message {
             Message::Wanted(shard) => {

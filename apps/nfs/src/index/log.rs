@@ -44,7 +44,7 @@ impl Segment {
         debug_assert!(set.is_ok(), "a segment is closed once");
     }
 
-    /// Where it goes on: `None` as long as it is written here, `Some(None)` when the records behind it are in a later base.
+    /// The log behind this one: `None` as long as it is written here, `Some(None)` when the records behind it are in a later base.
     pub fn behind(&self) -> Option<Option<Arc<Self>>> {
         self.behind.get().map(Weak::upgrade)
     }
@@ -65,7 +65,7 @@ pub(super) struct Tail {
     offset: u64,
 }
 
-/// What a look at a log found.
+/// The result of a look at a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// At least one record.

@@ -133,7 +133,7 @@ impl Known {
     }
 }
 
-/// What all shards start from; see [`Base::open`]. Its thread ends with it.
+/// The state that all shards start from; see [`Base::open`]. Its thread ends with it.
 #[derive(Debug)]
 pub struct Base {
     common: Arc<Common>,
@@ -223,10 +223,10 @@ pub struct Index {
     common: Arc<Common>,
     compactor: Sender<Message>,
     shard: usize,
-    /// Which base this is.
+    /// Number of this base, counted from the first one.
     generation: u64,
     base: Arc<Map>,
-    /// What changed since that base; an entry here hides the one there.
+    /// Changes since that base; an entry here hides the one there.
     since: Map,
     log: File,
     /// Octets of `log` that are whole records.

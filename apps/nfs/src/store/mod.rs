@@ -385,7 +385,7 @@ pub struct Place {
     pub verifier: CookieVerifier,
     /// About how many octets of entries the caller can take; only to read no more than that from the file system.
     pub window: usize,
-    /// What READDIRPLUS has room for; only to look at no entry that cannot be taken.
+    /// The room that READDIRPLUS has; only to look at no entry that cannot be taken.
     pub room: PlusRoom,
 }
 

@@ -13,7 +13,7 @@ use stag_load::bench::{
 use stag_protocol::nfs::v3::{CreateHow, FileHandle, SetAttributes, StableHow};
 use std::time::Duration;
 
-/// How long a server that failed may take for each step of removing what was made.
+/// Time that a server that failed has for each step of removing what was made.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A directory for each core.

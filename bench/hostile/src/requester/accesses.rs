@@ -15,7 +15,7 @@ pub(super) fn add(table: &mut Table) {
     in_the_middle(table);
 }
 
-/// Where a Write goes, seen from its segment.
+/// Wrong targets of a Write, seen from its segment.
 fn writes(table: &mut Table, chunk: &str, does: Does) {
     type Place = fn(Segment) -> (u32, u64, usize);
     let places: [(&str, &str, Place); 9] = [
@@ -77,7 +77,7 @@ fn writes(table: &mut Table, chunk: &str, does: Does) {
     );
 }
 
-/// What a right reply writes.
+/// The octets that a right reply writes.
 pub(super) fn content(asked: &Asked) -> Vec<u8> {
     if asked.does == Does::Read { vec![CONTENT; LEN] } else { asked.results() }
 }
@@ -90,7 +90,7 @@ pub(super) fn tell(fabric: &mut Fabric, asked: &Asked, len: usize) -> io::Result
     }
 }
 
-/// What a Read asks for, seen from the segment of a Read chunk.
+/// Wrong sources of a Read, seen from the segment of a Read chunk.
 fn reads(table: &mut Table) {
     type Place = fn(Segment) -> (u32, u64, u32);
     let places: [(&str, &str, Place); 9] = [

@@ -88,7 +88,7 @@ impl Does {
     }
 }
 
-/// What the server speaks. The client tries version 2 with one that does.
+/// The versions that the server speaks. The client tries version 2 with one that does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Speaks {
     /// Version 1.
@@ -104,7 +104,7 @@ impl Speaks {
     pub(crate) const ALL: [Self; 3] = [Self::One, Self::Two, Self::Directed];
     pub(crate) const NEW: [Self; 2] = [Self::Two, Self::Directed];
 
-    /// What stands in the names of its defects.
+    /// The part that the names of its defects begin with.
     pub(crate) const fn prefix(self) -> &'static str {
         match self {
             Self::One => "",
@@ -160,7 +160,7 @@ impl Asked {
         Header { xid, intent: bare.intent.map(|_| [0, 0]), ..bare }
     }
 
-    /// Where the octet of a version 1 header stands that is behind the fixed words.
+    /// Place of the octet of a version 1 header that is behind the fixed words.
     pub(crate) const fn at(&self, octet: usize) -> usize {
         octet + self.speaks.lists_at() - 16
     }
@@ -208,7 +208,7 @@ pub struct Defect {
     pub expect: &'static str,
     pub(crate) instead: Instead,
     pub(crate) speaks: Speaks,
-    /// How long its call may take.
+    /// Time that its call may take.
     pub(crate) timeout: Duration,
 }
 
@@ -388,7 +388,7 @@ fn next_call(fabric: &mut Fabric, speaks: Speaks) -> io::Result<Option<Asked>> {
     }
 }
 
-/// What a message says, which is one of version 1 or what is spoken otherwise.
+/// Reads a message, which is one of version 1 or of the version spoken otherwise.
 fn asked(message: &[u8], speaks: Speaks) -> Option<Asked> {
     let speaks = if word_at(message, 4) == 2 { speaks } else { Speaks::One };
     let lists = judge::lists_at(message, speaks.lists_at())?;

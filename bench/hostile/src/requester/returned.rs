@@ -43,7 +43,7 @@ fn cuts(table: &mut Table) {
 
 type Change = fn(Segment) -> Vec<Segment>;
 
-/// What may become of the one segment of a chunk, and is no answer to it.
+/// Changes of the one segment of a chunk that make it no answer to the call's.
 const CHANGES: [(&str, Change); 9] = [
     ("another-handle", |it| vec![Segment { handle: it.handle ^ 0x0100_0000, ..it }]),
     ("handle-zero", |it| vec![Segment { handle: 0, ..it }]),
@@ -173,7 +173,7 @@ fn read_lists(table: &mut Table) {
     });
 }
 
-/// What stands in the Reply chunk is not the reply to this call. Its key is dead when that is seen, so the connection ends and the
+/// The octets in the Reply chunk are not the reply to this call. Its key is dead when that is seen, so the connection ends and the
 /// call goes again.
 fn inner_messages(table: &mut Table) {
     type Inner = fn(&Asked) -> Vec<u8>;
@@ -222,7 +222,7 @@ fn inner_messages(table: &mut Table) {
     }
 }
 
-/// What RPC and NFS get wrong inside a Reply chunk.
+/// Mistakes of RPC and NFS inside a Reply chunk.
 fn long_rpc(table: &mut Table) {
     let accepted = |asked: &Asked, words: &[u32]| Xdr::new().words(&[asked.xid, 1, 0, 0, 0]).words(words).0;
     for (name, words) in [

@@ -151,7 +151,7 @@ fn outlast(fabric: &mut Fabric) -> io::Result<()> {
     Ok(())
 }
 
-/// What never comes to an end before the deadline: the connection ends, and memory is back.
+/// Replies that never come to an end before the deadline: the connection ends, and memory is back.
 fn never(table: &mut Table) {
     for (name, does) in CALLS {
         table.script(&format!("no-reply-to-a-{name}"), (DEADLINE, GIVEN_UP), does, |fabric, _| {

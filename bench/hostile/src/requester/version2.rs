@@ -1,4 +1,4 @@
-//! What a server of version 2 gets wrong: the first message, the words of draft 001, errors, options.
+//! Mistakes of a server of version 2: the first message, the words of draft 001, errors, options.
 
 use super::{Asked, Does, PATIENCE, Speaks, replies, table::Table};
 use crate::{peer::Heard, wire::*};
@@ -218,7 +218,7 @@ fn words(table: &mut Table) {
     });
 }
 
-/// Where the words were not agreed on.
+/// Mistakes on a connection that did not agree on the words of draft 001.
 fn plain(table: &mut Table) {
     for (name, does) in [("null", Does::Null), ("read", Does::Read)] {
         for handle in [0, 7] {

@@ -225,7 +225,7 @@ mod tests {
         remote_invalidation: false,
     };
 
-    /// What connections of a device share that does nothing.
+    /// State shared by the connections of a device that does nothing.
     fn shared() -> Shared {
         let domain = domain();
         Shared {

@@ -553,7 +553,7 @@ pub(crate) mod tests {
     use rdma_sys::ibv_context_ops;
     use std::sync::atomic::{AtomicI32, Ordering};
 
-    /// What the device says when a window or a queue pair is to be given back.
+    /// The device's answer when a window or a queue pair is to be given back.
     pub(crate) static ANSWER: AtomicI32 = AtomicI32::new(0);
     /// Tests that change it go one after the other.
     pub(crate) static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());

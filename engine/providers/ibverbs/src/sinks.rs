@@ -6,7 +6,7 @@
 //! another connection gets the place (RFC 8166 §8.1.2). Places stay with their connection between its Reads, so one that reads
 //! again needs no system call.
 //!
-//! What is left: the connections of a shard share a protection domain, and such devices do not tie a key to a connection. So a peer that
+//! A gap is left: the connections of a shard share a protection domain, and such devices do not tie a key to a connection. So a peer that
 //! guesses the key of another one's place can spoil what that one sends while it is being read (RFC 5042 §6.1.1). A domain for each
 //! connection would need all pools registered in it again: pages pinned once more, and a shard that stops for as long as that takes.
 

@@ -32,7 +32,7 @@ pub(crate) struct Windows {
 struct Entry {
     /// None: it could not be made again.
     window: Option<MemoryWindow>,
-    /// Where in the order of variants its last key was.
+    /// Place of its last key in the order of variants.
     turn: u8,
     bound: Option<Bound>,
 }

@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(fallocate(own.file(), hole, 0, 4096), Err(Errno::PERM));
     }
 
-    /// What the compiler makes of a wrong access cannot be seen in a run, so the source is looked at.
+    /// A wrong access that the compiler made cannot be seen in a run, so the source is looked at.
     #[test]
     fn what_is_mapped_to_read_is_loaded_relaxed_and_copied_volatile() {
         let (code, _) = include_str!("segment.rs").split_once("#[cfg(test)]").unwrap();

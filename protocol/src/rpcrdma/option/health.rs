@@ -13,7 +13,7 @@ pub const PAYLOAD_FOLLOWS: bool = false;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request;
 
-/// What the end that answers has of the one who asks, when it answers. Nothing of other peers, nor of its host.
+/// The answering end's own counts for the one that asks, at the time of the answer. Nothing of other peers, nor of its host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
     /// Calls that the one who asks may have outstanding: the grant of the direction in which it calls.

@@ -299,7 +299,7 @@ impl Memory {
         mode & (0o1777 | kept)
     }
 
-    /// Whether the caller may let others act as this group.
+    /// True if the caller may let others act as this group.
     fn is_in_group(&self, gid: u32) -> bool {
         let (uid, own) = self.caller;
         uid == 0 || own == gid || self.groups.list().contains(&gid)

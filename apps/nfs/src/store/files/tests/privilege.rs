@@ -67,7 +67,7 @@ fn what_the_servers_user_may_not_do_is_refused() {
     assert_eq!(lab.files.setattr(&file, &set, None).unwrap_err().status, Status::Perm);
 }
 
-/// Whether the system makes user namespaces for its users.
+/// True if the system makes user namespaces for its users.
 fn has_namespaces(lab: &Lab) -> bool {
     fs::write(lab.path("probe"), b"").unwrap();
     fs::set_permissions(lab.path("probe"), fs::Permissions::from_mode(0o000)).unwrap();
