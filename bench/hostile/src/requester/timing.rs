@@ -78,14 +78,7 @@ fn slowly(table: &mut Table) {
     }
     for (name, does) in [("null", Does::Null), ("read", Does::Read), ("list", Does::List)] {
         table.script(&format!("reply-to-a-{name}-octet-by-octet"), right, does, move |fabric, asked| {
-            let len = content(asked).len();
-            if does != Does::Null {
-                push(fabric, asked.segment(), &content(asked))?;
-            }
-            let message = match does {
-                Does::List => asked.long_header(len).with(b""),
-                _ => asked.header().with(&asked.results()),
-            };
+            let message = pushed_reply(fabric, asked, does)?;
             let octets = fpdu(&Untagged::send(fabric.msn).with(&message));
             fabric.msn += 1;
             trickle(fabric, &octets, Duration::from_micros(300))
@@ -96,14 +89,7 @@ fn slowly(table: &mut Table) {
                 right,
                 does,
                 move |fabric, asked| {
-                    let len = content(asked).len();
-                    if does != Does::Null {
-                        push(fabric, asked.segment(), &content(asked))?;
-                    }
-                    let message = match does {
-                        Does::List => asked.long_header(len).with(b""),
-                        _ => asked.header().with(&asked.results()),
-                    };
+                    let message = pushed_reply(fabric, asked, does)?;
                     in_segments(fabric, &message, size)
                 },
             );
@@ -125,6 +111,18 @@ fn slowly(table: &mut Table) {
             },
         );
     }
+}
+
+/// Writes the right content where the call offered a place for some; returns the message that replies to it.
+fn pushed_reply(fabric: &mut Fabric, asked: &Asked, does: Does) -> io::Result<Vec<u8>> {
+    let octets = content(asked);
+    if does != Does::Null {
+        push(fabric, asked.segment(), &octets)?;
+    }
+    Ok(match does {
+        Does::List => asked.long_header(octets.len()).with(b""),
+        _ => asked.header().with(&asked.results()),
+    })
 }
 
 /// A Send in segments of `size` octets.
