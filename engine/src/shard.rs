@@ -391,7 +391,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         debug_assert!(
             self.core.receives.taken() >= self.core.reserved || self.core.receives.available(1) > 0,
-            "a receive that is in its pool was refused by the fabric"
+            "a promise that no receive covers"
         );
     }
 

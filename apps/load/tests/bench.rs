@@ -278,6 +278,10 @@ fn rounds_in_which_the_floor_moved_are_left_out_and_too_few_are_refused() {
     all[4].before.host.floors_ns[1] = Some(10_000.0);
     let refused = versus::ratios(&all, Rules::default()).unwrap_err();
     assert!(refused.contains("7 of 9 rounds") && refused.contains("8 are needed"), "{refused}");
+    all[4] = all[5].clone();
+    (all[5].after.calls, all[5].after.calls_per_s) = (0, 0.0);
+    let refused = versus::ratios(&all, Rules::default()).unwrap_err();
+    assert!(refused.contains("7 of 9 rounds") && refused.contains("no call was answered"), "{refused}");
     all[0].after.failed = 1;
     assert!(versus::ratios(&all, Rules::default()).unwrap_err().contains("second server failed"));
 }

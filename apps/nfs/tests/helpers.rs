@@ -420,7 +420,9 @@ fn a_full_queue_makes_the_shard_wait_itself() {
     }
     (0..100).for_each(|_| world.pass());
     assert_eq!((world.reads(0), begun.load(Ordering::SeqCst)), (SURPLUS as u64, 1));
-    assert_eq!(world.report(0).data.reads_blocking, SURPLUS as u64);
+    // The look at memory made the system read ahead, so a file may be there when the shard turns to it again.
+    let data = world.report(0).data;
+    assert_eq!(data.reads_blocking + data.reads_cached, SURPLUS as u64);
     drop(go);
     for (caller, content) in callers.iter_mut().zip(&contents) {
         assert!(octets(&world.await_reply(caller)).as_ref() == Ok(content));

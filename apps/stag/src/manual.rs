@@ -516,14 +516,14 @@ COMPARING (bench compare BEFORE.json AFTER.json)
 IN TURNS (bench versus URL_A URL_B)
   Measures both with the same options, one behind the other, --rounds times;
   who is first is so in every second round. A round gives the ratio of each
-  quantity, B to A, of two runs that met the same state of the host; it counts
-  unless the floor moved by more than 1.5 times in it. B is worse when the
-  middle of the ratios is worse by more than --noise, and the ratios rank so
-  that chance alone would do it with a probability below --alpha (Wilcoxon's
-  signed ranks, exact). --json: rounds[] with both results of each, ratios[]
-  with their lowest and highest, worse, refused (why not), and results, the
-  runs of each joined, for 'report' and 'compare'. Its schema is
-  stag-bench-versus/1.
+  quantity, B to A, of two runs that met the same state of the host; it
+  counts unless the floor moved by more than 1.5 times in it, or a run of it
+  ended before a call was answered. B is worse when the middle of the ratios
+  is worse by more than --noise, and the ratios rank so that chance alone
+  would do it with a probability below --alpha (Wilcoxon's signed ranks,
+  exact). --json: rounds[] with both results of each, ratios[] with their
+  lowest and highest, worse, refused (why not), and results, the runs of each
+  joined, for 'report' and 'compare'. Its schema is stag-bench-versus/1.
 
 EXIT CODES
   0  Done; with 'compare' and 'versus', nothing is worse.

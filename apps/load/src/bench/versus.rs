@@ -3,7 +3,7 @@
 //! A shared host changes its state within seconds, so figures that were taken one after the other may tell more of the host than of
 //! the servers. Here each round gives one ratio of each quantity, of two runs that follow each other. A quantity is worse when the
 //! middle of its ratios is worse by more than the noise threshold *and* the ratios rank so that chance hardly explains it
-//! (Wilcoxon's signed-rank test, two-sided, exact). Rounds in which the host's floor moved are left out.
+//! (Wilcoxon's signed-rank test, two-sided, exact). Rounds in which the host's floor moved, or nothing was answered, are left out.
 
 use super::{
     compare::{Rules, Verdict},
@@ -40,6 +40,11 @@ impl Round {
     /// The host stayed in one state.
     pub fn is_steady(&self) -> bool {
         self.floors().is_none_or(|(low, high)| high <= low * FLOORS_MAX)
+    }
+
+    /// The servers can be compared by it: the host stayed in one state, and each server answered calls.
+    pub fn counts(&self) -> bool {
+        self.is_steady() && self.before.calls > 0 && self.after.calls > 0
     }
 }
 
@@ -91,18 +96,18 @@ pub fn ratios(rounds: &[Round], rules: Rules) -> Result<Vec<Ratio>, String> {
             return Err(format!("calls of the {name} server failed"));
         }
     }
-    let steady: Vec<_> = rounds.iter().filter(|round| round.is_steady()).collect();
+    let counted: Vec<_> = rounds.iter().filter(|round| round.counts()).collect();
     let needed = rounds_min(rules.alpha);
-    if steady.len() < needed {
+    if counted.len() < needed {
         return Err(format!(
             "{} of {} rounds can be used: in the others the host's floor (a word's round trip between two cores) moved by more than \
-             {FLOORS_MAX} times; {needed} are needed to say anything with --alpha {}",
-            steady.len(),
+             {FLOORS_MAX} times, or no call was answered in time; {needed} are needed to say anything with --alpha {}",
+            counted.len(),
             rounds.len(),
             rules.alpha
         ));
     }
-    Ok(QUANTITIES.iter().filter_map(|quantity| ratio(&steady, rules, *quantity)).collect())
+    Ok(QUANTITIES.iter().filter_map(|quantity| ratio(&counted, rules, *quantity)).collect())
 }
 
 /// Whether any quantity is worse.

@@ -200,8 +200,8 @@ pub fn promised(promise: &Promise, rate: Option<f64>) -> String {
 pub fn versus(urls: [&str; 2], rounds: &[Round], ratios: &[Ratio]) -> String {
     let [one, other] = urls;
     let mut text = rounds.first().map(|round| head(&round.before)).unwrap_or_default();
-    let steady = rounds.iter().filter(|round| round.is_steady()).count();
-    let _ = writeln!(text, "A {one}\nB {other}\n{steady} of {} rounds count", rounds.len());
+    let counted = rounds.iter().filter(|round| round.counts()).count();
+    let _ = writeln!(text, "A {one}\nB {other}\n{counted} of {} rounds count", rounds.len());
     let floors = rounds.iter().filter_map(Round::floors);
     if let Some((low, high)) = floors.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))) {
         let _ =

@@ -61,7 +61,7 @@ pub fn in_turns(arguments: &Versus) -> Result<(), Error> {
             "ratios": ratios.as_ref().ok(),
             "worse": ratios.as_deref().map(versus::is_worse).ok(),
             "rounds": rounds.iter().map(|round| json!({
-                "counts": round.is_steady(),
+                "counts": round.counts(),
                 "floors_ns": round.floors().map(|(low, high)| [low, high]),
                 "before": round.before,
                 "after": round.after,
