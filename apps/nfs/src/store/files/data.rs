@@ -378,7 +378,7 @@ impl Files {
                 }
                 outcome => outcome?,
             };
-            self.cache.get_mut(slot).data = Some(data);
+            self.exchange(slot, data);
         }
         if want == Want::Write
             && let Some(data) = &mut self.cache.get_mut(slot).data

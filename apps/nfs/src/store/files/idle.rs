@@ -133,19 +133,33 @@ impl Files {
     /// Closes the descriptor that a file is written by. While data is not on stable storage another
     /// stays, to sync it by.
     fn stop_writing(&mut self, slot: SlotId) {
-        let Some(old) = self.cache.get_mut(slot).data.take() else { return };
-        if !self.cache.get(slot).unsynced {
-            return;
+        let spare = if self.cache.get(slot).unsynced { self.reopen_to_sync(slot).ok() } else { None };
+        if let Some(fd) = spare {
+            self.exchange(slot, Data::new(fd, OFlags::RDONLY));
+        } else {
+            self.close_data(slot);
         }
-        // The new one is there before the old one is asked: one of them is told of every failure.
-        let Ok(fd) = self.reopen_to_sync(slot) else {
-            let _ = self.sync(&old.fd, Extent::All);
-            self.cache.get_mut(slot).unsynced = false;
-            return;
-        };
-        self.cache.get_mut(slot).data = Some(Data::new(fd, OFlags::RDONLY));
-        // A failure changes the verifier: that is how its writers hear of it.
-        let _ = self.judge_sync(writeback::failure(&old.fd));
+    }
+
+    /// Puts a descriptor for a file's content in the place of another, which is asked for data that
+    /// was lost. The new one is there before: one of them is told of every failure.
+    pub(super) fn exchange(&mut self, slot: SlotId, data: Data) {
+        let open = self.cache.get_mut(slot);
+        let old = open.data.replace(data).filter(|_| open.unsynced);
+        if let Some(old) = old {
+            // A failure changes the verifier: that is how its writers hear of it.
+            let _ = self.judge_sync(writeback::failure(&old.fd));
+        }
+    }
+
+    /// Closes a file's content, and makes it stable first if that is owed.
+    fn close_data(&mut self, slot: SlotId) {
+        let open = self.cache.get_mut(slot);
+        if let Some(data) = open.data.take()
+            && core::mem::take(&mut open.unsynced)
+        {
+            let _ = self.sync(&data.fd, Extent::All);
+        }
     }
 
     fn reopen_to_sync(&self, slot: SlotId) -> rustix::io::Result<OwnedFd> {
@@ -159,10 +173,8 @@ impl Files {
         if !self.cache.is_pinned(slot) {
             let open = self.cache.take(slot);
             self.part_with(open);
-        } else if let Some(data) = self.cache.get_mut(slot).data.take()
-            && core::mem::take(&mut self.cache.get_mut(slot).unsynced)
-        {
-            let _ = self.sync(&data.fd, Extent::All);
+        } else {
+            self.close_data(slot);
         }
     }
 

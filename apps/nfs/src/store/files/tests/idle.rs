@@ -252,6 +252,33 @@ fn unstable_data_stays_guarded_when_its_descriptor_is_exchanged_and_closed() {
 }
 
 #[test]
+fn a_descriptor_that_takes_the_place_of_another_asks_it_for_lost_data() {
+    for mut lab in labs(|_| {}) {
+        let root = lab.root();
+        let file = lab.files.create(&root, b"f", &guarded(0o600)).unwrap().handle;
+        lab.write(&file, 0, b"lost").unwrap();
+        // From here on another descriptor answers for the data.
+        lab.rest(3, |_| {});
+        let written = lab.files.shared().verifier();
+        // Somebody else is told of the failure, so that what is opened from here on is not.
+        lab.files.failing_syncs.set(1);
+        assert_eq!(lab.write(&file, 4, b"kept"), Ok(4));
+        assert_eq!(lab.files.failing_syncs.get(), 0, "it was asked");
+        assert_ne!(lab.files.commit(&file).unwrap().verifier, written);
+
+        // Nothing is asked about data on stable storage.
+        let committed = lab.files.shared().verifier();
+        lab.rest(3, |_| {});
+        lab.files.failing_syncs.set(1);
+        assert_eq!(lab.content(&file).unwrap(), b"lostkept");
+        assert_eq!(lab.write(&file, 0, b"x"), Ok(1));
+        lab.files.failing_syncs.set(0);
+        assert_eq!(lab.files.commit(&file).unwrap().verifier, committed);
+        stag_nfs_os::user::leave().unwrap();
+    }
+}
+
+#[test]
 fn a_file_that_may_not_be_read_is_synced_before_its_descriptor_goes() {
     let mut lab = Lab::new();
     let root = lab.root();
