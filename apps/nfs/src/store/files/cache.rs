@@ -100,6 +100,8 @@ pub(super) struct Cache {
     free: Vec<SlotId>,
     /// Slots whose files never leave: the roots of the exports.
     pinned: Vec<SlotId>,
+    /// The files of a call about two.
+    pair: Option<[SlotId; 2]>,
     hand: usize,
 }
 
@@ -120,6 +122,7 @@ impl Cache {
             by_file: HashMap::with_capacity(2 * slots),
             free: (0..slots).rev().map(SlotId).collect(),
             pinned: Vec::with_capacity(pinned),
+            pair: None,
             hand: 0,
         }
     }
@@ -165,6 +168,22 @@ impl Cache {
     /// True for a file that never leaves.
     pub fn is_pinned(&self, slot: SlotId) -> bool {
         self.pinned.contains(&slot)
+    }
+
+    /// Lets two files stay until [`part`](Self::part): the call that is about both uses them after
+    /// it opened something else.
+    pub fn pair(&mut self, one: SlotId, other: SlotId) {
+        self.pair = Some([one, other]);
+    }
+
+    /// The call about two files is over.
+    pub fn part(&mut self) {
+        self.pair = None;
+    }
+
+    /// True for a file of the pair.
+    pub fn is_paired(&self, slot: SlotId) -> bool {
+        self.pair.is_some_and(|pair| pair.contains(&slot))
     }
 
     /// The file in a slot.
@@ -218,14 +237,15 @@ impl Cache {
         (slot, evicted)
     }
 
-    /// Takes out the file that is missed least; none when all are pinned or kept.
+    /// Takes out the file that is missed least; none when all are pinned, kept or of the pair.
     pub fn evict(&mut self, keep: &[SlotId]) -> Option<Open> {
         let len = self.slots.len();
         // The first round clears every mark, the second finds any clean file, the third any file at all.
         for step in 0..3 * len {
             let at = self.hand;
             self.hand = (self.hand + 1) % len;
-            let is_kept = self.pinned.contains(&SlotId(at)) || keep.contains(&SlotId(at));
+            let slot = SlotId(at);
+            let is_kept = self.is_pinned(slot) || self.is_paired(slot) || keep.contains(&slot);
             let slot = self.slots.get_mut(at).expect("the hand stays in range");
             let spared = is_kept || core::mem::take(&mut slot.used);
             let dirty = slot.open.as_ref().is_some_and(|open| open.unsynced);
@@ -286,6 +306,23 @@ mod tests {
         let pinned = cache.look_for(file(0)).unwrap();
         assert!(cache.is_pinned(pinned) && !cache.is_pinned(kept));
         assert!(cache.take(pinned).is_some() && !cache.is_pinned(pinned));
+    }
+
+    #[test]
+    fn a_pair_stays_until_it_is_parted() {
+        let mut cache = Cache::new(4, 0);
+        let [one, other] = [0, 1].map(|inode| cache.insert(open(inode), &[]).0);
+        cache.pair(one, other);
+        for inode in 2..40 {
+            cache.insert(open(inode), &[]);
+        }
+        assert!(cache.is_paired(one) && cache.is_paired(other));
+        assert_eq!([0, 1].map(|inode| cache.look_for(file(inode))), [Some(one), Some(other)]);
+        cache.evict(&[]).unwrap();
+        cache.evict(&[]).unwrap();
+        assert!(cache.evict(&[]).is_none(), "only the pair is left");
+        cache.part();
+        assert!(cache.evict(&[]).is_some() && cache.evict(&[]).is_some());
     }
 
     #[test]

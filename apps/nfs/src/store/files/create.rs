@@ -156,7 +156,9 @@ impl Files {
         // RFC 1813 §3.3.9 [1813-64]
         self.must_be_there(slot)?;
         let name = Name::of(name, Status::Exist, Status::Exist);
-        let outcome = name.and_then(|name| self.make_no_twin(slot, name, &make)).and_then(|object| {
+        let outcome = name.and_then(|name| self.make_no_twin(slot, name, &make));
+        self.cache.part();
+        let outcome = outcome.and_then(|object| {
             self.sync_object(slot)?;
             Ok(object)
         });
@@ -337,11 +339,15 @@ impl Files {
         Ok((self.opened(identity, kind(&found), path)?, found))
     }
 
+    /// Keeps what is open beside its directory, both until the call is over.
     fn adopt(&mut self, directory: SlotId, open: Open) -> SlotId {
-        match self.cache.find(open.identity.file) {
+        self.cache.part();
+        let slot = match self.cache.find(open.identity.file) {
             Some(slot) => slot,
             None => self.insert(open, Some(directory)),
-        }
+        };
+        self.cache.pair(directory, slot);
+        slot
     }
 
     /// Gives an object just made the attributes asked for, as far as the system did not.

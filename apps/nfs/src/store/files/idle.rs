@@ -286,7 +286,8 @@ impl Files {
     fn close_each(&mut self, keep: &[SlotId], is_over: impl Fn(&Self, SlotId) -> bool) -> bool {
         let mut any = false;
         for number in 0..self.cache.slots() {
-            let slot = self.cache.slot(number).filter(|slot| !keep.contains(slot));
+            let is_used = |slot: &SlotId| keep.contains(slot) || self.cache.is_paired(*slot);
+            let slot = self.cache.slot(number).filter(|slot| !is_used(slot));
             if let Some(slot) = slot.filter(|slot| !self.cache.is_pinned(*slot))
                 && is_over(self, slot)
             {

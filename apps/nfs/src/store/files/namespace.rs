@@ -82,7 +82,9 @@ impl Files {
         let target = self.directory_beside(to.0, source)?;
         self.must_be_there(source)?;
         self.must_be_there(target)?;
+        self.cache.pair(source, target);
         let outcome = self.rename_entry((source, from.1), (target, to.1));
+        self.cache.part();
         let about = Renamed { from: self.wcc(source), to: self.wcc(target) };
         outcome.map(|()| about).map_err(|status| Failed { status, about })
     }
@@ -141,7 +143,9 @@ impl Files {
         let slot = self.resolve(file, Intent::Change)?;
         let target = self.directory_beside(directory, slot)?;
         self.must_be_there(target)?;
+        self.cache.pair(slot, target);
         let outcome = self.link_entry(slot, target, name);
+        self.cache.part();
         let about = Linked { file: self.attributes(slot).ok(), directory: self.wcc(target) };
         outcome.map(|()| about).map_err(|status| Failed { status, about })
     }

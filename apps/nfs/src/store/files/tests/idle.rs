@@ -551,3 +551,55 @@ fn a_process_without_descriptors_closes_idle_files() {
         stag_nfs_os::user::leave().unwrap();
     }
 }
+
+/// As many open files as this process may have.
+fn all_descriptors() -> Vec<fs::File> {
+    std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect()
+}
+
+#[test]
+fn a_call_about_two_files_keeps_both_when_room_is_made() {
+    let test = "store::files::tests::idle::a_call_about_two_files_keeps_both_when_room_is_made";
+    if !std::env::var("STAG_TEST_MARKER").is_ok_and(|marker| marker == "two") {
+        if !run_under(&["prlimit", "--nofile=600:600"], test, "two") {
+            eprintln!("skipped: no prlimit");
+        }
+        return;
+    }
+    for mut lab in labs(|config| config.sync_directories = true) {
+        for name in ["a", "b", "other"] {
+            fs::create_dir(lab.path(name)).unwrap();
+        }
+        fs::write(lab.path("a/f"), b"x").unwrap();
+        let [a, b, other, file] = ["a", "b", "other", "a/f"].map(|path| lab.find(path));
+        let how = CreateHow::Unchecked(SetAttributes { size: Some(0), ..SetAttributes::default() });
+        // Each succeeds, or the client is told to come again; none takes one file for another.
+        let calls: [&dyn Fn(&mut Files) -> Option<Status>; 5] = [
+            &|files| files.rename((&a, b"f"), (&b, b"g")).err().map(|failed| failed.status),
+            &|files| files.link(&file, &b, b"g").err().map(|failed| failed.status),
+            &|files| files.mkdir(&a, b"d", &SetAttributes::default()).err().map(|failed| failed.status),
+            &|files| files.create(&a, b"f", &how).err().map(|failed| failed.status),
+            &|files| files.create(&a, b"h", &guarded(0o600)).err().map(|failed| failed.status),
+        ];
+        // So many descriptors are there when the call begins, and so many files can be closed.
+        let rooms = (0..4).flat_map(|spare| (0..4).map(move |behind| (spare, behind)));
+        for ((spare, behind), call) in rooms.flat_map(|room| calls.map(|call| (room, call))) {
+            lab.rest(65, |_| {});
+            assert!(lab.open_files().is_empty(), "{:?}", lab.open_files());
+            for handle in [&file, &other, &a, &b].into_iter().take(behind) {
+                lab.files.getattr(handle).unwrap();
+            }
+            let mut others = all_descriptors();
+            others.truncate(others.len() - spare);
+            let outcome = call(&mut lab.files);
+            assert!(matches!(outcome, None | Some(Status::Jukebox)), "{outcome:?}");
+            drop(others);
+            let _ = fs::rename(lab.path("b/g"), lab.path("a/f"));
+            let _ = fs::remove_file(lab.path("b/g"));
+            let _ = fs::remove_file(lab.path("a/h"));
+            let _ = fs::remove_dir(lab.path("a/d"));
+            assert_eq!(lab.find("a/f"), file);
+        }
+        stag_nfs_os::user::leave().unwrap();
+    }
+}
