@@ -25,7 +25,7 @@ use super::cache::{Data, Open, SlotId};
 use super::errno::{status, status_of_io};
 use super::name::Name;
 use super::{Files, Intent, open_beneath};
-use crate::handle::Birth;
+use crate::handle::{Birth, Identity};
 use crate::store::{Failed, Made};
 
 /// How often CREATE looks again when the name comes and goes under its hands.
@@ -187,7 +187,12 @@ impl Files {
     ///
     /// # Errors
     /// [`Status::Jukebox`] for a twin: another attempt is due.
-    fn must_be_no_twin(&mut self, directory: SlotId, name: Name<'_>, open: &Open) -> Result<(), Status> {
+    pub(super) fn must_be_no_twin(
+        &mut self,
+        directory: SlotId,
+        name: Name<'_>,
+        open: &Open,
+    ) -> Result<(), Status> {
         // Without birth times every inode number used again would be a twin's, until none is left.
         let is_twin = open.kernel.is_none()
             && open.identity.birth != Birth::default()
@@ -198,9 +203,7 @@ impl Files {
         if !is_twin {
             return Ok(());
         }
-        let is_directory = open.kind == FileKind::Directory;
-        let how = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-        unlinkat(self.cache.path(directory), name.octets(), how).map_err(status)?;
+        self.unmake(directory, name, open.identity, open.kind)?;
         if self.twins.len() < TWINS_MAX {
             self.twins.push(open.path.try_clone().map_err(|error| status_of_io(&error))?);
         }
@@ -288,7 +291,7 @@ impl Files {
     ///
     /// # Errors
     /// [`Status::NotSupp`] for such a file: the client then asks for one that is only guarded.
-    fn must_carry(
+    pub(super) fn must_carry(
         &mut self,
         verifier: CreateVerifier,
         directory: SlotId,
@@ -298,9 +301,30 @@ impl Files {
         if carries(&self.attributes(slot)?, verifier) {
             return Ok(());
         }
-        unlinkat(self.cache.path(directory), name.octets(), AtFlags::empty()).map_err(status)?;
-        self.let_go(self.cache.get(slot).identity, FileKind::Regular);
+        let identity = self.cache.get(slot).identity;
+        self.unmake(directory, name, identity, FileKind::Regular)?;
+        // Nothing more is done with it.
+        self.cache.part();
+        self.let_go(identity, FileKind::Regular);
         Err(Status::NotSupp)
+    }
+
+    /// Takes the name of an object just made away again, unless somebody moved it and the name
+    /// leads to another one, or to none.
+    fn unmake(
+        &self,
+        directory: SlotId,
+        name: Name<'_>,
+        made: Identity,
+        kind: FileKind,
+    ) -> Result<(), Status> {
+        match self.entry(directory, name) {
+            Ok(found) if self.identity(directory, &found) == made => {}
+            Ok(_) | Err(Status::NoEnt) => return Ok(()),
+            Err(status) => return Err(status),
+        }
+        let how = if kind == FileKind::Directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
+        unlinkat(self.cache.path(directory), name.octets(), how).map_err(status)
     }
 
     /// Opens what was just made under `name` and gives it its attributes.

@@ -250,3 +250,29 @@ fn a_file_system_that_keeps_no_verifier_makes_nothing_exclusively() {
     let again = lab.files.create(&root, b"g", &CreateHow::Exclusive([7; 8])).unwrap();
     assert_eq!(made.handle, again.handle);
 }
+
+#[test]
+fn what_somebody_put_in_the_place_of_a_file_just_made_is_not_taken_away() {
+    let mut lab = Lab::new();
+    let root = lab.root();
+    let made = lab.files.create(&root, b"f", &guarded(0o600)).unwrap().handle;
+    let [directory, slot] = [&root, &made].map(|handle| lab.files.resolve(handle, Intent::Change).unwrap());
+    let name = name::Name::of(b"f", Status::Acces, Status::Acces).unwrap();
+    fs::write(lab.path("new"), b"somebody's").unwrap();
+    fs::rename(lab.path("new"), lab.path("f")).unwrap();
+    assert_eq!(lab.files.must_carry([7; 8], directory, name, slot), Err(Status::Stale));
+    lab.files.pretended_twins.set(1);
+    let identity = lab.files.cache.get(slot).identity;
+    let path = fs::File::open(lab.path("f")).unwrap().into();
+    let open = cache::Open::by_path(identity, FileKind::Regular, path);
+    assert_eq!(lab.files.must_be_no_twin(directory, name, &open), Err(Status::Jukebox));
+    assert_eq!(fs::read(lab.path("f")).unwrap(), b"somebody's");
+
+    let linked = lab.files.create(&root, b"g", &guarded(0o600)).unwrap().handle;
+    let slot = lab.files.resolve(&linked, Intent::Change).unwrap();
+    let name = name::Name::of(b"g", Status::Acces, Status::Acces).unwrap();
+    fs::rename(lab.path("g"), lab.path("moved")).unwrap();
+    fs::write(lab.path("g"), b"somebody's").unwrap();
+    assert_eq!(lab.files.must_carry([7; 8], directory, name, slot), Err(Status::NotSupp));
+    assert_eq!(fs::read(lab.path("g")).unwrap(), b"somebody's");
+}
