@@ -34,7 +34,7 @@ use stag_nfs_os::{user, writeback};
 use stag_protocol::nfs::v3::FileKind;
 
 use super::cache::{Data, Open, SlotId};
-use super::siblings::Room;
+use super::siblings::{self, Room};
 use super::{Extent, Files};
 use crate::handle::{Birth, Identity};
 
@@ -107,9 +107,15 @@ impl Files {
                 self.close_if_removed(slot);
             }
         }
-        if self.shared.siblings.is_asked(&self.letters) {
-            self.close_removed(&[]);
-            self.shared.siblings.answer(&self.letters);
+        self.close_as_asked(&[]);
+    }
+
+    /// Closes what is removed if another shard asks for that. What is asked for meanwhile is done
+    /// the next time.
+    fn close_as_asked(&mut self, keep: &[SlotId]) {
+        if let Some(asked) = self.shared.siblings.asked(&self.letters) {
+            self.close_removed(keep);
+            self.shared.siblings.answer(&self.letters, asked);
         }
     }
 
@@ -267,11 +273,24 @@ impl Files {
             return Ok(self.close_known_removed(keep));
         }
         let any = self.close_removed(keep);
-        let others = self.shared.siblings.ask_for_room(&self.letters);
+        let others = self.ask_for_room(keep);
         self.rounds.searched = Some(Instant::now());
         let is_awaited = others == Room::Awaited && core::mem::take(&mut self.rounds.told);
         self.rounds.told = is_awaited;
         if is_awaited && !any { Err(Errno::AGAIN) } else { Ok(any || others == Room::Made) }
+    }
+
+    /// Asks the other shards to close what is removed, and waits a moment for them. Meanwhile it
+    /// does what they ask for: two that ask each other do not wait in vain.
+    fn ask_for_room(&mut self, keep: &[SlotId]) -> Room {
+        let mut request = self.shared.siblings.ask_for_room(&self.letters);
+        loop {
+            if let Some(room) = self.shared.siblings.outcome(&mut request) {
+                return room;
+            }
+            self.close_as_asked(keep);
+            std::thread::sleep(siblings::LOOK);
+        }
     }
 
     /// Closes every file without a name; whether there was any.

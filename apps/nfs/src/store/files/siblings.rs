@@ -21,7 +21,7 @@ const LETTERS: usize = 1_024;
 /// Longest time that a store which is short of room waits for the others.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Time between two looks at what they answered.
-const LOOK: Duration = Duration::from_micros(50);
+pub(super) const LOOK: Duration = Duration::from_micros(50);
 
 /// The stores of all shards.
 #[derive(Debug)]
@@ -42,6 +42,15 @@ struct Sibling {
 pub(super) struct Letters {
     shard: usize,
     removed: Option<Receiver<FileId>>,
+}
+
+/// A request to close what is removed.
+#[derive(Debug)]
+pub(super) struct Request {
+    until: Instant,
+    is_alone: bool,
+    /// Who did not answer yet, and the number of the request there.
+    waiting: Vec<(usize, u64)>,
 }
 
 /// The outcome of asking for room.
@@ -92,24 +101,20 @@ impl Siblings {
         }
     }
 
-    /// Asks the others to close what is removed, and waits a moment for them.
-    pub fn ask_for_room(&self, letters: &Letters) -> Room {
-        let until = Instant::now() + PATIENCE;
-        let mut waiting: Vec<_> = self.others(letters).map(|(at, sibling)| (at, sibling.ask())).collect();
-        if waiting.is_empty() {
-            return Room::None;
-        }
-        loop {
-            waiting.retain(|(at, goal)| self.0.get(*at).is_some_and(|sibling| !sibling.has_done(*goal)));
-            if waiting.is_empty() {
-                return Room::Made;
-            }
-            if Instant::now() >= until {
-                return Room::Awaited;
-            }
-            // Whoever asks has done so himself; two that ask each other need not wait.
-            self.answer(letters);
-            std::thread::sleep(LOOK);
+    /// Asks the others to close what is removed.
+    pub fn ask_for_room(&self, letters: &Letters) -> Request {
+        let waiting: Vec<_> = self.others(letters).map(|(at, sibling)| (at, sibling.ask())).collect();
+        Request { until: Instant::now() + PATIENCE, is_alone: waiting.is_empty(), waiting }
+    }
+
+    /// The outcome of a request; none while it is worth waiting for.
+    pub fn outcome(&self, request: &mut Request) -> Option<Room> {
+        let Request { until, is_alone, waiting } = request;
+        waiting.retain(|(at, goal)| self.0.get(*at).is_some_and(|sibling| !sibling.has_done(*goal)));
+        match waiting.is_empty() {
+            true if *is_alone => Some(Room::None),
+            true => Some(Room::Made),
+            false => (Instant::now() >= *until).then_some(Room::Awaited),
         }
     }
 
@@ -118,15 +123,17 @@ impl Siblings {
         self.0.get(letters.shard).is_some_and(|sibling| sibling.removed.look())
     }
 
-    /// True while a request to close what is removed is not answered.
-    pub fn is_asked(&self, letters: &Letters) -> bool {
-        self.0.get(letters.shard).is_some_and(|own| !own.has_done(own.asked.load(Ordering::Acquire)))
+    /// The number of the last request to close what is removed, if it is not answered.
+    pub fn asked(&self, letters: &Letters) -> Option<u64> {
+        let own = self.0.get(letters.shard)?;
+        let asked = own.asked.load(Ordering::Acquire);
+        (!own.has_done(asked)).then_some(asked)
     }
 
-    /// Tells whoever asked that all that is removed is closed.
-    pub fn answer(&self, letters: &Letters) {
+    /// Tells whoever asked, up to this request, that all that was removed before it is closed.
+    pub fn answer(&self, letters: &Letters, asked: u64) {
         if let Some(own) = self.0.get(letters.shard) {
-            own.done.store(own.asked.load(Ordering::Acquire), Ordering::Release);
+            own.done.store(asked, Ordering::Release);
         }
     }
 
@@ -178,13 +185,37 @@ mod tests {
         siblings.tell_removed(&a, file(5));
         assert!(!siblings.has_mail(&a) && siblings.has_mail(&b) && siblings.has_mail(&c));
         assert_eq!((b.next_removed(), b.next_removed()), (Some(file(5)), None));
-        assert!(!siblings.is_asked(&c));
+        assert_eq!(siblings.asked(&c), None);
         for inode in 0..=LETTERS as u64 {
             siblings.tell_removed(&b, file(inode));
         }
-        assert!(siblings.is_asked(&c) && siblings.is_asked(&a));
-        siblings.answer(&c);
-        assert!(!siblings.is_asked(&c) && siblings.is_asked(&a));
+        let asked = siblings.asked(&c).unwrap();
+        siblings.answer(&c, asked);
+        assert!(siblings.asked(&c).is_none() && siblings.asked(&a).is_some());
+    }
+
+    #[test]
+    fn a_request_that_comes_while_another_is_carried_out_is_not_answered_with_that() {
+        let siblings = Siblings::new(3);
+        let [a, b, c] = [0, 1, 2].map(|shard| siblings.open(shard));
+        siblings.leave(&c);
+        let mut first = siblings.ask_for_room(&a);
+        let asked = siblings.asked(&b).unwrap();
+        let mut second = siblings.ask_for_room(&c);
+        siblings.answer(&b, asked);
+        assert_eq!(siblings.outcome(&mut first), Some(Room::Made));
+        assert_eq!(siblings.outcome(&mut second), None);
+        assert_eq!(siblings.asked(&b), Some(asked + 1));
+    }
+
+    /// Waits for the outcome, as a store that is asked for nothing does.
+    fn await_outcome(siblings: &Siblings, mut request: Request) -> Room {
+        loop {
+            match siblings.outcome(&mut request) {
+                Some(room) => return room,
+                None => std::thread::sleep(LOOK),
+            }
+        }
     }
 
     #[test]
@@ -192,25 +223,14 @@ mod tests {
         let siblings = Siblings::new(2);
         let a = siblings.open(0);
         let began = Instant::now();
-        assert_eq!(siblings.ask_for_room(&a), Room::Made, "nobody has the other open");
+        let room = |siblings: &Siblings, letters| await_outcome(siblings, siblings.ask_for_room(letters));
+        assert_eq!(room(&siblings, &a), Room::Made, "nobody has the other open");
         let b = siblings.open(1);
-        assert_eq!(siblings.ask_for_room(&a), Room::Awaited, "it does not answer");
+        assert_eq!(room(&siblings, &a), Room::Awaited, "it does not answer");
         assert!(began.elapsed() >= PATIENCE);
         siblings.leave(&b);
-        assert_eq!(siblings.ask_for_room(&a), Room::Made);
+        assert_eq!(room(&siblings, &a), Room::Made);
         let alone = Siblings::new(1);
-        assert_eq!(alone.ask_for_room(&alone.open(0)), Room::None);
-    }
-
-    #[test]
-    fn two_that_ask_each_other_do_not_wait_in_vain() {
-        let siblings = Siblings::new(2);
-        let (a, b) = (siblings.open(0), siblings.open(1));
-        let siblings = &siblings;
-        std::thread::scope(|scope| {
-            let other = scope.spawn(move || siblings.ask_for_room(&a));
-            let own = siblings.ask_for_room(&b);
-            assert!([own, other.join().unwrap()].contains(&Room::Made));
-        });
+        assert_eq!(room(&alone, &alone.open(0)), Room::None);
     }
 }

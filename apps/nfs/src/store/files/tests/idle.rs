@@ -603,3 +603,49 @@ fn a_call_about_two_files_keeps_both_when_room_is_made() {
         stag_nfs_os::user::leave().unwrap();
     }
 }
+
+#[test]
+fn a_shard_that_waits_for_room_closes_what_the_other_one_removed_before_it_says_so() {
+    let mut lab = Lab::with(|config| config.shards = 3);
+    let (root, shared) = (lab.root(), Arc::clone(lab.files.shared()));
+    // Both wait for a third one, which takes its time.
+    let (is_over, slow_is_over) = std::sync::mpsc::channel::<()>();
+    let third = Arc::clone(&shared);
+    let slow = std::thread::spawn(move || {
+        let mut slow = Files::open(&third, 2).unwrap();
+        let pause = Duration::from_millis(8);
+        while slow_is_over.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            slow.tidy(Time(0));
+        }
+    });
+    let (ask, asked) = std::sync::mpsc::channel::<(FileHandle, String)>();
+    let (tell, told) = std::sync::mpsc::channel();
+    let other = std::thread::spawn(move || {
+        let mut files = Files::open(&shared, 1).unwrap();
+        while let Ok((file, own)) = asked.recv() {
+            files.getattr(&file).unwrap();
+            files.remove(&root, own.as_bytes()).unwrap();
+            tell.send(()).unwrap();
+            // It has looked at all its files when the other one removes one of them.
+            let _ = files.make_room(Errno::NOSPC, &[]);
+            tell.send(()).unwrap();
+        }
+    });
+    for number in 0..40 {
+        let (name, own) = (format!("f{number}"), format!("own{number}"));
+        fs::write(lab.path(&own), b"x").unwrap();
+        let file = lab.file(&name, b"x");
+        lab.files.flush().unwrap();
+        ask.send((file, own)).unwrap();
+        told.recv().unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+        lab.files.remove(&root, name.as_bytes()).unwrap();
+        let is_made = lab.files.make_room(Errno::NOSPC, &[]);
+        let is_open = lab.open_files().iter().any(|open| open.starts_with(&format!("{name} ")));
+        assert!(is_made.is_err() || !is_open, "{number}: {name} takes room");
+        told.recv().unwrap();
+    }
+    drop((ask, is_over));
+    other.join().unwrap();
+    slow.join().unwrap();
+}
