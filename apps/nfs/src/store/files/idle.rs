@@ -198,7 +198,8 @@ impl Files {
     pub(super) fn let_go(&mut self, identity: Identity, kind: FileKind) {
         self.shared.siblings.tell_removed(&self.letters, identity.file);
         self.rounds.told = true;
-        if let Some(slot) = self.cache.look_for(identity.file) {
+        // A file that the call uses was not removed: the name led to it a moment before.
+        if let Some(slot) = self.cache.look_for(identity.file).filter(|slot| !self.cache.is_paired(*slot)) {
             if kind == FileKind::Directory {
                 self.cache.get(slot).is_removed.set(true);
             }

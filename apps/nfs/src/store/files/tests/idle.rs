@@ -649,3 +649,19 @@ fn a_shard_that_waits_for_room_closes_what_the_other_one_removed_before_it_says_
     other.join().unwrap();
     slow.join().unwrap();
 }
+
+#[test]
+fn a_directory_that_a_call_uses_is_not_let_go_when_its_name_seemed_to_be_replaced() {
+    let mut lab = Lab::new();
+    fs::create_dir(lab.path("d")).unwrap();
+    let (root, dir) = (lab.root(), lab.find("d"));
+    let [target, source] = [&root, &dir].map(|handle| lab.files.directory(handle, Intent::Change).unwrap());
+    lab.files.cache.pair(source, target);
+    // Somebody moved it between the look at the name and RENAME's own replacement of that.
+    std::thread::sleep(YOUTH);
+    let identity = lab.files.cache.get(source).identity;
+    lab.files.let_go(identity, FileKind::Directory);
+    assert_eq!(lab.files.cache.look_for(identity.file), Some(source));
+    assert!(!lab.files.cache.get(source).is_removed.get());
+    lab.files.cache.part();
+}
