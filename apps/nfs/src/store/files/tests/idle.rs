@@ -152,7 +152,13 @@ fn what_is_removed_behind_our_back_is_closed_although_somebody_asks_for_it() {
         }
         std::thread::sleep(YOUTH);
         let is_privileged = lab.files.shared().is_privileged();
-        lab.rest(6, |lab| assert_eq!(lab.files.getattr(&file), Err(Status::Stale), "{is_privileged}"));
+        lab.rest(6, |lab| {
+            let refusal = lab.files.getattr(&file).unwrap_err();
+            // While another test makes a file with this inode number, ext4 says ENOMEM of the old
+            // one's handle: the client is told to come again, and then that it is stale.
+            let is_busy = is_privileged && refusal == Status::Jukebox;
+            assert!(is_busy || refusal == Status::Stale, "{refusal:?}, {is_privileged}");
+        });
         assert!(lab.open_files().is_empty(), "{:?}", lab.open_files());
         stag_nfs_os::user::leave().unwrap();
     }
@@ -552,6 +558,9 @@ fn a_process_without_descriptors_closes_idle_files() {
     }
 }
 
+/// A call; the status when it is refused.
+type Refusal<'a> = dyn Fn(&mut Files) -> Option<Status> + 'a;
+
 /// As many open files as this process may have.
 fn all_descriptors() -> Vec<fs::File> {
     std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect()
@@ -574,7 +583,7 @@ fn a_call_about_two_files_keeps_both_when_room_is_made() {
         let [a, b, other, file] = ["a", "b", "other", "a/f"].map(|path| lab.find(path));
         let how = CreateHow::Unchecked(SetAttributes { size: Some(0), ..SetAttributes::default() });
         // Each succeeds, or the client is told to come again; none takes one file for another.
-        let calls: [&dyn Fn(&mut Files) -> Option<Status>; 5] = [
+        let calls: [&Refusal<'_>; 5] = [
             &|files| files.rename((&a, b"f"), (&b, b"g")).err().map(|failed| failed.status),
             &|files| files.link(&file, &b, b"g").err().map(|failed| failed.status),
             &|files| files.mkdir(&a, b"d", &SetAttributes::default()).err().map(|failed| failed.status),
