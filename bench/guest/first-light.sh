@@ -532,20 +532,22 @@ marshal_failures_that_waited() { grep -c 'xprtrdma_marshal_failed:.* ret=-11$' "
 
 # judge_xprt MOUNT CONNECTIONS REQUIRED…: the counters that must be above zero are named; the faults must be zero.
 judge_xprt() {
-  local label=$TRANSPORT/xprt_of_$1 connections=$2 lines line name why='' zeros='bad_xids' connects=1 failed_marshal=0
+  local label=$TRANSPORT/xprt_of_$1 connections=$2 lines line name why='' zeros='bad_xids' connects=' 1 ' failed_marshal=0
   shift 2
   lines=$(xprt_counters)
   [ "$(grep -c . <<<"$lines")" = "$connections" ] || why+="$(grep -c . <<<"$lines") transports instead of $connections; "
   case $TRANSPORT in
     rdma) zeros+=' bad_reply' ;;
-    tcp) connects=2 ;; # the kernel counts the start and the end of the one connection's set-up
+    # The kernel counts the start and the end of the one connection's set-up, and one start more when the reserved port that it drew
+    # is still in TIME_WAIT from an earlier mount. A connection made again would have both once more.
+    tcp) connects=' 2 3 ' ;;
   esac
   while read -r line; do
     echo "XPRT $label $line"
     [[ $line == "transport=$TRANSPORT "* ]] || why+="the transport is not $TRANSPORT; "
     for name in sends recvs "$@"; do [ "$(counter "$name" "$line")" -gt 0 ] || why+="$name is 0; "; done
     for name in $zeros; do [ "$(counter "$name" "$line")" = 0 ] || why+="$name is $(counter "$name" "$line"); "; done
-    [ "$(counter connect_count "$line")" = "$connects" ] || why+="connect_count is $(counter connect_count "$line"); "
+    [[ $connects == *" $(counter connect_count "$line") "* ]] || why+="connect_count is $(counter connect_count "$line"); "
     [ "$TRANSPORT" = tcp ] || failed_marshal=$((failed_marshal + $(counter failed_marshal "$line")))
   done <<<"$lines"
   if [ "$failed_marshal" != 0 ] && [ "$failed_marshal" != "$(marshal_failures_that_waited)" ]; then

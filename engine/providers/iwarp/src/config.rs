@@ -147,4 +147,24 @@ mod tests {
         }
         assert!("rdma://127.0.0.1:1".parse::<Address>().is_err());
     }
+
+    #[test]
+    fn no_more_reads_are_negotiated_than_have_places() {
+        let limits = Limits {
+            connections: 1,
+            send_queue: 1,
+            receives: 1,
+            receive_len: 1024,
+            windows: 1,
+            read_spans: 1,
+            private_data_len: 0,
+            remote_invalidation: true,
+        };
+        for (asked, offered) in
+            [(1, 1), (READS_MAX, READS_MAX), (READS_MAX + 1, READS_MAX), (u16::MAX, READS_MAX)]
+        {
+            let mpa = Config { ird: asked, ord: asked, ..Config::new(limits, [0; 32], Time(0)) }.mpa();
+            assert_eq!((mpa.ird, mpa.ord), (offered, offered));
+        }
+    }
 }

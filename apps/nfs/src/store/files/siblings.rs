@@ -49,7 +49,7 @@ pub(super) struct Letters {
 pub(super) struct Request {
     until: Instant,
     is_alone: bool,
-    /// Who did not answer yet, and the number of the request there.
+    /// Those that did not answer yet, each with the number of the request there.
     waiting: Vec<(usize, u64)>,
 }
 
