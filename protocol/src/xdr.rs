@@ -505,6 +505,11 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_void_takes_no_octets() {
+        assert!(survives!((), ()).is_empty());
+    }
+
+    #[test]
     fn every_item_survives_a_round_trip() {
         let mut out = [0xee; 64];
         let mut writer = Writer::new(&mut out);

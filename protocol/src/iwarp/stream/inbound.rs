@@ -301,6 +301,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
             return Err(Terminate::RDMAP_UNSPECIFIED);
         };
         let request = ReadRequest { msn: header.msn, header: ReadHeader::parse(octets) };
+        // RFC 5040 §8.1.2 [5040-74], RFC 5042 §6.4.3.3, §A [5042-17] [5042-25]
         // RFC 5040 §5.5, §6.1 [5040-44] [5040-49]
         if self.inbound_reads.len() >= self.ird || !self.inbound_reads.push(request) {
             return Err(Terminate::RDMAP_CATASTROPHIC_STREAM);

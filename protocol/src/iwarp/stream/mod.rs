@@ -120,7 +120,6 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
             read_msn_out: 1,
             open_send: None,
             open_tagged: None,
-            // RFC 5040 §8.1.2 [5040-74], RFC 5042 §6.4.3.3, §A [5042-17] [5042-25]
             inbound_reads: Ring::new(),
             is_answering: false,
             outbound_reads: Ring::new(),
