@@ -2,6 +2,7 @@
 
 use crate::{
     app::{App, CallFault, Cx, Outcome, PeerId, Request, Token},
+    clients::known_as,
     config::Config,
     core::{Core, Link, Outbound, OutboundState, Peer, ReplyMemory, Sent},
     offer::set_xid,
@@ -9,7 +10,10 @@ use crate::{
     shard::Shard,
     transfer::NOTHING,
 };
-use stag_pools::{Buf, Fenced, RemoteKey, table::Key};
+use stag_pools::{
+    Buf, Fenced, RemoteKey,
+    table::{Key, Walk},
+};
 use stag_protocol::rpcrdma::{
     Connection, ErrorBody, Header, Side, Xid, plain,
     requester::{self, ReplyPayload},
@@ -102,7 +106,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let (item, result) = match offers {
             Some(mut offers) => {
                 let back = (offers.item.take(), offers.result.take());
-                self.core.give_offers(offers);
+                self.core.offers.give(offers);
                 back
             }
             None => (None, None),
@@ -113,14 +117,11 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Gives up on a call (DESIGN D9): one that is under way keeps its memory until the peer cannot reach it.
     pub(crate) fn cancel(&mut self, peer: PeerId, token: Token) {
-        for place in 0..self.core.outbound.capacity() {
-            let Some(key) = self.core.outbound.key_at(place) else { continue };
-            let call = self.core.outbound.get_mut(key).expect("the key was just made");
-            let (called, is_it) = (call.peer, call.token == token);
-            if !is_it || self.core.known_as(called) != peer {
+        let mut walk = Walk::default();
+        while let Some((key, call)) = walk.next(&mut self.core.outbound) {
+            if call.token != token || known_as(&self.core.peers, call.peer) != peer {
                 continue;
             }
-            let call = self.core.outbound.get_mut(key).expect("it was found above");
             // RFC 8166 §4.4.1 [8166-72]
             call.cancelled = true;
             if call.state == OutboundState::AwaitCredit
@@ -269,7 +270,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 result.truncate(offers.written);
                 self.core.counters.stats.requester.unwritten += clear_behind(result, offers.result_filled);
             }
-            self.core.give_offers(offers);
+            self.core.offers.give(offers);
         }
         let outcome = Outcome { token, peer, reply, item, result };
         self.app.on_reply(&mut Cx { core: &mut self.core }, outcome);
@@ -280,9 +281,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// of `heir`, which is the same peer unless that came back already.
     pub(crate) fn take_calls_back(&mut self, peer: PeerId, heir: PeerId) {
         let mut again = VecDeque::new();
-        for place in 0..self.core.outbound.capacity() {
-            let Some(key) = self.core.outbound.key_at(place) else { continue };
-            let call = self.core.outbound.get_mut(key).expect("the key was just made");
+        let mut walk = Walk::default();
+        while let Some((key, call)) = walk.next(&mut self.core.outbound) {
             if call.peer != peer || call.state == OutboundState::AwaitCredit {
                 continue;
             }
@@ -530,9 +530,8 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// The connection is gone and every window of it came back: its calls are over.
     pub(crate) fn fail_calls_of(&mut self, peer: PeerId, cause: Cause) {
-        for place in 0..self.core.outbound.capacity() {
-            let Some(key) = self.core.outbound.key_at(place) else { continue };
-            let call = self.core.outbound.get_mut(key).expect("the key was just made");
+        let mut walk = Walk::default();
+        while let Some((key, call)) = walk.next(&mut self.core.outbound) {
             if call.peer != peer {
                 continue;
             }
@@ -549,9 +548,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Ends the calls whose deadline passed: at once where nobody knows of them, else with their connection, which never
     /// carries them again (DESIGN D9).
     pub(crate) fn expire_calls(&mut self) {
-        for place in 0..self.core.outbound.capacity() {
-            let Some(key) = self.core.outbound.key_at(place) else { continue };
-            let call = self.core.outbound.get_mut(key).expect("the key was just made");
+        let mut walk = Walk::default();
+        while let Some((key, call)) = walk.next(&mut self.core.outbound) {
             if call.deadline > self.core.now {
                 self.core.next_expiry = self.core.next_expiry.min(call.deadline);
                 continue;

@@ -11,6 +11,7 @@ use crate::{
     line::Wait,
     shard::Shard,
 };
+use stag_pools::{Table, table::Walk};
 use stag_protocol::rpcrdma::Side;
 use stag_verbs::{Cause, Provider};
 
@@ -100,15 +101,10 @@ impl Core {
             of if of == known && is_tied => peer,
             of => of,
         };
-        for place in 0..self.inbound.capacity() {
-            if let Some(call) = self.inbound.key_at(place).and_then(|key| self.inbound.get_mut(key)) {
-                call.peer = other(call.peer, true);
-            }
+        for (_, call) in self.inbound.iter_mut() {
+            call.peer = other(call.peer, true);
         }
-        for place in 0..self.outbound.capacity() {
-            let Some(call) = self.outbound.key_at(place).and_then(|key| self.outbound.get_mut(key)) else {
-                continue;
-            };
+        for (_, call) in self.outbound.iter_mut() {
             call.peer = other(call.peer, call.state != OutboundState::AwaitCredit);
         }
     }
@@ -132,8 +128,13 @@ impl Core {
 
     /// Who the app knows this peer as.
     pub(crate) fn known_as(&self, peer: PeerId) -> PeerId {
-        self.peers.get(peer.0).and_then(|entry| entry.heir).unwrap_or(peer)
+        known_as(&self.peers, peer)
     }
+}
+
+/// The successor of a peer whose name went to another connection; else the peer itself.
+pub(crate) fn known_as(peers: &Table<Peer>, peer: PeerId) -> PeerId {
+    peers.get(peer.0).and_then(|entry| entry.heir).unwrap_or(peer)
 }
 
 impl Peer {
@@ -203,13 +204,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         if self.core.absent == 0 {
             return;
         }
-        for place in 0..self.core.peers.capacity() {
-            let Some(key) = self.core.peers.key_at(place) else { continue };
-            let Some(Link::Absent { since }) = self.core.peers.get(key).map(|peer| &peer.link) else {
-                continue;
-            };
+        let mut walk = Walk::default();
+        while let Some((key, entry)) = walk.next(&mut self.core.peers) {
+            let Link::Absent { since } = entry.link else { continue };
             let peer = PeerId(key);
-            if self.core.now.since(*since) >= self.core.config.absence && !self.core.is_called(peer) {
+            if self.core.now.since(since) >= self.core.config.absence && !self.core.is_called(peer) {
                 self.forget(peer);
             }
         }

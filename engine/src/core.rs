@@ -153,16 +153,17 @@ pub(crate) enum Link {
 #[derive(Debug)]
 pub(crate) struct Spare<T>(Vec<Box<T>>);
 
-impl<T> Spare<T> {
-    fn new(count: usize, make: impl Fn() -> T) -> Self {
-        Self((0..count).map(|_| Box::new(make())).collect())
+impl<T: Default> Spare<T> {
+    fn new(count: usize) -> Self {
+        Self((0..count).map(|_| Box::default()).collect())
     }
 
     pub(crate) fn take(&mut self) -> Box<T> {
         self.0.pop().expect("there is one for each call")
     }
 
-    fn give(&mut self, value: Box<T>) {
+    pub(crate) fn give(&mut self, mut value: Box<T>) {
+        *value = T::default();
         self.0.push(value);
     }
 }
@@ -397,9 +398,9 @@ impl Outbound {
     }
 }
 
-impl FabricCall {
+impl Default for FabricCall {
     /// Of no call.
-    const fn none() -> Self {
+    fn default() -> Self {
         let header = Header { xid: Xid(0), credits: Credits(0), body: Body::Msg };
         let chunks = [const { None }; READS_MAX];
         Self {
@@ -447,8 +448,8 @@ impl Core {
             replies: VecDeque::with_capacity(config.inbound),
             errors: VecDeque::with_capacity(config.inbound),
             has_room: false,
-            pulled: Spare::new(config.inbound, FabricCall::none),
-            offers: Spare::new(config.outbound, Offers::default),
+            pulled: Spare::new(config.inbound),
+            offers: Spare::new(config.outbound),
             stuck: VecDeque::with_capacity(config.peers),
             zeros: zeros.freeze(),
             counters: Counters::new(),
@@ -499,20 +500,22 @@ impl Core {
     #[inline]
     pub(crate) fn forget_inbound(&mut self, key: Key) {
         if let Some(Inbound { fabric: Some(fabric), .. }) = self.inbound.remove(key) {
-            self.give_pulled(fabric);
+            self.pulled.give(fabric);
         }
     }
 
-    /// Takes back what a call had while it was pulled.
-    pub(crate) fn give_pulled(&mut self, mut fabric: Box<FabricCall>) {
-        *fabric = FabricCall::none();
-        self.pulled.give(fabric);
-    }
-
-    /// Takes back what a call had offered.
-    pub(crate) fn give_offers(&mut self, mut offers: Box<Offers>) {
-        *offers = Offers::default();
-        self.offers.give(offers);
+    /// Forgets the calls that came over a peer's connection, for it is over.
+    pub(crate) fn forget_calls_from(&mut self, peer: PeerId) {
+        let Self { inbound, pulled, .. } = self;
+        inbound.retain(|_, call| {
+            if call.peer != peer {
+                return true;
+            }
+            if let Some(fabric) = call.fabric.take() {
+                pulled.give(fabric);
+            }
+            false
+        });
     }
 
     /// The peer behind a connection of the provider.
@@ -538,14 +541,9 @@ impl Core {
 
     /// Puts a fenced window's buffer into the call of `peer` that had bound it. None when no call had.
     pub(crate) fn deposit(&mut self, peer: PeerId, mut fenced: Fenced) -> Option<Key> {
-        for place in 0..self.outbound.capacity() {
-            let Some(call) = self.outbound.key_at(place) else { continue };
-            let entry = self.outbound.get_mut(call).expect("the key was just made");
-            if entry.peer != peer {
-                continue;
-            }
-            match entry.fence(fenced) {
-                Ok(()) => return Some(call),
+        for (key, call) in self.outbound.iter_mut().filter(|(_, call)| call.peer == peer) {
+            match call.fence(fenced) {
+                Ok(()) => return Some(key),
                 Err(back) => fenced = back,
             }
         }

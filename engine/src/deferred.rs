@@ -11,7 +11,7 @@ use crate::{
     shard::Shard,
     transfer::Missing,
 };
-use stag_pools::table::Key;
+use stag_pools::table::{Key, Walk};
 use stag_verbs::{Cause, Provider, Qp};
 use std::time::Duration;
 
@@ -231,11 +231,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         let mut wanted = self.core.line.waiting();
         let rounds = wanted / self.core.config.slots.last().copied().unwrap_or(0).max(1);
         let grace = GRACE / u32::try_from(1 + rounds).unwrap_or(u32::MAX);
-        for place in 0..self.core.peers.capacity() {
-            let Some(key) = self.core.peers.key_at(place).filter(|_| wanted > 0) else { continue };
-            let now = self.core.now;
-            let Some(entry) = self.core.peers.get_mut(key) else { continue };
-            entry.account.settle(now);
+        let mut walk = Walk::default();
+        while wanted > 0
+            && let Some((key, entry)) = walk.next(&mut self.core.peers)
+        {
+            entry.account.settle(self.core.now);
             if entry.ending.is_none() && entry.account.is_slow(grace.max(GRACE_MIN)) {
                 wanted -= 1;
                 self.core.counters.stats.limits.slow += 1;
@@ -248,9 +248,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// next to no progress.
     pub(crate) fn end_stalled(&mut self) {
         let now = self.core.now;
-        for place in 0..self.core.peers.capacity() {
-            let Some(key) = self.core.peers.key_at(place) else { continue };
-            let Some(entry) = self.core.peers.get_mut(key) else { continue };
+        let mut walk = Walk::default();
+        while let Some((key, entry)) = walk.next(&mut self.core.peers) {
             let is_blamed = match entry.wait {
                 Wait::Memory(_) => true,
                 Wait::Itself | Wait::Turn => entry.account.held() == 0,

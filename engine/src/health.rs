@@ -6,6 +6,7 @@ use crate::{
     core::{Core, Link},
     shard::{NO_TAG, Shard},
 };
+use stag_pools::table::Walk;
 use stag_protocol::rpcrdma::{
     Xid,
     option::{Exchange, Message, NoOption, health},
@@ -48,15 +49,15 @@ impl std::error::Error for HealthFault {}
 impl Core {
     /// Reserves the receives that options of this peer need. False when there is none left.
     fn reserve_options(&mut self, peer: PeerId) -> bool {
-        let Some((_, connection)) = self.connection(peer) else { return false };
-        let wanted = connection.option_receives() as usize;
-        let Some(entry) = self.peers.get(peer.0) else { return false };
-        let more = wanted.saturating_sub(entry.options);
-        if !self.fits_receives(more) {
+        let free = self.free_receives();
+        let Some(entry) = self.peers.get_mut(peer.0) else { return false };
+        let Link::Fabric { state: Some(connection), .. } = &entry.link else { return false };
+        let more = (connection.option_receives() as usize).saturating_sub(entry.options);
+        if more > free {
             self.counters.stats.limits.receives += 1;
             return false;
         }
-        self.peers.get_mut(peer.0).expect("it was found above").options += more;
+        entry.options += more;
         self.settle_receives(peer);
         true
     }
@@ -144,9 +145,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Closes connections whose peer was asked and does not answer.
     pub(crate) fn end_unanswered(&mut self) {
         let now = self.core.now;
-        for place in 0..self.core.peers.capacity() {
-            let Some(key) = self.core.peers.key_at(place) else { continue };
-            let Some(entry) = self.core.peers.get(key) else { continue };
+        let mut walk = Walk::default();
+        while let Some((key, entry)) = walk.next(&mut self.core.peers) {
             let late = entry.asked_at.is_some_and(|at| now.since(at) >= HEALTH_MAX);
             if late && matches!(entry.link, Link::Fabric { .. }) {
                 self.end_asking(PeerId(key), Err(HealthFault::TimedOut));

@@ -12,7 +12,10 @@ use crate::{
     core::{Core, Peer},
     memory::Lane,
 };
-use stag_pools::{Buf, table::Key};
+use stag_pools::{
+    Buf,
+    table::{Key, Walk},
+};
 use stag_verbs::Time;
 use std::{collections::VecDeque, time::Duration};
 
@@ -231,18 +234,18 @@ impl Core {
 
     /// Gives every peer that waits for work of its own its turn.
     pub(crate) fn wake_all(&mut self) {
-        for place in 0..self.peers.capacity() {
-            self.peers.key_at(place).into_iter().for_each(|key| self.wake(PeerId(key)));
+        let mut walk = Walk::default();
+        while let Some((key, entry)) = walk.next(&mut self.peers) {
+            if entry.wait == Wait::Itself {
+                self.set_wait(PeerId(key), Wait::Turn);
+            }
         }
     }
 
     /// Charges nobody for the next `time`: this shard was busy with something else, or did not run.
     #[cold]
     pub(crate) fn forgive(&mut self, time: Duration) {
-        for place in 0..self.peers.capacity() {
-            let Some(entry) = self.peers.key_at(place).and_then(|key| self.peers.get_mut(key)) else {
-                continue;
-            };
+        for (_, entry) in self.peers.iter_mut() {
             entry.account.forgive(time);
             entry.waits_since = entry.waits_since + time;
         }

@@ -7,6 +7,7 @@ use crate::{
     health::HealthFault,
     shard::Shard,
 };
+use stag_pools::table::Walk;
 use stag_protocol::rpcrdma::{Connection, Dialects, Offer, Setup, Side, Versions};
 use stag_verbs::{Cause, FabricFault, PeerAddress, Provider, Qp, Time};
 use std::time::Duration;
@@ -209,13 +210,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Forgets the calls of a peer that came over the connection which is over.
     fn drop_calls_from(&mut self, peer: PeerId) {
-        for place in 0..self.core.inbound.capacity() {
-            if let Some(key) = self.core.inbound.key_at(place)
-                && self.core.inbound.get(key).is_some_and(|call| call.peer == peer)
-            {
-                self.core.forget_inbound(key);
-            }
-        }
+        self.core.forget_calls_from(peer);
         self.core.forget_deferred(peer);
         self.core.forget_replies();
         self.core.watch.forget_dead(&self.core.inbound);
@@ -280,9 +275,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Gives peers up that do not answer the first message of version 2: on the next connection their calls go out by version 1.
     /// Only those are that are connected again: others have nothing to fall back to.
     pub(crate) fn end_silent(&mut self) {
-        for place in 0..self.core.peers.capacity() {
-            let Some(key) = self.core.peers.key_at(place) else { continue };
-            let Some(entry) = self.core.peers.get_mut(key) else { continue };
+        let mut walk = Walk::default();
+        while let Some((key, entry)) = walk.next(&mut self.core.peers) {
             let Some(by) = entry.version_by else { continue };
             let awaits =
                 matches!(&entry.link, Link::Fabric { state: Some(state), .. } if state.may_fall_back());

@@ -13,7 +13,10 @@ use rustix::{
     event::{Timespec, epoll},
     fd::OwnedFd,
 };
-use stag_pools::{Budget, Buf, Fenced, Pool, table::Key};
+use stag_pools::{
+    Budget, Buf, Fenced, Pool,
+    table::{Key, Walk},
+};
 use stag_protocol::rpcrdma::{
     self, ErrorBody, ErrorReply, InlineSize, Offer, Version,
     chunk::{READS_MAX, SEGMENTS_MAX},
@@ -419,8 +422,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.expire_calls();
         self.end_silent();
         if self.core.lost > 0 {
-            for place in 0..self.core.peers.capacity() {
-                let Some(key) = self.core.peers.key_at(place) else { continue };
+            let mut walk = Walk::default();
+            while let Some((key, entry)) = walk.next(&mut self.core.peers) {
+                if !matches!(entry.link, Link::Lost { .. }) {
+                    continue;
+                }
                 // RFC 8167 §5.4 [8167-9]
                 // draft 002 §5.4 [bidir-17]
                 self.retry_connection(PeerId(key));

@@ -372,7 +372,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let message = fabric.message.take().expect("a call is dispatched once");
         let (header, payload_at, pull) = (fabric.header, fabric.payload_at, fabric.pull);
         let chunks = std::mem::replace(&mut fabric.chunks, [const { None }; READS_MAX]);
-        self.core.give_pulled(fabric);
+        self.core.pulled.give(fabric);
         let chunks = chunks.map(|chunk| chunk.map(Buf::freeze));
         let mut pulled = [&[][..]; READS_MAX];
         for (octets, chunk) in pulled.iter_mut().zip(&chunks) {

@@ -104,6 +104,26 @@ impl<T> Table<T> {
         })
     }
 
+    /// All entries with their keys, by place, to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
+        self.entries.iter_mut().enumerate().filter_map(|(index, entry)| {
+            let key = Key { index: index as u32, generation: entry.generation };
+            Some((key, entry.value.as_mut()?))
+        })
+    }
+
+    /// Removes the entries for which `keep` returns false, by place.
+    pub fn retain(&mut self, mut keep: impl FnMut(Key, &mut T) -> bool) {
+        for (index, entry) in (0..).zip(&mut self.entries) {
+            let key = Key { index, generation: entry.generation };
+            if entry.value.as_mut().is_some_and(|value| !keep(key, value)) {
+                entry.value = None;
+                entry.generation = entry.generation.wrapping_add(1);
+                self.free.push(index);
+            }
+        }
+    }
+
     /// The entry in place `index`, if it is in use.
     pub fn at(&self, index: usize) -> Option<&T> {
         self.entries.get(index)?.value.as_ref()
@@ -118,9 +138,74 @@ impl<T> Table<T> {
     }
 }
 
+/// Goes through a [`Table`] that may change between two steps: unlike [`Table::iter_mut`], it borrows the table for one step at
+/// a time. An entry that is inserted meanwhile is met if its place is still ahead.
+#[derive(Debug, Default)]
+pub struct Walk(usize);
+
+impl Walk {
+    /// The next entry in use, by place.
+    pub fn next<'t, T>(&mut self, table: &'t mut Table<T>) -> Option<(Key, &'t mut T)> {
+        let mut ahead = table.entries.iter_mut().enumerate().skip(self.0);
+        let (index, entry) = ahead.find(|(_, entry)| entry.value.is_some())?;
+        self.0 = index + 1;
+        Some((Key { index: index as u32, generation: entry.generation }, entry.value.as_mut()?))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn letters() -> (Table<char>, [Key; 3]) {
+        let mut table = Table::new(4);
+        let keys = ['a', 'b', 'c'].map(|letter| table.insert(letter).unwrap());
+        (table, keys)
+    }
+
+    #[test]
+    fn every_entry_can_be_changed() {
+        let (mut table, keys) = letters();
+        table.remove(keys[1]);
+        let changed = table.iter_mut().map(|(key, letter)| {
+            letter.make_ascii_uppercase();
+            key
+        });
+        assert_eq!(changed.collect::<Vec<_>>(), [keys[0], keys[2]]);
+        assert_eq!(table.iter().collect::<Vec<_>>(), [(keys[0], &'A'), (keys[2], &'C')]);
+    }
+
+    #[test]
+    fn entries_that_are_not_kept_are_removed_and_their_keys_go_stale() {
+        let (mut table, keys) = letters();
+        let mut seen = Vec::new();
+        table.retain(|key, letter| {
+            seen.push(key);
+            *letter == 'b'
+        });
+        assert_eq!((seen.as_slice(), table.len()), (&keys[..], 1));
+        assert_eq!((table.get(keys[0]), table.get(keys[1])), (None, Some(&'b')));
+        let fresh = table.insert('d').unwrap();
+        assert_eq!((fresh.index(), table.get(keys[2])), (keys[2].index(), None));
+        assert_ne!(fresh, keys[2]);
+    }
+
+    #[test]
+    fn a_walk_meets_what_is_there_when_it_gets_there() {
+        let (mut table, keys) = letters();
+        let mut walk = Walk::default();
+        assert_eq!(walk.next(&mut table), Some((keys[0], &mut 'a')));
+        table.remove(keys[0]);
+        table.remove(keys[1]);
+        assert_eq!(walk.next(&mut table), Some((keys[2], &mut 'c')));
+        for passed in [keys[1], keys[0]] {
+            assert_eq!(table.insert('x').map(Key::index), Ok(passed.index()));
+        }
+        assert_eq!(walk.next(&mut table), None, "it does not go back");
+        let last = table.insert('d').unwrap();
+        assert_eq!(walk.next(&mut table), Some((last, &mut 'd')));
+        assert_eq!(walk.next(&mut table), None);
+    }
 
     #[test]
     fn a_removed_key_finds_nothing_even_when_its_place_is_used_again() {
