@@ -6,9 +6,10 @@ use crate::{
     caller::room_kept,
     config::HEAD_ROOM,
     core::{Inbound, InboundState, Link},
-    shard::{NO_TAG, Shard},
+    shard::Shard,
     stages::Stage,
     transfer::{NOTHING, count_form, remote},
+    work::Work,
 };
 use stag_pools::{Buf, Extent, RemoteKey, table::Key};
 use stag_protocol::{
@@ -18,11 +19,11 @@ use stag_protocol::{
     },
     xdr::pad,
 };
-use stag_verbs::{Provider, Qp, Refused, Tag};
+use stag_verbs::{Provider, Qp, Refused};
 use std::ops::Range;
 
-/// The tag of a reply that keeps memory beyond its message; the tag comes back when the reply was
-/// sent.
+/// The memory that a reply keeps beyond its message until it was sent, in the 32 bits that [`Work`]
+/// has for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bulk {
     /// Pages of [`Bulk::PAGE`] octets in buffers that nobody else can use until then.
@@ -34,11 +35,8 @@ pub(crate) struct Bulk {
 impl Bulk {
     const PAGE: u64 = 4_096;
     const LINE: u64 = 64;
-    /// The lower half of such a tag. A call's tag has another one, for no table is so large; so has
-    /// a pull's.
-    const MARK: u64 = u32::MAX as u64 - 1;
 
-    /// The tag of a reply that is not sent yet. None for a reply without long buffers.
+    /// The memory of a reply that is not sent yet. None for a reply without long buffers.
     pub(crate) fn of(answer: &Answer) -> Option<Self> {
         let long = |capacity: usize| if capacity > SMALL_MAX { capacity as u64 } else { 0 };
         let items = answer.item.iter().flat_map(|item| item.octets.iter());
@@ -49,13 +47,12 @@ impl Bulk {
         (held > 0).then(|| Self { held: most(held.div_ceil(Self::PAGE)), pushed: most(pushed / Self::LINE) })
     }
 
-    const fn tag(self) -> Tag {
-        Tag((self.held as u64) << 48 | (self.pushed as u64) << 32 | Self::MARK)
+    pub(crate) const fn to_bits(self) -> u32 {
+        (self.held as u32) << 16 | self.pushed as u32
     }
 
-    pub(crate) const fn from_tag(tag: Tag) -> Option<Self> {
-        let (held, pushed) = ((tag.0 >> 48) as u16, (tag.0 >> 32) as u16);
-        if tag.0 as u32 as u64 == Self::MARK { Some(Self { held, pushed }) } else { None }
+    pub(crate) const fn from_bits(bits: u32) -> Self {
+        Self { held: (bits >> 16) as u16, pushed: bits as u16 }
     }
 
     pub(crate) const fn held(self) -> u64 {
@@ -248,8 +245,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         let emitted = connection.emit(&header, &core.returned, room);
         debug_assert_eq!(emitted, Ok(plan.header_len), "the plan knows its header");
         let is_sent = self.provider.send_inline(qp, &message, invalidate);
-        let tag = bulk.map_or(NO_TAG, Bulk::tag);
-        if is_sent || self.provider.post_send(qp, tag, message, invalidate).is_ok() {
+        let work = bulk.map_or(Work::Untracked, Work::BulkReply);
+        if is_sent || self.provider.post_send(qp, work.tag(), message, invalidate).is_ok() {
             core.forget_inbound(key);
             core.watch.post(key, core.now);
         }
@@ -286,7 +283,7 @@ fn push_one<P: Provider>(
     source: Extent,
     target: Segment,
 ) -> Result<(), Refused<Extent>> {
-    provider.post_write(qp, NO_TAG, source, remote(target))
+    provider.post_write(qp, Work::Untracked.tag(), source, remote(target))
 }
 
 /// Pushes extents one behind the other: together they are as long as `target`.
@@ -358,10 +355,10 @@ mod tests {
         assert_eq!(Bulk::of(&answer(SMALL_MAX, 1_000)), None);
         // A short reply in a long buffer earns its octets, and a long one nearly all.
         for len in [64, 1_024, LARGE_LEN] {
-            let bulk = Bulk::of(&answer(LARGE_LEN, len)).and_then(|bulk| Bulk::from_tag(bulk.tag())).unwrap();
+            let bulk = Bulk::of(&answer(LARGE_LEN, len)).unwrap();
+            assert_eq!(Bulk::from_bits(bulk.to_bits()), bulk);
             assert!(bulk.held() >= LARGE_LEN as u64 && bulk.held() < (LARGE_LEN + 4_096) as u64);
             assert_eq!(bulk.pushed(), len as u64);
         }
-        assert_eq!(Bulk::from_tag(NO_TAG), None);
     }
 }

@@ -9,6 +9,7 @@ use crate::{
     reply::clear_behind,
     shard::Shard,
     transfer::NOTHING,
+    work::Work,
 };
 use stag_pools::{
     Buf, Fenced, RemoteKey,
@@ -18,7 +19,7 @@ use stag_protocol::rpcrdma::{
     Connection, ErrorBody, Header, Side, Xid, plain,
     requester::{self, ReplyPayload},
 };
-use stag_verbs::{Cause, Provider, Qp, Tag};
+use stag_verbs::{Cause, Provider, Qp};
 use std::collections::VecDeque;
 
 /// Work requests of one call: its windows and its Send.
@@ -488,7 +489,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn invalidate(&mut self, qp: Qp, call: Key, window: RemoteKey) {
         self.core.counters.stats.requester.local_invalidations += 1;
         // RFC 8166 §4.5.4 [8166-54]
-        if self.provider.post_local_invalidate(qp, Tag(call.to_bits()), window).is_err() {
+        if self.provider.post_local_invalidate(qp, Work::Invalidation(call).tag(), window).is_err() {
             // RFC 8166 §4.5.4: what cannot be invalidated ends the connection, and with it the window.
             self.provider.disconnect(qp);
         }

@@ -4,7 +4,8 @@ use crate::{
     app::{App, Cx, PeerId},
     caller::room_kept,
     core::{Core, Link},
-    shard::{NO_TAG, Shard},
+    shard::Shard,
+    work::Work,
 };
 use stag_pools::table::Walk;
 use stag_protocol::rpcrdma::{
@@ -87,7 +88,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let now = self.core.now;
         self.core.peers.get_mut(peer.0).expect("it has a connection").asked_at = Some(now);
         // Refused means that the connection is dying: its end tells the app.
-        let _ = self.provider.post_send(qp, NO_TAG, octets, None);
+        let _ = self.provider.post_send(qp, Work::Untracked.tag(), octets, None);
         Ok(())
     }
 
@@ -125,7 +126,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let len = connection.emit_option(xid, &message, octets.spare_mut());
         octets.extend(len.expect("a message buffer holds an option"));
         // Refused means that the connection is dying.
-        let _ = self.provider.post_send(qp, NO_TAG, octets, None);
+        let _ = self.provider.post_send(qp, Work::Untracked.tag(), octets, None);
     }
 
     /// An answer came, or will not come. It may have given a credit back.

@@ -29,6 +29,7 @@ pub mod stages;
 pub mod stats;
 mod stream;
 mod transfer;
+mod work;
 
 pub use app::{
     Answer, AnswerItem, App, Call, CallFault, CallId, ClientName, Cx, Outcome, Over, PeerId, Request,

@@ -4,8 +4,9 @@ use crate::{
     answer::insert_item,
     app::{App, CallFault, PeerId},
     core::{Link, Offers, Outbound, OutboundState, Role, Sent},
-    shard::{CALL_TAG, Shard},
+    shard::Shard,
     stats::Forms,
+    work::Work,
 };
 use stag_pools::{Access, Buf, Window, table::Key};
 use stag_protocol::{
@@ -15,7 +16,7 @@ use stag_protocol::{
     },
     xdr::padded,
 };
-use stag_verbs::{Provider, Qp, Refused, Tag};
+use stag_verbs::{Provider, Qp, Refused};
 use std::time::Duration;
 
 /// Time that the answer to the first message of version 2 may take, if the call has four times as long. A peer that drops what it
@@ -213,7 +214,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if self.provider.send_inline(qp, &message, None) {
             return self.handle_call_sent(key, message);
         }
-        if let Err(Refused { token, .. }) = self.provider.post_send(qp, call_tag(key), message, None) {
+        if let Err(Refused { token, .. }) = self.provider.post_send(qp, Work::Call(key).tag(), message, None) {
             // The connection is dying: its end takes the call back.
             self.handle_call_sent(key, token);
         }
@@ -255,11 +256,6 @@ fn remove_item(message: &mut Buf, position: usize, inserted: usize) {
         message.copy_within(position + inserted..len, position);
         message.truncate(len - inserted);
     }
-}
-
-fn call_tag(key: Key) -> Tag {
-    debug_assert_eq!(key.to_bits() & CALL_TAG, 0, "the table of calls has fewer than 2^31 places");
-    Tag(key.to_bits() | CALL_TAG)
 }
 
 fn sizes_of(call: &Outbound) -> Result<CallSizes, CallFault> {

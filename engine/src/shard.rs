@@ -8,6 +8,7 @@ use crate::{
     core::{Core, Link},
     stats::Snapshot,
     stream::Streams,
+    work::Work,
 };
 use rustix::{
     event::{Timespec, epoll},
@@ -15,7 +16,7 @@ use rustix::{
 };
 use stag_pools::{
     Budget, Buf, Fenced, Pool,
-    table::{Key, Walk},
+    table::Walk,
 };
 use stag_protocol::rpcrdma::{
     self, ErrorBody, ErrorReply, InlineSize, Offer, Version,
@@ -77,6 +78,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let has_windows = config.outbound * 2 <= limits.windows || limits.windows == 0;
         assert!(has_windows, "every call of ours has its windows");
         assert!(limits.read_spans >= SEGMENTS_MAX, "one Read takes every segment that a call may name");
+        assert!(config.inbound.max(config.outbound) <= Work::PLACES_MAX, "a tag names every call");
         assert!(limits.send_queue > READS_MAX, "the Reads of a call fit the send queue");
         let size = |len: usize| InlineSize::at_most(u32::try_from(len).unwrap_or(u32::MAX));
         let offer = match config.private_data {
@@ -283,16 +285,15 @@ impl<P: Provider, A: App> Shard<P, A> {
         if self.core.has_deferred() {
             self.core.note_room(qp);
         }
-        match memory {
-            Memory::Fenced(fenced) => self.handle_fenced(qp, fenced),
-            Memory::Buf(_) if let Some(bulk) = Bulk::from_tag(tag) => self.handle_bulk_sent(qp, bulk),
-            // A reply that was sent gives its buffer back by being dropped; a flushed invalidation proves nothing.
-            Memory::Buf(_) if tag == NO_TAG => {}
-            Memory::Buf(message) if tag.0 & CALL_TAG != 0 => {
-                self.handle_call_sent(Key::from_bits(tag.0 & !CALL_TAG), message);
-            }
-            Memory::Buf(sink) => self.handle_pulled(qp, tag, status, sink),
-            Memory::Shared | Memory::Bound => {}
+        match (Work::of(tag), memory) {
+            (_, Memory::Fenced(fenced)) => self.handle_fenced(qp, fenced),
+            (Work::BulkReply(bulk), Memory::Buf(_)) => self.handle_bulk_sent(qp, bulk),
+            (Work::Call(key), Memory::Buf(message)) => self.handle_call_sent(key, message),
+            (Work::Read(key), Memory::Buf(sink)) => self.handle_pulled(qp, key, status, sink),
+            // A reply that was sent gives its buffer back by being dropped.
+            (Work::Untracked | Work::Invalidation(_), Memory::Buf(_)) => {}
+            // An extent was given back already, and a flushed invalidation proves nothing.
+            (_, Memory::Shared | Memory::Bound) => {}
         }
     }
 
@@ -338,7 +339,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             return self.provider.disconnect(qp);
         };
         message.extend(len);
-        match self.provider.post_send(qp, NO_TAG, message, None) {
+        match self.provider.post_send(qp, Work::Untracked.tag(), message, None) {
             Ok(()) => {
                 let stats = &mut self.core.counters.stats.responder;
                 stats.errors += 1;
@@ -444,11 +445,6 @@ impl<P: Provider, A: App> Shard<P, A> {
         [self.provider.wake_at(), self.streams.wake_at(), expiry].into_iter().flatten().min()
     }
 }
-
-/// The tag of work whose completion nobody waits for.
-pub(crate) const NO_TAG: Tag = Tag(u64::MAX);
-/// Set in the tag of a Send that carries a call of ours; the rest is the call's key, whose place has fewer than 31 bits.
-pub(crate) const CALL_TAG: u64 = 1 << 31;
 
 /// Everything a shard waits for, in one descriptor.
 struct Sleeper {

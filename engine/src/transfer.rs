@@ -11,6 +11,7 @@ use crate::{
     shard::Shard,
     stages::Stage,
     stats::Forms,
+    work::Work,
 };
 use stag_pools::{Buf, Fenced, RemoteKey, table::Key};
 use stag_protocol::{
@@ -24,7 +25,7 @@ use stag_protocol::{
     },
     xdr::{Reader, Writer},
 };
-use stag_verbs::{PeerAddress, Provider, Qp, Refusal as PostRefusal, Refused, RemoteSpan, Status, Tag};
+use stag_verbs::{PeerAddress, Provider, Qp, Refusal as PostRefusal, Refused, RemoteSpan, Status};
 
 /// What a header without chunks says in its lists.
 pub(crate) static NOTHING: ChunkLists = ChunkLists::new();
@@ -314,8 +315,8 @@ impl<P: Provider, A: App> Shard<P, A> {
                 count += 1;
             }
             let spans = spans.get(..count).unwrap_or_default();
-            if let Err(Refused { why, .. }) = self.provider.post_read(qp, Tag(key.to_bits()), sink, 0, spans)
-            {
+            let tag = Work::Read(key).tag();
+            if let Err(Refused { why, .. }) = self.provider.post_read(qp, tag, sink, 0, spans) {
                 refused = Some(why);
                 break;
             }
@@ -331,8 +332,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// A Read ended. Reads of one call end in the order of its chunks.
-    pub(crate) fn handle_pulled(&mut self, qp: Qp, tag: Tag, status: Status, sink: Buf) {
-        let key = Key::from_bits(tag.0);
+    pub(crate) fn handle_pulled(&mut self, qp: Qp, key: Key, status: Status, sink: Buf) {
         let Some(fabric) = self.core.inbound.get_mut(key).and_then(|call| call.fabric.as_mut()) else {
             return;
         };
