@@ -6,8 +6,8 @@
 use crate::{
     config::HEAD_ROOM,
     core::{Core, Link},
-    health::HealthFault,
     item::{Extents, Pulled},
+    options::HealthFault,
     stages::Stages,
 };
 use stag_pools::{Buf, table::Key};

@@ -221,9 +221,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             let Some(peer) = self.core.stuck.pop_front() else { break };
             let Some(entry) = self.core.peers.get_mut(peer.0) else { continue };
             entry.stuck = false;
-            let waiting = |entry: &Peer| (entry.waiting.len(), entry.asked);
+            let waiting = |entry: &Peer| (entry.waiting.len(), entry.options.waiting());
             let before = waiting(entry);
-            self.answer_health(peer);
+            self.answer_options(peer);
             self.start_waiting(peer);
             sent |= self.core.peers.get(peer.0).is_none_or(|entry| waiting(entry) != before);
         }

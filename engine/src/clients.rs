@@ -145,8 +145,6 @@ impl Peer {
         swap(&mut self.address, &mut with.address);
         swap(&mut self.reserved, &mut with.reserved);
         swap(&mut self.options, &mut with.options);
-        swap(&mut self.asked_at, &mut with.asked_at);
-        swap(&mut self.asked, &mut with.asked);
         swap(&mut self.pulling, &mut with.pulling);
         swap(&mut self.account, &mut with.account);
         swap(&mut self.deferred, &mut with.deferred);
@@ -162,12 +160,12 @@ impl Peer {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Tells a TCP connection whose it is, and goes on with the peer's question if there is one.
+    /// Tells a TCP connection whose it is, and answers the requests of the peer that wait.
     pub(crate) fn note_move(&mut self, peer: PeerId) {
         if let Some(Link::Stream(stream)) = self.core.peers.get(peer.0).map(|entry| &entry.link) {
             self.streams.name(*stream, peer);
         }
-        self.answer_health(peer);
+        self.answer_options(peer);
     }
 
     /// The connection of an adopted peer is gone: it may come back.

@@ -6,6 +6,7 @@ use crate::{
     config::Config,
     line::{Line, Wait},
     memory::Memory,
+    options::PeerOptions,
     stages::{Stage, Watch},
     stats::Counters,
 };
@@ -109,11 +110,8 @@ pub(crate) struct Peer {
     pub(crate) attempts: u32,
     /// Receives this connection reserved.
     pub(crate) reserved: usize,
-    /// Receives among them that options need, and when the peer was asked how it is, if it did not answer yet.
-    pub(crate) options: usize,
-    pub(crate) asked_at: Option<Time>,
-    /// Its own question how we are, while there is no room for the answer.
-    pub(crate) asked: Option<Xid>,
+    /// Requests of options, and the receives among the reserved ones that they need.
+    pub(crate) options: PeerOptions,
     /// Buffers that its Reads are to fill.
     pub(crate) pulling: usize,
     /// Memory that its connection keeps from others.
@@ -337,9 +335,7 @@ impl Peer {
             memory: PeerMemory::new(),
             attempts: 0,
             reserved: 0,
-            options: 0,
-            asked_at: None,
-            asked: None,
+            options: PeerOptions::default(),
             pulling: 0,
             account: Account::new(now),
             deferred: None,

@@ -100,7 +100,7 @@ impl Core {
         // draft 002 §4.3.2 [bidir-14]
         let calls = connection.calls().map_or(0, |credits| credits.requested().0 as usize);
         // draft 002 §4.3 [bidir-10]
-        let reserved = serves + calls + entry.options;
+        let reserved = serves + calls + entry.options.receives();
         self.reserved = self.reserved - entry.reserved + reserved;
         entry.reserved = reserved;
     }
@@ -142,7 +142,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             let Some((_, key)) = promised.filter(|(reserved, _)| *reserved > 0).max() else { return };
             let Some(peer) = self.core.peers.get_mut(key) else { return };
             self.core.reserved -= std::mem::take(&mut peer.reserved);
-            peer.options = 0; // They were among the reserved ones.
+            peer.options.forget(); // They were among the reserved ones.
             self.core.counters.stats.limits.promises += 1;
             self.disconnect(PeerId(key));
         }

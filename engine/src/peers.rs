@@ -4,7 +4,6 @@ use crate::{
     account::Account,
     app::{App, Cx, PeerId},
     core::{Link, Peer},
-    health::HealthFault,
     shard::Shard,
 };
 use stag_pools::table::Walk;
@@ -175,7 +174,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         self.core.count_disconnect(cause);
         self.drop_calls_from(peer);
-        self.end_asking(peer, Err(HealthFault::Disconnected(cause)));
+        self.end_all_asking(peer, cause);
         let Some(entry) = self.core.peers.get(peer.0) else { return };
         let (heir, side, kept) = (entry.heir, entry.side, entry.kept && !self.core.stopping);
         match (heir, side) {
@@ -215,10 +214,11 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.core.forget_replies();
         self.core.watch.forget_dead(&self.core.inbound);
         if let Some(entry) = self.core.peers.get_mut(peer.0) {
-            (entry.pulling, entry.replies, entry.up, entry.asked) = (0, 0, false, None);
+            (entry.pulling, entry.replies, entry.up) = (0, 0, false);
             (entry.account, entry.ending) = (Account::new(self.core.now), None);
-            self.core.reserved -= entry.options;
-            entry.reserved -= std::mem::take(&mut entry.options);
+            let receives = entry.options.forget();
+            self.core.reserved -= receives;
+            entry.reserved -= receives;
         }
     }
 

@@ -5,7 +5,6 @@ use crate::{
     app::{Answer, App, Call, CallId, Cx, PeerId},
     caller::room_kept,
     core::{Inbound, InboundState, Link},
-    health::HealthFault,
     item::Pulled,
     memory::Lane,
     shard::Shard,
@@ -19,7 +18,6 @@ use stag_protocol::{
     rpcrdma::{
         Body, ChunkLists, Header, Incoming, PeerFault, Plain, Position, Segment, Version, Xid,
         chunk::{READS_MAX, SEGMENTS_MAX},
-        option::NoOption,
         plain,
         responder::{self, PullChunk},
     },
@@ -123,9 +121,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             Incoming::Reply { .. } => unreachable!("replies were handled above"),
             Incoming::Again { xid } => self.handle_again(peer, xid),
             Incoming::Option { xid, message } => self.handle_option(peer, xid, message),
-            Incoming::OptionRefused { .. } => {
-                self.end_asking(peer, Err(HealthFault::Option(NoOption::Refused)));
-            }
+            Incoming::OptionRefused { option, .. } => self.handle_option_refused(peer, option),
         }
         if awaits_version {
             self.start_waiting(peer); // Calls in the reverse direction may have waited for that alone.

@@ -315,7 +315,7 @@ fn the_credits_of_a_message_without_direction_change_nothing() {
     let limits = |end: &Connection| (end.calls().unwrap().limit(), end.serves().unwrap().granted());
     let before = (limits(&client), limits(&server));
     let mut out = [0; 64];
-    client.ask_health(XID).unwrap();
+    client.ask_option(XID, &Message::Health(Exchange::Request(health::Request))).unwrap();
     for exchange in [Exchange::Request(health::Request), Exchange::Reply(health::Reply::default())] {
         let len = client.emit_option(XID, &Message::Health(exchange), &mut out).unwrap();
         for credits in [0, 1, 2, 100, u32::MAX] {

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use stag_protocol::rpcrdma::option::{Exchange, Message, NoOption, health};
+use stag_protocol::rpcrdma::option::{Exchange, Message, NoOption, OptionName, health};
 use stag_protocol::rpcrdma::v2::{Directed, Plain};
 use stag_protocol::rpcrdma::{
     Body, ChunkLists, Connection, Credits, ErrorBody, ErrorReply, Header, Incoming, InlineSize, Intent,
@@ -14,6 +14,7 @@ use stag_protocol::rpcrdma::{
 const TWO: Version2 = Version2::Directed;
 const V2: Option<Version> = Some(Version::Two(TWO));
 const V1: Option<Version> = Some(Version::One);
+const ASK: Message = Message::Health(Exchange::Request(health::Request));
 
 fn offer(remote_invalidation: bool, octets: u32) -> Offer {
     let size = InlineSize::at_most(octets);
@@ -572,10 +573,10 @@ fn send(from: &Connection, to: &mut Connection, xid: u32, message: &Message) -> 
 }
 
 fn ask(from: &mut Connection, to: &mut Connection, xid: u32) -> Incoming {
-    let message = from.ask_health(Xid(xid)).unwrap();
-    let seen = send(from, to, xid, &message);
-    assert_eq!(seen, Incoming::Option { xid: Xid(xid), message });
-    let answer = to.answer_health();
+    from.ask_option(Xid(xid), &ASK).unwrap();
+    let seen = send(from, to, xid, &ASK);
+    assert_eq!(seen, Incoming::Option { xid: Xid(xid), message: ASK });
+    let answer = to.answer_option(&ASK);
     let seen = send(to, from, xid, &answer);
     assert_eq!(seen, Incoming::Option { xid: Xid(xid), message: answer });
     seen
@@ -623,33 +624,35 @@ fn health_goes_both_ways_at_once() {
 fn the_first_request_waits_for_a_credit_and_one_is_outstanding_at_a_time() {
     let (mut client, mut server) = pair(1);
     client.take_credit().unwrap();
-    assert_eq!(client.ask_health(Xid(2)), Err(NoOption::Credit));
+    assert_eq!(client.ask_option(Xid(2), &ASK), Err(NoOption::Credit));
     client.give_credit();
-    let message = client.ask_health(Xid(2)).unwrap();
+    client.ask_option(Xid(2), &ASK).unwrap();
     assert_eq!(client.take_credit(), Err(NoCredit), "the request holds the credit");
-    assert_eq!(client.ask_health(Xid(3)), Err(NoOption::Busy));
-    assert!(matches!(send(&client, &mut server, 2, &message), Incoming::Option { .. }));
+    assert_eq!(client.ask_option(Xid(3), &ASK), Err(NoOption::Busy));
+    assert!(matches!(send(&client, &mut server, 2, &ASK), Incoming::Option { .. }));
     assert_eq!(server.option_receives(), 1, "posted before the answer goes out");
     assert_eq!(
-        send(&client, &mut server, 3, &message),
+        send(&client, &mut server, 3, &ASK),
         Incoming::Close(PeerFault::CreditsExceeded),
         "the peer keeps to one as well"
     );
     let mut reverse = Connection::speaking(Setup { calls_max: 0, ..setup(Side::Server) }, Versions::Two(TWO));
-    assert_eq!(reverse.ask_health(Xid(1)), Err(NoOption::Credit), "a side that does not call has none");
+    let asked = reverse.ask_option(Xid(1), &ASK);
+    assert_eq!(asked, Err(NoOption::Credit), "a side that does not call has none");
 }
 
 #[test]
 fn a_peer_that_refuses_is_asked_once() {
     let (mut client, mut server) = pair(1);
-    let message = client.ask_health(Xid(2)).unwrap();
-    assert!(matches!(send(&client, &mut server, 2, &message), Incoming::Option { .. }));
-    let refusal = server.refuse_health(Xid(2));
+    client.ask_option(Xid(2), &ASK).unwrap();
+    assert!(matches!(send(&client, &mut server, 2, &ASK), Incoming::Option { .. }));
+    let refusal = server.refuse_option(Xid(2), OptionName::Health);
     let mut out = [0; 28];
     let len = emit_error(&refusal, &mut out).unwrap();
-    assert_eq!(arrive(&mut client, &out[..len]), Incoming::OptionRefused { xid: Xid(2) });
+    let refused = Incoming::OptionRefused { xid: Xid(2), option: OptionName::Health };
+    assert_eq!(arrive(&mut client, &out[..len]), refused);
     assert_eq!((client.option_receives(), server.option_receives()), (0, 0));
-    assert_eq!(client.ask_health(Xid(3)), Err(NoOption::Refused));
+    assert_eq!(client.ask_option(Xid(3), &ASK), Err(NoOption::Refused));
     assert_eq!(client.take_credit(), Ok(()), "the credit came back");
     assert!(matches!(arrive(&mut client, &out[..len]), Incoming::Error { error: ErrorBody::Option, .. }));
 }
@@ -663,10 +666,10 @@ fn an_end_that_takes_no_calls_refuses_options_and_unasked_answers_are_forgotten(
         Incoming::Discard(PeerFault::UnexpectedOption(health::REPLY))
     );
     let mut deaf = Connection::speaking(Setup { grant: 0, ..setup(Side::Client) }, Versions::Two(TWO));
-    let message = server_asks.ask_health(Xid(2)).unwrap();
+    server_asks.ask_option(Xid(2), &ASK).unwrap();
     let reply = ErrorReply { xid: Xid(2), version: 2, credits: Credits(1), error: ErrorBody::Option };
     let refused = Incoming::Answer(reply, PeerFault::UnknownOption(health::REQUEST));
-    assert_eq!(send(&server_asks, &mut deaf, 2, &message), refused);
+    assert_eq!(send(&server_asks, &mut deaf, 2, &ASK), refused);
     let wrong = send(&client, &mut server_asks, 3, &tell);
     assert_eq!(wrong, Incoming::Discard(PeerFault::UnexpectedOption(health::REPLY)), "another XID");
 }
@@ -674,14 +677,13 @@ fn an_end_that_takes_no_calls_refuses_options_and_unasked_answers_are_forgotten(
 #[test]
 fn version_1_has_no_options() {
     let mut one = connection(Side::Client, Versions::One);
-    assert_eq!(one.ask_health(Xid(1)), Err(NoOption::Version));
+    assert_eq!(one.ask_option(Xid(1), &ASK), Err(NoOption::Version));
     let mut open = connection(Side::Client, Versions::Both(TWO));
-    assert_eq!(open.ask_health(Xid(1)), Err(NoOption::Version));
+    assert_eq!(open.ask_option(Xid(1), &ASK), Err(NoOption::Version));
     let (asker, _) = pair(1);
-    let ask = Message::Health(Exchange::Request(health::Request));
     let mut server = connection(Side::Server, Versions::One);
     let mut out = [0; 64];
-    let len = asker.emit_option(Xid(1), &ask, &mut out).unwrap();
+    let len = asker.emit_option(Xid(1), &ASK, &mut out).unwrap();
     out[7] = 1;
     // Padded to the shortest header of version 1: an unknown procedure there (RFC 8166 §4.6).
     let answer = arrive(&mut server, &out[..len + 4]);

@@ -5,11 +5,13 @@ use std::mem::discriminant;
 use stag_protocol::rpcrdma::{
     Body, ChunkLists, Connection, Credits, ErrorBody, Incoming, InlineSize, MessageType, NoCredit, Offer,
     PeerFault, Setup, Side, Version, Version2, Versions, Xid,
-    option::{Exchange, Message, NoOption},
+    option::{Exchange, Message, NoOption, OptionName, health},
 };
 
 use super::Verdict;
 use crate::mutate::parts;
+
+const ASK: Message = Message::Health(Exchange::Request(health::Request));
 
 /// What we asked of the peer's health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,10 +156,10 @@ impl Model {
             self.replied();
         }
         if refuses {
-            assert_eq!(self.end.refuse_health(xid).error, ErrorBody::Option);
+            assert_eq!(self.end.refuse_option(xid, OptionName::Health).error, ErrorBody::Option);
             self.asked = Asked::Never;
         } else {
-            let Message::Health(Exchange::Reply(reply)) = self.end.answer_health() else { panic!() };
+            let Message::Health(Exchange::Reply(reply)) = self.end.answer_option(&ASK) else { panic!() };
             assert_eq!((reply.credits_granted, reply.credits_in_use), (self.grant, self.outstanding));
             self.asked = Asked::Idle;
         }
@@ -173,14 +175,14 @@ impl Model {
             Asks::First(_) | Asks::Again(_) => Err(NoOption::Busy),
             Asks::Refused => Err(NoOption::Refused),
         };
-        let asked = self.end.ask_health(xid);
-        assert_eq!(asked.map(drop), expected.map(drop));
-        if let (Ok(message), Ok(asks)) = (asked, expected) {
+        let asked = self.end.ask_option(xid, &ASK);
+        assert_eq!(asked, expected.map(drop));
+        if let Ok(asks) = expected {
             self.asks = asks;
             self.in_flight += u32::from(matches!(asks, Asks::First(_)));
             let mut out = [0; 64];
-            let len = self.end.emit_option(xid, &message, &mut out).expect("a request is short");
-            assert!(self.end.emit_option(xid, &message, &mut out[..len - 1]).is_err());
+            let len = self.end.emit_option(xid, &ASK, &mut out).expect("a request is short");
+            assert!(self.end.emit_option(xid, &ASK, &mut out[..len - 1]).is_err());
         }
     }
 
@@ -259,7 +261,7 @@ impl Model {
             Incoming::Option { xid, message: Message::Health(Exchange::Reply(_)) } => {
                 self.answered(xid, Asks::Known);
             }
-            Incoming::OptionRefused { xid } => self.answered(xid, Asks::Refused),
+            Incoming::OptionRefused { xid, option: OptionName::Health } => self.answered(xid, Asks::Refused),
             Incoming::Answer(reply, fault) => {
                 assert_eq!((reply.xid, reply.version), (Xid(word(0)), word(1)));
                 assert_eq!(reply.credits, Credits(self.grant.max(1)), "no grant is zero");

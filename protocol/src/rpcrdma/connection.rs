@@ -2,7 +2,7 @@
 
 use super::form::Path;
 use super::negotiation::{Negotiation, Version, Version2, Versions};
-use super::option::{self, Exchange, Lane, Message, NoOption, health};
+use super::option::{self, Lanes, Message, NoOption, OptionName};
 use super::{
     Body, ChunkLists, ErrorBody, ErrorReply, Header, InlineThreshold, Intent, MessageType, NoCredit, Offer,
     RequesterCredits, ResponderCredits, Side, Xid, invalidate, plain, v1, v2,
@@ -33,7 +33,7 @@ pub struct Connection {
     pub(super) negotiation: Negotiation,
     pub(super) calls: Option<RequesterCredits>,
     pub(super) serves: Option<ResponderCredits>,
-    pub(super) health: Lane,
+    pub(super) options: Lanes,
     /// Follows from the rest, and is asked for with each message.
     pub(super) plain: plain::Path,
 }
@@ -58,7 +58,7 @@ impl Connection {
             negotiation: Negotiation::new(setup.side, versions),
             calls: (setup.calls_max > 0).then(|| RequesterCredits::new(setup.calls_max)),
             serves: (setup.grant > 0).then(|| ResponderCredits::new(setup.grant)),
-            health: Lane::new(),
+            options: Lanes::new(),
             plain: plain::Path::default(),
         };
         connection.plain = plain::Path::of(&connection);
@@ -246,46 +246,47 @@ impl Connection {
 
     /// Receives that options need, beyond those of calls and of replies: to be posted before the next option message is sent.
     pub const fn option_receives(&self) -> u32 {
-        self.health.receives()
+        self.options.receives()
     }
 
-    /// Takes leave to ask the peer how it is; [`option::emit`] with [`call_header`](Self::call_header)'s credits writes the message.
-    /// `xid` is none of a call that is outstanding.
-    pub fn ask_health(&mut self, xid: Xid) -> Result<Message, NoOption> {
+    /// Takes leave to send `request`, which [`emit_option`](Self::emit_option) then writes. `xid` is none of a call that is
+    /// outstanding.
+    pub fn ask_option(&mut self, xid: Xid, request: &Message) -> Result<(), NoOption> {
         if !matches!(self.version(), Some(Version::Two(_))) {
             return Err(NoOption::Version);
         }
-        self.health.ask(xid, self.calls.as_mut())?;
-        Ok(Message::Health(Exchange::Request(health::Request)))
+        self.options.of(request.option()).ask(xid, self.calls.as_mut())
     }
 
-    /// What to answer a peer that asks how this end is; [`option::emit`] with [`reply_header`](Self::reply_header)'s credits writes
-    /// it. The extra receive has been posted before.
+    /// The reply to the peer's `request`, which [`emit_option`](Self::emit_option) then writes. The extra receive has been posted
+    /// before.
     ///
     /// # Panics
     /// When the peer did not ask: that is a bug of ours.
-    pub fn answer_health(&mut self) -> Message {
-        let serves = self.serves.as_mut().expect("only a side that serves is asked");
-        self.health.handle_answered(false, serves);
-        let (credits_granted, credits_in_use) = (serves.granted().0, serves.outstanding());
-        Message::Health(Exchange::Reply(health::Reply { credits_granted, credits_in_use }))
+    pub fn answer_option(&mut self, request: &Message) -> Message {
+        self.end_option(request.option(), false);
+        request.answer(self).expect("only requests are answered")
     }
 
-    /// Refuses what the peer asked, for want of a receive.
+    /// Refuses the peer's request, for want of a receive.
     ///
     /// # Panics
     /// When the peer did not ask: that is a bug of ours.
-    pub fn refuse_health(&mut self, xid: Xid) -> ErrorReply {
-        let serves = self.serves.as_mut().expect("only a side that serves is asked");
-        self.health.handle_answered(true, serves);
+    pub fn refuse_option(&mut self, xid: Xid, option: OptionName) -> ErrorReply {
+        self.end_option(option, true);
         self.error_reply(xid, v2::VERSION, ErrorBody::Option)
+    }
+
+    fn end_option(&mut self, option: OptionName, refused: bool) {
+        let serves = self.serves.as_mut().expect("only a side that serves is asked");
+        self.options.of(option).handle_answered(refused, serves);
     }
 
     /// Writes an option message of ours.
     pub fn emit_option(&self, xid: Xid, message: &Message, out: &mut [u8]) -> Result<usize, NoRoom> {
-        let credits = match message {
-            Message::Health(Exchange::Request(_)) => self.calls.as_ref().map(RequesterCredits::requested),
-            Message::Health(Exchange::Reply(_)) => self.serves.as_ref().map(ResponderCredits::granted),
+        let credits = match message.is_request() {
+            true => self.calls.as_ref().map(RequesterCredits::requested),
+            false => self.serves.as_ref().map(ResponderCredits::granted),
         };
         option::emit(xid, credits.unwrap_or_default(), message, out)
     }

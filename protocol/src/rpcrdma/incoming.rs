@@ -1,7 +1,7 @@
 //! What an incoming message is (RFC 8166 §4.5; RFC 8167; draft 000 §3.1, §5).
 
 use super::negotiation::{Verdict, Version, Version2};
-use super::option::{self, Exchange, Message};
+use super::option::{self, Message, OptionName};
 use super::{
     Body, ChunkLists, Connection, Direction, ErrorBody, ErrorReply, Header, MessageType, PeerFault,
     ResponderCredits, Side, Xid, plain, v1, v1::Malformed, v2,
@@ -43,18 +43,20 @@ pub enum Incoming {
         /// The call; the only one outstanding.
         xid: Xid,
     },
-    /// A message of an option. A request is answered by [`Connection::answer_health`], after
-    /// [`Connection::option_receives`] are posted; an answer came to what [`Connection::ask_health`] asked.
+    /// A message of an option. A request is answered by [`Connection::answer_option`], after
+    /// [`Connection::option_receives`] are posted; an answer came to what [`Connection::ask_option`] asked.
     Option {
         /// Which exchange.
         xid: Xid,
         /// What it says.
         message: Message,
     },
-    /// The peer does not know the option that [`Connection::ask_health`] asked for with this XID, or could not read the request.
+    /// The peer does not know the option that [`Connection::ask_option`] asked for with this XID, or could not read the request.
     OptionRefused {
         /// Which exchange.
         xid: Xid,
+        /// The option that was asked for.
+        option: OptionName,
     },
     /// A bad call: send this. It does not count as outstanding.
     Answer(ErrorReply, PeerFault),
@@ -170,8 +172,8 @@ impl Connection {
     fn handle_error(&mut self, header: &Header, error: ErrorBody) -> Incoming {
         let (xid, direction) = (header.xid, self.side.calls());
         // Whatever the error says: nothing else will come to this XID.
-        if self.health.handle_answer(xid, true, self.calls.as_mut()) {
-            return Incoming::OptionRefused { xid };
+        if let Some(option) = self.options.handle_refusal(xid, self.calls.as_mut()) {
+            return Incoming::OptionRefused { xid, option };
         }
         // RFC 8166 §4.2.4 [8166-35]
         let Some(calls) = &mut self.calls else { return Incoming::Discard(PeerFault::ErrorAtResponder) };
@@ -233,16 +235,17 @@ impl Connection {
     fn handle_option(&mut self, xid: Xid, opttype: u32, info: &[u8], payload_len: usize) -> Incoming {
         // RFC 8167 §4.1 [8167-1], draft 002 §4.1 [bidir-1]
         let (error, fault) = match option::parse(opttype, info, payload_len) {
-            Ok(message @ Message::Health(Exchange::Request(_))) => match &mut self.serves {
-                Some(serves) => match self.health.handle_request(serves) {
+            Ok(message) if message.is_request() => match &mut self.serves {
+                Some(serves) => match self.options.of(message.option()).handle_request(serves) {
                     Ok(()) => return Incoming::Option { xid, message },
                     Err(fault) => return Incoming::Close(fault),
                 },
                 // An end that takes no calls has no receive for this either.
                 None => (ErrorBody::Option, PeerFault::UnknownOption(opttype)),
             },
-            Ok(message @ Message::Health(Exchange::Reply(_))) => {
-                return match self.health.handle_answer(xid, false, self.calls.as_mut()) {
+            Ok(message) => {
+                let lane = self.options.of(message.option());
+                return match lane.handle_answer(xid, false, self.calls.as_mut()) {
                     true => Incoming::Option { xid, message },
                     false => Incoming::Discard(PeerFault::UnexpectedOption(opttype)),
                 };

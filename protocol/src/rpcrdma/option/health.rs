@@ -1,5 +1,6 @@
 //! How a peer is: an option of our own (`docs/options/health.md`).
 
+use crate::rpcrdma::Connection;
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, structure};
 
 /// `rdma_opttype` of the request: "Sta", and a number that no document has assigned.
@@ -20,6 +21,14 @@ pub struct Reply {
     pub credits_granted: u32,
     /// Calls of the one who asks that this end took and did not answer yet.
     pub credits_in_use: u32,
+}
+
+/// The credits of `connection` for the calls of its peer.
+pub(super) fn answer(_: &Request, connection: &Connection) -> Reply {
+    connection.serves().map_or_else(Reply::default, |credits| Reply {
+        credits_granted: credits.granted().0,
+        credits_in_use: credits.outstanding(),
+    })
 }
 
 impl Codec<'_> for Request {

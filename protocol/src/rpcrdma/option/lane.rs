@@ -6,6 +6,7 @@
 
 use core::fmt;
 
+use super::OptionName;
 use crate::rpcrdma::{PeerFault, RequesterCredits, ResponderCredits, Xid};
 
 /// Why an option cannot be asked for.
@@ -99,7 +100,12 @@ impl Lane {
         Ok(())
     }
 
-    /// An answer came, or a refusal. Whether it was asked for.
+    /// Returns true if a request of ours with this XID has no answer yet.
+    fn awaits(&self, xid: Xid) -> bool {
+        matches!(self.asks, Asks::AwaitFirst(asked) | Asks::AwaitReply(asked) if asked == xid)
+    }
+
+    /// Takes an answer, or a refusal. Returns false if nobody asked for it.
     pub(in crate::rpcrdma) fn handle_answer(
         &mut self,
         xid: Xid,
@@ -144,5 +150,41 @@ impl Lane {
             Answers::Never | Answers::Idle => panic!("every answer follows its request"),
         }
         self.answers = if refused { Answers::Never } else { Answers::Idle };
+    }
+}
+
+/// The lanes of all options on one connection.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::rpcrdma) struct Lanes([Lane; OptionName::ALL.len()]);
+
+impl Lanes {
+    pub(in crate::rpcrdma) const fn new() -> Self {
+        Self([Lane::new(); OptionName::ALL.len()])
+    }
+
+    /// The lane of one option.
+    pub(in crate::rpcrdma) fn of(&mut self, option: OptionName) -> &mut Lane {
+        self.0.get_mut(option as usize).expect("each option has a lane")
+    }
+
+    /// Receives that all options need beyond those of calls and replies.
+    pub(in crate::rpcrdma) const fn receives(&self) -> u32 {
+        let (mut lanes, mut receives) = (self.0.as_slice(), 0);
+        while let [lane, rest @ ..] = lanes {
+            receives += lane.receives();
+            lanes = rest;
+        }
+        receives
+    }
+
+    /// Takes an RDMA_ERROR with this XID; returns the option whose request it refuses, if there is one.
+    pub(in crate::rpcrdma) fn handle_refusal(
+        &mut self,
+        xid: Xid,
+        credits: Option<&mut RequesterCredits>,
+    ) -> Option<OptionName> {
+        let mut lanes = OptionName::ALL.iter().zip(&mut self.0);
+        let (option, lane) = lanes.find(|(_, lane)| lane.awaits(xid))?;
+        lane.handle_answer(xid, true, credits).then_some(*option)
     }
 }

@@ -1,16 +1,17 @@
 //! OPTIONAL: messages beside calls and replies (draft 000 §3).
 //!
-//! An option is one file here and one line in the registry below. The file says its two types (`REQUEST`, `REPLY`: an
-//! RDMA_OPTIONAL has no direction, so each has its own), whether an RPC payload follows them (`PAYLOAD_FOLLOWS`), and what
-//! they carry (`Request`, `Reply`). Its documentation, as draft 000 §3.2 asks for, is `docs/options/<option>.md`.
+//! An option is one file here and one line in the registry below. The file defines its two types (`REQUEST`, `REPLY`: an
+//! RDMA_OPTIONAL has no direction, so each has its own), whether an RPC payload follows them (`PAYLOAD_FOLLOWS`), the content
+//! of both (`Request`, `Reply`), and the reply of a connection to a request (`answer`). Each option has a [`Lane`] of its own in
+//! every connection. Its documentation, as draft 000 §3.2 asks for, is `docs/options/<option>.md`.
 
-use super::{Credits, PeerFault, Xid, v2, wire};
+use super::{Connection, Credits, PeerFault, Xid, v2, wire};
 use crate::xdr::{Codec, NoRoom, Reader};
 
 pub mod health;
 mod lane;
 
-pub(super) use lane::Lane;
+pub(super) use lane::Lanes;
 pub use lane::NoOption;
 
 /// A request, or the answer to it.
@@ -24,10 +25,47 @@ pub enum Exchange<Q, A> {
 
 macro_rules! registry {
     ($($(#[$doc:meta])* $name:ident($file:ident)),+ $(,)?) => {
+        /// An option that we use.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum OptionName {
+            $($(#[$doc])* $name),+
+        }
+
+        impl OptionName {
+            /// All options, in the order of their lanes.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+        }
+
         /// A message of an option that we use.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Message {
             $($(#[$doc])* $name(Exchange<$file::Request, $file::Reply>)),+
+        }
+
+        impl Message {
+            /// The option that this message belongs to.
+            pub const fn option(&self) -> OptionName {
+                match self {
+                    $(Self::$name(_) => OptionName::$name),+
+                }
+            }
+
+            /// Returns true for a request, false for a reply.
+            pub const fn is_request(&self) -> bool {
+                match self {
+                    $(Self::$name(exchange) => matches!(exchange, Exchange::Request(_))),+
+                }
+            }
+
+            /// The reply of `connection` to this request; none to a reply.
+            pub(super) fn answer(&self, connection: &Connection) -> Option<Self> {
+                match self {
+                    $(Self::$name(Exchange::Request(request)) => {
+                        Some(Self::$name(Exchange::Reply($file::answer(request, connection))))
+                    }
+                    Self::$name(Exchange::Reply(_)) => None,)+
+                }
+            }
         }
 
         /// All types that we know: requests and replies in turn.
@@ -80,7 +118,7 @@ const _: () = {
     }
 };
 
-/// Whether `opttype` answers a request: then nothing in it is answered.
+/// Returns true if `opttype` is that of a reply: nothing in a reply is answered.
 pub(super) fn is_reply(opttype: u32) -> bool {
     TYPES.iter().skip(1).step_by(2).any(|reply| *reply == opttype)
 }

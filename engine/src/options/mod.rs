@@ -1,0 +1,205 @@
+//! Options of version 2, from both ends: requests to a peer, and replies to its requests.
+//!
+//! All options are sent, answered and timed here. A file of its own has only what the app asks for and hears of one.
+
+mod health;
+
+pub use health::{HEALTH_MAX, HealthFault};
+
+use crate::{
+    app::{App, PeerId},
+    caller::room_kept,
+    core::{Core, Link},
+    shard::Shard,
+    work::Work,
+};
+use stag_pools::table::Walk;
+use stag_protocol::rpcrdma::{
+    Xid,
+    option::{Exchange, Message, NoOption, OptionName},
+};
+use stag_verbs::{Cause, Provider, Time};
+
+/// The options of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct PeerOptions {
+    /// Receives that all of them need.
+    receives: usize,
+    lanes: [PeerOption; OptionName::ALL.len()],
+}
+
+/// One option of one connection.
+#[derive(Debug, Default)]
+struct PeerOption {
+    /// The time of our own request, until it is answered.
+    asked_at: Option<Time>,
+    /// The peer's request, while there is no room for the answer.
+    request: Option<(Xid, Message)>,
+}
+
+impl PeerOptions {
+    /// Receives that the options of this connection need.
+    pub(crate) const fn receives(&self) -> usize {
+        self.receives
+    }
+
+    /// The number of requests of the peer that wait for room.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lanes.iter().filter(|lane| lane.request.is_some()).count()
+    }
+
+    /// Forgets what belonged to a connection that is over, but for our own requests; returns the receives that are free.
+    pub(crate) fn forget(&mut self) -> usize {
+        self.lanes.iter_mut().for_each(|lane| lane.request = None);
+        std::mem::take(&mut self.receives)
+    }
+
+    fn lane(&mut self, option: OptionName) -> &mut PeerOption {
+        self.lanes.get_mut(option as usize).expect("each option has a lane")
+    }
+}
+
+impl Core {
+    /// Reserves the receives that options of this peer need. Returns false when there is none left.
+    fn reserve_options(&mut self, peer: PeerId) -> bool {
+        let free = self.free_receives();
+        let Some(entry) = self.peers.get_mut(peer.0) else { return false };
+        let Link::Fabric { state: Some(connection), .. } = &entry.link else { return false };
+        let more = (connection.option_receives() as usize).saturating_sub(entry.options.receives);
+        if more > free {
+            self.counters.stats.limits.receives += 1;
+            return false;
+        }
+        entry.options.receives += more;
+        self.settle_receives(peer);
+        true
+    }
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Asks a peer about its health; the app hears of the answer, or of why there is none.
+    pub(crate) fn ask_health(&mut self, peer: PeerId) {
+        self.ask(peer, &health::REQUEST);
+    }
+
+    fn ask(&mut self, peer: PeerId, request: &Message) {
+        let peer = self.core.known_as(peer);
+        if let Err(fault) = self.try_ask(peer, request) {
+            self.tell_answer(peer, request.option(), Err(fault));
+        }
+    }
+
+    fn try_ask(&mut self, peer: PeerId, request: &Message) -> Result<(), HealthFault> {
+        let Some((qp, connection)) = self.core.connection(peer) else { return Err(HealthFault::NoPeer) };
+        if self.provider.send_room(qp) < 1 + room_kept(connection) || !self.core.reserve_options(peer) {
+            return Err(HealthFault::Limit);
+        }
+        let mut octets = self.header_message().ok_or(HealthFault::Limit)?;
+        let (xid, now) = (self.core.xid(0), self.core.now);
+        let entry = self.core.peers.get_mut(peer.0).ok_or(HealthFault::NoPeer)?;
+        let Link::Fabric { state: Some(connection), .. } = &mut entry.link else {
+            return Err(HealthFault::NoPeer);
+        };
+        connection.ask_option(xid, request).map_err(HealthFault::Option)?;
+        let len = connection.emit_option(xid, request, octets.spare_mut());
+        octets.extend(len.expect("a message buffer holds an option"));
+        entry.options.lane(request.option()).asked_at = Some(now);
+        self.core.counters.stats.requester.options += 1;
+        // Refused means that the connection is dying: its end tells the app.
+        let _ = self.provider.post_send(qp, Work::Untracked.tag(), octets, None);
+        Ok(())
+    }
+
+    /// Takes a message of an option.
+    pub(crate) fn handle_option(&mut self, peer: PeerId, xid: Xid, message: Message) {
+        let option = message.option();
+        if !message.is_request() {
+            return self.end_asking(peer, option, Ok(message));
+        }
+        self.core.counters.stats.responder.options += 1;
+        if let Some(entry) = self.core.peers.get_mut(peer.0) {
+            entry.options.lane(option).request = Some((xid, message));
+        }
+        self.answer_options(peer);
+    }
+
+    /// Takes the refusal of a request of ours.
+    pub(crate) fn handle_option_refused(&mut self, peer: PeerId, option: OptionName) {
+        self.end_asking(peer, option, Err(HealthFault::Option(NoOption::Refused)));
+    }
+
+    /// Answers the requests of a peer, as soon as there is room and memory for that: a peer is asked most while it is busy.
+    pub(crate) fn answer_options(&mut self, peer: PeerId) {
+        for option in OptionName::ALL {
+            self.answer_option(peer, *option);
+        }
+    }
+
+    fn answer_option(&mut self, peer: PeerId, option: OptionName) {
+        let Some(entry) = self.core.peers.get_mut(peer.0) else { return };
+        let lane = entry.options.lane(option);
+        let (Some((xid, request)), Link::Fabric { qp, state: Some(connection) }) = (lane.request, &entry.link)
+        else {
+            return;
+        };
+        let (qp, has_room) = (*qp, self.provider.send_room(*qp) > room_kept(connection));
+        let Some(mut octets) = self.header_message().filter(|_| has_room) else {
+            return self.retry_soon(peer);
+        };
+        let may_answer = self.core.reserve_options(peer);
+        let Some(entry) = self.core.peers.get_mut(peer.0) else { return };
+        entry.options.lane(option).request = None;
+        let Link::Fabric { state: Some(connection), .. } = &mut entry.link else { return };
+        if !may_answer {
+            drop(octets);
+            let refusal = connection.refuse_option(xid, option);
+            return self.send_error(qp, &refusal);
+        }
+        let answer = connection.answer_option(&request);
+        let len = connection.emit_option(xid, &answer, octets.spare_mut());
+        octets.extend(len.expect("a message buffer holds an option"));
+        // Refused means that the connection is dying.
+        let _ = self.provider.post_send(qp, Work::Untracked.tag(), octets, None);
+    }
+
+    /// Ends a request of ours: an answer came, or will not come. It may have given a credit back.
+    fn end_asking(&mut self, peer: PeerId, option: OptionName, answer: Result<Message, HealthFault>) {
+        let entry = self.core.peers.get_mut(peer.0);
+        if entry.and_then(|entry| entry.options.lane(option).asked_at.take()).is_some() {
+            self.tell_answer(self.core.known_as(peer), option, answer);
+            self.start_waiting(peer);
+        }
+    }
+
+    /// Ends all requests of ours to a peer, for its connection is over.
+    pub(crate) fn end_all_asking(&mut self, peer: PeerId, cause: Cause) {
+        for option in OptionName::ALL {
+            self.end_asking(peer, *option, Err(HealthFault::Disconnected(cause)));
+        }
+    }
+
+    fn tell_answer(&mut self, peer: PeerId, option: OptionName, answer: Result<Message, HealthFault>) {
+        match (option, answer) {
+            (OptionName::Health, Ok(Message::Health(Exchange::Reply(health)))) => {
+                self.tell_health(peer, Ok(health));
+            }
+            (OptionName::Health, Err(fault)) => self.tell_health(peer, Err(fault)),
+            (OptionName::Health, Ok(Message::Health(Exchange::Request(_)))) => {}
+        }
+    }
+
+    /// Closes connections whose peer was asked and does not answer.
+    pub(crate) fn end_unanswered(&mut self) {
+        let now = self.core.now;
+        let mut walk = Walk::default();
+        while let Some((key, entry)) = walk.next(&mut self.core.peers) {
+            let is_late = |lane: &PeerOption| lane.asked_at.is_some_and(|at| now.since(at) >= HEALTH_MAX);
+            let late = entry.options.lanes.iter().position(is_late);
+            let late = late.and_then(|place| OptionName::ALL.get(place).copied());
+            if let (Some(option), Link::Fabric { .. }) = (late, &entry.link) {
+                self.end_asking(PeerId(key), option, Err(HealthFault::TimedOut));
+                self.disconnect(PeerId(key));
+            }
+        }
+    }
+}
