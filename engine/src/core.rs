@@ -4,9 +4,9 @@ use crate::{
     account::Account,
     app::{Action, Answer, CallFault, CallId, ClientName, PeerId, Token},
     config::Config,
-    line::{Line, Wait},
     memory::Memory,
     options::PeerOptions,
+    responder::line::{Line, Wait},
     stages::{Stage, Watch},
     stats::Counters,
 };

@@ -1,34 +1,27 @@
 //! The engine: a run-to-completion loop per core that turns messages of a fabric into calls and replies of an app.
 //!
 //! A [`Shard`] owns one [`Provider`](stag_verbs::Provider), one [`App`], its memory and its tables. Each turn of its
-//! loop, a *pass*, polls the fabric, carries calls on ([`transfer`](self), responder) and replies ([`caller`](self), requester),
-//! looks at TCP connections, lets the app finish, and rings the doorbells once.
+//! loop, a *pass*, polls the fabric, carries calls of peers on (`responder`) and calls of ours (`requester`), looks at TCP
+//! connections (`stream`), lets the app finish, and rings the doorbells once.
 #![forbid(unsafe_code)]
 
 mod account;
-mod answer;
 pub mod app;
-mod caller;
-mod clients;
 pub mod clock;
 pub mod config;
 pub mod control;
 mod core;
-mod deferred;
-mod grants;
 mod item;
 pub mod launch;
-mod line;
 mod memory;
-mod offer;
 mod options;
 mod peers;
-mod reply;
+mod requester;
+mod responder;
 mod shard;
 pub mod stages;
 pub mod stats;
 mod stream;
-mod transfer;
 mod work;
 
 pub use app::{

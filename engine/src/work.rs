@@ -1,6 +1,6 @@
 //! The purpose of each work request, which its [`Tag`] carries to the provider and back.
 
-use crate::answer::Bulk;
+use crate::responder::reply::Bulk;
 use stag_pools::table::Key;
 use stag_verbs::Tag;
 
@@ -65,8 +65,10 @@ mod tests {
 
     #[test]
     fn every_work_is_read_from_its_tag() {
-        let keys = [0, 7, Work::PLACES_MAX as u64 - 1, u64::MAX << 32, 0x1234_5678_0000_0009].map(Key::from_bits);
-        let of_keys = keys.into_iter().flat_map(|key| [Work::Call(key), Work::Invalidation(key), Work::Read(key)]);
+        let keys =
+            [0, 7, Work::PLACES_MAX as u64 - 1, u64::MAX << 32, 0x1234_5678_0000_0009].map(Key::from_bits);
+        let of_keys =
+            keys.into_iter().flat_map(|key| [Work::Call(key), Work::Invalidation(key), Work::Read(key)]);
         let bulks = [0, 1, 0xffff, u32::MAX].map(|bits| Work::BulkReply(Bulk::from_bits(bits)));
         for work in of_keys.chain(bulks).chain([Work::Untracked]) {
             assert_eq!(Work::of(work.tag()), work);

@@ -8,8 +8,8 @@ pub use health::{HEALTH_MAX, HealthFault};
 
 use crate::{
     app::{App, PeerId},
-    caller::room_kept,
     core::{Core, Link},
+    requester::calls::room_kept,
     shard::Shard,
     work::Work,
 };
@@ -138,7 +138,8 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn answer_option(&mut self, peer: PeerId, option: OptionName) {
         let Some(entry) = self.core.peers.get_mut(peer.0) else { return };
         let lane = entry.options.lane(option);
-        let (Some((xid, request)), Link::Fabric { qp, state: Some(connection) }) = (lane.request, &entry.link)
+        let (Some((xid, request)), Link::Fabric { qp, state: Some(connection) }) =
+            (lane.request, &entry.link)
         else {
             return;
         };

@@ -15,8 +15,8 @@ use crate::{
     app::{App, PeerId},
     core::{Inbound, InboundState, Link},
     item::Pulled,
-    line::Wait,
     memory::{Lane, Memory},
+    responder::line::Wait,
     shard::Shard,
 };
 use rustix::{

@@ -3,10 +3,10 @@
 use crate::{
     account::SMALL_MAX,
     app::{Answer, App, Call, CallId, Cx, PeerId},
-    caller::room_kept,
     core::{Inbound, InboundState, Link},
     item::Pulled,
     memory::Lane,
+    requester::calls::room_kept,
     shard::Shard,
     stages::Stage,
     stats::Forms,

@@ -3,13 +3,13 @@
 
 use crate::{
     account::{GRACE, GRACE_MIN, SMALL_MAX},
-    answer::Bulk,
     app::{Answer, App, PeerId},
     core::{Core, InboundState, Link, Unsent},
-    line::Wait,
     memory::Lane,
+    responder::line::Wait,
+    responder::pull::Missing,
+    responder::reply::Bulk,
     shard::Shard,
-    transfer::Missing,
 };
 use stag_pools::table::{Key, Walk};
 use stag_verbs::{Cause, Provider, Qp};

@@ -3,12 +3,12 @@
 use crate::{
     account::SMALL_MAX,
     app::{Answer, App, CallId},
-    caller::room_kept,
     config::HEAD_ROOM,
     core::{Inbound, InboundState, Link},
+    requester::calls::room_kept,
+    responder::pull::{NOTHING, count_form, remote},
     shard::Shard,
     stages::Stage,
-    transfer::{NOTHING, count_form, remote},
     work::Work,
 };
 use stag_pools::{Buf, Extent, RemoteKey, table::Key};

@@ -1,9 +1,9 @@
 //! A call of ours is sent: hops 2 to 5.
 
 use crate::{
-    answer::insert_item,
     app::{App, CallFault, PeerId},
     core::{Link, Offers, Outbound, OutboundState, Role, Sent},
+    responder::reply::insert_item,
     shard::Shard,
     stats::Forms,
     work::Work,
@@ -214,7 +214,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         if self.provider.send_inline(qp, &message, None) {
             return self.handle_call_sent(key, message);
         }
-        if let Err(Refused { token, .. }) = self.provider.post_send(qp, Work::Call(key).tag(), message, None) {
+        if let Err(Refused { token, .. }) = self.provider.post_send(qp, Work::Call(key).tag(), message, None)
+        {
             // The connection is dying: its end takes the call back.
             self.handle_call_sent(key, token);
         }

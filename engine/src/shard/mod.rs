@@ -1,11 +1,11 @@
 //! One shard: a fabric, an app, and the loop that joins them.
 
 use crate::{
-    answer::Bulk,
     app::{Action, App, Cx, PeerId},
     config::{Config, HEAD_ROOM, INLINE_LEN},
     control::{Command, Control},
     core::{Core, Link},
+    responder::reply::Bulk,
     stats::Snapshot,
     stream::Streams,
     work::Work,
@@ -14,10 +14,7 @@ use rustix::{
     event::{Timespec, epoll},
     fd::OwnedFd,
 };
-use stag_pools::{
-    Budget, Buf, Fenced, Pool,
-    table::Walk,
-};
+use stag_pools::{Budget, Buf, Fenced, Pool, table::Walk};
 use stag_protocol::rpcrdma::{
     self, ErrorBody, ErrorReply, InlineSize, Offer, Version,
     chunk::{READS_MAX, SEGMENTS_MAX},

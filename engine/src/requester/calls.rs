@@ -2,13 +2,13 @@
 
 use crate::{
     app::{App, CallFault, Cx, Outcome, PeerId, Request, Token},
-    clients::known_as,
     config::Config,
     core::{Core, Link, Outbound, OutboundState, Peer, ReplyMemory, Sent},
-    offer::set_xid,
-    reply::clear_behind,
+    peers::names::known_as,
+    requester::chunked::set_xid,
+    requester::clear_behind,
+    responder::pull::NOTHING,
     shard::Shard,
-    transfer::NOTHING,
     work::Work,
 };
 use stag_pools::{

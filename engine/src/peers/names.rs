@@ -8,7 +8,7 @@
 use crate::{
     app::{Action, App, ClientName, Cx, PeerId},
     core::{Core, Link, OutboundState, Peer},
-    line::Wait,
+    responder::line::Wait,
     shard::Shard,
 };
 use stag_pools::{Table, table::Walk};
