@@ -5,9 +5,10 @@
 
 use crate::{
     config::HEAD_ROOM,
-    core::{Core, Link},
+    core::Core,
     item::{Extents, Pulled},
     options::HealthFault,
+    peers::Link,
     stages::Stages,
 };
 use stag_pools::{Buf, table::Key};
@@ -235,7 +236,7 @@ impl Cx<'_> {
 
     /// Where a peer is, and over what it is connected.
     pub fn whereabouts(&self, peer: PeerId) -> Option<(PeerAddress, Over)> {
-        let peer = self.core.peers.get(peer.0)?;
+        let peer = self.core.peers.get(peer)?;
         let over = if matches!(peer.link, Link::Stream(_)) { Over::Tcp } else { Over::Fabric };
         Some((peer.address, over))
     }
@@ -258,12 +259,7 @@ impl Cx<'_> {
     /// Sends the reply to a call. When the caller is gone meanwhile, nothing happens.
     #[inline]
     pub fn answer(&mut self, call: CallId, answer: Answer) {
-        // Most calls are answered at once, and nothing else is asked for.
-        if answer.item.is_some() || self.core.has_wishes() {
-            self.core.outbox.push_back(Action::Answer(call, answer));
-        } else {
-            self.core.answered = Some((call, answer.message));
-        }
+        self.core.wishes.answer(call, answer);
     }
 
     /// Refuses a call without results, for an answer that needs none. Without memory for it the caller's connection ends, which is
@@ -278,7 +274,7 @@ impl Cx<'_> {
         });
         match message {
             Some(message) => self.answer(call.id, Answer { message, item: None }),
-            None => self.core.outbox.push_back(Action::EndConnection(call.peer)),
+            None => self.core.wishes.ask(Action::EndConnection(call.peer)),
         }
     }
 
@@ -289,14 +285,13 @@ impl Cx<'_> {
     /// fit inline.
     #[inline]
     pub fn call(&mut self, peer: PeerId, request: Request) {
-        let is_first = self.core.outbox.is_empty() && self.core.to_start.is_none_or(|known| known == peer);
         let mut request = Some(request);
-        if is_first && self.core.queue_call(peer, &mut request).is_ok() {
-            self.core.to_start = Some(peer);
+        if self.core.wishes.may_queue(peer) && self.core.queue_call(peer, &mut request).is_ok() {
+            self.core.wishes.start(peer);
         }
         // If it is over at once, that is told when the app has returned.
         if let Some(request) = request {
-            self.core.outbox.push_back(Action::Call(peer, request));
+            self.core.wishes.ask(Action::Call(peer, request));
         }
     }
 
@@ -325,17 +320,17 @@ impl Cx<'_> {
     /// hears of it, once. Only with peers that speak version 2, one at a time; the first time it takes a credit, later it works
     /// though none is free (`docs/options/health.md`).
     pub fn ask_health(&mut self, peer: PeerId) {
-        self.core.outbox.push_back(Action::AskHealth(peer));
+        self.core.wishes.ask(Action::AskHealth(peer));
     }
 
     /// Gives up on a call. Its outcome is [`CallFault::Cancelled`] as soon as the peer can no longer reach its memory: at
     /// once when it was not sent, else with its reply, or when its deadline ends the connection (DESIGN D9).
     pub fn cancel(&mut self, peer: PeerId, call: Token) {
-        self.core.outbox.push_back(Action::Cancel(peer, call));
+        self.core.wishes.ask(Action::Cancel(peer, call));
     }
 
     /// Ends a peer's connection, for good.
     pub fn disconnect(&mut self, peer: PeerId) {
-        self.core.outbox.push_back(Action::Disconnect(peer));
+        self.core.wishes.ask(Action::Disconnect(peer));
     }
 }

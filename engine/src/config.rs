@@ -1,6 +1,6 @@
 //! What a shard can hold (DESIGN D14). Every table has its size from here.
 
-use crate::{core::Outbound, stages::Sampling};
+use crate::{requester::Outbound, stages::Sampling};
 use stag_pools::Class;
 use stag_protocol::rpcrdma::{Version2, Versions, chunk::SEGMENTS_MAX, responder::ReplyPolicy};
 use stag_verbs::Limits;

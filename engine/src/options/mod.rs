@@ -8,8 +8,9 @@ pub use health::{HEALTH_MAX, HealthFault};
 
 use crate::{
     app::{App, PeerId},
-    core::{Core, Link},
-    requester::calls::room_kept,
+    core::Core,
+    peers::Link,
+    requester::room_kept,
     shard::Shard,
     work::Work,
 };
@@ -62,8 +63,8 @@ impl PeerOptions {
 impl Core {
     /// Reserves the receives that options of this peer need. Returns false when there is none left.
     fn reserve_options(&mut self, peer: PeerId) -> bool {
-        let free = self.free_receives();
-        let Some(entry) = self.peers.get_mut(peer.0) else { return false };
+        let free = self.receives.free();
+        let Some(entry) = self.peers.get_mut(peer) else { return false };
         let Link::Fabric { state: Some(connection), .. } = &entry.link else { return false };
         let more = (connection.option_receives() as usize).saturating_sub(entry.options.receives);
         if more > free {
@@ -83,20 +84,22 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     fn ask(&mut self, peer: PeerId, request: &Message) {
-        let peer = self.core.known_as(peer);
+        let peer = self.core.peers.known_as(peer);
         if let Err(fault) = self.try_ask(peer, request) {
             self.tell_answer(peer, request.option(), Err(fault));
         }
     }
 
     fn try_ask(&mut self, peer: PeerId, request: &Message) -> Result<(), HealthFault> {
-        let Some((qp, connection)) = self.core.connection(peer) else { return Err(HealthFault::NoPeer) };
+        let Some((qp, connection)) = self.core.peers.connection(peer) else {
+            return Err(HealthFault::NoPeer);
+        };
         if self.provider.send_room(qp) < 1 + room_kept(connection) || !self.core.reserve_options(peer) {
             return Err(HealthFault::Limit);
         }
-        let mut octets = self.header_message().ok_or(HealthFault::Limit)?;
-        let (xid, now) = (self.core.xid(0), self.core.now);
-        let entry = self.core.peers.get_mut(peer.0).ok_or(HealthFault::NoPeer)?;
+        let mut octets = self.core.header_message().ok_or(HealthFault::Limit)?;
+        let (xid, now) = (self.core.requester.xid(0), self.core.now);
+        let entry = self.core.peers.get_mut(peer).ok_or(HealthFault::NoPeer)?;
         let Link::Fabric { state: Some(connection), .. } = &mut entry.link else {
             return Err(HealthFault::NoPeer);
         };
@@ -117,7 +120,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             return self.end_asking(peer, option, Ok(message));
         }
         self.core.counters.stats.responder.options += 1;
-        if let Some(entry) = self.core.peers.get_mut(peer.0) {
+        if let Some(entry) = self.core.peers.get_mut(peer) {
             entry.options.lane(option).request = Some((xid, message));
         }
         self.answer_options(peer);
@@ -136,7 +139,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     fn answer_option(&mut self, peer: PeerId, option: OptionName) {
-        let Some(entry) = self.core.peers.get_mut(peer.0) else { return };
+        let Some(entry) = self.core.peers.get_mut(peer) else { return };
         let lane = entry.options.lane(option);
         let (Some((xid, request)), Link::Fabric { qp, state: Some(connection) }) =
             (lane.request, &entry.link)
@@ -144,11 +147,11 @@ impl<P: Provider, A: App> Shard<P, A> {
             return;
         };
         let (qp, has_room) = (*qp, self.provider.send_room(*qp) > room_kept(connection));
-        let Some(mut octets) = self.header_message().filter(|_| has_room) else {
+        let Some(mut octets) = self.core.header_message().filter(|_| has_room) else {
             return self.retry_soon(peer);
         };
         let may_answer = self.core.reserve_options(peer);
-        let Some(entry) = self.core.peers.get_mut(peer.0) else { return };
+        let Some(entry) = self.core.peers.get_mut(peer) else { return };
         entry.options.lane(option).request = None;
         let Link::Fabric { state: Some(connection), .. } = &mut entry.link else { return };
         if !may_answer {
@@ -165,9 +168,9 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Ends a request of ours: an answer came, or will not come. It may have given a credit back.
     fn end_asking(&mut self, peer: PeerId, option: OptionName, answer: Result<Message, HealthFault>) {
-        let entry = self.core.peers.get_mut(peer.0);
+        let entry = self.core.peers.get_mut(peer);
         if entry.and_then(|entry| entry.options.lane(option).asked_at.take()).is_some() {
-            self.tell_answer(self.core.known_as(peer), option, answer);
+            self.tell_answer(self.core.peers.known_as(peer), option, answer);
             self.start_waiting(peer);
         }
     }
@@ -193,13 +196,13 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(crate) fn end_unanswered(&mut self) {
         let now = self.core.now;
         let mut walk = Walk::default();
-        while let Some((key, entry)) = walk.next(&mut self.core.peers) {
+        while let Some((peer, entry)) = self.core.peers.next(&mut walk) {
             let is_late = |lane: &PeerOption| lane.asked_at.is_some_and(|at| now.since(at) >= HEALTH_MAX);
             let late = entry.options.lanes.iter().position(is_late);
             let late = late.and_then(|place| OptionName::ALL.get(place).copied());
             if let (Some(option), Link::Fabric { .. }) = (late, &entry.link) {
-                self.end_asking(PeerId(key), option, Err(HealthFault::TimedOut));
-                self.disconnect(PeerId(key));
+                self.end_asking(peer, option, Err(HealthFault::TimedOut));
+                self.disconnect(peer);
             }
         }
     }

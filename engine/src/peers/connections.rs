@@ -1,9 +1,8 @@
-//! Peers: how connections to them begin, end, and begin again.
+//! The connections of peers: their beginning, their end, and the next one.
 
+use super::{Link, Peer};
 use crate::{
-    account::Account,
     app::{App, Cx, PeerId},
-    core::{Link, Peer},
     shard::Shard,
 };
 use stag_pools::table::Walk;
@@ -34,9 +33,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         let link = Link::Lost { retry_at: self.core.now };
         let peer = self.add_peer(Side::Client, link, PeerAddress::Simulated, wanted);
         let peer = peer.expect("there was room for a peer");
-        self.core.peers.get_mut(peer.0).expect("it was just added").kept = true;
-        *self.targets.get_mut(peer.0.index()).expect("one for each place") = Some(to.clone());
-        self.core.lost += 1;
+        if let Some(entry) = self.core.peers.get_mut(peer) {
+            entry.kept = true;
+        }
+        if let Some(target) = self.targets.get_mut(peer.0.index()) {
+            *target = Some(to.clone());
+        }
+        self.core.peers.lost += 1;
         self.retry_connection(peer);
         Ok(peer)
     }
@@ -44,7 +47,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn has_room(&self, receives: usize) -> Result<(), FabricFault> {
         let full = self.core.peers.len() == self.core.peers.capacity();
         // RFC 8166 §3.3.1 [8166-5]
-        if full || !self.core.fits_receives(receives) { Err(FabricFault::Exhausted) } else { Ok(()) }
+        if full || !self.core.receives.fits(receives) { Err(FabricFault::Exhausted) } else { Ok(()) }
     }
 
     fn start_connecting(&mut self, to: &P::Address) -> Result<Qp, FabricFault> {
@@ -65,23 +68,40 @@ impl<P: Provider, A: App> Shard<P, A> {
         octets.get(..if dialects.directed { SAID_LEN } else { Offer::LEN }).unwrap_or_default()
     }
 
+    /// Makes lost connections again whose time has come.
+    pub(crate) fn retry_connections(&mut self) {
+        let mut walk = Walk::default();
+        while self.core.peers.has_lost()
+            && let Some((peer, entry)) = self.core.peers.next(&mut walk)
+        {
+            // RFC 8167 §5.4 [8167-9]
+            // draft 002 §5.4 [bidir-17]
+            if matches!(entry.link, Link::Lost { .. }) {
+                self.retry_connection(peer);
+            }
+        }
+        if let Some(retry_at) = self.core.peers.retry_at() {
+            self.core.deadlines.no_later(retry_at);
+        }
+    }
+
     /// Makes a lost connection again, when its time has come.
     pub(crate) fn retry_connection(&mut self, peer: PeerId) {
         let now = self.core.now;
-        let due = |link: &Link| matches!(link, Link::Lost { retry_at } if *retry_at <= now);
-        if !self.core.peers.get(peer.0).is_some_and(|peer| due(&peer.link)) {
+        let due = |entry: &Peer| matches!(entry.link, Link::Lost { retry_at } if retry_at <= now);
+        if !self.core.peers.get(peer).is_some_and(due) {
             return;
         }
         let target = self.targets.get(peer.0.index()).cloned().flatten();
         let Some(target) = target else { return };
-        match self.start_connecting(&target) {
+        let connected = self.start_connecting(&target);
+        let Some(entry) = self.core.peers.get_mut(peer) else { return };
+        match connected {
             Ok(qp) => {
-                self.core.name_qp(qp, peer);
-                self.core.lost -= 1;
-                let address = self.provider.peer_address(qp);
-                let entry = self.core.peers.get_mut(peer.0).expect("it was seen above");
                 entry.link = Link::Fabric { qp, state: None };
-                entry.address = address.unwrap_or(PeerAddress::Simulated);
+                entry.address = self.provider.peer_address(qp).unwrap_or(PeerAddress::Simulated);
+                self.core.peers.name_qp(qp, peer);
+                self.core.peers.lost -= 1;
             }
             Err(fault) => self.postpone_connection(peer, Cause::Fabric(fault)),
         }
@@ -89,14 +109,16 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Plans the next attempt to connect.
     fn postpone_connection(&mut self, peer: PeerId, cause: Cause) {
-        let Some(entry) = self.core.peers.get_mut(peer.0).filter(|peer| peer.kept) else { return };
-        let attempts = entry.attempts;
-        entry.attempts = attempts.saturating_add(1);
-        let retry_at = self.core.now + self.core.pause(attempts);
-        let entry = self.core.peers.get_mut(peer.0).expect("it was seen above");
-        entry.link = Link::Lost { retry_at };
-        entry.up = false;
-        self.core.next_expiry = self.core.next_expiry.min(retry_at);
+        let Some(attempts) = self.core.peers.get(peer).filter(|peer| peer.kept).map(|peer| peer.attempts)
+        else {
+            return;
+        };
+        let retry_at = self.core.now + self.core.peers.pause(attempts);
+        if let Some(entry) = self.core.peers.get_mut(peer) {
+            (entry.attempts, entry.up) = (attempts.saturating_add(1), false);
+            entry.link = Link::Lost { retry_at };
+        }
+        self.core.deadlines.no_later(retry_at);
         self.app.on_peer_down(&mut Cx { core: &mut self.core }, peer, cause);
     }
 
@@ -138,12 +160,12 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     pub(crate) fn handle_established(&mut self, qp: Qp) {
-        let Some(peer) = self.core.peer_of(qp) else { return };
+        let Some(peer) = self.core.peers.of_qp(qp) else { return };
         // RFC 8797 §4 [8797-1]
         let theirs = self.provider.private_data(qp);
         let (theirs, dialects) = (Offer::find(theirs), Dialects::find(theirs));
         let (calls_max, grant) = (self.core.config.calls_max, self.core.config.reverse_grant);
-        let entry = self.core.peers.get_mut(peer.0).expect("`peer_of` finds peers of the table");
+        let Some(entry) = self.core.peers.get_mut(peer) else { return };
         entry.up = true;
         if let Link::Fabric { state: state @ None, .. } = &mut entry.link {
             let setup = Setup { side: Side::Client, own: self.offer, peer: theirs, calls_max, grant };
@@ -157,28 +179,26 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// The connection is over.
     pub(crate) fn handle_disconnected(&mut self, qp: Qp, cause: Cause) {
-        let Some(peer) = self.core.peer_of(qp) else { return };
-        if let Some(place) = self.core.by_qp.get_mut(qp.0.index()) {
-            *place = None;
-        }
+        let Some(peer) = self.core.peers.of_qp(qp) else { return };
+        self.core.peers.forget_qp(qp);
         self.handle_connection_end(peer, cause);
     }
 
     /// A peer has no connection any more. Its calls are over; ours to it, too, unless there will be another one.
     pub(crate) fn handle_connection_end(&mut self, peer: PeerId, cause: Cause) {
-        let Some(entry) = self.core.peers.get_mut(peer.0) else { return };
-        // We may have had a reason to end it, which neither the fabric nor the socket knows.
-        let cause = entry.ending.take().unwrap_or(cause);
+        let Some(entry) = self.core.peers.get_mut(peer) else { return };
+        // Our own reason, if there is one, is known neither to the fabric nor to the socket.
+        let cause = entry.take_ending().unwrap_or(cause);
         if let Link::Fabric { state: Some(connection), .. } = &entry.link {
             entry.memory.handle_lost(connection, since_start(self.core.now));
         }
         self.core.count_disconnect(cause);
         self.drop_calls_from(peer);
         self.end_all_asking(peer, cause);
-        let Some(entry) = self.core.peers.get(peer.0) else { return };
-        let (heir, side, kept) = (entry.heir, entry.side, entry.kept && !self.core.stopping);
-        match (heir, side) {
-            (Some(heir), _) => self.bequeath(peer, heir, cause),
+        let Some(entry) = self.core.peers.get(peer) else { return };
+        let (successor, side, kept) = (entry.successor, entry.side, entry.kept && !self.core.stopping);
+        match (successor, side) {
+            (Some(successor), _) => self.hand_calls_over(peer, successor, cause),
             (None, _) if !kept => self.remove_peer(peer, cause),
             (None, Side::Client) => self.connect_again(peer, cause),
             (None, Side::Server) => self.await_return(peer, cause),
@@ -186,9 +206,9 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     fn connect_again(&mut self, peer: PeerId, cause: Cause) {
-        self.core.lost += 1;
-        let entry = self.core.peers.get_mut(peer.0).expect("a peer that is kept stays");
+        let Some(entry) = self.core.peers.get_mut(peer) else { return };
         entry.link = Link::Lost { retry_at: Time(u64::MAX) };
+        self.core.peers.lost += 1;
         // The app may end the peer when it hears of calls that are over.
         self.take_calls_back(peer, peer);
         self.postpone_connection(peer, cause);
@@ -197,11 +217,11 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     fn remove_peer(&mut self, peer: PeerId, cause: Cause) {
-        let Some(entry) = self.core.peers.remove(peer.0) else { return };
+        let Some(entry) = self.core.peers.table.remove(peer.0) else { return };
         if let Some(target) = self.targets.get_mut(peer.0.index()) {
             *target = None;
         }
-        self.core.reserved -= entry.reserved;
+        self.core.receives.release(entry.promised);
         self.fail_calls_of(peer, cause);
         self.app.on_peer_down(&mut Cx { core: &mut self.core }, peer, cause);
         self.empty_outbox();
@@ -210,15 +230,13 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Forgets the calls of a peer that came over the connection which is over.
     fn drop_calls_from(&mut self, peer: PeerId) {
         self.core.forget_calls_from(peer);
-        self.core.forget_deferred(peer);
-        self.core.forget_replies();
-        self.core.watch.forget_dead(&self.core.inbound);
-        if let Some(entry) = self.core.peers.get_mut(peer.0) {
-            (entry.pulling, entry.replies, entry.up) = (0, 0, false);
-            (entry.account, entry.ending) = (Account::new(self.core.now), None);
+        if let Some(entry) = self.core.peers.get_mut(peer) {
+            entry.grant.forget_replies();
+            entry.take_ending();
+            entry.up = false;
             let receives = entry.options.forget();
-            self.core.reserved -= receives;
-            entry.reserved -= receives;
+            entry.promised -= receives;
+            self.core.receives.release(receives);
         }
     }
 
@@ -227,18 +245,15 @@ impl<P: Provider, A: App> Shard<P, A> {
         side: Side,
         link: Link,
         address: PeerAddress,
-        reserved: usize,
+        promised: usize,
     ) -> Option<PeerId> {
         if self.core.peers.len() == self.core.peers.capacity() {
             self.forget_one_absent();
         }
-        let qp = if let Link::Fabric { qp, .. } = &link { Some(*qp) } else { None };
-        let peer = Peer { address, reserved, ..Peer::new(side, link, self.core.now) };
-        let id = PeerId(self.core.peers.insert(peer).ok()?);
-        self.core.reserved += reserved;
-        if let Some(qp) = qp {
-            self.core.name_qp(qp, id);
-        }
+        let peer = Peer { address, promised, ..Peer::new(side, link, self.core.now) };
+        let id = PeerId(self.core.peers.table.insert(peer).ok()?);
+        self.core.receives.promise(promised);
+        self.core.peers.name_link(id);
         Some(id)
     }
 
@@ -250,7 +265,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Starts to end a connection; the rest happens when it has ended.
     pub(crate) fn disconnect(&mut self, peer: PeerId) {
-        match self.core.peers.get(peer.0).map(|peer| &peer.link) {
+        match self.core.peers.get(peer).map(|peer| &peer.link) {
             Some(Link::Fabric { qp, .. }) => self.provider.disconnect(*qp),
             Some(Link::Stream(key)) => self.streams.close(*key),
             Some(Link::Lost { .. } | Link::Absent { .. }) | None => {}
@@ -259,11 +274,11 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Ends a peer for good: its connection is not made again.
     pub(crate) fn end_peer(&mut self, peer: PeerId) {
-        let Some(entry) = self.core.peers.get_mut(peer.0) else { return };
+        let Some(entry) = self.core.peers.get_mut(peer) else { return };
         (entry.kept, entry.name) = (false, None);
         match entry.link {
-            Link::Lost { .. } => self.core.lost -= 1,
-            Link::Absent { .. } => self.core.absent -= 1,
+            Link::Lost { .. } => self.core.peers.lost -= 1,
+            Link::Absent { .. } => self.core.peers.absent -= 1,
             Link::Fabric { .. } | Link::Stream(_) => return self.disconnect(peer),
         }
         self.core.count_disconnect(Cause::Local);
@@ -276,19 +291,19 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Only those are that are connected again: others have nothing to fall back to.
     pub(crate) fn end_silent(&mut self) {
         let mut walk = Walk::default();
-        while let Some((key, entry)) = walk.next(&mut self.core.peers) {
-            let Some(by) = entry.version_by else { continue };
+        while let Some((peer, entry)) = self.core.peers.next(&mut walk) {
+            let Some(by) = entry.calls.version_by() else { continue };
             let awaits =
                 matches!(&entry.link, Link::Fabric { state: Some(state), .. } if state.may_fall_back());
             if awaits && self.core.now < by {
-                self.core.next_expiry = self.core.next_expiry.min(by);
+                self.core.deadlines.no_later(by);
                 continue;
             }
-            entry.version_by = None;
+            entry.calls.forget_version();
             if awaits && entry.kept {
                 self.core.counters.stats.requester.version_silences += 1;
                 // draft 000 §5.2 [v2-12] [v2-26]
-                self.disconnect(PeerId(key));
+                self.disconnect(peer);
             }
         }
     }

@@ -1,31 +1,70 @@
-//! How many calls each peer may have outstanding (DESIGN D8): receives are shared, and grants follow use.
+//! Grants: the calls that each peer may have outstanding (DESIGN D8). Receives are shared, and grants follow use.
 //!
-//! A connection is taken when a grant of one fits. A peer that has used its grant once over gets twice as much with its next reply,
-//! up to what it asked for, to a quarter of all receives, and as long as a quarter of them is promised to nobody. When it is
-//! not, grants above the fair share are halved with each round. When nothing at all is left for a newcomer, the peer that
-//! has been idle for longest loses its connection. When the fabric takes fewer receives than are promised, the peers
-//! with the most lose theirs.
+//! A connection is accepted when a grant of one fits. Using up a grant doubles it with the next reply, capped by the peer's
+//! request and a quarter of all receives, while another quarter is promised to nobody. When receives are short, grants above
+//! the fair share are halved with each round. When nothing is left for a newcomer, the peer that has been idle for longest
+//! loses its connection. When the fabric takes fewer receives than are promised, the peers with the most lose theirs.
 
+use super::Link;
 use crate::{
     app::{App, PeerId},
-    core::{Core, Link},
+    core::Core,
     shard::Shard,
 };
-use stag_protocol::rpcrdma::Side;
+use stag_protocol::rpcrdma::{Credits, Side};
 use stag_verbs::{Provider, Time};
 use std::time::Duration;
 
 /// A peer may be disconnected for a newcomer's sake only after it has been idle for this long.
 const IDLE_MIN: Duration = Duration::from_secs(10);
 
-/// What a decision about one grant is made from.
+/// The use that one peer makes of its grant.
+#[derive(Debug)]
+pub(crate) struct GrantUse {
+    /// Credits that its latest call asked for, and the time of that call.
+    wanted: u32,
+    called_at: Time,
+    /// Replies since its grant was looked at.
+    replies: u32,
+}
+
+impl GrantUse {
+    pub(super) const fn new(now: Time) -> Self {
+        Self { wanted: 0, called_at: now, replies: 0 }
+    }
+
+    /// Notes a call of the peer, which asks for so many credits.
+    #[inline]
+    pub(crate) const fn note_call(&mut self, credits: Credits, now: Time) {
+        (self.wanted, self.called_at) = (credits.0, now);
+    }
+
+    /// Returns true if the next reply uses a grant of `granted` up: it is then looked at.
+    #[inline]
+    pub(crate) const fn is_used_up(&self, granted: u32) -> bool {
+        self.replies + 1 >= granted
+    }
+
+    /// Counts a reply that changes no grant.
+    #[inline]
+    pub(crate) const fn count_reply(&mut self) {
+        self.replies += 1;
+    }
+
+    /// Begins to count again.
+    pub(super) const fn forget_replies(&mut self) {
+        self.replies = 0;
+    }
+}
+
+/// The facts for a decision about one grant.
 #[derive(Clone, Copy, Debug)]
 struct Grant {
     /// As it is.
     granted: u32,
-    /// What the peer asked for in its latest call.
+    /// The credits that the peer asked for in its latest call.
     wanted: u32,
-    /// What no grant may exceed.
+    /// The limit of every grant.
     max: u32,
     /// Receives for growth: those promised to nobody, beyond what is kept for newcomers. None left means that they are short.
     free: u32,
@@ -34,7 +73,7 @@ struct Grant {
 }
 
 impl Grant {
-    /// The grant to say from the next reply on.
+    /// The grant to announce from the next reply on.
     fn next(self) -> u32 {
         let Self { granted, wanted, max, free, fair } = self;
         let grant = if free > 0 {
@@ -51,40 +90,38 @@ impl Grant {
 }
 
 impl Core {
-    /// What a new connection may be granted; none when not even one call fits. It takes a small part of what is there: more may
-    /// come.
+    /// The grant for a new connection; none when not even one call fits. It takes a small part of what is there: more may come.
     pub(crate) fn first_grant(&self) -> Option<u32> {
-        let part = u32::try_from(self.free_receives() / 8).unwrap_or(u32::MAX);
+        let part = u32::try_from(self.receives.free() / 8).unwrap_or(u32::MAX);
         let first = self.config.grant_first.min(self.config.grant).min(part).max(1);
-        self.fits_receives(first as usize).then_some(first)
+        self.receives.fits(first as usize).then_some(first)
     }
 
     /// Looks at a peer's grant, before a reply tells it.
     pub(crate) fn adapt_grant(&mut self, peer: PeerId) {
         let whole = |receives: usize| u32::try_from(receives).unwrap_or(u32::MAX);
-        let quarter = self.config.receives / 4;
+        let quarter = self.receives.count() / 4;
         let grant = Grant {
             granted: 0,
             wanted: 0,
             max: self.config.grant.min(whole(quarter)).max(1),
             // RFC 8166 §3.3.1 [8166-4], draft 004 §4.4.1 [exp-27]
             // draft 002 §4.3.2 [bidir-13]
-            free: whole(self.free_receives().saturating_sub(quarter)),
-            fair: whole(self.config.receives / self.peers.len().max(1)),
+            free: whole(self.receives.free().saturating_sub(quarter)),
+            fair: whole(self.receives.count() / self.peers.len().max(1)),
         };
-        let Some(entry) = self.peers.get_mut(peer.0) else { return };
+        let Some(entry) = self.peers.get_mut(peer) else { return };
         let Link::Fabric { state: Some(connection), .. } = &mut entry.link else { return };
         if connection.side() == Side::Client {
             return; // What a server may call is small, and fixed.
         }
         let Some(credits) = connection.serves_mut() else { return };
         let granted = credits.granted().0;
-        entry.replies += 1;
-        if entry.replies < granted {
-            return;
+        if !entry.grant.is_used_up(granted) {
+            return entry.grant.count_reply();
         }
-        entry.replies = 0;
-        let next = Grant { granted, wanted: entry.wanted, ..grant }.next();
+        entry.grant.forget_replies();
+        let next = Grant { granted, wanted: entry.grant.wanted, ..grant }.next();
         if next != granted {
             credits.set_grant(next);
             self.counters.stats.responder.grant = self.counters.stats.responder.grant.max(next);
@@ -92,17 +129,18 @@ impl Core {
         }
     }
 
-    /// Brings what a peer reserves in line with what its connection may bring.
+    /// Brings the receives promised to a peer in line with the messages that its connection may bring.
     pub(crate) fn settle_receives(&mut self, peer: PeerId) {
-        let Some(entry) = self.peers.get_mut(peer.0) else { return };
+        let Some(entry) = self.peers.get_mut(peer) else { return };
         let Link::Fabric { state: Some(connection), .. } = &entry.link else { return };
         let serves = connection.serves().map_or(0, |credits| credits.reserved() as usize);
         // draft 002 §4.3.2 [bidir-14]
         let calls = connection.calls().map_or(0, |credits| credits.requested().0 as usize);
         // draft 002 §4.3 [bidir-10]
-        let reserved = serves + calls + entry.options.receives();
-        self.reserved = self.reserved - entry.reserved + reserved;
-        entry.reserved = reserved;
+        let promised = serves + calls + entry.options.receives();
+        self.receives.release(entry.promised);
+        self.receives.promise(promised);
+        entry.promised = promised;
     }
 }
 
@@ -122,12 +160,12 @@ impl<P: Provider, A: App> Shard<P, A> {
                 if connection.side() == Side::Client {
                     return None; // We connected, for a reason of our own.
                 }
-                idle(outstanding, peer.called_at).then_some((peer.called_at, key))
+                idle(outstanding, peer.grant.called_at).then_some((peer.grant.called_at, key))
             })
-            .min();
-        if let Some((_, key)) = oldest {
+            .min_by_key(|(called_at, peer)| (*called_at, peer.0));
+        if let Some((_, peer)) = oldest {
             self.core.counters.stats.limits.idle_disconnected += 1;
-            self.disconnect(PeerId(key));
+            self.disconnect(peer);
         }
     }
 
@@ -137,14 +175,15 @@ impl<P: Provider, A: App> Shard<P, A> {
     #[cold]
     #[inline(never)]
     pub(crate) fn withdraw_promises(&mut self) {
-        while self.core.receives.taken() < self.core.reserved {
-            let promised = self.core.peers.iter().map(|(key, peer)| (peer.reserved, key));
-            let Some((_, key)) = promised.filter(|(reserved, _)| *reserved > 0).max() else { return };
-            let Some(peer) = self.core.peers.get_mut(key) else { return };
-            self.core.reserved -= std::mem::take(&mut peer.reserved);
-            peer.options.forget(); // They were among the reserved ones.
+        while self.core.receives.are_short() {
+            let promised = self.core.peers.iter_mut().filter(|(_, entry)| entry.promised > 0);
+            let Some((peer, entry)) = promised.max_by_key(|(peer, entry)| (entry.promised, peer.0)) else {
+                return;
+            };
+            self.core.receives.release(std::mem::take(&mut entry.promised));
+            entry.options.forget(); // They were among the promised ones.
             self.core.counters.stats.limits.promises += 1;
-            self.disconnect(PeerId(key));
+            self.disconnect(peer);
         }
     }
 }

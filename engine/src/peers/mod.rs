@@ -2,4 +2,154 @@
 
 mod connections;
 mod grants;
-pub(crate) mod names;
+mod names;
+mod peer;
+
+pub(crate) use peer::{Link, Peer};
+
+use crate::app::PeerId;
+use stag_pools::{Table, table::Walk};
+use stag_protocol::rpcrdma::Connection;
+use stag_verbs::{Qp, Time};
+use std::time::Duration;
+
+/// Longest pause between two attempts to connect, and the first one that is not zero.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+
+/// All peers of a shard.
+#[derive(Debug)]
+pub(crate) struct Peers {
+    table: Table<Peer>,
+    /// The peer of each place in the provider's connection table.
+    by_qp: Vec<Option<(Qp, PeerId)>>,
+    /// Peers whose connection is to be made again.
+    lost: usize,
+    /// Peers that may come back.
+    absent: usize,
+    jitter: u64,
+}
+
+impl Peers {
+    /// Room for so many peers, on a fabric with so many connections; `seed` makes the pauses between attempts to connect differ.
+    pub(crate) fn new(places: usize, connections: usize, seed: u32) -> Self {
+        Self {
+            table: Table::new(places),
+            by_qp: vec![None; connections],
+            lost: 0,
+            absent: 0,
+            jitter: seed.into(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, peer: PeerId) -> Option<&Peer> {
+        self.table.get(peer.0)
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, peer: PeerId) -> Option<&mut Peer> {
+        self.table.get_mut(peer.0)
+    }
+
+    /// The connection of a fabric peer.
+    pub(crate) fn connection(&mut self, peer: PeerId) -> Option<(Qp, &mut Connection)> {
+        match &mut self.get_mut(peer)?.link {
+            Link::Fabric { qp, state: Some(state) } => Some((*qp, state)),
+            Link::Fabric { state: None, .. } | Link::Lost { .. } | Link::Absent { .. } | Link::Stream(_) => {
+                None
+            }
+        }
+    }
+
+    /// The peer behind a connection of the provider.
+    #[inline]
+    pub(crate) fn of_qp(&self, qp: Qp) -> Option<PeerId> {
+        let known = self.by_qp.get(qp.0.index()).copied().flatten();
+        known.filter(|(known, _)| *known == qp).map(|(_, peer)| peer)
+    }
+
+    /// The successor of a peer whose name went to another connection; else the peer itself.
+    #[inline]
+    pub(crate) fn known_as(&self, peer: PeerId) -> PeerId {
+        self.get(peer).and_then(|entry| entry.successor).unwrap_or(peer)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (PeerId, &Peer)> {
+        self.table.iter().map(|(key, peer)| (PeerId(key), peer))
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (PeerId, &mut Peer)> {
+        self.table.iter_mut().map(|(key, peer)| (PeerId(key), peer))
+    }
+
+    /// The next peer of a walk.
+    pub(crate) fn next(&mut self, walk: &mut Walk) -> Option<(PeerId, &mut Peer)> {
+        walk.next(&mut self.table).map(|(key, peer)| (PeerId(key), peer))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+
+    /// Places for peers.
+    pub(crate) fn capacity(&self) -> usize {
+        self.table.capacity()
+    }
+
+    /// Returns true if a connection is to be made again.
+    pub(crate) const fn has_lost(&self) -> bool {
+        self.lost > 0
+    }
+
+    /// Notes the peer behind a connection. A provider may number its connections beyond those it can have at once, because some
+    /// are still ending; the table grows then, at a connection's start and never on a call's way.
+    fn name_qp(&mut self, qp: Qp, peer: PeerId) {
+        let place = qp.0.index();
+        if place >= self.by_qp.len() {
+            self.by_qp.resize(place + 1, None);
+        }
+        if let Some(entry) = self.by_qp.get_mut(place) {
+            *entry = Some((qp, peer));
+        }
+    }
+
+    /// Notes the peer behind the connection that a link has in the fabric.
+    fn name_link(&mut self, peer: PeerId) {
+        if let Some(&Peer { link: Link::Fabric { qp, .. }, .. }) = self.get(peer) {
+            self.name_qp(qp, peer);
+        }
+    }
+
+    /// Forgets the peer behind a connection that is over.
+    fn forget_qp(&mut self, qp: Qp) {
+        if let Some(entry) = self.by_qp.get_mut(qp.0.index()) {
+            *entry = None;
+        }
+    }
+
+    /// The earliest time at which a connection is to be made again.
+    pub(crate) fn retry_at(&self) -> Option<Time> {
+        let retry_at = |peer: &Peer| match peer.link {
+            Link::Lost { retry_at } => Some(retry_at),
+            _ => None,
+        };
+        self.table.iter().filter_map(|(_, peer)| retry_at(peer)).min()
+    }
+
+    /// The pause before attempt `attempts` to connect: none, then 50 ms doubling to 5 s, a quarter of it by chance, so that clients
+    /// of one server do not come back together.
+    fn pause(&mut self, attempts: u32) -> Duration {
+        let Some(doublings) = attempts.checked_sub(1) else { return Duration::ZERO };
+        let pause = PAUSE_MIN.saturating_mul(1 << doublings.min(7)).min(PAUSE_MAX);
+        // A linear congruential step (Knuth): good enough to spread clients, and a seed repeats it.
+        self.jitter =
+            self.jitter.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let quarter = pause / 4;
+        pause - quarter + quarter.mul_f64((self.jitter >> 40) as f64 / f64::from(1 << 24))
+    }
+}

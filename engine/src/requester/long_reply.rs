@@ -1,19 +1,19 @@
 //! Judges a reply to a call of ours brought by RDMA Write, before an app sees it (RFC 8166 §4.2.1; DESIGN D2, D7).
 
-use crate::core::{Outbound, OutboundState, ReplyMemory};
+use super::outbound::{Outbound, OutboundState, ReplyMemory};
 use stag_protocol::rpcrdma::{PeerFault, requester};
 
-/// Clears what a reply claims behind the `filled` octets that can be a reply's, and counts it.
-pub(crate) fn clear_behind(octets: &mut [u8], filled: usize) -> u64 {
+/// Clears the octets that a reply claims behind the `filled` ones that can be a reply's; returns their number.
+pub(super) fn clear_behind(octets: &mut [u8], filled: usize) -> u64 {
     let unwritten = octets.get_mut(filled..).unwrap_or_default();
     unwritten.fill(0);
     unwritten.len() as u64
 }
 
 impl Outbound {
-    /// Judges the content of the Reply chunk, once the peer cannot reach it any more. What is not the reply to this call does not
-    /// end it: it waits for the end of the connection. Octets that nobody wrote are cleared, and counted in `unwritten`.
-    pub(crate) fn look_at_long_reply(&mut self, unwritten: &mut u64) -> Result<(), PeerFault> {
+    /// Judges the content of the Reply chunk, once the peer cannot reach it any more. Anything but the reply to this call leaves it
+    /// waiting for the end of the connection. Octets that nobody wrote are cleared, and counted in `unwritten`.
+    pub(super) fn look_at_long_reply(&mut self, unwritten: &mut u64) -> Result<(), PeerFault> {
         let (Some(offers), Some(xid), false) = (&mut self.offers, self.xid, self.cancelled) else {
             return Ok(());
         };

@@ -1,7 +1,186 @@
 //! Calls of ours: how they wait, go out, and end.
+//!
+//! `start` sends the calls of a peer in order and decides for each whether it goes the short way (`short`: no chunks, a header of
+//! a few words) or any other (`chunked`). `reply` takes what comes back, `ends` everything that ends a call without a reply.
 
-pub(crate) mod calls;
-pub(crate) mod chunked;
+mod chunked;
+mod ends;
 mod long_reply;
+mod outbound;
+mod queue;
+mod records;
+mod reply;
+mod short;
+mod start;
 
-pub(crate) use long_reply::clear_behind;
+pub(crate) use outbound::Outbound;
+pub(crate) use reply::ReplyMessage;
+pub(crate) use start::room_kept;
+
+use crate::{app::PeerId, config::Config, core::Core, spare::Spare};
+use outbound::{Offers, OutboundState};
+use stag_pools::{Buf, Fenced, Table, table::Key};
+use stag_protocol::rpcrdma::{ChunkLists, Xid};
+use stag_verbs::Time;
+use std::collections::VecDeque;
+
+/// All calls of ours.
+#[derive(Debug)]
+pub(crate) struct Requester {
+    calls: Table<Outbound>,
+    /// The chunks that each call of ours offered, by place in `calls`.
+    offered: Box<[ChunkLists]>,
+    /// Places for the parts that only calls with chunks have.
+    spare: Spare<Offers>,
+    next_xid: u32,
+    /// Bits of an XID that name the place of its call.
+    place_bits: u32,
+    /// Calls that were made outside of a pass: their deadline was counted from the latest one, which may be long over, and the
+    /// next one counts it from its own time.
+    unclocked: Vec<Key>,
+    /// Peers with calls that wait for room in a send queue, or for receives; or with a request of an option.
+    stuck: VecDeque<PeerId>,
+}
+
+/// Our calls to one peer.
+#[derive(Debug, Default)]
+pub(crate) struct PeerCalls {
+    /// Calls that wait for a credit, or for the connection.
+    waiting: VecDeque<Key>,
+    /// The peer is among [`Requester::stuck`].
+    stuck: bool,
+    /// The deadline of the answer to the first message of version 2.
+    version_by: Option<Time>,
+}
+
+impl PeerCalls {
+    /// The deadline of the answer to the first message of version 2.
+    pub(crate) const fn version_by(&self) -> Option<Time> {
+        self.version_by
+    }
+
+    /// Ends that deadline.
+    pub(crate) const fn forget_version(&mut self) {
+        self.version_by = None;
+    }
+
+    /// Takes over the calls that wait for another connection of the same client.
+    pub(crate) fn take_over(&mut self, other: &mut Self) {
+        self.waiting.append(&mut other.waiting);
+    }
+}
+
+impl Requester {
+    /// Room for the calls of `config`.
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            calls: Table::new(config.outbound),
+            offered: (0..config.outbound).map(|_| ChunkLists::new()).collect(),
+            spare: Spare::new(config.outbound),
+            next_xid: config.xid_seed,
+            place_bits: config.outbound.max(2).next_power_of_two().trailing_zeros(),
+            unclocked: Vec::with_capacity(config.outbound),
+            stuck: VecDeque::with_capacity(config.peers),
+        }
+    }
+
+    /// Calls that are not over.
+    pub(crate) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Returns true if a peer waits for room.
+    #[inline]
+    pub(crate) fn has_stuck(&self) -> bool {
+        !self.stuck.is_empty()
+    }
+
+    /// Returns true if a call of ours is for this peer.
+    pub(crate) fn has_calls_to(&self, peer: PeerId) -> bool {
+        self.calls.iter().any(|(_, call)| call.peer == peer)
+    }
+
+    /// A fresh XID that leads back to `place` (RFC 8166 §4.2.1).
+    #[inline]
+    pub(crate) fn xid(&mut self, place: usize) -> Xid {
+        self.next_xid = self.next_xid.wrapping_add(1);
+        Xid(self.next_xid << self.place_bits | place as u32)
+    }
+
+    /// The call of `peer` that has this XID and was sent.
+    #[inline]
+    fn by_xid(&mut self, peer: PeerId, xid: Xid) -> Option<(Key, &mut Outbound)> {
+        let place = (xid.0 & ((1 << self.place_bits) - 1)) as usize;
+        let key = self.calls.key_at(place)?;
+        let call = self.calls.get_mut(key)?;
+        let is_it = call.peer == peer && call.xid == Some(xid) && call.state != OutboundState::AwaitCredit;
+        is_it.then_some((key, call))
+    }
+
+    /// Puts a fenced window's buffer into the call of `peer` that had bound it. None when no call had.
+    fn deposit(&mut self, peer: PeerId, mut fenced: Fenced) -> Option<Key> {
+        for (key, call) in self.calls.iter_mut().filter(|(_, call)| call.peer == peer) {
+            match call.fence(fenced) {
+                Ok(()) => return Some(key),
+                Err(back) => fenced = back,
+            }
+        }
+        None
+    }
+
+    /// Gives the calls that are tied to a connection the peer that has it now; those that wait for one are all for `known`.
+    pub(crate) fn exchange_peers(&mut self, known: PeerId, other: PeerId) {
+        for (_, call) in self.calls.iter_mut() {
+            if call.peer == other {
+                call.peer = known;
+            } else if call.peer == known && call.state != OutboundState::AwaitCredit {
+                call.peer = other;
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Notes a call that is made outside of a pass.
+    #[inline]
+    fn note_unclocked(&mut self, key: Key) {
+        if self.is_in_pass() {
+            return;
+        }
+        let Requester { unclocked, calls, .. } = &mut self.requester;
+        if unclocked.len() == unclocked.capacity() {
+            // Those that were given up since the latest pass; there is a place for every other one.
+            unclocked.retain(|key| calls.get(*key).is_some());
+        }
+        unclocked.push(key);
+    }
+
+    /// Counts the time of calls that were made since the latest pass from this one, which begins at `now`.
+    #[inline]
+    pub(crate) fn clock_calls(&mut self, now: Time) {
+        while let Some(key) = self.requester.unclocked.pop() {
+            let passed = now.since(self.now);
+            let Some(call) = self.requester.calls.get_mut(key) else { continue };
+            call.deadline = call.deadline + passed;
+            if call.state == OutboundState::AwaitReply
+                && let Some(entry) = self.peers.get_mut(call.peer)
+                && let Some(by) = &mut entry.calls.version_by
+            {
+                *by = *by + passed;
+            }
+        }
+    }
+}
+
+/// Writes the XID into the first word of an RPC message.
+fn set_xid(message: &mut Buf, xid: Xid) {
+    if let Some(word) = message.first_chunk_mut() {
+        // RFC 8166 §4.2.1 [8166-31], RFC 8167 §5.1 [8167-3], draft 002 §5.1 [bidir-3]
+        *word = xid.0.to_be_bytes();
+    }
+}

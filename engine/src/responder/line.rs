@@ -6,12 +6,7 @@
 //! wait for something of their own (room in their send queue, or in their share), and are served
 //! when a piece of their work has ended.
 
-use crate::{
-    account::SMALL_MAX,
-    app::PeerId,
-    core::{Core, Peer},
-    memory::Lane,
-};
+use crate::{account::SMALL_MAX, app::PeerId, core::Core, memory::Lane, peers::Peer};
 use stag_pools::{
     Buf,
     table::{Key, Walk},
@@ -106,14 +101,14 @@ impl Core {
     /// The part of the memory that a peer may use.
     pub(crate) fn lane(&self, peer: PeerId) -> Lane {
         let share = self.memory.share();
-        let is_proven = self.peers.get(peer.0).is_some_and(|entry| entry.account.is_proven(share));
+        let is_proven = self.peers.get(peer).is_some_and(|entry| entry.served.account.is_proven(share));
         if is_proven { Lane::Proven } else { Lane::Newcomer }
     }
 
     /// An empty buffer for the app, as far as the peer may have it whose call it is looking at.
     #[inline]
     pub(crate) fn take_for_app(&self, len: usize) -> Option<Buf> {
-        match self.serving {
+        match self.responder.serving {
             Some(peer) if len > SMALL_MAX => self.memory.lend(len, self.lane(peer)),
             _ => self.memory.take(len),
         }
@@ -121,7 +116,7 @@ impl Core {
 
     /// Returns true if somebody waits for this part of the memory.
     pub(crate) fn is_awaited(&self, lane: Lane) -> bool {
-        let [proven, newcomers] = &self.line.lanes;
+        let [proven, newcomers] = &self.responder.line.lanes;
         match lane {
             Lane::Proven => !proven.is_empty(),
             Lane::Newcomer => !newcomers.is_empty(),
@@ -130,13 +125,13 @@ impl Core {
 
     /// Puts a call behind all others of its peer that wait.
     pub(crate) fn defer(&mut self, peer: PeerId, call: Key) {
-        let Some(entry) = self.peers.get_mut(peer.0) else { return };
-        if let Some(place) = self.line.behind.get_mut(call.index()) {
+        let Some(entry) = self.peers.get_mut(peer) else { return };
+        if let Some(place) = self.responder.line.behind.get_mut(call.index()) {
             *place = None;
         }
-        entry.deferred = match entry.deferred {
+        entry.served.deferred = match entry.served.deferred {
             Some((first, last)) => {
-                if let Some(place) = self.line.behind.get_mut(last.index()) {
+                if let Some(place) = self.responder.line.behind.get_mut(last.index()) {
                     *place = Some(call);
                 }
                 Some((first, call))
@@ -147,32 +142,32 @@ impl Core {
 
     /// The first call of a peer that waits.
     pub(crate) fn first_deferred(&self, peer: PeerId) -> Option<Key> {
-        self.peers.get(peer.0)?.deferred.map(|(first, _)| first)
+        self.peers.get(peer)?.served.deferred.map(|(first, _)| first)
     }
 
     /// Takes the first waiting call of a peer from its queue. Returns since when it waited.
     pub(crate) fn advance(&mut self, peer: PeerId) -> Time {
-        let Some(entry) = self.peers.get_mut(peer.0) else { return self.now };
-        if let Some((first, last)) = entry.deferred {
-            let next = self.line.behind.get_mut(first.index()).and_then(Option::take);
-            entry.deferred = next.map(|next| (next, last));
+        let Some(entry) = self.peers.get_mut(peer) else { return self.now };
+        if let Some((first, last)) = entry.served.deferred {
+            let next = self.responder.line.behind.get_mut(first.index()).and_then(Option::take);
+            entry.served.deferred = next.map(|next| (next, last));
         }
-        std::mem::replace(&mut entry.waits_since, self.now)
+        std::mem::replace(&mut entry.served.waits_since, self.now)
     }
 
     /// Undoes [`advance`](Self::advance) for a call that cannot go on.
     pub(crate) fn put_back(&mut self, peer: PeerId, call: Key, waits_since: Time) {
-        let Some(entry) = self.peers.get_mut(peer.0) else { return };
-        if let Some(place) = self.line.behind.get_mut(call.index()) {
-            *place = entry.deferred.map(|(next, _)| next);
+        let Some(entry) = self.peers.get_mut(peer) else { return };
+        if let Some(place) = self.responder.line.behind.get_mut(call.index()) {
+            *place = entry.served.deferred.map(|(next, _)| next);
         }
-        entry.deferred = Some((call, entry.deferred.map_or(call, |(_, last)| last)));
-        entry.waits_since = waits_since;
+        entry.served.deferred = Some((call, entry.served.deferred.map_or(call, |(_, last)| last)));
+        entry.served.waits_since = waits_since;
     }
 
     /// Octets of the buffer for which a peer stands in line.
     pub(crate) fn awaited_len(&self, peer: PeerId) -> usize {
-        match self.peers.get(peer.0).map(|entry| entry.wait) {
+        match self.peers.get(peer).map(|entry| entry.served.wait) {
             Some(Wait::Memory(len)) => len,
             _ => 0,
         }
@@ -183,37 +178,39 @@ impl Core {
     /// moved.
     pub(crate) fn change_lane(&mut self, peer: PeerId, from: Lane) -> bool {
         let now = self.now;
-        self.peers.get_mut(peer.0).into_iter().for_each(|entry| entry.account.settle(now));
+        if let Some(entry) = self.peers.get_mut(peer) {
+            entry.served.account.settle(now);
+        }
         let to = self.lane(peer);
         if to == from {
             return false;
         }
-        self.line.leave(peer);
-        self.line.lane(to).push_back(peer);
+        self.responder.line.leave(peer);
+        self.responder.line.lane(to).push_back(peer);
         true
     }
 
     /// Notes the obstacle of a peer.
     pub(crate) fn set_wait(&mut self, peer: PeerId, wait: Wait) {
         let (now, lane) = (self.now, self.lane(peer));
-        let Some(entry) = self.peers.get_mut(peer.0) else { return };
-        let was = std::mem::replace(&mut entry.wait, wait);
+        let Some(entry) = self.peers.get_mut(peer) else { return };
+        let was = std::mem::replace(&mut entry.served.wait, wait);
         let in_line = |wait: Wait| matches!(wait, Wait::Memory(_));
         if in_line(was) && !in_line(wait) {
-            self.line.leave(peer);
+            self.responder.line.leave(peer);
         }
         match (was, wait) {
             (Wait::Nothing, Wait::Nothing) => return,
             (Wait::Nothing, _) => {
-                self.line.count += 1;
-                entry.waits_since = now;
+                self.responder.line.count += 1;
+                entry.served.waits_since = now;
             }
-            (_, Wait::Nothing) => self.line.count -= 1,
+            (_, Wait::Nothing) => self.responder.line.count -= 1,
             _ => {}
         }
         match wait {
-            Wait::Memory(_) if !in_line(was) => self.line.lane(lane).push_back(peer),
-            Wait::Turn if was != Wait::Turn => self.line.turns.push_back(peer),
+            Wait::Memory(_) if !in_line(was) => self.responder.line.lane(lane).push_back(peer),
+            Wait::Turn if was != Wait::Turn => self.responder.line.turns.push_back(peer),
             _ => {}
         }
     }
@@ -221,23 +218,26 @@ impl Core {
     /// Gives a peer that waits for work of its own its turn, for some of that work has ended.
     #[inline]
     pub(crate) fn wake(&mut self, peer: PeerId) {
-        if self.peers.get(peer.0).is_some_and(|entry| entry.wait == Wait::Itself) {
+        if self.peers.get(peer).is_some_and(|entry| entry.served.wait == Wait::Itself) {
             self.set_wait(peer, Wait::Turn);
         }
     }
 
-    /// Forgets the calls of a peer that wait, for its connection is over.
-    pub(crate) fn forget_deferred(&mut self, peer: PeerId) {
-        self.set_wait(peer, Wait::Nothing);
-        self.peers.get_mut(peer.0).into_iter().for_each(|entry| entry.deferred = None);
+    /// Has a peer wait anew that exchanged its connection with another one: the lines know peers by their names.
+    pub(crate) fn wait_anew(&mut self, peer: PeerId) {
+        self.responder.line.leave(peer);
+        if self.peers.get(peer).is_some_and(|entry| entry.served.wait != Wait::Nothing) {
+            self.set_wait(peer, Wait::Itself);
+            self.set_wait(peer, Wait::Turn);
+        }
     }
 
     /// Gives every peer that waits for work of its own its turn.
     pub(crate) fn wake_all(&mut self) {
         let mut walk = Walk::default();
-        while let Some((key, entry)) = walk.next(&mut self.peers) {
-            if entry.wait == Wait::Itself {
-                self.set_wait(PeerId(key), Wait::Turn);
+        while let Some((peer, entry)) = self.peers.next(&mut walk) {
+            if entry.served.wait == Wait::Itself {
+                self.set_wait(peer, Wait::Turn);
             }
         }
     }
@@ -246,16 +246,17 @@ impl Core {
     #[cold]
     pub(crate) fn forgive(&mut self, time: Duration) {
         for (_, entry) in self.peers.iter_mut() {
-            entry.account.forgive(time);
-            entry.waits_since = entry.waits_since + time;
+            entry.served.account.forgive(time);
+            entry.served.waits_since = entry.served.waits_since + time;
         }
     }
 
     /// The longest time that a peer has stood in a line.
     pub(crate) fn longest_wait(&self) -> Option<Duration> {
-        let in_line = |peer: &Peer| matches!(peer.wait, Wait::Memory(_)).then_some(peer.waits_since);
+        let in_line =
+            |peer: &Peer| matches!(peer.served.wait, Wait::Memory(_)).then_some(peer.served.waits_since);
         let first =
-            |lane: &VecDeque<PeerId>| lane.iter().find_map(|peer| self.peers.get(peer.0).and_then(in_line));
-        self.line.lanes.iter().filter_map(first).map(|since| self.now.since(since)).max()
+            |lane: &VecDeque<PeerId>| lane.iter().find_map(|peer| self.peers.get(*peer).and_then(in_line));
+        self.responder.line.lanes.iter().filter_map(first).map(|since| self.now.since(since)).max()
     }
 }

@@ -1,6 +1,181 @@
-//! Calls of peers: how their chunks are pulled, and how they are answered.
+//! Calls of peers: how they are taken, pulled and answered.
+//!
+//! A call without chunks and a reply that fits inline go the short way (`short`). `calls` takes any other call, `pull` its Read
+//! chunks, and `chunked` sends any other reply; `answers` decides the way of a reply. Calls and replies for which memory or room is
+//! missing wait in `line` and `deferred`.
 
-pub(crate) mod deferred;
-pub(crate) mod line;
-pub(crate) mod pull;
-pub(crate) mod reply;
+mod answers;
+mod bulk;
+mod calls;
+mod chunked;
+mod deferred;
+mod errors;
+mod inbound;
+mod line;
+mod pull;
+mod short;
+
+pub(crate) use bulk::Bulk;
+pub(crate) use line::Wait;
+
+use crate::{
+    account::Account,
+    app::PeerId,
+    config::Config,
+    core::{Core, NO_CHUNKS},
+    spare::Spare,
+};
+use inbound::{FabricCall, Inbound, Unsent};
+use line::Line;
+use stag_pools::{Table, table::Key};
+use stag_protocol::rpcrdma::{ChunkLists, ErrorReply, Xid};
+use stag_verbs::{Qp, Time};
+use std::collections::VecDeque;
+
+/// All calls of peers.
+#[derive(Debug)]
+pub(crate) struct Responder {
+    calls: Table<Inbound>,
+    /// The chunk lists of each place in `calls`: apart, so that a call without chunks moves none.
+    lists: Box<[ChunkLists]>,
+    /// Places for the parts that only calls with chunks have.
+    spare: Spare<FabricCall>,
+    /// Calls of peers that wait for memory to be pulled into, or for their reply.
+    line: Line,
+    /// Calls of peers whose reply waits for room in a send queue or for memory. They go before `line`: they free memory.
+    replies: VecDeque<Unsent>,
+    /// RDMA_ERROR messages that wait for the same.
+    errors: VecDeque<(Qp, ErrorReply)>,
+    /// Work ended for which those replies and messages may wait.
+    has_room: bool,
+    /// Lists of the reply that is being built.
+    returned: ChunkLists,
+    /// The caller of the call that the app is looking at.
+    serving: Option<PeerId>,
+    /// The time to look at those that wait for memory or room, whatever happened to them.
+    next_look: Time,
+}
+
+/// The calls of one peer, and the memory that they hold.
+#[derive(Debug)]
+pub(crate) struct Served {
+    /// Buffers that its Reads are to fill.
+    pulling: usize,
+    /// Memory that its connection keeps from others.
+    account: Account,
+    /// The first and the last of its calls that wait for memory or room, which [`Line`] joins.
+    deferred: Option<(Key, Key)>,
+    /// The event that the first of them waits for.
+    wait: Wait,
+    /// The beginning of that wait.
+    waits_since: Time,
+}
+
+impl Served {
+    /// No calls.
+    pub(crate) const fn new(now: Time) -> Self {
+        Self { pulling: 0, account: Account::new(now), deferred: None, wait: Wait::Nothing, waits_since: now }
+    }
+
+    /// Memory that the peer's connection keeps from others.
+    pub(crate) const fn account(&mut self) -> &mut Account {
+        &mut self.account
+    }
+}
+
+impl Responder {
+    /// Room for the calls of `config`.
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            calls: Table::new(config.inbound),
+            lists: (0..config.inbound).map(|_| ChunkLists::new()).collect(),
+            spare: Spare::new(config.inbound),
+            line: Line::new(config.inbound, config.peers + config.streams),
+            replies: VecDeque::with_capacity(config.inbound),
+            errors: VecDeque::with_capacity(config.inbound),
+            has_room: false,
+            returned: ChunkLists::new(),
+            serving: None,
+            next_look: Time(0),
+        }
+    }
+
+    /// Calls that are not over.
+    pub(crate) fn len(&self) -> usize {
+        self.calls.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
+    }
+
+    /// Returns true if a call or a reply waits for memory or for room.
+    #[inline]
+    pub(crate) fn has_deferred(&self) -> bool {
+        !self.replies.is_empty() || !self.errors.is_empty() || !self.line.is_empty()
+    }
+
+    /// Takes a call that came whole. None when there is no place for it.
+    pub(crate) fn begin_whole(&mut self, peer: PeerId, xid: Xid) -> Option<Key> {
+        self.calls.insert(Inbound::whole(peer, xid)).ok()
+    }
+
+    /// Forgets a call that is over, one way or another.
+    #[inline]
+    fn forget(&mut self, key: Key) {
+        if let Some(Inbound { fabric: Some(fabric), .. }) = self.calls.remove(key) {
+            self.spare.give(fabric);
+        }
+    }
+
+    /// The chunk lists of a call.
+    fn lists_of(&self, key: Key, has_lists: bool) -> &ChunkLists {
+        self.lists.get(key.index()).filter(|_| has_lists).unwrap_or(&NO_CHUNKS)
+    }
+
+    /// The chunk lists of a call, and those of the reply that is being built.
+    fn lists_and_returned(&mut self, key: Key, has_lists: bool) -> (&ChunkLists, &mut ChunkLists) {
+        let lists = self.lists.get(key.index()).filter(|_| has_lists).unwrap_or(&NO_CHUNKS);
+        (lists, &mut self.returned)
+    }
+
+    /// Gives calls the peer that has their connection now.
+    pub(crate) fn exchange_peers(&mut self, known: PeerId, other: PeerId) {
+        for (_, call) in self.calls.iter_mut() {
+            if call.peer == other {
+                call.peer = known;
+            } else if call.peer == known {
+                call.peer = other;
+            }
+        }
+    }
+}
+
+impl Core {
+    /// Forgets the calls of a peer, and what they held, for its connection is over.
+    pub(crate) fn forget_calls_from(&mut self, peer: PeerId) {
+        let Responder { calls, spare, .. } = &mut self.responder;
+        calls.retain(|_, call| {
+            if call.peer != peer {
+                return true;
+            }
+            if let Some(fabric) = call.fabric.take() {
+                spare.give(fabric);
+            }
+            false
+        });
+        self.set_wait(peer, Wait::Nothing);
+        let Responder { calls, replies, .. } = &mut self.responder;
+        replies.retain(|unsent| calls.get(unsent.call).is_some());
+        self.watch.forget_dead(calls);
+        if let Some(entry) = self.peers.get_mut(peer) {
+            entry.served.deferred = None;
+            (entry.served.pulling, entry.served.account) = (0, Account::new(self.now));
+        }
+    }
+
+    /// Forgets marks of calls that are gone.
+    pub(crate) fn forget_dead_marks(&mut self) {
+        self.watch.forget_dead(&self.responder.calls);
+    }
+}

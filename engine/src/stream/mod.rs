@@ -13,11 +13,11 @@ use table::{Role, Stream};
 use crate::{
     account::SMALL_MAX,
     app::{App, PeerId},
-    core::{Inbound, InboundState, Link},
     item::Pulled,
     memory::{Lane, Memory},
-    responder::line::Wait,
-    shard::Shard,
+    peers::Link,
+    responder::Wait,
+    shard::{Sender, Shard},
 };
 use rustix::{
     event::{Timespec, epoll},
@@ -86,7 +86,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let found = epoll::wait(&streams.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&zero));
         // Whoever waits for a reply looks in every pass.
-        let is_waiting = streams.has_called && !self.core.outbound.is_empty();
+        let is_waiting = streams.has_called && !self.core.requester.is_empty();
         if found.is_err() || ready.is_empty() && !is_waiting {
             streams.look_at = now + LOOK_INTERVAL;
         }
@@ -123,8 +123,10 @@ impl<P: Provider, A: App> Shard<P, A> {
                 continue;
             };
             self.core.counters.stats.connections.tcp += 1;
-            self.streams.connections.get_mut(key).expect("it was just added").peer = Some(peer);
-            self.core.peers.get_mut(peer.0).expect("it was just added").up = true;
+            self.streams.name(key, peer);
+            if let Some(entry) = self.core.peers.get_mut(peer) {
+                entry.set_up();
+            }
             self.app.on_peer_up(&mut crate::app::Cx { core: &mut self.core }, peer);
             self.empty_outbox();
         }
@@ -141,7 +143,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             drop(self.streams.remove(key));
             return Err(FabricFault::Exhausted);
         };
-        self.streams.connections.get_mut(key).expect("it was just added").peer = Some(peer);
+        self.streams.name(key, peer);
         Ok(peer)
     }
 
@@ -161,7 +163,9 @@ impl<P: Provider, A: App> Shard<P, A> {
                 let peer = stream.peer;
                 self.streams.queue(key);
                 if let Some(peer) = peer {
-                    self.core.peers.get_mut(peer.0).into_iter().for_each(|peer| peer.up = true);
+                    if let Some(entry) = self.core.peers.get_mut(peer) {
+                        entry.set_up();
+                    }
                     self.app.on_peer_up(&mut crate::app::Cx { core: &mut self.core }, peer);
                     self.empty_outbox();
                     self.start_waiting(peer);
@@ -328,19 +332,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         stream.calls += 1;
         self.streams.stats.calls += 1;
-        let state = InboundState::AwaitAnswer;
-        let call = Inbound { peer, xid, state, has_lists: false, fabric: None };
-        let from = self.core.peers.get(peer.0).map_or(PeerAddress::Simulated, |peer| peer.address);
-        match self.core.inbound.insert(call) {
-            Ok(call) => {
-                self.core.watch.begin_at_once(call, self.core.now);
-                self.hand_over(call, (peer, from), reader, Pulled::default());
-            }
-            Err(_) => {
-                self.core.counters.stats.limits.calls += 1;
-                return Err(Cause::Local);
-            }
-        }
+        let Some(call) = self.core.responder.begin_whole(peer, xid) else {
+            self.core.counters.stats.limits.calls += 1;
+            return Err(Cause::Local);
+        };
+        let address = self.core.peers.get(peer).map_or(PeerAddress::Simulated, |peer| peer.address);
+        self.core.watch.begin_at_once(call, self.core.now);
+        self.hand_over(call, Sender { peer, address }, reader, Pulled::default());
         Ok(())
     }
 
@@ -416,7 +414,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Moves the record of a TCP connection that waits for a longer buffer to one. Fails with the octets that it waits for when
     /// there is none.
     pub(crate) fn lengthen_record(&mut self, peer: PeerId) -> Result<(), usize> {
-        let Some(Link::Stream(key)) = self.core.peers.get(peer.0).map(|entry| &entry.link) else {
+        let Some(Link::Stream(key)) = self.core.peers.get(peer).map(|entry| &entry.link) else {
             return Ok(());
         };
         let key = *key;
@@ -446,13 +444,14 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn settle_stream(&mut self, key: Key) {
         let (now, share) = (self.core.now, self.core.memory.share());
         let Some(stream) = self.streams.connections.get_mut(key) else { return };
-        let Some(entry) = stream.peer.and_then(|peer| self.core.peers.get_mut(peer.0)) else { return };
+        let Some(entry) = stream.peer.and_then(|peer| self.core.peers.get_mut(peer)) else { return };
         // First, for what moved before the peer began to hold something shows nothing about that.
-        entry.account.settle(now);
-        entry.account.earn(std::mem::take(&mut stream.moved), share);
-        entry.account.hold_in_all(stream.held(), now);
+        let account = entry.served.account();
+        account.settle(now);
+        account.earn(std::mem::take(&mut stream.moved), share);
+        account.hold_in_all(stream.held(), now);
         // A record alone is never too much: only reading ends it.
-        let is_over_share = stream.is_refused() && !entry.account.allows(0, share);
+        let is_over_share = stream.is_refused() && !account.allows(0, share);
         if std::mem::replace(&mut stream.is_over_share, is_over_share) != is_over_share {
             self.core.counters.stats.limits.share += u64::from(is_over_share);
             self.streams.set_interest(key);

@@ -1,0 +1,32 @@
+//! Items in their place in a payload stream.
+
+use stag_pools::Buf;
+use stag_protocol::xdr::pad;
+
+/// Puts an item and its padding where they belong in the payload stream.
+///
+/// # Panics
+/// When the message has no room for it: its sender compared the lengths with the inline threshold.
+pub(crate) fn insert_item(message: &mut Buf, position: usize, item: &[u8]) {
+    insert_parts(message, position, std::iter::once(item));
+}
+
+/// [`insert_item`] of an item that lies in several places.
+pub(crate) fn insert_parts<'a>(
+    message: &mut Buf,
+    position: usize,
+    parts: impl Iterator<Item = &'a [u8]> + Clone,
+) {
+    let len = parts.clone().map(<[u8]>::len).sum::<usize>();
+    let (old, padding) = (message.len(), pad(len));
+    message.extend(len + padding);
+    message.copy_within(position..old, position + len + padding);
+    let mut rest = message.get_mut(position..).expect("the item lies in its message");
+    for part in parts {
+        let (octets, behind) = rest.split_at_mut_checked(part.len()).expect("it was extended");
+        octets.copy_from_slice(part);
+        rest = behind;
+    }
+    // RFC 8166 §3.5.3 [8166-29]
+    rest.get_mut(..padding).unwrap_or_default().fill(0);
+}

@@ -1,0 +1,153 @@
+//! One call of ours.
+
+use crate::{
+    app::{CallFault, PeerId, Token},
+    spare::Spare,
+};
+use stag_pools::{Buf, Extent, Fenced, RemoteKey};
+use stag_protocol::rpcrdma::Xid;
+use stag_verbs::Time;
+
+/// A call of ours. Its message, item and result are here, except while the provider has them.
+#[derive(Debug)]
+pub(crate) struct Outbound {
+    pub(super) peer: PeerId,
+    pub(super) token: Token,
+    /// Chosen when it is sent for the first time; the same when it is sent again (RFC 8166 §4.2.1).
+    pub(super) xid: Option<Xid>,
+    pub(super) deadline: Time,
+    pub(super) state: OutboundState,
+    /// The app gave the call up.
+    pub(super) cancelled: bool,
+    /// The RPC message; away from the Send until its completion.
+    pub(super) message: Option<Buf>,
+    pub(super) sent: Sent,
+    pub(super) reply_max: usize,
+    /// Only for a call with an item, or with room for a result or for a long reply, or that ended before the app hears of it.
+    pub(super) offers: Option<Box<Offers>>,
+}
+
+// It is moved when it begins and when it ends.
+const _: () = assert!(size_of::<Outbound>() <= 128);
+
+/// The parts of a call of ours that may travel in chunks.
+#[derive(Debug, Default)]
+pub(crate) struct Offers {
+    /// Octets of the message in front of the item.
+    pub(super) position: Option<usize>,
+    pub(super) item: Option<Buf>,
+    /// The item while it is sent over TCP.
+    pub(super) shared: Option<Extent>,
+    pub(super) result: Option<Buf>,
+    /// Windows that are not fenced yet.
+    pub(super) windows: [Option<OpenWindow>; Outbound::WINDOWS],
+    pub(super) reply_room: Option<Buf>,
+    /// Octets that came in the Write chunk, according to the reply.
+    pub(super) written: usize,
+    /// Octets at the front of the result's room, and of the reply's, that are not an earlier owner's ([`Fenced::filled`]).
+    pub(super) result_filled: usize,
+    pub(super) reply_filled: usize,
+    pub(super) reply: Option<ReplyMemory>,
+}
+
+/// The changes to the message that is being sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sent {
+    /// Octets of transport header in front of it.
+    pub(super) header_len: u32,
+    /// Octets of the item, with its padding, that were inserted.
+    pub(super) inserted: u32,
+    /// The message travels in a chunk; what is sent is a header alone.
+    pub(super) long: bool,
+}
+
+/// A window of a call of ours that is not fenced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OpenWindow {
+    pub(super) key: RemoteKey,
+    pub(super) role: Role,
+}
+
+/// The content of a window of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The argument.
+    Item,
+    /// The whole call message.
+    Message,
+    /// The room for the result.
+    Result,
+    /// The room for the whole reply.
+    ReplyRoom,
+}
+
+/// The end of a call of ours.
+#[derive(Debug)]
+pub(super) enum ReplyMemory {
+    /// The RPC message stands behind the header of a receive.
+    Inline { message: Buf, payload_at: usize },
+    /// It is in the reply room: this many octets.
+    Room(usize),
+    /// There is none.
+    Fault(CallFault),
+}
+
+/// The event that a call of ours waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OutboundState {
+    /// A credit, and a connection.
+    AwaitCredit,
+    /// The reply.
+    AwaitReply,
+    /// The last window's fence.
+    AwaitFence,
+    /// The last window's fence, and its own message, to go out again on the same connection.
+    AwaitWhole,
+    /// The end of the connection, for its reply cannot be used and its keys are dead. It goes again over the next one, if any.
+    AwaitNext,
+    /// The end of the connection, because its deadline passed.
+    AwaitEnd,
+}
+
+impl Outbound {
+    /// An argument or a whole message, and room for a result or for a reply.
+    pub(crate) const WINDOWS: usize = 2;
+
+    /// Puts a fenced window's buffer where it belongs. It comes back when the call has no such window.
+    pub(super) fn fence(&mut self, fenced: Fenced) -> Result<(), Fenced> {
+        let (key, filled) = (fenced.key(), fenced.filled());
+        let Some(offers) = &mut self.offers else { return Err(fenced) };
+        let window = offers.windows.iter_mut().find(|window| window.is_some_and(|window| window.key == key));
+        let Some(OpenWindow { role, .. }) = window.and_then(Option::take) else { return Err(fenced) };
+        let buf = fenced.into_buf();
+        match role {
+            Role::Item => offers.item = Some(buf),
+            // A copy: the message itself stayed here.
+            Role::Message => drop(buf),
+            Role::Result => (offers.result, offers.result_filled) = (Some(buf), filled),
+            Role::ReplyRoom => (offers.reply_room, offers.reply_filled) = (Some(buf), filled),
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn is_fenced(&self) -> bool {
+        self.offers.as_ref().is_none_or(|offers| offers.windows.iter().all(Option::is_none))
+    }
+
+    /// Returns true if it is known how the call ended.
+    #[inline]
+    pub(super) fn has_ended(&self) -> bool {
+        self.offers.as_ref().is_some_and(|offers| offers.reply.is_some())
+    }
+
+    /// Notes the end of the call, if it is not known.
+    pub(super) fn end(&mut self, reply: ReplyMemory, spare: &mut Spare<Offers>) {
+        self.offers.get_or_insert_with(|| spare.take()).reply.get_or_insert(reply);
+    }
+
+    /// The windows that are not fenced.
+    pub(super) fn windows(&self) -> [Option<OpenWindow>; Self::WINDOWS] {
+        self.offers.as_ref().map_or([None; Self::WINDOWS], |offers| offers.windows)
+    }
+}

@@ -1,0 +1,148 @@
+//! Calls of ours that wait: for a credit, for a connection, or for room (hop 1).
+
+use super::{
+    Requester,
+    outbound::{Outbound, OutboundState, Sent},
+};
+use crate::{
+    app::{App, CallFault, Cx, Outcome, PeerId, Request, Token},
+    config::Config,
+    core::Core,
+    peers::Peer,
+    shard::Shard,
+};
+use stag_pools::table::Walk;
+use stag_protocol::rpcrdma::Side;
+use stag_verbs::Provider;
+
+impl Core {
+    /// Hop 1: takes a call of the app into the queue of its peer.
+    pub(crate) fn queue_call(
+        &mut self,
+        peer: PeerId,
+        request: &mut Option<Request>,
+    ) -> Result<(), CallFault> {
+        let Self { peers, requester: Requester { calls, spare, .. }, config, .. } = self;
+        let peer = peers.known_as(peer);
+        let Some(entry) = peers.get_mut(peer) else { return Err(CallFault::NoPeer) };
+        let waiting = &mut entry.calls.waiting;
+        let most = waiting_max(config, entry.side, calls.capacity() - calls.len());
+        if waiting.len() >= most {
+            waiting.retain(|key| calls.get(*key).is_some());
+        }
+        if waiting.len() >= most || calls.len() == calls.capacity() {
+            return Err(CallFault::Limit);
+        }
+        let Request { message, item, reply_max, result, timeout, token } =
+            request.take().expect("a call is queued once");
+        // RFC 5531 §5 [5531-2]
+        let deadline = self.now + timeout;
+        let offers = (item.is_some() || result.is_some()).then(|| {
+            let mut offers = spare.take();
+            (offers.position, offers.item) = item.map(|item| (item.position, item.octets)).unzip();
+            offers.result = result;
+            offers
+        });
+        let call = Outbound {
+            peer,
+            token,
+            xid: None,
+            deadline,
+            state: OutboundState::AwaitCredit,
+            cancelled: false,
+            message: Some(message),
+            sent: Sent::default(),
+            reply_max,
+            offers,
+        };
+        let Ok(key) = calls.insert(call) else { return Err(CallFault::Limit) };
+        waiting.push_back(key);
+        self.note_unclocked(key);
+        self.deadlines.no_later(deadline);
+        Ok(())
+    }
+}
+
+/// The most calls that wait for one peer, of `free` places for more. Calls to a client that may stay away leave room for calls to
+/// others: half of what is left, so that however many clients stay away, one more finds a place.
+fn waiting_max(config: &Config, side: Side, free: usize) -> usize {
+    match side {
+        Side::Client => config.outbound,
+        Side::Server if config.reverse_calls_max == 0 => 0,
+        Side::Server if config.outbound < 4 => 1,
+        Side::Server => (config.outbound / 4).min(free / 2).max(1),
+    }
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Takes a call from the app. It goes out as soon as there is a credit for it.
+    pub(crate) fn call(&mut self, peer: PeerId, request: Request) {
+        let mut request = Some(request);
+        match (self.core.queue_call(peer, &mut request), request) {
+            (Err(fault), Some(Request { token, item, result, .. })) => {
+                let (peer, item) = (self.core.peers.known_as(peer), item.map(|item| item.octets));
+                let outcome = Outcome { token, peer, reply: Err(fault), item, result };
+                self.app.on_reply(&mut Cx { core: &mut self.core }, outcome);
+            }
+            _ => self.start_waiting(self.core.peers.known_as(peer)),
+        }
+    }
+
+    /// Tells the app that a call is over that was not sent. Its room for a result comes back as it was.
+    pub(super) fn give_back(&mut self, call: Outbound, fault: CallFault) {
+        let peer = self.core.peers.known_as(call.peer);
+        let Outbound { token, offers, .. } = call;
+        let (item, result) = match offers {
+            Some(mut offers) => {
+                let back = (offers.item.take(), offers.result.take());
+                self.core.requester.spare.give(offers);
+                back
+            }
+            None => (None, None),
+        };
+        let outcome = Outcome { token, peer, reply: Err(fault), item, result };
+        self.app.on_reply(&mut Cx { core: &mut self.core }, outcome);
+    }
+
+    /// Gives up on a call (DESIGN D9): one that is under way keeps its memory until the peer cannot reach it.
+    pub(crate) fn cancel(&mut self, peer: PeerId, token: Token) {
+        let mut walk = Walk::default();
+        while let Some((key, call)) = walk.next(&mut self.core.requester.calls) {
+            if call.token != token || self.core.peers.known_as(call.peer) != peer {
+                continue;
+            }
+            // RFC 8166 §4.4.1 [8166-72]
+            call.cancelled = true;
+            if call.state == OutboundState::AwaitCredit
+                && let Some(call) = self.core.requester.calls.remove(key)
+            {
+                self.give_back(call, CallFault::Cancelled);
+            }
+        }
+    }
+
+    /// Looks at the calls that wait for this peer again in the next pass: nothing else may tell that there is room.
+    pub(crate) fn retry_soon(&mut self, peer: PeerId) {
+        if let Some(entry) = self.core.peers.get_mut(peer)
+            && !std::mem::replace(&mut entry.calls.stuck, true)
+        {
+            self.core.requester.stuck.push_back(peer);
+        }
+    }
+
+    /// Tries to send the calls and answers that found no room. Returns true when something was sent.
+    pub(crate) fn retry_stuck(&mut self) -> bool {
+        let mut sent = false;
+        for _ in 0..self.core.requester.stuck.len() {
+            let Some(peer) = self.core.requester.stuck.pop_front() else { break };
+            let Some(entry) = self.core.peers.get_mut(peer) else { continue };
+            entry.calls.stuck = false;
+            let waiting = |entry: &Peer| (entry.calls.waiting.len(), entry.options.waiting());
+            let before = waiting(entry);
+            self.answer_options(peer);
+            self.start_waiting(peer);
+            sent |= self.core.peers.get(peer).is_none_or(|entry| waiting(entry) != before);
+        }
+        sent
+    }
+}

@@ -1,0 +1,39 @@
+//! Calls of ours over TCP.
+
+use super::{outbound::OutboundState, set_xid};
+use crate::{
+    app::{App, CallFault, PeerId},
+    shard::Shard,
+};
+use stag_pools::{Buf, table::Key};
+use stag_protocol::rpcrdma::Xid;
+use stag_verbs::Provider;
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Sends a call over TCP: everything inline, the item from where it lies.
+    pub(super) fn send_call_by_stream(&mut self, key: Key, stream: Key) {
+        let xid = self.core.requester.xid(key.index());
+        let Some(call) = self.core.requester.calls.get_mut(key) else { return };
+        let Some(mut message) = call.message.take() else { return };
+        set_xid(&mut message, xid);
+        call.xid = Some(xid);
+        call.state = OutboundState::AwaitReply;
+        let item = call.offers.as_mut().and_then(|offers| {
+            offers.shared = offers.item.take().map(Buf::freeze);
+            offers.position.zip(offers.shared.as_ref())
+        });
+        self.streams.send_call(stream, message, item, &self.core.zeros);
+    }
+
+    /// Takes a reply that came over TCP.
+    pub(crate) fn handle_record(&mut self, peer: PeerId, xid: Xid, record: &[u8]) {
+        // RFC 5531 §9 [5531-14]
+        if let Some((key, _)) = self.core.requester.by_xid(peer, xid)
+            && let Some(call) = self.core.requester.calls.remove(key)
+        {
+            let reply = if call.cancelled { Err(CallFault::Cancelled) } else { Ok(record) };
+            self.tell(call, reply);
+        }
+        self.start_waiting(peer);
+    }
+}

@@ -1,0 +1,72 @@
+//! The memory of long replies.
+
+use crate::{account::SMALL_MAX, app::Answer};
+
+/// The memory that a reply keeps beyond its message until it was sent, in the 32 bits that [`Work`](crate::work::Work)
+/// has for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bulk {
+    /// Pages of [`Bulk::PAGE`] octets in buffers that nobody else can use until then.
+    held: u16,
+    /// Lines of [`Bulk::LINE`] octets that the peer gets.
+    pushed: u16,
+}
+
+impl Bulk {
+    const PAGE: u64 = 4_096;
+    const LINE: u64 = 64;
+
+    /// The memory of a reply that is not sent yet. None for a reply without long buffers.
+    pub(crate) fn of(answer: &Answer) -> Option<Self> {
+        let long = |capacity: usize| if capacity > SMALL_MAX { capacity as u64 } else { 0 };
+        let items = answer.item.iter().flat_map(|item| item.octets.iter());
+        let held = long(answer.message.capacity()) + items.map(|part| long(part.capacity())).sum::<u64>();
+        let item = answer.item.as_ref().map_or(0, |item| item.octets.len());
+        let pushed = (answer.message.len() + item) as u64;
+        let most = |count: u64| u16::try_from(count).unwrap_or(u16::MAX);
+        (held > 0).then(|| Self { held: most(held.div_ceil(Self::PAGE)), pushed: most(pushed / Self::LINE) })
+    }
+
+    pub(crate) const fn to_bits(self) -> u32 {
+        (self.held as u32) << 16 | self.pushed as u32
+    }
+
+    pub(crate) const fn from_bits(bits: u32) -> Self {
+        Self { held: (bits >> 16) as u16, pushed: bits as u16 }
+    }
+
+    pub(crate) const fn held(self) -> u64 {
+        self.held as u64 * Self::PAGE
+    }
+
+    pub(crate) const fn pushed(self) -> u64 {
+        self.pushed as u64 * Self::LINE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::LARGE_LEN;
+    use stag_pools::{Class, Pool};
+
+    #[test]
+    fn a_tag_tells_the_buffers_that_are_held_and_the_octets_that_leave() {
+        let classes = [SMALL_MAX, LARGE_LEN].map(|slot_len| Class { slot_len, count: 1 });
+        let pool = Pool::new(&classes).unwrap();
+        let answer = |capacity: usize, len: usize| {
+            let mut message = pool.take(capacity).unwrap();
+            message.reset(0);
+            message.extend(len);
+            Answer { message, item: None }
+        };
+        assert_eq!(Bulk::of(&answer(SMALL_MAX, 1_000)), None);
+        // A short reply in a long buffer earns its octets, and a long one nearly all.
+        for len in [64, 1_024, LARGE_LEN] {
+            let bulk = Bulk::of(&answer(LARGE_LEN, len)).unwrap();
+            assert_eq!(Bulk::from_bits(bulk.to_bits()), bulk);
+            assert!(bulk.held() >= LARGE_LEN as u64 && bulk.held() < (LARGE_LEN + 4_096) as u64);
+            assert_eq!(bulk.pushed(), len as u64);
+        }
+    }
+}

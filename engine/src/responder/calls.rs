@@ -1,0 +1,158 @@
+//! Calls of peers of any form: their place, and their way to the app (hop 7).
+
+use super::inbound::{Inbound, InboundState, Missing};
+use crate::{
+    account::SMALL_MAX,
+    app::{Answer, App, Call, CallId, Cx, PeerId},
+    item::Pulled,
+    shard::{Sender, Shard},
+    stages::Stage,
+    stats::Forms,
+};
+use stag_pools::{Buf, table::Key};
+use stag_protocol::{
+    rpc::{CallHeader, Refusal},
+    rpcrdma::{Body, ChunkLists, Header, PeerFault, Xid, responder},
+    xdr::{NoRoom, Reader, Writer},
+};
+use stag_verbs::{Provider, Qp};
+
+/// Octets of the longest reply to a call that no app could understand.
+const REFUSAL_LEN: usize = 64;
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Gives a call a place, and pulls the chunks that it names.
+    pub(crate) fn begin_call(
+        &mut self,
+        sender: Sender,
+        qp: Qp,
+        header: Header,
+        payload_at: usize,
+        message: Buf,
+    ) {
+        let peer = sender.peer;
+        let core = &mut self.core;
+        let inline_len = message.len() - payload_at;
+        let pull = match responder::plan_pull(&header, &core.lists, inline_len, core.config.payload_max) {
+            Ok(pull) => pull,
+            Err(fault) => return self.refuse_call(peer, qp, header.xid, fault),
+        };
+        let stats = &mut core.counters.stats.responder;
+        stats.chunks.count(&core.lists);
+        let is_whole = pull.chunks().is_empty();
+        count_form(&mut stats.calls, header.body == Body::NoMsg, !is_whole);
+        let has_lists = !core.lists.is_empty() || core.lists.intent().is_some();
+        let expected = expected_reply(&core.lists, core.memory.slot_max());
+        let goes_on = is_whole && core.may_answer(peer, expected);
+        let state = if goes_on { InboundState::AwaitAnswer } else { InboundState::AwaitSink };
+        let call = Inbound { peer, xid: header.xid, state, has_lists, fabric: None };
+        let Ok(key) = core.responder.calls.insert(call) else { return self.refuse_place(qp) };
+        if has_lists && let Some(lists) = core.responder.lists.get_mut(key.index()) {
+            lists.clone_from(&core.lists);
+        }
+        core.watch.begin(key, core.now);
+        if goes_on {
+            // Inline, and the transaction was compared when it arrived.
+            let payload = message.get(payload_at..).unwrap_or_default();
+            self.hand_over(key, sender, Reader::new(payload), Pulled::default());
+            return self.repost(message);
+        }
+        let mut fabric = core.responder.spare.take();
+        (fabric.header, fabric.payload_at, fabric.pull) = (header, payload_at, pull);
+        (fabric.message, fabric.since, fabric.expected) = (Some(message), core.now, expected);
+        if let Some(call) = core.responder.calls.get_mut(key) {
+            call.fabric = Some(fabric);
+        }
+        core.stamp(key, Stage::Parse);
+        self.pull_or_wait(peer, key);
+    }
+
+    /// Pulls the chunks of a call that has just arrived, behind those calls of its peer that wait already.
+    fn pull_or_wait(&mut self, peer: PeerId, key: Key) {
+        let missing = match self.core.first_deferred(peer) {
+            Some(_) => None,
+            None => match self.pull(key, false) {
+                Ok(()) => return,
+                Err(missing) => Some(missing),
+            },
+        };
+        self.core.defer(peer, key);
+        let limits = &mut self.core.counters.stats.limits;
+        match missing {
+            Some(Missing::Memory(_) | Missing::Buffers) => limits.memory += 1,
+            Some(Missing::Share) => limits.share += 1,
+            Some(Missing::Room) => limits.send_queue += 1,
+            None => return,
+        }
+        self.core.await_missing(peer, missing);
+    }
+
+    /// Ends the connection of a call without a place. The table has one for every receive, so only a peer above its grant gets here.
+    #[cold]
+    pub(super) fn refuse_place(&mut self, qp: Qp) {
+        self.core.counters.stats.limits.calls += 1;
+        self.provider.disconnect(qp);
+    }
+
+    /// Answers a call by RDMA_ERROR.
+    pub(super) fn refuse_call(&mut self, peer: PeerId, qp: Qp, xid: Xid, fault: PeerFault) {
+        self.core.counters.peer_faults.count(fault);
+        let Some((_, connection)) = self.core.peers.connection(peer) else { return };
+        connection.handle_replied();
+        let reply = connection.chunk_error(xid);
+        self.core.settle_receives(peer);
+        self.send_error(qp, &reply);
+    }
+
+    /// Gives a whole RPC message to the app, or answers it when it is no call that an app could understand.
+    pub(crate) fn hand_over(&mut self, key: Key, sender: Sender, mut reader: Reader<'_>, pulled: Pulled<'_>) {
+        let Sender { peer, address: from } = sender;
+        match CallHeader::parse(&mut reader) {
+            Ok(header) => {
+                self.core.stamp(key, Stage::Parse);
+                let call = Call { id: CallId(key), peer, from, header, arguments: reader, pulled };
+                self.core.responder.serving = Some(peer);
+                self.app.on_call(&mut Cx { core: &mut self.core }, call);
+                self.core.responder.serving = None;
+            }
+            Err(Refusal::Answer(reply)) => {
+                self.core.watch.forget(key);
+                match self.refusal(|writer| reply.emit(writer)) {
+                    Some(message) => self.answer(CallId(key), Answer { message, item: None }),
+                    None => self.disconnect(peer),
+                }
+            }
+            // Nobody can be answered, and the credit cannot be given back by an answer: the connection ends.
+            Err(Refusal::Discard) => self.disconnect(peer),
+        }
+        self.empty_outbox();
+    }
+
+    /// A message with the reply to a call that no app could understand.
+    fn refusal(&mut self, emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>) -> Option<Buf> {
+        let mut message = Cx { core: &mut self.core }.message(REFUSAL_LEN)?;
+        let mut writer = Writer::new(message.spare_mut());
+        emit(&mut writer).ok()?;
+        let len = writer.len();
+        message.extend(len);
+        Some(message)
+    }
+}
+
+/// Octets of memory, in one buffer of at most `slot_max`, that the reply to a call may take which offers these chunks; 0 if a
+/// message slot takes it.
+fn expected_reply(lists: &ChunkLists, slot_max: usize) -> u64 {
+    let writes = lists.writes().flat_map(|chunk| chunk.segments.iter());
+    let all = writes.chain(lists.reply().into_iter().flat_map(|chunk| chunk.segments.iter()));
+    let offered: u64 = all.map(|segment| u64::from(segment.length)).sum();
+    let offered = offered.min(slot_max as u64);
+    if offered > SMALL_MAX as u64 { offered } else { 0 }
+}
+
+pub(super) fn count_form(forms: &mut Forms, long: bool, chunked: bool) {
+    *match (long, chunked) {
+        (true, _) => &mut forms.long,
+        (false, true) => &mut forms.chunked,
+        (false, false) => &mut forms.short,
+    } += 1;
+}

@@ -1,0 +1,225 @@
+//! Replies of any form, with the RDMA Writes of their chunks.
+
+use super::{bulk::Bulk, calls::count_form, pull::remote};
+use crate::{
+    app::{Answer, AnswerItem, App, PeerId},
+    config::HEAD_ROOM,
+    payload::insert_parts,
+    requester::room_kept,
+    shard::Shard,
+    stages::Stage,
+    work::Work,
+};
+use stag_pools::{Buf, Extent, RemoteKey, table::Key};
+use stag_protocol::rpcrdma::{
+    Body, ChunkLists, PeerFault, Procedure, Segment, Xid,
+    responder::{self, Part, Push, ReplyParts, ReplyPlan},
+};
+use stag_verbs::{Provider, Qp, Refused};
+use std::ops::Range;
+
+/// The call that a reply answers.
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    key: Key,
+    peer: PeerId,
+    qp: Qp,
+    xid: Xid,
+    has_lists: bool,
+}
+
+/// The way of a reply that can be sent.
+#[derive(Debug)]
+struct PlannedReply {
+    plan: ReplyPlan,
+    parts: ReplyParts,
+    /// RDMA Writes of its chunks.
+    pushes: usize,
+    /// The buffer for the header of a reply that travels in a chunk.
+    header_only: Option<Buf>,
+}
+
+/// The memory that the parts of a reply are pushed from.
+#[derive(Clone, Copy, Debug)]
+struct Sources<'a> {
+    /// The RPC message, when it travels in a chunk.
+    payload: Option<&'a Extent>,
+    item: Option<&'a AnswerItem>,
+    zeros: &'a Extent,
+    /// Octets of the message in front of the item.
+    head: usize,
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Sends a reply in whatever form fits. It comes back when the send queue or the pool has no room for it.
+    pub(super) fn answer_fabric(&mut self, key: Key, answer: Answer) -> Result<(), Answer> {
+        let core = &mut self.core;
+        let Some(call) = core.responder.calls.get(key) else { return Ok(()) };
+        let (peer, xid, has_lists) = (call.peer, call.xid, call.has_lists);
+        let Some((qp, connection)) = core.peers.connection(peer) else { return Ok(()) };
+        let call = Answered { key, peer, qp, xid, has_lists };
+        let parts = parts_of(&answer);
+        let (threshold, policy) = (connection.send_threshold(), core.config.reply_policy);
+        let kept = room_kept(connection);
+        let (lists, returned) = core.responder.lists_and_returned(key, has_lists);
+        let plan = match responder::plan_reply(lists, parts, threshold, policy, returned) {
+            Ok(plan) => plan,
+            Err(fault) => return self.refuse_reply(call, &answer, fault),
+        };
+        let pushes = if plan.has_pushes() { count_writes(&plan, returned, &answer) } else { 0 };
+        if pushes + kept >= self.provider.limits().send_queue {
+            // It would never fit: an error is all that can be sent (RFC 8166 §4.5.4).
+            return self.refuse_reply(call, &answer, PeerFault::TooManySegments);
+        }
+        let long = plan.procedure == Procedure::NoMsg;
+        let header_only = if long { core.memory.take(HEAD_ROOM) } else { None };
+        if self.provider.send_room(qp) < pushes + 1 + kept || header_only.is_some() != long {
+            return Err(answer);
+        }
+        // The reply goes out: it tells the grant.
+        core.adapt_grant(peer);
+        self.send_reply(call, PlannedReply { plan, parts, pushes, header_only }, answer);
+        Ok(())
+    }
+
+    /// Answers a call by RDMA_ERROR, for its reply cannot be expressed.
+    fn refuse_reply(&mut self, call: Answered, answer: &Answer, fault: PeerFault) -> Result<(), Answer> {
+        self.core.let_reply_go(call.peer, answer);
+        self.core.responder.forget(call.key);
+        self.refuse_call(call.peer, call.qp, call.xid, fault);
+        Ok(())
+    }
+
+    /// Pushes the chunks of a reply, and sends it.
+    fn send_reply(&mut self, call: Answered, planned: PlannedReply, mut answer: Answer) {
+        let PlannedReply { plan, parts, pushes, header_only } = planned;
+        let Answered { key, peer, qp, xid, has_lists } = call;
+        let core = &mut self.core;
+        let Some((_, connection)) = core.peers.connection(peer) else { return };
+        let long = header_only.is_some();
+        let lists = core.responder.lists_of(key, has_lists);
+        // RFC 8167 §5.2 [8167-6], draft 002 §5.2 [bidir-6]
+        let header = connection.reply_header(xid, if long { Body::NoMsg } else { Body::Msg });
+        let remote = self.provider.limits().remote_invalidation;
+        let invalidate = connection.invalidates(lists).filter(|_| remote).map(RemoteKey);
+        connection.handle_replied();
+        let stats = &mut core.counters.stats.responder;
+        count_form(&mut stats.replies, long, plan.item_in_chunk);
+        stats.remote_invalidations += u64::from(invalidate.is_some());
+        stats.reply_chunks_spared += u64::from(!long && lists.reply().is_some());
+        stats.writes += pushes as u64;
+
+        let bulk = Bulk::of(&answer);
+        let item = answer.item.take();
+        let (mut message, payload) = lay_out(answer.message, item.as_ref(), &plan, header_only);
+        if pushes > 0 {
+            core.watch.stamp(key, Stage::Emit, core.now);
+            let head = parts.head as usize;
+            let sources =
+                Sources { payload: payload.as_ref(), item: item.as_ref(), zeros: &core.zeros, head };
+            for push in plan.pushes(&core.responder.returned) {
+                stats.pushed += u64::from(push.target.length);
+                if sources.push(&mut self.provider, qp, push).is_err() {
+                    return; // The connection is dying; its end removes the call.
+                }
+            }
+            core.watch.stamp(key, Stage::Push, core.now);
+        }
+        let room = message.prepend(plan.header_len).expect("a message begins behind its head room");
+        let emitted = connection.emit(&header, &core.responder.returned, room);
+        debug_assert_eq!(emitted, Ok(plan.header_len), "the plan knows its header");
+        let is_sent = self.provider.send_inline(qp, &message, invalidate);
+        let work = bulk.map_or(Work::Untracked, Work::BulkReply);
+        if is_sent || self.provider.post_send(qp, work.tag(), message, invalidate).is_ok() {
+            core.responder.forget(key);
+            core.watch.post(key, core.now);
+        }
+        core.settle_receives(peer);
+        if let Some(bulk) = bulk.filter(|_| is_sent) {
+            core.end_bulk(peer, bulk);
+        }
+    }
+}
+
+/// The message that is sent, and the one that travels in a chunk, if there is one.
+fn lay_out(
+    mut message: Buf,
+    item: Option<&AnswerItem>,
+    plan: &ReplyPlan,
+    header_only: Option<Buf>,
+) -> (Buf, Option<Extent>) {
+    if let Some(mut header_only) = header_only {
+        header_only.reset(plan.header_len);
+        return (header_only, Some(message.freeze()));
+    }
+    if let Some(item) = item.filter(|_| !plan.item_in_chunk) {
+        insert_parts(&mut message, item.position, item.octets.iter().map(|part| &part[..]));
+    }
+    (message, None)
+}
+
+impl Sources<'_> {
+    /// Posts the RDMA Writes of one part of a reply.
+    fn push<P: Provider>(self, provider: &mut P, qp: Qp, push: Push) -> Result<(), Refused<Extent>> {
+        let span = span_of(push);
+        let behind = |at: usize| at + span.start..at + span.end;
+        match (push.part, self.payload, self.item) {
+            (Part::Head, Some(payload), _) => push_one(provider, qp, payload.slice(span), push.target),
+            (Part::Tail, Some(payload), _) => {
+                push_one(provider, qp, payload.slice(behind(self.head)), push.target)
+            }
+            (Part::Item, _, Some(item)) => push_all(provider, qp, item.octets.slices(span), push.target),
+            (Part::Pad, ..) => push_one(provider, qp, self.zeros.slice(span), push.target),
+            _ => unreachable!("the plan pushes parts that the reply has"),
+        }
+    }
+}
+
+/// RDMA Writes that take a reply's parts to their chunks.
+fn count_writes(plan: &ReplyPlan, returned: &ChunkLists, answer: &Answer) -> usize {
+    let writes = plan.pushes(returned).map(|push| match (push.part, &answer.item) {
+        (Part::Item, Some(item)) => item.octets.slices(span_of(push)).count(),
+        _ => 1,
+    });
+    writes.sum()
+}
+
+/// The octets of its part that are pushed.
+fn span_of(push: Push) -> Range<usize> {
+    push.from as usize..(push.from + push.target.length) as usize
+}
+
+fn push_one<P: Provider>(
+    provider: &mut P,
+    qp: Qp,
+    source: Extent,
+    target: Segment,
+) -> Result<(), Refused<Extent>> {
+    provider.post_write(qp, Work::Untracked.tag(), source, remote(target))
+}
+
+/// Pushes extents one behind the other: together they are as long as `target`.
+fn push_all<P: Provider>(
+    provider: &mut P,
+    qp: Qp,
+    sources: impl Iterator<Item = Extent>,
+    mut target: Segment,
+) -> Result<(), Refused<Extent>> {
+    for source in sources {
+        let len = source.len() as u32;
+        push_one(provider, qp, source, Segment { length: len, ..target })?;
+        // The end of the segment does not wrap: it was checked when it was parsed.
+        target.offset += u64::from(len);
+        target.length -= len;
+    }
+    debug_assert_eq!(target.length, 0, "the item has every octet that is pushed");
+    Ok(())
+}
+
+fn parts_of(answer: &Answer) -> ReplyParts {
+    let len = answer.message.len();
+    let position = answer.item.as_ref().map_or(len, |item| item.position);
+    debug_assert!(position <= len, "the item lies in its message");
+    let item = answer.item.as_ref().map_or(0, |item| item.octets.len());
+    ReplyParts { head: position as u32, item: item as u32, tail: (len - position) as u32 }
+}

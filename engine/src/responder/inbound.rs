@@ -1,0 +1,99 @@
+//! One call of a peer.
+
+use crate::app::{Answer, PeerId};
+use stag_pools::{Buf, table::Key};
+use stag_protocol::rpcrdma::{Body, Credits, Header, Xid, chunk::READS_MAX, responder::Pull};
+use stag_verbs::Time;
+
+/// A call of a peer. Short, for most calls are over as soon as they arrived: the parts that only some have are elsewhere.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    pub(super) peer: PeerId,
+    pub(super) xid: Xid,
+    pub(super) state: InboundState,
+    /// Its header named something in [`Responder::lists`](super::Responder).
+    pub(super) has_lists: bool,
+    /// Until it is dispatched, and only if there is something to pull.
+    pub(super) fabric: Option<Box<FabricCall>>,
+}
+
+/// A call whose chunks are pulled.
+#[derive(Debug)]
+pub(super) struct FabricCall {
+    pub(super) header: Header,
+    pub(super) payload_at: usize,
+    pub(super) message: Option<Buf>,
+    pub(super) pull: Pull,
+    /// The octets that were pulled, by place in `pull.chunks()`.
+    pub(super) chunks: [Option<Buf>; READS_MAX],
+    /// Reads done.
+    pub(super) pulled: usize,
+    /// When it arrived.
+    pub(super) since: Time,
+    /// Octets of memory that the peer holds while its Reads are under way.
+    pub(super) held: u64,
+    /// Octets of memory that its reply may take.
+    pub(super) expected: u64,
+}
+
+/// A reply that could not be sent yet.
+#[derive(Debug)]
+pub(super) struct Unsent {
+    pub(super) call: Key,
+    pub(super) answer: Answer,
+    /// Octets that its peer holds because it waits, beyond what every reply of its size holds.
+    pub(super) held: u64,
+}
+
+/// The event that a call of a peer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InboundState {
+    /// Memory or send queue room for its Reads, or its peer's share for its reply.
+    AwaitSink,
+    /// The peer's memory.
+    AwaitPull,
+    /// The app.
+    AwaitAnswer,
+    /// Room in the send queue for its reply, which is among the [`Responder::replies`](super::Responder).
+    AwaitRoom,
+}
+
+/// The obstacle of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// A buffer of the shard, for at least this many octets.
+    Memory(usize),
+    /// More buffers at once than there are for such a peer.
+    Buffers,
+    /// Room in its connection's share of the memory.
+    Share,
+    /// Room in its connection's send queue.
+    Room,
+}
+
+impl Default for FabricCall {
+    /// Of no call.
+    fn default() -> Self {
+        let header = Header { xid: Xid(0), credits: Credits(0), body: Body::Msg };
+        let chunks = [const { None }; READS_MAX];
+        Self {
+            header,
+            payload_at: 0,
+            message: None,
+            pull: Pull::NONE,
+            chunks,
+            pulled: 0,
+            since: Time(0),
+            held: 0,
+            expected: 0,
+        }
+    }
+}
+
+impl Inbound {
+    /// A call without chunks, which goes to the app at once.
+    #[inline]
+    pub(super) const fn whole(peer: PeerId, xid: Xid) -> Self {
+        Self { peer, xid, state: InboundState::AwaitAnswer, has_lists: false, fabric: None }
+    }
+}

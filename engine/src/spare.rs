@@ -1,0 +1,20 @@
+//! Boxes for what only some calls have.
+
+/// Boxes that are in no use, as many as can be in use at once.
+#[derive(Debug)]
+pub(crate) struct Spare<T>(Vec<Box<T>>);
+
+impl<T: Default> Spare<T> {
+    pub(crate) fn new(count: usize) -> Self {
+        Self((0..count).map(|_| Box::default()).collect())
+    }
+
+    pub(crate) fn take(&mut self) -> Box<T> {
+        self.0.pop().expect("there is one for each call")
+    }
+
+    pub(crate) fn give(&mut self, mut value: Box<T>) {
+        *value = T::default();
+        self.0.push(value);
+    }
+}
