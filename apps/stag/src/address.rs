@@ -1,82 +1,68 @@
 //! Addresses to listen at, as they are given: `SCHEME://IP:PORT`.
 
 use crate::Error;
-use std::{fmt, net::SocketAddr};
+use stag_fabrics::{Absent, FabricAddress, FabricInfo, Notation, UrlError};
+use std::net::SocketAddr;
 
-/// The schemes this build serves, for messages.
-const SCHEMES: &str =
-    if cfg!(feature = "verbs") { "iwarp://, rdma:// and shm://" } else { "iwarp:// and shm://" };
-
-/// Where to listen, over which fabric.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listen {
-    /// The software RNIC.
-    Iwarp(stag_iwarp::Address),
-    /// An RDMA device.
-    #[cfg(feature = "verbs")]
-    Rdma(stag_ibverbs::Address),
-    /// Memory shared with processes of this host.
-    Shm(stag_shm::Address),
-}
-
-impl Listen {
-    /// Where it is on an IP network.
-    pub const fn ip(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Iwarp(at) => Some(at.0),
-            #[cfg(feature = "verbs")]
-            Self::Rdma(at) => Some(at.0),
-            Self::Shm(_) => None,
-        }
+/// Schemes in a sentence.
+fn listed(schemes: &[&str]) -> String {
+    let urls: Vec<_> = schemes.iter().map(|scheme| format!("{scheme}://")).collect();
+    match urls.as_slice() {
+        [others @ .., last] if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        all => all.join(", "),
     }
 }
 
-impl fmt::Display for Listen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Iwarp(at) => at.fmt(f),
-            #[cfg(feature = "verbs")]
-            Self::Rdma(at) => at.fmt(f),
-            Self::Shm(at) => at.fmt(f),
-        }
-    }
+/// The schemes at which this build listens, in a sentence.
+fn served() -> String {
+    let mut schemes: Vec<_> = FabricInfo::real().map(|info| info.scheme).collect();
+    schemes.sort_unstable();
+    listed(&schemes)
+}
+
+/// The schemes that this build calls, in a sentence.
+pub fn called() -> String {
+    let mut schemes: Vec<_> = FabricInfo::real().map(|info| info.scheme).collect();
+    schemes.insert(1.min(schemes.len()), "tcp");
+    listed(&schemes)
+}
+
+/// Facts about the fabric of a scheme. Simulated ends meet inside one process, so no command has them.
+pub fn fabric(scheme: &str) -> Result<FabricInfo, UrlError> {
+    let known = FabricInfo::named(scheme).filter(|info| !info.is_simulated);
+    known.ok_or_else(|| UrlError::unknown(scheme))
 }
 
 /// The address to listen at in a URL without a path.
-pub fn listen(url: &str) -> Result<Listen, Error> {
-    match url.split_once("://") {
-        Some(("iwarp", authority)) => authority
-            .parse()
-            .map(|at| Listen::Iwarp(stag_iwarp::Address(at)))
-            .map_err(|_| no_ip(url, "iwarp")),
-        #[cfg(feature = "verbs")]
-        Some(("rdma", authority)) => authority
-            .parse()
-            .map(|at| Listen::Rdma(stag_ibverbs::Address(at)))
-            .map_err(|_| no_ip(url, "rdma")),
-        #[cfg(not(feature = "verbs"))]
-        Some(("rdma", _)) => Err(without_verbs(url)),
-        Some(("shm", _)) => url.parse().map(Listen::Shm).map_err(|why: stag_shm::AddressError| {
-            Error::usage(format!("{url:?} is not an address to listen at: {why}"))
-        }),
-        Some((scheme, _)) => {
-            Err(Error::usage(format!("{url:?}: this build has no scheme {scheme}://, only {SCHEMES}")))
+pub fn listen(url: &str) -> Result<FabricAddress, Error> {
+    let known = url.split_once("://").map_or(Ok(()), |(scheme, _)| fabric(scheme).map(drop));
+    known.and_then(|()| FabricAddress::parse(url)).map_err(|error| no_address(url, error))
+}
+
+fn no_address(url: &str, error: UrlError) -> Error {
+    Error::usage(match error {
+        UrlError::NoScheme => format!("{url:?} has no scheme: this build has {}", served()),
+        UrlError::UnknownScheme(scheme) => {
+            format!("{url:?}: this build has no scheme {scheme}://, only {}", served())
         }
-        None => Err(Error::usage(format!("{url:?} has no scheme: this build has {SCHEMES}"))),
-    }
+        UrlError::Absent(absent) => return not_built(url, absent),
+        UrlError::Address { scheme, .. }
+            if fabric(scheme).is_ok_and(|info| info.notation == Notation::Ip) =>
+        {
+            format!(
+                "{url:?} is not an address to listen at: write {scheme}://IP:PORT, for example {scheme}://127.0.0.1:20049 or {scheme}://[::1]:20049"
+            )
+        }
+        UrlError::Address { why, .. } => format!("{url:?} is not an address to listen at: {why}"),
+    })
 }
 
-fn no_ip(url: &str, scheme: &str) -> Error {
+/// The error for a URL of a fabric that this build has not.
+pub fn not_built(url: &str, absent: Absent) -> Error {
+    let Absent { name, feature, .. } = absent;
     Error::usage(format!(
-        "{url:?} is not an address to listen at: write {scheme}://IP:PORT, for example {scheme}://127.0.0.1:20049 or {scheme}://[::1]:20049"
-    ))
-}
-
-/// What a build without RDMA devices says of them.
-#[cfg(not(feature = "verbs"))]
-pub fn without_verbs(url: &str) -> Error {
-    Error::usage(format!(
-        "{url:?}: this build has no RDMA devices, only {SCHEMES}; build it with --features verbs"
+        "{url:?}: this build has no {name}, only {}; build it with --features {feature}",
+        served()
     ))
 }
 
@@ -95,6 +81,7 @@ pub fn tcp(text: &str) -> Result<Option<SocketAddr>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stag_fabrics::ABSENT;
 
     #[test]
     fn addresses_are_read() {
@@ -118,11 +105,10 @@ mod tests {
         for url in ["udp://127.0.0.1:20049", "127.0.0.1:20049"] {
             assert!(listen(url).unwrap_err().to_string().contains("iwarp://"), "{url}");
         }
-        let rdma = listen("rdma://127.0.0.1:20049");
-        if cfg!(feature = "verbs") {
-            assert_eq!(rdma.unwrap().to_string(), "rdma://127.0.0.1:20049");
-        } else {
-            assert!(rdma.unwrap_err().to_string().contains("--features verbs"));
+        match (listen("rdma://127.0.0.1:20049"), ABSENT) {
+            (Ok(at), []) => assert_eq!(at.to_string(), "rdma://127.0.0.1:20049"),
+            (Err(error), [_]) => assert!(error.to_string().contains("--features verbs")),
+            (found, absent) => panic!("{found:?} with {absent:?}"),
         }
         assert!(listen("shm://x").unwrap_err().to_string().contains("must be absolute"));
         assert!(listen("shm:///x?trust=all").unwrap_err().to_string().contains("?trust=uid"));
@@ -130,5 +116,21 @@ mod tests {
         for text in ["2049", "127.0.0.1", "localhost:2049", ""] {
             assert!(tcp(text).unwrap_err().to_string().contains("or none"), "{text}");
         }
+    }
+
+    #[test]
+    fn every_scheme_of_this_build_is_named_in_the_refusal_of_another() {
+        let text = |url| listen(url).unwrap_err().to_string();
+        let served = if ABSENT.is_empty() { "iwarp://, rdma:// and shm://" } else { "iwarp:// and shm://" };
+        assert_eq!(
+            text("udp://127.0.0.1:1"),
+            format!("\"udp://127.0.0.1:1\": this build has no scheme udp://, only {served}")
+        );
+        assert_eq!(text("127.0.0.1:1"), format!("\"127.0.0.1:1\" has no scheme: this build has {served}"));
+        // Also where the feature is unified into this build: its ends do not meet between processes.
+        for url in ["sim://7", "sim://x"] {
+            assert_eq!(text(url), format!("{url:?}: this build has no scheme sim://, only {served}"));
+        }
+        assert!(called().starts_with("iwarp://, tcp://"), "{}", called());
     }
 }

@@ -1,8 +1,9 @@
 //! What the calling commands share: a client over the fabric of its address, which also calls over TCP.
 
-use crate::{Error, address::Listen, fabric::Fabric};
+use crate::Error;
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::clock::Clock;
+use stag_fabrics::{AnyProvider, FabricAddress, Settings};
 use stag_load::{Client, Config};
 use stag_protocol::rpcrdma::Versions;
 use std::{
@@ -21,16 +22,18 @@ pub fn random<const LEN: usize>() -> Result<[u8; LEN], Error> {
 /// A client that is not connected and tries `versions`, for `depth` large calls at a time that may take `timeout` each, and its
 /// clock. Its fabric is that of `at`.
 pub fn client(
-    at: Option<&Listen>,
+    at: Option<&FabricAddress>,
     depth: usize,
     timeout: Duration,
     versions: Versions,
-) -> Result<(Client<Fabric>, Clock), Error> {
+) -> Result<(Client<AnyProvider>, Clock), Error> {
     let short = |error: io::Error| Error::failure(format!("no memory or descriptors to call with: {error}"));
     let clock = Clock::start();
     let mut config = Config { timeout, ..Config::new(u32::from_ne_bytes(random()?)).with_depth(depth) };
     config.shard.call_versions = versions;
-    let fabric = Fabric::new(at, config.limits(), random()?, clock.now()).map_err(short)?;
+    let reserved_port = stag_load::takes_reserved_ports();
+    let settings = Settings { reserved_port, ..Settings::new(config.limits(), random()?, clock.now()) };
+    let fabric = AnyProvider::for_connecting(settings, at).map_err(short)?;
     let client = Client::new(fabric, config, move || clock.now()).map_err(short)?;
     Ok((client, clock))
 }

@@ -14,7 +14,6 @@ mod cidr;
 mod cli;
 mod demo;
 mod descriptors;
-mod fabric;
 mod load;
 mod manual;
 mod probe;

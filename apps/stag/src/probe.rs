@@ -4,28 +4,27 @@
 
 mod ports;
 
-use crate::{Error, address::Listen, caller, cli, fabric::Fabric};
-use rustix::{
-    process::{Resource, getrlimit},
-    thread::{MembarrierCommand, MembarrierQuery, membarrier_query},
-};
+use crate::{Error, caller, cli};
+use rustix::process::{Resource, getrlimit};
 use serde::{Serialize, Serializer};
 use stag_engine::{clock::Clock, launch};
+use stag_fabrics::{ABSENT, Absent, AnyProvider, FabricAddress, FabricInfo, Here, Notation, Settings};
 use stag_pools::{Class, Pool};
 use stag_verbs::{Cause, Event, Limits, Provider, Tag};
 use std::{
     env,
     fmt::Write,
     fs, io,
-    net::Ipv4Addr,
     path::Path,
     time::{Duration, Instant},
 };
 
 /// How long two ends may take to meet.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The fabrics there are.
-const SCHEMES: [&str; 3] = ["iwarp", "shm", "rdma"];
+/// The fabric that works everywhere.
+const USUAL: &str = "iwarp";
+/// The fabric whose ports the kernel shows.
+const WITH_PORTS: &str = "rdma";
 /// Octets of the message that has to arrive.
 const MESSAGE: usize = 64;
 
@@ -106,12 +105,16 @@ struct HugePages {
 /// Looks, and says what was found. An error when a fabric that has to work does not.
 pub fn run(arguments: &cli::Probe) -> Result<(), Error> {
     let wanted: Vec<_> = arguments.schemes.iter().map(String::as_str).collect();
-    if let Some(other) = wanted.iter().find(|scheme| !SCHEMES.contains(scheme)) {
-        return Err(Error::usage(format!("{other:?} is no fabric: there are {}", SCHEMES.join(", "))));
+    let schemes: Vec<_> =
+        FabricInfo::real().map(|info| info.scheme).chain(ABSENT.iter().map(|it| it.scheme)).collect();
+    if let Some(other) = wanted.iter().find(|scheme| !schemes.contains(scheme)) {
+        return Err(Error::usage(format!("{other:?} is no fabric: there are {}", schemes.join(", "))));
     }
-    let mut rdma = rdma();
-    rdma.ports = ports::here().iter().map(ToString::to_string).collect();
-    let fabrics = vec![iwarp(), shm(), rdma];
+    let mut fabrics: Vec<_> =
+        FabricInfo::real().map(look).chain(ABSENT.iter().copied().map(not_built)).collect();
+    if let Some(fabric) = fabrics.iter_mut().find(|fabric| fabric.scheme == WITH_PORTS) {
+        fabric.ports = ports::here().iter().map(ToString::to_string).collect();
+    }
     let found = Found { version: env!("CARGO_PKG_VERSION"), fabrics, host: Host::here() };
     if arguments.json {
         let text = serde_json::to_string_pretty(&found);
@@ -120,7 +123,7 @@ pub fn run(arguments: &cli::Probe) -> Result<(), Error> {
         caller::say(found.text());
     }
     let is_wanted = |fabric: &&FabricFound| match wanted.as_slice() {
-        [] => fabric.scheme == "iwarp",
+        [] => fabric.scheme == USUAL,
         wanted => wanted.contains(&fabric.scheme),
     };
     match found.fabrics.iter().filter(is_wanted).find(|fabric| !fabric.works) {
@@ -134,66 +137,33 @@ pub fn run(arguments: &cli::Probe) -> Result<(), Error> {
 
 /// Whether the fabric `scheme` works here, for whoever needs no more.
 pub fn works(scheme: &str) -> bool {
-    let found = match scheme {
-        "iwarp" => iwarp(),
-        "shm" => shm(),
-        _ => rdma(),
-    };
-    found.works
+    FabricInfo::named(scheme).is_some_and(|info| look(info).works)
 }
 
-fn iwarp() -> FabricFound {
-    let at = Listen::Iwarp(stag_iwarp::Address((Ipv4Addr::LOCALHOST, 0).into()));
-    judge("iwarp", &at, vec![("needs", "TCP".to_owned())])
+fn not_built(Absent { scheme, name, feature }: Absent) -> FabricFound {
+    absent(scheme, format!("this build has no {name} (cargo build --features {feature})"))
 }
 
-fn shm() -> FabricFound {
-    shm_in(&env::temp_dir())
+fn look(info: FabricInfo) -> FabricFound {
+    look_in(info, &env::temp_dir())
 }
 
-/// The same, by a socket in `directory`.
-fn shm_in(directory: &Path) -> FabricFound {
-    let home = match tempfile::Builder::new().prefix("stag-probe-").tempdir_in(directory) {
-        Ok(home) => home,
-        Err(error) => {
-            let why =
-                format!("no socket can be made in {}: {error} (TMPDIR says where)", directory.display());
-            return absent("shm", why);
+/// The same, by a socket in `directory` where the fabric needs one.
+fn look_in(info: FabricInfo, directory: &Path) -> FabricFound {
+    let scheme = info.scheme;
+    if info.notation != Notation::Path {
+        return judge(scheme, FabricAddress::here(scheme, directory));
+    }
+    match tempfile::Builder::new().prefix("stag-probe-").tempdir_in(directory) {
+        Ok(home) => {
+            let here = FabricAddress::here(scheme, &home.path().join("socket"));
+            judge(scheme, here.map_err(|why| format!("{}: {why} (TMPDIR says where)", home.path().display())))
         }
-    };
-    let at = match format!("{}?trust=uid", home.path().join("socket").display()).parse() {
-        Ok(at) => Listen::Shm(at),
-        Err(why) => return absent("shm", format!("{}: {why} (TMPDIR says where)", home.path().display())),
-    };
-    let commands = membarrier_query();
-    let has =
-        |command: MembarrierCommand| commands.contains(MembarrierQuery::from_bits_retain(command as u32));
-    let barrier = has(MembarrierCommand::GlobalExpedited) && has(MembarrierCommand::RegisterGlobalExpedited);
-    let sleep = if barrier { "yes" } else { "no: sleeping servers wake up every millisecond" };
-    judge("shm", &at, vec![("needs", "memory files".to_owned()), ("membarrier", sleep.to_owned())])
-}
-
-#[cfg(feature = "verbs")]
-fn rdma() -> FabricFound {
-    let found = match stag_ibverbs::address_here() {
-        Ok(found) => found,
-        Err(error) => return absent("rdma", error.to_string()),
-    };
-    let (ip, about) = found;
-    let at = Listen::Rdma(stag_ibverbs::Address(std::net::SocketAddr::new(ip, 0)));
-    let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
-    let facts = vec![
-        ("device", about.name),
-        ("address", ip.to_string()),
-        ("iwarp", yes(about.is_iwarp)),
-        ("memory windows", yes(about.has_windows)),
-    ];
-    judge("rdma", &at, facts)
-}
-
-#[cfg(not(feature = "verbs"))]
-fn rdma() -> FabricFound {
-    absent("rdma", "this build has no RDMA devices (cargo build --features verbs)".to_owned())
+        Err(error) => absent(
+            scheme,
+            format!("no socket can be made in {}: {error} (TMPDIR says where)", directory.display()),
+        ),
+    }
 }
 
 /// A fabric that does not work.
@@ -202,8 +172,12 @@ fn absent(scheme: &'static str, why: String) -> FabricFound {
     FabricFound { scheme, works: false, why: Some(why), first_message_us: None, limits: None, facts, ports }
 }
 
-fn judge(scheme: &'static str, at: &Listen, facts: Vec<(&'static str, String)>) -> FabricFound {
-    match meet(at) {
+fn judge(scheme: &'static str, here: Result<Here<FabricAddress>, String>) -> FabricFound {
+    let Here { at, facts } = match here {
+        Ok(here) => here,
+        Err(why) => return absent(scheme, why),
+    };
+    match meet(&at) {
         Ok((took, limits)) => FabricFound {
             scheme,
             works: true,
@@ -218,11 +192,15 @@ fn judge(scheme: &'static str, at: &Listen, facts: Vec<(&'static str, String)>) 
 }
 
 /// Two ends in this thread: one listens at `at`, the other connects and says something.
-fn meet(at: &Listen) -> Result<(Duration, LimitsFound), String> {
+fn meet(at: &FabricAddress) -> Result<(Duration, LimitsFound), String> {
     let clock = Clock::start();
     let shown = |error: io::Error| error.to_string();
-    let end = |seed: u8| -> Result<(Fabric, Pool), String> {
-        let mut fabric = Fabric::new(Some(at), LIMITS, [seed; 32], clock.now()).map_err(shown)?;
+    let end = |seed: u8| -> Result<(AnyProvider, Pool), String> {
+        let settings = Settings {
+            reserved_port: stag_load::takes_reserved_ports(),
+            ..Settings::new(LIMITS, [seed; 32], clock.now())
+        };
+        let mut fabric = AnyProvider::for_connecting(settings, Some(at)).map_err(shown)?;
         let classes = [Class { slot_len: LIMITS.receive_len, count: 32 }];
         let pool = if fabric.wants_shared_pools() { Pool::shared(&classes) } else { Pool::new(&classes) };
         let pool = pool.map_err(shown)?;
@@ -357,7 +335,7 @@ mod tests {
 
     #[test]
     fn what_needs_no_device_works_and_says_so() {
-        for found in [iwarp(), shm()] {
+        for found in ["iwarp", "shm"].map(|scheme| look(FabricInfo::named(scheme).unwrap())) {
             assert!(found.works, "{found:?}");
             assert!(found.limits.unwrap().remote_invalidation && found.first_message_us.is_some());
         }
@@ -366,7 +344,7 @@ mod tests {
 
     #[test]
     fn without_a_place_for_sockets_only_that_fabric_is_said_not_to_work() {
-        let found = shm_in(Path::new("/no/such/directory"));
+        let found = look_in(FabricInfo::named("shm").unwrap(), Path::new("/no/such/directory"));
         let why = found.why.unwrap();
         assert!(!found.works && why.contains("/no/such/directory") && why.contains("TMPDIR"), "{why}");
     }
@@ -383,7 +361,7 @@ mod tests {
     #[test]
     fn an_address_where_nobody_can_listen_is_said_with_its_reason() {
         let at = crate::address::listen("shm:///no/such/directory/socket").unwrap();
-        let found = judge("shm", &at, Vec::new());
+        let found = judge("shm", Ok(Here { at, facts: Vec::new() }));
         assert!(!found.works && found.limits.is_none());
         let found = Found { version: "x", fabrics: vec![found], host: Host::here() };
         assert!(found.text().starts_with("shm     does not work: "), "{}", found.text());

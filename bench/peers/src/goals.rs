@@ -14,7 +14,7 @@ use crate::{
     },
     minimal::Minimal,
     ours::{
-        ends::{self, Calls},
+        ends::Calls,
         headers::{HeaderTime, Instructions, Work},
         idle::IdleServer,
         many::{Among, IdleMemory, Pushed},
@@ -22,7 +22,8 @@ use crate::{
         tail::HalfOfPeak,
     },
     rivals::rows,
-    stag::{Fabric, Served, Stag},
+    stag::{Served, Stag},
+    way::{self, Way},
 };
 
 /// A goal: its name, what it is about, and what makes its rows.
@@ -54,25 +55,25 @@ pub const GOALS: [Goal; 18] = [
 const READ_DEPTH: usize = 8;
 
 fn null_shm() -> Vec<Row> {
-    let row = |what, fabric, bound| {
-        let ours = Stag::new(fabric, Served::Echo, "--workload null --depth 1");
+    let row = |what, by, bound| {
+        let ours = Stag::new(by, Served::Echo, "--workload null --depth 1");
         Row::timed(("G1", what), (RoundTrip, bound), ours, RingFloor(Sample::Batches))
     };
     vec![
-        row("NULL round trip, shm", Fabric::Shm, AtMost(2.0)),
-        row("NULL round trip, shm trusted", Fabric::ShmTrusted, Bound::None),
+        row("NULL round trip, shm", way::SHM, AtMost(2.0)),
+        row("NULL round trip, shm trusted", way::SHM_TRUSTED, Bound::None),
     ]
 }
 
 fn null_iwarp() -> Vec<Row> {
-    let ours = Stag::new(Fabric::Iwarp, Served::Echo, "--workload null --depth 1");
+    let ours = Stag::new(way::IWARP, Served::Echo, "--workload null --depth 1");
     vec![Row::timed(("G3", "NULL round trip, iwarp"), (RoundTrip, AtMost(1.1)), ours, TcpPing)]
 }
 
 fn calls_iwarp() -> Vec<Row> {
     let row = |depth: usize| {
         let options = format!("--workload null --depth {depth}");
-        let ours = Stag::new(Fabric::Iwarp, Served::Echo, &options);
+        let ours = Stag::new(way::IWARP, Served::Echo, &options);
         let what = format!("NULL calls/s, iwarp, depth {depth}");
         Row::timed(("G4", &what), (Rate, AtLeast(0.5)), ours, Minimal::new(&options))
     };
@@ -80,13 +81,13 @@ fn calls_iwarp() -> Vec<Row> {
 }
 
 fn reads_shm() -> Vec<Row> {
-    let row = |(fabric, name): (Fabric, &str), (len, size, bound): (usize, &str, Bound)| {
+    let row = |(by, name): (Way, &str), (len, size, bound): (usize, &str, Bound)| {
         let options = format!("--workload nfs3:read --size {size} --depth {READ_DEPTH} --no-verify");
-        let ours = Stag::new(fabric, Served::Memory, &options);
+        let ours = Stag::new(by, Served::Memory, &options);
         let what = format!("READ bandwidth, {name}, {size}iB, depth {READ_DEPTH}");
         Row::timed(("G5", &what), (Bandwidth, bound), ours, CopyFloor { len, places: READ_DEPTH })
     };
-    let (trusted, isolated) = ((Fabric::ShmTrusted, "shm trusted"), (Fabric::Shm, "shm isolated"));
+    let (trusted, isolated) = ((way::SHM_TRUSTED, "shm trusted"), (way::SHM, "shm isolated"));
     vec![
         row(trusted, (64 << 10, "64K", AtLeast(0.7))),
         row(trusted, (1 << 20, "1M", AtLeast(0.9))),
@@ -97,10 +98,10 @@ fn reads_shm() -> Vec<Row> {
 
 fn reads_iwarp() -> Vec<Row> {
     let options = format!("--workload nfs3:read --size 1M --depth {READ_DEPTH} --no-verify");
-    let ours = Stag::new(Fabric::Iwarp, Served::Memory, &options);
+    let ours = Stag::new(way::IWARP, Served::Memory, &options);
     let what = format!("READ bandwidth, iwarp with CRC, 1MiB, depth {READ_DEPTH}");
-    let pushed = |fabric| Pushed::new(fabric, READ_DEPTH);
-    let (on, off) = (pushed(ends::Fabric::Iwarp), pushed(ends::Fabric::IwarpWithoutCrc));
+    let pushed = |by| Pushed::new(by, READ_DEPTH);
+    let (on, off) = (pushed(way::IWARP), pushed(way::IWARP_WITHOUT_CRC));
     vec![
         Row::timed(("G6", &what), (Bandwidth, AtLeast(0.9)), ours, TcpStreamFloor),
         Row::timed(("G6", "1 MiB pushed, CRC on ÷ off"), (Bandwidth, AtLeast(0.95)), on, off),
@@ -110,7 +111,7 @@ fn reads_iwarp() -> Vec<Row> {
 fn small_reads() -> Vec<Row> {
     let row = |(depth, bound): (usize, f64)| {
         let options = format!("--workload nfs3:read --size 4K --depth {depth} --no-verify");
-        let ours = Stag::new(Fabric::Iwarp, Served::Memory, &options);
+        let ours = Stag::new(way::IWARP, Served::Memory, &options);
         let what = format!("4 KiB READs/s, iwarp, depth {depth}");
         Row::timed(("G7", &what), (Rate, AtLeast(bound)), ours, Minimal::new(&options))
     };
@@ -155,10 +156,10 @@ fn call() -> Vec<Row> {
 fn many() -> Vec<Row> {
     // What the crowd costs, and what it costs that nothing of a connection is in a cache when its call comes.
     let kinds = [(Calls::OverOne, "the others idle"), (Calls::OverAny, "each call over another one")];
-    let rows = [ends::Fabric::Shm, ends::Fabric::Iwarp].into_iter().flat_map(|fabric| {
+    let rows = [way::SHM, way::IWARP].into_iter().flat_map(|by| {
         kinds.map(|(calls, how)| {
-            let what = format!("NULL round trip, {}, 10,000 connections ÷ 1, {how}", fabric.name());
-            let [ours, one] = [10_000, 1].map(|connections| Among::new(fabric, calls, connections));
+            let what = format!("NULL round trip, {}, 10,000 connections ÷ 1, {how}", by.name());
+            let [ours, one] = [10_000, 1].map(|connections| Among::new(by, calls, connections));
             Row::timed(("G10", &what), (RoundTrip, AtMost(1.5)), ours, one)
         })
     });
@@ -166,16 +167,16 @@ fn many() -> Vec<Row> {
 }
 
 fn idle_memory() -> Vec<Row> {
-    let row = |fabric: ends::Fabric, kib: f64| {
-        let what = format!("memory per idle connection, {}, of 4,000", fabric.name());
-        let ours = IdleMemory::new(fabric, 4_000);
+    let row = |by: Way, kib: f64| {
+        let what = format!("memory per idle connection, {}, of 4,000", by.name());
+        let ours = IdleMemory::new(by, 4_000);
         Row::exact(("G11", &what), (Count("octets"), AtMost(kib * 1_024.0)), ours)
     };
-    vec![row(ends::Fabric::Iwarp, 4.0), row(ends::Fabric::Shm, 16.0)]
+    vec![row(way::IWARP, 4.0), row(way::SHM, 16.0)]
 }
 
 fn tail() -> Vec<Row> {
-    let (ours, ring) = (HalfOfPeak::new(Fabric::Shm), RingFloor(Sample::Open));
+    let (ours, ring) = (HalfOfPeak::new(way::SHM), RingFloor(Sample::Open));
     vec![Row::timed(
         ("G12", "p99/p50 of NULL, shm, open loop at half of the peak"),
         (Tail, AtMost(1.5)),
@@ -187,25 +188,23 @@ fn tail() -> Vec<Row> {
 fn asleep() -> Vec<Row> {
     let rate = 1_000 / PAUSE.as_millis();
     let options = format!("--workload null --depth 1 --rate {rate} --arrivals uniform");
-    let first = |fabric, what, bound| {
-        let ours = Stag::new(fabric, Served::Echo, &options);
+    let first = |by, what, bound| {
+        let ours = Stag::new(by, Served::Echo, &options);
         Row::timed(("G13", what), (RoundTrip, bound), ours, WakeFloor)
     };
-    let idle = |fabric, what| {
-        Row::exact(("G13", what), (Count("% of a core"), AtMost(1.0)), IdleServer::new(fabric))
-    };
+    let idle = |by, what| Row::exact(("G13", what), (Count("% of a core"), AtMost(1.0)), IdleServer::new(by));
     vec![
-        first(Fabric::Shm, "first NULL after the idle sleep, shm", AtMost(1.15)),
-        first(Fabric::Iwarp, "first NULL after the idle sleep, iwarp", Bound::None),
-        idle(Fabric::Shm, "CPU of an idle server, shm"),
-        idle(Fabric::Iwarp, "CPU of an idle server, iwarp"),
+        first(way::SHM, "first NULL after the idle sleep, shm", AtMost(1.15)),
+        first(way::IWARP, "first NULL after the idle sleep, iwarp", Bound::None),
+        idle(way::SHM, "CPU of an idle server, shm"),
+        idle(way::IWARP, "CPU of an idle server, iwarp"),
     ]
 }
 
 fn ceiling() -> Vec<Row> {
     let depth = 128;
     let options = format!("--workload null --depth {depth}");
-    let shm = Stag::new(Fabric::Shm, Served::Echo, &options);
+    let shm = Stag::new(way::SHM, Served::Echo, &options);
     let servers = Fastest(vec![Box::new(Minimal::new(&options)), Box::new(shm)]);
     let what = format!("generator's ceiling, NULL calls/s, depth {depth}");
     vec![Row::timed(("G14", &what), (Rate, AtLeast(1.5)), Ceiling::new(depth), servers)]

@@ -12,6 +12,7 @@
 //! | [`goal`], [`statistics`], [`strangers`] | rounds, ratios, which of them count |
 //! | [`cores`] | how far apart the cores were in a round |
 //! | [`results`], [`host`] | files and tables |
+//! | [`way`] | the ways between two ends of ours, as URLs |
 //! | [`site`] | cores, directories, programs |
 //! | [`cli`] | the command line |
 #![forbid(unsafe_code)]
@@ -31,3 +32,4 @@ pub mod site;
 pub mod stag;
 pub mod statistics;
 pub mod strangers;
+pub mod way;

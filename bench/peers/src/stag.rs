@@ -2,35 +2,11 @@
 
 use crate::{
     contender::{Absence, Contender, Reading},
-    site::{Running, Site, shown, unique},
+    site::{Running, Site, shown},
+    way::{IWARP, Way},
 };
 use stag_load::bench::Outcome;
 use std::process::Command;
-
-/// The fabric between both sides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fabric {
-    /// Shared memory, each side's memory out of reach of the other.
-    Shm,
-    /// Shared memory of processes of one user that trust each other: an item is copied once.
-    ShmTrusted,
-    /// The software RNIC over loopback.
-    Iwarp,
-    /// RPC over TCP, without RDMA.
-    Tcp,
-}
-
-impl Fabric {
-    /// As tables say it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Shm => "shm",
-            Self::ShmTrusted => "shm trusted",
-            Self::Iwarp => "iwarp",
-            Self::Tcp => "tcp",
-        }
-    }
-}
 
 /// What is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +79,7 @@ impl Bench {
 /// Ours.
 #[derive(Debug)]
 pub struct Stag {
-    fabric: Fabric,
+    way: Way,
     served: Served,
     bench: Bench,
     /// The server, and where it is.
@@ -112,9 +88,9 @@ pub struct Stag {
 }
 
 impl Stag {
-    /// `stag bench` with these options over `fabric`.
-    pub fn new(fabric: Fabric, served: Served, options: &str) -> Self {
-        Self { fabric, served, bench: Bench::new(options), server: None, commands: Vec::new() }
+    /// `stag bench` with these options by `way`.
+    pub fn new(way: Way, served: Served, options: &str) -> Self {
+        Self { way, served, bench: Bench::new(options), server: None, commands: Vec::new() }
     }
 
     /// The URL of what is measured, and the server's process. None before it was started.
@@ -129,27 +105,26 @@ impl Stag {
 /// When it does not start.
 pub fn serve(
     site: &Site,
-    fabric: Fabric,
+    way: Way,
     served: Served,
     commands: &mut Vec<String>,
 ) -> Result<(Running, String), Absence> {
     let mut command = site.on_core(site.server, &site.stag);
-    let socket = site.home().join(format!("{}.sock", unique()));
-    let listen = match fabric {
-        Fabric::Shm => format!("shm://{}", socket.display()),
-        Fabric::ShmTrusted => format!("shm://{}?trust=uid", socket.display()),
-        Fabric::Iwarp | Fabric::Tcp => "iwarp://127.0.0.1:0".to_owned(),
+    let url = way.listen(site);
+    let tcp = url.strip_prefix("tcp://");
+    // A server listens on a fabric in any case.
+    let (listen, sign) = match tcp {
+        Some(_) => (IWARP.listen(site), "TCP "),
+        None => (url.clone(), "LISTEN "),
     };
-    let tcp = if fabric == Fabric::Tcp { "127.0.0.1:0" } else { "none" };
     match served {
         Served::Echo => command.args(["echo"]),
         Served::Memory => command.args(["serve", "--memory", "256M"]),
     };
-    command.args(["--listen", &listen, "--tcp", tcp]);
+    command.args(["--listen", &listen, "--tcp", tcp.unwrap_or("none")]);
     commands.push(shown(&command));
-    let sign = if fabric == Fabric::Tcp { "TCP " } else { "LISTEN " };
     let (running, at) = site.serve(command, |line| line.strip_prefix(sign).map(str::to_owned))?;
-    let at = if fabric == Fabric::Tcp { format!("tcp://{at}") } else { at };
+    let at = if tcp.is_some() { format!("tcp://{at}") } else { at };
     let url = match (served, at.split_once('?')) {
         (Served::Echo, _) => at,
         // A socket's export stands behind a colon, in front of what is asked for.
@@ -162,7 +137,7 @@ pub fn serve(
 
 impl Contender for Stag {
     fn name(&self) -> String {
-        format!("Stag, {}", self.fabric.name())
+        format!("Stag, {}", self.way.name())
     }
 
     fn commands(&self) -> Vec<String> {
@@ -170,7 +145,7 @@ impl Contender for Stag {
     }
 
     fn start(&mut self, site: &Site) -> Result<(), Absence> {
-        let (running, url) = serve(site, self.fabric, self.served, &mut self.commands)?;
+        let (running, url) = serve(site, self.way, self.served, &mut self.commands)?;
         self.commands.push(shown(&self.bench.command(site, &url)));
         self.server = Some((running, url));
         Ok(())

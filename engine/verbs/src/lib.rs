@@ -31,12 +31,14 @@
 pub mod conformance;
 mod count;
 mod fault;
+mod open;
 pub mod soft;
 pub mod source;
 mod time;
 
 pub use count::Count;
 pub use fault::{Cause, FabricFault, Layer, Refusal, Refused, Status, Terminate};
+pub use open::{Here, Notation, Open, Settings, Sharing};
 pub use time::Time;
 
 use stag_pools::{Access, Buf, Extent, Fenced, Pool, RemoteKey, Scope, Window, table::Key};

@@ -3,7 +3,6 @@
 use super::{options, show};
 use crate::{
     Error, address,
-    address::Listen,
     admission::Clients,
     caller::{aside, random, say},
     cidr::Cidr,
@@ -19,9 +18,8 @@ use stag_engine::{
     control::{self, Command},
     launch,
 };
-use stag_iwarp::Iwarp;
-use stag_shm::Shm;
-use stag_verbs::{FabricFault, Limits, Provider};
+use stag_fabrics::{Fabric, FabricVisitor, Settings};
+use stag_verbs::FabricFault;
 use std::{io, net::SocketAddr, thread};
 
 /// Calls that one connection may have outstanding.
@@ -40,53 +38,36 @@ pub fn run(arguments: &options::Echo) -> Result<(), Error> {
     if let Some(notice) = share.notice(limit, wanted) {
         aside(format!("notice: {notice}\n"));
     }
-    let served = Served { clients: Clients::new(clients), share, every: arguments.sample };
+    let peers = if at.info().is_over_tcp { share.connections } else { defaults.peers };
+    let echo = Server { tcp, clients: Clients::new(clients), share, peers, every: arguments.sample };
     let core = launch::cores().first().copied();
-    let serve = move |_| match at {
-        Listen::Iwarp(at) => {
-            let make = move |limits, seed, now| {
-                let Share { half_open, spare, .. } = share;
-                Iwarp::new(stag_iwarp::Config {
-                    half_open,
-                    spare,
-                    ..stag_iwarp::Config::new(limits, seed, now)
-                })
-            };
-            serve(make, &at, tcp, (served, share.connections))
-        }
-        #[cfg(feature = "verbs")]
-        Listen::Rdma(at) => {
-            let make = |limits, _, now| crate::serve::rdma(limits, &[at], now);
-            serve(make, &at, tcp, (served, defaults.peers))
-        }
-        Listen::Shm(at) => {
-            let trust = at.is_trusting();
-            let make = move |limits, seed, now| {
-                let config = stag_shm::Config::new(limits, seed, now);
-                Shm::new(stag_shm::Config { trust, links: share.links, ..config })
-            };
-            serve(make, &at, tcp, (served, defaults.peers))
-        }
-    };
+    let serve = move |_| at.visit(echo);
     let failed = |error: io::Error| Error::failure(format!("cannot start a thread: {error}"));
     let thread = launch::spawn("echo".to_owned(), core, serve).map_err(failed)?;
     thread.join().unwrap_or_else(|_| Err(Error::failure("the shard panicked")))
 }
 
-/// The peers that are served, and their number.
-struct Served {
+/// A server of the echo program.
+struct Server {
+    tcp: Option<SocketAddr>,
     clients: Clients,
     share: Share,
+    /// Connections over the fabric.
+    peers: usize,
     /// One call in so many is watched.
     every: u32,
 }
 
-fn serve<P: Provider>(
-    make: impl FnOnce(Limits, [u8; 32], stag_verbs::Time) -> io::Result<P>,
-    at: &P::Address,
-    tcp: Option<SocketAddr>,
-    (Served { clients, share, every }, peers): (Served, usize),
-) -> Result<(), Error> {
+impl FabricVisitor for Server {
+    type Output = Result<(), Error>;
+
+    fn visit<P: Fabric>(self, at: P::Address) -> Self::Output {
+        serve::<P>(self, &at)
+    }
+}
+
+fn serve<P: Fabric>(server: Server, at: &P::Address) -> Result<(), Error> {
+    let Server { tcp, clients, share, peers, every } = server;
     let short = |error: io::Error| Error::failure(format!("no memory or descriptors to serve with: {error}"));
     let clock = Clock::start();
     let config = Config {
@@ -102,8 +83,13 @@ fn serve<P: Provider>(
         sampling: Sampling { every, clock: Some(clock), shard: 0 },
         ..Config::default()
     };
-    let limits = config.limits(GRANT as usize * 4);
-    let fabric = make(limits, random()?, clock.now()).map_err(short)?;
+    let settings = Settings {
+        half_open: Some(share.half_open),
+        spare: Some(share.spare),
+        links: Some(share.links),
+        ..Settings::new(config.limits(GRANT as usize * 4), random()?, clock.now())
+    };
+    let fabric = P::for_listening(settings, std::slice::from_ref(at)).map_err(short)?;
     let mut shard =
         Shard::new(fabric, Driver::default(), config, clients.admission(Over::Fabric)).map_err(short)?;
     let at = shard.listen(at).map_err(|fault| cannot_listen(at, fault, "--listen"))?;

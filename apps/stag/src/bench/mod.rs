@@ -13,8 +13,7 @@ mod versus;
 
 use crate::{
     Error,
-    address::Listen,
-    call::{Server, Url},
+    call::Url,
     caller::{self, say},
     cli, descriptors,
     progress::Progress,
@@ -286,10 +285,10 @@ fn check(arguments: &Run, url: &Url) -> Result<(), Error> {
             arguments.connections, arguments.cores
         )));
     }
-    if matches!(url.server, Server::Tcp(_) | Server::Fabric(Listen::Iwarp(_))) {
+    if url.server.is_over_tcp() {
         descriptors::check_calling(arguments.connections.into(), arguments.cores.into())?;
     }
-    if matches!(url.server, Server::Tcp(_)) && arguments.rdma_version != Versions::One {
+    if url.server.fabric().is_none() && arguments.rdma_version != Versions::One {
         return Err(Error::usage("--rdma-version is of RPC over RDMA, and tcp:// has none: leave it out"));
     }
     if arguments.stages && matches!(arguments.workload, Workload::Reverse | Workload::ConnStorm) {
@@ -316,7 +315,7 @@ fn check(arguments: &Run, url: &Url) -> Result<(), Error> {
 
 /// What calls of the server cannot be had with.
 fn check_reverse(arguments: &Run, url: &Url) -> Result<(), Error> {
-    if matches!(url.server, Server::Tcp(_)) {
+    if url.server.fabric().is_none() {
         return Err(Error::usage(
             "reverse measures calls of the server over RPC over RDMA (RFC 8167): there are none over tcp://",
         ));

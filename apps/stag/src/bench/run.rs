@@ -8,21 +8,19 @@ use super::{
 };
 use crate::{
     Error,
-    address::Listen,
-    call::{Server, Url, cannot_connect},
+    call::{Url, cannot_connect},
     caller::random,
     cli::written,
 };
 use stag_engine::{Sampling, Stages, clock::Clock, launch};
-use stag_iwarp::Iwarp;
+use stag_fabrics::{Endpoint, Fabric, FabricVisitor, Open, Settings, StreamsOnly};
 use stag_load::bench::{
     Load, Outcome, Pace, Plan, Record, Schedule, Span, Times, To, Watch, Workload, doubts, floor,
     outcome::{self, Client, SCHEMA, Second, Setup},
     stages::{self, ClientStages},
 };
 use stag_protocol::rpc::Accepted;
-use stag_shm::Shm;
-use stag_verbs::{Limits, Provider, Time};
+use stag_verbs::{Provider, Time};
 use std::{
     collections::BTreeMap,
     io,
@@ -57,8 +55,7 @@ pub fn setup(arguments: &Run, url: &Url, (size, rate, seed): (usize, Option<f64>
         calls: arguments.calls,
         verified: arguments.workload.has_payload() && !arguments.no_verify,
         seed,
-        rdma_version: matches!(url.server, Server::Fabric(_))
-            .then(|| written(arguments.rdma_version).to_owned()),
+        rdma_version: url.server.fabric().is_some().then(|| written(arguments.rdma_version).to_owned()),
     }
 }
 
@@ -230,37 +227,31 @@ fn spawn(
     // Servers take the first cores.
     let core = launch::cores().into_iter().rev().nth(part);
     let server = url.server.clone();
-    let reserved_port = seat.plan.takes_reserved_ports();
-    let iwarp = move |limits, seed, now| {
-        Iwarp::new(stag_iwarp::Config { reserved_port, ..stag_iwarp::Config::new(limits, seed, now) })
-    };
     let thread = launch::spawn(format!("bench{part}"), core, move |is_pinned| match server {
-        Server::Tcp(at) => seat.work(iwarp, &To::Tcp(at), is_pinned),
-        Server::Fabric(Listen::Iwarp(at)) => seat.work(iwarp, &To::Fabric(at), is_pinned),
-        #[cfg(feature = "verbs")]
-        Server::Fabric(Listen::Rdma(at)) => {
-            seat.work(|limits, _, now| crate::fabric::calling(limits, &at, now), &To::Fabric(at), is_pinned);
-        }
-        Server::Fabric(Listen::Shm(at)) => {
-            let trust = at.is_trusting();
-            let shm = |limits, seed, now| {
-                Shm::new(stag_shm::Config { trust, ..stag_shm::Config::new(limits, seed, now) })
-            };
-            seat.work(shm, &To::Fabric(at), is_pinned);
-        }
+        Endpoint::Tcp(at) => seat.work::<StreamsOnly>(&To::Tcp(at), is_pinned),
+        Endpoint::Fabric(at) => at.visit(Pinned { seat, is_pinned }),
     });
     let thread = thread.map_err(|error| Error::failure(format!("cannot start a thread: {error}")))?;
     Ok(Worker { start, spare, thread })
 }
 
+/// A thread that runs, on a core of its own or not.
+struct Pinned {
+    seat: Seat,
+    is_pinned: bool,
+}
+
+impl FabricVisitor for Pinned {
+    type Output = ();
+
+    fn visit<P: Fabric>(self, at: P::Address) {
+        self.seat.work::<P>(&To::Fabric(at), self.is_pinned);
+    }
+}
+
 impl Seat {
-    fn work<P: Provider>(
-        self,
-        make: impl FnOnce(Limits, [u8; 32], Time) -> io::Result<P>,
-        at: &To<P::Address>,
-        is_pinned: bool,
-    ) {
-        let mut load = match self.connect(make, at) {
+    fn work<P: Open>(self, at: &To<P::Address>, is_pinned: bool) {
+        let mut load = match self.connect::<P>(at) {
             Ok(load) => load,
             Err(error) => return drop(self.to.send(Message::Ready(Err(error)))),
         };
@@ -306,14 +297,18 @@ impl Seat {
         is_wanted.then(|| load.ask_stages(|| self.clock.now(), || self.stop.is_asked()))
     }
 
-    fn connect<P: Provider>(
-        &self,
-        make: impl FnOnce(Limits, [u8; 32], Time) -> io::Result<P>,
-        at: &To<P::Address>,
-    ) -> Result<Load<P>, Error> {
+    fn connect<P: Open>(&self, at: &To<P::Address>) -> Result<Load<P>, Error> {
         let short =
             |error: io::Error| Error::failure(format!("no memory or descriptors to call with: {error}"));
-        let provider = make(self.plan.limits(), random()?, self.clock.now()).map_err(short)?;
+        let settings = Settings {
+            reserved_port: self.plan.takes_reserved_ports(),
+            ..Settings::new(self.plan.limits(), random()?, self.clock.now())
+        };
+        let to = match at {
+            To::Fabric(to) => Some(to),
+            To::Tcp(_) => None,
+        };
+        let provider = P::for_connecting(settings, to).map_err(short)?;
         let mut load = Load::new(provider, &self.plan).map_err(short)?;
         let clock = self.clock;
         load.meet(at, move || clock.now(), || self.stop.is_asked())

@@ -28,7 +28,7 @@ use std::{
 use tree::Tree;
 
 pub use remote::{Remote, cannot_connect, connect, failed, meet_mount, shown, split, unheard};
-pub use url::{Server, Url};
+pub use url::Url;
 
 /// Directories in each other that are removed: more is a tree that has no end.
 const DEPTH_MAX: usize = 128;

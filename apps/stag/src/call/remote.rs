@@ -1,11 +1,9 @@
 //! A mounted server: paths found, errors that name what was tried.
 
-use super::{
-    ports,
-    url::{Server, Url},
-};
-use crate::{Error, caller, cli, fabric::Fabric};
+use super::{ports, url::Url};
+use crate::{Error, caller, cli};
 use stag_engine::CallFault;
+use stag_fabrics::{AnyProvider, Endpoint};
 use stag_load::{Client, DirEntry, transfer::Flow};
 use stag_protocol::{
     nfs::v3::{Attributes, FileHandle, FileKind, Status},
@@ -18,7 +16,7 @@ use std::{fmt::Display, time::Duration};
 /// A server that is called.
 pub struct Remote {
     /// Calls it.
-    pub client: Client<Fabric>,
+    pub client: Client<AnyProvider>,
     /// What was mounted.
     pub export: Vec<u8>,
     /// Its root.
@@ -52,7 +50,7 @@ impl Object {
 
 impl Remote {
     /// Connects to the server without mounting anything.
-    pub fn connect(url: &Url, arguments: &cli::Call) -> Result<Client<Fabric>, Error> {
+    pub fn connect(url: &Url, arguments: &cli::Call) -> Result<Client<AnyProvider>, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
         let (mut client, _) =
             caller::client(url.server.fabric(), arguments.depth.into(), timeout, arguments.rdma_version)?;
@@ -189,8 +187,8 @@ fn nothing_named(url: &Url, exports: &[Vec<u8>]) -> Error {
 
 /// Connects to where MOUNT is answered; true when that is elsewhere than the URL says. A server that does not have it on its own
 /// port has a port mapper that says where.
-pub fn meet_mount(client: &mut Client<Fabric>, url: &Url) -> Result<bool, Error> {
-    let apart = |client: &mut Client<Fabric>, at| {
+pub fn meet_mount(client: &mut Client<AnyProvider>, url: &Url) -> Result<bool, Error> {
+    let apart = |client: &mut Client<AnyProvider>, at| {
         let connected = client.connect_tcp(at);
         connected.map(|()| true).map_err(|error| cannot_connect(format_args!("tcp://{at}"), error))
     };
@@ -216,10 +214,10 @@ pub fn meet_mount(client: &mut Client<Fabric>, url: &Url) -> Result<bool, Error>
 }
 
 /// Connects a client to what is called; over RDMA again whenever that connection is lost.
-pub fn connect(client: &mut Client<Fabric>, url: &Url) -> Result<(), Error> {
+pub fn connect(client: &mut Client<AnyProvider>, url: &Url) -> Result<(), Error> {
     let connected = match &url.server {
-        Server::Fabric(at) => client.keep_connected(at),
-        Server::Tcp(at) => client.connect_tcp(*at),
+        Endpoint::Fabric(at) => client.keep_connected(at),
+        Endpoint::Tcp(at) => client.connect_tcp(*at),
     };
     connected.map_err(|error| cannot_connect(url, error))
 }

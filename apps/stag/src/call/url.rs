@@ -1,44 +1,18 @@
 //! What `stag call` calls: `SCHEME://HOST:PORT/EXPORT[/PATH][?mountport=N]`. Over TCP a port mapper may know the ports.
 
 use super::ports::{self, Ports};
-use crate::{Error, address::Listen};
+use crate::{Error, address};
+use stag_fabrics::{Endpoint, FabricAddress, Notation, UrlError};
 use std::{
     fmt,
     net::{IpAddr, SocketAddr, ToSocketAddrs},
 };
 
-/// Where the server is, and how it is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Server {
-    /// RDMA, or shared memory.
-    Fabric(Listen),
-    /// RPC over TCP.
-    Tcp(SocketAddr),
-}
-
-impl Server {
-    /// The fabric that is needed to call it.
-    pub const fn fabric(&self) -> Option<&Listen> {
-        match self {
-            Self::Fabric(at) => Some(at),
-            Self::Tcp(_) => None,
-        }
-    }
-
-    /// Its address on an IP network.
-    pub const fn ip(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Fabric(at) => at.ip(),
-            Self::Tcp(at) => Some(*at),
-        }
-    }
-}
-
 /// A server and a path on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     /// Where.
-    pub server: Server,
+    pub server: Endpoint,
     /// Where MOUNT is answered over TCP, if not by the same connection.
     pub mount: Option<SocketAddr>,
     /// The export and what is below it, with the slash in front.
@@ -47,10 +21,7 @@ pub struct Url {
 
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.server {
-            Server::Fabric(at) => at.fmt(f),
-            Server::Tcp(at) => write!(f, "tcp://{at}"),
-        }
+        self.server.fmt(f)
     }
 }
 
@@ -68,32 +39,21 @@ impl Url {
                 "{url:?} names no server and path: write iwarp://HOST:PORT/EXPORT/PATH, tcp://HOST:PORT/EXPORT/PATH or shm://SOCKET:/EXPORT/PATH, for example iwarp://127.0.0.1:20049/data"
             ))
         };
-        let (make, rest): (fn(SocketAddr) -> Server, _) = match url.split_once("://") {
-            Some(("iwarp", rest)) => (|at| Server::Fabric(Listen::Iwarp(stag_iwarp::Address(at))), rest),
-            Some(("tcp", rest)) => (Server::Tcp, rest),
-            Some(("shm", rest)) => return Self::of_process(url, rest),
-            #[cfg(feature = "verbs")]
-            Some(("rdma", rest)) => (|at| Server::Fabric(Listen::Rdma(stag_ibverbs::Address(at))), rest),
-            #[cfg(not(feature = "verbs"))]
-            Some(("rdma", _)) => return Err(crate::address::without_verbs(url)),
-            Some((scheme, _)) => {
-                return Err(Error::usage(format!(
-                    "{url:?}: this build has no scheme {scheme}://, only iwarp://, tcp:// and shm://"
-                )));
-            }
-            None => return Err(bad()),
-        };
+        let (scheme, rest) = url.split_once("://").ok_or_else(bad)?;
+        if scheme != "tcp" && notation(url, scheme)? != Notation::Ip {
+            return Self::of_process(url, scheme, rest);
+        }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (host, port) = match authority.rsplit_once(':') {
             Some((host, port)) if !port.ends_with(']') => {
                 (host, Some(port.parse::<u16>().map_err(|_| bad())?))
             }
-            _ if authority.is_empty() || !url.starts_with("tcp:") => return Err(bad()),
+            _ if authority.is_empty() || scheme != "tcp" => return Err(bad()),
             _ => (authority, None),
         };
         let mount = mount_port(query, url)?;
-        let host = address(host).ok_or_else(|| {
+        let host = ip(host).ok_or_else(|| {
             Error::usage(format!(
                 "no address is known for {authority:?} in {url:?}: give the server's IP address"
             ))
@@ -102,30 +62,44 @@ impl Url {
             Some(port) => (port, mount),
             None => ask(host).map(|found| (found.nfs, Some(mount.unwrap_or(found.mount))))?,
         };
+        let server = Endpoint::parse(&format!("{scheme}://{}", SocketAddr::new(host, port)));
         Ok(Self {
-            server: make(SocketAddr::new(host, port)),
+            server: server.map_err(|_| bad())?,
             mount: mount.map(|port| SocketAddr::new(host, port)),
             path: [b"/".as_slice(), &decoded(path)].concat(),
         })
     }
 
     /// A server on this host: its socket, then behind a colon the export; `?trust=uid` at the end.
-    fn of_process(url: &str, rest: &str) -> Result<Self, Error> {
+    fn of_process(url: &str, scheme: &str, rest: &str) -> Result<Self, Error> {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (socket, path) = rest.split_once(":/").unwrap_or((rest, ""));
         let query = if query.is_empty() { String::new() } else { format!("?{query}") };
-        let at = format!("{socket}{query}").parse().map_err(|why: stag_shm::AddressError| {
+        let at = FabricAddress::parse(&format!("{scheme}://{socket}{query}")).map_err(|error| {
+            let why = if let UrlError::Address { why, .. } = error { why } else { error.to_string() };
             Error::usage(format!(
                 "{url:?}: {why}; an export stands behind a colon, as in shm:///run/stag.sock:/data"
             ))
         })?;
-        let server = Server::Fabric(Listen::Shm(at));
+        let server = Endpoint::Fabric(at);
         Ok(Self { server, mount: None, path: [b"/".as_slice(), &decoded(path)].concat() })
     }
 }
 
+/// The form of the addresses of a fabric.
+fn notation(url: &str, scheme: &str) -> Result<Notation, Error> {
+    match address::fabric(scheme) {
+        Ok(info) => Ok(info.notation),
+        Err(UrlError::Absent(absent)) => Err(address::not_built(url, absent)),
+        Err(_) => Err(Error::usage(format!(
+            "{url:?}: this build has no scheme {scheme}://, only {}",
+            address::called()
+        ))),
+    }
+}
+
 /// The address of a name, or of an address; one of version 6 stands in brackets.
-fn address(host: &str) -> Option<IpAddr> {
+fn ip(host: &str) -> Option<IpAddr> {
     format!("{host}:0").to_socket_addrs().ok()?.next().map(|found| found.ip())
 }
 
@@ -160,6 +134,7 @@ fn decoded(text: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stag_fabrics::ABSENT;
 
     #[test]
     fn servers_paths_and_mount_ports_are_read() {
@@ -207,8 +182,6 @@ mod tests {
             ("tcp://[::1]:/x", "write iwarp://"),
             ("iwarp://[::1]/x", "write iwarp://"),
             ("tcp://127.0.0.1:99999/x", "write iwarp://"),
-            #[cfg(not(feature = "verbs"))]
-            ("rdma://127.0.0.1:1/x", "--features verbs"),
             ("shm://x:/data", "must be absolute"),
             ("shm:///x:/data?trust=me", "?trust=uid"),
             ("udp://127.0.0.1:1/x", "no scheme udp://"),
@@ -218,6 +191,10 @@ mod tests {
         ] {
             let error = Url::parse(url).unwrap_err();
             assert!(matches!(error, Error::Usage(_)) && error.to_string().contains(part), "{error}");
+        }
+        for absent in ABSENT {
+            let error = Url::parse(&format!("{}://127.0.0.1:1/x", absent.scheme)).unwrap_err();
+            assert!(error.to_string().contains(&format!("--features {}", absent.feature)), "{error}");
         }
     }
 }

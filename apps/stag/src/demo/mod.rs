@@ -5,16 +5,11 @@ mod report;
 mod server;
 mod steps;
 
-use crate::{
-    Error,
-    address::{self, Listen},
-    caller,
-    caller::aside,
-    cli, probe,
-    progress::Progress,
-};
+use crate::{Error, caller, caller::aside, cli, probe, progress::Progress};
 use report::Report;
 use server::Custody;
+use stag_fabrics::{FabricAddress, FabricInfo, StreamsOnly};
+use stag_verbs::Provider;
 use std::{
     sync::{Arc, Mutex, PoisonError},
     thread,
@@ -51,45 +46,13 @@ impl Store {
     }
 }
 
-/// Over what the requester calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Via {
-    /// The software RNIC over loopback.
-    Iwarp,
-    /// Memory that both processes map.
-    Shm,
-    /// An RDMA device of this host.
-    #[cfg(feature = "verbs")]
-    Rdma,
-}
+/// The fabric that needs nothing but TCP.
+const SOFTWARE: &str = StreamsOnly::SCHEME;
 
-impl Via {
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Iwarp => "iwarp",
-            Self::Shm => "shm",
-            #[cfg(feature = "verbs")]
-            Self::Rdma => "rdma",
-        }
-    }
-
-    /// Where a server listens, for the first time.
-    fn address(self, custody: &Custody) -> Result<Listen, Error> {
-        match self {
-            Self::Iwarp => address::listen("iwarp://127.0.0.1:0"),
-            Self::Shm => {
-                let path = custody.path("demo.sock")?;
-                address::listen(&format!("shm://{}?trust=uid", path.display()))
-            }
-            #[cfg(feature = "verbs")]
-            Self::Rdma => {
-                let found = stag_ibverbs::address_here();
-                let (ip, _) = found.map_err(|error| Error::failure(error.to_string()))?;
-                Ok(Listen::Rdma(stag_ibverbs::Address(std::net::SocketAddr::new(ip, 0))))
-            }
-        }
-    }
+/// An address on the fabric `scheme` for a server's first start.
+fn address(scheme: &str, custody: &Custody) -> Result<FabricAddress, Error> {
+    let here = FabricAddress::here(scheme, &custody.path("demo.sock")?);
+    here.map(|here| here.at).map_err(Error::failure)
 }
 
 /// How much is done.
@@ -118,14 +81,10 @@ pub fn run(arguments: &cli::Demo) -> Result<(), Error> {
     let mut progress = Progress::new(true);
     let mut stores = Vec::new();
     let mut outcome = Ok(());
-    let mut acts = vec![(Store::Files, Via::Iwarp), (Store::Memory, Via::Iwarp)];
-    if probe::works("shm") {
-        acts.push((Store::Memory, Via::Shm));
-    }
-    #[cfg(feature = "verbs")]
-    if probe::works("rdma") {
-        acts.push((Store::Memory, Via::Rdma));
-    }
+    let others = FabricInfo::real().map(|info| info.scheme).filter(|scheme| *scheme != SOFTWARE);
+    let acts = [(Store::Files, SOFTWARE), (Store::Memory, SOFTWARE)]
+        .into_iter()
+        .chain(others.filter(|scheme| probe::works(scheme)).map(|scheme| (Store::Memory, scheme)));
     for (store, via) in acts {
         let mut stage = Stage::new((store, via), scale, &custody, &mut progress, Arc::clone(&doing));
         outcome = stage.run();

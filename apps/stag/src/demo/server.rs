@@ -1,14 +1,10 @@
 //! The gateway of the demo: this binary as a child process, on a directory that is removed at the end, whatever the end is.
 
-use crate::{
-    Error,
-    address::{self, Listen},
-    caller::aside,
-    signals,
-};
+use crate::{Error, address, caller::aside, signals};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use signal_hook::{consts::SIGUSR1, iterator::Signals};
+use stag_fabrics::FabricAddress;
 use std::{
     fs::{self, File},
     io::{BufRead, BufReader},
@@ -46,7 +42,7 @@ pub struct Custody(Arc<Mutex<Held>>);
 #[derive(Clone, Debug)]
 pub struct Ready {
     /// Where it is called.
-    pub at: Listen,
+    pub at: FabricAddress,
     /// From the start of the process to READY.
     pub start: Duration,
 }
@@ -85,7 +81,7 @@ impl Custody {
     }
 
     /// Starts `stag serve` with `arguments`, which share `state` with earlier servers, at `at`, and waits until it is ready.
-    pub fn start(&self, arguments: &[String], state: &str, at: &Listen) -> Result<Ready, Error> {
+    pub fn start(&self, arguments: &[String], state: &str, at: &FabricAddress) -> Result<Ready, Error> {
         let began = Instant::now();
         let failed = |error: std::io::Error| Error::failure(format!("cannot start the server: {error}"));
         let (state, stats, log) = (self.path(state)?, self.path("stats.json")?, self.path("server.log")?);
@@ -191,7 +187,7 @@ fn lines(out: ChildStdout) -> Receiver<String> {
 }
 
 /// The address in the READY block.
-fn listening(lines: &Receiver<String>) -> Option<Listen> {
+fn listening(lines: &Receiver<String>) -> Option<FabricAddress> {
     let end = Instant::now() + PATIENCE;
     let mut at = None;
     loop {

@@ -1,13 +1,14 @@
 //! What the demo does with one store, step by step.
 
 use super::{
-    Scale, Store, Via,
+    Scale, Store, address,
     relay::Relay,
     report::{Killed, Lost, Rates, Size, StoreReport},
     server::{Custody, Ready},
 };
-use crate::{Error, address::Listen, caller, fabric::Fabric, progress::Progress};
+use crate::{Error, caller, progress::Progress};
 use stag_engine::{Stats, clock::Clock, stats::Forms};
+use stag_fabrics::{AnyProvider, FabricAddress};
 use stag_load::{
     Client,
     functional::{self, Plan, SIZES},
@@ -47,7 +48,7 @@ const STALE_PATIENCE: Duration = Duration::from_secs(1);
 /// One store on its server, and the requester.
 pub struct Stage<'a> {
     store: Store,
-    via: Via,
+    via: &'static str,
     scale: Scale,
     custody: &'a Custody,
     progress: &'a mut Progress,
@@ -57,7 +58,7 @@ pub struct Stage<'a> {
 
 /// The requester, connected.
 struct Scene {
-    client: Client<Fabric>,
+    client: Client<AnyProvider>,
     clock: Clock,
     root: FileHandle,
     flow: Flow,
@@ -68,13 +69,13 @@ type Outcome<T = ()> = Result<T, Error>;
 impl<'a> Stage<'a> {
     /// Nothing is started yet.
     pub fn new(
-        (store, via): (Store, Via),
+        (store, via): (Store, &'static str),
         scale: Scale,
         custody: &'a Custody,
         progress: &'a mut Progress,
         doing: Arc<Mutex<String>>,
     ) -> Self {
-        let report = StoreReport { store: store.name(), fabric: via.name(), ..StoreReport::default() };
+        let report = StoreReport { store: store.name(), fabric: via, ..StoreReport::default() };
         Self { store, via, scale, custody, progress, doing, report }
     }
 
@@ -86,7 +87,7 @@ impl<'a> Stage<'a> {
     /// All steps.
     pub fn run(&mut self) -> Outcome {
         let ready = self.step("start of the server", None, |stage| {
-            let at = stage.via.address(stage.custody)?;
+            let at = address(stage.via, stage.custody)?;
             let ready = start(stage.custody, stage.store, stage.via, &at)?;
             let line = format!("{} is ready", ready.at);
             Ok((ready, line))
@@ -101,8 +102,8 @@ impl<'a> Stage<'a> {
         self.listing(&mut scene)?;
         self.rates(&mut scene)?;
         // A relay stands between the two ends of a TCP connection, and nowhere else.
-        if let Listen::Iwarp(at) = &ready.at {
-            self.cut(at.0)?;
+        if let Some(at) = ready.at.ip().filter(|_| ready.at.info().is_over_tcp) {
+            self.cut(at)?;
         }
         self.count(&scene)?;
         self.kill(&mut scene, ready)?;
@@ -119,7 +120,7 @@ impl<'a> Stage<'a> {
         octets: Option<u64>,
         run: impl FnOnce(&mut Self) -> Outcome<(T, String)>,
     ) -> Outcome<T> {
-        let full = format!("{} over {}: {name}", self.store.name(), self.via.name());
+        let full = format!("{} over {}: {name}", self.store.name(), self.via);
         self.progress.begin(&full, octets);
         self.doing.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&full);
         let (value, line) = run(self)?;
@@ -230,7 +231,8 @@ impl<'a> Stage<'a> {
         let total = self.scale.stream / 2;
         self.step("lost connection", Some(total), |stage| {
             let relay = Relay::new(server).map_err(|error| Error::failure(format!("no relay: {error}")))?;
-            let mut scene = Scene::new(&Listen::Iwarp(stag_iwarp::Address(relay.at())), DEPTH)?;
+            let at = FabricAddress::parse(&format!("{}://{}", stage.via, relay.at()));
+            let mut scene = Scene::new(&at.map_err(|why| Error::failure(why.to_string()))?, DEPTH)?;
             let file = scene.create("cut")?;
             let mut is_cut = false;
             let progress = &*stage.progress;
@@ -372,7 +374,7 @@ impl<'a> Stage<'a> {
 
 impl Scene {
     /// Connects to stay connected, and mounts.
-    fn new(at: &Listen, depth: usize) -> Outcome<Self> {
+    fn new(at: &FabricAddress, depth: usize) -> Outcome<Self> {
         let (mut client, clock) = caller::client(Some(at), depth, TIMEOUT, Versions::One)?;
         client.keep_connected(at).map_err(failed("the connection"))?;
         client.null().map_err(failed("NULL"))?;
@@ -447,7 +449,7 @@ impl From<transfer::Failure> for Error {
 }
 
 /// Starts the server of a store. The same directory and state serve again after a restart.
-fn start(custody: &Custody, store: Store, via: Via, at: &Listen) -> Outcome<Ready> {
+fn start(custody: &Custody, store: Store, via: &str, at: &FabricAddress) -> Outcome<Ready> {
     let name = ["--name".to_owned(), EXPORT.to_owned()];
     let arguments = match store {
         Store::Files => {
@@ -461,7 +463,7 @@ fn start(custody: &Custody, store: Store, via: Via, at: &Listen) -> Outcome<Read
         }
         Store::Memory => vec!["--memory".to_owned(), "192M".to_owned()],
     };
-    let state = format!("{}-{}", store.name(), via.name());
+    let state = format!("{}-{}", store.name(), via);
     custody.start(&[arguments.as_slice(), name.as_slice()].concat(), &state, at)
 }
 

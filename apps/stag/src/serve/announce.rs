@@ -5,8 +5,9 @@ use super::{
     plan::{Exported, Plan, StorePlan},
     shard::Started,
 };
-use crate::{address::Listen, quote};
+use crate::quote;
 use rustix::{process::geteuid, system::uname};
+use stag_fabrics::FabricAddress;
 use stag_pools::Budget;
 use std::{
     fmt::Write,
@@ -96,7 +97,7 @@ pub fn ready(plan: &Plan, found: &Addresses) -> String {
         let _ = writeln!(text, "EXPORT /{} {}", export.name, mode(export.read_only));
         match found.tcp {
             Some(tcp) => {
-                for at in found.listen.iter().filter_map(Listen::ip) {
+                for at in found.listen.iter().filter_map(FabricAddress::ip) {
                     if plan.clients.must_be_privileged && at.ip().to_canonical().is_loopback() {
                         text.push_str(
                             "# Linux mounts over RDMA from a port above 1023, which from this host needs --insecure:\n",

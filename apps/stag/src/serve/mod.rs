@@ -7,17 +7,14 @@ mod stats;
 mod watch;
 
 pub use plan::check_open;
-#[cfg(feature = "verbs")]
-pub use shard::rdma;
 pub use shard::{cannot_listen, shard_buffers};
 
 use crate::{
     Error,
-    address::Listen,
     caller::{aside, say},
     cli, signals,
 };
-use plan::{Fabric, Plan, StorePlan};
+use plan::{Plan, StorePlan};
 use rustix::process::geteuid;
 use sd_notify::NotifyState;
 use shard::{Seat, Source, Started};
@@ -31,6 +28,7 @@ use stag_engine::{
     launch::{self, CoreId},
     stats::Snapshot,
 };
+use stag_fabrics::{FabricAddress, FabricGroup, Sharing};
 use stag_nfs::{
     Report,
     drc::Branch,
@@ -84,15 +82,15 @@ struct Running {
 #[derive(Debug, Default)]
 pub struct Addresses {
     /// Over RDMA and shared memory.
-    listen: Vec<Listen>,
+    listen: Vec<FabricAddress>,
     tcp: Option<SocketAddr>,
 }
 
 impl Addresses {
     fn add(&mut self, started: &Started) {
         for at in started.fabric.addresses() {
-            if !self.listen.contains(&at) {
-                self.listen.push(at);
+            if !self.listen.contains(at) {
+                self.listen.push(at.clone());
             }
         }
         self.tcp = self.tcp.or(started.tcp);
@@ -224,7 +222,8 @@ impl Server {
         let (cores, clock) = (launch::cores(), Clock::start());
         let fabrics = self.plan.fabrics.clone();
         if self.plan.cores > 1 {
-            check_free(fabrics.iter().flat_map(Fabric::ips).chain(self.plan.tcp))?;
+            let shared = fabrics.iter().filter(|fabric| fabric.info().sharing == Sharing::Port);
+            check_free(shared.flat_map(FabricGroup::ips).chain(self.plan.tcp))?;
         }
         let mut parts = Branch::all(self.plan.shards()).into_iter();
         let mut helpers = helpers(source, self.plan.shards())?.into_iter();
@@ -246,7 +245,7 @@ impl Server {
                 aside(announce::shard(index, core, &started));
                 found.add(&started);
                 // The next shard shares ports; sockets of processes it has of its own.
-                if let Fabric::Iwarp(_) = &fabric {
+                if fabric.info().sharing == Sharing::Port {
                     fabric = started.fabric.clone();
                 }
                 tcp = started.tcp;

@@ -1,8 +1,7 @@
 //! What to serve and where, checked: everything that can be wrong with the command line is found here, before anything starts.
 
 use crate::{
-    Error,
-    address::{self, Listen},
+    Error, address,
     admission::{self, Clients},
     cidr::Cidr,
     cli,
@@ -11,6 +10,7 @@ use crate::{
 };
 use rustix::process::geteuid;
 use stag_engine::launch;
+use stag_fabrics::{FabricAddress, FabricGroup, Sharing};
 use stag_nfs::{
     export::ExportConfig,
     store::{
@@ -42,7 +42,7 @@ pub struct Plan {
     pub exports: Vec<Exported>,
     pub store: StorePlan,
     /// What to listen at, by fabric: each has shards of its own.
-    pub fabrics: Vec<Fabric>,
+    pub fabrics: Vec<FabricGroup>,
     pub tcp: Option<SocketAddr>,
     pub clients: Clients,
     /// Callers may come from any port, whoever they can act as.
@@ -64,78 +64,6 @@ pub struct Plan {
     pub share: Share,
     /// Sentences about whatever is less than it could be.
     pub notices: Vec<String>,
-}
-
-/// The addresses of one fabric.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fabric {
-    /// The software RNIC.
-    Iwarp(Vec<stag_iwarp::Address>),
-    /// RDMA devices.
-    #[cfg(feature = "verbs")]
-    Rdma(Vec<stag_ibverbs::Address>),
-    /// Memory shared with processes of this host.
-    Shm(Vec<stag_shm::Address>),
-}
-
-impl Fabric {
-    /// One for each scheme, in the order in which the schemes were given first.
-    fn all(listen: &[Listen]) -> Vec<Self> {
-        let mut all: Vec<Self> = Vec::new();
-        for at in listen {
-            let known = all.iter_mut().find_map(|fabric| match (fabric, at) {
-                (Self::Iwarp(all), Listen::Iwarp(at)) => {
-                    all.push(*at);
-                    Some(())
-                }
-                #[cfg(feature = "verbs")]
-                (Self::Rdma(all), Listen::Rdma(at)) => {
-                    all.push(*at);
-                    Some(())
-                }
-                (Self::Shm(all), Listen::Shm(at)) => {
-                    all.push(at.clone());
-                    Some(())
-                }
-                _ => None,
-            });
-            if known.is_none() {
-                all.push(match at {
-                    Listen::Iwarp(at) => Self::Iwarp(vec![*at]),
-                    #[cfg(feature = "verbs")]
-                    Listen::Rdma(at) => Self::Rdma(vec![*at]),
-                    Listen::Shm(at) => Self::Shm(vec![at.clone()]),
-                });
-            }
-        }
-        all
-    }
-
-    /// Its addresses on an IP network, which its shards share.
-    pub fn ips(&self) -> Vec<SocketAddr> {
-        match self {
-            Self::Iwarp(all) => all.iter().map(|at| at.0).collect(),
-            // Its ports are the connection manager's, which no shard shares.
-            #[cfg(feature = "verbs")]
-            Self::Rdma(_) => Vec::new(),
-            Self::Shm(_) => Vec::new(),
-        }
-    }
-
-    /// Whether peers may map memory of ours.
-    pub fn is_trusting(&self) -> bool {
-        matches!(self, Self::Shm(all) if all.iter().any(stag_shm::Address::is_trusting))
-    }
-
-    /// Its addresses.
-    pub fn addresses(&self) -> Vec<Listen> {
-        match self {
-            Self::Iwarp(all) => all.iter().copied().map(Listen::Iwarp).collect(),
-            #[cfg(feature = "verbs")]
-            Self::Rdma(all) => all.iter().copied().map(Listen::Rdma).collect(),
-            Self::Shm(all) => all.iter().cloned().map(Listen::Shm).collect(),
-        }
-    }
 }
 
 /// What is exported.
@@ -162,7 +90,7 @@ impl Plan {
     pub fn new(arguments: &cli::Serve) -> Result<Self, Error> {
         let listen =
             arguments.listen.iter().map(|url| address::listen(url)).collect::<Result<Vec<_>, _>>()?;
-        let ips: Vec<_> = listen.iter().filter_map(Listen::ip).collect();
+        let ips: Vec<_> = listen.iter().filter_map(FabricAddress::ip).collect();
         let tcp = match &arguments.tcp {
             Some(text) => address::tcp(text)?,
             None => ips.first().map(|first| SocketAddr::new(first.ip(), TCP_PORT)),
@@ -170,15 +98,14 @@ impl Plan {
         let clients =
             arguments.clients.iter().map(|text| Cidr::parse(text)).collect::<Result<Vec<_>, _>>()?;
         let addresses: Vec<_> = ips.into_iter().chain(tcp).collect();
-        let fabrics = Fabric::all(&listen);
+        let fabrics = FabricGroup::all(listen);
         let is_of_this_host = addresses.iter().all(|at| at.ip().to_canonical().is_loopback());
         check_once(&addresses)?;
         check_open(&addresses, &clients)?;
         let exports = exports(arguments)?;
         let cores = usize::from(arguments.cores);
         check_cores(cores, fabrics.len())?;
-        #[cfg(feature = "verbs")]
-        check_rdma(cores, &fabrics)?;
+        check_sharing(cores, &fabrics)?;
         let capacity = arguments.memory.as_deref().map(capacity).transpose()?;
         if capacity.is_some() {
             check_memory(arguments, &fabrics)?;
@@ -226,7 +153,7 @@ impl Plan {
     /// When processes are let in that have none.
     pub fn distrust(&mut self, acts_as: &str) -> Result<(), Error> {
         let first = admission::first_open_port();
-        let is_open = |at: &Listen| at.ip().is_some_and(|at| !at.ip().to_canonical().is_loopback());
+        let is_open = |at: &SocketAddr| !at.ip().to_canonical().is_loopback();
         if self.insecure {
             self.notices.push(format!("--insecure: every user of a client's host can act as {acts_as}"));
             return Ok(());
@@ -241,7 +168,7 @@ impl Plan {
             "callers have to connect from ports below 1024, which only root of their host can take (see WHO MAY CONNECT in --help)"
                 .to_owned(),
         );
-        if self.fabrics.iter().flat_map(Fabric::addresses).any(|at| is_open(&at)) {
+        if self.fabrics.iter().flat_map(FabricGroup::ips).any(|at| is_open(&at)) {
             self.notices.push(format!(
                 "over RDMA other hosts may use any port, because Linux's NFS does: every user of a host in --clients can act as {acts_as}"
             ));
@@ -313,19 +240,20 @@ fn callers(arguments: &cli::Serve, is_of_this_host: bool) -> Result<Callers, Err
     Ok(Callers { mode, squash, anon_uid, anon_gid })
 }
 
-/// A port of the connection manager has one listener, which belongs to one shard.
-#[cfg(feature = "verbs")]
-fn check_rdma(cores: usize, fabrics: &[Fabric]) -> Result<(), Error> {
-    if cores > 1 && fabrics.iter().any(|fabric| matches!(fabric, Fabric::Rdma(_))) {
-        return Err(Error::usage(
-            "rdma:// is served by one core: leave --cores out, or start a server for each port",
-        ));
+/// Refuses several shards where only one can listen.
+fn check_sharing(cores: usize, fabrics: &[FabricGroup]) -> Result<(), Error> {
+    let mut alone = fabrics.iter().map(FabricGroup::info).filter(|info| info.sharing == Sharing::Nobody);
+    match alone.next() {
+        Some(info) if cores > 1 => Err(Error::usage(format!(
+            "{}:// is served by one core: leave --cores out, or start a server for each port",
+            info.scheme
+        ))),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// What has no meaning for a store in memory.
-fn check_memory(arguments: &cli::Serve, fabrics: &[Fabric]) -> Result<(), Error> {
+fn check_memory(arguments: &cli::Serve, fabrics: &[FabricGroup]) -> Result<(), Error> {
     if fabrics.len() > 1 {
         return Err(Error::usage(
             "--memory is served by one core, and each fabric has its own: give --listen of one scheme, or serve the directory itself",
@@ -540,18 +468,6 @@ mod tests {
             sentence.contains(&much) && sentence.contains(&format!("can have {} MiB", host >> 20)),
             "{sentence}"
         );
-    }
-
-    #[test]
-    fn addresses_are_served_by_scheme() {
-        let listen = |url: &str| address::listen(url).unwrap();
-        let urls = ["shm:///a", "iwarp://127.0.0.1:1", "shm:///b?trust=uid", "iwarp://127.0.0.1:2"];
-        let all = Fabric::all(&urls.map(listen));
-        let shown: Vec<Vec<_>> =
-            all.iter().map(|fabric| fabric.addresses().iter().map(ToString::to_string).collect()).collect();
-        assert_eq!(shown, [[urls[0], urls[2]], [urls[1], urls[3]]]);
-        assert_eq!((all[0].is_trusting(), all[1].is_trusting()), (true, false));
-        assert_eq!((all[0].ips().len(), all[1].ips().len()), (0, 2));
     }
 
     #[test]

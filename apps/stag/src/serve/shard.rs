@@ -1,13 +1,13 @@
 //! One shard on its core: it is built there, says what it is made of, runs until it is told to stop, and leaves its counters.
 
 use super::{
-    plan::{Fabric, Plan, plain},
+    plan::{Plan, plain},
     watch::Logged,
 };
 use crate::{Error, admission::Clients, caller::aside, descriptors::Share};
 use rustix::rand::{GetRandomFlags, getrandom};
 use stag_engine::{Config, Over, Sampling, Shard, clock::Clock, control::Control, stats::Snapshot};
-use stag_iwarp::Iwarp;
+use stag_fabrics::{Fabric, FabricGroup, FabricVisitor, Settings};
 use stag_nfs::{
     Gateway, Report,
     drc::{self, Branch},
@@ -21,8 +21,7 @@ use stag_nfs::{
 };
 use stag_pools::Budget;
 use stag_protocol::rpcrdma::Versions;
-use stag_shm::Shm;
-use stag_verbs::{FabricFault, Provider};
+use stag_verbs::FabricFault;
 use std::{fmt::Display, io, net::SocketAddr, os::fd::AsFd, sync::Arc};
 
 /// RDMA connections of one shard, if its descriptors allow as many.
@@ -56,7 +55,7 @@ pub struct Seat {
     pub index: usize,
     /// Among those of its fabric.
     pub place: usize,
-    pub fabric: Fabric,
+    pub fabric: FabricGroup,
     pub shm_allow: Vec<u32>,
     pub tcp: Option<SocketAddr>,
     /// Other shards listen at the same addresses.
@@ -84,7 +83,7 @@ pub struct Seat {
 #[derive(Debug)]
 pub struct Started {
     /// The addresses in use.
-    pub fabric: Fabric,
+    pub fabric: FabricGroup,
     pub tcp: Option<SocketAddr>,
     pub budgets: [Budget; 2],
     /// RDMA connections at a time, receives, and how many of them one connection gets.
@@ -111,14 +110,14 @@ pub fn shard_buffers() -> usize {
 }
 
 /// A shard, and what it says of itself.
-type Built<P, S> = (Shard<P, Logged<Gateway<S>>>, Vec<<P as Provider>::Address>, Started);
+type Built<P, S> = (Shard<P, Logged<Gateway<S>>>, Started);
 
 impl Seat {
     /// The seat of shard `index` in `plan`, at these addresses.
     pub fn new(
         plan: &Plan,
         (index, place): (usize, usize),
-        (fabric, tcp): (&Fabric, Option<SocketAddr>),
+        (fabric, tcp): (&FabricGroup, Option<SocketAddr>),
         (source, branch, helpers): (&Source, Branch, Option<Helpers>),
         clock: Clock,
     ) -> Self {
@@ -208,67 +207,31 @@ impl Seat {
         (config.peers, config.streams) = (self.connections(), self.share.streams.max(1));
         let shard = u32::try_from(self.index).unwrap_or(u32::MAX);
         config.sampling = Sampling { every: self.sample, clock: Some(self.clock), shard };
-        let (limits, now) = (config.limits(SEND_QUEUE), self.clock.now());
-        match self.fabric.clone() {
-            Fabric::Iwarp(at) => {
-                let options = stag_iwarp::Config {
-                    reuse_port: self.is_shared,
-                    half_open: self.share.half_open,
-                    spare: self.share.spare,
-                    ..stag_iwarp::Config::new(limits, seed, now)
-                };
-                let fabric = Iwarp::new(options).map_err(|error| self.short(&error))?;
-                let (shard, at, started) = self.build((fabric, gateway, config), &at)?;
-                self.serve(shard, Started { fabric: Fabric::Iwarp(at), memory, ..started }, control, ready)
-            }
-            #[cfg(feature = "verbs")]
-            Fabric::Rdma(at) => {
-                let fabric = rdma(limits, &at, now).map_err(|error| self.short(&error))?;
-                let (shard, at, started) = self.build((fabric, gateway, config), &at)?;
-                self.serve(shard, Started { fabric: Fabric::Rdma(at), memory, ..started }, control, ready)
-            }
-            Fabric::Shm(at) => {
-                let mut options = stag_shm::Config::new(limits, seed, now);
-                options.trust = self.fabric.is_trusting();
-                options.allow.extend(&self.shm_allow);
-                options.links = self.share.links;
-                let fabric = Shm::new(options).map_err(|error| self.short(&error))?;
-                let of_shard = |at: &stag_shm::Address| at.of_shard(self.place);
-                let at = at.iter().map(of_shard).collect::<Result<Vec<_>, _>>();
-                let at = at.map_err(|why| Error::usage(format!("--listen: {why}")))?;
-                let (shard, at, started) = self.build((fabric, gateway, config), &at)?;
-                self.serve(shard, Started { fabric: Fabric::Shm(at), memory, ..started }, control, ready)
-            }
-        }
+        let settings = Settings {
+            shared_port: self.is_shared,
+            half_open: Some(self.share.half_open),
+            spare: Some(self.share.spare),
+            links: Some(self.share.links),
+            allow: self.shm_allow.clone(),
+            ..Settings::new(config.limits(SEND_QUEUE), seed, self.clock.now())
+        };
+        let at = self.fabric.of_shard(self.place);
+        let at = at.map_err(|why| Error::usage(format!("--listen: {why}")))?;
+        let seat = &self;
+        at.visit(Start { seat, at: &at, settings, config, gateway, memory, control, ready })
     }
 
-    /// Runs a shard that was built.
-    fn serve<P: Provider, S: Store>(
-        &self,
-        mut shard: Shard<P, Logged<Gateway<S>>>,
-        started: Started,
-        control: &Control<Snapshot<Report>>,
-        ready: impl FnOnce(Started),
-    ) -> Result<Snapshot<Report>, Error> {
-        ready(started);
-        let clock = self.clock;
-        shard
-            .run(control, move || clock.now())
-            .map_err(|error| Error::failure(format!("shard {} stopped: {error}", self.index)))?;
-        Ok(shard.snapshot())
-    }
-
-    /// RDMA connections at a time: only those of software RNICs take descriptors.
-    const fn connections(&self) -> usize {
-        if matches!(self.fabric, Fabric::Iwarp(_)) { self.share.connections } else { CONNECTIONS }
+    /// RDMA connections at a time: only those over TCP take descriptors.
+    fn connections(&self) -> usize {
+        if self.fabric.info().is_over_tcp { self.share.connections } else { CONNECTIONS }
     }
 
     fn short(&self, error: &io::Error) -> Error {
         Error::failure(format!("shard {} cannot get its memory and descriptors: {error}", self.index))
     }
 
-    /// A shard that listens; the addresses in use; and what it says of itself, but for those and the store.
-    fn build<P: Provider, S: Store>(
+    /// A shard that listens; and what it says of itself, but for the store.
+    fn build<P: Fabric, S: Store>(
         &self,
         (fabric, gateway, config): (P, Gateway<S>, Config),
         at: &[P::Address],
@@ -285,7 +248,8 @@ impl Seat {
         }
         let mut listen = Vec::with_capacity(at.len());
         for at in at {
-            listen.push(shard.listen(at).map_err(|fault| cannot_listen(at, fault, "--listen"))?);
+            let found = shard.listen(at).map_err(|fault| cannot_listen(at, fault, "--listen"))?;
+            listen.push(P::any(found));
         }
         let tcp = match self.tcp {
             Some(at) => Some(
@@ -296,7 +260,7 @@ impl Seat {
             None => None,
         };
         let started = Started {
-            fabric: Fabric::Iwarp(Vec::new()),
+            fabric: FabricGroup::all(listen).pop().expect("a shard listens at one address at least"),
             tcp,
             budgets: shard.budgets(),
             connections: shard.provider().limits().connections,
@@ -306,20 +270,39 @@ impl Seat {
             duplicates,
             memory: None,
         };
-        Ok((shard, listen, started))
+        Ok((shard, started))
     }
 }
 
-/// The device that the first address belongs to; the others have to be its own as well.
-#[cfg(feature = "verbs")]
-pub fn rdma(
-    limits: stag_verbs::Limits,
-    at: &[stag_ibverbs::Address],
-    now: stag_verbs::Time,
-) -> io::Result<stag_ibverbs::Ibverbs> {
-    let first = at.first().expect("a fabric has an address");
-    let through = stag_ibverbs::Through::Local(first.0.ip());
-    stag_ibverbs::Ibverbs::new(stag_ibverbs::Config::new(limits, through, now))
+/// The start of a shard on the fabric of its addresses.
+struct Start<'a, S, R> {
+    seat: &'a Seat,
+    at: &'a FabricGroup,
+    settings: Settings,
+    config: Config,
+    gateway: Gateway<S>,
+    /// The memory of the store.
+    memory: Option<Budget>,
+    control: &'a Control<Snapshot<Report>>,
+    ready: R,
+}
+
+impl<S: Store, R: FnOnce(Started)> FabricVisitor for Start<'_, S, R> {
+    type Output = Result<Snapshot<Report>, Error>;
+
+    /// Builds the shard, says that it is ready, and runs it until it is told to stop.
+    fn visit<P: Fabric>(self, _: P::Address) -> Self::Output {
+        let Self { seat, at, settings, config, gateway, memory, control, ready } = self;
+        let at = P::only(at.addresses());
+        let fabric = P::for_listening(settings, &at).map_err(|error| seat.short(&error))?;
+        let (mut shard, started) = seat.build((fabric, gateway, config), &at)?;
+        ready(Started { memory, ..started });
+        let clock = seat.clock;
+        shard
+            .run(control, move || clock.now())
+            .map_err(|error| Error::failure(format!("shard {} stopped: {error}", seat.index)))?;
+        Ok(shard.snapshot())
+    }
 }
 
 /// What is said when there is no io_uring.

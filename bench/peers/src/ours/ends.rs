@@ -4,17 +4,16 @@
 use super::load;
 use crate::{
     contender::{Absence, Reading},
-    site::{Running, Site, shown, unique},
+    site::{Running, Site, shown},
+    way::Way,
 };
-use clap::{Args, ValueEnum};
+use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use stag_echo::{Caller, Echo};
 use stag_engine::{Config, PeerId, Shard, Token, clock::Clock, control};
-use stag_iwarp::Iwarp;
-use stag_load::bench::{Load, Workload, schedule::Random};
-use stag_protocol::iwarp::mpa::Crc;
-use stag_shm::Shm;
-use stag_verbs::{Limits, Provider, Time};
+use stag_fabrics::{Fabric, FabricAddress, FabricVisitor, Settings};
+use stag_load::bench::{Load, Plan, Workload, schedule::Random};
+use stag_verbs::{Limits, Provider};
 use std::{
     io::{self, BufRead, BufReader, Write},
     process::{ChildStdin, ChildStdout, Stdio},
@@ -28,38 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Descriptors beside those of connections.
 const SPARE: u64 = 64;
 
-/// The fabric between both ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Fabric {
-    /// Shared memory, isolated.
-    Shm,
-    /// The software RNIC over loopback.
-    Iwarp,
-    /// The same without CRCs.
-    IwarpWithoutCrc,
-}
-
-impl Fabric {
-    /// As tables say it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Shm => "shm",
-            Self::Iwarp => "iwarp",
-            Self::IwarpWithoutCrc => "iwarp without CRC",
-        }
-    }
-
-    /// As the command line has it.
-    pub fn argument(self) -> String {
-        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-
-    fn iwarp(self, limits: Limits, now: Time) -> io::Result<Iwarp> {
-        let crc = if self == Self::IwarpWithoutCrc { Crc::Never } else { Crc::Auto };
-        Iwarp::new(stag_iwarp::Config { crc, ..stag_iwarp::Config::new(limits, [7; 32], now) })
-    }
-}
-
 /// Which connections calls take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
@@ -72,14 +39,14 @@ pub enum Calls {
 /// What one end is made of.
 #[derive(Clone, Debug, Args)]
 pub struct Ends {
-    /// The fabric
-    #[arg(value_enum)]
-    pub fabric: Fabric,
-    /// Where to listen or connect
+    /// The URL to listen at or connect to
     pub at: String,
     /// Connections at most
     #[arg(long, default_value_t = 8)]
     pub connections: usize,
+    /// Leave CRCs out
+    #[arg(long)]
+    pub no_crc: bool,
 }
 
 fn other(error: impl std::fmt::Display) -> io::Error {
@@ -123,18 +90,7 @@ impl Ends {
     /// # Errors
     /// As sockets and `mmap(2)` fail.
     pub fn answer(&self) -> io::Result<()> {
-        raise_descriptors(self.connections)?;
-        let (clock, config) = (Clock::start(), config(self.connections));
-        let limits = config.limits(256);
-        match self.fabric {
-            Fabric::Shm => answer(
-                Shm::new(stag_shm::Config::new(limits, [1; 32], clock.now()))?,
-                &self.at,
-                config,
-                clock,
-            ),
-            fabric => answer(fabric.iwarp(limits, clock.now())?, &self.at, config, clock),
-        }
+        self.visit(Does::Answer)
     }
 
     /// Calls as standard input says.
@@ -142,15 +98,12 @@ impl Ends {
     /// # Errors
     /// As sockets and `mmap(2)` fail, and when a call does.
     pub fn call(&self) -> io::Result<()> {
+        self.visit(Does::Call)
+    }
+
+    fn visit(&self, does: Does) -> io::Result<()> {
         raise_descriptors(self.connections)?;
-        let (clock, config) = (Clock::start(), config(self.connections));
-        let limits = config.limits(256);
-        match self.fabric {
-            Fabric::Shm => {
-                call(Shm::new(stag_shm::Config::new(limits, [2; 32], clock.now()))?, &self.at, config, clock)
-            }
-            fabric => call(fabric.iwarp(limits, clock.now())?, &self.at, config, clock),
-        }
+        FabricAddress::parse(&self.at).map_err(other)?.visit(End { ends: self, does })
     }
 
     /// Has `len` octets pushed for so many seconds, with so many calls at a time; octets per second.
@@ -158,32 +111,69 @@ impl Ends {
     /// # Errors
     /// As sockets and `mmap(2)` fail, and when a call does.
     pub fn pull(&self, len: usize, depth: usize, seconds: f64) -> io::Result<f64> {
-        let (clock, plan) = (Clock::start(), load::plan(Workload::Push, len, depth));
-        let until = (seconds, None);
-        let done = match self.fabric {
-            Fabric::Shm => {
-                let shm = Shm::new(stag_shm::Config::new(plan.limits(), [2; 32], clock.now()))?;
-                load::run(Load::new(shm, &plan)?, parse(&self.at)?, clock, until)
-            }
-            fabric => {
-                let iwarp = fabric.iwarp(plan.limits(), clock.now())?;
-                load::run(Load::new(iwarp, &plan)?, parse(&self.at)?, clock, until)
-            }
-        };
-        done.map(|done| done.octets as f64 / done.seconds)
+        let plan = load::plan(Workload::Push, len, depth);
+        FabricAddress::parse(&self.at).map_err(other)?.visit(Pulling { ends: self, plan, seconds })
+    }
+
+    fn settings(&self, limits: Limits, seed: u8, clock: Clock) -> Settings {
+        Settings { crc: !self.no_crc, ..Settings::new(limits, [seed; 32], clock.now()) }
     }
 }
 
-fn parse<A: std::str::FromStr>(at: &str) -> io::Result<A> {
-    at.parse().map_err(|_| other(format!("{at:?} is no address of this fabric")))
+/// What a process does.
+#[derive(Clone, Copy, Debug)]
+enum Does {
+    Answer,
+    Call,
 }
 
-fn answer<P: Provider>(fabric: P, at: &str, config: Config, clock: Clock) -> io::Result<()>
-where
-    P::Address: std::str::FromStr,
-{
+/// One process, on the fabric of its address.
+struct End<'a> {
+    ends: &'a Ends,
+    does: Does,
+}
+
+impl FabricVisitor for End<'_> {
+    type Output = io::Result<()>;
+
+    fn visit<P: Fabric>(self, at: P::Address) -> Self::Output {
+        let (clock, config) = (Clock::start(), config(self.ends.connections));
+        let limits = config.limits(256);
+        match self.does {
+            Does::Answer => {
+                let settings = self.ends.settings(limits, 1, clock);
+                answer(P::for_listening(settings, std::slice::from_ref(&at))?, &at, config, clock)
+            }
+            Does::Call => {
+                let settings = self.ends.settings(limits, 2, clock);
+                call(P::for_connecting(settings, Some(&at))?, at, config, clock)
+            }
+        }
+    }
+}
+
+/// A generator that has octets pushed to it.
+struct Pulling<'a> {
+    ends: &'a Ends,
+    plan: Plan,
+    seconds: f64,
+}
+
+impl FabricVisitor for Pulling<'_> {
+    type Output = io::Result<f64>;
+
+    fn visit<P: Fabric>(self, at: P::Address) -> Self::Output {
+        let Self { ends, plan, seconds } = self;
+        let clock = Clock::start();
+        let fabric = P::for_connecting(ends.settings(plan.limits(), 2, clock), Some(&at))?;
+        let done = load::run(Load::new(fabric, &plan)?, at, clock, (seconds, None))?;
+        Ok(done.octets as f64 / done.seconds)
+    }
+}
+
+fn answer<P: Provider>(fabric: P, at: &P::Address, config: Config, clock: Clock) -> io::Result<()> {
     let mut shard = Shard::new(fabric, Echo::default(), config, Box::new(|_| true))?;
-    println!("LISTEN {}", shard.listen(&parse(at)?).map_err(other)?);
+    println!("LISTEN {}", shard.listen(at).map_err(other)?);
     // Nobody tells it anything: it ends by a signal.
     let (control, _handle) = control::pair()?;
     shard.run(&control, move || clock.now())
@@ -197,12 +187,8 @@ struct Calling<P: Provider> {
     random: Random,
 }
 
-fn call<P: Provider>(fabric: P, at: &str, config: Config, clock: Clock) -> io::Result<()>
-where
-    P::Address: std::str::FromStr,
-{
+fn call<P: Provider>(fabric: P, at: P::Address, config: Config, clock: Clock) -> io::Result<()> {
     let shard = Shard::new(fabric, Caller::with_capacity(8), config, Box::new(|_| false))?;
-    let at: P::Address = parse(at)?;
     let mut calling = Calling { shard, clock, peers: Vec::new(), random: Random::new(1) };
     for line in io::stdin().lines() {
         let line = line?;
@@ -316,21 +302,22 @@ pub struct Processes {
     pub commands: Vec<String>,
 }
 
+/// The arguments of one end.
+pub fn arguments(way: Way, at: &str, connections: usize) -> Vec<String> {
+    let mut arguments = vec![at.to_owned(), "--connections".to_owned(), connections.to_string()];
+    if !way.crc {
+        arguments.push("--no-crc".to_owned());
+    }
+    arguments
+}
+
 /// Starts a server for so many connections; and where it is.
 ///
 /// # Errors
 /// When it does not start.
-pub fn start_server(
-    site: &Site,
-    fabric: Fabric,
-    connections: usize,
-) -> Result<(Running, String, String), Absence> {
-    let at = match fabric {
-        Fabric::Shm => format!("shm://{}", site.home().join(format!("{}.sock", unique())).display()),
-        Fabric::Iwarp | Fabric::IwarpWithoutCrc => "iwarp://127.0.0.1:0".to_owned(),
-    };
+pub fn start_server(site: &Site, way: Way, connections: usize) -> Result<(Running, String, String), Absence> {
     let mut command = site.part(site.server, "answer");
-    command.args([&fabric.argument(), &at, "--connections", &connections.to_string()]);
+    command.args(arguments(way, &way.listen(site), connections));
     let typed = shown(&command);
     let (running, at) = site.serve(command, |line| line.strip_prefix("LISTEN ").map(str::to_owned))?;
     Ok((running, at, typed))
@@ -341,10 +328,10 @@ impl Processes {
     ///
     /// # Errors
     /// When one does not start.
-    pub fn start(site: &Site, fabric: Fabric, connections: usize) -> Result<Self, Absence> {
-        let (server, at, typed) = start_server(site, fabric, connections)?;
+    pub fn start(site: &Site, way: Way, connections: usize) -> Result<Self, Absence> {
+        let (server, at, typed) = start_server(site, way, connections)?;
         let mut command = site.part(site.client, "call");
-        command.args([&fabric.argument(), &at, "--connections", &connections.to_string()]);
+        command.args(arguments(way, &at, connections));
         let commands = vec![typed, shown(&command)];
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut client = Running::start(&mut command).map_err(Absence::failed)?;

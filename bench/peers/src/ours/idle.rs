@@ -3,7 +3,8 @@
 use crate::{
     contender::{Absence, Contender, Reading},
     site::{Running, Site},
-    stag::{Fabric, Served, serve},
+    stag::{Served, serve},
+    way::Way,
 };
 use std::{
     fs, thread,
@@ -18,21 +19,21 @@ const SETTLE: Duration = Duration::from_millis(200);
 /// Hundredths of a core that a server of ours uses while it is idle.
 #[derive(Debug)]
 pub struct IdleServer {
-    fabric: Fabric,
+    way: Way,
     server: Option<(Running, String)>,
     commands: Vec<String>,
 }
 
 impl IdleServer {
-    /// A server on this fabric.
-    pub const fn new(fabric: Fabric) -> Self {
-        Self { fabric, server: None, commands: Vec::new() }
+    /// A server that is called this way.
+    pub const fn new(way: Way) -> Self {
+        Self { way, server: None, commands: Vec::new() }
     }
 }
 
 impl Contender for IdleServer {
     fn name(&self) -> String {
-        format!("Stag, {}", self.fabric.name())
+        format!("Stag, {}", self.way.name())
     }
 
     fn commands(&self) -> Vec<String> {
@@ -40,7 +41,7 @@ impl Contender for IdleServer {
     }
 
     fn start(&mut self, site: &Site) -> Result<(), Absence> {
-        self.server = Some(serve(site, self.fabric, Served::Memory, &mut self.commands)?);
+        self.server = Some(serve(site, self.way, Served::Memory, &mut self.commands)?);
         thread::sleep(SETTLE);
         Ok(())
     }

@@ -1,16 +1,17 @@
 //! Many connections: what a call takes among them (G10), and what one of them costs a server while it is idle (G11).
 
-use super::ends::{self, Calls, Fabric, Processes};
+use super::ends::{self, Calls, Processes};
 use crate::{
     contender::{Absence, Contender, Reading},
     site::{Running, Site, shown},
+    way::Way,
 };
 use std::fs;
 
 /// One call at a time, over some of as many connections as there are.
 #[derive(Debug)]
 pub struct Among {
-    fabric: Fabric,
+    way: Way,
     calls: Calls,
     connections: usize,
     processes: Option<Processes>,
@@ -18,8 +19,8 @@ pub struct Among {
 
 impl Among {
     /// Among so many.
-    pub const fn new(fabric: Fabric, calls: Calls, connections: usize) -> Self {
-        Self { fabric, calls, connections, processes: None }
+    pub const fn new(way: Way, calls: Calls, connections: usize) -> Self {
+        Self { way, calls, connections, processes: None }
     }
 }
 
@@ -37,7 +38,7 @@ impl Contender for Among {
 
     fn start(&mut self, site: &Site) -> Result<(), Absence> {
         // Both sides are made alike, but for how many connections are made.
-        let mut processes = Processes::start(site, self.fabric, self.connections.max(8))?;
+        let mut processes = Processes::start(site, self.way, self.connections.max(8))?;
         processes.connect(self.connections).map_err(Absence::Failed)?;
         self.processes = Some(processes);
         Ok(())
@@ -51,21 +52,21 @@ impl Contender for Among {
 /// Octets of a server's memory that each of many idle connections has. All of its pools are touched when it starts.
 #[derive(Debug)]
 pub struct IdleMemory {
-    fabric: Fabric,
+    way: Way,
     connections: usize,
     commands: Vec<String>,
 }
 
 impl IdleMemory {
     /// Of each of so many.
-    pub const fn new(fabric: Fabric, connections: usize) -> Self {
-        Self { fabric, connections, commands: Vec::new() }
+    pub const fn new(way: Way, connections: usize) -> Self {
+        Self { way, connections, commands: Vec::new() }
     }
 }
 
 impl Contender for IdleMemory {
     fn name(&self) -> String {
-        format!("Stag, {}", self.fabric.name())
+        format!("Stag, {}", self.way.name())
     }
 
     fn commands(&self) -> Vec<String> {
@@ -73,7 +74,7 @@ impl Contender for IdleMemory {
     }
 
     fn measure(&mut self, site: &Site) -> Result<Reading, String> {
-        let started = Processes::start(site, self.fabric, self.connections + 64);
+        let started = Processes::start(site, self.way, self.connections + 64);
         let mut processes = started.map_err(|absence| absence.to_string())?;
         self.commands.clone_from(&processes.commands);
         // What happens once happens here: code is loaded, each kind of table has its first entry.
@@ -98,7 +99,7 @@ fn resident(process: &Running) -> Result<u64, String> {
 /// 1 MiB pushed into Write chunks, with or without CRCs (the second part of G6).
 #[derive(Debug)]
 pub struct Pushed {
-    fabric: Fabric,
+    way: Way,
     depth: usize,
     server: Option<(Running, String)>,
     commands: Vec<String>,
@@ -106,13 +107,13 @@ pub struct Pushed {
 
 impl Pushed {
     /// So many calls at a time.
-    pub const fn new(fabric: Fabric, depth: usize) -> Self {
-        Self { fabric, depth, server: None, commands: Vec::new() }
+    pub const fn new(way: Way, depth: usize) -> Self {
+        Self { way, depth, server: None, commands: Vec::new() }
     }
 
     fn command(&self, site: &Site, at: &str) -> std::process::Command {
         let mut command = site.part(site.client, "pull");
-        command.args([&self.fabric.argument(), at, "--depth", &self.depth.to_string()]);
+        command.args(ends::arguments(self.way, at, 8)).args(["--depth", &self.depth.to_string()]);
         command.args(["--seconds", &format!("{:.3}", site.turn.as_secs_f64())]);
         command
     }
@@ -120,7 +121,7 @@ impl Pushed {
 
 impl Contender for Pushed {
     fn name(&self) -> String {
-        format!("Stag, {}", self.fabric.name())
+        format!("Stag, {}", self.way.name())
     }
 
     fn commands(&self) -> Vec<String> {
@@ -128,7 +129,7 @@ impl Contender for Pushed {
     }
 
     fn start(&mut self, site: &Site) -> Result<(), Absence> {
-        let (running, at, typed) = ends::start_server(site, self.fabric, 8)?;
+        let (running, at, typed) = ends::start_server(site, self.way, 8)?;
         self.commands = vec![typed, shown(&self.command(site, &at))];
         self.server = Some((running, at));
         Ok(())

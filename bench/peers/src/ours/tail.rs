@@ -3,7 +3,8 @@
 use crate::{
     contender::{Absence, Contender, Reading},
     site::{Running, Site, shown},
-    stag::{Bench, Fabric, Served, serve},
+    stag::{Bench, Served, serve},
+    way::Way,
 };
 
 /// Calls at a time of the closed loop that finds the peak.
@@ -12,21 +13,21 @@ const DEPTH: usize = 32;
 /// Round trips of an open loop at half of the peak, which each round finds again: from when a call was meant to go out.
 #[derive(Debug)]
 pub struct HalfOfPeak {
-    fabric: Fabric,
+    way: Way,
     server: Option<(Running, String)>,
     commands: Vec<String>,
 }
 
 impl HalfOfPeak {
-    /// Of a server on this fabric.
-    pub const fn new(fabric: Fabric) -> Self {
-        Self { fabric, server: None, commands: Vec::new() }
+    /// Of a server that is called this way.
+    pub const fn new(way: Way) -> Self {
+        Self { way, server: None, commands: Vec::new() }
     }
 }
 
 impl Contender for HalfOfPeak {
     fn name(&self) -> String {
-        format!("Stag, {}", self.fabric.name())
+        format!("Stag, {}", self.way.name())
     }
 
     fn commands(&self) -> Vec<String> {
@@ -34,7 +35,7 @@ impl Contender for HalfOfPeak {
     }
 
     fn start(&mut self, site: &Site) -> Result<(), Absence> {
-        self.server = Some(serve(site, self.fabric, Served::Echo, &mut self.commands)?);
+        self.server = Some(serve(site, self.way, Served::Echo, &mut self.commands)?);
         Ok(())
     }
 

@@ -15,13 +15,14 @@ use crate::{
         Bound::{self, AtLeast},
         Row,
     },
-    stag::{Fabric, Served, Stag},
+    stag::{Served, Stag},
+    way,
 };
 
 /// G1: a NULL round trip on shared memory.
 pub fn null_shm() -> Vec<Row> {
     fn row(theirs: impl Contender + 'static) -> Row {
-        let ours = Stag::new(Fabric::Shm, Served::Echo, "--workload null --depth 1");
+        let ours = Stag::new(way::SHM, Served::Echo, "--workload null --depth 1");
         Row::timed(("G1", "NULL round trip, shm"), (RoundTrip, Bound::None), ours, theirs)
     }
     vec![row(Ucx::new(Test::RoundTrip, Over::SharedMemory)), row(LIBFABRIC)]
@@ -30,7 +31,7 @@ pub fn null_shm() -> Vec<Row> {
 /// G2: NULL calls on shared memory. A call is two messages.
 pub fn calls_shm() -> Vec<Row> {
     fn row(bound: Bound, theirs: impl Contender + 'static) -> Row {
-        let ours = Stag::new(Fabric::Shm, Served::Echo, "--workload null --depth 32");
+        let ours = Stag::new(way::SHM, Served::Echo, "--workload null --depth 32");
         Row::timed(("G2", "NULL calls/s, shm, depth 32"), (Rate, bound), ours, theirs)
     }
     vec![row(AtLeast(0.8), Ucx::new(Test::Rate, Over::SharedMemory)), row(Bound::None, MERCURY)]
@@ -39,7 +40,7 @@ pub fn calls_shm() -> Vec<Row> {
 /// G3: a NULL round trip between sockets.
 pub fn null_iwarp() -> Vec<Row> {
     fn row(theirs: impl Contender + 'static) -> Row {
-        let ours = Stag::new(Fabric::Iwarp, Served::Echo, "--workload null --depth 1");
+        let ours = Stag::new(way::IWARP, Served::Echo, "--workload null --depth 1");
         Row::timed(("G3", "NULL round trip, iwarp"), (RoundTrip, Bound::None), ours, theirs)
     }
     vec![row(Ucx::new(Test::RoundTrip, Over::Tcp)), row(Tirpc::new())]
@@ -48,7 +49,7 @@ pub fn null_iwarp() -> Vec<Row> {
 /// G4: NULL calls between sockets, many at a time.
 pub fn calls_iwarp() -> Vec<Row> {
     fn row(depth: usize, options: &str, theirs: impl Contender + 'static) -> Row {
-        let ours = Stag::new(Fabric::Iwarp, Served::Echo, options);
+        let ours = Stag::new(way::IWARP, Served::Echo, options);
         let what = format!("NULL calls/s, iwarp, depth {depth}");
         Row::timed(("G4", &what), (Rate, Bound::None), ours, theirs)
     }
@@ -63,7 +64,7 @@ pub fn calls_iwarp() -> Vec<Row> {
 /// G7: small READs of NFS version 3, of a file that both servers keep whole.
 pub fn small_reads() -> Vec<Row> {
     fn row(depth: usize, bound: Bound, options: &str, theirs: impl Contender + 'static) -> Row {
-        let ours = Stag::new(Fabric::Iwarp, Served::Memory, options);
+        let ours = Stag::new(way::IWARP, Served::Memory, options);
         let what = format!("4 KiB READs/s, iwarp, depth {depth}");
         Row::timed(("G7", &what), (Rate, bound), ours, theirs)
     }

@@ -10,6 +10,7 @@
 //! | `device`, `device/pair` | what a device lends us: domains, regions, queues, queue pairs, windows |
 //! | `cm` | connection manager: identifiers and events |
 //! | `config` | addresses, settings |
+//! | `open` | providers made from addresses |
 //! | `memory` | locked memory against what is needed |
 //! | `windows` | which window opens which buffer |
 //! | `sinks` | where Reads land that need a peer's right to write |
@@ -39,6 +40,7 @@ mod device;
 mod events;
 mod library;
 mod memory;
+mod open;
 mod provider;
 mod shard;
 mod sinks;

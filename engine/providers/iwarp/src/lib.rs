@@ -6,6 +6,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
+//! | `open` | providers made from addresses |
 //! | `post` | the contract's calls |
 //! | `hot` | a connection that is busy alone |
 //! | `shard` | the poll loop, doorbells, timers, accepting |
@@ -31,6 +32,7 @@ mod config;
 mod conn;
 mod crc;
 mod hot;
+mod open;
 mod post;
 mod rx;
 mod shard;

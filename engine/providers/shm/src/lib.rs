@@ -15,6 +15,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
+//! | `open` | providers made from addresses |
 //! | `provider` | the contract's calls |
 //! | `poll` | the poll |
 //! | `shard` | doorbells, timers, taking processes in |
@@ -36,6 +37,7 @@ mod copy;
 #[cfg(test)]
 mod ends;
 mod link;
+mod open;
 mod peer;
 mod poll;
 mod provider;

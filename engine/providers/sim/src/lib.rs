@@ -13,6 +13,7 @@
 mod conn;
 mod end;
 mod net;
+mod open;
 mod sim;
 mod trace;
 

@@ -1,0 +1,43 @@
+//! Software RNICs made from addresses.
+
+use crate::{Address, Config, Crc, Iwarp};
+use stag_verbs::{Here, Notation, Open, Settings, Sharing};
+use std::{
+    io,
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+};
+
+fn config(settings: Settings) -> Config {
+    let Settings { limits, seed, now, .. } = settings;
+    let mut config = Config::new(limits, seed, now);
+    config.crc = if settings.crc { config.crc } else { Crc::Never };
+    config.reuse_port = settings.shared_port;
+    config.reserved_port = settings.reserved_port;
+    config.half_open = settings.half_open.unwrap_or(config.half_open);
+    config.spare = settings.spare.unwrap_or(config.spare);
+    config
+}
+
+impl Open for Iwarp {
+    const NOTATION: Notation = Notation::Ip;
+    const SHARING: Sharing = Sharing::Port;
+    const IS_OVER_TCP: bool = true;
+
+    fn ip(at: &Address) -> Option<SocketAddr> {
+        Some(at.0)
+    }
+
+    fn here(_: &Path) -> Result<Here<Address>, String> {
+        let at = Address((Ipv4Addr::LOCALHOST, 0).into());
+        Ok(Here { at, facts: vec![("needs", "TCP".to_owned())] })
+    }
+
+    fn for_listening(settings: Settings, _: &[Address]) -> io::Result<Self> {
+        Self::new(config(settings))
+    }
+
+    fn for_connecting(settings: Settings, _: Option<&Address>) -> io::Result<Self> {
+        Self::new(config(settings))
+    }
+}
