@@ -1,0 +1,183 @@
+//! Calls: how one is written, how it ended, and where its results are.
+
+use crate::{
+    codec::{Decoder, Encoder, XdrType},
+    program::{ArgumentsOf, Procedure, ResultsOf},
+    reply::copy,
+};
+use stag_engine::{CallFault, Cx, Outcome, PeerId, Request, RequestItem, Token};
+use stag_protocol::{
+    rpc::{self, Accepted, Auth, CallHeader, Credential, Denied, ReplyHeader, Xid},
+    xdr,
+};
+use std::{fmt, time::Duration};
+
+/// Octets of the longest call header: both of its opaque bodies are as long as they may be (RFC
+/// 5531 §8.2).
+pub(crate) const HEADER_LEN_MAX: usize = 24 + 2 * (8 + 400);
+
+/// The bit of a token that says whose call it is: a client's own, or one that a service makes.
+pub(crate) const CLIENT_TOKEN: u64 = 1 << 63;
+
+/// Why a call has no results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallError {
+    /// No reply came, for this reason.
+    Failed(CallFault),
+    /// The server took the call and did not carry it out.
+    Rejected(Accepted),
+    /// The server does not believe the caller.
+    Denied(Denied),
+    /// The reply is none of this procedure.
+    Garbled(xdr::Error),
+    /// An argument is longer than its type allows.
+    TooLong,
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(fault) => fault.fmt(f),
+            Self::Rejected(Accepted::ProgUnavail) => f.write_str("the server does not have this program"),
+            Self::Rejected(Accepted::ProcUnavail) => f.write_str("the program does not have this procedure"),
+            Self::Rejected(Accepted::GarbageArgs) => f.write_str("the server cannot decode the arguments"),
+            Self::Rejected(Accepted::ProgMismatch { low, high }) => {
+                write!(f, "the server has versions {low} to {high} of this program, and not ours")
+            }
+            Self::Rejected(status) => write!(f, "the server did not carry out the call ({status:?})"),
+            Self::Denied(denied) => write!(f, "the server denied the call ({denied:?})"),
+            Self::Garbled(error) => write!(f, "the reply cannot be decoded: {error}"),
+            Self::TooLong => f.write_str("an argument is longer than its type allows"),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+impl From<CallFault> for CallError {
+    fn from(fault: CallFault) -> Self {
+        Self::Failed(fault)
+    }
+}
+
+/// The header and the arguments of a call of `P`, in `room`.
+pub(crate) fn encode<'b, 'a, P: Procedure>(
+    room: &'b mut [u8],
+    credential: Credential<'_>,
+    arguments: &ArgumentsOf<'a, P>,
+) -> Result<Encoder<'b, 'a>, CallError> {
+    const { assert!(P::Arguments::ITEMS <= 1, "a call has one item that may travel in a chunk") };
+    let header = CallHeader {
+        xid: Xid(0),
+        program: P::PROGRAM,
+        version: P::VERSION,
+        procedure: P::NUMBER,
+        credential,
+        // RFC 5531 §A
+        verifier: Auth::NONE,
+    };
+    let mut encoder = Encoder::new(room);
+    let written = header.emit(encoder.writer()).and_then(|()| P::Arguments::encode(arguments, &mut encoder));
+    written.map(|()| encoder).map_err(|_| CallError::TooLong)
+}
+
+/// Octets of the longest reply to a call of `P`, without its item.
+pub(crate) const fn reply_max<P: Procedure>() -> usize {
+    let results = ReplyHeader::LEN + <P::Results as XdrType>::LEN_MAX;
+    if results > ReplyHeader::REFUSAL_LEN_MAX { results } else { ReplyHeader::REFUSAL_LEN_MAX }
+}
+
+/// A call of `P`, written in place.
+pub(crate) fn request<P: Procedure>(
+    cx: &Cx<'_>,
+    credential: Credential<'_>,
+    arguments: &ArgumentsOf<'_, P>,
+    timeout: Duration,
+    token: Token,
+) -> Result<Request, CallError> {
+    let none = CallError::Failed(CallFault::Limit);
+    let header_max = if credential == Credential::None { 40 } else { HEADER_LEN_MAX };
+    let mut message = cx.message(header_max + P::Arguments::LEN_MAX).ok_or(none)?;
+    let (len, item) = encode::<P>(message.spare_mut(), credential, arguments)?.finish();
+    message.extend(len);
+    let item = match item {
+        Some((position, octets)) => Some(RequestItem { position, octets: copy(cx, &octets).ok_or(none)? }),
+        None => None,
+    };
+    let result = room_for_item(cx, P::Results::ITEM_MAX)?;
+    Ok(Request { message, item, reply_max: reply_max::<P>(), result, timeout, token })
+}
+
+/// Room for an item of a reply; none for one without.
+pub(crate) fn room_for_item(cx: &Cx<'_>, len: usize) -> Result<Option<stag_pools::Buf>, CallFault> {
+    if len == 0 {
+        return Ok(None);
+    }
+    let mut room = cx.take(len).ok_or(CallFault::Limit)?;
+    room.extend(len);
+    Ok(Some(room))
+}
+
+/// The results in a reply: `message` came inline or in a Reply chunk, `chunk` in a Write chunk.
+pub(crate) fn results<'a, T: XdrType>(message: &'a [u8], chunk: &'a [u8]) -> Result<T::Of<'a>, CallError> {
+    const { assert!(T::ITEMS <= 1, "a reply has one item that may travel in a chunk") };
+    let mut decoder = Decoder::with_chunk(message, chunk);
+    let header = ReplyHeader::parse(decoder.reader()).map_err(CallError::Garbled)?;
+    match header.outcome {
+        rpc::Outcome::Accepted { status: Accepted::Success, .. } => {}
+        rpc::Outcome::Accepted { status, .. } => return Err(CallError::Rejected(status)),
+        rpc::Outcome::Denied(denied) => return Err(CallError::Denied(denied)),
+    }
+    let results = T::decode(&mut decoder).map_err(CallError::Garbled)?;
+    decoder.finish().map_err(CallError::Garbled)?;
+    Ok(results)
+}
+
+/// Calls a peer from inside a service. The outcome comes by `on_reply` of the service, exactly
+/// once; `token`, which is below 2^63, says whose it is.
+///
+/// A peer that connected to this server is called over its own connection (RFC 8167); see
+/// [`Cx::ready`].
+///
+/// # Errors
+/// There is no memory for the call, or an argument is too long. Then no outcome follows.
+pub fn call<P: Procedure>(
+    cx: &mut Cx<'_>,
+    peer: PeerId,
+    arguments: ArgumentsOf<'_, P>,
+    timeout: Duration,
+    token: u64,
+) -> Result<(), CallError> {
+    let token = Token(token & !CLIENT_TOKEN);
+    let request = request::<P>(cx, Credential::None, &arguments, timeout, token)?;
+    cx.call(peer, request);
+    Ok(())
+}
+
+/// The end of a call that a service made.
+#[derive(Debug)]
+pub struct CallOutcome<'a>(Outcome<'a>);
+
+impl<'a> CallOutcome<'a> {
+    pub(crate) const fn new(outcome: Outcome<'a>) -> Self {
+        Self(outcome)
+    }
+
+    /// As the call was made with.
+    pub const fn token(&self) -> u64 {
+        self.0.token.0
+    }
+
+    /// The peer that was called.
+    pub const fn peer(&self) -> PeerId {
+        self.0.peer
+    }
+
+    /// The results, if the call was one of `P`: whichever way their octets came.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn results<P: Procedure>(&self) -> Result<ResultsOf<'_, P>, CallError> {
+        results::<P::Results>(self.0.reply?, self.0.result.as_deref().unwrap_or_default())
+    }
+}

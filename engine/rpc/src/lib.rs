@@ -1,0 +1,64 @@
+//! ONC RPC services and clients over RDMA, shared memory and TCP: the one crate that an app needs.
+//!
+//! A program is described once, by [`program!`]; from that come the trait that a service
+//! implements, the routing of calls to it, and typed clients. Nothing of it depends on the fabric:
+//! the same service answers over `iwarp://`, `shm://` and `tcp://`, and in examples over `sim://`,
+//! in virtual time.
+//!
+//! ```
+//! use stag_rpc::{Replied, Replier, Server, Text, program};
+//!
+//! program! {
+//!     /// Greets.
+//!     pub mod greeter: 0x2053_5401, version 1 {
+//!         /// The length of a name.
+//!         1 => fn measure(name: Text<255>) -> u32;
+//!     }
+//! }
+//!
+//! struct Greeter;
+//!
+//! impl greeter::Service for Greeter {
+//!     fn measure(&mut self, name: &str, reply: Replier<'_, '_, u32>) -> Replied {
+//!         reply.send(name.len() as u32)
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let server = Server::builder().listen("sim://0").serve(|| greeter::Serve(Greeter))?;
+//! let mut client = greeter::Client::connect(&server.addresses()[0])?;
+//! assert_eq!(client.measure("world")?, 5);
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod app;
+mod async_client;
+mod call;
+mod client;
+mod codec;
+mod error;
+mod fabric;
+mod program;
+mod reply;
+mod server;
+mod sim;
+
+pub use async_client::{AsyncClient, AsyncReply, PendingCall};
+pub use call::{CallError, CallOutcome, call};
+pub use client::{Client, ClientBuilder};
+pub use codec::{Bulk, Decoder, Encoder, List, Octets, Opaque, Text, XdrType};
+pub use error::SetupError;
+pub use program::{ArgumentsOf, IncomingCall, Procedure, Programs, ResultsOf};
+pub use reply::{LaterReply, Replied, Replier};
+pub use server::{Server, ServerBuilder};
+pub use stag_engine::{
+    CallFault, CallId, Cause, ClientName, Config, Cx, PeerAddress, PeerId, Time, clock::Clock,
+};
+pub use stag_pools::{Buf, Extent};
+pub use stag_protocol::{
+    rpc::{Accepted, Auth, AuthStatus, AuthSys, Credential, Denied, Gids},
+    xdr::{Error as XdrError, NoRoom, Reader, Writer},
+};
+pub use stag_verbs::FabricFault;

@@ -1,0 +1,303 @@
+//! Servers: programs, at one or several URLs of one or several fabrics.
+
+use crate::{
+    app::Door,
+    error::SetupError,
+    fabric::{AnyShard, Parts, Url, random, shard_for},
+    program::Programs,
+    sim,
+};
+use stag_engine::{Command, Config, Handle, PeerAddress, clock::Clock, control, launch, stats::Snapshot};
+use std::{
+    fmt, io,
+    sync::{Arc, mpsc},
+    thread::JoinHandle,
+};
+
+/// Says which peers may connect; every shard asks it.
+type Admit = Arc<dyn Fn(PeerAddress) -> bool + Send + Sync>;
+
+/// A server to be. Everything but the URLs has a default.
+#[derive(Clone)]
+pub struct ServerBuilder {
+    listen: Vec<String>,
+    config: Config,
+    clock: Clock,
+    admit: Admit,
+    cores: Option<usize>,
+}
+
+impl fmt::Debug for ServerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerBuilder").field("listen", &self.listen).finish_non_exhaustive()
+    }
+}
+
+/// A server that runs. Dropped, it stops.
+#[derive(Debug)]
+pub struct Server {
+    running: Vec<Running>,
+    addresses: Vec<String>,
+}
+
+#[derive(Debug)]
+enum Running {
+    Thread { handle: Handle<Snapshot<u64>>, thread: Option<JoinHandle<io::Result<()>>> },
+    Simulated(u64),
+}
+
+/// Orders to one shard.
+struct Orders {
+    urls: Vec<Url>,
+    config: Config,
+    clock: Clock,
+    admit: Admit,
+    is_shared: bool,
+}
+
+impl Server {
+    /// A server to be.
+    pub fn builder() -> ServerBuilder {
+        ServerBuilder {
+            listen: Vec::new(),
+            config: Config {
+                receives: 1_024,
+                peers: 256,
+                streams: 256,
+                inbound: 1_280,
+                outbound: 128,
+                slots: [2_048, 64, 32],
+                ..Config::default()
+            },
+            clock: Clock::start(),
+            admit: Arc::new(|_| true),
+            cores: None,
+        }
+    }
+
+    /// The URLs in use, in the order in which they were given: a port of 0 is one that was free.
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    /// Serves until the process ends.
+    ///
+    /// # Errors
+    /// A shard cannot go on.
+    pub fn wait(mut self) -> Result<(), SetupError> {
+        self.join()
+    }
+
+    /// Takes no more calls, answers those that are under way, and disconnects everybody.
+    ///
+    /// # Errors
+    /// A shard could not go on.
+    pub fn stop(mut self) -> Result<(), SetupError> {
+        self.tell_to_stop();
+        self.join()
+    }
+
+    fn tell_to_stop(&self) {
+        for running in &self.running {
+            match running {
+                Running::Thread { handle, .. } => handle.tell(Command::Stop),
+                Running::Simulated(name) => sim::remove(*name),
+            }
+        }
+    }
+
+    fn join(&mut self) -> Result<(), SetupError> {
+        for running in &mut self.running {
+            let Running::Thread { thread, .. } = running else { continue };
+            match thread.take().map(JoinHandle::join) {
+                Some(Ok(ended)) => ended?,
+                Some(Err(panic)) => std::panic::resume_unwind(panic),
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.tell_to_stop();
+        for running in &mut self.running {
+            if let Running::Thread { thread, .. } = running {
+                // Nobody is left to hear how it ended.
+                let _ = thread.take().map(JoinHandle::join);
+            }
+        }
+    }
+}
+
+impl ServerBuilder {
+    /// Listens at `url` as well: `iwarp://IP:PORT`, `shm:///PATH`, `tcp://IP:PORT` or
+    /// `sim://NUMBER`. Each fabric has shards of its own, TCP joins the first.
+    #[must_use]
+    pub fn listen(mut self, url: &str) -> Self {
+        self.listen.push(url.to_owned());
+        self
+    }
+
+    /// The sizes of each shard. Default: 256 connections, about 50 MB.
+    #[must_use]
+    pub fn config(self, config: Config) -> Self {
+        Self { config, ..self }
+    }
+
+    /// The clock of all shards. Default: one that starts with the builder.
+    #[must_use]
+    pub fn clock(self, clock: Clock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Takes only peers for which `admit` returns true. Default: everybody who reaches the address.
+    #[must_use]
+    pub fn admit(self, admit: impl Fn(PeerAddress) -> bool + Send + Sync + 'static) -> Self {
+        Self { admit: Arc::new(admit), ..self }
+    }
+
+    /// Runs so many shards for each fabric, each pinned to a core of its own. Default: one, which
+    /// the system places.
+    #[must_use]
+    pub fn cores(self, cores: usize) -> Self {
+        Self { cores: Some(cores), ..self }
+    }
+
+    /// Starts the server. `programs` makes the programs of each shard, on its thread: shards share
+    /// what it gives them, and nothing else.
+    ///
+    /// # Errors
+    /// An address is none or is taken, the sizes cannot be had together, or the system is short of
+    /// something. Then nothing runs.
+    pub fn serve<S: Programs + 'static>(
+        self,
+        programs: impl Fn() -> S + Clone + Send + 'static,
+    ) -> Result<Server, SetupError> {
+        let urls = self.listen.iter().map(|url| url.parse()).collect::<Result<Vec<Url>, _>>()?;
+        if urls.is_empty() {
+            return Err(SetupError::Config("a server listens somewhere: give it a URL"));
+        }
+        let per_fabric = self.cores.unwrap_or(1).max(1);
+        let mut cores = self.cores.map(|_| launch::cores()).unwrap_or_default().into_iter();
+        let mut server = Server { running: Vec::new(), addresses: vec![String::new(); urls.len()] };
+        for places in by_fabric(&urls) {
+            let mut at: Vec<Url> = places.iter().filter_map(|place| urls.get(*place)).cloned().collect();
+            for index in 0..per_fabric {
+                let orders = Orders {
+                    urls: at.iter().map(|url| url.of_shard(index)).collect::<Result<_, _>>()?,
+                    config: Config { xid_seed: u32::from_ne_bytes(random()?), ..self.config.clone() },
+                    clock: self.clock,
+                    admit: Arc::clone(&self.admit),
+                    is_shared: per_fabric > 1,
+                };
+                let is_simulated = matches!(at.first(), Some(Url::Sim(_)));
+                let (running, bound) = match is_simulated {
+                    true => simulate(orders, programs())?,
+                    false => start_thread(orders, cores.next(), programs.clone())?,
+                };
+                server.running.push(running);
+                // The other shards of a port that was free listen where the first one does.
+                if index == 0 {
+                    for (place, url) in places.iter().zip(&bound) {
+                        if let Some(address) = server.addresses.get_mut(*place) {
+                            *address = url.to_string();
+                        }
+                    }
+                    at = bound;
+                }
+                if is_simulated {
+                    break;
+                }
+            }
+        }
+        Ok(server)
+    }
+}
+
+/// The places of URLs that one shard serves together. TCP goes with the first fabric.
+fn by_fabric(urls: &[Url]) -> Vec<Vec<usize>> {
+    let is_fabric = |url: &&Url| !matches!(url, Url::Tcp(_));
+    let mut groups: Vec<(Url, Vec<usize>)> = Vec::new();
+    for first in urls.iter().filter(is_fabric).chain(urls.first()) {
+        if !groups.iter().any(|(known, _)| known.joins(first)) {
+            groups.push((first.clone(), Vec::new()));
+        }
+    }
+    for (place, url) in urls.iter().enumerate() {
+        match groups.iter_mut().find(|(known, _)| known.joins(url)) {
+            Some((_, places)) => places.push(place),
+            None => groups.push((url.clone(), vec![place])),
+        }
+    }
+    groups.into_iter().map(|(_, places)| places).collect()
+}
+
+type Made<S> = (Box<dyn AnyShard<Door<S, ()>>>, Vec<Url>);
+
+/// A shard that listens, and the addresses in use.
+fn build<S: Programs + 'static>(orders: &Orders, programs: S) -> Result<Made<S>, SetupError> {
+    let first = orders.urls.iter().find(|url| !matches!(url, Url::Tcp(_))).or(orders.urls.first());
+    let first = first.ok_or(SetupError::Config("a server listens somewhere: give it a URL"))?;
+    let admit = Arc::clone(&orders.admit);
+    let parts = Parts {
+        config: orders.config.clone(),
+        clock: orders.clock,
+        admission: Box::new(move |peer| admit(peer)),
+        is_shared: orders.is_shared,
+    };
+    let mut shard = shard_for(first, Door::new(programs, ()), parts)?;
+    let bound = orders.urls.iter().map(|url| shard.listen(url)).collect::<Result<_, _>>()?;
+    Ok((shard, bound))
+}
+
+fn simulate<S: Programs + 'static>(orders: Orders, programs: S) -> Result<(Running, Vec<Url>), SetupError> {
+    let (shard, bound) = build(&orders, programs)?;
+    Ok((Running::Simulated(sim::add(shard)), bound))
+}
+
+fn start_thread<S: Programs + 'static>(
+    orders: Orders,
+    core: Option<launch::CoreId>,
+    programs: impl FnOnce() -> S + Send + 'static,
+) -> Result<(Running, Vec<Url>), SetupError> {
+    let (control, handle) = control::pair()?;
+    let (tell, told) = mpsc::channel();
+    let thread = launch::spawn("stag-rpc".to_owned(), core, move |_| {
+        match build(&orders, programs()) {
+            Ok((mut shard, bound)) => {
+                // The builder waits for it.
+                let _ = tell.send(Ok(bound));
+                shard.run(&control, orders.clock)
+            }
+            Err(error) => {
+                let _ = tell.send(Err(error));
+                Ok(())
+            }
+        }
+    })?;
+    match told.recv() {
+        Ok(bound) => Ok((Running::Thread { handle, thread: Some(thread) }, bound?)),
+        Err(mpsc::RecvError) => match thread.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(_) => Err(SetupError::Config("a shard ended before it began")),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fabric_has_shards_of_its_own_and_tcp_joins_the_first() {
+        let urls =
+            |texts: &[&str]| by_fabric(&texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>());
+        let (shm, iwarp, tcp, sim) = ("shm:///x", "iwarp://127.0.0.1:0", "tcp://127.0.0.1:0", "sim://0");
+        assert_eq!(urls(&[tcp, shm, iwarp, tcp, shm]), [vec![0, 1, 3, 4], vec![2]]);
+        assert_eq!(urls(&[tcp, tcp]), [vec![0, 1]]);
+        assert_eq!(urls(&[sim, tcp]), [vec![0], vec![1]]);
+        assert_eq!(urls(&[sim, iwarp, sim]), [vec![0, 2], vec![1]]);
+    }
+}

@@ -1,0 +1,93 @@
+//! The simulated fabric of this thread, for examples and tests: servers and clients at `sim://`
+//! URLs run in one thread and in virtual time. A client that waits runs the passes of all servers.
+
+use crate::fabric::AnyShard;
+use stag_engine::{App, Time};
+use stag_sim::{Fabric, Faults, Sim};
+use stag_verbs::Limits;
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+/// The seed of every thread's fabric: examples do the same in each run.
+const SEED: u64 = 1;
+/// Step of time while nothing is due.
+const TICK: Duration = Duration::from_millis(1);
+
+trait Passes {
+    fn pass(&mut self, now: Time) -> bool;
+    fn wake_at(&self) -> Option<Time>;
+}
+
+struct Serving<A: App>(Box<dyn AnyShard<A>>);
+
+impl<A: App> Passes for Serving<A> {
+    fn pass(&mut self, now: Time) -> bool {
+        self.0.pass(now)
+    }
+
+    fn wake_at(&self) -> Option<Time> {
+        self.0.wake_at()
+    }
+}
+
+type Servers = Vec<(u64, Rc<RefCell<dyn Passes>>)>;
+
+thread_local! {
+    static FABRIC: Fabric = Fabric::new(SEED, Faults::NONE);
+    static NOW: Cell<Time> = const { Cell::new(Time(0)) };
+    static SERVERS: RefCell<Servers> = const { RefCell::new(Vec::new()) };
+}
+
+/// One more end of this thread's fabric.
+pub(crate) fn end(limits: Limits) -> Sim {
+    FABRIC.with(|fabric| fabric.end("rpc", limits))
+}
+
+/// The time of this thread's fabric.
+pub(crate) fn now() -> Time {
+    NOW.get()
+}
+
+/// Adds a server; returns its name, which no server of another thread has.
+pub(crate) fn add<A: App + 'static>(shard: Box<dyn AnyShard<A>>) -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let name = NEXT.fetch_add(1, Ordering::Relaxed);
+    SERVERS.with_borrow_mut(|servers| servers.push((name, Rc::new(RefCell::new(Serving(shard))))));
+    name
+}
+
+/// Removes a server: its connections break.
+pub(crate) fn remove(name: u64) {
+    // It is dropped behind the borrow. While a thread ends there may be none to remove.
+    let removed = SERVERS.try_with(|servers| {
+        let mut servers = servers.borrow_mut();
+        let place = servers.iter().position(|(known, _)| *known == name)?;
+        Some(servers.remove(place))
+    });
+    drop(removed);
+}
+
+/// Runs a pass of every server, and of `own`. When nothing happens, time goes on to what is due
+/// next.
+pub(crate) fn step(own: &mut dyn FnMut(Time) -> bool, own_wake_at: Option<Time>) -> bool {
+    let now = NOW.get();
+    let servers = SERVERS.with_borrow(Clone::clone);
+    let mut worked = own(now);
+    let mut next = own_wake_at;
+    for (_, server) in &servers {
+        // A service that is a client itself, of a server in the same thread, is already at work.
+        if let Ok(mut server) = server.try_borrow_mut() {
+            worked |= server.pass(now);
+            next = next.into_iter().chain(server.wake_at()).min();
+        }
+    }
+    if !worked {
+        let due = FABRIC.with(Fabric::next_due).into_iter().chain(next).min();
+        NOW.set(due.filter(|due| *due > now).unwrap_or(now + TICK));
+    }
+    worked
+}

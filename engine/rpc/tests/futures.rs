@@ -1,0 +1,158 @@
+//! Calls as futures, run by the smallest executor there is.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+use stag_rpc::{
+    AsyncClient, Bulk, CallError, CallFault, Client, Octets, Replied, Replier, Server, SetupError, program,
+};
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread},
+    time::{Duration, Instant},
+};
+
+const MIB: usize = 1 << 20;
+
+program! {
+    /// Answers at once, or never.
+    pub mod tool: 0x2053_5403, version 1 {
+        /// The same octets.
+        1 => fn echo(octets: Bulk<MIB>) -> Bulk<MIB>;
+        /// No reply, until the connection ends.
+        2 => fn never() -> u32;
+        /// One more.
+        3 => fn next(number: u32) -> u32;
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Tool(Arc<AtomicU32>);
+
+impl tool::Service for Tool {
+    fn echo(&mut self, octets: Octets<'_>, reply: Replier<'_, '_, Bulk<MIB>>) -> Replied {
+        reply.send(octets)
+    }
+
+    fn never(&mut self, reply: Replier<'_, '_, u32>) -> Replied {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        reply.later().1
+    }
+
+    fn next(&mut self, number: u32, reply: Replier<'_, '_, u32>) -> Replied {
+        reply.send(number.wrapping_add(1))
+    }
+}
+
+/// An executor: it polls when it is woken.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park_timeout(Duration::from_secs(20)),
+        }
+    }
+}
+
+fn serve(tool: &Tool) -> Server {
+    let tool = tool.clone();
+    let builder = Server::builder().listen("iwarp://127.0.0.1:0").listen("tcp://127.0.0.1:0");
+    builder.serve(move || tool::Serve(tool.clone())).unwrap()
+}
+
+#[test]
+fn calls_are_under_way_together_and_each_gets_its_reply() {
+    let server = serve(&Tool::default());
+    for url in server.addresses() {
+        let client = tool::AsyncClient::connect(url).unwrap();
+        let numbers: Vec<_> = (0..200).map(|number| client.next(number)).collect();
+        let octets: Vec<u8> = (0..MIB).map(|octet| (octet * 7) as u8).collect();
+        let echo = client.echo(Octets::from(&octets));
+        for (number, reply) in (1..).zip(numbers) {
+            assert_eq!(block_on(reply).unwrap().get(), number);
+        }
+        assert!(block_on(echo).unwrap().get().as_slice() == octets, "over {url}");
+    }
+}
+
+#[test]
+fn clones_call_from_other_threads() {
+    let server = serve(&Tool::default());
+    let client = tool::AsyncClient::connect(&server.addresses()[0]).unwrap();
+    let threads: Vec<_> = (0..4)
+        .map(|number| {
+            let client = client.clone();
+            thread::spawn(move || (0..50).all(|_| block_on(client.next(number)).unwrap().get() == number + 1))
+        })
+        .collect();
+    assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
+}
+
+#[test]
+fn a_future_that_is_dropped_gives_up_its_call_and_others_go_on() {
+    let tool = Tool::default();
+    let server = serve(&tool);
+    let client = Client::builder().timeout(Duration::from_secs(2)).connect_async(&server.addresses()[0]);
+    let client = tool::AsyncClient::over(client.unwrap());
+    // A client has one credit until the first reply (RFC 8166 §3.3.1).
+    assert_eq!(block_on(client.next(0)).unwrap().get(), 1);
+    let never = client.never();
+    let until = Instant::now() + Duration::from_secs(10);
+    while tool.0.load(Ordering::Relaxed) == 0 {
+        assert!(Instant::now() < until, "the call arrives without being polled");
+        thread::yield_now();
+    }
+    drop(never);
+    assert_eq!(block_on(client.next(1)).unwrap().get(), 2);
+}
+
+#[test]
+fn a_call_without_reply_ends_in_time() {
+    let server = serve(&Tool::default());
+    let client = Client::builder().timeout(Duration::from_millis(300)).connect_async(&server.addresses()[0]);
+    let client = tool::AsyncClient::over(client.unwrap());
+    assert_eq!(block_on(client.never()).unwrap_err(), CallError::Failed(CallFault::TimedOut));
+    let gone = block_on(client.next(1)).unwrap_err();
+    assert_eq!(gone, CallError::Failed(CallFault::NoPeer), "its connection ended with it");
+}
+
+#[test]
+fn a_server_that_stops_fails_what_it_owes() {
+    let server = serve(&Tool::default());
+    let client = tool::AsyncClient::connect(&server.addresses()[0]).unwrap();
+    assert_eq!(block_on(client.next(0)).unwrap().get(), 1);
+    let never = client.never();
+    assert_eq!(block_on(client.next(1)).unwrap().get(), 2);
+    server.stop().unwrap();
+    assert!(matches!(block_on(never), Err(CallError::Failed(CallFault::Disconnected(_)))));
+}
+
+#[test]
+fn connecting_to_nobody_is_an_error() {
+    assert!(matches!(AsyncClient::connect("iwarp://127.0.0.1:1"), Err(SetupError::NotConnected { .. })));
+    assert!(matches!(AsyncClient::connect("sim://1"), Err(SetupError::Url { .. })));
+    let serving = Client::builder().serve(()).connect_async("iwarp://127.0.0.1:1");
+    assert!(matches!(serving, Err(SetupError::Config(_))));
+}
+
+#[test]
+fn a_call_more_than_the_client_has_places_for_is_told_so() {
+    let server = serve(&Tool::default());
+    let config = stag_rpc::Config { outbound: 2, ..stag_rpc::Config::small() };
+    let client = Client::builder().config(config).connect_async(&server.addresses()[0]).unwrap();
+    let client = tool::AsyncClient::over(client);
+    let waiting = [client.never(), client.never()];
+    assert_eq!(block_on(client.never()).unwrap_err(), CallError::Failed(CallFault::Limit));
+    drop(waiting);
+}
