@@ -62,3 +62,8 @@ pub use stag_protocol::{
     xdr::{Error as XdrError, NoRoom, Reader, Writer},
 };
 pub use stag_verbs::FabricFault;
+
+/// The guide, so that its code is compiled and run as the documentation's is.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/write-a-service.md")]
+struct Guide;
