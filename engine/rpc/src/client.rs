@@ -20,7 +20,7 @@ const NAP: Duration = Duration::from_micros(50);
 /// Time for the engine to end a call by itself before the client gives it up.
 const MARGIN: Duration = Duration::from_secs(5);
 /// Time for which a client that is dropped waits for its connection to end in order.
-const FAREWELL: Duration = Duration::from_millis(100);
+const FAREWELL: Duration = Duration::from_millis(20);
 
 /// A client to be. Everything has a default.
 pub struct ClientBuilder {

@@ -281,3 +281,16 @@ fn a_service_may_write_forms_that_have_no_type() {
     let mut client = old_tool::Client::connect(&server.addresses()[0]).unwrap();
     assert_eq!(client.nothing(), Err(CallError::Garbled(XdrError::Trailing)));
 }
+
+#[test]
+fn shards_of_one_address_answer_together() {
+    let builder = Server::builder().listen("iwarp://127.0.0.1:0").listen("tcp://127.0.0.1:0").cores(2);
+    let server = builder.serve(|| tool::Serve(Tool::default())).unwrap();
+    // As many clients as make it likely that each shard has some.
+    let clients = (0..8).flat_map(|_| server.addresses()).map(|url| tool::Client::connect(url).unwrap());
+    for mut client in clients.collect::<Vec<_>>() {
+        let octets = client.echo(Octets::from(b"both")).unwrap();
+        assert_eq!(octets.as_slice(), b"both");
+    }
+    server.stop().unwrap();
+}
