@@ -1,8 +1,9 @@
 //! The client whose calls are futures. It needs no runtime: a thread of its own runs its shard,
 //! sends what other threads ask for, and wakes whoever waits for a reply.
 //!
-//! A future that is dropped before its reply came gives up its call. The call's buffers stay with
-//! the shard until the server can no longer reach them (DESIGN D9).
+//! A future that is dropped before its reply came gives up its call. One that was not sent is never
+//! sent. One that was keeps its buffers until the server can no longer reach them (DESIGN D9): until
+//! its reply, or until its deadline, which ends the connection.
 
 use crate::{
     app::{Door, Outcomes},

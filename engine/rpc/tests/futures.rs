@@ -147,12 +147,15 @@ fn connecting_to_nobody_is_an_error() {
 }
 
 #[test]
-fn a_call_more_than_the_client_has_places_for_is_told_so() {
+fn a_call_that_finds_no_place_is_told_so_and_one_that_is_given_up_leaves_its_own() {
     let server = serve(&Tool::default());
     let config = stag_rpc::Config { outbound: 2, ..stag_rpc::Config::small() };
-    let client = Client::builder().config(config).connect_async(&server.addresses()[0]).unwrap();
-    let client = tool::AsyncClient::over(client);
-    let waiting = [client.never(), client.never()];
-    assert_eq!(block_on(client.never()).unwrap_err(), CallError::Failed(CallFault::Limit));
-    drop(waiting);
+    let builder = Client::builder().config(config).timeout(Duration::from_secs(1));
+    let client = tool::AsyncClient::over(builder.connect_async(&server.addresses()[0]).unwrap());
+    let limit = CallError::Failed(CallFault::Limit);
+    // The first call has the only credit of a new connection; the second one waits.
+    let (_first, second) = (client.never(), client.never());
+    assert_eq!(block_on(client.never()).unwrap_err(), limit);
+    drop(second);
+    assert_ne!(block_on(client.never()).unwrap_err(), limit);
 }

@@ -294,3 +294,22 @@ fn shards_of_one_address_answer_together() {
     }
     server.stop().unwrap();
 }
+
+#[test]
+fn a_lost_connection_is_made_again_by_the_next_call_or_at_once() {
+    let path = std::env::temp_dir().join(format!("stag-rpc-again-{}.sock", std::process::id()));
+    let url = format!("shm://{}", path.display());
+    let start = || Server::builder().listen(&url).serve(|| tool::Serve(Tool::default())).unwrap();
+    let server = start();
+    let builder = || Client::builder().timeout(Duration::from_secs(20));
+    let mut once = tool::Client::over(builder().connect(&url).unwrap());
+    let mut kept = tool::Client::over(builder().keep_connected().connect(&url).unwrap());
+    once.nothing().unwrap();
+    kept.nothing().unwrap();
+    server.stop().unwrap();
+    let server = start();
+    assert!(matches!(once.nothing(), Err(CallError::Failed(CallFault::Disconnected(_)))));
+    once.nothing().unwrap();
+    kept.nothing().unwrap();
+    drop(server);
+}
