@@ -260,7 +260,11 @@ mod tests {
         conn.pair = Some(pair(&shared.queues));
         conn.queue.borrow(&mut shared.spare_works);
         let sink = pool.take(64).unwrap();
-        conn.queue.post(Tag(7), Op::Read(Read { sink, ask_at: 0, fill_at: 0, unasked: 1, unanswered: 1 }));
+        conn.queue.post(
+            Tag(7),
+            Op::Read(Read { sink, ask_at: 0, fill_at: 0, unasked: 1, unanswered: 1 }),
+            &[],
+        );
         ANSWER.store(libc::EBUSY, Ordering::Relaxed);
         conn.last_receive = None;
         conn.state = State::AwaitFlush;

@@ -11,7 +11,7 @@ use stag_pools::{Access, Buf, Extent, Pool, RemoteKey, Window};
 use stag_verbs::{
     Cause, Count, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag,
     Time,
-    soft::{Op, Read},
+    soft::{Op, Postable, Posting},
 };
 use std::{
     io,
@@ -22,35 +22,48 @@ use std::{
 /// Octets a rejection has room for on InfiniBand, of which this crate promises fewer.
 const REJECTION_MAX: usize = 56;
 
-impl Ibverbs {
-    /// An established connection, and what it shares with others.
-    fn established(&mut self, qp: Qp) -> Result<(&mut Conn, &mut Shared), Refusal> {
+/// An established connection for one work request, and what it shares with others.
+pub struct Posted<'a> {
+    conn: &'a mut Conn,
+    shared: &'a mut Shared,
+    posted: &'a mut Vec<Qp>,
+}
+
+impl Postable for Posted<'_> {
+    fn room(&self) -> usize {
+        // RFC 5042 §6.4.3.2 [5042-15]
+        self.conn.queue.room()
+    }
+
+    fn may_read(&self) -> bool {
+        self.conn.reads.1 > 0
+    }
+
+    fn begin_invalidation(&mut self, key: RemoteKey) -> bool {
+        let windows = self.shared.windows.as_mut();
+        windows.is_some_and(|windows| windows.begin_end(self.conn.qp.scope(), key))
+    }
+
+    fn enqueue(self, tag: Tag, op: Op, from: &[RemoteSpan]) {
+        let Self { conn, shared, posted } = self;
+        conn.queue.borrow(&mut shared.spare_works);
+        conn.queue.post(tag, op, from);
+        conn.posted += 1;
+        if !std::mem::replace(&mut conn.is_posted, true) {
+            posted.push(conn.qp);
+        }
+    }
+}
+
+impl Posting for Ibverbs {
+    type Postable<'a> = Posted<'a>;
+
+    fn established(&mut self, qp: Qp) -> Result<Posted<'_>, Refusal> {
         let conn = self.conns.get_mut(qp.0).filter(|conn| conn.is_live()).ok_or(Refusal::Gone)?;
         match conn.state {
-            State::Established => Ok((conn, &mut self.shared)),
+            State::Established => Ok(Posted { conn, shared: &mut self.shared, posted: &mut self.posted }),
             _ => Err(Refusal::NotEstablished),
         }
-    }
-
-    /// A connection that takes one more work request.
-    fn with_room(&mut self, qp: Qp) -> Result<(&mut Conn, &mut Shared), Refusal> {
-        let (conn, shared) = self.established(qp)?;
-        // RFC 5042 §6.4.3.2 [5042-15]
-        if conn.queue.room() == 0 { Err(Refusal::SendQueueFull) } else { Ok((conn, shared)) }
-    }
-
-    /// Queues `token` as `op`, or gives it back.
-    fn post<T>(&mut self, qp: Qp, tag: Tag, token: T, op: impl FnOnce(T) -> Op) -> Result<(), Refused<T>> {
-        match self.with_room(qp) {
-            Ok((conn, shared)) => {
-                conn.queue.borrow(&mut shared.spare_works);
-                conn.queue.post(tag, op(token));
-                conn.posted += 1;
-            }
-            Err(why) => return Err(Refused { why, token }),
-        }
-        self.note_posted(qp);
-        Ok(())
     }
 }
 
@@ -183,7 +196,7 @@ impl Provider for Ibverbs {
         if cannot || !self.shared.knows(message.place()) {
             return Err(Refused { why: Refusal::Malformed, token: message });
         }
-        self.post(qp, tag, message, |message| Op::Send { message, invalidate })
+        self.enqueue_send(qp, tag, message, invalidate)
     }
 
     fn post_write(
@@ -193,10 +206,10 @@ impl Provider for Ibverbs {
         source: Extent,
         to: RemoteSpan,
     ) -> Result<(), Refused<Extent>> {
-        if source.len() != to.len as usize || !self.shared.knows(source.place()) {
+        if !self.shared.knows(source.place()) {
             return Err(Refused { why: Refusal::Malformed, token: source });
         }
-        self.post(qp, tag, source, |source| Op::Write { source, to })
+        self.enqueue_write(qp, tag, source, to)
     }
 
     fn post_read(
@@ -207,33 +220,17 @@ impl Provider for Ibverbs {
         at: usize,
         from: &[RemoteSpan],
     ) -> Result<(), Refused<Buf>> {
-        let wanted = from.iter().try_fold(at, |end, span| end.checked_add(span.len as usize));
-        let fits = wanted.is_some_and(|end| end <= sink.len());
         // Where Reads land elsewhere first, each span needs a place there.
         let longest = self.shared.sinks.as_ref().map_or(usize::MAX, Sinks::longest);
-        let fits = fits && from.iter().all(|span| span.len as usize <= longest);
-        if !fits || from.len() > self.shared.config.limits.read_spans || !self.shared.knows(sink.place()) {
+        let have_places = from.iter().all(|span| span.len as usize <= longest);
+        if !have_places || !self.shared.knows(sink.place()) {
             return Err(Refused { why: Refusal::Malformed, token: sink });
         }
-        match self.with_room(qp) {
-            // A peer that serves no Reads at all would fail it.
-            Ok((conn, _)) if conn.reads.1 == 0 => {
-                return Err(Refused { why: Refusal::Malformed, token: sink });
-            }
-            Ok((conn, _)) => conn.queue.post_spans(from),
-            Err(why) => return Err(Refused { why, token: sink }),
-        }
-        let (unasked, unanswered) = (from.len(), from.len());
-        self.post(qp, tag, sink, |sink| Op::Read(Read { sink, ask_at: at, fill_at: at, unasked, unanswered }))
+        self.enqueue_read(qp, tag, sink, at, from)
     }
 
     fn post_local_invalidate(&mut self, qp: Qp, tag: Tag, key: RemoteKey) -> Result<(), Refusal> {
-        let (_, shared) = self.with_room(qp)?;
-        let windows = shared.windows.as_mut();
-        if !windows.is_some_and(|windows| windows.begin_end(qp.scope(), key)) {
-            return Err(Refusal::NoSuchKey);
-        }
-        self.post(qp, tag, (), |()| Op::Invalidate { key }).map_err(|refused| refused.why)
+        self.enqueue_invalidation(qp, tag, key)
     }
 
     fn send_room(&self, qp: Qp) -> usize {

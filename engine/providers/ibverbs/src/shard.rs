@@ -53,7 +53,7 @@ pub struct Ibverbs {
     pub(crate) listeners: Vec<Id>,
     pub(crate) shared: Shared,
     /// Connections with work whose doorbell has not been rung.
-    posted: Vec<Qp>,
+    pub(crate) posted: Vec<Qp>,
     /// The connection whose end was the last event: the engine may ask about it until it polls again.
     ended: Option<Qp>,
     completions: Vec<ibv_wc>,

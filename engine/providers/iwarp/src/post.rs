@@ -5,11 +5,11 @@ use crate::{
     conn::{Conn, Link, Shared, State},
     tx,
 };
-use stag_pools::{Access, Buf, Extent, RemoteKey, Window};
+use stag_pools::{Access, Buf, Extent, RemoteKey, Window, table::Key};
 use stag_verbs::{
     Cause, Count, Event, FabricFault, Limits, Memory, PeerAddress, Provider, Qp, Refusal, Refused,
     RemoteSpan, Status, Tag, Time,
-    soft::{self, Op, Read},
+    soft::{self, Op, Postable, Posting},
 };
 use std::{ops::Range, os::fd::BorrowedFd};
 
@@ -18,39 +18,58 @@ impl Iwarp {
     fn named(&self, qp: Qp) -> Option<&Conn> {
         self.conns.get(qp.0).map(|conn| &**conn).filter(|conn| !conn.is_over)
     }
+}
 
-    /// The link of an established connection, and what it shares with others.
-    fn established(&mut self, qp: Qp) -> Result<(&mut Link, &mut Shared), Refusal> {
+/// An established connection for one work request, and what it shares with others.
+pub struct Posted<'a> {
+    qp: Qp,
+    link: &'a mut Link,
+    is_posted: &'a mut bool,
+    shared: &'a mut Shared,
+    posted: &'a mut Vec<Key>,
+}
+
+impl Postable for Posted<'_> {
+    fn room(&self) -> usize {
+        // RFC 5040 §8.1.2 [5040-73], RFC 5042 §6.4.3.2 [5042-15]
+        self.link.queue.room()
+    }
+
+    fn may_read(&self) -> bool {
+        self.link.may_read
+    }
+
+    fn begin_invalidation(&mut self, key: RemoteKey) -> bool {
+        let is_bound = soft::is_bound(&mut self.shared.windows, self.qp, key);
+        is_bound && !self.link.queue.is_invalidating(key)
+    }
+
+    #[inline]
+    fn enqueue(self, tag: Tag, op: Op, from: &[RemoteSpan]) {
+        self.link.queue.borrow(&mut self.shared.spare_works);
+        self.link.queue.post(tag, op, from);
+        if !std::mem::replace(self.is_posted, true) {
+            self.posted.push(self.qp.0);
+        }
+    }
+}
+
+impl Posting for Iwarp {
+    type Postable<'a> = Posted<'a>;
+
+    #[inline]
+    fn established(&mut self, qp: Qp) -> Result<Posted<'_>, Refusal> {
         // RFC 5041 §6.2.1 [5041-32]
         let conn = self.conns.get_mut(qp.0).filter(|conn| conn.is_live()).ok_or(Refusal::Gone)?;
         match conn.state {
             State::AwaitSign { .. } | State::Established => {
-                let link = conn.link.as_deref_mut().ok_or(Refusal::NotEstablished)?;
-                Ok((link, &mut self.shared))
+                let Conn { link, is_posted, .. } = &mut **conn;
+                let link = link.as_deref_mut().ok_or(Refusal::NotEstablished)?;
+                Ok(Posted { qp, link, is_posted, shared: &mut self.shared, posted: &mut self.posted })
             }
             State::AwaitTerminateSent { .. } => Err(Refusal::Gone),
             _ => Err(Refusal::NotEstablished),
         }
-    }
-
-    /// The link of a connection that takes one more work request.
-    fn with_room(&mut self, qp: Qp) -> Result<(&mut Link, &mut Shared), Refusal> {
-        let (link, shared) = self.established(qp)?;
-        // RFC 5040 §8.1.2 [5040-73], RFC 5042 §6.4.3.2 [5042-15]
-        if link.queue.room() == 0 { Err(Refusal::SendQueueFull) } else { Ok((link, shared)) }
-    }
-
-    /// Queues `token` as `op`, or gives it back.
-    fn post<T>(&mut self, qp: Qp, tag: Tag, token: T, op: impl FnOnce(T) -> Op) -> Result<(), Refused<T>> {
-        match self.with_room(qp) {
-            Ok((link, shared)) => {
-                link.queue.borrow(&mut shared.spare_works);
-                link.queue.post(tag, op(token));
-            }
-            Err(why) => return Err(Refused { why, token }),
-        }
-        self.note_posted(qp.0);
-        Ok(())
     }
 }
 
@@ -126,7 +145,7 @@ impl Provider for Iwarp {
         message: Buf,
         invalidate: Option<RemoteKey>,
     ) -> Result<(), Refused<Buf>> {
-        self.post(qp, tag, message, |message| Op::Send { message, invalidate })
+        self.enqueue_send(qp, tag, message, invalidate)
     }
 
     fn send_inline(&mut self, qp: Qp, message: &[u8], invalidate: Option<RemoteKey>) -> bool {
@@ -158,7 +177,7 @@ impl Provider for Iwarp {
             shared.emit(Event::Completed { qp, tag, status: Status::Success, memory: Memory::Shared });
             return Ok(());
         }
-        self.post(qp, tag, source, |source| Op::Write { source, to })
+        self.enqueue_write(qp, tag, source, to)
     }
 
     fn post_read(
@@ -169,28 +188,11 @@ impl Provider for Iwarp {
         at: usize,
         from: &[RemoteSpan],
     ) -> Result<(), Refused<Buf>> {
-        if !soft::fits(&sink, at, from) || from.len() > self.shared.config.limits.read_spans {
-            return Err(Refused { why: Refusal::Malformed, token: sink });
-        }
-        match self.with_room(qp) {
-            // A peer that serves no Reads at all would leave it waiting for ever.
-            Ok((link, _)) if !link.may_read => return Err(Refused { why: Refusal::Malformed, token: sink }),
-            Ok((link, _)) => link.queue.post_spans(from),
-            Err(why) => return Err(Refused { why, token: sink }),
-        }
-        let (unasked, unanswered) = (from.len(), from.len());
-        self.post(qp, tag, sink, |sink| Op::Read(Read { sink, ask_at: at, fill_at: at, unasked, unanswered }))
+        self.enqueue_read(qp, tag, sink, at, from)
     }
 
     fn post_local_invalidate(&mut self, qp: Qp, tag: Tag, key: RemoteKey) -> Result<(), Refusal> {
-        self.with_room(qp)?;
-        if self.established(qp).is_ok_and(|(link, _)| link.queue.is_invalidating(key)) {
-            return Err(Refusal::NoSuchKey);
-        }
-        if !soft::is_bound(&mut self.shared.windows, qp, key) {
-            return Err(Refusal::NoSuchKey);
-        }
-        self.post(qp, tag, (), |()| Op::Invalidate { key }).map_err(|refused| refused.why)
+        self.enqueue_invalidation(qp, tag, key)
     }
 
     fn send_room(&self, qp: Qp) -> usize {

@@ -238,13 +238,6 @@ impl Iwarp {
         }
     }
 
-    /// Work was posted to `key`.
-    pub(crate) fn note_posted(&mut self, key: Key) {
-        if let Some(conn) = self.conns.get_mut(key) {
-            conn.note_posted(&mut self.posted);
-        }
-    }
-
     /// Rings the doorbells.
     pub(crate) fn ring_all(&mut self) {
         for place in 0..self.posted.len() {

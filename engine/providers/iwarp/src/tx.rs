@@ -725,8 +725,8 @@ mod tests {
             windows.bind(QP.scope(), buf(&pool, &octets).expose(0..700, Access::RemoteRead)).unwrap();
         let mut link = link(200);
         let to = RemoteSpan { key: RemoteKey(7), offset: 9, len: 700 };
-        link.queue.post(Tag(1), Op::Send { message: buf(&pool, &octets[..301]), invalidate: None });
-        link.queue.post(Tag(2), Op::Write { source: buf(&pool, &octets).freeze(), to });
+        link.queue.post(Tag(1), Op::Send { message: buf(&pool, &octets[..301]), invalidate: None }, &[]);
+        link.queue.post(Tag(2), Op::Write { source: buf(&pool, &octets).freeze(), to }, &[]);
         link.queue.ring();
         let header = ReadHeader {
             sink_stag: 1,
@@ -787,7 +787,7 @@ mod tests {
         let pool = Pool::new(&[Class { slot_len: 64, count: 32 }]).unwrap();
         let mut link = link(200);
         for tag in 0..4 {
-            link.queue.post(Tag(tag), Op::Send { message: buf(&pool, b"work"), invalidate: None });
+            link.queue.post(Tag(tag), Op::Send { message: buf(&pool, b"work"), invalidate: None }, &[]);
         }
         link.queue.ring();
         for msn in 1..=8 {

@@ -5,11 +5,11 @@ use crate::{
     conn::{Conn, Say, Shared, State},
 };
 use rustix::fd::AsFd;
-use stag_pools::{Access, Buf, Extent, Pool, RemoteKey, Window};
+use stag_pools::{Access, Buf, Extent, Pool, RemoteKey, Window, table::Key};
 use stag_verbs::{
     Cause, Count, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag,
     Time,
-    soft::{self, Op, Read},
+    soft::{self, Op, Postable, Posting},
 };
 use std::{io, ops::Range, os::fd::BorrowedFd};
 
@@ -19,38 +19,50 @@ impl Shm {
         self.conns.get(qp.0).map(|conn| &**conn).filter(|conn| !conn.is_over)
     }
 
-    /// An established connection, and what it shares with others.
-    fn established(&mut self, qp: Qp) -> Result<(&mut Conn, &mut Shared), Refusal> {
-        let conn = self.conns.get_mut(qp.0).filter(|conn| conn.is_live()).ok_or(Refusal::Gone)?;
-        match conn.state {
-            State::Established => Ok((conn, &mut self.shared)),
-            _ => Err(Refusal::NotEstablished),
-        }
-    }
-
-    /// A connection that takes one more work request.
-    fn with_room(&mut self, qp: Qp) -> Result<(&mut Conn, &mut Shared), Refusal> {
-        let (conn, shared) = self.established(qp)?;
-        // RFC 5042 §6.4.3.2 [5042-15]
-        if conn.queue.room() == 0 { Err(Refusal::SendQueueFull) } else { Ok((conn, shared)) }
-    }
-
     /// Whether a message is longer than any receive, and than what the ring takes.
     const fn is_long(&self, message: &[u8]) -> bool {
         message.len() > self.shared.config.ring_len / 8
     }
+}
 
-    /// Queues `token` as `op`, or gives it back.
-    fn post<T>(&mut self, qp: Qp, tag: Tag, token: T, op: impl FnOnce(T) -> Op) -> Result<(), Refused<T>> {
-        match self.with_room(qp) {
-            Ok((conn, shared)) => {
-                conn.queue.borrow(&mut shared.spare_works);
-                conn.queue.post(tag, op(token));
-            }
-            Err(why) => return Err(Refused { why, token }),
+/// An established connection for one work request, and what it shares with others.
+pub struct Posted<'a> {
+    conn: &'a mut Conn,
+    shared: &'a mut Shared,
+    posted: &'a mut Vec<Key>,
+}
+
+impl Postable for Posted<'_> {
+    fn room(&self) -> usize {
+        // RFC 5042 §6.4.3.2 [5042-15]
+        self.conn.queue.room()
+    }
+
+    fn begin_invalidation(&mut self, key: RemoteKey) -> bool {
+        let is_bound = soft::is_bound(&mut self.shared.windows, self.conn.qp, key);
+        is_bound && !self.conn.queue.is_invalidating(key)
+    }
+
+    #[inline]
+    fn enqueue(self, tag: Tag, op: Op, from: &[RemoteSpan]) {
+        self.conn.queue.borrow(&mut self.shared.spare_works);
+        self.conn.queue.post(tag, op, from);
+        if !std::mem::replace(&mut self.conn.is_posted, true) {
+            self.posted.push(self.conn.qp.0);
         }
-        self.note_posted(qp.0);
-        Ok(())
+    }
+}
+
+impl Posting for Shm {
+    type Postable<'a> = Posted<'a>;
+
+    #[inline]
+    fn established(&mut self, qp: Qp) -> Result<Posted<'_>, Refusal> {
+        let conn = self.conns.get_mut(qp.0).filter(|conn| conn.is_live()).ok_or(Refusal::Gone)?;
+        match conn.state {
+            State::Established => Ok(Posted { conn, shared: &mut self.shared, posted: &mut self.posted }),
+            _ => Err(Refusal::NotEstablished),
+        }
     }
 }
 
@@ -168,7 +180,7 @@ impl Provider for Shm {
         if self.is_long(&message) {
             return Err(Refused { why: Refusal::Malformed, token: message });
         }
-        self.post(qp, tag, message, |message| Op::Send { message, invalidate })
+        self.enqueue_send(qp, tag, message, invalidate)
     }
 
     fn send_inline(&mut self, qp: Qp, message: &[u8], invalidate: Option<RemoteKey>) -> bool {
@@ -188,10 +200,7 @@ impl Provider for Shm {
         source: Extent,
         to: RemoteSpan,
     ) -> Result<(), Refused<Extent>> {
-        if source.len() != to.len as usize {
-            return Err(Refused { why: Refusal::Malformed, token: source });
-        }
-        self.post(qp, tag, source, |source| Op::Write { source, to })
+        self.enqueue_write(qp, tag, source, to)
     }
 
     fn post_read(
@@ -202,23 +211,11 @@ impl Provider for Shm {
         at: usize,
         from: &[RemoteSpan],
     ) -> Result<(), Refused<Buf>> {
-        if !soft::fits(&sink, at, from) || from.len() > self.shared.config.limits.read_spans {
-            return Err(Refused { why: Refusal::Malformed, token: sink });
-        }
-        match self.with_room(qp) {
-            Ok((conn, _)) => conn.queue.post_spans(from),
-            Err(why) => return Err(Refused { why, token: sink }),
-        }
-        let (unasked, unanswered) = (from.len(), from.len());
-        self.post(qp, tag, sink, |sink| Op::Read(Read { sink, ask_at: at, fill_at: at, unasked, unanswered }))
+        self.enqueue_read(qp, tag, sink, at, from)
     }
 
     fn post_local_invalidate(&mut self, qp: Qp, tag: Tag, key: RemoteKey) -> Result<(), Refusal> {
-        let (conn, shared) = self.with_room(qp)?;
-        if !soft::is_bound(&mut shared.windows, qp, key) || conn.queue.is_invalidating(key) {
-            return Err(Refusal::NoSuchKey);
-        }
-        self.post(qp, tag, (), |()| Op::Invalidate { key }).map_err(|refused| refused.why)
+        self.enqueue_invalidation(qp, tag, key)
     }
 
     fn send_room(&self, qp: Qp) -> usize {

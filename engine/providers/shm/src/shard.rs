@@ -50,7 +50,7 @@ pub struct Shm {
     /// Records that the one whose turn it is has had carried out.
     pub(crate) in_turn: usize,
     /// Connections with work whose doorbell has not been rung.
-    posted: Vec<Key>,
+    pub(crate) posted: Vec<Key>,
     ready: Ready,
     pub(crate) next_look: Time,
     /// Links or connections that are being set up, or wait for a deadline.
@@ -241,16 +241,6 @@ impl Shm {
 
     pub(crate) fn note_deadline(&mut self, at: Time) {
         self.next_deadline = Some(self.next_deadline.map_or(at, |next| next.min(at)));
-    }
-
-    /// Work was posted to `key`.
-    pub(crate) fn note_posted(&mut self, key: Key) {
-        if let Some(conn) = self.conns.get_mut(key)
-            && !conn.is_posted
-        {
-            conn.is_posted = true;
-            self.posted.push(key);
-        }
     }
 
     /// Rings the doorbells.

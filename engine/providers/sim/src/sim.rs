@@ -9,7 +9,7 @@ use crate::{
 use stag_pools::{Access, Buf, Extent, RemoteKey, Window};
 use stag_verbs::{
     Cause, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag, Time,
-    soft,
+    soft::{self, Op, Postable, Posting},
 };
 use std::{cell::RefCell, fmt, ops::Range, os::fd::BorrowedFd, rc::Rc};
 
@@ -47,34 +47,6 @@ impl Sim {
         }
     }
 
-    /// Why nothing can be posted to `qp`, if nothing can.
-    fn refusal(&self, qp: Qp) -> Option<Refusal> {
-        let Some(conn) = self.end.conns.get(qp.0) else { return Some(Refusal::Gone) };
-        match conn.state {
-            State::Established => None,
-            State::Closing | State::Dead => Some(Refusal::Gone),
-            State::AwaitReply | State::AwaitAnswer | State::AwaitReady => Some(Refusal::NotEstablished),
-        }
-    }
-
-    /// As [`refusal`](Self::refusal), for work that takes a place in the send queue.
-    fn work_refusal(&self, qp: Qp) -> Option<Refusal> {
-        // RFC 5042 §6.4.3.2 [5042-15]
-        self.refusal(qp).or_else(|| (self.send_room(qp) == 0).then_some(Refusal::SendQueueFull))
-    }
-
-    fn post(&mut self, qp: Qp, tag: Tag, work: Work) {
-        let conn = self.end.conn(qp);
-        conn.queue.push_back(Wr { tag, stage: Stage::Posted(work) });
-        if !std::mem::replace(&mut conn.is_dirty, true) {
-            self.end.dirty.push(qp);
-        }
-    }
-
-    fn is_bound(&mut self, qp: Qp, key: RemoteKey) -> bool {
-        soft::is_bound(&mut self.end.windows, qp, key)
-    }
-
     /// Invalidating what is not bound is a bug of the engine, unless the peer did it and the engine cannot know yet.
     fn report_unbound(&self, qp: Qp, key: RemoteKey) {
         let is_news = self.end.events.iter().any(
@@ -95,6 +67,61 @@ impl Sim {
         if conn.state == State::Established {
             conn.rung = conn.queue.len();
             self.end.start(&mut self.net.borrow_mut(), qp);
+        }
+    }
+}
+
+/// An established connection for one work request, and its end.
+pub struct Posted<'a> {
+    qp: Qp,
+    sim: &'a mut Sim,
+}
+
+impl Postable for Posted<'_> {
+    fn room(&self) -> usize {
+        // RFC 5042 §6.4.3.2 [5042-15]
+        self.sim.send_room(self.qp)
+    }
+
+    fn begin_invalidation(&mut self, key: RemoteKey) -> bool {
+        let Sim { end, .. } = self.sim;
+        let is_bound = soft::is_bound(&mut end.windows, self.qp, key);
+        let begins = is_bound && !end.conn(self.qp).is_invalidating(key);
+        if !begins {
+            self.sim.report_unbound(self.qp, key);
+        }
+        begins
+    }
+
+    fn enqueue(self, tag: Tag, op: Op, from: &[RemoteSpan]) {
+        let Self { qp, sim: Sim { end, .. } } = self;
+        let work = match op {
+            Op::Send { message, invalidate } => Work::Send(message, invalidate),
+            Op::Write { source, to } => Work::Write(source, to),
+            Op::Read(read) => {
+                let spans = end.spans.pop();
+                let mut spans = spans.unwrap_or_else(|| Vec::with_capacity(end.limits.read_spans));
+                spans.extend_from_slice(from);
+                Work::Read(Read { sink: read.sink, at: read.ask_at, from: spans })
+            }
+            Op::Invalidate { key } => Work::Invalidate(key),
+        };
+        let conn = end.conn(qp);
+        conn.queue.push_back(Wr { tag, stage: Stage::Posted(work) });
+        if !std::mem::replace(&mut conn.is_dirty, true) {
+            end.dirty.push(qp);
+        }
+    }
+}
+
+impl Posting for Sim {
+    type Postable<'a> = Posted<'a>;
+
+    fn established(&mut self, qp: Qp) -> Result<Posted<'_>, Refusal> {
+        match self.end.conns.get(qp.0).ok_or(Refusal::Gone)?.state {
+            State::Established => Ok(Posted { qp, sim: self }),
+            State::Closing | State::Dead => Err(Refusal::Gone),
+            State::AwaitReply | State::AwaitAnswer | State::AwaitReady => Err(Refusal::NotEstablished),
         }
     }
 }
@@ -217,7 +244,7 @@ impl Provider for Sim {
     }
 
     fn bind(&mut self, qp: Qp, buf: Buf, span: Range<usize>, access: Access) -> Result<Window, Refused<Buf>> {
-        if let Some(why) = self.refusal(qp) {
+        if let Err(why) = self.established(qp) {
             return Err(Refused { why, token: buf });
         }
         // RFC 5042 §3, §6.4.5 [5042-3] [5042-18]
@@ -231,11 +258,7 @@ impl Provider for Sim {
         message: Buf,
         invalidate: Option<RemoteKey>,
     ) -> Result<(), Refused<Buf>> {
-        if let Some(why) = self.work_refusal(qp) {
-            return Err(Refused { why, token: message });
-        }
-        self.post(qp, tag, Work::Send(message, invalidate));
-        Ok(())
+        self.enqueue_send(qp, tag, message, invalidate)
     }
 
     fn send_inline(&mut self, qp: Qp, message: &[u8], invalidate: Option<RemoteKey>) -> bool {
@@ -251,12 +274,7 @@ impl Provider for Sim {
         source: Extent,
         to: RemoteSpan,
     ) -> Result<(), Refused<Extent>> {
-        let malformed = (source.len() != to.len as usize).then_some(Refusal::Malformed);
-        if let Some(why) = self.work_refusal(qp).or(malformed) {
-            return Err(Refused { why, token: source });
-        }
-        self.post(qp, tag, Work::Write(source, to));
-        Ok(())
+        self.enqueue_write(qp, tag, source, to)
     }
 
     fn post_read(
@@ -267,28 +285,11 @@ impl Provider for Sim {
         at: usize,
         from: &[RemoteSpan],
     ) -> Result<(), Refused<Buf>> {
-        let is_whole = soft::fits(&sink, at, from) && from.len() <= self.end.limits.read_spans;
-        let malformed = (!is_whole).then_some(Refusal::Malformed);
-        if let Some(why) = self.work_refusal(qp).or(malformed) {
-            return Err(Refused { why, token: sink });
-        }
-        let mut spans =
-            self.end.spans.pop().unwrap_or_else(|| Vec::with_capacity(self.end.limits.read_spans));
-        spans.extend_from_slice(from);
-        self.post(qp, tag, Work::Read(Read { sink, at, from: spans }));
-        Ok(())
+        self.enqueue_read(qp, tag, sink, at, from)
     }
 
     fn post_local_invalidate(&mut self, qp: Qp, tag: Tag, key: RemoteKey) -> Result<(), Refusal> {
-        if let Some(why) = self.work_refusal(qp) {
-            return Err(why);
-        }
-        if !self.is_bound(qp, key) || self.end.conn(qp).is_invalidating(key) {
-            self.report_unbound(qp, key);
-            return Err(Refusal::NoSuchKey);
-        }
-        self.post(qp, tag, Work::Invalidate(key));
-        Ok(())
+        self.enqueue_invalidation(qp, tag, key)
     }
 
     fn send_room(&self, qp: Qp) -> usize {

@@ -4,7 +4,7 @@ use super::{
     A, B, Fixture, World,
     world::{LIMITS, RECEIVES, assert_unwritten, pattern, span},
 };
-use crate::{Cause, Layer, Provider, Refusal, Status, Tag, Terminate};
+use crate::{Cause, Layer, Provider, Refusal, RemoteSpan, Status, Tag, Terminate};
 use stag_pools::{Access, RemoteKey};
 
 /// Messages of 0, 1, a few and the most octets arrive whole.
@@ -180,6 +180,13 @@ pub fn a_full_send_queue_refuses<F: Fixture>(w: &mut World<F>) {
     let surplus = w.buf(b"surplus");
     let refused = w.end(A).post_send(a, Tag(0), surplus, None).unwrap_err();
     assert_eq!((refused.why, &refused.token[..]), (Refusal::SendQueueFull, &b"surplus"[..]));
+    // Work that contradicts itself is told so first, room or not.
+    let somewhere = RemoteSpan { key: RemoteKey(0), offset: 0, len: 8 };
+    let refused = w.end(A).post_write(a, Tag(0), refused.token.freeze(), somewhere).unwrap_err();
+    assert_eq!((refused.why, &refused.token[..]), (Refusal::Malformed, &b"surplus"[..]));
+    let sink = w.buf(b"surplus");
+    let refused = w.end(A).post_read(a, Tag(0), sink, 0, &[somewhere]).unwrap_err();
+    assert_eq!((refused.why, &refused.token[..]), (Refusal::Malformed, &b"surplus"[..]));
     w.end(A).ring();
     for _ in 0..room {
         let message = w.message(B, b);

@@ -1,9 +1,11 @@
 //! What providers without a device have in common: work requests and receives with the memory they hold, and what a peer
 //! that breaks a rule is told.
 
+mod posting;
 mod queue;
 mod receives;
 
+pub use posting::{Postable, Posting};
 pub use queue::{Op, Read, SendQueue, Work};
 pub use receives::{Landing, Receives};
 

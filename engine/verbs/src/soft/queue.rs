@@ -103,18 +103,16 @@ impl SendQueue {
         self.works.is_empty()
     }
 
-    /// Adds a work request.
+    /// Adds a work request; a Read is of the spans `from`.
     ///
     /// # Panics
     /// When there is no [`room`](Self::room): the caller looked.
-    pub fn post(&mut self, tag: Tag, op: Op) {
+    pub fn post(&mut self, tag: Tag, op: Op, from: &[RemoteSpan]) {
         assert!(self.room() > 0, "a full send queue refuses work before it is moved here");
+        if !from.is_empty() {
+            self.spans.extend(from);
+        }
         self.works.push_back(Work { tag, op, done: None });
-    }
-
-    /// Adds the spans of the Read that is posted next.
-    pub fn post_spans(&mut self, spans: &[RemoteSpan]) {
-        self.spans.extend(spans);
     }
 
     /// Everything posted may begin.
