@@ -1,4 +1,4 @@
-//! What an application is to a shard: a state machine that is told of calls, replies and peers.
+//! The application of a shard: a state machine that is told of calls, replies and peers.
 //!
 //! One app lives in one shard, on one core. It is never called from two places at once, never waits, and gives every
 //! answer and every call to its [`Cx`], which carries them out when the app returns.
@@ -25,7 +25,7 @@ use std::{fmt, time::Duration};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PeerId(pub(crate) Key);
 
-/// What an app calls a client that comes back over another connection: whatever its upper layer knows it by, such as the client ID
+/// The app's name of a client that comes back over another connection: whatever its upper layer knows it by, such as the client ID
 /// of NFS 4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientName(pub u64);
@@ -34,7 +34,7 @@ pub struct ClientName(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallId(pub(crate) Key);
 
-/// What an app wants to find again in the outcome of a call that it makes.
+/// A number of the app's own, which it finds again in the outcome of a call that it makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Token(pub u64);
 
@@ -43,9 +43,9 @@ pub struct Token(pub u64);
 pub struct Call<'a> {
     /// Names the call in [`Cx::answer`], at once or later.
     pub id: CallId,
-    /// Who calls.
+    /// The caller.
     pub peer: PeerId,
-    /// Where the caller is.
+    /// The caller's address.
     pub from: PeerAddress,
     /// Transaction, program, version, procedure and credential.
     pub header: CallHeader<'a>,
@@ -83,9 +83,9 @@ pub struct Request {
     pub item: Option<RequestItem>,
     /// Octets of the longest RPC reply message without its item.
     pub reply_max: usize,
-    /// Where the DDP-eligible result goes: its content is as long as the longest result.
+    /// The buffer for the DDP-eligible result: its content is as long as the longest result.
     pub result: Option<Buf>,
-    /// How long the reply may take, reconnections included. After it the connection is closed: a call never goes out twice on
+    /// The time that the reply may take, reconnections included. After it the connection is closed: a call never goes out twice on
     /// the same one.
     pub timeout: Duration,
     /// Comes back with the outcome.
@@ -140,7 +140,7 @@ impl fmt::Display for CallFault {
 
 impl std::error::Error for CallFault {}
 
-/// How a call of ours ended. Every key that it had offered is dead.
+/// The end of a call of ours. Every key that it had offered is dead.
 #[derive(Debug)]
 pub struct Outcome<'a> {
     /// As in the request.
@@ -157,10 +157,10 @@ pub struct Outcome<'a> {
 
 /// An application.
 pub trait App {
-    /// What the app counts.
+    /// The app's counters.
     type Report: Send + 'static;
 
-    /// What the app counted so far.
+    /// The counters as they are.
     fn report(&self) -> Self::Report;
 
     /// A peer calls: one that connected to us, or one to which we connected (RFC 8167). Answer by [`Cx::answer`], in this call or
@@ -178,7 +178,7 @@ pub trait App {
     /// A call of ours is over.
     fn on_reply(&mut self, _cx: &mut Cx<'_>, _outcome: Outcome<'_>) {}
 
-    /// How a peer is that [`Cx::ask_health`] asked, or why nobody knows.
+    /// The health of a peer that [`Cx::ask_health`] asked, or the reason why it is not known.
     fn on_health(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, _health: Result<Health, HealthFault>) {}
 
     /// A connection to a peer stands. If we made it, the peer can be called; if the peer did, only once [`Cx::ready`] says so.
@@ -201,7 +201,7 @@ pub enum Over {
     Tcp,
 }
 
-/// What an app can do while it is told something.
+/// The actions of an app while it is told something.
 #[derive(Debug)]
 pub struct Cx<'a> {
     pub(crate) core: &'a mut Core,
@@ -229,12 +229,12 @@ impl Cx<'_> {
         self.core.now
     }
 
-    /// How long watched calls of peers were in each stage.
+    /// The times of watched calls of peers, by stage.
     pub const fn stages(&self) -> &Stages {
         self.core.watch.stages()
     }
 
-    /// Where a peer is, and over what it is connected.
+    /// The address of a peer, and the kind of its connection.
     pub fn whereabouts(&self, peer: PeerId) -> Option<(PeerAddress, Over)> {
         let peer = self.core.peers.get(peer)?;
         let over = if matches!(peer.link, Link::Stream(_)) { Over::Tcp } else { Over::Fabric };
@@ -295,8 +295,8 @@ impl Cx<'_> {
         }
     }
 
-    /// Says that a peer which connected to us takes calls: its upper layer told so over this connection, and nothing is sent
-    /// to it before (RFC 8167 §6). Each of its connections needs it again.
+    /// Marks a connected client ready for reverse calls; until then they queue (RFC 8167 §6). Repeat after each reconnect, when its
+    /// upper layer has asked for calls.
     pub fn ready(&mut self, peer: PeerId) {
         self.core.ready(peer);
     }
@@ -316,7 +316,7 @@ impl Cx<'_> {
         self.core.adopt(peer, name)
     }
 
-    /// Asks a peer how it is with our calls: how many it grants, and how many it took and did not answer yet. [`App::on_health`]
+    /// Asks a peer about our calls: how many it grants, and how many it took and did not answer yet. [`App::on_health`]
     /// hears of it, once. Only with peers that speak version 2, one at a time; the first time it takes a credit, later it works
     /// though none is free (`docs/options/health.md`).
     pub fn ask_health(&mut self, peer: PeerId) {

@@ -1,4 +1,4 @@
-//! What a shard can hold (DESIGN D14). Every table has its size from here.
+//! The sizes of a shard (DESIGN D14). Every table has its size from here.
 
 use crate::{requester::Outbound, stages::Sampling};
 use stag_pools::Class;
@@ -44,7 +44,7 @@ pub struct Config {
     pub reverse_calls_max: u32,
     /// Calls that a peer to which we connected may have outstanding (RFC 8167 §4.1). Zero: its calls are not taken.
     pub reverse_grant: u32,
-    /// How long a peer that was adopted ([`Cx::adopt`](crate::Cx::adopt)) is remembered while it has neither a connection nor a
+    /// The time for which a peer that was adopted ([`Cx::adopt`](crate::Cx::adopt)) is remembered while it has neither a connection nor a
     /// call that waits for one.
     pub absence: Duration,
     /// Receives of the shard, shared by its connections: the sum of all grants and of our own outstanding calls stays below.
@@ -70,9 +70,9 @@ pub struct Config {
     pub private_data: bool,
     /// When to use a Reply chunk.
     pub reply_policy: ReplyPolicy,
-    /// How long a core spins without work before it sleeps.
+    /// The time for which a core spins without work before it sleeps.
     pub spin: Duration,
-    /// How long a stopping shard waits for calls in progress and for connections to close.
+    /// The time for which a stopping shard waits for calls in progress and for connections to close.
     pub drain: Duration,
     /// First XID of each shard differs, so that a restarted requester does not repeat XIDs that a server remembers.
     pub xid_seed: u32,
@@ -137,7 +137,7 @@ impl Config {
         self.calls_max as usize + self.reverse_grant as usize
     }
 
-    /// What a provider has to hold for such a shard, with `send_queue` work requests pending on each connection.
+    /// The limits of a provider for such a shard, with `send_queue` work requests pending on each connection.
     pub const fn limits(&self, send_queue: usize) -> Limits {
         Limits {
             connections: self.peers,

@@ -1,4 +1,4 @@
-//! How the control thread tells shards what to do (DESIGN D11): one word to look at and one descriptor to wake by.
+//! Commands of the control thread to shards (DESIGN D11): one word to look at and one descriptor to wake by.
 
 use rustix::{
     event::{EventfdFlags, eventfd},
@@ -11,7 +11,7 @@ use std::sync::{
     mpsc::{Receiver, Sender, channel},
 };
 
-/// What a shard can be told.
+/// A command to a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Command {
@@ -87,7 +87,7 @@ impl<R> Handle<R> {
         self.shared.tell(command);
     }
 
-    /// What wakes the shard.
+    /// The descriptor that wakes the shard.
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.shared))
     }
@@ -99,7 +99,7 @@ impl<R> Handle<R> {
 }
 
 impl<R> Control<R> {
-    /// What wakes this shard.
+    /// The descriptor that wakes this shard.
     pub fn waker(&self) -> Waker {
         Waker(Arc::clone(&self.shared))
     }

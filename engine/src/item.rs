@@ -70,7 +70,7 @@ impl Extents {
         self.iter().map(|extent| extent.len()).sum()
     }
 
-    /// Whether there is no octet.
+    /// Returns true if there is no octet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -111,7 +111,7 @@ impl<'a> IntoIterator for &'a Extents {
     }
 }
 
-/// What a call named in Read chunks, in memory that was taken for it alone.
+/// The octets that a call named in Read chunks, in memory that was taken for it alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pulled<'a>(pub(crate) &'a [Option<Extent>]);
 

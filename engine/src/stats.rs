@@ -1,4 +1,4 @@
-//! What a shard counts. Plain numbers, written by one core; a snapshot is a copy.
+//! The counters of a shard. Plain numbers, written by one core; a snapshot is a copy.
 
 use crate::stages::Stages;
 use serde::Serialize;
@@ -17,9 +17,9 @@ pub struct Stats {
     pub requester: Requester,
     /// As responder, over TCP.
     pub stream: StreamStats,
-    /// What peers did wrong, by rule.
+    /// Breaches of peers, by rule.
     pub peer_faults: BTreeMap<String, u64>,
-    /// How connections ended, by cause.
+    /// Ends of connections, by cause.
     pub disconnects: BTreeMap<String, u64>,
     /// Times that a limit made somebody wait or turned somebody away.
     pub limits: Limits,
@@ -27,7 +27,7 @@ pub struct Stats {
     pub passes: Passes,
 }
 
-/// What a shard and its app counted, at one moment.
+/// The counters of a shard and its app, at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Snapshot<R> {
     /// The shard.
@@ -35,7 +35,7 @@ pub struct Snapshot<R> {
     /// The fabric: its scheme, and what it counts.
     #[serde(skip)]
     pub fabric: (&'static str, Count),
-    /// Where the time of calls went.
+    /// The time of calls, by stage.
     #[serde(skip)]
     pub stages: Stages,
     /// The app.
@@ -154,7 +154,7 @@ pub struct Responder {
     pub version_errors: u64,
     /// Options that peers asked for.
     pub options: u64,
-    /// What calls offered.
+    /// The chunks that calls offered.
     pub chunks: Chunks,
     /// Octets pulled by RDMA Read.
     pub pulled: u64,
@@ -187,7 +187,7 @@ pub struct Requester {
     pub version_silences: u64,
     /// Options that we asked for.
     pub options: u64,
-    /// What our calls offered.
+    /// The chunks that our calls offered.
     pub chunks: Chunks,
     /// Keys of ours that a reply invalidated.
     pub remote_invalidations: u64,
@@ -274,7 +274,9 @@ impl<T: PartialEq + Copy> Tally<T> {
         } else {
             let alike = |known: &T| discriminant(known) == discriminant(&kind);
             let place = self.0.iter().position(|(known, _)| alike(known)).unwrap_or(Self::KINDS - 1);
-            self.0.get_mut(place).into_iter().for_each(|(_, count)| *count += 1);
+            if let Some((_, count)) = self.0.get_mut(place) {
+                *count += 1;
+            }
         }
     }
 

@@ -38,7 +38,7 @@ pub struct Shard<P: Provider, A: App> {
     /// The same over TCP, if it differs.
     pub(crate) stream_admission: Option<Admission>,
     pub(crate) offer: Offer,
-    /// Where each peer that is kept connected is, by its place among the peers.
+    /// The address of each peer that is kept connected, by its place among the peers.
     pub(crate) targets: Box<[Option<P::Address>]>,
 }
 
@@ -109,7 +109,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         &self.provider
     }
 
-    /// What the shard's memory costs: its buffers, and its receives.
+    /// The cost of the shard's memory: its buffers, and its receives.
     pub fn budgets(&self) -> [Budget; 2] {
         [self.core.memory.budget(), self.core.receives.budget()]
     }

@@ -17,7 +17,7 @@ use std::{io, time::Duration};
 const EVENTS_PER_PASS: usize = 256;
 /// Longest time between two looks at deadlines; a look happens earlier when one is known to be due.
 const EXPIRY_INTERVAL_MAX: Duration = Duration::from_secs(1);
-/// How long a stopping shard waits for callers over TCP to close.
+/// The time that a stopping shard waits for callers over TCP to close.
 const FAREWELL: Duration = Duration::from_millis(200);
 /// Longest sleep while something waits for memory or for room in a queue.
 const DEFERRED_MAX: Duration = Duration::from_millis(1);

@@ -1,4 +1,4 @@
-//! Where the time of a call goes: recv, parse, pull, app, emit, push, send.
+//! The time of a call by stages: recv, parse, pull, app, emit, push, send.
 //!
 //! One call in so many is watched on its way through a shard that answers ([`Sampling`]). The time between two of its stamps is
 //! that of one stage, so that the stages of a call add up to its time in the shard. Only what is watched reads the clock.
@@ -38,7 +38,7 @@ impl Stage {
     pub const ALL: [Self; 7] =
         [Self::Recv, Self::Parse, Self::Pull, Self::App, Self::Emit, Self::Push, Self::Send];
 
-    /// What it is called.
+    /// The name of the stage.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Recv => "recv",
@@ -64,7 +64,7 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// How often a server looks that nobody told otherwise.
+    /// The default of a server: one call in 64 is watched.
     pub const EVERY: u32 = 64;
 }
 
@@ -73,7 +73,7 @@ const LONGEST: u64 = 60_000_000_000;
 /// Significant digits of a time: a histogram has 30 KiB.
 const DIGITS: u8 = 2;
 
-/// How long watched calls were in each stage.
+/// The times of watched calls, by stage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stages {
     every: u32,
@@ -105,7 +105,7 @@ impl Stages {
         self.times(Stage::Recv).map_or(0, Histogram::len)
     }
 
-    /// How long calls were in `stage`, in nanoseconds: of each watched call that went through it. None when nothing is watched.
+    /// The times in `stage`, in nanoseconds: of each watched call that went through it. None when nothing is watched.
     pub fn times(&self, stage: Stage) -> Option<&Histogram<u64>> {
         self.times.as_ref()?.get(stage as usize)
     }
@@ -133,7 +133,7 @@ impl Stages {
         }
     }
 
-    /// What was counted since `earlier`. None when that is not of the same shard, or not earlier.
+    /// The times since `earlier`. None when that is not of the same shard, or not earlier.
     pub fn since(mut self, earlier: &Self) -> Option<Self> {
         if (self.every, self.shard) != (earlier.every, earlier.shard) {
             return None;

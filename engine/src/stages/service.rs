@@ -111,7 +111,7 @@ fn emit(stages: &Stages, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
     Ok(())
 }
 
-/// What a shard said. An error when it is cut short, or says more calls than a server answers: their sum over many shards must not
+/// The answer of a shard. An error when it is cut short, or says more calls than a server answers: their sum over many shards must not
 /// wrap.
 pub fn parse(octets: &[u8]) -> Result<Stages, Error> {
     let mut reader = Reader::new(octets);

@@ -34,7 +34,7 @@ struct Mark {
 }
 
 impl Mark {
-    /// What went by since the last stamp was spent in `stage`.
+    /// Adds the time since the last stamp to `stage`.
     fn stamp(&mut self, stage: Stage, at: Time) {
         if let Some(spent) = self.spent.get_mut(stage as usize) {
             *spent = spent.saturating_add(at.0.saturating_sub(self.at.0));
@@ -157,7 +157,7 @@ impl Watch {
         }
     }
 
-    /// What was posted is on its way.
+    /// Ends the calls whose replies left with the doorbell.
     #[inline]
     pub(crate) fn ring(&mut self, now: Time) {
         if !self.posted.is_empty() {

@@ -48,9 +48,9 @@ const OUTPUT_PART: usize = 4;
 const GATHER: usize = 64;
 /// Calls of one connection in progress before it is no longer read.
 const CALLS_MAX: u32 = 128;
-/// How often sockets are looked at while they are quiet and no reply is waited for (DESIGN D16).
+/// The interval at which sockets are looked at while they are quiet and no reply is waited for (DESIGN D16).
 const LOOK_INTERVAL: Duration = Duration::from_micros(50);
-/// How long the listener rests when the process has no descriptor left.
+/// The time for which the listener rests when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections taken per pass.
 const ACCEPTS_PER_PASS: usize = 16;
@@ -60,7 +60,7 @@ const READS_PER_PASS: usize = 4;
 /// Stands for the listener where a connection has its key.
 const LISTENER: u64 = u64::MAX;
 
-/// What one look at a socket found.
+/// The outcome of one look at a socket.
 enum Look {
     More,
     Empty,

@@ -49,7 +49,7 @@ pub(super) struct Stream {
     pub(super) peer: Option<PeerId>,
     pub(super) assembler: record::Assembler,
     pub(super) record: Option<Buf>,
-    /// What was read and not looked at, because too many replies wait.
+    /// Octets that were read and not looked at, because too many replies wait.
     pub(super) pending: Option<Buf>,
     pub(super) output: VecDeque<Part>,
     pub(super) output_octets: usize,
@@ -66,7 +66,7 @@ pub(super) struct Stream {
     /// Calls of the peer whose reply was not sent yet, and calls of ours without a reply.
     pub(super) calls: u32,
     pub(super) own_calls: u32,
-    /// Whether it is in `unsent`, is read, and waits for the socket to take more.
+    /// It is in `unsent`; and the events that the kernel is asked for.
     pub(super) queued: bool,
     pub(super) interest: epoll::EventFlags,
     pub(super) role: Role,
@@ -75,7 +75,7 @@ pub(super) struct Stream {
     pub(super) dead: bool,
 }
 
-/// Who connected.
+/// The end that connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// The peer.
@@ -107,12 +107,12 @@ impl Stream {
         self.is_clogged() || self.is_over_share || self.calls >= CALLS_MAX || self.output.len() >= fair
     }
 
-    /// Whether enough waits to be sent.
+    /// Returns true if enough waits to be sent.
     pub(super) fn is_clogged(&self) -> bool {
         self.output.len() >= OUTPUT_MAX || self.output_octets >= OUTPUT_OCTETS_MAX
     }
 
-    /// Whether nothing can happen on it any more.
+    /// Returns true if nothing can happen on it any more.
     pub(super) fn is_over(&self) -> bool {
         self.dead || self.ended && self.output.is_empty() && self.calls == 0 && self.pending.is_none()
     }
@@ -200,18 +200,18 @@ impl Streams {
         self.is_stopping = true;
     }
 
-    /// Whether a reply was not sent yet.
+    /// Returns true if a reply was not sent yet.
     pub(crate) fn has_output(&self) -> bool {
         self.connections.iter().any(|(_, stream)| !stream.output.is_empty())
     }
 
-    /// Whether anything can happen here.
+    /// Returns true if anything can happen here.
     #[inline]
     pub(crate) fn are_in_use(&self) -> bool {
         self.listener.is_some() || !self.connections.is_empty()
     }
 
-    /// Whether there is no connection.
+    /// Returns true if there is no connection.
     pub(crate) fn is_empty(&self) -> bool {
         self.connections.is_empty()
     }
@@ -242,7 +242,9 @@ impl Streams {
         let octets = answer.item.iter().flat_map(|item| item.octets.iter());
         self.queue_record(key, answer.message, position, octets, zeros);
         if let Some(stream) = self.connections.get_mut(key) {
-            stream.output.back_mut().into_iter().for_each(|part| part.ends_call = true);
+            if let Some(part) = stream.output.back_mut() {
+                part.ends_call = true;
+            }
             self.stats.replies += 1;
         }
     }
@@ -358,7 +360,7 @@ impl Streams {
         self.add(TcpStream::from(socket), payload_max, Role::Connecting)
     }
 
-    /// Whether the peer of this connection takes one more call, of at most `most` at once. A reply tells when not, or the
+    /// Returns true if the peer of this connection takes one more call, of at most `most` at once. A reply tells when not, or the
     /// connection's beginning.
     pub(crate) fn takes_calls(&self, key: Key, most: u32) -> bool {
         let open = |stream: &Stream| stream.role != Role::Connecting && !stream.dead && !stream.ended;
@@ -366,14 +368,16 @@ impl Streams {
         self.connections.get(key).is_some_and(takes)
     }
 
-    /// Whether enough waits to be sent on this connection.
+    /// Returns true if enough waits to be sent on this connection.
     pub(crate) fn is_clogged(&self, key: Key) -> bool {
         self.connections.get(key).is_some_and(Stream::is_clogged)
     }
 
     /// The connection leads to this peer.
     pub(crate) fn name(&mut self, key: Key, peer: PeerId) {
-        self.connections.get_mut(key).into_iter().for_each(|stream| stream.peer = Some(peer));
+        if let Some(stream) = self.connections.get_mut(key) {
+            stream.peer = Some(peer);
+        }
     }
 
     /// Queues a record: a call or a reply, with its item and the item's padding in their place.
