@@ -1,46 +1,14 @@
 //! Heap allocations per call: none after start, on every fabric, in both roles.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+mod counting;
+
+use counting::allocations;
 use stag_echo::{Caller, Echo, Twin};
 use stag_engine::{Config, Sampling, Shard, Token};
 use stag_load::bench::{Arrivals, Load, Pace, Plan, Schedule, Span, To, Workload};
 use stag_protocol::rpcrdma::{Version2, Versions};
 use stag_verbs::{Limits, Provider, Time};
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-};
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Counts what its thread asks of the system's allocator.
-struct Counting;
-
-// SAFETY: every method hands its arguments unchanged to the system's allocator, which keeps the contract; the counter is
-// constant-initialised thread-local memory without a destructor, so that touching it never allocates.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps `alloc`'s contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps `dealloc`'s contract.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, len: usize) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps `realloc`'s contract.
-        unsafe { System.realloc(memory, layout, len) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
 const CALLS: u64 = 100_000;
@@ -86,9 +54,9 @@ fn count<P: Provider>(
         turn(server, client);
     }
     run(server, client, 2_000, &mut turn);
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     run(server, client, CALLS, &mut turn);
-    assert_eq!(ALLOCATIONS.get() - before, 0, "heap allocations in {CALLS} calls, both roles");
+    assert_eq!(allocations() - before, 0, "heap allocations in {CALLS} calls, both roles");
 }
 
 #[test]
@@ -186,10 +154,10 @@ fn count_both(versions: Versions, sizes: &[usize]) {
             now = fabric.next_due().map_or(now, |due| due.max(now));
         }
         if before.is_none() && reverse[1] > 2_000 {
-            before = Some(ALLOCATIONS.get());
+            before = Some(allocations());
         }
     }
-    assert_eq!(Some(ALLOCATIONS.get()), before, "heap allocations in both directions");
+    assert_eq!(Some(allocations()), before, "heap allocations in both directions");
 }
 
 #[test]
@@ -244,11 +212,11 @@ fn generate(pace: impl FnOnce(Time) -> Pace) {
         });
         // What happens once has happened by then.
         if before.is_none() && begun.is_some_and(|begun| now.0 > begun.0 + 50_000_000) {
-            before = Some(ALLOCATIONS.get());
+            before = Some(allocations());
         }
     }
     assert_eq!(load.generator().failure(), None);
-    assert_eq!(Some(ALLOCATIONS.get()), before, "heap allocations while calls are generated");
+    assert_eq!(Some(allocations()), before, "heap allocations while calls are generated");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Calls on files that the store has met allocate nothing.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+#[path = "../../../bench/tests/counting/mod.rs"]
 mod counting;
 
 use std::io::IoSlice;

@@ -3,6 +3,7 @@
 
 #[path = "gateway/client.rs"]
 mod client;
+#[path = "../../../bench/tests/counting/mod.rs"]
 mod counting;
 #[path = "gateway/wire.rs"]
 mod wire;

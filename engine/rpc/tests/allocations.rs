@@ -1,43 +1,11 @@
 //! Heap allocations per call: none on either side, once the first call was made.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+#[path = "../../../bench/tests/counting/mod.rs"]
+mod counting;
+
+use counting::allocations;
 use stag_rpc::{Bulk, Octets, Replied, Replier, Server, Text, program};
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    cell::Cell,
-};
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Counts what its thread asks of the system's allocator.
-struct Counting;
-
-// SAFETY: every method hands its arguments unchanged to the system's allocator, which keeps the
-// contract; the counter is constant-initialised thread-local memory without a destructor, so that
-// touching it never allocates.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps `alloc`'s contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps `dealloc`'s contract.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, len: usize) -> *mut u8 {
-        ALLOCATIONS.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller keeps `realloc`'s contract.
-        unsafe { System.realloc(memory, layout, len) }
-    }
-}
-
-#[global_allocator]
-static COUNTING: Counting = Counting;
 
 program! {
     /// Answers, and counts what that allocates.
@@ -62,7 +30,7 @@ impl counted::Service for Counted {
     }
 
     fn allocations(&mut self, reply: Replier<'_, '_, u64>) -> Replied {
-        reply.send(ALLOCATIONS.get())
+        reply.send(allocations())
     }
 }
 
@@ -81,7 +49,7 @@ fn no_call_allocates() {
                     assert!(name == "name" && back.as_slice() == &octets[..len]);
                 }
             }
-            (client.allocations().unwrap(), ALLOCATIONS.get())
+            (client.allocations().unwrap(), allocations())
         };
         let before = calls(50);
         let after = calls(200);

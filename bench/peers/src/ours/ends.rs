@@ -120,7 +120,7 @@ impl Ends {
     }
 }
 
-/// What a process does.
+/// The task of a process.
 #[derive(Clone, Copy, Debug)]
 enum Does {
     Answer,

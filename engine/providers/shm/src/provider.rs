@@ -19,7 +19,7 @@ impl Shm {
         self.conns.get(qp.0).map(|conn| &**conn).filter(|conn| !conn.is_over)
     }
 
-    /// Whether a message is longer than any receive, and than what the ring takes.
+    /// True if a message is longer than any receive, and than the ring takes.
     const fn is_long(&self, message: &[u8]) -> bool {
         message.len() > self.shared.config.ring_len / 8
     }
