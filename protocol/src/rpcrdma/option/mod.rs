@@ -2,7 +2,7 @@
 //!
 //! An option is one file here and one line in the registry below. The file defines its two types (`REQUEST`, `REPLY`: an
 //! RDMA_OPTIONAL has no direction, so each has its own), whether an RPC payload follows them (`PAYLOAD_FOLLOWS`), the content
-//! of both (`Request`, `Reply`), and the reply of a connection to a request (`answer`). Each option has a [`Lane`] of its own in
+//! of both (`Request`, `Reply`), and the reply of a connection to a request (`answer`). Each option has a `Lane` of its own in
 //! every connection. Its documentation, as draft 000 §3.2 asks for, is `docs/options/<option>.md`.
 
 use super::{Connection, Credits, PeerFault, Xid, v2, wire};
