@@ -1,5 +1,5 @@
-//! Tells the command which commit it is built from, for `--version`: `STAG_COMMIT` if that is set, else what git says of this
-//! directory. Where there is neither, nobody knows.
+//! Tells the command which commit it is built from, for `--version`: `STAG_COMMIT` if that is set,
+//! else what git says of this directory. Where there is neither, nobody knows.
 
 use std::{env, path::Path, process::Command};
 
@@ -23,8 +23,11 @@ fn main() {
 
 /// The first line that git prints. None without git, and outside of a repository.
 fn git(arguments: &[&str]) -> Option<String> {
-    let output =
-        Command::new("git").args(arguments).output().ok().filter(|output| output.status.success())?;
+    let output = Command::new("git")
+        .args(arguments)
+        .output()
+        .ok()
+        .filter(|output| output.status.success())?;
     let text = String::from_utf8(output.stdout).ok()?;
     text.lines().next().map(str::to_owned).filter(|line| !line.is_empty())
 }

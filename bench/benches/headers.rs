@@ -1,4 +1,5 @@
-//! Transport headers of every form, written and read, beside a copy of the same octets; XDR and RPC headers.
+//! Transport headers of every form, written and read, beside a copy of the same octets; XDR and RPC
+//! headers.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -31,7 +32,8 @@ fn transport(criterion: &mut Criterion) {
 
 fn xdr(criterion: &mut Criterion) {
     let gids = Gids::new(&[10, 20]).unwrap();
-    let credential = Credential::Sys(AuthSys { stamp: 5, machine_name: b"node-7", uid: 6, gid: 7, gids });
+    let credential =
+        Credential::Sys(AuthSys { stamp: 5, machine_name: b"node-7", uid: 6, gid: 7, gids });
     let header = CallHeader {
         xid: Xid(1),
         program: 100_003,
@@ -48,7 +50,9 @@ fn xdr(criterion: &mut Criterion) {
     header.emit(&mut writer).unwrap();
     let len = writer.len();
     criterion.bench_function("xdr/call header parse", |bencher| {
-        bencher.iter(|| CallHeader::parse(&mut Reader::new(black_box(&out).get(..len).unwrap())).is_ok());
+        bencher.iter(|| {
+            CallHeader::parse(&mut Reader::new(black_box(&out).get(..len).unwrap())).is_ok()
+        });
     });
     let item = [0x5a; 4096];
     let mut out = [0; 8192];

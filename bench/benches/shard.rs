@@ -1,5 +1,5 @@
-//! What a shard does all the time: a buffer is taken and given back, a window is bound and fenced, a pass finds nothing, a call
-//! goes there and back in one thread.
+//! Operations that a shard does all the time: a buffer is taken and given back, a window is bound
+//! and fenced, a pass finds nothing, a call goes there and back in one thread.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -10,7 +10,8 @@ use std::hint::black_box;
 
 fn memory(criterion: &mut Criterion) {
     let pool =
-        Pool::new(&[Class { slot_len: 4096, count: 64 }, Class { slot_len: 65_536, count: 8 }]).unwrap();
+        Pool::new(&[Class { slot_len: 4096, count: 64 }, Class { slot_len: 65_536, count: 8 }])
+            .unwrap();
     criterion.bench_function("pool/take and give", |bencher| {
         bencher.iter(|| drop(black_box(pool.take(black_box(100)).unwrap())));
     });
@@ -30,10 +31,12 @@ fn memory(criterion: &mut Criterion) {
 
 fn fabric<P: Provider>(criterion: &mut Criterion, name: &str, mut ends: Ends<P>) {
     ends.calls(100, None, 1);
-    criterion
-        .bench_function(&format!("pass/idle, both ends, {name}"), |bencher| bencher.iter(|| ends.turn()));
-    criterion
-        .bench_function(&format!("call/NULL, {name}"), |bencher| bencher.iter(|| ends.calls(1, None, 1)));
+    criterion.bench_function(&format!("pass/idle, both ends, {name}"), |bencher| {
+        bencher.iter(|| ends.turn())
+    });
+    criterion.bench_function(&format!("call/NULL, {name}"), |bencher| {
+        bencher.iter(|| ends.calls(1, None, 1))
+    });
     criterion.bench_function(&format!("call/16 NULL at a time, {name}"), |bencher| {
         bencher.iter(|| ends.calls(16, None, 16));
     });

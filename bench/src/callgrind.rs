@@ -2,12 +2,13 @@
 
 use std::{fs, path::Path, process::Command};
 
-/// What is run, as one would type it.
+/// Returns the command that is run, as one would type it.
 pub fn shown(subject: &str, times: u64) -> String {
     format!("valgrind --tool=callgrind --toggle-collect='*measured*' stag-counts {subject} {times}")
 }
 
-/// Instructions of `subject`, each of `times` times, by the release build of `stag-counts` at `program`.
+/// Instructions of `subject`, each of `times` times, by the release build of a counting program
+/// (`stag-counts` and its like) at `program`.
 ///
 /// # Errors
 /// When valgrind or the program fails, with its words.
@@ -24,7 +25,8 @@ pub fn count(program: &Path, subject: &str, times: u64) -> Result<f64, String> {
         return Err(format!("{subject}: {}", String::from_utf8_lossy(&run.stderr)));
     }
     let profile = fs::read_to_string(file.path()).map_err(|error| error.to_string())?;
-    let total = profile.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse::<f64>().ok());
+    let total =
+        profile.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse::<f64>().ok());
     match total {
         Some(total) if total > times as f64 => Ok(total / times as f64),
         _ => Err(format!("{subject}: nothing was counted")),

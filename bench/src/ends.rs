@@ -1,13 +1,14 @@
 //! A server and a caller of the smallest app, in one thread.
 
 use stag_echo::{Caller, Echo};
-use stag_engine::{Config, PeerId, Sampling, Shard, Token, clock::Clock};
+use stag_engine::{App, Config, PeerId, Sampling, Shard, Token, clock::Clock};
 use stag_iwarp::Iwarp;
+use stag_protocol::rpcrdma::{Version2, Versions};
 use stag_shm::Shm;
 use stag_verbs::{Limits, Provider};
 use std::io;
 
-/// What each end's fabric holds.
+/// Limits of each end's fabric.
 pub const LIMITS: Limits = Limits {
     connections: 16,
     send_queue: 128,
@@ -24,18 +25,42 @@ pub const DEPTH_MAX: u64 = 32;
 
 /// Both ends.
 #[derive(Debug)]
-pub struct Ends<P: Provider> {
+pub struct Ends<P: Provider, S: App = Echo> {
     /// Answers.
-    pub server: Shard<P, Echo>,
+    pub server: Shard<P, S>,
     /// Calls.
     pub client: Shard<P, Caller>,
     clock: Clock,
-    /// Where a socket lies; gone with the value.
+    /// Directory of the socket; removed with the value.
     _home: Option<tempfile::TempDir>,
 }
 
-fn config(sampling: Sampling) -> Config {
-    Config { grant: 32, calls_max: 32, sampling, ..Config::small() }
+/// Settings of both ends.
+#[derive(Debug)]
+struct Setup {
+    clock: Clock,
+    /// The server watches one call in so many; 0 for none.
+    every: u32,
+    /// The versions of RPC-over-RDMA that both ends speak.
+    versions: Versions,
+    home: Option<tempfile::TempDir>,
+}
+
+impl Setup {
+    fn new(clock: Clock) -> Self {
+        Self { clock, every: 0, versions: Versions::One, home: None }
+    }
+
+    fn config(&self, sampling: Sampling) -> Config {
+        Config {
+            grant: 32,
+            calls_max: 32,
+            sampling,
+            serve_versions: self.versions,
+            call_versions: self.versions,
+            ..Config::small()
+        }
+    }
 }
 
 /// Two ends on the software RNIC over loopback.
@@ -52,9 +77,10 @@ pub fn iwarp() -> io::Result<Ends<Iwarp>> {
 /// As [`iwarp`].
 pub fn iwarp_watched(every: u32) -> io::Result<Ends<Iwarp>> {
     let clock = Clock::start();
-    let provider = || Iwarp::new(stag_iwarp::Config::new(LIMITS, [7; 32], clock.now()));
+    let provider = || Iwarp::new(stag_iwarp::IwarpConfig::new(LIMITS, [7; 32], clock.now()));
     let at = "iwarp://127.0.0.1:0".parse().expect("an address");
-    Ends::new((provider()?, provider()?), &at, (clock, every), None)
+    let setup = Setup { every, ..Setup::new(clock) };
+    Ends::new(provider()?, provider()?, &at, Echo::default(), setup)
 }
 
 /// Two ends that share memory, isolated or trusting each other.
@@ -70,30 +96,60 @@ pub fn shm(trust: bool) -> io::Result<Ends<Shm>> {
 /// # Errors
 /// As [`shm`].
 pub fn shm_watched(trust: bool, every: u32) -> io::Result<Ends<Shm>> {
-    let clock = Clock::start();
-    let home = tempfile::tempdir()?;
-    let at = stag_shm::Address::new(home.path().join("socket")).map_err(io::Error::other)?;
-    let at = if trust { at.trusting() } else { at };
-    let provider =
-        || Shm::new(stag_shm::Config { trust, ..stag_shm::Config::new(LIMITS, [7; 32], clock.now()) });
-    Ends::new((provider()?, provider()?), &at, (clock, every), Some(home))
+    shm_as(trust, |setup| setup.every = every)
 }
 
-impl<P: Provider> Ends<P> {
-    fn new(
-        (server, client): (P, P),
-        at: &P::Address,
-        (clock, every): (Clock, u32),
-        home: Option<tempfile::TempDir>,
-    ) -> io::Result<Self> {
+/// Two ends that share memory and speak version 2, in this dialect.
+///
+/// # Errors
+/// As [`shm`].
+pub fn shm_two(two: Version2) -> io::Result<Ends<Shm>> {
+    shm_as(false, |setup| setup.versions = Versions::Two(two))
+}
+
+/// Two ends that share memory, isolated, with this app as server.
+///
+/// # Errors
+/// As [`shm`].
+pub fn shm_serving<S: App>(app: S) -> io::Result<Ends<Shm, S>> {
+    shm_of(false, app, |_| ())
+}
+
+fn shm_as(trust: bool, change: impl FnOnce(&mut Setup)) -> io::Result<Ends<Shm>> {
+    shm_of(trust, Echo::default(), change)
+}
+
+fn shm_of<S: App>(
+    trust: bool,
+    app: S,
+    change: impl FnOnce(&mut Setup),
+) -> io::Result<Ends<Shm, S>> {
+    let clock = Clock::start();
+    let home = tempfile::tempdir()?;
+    let at = stag_shm::ShmAddress::new(home.path().join("socket")).map_err(io::Error::other)?;
+    let at = if trust { at.trusting() } else { at };
+    let provider = || {
+        Shm::new(stag_shm::ShmConfig {
+            trust,
+            ..stag_shm::ShmConfig::new(LIMITS, [7; 32], clock.now())
+        })
+    };
+    let mut setup = Setup { home: Some(home), ..Setup::new(clock) };
+    change(&mut setup);
+    Ends::new(provider()?, provider()?, &at, app, setup)
+}
+
+impl<P: Provider, S: App> Ends<P, S> {
+    fn new(server: P, client: P, at: &P::Address, app: S, setup: Setup) -> io::Result<Self> {
         let admit = || Box::new(|_| true) as Box<_>;
-        let watched = config(Sampling { every, clock: Some(clock), shard: 0 });
-        let mut server = Shard::new(server, Echo::default(), watched, admit())?;
-        let unwatched = config(Sampling::default());
+        let (clock, every) = (setup.clock, setup.every);
+        let watched = setup.config(Sampling { every, clock: Some(clock), shard: 0 });
+        let mut server = Shard::new(server, app, watched, admit())?;
+        let unwatched = setup.config(Sampling::default());
         let mut client = Shard::new(client, Caller::with_capacity(64), unwatched, admit())?;
         let at = server.listen(at).map_err(io::Error::other)?;
         client.connect(&at).map_err(io::Error::other)?;
-        Ok(Self { server, client, clock, _home: home })
+        Ok(Self { server, client, clock, _home: setup.home })
     }
 
     /// One turn of both loops.
@@ -114,8 +170,8 @@ impl<P: Provider> Ends<P> {
         }
     }
 
-    /// `calls` NULL calls, or echoes of so many octets, `depth` of them at a time: the next ones go out when all of these
-    /// are answered.
+    /// `calls` NULL calls, or echoes of so many octets, `depth` of them at a time: the next ones go
+    /// out when all of these are answered.
     ///
     /// # Panics
     /// When a call fails or an echo is not as long as what was sent.

@@ -1,6 +1,9 @@
-//! What Stag costs. The counts per call stand in `tests/`; `guest/` boots real kernels as peers.
+//! Measurements of what Stag costs. The counts per call stand in `tests/`; `tests/guest/` of the
+//! workspace boots real kernels as peers.
 #![forbid(unsafe_code)]
 
 pub mod callgrind;
+pub mod counted;
 pub mod ends;
 pub mod headers;
+pub mod shards;

@@ -1,12 +1,13 @@
 //! Heap allocations per call: none after start, on every fabric, in both roles.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+#[path = "../../tests/counting/mod.rs"]
 mod counting;
 
 use counting::allocations;
 use stag_echo::{Caller, Echo, Twin};
 use stag_engine::{Config, Sampling, Shard, Token};
-use stag_load::bench::{Arrivals, Load, Pace, Plan, Schedule, Span, To, Workload};
+use stag_load::{Arrivals, Load, LoadPlan, Pace, RunSpan, Schedule, SchedulePart, To, Workload};
 use stag_protocol::rpcrdma::{Version2, Versions};
 use stag_verbs::{Limits, Provider, Time};
 
@@ -63,9 +64,11 @@ fn count<P: Provider>(
 fn an_echo_on_sim_allocates_nothing() {
     let fabric = stag_sim::Fabric::new(1, stag_sim::Faults::DELAYS);
     let admit = || Box::new(|_| true) as Box<_>;
-    let mut server = Shard::new(fabric.end("server", LIMITS), Echo::default(), config(), admit()).unwrap();
+    let mut server =
+        Shard::new(fabric.end("server", LIMITS), Echo::default(), config(), admit()).unwrap();
     let mut client =
-        Shard::new(fabric.end("client", LIMITS), Caller::with_capacity(64), config(), admit()).unwrap();
+        Shard::new(fabric.end("client", LIMITS), Caller::with_capacity(64), config(), admit())
+            .unwrap();
     let port = server.listen(&stag_sim::Port(0)).unwrap();
     client.connect(&port).unwrap();
     let mut now = Time(0);
@@ -79,7 +82,9 @@ fn an_echo_on_sim_allocates_nothing() {
 #[test]
 fn an_echo_on_iwarp_allocates_nothing() {
     let clock = stag_engine::clock::Clock::start();
-    let provider = || stag_iwarp::Iwarp::new(stag_iwarp::Config::new(LIMITS, [7; 32], clock.now())).unwrap();
+    let provider = || {
+        stag_iwarp::Iwarp::new(stag_iwarp::IwarpConfig::new(LIMITS, [7; 32], clock.now())).unwrap()
+    };
     let admit = || Box::new(|_| true) as Box<_>;
     let mut server = Shard::new(provider(), Echo::default(), config(), admit()).unwrap();
     let mut client = Shard::new(provider(), Caller::with_capacity(64), config(), admit()).unwrap();
@@ -135,14 +140,16 @@ fn both<P: Provider>(
     }
 }
 
-/// Both ends call and answer until each made a quarter of [`CALLS`]; the client tries these versions.
+/// Both ends call and answer until each made a quarter of [`CALLS`]; the client tries these
+/// versions.
 fn count_both(versions: Versions, sizes: &[usize]) {
     let fabric = stag_sim::Fabric::new(1, stag_sim::Faults::DELAYS);
     let config = || Config { call_versions: versions, ..config() };
     let shard = |name, app| {
         Shard::new(fabric.end(name, LIMITS), app, config(), Box::new(|_| true) as Box<_>).unwrap()
     };
-    let (mut server, mut client) = (shard("server", Twin::default()), shard("client", Twin::named(1)));
+    let (mut server, mut client) =
+        (shard("server", Twin::default()), shard("client", Twin::named(1)));
     let up = client.connect(&server.listen(&stag_sim::Port(0)).unwrap()).unwrap();
     let (mut now, mut forward, mut reverse, mut before) = (Time(0), [0; 2], [0; 2], None);
     while reverse[1] < CALLS / 4 || forward[1] < CALLS / 4 {
@@ -173,7 +180,7 @@ fn calls_of_version_2_in_both_directions_allocate_nothing() {
 /// The load generator, half of whose calls move payload that it compares.
 fn generate(pace: impl FnOnce(Time) -> Pace) {
     let fabric = stag_sim::Fabric::new(1, stag_sim::Faults::DELAYS);
-    let plan = Plan {
+    let plan = LoadPlan {
         workload: Workload::Mixed,
         len: 9_000,
         connections: 2,
@@ -188,7 +195,8 @@ fn generate(pace: impl FnOnce(Time) -> Pace) {
         sampling: Sampling { every: 3, ..Sampling::default() },
     };
     let admit = Box::new(|_| true) as Box<_>;
-    let mut server = Shard::new(fabric.end("server", LIMITS), Echo::default(), config(), admit).unwrap();
+    let mut server =
+        Shard::new(fabric.end("server", LIMITS), Echo::default(), config(), admit).unwrap();
     let limits = Limits { private_data_len: LIMITS.private_data_len, ..plan.limits() };
     let mut load = Load::new(fabric.end("client", limits), &plan).unwrap();
     load.connect(&To::Fabric(server.listen(&stag_sim::Port(0)).unwrap())).unwrap();
@@ -197,7 +205,7 @@ fn generate(pace: impl FnOnce(Time) -> Pace) {
     while !load.generator().is_over() {
         if begun.is_none() && load.is_connected().unwrap() {
             let pace = pace.take().unwrap()(now);
-            load.begin(now, pace, Span { from: now, until: Time(u64::MAX), calls: Some(CALLS) });
+            load.begin(now, pace, RunSpan { from: now, until: Time(u64::MAX), calls: Some(CALLS) });
             begun = Some(now);
         }
         if !(load.step(now) | server.pass(now)) {
@@ -226,5 +234,7 @@ fn a_closed_loop_of_the_load_generator_allocates_nothing() {
 
 #[test]
 fn an_open_loop_of_the_load_generator_allocates_nothing() {
-    generate(|now| Pace::Open(Schedule::new(now, 50_000.0, Arrivals::Poisson, 1, (0, 1))));
+    generate(|now| {
+        Pace::Open(Schedule::new(now, 50_000.0, Arrivals::Poisson, 1, SchedulePart::ALL))
+    });
 }

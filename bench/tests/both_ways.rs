@@ -1,5 +1,5 @@
-//! Calls in both directions at once, over iWARP through a relay that is cut again and again, and over shared memory: every call comes
-//! back once, whatever its connection, and nothing is kept.
+//! Calls in both directions at once, over iWARP through a relay that is cut again and again, and
+//! over shared memory: every call comes back once, whatever its connection, and nothing is kept.
 //!
 //! `STAG_CALLS=200000 cargo test --release -p stag-bench --test both_ways` makes a longer run.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
@@ -30,7 +30,7 @@ fn calls() -> u64 {
     std::env::var("STAG_CALLS").map_or(2_000, |calls| calls.parse().unwrap())
 }
 
-/// What an end calls by, and the lengths of its calls.
+/// Versions that an end calls by, and the lengths of its calls.
 type Speaks = (Versions, &'static [usize]);
 
 /// Passes TCP connections on to a server until it is told to cut them.
@@ -78,7 +78,11 @@ struct End<P: Provider> {
 }
 
 impl<P: Provider> End<P> {
-    fn new(app: Twin, (provider, windows): (P, fn(&P) -> usize), (versions, sizes): Speaks) -> Self {
+    fn new(
+        app: Twin,
+        (provider, windows): (P, fn(&P) -> usize),
+        (versions, sizes): Speaks,
+    ) -> Self {
         let config = Config {
             call_versions: versions,
             grant: 16,
@@ -117,7 +121,8 @@ impl<P: Provider> End<P> {
     }
 }
 
-/// Both ends call until every call came back; `cut` breaks their connection. Returns how many connections there were.
+/// Both ends call until every call came back; `cut` breaks their connection. Returns how many
+/// connections there were.
 fn run<P: Provider>(
     (mut server, mut client): (End<P>, End<P>),
     up: PeerId,
@@ -164,12 +169,14 @@ const CHUNKED: &[usize] = &[0, 900, 3_000, 9_000, 100_000];
 
 fn over_iwarp(versions: Versions, reverse: &'static [usize]) {
     let clock = Clock::start();
-    let provider = || Iwarp::new(stag_iwarp::Config::new(LIMITS, [7; 32], clock.now())).unwrap();
+    let provider =
+        || Iwarp::new(stag_iwarp::IwarpConfig::new(LIMITS, [7; 32], clock.now())).unwrap();
     let end = |app, sizes| End::new(app, (provider(), Iwarp::windows_bound), (versions, sizes));
     let (mut server, mut client) = (end(Twin::default(), reverse), end(Twin::named(NAME), FORWARD));
     let at = server.shard.listen(&"iwarp://127.0.0.1:0".parse().unwrap()).unwrap();
     let relay = Relay::new(at.to_string().trim_start_matches("iwarp://").parse().unwrap());
-    let up = client.shard.keep_connected(&format!("iwarp://{}", relay.at).parse().unwrap()).unwrap();
+    let up =
+        client.shard.keep_connected(&format!("iwarp://{}", relay.at).parse().unwrap()).unwrap();
     let lost = run((server, client), up, &clock, || relay.cut());
     assert!(lost >= calls() / CUT_EVERY, "{lost} connections were lost");
 }
@@ -188,8 +195,8 @@ fn version_2_carries_calls_with_chunks_both_ways_over_connections_that_are_cut()
 fn shared_memory_carries_calls_with_chunks_both_ways() {
     let clock = Clock::start();
     let home = tempfile::tempdir().unwrap();
-    let at = stag_shm::Address::new(home.path().join("socket")).unwrap();
-    let provider = || Shm::new(stag_shm::Config::new(LIMITS, [7; 32], clock.now())).unwrap();
+    let at = stag_shm::ShmAddress::new(home.path().join("socket")).unwrap();
+    let provider = || Shm::new(stag_shm::ShmConfig::new(LIMITS, [7; 32], clock.now())).unwrap();
     let versions = Versions::Both(Version2::Directed);
     let end = |app, sizes| End::new(app, (provider(), Shm::windows_bound), (versions, sizes));
     let (mut server, mut client) = (end(Twin::default(), CHUNKED), end(Twin::named(NAME), FORWARD));

@@ -1,5 +1,6 @@
-//! What a call costs on shared memory beside time: system calls, and instructions that lock the bus. Counted on the program
-//! `stag-counts`, both ends in one thread, by strace and objdump; without those tools the tests say so and pass.
+//! Costs of a call on shared memory beside time: system calls, and instructions that lock the bus.
+//! Counted on the program `stag-counts`, both ends in one thread, by strace and objdump; without
+//! those tools the tests say so and pass.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use std::{collections::BTreeSet, fs, process::Command};
@@ -26,7 +27,8 @@ fn system_calls(fabric: &str, calls: u64) -> Option<(u64, f64)> {
     strace.args(["-c", "-f", "-o"]).arg(file.path()).args([PROGRAM, fabric, &calls.to_string()]);
     let traced = strace.output().unwrap();
     let out = String::from_utf8(traced.stdout).unwrap();
-    let Some(seconds) = out.split(" calls in ").nth(1).and_then(|rest| rest.split(' ').next()) else {
+    let Some(seconds) = out.split(" calls in ").nth(1).and_then(|rest| rest.split(' ').next())
+    else {
         let err = String::from_utf8_lossy(&traced.stderr).into_owned();
         assert!(err.contains("ptrace"), "{out}{err}");
         println!("skipped: strace may not trace here: {err}");
@@ -52,7 +54,8 @@ fn a_call_on_shared_memory_makes_no_system_call() {
         // Each end looks at its sockets once in a millisecond, whatever it does.
         let looks = (seconds * 2_000.0) as u64;
         println!(
-            "{fabric}: {all} system calls in {} calls and {seconds} s, {start} of them before and after",
+            "{fabric}: {all} system calls in {} calls and {seconds} s, {start} of them before and \
+             after",
             calls()
         );
         assert!(
@@ -69,7 +72,8 @@ fn no_instruction_on_a_call_s_way_locks_the_bus() {
     if !cfg!(target_arch = "x86_64") || !has("objdump") {
         return;
     }
-    let listing = Command::new("objdump").args(["-d", "-C", "--no-show-raw-insn", PROGRAM]).output().unwrap();
+    let listing =
+        Command::new("objdump").args(["-d", "-C", "--no-show-raw-insn", PROGRAM]).output().unwrap();
     let listing = String::from_utf8_lossy(&listing.stdout).into_owned();
     let (mut function, mut seen, mut locked) = ("", BTreeSet::new(), BTreeSet::new());
     for line in listing.lines() {
@@ -86,7 +90,8 @@ fn no_instruction_on_a_call_s_way_locks_the_bus() {
         };
         seen.insert(ours);
         // An exchange with memory locks without saying so.
-        let is_locked = line.contains("\tlock ") || (line.contains("\txchg ") && line.contains('('));
+        let is_locked =
+            line.contains("\tlock ") || (line.contains("\txchg ") && line.contains('('));
         if is_locked {
             locked.insert(function.to_owned());
         }
@@ -95,7 +100,8 @@ fn no_instruction_on_a_call_s_way_locks_the_bus() {
         seen.contains("stag_engine") && seen.contains("stag_shm"),
         "the listing has our functions: {seen:?}"
     );
-    // Pools are made at start, and count there what all of the process lack; connections are made from the process' next port.
+    // Pools are made at start, and count there what all of the process lack; connections are made
+    // from the process' next port.
     let at_start = [
         "stag_pools::arena",
         "stag_pools::pool::Pool::cut",

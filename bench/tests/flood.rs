@@ -1,4 +1,5 @@
-//! Ten thousand silent connections: those that were there before keep their service, and newcomers get in.
+//! Ten thousand silent connections: those that were there before keep their service, and newcomers
+//! get in.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Echo};
@@ -8,7 +9,7 @@ use stag_engine::{
     control::{Command, Handle, pair},
     stats::Snapshot,
 };
-use stag_iwarp::{Address, Iwarp};
+use stag_iwarp::{Iwarp, IwarpAddress};
 use stag_verbs::Limits;
 use std::{
     fs,
@@ -24,14 +25,15 @@ const LIMITS: Limits =
 const FLOOD: usize = 10_000;
 /// Every so many connections of the flood send an MPA Request and then nothing.
 const BEGINNERS: usize = 100;
-/// What one call, and everything together, may take. Nobody waits that long; it is how a hang ends.
+/// Time that one call, and everything together, may take. Only a hang takes that long, and ends by
+/// it.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A shard in a thread of its own, which sleeps when there is nothing to do.
 struct Server {
-    at: Address,
+    at: IwarpAddress,
     handle: Handle<Snapshot<u64>>,
-    thread: thread::JoinHandle<stag_iwarp::Stats>,
+    thread: thread::JoinHandle<stag_iwarp::IwarpStats>,
 }
 
 impl Server {
@@ -39,10 +41,11 @@ impl Server {
         let (control, handle) = pair().unwrap();
         let (sender, receiver) = channel();
         let thread = thread::spawn(move || {
-            let fabric = stag_iwarp::Config::new(LIMITS, [1; 32], clock.now());
+            let fabric = stag_iwarp::IwarpConfig::new(LIMITS, [1; 32], clock.now());
             let config = Config { peers: 128, ..Config::small() };
             let fabric = Iwarp::new(fabric).unwrap();
-            let mut shard = Shard::new(fabric, Echo::default(), config, Box::new(|_| true)).unwrap();
+            let mut shard =
+                Shard::new(fabric, Echo::default(), config, Box::new(|_| true)).unwrap();
             sender.send(shard.listen(&"iwarp://127.0.0.1:0".parse().unwrap()).unwrap()).unwrap();
             shard.run(&control, move || clock.now()).unwrap();
             *shard.provider().stats()
@@ -50,7 +53,7 @@ impl Server {
         Self { at: receiver.recv_timeout(PATIENCE).unwrap(), handle, thread }
     }
 
-    fn stop(self) -> stag_iwarp::Stats {
+    fn stop(self) -> stag_iwarp::IwarpStats {
         self.handle.tell(Command::Stop);
         self.thread.join().unwrap()
     }
@@ -64,10 +67,12 @@ struct Client {
 }
 
 impl Client {
-    fn connect(at: Address, clock: Clock) -> Self {
-        let fabric = Iwarp::new(stag_iwarp::Config::new(LIMITS, [2; 32], clock.now())).unwrap();
+    fn connect(at: IwarpAddress, clock: Clock) -> Self {
+        let fabric =
+            Iwarp::new(stag_iwarp::IwarpConfig::new(LIMITS, [2; 32], clock.now())).unwrap();
         let config = Config { calls_max: 8, ..Config::small() };
-        let mut shard = Shard::new(fabric, Caller::with_capacity(8), config, Box::new(|_| true)).unwrap();
+        let mut shard =
+            Shard::new(fabric, Caller::with_capacity(8), config, Box::new(|_| true)).unwrap();
         let peer = shard.connect(&at).unwrap();
         Self { shard, peer, clock, calls: 0 }
     }
@@ -84,7 +89,8 @@ impl Client {
             }
             if let Some(done) = self.shard.with_app(|app, _| app.take()) {
                 assert_eq!(done.token, token);
-                let echo = done.echo.expect("every call of a client that was there before succeeds");
+                let echo =
+                    done.echo.expect("every call of a client that was there before succeeds");
                 assert_eq!(echo.unwrap()[..], octets);
                 self.calls += 1;
                 return;
@@ -122,8 +128,9 @@ fn mpa_request() -> Vec<u8> {
     [&b"MPA ID Req Frame"[..], &[0x50, 2, 0, 4, 0, 1, 0, 1]].concat()
 }
 
-/// Opens silent connections, as many at a time as descriptors allow; returns the latest, still open.
-fn flood(at: Address) -> Vec<TcpStream> {
+/// Opens silent connections, as many at a time as descriptors allow; returns the latest, still
+/// open.
+fn flood(at: IwarpAddress) -> Vec<TcpStream> {
     let wave = descriptors().saturating_sub(400).clamp(100, 1_000);
     let mut held = Vec::with_capacity(wave);
     for number in 0..FLOOD {

@@ -1,12 +1,13 @@
-//! What a connection costs a server that has had one NULL call over it and waits for the next.
+//! Cost of a connection for a server that has had one NULL call over it and waits for the next.
 //!
-//! Three processes, because what is measured is all memory of one of them: this one raises the limit of descriptors and
-//! starts the client, which starts the server. Each is this test again, told apart by [`ROLE`].
+//! Three processes, because what is measured is all memory of one of them: this one raises the
+//! limit of descriptors and starts the client, which starts the server. Each is this test again,
+//! told apart by [`ROLE`].
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Echo};
 use stag_engine::{Config, Shard, Token, clock::Clock};
-use stag_iwarp::{Address, Iwarp};
+use stag_iwarp::{Iwarp, IwarpAddress};
 use stag_verbs::Limits;
 use std::{
     env, fs,
@@ -48,13 +49,14 @@ fn config() -> Config {
 }
 
 fn fabric(seed: u8, clock: Clock) -> Iwarp {
-    Iwarp::new(stag_iwarp::Config::new(LIMITS, [seed; 32], clock.now())).unwrap()
+    Iwarp::new(stag_iwarp::IwarpConfig::new(LIMITS, [seed; 32], clock.now())).unwrap()
 }
 
 /// Serves until its standard input ends.
 fn serve() {
     let clock = Clock::start();
-    let mut shard = Shard::new(fabric(1, clock), Echo::default(), config(), Box::new(|_| true)).unwrap();
+    let mut shard =
+        Shard::new(fabric(1, clock), Echo::default(), config(), Box::new(|_| true)).unwrap();
     println!("at {}", shard.listen(&"iwarp://127.0.0.1:0".parse().unwrap()).unwrap());
     let (control, handle) = stag_engine::control::pair().unwrap();
     thread::spawn(move || {
@@ -81,7 +83,7 @@ impl Client {
     }
 
     /// Connects once more and calls NULL over that connection `calls` times.
-    fn connect_and_call(&mut self, at: Address, calls: u64) {
+    fn connect_and_call(&mut self, at: IwarpAddress, calls: u64) {
         let known = self.shard.app().peers().len();
         let peer = self.shard.connect(&at).unwrap();
         self.pass_until(|shard| shard.app().peers().len() > known);
@@ -94,7 +96,8 @@ impl Client {
     }
 }
 
-/// Octets of memory that process `pid` has touched, pools included; and how much of it is transparent huge pages.
+/// Octets of memory that process `pid` has touched, pools included; and how much of it is
+/// transparent huge pages.
 fn memory_of(pid: u32) -> (usize, usize) {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
     let octets = |name: &str| {
@@ -130,10 +133,11 @@ impl Drop for Server {
     }
 }
 
-fn start_server() -> (Server, Address) {
+fn start_server() -> (Server, IwarpAddress) {
     let mut child = again("server").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let at = lines.find_map(|line| Some(line.unwrap().split_once("at iwarp")?.1.to_owned())).unwrap();
+    let at =
+        lines.find_map(|line| Some(line.unwrap().split_once("at iwarp")?.1.to_owned())).unwrap();
     // Somebody has to read what the test harness says at the end.
     thread::spawn(move || lines.for_each(drop));
     (Server(child), format!("iwarp{at}").parse().unwrap())
@@ -154,7 +158,8 @@ fn measure() {
     let each = |before: usize, after: usize| after.saturating_sub(before) / CONNECTIONS;
     let own = each(before.0, after.0);
     println!(
-        "an idle connection: {own} octets of the server's memory; kernel: {} in the buffers of both ends",
+        "an idle connection: {own} octets of the server's memory; kernel: {} in the buffers of \
+         both ends",
         each(kernel_before, kernel_after),
     );
     println!("the server has {} KiB in all, {} KiB of them huge", after.0 / 1024, after.1 / 1024);

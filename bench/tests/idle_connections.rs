@@ -1,5 +1,6 @@
-//! What an idle connection costs its server in memory, beyond the pools: resident octets before and after 4,000 connections, each of
-//! which made a call and then keeps silent. The callers are another process, so that nothing of theirs is counted.
+//! Memory that an idle connection costs its server, beyond the pools: resident octets before and
+//! after 4,000 connections, each of which made a call and then keeps silent. The callers are
+//! another process, so that none of their memory is counted.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -29,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(100);
 /// Tells the process of the callers whom to call, and the process of the server on what to serve.
 const CALLED: &str = "STAG_IDLE_CONNECTIONS_AT";
 const SERVED: &str = "STAG_IDLE_CONNECTIONS_ON";
-/// What the server says behind its figure.
+/// Words that the server prints behind its figure.
 const COST: &str = " octets for each idle connection";
 
 const LIMITS: Limits = Limits {
@@ -57,7 +58,8 @@ fn config() -> Config {
     }
 }
 
-/// Whether this process may have a descriptor for each connection.
+/// Raises the limit of descriptors to its maximum; returns true if this process may have a
+/// descriptor for each connection.
 fn has_descriptors() -> bool {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
@@ -106,7 +108,10 @@ impl Callers {
 }
 
 fn listen(out: ChildStdout, lines: &Mutex<Vec<String>>) {
-    BufReader::new(out).lines().map_while(Result::ok).for_each(|line| lines.lock().unwrap().push(line));
+    BufReader::new(out)
+        .lines()
+        .map_while(Result::ok)
+        .for_each(|line| lines.lock().unwrap().push(line));
 }
 
 /// Octets that each of `COUNTED` connections adds to a server.
@@ -136,8 +141,8 @@ fn cost<P: Provider>(fabric: &str, provider: P, at: &P::Address) -> i64 {
     per_connection
 }
 
-/// Octets that an idle connection costs a server over `fabric`, in a process of its own: what one test has had is no memory for
-/// the next.
+/// Octets that an idle connection costs a server over `fabric`, in a process of its own: what one
+/// test has had is no memory for the next.
 fn cost_alone(fabric: &str) -> Option<i64> {
     if !has_descriptors() {
         return None;
@@ -176,19 +181,24 @@ fn the_server() {
     let home = tempfile::tempdir().unwrap();
     let cost = match fabric.as_str() {
         "iwarp" => {
-            let provider = Iwarp::new(stag_iwarp::Config::new(LIMITS, [1; 32], now)).unwrap();
+            let provider = Iwarp::new(stag_iwarp::IwarpConfig::new(LIMITS, [1; 32], now)).unwrap();
             cost("iwarp", provider, &"iwarp://127.0.0.1:0".parse().unwrap())
         }
         _ => {
-            let at = stag_shm::Address::new(home.path().join("socket")).unwrap();
-            cost("shm", Shm::new(stag_shm::Config::new(LIMITS, [1; 32], now)).unwrap(), &at)
+            let at = stag_shm::ShmAddress::new(home.path().join("socket")).unwrap();
+            cost("shm", Shm::new(stag_shm::ShmConfig::new(LIMITS, [1; 32], now)).unwrap(), &at)
         }
     };
     println!("{fabric}: {cost}{COST}");
 }
 
 /// Connects and calls until `until` connections have had their reply.
-fn call_all<P: Provider>(client: &mut Shard<P, Caller>, at: &P::Address, clock: Clock, until: usize) {
+fn call_all<P: Provider>(
+    client: &mut Shard<P, Caller>,
+    at: &P::Address,
+    clock: Clock,
+    until: usize,
+) {
     let deadline = Instant::now() + PATIENCE;
     let mut called = client.app().peers().len();
     while called < until {
@@ -217,7 +227,8 @@ fn call_all<P: Provider>(client: &mut Shard<P, Caller>, at: &P::Address, clock: 
 
 fn run_callers<P: Provider>(provider: P, at: &P::Address) {
     let clock = Clock::start();
-    let mut client = Shard::new(provider, Caller::with_capacity(64), config(), Box::new(|_| true)).unwrap();
+    let mut client =
+        Shard::new(provider, Caller::with_capacity(64), config(), Box::new(|_| true)).unwrap();
     for (until, line) in [(FIRST, "first"), (FIRST + COUNTED, "counted")] {
         call_all(&mut client, at, clock, until);
         println!("{line}");
@@ -238,11 +249,11 @@ fn the_callers() {
     let now = Clock::start().now();
     match fabric {
         "iwarp" => {
-            let config = stag_iwarp::Config::new(LIMITS, [2; 32], now);
+            let config = stag_iwarp::IwarpConfig::new(LIMITS, [2; 32], now);
             run_callers(Iwarp::new(config).unwrap(), &at.parse().unwrap());
         }
         _ => {
-            let config = stag_shm::Config::new(LIMITS, [2; 32], now);
+            let config = stag_shm::ShmConfig::new(LIMITS, [2; 32], now);
             run_callers(Shm::new(config).unwrap(), &at.parse().unwrap());
         }
     }

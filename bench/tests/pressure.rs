@@ -1,9 +1,10 @@
-//! A server on the software RNIC under pressure: dead connections, commands amid sleep, and a peer that allows no Reads.
+//! A server on the software RNIC under pressure: dead connections, commands amid sleep, and a peer
+//! that allows no Reads.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Done, Echo};
 use stag_engine::{CallFault, Command, Config, Shard, Token, clock::Clock};
-use stag_iwarp::{Address, Iwarp};
+use stag_iwarp::{Iwarp, IwarpAddress};
 use stag_verbs::Limits;
 use std::{
     io::{Read, Write},
@@ -15,7 +16,11 @@ const LIMITS: Limits =
     Limits { connections: 4, send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
 
 fn rnic(clock: &Clock, ird: u16) -> Iwarp {
-    Iwarp::new(stag_iwarp::Config { ird, ..stag_iwarp::Config::new(LIMITS, [7; 32], clock.now()) }).unwrap()
+    Iwarp::new(stag_iwarp::IwarpConfig {
+        ird,
+        ..stag_iwarp::IwarpConfig::new(LIMITS, [7; 32], clock.now())
+    })
+    .unwrap()
 }
 
 /// A server and our requester in one thread.
@@ -23,7 +28,7 @@ struct Pair {
     clock: Clock,
     server: Shard<Iwarp, Echo>,
     client: Shard<Iwarp, Caller>,
-    at: Address,
+    at: IwarpAddress,
 }
 
 impl Pair {
@@ -31,8 +36,10 @@ impl Pair {
     fn new(ird: u16) -> Self {
         let clock = Clock::start();
         let admit = || Box::new(|_| true) as Box<_>;
-        let mut server = Shard::new(rnic(&clock, 32), Echo::default(), Config::small(), admit()).unwrap();
-        let client = Shard::new(rnic(&clock, ird), Caller::default(), Config::small(), admit()).unwrap();
+        let mut server =
+            Shard::new(rnic(&clock, 32), Echo::default(), Config::small(), admit()).unwrap();
+        let client =
+            Shard::new(rnic(&clock, ird), Caller::default(), Config::small(), admit()).unwrap();
         let at = server.listen(&"iwarp://127.0.0.1:0".parse().unwrap()).unwrap();
         Self { clock, server, client, at }
     }
@@ -92,7 +99,12 @@ fn calls_whose_chunks_may_not_be_read_are_refused_and_the_connection_lives() {
     let peer = pair.client.connect(&pair.at.clone()).unwrap();
     // More of them than one peer may have Reads under way.
     for token in 0..100 {
-        assert!(pair.client.with_app(|_, cx| Caller::call(cx, peer, Token(token), Some(&[7; 9_000]))));
+        assert!(pair.client.with_app(|_, cx| Caller::call(
+            cx,
+            peer,
+            Token(token),
+            Some(&[7; 9_000])
+        )));
         let done = pair.outcome();
         assert!(matches!(done.echo, Err(CallFault::Refused(_))), "{token}: {done:?}");
     }
@@ -107,7 +119,8 @@ fn a_server_that_was_told_something_sleeps_again() {
     let server = std::thread::spawn(move || {
         let clock = Clock::start();
         let admit = Box::new(|_| true);
-        let mut shard = Shard::new(rnic(&clock, 32), Echo::default(), Config::small(), admit).unwrap();
+        let mut shard =
+            Shard::new(rnic(&clock, 32), Echo::default(), Config::small(), admit).unwrap();
         shard.run(&control, || clock.now()).unwrap();
     });
     let sleeps = || {
@@ -129,7 +142,8 @@ fn a_server_that_was_told_something_sleeps_again() {
         commands += 2;
     }
     let slept = sleeps() - before;
-    // A wake-up that was left behind would end a sleep every 100 µs; each command ends two at most, and so does each second.
+    // A wake-up that was left behind would end a sleep every 100 µs; each command ends two at most,
+    // and so does each second.
     let most = 2 * commands + 2 * begun.elapsed().as_secs() + 4;
     assert!(slept <= most, "{slept} sleeps for {commands} commands");
     handle.tell(Command::Stop);

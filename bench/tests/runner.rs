@@ -1,4 +1,4 @@
-//! `bench/test --beside-load`: the output of many runs is counted.
+//! `tests/run --beside-load`: the output of many runs is counted.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use std::{
@@ -7,7 +7,7 @@ use std::{
 };
 
 fn bench_test(arguments: &[&str], input: &str) -> Output {
-    let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/test"));
+    let mut command = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/run"));
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     // One that refuses its arguments may be gone.
@@ -29,10 +29,11 @@ test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; 
 test two ... ok
 error: test failed, to rerun pass `-p stag --test serve`
 Caused by:
-  process didn't exit successfully: `/x/target/debug/deps/serve-fedcba9876543210` (signal: 6, SIGABRT: process abort signal)
+  process didn't exit successfully: `/x/target/debug/deps/serve-fedcba9876543210` (signal: 6, \
+  SIGABRT: process abort signal)
 ";
-    let later =
-        "     Running tests/serve.rs (target/debug/deps/serve-fedcba9876543210)\ntest two ... FAILED\n";
+    let later = "     Running tests/serve.rs (target/debug/deps/serve-fedcba9876543210)\ntest two \
+        ... FAILED\n";
     let counted = bench_test(&["--count-failures"], &format!("{run}{run}{later}"));
     let expected = "2 serve (ended by a signal)\n2 stag_nfs store::tests::two\n1 serve two\n";
     assert_eq!(String::from_utf8(counted.stdout).unwrap(), expected);
@@ -42,9 +43,12 @@ Caused by:
 
 #[test]
 fn how_often_has_to_be_said() {
-    for arguments in
-        [&["--beside-load"][..], &["--beside-load", "0"], &["--beside-load", "x"], &["--", "-p", "stag"]]
-    {
+    for arguments in [
+        &["--beside-load"][..],
+        &["--beside-load", "0"],
+        &["--beside-load", "x"],
+        &["--", "-p", "stag"],
+    ] {
         let refused = bench_test(arguments, "");
         assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
         assert_eq!(String::from_utf8(refused.stderr).unwrap().lines().count(), 1);

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fast_peer_that_stops_is_slow_after_three_quarters_of_a_second_and_one_that_resumes_recovers() {
+    fn a_fast_peer_that_stops_is_slow_after_three_quarters_of_a_second() {
         let mut account = Account::new(at(0));
         moving(&mut account, SHARE, 10 * MIB, 0..1_000);
         moving(&mut account, SHARE, 0, 1_000..1_700);
@@ -235,7 +235,10 @@ mod tests {
         moving(&mut account, 3 * MIB, MIB / 25, 0..10_000);
         assert!(account.is_proven(SHARE), "it lives within its rate");
         moving(&mut account, 8 * MIB, MIB / 25, 10_000..40_000);
-        assert!(!account.is_proven(SHARE) && !account.allows(1, SHARE), "it may not hold twice as much");
+        assert!(
+            !account.is_proven(SHARE) && !account.allows(1, SHARE),
+            "it may not hold twice as much"
+        );
     }
 
     #[test]

@@ -6,8 +6,8 @@ use stag_protocol::rpcrdma::{Version2, Versions, chunk::SEGMENTS_MAX, responder:
 use stag_verbs::Limits;
 use std::time::Duration;
 
-/// Octets in front of every message for its transport header: the header of a reply that returns as many segments as a call may
-/// name, rounded up to a cache line.
+/// Octets in front of every message for its transport header: the header of a reply that returns as
+/// many segments as a call may name, rounded up to a cache line.
 pub const HEAD_ROOM: usize = 1_152;
 /// Longest RPC message we send inline, transport header included.
 pub const INLINE_LEN: usize = 4_096;
@@ -15,14 +15,16 @@ pub const INLINE_LEN: usize = 4_096;
 pub const ITEM_MAX: usize = 1 << 20;
 /// Octets of a large slot: an item with the rest of its message around it.
 pub const LARGE_LEN: usize = ITEM_MAX + 8_192;
-/// Octets of private data that a fabric carries: as many as an InfiniBand CM REP has. Ours are eight (RFC 8797 §4).
+/// Octets of private data that a fabric carries: as many as an InfiniBand CM REP has. Ours are
+/// eight (RFC 8797 §4).
 const PRIVATE_DATA_LEN: usize = 196;
 /// Octets of a message slot.
 pub const MESSAGE_LEN: usize = HEAD_ROOM + INLINE_LEN;
 /// Octets of a medium slot: 64 KiB with the rest of a message around them.
 pub const MEDIUM_LEN: usize = 65_536 + 4_096;
 
-// Every header we emit fits the head room: the fixed part, eight Write chunks and a Reply chunk with all segments.
+// Every header we emit fits the head room: the fixed part, eight Write chunks and a Reply chunk
+// with all segments.
 const _: () = assert!(36 + 8 * 8 + 4 + SEGMENTS_MAX * 16 <= HEAD_ROOM);
 
 /// The sizes of one shard.
@@ -32,22 +34,26 @@ pub struct Config {
     pub serve_versions: Versions,
     /// The versions to try with peers to which we connect.
     pub call_versions: Versions,
-    /// Calls one peer may have outstanding at most (RFC 8166 §3.3.1). A quarter of the receives is a limit, too.
+    /// Calls one peer may have outstanding at most (RFC 8166 §3.3.1). A quarter of the receives is
+    /// a limit, too.
     pub grant: u32,
     /// Calls a new peer may have outstanding at once.
     pub grant_first: u32,
     /// Calls we have outstanding with one peer at most.
     pub calls_max: u32,
-    /// Calls we have outstanding at most with one peer that connected to us, once [`Cx::ready`](crate::Cx::ready) said that it
-    /// takes calls (RFC 8167 §4.1). Only then receives are reserved for them. Zero: such calls end with
+    /// Calls we have outstanding at most with one peer that connected to us, once
+    /// [`Cx::ready`](crate::Cx::ready) said that it takes calls (RFC 8167 §4.1). Only then receives
+    /// are reserved for them. Zero: such calls end with
     /// [`CallFault::Limit`](crate::CallFault::Limit).
     pub reverse_calls_max: u32,
-    /// Calls that a peer to which we connected may have outstanding (RFC 8167 §4.1). Zero: its calls are not taken.
+    /// Calls that a peer to which we connected may have outstanding (RFC 8167 §4.1). Zero: its
+    /// calls are not taken.
     pub reverse_grant: u32,
-    /// The time for which a peer that was adopted ([`Cx::adopt`](crate::Cx::adopt)) is remembered while it has neither a connection nor a
-    /// call that waits for one.
+    /// The time for which a peer that was adopted ([`Cx::adopt`](crate::Cx::adopt)) is remembered
+    /// while it has neither a connection nor a call that waits for one.
     pub absence: Duration,
-    /// Receives of the shard, shared by its connections: the sum of all grants and of our own outstanding calls stays below.
+    /// Receives of the shard, shared by its connections: the sum of all grants and of our own
+    /// outstanding calls stays below.
     pub receives: usize,
     /// Octets of one receive.
     pub receive_len: usize,
@@ -55,7 +61,8 @@ pub struct Config {
     pub peers: usize,
     /// TCP connections at a time; one more is closed.
     pub streams: usize,
-    /// Connect over TCP from a port below 1024, where this process may take one ([`stag_verbs::source`]).
+    /// Connect over TCP from a port below 1024, where this process may take one
+    /// ([`stag_verbs::source`]).
     pub reserved_port: bool,
     /// Calls of peers at a time, on all connections.
     pub inbound: usize,
@@ -65,18 +72,22 @@ pub struct Config {
     pub payload_max: u32,
     /// Message, medium and large slots.
     pub slots: [usize; 3],
-    /// Say while connecting what we take (RFC 8797). A peer that hears nothing sends and gets 1,024 octets inline, and no reply of
-    /// either side invalidates keys. Nor do we speak version 2 then: who says nothing is taken for an old peer.
+    /// Say while connecting what we take (RFC 8797). A peer that hears nothing sends and gets 1,024
+    /// octets inline, and no reply of either side invalidates keys. Nor do we speak version 2 then:
+    /// who says nothing is taken for an old peer.
     pub private_data: bool,
-    /// When to use a Reply chunk.
+    /// Policy for the use of Reply chunks.
     pub reply_policy: ReplyPolicy,
     /// The time for which a core spins without work before it sleeps.
     pub spin: Duration,
-    /// The time for which a stopping shard waits for calls in progress and for connections to close.
+    /// The time for which a stopping shard waits for calls in progress and for connections to
+    /// close.
     pub drain: Duration,
-    /// First XID of each shard differs, so that a restarted requester does not repeat XIDs that a server remembers.
+    /// First XID of each shard differs, so that a restarted requester does not repeat XIDs that a
+    /// server remembers.
     pub xid_seed: u32,
-    /// Which calls of peers are watched on their way ([`stages`](crate::stages)).
+    /// Selection of the peers' calls that are traced through their stages
+    /// ([`stages`](crate::stages)).
     pub sampling: Sampling,
 }
 
@@ -131,13 +142,15 @@ impl Config {
         }
     }
 
-    /// Receives for a peer to which we connect: for replies to our calls, and for its calls (RFC 8167 §4.3.1).
+    /// Receives for a peer to which we connect: for replies to our calls, and for its calls (RFC
+    /// 8167 §4.3.1).
     pub(crate) const fn client_receives(&self) -> usize {
-        // draft 002 §4.3.1 [bidir-11]
+        // draft 002 §4.3.1 [bidir-11]: a client has receives for replies and reverse calls
         self.calls_max as usize + self.reverse_grant as usize
     }
 
-    /// The limits of a provider for such a shard, with `send_queue` work requests pending on each connection.
+    /// The limits of a provider for such a shard, with `send_queue` work requests pending on each
+    /// connection.
     pub const fn limits(&self, send_queue: usize) -> Limits {
         Limits {
             connections: self.peers,
@@ -153,7 +166,8 @@ impl Config {
 
     /// Octets of all buffers and receives of the shard.
     pub fn octets(&self) -> usize {
-        let buffers = self.classes().iter().map(|class| class.slot_len * class.count).sum::<usize>();
+        let buffers =
+            self.classes().iter().map(|class| class.slot_len * class.count).sum::<usize>();
         buffers + self.receives * self.receive_len
     }
 

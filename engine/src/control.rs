@@ -1,4 +1,5 @@
-//! Commands of the control thread to shards (DESIGN D11): one word to look at and one descriptor to wake by.
+//! Commands of the control thread to shards (DESIGN D11): one word to look at and one descriptor to
+//! wake by.
 
 use rustix::{
     event::{EventfdFlags, eventfd},
@@ -48,7 +49,10 @@ pub fn pair<R>() -> std::io::Result<(Control<R>, Handle<R>)> {
     let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
     let shared = Arc::new(Shared { commands: AtomicU32::new(0), wake });
     let (sender, receiver) = channel();
-    Ok((Control { shared: Arc::clone(&shared), snapshots: sender }, Handle { shared, snapshots: receiver }))
+    Ok((
+        Control { shared: Arc::clone(&shared), snapshots: sender },
+        Handle { shared, snapshots: receiver },
+    ))
 }
 
 /// Wakes a shard, from any thread: for apps that write to each other.
@@ -62,7 +66,8 @@ impl Waker {
     }
 }
 
-/// The eventfd that ends the shard's sleep, for the system to ring: whatever adds to it causes a pass.
+/// The eventfd that ends the shard's sleep, for the system to ring: whatever adds to it causes a
+/// pass.
 impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.wake.as_fd()
@@ -92,7 +97,8 @@ impl<R> Handle<R> {
         Waker(Arc::clone(&self.shared))
     }
 
-    /// Waits for the snapshot that [`Command::Snapshot`] asked for. None when the shard is gone or does not answer in `timeout`.
+    /// Waits for the snapshot that [`Command::Snapshot`] asked for. None when the shard is gone or
+    /// does not answer in `timeout`.
     pub fn snapshot(&self, timeout: std::time::Duration) -> Option<R> {
         self.snapshots.recv_timeout(timeout).ok()
     }
@@ -112,8 +118,8 @@ impl<R> Control<R> {
         self.shared.commands.swap(0, Ordering::Acquire)
     }
 
-    /// Takes wake-ups back after a sleep. A command that was looked at between its bit and its wake-up leaves one behind,
-    /// which would end every later sleep at once.
+    /// Takes wake-ups back after a sleep. A command that was looked at between its bit and its
+    /// wake-up leaves one behind, which would end every later sleep at once.
     pub(crate) fn awake(&self) {
         let mut counter = [0; 8];
         // Nothing to read means that something else ended the sleep.
@@ -152,7 +158,9 @@ mod tests {
     fn is_awake(control: &Control<u32>) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let fd = control.wake_fd();
-        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
+            .unwrap()
+            > 0
     }
 
     #[test]

@@ -1,25 +1,24 @@
-//! The parts of a shard that are neither fabric nor app. Each part keeps its fields to its own folder or file.
+//! The parts of a shard that are neither fabric nor app. Each part keeps its fields to its own
+//! folder or file.
 
 use crate::{
     config::{Config, HEAD_ROOM},
     memory::Memory,
+    pass::{Deadlines, Wishes},
     peers::Peers,
     receives::Receives,
     requester::Requester,
     responder::Responder,
-    shard::{Deadlines, Wishes},
     stages::{Stage, Watch},
     stats::Counters,
 };
 use stag_pools::{Buf, Class, Extent, Pool, table::Key};
 use stag_protocol::rpcrdma::ChunkLists;
-use stag_verbs::{Cause, Time};
+use stag_verbs::{Cause, Limits, Time};
 use std::{io, time::Duration};
 
-/// The lists of a header without chunks.
-pub(crate) static NO_CHUNKS: ChunkLists = ChunkLists::new();
-
-/// Longest time between two passes that is charged to peers while something waits. Any more is not theirs.
+/// Longest time between two passes that is charged to peers while something waits. Any more is not
+/// theirs.
 const LATE_MAX: Duration = Duration::from_millis(100);
 
 /// Everything apps and transports share. Sized at start, allocates nothing afterwards.
@@ -44,24 +43,28 @@ pub(crate) struct Core {
     pub(crate) stopping: bool,
     /// A pass is under way, so that `now` is the time.
     in_pass: bool,
+    /// Until the next event, deadline or wish a pass has nothing to do.
+    pub(crate) is_quiet: bool,
 }
 
 impl Core {
-    /// The parts of a shard whose fabric holds so many connections; `make` makes each of its pools, and fails as `mmap(2)` does.
+    /// The parts of a shard whose fabric has these limits; `make` makes each of its pools, and
+    /// fails as `mmap(2)` does.
     pub(crate) fn new(
         config: Config,
-        connections: usize,
+        limits: &Limits,
         mut make: impl FnMut(&[Class]) -> io::Result<Pool>,
     ) -> io::Result<Self> {
         let memory = Memory::new(make(&config.classes())?, &config);
         let receives = make(&[Class { slot_len: config.receive_len, count: config.receives }])?;
-        let mut zeros = make(&[Class { slot_len: 64, count: 1 }])?.take(64).expect("the pool has one slot");
+        let mut zeros =
+            make(&[Class { slot_len: 64, count: 1 }])?.take(64).expect("the pool has one slot");
         zeros.extend(64);
         Ok(Self {
             memory,
             receives: Receives::new(receives, &config),
-            peers: Peers::new(config.peers + config.streams, connections, config.xid_seed),
-            requester: Requester::new(&config),
+            peers: Peers::new(config.peers + config.streams, limits.connections, config.xid_seed),
+            requester: Requester::new(&config, limits.send_queue),
             responder: Responder::new(&config),
             wishes: Wishes::new(config.inbound + config.outbound),
             lists: ChunkLists::new(),
@@ -72,6 +75,7 @@ impl Core {
             now: Time(0),
             stopping: false,
             in_pass: false,
+            is_quiet: false,
             config,
         })
     }
@@ -79,7 +83,7 @@ impl Core {
     /// Returns true if a call or a reply waits for memory or for room.
     #[inline]
     pub(crate) fn has_deferred(&self) -> bool {
-        self.responder.has_deferred() || self.requester.has_stuck()
+        self.responder.has_deferred() | self.requester.has_stuck()
     }
 
     /// Notes that a call of a peer leaves a stage of its way.
@@ -93,13 +97,27 @@ impl Core {
     pub(crate) fn begin_pass(&mut self, now: Time) {
         // Nanoseconds are compared as they are: this is done in every pass.
         let late = now.0.saturating_sub(self.now.0) > LATE_MAX.as_nanos() as u64;
+        if late | self.requester.has_unclocked() {
+            self.catch_up(now, late);
+        }
+        self.now = now;
+        self.in_pass = true;
+    }
+
+    /// Returns true if a pass at `now` that finds no event has nothing to do.
+    #[inline]
+    pub(crate) fn is_quiet_at(&self, now: Time) -> bool {
+        self.is_quiet & !self.deadlines.are_due(now)
+    }
+
+    /// Accounts for the time since the latest pass.
+    #[inline(never)]
+    fn catch_up(&mut self, now: Time, late: bool) {
         self.clock_calls(now);
         // While something waits nobody sleeps for so long.
         if late && self.has_deferred() {
             self.forgive(now.since(self.now).saturating_sub(LATE_MAX));
         }
-        self.now = now;
-        self.in_pass = true;
     }
 
     /// Ends the pass.

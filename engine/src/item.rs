@@ -1,4 +1,5 @@
-//! Items without a copy: octets of a reply that lie in several places, and octets of a call that an app may keep.
+//! Items without a copy: octets of a reply that lie in several places, and octets of a call that an
+//! app may keep.
 
 use stag_pools::Extent;
 use std::{cell::RefCell, ops::Range, rc::Rc};
@@ -13,8 +14,8 @@ enum List {
     Many { list: Vec<Extent>, home: ExtentLists },
 }
 
-/// Lists for items of several extents. Each comes back when its item is sent, so there are as many as were in use at once,
-/// and nothing is allocated once they are there.
+/// Lists for items of several extents. Each comes back when its item is sent, so there are as many
+/// as were in use at once, and nothing is allocated once they are there.
 #[derive(Clone, Debug, Default)]
 pub struct ExtentLists(Rc<RefCell<Vec<Vec<Extent>>>>);
 
@@ -53,7 +54,9 @@ impl Extents {
     /// Adds an extent behind the others; an empty one is left out.
     ///
     /// # Errors
-    /// The extent comes back when there are [`Extents::MAX`] already, and when this was made of one extent alone.
+    ///
+    /// The extent comes back when there are [`Extents::MAX`] already, and when this was
+    /// made of one extent alone.
     pub fn push(&mut self, extent: Extent) -> Result<(), ExtentsFull> {
         match &mut self.0 {
             _ if extent.is_empty() => Ok(()),
@@ -84,7 +87,8 @@ impl Extents {
         .iter()
     }
 
-    /// The octets `span` as parts of the extents that hold them, in order; those behind the last octet are not there.
+    /// The octets `span` as parts of the extents that hold them, in order; those behind the last
+    /// octet are not there.
     pub(crate) fn slices(&self, span: Range<usize>) -> impl Iterator<Item = Extent> {
         let mut at = 0;
         self.iter().filter_map(move |extent| {
@@ -116,15 +120,19 @@ impl<'a> IntoIterator for &'a Extents {
 pub struct Pulled<'a>(pub(crate) &'a [Option<Extent>]);
 
 impl Pulled<'_> {
-    /// The octets of an argument as an extent, so that they can be kept without a copy. None when they came with the message.
+    /// The octets of an argument as an extent, so that they can be kept without a copy. None when
+    /// they came with the message.
     ///
-    /// The extent holds a buffer of [`App::sink`](crate::App::sink), or one of the shard's, which has to come back soon.
+    /// The extent holds a buffer of [`App::sink`](crate::App::sink), or one of the shard's, which
+    /// has to come back soon.
     pub fn share(&self, octets: &[u8]) -> Option<Extent> {
         let wanted = octets.as_ptr_range();
         self.0.iter().flatten().find_map(|chunk| {
             let there = chunk.as_ptr_range();
-            let inside = !octets.is_empty() && there.start <= wanted.start && wanted.end <= there.end;
-            let from = (wanted.start as usize).checked_sub(there.start as usize).filter(|_| inside)?;
+            let inside =
+                !octets.is_empty() && there.start <= wanted.start && wanted.end <= there.end;
+            let from =
+                (wanted.start as usize).checked_sub(there.start as usize).filter(|_| inside)?;
             Some(chunk.slice(from..from + octets.len()))
         })
     }
@@ -156,7 +164,8 @@ mod tests {
         assert_eq!((extents.len(), extents.iter().count()), (8, 3), "an empty extent is left out");
         for from in 0..=8 {
             for to in from..=8 {
-                let octets: Vec<u8> = extents.slices(from..to).flat_map(|part| part.to_vec()).collect();
+                let octets: Vec<u8> =
+                    extents.slices(from..to).flat_map(|part| part.to_vec()).collect();
                 assert_eq!(octets, b"abcdefgh"[from..to]);
                 assert!(extents.slices(from..to).all(|part| !part.is_empty()));
             }
@@ -196,7 +205,10 @@ mod tests {
         let ExtentsFull(back) = extents.push(extent(&pool, b"x")).unwrap_err();
         assert_eq!((&back[..], extents.len()), (&b"x"[..], Extents::MAX));
         extents.push(extent(&pool, b"")).unwrap();
-        assert_eq!(extents.iter().map(|extent| extent[0]).collect::<Vec<_>>(), (0..17).collect::<Vec<_>>());
+        assert_eq!(
+            extents.iter().map(|extent| extent[0]).collect::<Vec<_>>(),
+            (0..17).collect::<Vec<_>>()
+        );
     }
 
     #[test]

@@ -1,26 +1,67 @@
-//! The engine: a run-to-completion loop per core that turns messages of a fabric into calls and replies of an app.
+//! The engine: a run-to-completion loop per core that turns messages of a fabric into calls and
+//! replies of an app.
 //!
-//! A [`Shard`] owns one [`Provider`](stag_verbs::Provider), one [`App`], its memory and its tables. Each turn of its
-//! loop, a *pass*, polls the fabric, carries calls of peers on (`responder`) and calls of ours (`requester`), looks at TCP
-//! connections (`stream`), lets the app finish, and rings the doorbells once.
+//! A [`Shard`] owns one [`Provider`](stag_verbs::Provider), one [`App`], its memory and its tables.
+//! Each turn of its loop, a *pass*, polls the fabric, carries calls of peers on (`responder`) and
+//! calls of ours (`requester`), looks at TCP connections (`stream`), lets the app finish, and rings
+//! the doorbells once.
+//!
+//! A server and a client of the echo app on the simulated fabric, whose time the caller moves on:
+//!
+//! ```
+//! use stag_echo::{Caller, Echo};
+//! use stag_engine::{Config, Shard, Time, Token};
+//! use stag_sim::{Fabric, Faults, Port};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let fabric = Fabric::new(1, Faults::NONE);
+//! let config = Config::small();
+//! let end = |name| fabric.end(name, config.limits(64));
+//! let mut server =
+//!     Shard::new(end("server"), Echo::default(), config.clone(), Box::new(|_| true))?;
+//! let at = server.listen(&Port(0))?;
+//! let mut client =
+//!     Shard::new(end("client"), Caller::default(), config.clone(), Box::new(|_| true))?;
+//! let peer = client.connect(&at)?;
+//!
+//! client.with_app(|_, cx| Caller::call(cx, peer, Token(7), Some(b"hello")));
+//! let mut now = Time(0);
+//! let done = loop {
+//!     if let Some(done) = client.with_app(|caller, _| caller.take()) {
+//!         break done;
+//!     }
+//!     if !(server.pass(now) | client.pass(now)) {
+//!         now = fabric.next_due().expect("the reply is under way");
+//!     }
+//! };
+//! assert_eq!(done.echo?.as_deref(), Some(&b"hello"[..]));
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod account;
 pub mod app;
 pub mod clock;
 pub mod config;
+mod config_fault;
 pub mod control;
 mod core;
+mod cx;
+mod fault;
 mod item;
 pub mod launch;
 mod memory;
 mod options;
+mod pass;
 mod payload;
+mod peer;
 mod peers;
 mod receives;
 mod requester;
 mod responder;
 mod shard;
+mod short_send;
 mod spare;
 pub mod stages;
 pub mod stats;
@@ -28,13 +69,14 @@ mod stream;
 mod work;
 
 pub use app::{
-    Answer, AnswerItem, App, Call, CallFault, CallId, ClientName, Cx, Outcome, Over, PeerId, Request,
-    RequestItem, Token,
+    Answer, AnswerItem, App, Call, CallFault, CallId, ClientName, Cx, Outcome, Over, PeerId,
+    Request, RequestItem, ShortRequest, Token,
 };
 pub use config::{Config, HEAD_ROOM};
+pub use config_fault::{Allowed, ConfigFault};
 pub use control::{Command, Control, Handle, Waker};
 pub use item::{ExtentLists, Extents, ExtentsFull, Pulled};
-pub use options::{HEALTH_MAX, HealthFault};
+pub use options::{HEALTH_MAX, OptionFault};
 pub use shard::{Admission, Shard};
 pub use stag_protocol::rpcrdma::option::health::Reply as Health;
 pub use stag_verbs::{Cause, PeerAddress, Time};

@@ -140,17 +140,23 @@ mod tests {
     fn newcomers_leave_a_quarter_of_each_class() {
         let config = Config { slots: [8, 8, 16], ..Config::small() };
         let memory = Memory::new(Pool::new(&config.classes()).unwrap(), &config);
-        let larges: Vec<_> = std::iter::from_fn(|| memory.lend(LARGE_LEN, Lane::Newcomer)).collect();
+        let larges: Vec<_> =
+            std::iter::from_fn(|| memory.lend(LARGE_LEN, Lane::Newcomer)).collect();
         assert_eq!((larges.len(), memory.longest(Lane::Newcomer)), (12, MEDIUM_LEN));
-        let mediums: Vec<_> = std::iter::from_fn(|| memory.lend(MEDIUM_LEN, Lane::Newcomer)).collect();
+        let mediums: Vec<_> =
+            std::iter::from_fn(|| memory.lend(MEDIUM_LEN, Lane::Newcomer)).collect();
         assert_eq!((mediums.len(), memory.longest(Lane::Newcomer)), (6, SMALL_MAX));
         assert_eq!(memory.longest(Lane::Proven), LARGE_LEN);
         drop(larges);
-        let spilt: Vec<_> = std::iter::from_fn(|| memory.lend(MEDIUM_LEN, Lane::Newcomer)).collect();
+        let spilt: Vec<_> =
+            std::iter::from_fn(|| memory.lend(MEDIUM_LEN, Lane::Newcomer)).collect();
         assert_eq!((spilt.len(), memory.can_lend(LARGE_LEN, Lane::Newcomer)), (12, false));
         let rest: Vec<_> = std::iter::from_fn(|| memory.lend(LARGE_LEN, Lane::Proven)).collect();
         assert_eq!(rest.len(), 4);
-        assert_eq!(memory.lend(SMALL_MAX, Lane::Newcomer).map(|buf| buf.capacity()), Some(SMALL_MAX));
+        assert_eq!(
+            memory.lend(SMALL_MAX, Lane::Newcomer).map(|buf| buf.capacity()),
+            Some(SMALL_MAX)
+        );
     }
 
     #[test]
@@ -160,13 +166,20 @@ mod tests {
         let _all: Vec<_> = std::iter::from_fn(|| memory.lend(MEDIUM_LEN, Lane::Proven)).collect();
         let fits = |larges, mediums, lane| {
             let lens = [(LARGE_LEN, larges), (MEDIUM_LEN, mediums), (SMALL_MAX, 99)];
-            memory.fits(lens.into_iter().flat_map(|(len, count)| std::iter::repeat_n(len, count)), lane)
+            memory.fits(
+                lens.into_iter().flat_map(|(len, count)| std::iter::repeat_n(len, count)),
+                lane,
+            )
         };
         assert!(fits(12, 6, Lane::Newcomer) && fits(0, 18, Lane::Newcomer));
         assert!(!fits(13, 0, Lane::Newcomer) && !fits(12, 7, Lane::Newcomer));
-        assert!(fits(16, 8, Lane::Proven) && !fits(17, 0, Lane::Proven) && !fits(16, 9, Lane::Proven));
+        assert!(
+            fits(16, 8, Lane::Proven) && !fits(17, 0, Lane::Proven) && !fits(16, 9, Lane::Proven)
+        );
         assert!(!memory.fits(std::iter::once(LARGE_LEN + 1), Lane::Proven));
-        for (slots, longest) in [([8, 0, 0], SMALL_MAX), ([8, 1, 0], MEDIUM_LEN), ([8, 0, 1], LARGE_LEN)] {
+        for (slots, longest) in
+            [([8, 0, 0], SMALL_MAX), ([8, 1, 0], MEDIUM_LEN), ([8, 0, 1], LARGE_LEN)]
+        {
             let config = Config { slots, ..Config::small() };
             let memory = Memory::new(Pool::new(&config.classes()).unwrap(), &config);
             assert_eq!(memory.slot_max(), longest);

@@ -27,6 +27,6 @@ pub(crate) fn insert_parts<'a>(
         octets.copy_from_slice(part);
         rest = behind;
     }
-    // RFC 8166 §3.5.3 [8166-29]
+    // RFC 8166 §3.5.3 [8166-29]: a chunk of a whole payload includes the padding
     rest.get_mut(..padding).unwrap_or_default().fill(0);
 }

@@ -12,7 +12,8 @@ pub(crate) struct Receives {
     len: usize,
     /// All of them.
     count: usize,
-    /// Those promised to connections: for the calls that they were granted, and for the replies that they may bring.
+    /// Those promised to connections: for the calls that they were granted, and for the replies
+    /// that they may bring.
     promised: usize,
 }
 
@@ -72,7 +73,7 @@ impl Receives {
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Gives a receive back to the fabric at once, when its message is done with.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn repost(&mut self, receive: Buf) {
         // A receive without a place goes back to its pool, and is posted from there later.
         drop(self.provider.post_receive(receive));

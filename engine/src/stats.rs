@@ -2,7 +2,7 @@
 
 use crate::stages::Stages;
 use serde::Serialize;
-use stag_protocol::rpcrdma::{ChunkLists, Direction, PeerFault, Version};
+use stag_protocol::rpcrdma::{ChunkLists, Direction, PeerFault, Version, short::Layout};
 use stag_verbs::{Cause, Count};
 use std::{collections::BTreeMap, mem::discriminant};
 
@@ -77,6 +77,10 @@ impl Chunks {
         if lists.is_empty() {
             return;
         }
+        if lists.only_write().is_some() {
+            (self.write, self.write_segments) = (self.write + 1, self.write_segments + 1);
+            return;
+        }
         for chunk in lists.reads() {
             self.read += 1;
             self.read_segments += chunk.segments.len() as u64;
@@ -137,6 +141,12 @@ impl Versions {
             Version::Two(_) => self.v2.count(direction),
         }
     }
+
+    /// Counts a short message of a connection with this layout.
+    #[inline]
+    pub(crate) const fn count_short(&mut self, layout: &Layout, direction: Direction) {
+        if layout.is_two() { self.v2.count(direction) } else { self.v1.count(direction) }
+    }
 }
 
 /// The answering role.
@@ -183,7 +193,8 @@ pub struct Requester {
     pub errors: u64,
     /// Those that named the peer's versions: ERR_VERS.
     pub version_errors: u64,
-    /// Peers that did not answer the first message of version 2 in time, and are called by version 1.
+    /// Peers that did not answer the first message of version 2 in time, and are called by version
+    /// 1.
     pub version_silences: u64,
     /// Options that we asked for.
     pub options: u64,
@@ -195,7 +206,8 @@ pub struct Requester {
     pub local_invalidations: u64,
     /// Calls that had to wait for a credit.
     pub waited_for_credit: u64,
-    /// Replies whose Write chunk came back unused: a failure, an empty result, or a responder that does not reduce.
+    /// Replies whose Write chunk came back unused: a failure, an empty result, or a responder that
+    /// does not reduce.
     pub write_chunks_unused: u64,
     /// Octets that replies claimed in chunks and nobody wrote: apps see zeros there.
     pub unwritten: u64,
@@ -214,10 +226,14 @@ pub struct StreamStats {
     pub received: u64,
     /// Octets sent.
     pub sent: u64,
-    /// System calls that received, and that sent.
+    /// System calls that received, or found nothing to receive.
     pub receives: u64,
     /// System calls that sent.
     pub sends: u64,
+    /// System calls that looked at all connections.
+    pub looks: u64,
+    /// System calls that changed the events that a connection is watched for.
+    pub watches: u64,
 }
 
 /// Limits that were met.
@@ -233,7 +249,8 @@ pub struct Limits {
     pub peers: u64,
     /// Connections ended because their peer held memory and made no progress.
     pub stalled: u64,
-    /// Connections ended because their peer held memory, moved too little for that, and others waited.
+    /// Connections ended because their peer held memory, moved too little for that, and others
+    /// waited.
     pub slow: u64,
     /// Calls that waited for memory.
     pub memory: u64,
@@ -273,7 +290,8 @@ impl<T: PartialEq + Copy> Tally<T> {
             self.0.push((kind, 1));
         } else {
             let alike = |known: &T| discriminant(known) == discriminant(&kind);
-            let place = self.0.iter().position(|(known, _)| alike(known)).unwrap_or(Self::KINDS - 1);
+            let place =
+                self.0.iter().position(|(known, _)| alike(known)).unwrap_or(Self::KINDS - 1);
             if let Some((_, count)) = self.0.get_mut(place) {
                 *count += 1;
             }

@@ -22,7 +22,8 @@ pub(crate) enum Work {
 impl Work {
     /// Calls that a table may hold: the place of each fits a tag beside the kind of the work.
     pub(crate) const PLACES_MAX: usize = 1 << Self::KIND_AT;
-    /// The kind stands in the upper bits of the lower half, where a key has its place; the upper half is the key's generation.
+    /// The kind stands in the upper bits of the lower half, where a key has its place; the upper
+    /// half is the key's generation.
     const KIND_AT: u32 = 29;
     const KIND_MASK: u64 = 0b111 << Self::KIND_AT;
 
@@ -65,10 +66,11 @@ mod tests {
 
     #[test]
     fn every_work_is_read_from_its_tag() {
-        let keys =
-            [0, 7, Work::PLACES_MAX as u64 - 1, u64::MAX << 32, 0x1234_5678_0000_0009].map(Key::from_bits);
-        let of_keys =
-            keys.into_iter().flat_map(|key| [Work::Call(key), Work::Invalidation(key), Work::Read(key)]);
+        let keys = [0, 7, Work::PLACES_MAX as u64 - 1, u64::MAX << 32, 0x1234_5678_0000_0009]
+            .map(Key::from_bits);
+        let of_keys = keys
+            .into_iter()
+            .flat_map(|key| [Work::Call(key), Work::Invalidation(key), Work::Read(key)]);
         let bulks = [0, 1, 0xffff, u32::MAX].map(|bits| Work::BulkReply(Bulk::from_bits(bits)));
         for work in of_keys.chain(bulks).chain([Work::Untracked]) {
             assert_eq!(Work::of(work.tag()), work);

@@ -1,17 +1,20 @@
-//! A peer that sends whatever comes to its mind, in both versions and both directions, with XIDs and keys that it saw, over connections
-//! that come and go. Whatever it does, each call of ours has one outcome and nothing is held when it is over.
+//! A peer that sends whatever comes to its mind, in both versions and both directions, with XIDs
+//! and keys that it saw, over connections that come and go. Whatever it does, each call of ours has
+//! one outcome and nothing is held when it is over.
 //!
-//! `SEEDS=20000 cargo test -p stag-engine --test chaos` goes on for a minute; a failure names its seed, and `FIRST=` begins there.
+//! `SEEDS=20000 cargo test -p stag-engine --test chaos` goes on for a minute; a failure names its
+//! seed, and `FIRST=` begins there.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
 
+use fastrand::Rng;
 use stag_echo::{Caller, ECHO, NULL, REGISTER, Twin};
 use stag_engine::{ClientName, Config, PeerId, Shard, Token};
 use stag_pools::RemoteKey;
 use stag_protocol::rpcrdma::{
-    self, Body, ChunkLists, Credits, ErrorBody, ErrorReply, Header, Intent, MessageType, Position, Segment,
-    Version2, Versions, Xid,
+    self, Body, ChunkLists, Credits, ErrorBody, ErrorReply, Header, Intent, MessageType, Position,
+    Segment, Version2, Versions, Xid,
     option::{self, Exchange, Message, health},
     v1, v2,
 };
@@ -20,44 +23,33 @@ use stag_verbs::{Provider, Qp, Tag, Time};
 use std::ops::Range;
 use support::{AtClient, AtServer, Raw, echo_head, pattern, rpc, with_header};
 
-/// What happens to one end in one run.
+/// Number of steps that one end takes in one run.
 const STEPS: usize = 60;
 /// The peer's keys may be dead already when it is our turn to invalidate them.
 const FAULTS: Faults = Faults { lenient: true, ..Faults::DELAYS };
 
+/// The versions and the grants of one run.
+fn config(random: &mut Rng) -> Config {
+    let both = Versions::Both(Version2::Directed);
+    let plain = Versions::Both(Version2::Undirected);
+    let versions = [both, both, plain, Versions::One, Versions::Two(Version2::Directed)];
+    Config {
+        serve_versions: random.choice(versions).unwrap(),
+        call_versions: random.choice(versions).unwrap(),
+        reverse_grant: random.u32(..4),
+        reverse_calls_max: random.u32(1..=3),
+        ..support::config()
+    }
+}
+
 fn seeds() -> Range<u64> {
-    let number = |name, other| std::env::var(name).ok().and_then(|it| it.parse().ok()).unwrap_or(other);
+    let number =
+        |name, other| std::env::var(name).ok().and_then(|it| it.parse().ok()).unwrap_or(other);
     let first = number("FIRST", 0);
     first..first + number("SEEDS", 150)
 }
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % bound
-    }
-
-    fn one<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())].clone()
-    }
-
-    fn config(&mut self) -> Config {
-        let both = Versions::Both(Version2::Directed);
-        let plain = Versions::Both(Version2::Plain);
-        let versions = [both, both, plain, Versions::One, Versions::Two(Version2::Directed)];
-        Config {
-            serve_versions: self.one(&versions),
-            call_versions: self.one(&versions),
-            reverse_grant: self.below(4) as u32,
-            reverse_calls_max: 1 + self.below(3) as u32,
-            ..support::config()
-        }
-    }
-}
-
-/// What the peer saw of ours.
+/// XIDs and segments that the peer has seen from this side.
 struct Seen {
     xids: Vec<u32>,
     segments: Vec<Segment>,
@@ -80,10 +72,11 @@ impl Seen {
         }
     }
 
-    fn lists(&self, random: &mut Random) -> ChunkLists {
+    fn lists(&self, random: &mut Rng) -> ChunkLists {
         let mut lists = ChunkLists::new();
-        let segment = Segment { length: random.below(6_000) as u32, ..random.one(&self.segments) };
-        match random.below(12) {
+        let segment =
+            Segment { length: random.u32(..6_000), ..*random.choice(&self.segments).unwrap() };
+        match random.usize(..12) {
             0 => lists.push_read(Position::new(44).unwrap(), segment).unwrap(),
             1 => lists.push_read(Position::ZERO, segment).unwrap(),
             2 => lists.begin_write().and_then(|()| lists.push_write(segment)).unwrap(),
@@ -96,25 +89,26 @@ impl Seen {
         lists
     }
 
-    fn message(&self, random: &mut Random) -> Vec<u8> {
+    fn message(&self, random: &mut Rng) -> Vec<u8> {
         let recent = &self.xids[self.xids.len().saturating_sub(4)..];
-        let xid = if random.below(4) > 0 { random.one(recent) } else { random.below(8) as u32 };
-        let (two, credits) = (random.below(3) > 0, Credits(random.below(9) as u32));
-        match random.below(10) {
+        let xid =
+            if random.usize(..4) > 0 { *random.choice(recent).unwrap() } else { random.u32(..8) };
+        let (two, credits) = (random.usize(..3) > 0, Credits(random.u32(..9)));
+        match random.usize(..10) {
             0 | 1 => return error(random, Xid(xid), if two { 2 } else { 1 }),
             2 => return question(random, Xid(xid)),
             _ => {}
         }
         let mut lists = self.lists(random);
-        let no_payload = !lists.is_empty() && random.below(4) == 0;
+        let no_payload = !lists.is_empty() && random.usize(..4) == 0;
         let body = if no_payload { Body::NoMsg } else { Body::Msg };
         let answer = [&xid.to_be_bytes()[..], &[0, 0, 0, 1], &[0; 16]].concat();
-        let (message_type, payload) = match random.below(6) {
+        let (message_type, payload) = match random.usize(..6) {
             0 => (MessageType::Reply, [&answer[..], &echo_head(3), b"abc\0"].concat()),
             1 => (MessageType::Reply, answer),
             2 => (MessageType::Call, rpc(xid, NULL, &[])),
             3 => (MessageType::Call, rpc(xid, ECHO, &[&echo_head(8)[..], b"forward!"].concat())),
-            4 => (MessageType::Call, rpc(xid, REGISTER, &(random.below(3) as u32).to_be_bytes())),
+            4 => (MessageType::Call, rpc(xid, REGISTER, &random.u32(..3).to_be_bytes())),
             _ => (MessageType::Call, rpc(xid, ECHO, &echo_head(100))),
         };
         let payload = if no_payload { &[][..] } else { &payload };
@@ -122,23 +116,27 @@ impl Seen {
         if !two {
             return with_header(&header, &lists, payload);
         }
-        lists.set_intent(Some(Intent { message_type, inv_handle: random.one(&self.segments).handle }));
+        lists.set_intent(Some(Intent {
+            message_type,
+            inv_handle: random.choice(&self.segments).unwrap().handle,
+        }));
         let mut out = vec![0; v2::header_len(&lists)];
         v2::emit::<v2::Directed>(&header, &lists, &mut out).unwrap();
         [&out[..], payload].concat()
     }
 
     /// Sends one message, now and then a broken one, now and then with an invalidation.
-    fn send(&self, random: &mut Random, raw: &mut Raw) {
+    fn send(&self, random: &mut Rng, raw: &mut Raw) {
         let mut message = self.message(random);
-        if random.below(12) == 0 {
-            let at = random.below(message.len());
-            message[at] ^= 1 << random.below(8);
+        if random.usize(..12) == 0 {
+            let at = random.usize(..message.len());
+            message[at] ^= 1 << random.usize(..8);
         }
-        if random.below(20) == 0 {
-            message.truncate(1 + random.below(message.len()));
+        if random.usize(..20) == 0 {
+            message.truncate(1 + random.usize(..message.len()));
         }
-        let key = (random.below(10) == 0).then(|| RemoteKey(random.one(&self.segments).handle));
+        let key = (random.usize(..10) == 0)
+            .then(|| RemoteKey(random.choice(&self.segments).unwrap().handle));
         let buf = raw.buf(&message);
         // Its connection may be over.
         let _ = raw.end.post_send(raw.qp.unwrap(), Tag(0), buf, key);
@@ -146,19 +144,21 @@ impl Seen {
     }
 }
 
-fn error(random: &mut Random, xid: Xid, version: u32) -> Vec<u8> {
+fn error(random: &mut Rng, xid: Xid, version: u32) -> Vec<u8> {
     let versions = |high| ErrorBody::Version { low: 1, high };
-    let error = random.one(&[ErrorBody::Chunk, ErrorBody::Option, versions(1), versions(2)]);
+    let error =
+        random.choice([ErrorBody::Chunk, ErrorBody::Option, versions(1), versions(2)]).unwrap();
     let mut out = vec![0; v2::ERROR_LEN_MAX];
-    let reply = ErrorReply { xid, version, credits: Credits(random.below(9) as u32), error };
+    let reply = ErrorReply { xid, version, credits: Credits(random.u32(..9)), error };
     let len = rpcrdma::emit_error(&reply, &mut out).unwrap();
     out.truncate(len);
     out
 }
 
-fn question(random: &mut Random, xid: Xid) -> Vec<u8> {
+fn question(random: &mut Rng, xid: Xid) -> Vec<u8> {
     let answer = Exchange::Reply(health::Reply::default());
-    let message = Message::Health(random.one(&[Exchange::Request(health::Request), answer]));
+    let message =
+        Message::Health(random.choice([Exchange::Request(health::Request), answer]).unwrap());
     let mut out = vec![0; 256];
     let len = option::emit(xid, Credits(3), &message, &mut out).unwrap();
     out.truncate(len);
@@ -174,10 +174,14 @@ struct Calls {
 }
 
 impl Calls {
-    fn call(&mut self, random: &mut Random, shard: &mut Shard<Sim, Twin>, peer: PeerId) {
-        let octets = random.one(&[None, Some(8), Some(3_000), Some(9_000), Some(70_000)]).map(pattern);
+    fn call(&mut self, random: &mut Rng, shard: &mut Shard<Sim, Twin>, peer: PeerId) {
+        let octets = random
+            .choice([None, Some(8), Some(3_000), Some(9_000), Some(70_000)])
+            .unwrap()
+            .map(pattern);
         let token = Token(self.made);
-        self.made += u64::from(shard.with_app(|_, cx| Caller::call(cx, peer, token, octets.as_deref())));
+        self.made +=
+            u64::from(shard.with_app(|_, cx| Caller::call(cx, peer, token, octets.as_deref())));
     }
 
     fn collect(&mut self, shard: &mut Shard<Sim, Twin>) {
@@ -202,8 +206,8 @@ impl Calls {
 fn a_server_survives_whatever_its_clients_send() {
     let mut answered = 0;
     for seed in seeds() {
-        let mut random = Random(seed * 7_919 + 1);
-        let config = random.config();
+        let mut random = Rng::with_seed(2 * seed);
+        let config = config(&mut random);
         let receives = config.receives;
         let mut at = AtServer::serving(Twin::default(), config);
         at.fabric.set_faults(FAULTS);
@@ -211,32 +215,36 @@ fn a_server_survives_whatever_its_clients_send() {
         let directed = Raw::offer_of(Versions::Both(Version2::Directed));
         let mut qps: Vec<Qp> = vec![at.raw.qp.unwrap()];
         for _ in 0..STEPS {
-            let peers = at.shard.app().client(random.below(3) as u32).into_iter();
+            let peers = at.shard.app().client(random.u32(..3)).into_iter();
             let peers = peers.chain(at.shard.with_app(|app, _| app.caller().peers().to_vec()));
-            let peer = random.one(&[&[None][..], &peers.map(Some).collect::<Vec<_>>()].concat());
-            match (random.below(12), peer) {
+            let peer = random
+                .choice([&[None][..], &peers.map(Some).collect::<Vec<_>>()].concat())
+                .unwrap();
+            match (random.usize(..12), peer) {
                 (0..=5, _) => seen.send(&mut random, &mut at.raw),
                 (6 | 7, Some(peer)) => calls.call(&mut random, &mut at.shard, peer),
-                (8, Some(peer)) => at.shard.with_app(|_, cx| match random.below(4) {
+                (8, Some(peer)) => at.shard.with_app(|_, cx| match random.usize(..4) {
                     0 => cx.ready(peer),
                     1 => cx.ask_health(peer),
                     2 => cx.cancel(peer, Token(calls.made.saturating_sub(1))),
                     _ => {
-                        let known = cx.adopt(peer, ClientName(random.below(3) as u64));
+                        let known = cx.adopt(peer, ClientName(random.u64(..3)));
                         cx.ready(known);
                     }
                 }),
                 (9, _) => {
                     qps.extend(at.raw.end.connect(&at.port, &directed).ok());
-                    at.raw.qp = Some(random.one(&qps));
+                    at.raw.qp = Some(*random.choice(&qps).unwrap());
                 }
-                (10, _) if random.below(3) == 0 => at.raw.end.disconnect(random.one(&qps)),
-                (11, _) if random.below(3) == 0 => {
-                    at.now = Time(at.now.0 + random.below(12) as u64 * 1_000_000_000);
+                (10, _) if random.usize(..3) == 0 => {
+                    at.raw.end.disconnect(*random.choice(&qps).unwrap())
+                }
+                (11, _) if random.usize(..3) == 0 => {
+                    at.now = Time(at.now.0 + random.u64(..12) * 1_000_000_000);
                 }
                 _ => {}
             }
-            if random.below(3) > 0 {
+            if random.usize(..3) > 0 {
                 at.settle();
             } else {
                 let _ = at.shard.pass(at.now) | at.raw.poll(at.now);
@@ -260,8 +268,8 @@ fn a_server_survives_whatever_its_clients_send() {
 fn a_client_survives_whatever_its_server_sends() {
     let mut answered = 0;
     for seed in seeds() {
-        let mut random = Random(seed * 104_729 + 3);
-        let config = random.config();
+        let mut random = Rng::with_seed(2 * seed + 1);
+        let config = config(&mut random);
         let receives = config.receives;
         let mut at = AtClient::new(Twin::default(), config);
         let kept = at.shard.keep_connected(&at.port).unwrap();
@@ -269,20 +277,20 @@ fn a_client_survives_whatever_its_server_sends() {
         at.fabric.set_faults(FAULTS);
         let (mut seen, mut calls) = (Seen::new(), Calls::default());
         for _ in 0..STEPS {
-            let peer = random.one(&[at.peer, kept, kept]);
-            match random.below(12) {
+            let peer = random.choice([at.peer, kept, kept]).unwrap();
+            match random.usize(..12) {
                 0..=5 => seen.send(&mut random, &mut at.raw),
                 6 | 7 => calls.call(&mut random, &mut at.shard, peer),
                 8 => at.shard.with_app(|_, cx| cx.ask_health(peer)),
                 9 => {
-                    let token = Token(calls.made.saturating_sub(1 + random.below(3) as u64));
+                    let token = Token(calls.made.saturating_sub(random.u64(1..=3)));
                     at.shard.with_app(|_, cx| cx.cancel(peer, token));
                 }
-                10 if random.below(3) == 0 => at.raw.end.disconnect(at.raw.qp.unwrap()),
-                11 if random.below(3) == 0 => at.wait(random.below(12) as u64),
+                10 if random.usize(..3) == 0 => at.raw.end.disconnect(at.raw.qp.unwrap()),
+                11 if random.usize(..3) == 0 => at.wait(random.u64(..12)),
                 _ => {}
             }
-            if random.below(3) > 0 {
+            if random.usize(..3) > 0 {
                 at.settle();
             } else {
                 at.step();

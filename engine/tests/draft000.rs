@@ -1,4 +1,5 @@
-//! Version 2 towards a peer that knows draft 000 and nothing else, and towards one that does not answer at all.
+//! Version 2 towards a peer that knows draft 000 and nothing else, and towards one that does not
+//! answer at all.
 //!
 //! That peer's encoder and decoder are written from the draft's XDR (§4.2), apart from ours.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
@@ -16,7 +17,8 @@ use support::{
     pattern, results, rpc,
 };
 
-/// The versions that the command gives for `--rdma-version 1-2` and `2`, and that our listeners speak.
+/// The versions that the command gives for `--rdma-version 1-2` and `2`, and that our listeners
+/// speak.
 const BOTH: Versions = Versions::Both(Version2::Directed);
 const TWO: Versions = Versions::Two(Version2::Directed);
 
@@ -80,7 +82,8 @@ impl Message {
     /// Reads a message as the draft's XDR has it. Whatever else stands there is a failed test.
     fn decode(octets: &[u8]) -> Self {
         let mut words = Words(octets);
-        let (xid, version, credits, procedure) = (words.word(), words.word(), words.word(), words.word());
+        let (xid, version, credits, procedure) =
+            (words.word(), words.word(), words.word(), words.word());
         assert_eq!(version, 2, "version 2 is spoken");
         assert!(procedure < 2, "procedure {procedure} has chunk lists");
         let mut lists = Lists::default();
@@ -93,7 +96,11 @@ impl Message {
         lists.reply = words.is_there().then(|| words.chunk());
         let payload = words.0.to_vec();
         match procedure {
-            0 => assert_eq!(payload[..4], xid.to_be_bytes(), "the RPC message follows the lists at once"),
+            0 => assert_eq!(
+                payload[..4],
+                xid.to_be_bytes(),
+                "the RPC message follows the lists at once"
+            ),
             _ => assert!(payload.is_empty(), "nothing follows an RDMA_NOMSG"),
         }
         Self { xid, credits, procedure, lists, payload }
@@ -101,7 +108,8 @@ impl Message {
 
     fn encode(&self) -> Vec<u8> {
         let mut words = vec![self.xid, 2, self.credits, self.procedure];
-        let segment = |it: &Segment| [it.handle, it.length, (it.offset >> 32) as u32, it.offset as u32];
+        let segment =
+            |it: &Segment| [it.handle, it.length, (it.offset >> 32) as u32, it.offset as u32];
         for (position, read) in &self.lists.reads {
             words.extend([1, *position]);
             words.extend(segment(read));
@@ -125,10 +133,15 @@ impl Message {
     fn reply(&self, len: usize, payload: Vec<u8>) -> Self {
         let filled = |chunk: &Vec<Segment>| {
             let lengths = std::iter::once(len as u32).chain(std::iter::repeat(0));
-            chunk.iter().zip(lengths).map(|(segment, length)| Segment { length, ..*segment }).collect()
+            chunk
+                .iter()
+                .zip(lengths)
+                .map(|(segment, length)| Segment { length, ..*segment })
+                .collect()
         };
         let writes = self.lists.writes.iter().map(filled).collect();
-        let lists = Lists { reads: Vec::new(), writes, reply: self.lists.reply.as_ref().map(filled) };
+        let lists =
+            Lists { reads: Vec::new(), writes, reply: self.lists.reply.as_ref().map(filled) };
         let procedure = u32::from(payload.is_empty());
         Self { xid: self.xid, credits: 3, procedure, lists, payload }
     }
@@ -152,7 +165,7 @@ fn as_ours(segment: Segment) -> stag_protocol::rpcrdma::Segment {
 
 /// The private data of such a peer while connecting: that of RFC 8797, or none.
 fn said() -> [Vec<u8>; 2] {
-    [Raw::offer().to_vec(), Vec::new()]
+    [Raw::private_data().to_vec(), Vec::new()]
 }
 
 fn taken<A: App>(at: &mut AtClient<A>) -> Message {
@@ -162,7 +175,9 @@ fn taken<A: App>(at: &mut AtClient<A>) -> Message {
 
 #[test]
 fn our_calls_are_read_by_a_server_of_draft_000_and_it_answers_them() {
-    for (versions, says) in [BOTH, TWO].into_iter().flat_map(|versions| said().map(|says| (versions, says))) {
+    for (versions, says) in
+        [BOTH, TWO].into_iter().flat_map(|versions| said().map(|says| (versions, says)))
+    {
         let ours = Config { call_versions: versions, ..config() };
         let mut at = AtClient::told(Keeper::default(), ours, &says, |sim| sim);
         start(&mut at, SHORT);
@@ -170,7 +185,7 @@ fn our_calls_are_read_by_a_server_of_draft_000_and_it_answers_them() {
         assert_eq!((first.procedure, &first.lists), (0, &Lists::default()));
         at.raw.send(&first.reply(0, rpc_reply(first.xid, &[])).encode(), None);
         at.settle();
-        assert_eq!(at.shard.version(at.peer), Some(Version::Two(Version2::Plain)));
+        assert_eq!(at.shard.version(at.peer), Some(Version::Two(Version2::Undirected)));
 
         // An argument in a chunk, a result in a chunk, a long call, a long reply.
         let item = pattern(9_000);
@@ -201,7 +216,10 @@ fn our_calls_are_read_by_a_server_of_draft_000_and_it_answers_them() {
         at.settle();
 
         let kept = &at.shard.app().0;
-        assert!(kept.len() == 5 && kept.iter().all(|kept| kept.reply.is_ok()), "{versions:?}, {says:?}");
+        assert!(
+            kept.len() == 5 && kept.iter().all(|kept| kept.reply.is_ok()),
+            "{versions:?}, {says:?}"
+        );
         assert_eq!(kept[2].result.as_ref().unwrap(), &pattern(7_000));
         assert_eq!(kept[4].reply.as_ref().unwrap(), &long);
         assert_eq!((at.shard.buffers_in_use(), at.shard.provider().windows_bound()), (0, 0));
@@ -240,8 +258,11 @@ fn a_client_of_draft_000_is_served_by_our_default() {
         };
         let source = at.raw.window(&octets, Access::RemoteRead);
         let sink = at.raw.window(&[0xee; 9_000], Access::RemoteWrite);
-        let lists =
-            Lists { reads: vec![(44, theirs(source))], writes: vec![vec![theirs(sink)]], ..Lists::default() };
+        let lists = Lists {
+            reads: vec![(44, theirs(source))],
+            writes: vec![vec![theirs(sink)]],
+            ..Lists::default()
+        };
         let answer = ask(&mut at, &call(3, lists.clone(), rpc(3, ECHO, &echo_head(9_000))));
         assert_eq!((answer.lists.writes, answer.lists.reply), (lists.writes, None));
         assert_eq!(results(&answer.payload), echo_head(9_000));
@@ -252,8 +273,11 @@ fn a_client_of_draft_000_is_served_by_our_default() {
         let whole = rpc(4, ECHO, &[&echo_head(9_000)[..], &octets].concat());
         let source = at.raw.window(&whole, Access::RemoteRead);
         let sink = at.raw.window(&[0xee; 10_000], Access::RemoteWrite);
-        let lists =
-            Lists { reads: vec![(0, theirs(source))], reply: Some(vec![theirs(sink)]), ..Lists::default() };
+        let lists = Lists {
+            reads: vec![(0, theirs(source))],
+            reply: Some(vec![theirs(sink)]),
+            ..Lists::default()
+        };
         let answer = ask(&mut at, &call(4, lists, Vec::new()));
         let returned = answer.lists.reply.unwrap()[0];
         assert_eq!((answer.procedure, returned.length), (1, 24 + 4 + 9_000));
@@ -266,22 +290,31 @@ fn a_client_of_draft_000_is_served_by_our_default() {
 
 #[test]
 fn the_words_of_draft_001_are_said_only_where_both_ends_announced_them() {
-    let plain = Versions::Both(Version2::Plain);
+    let plain = Versions::Both(Version2::Undirected);
     for (ours, theirs) in [(BOTH, BOTH), (BOTH, plain), (plain, BOTH), (plain, plain)] {
         let are_said = (ours, theirs) == (BOTH, BOTH);
         // We call.
         let config = Config { call_versions: ours, serve_versions: ours, ..config() };
         let announces = Raw::offer_of(theirs);
         let mut at = AtClient::told(Keeper::default(), config.clone(), &announces, |sim| sim);
-        assert_eq!(at.raw.end.private_data(at.raw.qp.unwrap()), Raw::offer_of(ours), "what we announce");
+        assert_eq!(
+            at.raw.end.private_data(at.raw.qp.unwrap()),
+            Raw::offer_of(ours),
+            "what we announce"
+        );
         start(&mut at, SHORT);
         at.settle();
         let (call, _) = at.raw.received.pop_front().unwrap();
         assert_eq!(call.len(), if are_said { 36 + 44 } else { 28 + 44 }, "{ours:?} and {theirs:?}");
         // We are called. Without the words this is a call; with them it cannot be read.
         let mut at = AtServer::begin(Echo::default(), config, &announces);
-        let call =
-            Message { xid: 1, credits: 9, procedure: 0, lists: Lists::default(), payload: rpc(1, NULL, &[]) };
+        let call = Message {
+            xid: 1,
+            credits: 9,
+            procedure: 0,
+            lists: Lists::default(),
+            payload: rpc(1, NULL, &[]),
+        };
         let (answer, _) = at.ask(&call.encode()).unwrap();
         assert_eq!(answer[15], if are_said { 4 } else { 0 }, "{ours:?} and {theirs:?}");
     }
@@ -334,7 +367,8 @@ fn a_slow_answer_to_the_first_message_is_waited_for_as_long_as_there_is_nothing_
     at.settle();
     at.wait(8);
     assert!(at.raw.ended.is_none());
-    // Where version 1 is not spoken, and where the connection is not made again, there is nothing to fall back to.
+    // Where version 1 is not spoken, and where the connection is not made again, there is nothing
+    // to fall back to.
     let mut at = silent(TWO);
     at.wait(8);
     assert!(at.raw.ended.is_none() && at.shard.app().0.is_empty());

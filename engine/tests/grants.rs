@@ -1,4 +1,5 @@
-//! Receives shared by many peers: grants grow with use, shrink when others come, and nobody waits for ever.
+//! Receives shared by many peers: grants grow with use, shrink when others come, and nobody waits
+//! for ever.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, Echo};
@@ -103,7 +104,8 @@ fn nobody_is_granted_more_than_a_quarter_and_unused_grants_shrink_for_newcomers(
         let last = world.clients.len() - 1;
         world.run(last, 1_000, 128, None);
     }
-    // The first one uses a call at a time from here on; its grant gets small while others want more.
+    // The first one uses a call at a time from here on; its grant gets small while others want
+    // more.
     world.run(0, 2_000, 1, None);
     assert_eq!(world.up(), 12);
     assert!(world.server.receives_promised() <= 128);

@@ -15,7 +15,8 @@ use stag_verbs::{Limits, Time};
 const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
 const SLOT: usize = 1 << 17;
 
-/// Echoes every argument in parts of `part` octets, from where it was pulled when it has memory for it.
+/// Echoes every argument in parts of `part` octets, from where it was pulled when it has memory for
+/// it.
 struct Keeper {
     pool: Pool,
     lists: ExtentLists,
@@ -65,7 +66,8 @@ fn echo(seed: u64, reply_policy: ReplyPolicy, part: usize, lens: &[usize]) -> (u
     let pool = Pool::new(&[Class { slot_len: SLOT, count: 2 }]).unwrap();
     let keeper = Keeper { pool: pool.clone(), lists: ExtentLists::new(2), part, kept: (0, 0) };
     let admit = || Box::new(|_| true) as Box<_>;
-    let mut server = Shard::new(fabric.end("server", LIMITS), keeper, config.clone(), admit()).unwrap();
+    let mut server =
+        Shard::new(fabric.end("server", LIMITS), keeper, config.clone(), admit()).unwrap();
     let caller = Caller::with_capacity(64);
     let mut client = Shard::new(fabric.end("client", LIMITS), caller, config, admit()).unwrap();
     let port = server.listen(&Port(0)).unwrap();
@@ -114,7 +116,8 @@ fn a_result_in_many_parts_arrives_as_one_inline_and_in_chunks() {
 fn an_argument_is_kept_where_it_was_pulled() {
     let (kept, copied) = echo(3, ReplyPolicy::Inline, 10_000, &[10, 5_000, 70_001, SLOT]);
     assert_eq!((kept, copied), (3, 1), "ten octets came with the message");
-    // What is longer than the app's slots is pulled to the shard's memory: it can be shared, but not for long.
+    // What is longer than the app's slots is pulled to the shard's memory: it can be shared, but
+    // not for long.
     let (kept, copied) = echo(4, ReplyPolicy::Inline, 65_536, &[SLOT + 1]);
     assert_eq!((kept, copied), (1, 0));
 }

@@ -1,13 +1,16 @@
-//! Apps that answer when they like, several calls at once and not in order, and that call while they are called and while they
-//! hear of replies, at both ends of connections that come and go: each call has one outcome, the right one, and those of one
-//! connection that travel inline arrive in the order in which they were made.
+//! Apps that answer when they like, several calls at once and not in order, and that call while
+//! they are called and while they hear of replies, at both ends of connections that come and go:
+//! each call has one outcome, the right one, and those of one connection that travel inline arrive
+//! in the order in which they were made.
 //!
-//! `SEEDS=20000 cargo test -p stag-engine --test juggle` goes on for a minute; a failure names its seed, and `FIRST=` begins there.
+//! `SEEDS=20000 cargo test -p stag-engine --test juggle` goes on for a minute; a failure names its
+//! seed, and `FIRST=` begins there.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+use fastrand::Rng;
 use stag_engine::{
-    Answer, App, Call, CallFault, CallId, Cause, ClientName, Config, Cx, Outcome, PeerId, Request, Shard,
-    Token,
+    Answer, App, Call, CallFault, CallId, Cause, ClientName, Config, Cx, Outcome, PeerId, Request,
+    Shard, Token,
 };
 use stag_pools::Buf;
 use stag_protocol::{
@@ -21,25 +24,17 @@ use std::{collections::BTreeMap, time::Duration};
 
 /// Calls of each end.
 const CALLS: u64 = 40;
-/// Octets of calls: those that a Send takes as a copy, those that it does not, and those that do not fit inline.
+/// Octets of calls: those that a Send takes as a copy, those that it does not, and those that do
+/// not fit inline.
 const INLINE: &[usize] = &[12, 12, 40, 700, 1_200, 3_600];
 const ALL: &[usize] = &[12, 12, 40, 700, 1_200, 3_600, 6_000];
-/// What both ends speak, and what the server may call with.
+/// Versions that both ends speak, and message sizes that the server may call with.
 const MODES: [(Versions, &[usize]); 4] = [
     (Versions::One, INLINE),
-    (Versions::Both(Version2::Plain), INLINE),
-    (Versions::Two(Version2::Plain), INLINE),
+    (Versions::Both(Version2::Undirected), INLINE),
+    (Versions::Two(Version2::Undirected), INLINE),
     (Versions::Two(Version2::Directed), ALL),
 ];
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % bound
-    }
-}
 
 /// A call that is not answered.
 struct Kept {
@@ -51,9 +46,9 @@ struct Kept {
 }
 
 struct Juggler {
-    random: Random,
+    random: Rng,
     sizes: &'static [usize],
-    /// Whom it calls.
+    /// Peer that it calls.
     peer: Option<PeerId>,
     is_server: bool,
     connections: u64,
@@ -69,9 +64,9 @@ struct Juggler {
 }
 
 impl Juggler {
-    fn new(seed: u64, sizes: &'static [usize], is_server: bool, is_ordered: bool) -> Self {
+    fn new(random: Rng, sizes: &'static [usize], is_server: bool, is_ordered: bool) -> Self {
         Self {
-            random: Random(seed),
+            random,
             sizes,
             peer: None,
             is_server,
@@ -89,8 +84,8 @@ impl Juggler {
 
     /// Does something, or nothing.
     fn act(&mut self, cx: &mut Cx<'_>) {
-        for _ in 0..self.random.below(4) {
-            match self.random.below(3) {
+        for _ in 0..self.random.usize(..4) {
+            match self.random.usize(..3) {
                 0 => self.call(cx),
                 _ => self.answer(cx),
             }
@@ -102,7 +97,7 @@ impl Juggler {
             return;
         }
         let Kept { id, header, octets, connection } =
-            self.kept.swap_remove(self.random.below(self.kept.len()));
+            self.kept.swap_remove(self.random.usize(..self.kept.len()));
         let message = written(cx, |writer| {
             header.emit(writer).unwrap();
             writer.opaque(&octets).unwrap();
@@ -118,7 +113,7 @@ impl Juggler {
     fn call(&mut self, cx: &mut Cx<'_>) {
         let is_known = !self.is_server || self.is_ready;
         let Some(peer) = self.peer.filter(|_| is_known && self.made < self.most) else { return };
-        let len = self.sizes[self.random.below(self.sizes.len())];
+        let len = self.sizes[self.random.usize(..self.sizes.len())];
         let mut octets: Vec<u8> = (0..len).map(|at| (at * 31) as u8 ^ self.made as u8).collect();
         octets[..8].copy_from_slice(&self.made.to_be_bytes());
         let header = CallHeader {
@@ -138,7 +133,7 @@ impl Juggler {
         self.open.insert(self.made, octets);
         self.made += 1;
         cx.call(peer, Request { message, item: None, reply_max, result: None, timeout, token });
-        if self.random.below(20) == 0 {
+        if self.random.usize(..20) == 0 {
             self.cancelled.push(token.0);
             cx.cancel(peer, token);
         }
@@ -164,7 +159,11 @@ impl App for Juggler {
         let number = u64::from_be_bytes(octets[..8].try_into().unwrap());
         // A call that is pulled comes later.
         if self.is_ordered && octets.len() < 5_000 {
-            assert!(self.latest.is_none_or(|latest| latest < number), "{number} behind {:?}", self.latest);
+            assert!(
+                self.latest.is_none_or(|latest| latest < number),
+                "{number} behind {:?}",
+                self.latest
+            );
             self.latest = Some(number);
         }
         let header = call.header.reply(Accepted::Success);
@@ -200,34 +199,35 @@ impl App for Juggler {
     }
 
     fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
-        if self.random.below(3) == 0 {
+        if self.random.usize(..3) == 0 {
             self.act(cx);
         }
     }
 }
 
 fn run(seed: u64) -> u64 {
-    let mut random = Random(seed.wrapping_mul(7_919) + 11);
-    let lost = [0, 0, 5_000, 20_000][random.below(4)];
-    let inline = [0, 300_000, 1_000_000][random.below(3)];
+    let mut random = Rng::with_seed(seed);
+    let lost = [0, 0, 5_000, 20_000][random.usize(..4)];
+    let inline = [0, 300_000, 1_000_000][random.usize(..3)];
     let fabric = Fabric::new(seed, Faults { lost, inline, lenient: true, ..Faults::DELAYS });
-    let (versions, sizes) = MODES[random.below(MODES.len())];
-    let send_queue = [40, 128][random.below(2)];
+    let (versions, sizes) = MODES[random.usize(..MODES.len())];
+    let send_queue = [40, 128][random.usize(..2)];
     let limits = Limits { send_queue, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
     let config = Config {
         call_versions: versions,
         serve_versions: versions,
-        grant: 1 + random.below(20) as u32,
-        calls_max: 1 + random.below(24) as u32,
-        reverse_grant: 1 + random.below(12) as u32,
-        reverse_calls_max: 1 + random.below(12) as u32,
+        grant: random.u32(1..=20),
+        calls_max: random.u32(1..=24),
+        reverse_grant: random.u32(1..=12),
+        reverse_calls_max: random.u32(1..=12),
         outbound: 256,
         slots: [1_024, 512, 2],
         ..Config::small()
     };
-    let shard = |name, is_server, sizes| {
-        let app = Juggler::new(seed ^ u64::from(is_server), sizes, is_server, lost == 0);
-        Shard::new(fabric.end(name, limits), app, config.clone(), Box::new(|_| true) as Box<_>).unwrap()
+    let mut shard = |name, is_server, sizes| {
+        let app = Juggler::new(random.fork(), sizes, is_server, lost == 0);
+        Shard::new(fabric.end(name, limits), app, config.clone(), Box::new(|_| true) as Box<_>)
+            .unwrap()
     };
     let mut server = shard("server", true, sizes);
     let mut client = shard("client", false, ALL);
@@ -245,10 +245,10 @@ fn run(seed: u64) -> u64 {
     };
     let mut rounds = 0;
     while !(is_done(&server) && is_done(&client)) {
-        if random.below(3) == 0 {
+        if random.usize(..3) == 0 {
             client.with_app(Juggler::act);
         }
-        if random.below(3) == 0 {
+        if random.usize(..3) == 0 {
             server.with_app(Juggler::act);
         }
         if rounds % 100 == 99 && is_done(&client) {
@@ -261,7 +261,12 @@ fn run(seed: u64) -> u64 {
             fabric.set_faults(Faults::DELAYS);
         }
         let open = |shard: &Shard<Sim, Juggler>| (shard.app().made, shard.app().open.len());
-        assert!(rounds < 30_000, "seed {seed}: {:?} and {:?} are open", open(&server), open(&client));
+        assert!(
+            rounds < 30_000,
+            "seed {seed}: {:?} and {:?} are open",
+            open(&server),
+            open(&client)
+        );
     }
     let named = server.app().peer.unwrap();
     client.with_app(|_, cx| cx.disconnect(up));
@@ -280,7 +285,8 @@ fn run(seed: u64) -> u64 {
 
 #[test]
 fn every_call_has_one_outcome_whenever_and_in_whatever_order_apps_answer() {
-    let number = |name, other| std::env::var(name).ok().and_then(|it| it.parse().ok()).unwrap_or(other);
+    let number =
+        |name, other| std::env::var(name).ok().and_then(|it| it.parse().ok()).unwrap_or(other);
     let (first, seeds) = (number("FIRST", 0), number("SEEDS", 300));
     let cancelled: u64 = (first..first + seeds).map(run).sum();
     assert!(cancelled > seeds / 4, "{cancelled} calls were cancelled");

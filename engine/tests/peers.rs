@@ -1,4 +1,5 @@
-//! A shard and a peer whose messages are made by hand: what RFC 8166 allows a peer to send, and what it does not.
+//! A shard and a peer whose messages are made by hand: what RFC 8166 allows a peer to send, and
+//! what it does not.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
@@ -13,8 +14,8 @@ use stag_protocol::{
 use stag_sim::Faults;
 use stag_verbs::{Provider, Tag};
 use support::{
-    AtClient, AtServer, GRANT, Raw, config, echo_head, message, no_message, pattern, reply, results, rpc,
-    with_header,
+    AtClient, AtServer, GRANT, Raw, config, echo_head, message, no_message, pattern, reply,
+    results, rpc, with_header,
 };
 
 #[test]
@@ -39,7 +40,11 @@ fn other_versions_and_bad_headers_are_answered_and_the_connection_lives() {
     at.expect_error(&other, 5, ErrorBody::Chunk);
     at.expect_error(&message(5, &ChunkLists::new(), &rpc(6, NULL, &[])), 5, ErrorBody::Chunk);
     let faults = at.shard.snapshot().engine.peer_faults;
-    assert_eq!((faults["Version"], faults["Procedure"], faults["XidMismatch"]), (3, 3, 1), "{faults:?}");
+    assert_eq!(
+        (faults["Version"], faults["Procedure"], faults["XidMismatch"]),
+        (3, 3, 1),
+        "{faults:?}"
+    );
 }
 
 #[test]
@@ -59,7 +64,8 @@ fn what_nobody_may_answer_is_met_with_silence() {
 #[test]
 fn a_peer_above_its_grant_loses_its_connection() {
     let mut at = AtServer::new();
-    // Each call waits for memory that is never given: its Read stays open as long as the source does not answer.
+    // Each call waits for memory that is never given: its Read stays open as long as the source
+    // does not answer.
     at.fabric.set_faults(Faults { fetch_delay: 1_000_000..2_000_000, ..Faults::NONE });
     for xid in 0..GRANT + 1 {
         let mut lists = ChunkLists::new();
@@ -79,29 +85,39 @@ fn an_argument_in_a_chunk_of_many_segments_comes_back_in_a_chunk_of_others() {
         let mut lists = ChunkLists::new();
         let position = Position::new(rpc(1, ECHO, &[0; 4]).len() as u32).unwrap();
         let mut pieces = octets.chunks(len.div_ceil(3));
-        let sources: Vec<_> = pieces.by_ref().map(|piece| at.raw.window(piece, Access::RemoteRead)).collect();
+        let sources: Vec<_> =
+            pieces.by_ref().map(|piece| at.raw.window(piece, Access::RemoteRead)).collect();
         sources.iter().for_each(|source| lists.push_read(position, *source).unwrap());
-        let targets =
-            [len / 2, len - len / 2, 4].map(|len| at.raw.window(&vec![0xee; len], Access::RemoteWrite));
+        let targets = [len / 2, len - len / 2, 4]
+            .map(|len| at.raw.window(&vec![0xee; len], Access::RemoteWrite));
         lists.begin_write().unwrap();
         targets.iter().for_each(|target| lists.push_write(*target).unwrap());
-        let (answer, invalidated) = at.ask(&message(9, &lists, &rpc(9, ECHO, &echo_head(len)))).unwrap();
+        let (answer, invalidated) =
+            at.ask(&message(9, &lists, &rpc(9, ECHO, &echo_head(len)))).unwrap();
         let (header, returned, payload) = reply(&answer);
         assert_eq!((header.credits, header.body), (Credits(GRANT), Body::Msg));
         assert_eq!(returned.reads().count(), 0, "a reply has no Read list");
-        assert_eq!(results(&payload), echo_head(len), "the item went into the chunk, its length did not");
+        assert_eq!(
+            results(&payload),
+            echo_head(len),
+            "the item went into the chunk, its length did not"
+        );
         let written: Vec<_> =
             returned.writes().next().unwrap().segments.iter().map(|s| s.length as usize).collect();
         assert_eq!(written, [len / 2, len - len / 2, 0]);
         let longest = sources.iter().chain(&targets[..2]).map(|segment| segment.length).max();
         let invalidated = invalidated.expect("both sides announced remote invalidation");
-        let chosen = sources.iter().chain(&targets).find(|segment| segment.handle == invalidated.0).unwrap();
+        let chosen =
+            sources.iter().chain(&targets).find(|segment| segment.handle == invalidated.0).unwrap();
         assert_eq!(Some(chosen.length), longest, "the longest segment is invalidated");
-        for segment in sources.iter().chain(&targets).filter(|segment| segment.handle != invalidated.0) {
+        for segment in
+            sources.iter().chain(&targets).filter(|segment| segment.handle != invalidated.0)
+        {
             at.raw.fence(*segment);
         }
         at.settle();
-        let got: Vec<u8> = targets[..2].iter().flat_map(|target| at.raw.content(*target).to_vec()).collect();
+        let got: Vec<u8> =
+            targets[..2].iter().flat_map(|target| at.raw.content(*target).to_vec()).collect();
         assert_eq!(got, octets);
         assert_eq!(at.raw.content(targets[2]), [0xee; 4], "padding is never written");
     }
@@ -120,7 +136,8 @@ fn a_long_call_and_a_long_reply_travel_in_chunks_of_any_shape() {
         let source = at.raw.window(piece, Access::RemoteRead);
         lists.push_read(Position::ZERO, source).unwrap();
     }
-    let targets = [37, 3_000, 4_000].map(|len| at.raw.window(&vec![0xee; len], Access::RemoteWrite));
+    let targets =
+        [37, 3_000, 4_000].map(|len| at.raw.window(&vec![0xee; len], Access::RemoteWrite));
     lists.begin_reply();
     targets.iter().for_each(|target| lists.push_reply(*target).unwrap());
     let (answer, invalidated) = at.ask(&no_message(3, &lists)).unwrap();
@@ -131,10 +148,14 @@ fn a_long_call_and_a_long_reply_travel_in_chunks_of_any_shape() {
     assert_eq!(invalidated, Some(RemoteKey(targets[2].handle)));
     targets[..2].iter().for_each(|target| at.raw.fence(*target));
     at.settle();
-    let stream: Vec<u8> = targets.iter().flat_map(|target| at.raw.content(*target).to_vec()).collect();
+    let stream: Vec<u8> =
+        targets.iter().flat_map(|target| at.raw.content(*target).to_vec()).collect();
     let got = results(&stream[..total]);
     assert_eq!((&got[..4], &got[4..6_007], got[6_007]), (&echo_head(6_003)[..], &octets[..], 0));
-    assert!(stream[total..].iter().all(|octet| *octet == 0xee), "nothing behind the reply is written");
+    assert!(
+        stream[total..].iter().all(|octet| *octet == 0xee),
+        "nothing behind the reply is written"
+    );
 }
 
 #[test]
@@ -345,7 +366,8 @@ fn the_app_hears_of_a_reply_only_when_every_key_is_dead() {
     let target = lists.writes().next().unwrap().segments[0];
     let qp = at.raw.qp.unwrap();
     let source = at.raw.buf(&octets).freeze();
-    let to = stag_verbs::RemoteSpan { key: RemoteKey(target.handle), offset: target.offset, len: 9_000 };
+    let to =
+        stag_verbs::RemoteSpan { key: RemoteKey(target.handle), offset: target.offset, len: 9_000 };
     at.raw.end.post_write(qp, Tag(0), source, to).unwrap();
     at.fabric.set_faults(Faults { completion_delay: 5_000..5_001, ..Faults::NONE });
     let mut returned = ChunkLists::new();
@@ -374,7 +396,8 @@ fn a_server_that_says_nothing_sends_1024_octets_inline_and_invalidates_nothing()
     for (private_data, inline_max) in [(true, 4096), (false, 1024)] {
         let mut at = AtServer::serving(Echo::default(), Config { private_data, ..config() });
         assert_eq!(at.raw.end.private_data(at.raw.qp.unwrap()).is_empty(), !private_data);
-        // The longest reply that fits, and the shortest that does not: transport header with a Reply chunk, RPC header, length word.
+        // The longest reply that fits, and the shortest that does not: transport header with a
+        // Reply chunk, RPC header, length word.
         let head = 28 + 20 + ReplyHeader::LEN + 4;
         for (len, is_inline) in [(inline_max - head, true), (inline_max - head + 4, false)] {
             let mut lists = ChunkLists::new();
@@ -383,7 +406,8 @@ fn a_server_that_says_nothing_sends_1024_octets_inline_and_invalidates_nothing()
             let room = at.raw.window(&[0; 8192], Access::RemoteWrite);
             lists.begin_reply();
             lists.push_reply(room).unwrap();
-            let (answer, invalidated) = at.ask(&message(1, &lists, &rpc(1, ECHO, &echo_head(len)))).unwrap();
+            let (answer, invalidated) =
+                at.ask(&message(1, &lists, &rpc(1, ECHO, &echo_head(len)))).unwrap();
             let (header, _, _) = reply(&answer);
             assert_eq!(header.body == Body::Msg, is_inline, "{len} octets, {header:?}");
             assert!(answer.len() <= inline_max);

@@ -1,4 +1,5 @@
-//! A shard whose memory, queues and patience run out: nobody crashes it, and nobody takes what belongs to others.
+//! A shard whose memory, queues and patience run out: nobody crashes it, and nobody takes what
+//! belongs to others.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
@@ -37,11 +38,12 @@ struct Crowd<A: App> {
 impl<A: App> Crowd<A> {
     fn new(app: A, limits: Limits, config: Config, count: usize) -> Self {
         let fabric = Fabric::new(7, Faults::NONE);
-        let mut shard = Shard::new(fabric.end("server", limits), app, config, Box::new(|_| true)).unwrap();
+        let mut shard =
+            Shard::new(fabric.end("server", limits), app, config, Box::new(|_| true)).unwrap();
         let port = shard.listen(&Port(0)).unwrap();
         let connect = |_| {
             let mut raw = Raw::with_slots(&fabric, [256, 72]);
-            raw.qp = Some(raw.end.connect(&port, &Raw::offer()).unwrap());
+            raw.qp = Some(raw.end.connect(&port, &Raw::private_data()).unwrap());
             raw
         };
         let peers = (0..count).map(connect).collect();
@@ -68,7 +70,8 @@ impl<A: App> Crowd<A> {
         panic!("the fabric never comes to rest\n{}", self.fabric.trace());
     }
 
-    /// An echo of `len` octets in one Read chunk, which comes back in a Write chunk of `targets` equal segments.
+    /// An echo of `len` octets in one Read chunk, which comes back in a Write chunk of `targets`
+    /// equal segments.
     fn echo(&mut self, peer: usize, xid: u32, len: usize, targets: usize) {
         let raw = &mut self.peers[peer];
         let mut lists = ChunkLists::new();
@@ -82,7 +85,8 @@ impl<A: App> Crowd<A> {
         raw.send(&message(xid, &lists, &rpc(xid, ECHO, &echo_head(len))), None);
     }
 
-    /// A call with two items in Read chunks. Its answer is an error, for no place is offered for the echo.
+    /// A call with two items in Read chunks. Its answer is an error, for no place is offered for
+    /// the echo.
     fn call_with_two_items(&mut self, peer: usize, xid: u32, len: usize) {
         self.call_with_items(peer, xid, len, 2);
     }
@@ -105,7 +109,7 @@ impl<A: App> Crowd<A> {
     }
 }
 
-/// Where the item of an echo begins.
+/// Position of the item in an echo call.
 fn item_position() -> Position {
     Position::new(rpc(1, ECHO, &[0; 4]).len() as u32).unwrap()
 }
@@ -144,7 +148,11 @@ fn a_read_chunk_of_17_to_64_segments_is_pulled() {
         let call = message(9, &lists, &rpc(9, ECHO, &echo_head(octets.len())));
         let (answer, _) = at.ask(&call).expect("it is answered");
         let (_, _, payload) = reply(&answer);
-        assert_eq!(results(&payload), [echo_head(octets.len()), octets].concat(), "{count} segments");
+        assert_eq!(
+            results(&payload),
+            [echo_head(octets.len()), octets].concat(),
+            "{count} segments"
+        );
         at.expect_alive();
     }
 }
@@ -155,7 +163,8 @@ fn replies_that_hold_memory_go_before_calls_that_wait_for_it() {
     let config = Config { slots: [512, 0, 8], ..config() };
     let mut crowd = Crowd::new(Keeper, limits, config, 4);
     crowd.fabric.set_faults(Faults { fetch_delay: 1_000_000..1_000_001, ..Faults::NONE });
-    // Three newcomers take all that newcomers may have; a reply is ten Writes, and a queue has places for one.
+    // Three newcomers take all that newcomers may have; a reply is ten Writes, and a queue has
+    // places for one.
     (1..=3).for_each(|peer| (0..2).for_each(|xid| crowd.echo(peer, xid, LARGE, 10)));
     crowd.run_for(MOMENT / 2);
     assert_eq!(crowd.shard.calls_in_progress(), (6, 0));
@@ -174,7 +183,10 @@ fn a_call_that_never_gets_its_memory_holds_up_no_reply_and_ends() {
     let mut crowd = Crowd::new(Keeper, limits, config, 2);
     crowd.call_with_two_items(0, 77, LARGE);
     crowd.run_for(MOMENT);
-    assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.snapshot().engine.limits.memory), ((1, 0), 1));
+    assert_eq!(
+        (crowd.shard.calls_in_progress(), crowd.shard.snapshot().engine.limits.memory),
+        ((1, 0), 1)
+    );
     (0..3).for_each(|xid| crowd.echo(1, xid, 100, 10));
     crowd.run_for(MOMENT);
     assert!(crowd.shard.snapshot().engine.limits.send_queue > 0, "replies had to wait, too");
@@ -191,7 +203,10 @@ fn a_peer_that_never_answers_our_reads_is_disconnected_after_thirty_seconds() {
     (0..3).for_each(|xid| crowd.echo(0, xid, LARGE, 1));
     crowd.run_for(Duration::from_secs(29));
     let (calls, messages, sinks) = ((3, 0), 3, 2);
-    assert_eq!((crowd.shard.calls_in_progress(), crowd.shard.buffers_in_use()), (calls, messages + sinks));
+    assert_eq!(
+        (crowd.shard.calls_in_progress(), crowd.shard.buffers_in_use()),
+        (calls, messages + sinks)
+    );
     assert!(crowd.peers[0].ended.is_none(), "it has its time");
     crowd.run_for(Duration::from_secs(3));
     assert!(crowd.peers[0].ended.is_some() && crowd.peers[1].ended.is_none());
@@ -285,7 +300,11 @@ fn a_peer_whose_credit_is_used_up_in_line_holds_up_no_proven_one() {
     let qp = crowd.peers[holder].qp.unwrap();
     crowd.peers[holder].end.disconnect(qp);
     crowd.run_for(30 * MOMENT);
-    assert_eq!(crowd.shard.snapshot().engine.limits.slow, 0, "those that hold the rest have their time");
+    assert_eq!(
+        crowd.shard.snapshot().engine.limits.slow,
+        0,
+        "those that hold the rest have their time"
+    );
     assert_eq!(crowd.received()[proven], before[proven] + 1);
 }
 
@@ -417,8 +436,9 @@ fn calls_of_a_newcomer_leave_the_last_quarter_whatever_their_form() {
             crowd.run_for(MOMENT);
         }
         assert_eq!((crowd.received(), crowd.shard.app().0.len()), (vec![16], 12));
-        let for_us =
-            crowd.shard.with_app(|_, cx| std::iter::from_fn(|| cx.take(LARGE)).collect::<Vec<_>>().len());
+        let for_us = crowd
+            .shard
+            .with_app(|_, cx| std::iter::from_fn(|| cx.take(LARGE)).collect::<Vec<_>>().len());
         assert_eq!(for_us, 4, "the app itself has all");
     }
 }

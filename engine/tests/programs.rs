@@ -41,7 +41,8 @@ fn call(
         Outcome::Accepted { status, .. } => Outcome::accepted(status),
         Outcome::Denied(denied) => Outcome::Denied(denied),
     };
-    let written = returned.writes().next().map_or(0, |chunk| chunk.segments.iter().map(|s| s.length).sum());
+    let written =
+        returned.writes().next().map_or(0, |chunk| chunk.segments.iter().map(|s| s.length).sum());
     (outcome, payload[payload.len() - reader.remaining()..].to_vec(), written)
 }
 
@@ -63,7 +64,10 @@ fn what_the_bindings_name_travels_in_chunks_and_nothing_else_does() {
     let push = [word(3), word(9_000)].concat();
     assert_eq!(call(echo(PUSH), &push, &[], 9_000), (success, word(9_000), 9_000));
     // Not the words in front of them.
-    assert_eq!(call(echo(ECHO), &[], &[word(9_000), octets.clone()].concat(), 9_000), (garbage, vec![], 0));
+    assert_eq!(
+        call(echo(ECHO), &[], &[word(9_000), octets.clone()].concat(), 9_000),
+        (garbage, vec![], 0)
+    );
     assert_eq!(call(echo(PULL), &[], &pull, 9_000), (garbage, vec![], 0));
     assert_eq!(call(echo(PULL), &word(UNCHECKED), &word(4), 9_000), (garbage, vec![], 0));
     assert_eq!(call(echo(PUSH), &[], &push, 9_000), (garbage, vec![], 0));
@@ -90,16 +94,25 @@ fn a_program_without_memory_says_system_err() {
 
 #[test]
 fn procedure_zero_needs_no_credential_and_gives_nothing() {
-    let programs =
-        [(stag_echo::PROGRAM, stag_echo::VERSION, NULL), (service::PROGRAM, service::VERSION, service::NULL)];
+    let programs = [
+        (stag_echo::PROGRAM, stag_echo::VERSION, NULL),
+        (service::PROGRAM, service::VERSION, service::NULL),
+    ];
     for (program, version, procedure) in programs {
         for flavor in [flavor::SHORT, flavor::DH, flavor::GSS, u32::MAX] {
             let credential = Credential::Other(Auth { flavor, body: &[] });
-            let header =
-                CallHeader { xid: Xid(7), program, version, procedure, credential, verifier: Auth::NONE };
+            let header = CallHeader {
+                xid: Xid(7),
+                program,
+                version,
+                procedure,
+                credential,
+                verifier: Auth::NONE,
+            };
             let mut octets = [0; CALL_LEN];
             header.emit(&mut Writer::new(&mut octets)).unwrap();
-            let (answer, _) = AtServer::new().ask(&message(7, &ChunkLists::new(), &octets)).unwrap();
+            let (answer, _) =
+                AtServer::new().ask(&message(7, &ChunkLists::new(), &octets)).unwrap();
             let (_, _, payload) = reply(&answer);
             let mut reader = Reader::new(&payload);
             let outcome = ReplyHeader::parse(&mut reader).unwrap().outcome;

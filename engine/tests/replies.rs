@@ -5,7 +5,8 @@ mod support;
 
 use stag_engine::{App, Call, Config, Cx, Outcome, PeerId};
 use stag_protocol::rpcrdma::{
-    Body, ChunkLists, Credits, Header, Intent, MessageType, Segment, Version, Version2, Versions, Xid, v1, v2,
+    Body, ChunkLists, Credits, Header, Intent, MessageType, Segment, Version, Version2, Versions,
+    Xid, v1, v2,
 };
 use support::{
     AtClient, AtServer, config,
@@ -14,7 +15,7 @@ use support::{
 };
 
 const VERSIONS: [Version; 3] =
-    [Version::One, Version::Two(Version2::Plain), Version::Two(Version2::Directed)];
+    [Version::One, Version::Two(Version2::Undirected), Version::Two(Version2::Directed)];
 
 /// A call whose reply is long.
 const LONG: Wanted<'_> = Wanted { head: 44, item: None, reply_max: 9_000, result_max: 0 };
@@ -37,19 +38,24 @@ fn parse(version: Version, message: &[u8]) -> (Header, ChunkLists) {
     let mut lists = ChunkLists::new();
     let (header, _) = match version {
         Version::One => v1::parse(message, &mut lists),
-        Version::Two(Version2::Plain) => v2::parse::<v2::Plain>(message, &mut lists),
+        Version::Two(Version2::Undirected) => v2::parse::<v2::Undirected>(message, &mut lists),
         Version::Two(Version2::Directed) => v2::parse::<v2::Directed>(message, &mut lists),
     }
     .unwrap();
     (header, lists)
 }
 
-fn message(version: Version, (xid, body): (Xid, Body), lists: &ChunkLists, payload: &[u8]) -> Vec<u8> {
+fn message(
+    version: Version,
+    (xid, body): (Xid, Body),
+    lists: &ChunkLists,
+    payload: &[u8],
+) -> Vec<u8> {
     let header = Header { xid, credits: Credits(3), body };
     let mut out = vec![0; 512];
     let len = match version {
         Version::One => v1::emit(&header, lists, &mut out),
-        Version::Two(Version2::Plain) => v2::emit::<v2::Plain>(&header, lists, &mut out),
+        Version::Two(Version2::Undirected) => v2::emit::<v2::Undirected>(&header, lists, &mut out),
         Version::Two(Version2::Directed) => v2::emit::<v2::Directed>(&header, lists, &mut out),
     };
     out.truncate(len.unwrap());
@@ -107,7 +113,8 @@ fn what_a_reply_chunk_holds_reaches_the_app_only_if_it_is_the_reply_to_its_call(
             let told = at.shard.app().0.iter().map(|kept| kept.reply.clone()).collect::<Vec<_>>();
             assert!(told.is_empty(), "{version:?}, {fault}: {told:?}");
             assert_eq!(at.shard.snapshot().engine.peer_faults[fault], 1, "{version:?}");
-            // Its keys are dead, so nothing right can follow there: it goes again over the next connection, as any lost call.
+            // Its keys are dead, so nothing right can follow there: it goes again over the next
+            // connection, as any lost call.
             let (again, lists) = first(&mut at, version);
             assert_eq!(again.xid, header.xid, "{version:?}, {fault}");
             let octets = right(again.xid, 8_000);
@@ -187,7 +194,11 @@ fn so_it_is_in_the_reverse_direction() {
         at.settle();
         assert_eq!(at.raw.ended.is_none(), is_right, "lie {lie}");
         assert_eq!(at.shard.app().0.0.len(), 1);
-        assert_eq!(at.shard.app().0.0[0].reply.as_ref().ok(), is_right.then_some(&octets), "lie {lie}");
+        assert_eq!(
+            at.shard.app().0.0[0].reply.as_ref().ok(),
+            is_right.then_some(&octets),
+            "lie {lie}"
+        );
     }
 }
 
@@ -206,7 +217,8 @@ fn octets_that_nobody_wrote_are_zeros_and_no_earlier_calls() {
             let kept = at.shard.app().0.last().unwrap();
             let shown = if chunk.result_max > 0 { &kept.result } else { &kept.reply.clone().ok() };
             let head = if chunk.result_max > 0 { 0 } else { 8 };
-            let is_written = |place| writes.iter().any(|(at, len)| (*at..at + len).contains(&place));
+            let is_written =
+                |place| writes.iter().any(|(at, len)| (*at..at + len).contains(&place));
             let expected = |place| if is_written(place) { b'w' } else { 0 };
             let shown = shown.as_ref().unwrap();
             assert_eq!(shown.len(), 9_000);
@@ -218,7 +230,8 @@ fn octets_that_nobody_wrote_are_zeros_and_no_earlier_calls() {
     }
 }
 
-/// Writes parts of `content` into the chunk that waits for 9,000 octets, and claims to have written all of it.
+/// Writes parts of `content` into the chunk that waits for 9,000 octets, and claims to have written
+/// all of it.
 fn answer_with(
     at: &mut AtClient<Keeper>,
     xid: Xid,

@@ -1,4 +1,5 @@
-//! Calls in the reverse direction (RFC 8167), between a shard and a peer whose messages are made by hand.
+//! Calls in the reverse direction (RFC 8167), between a shard and a peer whose messages are made by
+//! hand.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
@@ -13,7 +14,8 @@ use stag_protocol::{
 };
 use stag_verbs::{Provider, Time};
 use support::{
-    AtClient, AtServer, GRANT, echo_head, message, no_message, pattern, reply, results, rpc, with_header,
+    AtClient, AtServer, GRANT, echo_head, message, no_message, pattern, reply, results, rpc,
+    with_header,
 };
 
 /// Calls that the shards of these tests make in the reverse direction, and take.
@@ -78,7 +80,11 @@ fn nothing_is_sent_in_reverse_before_the_peer_is_ready() {
     at.settle();
     let header = called(&mut at).expect("the call goes out once the peer is ready");
     assert_eq!(header.credits, Credits(CALLS), "it asks for what it wants");
-    assert_eq!(at.shard.receives_promised(), before + CALLS as usize, "every reply has its receive");
+    assert_eq!(
+        at.shard.receives_promised(),
+        before + CALLS as usize,
+        "every reply has its receive"
+    );
     answer(&mut at, header.xid, 1, &[]);
     assert_eq!(outcome(&mut at), Some((1, Ok(None))));
     at.raw.end.disconnect(at.raw.qp.unwrap());
@@ -123,7 +129,10 @@ fn one_xid_lives_in_both_directions_at_once() {
     let own = [&echo_head(8)[..], b"forward!"].concat();
     let forward = message(header.xid.0, &ChunkLists::new(), &rpc(header.xid.0, ECHO, &own));
     let (answered, _) = at.ask(&forward).unwrap();
-    assert_eq!(reply(&answered).0, Header { xid: header.xid, credits: Credits(GRANT), body: Body::Msg });
+    assert_eq!(
+        reply(&answered).0,
+        Header { xid: header.xid, credits: Credits(GRANT), body: Body::Msg }
+    );
     assert_eq!(results(&reply(&answered).2), own);
     answer(&mut at, header.xid, 1, &[&echo_head(8)[..], b"REVERSE!"].concat());
     assert_eq!(outcome(&mut at), Some((5, Ok(Some(b"REVERSE!".to_vec())))));
@@ -139,7 +148,8 @@ fn one_xid_lives_in_both_directions_at_once() {
 fn what_does_not_fit_inline_is_not_sent_in_reverse() {
     let mut at = server();
     let peer = register(&mut at);
-    // The reply has more around the item than the call has not: 28 octets of header, 32 at most of the RPC reply, one word.
+    // The reply has more around the item than the call has not: 28 octets of header, 32 at most of
+    // the RPC reply, one word.
     let fits = 4_096 - 28 - 32 - 4;
     call(&mut at, peer, 1, Some(&pattern(fits + 1)));
     assert_eq!(outcome(&mut at), Some((1, Err(CallFault::TooLong))));
@@ -266,13 +276,15 @@ fn a_client_answers_calls_and_grants_what_it_has_receives_for() {
     assert_eq!(at.shard.receives_promised(), (config().calls_max + CALLS) as usize);
     for xid in 0..20 {
         let own = [&echo_head(8)[..], b"reversed"].concat();
-        let answered = ask(&mut at, &message(xid, &ChunkLists::new(), &rpc(xid, ECHO, &own))).unwrap();
+        let answered =
+            ask(&mut at, &message(xid, &ChunkLists::new(), &rpc(xid, ECHO, &own))).unwrap();
         let (header, lists, payload) = reply(&answered);
         assert_eq!(header, Header { xid: Xid(xid), credits: Credits(CALLS), body: Body::Msg });
         assert!(lists.is_empty());
         assert_eq!(results(&payload), own);
     }
-    assert_eq!(at.shard.buffers_in_use(), 1, "only its own call is under way");
+    assert_eq!(at.shard.calls_in_progress(), (0, 1), "only its own call is under way");
+    assert_eq!(at.shard.buffers_in_use(), 0, "and that one is where it was written");
 }
 
 #[test]
@@ -292,7 +304,8 @@ fn a_client_whose_calls_all_wait_still_answers_what_does_not_fit_an_inline_send(
     at.settle();
     let called = at.raw.received.drain(..).count();
     assert!(called > 30, "{called} calls are under way");
-    // The server has to hear this before it can answer any of them, as it does of a delegation that it recalls.
+    // The server has to hear this before it can answer any of them, as it does of a delegation that
+    // it recalls.
     let own = [&echo_head(2_000)[..], &pattern(2_000)].concat();
     let answered = ask(&mut at, &message(9, &ChunkLists::new(), &rpc(9, ECHO, &own)));
     assert_eq!(results(&reply(&answered.expect("it is answered")).2), own);
@@ -314,7 +327,10 @@ fn chunks_in_reverse_are_refused_and_the_connection_lives() {
     for octets in [message(9, &reads, &call), message(9, &writes, &call), no_message(9, &zero)] {
         let answered = ask(&mut at, &octets).expect("RFC 8167 §5.3: an answer is owed");
         let wanted = Body::Error(ErrorBody::Chunk);
-        assert_eq!(reply(&answered).0, Header { xid: Xid(9), credits: Credits(CALLS), body: wanted });
+        assert_eq!(
+            reply(&answered).0,
+            Header { xid: Xid(9), credits: Credits(CALLS), body: wanted }
+        );
     }
     assert_eq!(at.shard.snapshot().engine.peer_faults["ReverseChunks"], 3);
     assert!(

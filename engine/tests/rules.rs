@@ -1,4 +1,4 @@
-//! What RFC 8166 asks of a requester and of a responder, seen from the other end of the wire.
+//! Rules of RFC 8166 for requesters and responders, as seen from the other end of the wire.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
@@ -57,7 +57,8 @@ fn a_read_chunk_has_the_octets_of_its_item_at_its_position_and_no_padding() {
 fn a_write_chunk_has_room_for_the_longest_result_and_for_no_padding() {
     for result_max in [5_000, 5_001, 5_002, 5_003] {
         let mut at = requester();
-        let (_, lists, _) = ask(&mut at, Wanted { head: 44, item: None, reply_max: 100, result_max });
+        let (_, lists, _) =
+            ask(&mut at, Wanted { head: 44, item: None, reply_max: 100, result_max });
         let chunks: Vec<_> = lists.writes().map(|chunk| chunk.total()).collect();
         assert_eq!((chunks, lists.reply()), (vec![result_max as u64], None));
     }
@@ -80,7 +81,11 @@ fn a_call_too_long_for_a_send_is_one_chunk_at_position_zero_with_all_its_padding
         );
         at.raw.fetch(chunks[0].segments[0]);
         at.settle();
-        assert_eq!(at.raw.fetched, [behind_xid(&header, &whole)], "its first word is the header's XID");
+        assert_eq!(
+            at.raw.fetched,
+            [behind_xid(&header, &whole)],
+            "its first word is the header's XID"
+        );
     }
 }
 
@@ -117,7 +122,8 @@ fn who_cannot_take_the_replies_to_its_calls_does_not_connect() {
     let connect = |calls_max, receives| {
         let config = Config { calls_max, receives, reverse_grant: 0, ..config() };
         let admit = Box::new(|_| true) as Box<_>;
-        let mut shard = Shard::new(fabric.end("client", LIMITS), Keeper::default(), config, admit).unwrap();
+        let mut shard =
+            Shard::new(fabric.end("client", LIMITS), Keeper::default(), config, admit).unwrap();
         let outcome = shard.connect(&Port(0)).map(|_| ());
         (outcome, shard.receives_promised())
     };
@@ -129,14 +135,17 @@ fn who_cannot_take_the_replies_to_its_calls_does_not_connect() {
 fn a_connection_whose_receives_the_fabric_takes_no_more_is_ended() {
     let refuses = Rc::new(Cell::new(false));
     let config = Config { receives: 12, reverse_grant: 0, ..config() };
-    let mut at = AtClient::over(Keeper::default(), config, |sim| Refusing::of_receives(sim, refuses.clone()));
+    let mut at = AtClient::over(Keeper::default(), config, |sim| {
+        Refusing::of_receives(sim, refuses.clone())
+    });
     refuses.set(true);
     // Each reply takes a receive that is not posted again. Twelve less eight cover the four replies
     // that may come; one fewer does not.
     for left in (3..12).rev() {
         assert!(at.raw.ended.is_none(), "{} receives cover four replies", left + 1);
         assert_eq!(at.shard.receives_promised(), 4);
-        let (header, _, _) = ask(&mut at, Wanted { head: 44, item: None, reply_max: 100, result_max: 0 });
+        let (header, _, _) =
+            ask(&mut at, Wanted { head: 44, item: None, reply_max: 100, result_max: 0 });
         at.answer(header.xid, &ChunkLists::new(), &[], None);
         assert_eq!(at.shard.provider().receives_posted(), left);
     }
@@ -148,7 +157,8 @@ fn a_connection_whose_receives_the_fabric_takes_no_more_is_ended() {
 #[test]
 fn octets_that_a_responder_wrote_and_does_not_return_are_shown_to_nobody() {
     let mut at = requester();
-    let (header, lists, _) = ask(&mut at, Wanted { head: 44, item: None, reply_max: 100, result_max: 9_000 });
+    let (header, lists, _) =
+        ask(&mut at, Wanted { head: 44, item: None, reply_max: 100, result_max: 9_000 });
     at.raw.push(&pattern(9_000), lists.writes().next().unwrap().segments[0]);
     let mut returned = ChunkLists::new();
     returned.return_unused(&lists);
@@ -162,8 +172,10 @@ fn octets_that_a_responder_wrote_and_does_not_return_are_shown_to_nobody() {
 #[test]
 fn a_key_that_cannot_be_invalidated_ends_the_connection_before_the_app_hears_of_the_reply() {
     let refuses = Rc::new(Cell::new(false));
-    let mut at = AtClient::over(Keeper::default(), config(), |sim| Refusing::new(sim, refuses.clone()));
-    let (header, lists, _) = ask(&mut at, Wanted { head: 44, item: None, reply_max: 100, result_max: 9_000 });
+    let mut at =
+        AtClient::over(Keeper::default(), config(), |sim| Refusing::new(sim, refuses.clone()));
+    let (header, lists, _) =
+        ask(&mut at, Wanted { head: 44, item: None, reply_max: 100, result_max: 9_000 });
     refuses.set(true);
     let mut returned = ChunkLists::new();
     returned.return_unused(&lists);
@@ -176,7 +188,8 @@ fn a_key_that_cannot_be_invalidated_ends_the_connection_before_the_app_hears_of_
 #[test]
 fn towards_a_peer_that_said_nothing_every_message_has_at_most_1024_octets() {
     let mut at = AtServer::told(&[]);
-    // Transport header, reply header, length word, item: the longest reply inline, and one that is a word longer.
+    // Transport header, reply header, length word, item: the longest reply inline, and one that is
+    // a word longer.
     let longest = 1024 - 28 - ReplyHeader::LEN - 4;
     for (len, fits) in [(longest, true), (longest + 1, false)] {
         let mut lists = ChunkLists::new();
@@ -195,7 +208,8 @@ fn towards_a_peer_that_said_nothing_every_message_has_at_most_1024_octets() {
     }
     // And a call of 1024 octets is taken.
     let len = 1024 - 28 - rpc(1, ECHO, &[0; 4]).len();
-    let call = message(2, &ChunkLists::new(), &rpc(2, ECHO, &[echo_head(len), pattern(len)].concat()));
+    let call =
+        message(2, &ChunkLists::new(), &rpc(2, ECHO, &[echo_head(len), pattern(len)].concat()));
     assert_eq!(call.len(), 1024);
     let (answer, _) = at.ask(&call).unwrap();
     assert_eq!(results(&reply(&answer).2), [echo_head(len), pattern(len)].concat());
@@ -207,7 +221,7 @@ fn towards_a_server_that_said_nothing_a_call_of_more_than_1024_octets_goes_in_ch
         let mut at = AtClient::told(Keeper::default(), config(), private_data, |sim| sim);
         ask(&mut at, Wanted { head, item: None, reply_max: 100, result_max: 0 }).0.body
     };
-    let offer = support::Raw::offer();
+    let offer = support::Raw::private_data();
     assert_eq!((size(&[], 996), size(&[], 1_000)), (Body::Msg, Body::NoMsg));
     assert_eq!((size(&offer, 4_068), size(&offer, 4_072)), (Body::Msg, Body::NoMsg));
     for cut in 0..offer.len() {
@@ -221,9 +235,11 @@ fn what_a_server_says_of_itself_holds_for_one_connection() {
     at.peer = at.shard.keep_connected(&at.port).unwrap();
     at.settle();
     let wanted = Wanted { head: 2_000, item: None, reply_max: 100, result_max: 0 };
-    for (says, expected) in
-        [(&support::Raw::offer()[..], Body::Msg), (&[], Body::NoMsg), (&support::Raw::offer(), Body::Msg)]
-    {
+    for (says, expected) in [
+        (&support::Raw::private_data()[..], Body::Msg),
+        (&[], Body::NoMsg),
+        (&support::Raw::private_data(), Body::Msg),
+    ] {
         at.raw.says = says.to_vec();
         at.raw.end.disconnect(at.raw.qp.unwrap());
         at.wait(10);
@@ -254,9 +270,9 @@ fn a_lost_connection_is_made_again_though_nothing_is_to_be_called() {
 
 #[test]
 fn a_peer_that_announced_no_remote_invalidation_sees_none() {
-    let mut silent = support::Raw::offer();
+    let mut silent = support::Raw::private_data();
     silent[5] = 0;
-    for (offer, expected) in [(support::Raw::offer(), true), (silent, false)] {
+    for (offer, expected) in [(support::Raw::private_data(), true), (silent, false)] {
         let mut at = AtServer::told(&offer);
         let mut lists = ChunkLists::new();
         let target = at.raw.window(&[0; 500], Access::RemoteWrite);
@@ -294,7 +310,8 @@ fn a_call_as_complex_as_every_server_has_to_take_is_taken() {
         .filter(|target| invalidated.unwrap().0 != target.handle)
         .for_each(|target| at.raw.fence(*target));
     at.settle();
-    let written: Vec<u8> = targets.iter().flat_map(|target| at.raw.content(*target).to_vec()).collect();
+    let written: Vec<u8> =
+        targets.iter().flat_map(|target| at.raw.content(*target).to_vec()).collect();
     assert_eq!(written[..9_000], item);
 }
 
@@ -346,7 +363,10 @@ fn a_chunk_that_is_not_one_whole_item_gets_garbage_args() {
                 );
             } else {
                 // In the credential or the verifier: RPC has an answer of its own.
-                assert!(matches!(outcome(&answer), RpcOutcome::Denied(_)), "{len} octets from {from}");
+                assert!(
+                    matches!(outcome(&answer), RpcOutcome::Denied(_)),
+                    "{len} octets from {from}"
+                );
             }
         }
     }
@@ -369,7 +389,8 @@ fn a_reply_in_a_version_that_nobody_asked_for_is_discarded() {
     let (header, ..) = at.next_call();
     let reply = [&header.xid.0.to_be_bytes()[..], &[0, 0, 0, 1], &[0; 16]].concat();
     for (word, value) in [(1, 2), (1, 0), (3, 2), (3, 3), (3, 5), (4, 7)] {
-        let mut bad = support::with_header(&Header { body: Body::Msg, ..header }, &ChunkLists::new(), &reply);
+        let mut bad =
+            support::with_header(&Header { body: Body::Msg, ..header }, &ChunkLists::new(), &reply);
         bad[4 * word..4 * word + 4].copy_from_slice(&u32::to_be_bytes(value));
         at.raw.send(&bad, None);
         at.settle();

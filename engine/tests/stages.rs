@@ -1,10 +1,13 @@
-//! Where the time of calls goes, in virtual time: to the nanosecond, as far as a histogram tells nanoseconds apart.
+//! Time that calls spend in each stage, in virtual time: to the nanosecond, as far as a histogram
+//! tells nanoseconds apart.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
 
 use stag_echo::{Caller, ECHO, Echo, NULL};
-use stag_engine::{Answer, App, Call, Config, Cx, Sampling, Shard, Stage, Stages, Token, stages::service};
+use stag_engine::{
+    Answer, App, Call, Config, Cx, Sampling, Shard, Stage, Stages, Token, stages::service,
+};
 use stag_pools::Access;
 use stag_protocol::{
     rpc::{Accepted, Outcome, ReplyHeader},
@@ -34,7 +37,12 @@ fn samples(stages: &Stages, stage: Stage, nanos: u64) -> (u64, u64) {
 fn expect_no_time_beside(stages: &Stages, beside: &[Stage], calls: u64) {
     for (stage, times) in stages.iter().filter(|(stage, _)| !beside.contains(stage)) {
         let is_rare = matches!(stage, Stage::Pull | Stage::Push);
-        assert_eq!((times.max(), times.len()), (0, if is_rare { 0 } else { calls }), "{}", stage.name());
+        assert_eq!(
+            (times.max(), times.len()),
+            (0, if is_rare { 0 } else { calls }),
+            "{}",
+            stage.name()
+        );
     }
 }
 
@@ -261,7 +269,8 @@ fn whoever_asks_is_told_the_stages() {
     let mut is = |version, procedure, expected| {
         let (answer, _) = at.ask(&ask(201, version, procedure, &ChunkLists::new())).unwrap();
         let (_, _, payload) = support::reply(&answer);
-        ReplyHeader::parse(&mut Reader::new(&payload)).unwrap().outcome == Outcome::accepted(expected)
+        ReplyHeader::parse(&mut Reader::new(&payload)).unwrap().outcome
+            == Outcome::accepted(expected)
     };
     assert!(is(1, service::NULL, Accepted::Success));
     assert!(is(1, 9, Accepted::ProcUnavail));

@@ -1,14 +1,15 @@
-//! Version 2 (drafts 000 and 001) between a shard and a peer whose messages are made by hand: negotiation, keys, options.
+//! Version 2 (drafts 000 and 001) between a shard and a peer whose messages are made by hand:
+//! negotiation, keys, options.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
 
 use stag_echo::{Caller, ECHO, NULL, REGISTER, Twin};
-use stag_engine::{App, CallFault, Config, Cx, HealthFault, PeerId, Token};
+use stag_engine::{App, CallFault, Config, Cx, OptionFault, PeerId, Token};
 use stag_pools::Access;
 use stag_protocol::rpcrdma::{
-    self, Body, ChunkLists, Credits, ErrorBody, ErrorReply, Header, Intent, MessageType, Position, Segment,
-    Version2, Versions, Xid,
+    self, Body, ChunkLists, Credits, ErrorBody, ErrorReply, Header, Intent, MessageType, Position,
+    Segment, Version2, Versions, Xid,
     option::{self, Exchange, Message, NoOption, health},
     v1, v2,
 };
@@ -36,7 +37,13 @@ fn client(config: Config) -> AtClient<Twin> {
 }
 
 /// A message of version 2.
-fn two(xid: u32, body: Body, said: (MessageType, u32), lists: &ChunkLists, payload: &[u8]) -> Vec<u8> {
+fn two(
+    xid: u32,
+    body: Body,
+    said: (MessageType, u32),
+    lists: &ChunkLists,
+    payload: &[u8],
+) -> Vec<u8> {
     let mut lists = lists.clone();
     lists.set_intent(Some(Intent { message_type: said.0, inv_handle: said.1 }));
     let header = Header { xid: Xid(xid), credits: Credits(3), body };
@@ -52,7 +59,13 @@ fn call(xid: u32, inv_handle: u32, lists: &ChunkLists, payload: &[u8]) -> Vec<u8
 
 fn answer(xid: u32, lists: &ChunkLists, results: &[u8]) -> Vec<u8> {
     let payload = [&xid.to_be_bytes()[..], &[0, 0, 0, 1], &[0; 16], results].concat();
-    two(xid, Body::Msg, (MessageType::Reply, lists.intent().map_or(0, |it| it.inv_handle)), lists, &payload)
+    two(
+        xid,
+        Body::Msg,
+        (MessageType::Reply, lists.intent().map_or(0, |it| it.inv_handle)),
+        lists,
+        &payload,
+    )
 }
 
 fn null(xid: u32) -> Vec<u8> {
@@ -84,7 +97,7 @@ fn ask_health(xid: u32) -> Vec<u8> {
     option(xid, Message::Health(Exchange::Request(health::Request)))
 }
 
-/// What an option message of the shard says.
+/// Parses an option message of the shard.
 fn said(octets: &[u8]) -> (Xid, Message) {
     let (header, ..) = parse(octets);
     let Body::Optional { opttype, len } = header.body else { panic!("{header:?}") };
@@ -132,7 +145,10 @@ fn one_listener_answers_each_connection_in_its_version() {
     let (one, _) = at.ask(&message(3, &ChunkLists::new(), &rpc(3, NULL, &[]))).unwrap();
     assert_eq!(reply(&one).0.xid, Xid(3));
     let stats = at.shard.snapshot().engine.responder;
-    assert_eq!((stats.versions.v2.forward, stats.versions.v1.forward, stats.version_errors), (1, 1, 1));
+    assert_eq!(
+        (stats.versions.v2.forward, stats.versions.v1.forward, stats.version_errors),
+        (1, 1, 1)
+    );
 }
 
 #[test]
@@ -168,7 +184,10 @@ fn the_first_message_goes_alone_and_is_short() {
         "an error settles nothing and grants nothing"
     );
     let (header, ..) = parse(&second);
-    at.raw.send(&answer(header.xid.0, &ChunkLists::new(), &[&echo_head(3)[..], b"abc\0"].concat()), None);
+    at.raw.send(
+        &answer(header.xid.0, &ChunkLists::new(), &[&echo_head(3)[..], b"abc\0"].concat()),
+        None,
+    );
     at.settle();
     assert_eq!(outcome(&mut at), Some(Ok(Some(b"abc".to_vec()))));
     let third = arrived(&mut at).unwrap();
@@ -212,7 +231,10 @@ fn a_peer_that_speaks_version_1_gets_the_same_call_again_on_the_same_connection(
         start(&mut at, 8, None);
         assert_eq!(reply(&arrived(&mut at).unwrap()).0.body, Body::Msg, "version 1 from here on");
         let stats = at.shard.snapshot().engine.requester;
-        assert_eq!((stats.versions.v2.forward, stats.versions.v1.forward, stats.version_errors), (1, 2, 1));
+        assert_eq!(
+            (stats.versions.v2.forward, stats.versions.v1.forward, stats.version_errors),
+            (1, 2, 1)
+        );
     }
 }
 
@@ -285,7 +307,8 @@ fn a_responder_invalidates_exactly_the_key_that_the_call_names() {
     let octets = pattern(5_000);
     for named in 0..4 {
         let (lists, source, target) = chunked(&mut at, &octets);
-        let inv_handle = [0, source.handle, target.handle, source.handle ^ target.handle ^ 0x55][named];
+        let inv_handle =
+            [0, source.handle, target.handle, source.handle ^ target.handle ^ 0x55][named];
         let sent = call(2, inv_handle, &lists, &rpc(2, ECHO, &echo_head(5_000)));
         let (answered, invalidated) = at.ask(&sent).unwrap();
         let (_, returned, payload) = parse(&answered);
@@ -298,7 +321,8 @@ fn a_responder_invalidates_exactly_the_key_that_the_call_names() {
             wanted,
             "a key that is not the call's is nobody's to invalidate"
         );
-        for segment in [source, target].into_iter().filter(|segment| Some(segment.handle) != wanted) {
+        for segment in [source, target].into_iter().filter(|segment| Some(segment.handle) != wanted)
+        {
             at.raw.fence(segment);
         }
         at.settle();
@@ -340,7 +364,11 @@ fn a_requester_names_one_of_its_keys_and_takes_any_of_them_or_none() {
         |_| None,
         |lists| Some(lists.intent().unwrap().inv_handle),
         |lists| {
-            lists.segments().iter().map(|it| it.handle).find(|it| *it != lists.intent().unwrap().inv_handle)
+            lists
+                .segments()
+                .iter()
+                .map(|it| it.handle)
+                .find(|it| *it != lists.intent().unwrap().inv_handle)
         },
     ];
     for key in keys {
@@ -401,7 +429,10 @@ fn a_cancelled_call_whose_key_the_late_reply_invalidates_ends_cancelled() {
     at.raw.send(&answer(header.xid.0, &ChunkLists::new(), &[]), Some(key));
     at.raw.end.disconnect(at.raw.qp.unwrap());
     at.settle();
-    assert!(matches!(outcome(&mut at), Some(Err(CallFault::Disconnected(_) | CallFault::Cancelled))));
+    assert!(matches!(
+        outcome(&mut at),
+        Some(Err(CallFault::Disconnected(_) | CallFault::Cancelled))
+    ));
     assert!(outcome(&mut at).is_none());
     assert_eq!((at.shard.provider().windows_bound(), at.shard.buffers_in_use()), (0, 0));
 }
@@ -424,7 +455,11 @@ fn chunks_go_in_the_reverse_direction_too() {
     assert_eq!(header, Header { xid: Xid(77), credits: Credits(3), body: Body::Msg });
     assert_eq!(returned.writes().next().unwrap().total(), 6_001);
     assert_eq!(results(&payload), echo_head(6_001));
-    assert_eq!(invalidated.map(|key| key.0), Some(source.handle), "remote invalidation in both directions");
+    assert_eq!(
+        invalidated.map(|key| key.0),
+        Some(source.handle),
+        "remote invalidation in both directions"
+    );
     at.raw.fence(target);
     at.settle();
     assert_eq!(at.raw.content(target), octets);
@@ -470,10 +505,16 @@ fn a_peer_hears_how_we_are_though_its_credits_are_used_up() {
     let (octets, _) = at.ask(&ask_health(2)).unwrap();
     let (xid, Message::Health(Exchange::Reply(first))) = said(&octets) else { panic!() };
     assert_eq!((xid, first), (Xid(2), health::Reply { credits_granted: GRANT, credits_in_use: 0 }));
-    assert_eq!(at.shard.receives_promised(), before + 1, "one receive more, from the first answer on");
+    assert_eq!(
+        at.shard.receives_promised(),
+        before + 1,
+        "one receive more, from the first answer on"
+    );
     // Every credit waits for memory that the raw end does not give.
-    at.fabric
-        .set_faults(stag_sim::Faults { fetch_delay: 1_000_000_000..1_000_000_001, ..stag_sim::Faults::NONE });
+    at.fabric.set_faults(stag_sim::Faults {
+        fetch_delay: 1_000_000_000..1_000_000_001,
+        ..stag_sim::Faults::NONE
+    });
     for xid in 10..10 + GRANT {
         let (lists, ..) = chunked(&mut at, &pattern(5_000));
         at.raw.send(&call(xid, 0, &lists, &rpc(xid, ECHO, &echo_head(5_000))), None);
@@ -485,14 +526,17 @@ fn a_peer_hears_how_we_are_though_its_credits_are_used_up() {
     }
     let (octets, _) = at.raw.received.pop_front().expect("it is answered beyond the credits");
     let (xid, Message::Health(Exchange::Reply(second))) = said(&octets) else { panic!() };
-    assert_eq!((xid, second), (Xid(3), health::Reply { credits_granted: GRANT, credits_in_use: GRANT }));
+    assert_eq!(
+        (xid, second),
+        (Xid(3), health::Reply { credits_granted: GRANT, credits_in_use: GRANT })
+    );
     at.settle();
     assert_eq!(at.raw.received.len(), GRANT as usize, "every call is answered");
     at.raw.end.disconnect(at.raw.qp.unwrap());
     at.expect_end();
 }
 
-fn health(at: &mut AtClient<Twin>) -> Option<Result<stag_engine::Health, HealthFault>> {
+fn health(at: &mut AtClient<Twin>) -> Option<Result<stag_engine::Health, OptionFault>> {
     at.shard.with_app(|app, _| app.take_health())
 }
 
@@ -508,7 +552,7 @@ fn we_hear_how_a_peer_is_though_our_credits_are_used_up() {
     ask(&mut at);
     assert_eq!(
         health(&mut at),
-        Some(Err(HealthFault::Option(NoOption::Version))),
+        Some(Err(OptionFault::Option(NoOption::Version))),
         "not before version 2 is settled"
     );
     settle_two(&mut at);
@@ -518,7 +562,7 @@ fn we_hear_how_a_peer_is_though_our_credits_are_used_up() {
     let (xid, asked) = said(&arrived(&mut at).unwrap());
     assert_eq!(asked, Message::Health(Exchange::Request(health::Request)));
     ask(&mut at);
-    assert_eq!(health(&mut at), Some(Err(HealthFault::Option(NoOption::Busy))));
+    assert_eq!(health(&mut at), Some(Err(OptionFault::Option(NoOption::Busy))));
     at.raw.send(&option(xid.0, Message::Health(Exchange::Reply(state))), None);
     at.settle();
     assert_eq!(health(&mut at), Some(Ok(state)));
@@ -541,7 +585,7 @@ fn a_peer_that_does_not_know_the_option_or_does_not_answer_is_told_of() {
     let (xid, _) = said(&arrived(&mut at).unwrap());
     at.raw.send(&error(xid.0, 2, ErrorBody::Option), None);
     at.settle();
-    let refused = Some(Err(HealthFault::Option(NoOption::Refused)));
+    let refused = Some(Err(OptionFault::Option(NoOption::Refused)));
     assert_eq!(health(&mut at), refused);
     ask(&mut at);
     assert_eq!((health(&mut at), arrived(&mut at)), (refused, None), "it is not asked again");
@@ -554,7 +598,7 @@ fn a_peer_that_does_not_know_the_option_or_does_not_answer_is_told_of() {
     at.wait(9);
     assert_eq!(health(&mut at), None);
     at.wait(2);
-    assert_eq!(health(&mut at), Some(Err(HealthFault::TimedOut)));
+    assert_eq!(health(&mut at), Some(Err(OptionFault::TimedOut)));
     assert!(at.raw.ended.is_some() && health(&mut at).is_none());
 
     let mut at = client(config());
@@ -562,9 +606,9 @@ fn a_peer_that_does_not_know_the_option_or_does_not_answer_is_told_of() {
     ask(&mut at);
     at.raw.end.disconnect(at.raw.qp.unwrap());
     at.settle();
-    assert!(matches!(health(&mut at), Some(Err(HealthFault::Disconnected(_)))));
+    assert!(matches!(health(&mut at), Some(Err(OptionFault::Disconnected(_)))));
     ask(&mut at);
-    assert_eq!(health(&mut at), Some(Err(HealthFault::NoPeer)));
+    assert_eq!(health(&mut at), Some(Err(OptionFault::NoPeer)));
 }
 
 #[test]
@@ -617,9 +661,15 @@ fn a_call_back_that_waits_for_the_version_goes_out_once_that_is_settled() {
     at.raw.send(&null(1), None);
     at.settle();
     let kinds: Vec<_> = at.raw.received.drain(..).map(|(octets, _)| parse(&octets)).collect();
-    let said = |kind| move |it: &&(Header, ChunkLists, Vec<u8>)| it.1.intent().unwrap().message_type == kind;
+    let said = |kind| {
+        move |it: &&(Header, ChunkLists, Vec<u8>)| it.1.intent().unwrap().message_type == kind
+    };
     assert_eq!(kinds.iter().filter(said(MessageType::Reply)).count(), 1);
-    assert_eq!(kinds.iter().filter(said(MessageType::Call)).count(), 1, "nothing else will send it");
+    assert_eq!(
+        kinds.iter().filter(said(MessageType::Call)).count(),
+        1,
+        "nothing else will send it"
+    );
 }
 
 #[test]
@@ -630,7 +680,7 @@ fn a_peer_that_cannot_read_the_question_gives_the_credit_back() {
     let (xid, _) = said(&arrived(&mut at).unwrap());
     at.raw.send(&error(xid.0, 2, ErrorBody::Chunk), None);
     at.settle();
-    assert_eq!(health(&mut at), Some(Err(HealthFault::Option(NoOption::Refused))));
+    assert_eq!(health(&mut at), Some(Err(OptionFault::Option(NoOption::Refused))));
     (0..3).for_each(|token| start(&mut at, token, None));
     assert_eq!(at.raw.received.len(), 3, "every credit is there");
     at.wait(11);

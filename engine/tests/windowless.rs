@@ -9,12 +9,13 @@ use stag_verbs::{Limits, Time};
 const WITH: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
 const WITHOUT: Limits = Limits { windows: 0, remote_invalidation: false, ..WITH };
 
-/// How an echo of each of these lengths ends, when the two ends have these limits.
+/// Returns the outcome of an echo of each of these lengths between two ends with these limits.
 fn echoes(server: Limits, client: Limits, lens: &[usize]) -> Vec<Result<(), CallFault>> {
     let fabric = Fabric::new(3, Faults::DELAYS);
     let admit = || Box::new(|_| true) as Box<_>;
     let config = || Config { grant: 8, calls_max: 8, ..Config::small() };
-    let mut server = Shard::new(fabric.end("server", server), Echo::default(), config(), admit()).unwrap();
+    let mut server =
+        Shard::new(fabric.end("server", server), Echo::default(), config(), admit()).unwrap();
     let caller = Caller::with_capacity(8);
     let mut client = Shard::new(fabric.end("client", client), caller, config(), admit()).unwrap();
     let port = server.listen(&Port(0)).unwrap();
@@ -51,5 +52,8 @@ fn a_responder_needs_no_windows() {
 
 #[test]
 fn a_requester_without_windows_calls_what_fits_inline() {
-    assert_eq!(echoes(WITH, WITHOUT, &[100, 70_000, 100]), [Ok(()), Err(CallFault::TooLong), Ok(())]);
+    assert_eq!(
+        echoes(WITH, WITHOUT, &[100, 70_000, 100]),
+        [Ok(()), Err(CallFault::TooLong), Ok(())]
+    );
 }

@@ -1,10 +1,11 @@
 //! One mapping that holds every slot of a pool.
 //!
-//! It stands on the highest rung of a ladder that the host offers ([`Pages`]): reserved huge pages spare the core most
-//! of its misses in the translation buffer, base pages always work. Nothing but the last rung's failure is an error.
-//! It is mapped once and unmapped when the last buffer, extent and pool that refer to it are gone.
+//! It stands on the highest rung of a ladder that the host offers ([`Pages`]): reserved huge pages
+//! spare the core most of its misses in the translation buffer, base pages always work. Nothing but
+//! the last rung's failure is an error. It is mapped once and unmapped when the last buffer, extent
+//! and pool that refer to it are gone.
 
-use crate::host::{HUGE_PAGE, Host, Missing, NODES_MAX};
+use crate::host::{HUGE_PAGE, HostMemory, MissingPages, NODES_MAX};
 use std::{
     alloc::Layout,
     fmt,
@@ -14,7 +15,7 @@ use std::{
     ptr::NonNull,
 };
 
-/// What the kernel backs an arena with: the rungs of the page ladder, best first.
+/// Pages that back an arena: the rungs of the page ladder, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pages {
     /// Reserved 2 MiB pages, in a sealed memory file.
@@ -23,7 +24,8 @@ pub enum Pages {
     HugePrivate,
     /// The kernel took the advice to use transparent huge pages; it uses them where it finds some.
     Transparent,
-    /// A sealed memory file in pages of the kernel's choice: what processes share where no huge pages are reserved.
+    /// A sealed memory file in pages of the kernel's choice: what processes share where no huge
+    /// pages are reserved.
     Memfd,
     /// Pages of the base size (4 KiB on x86-64).
     Base,
@@ -62,8 +64,8 @@ pub(crate) struct Arena {
     /// The NUMA node it prefers, where there is more than one.
     node: Option<u32>,
     /// Set for as long as it could fill huge pages and has none reserved.
-    _missing: Option<Missing>,
-    /// What another process can map to read it.
+    _missing: Option<MissingPages>,
+    /// File that another process can map to read the arena.
     file: Option<File>,
 }
 
@@ -86,20 +88,22 @@ fn first<T>(
 }
 
 impl Arena {
-    /// Maps at least `len` octets near the core that runs this. Less than a huge page stays on base pages: it would
-    /// waste the rest. Fails as `mmap(2)` fails on the last rung, `ENOMEM` above all.
+    /// Maps at least `len` octets near the core that runs this. Less than a huge page stays on base
+    /// pages: it would waste the rest. Fails as `mmap(2)` fails on the last rung, `ENOMEM` above
+    /// all.
     pub(crate) fn map(len: usize) -> io::Result<Self> {
-        Self::climb(Host::here(), len, &Pages::LADDER)
+        Self::climb(HostMemory::here(), len, &Pages::LADDER)
     }
 
     /// The same in a file that other processes may map, to read it only.
     pub(crate) fn share(len: usize) -> io::Result<Self> {
-        Self::climb(Host::here(), len, &Pages::SHARED)
+        Self::climb(HostMemory::here(), len, &Pages::SHARED)
     }
 
-    fn climb(host: &Host, len: usize, ladder: &[Pages]) -> io::Result<Self> {
+    fn climb(host: &HostMemory, len: usize, ladder: &[Pages]) -> io::Result<Self> {
         let node = host.node();
-        let len = len.max(1).checked_next_multiple_of(BASE_PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
+        let len =
+            len.max(1).checked_next_multiple_of(BASE_PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
         if len < HUGE_PAGE {
             let last = ladder.last().expect("a ladder has rungs");
             return Self::on(*last, len, node);
@@ -107,14 +111,15 @@ impl Arena {
         let rungs = ladder.iter().copied().filter(|rung| host.offers(*rung, len, node));
         let mut arena = first(rungs, |rung| Self::on(rung, len, node))?;
         if !arena.pages.is_reserved() {
-            arena._missing = Some(Missing::count(len.div_ceil(HUGE_PAGE), arena.node));
+            arena._missing = Some(MissingPages::count(len.div_ceil(HUGE_PAGE), arena.node));
         }
         Ok(arena)
     }
 
-    /// Maps at least `len` octets on this rung or not at all. Reserved pages are all taken here, because one that is
-    /// missing later is a SIGBUS; the other rungs' memory stays untouched until it is used. A child process gets no
-    /// reserved pages: it would share those of the file, and need others as soon as it writes to private ones.
+    /// Maps at least `len` octets on this rung or not at all. Reserved pages are all taken here,
+    /// because one that is missing later is a SIGBUS; the other rungs' memory stays untouched until
+    /// it is used. A child process gets no reserved pages: it would share those of the file, and
+    /// need others as soon as it writes to private ones.
     fn on(rung: Pages, len: usize, node: Option<u32>) -> io::Result<Self> {
         let huge = len.checked_next_multiple_of(HUGE_PAGE).ok_or(io::ErrorKind::OutOfMemory);
         let anonymous = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -155,8 +160,8 @@ impl Arena {
     fn mmap(pages: Pages, len: usize, flags: libc::c_int, file: Option<&File>) -> io::Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let fd = file.map_or(-1, AsRawFd::as_raw_fd);
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours; a file was made
-        // for it alone and cannot shrink.
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours; a
+        // file was made for it alone and cannot shrink.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -174,16 +179,19 @@ impl Arena {
         Ok(Self { base, len, pages: Pages::HugePrivate, node: None, _missing: None, file: None })
     }
 
-    /// Prefers the memory of `node` for all pages not touched yet. A preference, not a binding: a full node would
-    /// otherwise kill the process later. A kernel that refuses leaves us where the kernel's own choice would.
+    /// Prefers the memory of `node` for all pages not touched yet. A preference, not a binding: a
+    /// full node would otherwise kill the process later. A kernel that refuses leaves us where the
+    /// kernel's own choice would.
     fn near(mut self, node: Option<u32>) -> Self {
         let Some(mask) = node.and_then(|node| 1_u64.checked_shl(node)) else { return self };
         let (base, mode) = (self.base.as_ptr(), libc::c_long::from(libc::MPOL_PREFERRED));
         let bits = libc::c_ulong::from(NODES_MAX) + 1;
-        // SAFETY: the range is the mapping of `self`, the mask is as long as `bits` says (mbind(2) does not count the
-        // last one), every argument is as wide as the kernel reads it, and a policy changes no content.
-        let failed =
-            unsafe { libc::syscall(libc::SYS_mbind, base, self.len, mode, &raw const mask, bits, 0) };
+        // SAFETY: the range is the mapping of `self`, the mask is as long as `bits` says (mbind(2)
+        // does not count the last one), every argument is as wide as the kernel reads it, and a
+        // policy changes no content.
+        let failed = unsafe {
+            libc::syscall(libc::SYS_mbind, base, self.len, mode, &raw const mask, bits, 0)
+        };
         self.node = node.filter(|_| failed == 0);
         self
     }
@@ -196,7 +204,8 @@ impl Arena {
     fn advise(&self, advice: libc::c_int) -> io::Result<()> {
         let keep_content = [libc::MADV_HUGEPAGE, libc::MADV_POPULATE_WRITE, libc::MADV_DONTFORK];
         assert!(keep_content.contains(&advice), "other advices may drop what is written");
-        // SAFETY: the range is the mapping of `self`, and the advice is one of those that change no content.
+        // SAFETY: the range is the mapping of `self`, and the advice is one of those that change no
+        // content.
         let failed = unsafe { libc::madvise(self.base.as_ptr().cast(), self.len, advice) };
         if failed == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
@@ -209,7 +218,7 @@ impl Arena {
         self.pages
     }
 
-    /// What another process maps to read it, if it is in a file.
+    /// Returns the file that another process maps to read the arena, if the arena is in a file.
     pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(AsFd::as_fd)
     }
@@ -221,7 +230,8 @@ impl Arena {
     /// The address of octet `offset`; the caller keeps `offset <= len`.
     pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset <= self.len, "slots lie inside their arena");
-        // SAFETY: `offset <= len` was just checked, so the result lies in the mapping or at its end.
+        // SAFETY: `offset <= len` was just checked, so the result lies in the mapping or at its
+        // end.
         unsafe { self.base.add(offset) }
     }
 }
@@ -230,11 +240,12 @@ impl Drop for Arena {
     fn drop(&mut self) {
         if self.pages == Pages::HugePrivate {
             let layout = layout(self.len).expect("`hugepage_rs` made the same layout");
-            // SAFETY: `hugepage_rs::alloc` gave this address for this layout, and nothing refers to it any more: every
-            // slot keeps its pool, and so this arena, alive.
+            // SAFETY: `hugepage_rs::alloc` gave this address for this layout, and nothing refers to
+            // it any more: every slot keeps its pool, and so this arena, alive.
             return unsafe { hugepage_rs::dealloc(self.base.as_ptr(), layout) };
         }
-        // SAFETY: the mapping was made by `mmap` with this length, and nothing refers to it any more, as above.
+        // SAFETY: the mapping was made by `mmap` with this length, and nothing refers to it any
+        // more, as above.
         let unmapped = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert_eq!(unmapped, 0, "a whole mapping can be unmapped");
     }
@@ -244,11 +255,12 @@ fn layout(len: usize) -> io::Result<Layout> {
     Layout::from_size_align(len, HUGE_PAGE).map_err(|_| io::ErrorKind::OutOfMemory.into())
 }
 
-/// A file of `len` octets, which keeps its length. Whoever finds it under `/proc`, or is given it, could otherwise cut memory
-/// off that buffers live in.
+/// A file of `len` octets, which keeps its length. Whoever finds it under `/proc`, or is given it,
+/// could otherwise cut memory off that buffers live in.
 fn memory_file(len: usize, pages: libc::c_uint) -> io::Result<File> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | pages;
-    // SAFETY: the name is a string that ends with a zero octet; the call makes a descriptor and touches nothing else.
+    // SAFETY: the name is a string that ends with a zero octet; the call makes a descriptor and
+    // touches nothing else.
     let fd = unsafe { libc::memfd_create(c"stag-pool".as_ptr(), flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
@@ -260,8 +272,8 @@ fn memory_file(len: usize, pages: libc::c_uint) -> io::Result<File> {
     Ok(file)
 }
 
-/// From here on the file can be mapped to be read only; the mapping that exists can be written. Linux before 5.1, which
-/// cannot do that, keeps the file from being handed out.
+/// From here on the file can be mapped to be read only; the mapping that exists can be written.
+/// Linux before 5.1, which cannot do that, keeps the file from being handed out.
 fn keep_readers_out_of_writing(file: File) -> io::Result<File> {
     seal(&file, libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL)?;
     Ok(file)

@@ -1,8 +1,8 @@
-//! What a pool is made of, and what that costs (DESIGN D14).
+//! Composition of a pool, and its cost (DESIGN D14).
 
 use crate::{
     arena::Pages,
-    host::{HUGE_PAGE, Host},
+    host::{HUGE_PAGE, HostMemory},
 };
 use std::fmt;
 
@@ -15,28 +15,28 @@ pub struct Class {
     pub count: usize,
 }
 
-/// What a pool holds, to be printed at start.
+/// Content of a pool, to be printed at start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// The classes, smallest slots first.
     pub classes: Vec<Class>,
     /// Octets mapped.
     pub octets: usize,
-    /// What backs them.
+    /// Pages that back the pool.
     pub pages: Pages,
     /// The NUMA node they are preferred on, where the host has more than one.
     pub node: Option<u32>,
 }
 
 impl Budget {
-    /// Which command would lift this pool to a higher rung of the page ladder, with the number that all pools of this
-    /// process on this node need. None where there is nothing to gain: on reserved huge pages, for less than one of
-    /// them, and where the kernel has none.
+    /// Returns the command that would lift this pool to a higher rung of the page ladder, with the
+    /// number that all pools of this process on this node need. `None` if there is nothing to gain:
+    /// on reserved huge pages, for less than one of them, and if the kernel has none.
     pub fn advice(&self) -> Option<String> {
         if self.octets < HUGE_PAGE {
             return None;
         }
-        Host::here().advice(self.pages, self.node)
+        HostMemory::here().advice(self.pages, self.node)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     extent::Extent,
-    pool::{Inner, Place, SlotId},
+    pool::{PoolInner, PoolPlace, SlotId},
     window::{Access, Exposed},
 };
 use std::{
@@ -12,13 +12,14 @@ use std::{
     rc::Rc,
 };
 
-/// The only owner of one slot. It derefs to its content: the octets between the head room and the spare room.
+/// The only owner of one slot. It derefs to its content: the octets between the head room and the
+/// spare room.
 ///
 /// Dropping it gives the slot back to its pool.
 ///
 /// A buffer is looked at many times for each message, so it knows by itself where its slot is.
 pub struct Buf {
-    pool: Rc<Inner>,
+    pool: Rc<PoolInner>,
     /// The slot's first octet, at which there are `capacity` of them as long as `pool` lives.
     address: NonNull<u8>,
     slot: SlotId,
@@ -36,10 +37,15 @@ const _: () = assert!(size_of::<Option<Buf>>() == 32);
 pub struct Full;
 
 impl Buf {
-    /// Takes over a slot that was just popped from the free list, so that nobody else holds it. `address` and `capacity` are
-    /// what `pool` says of it.
+    /// Takes over a slot that was just popped from the free list, so that nobody else holds it.
+    /// `address` and `capacity` are what `pool` says of it.
     #[inline]
-    pub(crate) const fn adopt(pool: Rc<Inner>, slot: SlotId, address: NonNull<u8>, capacity: u32) -> Self {
+    pub(crate) const fn adopt(
+        pool: Rc<PoolInner>,
+        slot: SlotId,
+        address: NonNull<u8>,
+        capacity: u32,
+    ) -> Self {
         Self { pool, address, slot, capacity, start: 0, end: 0 }
     }
 
@@ -49,8 +55,8 @@ impl Buf {
         self.capacity as usize
     }
 
-    /// Where its content begins.
-    pub fn place(&self) -> Place {
+    /// Place at which the content begins.
+    pub fn place(&self) -> PoolPlace {
         self.pool.place(self.slot, self.start)
     }
 
@@ -77,8 +83,8 @@ impl Buf {
         self.end = head_room as u32;
     }
 
-    /// The octets behind the content, to be filled and then claimed by [`extend`](Self::extend). They may hold
-    /// what an earlier owner of the slot left there.
+    /// The octets behind the content, to be filled and then claimed by [`extend`](Self::extend).
+    /// They may hold what an earlier owner of the slot left there.
     #[inline]
     pub fn spare_mut(&mut self) -> &mut [u8] {
         let end = self.end as usize;
@@ -132,8 +138,8 @@ impl Buf {
         Extent::adopt(self.into_pool(), slot, address, start..end)
     }
 
-    /// Opens the octets `span` of the content to a peer. There is no way to reach the content before the window that
-    /// names it is fenced.
+    /// Opens the octets `span` of the content to a peer. There is no way to reach the content
+    /// before the window that names it is fenced.
     ///
     /// # Panics
     /// When `span` is not inside the content.
@@ -141,8 +147,9 @@ impl Buf {
         Exposed::new(self, span, access)
     }
 
-    /// The same, for a device: it does not tell what a peer wrote, so all that a peer may write is zero before. An earlier owner's
-    /// octets would otherwise be shown to whoever believes a peer that claims to have written them.
+    /// The same, for a device: it does not tell what a peer wrote, so all that a peer may write is
+    /// zero before. An earlier owner's octets would otherwise be shown to whoever believes a peer
+    /// that claims to have written them.
     ///
     /// # Panics
     /// When `span` is not inside the content.
@@ -151,15 +158,15 @@ impl Buf {
     }
 
     /// Forgets the slot without giving it back.
-    fn into_pool(self) -> Rc<Inner> {
+    fn into_pool(self) -> Rc<PoolInner> {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped or used again, so the reference moves out exactly once.
         unsafe { std::ptr::read(&raw const this.pool) }
     }
 
     fn slot_mut(&mut self) -> &mut [u8] {
-        // SAFETY: `address` is valid for `capacity` initialised octets while `self.pool` lives, and this `Buf` is the
-        // slot's only holder; the result borrows `self` mutably.
+        // SAFETY: `address` is valid for `capacity` initialised octets while `self.pool` lives, and
+        // this `Buf` is the slot's only holder; the result borrows `self` mutably.
         unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.capacity()) }
     }
 
@@ -182,9 +189,9 @@ impl Deref for Buf {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: the content lies in the slot, for `start <= end <= capacity`, whose octets are initialised and there
-        // while `self.pool` lives; this `Buf` is the slot's only holder, and the result borrows it, so nothing changes them
-        // meanwhile.
+        // SAFETY: the content lies in the slot, for `start <= end <= capacity`, whose octets are
+        // initialised and there while `self.pool` lives; this `Buf` is the slot's only holder, and
+        // the result borrows it, so nothing changes them meanwhile.
         unsafe { std::slice::from_raw_parts(self.content().as_ptr(), self.content_len()) }
     }
 }

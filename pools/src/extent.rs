@@ -2,13 +2,14 @@
 
 use crate::{
     buf::Buf,
-    pool::{Inner, Place, Pool, SlotId},
+    pool::{Pool, PoolInner, PoolPlace, SlotId},
 };
 use std::{fmt, ops::Deref, ops::Range, ptr::NonNull, rc::Rc};
 
-/// A run of immutable octets in a slot, shared by counting inside one thread. The last one to go gives the slot back.
+/// A run of immutable octets in a slot, shared by counting inside one thread. The last one to go
+/// gives the slot back.
 pub struct Extent {
-    pool: Rc<Inner>,
+    pool: Rc<PoolInner>,
     /// The slot's first octet, there as long as `pool` lives.
     address: NonNull<u8>,
     slot: SlotId,
@@ -18,8 +19,14 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// Takes over a slot that one `Buf` held, which has forgotten it; `content` lies in it, and `address` is its first octet.
-    pub(crate) fn adopt(pool: Rc<Inner>, slot: SlotId, address: NonNull<u8>, content: Range<u32>) -> Self {
+    /// Takes over a slot that one `Buf` held, which has forgotten it; `content` lies in it, and
+    /// `address` is its first octet.
+    pub(crate) fn adopt(
+        pool: Rc<PoolInner>,
+        slot: SlotId,
+        address: NonNull<u8>,
+        content: Range<u32>,
+    ) -> Self {
         let shares = pool.shares(slot).replace(1);
         assert_eq!(shares, 0, "a buffer's slot is shared with nobody");
         Self { pool, address, slot, start: content.start, end: content.end }
@@ -42,12 +49,12 @@ impl Extent {
         self.pool.slot_len(self.slot)
     }
 
-    /// Where it begins.
-    pub fn place(&self) -> Place {
+    /// Place at which the extent begins.
+    pub fn place(&self) -> PoolPlace {
         self.pool.place(self.slot, self.start)
     }
 
-    /// Whether it lies in the memory of `pool`.
+    /// Returns true if the extent lies in the memory of `pool`.
     pub fn is_of(&self, pool: &Pool) -> bool {
         pool.is(&self.pool)
     }
@@ -58,7 +65,8 @@ impl Extent {
             return Err(self);
         }
         self.pool.shares(self.slot).set(0);
-        let (slot, address, start, len) = (self.slot, self.address, self.start as usize, self.len());
+        let (slot, address, start, len) =
+            (self.slot, self.address, self.start as usize, self.len());
         let capacity = self.capacity() as u32;
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: `this` is never dropped or used again, so the reference moves out exactly once.
@@ -87,8 +95,9 @@ impl Deref for Extent {
         debug_assert!(self.start <= self.end && self.end as usize <= self.capacity());
         // SAFETY: `start` lies in the slot.
         let first = unsafe { self.address.add(self.start as usize) };
-        // SAFETY: the octets from `start` to `end` lie in the slot, are initialised and there while `self.pool` lives; only extents
-        // hold the slot, and none of them gives out a mutable reference.
+        // SAFETY: the octets from `start` to `end` lie in the slot, are initialised and there while
+        // `self.pool` lives; only extents hold the slot, and none of them gives out a mutable
+        // reference.
         unsafe { std::slice::from_raw_parts(first.as_ptr(), (self.end - self.start) as usize) }
     }
 }

@@ -1,4 +1,5 @@
-//! What this host offers to back large mappings with: reserved huge pages, transparent ones, NUMA nodes (`/sys`).
+//! Pages that this host offers for large mappings: reserved huge pages, transparent ones, NUMA
+//! nodes (`/sys`).
 
 use crate::arena::Pages;
 use std::{
@@ -17,29 +18,31 @@ pub(crate) const NODES_MAX: u32 = u64::BITS;
 
 const THP: &str = "sys/kernel/mm/transparent_hugepage";
 
-/// Huge pages that arenas of this process would fill and do not have, by node. Only starts, ends and advice touch it.
-static MISSING: [AtomicUsize; NODES_MAX as usize] = [const { AtomicUsize::new(0) }; NODES_MAX as usize];
+/// Huge pages that arenas of this process would fill and do not have, by node. Only starts, ends
+/// and advice touch it.
+static MISSING: [AtomicUsize; NODES_MAX as usize] =
+    [const { AtomicUsize::new(0) }; NODES_MAX as usize];
 
 fn missing_on(node: Option<u32>) -> &'static AtomicUsize {
     let node = node.unwrap_or(0) as usize;
-    MISSING.get(node).expect("`Host::node` names nodes below `NODES_MAX` only")
+    MISSING.get(node).expect("`HostMemory::node` names nodes below `NODES_MAX` only")
 }
 
 /// Counts huge pages that an arena lacks, as long as it lives.
 #[derive(Debug)]
-pub(crate) struct Missing {
+pub(crate) struct MissingPages {
     pages: usize,
     node: Option<u32>,
 }
 
-impl Missing {
+impl MissingPages {
     pub(crate) fn count(pages: usize, node: Option<u32>) -> Self {
         missing_on(node).fetch_add(pages, Ordering::Relaxed);
         Self { pages, node }
     }
 }
 
-impl Drop for Missing {
+impl Drop for MissingPages {
     fn drop(&mut self) {
         let before = missing_on(self.node).fetch_sub(self.pages, Ordering::Relaxed);
         debug_assert!(before >= self.pages, "what is missing was counted before");
@@ -55,24 +58,25 @@ struct Supply {
     free: usize,
 }
 
-/// What the host offers. Read once per process; only the supply of reserved huge pages is asked for again, and only
-/// where the administrator reserved some.
+/// Page sizes and nodes of the host. Read once per process; only the supply of reserved huge pages
+/// is read again, and only if the administrator reserved some.
 #[derive(Debug)]
-pub(crate) struct Host {
+pub(crate) struct HostMemory {
     /// `/`, or a test's copy.
     root: PathBuf,
     has_reserved: bool,
-    /// The default size of reserved huge pages, the only one that hugepage-rs and `vm.nr_hugepages` know, is ours.
+    /// The default size of reserved huge pages, the only one that hugepage-rs and `vm.nr_hugepages`
+    /// know, is ours.
     is_default_size: bool,
-    /// Whether transparent huge pages are given on request; none where the kernel has none.
+    /// True if transparent huge pages are given on request; `None` if the kernel has none.
     transparent: Option<bool>,
     has_nodes: bool,
 }
 
-impl Host {
+impl HostMemory {
     /// The host of this process.
     pub(crate) fn here() -> &'static Self {
-        static HERE: OnceLock<Host> = OnceLock::new();
+        static HERE: OnceLock<HostMemory> = OnceLock::new();
         HERE.get_or_init(|| Self::read(Path::new("/")))
     }
 
@@ -90,7 +94,8 @@ impl Host {
             has_reserved: false,
             is_default_size: default_size.is_some_and(|size| size.trim() == "2048 kB"),
             transparent,
-            has_nodes: text("sys/devices/system/node/online").is_some_and(|list| list.contains(['-', ','])),
+            has_nodes: text("sys/devices/system/node/online")
+                .is_some_and(|list| list.contains(['-', ','])),
         };
         host.has_reserved = host.supply(None).is_some_and(|supply| supply.total > 0);
         host
@@ -102,15 +107,21 @@ impl Host {
         if !self.has_nodes {
             return None;
         }
-        // SAFETY: both pointers are to live integers of the type that getcpu(2) writes; the third one is unused.
+        // SAFETY: both pointers are to live integers of the type that getcpu(2) writes; the third
+        // one is unused.
         let failed = unsafe {
-            libc::syscall(libc::SYS_getcpu, &raw mut cpu, &raw mut node, std::ptr::null_mut::<libc::c_void>())
+            libc::syscall(
+                libc::SYS_getcpu,
+                &raw mut cpu,
+                &raw mut node,
+                std::ptr::null_mut::<libc::c_void>(),
+            )
         };
         (failed == 0 && node < NODES_MAX).then_some(node)
     }
 
-    /// Whether it is worth trying `rung` for `len` octets on `node`. A rung is left alone when it would take the
-    /// last huge pages for a part of the mapping only.
+    /// Returns true if `rung` is worth a try for `len` octets on `node`. A rung is left alone if it
+    /// would take the last huge pages for only a part of the mapping.
     pub(crate) fn offers(&self, rung: Pages, len: usize, node: Option<u32>) -> bool {
         let has_pages = || {
             let is_enough = |supply: Supply| supply.free >= len.div_ceil(HUGE_PAGE);
@@ -125,7 +136,8 @@ impl Host {
         }
     }
 
-    /// Reserved huge pages of `node`, or of the whole host; none where the kernel has no such pages.
+    /// Reserved huge pages of `node`, or of the whole host; none where the kernel has no such
+    /// pages.
     fn supply(&self, node: Option<u32>) -> Option<Supply> {
         let number = |directory: &Path, file: &str| -> Option<usize> {
             fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok()
@@ -141,7 +153,8 @@ impl Host {
         Some(Supply { total: number(&local, "nr_hugepages")?, free })
     }
 
-    /// Which commands would lift an arena of `pages` on `node`, and all others of this process there.
+    /// Returns the commands that would lift an arena of `pages` on `node`, and all others of this
+    /// process there.
     pub(crate) fn advice(&self, pages: Pages, node: Option<u32>) -> Option<String> {
         self.lift(pages, node, missing_on(node).load(Ordering::Relaxed))
     }
@@ -151,26 +164,30 @@ impl Host {
             Pages::HugeMemfd | Pages::HugePrivate => None,
             Pages::Transparent | Pages::Memfd => self.reserve(missing, node),
             Pages::Base => {
-                let allow = (self.transparent == Some(false))
-                    .then(|| format!("`echo madvise > /{THP}/enabled` allows transparent huge pages"));
+                let allow = (self.transparent == Some(false)).then(|| {
+                    format!("`echo madvise > /{THP}/enabled` allows transparent huge pages")
+                });
                 let lines: Vec<_> = allow.into_iter().chain(self.reserve(missing, node)).collect();
                 (!lines.is_empty()).then(|| lines.join("; "))
             }
         }
     }
 
-    /// How `missing` more pages are reserved.
+    /// Returns the command that reserves `missing` more pages.
     fn reserve(&self, missing: usize, node: Option<u32>) -> Option<String> {
         let Supply { total, free } = self.supply(node)?;
         if missing <= free {
             return Some(format!(
-                "{free} huge pages are free: start again, or raise the hugetlb limit of the control group"
+                "{free} huge pages are free: start again, or raise the hugetlb limit of the \
+                 control group"
             ));
         }
         let wanted = total.saturating_add(missing - free);
         let command = match node {
             None if self.is_default_size => format!("sysctl vm.nr_hugepages={wanted}"),
-            None => format!("echo {wanted} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages"),
+            None => {
+                format!("echo {wanted} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")
+            }
             Some(node) => format!("echo {wanted} > /{}/nr_hugepages", reserve_of(node)),
         };
         Some(format!("`{command}` reserves huge pages for the next start"))
@@ -190,7 +207,8 @@ mod tests {
 
     impl Files {
         fn new(name: &str, files: &[(&str, &str)]) -> Self {
-            let root = std::env::temp_dir().join(format!("stag-pools-{}-{name}", std::process::id()));
+            let root =
+                std::env::temp_dir().join(format!("stag-pools-{}-{name}", std::process::id()));
             let this = Self(root);
             files.iter().for_each(|(path, text)| this.write(path, text));
             this
@@ -224,7 +242,7 @@ mod tests {
     #[test]
     fn a_host_that_says_nothing_offers_base_pages_and_no_advice() {
         let files = Files::new("nothing", &[]);
-        let host = Host::read(&files.0);
+        let host = HostMemory::read(&files.0);
         for rung in [Pages::HugeMemfd, Pages::HugePrivate, Pages::Transparent] {
             assert!(!host.offers(rung, HUGE_PAGE, None), "{rung}");
         }
@@ -239,7 +257,7 @@ mod tests {
     fn reserved_pages_are_offered_while_enough_are_free_and_not_promised() {
         let files = Files::new("enough", &[OURS, ONE_NODE]);
         files.reserve(RESERVE, [10, 7, 3]);
-        let host = Host::read(&files.0);
+        let host = HostMemory::read(&files.0);
         for rung in [Pages::HugeMemfd, Pages::HugePrivate] {
             assert!(host.offers(rung, 4 * HUGE_PAGE, None));
             assert!(!host.offers(rung, 4 * HUGE_PAGE + 1, None));
@@ -252,7 +270,7 @@ mod tests {
     fn a_host_without_reserved_pages_is_asked_once() {
         let files = Files::new("once", &[OURS, ONE_NODE]);
         files.reserve(RESERVE, [0, 0, 0]);
-        let host = Host::read(&files.0);
+        let host = HostMemory::read(&files.0);
         files.reserve(RESERVE, [10, 10, 0]);
         assert!(!host.has_reserved);
         assert!(!host.offers(Pages::HugeMemfd, HUGE_PAGE, None));
@@ -260,14 +278,19 @@ mod tests {
 
     #[test]
     fn hugepage_rs_is_used_only_where_its_page_is_ours() {
-        for (name, meminfo) in [("without", "MemTotal: 1 kB\n"), ("large", "Hugepagesize: 1048576 kB\n")] {
+        for (name, meminfo) in
+            [("without", "MemTotal: 1 kB\n"), ("large", "Hugepagesize: 1048576 kB\n")]
+        {
             let files = Files::new(name, &[("proc/meminfo", meminfo)]);
             files.reserve(RESERVE, [10, 10, 0]);
-            let host = Host::read(&files.0);
+            let host = HostMemory::read(&files.0);
             assert!(host.offers(Pages::HugeMemfd, HUGE_PAGE, None));
             assert!(!host.offers(Pages::HugePrivate, HUGE_PAGE, None), "{name}");
             let advice = host.reserve(12, None).unwrap();
-            assert!(advice.starts_with(&format!("`echo 12 > /{RESERVE}/nr_hugepages`")), "{advice}");
+            assert!(
+                advice.starts_with(&format!("`echo 12 > /{RESERVE}/nr_hugepages`")),
+                "{advice}"
+            );
         }
     }
 
@@ -283,8 +306,10 @@ mod tests {
             ("size-never", "[always] madvise never", Some("always inherit madvise [never]"), false),
         ] {
             let files = Files::new(name, &[(ENABLED, general)]);
-            size.into_iter().for_each(|text| files.write(by_size, text));
-            let host = Host::read(&files.0);
+            if let Some(text) = size {
+                files.write(by_size, text);
+            }
+            let host = HostMemory::read(&files.0);
             assert_eq!(host.offers(Pages::Transparent, HUGE_PAGE, None), expected, "{name}");
         }
     }
@@ -295,14 +320,18 @@ mod tests {
         files.reserve(RESERVE, [20, 20, 0]);
         files.reserve(&reserve_of(0), [20, 20, 0]);
         files.reserve(&reserve_of(1), [2, 2, 0]);
-        let host = Host::read(&files.0);
+        let host = HostMemory::read(&files.0);
         assert!(host.has_nodes);
         assert!(host.offers(Pages::HugeMemfd, 20 * HUGE_PAGE, Some(0)));
         assert!(!host.offers(Pages::HugeMemfd, 3 * HUGE_PAGE, Some(1)));
-        assert!(!host.offers(Pages::HugeMemfd, HUGE_PAGE, Some(2)), "a node that says nothing has none");
+        assert!(
+            !host.offers(Pages::HugeMemfd, HUGE_PAGE, Some(2)),
+            "a node that says nothing has none"
+        );
         assert_eq!(
             host.reserve(5, Some(1)).unwrap(),
-            "`echo 5 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages` reserves huge \
+            "`echo 5 > /sys/devices/system/node/node1/hugepages/hugepages-2048kB/nr_hugepages` \
+             reserves huge \
              pages for the next start"
         );
         let node = host.node().unwrap();
@@ -313,7 +342,7 @@ mod tests {
     fn advice_names_the_command_and_the_number() {
         let files = Files::new("advice", &[OURS, ONE_NODE, (ENABLED, "always madvise [never]")]);
         files.reserve(RESERVE, [10, 6, 2]);
-        let host = Host::read(&files.0);
+        let host = HostMemory::read(&files.0);
         // 4 of 10 can be had.
         assert_eq!(
             host.reserve(100, None).unwrap(),
@@ -325,9 +354,12 @@ mod tests {
         );
         let reserve = host.reserve(100, None);
         assert_eq!(host.lift(Pages::Transparent, None, 100), reserve);
-        let allow =
-            "`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled` allows transparent huge pages; ";
-        assert_eq!(host.lift(Pages::Base, None, 100), reserve.map(|reserve| format!("{allow}{reserve}")));
+        let allow = "`echo madvise > /sys/kernel/mm/transparent_hugepage/enabled` allows \
+            transparent huge pages; ";
+        assert_eq!(
+            host.lift(Pages::Base, None, 100),
+            reserve.map(|reserve| format!("{allow}{reserve}"))
+        );
         assert_eq!(host.advice(Pages::HugeMemfd, None), None);
         assert_eq!(host.advice(Pages::HugePrivate, None), None);
     }
@@ -336,7 +368,7 @@ mod tests {
     fn what_is_missing_is_counted_by_node_while_it_is_missing() {
         // A node that no other test's pool can be on.
         let node = Some(NODES_MAX - 1);
-        let (one, other) = (Missing::count(3, node), Missing::count(4, node));
+        let (one, other) = (MissingPages::count(3, node), MissingPages::count(4, node));
         assert_eq!(missing_on(node).load(Ordering::Relaxed), 7);
         drop(one);
         assert_eq!(missing_on(node).load(Ordering::Relaxed), 4);

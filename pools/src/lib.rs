@@ -1,17 +1,50 @@
 //! Memory that changes hands under the compiler's eyes (DESIGN D2).
 //!
-//! A shard takes all of its memory once, at start: an arena cut into [`Class`]es of equal slots. A [`Buf`] owns one
-//! slot and is the only way to read or write it. Posting a `Buf` moves it to the provider. Exposing it
-//! ([`Buf::expose`]) turns it into [`Exposed`], which has no accessor, until a [`window::Windows`] table proves
-//! that its key is dead ([`window::Fenced`]). [`Buf::freeze`] turns it into an [`Extent`]: shared, immutable, counted.
+//! A shard takes all of its memory once, at start: an arena cut into [`Class`]es of equal slots. A
+//! [`Buf`] owns one slot and is the only way to read or write it. Posting a `Buf` moves it to the
+//! provider. Exposing it ([`Buf::expose`]) turns it into [`Exposed`], which has no accessor, until
+//! a [`window::Windows`] table proves that its key is dead ([`window::Fenced`]). [`Buf::freeze`]
+//! turns it into an [`Extent`]: shared, immutable, counted.
 //!
-//! Everything here belongs to one thread: no lock, no atomic, and nothing is allocated after start. (Starts count, for
-//! the whole process, the huge pages they would have used: [`Budget::advice`].)
+//! Everything here belongs to one thread: no lock, no atomic, and nothing is allocated after start.
+//! (Starts count, for the whole process, the huge pages they would have used: [`Budget::advice`].)
+//!
+//! ```
+//! use stag_pools::{Access, Class, Pool, Scope, Windows};
+//!
+//! let pool = Pool::new(&[Class { slot_len: 4096, count: 8 }])?;
+//! let mut buf = pool.take(4096).expect("nothing is taken yet");
+//! buf.append(b"argument").expect("a slot is longer");
+//!
+//! // A peer may write the first three octets: nobody else can reach the buffer meanwhile.
+//! let mut windows = Windows::new(4, [7; 32]);
+//! let peer = Scope(1);
+//! let window = windows.bind(peer, buf.expose(0..3, Access::RemoteWrite)).expect("one is free");
+//! let octets = windows.target(peer, window.key, window.offset, 3).expect("it is bound");
+//! octets.copy_from_slice(b"ARG");
+//!
+//! // The end of the window is the proof that gives the buffer back.
+//! let fenced = windows.invalidate(peer, window.key).expect("it is bound");
+//! assert!(windows.target(peer, window.key, window.offset, 3).is_err());
+//! assert_eq!(&fenced.into_buf()[..3], b"ARG");
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! A buffer that a peer can reach has no accessor:
+//!
+//! ```compile_fail,E0382
+//! # use stag_pools::{Access, Class, Pool};
+//! # let pool = Pool::new(&[Class { slot_len: 64, count: 1 }]).unwrap();
+//! let buf = pool.take(64).unwrap();
+//! let exposed = buf.expose(0..0, Access::RemoteRead);
+//! println!("{}", buf.len()); // it has moved
+//! ```
 #![warn(clippy::undocumented_unsafe_blocks)]
 
 mod arena;
 mod budget;
 mod buf;
+mod crc;
 mod extent;
 mod host;
 mod pool;
@@ -21,7 +54,8 @@ pub mod window;
 pub use arena::Pages;
 pub use budget::{Budget, Class};
 pub use buf::Buf;
+pub use crc::crc32c;
 pub use extent::Extent;
-pub use pool::{Place, Pool, PoolId};
+pub use pool::{Pool, PoolId, PoolPlace};
 pub use table::Table;
-pub use window::{Access, Exposed, Fenced, RemoteKey, Scope, Violation, Window, Windows};
+pub use window::{Access, AccessViolation, Exposed, Fenced, RemoteKey, Scope, Window, Windows};

@@ -19,15 +19,15 @@ const LINE: usize = 64;
 
 /// A shard's memory. Clones share it; it lives as long as any buffer of it.
 #[derive(Clone, Debug)]
-pub struct Pool(Rc<Inner>);
+pub struct Pool(Rc<PoolInner>);
 
 /// Names one pool of this process, for providers that register memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PoolId(u32);
 
-/// Where octets are: in which pool, and how far from its beginning.
+/// Location of octets: a pool, and the distance from its beginning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct PoolPlace {
     /// The pool.
     pub pool: PoolId,
     /// Octets in front of them.
@@ -38,7 +38,7 @@ pub struct Place {
 static POOLS: AtomicU32 = AtomicU32::new(0);
 
 #[derive(Debug)]
-pub(crate) struct Inner {
+pub(crate) struct PoolInner {
     id: PoolId,
     arena: Arena,
     classes: Box<[Slots]>,
@@ -57,8 +57,9 @@ struct Slots {
     shares: Box<[Cell<u32>]>,
 }
 
-/// Names one slot of a pool. Exactly one `Buf`, or the extents counted in `shares`, hold each slot that is not free.
-/// One word, for every buffer has one: its class above [`SlotId::INDEX_BITS`], its place among the slots of that below.
+/// Names one slot of a pool. Exactly one `Buf`, or the extents counted in `shares`, hold each slot
+/// that is not free. One word, for every buffer has one: its class above [`SlotId::INDEX_BITS`],
+/// its place among the slots of that below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotId(u32);
 
@@ -82,19 +83,22 @@ impl SlotId {
 }
 
 impl Pool {
-    /// Maps and cuts an arena, on the best pages that the host offers ([`crate::Pages`]) and near the core that runs
-    /// this: a shard makes its pools on its own core. Fails as `mmap(2)` does, and with `InvalidInput` when the classes cannot be laid out.
+    /// Maps and cuts an arena, on the best pages that the host offers ([`crate::Pages`]) and near
+    /// the core that runs this: a shard makes its pools on its own core. Fails as `mmap(2)` does,
+    /// and with `InvalidInput` when the classes cannot be laid out.
     pub fn new(classes: &[Class]) -> io::Result<Self> {
         Self::cut(classes, Arena::map)
     }
 
-    /// A pool in a memory file that other processes may map to read it ([`Pool::file`]), and cannot change or cut.
+    /// A pool in a memory file that other processes may map to read it ([`Pool::file`]), and cannot
+    /// change or cut.
     pub fn shared(classes: &[Class]) -> io::Result<Self> {
         Self::cut(classes, Arena::share)
     }
 
     fn cut(classes: &[Class], map: fn(usize) -> io::Result<Arena>) -> io::Result<Self> {
-        let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "a pool cannot have these classes");
+        let invalid =
+            || io::Error::new(io::ErrorKind::InvalidInput, "a pool cannot have these classes");
         let mut classes = classes.to_vec();
         classes.sort_by_key(|class| class.slot_len);
         let mut base = 0_usize;
@@ -121,13 +125,14 @@ impl Pool {
             slot_len,
             base,
             first: arena.at(base),
-            // The last slot is on top of the stack's bottom: low slots are used first and stay warm.
+            // The last slot is on top of the stack's bottom: low slots are used first and stay
+            // warm.
             free: (0..count).rev().map(Cell::new).collect(),
             left: Cell::new(count),
             shares: (0..count).map(|_| Cell::new(0)).collect(),
         });
         let classes = slots.collect();
-        Ok(Self(Rc::new(Inner { id, arena, classes })))
+        Ok(Self(Rc::new(PoolInner { id, arena, classes })))
     }
 
     /// An empty buffer that can hold at least `len` octets, from the smallest class that has one.
@@ -179,18 +184,18 @@ impl Pool {
         self.0.arena.file()
     }
 
-    /// The address of its first octet and the octets that are mapped there, for a device that is told of them. Safe code
-    /// can do nothing with the address.
+    /// The address of its first octet and the octets that are mapped there, for a device that is
+    /// told of them. Safe code can do nothing with the address.
     pub fn span(&self) -> (NonNull<u8>, usize) {
         (self.0.arena.at(0), self.0.arena.len())
     }
 
-    /// Whether `inner` is this pool's.
-    pub(crate) fn is(&self, inner: &Rc<Inner>) -> bool {
+    /// Returns true if `inner` belongs to this pool.
+    pub(crate) fn is(&self, inner: &Rc<PoolInner>) -> bool {
         Rc::ptr_eq(&self.0, inner)
     }
 
-    /// What this pool is made of.
+    /// Returns the composition of this pool.
     pub fn budget(&self) -> Budget {
         let class = |slots: &Slots| Class { slot_len: slots.slot_len, count: slots.shares.len() };
         let classes = self.0.classes.iter().map(class).collect();
@@ -200,12 +205,13 @@ impl Pool {
 }
 
 impl Slots {
-    /// The address of the first octet of the slot `index`, valid for `slot_len` octets while the pool lives.
+    /// The address of the first octet of the slot `index`, valid for `slot_len` octets while the
+    /// pool lives.
     #[inline]
     fn address(&self, index: u32) -> NonNull<u8> {
         debug_assert!((index as usize) < self.shares.len(), "the free list names slots that exist");
-        // SAFETY: `cut` laid out as many slots as the free list names, one behind the other from `first` on and all inside the
-        // arena, so the result lies in the arena.
+        // SAFETY: `cut` laid out as many slots as the free list names, one behind the other from
+        // `first` on and all inside the arena, so the result lies in the arena.
         unsafe { self.first.add(index as usize * self.slot_len) }
     }
 
@@ -213,7 +219,8 @@ impl Slots {
     #[inline]
     fn pop(&self) -> Option<u32> {
         let left = self.left.get().checked_sub(1)?;
-        let index = self.free.get(left as usize).expect("the stack has a place for each slot").get();
+        let index =
+            self.free.get(left as usize).expect("the stack has a place for each slot").get();
         self.left.set(left);
         Some(index)
     }
@@ -227,10 +234,12 @@ impl Slots {
     }
 }
 
-impl Inner {
+impl PoolInner {
     #[inline]
     fn slots(&self, slot: SlotId) -> &Slots {
-        self.classes.get(slot.class()).expect("slots are made by `take`, which names an existing class")
+        self.classes
+            .get(slot.class())
+            .expect("slots are made by `take`, which names an existing class")
     }
 
     /// Octets of `slot`.
@@ -239,15 +248,21 @@ impl Inner {
         self.slots(slot).slot_len
     }
 
-    /// Where octet `offset` of `slot` is.
-    pub(crate) fn place(&self, slot: SlotId, offset: u32) -> Place {
+    /// Place of octet `offset` of `slot`.
+    pub(crate) fn place(&self, slot: SlotId, offset: u32) -> PoolPlace {
         let slots = self.slots(slot);
-        Place { pool: self.id, at: slots.base + slot.index() * slots.slot_len + offset as usize }
+        PoolPlace {
+            pool: self.id,
+            at: slots.base + slot.index() * slots.slot_len + offset as usize,
+        }
     }
 
     /// The number of extents that share `slot`.
     pub(crate) fn shares(&self, slot: SlotId) -> &Cell<u32> {
-        self.slots(slot).shares.get(slot.index()).expect("slots are made by `take`, from the free list")
+        self.slots(slot)
+            .shares
+            .get(slot.index())
+            .expect("slots are made by `take`, from the free list")
     }
 
     /// Gives `slot` back. The caller was its only holder and forgets it.
@@ -263,7 +278,9 @@ mod tests {
 
     #[test]
     fn a_pool_hands_out_each_slot_once_and_takes_it_back() {
-        let pool = Pool::new(&[Class { slot_len: 64, count: 3 }, Class { slot_len: 256, count: 1 }]).unwrap();
+        let pool =
+            Pool::new(&[Class { slot_len: 64, count: 3 }, Class { slot_len: 256, count: 1 }])
+                .unwrap();
         let mut bufs: Vec<_> = (0..4).map(|_| pool.take(1).unwrap()).collect();
         assert!(pool.take(1).is_none());
         for (i, buf) in bufs.iter_mut().enumerate() {
@@ -281,7 +298,9 @@ mod tests {
 
     #[test]
     fn a_long_request_never_gets_a_short_slot() {
-        let pool = Pool::new(&[Class { slot_len: 64, count: 3 }, Class { slot_len: 256, count: 1 }]).unwrap();
+        let pool =
+            Pool::new(&[Class { slot_len: 64, count: 3 }, Class { slot_len: 256, count: 1 }])
+                .unwrap();
         assert!(pool.take(257).is_none());
         let long = pool.take(65).unwrap();
         assert_eq!(long.capacity(), 256);

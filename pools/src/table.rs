@@ -1,6 +1,7 @@
 //! A table of fixed size whose keys go stale.
 
-/// Names one entry of a [`Table`]. Once the entry is removed the key finds nothing, also when its place is used again.
+/// Names one entry of a [`Table`]. Once the entry is removed the key finds nothing, also when its
+/// place is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     index: u32,
@@ -24,7 +25,8 @@ impl Key {
     }
 }
 
-/// At most `capacity` entries, found by [`Key`] in constant time. Nothing is allocated after it is made.
+/// At most `capacity` entries, found by [`Key`] in constant time. Nothing is allocated after it is
+/// made.
 #[derive(Debug)]
 pub struct Table<T> {
     entries: Box<[Entry<T>]>,
@@ -52,7 +54,8 @@ impl<T> Table<T> {
     #[inline]
     pub fn insert(&mut self, value: T) -> Result<Key, T> {
         let Some(index) = self.free.pop() else { return Err(value) };
-        let entry = self.entries.get_mut(index as usize).expect("the free list names places of the table");
+        let entry =
+            self.entries.get_mut(index as usize).expect("the free list names places of the table");
         entry.value = Some(value);
         Ok(Key { index, generation: entry.generation })
     }
@@ -60,19 +63,45 @@ impl<T> Table<T> {
     /// The entry `key` names, unless it was removed.
     #[inline]
     pub fn get(&self, key: Key) -> Option<&T> {
-        self.entries.get(key.index()).filter(|entry| entry.generation == key.generation)?.value.as_ref()
+        self.entries
+            .get(key.index())
+            .filter(|entry| entry.generation == key.generation)?
+            .value
+            .as_ref()
     }
 
     /// The entry `key` names, unless it was removed.
     #[inline]
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        self.entries.get_mut(key.index()).filter(|entry| entry.generation == key.generation)?.value.as_mut()
+        self.entries
+            .get_mut(key.index())
+            .filter(|entry| entry.generation == key.generation)?
+            .value
+            .as_mut()
+    }
+
+    /// The key that the next entry gets; `None` when there is no place.
+    #[inline]
+    pub fn next_key(&self) -> Option<Key> {
+        let index = *self.free.last()?;
+        let generation = self.entries.get(index as usize)?.generation;
+        Some(Key { index, generation })
+    }
+
+    /// Has the [next key](Self::next_key) go stale, as if its entry had come and gone.
+    #[inline]
+    pub fn skip_next(&mut self) {
+        let place = self.free.last().copied().unwrap_or(u32::MAX);
+        if let Some(entry) = self.entries.get_mut(place as usize) {
+            entry.generation = entry.generation.wrapping_add(1);
+        }
     }
 
     /// Takes the entry `key` names out.
     #[inline]
     pub fn remove(&mut self, key: Key) -> Option<T> {
-        let is_it = |entry: &&mut Entry<T>| entry.generation == key.generation && entry.value.is_some();
+        let is_it =
+            |entry: &&mut Entry<T>| entry.generation == key.generation && entry.value.is_some();
         let entry = self.entries.get_mut(key.index()).filter(is_it)?;
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(key.index);
@@ -85,7 +114,7 @@ impl<T> Table<T> {
         self.entries.len() - self.free.len()
     }
 
-    /// Whether no entry is in use.
+    /// Returns true if no entry is in use.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -138,8 +167,9 @@ impl<T> Table<T> {
     }
 }
 
-/// Goes through a [`Table`] that may change between two steps: unlike [`Table::iter_mut`], it borrows the table for one step at
-/// a time. An entry that is inserted meanwhile is met if its place is still ahead.
+/// Goes through a [`Table`] that may change between two steps: unlike [`Table::iter_mut`], it
+/// borrows the table for one step at a time. An entry that is inserted meanwhile is met if its
+/// place is still ahead.
 #[derive(Debug, Default)]
 pub struct Walk(usize);
 
@@ -188,6 +218,19 @@ mod tests {
         let fresh = table.insert('d').unwrap();
         assert_eq!((fresh.index(), table.get(keys[2])), (keys[2].index(), None));
         assert_ne!(fresh, keys[2]);
+    }
+
+    #[test]
+    fn a_key_that_is_skipped_finds_nothing() {
+        let (mut table, _) = letters();
+        let skipped = table.next_key().unwrap();
+        table.skip_next();
+        assert_eq!(table.get(skipped), None);
+        let next = table.next_key();
+        assert_eq!(table.insert('d').ok(), next);
+        assert_eq!((next.map(Key::index), table.get(skipped)), (Some(skipped.index()), None));
+        assert_eq!(table.next_key(), None);
+        table.skip_next();
     }
 
     #[test]

@@ -61,7 +61,13 @@ fn calls() -> Vec<Call<'static>> {
         Call::ReadLink(ReadLinkArgs { symlink: object }),
         Call::Read(ReadArgs { file: object, offset: 1 << 40, count: 1 << 20 }),
         Call::ReadDir(ReadDirArgs { dir: object, cookie, verifier, count: 4096 }),
-        Call::ReadDirPlus(ReadDirPlusArgs { dir: object, cookie, verifier, dir_count: 512, max_count: 4096 }),
+        Call::ReadDirPlus(ReadDirPlusArgs {
+            dir: object,
+            cookie,
+            verifier,
+            dir_count: 512,
+            max_count: 4096,
+        }),
         Call::FsStat(system),
         Call::FsInfo(system),
         Call::PathConf(system),
@@ -83,7 +89,8 @@ fn calls() -> Vec<Call<'static>> {
             Call::Rename(RenameArgs { from: place, to: place }),
             Call::Link(LinkArgs { file: object, link: place }),
         ]);
-        let hows = [CreateHow::Unchecked(MODE), CreateHow::Guarded(MODE), CreateHow::Exclusive([9; 8])];
+        let hows =
+            [CreateHow::Unchecked(MODE), CreateHow::Guarded(MODE), CreateHow::Exclusive([9; 8])];
         calls.extend(hows.map(|how| Call::Create(CreateArgs { place, how })));
         let device = DeviceNumber { major: 8, minor: 1 };
         let nodes = [NodeKind::Block(MODE, device), NodeKind::Fifo(MODE), NodeKind::Regular];
@@ -141,7 +148,10 @@ fn replies() -> Vec<Reply<'static>> {
             Reply::Rename(Err(Failure { status: Status::XDev, attributes: renamed })),
             Reply::Link(Ok(linked)),
             Reply::Link(Err(Failure { status: Status::MLink, attributes: linked })),
-            Reply::FsStat(Ok(SystemOk { attributes, about: FsStat { total_files: 9, ..FsStat::default() } })),
+            Reply::FsStat(Ok(SystemOk {
+                attributes,
+                about: FsStat { total_files: 9, ..FsStat::default() },
+            })),
             Reply::FsStat(Err(failure)),
             Reply::FsInfo(Ok(SystemOk { attributes, about: fs_info() })),
             Reply::FsInfo(Err(failure)),
@@ -180,17 +190,25 @@ fn path_conf() -> PathConf {
     }
 }
 
-/// The octets of a READDIR or READDIRPLUS result, its status too, with three names of different lengths.
+/// The octets of a READDIR or READDIRPLUS result, its status too, with three names of different
+/// lengths.
 fn listing(procedure: Procedure) -> Vec<u8> {
     let names: [&[u8]; 3] = [b".", b"a-name", &[b'x'; 255]];
-    let entries = (1..).zip(names).map(|(n, name)| Entry { fileid: n, name: Name(name), cookie: n << 32 });
+    let entries =
+        (1..).zip(names).map(|(n, name)| Entry { fileid: n, name: Name(name), cookie: n << 32 });
     written(|writer| {
         if procedure == Procedure::ReadDir {
             let mut list = ReadDirWriter::begin(writer, Some(attributes()), [5; 8], 4096).unwrap();
             entries.for_each(|entry| list.push(&entry).unwrap());
             assert_eq!(list.finish(true), Ok(3));
         } else {
-            let mut list = ReadDirPlusWriter::begin(writer, None, [5; 8], (4096, 4096)).unwrap();
+            let mut list = ReadDirPlusWriter::begin(
+                writer,
+                None,
+                [5; 8],
+                PlusLimits { dir_count: 4096, max_count: 4096 },
+            )
+            .unwrap();
             for entry in entries {
                 let attributes = (entry.fileid != 1).then(attributes);
                 let handle = (entry.fileid != 2).then(|| handle(24));
@@ -212,14 +230,17 @@ fn written(emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>) -> Vec<u8> 
 }
 
 fn hex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> =
-        text.chars().filter_map(|c| c.to_digit(16)).map(|digit| u8::try_from(digit).unwrap()).collect();
+    let digits: Vec<u8> = text
+        .chars()
+        .filter_map(|c| c.to_digit(16))
+        .map(|digit| u8::try_from(digit).unwrap())
+        .collect();
     digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
 }
 
 #[test]
 fn every_call_survives_a_round_trip_and_no_cut_of_it_does() {
-    let mut seen = [false; 22];
+    let mut seen = [false; Procedure::ALL.len()];
     for call in calls() {
         let (procedure, octets) = (call.procedure(), written(|writer| call.emit(writer)));
         seen[procedure as usize] = true;
@@ -230,21 +251,26 @@ fn every_call_survives_a_round_trip_and_no_cut_of_it_does() {
                 Err(Error::Short),
                 "{call:?} cut at {cut}"
             );
-            assert_eq!(call.emit(&mut Writer::new(&mut vec![0; cut])), Err(NoRoom), "{call:?} in {cut}");
+            assert_eq!(
+                call.emit(&mut Writer::new(&mut vec![0; cut])),
+                Err(NoRoom),
+                "{call:?} in {cut}"
+            );
         }
         let longer = [&octets[..], &[0; 4]].concat();
         assert_eq!(Call::parse(procedure, Reader::new(&longer)), Err(Error::Trailing), "{call:?}");
     }
-    assert_eq!(seen, [true; 22], "each procedure was called");
+    assert_eq!(seen, [true; Procedure::ALL.len()], "each procedure was called");
 }
 
 #[test]
 fn every_reply_survives_a_round_trip_and_no_cut_of_it_does() {
-    let mut seen = [0; 22];
-    let listings =
-        [Procedure::ReadDir, Procedure::ReadDirPlus].map(|procedure| (procedure, listing(procedure)));
-    let listings =
-        listings.iter().map(|(procedure, octets)| Reply::parse(*procedure, Reader::new(octets)).unwrap());
+    let mut seen = [0; Procedure::ALL.len()];
+    let listings = [Procedure::ReadDir, Procedure::ReadDirPlus]
+        .map(|procedure| (procedure, listing(procedure)));
+    let listings = listings
+        .iter()
+        .map(|(procedure, octets)| Reply::parse(*procedure, Reader::new(octets)).unwrap());
     for reply in replies().into_iter().chain(listings) {
         let (procedure, octets) = (reply.procedure(), written(|writer| reply.emit(writer)));
         seen[procedure as usize] += 1;
@@ -255,15 +281,26 @@ fn every_reply_survives_a_round_trip_and_no_cut_of_it_does() {
                 Err(Error::Short),
                 "{reply:?} cut at {cut}"
             );
-            assert_eq!(reply.emit(&mut Writer::new(&mut vec![0; cut])), Err(NoRoom), "{reply:?} in {cut}");
+            assert_eq!(
+                reply.emit(&mut Writer::new(&mut vec![0; cut])),
+                Err(NoRoom),
+                "{reply:?} in {cut}"
+            );
         }
         let longer = [&octets[..], &[0; 4]].concat();
-        assert_eq!(Reply::parse(procedure, Reader::new(&longer)), Err(Error::Trailing), "{reply:?}");
+        assert_eq!(
+            Reply::parse(procedure, Reader::new(&longer)),
+            Err(Error::Trailing),
+            "{reply:?}"
+        );
     }
-    assert!(seen[0] == 1 && seen[1..].iter().all(|results| *results >= 2), "both arms of each: {seen:?}");
+    assert!(
+        seen[0] == 1 && seen[1..].iter().all(|results| *results >= 2),
+        "both arms of each: {seen:?}"
+    );
 }
 
-/// What parses is a meaning of its own: it must survive a round trip, whatever it was made of.
+/// Checks that octets which parse survive a round trip, whatever they were made of.
 fn stays_sound(procedure: Procedure, octets: &[u8]) {
     if let Ok(call) = Call::parse(procedure, Reader::new(octets)) {
         let again = written(|writer| call.emit(writer));
@@ -277,11 +314,13 @@ fn stays_sound(procedure: Procedure, octets: &[u8]) {
 
 #[test]
 fn no_change_of_a_bit_or_a_word_does_harm() {
-    let calls = calls().into_iter().map(|call| (call.procedure(), written(|writer| call.emit(writer))));
-    let replies =
-        replies().into_iter().map(|reply| (reply.procedure(), written(|writer| reply.emit(writer))));
-    let listings =
-        [Procedure::ReadDir, Procedure::ReadDirPlus].map(|procedure| (procedure, listing(procedure)));
+    let calls =
+        calls().into_iter().map(|call| (call.procedure(), written(|writer| call.emit(writer))));
+    let replies = replies()
+        .into_iter()
+        .map(|reply| (reply.procedure(), written(|writer| reply.emit(writer))));
+    let listings = [Procedure::ReadDir, Procedure::ReadDirPlus]
+        .map(|procedure| (procedure, listing(procedure)));
     for (procedure, octets) in calls.chain(replies).chain(listings) {
         for bit in 0..octets.len() * 8 {
             let mut changed = octets.clone();
@@ -308,13 +347,19 @@ fn values_that_do_not_exist_are_refused() {
     let object = handle(64);
     let getattr = Call::GetAttr(GetAttrArgs { object });
     assert_eq!(changed(getattr, 0, 65), Err(Error::TooLong), "a handle of 65 octets");
-    let setattr = Call::SetAttr(SetAttrArgs { object, attributes: SetAttributes::default(), guard: None });
+    let setattr =
+        Call::SetAttr(SetAttrArgs { object, attributes: SetAttributes::default(), guard: None });
     for at in (68..96).step_by(4) {
         let expected = if at == 84 || at == 88 { Err(Error::Short) } else { Err(Error::BadValue) };
-        assert_eq!(changed(setattr, at, 2), expected, "2 is a way to set a time, but no boolean, at {at}");
+        assert_eq!(
+            changed(setattr, at, 2),
+            expected,
+            "2 is a way to set a time, but no boolean, at {at}"
+        );
         assert_eq!(changed(setattr, at, 3), Err(Error::BadValue), "3 is neither, at {at}");
     }
-    let write = WriteArgs { file: object, offset: 0, stable: StableHow::Unstable, data: Bulk::Inline(b"") };
+    let write =
+        WriteArgs { file: object, offset: 0, stable: StableHow::Unstable, data: Bulk::Inline(b"") };
     assert_eq!(changed(Call::Write(write), 80, 3), Err(Error::BadValue), "a fourth stable_how");
     let create = CreateArgs { place: place(b"name"), how: CreateHow::Exclusive([0; 8]) };
     assert_eq!(changed(Call::Create(create), 76, 3), Err(Error::BadValue), "a fourth createmode3");
@@ -331,8 +376,10 @@ fn data_that_came_in_a_chunk_is_found_with_and_without_its_padding() {
         [(&b"hello"[..], &b"hello"[..]), (b"hello", b"hello\0\0\0"), (b"hell", b"hell"), (b"", b"")]
     {
         let count = u32::try_from(data.len()).unwrap();
-        let write = |data| Call::Write(WriteArgs { file, offset: 3, stable: StableHow::FileSync, data });
-        let symlink = |path| Call::Symlink(SymlinkArgs { place: place(b"l"), attributes: MODE, path });
+        let write =
+            |data| Call::Write(WriteArgs { file, offset: 3, stable: StableHow::FileSync, data });
+        let symlink =
+            |path| Call::Symlink(SymlinkArgs { place: place(b"l"), attributes: MODE, path });
         for (apart, whole) in [
             (write(Bulk::Apart(count)), write(Bulk::Inline(data))),
             (symlink(Bulk::Apart(count)), symlink(Bulk::Inline(data))),
@@ -341,7 +388,8 @@ fn data_that_came_in_a_chunk_is_found_with_and_without_its_padding() {
             let pieces = [Piece::Inline(&head), Piece::Chunk(chunk)];
             assert_eq!(Call::parse(apart.procedure(), Reader::over(&pieces)), Ok(whole));
         }
-        let read = |data| Reply::Read(Ok(ReadOk { attributes: Some(attributes()), eof: false, data }));
+        let read =
+            |data| Reply::Read(Ok(ReadOk { attributes: Some(attributes()), eof: false, data }));
         let readlink = |path| Reply::ReadLink(Ok(ReadLinkOk { attributes: None, path }));
         for (apart, whole) in [
             (read(Bulk::Apart(count)), read(Bulk::Inline(data))),
@@ -354,7 +402,8 @@ fn data_that_came_in_a_chunk_is_found_with_and_without_its_padding() {
     }
 }
 
-/// Each cut of a message that has some of its octets in a chunk: where the chunk begins, its octets, and the pieces.
+/// Each cut of a message that has some of its octets in a chunk: where the chunk begins, its
+/// octets, and the pieces.
 fn chunked(whole: &[u8], mut judge: impl FnMut(usize, usize, Reader<'_>)) {
     for from in (0..whole.len()).step_by(4) {
         for len in 1..=whole.len() - from {
@@ -367,7 +416,8 @@ fn chunked(whole: &[u8], mut judge: impl FnMut(usize, usize, Reader<'_>)) {
     }
 }
 
-/// Whether `len` octets from `from` are the item at the end of a message, with or without its padding.
+/// Returns true if `len` octets from `from` are the item at the end of a message, with or without
+/// its padding.
 fn is_item(item: Option<Bulk<'_>>, whole: &[u8], from: usize, len: usize) -> bool {
     item.is_some_and(|item| {
         from + padded(item.len()) == whole.len() && (len == item.len() || len == padded(item.len()))
@@ -379,9 +429,8 @@ fn nothing_but_the_item_of_a_call_may_come_in_a_chunk() {
     for call in calls() {
         let whole = written(|writer| call.emit(writer));
         let item = match call {
-            Call::Write(WriteArgs { data: item, .. }) | Call::Symlink(SymlinkArgs { path: item, .. }) => {
-                Some(item)
-            }
+            Call::Write(WriteArgs { data: item, .. })
+            | Call::Symlink(SymlinkArgs { path: item, .. }) => Some(item),
             _ => None,
         };
         chunked(&whole, |from, len, reader| {
@@ -418,8 +467,12 @@ fn nothing_but_the_item_of_a_reply_may_come_in_a_chunk() {
 #[test]
 fn parsed_data_is_the_data_that_came_and_not_a_copy() {
     let data = vec![7; 100_000];
-    let write =
-        WriteArgs { file: handle(8), offset: 0, stable: StableHow::Unstable, data: Bulk::Apart(100_000) };
+    let write = WriteArgs {
+        file: handle(8),
+        offset: 0,
+        stable: StableHow::Unstable,
+        data: Bulk::Apart(100_000),
+    };
     let head = written(|writer| write.emit(writer));
     let pieces = [Piece::Inline(&head), Piece::Chunk(&data)];
     let Ok(Call::Write(parsed)) = Call::parse(Procedure::Write, Reader::over(&pieces)) else {
@@ -436,10 +489,18 @@ fn data_whose_number_of_octets_is_said_twice_and_differently_is_refused() {
     for count in [0, 4, 6, 8, u32::MAX] {
         let mut octets = written(|writer| write.emit(writer));
         octets[20..24].copy_from_slice(&count.to_be_bytes());
-        assert_eq!(Call::parse(Procedure::Write, Reader::new(&octets)), Err(Error::BadValue), "{count}");
+        assert_eq!(
+            Call::parse(Procedure::Write, Reader::new(&octets)),
+            Err(Error::BadValue),
+            "{count}"
+        );
         let mut octets = written(|writer| read.emit(writer));
         octets[8..12].copy_from_slice(&count.to_be_bytes());
-        assert_eq!(Reply::parse(Procedure::Read, Reader::new(&octets)), Err(Error::BadValue), "{count}");
+        assert_eq!(
+            Reply::parse(Procedure::Read, Reader::new(&octets)),
+            Err(Error::BadValue),
+            "{count}"
+        );
     }
 }
 
@@ -480,7 +541,8 @@ fn important_messages_have_these_octets() {
 
     let data = Bulk::Inline(b"hello");
     let write = Call::Write(WriteArgs { file: fh, offset: 9, stable: StableHow::FileSync, data });
-    let expected = format!("{fh_hex} 00000000 00000009 00000005 00000002 00000005 68656c6c 6f000000");
+    let expected =
+        format!("{fh_hex} 00000000 00000009 00000005 00000002 00000005 68656c6c 6f000000");
     assert_eq!(written(|w| write.emit(w)), hex(&expected));
 
     let name = DirOpArgs { dir: fh, name: Name(b"abc") };
@@ -498,24 +560,38 @@ fn important_messages_have_these_octets() {
     let expected = format!("{fh_hex} 00000003 61626300 {sattr_hex} 00000002 746f0000");
     assert_eq!(written(|w| symlink.emit(w)), hex(&expected));
 
-    let plus = ReadDirPlusArgs { dir: fh, cookie: 3, verifier: [9; 8], dir_count: 0x200, max_count: 0x1000 };
+    let plus = ReadDirPlusArgs {
+        dir: fh,
+        cookie: 3,
+        verifier: [9; 8],
+        dir_count: 0x200,
+        max_count: 0x1000,
+    };
     let expected = format!("{fh_hex} 00000000 00000003 09090909 09090909 00000200 00001000");
     assert_eq!(written(|w| Call::ReadDirPlus(plus).emit(w)), hex(&expected));
 
     let read = Reply::Read(Ok(ReadOk { attributes: None, eof: true, data: Bulk::Inline(b"hi") }));
-    assert_eq!(written(|w| read.emit(w)), hex("00000000 00000000 00000002 00000001 00000002 68690000"));
+    assert_eq!(
+        written(|w| read.emit(w)),
+        hex("00000000 00000000 00000002 00000001 00000002 68690000")
+    );
 
-    let write = WriteOk { wcc: WccData::NONE, count: 5, committed: StableHow::DataSync, verifier: [7; 8] };
+    let write =
+        WriteOk { wcc: WccData::NONE, count: 5, committed: StableHow::DataSync, verifier: [7; 8] };
     let expected = "00000000 00000000 00000000 00000005 00000001 07070707 07070707";
     assert_eq!(written(|w| Reply::Write(Ok(write)).emit(w)), hex(expected));
 
     let lookup = Reply::Lookup(Ok(LookupOk { object: fh, attributes: None, dir_attributes: None }));
     assert_eq!(written(|w| lookup.emit(w)), hex(&format!("00000000 {fh_hex} 00000000 00000000")));
 
-    let before =
-        Some(WccAttributes { size: 1, mtime: Time { seconds: 2, nanos: 3 }, ctime: Time::default() });
+    let before = Some(WccAttributes {
+        size: 1,
+        mtime: Time { seconds: 2, nanos: 3 },
+        ctime: Time::default(),
+    });
     let stale = Failure { status: Status::Stale, attributes: WccData { before, after: None } };
-    let expected = "00000046 00000001 00000000 00000001 00000002 00000003 00000000 00000000 00000000";
+    let expected =
+        "00000046 00000001 00000000 00000001 00000002 00000003 00000000 00000000 00000000";
     assert_eq!(written(|w| Reply::Write(Err(stale)).emit(w)), hex(expected));
 }
 
@@ -537,7 +613,9 @@ fn only_four_procedures_have_an_item_for_a_chunk() {
         (0..100).filter(eligible).count()
     };
     assert_eq!(count(PROGRAM, VERSION), 4);
-    for (program, version) in [(PROGRAM, 2), (PROGRAM, 4), (mount::PROGRAM, mount::VERSION), (100_227, 3)] {
+    for (program, version) in
+        [(PROGRAM, 2), (PROGRAM, 4), (mount::PROGRAM, mount::VERSION), (100_227, 3)]
+    {
         assert_eq!(count(program, version), 0, "program {program}, version {version}");
     }
 }

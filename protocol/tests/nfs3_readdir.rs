@@ -28,7 +28,7 @@ fn plus_len(at: usize) -> usize {
     entry_len(at) + 4 + 4 + 4 + 8
 }
 
-/// How many entries fit when each has these lengths and the limit is this.
+/// Number of entries that fit within `limit` if each has these lengths.
 fn fitting(lens: impl Fn(usize) -> usize, limit: usize) -> usize {
     (1..=NAMES.len()).take_while(|count| (0..*count).map(&lens).sum::<usize>() <= limit).count()
 }
@@ -43,16 +43,21 @@ fn read_dir(out: &mut [u8], room: usize, count: u32) -> (Result<usize, Status>, 
     (result, writer.len())
 }
 
-fn read_dir_plus(out: &mut [u8], room: usize, limits: (u32, u32)) -> (Result<usize, Status>, usize) {
+fn read_dir_plus(
+    out: &mut [u8],
+    room: usize,
+    limits: PlusLimits,
+) -> (Result<usize, Status>, usize) {
     let mut writer = Writer::new(&mut out[..room]);
-    let result = ReadDirPlusWriter::begin(&mut writer, None, VERIFIER, limits).and_then(|mut list| {
-        let all = (0..NAMES.len()).all(|at| list.push(&plus(at)).is_ok());
-        list.finish(all)
-    });
+    let result =
+        ReadDirPlusWriter::begin(&mut writer, None, VERIFIER, limits).and_then(|mut list| {
+            let all = (0..NAMES.len()).all(|at| list.push(&plus(at)).is_ok());
+            list.finish(all)
+        });
     (result, writer.len())
 }
 
-/// What must come out when `fits` entries fit: all of them, or TOOSMALL and no octet.
+/// Checks the result if `fits` entries fit: all of them, or TOOSMALL and no octet.
 fn check(result: Result<usize, Status>, len: usize, fits: usize, lens: impl Fn(usize) -> usize) {
     if fits == 0 {
         assert_eq!((result, len), (Err(Status::TooSmall), 0));
@@ -71,12 +76,16 @@ fn every_count_is_filled_and_none_is_exceeded() {
         check(result, len, fits, entry_len);
         assert!(len <= 4 + limit, "count {count}");
         if let Ok(fits) = result {
-            let Ok(Reply::ReadDir(Ok(parsed))) = Reply::parse(Procedure::ReadDir, Reader::new(&out[..len]))
+            let Ok(Reply::ReadDir(Ok(parsed))) =
+                Reply::parse(Procedure::ReadDir, Reader::new(&out[..len]))
             else {
                 panic!("what was written is a result, count {count}");
             };
             assert_eq!((parsed.attributes, parsed.verifier), (None, VERIFIER));
-            assert_eq!(parsed.entries.collect::<Vec<_>>(), (0..fits).map(entry).collect::<Vec<_>>());
+            assert_eq!(
+                parsed.entries.collect::<Vec<_>>(),
+                (0..fits).map(entry).collect::<Vec<_>>()
+            );
             assert_eq!(parsed.eof, fits == NAMES.len(), "count {count}");
         }
     }
@@ -90,7 +99,8 @@ fn every_room_is_filled_and_none_is_exceeded() {
         let (result, len) = read_dir(&mut out, room, u32::MAX);
         check(result, len, fits, entry_len);
         let fits = room.checked_sub(4 + EMPTY).map_or(0, |left| fitting(plus_len, left));
-        let (result, len) = read_dir_plus(&mut out, room, (u32::MAX, u32::MAX));
+        let (result, len) =
+            read_dir_plus(&mut out, room, PlusLimits { dir_count: u32::MAX, max_count: u32::MAX });
         check(result, len, fits, plus_len);
     }
 }
@@ -104,14 +114,15 @@ fn both_counts_of_readdirplus_are_kept() {
                 (usize::try_from(dir_count).unwrap(), usize::try_from(max_count).unwrap());
             let by_max = limit.checked_sub(EMPTY).map_or(0, |left| fitting(plus_len, left));
             let fits = by_max.min(fitting(entry_len, dir_limit));
-            let (result, len) = read_dir_plus(&mut out, 512, (dir_count, max_count));
+            let (result, len) = read_dir_plus(&mut out, 512, PlusLimits { dir_count, max_count });
             check(result, len, fits, plus_len);
             assert!(len <= 4 + limit);
         }
     }
-    let (result, len) = read_dir_plus(&mut out, 512, (512, 512));
+    let (result, len) = read_dir_plus(&mut out, 512, PlusLimits { dir_count: 512, max_count: 512 });
     assert_eq!(result, Ok(NAMES.len()));
-    let Ok(Reply::ReadDirPlus(Ok(parsed))) = Reply::parse(Procedure::ReadDirPlus, Reader::new(&out[..len]))
+    let Ok(Reply::ReadDirPlus(Ok(parsed))) =
+        Reply::parse(Procedure::ReadDirPlus, Reader::new(&out[..len]))
     else {
         panic!("what was written is a result");
     };
@@ -124,19 +135,26 @@ fn a_directory_read_to_its_end_has_no_entries_and_says_so() {
     let mut out = [0xee; 64];
     let mut writer = Writer::new(&mut out);
     let empty = u32::try_from(EMPTY).unwrap();
-    assert_eq!(ReadDirWriter::begin(&mut writer, None, VERIFIER, empty - 1).err(), Some(Status::TooSmall));
+    assert_eq!(
+        ReadDirWriter::begin(&mut writer, None, VERIFIER, empty - 1).err(),
+        Some(Status::TooSmall)
+    );
     assert!(writer.is_empty());
     let list = ReadDirWriter::begin(&mut writer, None, VERIFIER, empty).unwrap();
     assert_eq!(list.finish(true), Ok(0));
     let len = writer.len();
-    assert_eq!(out[..len], [0, 0, 0, 0, 0, 0, 0, 0, 5, 5, 5, 5, 5, 5, 5, 5, 0, 0, 0, 0, 0, 0, 0, 1]);
+    assert_eq!(
+        out[..len],
+        [0, 0, 0, 0, 0, 0, 0, 0, 5, 5, 5, 5, 5, 5, 5, 5, 0, 0, 0, 0, 0, 0, 0, 1]
+    );
 }
 
 #[test]
 fn nothing_follows_an_entry_that_did_not_fit() {
     let mut out = [0xee; 512];
     let mut writer = Writer::new(&mut out);
-    writer.u64(0x0102_0304_0506_0708).unwrap(); // what stands in front of the results does not count
+    // What stands in front of the results does not count.
+    writer.u64(0x0102_0304_0506_0708).unwrap();
     let count = u32::try_from(EMPTY + entry_len(0) + entry_len(4)).unwrap();
     let mut list = ReadDirWriter::begin(&mut writer, None, VERIFIER, count).unwrap();
     assert_eq!(list.push(&entry(0)), Ok(()));
@@ -146,7 +164,9 @@ fn nothing_follows_an_entry_that_did_not_fit() {
     let len = writer.len();
     assert_eq!(len, 8 + 4 + EMPTY + entry_len(0));
     assert_eq!(out[..8], [1, 2, 3, 4, 5, 6, 7, 8]);
-    let Ok(Reply::ReadDir(Ok(parsed))) = Reply::parse(Procedure::ReadDir, Reader::new(&out[8..len])) else {
+    let Ok(Reply::ReadDir(Ok(parsed))) =
+        Reply::parse(Procedure::ReadDir, Reader::new(&out[8..len]))
+    else {
         panic!("what was written is a result");
     };
     assert_eq!(parsed.entries.len(), 1);
@@ -157,7 +177,13 @@ fn nothing_follows_an_entry_that_did_not_fit() {
 fn an_entry_has_these_octets() {
     let mut out = [0xee; 128];
     let mut writer = Writer::new(&mut out);
-    let mut list = ReadDirPlusWriter::begin(&mut writer, None, [0; 8], (512, 512)).unwrap();
+    let mut list = ReadDirPlusWriter::begin(
+        &mut writer,
+        None,
+        [0; 8],
+        PlusLimits { dir_count: 512, max_count: 512 },
+    )
+    .unwrap();
     let entry = Entry { fileid: 7, name: Name(b"abc"), cookie: 9 };
     list.push(&EntryPlus { entry, attributes: None, handle: FileHandle::new(&[1, 2]) }).unwrap();
     list.finish(true).unwrap();

@@ -1,5 +1,5 @@
-//! Both roles of RPC-over-RDMA against each other, over memory that is an array: what one side offers the other uses, and
-//! nothing else.
+//! Both roles of RPC-over-RDMA against each other, over memory that is an array: what one side
+//! offers the other uses, and nothing else.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_protocol::rpcrdma::chunk::{CHUNK_SEGMENTS_MAX, READS_MAX, SEGMENTS_MAX, WRITES_MAX};
@@ -9,9 +9,9 @@ use stag_protocol::rpcrdma::responder::{
     self, Part, PullChunk, ReplyParts, ReplyPlan, ReplyPolicy, plan_pull, plan_reply,
 };
 use stag_protocol::rpcrdma::{
-    Body, ChunkLists, Connection, Credits, Direction, ErrorBody, ErrorReply, Header, Incoming, InlineSize,
-    InlineThreshold, ListsFull, NoCredit, Offer, PeerFault, Position, Procedure, Segment, Setup, Side, Xid,
-    invalidate, v1,
+    Body, ChunkLists, Connection, Credits, Direction, ErrorBody, ErrorReply, Header, Incoming,
+    InlineSize, InlineThreshold, ListsFull, NoCredit, PeerFault, Position, PrivateData, Procedure,
+    Segment, Setup, Side, Xid, invalidate, v1,
 };
 use stag_protocol::xdr::{Reader, padded};
 
@@ -127,7 +127,10 @@ fn a_full_list_refuses_one_more_and_stays_as_it_is() {
         lists.begin_write().unwrap();
     }
     let before = lists.clone();
-    assert_eq!(lists.push_read(position(4 * READS_MAX as u32), segment(2, 2)), Err(ListsFull::Chunks));
+    assert_eq!(
+        lists.push_read(position(4 * READS_MAX as u32), segment(2, 2)),
+        Err(ListsFull::Chunks)
+    );
     assert_eq!(lists.begin_write(), Err(ListsFull::Chunks));
     assert_eq!(lists, before);
     lists.begin_reply();
@@ -140,7 +143,11 @@ fn a_full_list_refuses_one_more_and_stays_as_it_is() {
     assert_eq!(lists.push_reply(segment(4, 4)), Err(ListsFull::Segments));
     assert_eq!(lists, before);
     lists.begin_reply();
-    assert_eq!(lists.segments().len(), READS_MAX, "another Reply chunk takes the place of the first");
+    assert_eq!(
+        lists.segments().len(),
+        READS_MAX,
+        "another Reply chunk takes the place of the first"
+    );
 }
 
 // The form of a call.
@@ -151,8 +158,12 @@ fn lists_of(plan: &form::CallPlan, segments: usize) -> ChunkLists {
     for number in 0..segments as u32 {
         match plan.call {
             CallOffer::Nothing => {}
-            CallOffer::ReadChunk(item) => lists.push_read(item.position, segment(number, 1)).unwrap(),
-            CallOffer::PositionZero(_) => lists.push_read(Position::ZERO, segment(number, 1)).unwrap(),
+            CallOffer::ReadChunk(item) => {
+                lists.push_read(item.position, segment(number, 1)).unwrap()
+            }
+            CallOffer::PositionZero(_) => {
+                lists.push_read(Position::ZERO, segment(number, 1)).unwrap()
+            }
         }
     }
     match plan.reply {
@@ -172,17 +183,24 @@ fn lists_of(plan: &form::CallPlan, segments: usize) -> ChunkLists {
 #[test]
 fn every_plan_fits_the_threshold_and_the_shortest_form_that_fits_is_taken() {
     for segments in [1, 2, CHUNK_SEGMENTS_MAX] {
-        let path =
-            Path { call: threshold(1024), reply: threshold(2048), header: v1::HEADER_LEN_MIN, segments };
+        let path = Path {
+            call: threshold(1024),
+            reply: threshold(2048),
+            header: v1::HEADER_LEN_MIN,
+            segments,
+        };
         for call in (100..1100).step_by(4) {
             for item_len in [None, Some(0), Some(1), Some(39), Some(60)] {
                 let item = item_len.map(|len| Item { position: position(40), len });
-                for (reply_rest_max, reply_item_max) in [(100, 0), (100, 4000), (2100, 4000), (3000, 0)] {
+                for (reply_rest_max, reply_item_max) in
+                    [(100, 0), (100, 4000), (2100, 4000), (3000, 0)]
+                {
                     let sizes = CallSizes { call, item, reply_rest_max, reply_item_max };
                     let plan = form::plan_call(&sizes, &path).unwrap();
                     let header = v1::header_len(&lists_of(&plan, segments));
                     let read_chunk = 24 * segments;
-                    let bare = if plan.form() == Form::Short { header } else { header - read_chunk };
+                    let bare =
+                        if plan.form() == Form::Short { header } else { header - read_chunk };
                     let reduced = call - padded(item_len.unwrap_or(0) as usize);
                     let short = bare + call <= 1024;
                     let chunked = item_len.unwrap_or(0) > 0 && bare + read_chunk + reduced <= 1024;
@@ -201,8 +219,12 @@ fn every_plan_fits_the_threshold_and_the_shortest_form_that_fits_is_taken() {
 
 #[test]
 fn what_waits_for_the_reply_depends_on_the_reply_threshold_to_the_octet() {
-    let path =
-        Path { call: threshold(4096), reply: threshold(1024), header: v1::HEADER_LEN_MIN, segments: 3 };
+    let path = Path {
+        call: threshold(4096),
+        reply: threshold(1024),
+        header: v1::HEADER_LEN_MIN,
+        segments: 3,
+    };
     let plan = |reply_rest_max, reply_item_max| {
         let sizes = CallSizes { call: 100, item: None, reply_rest_max, reply_item_max };
         form::plan_call(&sizes, &path).unwrap().reply
@@ -219,8 +241,10 @@ fn what_waits_for_the_reply_depends_on_the_reply_threshold_to_the_octet() {
 
 #[test]
 fn the_first_call_to_an_unknown_peer_fits_1024_octets() {
-    let own = Offer { receive: InlineSize::MAX, send: InlineSize::MAX, remote_invalidation: true };
-    let setup = Setup { side: Side::Client, own, peer: Offer::SILENT, calls_max: 1, grant: 0 };
+    let own =
+        PrivateData { receive: InlineSize::MAX, send: InlineSize::MAX, remote_invalidation: true };
+    let setup =
+        Setup { side: Side::Client, own, peer: PrivateData::SILENT, calls_max: 1, grant: 0 };
     let connection = Connection::new(setup);
     assert_eq!(connection.send_threshold(), InlineThreshold::DEFAULT_V1);
     assert_eq!(connection.receive_threshold(), InlineThreshold::DEFAULT_V1);
@@ -228,11 +252,21 @@ fn the_first_call_to_an_unknown_peer_fits_1024_octets() {
 
 #[test]
 fn a_call_that_no_chunk_can_describe_is_refused() {
-    let path =
-        Path { call: threshold(1024), reply: threshold(1024), header: v1::HEADER_LEN_MIN, segments: 1 };
-    let sizes = CallSizes { call: u32::MAX as usize + 1, item: None, reply_rest_max: 100, reply_item_max: 0 };
+    let path = Path {
+        call: threshold(1024),
+        reply: threshold(1024),
+        header: v1::HEADER_LEN_MIN,
+        segments: 1,
+    };
+    let sizes = CallSizes {
+        call: u32::MAX as usize + 1,
+        item: None,
+        reply_rest_max: 100,
+        reply_item_max: 0,
+    };
     assert!(form::plan_call(&sizes, &path).is_err());
-    let sizes = CallSizes { call: 100, reply_rest_max: u32::MAX as usize, reply_item_max: 1, ..sizes };
+    let sizes =
+        CallSizes { call: 100, reply_rest_max: u32::MAX as usize, reply_item_max: 1, ..sizes };
     assert!(form::plan_call(&sizes, &path).is_err());
     let sizes = CallSizes { reply_rest_max: usize::MAX, ..sizes };
     assert!(form::plan_call(&sizes, &path).is_err());
@@ -240,7 +274,8 @@ fn a_call_that_no_chunk_can_describe_is_refused() {
 
 // Pulling a call.
 
-/// An RPC message of words; items of these lengths, each behind its length word, are inserted behind word 4, 6, 8 …
+/// An RPC message of words; items of these lengths, each behind its length word, are inserted
+/// behind word 4, 6, 8 …
 struct Call {
     whole: Vec<u8>,
     reduced: Vec<u8>,
@@ -287,7 +322,9 @@ fn read_back(pieces: &[stag_protocol::xdr::Piece<'_>], items: usize) -> Vec<u8> 
 
 #[test]
 fn what_a_requester_reduces_is_put_back_in_its_place_inline_and_long_with_and_without_padding() {
-    for lens in [vec![], vec![0], vec![1], vec![4], vec![7], vec![5, 8], vec![3, 0, 6], vec![1, 2, 3, 4, 5]] {
+    for lens in
+        [vec![], vec![0], vec![1], vec![4], vec![7], vec![5, 8], vec![3, 0, 6], vec![1, 2, 3, 4, 5]]
+    {
         let call = call(&lens);
         for pads in 0..1 << lens.len() {
             for long in [false, true] {
@@ -298,7 +335,8 @@ fn what_a_requester_reduces_is_put_back_in_its_place_inline_and_long_with_and_wi
                     if pads >> number & 1 == 1 {
                         content.resize(padded(content.len()), 0);
                     }
-                    let (first, second) = (content.len() as u32 / 2, content.len().div_ceil(2) as u32);
+                    let (first, second) =
+                        (content.len() as u32 / 2, content.len().div_ceil(2) as u32);
                     lists.push_read(position(*at), segment(1, first)).unwrap();
                     lists.push_read(position(*at), segment(2, second)).unwrap();
                     contents.insert(0, content);
@@ -317,7 +355,11 @@ fn what_a_requester_reduces_is_put_back_in_its_place_inline_and_long_with_and_wi
                 assert_eq!(pull.chunks().len(), lists.reads().count());
                 let slices: Vec<_> = contents.iter().map(Vec::as_slice).collect();
                 let pieces = pull.assemble(&call.reduced, &slices);
-                assert_eq!(read_back(pieces.as_slice(), lens.len()), call.whole, "{lens:?} {pads:b} {long}");
+                assert_eq!(
+                    read_back(pieces.as_slice(), lens.len()),
+                    call.whole,
+                    "{lens:?} {pads:b} {long}"
+                );
             }
         }
     }
@@ -327,7 +369,9 @@ fn what_a_requester_reduces_is_put_back_in_its_place_inline_and_long_with_and_wi
 fn f54_a_position_outside_the_payload_or_inside_another_chunk_is_refused() {
     let place = |chunks: &[(u32, u32)]| {
         let mut lists = ChunkLists::new();
-        chunks.iter().for_each(|(at, len)| lists.push_read(position(*at), segment(1, *len)).unwrap());
+        chunks
+            .iter()
+            .for_each(|(at, len)| lists.push_read(position(*at), segment(1, *len)).unwrap());
         plan_pull(&MSG, &lists, 40, 1000).map(|pull| pull.total())
     };
     for at in (4..=40).step_by(4) {
@@ -382,7 +426,8 @@ fn f65_a_payload_that_comes_twice_or_not_at_all_is_refused() {
     assert_eq!(plan_pull(&MSG, &lists, 40, 1000), Err(PeerFault::PayloadTwice));
     assert_eq!(plan_pull(&NOMSG, &lists, 4, 1000), Err(PeerFault::PayloadTwice));
     assert!(plan_pull(&NOMSG, &lists, 0, 1000).is_ok());
-    for lists in [offer(&[&[100]], None), offer(&[], Some(&[100])), offer(&[&[100]], Some(&[100]))] {
+    for lists in [offer(&[&[100]], None), offer(&[], Some(&[100])), offer(&[&[100]], Some(&[100]))]
+    {
         assert_eq!(plan_pull(&NOMSG, &lists, 0, 1000), Err(PeerFault::NoPayload));
     }
     let mut lists = ChunkLists::new();
@@ -395,7 +440,10 @@ fn f53_the_payload_of_a_long_call_names_its_headers_transaction() {
     assert_eq!(responder::check_xid(&NOMSG, &[0, 0, 0, 7, 0]), Ok(()));
     assert_eq!(responder::check_xid(&NOMSG, &[0, 0, 0, 8]), Err(PeerFault::XidMismatch));
     for len in 0..4 {
-        assert_eq!(responder::check_xid(&NOMSG, &[0, 0, 7][..len.min(3)]), Err(PeerFault::NoPayload));
+        assert_eq!(
+            responder::check_xid(&NOMSG, &[0, 0, 7][..len.min(3)]),
+            Err(PeerFault::NoPayload)
+        );
     }
 }
 
@@ -421,17 +469,34 @@ fn stream(parts: ReplyParts) -> Vec<u8> {
 }
 
 fn gather(plan: &ReplyPlan, parts: ReplyParts) -> Vec<u8> {
-    plan.payload().into_iter().flat_map(|(part, len)| content(part, parts)[..len as usize].to_vec()).collect()
+    plan.payload()
+        .into_iter()
+        .flat_map(|(part, len)| content(part, parts)[..len as usize].to_vec())
+        .collect()
 }
 
-/// Performs the writes of a plan into the memory that `call` offers; every octet is written once, in order, inside its segment.
-fn perform(plan: &ReplyPlan, parts: ReplyParts, call: &ChunkLists, returned: &ChunkLists) -> Vec<Vec<u8>> {
+/// Performs the writes of a plan into the memory that `call` offers; every octet is written once,
+/// in order, inside its segment.
+fn perform(
+    plan: &ReplyPlan,
+    parts: ReplyParts,
+    call: &ChunkLists,
+    returned: &ChunkLists,
+) -> Vec<Vec<u8>> {
     let mut memory: Vec<Vec<u8>> = call.segments().iter().map(|_| Vec::new()).collect();
     for push in plan.pushes(returned) {
         assert!(push.target.length > 0, "no empty RDMA Write");
-        let index = call.segments().iter().position(|segment| segment.handle == push.target.handle).unwrap();
+        let index = call
+            .segments()
+            .iter()
+            .position(|segment| segment.handle == push.target.handle)
+            .unwrap();
         let offered = call.segments()[index];
-        assert_eq!(push.target.offset - offered.offset, memory[index].len() as u64, "written in order");
+        assert_eq!(
+            push.target.offset - offered.offset,
+            memory[index].len() as u64,
+            "written in order"
+        );
         let from = push.from as usize;
         let octets = content(push.part, parts)[from..from + push.target.length as usize].to_vec();
         memory[index].extend(octets);
@@ -440,7 +505,8 @@ fn perform(plan: &ReplyPlan, parts: ReplyParts, call: &ChunkLists, returned: &Ch
     memory
 }
 
-/// One exchange: plans the reply, performs its writes, checks it as the requester does, and reads it back.
+/// One exchange: plans the reply, performs its writes, checks it as the requester does, and reads
+/// it back.
 fn exchange(
     call: &ChunkLists,
     parts: ReplyParts,
@@ -470,7 +536,10 @@ fn exchange(
         }
     };
     assert_eq!(shape.written().iter().sum::<u64>(), item.len() as u64);
-    assert_eq!(lengths(returned.segments()), memory.iter().map(|m| m.len() as u32).collect::<Vec<_>>());
+    assert_eq!(
+        lengths(returned.segments()),
+        memory.iter().map(|m| m.len() as u32).collect::<Vec<_>>()
+    );
     let whole = if plan.item_in_chunk {
         assert_eq!(item, content(Part::Item, parts), "the item without padding, and nothing else");
         let (head, tail) = payload.split_at(parts.head as usize);
@@ -509,11 +578,17 @@ fn every_reply_arrives_whole_or_is_refused_for_want_of_room() {
         for reply in replies {
             let call = offer(writes, reply);
             for item in [0, 1, 3, 4, 8, 9, 10, 12, 13, 899, 1000] {
-                for (head, tail) in [(24, 0), (24, 16), (40, 0), (900, 0), (900, 100), (1000, 1000)] {
+                for (head, tail) in [(24, 0), (24, 16), (40, 0), (900, 0), (900, 100), (1000, 1000)]
+                {
                     for policy in [ReplyPolicy::Inline, ReplyPolicy::Chunk] {
                         let parts = ReplyParts { head, item, tail };
-                        let got = exchange(&call, parts, threshold(1024), policy).map(|plan| plan.procedure);
-                        assert_eq!(got, judge(&call, parts, policy), "{parts:?} to {call:?} by {policy:?}");
+                        let got = exchange(&call, parts, threshold(1024), policy)
+                            .map(|plan| plan.procedure);
+                        assert_eq!(
+                            got,
+                            judge(&call, parts, policy),
+                            "{parts:?} to {call:?} by {policy:?}"
+                        );
                     }
                 }
             }
@@ -521,8 +596,12 @@ fn every_reply_arrives_whole_or_is_refused_for_want_of_room() {
     }
 }
 
-/// What RFC 8166 §4.3 says of a reply, at a threshold of 1024 octets.
-fn judge(call: &ChunkLists, parts: ReplyParts, policy: ReplyPolicy) -> Result<Procedure, PeerFault> {
+/// Applies RFC 8166 §4.3 to a reply, at a threshold of 1024 octets.
+fn judge(
+    call: &ChunkLists,
+    parts: ReplyParts,
+    policy: ReplyPolicy,
+) -> Result<Procedure, PeerFault> {
     let mut payload = u64::from(parts.head + parts.item.next_multiple_of(4) + parts.tail);
     if parts.item > 0
         && let Some(chunk) = call.writes().next().filter(|chunk| !chunk.segments.is_empty())
@@ -547,11 +626,15 @@ fn an_item_goes_into_the_write_chunk_and_its_padding_nowhere() {
     let call = offer(&[&[4096, 3, 4]], None);
     let mut returned = ChunkLists::new();
     let parts = ReplyParts { head: 128, item: 4099, tail: 0 };
-    let plan = plan_reply(&call, parts, threshold(1024), ReplyPolicy::Inline, &mut returned).unwrap();
+    let plan =
+        plan_reply(&call, parts, threshold(1024), ReplyPolicy::Inline, &mut returned).unwrap();
     assert!(plan.item_in_chunk);
     assert_eq!(lengths(returned.writes().next().unwrap().segments), [4096, 3, 0]);
     assert!(plan.pushes(&returned).all(|push| push.part == Part::Item && push.target.handle != 3));
-    assert_eq!(plan.payload(), [(Part::Head, 128), (Part::Item, 0), (Part::Pad, 0), (Part::Tail, 0)]);
+    assert_eq!(
+        plan.payload(),
+        [(Part::Head, 128), (Part::Item, 0), (Part::Pad, 0), (Part::Tail, 0)]
+    );
 }
 
 #[test]
@@ -559,7 +642,8 @@ fn f57_a_write_chunk_without_segments_asks_for_the_item_inline_and_comes_back_em
     let call = offer(&[&[], &[100]], None);
     let mut returned = ChunkLists::new();
     let parts = ReplyParts { head: 128, item: 99, tail: 4 };
-    let plan = plan_reply(&call, parts, threshold(1024), ReplyPolicy::Inline, &mut returned).unwrap();
+    let plan =
+        plan_reply(&call, parts, threshold(1024), ReplyPolicy::Inline, &mut returned).unwrap();
     assert!(!plan.item_in_chunk);
     assert_eq!(plan.pushes(&returned).count(), 0);
     let counts: Vec<_> = returned.writes().map(|chunk| lengths(chunk.segments)).collect();
@@ -572,10 +656,12 @@ fn f60_chunks_without_a_result_come_back_unused() {
     let mut returned = ChunkLists::new();
     for item in [0, 50] {
         let parts = ReplyParts { head: 128, item, tail: 0 };
-        let plan = plan_reply(&call, parts, threshold(1024), ReplyPolicy::Inline, &mut returned).unwrap();
+        let plan =
+            plan_reply(&call, parts, threshold(1024), ReplyPolicy::Inline, &mut returned).unwrap();
         assert_eq!(plan.item_in_chunk, item > 0, "an empty item consumes nothing");
         assert_eq!(lengths(returned.segments()), [item, 0, 0, 0]);
-        let handles = |lists: &ChunkLists| lists.segments().iter().map(|s| (s.handle, s.offset)).collect();
+        let handles =
+            |lists: &ChunkLists| lists.segments().iter().map(|s| (s.handle, s.offset)).collect();
         let (given, taken): (Vec<_>, Vec<_>) = (handles(&call), handles(&returned));
         assert_eq!(given, taken);
     }
@@ -617,7 +703,10 @@ fn a_header_that_alone_exceeds_the_threshold_is_refused() {
     let call = offer(&[], Some(&[100; 63]));
     let parts = ReplyParts { head: 128, item: 0, tail: 0 };
     for policy in [ReplyPolicy::Inline, ReplyPolicy::Chunk] {
-        assert_eq!(exchange(&call, parts, threshold(1024), policy).map(|_| ()), Err(PeerFault::NoReplyChunk));
+        assert_eq!(
+            exchange(&call, parts, threshold(1024), policy).map(|_| ()),
+            Err(PeerFault::NoReplyChunk)
+        );
         assert!(exchange(&call, parts, threshold(2048), policy).is_ok());
     }
 }
@@ -670,7 +759,8 @@ fn f68_a_reply_that_names_other_chunks_than_were_offered_is_refused() {
             Segment { handle: 99, length: 0, ..call.segments()[changed] },
             Segment { offset: 99, length: 0, ..call.segments()[changed] },
         ] {
-            let pick = |index: usize| if index == changed { other } else { unused.segments()[index] };
+            let pick =
+                |index: usize| if index == changed { other } else { unused.segments()[index] };
             let mut returned = ChunkLists::new();
             returned.begin_write().unwrap();
             returned.push_write(pick(0)).unwrap();
@@ -700,7 +790,11 @@ fn chunks_without_a_result_may_come_back_without_segments_or_not_at_all() {
         let shape = check_reply(&call, &MSG, &returned, 40).unwrap();
         assert_eq!(shape.written(), written, "{returned:?}");
         assert_eq!(shape.payload, ReplyPayload::Inline(40));
-        assert_eq!(check_reply(&call, &NOMSG, &returned, 0), Err(PeerFault::NoPayload), "{returned:?}");
+        assert_eq!(
+            check_reply(&call, &NOMSG, &returned, 0),
+            Err(PeerFault::NoPayload),
+            "{returned:?}"
+        );
     }
 }
 
@@ -715,7 +809,8 @@ fn unlike(call: &ChunkLists) -> ChunkLists {
 
 #[test]
 fn a_message_in_a_reply_chunk_is_the_reply_to_its_call() {
-    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>();
+    let words =
+        |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>();
     assert_eq!(check_message(Xid(7), &words(&[7, 1])), Ok(()));
     assert_eq!(check_message(Xid(7), &words(&[7, 1, 9])), Ok(()));
     assert_eq!(check_message(Xid(7), &words(&[8, 1])), Err(PeerFault::XidMismatch));
@@ -729,7 +824,8 @@ fn a_message_in_a_reply_chunk_is_the_reply_to_its_call() {
 #[test]
 fn a_reply_has_its_payload_in_exactly_one_place() {
     let call = offer(&[], Some(&[100]));
-    let check = |header, written, inline| check_reply(&call, header, &offer(&[], Some(&[written])), inline);
+    let check =
+        |header, written, inline| check_reply(&call, header, &offer(&[], Some(&[written])), inline);
     assert_eq!(check(&MSG, 0, 40).unwrap().payload, ReplyPayload::Inline(40));
     assert_eq!(check(&NOMSG, 60, 0).unwrap().payload, ReplyPayload::ReplyChunk(60));
     assert_eq!(check(&MSG, 1, 40), Err(PeerFault::ReplyChunkUsed));
@@ -751,7 +847,11 @@ fn the_longest_segment_is_invalidated_and_never_a_padding() {
     assert_eq!(choose(&offer(&[&[4096]], None)), Some(1));
     assert_eq!(choose(&offer(&[&[4096, 3, 4]], None)), Some(1));
     assert_eq!(choose(&offer(&[&[3, 4]], None)), Some(1), "the longest is a padding");
-    assert_eq!(choose(&offer(&[&[4]], None)), Some(1), "a chunk of one segment has no padding segment");
+    assert_eq!(
+        choose(&offer(&[&[4]], None)),
+        Some(1),
+        "a chunk of one segment has no padding segment"
+    );
     assert_eq!(choose(&offer(&[&[0, 4]], None)), None, "an empty segment names nothing");
     assert_eq!(choose(&offer(&[&[4, 5]], None)), Some(2));
     assert_eq!(choose(&offer(&[], Some(&[256, 28_672, 4]))), Some(2));
@@ -777,7 +877,8 @@ fn nothing_is_invalidated_unless_both_sides_announced_it_and_only_by_the_server(
     let lists = offer(&[&[4096]], None);
     for (own, peer) in [(false, false), (false, true), (true, false), (true, true)] {
         for side in [Side::Client, Side::Server] {
-            let offer = |remote_invalidation| Offer { remote_invalidation, ..Offer::SILENT };
+            let offer =
+                |remote_invalidation| PrivateData { remote_invalidation, ..PrivateData::SILENT };
             let setup = Setup { side, own: offer(own), peer: offer(peer), calls_max: 1, grant: 1 };
             let expected = (own && peer && side == Side::Server).then_some(1);
             assert_eq!(Connection::new(setup).invalidates(&lists), expected);
@@ -788,7 +889,13 @@ fn nothing_is_invalidated_unless_both_sides_announced_it_and_only_by_the_server(
 // A connection.
 
 fn connection(side: Side, calls_max: u32, grant: u32) -> Connection {
-    Connection::new(Setup { side, own: Offer::SILENT, peer: Offer::SILENT, calls_max, grant })
+    Connection::new(Setup {
+        side,
+        own: PrivateData::SILENT,
+        peer: PrivateData::SILENT,
+        calls_max,
+        grant,
+    })
 }
 
 fn inline(header: &Header, rpc_type: u32) -> Vec<u8> {
@@ -816,12 +923,16 @@ fn calls_count_against_the_grant_until_their_reply_and_one_more_closes() {
         assert!(matches!(server.handle_message(&bad, &mut lists), Incoming::Answer(..)));
         assert!(matches!(server.handle_message(&call[..20], &mut lists), Incoming::Discard(_)));
     }
-    assert_eq!(server.handle_message(&call, &mut lists), Incoming::Close(PeerFault::CreditsExceeded));
+    assert_eq!(
+        server.handle_message(&call, &mut lists),
+        Incoming::Close(PeerFault::CreditsExceeded)
+    );
     assert_eq!(server.reply_header(Xid(7), Body::Msg).credits, Credits(3));
     server.handle_replied();
     assert_eq!(server.handle_message(&call, &mut lists), expected);
     assert_eq!(server.serves().unwrap().outstanding(), 3);
-    let error = ErrorReply { xid: Xid(7), version: 1, credits: Credits(3), error: ErrorBody::Chunk };
+    let error =
+        ErrorReply { xid: Xid(7), version: 1, credits: Credits(3), error: ErrorBody::Chunk };
     assert_eq!(server.chunk_error(Xid(7)), error);
 }
 
@@ -835,13 +946,18 @@ fn replies_and_errors_bring_grants_and_calls_do_not() {
     client.handle_message(&inline(&header(20), 0), &mut lists);
     assert_eq!(limit(&client), 1, "a reverse-direction call asks for credits and grants none");
     let got = client.handle_message(&inline(&header(20), 1), &mut lists);
-    assert_eq!(got, Incoming::Reply { header: header(20), direction: Direction::Forward, payload_at: 28 });
+    assert_eq!(
+        got,
+        Incoming::Reply { header: header(20), direction: Direction::Forward, payload_at: 28 }
+    );
     assert_eq!(limit(&client), 20);
     let mut error = [0; 28];
-    let reply = ErrorReply { xid: Xid(5), version: 1, credits: Credits(0), error: ErrorBody::Chunk };
+    let reply =
+        ErrorReply { xid: Xid(5), version: 1, credits: Credits(0), error: ErrorBody::Chunk };
     let len = v1::emit_error(&reply, &mut error).unwrap();
     let got = client.handle_message(&error[..len], &mut lists);
-    let expected = Incoming::Error { xid: Xid(5), error: ErrorBody::Chunk, direction: Direction::Forward };
+    let expected =
+        Incoming::Error { xid: Xid(5), error: ErrorBody::Chunk, direction: Direction::Forward };
     assert_eq!((got, limit(&client)), (expected, 1));
     assert_eq!(client.take_credit(), Ok(()));
     assert_eq!(client.take_credit(), Err(NoCredit));
@@ -871,9 +987,15 @@ fn each_direction_has_its_own_credits_and_the_same_xid_may_live_in_both() {
     assert_eq!(call, Incoming::Call { header: MSG, direction: Direction::Forward, payload_at: 28 });
     let granted = Header { credits: Credits(100), ..MSG };
     let reply = server.handle_message(&inline(&granted, 1), &mut lists);
-    assert_eq!(reply, Incoming::Reply { header: granted, direction: Direction::Reverse, payload_at: 28 });
+    assert_eq!(
+        reply,
+        Incoming::Reply { header: granted, direction: Direction::Reverse, payload_at: 28 }
+    );
     assert_eq!(server.calls().unwrap().limit(), 2);
-    assert_eq!((server.calls().unwrap().in_flight(), server.serves().unwrap().outstanding()), (1, 1));
+    assert_eq!(
+        (server.calls().unwrap().in_flight(), server.serves().unwrap().outstanding()),
+        (1, 1)
+    );
 }
 
 #[test]
@@ -902,12 +1024,16 @@ fn a_reverse_call_with_chunks_gets_err_chunk_and_without_service_silence() {
 #[test]
 fn thresholds_are_the_smaller_of_sender_and_receiver_in_each_direction() {
     let size = InlineSize::at_most;
-    let own = Offer { remote_invalidation: true, send: size(8192), receive: size(4096) };
-    let peer = Offer { remote_invalidation: true, send: size(16_384), receive: size(2048) };
-    let connection = Connection::new(Setup { side: Side::Server, own, peer, calls_max: 0, grant: 1 });
+    let own = PrivateData { remote_invalidation: true, send: size(8192), receive: size(4096) };
+    let peer = PrivateData { remote_invalidation: true, send: size(16_384), receive: size(2048) };
+    let connection =
+        Connection::new(Setup { side: Side::Server, own, peer, calls_max: 0, grant: 1 });
     assert_eq!(connection.send_threshold().octets(), 2048);
     assert_eq!(connection.receive_threshold().octets(), 4096);
-    assert_eq!((Side::Server.calls(), Side::Client.serves()), (Direction::Reverse, Direction::Reverse));
+    assert_eq!(
+        (Side::Server.calls(), Side::Client.serves()),
+        (Direction::Reverse, Direction::Reverse)
+    );
 }
 
 #[test]

@@ -1,28 +1,35 @@
-//! What drafts 000 and 001 and RFC 8167 ask beyond RFC 8166, end against end.
+//! Rules of drafts 000 and 001 and of RFC 8167 beyond RFC 8166, end against end.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_protocol::rpcrdma::option::{Exchange, Message, health};
 use stag_protocol::rpcrdma::responder::plan_pull;
 use stag_protocol::rpcrdma::{
-    Body, ChunkLists, Connection, Credits, Direction, ErrorBody, ErrorReply, Header, Incoming, InlineSize,
-    Offer, PeerFault, PeerMemory, Segment, Setup, Side, Version, Version2, Versions, Xid, emit_error,
+    Body, ChunkLists, Connection, Credits, Direction, ErrorBody, ErrorReply, Header, Incoming,
+    InlineSize, PeerFault, PeerMemory, PrivateData, Segment, Setup, Side, Version, Version2,
+    Versions, Xid, emit_error,
 };
 use std::time::Duration;
 
 const BOTH: Versions = Versions::Both(Version2::Directed);
 const XID: Xid = Xid(0x7e57);
 
-fn offer(octets: u32, remote_invalidation: bool) -> Offer {
-    Offer { remote_invalidation, send: InlineSize::at_most(octets), receive: InlineSize::at_most(octets) }
+fn offer(octets: u32, remote_invalidation: bool) -> PrivateData {
+    PrivateData {
+        remote_invalidation,
+        send: InlineSize::at_most(octets),
+        receive: InlineSize::at_most(octets),
+    }
 }
 
 /// An end that calls and serves, and whose peer said nothing.
 fn end(side: Side, versions: Versions) -> Connection {
-    let setup = Setup { side, own: offer(4096, true), peer: Offer::SILENT, calls_max: 8, grant: 4 };
+    let setup =
+        Setup { side, own: offer(4096, true), peer: PrivateData::SILENT, calls_max: 8, grant: 4 };
     Connection::speaking(setup, versions)
 }
 
-/// A message of `from` with these lists; RDMA_MSG has the first words of an RPC message of that type behind it.
+/// A message of `from` with these lists; RDMA_MSG has the first words of an RPC message of that
+/// type behind it.
 fn message(from: &Connection, header: Header, lists: &ChunkLists, rpc_type: u32) -> Vec<u8> {
     let mut out = vec![0; 1024];
     let len = from.emit(&header, lists, &mut out).unwrap();
@@ -87,7 +94,9 @@ fn segment(handle: u32, length: u32) -> Segment {
 fn write_chunk(handles: &[(u32, u32)]) -> ChunkLists {
     let mut lists = ChunkLists::new();
     lists.begin_write().unwrap();
-    handles.iter().for_each(|(handle, length)| lists.push_write(segment(*handle, *length)).unwrap());
+    handles
+        .iter()
+        .for_each(|(handle, length)| lists.push_write(segment(*handle, *length)).unwrap());
     lists
 }
 
@@ -95,11 +104,14 @@ fn write_chunk(handles: &[(u32, u32)]) -> ChunkLists {
 
 #[test]
 fn with_version_2_both_ends_take_4096_octets_of_a_peer_that_said_nothing() {
-    for versions in [BOTH, Versions::Two(Version2::Directed), Versions::Two(Version2::Plain)] {
+    for versions in [BOTH, Versions::Two(Version2::Directed), Versions::Two(Version2::Undirected)] {
         let (client, server) = settled(versions, versions);
         for end in [client, server] {
             assert!(matches!(end.version(), Some(Version::Two(_))));
-            assert_eq!((end.send_threshold().octets(), end.receive_threshold().octets()), (4096, 4096));
+            assert_eq!(
+                (end.send_threshold().octets(), end.receive_threshold().octets()),
+                (4096, 4096)
+            );
         }
     }
 }
@@ -114,8 +126,13 @@ fn the_first_message_fits_1024_octets_and_the_threshold_changes_with_the_version
         assert_eq!((end.send_threshold().octets(), end.receive_threshold().octets()), (1024, 1024));
     }
     // A peer whose private data says more is told no more at first.
-    let setup =
-        Setup { side: Side::Client, own: offer(8192, true), peer: offer(8192, true), calls_max: 1, grant: 0 };
+    let setup = Setup {
+        side: Side::Client,
+        own: offer(8192, true),
+        peer: offer(8192, true),
+        calls_max: 1,
+        grant: 0,
+    };
     assert_eq!(Connection::speaking(setup, BOTH).send_threshold().octets(), 1024);
 }
 
@@ -132,11 +149,19 @@ fn an_option_that_nobody_knows_gets_inval_option_with_its_xid() {
             set_word(&mut unknown, 4, opttype);
             unknown.resize(known.len() + extra, 7);
             let got = server.handle_message(&unknown, &mut ChunkLists::new());
-            let error = ErrorReply { xid: Xid(9), version: 2, credits: Credits(4), error: ErrorBody::Option };
+            let error = ErrorReply {
+                xid: Xid(9),
+                version: 2,
+                credits: Credits(4),
+                error: ErrorBody::Option,
+            };
             assert_eq!(got, Incoming::Answer(error, PeerFault::UnknownOption(opttype)));
             let mut out = [0; 28];
             let len = emit_error(&error, &mut out).unwrap();
-            assert_eq!((len, word(&out, 0), word(&out, 1), word(&out, 3), word(&out, 4)), (20, 9, 2, 4, 3));
+            assert_eq!(
+                (len, word(&out, 0), word(&out, 1), word(&out, 3), word(&out, 4)),
+                (20, 9, 2, 4, 3)
+            );
         }
     }
     // The one that is known is answered, and no payload may follow it.
@@ -168,10 +193,12 @@ fn behind_rdma_msg_there_is_a_payload_and_behind_rdma_nomsg_there_is_none() {
     let mut long = call_with(&mut client, Body::NoMsg, lists);
     for extra in [0_usize, 4, 40] {
         let mut lists = ChunkLists::new();
-        let Incoming::Call { header, payload_at, .. } = server.handle_message(&long, &mut lists) else {
+        let Incoming::Call { header, payload_at, .. } = server.handle_message(&long, &mut lists)
+        else {
             panic!("a Long call of version 2");
         };
-        let pulled = plan_pull(&header, &lists, long.len() - payload_at, 1000).map(|pull| pull.total());
+        let pulled =
+            plan_pull(&header, &lists, long.len() - payload_at, 1000).map(|pull| pull.total());
         assert_eq!(pulled, if extra == 0 { Ok(100) } else { Err(PeerFault::PayloadTwice) });
         server.handle_replied();
         long.resize(long.len() + 4, 0);
@@ -198,7 +225,8 @@ fn there_is_one_credit_until_something_else_than_an_error_came() {
 
 #[test]
 fn a_responder_answers_in_the_version_of_the_call() {
-    for (client, version) in [(Versions::One, 1), (BOTH, 2), (Versions::Two(Version2::Directed), 2)] {
+    for (client, version) in [(Versions::One, 1), (BOTH, 2), (Versions::Two(Version2::Directed), 2)]
+    {
         let (mut client, mut server) = (end(Side::Client, client), end(Side::Server, BOTH));
         let mut lists = ChunkLists::new();
         let octets = call(&mut client);
@@ -215,7 +243,10 @@ fn a_responder_of_version_1_says_so_and_the_same_connection_goes_on() {
     client.take_credit().unwrap();
     let octets = call(&mut client);
     assert_eq!(word(&octets, 1), 1);
-    assert!(matches!(server.handle_message(&octets, &mut ChunkLists::new()), Incoming::Call { .. }));
+    assert!(matches!(
+        server.handle_message(&octets, &mut ChunkLists::new()),
+        Incoming::Call { .. }
+    ));
 }
 
 #[test]
@@ -248,8 +279,13 @@ fn a_call_names_one_of_its_own_keys_or_none() {
         assert_eq!((word(&octets, 4), word(&octets, 5)), (0, expected), "CALL, and the key");
     }
     // An end that bears no remote invalidation names none.
-    let setup =
-        Setup { side: Side::Client, own: offer(4096, false), peer: Offer::SILENT, calls_max: 1, grant: 0 };
+    let setup = Setup {
+        side: Side::Client,
+        own: offer(4096, false),
+        peer: PrivateData::SILENT,
+        calls_max: 1,
+        grant: 0,
+    };
     let mut client = Connection::speaking(setup, Versions::Two(Version2::Directed));
     assert_eq!(word(&call_with(&mut client, Body::Msg, write_chunk(&[(7, 100)])), 5), 0);
 }
@@ -283,7 +319,9 @@ fn version_2_invalidates_in_both_directions() {
 
 #[test]
 fn both_directions_of_a_connection_have_one_version() {
-    for (versions, expected) in [(Versions::One, 1), (BOTH, 2), (Versions::Two(Version2::Plain), 2)] {
+    for (versions, expected) in
+        [(Versions::One, 1), (BOTH, 2), (Versions::Two(Version2::Undirected), 2)]
+    {
         // The server speaks both, in the client's dialect.
         let (mut client, mut server) = settled(
             versions,
@@ -297,7 +335,11 @@ fn both_directions_of_a_connection_have_one_version() {
         assert_eq!((forward, word(&octets, 1)), (expected, expected));
         let mut lists = ChunkLists::new();
         assert!(matches!(client.handle_message(&octets, &mut lists), Incoming::Call { .. }));
-        assert_eq!(word(&reply(&client, &lists), 1), expected, "a reply has the version of its call");
+        assert_eq!(
+            word(&reply(&client, &lists), 1),
+            expected,
+            "a reply has the version of its call"
+        );
     }
 }
 
@@ -316,7 +358,8 @@ fn the_credits_of_a_message_without_direction_change_nothing() {
     let before = (limits(&client), limits(&server));
     let mut out = [0; 64];
     client.ask_option(XID, &Message::Health(Exchange::Request(health::Request))).unwrap();
-    for exchange in [Exchange::Request(health::Request), Exchange::Reply(health::Reply::default())] {
+    for exchange in [Exchange::Request(health::Request), Exchange::Reply(health::Reply::default())]
+    {
         let len = client.emit_option(XID, &Message::Health(exchange), &mut out).unwrap();
         for credits in [0, 1, 2, 100, u32::MAX] {
             set_word(&mut out, 2, credits);

@@ -1,7 +1,9 @@
-//! The wire format of RPC-over-RDMA version 2 in both dialects, message by message and octet by octet.
+//! The wire format of RPC-over-RDMA version 2 in both dialects, message by message and octet by
+//! octet.
 //!
-//! As for version 1, a second, naive reading of the drafts in this file says what each message is; the library has to agree with
-//! it on every mutation of every message. And what version 1 and version 2 mean by the same chunks is the same.
+//! As for version 1, a second, naive reading of the drafts in this file says what each message is;
+//! the library has to agree with it on every mutation of every message. And what version 1 and
+//! version 2 mean by the same chunks is the same.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod rpcrdma_common;
@@ -9,33 +11,48 @@ mod rpcrdma_common;
 use rpcrdma_common::{lists, segment, set_word, walk};
 use stag_protocol::rpcrdma::chunk::{READS_MAX, SEGMENTS_MAX, WRITES_MAX};
 use stag_protocol::rpcrdma::option::{self, Exchange, Message, health};
-use stag_protocol::rpcrdma::v2::{self, Dialect, Directed, Malformed, Plain};
+use stag_protocol::rpcrdma::v2::{self, Dialect, Directed, Malformed, Undirected};
 use stag_protocol::rpcrdma::{
-    Body, ChunkLists, Connection, Credits, Direction, ErrorBody, ErrorReply, Header, Incoming, InlineSize,
-    Intent, MessageType, Offer, PeerFault, Position, Setup, Side, Version2, Versions, Xid, v1,
+    Body, ChunkLists, Connection, Credits, Direction, ErrorBody, ErrorReply, Header, Incoming,
+    InlineSize, Intent, MessageType, PeerFault, Position, PrivateData, Setup, Side, Version2,
+    Versions, Xid, v1,
 };
 use stag_protocol::xdr::NoRoom;
 
 const XID: u32 = 0x2770_0cda;
-const DIALECTS: [Version2; 2] = [Version2::Directed, Version2::Plain];
+const DIALECTS: [Version2; 2] = [Version2::Directed, Version2::Undirected];
 const SIDES: [Side; 2] = [Side::Client, Side::Server];
 
-fn emit(dialect: Version2, header: &Header, lists: &ChunkLists, out: &mut [u8]) -> Result<usize, NoRoom> {
+fn emit(
+    dialect: Version2,
+    header: &Header,
+    lists: &ChunkLists,
+    out: &mut [u8],
+) -> Result<usize, NoRoom> {
     match dialect {
         Version2::Directed => v2::emit::<Directed>(header, lists, out),
-        Version2::Plain => v2::emit::<Plain>(header, lists, out),
+        Version2::Undirected => v2::emit::<Undirected>(header, lists, out),
     }
 }
 
-fn parse(dialect: Version2, message: &[u8], lists: &mut ChunkLists) -> Result<(Header, usize), Malformed> {
+fn parse(
+    dialect: Version2,
+    message: &[u8],
+    lists: &mut ChunkLists,
+) -> Result<(Header, usize), Malformed> {
     match dialect {
         Version2::Directed => v2::parse::<Directed>(message, lists),
-        Version2::Plain => v2::parse::<Plain>(message, lists),
+        Version2::Undirected => v2::parse::<Undirected>(message, lists),
     }
 }
 
 /// The lists as `dialect` sends them in a message of this type.
-fn marked(dialect: Version2, lists: &ChunkLists, message_type: MessageType, inv_handle: u32) -> ChunkLists {
+fn marked(
+    dialect: Version2,
+    lists: &ChunkLists,
+    message_type: MessageType,
+    inv_handle: u32,
+) -> ChunkLists {
     let mut lists = lists.clone();
     let intent = Intent { message_type, inv_handle };
     lists.set_intent((dialect == Version2::Directed).then_some(intent));
@@ -43,7 +60,12 @@ fn marked(dialect: Version2, lists: &ChunkLists, message_type: MessageType, inv_
 }
 
 /// A message and, behind RDMA_MSG, the first words of an RPC message of the same XID and type.
-fn message(dialect: Version2, body: Body, lists: &ChunkLists, message_type: MessageType) -> Vec<u8> {
+fn message(
+    dialect: Version2,
+    body: Body,
+    lists: &ChunkLists,
+    message_type: MessageType,
+) -> Vec<u8> {
     let lists = marked(dialect, lists, message_type, 0x100);
     let header = Header { xid: Xid(XID), credits: Credits(128), body };
     let mut out = vec![0xee; 2048];
@@ -71,12 +93,12 @@ const TELL: Message =
 /// An end that calls and serves, on a connection of version 2.
 fn connection(side: Side, dialect: Version2) -> Connection {
     let size = InlineSize::at_most(4096);
-    let own = Offer { remote_invalidation: true, send: size, receive: size };
-    let setup = Setup { side, own, peer: Offer::SILENT, calls_max: 8, grant: 8 };
+    let own = PrivateData { remote_invalidation: true, send: size, receive: size };
+    let setup = Setup { side, own, peer: PrivateData::SILENT, calls_max: 8, grant: 8 };
     Connection::speaking(setup, Versions::Two(dialect))
 }
 
-/// What becomes of a message.
+/// Classes of messages, by their fate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Call,
@@ -103,8 +125,16 @@ fn class(side: Side, dialect: Version2, message: &[u8]) -> Class {
         Incoming::Error { .. } => Class::Error,
         Incoming::Option { .. } => Class::Option,
         Incoming::Answer(reply, _) => {
-            assert_eq!(reply.xid.0.to_be_bytes(), message[..4], "an answer names the message's transaction");
-            assert_eq!(reply.version.to_be_bytes(), message[4..8], "an answer echoes the message's version");
+            assert_eq!(
+                reply.xid.0.to_be_bytes(),
+                message[..4],
+                "an answer names the message's transaction"
+            );
+            assert_eq!(
+                reply.version.to_be_bytes(),
+                message[4..8],
+                "an answer echoes the message's version"
+            );
             match reply.error {
                 ErrorBody::Version { low: 2, high: 2 } => Class::ErrVers,
                 ErrorBody::Version { .. } => panic!("only version 2 is spoken"),
@@ -159,7 +189,7 @@ fn expected_option(side: Side, len: usize, rest: &[u32]) -> Class {
 
 fn expected_message(side: Side, dialect: Version2, words: &[u32]) -> Class {
     let (at, said) = match (dialect, words.get(4), words.get(5)) {
-        (Version2::Plain, ..) => (4, None),
+        (Version2::Undirected, ..) => (4, None),
         (_, Some(said @ 0..2), Some(_)) => (6, Some(*said)),
         _ => return if side == Side::Server { Class::BadHeader } else { Class::Discard },
     };
@@ -219,7 +249,9 @@ fn corpus(dialect: Version2) -> Vec<Vec<u8>> {
     }
     all(&lists(3, &[1; WRITES_MAX], None));
     messages.extend(
-        ERRORS.map(|error| message(dialect, Body::Error(error), &ChunkLists::new(), MessageType::Call)),
+        ERRORS.map(|error| {
+            message(dialect, Body::Error(error), &ChunkLists::new(), MessageType::Call)
+        }),
     );
     messages.extend([optional(&ASK), optional(&TELL)]);
     let mut unknown = optional(&TELL);
@@ -228,7 +260,8 @@ fn corpus(dialect: Version2) -> Vec<Vec<u8>> {
     messages
 }
 
-const ERRORS: [ErrorBody; 3] = [ErrorBody::Chunk, ErrorBody::Option, ErrorBody::Version { low: 1, high: 2 }];
+const ERRORS: [ErrorBody; 3] =
+    [ErrorBody::Chunk, ErrorBody::Option, ErrorBody::Version { low: 1, high: 2 }];
 
 fn agree(dialect: Version2, message: &[u8]) {
     for side in SIDES {
@@ -310,7 +343,9 @@ fn every_option_survives_a_round_trip_and_every_cut_and_every_shorter_room_is_re
         for dialect in DIALECTS {
             let mut lists = lists(1, &[1], Some(1));
             let (header, consumed) = parse(dialect, &whole, &mut lists).unwrap();
-            let Body::Optional { opttype, len: content } = header.body else { panic!("{header:?}") };
+            let Body::Optional { opttype, len: content } = header.body else {
+                panic!("{header:?}")
+            };
             assert_eq!(
                 (header.xid, header.credits, consumed, lists.is_empty()),
                 (Xid(XID), Credits(7), len, true)
@@ -323,7 +358,10 @@ fn every_option_survives_a_round_trip_and_every_cut_and_every_shorter_room_is_re
                 "no payload follows"
             );
             for cut in 0..info.len() {
-                assert_eq!(option::parse(opttype, &info[..cut], 0), Err(PeerFault::BadOption(opttype)));
+                assert_eq!(
+                    option::parse(opttype, &info[..cut], 0),
+                    Err(PeerFault::BadOption(opttype))
+                );
             }
             let longer = [info, &[0; 4]].concat();
             assert_eq!(option::parse(opttype, &longer, 0), Err(PeerFault::BadOption(opttype)));
@@ -412,7 +450,9 @@ fn every_octet_of_every_fixed_field_set_to_every_value_has_the_right_answer() {
 
 #[test]
 fn a_message_of_one_dialect_does_no_harm_to_the_other() {
-    for (from, to) in [(Version2::Directed, Version2::Plain), (Version2::Plain, Version2::Directed)] {
+    for (from, to) in
+        [(Version2::Directed, Version2::Undirected), (Version2::Undirected, Version2::Directed)]
+    {
         corpus(from).iter().for_each(|message| agree(to, message));
     }
 }
@@ -421,15 +461,23 @@ fn a_message_of_one_dialect_does_no_harm_to_the_other() {
 
 #[test]
 fn a_header_and_an_rpc_message_that_differ_on_call_and_reply_are_no_message() {
-    for (said, rpc_type, expected) in
-        [(0, 0, Class::Call), (0, 1, Class::BadHeader), (1, 0, Class::Discard), (1, 1, Class::Reply)]
-    {
-        let mut message = message(Version2::Directed, Body::Msg, &lists(0, &[1], None), MessageType::Call);
+    for (said, rpc_type, expected) in [
+        (0, 0, Class::Call),
+        (0, 1, Class::BadHeader),
+        (1, 0, Class::Discard),
+        (1, 1, Class::Reply),
+    ] {
+        let mut message =
+            message(Version2::Directed, Body::Msg, &lists(0, &[1], None), MessageType::Call);
         let payload_at = message.len() / 4 - 6;
         set_word(&mut message, 4, said);
         set_word(&mut message, payload_at + 1, rpc_type);
         for side in SIDES {
-            assert_eq!(class(side, Version2::Directed, &message), expected, "{said} and {rpc_type}");
+            assert_eq!(
+                class(side, Version2::Directed, &message),
+                expected,
+                "{said} and {rpc_type}"
+            );
         }
     }
 }
@@ -438,13 +486,14 @@ fn a_header_and_an_rpc_message_that_differ_on_call_and_reply_are_no_message() {
 fn chunks_go_both_ways_with_a_direction_and_forward_only_without() {
     for body in [Body::Msg, Body::NoMsg] {
         for chunks in [lists(1, &[], None), lists(0, &[1], None), lists(0, &[], Some(1))] {
-            let at =
-                |side, dialect| class(side, dialect, &message(dialect, body, &chunks, MessageType::Call));
+            let at = |side, dialect| {
+                class(side, dialect, &message(dialect, body, &chunks, MessageType::Call))
+            };
             assert_eq!(at(Side::Server, Version2::Directed), Class::Call);
             assert_eq!(at(Side::Client, Version2::Directed), Class::Call);
-            assert_eq!(at(Side::Server, Version2::Plain), Class::Call);
+            assert_eq!(at(Side::Server, Version2::Undirected), Class::Call);
             assert_ne!(
-                at(Side::Client, Version2::Plain),
+                at(Side::Client, Version2::Undirected),
                 Class::Call,
                 "without a direction word: RFC 8167 §5.3"
             );
@@ -454,8 +503,12 @@ fn chunks_go_both_ways_with_a_direction_and_forward_only_without() {
 
 #[test]
 fn more_than_we_hold_gets_bad_header_and_leaves_no_chunk_behind() {
-    let mut full =
-        message(Version2::Directed, Body::NoMsg, &lists(SEGMENTS_MAX, &[], None), MessageType::Call);
+    let mut full = message(
+        Version2::Directed,
+        Body::NoMsg,
+        &lists(SEGMENTS_MAX, &[], None),
+        MessageType::Call,
+    );
     assert_eq!(class(Side::Server, Version2::Directed, &full), Class::Call);
     let one_more: Vec<_> = full[24..48].to_vec();
     full.splice(24..24, one_more);
@@ -477,12 +530,17 @@ fn an_unknown_option_gets_inval_option_with_its_xid_from_either_side() {
             for (index, word) in [XID, 2, 5, 5, opttype, content as u32].into_iter().enumerate() {
                 set_word(&mut message, index, word);
             }
-            for (side, dialect) in SIDES.into_iter().flat_map(|side| DIALECTS.map(|dialect| (side, dialect)))
+            for (side, dialect) in
+                SIDES.into_iter().flat_map(|side| DIALECTS.map(|dialect| (side, dialect)))
             {
                 let mut end = connection(side, dialect);
                 let answer = end.handle_message(&message, &mut ChunkLists::new());
-                let reply =
-                    ErrorReply { xid: Xid(XID), version: 2, credits: Credits(8), error: ErrorBody::Option };
+                let reply = ErrorReply {
+                    xid: Xid(XID),
+                    version: 2,
+                    credits: Credits(8),
+                    error: ErrorBody::Option,
+                };
                 assert_eq!(answer, Incoming::Answer(reply, PeerFault::UnknownOption(opttype)));
                 let mut out = [0; 20];
                 assert_eq!(v2::emit_error(&reply, &mut out), Ok(20));
@@ -495,9 +553,9 @@ fn an_unknown_option_gets_inval_option_with_its_xid_from_either_side() {
 
 #[test]
 fn the_shortest_headers_are_28_and_36_octets() {
-    assert_eq!((Plain::HEADER_LEN_MIN, Directed::HEADER_LEN_MIN), (28, 36));
+    assert_eq!((Undirected::HEADER_LEN_MIN, Directed::HEADER_LEN_MIN), (28, 36));
     let empty = ChunkLists::new();
-    for (dialect, len) in [(Version2::Plain, 28), (Version2::Directed, 36)] {
+    for (dialect, len) in [(Version2::Undirected, 28), (Version2::Directed, 36)] {
         let whole = message(dialect, Body::Msg, &empty, MessageType::Call);
         assert_eq!(whole.len(), len + 24);
         assert_eq!(connection(Side::Client, dialect).path(1).header, len);
@@ -509,24 +567,25 @@ fn the_shortest_headers_are_28_and_36_octets() {
 #[test]
 fn the_same_message_means_the_same_in_all_versions() {
     let size = InlineSize::at_most(4096);
-    let own = Offer { remote_invalidation: true, send: size, receive: size };
+    let own = PrivateData { remote_invalidation: true, send: size, receive: size };
     let shapes = (0..=2).flat_map(|reads| {
-        [&[][..], &[0], &[1, 0, 2]]
-            .into_iter()
-            .flat_map(move |writes| [None, Some(0), Some(2)].map(|reply| lists(reads, writes, reply)))
+        [&[][..], &[0], &[1, 0, 2]].into_iter().flat_map(move |writes| {
+            [None, Some(0), Some(2)].map(|reply| lists(reads, writes, reply))
+        })
     });
     let mut spread = ChunkLists::new();
     for chunk in (0..READS_MAX).rev() {
         spread.push_read(Position::new(4 * chunk as u32).unwrap(), segment(chunk)).unwrap();
     }
     for shape in shapes.chain([spread, lists(16, &[16], Some(16))]) {
-        for (body, message_type) in [Body::Msg, Body::NoMsg]
-            .into_iter()
-            .flat_map(|body| [MessageType::Call, MessageType::Reply].map(|message_type| (body, message_type)))
-        {
+        for (body, message_type) in [Body::Msg, Body::NoMsg].into_iter().flat_map(|body| {
+            [MessageType::Call, MessageType::Reply].map(|message_type| (body, message_type))
+        }) {
             // A Long reply has no Read list; RDMA_NOMSG has some list (RFC 8166 §4.2.4, §4.3.1).
             let long_reply = body == Body::NoMsg && message_type == MessageType::Reply;
-            if body == Body::NoMsg && shape.is_empty() || long_reply && shape.reads().next().is_some() {
+            if body == Body::NoMsg && shape.is_empty()
+                || long_reply && shape.reads().next().is_some()
+            {
                 continue;
             }
             let side = if message_type == MessageType::Call { Side::Server } else { Side::Client };
@@ -552,7 +611,7 @@ fn the_same_message_means_the_same_in_all_versions() {
     }
 }
 
-/// What it is, but for the length of its header.
+/// Header, direction and type of a call or a reply, without the length of its header.
 fn without_length(incoming: Incoming) -> (Header, Direction, bool) {
     match incoming {
         Incoming::Call { header, direction, .. } => (header, direction, true),

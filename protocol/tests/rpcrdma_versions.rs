@@ -1,14 +1,15 @@
-//! What two ends agree on: the version of a connection, remote invalidation, options; state by state and event by event.
+//! Agreement between two ends: the version of a connection, remote invalidation, options; state by
+//! state and event by event.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use core::time::Duration;
 
 use stag_protocol::rpcrdma::option::{Exchange, Message, NoOption, OptionName, health};
-use stag_protocol::rpcrdma::v2::{Directed, Plain};
+use stag_protocol::rpcrdma::v2::{Directed, Undirected};
 use stag_protocol::rpcrdma::{
-    Body, ChunkLists, Connection, Credits, ErrorBody, ErrorReply, Header, Incoming, InlineSize, Intent,
-    MessageType, NoCredit, Offer, PeerFault, PeerMemory, Position, Segment, Setup, Side, Version, Version2,
-    Versions, Xid, emit_error, v1, v2,
+    Body, ChunkLists, Connection, Credits, ErrorBody, ErrorReply, Header, Incoming, InlineSize,
+    Intent, MessageType, NoCredit, PeerFault, PeerMemory, Position, PrivateData, Segment, Setup,
+    Side, Version, Version2, Versions, Xid, emit_error, v1, v2,
 };
 
 const TWO: Version2 = Version2::Directed;
@@ -16,13 +17,13 @@ const V2: Option<Version> = Some(Version::Two(TWO));
 const V1: Option<Version> = Some(Version::One);
 const ASK: Message = Message::Health(Exchange::Request(health::Request));
 
-fn offer(remote_invalidation: bool, octets: u32) -> Offer {
+fn offer(remote_invalidation: bool, octets: u32) -> PrivateData {
     let size = InlineSize::at_most(octets);
-    Offer { remote_invalidation, send: size, receive: size }
+    PrivateData { remote_invalidation, send: size, receive: size }
 }
 
 fn setup(side: Side) -> Setup {
-    Setup { side, own: offer(true, 4096), peer: Offer::SILENT, calls_max: 16, grant: 4 }
+    Setup { side, own: offer(true, 4096), peer: PrivateData::SILENT, calls_max: 16, grant: 4 }
 }
 
 fn connection(side: Side, versions: Versions) -> Connection {
@@ -87,7 +88,7 @@ fn arrive(end: &mut Connection, message: &[u8]) -> Incoming {
 
 // Negotiation.
 
-/// What becomes of a message at a client.
+/// Classes of messages at a client, by their fate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     Reply,
@@ -110,7 +111,8 @@ fn every_event_in_every_state_of_a_client_has_its_outcome() {
         arrive(&mut client, message);
         client
     };
-    let (one_reply, two_reply) = (inline(1, 7, MessageType::Reply), inline(2, 7, MessageType::Reply));
+    let (one_reply, two_reply) =
+        (inline(1, 7, MessageType::Reply), inline(2, 7, MessageType::Reply));
     let refused = || after(sent(both), &err_vers(7, 1, 1));
     let states = [
         ("await first", connection(Side::Client, both)),
@@ -269,11 +271,17 @@ fn every_event_in_every_state_of_a_client_has_its_outcome() {
             };
             assert_eq!((seen, client.version()), *expected, "{event}, {state}");
             let limit = client.calls().unwrap().limit();
-            assert!(client.version().is_some() || limit == 1, "one credit until the version is settled");
+            assert!(
+                client.version().is_some() || limit == 1,
+                "one credit until the version is settled"
+            );
         }
     }
     let mut one = states[6].1.clone();
-    assert!(matches!(arrive(&mut one, &one_chunk), Incoming::Error { error: ErrorBody::Chunk, .. }));
+    assert!(matches!(
+        arrive(&mut one, &one_chunk),
+        Incoming::Error { error: ErrorBody::Chunk, .. }
+    ));
 }
 
 #[test]
@@ -287,7 +295,10 @@ fn an_error_that_is_no_err_vers_leaves_the_first_message_to_be_sent() {
     let second = call(&mut client, 9, &mut ChunkLists::new());
     assert_eq!(second[4..8], 2_u32.to_be_bytes());
     assert_eq!(client.take_credit(), Err(NoCredit));
-    assert!(matches!(arrive(&mut client, &err_vers(7, 1, 1)), Incoming::Error { .. }), "that call is over");
+    assert!(
+        matches!(arrive(&mut client, &err_vers(7, 1, 1)), Incoming::Error { .. }),
+        "that call is over"
+    );
     assert_eq!(arrive(&mut client, &err_vers(9, 1, 1)), Incoming::Again { xid: Xid(9) });
 }
 
@@ -295,7 +306,8 @@ fn an_error_that_is_no_err_vers_leaves_the_first_message_to_be_sent() {
 fn a_server_keeps_to_the_version_of_the_first_message_it_can_read() {
     let range = |low, high| Err((low, high));
     let calls = [1, 2, 3, 0].map(|version| (version, inline(version, 7, MessageType::Call)));
-    // Which versions are spoken, the first message, and what becomes of a second one in version 1, 2, 3, 0.
+    // Which versions are spoken, the first message, and what becomes of a second one in version 1,
+    // 2, 3, 0.
     let both = Versions::Both(TWO);
     let one = [Ok(V1), range(1, 1), range(1, 1), range(1, 1)];
     let two = [range(2, 2), Ok(V2), range(2, 2), range(2, 2)];
@@ -331,9 +343,11 @@ fn a_server_keeps_to_the_version_of_the_first_message_it_can_read() {
 
 #[test]
 fn a_message_that_cannot_be_read_settles_nothing() {
-    for message in
-        [&inline(2, 7, MessageType::Call)[..30], &err_vers(7, 1, 1), &inline(2, 7, MessageType::Call)[..20]]
-    {
+    for message in [
+        &inline(2, 7, MessageType::Call)[..30],
+        &err_vers(7, 1, 1),
+        &inline(2, 7, MessageType::Call)[..20],
+    ] {
         let mut server = connection(Side::Server, Versions::Both(TWO));
         arrive(&mut server, message);
         assert_eq!(server.version(), None);
@@ -348,8 +362,10 @@ fn a_message_that_cannot_be_read_settles_nothing() {
 /// Runs one call between two ends; the version word of each message, or the error that ended it.
 fn converse(client: Versions, server: Versions) -> Result<Vec<u32>, ErrorBody> {
     let mut words = Vec::new();
-    let mut word = |message: &[u8]| words.push(u32::from_be_bytes(message[4..8].try_into().unwrap()));
-    let (mut client, mut server) = (connection(Side::Client, client), connection(Side::Server, server));
+    let mut word =
+        |message: &[u8]| words.push(u32::from_be_bytes(message[4..8].try_into().unwrap()));
+    let (mut client, mut server) =
+        (connection(Side::Client, client), connection(Side::Server, server));
     client.take_credit().unwrap();
     let mut lists = ChunkLists::new();
     lists.begin_write().unwrap();
@@ -399,7 +415,7 @@ fn every_two_ends_agree_on_the_highest_version_that_both_speak() {
     assert_eq!(converse(both, one), Ok(vec![2, 2, 1, 1]));
     assert_eq!(converse(one, two), Err(ErrorBody::Version { low: 2, high: 2 }));
     assert_eq!(converse(two, one), Err(ErrorBody::Version { low: 1, high: 1 }));
-    let plain = Version2::Plain;
+    let plain = Version2::Undirected;
     assert_eq!(converse(Versions::Both(plain), Versions::Both(plain)), Ok(vec![2, 2]));
     assert_eq!(converse(Versions::Both(plain), one), Ok(vec![2, 2, 1, 1]));
 }
@@ -407,7 +423,7 @@ fn every_two_ends_agree_on_the_highest_version_that_both_speak() {
 #[test]
 fn thresholds_change_when_the_version_is_settled() {
     for (peer, first, one, two) in [
-        (Offer::SILENT, 1024, 1024, 4096),
+        (PrivateData::SILENT, 1024, 1024, 4096),
         (offer(false, 2048), 1024, 2048, 4096),
         (offer(false, 8192), 1024, 4096, 4096),
         (offer(true, 65_536), 1024, 4096, 4096),
@@ -437,11 +453,14 @@ fn thresholds_change_when_the_version_is_settled() {
     let large = Setup { own: offer(true, 16_384), peer: offer(true, 8192), ..setup(Side::Server) };
     let mut server = Connection::speaking(large, Versions::Both(TWO));
     arrive(&mut server, &inline(2, 7, MessageType::Call));
-    assert_eq!((server.send_threshold().octets(), server.receive_threshold().octets()), (8192, 8192));
+    assert_eq!(
+        (server.send_threshold().octets(), server.receive_threshold().octets()),
+        (8192, 8192)
+    );
 }
 
 #[test]
-fn a_peer_whose_connection_is_lost_right_after_the_first_message_is_asked_for_version_1_for_a_while() {
+fn a_peer_lost_right_after_the_first_message_is_asked_for_version_1_for_a_while() {
     let both = Versions::Both(TWO);
     let now = Duration::from_secs(1000);
     let lost = |steps: &[&dyn Fn(&mut Connection)]| {
@@ -474,7 +493,11 @@ fn a_peer_whose_connection_is_lost_right_after_the_first_message_is_asked_for_ve
         let end = now + PeerMemory::VERSION1_FOR;
         assert_eq!(memory.versions(both, end - Duration::from_nanos(1)), expected);
         assert_eq!(memory.versions(both, end), both);
-        assert_eq!(memory.versions(Versions::Two(TWO), now), Versions::Two(TWO), "there is no other");
+        assert_eq!(
+            memory.versions(Versions::Two(TWO), now),
+            Versions::Two(TWO),
+            "there is no other"
+        );
     }
     let mut memory = PeerMemory::new();
     memory.handle_lost(&connection(Side::Client, Versions::One), now);
@@ -487,9 +510,13 @@ fn chunks(lengths: &[u32]) -> ChunkLists {
     let mut lists = ChunkLists::new();
     lists.begin_write().unwrap();
     for (number, length) in lengths.iter().enumerate() {
-        lists.push_write(Segment { handle: 1 + number as u32, length: *length, offset: 0 }).unwrap();
+        lists
+            .push_write(Segment { handle: 1 + number as u32, length: *length, offset: 0 })
+            .unwrap();
     }
-    lists.push_read(Position::new(8).unwrap(), Segment { handle: 9, length: 10, offset: 0 }).unwrap();
+    lists
+        .push_read(Position::new(8).unwrap(), Segment { handle: 9, length: 10, offset: 0 })
+        .unwrap();
     lists
 }
 
@@ -504,15 +531,17 @@ fn a_call_names_its_longest_key_if_this_end_bears_it_and_its_reply_copies_that()
         for (own, dialect, expected) in [
             (true, Version2::Directed, Some(2)),
             (false, Version2::Directed, Some(0)),
-            (true, Version2::Plain, None),
+            (true, Version2::Undirected, None),
         ] {
             let mut lists = chunks(&[100, 200, 4]);
             settled(side, dialect, own).mark_call(&mut lists);
-            let intent = expected.map(|inv_handle| Intent { message_type: MessageType::Call, inv_handle });
+            let intent =
+                expected.map(|inv_handle| Intent { message_type: MessageType::Call, inv_handle });
             assert_eq!(lists.intent(), intent);
             let mut returned = ChunkLists::new();
             returned.return_unused(&lists);
-            let answer = expected.map(|inv_handle| Intent { message_type: MessageType::Reply, inv_handle });
+            let answer =
+                expected.map(|inv_handle| Intent { message_type: MessageType::Reply, inv_handle });
             assert_eq!(returned.intent(), answer);
         }
     }
@@ -525,12 +554,14 @@ fn a_call_names_its_longest_key_if_this_end_bears_it_and_its_reply_copies_that()
 fn exactly_the_named_key_is_invalidated_in_both_directions_whatever_was_announced() {
     for side in [Side::Client, Side::Server] {
         for own in [false, true] {
-            for (inv_handle, expected) in [(0, None), (1, Some(1)), (2, Some(2)), (9, Some(9)), (77, None)] {
+            for (inv_handle, expected) in
+                [(0, None), (1, Some(1)), (2, Some(2)), (9, Some(9)), (77, None)]
+            {
                 let mut lists = chunks(&[100, 200]);
                 lists.set_intent(Some(Intent { message_type: MessageType::Call, inv_handle }));
                 assert_eq!(settled(side, Version2::Directed, own).invalidates(&lists), expected);
             }
-            assert_eq!(settled(side, Version2::Plain, own).invalidates(&chunks(&[100])), None);
+            assert_eq!(settled(side, Version2::Undirected, own).invalidates(&chunks(&[100])), None);
         }
     }
 }
@@ -585,16 +616,23 @@ fn ask(from: &mut Connection, to: &mut Connection, xid: u32) -> Incoming {
 #[test]
 fn health_is_learnt_within_the_credits_and_then_works_without_any() {
     let (mut client, mut server) = pair(2);
-    let receives =
-        |client: &Connection, server: &Connection| (client.option_receives(), server.option_receives());
+    let receives = |client: &Connection, server: &Connection| {
+        (client.option_receives(), server.option_receives())
+    };
     assert_eq!(receives(&client, &server), (0, 0));
     let in_use = |credits| {
         let reply = health::Reply { credits_granted: 2, credits_in_use: credits };
         Message::Health(Exchange::Reply(reply))
     };
-    assert_eq!(ask(&mut client, &mut server, 2), Incoming::Option { xid: Xid(2), message: in_use(0) });
+    assert_eq!(
+        ask(&mut client, &mut server, 2),
+        Incoming::Option { xid: Xid(2), message: in_use(0) }
+    );
     assert_eq!(receives(&client, &server), (1, 1), "one for the answer, one for the next request");
-    assert_eq!((client.calls().unwrap().in_flight(), server.serves().unwrap().outstanding()), (0, 0));
+    assert_eq!(
+        (client.calls().unwrap().in_flight(), server.serves().unwrap().outstanding()),
+        (0, 0)
+    );
     for xid in [3, 4] {
         client.take_credit().unwrap();
         arrive(&mut server, &call(&mut client, xid, &mut ChunkLists::new()));
@@ -636,7 +674,8 @@ fn the_first_request_waits_for_a_credit_and_one_is_outstanding_at_a_time() {
         Incoming::Close(PeerFault::CreditsExceeded),
         "the peer keeps to one as well"
     );
-    let mut reverse = Connection::speaking(Setup { calls_max: 0, ..setup(Side::Server) }, Versions::Two(TWO));
+    let mut reverse =
+        Connection::speaking(Setup { calls_max: 0, ..setup(Side::Server) }, Versions::Two(TWO));
     let asked = reverse.ask_option(Xid(1), &ASK);
     assert_eq!(asked, Err(NoOption::Credit), "a side that does not call has none");
 }
@@ -654,7 +693,10 @@ fn a_peer_that_refuses_is_asked_once() {
     assert_eq!((client.option_receives(), server.option_receives()), (0, 0));
     assert_eq!(client.ask_option(Xid(3), &ASK), Err(NoOption::Refused));
     assert_eq!(client.take_credit(), Ok(()), "the credit came back");
-    assert!(matches!(arrive(&mut client, &out[..len]), Incoming::Error { error: ErrorBody::Option, .. }));
+    assert!(matches!(
+        arrive(&mut client, &out[..len]),
+        Incoming::Error { error: ErrorBody::Option, .. }
+    ));
 }
 
 #[test]
@@ -665,9 +707,11 @@ fn an_end_that_takes_no_calls_refuses_options_and_unasked_answers_are_forgotten(
         send(&server_asks, &mut client, 2, &tell),
         Incoming::Discard(PeerFault::UnexpectedOption(health::REPLY))
     );
-    let mut deaf = Connection::speaking(Setup { grant: 0, ..setup(Side::Client) }, Versions::Two(TWO));
+    let mut deaf =
+        Connection::speaking(Setup { grant: 0, ..setup(Side::Client) }, Versions::Two(TWO));
     server_asks.ask_option(Xid(2), &ASK).unwrap();
-    let reply = ErrorReply { xid: Xid(2), version: 2, credits: Credits(1), error: ErrorBody::Option };
+    let reply =
+        ErrorReply { xid: Xid(2), version: 2, credits: Credits(1), error: ErrorBody::Option };
     let refused = Incoming::Answer(reply, PeerFault::UnknownOption(health::REQUEST));
     assert_eq!(send(&server_asks, &mut deaf, 2, &ASK), refused);
     let wrong = send(&client, &mut server_asks, 3, &tell);
@@ -694,10 +738,10 @@ fn version_1_has_no_options() {
 }
 
 #[test]
-fn the_plain_dialect_serves_version_2_without_a_word_more() {
+fn the_undirected_dialect_serves_version_2_without_a_word_more() {
     let mut out = [0; 64];
     let header = Header { xid: Xid(7), credits: Credits(1), body: Body::Msg };
-    let len = v2::emit::<Plain>(&header, &ChunkLists::new(), &mut out).unwrap();
+    let len = v2::emit::<Undirected>(&header, &ChunkLists::new(), &mut out).unwrap();
     let mut one = [0; 64];
     v1::emit(&header, &ChunkLists::new(), &mut one).unwrap();
     one[7] = 2;
@@ -708,12 +752,16 @@ fn the_plain_dialect_serves_version_2_without_a_word_more() {
 fn the_page_about_health_has_the_numbers_of_the_code() {
     let page = include_str!("../../docs/options/health.md");
     for (name, opttype) in [("REQUEST", health::REQUEST), ("REPLY", health::REPLY)] {
-        assert!(page.contains(&format!("/// const STAG_HEALTH_{name} = {opttype:#010x};")), "{name}");
+        assert!(
+            page.contains(&format!("/// const STAG_HEALTH_{name} = {opttype:#010x};")),
+            "{name}"
+        );
     }
     // As its XDR says: two words.
     let reply = health::Reply { credits_granted: 2, credits_in_use: 3 };
     let mut out = [0; 64];
-    let len = pair(1).0.emit_option(Xid(9), &Message::Health(Exchange::Reply(reply)), &mut out).unwrap();
+    let len =
+        pair(1).0.emit_option(Xid(9), &Message::Health(Exchange::Reply(reply)), &mut out).unwrap();
     let words = [9, 2, 1, 5, health::REPLY, 8, 2, 3].map(u32::to_be_bytes);
     assert_eq!(&out[..len], words.as_flattened());
 }

@@ -1,7 +1,7 @@
 //! The wire format of RPC-over-RDMA version 1, message by message and octet by octet.
 //!
-//! A second, naive reading of RFC 8166 in this file says what each message is; the library has to agree with it on every
-//! mutation of every message.
+//! A second, naive reading of RFC 8166 in this file says what each message is; the library has to
+//! agree with it on every mutation of every message.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod rpcrdma_common;
@@ -10,8 +10,8 @@ use rpcrdma_common::{lists, segment, set_word, walk};
 use stag_protocol::rpcrdma::chunk::{READS_MAX, SEGMENTS_MAX, WRITES_MAX};
 use stag_protocol::rpcrdma::v1::{self, Malformed};
 use stag_protocol::rpcrdma::{
-    Body, ChunkLists, Connection, Credits, Direction, ErrorBody, ErrorReply, Header, Incoming, Offer,
-    PeerFault, Position, Segment, Setup, Side, Xid,
+    Body, ChunkLists, Connection, Credits, Direction, ErrorBody, ErrorReply, Header, Incoming,
+    PeerFault, Position, PrivateData, Segment, Setup, Side, Xid,
 };
 use stag_protocol::xdr::NoRoom;
 
@@ -33,10 +33,16 @@ fn message(body: Body, lists: &ChunkLists, rpc_type: u32) -> Vec<u8> {
 
 fn connection(side: Side) -> Connection {
     let (calls_max, grant) = if side == Side::Client { (32, 0) } else { (0, 8) };
-    Connection::new(Setup { side, own: Offer::SILENT, peer: Offer::SILENT, calls_max, grant })
+    Connection::new(Setup {
+        side,
+        own: PrivateData::SILENT,
+        peer: PrivateData::SILENT,
+        calls_max,
+        grant,
+    })
 }
 
-/// What becomes of a message.
+/// Classes of messages, by their fate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Call,
@@ -54,8 +60,16 @@ fn class(side: Side, message: &[u8]) -> Class {
         Incoming::Reply { .. } => Class::Reply,
         Incoming::Error { .. } => Class::Error,
         Incoming::Answer(reply, _) => {
-            assert_eq!(reply.xid.0.to_be_bytes(), message[..4], "an answer names the message's transaction");
-            assert_eq!(reply.version.to_be_bytes(), message[4..8], "an answer echoes the message's version");
+            assert_eq!(
+                reply.xid.0.to_be_bytes(),
+                message[..4],
+                "an answer names the message's transaction"
+            );
+            assert_eq!(
+                reply.version.to_be_bytes(),
+                message[4..8],
+                "an answer echoes the message's version"
+            );
             match reply.error {
                 ErrorBody::Version { low: 1, high: 1 } => Class::ErrVers,
                 ErrorBody::Version { .. } => panic!("only version 1 is spoken"),
@@ -140,7 +154,9 @@ fn corpus() -> Vec<Vec<u8>> {
     both(&lists(3, &[1; WRITES_MAX], None));
     let mut spread = ChunkLists::new();
     for chunk in 0..READS_MAX {
-        spread.push_read(Position::new(4 * u32::try_from(chunk).unwrap()).unwrap(), segment(chunk)).unwrap();
+        spread
+            .push_read(Position::new(4 * u32::try_from(chunk).unwrap()).unwrap(), segment(chunk))
+            .unwrap();
     }
     both(&spread);
     for error in [ErrorBody::Chunk, ErrorBody::Version { low: 1, high: 1 }] {
@@ -169,7 +185,11 @@ fn every_shape_of_up_to_sixteen_segments_a_chunk_survives_a_round_trip() {
                 assert_eq!(len, v1::header_len(&lists));
                 assert_eq!(v1::parse(&out[..len], &mut parsed), Ok((header, len)));
                 assert_eq!(parsed, lists);
-                assert_eq!(v1::parse(&out, &mut parsed), Ok((header, len)), "the payload is left alone");
+                assert_eq!(
+                    v1::parse(&out, &mut parsed),
+                    Ok((header, len)),
+                    "the payload is left alone"
+                );
             }
         }
     }
@@ -200,7 +220,8 @@ fn every_number_of_write_chunks_and_of_positions_survives_a_round_trip() {
 
 #[test]
 fn both_errors_survive_a_round_trip_and_have_their_length() {
-    for (error, expected) in [(ErrorBody::Chunk, 20), (ErrorBody::Version { low: 1, high: 2 }, 28)] {
+    for (error, expected) in [(ErrorBody::Chunk, 20), (ErrorBody::Version { low: 1, high: 2 }, 28)]
+    {
         let header = Header { xid: Xid(9), credits: Credits(64), body: Body::Error(error) };
         let mut out = [0; v1::ERROR_LEN_MAX];
         let mut lists = lists(1, &[1], Some(1));
@@ -214,13 +235,19 @@ fn both_errors_survive_a_round_trip_and_have_their_length() {
 #[test]
 fn a_header_that_does_not_fit_is_refused_at_every_length() {
     let lists = lists(2, &[2], Some(2));
-    for body in
-        [Body::Msg, Body::Error(ErrorBody::Chunk), Body::Error(ErrorBody::Version { low: 1, high: 1 })]
-    {
+    for body in [
+        Body::Msg,
+        Body::Error(ErrorBody::Chunk),
+        Body::Error(ErrorBody::Version { low: 1, high: 1 }),
+    ] {
         let header = Header { xid: Xid(1), credits: Credits(1), body };
         let len = v1::emit(&header, &lists, &mut [0; 256]).unwrap();
         for room in 0..len {
-            assert_eq!(v1::emit(&header, &lists, &mut vec![0; room]), Err(NoRoom), "{body:?} in {room}");
+            assert_eq!(
+                v1::emit(&header, &lists, &mut vec![0; room]),
+                Err(NoRoom),
+                "{body:?} in {room}"
+            );
         }
     }
 }
@@ -233,10 +260,16 @@ fn every_message_of_the_corpus_is_what_it_says() {
     let empty = ChunkLists::new();
     assert_eq!(class(Side::Server, &message(Body::Msg, &empty, 0)), Class::Call);
     assert_eq!(class(Side::Client, &message(Body::Msg, &empty, 1)), Class::Reply);
-    assert_eq!(class(Side::Client, &message(Body::NoMsg, &lists(0, &[], Some(2)), 1)), Class::Reply);
+    assert_eq!(
+        class(Side::Client, &message(Body::NoMsg, &lists(0, &[], Some(2)), 1)),
+        Class::Reply
+    );
     assert_eq!(class(Side::Server, &message(Body::NoMsg, &lists(2, &[], None), 0)), Class::Call);
     let error = message(Body::Error(ErrorBody::Chunk), &empty, 0);
-    assert_eq!((class(Side::Client, &error), class(Side::Server, &error)), (Class::Error, Class::Discard));
+    assert_eq!(
+        (class(Side::Client, &error), class(Side::Server, &error)),
+        (Class::Error, Class::Discard)
+    );
 }
 
 #[test]
@@ -261,7 +294,8 @@ fn every_flipped_bit_has_the_right_answer() {
 
 #[test]
 fn every_word_set_to_an_extreme_has_the_right_answer() {
-    let extremes = [0, 1, 2, 3, 4, 17, 64, 65, 1 << 28, 1 << 31, u32::MAX - 3, u32::MAX - 1, u32::MAX];
+    let extremes =
+        [0, 1, 2, 3, 4, 17, 64, 65, 1 << 28, 1 << 31, u32::MAX - 3, u32::MAX - 1, u32::MAX];
     for message in corpus() {
         for index in 0..message.len() / 4 {
             for value in extremes {
@@ -381,8 +415,11 @@ fn f54_positions_off_a_multiple_of_four_get_err_chunk_and_any_order_is_grouped()
     v1::parse(&call, &mut parsed).unwrap();
     let grouped: Vec<_> =
         parsed.reads().map(|chunk| (chunk.position.octets(), chunk.segments.to_vec())).collect();
-    let expected =
-        [(8, vec![segment(1), segment(4)]), (24, vec![segment(3)]), (40, vec![segment(0), segment(2)])];
+    let expected = [
+        (8, vec![segment(1), segment(4)]),
+        (24, vec![segment(3)]),
+        (40, vec![segment(0), segment(2)]),
+    ];
     assert_eq!(grouped, expected);
 }
 
@@ -415,7 +452,11 @@ fn f55_any_length_is_legal_and_an_offset_that_wraps_is_not() {
                 }
             }
             let expected = if legal { Class::Call } else { Class::ErrChunk };
-            assert_eq!(class(Side::Server, &message(Body::NoMsg, &lists, 0)), expected, "{segment:?}");
+            assert_eq!(
+                class(Side::Server, &message(Body::NoMsg, &lists, 0)),
+                expected,
+                "{segment:?}"
+            );
         }
     }
 }
@@ -494,7 +535,8 @@ fn fault(message: &[u8]) -> PeerFault {
 fn f59_every_discriminator_that_is_neither_0_nor_1_gets_err_chunk() {
     let lists = lists(2, &[1], Some(1));
     let call = message(Body::Msg, &lists, 0);
-    // The words before: two read segments and their end; one Write chunk and the end; the Reply chunk.
+    // The words before: two read segments and their end; one Write chunk and the end; the Reply
+    // chunk.
     for index in [4, 10, 16, 17, 23, 24] {
         for value in (2..=255).chain([1 << 8, 1 << 16, 1 << 24, u32::MAX]) {
             let mut other = call.clone();
@@ -538,7 +580,7 @@ fn octets(hex: &str) -> Vec<u8> {
     digits.chunks_exact(2).map(|pair| u8::try_from(16 * pair[0] + pair[1]).unwrap()).collect()
 }
 
-/// What Linux 6.1 sent: headers and the first two words of the RPC message.
+/// Messages that Linux 6.1 sent: headers and the first two words of the RPC message.
 const LINUX: [(&str, Side, Direction); 8] = [
     // NULL, the first call of a mount.
     (
@@ -548,13 +590,15 @@ const LINUX: [(&str, Side, Direction); 8] = [
     ),
     // READ with a Write chunk, and its answer of three octets.
     (
-        "ddd67ec3 00000001 00000080 00000000 00000000 00000001 00000001 b53cfb01 00001000 ddd67ec3059e5000 \
+        "ddd67ec3 00000001 00000080 00000000 00000000 00000001 00000001 b53cfb01 00001000 \
+         ddd67ec3059e5000 \
          00000000 00000000 ddd67ec3 00000000",
         Side::Server,
         Direction::Forward,
     ),
     (
-        "ddd67ec3 00000001 00000040 00000000 00000000 00000001 00000001 b53cfb01 00000003 ddd67ec3059e5000 \
+        "ddd67ec3 00000001 00000040 00000000 00000000 00000001 00000001 b53cfb01 00000003 \
+         ddd67ec3059e5000 \
          00000000 00000000 ddd67ec3 00000001",
         Side::Client,
         Direction::Forward,
@@ -575,7 +619,8 @@ const LINUX: [(&str, Side, Direction); 8] = [
     ),
     // WRITE of 4095 octets in a Read chunk at position 112.
     (
-        "43d97ec3 00000001 00000080 00000000 00000001 00000070 b53cfb02 00000fff 43d97ec305a98000 00000000 \
+        "43d97ec3 00000001 00000080 00000000 00000001 00000070 b53cfb02 00000fff 43d97ec305a98000 \
+         00000000 \
          00000000 00000000 43d97ec3 00000000",
         Side::Server,
         Direction::Forward,

@@ -1,8 +1,10 @@
-//! Calls in the reverse direction (RFC 8167), one behind the other, for whoever asks for them: something to measure them with.
+//! Calls in the reverse direction (RFC 8167), one behind the other, for whoever asks for them:
+//! something to measure them with.
 //!
-//! DRIVE is not answered while the server calls: it keeps a LAP under way on each of the caller's places. Only the server knows
-//! how long a LAP took, because it is the requester: so each LAP says how long the one before it on its place took. Its
-//! reply says whether to go on. Once all places were told to stop, DRIVE is answered.
+//! DRIVE is not answered while the server calls: it keeps a LAP under way on each of the caller's
+//! places. Only the server knows how long a LAP took, because it is the requester: so each LAP says
+//! how long the one before it on its place took. Its reply says whether to go on. Once all places
+//! were told to stop, DRIVE is answered.
 
 use crate::{DRIVE, ECHO_MAX, Echo, LAP, PLACES, PROGRAM, VERSION, copy, part, reply, request};
 use stag_engine::{
@@ -60,10 +62,10 @@ impl Drive {
 pub struct Lap {
     /// On which of the places that DRIVE named.
     pub place: u32,
-    /// Nanoseconds that the LAP before it took on this place: from before it was written to after its reply was read and
-    /// compared. 0 in the first one.
+    /// Nanoseconds that the LAP before it took on this place: from before it was written to after
+    /// its reply was read and compared. 0 in the first one.
     pub took: u64,
-    /// Where in the [`stream`](crate::stream) the octets are from.
+    /// Place in the [`stream`](crate::stream) at which the octets of this LAP begin.
     pub at: u32,
 }
 
@@ -76,7 +78,8 @@ impl Lap {
         Ok(Self { place: reader.u32()?, took: reader.u64()?, at: reader.u32()? })
     }
 
-    /// A LAP of `len` octets. None when there is no memory for it, or the stream does not have the octets.
+    /// A LAP of `len` octets. None when there is no memory for it, or the stream does not have the
+    /// octets.
     pub fn request(&self, cx: &Cx<'_>, len: usize, token: Token) -> Option<Request> {
         let write = |writer: &mut Writer<'_>| {
             writer.u32(self.place)?;
@@ -96,7 +99,7 @@ impl Lap {
     }
 }
 
-/// How a DRIVE ended: its result.
+/// Outcome of a DRIVE, carried in its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driven {
     /// Each place was told to stop.
@@ -105,7 +108,7 @@ pub enum Driven {
     TooLong,
     /// There is no room for so many LAPs of this length at a time.
     Full,
-    /// What came back was not what was sent.
+    /// The octets that came back differ from those that were sent.
     Corrupt,
     /// A LAP failed in another way.
     Failed,
@@ -116,19 +119,25 @@ impl Driven {
 
     /// As the result says it.
     pub fn number(self) -> u32 {
-        (0..).zip(Self::ALL).find(|(_, known)| *known == self).map_or(u32::MAX, |(number, _)| number)
+        (0..)
+            .zip(Self::ALL)
+            .find(|(_, known)| *known == self)
+            .map_or(u32::MAX, |(number, _)| number)
     }
 
-    /// What a result says; [`Driven::Failed`] when that is unknown.
+    /// Converts the number in a result; an unknown number gives [`Driven::Failed`].
     pub fn from_number(number: u32) -> Self {
-        (0..).zip(Self::ALL).find(|(known, _)| *known == number).map_or(Self::Failed, |(_, driven)| driven)
+        (0..)
+            .zip(Self::ALL)
+            .find(|(known, _)| *known == number)
+            .map_or(Self::Failed, |(_, driven)| driven)
     }
 }
 
 /// A LAP at a time.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Which DRIVE it belongs to, by its place among [`Driver::drives`].
+    /// Index of the DRIVE that the place belongs to, among [`Driver::drives`].
     drive: usize,
     lap: Lap,
     sent: Time,
@@ -147,7 +156,7 @@ struct Open {
     end: Driven,
 }
 
-/// What a LAP's reply says: whether to go on. Or why there is none.
+/// Content of a LAP's reply: true to go on. An error is the reason why there is no such reply.
 type Told = Result<bool, Driven>;
 
 /// An [`Echo`] that also calls whoever asks for it by DRIVE.
@@ -159,7 +168,8 @@ pub struct Driver {
     free: Vec<u32>,
     /// Places whose next LAP goes out when this pass ends.
     due: Vec<u32>,
-    /// LAPs whose reply was read in this pass. Its time is that of its begin: too early for them, so they wait for the next one.
+    /// LAPs whose reply was read in this pass. Its time is that of its begin: too early for them,
+    /// so they wait for the next one.
     fresh: Vec<(u32, Told)>,
     ripe: Vec<(u32, Told)>,
 }
@@ -191,7 +201,7 @@ impl Driver {
         };
         let header = call.header.reply(Accepted::Success);
         if self.free.len() < drive.depth as usize {
-            return say(cx, (call.peer, call.id), header, Driven::Full);
+            return say(cx, call.peer, call.id, header, Driven::Full);
         }
         cx.ready(call.peer);
         let number = self.drives.iter().position(Option::is_none).unwrap_or(self.drives.len());
@@ -211,16 +221,18 @@ impl Driver {
         }
     }
 
-    /// What the reply to the LAP of a place says.
+    /// Reads the reply to the LAP of place `number`: true if that place goes on.
     fn told(&self, number: u32, outcome: Outcome<'_>) -> Told {
         let place = self.places.get(number as usize).copied().flatten().ok_or(Driven::Failed)?;
-        let drive = self.drives.get(place.drive).and_then(Option::as_ref).ok_or(Driven::Failed)?.drive;
+        let drive =
+            self.drives.get(place.drive).and_then(Option::as_ref).ok_or(Driven::Failed)?.drive;
         let reply = outcome.reply.map_err(|fault| match fault {
             CallFault::TooLong => Driven::TooLong,
             CallFault::Limit => Driven::Full,
             _ => Driven::Failed,
         })?;
-        let pieces = [Piece::Inline(reply), Piece::Chunk(outcome.result.as_deref().unwrap_or_default())];
+        let pieces =
+            [Piece::Inline(reply), Piece::Chunk(outcome.result.as_deref().unwrap_or_default())];
         let mut results = Reader::over(&pieces);
         let garbage = |_: xdr::Error| Driven::Failed;
         let header = ReplyHeader::parse(&mut results).map_err(garbage)?;
@@ -236,7 +248,9 @@ impl Driver {
 
     /// Goes on at a place, or ends it, and its DRIVE with the last one.
     fn conclude(&mut self, cx: &mut Cx<'_>, number: u32, told: Told) {
-        let Some(place) = self.places.get_mut(number as usize).and_then(Option::as_mut) else { return };
+        let Some(place) = self.places.get_mut(number as usize).and_then(Option::as_mut) else {
+            return;
+        };
         let Some(entry) = self.drives.get_mut(place.drive) else { return };
         let Some(open) = entry else { return };
         match told {
@@ -253,7 +267,7 @@ impl Driver {
         }
         open.running -= 1;
         if open.running == 0 {
-            say(cx, (open.peer, open.call), open.header, open.end);
+            say(cx, open.peer, open.call, open.header, open.end);
             *entry = None;
         }
         if let Some(place) = self.places.get_mut(number as usize) {
@@ -263,7 +277,9 @@ impl Driver {
     }
 
     fn call(&mut self, cx: &mut Cx<'_>, number: u32) {
-        let Some(place) = self.places.get_mut(number as usize).and_then(Option::as_mut) else { return };
+        let Some(place) = self.places.get_mut(number as usize).and_then(Option::as_mut) else {
+            return;
+        };
         let Some(open) = self.drives.get(place.drive).and_then(Option::as_ref) else { return };
         place.sent = cx.now();
         match place.lap.request(cx, open.drive.len as usize, Token(number.into())) {
@@ -274,7 +290,7 @@ impl Driver {
 }
 
 /// Answers a DRIVE. Without memory for that the connection ends: the call must not stay open.
-fn say(cx: &mut Cx<'_>, (peer, call): (PeerId, CallId), header: ReplyHeader<'_>, end: Driven) {
+fn say(cx: &mut Cx<'_>, peer: PeerId, call: CallId, header: ReplyHeader<'_>, end: Driven) {
     match reply(cx, header, |writer| writer.u32(end.number())) {
         Some(message) => cx.answer(call, Answer { message, item: None }),
         None => cx.disconnect(peer),

@@ -1,8 +1,9 @@
 //! Echo: the smallest app. It serves one ONC RPC program with two procedures and calls it too.
 //!
-//! [`Echo`] is the server's side: a state machine without states. [`Caller`] is the client's side: it keeps the outcomes of
-//! its calls until somebody takes them. [`Twin`] is both at once, and calls those back who ask for it; [`Driver`] calls them one
-//! call behind the other, which is measured. They show all of [`App`] that a stateless service needs: parse the arguments, take a
+//! [`Echo`] is the server's side: a state machine without states. [`Caller`] is the client's side:
+//! it keeps the outcomes of its calls until somebody takes them. [`Twin`] is both at once, and
+//! calls those back who ask for it; [`Driver`] calls them one call behind the other, which is
+//! measured. They show all of [`App`] that a stateless service needs: parse the arguments, take a
 //! buffer, write the reply in place, hand over what may travel in a chunk.
 #![forbid(unsafe_code)]
 
@@ -14,8 +15,8 @@ pub use driver::Driver;
 pub use twin::Twin;
 
 use stag_engine::{
-    Answer, AnswerItem, App, Call, CallFault, Cx, Outcome, PeerId, Request, RequestItem, Token,
-    stages::service,
+    Answer, AnswerItem, App, Call, CallFault, Cx, Outcome, PeerId, Request, RequestItem,
+    ShortRequest, Token, stages::service,
 };
 use stag_pools::{Buf, Extent};
 use stag_protocol::{
@@ -26,32 +27,35 @@ use stag_protocol::{
 use std::{collections::VecDeque, sync::LazyLock, time::Duration};
 
 /// The program's number, from the range for local administration (RFC 5531 §8.3).
-// draft 004 §6.2.1 [exp-31], RFC 5531 §8.3 [5531-31]
+// draft 004 §6.2.1 [exp-31]: each program has a binding
+// RFC 5531 §8.3 [5531-31]: the program number is from the local range
 pub const PROGRAM: u32 = 0x2053_5441;
 /// Its version.
-// RFC 5531 §8.1 [5531-6]
+// RFC 5531 §8.1 [5531-6]: the first version of a program is not zero
 pub const VERSION: u32 = 1;
 /// Does nothing.
 pub const NULL: u32 = 0;
 /// Takes `opaque<>` and returns it. Argument and result are DDP-eligible.
 pub const ECHO: u32 = 1;
-/// Takes a [`stream`]'s place, or [`UNCHECKED`], and `opaque<>`, which is DDP-eligible; returns whether that is what the stream has
-/// there. With large octets the responder pulls them.
+/// Takes a [`stream`]'s place, or [`UNCHECKED`], and `opaque<>`, which is DDP-eligible; returns
+/// whether that is what the stream has there. With large octets the responder pulls them.
 pub const PULL: u32 = 3;
-/// Takes a [`stream`]'s place and a length; returns what the stream has there, `opaque<>`, DDP-eligible. With many octets the
-/// responder pushes them.
+/// Takes a [`stream`]'s place and a length; returns what the stream has there, `opaque<>`,
+/// DDP-eligible. With many octets the responder pushes them.
 pub const PUSH: u32 = 4;
-/// Takes a number by which the caller wants to be known, and says that it takes calls itself. Served by [`Twin`] alone.
+/// Takes a number by which the caller wants to be known, and says that it takes calls itself.
+/// Served by [`Twin`] alone.
 pub const REGISTER: u32 = 2;
-/// Takes a [`driver::Drive`]; makes the calls in the reverse direction that it asks for, and returns how they ended
-/// ([`driver::Driven`]). Served by [`Driver`] alone.
+/// Takes a [`driver::Drive`]; makes the calls in the reverse direction that it asks for, and
+/// returns how they ended ([`driver::Driven`]). Served by [`Driver`] alone.
 pub const DRIVE: u32 = 5;
-/// Called by a [`Driver`]: takes a [`driver::Lap`] and `opaque<>`; returns whether to go on and the same `opaque<>`, which are
-/// DDP-eligible.
+/// Called by a [`Driver`]: takes a [`driver::Lap`] and `opaque<>`; returns whether to go on and the
+/// same `opaque<>`, which are DDP-eligible.
 pub const LAP: u32 = 6;
 /// Octets of the longest echo.
 pub const ECHO_MAX: usize = 1 << 20;
-/// Places at which octets of the [`stream`] may begin: octets that an earlier call left somewhere differ from those of this one.
+/// Places at which octets of the [`stream`] may begin: octets that an earlier call left somewhere
+/// differ from those of this one.
 pub const PLACES: usize = 4_096;
 /// A place that says: do not compare.
 pub const UNCHECKED: u32 = u32::MAX;
@@ -80,7 +84,7 @@ pub struct Echo {
     stream: Option<Extent>,
 }
 
-/// What an accepted call gives.
+/// Result of an accepted call.
 enum Given {
     Nothing,
     Word(u32),
@@ -90,10 +94,15 @@ enum Given {
 impl Echo {
     /// Runs a procedure of the program.
     #[inline]
-    fn run(&mut self, cx: &Cx<'_>, procedure: u32, mut arguments: Reader<'_>) -> Result<Given, Accepted> {
+    fn run(
+        &mut self,
+        cx: &Cx<'_>,
+        procedure: u32,
+        mut arguments: Reader<'_>,
+    ) -> Result<Given, Accepted> {
         let garbage = |_: xdr::Error| Accepted::GarbageArgs;
         match procedure {
-            // RFC 5531 §12.1 [5531-25]
+            // RFC 5531 §12.1 [5531-25]: procedure 0 takes and gives nothing, for anybody
             NULL => Ok(Given::Nothing),
             ECHO => {
                 let octets = arguments.item(ECHO_MAX).map_err(garbage)?;
@@ -114,7 +123,7 @@ impl Echo {
                 if self.stream.is_none() {
                     self.stream = copy(cx, stream()).map(Buf::freeze);
                 }
-                // RFC 5531 §9 [5531-12]
+                // RFC 5531 §9 [5531-12]: a server that fails answers SYSTEM_ERR
                 let stream = self.stream.as_ref().ok_or(Accepted::SystemErr)?;
                 Ok(Given::Item(stream.slice(place..place + len)))
             }
@@ -130,6 +139,10 @@ impl App for Echo {
         self.calls
     }
 
+    fn wants_idle_passes(&self) -> bool {
+        false
+    }
+
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
         self.calls += 1;
         let (program, version) = (call.header.program, call.header.version);
@@ -139,13 +152,19 @@ impl App for Echo {
             _ if service::answer(cx, &call) => return,
             _ => Err(Accepted::ProgUnavail),
         };
-        let (status, given) =
-            given.map_or_else(|status| (status, Given::Nothing), |given| (Accepted::Success, given));
+        let (status, given) = given
+            .map_or_else(|status| (status, Given::Nothing), |given| (Accepted::Success, given));
         let word = match &given {
             Given::Nothing => None,
             Given::Word(word) => Some(*word),
             Given::Item(item) => Some(item.len() as u32),
         };
+        if status == Accepted::Success && !matches!(given, Given::Item(_)) {
+            let written =
+                cx.answer_short(call.id, call.header.reply(status), |to| optional(to, word));
+            debug_assert_eq!(written, Ok(()), "a word fits");
+            return;
+        }
         let message = reply(cx, call.header.reply(status), |writer| optional(writer, word));
         let Some(message) = message else { return cx.disconnect(call.peer) };
         match given {
@@ -184,6 +203,21 @@ pub fn reply(
     Some(message)
 }
 
+/// The time that a call of a [`Caller`] may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+#[inline]
+const fn call_header(procedure: u32) -> CallHeader<'static> {
+    CallHeader {
+        xid: Xid(0),
+        program: PROGRAM,
+        version: VERSION,
+        procedure,
+        credential: Credential::None,
+        verifier: Auth::NONE,
+    }
+}
+
 /// A call with few arguments, without its item.
 #[inline]
 fn request(
@@ -192,25 +226,17 @@ fn request(
     token: Token,
     write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
 ) -> Option<Request> {
-    let header = CallHeader {
-        xid: Xid(0),
-        program: PROGRAM,
-        version: VERSION,
-        procedure,
-        credential: Credential::None,
-        verifier: Auth::NONE,
-    };
     let mut message = cx.message(64)?;
     let mut writer = Writer::new(message.spare_mut());
-    let written = header.emit(&mut writer).and_then(|()| write(&mut writer));
+    let written = call_header(procedure).emit(&mut writer).and_then(|()| write(&mut writer));
     let len = writer.len();
     debug_assert_eq!(written, Ok(()), "an echo's call without its item has few octets");
     message.extend(len);
-    let (reply_max, timeout) = (ReplyHeader::REFUSAL_LEN_MAX, Duration::from_secs(10));
+    let (reply_max, timeout) = (ReplyHeader::REFUSAL_LEN_MAX, TIMEOUT);
     Some(Request { message, item: None, reply_max, result: None, timeout, token })
 }
 
-/// How a call of a [`Caller`] ended.
+/// Outcome of a call of a [`Caller`].
 #[derive(Debug)]
 pub struct Done {
     /// As the call was made with.
@@ -235,19 +261,21 @@ impl Caller {
 
     /// Calls ECHO with `octets`, or NULL without. False when there is no memory for it.
     pub fn call(cx: &mut Cx<'_>, peer: PeerId, token: Token, octets: Option<&[u8]>) -> bool {
-        let procedure = if octets.is_some() { ECHO } else { NULL };
-        let len = octets.map(|octets| octets.len() as u32);
-        let Some(mut request) = request(cx, procedure, token, |writer| optional(writer, len)) else {
+        let Some(octets) = octets else {
+            let (reply_max, timeout) = (ReplyHeader::REFUSAL_LEN_MAX, TIMEOUT);
+            let request = ShortRequest { header: call_header(NULL), reply_max, timeout, token };
+            return cx.call_short(peer, &request, |_| Ok(())).is_ok();
+        };
+        let len = octets.len() as u32;
+        let Some(mut request) = request(cx, ECHO, token, |writer| writer.u32(len)) else {
             return false;
         };
-        if let Some(octets) = octets {
-            let position = request.message.len();
-            let Some(item) = copy(cx, octets) else { return false };
-            let Some(mut result) = cx.take(octets.len()) else { return false };
-            result.extend(octets.len());
-            request.item = Some(RequestItem { position, octets: item });
-            request.result = Some(result);
-        }
+        let position = request.message.len();
+        let Some(item) = copy(cx, octets) else { return false };
+        let Some(mut result) = cx.take(octets.len()) else { return false };
+        result.extend(octets.len());
+        request.item = Some(RequestItem { position, octets: item });
+        request.result = Some(result);
         cx.call(peer, request);
         true
     }
@@ -293,6 +321,10 @@ impl App for Caller {
     /// Replies that could not be understood.
     fn report(&self) -> u64 {
         self.broken
+    }
+
+    fn wants_idle_passes(&self) -> bool {
+        false
     }
 
     fn on_reply(&mut self, _cx: &mut Cx<'_>, outcome: Outcome<'_>) {

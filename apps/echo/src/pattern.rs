@@ -1,4 +1,5 @@
-//! Octets that follow from a seed, a file and a place: what was written need not be remembered to be compared.
+//! Octets that follow from a seed, a file and a place: what was written need not be remembered to
+//! be compared.
 
 /// The content of one file.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +31,8 @@ impl Pattern {
         }
     }
 
-    /// The first place in `octets`, which begin at `offset`, that differs, as (offset, expected, found).
+    /// The first place in `octets`, which begin at `offset`, that differs, as (offset, expected,
+    /// found).
     pub fn differs(self, offset: u64, octets: &[u8]) -> Option<(u64, u8, u8)> {
         let mut room = [0; 4_096];
         for (start, found) in (offset..).step_by(room.len()).zip(octets.chunks(room.len())) {
@@ -38,7 +40,8 @@ impl Pattern {
             self.fill(start, expected);
             if expected != found {
                 let mut pairs = (start..).zip(expected.iter().zip(found));
-                let (at, (expected, found)) = pairs.find(|(_, (expected, found))| expected != found)?;
+                let (at, (expected, found)) =
+                    pairs.find(|(_, (expected, found))| expected != found)?;
                 return Some((at, *expected, *found));
             }
         }

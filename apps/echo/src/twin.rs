@@ -1,18 +1,20 @@
-//! Both sides at once: serves echoes, and calls those who registered, over their own connections (RFC 8167).
+//! Both sides at once: serves echoes, and calls those who registered, over their own connections
+//! (RFC 8167).
 
 use crate::{Caller, Echo, PROGRAM, REGISTER, VERSION, reply};
-use stag_engine::{Answer, App, Call, ClientName, Cx, Health, HealthFault, Outcome, PeerId, Token};
+use stag_engine::{Answer, App, Call, ClientName, Cx, Health, OptionFault, Outcome, PeerId, Token};
 use stag_protocol::rpc::Accepted;
 use std::collections::VecDeque;
 
-/// An [`Echo`] and a [`Caller`]. It knows who registered, and believes everybody: whoever takes another one's number gets its calls.
+/// An [`Echo`] and a [`Caller`]. It knows who registered, and believes everybody: whoever takes
+/// another one's number gets its calls.
 #[derive(Debug, Default)]
 pub struct Twin {
     echo: Echo,
     caller: Caller,
     clients: Vec<(u32, PeerId)>,
     name: Option<u32>,
-    health: VecDeque<Result<Health, HealthFault>>,
+    health: VecDeque<Result<Health, OptionFault>>,
 }
 
 impl Twin {
@@ -29,20 +31,23 @@ impl Twin {
         &mut self.caller
     }
 
-    /// Whom to call for this number: the same peer for as long as the shard knows the client, whatever connection it has.
+    /// Peer to call for this number: the same one for as long as the shard knows the client,
+    /// whatever connection it has.
     pub fn client(&self, name: u32) -> Option<PeerId> {
         self.clients.iter().find(|(known, _)| *known == name).map(|(_, peer)| *peer)
     }
 
     /// The oldest answer of a peer that was asked how it is, which nobody took.
-    pub fn take_health(&mut self) -> Option<Result<Health, HealthFault>> {
+    pub fn take_health(&mut self) -> Option<Result<Health, OptionFault>> {
         self.health.pop_front()
     }
 
     fn register(&mut self, cx: &mut Cx<'_>, call: &Call<'_>, name: u32) {
         let peer = cx.adopt(call.peer, ClientName(name.into()));
-        // A peer has one number, and who is gone has none: no client makes this list longer than the shard's table of peers.
-        self.clients.retain(|(known, of)| *known != name && *of != peer && cx.whereabouts(*of).is_some());
+        // A peer has one number, and who is gone has none: no client makes this list longer than
+        // the shard's table of peers.
+        self.clients
+            .retain(|(known, of)| *known != name && *of != peer && cx.whereabouts(*of).is_some());
         self.clients.push((name, peer));
         self.caller.peers.retain(|known| *known != call.peer && *known != peer);
         self.caller.peers.push(peer);
@@ -75,7 +80,7 @@ impl App for Twin {
         self.caller.on_reply(cx, outcome);
     }
 
-    fn on_health(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, health: Result<Health, HealthFault>) {
+    fn on_health(&mut self, _cx: &mut Cx<'_>, _peer: PeerId, health: Result<Health, OptionFault>) {
         self.health.push_back(health);
     }
 

@@ -1,9 +1,10 @@
-//! Calls in both directions at once over the simulated fabric, in every version, with lost connections and cancelled calls: every
-//! call has one outcome, and nothing is kept.
+//! Calls in both directions at once over the simulated fabric, in every version, with lost
+//! connections and cancelled calls: every call has one outcome, and nothing is kept.
 //!
 //! `CI=true cargo test --release -p stag-echo --test both` runs 10,000 seeds; else there are fewer.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+use fastrand::Rng;
 use stag_echo::{Caller, Twin};
 use stag_engine::{CallFault, Config, PeerId, Shard, Stats, Token, stats::Requester};
 use stag_protocol::rpcrdma::{Version2, Versions};
@@ -16,33 +17,31 @@ const NAME: u32 = 9;
 /// Calls in each direction.
 const CALLS: u64 = 24;
 
-/// In the reverse direction of version 1, and where it may come to that, nothing is called but what goes inline.
+/// In the reverse direction of version 1, and where it may come to that, nothing is called but what
+/// goes inline.
 const INLINE: &[usize] = &[0, 1, 3, 100, 900, 1_500, 3_900];
 const ALL: &[usize] = &[0, 1, 3, 900, 1_500, 3_990, 9_000, 60_000];
 const DIRECTED: Version2 = Version2::Directed;
-/// What the client and the server speak, and the sizes of the server's calls.
+/// Versions of the client, versions of the server, and the sizes of the server's calls.
 const MODES: [(Versions, Versions, &[usize]); 5] = [
     (Versions::One, Versions::Both(DIRECTED), INLINE),
     (Versions::Two(DIRECTED), Versions::Both(DIRECTED), ALL),
     (Versions::Both(DIRECTED), Versions::Both(DIRECTED), INLINE),
     (Versions::Both(DIRECTED), Versions::One, INLINE),
-    (Versions::Two(Version2::Plain), Versions::Two(Version2::Plain), INLINE),
+    (Versions::Two(Version2::Undirected), Versions::Two(Version2::Undirected), INLINE),
 ];
 
 fn config() -> Config {
-    // As many buffers as all calls may need at once: an echo without memory is an error of the app's.
+    // As many buffers as all calls may need at once: an echo without memory is an error of the
+    // app's.
     let slots = [512, 192, 2];
-    Config { grant: 8, calls_max: 8, reverse_grant: 4, reverse_calls_max: 8, slots, ..Config::small() }
-}
-
-/// Small random numbers (splitmix64), so that a seed says everything.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        ((z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 31) % bound
+    Config {
+        grant: 8,
+        calls_max: 8,
+        reverse_grant: 4,
+        reverse_calls_max: 8,
+        slots,
+        ..Config::small()
     }
 }
 
@@ -81,9 +80,10 @@ impl End {
         self.shard.with_app(|_, cx| cx.ask_health(peer));
     }
 
-    fn call(&mut self, peer: PeerId, random: &mut Random) {
-        let len = self.sizes[random.below(self.sizes.len() as u64) as usize];
-        let octets: Vec<u8> = (0..len).map(|i| (i * 31 + i / 251) as u8 ^ self.called as u8).collect();
+    fn call(&mut self, peer: PeerId, random: &mut Rng) {
+        let len = self.sizes[random.usize(..self.sizes.len())];
+        let octets: Vec<u8> =
+            (0..len).map(|i| (i * 31 + i / 251) as u8 ^ self.called as u8).collect();
         let token = self.called;
         if self.shard.with_app(|_, cx| Caller::call(cx, peer, Token(token), Some(&octets))) {
             self.open.insert(token, Open { octets, cancelled: false });
@@ -91,8 +91,8 @@ impl End {
         }
     }
 
-    fn cancel(&mut self, peer: PeerId, random: &mut Random) {
-        let place = random.below(self.open.len().max(1) as u64) as usize;
+    fn cancel(&mut self, peer: PeerId, random: &mut Rng) {
+        let place = random.usize(..self.open.len().max(1));
         if let Some((token, open)) = self.open.iter_mut().nth(place) {
             open.cancelled = true;
             self.shard.with_app(|_, cx| cx.cancel(peer, Token(*token)));
@@ -116,18 +116,31 @@ impl End {
             }
         }
         while let Some(health) = self.shard.with_app(|app, _| app.take_health()) {
-            self.asked = self.asked.checked_sub(1).unwrap_or_else(|| panic!("seed {seed}: answered twice"));
+            self.asked =
+                self.asked.checked_sub(1).unwrap_or_else(|| panic!("seed {seed}: answered twice"));
             self.seen.healthy += u64::from(health.is_ok());
         }
         // A window is the memory of a call that is under way: nothing outlives its call.
         let bound = self.shard.provider().windows_bound();
-        assert!(bound <= 2 * self.open.len(), "seed {seed}: {bound} keys, {} calls", self.open.len());
+        assert!(
+            bound <= 2 * self.open.len(),
+            "seed {seed}: {bound} keys, {} calls",
+            self.open.len()
+        );
     }
 
     fn expect_nothing_held(&self, seed: u64) {
         let shard = &self.shard;
-        assert_eq!((shard.buffers_in_use(), shard.calls_in_progress()), (0, (0, 0)), "seed {seed}: held");
-        assert_eq!((shard.provider().windows_bound(), shard.receives_promised()), (0, 0), "seed {seed}");
+        assert_eq!(
+            (shard.buffers_in_use(), shard.calls_in_progress()),
+            (0, (0, 0)),
+            "seed {seed}: held"
+        );
+        assert_eq!(
+            (shard.provider().windows_bound(), shard.receives_promised()),
+            (0, 0),
+            "seed {seed}"
+        );
         assert_eq!(shard.provider().receives_posted(), config().receives, "seed {seed}: receives");
     }
 }
@@ -172,30 +185,31 @@ impl Pair {
     }
 }
 
-/// What one seed showed: the client's calls, the server's, and both ends' counters.
+/// Runs one seed. Returns the counts of the client's calls, those of the server's calls, and the
+/// counters of both ends.
 fn run(seed: u64) -> ([Seen; 2], [Stats; 2]) {
-    let mut random = Random(seed);
-    let lost = [0, 2_000, 8_000, 20_000][random.below(4) as usize];
+    let mut random = Rng::with_seed(seed);
+    let lost = [0, 2_000, 8_000, 20_000][random.usize(..4)];
     let mut pair = Pair::new(seed, Faults { lost, refused: 100_000, ..Faults::DELAYS });
     for round in 0..20_000 {
-        if pair.client.called < CALLS && random.below(3) == 0 {
+        if pair.client.called < CALLS && random.usize(..3) == 0 {
             pair.client.call(pair.up, &mut random);
         }
         if let Some(down) = pair.down() {
-            if pair.server.called < CALLS && random.below(3) == 0 {
+            if pair.server.called < CALLS && random.usize(..3) == 0 {
                 pair.server.call(down, &mut random);
             }
-            if random.below(40) == 0 {
+            if random.usize(..40) == 0 {
                 pair.server.cancel(down, &mut random);
             }
-            if random.below(60) == 0 {
+            if random.usize(..60) == 0 {
                 pair.server.ask(down);
             }
         }
-        if random.below(60) == 0 {
+        if random.usize(..60) == 0 {
             pair.client.ask(pair.up);
         }
-        if random.below(40) == 0 {
+        if random.usize(..40) == 0 {
             pair.client.cancel(pair.up, &mut random);
         }
         pair.step();
@@ -220,7 +234,11 @@ fn run(seed: u64) -> ([Seen; 2], [Stats; 2]) {
     }
     pair.client.collect(seed);
     pair.server.collect(seed);
-    assert_eq!((pair.client.asked, pair.server.asked), (0, 0), "seed {seed}: questions without an answer");
+    assert_eq!(
+        (pair.client.asked, pair.server.asked),
+        (0, 0),
+        "seed {seed}: questions without an answer"
+    );
     pair.client.expect_nothing_held(seed);
     pair.server.expect_nothing_held(seed);
     let ends = [pair.client, pair.server];
@@ -228,7 +246,7 @@ fn run(seed: u64) -> ([Seen; 2], [Stats; 2]) {
     (ends.map(|end| end.seen), stats)
 }
 
-/// What all seeds together showed, so that a run in which nothing happens is seen.
+/// Totals over all seeds; they reveal a run in which nothing happens.
 #[derive(Debug, Default)]
 struct Total {
     seen: Seen,
@@ -246,7 +264,8 @@ impl Total {
         self.seen.echoed += seen.echoed;
         self.seen.cancelled += seen.cancelled;
         self.seen.healthy += seen.healthy;
-        let Requester { versions, calls, remote_invalidations, local_invalidations, .. } = stats.requester;
+        let Requester { versions, calls, remote_invalidations, local_invalidations, .. } =
+            stats.requester;
         self.v1 += versions.v1.forward + versions.v1.reverse;
         self.v2 += versions.v2.forward + versions.v2.reverse;
         self.in_chunks += calls.chunked + calls.long;
@@ -269,7 +288,9 @@ fn over_many_seeds_calls_in_both_directions_have_one_outcome_each() {
     println!("{seeds} seeds\nforward {forward:?}\nreverse {reverse:?}");
     for Total { seen, v1, v2, in_chunks, invalidated, local_invalidations, lost, .. } in &totals {
         assert_eq!(seen.echoed + seen.cancelled, seeds * CALLS);
-        for happened in [seen.cancelled, *v1, *v2, *in_chunks, *invalidated, *local_invalidations, *lost] {
+        for happened in
+            [seen.cancelled, *v1, *v2, *in_chunks, *invalidated, *local_invalidations, *lost]
+        {
             assert!(2 * happened > seeds, "{totals:?}");
         }
         assert!(seen.healthy > seeds / 20, "{totals:?}");

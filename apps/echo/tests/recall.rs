@@ -1,11 +1,11 @@
-//! Calls that are answered only behind a call in the other direction, as NFS recalls a delegation before it lets somebody open a file:
-//! neither direction may use up what the other one needs.
+//! Calls that are answered only behind a call in the other direction, as NFS recalls a delegation
+//! before it lets somebody open a file: neither direction may use up what the other one needs.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::{Caller, ECHO, ECHO_MAX, Twin};
 use stag_engine::{
-    Answer, AnswerItem, App, Call, CallId, Config, Cx, ExtentLists, Outcome, PeerId, Request, RequestItem,
-    Shard, Token,
+    Answer, AnswerItem, App, Call, CallId, Config, Cx, ExtentLists, Outcome, PeerId, Request,
+    RequestItem, Shard, Token,
 };
 use stag_protocol::{
     rpc::{Accepted, Auth, CallHeader, Credential, ReplyHeader},
@@ -20,7 +20,8 @@ const LIMITS: Limits = Limits { send_queue: 32, read_spans: 64, windows: 512, ..
 const CALLS: u64 = 200;
 const NAME: u32 = 4;
 
-/// An echo of what a call brought, in `parts` of about the same length: each takes a Write of its own.
+/// An echo of what a call brought, in `parts` of about the same length: each takes a Write of its
+/// own.
 fn echo(cx: &Cx<'_>, call: &Call<'_>, lists: &ExtentLists, parts: usize) -> (Vec<u8>, Answer) {
     let octets = call.arguments.clone().item(ECHO_MAX).unwrap().to_vec();
     let mut message = cx.message(64).unwrap();
@@ -91,7 +92,8 @@ impl App for Recalls {
 
     fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {
         outcome.reply.expect("the client answers");
-        let (call, answer) = self.waiting.remove(&outcome.token.0).expect("one reply for each call");
+        let (call, answer) =
+            self.waiting.remove(&outcome.token.0).expect("one reply for each call");
         cx.answer(call, answer);
     }
 }
@@ -148,9 +150,11 @@ fn calls_that_wait_for_calls_in_the_other_direction_end() {
         let limits = || Limits { receives: 512, ..LIMITS };
         let admit = || Box::new(|_| true) as Box<_>;
         let mut server =
-            Shard::new(fabric.end("server", limits()), Recalls::default(), config(), admit()).unwrap();
+            Shard::new(fabric.end("server", limits()), Recalls::default(), config(), admit())
+                .unwrap();
         let pieces = Pieces { twin: Twin::named(NAME), lists: ExtentLists::default() };
-        let mut client = Shard::new(fabric.end("client", limits()), pieces, config(), admit()).unwrap();
+        let mut client =
+            Shard::new(fabric.end("client", limits()), pieces, config(), admit()).unwrap();
         let up = client.connect(&server.listen(&Port(0)).unwrap()).unwrap();
         let (mut now, mut called, mut done, mut is_known) = (Time(0), 0, 0, false);
         while done < CALLS {
@@ -169,7 +173,10 @@ fn calls_that_wait_for_calls_in_the_other_direction_end() {
             if !(server.pass(now) | client.pass(now)) {
                 let timers = [fabric.next_due(), client.wake_at(), server.wake_at()];
                 now = timers.into_iter().flatten().min().map_or(now, |due| due.max(now));
-                assert!(now < Time(10_000_000_000), "{done} of {CALLS} calls are done, and no more");
+                assert!(
+                    now < Time(10_000_000_000),
+                    "{done} of {CALLS} calls are done, and no more"
+                );
             }
         }
         let stats = server.snapshot().engine.requester;

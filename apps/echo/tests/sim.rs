@@ -1,6 +1,7 @@
 //! Echo calls over the simulated fabric: every form, and 1,000 seeds of trouble.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+use fastrand::Rng;
 use stag_echo::{Caller, Echo};
 use stag_engine::{CallFault, Config, Shard, Token};
 use stag_sim::{Fabric, Faults, Port, Sim};
@@ -27,7 +28,8 @@ impl Pair {
         let mut server =
             Shard::new(fabric.end("server", LIMITS), Echo::default(), config(), admit()).unwrap();
         let client =
-            Shard::new(fabric.end("client", LIMITS), Caller::with_capacity(64), config(), admit()).unwrap();
+            Shard::new(fabric.end("client", LIMITS), Caller::with_capacity(64), config(), admit())
+                .unwrap();
         let port = server.listen(&Port(0)).unwrap();
         Self { fabric, server, client, port, now: Time(0) }
     }
@@ -77,7 +79,9 @@ fn an_echo_of_every_size_comes_back() {
     pair.client.connect(&pair.port.clone()).unwrap();
     pair.settle();
     let near = |n: usize| n.saturating_sub(5)..n + 6;
-    for len in near(0).chain(near(1024)).chain(near(4096)).chain(near(65536)).chain([600_001, 1 << 20]) {
+    for len in
+        near(0).chain(near(1024)).chain(near(4096)).chain(near(65536)).chain([600_001, 1 << 20])
+    {
         assert_eq!(pair.echo(&pattern(len)).unwrap(), pattern(len), "{len} octets");
     }
     let (server, client) = (pair.server.snapshot().engine, pair.client.snapshot().engine);
@@ -122,18 +126,7 @@ fn a_server_that_is_not_there_is_a_peer_that_goes_down() {
     assert_eq!(pair.client.buffers_in_use(), 0);
 }
 
-/// Small random numbers (splitmix64), so that a seed says everything.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        ((z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) >> 31) % bound
-    }
-}
-
-/// What one seed showed.
+/// Counts of one seed.
 #[derive(Debug, Default)]
 struct Seen {
     echoed: u32,
@@ -141,30 +134,30 @@ struct Seen {
 }
 
 fn run_seed(seed: u64) -> Seen {
-    let mut random = Random(seed);
-    let lost = [0, 0, 2_000, 20_000][random.below(4) as usize];
-    let lost_at = (random.below(3) == 0).then(|| random.below(400));
+    let mut random = Rng::with_seed(seed);
+    let lost = [0, 0, 2_000, 20_000][random.usize(..4)];
+    let lost_at = (random.usize(..3) == 0).then(|| random.u64(..400));
     let mut pair = Pair::new(seed, Faults { lost, lost_at, ..Faults::DELAYS });
     let mut seen = Seen::default();
     let mut outstanding = std::collections::BTreeMap::new();
     let sizes = [0, 1, 3, 100, 900, 1500, 3990, 4096, 9000, 70_000];
     let (mut token, mut connects) = (0, 0);
     for _ in 0..400 {
-        if pair.client.app().peers().is_empty() && connects < 20 && random.below(4) == 0 {
+        if pair.client.app().peers().is_empty() && connects < 20 && random.usize(..4) == 0 {
             connects += 1;
             let _ = pair.client.connect(&pair.port.clone());
         }
         if let Some(peer) = pair.client.app().peers().first().copied()
             && token < 60
-            && random.below(3) == 0
+            && random.usize(..3) == 0
         {
-            let octets = pattern(sizes[random.below(sizes.len() as u64) as usize]);
+            let octets = pattern(sizes[random.usize(..sizes.len())]);
             if pair.client.with_app(|_, cx| Caller::call(cx, peer, Token(token), Some(&octets))) {
                 outstanding.insert(token, octets);
             }
             token += 1;
         }
-        if random.below(60) == 0
+        if random.usize(..60) == 0
             && let Some(peer) = pair.client.app().peers().first().copied()
         {
             pair.client.with_app(|_, cx| cx.disconnect(peer));
@@ -190,7 +183,11 @@ fn run_seed(seed: u64) -> Seen {
     assert_eq!(pair.server.calls_in_progress(), (0, 0), "seed {seed}");
     assert_eq!(pair.client.calls_in_progress(), (0, 0), "seed {seed}");
     assert_eq!(pair.client.provider().windows_bound(), 0, "seed {seed}: windows");
-    assert_eq!(pair.server.receives_promised() + pair.client.receives_promised(), 0, "seed {seed}: credits");
+    assert_eq!(
+        pair.server.receives_promised() + pair.client.receives_promised(),
+        0,
+        "seed {seed}: credits"
+    );
     let receives = pair.server.provider().receives_posted();
     assert_eq!(receives, config().receives, "seed {seed}: receives");
     seen
@@ -210,7 +207,9 @@ fn collect(
                 assert_eq!(&echo.unwrap()[..], octets, "seed {seed}");
                 seen.echoed += 1;
             }
-            Err(CallFault::Disconnected(_) | CallFault::TimedOut | CallFault::NoPeer) => seen.failed += 1,
+            Err(CallFault::Disconnected(_) | CallFault::TimedOut | CallFault::NoPeer) => {
+                seen.failed += 1
+            }
             Err(fault) => panic!("seed {seed}: {fault}"),
         }
     }
@@ -218,7 +217,7 @@ fn collect(
 
 /// Calls to a server that is kept connected while its connection breaks again and again.
 fn run_kept_seed(seed: u64) -> (u32, u64) {
-    let mut random = Random(seed);
+    let mut random = Rng::with_seed(seed);
     let faults = Faults { lost: 8_000, refused: 200_000, ..Faults::DELAYS };
     let mut pair = Pair::new(seed, faults.clone());
     let peer = pair.client.keep_connected(&pair.port.clone()).unwrap();
@@ -227,8 +226,8 @@ fn run_kept_seed(seed: u64) -> (u32, u64) {
     let mut token = 0;
     let mut echoed = 0;
     for round in 0..4_000 {
-        if token < 40 && random.below(3) == 0 {
-            let octets = pattern(sizes[random.below(sizes.len() as u64) as usize]);
+        if token < 40 && random.usize(..3) == 0 {
+            let octets = pattern(sizes[random.usize(..sizes.len())]);
             if pair.client.with_app(|_, cx| Caller::call(cx, peer, Token(token), Some(&octets))) {
                 wanted.insert(token, octets);
                 token += 1;
@@ -237,7 +236,8 @@ fn run_kept_seed(seed: u64) -> (u32, u64) {
         pair.step();
         while let Some(done) = pair.client.with_app(|app, _| app.take()) {
             let octets = wanted.remove(&done.token.0);
-            let octets = octets.unwrap_or_else(|| panic!("seed {seed}: {:?} ended twice", done.token));
+            let octets =
+                octets.unwrap_or_else(|| panic!("seed {seed}: {:?} ended twice", done.token));
             let echo = done.echo.unwrap_or_else(|fault| panic!("seed {seed}: {fault}"));
             assert_eq!(&echo.unwrap()[..], octets, "seed {seed}");
             echoed += 1;
@@ -257,10 +257,18 @@ fn run_kept_seed(seed: u64) -> (u32, u64) {
     );
     pair.client.with_app(|_, cx| cx.disconnect(peer));
     pair.settle();
-    assert_eq!((pair.server.buffers_in_use(), pair.client.buffers_in_use()), (0, 0), "seed {seed}: buffers");
+    assert_eq!(
+        (pair.server.buffers_in_use(), pair.client.buffers_in_use()),
+        (0, 0),
+        "seed {seed}: buffers"
+    );
     assert_eq!(pair.client.provider().windows_bound(), 0, "seed {seed}: windows");
     assert_eq!(pair.client.calls_in_progress(), (0, 0), "seed {seed}");
-    assert_eq!(pair.server.receives_promised() + pair.client.receives_promised(), 0, "seed {seed}: credits");
+    assert_eq!(
+        pair.server.receives_promised() + pair.client.receives_promised(),
+        0,
+        "seed {seed}: credits"
+    );
     let lost = pair.client.snapshot().engine.disconnects.values().sum();
     (echoed, lost)
 }
@@ -285,7 +293,12 @@ fn a_cancelled_call_keeps_its_memory_until_the_peer_cannot_reach_it() {
     pair.settle();
     let peer = pair.client.app().peers()[0];
     for token in 0..3 {
-        assert!(pair.client.with_app(|_, cx| Caller::call(cx, peer, Token(token), Some(&pattern(9_000)))));
+        assert!(pair.client.with_app(|_, cx| Caller::call(
+            cx,
+            peer,
+            Token(token),
+            Some(&pattern(9_000))
+        )));
     }
     pair.client.pass(pair.now);
     // The first is under way, for there is one credit; the others are not.
@@ -321,8 +334,12 @@ fn over_1000_seeds_every_call_ends_once_and_everything_comes_back() {
 #[test]
 fn a_burst_of_replies_whose_keys_we_invalidate_ourselves_keeps_its_connection() {
     for together in [16, 24, 32, 48, 64, 80, 120] {
-        let faults =
-            Faults { delay: 1_000..1_001, completion_delay: 1_000..1_001, reads: 256, ..Faults::NONE };
+        let faults = Faults {
+            delay: 1_000..1_001,
+            completion_delay: 1_000..1_001,
+            reads: 256,
+            ..Faults::NONE
+        };
         let fabric = Fabric::new(1, faults);
         let admit = || Box::new(|_| true) as Box<_>;
         let config = || Config {
@@ -335,10 +352,13 @@ fn a_burst_of_replies_whose_keys_we_invalidate_ourselves_keeps_its_connection() 
             inbound: 600,
             ..Config::small()
         };
-        // This server invalidates nothing, and has more room than its client: a quarter of its large slots lets it pull 48 items.
-        let limits = Limits { remote_invalidation: false, send_queue: 256, receives: 600, ..LIMITS };
+        // This server invalidates nothing, and has more room than its client: a quarter of its
+        // large slots lets it pull 48 items.
+        let limits =
+            Limits { remote_invalidation: false, send_queue: 256, receives: 600, ..LIMITS };
         let roomy = Config { slots: [2048, 600, 192], ..config() };
-        let mut server = Shard::new(fabric.end("server", limits), Echo::default(), roomy, admit()).unwrap();
+        let mut server =
+            Shard::new(fabric.end("server", limits), Echo::default(), roomy, admit()).unwrap();
         let limits = Limits { send_queue: 64, receives: 600, ..LIMITS };
         let mut client =
             Shard::new(fabric.end("client", limits), Caller::default(), config(), admit()).unwrap();
@@ -363,7 +383,12 @@ fn a_burst_of_replies_whose_keys_we_invalidate_ourselves_keeps_its_connection() 
         settle(&mut client);
         assert!(client.with_app(|app, _| app.take()).unwrap().echo.is_ok());
         for token in 0..together {
-            assert!(client.with_app(|_, cx| Caller::call(cx, peer, Token(token), Some(&[7; 5_000]))));
+            assert!(client.with_app(|_, cx| Caller::call(
+                cx,
+                peer,
+                Token(token),
+                Some(&[7; 5_000])
+            )));
         }
         settle(&mut client);
         for _ in 0..together {

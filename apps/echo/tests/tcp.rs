@@ -33,7 +33,8 @@ impl Server {
 
     fn admitting(admission: impl Fn(stag_verbs::PeerAddress) -> bool + 'static) -> Self {
         let end = Fabric::new(1, Faults::NONE).end("server", LIMITS);
-        let mut shard = Shard::new(end, Echo::default(), Config::small(), Box::new(admission)).unwrap();
+        let mut shard =
+            Shard::new(end, Echo::default(), Config::small(), Box::new(admission)).unwrap();
         let at = shard.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap();
         Self { shard, clock: Instant::now(), skipped: Duration::ZERO, at }
     }
@@ -75,12 +76,21 @@ impl Server {
     }
 
     /// Writes everything and reads whole records until `count` came, or until the server closes.
-    fn exchange(&mut self, socket: &mut TcpStream, mut octets: &[u8], count: usize) -> Vec<Vec<u8>> {
+    fn exchange(
+        &mut self,
+        socket: &mut TcpStream,
+        mut octets: &[u8],
+        count: usize,
+    ) -> Vec<Vec<u8>> {
         let (mut records, mut input) = (Vec::new(), Vec::new());
         let until = Instant::now() + Duration::from_secs(10);
         let mut staging = vec![0; 1 << 16];
         while records.len() < count {
-            assert!(Instant::now() < until, "{} of {count} records came in ten seconds", records.len());
+            assert!(
+                Instant::now() < until,
+                "{} of {count} records came in ten seconds",
+                records.len()
+            );
             if !octets.is_empty() {
                 match socket.write(octets) {
                     Ok(sent) => octets = &octets[sent..],
@@ -199,12 +209,18 @@ fn a_record_may_come_in_any_fragments_and_portions() {
 fn what_is_no_call_gets_the_answer_that_rpc_gives_or_the_end() {
     let mut server = Server::new();
     let mut socket = server.connect();
-    let expect = |server: &mut Server, socket: &mut TcpStream, record: &[u8], wanted: Outcome<'_>| {
-        let replies = server.exchange(socket, &marked(record), 1);
-        assert_eq!(outcome(&replies[0]).1, wanted);
-    };
+    let expect =
+        |server: &mut Server, socket: &mut TcpStream, record: &[u8], wanted: Outcome<'_>| {
+            let replies = server.exchange(socket, &marked(record), 1);
+            assert_eq!(outcome(&replies[0]).1, wanted);
+        };
     expect(&mut server, &mut socket, &call(1, 99, None), Outcome::accepted(Accepted::ProcUnavail));
-    expect(&mut server, &mut socket, &call(1, ECHO, None), Outcome::accepted(Accepted::GarbageArgs));
+    expect(
+        &mut server,
+        &mut socket,
+        &call(1, ECHO, None),
+        Outcome::accepted(Accepted::GarbageArgs),
+    );
     let mut other_rpc = call(1, NULL, None);
     other_rpc[11] = 3;
     let mismatch = Outcome::Denied(Denied::RpcMismatch { low: 2, high: 2 });
@@ -267,7 +283,8 @@ struct Client {
 impl Client {
     fn new(server: Server) -> Self {
         let end = Fabric::new(2, Faults::NONE).end("client", LIMITS);
-        let shard = Shard::new(end, Caller::default(), Config::small(), Box::new(|_| true)).unwrap();
+        let shard =
+            Shard::new(end, Caller::default(), Config::small(), Box::new(|_| true)).unwrap();
         Self { shard, server }
     }
 
@@ -296,7 +313,12 @@ fn our_calls_over_tcp_come_back_in_every_size() {
     let peer = client.shard.connect_tcp(at).unwrap();
     for (token, len) in [0, 1, 3, 4, 4096, 65_537, 300_001, 1 << 20].into_iter().enumerate() {
         let octets: Vec<u8> = (0..len).map(|i: usize| (i * 11) as u8).collect();
-        assert!(client.shard.with_app(|_, cx| Caller::call(cx, peer, Token(token as u64), Some(&octets))));
+        assert!(client.shard.with_app(|_, cx| Caller::call(
+            cx,
+            peer,
+            Token(token as u64),
+            Some(&octets)
+        )));
         let done = client.outcome();
         assert_eq!(done.token, Token(token as u64));
         assert!(done.echo.unwrap().unwrap()[..] == octets, "{len} octets");
@@ -361,7 +383,10 @@ fn an_empty_last_fragment_ends_a_record_and_the_next_one_begins_behind_it() {
         octets.extend(Fragment::new(0, true).unwrap().emit());
         octets.extend(marked(&call(100 + xid, NULL, None)));
         let replies = server.exchange(&mut socket, &octets, 2);
-        assert_eq!(replies.iter().map(|reply| outcome(reply).0).collect::<Vec<_>>(), [xid, 100 + xid]);
+        assert_eq!(
+            replies.iter().map(|reply| outcome(reply).0).collect::<Vec<_>>(),
+            [xid, 100 + xid]
+        );
         assert_eq!(echo_of(&replies[0]), b"fragments");
     }
 }
@@ -399,7 +424,11 @@ fn callers_that_do_not_read_leave_memory_for_those_that_do() {
         server.fill(&mut socket, &record);
         slow.push(socket);
     }
-    assert_eq!(server.shard.snapshot().engine.connections.live, 3, "there was memory for all of them");
+    assert_eq!(
+        server.shard.snapshot().engine.connections.live,
+        3,
+        "there was memory for all of them"
+    );
     let held = server.shard.buffers_in_use();
     assert!((1..=256).contains(&held), "their replies hold {held} of 544 buffers");
     let mut socket = server.connect();
@@ -421,7 +450,10 @@ fn a_caller_that_takes_no_reply_for_thirty_seconds_is_disconnected() {
     assert!(server.shard.buffers_in_use() > 0);
     server.skip(3);
     assert_eq!(live(&server), 1);
-    assert_eq!((server.shard.buffers_in_use(), server.shard.snapshot().engine.limits.stalled), (0, 1));
+    assert_eq!(
+        (server.shard.buffers_in_use(), server.shard.snapshot().engine.limits.stalled),
+        (0, 1)
+    );
     // Whoever holds nothing may be silent for as long as it likes.
     server.skip(3_600);
     assert_eq!(server.exchange(&mut quiet, &marked(&call(2, NULL, None)), 1).len(), 1);
@@ -440,7 +472,10 @@ fn a_caller_that_sends_half_a_record_is_disconnected_after_thirty_seconds() {
     server.skip(29);
     assert_eq!(server.shard.snapshot().engine.connections.live, 1, "it has its time");
     server.skip(3);
-    assert_eq!((server.shard.snapshot().engine.connections.live, server.shard.buffers_in_use()), (0, 0));
+    assert_eq!(
+        (server.shard.snapshot().engine.connections.live, server.shard.buffers_in_use()),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -450,7 +485,12 @@ fn a_server_that_we_left_alone_for_an_hour_is_called_again() {
     let at = client.server.at;
     let peer = client.shard.connect_tcp(at).unwrap();
     for token in 0..3 {
-        assert!(client.shard.with_app(|_, cx| Caller::call(cx, peer, Token(token), Some(&[7; 5_000]))));
+        assert!(client.shard.with_app(|_, cx| Caller::call(
+            cx,
+            peer,
+            Token(token),
+            Some(&[7; 5_000])
+        )));
         let done = client.outcome();
         assert_eq!((done.token, done.echo.unwrap().unwrap()[..].len()), (Token(token), 5_000));
         client.server.skip(3_600);
@@ -465,7 +505,8 @@ fn a_server_that_stops_sends_every_reply_of_what_it_carried_out() {
     let server = std::thread::spawn(move || {
         let clock = stag_engine::clock::Clock::start();
         let end = Fabric::new(1, Faults::NONE).end("server", LIMITS);
-        let mut shard = Shard::new(end, Echo::default(), Config::small(), Box::new(|_| true)).unwrap();
+        let mut shard =
+            Shard::new(end, Echo::default(), Config::small(), Box::new(|_| true)).unwrap();
         tell.send(shard.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap()).unwrap();
         shard.run(&control, || clock.now()).unwrap();
         shard.snapshot().app

@@ -29,7 +29,8 @@ impl Pair {
             let config = Config { slots: [512, 64, 64], ..Config::small() };
             Shard::new(fabric.end(name, LIMITS), app, config, Box::new(|_| true) as Box<_>).unwrap()
         };
-        let (mut server, client) = (shard("server", Twin::default()), shard("client", Twin::named(NAME)));
+        let (mut server, client) =
+            (shard("server", Twin::default()), shard("client", Twin::named(NAME)));
         let at = server.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap();
         Self { server, client, at, clock: Instant::now() }
     }
@@ -58,7 +59,9 @@ fn outcome(shard: &mut Shard<Sim, Twin>) -> Option<Done> {
 }
 
 fn pattern(token: u64) -> Vec<u8> {
-    (0..SIZES[token as usize % SIZES.len()]).map(|i| (i * 7 + i / 253) as u8 ^ token as u8).collect()
+    (0..SIZES[token as usize % SIZES.len()])
+        .map(|i| (i * 7 + i / 253) as u8 ^ token as u8)
+        .collect()
 }
 
 fn call(shard: &mut Shard<Sim, Twin>, peer: PeerId, token: u64) -> bool {
@@ -75,7 +78,10 @@ fn both_ends_call_over_one_connection() {
         for (place, (shard, peer)) in
             [(&mut pair.client, up), (&mut pair.server, down)].into_iter().enumerate()
         {
-            if called[place] < CALLS && called[place] < done[place] + 20 && call(shard, peer, called[place]) {
+            if called[place] < CALLS
+                && called[place] < done[place] + 20
+                && call(shard, peer, called[place])
+            {
                 called[place] += 1;
             }
             while let Some(Done { token, echo }) = outcome(shard) {
@@ -109,7 +115,8 @@ fn calls_wait_until_the_client_comes_back() {
         while let Some(Done { token, echo }) = outcome(&mut pair.server) {
             match echo {
                 Ok(echo) => assert!(echo.unwrap()[..] == pattern(token.0)),
-                // It was under way on a connection that its client replaced: over TCP it does not go out again.
+                // It was under way on a connection that its client replaced: over TCP it does not
+                // go out again.
                 Err(fault) => assert!(matches!(fault, CallFault::Disconnected(_)), "{fault}"),
             }
             done += 1;
@@ -117,7 +124,10 @@ fn calls_wait_until_the_client_comes_back() {
         done == 10
     });
     assert_eq!((pair.client.buffers_in_use(), pair.server.buffers_in_use()), (0, 0));
-    assert_eq!((pair.client.calls_in_progress(), pair.server.calls_in_progress()), ((0, 0), (0, 0)));
+    assert_eq!(
+        (pair.client.calls_in_progress(), pair.server.calls_in_progress()),
+        ((0, 0), (0, 0))
+    );
 }
 
 #[test]

@@ -28,7 +28,8 @@ fn reply(xid: u32) -> Vec<u8> {
 fn a_reply_with_the_xid_of_no_call_is_dropped() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let end = Fabric::new(1, Faults::NONE).end("client", LIMITS);
-    let mut client = Shard::new(end, Caller::default(), Config::small(), Box::new(|_| true)).unwrap();
+    let mut client =
+        Shard::new(end, Caller::default(), Config::small(), Box::new(|_| true)).unwrap();
     let peer = client.connect_tcp(listener.local_addr().unwrap()).unwrap();
     let (mut server, _) = listener.accept().unwrap();
     server.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
@@ -60,7 +61,10 @@ fn a_reply_with_the_xid_of_no_call_is_dropped() {
     loop {
         pass(&mut client);
         if let Some(done) = client.with_app(|app, _| app.take()) {
-            return assert_eq!((done.token, done.echo.map(|echo| echo.is_none())), (Token(1), Ok(true)));
+            return assert_eq!(
+                (done.token, done.echo.map(|echo| echo.is_none())),
+                (Token(1), Ok(true))
+            );
         }
     }
 }

@@ -1,8 +1,10 @@
-//! Calls per second and full round trips: from before a call is written to after its reply is read (DESIGN D13).
+//! Calls per second and full round trips: from before a call is written to after its reply is read
+//! (DESIGN D13).
 
-use crate::{Client, Error, bench::latency};
+use crate::latency;
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use stag_client::{Error, NfsClient};
 use stag_protocol::nfs::v3::FileHandle;
 use stag_verbs::{Provider, Time};
 use std::{collections::HashMap, time::Duration};
@@ -13,7 +15,7 @@ const WARM_UP: u64 = 20;
 /// Round trips. A percentile is none when too few samples lie beyond it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct RoundTrips {
-    /// How many.
+    /// Number of samples.
     pub samples: u64,
     /// The middle one, in microseconds, as all of these.
     pub p50_us: Option<f64>,
@@ -42,7 +44,7 @@ impl RoundTrips {
     }
 }
 
-/// What was measured.
+/// Rate and round trips that were measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Rate {
     /// Calls outstanding at a time.
@@ -92,9 +94,9 @@ impl Samples {
 /// # Errors
 /// The first of `call`.
 pub fn one_by_one<P: Provider>(
-    client: &mut Client<P>,
+    client: &mut NfsClient<P>,
     at_least: Duration,
-    mut call: impl FnMut(&mut Client<P>, u64) -> Result<(), Error>,
+    mut call: impl FnMut(&mut NfsClient<P>, u64) -> Result<(), Error>,
 ) -> Result<Rate, Error> {
     let mut samples = Samples::new(1, client.now());
     let mut now = samples.start;
@@ -107,16 +109,29 @@ pub fn one_by_one<P: Provider>(
     Ok(samples.rate(now))
 }
 
-/// READs of `count` octets, `depth` of them outstanding, at places that follow each other in the first `span` octets of `file`.
+/// READs to be made, one after the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Reads {
+    /// The file.
+    pub file: FileHandle,
+    /// Octets of it that are read, from its beginning on, again and again.
+    pub span: u64,
+    /// Octets of one READ.
+    pub count: u32,
+    /// READs outstanding at a time.
+    pub depth: usize,
+}
+
+/// Makes READs until `at_least` is over.
 ///
 /// # Errors
 /// The first that a READ gives.
 pub fn reads<P: Provider>(
-    client: &mut Client<P>,
-    (file, span): (FileHandle, u64),
-    (count, depth): (u32, usize),
+    client: &mut NfsClient<P>,
+    reads: Reads,
     at_least: Duration,
 ) -> Result<Rate, Error> {
+    let Reads { file, span, count, depth } = reads;
     let mut samples = Samples::new(depth, client.now());
     let mut room = vec![0; usize::try_from(count).unwrap_or(0)];
     let mut outstanding = HashMap::new();
@@ -172,9 +187,11 @@ mod tests {
     fn percentiles_are_those_of_the_samples() {
         let trips = of(1_000);
         assert_eq!(trips.samples, 1_000);
-        for (expected, came) in
-            [(500.0, trips.p50_us.unwrap()), (990.0, trips.p99_us.unwrap()), (1_000.0, trips.max_us)]
-        {
+        for (expected, came) in [
+            (500.0, trips.p50_us.unwrap()),
+            (990.0, trips.p99_us.unwrap()),
+            (1_000.0, trips.max_us),
+        ] {
             assert!((expected - came).abs() <= 1.0, "{expected} {came}");
         }
     }

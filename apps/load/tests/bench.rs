@@ -2,11 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
-use stag_load::bench::{
-    Arrivals, Outcome, Pace, Plan, Record, Schedule, Span, Times, Workload,
+use stag_load::{
+    Arrivals, CallRecord, LoadPlan, Pace, RunOutcome, RunSpan, Schedule, SchedulePart, Times,
+    Workload,
     compare::{Rules, Verdict, compare, is_worse},
     export,
-    outcome::{Client, Host, SCHEMA, Second, Setup},
+    outcome::{ClientSide, HostFacts, RunSetup, SCHEMA, SecondFigures},
     versus::{self, Round},
 };
 use stag_sim::Faults;
@@ -19,26 +20,31 @@ mod world;
 #[test]
 fn one_stall_of_the_server_shows_in_the_open_loop_and_hides_from_the_closed_one() {
     let faults = Faults { delay: 20_000..60_000, ..Faults::DELAYS };
-    let mut open = World::new(&Plan::new(Workload::Null, 0, 32), faults.clone());
+    let mut open = World::new(&LoadPlan::new(Workload::Null, 0, 32), faults.clone());
     open.stall = 2_000 * MILLI..2_200 * MILLI;
     let start = open.now;
-    let pace = Pace::Open(Schedule::new(start, 2_000.0, Arrivals::Poisson, 1, (0, 1)));
-    let span = Span { from: Time(500 * MILLI), until: Time(5_500 * MILLI), calls: None };
+    let pace = Pace::Open(Schedule::new(start, 2_000.0, Arrivals::Poisson, 1, SchedulePart::ALL));
+    let span = RunSpan { from: Time(500 * MILLI), until: Time(5_500 * MILLI), calls: None };
     let measured = sum(&open.run(pace, span));
     assert!((9_500..10_500).contains(&measured.calls), "{}", measured.calls);
     assert_eq!(measured.calls, measured.response.len());
-    let at = |record: &Record, quantile| record.response.value_at_quantile(quantile) / MILLI;
+    let at = |record: &CallRecord, quantile| record.response.value_at_quantile(quantile) / MILLI;
     // About 400 of 10,000 calls were meant for the 200 ms, and each waited for the rest of them.
-    assert!(at(&measured, 0.999) >= 180 && at(&measured, 0.999) <= 202, "{} ms", at(&measured, 0.999));
+    assert!(
+        at(&measured, 0.999) >= 180 && at(&measured, 0.999) <= 202,
+        "{} ms",
+        at(&measured, 0.999)
+    );
     assert!(at(&measured, 0.98) >= 60 && at(&measured, 0.95) == 0, "{} ms", at(&measured, 0.98));
     // The generator was never late, so none of that is its own doing.
     assert!(measured.lag.max() <= 100_000, "{} ns", measured.lag.max());
 
-    let mut closed = World::new(&Plan::new(Workload::Null, 0, 1), faults);
+    let mut closed = World::new(&LoadPlan::new(Workload::Null, 0, 1), faults);
     closed.stall = 2_000 * MILLI..2_200 * MILLI;
-    let measured =
-        sum(&closed
-            .run(Pace::Closed, Span { from: Time(500 * MILLI), until: Time(5_500 * MILLI), calls: None }));
+    let measured = sum(&closed.run(
+        Pace::Closed,
+        RunSpan { from: Time(500 * MILLI), until: Time(5_500 * MILLI), calls: None },
+    ));
     assert!(measured.calls > 20_000, "{}", measured.calls);
     assert_eq!(at(&measured, 0.9999), 0, "a closed loop makes one call while the server stalls");
     assert_eq!(measured.response.max(), measured.service.max());
@@ -47,47 +53,55 @@ fn one_stall_of_the_server_shows_in_the_open_loop_and_hides_from_the_closed_one(
 
 #[test]
 fn the_warm_up_is_handed_over_without_a_pause() {
-    let mut world = World::new(&Plan::new(Workload::Echo, 100, 4), Faults::DELAYS);
+    let mut world = World::new(&LoadPlan::new(Workload::Echo, 100, 4), Faults::DELAYS);
     let from = world.now.0 + 50 * MILLI;
     let seconds = world.run(Pace::Closed, calls(from, 10_000));
     let measured = sum(&seconds);
     assert_eq!((measured.calls, measured.failed, measured.octets), (10_000, 0, 2_000_000));
     assert_eq!(measured.service.len(), 10_000);
-    // The first call that counts goes out while three of the warm-up are under way: it has no better time than the others.
+    // The first call that counts goes out while three of the warm-up are under way: it has no
+    // better time than the others.
     let (began, ended) = world.load.generator().measured();
     assert_eq!(began, Time(from));
     let rate = 10_000.0 / ended.since(began).as_secs_f64();
     let mean = measured.service.mean() / 1e9;
-    assert!((rate * mean / 4.0 - 1.0).abs() < 0.02, "four calls are always under way: {}", rate * mean);
+    assert!(
+        (rate * mean / 4.0 - 1.0).abs() < 0.02,
+        "four calls are always under way: {}",
+        rate * mean
+    );
 }
 
 #[test]
 fn calls_for_which_there_is_no_time_are_counted_with_what_they_waited() {
     // A depth of 1 and about 80 us a call: 12,000 calls a second at most.
     let faults = Faults { delay: 30_000..50_000, ..Faults::DELAYS };
-    let mut world = World::new(&Plan::new(Workload::Null, 0, 1), faults);
+    let mut world = World::new(&LoadPlan::new(Workload::Null, 0, 1), faults);
     let start = world.now;
-    let pace = Pace::Open(Schedule::new(start, 50_000.0, Arrivals::Uniform, 1, (0, 1)));
-    let span = Span { from: start, until: start + Duration::from_secs(1), calls: None };
+    let pace = Pace::Open(Schedule::new(start, 50_000.0, Arrivals::Uniform, 1, SchedulePart::ALL));
+    let span = RunSpan { from: start, until: start + Duration::from_secs(1), calls: None };
     let measured = sum(&world.run(pace, span));
     let unsent = world.load.generator().watch().unsent;
     assert_eq!(measured.calls + unsent, 50_000);
     assert_eq!(measured.response.len(), 50_000);
     assert!(unsent > 30_000, "{unsent}");
     assert!(measured.response.value_at_quantile(0.5) > 200 * MILLI);
-    assert!(measured.service.value_at_quantile(0.99) < MILLI, "the service time tells nothing of that");
+    assert!(
+        measured.service.value_at_quantile(0.99) < MILLI,
+        "the service time tells nothing of that"
+    );
 }
 
 /// The server is gone at 1.2 s of 2 s: 480 of 800 calls were due before it, and 320 behind it.
 #[test]
 fn calls_that_are_due_when_the_server_is_gone_are_counted() {
     for connections in [1, 3] {
-        let plan = Plan { connections, ..Plan::new(Workload::Null, 0, 8) };
+        let plan = LoadPlan { connections, ..LoadPlan::new(Workload::Null, 0, 8) };
         let mut world = World::new(&plan, Faults { delay: 20_000..60_000, ..Faults::DELAYS });
         let start = world.now;
         world.gone_at = Some(start + Duration::from_millis(1_200));
-        let pace = Pace::Open(Schedule::new(start, 400.0, Arrivals::Uniform, 1, (0, 1)));
-        let span = Span { from: start, until: start + Duration::from_secs(2), calls: None };
+        let pace = Pace::Open(Schedule::new(start, 400.0, Arrivals::Uniform, 1, SchedulePart::ALL));
+        let span = RunSpan { from: start, until: start + Duration::from_secs(2), calls: None };
         let measured = sum(&world.try_run(pace, span));
         let generator = world.load.generator();
         assert_eq!(measured.calls + measured.failed + generator.watch().unsent, 800);
@@ -96,7 +110,8 @@ fn calls_that_are_due_when_the_server_is_gone_are_counted() {
         let gave_up = generator.watch().gave_up.unwrap().since(start).as_secs_f64();
         assert!((gave_up - 1.2).abs() < 0.01, "{gave_up}");
         assert!(generator.failure().is_some());
-        // Two calls in five wait for up to 0.8 s: the median of what users see is that of the living, p90 is not.
+        // Two calls in five wait for up to 0.8 s: the median of what users see is that of the
+        // living, p90 is not.
         let p90 = measured.response.value_at_quantile(0.9) as f64 / 1e9;
         assert!((0.5..0.7).contains(&p90), "{p90}");
     }
@@ -104,8 +119,10 @@ fn calls_that_are_due_when_the_server_is_gone_are_counted() {
 
 #[test]
 fn calls_under_way_when_the_server_goes_count_as_failed() {
-    let mut world =
-        World::new(&Plan::new(Workload::Null, 0, 8), Faults { delay: 900_000..1_000_000, ..Faults::DELAYS });
+    let mut world = World::new(
+        &LoadPlan::new(Workload::Null, 0, 8),
+        Faults { delay: 900_000..1_000_000, ..Faults::DELAYS },
+    );
     let start = world.now;
     world.gone_at = Some(start + Duration::from_millis(100));
     let measured = sum(&world.try_run(Pace::Closed, calls(start.0, 1_000_000)));
@@ -125,7 +142,7 @@ fn every_workload_of_the_echo_program_moves_what_it_says() {
     ] {
         for len in [1, 8, 1_000, 3_000, 5_000, 70_000, 1 << 20] {
             let count = if len > 10_000 { 40 } else { 500 };
-            let mut world = World::new(&Plan::new(workload, len, 2), Faults::DELAYS);
+            let mut world = World::new(&LoadPlan::new(workload, len, 2), Faults::DELAYS);
             let measured = sum(&world.run(Pace::Closed, calls(world.now.0, count)));
             assert_eq!((measured.calls, measured.failed), (count, 0), "{workload} {len}");
             match workload {
@@ -139,8 +156,10 @@ fn every_workload_of_the_echo_program_moves_what_it_says() {
 
 #[test]
 fn octets_that_do_not_fit_inline_are_pulled_and_pushed() {
-    for (workload, pulled, pushed) in [(Workload::Pull, 20_000 * 100, 0), (Workload::Push, 0, 20_000 * 100)] {
-        let mut world = World::new(&Plan::new(workload, 20_000, 2), Faults::DELAYS);
+    for (workload, pulled, pushed) in
+        [(Workload::Pull, 20_000 * 100, 0), (Workload::Push, 0, 20_000 * 100)]
+    {
+        let mut world = World::new(&LoadPlan::new(workload, 20_000, 2), Faults::DELAYS);
         world.run(Pace::Closed, calls(world.now.0, 100));
         let responder = world.server.snapshot().engine.responder;
         assert_eq!((responder.pulled, responder.pushed), (pulled, pushed), "{workload}");
@@ -149,11 +168,14 @@ fn octets_that_do_not_fit_inline_are_pulled_and_pushed() {
 
 #[test]
 fn seconds_are_kept_apart() {
-    let mut world = World::new(&Plan::new(Workload::Null, 0, 4), Faults::DELAYS);
+    let mut world = World::new(&LoadPlan::new(Workload::Null, 0, 4), Faults::DELAYS);
     let start = world.now;
-    let pace = Pace::Open(Schedule::new(start, 1_000.0, Arrivals::Uniform, 1, (0, 1)));
-    let span =
-        Span { from: start + Duration::from_secs(1), until: start + Duration::from_secs(4), calls: None };
+    let pace = Pace::Open(Schedule::new(start, 1_000.0, Arrivals::Uniform, 1, SchedulePart::ALL));
+    let span = RunSpan {
+        from: start + Duration::from_secs(1),
+        until: start + Duration::from_secs(4),
+        calls: None,
+    };
     let seconds = world.run(pace, span);
     let counts: Vec<_> = seconds.iter().map(|second| second.calls).collect();
     // The last reply of a second may come in the next one.
@@ -161,17 +183,21 @@ fn seconds_are_kept_apart() {
     assert_eq!(counts.iter().sum::<u64>(), 3_000);
 }
 
-/// A run of `seconds` in virtual time, as a result. Its faults are those of the seed; `slower` stretches every delay.
-fn result(seed: u64, seconds: u64, slower: f64) -> Outcome {
+/// A run of `seconds` in virtual time, as a result. Its faults are those of the seed; `slower`
+/// stretches every delay.
+fn result(seed: u64, seconds: u64, slower: f64) -> RunOutcome {
     let of = |nanos: u64| (nanos as f64 * slower) as u64;
-    let faults =
-        Faults { delay: of(80_000)..of(240_000), completion_delay: of(100)..of(5_000), ..Faults::DELAYS };
-    let mut world = World::new(&Plan { seed, ..Plan::new(Workload::Null, 0, 1) }, faults);
+    let faults = Faults {
+        delay: of(80_000)..of(240_000),
+        completion_delay: of(100)..of(5_000),
+        ..Faults::DELAYS
+    };
+    let mut world = World::new(&LoadPlan { seed, ..LoadPlan::new(Workload::Null, 0, 1) }, faults);
     let from = world.now + Duration::from_millis(100);
     let until = from + Duration::from_secs(seconds);
-    let records = world.run(Pace::Closed, Span { from, until, calls: None });
+    let records = world.run(Pace::Closed, RunSpan { from, until, calls: None });
     let all = sum(&records);
-    let setup = Setup {
+    let setup = RunSetup {
         url: "sim".to_owned(),
         workload: Workload::Null,
         size: 0,
@@ -187,13 +213,13 @@ fn result(seed: u64, seconds: u64, slower: f64) -> Outcome {
         seed,
         rdma_version: None,
     };
-    Outcome {
+    RunOutcome {
         schema: SCHEMA.to_owned(),
         version: String::new(),
         began_unix_s: 0.0,
         setup,
         rdma_version: None,
-        host: Host { floors_ns: [Some(100.0); 2], ..Host::default() },
+        host: HostFacts { floors_ns: [Some(100.0); 2], ..HostFacts::default() },
         elapsed_s: seconds as f64,
         calls: all.calls,
         failed: 0,
@@ -207,10 +233,13 @@ fn result(seed: u64, seconds: u64, slower: f64) -> Outcome {
         service: Times::new(&all.service),
         response: Times::new(&all.response),
         connected: None,
-        client: Client::default(),
+        client: ClientSide::default(),
         turns: None,
         stages: None,
-        seconds: (0..).zip(&records).map(|(number, record)| Second::new(number, record, None)).collect(),
+        seconds: (0..)
+            .zip(&records)
+            .map(|(number, record)| SecondFigures::new(number, record, None))
+            .collect(),
     }
 }
 
@@ -235,7 +264,8 @@ fn a_tenth_slower_is_found_and_ten_runs_of_the_same_are_not_told_apart() {
     }
 }
 
-/// Rounds of two servers on a host whose state changes between rounds; the second server stretches every delay by `slower`.
+/// Rounds of two servers on a host whose state changes between rounds; the second server stretches
+/// every delay by `slower`.
 fn rounds(count: u64, slower: f64) -> Vec<Round> {
     let round = |number: u64| {
         let state = [1.0, 2.0, 1.5][number as usize % 3];
@@ -253,7 +283,10 @@ fn a_tenth_slower_is_found_by_turns_on_a_host_whose_state_changes() {
     let slow = versus::ratios(&rounds(9, 1.1), rules).unwrap();
     assert_eq!(slow.len(), 3);
     let p50 = &slow[0];
-    assert!(p50.verdict == Verdict::Worse && (1.08..1.12).contains(&p50.ratio) && p50.rounds == 9, "{p50:?}");
+    assert!(
+        p50.verdict == Verdict::Worse && (1.08..1.12).contains(&p50.ratio) && p50.rounds == 9,
+        "{p50:?}"
+    );
     assert!(p50.lowest <= p50.ratio && p50.ratio <= p50.highest && p50.highest < 1.2, "{p50:?}");
     assert!(versus::is_worse(&slow));
     let fast = versus::ratios(&rounds(9, 0.9), rules).unwrap();
@@ -281,7 +314,10 @@ fn rounds_in_which_the_floor_moved_are_left_out_and_too_few_are_refused() {
     all[4] = all[5].clone();
     (all[5].after.calls, all[5].after.calls_per_s) = (0, 0.0);
     let refused = versus::ratios(&all, Rules::default()).unwrap_err();
-    assert!(refused.contains("7 of 9 rounds") && refused.contains("no call was answered"), "{refused}");
+    assert!(
+        refused.contains("7 of 9 rounds") && refused.contains("no call was answered"),
+        "{refused}"
+    );
     all[0].after.failed = 1;
     assert!(versus::ratios(&all, Rules::default()).unwrap_err().contains("second server failed"));
 }
@@ -290,7 +326,8 @@ fn rounds_in_which_the_floor_moved_are_left_out_and_too_few_are_refused() {
 fn runs_that_took_turns_are_one_result_and_compared_whatever_their_floors() {
     let rounds = rounds(6, 1.0);
     let of = |turns: &str| {
-        let before = versus::merged(rounds.iter().map(|round| &round.before), turns).unwrap().unwrap();
+        let before =
+            versus::merged(rounds.iter().map(|round| &round.before), turns).unwrap().unwrap();
         (before, versus::merged(rounds.iter().map(|round| &round.after), "1").unwrap().unwrap())
     };
     let (before, after) = of("1");
@@ -301,16 +338,19 @@ fn runs_that_took_turns_are_one_result_and_compared_whatever_their_floors() {
     assert_eq!(before.host.floors_ns, [Some(100.0), Some(150.0)]);
     assert!(compare(&before, &after, Rules::default()).is_ok());
     let (stranger, _) = of("2");
-    assert!(compare(&stranger, &after, Rules::default()).unwrap_err().contains("stag bench versus"));
-    let text = serde_json::json!({ "schema": versus::SCHEMA, "results": [before, after], "more": {} });
-    assert_eq!(Outcome::parse_all(&text.to_string()), Ok(vec![before, after]));
+    assert!(
+        compare(&stranger, &after, Rules::default()).unwrap_err().contains("stag bench versus")
+    );
+    let text =
+        serde_json::json!({ "schema": versus::SCHEMA, "results": [before, after], "more": {} });
+    assert_eq!(RunOutcome::parse_all(&text.to_string()), Ok(vec![before, after]));
     assert_eq!(versus::merged([].iter(), "1"), Ok(None));
 }
 
 #[test]
 fn what_cannot_be_compared_is_refused_with_the_reason() {
     let one = result(1, 6, 1.0);
-    let refused = |change: fn(&mut Outcome)| {
+    let refused = |change: fn(&mut RunOutcome)| {
         let mut other = one.clone();
         change(&mut other);
         compare(&one, &other, Rules::default()).unwrap_err()
@@ -330,7 +370,7 @@ fn what_cannot_be_compared_is_refused_with_the_reason() {
 #[test]
 fn a_result_survives_its_text() {
     let one = result(1, 5, 1.0);
-    assert_eq!(Outcome::parse(&serde_json::to_string(&one).unwrap()), Ok(one));
+    assert_eq!(RunOutcome::parse(&serde_json::to_string(&one).unwrap()), Ok(one));
 }
 
 #[test]
@@ -343,7 +383,7 @@ fn other_tools_read_what_is_exported() {
     });
     let mut sums = std::collections::BTreeMap::new();
     for interval in entries {
-        let histogram = stag_load::bench::latency::decode(interval.encoded_histogram()).unwrap();
+        let histogram = stag_load::latency::decode(interval.encoded_histogram()).unwrap();
         *sums.entry(interval.tag().unwrap().as_str().to_owned()).or_insert(0) += histogram.len();
     }
     let sums: Vec<_> = sums.into_iter().collect();
@@ -355,7 +395,10 @@ fn other_tools_read_what_is_exported() {
         .map(|line| line.split_whitespace().map_while(|word| word.parse().ok()).collect::<Vec<_>>())
         .filter(|row| row.len() >= 3)
         .collect();
-    assert!(rows.windows(2).all(|pair| pair[0][0] <= pair[1][0] && pair[0][2] <= pair[1][2]), "{hgrm}");
+    assert!(
+        rows.windows(2).all(|pair| pair[0][0] <= pair[1][0] && pair[0][2] <= pair[1][2]),
+        "{hgrm}"
+    );
     let last = rows.last().unwrap();
     assert_eq!((last[1], last[2]), (1.0, one.calls as f64));
     let middle = rows.iter().find(|row| row[1] >= 0.5).unwrap();

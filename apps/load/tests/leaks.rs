@@ -1,11 +1,11 @@
-//! Thousands of connections that last for one call leave nothing behind, at either side. Descriptors and regions are those of the
-//! whole process, so this is a test by itself.
+//! Thousands of connections that last for one call leave nothing behind, at either side.
+//! Descriptors and regions are those of the whole process, so this is a test by itself.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_echo::Driver;
 use stag_engine::{Config, Shard, clock::Clock};
 use stag_iwarp::Iwarp;
-use stag_load::bench::{Load, Pace, Plan, To, Workload};
+use stag_load::{Load, LoadPlan, Pace, To, Workload};
 use stag_shm::Shm;
 use stag_verbs::{Limits, Provider, Time};
 use std::{
@@ -20,7 +20,8 @@ mod world;
 const AT_A_TIME: usize = 16;
 const ALL: u64 = 2_000;
 
-/// Open descriptors and regions that are mapped from files, as shared memory is, of this process, which has both ends.
+/// Open descriptors and regions that are mapped from files, as shared memory is, of this process,
+/// which has both ends.
 fn held() -> (usize, usize) {
     let descriptors = fs::read_dir("/proc/self/fd").unwrap().count();
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
@@ -29,8 +30,8 @@ fn held() -> (usize, usize) {
     (descriptors, maps.lines().filter(is_of_file).count())
 }
 
-/// One storm after the other over the same two shards: the second leaves as much behind as the first, which is nothing but what
-/// the two keep for each other.
+/// One storm after the other over the same two shards: the second leaves as much behind as the
+/// first, which is nothing but what the two keep for each other.
 fn real<P: Provider>(
     make: impl Fn(Limits) -> P,
     at: &P::Address,
@@ -38,15 +39,17 @@ fn real<P: Provider>(
     counts: impl Fn(&P) -> (usize, usize),
 ) {
     let clock = Clock::start();
-    let config = Config { peers: 64, receives: 1_024, inbound: 1_024, grant_first: 4, ..Config::small() };
+    let config =
+        Config { peers: 64, receives: 1_024, inbound: 1_024, grant_first: 4, ..Config::small() };
     let limits = Limits { connections: 64, receives: 1_024, ..LIMITS };
-    let mut server = Shard::new(make(limits), Driver::default(), config, Box::new(|_| true)).unwrap();
+    let mut server =
+        Shard::new(make(limits), Driver::default(), config, Box::new(|_| true)).unwrap();
     let fabric_at = server.listen(at).unwrap();
     let to = match over_tcp {
         true => To::Tcp(server.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap()),
         false => To::Fabric(fabric_at),
     };
-    let plan = Plan { connections: AT_A_TIME, ..Plan::new(Workload::ConnStorm, 0, 1) };
+    let plan = LoadPlan { connections: AT_A_TIME, ..LoadPlan::new(Workload::ConnStorm, 0, 1) };
     let mut load = Load::new(make(plan.limits()), &plan).unwrap();
     load.connect(&to).unwrap();
     let mut once = |count: u64| {
@@ -91,13 +94,13 @@ fn real<P: Provider>(
 
 #[test]
 fn thousands_of_connections_over_each_fabric_leave_nothing_behind() {
-    let make = |limits| Iwarp::new(stag_iwarp::Config::new(limits, [7; 32], Time(0))).unwrap();
+    let make = |limits| Iwarp::new(stag_iwarp::IwarpConfig::new(limits, [7; 32], Time(0))).unwrap();
     let counts = |iwarp: &Iwarp| (iwarp.windows_bound(), iwarp.connections() + iwarp.half_open());
     for over_tcp in [false, true] {
         real(make, &"iwarp://127.0.0.1:0".parse().unwrap(), over_tcp, counts);
     }
     let home = tempfile::tempdir().unwrap();
-    let at = stag_shm::Address::new(home.path().join("socket")).unwrap();
-    let make = |limits| Shm::new(stag_shm::Config::new(limits, [7; 32], Time(0))).unwrap();
+    let at = stag_shm::ShmAddress::new(home.path().join("socket")).unwrap();
+    let make = |limits| Shm::new(stag_shm::ShmConfig::new(limits, [7; 32], Time(0))).unwrap();
     real(make, &at, false, |shm: &Shm| (shm.windows_bound(), shm.connections()));
 }

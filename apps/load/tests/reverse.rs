@@ -1,12 +1,11 @@
-//! Calls of the server, as the load generator measures them, on the simulated fabric in virtual time.
+//! Calls of the server, as the load generator measures them, on the simulated fabric in virtual
+//! time.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+use stag_client::Error;
 use stag_echo::{DRIVE, Echo, driver::Lap};
 use stag_engine::{App, Call, Cx, Outcome, PeerId, Token};
-use stag_load::{
-    Error,
-    bench::{Pace, Plan, Span, Workload},
-};
+use stag_load::{LoadPlan, Pace, RunSpan, Workload};
 use stag_protocol::{
     rpc::Accepted,
     rpcrdma::{Version2, Versions},
@@ -20,8 +19,8 @@ mod world;
 
 const TWO: Versions = Versions::Two(Version2::Directed);
 
-fn reverse(len: usize, depth: usize) -> Plan {
-    Plan::new(Workload::Reverse, len, depth)
+fn reverse(len: usize, depth: usize) -> LoadPlan {
+    LoadPlan::new(Workload::Reverse, len, depth)
 }
 
 #[test]
@@ -31,8 +30,10 @@ fn every_call_of_the_server_is_counted_with_the_time_that_it_took() {
         [(Versions::One, &[0, 1, 1_000, 3_000][..]), (TWO, &[1_000, 5_000, 70_000, 1 << 20])]
     {
         for (len, depth, connections) in sizes.iter().flat_map(|len| [(*len, 1, 1), (*len, 4, 2)]) {
-            let mut world =
-                World::new(&Plan { versions, connections, ..reverse(len, depth) }, faults.clone());
+            let mut world = World::new(
+                &LoadPlan { versions, connections, ..reverse(len, depth) },
+                faults.clone(),
+            );
             let from = world.now.0 + 10 * MILLI;
             let count = if len > 10_000 { 50 } else { 500 };
             let measured = sum(&world.run(Pace::Closed, calls(from, count)));
@@ -43,7 +44,8 @@ fn every_call_of_the_server_is_counted_with_the_time_that_it_took() {
             assert!(measured.service.min() >= 40_000, "{}", measured.service.min());
             assert!(len > 3_000 || measured.service.max() <= 160_000, "{}", measured.service.max());
             let (began, ended) = world.load.generator().measured();
-            let under_way = count as f64 * measured.service.mean() / ended.since(began).as_nanos() as f64;
+            let under_way =
+                count as f64 * measured.service.mean() / ended.since(began).as_nanos() as f64;
             let places = (depth * connections) as f64;
             assert!(
                 (0.8..1.2).contains(&(under_way / places)),
@@ -61,7 +63,7 @@ fn the_server_calls_until_the_end_of_the_span_and_each_second_has_its_calls() {
     let mut world = World::new(&reverse(100, 2), Faults::DELAYS);
     let from = world.now + Duration::from_secs(1);
     let until = from + Duration::from_secs(3);
-    let seconds = world.run(Pace::Closed, Span { from, until, calls: None });
+    let seconds = world.run(Pace::Closed, RunSpan { from, until, calls: None });
     assert!((3..=4).contains(&seconds.len()), "{}", seconds.len());
     let mean = seconds[..3].iter().map(|second| second.calls).sum::<u64>() / 3;
     for second in &seconds[..3] {
@@ -74,7 +76,11 @@ fn the_server_calls_until_the_end_of_the_span_and_each_second_has_its_calls() {
 #[test]
 fn a_run_that_is_stopped_ends_the_calls_of_the_server() {
     let mut world = World::new(&reverse(100, 8), Faults::DELAYS);
-    world.load.begin(world.now, Pace::Closed, Span { from: world.now, until: Time(u64::MAX), calls: None });
+    world.load.begin(
+        world.now,
+        Pace::Closed,
+        RunSpan { from: world.now, until: Time(u64::MAX), calls: None },
+    );
     let end = world.now + Duration::from_millis(20);
     while world.now < end {
         world.turn();
@@ -92,7 +98,11 @@ fn a_run_that_is_stopped_ends_the_calls_of_the_server() {
 #[test]
 fn a_caller_that_goes_away_takes_its_places_with_it() {
     let mut world = World::new(&reverse(100, 8), Faults::DELAYS);
-    world.load.begin(world.now, Pace::Closed, Span { from: world.now, until: Time(u64::MAX), calls: None });
+    world.load.begin(
+        world.now,
+        Pace::Closed,
+        RunSpan { from: world.now, until: Time(u64::MAX), calls: None },
+    );
     let end = world.now + Duration::from_millis(20);
     while world.now < end {
         world.turn();
@@ -103,7 +113,10 @@ fn a_caller_that_goes_away_takes_its_places_with_it() {
     let mut now = now;
     while server.app().places_in_use() > 0 && now < end {
         if !server.pass(now) {
-            now = fabric.next_due().filter(|due| *due > now).unwrap_or(now + Duration::from_millis(1));
+            now = fabric
+                .next_due()
+                .filter(|due| *due > now)
+                .unwrap_or(now + Duration::from_millis(1));
         }
     }
     assert_eq!((server.app().places_in_use(), server.calls_in_progress()), (0, (0, 0)));
@@ -121,10 +134,13 @@ fn calls_that_do_not_fit_inline_are_refused_on_version_1_with_what_to_do() {
 #[test]
 fn more_calls_than_the_server_has_places_for_are_refused() {
     // As many places as the server has, and a connection more.
-    let mut world = World::new(&Plan { connections: 9, ..reverse(10, 128) }, Faults::DELAYS);
+    let mut world = World::new(&LoadPlan { connections: 9, ..reverse(10, 128) }, Faults::DELAYS);
     world.try_run(Pace::Closed, calls(0, 10));
     let (what, error) = world.load.generator().failure().unwrap();
-    assert!(what == "DRIVE" && error.to_string().contains("no room for so many calls"), "{what}: {error}");
+    assert!(
+        what == "DRIVE" && error.to_string().contains("no room for so many calls"),
+        "{what}: {error}"
+    );
 }
 
 #[test]

@@ -1,15 +1,15 @@
 //! Connections that last for one call, in virtual time.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-use stag_load::bench::{Arrivals, Pace, Plan, Schedule, Span, Workload};
+use stag_load::{Arrivals, LoadPlan, Pace, RunSpan, Schedule, SchedulePart, Workload};
 use stag_sim::Faults;
 use std::time::Duration;
 use world::{MILLI, World, calls, sum};
 
 mod world;
 
-fn storm(connections: usize) -> Plan {
-    Plan { connections, ..Plan::new(Workload::ConnStorm, 0, 1) }
+fn storm(connections: usize) -> LoadPlan {
+    LoadPlan { connections, ..LoadPlan::new(Workload::ConnStorm, 0, 1) }
 }
 
 #[test]
@@ -40,8 +40,8 @@ fn each_call_has_a_connection_of_its_own_whose_time_is_a_part_of_the_calls() {
 fn connections_of_an_open_loop_have_their_times() {
     let mut world = World::new(&storm(8), Faults::DELAYS);
     let start = world.now;
-    let pace = Pace::Open(Schedule::new(start, 500.0, Arrivals::Uniform, 1, (0, 1)));
-    let span = Span { from: start, until: start + Duration::from_secs(2), calls: None };
+    let pace = Pace::Open(Schedule::new(start, 500.0, Arrivals::Uniform, 1, SchedulePart::ALL));
+    let span = RunSpan { from: start, until: start + Duration::from_secs(2), calls: None };
     let measured = sum(&world.run(pace, span));
     assert_eq!(
         (measured.calls, measured.response.len(), world.load.generator().watch().unsent),
@@ -51,8 +51,8 @@ fn connections_of_an_open_loop_have_their_times() {
     // One connection at a time cannot do so many: what waits for its turn counts.
     let mut world = World::new(&storm(1), Faults { delay: 2_000_000..3_000_000, ..Faults::DELAYS });
     let start = world.now;
-    let pace = Pace::Open(Schedule::new(start, 500.0, Arrivals::Uniform, 1, (0, 1)));
-    let span = Span { from: start, until: start + Duration::from_secs(2), calls: None };
+    let pace = Pace::Open(Schedule::new(start, 500.0, Arrivals::Uniform, 1, SchedulePart::ALL));
+    let span = RunSpan { from: start, until: start + Duration::from_secs(2), calls: None };
     let measured = sum(&world.run(pace, span));
     let unsent = world.load.generator().watch().unsent;
     assert_eq!(measured.calls + unsent, 1_000);
@@ -62,14 +62,22 @@ fn connections_of_an_open_loop_have_their_times() {
 #[test]
 fn connections_that_are_due_when_the_server_is_gone_are_counted() {
     for (rate, places) in [(500.0, 8), (5_000.0, 4)] {
-        let mut world = World::new(&storm(places), Faults { delay: 200_000..300_000, ..Faults::DELAYS });
+        let mut world =
+            World::new(&storm(places), Faults { delay: 200_000..300_000, ..Faults::DELAYS });
         let start = world.now;
         world.gone_at = Some(start + Duration::from_millis(700));
-        let pace = Pace::Open(Schedule::new(start, rate, Arrivals::Uniform, 1, (0, 1)));
-        let span = Span { from: start, until: start + Duration::from_secs(2), calls: None };
+        let pace = Pace::Open(Schedule::new(start, rate, Arrivals::Uniform, 1, SchedulePart::ALL));
+        let span = RunSpan { from: start, until: start + Duration::from_secs(2), calls: None };
         let measured = sum(&world.try_run(pace, span));
         let watch = world.load.generator().watch();
-        assert_eq!(measured.calls + measured.failed + watch.unsent, (2.0 * rate) as u64, "{watch:?}");
-        assert!(measured.failed >= 1 && watch.unsent as f64 > rate && watch.gave_up.is_some(), "{watch:?}");
+        assert_eq!(
+            measured.calls + measured.failed + watch.unsent,
+            (2.0 * rate) as u64,
+            "{watch:?}"
+        );
+        assert!(
+            measured.failed >= 1 && watch.unsent as f64 > rate && watch.gave_up.is_some(),
+            "{watch:?}"
+        );
     }
 }

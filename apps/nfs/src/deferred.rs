@@ -1,10 +1,10 @@
 //! READs that a gateway put off until their octets are in memory.
 
 use stag_engine::{CallId, PeerId};
-use stag_protocol::{nfs::v3::ReadArgs, rpc::ReplyHeader};
+use stag_protocol::{nfs::v3::ReadArgs, rpc::Xid};
 
 use crate::{
-    helpers::{TICKETS, Ticket},
+    helpers::{ReadTicket, TICKETS},
     store::Caller,
 };
 
@@ -13,41 +13,43 @@ use crate::{
 pub(crate) struct Deferred {
     pub(crate) id: CallId,
     pub(crate) peer: PeerId,
-    pub(crate) header: ReplyHeader<'static>,
+    pub(crate) xid: Xid,
     pub(crate) args: ReadArgs,
     pub(crate) caller: Caller,
 }
 
 /// Those of one shard: a fixed number.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct DeferredReads {
     /// By ticket.
     entries: Box<[Option<Deferred>]>,
-    /// Tickets that nobody holds. That of a caller who is gone stays away until it comes back from its helper.
-    free: Vec<Ticket>,
+    /// Tickets that nobody holds. That of a caller who is gone stays away until it comes back from
+    /// its helper.
+    free: Vec<ReadTicket>,
 }
 
-impl Table {
+impl DeferredReads {
     /// Room for [`TICKETS`].
     pub(crate) fn new() -> Self {
-        Self { entries: vec![None; TICKETS].into(), free: Ticket::all().collect() }
+        Self { entries: vec![None; TICKETS].into(), free: ReadTicket::all().collect() }
     }
 
     /// The ticket of the next READ that is put off; None when there are too many.
-    pub(crate) fn next_ticket(&self) -> Option<Ticket> {
+    pub(crate) fn next_ticket(&self) -> Option<ReadTicket> {
         self.free.last().copied()
     }
 
     /// Keeps a READ whose ticket, the next one, is with a helper.
     pub(crate) fn put(&mut self, deferred: Deferred) {
         let ticket = self.free.pop().expect("the READ was given the next ticket");
-        let entry = self.entries.get_mut(ticket.index()).expect("there is an entry for each ticket");
+        let entry =
+            self.entries.get_mut(ticket.index()).expect("there is an entry for each ticket");
         debug_assert!(entry.is_none(), "a ticket stands for one READ");
         *entry = Some(deferred);
     }
 
     /// The READ of a ticket that came back; None when its caller is gone.
-    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Deferred> {
+    pub(crate) fn take(&mut self, ticket: ReadTicket) -> Option<Deferred> {
         debug_assert!(!self.free.contains(&ticket), "a ticket comes back once");
         self.free.push(ticket);
         self.entries.get_mut(ticket.index())?.take()
@@ -67,16 +69,16 @@ mod tests {
 
     #[test]
     fn a_ticket_is_given_again_only_after_it_came_back() {
-        let table = Table::new();
-        let mut tickets: Vec<_> = Ticket::all().collect();
+        let table = DeferredReads::new();
+        let mut tickets: Vec<_> = ReadTicket::all().collect();
         assert_eq!((tickets.len(), table.entries.len()), (TICKETS, TICKETS));
         assert_eq!(table.next_ticket(), tickets.pop(), "there is one to give");
-        assert!(Ticket::all().enumerate().all(|(index, ticket)| ticket.index() == index));
+        assert!(ReadTicket::all().enumerate().all(|(index, ticket)| ticket.index() == index));
     }
 
     #[test]
     fn a_table_without_free_tickets_gives_none() {
-        let mut table = Table::new();
+        let mut table = DeferredReads::new();
         let held = std::mem::take(&mut table.free);
         assert_eq!(table.next_ticket(), None);
         for ticket in held {

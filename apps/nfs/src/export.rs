@@ -1,8 +1,10 @@
-//! What is exported: a directory under a name (`/NAME` in MOUNT), with an id that every file handle carries.
+//! Exports: directories under a name (`/NAME` in MOUNT), each with an id that every file handle
+//! carries.
 //!
-//! An id is given once per name and directory (inode and birth time of its root) and kept in the file `exports` of the
-//! state directory: it is the same after a restart, whatever device number the file system then has, and never used for
-//! another export. A name that comes to stand for another directory gets another id, so the handles into the first are stale.
+//! An id is given once per name and directory (inode and birth time of its root) and kept in the
+//! file `exports` of the state directory: it is the same after a restart, whatever device number
+//! the file system then has, and never used for another export. A name that comes to stand for
+//! another directory gets another id, so the handles into the first are stale.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -14,29 +16,29 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, makedev, openat,
 use rustix::io::Errno;
 
 use crate::handle::{Birth, FileId, Identity};
-use crate::limits::Limits;
-use crate::state::{StartError, State, cannot};
+use crate::limits::FileSystemLimits;
+use crate::state::{StartError, StateDirectory, cannot};
 
-/// Which export; carried by every file handle.
+/// Id of an export; carried by every file handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExportId(pub u32);
 
 /// An inode of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct HostInode {
     /// The device, as `makedev` packs it.
     pub device: u64,
     /// The inode number.
     pub inode: u64,
 }
 
-impl Place {
-    /// Where an open file lies.
+impl HostInode {
+    /// Returns the device and the inode of an open file.
     pub(crate) fn of(fd: impl AsFd) -> rustix::io::Result<Self> {
         stat(fd).map(|stat| Self::in_stat(&stat))
     }
 
-    /// Where the file with these attributes lies.
+    /// Returns the device and the inode of the file with these attributes.
     pub(crate) fn in_stat(stat: &Statx) -> Self {
         Self { device: makedev(stat.stx_dev_major, stat.stx_dev_minor), inode: stat.stx_ino }
     }
@@ -58,7 +60,7 @@ pub struct ExportConfig {
     pub name: String,
     /// The directory.
     pub path: PathBuf,
-    /// Whether every change is refused with NFS3ERR_ROFS.
+    /// True if every change is refused with NFS3ERR_ROFS.
     pub read_only: bool,
 }
 
@@ -71,9 +73,9 @@ pub struct Export {
     path: PathBuf,
     root: OwnedFd,
     identity: Identity,
-    place: Place,
+    place: HostInode,
     mount: u64,
-    limits: Limits,
+    limits: FileSystemLimits,
 }
 
 impl Export {
@@ -87,7 +89,7 @@ impl Export {
         &self.name
     }
 
-    /// Whether changes are refused.
+    /// Returns true if changes are refused.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
@@ -106,7 +108,7 @@ impl Export {
     }
 
     /// The limits of the export's file system.
-    pub(crate) fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> FileSystemLimits {
         self.limits
     }
 
@@ -115,13 +117,15 @@ impl Export {
         self.identity
     }
 
-    /// Whether a file lies on the export's file system and mount. Others are refused: their inode numbers mean other files.
+    /// Returns true if a file lies on the export's file system and mount. Others are refused: their
+    /// inode numbers mean other files.
     pub(crate) fn holds(&self, stat: &Statx) -> bool {
-        Place::in_stat(stat).device == self.place.device && mount_of(stat) == self.mount
+        HostInode::in_stat(stat).device == self.place.device && mount_of(stat) == self.mount
     }
 }
 
-/// Which mount a file was reached through; zero on kernels before 5.8, where `openat2` alone guards mount points.
+/// Returns the id of the mount that a file was reached through; zero on kernels before 5.8, where
+/// `openat2` alone guards mount points.
 fn mount_of(stat: &Statx) -> u64 {
     if stat.stx_mask & StatxFlags::MNT_ID.bits() == 0 { 0 } else { stat.stx_mnt_id }
 }
@@ -134,8 +138,10 @@ impl Exports {
     /// Opens the directories and finds or gives their ids.
     ///
     /// # Errors
-    /// A sentence when a name is unfit or used twice, a directory cannot be opened, or the state directory lies under one.
-    pub fn open(configs: &[ExportConfig], state: &State) -> Result<Self, StartError> {
+    ///
+    /// A sentence when a name is unfit or used twice, a directory cannot be opened, or the
+    /// state directory lies under one.
+    pub fn open(configs: &[ExportConfig], state: &StateDirectory) -> Result<Self, StartError> {
         let mut names = HashSet::new();
         let mut register = Register::read(state)?;
         let mut exports = Vec::with_capacity(configs.len());
@@ -152,7 +158,7 @@ impl Exports {
 
     /// The exports with those directories that were deleted and made again; `None` when none was,
     /// or none can be opened.
-    pub(crate) fn revived(&self, state: &State) -> Option<Self> {
+    pub(crate) fn revived(&self, state: &StateDirectory) -> Option<Self> {
         let mut register = Register::read(state).ok()?;
         let mut any = false;
         let renewed = |export: &Arc<Export>| {
@@ -200,30 +206,43 @@ pub(crate) fn check_name(name: &str) -> Result<(), StartError> {
     Ok(())
 }
 
-fn open(config: &ExportConfig, state: &State, register: &mut Register) -> Result<Export, StartError> {
+fn open(
+    config: &ExportConfig,
+    state: &StateDirectory,
+    register: &mut Register,
+) -> Result<Export, StartError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let path = &config.path;
-    let root = openat(CWD, path, flags, Mode::empty()).map_err(cannot("open the directory", path))?;
+    let root =
+        openat(CWD, path, flags, Mode::empty()).map_err(cannot("open the directory", path))?;
     let found = stat(&root).map_err(cannot("look at the directory", path))?;
-    let place = Place::in_stat(&found);
+    let place = HostInode::in_stat(&found);
     if state.lies_under(place)? {
         return Err(StartError(format!(
-            "the state directory {} lies under the exported directory {}: whoever mounts it could read the key",
+            "the state directory {} lies under the exported directory {}: whoever mounts it could \
+             read the key",
             state.path().display(),
             path.display()
         )));
     }
-    let line =
-        Line { id: ExportId(0), inode: found.stx_ino, birth: Birth::of(&found), name: config.name.clone() };
+    let line = RegisterLine {
+        id: ExportId(0),
+        inode: found.stx_ino,
+        birth: Birth::of(&found),
+        name: config.name.clone(),
+    };
     let id = register.id_of(line)?;
     Ok(Export {
         id,
         name: config.name.clone(),
         read_only: config.read_only,
         path: path.clone(),
-        limits: Limits::of(&root, &found, config.read_only),
+        limits: FileSystemLimits::of(&root, &found, config.read_only),
         root,
-        identity: Identity { file: FileId { export: id, inode: found.stx_ino }, birth: Birth::of(&found) },
+        identity: Identity {
+            file: FileId { export: id, inode: found.stx_ino },
+            birth: Birth::of(&found),
+        },
         place,
         mount: mount_of(&found),
     })
@@ -231,7 +250,7 @@ fn open(config: &ExportConfig, state: &State, register: &mut Register) -> Result
 
 /// One export that has an id.
 #[derive(Debug, PartialEq, Eq)]
-struct Line {
+struct RegisterLine {
     id: ExportId,
     inode: u64,
     birth: Birth,
@@ -240,14 +259,14 @@ struct Line {
 
 /// The file `exports`: one line each, `ID INODE SECONDS NANOSECONDS NAME`. Lines are never removed.
 struct Register {
-    lines: Vec<Line>,
+    lines: Vec<RegisterLine>,
     changed: bool,
 }
 
 impl Register {
     const FILE: &str = "exports";
 
-    fn read(state: &State) -> Result<Self, StartError> {
+    fn read(state: &StateDirectory) -> Result<Self, StartError> {
         let path = state.path().join(Self::FILE);
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
@@ -259,35 +278,40 @@ impl Register {
         Ok(Self { lines, changed: false })
     }
 
-    fn line(text: &str) -> Option<Line> {
+    fn line(text: &str) -> Option<RegisterLine> {
         let mut words = text.splitn(5, ' ');
-        Some(Line {
+        Some(RegisterLine {
             id: ExportId(words.next()?.parse().ok()?),
             inode: words.next()?.parse().ok()?,
-            birth: Birth { seconds: words.next()?.parse().ok()?, nanos: words.next()?.parse().ok()? },
+            birth: Birth {
+                seconds: words.next()?.parse().ok()?,
+                nanos: words.next()?.parse().ok()?,
+            },
             name: words.next()?.to_owned(),
         })
     }
 
-    fn id_of(&mut self, wanted: Line) -> Result<ExportId, StartError> {
-        let same =
-            |line: &&Line| (line.inode, line.birth, &line.name) == (wanted.inode, wanted.birth, &wanted.name);
+    fn id_of(&mut self, wanted: RegisterLine) -> Result<ExportId, StartError> {
+        let same = |line: &&RegisterLine| {
+            (line.inode, line.birth, &line.name) == (wanted.inode, wanted.birth, &wanted.name)
+        };
         if let Some(line) = self.lines.iter().find(same) {
             return Ok(line.id);
         }
         let last = self.lines.iter().map(|line| line.id.0).max().unwrap_or(0);
-        let id = last.checked_add(1).ok_or_else(|| StartError("no export id is left".to_owned()))?;
-        self.lines.push(Line { id: ExportId(id), ..wanted });
+        let id =
+            last.checked_add(1).ok_or_else(|| StartError("no export id is left".to_owned()))?;
+        self.lines.push(RegisterLine { id: ExportId(id), ..wanted });
         self.changed = true;
         Ok(ExportId(id))
     }
 
-    fn save(&self, state: &State) -> Result<(), StartError> {
+    fn save(&self, state: &StateDirectory) -> Result<(), StartError> {
         if !self.changed {
             return Ok(());
         }
         let mut text = String::new();
-        for Line { id, inode, birth, name } in &self.lines {
+        for RegisterLine { id, inode, birth, name } in &self.lines {
             writeln!(text, "{} {inode} {} {} {name}", id.0, birth.seconds, birth.nanos)
                 .expect("a string takes every text");
         }
@@ -303,7 +327,7 @@ mod tests {
         ExportConfig { name: name.to_owned(), path, read_only: false }
     }
 
-    fn ids(state: &State, configs: &[ExportConfig]) -> Vec<u32> {
+    fn ids(state: &StateDirectory, configs: &[ExportConfig]) -> Vec<u32> {
         Exports::open(configs, state).unwrap().iter().map(|export| export.id().0).collect()
     }
 
@@ -313,9 +337,11 @@ mod tests {
         let (a, b) = (home.path().join("a"), home.path().join("b"));
         std::fs::create_dir(&a).unwrap();
         std::fs::create_dir(&b).unwrap();
-        let open = || State::open(&home.path().join("state")).unwrap();
-        let first =
-            ids(&open(), &[config("one", a.clone()), config("two", a.clone()), config("three", b.clone())]);
+        let open = || StateDirectory::open(&home.path().join("state")).unwrap();
+        let first = ids(
+            &open(),
+            &[config("one", a.clone()), config("two", a.clone()), config("three", b.clone())],
+        );
         assert_eq!(first, [1, 2, 3]);
         assert_eq!(ids(&open(), &[config("three", b.clone()), config("one", a)]), [3, 1]);
         assert_eq!(ids(&open(), &[config("one", b)]), [4], "another directory under the same name");
@@ -324,10 +350,13 @@ mod tests {
     #[test]
     fn a_name_that_cannot_be_mounted_stops_the_start() {
         let home = tempfile::tempdir().unwrap();
-        let state = State::open(&home.path().join("state")).unwrap();
+        let state = StateDirectory::open(&home.path().join("state")).unwrap();
         for name in ["", ".", "..", "a/b", "a\nb", "a\0b", &"x".repeat(256)] {
             std::fs::create_dir_all(home.path().join("a")).unwrap();
-            assert!(Exports::open(&[config(name, home.path().join("a"))], &state).is_err(), "{name:?}");
+            assert!(
+                Exports::open(&[config(name, home.path().join("a"))], &state).is_err(),
+                "{name:?}"
+            );
         }
         let twice = [config("a", home.path().join("a")), config("a", home.path().join("a"))];
         assert!(Exports::open(&twice, &state).unwrap_err().to_string().contains("two exports"));
@@ -338,18 +367,19 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(home.path().join("a/b")).unwrap();
         for (exported, state) in [("a", "a/b/state"), ("a", "a/state"), ("a/b", "a/b")] {
-            let state = State::open(&home.path().join(state)).unwrap();
-            let error = Exports::open(&[config("x", home.path().join(exported))], &state).unwrap_err();
+            let state = StateDirectory::open(&home.path().join(state)).unwrap();
+            let error =
+                Exports::open(&[config("x", home.path().join(exported))], &state).unwrap_err();
             assert!(error.to_string().contains("lies under the exported directory"), "{error}");
         }
-        let state = State::open(&home.path().join("a/other")).unwrap();
+        let state = StateDirectory::open(&home.path().join("a/other")).unwrap();
         Exports::open(&[config("x", home.path().join("a/b"))], &state).unwrap();
     }
 
     #[test]
     fn a_damaged_list_of_exports_stops_the_start() {
         let home = tempfile::tempdir().unwrap();
-        let state = State::open(home.path()).unwrap();
+        let state = StateDirectory::open(home.path()).unwrap();
         std::fs::write(home.path().join("exports"), "1 2 3\n").unwrap();
         assert!(Exports::open(&[], &state).unwrap_err().to_string().contains("damaged"));
     }
@@ -357,7 +387,7 @@ mod tests {
     #[test]
     fn a_missing_directory_or_a_file_stops_the_start() {
         let home = tempfile::tempdir().unwrap();
-        let state = State::open(&home.path().join("state")).unwrap();
+        let state = StateDirectory::open(&home.path().join("state")).unwrap();
         std::fs::write(home.path().join("file"), b"").unwrap();
         for path in ["missing", "file"] {
             let error = Exports::open(&[config("x", home.path().join(path))], &state).unwrap_err();

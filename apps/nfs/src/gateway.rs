@@ -1,9 +1,11 @@
-//! The gateway: the app that answers MOUNT version 3 and NFS version 3 (RFC 1813) from a store, over any transport.
+//! The gateway: the app that answers MOUNT version 3 and NFS version 3 (RFC 1813) from a store,
+//! over any transport.
 //!
-//! It keeps nothing between two calls but its counters, and the replies that a client may ask for again ([`crate::drc`]): every call is
-//! answered before the next one is looked at, but for one whose client's replies are still with another shard, and for a
-//! READ that a disk has to bring ([`crate::helpers`]). The
-//! message of a reply is taken before the procedure runs, so that whatever was done can be answered.
+//! It keeps nothing between two calls but its counters, and the replies that a client may ask for
+//! again ([`crate::drc`]): every call is answered before the next one is looked at, but for one
+//! whose client's replies are still with another shard, and for a READ that a disk has to bring
+//! ([`crate::helpers`]). The message of a reply is taken before the procedure runs, so that
+//! whatever was done can be answered.
 
 use stag_engine::{
     Answer, AnswerItem, App, Call, CallId, Cause, Cx, Extents, PeerAddress, PeerId, Pulled, config,
@@ -12,19 +14,20 @@ use stag_pools::Buf;
 use stag_protocol::{
     nfs::{
         mount::{self, Procedure as MountProcedure},
-        v3::{self, Procedure, ReadArgs},
+        v3::{self, GetAttrArgs, Procedure, ReadArgs},
     },
-    rpc::{Accepted, AuthStatus, CallHeader, Credential, Denied, ReplyHeader},
+    rpc::{Accepted, AuthStatus, CallHeader, Credential, Denied, Outcome, ReplyHeader, Xid},
     xdr::{Codec, NoRoom, Writer},
 };
 
-use crate::deferred::{Deferred, Table};
-use crate::drc::{self, Branch, Desk, Verdict};
-use crate::report::{Counters, Report};
+use crate::deferred::{Deferred, DeferredReads};
+use crate::drc::{self, CacheHandle, CacheVerdict, CallSource, ShardCache};
+use crate::report::{GatewayCounters, GatewayReport};
 use crate::store::{self, Store, TRANSFER_MAX, User, files::Files};
-use crate::v3::Turn;
+use crate::v3::{CallMemory, ReadAttempt, Turn};
 
-/// Octets of the longest reply without item, listings excepted: it then also has room for an item that travels inline.
+/// Octets of the longest reply without item, listings excepted: it then also has room for an item
+/// that travels inline.
 const MESSAGE_LEN: usize = config::INLINE_LEN;
 
 // A file's octets fit one buffer of the pool, and a call with as many is pulled.
@@ -34,15 +37,12 @@ const _: () = assert!(TRANSFER_MAX as usize <= config::ITEM_MAX);
 #[derive(Debug)]
 pub struct Gateway<S = Files> {
     store: S,
-    counters: Counters,
-    desk: Desk,
-    reads: Table,
-    /// Whether the last flush of the handle index failed: said once, not in every pass.
+    counters: GatewayCounters,
+    cache: ShardCache,
+    reads: DeferredReads,
+    /// True if the last flush of the handle index failed; reported once, not in every pass.
     is_flush_failing: bool,
 }
-
-/// Who waits for an answer, and where.
-type Caller = (CallId, PeerId, PeerAddress);
 
 /// Why a call has no answer yet.
 enum Unanswered {
@@ -53,7 +53,7 @@ enum Unanswered {
 }
 
 /// A procedure to carry out.
-enum Target {
+enum CallTarget {
     Mount(MountProcedure),
     Nfs(Procedure),
 }
@@ -61,21 +61,22 @@ enum Target {
 impl<S: Store> Gateway<S> {
     /// The gateway to one store.
     pub fn new(store: S) -> Self {
-        let counters = Counters::new(store.verifier());
-        let desk = Desk::new(Branch::alone(), drc::REPLIES);
-        Self { store, counters, desk, reads: Table::new(), is_flush_failing: false }
+        let counters = GatewayCounters::new(store.verifier());
+        let cache = ShardCache::new(CacheHandle::alone(), drc::REPLIES);
+        Self { store, counters, cache, reads: DeferredReads::new(), is_flush_failing: false }
     }
 
-    /// Lets the gateways of several shards know each other's replies, up to `replies` of each at a time.
+    /// Lets the gateways of several shards know each other's replies, up to `replies` of each at a
+    /// time.
     #[must_use]
-    pub fn with_duplicates(mut self, branch: Branch, replies: usize) -> Self {
-        self.desk = Desk::new(branch, replies);
+    pub fn with_duplicates(mut self, handle: CacheHandle, replies: usize) -> Self {
+        self.cache = ShardCache::new(handle, replies);
         self
     }
 
-    /// What the duplicate request cache costs.
-    pub const fn duplicates(&self) -> drc::Budget {
-        self.desk.budget()
+    /// Returns the cost of the duplicate request cache.
+    pub const fn duplicates(&self) -> drc::ReplyCacheBudget {
+        self.cache.budget()
     }
 
     /// The store.
@@ -85,18 +86,32 @@ impl<S: Store> Gateway<S> {
 
     fn answer(&mut self, cx: &Cx<'_>, call: Call<'_>) -> Result<Answer, Unanswered> {
         let header = &call.header;
-        let caller = (call.id, call.peer, call.from);
+        let source = CallSource { id: call.id, peer: call.peer, from: call.from };
         let answer = match route(header) {
-            Ok(Target::Mount(procedure)) => match mount::Call::parse(procedure, call.arguments) {
+            Ok(CallTarget::Mount(procedure)) => match mount::Call::parse(procedure, call.arguments)
+            {
                 Ok(call) => self.mount(cx, header, &call),
                 Err(_) => self.refuse(cx, header.reply(Accepted::GarbageArgs)),
             },
-            Ok(Target::Nfs(procedure)) => match v3::Call::parse(procedure, call.arguments) {
-                Ok(nfs) if drc::is_kept(procedure) => return self.nfs_once(cx, caller, header, &nfs),
-                Ok(v3::Call::Read(args)) => return self.read(cx, caller, header, args),
-                Ok(nfs) => self.nfs((cx, call.pulled), call.from, header, &nfs),
-                // RFC 8166 §4.5.2 [8166-53], draft 004 §6.4.1 [exp-38]
-                // RFC 5531 §8.1 [5531-11]
+            // The calls of which there are most go by themselves.
+            Ok(CallTarget::Nfs(Procedure::Read)) => match call.arguments.whole() {
+                Ok(args) => return self.read(cx, source, header, &args),
+                Err(_) => self.refuse(cx, header.reply(Accepted::GarbageArgs)),
+            },
+            Ok(CallTarget::Nfs(Procedure::GetAttr)) => match call.arguments.whole() {
+                Ok(args) => self.getattr(cx, call.from, header, &args),
+                Err(_) => self.refuse(cx, header.reply(Accepted::GarbageArgs)),
+            },
+            Ok(CallTarget::Nfs(procedure)) => match v3::Call::parse(procedure, call.arguments) {
+                Ok(nfs) if drc::is_kept(procedure) => {
+                    return self.nfs_once(cx, source, header, &nfs);
+                }
+                Ok(nfs) => {
+                    self.nfs(CallMemory { cx, pulled: call.pulled }, call.from, header, &nfs)
+                }
+                // RFC 8166 §4.5.2 [8166-53]: arguments that cannot be parsed get GARBAGE_ARGS
+                // draft 004 §6.4.1 [exp-38]: arguments that cannot be parsed get GARBAGE_ARGS
+                // RFC 5531 §8.1 [5531-11]: arguments that cannot be decoded get GARBAGE_ARGS
                 Err(_) => self.refuse(cx, header.reply(Accepted::GarbageArgs)),
             },
             Err(refusal) => self.refuse(cx, refusal),
@@ -104,9 +119,14 @@ impl<S: Store> Gateway<S> {
         answer.ok_or(Unanswered::Dropped)
     }
 
-    fn mount(&mut self, cx: &Cx<'_>, header: &CallHeader<'_>, call: &mount::Call<'_>) -> Option<Answer> {
+    fn mount(
+        &mut self,
+        cx: &Cx<'_>,
+        header: &CallHeader<'_>,
+        call: &mount::Call<'_>,
+    ) -> Option<Answer> {
         let len = crate::mount::results_len(&self.store, call);
-        let mut reply = Reply::begin(cx, header.reply(Accepted::Success), len)?;
+        let mut reply = ReplyWriter::begin(cx, header.xid, len)?;
         let outcome = crate::mount::answer(&mut self.store, call, &mut reply);
         self.counters.count_mount(call.procedure(), outcome);
         Some(reply.finish())
@@ -114,16 +134,32 @@ impl<S: Store> Gateway<S> {
 
     fn nfs(
         &mut self,
-        (cx, pulled): (&Cx<'_>, Pulled<'_>),
+        memory: CallMemory<'_, '_>,
         from: PeerAddress,
         header: &CallHeader<'_>,
         call: &v3::Call<'_>,
     ) -> Option<Answer> {
-        let mut reply = Reply::begin(cx, header.reply(Accepted::Success), crate::v3::results_len(call))?;
+        let len = crate::v3::results_len(call);
+        let mut reply = ReplyWriter::begin(memory.cx, header.xid, len)?;
         self.store.act_as(&caller(&header.credential, from));
         let data = &mut self.counters.data;
-        let status = crate::v3::answer(&mut self.store, data, (cx, pulled), call, &mut reply);
+        let status = crate::v3::answer(&mut self.store, data, memory, call, &mut reply);
         self.counters.count_nfs(call.procedure(), status);
+        Some(reply.finish())
+    }
+
+    /// [`nfs`](Self::nfs) of a GETATTR.
+    fn getattr(
+        &mut self,
+        cx: &Cx<'_>,
+        from: PeerAddress,
+        header: &CallHeader<'_>,
+        args: &GetAttrArgs,
+    ) -> Option<Answer> {
+        let mut reply = ReplyWriter::begin(cx, header.xid, 0)?;
+        self.store.act_as(&caller(&header.credential, from));
+        let status = crate::v3::getattr(&mut self.store, args, &mut reply);
+        self.counters.count_nfs(Procedure::GetAttr, status);
         Some(reply.finish())
     }
 
@@ -131,54 +167,63 @@ impl<S: Store> Gateway<S> {
     fn read(
         &mut self,
         cx: &Cx<'_>,
-        (id, peer, from): Caller,
+        CallSource { id, peer, from }: CallSource,
         header: &CallHeader<'_>,
-        args: ReadArgs,
+        args: &ReadArgs,
     ) -> Result<Answer, Unanswered> {
-        let caller = caller(&header.credential, from);
-        let read = Deferred { id, peer, header: header.reply(Accepted::Success), args, caller };
-        self.attempt(cx, &read, Turn::First(self.reads.next_ticket()))
+        let (xid, caller) = (header.xid, caller(&header.credential, from));
+        let attempt = ReadAttempt { args, turn: Turn::First(self.reads.next_ticket()) };
+        let answer = self.attempt(cx, xid, &caller, attempt);
+        if let Err(Unanswered::Waits) = answer {
+            self.reads.put(Deferred { id, peer, xid, args: *args, caller });
+        }
+        answer
     }
 
-    fn attempt(&mut self, cx: &Cx<'_>, read: &Deferred, turn: Turn) -> Result<Answer, Unanswered> {
-        let mut reply = Reply::begin(cx, read.header, 0).ok_or(Unanswered::Dropped)?;
-        self.store.act_as(&read.caller);
+    fn attempt(
+        &mut self,
+        cx: &Cx<'_>,
+        xid: Xid,
+        caller: &store::Caller,
+        attempt: ReadAttempt<'_>,
+    ) -> Result<Answer, Unanswered> {
+        let mut reply = ReplyWriter::begin(cx, xid, 0).ok_or(Unanswered::Dropped)?;
+        self.store.act_as(caller);
         let data = &mut self.counters.data;
-        match crate::v3::read(&mut self.store, data, cx, (&read.args, turn), &mut reply) {
-            Some(status) => {
-                self.counters.count_nfs(Procedure::Read, status);
-                Ok(reply.finish())
-            }
-            None => {
-                self.reads.put(*read);
-                Err(Unanswered::Waits)
-            }
-        }
+        let status = crate::v3::read(&mut self.store, data, cx, attempt, &mut reply);
+        self.counters.count_nfs(Procedure::Read, status.ok_or(Unanswered::Waits)?);
+        Ok(reply.finish())
     }
 
     /// Carries on the READs whose octets were brought.
     fn resume_reads(&mut self, cx: &mut Cx<'_>) {
         while let Some(fetched) = self.store.next_fetched() {
             if let Some(read) = self.reads.take(fetched.ticket) {
-                let answer = self.attempt(cx, &read, Turn::Again(fetched.brought));
-                self.conclude(cx, (read.id, read.peer), answer);
+                let attempt = ReadAttempt { args: &read.args, turn: Turn::Again(fetched.brought) };
+                let answer = self.attempt(cx, read.xid, &read.caller, attempt);
+                debug_assert!(
+                    !matches!(answer, Err(Unanswered::Waits)),
+                    "a READ that was put off once is carried out"
+                );
+                self.conclude(cx, read.id, read.peer, answer);
             }
         }
     }
 
-    /// As [`nfs`](Self::nfs), but a call that comes again gets the reply that it got the first time.
+    /// As [`nfs`](Self::nfs), but a call that comes again gets the reply that it got the first
+    /// time.
     fn nfs_once(
         &mut self,
         cx: &Cx<'_>,
-        caller: Caller,
+        source: CallSource,
         header: &CallHeader<'_>,
         call: &v3::Call<'_>,
     ) -> Result<Answer, Unanswered> {
-        if !self.desk.knows(caller.2, cx.now()) {
-            let waits = self.desk.wait(cx, caller, header, call);
+        if !self.cache.knows(source.from, cx.now()) {
+            let waits = self.cache.wait(cx, source, header, call);
             return Err(waits.map_or(Unanswered::Dropped, |()| Unanswered::Waits));
         }
-        self.carry_out_once(cx, caller.2, header, call).ok_or(Unanswered::Dropped)
+        self.carry_out_once(cx, source.from, header, call).ok_or(Unanswered::Dropped)
     }
 
     fn carry_out_once(
@@ -188,18 +233,19 @@ impl<S: Store> Gateway<S> {
         header: &CallHeader<'_>,
         call: &v3::Call<'_>,
     ) -> Option<Answer> {
-        // RFC 5531 §5 [5531-4]
-        let mut reply = Reply::begin(cx, header.reply(Accepted::Success), 0)?;
-        match self.desk.judge(from, header, call, cx.now()) {
-            // RFC 1813 §4.5 [1813-103]
-            Verdict::Replay(octets) => reply.replace(octets),
-            Verdict::Busy => return None,
-            Verdict::Execute(ticket) => {
+        // RFC 5531 §5 [5531-4]: a repeated call gets its first reply
+        let mut reply = ReplyWriter::begin(cx, header.xid, 0)?;
+        match self.cache.judge(from, header, call, cx.now()) {
+            // RFC 1813 §4.5 [1813-103]: a repeated call gets its first reply, not a second run
+            CacheVerdict::Replay(octets) => reply.replace(octets),
+            CacheVerdict::Busy => return None,
+            CacheVerdict::Execute(ticket) => {
                 self.store.act_as(&caller(&header.credential, from));
-                let (data, nothing) = (&mut self.counters.data, Pulled::default());
-                let status = crate::v3::answer(&mut self.store, data, (cx, nothing), call, &mut reply);
+                let memory = CallMemory { cx, pulled: Pulled::default() };
+                let data = &mut self.counters.data;
+                let status = crate::v3::answer(&mut self.store, data, memory, call, &mut reply);
                 self.counters.count_nfs(call.procedure(), status);
-                self.desk.finish(ticket, &reply.message);
+                self.cache.finish(ticket, &reply.message);
             }
         }
         Some(reply.finish())
@@ -209,7 +255,8 @@ impl<S: Store> Gateway<S> {
     fn conclude(
         &mut self,
         cx: &mut Cx<'_>,
-        (id, peer): (CallId, PeerId),
+        id: CallId,
+        peer: PeerId,
         answer: Result<Answer, Unanswered>,
     ) {
         match answer {
@@ -217,7 +264,7 @@ impl<S: Store> Gateway<S> {
             Err(Unanswered::Waits) => {}
             Err(Unanswered::Dropped) => {
                 // A call that cannot be answered must not stay open. Nothing was done for it.
-                // RFC 8166 §4.5.4 [8166-55]
+                // RFC 8166 §4.5.4 [8166-55]: a call that cannot be answered ends the connection
                 self.counters.count_unanswered();
                 cx.disconnect(peer);
             }
@@ -226,13 +273,13 @@ impl<S: Store> Gateway<S> {
 
     /// Carries on what waited for replies from other shards, then gives those what they wait for.
     fn exchange_mail(&mut self, cx: &mut Cx<'_>) {
-        self.desk.read_mail(cx.now());
-        while let Some(waiting) = self.desk.next_ready(cx.now()) {
+        self.cache.read_mail(cx.now());
+        while let Some(waiting) = self.cache.next_ready(cx.now()) {
             let (header, call) = waiting.call();
             let answer = self.carry_out_once(cx, waiting.from, &header, &call);
-            self.conclude(cx, (waiting.id, waiting.peer), answer.ok_or(Unanswered::Dropped));
+            self.conclude(cx, waiting.id, waiting.peer, answer.ok_or(Unanswered::Dropped));
         }
-        self.desk.write_mail();
+        self.cache.write_mail();
     }
 
     fn refuse(&mut self, cx: &Cx<'_>, refusal: ReplyHeader<'_>) -> Option<Answer> {
@@ -246,7 +293,7 @@ impl<S: Store> Gateway<S> {
     }
 }
 
-/// Who calls, for the store.
+/// Describes a caller to the store, by credential and address.
 fn caller(credential: &Credential<'_>, address: PeerAddress) -> store::Caller {
     let user = match credential {
         Credential::Sys(sys) => User::Unix { uid: sys.uid, gid: sys.gid, gids: sys.gids },
@@ -255,40 +302,49 @@ fn caller(credential: &Credential<'_>, address: PeerAddress) -> store::Caller {
     store::Caller { user, address }
 }
 
-/// What is called, or the answer to a caller who cannot call that.
-fn route(header: &CallHeader<'_>) -> Result<Target, ReplyHeader<'static>> {
-    // RFC 5531 §8.1 [5531-5]
+/// Finds the procedure that is called, or the answer to a caller who cannot call it.
+fn route(header: &CallHeader<'_>) -> Result<CallTarget, ReplyHeader<'static>> {
+    // RFC 5531 §8.1 [5531-5]: program, version and procedure name the target
     let target = match (header.program, header.version) {
-        // RFC 8267 §5.1 [8267-1]
-        (mount::PROGRAM, mount::VERSION) => MountProcedure::new(header.procedure).map(Target::Mount),
-        (v3::PROGRAM, v3::VERSION) => Procedure::new(header.procedure).map(Target::Nfs),
+        // RFC 8267 §5.1 [8267-1]: a server of NFS over RDMA offers MOUNT over TCP
+        (mount::PROGRAM, mount::VERSION) => {
+            MountProcedure::new(header.procedure).map(CallTarget::Mount)
+        }
+        (v3::PROGRAM, v3::VERSION) => Procedure::new(header.procedure).map(CallTarget::Nfs),
         (mount::PROGRAM | v3::PROGRAM, _) => {
             const { assert!(mount::VERSION == v3::VERSION) };
-            // RFC 5531 §8.1 [5531-9]
-            return Err(header.reply(Accepted::ProgMismatch { low: v3::VERSION, high: v3::VERSION }));
+            // RFC 5531 §8.1 [5531-9]: an unknown version gets PROG_MISMATCH and the range
+            return Err(
+                header.reply(Accepted::ProgMismatch { low: v3::VERSION, high: v3::VERSION })
+            );
         }
-        // RFC 5531 §8.1 [5531-8]
+        // RFC 5531 §8.1 [5531-8]: an unknown program gets PROG_UNAVAIL
         _ => return Err(header.reply(Accepted::ProgUnavail)),
     };
-    // RFC 5531 §8.1 [5531-10]
+    // RFC 5531 §8.1 [5531-10]: an unknown procedure gets PROC_UNAVAIL
     let target = target.ok_or_else(|| header.reply(Accepted::ProcUnavail))?;
     match (header.credential, &target) {
         // NULL needs no credential (RFC 5531 §12.1): it shows that the server is there.
         (Credential::None | Credential::Sys(_), _)
-        // RFC 1813 §3.3.0 [1813-20]
-        // RFC 5531 §12.1 [5531-25]
-        | (_, Target::Mount(MountProcedure::Null) | Target::Nfs(Procedure::Null)) => Ok(target),
-        // RFC 8166 §8.2.2.3 [8166-70]
-        // RFC 5531 §9 [5531-20]
+        // RFC 1813 §3.3.0 [1813-20]: a NULL call does no work and needs no credential
+        // RFC 5531 §12.1 [5531-25]: procedure 0 takes and gives nothing, for anybody
+        | (_, CallTarget::Mount(MountProcedure::Null) | CallTarget::Nfs(Procedure::Null)) => {
+            Ok(target)
+        }
+        // RFC 8166 §8.2.2.3 [8166-70]: an RPCSEC_GSS call is refused: nothing of it is reduced
+        // RFC 5531 §9 [5531-20]: a flavor that is not accepted gets AUTH_TOOWEAK
         _ => Err(header.deny(Denied::AuthError(AuthStatus::TOO_WEAK))),
     }
 }
 
 impl<S: Store> App for Gateway<S> {
-    type Report = Report;
+    type Report = GatewayReport;
 
-    fn report(&self) -> Report {
-        Report { duplicates: self.desk.report(), ..self.counters.report(self.store.verifier()) }
+    fn report(&self) -> GatewayReport {
+        GatewayReport {
+            duplicates: self.cache.report(),
+            ..self.counters.report(self.store.verifier())
+        }
     }
 
     fn sink(&mut self, len: usize) -> Option<Buf> {
@@ -298,18 +354,19 @@ impl<S: Store> App for Gateway<S> {
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
         let (id, peer) = (call.id, call.peer);
         let answer = self.answer(cx, call);
-        self.conclude(cx, (id, peer), answer);
+        self.conclude(cx, id, peer, answer);
     }
 
     fn on_peer_down(&mut self, _cx: &mut Cx<'_>, peer: PeerId, _cause: Cause) {
-        self.desk.forget(peer);
+        self.cache.forget(peer);
         self.reads.forget(peer);
     }
 
     /// One write for all handles that the pass gave out, before any reply that carries one leaves.
     ///
-    /// When it fails the replies leave nevertheless: the handles are good as long as this process lives, and the records
-    /// wait for the next pass. Only a restart before a flush succeeds makes those handles stale.
+    /// When it fails the replies leave nevertheless: the handles are good as long as this process
+    /// lives, and the records wait for the next pass. Only a restart before a flush succeeds makes
+    /// those handles stale.
     fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
         self.exchange_mail(cx);
         self.resume_reads(cx);
@@ -320,7 +377,8 @@ impl<S: Store> App for Gateway<S> {
                 self.counters.count_failed_flush();
                 if !std::mem::replace(&mut self.is_flush_failing, true) {
                     eprintln!(
-                        "stag-nfs: cannot write the handle index: {error}; handles given out meanwhile end with this process"
+                        "stag-nfs: cannot write the handle index: {error}; handles given out \
+                         meanwhile end with this process"
                     );
                 }
             }
@@ -330,20 +388,30 @@ impl<S: Store> App for Gateway<S> {
 
 /// A reply that is being written in place. Its message already holds the header of a success.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct ReplyWriter {
     message: Buf,
-    header: ReplyHeader<'static>,
+    xid: Xid,
     item: Option<AnswerItem>,
 }
 
-impl Reply {
-    /// A reply with room for `len` octets of results if there is memory for it, and for all but long listings in any case.
-    fn begin(cx: &Cx<'_>, header: ReplyHeader<'static>, len: usize) -> Option<Self> {
+impl ReplyWriter {
+    /// A reply with room for `len` octets of results if there is memory for it, and for all but
+    /// long listings in any case.
+    #[inline]
+    fn begin(cx: &Cx<'_>, xid: Xid, len: usize) -> Option<Self> {
         let len = len.saturating_add(ReplyHeader::LEN).max(MESSAGE_LEN);
         let message = cx.message(len).or_else(|| cx.message(MESSAGE_LEN))?;
-        let mut reply = Self { message, header, item: None };
-        reply.write(|writer| header.emit(writer)).expect("a message has room for the header");
+        let mut reply = Self { message, xid, item: None };
+        reply.put_header(Accepted::Success);
         Some(reply)
+    }
+
+    /// Adds the header of this outcome to a message without octets.
+    #[inline]
+    fn put_header(&mut self, status: Accepted) {
+        debug_assert!(self.message.is_empty(), "a header is in front");
+        let header = ReplyHeader { xid: self.xid, outcome: Outcome::accepted(status) };
+        self.write(|writer| header.emit(writer)).expect("a message has room for the header");
     }
 
     /// Adds what `write` writes; when that fails, nothing.
@@ -358,7 +426,8 @@ impl Reply {
         Ok(value)
     }
 
-    /// Adds results. If they do not fit, which is a bug of ours, the call is answered with SYSTEM_ERR.
+    /// Adds results. If they do not fit, which is a bug of ours, the call is answered with
+    /// SYSTEM_ERR.
     pub(crate) fn put<'a>(&mut self, results: &impl Codec<'a>) {
         let written: Result<(), NoRoom> = self.write(|writer| results.emit(writer));
         debug_assert_eq!(written, Ok(()), "results have room in their message");
@@ -367,7 +436,8 @@ impl Reply {
         }
     }
 
-    /// Adds an item whose length word was the last that was put. An empty one is no item (RFC 8166 §3.4.6).
+    /// Adds an item whose length word was the last that was put. An empty one is no item (RFC 8166
+    /// §3.4.6).
     pub(crate) fn put_item(&mut self, octets: Extents) {
         if !octets.is_empty() {
             self.item = Some(AnswerItem { position: self.message.len(), octets });
@@ -382,11 +452,9 @@ impl Reply {
 
     /// Makes it the reply of a server that failed.
     pub(crate) fn fail(&mut self) {
-        let outcome = stag_protocol::rpc::Outcome::accepted(Accepted::SystemErr);
-        let header = ReplyHeader { outcome, ..self.header };
         self.item = None;
         self.message.truncate(0);
-        self.write(|writer| header.emit(writer)).expect("it is as long as the header it replaces");
+        self.put_header(Accepted::SystemErr);
     }
 
     fn finish(self) -> Answer {

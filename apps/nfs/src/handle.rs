@@ -1,4 +1,5 @@
-//! The file handles of this server (`nfs_fh3`, RFC 1813 §2.6): which file, and a tag that only this server can make.
+//! The file handles of this server (`nfs_fh3`, RFC 1813 §2.6): which file, and a tag that only this
+//! server can make.
 //!
 //! | octets | what, by birth time | what, by the kernel's handle |
 //! |---|---|---|
@@ -12,10 +13,12 @@
 //! | N octets | – | the kernel's handle |
 //! | last 16 | SipHash-2-4 (128 bits) over all before | the same |
 //!
-//! Numbers are big-endian; the key is that of the state directory. The tag keeps a client from naming a file that it was never
-//! told of; the kernel opens whatever file of a file system it is asked for, so with its handles nothing else would. Even the
-//! longest leaves room for all of the tag. The birth time tells a file from a later one with the same inode number; where the
-//! file system records none it is zero, and that protection is missing. The kernel's handle has a generation number for it.
+//! Numbers are big-endian; the key is that of the state directory. The tag keeps a client from
+//! naming a file that it was never told of; the kernel opens whatever file of a file system it is
+//! asked for, so with its handles nothing else would. Even the longest leaves room for all of the
+//! tag. The birth time tells a file from a later one with the same inode number; where the file
+//! system records none it is zero, and that protection is missing. The kernel's handle has a
+//! generation number for it.
 
 use core::fmt;
 
@@ -27,7 +30,7 @@ use subtle::ConstantTimeEq;
 
 use crate::export::ExportId;
 
-/// When a file was made, as the file system says; orders files that share an inode number.
+/// Time at which a file was made, as the file system says; orders files that share an inode number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Birth {
     /// Seconds since 1970-01-01 00:00:00 UTC.
@@ -58,13 +61,13 @@ pub struct FileId {
 /// One file, and no other before or after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
-    /// Where it is.
+    /// Location of the file.
     pub file: FileId,
-    /// Which of the files that were there.
+    /// Birth of the file, which tells it from other files that were at the same location.
     pub birth: Birth,
 }
 
-/// What a file handle says.
+/// Content of a file handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Named {
     /// A file by its birth time; the index knows its names.
@@ -74,7 +77,7 @@ pub enum Named {
 }
 
 impl Named {
-    /// Where the file is.
+    /// Returns the location of the file.
     pub fn file(&self) -> FileId {
         match self {
             Self::Birth(identity) => identity.file,
@@ -111,7 +114,7 @@ impl HandleKey {
     /// The handle of a file.
     pub fn seal(&self, named: &Named) -> FileHandle {
         let mut octets = [0; FileHandle::MAX];
-        let mut body = Body { octets: &mut octets, len: 0 };
+        let mut body = HandleBody { octets: &mut octets, len: 0 };
         match named {
             Named::Birth(Identity { file, birth }) => {
                 body.head([Self::VERSION_BIRTH, 0, 0, 0], file);
@@ -127,7 +130,7 @@ impl HandleKey {
         self.tag(body)
     }
 
-    fn tag(&self, mut body: Body<'_>) -> FileHandle {
+    fn tag(&self, mut body: HandleBody<'_>) -> FileHandle {
         let tag = self.0.hash(body.written()).as_bytes();
         body.put(&tag);
         FileHandle::new(body.written()).expect("as much as the octets of the longest")
@@ -138,7 +141,7 @@ impl HandleKey {
     /// # Errors
     /// [`Status::BadHandle`] unless [`HandleKey::seal`] made the handle with this key.
     pub fn open(&self, handle: &FileHandle) -> Result<Named, Status> {
-        // RFC 1813 §2.6 [1813-7]
+        // RFC 1813 §2.6 [1813-7]: a handle that is not ours gets NFS3ERR_BADHANDLE
         self.parse(handle.octets()).ok_or(Status::BadHandle)
     }
 
@@ -151,8 +154,10 @@ impl HandleKey {
         let ([version, kind, len, zero], rest) = body.split_first_chunk::<4>()?;
         let (export, rest) = rest.split_first_chunk::<4>()?;
         let (inode, rest) = rest.split_first_chunk::<8>()?;
-        let file =
-            FileId { export: ExportId(u32::from_be_bytes(*export)), inode: u64::from_be_bytes(*inode) };
+        let file = FileId {
+            export: ExportId(u32::from_be_bytes(*export)),
+            inode: u64::from_be_bytes(*inode),
+        };
         match (*version, *kind, *len, *zero) {
             (Self::VERSION_BIRTH, 0, 0, 0) => {
                 let (seconds, nanos) = rest.split_first_chunk::<8>()?;
@@ -169,12 +174,12 @@ impl HandleKey {
 }
 
 /// Octets of a handle while it is written.
-struct Body<'a> {
+struct HandleBody<'a> {
     octets: &'a mut [u8; FileHandle::MAX],
     len: usize,
 }
 
-impl Body<'_> {
+impl HandleBody<'_> {
     fn head(&mut self, version: [u8; 4], file: &FileId) {
         self.put(&version);
         self.put(&file.export.0.to_be_bytes());
@@ -193,7 +198,8 @@ impl Body<'_> {
     }
 }
 
-const _: () = assert!(HandleKey::HEAD_LEN + KernelHandle::MAX + HandleKey::TAG_LEN <= FileHandle::MAX);
+const _: () =
+    assert!(HandleKey::HEAD_LEN + KernelHandle::MAX + HandleKey::TAG_LEN <= FileHandle::MAX);
 
 #[cfg(test)]
 mod tests {
@@ -277,7 +283,11 @@ mod tests {
             for octet in [0, 2, 3] {
                 let mut body = good.octets()[..good.octets().len() - HandleKey::TAG_LEN].to_vec();
                 body[octet] ^= 0x80;
-                assert_eq!(key().open(&seal_octets(&body)), Err(Status::BadHandle), "octet {octet}");
+                assert_eq!(
+                    key().open(&seal_octets(&body)),
+                    Err(Status::BadHandle),
+                    "octet {octet}"
+                );
             }
         }
     }
@@ -286,9 +296,14 @@ mod tests {
     fn a_rightly_tagged_body_of_any_length_is_read_or_refused() {
         for version in [1, 2] {
             for len in 0..=48 {
-                let body: Vec<_> = [version, 0, 0, 0].into_iter().chain([9; 44]).take(len).collect();
+                let body: Vec<_> =
+                    [version, 0, 0, 0].into_iter().chain([9; 44]).take(len).collect();
                 let fits = len == if version == 1 { 28 } else { 16 };
-                assert_eq!(key().open(&seal_octets(&body)).is_ok(), fits, "version {version}, {len} octets");
+                assert_eq!(
+                    key().open(&seal_octets(&body)).is_ok(),
+                    fits,
+                    "version {version}, {len} octets"
+                );
             }
         }
     }

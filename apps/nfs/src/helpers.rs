@@ -1,12 +1,13 @@
 //! Threads that wait for a disk, so that no shard does (DESIGN D11).
 //!
-//! A shard whose READ finds that not all is in memory ([`crate::store::Store::begin_read`]) hands the descriptor, the place and a
-//! [`Ticket`] to a helper. The helper reads the octets, which brings them to the page cache, throws its copy away and gives
-//! the ticket back; then the shard reads again. So no buffer leaves its shard, and whoever called is judged where he always
-//! is: what a helper reads, with the rights of the process, nobody gets to see.
+//! A shard whose READ finds that not all is in memory ([`crate::store::Store::begin_read`]) hands
+//! the descriptor, the place and a [`ReadTicket`] to a helper. The helper reads the octets, which
+//! brings them to the page cache, throws its copy away and gives the ticket back; then the shard
+//! reads again. So no buffer leaves its shard, and whoever called is judged where he always is:
+//! what a helper reads, with the rights of the process, nobody gets to see.
 //!
-//! Everything has a limit: [`THREADS`], [`QUEUE_LEN`] fetches that wait for one of them, and one ticket for each READ that a
-//! gateway puts off. Where one is met the shard waits itself.
+//! Everything has a limit: [`THREADS`], [`QUEUE_LEN`] fetches that wait for one of them, and one
+//! ticket for each READ that a gateway puts off. Where one is met the shard waits itself.
 
 use std::{
     fmt, io,
@@ -20,7 +21,10 @@ use std::{
 
 use rustix::io::{Errno, fcntl_dupfd_cloexec, pread};
 
-use crate::{mail::Letterbox, store::TRANSFER_MAX};
+use crate::{
+    inbox::{Inbox, Wakeup},
+    store::TRANSFER_MAX,
+};
 
 /// Helpers of one process.
 pub const THREADS: usize = 2;
@@ -33,11 +37,11 @@ pub const DESCRIPTORS_MAX: usize = QUEUE_LEN + THREADS;
 
 /// Stands for a READ that was put off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(u16);
+pub struct ReadTicket(u16);
 
 const _: () = assert!(TICKETS <= 1 << 16);
 
-impl Ticket {
+impl ReadTicket {
     /// All tickets of a shard.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..TICKETS).map(|number| Self(number as u16))
@@ -49,46 +53,29 @@ impl Ticket {
     }
 }
 
-/// What a helper does with a file: octets from `offset` on go to the front of `scratch`, as far as the file has them.
+/// Action of a helper on a file: brings octets from `offset` on to the front of `scratch`, as far
+/// as the file has them.
 pub type Fetch = dyn Fn(BorrowedFd<'_>, u64, &mut [u8]) + Send + Sync;
 
-struct Job {
+struct FetchJob {
     file: OwnedFd,
     offset: u64,
     len: usize,
-    ticket: Ticket,
-    by: Arc<Letterbox<Ticket>>,
+    ticket: ReadTicket,
+    by: Arc<Inbox<ReadTicket>>,
 }
 
-/// One shard's way to the helpers. It may be sent to the shard's thread, which gives it to its store. The helpers live
-/// until the last shard is gone.
+/// One shard's way to the helpers. It may be sent to the shard's thread, which gives it to its
+/// store. The helpers live until the last shard is gone.
 pub struct Helpers {
-    jobs: SyncSender<Job>,
-    letterbox: Arc<Letterbox<Ticket>>,
-    tickets: Receiver<Ticket>,
+    jobs: SyncSender<FetchJob>,
+    inbox: Arc<Inbox<ReadTicket>>,
+    tickets: Receiver<ReadTicket>,
 }
 
 impl fmt::Debug for Helpers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Helpers")
-    }
-}
-
-/// Wakes a shard when octets that it waits for are there.
-#[derive(Clone)]
-pub struct BellPull(Arc<Letterbox<Ticket>>);
-
-impl fmt::Debug for BellPull {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("BellPull")
-    }
-}
-
-impl BellPull {
-    /// Lets `ring` wake the shard, from any thread. Without it a sleeping shard finds its tickets at its next pass. Only the
-    /// first counts.
-    pub fn attach(&self, ring: impl Fn() + Send + Sync + 'static) {
-        self.0.attach(ring);
     }
 }
 
@@ -101,7 +88,8 @@ impl Helpers {
         Self::start_with(shards, THREADS, Arc::new(fetch))
     }
 
-    /// As [`start`](Self::start), with so many threads and another way to bring octets: a disk as slow as a test wants it.
+    /// As [`start`](Self::start), with so many threads and another way to bring octets: a disk as
+    /// slow as a test wants it.
     ///
     /// # Errors
     /// When the system gives no threads.
@@ -110,55 +98,57 @@ impl Helpers {
         let queue = Arc::new(Mutex::new(queue));
         for number in 0..threads {
             let (queue, fetch) = (Arc::clone(&queue), Arc::clone(&fetch));
-            thread::Builder::new().name(format!("helper-{number}")).spawn(move || work(&queue, &*fetch))?;
+            thread::Builder::new()
+                .name(format!("helper-{number}"))
+                .spawn(move || work(&queue, &*fetch))?;
         }
         let way = |_| {
-            let (letterbox, tickets) = Letterbox::new(TICKETS);
-            Self { jobs: jobs.clone(), letterbox: Arc::new(letterbox), tickets }
+            let (inbox, tickets) = Inbox::new(TICKETS);
+            Self { jobs: jobs.clone(), inbox: Arc::new(inbox), tickets }
         };
         Ok((0..shards).map(way).collect())
     }
 
-    /// The shard's bell.
-    pub fn bell_pull(&self) -> BellPull {
-        BellPull(Arc::clone(&self.letterbox))
+    /// Wakes the shard when octets that it waits for are there.
+    pub fn wakeup(&self) -> Wakeup {
+        Wakeup::new(&self.inbox)
     }
 
-    /// Lets a helper bring `len` octets of `file`, after which `ticket` comes back. False when none can: the queue is
-    /// full, or there is no descriptor.
-    pub fn fetch(&self, file: impl AsFd, offset: u64, len: usize, ticket: Ticket) -> bool {
+    /// Lets a helper bring `len` octets of `file`, after which `ticket` comes back. False when none
+    /// can: the queue is full, or there is no descriptor.
+    pub fn fetch(&self, file: impl AsFd, offset: u64, len: usize, ticket: ReadTicket) -> bool {
         // A descriptor of its own: the store may close the file meanwhile.
         let Ok(file) = fcntl_dupfd_cloexec(file, 0) else { return false };
-        let job = Job { file, offset, len, ticket, by: Arc::clone(&self.letterbox) };
+        let job = FetchJob { file, offset, len, ticket, by: Arc::clone(&self.inbox) };
         self.jobs.try_send(job).is_ok()
     }
 
     /// The next ticket that came back: one load when none did since the last look.
-    pub fn next_fetched(&self) -> Option<Ticket> {
-        if !self.letterbox.is_filled() {
+    pub fn next_fetched(&self) -> Option<ReadTicket> {
+        if !self.inbox.is_filled() {
             return None;
         }
         self.tickets.try_recv().ok().or_else(|| {
             // One that is put in from here on is found now, or by the next look.
-            self.letterbox.look();
+            self.inbox.look();
             self.tickets.try_recv().ok()
         })
     }
 }
 
-/// What a helper does until all shards are gone.
-fn work(queue: &Mutex<Receiver<Job>>, fetch: &Fetch) {
+/// Runs a helper until all shards are gone.
+fn work(queue: &Mutex<Receiver<FetchJob>>, fetch: &Fetch) {
     let mut scratch = vec![0; TRANSFER_MAX as usize];
     loop {
         let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(Job { file, offset, len, ticket, by }) = job else { return };
+        let Ok(FetchJob { file, offset, len, ticket, by }) = job else { return };
         let len = len.min(scratch.len());
         fetch(file.as_fd(), offset, scratch.get_mut(..len).unwrap_or_default());
         // Closed first: with its ticket back, a READ holds nothing here any more.
         drop(file);
         // The box has room for all of the shard's tickets; the shard may be gone.
         let _ = by.put(ticket);
-        by.ring();
+        by.wake();
     }
 }
 
@@ -202,7 +192,7 @@ mod tests {
         std::fs::File::open("/proc/self/exe").unwrap()
     }
 
-    fn await_ticket(helpers: &Helpers) -> Ticket {
+    fn await_ticket(helpers: &Helpers) -> ReadTicket {
         let began = Instant::now();
         loop {
             if let Some(ticket) = helpers.next_fetched() {
@@ -216,51 +206,62 @@ mod tests {
     #[test]
     fn a_ticket_comes_back_to_its_shard_after_the_octets_were_read_and_rings_there() {
         let (helpers, go, asked) = gated(1);
-        let rings = [const { AtomicUsize::new(0) }; 2].map(Arc::new);
-        for (helpers, rings) in helpers.iter().zip(&rings) {
-            let rings = Arc::clone(rings);
-            helpers.bell_pull().attach(move || {
-                rings.fetch_add(1, Ordering::SeqCst);
+        let wakes = [const { AtomicUsize::new(0) }; 2].map(Arc::new);
+        for (helpers, wakes) in helpers.iter().zip(&wakes) {
+            let wakes = Arc::clone(wakes);
+            helpers.wakeup().attach(move || {
+                wakes.fetch_add(1, Ordering::SeqCst);
             });
         }
         for shard in [1, 0, 1] {
-            assert!(helpers[shard].fetch(file(), 77 + shard as u64, 5, Ticket(shard as u16 + 9)));
+            assert!(helpers[shard].fetch(
+                file(),
+                77 + shard as u64,
+                5,
+                ReadTicket(shard as u16 + 9)
+            ));
             assert_eq!(asked.recv(), Ok((77 + shard as u64, 5)));
-            assert!(helpers.iter().all(|helpers| helpers.next_fetched().is_none()), "it is still read");
+            assert!(
+                helpers.iter().all(|helpers| helpers.next_fetched().is_none()),
+                "it is still read"
+            );
             go.send(()).unwrap();
-            assert_eq!(await_ticket(&helpers[shard]), Ticket(shard as u16 + 9));
+            assert_eq!(await_ticket(&helpers[shard]), ReadTicket(shard as u16 + 9));
             assert!(helpers.iter().all(|helpers| helpers.next_fetched().is_none()));
         }
-        // The bell rings after the ticket is there: once every job is over, all bells rang.
+        // The shard is woken after its ticket is there: once every job is over, all were woken.
         drop((helpers, go));
         assert!(asked.recv().is_err(), "the helper is gone");
-        assert_eq!(rings.map(|rings| rings.load(Ordering::SeqCst)), [1, 2]);
+        assert_eq!(wakes.map(|wakes| wakes.load(Ordering::SeqCst)), [1, 2]);
     }
 
     #[test]
     fn the_queue_is_bounded_and_nothing_of_it_is_lost() {
         let (helpers, go, asked) = gated(1);
-        assert!(helpers[0].fetch(file(), 0, 1, Ticket(0)));
+        assert!(helpers[0].fetch(file(), 0, 1, ReadTicket(0)));
         asked.recv().unwrap();
         for number in 1..=QUEUE_LEN {
-            assert!(helpers[0].fetch(file(), 0, 1, Ticket(number as u16)));
+            assert!(helpers[0].fetch(file(), 0, 1, ReadTicket(number as u16)));
         }
-        assert!((0..2).all(|shard| !helpers[shard].fetch(file(), 0, 1, Ticket(200))), "it is full for all");
+        assert!(
+            (0..2).all(|shard| !helpers[shard].fetch(file(), 0, 1, ReadTicket(200))),
+            "it is full for all"
+        );
         drop(go);
         let tickets: Vec<_> = (0..=QUEUE_LEN).map(|_| await_ticket(&helpers[0]).index()).collect();
         assert!(tickets.into_iter().eq(0..=QUEUE_LEN), "in their order");
-        assert!(helpers[1].fetch(file(), 0, 1, Ticket(3)));
-        assert_eq!(await_ticket(&helpers[1]), Ticket(3));
+        assert!(helpers[1].fetch(file(), 0, 1, ReadTicket(3)));
+        assert_eq!(await_ticket(&helpers[1]), ReadTicket(3));
     }
 
     #[test]
     fn a_shard_that_is_gone_stops_no_helper() {
         let (mut helpers, go, _asked) = gated(2);
         let gone = helpers.remove(0);
-        assert!(gone.fetch(file(), 0, 1, Ticket(0)));
+        assert!(gone.fetch(file(), 0, 1, ReadTicket(0)));
         drop((gone, go));
-        assert!(helpers[0].fetch(file(), 0, 1, Ticket(1)));
-        assert_eq!(await_ticket(&helpers[0]), Ticket(1));
+        assert!(helpers[0].fetch(file(), 0, 1, ReadTicket(1)));
+        assert_eq!(await_ticket(&helpers[0]), ReadTicket(1));
     }
 
     #[test]

@@ -1,9 +1,11 @@
-//! The NFS gateway: the app that answers MOUNT and NFS version 3 ([`gateway`]), what is exported ([`export`]), how a file is
-//! named on the wire ([`handle`]), and what serves the files: a [`store`].
+//! The NFS gateway: the app that answers MOUNT and NFS version 3 ([`gateway`]), what is exported
+//! ([`export`]), how a file is named on the wire ([`handle`]), and what serves the files: a
+//! [`store`].
 //!
-//! The store of a directory runs in one of two modes ([`store::files::CallerMode`]). *Unprivileged*: every caller acts as the
-//! server's own user, and a file handle is found again after a restart through a persistent [`index`] in the [`state`] directory.
-//! *Privileged*: each caller acts as the user it names, and the kernel opens files by its own handles (`stag-nfs-os`).
+//! The store of a directory runs in one of two modes ([`store::files::CallerMode`]).
+//! *Unprivileged*: every caller acts as the server's own user, and a file handle is found again
+//! after a restart through a persistent [`index`] in the [`state`] directory. *Privileged*: each
+//! caller acts as the user it names, and the kernel opens files by its own handles (`stag-nfs-os`).
 #![forbid(unsafe_code)]
 #![allow(
     clippy::result_large_err,
@@ -16,14 +18,16 @@ pub mod export;
 pub mod gateway;
 pub mod handle;
 pub mod helpers;
+mod inbox;
 pub mod index;
 mod limits;
-mod mail;
 mod mount;
 pub mod report;
+pub mod serve;
 pub mod state;
 pub mod store;
 mod v3;
 
 pub use gateway::Gateway;
-pub use report::Report;
+pub use inbox::Wakeup;
+pub use report::GatewayReport;

@@ -6,14 +6,14 @@
 //!
 //! **How many names** a file has at most, only a table can say, as in the C library.
 
-use std::fs::read_to_string;
 use std::os::fd::{AsFd, OwnedFd};
 
+use procfs::process::Process;
 use rustix::fs::{Mode, OFlags, SeekFrom, StatFs, Statx, fstatfs, makedev, openat, seek};
 
 /// The limits of one file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limits {
+pub(crate) struct FileSystemLimits {
     /// Octets of the largest file.
     pub(crate) file_size_max: u64,
     /// Names of one file.
@@ -25,14 +25,14 @@ const LINK_MAX_UNKNOWN: u32 = 255;
 /// The largest offset of this system.
 const OFFSET_MAX: u64 = i64::MAX as u64;
 
-impl Limits {
-    /// The limits of the file system that an export's root is on. Nothing is tried in one that nobody
-    /// may change.
+impl FileSystemLimits {
+    /// The limits of the file system that an export's root is on. Nothing is tried in one that
+    /// nobody may change.
     pub(crate) fn of(root: impl AsFd, found: &Statx, is_read_only: bool) -> Self {
         let Ok(about) = fstatfs(&root) else {
             return Self { file_size_max: OFFSET_MAX, link_max: LINK_MAX_UNKNOWN };
         };
-        let kind = Kind::of(&about, || name_of_type(found));
+        let kind = FileSystemKind::of(&about, || name_of_type(found));
         let file = if is_read_only { None } else { nameless(&root) };
         let probed = file.as_ref().and_then(largest_offset);
         Self {
@@ -44,7 +44,7 @@ impl Limits {
 
 /// File systems of which more is known than their name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FileSystemKind {
     Ext2,
     Ext4,
     Xfs,
@@ -56,7 +56,7 @@ enum Kind {
     Other,
 }
 
-impl Kind {
+impl FileSystemKind {
     /// The kind, by the number that statfs(2) tells; `name` is asked where several share it.
     fn of(about: &StatFs, name: impl FnOnce() -> Option<String>) -> Self {
         // As the system's linux/magic.h has them; 32 bits, whatever the type of the field.
@@ -128,12 +128,11 @@ fn largest_offset(file: &OwnedFd) -> Option<u64> {
 /// The name of the type of the file system that a file is on.
 fn name_of_type(found: &Statx) -> Option<String> {
     let device = makedev(found.stx_dev_major, found.stx_dev_minor);
-    let mounts = read_to_string("/proc/self/mountinfo").ok()?;
-    mounts.lines().find_map(|line| {
-        let (mount, file_system) = line.split_once(" - ")?;
-        let (major, minor) = mount.split_whitespace().nth(2)?.split_once(':')?;
+    let mounts = Process::myself().and_then(|process| process.mountinfo()).ok()?;
+    mounts.into_iter().find_map(|mount| {
+        let (major, minor) = mount.majmin.split_once(':')?;
         let place = makedev(major.parse().ok()?, minor.parse().ok()?);
-        (place == device).then(|| file_system.split_whitespace().next().map(str::to_owned))?
+        (place == device).then_some(mount.fs_type)
     })
 }
 
@@ -145,9 +144,9 @@ mod tests {
     use rustix::io::Errno;
     use std::fs::File;
 
-    fn limits(at: &std::path::Path) -> Limits {
+    fn limits(at: &std::path::Path) -> FileSystemLimits {
         let root = File::open(at).unwrap();
-        Limits::of(&root, &stat(&root).unwrap(), false)
+        FileSystemLimits::of(&root, &stat(&root).unwrap(), false)
     }
 
     #[test]
@@ -165,12 +164,15 @@ mod tests {
 
     #[test]
     fn where_nothing_can_be_made_the_kind_of_file_system_says_it() {
-        assert_eq!(Kind::Ext4.file_size_max(4096), (16 << 40) - 4096);
-        assert_eq!(Kind::Fat.file_size_max(512), u64::from(u32::MAX));
-        assert_eq!(Kind::Xfs.file_size_max(4096), OFFSET_MAX);
+        assert_eq!(FileSystemKind::Ext4.file_size_max(4096), (16 << 40) - 4096);
+        assert_eq!(FileSystemKind::Fat.file_size_max(512), u64::from(u32::MAX));
+        assert_eq!(FileSystemKind::Xfs.file_size_max(4096), OFFSET_MAX);
         // Nobody makes files there.
         let limits = limits(std::path::Path::new("/proc"));
-        assert_eq!(limits, Limits { file_size_max: OFFSET_MAX, link_max: LINK_MAX_UNKNOWN });
+        assert_eq!(
+            limits,
+            FileSystemLimits { file_size_max: OFFSET_MAX, link_max: LINK_MAX_UNKNOWN }
+        );
     }
 
     #[test]

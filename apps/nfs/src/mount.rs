@@ -1,7 +1,8 @@
 //! MOUNT version 3: from an export's name to its file handle (RFC 1813 §5).
 //!
-//! The gateway remembers no mounts: DUMP lists none, and UMNT and UMNTALL have nothing to take away. A list kept in memory
-//! would be wrong after every restart and every client that was switched off, and nothing depends on it (RFC 1813 §5.2.2).
+//! The gateway remembers no mounts: DUMP lists none, and UMNT and UMNTALL have nothing to take
+//! away. A list kept in memory would be wrong after every restart and every client that was
+//! switched off, and nothing depends on it (RFC 1813 §5.2.2).
 
 use stag_protocol::{
     nfs::{
@@ -12,7 +13,7 @@ use stag_protocol::{
     xdr::{Codec, NoRoom, Reader, padded},
 };
 
-use crate::gateway::Reply;
+use crate::gateway::ReplyWriter;
 use crate::store::Store;
 
 /// AUTH_SYS and AUTH_NONE, as a counted array: the flavors of every export.
@@ -29,14 +30,19 @@ pub(crate) fn results_len(store: &impl Store, call: &Call<'_>) -> usize {
 }
 
 /// Carries out `call` and writes its results.
-pub(crate) fn answer(store: &mut impl Store, call: &Call<'_>, reply: &mut Reply) -> Result<(), Status> {
+pub(crate) fn answer(
+    store: &mut impl Store,
+    call: &Call<'_>,
+    reply: &mut ReplyWriter,
+) -> Result<(), Status> {
     match call {
-        // RFC 1813 §5.2.3 [1813-111]
+        // RFC 1813 §5.2.3 [1813-111]: the replies to UMNT and UMNTALL have no results
         Call::Null | Call::Umnt(_) | Call::UmntAll => Ok(()),
         Call::Mnt(path) => {
-            let flavors = Flavors::parse(&mut Reader::new(&FLAVORS)).expect("the list says its length");
+            let flavors =
+                Flavors::parse(&mut Reader::new(&FLAVORS)).expect("the list says its length");
             let mounted: MntResult<'_> = match store.mount(path.0) {
-                // RFC 1813 §5.2.1 [1813-107]
+                // RFC 1813 §5.2.1 [1813-107]: a MNT returns the handle and the accepted flavors
                 Ok(handle) => Ok(MntOk { handle, flavors }),
                 Err(status) => Err(mount_status(status)),
             };
@@ -52,10 +58,10 @@ pub(crate) fn answer(store: &mut impl Store, call: &Call<'_>, reply: &mut Reply)
 }
 
 /// An incomplete list would be a lie: without memory for all of it, it is the server that failed.
-fn list_exports(store: &impl Store, reply: &mut Reply) -> Result<(), Status> {
+fn list_exports(store: &impl Store, reply: &mut ReplyWriter) -> Result<(), Status> {
     let written: Result<(), NoRoom> = reply.write(|writer| {
         let mut list = ListWriter::begin(writer, 0)?;
-        // RFC 1813 §5.2.5 [1813-112]
+        // RFC 1813 §5.2.5 [1813-112]: an EXPORT lists each export with the hosts it admits
         for name in store.exports() {
             let path = format!("/{name}");
             push_export(&mut list, Path(path.as_bytes()), [])?;
@@ -73,7 +79,7 @@ fn list_exports(store: &impl Store, reply: &mut Reply) -> Result<(), Status> {
 fn mount_status(status: v3::Status) -> Status {
     match status {
         v3::Status::Perm => Status::Perm,
-        // RFC 1813 §5.2.1 [1813-108]
+        // RFC 1813 §5.2.1 [1813-108]: a MNT that fails returns a status of MOUNT
         v3::Status::NoEnt | v3::Status::Stale => Status::NoEnt,
         v3::Status::Io => Status::Io,
         v3::Status::Acces => Status::Acces,

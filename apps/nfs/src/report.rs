@@ -1,4 +1,4 @@
-//! What a gateway counts: one shard's numbers since its start.
+//! Counters of a gateway: one shard's numbers since its start.
 
 use std::collections::BTreeMap;
 
@@ -15,18 +15,19 @@ use crate::drc::Duplicates;
 
 /// A snapshot of the counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct GatewayReport {
     /// NFS version 3 by procedure, those that were called.
-    pub nfs3: BTreeMap<String, Served>,
+    pub nfs3: BTreeMap<String, ProcedureCounts>,
     /// MOUNT version 3 by procedure, those that were called.
-    pub mount3: BTreeMap<String, Served>,
+    pub mount3: BTreeMap<String, ProcedureCounts>,
     /// Calls that reached no procedure.
-    pub refused: Refused,
+    pub refused: RefusedCalls,
     /// Octets of files, where they were, and how stable they were made.
-    pub data: Data,
+    pub data: DataCounts,
     /// Syncs that failed, of all shards together: each changed the write verifier.
     pub failed_syncs: u64,
-    /// Passes whose handles could not be written to the index: until a later flush succeeds they would not survive a restart.
+    /// Passes whose handles could not be written to the index: until a later flush succeeds they
+    /// would not survive a restart.
     pub failed_flushes: u64,
     /// Calls that had no memory for any reply: their connections were closed.
     pub unanswered: u64,
@@ -34,9 +35,9 @@ pub struct Report {
     pub duplicates: Duplicates,
 }
 
-/// How often a procedure was called, and how often in vain.
+/// Number of calls of a procedure, and number of its failures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Served {
+pub struct ProcedureCounts {
     /// Calls carried out, failures included.
     pub calls: u64,
     /// Failures by the status of the reply.
@@ -45,7 +46,7 @@ pub struct Served {
 
 /// Calls by why they reached no procedure (RFC 5531 §9).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Refused {
+pub struct RefusedCalls {
     /// PROG_UNAVAIL.
     pub program: u64,
     /// PROG_MISMATCH.
@@ -58,9 +59,9 @@ pub struct Refused {
     pub credential: u64,
 }
 
-/// What was moved.
+/// Amount of data moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Data {
+pub struct DataCounts {
     /// Octets that READ returned.
     pub octets_read: u64,
     /// Octets that WRITE took.
@@ -75,11 +76,13 @@ pub struct Data {
     pub reads_warmed: u64,
     /// READs put off until io_uring had brought what was not, straight to the buffer that is sent.
     pub reads_brought: u64,
-    /// READs for which the shard waited: the ring and the helpers had too much to do, or memory was short.
+    /// READs for which the shard waited: the ring and the helpers had too much to do, or memory was
+    /// short.
     pub reads_blocking: u64,
     /// READs from a file system that does not say whether a read waits, as tmpfs.
     pub reads_direct: u64,
-    /// READs cut short because there was no buffer for all that was asked for, and READs put off (NFS3ERR_JUKEBOX).
+    /// READs cut short because there was no buffer for all that was asked for, and READs put off
+    /// (NFS3ERR_JUKEBOX).
     pub short_of_memory: u64,
 }
 
@@ -130,12 +133,12 @@ const MOUNT_FAILURES: [(mount::Status, &str); 9] = [
 
 /// One procedure's numbers; errors lie as in the table of their names.
 #[derive(Clone, Copy, Debug)]
-struct Tally<const ERRORS: usize> {
+struct ProcedureTally<const ERRORS: usize> {
     calls: u64,
     errors: [u64; ERRORS],
 }
 
-impl<const ERRORS: usize> Tally<ERRORS> {
+impl<const ERRORS: usize> ProcedureTally<ERRORS> {
     const ZERO: Self = Self { calls: 0, errors: [0; ERRORS] };
 
     fn count<S: PartialEq>(&mut self, failure: Option<S>, names: &[(S, &str); ERRORS]) {
@@ -146,9 +149,9 @@ impl<const ERRORS: usize> Tally<ERRORS> {
         }
     }
 
-    fn served<S>(&self, names: &[(S, &str); ERRORS]) -> Served {
+    fn served<S>(&self, names: &[(S, &str); ERRORS]) -> ProcedureCounts {
         let counts = self.errors.iter().zip(names).filter(|(count, _)| **count > 0);
-        Served {
+        ProcedureCounts {
             calls: self.calls,
             errors: counts.map(|(count, (_, name))| ((*name).to_owned(), *count)).collect(),
         }
@@ -157,24 +160,24 @@ impl<const ERRORS: usize> Tally<ERRORS> {
 
 /// The counters as they are kept: nothing is allocated to count.
 #[derive(Debug)]
-pub(crate) struct Counters {
-    nfs3: [Tally<28>; 22],
-    mount3: [Tally<9>; 6],
-    refused: Refused,
-    pub(crate) data: Data,
+pub(crate) struct GatewayCounters {
+    nfs3: [ProcedureTally<28>; Procedure::ALL.len()],
+    mount3: [ProcedureTally<9>; MountProcedure::ALL.len()],
+    refused: RefusedCalls,
+    pub(crate) data: DataCounts,
     failed_flushes: u64,
     unanswered: u64,
     first_verifier: Verifier,
 }
 
-impl Counters {
+impl GatewayCounters {
     /// Zeros. `verifier` is the store's write verifier at the start.
     pub(crate) fn new(verifier: Verifier) -> Self {
         Self {
-            nfs3: [Tally::ZERO; 22],
-            mount3: [Tally::ZERO; 6],
-            refused: Refused::default(),
-            data: Data::default(),
+            nfs3: [ProcedureTally::ZERO; Procedure::ALL.len()],
+            mount3: [ProcedureTally::ZERO; MountProcedure::ALL.len()],
+            refused: RefusedCalls::default(),
+            data: DataCounts::default(),
             failed_flushes: 0,
             unanswered: 0,
             first_verifier: verifier,
@@ -182,12 +185,18 @@ impl Counters {
     }
 
     pub(crate) fn count_nfs(&mut self, procedure: Procedure, status: Status) {
-        let tally = self.nfs3.get_mut(procedure.number() as usize).expect("a tally for each procedure");
+        let tally =
+            self.nfs3.get_mut(procedure.number() as usize).expect("a tally for each procedure");
         tally.count((status != Status::Ok).then_some(status), &FAILURES);
     }
 
-    pub(crate) fn count_mount(&mut self, procedure: MountProcedure, outcome: Result<(), mount::Status>) {
-        let tally = self.mount3.get_mut(procedure.number() as usize).expect("a tally for each procedure");
+    pub(crate) fn count_mount(
+        &mut self,
+        procedure: MountProcedure,
+        outcome: Result<(), mount::Status>,
+    ) {
+        let tally =
+            self.mount3.get_mut(procedure.number() as usize).expect("a tally for each procedure");
         tally.count(outcome.err(), &MOUNT_FAILURES);
     }
 
@@ -199,7 +208,9 @@ impl Counters {
                 Accepted::ProgUnavail => &mut refused.program,
                 Accepted::ProgMismatch { .. } => &mut refused.version,
                 Accepted::ProcUnavail => &mut refused.procedure,
-                Accepted::GarbageArgs | Accepted::SystemErr | Accepted::Success => &mut refused.arguments,
+                Accepted::GarbageArgs | Accepted::SystemErr | Accepted::Success => {
+                    &mut refused.arguments
+                }
             },
         } += 1;
     }
@@ -213,18 +224,22 @@ impl Counters {
     }
 
     /// A copy with names. `verifier` is the store's write verifier at this moment.
-    pub(crate) fn report(&self, verifier: Verifier) -> Report {
+    pub(crate) fn report(&self, verifier: Verifier) -> GatewayReport {
         let nfs3 = Procedure::ALL.iter().zip(&self.nfs3).filter(|(_, tally)| tally.calls > 0);
-        let mount3 = MountProcedure::ALL.iter().zip(&self.mount3).filter(|(_, tally)| tally.calls > 0);
-        Report {
-            nfs3: nfs3.map(|(procedure, tally)| (name(procedure), tally.served(&FAILURES))).collect(),
+        let mount3 =
+            MountProcedure::ALL.iter().zip(&self.mount3).filter(|(_, tally)| tally.calls > 0);
+        GatewayReport {
+            nfs3: nfs3
+                .map(|(procedure, tally)| (name(procedure), tally.served(&FAILURES)))
+                .collect(),
             mount3: mount3
                 .map(|(procedure, tally)| (name(procedure), tally.served(&MOUNT_FAILURES)))
                 .collect(),
             refused: self.refused,
             data: self.data,
             // The verifier counts failures on from where it started (`store::files::sync`).
-            failed_syncs: u64::from_be_bytes(verifier).wrapping_sub(u64::from_be_bytes(self.first_verifier)),
+            failed_syncs: u64::from_be_bytes(verifier)
+                .wrapping_sub(u64::from_be_bytes(self.first_verifier)),
             failed_flushes: self.failed_flushes,
             unanswered: self.unanswered,
             duplicates: Duplicates::default(),
@@ -244,8 +259,8 @@ mod tests {
 
     #[test]
     fn every_status_of_a_failure_has_its_name() {
-        let statuses =
-            (1..20_000_u32).filter_map(|value| Status::parse(&mut Reader::new(&value.to_be_bytes())).ok());
+        let statuses = (1..20_000_u32)
+            .filter_map(|value| Status::parse(&mut Reader::new(&value.to_be_bytes())).ok());
         assert!(statuses.eq(FAILURES.map(|(status, _)| status)));
         for (status, name) in FAILURES {
             let debug = format!("NFS3ERR_{status:?}").to_uppercase();
@@ -258,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_report_names_what_was_called_and_how_it_ended() {
-        let mut counters = Counters::new(7_u64.to_be_bytes());
+        let mut counters = GatewayCounters::new(7_u64.to_be_bytes());
         for status in [Status::Ok, Status::NoEnt, Status::NoEnt, Status::Jukebox] {
             counters.count_nfs(Procedure::ReadDirPlus, status);
         }

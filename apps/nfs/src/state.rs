@@ -1,8 +1,9 @@
 //! The state directory: what the gateway must find again after a restart.
 //!
-//! `key` (mode 0600: the key of the file handles and of the index's checksums), `exports` (which export has which id),
-//! `index.base` and `index.N.log`, `index.N.M.log` (see [`crate::index`]), `lock` (held while a server uses the directory). It must not lie
-//! under an export: whoever reads the key can forge file handles.
+//! `key` (mode 0600: the key of the file handles and of the index's checksums), `exports` (which
+//! export has which id), `index.base` and `index.N.log`, `index.N.M.log` (see [`crate::index`]),
+//! `lock` (held while a server uses the directory). It must not lie under an export: whoever reads
+//! the key can forge file handles.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::export::Place;
+use crate::export::HostInode;
 
 /// Why the gateway cannot start: one sentence for the person who starts it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,27 +36,29 @@ pub(crate) fn cannot<E: fmt::Display>(what: &str, path: &Path) -> impl Fn(E) -> 
 }
 
 /// An open state directory; nobody else uses it meanwhile.
-pub struct State {
+pub struct StateDirectory {
     path: PathBuf,
     directory: OwnedFd,
-    place: Place,
+    place: HostInode,
     secret: [u8; Self::SECRET_LEN],
     lock: File,
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for StateDirectory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "State({})", self.path.display())
+        write!(f, "StateDirectory({})", self.path.display())
     }
 }
 
-impl State {
+impl StateDirectory {
     const SECRET_LEN: usize = 32;
 
     /// Opens the directory, and makes it and its key if need be.
     ///
     /// # Errors
-    /// A sentence when it cannot be made, is used by another server, or its key can be read by others.
+    ///
+    /// A sentence when it cannot be made, is used by another server, or its key can be
+    /// read by others.
     pub fn open(path: &Path) -> Result<Self, StartError> {
         if let Err(error) = fs::create_dir(path)
             && error.kind() != ErrorKind::AlreadyExists
@@ -67,39 +70,40 @@ impl State {
                 .map_err(cannot("protect the state directory", path))?;
         }
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let directory =
-            openat(CWD, path, flags, Mode::empty()).map_err(cannot("open the state directory", path))?;
-        let place = Place::of(&directory).map_err(cannot("look at the state directory", path))?;
+        let directory = openat(CWD, path, flags, Mode::empty())
+            .map_err(cannot("open the state directory", path))?;
+        let place =
+            HostInode::of(&directory).map_err(cannot("look at the state directory", path))?;
         let lock = lock(path)?;
         let secret = secret(path)?;
         Ok(Self { path: path.to_owned(), directory, place, secret, lock })
     }
 
-    /// Where it is.
+    /// Returns the path of the state directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The directory's own inode: never served, wherever it shows up.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> HostInode {
         self.place
     }
 
-    /// Whether the directory is `place` or lies under it.
+    /// Returns true if the directory is `place` or lies under it.
     ///
     /// # Errors
     /// A sentence when a directory above it cannot be looked at.
-    pub fn lies_under(&self, place: Place) -> Result<bool, StartError> {
+    pub fn lies_under(&self, place: HostInode) -> Result<bool, StartError> {
         let look = || -> rustix::io::Result<bool> {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let mut here = openat(&self.directory, ".", flags, Mode::empty())?;
             loop {
-                let current = Place::of(&here)?;
+                let current = HostInode::of(&here)?;
                 if current == place {
                     return Ok(true);
                 }
                 let above = openat(&here, "..", flags, Mode::empty())?;
-                if Place::of(&above)? == current {
+                if HostInode::of(&above)? == current {
                     return Ok(false);
                 }
                 here = above;
@@ -118,7 +122,8 @@ impl State {
         *self.secret.last_chunk().expect("32 octets hold 16")
     }
 
-    /// Replaces the file `name` as a whole: afterwards, and after a crash, it has the old content or this.
+    /// Replaces the file `name` as a whole: afterwards, and after a crash, it has the old content
+    /// or this.
     ///
     /// # Errors
     /// A sentence when it cannot be written.
@@ -127,7 +132,7 @@ impl State {
     }
 }
 
-/// As [`State::replace`], for whoever knows only where the state directory is.
+/// As [`StateDirectory::replace`], for whoever knows only where the state directory is.
 pub(crate) fn replace(directory: &Path, name: &str, content: &[u8]) -> Result<(), StartError> {
     let (path, draft) = (directory.join(name), directory.join(format!("{name}.tmp")));
     let write = || -> std::io::Result<()> {
@@ -141,9 +146,10 @@ pub(crate) fn replace(directory: &Path, name: &str, content: &[u8]) -> Result<()
     write().map_err(cannot("write", &path))
 }
 
-impl Drop for State {
+impl Drop for StateDirectory {
     fn drop(&mut self) {
-        // Closing is not enough: a child that was just forked holds the same lock until it runs its program.
+        // Closing is not enough: a child that was just forked holds the same lock until it runs its
+        // program.
         let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
@@ -163,12 +169,15 @@ fn lock(directory: &Path) -> Result<File, StartError> {
         .open(&path)
         .map_err(cannot("write", &path))?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-        StartError(format!("the state directory {} is in use by another server", directory.display()))
+        StartError(format!(
+            "the state directory {} is in use by another server",
+            directory.display()
+        ))
     })?;
     Ok(file)
 }
 
-fn secret(directory: &Path) -> Result<[u8; State::SECRET_LEN], StartError> {
+fn secret(directory: &Path) -> Result<[u8; StateDirectory::SECRET_LEN], StartError> {
     let path = directory.join("key");
     let mut file = match File::open(&path) {
         Ok(file) => file,
@@ -177,11 +186,11 @@ fn secret(directory: &Path) -> Result<[u8; State::SECRET_LEN], StartError> {
     };
     let found = file.metadata().map_err(cannot("look at", &path))?;
     if found.mode() & 0o077 != 0 || found.uid() != rustix::process::geteuid().as_raw() {
-        let text =
-            "belongs to another user or can be read by others: give it to the server's user with mode 0600";
+        let text = "belongs to another user or can be read by others: give it to the server's \
+                    user with mode 0600";
         return Err(StartError(format!("{} {text}", path.display())));
     }
-    let mut secret = [0; State::SECRET_LEN];
+    let mut secret = [0; StateDirectory::SECRET_LEN];
     file.read_exact(&mut secret).map_err(cannot("read", &path))?;
     if file.read(&mut [0]).map_err(cannot("read", &path))? != 0 {
         return Err(StartError(format!("{} is not a key of this server", path.display())));
@@ -190,9 +199,9 @@ fn secret(directory: &Path) -> Result<[u8; State::SECRET_LEN], StartError> {
 }
 
 /// Makes the key under another name first: a crash leaves none, never half of one.
-fn make_secret(directory: &Path) -> Result<[u8; State::SECRET_LEN], StartError> {
+fn make_secret(directory: &Path) -> Result<[u8; StateDirectory::SECRET_LEN], StartError> {
     let (path, draft) = (directory.join("key"), directory.join("key.tmp"));
-    let mut secret = [0; State::SECRET_LEN];
+    let mut secret = [0; StateDirectory::SECRET_LEN];
     let filled = getrandom(&mut secret, GetRandomFlags::empty()).map_err(cannot("make", &path))?;
     assert_eq!(filled, secret.len(), "up to 256 octets come at once");
     let write = || -> std::io::Result<()> {
@@ -219,10 +228,10 @@ mod tests {
     fn the_key_is_made_once_and_only_its_owner_can_read_it() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("state");
-        let first = State::open(&path).unwrap().handle_key();
+        let first = StateDirectory::open(&path).unwrap().handle_key();
         assert_eq!(fs::metadata(path.join("key")).unwrap().mode() & 0o7777, 0o600);
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o700);
-        let again = State::open(&path).unwrap();
+        let again = StateDirectory::open(&path).unwrap();
         assert_eq!(again.handle_key(), first);
         assert_ne!(again.handle_key(), again.record_key());
         assert_ne!(first, [0; 16]);
@@ -231,9 +240,9 @@ mod tests {
     #[test]
     fn a_key_that_others_can_read_stops_the_start() {
         let home = tempfile::tempdir().unwrap();
-        drop(State::open(home.path()).unwrap());
+        drop(StateDirectory::open(home.path()).unwrap());
         fs::set_permissions(home.path().join("key"), fs::Permissions::from_mode(0o640)).unwrap();
-        let error = State::open(home.path()).unwrap_err();
+        let error = StateDirectory::open(home.path()).unwrap_err();
         assert!(error.to_string().contains("mode 0600"), "{error}");
     }
 
@@ -250,25 +259,25 @@ mod tests {
                 .open(home.path().join("key"))
                 .unwrap();
             file.write_all(&vec![1; len]).unwrap();
-            assert!(State::open(home.path()).is_err(), "{len} octets");
+            assert!(StateDirectory::open(home.path()).is_err(), "{len} octets");
         }
     }
 
     #[test]
     fn two_servers_cannot_share_a_state_directory() {
         let home = tempfile::tempdir().unwrap();
-        let first = State::open(home.path()).unwrap();
-        let error = State::open(home.path()).unwrap_err();
+        let first = StateDirectory::open(home.path()).unwrap();
+        let error = StateDirectory::open(home.path()).unwrap_err();
         assert!(error.to_string().contains("in use by another server"), "{error}");
         drop(first);
-        State::open(home.path()).unwrap();
+        StateDirectory::open(home.path()).unwrap();
     }
 
     #[test]
     fn a_half_made_key_is_made_again() {
         let home = tempfile::tempdir().unwrap();
         fs::write(home.path().join("key.tmp"), b"half").unwrap();
-        State::open(home.path()).unwrap();
+        StateDirectory::open(home.path()).unwrap();
         assert_eq!(fs::metadata(home.path().join("key")).unwrap().len(), 32);
         assert!(!home.path().join("key.tmp").exists());
     }

@@ -1,15 +1,15 @@
 //! Calls on files that the store has met allocate nothing.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-#[path = "../../../bench/tests/counting/mod.rs"]
+#[path = "../../../tests/counting/mod.rs"]
 mod counting;
 
 use std::io::IoSlice;
 use std::os::unix::fs::PermissionsExt;
 
 use stag_nfs::export::ExportConfig;
-use stag_nfs::store::files::{CallerMode, Callers, Config, Files, Shared};
-use stag_nfs::store::{Place, User};
+use stag_nfs::store::files::{CallerMode, Callers, Files, FilesConfig, SharedFiles};
+use stag_nfs::store::{ListingStart, User};
 use stag_protocol::nfs::v3::{Access, SetAttributes, StableHow};
 use stag_protocol::rpc::Gids;
 
@@ -33,7 +33,8 @@ fn nor_do_calls_of_several_users_in_turn() {
     }
 }
 
-/// What twenty rounds of calls allocate after the first one; nothing where they cannot be made.
+/// Counts the allocations of twenty rounds of calls after the first round; none where the calls
+/// cannot be made.
 fn allocations(callers: Callers) -> Option<u64> {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("export");
@@ -49,7 +50,7 @@ fn allocations(callers: Callers) -> Option<u64> {
     let world = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(home.path(), world.clone()).unwrap();
     std::fs::set_permissions(&path, world).unwrap();
-    let config = Config {
+    let config = FilesConfig {
         state_dir: home.path().join("state"),
         exports: vec![ExportConfig { name: "data".to_owned(), path, read_only: false }],
         shards: 2,
@@ -57,7 +58,7 @@ fn allocations(callers: Callers) -> Option<u64> {
         callers,
         open_files: Some(16),
     };
-    let shared = Shared::open(&config).ok()?;
+    let shared = SharedFiles::open(&config).ok()?;
     let mut files = Files::open(&shared, 0).unwrap();
     let root = files.mount(b"/data").unwrap();
     let names: Vec<_> = (0..40).map(|number| format!("file-{number}")).collect();
@@ -68,7 +69,11 @@ fn allocations(callers: Callers) -> Option<u64> {
             files.act_as(&users[0]);
             let handle = files.lookup(&root, name.as_bytes()).unwrap().handle;
             files
-                .setattr(&handle, &SetAttributes { mode: Some(0o666), ..SetAttributes::default() }, None)
+                .setattr(
+                    &handle,
+                    &SetAttributes { mode: Some(0o666), ..SetAttributes::default() },
+                    None,
+                )
                 .unwrap();
             for user in &users {
                 files.act_as(user);
@@ -79,7 +84,7 @@ fn allocations(callers: Callers) -> Option<u64> {
                 files.write(&handle, 0, &mut data, StableHow::Unstable).unwrap();
             }
         }
-        files.readdirplus(&root, Place::default(), &mut |_| true).unwrap();
+        files.readdirplus(&root, ListingStart::default(), &mut |_| true).unwrap();
         files.fsstat(&root).unwrap();
         files.flush().unwrap();
     };

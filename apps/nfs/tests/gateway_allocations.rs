@@ -1,16 +1,22 @@
-//! What a call of the data path costs in the gateway: no heap allocation, once its file is known.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::result_large_err, dead_code, missing_docs)]
+//! Cost of a call of the data path in the gateway: no heap allocation, once its file is known.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::result_large_err,
+    dead_code,
+    missing_docs
+)]
 
 #[path = "gateway/client.rs"]
 mod client;
-#[path = "../../../bench/tests/counting/mod.rs"]
+#[path = "../../../tests/counting/mod.rs"]
 mod counting;
 #[path = "gateway/wire.rs"]
 mod wire;
 
 use client::{Client, Home, LARGEST, pattern};
 use stag_engine::{App, Call, Config, Cx};
-use stag_nfs::{Gateway, Report};
+use stag_nfs::{Gateway, GatewayReport};
 use stag_protocol::nfs::v3::{self, Access, AccessArgs, StableHow};
 use std::{cell::RefCell, rc::Rc};
 
@@ -30,9 +36,9 @@ impl Weighed {
 }
 
 impl App for Weighed {
-    type Report = Report;
+    type Report = GatewayReport;
 
-    fn report(&self) -> Report {
+    fn report(&self) -> GatewayReport {
         self.gateway.report()
     }
 
@@ -45,7 +51,7 @@ impl App for Weighed {
     }
 }
 
-/// What ten rounds of `round` allocate after one that nobody counts.
+/// Counts the allocations of ten rounds of `round`, after one round that is not counted.
 fn weight(client: &mut Client, weight: &RefCell<u64>, mut round: impl FnMut(&mut Client)) -> u64 {
     round(client);
     weight.replace(0);
@@ -59,13 +65,25 @@ fn measure(make: impl FnOnce(Weighed) -> Box<dyn wire::Wire>) {
     let mut client = Client::on(make(weighed), home);
     let root = client.root;
     let file = client.create(root, b"file").unwrap();
-    assert_ne!(count.replace(0), 0, "the scale works: a file that is seen first is noted in the index");
+    assert_ne!(
+        count.replace(0),
+        0,
+        "the scale works: a file that is seen first is noted in the index"
+    );
     let data = pattern(LARGEST, 1);
     client.write(file, 0, &data, StableHow::Unstable).unwrap();
 
     let access = v3::Call::Access(AccessArgs { object: file, access: Access::ALL });
-    assert_eq!(weight(&mut client, &count, |client| client.call(&v3::Call::Null, |_| ())), 0, "NULL");
-    assert_eq!(weight(&mut client, &count, |client| assert!(client.getattr(file).is_ok())), 0, "GETATTR");
+    assert_eq!(
+        weight(&mut client, &count, |client| client.call(&v3::Call::Null, |_| ())),
+        0,
+        "NULL"
+    );
+    assert_eq!(
+        weight(&mut client, &count, |client| assert!(client.getattr(file).is_ok())),
+        0,
+        "GETATTR"
+    );
     assert_eq!(
         weight(&mut client, &count, |client| assert!(client.lookup(root, b"file").is_ok())),
         0,
@@ -73,10 +91,13 @@ fn measure(make: impl FnOnce(Weighed) -> Box<dyn wire::Wire>) {
     );
     assert_eq!(weight(&mut client, &count, |client| client.call(&access, |_| ())), 0, "ACCESS");
     for len in [0, 100, 4096, 65_536, LARGEST] {
-        let read = |client: &mut Client| assert_eq!(client.read(file, 0, len as u32).unwrap().0.len(), len);
+        let read = |client: &mut Client| {
+            assert_eq!(client.read(file, 0, len as u32).unwrap().0.len(), len)
+        };
         assert_eq!(weight(&mut client, &count, read), 0, "READ of {len} octets");
         for stable in [StableHow::Unstable, StableHow::FileSync] {
-            let write = |client: &mut Client| assert!(client.write(file, 0, &data[..len], stable).is_ok());
+            let write =
+                |client: &mut Client| assert!(client.write(file, 0, &data[..len], stable).is_ok());
             assert_eq!(weight(&mut client, &count, write), 0, "WRITE of {len} octets");
         }
     }

@@ -1,9 +1,16 @@
-//! The memory store behind the gateway: what a READ and a WRITE cost there, and what is sent while it is overwritten.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::result_large_err, dead_code, missing_docs)]
+//! The memory store behind the gateway: what a READ and a WRITE cost there, and what is sent while
+//! it is overwritten.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::result_large_err,
+    dead_code,
+    missing_docs
+)]
 
 #[path = "gateway/client.rs"]
 mod client;
-#[path = "../../../bench/tests/counting/mod.rs"]
+#[path = "../../../tests/counting/mod.rs"]
 mod counting;
 #[path = "gateway/wire.rs"]
 mod wire;
@@ -11,7 +18,7 @@ mod wire;
 use client::{Client, Home, LARGEST, encode, pattern};
 use stag_engine::{App, Call, Config, Cx};
 use stag_nfs::{
-    Gateway, Report,
+    Gateway, GatewayReport,
     store::memory::{self, Memory, MemoryExport},
 };
 use stag_protocol::{
@@ -26,9 +33,10 @@ use std::{cell::RefCell, rc::Rc};
 use wire::{Message, OverFabric, OverTcp, Wire};
 
 fn store() -> Memory {
-    let export = |name: &str, read_only| MemoryExport { name: name.to_owned(), copy_of: None, read_only };
+    let export =
+        |name: &str, read_only| MemoryExport { name: name.to_owned(), copy_of: None, read_only };
     let exports = vec![export("data", false), export("fixed", true)];
-    Memory::new(&memory::Config::new(exports, 32 << 20), &mut |_| ()).unwrap()
+    Memory::new(&memory::MemoryConfig::new(exports, 32 << 20), &mut |_| ()).unwrap()
 }
 
 /// A gateway whose every step is weighed.
@@ -48,9 +56,9 @@ impl Weighed {
 }
 
 impl App for Weighed {
-    type Report = Report;
+    type Report = GatewayReport;
 
-    fn report(&self) -> Report {
+    fn report(&self) -> GatewayReport {
         self.gateway.report()
     }
 
@@ -67,7 +75,7 @@ impl App for Weighed {
     }
 }
 
-/// What ten rounds of `round` allocate after one that nobody counts.
+/// Counts the allocations of ten rounds of `round`, after one round that is not counted.
 fn weight(client: &mut Client, weight: &RefCell<u64>, mut round: impl FnMut(&mut Client)) -> u64 {
     round(client);
     weight.replace(0);
@@ -98,10 +106,16 @@ fn measure(make: impl FnOnce(Weighed) -> Box<dyn Wire>) {
     weigh("ACCESS", &mut |client| client.call(&access, |_| ()));
     weigh("READLINK", &mut |client| client.call(&readlink, |_| ()));
     for len in [0, 100, 4096, 65_536, LARGEST] {
-        weigh("READ", &mut |client| assert_eq!(client.read(file, 0, len as u32).unwrap().0.len(), len));
-        weigh("READ from anywhere", &mut |client| assert!(client.read(file, 77_777, len as u32).is_ok()));
+        weigh("READ", &mut |client| {
+            assert_eq!(client.read(file, 0, len as u32).unwrap().0.len(), len)
+        });
+        weigh("READ from anywhere", &mut |client| {
+            assert!(client.read(file, 77_777, len as u32).is_ok())
+        });
         for stable in [StableHow::Unstable, StableHow::FileSync] {
-            weigh("WRITE", &mut |client| assert!(client.write(file, 0, &data[..len], stable).is_ok()));
+            weigh("WRITE", &mut |client| {
+                assert!(client.write(file, 0, &data[..len], stable).is_ok())
+            });
             weigh("WRITE to anywhere", &mut |client| {
                 assert!(client.write(file, 7_777, &data[..len.min(900_000)], stable).is_ok());
             });
@@ -129,7 +143,9 @@ fn octets_of_every_interesting_size_survive() {
         let root = client.root;
         let file = client.create(root, b"file").unwrap();
         let near = |n: usize| n.saturating_sub(3)..n + 4;
-        for len in near(0).chain(near(4096)).chain(near(65_536)).chain(near(131_072)).chain([LARGEST]) {
+        for len in
+            near(0).chain(near(4096)).chain(near(65_536)).chain(near(131_072)).chain([LARGEST])
+        {
             for offset in [0, 1, 4_095, 65_535, 65_536] {
                 let data = pattern(len, len + offset);
                 let done = client.write(file, offset as u64, &data, StableHow::FileSync).unwrap();
@@ -143,7 +159,8 @@ fn octets_of_every_interesting_size_survive() {
     }
 }
 
-/// The READ with no buffer at all in the shard but those of messages: what is sent lies in the store.
+/// The READ with no buffer at all in the shard but those of messages: what is sent lies in the
+/// store.
 #[test]
 fn a_large_read_needs_no_buffer_of_the_shard() {
     let config = Config { slots: [64, 0, 0], ..Config::small() };
@@ -176,8 +193,8 @@ fn handles_of_an_earlier_life_are_stale() {
     }
 }
 
-/// READs and WRITEs of the same blocks at the same time, with every delay that the fabric knows: each block of 64 KiB that
-/// a READ brings is all of one WRITE's.
+/// READs and WRITEs of the same blocks at the same time, with every delay that the fabric knows:
+/// each block of 64 KiB that a READ brings is all of one WRITE's.
 #[test]
 fn a_read_while_the_file_is_written_brings_old_or_new_blocks() {
     const BLOCK: usize = 65_536;
@@ -190,7 +207,8 @@ fn a_read_while_the_file_is_written_brings_old_or_new_blocks() {
         );
         let mut client = Client::on(Box::new(wire), Home::new());
         let root = client.root;
-        let (file, other) = (client.create(root, b"f").unwrap(), client.create(root, b"g").unwrap());
+        let (file, other) =
+            (client.create(root, b"f").unwrap(), client.create(root, b"g").unwrap());
         client.write(file, 0, &vec![1; 4 * BLOCK], StableHow::Unstable).unwrap();
         client.write(other, 0, &vec![200; 4 * BLOCK], StableHow::Unstable).unwrap();
         let write = |file, offset: usize, data: &'static [u8]| {
@@ -217,7 +235,8 @@ fn a_read_while_the_file_is_written_brings_old_or_new_blocks() {
                 result_max: *result_max,
             })
             .collect();
-        let replies: Vec<_> = client.wire.exchange_all(&messages).into_iter().map(Result::unwrap).collect();
+        let replies: Vec<_> =
+            client.wire.exchange_all(&messages).into_iter().map(Result::unwrap).collect();
         let reads = replies.iter().filter(|reply| reply.len() > 4 * BLOCK);
         assert_eq!(reads.clone().count(), 9);
         for reply in reads {

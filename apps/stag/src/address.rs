@@ -27,7 +27,8 @@ pub fn called() -> String {
     listed(&schemes)
 }
 
-/// Facts about the fabric of a scheme. Simulated ends meet inside one process, so no command has them.
+/// Facts about the fabric of a scheme. Simulated ends meet inside one process, so no command has
+/// them.
 pub fn fabric(scheme: &str) -> Result<FabricInfo, UrlError> {
     let known = FabricInfo::named(scheme).filter(|info| !info.is_simulated);
     known.ok_or_else(|| UrlError::unknown(scheme))
@@ -50,7 +51,8 @@ fn no_address(url: &str, error: UrlError) -> Error {
             if fabric(scheme).is_ok_and(|info| info.notation == Notation::Ip) =>
         {
             format!(
-                "{url:?} is not an address to listen at: write {scheme}://IP:PORT, for example {scheme}://127.0.0.1:20049 or {scheme}://[::1]:20049"
+                "{url:?} is not an address to listen at: write {scheme}://IP:PORT, for example \
+                 {scheme}://127.0.0.1:20049 or {scheme}://[::1]:20049"
             )
         }
         UrlError::Address { why, .. } => format!("{url:?} is not an address to listen at: {why}"),
@@ -73,7 +75,8 @@ pub fn tcp(text: &str) -> Result<Option<SocketAddr>, Error> {
     }
     text.parse().map(Some).map_err(|_| {
         Error::usage(format!(
-            "{text:?} is not an address for --tcp: write IP:PORT, for example 127.0.0.1:2049, or none"
+            "{text:?} is not an address for --tcp: write IP:PORT, for example 127.0.0.1:2049, or \
+             none"
         ))
     })
 }
@@ -85,7 +88,10 @@ mod tests {
 
     #[test]
     fn addresses_are_read() {
-        assert_eq!(listen("iwarp://127.0.0.1:20049").unwrap().to_string(), "iwarp://127.0.0.1:20049");
+        assert_eq!(
+            listen("iwarp://127.0.0.1:20049").unwrap().to_string(),
+            "iwarp://127.0.0.1:20049"
+        );
         assert_eq!(listen("iwarp://[::1]:0").unwrap().to_string(), "iwarp://[::1]:0");
         assert_eq!(tcp("none"), Ok(None));
         assert_eq!(tcp("[::1]:2049").unwrap().unwrap().to_string(), "[::1]:2049");
@@ -100,7 +106,10 @@ mod tests {
             "iwarp://1.2.3.4:99999",
             "iwarp://1.2.3.4:1/x",
         ] {
-            assert!(listen(url).unwrap_err().to_string().contains("write iwarp://IP:PORT"), "{url}");
+            assert!(
+                listen(url).unwrap_err().to_string().contains("write iwarp://IP:PORT"),
+                "{url}"
+            );
         }
         for url in ["udp://127.0.0.1:20049", "127.0.0.1:20049"] {
             assert!(listen(url).unwrap_err().to_string().contains("iwarp://"), "{url}");
@@ -121,15 +130,23 @@ mod tests {
     #[test]
     fn every_scheme_of_this_build_is_named_in_the_refusal_of_another() {
         let text = |url| listen(url).unwrap_err().to_string();
-        let served = if ABSENT.is_empty() { "iwarp://, rdma:// and shm://" } else { "iwarp:// and shm://" };
+        let served =
+            if ABSENT.is_empty() { "iwarp://, rdma:// and shm://" } else { "iwarp:// and shm://" };
         assert_eq!(
             text("udp://127.0.0.1:1"),
             format!("\"udp://127.0.0.1:1\": this build has no scheme udp://, only {served}")
         );
-        assert_eq!(text("127.0.0.1:1"), format!("\"127.0.0.1:1\" has no scheme: this build has {served}"));
-        // Also where the feature is unified into this build: its ends do not meet between processes.
+        assert_eq!(
+            text("127.0.0.1:1"),
+            format!("\"127.0.0.1:1\" has no scheme: this build has {served}")
+        );
+        // Also where the feature is unified into this build: its ends do not meet between
+        // processes.
         for url in ["sim://7", "sim://x"] {
-            assert_eq!(text(url), format!("{url:?}: this build has no scheme sim://, only {served}"));
+            assert_eq!(
+                text(url),
+                format!("{url:?}: this build has no scheme sim://, only {served}")
+            );
         }
         assert!(called().starts_with("iwarp://, tcp://"), "{}", called());
     }

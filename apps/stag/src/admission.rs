@@ -1,6 +1,7 @@
 //! Admission of peers: by network, and where callers can name any user, by port (DESIGN D12).
 
-use crate::cidr::Cidr;
+use crate::cidr;
+use ipnet::IpNet;
 use stag_engine::{Admission, Over};
 use stag_verbs::{PeerAddress, source};
 use std::{
@@ -17,7 +18,7 @@ const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default)]
 pub struct Clients {
     /// The networks that were given; without any, this host by its loopback addresses.
-    networks: Vec<Cidr>,
+    networks: Vec<IpNet>,
     /// Callers have to prove that they are privileged on their host.
     pub must_be_privileged: bool,
 }
@@ -35,14 +36,20 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unlisted => f.write_str("not in --clients"),
-            Self::Port => {
-                f.write_str("its port is above 1023, which any user can take (see WHO MAY CONNECT in --help)")
-            }
+            Self::Port => f.write_str(
+                "its port is above 1023, which any user can take (see WHO MAY CONNECT \
+                             in --help)",
+            ),
             Self::LocalPort => f.write_str(
-                "it calls from this host, by a port above 1023, which any user can take (see WHO MAY CONNECT in --help)",
+                "it calls from this host, by a port above 1023, which any user can take (see WHO \
+                 MAY CONNECT in --help)",
             ),
             Self::User(uid) => {
-                write!(f, "its user, {uid}, is not root and could name any other (see SHARED MEMORY in --help)")
+                write!(
+                    f,
+                    "its user, {uid}, is not root and could name any other (see SHARED \
+                           MEMORY in --help)"
+                )
             }
         }
     }
@@ -50,7 +57,7 @@ impl fmt::Display for Refusal {
 
 impl Clients {
     /// Peers from `networks`, from any port.
-    pub const fn new(networks: Vec<Cidr>) -> Self {
+    pub const fn new(networks: Vec<IpNet>) -> Self {
         Self { networks, must_be_privileged: false }
     }
 
@@ -58,7 +65,7 @@ impl Clients {
     fn lists(&self, address: IpAddr) -> bool {
         match self.networks.as_slice() {
             [] => address.to_canonical().is_loopback(),
-            networks => networks.iter().any(|network| network.contains(address)),
+            networks => networks.iter().any(|network| cidr::contains(network, address)),
         }
     }
 
@@ -71,12 +78,14 @@ impl Clients {
     ) -> Result<(), Refusal> {
         match peer {
             PeerAddress::Ip(address) if !self.lists(address.ip()) => Err(Refusal::Unlisted),
-            PeerAddress::Ip(address) if !self.must_be_privileged || source::is_reserved(address.port()) => {
+            PeerAddress::Ip(address)
+                if !self.must_be_privileged || source::is_reserved(address.port()) =>
+            {
                 Ok(())
             }
             PeerAddress::Ip(_) if over == Over::Tcp => Err(Refusal::Port),
-            // Linux's NFS over RDMA takes any port, and its server asks for none: over RDMA a port of another host proves
-            // nothing. A process of this host may be anybody's.
+            // Linux's NFS over RDMA takes any port, and its server asks for none: over RDMA a port
+            // of another host proves nothing. A process of this host may be anybody's.
             PeerAddress::Ip(address) if is_local(address) => Err(Refusal::LocalPort),
             PeerAddress::Ip(_) => Ok(()),
             // The fabric let its user in (`--shm-allow`), and the kernel says who it is.
@@ -104,8 +113,8 @@ impl Clients {
     }
 }
 
-/// True if `address` belongs to this host: sockets can be bound to such addresses only. Where they can be bound to any
-/// (`net.ipv4.ip_nonlocal_bind`), all addresses are taken for this host's.
+/// True if `address` belongs to this host: sockets can be bound to such addresses only. Where they
+/// can be bound to any (`net.ipv4.ip_nonlocal_bind`), all addresses are taken for this host's.
 fn is_of_this_host(address: SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback() || {
         let ip = address.ip().to_canonical();
@@ -128,7 +137,7 @@ mod tests {
     use super::*;
 
     fn clients(networks: &[&str], must_be_privileged: bool) -> Clients {
-        let networks = networks.iter().map(|text| Cidr::parse(text).unwrap()).collect();
+        let networks = networks.iter().map(|text| cidr::parse(text).unwrap()).collect();
         Clients { networks, must_be_privileged }
     }
 
@@ -145,7 +154,10 @@ mod tests {
             assert!(!(Clients::default().admission(Over::Tcp))(peer(address, 700)), "{address}");
         }
         assert!(!(Clients::default().admission(Over::Fabric))(PeerAddress::Simulated));
-        assert!((Clients::default().admission(Over::Fabric))(PeerAddress::Process { pid: 1, uid: 1000 }));
+        assert!((Clients::default().admission(Over::Fabric))(PeerAddress::Process {
+            pid: 1,
+            uid: 1000
+        }));
     }
 
     #[test]
@@ -178,7 +190,8 @@ mod tests {
             assert_eq!(judge(port, Over::Fabric, true), Err(Refusal::LocalPort));
             assert_eq!(judge(port, Over::Fabric, false), Ok(()));
         }
-        let process = |uid| clients.judge(PeerAddress::Process { pid: 9, uid }, Over::Fabric, |_| true);
+        let process =
+            |uid| clients.judge(PeerAddress::Process { pid: 9, uid }, Over::Fabric, |_| true);
         assert_eq!((process(0), process(1_000)), (Ok(()), Err(Refusal::User(1_000))));
     }
 

@@ -1,10 +1,10 @@
-//! What the calling commands share: a client over the fabric of its address, which also calls over TCP.
+//! Client that the calling commands share: over the fabric of its address, or over TCP.
 
 use crate::Error;
 use rustix::rand::{GetRandomFlags, getrandom};
-use stag_engine::clock::Clock;
-use stag_fabrics::{AnyProvider, FabricAddress, Settings};
-use stag_load::{Client, Config};
+use stag_client::{ClientConfig, NfsClient};
+use stag_engine::{Config, clock::Clock};
+use stag_fabrics::FabricAddress;
 use stag_protocol::rpcrdma::Versions;
 use std::{
     io::{self, Write},
@@ -19,23 +19,18 @@ pub fn random<const LEN: usize>() -> Result<[u8; LEN], Error> {
     Ok(random)
 }
 
-/// A client that is not connected and tries `versions`, for `depth` large calls at a time that may take `timeout` each, and its
-/// clock. Its fabric is that of `at`.
+/// A client that is not connected and tries `versions`, for `depth` large calls at a time that may
+/// take `timeout` each, and its clock. Its fabric is that of `at`.
 pub fn client(
     at: Option<&FabricAddress>,
     depth: usize,
     timeout: Duration,
     versions: Versions,
-) -> Result<(Client<AnyProvider>, Clock), Error> {
-    let short = |error: io::Error| Error::failure(format!("no memory or descriptors to call with: {error}"));
-    let clock = Clock::start();
-    let mut config = Config { timeout, ..Config::new(u32::from_ne_bytes(random()?)).with_depth(depth) };
-    config.shard.call_versions = versions;
-    let reserved_port = stag_load::takes_reserved_ports();
-    let settings = Settings { reserved_port, ..Settings::new(config.limits(), random()?, clock.now()) };
-    let fabric = AnyProvider::for_connecting(settings, at).map_err(short)?;
-    let client = Client::new(fabric, config, move || clock.now()).map_err(short)?;
-    Ok((client, clock))
+) -> Result<(NfsClient, Clock), Error> {
+    let config = ClientConfig { timeout, ..ClientConfig::new(0) }.with_depth(depth);
+    let shard = Config { call_versions: versions, ..config.shard };
+    NfsClient::on_fabric(at, ClientConfig { shard, ..config })
+        .map_err(|error| Error::failure(format!("cannot call: {error}")))
 }
 
 /// Writes to standard error. Whoever reads may be gone: nobody dies of that.

@@ -1,10 +1,17 @@
 //! The command line: what can be asked for.
 
-use crate::{bench::options, manual};
-use clap::{Args, Parser, Subcommand};
-use stag_engine::Sampling;
+use crate::{
+    bench::{self, options::BenchOptions},
+    call::{self, options::CallOptions},
+    check::{self, options::CheckOptions},
+    demo::{self, options::DemoOptions},
+    echo::{self, options::EchoOptions},
+    probe::{self, options::ProbeOptions},
+    serve::{self, options::ServeOptions},
+};
+use clap::{Parser, Subcommand};
 use stag_protocol::rpcrdma::{Version2, Versions};
-use std::{ffi::OsString, path::PathBuf};
+use std::ffi::OsString;
 
 /// The text of `--version`: also the commit and the features that the command was built from.
 const VERSION: &str = concat!(
@@ -25,107 +32,62 @@ const VERSION: &str = concat!(
     name = "stag",
     version = VERSION,
     about = "Serve and call NFS over RDMA from user space",
-    long_about = manual::ABOUT,
-    after_long_help = manual::FOOTER,
+    long_about = about(HELP),
+    after_long_help = more(HELP),
     max_term_width = 80,
     disable_help_subcommand = true
 )]
 pub struct Cli {
-    /// What to do.
+    /// Command to carry out.
     #[command(subcommand)]
     pub command: Command,
 }
 
-/// What can be asked for.
+/// Commands of `stag`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve directories over NFS version 3
-    #[command(long_about = manual::SERVE, after_long_help = manual::SERVE_FOOTER)]
-    Serve(Serve),
+    #[command(long_about = about(serve::HELP), after_long_help = more(serve::HELP))]
+    Serve(ServeOptions),
     /// Show everything on this host: no root, no device, no configuration
-    #[command(long_about = manual::DEMO, after_long_help = manual::DEMO_FOOTER)]
-    Demo(Demo),
+    #[command(long_about = about(demo::HELP), after_long_help = more(demo::HELP))]
+    Demo(DemoOptions),
     /// Call any NFS version 3 server: look, get, put, remove
-    #[command(long_about = manual::CALL, after_long_help = manual::CALL_FOOTER, arg_required_else_help = false)]
-    Call(Call),
+    #[command(long_about = about(call::HELP), after_long_help = more(call::HELP),
+        arg_required_else_help = false)]
+    Call(CallOptions),
     /// Run the functional test against a server
-    #[command(long_about = manual::LOAD, after_long_help = manual::LOAD_FOOTER)]
-    Load(Load),
+    #[command(long_about = about(check::HELP), after_long_help = more(check::HELP))]
+    Check(CheckOptions),
     /// Say which fabrics work here, and what the host offers them
-    #[command(long_about = manual::PROBE, after_long_help = manual::PROBE_FOOTER)]
-    Probe(Probe),
+    #[command(long_about = about(probe::HELP), after_long_help = more(probe::HELP))]
+    Probe(ProbeOptions),
     /// Measure a server: rates and round trips, in closed and open loops
-    #[command(long_about = manual::BENCH, after_long_help = manual::BENCH_FOOTER)]
-    Bench(Box<options::Bench>),
+    #[command(long_about = about(bench::HELP), after_long_help = more(bench::HELP))]
+    Bench(Box<BenchOptions>),
     /// Serve the echo program, for something to measure
-    #[command(long_about = manual::ECHO, after_long_help = manual::ECHO_FOOTER)]
-    Echo(options::Echo),
+    #[command(long_about = about(echo::HELP), after_long_help = more(echo::HELP))]
+    Echo(EchoOptions),
+    /// The earlier name of check
+    #[command(hide = true, disable_help_flag = true)]
+    Load {
+        /// Whatever it was given
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
+    },
 }
 
-/// Arguments of `serve`.
-#[derive(Debug, Args)]
-pub struct Serve {
-    /// A directory to export as /NAME, its last component; with :ro every change is refused
-    #[arg(required_unless_present = "memory", value_name = "DIR[:ro]")]
-    pub directories: Vec<OsString>,
-    /// Keep files in memory, at most SIZE octets (K, M, G, T behind the number); auto: an eighth of the host's, at most 1G
-    #[arg(long, value_name = "SIZE")]
-    pub memory: Option<String>,
-    /// An address to take RDMA connections at; may be given several times. Port 0 takes a free one
-    #[arg(long, value_name = "URL", default_value = "iwarp://127.0.0.1:20049")]
-    pub listen: Vec<String>,
-    /// The address of MOUNT and NFS over TCP, or none: Linux cannot mount then [default: port 2049 of the first --listen]
-    #[arg(long, value_name = "IP:PORT")]
-    pub tcp: Option<String>,
-    /// Networks that may connect, and no other; needed unless all addresses are loopback ones [default: this host by loopback]
-    #[arg(long, value_name = "CIDR,…", value_delimiter = ',')]
-    pub clients: Vec<String>,
-    /// Take callers from any port, though any user of their host could then act as any other (see WHO MAY CONNECT)
-    #[arg(long)]
-    pub insecure: bool,
-    /// Cores to use, each by a thread of its own with its own memory
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub cores: u16,
-    /// Users whose processes may connect by shm://, beside this process's own and root
-    #[arg(long, value_name = "UID,…", value_delimiter = ',')]
-    pub shm_allow: Vec<u32>,
-    /// Whether callers act as themselves (see WHO CALLERS ARE) [default: auto]
-    #[arg(long, value_name = "auto|privileged|unprivileged")]
-    pub mode: Option<Mode>,
-    /// Callers that act as the anonymous user, in privileged mode [default: root; none where only root of this host can say
-    /// that it is root]
-    #[arg(long, value_name = "root|none|all")]
-    pub squash: Option<Squash>,
-    /// The anonymous user's number [default: 65534]
-    #[arg(long, value_name = "N")]
-    pub anonuid: Option<u32>,
-    /// The anonymous user's group [default: 65534]
-    #[arg(long, value_name = "N")]
-    pub anongid: Option<u32>,
-    /// The name of the export instead of the last component; for a single DIR
-    #[arg(long)]
-    pub name: Option<String>,
-    /// Where to keep what must survive a restart (see FILES in --help)
-    #[arg(long, value_name = "DIR")]
-    pub state_dir: Option<PathBuf>,
-    /// Whether clients are told while they connect what they may send (RFC 8797); no: 1,024 octets inline and version 1, like an old server
-    #[arg(long, value_name = "yes|no", default_value = "yes", action = clap::ArgAction::Set, value_parser = yes_or_no)]
-    pub private_data: bool,
-    /// Versions of RPC-over-RDMA to serve: 1, 2, or 1-2 for both at the same addresses
-    #[arg(long, value_name = "1|2|1-2", default_value = "1-2", value_parser = versions)]
-    pub rdma_version: Versions,
-    /// Watch 1 call in N from stage to stage (see STATISTICS in --help); 0: none
-    #[arg(long, value_name = "N", default_value_t = Sampling::EVERY)]
-    pub sample: u32,
-    /// Let clients ask how long calls take in each stage, as 'stag bench --stages' does
-    #[arg(long)]
-    pub stages: bool,
-    /// Stop when standard input ends: for whoever starts this command as a child
-    #[arg(long, hide = true)]
-    pub while_stdin: bool,
-    /// Write statistics to this file, at the end and on SIGUSR1
-    #[arg(long, value_name = "FILE")]
-    pub stats: Option<PathBuf>,
+/// The help of the command itself.
+const HELP: &str = include_str!("help.txt");
+
+/// Returns the part of a help text in front of the options: all above its line `---`.
+fn about(help: &'static str) -> &'static str {
+    help.split_once("\n---\n").map_or(help, |(about, _)| about)
+}
+
+/// Returns the part of a help text behind the options.
+fn more(help: &'static str) -> &'static str {
+    help.split_once("\n---\n").map_or("", |(_, more)| more.trim_end())
 }
 
 /// Versions of RPC-over-RDMA, as they are asked for.
@@ -138,7 +100,7 @@ pub fn versions(text: &str) -> Result<Versions, &'static str> {
     }
 }
 
-/// How they are asked for.
+/// Returns the notation by which versions are asked for.
 pub const fn written(versions: Versions) -> &'static str {
     match versions {
         Versions::One => "1",
@@ -147,173 +109,18 @@ pub const fn written(versions: Versions) -> &'static str {
     }
 }
 
-fn yes_or_no(text: &str) -> Result<bool, &'static str> {
-    match text {
-        "yes" => Ok(true),
-        "no" => Ok(false),
-        _ => Err("write yes or no"),
-    }
-}
-
-/// Whether callers act as themselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Mode {
-    /// If this process can see to it.
-    Auto,
-    /// Yes.
-    Privileged,
-    /// No: they act as the user of this process.
-    Unprivileged,
-}
-
-/// Which callers act as the anonymous user.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Squash {
-    /// Those that say they are root.
-    Root,
-    /// None.
-    None,
-    /// All.
-    All,
-}
-
-/// Arguments of `demo`.
-#[derive(Debug, Args)]
-pub struct Demo {
-    /// Print one JSON object instead of the table
-    #[arg(long)]
-    pub json: bool,
-    /// Smaller streams and shorter measurements: a few seconds
-    #[arg(long)]
-    pub quick: bool,
-}
-
-/// Arguments of `probe`.
-#[derive(Debug, Args)]
-pub struct Probe {
-    /// Fabrics that have to work: iwarp, shm, rdma [default: iwarp]
-    #[arg(value_name = "SCHEME")]
-    pub schemes: Vec<String>,
-    /// Print one JSON object instead of text
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// Arguments of `call`.
-#[derive(Debug, Args)]
-pub struct Call {
-    /// What to call: iwarp://HOST:PORT/EXPORT[/PATH] or tcp://HOST:PORT/EXPORT[/PATH], then ?mountport=N if MOUNT has its own;
-    /// tcp://HOST/EXPORT[/PATH] where a port mapper says which; or shm://SOCKET:/EXPORT[/PATH]
-    pub url: String,
-    /// Print one JSON value instead of text
-    #[arg(long, global = true)]
-    pub json: bool,
-    /// READs or WRITEs outstanding at a time
-    #[arg(long, global = true, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub depth: u16,
-    /// Seconds that a call may take, reconnections included
-    #[arg(long, global = true, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=3_600))]
-    pub timeout: u16,
-    /// Versions of RPC-over-RDMA to call by: 1, 2, or 1-2 for the later one that the server has
-    #[arg(long, global = true, value_name = "1|2|1-2", default_value = "1", value_parser = versions)]
-    pub rdma_version: Versions,
-    /// What to do
-    #[command(subcommand)]
-    pub what: What,
-}
-
-/// What `call` does.
-#[derive(Debug, Subcommand)]
-pub enum What {
-    /// Call NULL, and say how long it took
-    Null {
-        /// How often
-        #[arg(long, default_value_t = 1)]
-        count: u32,
-    },
-    /// Ask how the server is: calls in progress, credits, its time; needs --rdma-version 2 and a server that is Stag
-    Health,
-    /// Show the export's handle, and what else is exported
-    Mount,
-    /// List a directory, or show a file
-    Ls {
-        /// With mode, owner, size and time
-        #[arg(short)]
-        long: bool,
-    },
-    /// Write a file to standard output
-    Cat,
-    /// Show all attributes
-    Stat,
-    /// Get a file, or with -r a directory; prints checksums as sha256sum does
-    Get {
-        /// Directories too
-        #[arg(short)]
-        recursive: bool,
-        /// Read what was stored, and compare
-        #[arg(long)]
-        verify: bool,
-        /// A directory to get it into, or another name for it [default: this directory]
-        to: Option<PathBuf>,
-    },
-    /// Put files, or with -r directories; prints checksums as sha256sum does
-    Put {
-        /// Directories too
-        #[arg(short)]
-        recursive: bool,
-        /// Read them back from the server, and compare
-        #[arg(long)]
-        verify: bool,
-        /// What to put: into the URL's directory, or one of them under the URL's name
-        #[arg(required = true)]
-        from: Vec<PathBuf>,
-    },
-    /// Remove a file, or with -r a directory and all in it
-    Rm {
-        /// Directories too
-        #[arg(short)]
-        recursive: bool,
-    },
-    /// Make a directory
-    Mkdir {
-        /// Also those above it; none is an error if it is there
-        #[arg(short)]
-        parents: bool,
-    },
-    /// Show how full the file system is
-    Df,
-}
-
-/// Arguments of `load`.
-#[derive(Debug, Args)]
-pub struct Load {
-    /// The server and its export: iwarp://HOST:PORT/NAME or tcp://HOST:PORT/NAME, then ?mountport=N if MOUNT has its own;
-    /// tcp://HOST/NAME where a port mapper says which; or shm://SOCKET:/NAME
-    pub url: String,
-    /// Print one JSON object instead of text
-    #[arg(long)]
-    pub json: bool,
-    /// Decides contents and places; a run is repeated by its seed [default: another one each time]
-    #[arg(long)]
-    pub seed: Option<u64>,
-    /// Versions of RPC-over-RDMA to call by: 1, 2, or 1-2 for the later one that the server has
-    #[arg(long, value_name = "1|2|1-2", default_value = "1", value_parser = versions)]
-    pub rdma_version: Versions,
-    /// Entries of the large directory
-    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = clap::value_parser!(u32).range(1..=99_999))]
-    pub entries: u32,
-}
-
 /// Puts clap's complaint about `words` in one sentence that names the help of their subcommand.
 pub fn sentence(error: &clap::Error, command: &clap::Command, words: &[OsString]) -> String {
     let help = helping(command, words);
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let known: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
+        let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+        let known: Vec<_> = shown.map(clap::Command::get_name).collect();
         return format!("a command is missing: {}; see '{help} --help'", known.join(" or "));
     }
     let text = error.render().to_string();
     let parts = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    let parts = parts.filter(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
+    let parts = parts
+        .filter(|line| !line.starts_with("Usage:") && !line.starts_with("For more information"));
     let mut sentence = String::new();
     for part in parts {
         let part = part.strip_prefix("error: ").unwrap_or(part);
@@ -351,6 +158,20 @@ mod tests {
     }
 
     #[test]
+    fn no_line_of_help_is_broken_by_a_terminal_of_80_columns() {
+        let command = Cli::command();
+        let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
+        for command in std::iter::once(&command).chain(shown) {
+            for text in [command.get_long_about(), command.get_after_long_help()] {
+                let text = text.expect("every command has both texts").to_string();
+                assert!(!text.is_empty() && !text.contains("---"), "{}", command.get_name());
+                let long = text.lines().find(|line| line.chars().count() > 78);
+                assert_eq!(long, None, "{}", command.get_name());
+            }
+        }
+    }
+
+    #[test]
     fn versions_are_written_as_they_are_read() {
         for text in ["1", "2", "1-2"] {
             assert_eq!(versions(text).map(written), Ok(text));
@@ -367,7 +188,8 @@ mod tests {
         };
         assert_eq!(
             wrong(&["stag", "serve"]),
-            "the following required arguments were not provided: <DIR[:ro]>...; see 'stag serve --help'"
+            "the following required arguments were not provided: <DIR[:ro]>...; see 'stag serve \
+             --help'"
         );
         for (arguments, help) in [
             (&["stag"][..], "stag"),

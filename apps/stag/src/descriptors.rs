@@ -3,15 +3,19 @@
 use crate::Error;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors of a process beside its shards and files, with some to spare: standard streams, signals, control, the state directory.
+/// Descriptors of a process beside its shards and files, with some to spare: standard streams,
+/// signals, control, the state directory.
 const PROCESS: usize = 20;
-/// Of a shard beside its connections and files: epolls, eventfds, listeners, memory files, io_uring.
+/// Of a shard beside its connections and files: epolls, eventfds, listeners, memory files,
+/// io_uring.
 const SHARD: usize = 12;
 /// Of the threads that wait for the disk: files on their way.
 const HELPERS: usize = stag_nfs::helpers::DESCRIPTORS_MAX;
-/// Set-ups of an iWARP listener that have not got to a connection, and connections that are turned away.
+/// Set-ups of an iWARP listener that have not got to a connection, and connections that are turned
+/// away.
 const STRANGERS: usize = 72;
-/// Processes that one shard takes over shared memory, and descriptors of each: a socket, and while it connects memory files.
+/// Processes that one shard takes over shared memory, and descriptors of each: a socket, and while
+/// it connects memory files.
 const LINKS: usize = 64;
 const PER_LINK: usize = 4;
 
@@ -63,7 +67,8 @@ impl Share {
         let helpers = if files > 0 { HELPERS } else { 0 };
         let each = (limit.saturating_sub(PROCESS + helpers) / shards).saturating_sub(SHARD);
         let peers = connections + streams + STRANGERS;
-        let left = if files > 0 { (each / 2).max(each.saturating_sub(files * per_file)) } else { each };
+        let left =
+            if files > 0 { (each / 2).max(each.saturating_sub(files * per_file)) } else { each };
         let room = peers.min(left);
         // All shrink alike.
         let strangers = (STRANGERS * room / peers).max(2);
@@ -90,9 +95,18 @@ impl Share {
     pub fn notice(&self, limit: usize, wanted: Wanted) -> Option<String> {
         let is_short = self.connections < wanted.connections || self.streams < wanted.streams;
         is_short.then(|| {
-            let over_tcp = if wanted.streams > 0 { format!(" and {} over TCP", self.streams) } else { String::new() };
+            let over_tcp = if wanted.streams > 0 {
+                format!(
+                    " and {} over \
+                                                            TCP",
+                    self.streams
+                )
+            } else {
+                String::new()
+            };
             format!(
-                "{limit} descriptors (ulimit -n) allow {} connections{over_tcp} on each core, instead of {}: raise the limit (LimitNOFILE= in a systemd unit)",
+                "{limit} descriptors (ulimit -n) allow {} connections{over_tcp} on each core, \
+                 instead of {}: raise the limit (LimitNOFILE= in a systemd unit)",
                 self.connections, wanted.connections
             )
         })
@@ -115,7 +129,8 @@ fn fits(limit: usize, connections: usize, cores: usize) -> Result<(), Error> {
     }
     let most = limit.saturating_sub(beside);
     Err(Error::usage(format!(
-        "--connections {connections} need {} descriptors, and this process may have {limit} (ulimit -Hn): raise that limit, or give --connections {most} at most",
+        "--connections {connections} need {} descriptors, and this process may have {limit} \
+         (ulimit -Hn): raise that limit, or give --connections {most} at most",
         connections + beside
     )))
 }
@@ -147,7 +162,10 @@ mod tests {
                     + share.spare
                     + share.files * wanted.per_file;
                 assert!(PROCESS + wanted.shards * each <= limit, "{limit}: {share:?}");
-                assert!(share.connections > 0 && share.half_open > 0 && share.spare > 0, "{share:?}");
+                assert!(
+                    share.connections > 0 && share.half_open > 0 && share.spare > 0,
+                    "{share:?}"
+                );
                 assert!((share.streams > 0) == (wanted.streams > 0));
             }
         }
@@ -156,14 +174,21 @@ mod tests {
     #[test]
     fn where_there_are_enough_everything_is_promised_and_nothing_said() {
         let share = Share::of(1 << 20, WANTED).unwrap();
-        let expected =
-            Share { connections: 1_024, streams: 1_024, half_open: 64, spare: 8, links: 64, files: 16_384 };
+        let expected = Share {
+            connections: 1_024,
+            streams: 1_024,
+            half_open: 64,
+            spare: 8,
+            links: 64,
+            files: 16_384,
+        };
         assert_eq!(share, expected);
         assert_eq!(share.notice(1 << 20, WANTED), None);
         let few = Wanted { files: 0, streams: 0, ..WANTED };
         let notice = Share::of(64, few).unwrap().notice(64, few).unwrap();
         assert!(
-            notice.starts_with("64 descriptors (ulimit -n) allow ") && notice.contains("instead of 1024"),
+            notice.starts_with("64 descriptors (ulimit -n) allow ")
+                && notice.contains("instead of 1024"),
             "{notice}"
         );
     }
@@ -173,7 +198,8 @@ mod tests {
         assert_eq!(fits(1_024, 100, 1), Ok(()));
         let error = fits(64, 100, 1).unwrap_err().to_string();
         assert!(
-            error.contains("may have 64 (ulimit -Hn)") && error.contains("--connections 31 at most"),
+            error.contains("may have 64 (ulimit -Hn)")
+                && error.contains("--connections 31 at most"),
             "{error}"
         );
         assert_eq!(fits(64, 31, 1), Ok(()));

@@ -1,8 +1,8 @@
 //! The command `stag`: serves directories over NFS on RDMA and TCP, and calls such servers.
 //!
-//! Exit codes: 0 done, 1 something failed while running, 2 the command cannot be carried out as given, 3 what
-//! `bench compare` or `versus` was given cannot be compared, 130 `bench` was stopped by a signal and did what was left. Whatever is wrong is
-//! said in one sentence on standard error.
+//! Exit codes: 0 done, 1 something failed while running, 2 the command cannot be carried out as
+//! given, 3 what `bench compare` or `versus` was given cannot be compared, 130 `bench` was stopped
+//! by a signal and did what was left. Whatever is wrong is said in one sentence on standard error.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -10,18 +10,19 @@ mod admission;
 mod bench;
 mod call;
 mod caller;
+mod check;
 mod cidr;
 mod cli;
 mod demo;
 mod descriptors;
-mod load;
-mod manual;
+mod echo;
 mod probe;
 mod progress;
 mod quote;
 mod serve;
 mod signals;
 mod size;
+mod stop;
 mod trace;
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
@@ -34,7 +35,7 @@ enum Error {
     Usage(String),
     /// It failed while running: exit code 1.
     Failure(String),
-    /// What it was given cannot be judged: exit code 3.
+    /// The command cannot judge its input: exit code 3.
     Refused(String),
     /// Somebody stopped it: exit code 130.
     Stopped(String),
@@ -64,7 +65,9 @@ impl fmt::Display for Error {
 fn main() -> ExitCode {
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+        Err(error)
+            if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) =>
+        {
             // Whoever asked for help and closed the pipe has seen enough of it.
             let _ = error.print();
             return ExitCode::SUCCESS;
@@ -79,10 +82,11 @@ fn main() -> ExitCode {
         cli::Command::Serve(arguments) => serve::run(&arguments),
         cli::Command::Demo(arguments) => demo::run(&arguments),
         cli::Command::Call(arguments) => call::run(&arguments),
-        cli::Command::Load(arguments) => load::run(&arguments),
+        cli::Command::Check(arguments) => check::run(&arguments),
         cli::Command::Probe(arguments) => probe::run(&arguments),
         cli::Command::Bench(arguments) => bench::run(&arguments),
-        cli::Command::Echo(arguments) => bench::echo::run(&arguments),
+        cli::Command::Echo(arguments) => echo::run(&arguments),
+        cli::Command::Load { .. } => Err(check::renamed()),
     };
     result.map_or_else(|error| end(&error), |()| ExitCode::SUCCESS)
 }

@@ -1,4 +1,5 @@
-//! What is shown while something takes its time: a live line on a terminal, plain lines elsewhere. Always on standard error.
+//! Display of progress while something takes its time: a live line on a terminal, plain lines
+//! elsewhere. Always on standard error.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::{
@@ -6,14 +7,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often the live line moves while nothing is told.
+/// Interval at which the live line moves while nothing is reported.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Steps of something, shown.
 #[derive(Debug)]
 pub struct Progress {
     bar: Option<ProgressBar>,
-    /// Whether lines stay, when there is no terminal.
+    /// True if lines stay when there is no terminal.
     lines: bool,
     began: Instant,
 }

@@ -6,12 +6,12 @@ use signal_hook::{
 };
 use std::{fs, io, sync::Arc};
 
-/// Signals that mean nothing to any command, and that would kill it: what it holds on a server, or for its clients, would stay
-/// behind.
+/// Signals that mean nothing to any command, and that would kill it: what it holds on a server, or
+/// for its clients, would stay behind.
 pub const STRAYS: [i32; 5] = [SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO];
 
-/// Signals that ask for the end. SIGHUP is one, when the terminal is gone, unless whoever started this process has it ignored
-/// (`nohup`).
+/// Signals that ask for the end. SIGHUP is one, when the terminal is gone, unless whoever started
+/// this process has it ignored (`nohup`).
 pub fn stopping() -> Vec<i32> {
     let mut signals = vec![SIGTERM, SIGINT, SIGXCPU];
     if !is_ignored(SIGHUP) {

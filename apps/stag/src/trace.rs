@@ -1,4 +1,4 @@
-//! What is logged: connections and refusals, on standard error. Never anything on the path of a call.
+//! Log of connections and refusals, on standard error. Nothing is logged on the path of a call.
 
 use crate::caller::aside;
 use tracing::Level;
@@ -7,7 +7,8 @@ use tracing_subscriber::{filter::Targets, fmt, layer::SubscriberExt, util::Subsc
 /// The target of everything that is logged.
 const TARGET: &str = "stag";
 
-/// Starts logging, filtered by `STAG_LOG`. A filter that means nothing is said once, and the default is used.
+/// Starts logging, filtered by `STAG_LOG`. A filter that means nothing is said once, and the
+/// default is used.
 pub fn start() {
     let wanted = std::env::var_os("STAG_LOG").unwrap_or_default();
     let filter = filter(&wanted.to_string_lossy()).unwrap_or_else(|why| {
@@ -22,13 +23,15 @@ fn usual() -> Targets {
     Targets::new().with_default(Level::INFO)
 }
 
-/// The filter that `wanted` asks for. A word that is no level would be the name of something that logs, of which there is one.
+/// The filter that `wanted` asks for. A word that is no level would be the name of something that
+/// logs, of which there is one.
 fn filter(wanted: &str) -> Result<Targets, String> {
     let write = "write error, warn, info, debug, trace or off";
     if wanted.trim().is_empty() {
         return Ok(usual());
     }
-    let filter: Targets = wanted.parse().map_err(|error| format!("{wanted:?}: {error}; {write}"))?;
+    let filter: Targets =
+        wanted.parse().map_err(|error| format!("{wanted:?}: {error}; {write}"))?;
     match filter.iter().find(|(target, _)| *target != TARGET) {
         Some((other, _)) => Err(format!("{other:?} is no level: {write}")),
         None => Ok(filter),

@@ -1,4 +1,5 @@
-//! `stag bench` against `stag echo` and `stag serve`. What is looked at is that every call is counted, not how long it took.
+//! `stag bench` against `stag echo` and `stag serve`. What is looked at is that every call is
+//! counted, not how long it took.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
@@ -16,7 +17,8 @@ const SHORT: [&str; 4] = ["--warm-up", "0", "--calls", "200"];
 
 fn echo(home: &Home) -> (Server, [String; 2]) {
     let listen = format!("shm://{}", home.text("echo.sock"));
-    let server = Server::start(home, home.stag(&["echo", "--listen", &listen, "--tcp", "127.0.0.1:0"]));
+    let server =
+        Server::start(home, home.stag(&["echo", "--listen", &listen, "--tcp", "127.0.0.1:0"]));
     let tcp = server.line("TCP");
     (server, [listen, format!("tcp://{tcp}")])
 }
@@ -34,7 +36,8 @@ fn every_workload_is_measured_on_shared_memory_and_over_tcp() {
     let (_server, urls) = echo(&home);
     for url in &urls {
         for (workload, octets) in [("null", 0), ("echo", 2), ("pull", 1), ("push", 1)] {
-            let more = ["--workload", workload, "--size", "5000", "--depth", "4", "--connections", "2"];
+            let more =
+                ["--workload", workload, "--size", "5000", "--depth", "4", "--connections", "2"];
             let result = measured(&home, &[&[url.as_str()], &SHORT[..], &more].concat());
             assert_eq!(result["schema"], "stag-bench/1");
             assert_eq!(
@@ -51,8 +54,14 @@ fn every_workload_is_measured_on_shared_memory_and_over_tcp() {
                     && result["service"]["percentiles_us"][2].is_null()
             );
             let seconds = result["seconds"].as_array().unwrap();
-            let sum = |name: &str| seconds.iter().map(|second| second[name].as_u64().unwrap()).sum::<u64>();
-            assert_eq!((sum("calls"), sum("octets")), (200, 200 * octets * 5_000), "{url} {workload}");
+            let sum = |name: &str| {
+                seconds.iter().map(|second| second[name].as_u64().unwrap()).sum::<u64>()
+            };
+            assert_eq!(
+                (sum("calls"), sum("octets")),
+                (200, 200 * octets * 5_000),
+                "{url} {workload}"
+            );
         }
     }
 }
@@ -61,7 +70,8 @@ fn every_workload_is_measured_on_shared_memory_and_over_tcp() {
 fn an_open_loop_keeps_its_rate_and_a_ladder_has_a_row_for_each() {
     let home = Home::new();
     let (_server, [url, _]) = echo(&home);
-    let open = ["--rate", "300,600", "--arrivals", "uniform", "--warm-up", "0.1", "--duration", "1"];
+    let open =
+        ["--rate", "300,600", "--arrivals", "uniform", "--warm-up", "0.1", "--duration", "1"];
     let result = measured(&home, &[&[url.as_str()], &open[..]].concat());
     let runs = result.as_array().unwrap();
     for (run, rate) in runs.iter().zip([300, 600]) {
@@ -70,7 +80,8 @@ fn an_open_loop_keeps_its_rate_and_a_ladder_has_a_row_for_each() {
         assert_eq!(run["client"]["lag"]["samples"], run["calls"]);
     }
     assert_eq!(runs.len(), 2);
-    let table = home.run(&[&["bench", &url, "--workload", "push", "--size", "64,4K"], &SHORT[..]].concat());
+    let table =
+        home.run(&[&["bench", &url, "--workload", "push", "--size", "64,4K"], &SHORT[..]].concat());
     let table = String::from_utf8(table.stdout).unwrap();
     let rows: Vec<_> = table.lines().filter(|line| line.contains("closed")).collect();
     assert!(rows.len() == 2 && rows[1].trim().starts_with("4096"), "{table}");
@@ -89,14 +100,22 @@ fn nfs_workloads_are_measured_on_every_fabric_and_leave_nothing_behind() {
         listen + ":/data",
     ];
     for url in &urls {
-        for workload in
-            ["null", "nfs3:getattr", "nfs3:lookup", "nfs3:read", "nfs3:write", "nfs3:mixed", "nfs3:meta"]
-        {
-            let more = ["--workload", workload, "--size", "8K", "--file-size", "256K", "--depth", "3"];
+        for workload in [
+            "null",
+            "nfs3:getattr",
+            "nfs3:lookup",
+            "nfs3:read",
+            "nfs3:write",
+            "nfs3:mixed",
+            "nfs3:meta",
+        ] {
+            let more =
+                ["--workload", workload, "--size", "8K", "--file-size", "256K", "--depth", "3"];
             let result = measured(&home, &[&[url.as_str()], &SHORT[..], &more].concat());
             let figures = ["calls", "failed", "unsent"].map(|name| result[name].as_u64().unwrap());
             assert_eq!(figures, [200, 0, 0], "{url} {workload}");
-            let samples = ["service", "response"].map(|name| result[name]["samples"].as_u64().unwrap());
+            let samples =
+                ["service", "response"].map(|name| result[name]["samples"].as_u64().unwrap());
             assert_eq!(samples, [200; 2], "{url} {workload}");
             let has_payload = ["nfs3:read", "nfs3:write", "nfs3:mixed"].contains(&workload);
             assert_eq!(result["setup"]["verified"], has_payload, "{url} {workload}");
@@ -114,7 +133,8 @@ fn every_command_of_the_guide_works() {
     let server = home.serve(&["--memory", "256M", "--name", "data"]);
     let guide = include_str!("../../../docs/BENCH.md");
     let blocks = guide.split("```sh\n").skip(1).filter_map(|block| block.split_once("```"));
-    let lines = blocks.flat_map(|(block, _)| block.lines()).filter_map(|line| line.strip_prefix("stag "));
+    let lines =
+        blocks.flat_map(|(block, _)| block.lines()).filter_map(|line| line.strip_prefix("stag "));
     let mut runs = 0;
     for line in lines.filter(|line| line.starts_with("bench ")) {
         let line = line.replace("shm:///tmp/echo.sock", &echo);
@@ -167,7 +187,10 @@ fn calls_of_the_server_are_measured_in_both_versions() {
     let gateway = home.serve(&["--memory", "1M", "--name", "data"]);
     let other = home.run(&[&["bench", &gateway.line("LISTEN")], &reverse[..], &SHORT].concat());
     let error = String::from_utf8(other.stderr).unwrap();
-    assert!(other.status.code() == Some(1) && error.contains("reverse needs one that calls"), "{error}");
+    assert!(
+        other.status.code() == Some(1) && error.contains("reverse needs one that calls"),
+        "{error}"
+    );
     for (more, part) in [
         (&[tcp.as_str()][..], "there are none over tcp://"),
         (&[&shm, "--rate", "100"], "leave --rate and --slo out"),
@@ -197,13 +220,15 @@ fn connections_are_measured_on_each_fabric() {
         assert!(mean("connected") > 0.0 && mean("connected") < mean("service"), "{result}");
     }
     let open = ["--rate", "200", "--arrivals", "uniform", "--warm-up", "0", "--duration", "1"];
-    let result = measured(&home, &[&[shm.as_str()], &storm[..], &open, &["--rdma-version", "2"]].concat());
+    let result =
+        measured(&home, &[&[shm.as_str()], &storm[..], &open, &["--rdma-version", "2"]].concat());
     assert_eq!(result["calls"].as_u64().unwrap() + result["unsent"].as_u64().unwrap(), 200);
     assert_eq!(result["rdma_version"], 2);
     let table = home.run(&[&["bench", &tcp], &storm[..], &SHORT].concat());
     assert!(String::from_utf8(table.stdout).unwrap().contains("\nconnected        200 "));
     assert!(
-        home.refused(&["bench", &shm, "--workload", "connstorm", "--depth", "2"]).contains("--connections")
+        home.refused(&["bench", &shm, "--workload", "connstorm", "--depth", "2"])
+            .contains("--connections")
     );
 }
 
@@ -215,14 +240,32 @@ fn version_2_carries_every_workload_and_the_result_says_which_was_spoken() {
     let nfs = home.serve(&["--memory", "64M", "--name", "data"]);
     let nfs = format!("{}/data", nfs.line("LISTEN"));
     let echoes = ["null", "echo", "pull", "push", "mixed"];
-    let files = ["null", "nfs3:getattr", "nfs3:lookup", "nfs3:read", "nfs3:write", "nfs3:mixed", "nfs3:meta"];
+    let files = [
+        "null",
+        "nfs3:getattr",
+        "nfs3:lookup",
+        "nfs3:read",
+        "nfs3:write",
+        "nfs3:mixed",
+        "nfs3:meta",
+    ];
     let more = ["--rdma-version", "2", "--size", "5000", "--file-size", "100000", "--depth", "3"];
-    for (url, workloads) in [(&shm, &echoes[..]), (&iwarp.line("LISTEN"), &echoes), (&nfs, &files)] {
+    for (url, workloads) in [(&shm, &echoes[..]), (&iwarp.line("LISTEN"), &echoes), (&nfs, &files)]
+    {
         for workload in workloads {
-            let result =
-                measured(&home, &[&[url.as_str(), "--workload", workload], &SHORT[..], &more].concat());
-            assert_eq!((&result["calls"], &result["failed"]), (&200.into(), &0.into()), "{url} {workload}");
-            assert_eq!((&result["rdma_version"], &result["setup"]["rdma_version"]), (&2.into(), &"2".into()));
+            let result = measured(
+                &home,
+                &[&[url.as_str(), "--workload", workload], &SHORT[..], &more].concat(),
+            );
+            assert_eq!(
+                (&result["calls"], &result["failed"]),
+                (&200.into(), &0.into()),
+                "{url} {workload}"
+            );
+            assert_eq!(
+                (&result["rdma_version"], &result["setup"]["rdma_version"]),
+                (&2.into(), &"2".into())
+            );
         }
     }
 }
@@ -232,14 +275,18 @@ fn a_version_that_the_server_does_not_speak_is_an_error() {
     let home = Home::new();
     let (_server, [url, tcp]) = echo(&home);
     assert_eq!(measured(&home, &[&[url.as_str()], &SHORT[..]].concat())["rdma_version"], 1);
-    assert_eq!(measured(&home, &[&[tcp.as_str()], &SHORT[..]].concat())["rdma_version"], Value::Null);
+    assert_eq!(
+        measured(&home, &[&[tcp.as_str()], &SHORT[..]].concat())["rdma_version"],
+        Value::Null
+    );
     let old = home.serve(&["data", "--rdma-version", "1"]);
     let url = format!("{}/data", old.line("LISTEN"));
     let both = measured(&home, &[&[url.as_str(), "--rdma-version", "1-2"], &SHORT[..]].concat());
     assert_eq!((&both["rdma_version"], &both["setup"]["rdma_version"]), (&1.into(), &"1-2".into()));
     for workload in ["null", "nfs3:read"] {
-        let output =
-            home.run(&[&["bench", &url, "--rdma-version", "2", "--workload", workload], &SHORT[..]].concat());
+        let output = home.run(
+            &[&["bench", &url, "--rdma-version", "2", "--workload", workload], &SHORT[..]].concat(),
+        );
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{error}");
         assert!(error.contains("the peer speaks RPC-over-RDMA versions 1 to 1 only"), "{error}");
@@ -252,7 +299,8 @@ fn a_version_that_the_server_does_not_speak_is_an_error() {
 fn what_does_not_answer_is_said_in_a_sentence() {
     let home = Home::new();
     let server = home.serve(&["--memory", "1M", "--name", "data"]);
-    let output = home.run(&[&["bench", &server.line("LISTEN"), "--workload", "echo"], &SHORT[..]].concat());
+    let output =
+        home.run(&[&["bench", &server.line("LISTEN"), "--workload", "echo"], &SHORT[..]].concat());
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(error.contains("ECHO: the server does not have this program"), "{error}");
@@ -268,7 +316,9 @@ fn what_does_not_answer_is_said_in_a_sentence() {
     }
     let output = home.run(&["bench", "tcp://127.0.0.1:1", "--calls", "1"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("tcp://127.0.0.1:1: cannot connect"));
+    assert!(
+        String::from_utf8(output.stderr).unwrap().contains("tcp://127.0.0.1:1: cannot connect")
+    );
 }
 
 /// A run that does not end by itself, from when its generator runs.
@@ -299,7 +349,9 @@ fn a_run_that_is_stopped_says_what_was_measured_and_leaves_nothing_behind() {
     let server = home.serve(&["--memory", "64M", "--name", "data"]);
     let url = format!("{}/data", server.line("LISTEN"));
     let files = ["--workload", "nfs3:mixed", "--size", "8K", "--file-size", "64K", "--depth", "2"];
-    for (more, signal) in [(&[][..], Signal::INT), (&["--rate", "500"], Signal::TERM), (&[], Signal::HUP)] {
+    for (more, signal) in
+        [(&[][..], Signal::INT), (&["--rate", "500"], Signal::TERM), (&[], Signal::HUP)]
+    {
         let child = endless(&home, &[&[url.as_str()], &files[..], more].concat());
         for stray in [Signal::USR1, Signal::USR2, Signal::ALARM] {
             kill_process(Pid::from_child(&child), stray).unwrap();
@@ -311,7 +363,9 @@ fn a_run_that_is_stopped_says_what_was_measured_and_leaves_nothing_behind() {
         assert!(error.contains("stopped by a signal"), "{error}");
         let result: Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((&result["stopped"], &result["failed"]), (&true.into(), &0.into()), "{result}");
-        assert!(result["calls"].as_u64().unwrap() > 0 && result["elapsed_s"].as_f64().unwrap() < 60.0);
+        assert!(
+            result["calls"].as_u64().unwrap() > 0 && result["elapsed_s"].as_f64().unwrap() < 60.0
+        );
         assert_eq!(home.run(&["call", &url, "ls"]).stdout, b"");
     }
 }
@@ -321,8 +375,18 @@ fn a_server_that_dies_is_named_with_its_second_and_every_call_that_was_due_is_co
     let home = Home::new();
     for which in 0..2 {
         let (mut server, urls) = echo(&home);
-        let open =
-            ["--rate", "400", "--arrivals", "uniform", "--warm-up", "0", "--duration", "4", "--json", "-"];
+        let open = [
+            "--rate",
+            "400",
+            "--arrivals",
+            "uniform",
+            "--warm-up",
+            "0",
+            "--duration",
+            "4",
+            "--json",
+            "-",
+        ];
         let child = started(&home, &[&[urls[which].as_str()], &open[..]].concat());
         std::thread::sleep(Duration::from_millis(1_200));
         server.signal(Signal::KILL);
@@ -330,7 +394,8 @@ fn a_server_that_dies_is_named_with_its_second_and_every_call_that_was_due_is_co
         let output = child.wait_with_output().unwrap();
         assert_eq!(output.status.code(), Some(1));
         let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let [made, failed, unsent] = ["calls", "failed", "unsent"].map(|name| result[name].as_u64().unwrap());
+        let [made, failed, unsent] =
+            ["calls", "failed", "unsent"].map(|name| result[name].as_u64().unwrap());
         assert_eq!(made + failed + unsent, 1_600, "{result}");
         let died = result["gave_up_s"].as_f64().unwrap();
         assert!((0.5..3.5).contains(&died), "{died}");
@@ -366,9 +431,10 @@ fn what_stays_at_a_server_that_died_is_named_without_waiting_for_it() {
 #[test]
 fn a_file_that_cannot_be_written_ends_a_run_before_it_begins() {
     let home = Home::new();
-    for command in
-        [&["bench", "tcp://127.0.0.1:1"][..], &["bench", "versus", "tcp://127.0.0.1:1", "tcp://127.0.0.1:1"]]
-    {
+    for command in [
+        &["bench", "tcp://127.0.0.1:1"][..],
+        &["bench", "versus", "tcp://127.0.0.1:1", "tcp://127.0.0.1:1"],
+    ] {
         let sentence = home.refused(&[command, &["--json", "absent/result.json"]].concat());
         assert!(sentence.contains("absent/result.json"), "{sentence}");
         // A run that comes to nothing leaves the file as it was.
@@ -388,8 +454,11 @@ fn why_a_run_failed_is_said_though_its_result_cannot_be_written() {
     let home = Home::new();
     let server = home.serve(&["--memory", "1M", "--name", "data"]);
     let output = home.run(
-        &[&["bench", &server.line("LISTEN"), "--workload", "echo", "--json", "/dev/full"], &SHORT[..]]
-            .concat(),
+        &[
+            &["bench", &server.line("LISTEN"), "--workload", "echo", "--json", "/dev/full"],
+            &SHORT[..],
+        ]
+        .concat(),
     );
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -426,7 +495,8 @@ fn results_are_compared_by_exit_code() {
     let seconds = |p50: f64| {
         let second = |number: u64| {
             serde_json::json!({
-                "second": number, "calls": 1_000 + number, "octets": 0, "failed": 0, "response_max_us": 99.0, "lag_max_us": 0.0,
+                "second": number, "calls": 1_000 + number, "octets": 0, "failed": 0,
+                "response_max_us": 99.0, "lag_max_us": 0.0,
                 "response_p50_us": p50 + number as f64 / 10.0,
             })
         };
@@ -470,8 +540,18 @@ fn two_servers_are_measured_in_turns() {
     let nfs = home.serve(&["--memory", "1M", "--name", "data"]);
     let gateway = nfs.line("LISTEN");
     // No change is above this noise, so that the host decides nothing but whether rounds count.
-    let short =
-        ["--rounds", "3", "--alpha", "0.3", "--noise", "1000000", "--warm-up", "0", "--duration", "0.05"];
+    let short = [
+        "--rounds",
+        "3",
+        "--alpha",
+        "0.3",
+        "--noise",
+        "1000000",
+        "--warm-up",
+        "0",
+        "--duration",
+        "0.05",
+    ];
     let more = ["--workload", "echo", "--size", "100", "--json", "versus.json"];
     let output = home.run(&[&["bench", "versus", &shm, &tcp], &short[..], &more].concat());
     let error = String::from_utf8(output.stderr).unwrap();
@@ -539,7 +619,9 @@ fn a_line_is_printed_as_perftest_does() {
 fn a_job_file_is_overridden_by_the_command_line() {
     let home = Home::new();
     let (_server, [url, _]) = echo(&home);
-    let job = format!("url = '{url}'\nworkload = 'push'\nsize = 100\ncalls = 50\nwarm-up = 0\ndepth = 2\n");
+    let job = format!(
+        "url = '{url}'\nworkload = 'push'\nsize = 100\ncalls = 50\nwarm-up = 0\ndepth = 2\n"
+    );
     std::fs::write(home.path("job.toml"), job).unwrap();
     let result = measured(&home, &["--job", "job.toml", "--size", "300"]);
     let setup = &result["setup"];
@@ -562,8 +644,18 @@ fn a_job_file_is_overridden_by_the_command_line() {
 fn the_highest_rate_is_looked_for_and_all_runs_are_reported() {
     let home = Home::new();
     let (_server, [url, _]) = echo(&home);
-    let slo =
-        ["--slo", "p50=1", "--rate", "200", "--warm-up", "0", "--duration", "0.2", "--json", "runs.json"];
+    let slo = [
+        "--slo",
+        "p50=1",
+        "--rate",
+        "200",
+        "--warm-up",
+        "0",
+        "--duration",
+        "0.2",
+        "--json",
+        "runs.json",
+    ];
     let output = home.run(&[&["bench", &url], &slo[..]].concat());
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success() && table.contains("p50"), "{table}");
@@ -579,7 +671,9 @@ fn the_highest_rate_is_looked_for_and_all_runs_are_reported() {
 /// The samples of each stage, by its name.
 fn samples(stages: &Value) -> Vec<(&str, u64)> {
     let stages = stages.as_array().unwrap().iter();
-    stages.map(|stage| (stage["stage"].as_str().unwrap(), stage["samples"].as_u64().unwrap())).collect()
+    stages
+        .map(|stage| (stage["stage"].as_str().unwrap(), stage["samples"].as_u64().unwrap()))
+        .collect()
 }
 
 #[test]
@@ -613,7 +707,10 @@ fn the_time_of_calls_is_shown_by_stage_here_and_at_the_server() {
         let calls = |stage| if matches!(stage, "pull" | "push") { all * chunks } else { all };
         let expected = ["recv", "parse", "pull", "app", "emit", "push", "send"];
         assert_eq!(server, expected.map(|stage| (stage, calls(stage))), "{url}");
-        assert_eq!((&stages["server"]["every"], &stages["server"]["shards"]), (&64.into(), &1.into()));
+        assert_eq!(
+            (&stages["server"]["every"], &stages["server"]["shards"]),
+            (&64.into(), &1.into())
+        );
     }
     let table = home.run(&[&["bench", &urls[0], "--stages"], &SHORT[..]].concat());
     let table = String::from_utf8(table.stdout).unwrap();
@@ -633,11 +730,20 @@ fn a_gateway_tells_its_stages_when_it_may_and_counts_them_in_any_case() {
     let home = Home::new();
     let url = |server: &Server| format!("{}/data", server.line("LISTEN"));
     let run = |url: &str| {
-        let more = ["--workload", "nfs3:read", "--file-size", "64K", "--warm-up", "0", "--calls", "256"];
+        let more =
+            ["--workload", "nfs3:read", "--file-size", "64K", "--warm-up", "0", "--calls", "256"];
         measured(&home, &[&[url, "--stages"], &more[..]].concat())["stages"].clone()
     };
-    let mut server =
-        home.serve(&["--memory", "64M", "--name", "data", "--stats", "silent.json", "--sample", "16"]);
+    let mut server = home.serve(&[
+        "--memory",
+        "64M",
+        "--name",
+        "data",
+        "--stats",
+        "silent.json",
+        "--sample",
+        "16",
+    ]);
     let stages = run(&url(&server));
     assert_eq!(stages["server"], Value::Null);
     assert!(stages["unasked"].as_str().unwrap().contains("does not have this program"), "{stages}");
@@ -646,7 +752,10 @@ fn a_gateway_tells_its_stages_when_it_may_and_counts_them_in_any_case() {
     server.wait();
     let total = &support::json(&home.path("silent.json"))["total"]["stages"];
     assert!(total["every"] == 16 && total["calls"].as_u64().unwrap() >= 16, "{total}");
-    assert!(samples(&total["stages"]).contains(&("push", total["stages"][5]["samples"].as_u64().unwrap())));
+    assert!(
+        samples(&total["stages"])
+            .contains(&("push", total["stages"][5]["samples"].as_u64().unwrap()))
+    );
     let open = home.serve(&["--memory", "64M", "--name", "data", "--stages", "--sample", "8"]);
     let server = &run(&url(&open))["server"];
     let (name, watched) = samples(&server["stages"])[3];

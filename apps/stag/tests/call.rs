@@ -20,7 +20,7 @@ use std::{
 };
 use support::{Home, Server};
 
-/// What each object of a tree is, by its path.
+/// Describes each object of a tree, by its path.
 fn tree(root: &Path) -> BTreeMap<Vec<u8>, (u32, Vec<u8>)> {
     let mut all = BTreeMap::new();
     let mut waiting = vec![root.to_owned()];
@@ -37,7 +37,10 @@ fn tree(root: &Path) -> BTreeMap<Vec<u8>, (u32, Vec<u8>)> {
                 Vec::new()
             };
             let mode = if found.is_symlink() { 0 } else { found.permissions().mode() };
-            all.insert(path.strip_prefix(root).unwrap().as_os_str().as_bytes().to_vec(), (mode, content));
+            all.insert(
+                path.strip_prefix(root).unwrap().as_os_str().as_bytes().to_vec(),
+                (mode, content),
+            );
         }
     }
     all
@@ -58,7 +61,8 @@ fn grow(root: &Path) {
         (b"...", 3),
         ("ä€𐍈".as_bytes(), 1_048_576),
     ] {
-        let octets: Vec<_> = (0..len).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        let octets: Vec<_> =
+            (0..len).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         fs::write(root.join(OsStr::from_bytes(name)), octets).unwrap();
     }
     fs::write(root.join("x".repeat(255)), b"long").unwrap();
@@ -97,7 +101,8 @@ fn a_tree_comes_back_as_it_went_over_both_transports_and_both_stores() {
     grow(&home.path("tree"));
     let mut expected = tree(&home.path("tree"));
     expected.remove(&b"pipe"[..]);
-    for (number, arguments) in [&["data"][..], &["--memory", "64M", "--name", "data"]].into_iter().enumerate()
+    for (number, arguments) in
+        [&["data"][..], &["--memory", "64M", "--name", "data"]].into_iter().enumerate()
     {
         let server = home.serve(arguments);
         for (place, url) in urls(&server).iter().enumerate() {
@@ -111,13 +116,17 @@ fn a_tree_comes_back_as_it_went_over_both_transports_and_both_stores() {
             );
             let back = format!("back-{number}-{place}");
             fs::create_dir(home.path(&back)).unwrap();
-            let (_, err) =
-                done(&home, &["call", &format!("{at}/tree"), "get", "-r", "--verify", "--depth", "3", &back]);
+            let (_, err) = done(
+                &home,
+                &["call", &format!("{at}/tree"), "get", "-r", "--verify", "--depth", "3", &back],
+            );
             assert!(err.contains("10 files") && err.contains("read back and compared"), "{err}");
             assert!(tree(&home.path(&back).join("tree")) == expected, "{at}");
             fs::write(home.path("sums"), sums).unwrap();
-            let checked =
-                Command::new("sha256sum").args(["-c", "--quiet", "sums"]).current_dir(home.0.path()).status();
+            let checked = Command::new("sha256sum")
+                .args(["-c", "--quiet", "sums"])
+                .current_dir(home.0.path())
+                .status();
             assert!(checked.is_err() || checked.unwrap().success(), "sha256sum reads the lines");
             done(&home, &["call", &at, "rm", "-r"]);
         }
@@ -137,12 +146,18 @@ fn objects_are_listed_shown_and_written_out() {
         let at = |path: &str| format!("{url}/data{path}");
         assert_eq!(done(&home, &["call", &at(""), "ls"]).0, b"a?%41\nb\nc\nd\n");
         let long = String::from_utf8(done(&home, &["call", &at("/"), "ls", "-l"]).0).unwrap();
-        assert!(long.lines().count() == 4 && long.contains(" d -> b\n") && long.contains("\ndrwx"), "{long}");
+        assert!(
+            long.lines().count() == 4 && long.contains(" d -> b\n") && long.contains("\ndrwx"),
+            "{long}"
+        );
         assert_eq!(done(&home, &["call", &at("/a%3F%2541"), "cat"]).0, b"odd");
         assert_eq!(done(&home, &["call", &at("/b"), "ls"]).0, b"b\n");
         let stat: serde_json::Value =
             serde_json::from_slice(&done(&home, &["call", &at("/b"), "stat", "--json"]).0).unwrap();
-        assert_eq!((&stat["size"], &stat["kind"], &stat["name"]), (&8.into(), &"file".into(), &"b".into()));
+        assert_eq!(
+            (&stat["size"], &stat["kind"], &stat["name"]),
+            (&8.into(), &"file".into(), &"b".into())
+        );
         let listed: serde_json::Value =
             serde_json::from_slice(&done(&home, &["call", &at(""), "ls", "--json"]).0).unwrap();
         assert_eq!(listed.as_array().unwrap().len(), 4);
@@ -197,13 +212,26 @@ fn what_fails_names_the_call_and_the_status_in_words() {
         assert!(create.contains("CREATE new: the file system is read-only (RoFs)"), "{create}");
         let remove = failed(&home, &["call", &at("/full/file"), "rm"]);
         assert!(remove.contains("REMOVE of file: the file system is read-only"), "{remove}");
-        assert!(failed(&home, &["call", &at("/full"), "cat"]).contains("full is no file that could be read"));
-        assert!(failed(&home, &["call", &format!("{url}/other/x"), "ls"]).contains("MNT of /other: "));
-        assert!(failed(&home, &["call", &at("/x"), "put", "missing"]).contains("cannot look at missing"));
-        assert!(home.refused(&["call", &at("/full"), "get"]).contains("full is a directory: add -r"));
-        assert!(home.refused(&["call", &at("/full"), "rm"]).contains("full is a directory: add -r"));
         assert!(
-            home.refused(&["call", &at(""), "rm", "-r"]).contains("the root of an export cannot be removed")
+            failed(&home, &["call", &at("/full"), "cat"])
+                .contains("full is no file that could be read")
+        );
+        assert!(
+            failed(&home, &["call", &format!("{url}/other/x"), "ls"]).contains("MNT of /other: ")
+        );
+        assert!(
+            failed(&home, &["call", &at("/x"), "put", "missing"])
+                .contains("cannot look at missing")
+        );
+        assert!(
+            home.refused(&["call", &at("/full"), "get"]).contains("full is a directory: add -r")
+        );
+        assert!(
+            home.refused(&["call", &at("/full"), "rm"]).contains("full is a directory: add -r")
+        );
+        assert!(
+            home.refused(&["call", &at(""), "rm", "-r"])
+                .contains("the root of an export cannot be removed")
         );
     }
     for url in ["iwarp://127.0.0.1:1/x", "tcp://127.0.0.1:1/x"] {
@@ -220,8 +248,10 @@ fn a_link_that_a_server_had_us_make_leads_nothing_out_of_the_tree() {
     fs::create_dir(home.path("outside")).unwrap();
     symlink(home.path("outside"), home.path("here/tree/way")).unwrap();
     let server = home.serve(&["data"]);
-    let sentence =
-        failed(&home, &["call", &format!("{}/data/tree", server.line("LISTEN")), "get", "-r", "here"]);
+    let sentence = failed(
+        &home,
+        &["call", &format!("{}/data/tree", server.line("LISTEN")), "get", "-r", "here"],
+    );
     assert!(sentence.contains("cannot make the directory"), "{sentence}");
     assert_eq!(fs::read_dir(home.path("outside")).unwrap().count(), 0);
 }
@@ -248,7 +278,11 @@ fn without_mount(to: String, status: u32) -> SocketAddr {
                         let versions: &[u32] = if status == 2 { &[1, 1] } else { &[] };
                         let words = [&[word(4), 1, 0, 0, 0, status], versions].concat();
                         let mark = 0x8000_0000 | u32::try_from(words.len() * 4).unwrap();
-                        [&[mark][..], &words].concat().iter().flat_map(|word| word.to_be_bytes()).collect()
+                        [&[mark][..], &words]
+                            .concat()
+                            .iter()
+                            .flat_map(|word| word.to_be_bytes())
+                            .collect()
                     } else {
                         far.write_all(&call).unwrap();
                         record(&mut far).unwrap()
@@ -270,14 +304,19 @@ fn a_port_without_mount_leads_to_the_port_mapper_or_to_a_hint() {
     for status in [1, 2] {
         let at = format!("tcp://{}", without_mount(server.line("TCP"), status));
         // There is no port mapper here: a hint says what to write instead, and that works.
-        for what in [&["call", &format!("{at}/data/file"), "cat"][..], &["load", &format!("{at}/data")]] {
+        for what in
+            [&["call", &format!("{at}/data/file"), "cat"][..], &["check", &format!("{at}/data")]]
+        {
             let sentence = failed(&home, what);
             assert!(sentence.contains("does not answer MOUNT version 3"), "{sentence}");
-            assert!(sentence.contains("?mountport=N") && sentence.contains("port mapper"), "{sentence}");
+            assert!(
+                sentence.contains("?mountport=N") && sentence.contains("port mapper"),
+                "{sentence}"
+            );
         }
         let with = format!("{at}/data/file?mountport={port}");
         assert_eq!(done(&home, &["call", &with, "cat"]).0, b"it");
-        done(&home, &["load", &format!("{at}/data?mountport={port}"), "--entries", "20"]);
+        done(&home, &["check", &format!("{at}/data?mountport={port}"), "--entries", "20"]);
     }
 }
 
@@ -308,9 +347,12 @@ fn the_functional_run_works_below_an_export_and_says_what_is_not_there() {
     fs::create_dir_all(home.path("data/sub/dir")).unwrap();
     let server = home.serve(&["data"]);
     for url in urls(&server) {
-        done(&home, &["load", &format!("{url}/data/sub/dir"), "--entries", "20"]);
-        let sentence = failed(&home, &["load", &format!("{url}/data/none")]);
-        assert!(sentence.contains("1 steps failed") && sentence.contains("LOOKUP none"), "{sentence}");
+        done(&home, &["check", &format!("{url}/data/sub/dir"), "--entries", "20"]);
+        let sentence = failed(&home, &["check", &format!("{url}/data/none")]);
+        assert!(
+            sentence.contains("1 steps failed") && sentence.contains("LOOKUP none"),
+            "{sentence}"
+        );
     }
     assert_eq!(fs::read_dir(home.path("data/sub/dir")).unwrap().count(), 0);
 }
@@ -322,7 +364,11 @@ fn bench_without_an_export_says_so_instead_of_a_table_of_zeros() {
     for url in urls(&server) {
         let output = home.run(&["bench", &url, "--warm-up", "0", "--calls", "10"]);
         let sentence = String::from_utf8(output.stderr).unwrap();
-        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b""[..]), "{sentence}");
+        assert_eq!(
+            (output.status.code(), output.stdout.as_slice()),
+            (Some(1), &b""[..]),
+            "{sentence}"
+        );
         assert!(sentence.contains("put /NAME behind the URL"), "{sentence}");
     }
 }

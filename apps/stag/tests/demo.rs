@@ -54,17 +54,31 @@ fn every_store_passes_on_every_fabric_and_nothing_is_left_behind() {
     for store in stores {
         assert_eq!(store["sizes"].as_array().unwrap().len(), 18);
         assert!(store["requester"]["remote_invalidations"].as_u64().unwrap() > 0, "{store:#}");
-        assert!(store["pulled"].as_u64().unwrap() > 0 && store["pushed"].as_u64().unwrap() > 0, "{store:#}");
-        let forms: Vec<_> =
-            store["sizes"].as_array().unwrap().iter().map(|size| size["write"].as_str().unwrap()).collect();
+        assert!(
+            store["pulled"].as_u64().unwrap() > 0 && store["pushed"].as_u64().unwrap() > 0,
+            "{store:#}"
+        );
+        let forms: Vec<_> = store["sizes"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|size| size["write"].as_str().unwrap())
+            .collect();
         assert_eq!((forms[0], forms[17]), ("short", "chunked"));
         let rate = &store["rates"]["null"];
         assert!(rate["calls_per_s"].as_f64().unwrap() > 0.0);
         let samples = rate["round_trips"]["samples"].as_u64().unwrap();
         assert_eq!(rate["round_trips"]["p999_us"].is_null(), samples < 10_000, "{samples}");
-        assert_eq!(store["lost"].is_null(), store["fabric"] == "shm", "a network can be cut, and no memory");
+        assert_eq!(
+            store["lost"].is_null(),
+            store["fabric"] == "shm",
+            "a network can be cut, and no memory"
+        );
         for pointer in ["/killed/without_service_ms", "/killed/ready_to_answer_ms"] {
-            assert!(store.pointer(pointer).unwrap().as_f64().unwrap() >= 0.0, "{pointer} in {store:#}");
+            assert!(
+                store.pointer(pointer).unwrap().as_f64().unwrap() >= 0.0,
+                "{pointer} in {store:#}"
+            );
         }
         assert!(store["checked_again"].as_u64().unwrap() > 0);
     }
@@ -138,6 +152,9 @@ fn a_server_that_others_kill_ends_the_demo_with_a_sentence() {
     let output = child.wait_with_output().unwrap();
     let err = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{err}");
-    assert!(err.lines().last().unwrap().starts_with("stag: the demo failed at files over "), "{err}");
+    assert!(
+        err.lines().last().unwrap().starts_with("stag: the demo failed at files over "),
+        "{err}"
+    );
     assert_eq!((left_behind(&home), servers(&home)), (0, Vec::new()));
 }

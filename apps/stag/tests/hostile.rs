@@ -1,14 +1,16 @@
-//! A hostile peer against `stag serve` as it is run: the same answers as from a shard in the test's own process, over the files store.
+//! A hostile peer against `stag serve` as it is run: the same answers as from a shard in the test's
+//! own process, over the files store.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
 
 use rustix::process::Signal;
-use stag_hostile::{Target, World, defects, run};
+use stag_hostile::{HostileWorld, ServerUnderTest, defects, run};
 use std::time::Duration;
 use support::{Home, json};
 
-/// A removed file works on while the files store has it open, and until then its handle is not stale.
+/// A removed file works on while the files store has it open, and until then its handle is not
+/// stale.
 const WORKS_ON: &str = "nfs-handle-of-a-removed-file";
 
 #[test]
@@ -16,7 +18,7 @@ fn every_defect_gets_its_answer_from_the_command_and_it_stops_in_order() {
     let home = Home::new();
     let mut server = home.serve(&["data", "--stats", "stats.json"]);
     let tcp = server.line("TCP").parse().unwrap();
-    let world = World::build(Target {
+    let world = HostileWorld::build(ServerUnderTest {
         rdma: server.line("LISTEN").strip_prefix("iwarp://").unwrap().parse().unwrap(),
         tcp,
         mount: tcp,
@@ -34,7 +36,8 @@ fn every_defect_gets_its_answer_from_the_command_and_it_stops_in_order() {
     let chosen: Vec<_> = table.iter().filter(|defect| !defect.is_slow).collect();
     let mut wrong = Vec::new();
     for (defect, outcome) in chosen.iter().zip(run(&world, &chosen).unwrap()) {
-        let works_on = defect.name == WORKS_ON && outcome.seen.as_ref().is_ok_and(|seen| seen.is_in("OK"));
+        let works_on =
+            defect.name == WORKS_ON && outcome.seen.as_ref().is_ok_and(|seen| seen.is_in("OK"));
         if !outcome.passed() && !works_on {
             wrong.push(format!("{}: {outcome:?}, instead of {}", defect.name, defect.expect));
         }
@@ -46,5 +49,9 @@ fn every_defect_gets_its_answer_from_the_command_and_it_stops_in_order() {
     assert!(!server.err().contains("panicked"), "{}", server.err());
     let stats = json(&home.path("stats.json"));
     assert_eq!(stats["total"]["engine"]["connections"]["live"], 0);
-    assert_eq!(std::fs::read_dir(home.path("data")).unwrap().count(), 0, "nothing is left in the export");
+    assert_eq!(
+        std::fs::read_dir(home.path("data")).unwrap().count(),
+        0,
+        "nothing is left in the export"
+    );
 }

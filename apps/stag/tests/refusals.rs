@@ -1,4 +1,5 @@
-//! Whatever cannot be carried out as given is refused with one sentence and exit code 2, before anything is served.
+//! Whatever cannot be carried out as given is refused with one sentence and exit code 2, before
+//! anything is served.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
@@ -14,7 +15,7 @@ fn every_bad_argument_has_its_sentence() {
     fs::write(home.path("file"), b"").unwrap();
     fs::create_dir_all(home.path("other/data")).unwrap();
     for (arguments, expected) in [
-        (&[][..], "a command is missing: serve or demo or call or load"),
+        (&[][..], "a command is missing: serve or demo or call or check"),
         (&["serv"], "unrecognized subcommand 'serv'"),
         (&["serve"], "the following required arguments were not provided: <DIR[:ro]>"),
         (&["serve", "data", "--frobnicate"], "unexpected argument '--frobnicate' found"),
@@ -29,13 +30,19 @@ fn every_bad_argument_has_its_sentence() {
         (&["serve", "data", "other", "--name", "x"], "--name is for a single DIR"),
         (&["serve", "data", "--name", "a/b"], "cannot name an export"),
         (&["serve", "/"], "/ has no name that it could be exported by: give one with --name"),
-        (&["serve", "data", "--listen", "udp://127.0.0.1:20049"], "no scheme udp://, only iwarp://"),
+        (
+            &["serve", "data", "--listen", "udp://127.0.0.1:20049"],
+            "no scheme udp://, only iwarp://",
+        ),
         (&["serve", "data", "--listen", "shm://socket"], "must be absolute"),
         (
             &["serve", "--memory", "1M", "--listen", "iwarp://127.0.0.1:0", "--listen", "shm:///x"],
             "give --listen of one scheme",
         ),
-        (&["serve", "data", "--listen", "127.0.0.1:20049"], "has no scheme: this build has iwarp://"),
+        (
+            &["serve", "data", "--listen", "127.0.0.1:20049"],
+            "has no scheme: this build has iwarp://",
+        ),
         (&["serve", "data", "--listen", "iwarp://localhost:1"], "write iwarp://IP:PORT"),
         (&["serve", "data", "--listen", "iwarp://0.0.0.0:0"], "say who may connect with --clients"),
         (&["serve", "data", "--listen", "iwarp://[::]:0"], "say who may connect with --clients"),
@@ -45,7 +52,10 @@ fn every_bad_argument_has_its_sentence() {
             "127.0.0.1:7 is given twice",
         ),
         (&["serve", "data", "--tcp", "2049"], "write IP:PORT"),
-        (&["serve", "data", "--clients", "10.0.0.0/33"], "\"10.0.0.0/33\" in --clients is no network"),
+        (
+            &["serve", "data", "--clients", "10.0.0.0/33"],
+            "\"10.0.0.0/33\" in --clients is no network",
+        ),
         (&["serve", "data", "--clients", "10.0.0.1/8"], "write 10.0.0.0/8"),
         (&["serve", "data", "--clients", "10.0.0.0/8,host"], "\"host\" in --clients is no network"),
         (
@@ -78,11 +88,16 @@ fn every_bad_argument_has_its_sentence() {
         (&["call", "tcp://127.0.0.1:1/x", "put"], "were not provided: <FROM>..."),
         (&["call", "tcp://127.0.0.1:1/x", "cat", "--json"], "leave --json out"),
         (&["demo", "--frobnicate"], "unexpected argument '--frobnicate' found"),
-        (&["load"], "the following required arguments were not provided: <URL>"),
-        (&["load", "iwarp://127.0.0.1:20049"], "write iwarp://127.0.0.1:20049/NAME"),
-        (&["load", "127.0.0.1:20049/x"], "write iwarp://HOST:PORT/EXPORT/PATH"),
-        (&["load", "nfs://127.0.0.1/x"], "no scheme nfs://, only iwarp://"),
-        (&["load", "iwarp://127.0.0.1:1/x", "--entries", "0"], "invalid value '0' for '--entries <N>'"),
+        (&["load", "iwarp://127.0.0.1:20049/data", "--json"], "'stag load' is called 'stag check'"),
+        (&["load", "--help"], "'stag load' is called 'stag check'"),
+        (&["check"], "the following required arguments were not provided: <URL>"),
+        (&["check", "iwarp://127.0.0.1:20049"], "write iwarp://127.0.0.1:20049/NAME"),
+        (&["check", "127.0.0.1:20049/x"], "write iwarp://HOST:PORT/EXPORT/PATH"),
+        (&["check", "nfs://127.0.0.1/x"], "no scheme nfs://, only iwarp://"),
+        (
+            &["check", "iwarp://127.0.0.1:1/x", "--entries", "0"],
+            "invalid value '0' for '--entries <N>'",
+        ),
     ] {
         let mut arguments = arguments.to_vec();
         if arguments.first() == Some(&"serve") {
@@ -117,10 +132,18 @@ fn a_port_that_is_taken_is_named() {
     let url = format!("iwarp://{at}");
     let cores = std::thread::available_parallelism().unwrap().get().min(2).to_string();
     for cores in ["1", &cores] {
-        let sentence = home.refused(&["serve", "data", "--cores", cores, "--listen", &url, "--tcp", "none"]);
-        assert!(sentence.contains(&at) && sentence.contains("another program uses it"), "{sentence}");
-        let sentence = home.refused(&["serve", "data", "--cores", cores, "--listen", FREE[1], "--tcp", &at]);
-        assert!(sentence.contains(&at) && sentence.contains("another program uses it"), "{sentence}");
+        let sentence =
+            home.refused(&["serve", "data", "--cores", cores, "--listen", &url, "--tcp", "none"]);
+        assert!(
+            sentence.contains(&at) && sentence.contains("another program uses it"),
+            "{sentence}"
+        );
+        let sentence =
+            home.refused(&["serve", "data", "--cores", cores, "--listen", FREE[1], "--tcp", &at]);
+        assert!(
+            sentence.contains(&at) && sentence.contains("another program uses it"),
+            "{sentence}"
+        );
     }
 }
 
@@ -141,8 +164,12 @@ fn without_home_a_state_directory_has_to_be_given() {
         return;
     }
     let home = Home::new();
-    let output =
-        home.stag(&["serve", "data"]).env_remove("STAG_STATE_DIR").env_remove("HOME").output().unwrap();
+    let output = home
+        .stag(&["serve", "data"])
+        .env_remove("STAG_STATE_DIR")
+        .env_remove("HOME")
+        .output()
+        .unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("give one with --state-dir"));
 }
@@ -151,7 +178,7 @@ fn without_home_a_state_directory_has_to_be_given() {
 fn help_goes_to_standard_output_and_reads_like_a_manual() {
     let home = Home::new();
     for (arguments, words) in [
-        (&["--help"][..], &["EXAMPLES", "EXIT CODES", "STAG_LOG", "serve", "load"][..]),
+        (&["--help"][..], &["EXAMPLES", "EXIT CODES", "STAG_LOG", "serve", "check"][..]),
         (
             &["serve", "--help"],
             &[
@@ -167,7 +194,7 @@ fn help_goes_to_standard_output_and_reads_like_a_manual() {
                 "READY",
             ],
         ),
-        (&["load", "--help"], &["EXAMPLES", "OUTPUT", "EXIT CODES", "--json"]),
+        (&["check", "--help"], &["EXAMPLES", "OUTPUT", "EXIT CODES", "--json"]),
         (&["--version"], &[env!("CARGO_PKG_VERSION"), "(commit ", "; features: "]),
     ] {
         let output = home.run(arguments);
@@ -207,7 +234,10 @@ fn probe_tells_of_the_others_where_one_fabric_has_no_place() {
     };
     let (code, found, error) = probe(&[]);
     assert_eq!(code, Some(0), "{error}");
-    assert_eq!((&found["fabrics"][0]["works"], &found["fabrics"][1]["works"]), (&true.into(), &false.into()));
+    assert_eq!(
+        (&found["fabrics"][0]["works"], &found["fabrics"][1]["works"]),
+        (&true.into(), &false.into())
+    );
     assert!(found["fabrics"][1]["why"].as_str().unwrap().contains("TMPDIR says where"), "{found}");
     assert_eq!(found["fabrics"][0]["facts"]["needs"], "TCP");
     let (code, _, error) = probe(&["shm"]);

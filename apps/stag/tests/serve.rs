@@ -4,9 +4,9 @@
 mod support;
 
 use rustix::process::Signal;
+use stag_client::{ClientConfig, NfsClient};
 use stag_engine::clock::Clock;
 use stag_iwarp::Iwarp;
-use stag_load::{Client, Config};
 use stag_protocol::nfs::v3::{CreateHow, SetAttributes, StableHow};
 use std::{
     cell::Cell,
@@ -24,10 +24,14 @@ use support::{Home, PATIENCE, Server, json, wait_for};
 fn the_functional_run_passes_and_is_counted() {
     let home = Home::new();
     let mut server = home.serve(&["data", "--stats", "stats.json"]);
-    let output = home.run(&["load", &format!("{}/data", server.line("LISTEN")), "--json", "--seed", "7"]);
+    let output =
+        home.run(&["check", &format!("{}/data", server.line("LISTEN")), "--json", "--seed", "7"]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{report:#}");
-    assert_eq!((&report["failed"], &report["skipped"], &report["seed"]), (&0.into(), &0.into(), &7.into()));
+    assert_eq!(
+        (&report["failed"], &report["skipped"], &report["seed"]),
+        (&0.into(), &0.into(), &7.into())
+    );
     assert!(report["steps"].as_array().unwrap().iter().all(|step| step["passed"] == true));
     assert_eq!(fs::read_dir(home.path("data")).unwrap().count(), 0, "the run cleans up");
 
@@ -44,7 +48,8 @@ fn the_functional_run_passes_and_is_counted() {
     assert_eq!(stats["version"], env!("CARGO_PKG_VERSION"));
     assert!(stats["uptime_s"].as_f64().unwrap() >= running["uptime_s"].as_f64().unwrap());
     assert_eq!(stats["shards"].as_array().unwrap().len(), 1);
-    let count = |pointer: &str| stats["total"].pointer(pointer).and_then(|value| value.as_u64()).unwrap();
+    let count =
+        |pointer: &str| stats["total"].pointer(pointer).and_then(|value| value.as_u64()).unwrap();
     for pointer in [
         "/app/nfs3/READ/calls",
         "/app/nfs3/WRITE/calls",
@@ -70,7 +75,10 @@ fn the_functional_run_passes_and_is_counted() {
     assert_eq!(count("/iwarp/crc_errors"), 0);
     assert_eq!(stats["total"]["engine"]["peer_faults"], serde_json::json!({}));
     let err = server.err();
-    assert!(err.contains("connected peer=127.0.0.1:") && err.contains("cause=closed by the peer"), "{err}");
+    assert!(
+        err.contains("connected peer=127.0.0.1:") && err.contains("cause=closed by the peer"),
+        "{err}"
+    );
 }
 
 #[test]
@@ -83,18 +91,22 @@ fn two_cores_share_the_ports_and_their_total_is_the_sum() {
     let mut server = home.serve(&["data", "--cores", "2", "--stats", "stats.json"]);
     let url = format!("{}/data", server.line("LISTEN"));
     for _ in 0..6 {
-        let output = home.run(&["load", &url, "--entries", "60"]);
+        let output = home.run(&["check", &url, "--entries", "60"]);
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
     }
     server.signal(Signal::INT);
     assert_eq!(server.wait(), Some(0), "{}", server.err());
     let stats = json(&home.path("stats.json"));
-    let calls = |of: &serde_json::Value| of.pointer("/engine/connections/fabric").unwrap().as_u64().unwrap();
+    let calls = |of: &serde_json::Value| {
+        of.pointer("/engine/connections/fabric").unwrap().as_u64().unwrap()
+    };
     let shards = stats["shards"].as_array().unwrap();
     assert_eq!(shards.len(), 2);
     assert_eq!(shards.iter().map(calls).sum::<u64>(), 6);
     assert_eq!(calls(&stats["total"]), 6);
-    assert_eq!(stats["total"]["engine"]["responder"]["grant"], shards[0]["engine"]["responder"]["grant"]);
+    // The kernel may have given every connection to one of them.
+    let grant = |of: &serde_json::Value| of["engine"]["responder"]["grant"].as_u64().unwrap();
+    assert_eq!(Some(grant(&stats["total"])), shards.iter().map(grant).max());
     assert!(server.err().contains("shard 1, "), "{}", server.err());
 }
 
@@ -139,14 +151,20 @@ fn what_is_printed_once_ready_can_be_copied() {
 fn a_server_without_private_data_passes_the_functional_run() {
     let home = Home::new();
     let server = home.serve(&["data", "--private-data", "no"]);
-    let output =
-        home.run(&["load", &format!("{}/data", server.line("LISTEN")), "--json", "--entries", "200"]);
+    let output = home.run(&[
+        "check",
+        &format!("{}/data", server.line("LISTEN")),
+        "--json",
+        "--entries",
+        "200",
+    ]);
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{report:#}");
     let requester = &report["engine"]["requester"];
     assert_eq!(requester["remote_invalidations"], 0);
     assert!(
-        requester["local_invalidations"].as_u64() > Some(0) && requester["calls"]["long"].as_u64() > Some(0)
+        requester["local_invalidations"].as_u64() > Some(0)
+            && requester["calls"]["long"].as_u64() > Some(0)
     );
 }
 
@@ -156,7 +174,8 @@ fn the_functional_run_passes_on_version_2() {
     let server = home.serve(&["data"]);
     let url = format!("{}/data", server.line("LISTEN"));
     for versions in ["2", "1-2"] {
-        let output = home.run(&["load", &url, "--json", "--entries", "200", "--rdma-version", versions]);
+        let output =
+            home.run(&["check", &url, "--json", "--entries", "200", "--rdma-version", versions]);
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(0), "{report:#}");
         let requester = &report["engine"]["requester"];
@@ -169,7 +188,8 @@ fn the_functional_run_passes_on_version_2() {
 fn the_functional_run_passes_over_tcp() {
     let home = Home::new();
     let server = home.serve(&["data"]);
-    let output = home.run(&["load", &format!("tcp://{}/data", server.line("TCP")), "--entries", "200"]);
+    let output =
+        home.run(&["check", &format!("tcp://{}/data", server.line("TCP")), "--entries", "200"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(String::from_utf8_lossy(&output.stdout).contains("0 failed, 0 not tried"));
 }
@@ -179,11 +199,11 @@ fn a_read_only_export_and_a_missing_one_fail_the_run_with_exit_code_1() {
     let home = Home::new();
     let server = home.serve(&["data:ro"]);
     let at = server.line("LISTEN");
-    let output = home.run(&["load", &format!("{at}/data")]);
+    let output = home.run(&["check", &format!("{at}/data")]);
     assert_eq!(output.status.code(), Some(1));
     let out = String::from_utf8(output.stdout).unwrap();
     assert!(out.contains("FAILED  workspace") && out.contains("read-only"), "{out}");
-    let output = home.run(&["load", &format!("{at}/nothing")]);
+    let output = home.run(&["check", &format!("{at}/nothing")]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stdout).unwrap().contains("MNT /nothing: expected success"));
 }
@@ -195,7 +215,7 @@ fn a_server_that_is_not_there_is_said_in_one_sentence() {
     let url = format!("{}/data", server.line("LISTEN"));
     server.signal(Signal::TERM);
     assert_eq!(server.wait(), Some(0));
-    let output = home.run(&["load", &url]);
+    let output = home.run(&["check", &url]);
     assert_eq!(output.status.code(), Some(1));
     let sentence = String::from_utf8(output.stderr).unwrap();
     assert!(sentence.starts_with("stag: cannot connect to iwarp://127.0.0.1:"), "{sentence}");
@@ -215,11 +235,11 @@ fn a_server_stops_while_clients_are_connected() {
     drop(stream);
 }
 
-/// A client that begins to write a mebibyte, and then neither answers the server's RDMA Reads nor closes its connection. It
-/// says by `stuck` when it has got that far.
+/// A client that begins to write a mebibyte, and then neither answers the server's RDMA Reads nor
+/// closes its connection. It says by `stuck` when it has got that far.
 fn start_a_write_and_get_stuck(at: &str, stuck: Sender<()>) {
-    let (clock, config) = (Clock::start(), Config::new(1));
-    let fabric = stag_iwarp::Config::new(config.limits(), [1; 32], clock.now());
+    let (clock, config) = (Clock::start(), ClientConfig::new(1));
+    let fabric = stag_iwarp::IwarpConfig::new(config.limits(), [1; 32], clock.now());
     // Looks at the clock that are left: in the first pass the call leaves.
     let looks = Rc::new(Cell::new(u32::MAX));
     let left = Rc::clone(&looks);
@@ -233,7 +253,7 @@ fn start_a_write_and_get_stuck(at: &str, stuck: Sender<()>) {
         }
         clock.now()
     };
-    let mut client = Client::new(Iwarp::new(fabric).unwrap(), config, now).unwrap();
+    let mut client = NfsClient::new(Iwarp::new(fabric).unwrap(), config, now).unwrap();
     client.connect(&at.parse().unwrap()).unwrap();
     let root = client.mount("/data").unwrap();
     let how = CreateHow::Guarded(SetAttributes::default());
@@ -264,7 +284,8 @@ fn a_second_signal_ends_a_server_that_waits_for_a_call() {
 fn an_idle_server_sleeps() {
     let home = Home::new();
     let server = home.serve(&["data"]);
-    // Fields 14 and 15 of proc(5) stat: ticks of a hundredth of a second, in user and in kernel mode.
+    // Fields 14 and 15 of proc(5) stat: ticks of a hundredth of a second, in user and in kernel
+    // mode.
     let ticks = || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", server.pid())).unwrap();
         let behind_name = stat.rsplit_once(')').unwrap().1.to_owned();
@@ -314,7 +335,7 @@ fn a_memory_store_passes_the_functional_run_keeps_its_bound_and_leaves_the_direc
     fs::write(home.path("data/file"), b"content").unwrap();
     let mut server = home.serve(&["data", "--memory", "48M"]);
     let url = format!("{}/data", server.line("LISTEN"));
-    let output = home.run(&["load", &url, "--entries", "60"]);
+    let output = home.run(&["check", &url, "--entries", "60"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stdout));
     assert_eq!(home.run(&["call", &format!("{url}/file"), "cat"]).stdout, b"content");
     assert_eq!(home.run(&["call", &format!("{url}/file"), "rm"]).status.code(), Some(0));
@@ -346,7 +367,10 @@ fn a_memory_store_without_a_directory_is_empty_and_has_a_name() {
     let output = home.run(&["call", &format!("{}/scratch", server.line("LISTEN")), "ls"]);
     assert_eq!((output.status.code(), output.stdout), (Some(0), Vec::new()));
     if thread::available_parallelism().unwrap().get() > 1 {
-        assert!(home.refused(&["serve", "--memory", "8M", "--cores", "2"]).contains("leave --cores out"));
+        assert!(
+            home.refused(&["serve", "--memory", "8M", "--cores", "2"])
+                .contains("leave --cores out")
+        );
     }
 }
 
@@ -359,14 +383,23 @@ fn callers_act_as_themselves_and_root_is_squashed_where_the_server_can_see_to_it
         home.run(&["call", &url, "mkdir"]).status.code()
     };
     let is_root = rustix::process::geteuid().is_root();
-    if !is_root || !server.err().contains("privileged mode:") || server.err().contains("unprivileged mode") {
+    if !is_root
+        || !server.err().contains("privileged mode:")
+        || server.err().contains("unprivileged mode")
+    {
         assert!(server.err().contains("unprivileged mode"), "{}", server.err());
         assert!(
-            home.refused(&["serve", "data", "--mode", "privileged"]).contains("cannot act as its callers")
+            home.refused(&["serve", "data", "--mode", "privileged"])
+                .contains("cannot act as its callers")
         );
         return;
     }
-    assert_eq!(put(&server), Some(1), "the directory is root's, and root is squashed: {}", server.err());
+    assert_eq!(
+        put(&server),
+        Some(1),
+        "the directory is root's, and root is squashed: {}",
+        server.err()
+    );
     server.signal(Signal::TERM);
     assert_eq!(server.wait(), Some(0));
     let server = home.serve(&["data", "--mode", "privileged", "--squash", "none"]);
@@ -385,7 +418,8 @@ fn the_state_directory_is_made_for_its_owner_only() {
     assert_eq!(server.wait(), Some(0));
 
     let base = home.path("base");
-    let mut command = home.stag(&["serve", "data", "--listen", "iwarp://127.0.0.1:0", "--tcp", "none"]);
+    let mut command =
+        home.stag(&["serve", "data", "--listen", "iwarp://127.0.0.1:0", "--tcp", "none"]);
     command.env("STAG_STATE_DIR", &base);
     let server = Server::start(&home, command);
     assert!(base.join("key").exists());

@@ -1,12 +1,13 @@
-//! Signals, descriptors and pipes that end: nobody dies of them without having finished what it was at.
+//! Signals, descriptors and pipes that end: nobody dies of them without having finished what it was
+//! at.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
 
 use rustix::process::{Pid, Signal, kill_process};
+use stag_client::{ClientConfig, Error, NfsClient};
 use stag_engine::clock::Clock;
 use stag_iwarp::Iwarp;
-use stag_load::{Client, Config, Error};
 use stag_verbs::Cause;
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -18,7 +19,8 @@ use std::{
 use support::{Home, PATIENCE, Server, wait_for};
 
 /// Signals that mean nothing to a server.
-const STRAYS: [Signal; 5] = [Signal::USR2, Signal::ALARM, Signal::VTALARM, Signal::PROF, Signal::IO];
+const STRAYS: [Signal; 5] =
+    [Signal::USR2, Signal::ALARM, Signal::VTALARM, Signal::PROF, Signal::IO];
 
 #[test]
 fn a_server_finishes_its_work_when_its_terminal_is_gone_and_outlives_stray_signals() {
@@ -28,7 +30,9 @@ fn a_server_finishes_its_work_when_its_terminal_is_gone_and_outlives_stray_signa
         for signal in STRAYS {
             server.signal(signal);
         }
-        wait_for("a line for a stray signal", || server.err().contains("a signal that means nothing here"));
+        wait_for("a line for a stray signal", || {
+            server.err().contains("a signal that means nothing here")
+        });
         let output = home.run(&["call", &format!("{}/data", server.line("LISTEN")), "ls"]);
         assert_eq!(output.status.code(), Some(0), "it still serves: {}", server.err());
         server.signal(end);
@@ -72,7 +76,8 @@ fn a_server_outlives_whoever_read_what_it_says() {
     let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     let mut lines = BufReader::new(err).lines();
     let _ = lines.next();
-    // From here on nobody reads its standard error: the rest of its introduction and every log line meet a broken pipe.
+    // From here on nobody reads its standard error: the rest of its introduction and every log line
+    // meet a broken pipe.
     drop(lines);
     let mut url = String::new();
     for line in BufReader::new(out).lines().map_while(Result::ok) {
@@ -104,11 +109,14 @@ fn a_functional_run_that_is_stopped_removes_its_directory() {
     let server = home.serve(&["data"]);
     let url = format!("{}/data", server.line("LISTEN"));
     for signal in [Signal::INT, Signal::HUP] {
-        let mut command = home.stag(&["load", &url, "--entries", "99999"]);
+        let mut command = home.stag(&["check", &url, "--entries", "99999"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let out = BufReader::new(child.stdout.take().unwrap());
         let mut lines = out.lines();
-        lines.find(|line| line.as_ref().unwrap().starts_with("ok      workspace")).unwrap().unwrap();
+        lines
+            .find(|line| line.as_ref().unwrap().starts_with("ok      workspace"))
+            .unwrap()
+            .unwrap();
         kill_process(Pid::from_child(&child), Signal::USR2).unwrap();
         kill_process(Pid::from_child(&child), signal).unwrap();
         let rest: Vec<_> = lines.map_while(Result::ok).collect();
@@ -127,7 +135,8 @@ fn a_filter_of_the_log_that_means_nothing_is_said() {
     for (filter, expected) in
         [("bogus", "STAG_LOG is ignored: \"bogus\" is no level: write error, warn"), ("warn", "")]
     {
-        let mut command = home.stag(&["serve", "data", "--listen", "iwarp://127.0.0.1:0", "--tcp", "none"]);
+        let mut command =
+            home.stag(&["serve", "data", "--listen", "iwarp://127.0.0.1:0", "--tcp", "none"]);
         command.env("STAG_LOG", filter);
         let server = Server::start(&home, command);
         let output = home.run(&["call", &format!("{}/data", server.line("LISTEN")), "ls"]);
@@ -139,11 +148,12 @@ fn a_filter_of_the_log_that_means_nothing_is_said() {
 }
 
 /// A client over iWARP that is connected and was answered.
-fn client(server: &Server) -> Result<Client<Iwarp>, Error> {
-    let (clock, mut config) = (Clock::start(), Config::new(1));
+fn client(server: &Server) -> Result<NfsClient<Iwarp>, Error> {
+    let (clock, mut config) = (Clock::start(), ClientConfig::new(1));
     config.timeout = Duration::from_secs(20);
-    let fabric = stag_iwarp::Config::new(config.limits(), [1; 32], clock.now());
-    let mut client = Client::new(Iwarp::new(fabric).unwrap(), config, move || clock.now()).unwrap();
+    let fabric = stag_iwarp::IwarpConfig::new(config.limits(), [1; 32], clock.now());
+    let mut client =
+        NfsClient::new(Iwarp::new(fabric).unwrap(), config, move || clock.now()).unwrap();
     client.connect(&server.line("LISTEN").parse().unwrap())?;
     Ok(client)
 }
@@ -156,30 +166,44 @@ fn a_server_with_few_descriptors_promises_few_connections_and_turns_the_others_a
         let ports = ["--listen", "iwarp://127.0.0.1:0", "--tcp", "127.0.0.1:0"];
         let server = Server::start(&home, home.stag_behind(few, &[arguments, &ports].concat()));
         let err = server.err();
-        let notice = err.split("64 descriptors (ulimit -n) allow ").nth(1).unwrap_or_else(|| panic!("{err}"));
+        let notice = err
+            .split("64 descriptors (ulimit -n) allow ")
+            .nth(1)
+            .unwrap_or_else(|| panic!("{err}"));
         let promised: usize = notice.split(' ').next().unwrap().parse().unwrap();
         assert!((4..64).contains(&promised), "{notice}");
         let mut kept = Vec::new();
         for number in 0..promised {
-            kept.push(client(&server).unwrap_or_else(|error| panic!("{number} of {promised}: {error}")));
+            kept.push(
+                client(&server).unwrap_or_else(|error| panic!("{number} of {promised}: {error}")),
+            );
         }
         let began = Instant::now();
         for _ in 0..60 {
             let refused = client(&server).map(drop);
-            assert_eq!(refused, Err(Error::NotConnected(Some(Cause::Rejected))), "{}", server.err());
+            assert_eq!(
+                refused,
+                Err(Error::NotConnected(Some(Cause::Rejected))),
+                "{}",
+                server.err()
+            );
         }
         assert!(began.elapsed() < PATIENCE, "nobody is left waiting");
         // Over TCP all are heard at once; those beyond the promise are closed.
         let at = server.line("TCP");
         let mut streams: Vec<_> = (0..60).map(|_| TcpStream::connect(&at).unwrap()).collect();
-        let call = [0x8000_0028, 7, 0, 2, 0x2fff_fff0, 1, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
+        let call =
+            [0x8000_0028, 7, 0, 2, 0x2fff_fff0, 1, 0, 0, 0, 0, 0].map(u32::to_be_bytes).concat();
         let answered = streams.iter_mut().filter_map(|stream| {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             stream.write_all(&call).ok()?;
             stream.read_exact(&mut [0; 28]).ok()
         });
         let answered = answered.count();
-        assert!((4..60).contains(&answered), "{answered} are served, and the others know that they are not");
+        assert!(
+            (4..60).contains(&answered),
+            "{answered} are served, and the others know that they are not"
+        );
         drop(kept);
     }
 }
@@ -191,6 +215,12 @@ fn more_connections_than_descriptors_are_refused_with_the_limit_and_the_way_out(
     let output = home.stag_behind("ulimit -n 64", &arguments).output().unwrap();
     let sentence = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{sentence}");
-    assert!(sentence.contains("--connections 100 need ") && sentence.contains("may have 64"), "{sentence}");
-    assert!(sentence.contains("give --connections ") && sentence.contains(" at most"), "{sentence}");
+    assert!(
+        sentence.contains("--connections 100 need ") && sentence.contains("may have 64"),
+        "{sentence}"
+    );
+    assert!(
+        sentence.contains("give --connections ") && sentence.contains(" at most"),
+        "{sentence}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Versions of RPC-over-RDMA between the commands: what each combination speaks, and what the statistics say.
+//! Versions of RPC-over-RDMA between the commands: what each combination speaks, and what the
+//! statistics say.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
@@ -45,8 +46,10 @@ fn the_functional_run_passes_in_version_2_and_statistics_tell_them_apart() {
     let home = Home::new();
     let mut server = home.serve(&["data", "--stats", "stats.json"]);
     let url = format!("{}/data", server.line("LISTEN"));
-    let report =
-        call(&home, &["load", &url, "--rdma-version", "2", "--json", "--seed", "7", "--entries", "300"]);
+    let report = call(
+        &home,
+        &["check", &url, "--rdma-version", "2", "--json", "--seed", "7", "--entries", "300"],
+    );
     assert_eq!(report["failed"], 0, "{report:#}");
     call(&home, &["call", &url, "null", "--json"]);
     server.signal(Signal::TERM);
@@ -67,7 +70,11 @@ fn a_server_says_how_it_is() {
     let health = call(&home, &["call", &url, "--rdma-version", "1-2", "health", "--json"]);
     assert_eq!(health["credits_in_use"], 0);
     assert!(health["credits_granted"].as_u64().unwrap() > 0, "{health}");
-    assert_eq!(health.as_object().unwrap().len(), 3, "nothing of others, nor of the host: {health}");
+    assert_eq!(
+        health.as_object().unwrap().len(),
+        3,
+        "nothing of others, nor of the host: {health}"
+    );
     let output = home.run(&["call", &url, "health"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--rdma-version 1-2"));

@@ -3,9 +3,9 @@
 
 mod support;
 
+use stag_client::{ClientConfig, Error, NfsClient};
 use stag_engine::clock::Clock;
 use stag_iwarp::Iwarp;
-use stag_load::{Client, Config, Error};
 use stag_verbs::Cause;
 use std::{
     fs,
@@ -24,15 +24,17 @@ fn is_root() -> bool {
 
 /// Connects over iWARP from a port that any user can take.
 fn knock(server: &Server) -> Result<(), Error> {
-    let (clock, mut config) = (Clock::start(), Config::new(1));
+    let (clock, mut config) = (Clock::start(), ClientConfig::new(1));
     (config.timeout, config.shard.reserved_port) = (PATIENCE, false);
-    let fabric = stag_iwarp::Config::new(config.limits(), [1; 32], clock.now());
-    let mut client = Client::new(Iwarp::new(fabric).unwrap(), config, move || clock.now()).unwrap();
+    let fabric = stag_iwarp::IwarpConfig::new(config.limits(), [1; 32], clock.now());
+    let mut client =
+        NfsClient::new(Iwarp::new(fabric).unwrap(), config, move || clock.now()).unwrap();
     client.connect(&server.line("LISTEN").parse().unwrap())?;
     client.null()
 }
 
-/// Calls NULL of `program` over TCP from such a port. False when the server closes the connection instead of answering.
+/// Calls NULL of `program` over TCP from such a port. False when the server closes the connection
+/// instead of answering.
 fn is_answered(server: &Server, program: u32) -> bool {
     let mut stream = TcpStream::connect(server.line("TCP")).unwrap();
     assert!(stream.local_addr().unwrap().port() >= 1_024);
@@ -56,22 +58,40 @@ fn where_callers_could_act_as_others_they_need_a_reserved_port_over_every_transp
     for mode in ["privileged", "unprivileged"] {
         let home = Home::new();
         let server = home.serve_as_given(&["data", "--mode", mode]);
-        assert_eq!((is_answered(&server, NFS), is_answered(&server, MOUNT)), (false, false), "{mode}");
+        assert_eq!(
+            (is_answered(&server, NFS), is_answered(&server, MOUNT)),
+            (false, false),
+            "{mode}"
+        );
         assert_eq!(knock(&server), Err(Error::NotConnected(Some(Cause::Rejected))), "{mode}");
         let err = server.err();
         assert!(err.contains("refused: its port is above 1023"), "{err}");
         assert!(err.contains("refused: it calls from this host, by a port above 1023"), "{err}");
         assert!(err.contains("notice: callers have to connect from ports below 1024"), "{err}");
-        assert!(server.out().contains("# Linux mounts over RDMA from a port above 1023"), "{}", server.out());
+        assert!(
+            server.out().contains("# Linux mounts over RDMA from a port above 1023"),
+            "{}",
+            server.out()
+        );
         for url in [server.line("LISTEN"), format!("tcp://{}", server.line("TCP"))] {
             let output = home.run(&["call", &format!("{url}/data"), "ls"]);
             let err = String::from_utf8_lossy(&output.stderr);
-            assert_eq!(output.status.code(), Some(0), "our own calls as root come from such a port: {err}");
+            assert_eq!(
+                output.status.code(),
+                Some(0),
+                "our own calls as root come from such a port: {err}"
+            );
         }
         let server = home.serve_insecurely(mode);
-        assert_eq!((is_answered(&server, NFS), is_answered(&server, MOUNT)), (true, true), "{mode}");
+        assert_eq!(
+            (is_answered(&server, NFS), is_answered(&server, MOUNT)),
+            (true, true),
+            "{mode}"
+        );
         assert_eq!(knock(&server), Ok(()), "{mode}");
-        assert!(server.err().contains("notice: --insecure: every user of a client's host can act as "));
+        assert!(
+            server.err().contains("notice: --insecure: every user of a client's host can act as ")
+        );
     }
 }
 
@@ -81,7 +101,14 @@ trait Insecure {
 
 impl Insecure for Home {
     fn serve_insecurely(&self, mode: &str) -> Server {
-        self.serve_as_given(&["data", "--mode", mode, "--insecure", "--state-dir", &self.text("other")])
+        self.serve_as_given(&[
+            "data",
+            "--mode",
+            mode,
+            "--insecure",
+            "--state-dir",
+            &self.text("other"),
+        ])
     }
 }
 
@@ -92,7 +119,10 @@ fn processes_of_other_users_are_let_in_only_where_that_is_said() {
     let serve = ["serve", "data", "--listen", &shm, "--tcp", "none", "--shm-allow", "1000"];
     if is_root() {
         let sentence = home.refused(&serve);
-        assert!(sentence.contains("--shm-allow 1000: ") && sentence.contains("add --insecure"), "{sentence}");
+        assert!(
+            sentence.contains("--shm-allow 1000: ") && sentence.contains("add --insecure"),
+            "{sentence}"
+        );
         Server::start(&home, home.stag(&[&serve[..], &["--insecure"]].concat()));
     }
 }
@@ -107,10 +137,18 @@ fn loopback_is_no_exception_to_a_list_of_clients() {
     for url in [server.line("LISTEN"), format!("tcp://{}", server.line("TCP"))] {
         let output = home.run(&["call", &format!("{url}/data"), "ls"]);
         let sentence = String::from_utf8(output.stderr).unwrap();
-        assert!(sentence.contains("the server's log says why: is this host in its --clients"), "{sentence}");
+        assert!(
+            sentence.contains("the server's log says why: is this host in its --clients"),
+            "{sentence}"
+        );
     }
-    let server =
-        home.serve(&["data", "--clients", "10.0.0.0/8,127.0.0.0/8", "--state-dir", &home.text("other")]);
+    let server = home.serve(&[
+        "data",
+        "--clients",
+        "10.0.0.0/8,127.0.0.0/8",
+        "--state-dir",
+        &home.text("other"),
+    ]);
     assert_eq!((is_answered(&server, NFS), knock(&server)), (true, Ok(())));
 }
 
@@ -118,8 +156,10 @@ fn loopback_is_no_exception_to_a_list_of_clients() {
 fn the_first_check_of_the_manual_passes_whoever_runs_it() {
     let home = Home::new();
     let server = home.serve_as_given(&["data"]);
-    let output = home.run(&["load", &format!("{}/data", server.line("LISTEN")), "--entries", "60"]);
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let output =
+        home.run(&["check", &format!("{}/data", server.line("LISTEN")), "--entries", "60"]);
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.code(), Some(0), "{out}{err}");
     assert_eq!(fs::read_dir(home.path("data")).unwrap().count(), 0);
 }
@@ -132,7 +172,7 @@ fn a_run_that_is_squashed_says_so_where_it_happens() {
     let home = Home::new();
     let server = home.serve_as_given(&["data", "--squash", "root"]);
     let url = format!("{}/data", server.line("LISTEN"));
-    let output = home.run(&["load", &url]);
+    let output = home.run(&["check", &url]);
     let out = String::from_utf8(output.stdout).unwrap();
     let failed = out.lines().find(|line| line.starts_with("FAILED  workspace")).unwrap();
     assert!(failed.contains("we call as uid 0") && failed.contains("--squash none"), "{failed}");
@@ -172,7 +212,8 @@ fn an_address_of_both_families_is_served_and_mounted_by_either() {
         return;
     }
     let home = Home::new();
-    let arguments = ["serve", "data", "--mode", "unprivileged", "--insecure", "--clients", "127.0.0.0/8,::1"];
+    let arguments =
+        ["serve", "data", "--mode", "unprivileged", "--insecure", "--clients", "127.0.0.0/8,::1"];
     let at = ["--listen", "iwarp://[::]:0", "--tcp", "[::]:0"];
     let server = Server::start(&home, home.stag(&[&arguments[..], &at].concat()));
     let port = |word: &str| server.line(word).rsplit_once(':').unwrap().1.to_owned();
@@ -180,7 +221,12 @@ fn an_address_of_both_families_is_served_and_mounted_by_either() {
     for host in ["127.0.0.1", "[::1]"] {
         for url in [format!("iwarp://{host}:{rdma}/data"), format!("tcp://{host}:{tcp}/data")] {
             let output = home.run(&["call", &url, "ls"]);
-            assert_eq!(output.status.code(), Some(0), "{url}: {}", String::from_utf8_lossy(&output.stderr));
+            assert_eq!(
+                output.status.code(),
+                Some(0),
+                "{url}: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
     }
     for options in [

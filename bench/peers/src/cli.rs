@@ -3,13 +3,14 @@
 use crate::{
     cores::Cores,
     floor::ring,
-    goal::{Round, Row},
+    goal::{GoalRound, GoalRow},
     goals::GOALS,
-    host::{self, Host},
+    host::{self, HostDescription},
     minimal,
-    ours::{ends::Ends, sink},
-    results::{Line, Results, Verdict, amount, figure},
-    site::{self, Site},
+    ours::{ends::EndSettings, sink},
+    results::{GoalVerdict, ResultLine, Results, amount, figure},
+    rivals::named::{self, NamedRival},
+    site::{self, MeasuringSite},
     strangers::PART_MAX,
 };
 use clap::{Args, Parser, Subcommand};
@@ -52,6 +53,18 @@ EXAMPLES
       two goals, three short rounds: a look, not a result.
   cargo run --release -p stag-peers -- --goals G4 --json bench/results/x.json
       measures G4 again; the other lines of the file stay as they are.
+  stag-peers --goals G4t,G7 --rival Chimera=tcp://127.0.0.1:2049/share
+      READs of 4 KiB beside an NFS server that you started.
+
+A RIVAL OF YOUR OWN
+  Start the server where ours runs, on the first core that this program may
+  use, or on another host; --rival NAME=URL then gives it lines of its own.
+  The URL is that of 'stag bench': tcp://HOST:PORT/EXPORT, with ?mountport=N
+  where MOUNT has a port of its own; iwarp://, rdma:// and shm:// as well. It
+  speaks NFS version 3, and whoever measures may make files of 2 MiB there.
+  It runs while ours is measured, too: one that spins when it is idle takes
+  its core from ours. What it does on this host counts as nobody's work, so
+  rounds beside it count however busy others are: look for a quiet machine.
 
 SIGNALS
   SIGINT, SIGTERM and SIGHUP end it at once, with what it started and its
@@ -70,25 +83,45 @@ EXIT CODES
 
 /// The command line.
 #[derive(Debug, Parser)]
-#[command(name = "stag-peers", version, about = "Measure Stag and its peers side by side", long_about = ABOUT, after_long_help = FOOTER, max_term_width = 80, disable_help_subcommand = true, args_conflicts_with_subcommands = true)]
-pub struct Cli {
+#[command(
+    name = "stag-peers",
+    version,
+    about = "Measure Stag and its peers side by side",
+    long_about = ABOUT,
+    after_long_help = FOOTER,
+    max_term_width = 80,
+    disable_help_subcommand = true,
+    args_conflicts_with_subcommands = true
+)]
+pub struct PeersCli {
     #[command(subcommand)]
-    part: Option<Part>,
+    part: Option<ProcessPart>,
     #[command(flatten)]
-    run: Run,
+    run: PeersRun,
 }
 
 #[derive(Debug, Args)]
-struct Run {
+struct PeersRun {
     /// Goals to measure, as in G1,G4 [default: all]
     #[arg(long, value_name = "G,…", value_delimiter = ',')]
     goals: Vec<String>,
-    /// Rounds that have to count, in each state of the cores that occurs. Up to twice as many are made
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    /// Rounds that have to count, in each state of the cores that occurs. Up to twice as many are
+    /// made
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 7,
+        value_parser = clap::value_parser!(u16).range(1..=1_000)
+    )]
     rounds: u16,
     /// Seconds that one measurement lasts
     #[arg(long, value_name = "S", default_value_t = 0.6, value_parser = seconds)]
     seconds: f64,
+    /// Measure a server of NFS that runs already beside ours, in lines of its own under G4t and G7:
+    /// its name in the table, and the URL of an export that 'stag bench' may write to. May be given
+    /// again
+    #[arg(long, value_name = "NAME=URL")]
+    rival: Vec<NamedRival>,
     /// Three short rounds, and nothing is kept: whether it works here
     #[arg(long)]
     quick: bool,
@@ -103,9 +136,9 @@ struct Run {
     no_build: bool,
 }
 
-/// What this program is started as by itself.
+/// Roles in which this program starts itself.
 #[derive(Debug, Subcommand)]
-enum Part {
+enum ProcessPart {
     /// Run a program on a core, until it or this one's parent ends
     #[command(hide = true)]
     Seat {
@@ -118,15 +151,15 @@ enum Part {
     Minimal,
     /// Serve the echo program to many connections
     #[command(hide = true)]
-    Answer(Ends),
+    Answer(EndSettings),
     /// Call it as standard input says
     #[command(hide = true)]
-    Call(Ends),
+    Call(EndSettings),
     /// Have 1 MiB pushed again and again, and print the octets per second
     #[command(hide = true)]
     Pull {
         #[command(flatten)]
-        ends: Ends,
+        ends: EndSettings,
         #[command(flatten)]
         width: Width,
     },
@@ -158,7 +191,7 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// Why the program ends without having done what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Error {
+pub enum PeersError {
     /// It cannot be carried out as given.
     Usage(String),
     /// It failed.
@@ -168,32 +201,35 @@ pub enum Error {
 /// Does what the command line asks for.
 ///
 /// # Errors
-/// As [`Error`] says.
-pub fn run(cli: Cli) -> Result<(), Error> {
+/// As [`PeersError`] says.
+pub fn run(cli: PeersCli) -> Result<(), PeersError> {
     let Some(part) = cli.part else { return measure(&cli.run) };
     let print = |rate: io::Result<f64>| rate.map(|rate| println!("{rate:.0}"));
     let done = match part {
-        Part::Seat { core, program } => {
+        ProcessPart::Seat { core, program } => {
             let error = site::become_seated(core, &program);
             let program = program.first().cloned().unwrap_or_default();
-            return Err(Error::Failure(format!("{}: {error}", program.display())));
+            return Err(PeersError::Failure(format!("{}: {error}", program.display())));
         }
-        Part::Ring => return print_ring(),
-        Part::Rewrite { file } => return Results::rewrite(&file).map_err(Error::Failure),
-        Part::Minimal => minimal::run(),
-        Part::Answer(ends) => ends.answer(),
-        Part::Call(ends) => ends.call(),
-        Part::Pull { ends, width } => print(ends.pull(PULLED, width.depth, width.seconds)),
-        Part::Sink(width) => print(sink::rate(width.depth, width.seconds)),
+        ProcessPart::Ring => return print_ring(),
+        ProcessPart::Rewrite { file } => {
+            return Results::rewrite(&file).map_err(PeersError::Failure);
+        }
+        ProcessPart::Minimal => minimal::run(),
+        ProcessPart::Answer(ends) => ends.answer(),
+        ProcessPart::Call(ends) => ends.call(),
+        ProcessPart::Pull { ends, width } => print(ends.pull(PULLED, width.depth, width.seconds)),
+        ProcessPart::Sink(width) => print(sink::rate(width.depth, width.seconds)),
     };
-    done.map_err(|error| Error::Failure(error.to_string()))
+    done.map_err(|error| PeersError::Failure(error.to_string()))
 }
 
 /// For those who want to know how this host is.
-fn print_ring() -> Result<(), Error> {
-    let site = Site::new(Duration::from_secs(1)).map_err(Error::Usage)?;
+fn print_ring() -> Result<(), PeersError> {
+    let site = MeasuringSite::new(Duration::from_secs(1)).map_err(PeersError::Usage)?;
     for sample in [ring::Sample::Batches, ring::Sample::Each] {
-        let mut trips = ring::trips((site.server, site.client), site.turn, sample).map_err(Error::Failure)?;
+        let mut trips =
+            ring::trips(site.seats(), site.turn, sample).map_err(PeersError::Failure)?;
         let reading = crate::contender::Reading::of_trips(&mut trips);
         println!(
             "{sample:?}: p50 {:.0} ns, p99 {:.0} ns",
@@ -204,42 +240,49 @@ fn print_ring() -> Result<(), Error> {
     Ok(())
 }
 
-fn measure(arguments: &Run) -> Result<(), Error> {
+fn measure(arguments: &PeersRun) -> Result<(), PeersError> {
     if arguments.list {
         GOALS.iter().for_each(|(name, what, _)| println!("{name:4} {what}"));
         return Ok(());
     }
     let names: Vec<_> = GOALS.iter().map(|(name, _, _)| *name).collect();
     if let Some(odd) = arguments.goals.iter().find(|goal| !names.contains(&goal.as_str())) {
-        return Err(Error::Usage(format!("no goal is called {odd:?}, only {}", names.join(", "))));
+        return Err(PeersError::Usage(format!(
+            "no goal is called {odd:?}, only {}",
+            names.join(", ")
+        )));
     }
     let (rounds, turn) = match arguments.quick {
         true => (3, 0.2),
         false => (arguments.rounds, arguments.seconds),
     };
-    let site = Site::new(Duration::from_secs_f64(turn)).map_err(Error::Usage)?;
-    site.remove_on_signals().map_err(|error| Error::Failure(format!("cannot wait for signals: {error}")))?;
-    let host = Host::describe();
+    let site = MeasuringSite::new(Duration::from_secs_f64(turn)).map_err(PeersError::Usage)?;
+    site.remove_on_signals()
+        .map_err(|error| PeersError::Failure(format!("cannot wait for signals: {error}")))?;
+    let host = HostDescription::describe();
     let file = file(arguments);
     let mut results = match &file {
-        Some(file) => Results::open(file, host).map_err(Error::Usage)?,
+        Some(file) => Results::open(file, host).map_err(PeersError::Usage)?,
         None => Results::new(host),
     };
     if !arguments.no_build {
         build()?;
     }
     let mut shown = Results::new(results.host.clone());
-    for (name, what, rows) in GOALS {
+    for (place, (name, what, rows)) in GOALS.into_iter().enumerate() {
         if !arguments.goals.is_empty() && !arguments.goals.iter().any(|goal| goal == name) {
             continue;
         }
         eprintln!("{name}: {what}");
-        for row in rows() {
+        // The lines of rivals from the command line stand behind all others of their goal.
+        let is_last = GOALS.iter().skip(place + 1).all(|(later, _, _)| *later != name);
+        let named = if is_last { named::rows(name, &arguments.rival) } else { Vec::new() };
+        for row in rows().into_iter().chain(named) {
             let lines = compare(&site, row, rounds.into());
             shown.put(&lines, &names);
             results.put(&lines, &names);
             if let Some(file) = &file {
-                results.save(file).map_err(Error::Failure)?;
+                results.save(file).map_err(PeersError::Failure)?;
             }
         }
     }
@@ -250,8 +293,8 @@ fn measure(arguments: &Run) -> Result<(), Error> {
     Ok(())
 }
 
-/// Where results are kept.
-fn file(arguments: &Run) -> Option<PathBuf> {
+/// Returns the file in which results are kept, if they are kept.
+fn file(arguments: &PeersRun) -> Option<PathBuf> {
     match &arguments.json {
         Some(file) if file == Path::new("none") => None,
         Some(file) => Some(file.clone()),
@@ -263,27 +306,30 @@ fn file(arguments: &Run) -> Option<PathBuf> {
     }
 }
 
-/// Builds what is measured from this source. Where there is no cargo, what lies beside this program is taken.
-fn build() -> Result<(), Error> {
+/// Builds what is measured from this source. Where there is no cargo, what lies beside this program
+/// is taken.
+fn build() -> Result<(), PeersError> {
     let Some(cargo) = env::var_os("CARGO") else { return Ok(()) };
     let mut command = Command::new(cargo);
     command.args(["build", "--release", "--quiet", "-p", "stag", "-p", "stag-bench", "--bins"]);
-    if let Some(target) = env::current_exe().ok().and_then(|own| Some(own.parent()?.parent()?.to_owned())) {
+    if let Some(target) =
+        env::current_exe().ok().and_then(|own| Some(own.parent()?.parent()?.to_owned()))
+    {
         command.arg("--target-dir").arg(target);
     }
     eprintln!("building what is measured");
     match command.status() {
         Ok(status) if status.success() => Ok(()),
-        _ => Err(Error::Failure("stag cannot be built: see above".to_owned())),
+        _ => Err(PeersError::Failure("stag cannot be built: see above".to_owned())),
     }
 }
 
 /// All rounds of a row.
-fn compare(site: &Site, mut row: Row, wanted: usize) -> Vec<Line> {
+fn compare(site: &MeasuringSite, mut row: GoalRow, wanted: usize) -> Vec<ResultLine> {
     eprintln!("  {}, against {} ({})", row.what, row.against(), row.bound);
     if let Err(absence) = row.start(site) {
         eprintln!("    skipped: {absence}");
-        return Line::all(&row, Vec::new(), Some(absence.to_string()));
+        return ResultLine::all(&row, Vec::new(), Some(absence.to_string()));
     }
     let wanted = if row.is_exact { 1 } else { wanted };
     let (mut rounds, mut failure) = (Vec::new(), None);
@@ -306,14 +352,15 @@ fn compare(site: &Site, mut row: Row, wanted: usize) -> Vec<Line> {
             break;
         }
     }
-    let lines = Line::all(&row, rounds, failure);
+    let lines = ResultLine::all(&row, rounds, failure);
     for line in &lines {
-        let median = line.figure.map_or_else(|| "nothing".to_owned(), |spread| figure(spread.median));
+        let median =
+            line.figure.map_or_else(|| "nothing".to_owned(), |spread| figure(spread.median));
         let verdict = match &line.verdict {
-            Verdict::Met => "met",
-            Verdict::NotMet => "not met",
-            Verdict::Beside => "beside the goal",
-            Verdict::NotMeasured(_) => "not measured",
+            GoalVerdict::Met => "met",
+            GoalVerdict::NotMet => "not met",
+            GoalVerdict::Beside => "beside the goal",
+            GoalVerdict::NotMeasured(_) => "not measured",
         };
         let cores = line.cores.map_or_else(String::new, |state| format!(" on {state} cores"));
         eprintln!("    {median}{cores}: {verdict}");
@@ -322,22 +369,26 @@ fn compare(site: &Site, mut row: Row, wanted: usize) -> Vec<Line> {
 }
 
 /// True when each state of the cores that occurred has as many rounds that count as are wanted.
-fn is_enough(rounds: &[Round], wanted: usize) -> bool {
+fn is_enough(rounds: &[GoalRound], wanted: usize) -> bool {
     let counting = || rounds.iter().filter(|round| round.counts);
     let of = |state| counting().filter(|round| round.cores() == state).count();
     counting().next().is_some() && counting().all(|round| of(round.cores()) >= wanted)
 }
 
 /// A round in a line.
-fn told(row: &Row, round: &Round, number: usize) -> String {
+fn told(row: &GoalRow, round: &GoalRound, number: usize) -> String {
     let side = |reading| {
-        row.quantity.of(reading).map_or_else(String::new, |number| amount(number, row.quantity.unit()))
+        row.quantity
+            .of(reading)
+            .map_or_else(String::new, |number| amount(number, row.quantity.unit()))
     };
     let floors = round.floors_ns.map_or_else(String::new, |[before, after]| {
         format!("{}, floor {before:.0}, {after:.0} ns; ", Cores::of([before, after]))
     });
-    let theirs =
-        round.theirs.as_ref().map_or_else(String::new, |theirs| format!(", theirs {}", side(theirs)));
+    let theirs = round
+        .theirs
+        .as_ref()
+        .map_or_else(String::new, |theirs| format!(", theirs {}", side(theirs)));
     let moved = match round.strangers {
         _ if round.counts => String::new(),
         Some(part) if part > PART_MAX => {
@@ -360,7 +411,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound_and_fits_a_terminal() {
-        Cli::command().debug_assert();
+        PeersCli::command().debug_assert();
         for line in ABOUT.lines().chain(FOOTER.lines()) {
             assert!(line.chars().count() <= 79, "{line}");
         }
@@ -369,7 +420,7 @@ mod tests {
     #[test]
     fn results_are_kept_but_for_a_quick_look() {
         let kept = |words: &[&str]| {
-            let cli = Cli::try_parse_from([&["stag-peers"], words].concat()).unwrap();
+            let cli = PeersCli::try_parse_from([&["stag-peers"], words].concat()).unwrap();
             file(&cli.run)
         };
         assert_eq!(kept(&["--json", "x.json"]), Some(PathBuf::from("x.json")));
@@ -378,8 +429,22 @@ mod tests {
     }
 
     #[test]
+    fn rivals_are_named_as_often_as_wanted_and_help_teaches_how() {
+        let parse = |words: &[&str]| PeersCli::try_parse_from([&["stag-peers"], words].concat());
+        let rivals = parse(&["--rival", "A=tcp://h:1/x", "--rival=B=iwarp://h:2/y"]).unwrap();
+        let names: Vec<_> = rivals.run.rival.iter().map(|rival| rival.name.as_str()).collect();
+        assert_eq!(names, ["A", "B"]);
+        let refused = parse(&["--rival", "tcp://h:1/x"]).unwrap_err().to_string();
+        assert!(refused.contains("--rival") && refused.contains("NAME=URL"), "{refused}");
+        let help = PeersCli::command().render_long_help().to_string();
+        for part in ["--rival <NAME=URL>", "A RIVAL OF YOUR OWN", "?mountport=N"] {
+            assert!(help.contains(part), "{part}");
+        }
+    }
+
+    #[test]
     fn rounds_go_on_until_each_state_that_occurred_has_enough() {
-        let round = |floor: f64, counts| Round {
+        let round = |floor: f64, counts| GoalRound {
             floors_ns: Some([floor; 2]),
             strangers: None,
             ours: crate::contender::Reading::default(),

@@ -1,10 +1,10 @@
-//! What is measured beside something else: ours, a rival's, or a floor that nothing can go below.
+//! Contenders, measured beside one another: ours, a rival's, or a floor that nothing can go below.
 
-use crate::site::Site;
+use crate::site::MeasuringSite;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// What one measurement gave. A contender fills what it knows.
+/// Result of one measurement. A contender fills the fields that it knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
     /// The middle one of all round trips, in nanoseconds.
@@ -19,7 +19,7 @@ pub struct Reading {
     /// Octets of payload per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub octets_per_s: Option<f64>,
-    /// What none of these is: instructions, octets, parts of a core.
+    /// Any other count: instructions, octets, parts of a core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<f64>,
 }
@@ -38,9 +38,9 @@ impl Reading {
     }
 }
 
-/// Which part of a [`Reading`] a goal is about.
+/// Part of a [`Reading`] that a goal is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quantity {
+pub enum ReadingQuantity {
     /// The middle round trip.
     RoundTrip,
     /// p99 ÷ p50 of the round trips.
@@ -53,7 +53,7 @@ pub enum Quantity {
     Count(&'static str),
 }
 
-impl Quantity {
+impl ReadingQuantity {
     /// The number that is compared.
     pub fn of(self, reading: &Reading) -> Option<f64> {
         match self {
@@ -72,7 +72,7 @@ impl Quantity {
             .find(|known| known.unit() == unit)
     }
 
-    /// What the number counts.
+    /// Returns the unit of the number.
     pub const fn unit(self) -> &'static str {
         match self {
             Self::RoundTrip => "ns",
@@ -118,26 +118,35 @@ impl fmt::Display for Absence {
 
 /// One side of a comparison. Dropping it ends what it started.
 ///
-/// To add one: a file of its own with a type that implements this, and a row in [`goals`](crate::goals) that names it.
+/// To add one: a file of its own with a type that implements this, and a row in
+/// [`goals`](crate::goals) that names it.
 pub trait Contender {
-    /// What tables call it.
+    /// Returns the name of the contender in tables.
     fn name(&self) -> String;
 
-    /// What one would type to see the same; shown in the results. Known from [`Contender::start`] on.
+    /// Returns the commands that one would type to see the same; shown in the results. Known from
+    /// [`Contender::start`] on.
     fn commands(&self) -> Vec<String>;
 
-    /// Starts what has to run before anything can be measured, on [`Site::server`]'s core. What waits between measurements sleeps:
-    /// both sides of a comparison are started before the first round.
+    /// Returns true if somebody else started it: what its processes do on this host cannot be told
+    /// from what strangers do.
+    fn is_stranger(&self) -> bool {
+        false
+    }
+
+    /// Starts what has to run before anything can be measured, on [`MeasuringSite::server`]'s core.
+    /// Processes that wait between measurements sleep: both sides of a comparison are started
+    /// before the first round.
     ///
     /// # Errors
     /// Why it cannot be measured here: its goal is skipped with these words.
-    fn start(&mut self, _site: &Site) -> Result<(), Absence> {
+    fn start(&mut self, _site: &MeasuringSite) -> Result<(), Absence> {
         Ok(())
     }
 
-    /// One measurement, of about [`Site::turn`].
+    /// One measurement, of about [`MeasuringSite::turn`].
     ///
     /// # Errors
-    /// What went wrong: the round does not count.
-    fn measure(&mut self, site: &Site) -> Result<Reading, String>;
+    /// A sentence that names the failure: the round does not count.
+    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String>;
 }

@@ -1,5 +1,6 @@
-//! The distance between the two cores at the moment, as the ring's round trip tells it. A hypervisor moves its guests' cores between
-//! threads of one core, cores that share a cache, and others; what a goal says differs between them, so each has a line of its own.
+//! The distance between the two cores at the moment, as the ring's round trip tells it. A
+//! hypervisor moves its guests' cores between threads of one core, cores that share a cache, and
+//! others; what a goal says differs between them, so each has a line of its own.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -23,7 +24,8 @@ const FROM_NS: [(Cores, f64); 4] =
     [(Cores::OneCore, 0.0), (Cores::Near, 60.0), (Cores::Between, 140.0), (Cores::Far, 300.0)];
 
 impl Cores {
-    /// The state in which the floor was measured before and after a round. In a round that counts, both differ little.
+    /// The state in which the floor was measured before and after a round. In a round that counts,
+    /// both differ little.
     pub fn of(floors_ns: [f64; 2]) -> Self {
         let [before, after] = floors_ns;
         let middle = (before + after) / 2.0;
@@ -80,7 +82,8 @@ mod tests {
 
     #[test]
     fn states_are_shown_with_their_ranges() {
-        let shown: Vec<_> = Cores::all().map(|state| format!("{state}: {}", state.range())).collect();
+        let shown: Vec<_> =
+            Cores::all().map(|state| format!("{state}: {}", state.range())).collect();
         assert_eq!(
             shown,
             [

@@ -1,7 +1,10 @@
 //! The table of goals: what is compared with what. A contender from elsewhere gets its row here.
 
 use crate::{
-    contender::Quantity::{Bandwidth, Count, Rate, RoundTrip, Tail},
+    contender::{
+        Contender,
+        ReadingQuantity::{Bandwidth, Count, Rate, RoundTrip, Tail},
+    },
     floor::{
         copy::CopyFloor,
         ring::{RingFloor, Sample},
@@ -9,203 +12,335 @@ use crate::{
         wake::{PAUSE, WakeFloor},
     },
     goal::{
-        Bound::{self, AtLeast, AtMost},
-        Row,
+        GoalBound::{self, AtLeast, AtMost},
+        GoalRow, about,
     },
     minimal::Minimal,
     ours::{
         ends::Calls,
-        headers::{HeaderTime, Instructions, Work},
+        headers::{HeaderTime, HeaderWork, Instructions},
         idle::IdleServer,
         many::{Among, IdleMemory, Pushed},
         sink::{Ceiling, Fastest},
         tail::HalfOfPeak,
     },
     rivals::rows,
-    stag::{Served, Stag},
+    stag::{ServedProgram, Stag},
     way::{self, Way},
 };
 
 /// A goal: its name, what it is about, and what makes its rows.
-pub type Goal = (&'static str, &'static str, fn() -> Vec<Row>);
+pub type Goal = (&'static str, &'static str, fn() -> Vec<GoalRow>);
 
 /// All of them, in the order of the table. A goal with several lines is measured by all of them.
-pub const GOALS: [Goal; 18] = [
+pub const GOALS: [Goal; 19] = [
     ("G1", "NULL round trip on shared memory, against a two-thread ring", null_shm),
     ("G1", "the same, against UCX", rows::null_shm),
-    ("G2", "NULL calls per second on shared memory, against active messages of UCX", rows::calls_shm),
+    (
+        "G2",
+        "NULL calls per second on shared memory, against active messages of UCX",
+        rows::calls_shm,
+    ),
     ("G3", "NULL round trip over iWARP, against a busy-polled TCP ping-pong", null_iwarp),
     ("G3", "the same, against UCX and libtirpc over TCP", rows::null_iwarp),
-    ("G4", "NULL calls per second over iWARP, against a server made for nothing but speed", calls_iwarp),
-    ("G4", "the same, against NFS-Ganesha and libtirpc's server with the same client", rows::calls_iwarp),
+    (
+        "G4",
+        "NULL calls per second over iWARP, against a server made for nothing but speed",
+        calls_iwarp,
+    ),
+    (
+        "G4",
+        "the same, against NFS-Ganesha and libtirpc's server with the same client",
+        rows::calls_iwarp,
+    ),
+    (
+        "G4t",
+        "NULL and READ round trips over TCP, against a server made for nothing but speed",
+        trips_tcp,
+    ),
     ("G5", "READ bandwidth on shared memory, against memcpy", reads_shm),
-    ("G6", "READ bandwidth over iWARP, against a busy-polled TCP stream; CRC on against off", reads_iwarp),
-    ("G7", "READs per second of 4 KiB over iWARP, against a server made for nothing but speed", small_reads),
+    (
+        "G6",
+        "READ bandwidth over iWARP, against a busy-polled TCP stream; CRC on against off",
+        reads_iwarp,
+    ),
+    (
+        "G7",
+        "READs of 4 KiB over iWARP and TCP, against a server made for nothing but speed",
+        small_reads,
+    ),
     ("G7", "the same, against NFS-Ganesha with the same client", rows::small_reads),
     ("G8", "transport headers written and read, against memcpy; instructions", headers),
     ("G9", "instructions of a NULL call on shared memory, both sides", call),
     ("G10", "NULL round trip among 10,000 connections, against one connection", many),
     ("G11", "memory of a server for each idle connection", idle_memory),
     ("G12", "p99 / p50 at half of the peak rate on shared memory, against that of the ring", tail),
-    ("G13", "the first call after the server fell asleep, against an eventfd; CPU while idle", asleep),
+    (
+        "G13",
+        "the first call after the server fell asleep, against an eventfd; CPU while idle",
+        asleep,
+    ),
     ("G14", "the generator's own ceiling, against the fastest server", ceiling),
 ];
 
 /// The calls under way at a time in a READ at full width.
 const READ_DEPTH: usize = 8;
 
-fn null_shm() -> Vec<Row> {
+fn null_shm() -> Vec<GoalRow> {
     let row = |what, by, bound| {
-        let ours = Stag::new(by, Served::Echo, "--workload null --depth 1");
-        Row::timed(("G1", what), (RoundTrip, bound), ours, RingFloor(Sample::Batches))
+        let ours = Stag::new(by, ServedProgram::Echo, "--workload null --depth 1");
+        GoalRow::timed(about("G1", what, RoundTrip, bound), ours, RingFloor(Sample::Batches))
     };
     vec![
         row("NULL round trip, shm", way::SHM, AtMost(2.0)),
-        row("NULL round trip, shm trusted", way::SHM_TRUSTED, Bound::None),
+        row("NULL round trip, shm trusted", way::SHM_TRUSTED, GoalBound::None),
     ]
 }
 
-fn null_iwarp() -> Vec<Row> {
-    let ours = Stag::new(way::IWARP, Served::Echo, "--workload null --depth 1");
-    vec![Row::timed(("G3", "NULL round trip, iwarp"), (RoundTrip, AtMost(1.1)), ours, TcpPing)]
+fn null_iwarp() -> Vec<GoalRow> {
+    let ours = Stag::new(way::IWARP, ServedProgram::Echo, "--workload null --depth 1");
+    vec![GoalRow::timed(
+        about("G3", "NULL round trip, iwarp", RoundTrip, AtMost(1.1)),
+        ours,
+        TcpPing,
+    )]
 }
 
-fn calls_iwarp() -> Vec<Row> {
+fn calls_iwarp() -> Vec<GoalRow> {
     let row = |depth: usize| {
         let options = format!("--workload null --depth {depth}");
-        let ours = Stag::new(way::IWARP, Served::Echo, &options);
+        let ours = Stag::new(way::IWARP, ServedProgram::Echo, &options);
         let what = format!("NULL calls/s, iwarp, depth {depth}");
-        Row::timed(("G4", &what), (Rate, AtLeast(0.5)), ours, Minimal::new(&options))
+        GoalRow::timed(about("G4", &what, Rate, AtLeast(0.5)), ours, Minimal::new(&options))
     };
     [32, 128].map(row).into()
 }
 
-fn reads_shm() -> Vec<Row> {
-    let row = |(by, name): (Way, &str), (len, size, bound): (usize, &str, Bound)| {
-        let options = format!("--workload nfs3:read --size {size} --depth {READ_DEPTH} --no-verify");
-        let ours = Stag::new(by, Served::Memory, &options);
+fn reads_shm() -> Vec<GoalRow> {
+    let row = |(by, name): (Way, &str), (len, size, bound): (usize, &str, GoalBound)| {
+        let options =
+            format!("--workload nfs3:read --size {size} --depth {READ_DEPTH} --no-verify");
+        let ours = Stag::new(by, ServedProgram::Memory, &options);
         let what = format!("READ bandwidth, {name}, {size}iB, depth {READ_DEPTH}");
-        Row::timed(("G5", &what), (Bandwidth, bound), ours, CopyFloor { len, places: READ_DEPTH })
+        GoalRow::timed(
+            about("G5", &what, Bandwidth, bound),
+            ours,
+            CopyFloor { len, places: READ_DEPTH },
+        )
     };
     let (trusted, isolated) = ((way::SHM_TRUSTED, "shm trusted"), (way::SHM, "shm isolated"));
     vec![
         row(trusted, (64 << 10, "64K", AtLeast(0.7))),
         row(trusted, (1 << 20, "1M", AtLeast(0.9))),
-        row(isolated, (64 << 10, "64K", Bound::None)),
-        row(isolated, (1 << 20, "1M", Bound::None)),
+        row(isolated, (64 << 10, "64K", GoalBound::None)),
+        row(isolated, (1 << 20, "1M", GoalBound::None)),
     ]
 }
 
-fn reads_iwarp() -> Vec<Row> {
+fn reads_iwarp() -> Vec<GoalRow> {
     let options = format!("--workload nfs3:read --size 1M --depth {READ_DEPTH} --no-verify");
-    let ours = Stag::new(way::IWARP, Served::Memory, &options);
+    let ours = Stag::new(way::IWARP, ServedProgram::Memory, &options);
     let what = format!("READ bandwidth, iwarp with CRC, 1MiB, depth {READ_DEPTH}");
     let pushed = |by| Pushed::new(by, READ_DEPTH);
     let (on, off) = (pushed(way::IWARP), pushed(way::IWARP_WITHOUT_CRC));
     vec![
-        Row::timed(("G6", &what), (Bandwidth, AtLeast(0.9)), ours, TcpStreamFloor),
-        Row::timed(("G6", "1 MiB pushed, CRC on ÷ off"), (Bandwidth, AtLeast(0.95)), on, off),
+        GoalRow::timed(about("G6", &what, Bandwidth, AtLeast(0.9)), ours, TcpStreamFloor),
+        GoalRow::timed(
+            about("G6", "1 MiB pushed, CRC on ÷ off", Bandwidth, AtLeast(0.95)),
+            on,
+            off,
+        ),
     ]
 }
 
-fn small_reads() -> Vec<Row> {
-    let row = |(depth, bound): (usize, f64)| {
-        let options = format!("--workload nfs3:read --size 4K --depth {depth} --no-verify");
-        let ours = Stag::new(way::IWARP, Served::Memory, &options);
-        let what = format!("4 KiB READs/s, iwarp, depth {depth}");
-        Row::timed(("G7", &what), (Rate, AtLeast(bound)), ours, Minimal::new(&options))
-    };
-    [(32, 0.25), (128, 0.1)].map(row).into()
+/// `stag bench` of NULL calls, one at a time.
+const NULL_TRIP: &str = "--workload null --depth 1";
+/// `stag bench` of READs of 4 KiB from a file that every server keeps whole, one at a time.
+const READ_TRIP: &str = "--workload nfs3:read --size 4K --file-size 2M --depth 1 --no-verify";
+
+/// G4t: a NULL round trip over TCP, against who is called by the same options.
+pub fn null_tcp<C: Contender + 'static>(
+    bound: GoalBound,
+    theirs: impl FnOnce(&str) -> C,
+) -> GoalRow {
+    let ours = Stag::new(way::TCP, ServedProgram::Echo, NULL_TRIP);
+    GoalRow::timed(about("G4t", "NULL round trip, tcp", RoundTrip, bound), ours, theirs(NULL_TRIP))
 }
 
-fn headers() -> Vec<Row> {
+/// G4t: the round trip of a READ of 4 KiB over TCP, against who is called by the same options.
+pub fn read_tcp<C: Contender + 'static>(
+    bound: GoalBound,
+    theirs: impl FnOnce(&str) -> C,
+) -> GoalRow {
+    read_trip("G4t", way::TCP, bound, theirs)
+}
+
+/// The round trip of a READ of 4 KiB by `way`.
+pub fn read_trip<C: Contender + 'static>(
+    goal: &'static str,
+    way: Way,
+    bound: GoalBound,
+    theirs: impl FnOnce(&str) -> C,
+) -> GoalRow {
+    let ours = Stag::new(way, ServedProgram::Memory, READ_TRIP);
+    let what = format!("4 KiB READ round trip, {}", way.name());
+    GoalRow::timed(about(goal, &what, RoundTrip, bound), ours, theirs(READ_TRIP))
+}
+
+fn trips_tcp() -> Vec<GoalRow> {
+    let bound = AtMost(1.25);
+    vec![null_tcp(bound, Minimal::new), read_tcp(bound, Minimal::new)]
+}
+
+fn small_reads() -> Vec<GoalRow> {
+    let row = |by: Way, depth: usize, bound: GoalBound| {
+        let options = format!("--workload nfs3:read --size 4K --depth {depth} --no-verify");
+        let ours = Stag::new(by, ServedProgram::Memory, &options);
+        let what = format!("4 KiB READs/s, {}, depth {depth}", by.name());
+        GoalRow::timed(about("G7", &what, Rate, bound), ours, Minimal::new(&options))
+    };
+    vec![
+        read_trip("G7", way::IWARP, GoalBound::None, Minimal::new),
+        row(way::IWARP, 32, AtLeast(0.25)),
+        row(way::IWARP, 128, AtLeast(0.1)),
+        row(way::TCP, 32, GoalBound::None),
+        row(way::TCP, 128, GoalBound::None),
+    ]
+}
+
+fn headers() -> Vec<GoalRow> {
     let time = |form, work, bound| {
-        let name = if work == Work::Emit { "emit" } else { "parse" };
-        let what = format!("header, {name}, {}", if form == "null" { "NULL" } else { "one Write chunk" });
-        let [ours, copy] = [work, Work::Copy].map(|work| HeaderTime { form, work });
-        Row::timed(("G8", &what), (RoundTrip, AtMost(bound)), ours, copy)
+        let name = if work == HeaderWork::Emit { "emit" } else { "parse" };
+        let what =
+            format!("header, {name}, {}", if form == "null" { "NULL" } else { "one Write chunk" });
+        let [ours, copy] = [work, HeaderWork::Copy].map(|work| HeaderTime { form, work });
+        GoalRow::timed(about("G8", &what, RoundTrip, AtMost(bound)), ours, copy)
     };
     let instructions = |subject, what, bound| {
         let ours = Instructions::new(subject, 1_000);
-        Row::exact(("G8", what), (Count("instructions"), bound), ours)
+        GoalRow::exact(about("G8", what, Count("instructions"), bound), ours)
     };
     vec![
-        time("null", Work::Emit, 1.6),
-        time("read", Work::Emit, 1.6),
-        time("null", Work::Parse, 4.0),
-        time("read", Work::Parse, 4.0),
-        // A connection writes a NULL's header as the plain one that it is; what can write every header needs more.
-        instructions("emit/plain", "header, emit, NULL, instructions", AtMost(25.0)),
-        instructions("emit/null", "the same by what writes every header", Bound::None),
+        time("null", HeaderWork::Emit, 1.6),
+        time("read", HeaderWork::Emit, 1.6),
+        time("null", HeaderWork::Parse, 4.0),
+        time("read", HeaderWork::Parse, 4.0),
+        // A connection writes a NULL's header as the short one that it is; what can write every
+        // header needs more.
+        instructions("emit/short", "header, emit, NULL, instructions", AtMost(25.0)),
+        instructions("emit/null", "the same by what writes every header", GoalBound::None),
         instructions("emit/read", "header, emit, one Write chunk, instructions", AtMost(100.0)),
-        instructions("parse/plain", "header, parse, NULL, instructions", Bound::None),
+        instructions("parse/short", "header, parse, NULL, instructions", GoalBound::None),
         instructions("parse/read", "header, parse, one Write chunk, instructions", AtMost(180.0)),
     ]
 }
 
-fn call() -> Vec<Row> {
+fn call() -> Vec<GoalRow> {
     let row = |subject, what, bound| {
-        Row::exact(("G9", what), (Count("instructions"), bound), Instructions::new(subject, 500))
+        GoalRow::exact(
+            about("G9", what, Count("instructions"), bound),
+            Instructions::new(subject, 500),
+        )
     };
     vec![
         row("shm", "NULL call, shm, both sides, instructions", AtMost(500.0)),
-        row("iwarp", "NULL call, iwarp, both sides, instructions", Bound::None),
+        row("iwarp", "NULL call, iwarp, both sides, instructions", GoalBound::None),
     ]
 }
 
-fn many() -> Vec<Row> {
-    // What the crowd costs, and what it costs that nothing of a connection is in a cache when its call comes.
-    let kinds = [(Calls::OverOne, "the others idle"), (Calls::OverAny, "each call over another one")];
+fn many() -> Vec<GoalRow> {
+    // What the crowd costs, and what it costs that nothing of a connection is in a cache when its
+    // call comes.
+    let kinds =
+        [(Calls::OverOne, "the others idle"), (Calls::OverAny, "each call over another one")];
     let rows = [way::SHM, way::IWARP].into_iter().flat_map(|by| {
         kinds.map(|(calls, how)| {
             let what = format!("NULL round trip, {}, 10,000 connections ÷ 1, {how}", by.name());
             let [ours, one] = [10_000, 1].map(|connections| Among::new(by, calls, connections));
-            Row::timed(("G10", &what), (RoundTrip, AtMost(1.5)), ours, one)
+            GoalRow::timed(about("G10", &what, RoundTrip, AtMost(1.5)), ours, one)
         })
     });
     rows.collect()
 }
 
-fn idle_memory() -> Vec<Row> {
+fn idle_memory() -> Vec<GoalRow> {
     let row = |by: Way, kib: f64| {
         let what = format!("memory per idle connection, {}, of 4,000", by.name());
         let ours = IdleMemory::new(by, 4_000);
-        Row::exact(("G11", &what), (Count("octets"), AtMost(kib * 1_024.0)), ours)
+        GoalRow::exact(about("G11", &what, Count("octets"), AtMost(kib * 1_024.0)), ours)
     };
     vec![row(way::IWARP, 4.0), row(way::SHM, 16.0)]
 }
 
-fn tail() -> Vec<Row> {
+fn tail() -> Vec<GoalRow> {
     let (ours, ring) = (HalfOfPeak::new(way::SHM), RingFloor(Sample::Open));
-    vec![Row::timed(
-        ("G12", "p99/p50 of NULL, shm, open loop at half of the peak"),
-        (Tail, AtMost(1.5)),
+    vec![GoalRow::timed(
+        about("G12", "p99/p50 of NULL, shm, open loop at half of the peak", Tail, AtMost(1.5)),
         ours,
         ring,
     )]
 }
 
-fn asleep() -> Vec<Row> {
+fn asleep() -> Vec<GoalRow> {
     let rate = 1_000 / PAUSE.as_millis();
     let options = format!("--workload null --depth 1 --rate {rate} --arrivals uniform");
     let first = |by, what, bound| {
-        let ours = Stag::new(by, Served::Echo, &options);
-        Row::timed(("G13", what), (RoundTrip, bound), ours, WakeFloor)
+        let ours = Stag::new(by, ServedProgram::Echo, &options);
+        GoalRow::timed(about("G13", what, RoundTrip, bound), ours, WakeFloor)
     };
-    let idle = |by, what| Row::exact(("G13", what), (Count("% of a core"), AtMost(1.0)), IdleServer::new(by));
+    let idle = |by, what| {
+        GoalRow::exact(about("G13", what, Count("% of a core"), AtMost(1.0)), IdleServer::new(by))
+    };
     vec![
         first(way::SHM, "first NULL after the idle sleep, shm", AtMost(1.15)),
-        first(way::IWARP, "first NULL after the idle sleep, iwarp", Bound::None),
+        first(way::IWARP, "first NULL after the idle sleep, iwarp", GoalBound::None),
         idle(way::SHM, "CPU of an idle server, shm"),
         idle(way::IWARP, "CPU of an idle server, iwarp"),
     ]
 }
 
-fn ceiling() -> Vec<Row> {
+fn ceiling() -> Vec<GoalRow> {
     let depth = 128;
     let options = format!("--workload null --depth {depth}");
-    let shm = Stag::new(way::SHM, Served::Echo, &options);
+    let shm = Stag::new(way::SHM, ServedProgram::Echo, &options);
     let servers = Fastest(vec![Box::new(Minimal::new(&options)), Box::new(shm)]);
     let what = format!("generator's ceiling, NULL calls/s, depth {depth}");
-    vec![Row::timed(("G14", &what), (Rate, AtLeast(1.5)), Ceiling::new(depth), servers)]
+    vec![GoalRow::timed(about("G14", &what, Rate, AtLeast(1.5)), Ceiling::new(depth), servers)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contender::Reading;
+
+    #[test]
+    fn round_trips_over_tcp_have_their_bound_beside_the_minimal_server() {
+        let rows = trips_tcp();
+        assert_eq!(rows.len(), 2);
+        for (row, what) in rows.iter().zip(["NULL round trip, tcp", "4 KiB READ round trip, tcp"]) {
+            assert_eq!((row.goal, row.what.as_str(), row.bound), ("G4t", what, AtMost(1.25)));
+            assert_eq!(row.against(), "minimal RPC server over TCP");
+            let trip = |ns| Reading { p50_ns: Some(ns), ..Reading::default() };
+            let ratio = |ours, theirs| row.ratio(&trip(ours), Some(&trip(theirs)));
+            assert_eq!(ratio(15_000.0, 12_000.0), Some(1.25));
+            assert_eq!(ratio(15_000.0, 12_000.0).and_then(|it| row.bound.is_kept(it)), Some(true));
+            assert_eq!(ratio(65_000.0, 12_500.0).and_then(|it| row.bound.is_kept(it)), Some(false));
+        }
+    }
+
+    #[test]
+    fn small_reads_are_compared_at_three_depths_over_both_ways() {
+        let rows: Vec<_> = trips_tcp().into_iter().chain(small_reads()).collect();
+        let bound = |what: &str| rows.iter().find(|row| row.what == what).map(|row| row.bound);
+        for (what, wanted) in [
+            ("4 KiB READ round trip, iwarp", GoalBound::None),
+            ("4 KiB READ round trip, tcp", AtMost(1.25)),
+            ("4 KiB READs/s, iwarp, depth 32", AtLeast(0.25)),
+            ("4 KiB READs/s, iwarp, depth 128", AtLeast(0.1)),
+            ("4 KiB READs/s, tcp, depth 32", GoalBound::None),
+            ("4 KiB READs/s, tcp, depth 128", GoalBound::None),
+        ] {
+            assert_eq!(bound(what), Some(wanted), "{what}");
+        }
+    }
 }

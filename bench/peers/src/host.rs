@@ -1,5 +1,6 @@
-//! What is known of the machine and of the source that was measured.
+//! Description of the machine and of the source that was measured.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use std::{
     fs,
@@ -10,29 +11,32 @@ use std::{
 
 /// The machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Host {
+pub struct HostDescription {
     /// As `/proc/cpuinfo` calls it.
     pub processor: String,
     /// Family, model and stepping: one name stands for many processors.
     pub model: String,
-    /// That this process may use.
+    /// Number of cores that this process may use.
     pub cores: usize,
     /// Of Linux.
     pub kernel: String,
-    /// Whether a hypervisor lies below it.
+    /// True if the machine runs on a hypervisor.
     pub is_virtual: bool,
     /// Of the compiler, as `rustc -V` says it.
     pub compiler: String,
 }
 
-impl Host {
+impl HostDescription {
     /// This one.
     pub fn describe() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let field = |name: &str| {
-            let line =
-                cpuinfo.lines().find(|line| line.split(':').next().is_some_and(|key| key.trim() == name));
-            line.and_then(|line| line.split_once(':')).map_or("?", |(_, value)| value.trim()).to_owned()
+            let line = cpuinfo
+                .lines()
+                .find(|line| line.split(':').next().is_some_and(|key| key.trim() == name));
+            line.and_then(|line| line.split_once(':'))
+                .map_or("?", |(_, value)| value.trim())
+                .to_owned()
         };
         Self {
             processor: field("model name"),
@@ -50,7 +54,7 @@ impl Host {
     }
 }
 
-/// What a command prints, without the line's end.
+/// Returns the output of a command, without the line's end.
 fn said(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok().filter(|_| output.status.success())?;
@@ -60,8 +64,8 @@ fn said(program: &str, arguments: &[&str]) -> Option<String> {
 /// The commit that is checked out, with a plus behind it when files differ from it.
 pub fn revision() -> String {
     let commit = said("git", &["rev-parse", "--short", "HEAD"]).unwrap_or_else(|| "?".to_owned());
-    let is_changed =
-        said("git", &["status", "--porcelain", "--untracked-files=no"]).is_some_and(|said| !said.is_empty());
+    let is_changed = said("git", &["status", "--porcelain", "--untracked-files=no"])
+        .is_some_and(|said| !said.is_empty());
     if is_changed { format!("{commit}+") } else { commit }
 }
 
@@ -70,15 +74,10 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }
 
-/// A day as `2026-11-20`, from seconds since 1970-01-01 UTC: the civil calendar in eras of 400 years, which begin in March.
+/// A day as `2026-11-20`, from seconds since 1970-01-01 UTC.
 pub fn date(unix_s: u64) -> String {
-    let days = unix_s / 86_400 + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (day, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    format!("{:04}-{month:02}-{day:02}", year + era * 400 + u64::from(month <= 2))
+    let moment = i64::try_from(unix_s).ok().and_then(|unix_s| Timestamp::from_second(unix_s).ok());
+    moment.unwrap_or_default().strftime("%F").to_string()
 }
 
 #[cfg(test)]
@@ -102,7 +101,7 @@ mod tests {
 
     #[test]
     fn this_host_has_a_processor_and_a_kernel() {
-        let host = Host::describe();
+        let host = HostDescription::describe();
         assert!(!host.kernel.is_empty() && !host.processor.is_empty() && host.cores > 0);
     }
 }

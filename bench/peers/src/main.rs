@@ -2,14 +2,14 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
-use stag_peers::cli::{self, Cli, Error};
+use stag_peers::cli::{self, PeersCli, PeersError};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let (code, sentence) = match cli::run(Cli::parse()) {
+    let (code, sentence) = match cli::run(PeersCli::parse()) {
         Ok(()) => return ExitCode::SUCCESS,
-        Err(Error::Usage(sentence)) => (2, sentence),
-        Err(Error::Failure(sentence)) => (1, sentence),
+        Err(PeersError::Usage(sentence)) => (2, sentence),
+        Err(PeersError::Failure(sentence)) => (1, sentence),
     };
     eprintln!("stag-peers: {sentence}");
     ExitCode::from(code)

@@ -1,10 +1,10 @@
 //! Results: as a file that runs add to, and as a table.
 
 use crate::{
-    contender::Quantity,
+    contender::ReadingQuantity,
     cores::Cores,
-    goal::{Bound, Round, Row},
-    host::{self, Host},
+    goal::{GoalBound, GoalRound, GoalRow},
+    host::{self, HostDescription},
     statistics::Spread,
 };
 use serde::{Deserialize, Serialize};
@@ -13,10 +13,10 @@ use std::{fmt::Write, fs, io::ErrorKind, path::Path};
 /// The form of the file. A member that changes its meaning changes this; one that comes does not.
 pub const SCHEMA: &str = "stag-peers/1";
 
-/// What became of a goal.
+/// Verdict on a goal.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum GoalVerdict {
     /// The median keeps the bound.
     Met,
     /// It does not.
@@ -29,47 +29,47 @@ pub enum Verdict {
 
 /// One line of the table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Line {
+pub struct ResultLine {
     /// The goal, as in G4.
     pub goal: String,
-    /// What was measured.
+    /// Description of the measurement.
     pub what: String,
-    /// Who was measured.
+    /// Name of our contender.
     pub ours: String,
-    /// What it was compared with.
+    /// Name of the contender that ours was compared with.
     pub against: String,
-    /// What the numbers count.
+    /// Unit of the numbers.
     pub unit: String,
-    /// What the median has to be.
-    pub bound: Bound,
+    /// Bound that the median has to keep.
+    pub bound: GoalBound,
     /// The distance of the cores; none where nothing depends on it, and where no round counts.
     #[serde(default)]
     pub cores: Option<Cores>,
-    /// What came of it.
-    pub verdict: Verdict,
+    /// Verdict on the goal.
+    pub verdict: GoalVerdict,
     /// Of the rounds that count: ours ÷ theirs, or ours where nothing is beside it.
     pub figure: Option<Spread>,
     /// Ours, in the unit.
     pub ours_median: Option<f64>,
     /// Theirs, in the unit.
     pub theirs_median: Option<f64>,
-    /// What was run for ours.
+    /// Commands that were run for ours.
     pub our_commands: Vec<String>,
-    /// What was run for theirs.
+    /// Commands that were run for theirs.
     pub their_commands: Vec<String>,
     /// All rounds, those with a floor that moved included.
-    pub rounds: Vec<Round>,
-    /// When, in seconds since 1970-01-01 UTC.
+    pub rounds: Vec<GoalRound>,
+    /// Time of the measurement, in seconds since 1970-01-01 UTC.
     pub measured_unix_s: u64,
     /// The commit that was measured; a plus says that files differed from it.
     pub revision: String,
 }
 
-impl Line {
+impl ResultLine {
     /// The lines of `row`: one for each state of the cores in which some rounds count.
-    pub fn all(row: &Row, rounds: Vec<Round>, failure: Option<String>) -> Vec<Self> {
-        let failure =
-            failure.unwrap_or_else(|| "the host was busy, or its floor moved, in every round".to_owned());
+    pub fn all(row: &GoalRow, rounds: Vec<GoalRound>, failure: Option<String>) -> Vec<Self> {
+        let failure = failure
+            .unwrap_or_else(|| "the host was busy, or its floor moved, in every round".to_owned());
         let line = Self {
             goal: row.goal.to_owned(),
             what: row.what.clone(),
@@ -78,7 +78,7 @@ impl Line {
             unit: row.quantity.unit().to_owned(),
             bound: row.bound,
             cores: None,
-            verdict: Verdict::NotMeasured(failure),
+            verdict: GoalVerdict::NotMeasured(failure),
             figure: None,
             ours_median: None,
             theirs_median: None,
@@ -91,18 +91,25 @@ impl Line {
         line.by_cores(row.quantity)
     }
 
-    /// The line of each state of the cores, the nearest first. Rounds that do not count stay with those of the state with most.
-    fn by_cores(mut self, quantity: Quantity) -> Vec<Self> {
+    /// The line of each state of the cores, the nearest first. Rounds that do not count stay with
+    /// those of the state with most.
+    fn by_cores(mut self, quantity: ReadingQuantity) -> Vec<Self> {
         let rounds = std::mem::take(&mut self.rounds);
-        let count = |state| rounds.iter().filter(|round| round.counts && round.cores() == state).count();
-        let states = [None].into_iter().chain(Cores::all().map(Some)).filter(|state| count(*state) > 0);
+        let count =
+            |state| rounds.iter().filter(|round| round.counts && round.cores() == state).count();
+        let states =
+            [None].into_iter().chain(Cores::all().map(Some)).filter(|state| count(*state) > 0);
         let most = states.clone().rev().max_by_key(|state| count(*state));
         let mut lines: Vec<Self> = states
             .map(|state| {
-                let is_of = |round: &&Round| {
+                let is_of = |round: &&GoalRound| {
                     if round.counts { round.cores() == state } else { most == Some(state) }
                 };
-                Self { cores: state, rounds: rounds.iter().filter(is_of).cloned().collect(), ..self.clone() }
+                Self {
+                    cores: state,
+                    rounds: rounds.iter().filter(is_of).cloned().collect(),
+                    ..self.clone()
+                }
             })
             .collect();
         if lines.is_empty() {
@@ -113,18 +120,18 @@ impl Line {
     }
 
     /// Judges the rounds.
-    fn judge(&mut self, quantity: Quantity) {
+    fn judge(&mut self, quantity: ReadingQuantity) {
         let counting = || self.rounds.iter().filter(|round| round.counts);
-        let median = |of: &dyn Fn(&Round) -> Option<f64>| {
+        let median = |of: &dyn Fn(&GoalRound) -> Option<f64>| {
             Spread::of(counting().filter_map(of)).map(|spread| spread.median)
         };
         let ours = median(&|round| quantity.of(&round.ours));
         let theirs = median(&|round| quantity.of(round.theirs.as_ref()?));
         let Some(figure) = Spread::of(counting().map(|round| round.figure)) else { return };
         self.verdict = match self.bound.is_kept(figure.median) {
-            Some(true) => Verdict::Met,
-            Some(false) => Verdict::NotMet,
-            None => Verdict::Beside,
+            Some(true) => GoalVerdict::Met,
+            Some(false) => GoalVerdict::NotMet,
+            None => GoalVerdict::Beside,
         };
         (self.figure, self.ours_median, self.theirs_median) = (Some(figure), ours, theirs);
     }
@@ -132,7 +139,7 @@ impl Line {
     /// Lines of a file that was written before states were told apart.
     fn sorted_out(self) -> Vec<Self> {
         let has_floors = self.rounds.iter().any(|round| round.counts && round.floors_ns.is_some());
-        match Quantity::of_unit(&self.unit) {
+        match ReadingQuantity::of_unit(&self.unit) {
             Some(quantity) if self.cores.is_none() && has_floors => self.by_cores(quantity),
             _ => vec![self],
         }
@@ -140,7 +147,8 @@ impl Line {
 
     /// The rings of the rounds that count.
     fn rings(&self) -> Option<Spread> {
-        let floors = self.rounds.iter().filter(|round| round.counts).filter_map(|round| round.floors_ns);
+        let floors =
+            self.rounds.iter().filter(|round| round.counts).filter_map(|round| round.floors_ns);
         Spread::of(floors.flatten())
     }
 
@@ -154,15 +162,15 @@ impl Line {
 pub struct Results {
     /// [`SCHEMA`].
     pub schema: String,
-    /// Where they were taken.
-    pub host: Host,
-    /// What came of them, in the order of the goals.
-    pub lines: Vec<Line>,
+    /// Host that the results were taken on.
+    pub host: HostDescription,
+    /// Results, in the order of the goals.
+    pub lines: Vec<ResultLine>,
 }
 
 impl Results {
     /// None yet.
-    pub fn new(host: Host) -> Self {
+    pub fn new(host: HostDescription) -> Self {
         Self { schema: SCHEMA.to_owned(), host, lines: Vec::new() }
     }
 
@@ -170,7 +178,7 @@ impl Results {
     ///
     /// # Errors
     /// When it is something else, or was made on another machine.
-    pub fn open(file: &Path, host: Host) -> Result<Self, String> {
+    pub fn open(file: &Path, host: HostDescription) -> Result<Self, String> {
         let text = match fs::read_to_string(file) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Self::new(host)),
@@ -178,15 +186,19 @@ impl Results {
         };
         let results = Self::read(file, &text)?;
         if results.host != host {
-            return Err(format!("{}: it was made on another machine: name another file", file.display()));
+            return Err(format!(
+                "{}: it was made on another machine: name another file",
+                file.display()
+            ));
         }
         Ok(results)
     }
 
     /// Those of a file, whatever machine it is from.
     fn read(file: &Path, text: &str) -> Result<Self, String> {
-        let mut results: Self = serde_json::from_str(text)
-            .map_err(|error| format!("{}: it is no result of this program: {error}", file.display()))?;
+        let mut results: Self = serde_json::from_str(text).map_err(|error| {
+            format!("{}: it is no result of this program: {error}", file.display())
+        })?;
         if results.schema != SCHEMA {
             return Err(format!(
                 "{}: its schema is {:?}, and this program has {SCHEMA:?}",
@@ -194,7 +206,7 @@ impl Results {
                 results.schema
             ));
         }
-        results.lines = results.lines.into_iter().flat_map(Line::sorted_out).collect();
+        results.lines = results.lines.into_iter().flat_map(ResultLine::sorted_out).collect();
         Ok(results)
     }
 
@@ -203,15 +215,18 @@ impl Results {
     /// # Errors
     /// When it is something else, and as files fail.
     pub fn rewrite(file: &Path) -> Result<(), String> {
-        let text = fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        let text =
+            fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
         Self::read(file, &text)?.save(file)
     }
 
-    /// Adds the lines of one row, or replaces those that say the same, and keeps the order of `goals`. Lines of other states of the
-    /// cores stay, unless the row could not be measured at all.
-    pub fn put(&mut self, lines: &[Line], goals: &[&str]) {
+    /// Adds the lines of one row, or replaces those that say the same, and keeps the order of
+    /// `goals`. Lines of other states of the cores stay, unless the row could not be measured at
+    /// all.
+    pub fn put(&mut self, lines: &[ResultLine], goals: &[&str]) {
         let Some(first) = lines.first() else { return };
-        let place = self.lines.iter().position(|known| known.is_of(first)).unwrap_or(self.lines.len());
+        let place =
+            self.lines.iter().position(|known| known.is_of(first)).unwrap_or(self.lines.len());
         let states: Vec<_> = lines.iter().map(|line| line.cores).collect();
         let (mut row, mut others): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.lines).into_iter().partition(|known| known.is_of(first));
@@ -235,7 +250,9 @@ impl Results {
         let replace = |file: &Path, text: &str| {
             // A signal in the middle leaves what was there.
             let draft = file.with_extension("draft");
-            fs::write(&draft, text).and_then(|()| fs::rename(&draft, file)).map_err(|error| wrong(&error))
+            fs::write(&draft, text)
+                .and_then(|()| fs::rename(&draft, file))
+                .map_err(|error| wrong(&error))
         };
         replace(file, &(text + "\n"))?;
         replace(&file.with_extension("md"), &self.page())
@@ -245,7 +262,8 @@ impl Results {
     fn states(&self) -> String {
         let timed = self.lines.iter().filter(|line| line.cores.is_some()).count();
         let mut text =
-            "Goals are judged by the state of the cores, as a ring between two threads tells it".to_owned();
+            "Goals are judged by the state of the cores, as a ring between two threads tells it"
+                .to_owned();
         for state in Cores::all() {
             let count = self.lines.iter().filter(|line| line.cores == Some(state)).count();
             if count > 0 || matches!(state, Cores::Near | Cores::Far) {
@@ -255,7 +273,8 @@ impl Results {
         text.push_str(".\n");
         for state in [Cores::Near, Cores::Far] {
             if timed > 0 && self.lines.iter().all(|line| line.cores != Some(state)) {
-                let _ = writeln!(text, "**No round met {state} cores: nothing here is said of them.**");
+                let _ =
+                    writeln!(text, "**No round met {state} cores: nothing here is said of them.**");
             }
         }
         text
@@ -263,21 +282,27 @@ impl Results {
 
     /// The table, with the machine above it and the commands below.
     pub fn page(&self) -> String {
-        let Host { processor, model, cores, kernel, is_virtual, compiler } = &self.host;
+        let HostDescription { processor, model, cores, kernel, is_virtual, compiler } = &self.host;
         let guest = if *is_virtual { ", in a virtual machine" } else { "" };
         let mut text = format!(
-            "# Goals, measured\n\n{processor} ({model}), {cores} cores{guest}; Linux {kernel}; {compiler}.\n\
-             Ours ÷ theirs is the median of the ratios of all rounds that count, with the quartiles and the number of rounds.\n\n{}\n",
+            "# Goals, measured\n\n{processor} ({model}), {cores} cores{guest}; Linux {kernel}; \
+             {compiler}.\n\
+             Ours ÷ theirs is the median of the ratios of all rounds that count, with the \
+             quartiles and the number of rounds.\n\n{}\n",
             self.states()
         );
-        if self.lines.iter().any(|line| line.goal == "G14" && line.verdict == Verdict::NotMet) {
+        if self.lines.iter().any(|line| line.goal == "G14" && line.verdict == GoalVerdict::NotMet) {
             text.push_str(
-                "G14 is not met: rates of calls may be the generator's and not the server's, on either side.\n\n",
+                "G14 is not met: rates of calls may be the generator's and not the server's, on \
+                 either side.\n\n",
             );
         }
         text.push_str(&self.table());
-        text.push_str("\n## Commands\n\nServers run on one core and callers on another; those without a command are threads of `stag-peers`.\n");
-        let mut before: Option<&Line> = None;
+        text.push_str(
+            "\n## Commands\n\nServers run on one core and callers on another; those \
+            without a command are threads of `stag-peers`.\n",
+        );
+        let mut before: Option<&ResultLine> = None;
         for line in &self.lines {
             let is_known = before.is_some_and(|before| before.is_of(line));
             before = Some(line);
@@ -295,7 +320,8 @@ impl Results {
     /// The table alone.
     pub fn table(&self) -> String {
         let mut text =
-            "| # | quantity | against | cores, ring | must reach | ours ÷ theirs | ours | theirs | | commit, day |\n\
+            "| # | quantity | against | cores, ring | must reach | ours ÷ theirs | ours | theirs | \
+             | commit, day |\n\
                         |---|---|---|---|---|---|---|---|---|---|\n"
                 .to_owned();
         for line in &self.lines {
@@ -313,13 +339,14 @@ impl Results {
                 }
             });
             let verdict = match &line.verdict {
-                Verdict::Met => "met".to_owned(),
-                Verdict::NotMet => "**not met**".to_owned(),
-                Verdict::Beside => String::new(),
-                Verdict::NotMeasured(why) => format!("not measured: {why}"),
+                GoalVerdict::Met => "met".to_owned(),
+                GoalVerdict::NotMet => "**not met**".to_owned(),
+                GoalVerdict::Beside => String::new(),
+                GoalVerdict::NotMeasured(why) => format!("not measured: {why}"),
             };
-            let side =
-                |number: Option<f64>| number.map_or_else(String::new, |number| amount(number, &line.unit));
+            let side = |number: Option<f64>| {
+                number.map_or_else(String::new, |number| amount(number, &line.unit))
+            };
             let cores = match (line.cores, line.rings()) {
                 (Some(state), Some(ring)) => format!("{state}, {:.0}–{:.0} ns", ring.min, ring.max),
                 _ => "–".to_owned(),
@@ -366,7 +393,7 @@ pub fn amount(number: f64, unit: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contender::{Contender, Quantity, Reading};
+    use crate::contender::{Contender, Reading, ReadingQuantity};
 
     struct Named(&'static str);
 
@@ -377,19 +404,23 @@ mod tests {
         fn commands(&self) -> Vec<String> {
             vec![format!("run {}", self.0)]
         }
-        fn measure(&mut self, _site: &crate::site::Site) -> Result<Reading, String> {
+        fn measure(&mut self, _site: &crate::site::MeasuringSite) -> Result<Reading, String> {
             Err("nothing is measured here".to_owned())
         }
     }
 
-    fn row(goal: &'static str, bound: Bound) -> Row {
-        Row::timed((goal, "something"), (Quantity::RoundTrip, bound), Named("ours"), Named("theirs"))
+    fn row(goal: &'static str, bound: GoalBound) -> GoalRow {
+        GoalRow::timed(
+            crate::goal::about(goal, "something", ReadingQuantity::RoundTrip, bound),
+            Named("ours"),
+            Named("theirs"),
+        )
     }
 
-    fn round(ours: f64, theirs: f64, counts: bool) -> Round {
+    fn round(ours: f64, theirs: f64, counts: bool) -> GoalRound {
         let reading = |ns| Reading { p50_ns: Some(ns), ..Reading::default() };
         let figure = ours / theirs;
-        Round {
+        GoalRound {
             floors_ns: Some([90.0, 91.0]),
             strangers: None,
             ours: reading(ours),
@@ -400,18 +431,20 @@ mod tests {
     }
 
     /// The only line of rounds that met one state.
-    fn only(row: &Row, rounds: Vec<Round>, failure: Option<&str>) -> Line {
-        let [line] = <[Line; 1]>::try_from(Line::all(row, rounds, failure.map(str::to_owned))).unwrap();
+    fn only(row: &GoalRow, rounds: Vec<GoalRound>, failure: Option<&str>) -> ResultLine {
+        let [line] =
+            <[ResultLine; 1]>::try_from(ResultLine::all(row, rounds, failure.map(str::to_owned)))
+                .unwrap();
         line
     }
 
-    fn line(goal: &'static str, ours: f64) -> Line {
-        only(&row(goal, Bound::AtMost(2.0)), vec![round(ours, 100.0, true)], None)
+    fn line(goal: &'static str, ours: f64) -> ResultLine {
+        only(&row(goal, GoalBound::AtMost(2.0)), vec![round(ours, 100.0, true)], None)
     }
 
     /// The same, while the ring takes so long.
-    fn at(floor_ns: f64, round: Round) -> Round {
-        Round { floors_ns: Some([floor_ns; 2]), ..round }
+    fn at(floor_ns: f64, round: GoalRound) -> GoalRound {
+        GoalRound { floors_ns: Some([floor_ns; 2]), ..round }
     }
 
     #[test]
@@ -423,42 +456,49 @@ mod tests {
             round(190.0, 100.0, true),
             round(1.0, 100.0, false),
         ];
-        let line = only(&row("G1", Bound::AtMost(2.0)), rounds, None);
+        let line = only(&row("G1", GoalBound::AtMost(2.0)), rounds, None);
         let figure = line.figure.unwrap();
         assert_eq!((figure.min, figure.median, figure.max), (1.5, 1.7, 1.9));
         assert_eq!((line.ours_median, line.theirs_median), (Some(170.0), Some(100.0)));
-        assert_eq!((line.verdict, line.rounds.len()), (Verdict::Met, 5));
+        assert_eq!((line.verdict, line.rounds.len()), (GoalVerdict::Met, 5));
     }
 
     #[test]
     fn the_median_of_ratios_is_not_the_ratio_of_medians() {
         // The host was three times as slow in two of three rounds, for both.
-        let rounds = vec![round(150.0, 100.0, true), round(600.0, 300.0, true), round(480.0, 300.0, true)];
-        let line = only(&row("G1", Bound::AtMost(1.6)), rounds, None);
-        assert_eq!((line.figure.unwrap().median, line.verdict), (1.6, Verdict::Met));
+        let rounds =
+            vec![round(150.0, 100.0, true), round(600.0, 300.0, true), round(480.0, 300.0, true)];
+        let line = only(&row("G1", GoalBound::AtMost(1.6)), rounds, None);
+        assert_eq!((line.figure.unwrap().median, line.verdict), (1.6, GoalVerdict::Met));
     }
 
     #[test]
     fn what_is_not_measured_says_why() {
-        let bound = Bound::AtMost(2.0);
+        let bound = GoalBound::AtMost(2.0);
         let of = |rounds, failure| only(&row("G1", bound), rounds, failure).verdict;
-        let missing = Verdict::NotMeasured("x is not installed".to_owned());
+        let missing = GoalVerdict::NotMeasured("x is not installed".to_owned());
         assert_eq!(of(vec![], Some("x is not installed")), missing);
-        assert!(
-            matches!(of(vec![round(1.0, 1.0, false)], None), Verdict::NotMeasured(why) if why.contains("floor"))
+        let none_counts = of(vec![round(1.0, 1.0, false)], None);
+        assert!(matches!(none_counts, GoalVerdict::NotMeasured(why) if why.contains("floor")));
+        assert_eq!(
+            of(vec![round(201.0, 100.0, true)], Some("one round failed")),
+            GoalVerdict::NotMet
         );
-        assert_eq!(of(vec![round(201.0, 100.0, true)], Some("one round failed")), Verdict::NotMet);
-        assert_eq!(only(&row("G1", Bound::None), vec![round(1.0, 1.0, true)], None).verdict, Verdict::Beside);
+        assert_eq!(
+            only(&row("G1", GoalBound::None), vec![round(1.0, 1.0, true)], None).verdict,
+            GoalVerdict::Beside
+        );
     }
 
     #[test]
     fn a_line_replaces_the_one_that_says_the_same_and_goals_keep_their_order() {
-        let mut results = Results::new(Host::default());
+        let mut results = Results::new(HostDescription::default());
         let goals = ["G1", "G2", "G10"];
         for (goal, ours) in [("G10", 150.0), ("G1", 150.0), ("G2", 150.0), ("G1", 250.0)] {
             results.put(&[line(goal, ours)], &goals);
         }
-        let said: Vec<_> = results.lines.iter().map(|line| (line.goal.as_str(), line.ours_median)).collect();
+        let said: Vec<_> =
+            results.lines.iter().map(|line| (line.goal.as_str(), line.ours_median)).collect();
         assert_eq!(said, [("G1", Some(250.0)), ("G2", Some(150.0)), ("G10", Some(150.0))]);
     }
 
@@ -472,14 +512,21 @@ mod tests {
             at(320.0, round(170.0, 100.0, true)),
             round(1.0, 100.0, false),
         ];
-        let lines = Line::all(&row("G1", Bound::AtMost(2.0)), rounds.clone(), None);
-        let said: Vec<_> = lines.iter().map(|line| (line.cores, &line.verdict, line.rounds.len())).collect();
-        assert_eq!(said, [(Some(Cores::Near), &Verdict::NotMet, 2), (Some(Cores::Far), &Verdict::Met, 4)]);
+        let lines = ResultLine::all(&row("G1", GoalBound::AtMost(2.0)), rounds.clone(), None);
+        let said: Vec<_> =
+            lines.iter().map(|line| (line.cores, &line.verdict, line.rounds.len())).collect();
+        assert_eq!(
+            said,
+            [
+                (Some(Cores::Near), &GoalVerdict::NotMet, 2),
+                (Some(Cores::Far), &GoalVerdict::Met, 4)
+            ]
+        );
         assert_eq!(
             [6.4, 1.8].map(Some),
             [0, 1].map(|line: usize| lines[line].figure.map(|spread| spread.median))
         );
-        let mut results = Results::new(Host::default());
+        let mut results = Results::new(HostDescription::default());
         results.put(&lines, &["G1"]);
         let page = results.page();
         assert!(
@@ -488,26 +535,38 @@ mod tests {
             "{page}"
         );
         assert!(
-            page.contains("near (a ring of 60 to 140 ns): 1 of 2 lines") && !page.contains("No round met"),
+            page.contains("near (a ring of 60 to 140 ns): 1 of 2 lines")
+                && !page.contains("No round met"),
             "{page}"
         );
         assert_eq!(page.matches("run ours").count(), 1, "{page}");
 
         // Measured again while the cores are far: what near ones said stays.
-        let again =
-            Line::all(&row("G1", Bound::AtMost(2.0)), vec![at(330.0, round(210.0, 100.0, true))], None);
+        let again = ResultLine::all(
+            &row("G1", GoalBound::AtMost(2.0)),
+            vec![at(330.0, round(210.0, 100.0, true))],
+            None,
+        );
         results.put(&again, &["G1"]);
-        let said: Vec<_> = results.lines.iter().map(|line| (line.cores, line.ours_median)).collect();
+        let said: Vec<_> =
+            results.lines.iter().map(|line| (line.cores, line.ours_median)).collect();
         assert_eq!(said, [(Some(Cores::Near), Some(640.0)), (Some(Cores::Far), Some(210.0))]);
         // What cannot be measured any more has no figures.
-        results.put(&[only(&row("G1", Bound::AtMost(2.0)), vec![], Some("x is not installed"))], &["G1"]);
+        results.put(
+            &[only(&row("G1", GoalBound::AtMost(2.0)), vec![], Some("x is not installed"))],
+            &["G1"],
+        );
         assert_eq!(results.lines.len(), 1);
     }
 
     #[test]
     fn a_page_says_which_cores_no_round_met() {
-        let mut results = Results::new(Host::default());
-        let far = Line::all(&row("G1", Bound::AtMost(2.0)), vec![at(330.0, round(250.0, 100.0, true))], None);
+        let mut results = Results::new(HostDescription::default());
+        let far = ResultLine::all(
+            &row("G1", GoalBound::AtMost(2.0)),
+            vec![at(330.0, round(250.0, 100.0, true))],
+            None,
+        );
         results.put(&far, &["G1"]);
         assert!(results.page().contains("**No round met near cores"));
         assert!(!results.page().contains("met far cores"));
@@ -522,16 +581,19 @@ mod tests {
             at(80.0, round(600.0, 100.0, true)),
             round(1.0, 1.0, false),
         ];
-        let results = Results { lines: vec![old], ..Results::new(Host::default()) };
+        let results = Results { lines: vec![old], ..Results::new(HostDescription::default()) };
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("results.json");
         let mut value = serde_json::to_value(&results).unwrap();
         value["lines"][0].as_object_mut().unwrap().remove("cores");
         fs::write(&file, value.to_string()).unwrap();
         Results::rewrite(&file).unwrap();
-        let read = Results::open(&file, Host::default()).unwrap();
-        let said: Vec<_> =
-            read.lines.iter().map(|line| (line.cores, line.ours_median, line.rounds.len())).collect();
+        let read = Results::open(&file, HostDescription::default()).unwrap();
+        let said: Vec<_> = read
+            .lines
+            .iter()
+            .map(|line| (line.cores, line.ours_median, line.rounds.len()))
+            .collect();
         assert_eq!(said, [(Some(Cores::Near), Some(600.0), 2), (Some(Cores::Far), Some(150.0), 1)]);
         assert_eq!(fs::read_to_string(home.path().join("results.md")).unwrap(), read.page());
     }
@@ -540,31 +602,38 @@ mod tests {
     fn a_file_is_read_again_and_added_to_and_others_are_refused() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join("results.json");
-        let mut results = Results::open(&file, Host::default()).unwrap();
+        let mut results = Results::open(&file, HostDescription::default()).unwrap();
         results.put(&[line("G1", 150.0)], &["G1"]);
         results.save(&file).unwrap();
-        assert_eq!(Results::open(&file, Host::default()).unwrap(), results);
+        assert_eq!(Results::open(&file, HostDescription::default()).unwrap(), results);
         assert_eq!(fs::read_to_string(home.path().join("results.md")).unwrap(), results.page());
-        let other = Host { cores: 64, ..Host::default() };
+        let other = HostDescription { cores: 64, ..HostDescription::default() };
         assert!(Results::open(&file, other).unwrap_err().contains("another machine"));
         for (text, part) in [("{}", "no result"), ("", "no result")] {
             fs::write(&file, text).unwrap();
-            assert!(Results::open(&file, Host::default()).unwrap_err().contains(part), "{text}");
+            assert!(
+                Results::open(&file, HostDescription::default()).unwrap_err().contains(part),
+                "{text}"
+            );
         }
         let later = Results { schema: "stag-peers/99".to_owned(), ..results };
         later.save(&file).unwrap();
-        assert!(Results::open(&file, Host::default()).unwrap_err().contains("stag-peers/99"));
+        assert!(
+            Results::open(&file, HostDescription::default()).unwrap_err().contains("stag-peers/99")
+        );
     }
 
     #[test]
     fn a_table_has_a_line_for_each_with_every_cell() {
-        let mut results = Results::new(Host::default());
+        let mut results = Results::new(HostDescription::default());
         let goals = ["G1", "G2", "G3"];
         let of = |goal, bound, rounds, why| [only(&row(goal, bound), rounds, why)];
-        let rounds = vec![round(150.0, 100.0, true), round(170.0, 100.0, true), round(9.0, 1.0, false)];
-        results.put(&of("G1", Bound::AtMost(2.0), rounds, None), &goals);
-        results.put(&of("G2", Bound::AtLeast(4.0), vec![round(150.0, 100.0, true)], None), &goals);
-        results.put(&of("G3", Bound::AtMost(2.0), vec![], Some("x is not installed")), &goals);
+        let rounds =
+            vec![round(150.0, 100.0, true), round(170.0, 100.0, true), round(9.0, 1.0, false)];
+        results.put(&of("G1", GoalBound::AtMost(2.0), rounds, None), &goals);
+        results
+            .put(&of("G2", GoalBound::AtLeast(4.0), vec![round(150.0, 100.0, true)], None), &goals);
+        results.put(&of("G3", GoalBound::AtMost(2.0), vec![], Some("x is not installed")), &goals);
         let table = results.table();
         let cells: Vec<Vec<_>> =
             table.lines().skip(2).map(|line| line.split('|').map(str::trim).collect()).collect();
@@ -587,7 +656,10 @@ mod tests {
         assert!(table.lines().all(|line| line.matches('|').count() == 11), "{table}");
         assert!(results.page().contains("\n    run ours\n    run theirs\n"));
         assert!(!results.page().contains("G14 is not met"));
-        results.put(&of("G14", Bound::AtLeast(4.0), vec![round(150.0, 100.0, true)], None), &["G14"]);
+        results.put(
+            &of("G14", GoalBound::AtLeast(4.0), vec![round(150.0, 100.0, true)], None),
+            &["G14"],
+        );
         assert!(results.page().contains("G14 is not met: rates of calls"));
     }
 

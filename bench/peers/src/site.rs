@@ -1,4 +1,5 @@
-//! Where measurements run: a core for each side, a directory for sockets, programs started there and ended again.
+//! Site of measurements: a core for each side, a directory for sockets, programs started there and
+//! ended again.
 
 use crate::contender::Absence;
 use rustix::{
@@ -20,21 +21,30 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// What a site's directory begins with.
+/// Prefix of the name of a site's directory.
 const HOME: &str = "stag-peers-";
 /// Times that a directory is tried to be removed by a process that ends.
 const REMOVALS: usize = 20;
-/// How long a program that was told to end may take.
+/// Time that a program may take to end after it was told to.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Where measurements run.
+/// The cores of the two ends of a measurement.
+#[derive(Clone, Copy, Debug)]
+pub struct Seats {
+    /// Core of the end that answers.
+    pub server: usize,
+    /// Core of the end that asks.
+    pub client: usize,
+}
+
+/// Site of measurements.
 #[derive(Debug)]
-pub struct Site {
+pub struct MeasuringSite {
     /// The core of whoever answers.
     pub server: usize,
     /// The core of whoever calls.
     pub client: usize,
-    /// How long one measurement lasts.
+    /// Duration of one measurement.
     pub turn: Duration,
     /// `stag`, of this source.
     pub stag: PathBuf,
@@ -44,7 +54,7 @@ pub struct Site {
     home: TempDir,
 }
 
-impl Site {
+impl MeasuringSite {
     /// The first and the last core that this process may use, and the programs that lie beside it.
     ///
     /// # Errors
@@ -55,15 +65,28 @@ impl Site {
             return Err("this process may use no core".to_owned());
         };
         if server == client {
-            return Err("two cores are needed, one for each side, and this process may use one".to_owned());
+            return Err(
+                "two cores are needed, one for each side, and this process may use one".to_owned()
+            );
         }
-        let own = env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
+        let own =
+            env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
         let beside = |name: &str| own.with_file_name(name);
-        let home = TempDir::with_prefix(HOME).map_err(|error| format!("no temporary directory: {error}"))?;
-        Ok(Self { server, client, turn, stag: beside("stag"), counts: beside("stag-counts"), own, home })
+        let home = TempDir::with_prefix(HOME)
+            .map_err(|error| format!("no temporary directory: {error}"))?;
+        Ok(Self {
+            server,
+            client,
+            turn,
+            stag: beside("stag"),
+            counts: beside("stag-counts"),
+            own,
+            home,
+        })
     }
 
-    /// Has SIGINT, SIGTERM and SIGHUP end this process and remove its directory. What it started ends with it.
+    /// Has SIGINT, SIGTERM and SIGHUP end this process and remove its directory. What it started
+    /// ends with it.
     ///
     /// # Errors
     /// As `sigaction(2)` and threads fail.
@@ -84,6 +107,11 @@ impl Site {
         thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
     }
 
+    /// The cores of the two ends.
+    pub const fn seats(&self) -> Seats {
+        Seats { server: self.server, client: self.client }
+    }
+
     /// A directory that goes with the site, for sockets and configurations.
     pub fn home(&self) -> &Path {
         self.home.path()
@@ -96,10 +124,11 @@ impl Site {
     pub fn find(&self, program: &str, package: &str) -> Result<PathBuf, Absence> {
         let paths = env::var_os("PATH").unwrap_or_default();
         // Daemons are where a user's path may not lead.
-        let all = env::split_paths(&paths).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
-        all.map(|path| path.join(program))
-            .find(|file| file.is_file())
-            .ok_or_else(|| Absence::Missing { program: program.to_owned(), package: package.to_owned() })
+        let all =
+            env::split_paths(&paths).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
+        all.map(|path| path.join(program)).find(|file| file.is_file()).ok_or_else(|| {
+            Absence::Missing { program: program.to_owned(), package: package.to_owned() }
+        })
     }
 
     /// A command that runs on one core, and ends when this process does.
@@ -116,24 +145,32 @@ impl Site {
         command
     }
 
-    /// Starts a server on its core, and waits until its standard output has a line for which `ready` gives something.
+    /// Starts a server on its core, and waits until its standard output has a line for which
+    /// `ready` gives something.
     ///
     /// # Errors
-    /// When it does not start, or ends before that line. What it says on standard error is in the words.
+    ///
+    /// When it does not start, or ends before that line. What it says on standard error is
+    /// in the words.
     pub fn serve<T>(
         &self,
         mut command: Command,
         mut ready: impl FnMut(&str) -> Option<T>,
-    ) -> Result<(Running, T), Absence> {
+    ) -> Result<(RunningServer, T), Absence> {
         let said = self.home().join(format!("stderr-{}", unique()));
         let file = std::fs::File::create(&said).map_err(Absence::failed)?;
         command.stdout(Stdio::piped()).stderr(file);
-        let mut running = Running::start(&mut command).map_err(Absence::failed)?;
-        let mut lines = BufReader::new(running.stdout().ok_or_else(|| Absence::failed("no pipe"))?).lines();
+        let mut running = RunningServer::start(&mut command).map_err(Absence::failed)?;
+        let mut lines =
+            BufReader::new(running.stdout().ok_or_else(|| Absence::failed("no pipe"))?).lines();
         let found = lines.by_ref().map_while(Result::ok).find_map(|line| ready(&line));
         let Some(found) = found else {
             let said = std::fs::read_to_string(&said).unwrap_or_default();
-            return Err(Absence::failed(format!("{} ended: {}", shown(&command), last_line(&said))));
+            return Err(Absence::failed(format!(
+                "{} ended: {}",
+                shown(&command),
+                last_line(&said)
+            )));
         };
         // Somebody has to read what it says later.
         thread::spawn(move || lines.for_each(drop));
@@ -147,7 +184,8 @@ impl Site {
     pub fn run(&self, mut command: Command) -> Result<String, String> {
         let output = command.output().map_err(|error| format!("{}: {error}", shown(&command)))?;
         if output.status.success() {
-            return String::from_utf8(output.stdout).map_err(|_| "its output is no text".to_owned());
+            return String::from_utf8(output.stdout)
+                .map_err(|_| "its output is no text".to_owned());
         }
         let said = String::from_utf8_lossy(&output.stderr);
         Err(format!("{} failed: {}", shown(&command), last_line(&said)))
@@ -195,8 +233,9 @@ pub fn shown(command: &Command) -> String {
 
 /// A word with a place in a site's directory, which is gone when it is read.
 fn somewhere(word: &str) -> String {
-    let place =
-        word.split_once(&format!("/{HOME}")).and_then(|(above, rest)| Some((above, rest.split_once('/')?.1)));
+    let place = word
+        .split_once(&format!("/{HOME}"))
+        .and_then(|(above, rest)| Some((above, rest.split_once('/')?.1)));
     place.map_or_else(|| word.to_owned(), |(above, name)| format!("{above}/{name}"))
 }
 
@@ -213,9 +252,9 @@ pub fn unique() -> u32 {
 
 /// A program that runs until this is dropped.
 #[derive(Debug)]
-pub struct Running(Child);
+pub struct RunningServer(Child);
 
-impl Running {
+impl RunningServer {
     /// Starts it. Fails as `fork(2)` and `exec(2)` do.
     pub fn start(command: &mut Command) -> io::Result<Self> {
         command.spawn().map(Self)
@@ -236,7 +275,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningServer {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
         let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
@@ -252,15 +291,15 @@ impl Drop for Running {
     }
 }
 
-/// Takes a core, asks to be ended with the process that started this one, and becomes another program. It comes back with an
-/// error only.
+/// Takes a core, asks to be ended with the process that started this one, and becomes another
+/// program. It comes back with an error only.
 pub fn become_seated(core: usize, program: &[std::ffi::OsString]) -> io::Error {
     use std::os::unix::process::CommandExt;
     let Some((program, arguments)) = program.split_first() else {
         return io::ErrorKind::InvalidInput.into();
     };
-    let prepared =
-        pin(core).and_then(|()| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?));
+    let prepared = pin(core)
+        .and_then(|()| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::TERM))?));
     match prepared {
         Ok(()) => Command::new(program).args(arguments).exec(),
         Err(error) => error,
@@ -294,17 +333,20 @@ mod tests {
 
     #[test]
     fn what_is_not_installed_is_named_with_its_package() {
-        let Ok(site) = Site::new(Duration::ZERO) else {
+        let Ok(site) = MeasuringSite::new(Duration::ZERO) else {
             return println!("skipped: this process may use one core");
         };
         assert!(site.find("sh", "dash").is_ok());
         let absence = site.find("no-such-program", "its-package").unwrap_err();
-        assert_eq!(absence.to_string(), "no-such-program is not installed (apt-get install its-package)");
+        assert_eq!(
+            absence.to_string(),
+            "no-such-program is not installed (apt-get install its-package)"
+        );
     }
 
     #[test]
     fn a_program_that_does_not_get_ready_is_quoted() {
-        let Ok(site) = Site::new(Duration::ZERO) else {
+        let Ok(site) = MeasuringSite::new(Duration::ZERO) else {
             return println!("skipped: this process may use one core");
         };
         let mut command = Command::new("sh");
@@ -318,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_program_ends_with_the_value() {
-        let Ok(site) = Site::new(Duration::ZERO) else {
+        let Ok(site) = MeasuringSite::new(Duration::ZERO) else {
             return println!("skipped: this process may use one core");
         };
         let mut command = Command::new("sh");

@@ -2,15 +2,15 @@
 
 use crate::{
     contender::{Absence, Contender, Reading},
-    site::{Running, Site, shown},
+    site::{MeasuringSite, RunningServer, shown},
     way::{IWARP, Way},
 };
-use stag_load::bench::Outcome;
+use stag_load::RunOutcome;
 use std::process::Command;
 
-/// What is served.
+/// Program that is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum ServedProgram {
     /// The echo program.
     Echo,
     /// NFS version 3, files in memory.
@@ -19,35 +19,38 @@ pub enum Served {
 
 /// A run of `stag bench`.
 #[derive(Clone, Debug)]
-pub struct Bench {
+pub struct StagBench {
     /// The workload, its size and its depth, as options.
     options: Vec<String>,
-    times: Times,
+    times: BenchTimes,
 }
 
-/// Which times of a run are looked at.
+/// Times of a run that are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Times {
+enum BenchTimes {
     /// From when a call was made.
     Service,
     /// From when it was meant to be.
     Response,
 }
 
-impl Bench {
+impl StagBench {
     /// These options, parted by blanks. Round trips are service times: from when a call was made.
     pub fn new(options: &str) -> Self {
-        Self { options: options.split_whitespace().map(str::to_owned).collect(), times: Times::Service }
+        Self {
+            options: options.split_whitespace().map(str::to_owned).collect(),
+            times: BenchTimes::Service,
+        }
     }
 
     /// The same with response times: from when a call was meant to be made.
     #[must_use]
     pub fn by_response(self) -> Self {
-        Self { times: Times::Response, ..self }
+        Self { times: BenchTimes::Response, ..self }
     }
 
     /// Against `url`, on the client's core.
-    pub fn command(&self, site: &Site, url: &str) -> Command {
+    pub fn command(&self, site: &MeasuringSite, url: &str) -> Command {
         let mut command = site.on_core(site.client, &site.stag);
         let seconds = |part: f64| format!("{:.3}", site.turn.as_secs_f64() * part);
         command.args(["bench", url]).args(&self.options);
@@ -55,15 +58,15 @@ impl Bench {
         command
     }
 
-    /// What one run against `url` gives.
+    /// Runs once against `url`, and returns the reading.
     ///
     /// # Errors
     /// When a call fails, or the result cannot be read.
-    pub fn run(&self, site: &Site, url: &str) -> Result<Reading, String> {
-        let outcome = Outcome::parse(&site.run(self.command(site, url))?)?;
+    pub fn run(&self, site: &MeasuringSite, url: &str) -> Result<Reading, String> {
+        let outcome = RunOutcome::parse(&site.run(self.command(site, url))?)?;
         let times = match self.times {
-            Times::Service => &outcome.service,
-            Times::Response => &outcome.response,
+            BenchTimes::Service => &outcome.service,
+            BenchTimes::Response => &outcome.response,
         };
         let nanos = |name| times.percentile(name).map(|micros| micros * 1e3);
         Ok(Reading {
@@ -80,17 +83,17 @@ impl Bench {
 #[derive(Debug)]
 pub struct Stag {
     way: Way,
-    served: Served,
-    bench: Bench,
+    served: ServedProgram,
+    bench: StagBench,
     /// The server, and where it is.
-    server: Option<(Running, String)>,
+    server: Option<(RunningServer, String)>,
     commands: Vec<String>,
 }
 
 impl Stag {
     /// `stag bench` with these options by `way`.
-    pub fn new(way: Way, served: Served, options: &str) -> Self {
-        Self { way, served, bench: Bench::new(options), server: None, commands: Vec::new() }
+    pub fn new(way: Way, served: ServedProgram, options: &str) -> Self {
+        Self { way, served, bench: StagBench::new(options), server: None, commands: Vec::new() }
     }
 
     /// The URL of what is measured, and the server's process. None before it was started.
@@ -104,11 +107,11 @@ impl Stag {
 /// # Errors
 /// When it does not start.
 pub fn serve(
-    site: &Site,
+    site: &MeasuringSite,
     way: Way,
-    served: Served,
+    served: ServedProgram,
     commands: &mut Vec<String>,
-) -> Result<(Running, String), Absence> {
+) -> Result<(RunningServer, String), Absence> {
     let mut command = site.on_core(site.server, &site.stag);
     let url = way.listen(site);
     let tcp = url.strip_prefix("tcp://");
@@ -118,19 +121,19 @@ pub fn serve(
         None => (url.clone(), "LISTEN "),
     };
     match served {
-        Served::Echo => command.args(["echo"]),
-        Served::Memory => command.args(["serve", "--memory", "256M"]),
+        ServedProgram::Echo => command.args(["echo"]),
+        ServedProgram::Memory => command.args(["serve", "--memory", "256M"]),
     };
     command.args(["--listen", &listen, "--tcp", tcp.unwrap_or("none")]);
     commands.push(shown(&command));
     let (running, at) = site.serve(command, |line| line.strip_prefix(sign).map(str::to_owned))?;
     let at = if tcp.is_some() { format!("tcp://{at}") } else { at };
     let url = match (served, at.split_once('?')) {
-        (Served::Echo, _) => at,
+        (ServedProgram::Echo, _) => at,
         // A socket's export stands behind a colon, in front of what is asked for.
-        (Served::Memory, Some((socket, query))) => format!("{socket}:/memory?{query}"),
-        (Served::Memory, None) if at.starts_with("shm") => format!("{at}:/memory"),
-        (Served::Memory, None) => format!("{at}/memory"),
+        (ServedProgram::Memory, Some((socket, query))) => format!("{socket}:/memory?{query}"),
+        (ServedProgram::Memory, None) if at.starts_with("shm") => format!("{at}:/memory"),
+        (ServedProgram::Memory, None) => format!("{at}/memory"),
     };
     Ok((running, url))
 }
@@ -144,14 +147,14 @@ impl Contender for Stag {
         self.commands.clone()
     }
 
-    fn start(&mut self, site: &Site) -> Result<(), Absence> {
+    fn start(&mut self, site: &MeasuringSite) -> Result<(), Absence> {
         let (running, url) = serve(site, self.way, self.served, &mut self.commands)?;
         self.commands.push(shown(&self.bench.command(site, &url)));
         self.server = Some((running, url));
         Ok(())
     }
 
-    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
         let (_, url) = self.server.as_ref().ok_or("it was not started")?;
         self.bench.run(site, url)
     }

@@ -27,14 +27,15 @@ impl Spread {
         sorted.sort_by(f64::total_cmp);
         let at = |part: f64| {
             let place = part * (sorted.len().checked_sub(1)? as f64);
-            let (low, high) = (sorted.get(place.floor() as usize)?, sorted.get(place.ceil() as usize)?);
+            let (low, high) =
+                (sorted.get(place.floor() as usize)?, sorted.get(place.ceil() as usize)?);
             Some(low + (high - low) * place.fract())
         };
         Some(Self { min: at(0.0)?, q1: at(0.25)?, median: at(0.5)?, q3: at(0.75)?, max: at(1.0)? })
     }
 }
 
-/// Whether a floor that was measured before and after stayed where it was.
+/// Returns true if a floor that was measured before and after stayed where it was.
 pub fn is_steady([before, after]: [f64; 2]) -> bool {
     before > 0.0 && after > 0.0 && before.max(after) <= before.min(after) * MOVED_MAX
 }
@@ -47,7 +48,10 @@ mod tests {
     fn quartiles_are_those_of_the_sorted_numbers() {
         let spread = |numbers: &[f64]| Spread::of(numbers.iter().copied());
         assert_eq!(spread(&[]), None);
-        assert_eq!(spread(&[7.0]), Some(Spread { min: 7.0, q1: 7.0, median: 7.0, q3: 7.0, max: 7.0 }));
+        assert_eq!(
+            spread(&[7.0]),
+            Some(Spread { min: 7.0, q1: 7.0, median: 7.0, q3: 7.0, max: 7.0 })
+        );
         let five = Spread { min: 1.0, q1: 2.0, median: 3.0, q3: 4.0, max: 5.0 };
         assert_eq!(spread(&[5.0, 1.0, 4.0, 2.0, 3.0]), Some(five));
         assert_eq!(spread(&[2.0, 1.0]).unwrap().median, 1.5);

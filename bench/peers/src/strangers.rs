@@ -1,4 +1,4 @@
-//! What others do on the host while it is measured (`proc_stat(5)`, `proc_pid_stat(5)`).
+//! Work that others do on the host while it is measured (`proc_stat(5)`, `proc_pid_stat(5)`).
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +25,8 @@ impl Strangers {
         Some(Self { ticks: all.saturating_sub(ours()?), at: Instant::now() })
     }
 
-    /// The part of a core that they had since `earlier`; none when too little time passed to say so.
+    /// The part of a core that they had since `earlier`; none when too little time passed to say
+    /// so.
     pub fn since(self, earlier: Self) -> Option<f64> {
         let passed = self.at.duration_since(earlier.at);
         let ticks = self.ticks.saturating_sub(earlier.ticks) as f64;
@@ -33,15 +34,21 @@ impl Strangers {
     }
 }
 
-/// Ticks of all cores in which a process ran. What the kernel does for the network on its own account is nobody's.
+/// Ticks of all cores in which a process ran. What the kernel does for the network on its own
+/// account is nobody's.
 fn busy(stat: &str) -> Option<u64> {
-    let mut ticks =
-        stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map_while(|word| word.parse().ok());
+    let mut ticks = stat
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_whitespace()
+        .map_while(|word| word.parse().ok());
     let [user, nice, system]: [u64; 3] = [ticks.next()?, ticks.next()?, ticks.next()?];
     Some(user + nice + system)
 }
 
-/// Ticks of this process, of those that it started, of those that they started, and of all that ended and were waited for.
+/// Ticks of this process, of those that it started, of those that they started, and of all that
+/// ended and were waited for.
 fn ours() -> Option<u64> {
     let processes = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -70,7 +77,8 @@ fn process(stat: &str) -> Option<(u32, u64)> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = fields.split(' ').collect();
     let parent = fields.get(1)?.parse().ok()?;
-    let ticks = fields.get(11..15)?.iter().map(|ticks| ticks.parse::<u64>().ok()).sum::<Option<u64>>()?;
+    let ticks =
+        fields.get(11..15)?.iter().map(|ticks| ticks.parse::<u64>().ok()).sum::<Option<u64>>()?;
     Some((parent, ticks))
 }
 

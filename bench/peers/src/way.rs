@@ -1,6 +1,6 @@
 //! The ways between two ends of ours, as URLs.
 
-use crate::site::{Site, unique};
+use crate::site::{MeasuringSite, unique};
 
 /// A way between two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,10 +31,12 @@ impl Way {
     }
 
     /// The URL at which a server listens: a socket of its own, or a free port of loopback.
-    pub fn listen(self, site: &Site) -> String {
+    pub fn listen(self, site: &MeasuringSite) -> String {
         let Self { scheme, query, .. } = self;
         match scheme {
-            "shm" => format!("shm://{}{query}", site.home().join(format!("{}.sock", unique())).display()),
+            "shm" => {
+                format!("shm://{}{query}", site.home().join(format!("{}.sock", unique())).display())
+            }
             _ => format!("{scheme}://127.0.0.1:0"),
         }
     }

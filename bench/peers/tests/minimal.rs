@@ -1,14 +1,12 @@
 //! The minimal server answers everything that `stag bench` calls, with the right octets.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+use stag_client::{ClientConfig, Error, NfsClient};
 use stag_engine::clock::Clock;
 use stag_iwarp::Iwarp;
 use stag_load::{
-    Client, Config, Error,
-    bench::{
-        Files, Load, Pace, Plan, Span, To, Workload,
-        workload::{NAMES, block, name},
-    },
+    Load, LoadFiles, LoadPlan, Pace, RunSpan, To, Workload,
+    workload::{NAMES, block, name},
 };
 use stag_peers::minimal;
 use stag_protocol::{
@@ -40,11 +38,13 @@ impl Server {
         Self(at, stop, Some(thread::spawn(move || minimal::serve(&listener, &seen).unwrap())))
     }
 
-    fn client(&self) -> Client<Iwarp> {
+    fn client(&self) -> NfsClient<Iwarp> {
         let clock = Clock::start();
-        let config = Config { timeout: Duration::from_secs(10), ..Config::new(7) };
-        let fabric = Iwarp::new(stag_iwarp::Config::new(config.limits(), [7; 32], clock.now())).unwrap();
-        let mut client = Client::new(fabric, config, move || clock.now()).unwrap();
+        let config = ClientConfig { timeout: Duration::from_secs(10), ..ClientConfig::new(7) };
+        let fabric =
+            Iwarp::new(stag_iwarp::IwarpConfig::new(config.limits(), [7; 32], clock.now()))
+                .unwrap();
+        let mut client = NfsClient::new(fabric, config, move || clock.now()).unwrap();
         client.connect_tcp(self.0).unwrap();
         client
     }
@@ -58,7 +58,7 @@ impl Drop for Server {
 }
 
 /// A directory with the names of LOOKUP and a file of known blocks.
-fn ground(client: &mut Client<Iwarp>) -> Files {
+fn ground(client: &mut NfsClient<Iwarp>) -> LoadFiles {
     let root = client.mount("/export").unwrap();
     let dir = client.mkdir(root, b"ground", 0o700).unwrap().object.unwrap();
     let how = || CreateHow::Unchecked(SetAttributes::default());
@@ -71,7 +71,7 @@ fn ground(client: &mut Client<Iwarp>) -> Files {
         client.write(file, number * BLOCK as u64, octets, StableHow::Unstable).unwrap();
     }
     client.commit(file, 0, 0).unwrap();
-    Files { dir, file, blocks: BLOCKS }
+    LoadFiles { dir, file, blocks: BLOCKS }
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn every_workload_runs_over_it_with_every_octet_compared() {
         Workload::ReadWrite,
         Workload::Meta,
     ] {
-        let plan = Plan {
+        let plan = LoadPlan {
             workload,
             len: BLOCK,
             connections: 2,
@@ -114,17 +114,18 @@ fn every_workload_runs_over_it_with_every_octet_compared() {
                 let octets = block(number, BLOCK, false);
                 client.write(file, number * BLOCK as u64, octets, StableHow::FileSync).unwrap();
             }
-            Files { file, ..files }
+            LoadFiles { file, ..files }
         } else {
             files
         };
-        let plan = Plan { files: Some(files), ..plan };
+        let plan = LoadPlan { files: Some(files), ..plan };
         let clock = Clock::start();
-        let fabric = Iwarp::new(stag_iwarp::Config::new(plan.limits(), [3; 32], clock.now())).unwrap();
+        let fabric =
+            Iwarp::new(stag_iwarp::IwarpConfig::new(plan.limits(), [3; 32], clock.now())).unwrap();
         let mut load = Load::new(fabric, &plan).unwrap();
         load.meet(&To::Tcp(server.0), || clock.now(), || false).unwrap();
         let now = clock.now();
-        let span = Span { from: now, until: now + Duration::from_secs(30), calls: Some(999) };
+        let span = RunSpan { from: now, until: now + Duration::from_secs(30), calls: Some(999) };
         load.begin(now, Pace::Closed, span);
         let mut calls = 0;
         load.run(
@@ -160,12 +161,14 @@ fn names_come_and_go() {
     let server = Server::start();
     let mut client = server.client();
     let root = client.mount("/export").unwrap();
-    let names: Vec<Vec<u8>> = (0..200).map(|number| format!("name-{number:03}").into_bytes()).collect();
+    let names: Vec<Vec<u8>> =
+        (0..200).map(|number| format!("name-{number:03}").into_bytes()).collect();
     for name in &names {
         client.create(root, name, CreateHow::Unchecked(SetAttributes::default())).unwrap();
     }
     // In many pages.
-    let listed: Vec<_> = client.readdir(root, 1_024).unwrap().into_iter().map(|entry| entry.name).collect();
+    let listed: Vec<_> =
+        client.readdir(root, 1_024).unwrap().into_iter().map(|entry| entry.name).collect();
     assert_eq!(listed, names);
     for name in &names {
         client.remove(root, name).unwrap();
@@ -176,8 +179,8 @@ fn names_come_and_go() {
 
 /// A call of NULL, XID 1, cut into the octets that it is sent in.
 const NULL: [u8; 44] = [
-    0x80, 0, 0, 40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0x86, 0xa3, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0,
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+    0x80, 0, 0, 40, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1, 0x86, 0xa3, 0, 0, 0, 3, 0, 0, 0, 0,
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
 ];
 
 #[test]
@@ -192,7 +195,11 @@ fn a_call_may_come_in_any_pieces() {
         socket.write_all(second).unwrap();
         let mut reply = [0; 28];
         socket.read_exact(&mut reply).unwrap();
-        assert_eq!((reply[..4].to_vec(), reply[7], reply[27]), (vec![0x80, 0, 0, 24], 1, 0), "{cut}");
+        assert_eq!(
+            (reply[..4].to_vec(), reply[7], reply[27]),
+            (vec![0x80, 0, 0, 24], 1, 0),
+            "{cut}"
+        );
     }
 }
 

@@ -48,7 +48,8 @@ fn text(octets: &[u8]) -> String {
     String::from_utf8(octets.to_vec()).unwrap()
 }
 
-/// Both ends over a fabric: connections in several batches, a call over each, calls that are measured.
+/// Both ends over a fabric: connections in several batches, a call over each, calls that are
+/// measured.
 fn ends(at: &str) {
     let mut server = Part::start(&["answer", at, "--connections", "100"]);
     let at = server.line().strip_prefix("LISTEN ").unwrap().to_owned();
@@ -98,8 +99,12 @@ fn a_signal_ends_a_run_with_its_directory() {
         let home = tempfile::tempdir().unwrap();
         let mut command = Command::new(PROGRAM);
         command.args(["--goals", "G8", "--no-build", "--json", "none"]).env("TMPDIR", home.path());
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         let mut said = BufReader::new(child.stderr.take().unwrap());
         // It measures from here on.
         let mut line = String::new();

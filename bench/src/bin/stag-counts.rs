@@ -1,25 +1,29 @@
-//! What is counted on a process, in one thread: calls with both ends, and transport headers. Counted by `strace -c -f`, `objdump
-//! -d`, and `valgrind --tool=callgrind --toggle-collect=*measured*`, which leaves out start and end.
+//! Program whose process is counted, in one thread: calls with both ends, and transport headers.
+//! Counted by `strace -c -f`, `objdump -d`, and `valgrind --tool=callgrind
+//! --toggle-collect=*measured*`, which leaves out start and end.
 //!
-//! Usage: `stag-counts iwarp|shm|shm-trusted[/DEPTH] CALLS [OCTETS]`: CALLS NULL calls, or echoes of OCTETS octets, DEPTH at a
-//! time (1 when it is not said); `iwarp-watched` and `shm-watched`: one call in 64 is watched from stage to stage. `stag-counts
-//! emit|parse/FORM TIMES`: one header, so many times ([`stag_bench::headers`]); FORM `plain`: a NULL's, as connections write
-//! and read it.
+//! Usage: `stag-counts iwarp|shm|shm-trusted[/DEPTH] CALLS [OCTETS]`: CALLS NULL calls, or echoes
+//! of OCTETS octets, DEPTH at a time (1 when it is not said); `iwarp-watched` and `shm-watched`:
+//! one call in 64 is watched from stage to stage; `shm-v2` and `shm-v2-draft000`: version 2 with
+//! the chunk lists of draft 001 or draft 000. `stag-counts emit|parse/FORM TIMES`: one header, so
+//! many times ([`stag_bench::headers`]); FORM `short`: a NULL's, as connections write and read it.
 
 use stag_bench::{
-    ends::{self, Ends},
-    headers::{self, Form, Version},
+    counted::{measured, run},
+    ends,
+    headers::{self, HeaderForm, HeaderVersion},
 };
 use stag_engine::Sampling;
-use stag_protocol::rpcrdma::{ChunkLists, Header, Xid, plain, v1, v2};
-use stag_verbs::Provider;
-use std::{hint::black_box, io, process::ExitCode, time::Instant};
+use stag_protocol::rpcrdma::{ChunkLists, Header, MessageType, Version2, Xid, short, v1, v2};
+use std::{hint::black_box, io, process::ExitCode};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |place: usize| arguments.get(place).and_then(|text| text.parse::<u64>().ok());
     let (Some(subject), Some(times)) = (arguments.first(), number(1)) else {
-        eprintln!("stag-counts: say what (iwarp, shm, shm-trusted, emit/FORM, parse/FORM) and how often");
+        eprintln!(
+            "stag-counts: say what (iwarp, shm, shm-trusted, emit/FORM, parse/FORM) and how often"
+        );
         return ExitCode::from(2);
     };
     let octets = number(2).and_then(|octets| usize::try_from(octets).ok());
@@ -34,9 +38,15 @@ fn main() -> ExitCode {
             ends::shm_watched(false, Sampling::EVERY).map(|ends| run(ends, times, octets, depth))
         }
         ("shm", _) => ends::shm(false).map(|ends| run(ends, times, octets, depth)),
+        ("shm-v2", _) => {
+            ends::shm_two(Version2::Directed).map(|ends| run(ends, times, octets, depth))
+        }
+        ("shm-v2-draft000", _) => {
+            ends::shm_two(Version2::Undirected).map(|ends| run(ends, times, octets, depth))
+        }
         ("shm-trusted", _) => ends::shm(true).map(|ends| run(ends, times, octets, depth)),
-        ("emit" | "parse", None) if detail == "plain" => {
-            plain(kind == "emit", times);
+        ("emit" | "parse", None) if detail == "short" => {
+            short(kind == "emit", times);
             Ok(())
         }
         ("emit", Some(form)) => {
@@ -58,37 +68,33 @@ fn main() -> ExitCode {
     }
 }
 
-fn run<P: Provider>(mut ends: Ends<P>, calls: u64, octets: Option<usize>, depth: u64) {
-    // Everything a call touches has been touched before.
-    ends.calls(depth * 4, octets, depth);
-    let began = Instant::now();
-    measured(&mut || ends.calls(calls, octets, depth));
-    println!("{calls} calls in {:.3} s", began.elapsed().as_secs_f64());
-}
-
-fn plain(writes: bool, times: u64) {
-    let (mut connection, message) = (headers::plain(), headers::plain_reply());
-    let mut out = [0; plain::HEADER_LEN];
+fn short(writes: bool, times: u64) {
+    let (mut connection, message) = (headers::short(), headers::short_reply());
+    let mut out = [0; short::HEADER_LEN];
     measured(&mut || {
         for number in 0..times {
             if writes {
-                black_box(black_box(&connection).emit_plain_call(Xid(number as u32), &mut out));
+                black_box(black_box(&connection).emit_short(
+                    MessageType::Call,
+                    Xid(number as u32),
+                    &mut out,
+                ));
                 black_box(&out);
             } else {
-                black_box(connection.handle_plain(black_box(&message)));
+                black_box(connection.handle_short(black_box(&message)));
             }
         }
     });
 }
 
-fn emit(form: &Form, times: u64) {
+fn emit(form: &HeaderForm, times: u64) {
     match form.version {
-        Version::One => emit_by(form, times, v1::emit),
-        Version::Two => emit_by(form, times, v2::emit::<v2::Directed>),
+        HeaderVersion::One => emit_by(form, times, v1::emit),
+        HeaderVersion::Two => emit_by(form, times, v2::emit::<v2::Directed>),
     }
 }
 
-fn emit_by<R>(form: &Form, times: u64, emit: impl Fn(&Header, &ChunkLists, &mut [u8]) -> R) {
+fn emit_by<R>(form: &HeaderForm, times: u64, emit: impl Fn(&Header, &ChunkLists, &mut [u8]) -> R) {
     let mut out = [0; 1024];
     measured(&mut || {
         for _ in 0..times {
@@ -98,14 +104,14 @@ fn emit_by<R>(form: &Form, times: u64, emit: impl Fn(&Header, &ChunkLists, &mut 
     assert!(out.starts_with(&form.octets), "what was counted wrote the header");
 }
 
-fn parse(form: &Form, times: u64) {
+fn parse(form: &HeaderForm, times: u64) {
     match form.version {
-        Version::One => parse_by(form, times, v1::parse),
-        Version::Two => parse_by(form, times, v2::parse::<v2::Directed>),
+        HeaderVersion::One => parse_by(form, times, v1::parse),
+        HeaderVersion::Two => parse_by(form, times, v2::parse::<v2::Directed>),
     }
 }
 
-fn parse_by<R>(form: &Form, times: u64, parse: impl Fn(&[u8], &mut ChunkLists) -> R) {
+fn parse_by<R>(form: &HeaderForm, times: u64, parse: impl Fn(&[u8], &mut ChunkLists) -> R) {
     let mut lists = ChunkLists::new();
     measured(&mut || {
         for _ in 0..times {
@@ -113,11 +119,4 @@ fn parse_by<R>(form: &Form, times: u64, parse: impl Fn(&[u8], &mut ChunkLists) -
         }
     });
     assert!(lists.same_chunks(&form.lists), "what was counted read the chunks");
-}
-
-/// Callgrind counts what happens in here.
-#[inline(never)]
-fn measured(what: &mut dyn FnMut()) {
-    what();
-    black_box(());
 }

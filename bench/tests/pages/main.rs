@@ -1,14 +1,17 @@
-//! READs of pages that WRITEs change meanwhile, over the software RNIC with CRCs and the smallest send buffer.
+//! READs of pages that WRITEs change meanwhile, over the software RNIC with CRCs and the smallest
+//! send buffer.
 //!
-//! The memory store promises that what a READ sends never changes: each page of 4 KiB is as it was before a WRITE of that page
-//! or as it is after it. The files store promises that the wire is sound and that each octet is old or new, nothing about
-//! pages: its READ copies what the file system gives at that moment, and nobody keeps a write(2) elsewhere, by another
-//! shard or a local process, from being half way. Neither goes back to what was before an acknowledged WRITE.
+//! The memory store promises that what a READ sends never changes: each page of 4 KiB is as it was
+//! before a WRITE of that page or as it is after it. The files store promises that the wire is
+//! sound and that each octet is old or new, nothing about pages: its READ copies what the file
+//! system gives at that moment, and nobody keeps a write(2) elsewhere, by another shard or a local
+//! process, from being half way. Neither goes back to what was before an acknowledged WRITE.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 #[path = "../../../apps/nfs/tests/losses/requester.rs"]
 mod requester;
 
+use fastrand::Rng;
 use requester::{Requester, request};
 use stag_engine::{App, Config, PeerId, Shard, Token, clock::Clock};
 use stag_iwarp::{Crc, Iwarp};
@@ -17,7 +20,7 @@ use stag_nfs::{
     export::ExportConfig,
     store::{
         Store,
-        files::{self, Files, Shared},
+        files::{self, Files, SharedFiles},
         memory::{self, Memory, MemoryExport},
     },
 };
@@ -50,21 +53,11 @@ const LIMITS: Limits =
 /// Pages of the file, one bit each.
 type Pages = u64;
 
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % sides
-    }
-}
-
 /// An adapter with the smallest send buffer that the kernel gives.
 fn rnic(clock: &Clock) -> Iwarp {
-    let config = stag_iwarp::Config::new(LIMITS, [7; 32], clock.now());
-    Iwarp::new(stag_iwarp::Config { crc: Crc::Always, send_buffer: Some(1), ..config }).unwrap()
+    let config = stag_iwarp::IwarpConfig::new(LIMITS, [7; 32], clock.now());
+    Iwarp::new(stag_iwarp::IwarpConfig { crc: Crc::Always, send_buffer: Some(1), ..config })
+        .unwrap()
 }
 
 /// Some pages in a row.
@@ -76,19 +69,20 @@ struct Span {
 
 impl Span {
     /// For a READ: mostly one page, seldom some, a block or more.
-    fn read(dice: &mut Dice) -> Self {
-        let count = if dice.roll(40) > 0 { 1 } else { [2, 4, 16, 20][dice.roll(4)] };
+    fn read(dice: &mut Rng) -> Self {
+        let count = if dice.usize(..40) > 0 { 1 } else { [2, 4, 16, 20][dice.usize(..4)] };
         Self::of(count, dice)
     }
 
     /// For a WRITE: mostly within a block, sometimes all of it, sometimes over its end.
-    fn write(dice: &mut Dice) -> Self {
-        let count = [1, 1, 2, 4, 16, 16, 20][dice.roll(7)];
+    fn write(dice: &mut Rng) -> Self {
+        let count = [1, 1, 2, 4, 16, 16, 20][dice.usize(..7)];
         Self::of(count, dice)
     }
 
-    fn of(count: usize, dice: &mut Dice) -> Self {
-        let first = if count == 16 { dice.roll(PAGES / 16) * 16 } else { dice.roll(PAGES - count + 1) };
+    fn of(count: usize, dice: &mut Rng) -> Self {
+        let first =
+            if count == 16 { dice.usize(..PAGES / 16) * 16 } else { dice.usize(..=PAGES - count) };
         Self { first, count }
     }
 
@@ -97,10 +91,11 @@ impl Span {
     }
 }
 
-/// What is known of one page.
+/// Record of one page.
 #[derive(Clone, Debug, Default)]
 struct Page {
-    /// The versions that were written, in order: the next is sent when the one before is acknowledged.
+    /// The versions that were written, in order: the next is sent when the one before is
+    /// acknowledged.
     versions: Vec<u32>,
     /// A READ that begins may not find an older one: it was acknowledged, or read.
     floor: u32,
@@ -114,7 +109,7 @@ struct Reading {
     changing: Pages,
 }
 
-/// What a run did.
+/// Counters of a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     reads: u64,
@@ -126,7 +121,8 @@ struct Counts {
     changing: u64,
     /// Of these, pages that hold what was not acknowledged when the READ was sent.
     newer: u64,
-    /// And pages whose next WRITE was carried out and acknowledged before the READ's reply was here.
+    /// And pages whose next WRITE was carried out and acknowledged before the READ's reply was
+    /// here.
     overtaken: u64,
     /// Pages of more than one version.
     mixed: u64,
@@ -139,7 +135,7 @@ struct World<A: App> {
     reader: PeerId,
     writer: PeerId,
     file: FileHandle,
-    dice: Dice,
+    dice: Rng,
     pages: Vec<Page>,
     version: u32,
     next: u64,
@@ -154,7 +150,8 @@ impl<S: Store> World<Gateway<S>> {
         let clock = Clock::start();
         let admit = || Box::new(|_| true) as Box<_>;
         let config = Config { slots: [512, 24, 24], ..Config::small() };
-        let mut server = Shard::new(rnic(&clock), Gateway::new(store), config.clone(), admit()).unwrap();
+        let mut server =
+            Shard::new(rnic(&clock), Gateway::new(store), config.clone(), admit()).unwrap();
         let config = Config { calls_max: 32, ..config };
         let mut client = Shard::new(rnic(&clock), Requester::default(), config, admit()).unwrap();
         let at = server.listen(&"iwarp://127.0.0.1:0".parse().unwrap()).unwrap();
@@ -166,7 +163,7 @@ impl<S: Store> World<Gateway<S>> {
             reader,
             writer,
             file: root,
-            dice: Dice(0x9e37_79b9_7f4a_7c15),
+            dice: Rng::with_seed(1),
             pages: vec![Page::default(); PAGES],
             version: 0,
             next: 0,
@@ -174,11 +171,14 @@ impl<S: Store> World<Gateway<S>> {
             writing: BTreeMap::new(),
             counts: Counts::default(),
         };
-        let how = CreateHow::Guarded(SetAttributes { mode: Some(0o644), ..SetAttributes::default() });
+        let how =
+            CreateHow::Guarded(SetAttributes { mode: Some(0o644), ..SetAttributes::default() });
         let place = DirOpArgs { dir: root, name: Name(b"file") };
         world.call(world.writer, 0, &Call::Create(CreateArgs { place, how }));
         let reply = world.reply().1;
-        world.file = match Reply::parse(Procedure::Create, Reader::new(&reply[ReplyHeader::LEN..])).unwrap() {
+        world.file = match Reply::parse(Procedure::Create, Reader::new(&reply[ReplyHeader::LEN..]))
+            .unwrap()
+        {
             Reply::Create(Ok(made)) => made.object.unwrap(),
             other => panic!("{other:?}"),
         };
@@ -233,15 +233,22 @@ impl<S: Store> World<Gateway<S>> {
         self.version += 1;
         self.next += 1;
         let version = self.version;
-        self.pages[span.first..][..span.count].iter_mut().for_each(|page| page.versions.push(version));
+        self.pages[span.first..][..span.count]
+            .iter_mut()
+            .for_each(|page| page.versions.push(version));
         self.reading.values_mut().for_each(|reading| reading.changing |= span.pages());
         self.writing.insert(self.next, (span, version));
         let octets: Vec<u8> = (span.first..span.first + span.count)
             .flat_map(|page| word(page, version).to_be_bytes().repeat(PAGE / 8))
             .collect();
         let (offset, data) = ((span.first * PAGE) as u64, Bulk::Inline(&octets[..]));
-        let stable = if version.is_multiple_of(2) { StableHow::FileSync } else { StableHow::Unstable };
-        self.call(self.writer, self.next, &Call::Write(WriteArgs { file: self.file, offset, stable, data }));
+        let stable =
+            if version.is_multiple_of(2) { StableHow::FileSync } else { StableHow::Unstable };
+        self.call(
+            self.writer,
+            self.next,
+            &Call::Write(WriteArgs { file: self.file, offset, stable, data }),
+        );
     }
 
     /// Takes a reply and judges it.
@@ -271,7 +278,14 @@ impl<S: Store> World<Gateway<S>> {
         }
     }
 
-    fn judge(&mut self, number: usize, octets: &[u8], reading: &Reading, floor: u32, is_whole: bool) {
+    fn judge(
+        &mut self,
+        number: usize,
+        octets: &[u8],
+        reading: &Reading,
+        floor: u32,
+        is_whole: bool,
+    ) {
         let (version, newest) = versions(number, octets);
         let page = &mut self.pages[number];
         for version in [version, newest] {
@@ -281,7 +295,10 @@ impl<S: Store> World<Gateway<S>> {
             );
         }
         assert!(version >= floor, "page {number} went back from {floor} to {version}");
-        assert!(version == newest || !is_whole, "page {number} is a mixture of {version} and {newest}");
+        assert!(
+            version == newest || !is_whole,
+            "page {number} is a mixture of {version} and {newest}"
+        );
         let counts = &mut self.counts;
         counts.pages += 1;
         counts.mixed += u64::from(version != newest);
@@ -344,7 +361,7 @@ fn a_mixture_is_seen_wherever_it_begins() {
     }
 }
 
-/// What fills a page in this version.
+/// Returns the word that fills a page in this version.
 fn word(page: usize, version: u32) -> u64 {
     (page as u64 + 1) << 32 | u64::from(version)
 }
@@ -352,7 +369,7 @@ fn word(page: usize, version: u32) -> u64 {
 #[test]
 fn a_page_of_the_memory_store_is_old_or_new_and_never_a_mixture() {
     let export = MemoryExport { name: "data".to_owned(), copy_of: None, read_only: false };
-    let config = memory::Config::new(vec![export], 16 << 20);
+    let config = memory::MemoryConfig::new(vec![export], 16 << 20);
     World::new(Memory::new(&config, &mut |_| ()).unwrap()).run(100_000, true);
 }
 
@@ -362,8 +379,9 @@ fn an_octet_of_the_files_store_is_old_or_new() {
     for name in ["data", "state"] {
         std::fs::create_dir(home.path().join(name)).unwrap();
     }
-    let export = ExportConfig { name: "data".to_owned(), path: home.path().join("data"), read_only: false };
-    let config = files::Config {
+    let export =
+        ExportConfig { name: "data".to_owned(), path: home.path().join("data"), read_only: false };
+    let config = files::FilesConfig {
         state_dir: home.path().join("state"),
         exports: vec![export],
         callers: files::Callers::UNPRIVILEGED,
@@ -371,7 +389,7 @@ fn an_octet_of_the_files_store_is_old_or_new() {
         sync_directories: false,
         open_files: Some(16),
     };
-    let shared = Shared::open(&config).unwrap();
+    let shared = SharedFiles::open(&config).unwrap();
     // The gate sets CI: there it is as often as for the memory store.
     let wanted = if std::env::var_os("CI").is_some() { 100_000 } else { 10_000 };
     World::new(Files::open(&shared, 0).unwrap()).run(wanted, false);

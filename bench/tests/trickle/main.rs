@@ -1,7 +1,9 @@
-//! Crowds of peers that trickle, before a gateway with little memory: those whose octets move lose nothing by them, newcomers get
-//! in, and the crowd is ended, counted and told why (RFC 8166 §8.1.4, RFC 5042 §6.4).
+//! Crowds of peers that trickle, before a gateway with little memory: those whose octets move lose
+//! nothing by them, newcomers get in, and the crowd is ended, counted and told why (RFC 8166
+//! §8.1.4, RFC 5042 §6.4).
 //!
-//! Prints what a peer's rate is beside the crowd, and without it: `cargo test --release -p stag-bench --test trickle -- --nocapture`.
+//! Prints what a peer's rate is beside the crowd, and without it: `cargo test --release -p
+//! stag-bench --test trickle -- --nocapture`.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 #[path = "../../../apps/nfs/tests/losses/requester.rs"]
@@ -13,11 +15,11 @@ use rustix::{
     time::{ClockId, clock_gettime},
 };
 use stag_engine::{Config, PeerId, Shard, Token, clock::Clock};
-use stag_iwarp::{Address, Iwarp};
+use stag_iwarp::{Iwarp, IwarpAddress};
 use stag_nfs::{
     Gateway,
     export::ExportConfig,
-    store::files::{self, Files, Shared},
+    store::files::{self, Files, SharedFiles},
 };
 use stag_protocol::{
     nfs::{
@@ -46,7 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct World {
     clock: Clock,
     server: Shard<Iwarp, Gateway<Files>>,
-    at: Address,
+    at: IwarpAddress,
     tcp: SocketAddr,
     file: FileHandle,
     _home: tempfile::TempDir,
@@ -60,7 +62,7 @@ struct Client {
 }
 
 fn rnic(clock: &Clock) -> Iwarp {
-    Iwarp::new(stag_iwarp::Config::new(LIMITS, [7; 32], clock.now())).unwrap()
+    Iwarp::new(stag_iwarp::IwarpConfig::new(LIMITS, [7; 32], clock.now())).unwrap()
 }
 
 impl World {
@@ -71,7 +73,7 @@ impl World {
         }
         let data = home.path().join("data");
         let export = ExportConfig { name: "data".to_owned(), path: data.clone(), read_only: false };
-        let config = files::Config {
+        let config = files::FilesConfig {
             state_dir: home.path().join("state"),
             exports: vec![export],
             callers: files::Callers::UNPRIVILEGED,
@@ -79,19 +81,23 @@ impl World {
             sync_directories: false,
             open_files: Some(16),
         };
-        let mut store = Files::open(&Shared::open(&config).unwrap(), 0).unwrap();
+        let mut store = Files::open(&SharedFiles::open(&config).unwrap(), 0).unwrap();
         let root = store.mount(b"/data").unwrap();
         let clock = Clock::start();
         let config = Config { slots, peers: 64, ..Config::small() };
-        let mut server = Shard::new(rnic(&clock), Gateway::new(store), config, Box::new(|_| true)).unwrap();
+        let mut server =
+            Shard::new(rnic(&clock), Gateway::new(store), config, Box::new(|_| true)).unwrap();
         let at = server.listen(&"iwarp://127.0.0.1:0".parse().unwrap()).unwrap();
         let tcp = server.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap();
         let mut world = Self { clock, server, at, tcp, file: root, _home: home };
         let mut client = world.client(false);
-        let how = CreateHow::Guarded(SetAttributes { mode: Some(0o644), ..SetAttributes::default() });
+        let how =
+            CreateHow::Guarded(SetAttributes { mode: Some(0o644), ..SetAttributes::default() });
         let place = DirOpArgs { dir: root, name: Name(b"file") };
         let reply = client.ask(&mut world, &Call::Create(CreateArgs { place, how }));
-        world.file = match Reply::parse(Procedure::Create, Reader::new(&reply[ReplyHeader::LEN..])).unwrap() {
+        world.file = match Reply::parse(Procedure::Create, Reader::new(&reply[ReplyHeader::LEN..]))
+            .unwrap()
+        {
             Reply::Create(Ok(made)) => made.object.unwrap(),
             other => panic!("{other:?}"),
         };
@@ -103,7 +109,8 @@ impl World {
     fn client(&mut self, over_tcp: bool) -> Client {
         let config = Config { calls_max: 32, slots: [512, 16, 40], ..Config::small() };
         let mut shard =
-            Shard::new(rnic(&self.clock), Requester::default(), config, Box::new(|_| true)).unwrap();
+            Shard::new(rnic(&self.clock), Requester::default(), config, Box::new(|_| true))
+                .unwrap();
         let peer = match over_tcp {
             true => shard.connect_tcp(self.tcp).unwrap(),
             false => shard.connect(&self.at).unwrap(),
@@ -168,8 +175,8 @@ impl Client {
         }
     }
 
-    /// So many WRITEs and READs of 1 MiB; returns how many it did in a second of this thread's time on a core, which other
-    /// processes of the host do not change.
+    /// So many WRITEs and READs of 1 MiB; returns how many it did in a second of this thread's time
+    /// on a core, which other processes of the host do not change.
     fn work(&mut self, world: &mut World, count: u32) -> f64 {
         let begun = on_core();
         for _ in 0..count {
@@ -190,7 +197,8 @@ fn trickling_writers(world: &mut World, count: usize) -> Vec<TcpStream> {
     // Two ends for each.
     let limit = getrlimit(Resource::Nofile);
     let wanted = Some(2 * count as u64 + 512).max(limit.current);
-    setrlimit(Resource::Nofile, Rlimit { current: wanted.min(limit.maximum.or(wanted)), ..limit }).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: wanted.min(limit.maximum.or(wanted)), ..limit })
+        .unwrap();
     let mut record = (1 << 31 | MIB as u32).to_be_bytes().to_vec();
     record.resize(100_000, 0);
     let mut crowd = Vec::new();
@@ -223,7 +231,8 @@ fn a_thousand_records_that_trickle_in_reset_nobody_and_keep_nobody_out() {
     assert!(world.server.snapshot().engine.limits.memory > 0, "the crowd stands in line");
     let beside = known.each_mut().map(|client| client.work(&mut world, 60));
     println!(
-        "WRITEs and READs of 1 MiB per second, over iWARP and TCP: {before:.0?}; beside 1,000: {beside:.0?}"
+        "WRITEs and READs of 1 MiB per second, over iWARP and TCP: {before:.0?}; beside 1,000: \
+         {beside:.0?}"
     );
     for over_tcp in [false, true] {
         crowd.iter_mut().for_each(|socket| drop(socket.write(&[0])));
@@ -260,7 +269,8 @@ fn readers_that_take_nothing_reset_nobody_and_keep_nobody_out() {
     assert!(held >= 12, "the crowd holds what it may: {held} buffers");
     let beside = known.each_mut().map(|client| client.work(&mut world, 60));
     println!(
-        "WRITEs and READs of 1 MiB per second, over iWARP and TCP: {before:.0?}; beside 24: {beside:.0?}"
+        "WRITEs and READs of 1 MiB per second, over iWARP and TCP: {before:.0?}; beside 24: \
+         {beside:.0?}"
     );
     for over_tcp in [false, true] {
         world.client(over_tcp).work(&mut world, 2);

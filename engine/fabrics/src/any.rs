@@ -4,12 +4,12 @@
 #[doc(hidden)]
 #[macro_export]
 macro_rules! any_provider {
-    ($( $(#[$when:meta])? $name:ident = $provider:ty; )+) => {
+    ($( $(#[cfg($when:meta)])? $name:ident = $provider:ty; )+) => {
         /// A provider of one of the fabrics of the table, which it looks up on every call.
         #[derive(Debug)]
         pub enum AnyProvider {
             $(
-                $(#[$when])?
+                $(#[cfg($when)])?
                 #[doc = concat!("A `", stringify!($provider), "`.")]
                 $name(Box<$provider>),
             )+
@@ -29,17 +29,19 @@ macro_rules! any_provider {
             ) -> ::std::io::Result<Self> {
                 match to {
                     $(
-                        $(#[$when])?
+                        $(#[cfg($when)])?
                         Some(FabricAddress::$name(to)) => {
-                            let fabric = <$provider as $crate::Open>::for_connecting(settings, Some(to))?;
+                            let fabric =
+                                <$provider as $crate::Open>::for_connecting(settings, Some(to))?;
                             Ok(Self::$name(Box::new(fabric)))
                         }
                     )+
                     None => {
                         $(
-                            $(#[$when])?
+                            $(#[cfg($when)])?
                             {
-                                let fabric = <$provider as $crate::Open>::for_connecting(settings, None)?;
+                                let fabric =
+                                    <$provider as $crate::Open>::for_connecting(settings, None)?;
                                 return Ok(Self::$name(Box::new(fabric)));
                             }
                         )+
@@ -54,25 +56,33 @@ macro_rules! any_provider {
             const SCHEME: &'static str = "fabric";
 
             fn counts(&self) -> $crate::verbs::Count {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.counts(), )+ }
+                match self { $( $(#[cfg($when)])? Self::$name(fabric) => fabric.counts(), )+ }
             }
 
             fn limits(&self) -> &$crate::verbs::Limits {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.limits(), )+ }
+                match self { $( $(#[cfg($when)])? Self::$name(fabric) => fabric.limits(), )+ }
             }
 
             fn wants_shared_pools(&self) -> bool {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.wants_shared_pools(), )+ }
+                match self {
+                    $(
+                        $(#[cfg($when)])?
+                        Self::$name(fabric) => fabric.wants_shared_pools(),
+                    )+
+                }
             }
 
             fn register(&mut self, pool: &$crate::pools::Pool) -> ::std::io::Result<()> {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.register(pool), )+ }
+                match self { $( $(#[cfg($when)])? Self::$name(fabric) => fabric.register(pool), )+ }
             }
 
-            fn listen(&mut self, at: &FabricAddress) -> Result<FabricAddress, $crate::verbs::FabricFault> {
+            fn listen(
+                &mut self,
+                at: &FabricAddress,
+            ) -> Result<FabricAddress, $crate::verbs::FabricFault> {
                 match (self, at) {
                     $(
-                        $(#[$when])?
+                        $(#[cfg($when)])?
                         (Self::$name(fabric), FabricAddress::$name(at)) => {
                             fabric.listen(at).map(FabricAddress::$name)
                         }
@@ -83,7 +93,12 @@ macro_rules! any_provider {
             }
 
             fn stop_listening(&mut self) {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.stop_listening(), )+ }
+                match self {
+                    $(
+                        $(#[cfg($when)])?
+                        Self::$name(fabric) => fabric.stop_listening(),
+                    )+
+                }
             }
 
             fn connect(
@@ -93,8 +108,10 @@ macro_rules! any_provider {
             ) -> Result<$crate::verbs::Qp, $crate::verbs::FabricFault> {
                 match (self, to) {
                     $(
-                        $(#[$when])?
-                        (Self::$name(fabric), FabricAddress::$name(to)) => fabric.connect(to, private_data),
+                        $(#[cfg($when)])?
+                        (Self::$name(fabric), FabricAddress::$name(to)) => {
+                            fabric.connect(to, private_data)
+                        }
                     )+
                     #[allow(unreachable_patterns)]
                     _ => Err($crate::verbs::FabricFault::BadAddress),
@@ -106,31 +123,61 @@ macro_rules! any_provider {
                 qp: $crate::verbs::Qp,
                 private_data: &[u8],
             ) -> Result<(), $crate::verbs::Refusal> {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.accept(qp, private_data), )+ }
+                match self {
+                    $(
+                        $(#[cfg($when)])?
+                        Self::$name(fabric) => fabric.accept(qp, private_data),
+                    )+
+                }
             }
 
             fn reject(&mut self, qp: $crate::verbs::Qp, private_data: &[u8]) {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.reject(qp, private_data), )+ }
+                match self {
+                    $(
+                        $(#[cfg($when)])?
+                        Self::$name(fabric) => fabric.reject(qp, private_data),
+                    )+
+                }
             }
 
             fn disconnect(&mut self, qp: $crate::verbs::Qp) {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.disconnect(qp), )+ }
+                match self { $( $(#[cfg($when)])? Self::$name(fabric) => fabric.disconnect(qp), )+ }
             }
 
             fn private_data(&self, qp: $crate::verbs::Qp) -> &[u8] {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.private_data(qp), )+ }
+                match self {
+                    $(
+                        $(#[cfg($when)])?
+                        Self::$name(fabric) => fabric.private_data(qp),
+                    )+
+                }
             }
 
             fn peer_address(&self, qp: $crate::verbs::Qp) -> Option<$crate::verbs::PeerAddress> {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.peer_address(qp), )+ }
+                match self {
+                    $(
+                        $(#[cfg($when)])?
+                        Self::$name(fabric) => fabric.peer_address(qp),
+                    )+
+                }
             }
 
             fn post_receive(&mut self, buf: $crate::pools::Buf) -> Result<(), $crate::pools::Buf> {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.post_receive(buf), )+ }
+                match self {
+                    $(
+                        $(#[cfg($when)])?
+                        Self::$name(fabric) => fabric.post_receive(buf),
+                    )+
+                }
             }
 
             fn receives_posted(&self) -> usize {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.receives_posted(), )+ }
+                match self {
+                    $(
+                        $(#[cfg($when)])?
+                        Self::$name(fabric) => fabric.receives_posted(),
+                    )+
+                }
             }
 
             fn bind(
@@ -140,7 +187,12 @@ macro_rules! any_provider {
                 span: ::std::ops::Range<usize>,
                 access: $crate::pools::Access,
             ) -> Result<$crate::pools::Window, $crate::verbs::Refused<$crate::pools::Buf>> {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.bind(qp, buf, span, access), )+ }
+                match self {
+                    $(
+                        $(#[cfg($when)])?
+                        Self::$name(fabric) => fabric.bind(qp, buf, span, access),
+                    )+
+                }
             }
 
             fn post_send(
@@ -151,7 +203,10 @@ macro_rules! any_provider {
                 invalidate: Option<$crate::pools::RemoteKey>,
             ) -> Result<(), $crate::verbs::Refused<$crate::pools::Buf>> {
                 match self {
-                    $( $(#[$when])? Self::$name(fabric) => fabric.post_send(qp, tag, message, invalidate), )+
+                    $(
+                        $(#[cfg($when)])?
+                        Self::$name(fabric) => fabric.post_send(qp, tag, message, invalidate),
+                    )+
                 }
             }
 
@@ -162,7 +217,10 @@ macro_rules! any_provider {
                 invalidate: Option<$crate::pools::RemoteKey>,
             ) -> bool {
                 match self {
-                    $( $(#[$when])? Self::$name(fabric) => fabric.send_inline(qp, message, invalidate), )+
+                    $(
+                        $(#[cfg($when)])?
+                        Self::$name(fabric) => fabric.send_inline(qp, message, invalidate),
+                    )+
                 }
             }
 
@@ -173,7 +231,12 @@ macro_rules! any_provider {
                 source: $crate::pools::Extent,
                 to: $crate::verbs::RemoteSpan,
             ) -> Result<(), $crate::verbs::Refused<$crate::pools::Extent>> {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.post_write(qp, tag, source, to), )+ }
+                match self {
+                    $(
+                        $(#[cfg($when)])?
+                        Self::$name(fabric) => fabric.post_write(qp, tag, source, to),
+                    )+
+                }
             }
 
             fn post_read(
@@ -185,7 +248,10 @@ macro_rules! any_provider {
                 from: &[$crate::verbs::RemoteSpan],
             ) -> Result<(), $crate::verbs::Refused<$crate::pools::Buf>> {
                 match self {
-                    $( $(#[$when])? Self::$name(fabric) => fabric.post_read(qp, tag, sink, at, from), )+
+                    $(
+                        $(#[cfg($when)])?
+                        Self::$name(fabric) => fabric.post_read(qp, tag, sink, at, from),
+                    )+
                 }
             }
 
@@ -196,32 +262,35 @@ macro_rules! any_provider {
                 key: $crate::pools::RemoteKey,
             ) -> Result<(), $crate::verbs::Refusal> {
                 match self {
-                    $( $(#[$when])? Self::$name(fabric) => fabric.post_local_invalidate(qp, tag, key), )+
+                    $(
+                        $(#[cfg($when)])?
+                        Self::$name(fabric) => fabric.post_local_invalidate(qp, tag, key),
+                    )+
                 }
             }
 
             fn send_room(&self, qp: $crate::verbs::Qp) -> usize {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.send_room(qp), )+ }
+                match self { $( $(#[cfg($when)])? Self::$name(fabric) => fabric.send_room(qp), )+ }
             }
 
             fn ring(&mut self) {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.ring(), )+ }
+                match self { $( $(#[cfg($when)])? Self::$name(fabric) => fabric.ring(), )+ }
             }
 
             fn poll(&mut self, now: $crate::verbs::Time) -> Option<$crate::verbs::Event> {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.poll(now), )+ }
+                match self { $( $(#[cfg($when)])? Self::$name(fabric) => fabric.poll(now), )+ }
             }
 
             fn arm(&mut self) -> bool {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.arm(), )+ }
+                match self { $( $(#[cfg($when)])? Self::$name(fabric) => fabric.arm(), )+ }
             }
 
             fn wait_fd(&self) -> Option<::std::os::fd::BorrowedFd<'_>> {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.wait_fd(), )+ }
+                match self { $( $(#[cfg($when)])? Self::$name(fabric) => fabric.wait_fd(), )+ }
             }
 
             fn wake_at(&self) -> Option<$crate::verbs::Time> {
-                match self { $( $(#[$when])? Self::$name(fabric) => fabric.wake_at(), )+ }
+                match self { $( $(#[cfg($when)])? Self::$name(fabric) => fabric.wake_at(), )+ }
             }
         }
     };

@@ -19,10 +19,10 @@ impl Endpoint {
     /// The text is no such URL.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
         match url.strip_prefix("tcp://") {
-            Some(at) => at
-                .parse()
-                .map(Self::Tcp)
-                .map_err(|_| UrlError::Address { scheme: "tcp", why: "write tcp://IP:PORT".to_owned() }),
+            Some(at) => at.parse().map(Self::Tcp).map_err(|_| UrlError::Address {
+                scheme: "tcp",
+                why: "write tcp://IP:PORT".to_owned(),
+            }),
             None => FabricAddress::parse(url).map(Self::Fabric),
         }
     }
@@ -71,7 +71,10 @@ mod tests {
         ] {
             let at = Endpoint::parse(url).unwrap();
             assert_eq!((at.to_string().as_str(), at.ip().is_some()), (url, is_ip));
-            assert_eq!((at.is_over_tcp(), at.fabric().is_none()), (is_over_tcp, url.starts_with("tcp")));
+            assert_eq!(
+                (at.is_over_tcp(), at.fabric().is_none()),
+                (is_over_tcp, url.starts_with("tcp"))
+            );
         }
         assert!(Endpoint::parse("tcp://localhost").is_err());
     }

@@ -67,7 +67,8 @@ mod tests {
     fn addresses_are_grouped_in_the_order_of_their_fabrics() {
         let urls = ["shm:///a", "iwarp://127.0.0.1:1", "shm:///b?trust=uid", "iwarp://[::1]:2"];
         let groups = FabricGroup::all(urls.map(|url| FabricAddress::parse(url).unwrap()));
-        let shown = |group: &FabricGroup| group.addresses().map(ToString::to_string).collect::<Vec<_>>();
+        let shown =
+            |group: &FabricGroup| group.addresses().map(ToString::to_string).collect::<Vec<_>>();
         let [shm, iwarp] = groups.as_slice() else { panic!("{groups:?}") };
         assert_eq!(
             (shown(shm), shown(iwarp)),

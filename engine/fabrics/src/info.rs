@@ -29,7 +29,8 @@ impl FabricInfo {
         }
     }
 
-    /// Every fabric of [`FABRICS`](crate::FABRICS) but simulated ones: two processes can meet there.
+    /// Every fabric of [`FABRICS`](crate::FABRICS) but simulated ones: two processes can meet
+    /// there.
     pub fn real() -> impl Iterator<Item = Self> {
         crate::FABRICS.iter().copied().filter(|info| !info.is_simulated)
     }

@@ -1,8 +1,8 @@
 //! URLs of all fabrics: addresses, and the providers and streams that are made from them.
 //!
 //! One table names the fabrics. Everything else about a fabric stands in its own folder: a provider
-//! is added by an implementation of [`Provider`](stag_verbs::Provider) and [`Open`] there and by one
-//! line here. From the table come
+//! is added by an implementation of [`Provider`](stag_verbs::Provider) and [`Open`] there and by
+//! one line here, also where some builds have it and others not. From the table come
 //!
 //! - [`FabricAddress`], an address on one of the fabrics;
 //! - [`Fabric`] and [`FabricVisitor`]: code that is compiled for every fabric, and run for the one
@@ -42,17 +42,11 @@ fabrics! {
     // The first one needs nothing but TCP.
     Iwarp = stag_iwarp::Iwarp;
     Shm = stag_shm::Shm;
-    #[cfg(feature = "verbs")]
+    #[cfg(feature = "verbs")] #[absent("rdma", "RDMA devices", "verbs")]
     Rdma = stag_ibverbs::Ibverbs;
     #[cfg(feature = "sim")]
     Sim = stag_sim::Sim;
 }
-
-/// Fabrics that this build has not.
-pub const ABSENT: &[Absent] = &[
-    #[cfg(not(feature = "verbs"))]
-    Absent { scheme: "rdma", name: "RDMA devices", feature: "verbs" },
-];
 
 /// The provider of programs that call over TCP streams only.
 pub type StreamsOnly = stag_iwarp::Iwarp;

@@ -1,27 +1,43 @@
 //! The table: one line for each fabric, and all that is made from the lines.
 
 /// Makes a table of fabrics: `FABRICS`, `FabricAddress`, `Fabric`, `FabricVisitor` and
-/// `AnyProvider`, from lines `Name = Provider;` with a `#[cfg(…)]` in front where one is needed.
+/// `AnyProvider`, from lines `Name = Provider;`.
+///
+/// A fabric that some builds have not stands behind `#[cfg(feature = "F")]`. With
+/// `#[absent("SCHEME", "NAME", "F")]` behind that, the table's `ABSENT` tells of it in builds
+/// without it.
 #[macro_export]
 macro_rules! fabrics {
-    ($( $(#[$when:meta])? $name:ident = $provider:ty; )+) => {
+    ($(
+        $(#[cfg($when:meta)] $(#[absent($scheme:literal, $people:literal, $feature:literal)])?)?
+        $name:ident = $provider:ty;
+    )+) => {
         /// Facts about the fabrics of the table, in its order.
         pub const FABRICS: &[$crate::FabricInfo] = &[
-            $( $(#[$when])? $crate::FabricInfo::of::<$provider>(), )+
+            $( $(#[cfg($when)])? $crate::FabricInfo::of::<$provider>(), )+
+        ];
+
+        /// Fabrics that this build has not, but could have.
+        #[allow(dead_code)]
+        pub const ABSENT: &[$crate::Absent] = &[
+            $($($(
+                #[cfg(not($when))]
+                $crate::Absent { scheme: $scheme, name: $people, feature: $feature },
+            )?)?)+
         ];
 
         /// An address on one of the fabrics of the table.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub enum FabricAddress {
             $(
-                $(#[$when])?
+                $(#[cfg($when)])?
                 #[doc = concat!("An address of `", stringify!($provider), "`.")]
                 $name(<$provider as $crate::verbs::Provider>::Address),
             )+
         }
 
         /// A fabric of the table.
-        pub trait Fabric: $crate::Open {
+        pub trait Fabric: $crate::Open + 'static {
             /// The same address, as one of any fabric.
             fn any(at: Self::Address) -> FabricAddress;
 
@@ -30,13 +46,15 @@ macro_rules! fabrics {
         }
 
         $(
-            $(#[$when])?
+            $(#[cfg($when)])?
             impl Fabric for $provider {
                 fn any(at: Self::Address) -> FabricAddress {
                     FabricAddress::$name(at)
                 }
 
-                fn only<'a>(all: impl IntoIterator<Item = &'a FabricAddress>) -> Vec<Self::Address> {
+                fn only<'a>(
+                    all: impl IntoIterator<Item = &'a FabricAddress>,
+                ) -> Vec<Self::Address> {
                     let mut only = Vec::new();
                     for at in all {
                         #[allow(irrefutable_let_patterns)]
@@ -68,7 +86,7 @@ macro_rules! fabrics {
                     return Err($crate::UrlError::NoScheme);
                 };
                 $(
-                    $(#[$when])?
+                    $(#[cfg($when)])?
                     if scheme == <$provider as $crate::verbs::Provider>::SCHEME {
                         let at = url.parse::<<$provider as $crate::verbs::Provider>::Address>();
                         return at.map(Self::$name).map_err(|why| $crate::UrlError::Address {
@@ -85,9 +103,12 @@ macro_rules! fabrics {
             ///
             /// # Errors
             /// A sentence when the fabric has no address here, or the table has no such fabric.
-            pub fn here(scheme: &str, socket: &::std::path::Path) -> Result<$crate::Here<Self>, String> {
+            pub fn here(
+                scheme: &str,
+                socket: &::std::path::Path,
+            ) -> Result<$crate::Here<Self>, String> {
                 $(
-                    $(#[$when])?
+                    $(#[cfg($when)])?
                     if scheme == <$provider as $crate::verbs::Provider>::SCHEME {
                         let $crate::Here { at, facts } = <$provider as $crate::Open>::here(socket)?;
                         return Ok($crate::Here { at: Self::$name(at), facts });
@@ -99,21 +120,24 @@ macro_rules! fabrics {
             /// Facts about the fabric.
             pub const fn info(&self) -> $crate::FabricInfo {
                 match self {
-                    $( $(#[$when])? Self::$name(_) => $crate::FabricInfo::of::<$provider>(), )+
+                    $( $(#[cfg($when)])? Self::$name(_) => $crate::FabricInfo::of::<$provider>(), )+
                 }
             }
 
             /// The address on an IP network, if it is on one.
             pub fn ip(&self) -> Option<::std::net::SocketAddr> {
                 match self {
-                    $( $(#[$when])? Self::$name(at) => <$provider as $crate::Open>::ip(at), )+
+                    $( $(#[cfg($when)])? Self::$name(at) => <$provider as $crate::Open>::ip(at), )+
                 }
             }
 
             /// True when peers may map pools of ours, which then have to be shared ones.
             pub fn is_trusting(&self) -> bool {
                 match self {
-                    $( $(#[$when])? Self::$name(at) => <$provider as $crate::Open>::is_trusting(at), )+
+                    $(
+                        $(#[cfg($when)])?
+                        Self::$name(at) => <$provider as $crate::Open>::is_trusting(at),
+                    )+
                 }
             }
 
@@ -124,8 +148,10 @@ macro_rules! fabrics {
             pub fn of_shard(&self, index: usize) -> Result<Self, String> {
                 match self {
                     $(
-                        $(#[$when])?
-                        Self::$name(at) => <$provider as $crate::Open>::of_shard(at, index).map(Self::$name),
+                        $(#[cfg($when)])?
+                        Self::$name(at) => {
+                            <$provider as $crate::Open>::of_shard(at, index).map(Self::$name)
+                        }
                     )+
                 }
             }
@@ -133,7 +159,7 @@ macro_rules! fabrics {
             /// Runs `visitor` for the fabric.
             pub fn visit<V: FabricVisitor>(self, visitor: V) -> V::Output {
                 match self {
-                    $( $(#[$when])? Self::$name(at) => visitor.visit::<$provider>(at), )+
+                    $( $(#[cfg($when)])? Self::$name(at) => visitor.visit::<$provider>(at), )+
                 }
             }
         }
@@ -141,11 +167,11 @@ macro_rules! fabrics {
         impl ::std::fmt::Display for FabricAddress {
             fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 match self {
-                    $( $(#[$when])? Self::$name(at) => ::std::fmt::Display::fmt(at, f), )+
+                    $( $(#[cfg($when)])? Self::$name(at) => ::std::fmt::Display::fmt(at, f), )+
                 }
             }
         }
 
-        $crate::any_provider! { $( $(#[$when])? $name = $provider; )+ }
+        $crate::any_provider! { $( $(#[cfg($when)])? $name = $provider; )+ }
     };
 }

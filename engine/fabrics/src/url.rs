@@ -36,14 +36,17 @@ impl UrlError {
     /// The error for a scheme that no fabric of a table has.
     pub fn unknown(scheme: &str) -> Self {
         let absent = ABSENT.iter().find(|absent| absent.scheme == scheme);
-        absent.map_or_else(|| Self::UnknownScheme(scheme.to_owned()), |absent| Self::Absent(*absent))
+        absent
+            .map_or_else(|| Self::UnknownScheme(scheme.to_owned()), |absent| Self::Absent(*absent))
     }
 }
 
 impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoScheme => f.write_str("there is no scheme in front, as in iwarp://127.0.0.1:20049"),
+            Self::NoScheme => {
+                f.write_str("there is no scheme in front, as in iwarp://127.0.0.1:20049")
+            }
             Self::UnknownScheme(scheme) => {
                 let known = FABRICS.iter().map(|info| info.scheme).collect::<Vec<_>>().join(", ");
                 write!(f, "there is no scheme {scheme}://, only {known} and tcp")

@@ -35,7 +35,8 @@ impl Round {
         let admit = || Box::new(|_| true) as Box<_>;
         let mut server = Shard::new(server, Echo::default(), config.clone(), admit()).unwrap();
         let at = P::any(server.listen(at).unwrap());
-        let client = AnyProvider::for_connecting(Self::settings(&config, clock, 2), Some(&at)).unwrap();
+        let client =
+            AnyProvider::for_connecting(Self::settings(&config, clock, 2), Some(&at)).unwrap();
         let mut client = Shard::new(client, Caller::with_capacity(8), config, admit()).unwrap();
         client.connect(&at).unwrap();
         let mut is_called = false;
@@ -97,7 +98,8 @@ fn the_facts_of_every_fabric_come_with_its_line() {
 
 #[test]
 fn a_fabric_says_what_is_wrong_with_its_addresses() {
-    let wrong = UrlError::Address { scheme: "toy", why: "a toy has a name, as in toy://bear".to_owned() };
+    let wrong =
+        UrlError::Address { scheme: "toy", why: "a toy has a name, as in toy://bear".to_owned() };
     assert_eq!(FabricAddress::parse("toy://"), Err(wrong));
     assert_eq!(FabricAddress::parse("bear"), Err(UrlError::NoScheme));
     let unknown = FabricAddress::parse("doll://bear").unwrap_err();

@@ -5,8 +5,7 @@
 //! cargo run -p stag-rpc --example calculator -- iwarp://127.0.0.1:4000 84 / 2
 //! ```
 
-use stag_rpc::{Replied, Replier, Server, enumeration, program, structure};
-use std::error::Error;
+use stag_rpc::{Failure, Replied, Replier, Server, enumeration, program, structure};
 
 enumeration! {
     /// An operation.
@@ -69,7 +68,7 @@ pub fn serve(urls: &[&str]) -> Result<Server, stag_rpc::SetupError> {
     builder.serve(|| calculator::Serve(Calculator))
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
@@ -93,6 +92,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             Ok(())
         }
-        _ => Err("calculator serve URL... | calculator URL LEFT +|-|x|/ RIGHT".into()),
+        _ => Err("usage: calculator serve URL... | calculator URL LEFT +|-|x|/ RIGHT".into()),
     }
 }

@@ -2,15 +2,15 @@
 //! client's memory, and writes them there.
 //!
 //! ```sh
-//! cargo run -p stag-rpc --example kv -- serve shm:///tmp/kv.sock iwarp://127.0.0.1:4000 tcp://127.0.0.1:4001
+//! cargo run -p stag-rpc --example kv -- serve \
+//!     shm:///tmp/kv.sock iwarp://127.0.0.1:4000 tcp://127.0.0.1:4001
 //! cargo run -p stag-rpc --example kv -- put shm:///tmp/kv.sock name FILE
 //! cargo run -p stag-rpc --example kv -- get iwarp://127.0.0.1:4000 name FILE
 //! ```
 
-use stag_rpc::{Bulk, Octets, Replied, Replier, Server, Text, program};
+use stag_rpc::{Bulk, Failure, Octets, Replied, Replier, Server, Text, program};
 use std::{
     collections::HashMap,
-    error::Error,
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -59,7 +59,7 @@ pub fn serve(urls: &[&str]) -> Result<Server, stag_rpc::SetupError> {
     builder.serve(move || kv::Serve(store.clone()))
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
@@ -82,6 +82,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
             Ok(())
         }
-        _ => Err("kv serve URL... | kv put URL KEY FILE | kv get URL KEY FILE".into()),
+        _ => Err("usage: kv serve URL... | kv put URL KEY FILE | kv get URL KEY FILE".into()),
     }
 }

@@ -6,14 +6,15 @@
 //! cargo run -p stag-rpc --example progress -- shm:///tmp/work.sock 5
 //! ```
 
-use stag_rpc::{CallOutcome, Client, Cx, LaterReply, PeerId, Replied, Replier, Server, call, program};
-use std::{collections::HashMap, error::Error, time::Duration};
+use stag_rpc::{
+    CallOutcome, Client, Cx, Failure, LaterReply, PeerId, Replied, Replier, Server, call, program,
+};
+use std::{collections::HashMap, time::Duration};
 
 program! {
     /// Works.
     pub mod work: 0x2053_5457, version 1 {
-        /// Does so many steps, with a `watch::progress` behind each; returns the number of those
-        /// heard.
+        /// Does so many steps, each told by `watch::progress`; returns the number of those heard.
         1 => fn start(steps: u32) -> u32;
     }
 }
@@ -27,7 +28,6 @@ program! {
 }
 
 /// Work that is not done.
-#[derive(Debug)]
 struct Job {
     done: u32,
     steps: u32,
@@ -35,14 +35,15 @@ struct Job {
 }
 
 /// The service.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Worker {
     jobs: HashMap<u64, Job>,
     started: u64,
 }
 
 fn tell(cx: &mut Cx<'_>, peer: PeerId, done: u32, steps: u32, token: u64) -> bool {
-    call::<watch::procedures::progress>(cx, peer, (done, steps), Duration::from_secs(10), token).is_ok()
+    call::<watch::procedures::progress>(cx, peer, (done, steps), Duration::from_secs(10), token)
+        .is_ok()
 }
 
 impl work::Service for Worker {
@@ -78,7 +79,6 @@ impl work::Service for Worker {
 }
 
 /// A watcher: it gives each step to a function.
-#[derive(Debug)]
 pub struct Watcher<F>(pub F);
 
 impl<F: FnMut(u32, u32)> watch::Service for Watcher<F> {
@@ -88,16 +88,16 @@ impl<F: FnMut(u32, u32)> watch::Service for Watcher<F> {
     }
 }
 
-/// Has so many steps done, and `hear` told of each; returns the number of those that were told.
+/// Has so many steps done, and `hear` told of each; returns the number of those told.
 ///
 /// # Errors
 /// There is no such server, or it does not answer.
-pub fn run(url: &str, steps: u32, hear: impl FnMut(u32, u32) + 'static) -> Result<u32, Box<dyn Error>> {
+pub fn run(url: &str, steps: u32, hear: impl FnMut(u32, u32) + 'static) -> Result<u32, Failure> {
     let client = Client::builder().serve(watch::Serve(Watcher(hear))).connect(url)?;
     Ok(work::Client::over(client).start(steps)?)
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
@@ -111,6 +111,6 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("done, {told} steps were told");
             Ok(())
         }
-        _ => Err("progress serve URL | progress URL STEPS".into()),
+        _ => Err("usage: progress serve URL | progress URL STEPS".into()),
     }
 }

@@ -5,16 +5,21 @@ use crate::{
     program::{ArgumentsOf, Procedure, ResultsOf},
     reply::copy,
 };
-use stag_engine::{CallFault, Cx, Outcome, PeerId, Request, RequestItem, Token};
+use stag_engine::{CallFault, Cx, Outcome, PeerId, Request, RequestItem, ShortRequest, Token};
 use stag_protocol::{
-    rpc::{self, Accepted, Auth, CallHeader, Credential, Denied, ReplyHeader, Xid},
-    xdr,
+    rpc::{self, Accepted, Auth, AuthStatus, CallHeader, Credential, Denied, ReplyHeader, Xid},
+    xdr::{self, Reader},
 };
 use std::{fmt, time::Duration};
 
 /// Octets of the longest call header: both of its opaque bodies are as long as they may be (RFC
 /// 5531 §8.2).
 pub(crate) const HEADER_LEN_MAX: usize = 24 + 2 * (8 + 400);
+
+/// Octets of the longest header with such a credential.
+pub(crate) fn header_len_max(credential: Credential<'_>) -> usize {
+    if credential == Credential::None { 40 } else { HEADER_LEN_MAX }
+}
 
 /// The bit of a token that says whose call it is: a client's own, or one that a service makes.
 pub(crate) const CLIENT_TOKEN: u64 = 1 << 63;
@@ -30,7 +35,7 @@ pub enum CallError {
     Denied(Denied),
     /// The reply is none of this procedure.
     Garbled(xdr::Error),
-    /// An argument is longer than its type allows.
+    /// The arguments are longer than the call has room for: one of them than its type allows.
     TooLong,
 }
 
@@ -38,16 +43,27 @@ impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Failed(fault) => fault.fmt(f),
-            Self::Rejected(Accepted::ProgUnavail) => f.write_str("the server does not have this program"),
-            Self::Rejected(Accepted::ProcUnavail) => f.write_str("the program does not have this procedure"),
-            Self::Rejected(Accepted::GarbageArgs) => f.write_str("the server cannot decode the arguments"),
+            Self::Rejected(Accepted::ProgUnavail) => {
+                f.write_str("the server does not have this program")
+            }
+            Self::Rejected(Accepted::ProcUnavail) => {
+                f.write_str("the program does not have this procedure")
+            }
+            Self::Rejected(Accepted::GarbageArgs) => {
+                f.write_str("the server cannot decode the arguments")
+            }
             Self::Rejected(Accepted::ProgMismatch { low, high }) => {
                 write!(f, "the server has versions {low} to {high} of this program, and not ours")
             }
-            Self::Rejected(status) => write!(f, "the server did not carry out the call ({status:?})"),
+            Self::Rejected(status) => {
+                write!(f, "the server did not carry out the call ({status:?})")
+            }
+            Self::Denied(Denied::AuthError(AuthStatus(status))) => {
+                write!(f, "the server does not take our credential (auth_stat {status})")
+            }
             Self::Denied(denied) => write!(f, "the server denied the call ({denied:?})"),
             Self::Garbled(error) => write!(f, "the reply cannot be decoded: {error}"),
-            Self::TooLong => f.write_str("an argument is longer than its type allows"),
+            Self::TooLong => f.write_str("the arguments are longer than the call has room for"),
         }
     }
 }
@@ -60,14 +76,9 @@ impl From<CallFault> for CallError {
     }
 }
 
-/// The header and the arguments of a call of `P`, in `room`.
-pub(crate) fn encode<'b, 'a, P: Procedure>(
-    room: &'b mut [u8],
-    credential: Credential<'_>,
-    arguments: &ArgumentsOf<'a, P>,
-) -> Result<Encoder<'b, 'a>, CallError> {
-    const { assert!(P::Arguments::ITEMS <= 1, "a call has one item that may travel in a chunk") };
-    let header = CallHeader {
+/// The header of a call of `P`.
+const fn header<P: Procedure>(credential: Credential<'_>) -> CallHeader<'_> {
+    CallHeader {
         xid: Xid(0),
         program: P::PROGRAM,
         version: P::VERSION,
@@ -75,9 +86,20 @@ pub(crate) fn encode<'b, 'a, P: Procedure>(
         credential,
         // RFC 5531 §A
         verifier: Auth::NONE,
-    };
+    }
+}
+
+/// The header and the arguments of a call of `P`, in `room`.
+pub(crate) fn encode<'b, 'a, P: Procedure>(
+    room: &'b mut [u8],
+    credential: Credential<'_>,
+    arguments: &ArgumentsOf<'a, P>,
+) -> Result<Encoder<'b, 'a>, CallError> {
+    const { assert!(P::Arguments::ITEMS <= 1, "a call has one item that may travel in a chunk") };
     let mut encoder = Encoder::new(room);
-    let written = header.emit(encoder.writer()).and_then(|()| P::Arguments::encode(arguments, &mut encoder));
+    let written = header::<P>(credential)
+        .emit(encoder.writer())
+        .and_then(|()| P::Arguments::encode(arguments, &mut encoder));
     written.map(|()| encoder).map_err(|_| CallError::TooLong)
 }
 
@@ -96,12 +118,14 @@ pub(crate) fn request<P: Procedure>(
     token: Token,
 ) -> Result<Request, CallError> {
     let none = CallError::Failed(CallFault::Limit);
-    let header_max = if credential == Credential::None { 40 } else { HEADER_LEN_MAX };
-    let mut message = cx.message(header_max + P::Arguments::LEN_MAX).ok_or(none)?;
+    let len_max = header_len_max(credential) + P::Arguments::LEN_MAX;
+    let mut message = cx.message(len_max).ok_or(none)?;
     let (len, item) = encode::<P>(message.spare_mut(), credential, arguments)?.finish();
     message.extend(len);
     let item = match item {
-        Some((position, octets)) => Some(RequestItem { position, octets: copy(cx, &octets).ok_or(none)? }),
+        Some((position, octets)) => {
+            Some(RequestItem { position, octets: copy(cx, &octets).ok_or(none)? })
+        }
         None => None,
     };
     let result = room_for_item(cx, P::Results::ITEM_MAX)?;
@@ -118,19 +142,49 @@ pub(crate) fn room_for_item(cx: &Cx<'_>, len: usize) -> Result<Option<stag_pools
     Ok(Some(room))
 }
 
-/// The results in a reply: `message` came inline or in a Reply chunk, `chunk` in a Write chunk.
-pub(crate) fn results<'a, T: XdrType>(message: &'a [u8], chunk: &'a [u8]) -> Result<T::Of<'a>, CallError> {
-    const { assert!(T::ITEMS <= 1, "a reply has one item that may travel in a chunk") };
-    let mut decoder = Decoder::with_chunk(message, chunk);
-    let header = ReplyHeader::parse(decoder.reader()).map_err(CallError::Garbled)?;
-    match header.outcome {
-        rpc::Outcome::Accepted { status: Accepted::Success, .. } => {}
-        rpc::Outcome::Accepted { status, .. } => return Err(CallError::Rejected(status)),
-        rpc::Outcome::Denied(denied) => return Err(CallError::Denied(denied)),
+/// Reads the header of a reply (RFC 5531 §9): `reader` is at the results behind it.
+///
+/// # Errors
+/// It says that there are no results.
+pub fn accepted(reader: &mut Reader<'_>) -> Result<(), CallError> {
+    match ReplyHeader::parse(reader).map_err(CallError::Garbled)?.outcome {
+        rpc::Outcome::Accepted { status: Accepted::Success, .. } => Ok(()),
+        rpc::Outcome::Accepted { status, .. } => Err(CallError::Rejected(status)),
+        rpc::Outcome::Denied(denied) => Err(CallError::Denied(denied)),
     }
-    let results = T::decode(&mut decoder).map_err(CallError::Garbled)?;
-    decoder.finish().map_err(CallError::Garbled)?;
-    Ok(results)
+}
+
+/// The octets of a reply, whichever way they came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplyOctets<'a> {
+    /// The RPC reply message, which came inline or in a Reply chunk.
+    pub(crate) message: &'a [u8],
+    /// The item that came in a Write chunk; empty when it came in the message.
+    pub(crate) chunk: &'a [u8],
+}
+
+impl<'a> ReplyOctets<'a> {
+    /// Reads the header of a call that was carried out; returns the place of its results.
+    pub(crate) fn results_at(self) -> Result<usize, CallError> {
+        let mut reader = Reader::new(self.message);
+        accepted(&mut reader)?;
+        Ok(self.message.len() - reader.remaining())
+    }
+
+    /// The results, which begin at `at`.
+    pub(crate) fn results_from<T: XdrType>(self, at: usize) -> Result<T::Of<'a>, CallError> {
+        const { assert!(T::ITEMS <= 1, "a reply has one item that may travel in a chunk") };
+        let message = self.message.get(at..).unwrap_or_default();
+        let mut decoder = Decoder::with_chunk(message, self.chunk);
+        let results = T::decode(&mut decoder).map_err(CallError::Garbled)?;
+        decoder.finish().map_err(CallError::Garbled)?;
+        Ok(results)
+    }
+
+    /// The results.
+    pub(crate) fn results<T: XdrType>(self) -> Result<T::Of<'a>, CallError> {
+        self.results_from::<T>(self.results_at()?)
+    }
 }
 
 /// Calls a peer from inside a service. The outcome comes by `on_reply` of the service, exactly
@@ -141,15 +195,25 @@ pub(crate) fn results<'a, T: XdrType>(message: &'a [u8], chunk: &'a [u8]) -> Res
 ///
 /// # Errors
 /// There is no memory for the call, or an argument is too long. Then no outcome follows.
-pub fn call<P: Procedure>(
+pub fn call<'v, P: Procedure>(
     cx: &mut Cx<'_>,
     peer: PeerId,
-    arguments: ArgumentsOf<'_, P>,
+    arguments: ArgumentsOf<'v, P>,
     timeout: Duration,
     token: u64,
 ) -> Result<(), CallError> {
-    let token = Token(token & !CLIENT_TOKEN);
-    let request = request::<P>(cx, Credential::None, &arguments, timeout, token)?;
+    let (credential, token) = (Credential::None, Token(token & !CLIENT_TOKEN));
+    let len_max = header_len_max(credential) + P::Arguments::LEN_MAX;
+    let has_items = P::Arguments::ITEMS + P::Results::ITEMS > 0;
+    if !has_items && len_max <= ShortRequest::LEN_MAX {
+        let (header, reply_max) = (header::<P>(credential), reply_max::<P>());
+        let request = ShortRequest { header, reply_max, timeout, token };
+        let write = |encoder: &mut Encoder<'_, 'v>| P::Arguments::encode(&arguments, encoder);
+        return cx
+            .call_short(peer, &request, |to| Encoder::behind(to, write))
+            .map_err(|_| CallError::TooLong);
+    }
+    let request = request::<P>(cx, credential, &arguments, timeout, token)?;
     cx.call(peer, request);
     Ok(())
 }
@@ -178,6 +242,7 @@ impl<'a> CallOutcome<'a> {
     /// # Errors
     /// There are none.
     pub fn results<P: Procedure>(&self) -> Result<ResultsOf<'_, P>, CallError> {
-        results::<P::Results>(self.0.reply?, self.0.result.as_deref().unwrap_or_default())
+        let chunk = self.0.result.as_deref().unwrap_or_default();
+        ReplyOctets { message: self.0.reply?, chunk }.results::<P::Results>()
     }
 }

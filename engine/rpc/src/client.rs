@@ -1,24 +1,17 @@
 //! The client that waits: its thread runs the passes of its shard until a reply is there.
 
 use crate::{
-    app::{Door, Outcomes},
-    call::{CLIENT_TOKEN, CallError, request, results},
+    call::{CallError, ReplyOctets, request},
     error::SetupError,
-    fabric::{AnyShard, Parts, Url, random, shard_for},
     program::{ArgumentsOf, Procedure, Programs, ResultsOf},
-    sim,
+    raw::{ConnectFault, FinishedCall, RawClient},
+    shard::parse,
 };
-use stag_engine::{CallFault, Cause, Config, Outcome, PeerId, Time, Token, clock::Clock};
-use stag_pools::Buf;
+use stag_engine::{CallFault, Cause, Config, clock::Clock};
+use stag_fabrics::Endpoint;
 use stag_protocol::rpc::Credential;
-use std::{fmt, mem, time::Duration};
+use std::{fmt, time::Duration};
 
-/// Time for which a core spins before it lets others run, and then before it sleeps between looks.
-const SPIN: Duration = Duration::from_micros(20);
-const YIELD: Duration = Duration::from_micros(500);
-const NAP: Duration = Duration::from_micros(50);
-/// Time for the engine to end a call by itself before the client gives it up.
-const MARGIN: Duration = Duration::from_secs(5);
 /// Time for which a client that is dropped waits for its connection to end in order.
 const FAREWELL: Duration = Duration::from_millis(20);
 
@@ -38,67 +31,51 @@ impl fmt::Debug for ClientBuilder {
     }
 }
 
-/// A client with one connection, which makes one call at a time.
+/// A client with one connection, which makes one call at a time. The typed clients of
+/// [`program!`](crate::program) own one, or borrow one.
+///
+/// ```
+/// use stag_rpc::{CallError, Client, Replied, Replier, Server, program};
+/// use std::time::Duration;
+///
+/// program! {
+///     /// Adds.
+///     pub mod adder: 0x2053_5400, version 1 {
+///         /// The sum of both numbers.
+///         1 => fn add(a: u32, b: u32) -> Option<u32>;
+///     }
+/// }
+///
+/// struct Adder;
+///
+/// impl adder::Service for Adder {
+///     fn add(&mut self, a: u32, b: u32, reply: Replier<'_, '_, Option<u32>>) -> Replied {
+///         reply.send(a.checked_add(b))
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::builder().listen("sim://0").serve(|| adder::Serve(Adder))?;
+/// let builder = Client::builder().timeout(Duration::from_secs(5));
+/// let mut client = builder.connect(&server.addresses()[0])?;
+/// assert_eq!(adder::Client::over(&mut client).add(2, 3)?, Some(5));
+/// // The same by the type of the procedure.
+/// assert_eq!(client.call::<adder::procedures::add>((u32::MAX, 1))?, None);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Client {
-    shard: Box<dyn AnyShard<Door<Box<dyn Programs>, Latest>>>,
-    clock: Clock,
-    to: Url,
-    peer: Option<PeerId>,
-    timeout: Duration,
+    raw: RawClient,
+    to: Endpoint,
     credential: Credential<'static>,
     keep: bool,
-    calls: u64,
-    /// The reply to the latest call, which its results borrow from.
-    reply: Reply,
+    /// The latest call, which its results borrow from.
+    latest: Option<FinishedCall>,
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("to", &self.to).finish_non_exhaustive()
-    }
-}
-
-/// The octets of a reply.
-#[derive(Debug, Default)]
-struct Reply {
-    message: Vec<u8>,
-    chunk: Option<Buf>,
-}
-
-/// Keeps how the latest call ended.
-#[derive(Debug, Default)]
-struct Latest {
-    /// The call that is waited for.
-    token: Option<Token>,
-    ended: Option<Result<(), CallFault>>,
-    reply: Reply,
-    up: Option<PeerId>,
-    down: Option<(PeerId, Cause)>,
-}
-
-impl Outcomes for Latest {
-    fn on_reply(&mut self, outcome: Outcome<'_>) {
-        // Nobody waits for a call that was given up.
-        if self.token != Some(outcome.token) {
-            return;
-        }
-        self.token = None;
-        self.ended = Some(outcome.reply.map(|message| {
-            self.reply.message.clear();
-            self.reply.message.extend_from_slice(message);
-        }));
-        self.reply.chunk = outcome.result;
-    }
-
-    fn on_peer_up(&mut self, peer: PeerId) {
-        self.up = Some(peer);
-    }
-
-    fn on_peer_down(&mut self, peer: PeerId, cause: Cause) {
-        self.down = Some((peer, cause));
-        if self.up == Some(peer) {
-            self.up = None;
-        }
     }
 }
 
@@ -166,17 +143,15 @@ impl ClientBuilder {
     /// # Errors
     /// It is no address, nobody serves there, or the system is short of something.
     pub fn connect(self, url: &str) -> Result<Client, SetupError> {
-        let to: Url = url.parse()?;
+        let to = parse(url)?;
         let Self { config, clock, timeout, credential, keep, programs } = self;
         let programs = programs.unwrap_or_else(|| Box::new(()));
         let config = config.unwrap_or_else(|| sizes([128, 8, 8], 16));
-        let config = Config { xid_seed: u32::from_ne_bytes(random()?), ..config };
-        let parts = Parts { config, clock, admission: Box::new(|_| false), is_shared: false };
-        let shard = shard_for(&to, Door::new(programs, Latest::default()), parts)?;
-        let reply = Reply::default();
-        let (peer, calls) = (None, 0);
-        let mut client = Client { shard, clock, to, peer, timeout, credential, keep, calls, reply };
-        client.reconnect()?;
+        // A connection over TCP is made once.
+        let keep = keep && to.fabric().is_some();
+        let raw = RawClient::serving(programs, to.fabric(), config, clock, timeout)?;
+        let mut client = Client { raw, to, credential, keep, latest: None };
+        client.connected().map_err(|fault| fault.at(&client.to))?;
         Ok(client)
     }
 }
@@ -206,133 +181,54 @@ impl Client {
     /// until the next call.
     ///
     /// # Errors
-    /// There are none. After [`CallFault::Disconnected`] and [`CallFault::TimedOut`] nobody knows if the call was carried
-    /// out; the next call connects again.
+    /// There are no results. After [`CallFault::Disconnected`] and [`CallFault::TimedOut`] nobody
+    /// knows if the call was carried out; the next call connects again.
     pub fn call<P: Procedure>(
         &mut self,
         arguments: ArgumentsOf<'_, P>,
     ) -> Result<ResultsOf<'_, P>, CallError> {
-        let peer = self.peer()?;
-        let token = Token(CLIENT_TOKEN | self.calls);
-        self.calls = (self.calls + 1) & !CLIENT_TOKEN;
-        let (credential, timeout) = (self.credential, self.timeout);
-        // The room of the reply before is that of the next one.
-        let mut room = mem::take(&mut self.reply);
-        room.chunk = None;
-        let mut made = Ok(());
-        self.shard.with_app(&mut |door, cx| {
-            let latest = &mut door.outcomes;
-            (latest.token, latest.ended) = (Some(token), None);
-            latest.reply = mem::take(&mut room);
-            match request::<P>(cx, credential, &arguments, timeout, token) {
-                Ok(request) => cx.call(peer, request),
-                Err(error) => made = Err(error),
-            }
-        });
-        made?;
-        let ended = self.wait(timeout + MARGIN, |latest| {
-            latest.ended.take().map(|ended| (ended, mem::take(&mut latest.reply)))
-        });
-        let (ended, reply) = ended.ok_or(CallFault::TimedOut)?;
-        ended?;
-        self.reply = reply;
-        results::<P::Results>(&self.reply.message, self.reply.chunk.as_deref().unwrap_or_default())
+        if let Some(latest) = self.latest.take() {
+            self.raw.give(latest);
+        }
+        // Nobody waits for a call that was given up; its memory may be the next one's.
+        self.raw.drop_finished();
+        self.connected().map_err(|fault| match fault {
+            ConnectFault::Ended(cause) => CallFault::Disconnected(cause),
+            ConnectFault::TimedOut => CallFault::TimedOut,
+            ConnectFault::Fabric(fault) => CallFault::Disconnected(Cause::Fabric(fault)),
+        })?;
+        let (credential, timeout) = (self.credential, self.raw.timeout());
+        let token =
+            self.raw.begin(|cx, token| request::<P>(cx, credential, &arguments, timeout, token))?;
+        let mut finished = self.raw.next_finished()?;
+        while finished.token != token {
+            self.raw.give(finished);
+            finished = self.raw.next_finished()?;
+        }
+        let finished = self.latest.insert(finished);
+        let message = finished.reply.as_ref().map_err(|fault| *fault)?;
+        ReplyOctets { message, chunk: finished.chunk() }.results::<P::Results>()
     }
 
     /// Answers the server's calls for so long; returns at once when the connection ends.
     pub fn serve_for(&mut self, time: Duration) {
-        let peer = self.peer;
-        self.wait(time, |latest| (latest.up != peer).then_some(()));
+        self.raw.serve_for(time);
     }
 
-    /// The peer to call: the one that is connected, or another one if that is gone.
-    fn peer(&mut self) -> Result<PeerId, CallFault> {
-        let mut is_gone = false;
-        self.shard.with_app(&mut |door, _| {
-            is_gone = door.outcomes.up.is_none();
-        });
-        match self.peer {
-            Some(peer) if self.keep || !is_gone => Ok(peer),
-            _ => self.reconnect().map_err(|error| match error {
-                SetupError::NotConnected { cause: Some(cause), .. } => CallFault::Disconnected(cause),
-                SetupError::NotConnected { cause: None, .. } => CallFault::TimedOut,
-                SetupError::Connect { fault, .. } => CallFault::Disconnected(Cause::Fabric(fault)),
-                _ => CallFault::NoPeer,
-            }),
+    /// Connects, unless there is a connection, or one that is kept is about to be made again.
+    fn connected(&mut self) -> Result<(), ConnectFault> {
+        if self.raw.is_up() || self.keep && self.raw.has_peer() {
+            return Ok(());
         }
-    }
-
-    fn reconnect(&mut self) -> Result<PeerId, SetupError> {
-        self.peer = None;
-        let failed = |fault| SetupError::Connect { url: self.to.to_string(), fault };
-        let peer = self.shard.connect(&self.to, self.keep).map_err(failed)?;
-        let connected = self.wait(self.timeout, |latest| match (latest.up, latest.down) {
-            (Some(up), _) if up == peer => Some(Ok(())),
-            (_, Some((down, cause))) if down == peer => Some(Err(cause)),
-            _ => None,
-        });
-        match connected {
-            Some(Ok(())) => {
-                self.peer = Some(peer);
-                Ok(peer)
-            }
-            ended => {
-                // One that is to be kept would be tried again.
-                self.shard.with_app(&mut |_, cx| cx.disconnect(peer));
-                let cause = ended.and_then(Result::err);
-                Err(SetupError::NotConnected { url: self.to.to_string(), cause })
-            }
-        }
-    }
-
-    fn now(&self) -> Time {
-        if matches!(self.to, Url::Sim(_)) { sim::now() } else { self.clock.now() }
-    }
-
-    /// One pass; in simulated time one of every server, too.
-    fn pass(&mut self) -> bool {
-        match self.to {
-            Url::Sim(_) => {
-                let wake_at = self.shard.wake_at();
-                sim::step(&mut |now| self.shard.pass(now), wake_at)
-            }
-            _ => self.shard.pass(self.clock.now()),
-        }
-    }
-
-    /// Runs passes until `look` finds what it looks for. None when that takes longer than `limit`.
-    fn wait<T>(&mut self, limit: Duration, mut look: impl FnMut(&mut Latest) -> Option<T>) -> Option<T> {
-        let start = self.now();
-        let mut busy_at = start;
-        let mut found = None;
-        loop {
-            let is_busy = self.pass();
-            self.shard.with_app(&mut |door, _| found = look(&mut door.outcomes));
-            if found.is_some() {
-                return found;
-            }
-            let now = self.now();
-            if now.since(start) > limit {
-                return None;
-            }
-            if is_busy || matches!(self.to, Url::Sim(_)) {
-                busy_at = now;
-                continue;
-            }
-            match now.since(busy_at) {
-                idle if idle < SPIN => std::hint::spin_loop(),
-                idle if idle < YIELD => std::thread::yield_now(),
-                _ => std::thread::sleep(NAP),
-            }
-        }
+        self.raw.connect_endpoint(&self.to, self.keep)
     }
 }
 
 impl Drop for Client {
     fn drop(&mut self) {
-        let Some(peer) = self.peer.filter(|_| !std::thread::panicking()) else { return };
-        self.shard.with_app(&mut |_, cx| cx.disconnect(peer));
-        self.wait(FAREWELL, |latest| latest.up.is_none().then_some(()));
+        if !std::thread::panicking() {
+            self.raw.disconnect_within(FAREWELL);
+        }
     }
 }
 
@@ -375,9 +271,10 @@ macro_rules! clients {
                 ///
                 /// # Errors
                 /// As `stag_rpc::Client::call`.
-                pub fn $procedure(
+                #[allow(clippy::extra_unused_lifetimes, clippy::needless_lifetimes)]
+                pub fn $procedure<'arguments>(
                     &mut self,
-                    $($argument: <$type as $crate::XdrType>::Of<'_>),*
+                    $($argument: <$type as $crate::XdrType>::Of<'arguments>),*
                 ) -> ::std::result::Result<
                     <$results as $crate::XdrType>::Of<'_>,
                     $crate::CallError,

@@ -1,8 +1,8 @@
 //! Reasons why a server or a client could not be made.
 
-use stag_engine::Cause;
+use stag_engine::{Cause, ConfigFault};
 use stag_verbs::FabricFault;
-use std::{fmt, io};
+use std::{error::Error, fmt, io};
 
 /// Why a server or a client could not be made.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub enum SetupError {
         why: String,
     },
     /// These sizes cannot be had together.
+    Size(ConfigFault),
+    /// The builder asks for something that cannot be had.
     Config(&'static str),
     /// There is no memory, no descriptor or no thread.
     Os(io::Error),
@@ -44,21 +46,98 @@ pub enum SetupError {
 impl fmt::Display for SetupError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Url { url, why } => write!(f, "{url:?} is no address: {why}"),
+            Self::Url { url, why } => write!(f, "cannot use {url}: {why}"),
+            Self::Size(fault) => fault.fmt(f),
             Self::Config(why) => f.write_str(why),
-            Self::Os(error) => write!(f, "the system has no memory, descriptor or thread for it: {error}"),
-            Self::Listen { url, fault } => write!(f, "cannot listen at {url}: {fault}"),
-            Self::Connect { url, fault } => write!(f, "cannot connect to {url}: {fault}"),
-            Self::NotConnected { url, cause: Some(cause) } => write!(f, "no connection to {url}: {cause}"),
-            Self::NotConnected { url, cause: None } => write!(f, "no connection to {url} in time"),
+            Self::Os(error) => write!(
+                f,
+                "the system has no memory, descriptor or thread for it ({error}): ask for fewer \
+                 buffers, connections or cores, or raise the limits of the process"
+            ),
+            Self::Listen { url, fault } => {
+                write!(f, "cannot listen at {url}: {fault}{}", listen_advice(*fault))
+            }
+            Self::Connect { url, fault } => {
+                write!(f, "cannot connect to {url}: {fault}{}", CONNECT_ADVICE)
+            }
+            Self::NotConnected { url, cause: Some(cause) } => {
+                write!(f, "no connection to {url}: {cause}{}", connection_advice(*cause))
+            }
+            Self::NotConnected { url, cause: None } => {
+                write!(f, "no connection to {url} in time: is this its address, or is it too busy?")
+            }
         }
     }
 }
 
-impl std::error::Error for SetupError {}
+const CONNECT_ADVICE: &str = "; start the server first, or correct the address";
+
+/// The way out when an address cannot be listened at.
+const fn listen_advice(fault: FabricFault) -> &'static str {
+    match fault {
+        FabricFault::AddressInUse => "; stop the program that uses it, or choose another one",
+        FabricFault::BadAddress => "; choose one of this host, or 0.0.0.0 for all of them",
+        FabricFault::Denied => "; choose a port from 1024 on, or a directory of your own",
+        // ENOENT of a socket's path.
+        FabricFault::Os(2) => "; make its directory first",
+        FabricFault::Exhausted => "; raise the limit of open files (ulimit -n)",
+        _ => "",
+    }
+}
+
+/// The way out when no connection comes about.
+const fn connection_advice(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Fabric(_) => CONNECT_ADVICE,
+        Cause::Rejected => "; it is full, or does not admit this client",
+        Cause::Handshake => "; another program may listen at this address",
+        _ => "",
+    }
+}
+
+impl Error for SetupError {}
 
 impl From<io::Error> for SetupError {
     fn from(error: io::Error) -> Self {
-        Self::Os(error)
+        let fault = error.get_ref().and_then(|error| error.downcast_ref::<ConfigFault>());
+        fault.copied().map_or_else(|| Self::Os(error), Self::Size)
+    }
+}
+
+impl From<ConfigFault> for SetupError {
+    fn from(fault: ConfigFault) -> Self {
+        Self::Size(fault)
+    }
+}
+
+/// The error that ends a program. From `main` it is shown as a sentence, as `Box<dyn Error>` is
+/// not.
+///
+/// ```no_run
+/// use stag_rpc::{Failure, Server};
+///
+/// fn main() -> Result<(), Failure> {
+///     let server = Server::builder().listen("tcp://127.0.0.1:4000").serve(|| ())?;
+///     Ok(server.wait()?)
+/// }
+/// ```
+pub struct Failure(Box<dyn Error>);
+
+impl<E: Into<Box<dyn Error>>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+/// As [`Display`](fmt::Display): this is the form in which Rust shows the error of `main`.
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
     }
 }

@@ -39,29 +39,35 @@ mod call;
 mod client;
 mod codec;
 mod error;
-mod fabric;
 mod program;
+mod raw;
 mod reply;
 mod server;
+mod shard;
 mod sim;
 
+pub use app::app;
 pub use async_client::{AsyncClient, AsyncReply, PendingCall};
-pub use call::{CallError, CallOutcome, call};
+pub use call::{CallError, CallOutcome, accepted, call};
 pub use client::{Client, ClientBuilder};
 pub use codec::{Bulk, Decoder, Encoder, List, Octets, Opaque, Text, XdrType};
-pub use error::SetupError;
+pub use error::{Failure, SetupError};
 pub use program::{ArgumentsOf, IncomingCall, Procedure, Programs, ResultsOf};
+pub use raw::{ConnectFault, FinishedCall, RawCall, RawClient, Recovery};
 pub use reply::{LaterReply, Replied, Replier};
 pub use server::{Server, ServerBuilder};
 pub use stag_engine::{
-    CallFault, CallId, Cause, ClientName, Config, Cx, PeerAddress, PeerId, Time, clock::Clock,
+    CallFault, CallId, Cause, ClientName, Config, ConfigFault, Cx, Health, OptionFault,
+    PeerAddress, PeerId, Request, RequestItem, Time, Token, clock::Clock, config::ITEM_MAX,
+    stats::Snapshot,
 };
+pub use stag_fabrics::{AnyProvider, Endpoint, FabricAddress};
 pub use stag_pools::{Buf, Extent};
 pub use stag_protocol::{
     rpc::{Accepted, Auth, AuthStatus, AuthSys, Credential, Denied, Gids},
     xdr::{Error as XdrError, NoRoom, Reader, Writer},
 };
-pub use stag_verbs::FabricFault;
+pub use stag_verbs::{FabricFault, Limits, Provider};
 
 /// The guide, so that its code is compiled and run as the documentation's is.
 #[cfg(doctest)]

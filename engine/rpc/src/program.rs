@@ -3,9 +3,9 @@
 use crate::{
     CallOutcome,
     codec::{Decoder, XdrType},
-    reply::{Replied, Replier},
+    reply::{AnswerableCall, Replied, Replier},
 };
-use stag_engine::{Call, CallId, Cx, PeerId};
+use stag_engine::{CallId, Cx, PeerId};
 use stag_protocol::rpc::Accepted;
 use std::ops::RangeInclusive;
 
@@ -91,7 +91,9 @@ fn joined(
     other: Option<RangeInclusive<u32>>,
 ) -> Option<RangeInclusive<u32>> {
     match (one, other) {
-        (Some(one), Some(other)) => Some(*one.start().min(other.start())..=*one.end().max(other.end())),
+        (Some(one), Some(other)) => {
+            Some(*one.start().min(other.start())..=*one.end().max(other.end()))
+        }
         (one, other) => one.or(other),
     }
 }
@@ -108,7 +110,7 @@ impl<A: Programs, B: Programs> Programs for (A, B) {
     }
 
     fn answer(&mut self, call: IncomingCall<'_, '_>) -> Replied {
-        let header = &call.call.header;
+        let header = &call.0.call.header;
         match self.0.serves(header.program, header.version) {
             true => self.0.answer(call),
             false => self.1.answer(call),
@@ -128,24 +130,17 @@ impl<A: Programs, B: Programs> Programs for (A, B) {
 
 /// A call that arrived whole, on its way to its procedure.
 #[derive(Debug)]
-pub struct IncomingCall<'c, 'k> {
-    cx: &'c mut Cx<'k>,
-    call: Call<'c>,
-}
+pub struct IncomingCall<'c, 'k>(pub(crate) AnswerableCall<'c, 'k>);
 
 impl<'c, 'k> IncomingCall<'c, 'k> {
-    pub(crate) const fn new(cx: &'c mut Cx<'k>, call: Call<'c>) -> Self {
-        Self { cx, call }
-    }
-
     /// Names the call.
     pub const fn id(&self) -> CallId {
-        self.call.id
+        self.0.call.id
     }
 
     /// The number of the procedure that is called.
     pub const fn procedure(&self) -> u32 {
-        self.call.header.procedure
+        self.0.call.header.procedure
     }
 
     /// The arguments of procedure `P` and the means to reply; GARBAGE_ARGS is answered to anything
@@ -153,25 +148,27 @@ impl<'c, 'k> IncomingCall<'c, 'k> {
     ///
     /// # Errors
     /// It was answered.
-    pub fn decode<P: Procedure>(self) -> Result<(ArgumentsOf<'c, P>, Replier<'c, 'k, P::Results>), Replied> {
-        const { assert!(P::Arguments::ITEMS <= 1, "a call has one item that may travel in a chunk") };
-        let mut decoder = Decoder::new(self.call.arguments.clone());
-        let arguments =
-            P::Arguments::decode(&mut decoder).and_then(|arguments| decoder.finish().map(|()| arguments));
+    pub fn decode<P: Procedure>(
+        self,
+    ) -> Result<(ArgumentsOf<'c, P>, Replier<'c, 'k, P::Results>), Replied> {
+        const { assert!(P::Arguments::ITEMS <= 1, "a call has one item for a chunk") };
+        let mut decoder = Decoder::new(self.0.call.arguments.clone());
+        let arguments = P::Arguments::decode(&mut decoder)
+            .and_then(|arguments| decoder.finish().map(|()| arguments));
         match arguments {
-            Ok(arguments) => Ok((arguments, Replier::new(self.cx, self.call))),
+            Ok(arguments) => Ok((arguments, Replier::new(self.0))),
             Err(_) => Err(self.refuse(Accepted::GarbageArgs)),
         }
     }
 
     /// Answers that the procedure was not carried out.
     pub fn refuse(self, why: Accepted) -> Replied {
-        Replier::<()>::new(self.cx, self.call).refuse(why)
+        Replier::<()>::new(self.0).refuse(why)
     }
 
     /// Finds the programs' answer: their own, or why there is none.
     pub(crate) fn route(self, programs: &mut impl Programs) -> Replied {
-        let (program, version) = (self.call.header.program, self.call.header.version);
+        let (program, version) = (self.0.call.header.program, self.0.call.header.version);
         match programs.serves(program, version) {
             // RFC 5531 §12.1
             true if self.procedure() == 0 => match self.decode::<Null>() {
@@ -216,6 +213,8 @@ impl Procedure for Null {
 /// arguments and one in the results, may travel in chunks.
 ///
 /// ```
+/// use stag_rpc::{Replied, Replier};
+///
 /// stag_rpc::program! {
 ///     /// Adds.
 ///     pub mod adder: 0x2053_5400, version 1 {
@@ -227,10 +226,19 @@ impl Procedure for Null {
 /// struct Adder;
 ///
 /// impl adder::Service for Adder {
-///     fn add(&mut self, a: i64, b: i64, reply: stag_rpc::Replier<'_, '_, i64>) -> stag_rpc::Replied {
+///     fn add(&mut self, a: i64, b: i64, reply: Replier<'_, '_, i64>) -> Replied {
 ///         reply.send(a.wrapping_add(b))
 ///     }
 /// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let serve = || adder::Serve(Adder);
+/// let server = stag_rpc::Server::builder().listen("sim://0").serve(serve)?;
+/// let mut client = adder::Client::connect(&server.addresses()[0])?;
+/// assert_eq!(client.add(-2, 44)?, 42);
+/// assert_eq!((adder::PROGRAM, adder::VERSION), (0x2053_5400, 1));
+/// # Ok(())
+/// # }
 /// ```
 #[macro_export]
 macro_rules! program {
@@ -287,7 +295,11 @@ macro_rules! program {
                 )+
 
                 /// A call that this service made by `stag_rpc::call` is over.
-                fn on_reply(&mut self, _cx: &mut $crate::Cx<'_>, _outcome: &$crate::CallOutcome<'_>) {}
+                fn on_reply(
+                    &mut self,
+                    _cx: &mut $crate::Cx<'_>,
+                    _outcome: &$crate::CallOutcome<'_>,
+                ) {}
 
                 /// A peer is gone.
                 fn on_peer_down(&mut self, _peer: $crate::PeerId) {}

@@ -7,7 +7,7 @@ use stag_protocol::{
     rpc::{Accepted, Credential, ReplyHeader, Xid},
     xdr::NoRoom,
 };
-use std::marker::PhantomData;
+use std::{cell::RefCell, fmt, marker::PhantomData, rc::Rc};
 
 /// Says that a call was answered, or will be: every way out of a procedure leads by one.
 #[derive(Debug)]
@@ -17,40 +17,48 @@ pub struct Replied(());
 /// The means to reply to one call with results of type `T`.
 #[derive(Debug)]
 pub struct Replier<'c, 'k, T> {
-    cx: &'c mut Cx<'k>,
-    call: Call<'c>,
+    incoming: AnswerableCall<'c, 'k>,
     results: PhantomData<fn(T)>,
 }
 
+/// A call, and the means to answer it.
+#[derive(Debug)]
+pub(crate) struct AnswerableCall<'c, 'k> {
+    pub(crate) cx: &'c mut Cx<'k>,
+    pub(crate) call: Call<'c>,
+    /// Takes the reply of a later answer that never came.
+    pub(crate) dropped: &'c Rc<DroppedReplies>,
+}
+
 impl<'c, 'k, T: XdrType> Replier<'c, 'k, T> {
-    pub(crate) const fn new(cx: &'c mut Cx<'k>, call: Call<'c>) -> Self {
-        Self { cx, call, results: PhantomData }
+    pub(crate) const fn new(incoming: AnswerableCall<'c, 'k>) -> Self {
+        Self { incoming, results: PhantomData }
     }
 
     /// The caller.
     pub const fn peer(&self) -> PeerId {
-        self.call.peer
+        self.incoming.call.peer
     }
 
     /// The caller's address.
     pub const fn from(&self) -> PeerAddress {
-        self.call.from
+        self.incoming.call.from
     }
 
     /// The user that the caller says it acts for.
     pub const fn credential(&self) -> &Credential<'c> {
-        &self.call.header.credential
+        &self.incoming.call.header.credential
     }
 
     /// The octets of an argument that came in a Read chunk, to keep them without a copy. None when
     /// they came with the message, and then a copy is short.
     pub fn share(&self, octets: Octets<'_>) -> Option<Extent> {
-        self.call.pulled.share(&octets)
+        self.incoming.call.pulled.share(&octets)
     }
 
     /// The context of the engine, for all else that an app can do.
     pub const fn cx(&mut self) -> &mut Cx<'k> {
-        self.cx
+        self.incoming.cx
     }
 
     /// Replies with these results.
@@ -60,71 +68,145 @@ impl<'c, 'k, T: XdrType> Replier<'c, 'k, T> {
 
     /// Replies with results that `write` puts into the message, in place. When they are longer than
     /// type `T` allows, and when there is no memory for them, the caller is told SYSTEM_ERR.
-    pub fn write<'v>(self, write: impl FnOnce(&mut Encoder<'_, 'v>) -> Result<(), NoRoom>) -> Replied {
-        match answer::<T>(self.cx, self.call.header.reply(Accepted::Success), write) {
-            Some(answer) => self.cx.answer(self.call.id, answer),
-            None => self.cx.refuse(&self.call, Accepted::SystemErr),
+    pub fn write<'v>(
+        self,
+        write: impl FnOnce(&mut Encoder<'_, 'v>) -> Result<(), NoRoom>,
+    ) -> Replied {
+        let AnswerableCall { cx, call, .. } = self.incoming;
+        let header = call.header.reply(Accepted::Success);
+        if send_answer::<T>(cx, call.id, header, write).is_none() {
+            cx.refuse(&call, Accepted::SystemErr);
         }
         Replied(())
     }
 
     /// Replies that the procedure was not carried out.
     pub fn refuse(self, why: Accepted) -> Replied {
-        self.cx.refuse(&self.call, why);
+        self.incoming.cx.refuse(&self.incoming.call, why);
         Replied(())
     }
 
-    /// Replies later. A call that is never answered keeps its credit, and until a connection's
-    /// first reply its client has one (RFC 8166 §3.3.1): what that reply waits for comes over
-    /// another connection.
+    /// Replies later. Until a connection's first reply its client has one credit (RFC 8166 §3.3.1):
+    /// what that reply waits for comes over another connection.
     pub fn later(self) -> (LaterReply<T>, Replied) {
-        let Call { id, peer, header, .. } = &self.call;
-        (LaterReply { call: *id, peer: *peer, xid: header.xid, results: PhantomData }, Replied(()))
+        let Call { id, peer, header, .. } = &self.incoming.call;
+        let owed = OwedReply { call: *id, peer: *peer, xid: header.xid };
+        let dropped = Some(Rc::clone(self.incoming.dropped));
+        (LaterReply { owed, dropped, results: PhantomData }, Replied(()))
     }
 }
 
-/// A reply that is owed.
-#[derive(Debug)]
-#[must_use = "the caller waits for it"]
+/// A reply that is owed. Dropped, it tells the caller SYSTEM_ERR, so that no call keeps its credit
+/// for ever. It belongs to its shard, and stays on its thread.
+#[must_use = "dropped, it tells the caller SYSTEM_ERR"]
 pub struct LaterReply<T> {
-    call: CallId,
-    peer: PeerId,
-    xid: Xid,
+    owed: OwedReply,
+    /// Until it was answered.
+    dropped: Option<Rc<DroppedReplies>>,
     results: PhantomData<fn(T)>,
 }
 
-impl<T: XdrType> LaterReply<T> {
+impl<T> fmt::Debug for LaterReply<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LaterReply").field("owed", &self.owed).finish_non_exhaustive()
+    }
+}
+
+impl<T> LaterReply<T> {
     /// The caller.
     pub const fn peer(&self) -> PeerId {
-        self.peer
+        self.owed.peer
     }
 
+    /// Replies that the procedure was not carried out. Without memory for that the caller's
+    /// connection ends: the call must not stay open.
+    pub fn refuse(mut self, cx: &mut Cx<'_>, why: Accepted) {
+        self.dropped = None;
+        self.owed.refuse(cx, why);
+    }
+}
+
+impl<T: XdrType> LaterReply<T> {
     /// Replies with these results. When the caller is gone meanwhile, nothing happens.
     pub fn send(self, cx: &mut Cx<'_>, results: T::Of<'_>) {
         self.write(cx, |encoder| T::encode(&results, encoder));
     }
 
     /// As [`Replier::write`].
-    pub fn write<'v>(self, cx: &mut Cx<'_>, write: impl FnOnce(&mut Encoder<'_, 'v>) -> Result<(), NoRoom>) {
-        match answer::<T>(cx, self.header(Accepted::Success), write) {
-            Some(answer) => cx.answer(self.call, answer),
-            None => self.refuse(cx, Accepted::SystemErr),
+    pub fn write<'v>(
+        mut self,
+        cx: &mut Cx<'_>,
+        write: impl FnOnce(&mut Encoder<'_, 'v>) -> Result<(), NoRoom>,
+    ) {
+        self.dropped = None;
+        let header = self.owed.header(Accepted::Success);
+        if send_answer::<T>(cx, self.owed.call, header, write).is_none() {
+            self.owed.refuse(cx, Accepted::SystemErr);
         }
     }
+}
 
-    /// Replies that the procedure was not carried out. Without memory for that the caller's
-    /// connection ends: the call must not stay open.
-    pub fn refuse(self, cx: &mut Cx<'_>, why: Accepted) {
+impl<T> Drop for LaterReply<T> {
+    fn drop(&mut self) {
+        if let Some(dropped) = self.dropped.take() {
+            dropped.0.borrow_mut().push(self.owed);
+        }
+    }
+}
+
+/// A call that waits for its reply.
+#[derive(Clone, Copy, Debug)]
+struct OwedReply {
+    call: CallId,
+    peer: PeerId,
+    xid: Xid,
+}
+
+impl OwedReply {
+    const fn header(self, status: Accepted) -> ReplyHeader<'static> {
+        let outcome = stag_protocol::rpc::Outcome::accepted(status);
+        ReplyHeader { xid: self.xid, outcome }
+    }
+
+    fn refuse(self, cx: &mut Cx<'_>, why: Accepted) {
         match answer::<()>(cx, self.header(why), |_| Ok(())) {
             Some(answer) => cx.answer(self.call, answer),
             None => cx.disconnect(self.peer),
         }
     }
+}
 
-    const fn header(&self, status: Accepted) -> ReplyHeader<'static> {
-        let outcome = stag_protocol::rpc::Outcome::accepted(status);
-        ReplyHeader { xid: self.xid, outcome }
+/// Replies that a service promised for later and dropped.
+#[derive(Debug, Default)]
+pub(crate) struct DroppedReplies(RefCell<Vec<OwedReply>>);
+
+impl DroppedReplies {
+    /// Tells every caller SYSTEM_ERR.
+    pub(crate) fn refuse_all(&self, cx: &mut Cx<'_>) {
+        for owed in self.0.borrow_mut().drain(..) {
+            owed.refuse(cx, Accepted::SystemErr);
+        }
     }
+}
+
+/// Octets of the longest results that are written where they are sent from.
+const SHORT_MAX: usize = 512;
+
+/// Sends a reply with results of type `T`. None when there is no memory for it, or `write` found no
+/// room.
+#[inline]
+fn send_answer<'v, T: XdrType>(
+    cx: &mut Cx<'_>,
+    call: CallId,
+    header: ReplyHeader<'_>,
+    write: impl FnOnce(&mut Encoder<'_, 'v>) -> Result<(), NoRoom>,
+) -> Option<()> {
+    if T::ITEMS == 0 && T::LEN_MAX <= SHORT_MAX {
+        return cx.answer_short(call, header, |to| Encoder::behind(to, write)).ok();
+    }
+    let answer = answer::<T>(cx, header, write)?;
+    cx.answer(call, answer);
+    Some(())
 }
 
 /// A reply with results of type `T`. None when there is no memory for it, or `write` found no room.

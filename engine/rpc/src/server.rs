@@ -3,16 +3,25 @@
 use crate::{
     app::Door,
     error::SetupError,
-    fabric::{AnyShard, Parts, Url, random, shard_for},
     program::Programs,
+    shard::{
+        AnyShard, Purpose, ShardParts, can_share_shard, is_for_one_shard, is_simulated, of_shard,
+        parse, random, shard_for,
+    },
     sim,
 };
-use stag_engine::{Command, Config, Handle, PeerAddress, clock::Clock, control, launch, stats::Snapshot};
+use stag_engine::{
+    Command, Config, Handle, PeerAddress, clock::Clock, control, launch, stats::Snapshot,
+};
+use stag_fabrics::Endpoint;
 use std::{
     fmt, io,
     sync::{Arc, mpsc},
     thread::JoinHandle,
 };
+
+/// Cores of a server, at most.
+const CORES_MAX: usize = 1_024;
 
 /// Says which peers may connect; every shard asks it.
 type Admit = Arc<dyn Fn(PeerAddress) -> bool + Send + Sync>;
@@ -34,21 +43,37 @@ impl fmt::Debug for ServerBuilder {
 }
 
 /// A server that runs. Dropped, it stops.
+///
+/// ```
+/// use stag_rpc::{Client, Config, PeerAddress, Server};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::builder()
+///     .listen("sim://0")
+///     .config(Config { peers: 8, ..Config::small() })
+///     .admit(|peer| matches!(peer, PeerAddress::Simulated))
+///     .serve(|| ())?;
+/// // It has no programs, and everybody may connect to ask for one.
+/// assert!(Client::connect(&server.addresses()[0]).is_ok());
+/// server.stop()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Server {
-    running: Vec<Running>,
+    running: Vec<RunningShard>,
     addresses: Vec<String>,
 }
 
 #[derive(Debug)]
-enum Running {
+enum RunningShard {
     Thread { handle: Handle<Snapshot<u64>>, thread: Option<JoinHandle<io::Result<()>>> },
     Simulated(u64),
 }
 
-/// Orders to one shard.
-struct Orders {
-    urls: Vec<Url>,
+/// ShardOrders to one shard.
+struct ShardOrders {
+    urls: Vec<Endpoint>,
     config: Config,
     clock: Clock,
     admit: Admit,
@@ -97,18 +122,27 @@ impl Server {
         self.join()
     }
 
+    /// Notes the addresses in use of the URLs at these places.
+    fn note_addresses(&mut self, places: &[usize], bound: &[Endpoint]) {
+        for (place, url) in places.iter().zip(bound) {
+            if let Some(address) = self.addresses.get_mut(*place) {
+                *address = url.to_string();
+            }
+        }
+    }
+
     fn tell_to_stop(&self) {
         for running in &self.running {
             match running {
-                Running::Thread { handle, .. } => handle.tell(Command::Stop),
-                Running::Simulated(name) => sim::remove(*name),
+                RunningShard::Thread { handle, .. } => handle.tell(Command::Stop),
+                RunningShard::Simulated(name) => sim::remove(*name),
             }
         }
     }
 
     fn join(&mut self) -> Result<(), SetupError> {
         for running in &mut self.running {
-            let Running::Thread { thread, .. } = running else { continue };
+            let RunningShard::Thread { thread, .. } = running else { continue };
             match thread.take().map(JoinHandle::join) {
                 Some(Ok(ended)) => ended?,
                 Some(Err(panic)) => std::panic::resume_unwind(panic),
@@ -123,17 +157,20 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.tell_to_stop();
         for running in &mut self.running {
-            if let Running::Thread { thread, .. } = running {
+            if let RunningShard::Thread { thread, .. } = running
+                && let Some(thread) = thread.take()
+            {
                 // Nobody is left to hear how it ended.
-                let _ = thread.take().map(JoinHandle::join);
+                let _ = thread.join();
             }
         }
     }
 }
 
 impl ServerBuilder {
-    /// Listens at `url` as well: `iwarp://IP:PORT`, `shm:///PATH`, `tcp://IP:PORT` or
-    /// `sim://NUMBER`. Each fabric has shards of its own, TCP joins the first.
+    /// Listens at `url` as well: `iwarp://IP:PORT`, `shm:///PATH`, `tcp://IP:PORT`, `sim://NUMBER`,
+    /// or `rdma://IP:PORT` with the feature `verbs`. Each fabric has shards of its own, TCP joins
+    /// the first.
     #[must_use]
     pub fn listen(mut self, url: &str) -> Self {
         self.listen.push(url.to_owned());
@@ -175,93 +212,111 @@ impl ServerBuilder {
         self,
         programs: impl Fn() -> S + Clone + Send + 'static,
     ) -> Result<Server, SetupError> {
-        let urls = self.listen.iter().map(|url| url.parse()).collect::<Result<Vec<Url>, _>>()?;
+        let urls = self.listen.iter().map(|url| parse(url)).collect::<Result<Vec<_>, _>>()?;
         if urls.is_empty() {
-            return Err(SetupError::Config("a server listens somewhere: give it a URL"));
+            return Err(SetupError::Config("a server listens somewhere: call listen with a URL"));
         }
-        let per_fabric = self.cores.unwrap_or(1).max(1);
+        let shards = shards(self.cores)?;
         let mut cores = self.cores.map(|_| launch::cores()).unwrap_or_default().into_iter();
         let mut server = Server { running: Vec::new(), addresses: vec![String::new(); urls.len()] };
         for places in by_fabric(&urls) {
-            let mut at: Vec<Url> = places.iter().filter_map(|place| urls.get(*place)).cloned().collect();
-            for index in 0..per_fabric {
-                let orders = Orders {
-                    urls: at.iter().map(|url| url.of_shard(index)).collect::<Result<_, _>>()?,
-                    config: Config { xid_seed: u32::from_ne_bytes(random()?), ..self.config.clone() },
-                    clock: self.clock,
-                    admit: Arc::clone(&self.admit),
-                    is_shared: per_fabric > 1,
-                };
-                let is_simulated = matches!(at.first(), Some(Url::Sim(_)));
-                let (running, bound) = match is_simulated {
+            let mut at: Vec<Endpoint> =
+                places.iter().filter_map(|place| urls.get(*place)).cloned().collect();
+            let shards = if at.iter().any(is_for_one_shard) { 1 } else { shards };
+            for index in 0..shards {
+                let orders = self.orders(&at, index, shards)?;
+                let (running, bound) = match at.first().is_some_and(is_simulated) {
                     true => simulate(orders, programs())?,
                     false => start_thread(orders, cores.next(), programs.clone())?,
                 };
                 server.running.push(running);
                 // The other shards of a port that was free listen where the first one does.
                 if index == 0 {
-                    for (place, url) in places.iter().zip(&bound) {
-                        if let Some(address) = server.addresses.get_mut(*place) {
-                            *address = url.to_string();
-                        }
-                    }
+                    server.note_addresses(&places, &bound);
                     at = bound;
-                }
-                if is_simulated {
-                    break;
                 }
             }
         }
         Ok(server)
     }
+
+    /// Orders to shard `index` of `shards` that serve `at` together.
+    fn orders(
+        &self,
+        at: &[Endpoint],
+        index: usize,
+        shards: usize,
+    ) -> Result<ShardOrders, SetupError> {
+        Ok(ShardOrders {
+            urls: at.iter().map(|url| of_shard(url, index)).collect::<Result<_, _>>()?,
+            config: Config { xid_seed: u32::from_ne_bytes(random()?), ..self.config.clone() },
+            clock: self.clock,
+            admit: Arc::clone(&self.admit),
+            is_shared: shards > 1,
+        })
+    }
+}
+
+/// Shards of each fabric, one for each core.
+const fn shards(cores: Option<usize>) -> Result<usize, SetupError> {
+    match cores {
+        None => Ok(1),
+        Some(0) => Err(SetupError::Config("a server runs on one core at least")),
+        Some(cores) if cores <= CORES_MAX => Ok(cores),
+        Some(_) => Err(SetupError::Config("a server runs on 1,024 cores at most")),
+    }
 }
 
 /// The places of URLs that one shard serves together. TCP goes with the first fabric.
-fn by_fabric(urls: &[Url]) -> Vec<Vec<usize>> {
-    let is_fabric = |url: &&Url| !matches!(url, Url::Tcp(_));
-    let mut groups: Vec<(Url, Vec<usize>)> = Vec::new();
+fn by_fabric(urls: &[Endpoint]) -> Vec<Vec<usize>> {
+    let is_fabric = |url: &&Endpoint| url.fabric().is_some();
+    let mut groups: Vec<(&Endpoint, Vec<usize>)> = Vec::new();
     for first in urls.iter().filter(is_fabric).chain(urls.first()) {
-        if !groups.iter().any(|(known, _)| known.joins(first)) {
-            groups.push((first.clone(), Vec::new()));
+        if !groups.iter().any(|(known, _)| can_share_shard(known, first)) {
+            groups.push((first, Vec::new()));
         }
     }
     for (place, url) in urls.iter().enumerate() {
-        match groups.iter_mut().find(|(known, _)| known.joins(url)) {
+        match groups.iter_mut().find(|(known, _)| can_share_shard(known, url)) {
             Some((_, places)) => places.push(place),
-            None => groups.push((url.clone(), vec![place])),
+            None => groups.push((url, vec![place])),
         }
     }
     groups.into_iter().map(|(_, places)| places).collect()
 }
 
-type Made<S> = (Box<dyn AnyShard<Door<S, ()>>>, Vec<Url>);
+type BuiltShard<S> = (Box<dyn AnyShard<Door<S, ()>>>, Vec<Endpoint>);
 
 /// A shard that listens, and the addresses in use.
-fn build<S: Programs + 'static>(orders: &Orders, programs: S) -> Result<Made<S>, SetupError> {
-    let first = orders.urls.iter().find(|url| !matches!(url, Url::Tcp(_))).or(orders.urls.first());
-    let first = first.ok_or(SetupError::Config("a server listens somewhere: give it a URL"))?;
+fn build<S: Programs + 'static>(
+    orders: &ShardOrders,
+    programs: S,
+) -> Result<BuiltShard<S>, SetupError> {
     let admit = Arc::clone(&orders.admit);
-    let parts = Parts {
+    let parts = ShardParts {
         config: orders.config.clone(),
         clock: orders.clock,
         admission: Box::new(move |peer| admit(peer)),
         is_shared: orders.is_shared,
     };
-    let mut shard = shard_for(first, Door::new(programs, ()), parts)?;
+    let mut shard = shard_for(&Purpose::Listen(&orders.urls), Door::new(programs, ()), parts)?;
     let bound = orders.urls.iter().map(|url| shard.listen(url)).collect::<Result<_, _>>()?;
     Ok((shard, bound))
 }
 
-fn simulate<S: Programs + 'static>(orders: Orders, programs: S) -> Result<(Running, Vec<Url>), SetupError> {
+fn simulate<S: Programs + 'static>(
+    orders: ShardOrders,
+    programs: S,
+) -> Result<(RunningShard, Vec<Endpoint>), SetupError> {
     let (shard, bound) = build(&orders, programs)?;
-    Ok((Running::Simulated(sim::add(shard)), bound))
+    Ok((RunningShard::Simulated(sim::add(shard)), bound))
 }
 
 fn start_thread<S: Programs + 'static>(
-    orders: Orders,
+    orders: ShardOrders,
     core: Option<launch::CoreId>,
     programs: impl FnOnce() -> S + Send + 'static,
-) -> Result<(Running, Vec<Url>), SetupError> {
+) -> Result<(RunningShard, Vec<Endpoint>), SetupError> {
     let (control, handle) = control::pair()?;
     let (tell, told) = mpsc::channel();
     let thread = launch::spawn("stag-rpc".to_owned(), core, move |_| {
@@ -278,10 +333,10 @@ fn start_thread<S: Programs + 'static>(
         }
     })?;
     match told.recv() {
-        Ok(bound) => Ok((Running::Thread { handle, thread: Some(thread) }, bound?)),
+        Ok(bound) => Ok((RunningShard::Thread { handle, thread: Some(thread) }, bound?)),
         Err(mpsc::RecvError) => match thread.join() {
             Err(panic) => std::panic::resume_unwind(panic),
-            Ok(_) => Err(SetupError::Config("a shard ended before it began")),
+            Ok(_) => Err(SetupError::Os(io::Error::other("a shard ended before it began"))),
         },
     }
 }
@@ -292,9 +347,11 @@ mod tests {
 
     #[test]
     fn each_fabric_has_shards_of_its_own_and_tcp_joins_the_first() {
-        let urls =
-            |texts: &[&str]| by_fabric(&texts.iter().map(|text| text.parse().unwrap()).collect::<Vec<_>>());
-        let (shm, iwarp, tcp, sim) = ("shm:///x", "iwarp://127.0.0.1:0", "tcp://127.0.0.1:0", "sim://0");
+        let urls = |texts: &[&str]| {
+            by_fabric(&texts.iter().map(|text| parse(text).unwrap()).collect::<Vec<_>>())
+        };
+        let (shm, iwarp, tcp, sim) =
+            ("shm:///x", "iwarp://127.0.0.1:0", "tcp://127.0.0.1:0", "sim://0");
         assert_eq!(urls(&[tcp, shm, iwarp, tcp, shm]), [vec![0, 1, 3, 4], vec![2]]);
         assert_eq!(urls(&[tcp, tcp]), [vec![0, 1]]);
         assert_eq!(urls(&[sim, tcp]), [vec![0], vec![1]]);

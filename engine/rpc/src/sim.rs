@@ -1,10 +1,9 @@
 //! The simulated fabric of this thread, for examples and tests: servers and clients at `sim://`
 //! URLs run in one thread and in virtual time. A client that waits runs the passes of all servers.
 
-use crate::fabric::AnyShard;
+use crate::shard::AnyShard;
 use stag_engine::{App, Time};
-use stag_sim::{Fabric, Faults, Sim};
-use stag_verbs::Limits;
+use stag_sim::Fabric;
 use std::{
     cell::{Cell, RefCell},
     rc::Rc,
@@ -12,19 +11,17 @@ use std::{
     time::Duration,
 };
 
-/// The seed of every thread's fabric: examples do the same in each run.
-const SEED: u64 = 1;
 /// Step of time while nothing is due.
 const TICK: Duration = Duration::from_millis(1);
 
-trait Passes {
+trait PassShard {
     fn pass(&mut self, now: Time) -> bool;
     fn wake_at(&self) -> Option<Time>;
 }
 
-struct Serving<A: App>(Box<dyn AnyShard<A>>);
+struct SimulatedShard<A: App>(Box<dyn AnyShard<A>>);
 
-impl<A: App> Passes for Serving<A> {
+impl<A: App> PassShard for SimulatedShard<A> {
     fn pass(&mut self, now: Time) -> bool {
         self.0.pass(now)
     }
@@ -34,17 +31,11 @@ impl<A: App> Passes for Serving<A> {
     }
 }
 
-type Servers = Vec<(u64, Rc<RefCell<dyn Passes>>)>;
+type Servers = Vec<(u64, Rc<RefCell<dyn PassShard>>)>;
 
 thread_local! {
-    static FABRIC: Fabric = Fabric::new(SEED, Faults::NONE);
     static NOW: Cell<Time> = const { Cell::new(Time(0)) };
     static SERVERS: RefCell<Servers> = const { RefCell::new(Vec::new()) };
-}
-
-/// One more end of this thread's fabric.
-pub(crate) fn end(limits: Limits) -> Sim {
-    FABRIC.with(|fabric| fabric.end("rpc", limits))
 }
 
 /// The time of this thread's fabric.
@@ -56,8 +47,15 @@ pub(crate) fn now() -> Time {
 pub(crate) fn add<A: App + 'static>(shard: Box<dyn AnyShard<A>>) -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = NEXT.fetch_add(1, Ordering::Relaxed);
-    SERVERS.with_borrow_mut(|servers| servers.push((name, Rc::new(RefCell::new(Serving(shard))))));
+    SERVERS.with_borrow_mut(|servers| {
+        servers.push((name, Rc::new(RefCell::new(SimulatedShard(shard)))))
+    });
     name
+}
+
+/// Returns true if the server of this name is one of this thread.
+pub(crate) fn has(name: u64) -> bool {
+    SERVERS.with_borrow(|servers| servers.iter().any(|(known, _)| *known == name))
 }
 
 /// Removes a server: its connections break.
@@ -86,7 +84,7 @@ pub(crate) fn step(own: &mut dyn FnMut(Time) -> bool, own_wake_at: Option<Time>)
         }
     }
     if !worked {
-        let due = FABRIC.with(Fabric::next_due).into_iter().chain(next).min();
+        let due = Fabric::of_thread().next_due().into_iter().chain(next).min();
         NOW.set(due.filter(|due| *due > now).unwrap_or(now + TICK));
     }
     worked

@@ -68,11 +68,14 @@ fn work_tells_its_client_of_every_step() {
     use progress_example::{Worker, run, work};
     let (_, shm) = socket("progress");
     for url in [&*shm, "iwarp://127.0.0.1:0", "tcp://127.0.0.1:0", "sim://0"] {
-        let server =
-            stag_rpc::Server::builder().listen(url).serve(|| work::Serve(Worker::default())).unwrap();
+        let server = stag_rpc::Server::builder()
+            .listen(url)
+            .serve(|| work::Serve(Worker::default()))
+            .unwrap();
         let heard = Rc::new(RefCell::new(Vec::new()));
         let steps = Rc::clone(&heard);
-        let told = run(&server.addresses()[0], 5, move |done, of| steps.borrow_mut().push((done, of)));
+        let told =
+            run(&server.addresses()[0], 5, move |done, of| steps.borrow_mut().push((done, of)));
         assert_eq!(told.unwrap(), 5, "{url}");
         assert_eq!(*heard.borrow(), [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)], "{url}");
         server.stop().unwrap();

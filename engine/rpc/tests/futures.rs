@@ -2,7 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_rpc::{
-    AsyncClient, Bulk, CallError, CallFault, Client, Octets, Replied, Replier, Server, SetupError, program,
+    AsyncClient, Bulk, CallError, CallFault, Client, LaterReply, Octets, Replied, Replier, Server,
+    SetupError, program,
 };
 use std::{
     pin::pin,
@@ -29,8 +30,12 @@ program! {
     }
 }
 
-#[derive(Clone, Debug, Default)]
-struct Tool(Arc<AtomicU32>);
+#[derive(Debug, Default)]
+struct Tool {
+    /// Calls of `never`.
+    called: Arc<AtomicU32>,
+    forgotten: Vec<LaterReply<u32>>,
+}
 
 impl tool::Service for Tool {
     fn echo(&mut self, octets: Octets<'_>, reply: Replier<'_, '_, Bulk<MIB>>) -> Replied {
@@ -38,8 +43,10 @@ impl tool::Service for Tool {
     }
 
     fn never(&mut self, reply: Replier<'_, '_, u32>) -> Replied {
-        self.0.fetch_add(1, Ordering::Relaxed);
-        reply.later().1
+        self.called.fetch_add(1, Ordering::Relaxed);
+        let (reply, later) = reply.later();
+        self.forgotten.push(reply);
+        later
     }
 
     fn next(&mut self, number: u32, reply: Replier<'_, '_, u32>) -> Replied {
@@ -65,35 +72,42 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-fn serve(tool: &Tool) -> Server {
-    let tool = tool.clone();
+/// A server, and the number of calls of `never` there.
+fn serve() -> (Server, Arc<AtomicU32>) {
+    let called = Arc::new(AtomicU32::new(0));
     let builder = Server::builder().listen("iwarp://127.0.0.1:0").listen("tcp://127.0.0.1:0");
-    builder.serve(move || tool::Serve(tool.clone())).unwrap()
+    let of_shard = Arc::clone(&called);
+    let serve = move || tool::Serve(Tool { called: Arc::clone(&of_shard), forgotten: Vec::new() });
+    (builder.serve(serve).unwrap(), called)
 }
 
 #[test]
 fn calls_are_under_way_together_and_each_gets_its_reply() {
-    let server = serve(&Tool::default());
+    let (server, _) = serve();
     for url in server.addresses() {
         let client = tool::AsyncClient::connect(url).unwrap();
         let numbers: Vec<_> = (0..200).map(|number| client.next(number)).collect();
         let octets: Vec<u8> = (0..MIB).map(|octet| (octet * 7) as u8).collect();
         let echo = client.echo(Octets::from(&octets));
         for (number, reply) in (1..).zip(numbers) {
-            assert_eq!(block_on(reply).unwrap().get(), number);
+            assert_eq!(block_on(reply).unwrap().results().unwrap(), number);
         }
-        assert!(block_on(echo).unwrap().get().as_slice() == octets, "over {url}");
+        assert!(block_on(echo).unwrap().results().unwrap().as_slice() == octets, "over {url}");
     }
 }
 
 #[test]
 fn clones_call_from_other_threads() {
-    let server = serve(&Tool::default());
+    let (server, _) = serve();
     let client = tool::AsyncClient::connect(&server.addresses()[0]).unwrap();
     let threads: Vec<_> = (0..4)
         .map(|number| {
             let client = client.clone();
-            thread::spawn(move || (0..50).all(|_| block_on(client.next(number)).unwrap().get() == number + 1))
+            thread::spawn(move || {
+                (0..50).all(|_| {
+                    block_on(client.next(number)).unwrap().results().unwrap() == number + 1
+                })
+            })
         })
         .collect();
     assert!(threads.into_iter().all(|thread| thread.join().unwrap()));
@@ -101,26 +115,27 @@ fn clones_call_from_other_threads() {
 
 #[test]
 fn a_future_that_is_dropped_gives_up_its_call_and_others_go_on() {
-    let tool = Tool::default();
-    let server = serve(&tool);
-    let client = Client::builder().timeout(Duration::from_secs(2)).connect_async(&server.addresses()[0]);
+    let (server, called) = serve();
+    let client =
+        Client::builder().timeout(Duration::from_secs(2)).connect_async(&server.addresses()[0]);
     let client = tool::AsyncClient::over(client.unwrap());
     // A client has one credit until the first reply (RFC 8166 §3.3.1).
-    assert_eq!(block_on(client.next(0)).unwrap().get(), 1);
+    assert_eq!(block_on(client.next(0)).unwrap().results().unwrap(), 1);
     let never = client.never();
     let until = Instant::now() + Duration::from_secs(10);
-    while tool.0.load(Ordering::Relaxed) == 0 {
+    while called.load(Ordering::Relaxed) == 0 {
         assert!(Instant::now() < until, "the call arrives without being polled");
         thread::yield_now();
     }
     drop(never);
-    assert_eq!(block_on(client.next(1)).unwrap().get(), 2);
+    assert_eq!(block_on(client.next(1)).unwrap().results().unwrap(), 2);
 }
 
 #[test]
 fn a_call_without_reply_ends_in_time() {
-    let server = serve(&Tool::default());
-    let client = Client::builder().timeout(Duration::from_millis(300)).connect_async(&server.addresses()[0]);
+    let (server, _) = serve();
+    let client =
+        Client::builder().timeout(Duration::from_millis(300)).connect_async(&server.addresses()[0]);
     let client = tool::AsyncClient::over(client.unwrap());
     assert_eq!(block_on(client.never()).unwrap_err(), CallError::Failed(CallFault::TimedOut));
     let gone = block_on(client.next(1)).unwrap_err();
@@ -129,26 +144,29 @@ fn a_call_without_reply_ends_in_time() {
 
 #[test]
 fn a_server_that_stops_fails_what_it_owes() {
-    let server = serve(&Tool::default());
+    let (server, _) = serve();
     let client = tool::AsyncClient::connect(&server.addresses()[0]).unwrap();
-    assert_eq!(block_on(client.next(0)).unwrap().get(), 1);
+    assert_eq!(block_on(client.next(0)).unwrap().results().unwrap(), 1);
     let never = client.never();
-    assert_eq!(block_on(client.next(1)).unwrap().get(), 2);
+    assert_eq!(block_on(client.next(1)).unwrap().results().unwrap(), 2);
     server.stop().unwrap();
     assert!(matches!(block_on(never), Err(CallError::Failed(CallFault::Disconnected(_)))));
 }
 
 #[test]
 fn connecting_to_nobody_is_an_error() {
-    assert!(matches!(AsyncClient::connect("iwarp://127.0.0.1:1"), Err(SetupError::NotConnected { .. })));
-    assert!(matches!(AsyncClient::connect("sim://1"), Err(SetupError::Url { .. })));
+    assert!(matches!(
+        AsyncClient::connect("iwarp://127.0.0.1:1"),
+        Err(SetupError::NotConnected { .. })
+    ));
+    assert!(matches!(AsyncClient::connect("sim://1"), Err(SetupError::NotConnected { .. })));
     let serving = Client::builder().serve(()).connect_async("iwarp://127.0.0.1:1");
     assert!(matches!(serving, Err(SetupError::Config(_))));
 }
 
 #[test]
 fn a_call_that_finds_no_place_is_told_so_and_one_that_is_given_up_leaves_its_own() {
-    let server = serve(&Tool::default());
+    let (server, _) = serve();
     let config = stag_rpc::Config { outbound: 2, ..stag_rpc::Config::small() };
     let builder = Client::builder().config(config).timeout(Duration::from_secs(1));
     let client = tool::AsyncClient::over(builder.connect_async(&server.addresses()[0]).unwrap());
@@ -158,4 +176,18 @@ fn a_call_that_finds_no_place_is_told_so_and_one_that_is_given_up_leaves_its_own
     assert_eq!(block_on(client.never()).unwrap_err(), limit);
     drop(second);
     assert_ne!(block_on(client.never()).unwrap_err(), limit);
+}
+
+#[test]
+fn in_simulated_time_futures_end_when_they_are_polled_and_only_in_their_thread() {
+    let serve = || tool::Serve(Tool::default());
+    let server = Server::builder().listen("sim://0").serve(serve).unwrap();
+    let builder = Client::builder().timeout(Duration::from_secs(60));
+    let client = tool::AsyncClient::over(builder.connect_async(&server.addresses()[0]).unwrap());
+    assert_eq!(block_on(client.next(1)).unwrap().results(), Ok(2));
+    let (never, next) = (client.never(), client.next(2));
+    assert_eq!(block_on(next).unwrap().results(), Ok(3));
+    assert_eq!(block_on(never).unwrap_err(), CallError::Failed(CallFault::TimedOut));
+    let elsewhere = thread::spawn(move || block_on(client.next(3)).unwrap_err());
+    assert_eq!(elsewhere.join().unwrap(), CallError::Failed(CallFault::NoPeer));
 }

@@ -3,10 +3,14 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_rpc::{
-    Accepted, Bulk, CallError, CallFault, Client, Config, Extent, LaterReply, Octets, Opaque, Procedure,
-    Replied, Replier, Server, SetupError, Text, XdrError, program,
+    Accepted, Bulk, CallError, CallFault, Client, Config, Extent, LaterReply, Octets, Opaque,
+    Procedure, Replied, Replier, Server, SetupError, Text, XdrError, program,
 };
-use std::time::Duration;
+use std::{
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
 
 const MIB: usize = 1 << 20;
 
@@ -29,6 +33,10 @@ program! {
         7 => fn never();
         /// The octets that were kept last, from where they lie; keeps those that come.
         8 => fn swap(octets: Bulk<MIB>) -> Bulk<MIB>;
+        /// A reply that is promised for later and dropped at once.
+        9 => fn dropped() -> u32;
+        /// Drops what `wait` promised.
+        10 => fn forget();
     }
 }
 
@@ -43,6 +51,8 @@ program! {
 #[derive(Debug, Default)]
 struct Tool {
     waiting: Vec<LaterReply<u32>>,
+    /// Replies that never come.
+    forgotten: Vec<LaterReply<()>>,
     kept: Option<Extent>,
 }
 
@@ -91,7 +101,18 @@ impl tool::Service for Tool {
     }
 
     fn never(&mut self, reply: Replier<'_, '_, ()>) -> Replied {
+        let (reply, later) = reply.later();
+        self.forgotten.push(reply);
+        later
+    }
+
+    fn dropped(&mut self, reply: Replier<'_, '_, u32>) -> Replied {
         reply.later().1
+    }
+
+    fn forget(&mut self, reply: Replier<'_, '_, ()>) -> Replied {
+        self.waiting.clear();
+        reply.send(())
     }
 
     fn swap(&mut self, octets: Octets<'_>, reply: Replier<'_, '_, Bulk<MIB>>) -> Replied {
@@ -149,7 +170,10 @@ fn a_call_that_no_program_has_is_refused_by_itself() {
     client.call::<Null>(()).unwrap();
     let rejected = |status| Err(CallError::Rejected(status));
     assert_eq!(client.call::<OtherProgram>(()), rejected(Accepted::ProgUnavail));
-    assert_eq!(client.call::<OtherVersion>(()), rejected(Accepted::ProgMismatch { low: 2, high: 2 }));
+    assert_eq!(
+        client.call::<OtherVersion>(()),
+        rejected(Accepted::ProgMismatch { low: 2, high: 2 })
+    );
     assert_eq!(client.call::<OtherProcedure>(()), rejected(Accepted::ProcUnavail));
     assert_eq!(client.call::<TooFew>(("name",)), rejected(Accepted::GarbageArgs));
     assert_eq!(client.call::<TooMany>((1,)), rejected(Accepted::GarbageArgs));
@@ -218,6 +242,38 @@ fn a_call_that_is_not_answered_ends_in_time_and_the_next_one_connects_again() {
 }
 
 #[test]
+fn a_later_reply_that_is_dropped_tells_the_caller_and_gives_its_credit_back() {
+    let server = server();
+    let mut client = client(&server);
+    let mut client = tool::Client::over(&mut client);
+    let refused = Err(CallError::Rejected(Accepted::SystemErr));
+    // More calls than a connection has credits.
+    for _ in 0..300 {
+        assert_eq!(client.dropped(), refused);
+    }
+    client.nothing().unwrap();
+}
+
+#[test]
+fn later_replies_that_are_dropped_by_another_call_tell_their_callers() {
+    let server = server();
+    let waits = tool::AsyncClient::connect(&server.addresses()[0]).unwrap();
+    let mut other = tool::Client::connect(&server.addresses()[0]).unwrap();
+    // Behind its first reply a connection has more than one credit (RFC 8166 §3.3.1).
+    let waker = Waker::noop();
+    let mut context = Context::from_waker(waker);
+    assert!(pin!(waits.nothing()).poll(&mut context).is_ready());
+    let calls: Vec<_> = (0..4).map(|_| waits.wait()).collect();
+    // They have arrived when another call was answered.
+    assert_eq!(other.dropped(), Err(CallError::Rejected(Accepted::SystemErr)));
+    other.forget().unwrap();
+    for call in calls {
+        let Poll::Ready(ended) = pin!(call).poll(&mut context) else { panic!("it waits") };
+        assert_eq!(ended.unwrap_err(), CallError::Rejected(Accepted::SystemErr));
+    }
+}
+
+#[test]
 fn a_server_that_is_gone_fails_the_call() {
     let server = server();
     let url = server.addresses()[0].clone();
@@ -257,15 +313,70 @@ fn setting_up_what_cannot_be_is_an_error() {
     }
     let config = Config { inbound: 1, ..Config::small() };
     let server = Server::builder().listen("sim://0").config(config).serve(|| ());
-    assert!(matches!(server, Err(SetupError::Config(_))));
+    assert!(matches!(server, Err(SetupError::Size(_))));
+    let config = Config { slots: [8, 0, 8], ..Config::small() };
+    let server = Server::builder().listen("sim://0").config(config).serve(|| ());
+    assert!(matches!(server, Err(SetupError::Size(_))));
+    for cores in [0, usize::MAX] {
+        let server = Server::builder().listen("sim://0").cores(cores).serve(|| ());
+        assert!(matches!(server, Err(SetupError::Config(_))), "{cores} cores");
+    }
     assert!(matches!(Client::connect("tcp://127.0.0.1:1"), Err(SetupError::NotConnected { .. })));
+}
+
+#[test]
+fn no_size_that_a_user_can_give_is_a_panic() {
+    let sizes = [0, 1, 7, 1_023, 4_096, 70_000, 1 << 24, u32::MAX as usize, usize::MAX];
+    let small = || Config { receives: 64, inbound: 64, ..Config::small() };
+    let changes: [fn(&mut Config, usize); 13] = [
+        |config, size| config.grant = size as u32,
+        |config, size| config.grant_first = size as u32,
+        |config, size| config.calls_max = size as u32,
+        |config, size| config.reverse_calls_max = size as u32,
+        |config, size| config.reverse_grant = size as u32,
+        |config, size| config.absence = Duration::from_secs(size as u64),
+        |config, size| config.receives = size,
+        |config, size| config.receive_len = size,
+        |config, size| config.peers = size,
+        |config, size| config.streams = size,
+        |config, size| config.outbound = size,
+        |config, size| config.payload_max = size as u32,
+        |config, size| config.slots = [size.min(70_000), 4, 4],
+    ];
+    for change in changes {
+        for size in sizes {
+            let mut config = small();
+            change(&mut config, size);
+            config.inbound = config.inbound.max(config.receives.min(1 << 20));
+            for url in ["sim://0", "tcp://127.0.0.1:0"] {
+                let builder = Server::builder().listen(url).config(config.clone());
+                let Ok(server) = builder.serve(|| tool::Serve(Tool::default())) else { continue };
+                let builder = Client::builder().timeout(Duration::from_secs(5));
+                // A server without room for anybody refuses; it does not break.
+                if let Ok(client) = builder.connect(&server.addresses()[0]) {
+                    let _ = tool::Client::over(client).nothing();
+                }
+                server.stop().unwrap();
+            }
+        }
+    }
+    for timeout in [Duration::ZERO, Duration::MAX] {
+        let server = server();
+        let client = Client::builder().timeout(timeout).connect(&server.addresses()[0]);
+        if let Ok(client) = client {
+            let _ = tool::Client::over(client).nothing();
+        }
+    }
 }
 
 #[test]
 fn peers_that_are_not_admitted_do_not_connect() {
     let builder = Server::builder().listen("sim://0").admit(|_| false);
     let server = builder.serve(|| tool::Serve(Tool::default())).unwrap();
-    assert!(matches!(Client::connect(&server.addresses()[0]), Err(SetupError::NotConnected { .. })));
+    assert!(matches!(
+        Client::connect(&server.addresses()[0]),
+        Err(SetupError::NotConnected { .. })
+    ));
 }
 
 #[test]
@@ -284,10 +395,12 @@ fn a_service_may_write_forms_that_have_no_type() {
 
 #[test]
 fn shards_of_one_address_answer_together() {
-    let builder = Server::builder().listen("iwarp://127.0.0.1:0").listen("tcp://127.0.0.1:0").cores(2);
+    let builder =
+        Server::builder().listen("iwarp://127.0.0.1:0").listen("tcp://127.0.0.1:0").cores(2);
     let server = builder.serve(|| tool::Serve(Tool::default())).unwrap();
     // As many clients as make it likely that each shard has some.
-    let clients = (0..8).flat_map(|_| server.addresses()).map(|url| tool::Client::connect(url).unwrap());
+    let clients =
+        (0..8).flat_map(|_| server.addresses()).map(|url| tool::Client::connect(url).unwrap());
     for mut client in clients.collect::<Vec<_>>() {
         let octets = client.echo(Octets::from(b"both")).unwrap();
         assert_eq!(octets.as_slice(), b"both");

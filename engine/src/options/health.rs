@@ -1,52 +1,37 @@
 //! The option that asks a peer about its health (`docs/options/health.md`).
 
+use super::OptionFault;
 use crate::{
-    app::{App, Cx, PeerId},
+    app::{Action, App, Cx, PeerId},
     shard::Shard,
 };
-use stag_protocol::rpcrdma::option::{Exchange, Message, NoOption, health};
-use stag_verbs::{Cause, Provider};
-use std::{fmt, time::Duration};
+use stag_protocol::rpcrdma::option::{Exchange, Message, health};
+use stag_verbs::Provider;
+use std::time::Duration;
 
 /// The time that a peer may take to answer. After that its connection is closed.
 pub const HEALTH_MAX: Duration = Duration::from_secs(10);
 
-/// The request. It has no content.
-pub(super) const REQUEST: Message = Message::Health(Exchange::Request(health::Request));
-
-/// Why the health of a peer is not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HealthFault {
-    /// No such peer, or it has no connection.
-    NoPeer,
-    /// The option cannot be used with it, or not at this moment.
-    Option(NoOption),
-    /// There is no receive for the answer, no memory, or no room in the send queue.
-    Limit,
-    /// The connection ended first.
-    Disconnected(Cause),
-    /// No answer came in [`HEALTH_MAX`]; the connection is closed.
-    TimedOut,
-}
-
-impl fmt::Display for HealthFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoPeer => f.write_str("not connected"),
-            Self::Option(why) => why.fmt(f),
-            Self::Limit => f.write_str("receives, memory or the send queue are used up"),
-            Self::Disconnected(cause) => write!(f, "the connection ended: {cause}"),
-            Self::TimedOut => f.write_str("no answer came in time"),
-        }
+impl Cx<'_> {
+    /// Asks a peer about our calls: how many it grants, and how many it took and did not answer
+    /// yet. [`App::on_health`] hears of it, once. Only with peers that speak version 2, one at a
+    /// time; the first time it takes a credit, later it works though none is free
+    /// (`docs/options/health.md`).
+    pub fn ask_health(&mut self, peer: PeerId) {
+        let request = Message::Health(Exchange::Request(health::Request));
+        self.core.wishes.ask(Action::Ask(peer, request));
     }
 }
 
-impl std::error::Error for HealthFault {}
-
 impl<P: Provider, A: App> Shard<P, A> {
     /// Tells the app the health of a peer, or why it is not known.
-    pub(super) fn tell_health(&mut self, peer: PeerId, answer: Result<health::Reply, HealthFault>) {
-        self.app.on_health(&mut Cx { core: &mut self.core }, peer, answer);
+    pub(super) fn tell_health(&mut self, peer: PeerId, answer: Result<Message, OptionFault>) {
+        let health = match answer {
+            Ok(Message::Health(Exchange::Reply(health))) => Ok(health),
+            Ok(_) => return,
+            Err(fault) => Err(fault),
+        };
+        self.app.on_health(&mut Cx::new(&mut self.core, &mut self.provider), peer, health);
         self.empty_outbox();
     }
 }

@@ -1,15 +1,18 @@
 //! Options of version 2, from both ends: requests to a peer, and replies to its requests.
 //!
-//! All options are sent, answered and timed here. A file of its own has only what the app asks for and hears of one.
+//! All options are sent, answered and timed here. The file of one has only what the app asks for
+//! and hears of it; it is named here by its module and by its arm of `Shard::tell_answer`.
 
+mod fault;
 mod health;
 
-pub use health::{HEALTH_MAX, HealthFault};
+pub use fault::OptionFault;
+pub use health::HEALTH_MAX;
 
 use crate::{
     app::{App, PeerId},
     core::Core,
-    peers::Link,
+    peer::Link,
     requester::room_kept,
     shard::Shard,
     work::Work,
@@ -17,7 +20,7 @@ use crate::{
 use stag_pools::table::Walk;
 use stag_protocol::rpcrdma::{
     Xid,
-    option::{Exchange, Message, NoOption, OptionName},
+    option::{Message, NoOption, OptionName},
 };
 use stag_verbs::{Cause, Provider, Time};
 
@@ -49,7 +52,8 @@ impl PeerOptions {
         self.lanes.iter().filter(|lane| lane.request.is_some()).count()
     }
 
-    /// Forgets what belonged to a connection that is over, but for our own requests; returns the receives that are free.
+    /// Forgets what belonged to a connection that is over, but for our own requests; returns the
+    /// receives that are free.
     pub(crate) fn forget(&mut self) -> usize {
         self.lanes.iter_mut().for_each(|lane| lane.request = None);
         std::mem::take(&mut self.receives)
@@ -78,32 +82,30 @@ impl Core {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Asks a peer about its health; the app hears of the answer, or of why there is none.
-    pub(crate) fn ask_health(&mut self, peer: PeerId) {
-        self.ask(peer, &health::REQUEST);
-    }
-
-    fn ask(&mut self, peer: PeerId, request: &Message) {
+    /// Asks a peer for an option; the app hears of the answer, or of why there is none.
+    pub(crate) fn ask(&mut self, peer: PeerId, request: &Message) {
         let peer = self.core.peers.known_as(peer);
         if let Err(fault) = self.try_ask(peer, request) {
             self.tell_answer(peer, request.option(), Err(fault));
         }
     }
 
-    fn try_ask(&mut self, peer: PeerId, request: &Message) -> Result<(), HealthFault> {
+    fn try_ask(&mut self, peer: PeerId, request: &Message) -> Result<(), OptionFault> {
         let Some((qp, connection)) = self.core.peers.connection(peer) else {
-            return Err(HealthFault::NoPeer);
+            return Err(OptionFault::NoPeer);
         };
-        if self.provider.send_room(qp) < 1 + room_kept(connection) || !self.core.reserve_options(peer) {
-            return Err(HealthFault::Limit);
+        if self.provider.send_room(qp) < 1 + room_kept(connection)
+            || !self.core.reserve_options(peer)
+        {
+            return Err(OptionFault::Limit);
         }
-        let mut octets = self.core.header_message().ok_or(HealthFault::Limit)?;
+        let mut octets = self.core.header_message().ok_or(OptionFault::Limit)?;
         let (xid, now) = (self.core.requester.xid(0), self.core.now);
-        let entry = self.core.peers.get_mut(peer).ok_or(HealthFault::NoPeer)?;
+        let entry = self.core.peers.get_mut(peer).ok_or(OptionFault::NoPeer)?;
         let Link::Fabric { state: Some(connection), .. } = &mut entry.link else {
-            return Err(HealthFault::NoPeer);
+            return Err(OptionFault::NoPeer);
         };
-        connection.ask_option(xid, request).map_err(HealthFault::Option)?;
+        connection.ask_option(xid, request).map_err(OptionFault::Option)?;
         let len = connection.emit_option(xid, request, octets.spare_mut());
         octets.extend(len.expect("a message buffer holds an option"));
         entry.options.lane(request.option()).asked_at = Some(now);
@@ -128,10 +130,11 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Takes the refusal of a request of ours.
     pub(crate) fn handle_option_refused(&mut self, peer: PeerId, option: OptionName) {
-        self.end_asking(peer, option, Err(HealthFault::Option(NoOption::Refused)));
+        self.end_asking(peer, option, Err(OptionFault::Option(NoOption::Refused)));
     }
 
-    /// Answers the requests of a peer, as soon as there is room and memory for that: a peer is asked most while it is busy.
+    /// Answers the requests of a peer, as soon as there is room and memory for that: a peer is
+    /// asked most while it is busy.
     pub(crate) fn answer_options(&mut self, peer: PeerId) {
         for option in OptionName::ALL {
             self.answer_option(peer, *option);
@@ -167,7 +170,12 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Ends a request of ours: an answer came, or will not come. It may have given a credit back.
-    fn end_asking(&mut self, peer: PeerId, option: OptionName, answer: Result<Message, HealthFault>) {
+    fn end_asking(
+        &mut self,
+        peer: PeerId,
+        option: OptionName,
+        answer: Result<Message, OptionFault>,
+    ) {
         let entry = self.core.peers.get_mut(peer);
         if entry.and_then(|entry| entry.options.lane(option).asked_at.take()).is_some() {
             self.tell_answer(self.core.peers.known_as(peer), option, answer);
@@ -178,17 +186,18 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Ends all requests of ours to a peer, for its connection is over.
     pub(crate) fn end_all_asking(&mut self, peer: PeerId, cause: Cause) {
         for option in OptionName::ALL {
-            self.end_asking(peer, *option, Err(HealthFault::Disconnected(cause)));
+            self.end_asking(peer, *option, Err(OptionFault::Disconnected(cause)));
         }
     }
 
-    fn tell_answer(&mut self, peer: PeerId, option: OptionName, answer: Result<Message, HealthFault>) {
-        match (option, answer) {
-            (OptionName::Health, Ok(Message::Health(Exchange::Reply(health)))) => {
-                self.tell_health(peer, Ok(health));
-            }
-            (OptionName::Health, Err(fault)) => self.tell_health(peer, Err(fault)),
-            (OptionName::Health, Ok(Message::Health(Exchange::Request(_)))) => {}
+    fn tell_answer(
+        &mut self,
+        peer: PeerId,
+        option: OptionName,
+        answer: Result<Message, OptionFault>,
+    ) {
+        match option {
+            OptionName::Health => self.tell_health(peer, answer),
         }
     }
 
@@ -197,11 +206,12 @@ impl<P: Provider, A: App> Shard<P, A> {
         let now = self.core.now;
         let mut walk = Walk::default();
         while let Some((peer, entry)) = self.core.peers.next(&mut walk) {
-            let is_late = |lane: &PeerOption| lane.asked_at.is_some_and(|at| now.since(at) >= HEALTH_MAX);
+            let is_late =
+                |lane: &PeerOption| lane.asked_at.is_some_and(|at| now.since(at) >= HEALTH_MAX);
             let late = entry.options.lanes.iter().position(is_late);
             let late = late.and_then(|place| OptionName::ALL.get(place).copied());
             if let (Some(option), Link::Fabric { .. }) = (late, &entry.link) {
-                self.end_asking(peer, option, Err(HealthFault::TimedOut));
+                self.end_asking(peer, option, Err(OptionFault::TimedOut));
                 self.disconnect(peer);
             }
         }

@@ -1,21 +1,23 @@
 //! The connections of peers: their beginning, their end, and the next one.
 
-use super::{Link, Peer};
 use crate::{
     app::{App, Cx, PeerId},
+    peer::{Link, Peer},
     shard::Shard,
 };
 use stag_pools::table::Walk;
-use stag_protocol::rpcrdma::{Connection, Dialects, Offer, Setup, Side, Versions};
+use stag_protocol::rpcrdma::{Connection, Dialects, PrivateData, Setup, Side, Versions};
 use stag_verbs::{Cause, FabricFault, PeerAddress, Provider, Qp, Time};
 use std::time::Duration;
 
 /// Octets that we say while connecting, at most.
-const SAID_LEN: usize = Offer::LEN + Dialects::LEN;
+const SAID_LEN: usize = PrivateData::LEN + Dialects::LEN;
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Connects to a server, once. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls may be made at once.
+    /// Connects to a server, once. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls may
+    /// be made at once.
     pub fn connect(&mut self, to: &P::Address) -> Result<PeerId, FabricFault> {
+        self.core.is_quiet = false;
         let wanted = self.core.config.client_receives();
         self.has_room(wanted)?;
         let qp = self.start_connecting(to)?;
@@ -25,16 +27,18 @@ impl<P: Provider, A: App> Shard<P, A> {
             .expect("there was room for a peer"))
     }
 
-    /// Connects to a server, and again whenever the connection is lost: at once, then after 50 ms doubling to 5 s. Calls that
-    /// have no reply by then go out again with the same XID and fresh keys. [`Cx::disconnect`] ends it.
+    /// Connects to a server, and again whenever the connection is lost: at once, then after 50 ms
+    /// doubling to 5 s. Calls that have no reply by then go out again with the same XID and fresh
+    /// keys. [`Cx::disconnect`] ends it.
     pub fn keep_connected(&mut self, to: &P::Address) -> Result<PeerId, FabricFault> {
+        self.core.is_quiet = false;
         let wanted = self.core.config.client_receives();
         self.has_room(wanted)?;
         let link = Link::Lost { retry_at: self.core.now };
         let peer = self.add_peer(Side::Client, link, PeerAddress::Simulated, wanted);
         let peer = peer.expect("there was room for a peer");
         if let Some(entry) = self.core.peers.get_mut(peer) {
-            entry.kept = true;
+            entry.life.kept = true;
         }
         if let Some(target) = self.targets.get_mut(peer.0.index()) {
             *target = Some(to.clone());
@@ -46,8 +50,12 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     fn has_room(&self, receives: usize) -> Result<(), FabricFault> {
         let full = self.core.peers.len() == self.core.peers.capacity();
-        // RFC 8166 §3.3.1 [8166-5]
-        if full || !self.core.receives.fits(receives) { Err(FabricFault::Exhausted) } else { Ok(()) }
+        // RFC 8166 §3.3.1 [8166-5]: receives for replies are reserved
+        if full || !self.core.receives.fits(receives) {
+            Err(FabricFault::Exhausted)
+        } else {
+            Ok(())
+        }
     }
 
     fn start_connecting(&mut self, to: &P::Address) -> Result<Qp, FabricFault> {
@@ -62,10 +70,12 @@ impl<P: Provider, A: App> Shard<P, A> {
             return &[];
         }
         let dialects = versions.dialects();
-        self.offer.emit(octets.first_chunk_mut().expect("it goes first"));
+        self.private_data.emit(octets.first_chunk_mut().expect("it goes first"));
         dialects.emit(octets.last_chunk_mut().expect("it goes last"));
         // Who has nothing more to say says what RFC 8797 has.
-        octets.get(..if dialects.directed { SAID_LEN } else { Offer::LEN }).unwrap_or_default()
+        octets
+            .get(..if dialects.directed { SAID_LEN } else { PrivateData::LEN })
+            .unwrap_or_default()
     }
 
     /// Makes lost connections again whose time has come.
@@ -74,8 +84,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         while self.core.peers.has_lost()
             && let Some((peer, entry)) = self.core.peers.next(&mut walk)
         {
-            // RFC 8167 §5.4 [8167-9]
-            // draft 002 §5.4 [bidir-17]
+            // RFC 8167 §5.4 [8167-9]: a client reconnects so that its server can call
+            // draft 002 §5.4 [bidir-17]: a client reconnects so that its server can call
             if matches!(entry.link, Link::Lost { .. }) {
                 self.retry_connection(peer);
             }
@@ -109,17 +119,18 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Plans the next attempt to connect.
     fn postpone_connection(&mut self, peer: PeerId, cause: Cause) {
-        let Some(attempts) = self.core.peers.get(peer).filter(|peer| peer.kept).map(|peer| peer.attempts)
+        let Some(attempts) =
+            self.core.peers.get(peer).filter(|peer| peer.life.kept).map(|peer| peer.life.attempts)
         else {
             return;
         };
         let retry_at = self.core.now + self.core.peers.pause(attempts);
         if let Some(entry) = self.core.peers.get_mut(peer) {
-            (entry.attempts, entry.up) = (attempts.saturating_add(1), false);
+            (entry.life.attempts, entry.life.up) = (attempts.saturating_add(1), false);
             entry.link = Link::Lost { retry_at };
         }
         self.core.deadlines.no_later(retry_at);
-        self.app.on_peer_down(&mut Cx { core: &mut self.core }, peer, cause);
+        self.app.on_peer_down(&mut Cx::new(&mut self.core, &mut self.provider), peer, cause);
     }
 
     /// A connection is taken when a grant of one fits the receives (DESIGN D8).
@@ -136,8 +147,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             return self.make_room();
         };
         let theirs = self.provider.private_data(qp);
-        let (peer, dialects) = (Offer::find(theirs), Dialects::find(theirs));
-        let setup = Setup { side: Side::Server, own: self.offer, peer, calls_max: 0, grant };
+        let (peer, dialects) = (PrivateData::find(theirs), Dialects::find(theirs));
+        let setup = Setup { side: Side::Server, own: self.private_data, peer, calls_max: 0, grant };
         let versions = self.core.config.serve_versions;
         let state = Some(Connection::speaking(setup, versions.agreed(dialects)));
         let link = Link::Fabric { qp, state };
@@ -161,18 +172,27 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     pub(crate) fn handle_established(&mut self, qp: Qp) {
         let Some(peer) = self.core.peers.of_qp(qp) else { return };
-        // RFC 8797 §4 [8797-1]
+        // RFC 8797 §4 [8797-1]: the private data of a peer hold for one connection
         let theirs = self.provider.private_data(qp);
-        let (theirs, dialects) = (Offer::find(theirs), Dialects::find(theirs));
+        let (theirs, dialects) = (PrivateData::find(theirs), Dialects::find(theirs));
         let (calls_max, grant) = (self.core.config.calls_max, self.core.config.reverse_grant);
         let Some(entry) = self.core.peers.get_mut(peer) else { return };
-        entry.up = true;
+        entry.life.up = true;
         if let Link::Fabric { state: state @ None, .. } = &mut entry.link {
-            let setup = Setup { side: Side::Client, own: self.offer, peer: theirs, calls_max, grant };
-            let versions = entry.memory.versions(self.core.config.call_versions, since_start(self.core.now));
+            let setup = Setup {
+                side: Side::Client,
+                own: self.private_data,
+                peer: theirs,
+                calls_max,
+                grant,
+            };
+            let versions = entry
+                .life
+                .memory
+                .versions(self.core.config.call_versions, since_start(self.core.now));
             *state = Some(Connection::speaking(setup, versions.agreed(dialects)));
         }
-        self.app.on_peer_up(&mut Cx { core: &mut self.core }, peer);
+        self.app.on_peer_up(&mut Cx::new(&mut self.core, &mut self.provider), peer);
         self.empty_outbox();
         self.start_waiting(peer);
     }
@@ -184,19 +204,21 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.handle_connection_end(peer, cause);
     }
 
-    /// A peer has no connection any more. Its calls are over; ours to it, too, unless there will be another one.
+    /// A peer has no connection any more. Its calls are over; ours to it, too, unless there will be
+    /// another one.
     pub(crate) fn handle_connection_end(&mut self, peer: PeerId, cause: Cause) {
         let Some(entry) = self.core.peers.get_mut(peer) else { return };
         // Our own reason, if there is one, is known neither to the fabric nor to the socket.
         let cause = entry.take_ending().unwrap_or(cause);
         if let Link::Fabric { state: Some(connection), .. } = &entry.link {
-            entry.memory.handle_lost(connection, since_start(self.core.now));
+            entry.life.memory.handle_lost(connection, since_start(self.core.now));
         }
         self.core.count_disconnect(cause);
         self.drop_calls_from(peer);
         self.end_all_asking(peer, cause);
         let Some(entry) = self.core.peers.get(peer) else { return };
-        let (successor, side, kept) = (entry.successor, entry.side, entry.kept && !self.core.stopping);
+        let (successor, side, kept) =
+            (entry.life.successor, entry.side, entry.life.kept && !self.core.stopping);
         match (successor, side) {
             (Some(successor), _) => self.hand_calls_over(peer, successor, cause),
             (None, _) if !kept => self.remove_peer(peer, cause),
@@ -221,9 +243,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         if let Some(target) = self.targets.get_mut(peer.0.index()) {
             *target = None;
         }
-        self.core.receives.release(entry.promised);
+        self.core.receives.release(entry.life.promised);
         self.fail_calls_of(peer, cause);
-        self.app.on_peer_down(&mut Cx { core: &mut self.core }, peer, cause);
+        self.app.on_peer_down(&mut Cx::new(&mut self.core, &mut self.provider), peer, cause);
         self.empty_outbox();
     }
 
@@ -233,9 +255,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         if let Some(entry) = self.core.peers.get_mut(peer) {
             entry.grant.forget_replies();
             entry.take_ending();
-            entry.up = false;
+            entry.life.up = false;
             let receives = entry.options.forget();
-            entry.promised -= receives;
+            entry.life.promised -= receives;
             self.core.receives.release(receives);
         }
     }
@@ -250,7 +272,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         if self.core.peers.len() == self.core.peers.capacity() {
             self.forget_one_absent();
         }
-        let peer = Peer { address, promised, ..Peer::new(side, link, self.core.now) };
+        let mut peer = Peer { address, ..Peer::new(side, link, self.core.now) };
+        peer.life.promised = promised;
         let id = PeerId(self.core.peers.table.insert(peer).ok()?);
         self.core.receives.promise(promised);
         self.core.peers.name_link(id);
@@ -275,7 +298,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Ends a peer for good: its connection is not made again.
     pub(crate) fn end_peer(&mut self, peer: PeerId) {
         let Some(entry) = self.core.peers.get_mut(peer) else { return };
-        (entry.kept, entry.name) = (false, None);
+        (entry.life.kept, entry.life.name) = (false, None);
         match entry.link {
             Link::Lost { .. } => self.core.peers.lost -= 1,
             Link::Absent { .. } => self.core.peers.absent -= 1,
@@ -287,22 +310,26 @@ impl<P: Provider, A: App> Shard<P, A> {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Gives peers up that do not answer the first message of version 2: on the next connection their calls go out by version 1.
-    /// Only those are that are connected again: others have nothing to fall back to.
+    /// Gives peers up that do not answer the first message of version 2: on the next connection
+    /// their calls go out by version 1. Only those are that are connected again: others have
+    /// nothing to fall back to.
     pub(crate) fn end_silent(&mut self) {
         let mut walk = Walk::default();
         while let Some((peer, entry)) = self.core.peers.next(&mut walk) {
             let Some(by) = entry.calls.version_by() else { continue };
-            let awaits =
-                matches!(&entry.link, Link::Fabric { state: Some(state), .. } if state.may_fall_back());
+            let awaits = matches!(
+                &entry.link,
+                Link::Fabric { state: Some(state), .. } if state.may_fall_back()
+            );
             if awaits && self.core.now < by {
                 self.core.deadlines.no_later(by);
                 continue;
             }
             entry.calls.forget_version();
-            if awaits && entry.kept {
+            if awaits && entry.life.kept {
                 self.core.counters.stats.requester.version_silences += 1;
-                // draft 000 §5.2 [v2-12] [v2-26]
+                // draft 000 §5.2 [v2-12]: a connection lost while negotiating counts as version 1
+                // draft 000 §5.2 [v2-26]: a dropped first message counts as version 1
                 self.disconnect(peer);
             }
         }

@@ -1,14 +1,17 @@
-//! Grants: the calls that each peer may have outstanding (DESIGN D8). Receives are shared, and grants follow use.
+//! Grants: the calls that each peer may have outstanding (DESIGN D8). Receives are shared, and
+//! grants follow use.
 //!
-//! A connection is accepted when a grant of one fits. Using up a grant doubles it with the next reply, capped by the peer's
-//! request and a quarter of all receives, while another quarter is promised to nobody. When receives are short, grants above
-//! the fair share are halved with each round. When nothing is left for a newcomer, the peer that has been idle for longest
-//! loses its connection. When the fabric takes fewer receives than are promised, the peers with the most lose theirs.
+//! A connection is accepted when a grant of one fits. Using up a grant doubles it with the next
+//! reply, capped by the peer's request and a quarter of all receives, while another quarter is
+//! promised to nobody. When receives are short, grants above the fair share are halved with each
+//! round. When nothing is left for a newcomer, the peer that has been idle for longest loses its
+//! connection. When the fabric takes fewer receives than are promised, the peers with the most lose
+//! theirs.
 
-use super::Link;
 use crate::{
     app::{App, PeerId},
     core::Core,
+    peer::Link,
     shard::Shard,
 };
 use stag_protocol::rpcrdma::{Credits, Side};
@@ -29,7 +32,7 @@ pub(crate) struct GrantUse {
 }
 
 impl GrantUse {
-    pub(super) const fn new(now: Time) -> Self {
+    pub(crate) const fn new(now: Time) -> Self {
         Self { wanted: 0, called_at: now, replies: 0 }
     }
 
@@ -66,7 +69,8 @@ struct Grant {
     wanted: u32,
     /// The limit of every grant.
     max: u32,
-    /// Receives for growth: those promised to nobody, beyond what is kept for newcomers. None left means that they are short.
+    /// Receives for growth: those promised to nobody, beyond what is kept for newcomers. None left
+    /// means that they are short.
     free: u32,
     /// Receives for each peer if all had the same.
     fair: u32,
@@ -84,13 +88,16 @@ impl Grant {
         } else {
             granted
         };
-        // RFC 5040 §8.1.2 [5040-75], RFC 5041 §8.3.2 [5041-58], RFC 5042 §6.4.3.1 [5042-14]
+        // RFC 5040 §8.1.2 [5040-75]: no peer takes more receives than its fair share
+        // RFC 5041 §8.3.2 [5041-58]: no peer takes more receives than its fair share
+        // RFC 5042 §6.4.3.1 [5042-14]: no peer takes more than its fair share of receives
         grant.min(max).max(1)
     }
 }
 
 impl Core {
-    /// The grant for a new connection; none when not even one call fits. It takes a small part of what is there: more may come.
+    /// The grant for a new connection; none when not even one call fits. It takes a small part of
+    /// what is there: more may come.
     pub(crate) fn first_grant(&self) -> Option<u32> {
         let part = u32::try_from(self.receives.free() / 8).unwrap_or(u32::MAX);
         let first = self.config.grant_first.min(self.config.grant).min(part).max(1);
@@ -105,8 +112,9 @@ impl Core {
             granted: 0,
             wanted: 0,
             max: self.config.grant.min(whole(quarter)).max(1),
-            // RFC 8166 §3.3.1 [8166-4], draft 004 §4.4.1 [exp-27]
-            // draft 002 §4.3.2 [bidir-13]
+            // RFC 8166 §3.3.1 [8166-4]: receives are posted before a higher grant is told
+            // draft 004 §4.4.1 [exp-27]: all grants together never exceed the receives
+            // draft 002 §4.3.2 [bidir-13]: no more credits are granted than receives are posted
             free: whole(self.receives.free().saturating_sub(quarter)),
             fair: whole(self.receives.count() / self.peers.len().max(1)),
         };
@@ -129,23 +137,25 @@ impl Core {
         }
     }
 
-    /// Brings the receives promised to a peer in line with the messages that its connection may bring.
+    /// Brings the receives promised to a peer in line with the messages that its connection may
+    /// bring.
     pub(crate) fn settle_receives(&mut self, peer: PeerId) {
         let Some(entry) = self.peers.get_mut(peer) else { return };
         let Link::Fabric { state: Some(connection), .. } = &entry.link else { return };
         let serves = connection.serves().map_or(0, |credits| credits.reserved() as usize);
-        // draft 002 §4.3.2 [bidir-14]
+        // draft 002 §4.3.2 [bidir-14]: each reverse call has a receive for its reply
         let calls = connection.calls().map_or(0, |credits| credits.requested().0 as usize);
-        // draft 002 §4.3 [bidir-10]
+        // draft 002 §4.3 [bidir-10]: a receive is posted before its message may arrive
         let promised = serves + calls + entry.options.receives();
-        self.receives.release(entry.promised);
+        self.receives.release(entry.life.promised);
         self.receives.promise(promised);
-        entry.promised = promised;
+        entry.life.promised = promised;
     }
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Disconnects the peer that has been idle for longest, if there is one, so that a newcomer finds room when it comes again.
+    /// Disconnects the peer that has been idle for longest, if there is one, so that a newcomer
+    /// finds room when it comes again.
     pub(crate) fn make_room(&mut self) {
         let now = self.core.now;
         let idle = |calls: u32, last: Time| calls == 0 && now.since(last) >= IDLE_MIN;
@@ -176,11 +186,13 @@ impl<P: Provider, A: App> Shard<P, A> {
     #[inline(never)]
     pub(crate) fn withdraw_promises(&mut self) {
         while self.core.receives.are_short() {
-            let promised = self.core.peers.iter_mut().filter(|(_, entry)| entry.promised > 0);
-            let Some((peer, entry)) = promised.max_by_key(|(peer, entry)| (entry.promised, peer.0)) else {
+            let promised = self.core.peers.iter_mut().filter(|(_, entry)| entry.life.promised > 0);
+            let Some((peer, entry)) =
+                promised.max_by_key(|(peer, entry)| (entry.life.promised, peer.0))
+            else {
                 return;
             };
-            self.core.receives.release(std::mem::take(&mut entry.promised));
+            self.core.receives.release(std::mem::take(&mut entry.life.promised));
             entry.options.forget(); // They were among the promised ones.
             self.core.counters.stats.limits.promises += 1;
             self.disconnect(peer);

@@ -2,12 +2,16 @@
 
 mod connections;
 mod grants;
+mod life;
 mod names;
-mod peer;
 
-pub(crate) use peer::{Link, Peer};
+pub(crate) use grants::GrantUse;
+pub(crate) use life::Life;
 
-use crate::app::PeerId;
+use crate::{
+    app::PeerId,
+    peer::{Link, Peer},
+};
 use stag_pools::{Table, table::Walk};
 use stag_protocol::rpcrdma::Connection;
 use stag_verbs::{Qp, Time};
@@ -31,7 +35,8 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Room for so many peers, on a fabric with so many connections; `seed` makes the pauses between attempts to connect differ.
+    /// Room for so many peers, on a fabric with so many connections; `seed` makes the pauses
+    /// between attempts to connect differ.
     pub(crate) fn new(places: usize, connections: usize, seed: u32) -> Self {
         Self {
             table: Table::new(places),
@@ -56,9 +61,10 @@ impl Peers {
     pub(crate) fn connection(&mut self, peer: PeerId) -> Option<(Qp, &mut Connection)> {
         match &mut self.get_mut(peer)?.link {
             Link::Fabric { qp, state: Some(state) } => Some((*qp, state)),
-            Link::Fabric { state: None, .. } | Link::Lost { .. } | Link::Absent { .. } | Link::Stream(_) => {
-                None
-            }
+            Link::Fabric { state: None, .. }
+            | Link::Lost { .. }
+            | Link::Absent { .. }
+            | Link::Stream(_) => None,
         }
     }
 
@@ -72,7 +78,7 @@ impl Peers {
     /// The successor of a peer whose name went to another connection; else the peer itself.
     #[inline]
     pub(crate) fn known_as(&self, peer: PeerId) -> PeerId {
-        self.get(peer).and_then(|entry| entry.successor).unwrap_or(peer)
+        self.get(peer).and_then(|entry| entry.life.successor).unwrap_or(peer)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PeerId, &Peer)> {
@@ -106,8 +112,9 @@ impl Peers {
         self.lost > 0
     }
 
-    /// Notes the peer behind a connection. A provider may number its connections beyond those it can have at once, because some
-    /// are still ending; the table grows then, at a connection's start and never on a call's way.
+    /// Notes the peer behind a connection. A provider may number its connections beyond those it
+    /// can have at once, because some are still ending; the table grows then, at a connection's
+    /// start and never on a call's way.
     fn name_qp(&mut self, qp: Qp, peer: PeerId) {
         let place = qp.0.index();
         if place >= self.by_qp.len() {
@@ -141,14 +148,16 @@ impl Peers {
         self.table.iter().filter_map(|(_, peer)| retry_at(peer)).min()
     }
 
-    /// The pause before attempt `attempts` to connect: none, then 50 ms doubling to 5 s, a quarter of it by chance, so that clients
-    /// of one server do not come back together.
+    /// The pause before attempt `attempts` to connect: none, then 50 ms doubling to 5 s, a quarter
+    /// of it by chance, so that clients of one server do not come back together.
     fn pause(&mut self, attempts: u32) -> Duration {
         let Some(doublings) = attempts.checked_sub(1) else { return Duration::ZERO };
         let pause = PAUSE_MIN.saturating_mul(1 << doublings.min(7)).min(PAUSE_MAX);
         // A linear congruential step (Knuth): good enough to spread clients, and a seed repeats it.
-        self.jitter =
-            self.jitter.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.jitter = self
+            .jitter
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         let quarter = pause / 4;
         pause - quarter + quarter.mul_f64((self.jitter >> 40) as f64 / f64::from(1 << 24))
     }

@@ -1,14 +1,17 @@
-//! Peers that connected to us and are called by us (RFC 8167): readiness for calls, names, and successors.
+//! Peers that connected to us and are called by us (RFC 8167): readiness for calls, names, and
+//! successors.
 //!
-//! A server cannot connect to its client. A client that the app adopted under a name keeps its [`PeerId`] without a connection:
-//! [`Link::Absent`]. When the client comes back it is another peer at first; once the app adopts that one under the same name,
-//! the two exchange everything that belongs to a connection. The second peer then has the earlier connection, if there is one,
-//! and hands the calls that were under way there over to its successor, the first peer, when that connection has ended.
+//! A server cannot connect to its client. A client that the app adopted under a name keeps its
+//! [`PeerId`] without a connection: [`Link::Absent`]. When the client comes back it is another peer
+//! at first; once the app adopts that one under the same name, the two exchange everything that
+//! belongs to a connection. The second peer then has the earlier connection, if there is one, and
+//! hands the calls that were under way there over to its successor, the first peer, when that
+//! connection has ended.
 
-use super::{Link, Peer};
 use crate::{
     app::{Action, App, ClientName, Cx, PeerId},
     core::Core,
+    peer::{Link, Peer},
     shard::Shard,
 };
 use stag_pools::table::Walk;
@@ -21,7 +24,7 @@ impl Core {
         if let Some(entry) = self.peers.get_mut(peer)
             && !matches!(entry.link, Link::Absent { .. })
         {
-            entry.ready = true;
+            entry.life.ready = true;
             // Its calls wait for receives then.
             self.counters.stats.limits.receives += u64::from(self.receives.free() == 0);
             self.wishes.ask(Action::Start(peer));
@@ -30,23 +33,27 @@ impl Core {
 
     /// See [`Cx::adopt`].
     pub(crate) fn adopt(&mut self, peer: PeerId, name: ClientName) -> PeerId {
-        let known = self.peers.iter().find(|(_, known)| known.name == Some(name)).map(|(peer, _)| peer);
+        let known = self
+            .peers
+            .iter()
+            .find(|(_, known)| known.life.name == Some(name))
+            .map(|(peer, _)| peer);
         let Some(entry) = self.peers.get_mut(peer) else { return peer };
-        if let Some(successor) = entry.successor {
+        if let Some(successor) = entry.life.successor {
             return successor; // It lost its name already to another connection.
         }
         // Who has no connection any more takes none from another one.
-        if entry.side == Side::Client || !entry.up || known == Some(peer) {
+        if entry.side == Side::Client || !entry.life.up || known == Some(peer) {
             return peer;
         }
         match known {
             Some(known) => {
-                // draft 002 §5.4 [bidir-15]
+                // draft 002 §5.4 [bidir-15]: reverse calls survive a reconnection with their XIDs
                 self.exchange_connections(known, peer);
                 known
             }
             None => {
-                (entry.name, entry.kept) = (Some(name), true);
+                (entry.life.name, entry.life.kept) = (Some(name), true);
                 peer
             }
         }
@@ -60,8 +67,8 @@ impl Core {
         let Some(entry) = self.peers.get_mut(known) else { return };
         entry.exchange_connection(&mut fresh);
         entry.calls.take_over(&mut fresh.calls);
-        let is_ready = entry.ready;
-        (fresh.name, fresh.kept, fresh.successor) = (None, false, Some(known));
+        let is_ready = entry.life.ready;
+        (fresh.life.name, fresh.life.kept, fresh.life.successor) = (None, false, Some(known));
         let was_absent = matches!(fresh.link, Link::Absent { .. });
         if let Some(entry) = self.peers.get_mut(peer) {
             *entry = fresh;
@@ -87,8 +94,8 @@ impl Core {
         }
     }
 
-    /// Reserves receives for calls to a peer that connected to us, as many as there are up to what is configured, and allows as
-    /// many calls (DESIGN D8). False when there is none.
+    /// Reserves receives for calls to a peer that connected to us, as many as there are up to what
+    /// is configured, and allows as many calls (DESIGN D8). False when there is none.
     pub(crate) fn allow_calls(&mut self, peer: PeerId) -> bool {
         let free = u32::try_from(self.receives.free()).unwrap_or(u32::MAX);
         let calls = self.config.reverse_calls_max.min(free);
@@ -118,18 +125,19 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(crate) fn await_return(&mut self, peer: PeerId, cause: Cause) {
         let since = self.core.now;
         let Some(entry) = self.core.peers.get_mut(peer) else { return };
-        (entry.link, entry.ready, entry.up) = (Link::Absent { since }, false, false);
-        self.core.receives.release(std::mem::take(&mut entry.promised));
+        (entry.link, entry.life.ready, entry.life.up) = (Link::Absent { since }, false, false);
+        self.core.receives.release(std::mem::take(&mut entry.life.promised));
         self.core.peers.absent += 1;
         self.take_calls_back(peer, peer);
         // The app may have ended the peer, or found it again, when it heard of calls that are over.
         if matches!(self.core.peers.get(peer), Some(Peer { link: Link::Absent { .. }, .. })) {
-            self.app.on_peer_down(&mut Cx { core: &mut self.core }, peer, cause);
+            self.app.on_peer_down(&mut Cx::new(&mut self.core, &mut self.provider), peer, cause);
         }
         self.empty_outbox();
     }
 
-    /// Hands the calls of a peer over to its successor, for the connection is gone that it had before: they go out again.
+    /// Hands the calls of a peer over to its successor, for the connection is gone that it had
+    /// before: they go out again.
     pub(super) fn hand_calls_over(&mut self, peer: PeerId, successor: PeerId, cause: Cause) {
         if self.core.peers.get(successor).is_some() {
             self.take_calls_back(peer, successor);
@@ -137,7 +145,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.fail_calls_of(peer, cause);
         }
         if let Some(entry) = self.core.peers.table.remove(peer.0) {
-            self.core.receives.release(entry.promised);
+            self.core.receives.release(entry.life.promised);
         }
         self.empty_outbox();
         self.start_waiting(successor);

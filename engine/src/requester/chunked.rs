@@ -1,13 +1,13 @@
 //! Calls of ours in whatever form fits, with their windows: hops 2 to 5.
 
 use super::{
-    outbound::{Offers, OpenWindow, Outbound, OutboundState, Role, Sent},
+    outbound::{CallChunks, OpenWindow, Outbound, OutboundState, Role, Sent},
     set_xid,
 };
 use crate::{
     app::{App, CallFault, PeerId},
     payload::insert_item,
-    peers::Link,
+    peer::Link,
     shard::Shard,
     stats::Forms,
     work::Work,
@@ -23,11 +23,12 @@ use stag_protocol::{
 use stag_verbs::{Provider, Qp, Refused};
 use std::time::Duration;
 
-/// Time that the answer to the first message of version 2 may take, if the call has four times as long. A peer that drops what it
-/// does not understand says nothing, and the call is to be answered by version 1 before its deadline.
+/// Time that the answer to the first message of version 2 may take, if the call has four times as
+/// long. A peer that drops what it does not understand says nothing, and the call is to be answered
+/// by version 1 before its deadline.
 const VERSION_MAX: Duration = Duration::from_secs(2);
 /// Segments that a chunk of ours has: each lies in one buffer.
-// RFC 8267 §6.4.2 [8267-10]
+// RFC 8267 §6.4.2 [8267-10]: one segment a chunk stays below the limits of NFSv4
 const SEGMENTS: usize = 1;
 
 /// A call message that travels in a chunk.
@@ -50,7 +51,7 @@ struct Exposure {
 
 impl Role {
     /// The peer's access to such memory.
-    const fn access(self) -> Access {
+    pub(super) const fn access(self) -> Access {
         match self {
             Self::Item | Self::Message => Access::RemoteRead,
             Self::Result | Self::ReplyRoom => Access::RemoteWrite,
@@ -59,8 +60,18 @@ impl Role {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Hops 2 to 5: form, windows, header, Send. An error means that nothing was sent and nothing exposed.
+    /// Hops 2 to 5: form, windows, header, Send. An error means that nothing was sent and nothing
+    /// exposed.
     pub(super) fn send_call(&mut self, key: Key, peer: PeerId, qp: Qp) -> Result<(), CallFault> {
+        if self.send_one_chunk(key, peer, qp) {
+            return Ok(());
+        }
+        self.send_any_call(key, peer, qp)
+    }
+
+    /// The same, whatever its form.
+    #[inline(never)]
+    fn send_any_call(&mut self, key: Key, peer: PeerId, qp: Qp) -> Result<(), CallFault> {
         let call = self.core.requester.calls.get(key).ok_or(CallFault::Limit)?;
         let sizes = sizes_of(call)?;
         let known = call.xid;
@@ -70,13 +81,16 @@ impl<P: Provider, A: App> Shard<P, A> {
         let plan = form::plan_call(&sizes, &path).map_err(|_| CallFault::TooLong)?;
         // RFC 8167 §5.3: nobody has to take chunks in the reverse direction.
         let is_inline = plan == CallPlan { call: CallOffer::Nothing, reply: ReplyOffer::Nothing };
-        // DESIGN D1: a static key is for responders only, so a fabric without windows offers nothing.
+        // DESIGN D1: a static key is for responders only, so a fabric without windows offers
+        // nothing.
         if !is_inline && (!connection.calls_with_chunks() || self.provider.limits().windows == 0) {
             return Err(CallFault::TooLong);
         }
         let long = plan.form() == Form::Long;
         let reply_room = match plan.reply {
-            ReplyOffer::ReplyChunk(len) => Some(self.core.memory.take(len as usize).ok_or(CallFault::Limit)?),
+            ReplyOffer::ReplyChunk(len) => {
+                Some(self.core.memory.take(len as usize).ok_or(CallFault::Limit)?)
+            }
             ReplyOffer::Nothing | ReplyOffer::WriteChunk(_) => None,
         };
         let long = if long { Some(self.long_message(key, sizes.call, xid)?) } else { None };
@@ -101,8 +115,12 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn long_message(&self, key: Key, len: usize, xid: Xid) -> Result<LongMessage, CallFault> {
         let call = self.core.requester.calls.get(key).ok_or(CallFault::Limit)?;
         let mut whole = self.core.memory.take(len).ok_or(CallFault::Limit)?;
-        whole.append(call.message.as_deref().unwrap_or_default()).map_err(|_| CallFault::TooLong)?;
-        if let Some(Offers { position: Some(position), item: Some(item), .. }) = call.offers.as_deref() {
+        whole
+            .append(call.message.as_deref().unwrap_or_default())
+            .map_err(|_| CallFault::TooLong)?;
+        if let Some(CallChunks { position: Some(position), item: Some(item), .. }) =
+            call.offers.as_deref()
+        {
             insert_item(&mut whole, *position, item);
         }
         set_xid(&mut whole, xid);
@@ -117,20 +135,32 @@ impl<P: Provider, A: App> Shard<P, A> {
             (ReplyOffer::WriteChunk(len), _) => {
                 let result = offers.and_then(|offers| offers.result.take());
                 let result = result.expect("the plan saw room for a result");
-                // RFC 8166 §3.4.6.2 [8166-23], RFC 5042 §6.3.5 [5042-11], draft 004 §3.7.1 [exp-19]
-                self.expose(key, qp, Exposure { buf: result, len: len as usize, role: Role::Result })
+                // RFC 8166 §3.4.6.2 [8166-23]: a Write chunk has no room for padding
+                // RFC 5042 §6.3.5 [5042-11]: a buffer is opened only for the access it needs
+                // draft 004 §3.7.1 [exp-19]: no Write chunk has room for padding
+                self.expose(
+                    key,
+                    qp,
+                    Exposure { buf: result, len: len as usize, role: Role::Result },
+                )
             }
             (ReplyOffer::ReplyChunk(len), Some(mut room)) => {
                 room.reset(0);
                 room.extend(len as usize);
-                self.expose(key, qp, Exposure { buf: room, len: len as usize, role: Role::ReplyRoom })
+                self.expose(
+                    key,
+                    qp,
+                    Exposure { buf: room, len: len as usize, role: Role::ReplyRoom },
+                )
             }
             (ReplyOffer::ReplyChunk(_) | ReplyOffer::Nothing, _) => None,
         };
         let Some(segment) = segment else { return };
         let lists = self.core.requester.offered.get_mut(key.index()).expect("one for each place");
         let pushed = match plan.reply {
-            ReplyOffer::WriteChunk(_) => lists.begin_write().and_then(|()| lists.push_write(segment)),
+            ReplyOffer::WriteChunk(_) => {
+                lists.begin_write().and_then(|()| lists.push_write(segment))
+            }
             ReplyOffer::ReplyChunk(_) | ReplyOffer::Nothing => {
                 lists.begin_reply();
                 lists.push_reply(segment)
@@ -140,12 +170,19 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Hop 3, for the call: opens what travels in chunks; returns what to send behind the header.
-    fn offer_call(&mut self, key: Key, qp: Qp, plan: &CallPlan, long: Option<LongMessage>, xid: Xid) -> Buf {
+    fn offer_call(
+        &mut self,
+        key: Key,
+        qp: Qp,
+        plan: &CallPlan,
+        long: Option<LongMessage>,
+        xid: Xid,
+    ) -> Buf {
         let call = self.core.requester.calls.get_mut(key).expect("the call is being sent");
         if let Some(LongMessage { whole, header_only }) = long {
             let len = whole.len();
             let segment = self.expose(key, qp, Exposure { buf: whole, len, role: Role::Message });
-            // RFC 8166 §3.5.3 [8166-27]
+            // RFC 8166 §3.5.3 [8166-27]: all segments of a Long call have position zero
             self.push_read(key, Position::ZERO, segment);
             return header_only;
         }
@@ -154,12 +191,15 @@ impl<P: Provider, A: App> Shard<P, A> {
         let offers = call.offers.as_mut();
         match (plan.call, offers.as_ref().and_then(|offers| offers.position)) {
             (CallOffer::ReadChunk(planned), _) => {
-                // RFC 8166 §3.4.4.4 [8166-15]
-                let item = offers.and_then(|offers| offers.item.take()).expect("the plan saw an item");
-                // RFC 8166 §3.4.5.2 [8166-18] [8166-20]
+                // RFC 8166 §3.4.4.4 [8166-15]: the padding of an item leaves the payload with it
+                let item =
+                    offers.and_then(|offers| offers.item.take()).expect("the plan saw an item");
+                // RFC 8166 §3.4.5.2 [8166-18]: a Read chunk does not include padding
+                // RFC 8166 §3.4.5.2 [8166-20]: a Read chunk without padding is as long as its item
                 let len = item.len();
                 let segment = self.expose(key, qp, Exposure { buf: item, len, role: Role::Item });
-                // RFC 8166 §3.4.5 [8166-16], draft 004 §3.5.1 [exp-12]
+                // RFC 8166 §3.4.5 [8166-16]: a position counts in the unreduced payload
+                // draft 004 §3.5.1 [exp-12]: a position counts from the XID of the RPC message
                 self.push_read(key, planned.position, segment);
             }
             (_, Some(position)) => {
@@ -181,14 +221,19 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Binds a window. When the connection is dying the buffer goes back to its role at once, and the call waits for its end.
+    /// Binds a window. When the connection is dying the buffer goes back to its role at once, and
+    /// the call waits for its end.
     fn expose(&mut self, key: Key, qp: Qp, exposure: Exposure) -> Option<Segment> {
         let Exposure { buf, len, role } = exposure;
         let call = self.core.requester.calls.get_mut(key).expect("the call is being sent");
-        let offers = call.offers.as_mut().expect("a call that is not inline has a place for its windows");
-        let place =
-            offers.windows.iter_mut().find(|window| window.is_none()).expect("a call has few windows");
-        // RFC 8166 §8.1.2 [8166-76]
+        let offers =
+            call.offers.as_mut().expect("a call that is not inline has a place for its windows");
+        let place = offers
+            .windows
+            .iter_mut()
+            .find(|window| window.is_none())
+            .expect("a call has few windows");
+        // RFC 8166 §8.1.2 [8166-76]: memory has a handle only for the time of its call
         match self.provider.bind(qp, buf, 0..len, role.access()) {
             Ok(Window { key, offset, len }) => {
                 *place = Some(OpenWindow { key, role });
@@ -215,14 +260,19 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Link::Fabric { state: Some(connection), .. } = &mut entry.link else { return };
         let body = if plan.form() == Form::Long { Body::NoMsg } else { Body::Msg };
         if body == Body::NoMsg && lists.is_empty() {
-            return; // Its window was refused: the connection is dying, and its end takes the call back.
+            // Its window was refused: the connection is dying, and its end takes the call back.
+            return;
         }
         let header = connection.call_header(xid, body);
         if connection.may_fall_back() {
-            let left =
-                core.requester.calls.get(key).map_or(Duration::ZERO, |call| call.deadline.since(core.now));
+            let left = core
+                .requester
+                .calls
+                .get(key)
+                .map_or(Duration::ZERO, |call| call.deadline.since(core.now));
             let by = core.now + VERSION_MAX.min(left / 4);
             entry.calls.version_by = Some(by);
+            core.requester.is_settling = true;
             core.deadlines.no_later(by);
         }
         connection.mark_call(lists);
@@ -230,7 +280,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         if message.is_empty() {
             message.reset(header_len);
         }
-        // draft 004 §3.1.1 [exp-2]
+        // draft 004 §3.1.1 [exp-2]: the whole header travels by Send
         let room = message.prepend(header_len).expect("a message begins behind its head room");
         let emitted = connection.emit(&header, lists, room);
         debug_assert_eq!(emitted, Ok(header_len), "the header fits the room made for it");
@@ -243,16 +293,19 @@ impl<P: Provider, A: App> Shard<P, A> {
         if self.provider.send_inline(qp, &message, None) {
             return self.handle_call_sent(key, message);
         }
-        if let Err(Refused { token, .. }) = self.provider.post_send(qp, Work::Call(key).tag(), message, None)
+        if let Err(Refused { token, .. }) =
+            self.provider.post_send(qp, Work::Call(key).tag(), message, None)
         {
             // The connection is dying: its end takes the call back.
             self.handle_call_sent(key, token);
         }
     }
 
-    /// Takes a call's message back that was sent. It is kept until the reply: the call may have to go out again.
+    /// Takes a call's message back that was sent. It is kept until the reply: the call may have to
+    /// go out again.
     pub(crate) fn handle_call_sent(&mut self, key: Key, mut message: Buf) {
-        let Some(call) = self.core.requester.calls.get_mut(key).filter(|call| !call.sent.long) else {
+        let Some(call) = self.core.requester.calls.get_mut(key).filter(|call| !call.sent.long)
+        else {
             return;
         };
         message.trim_front(call.sent.header_len as usize);
@@ -285,8 +338,12 @@ fn remove_item(message: &mut Buf, position: usize, inserted: usize) {
 
 fn sizes_of(call: &Outbound) -> Result<CallSizes, CallFault> {
     let message = call.message.as_ref().ok_or(CallFault::NoPeer)?;
-    let mut sizes =
-        CallSizes { call: message.len(), item: None, reply_rest_max: call.reply_max, reply_item_max: 0 };
+    let mut sizes = CallSizes {
+        call: message.len(),
+        item: None,
+        reply_rest_max: call.reply_max,
+        reply_item_max: 0,
+    };
     let Some(offers) = &call.offers else { return Ok(sizes) };
     let whole = |len: usize| u32::try_from(len).map_err(|_| CallFault::TooLong);
     if let (Some(position), Some(octets)) = (offers.position, &offers.item) {

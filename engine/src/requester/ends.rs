@@ -20,7 +20,8 @@ impl Outbound {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Sends a call again as version 1, for the peer does not speak version 2, once all its keys are invalidated (draft 000 §5.2).
+    /// Sends a call again as version 1, for the peer does not speak version 2, once all its keys
+    /// are invalidated (draft 000 §5.2).
     pub(crate) fn handle_again(&mut self, peer: PeerId, xid: Xid) {
         let stats = &mut self.core.counters.stats.requester;
         (stats.errors, stats.version_errors) = (stats.errors + 1, stats.version_errors + 1);
@@ -36,10 +37,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.go_again_if_whole(key);
     }
 
-    /// Puts a call first that goes again, once everything it had posted and exposed is back. Until then it keeps the only credit.
+    /// Puts a call first that goes again, once everything it had posted and exposed is back. Until
+    /// then it keeps the only credit.
     pub(super) fn go_again_if_whole(&mut self, key: Key) {
-        let whole = |call: &Outbound| call.is_fenced() && call.message.is_some();
-        let Some(call) = self.core.requester.calls.get_mut(key).filter(|call| whole(call)) else { return };
+        let whole = |call: &Outbound| call.is_fenced() && call.has_message();
+        let Some(call) = self.core.requester.calls.get_mut(key).filter(|call| whole(call)) else {
+            return;
+        };
         call.state = OutboundState::AwaitCredit;
         call.drop_reply_room();
         let (peer, cancelled) = (call.peer, call.cancelled);
@@ -56,8 +60,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.start_waiting(peer);
     }
 
-    /// Has the calls to `peer`, whose connection is gone with everything that they had posted or exposed, wait for the next
-    /// connection of `successor`: the same peer, unless that came back already.
+    /// Has the calls to `peer`, whose connection is gone with everything that they had posted or
+    /// exposed, wait for the next connection of `successor`: the same peer, unless that came back
+    /// already.
     pub(crate) fn take_calls_back(&mut self, peer: PeerId, successor: PeerId) {
         let mut again = VecDeque::new();
         let mut walk = Walk::default();
@@ -71,7 +76,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 _ if call.has_ended() => None,
                 (OutboundState::AwaitEnd, _) => Some(CallFault::TimedOut),
                 (_, true) => Some(CallFault::Cancelled),
-                (_, false) if call.message.is_none() => Some(CallFault::Disconnected(Cause::Local)),
+                (_, false) if !call.has_message() => Some(CallFault::Disconnected(Cause::Local)),
                 (_, false) => {
                     call.state = OutboundState::AwaitCredit;
                     call.drop_reply_room();
@@ -110,8 +115,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Ends the calls whose deadline passed: at once where they were not sent, else with their connection, which never
-    /// carries them again (DESIGN D9).
+    /// Ends the calls whose deadline passed: at once where they were not sent, else with their
+    /// connection, which never carries them again (DESIGN D9).
     pub(crate) fn expire_calls(&mut self) {
         let mut walk = Walk::default();
         while let Some((key, call)) = walk.next(&mut self.core.requester.calls) {

@@ -1,9 +1,11 @@
-//! Judges a reply to a call of ours brought by RDMA Write, before an app sees it (RFC 8166 §4.2.1; DESIGN D2, D7).
+//! Judges a reply to a call of ours brought by RDMA Write, before an app sees it (RFC 8166 §4.2.1;
+//! DESIGN D2, D7).
 
 use super::outbound::{Outbound, OutboundState, ReplyMemory};
 use stag_protocol::rpcrdma::{PeerFault, requester};
 
-/// Clears the octets that a reply claims behind the `filled` ones that can be a reply's; returns their number.
+/// Clears the octets that a reply claims behind the `filled` ones that can be a reply's; returns
+/// their number.
 pub(super) fn clear_behind(octets: &mut [u8], filled: usize) -> u64 {
     let unwritten = octets.get_mut(filled..).unwrap_or_default();
     unwritten.fill(0);
@@ -11,16 +13,21 @@ pub(super) fn clear_behind(octets: &mut [u8], filled: usize) -> u64 {
 }
 
 impl Outbound {
-    /// Judges the content of the Reply chunk, once the peer cannot reach it any more. Anything but the reply to this call leaves it
-    /// waiting for the end of the connection. Octets that nobody wrote are cleared, and counted in `unwritten`.
+    /// Judges the content of the Reply chunk, once the peer cannot reach it any more. Anything but
+    /// the reply to this call leaves it waiting for the end of the connection. Octets that nobody
+    /// wrote are cleared, and counted in `unwritten`.
     pub(super) fn look_at_long_reply(&mut self, unwritten: &mut u64) -> Result<(), PeerFault> {
         let (Some(offers), Some(xid), false) = (&mut self.offers, self.xid, self.cancelled) else {
             return Ok(());
         };
         let Some(ReplyMemory::Room(len)) = offers.reply else { return Ok(()) };
-        let room = offers.reply_room.as_deref_mut().and_then(|room| room.get_mut(..len)).unwrap_or_default();
+        let room = offers
+            .reply_room
+            .as_deref_mut()
+            .and_then(|room| room.get_mut(..len))
+            .unwrap_or_default();
         *unwritten += clear_behind(room, offers.reply_filled);
-        // RFC 8166 §4.2.1 [8166-31]
+        // RFC 8166 §4.2.1 [8166-31]: the header has the XID of its RPC message
         requester::check_message(xid, room).inspect_err(|_| {
             (offers.reply, self.state) = (None, OutboundState::AwaitNext);
         })

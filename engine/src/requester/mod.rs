@@ -1,28 +1,33 @@
 //! Calls of ours: how they wait, go out, and end.
 //!
-//! `start` sends the calls of a peer in order and decides for each whether it goes the short way (`short`: no chunks, a header of
-//! a few words) or any other (`chunked`). `reply` takes what comes back, `ends` everything that ends a call without a reply.
+//! `start` sends the calls of a peer in order and decides for each whether it goes the short way
+//! (`short`: no chunks, a header of a few words), that of `one_chunk` (one segment), or any other
+//! (`chunked`). `reply` takes what comes back, `ends` everything that ends a call without a reply.
 
 mod chunked;
 mod ends;
 mod long_reply;
+mod one_chunk;
 mod outbound;
 mod queue;
 mod records;
 mod reply;
 mod short;
 mod start;
+mod written;
 
 pub(crate) use outbound::Outbound;
 pub(crate) use reply::ReplyMessage;
 pub(crate) use start::room_kept;
+pub(crate) use written::{NextCall, WRITTEN_MAX, WrittenCall};
 
 use crate::{app::PeerId, config::Config, core::Core, spare::Spare};
-use outbound::{Offers, OutboundState};
+use outbound::{CallChunks, OutboundState};
 use stag_pools::{Buf, Fenced, Table, table::Key};
 use stag_protocol::rpcrdma::{ChunkLists, Xid};
 use stag_verbs::Time;
 use std::collections::VecDeque;
+use written::{WRITTEN_ROOM, WrittenRoom};
 
 /// All calls of ours.
 #[derive(Debug)]
@@ -30,16 +35,45 @@ pub(crate) struct Requester {
     calls: Table<Outbound>,
     /// The chunks that each call of ours offered, by place in `calls`.
     offered: Box<[ChunkLists]>,
+    /// The messages of calls that were written where they are sent from, by place in `calls`.
+    written: Box<[WrittenRoom]>,
+    /// Work requests that a connection may have pending.
+    send_queue: usize,
     /// Places for the parts that only calls with chunks have.
-    spare: Spare<Offers>,
-    next_xid: u32,
-    /// Bits of an XID that name the place of its call.
-    place_bits: u32,
-    /// Calls that were made outside of a pass: their deadline was counted from the latest one, which may be long over, and the
-    /// next one counts it from its own time.
+    spare: Spare<CallChunks>,
+    xids: Xids,
+    /// Calls that were made outside of a pass: their deadline was counted from the latest one,
+    /// which may be long over, and the next one counts it from its own time.
     unclocked: Vec<Key>,
-    /// Peers with calls that wait for room in a send queue, or for receives; or with a request of an option.
+    /// One of them may have a peer whose version is not settled.
+    is_settling: bool,
+    /// Peers with calls that wait for room in a send queue, or for receives; or with a request of
+    /// an option.
     stuck: VecDeque<PeerId>,
+}
+
+/// The XIDs of calls of ours, each of which leads back to the place of its call.
+#[derive(Debug)]
+struct Xids {
+    /// Counts the XIDs; those in use at a time differ in it.
+    latest: u32,
+    /// Bits of an XID that name the place.
+    place_bits: u32,
+}
+
+impl Xids {
+    /// A fresh XID that leads back to `place` (RFC 8166 §4.2.1).
+    #[inline]
+    const fn fresh(&mut self, place: usize) -> Xid {
+        self.latest = self.latest.wrapping_add(1);
+        Xid(self.latest << self.place_bits | place as u32)
+    }
+
+    /// The place to which an XID leads back, if it is one of ours.
+    #[inline]
+    const fn place(&self, xid: Xid) -> usize {
+        (xid.0 & ((1 << self.place_bits) - 1)) as usize
+    }
 }
 
 /// Our calls to one peer.
@@ -71,15 +105,22 @@ impl PeerCalls {
 }
 
 impl Requester {
-    /// Room for the calls of `config`.
-    pub(crate) fn new(config: &Config) -> Self {
+    /// Room for the calls of `config`, on a fabric whose connections have send queues of
+    /// `send_queue`.
+    pub(crate) fn new(config: &Config, send_queue: usize) -> Self {
         Self {
             calls: Table::new(config.outbound),
+            // Memory that the system gives when it is written to: few places are ever used.
+            written: vec![WRITTEN_ROOM; config.outbound].into_boxed_slice(),
+            send_queue,
             offered: (0..config.outbound).map(|_| ChunkLists::new()).collect(),
             spare: Spare::new(config.outbound),
-            next_xid: config.xid_seed,
-            place_bits: config.outbound.max(2).next_power_of_two().trailing_zeros(),
+            xids: Xids {
+                latest: config.xid_seed,
+                place_bits: config.outbound.max(2).next_power_of_two().trailing_zeros(),
+            },
             unclocked: Vec::with_capacity(config.outbound),
+            is_settling: false,
             stuck: VecDeque::with_capacity(config.peers),
         }
     }
@@ -92,6 +133,12 @@ impl Requester {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.calls.is_empty()
+    }
+
+    /// Returns true if calls were made since the latest pass.
+    #[inline]
+    pub(crate) fn has_unclocked(&self) -> bool {
+        !self.unclocked.is_empty()
     }
 
     /// Returns true if a peer waits for room.
@@ -108,21 +155,21 @@ impl Requester {
     /// A fresh XID that leads back to `place` (RFC 8166 §4.2.1).
     #[inline]
     pub(crate) fn xid(&mut self, place: usize) -> Xid {
-        self.next_xid = self.next_xid.wrapping_add(1);
-        Xid(self.next_xid << self.place_bits | place as u32)
+        self.xids.fresh(place)
     }
 
     /// The call of `peer` that has this XID and was sent.
     #[inline]
     fn by_xid(&mut self, peer: PeerId, xid: Xid) -> Option<(Key, &mut Outbound)> {
-        let place = (xid.0 & ((1 << self.place_bits) - 1)) as usize;
-        let key = self.calls.key_at(place)?;
+        let key = self.calls.key_at(self.xids.place(xid))?;
         let call = self.calls.get_mut(key)?;
-        let is_it = call.peer == peer && call.xid == Some(xid) && call.state != OutboundState::AwaitCredit;
+        let is_it =
+            call.peer == peer && call.xid == Some(xid) && call.state != OutboundState::AwaitCredit;
         is_it.then_some((key, call))
     }
 
-    /// Puts a fenced window's buffer into the call of `peer` that had bound it. None when no call had.
+    /// Puts a fenced window's buffer into the call of `peer` that had bound it. None when no call
+    /// had.
     fn deposit(&mut self, peer: PeerId, mut fenced: Fenced) -> Option<Key> {
         for (key, call) in self.calls.iter_mut().filter(|(_, call)| call.peer == peer) {
             match call.fence(fenced) {
@@ -133,7 +180,8 @@ impl Requester {
         None
     }
 
-    /// Gives the calls that are tied to a connection the peer that has it now; those that wait for one are all for `known`.
+    /// Gives the calls that are tied to a connection the peer that has it now; those that wait for
+    /// one are all for `known`.
     pub(crate) fn exchange_peers(&mut self, known: PeerId, other: PeerId) {
         for (_, call) in self.calls.iter_mut() {
             if call.peer == other {
@@ -160,14 +208,17 @@ impl Core {
         unclocked.push(key);
     }
 
-    /// Counts the time of calls that were made since the latest pass from this one, which begins at `now`.
+    /// Counts the time of calls that were made since the latest pass from this one, which begins at
+    /// `now`.
     #[inline]
     pub(crate) fn clock_calls(&mut self, now: Time) {
+        let passed = now.since(self.now);
+        let is_settling = std::mem::take(&mut self.requester.is_settling);
         while let Some(key) = self.requester.unclocked.pop() {
-            let passed = now.since(self.now);
             let Some(call) = self.requester.calls.get_mut(key) else { continue };
             call.deadline = call.deadline + passed;
-            if call.state == OutboundState::AwaitReply
+            if is_settling
+                && call.state == OutboundState::AwaitReply
                 && let Some(entry) = self.peers.get_mut(call.peer)
                 && let Some(by) = &mut entry.calls.version_by
             {
@@ -180,7 +231,9 @@ impl Core {
 /// Writes the XID into the first word of an RPC message.
 fn set_xid(message: &mut Buf, xid: Xid) {
     if let Some(word) = message.first_chunk_mut() {
-        // RFC 8166 §4.2.1 [8166-31], RFC 8167 §5.1 [8167-3], draft 002 §5.1 [bidir-3]
+        // RFC 8166 §4.2.1 [8166-31]: the header has the XID of its RPC message
+        // RFC 8167 §5.1 [8167-3]: a reverse call begins with the XID of its header
+        // draft 002 §5.1 [bidir-3]: a reverse call begins with the XID of its header
         *word = xid.0.to_be_bytes();
     }
 }

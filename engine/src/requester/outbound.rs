@@ -6,25 +6,30 @@ use crate::{
 };
 use stag_pools::{Buf, Extent, Fenced, RemoteKey};
 use stag_protocol::rpcrdma::Xid;
-use stag_verbs::Time;
+use stag_verbs::{Cause, FabricFault, Time};
 
 /// A call of ours. Its message, item and result are here, except while the provider has them.
 #[derive(Debug)]
 pub(crate) struct Outbound {
     pub(super) peer: PeerId,
     pub(super) token: Token,
-    /// Chosen when it is sent for the first time; the same when it is sent again (RFC 8166 §4.2.1).
+    /// Chosen when it is sent for the first time, or when it is written where it is sent from; the
+    /// same when it is sent again (RFC 8166 §4.2.1).
     pub(super) xid: Option<Xid>,
     pub(super) deadline: Time,
     pub(super) state: OutboundState,
     /// The app gave the call up.
     pub(super) cancelled: bool,
-    /// The RPC message; away from the Send until its completion.
+    /// The RPC message; away from the Send until its completion. None of a call that was written
+    /// where it is sent from.
     pub(super) message: Option<Buf>,
+    /// Octets of such a message; zero if there is none.
+    pub(super) written: u16,
     pub(super) sent: Sent,
     pub(super) reply_max: usize,
-    /// Only for a call with an item, or with room for a result or for a long reply, or that ended before the app hears of it.
-    pub(super) offers: Option<Box<Offers>>,
+    /// Only for a call with an item, or with room for a result or for a long reply, or that ended
+    /// before the app hears of it.
+    pub(super) offers: Option<Box<CallChunks>>,
 }
 
 // It is moved when it begins and when it ends.
@@ -32,7 +37,7 @@ const _: () = assert!(size_of::<Outbound>() <= 128);
 
 /// The parts of a call of ours that may travel in chunks.
 #[derive(Debug, Default)]
-pub(crate) struct Offers {
+pub(crate) struct CallChunks {
     /// Octets of the message in front of the item.
     pub(super) position: Option<usize>,
     pub(super) item: Option<Buf>,
@@ -44,7 +49,8 @@ pub(crate) struct Offers {
     pub(super) reply_room: Option<Buf>,
     /// Octets that came in the Write chunk, according to the reply.
     pub(super) written: usize,
-    /// Octets at the front of the result's room, and of the reply's, that are not an earlier owner's ([`Fenced::filled`]).
+    /// Octets at the front of the result's room, and of the reply's, that are not an earlier
+    /// owner's ([`Fenced::filled`]).
     pub(super) result_filled: usize,
     pub(super) reply_filled: usize,
     pub(super) reply: Option<ReplyMemory>,
@@ -103,7 +109,8 @@ pub(super) enum OutboundState {
     AwaitFence,
     /// The last window's fence, and its own message, to go out again on the same connection.
     AwaitWhole,
-    /// The end of the connection, for its reply cannot be used and its keys are dead. It goes again over the next one, if any.
+    /// The end of the connection, for its reply cannot be used and its keys are dead. It goes again
+    /// over the next one, if any.
     AwaitNext,
     /// The end of the connection, because its deadline passed.
     AwaitEnd,
@@ -113,13 +120,23 @@ impl Outbound {
     /// An argument or a whole message, and room for a result or for a reply.
     pub(crate) const WINDOWS: usize = 2;
 
-    /// Puts a fenced window's buffer where it belongs. It comes back when the call has no such window.
+    /// Puts a fenced window's buffer where it belongs. It comes back when the call has no such
+    /// window.
     pub(super) fn fence(&mut self, fenced: Fenced) -> Result<(), Fenced> {
-        let (key, filled) = (fenced.key(), fenced.filled());
+        let (key, filled, is_doubtful) = (fenced.key(), fenced.filled(), fenced.is_doubtful());
         let Some(offers) = &mut self.offers else { return Err(fenced) };
-        let window = offers.windows.iter_mut().find(|window| window.is_some_and(|window| window.key == key));
-        let Some(OpenWindow { role, .. }) = window.and_then(Option::take) else { return Err(fenced) };
+        let window =
+            offers.windows.iter_mut().find(|window| window.is_some_and(|window| window.key == key));
+        let Some(OpenWindow { role, .. }) = window.and_then(Option::take) else {
+            return Err(fenced);
+        };
         let buf = fenced.into_buf();
+        if is_doubtful && offers.reply.is_some() {
+            // The reply was there before its window ended; whatever it says of the content, that is
+            // not what the peer wrote.
+            let fault = CallFault::Disconnected(Cause::Fabric(FabricFault::Lost));
+            offers.reply = Some(ReplyMemory::Fault(fault));
+        }
         match role {
             Role::Item => offers.item = Some(buf),
             // A copy: the message itself stayed here.
@@ -128,6 +145,20 @@ impl Outbound {
             Role::ReplyRoom => (offers.reply_room, offers.reply_filled) = (Some(buf), filled),
         }
         Ok(())
+    }
+
+    /// Returns true if the message is here, so that it can be sent again.
+    pub(super) const fn has_message(&self) -> bool {
+        self.message.is_some() || self.written > 0
+    }
+
+    /// Octets of the message, if it is here.
+    #[inline]
+    pub(super) fn message_len(&self) -> Option<usize> {
+        match self.written {
+            0 => self.message.as_ref().map(|message| message.len()),
+            len => Some(len.into()),
+        }
     }
 
     #[inline]
@@ -142,7 +173,7 @@ impl Outbound {
     }
 
     /// Notes the end of the call, if it is not known.
-    pub(super) fn end(&mut self, reply: ReplyMemory, spare: &mut Spare<Offers>) {
+    pub(super) fn end(&mut self, reply: ReplyMemory, spare: &mut Spare<CallChunks>) {
         self.offers.get_or_insert_with(|| spare.take()).reply.get_or_insert(reply);
     }
 

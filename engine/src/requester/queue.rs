@@ -8,7 +8,7 @@ use crate::{
     app::{App, CallFault, Cx, Outcome, PeerId, Request, Token},
     config::Config,
     core::Core,
-    peers::Peer,
+    peer::Peer,
     shard::Shard,
 };
 use stag_pools::table::Walk;
@@ -16,26 +16,35 @@ use stag_protocol::rpcrdma::Side;
 use stag_verbs::Provider;
 
 impl Core {
+    /// Finds out if one more call to `peer` may wait, which has `own` places already.
+    #[inline]
+    pub(super) fn make_place(&mut self, peer: PeerId, own: usize) -> Result<(), CallFault> {
+        let Self { peers, requester: Requester { calls, .. }, config, .. } = self;
+        let Some(entry) = peers.get_mut(peer) else { return Err(CallFault::NoPeer) };
+        let waiting = &mut entry.calls.waiting;
+        let free = calls.capacity() - calls.len() + own;
+        let most = waiting_max(config, entry.side, free);
+        if waiting.len() >= most {
+            waiting.retain(|key| calls.get(*key).is_some());
+        }
+        let is_full = waiting.len() >= most || free == 0;
+        if is_full { Err(CallFault::Limit) } else { Ok(()) }
+    }
+
     /// Hop 1: takes a call of the app into the queue of its peer.
     pub(crate) fn queue_call(
         &mut self,
         peer: PeerId,
         request: &mut Option<Request>,
     ) -> Result<(), CallFault> {
-        let Self { peers, requester: Requester { calls, spare, .. }, config, .. } = self;
-        let peer = peers.known_as(peer);
+        let peer = self.peers.known_as(peer);
+        self.make_place(peer, 0)?;
+        let Self { peers, requester: Requester { calls, spare, .. }, .. } = self;
         let Some(entry) = peers.get_mut(peer) else { return Err(CallFault::NoPeer) };
         let waiting = &mut entry.calls.waiting;
-        let most = waiting_max(config, entry.side, calls.capacity() - calls.len());
-        if waiting.len() >= most {
-            waiting.retain(|key| calls.get(*key).is_some());
-        }
-        if waiting.len() >= most || calls.len() == calls.capacity() {
-            return Err(CallFault::Limit);
-        }
         let Request { message, item, reply_max, result, timeout, token } =
             request.take().expect("a call is queued once");
-        // RFC 5531 §5 [5531-2]
+        // RFC 5531 §5 [5531-2]: a call has a deadline, as its server may crash
         let deadline = self.now + timeout;
         let offers = (item.is_some() || result.is_some()).then(|| {
             let mut offers = spare.take();
@@ -51,6 +60,7 @@ impl Core {
             state: OutboundState::AwaitCredit,
             cancelled: false,
             message: Some(message),
+            written: 0,
             sent: Sent::default(),
             reply_max,
             offers,
@@ -63,8 +73,9 @@ impl Core {
     }
 }
 
-/// The most calls that wait for one peer, of `free` places for more. Calls to a client that may stay away leave room for calls to
-/// others: half of what is left, so that however many clients stay away, one more finds a place.
+/// The most calls that wait for one peer, of `free` places for more. Calls to a client that may
+/// stay away leave room for calls to others: half of what is left, so that however many clients
+/// stay away, one more finds a place.
 fn waiting_max(config: &Config, side: Side, free: usize) -> usize {
     match side {
         Side::Client => config.outbound,
@@ -82,13 +93,14 @@ impl<P: Provider, A: App> Shard<P, A> {
             (Err(fault), Some(Request { token, item, result, .. })) => {
                 let (peer, item) = (self.core.peers.known_as(peer), item.map(|item| item.octets));
                 let outcome = Outcome { token, peer, reply: Err(fault), item, result };
-                self.app.on_reply(&mut Cx { core: &mut self.core }, outcome);
+                self.app.on_reply(&mut Cx::new(&mut self.core, &mut self.provider), outcome);
             }
             _ => self.start_waiting(self.core.peers.known_as(peer)),
         }
     }
 
-    /// Tells the app that a call is over that was not sent. Its room for a result comes back as it was.
+    /// Tells the app that a call is over that was not sent. Its room for a result comes back as it
+    /// was.
     pub(super) fn give_back(&mut self, call: Outbound, fault: CallFault) {
         let peer = self.core.peers.known_as(call.peer);
         let Outbound { token, offers, .. } = call;
@@ -101,17 +113,18 @@ impl<P: Provider, A: App> Shard<P, A> {
             None => (None, None),
         };
         let outcome = Outcome { token, peer, reply: Err(fault), item, result };
-        self.app.on_reply(&mut Cx { core: &mut self.core }, outcome);
+        self.app.on_reply(&mut Cx::new(&mut self.core, &mut self.provider), outcome);
     }
 
-    /// Gives up on a call (DESIGN D9): one that is under way keeps its memory until the peer cannot reach it.
+    /// Gives up on a call (DESIGN D9): one that is under way keeps its memory until the peer cannot
+    /// reach it.
     pub(crate) fn cancel(&mut self, peer: PeerId, token: Token) {
         let mut walk = Walk::default();
         while let Some((key, call)) = walk.next(&mut self.core.requester.calls) {
             if call.token != token || self.core.peers.known_as(call.peer) != peer {
                 continue;
             }
-            // RFC 8166 §4.4.1 [8166-72]
+            // RFC 8166 §4.4.1 [8166-72]: a cancelled call keeps its memory until its keys are dead
             call.cancelled = true;
             if call.state == OutboundState::AwaitCredit
                 && let Some(call) = self.core.requester.calls.remove(key)
@@ -121,7 +134,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Looks at the calls that wait for this peer again in the next pass: nothing else may tell that there is room.
+    /// Looks at the calls that wait for this peer again in the next pass: nothing else may tell
+    /// that there is room.
     pub(crate) fn retry_soon(&mut self, peer: PeerId) {
         if let Some(entry) = self.core.peers.get_mut(peer)
             && !std::mem::replace(&mut entry.calls.stuck, true)
@@ -130,7 +144,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Tries to send the calls and answers that found no room. Returns true when something was sent.
+    /// Tries to send the calls and answers that found no room. Returns true when something was
+    /// sent.
+    #[inline(never)]
     pub(crate) fn retry_stuck(&mut self) -> bool {
         let mut sent = false;
         for _ in 0..self.core.requester.stuck.len() {

@@ -27,7 +27,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Takes a reply that came over TCP.
     pub(crate) fn handle_record(&mut self, peer: PeerId, xid: Xid, record: &[u8]) {
-        // RFC 5531 §9 [5531-14]
+        // RFC 5531 §9 [5531-14]: a reply without a call of its XID is dropped
         if let Some((key, _)) = self.core.requester.by_xid(peer, xid)
             && let Some(call) = self.core.requester.calls.remove(key)
         {

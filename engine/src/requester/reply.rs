@@ -7,13 +7,12 @@ use super::{
 };
 use crate::{
     app::{App, CallFault, Cx, Outcome, PeerId},
-    core::NO_CHUNKS,
     shard::Shard,
     work::Work,
 };
 use stag_pools::{Buf, Fenced, RemoteKey, table::Key};
 use stag_protocol::rpcrdma::{
-    ErrorBody, Header, PeerFault, Xid,
+    ChunkLists, ErrorBody, Header, PeerFault, Xid,
     requester::{self, ReplyPayload},
 };
 use stag_verbs::{Provider, Qp};
@@ -29,7 +28,13 @@ pub(crate) struct ReplyMessage {
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Hop 10: takes a reply, whatever its call offered.
-    pub(crate) fn handle_reply(&mut self, peer: PeerId, message: ReplyMessage, invalidated: Option<Fenced>) {
+    #[inline(never)]
+    pub(crate) fn handle_reply(
+        &mut self,
+        peer: PeerId,
+        message: ReplyMessage,
+        invalidated: Option<Fenced>,
+    ) {
         let Some((key, call)) = self.core.requester.by_xid(peer, message.header.xid) else {
             if let Some(fenced) = invalidated {
                 self.handle_stray_invalidation(peer, fenced);
@@ -46,7 +51,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         if call.state != OutboundState::AwaitReply {
             return;
         }
-        // RFC 8166 §4.5 [8166-46] a reply that cannot be understood is discarded; the call ends at its deadline
+        // RFC 8166 §4.5 [8166-46] a reply that cannot be understood is discarded; the call ends at
+        // its deadline
         match self.judge_reply(key, peer, message) {
             Ok(()) => self.end_call(key, peer),
             Err(fault) => self.core.counters.peer_faults.count(fault),
@@ -54,19 +60,24 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Compares a reply with what its call offered, and keeps it.
-    fn judge_reply(&mut self, key: Key, peer: PeerId, message: ReplyMessage) -> Result<(), PeerFault> {
+    fn judge_reply(
+        &mut self,
+        key: Key,
+        peer: PeerId,
+        message: ReplyMessage,
+    ) -> Result<(), PeerFault> {
         let ReplyMessage { header, payload_at, octets } = message;
         let Requester { calls, offered, spare, .. } = &mut self.core.requester;
         let Some(call) = calls.get_mut(key) else { return Ok(()) };
         let offered = match &call.offers {
-            Some(_) => offered.get(key.index()).unwrap_or(&NO_CHUNKS),
-            None => &NO_CHUNKS,
+            Some(_) => offered.get(key.index()).unwrap_or(ChunkLists::none()),
+            None => ChunkLists::none(),
         };
         let inline = octets.len() - payload_at;
         let shape = requester::check_reply(offered, &header, &self.core.lists, inline)?;
         let written = shape.written().first().copied().unwrap_or(0);
         if let Some(offers) = &mut call.offers {
-            // RFC 8166 §4.3.2.2 [8166-40]
+            // RFC 8166 §4.3.2.2 [8166-40]: memory of a Write chunk counts as changed, used or not
             offers.written = usize::try_from(written).unwrap_or(0);
         }
         let stats = &mut self.core.counters.stats.requester;
@@ -76,7 +87,8 @@ impl<P: Provider, A: App> Shard<P, A> {
                 if let Some(entry) = self.core.peers.get_mut(peer) {
                     entry.note_reply();
                 }
-                *if written > 0 { &mut stats.replies.chunked } else { &mut stats.replies.short } += 1;
+                *if written > 0 { &mut stats.replies.chunked } else { &mut stats.replies.short } +=
+                    1;
                 ReplyMemory::Inline { message: octets, payload_at }
             }
             // The content of a Reply chunk is judged when it can be read.
@@ -96,28 +108,33 @@ impl<P: Provider, A: App> Shard<P, A> {
         stats.version_errors += u64::from(matches!(error, ErrorBody::Version { .. }));
         let Some((key, _)) = self.core.requester.by_xid(peer, xid) else { return };
         let Requester { calls, spare, .. } = &mut self.core.requester;
-        if let Some(call) = calls.get_mut(key).filter(|call| call.state == OutboundState::AwaitReply) {
-            // RFC 8267 §6.4.2, §6.7.2 [8267-13] [8267-14] [8267-18]
+        if let Some(call) =
+            calls.get_mut(key).filter(|call| call.state == OutboundState::AwaitReply)
+        {
+            // RFC 8267 §6.4.2, §6.7.2 [8267-13]: a call that got an error is not sent again
+            // RFC 8267 §6.4.2, §6.7.2 [8267-14]: a call that got an error ends at once
+            // RFC 8267 §6.4.2, §6.7.2 [8267-18]: an RDMA_ERROR ends its call
             call.end(ReplyMemory::Fault(CallFault::Refused(error)), spare);
             self.end_call(key, peer);
         }
     }
 
-    /// Ends the connection of a peer that invalidated a key by a message that is not the reply of its call (DESIGN D9).
+    /// Ends the connection of a peer that invalidated a key by a message that is not the reply of
+    /// its call (DESIGN D9).
     pub(crate) fn handle_stray_invalidation(&mut self, peer: PeerId, fenced: Fenced) {
         self.core.requester.deposit(peer, fenced);
         self.disconnect(peer);
     }
 
-    /// Ends a call that the responder is done with: its credit is free, and every key that is left is invalidated before the app
-    /// hears of the reply (RFC 8166 §4.4.1).
+    /// Ends a call that the responder is done with: its credit is free, and every key that is left
+    /// is invalidated before the app hears of the reply (RFC 8166 §4.4.1).
     fn end_call(&mut self, key: Key, peer: PeerId) {
         let Some(call) = self.core.requester.calls.get_mut(key) else { return };
         call.state = OutboundState::AwaitFence;
         let windows = call.windows();
         if let Some((qp, connection)) = self.core.peers.connection(peer) {
             connection.give_credit();
-            // draft 001 §2.2 [reminv-11]
+            // draft 001 §2.2 [reminv-11]: any key of a call may be invalidated, or none
             for window in windows.into_iter().flatten() {
                 self.invalidate(qp, key, window.key);
             }
@@ -128,8 +145,10 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     pub(super) fn invalidate(&mut self, qp: Qp, call: Key, window: RemoteKey) {
         self.core.counters.stats.requester.local_invalidations += 1;
-        // RFC 8166 §4.5.4 [8166-54] what cannot be invalidated ends the connection, and with it the window
-        if self.provider.post_local_invalidate(qp, Work::Invalidation(call).tag(), window).is_err() {
+        // RFC 8166 §4.5.4 [8166-54] what cannot be invalidated ends the connection, and with it the
+        // window
+        if self.provider.post_local_invalidate(qp, Work::Invalidation(call).tag(), window).is_err()
+        {
             self.provider.disconnect(qp);
         }
     }
@@ -144,14 +163,24 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Tells the app, once every key of a finished call is dead.
     pub(super) fn finish_if_fenced(&mut self, key: Key) {
-        if self.core.requester.calls.get(key).is_some_and(|call| call.state == OutboundState::AwaitWhole) {
+        if self
+            .core
+            .requester
+            .calls
+            .get(key)
+            .is_some_and(|call| call.state == OutboundState::AwaitWhole)
+        {
             return self.go_again_if_whole(key);
         }
-        // RFC 8166 §4.4.1 [8166-71]
-        // draft 001 §2.2 [reminv-10]
+        // RFC 8166 §4.4.1 [8166-71]: a call ends only after all its keys are dead
+        // draft 001 §2.2 [reminv-10]: all keys of a call are dead before it completes
         let done = |call: &Outbound| call.has_ended() && call.is_fenced();
-        let Some(call) = self.core.requester.calls.get_mut(key).filter(|call| done(call)) else { return };
-        if let Err(fault) = call.look_at_long_reply(&mut self.core.counters.stats.requester.unwritten) {
+        let Some(call) = self.core.requester.calls.get_mut(key).filter(|call| done(call)) else {
+            return;
+        };
+        if let Err(fault) =
+            call.look_at_long_reply(&mut self.core.counters.stats.requester.unwritten)
+        {
             self.core.counters.peer_faults.count(fault);
             let peer = call.peer;
             return self.disconnect(peer);
@@ -164,7 +193,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             _ => ReplyMemory::Fault(CallFault::Cancelled),
         };
         let octets = match &reply {
-            ReplyMemory::Inline { message, payload_at } => Ok(message.get(*payload_at..).unwrap_or_default()),
+            ReplyMemory::Inline { message, payload_at } => {
+                Ok(message.get(*payload_at..).unwrap_or_default())
+            }
             ReplyMemory::Room(len) => {
                 if let Some(entry) = self.core.peers.get_mut(call.peer) {
                     entry.note_reply();
@@ -182,18 +213,20 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Outbound { token, offers, .. } = call;
         let (mut item, mut result) = (None, None);
         if let Some(mut offers) = offers {
-            // What was sent over TCP is ours alone again, unless a part of it still waits to be sent.
+            // What was sent over TCP is ours alone again, unless a part of it still waits to be
+            // sent.
             let shared = offers.shared.take();
             item = offers.item.take().or_else(|| shared?.try_into_buf().ok());
             result = offers.result.take();
             if let Some(result) = &mut result {
                 result.truncate(offers.written);
-                self.core.counters.stats.requester.unwritten += clear_behind(result, offers.result_filled);
+                self.core.counters.stats.requester.unwritten +=
+                    clear_behind(result, offers.result_filled);
             }
             self.core.requester.spare.give(offers);
         }
         let outcome = Outcome { token, peer, reply, item, result };
-        self.app.on_reply(&mut Cx { core: &mut self.core }, outcome);
+        self.app.on_reply(&mut Cx::new(&mut self.core, &mut self.provider), outcome);
         self.empty_outbox();
     }
 }

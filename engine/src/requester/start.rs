@@ -6,16 +6,17 @@ use super::{
 };
 use crate::{
     app::{App, PeerId},
-    peers::Link,
+    peer::Link,
     shard::Shard,
 };
 use stag_pools::table::Key;
-use stag_protocol::rpcrdma::{Connection, Side, Xid};
+use stag_protocol::rpcrdma::{Connection, Side};
 use stag_verbs::{Provider, Qp};
 
 /// Work requests of one call: its windows and its Send.
 const WORK: usize = Outbound::WINDOWS + 1;
-/// Work requests of a usual reply: Writes of an item and of its rest, and the Send; and the Read that may come first.
+/// Work requests of a usual reply: Writes of an item and of its rest, and the Send; and the Read
+/// that may come first.
 const REPLY_WORK: usize = 4;
 
 /// The outcome of looking at the first call that waits for a peer.
@@ -30,12 +31,16 @@ enum Start {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Sends the calls that wait, in order, while there are credits and room (hop 2). A call goes the short way if it can.
+    /// Sends the calls that wait, in order, while there are credits and room (hop 2). A call goes
+    /// the short way if it can.
     pub(crate) fn start_waiting(&mut self, peer: PeerId) {
         let send_queue = self.provider.limits().send_queue;
         loop {
-            // RFC 8167 §6 [8167-10], draft 002 §6 [bidir-9] nothing is sent to a peer before it takes calls
-            let Some(entry) = self.core.peers.get_mut(peer).filter(|entry| entry.is_ready()) else { return };
+            // RFC 8167 §6 [8167-10], draft 002 §6 [bidir-9] nothing is sent to a peer before it
+            // takes calls
+            let Some(entry) = self.core.peers.get_mut(peer).filter(|entry| entry.is_ready()) else {
+                return;
+            };
             let Some(key) = entry.calls.waiting.front().copied() else { return };
             let waits = |call: &&mut Outbound| call.state == OutboundState::AwaitCredit;
             let Some(call) = self.core.requester.calls.get_mut(key).filter(waits) else {
@@ -45,25 +50,29 @@ impl<P: Provider, A: App> Shard<P, A> {
             if let Link::Fabric { qp, state: Some(connection) } = &mut entry.link
                 && connection.calls().is_some()
                 && call.is_short(connection)
-                && room_needed(connection, send_queue) <= send_queue
+                && has_room(connection, send_queue)
             {
                 if connection.take_credit().is_err() {
                     self.core.counters.stats.requester.waited_for_credit += 1;
                     return;
                 }
-                self.core.requester.next_xid = self.core.requester.next_xid.wrapping_add(1);
-                let fresh =
-                    Xid(self.core.requester.next_xid << self.core.requester.place_bits | key.index() as u32);
-                if short::send(&mut self.provider, *qp, connection, call, fresh) {
+                let fresh = self.core.requester.xids.fresh(key.index());
+                let Some(written) = self.core.requester.written.get_mut(key.index()) else {
+                    return;
+                };
+                if short::send(&mut self.provider, *qp, connection, call, written, fresh) {
                     let stats = &mut self.core.counters.stats.requester;
                     stats.calls.short += 1;
-                    stats.versions.count(connection.sends(), connection.side().calls());
+                    stats.versions.count_short(connection.short(), connection.side().calls());
                     entry.calls.waiting.pop_front();
+                    if entry.calls.waiting.is_empty() {
+                        return;
+                    }
                     continue;
                 }
                 connection.give_credit();
             }
-            match self.start_any(peer, key, send_queue) {
+            match self.start_any(peer, send_queue) {
                 Start::Next => {}
                 Start::Wait => return,
                 Start::Retry => return self.retry_soon(peer),
@@ -72,17 +81,27 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Sends the first call that waits for a peer, in whatever form fits.
-    fn start_any(&mut self, peer: PeerId, key: Key, send_queue: usize) -> Start {
-        match self.core.peers.get(peer).map(|entry| &entry.link) {
-            Some(&Link::Stream(stream)) => self.start_by_stream(peer, key, stream),
-            Some(&Link::Fabric { qp, state: Some(_) }) => self.start_by_fabric(peer, key, qp, send_queue),
+    #[inline(never)]
+    fn start_any(&mut self, peer: PeerId, send_queue: usize) -> Start {
+        let Some(entry) = self.core.peers.get(peer) else { return Start::Wait };
+        let Some(key) = entry.calls.waiting.front().copied() else { return Start::Wait };
+        if matches!(entry.link, Link::Stream(_) | Link::Fabric { state: Some(_), .. })
+            && !self.core.lift(key)
+        {
+            return Start::Retry;
+        }
+        let Some(entry) = self.core.peers.get(peer) else { return Start::Wait };
+        match entry.link {
+            Link::Stream(stream) => self.start_by_stream(peer, key, stream),
+            Link::Fabric { qp, state: Some(_) } => self.start_by_fabric(peer, key, qp, send_queue),
             _ => Start::Wait,
         }
     }
 
     fn start_by_stream(&mut self, peer: PeerId, key: Key, stream: Key) -> Start {
         let Some(entry) = self.core.peers.get_mut(peer) else { return Start::Wait };
-        let most = if entry.side == Side::Client { u32::MAX } else { self.core.config.reverse_calls_max };
+        let most =
+            if entry.side == Side::Client { u32::MAX } else { self.core.config.reverse_calls_max };
         if !self.streams.takes_calls(stream, most) {
             return Start::Wait;
         }
@@ -99,7 +118,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             return Start::Retry;
         }
         let Some(entry) = self.core.peers.get_mut(peer) else { return Start::Wait };
-        let Link::Fabric { state: Some(connection), .. } = &mut entry.link else { return Start::Wait };
+        let Link::Fabric { state: Some(connection), .. } = &mut entry.link else {
+            return Start::Wait;
+        };
         if self.provider.send_room(qp) < room_needed(connection, send_queue) {
             return Start::Retry;
         }
@@ -120,16 +141,27 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 }
 
-/// Places in the send queue that are not given away: every window that is out may need an invalidation of ours.
+/// Places in the send queue that are not given away: every window that is out may need an
+/// invalidation of ours.
 #[inline]
 pub(crate) fn room_kept(connection: &Connection) -> usize {
     let windows = if connection.calls_with_chunks() { Outbound::WINDOWS } else { 0 };
     connection.calls().map_or(0, |credits| credits.in_flight() as usize) * windows
 }
 
-/// Places in the send queue that have to be free for one more call of ours. It leaves some to replies: a reply for which a peer
-/// waits may be what our calls wait for. So a call that takes no place is not sent either where the whole queue has fewer.
+/// Returns true if [`room_needed`] is not above the whole send queue.
 #[inline]
+pub(super) fn has_room(connection: &Connection, send_queue: usize) -> bool {
+    // An upper bound, which is simpler, tells most of the time.
+    let windows = connection.calls().map_or(0, |credits| credits.in_flight() as usize);
+    WORK + windows * Outbound::WINDOWS + send_queue / 4 <= send_queue
+        || room_needed(connection, send_queue) <= send_queue
+}
+
+/// Places in the send queue that have to be free for one more call of ours. It leaves some to
+/// replies: a reply for which a peer waits may be what our calls wait for. So a call that takes no
+/// place is not sent either where the whole queue has fewer.
+#[inline(never)]
 fn room_needed(connection: &Connection, send_queue: usize) -> usize {
     let serves = connection.serves().map_or(0, |credits| credits.reserved() as usize);
     WORK + room_kept(connection) + (serves * REPLY_WORK).min(send_queue / 4)

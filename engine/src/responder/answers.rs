@@ -4,7 +4,7 @@ use super::inbound::InboundState;
 use crate::{
     account::SMALL_MAX,
     app::{Answer, App, CallId},
-    peers::Link,
+    peer::Link,
     shard::Shard,
     stages::Stage,
 };
@@ -26,7 +26,11 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.core.watch.post(id.0, self.core.now);
             }
             Some(Link::Fabric { .. }) => {
-                debug_assert_eq!(answer.message.first_chunk(), Some(&xid.0.to_be_bytes()), "the reply's XID");
+                debug_assert_eq!(
+                    answer.message.first_chunk(),
+                    Some(&xid.0.to_be_bytes()),
+                    "the reply's XID"
+                );
                 if answer.item.is_some() || answer.message.capacity() > SMALL_MAX {
                     self.core.hold_reply(peer, &answer);
                 }
@@ -36,12 +40,14 @@ impl<P: Provider, A: App> Shard<P, A> {
                     self.core.keep_unsent(peer, id.0, answer);
                 }
             }
-            Some(Link::Lost { .. } | Link::Absent { .. }) | None => self.core.responder.forget(id.0),
+            Some(Link::Lost { .. } | Link::Absent { .. }) | None => {
+                self.core.responder.forget(id.0)
+            }
         }
     }
 
-    /// Sends a reply that is nothing but a message. It goes the short way if its call had no chunks,
-    /// it fits inline, and the fabric takes it as a copy.
+    /// Sends a reply that is nothing but a message. It goes the short way if its call had no
+    /// chunks, it fits inline, and the fabric takes it as a copy.
     #[inline]
     pub(crate) fn answer_message(&mut self, id: CallId, mut message: Buf) {
         self.core.stamp(id.0, Stage::App);

@@ -2,8 +2,8 @@
 
 use crate::{account::SMALL_MAX, app::Answer};
 
-/// The memory that a reply keeps beyond its message until it was sent, in the 32 bits that [`Work`](crate::work::Work)
-/// has for it.
+/// The memory that a reply keeps beyond its message until it was sent, in the 32 bits that
+/// [`Work`](crate::work::Work) has for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bulk {
     /// Pages of [`Bulk::PAGE`] octets in buffers that nobody else can use until then.
@@ -19,12 +19,17 @@ impl Bulk {
     /// The memory of a reply that is not sent yet. None for a reply without long buffers.
     pub(crate) fn of(answer: &Answer) -> Option<Self> {
         let long = |capacity: usize| if capacity > SMALL_MAX { capacity as u64 } else { 0 };
-        let items = answer.item.iter().flat_map(|item| item.octets.iter());
-        let held = long(answer.message.capacity()) + items.map(|part| long(part.capacity())).sum::<u64>();
-        let item = answer.item.as_ref().map_or(0, |item| item.octets.len());
-        let pushed = (answer.message.len() + item) as u64;
+        let mut held = long(answer.message.capacity());
+        let mut pushed = answer.message.len() as u64;
+        for part in answer.item.iter().flat_map(|item| &item.octets) {
+            held += long(part.capacity());
+            pushed += part.len() as u64;
+        }
         let most = |count: u64| u16::try_from(count).unwrap_or(u16::MAX);
-        (held > 0).then(|| Self { held: most(held.div_ceil(Self::PAGE)), pushed: most(pushed / Self::LINE) })
+        (held > 0).then(|| Self {
+            held: most(held.div_ceil(Self::PAGE)),
+            pushed: most(pushed / Self::LINE),
+        })
     }
 
     pub(crate) const fn to_bits(self) -> u32 {

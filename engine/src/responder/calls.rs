@@ -5,7 +5,8 @@ use crate::{
     account::SMALL_MAX,
     app::{Answer, App, Call, CallId, Cx, PeerId},
     item::Pulled,
-    shard::{Sender, Shard},
+    peer::Sender,
+    shard::Shard,
     stages::Stage,
     stats::Forms,
 };
@@ -33,10 +34,16 @@ impl<P: Provider, A: App> Shard<P, A> {
         let peer = sender.peer;
         let core = &mut self.core;
         let inline_len = message.len() - payload_at;
-        let pull = match responder::plan_pull(&header, &core.lists, inline_len, core.config.payload_max) {
-            Ok(pull) => pull,
-            Err(fault) => return self.refuse_call(peer, qp, header.xid, fault),
-        };
+        if let (Body::Msg, 1.., Some(room)) = (header.body, inline_len, core.lists.only_write())
+            && core.may_answer(peer, long_reply(room.length.into(), core.memory.slot_max()))
+        {
+            return self.begin_with_room(sender, qp, header.xid, payload_at, message);
+        }
+        let pull =
+            match responder::plan_pull(&header, &core.lists, inline_len, core.config.payload_max) {
+                Ok(pull) => pull,
+                Err(fault) => return self.refuse_call(peer, qp, header.xid, fault),
+            };
         let stats = &mut core.counters.stats.responder;
         stats.chunks.count(&core.lists);
         let is_whole = pull.chunks().is_empty();
@@ -67,7 +74,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.pull_or_wait(peer, key);
     }
 
-    /// Pulls the chunks of a call that has just arrived, behind those calls of its peer that wait already.
+    /// Pulls the chunks of a call that has just arrived, behind those calls of its peer that wait
+    /// already.
     fn pull_or_wait(&mut self, peer: PeerId, key: Key) {
         let missing = match self.core.first_deferred(peer) {
             Some(_) => None,
@@ -87,7 +95,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.core.await_missing(peer, missing);
     }
 
-    /// Ends the connection of a call without a place. The table has one for every receive, so only a peer above its grant gets here.
+    /// Ends the connection of a call without a place. The table has one for every receive, so only
+    /// a peer above its grant gets here.
     #[cold]
     pub(super) fn refuse_place(&mut self, qp: Qp) {
         self.core.counters.stats.limits.calls += 1;
@@ -104,15 +113,22 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.send_error(qp, &reply);
     }
 
-    /// Gives a whole RPC message to the app, or answers it when it is no call that an app could understand.
-    pub(crate) fn hand_over(&mut self, key: Key, sender: Sender, mut reader: Reader<'_>, pulled: Pulled<'_>) {
+    /// Gives a whole RPC message to the app, or answers it when it is no call that an app could
+    /// understand.
+    pub(crate) fn hand_over(
+        &mut self,
+        key: Key,
+        sender: Sender,
+        mut reader: Reader<'_>,
+        pulled: Pulled<'_>,
+    ) {
         let Sender { peer, address: from } = sender;
         match CallHeader::parse(&mut reader) {
             Ok(header) => {
                 self.core.stamp(key, Stage::Parse);
                 let call = Call { id: CallId(key), peer, from, header, arguments: reader, pulled };
                 self.core.responder.serving = Some(peer);
-                self.app.on_call(&mut Cx { core: &mut self.core }, call);
+                self.app.on_call(&mut Cx::new(&mut self.core, &mut self.provider), call);
                 self.core.responder.serving = None;
             }
             Err(Refusal::Answer(reply)) => {
@@ -122,7 +138,8 @@ impl<P: Provider, A: App> Shard<P, A> {
                     None => self.disconnect(peer),
                 }
             }
-            // Nobody can be answered, and the credit cannot be given back by an answer: the connection ends.
+            // Nobody can be answered, and the credit cannot be given back by an answer: the
+            // connection ends.
             Err(Refusal::Discard) => self.disconnect(peer),
         }
         self.empty_outbox();
@@ -130,7 +147,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// A message with the reply to a call that no app could understand.
     fn refusal(&mut self, emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>) -> Option<Buf> {
-        let mut message = Cx { core: &mut self.core }.message(REFUSAL_LEN)?;
+        let mut message = Cx::new(&mut self.core, &mut self.provider).message(REFUSAL_LEN)?;
         let mut writer = Writer::new(message.spare_mut());
         emit(&mut writer).ok()?;
         let len = writer.len();
@@ -139,12 +156,16 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 }
 
-/// Octets of memory, in one buffer of at most `slot_max`, that the reply to a call may take which offers these chunks; 0 if a
-/// message slot takes it.
+/// Octets of memory, in one buffer of at most `slot_max`, that the reply to a call may take which
+/// offers these chunks; 0 if a message slot takes it.
 fn expected_reply(lists: &ChunkLists, slot_max: usize) -> u64 {
     let writes = lists.writes().flat_map(|chunk| chunk.segments.iter());
     let all = writes.chain(lists.reply().into_iter().flat_map(|chunk| chunk.segments.iter()));
-    let offered: u64 = all.map(|segment| u64::from(segment.length)).sum();
+    long_reply(all.map(|segment| u64::from(segment.length)).sum(), slot_max)
+}
+
+/// The same for chunks of `offered` octets.
+fn long_reply(offered: u64, slot_max: usize) -> u64 {
     let offered = offered.min(slot_max as u64);
     if offered > SMALL_MAX as u64 { offered } else { 0 }
 }

@@ -1,6 +1,6 @@
 //! Replies of any form, with the RDMA Writes of their chunks.
 
-use super::{bulk::Bulk, calls::count_form, pull::remote};
+use super::{bulk::Bulk, calls::count_form, one_chunk::OneChunk, pull::remote};
 use crate::{
     app::{Answer, AnswerItem, App, PeerId},
     config::HEAD_ROOM,
@@ -12,7 +12,7 @@ use crate::{
 };
 use stag_pools::{Buf, Extent, RemoteKey, table::Key};
 use stag_protocol::rpcrdma::{
-    Body, ChunkLists, PeerFault, Procedure, Segment, Xid,
+    Body, ChunkLists, Header, PeerFault, Procedure, Segment, Xid,
     responder::{self, Part, Push, ReplyParts, ReplyPlan},
 };
 use stag_verbs::{Provider, Qp, Refused};
@@ -20,12 +20,24 @@ use std::ops::Range;
 
 /// The call that a reply answers.
 #[derive(Clone, Copy, Debug)]
-struct Answered {
-    key: Key,
-    peer: PeerId,
-    qp: Qp,
-    xid: Xid,
-    has_lists: bool,
+pub(super) struct Answered {
+    pub(super) key: Key,
+    pub(super) peer: PeerId,
+    pub(super) qp: Qp,
+    pub(super) xid: Xid,
+    /// Its lists, if it has none of its own.
+    empty: Option<&'static ChunkLists>,
+}
+
+/// A reply whose chunks are written. Its lists are [`Responder::returned`](super::Responder).
+#[derive(Debug)]
+pub(super) struct WrittenReply {
+    pub(super) header: Header,
+    pub(super) header_len: usize,
+    /// The octets behind the header.
+    pub(super) message: Buf,
+    pub(super) invalidate: Option<RemoteKey>,
+    pub(super) bulk: Option<Bulk>,
 }
 
 /// The way of a reply that can be sent.
@@ -51,17 +63,33 @@ struct Sources<'a> {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Sends a reply in whatever form fits. It comes back when the send queue or the pool has no room for it.
+    /// Sends a reply in whatever form fits. It comes back when the send queue or the pool has no
+    /// room for it.
     pub(super) fn answer_fabric(&mut self, key: Key, answer: Answer) -> Result<(), Answer> {
         let core = &mut self.core;
         let Some(call) = core.responder.calls.get(key) else { return Ok(()) };
         let (peer, xid, has_lists) = (call.peer, call.xid, call.has_lists);
         let Some((qp, connection)) = core.peers.connection(peer) else { return Ok(()) };
-        let call = Answered { key, peer, qp, xid, has_lists };
+        let empty = (!has_lists).then(|| connection.empty_lists());
+        let call = Answered { key, peer, qp, xid, empty };
+        if let Some(lists) = core.responder.lists.get(key.index()).filter(|_| has_lists)
+            && let Some(offer) = OneChunk::of(lists, &answer)
+        {
+            return self.answer_one_chunk(call, offer, answer);
+        }
+        self.answer_any(call, answer)
+    }
+
+    /// Sends any reply.
+    #[inline(never)]
+    fn answer_any(&mut self, call: Answered, answer: Answer) -> Result<(), Answer> {
+        let Answered { key, peer, qp, empty, .. } = call;
+        let core = &mut self.core;
+        let Some((_, connection)) = core.peers.connection(peer) else { return Ok(()) };
         let parts = parts_of(&answer);
         let (threshold, policy) = (connection.send_threshold(), core.config.reply_policy);
         let kept = room_kept(connection);
-        let (lists, returned) = core.responder.lists_and_returned(key, has_lists);
+        let (lists, returned) = core.responder.lists_and_returned(key, empty);
         let plan = match responder::plan_reply(lists, parts, threshold, policy, returned) {
             Ok(plan) => plan,
             Err(fault) => return self.refuse_reply(call, &answer, fault),
@@ -83,7 +111,13 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Answers a call by RDMA_ERROR, for its reply cannot be expressed.
-    fn refuse_reply(&mut self, call: Answered, answer: &Answer, fault: PeerFault) -> Result<(), Answer> {
+    #[cold]
+    pub(super) fn refuse_reply(
+        &mut self,
+        call: Answered,
+        answer: &Answer,
+        fault: PeerFault,
+    ) -> Result<(), Answer> {
         self.core.let_reply_go(call.peer, answer);
         self.core.responder.forget(call.key);
         self.refuse_call(call.peer, call.qp, call.xid, fault);
@@ -93,16 +127,16 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Pushes the chunks of a reply, and sends it.
     fn send_reply(&mut self, call: Answered, planned: PlannedReply, mut answer: Answer) {
         let PlannedReply { plan, parts, pushes, header_only } = planned;
-        let Answered { key, peer, qp, xid, has_lists } = call;
+        let Answered { key, peer, qp, xid, empty } = call;
         let core = &mut self.core;
         let Some((_, connection)) = core.peers.connection(peer) else { return };
         let long = header_only.is_some();
-        let lists = core.responder.lists_of(key, has_lists);
-        // RFC 8167 §5.2 [8167-6], draft 002 §5.2 [bidir-6]
+        let (lists, _) = core.responder.lists_and_returned(key, empty);
+        // RFC 8167 §5.2 [8167-6]: a reverse reply begins with the XID of its header
+        // draft 002 §5.2 [bidir-6]: a reverse reply begins with the XID of its header
         let header = connection.reply_header(xid, if long { Body::NoMsg } else { Body::Msg });
         let remote = self.provider.limits().remote_invalidation;
         let invalidate = connection.invalidates(lists).filter(|_| remote).map(RemoteKey);
-        connection.handle_replied();
         let stats = &mut core.counters.stats.responder;
         count_form(&mut stats.replies, long, plan.item_in_chunk);
         stats.remote_invalidations += u64::from(invalidate.is_some());
@@ -111,12 +145,16 @@ impl<P: Provider, A: App> Shard<P, A> {
 
         let bulk = Bulk::of(&answer);
         let item = answer.item.take();
-        let (mut message, payload) = lay_out(answer.message, item.as_ref(), &plan, header_only);
+        let (message, payload) = lay_out(answer.message, item.as_ref(), &plan, header_only);
         if pushes > 0 {
             core.watch.stamp(key, Stage::Emit, core.now);
             let head = parts.head as usize;
-            let sources =
-                Sources { payload: payload.as_ref(), item: item.as_ref(), zeros: &core.zeros, head };
+            let sources = Sources {
+                payload: payload.as_ref(),
+                item: item.as_ref(),
+                zeros: &core.zeros,
+                head,
+            };
             for push in plan.pushes(&core.responder.returned) {
                 stats.pushed += u64::from(push.target.length);
                 if sources.push(&mut self.provider, qp, push).is_err() {
@@ -125,16 +163,29 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
             core.watch.stamp(key, Stage::Push, core.now);
         }
-        let room = message.prepend(plan.header_len).expect("a message begins behind its head room");
+        let header_len = plan.header_len;
+        self.send_written(call, WrittenReply { header, header_len, message, invalidate, bulk });
+    }
+
+    /// Sends a reply behind the Writes of its chunks.
+    pub(super) fn send_written(&mut self, call: Answered, reply: WrittenReply) {
+        let Answered { key, peer, qp, .. } = call;
+        let WrittenReply { header, header_len, mut message, invalidate, bulk } = reply;
+        let core = &mut self.core;
+        let Some((_, connection)) = core.peers.connection(peer) else { return };
+        let settles = connection.handle_replied();
+        let room = message.prepend(header_len).expect("a message begins behind its head room");
         let emitted = connection.emit(&header, &core.responder.returned, room);
-        debug_assert_eq!(emitted, Ok(plan.header_len), "the plan knows its header");
+        debug_assert_eq!(emitted, Ok(header_len), "the plan knows its header");
         let is_sent = self.provider.send_inline(qp, &message, invalidate);
         let work = bulk.map_or(Work::Untracked, Work::BulkReply);
         if is_sent || self.provider.post_send(qp, work.tag(), message, invalidate).is_ok() {
             core.responder.forget(key);
             core.watch.post(key, core.now);
         }
-        core.settle_receives(peer);
+        if settles {
+            core.settle_receives(peer);
+        }
         if let Some(bulk) = bulk.filter(|_| is_sent) {
             core.end_bulk(peer, bulk);
         }
@@ -160,15 +211,24 @@ fn lay_out(
 
 impl Sources<'_> {
     /// Posts the RDMA Writes of one part of a reply.
-    fn push<P: Provider>(self, provider: &mut P, qp: Qp, push: Push) -> Result<(), Refused<Extent>> {
+    fn push<P: Provider>(
+        self,
+        provider: &mut P,
+        qp: Qp,
+        push: Push,
+    ) -> Result<(), Refused<Extent>> {
         let span = span_of(push);
         let behind = |at: usize| at + span.start..at + span.end;
         match (push.part, self.payload, self.item) {
-            (Part::Head, Some(payload), _) => push_one(provider, qp, payload.slice(span), push.target),
+            (Part::Head, Some(payload), _) => {
+                push_one(provider, qp, payload.slice(span), push.target)
+            }
             (Part::Tail, Some(payload), _) => {
                 push_one(provider, qp, payload.slice(behind(self.head)), push.target)
             }
-            (Part::Item, _, Some(item)) => push_all(provider, qp, item.octets.slices(span), push.target),
+            (Part::Item, _, Some(item)) => {
+                push_all(provider, qp, item.octets.slices(span), push.target)
+            }
             (Part::Pad, ..) => push_one(provider, qp, self.zeros.slice(span), push.target),
             _ => unreachable!("the plan pushes parts that the reply has"),
         }
@@ -199,7 +259,7 @@ fn push_one<P: Provider>(
 }
 
 /// Pushes extents one behind the other: together they are as long as `target`.
-fn push_all<P: Provider>(
+pub(super) fn push_all<P: Provider>(
     provider: &mut P,
     qp: Qp,
     sources: impl Iterator<Item = Extent>,
@@ -216,7 +276,7 @@ fn push_all<P: Provider>(
     Ok(())
 }
 
-fn parts_of(answer: &Answer) -> ReplyParts {
+pub(super) fn parts_of(answer: &Answer) -> ReplyParts {
     let len = answer.message.len();
     let position = answer.item.as_ref().map_or(len, |item| item.position);
     debug_assert!(position <= len, "the item lies in its message");

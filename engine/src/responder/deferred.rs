@@ -1,5 +1,5 @@
-//! Replies, errors and calls that wait for memory or room; and the end of peers that hold memory for
-//! too long.
+//! Replies, errors and calls that wait for memory or room; and the end of peers that hold memory
+//! for too long.
 
 use super::{
     bulk::Bulk,
@@ -11,7 +11,7 @@ use crate::{
     app::{Answer, App, PeerId},
     core::Core,
     memory::Lane,
-    peers::Link,
+    peer::Link,
     shard::Shard,
 };
 use stag_pools::table::{Key, Walk};
@@ -40,7 +40,12 @@ pub(super) struct MemoryNeed {
 
 impl Core {
     /// Checks that a call with this need of memory may go on.
-    pub(super) fn admit(&mut self, peer: PeerId, need: MemoryNeed, is_first: bool) -> Result<(), Missing> {
+    pub(super) fn admit(
+        &mut self,
+        peer: PeerId,
+        need: MemoryNeed,
+        is_first: bool,
+    ) -> Result<(), Missing> {
         let MemoryNeed { longest, pulled, expected } = need;
         if pulled + expected == 0 {
             return Ok(());
@@ -132,6 +137,7 @@ impl Core {
 impl<P: Provider, A: App> Shard<P, A> {
     /// Tries again what had to wait. Replies first, for they give memory back; each by itself, so
     /// that a peer which takes nothing holds up nobody else.
+    #[inline(never)]
     pub(crate) fn retry_deferred(&mut self) -> bool {
         let is_due = self.core.now >= self.core.responder.next_look;
         if is_due {
@@ -160,7 +166,10 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn retry_replies(&mut self) -> bool {
         let mut progress = false;
         for _ in 0..self.core.responder.replies.len() {
-            let Some(Unsent { call, answer, held }) = self.core.responder.replies.pop_front() else { break };
+            let Some(Unsent { call, answer, held }) = self.core.responder.replies.pop_front()
+            else {
+                break;
+            };
             self.core.stamp(call, crate::stages::Stage::Send);
             let peer = self.core.responder.calls.get(call).map(|call| call.peer);
             match self.answer_fabric(call, answer) {
@@ -202,8 +211,10 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Goes on with what a peer has waiting: one call, or its record. True if it did.
     fn serve(&mut self, peer: PeerId, is_first: bool) -> bool {
         let Some(call) = self.core.first_deferred(peer) else {
-            let is_stream =
-                matches!(self.core.peers.get(peer), Some(entry) if matches!(entry.link, Link::Stream(_)));
+            let is_stream = matches!(
+                self.core.peers.get(peer),
+                Some(entry) if matches!(entry.link, Link::Stream(_))
+            );
             if is_stream && let Err(wanted) = self.lengthen_record(peer) {
                 self.core.set_wait(peer, Wait::Memory(wanted));
                 return false;

@@ -5,7 +5,8 @@ use stag_pools::{Buf, table::Key};
 use stag_protocol::rpcrdma::{Body, Credits, Header, Xid, chunk::READS_MAX, responder::Pull};
 use stag_verbs::Time;
 
-/// A call of a peer. Short, for most calls are over as soon as they arrived: the parts that only some have are elsewhere.
+/// A call of a peer. Short, for most calls are over as soon as they arrived: the parts that only
+/// some have are elsewhere.
 #[derive(Debug)]
 pub(crate) struct Inbound {
     pub(super) peer: PeerId,
@@ -15,6 +16,15 @@ pub(crate) struct Inbound {
     pub(super) has_lists: bool,
     /// Until it is dispatched, and only if there is something to pull.
     pub(super) fabric: Option<Box<FabricCall>>,
+}
+
+/// A call without chunks that the app is looking at. If it is answered at once, it needs no place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FreshCall {
+    /// Its name: the next key of the table.
+    pub(super) key: Key,
+    pub(super) peer: PeerId,
+    pub(super) xid: Xid,
 }
 
 /// A call whose chunks are pulled.
@@ -28,7 +38,7 @@ pub(super) struct FabricCall {
     pub(super) chunks: [Option<Buf>; READS_MAX],
     /// Reads done.
     pub(super) pulled: usize,
-    /// When it arrived.
+    /// Time of arrival.
     pub(super) since: Time,
     /// Octets of memory that the peer holds while its Reads are under way.
     pub(super) held: u64,
@@ -54,7 +64,8 @@ pub(super) enum InboundState {
     AwaitPull,
     /// The app.
     AwaitAnswer,
-    /// Room in the send queue for its reply, which is among the [`Responder::replies`](super::Responder).
+    /// Room in the send queue for its reply, which is among the
+    /// [`Responder::replies`](super::Responder).
     AwaitRoom,
 }
 

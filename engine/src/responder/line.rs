@@ -6,7 +6,7 @@
 //! wait for something of their own (room in their send queue, or in their share), and are served
 //! when a piece of their work has ended.
 
-use crate::{account::SMALL_MAX, app::PeerId, core::Core, memory::Lane, peers::Peer};
+use crate::{account::SMALL_MAX, app::PeerId, core::Core, memory::Lane, peer::Peer};
 use stag_pools::{
     Buf,
     table::{Key, Walk},
@@ -101,7 +101,8 @@ impl Core {
     /// The part of the memory that a peer may use.
     pub(crate) fn lane(&self, peer: PeerId) -> Lane {
         let share = self.memory.share();
-        let is_proven = self.peers.get(peer).is_some_and(|entry| entry.served.account.is_proven(share));
+        let is_proven =
+            self.peers.get(peer).is_some_and(|entry| entry.served.account.is_proven(share));
         if is_proven { Lane::Proven } else { Lane::Newcomer }
     }
 
@@ -223,7 +224,8 @@ impl Core {
         }
     }
 
-    /// Has a peer wait anew that exchanged its connection with another one: the lines know peers by their names.
+    /// Has a peer wait anew that exchanged its connection with another one: the lines know peers by
+    /// their names.
     pub(crate) fn wait_anew(&mut self, peer: PeerId) {
         self.responder.line.leave(peer);
         if self.peers.get(peer).is_some_and(|entry| entry.served.wait != Wait::Nothing) {
@@ -253,10 +255,12 @@ impl Core {
 
     /// The longest time that a peer has stood in a line.
     pub(crate) fn longest_wait(&self) -> Option<Duration> {
-        let in_line =
-            |peer: &Peer| matches!(peer.served.wait, Wait::Memory(_)).then_some(peer.served.waits_since);
-        let first =
-            |lane: &VecDeque<PeerId>| lane.iter().find_map(|peer| self.peers.get(*peer).and_then(in_line));
+        let in_line = |peer: &Peer| {
+            matches!(peer.served.wait, Wait::Memory(_)).then_some(peer.served.waits_since)
+        };
+        let first = |lane: &VecDeque<PeerId>| {
+            lane.iter().find_map(|peer| self.peers.get(*peer).and_then(in_line))
+        };
         self.responder.line.lanes.iter().filter_map(first).map(|since| self.now.since(since)).max()
     }
 }

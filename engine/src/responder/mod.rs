@@ -1,8 +1,9 @@
 //! Calls of peers: how they are taken, pulled and answered.
 //!
-//! A call without chunks and a reply that fits inline go the short way (`short`). `calls` takes any other call, `pull` its Read
-//! chunks, and `chunked` sends any other reply; `answers` decides the way of a reply. Calls and replies for which memory or room is
-//! missing wait in `line` and `deferred`.
+//! A call without chunks and a reply that fits inline go the short way (`short`), one with one
+//! chunk of one segment that of `one_chunk`. `calls` takes any other call, `pull` its Read chunks,
+//! and `chunked` sends any other reply; `answers` decides the way of a reply. Calls and replies for
+//! which memory or room is missing wait in `line` and `deferred`.
 
 mod answers;
 mod bulk;
@@ -12,6 +13,7 @@ mod deferred;
 mod errors;
 mod inbound;
 mod line;
+mod one_chunk;
 mod pull;
 mod short;
 
@@ -21,11 +23,12 @@ pub(crate) use line::Wait;
 use crate::{
     account::Account,
     app::PeerId,
-    config::Config,
-    core::{Core, NO_CHUNKS},
+    config::{Config, INLINE_LEN},
+    core::Core,
+    short_send::SHORT_ROOM,
     spare::Spare,
 };
-use inbound::{FabricCall, Inbound, Unsent};
+use inbound::{FabricCall, FreshCall, Inbound, Unsent};
 use line::Line;
 use stag_pools::{Table, table::Key};
 use stag_protocol::rpcrdma::{ChunkLists, ErrorReply, Xid};
@@ -42,7 +45,8 @@ pub(crate) struct Responder {
     spare: Spare<FabricCall>,
     /// Calls of peers that wait for memory to be pulled into, or for their reply.
     line: Line,
-    /// Calls of peers whose reply waits for room in a send queue or for memory. They go before `line`: they free memory.
+    /// Calls of peers whose reply waits for room in a send queue or for memory. They go before
+    /// `line`: they free memory.
     replies: VecDeque<Unsent>,
     /// RDMA_ERROR messages that wait for the same.
     errors: VecDeque<(Qp, ErrorReply)>,
@@ -52,6 +56,10 @@ pub(crate) struct Responder {
     returned: ChunkLists,
     /// The caller of the call that the app is looking at.
     serving: Option<PeerId>,
+    /// That call, if it came short, has no place among the calls yet, and was not answered.
+    fresh: Option<FreshCall>,
+    /// Room for a reply that is written where it is sent from, behind room for its header.
+    written: Box<[u8]>,
     /// The time to look at those that wait for memory or room, whatever happened to them.
     next_look: Time,
 }
@@ -74,7 +82,13 @@ pub(crate) struct Served {
 impl Served {
     /// No calls.
     pub(crate) const fn new(now: Time) -> Self {
-        Self { pulling: 0, account: Account::new(now), deferred: None, wait: Wait::Nothing, waits_since: now }
+        Self {
+            pulling: 0,
+            account: Account::new(now),
+            deferred: None,
+            wait: Wait::Nothing,
+            waits_since: now,
+        }
     }
 
     /// Memory that the peer's connection keeps from others.
@@ -96,8 +110,22 @@ impl Responder {
             has_room: false,
             returned: ChunkLists::new(),
             serving: None,
+            fresh: None,
+            written: vec![0; SHORT_ROOM + INLINE_LEN].into_boxed_slice(),
             next_look: Time(0),
         }
+    }
+
+    /// Room for a reply that is written where it is sent from.
+    #[inline]
+    pub(crate) fn room(&mut self) -> &mut [u8] {
+        self.written.get_mut(SHORT_ROOM..).unwrap_or_default()
+    }
+
+    /// The peer of a call that is not answered.
+    pub(crate) fn caller(&self, call: Key) -> Option<PeerId> {
+        let fresh = self.fresh.filter(|fresh| fresh.key == call);
+        fresh.map(|fresh| fresh.peer).or_else(|| Some(self.calls.get(call)?.peer))
     }
 
     /// Calls that are not over.
@@ -112,7 +140,8 @@ impl Responder {
     /// Returns true if a call or a reply waits for memory or for room.
     #[inline]
     pub(crate) fn has_deferred(&self) -> bool {
-        !self.replies.is_empty() || !self.errors.is_empty() || !self.line.is_empty()
+        // Without a branch for each: this is asked in every pass.
+        !(self.replies.is_empty() & self.errors.is_empty() & self.line.is_empty())
     }
 
     /// Takes a call that came whole. None when there is no place for it.
@@ -128,24 +157,26 @@ impl Responder {
         }
     }
 
-    /// The chunk lists of a call.
-    fn lists_of(&self, key: Key, has_lists: bool) -> &ChunkLists {
-        self.lists.get(key.index()).filter(|_| has_lists).unwrap_or(&NO_CHUNKS)
-    }
-
-    /// The chunk lists of a call, and those of the reply that is being built.
-    fn lists_and_returned(&mut self, key: Key, has_lists: bool) -> (&ChunkLists, &mut ChunkLists) {
-        let lists = self.lists.get(key.index()).filter(|_| has_lists).unwrap_or(&NO_CHUNKS);
-        (lists, &mut self.returned)
+    /// The chunk lists of a call, and those of the reply that is being built. `empty` are the lists
+    /// of a call that has none of its own.
+    fn lists_and_returned(
+        &mut self,
+        key: Key,
+        empty: Option<&'static ChunkLists>,
+    ) -> (&ChunkLists, &mut ChunkLists) {
+        let own = || self.lists.get(key.index()).unwrap_or(ChunkLists::none());
+        (empty.unwrap_or_else(own), &mut self.returned)
     }
 
     /// Gives calls the peer that has their connection now.
     pub(crate) fn exchange_peers(&mut self, known: PeerId, other: PeerId) {
-        for (_, call) in self.calls.iter_mut() {
-            if call.peer == other {
-                call.peer = known;
-            } else if call.peer == known {
-                call.peer = other;
+        let calls = self.calls.iter_mut().map(|(_, call)| &mut call.peer);
+        let fresh = self.fresh.iter_mut().map(|fresh| &mut fresh.peer);
+        for peer in calls.chain(fresh) {
+            if *peer == other {
+                *peer = known;
+            } else if *peer == known {
+                *peer = other;
             }
         }
     }

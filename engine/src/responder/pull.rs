@@ -9,9 +9,9 @@ use crate::{
     app::{App, PeerId},
     item::Pulled,
     memory::Lane,
-    peers::Link,
+    peer::{Link, Sender},
     requester::room_kept,
-    shard::{Sender, Shard},
+    shard::Shard,
     stages::Stage,
     work::Work,
 };
@@ -43,9 +43,9 @@ struct Sinks {
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Hop 8: asks for every chunk of a call, or for none when something is missing for one of them. A call that names none goes to
-    /// the app once there is memory for its reply. `is_first`: it is its peer's turn among
-    /// those that wait for memory.
+    /// Hop 8: asks for every chunk of a call, or for none when something is missing for one of
+    /// them. A call that names none goes to the app once there is memory for its reply. `is_first`:
+    /// it is its peer's turn among those that wait for memory.
     pub(super) fn pull(&mut self, key: Key, is_first: bool) -> Result<(), Missing> {
         let Some(call) = self.core.responder.calls.get(key) else { return Ok(()) };
         let (peer, Some(fabric)) = (call.peer, &call.fabric) else { return Ok(()) };
@@ -57,7 +57,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.dispatch(key);
             return Ok(());
         }
-        let share = (self.core.config.slots.last().copied().unwrap_or(0) / PULL_SHARE).max(READS_MAX);
+        let share =
+            (self.core.config.slots.last().copied().unwrap_or(0) / PULL_SHARE).max(READS_MAX);
         let Some(entry) = self.core.peers.get(peer) else { return Ok(()) };
         let Link::Fabric { qp, state: Some(connection) } = &entry.link else { return Ok(()) };
         if self.provider.send_room(*qp) < reads + room_kept(connection)
@@ -68,8 +69,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         let qp = *qp;
         let mut sinks = [const { None }; READS_MAX];
         let lane = self.core.lane(peer);
-        let held =
-            self.take_sinks(key, lane, &mut sinks).map_err(|missing| self.judge(key, lane, missing))?;
+        let held = self
+            .take_sinks(key, lane, &mut sinks)
+            .map_err(|missing| self.judge(key, lane, missing))?;
         self.post_reads(peer, qp, key, Sinks { buffers: sinks, held });
         Ok(())
     }
@@ -81,7 +83,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         lane: Lane,
         sinks: &mut [Option<Buf>; READS_MAX],
     ) -> Result<u64, Missing> {
-        let Some(fabric) = self.core.responder.calls.get(key).and_then(|call| call.fabric.as_ref()) else {
+        let Some(fabric) = self.core.responder.calls.get(key).and_then(|call| call.fabric.as_ref())
+        else {
             return Ok(0);
         };
         let mut held = 0;
@@ -90,7 +93,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             // A whole message is never kept: only an item may go to the app's own memory.
             let own = if planned.position == Position::ZERO { None } else { self.app.sink(len) };
             let own = own.filter(|sink| sink.capacity() >= len);
-            let mut buf = own.or_else(|| self.core.memory.lend(len, lane)).ok_or(Missing::Memory(len))?;
+            let mut buf =
+                own.or_else(|| self.core.memory.lend(len, lane)).ok_or(Missing::Memory(len))?;
             buf.reset(0);
             buf.extend(len);
             held += if buf.capacity() > SMALL_MAX { buf.capacity() as u64 } else { 0 };
@@ -99,10 +103,12 @@ impl<P: Provider, A: App> Shard<P, A> {
         Ok(held)
     }
 
-    /// Keeps a call out of the line that needs more buffers than its peer can ever have: it would block those behind it.
+    /// Keeps a call out of the line that needs more buffers than its peer can ever have: it would
+    /// block those behind it.
     fn judge(&self, key: Key, lane: Lane, missing: Missing) -> Missing {
         let fabric = self.core.responder.calls.get(key).and_then(|call| call.fabric.as_ref());
-        let lens = fabric.iter().flat_map(|fabric| fabric.pull.chunks()).map(|chunk| chunk.len as usize);
+        let lens =
+            fabric.iter().flat_map(|fabric| fabric.pull.chunks()).map(|chunk| chunk.len as usize);
         if self.core.memory.fits(lens, lane) { missing } else { Missing::Buffers }
     }
 
@@ -137,8 +143,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
         }
         if refused == Some(PostRefusal::Malformed) {
-            // This connection carries no Reads, for its peer allows none: the call can never be whole. Any other refusal means
-            // that the connection is dying, and its end removes the call.
+            // This connection carries no Reads, for its peer allows none: the call can never be
+            // whole. Any other refusal means that the connection is dying, and its end removes the
+            // call.
             entry.served.pulling -= reads;
             entry.served.account.let_go(held, core.now);
             self.core.responder.forget(key);
@@ -148,7 +155,8 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Takes a Read that ended. Reads of one call end in the order of its chunks.
     pub(crate) fn handle_pulled(&mut self, qp: Qp, key: Key, status: Status, sink: Buf) {
-        let Some(fabric) = self.core.responder.calls.get_mut(key).and_then(|call| call.fabric.as_mut())
+        let Some(fabric) =
+            self.core.responder.calls.get_mut(key).and_then(|call| call.fabric.as_mut())
         else {
             return;
         };
@@ -157,12 +165,14 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
         self.core.counters.stats.responder.pulled += sink.len() as u64;
         let (len, share) = (sink.len() as u64, self.core.memory.share());
-        let place = fabric.chunks.get_mut(fabric.pulled).expect("one Read for each chunk of the plan");
+        let place =
+            fabric.chunks.get_mut(fabric.pulled).expect("one Read for each chunk of the plan");
         *place = Some(sink);
         fabric.pulled += 1;
         let is_whole = fabric.pulled == fabric.pull.chunks().len();
         if len > SMALL_MAX as u64
-            && let Some(entry) = self.core.peers.of_qp(qp).and_then(|peer| self.core.peers.get_mut(peer))
+            && let Some(entry) =
+                self.core.peers.of_qp(qp).and_then(|peer| self.core.peers.get_mut(peer))
         {
             entry.served.account.settle(self.core.now);
             entry.served.account.earn(len, share);

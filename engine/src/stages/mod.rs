@@ -1,8 +1,9 @@
 //! The time of a call by stages: recv, parse, pull, app, emit, push, send.
 //!
-//! One call in so many is watched on its way through a shard that answers ([`Sampling`]). The time between two of its stamps is
-//! that of one stage, so that the stages of a call add up to its time in the shard. Only what is watched reads the clock.
-//! Anybody may be let to ask for the histograms by RPC ([`service`]).
+//! One call in so many is watched on its way through a shard that answers ([`Sampling`]). The time
+//! between two of its stamps is that of one stage, so that the stages of a call add up to its time
+//! in the shard. Only what is watched reads the clock. Anybody may be let to ask for the histograms
+//! by RPC ([`service`]).
 
 pub mod service;
 mod watch;
@@ -15,8 +16,8 @@ use hdrhistogram::Histogram;
 /// A part of a call's way through the shard that answers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// From the beginning of the pass that found the message, or the end of the record over TCP, to its turn. A header without
-    /// chunks is read by one look, which is part of this.
+    /// From the beginning of the pass that found the message, or the end of the record over TCP, to
+    /// its turn. A header without chunks is read by one look, which is part of this.
     Recv,
     /// The transport header and the header of the call were validated.
     Parse,
@@ -28,8 +29,8 @@ pub enum Stage {
     Emit,
     /// The RDMA Writes of the reply were posted.
     Push,
-    /// From its Send to the doorbell at the end of the pass; over TCP, until the socket was given what it takes. Waiting for room
-    /// in the send queue is included.
+    /// From its Send to the doorbell at the end of the pass; over TCP, until the socket was given
+    /// what it takes. Waiting for room in the send queue is included.
     Send,
 }
 
@@ -52,14 +53,16 @@ impl Stage {
     }
 }
 
-/// Which calls are watched, and by what clock.
+/// Selection of calls to trace, and the clock for it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sampling {
     /// One call in so many; 0: none.
     pub every: u32,
-    /// The clock whose time the shard's passes are given. None where time is virtual: it stands still during a pass.
+    /// The clock whose time the shard's passes are given. None where time is virtual: it stands
+    /// still during a pass.
     pub clock: Option<Clock>,
-    /// The shard's number among those of its process, which whoever asks several shards tells them apart by.
+    /// The shard's number among those of its process, which whoever asks several shards tells them
+    /// apart by.
     pub shard: u32,
 }
 
@@ -85,8 +88,9 @@ pub struct Stages {
 impl Stages {
     /// Empty histograms; none when `every` is 0.
     fn new(every: u32, shard: u32) -> Self {
-        let empty =
-            |_| Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds and digits are sound");
+        let empty = |_| {
+            Histogram::new_with_bounds(1, LONGEST, DIGITS).expect("the bounds and digits are sound")
+        };
         Self { every, shard, times: (every > 0).then(|| Box::new(Stage::ALL.map(empty))) }
     }
 
@@ -105,7 +109,8 @@ impl Stages {
         self.times(Stage::Recv).map_or(0, Histogram::len)
     }
 
-    /// The times in `stage`, in nanoseconds: of each watched call that went through it. None when nothing is watched.
+    /// The times in `stage`, in nanoseconds: of each watched call that went through it. None when
+    /// nothing is watched.
     pub fn times(&self, stage: Stage) -> Option<&Histogram<u64>> {
         self.times.as_ref()?.get(stage as usize)
     }
@@ -127,7 +132,8 @@ impl Stages {
             return *self = other.clone();
         }
         for (stage, more) in other.iter() {
-            if let Some(times) = self.times.as_mut().and_then(|times| times.get_mut(stage as usize)) {
+            if let Some(times) = self.times.as_mut().and_then(|times| times.get_mut(stage as usize))
+            {
                 times.add(more).expect("all histograms have the same bounds");
             }
         }

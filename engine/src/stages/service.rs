@@ -1,14 +1,16 @@
-//! The stages of a shard, for whoever asks: an ONC RPC program that an app may serve beside its own.
+//! The stages of a shard, for whoever asks: an ONC RPC program that an app may serve beside its
+//! own.
 //!
-//! It has NULL and [`ASK`], which takes nothing and returns `opaque<>`, DDP-eligible. In it, all big-endian:
+//! It has NULL and [`ASK`], which takes nothing and returns `opaque<>`, DDP-eligible. In it, all
+//! big-endian:
 //!
 //! ```text
 //! unsigned int shard; unsigned int every;
 //! { unsigned int count; { unsigned hyper nanos; unsigned hyper calls; } times[count]; } stages[7];
 //! ```
 //!
-//! Each stage of [`Stage::ALL`] lists the times that calls spent in it, and how many. Nothing can be changed, and nothing is said of
-//! who called or of what; how busy the server is can be seen.
+//! Each stage of [`Stage::ALL`] lists the times that calls spent in it, and how many. Nothing can
+//! be changed, and nothing is said of who called or of what; how busy the server is can be seen.
 
 use super::{Stage, Stages};
 use crate::app::{Answer, AnswerItem, Call, Cx};
@@ -19,10 +21,11 @@ use stag_protocol::{
 };
 
 /// The program's number, from the range for local administration (RFC 5531 §8.3).
-// draft 004 §6.2.1 [exp-31], RFC 5531 §8.3 [5531-31]
+// draft 004 §6.2.1 [exp-31]: each program has a binding
+// RFC 5531 §8.3 [5531-31]: the program number is from the local range
 pub const PROGRAM: u32 = 0x2053_5453;
 /// Its version.
-// RFC 5531 §8.1 [5531-6]
+// RFC 5531 §8.1 [5531-6]: the first version of a program is not zero
 pub const VERSION: u32 = 1;
 /// Does nothing.
 pub const NULL: u32 = 0;
@@ -34,19 +37,21 @@ pub const LEN_MAX: usize = 8 + Stage::ALL.len() * (4 + TIMES_MAX * 16);
 /// Times that a histogram tells apart, at most.
 const TIMES_MAX: usize = 4_096;
 
-/// Calls that a shard has watched at most, for whoever asks it: nine years of a million in a second.
+/// Calls that a shard has watched at most, for whoever asks it: nine years of a million in a
+/// second.
 const CALLS_MAX: u64 = 1 << 48;
 
 const _: () = assert!(LEN_MAX <= crate::config::ITEM_MAX);
 
-/// Answers a call of the program. False when it is one of another program, which the app answers itself.
+/// Answers a call of the program. False when it is one of another program, which the app answers
+/// itself.
 pub fn answer(cx: &mut Cx<'_>, call: &Call<'_>) -> bool {
     let header = &call.header;
     if header.program != PROGRAM {
         return false;
     }
     match (header.version, header.procedure) {
-        // RFC 5531 §12.1 [5531-25]
+        // RFC 5531 §12.1 [5531-25]: procedure 0 takes and gives nothing, for anybody
         (VERSION, NULL) => reply(cx, call, None),
         (VERSION, ASK) => match item(cx) {
             Some(item) => reply(cx, call, Some(item)),
@@ -111,8 +116,8 @@ fn emit(stages: &Stages, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
     Ok(())
 }
 
-/// The answer of a shard. An error when it is cut short, or says more calls than a server answers: their sum over many shards must not
-/// wrap.
+/// The answer of a shard. An error when it is cut short, or says more calls than a server answers:
+/// their sum over many shards must not wrap.
 pub fn parse(octets: &[u8]) -> Result<Stages, Error> {
     let mut reader = Reader::new(octets);
     let [shard, every] = reader.words()?;
@@ -172,7 +177,9 @@ mod tests {
             let times = calls.map(|calls| [[0xff; 8], calls.to_be_bytes()].concat()).concat();
             parse(&[&[0, 0, 0, 1, 0, 0, 0, 64, 0, 0, 0, 2][..], &times, &[0; 24]].concat())
         };
-        for calls in [[CALLS_MAX, 1], [1, CALLS_MAX], [u64::MAX, 0], [u64::MAX, 1], [u64::MAX, u64::MAX]] {
+        for calls in
+            [[CALLS_MAX, 1], [1, CALLS_MAX], [u64::MAX, 0], [u64::MAX, 1], [u64::MAX, u64::MAX]]
+        {
             assert_eq!(said(calls), Err(Error::BadValue), "{calls:?}");
         }
         let mut sum = said([CALLS_MAX - 1, 1]).unwrap();

@@ -1,18 +1,21 @@
-//! The calls that are watched, by their place in the table of calls: apart from it, because few are.
+//! The calls that are watched, by their place in the table of calls: apart from it, because few
+//! are.
 
 use super::{Sampling, Stage, Stages};
 use crate::clock::Clock;
 use stag_pools::table::{Key, Table};
 use stag_verbs::Time;
 
-/// Watches one call in so many. A call that is not watched costs a comparison at each stamp, and reads no clock.
+/// Watches one call in so many. A call that is not watched costs a comparison at each stamp, and
+/// reads no clock.
 #[derive(Debug)]
 pub(crate) struct Watch {
     /// Calls until one is watched, that one included.
     until: u32,
-    /// Calls that are watched and have no reply yet; too many while some of them are gone (see [`Self::forget_dead`]).
+    /// Calls that are watched and have no reply yet; too many while some of them are gone (see
+    /// [`Self::forget_dead`]).
     live: u32,
-    /// When the message was looked at whose call may be watched.
+    /// Time at which the message of the call was looked at.
     seen: Time,
     clock: Option<Clock>,
     marks: Box<[Option<Mark>]>,
@@ -151,7 +154,8 @@ impl Watch {
         let at = self.time(now);
         let Some(mut mark) = self.take(key) else { return };
         mark.stamp(Stage::Emit, at);
-        // More replies in one pass than there are places, as they may come over TCP: those beyond are not counted.
+        // More replies in one pass than there are places, as they may come over TCP: those beyond
+        // are not counted.
         if self.posted.len() < self.posted.capacity() {
             self.posted.push(mark);
         }
@@ -270,8 +274,15 @@ mod tests {
         assert_eq!(watch.stages().calls(), 0, "it is still on its way");
         watch.ring(Time(1_200));
         let spent = watch.stages().iter().map(|(stage, times)| (stage.name(), times.max()));
-        let expected =
-            [("recv", 10), ("parse", 30), ("pull", 40), ("app", 70), ("emit", 5), ("push", 10), ("send", 35)];
+        let expected = [
+            ("recv", 10),
+            ("parse", 30),
+            ("pull", 40),
+            ("app", 70),
+            ("emit", 5),
+            ("push", 10),
+            ("send", 35),
+        ];
         assert!(spent.eq(expected), "{:?}", watch.stages());
     }
 

@@ -1,12 +1,19 @@
 //! RPC over TCP into the same app (DESIGN D16; RFC 5531 §11).
 //!
-//! It goes both ways: whoever connected, both ends may call. A record says by itself whether it is a call or a reply.
+//! It goes both ways: whoever connected, both ends may call. A record says by itself whether it is
+//! a call or a reply.
 //!
-//! Sockets are read into one staging buffer of the shard. A record that arrives whole is handed over where it lies; a longer one
-//! is gathered in a buffer of the pool. Replies leave by gathering writes, at most once per pass and connection.
+//! Sockets are read into one staging buffer of the shard. A record that arrives whole is handed
+//! over where it lies; a longer one is gathered in a buffer of the pool. Replies leave by gathering
+//! writes, at most once per pass and connection.
 
+mod input;
+mod looks;
+mod output;
+mod socket;
 mod table;
 
+use input::{Source, gather};
 pub(crate) use table::Streams;
 use table::{Role, Stream};
 
@@ -14,15 +21,12 @@ use crate::{
     account::SMALL_MAX,
     app::{App, PeerId},
     item::Pulled,
-    memory::{Lane, Memory},
-    peers::Link,
+    memory::Lane,
+    peer::{Link, Sender},
     responder::Wait,
-    shard::{Sender, Shard},
+    shard::Shard,
 };
-use rustix::{
-    event::{Timespec, epoll},
-    net::sockopt,
-};
+use rustix::{event::epoll, net::sockopt};
 use stag_pools::{Buf, table::Key};
 use stag_protocol::{
     rpc::{MessageType, record},
@@ -38,18 +42,17 @@ use std::{
 
 /// Octets read at a time, for all connections together.
 const STAGING_LEN: usize = 256 << 10;
-/// Parts, and octets, of replies that wait to be sent before a connection is no longer read: a caller that does not take its
-/// replies must not hold the buffers of everybody.
+/// Parts, and octets, of replies that wait to be sent before a connection is no longer read: a
+/// caller that does not take its replies must not hold the buffers of everybody.
 const OUTPUT_MAX: usize = 128;
 const OUTPUT_OCTETS_MAX: usize = 4 << 20;
-/// One part in so many of the message slots may be parts of replies that wait to be sent, on all connections together.
+/// One part in so many of the message slots may be parts of replies that wait to be sent, on all
+/// connections together.
 const OUTPUT_PART: usize = 4;
 /// Parts of replies sent at once.
 const GATHER: usize = 64;
 /// Calls of one connection in progress before it is no longer read.
 const CALLS_MAX: u32 = 128;
-/// The interval at which sockets are looked at while they are quiet and no reply is waited for (DESIGN D16).
-const LOOK_INTERVAL: Duration = Duration::from_micros(50);
 /// The time for which the listener rests when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections taken per pass.
@@ -62,45 +65,16 @@ const LISTENER: u64 = u64::MAX;
 
 /// The outcome of one look at a socket.
 enum Look {
+    /// Something came, and there may be more.
     More,
+    /// Something came, and nothing is behind it.
+    Last,
+    /// Nothing came, or nothing may be read.
     Empty,
     Closed(Cause),
 }
 
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Accepts, reads and hands over what arrived over TCP. True when something did.
-    pub(crate) fn poll_streams(&mut self, now: Time) -> bool {
-        let mut resumed = false;
-        for _ in 0..self.streams.resumable.len() {
-            let Some(key) = self.streams.resumable.pop_front() else { break };
-            resumed = true;
-            self.resume(key);
-        }
-        let streams = &mut self.streams;
-        streams.wake_listener(now);
-        if streams.listener.is_none() && streams.connections.is_empty() || now < streams.look_at {
-            return resumed;
-        }
-        let mut ready = std::mem::take(&mut streams.ready);
-        ready.clear();
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let found = epoll::wait(&streams.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&zero));
-        // Whoever waits for a reply looks in every pass.
-        let is_waiting = streams.has_called && !self.core.requester.is_empty();
-        if found.is_err() || ready.is_empty() && !is_waiting {
-            streams.look_at = now + LOOK_INTERVAL;
-        }
-        for event in &ready {
-            match event.data.u64() {
-                LISTENER => self.accept_streams(now),
-                bits => self.handle_ready(Key::from_bits(bits), event.flags),
-            }
-        }
-        let worked = resumed || !ready.is_empty();
-        self.streams.ready = ready;
-        worked
-    }
-
     fn accept_streams(&mut self, now: Time) {
         for _ in 0..ACCEPTS_PER_PASS {
             let Some((socket, from)) = self.streams.accept(now) else { return };
@@ -109,7 +83,11 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.core.counters.stats.connections.refused += 1;
                 continue;
             }
-            let key = match self.streams.add(socket, self.core.config.payload_max as usize, Role::Responder) {
+            let key = match self.streams.add(
+                socket,
+                self.core.config.payload_max as usize,
+                Role::Responder,
+            ) {
                 Ok(Some(key)) => key,
                 Ok(None) => {
                     self.core.counters.stats.limits.peers += 1;
@@ -127,19 +105,22 @@ impl<P: Provider, A: App> Shard<P, A> {
             if let Some(entry) = self.core.peers.get_mut(peer) {
                 entry.set_up();
             }
-            self.app.on_peer_up(&mut crate::app::Cx { core: &mut self.core }, peer);
+            self.app.on_peer_up(&mut crate::app::Cx::new(&mut self.core, &mut self.provider), peer);
             self.empty_outbox();
         }
     }
 
-    /// Connects to a server over TCP. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls may be made at once, and work as
-    /// over the fabric, but that items always travel inline.
+    /// Connects to a server over TCP. [`App::on_peer_up`] or [`App::on_peer_down`] follows; calls
+    /// may be made at once, and work as over the fabric, but that items always travel inline.
     pub fn connect_tcp(&mut self, to: SocketAddr) -> Result<PeerId, FabricFault> {
-        let (payload_max, reserved) = (self.core.config.payload_max as usize, self.core.config.reserved_port);
+        self.core.is_quiet = false;
+        let (payload_max, reserved) =
+            (self.core.config.payload_max as usize, self.core.config.reserved_port);
         let key = self.streams.connect(to, reserved, payload_max);
         let key = key.map_err(|error| FabricFault::from(&error))?;
         let key = key.ok_or(FabricFault::Exhausted)?;
-        let Some(peer) = self.add_peer(Side::Client, Link::Stream(key), PeerAddress::Ip(to), 0) else {
+        let Some(peer) = self.add_peer(Side::Client, Link::Stream(key), PeerAddress::Ip(to), 0)
+        else {
             drop(self.streams.remove(key));
             return Err(FabricFault::Exhausted);
         };
@@ -151,6 +132,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(stream) = self.streams.connections.get_mut(key) else { return };
         if stream.role != Role::Connecting {
             self.read_stream(key);
+            self.streams.queue(key);
             // Nothing can be sent any more: whoever is owed a reply is gone.
             if flags.intersects(epoll::EventFlags::ERR | epoll::EventFlags::HUP) {
                 self.end_stream(key, Cause::Fabric(FabricFault::Lost));
@@ -166,7 +148,10 @@ impl<P: Provider, A: App> Shard<P, A> {
                     if let Some(entry) = self.core.peers.get_mut(peer) {
                         entry.set_up();
                     }
-                    self.app.on_peer_up(&mut crate::app::Cx { core: &mut self.core }, peer);
+                    self.app.on_peer_up(
+                        &mut crate::app::Cx::new(&mut self.core, &mut self.provider),
+                        peer,
+                    );
                     self.empty_outbox();
                     self.start_waiting(peer);
                 }
@@ -177,12 +162,16 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    fn read_stream(&mut self, key: Key) {
+    /// Reads what arrived on a connection. True when anything did.
+    fn read_stream(&mut self, key: Key) -> bool {
         let mut staging = std::mem::take(&mut self.streams.staging);
+        let mut found = false;
         for _ in 0..READS_PER_PASS {
-            match self.look_at_stream(key, &mut staging) {
+            let look = self.look_at_stream(key, &mut staging);
+            found |= !matches!(look, Look::Empty);
+            match look {
                 Look::More => {}
-                Look::Empty => break,
+                Look::Last | Look::Empty => break,
                 Look::Closed(cause) => {
                     self.end_stream(key, cause);
                     break;
@@ -190,7 +179,10 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
         }
         self.streams.staging = staging;
-        self.streams.queue(key);
+        if found {
+            self.streams.queue(key);
+        }
+        found
     }
 
     /// Goes on with what was read before.
@@ -234,7 +226,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let len = match (&stream.socket).read(staging) {
             Ok(0) if stream.role == Role::Responder => {
                 stream.ended = true;
-                return Look::Empty;
+                return Look::Last;
             }
             Ok(0) => return Look::Closed(Cause::Peer),
             Ok(len) => len,
@@ -252,7 +244,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let whole = len == staging.len();
         match self.take_records(key, &mut input).and_then(|()| self.keep_pending(key, input)) {
             Ok(()) if whole => Look::More,
-            Ok(()) => Look::Empty,
+            Ok(()) => Look::Last,
             Err(cause) => Look::Closed(cause),
         }
     }
@@ -265,13 +257,15 @@ impl<P: Provider, A: App> Shard<P, A> {
             return Ok(());
         }
         let exhausted = Cause::Fabric(FabricFault::Exhausted);
-        let mut pending = borrow(&self.core.memory, input.len(), lane).ok_or(exhausted)?;
+        let source = Source { memory: &self.core.memory, lane };
+        let mut pending = source.borrow(input.len()).ok_or(exhausted)?;
         pending.append(input).map_err(|_| exhausted)?;
         stream.pending = Some(pending);
         Ok(())
     }
 
-    /// Cuts the stream into records and hands each over when it is whole. Something is left when no more calls are taken.
+    /// Cuts the stream into records and hands each over when it is whole. Something is left when no
+    /// more calls are taken.
     fn take_records(&mut self, key: Key, input: &mut &[u8]) -> Result<(), Cause> {
         loop {
             let fair = self.streams.fair_output();
@@ -298,11 +292,12 @@ impl<P: Provider, A: App> Shard<P, A> {
                         self.take_record(key, octets)?;
                         continue;
                     }
-                    gather(stream, (&self.core.memory, lane), octets, at)?;
+                    gather(stream, Source { memory: &self.core.memory, lane }, octets, at)?;
                 }
                 record::Step::Complete(len) => {
                     let record = stream.record.take();
-                    let octets = record.as_deref().and_then(|record| record.get(..len)).unwrap_or_default();
+                    let octets =
+                        record.as_deref().and_then(|record| record.get(..len)).unwrap_or_default();
                     self.take_record(key, octets)?;
                 }
             }
@@ -322,11 +317,13 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.handle_record(peer, xid, record);
                 return Ok(());
             }
-            // Nobody can be answered without an XID, and nobody here calls or serves: no RPC is spoken.
+            // Nobody can be answered without an XID, and nobody here calls or serves: no RPC is
+            // spoken.
             _ => return Err(Cause::Handshake),
         };
         if stream.calls >= CALLS_MAX {
-            // Only who connected gets here: it goes on reading, for replies, and a server has to know a limit by itself.
+            // Only who connected gets here: it goes on reading, for replies, and a server has to
+            // know a limit by itself.
             self.core.counters.stats.limits.calls += 1;
             return Err(Cause::Local);
         }
@@ -343,6 +340,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Sends what the pass produced. True when something was sent.
+    #[inline(never)]
     pub(crate) fn flush_streams(&mut self) -> bool {
         let mut sent = false;
         for _ in 0..self.streams.unsent.len() {
@@ -368,7 +366,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             }
         }
         if sent {
-            self.streams.look_at = self.core.now;
+            self.streams.looks.note_moved(self.core.now);
         }
         self.core.counters.stats.stream = self.streams.stats;
         sent
@@ -382,10 +380,11 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 }
 
-// Memory of records and replies, as the peer's account has it (RFC 5531 §11 sets no limit to a record).
+// Memory of records and replies, as the peer's account has it (RFC 5531 §11 sets no limit to a
+// record).
 impl<P: Provider, A: App> Shard<P, A> {
-    /// Octets that may be read from a connection, so that there is memory for them whatever they are. Fails when its record
-    /// needs a longer buffer, for which the connection then waits.
+    /// Octets that may be read from a connection, so that there is memory for them whatever they
+    /// are. Fails when its record needs a longer buffer, for which the connection then waits.
     fn room_to_read(&mut self, key: Key) -> Result<usize, Look> {
         let lane = self.lane_of(key);
         let stream = self.streams.connections.get_mut(key).ok_or(Look::Empty)?;
@@ -402,7 +401,8 @@ impl<P: Provider, A: App> Shard<P, A> {
             return Err(Look::Closed(Cause::Fabric(FabricFault::Exhausted)));
         }
         if !self.core.is_awaited(lane) && self.lengthen_record(peer).is_ok() {
-            let record = self.streams.connections.get(key).and_then(|stream| stream.record.as_ref());
+            let record =
+                self.streams.connections.get(key).and_then(|stream| stream.record.as_ref());
             return record.map(Buf::spare_len).ok_or(Look::Empty);
         }
         self.core.counters.stats.limits.memory += 1;
@@ -411,15 +411,16 @@ impl<P: Provider, A: App> Shard<P, A> {
         Err(Look::Empty)
     }
 
-    /// Moves the record of a TCP connection that waits for a longer buffer to one. Fails with the octets that it waits for when
-    /// there is none.
+    /// Moves the record of a TCP connection that waits for a longer buffer to one. Fails with the
+    /// octets that it waits for when there is none.
     pub(crate) fn lengthen_record(&mut self, peer: PeerId) -> Result<(), usize> {
         let Some(Link::Stream(key)) = self.core.peers.get(peer).map(|entry| &entry.link) else {
             return Ok(());
         };
         let key = *key;
         let lane = self.lane_of(key);
-        let Some(stream) = self.streams.connections.get_mut(key).filter(|stream| stream.wanted > 0) else {
+        let Some(stream) = self.streams.connections.get_mut(key).filter(|stream| stream.wanted > 0)
+        else {
             return Ok(());
         };
         let mut longer = self.core.memory.lend(stream.wanted, lane).ok_or(stream.wanted)?;
@@ -432,7 +433,8 @@ impl<P: Provider, A: App> Shard<P, A> {
         Ok(())
     }
 
-    /// The part of the memory that serves a connection. Replies to our own calls are not for others to delay.
+    /// The part of the memory that serves a connection. Replies to our own calls are not for others
+    /// to delay.
     fn lane_of(&self, key: Key) -> Lane {
         match self.streams.connections.get(key) {
             Some(Stream { role: Role::Responder, peer: Some(peer), .. }) => self.core.lane(*peer),
@@ -444,7 +446,9 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn settle_stream(&mut self, key: Key) {
         let (now, share) = (self.core.now, self.core.memory.share());
         let Some(stream) = self.streams.connections.get_mut(key) else { return };
-        let Some(entry) = stream.peer.and_then(|peer| self.core.peers.get_mut(peer)) else { return };
+        let Some(entry) = stream.peer.and_then(|peer| self.core.peers.get_mut(peer)) else {
+            return;
+        };
         // First, for what moved before the peer began to hold something shows nothing about that.
         let account = entry.served.account();
         account.settle(now);
@@ -457,33 +461,4 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.streams.set_interest(key);
         }
     }
-}
-
-/// A buffer for octets that were read already: there was one when they were read, and if it went to a call among them, what is
-/// kept for others serves.
-fn borrow(memory: &Memory, len: usize, lane: Lane) -> Option<Buf> {
-    memory.lend(len, lane).or_else(|| memory.take(len))
-}
-
-/// Keeps a part of a record until the rest arrives. A record that outgrows its buffer moves to a longer one: a peer that announces
-/// much and sends little holds little.
-fn gather(
-    stream: &mut Stream,
-    (memory, lane): (&Memory, Lane),
-    octets: &[u8],
-    at: usize,
-) -> Result<(), Cause> {
-    let exhausted = Cause::Fabric(FabricFault::Exhausted);
-    let end = at.checked_add(octets.len()).ok_or(exhausted)?;
-    if stream.record.as_ref().is_none_or(|record| record.capacity() < end) {
-        let mut longer = borrow(memory, end, lane).ok_or(exhausted)?;
-        longer.reset(0);
-        if let Some(shorter) = stream.record.take() {
-            longer.append(&shorter).map_err(|_| exhausted)?;
-        }
-        stream.record = Some(longer);
-    }
-    let record = stream.record.as_mut().ok_or(exhausted)?;
-    debug_assert_eq!(record.len(), at, "parts of a record arrive in order");
-    record.append(octets).map_err(|_| exhausted)
 }

@@ -1,23 +1,20 @@
 //! The TCP connections of a shard, and what waits to be sent on them.
 
 use super::{
-    ACCEPT_PAUSE, CALLS_MAX, GATHER, LISTENER, OUTPUT_MAX, OUTPUT_OCTETS_MAX, OUTPUT_PART, STAGING_LEN,
+    ACCEPT_PAUSE, CALLS_MAX, GATHER, LISTENER, OUTPUT_MAX, OUTPUT_OCTETS_MAX, OUTPUT_PART,
+    STAGING_LEN, looks::Looks, output::Part, socket,
 };
-use crate::{
-    app::{Answer, PeerId},
-    stats::StreamStats,
-};
+use crate::{app::PeerId, stats::StreamStats};
 use rustix::{
     event::epoll,
     fd::{AsFd, BorrowedFd, OwnedFd},
-    net::sockopt,
 };
-use stag_pools::{Buf, Extent, Table, table::Key};
-use stag_protocol::{rpc::record, xdr::pad};
-use stag_verbs::{Time, source};
+use stag_pools::{Buf, Table, table::Key};
+use stag_protocol::rpc::record;
+use stag_verbs::Time;
 use std::{
     collections::VecDeque,
-    io::{self, IoSlice, Write},
+    io,
     net::{SocketAddr, TcpListener, TcpStream},
 };
 
@@ -32,14 +29,14 @@ pub(crate) struct Streams {
     /// Connections that can go on with calls that were read already.
     pub(super) resumable: VecDeque<Key>,
     pub(super) ready: Vec<epoll::Event>,
-    pub(super) look_at: Time,
+    pub(super) looks: Looks,
     /// We connected to somebody, whose replies we may wait for.
     pub(super) has_called: bool,
     pub(super) accept_at: Option<Time>,
     pub(super) is_stopping: bool,
     /// Parts that wait to be sent, on all connections, and how many of them are a crowd.
-    parts: usize,
-    crowd: usize,
+    pub(super) parts: usize,
+    pub(super) crowd: usize,
     pub(crate) stats: StreamStats,
 }
 
@@ -54,7 +51,7 @@ pub(super) struct Stream {
     pub(super) output: VecDeque<Part>,
     pub(super) output_octets: usize,
     /// Octets of the buffers that those parts keep.
-    output_memory: usize,
+    pub(super) output_memory: usize,
     /// Octets of the buffer for which its record waits; 0 when it waits for none.
     pub(super) wanted: usize,
     /// Its peer holds its share of the memory.
@@ -66,9 +63,13 @@ pub(super) struct Stream {
     /// Calls of the peer whose reply was not sent yet, and calls of ours without a reply.
     pub(super) calls: u32,
     pub(super) own_calls: u32,
-    /// It is in `unsent`; and the events that the kernel is asked for.
+    /// It is in `unsent`.
     pub(super) queued: bool,
+    /// The events that it waits for, and those that epoll watches.
     pub(super) interest: epoll::EventFlags,
+    pub(super) watched: epoll::EventFlags,
+    /// It is asked itself whether octets arrived.
+    pub(super) is_hot: bool,
     pub(super) role: Role,
     /// The peer sends nothing more. Its calls are still answered.
     pub(super) ended: bool,
@@ -86,25 +87,14 @@ pub(super) enum Role {
     Requester,
 }
 
-#[derive(Debug)]
-pub(super) struct Part {
-    octets: Octets,
-    /// Octets of the buffer that comes back with it.
-    memory: usize,
-    /// The last part of a reply: with it a call of the peer is over.
-    ends_call: bool,
-}
-
-#[derive(Debug)]
-enum Octets {
-    Message(Buf),
-    Item(Extent),
-}
-
 impl Stream {
-    /// True if no more of its calls are taken for the moment; `fair` is how many parts it may have waiting.
+    /// True if no more of its calls are taken for the moment; `fair` is how many parts it may have
+    /// waiting.
     pub(super) fn is_full(&self, fair: usize) -> bool {
-        self.is_clogged() || self.is_over_share || self.calls >= CALLS_MAX || self.output.len() >= fair
+        self.is_clogged()
+            || self.is_over_share
+            || self.calls >= CALLS_MAX
+            || self.output.len() >= fair
     }
 
     /// Returns true if enough waits to be sent.
@@ -114,7 +104,8 @@ impl Stream {
 
     /// Returns true if nothing can happen on it any more.
     pub(super) fn is_over(&self) -> bool {
-        self.dead || self.ended && self.output.is_empty() && self.calls == 0 && self.pending.is_none()
+        self.dead
+            || self.ended && self.output.is_empty() && self.calls == 0 && self.pending.is_none()
     }
 
     /// Returns true if the socket took less than there is to send.
@@ -122,34 +113,23 @@ impl Stream {
         self.role != Role::Connecting && self.interest.contains(epoll::EventFlags::OUT)
     }
 
-    /// Octets of our memory that wait for the peer: to take what it was not sent yet, and with it what was read behind that, or to
-    /// send the rest of a record. What waits for our app or for memory of ours, or was never offered to the socket, is not the
-    /// peer's fault.
+    /// Returns true if octets of the peer are read as they arrive.
+    pub(super) fn is_read(&self) -> bool {
+        self.interest.contains(epoll::EventFlags::IN)
+    }
+
+    /// Octets of our memory that wait for the peer: to take what it was not sent yet, and with it
+    /// what was read behind that, or to send the rest of a record. What waits for our app or for
+    /// memory of ours, or was never offered to the socket, is not the peer's fault.
     pub(super) fn held(&self) -> u64 {
         let is_refused = self.is_refused();
-        let is_read = self.interest.contains(epoll::EventFlags::IN);
+        let is_read = self.is_read();
         let output = if is_refused { self.output_memory } else { 0 };
         let input = [
             self.record.as_ref().filter(|_| is_read || is_refused),
             self.pending.as_ref().filter(|_| is_refused),
         ];
         (output + input.into_iter().flatten().map(Buf::capacity).sum::<usize>()) as u64
-    }
-
-    fn push(&mut self, octets: Octets, memory: usize) {
-        let part = Part { octets, memory, ends_call: false };
-        self.output_octets += part.octets().len();
-        self.output_memory += memory;
-        self.output.push_back(part);
-    }
-}
-
-impl Part {
-    pub(super) fn octets(&self) -> &[u8] {
-        match &self.octets {
-            Octets::Message(buf) => buf,
-            Octets::Item(extent) => extent,
-        }
     }
 }
 
@@ -164,7 +144,7 @@ impl Streams {
             unsent: VecDeque::with_capacity(connections),
             resumable: VecDeque::with_capacity(connections),
             ready: Vec::with_capacity(GATHER),
-            look_at: Time(0),
+            looks: Looks::default(),
             has_called: false,
             accept_at: None,
             is_stopping: false,
@@ -175,21 +155,14 @@ impl Streams {
     }
 
     pub(crate) fn listen(&mut self, at: SocketAddr, shared: bool) -> io::Result<SocketAddr> {
-        use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
-        let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-        sockopt::set_socket_reuseaddr(&socket, true)?;
-        sockopt::set_socket_reuseport(&socket, shared)?;
-        if at.is_ipv6() {
-            // `[::]` is every address of this host, of both families, whatever the system's default.
-            sockopt::set_ipv6_v6only(&socket, !at.ip().is_unspecified())?;
-        }
-        bind(&socket, &at)?;
-        listen(&socket, 128)?;
-        let listener = TcpListener::from(socket);
+        let listener = socket::listening(at, shared)?;
         let at = listener.local_addr()?;
-        epoll::add(&self.epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
+        epoll::add(
+            &self.epoll,
+            &listener,
+            epoll::EventData::new_u64(LISTENER),
+            epoll::EventFlags::IN,
+        )?;
         self.listener = Some(listener);
         Ok(at)
     }
@@ -236,19 +209,6 @@ impl Streams {
         }
     }
 
-    /// Queues a reply.
-    pub(crate) fn answer(&mut self, key: Key, answer: Answer, zeros: &Extent) {
-        let position = answer.item.as_ref().map_or(answer.message.len(), |item| item.position);
-        let octets = answer.item.iter().flat_map(|item| item.octets.iter());
-        self.queue_record(key, answer.message, position, octets, zeros);
-        if let Some(stream) = self.connections.get_mut(key) {
-            if let Some(part) = stream.output.back_mut() {
-                part.ends_call = true;
-            }
-            self.stats.replies += 1;
-        }
-    }
-
     pub(super) fn queue(&mut self, key: Key) {
         if let Some(stream) = self.connections.get_mut(key)
             && !stream.queued
@@ -261,10 +221,14 @@ impl Streams {
     /// Takes a waiting connection. None when there is none that can be taken.
     pub(super) fn accept(&mut self, now: Time) -> Option<(TcpStream, SocketAddr)> {
         match self.listener.as_ref()?.accept() {
-            Ok(accepted) => Some(accepted),
+            Ok((socket, from)) => {
+                socket::tune_accepted(&socket, from);
+                Some((socket, from))
+            }
             Err(error) => {
                 if error.kind() != io::ErrorKind::WouldBlock {
-                    // No descriptor, no memory, or a peer that is gone already: the socket stays readable, so rest.
+                    // No descriptor, no memory, or a peer that is gone already: the socket stays
+                    // readable, so rest.
                     self.accept_at = Some(now + ACCEPT_PAUSE);
                     self.watch_listener(epoll::EventFlags::empty());
                 }
@@ -284,11 +248,12 @@ impl Streams {
     pub(super) fn watch_listener(&self, interest: epoll::EventFlags) {
         if let Some(listener) = &self.listener {
             // It was added with the same descriptor: this cannot fail.
-            let _ = epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(LISTENER), interest);
+            let _ =
+                epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(LISTENER), interest);
         }
     }
 
-    /// When to look again though nothing arrives.
+    /// Returns the time of the next look if nothing arrives before.
     pub(crate) const fn wake_at(&self) -> Option<Time> {
         self.accept_at
     }
@@ -299,11 +264,10 @@ impl Streams {
         payload_max: usize,
         role: Role,
     ) -> io::Result<Option<Key>> {
-        socket.set_nonblocking(true)?;
-        socket.set_nodelay(true)?;
-        sockopt::set_socket_keepalive(&socket, true)?;
+        socket::tune(&socket)?;
         // A connection that is being made becomes writable when it stands, and when it failed.
-        let interest = if role == Role::Connecting { epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
+        let interest =
+            if role == Role::Connecting { epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
         let stream = Stream {
             socket,
             peer: None,
@@ -321,14 +285,16 @@ impl Streams {
             own_calls: 0,
             queued: false,
             interest,
+            watched: interest,
+            is_hot: false,
             role,
             ended: false,
             dead: false,
         };
         let Ok(key) = self.connections.insert(stream) else { return Ok(None) };
-        let stream = self.connections.get(key).expect("it was just inserted");
         let data = epoll::EventData::new_u64(key.to_bits());
-        if let Err(error) = epoll::add(&self.epoll, &stream.socket, data, interest) {
+        let add = |stream: &Stream| epoll::add(&self.epoll, &stream.socket, data, interest);
+        if let Some(Err(error)) = self.connections.get(key).map(add) {
             drop(self.connections.remove(key));
             return Err(error.into());
         }
@@ -342,28 +308,16 @@ impl Streams {
         reserved: bool,
         payload_max: usize,
     ) -> io::Result<Option<Key>> {
-        use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
-        let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket = source::connect(to, reserved, |from| {
-            let socket = socket_with(family, SocketType::STREAM, flags, None)?;
-            if let Some(from) = from {
-                sockopt::set_socket_reuseaddr(&socket, true)?;
-                bind(&socket, &from)?;
-            }
-            match connect(&socket, &to) {
-                Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(socket),
-                Err(error) => Err(error.into()),
-            }
-        })?;
+        let socket = socket::connecting(to, reserved)?;
         self.has_called = true;
-        self.add(TcpStream::from(socket), payload_max, Role::Connecting)
+        self.add(socket, payload_max, Role::Connecting)
     }
 
-    /// Returns true if the peer of this connection takes one more call, of at most `most` at once. A reply tells when not, or the
-    /// connection's beginning.
+    /// Returns true if the peer of this connection takes one more call, of at most `most` at once.
+    /// A reply tells when not, or the connection's beginning.
     pub(crate) fn takes_calls(&self, key: Key, most: u32) -> bool {
-        let open = |stream: &Stream| stream.role != Role::Connecting && !stream.dead && !stream.ended;
+        let open =
+            |stream: &Stream| stream.role != Role::Connecting && !stream.dead && !stream.ended;
         let takes = |stream: &Stream| open(stream) && stream.own_calls < most.min(CALLS_MAX);
         self.connections.get(key).is_some_and(takes)
     }
@@ -380,67 +334,6 @@ impl Streams {
         }
     }
 
-    /// Queues a record: a call or a reply, with its item and the item's padding in their place.
-    pub(super) fn queue_record<'a>(
-        &mut self,
-        key: Key,
-        mut message: Buf,
-        position: usize,
-        item: impl Iterator<Item = &'a Extent> + Clone,
-        zeros: &Extent,
-    ) {
-        let Some(stream) = self.connections.get_mut(key) else { return };
-        let before = stream.output.len();
-        let item_len: usize = item.clone().map(|part| part.len()).sum();
-        let padding = pad(item_len);
-        let len = u32::try_from(message.len() + item_len + padding).ok();
-        let Some(fragment) = len.and_then(|len| record::Fragment::new(len, true)) else {
-            stream.dead = true;
-            return self.queue(key);
-        };
-        let room = message.prepend(record::Fragment::LEN).expect("a message begins behind its head room");
-        room.copy_from_slice(&fragment.emit());
-        if item_len == 0 {
-            let memory = message.capacity();
-            stream.push(Octets::Message(message), memory);
-        } else {
-            let position = position + record::Fragment::LEN;
-            let whole = message.freeze();
-            let memory = whole.capacity();
-            stream.push(Octets::Item(whole.slice(0..position)), 0);
-            item.for_each(|part| stream.push(Octets::Item(part.clone()), part.capacity()));
-            stream.push(Octets::Item(zeros.slice(0..padding)), 0);
-            stream.push(Octets::Item(whole.slice(position..whole.len())), memory);
-        }
-        self.parts += stream.output.len() - before;
-        self.queue(key);
-    }
-
-    /// Queues a call of ours.
-    pub(crate) fn send_call(
-        &mut self,
-        key: Key,
-        message: Buf,
-        item: Option<(usize, &Extent)>,
-        zeros: &Extent,
-    ) {
-        if let Some(stream) = self.connections.get_mut(key) {
-            stream.own_calls += 1;
-        }
-        let position = item.map_or(message.len(), |(position, _)| position);
-        self.queue_record(key, message, position, item.map(|(_, octets)| octets).into_iter(), zeros);
-    }
-
-    /// Parts that one connection may have waiting before no more of its calls are taken: what all have together must not be all
-    /// message slots.
-    pub(super) fn fair_output(&self) -> usize {
-        if self.parts < self.crowd {
-            OUTPUT_MAX
-        } else {
-            self.crowd.div_ceil(self.connections.capacity().max(1)).max(1)
-        }
-    }
-
     /// Forgets a connection.
     pub(super) fn remove(&mut self, key: Key) -> Option<Stream> {
         let stream = self.connections.remove(key)?;
@@ -448,57 +341,8 @@ impl Streams {
         Some(stream)
     }
 
-    /// Sends what one connection has, as far as its socket takes it. False when it is broken.
-    pub(super) fn flush(&mut self, key: Key) -> bool {
-        let Some(stream) = self.connections.get_mut(key) else { return false };
-        let before = stream.output.len();
-        let works = Self::send(stream, &mut self.stats);
-        self.parts -= before - stream.output.len();
-        works
-    }
-
-    fn send(stream: &mut Stream, stats: &mut StreamStats) -> bool {
-        while !stream.output.is_empty() {
-            let mut slices = [IoSlice::new(&[]); GATHER];
-            let mut skip = stream.sent;
-            for (slice, part) in slices.iter_mut().zip(&stream.output) {
-                *slice = IoSlice::new(part.octets().get(skip..).unwrap_or_default());
-                skip = 0;
-            }
-            let count = stream.output.len().min(GATHER);
-            stats.sends += 1;
-            match (&stream.socket).write_vectored(slices.get(..count).unwrap_or_default()) {
-                Ok(sent) => {
-                    stats.sent += sent as u64;
-                    stream.moved += sent as u64;
-                    Self::forget(stream, sent);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return false,
-            }
-        }
-        true
-    }
-
-    /// Drops what was sent.
-    fn forget(stream: &mut Stream, sent: usize) {
-        stream.sent += sent;
-        while let Some(first) = stream.output.front() {
-            let len = first.octets().len();
-            if stream.sent < len {
-                break;
-            }
-            stream.sent -= len;
-            stream.output_octets -= len;
-            let part = stream.output.pop_front();
-            stream.output_memory -= part.as_ref().map_or(0, |part| part.memory);
-            let ends_call = part.is_some_and(|part| part.ends_call);
-            stream.calls = stream.calls.saturating_sub(ends_call.into());
-        }
-    }
-
-    /// Asks the kernel for what the connection waits for: calls unless it has too many, room when there is output.
+    /// Asks the kernel for what the connection waits for: calls unless it has too many, room when
+    /// there is output.
     pub(super) fn set_interest(&mut self, key: Key) {
         let fair = self.fair_output();
         let Some(stream) = self.connections.get_mut(key) else { return };
@@ -506,14 +350,26 @@ impl Streams {
             self.resumable.push_back(key);
         }
         let mut interest = epoll::EventFlags::empty();
-        let reads = stream.role == Role::Requester || !stream.is_full(fair) && stream.pending.is_none();
+        let reads =
+            stream.role == Role::Requester || !stream.is_full(fair) && stream.pending.is_none();
         interest.set(epoll::EventFlags::IN, reads && !stream.ended && stream.wanted == 0);
         interest.set(epoll::EventFlags::OUT, !stream.output.is_empty());
-        if interest != stream.interest {
-            stream.interest = interest;
+        stream.interest = interest;
+        self.watch(key);
+    }
+
+    /// Has epoll watch a connection for what it waits for, but for octets that it is asked for.
+    pub(super) fn watch(&mut self, key: Key) {
+        let Some(stream) = self.connections.get_mut(key) else { return };
+        let mut watched = stream.interest;
+        watched.set(epoll::EventFlags::IN, stream.is_read() && !stream.is_hot);
+        if watched != stream.watched {
+            stream.watched = watched;
+            self.stats.watches += 1;
             let data = epoll::EventData::new_u64(key.to_bits());
-            if epoll::modify(&self.epoll, &stream.socket, data, interest).is_err() {
+            if epoll::modify(&self.epoll, &stream.socket, data, watched).is_err() {
                 stream.dead = true;
+                self.queue(key);
             }
         }
     }

@@ -9,14 +9,18 @@ use stag_engine::{App, Config, PeerId, Shard};
 use stag_pools::{Access, Buf, Class, Pool, RemoteKey};
 use stag_protocol::{
     rpc::{Accepted, Auth, CallHeader, Credential, ReplyHeader},
-    rpcrdma::{Body, ChunkLists, Credits, ErrorBody, Header, Offer, Segment, Version2, Versions, Xid, v1},
+    rpcrdma::{
+        Body, ChunkLists, Credits, ErrorBody, Header, PrivateData, Segment, Version2, Versions,
+        Xid, v1,
+    },
     xdr::{Reader, Writer},
 };
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Cause, Event, Limits, Memory, Provider, Qp, RemoteSpan, Tag, Time};
 use std::collections::VecDeque;
 
-pub const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
+pub const LIMITS: Limits =
+    Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
 pub const GRANT: u32 = 4;
 const FETCH: Tag = Tag(1);
 
@@ -33,7 +37,7 @@ pub struct Raw {
     pub fenced: Vec<(RemoteKey, Vec<u8>)>,
     pub fetched: Vec<Vec<u8>>,
     pub ended: Option<Cause>,
-    /// What it says when it accepts.
+    /// Private data that this end sends when it accepts or connects.
     pub says: Vec<u8>,
 }
 
@@ -45,7 +49,8 @@ impl Raw {
     /// With so many buffers of 4 KiB and of 128 KiB.
     pub fn with_slots(fabric: &Fabric, [short, long]: [usize; 2]) -> Self {
         let mut end = fabric.end("raw", LIMITS);
-        let classes = [Class { slot_len: 4096, count: short }, Class { slot_len: 1 << 17, count: long }];
+        let classes =
+            [Class { slot_len: 4096, count: short }, Class { slot_len: 1 << 17, count: long }];
         let pool = Pool::new(&classes).unwrap();
         for _ in 0..32 {
             end.post_receive(pool.take(4096).unwrap()).unwrap();
@@ -58,21 +63,24 @@ impl Raw {
             fenced: Vec::new(),
             fetched: Vec::new(),
             ended: None,
-            says: Self::offer().to_vec(),
+            says: Self::private_data().to_vec(),
         }
     }
 
-    pub fn offer() -> [u8; Offer::LEN] {
+    pub fn private_data() -> [u8; PrivateData::LEN] {
         // Magic, version 1, R, 4096 both ways.
         [0xf6, 0xab, 0x0e, 0x18, 1, 1, 3, 3]
     }
 
-    /// The same of one that speaks `versions`: behind it stands whether it knows the words of draft 001.
+    /// The same of one that speaks `versions`: behind it stands whether it knows the words of draft
+    /// 001.
     pub fn offer_of(versions: Versions) -> Vec<u8> {
         let announced = [b'S', b't', b'a', b'g', 1, 1, 0, 0];
-        let directed =
-            matches!(versions, Versions::Two(Version2::Directed) | Versions::Both(Version2::Directed));
-        [&Self::offer()[..], if directed { &announced } else { &[] }].concat()
+        let directed = matches!(
+            versions,
+            Versions::Two(Version2::Directed) | Versions::Both(Version2::Directed)
+        );
+        [&Self::private_data()[..], if directed { &announced } else { &[] }].concat()
     }
 
     pub fn poll(&mut self, now: Time) -> bool {
@@ -94,7 +102,8 @@ impl Raw {
                     self.received.push_back((buf.to_vec(), key));
                     self.end.post_receive(buf).unwrap();
                 }
-                Event::Completed { memory: Memory::Fenced(fenced), .. } | Event::Unbound { fenced, .. } => {
+                Event::Completed { memory: Memory::Fenced(fenced), .. }
+                | Event::Unbound { fenced, .. } => {
                     self.fenced.push((fenced.key(), fenced.into_buf().to_vec()));
                 }
                 Event::Completed { tag: FETCH, memory: Memory::Buf(sink), .. } => {
@@ -142,7 +151,8 @@ impl Raw {
         self.end.ring();
     }
 
-    /// What a window held when it was fenced.
+    /// Fences a window by a local invalidation; `content` then returns the octets that the window
+    /// held.
     pub fn fence(&mut self, segment: Segment) {
         let key = RemoteKey(segment.handle);
         self.end.post_local_invalidate(self.qp.unwrap(), Tag(0), key).unwrap();
@@ -150,7 +160,12 @@ impl Raw {
     }
 
     pub fn content(&self, segment: Segment) -> &[u8] {
-        &self.fenced.iter().find(|(key, _)| key.0 == segment.handle).expect("the window was fenced").1
+        &self
+            .fenced
+            .iter()
+            .find(|(key, _)| key.0 == segment.handle)
+            .expect("the window was fenced")
+            .1
     }
 }
 
@@ -169,7 +184,7 @@ pub struct AtServer<A: App = Echo> {
 
 impl AtServer {
     pub fn new() -> Self {
-        Self::told(&Raw::offer())
+        Self::told(&Raw::private_data())
     }
 
     /// The peer connects with this private data.
@@ -229,7 +244,10 @@ impl<A: App> AtServer<A> {
         let mut answer = answer;
         answer[4..8].copy_from_slice(&1_u32.to_be_bytes());
         let (header, _) = v1::parse(&answer, &mut lists).unwrap();
-        assert_eq!(header, Header { xid: Xid(xid), credits: Credits(GRANT), body: Body::Error(wanted) });
+        assert_eq!(
+            header,
+            Header { xid: Xid(xid), credits: Credits(GRANT), body: Body::Error(wanted) }
+        );
         assert_eq!(invalidated, None, "an error invalidates nothing");
         self.expect_alive();
     }
@@ -240,7 +258,8 @@ impl<A: App> AtServer<A> {
     }
 
     pub fn expect_alive(&mut self) {
-        let (answer, _) = self.ask(&message(0xa11e, &ChunkLists::new(), &rpc(0xa11e, NULL, &[]))).unwrap();
+        let (answer, _) =
+            self.ask(&message(0xa11e, &ChunkLists::new(), &rpc(0xa11e, NULL, &[]))).unwrap();
         let (_, _, payload) = reply(&answer);
         assert_eq!(ReplyHeader::parse(&mut Reader::new(&payload)).unwrap().xid, Xid(0xa11e));
         assert_eq!(self.shard.buffers_in_use(), 0);
@@ -292,7 +311,8 @@ impl<A: App, P: Provider<Address = Port>> AtClient<A, P> {
         this
     }
 
-    /// One turn of both ends. When there was nothing to do, the next thing that is due; false when nothing is.
+    /// One turn of both ends. When there was nothing to do, the next thing that is due; false when
+    /// nothing is.
     pub fn step(&mut self) -> bool {
         let worked = self.shard.pass(self.now) | self.raw.poll(self.now);
         match self.fabric.next_due() {
@@ -316,13 +336,25 @@ impl<A: App, P: Provider<Address = Port>> AtClient<A, P> {
     }
 
     /// A reply that grants three credits.
-    pub fn answer(&mut self, xid: Xid, lists: &ChunkLists, results: &[u8], invalidate: Option<u32>) {
+    pub fn answer(
+        &mut self,
+        xid: Xid,
+        lists: &ChunkLists,
+        results: &[u8],
+        invalidate: Option<u32>,
+    ) {
         self.send_answer(xid, lists, results, invalidate);
         self.settle();
     }
 
     /// As [`answer`](Self::answer), but it has not arrived yet.
-    pub fn send_answer(&mut self, xid: Xid, lists: &ChunkLists, results: &[u8], invalidate: Option<u32>) {
+    pub fn send_answer(
+        &mut self,
+        xid: Xid,
+        lists: &ChunkLists,
+        results: &[u8],
+        invalidate: Option<u32>,
+    ) {
         let mut payload = [&xid.0.to_be_bytes()[..], &[0, 0, 0, 1], &[0; 16]].concat();
         payload.extend_from_slice(results);
         let header = Header { xid, credits: Credits(3), body: Body::Msg };
@@ -341,7 +373,11 @@ pub fn rpc(xid: u32, procedure: u32, arguments: &[u8]) -> Vec<u8> {
 }
 
 /// The same of any program, version and procedure.
-pub fn rpc_of((program, version, procedure): (u32, u32, u32), xid: u32, arguments: &[u8]) -> Vec<u8> {
+pub fn rpc_of(
+    (program, version, procedure): (u32, u32, u32),
+    xid: u32,
+    arguments: &[u8],
+) -> Vec<u8> {
     let header = CallHeader {
         xid: Xid(xid),
         program,

@@ -72,7 +72,13 @@ impl Provider for Refusing {
         self.sim.receives_posted()
     }
 
-    fn bind(&mut self, qp: Qp, buf: Buf, span: Range<usize>, access: Access) -> Result<Window, Refused<Buf>> {
+    fn bind(
+        &mut self,
+        qp: Qp,
+        buf: Buf,
+        span: Range<usize>,
+        access: Access,
+    ) -> Result<Window, Refused<Buf>> {
         self.sim.bind(qp, buf, span, access)
     }
 

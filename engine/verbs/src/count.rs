@@ -1,4 +1,4 @@
-//! What a provider counts, in a form that every watcher can show.
+//! Counters of a provider, in a form that every watcher can show.
 
 use std::borrow::Cow;
 

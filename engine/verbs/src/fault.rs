@@ -1,15 +1,16 @@
-//! What can go wrong on a fabric, and whose fault it is (DESIGN D15).
+//! Faults of a fabric, and the party at fault (DESIGN D15).
 
 use std::{fmt, io};
 
-/// How a work request ended.
+/// Outcome of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// Done.
     Success,
     /// The connection died before it was done.
     Flushed,
-    /// The peer refused the access (its key, its bounds or its rights); only Reads can be told apart on iWARP.
+    /// The peer refused the access (its key, its bounds or its rights); only Reads can be told
+    /// apart on iWARP.
     RemoteAccess,
     /// The peer could not do it.
     RemoteOperation,
@@ -30,8 +31,8 @@ pub enum Refusal {
     NoWindow,
     /// No window of ours has this key.
     NoSuchKey,
-    /// The work request contradicts itself: a span outside of its buffer, a length that differs, too many spans, too much
-    /// private data.
+    /// The work request contradicts itself: a span outside of its buffer, a length that differs,
+    /// too many spans, too much private data.
     Malformed,
 }
 
@@ -55,10 +56,10 @@ pub enum Layer {
     Llp,
 }
 
-/// What a Terminate message says (RFC 5040 §4.8).
+/// Content of a Terminate message (RFC 5040 §4.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Terminate {
-    /// Which layer.
+    /// Layer that reports the error.
     pub layer: Layer,
     /// The error type within the layer.
     pub etype: u8,
@@ -72,7 +73,7 @@ impl fmt::Display for Terminate {
     }
 }
 
-/// What happened below us.
+/// Fault below the engine: in the provider, the system or the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FabricFault {
     /// Nobody answers at that address.
@@ -99,11 +100,14 @@ impl From<&io::Error> for FabricFault {
     fn from(error: &io::Error) -> Self {
         use io::ErrorKind as Kind;
         match error.kind() {
-            Kind::ConnectionRefused | Kind::HostUnreachable | Kind::NetworkUnreachable => Self::Refused,
-            Kind::TimedOut => Self::TimedOut,
-            Kind::ConnectionReset | Kind::ConnectionAborted | Kind::BrokenPipe | Kind::UnexpectedEof => {
-                Self::Lost
+            Kind::ConnectionRefused | Kind::HostUnreachable | Kind::NetworkUnreachable => {
+                Self::Refused
             }
+            Kind::TimedOut => Self::TimedOut,
+            Kind::ConnectionReset
+            | Kind::ConnectionAborted
+            | Kind::BrokenPipe
+            | Kind::UnexpectedEof => Self::Lost,
             Kind::AddrInUse => Self::AddressInUse,
             Kind::AddrNotAvailable | Kind::InvalidInput => Self::BadAddress,
             Kind::PermissionDenied => Self::Denied,
@@ -136,9 +140,11 @@ impl std::error::Error for FabricFault {}
 pub enum Cause {
     /// We ended it in order.
     Local,
-    /// We ended it: the peer held memory of ours, and its octets moved too slowly for that while others waited.
+    /// We ended it: the peer held memory of ours, and its octets moved too slowly for that while
+    /// others waited.
     Slow,
-    /// We ended it: the peer held memory of ours, or something waited for it, and next to nothing moved.
+    /// We ended it: the peer held memory of ours, or something waited for it, and next to nothing
+    /// moved.
     Stalled,
     /// The peer ended it in order.
     Peer,
@@ -165,7 +171,9 @@ impl fmt::Display for Cause {
             Self::Peer => f.write_str("closed by the peer"),
             Self::Rejected => f.write_str("rejected by the peer"),
             Self::Fabric(fault) => fault.fmt(f),
-            Self::PeerFault(terminate) => write!(f, "the peer broke a rule (Terminate {terminate} sent)"),
+            Self::PeerFault(terminate) => {
+                write!(f, "the peer broke a rule (Terminate {terminate} sent)")
+            }
             Self::Terminated(terminate) => write!(f, "the peer sent Terminate {terminate}"),
             Self::Handshake => f.write_str("the peer does not speak this protocol"),
         }

@@ -1,34 +1,85 @@
 //! The provider contract: what the engine asks of a fabric (DESIGN D2, D3).
 //!
-//! One [`Provider`] serves one shard on one thread. Memory moves into it with a work request and comes out with the
-//! event that ends the work; nothing else names memory, so safe code cannot invent a buffer. What every provider promises:
+//! One [`Provider`] serves one shard on one thread. Memory moves into it with a work request and
+//! comes out with the event that ends the work; nothing else names memory, so safe code cannot
+//! invent a buffer. What every provider promises:
 //!
-//! - Work posted to one [`Qp`] starts in order, and every work request that was not refused completes exactly once, in
-//!   order, also when the connection dies ([`Status::Flushed`]). A [`Refused`] one gives its token back and never completes.
-//! - A Send's receive event comes after all earlier RDMA Writes of that sender are placed. A Send or Write posted behind a
-//!   Read may take effect before the Read's data was fetched.
-//! - Completion of a Send or a Write means that its memory may be used again, not that the peer has it; completion of a
-//!   Read means that the data is in its sink.
-//! - Receives belong to the shard, not to a connection: they stay posted when a connection dies. A message that finds no
-//!   receive posted waits in a bounded place, and other traffic of its connection goes on.
-//! - A window is usable by the peer from the doorbell that rings it out. It ends in exactly one of: the peer's Send With
-//!   Invalidate ([`Event::Received`]), our local invalidation ([`Memory::Fenced`]), or the end of its connection
-//!   ([`Event::Unbound`]). All three carry the proof and the buffer.
-//! - The first error on a connection is advisory and the connection is dead: its pending work completes flushed, its windows
-//!   come back as `Unbound`, and [`Event::Disconnected`] is its last event. The cause is in that event.
-//! - The side that connected sends the first message (iWARP: RFC 5044 §7.1.2); an accepted connection is established for
-//!   the acceptor when it can send, which may be only then.
-//! - Nothing posted leaves before [`Provider::ring`]; the engine rings once per pass (DESIGN D17). Ending a connection rings
-//!   for that connection.
-//! - What waits for a receive when its connection ends is dropped. The peer's invalidation of a key whose local
-//!   invalidation is pending kills the connection, so that each window ends once.
+//! - Work posted to one [`Qp`] starts in order, and every work request that was not refused
+//!   completes exactly once, in order, also when the connection dies ([`Status::Flushed`]). A
+//!   [`Refused`] one gives its token back and never completes.
+//! - A Send's receive event comes after all earlier RDMA Writes of that sender are placed. A Send
+//!   or Write posted behind a Read may take effect before the Read's data was fetched.
+//! - Completion of a Send or a Write means that its memory may be used again, not that the peer has
+//!   it; completion of a Read means that the data is in its sink.
+//! - Receives belong to the shard, not to a connection: they stay posted when a connection dies. A
+//!   message that finds no receive posted waits in a bounded place, and other traffic of its
+//!   connection goes on.
+//! - A window is usable by the peer from the doorbell that rings it out. It ends in exactly one of:
+//!   the peer's Send With Invalidate ([`Event::Received`]), our local invalidation
+//!   ([`Memory::Fenced`]), or the end of its connection ([`Event::Unbound`]). All three carry the
+//!   proof and the buffer.
+//! - The first error on a connection is advisory and the connection is dead: its pending work
+//!   completes flushed, its windows come back as `Unbound`, and [`Event::Disconnected`] is its last
+//!   event. The cause is in that event.
+//! - The side that connected sends the first message (iWARP: RFC 5044 §7.1.2); an accepted
+//!   connection is established for the acceptor when it can send, which may be only then.
+//! - Nothing posted leaves before [`Provider::ring`]; the engine rings once per pass (DESIGN D17).
+//!   Ending a connection rings for that connection.
+//! - What waits for a receive when its connection ends is dropped. The peer's invalidation of a key
+//!   whose local invalidation is pending kills the connection, so that each window ends once.
 //! - A connect to where nobody listens ends with [`FabricFault::Refused`].
-//! - A provider that is dropped breaks its connections and gives all memory back, windows' buffers included.
+//! - A provider that is dropped breaks its connections and gives all memory back, windows' buffers
+//!   included.
+//!
+//! A provider's life, on a simulated fabric: listen, connect, post, ring, poll.
+//!
+//! ```
+//! use stag_pools::{Class, Pool};
+//! use stag_sim::{Fabric, Faults, LIMITS, Port};
+//! use stag_verbs::{Event, Provider, Status, Tag};
+//!
+//! let fabric = Fabric::new(1, Faults::NONE);
+//! let (mut server, mut client) = (fabric.end("server", LIMITS), fabric.end("client", LIMITS));
+//! let pool = Pool::new(&[Class { slot_len: LIMITS.receive_len, count: 8 }])?;
+//! for end in [&mut server, &mut client] {
+//!     end.register(&pool)?;
+//!     end.post_receive(pool.take(LIMITS.receive_len).expect("memory")).expect("a place");
+//! }
+//!
+//! let at = server.listen(&Port(0)).expect("a free port");
+//! client.connect(&at, b"private data").expect("a place for one more connection");
+//! let mut heard = None;
+//! while heard.is_none() {
+//!     let now = fabric.next_due().unwrap_or(fabric.now());
+//!     while let Some(event) = server.poll(now) {
+//!         match event {
+//!             Event::ConnectRequest { qp } => server.accept(qp, b"").expect("it is there"),
+//!             Event::Received { buf, .. } => heard = Some(buf),
+//!             _ => {}
+//!         }
+//!     }
+//!     while let Some(event) = client.poll(now) {
+//!         match event {
+//!             Event::Established { qp } => {
+//!                 let mut message = pool.take(4).expect("memory");
+//!                 message.append(b"call").expect("room");
+//!                 client.post_send(qp, Tag(7), message, None).expect("room in the send queue");
+//!                 client.ring();
+//!             }
+//!             Event::Completed { tag, status, .. } => {
+//!                 assert_eq!((tag, status), (Tag(7), Status::Success));
+//!             }
+//!             _ => {}
+//!         }
+//!     }
+//! }
+//! assert_eq!(heard.as_deref(), Some(&b"call"[..]));
+//! # Ok::<(), std::io::Error>(())
+//! ```
 //!
 //! Not in the contract: immediate data, atomics, type-1 windows.
 #![forbid(unsafe_code)]
 
-pub mod conformance;
 mod count;
 mod fault;
 mod open;
@@ -55,7 +106,8 @@ impl Qp {
     }
 }
 
-/// What the poster wants to find again in a completion. Providers carry it and do not look at it.
+/// Tag by which a poster recognises its work in a completion. Providers carry it and do not look at
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag(pub u64);
 
@@ -70,7 +122,7 @@ pub struct RemoteSpan {
     pub len: u32,
 }
 
-/// What a provider can hold, fixed when it is made.
+/// Limits of a provider, fixed when it is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Connections at a time, those being set up included.
@@ -81,17 +133,18 @@ pub struct Limits {
     pub receives: usize,
     /// Octets of each receive: the longest message that may arrive.
     pub receive_len: usize,
-    /// Windows bound at a time. None on a device that has none: its shard answers, and its own calls fit inline.
+    /// Windows bound at a time. None on a device that has none: its shard answers, and its own
+    /// calls fit inline.
     pub windows: usize,
     /// Remote spans one [`Provider::post_read`] may name.
     pub read_spans: usize,
     /// Octets of private data a connect or accept may carry.
     pub private_data_len: usize,
-    /// Whether windows can be invalidated by the peer and receives say which one was.
+    /// True if a peer can invalidate windows, and receives name the key that was invalidated.
     pub remote_invalidation: bool,
 }
 
-/// Who is at the other end.
+/// Address of the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerAddress {
     /// A host on an IP network.
@@ -100,7 +153,7 @@ pub enum PeerAddress {
     Process {
         /// Its number when it connected.
         pid: u32,
-        /// Whose it is.
+        /// User that the process runs as.
         uid: u32,
     },
     /// The other end of a simulated fabric.
@@ -126,11 +179,12 @@ pub enum Memory {
     Buf(Buf),
     /// A local invalidation that succeeded: the window's buffer.
     Fenced(Fenced),
-    /// A local invalidation that was flushed proves nothing: the buffer comes with [`Event::Unbound`].
+    /// A local invalidation that was flushed proves nothing: the buffer comes with
+    /// [`Event::Unbound`].
     Bound,
 }
 
-/// What happened. Events of one connection come in order.
+/// Event of a provider. Events of one connection come in order.
 #[derive(Debug)]
 pub enum Event {
     /// A peer wants to connect: answer with [`Provider::accept`] or [`Provider::reject`].
@@ -158,9 +212,9 @@ pub enum Event {
         qp: Qp,
         /// As posted.
         tag: Tag,
-        /// How it ended.
+        /// Outcome of the work request.
         status: Status,
-        /// What it held.
+        /// Memory that the work request held.
         memory: Memory,
     },
     /// A window ended with its connection.
@@ -170,8 +224,8 @@ pub enum Event {
         /// The proof and the buffer.
         fenced: Fenced,
     },
-    /// The connection is gone: no work is pending, no window is bound, `qp` names nothing from the next poll on, and is no
-    /// other connection's name.
+    /// The connection is gone: no work is pending, no window is bound, `qp` names nothing from the
+    /// next poll on, and is no other connection's name.
     Disconnected {
         /// The connection that was.
         qp: Qp,
@@ -180,29 +234,48 @@ pub enum Event {
     },
 }
 
+/// Result of a [look](Provider::look).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// A message arrived, whole and without an invalidation.
+    Message {
+        /// From this connection.
+        qp: Qp,
+        /// Its octets: so many, from the first one of the room that was given.
+        len: usize,
+    },
+    /// Nothing has happened.
+    Nothing,
+    /// Something that [`Provider::poll`] finds out; maybe nothing.
+    Other,
+}
+
 /// A fabric, as one shard sees it.
 pub trait Provider {
-    /// Where to listen or connect.
+    /// Address to listen on or to connect to.
     type Address: Clone + fmt::Debug + fmt::Display;
 
-    /// What its addresses begin with, and its counters are called.
+    /// Scheme of the provider's addresses, and the name of its counters.
     const SCHEME: &'static str;
 
-    /// What it counted, for whoever watches. Not asked for on the path of a call: it may allocate.
+    /// Returns the counters of the provider for observers. Not called on the path of a call: it may
+    /// allocate.
     fn counts(&self) -> Count {
         Count::Group(Vec::new())
     }
 
-    /// What this provider can hold.
+    /// Returns the limits of this provider.
     fn limits(&self) -> &Limits;
 
-    /// Whether pools that are registered here should be ones that other processes can map ([`Pool::shared`]).
+    /// Returns true if pools registered here should be ones that other processes can map
+    /// ([`Pool::shared`]).
     fn wants_shared_pools(&self) -> bool {
         false
     }
 
-    /// Makes the memory of `pool` known, before the first connection and before anything of it is posted: devices reach
-    /// nothing else. Fails when there is not enough locked memory, or no room for one more pool.
+    /// Makes the memory of `pool` known, before the first connection and before anything of it is
+    /// posted: devices reach nothing else. Fails when there is not enough locked memory, or no room
+    /// for one more pool.
     fn register(&mut self, pool: &Pool) -> io::Result<()> {
         let _ = pool;
         Ok(())
@@ -214,39 +287,51 @@ pub trait Provider {
     /// Takes no more peers. Connections stay.
     fn stop_listening(&mut self);
 
-    /// Starts to connect. `Established` or `Disconnected` follows. Fails with [`FabricFault::Exhausted`] at
-    /// [`Limits::connections`], and when there is more private data than [`Limits::private_data_len`].
+    /// Starts to connect. `Established` or `Disconnected` follows. Fails with
+    /// [`FabricFault::Exhausted`] at [`Limits::connections`], and when there is more private data
+    /// than [`Limits::private_data_len`].
     fn connect(&mut self, to: &Self::Address, private_data: &[u8]) -> Result<Qp, FabricFault>;
 
-    /// Takes the peer of a connect request. `Established` or `Disconnected` follows. [`Refusal::Malformed`] when the private
-    /// data is too long (the request can still be answered) and when there is no request to answer.
+    /// Takes the peer of a connect request. `Established` or `Disconnected` follows.
+    /// [`Refusal::Malformed`] when the private data is too long (the request can still be answered)
+    /// and when there is no request to answer. [`Refusal::Gone`] when the connection has ended
+    /// behind its request, and when there is no place for it.
     fn accept(&mut self, qp: Qp, private_data: &[u8]) -> Result<(), Refusal>;
 
-    /// Turns the peer of a connect request away. `Disconnected` follows. Private data beyond the limit is cut off; without
-    /// a request to answer nothing happens.
+    /// Turns the peer of a connect request away. `Disconnected` follows. Private data beyond the
+    /// limit is cut off; without a request to answer nothing happens.
     fn reject(&mut self, qp: Qp, private_data: &[u8]);
 
-    /// Ends a connection. What was posted before goes out if it can without waiting for the peer. `Disconnected` follows.
+    /// Ends a connection. What was posted before goes out if it can without waiting for the peer.
+    /// `Disconnected` follows.
     fn disconnect(&mut self, qp: Qp);
 
-    /// What the peer said while connecting; empty before it did, and when it said nothing. Where set-up messages have fields of
-    /// fixed size (InfiniBand), zeros follow. After `Disconnected` it can be read until the next poll, because a rejection
-    /// says why there.
+    /// Private data that the peer sent during connection set-up; empty before they arrive, and if
+    /// the peer sent none. Zeros follow on fabrics whose set-up messages have fields of fixed size
+    /// (InfiniBand). After `Disconnected` the data can be read until the next poll, because a
+    /// rejection gives its reason there.
     fn private_data(&self, qp: Qp) -> &[u8];
 
-    /// Who the peer is, while the connection exists.
+    /// Returns the address of the peer while the connection exists.
     fn peer_address(&self, qp: Qp) -> Option<PeerAddress>;
 
-    /// Gives the shared receive queue one more buffer. Its content is replaced by the message, from its first octet on.
-    /// Comes back when the queue is full or the buffer is shorter than [`Limits::receive_len`].
+    /// Gives the shared receive queue one more buffer. Its content is replaced by the message, from
+    /// its first octet on. Comes back when the queue is full or the buffer is shorter than
+    /// [`Limits::receive_len`].
     fn post_receive(&mut self, buf: Buf) -> Result<(), Buf>;
 
     /// Receives that wait for a message.
     fn receives_posted(&self) -> usize;
 
-    /// Opens `span` of the content of `buf` to the peer of `qp`, ahead of everything posted later. It has no completion
-    /// of its own.
-    fn bind(&mut self, qp: Qp, buf: Buf, span: Range<usize>, access: Access) -> Result<Window, Refused<Buf>>;
+    /// Opens `span` of the content of `buf` to the peer of `qp`, ahead of everything posted later.
+    /// It has no completion of its own.
+    fn bind(
+        &mut self,
+        qp: Qp,
+        buf: Buf,
+        span: Range<usize>,
+        access: Access,
+    ) -> Result<Window, Refused<Buf>>;
 
     /// Sends the content of `message`, and makes the peer's key `invalidate` invalid there.
     fn post_send(
@@ -257,21 +342,28 @@ pub trait Provider {
         invalidate: Option<RemoteKey>,
     ) -> Result<(), Refused<Buf>>;
 
-    /// Sends a copy of `message`, as [`post_send`](Self::post_send) would send it, if that can be done at once: with nothing
-    /// pending on the connection in front of it, with room where it goes, and short enough to be copied (verbs call it inline
-    /// data). True when it is on its way: it leaves with the next [`ring`](Self::ring) at the latest, and there is no
-    /// completion. False when nothing was done, for whatever reason: post it, and hear that reason.
+    /// Sends a copy of `message`, as [`post_send`](Self::post_send) would send it, if that can be
+    /// done at once: with nothing pending on the connection in front of it, with room where it
+    /// goes, and short enough to be copied (verbs call it inline data). True when it is on its way:
+    /// it leaves with the next [`ring`](Self::ring) at the latest, and there is no completion.
+    /// False when nothing was done, for whatever reason: post it, and hear that reason.
     fn send_inline(&mut self, qp: Qp, message: &[u8], invalidate: Option<RemoteKey>) -> bool {
         let _ = (qp, message, invalidate);
         false
     }
 
     /// Writes `source` to the peer's memory. `to.len` is the length of `source`.
-    fn post_write(&mut self, qp: Qp, tag: Tag, source: Extent, to: RemoteSpan)
-    -> Result<(), Refused<Extent>>;
+    fn post_write(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        source: Extent,
+        to: RemoteSpan,
+    ) -> Result<(), Refused<Extent>>;
 
-    /// Reads the spans `from`, one behind the other, into the content of `sink` from octet `at` on. One completion for all.
-    /// Refused when the content of `sink` is too short or `from` has more than [`Limits::read_spans`] elements.
+    /// Reads the spans `from`, one behind the other, into the content of `sink` from octet `at` on.
+    /// One completion for all. Refused when the content of `sink` is too short or `from` has more
+    /// than [`Limits::read_spans`] elements.
     fn post_read(
         &mut self,
         qp: Qp,
@@ -290,16 +382,35 @@ pub trait Provider {
     /// Rings the doorbells of everything posted since the last time.
     fn ring(&mut self);
 
+    /// Looks for what arrives most: a message that is nothing but its octets. They are copied to
+    /// `room`, which is at least [`Limits::receive_len`] octets long, and take no receive. A
+    /// message is told so only while a receive is posted: whoever keeps it takes that one
+    /// ([`take_receive`](Self::take_receive)). Each event is told once, by this or by
+    /// [`poll`](Self::poll), and in the same order; a look is as good as a poll for everything that
+    /// lasts until the next poll. Never waits. `now` never goes back.
+    fn look(&mut self, now: Time, room: &mut [u8]) -> Look {
+        let _ = (now, room);
+        Look::Other
+    }
+
+    /// Takes a receive back, empty, for a message that a [look](Self::look) told and that is to be
+    /// kept.
+    fn take_receive(&mut self) -> Option<Buf> {
+        None
+    }
+
     /// The next event, if there is one. Never waits. `now` never goes back.
     fn poll(&mut self, now: Time) -> Option<Event>;
 
-    /// Asks for [`wait_fd`](Self::wait_fd) to become readable at the next event. False when one is there already: poll
-    /// once more instead of sleeping.
+    /// Asks for [`wait_fd`](Self::wait_fd) to become readable at the next event. False when one is
+    /// there already: poll once more instead of sleeping.
     fn arm(&mut self) -> bool;
 
-    /// Readable, after [`arm`](Self::arm), when there is something to poll. None: this provider cannot be slept on.
+    /// Readable, after [`arm`](Self::arm), when there is something to poll. None: this provider
+    /// cannot be slept on.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
 
-    /// When to poll next even if nothing arrives: the earliest of this provider's own timers.
+    /// Returns the time of the next poll if nothing arrives before: the earliest of this provider's
+    /// own timers.
     fn wake_at(&self) -> Option<Time>;
 }

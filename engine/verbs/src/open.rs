@@ -30,7 +30,8 @@ pub enum Sharing {
 pub struct Settings {
     /// The provider's limits.
     pub limits: Limits,
-    /// Makes window keys unpredictable (RFC 5042 §6.4): take it from the operating system's generator.
+    /// Makes window keys unpredictable (RFC 5042 §6.4): take it from the operating system's
+    /// generator.
     pub seed: [u8; 32],
     /// The time before the first poll.
     pub now: Time,
@@ -68,7 +69,8 @@ impl Settings {
     }
 }
 
-/// An address of this host at which two of its processes can meet, and facts about the fabric there.
+/// An address of this host at which two of its processes can meet, and facts about the fabric
+/// there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Here<A> {
     /// The address; a port of 0 is chosen when somebody listens.
@@ -112,7 +114,8 @@ pub trait Open: Provider<Address: FromStr<Err: Display> + PartialEq> + Sized {
         Ok(at.clone())
     }
 
-    /// An address of this host. A fabric of processes has its socket at `socket`, where nothing is yet.
+    /// An address of this host. A fabric of processes has its socket at `socket`, where nothing is
+    /// yet.
     ///
     /// # Errors
     /// A sentence when the fabric has no address here.
@@ -127,6 +130,7 @@ pub trait Open: Provider<Address: FromStr<Err: Display> + PartialEq> + Sized {
     /// A provider that connects to `to`; or to nothing, for calls over TCP streams only.
     ///
     /// # Errors
-    /// As the fabric's memory and descriptors fail, and when the fabric cannot lend memory to a peer.
+    /// As the fabric's memory and descriptors fail, and when the fabric cannot lend memory to a
+    /// peer.
     fn for_connecting(settings: Settings, to: Option<&Self::Address>) -> io::Result<Self>;
 }

@@ -1,4 +1,5 @@
-//! The port that a connection comes from: any, or one below 1024, which only a privileged process may take.
+//! The port that a connection comes from: any, or one below 1024, which only a privileged process
+//! may take.
 
 use std::{
     io::{self, ErrorKind},
@@ -19,9 +20,11 @@ pub const fn is_reserved(port: u16) -> bool {
     port < 1_024
 }
 
-/// Connects to `to` by `connect`, which makes a socket, binds it to the address that it is given, and connects it.
+/// Connects to `to` by `connect`, which makes a socket, binds it to the address that it is given,
+/// and connects it.
 ///
-/// With `reserved`, from a reserved port; from any where this process may take none, or none is left.
+/// With `reserved`, from a reserved port; from any where this process may take none, or none is
+/// left.
 ///
 /// # Errors
 /// The last error of `connect`.
@@ -39,7 +42,11 @@ pub fn connect<T>(
             let from = any(to, *RESERVED.end() - (first + step) % COUNT);
             match connect(Some(from)) {
                 // Taken, or this very pair of addresses was in use a moment ago (TIME_WAIT).
-                Err(error) if matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable) => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable
+                    ) => {}
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => break,
                 connected => return connected,
             }

@@ -7,7 +7,7 @@ use std::{ops::Add, time::Duration};
 pub struct Time(pub u64);
 
 impl Time {
-    /// How long ago `earlier` was; zero when it is still to come.
+    /// Returns the time since `earlier`; zero if `earlier` is still to come.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,5 +1,6 @@
-//! Each rung by itself, and the way down. Those of reserved huge pages need some: `cargo test -p stag-pools -- --ignored`
-//! as root sets a few aside and gives them back. They wait for each other, but other programs may take the pages.
+//! Each rung by itself, and the way down. Those of reserved huge pages need some: `cargo test -p
+//! stag-pools -- --ignored` as root sets a few aside and gives them back. They wait for each other,
+//! but other programs may take the pages.
 
 use super::*;
 use std::{
@@ -52,7 +53,8 @@ fn resident(arena: &Arena) -> usize {
 }
 
 fn octets(arena: &mut Arena) -> &mut [u8] {
-    // SAFETY: the arena maps `len` octets, zero at first, and is borrowed alone as long as the slice.
+    // SAFETY: the arena maps `len` octets, zero at first, and is borrowed alone as long as the
+    // slice.
     unsafe { std::slice::from_raw_parts_mut(arena.base.as_ptr(), arena.len) }
 }
 
@@ -72,7 +74,8 @@ impl Reserved {
     fn new(pages: usize) -> Option<Self> {
         static ALONE: Mutex<()> = Mutex::new(());
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        // Pages that somebody still held when they were given back count as surplus, and go with their holder.
+        // Pages that somebody still held when they were given back count as surplus, and go with
+        // their holder.
         let before = number("nr_hugepages")?.saturating_sub(number("surplus_hugepages")?);
         let _ = fs::write(format!("{RESERVE}/nr_hugepages"), (before + pages).to_string());
         let this = Self { before, _alone: alone };
@@ -80,7 +83,9 @@ impl Reserved {
         if found == before + pages && number("free_hugepages")? == pages {
             return Some(this);
         }
-        eprintln!("skipped: {pages} free huge pages cannot be reserved here ({found}, {before} before)");
+        eprintln!(
+            "skipped: {pages} free huge pages cannot be reserved here ({found}, {before} before)"
+        );
         None
     }
 }
@@ -137,7 +142,8 @@ fn memory_that_nobody_reserved_is_zero_and_untouched_at_first() {
 
 #[test]
 fn less_than_a_huge_page_stays_on_base_pages_and_wastes_nothing() {
-    for (len, octets) in [(0, 4096), (1, 4096), (4097, 8192), (HUGE_PAGE - 4096, HUGE_PAGE - 4096)] {
+    for (len, octets) in [(0, 4096), (1, 4096), (4097, 8192), (HUGE_PAGE - 4096, HUGE_PAGE - 4096)]
+    {
         let arena = Arena::map(len).unwrap();
         assert_eq!((arena.pages(), arena.len()), (Pages::Base, octets));
         assert!(arena._missing.is_none());
@@ -220,7 +226,9 @@ fn reserved_pages_are_all_there_at_first_and_given_back_at_the_end() {
         assert_eq!(number("free_hugepages"), Some(free - 4), "{rung} takes its pages at once");
         let smaps = mapping("smaps", address(&arena)).unwrap();
         assert!(
-            smaps.lines().any(|line| line.starts_with("KernelPageSize:") && line.ends_with(" 2048 kB")),
+            smaps
+                .lines()
+                .any(|line| line.starts_with("KernelPageSize:") && line.ends_with(" 2048 kB")),
             "{smaps}"
         );
         let sharing = if rung == Pages::HugeMemfd { " rw-s " } else { " rw-p " };
@@ -231,7 +239,8 @@ fn reserved_pages_are_all_there_at_first_and_given_back_at_the_end() {
         let start = address(&arena);
         drop(arena);
         assert!(
-            mapping("maps", start).is_none_or(|line| !line.contains("huge") && !line.contains("stag-pool"))
+            mapping("maps", start)
+                .is_none_or(|line| !line.contains("huge") && !line.contains("stag-pool"))
         );
         assert_eq!(number("free_hugepages"), Some(free), "{rung} gives its pages back");
     }
@@ -241,9 +250,12 @@ fn reserved_pages_are_all_there_at_first_and_given_back_at_the_end() {
 #[ignore = "reserves huge pages of the host, as root"]
 fn exhausted_pages_lead_down_the_ladder() {
     let Some(_reserved) = Reserved::new(4) else { return };
-    let host = Host::read(Path::new("/"));
-    let lower =
-        if host.offers(Pages::Transparent, HUGE_PAGE, None) { Pages::Transparent } else { Pages::Base };
+    let host = HostMemory::read(Path::new("/"));
+    let lower = if host.offers(Pages::Transparent, HUGE_PAGE, None) {
+        Pages::Transparent
+    } else {
+        Pages::Base
+    };
     let large = Arena::climb(&host, 3 * HUGE_PAGE, &Pages::LADDER).unwrap();
     assert_eq!(large.pages(), Pages::HugeMemfd);
     for rung in [Pages::HugeMemfd, Pages::HugePrivate] {
@@ -255,7 +267,10 @@ fn exhausted_pages_lead_down_the_ladder() {
     assert_eq!(rest.pages(), Pages::HugeMemfd, "others' failures took nothing");
     assert_eq!(Arena::climb(&host, HUGE_PAGE, &Pages::LADDER).unwrap().pages(), lower);
     drop(large);
-    assert_eq!(Arena::climb(&host, 3 * HUGE_PAGE, &Pages::LADDER).unwrap().pages(), Pages::HugeMemfd);
+    assert_eq!(
+        Arena::climb(&host, 3 * HUGE_PAGE, &Pages::LADDER).unwrap().pages(),
+        Pages::HugeMemfd
+    );
 }
 
 #[test]

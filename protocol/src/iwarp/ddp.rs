@@ -10,7 +10,8 @@ pub const UNTAGGED_LEN: usize = 18;
 const TAGGED: u8 = 0x80;
 const LAST: u8 = 0x40;
 const VERSION_MASK: u8 = 0x03;
-// RFC 5041 §4.1 [5041-13], RFC 5044 §3, §C.1 [5044-7]
+// RFC 5041 §4.1 [5041-13]: the DDP version is 1 in every segment
+// RFC 5044 §3, §C.1 [5044-7]: the DDP and RDMAP versions are those that MPA settled
 const VERSION: u8 = 0x01;
 
 /// The Send family (RFC 5040 §4.1).
@@ -29,7 +30,7 @@ pub struct Tagged {
     pub control: u8,
     /// The buffer.
     pub stag: u32,
-    /// Where this segment starts in it; opaque, never a pointer.
+    /// Offset in the tagged buffer at which this segment starts; opaque, never a pointer.
     pub to: u64,
 }
 
@@ -76,23 +77,24 @@ pub const fn header_len(control: u8) -> usize {
 }
 
 impl Header {
-    /// Splits an ULPDU into its header and its payload. Reserved bits are not looked at (RFC 5041 §4.1).
+    /// Splits an ULPDU into its header and its payload. Reserved bits are not looked at (RFC 5041
+    /// §4.1).
     pub fn parse(ulpdu: &[u8]) -> Result<(Self, &[u8]), Error> {
         let control = *ulpdu.first().ok_or(Error::Short)?;
-        // RFC 5041 §4.1 [5041-12]
+        // RFC 5041 §4.1 [5041-12]: reserved bits are ignored
         let right_version = control & VERSION_MASK == VERSION;
-        // RFC 5041 §4.1 [5041-8]
+        // RFC 5041 §4.1 [5041-8]: flag T selects a tagged buffer
         if control & TAGGED == 0 {
             let (header, payload) = ulpdu.split_first_chunk().ok_or(Error::Short)?;
             if !right_version {
-                // RFC 5041 §4.1 [5041-13]
+                // RFC 5041 §4.1 [5041-13]: the DDP version is 1 in every segment
                 return Err(Error::UntaggedVersion);
             }
             Ok((Self::Untagged(Untagged::parse(header)), payload))
         } else {
             let (header, payload) = ulpdu.split_first_chunk().ok_or(Error::Short)?;
             if !right_version {
-                // RFC 5041 §4.1 [5041-13]
+                // RFC 5041 §4.1 [5041-13]: the DDP version is 1 in every segment
                 return Err(Error::TaggedVersion);
             }
             Ok((Self::Tagged(Tagged::parse(header)), payload))
@@ -109,7 +111,7 @@ impl Header {
 }
 
 const fn ddp_control(last: bool) -> u8 {
-    // RFC 5041 §4.1 [5041-11]
+    // RFC 5041 §4.1 [5041-11]: reserved bits are sent as zero
     if last { LAST | VERSION } else { VERSION }
 }
 
@@ -129,7 +131,7 @@ impl Tagged {
         let [s0, s1, s2, s3] = self.stag.to_be_bytes();
         let [t0, t1, t2, t3, t4, t5, t6, t7] = self.to.to_be_bytes();
         let ddp = TAGGED | ddp_control(self.last);
-        // RFC 5041 §4.2 [5041-14]
+        // RFC 5041 §4.2 [5041-14]: a tagged header is control, upper layer octet, STag, TO
         [ddp, self.control, s0, s1, s2, s3, t0, t1, t2, t3, t4, t5, t6, t7]
     }
 }
@@ -154,7 +156,7 @@ impl Untagged {
         let [n0, n1, n2, n3] = self.msn.to_be_bytes();
         let [m0, m1, m2, m3] = self.mo.to_be_bytes();
         let ddp = ddp_control(self.last);
-        // RFC 5041 §4.3 [5041-17]
+        // RFC 5041 §4.3 [5041-17]: an untagged header ends with queue, MSN and MO
         [ddp, self.control, i0, i1, i2, i3, q0, q1, q2, q3, n0, n1, n2, n3, m0, m1, m2, m3]
     }
 }

@@ -10,8 +10,8 @@ use super::{ddp, mpa};
 pub const LENGTH_LEN: usize = 2;
 /// Octets of the CRC field.
 pub const CRC_LEN: usize = 4;
-/// Octets of the largest FPDU that a length field can announce, without markers. Some peers fill it (siw on loopback
-/// comes close), so a receive buffer holds at least one.
+/// Octets of the largest FPDU that a length field can announce, without markers. Some peers fill it
+/// (siw on loopback comes close), so a receive buffer holds at least one.
 pub const FPDU_MAX: usize = fpdu_len(u16::MAX);
 /// Octets between the starts of two markers (RFC 5044 §4.3).
 pub const MARKER_INTERVAL: usize = 512;
@@ -20,12 +20,13 @@ pub const MARKER_LEN: usize = 4;
 /// The smallest MULPDU (RFC 5044 §4.5).
 pub const MULPDU_MIN: u16 = 128;
 /// The largest MULPDU (RFC 5044 §4.5).
-// RFC 5044 §3, §4.5 [5044-4]
+// RFC 5044 §3, §4.5 [5044-4]: the largest ULPDU has 128 to 64,768 octets
 pub const MULPDU_MAX: u16 = 64_768;
 
 const _: () = assert!(FPDU_MAX == 65_544);
 
-/// A running CRC32c (polynomial 0x1EDC6F41, reflected, initial and final xor all ones): `123456789` gives 0xE3069283.
+/// A running CRC32c (polynomial 0x1EDC6F41, reflected, initial and final xor all ones): `123456789`
+/// gives 0xE3069283.
 pub trait Crc32c {
     /// The CRC of no octets.
     fn start() -> Self;
@@ -44,9 +45,10 @@ pub trait Crc32c {
     }
 }
 
-/// Pad octets behind an ULPDU of `ulpdu_len`, so that the FPDU is a multiple of four (RFC 5044 §4.1).
+/// Pad octets behind an ULPDU of `ulpdu_len`, so that the FPDU is a multiple of four (RFC 5044
+/// §4.1).
 pub const fn pad_len(ulpdu_len: usize) -> usize {
-    // RFC 5044 §4.2, §4.3 [5044-13]
+    // RFC 5044 §4.2, §4.3 [5044-13]: the two low bits of an FPDU pointer are zero
     ulpdu_len.wrapping_add(LENGTH_LEN).wrapping_neg() & 3
 }
 
@@ -59,9 +61,9 @@ pub const fn fpdu_len(ulpdu_len: u16) -> usize {
 /// The largest ULPDU whose FPDU fits a TCP segment of `emss` octets (RFC 5044 §4.5).
 pub const fn mulpdu(emss: usize, markers: bool) -> u16 {
     let marked = if markers { MARKER_LEN * emss.div_ceil(MARKER_INTERVAL) } else { 0 };
-    // RFC 5044 §4.5 [5044-27]
+    // RFC 5044 §4.5 [5044-27]: the largest ULPDU fits a TCP segment, but for software
     let fits = emss.saturating_sub(LENGTH_LEN + CRC_LEN + marked + emss % 4);
-    // RFC 5044 §4.5 [5044-28]
+    // RFC 5044 §4.5 [5044-28]: the largest ULPDU does not fall below 128 octets
     if fits < MULPDU_MIN as usize {
         MULPDU_MIN
     } else if fits > MULPDU_MAX as usize {
@@ -71,24 +73,26 @@ pub const fn mulpdu(emss: usize, markers: bool) -> u16 {
     }
 }
 
-/// What the start of the received octets is.
+/// Result of parsing the start of the received octets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Parsed {
-    /// Not a whole FPDU yet: it is this many octets long, counted from its start, or at least this many.
+    /// Not a whole FPDU yet: it is this many octets long, counted from its start, or at least this
+    /// many.
     NeedMore(usize),
     /// One FPDU.
     Fpdu {
-        /// Where its ULPDU lies.
+        /// Range of its ULPDU.
         ulpdu: Range<usize>,
         /// Octets of the whole FPDU.
         consumed: usize,
     },
 }
 
-/// Finds the FPDU at the start of `octets`. We never ask a peer for markers, so there are none. Pad octets may have any
-/// value; with `crc` off the CRC field may too (RFC 5044 §4.1, §4.4).
+/// Finds the FPDU at the start of `octets`. We never ask a peer for markers, so there are none. Pad
+/// octets may have any value; with `crc` off the CRC field may too (RFC 5044 §4.1, §4.4).
 ///
-/// Errors: [`Terminate::MPA_CRC`], or [`Terminate::MPA_LENGTH`] when the ULPDU cannot hold its DDP header.
+/// Errors: [`Terminate::MPA_CRC`], or [`Terminate::MPA_LENGTH`] when the ULPDU cannot hold its DDP
+/// header.
 pub fn parse<C: Crc32c>(octets: &[u8], crc: bool) -> Result<Parsed, Terminate> {
     let Some((length, rest)) = octets.split_first_chunk() else {
         return Ok(Parsed::NeedMore(LENGTH_LEN));
@@ -98,17 +102,19 @@ pub fn parse<C: Crc32c>(octets: &[u8], crc: bool) -> Result<Parsed, Terminate> {
     if ulpdu_len < ddp::TAGGED_LEN {
         return Err(Terminate::MPA_LENGTH);
     }
-    // RFC 5044 §4.1 [5044-10]
+    // RFC 5044 §4.1 [5044-10]: the content of the padding is ignored
     let consumed = fpdu_len(length);
-    // RFC 5044 §5.2, §6 [5044-30]
-    let (Some((covered, sum)), Some(ulpdu)) =
-        (octets.get(..consumed).and_then(<[u8]>::split_last_chunk::<CRC_LEN>), rest.get(..ulpdu_len))
-    else {
+    // RFC 5044 §5.2, §6 [5044-30]: the length field tells the end of an FPDU
+    let (Some((covered, sum)), Some(ulpdu)) = (
+        octets.get(..consumed).and_then(<[u8]>::split_last_chunk::<CRC_LEN>),
+        rest.get(..ulpdu_len),
+    ) else {
         return Ok(Parsed::NeedMore(consumed));
     };
-    // RFC 5044 §4.1, §7.1.1 [5044-11]
+    // RFC 5044 §4.1, §7.1.1 [5044-11]: the CRC field is present but unchecked while CRC is off
     if crc {
-        // RFC 5041 §3 [5041-4], RFC 5044 §4.4, §6, §8 [5044-26]
+        // RFC 5041 §3 [5041-4]: a CRC32c covers every segment
+        // RFC 5044 §4.4, §6, §8 [5044-26]: a wrong CRC makes the FPDU invalid
         if C::of(covered) != u32::from_le_bytes(*sum) {
             return Err(Terminate::MPA_CRC);
         }
@@ -116,7 +122,8 @@ pub fn parse<C: Crc32c>(octets: &[u8], crc: bool) -> Result<Parsed, Terminate> {
     if ulpdu.first().is_none_or(|control| ulpdu_len < ddp::header_len(*control)) {
         return Err(Terminate::MPA_LENGTH);
     }
-    // RFC 5041 §3 [5041-3], RFC 5044 §3 [5044-3]
+    // RFC 5041 §3 [5041-3]: boundaries and lengths of segments are kept
+    // RFC 5044 §3 [5044-3]: one FPDU holds exactly one ULPDU
     Ok(Parsed::Fpdu { ulpdu: LENGTH_LEN..LENGTH_LEN + ulpdu_len, consumed })
 }
 
@@ -127,7 +134,8 @@ pub type Trailer = Octets<{ 3 + CRC_LEN }>;
 #[derive(Clone, Debug)]
 pub struct Framer {
     crc: bool,
-    /// Octets sent since the last marker began, 0 when one is due before the next octet; `None` without markers.
+    /// Octets sent since the last marker began, 0 when one is due before the next octet; `None`
+    /// without markers.
     since_marker: Option<u16>,
 }
 
@@ -139,12 +147,14 @@ impl Framer {
 
     /// A framer with or without CRC and markers.
     pub const fn with(crc: bool, markers: bool) -> Self {
-        // RFC 5044 §4.3, §7.1.1 [5044-16] [5044-38]
+        // RFC 5044 §4.3, §7.1.1 [5044-16]: a marker stands at the start and at every 512th octet
+        // RFC 5044 §4.3, §7.1.1 [5044-38]: a peer that says M=0 gets no markers
         Self { crc, since_marker: if markers { Some(0) } else { None } }
     }
 
-    /// Closes one segment: `header` starts with the ULPDU Length ([`super::stream::Segment::header`]), `payload` lies in
-    /// any number of pieces. The FPDU counts as sent: a caller sends FPDUs in the order it framed them, and whole.
+    /// Closes one segment: `header` starts with the ULPDU Length
+    /// ([`super::stream::Segment::header`]), `payload` lies in any number of pieces. The FPDU
+    /// counts as sent: a caller sends FPDUs in the order it framed them, and whole.
     ///
     /// With CRC off the CRC field is zero, as siw sends it.
     pub fn frame<'a, C, P>(&mut self, header: &[u8], payload: P) -> Framed
@@ -158,7 +168,7 @@ impl Framer {
         let ulpdu_len = header.len().saturating_sub(LENGTH_LEN) + payload_len;
         debug_assert_eq!(header.first_chunk(), Some(&(ulpdu_len as u16).to_be_bytes()));
         debug_assert!(ulpdu_len <= usize::from(MULPDU_MAX), "segments of `Stream` are no larger");
-        // RFC 5044 §4.1 [5044-9]
+        // RFC 5044 §4.1 [5044-9]: zero padding makes an FPDU a multiple of four octets
         let pad: &[u8] = match pad_len(ulpdu_len) {
             0 => &[],
             1 => &[0],
@@ -175,12 +185,13 @@ impl Framer {
             since_marker: self.since_marker,
         };
         let mut sum = 0;
-        // RFC 5044 §4.4, §7.1.1 [5044-21]
+        // RFC 5044 §4.4, §7.1.1 [5044-21]: a CRC that the peer asked for is used to the end
         if self.crc {
             let mut crc = C::start();
             match self.since_marker {
                 None => {
-                    // RFC 5044 §4.4 [5044-25]
+                    // RFC 5044 §4.4 [5044-25]: the CRC covers length field, ULPDU, padding and
+                    // markers
                     crc.update(header);
                     payload.for_each(|piece| crc.update(piece));
                     crc.update(pad);
@@ -189,9 +200,9 @@ impl Framer {
             }
             sum = crc.finish();
         }
-        // RFC 5044 §4.1 [5044-8]
+        // RFC 5044 §4.1 [5044-8]: an FPDU is length, ULPDU, padding and CRC field
         framed.trailer.push(pad);
-        // RFC 5044 §4.4 [5044-23]
+        // RFC 5044 §4.4 [5044-23]: every FPDU has its CRC field
         framed.trailer.push(&sum.to_le_bytes());
         self.since_marker = framed.since_marker_after();
         framed
@@ -199,20 +210,28 @@ impl Framer {
 }
 
 impl Framer {
-    /// Writes a whole FPDU to the start of `out`: `header` and `payload` as for [`frame`](Self::frame), pad, CRC. Its length;
-    /// `None`, and nothing is sent, when `out` is shorter, or with markers.
-    pub fn write<C: Crc32c>(&mut self, header: &[u8], payload: &[u8], out: &mut [u8]) -> Option<usize> {
+    /// Writes a whole FPDU to the start of `out`: `header` and `payload` as for
+    /// [`frame`](Self::frame), pad, CRC. Its length; `None`, and nothing is sent, when `out` is
+    /// shorter, or with markers.
+    pub fn write<C: Crc32c>(
+        &mut self,
+        header: &[u8],
+        payload: &[u8],
+        out: &mut [u8],
+    ) -> Option<usize> {
         let covered = header.len() + payload.len();
         let pad = pad_len(covered.saturating_sub(LENGTH_LEN));
-        let fpdu = out.get_mut(..covered + pad + CRC_LEN).filter(|_| self.since_marker.is_none())?;
+        let fpdu =
+            out.get_mut(..covered + pad + CRC_LEN).filter(|_| self.since_marker.is_none())?;
         let (octets, sum) = fpdu.split_last_chunk_mut::<CRC_LEN>()?;
         let (head, rest) = octets.split_at_mut(header.len());
         head.copy_from_slice(header);
         let (body, padding) = rest.split_at_mut(payload.len());
         body.copy_from_slice(payload);
-        // RFC 5044 §4.1 [5044-8]
+        // RFC 5044 §4.1 [5044-8]: an FPDU is length, ULPDU, padding and CRC field
         padding.fill(0);
-        // RFC 5044 §4.4 [5044-23] [5044-25]
+        // RFC 5044 §4.4 [5044-23]: every FPDU has its CRC field
+        // RFC 5044 §4.4 [5044-25]: the CRC covers length field, ULPDU, padding and markers
         *sum = if self.crc { C::of(octets).to_le_bytes() } else { [0; CRC_LEN] };
         Some(fpdu.len())
     }
@@ -227,8 +246,8 @@ pub struct Framed {
     since_marker: Option<u16>,
 }
 
-/// A run of octets of an FPDU, in the order of the stream. Ranges count within header, payload or trailer and are never
-/// empty.
+/// A run of octets of an FPDU, in the order of the stream. Ranges count within header, payload or
+/// trailer and are never empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A marker.
@@ -244,7 +263,13 @@ pub enum Part {
 impl Framed {
     /// The FPDU's octets, in order. Without markers these are header, payload (if any) and trailer.
     pub const fn parts(&self) -> Parts {
-        Parts { sizes: self.sizes, since_marker: self.since_marker, field: 0, at: 0, since_length: None }
+        Parts {
+            sizes: self.sizes,
+            since_marker: self.since_marker,
+            field: 0,
+            at: 0,
+            since_length: None,
+        }
     }
 
     /// Octets of the FPDU with its markers.
@@ -271,12 +296,12 @@ impl Framed {
         let mut payload = Gather { pieces: payload, piece: &[] };
         for part in self.parts() {
             match part {
-                // RFC 5044 §4.3, §4.4 [5044-18]
+                // RFC 5044 §4.3, §4.4 [5044-18]: the CRC covers a marker in front of its FPDU
                 Part::Marker(marker) => crc.update(&marker),
                 Part::Header(range) => crc.update(header.get(range).unwrap_or_default()),
                 Part::Payload(range) => payload.take(range.len(), |octets| crc.update(octets)),
                 // `get` ends at the pad: the CRC field does not cover itself.
-                // RFC 5044 §4.4 [5044-25]
+                // RFC 5044 §4.4 [5044-25]: the CRC covers length field, ULPDU, padding and markers
                 Part::Trailer(range) => crc.update(pad.get(range).unwrap_or_default()),
             }
         }
@@ -343,7 +368,8 @@ impl Iterator for Parts {
         if self.since_marker == Some(0) {
             return Some(self.marker());
         }
-        let to_marker = self.since_marker.map_or(usize::MAX, |since| MARKER_INTERVAL - usize::from(since));
+        let to_marker =
+            self.since_marker.map_or(usize::MAX, |since| MARKER_INTERVAL - usize::from(since));
         let len = (size - self.at).min(to_marker);
         let range = self.at..self.at + len;
         self.at += len;
@@ -363,14 +389,15 @@ impl Iterator for Parts {
 
 impl Parts {
     fn marker(&mut self) -> Part {
-        // FPDUPTR: from the ULPDU Length field to the marker, zero between two FPDUs (RFC 5044 §4.3).
-        // RFC 5044 §4.3 [5044-17]
+        // FPDUPTR: from the ULPDU Length field to the marker, zero between two FPDUs (RFC 5044
+        // §4.3).
+        // RFC 5044 §4.3 [5044-17]: an FPDU pointer counts from the length field to the marker
         let [high, low] = self.since_length.unwrap_or(0).to_be_bytes();
         self.since_marker = Some(MARKER_LEN as u16);
         if let Some(since) = &mut self.since_length {
             *since = since.wrapping_add(MARKER_LEN as u16);
         }
-        // RFC 5044 §4.2 [5044-12]
+        // RFC 5044 §4.2 [5044-12]: a marker is 16 zero bits and the FPDU pointer
         Part::Marker([0, 0, high, low])
     }
 
@@ -385,5 +412,8 @@ impl Parts {
 // FPDUPTR has 16 bits: why MULPDU ends at 64,768.
 const _: () = {
     let unmarked = fpdu_len(MULPDU_MAX);
-    assert!(unmarked + MARKER_LEN * (unmarked / (MARKER_INTERVAL - MARKER_LEN) + 1) <= u16::MAX as usize);
+    assert!(
+        unmarked + MARKER_LEN * (unmarked / (MARKER_INTERVAL - MARKER_LEN) + 1)
+            <= u16::MAX as usize
+    );
 };

@@ -17,14 +17,16 @@ impl<const N: usize> Octets<N> {
         Self { len: 0, room: [0; N] }
     };
 
-    /// The octets of `pieces`, one after the other. Together they fit `N`: that is the caller's own promise.
+    /// The octets of `pieces`, one after the other. Together they fit `N`: that is the caller's own
+    /// promise.
     pub fn of(pieces: &[&[u8]]) -> Self {
         let mut octets = Self::EMPTY;
         pieces.iter().for_each(|piece| octets.push(piece));
         octets
     }
 
-    /// Appends `piece`, which fits: what goes into an `Octets` is sized at compile time or judged before.
+    /// Appends `piece`, which fits: what goes into an `Octets` is sized at compile time or judged
+    /// before.
     #[inline]
     pub fn push(&mut self, piece: &[u8]) {
         let start = usize::from(self.len);

@@ -6,18 +6,20 @@ use super::ddp;
 use super::octets::Octets;
 
 const VERSION_MASK: u8 = 0xC0;
-// RFC 5040 §4.1 [5040-7], RFC 5044 §3, §C.1 [5044-7]
+// RFC 5040 §4.1 [5040-7]: the RDMAP version is 1 in every message
+// RFC 5044 §3, §C.1 [5044-7]: the DDP and RDMAP versions are those that MPA settled
 const VERSION: u8 = 0x40;
 const OPCODE_MASK: u8 = 0x0F;
 
-/// What a message does (RFC 5040 §4.2). Immediate data and atomics (RFC 7306) are refused as unexpected opcodes.
+/// Operation of a message (RFC 5040 §4.2). Immediate data and atomics (RFC 7306) are refused as
+/// unexpected opcodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
     /// RDMA Write.
     Write = 0,
     /// RDMA Read Request.
-    // RFC 5040 §4.1 [5040-5]
+    // RFC 5040 §4.1 [5040-5]: each kind of message has its own opcode
     ReadRequest = 1,
     /// RDMA Read Response.
     ReadResponse = 2,
@@ -38,11 +40,11 @@ impl Opcode {
     ///
     /// Errors: [`Terminate::RDMAP_VERSION`] or [`Terminate::UNEXPECTED_OPCODE`].
     pub const fn parse(control: u8) -> Result<Self, Terminate> {
-        // RFC 5040 §7.2 [5040-57]
+        // RFC 5040 §7.2 [5040-57]: another RDMAP version is an error
         if control & VERSION_MASK != VERSION {
             return Err(Terminate::RDMAP_VERSION);
         }
-        // RFC 5040 §4.1 [5040-8]
+        // RFC 5040 §4.1 [5040-8]: the reserved bits of control are sent as zero and ignored
         Ok(match control & OPCODE_MASK {
             0 => Self::Write,
             1 => Self::ReadRequest,
@@ -52,14 +54,15 @@ impl Opcode {
             5 => Self::SendSolicited,
             6 => Self::SendSolicitedInvalidate,
             7 => Self::Terminate,
-            // RFC 5040 §7.2 [5040-56]
+            // RFC 5040 §7.2 [5040-56]: an opcode that is unknown or out of place is an error
             _ => return Err(Terminate::UNEXPECTED_OPCODE),
         })
     }
 
     /// The control octet, version 1.
     pub const fn control(self) -> u8 {
-        // RFC 5040 §4.1 [5040-2] [5040-8]
+        // RFC 5040 §4.1 [5040-2]: the control octet is version, two reserved bits, opcode
+        // RFC 5040 §4.1 [5040-8]: the reserved bits of control are sent as zero and ignored
         VERSION | self as u8
     }
 
@@ -67,25 +70,25 @@ impl Opcode {
     pub const fn send(invalidate: bool, solicited: bool) -> Self {
         match (invalidate, solicited) {
             (false, false) => Self::Send,
-            // RFC 5040 §5.3 [5040-37]
+            // RFC 5040 §5.3 [5040-37]: a Send with Invalidate names an STag
             (true, false) => Self::SendInvalidate,
             (false, true) => Self::SendSolicited,
             (true, true) => Self::SendSolicitedInvalidate,
         }
     }
 
-    /// Whether its segments have the tagged header.
+    /// Returns true if the segments of the message have the tagged header.
     pub const fn is_tagged(self) -> bool {
-        // RFC 5040 §4.1, §5.1, §5.2.2 [5040-4]
+        // RFC 5040 §4.1, §5.1, §5.2.2 [5040-4]: only Writes and Read Responses are tagged
         matches!(self, Self::Write | Self::ReadResponse)
     }
 
-    /// Whether the message names an STag to invalidate.
+    /// Returns true if the message names an STag to invalidate.
     pub const fn invalidates(self) -> bool {
         matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
     }
 
-    /// Whether the message asks for a solicited event.
+    /// Returns true if the message asks for a solicited event.
     pub const fn is_solicited(self) -> bool {
         matches!(self, Self::SendSolicited | Self::SendSolicitedInvalidate)
     }
@@ -94,7 +97,8 @@ impl Opcode {
     pub const fn queue(self) -> Option<u32> {
         match self {
             Self::Write | Self::ReadResponse => None,
-            // RFC 5040 §4.1, §5.2.1, §5.3, §5.4 [5040-6]
+            // RFC 5040 §4.1, §5.2.1, §5.3, §5.4 [5040-6]: sends use queue 0, Read Requests 1, the
+            // Terminate 2
             Self::ReadRequest => Some(ddp::QUEUE_READ),
             Self::Terminate => Some(ddp::QUEUE_TERMINATE),
             _ => Some(ddp::QUEUE_SEND),
@@ -105,13 +109,13 @@ impl Opcode {
 /// The Read Request header (RFC 5040 §4.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadHeader {
-    /// Where the requester wants the data: copied into the response, never interpreted.
+    /// Key of the requester's sink for the data: copied into the response, never interpreted.
     pub sink_stag: u32,
     /// Offset in the sink.
     pub sink_to: u64,
     /// Octets to read.
     pub len: u32,
-    /// Where the data lies at the responder.
+    /// Key of the data at the responder.
     pub source_stag: u32,
     /// Offset in the source.
     pub source_to: u64,
@@ -135,7 +139,7 @@ impl ReadHeader {
     }
 
     /// The header's octets.
-    // RFC 5040 §4.2, §4.4 [5040-10]
+    // RFC 5040 §4.2, §4.4 [5040-10]: a Read Request is a header of 28 octets without payload
     pub fn emit(&self) -> Octets<{ Self::LEN }> {
         Octets::of(&[
             &self.sink_stag.to_be_bytes(),
@@ -149,7 +153,7 @@ impl ReadHeader {
     /// The header of what remains after `done` octets, as a Terminate reports it (RFC 5040 §4.8).
     pub const fn after(&self, done: u32) -> Self {
         Self {
-            // RFC 5040 §4.8 [5040-18]
+            // RFC 5040 §4.8 [5040-18]: bit R announces the Read Request header, advanced
             sink_to: self.sink_to.wrapping_add(done as u64),
             len: self.len.saturating_sub(done),
             source_to: self.source_to.wrapping_add(done as u64),
@@ -158,7 +162,8 @@ impl ReadHeader {
     }
 }
 
-/// Why a connection is terminated: layer, error type and code (RFC 5040 Figure 9, RFC 5041 §7.2, RFC 5044 §8,
+/// Why a connection is terminated: layer, error type and code (RFC 5040 Figure 9, RFC 5041 §7.2,
+/// RFC 5044 §8,
 /// RFC 6581 §8).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Terminate {
@@ -173,13 +178,18 @@ pub struct Terminate {
 macro_rules! causes {
     ($($name:ident = $layer:literal, $error_type:literal, $code:literal: $text:literal;)*) => {
         impl Terminate {
-            $(#[doc = $text] pub const $name: Self = Self { layer: $layer, error_type: $error_type, code: $code };)*
+            $(
+                #[doc = $text]
+                pub const $name: Self =
+                    Self { layer: $layer, error_type: $error_type, code: $code };
+            )*
 
-            /// What the cause is called.
+            /// Name of the cause, for people.
             pub const fn name(self) -> &'static str {
                 match (self.layer, self.error_type, self.code) {
                     $(($layer, $error_type, $code) => $text,)*
-                    // RFC 5040 Figure 9: the type has no codes, "any value in this field is acceptable".
+                    // RFC 5040 Figure 9: the type has no codes, "any value in this field is
+                    // acceptable".
                     (0, 0, _) => Self::RDMAP_LOCAL_CATASTROPHIC.name(),
                     _ => "unknown cause",
                 }
@@ -192,7 +202,7 @@ macro_rules! causes {
 }
 
 causes! {
-    // RFC 5040 §4.8 [5040-13]
+    // RFC 5040 §4.8 [5040-13]: layer, type and code of a Terminate follow the RFC
     RDMAP_LOCAL_CATASTROPHIC = 0, 0, 0x00: "RDMAP local catastrophic error";
     RDMAP_INVALID_STAG = 0, 1, 0x00: "RDMAP invalid STag";
     RDMAP_BOUNDS = 0, 1, 0x01: "RDMAP base or bounds violation";
@@ -207,7 +217,7 @@ causes! {
     RDMAP_CATASTROPHIC_GLOBAL = 0, 2, 0x08: "RDMAP catastrophic error of the device";
     RDMAP_INVALIDATE_UNKNOWN = 0, 2, 0x09: "RDMAP STag cannot be invalidated (operation)";
     RDMAP_UNSPECIFIED = 0, 2, 0xFF: "RDMAP unspecified operation error";
-    // RFC 5041 §7.2 [5041-48]
+    // RFC 5041 §7.2 [5041-48]: errors have the numbers of the RFC
     DDP_LOCAL_CATASTROPHIC = 1, 0, 0x00: "DDP local catastrophic error";
     DDP_INVALID_STAG = 1, 1, 0x00: "DDP invalid STag";
     DDP_BOUNDS = 1, 1, 0x01: "DDP base or bounds violation";
@@ -244,7 +254,8 @@ impl fmt::Display for Terminate {
 impl core::error::Error for Terminate {}
 
 const CONTROL_LEN: usize = 4;
-/// Octets of the largest Terminate payload: control, segment length, untagged header, Read Request header.
+/// Octets of the largest Terminate payload: control, segment length, untagged header, Read Request
+/// header.
 pub const TERMINATE_MAX: usize = CONTROL_LEN + 2 + ddp::UNTAGGED_LEN + ReadHeader::LEN;
 
 // Header control bits of the RFC's form (RFC 5040 Figure 8).
@@ -252,7 +263,8 @@ const SEGMENT_LEN_VALID: u8 = 0x80;
 const DDP_HEADER: u8 = 0x40;
 const READ_HEADER: u8 = 0x20;
 
-/// A broken rule: the Terminate to send, with the headers that the RFC wants in it (RFC 5040 Figure 10).
+/// A broken rule: the Terminate to send, with the headers that the RFC wants in it (RFC 5040 Figure
+/// 10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The cause.
@@ -266,7 +278,8 @@ impl Violation {
         Self::with_flags(terminate, 0)
     }
 
-    /// A violation by the segment that starts with `header` and carries `payload_len` octets behind it.
+    /// A violation by the segment that starts with `header` and carries `payload_len` octets behind
+    /// it.
     pub fn of_segment(terminate: Terminate, header: &ddp::Header, payload_len: usize) -> Self {
         let header = header.emit();
         let segment_len = header.len().saturating_add(payload_len);
@@ -284,7 +297,8 @@ impl Violation {
         }
     }
 
-    /// A violation by the Read Request `msn`, of which `header` remains to be answered (RFC 5040 §4.8).
+    /// A violation by the Read Request `msn`, of which `header` remains to be answered (RFC 5040
+    /// §4.8).
     pub fn of_read(terminate: Terminate, msn: u32, header: &ReadHeader) -> Self {
         let untagged = ddp::Untagged {
             last: true,
@@ -295,9 +309,9 @@ impl Violation {
             mo: 0,
         };
         let flags = SEGMENT_LEN_VALID | DDP_HEADER | READ_HEADER;
-        let mut violation =
-            Self::with_flags(terminate, flags).and(ddp::UNTAGGED_LEN + ReadHeader::LEN, &untagged.emit());
-        // RFC 5040 §4.8 [5040-18]
+        let mut violation = Self::with_flags(terminate, flags)
+            .and(ddp::UNTAGGED_LEN + ReadHeader::LEN, &untagged.emit());
+        // RFC 5040 §4.8 [5040-18]: bit R announces the Read Request header, advanced
         violation.payload.push(&header.emit());
         violation
     }
@@ -308,22 +322,22 @@ impl Violation {
     }
 
     fn with_flags(terminate: Terminate, flags: u8) -> Self {
-        // RFC 5040 §4.8 [5040-12]
+        // RFC 5040 §4.8 [5040-12]: a Terminate holds control, length and the failed headers
         let first = terminate.layer << 4 | terminate.error_type & 0x0F;
-        // RFC 5040 §4.8 [5040-14]
+        // RFC 5040 §4.8 [5040-14]: reserved bits of a Terminate are sent as zero
         Self { terminate, payload: Octets::of(&[&[first, terminate.code, flags, 0]]) }
     }
 
     fn and(mut self, segment_len: usize, header: &[u8]) -> Self {
-        // RFC 5040 §4.8 [5040-16]
+        // RFC 5040 §4.8 [5040-16]: bit D announces the segment length, bit M its validity
         self.payload.push(&u16::try_from(segment_len).unwrap_or(u16::MAX).to_be_bytes());
-        // RFC 5040 §4.8 [5040-17]
+        // RFC 5040 §4.8 [5040-17]: bit D announces the DDP header
         self.payload.push(header);
         self
     }
 }
 
-/// Which implementation the peer is, as far as set-up shows it ([`super::mpa`]).
+/// Implementation of the peer, as far as set-up shows it ([`super::mpa`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Peer {
     /// An adapter, or nothing known: FPDUs fit a TCP segment.
@@ -349,9 +363,10 @@ pub enum TerminateForm {
 pub struct Terminated {
     /// Why.
     pub cause: Terminate,
-    /// How it was written.
+    /// Encoding that the peer used.
     pub form: TerminateForm,
-    /// Length of our segment that the peer complains about. The RFC's form counts the DDP header, siw's does not.
+    /// Length of our segment that the peer complains about. The RFC's form counts the DDP header,
+    /// siw's does not.
     pub segment_len: Option<u16>,
     /// The header of that segment.
     pub header: Option<ddp::Header>,
@@ -360,8 +375,8 @@ pub struct Terminated {
 }
 
 impl Terminated {
-    /// Reads a Terminate payload in either form. A part that is announced but cut off, or makes no sense, is left out:
-    /// the connection ends in any case and the cause is what counts.
+    /// Reads a Terminate payload in either form. A part that is announced but cut off, or makes no
+    /// sense, is left out: the connection ends in any case and the cause is what counts.
     ///
     /// Errors: `None` when not even the control field is there.
     pub fn parse(payload: &[u8], peer: Peer) -> Option<Self> {
@@ -389,14 +404,16 @@ impl Terminated {
             return None;
         }
         let (segment_len, rest) = rest.split_first_chunk()?;
-        self.segment_len = (flags & SEGMENT_LEN_VALID != 0).then_some(u16::from_be_bytes(*segment_len));
+        self.segment_len =
+            (flags & SEGMENT_LEN_VALID != 0).then_some(u16::from_be_bytes(*segment_len));
         if flags & DDP_HEADER == 0 {
             return None;
         }
         let (header, rest) = ddp::Header::parse(rest).ok()?;
         self.header = Some(header);
         // siw sets the bit for a Send with Invalidate too, behind which no such header follows.
-        let of_read = matches!(header, ddp::Header::Untagged(untagged) if untagged.queue == ddp::QUEUE_READ);
+        let of_read =
+            matches!(header, ddp::Header::Untagged(untagged) if untagged.queue == ddp::QUEUE_READ);
         if flags & READ_HEADER != 0 && of_read {
             self.read = Some(ReadHeader::parse(rest.first_chunk()?));
         }
@@ -404,12 +421,13 @@ impl Terminated {
     }
 }
 
-/// Tells the two encodings apart: by the flags when there are any, else by who wrote it and what would make sense.
+/// Tells the two encodings apart: by the flags when there are any, else by who wrote it and what
+/// would make sense.
 fn form(first: u8, flags: u8, code: u8, peer: Peer) -> TerminateForm {
     if flags & 0xE0 != 0 {
         return TerminateForm::Rfc;
     }
-    // RFC 5040 §4.8 [5040-15]
+    // RFC 5040 §4.8 [5040-15]: a deviation: reserved bits tell a Terminate of siw
     if flags & 0x07 != 0 || peer == Peer::Siw {
         return TerminateForm::Siw;
     }

@@ -19,7 +19,8 @@ impl<T: Copy + Default, const N: usize> Ring<T, N> {
 
     /// Appends `item`; false when all places are taken.
     pub(super) fn push(&mut self, item: T) -> bool {
-        let (true, Some(place)) = (self.len < N, self.places.get_mut((self.head + self.len) % N.max(1)))
+        let (true, Some(place)) =
+            (self.len < N, self.places.get_mut((self.head + self.len) % N.max(1)))
         else {
             return false;
         };

@@ -1,8 +1,9 @@
 //! NFSACL version 3: access control lists beside NFS version 3.
 //!
-//! No RFC describes it: it is what Solaris began and Linux does (`fs/nfsd/nfs3acl.c`, `fs/nfs_common/nfsacl.c`). A list has two parts,
-//! the access list and, of a directory, the default list that its new entries begin with. Nothing in it is DDP-eligible (RFC 8267
-//! §5.2): a SETACL with many entries is a long call, a GETACL has a long reply.
+//! No RFC describes it: it is what Solaris began and Linux does (`fs/nfsd/nfs3acl.c`,
+//! `fs/nfs_common/nfsacl.c`). A list has two parts, the access list and, of a directory, the
+//! default list that its new entries begin with. Nothing in it is DDP-eligible (RFC 8267 §5.2): a
+//! SETACL with many entries is a long call, a GETACL has a long reply.
 
 use core::ops::BitOr;
 
@@ -38,23 +39,23 @@ impl Procedure {
     }
 }
 
-/// Which parts are asked for, or given.
+/// Parts of the access control lists that are asked for, or given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Parts(pub u32);
 
 impl Parts {
     /// The access list (`NFS_ACL`).
     pub const ACCESS: Self = Self(0x1);
-    /// How many entries the access list has (`NFS_ACLCNT`).
+    /// Number of entries in the access list (`NFS_ACLCNT`).
     pub const ACCESS_COUNT: Self = Self(0x2);
     /// The default list (`NFS_DFACL`).
     pub const DEFAULT: Self = Self(0x4);
-    /// How many entries the default list has (`NFS_DFACLCNT`).
+    /// Number of entries in the default list (`NFS_DFACLCNT`).
     pub const DEFAULT_COUNT: Self = Self(0x8);
     /// All of them.
     pub const ALL: Self = Self(0xf);
 
-    /// Whether every part of `other` is here.
+    /// Returns true if every part of `other` is here.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -76,7 +77,7 @@ impl Codec<'_> for Parts {
     }
 }
 
-/// Whom an entry is about, as the wire names it.
+/// Subject of an entry, as the wire names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u32);
 
@@ -109,7 +110,7 @@ impl Codec<'_> for Tag {
 /// One entry (`aclent`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry {
-    /// Whom it is about.
+    /// Subject of the entry.
     pub tag: Tag,
     /// The user or group, where the tag asks for one.
     pub id: u32,
@@ -127,7 +128,7 @@ impl Entry {
 /// One part of a list: how many entries there are, and those that were asked for.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
-    /// How many there are; more than are given when only the count was asked for.
+    /// Number of entries; more than are given if only the count was asked for.
     pub count: u32,
     octets: Given<'a>,
 }
@@ -141,7 +142,10 @@ enum Given<'a> {
 impl<'a> Entries<'a> {
     /// A part to send.
     pub fn new(entries: &'a [Entry]) -> Self {
-        Self { count: u32::try_from(entries.len()).unwrap_or(u32::MAX), octets: Given::Ours(entries) }
+        Self {
+            count: u32::try_from(entries.len()).unwrap_or(u32::MAX),
+            octets: Given::Ours(entries),
+        }
     }
 
     /// The entries.
@@ -151,7 +155,8 @@ impl<'a> Entries<'a> {
             Given::Ours(entries) => (&[][..], entries),
         };
         let (entries, _) = parsed.as_chunks::<{ Entry::LEN }>();
-        let parsed = entries.iter().filter_map(|octets| Entry::parse(&mut Reader::new(octets)).ok());
+        let parsed =
+            entries.iter().filter_map(|octets| Entry::parse(&mut Reader::new(octets)).ok());
         parsed.chain(ours.iter().copied())
     }
 }
@@ -169,7 +174,8 @@ impl<'a> Codec<'a> for Entries<'a> {
         if given > ENTRIES_MAX {
             return Err(Error::TooLong);
         }
-        // No product of a bounded count and a constant wraps; every entry is a whole number of words.
+        // No product of a bounded count and a constant wraps; every entry is a whole number of
+        // words.
         Ok(Self { count, octets: Given::Parsed(reader.fixed(given * Entry::LEN)?) })
     }
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
@@ -182,11 +188,11 @@ impl<'a> Codec<'a> for Entries<'a> {
 /// Both parts (`secattr`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lists<'a> {
-    /// Which parts are given.
+    /// Parts that are given.
     pub parts: Parts,
-    /// Who may do what.
+    /// Access list: users and groups with their rights.
     pub access: Entries<'a>,
-    /// What the entries of a directory begin with.
+    /// Default list: the entries that new objects in a directory begin with.
     pub default: Entries<'a>,
 }
 
@@ -197,13 +203,13 @@ structure!(Lists<'a> { parts, access, default });
 pub struct GetAclArgs {
     /// The file.
     pub object: FileHandle,
-    /// What to give.
+    /// Parts to give.
     pub parts: Parts,
 }
 
 structure!(GetAclArgs { object, parts });
 
-/// What GETACL gives.
+/// Results of a successful GETACL.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GetAclOk<'a> {
     /// Of the file.
@@ -222,7 +228,7 @@ pub type GetAclResult<'a> = Result<GetAclOk<'a>, Failure<Option<Attributes>>>;
 pub struct SetAclArgs<'a> {
     /// The file.
     pub object: FileHandle,
-    /// What replaces the parts that are named.
+    /// Lists that replace the parts they name.
     pub lists: Lists<'a>,
 }
 
@@ -265,17 +271,22 @@ mod tests {
         #[rustfmt::skip]
         let expected = [
             0, 0, 0, 4, b'f', b'i', b'l', b'e', 0, 0, 0, 3,
-            0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 2, 0, 0, 3, 0xe8, 0, 0, 0, 4,
+            0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 6,
+            0, 0, 0, 2, 0, 0, 3, 0xe8, 0, 0, 0, 4,
             0, 0, 0, 0, 0, 0, 0, 0,
         ];
         assert_eq!(wire, expected);
-        assert_eq!(survives!(GetAclArgs { object, parts: Parts::ALL }, GetAclArgs)[8..], [0, 0, 0, 15]);
+        assert_eq!(
+            survives!(GetAclArgs { object, parts: Parts::ALL }, GetAclArgs)[8..],
+            [0, 0, 0, 15]
+        );
     }
 
     #[test]
     fn results_are_lists_or_a_status_with_attributes() {
         let default = [entry(Tag(Tag::DEFAULT.0 | Tag::OTHER.0), 0, 0)];
-        let lists = Lists { parts: Parts::ALL, access: Entries::new(&[]), default: Entries::new(&default) };
+        let lists =
+            Lists { parts: Parts::ALL, access: Entries::new(&[]), default: Entries::new(&default) };
         survives!(Ok(GetAclOk { attributes: None, lists }), GetAclResult<'_>);
         let failure = Failure { status: Status::NotSupp, attributes: None };
         assert_eq!(survives!(Err(failure), SetAclResult), [0, 0, 0x27, 0x14, 0, 0, 0, 0]);
@@ -303,8 +314,11 @@ mod tests {
     #[test]
     fn the_longest_messages_are_as_long_as_they_are_said_to_be() {
         let entries = vec![entry(Tag::USER, 1, 7); ENTRIES_MAX];
-        let lists =
-            Lists { parts: Parts::ALL, access: Entries::new(&entries), default: Entries::new(&entries) };
+        let lists = Lists {
+            parts: Parts::ALL,
+            access: Entries::new(&entries),
+            default: Entries::new(&entries),
+        };
         let mut out = vec![0; 32_768];
         let mut writer = Writer::new(&mut out);
         let object = FileHandle::new(&[1; FileHandle::MAX]).unwrap();

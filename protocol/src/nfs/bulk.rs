@@ -4,14 +4,16 @@ use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
 
 /// File data or a pathname: the items that RDMA may place directly.
 ///
-/// A parsed item is always [`Bulk::Inline`], for a [`Reader`] knows the chunks as pieces of the message.
+/// A parsed item is always [`Bulk::Inline`], for a [`Reader`] knows the chunks as pieces of the
+/// message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bulk<'a> {
     /// The octets, here.
     Inline(&'a [u8]),
-    /// This many octets, not here. Only the length word is written. In version 3 the item is the last of its message, so
-    /// [`Writer::len`] then is its Position, if the writer began with the RPC message (RFC 8166 §3.4.5). No padding is
-    /// written either: a chunk has none, and one who adds the octets himself by [`Writer::advance`] gets it there.
+    /// This many octets, not here. Only the length word is written. In version 3 the item is the
+    /// last of its message, so [`Writer::len`] then is its Position, if the writer began with the
+    /// RPC message (RFC 8166 §3.4.5). No padding is written either: a chunk has none, and one who
+    /// adds the octets himself by [`Writer::advance`] gets it there.
     Apart(u32),
 }
 
@@ -24,7 +26,7 @@ impl<'a> Bulk<'a> {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Returns true if the item is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -61,7 +63,7 @@ impl<'a> Codec<'a> for Bulk<'a> {
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         match self {
             Self::Inline(octets) => writer.opaque(octets),
-            // RFC 8166 §3.4.4.1 [8166-11]
+            // RFC 8166 §3.4.4.1 [8166-11]: the count of an array in a chunk stays in the payload
             Self::Apart(len) => writer.u32(*len),
         }
     }

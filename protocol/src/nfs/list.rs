@@ -1,12 +1,13 @@
-//! Linked lists: each item behind a TRUE, the end is a FALSE (optional data that refers to itself, RFC 4506 §4.19).
+//! Linked lists: each item behind a TRUE, the end is a FALSE (optional data that refers to itself,
+//! RFC 4506 §4.19).
 
 use core::fmt;
 use core::marker::PhantomData;
 
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
 
-/// The items of a list that was parsed; an iterator. Nothing is stored: an item is read when it is asked for, but parsing
-/// has walked over all of them, so that none is malformed.
+/// The items of a list that was parsed; an iterator. Nothing is stored: an item is read when it is
+/// asked for, but parsing has walked over all of them, so that none is malformed.
 pub struct List<'a, T> {
     reader: Reader<'a>,
     left: usize,
@@ -62,10 +63,10 @@ impl<'a, T: Codec<'a>> Codec<'a> for List<'a, T> {
     fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let start = reader.clone();
         let mut left = 0_usize;
-        // RFC 4506 §4.19 [4506-20]
+        // RFC 4506 §4.19 [4506-20]: a list is TRUE before each item, and FALSE at its end
         while reader.bool()? {
             T::parse(reader)?;
-            // RFC 4506 §8 [4506-22]
+            // RFC 4506 §8 [4506-22]: a list is parsed in a loop, without recursion
             left = left.saturating_add(1); // every item takes octets: the message bounds it
         }
         Ok(Self { reader: start, left, item: PhantomData })
@@ -80,7 +81,8 @@ impl<'a, T: Codec<'a>> Codec<'a> for List<'a, T> {
     }
 }
 
-/// Writes a list in place, item by item. Room for what comes behind the items is kept from the start.
+/// Writes a list in place, item by item. Room for what comes behind the items is kept from the
+/// start.
 #[derive(Debug)]
 pub struct ListWriter<'w, 'b> {
     writer: &'w mut Writer<'b>,
@@ -88,14 +90,19 @@ pub struct ListWriter<'w, 'b> {
 }
 
 impl<'w, 'b> ListWriter<'w, 'b> {
-    /// Begins a list behind what `writer` holds, and keeps room for its end and `behind` octets more.
+    /// Begins a list behind what `writer` holds, and keeps room for its end and `behind` octets
+    /// more.
     pub fn begin(writer: &'w mut Writer<'b>, behind: usize) -> Result<Self, NoRoom> {
         let kept = behind.saturating_add(4);
         if writer.room() < kept { Err(NoRoom) } else { Ok(Self { writer, kept }) }
     }
 
-    /// Adds an item that `emit` writes. One that does not fit leaves no trace, and the list can still be ended.
-    pub fn push(&mut self, emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>) -> Result<(), NoRoom> {
+    /// Adds an item that `emit` writes. One that does not fit leaves no trace, and the list can
+    /// still be ended.
+    pub fn push(
+        &mut self,
+        emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
+    ) -> Result<(), NoRoom> {
         let before = self.writer.len();
         let fits = self.writer.bool(true).and_then(|()| emit(self.writer));
         if fits.is_err() || self.writer.room() < self.kept {
@@ -115,7 +122,7 @@ impl<'w, 'b> ListWriter<'w, 'b> {
         self.writer.room().saturating_sub(self.kept)
     }
 
-    /// Whether the writer holds nothing, not even what is in front of the list.
+    /// Returns true if the writer holds nothing, not even octets in front of the list.
     pub fn is_empty(&self) -> bool {
         self.writer.is_empty()
     }
@@ -160,7 +167,8 @@ mod tests {
                 assert!(room < 8);
                 continue;
             };
-            let fitted = (7..).take_while(|item| list.push(|writer| writer.u32(*item)).is_ok()).count();
+            let fitted =
+                (7..).take_while(|item| list.push(|writer| writer.u32(*item)).is_ok()).count();
             assert_eq!(fitted, (room - 8) / 8);
             list.finish().u32(9).unwrap();
             let len = writer.len();
@@ -174,7 +182,8 @@ mod tests {
     #[test]
     fn a_list_of_any_length_is_read_without_a_stack() {
         let items = 1_000_000;
-        let wire: Vec<u8> = [0, 0, 0, 1, 0, 0, 0, 7].repeat(items).into_iter().chain([0; 4]).collect();
+        let wire: Vec<u8> =
+            [0, 0, 0, 1, 0, 0, 0, 7].repeat(items).into_iter().chain([0; 4]).collect();
         let read = move || List::<u32>::parse(&mut Reader::new(&wire)).map(|list| list.len());
         let thread = std::thread::Builder::new().stack_size(64 << 10).spawn(read).unwrap();
         assert_eq!(thread.join().unwrap(), Ok(items));

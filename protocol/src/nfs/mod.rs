@@ -1,7 +1,7 @@
 //! NFS and the protocols around it: arguments and results, as bytes and their meaning.
 //!
-//! [`mount`] is MOUNT version 3 (RFC 1813 §5), [`v3`] is NFS version 3 (RFC 1813), [`acl`] is NFSACL version 3; [`binding`] says
-//! how NFS travels over RDMA (RFC 8267).
+//! [`mount`] is MOUNT version 3 (RFC 1813 §5), [`v3`] is NFS version 3 (RFC 1813), [`acl`] is
+//! NFSACL version 3; [`binding`] says how NFS travels over RDMA (RFC 8267).
 
 pub mod acl;
 pub mod binding;

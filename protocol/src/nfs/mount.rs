@@ -35,11 +35,14 @@ macro_rules! bounded_string {
     ($name:ident) => {
         impl<'a> Codec<'a> for $name<'a> {
             fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
-                // RFC 1813 §5.1.4 [1813-106]
+                // RFC 1813 §5.1.4 [1813-106]: a path of MOUNT has at most 1024 octets, a name 255
                 reader.opaque(Self::MAX).map(Self)
             }
             fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-                debug_assert!(self.0.len() <= Self::MAX, "a string of the MOUNT protocol has a limit");
+                debug_assert!(
+                    self.0.len() <= Self::MAX,
+                    "a string of the MOUNT protocol has a limit"
+                );
                 writer.opaque(self.0)
             }
         }
@@ -75,7 +78,8 @@ pub enum Procedure {
 
 impl Procedure {
     /// All of them; each lies at its number.
-    pub const ALL: [Self; 6] = [Self::Null, Self::Mnt, Self::Dump, Self::Umnt, Self::UmntAll, Self::Export];
+    pub const ALL: [Self; 6] =
+        [Self::Null, Self::Mnt, Self::Dump, Self::Umnt, Self::UmntAll, Self::Export];
 
     /// The procedure of this number; `None` is PROC_UNAVAIL.
     pub fn new(number: u32) -> Option<Self> {
@@ -127,7 +131,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Whose arguments they are.
+    /// Procedure that these arguments belong to.
     pub const fn procedure(&self) -> Procedure {
         match self {
             Self::Null => Procedure::Null,
@@ -200,12 +204,12 @@ impl fmt::Debug for Flavors<'_> {
     }
 }
 
-/// What MNT gives (`mountres3_ok`).
+/// Results of a successful MNT (`mountres3_ok`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MntOk<'a> {
     /// The export's root.
     pub handle: FileHandle,
-    /// How calls for it may be authenticated.
+    /// Authentication flavors that the export accepts.
     pub flavors: Flavors<'a>,
 }
 
@@ -238,7 +242,7 @@ impl<'a> Codec<'a> for MntResult<'a> {
 pub struct Mount<'a> {
     /// The client.
     pub host: HostName<'a>,
-    /// What it has mounted.
+    /// Directory that the host has mounted.
     pub directory: Path<'a>,
 }
 
@@ -247,9 +251,9 @@ structure!(Mount<'a> { host, directory });
 /// One export, and who may mount it (`exportnode`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Export<'a> {
-    /// What is exported.
+    /// Directory that is exported.
     pub directory: Path<'a>,
-    /// Who may mount it; nobody named means everybody.
+    /// Hosts that may mount the directory; an empty list admits all.
     pub groups: List<'a, HostName<'a>>,
 }
 
@@ -331,16 +335,29 @@ mod tests {
     #[test]
     fn every_call_survives_a_round_trip_and_no_cut_does() {
         let path = Path(b"/export/home");
-        let calls = [Call::Null, Call::Mnt(path), Call::Dump, Call::Umnt(path), Call::UmntAll, Call::Export];
+        let calls = [
+            Call::Null,
+            Call::Mnt(path),
+            Call::Dump,
+            Call::Umnt(path),
+            Call::UmntAll,
+            Call::Export,
+        ];
         for call in calls {
             let mut out = [0xee; 64];
             let mut writer = Writer::new(&mut out);
             call.emit(&mut writer).unwrap();
             let len = writer.len();
             assert_eq!(Call::parse(call.procedure(), Reader::new(&out[..len])), Ok(call));
-            assert_eq!(Call::parse(call.procedure(), Reader::new(&out[..len + 4])), Err(Error::Trailing));
+            assert_eq!(
+                Call::parse(call.procedure(), Reader::new(&out[..len + 4])),
+                Err(Error::Trailing)
+            );
             for cut in 0..len {
-                assert_eq!(Call::parse(call.procedure(), Reader::new(&out[..cut])), Err(Error::Short));
+                assert_eq!(
+                    Call::parse(call.procedure(), Reader::new(&out[..cut])),
+                    Err(Error::Short)
+                );
             }
         }
     }
@@ -371,7 +388,10 @@ mod tests {
         assert_eq!(flavors.iter().collect::<Vec<_>>(), [390_003, 1]);
         survives!(Ok(MntOk { handle, flavors }), MntResult<'_>);
         for count in [3, u32::MAX / 4 + 2, u32::MAX] {
-            assert!(Flavors::parse(&mut Reader::new(&[&count.to_be_bytes()[..], &[0; 8]].concat())).is_err());
+            assert!(
+                Flavors::parse(&mut Reader::new(&[&count.to_be_bytes()[..], &[0; 8]].concat()))
+                    .is_err()
+            );
         }
     }
 
@@ -411,7 +431,9 @@ mod tests {
             ];
             let len = list.finish().len();
             assert_eq!(fitted, [room >= 16 + 4, room >= 16 + 52 + 4], "room for {room}");
-            let Ok(Reply::Export(exports)) = Reply::parse(Procedure::Export, Reader::new(&out[..len])) else {
+            let Ok(Reply::Export(exports)) =
+                Reply::parse(Procedure::Export, Reader::new(&out[..len]))
+            else {
                 panic!("what was written is a list of exports, room for {room}");
             };
             assert_eq!(exports.len(), fitted.iter().filter(|fits| **fits).count());
@@ -423,23 +445,33 @@ mod tests {
         push_export(&mut list, Path(b"/some"), hosts).unwrap();
         let len = list.finish().len();
         let exports = List::<Export<'_>>::parse(&mut Reader::new(&out[..len])).unwrap();
-        let read = exports.clone().map(|export| (export.directory, export.groups.collect::<Vec<_>>()));
-        assert_eq!(read.collect::<Vec<_>>(), [(Path(b"/all"), Vec::new()), (Path(b"/some"), hosts.to_vec())]);
+        let read =
+            exports.clone().map(|export| (export.directory, export.groups.collect::<Vec<_>>()));
+        assert_eq!(
+            read.collect::<Vec<_>>(),
+            [(Path(b"/all"), Vec::new()), (Path(b"/some"), hosts.to_vec())]
+        );
         assert_eq!(survives!(exports, List<'_, Export<'_>>), out[..len]);
     }
 
     #[test]
     fn every_reply_is_parsed_whole_and_nothing_may_follow() {
-        for (procedure, wire) in
-            [(Procedure::Null, 0), (Procedure::Umnt, 0), (Procedure::UmntAll, 0), (Procedure::Dump, 4)]
-        {
+        for (procedure, wire) in [
+            (Procedure::Null, 0),
+            (Procedure::Umnt, 0),
+            (Procedure::UmntAll, 0),
+            (Procedure::Dump, 4),
+        ] {
             let octets = [0; 8];
             let reply = Reply::parse(procedure, Reader::new(&octets[..wire])).unwrap();
             let mut out = [0xee; 8];
             let mut writer = Writer::new(&mut out);
             reply.emit(&mut writer).unwrap();
             assert_eq!(writer.len(), wire);
-            assert_eq!(Reply::parse(procedure, Reader::new(&octets[..wire + 4])), Err(Error::Trailing));
+            assert_eq!(
+                Reply::parse(procedure, Reader::new(&octets[..wire + 4])),
+                Err(Error::Trailing)
+            );
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, padded};
+use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, padded, words};
 
 /// The numbers of the flavors (`auth_flavor`, RFC 5531 §8.2).
 pub mod flavor {
@@ -10,7 +10,7 @@ pub mod flavor {
     pub const NONE: u32 = 0;
     /// A UNIX user and his groups, as the caller says (AUTH_SYS).
     pub const SYS: u32 = 1;
-    /// What a server gave instead of AUTH_SYS (AUTH_SHORT).
+    /// Short form that a server issued in place of AUTH_SYS (AUTH_SHORT).
     pub const SHORT: u32 = 2;
     /// Diffie-Hellman (AUTH_DH).
     pub const DH: u32 = 3;
@@ -25,7 +25,7 @@ pub mod flavor {
 pub struct Auth<'a> {
     /// One of [`flavor`], or another.
     pub flavor: u32,
-    /// What the flavor makes of it, at most [`Auth::BODY_MAX`] octets.
+    /// Body, in the format of the flavor, at most [`Auth::BODY_MAX`] octets.
     pub body: &'a [u8],
 }
 
@@ -33,17 +33,20 @@ impl Auth<'_> {
     /// Octets of the longest body (RFC 5531 §8.2).
     pub const BODY_MAX: usize = 400;
     /// AUTH_NONE, with nothing in it.
-    // RFC 5531 §10.1 [5531-22]
+    // RFC 5531 §10.1 [5531-22]: the body of AUTH_NONE is empty
     pub const NONE: Self = Self { flavor: flavor::NONE, body: &[] };
 }
 
 impl<'a> Codec<'a> for Auth<'a> {
     fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
-        // RFC 5531 §8.2 [5531-18]
+        // RFC 5531 §8.2 [5531-18]: a credential or verifier has at most 400 octets
         Ok(Self { flavor: reader.u32()?, body: reader.opaque(Self::BODY_MAX)? })
     }
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        debug_assert!(self.body.len() <= Self::BODY_MAX, "an authentication body is at most 400 octets");
+        debug_assert!(
+            self.body.len() <= Self::BODY_MAX,
+            "an authentication body is at most 400 octets"
+        );
         if self.body.is_empty() {
             return writer.words([self.flavor, 0]);
         }
@@ -52,7 +55,7 @@ impl<'a> Codec<'a> for Auth<'a> {
     }
 }
 
-/// Who calls.
+/// Identity of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Credential<'a> {
     /// Nobody in particular. A body is ignored, for its meaning is undefined (RFC 5531 §10.1).
@@ -67,7 +70,7 @@ impl<'a> Codec<'a> for Credential<'a> {
     fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let auth = Auth::parse(reader)?;
         match auth.flavor {
-            // RFC 5531 §10 [5531-21]
+            // RFC 5531 §10 [5531-21]: the flavor AUTH_NONE is always available
             flavor::NONE => Ok(Self::None),
             flavor::SYS => {
                 let mut body = Reader::new(auth.body);
@@ -82,12 +85,14 @@ impl<'a> Codec<'a> for Credential<'a> {
         match self {
             Self::None => Auth::NONE.emit(writer),
             Self::Sys(sys) => {
-                writer.u32(flavor::SYS)?;
-                writer.u32(sys.wire_len())?;
+                writer.words([flavor::SYS, sys.wire_len()])?;
                 sys.emit(writer)
             }
             Self::Other(auth) => {
-                debug_assert!(!matches!(auth.flavor, flavor::NONE | flavor::SYS), "a flavor has one form");
+                debug_assert!(
+                    !matches!(auth.flavor, flavor::NONE | flavor::SYS),
+                    "a flavor has one form"
+                );
                 auth.emit(writer)
             }
         }
@@ -109,9 +114,26 @@ pub struct AuthSys<'a> {
     pub gids: Gids,
 }
 
-impl AuthSys<'_> {
+impl<'a> AuthSys<'a> {
     /// Octets of the longest machine name (RFC 5531 Appendix A).
     pub const MACHINE_NAME_MAX: usize = 255;
+
+    /// The user whose parameters are all of `body`; `None` of any that break a rule, which
+    /// [`Codec::parse`] names.
+    #[inline]
+    pub(super) fn parse_body(body: &'a [u8]) -> Option<Self> {
+        let (front, rest) = body.split_first_chunk::<8>()?;
+        let [stamp, name_len] = words(front);
+        let name_len = usize::try_from(name_len).ok()?;
+        if name_len > Self::MACHINE_NAME_MAX {
+            return None;
+        }
+        let (name, rest) = rest.split_at_checked(padded(name_len))?;
+        let (ids, groups) = rest.split_first_chunk::<12>()?;
+        let [uid, gid, count] = words(ids);
+        let gids = Gids::parse_all(count, groups)?;
+        Some(Self { stamp, machine_name: name.get(..name_len)?, uid, gid, gids })
+    }
 
     fn wire_len(&self) -> u32 {
         let len = 4 + 4 + padded(self.machine_name.len()) + 4 + 4 + 4 + self.gids.list().len() * 4;
@@ -135,10 +157,10 @@ impl<'a> Codec<'a> for AuthSys<'a> {
             self.machine_name.len() <= Self::MACHINE_NAME_MAX,
             "a machine name is at most 255 octets"
         );
-        writer.u32(self.stamp)?;
-        writer.opaque(self.machine_name)?;
-        writer.u32(self.uid)?;
-        writer.u32(self.gid)?;
+        let name_len = u32::try_from(self.machine_name.len()).map_err(|_| NoRoom)?;
+        writer.words([self.stamp, name_len])?;
+        writer.fixed(self.machine_name)?;
+        writer.words([self.uid, self.gid])?;
         self.gids.emit(writer)
     }
 }
@@ -146,7 +168,13 @@ impl<'a> Codec<'a> for AuthSys<'a> {
 impl fmt::Debug for AuthSys<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.machine_name.escape_ascii();
-        write!(f, "AuthSys(\"{name}\", uid {}, gid {}, gids {:?})", self.uid, self.gid, self.gids.list())
+        write!(
+            f,
+            "AuthSys(\"{name}\", uid {}, gid {}, gids {:?})",
+            self.uid,
+            self.gid,
+            self.gids.list()
+        )
     }
 }
 
@@ -169,6 +197,21 @@ impl Gids {
         Some(all)
     }
 
+    /// The `count` groups that `octets` are.
+    #[inline]
+    fn parse_all(count: u32, octets: &[u8]) -> Option<Self> {
+        let count = usize::try_from(count).ok()?;
+        let (groups, rest) = octets.as_chunks();
+        if count > Self::MAX || groups.len() != count || !rest.is_empty() {
+            return None;
+        }
+        let mut gids = Self { len: count as u8, ..Self::default() };
+        for (gid, octets) in gids.list.iter_mut().zip(groups) {
+            *gid = u32::from_be_bytes(*octets);
+        }
+        Some(gids)
+    }
+
     /// The groups.
     pub fn list(&self) -> &[u32] {
         self.list.get(..usize::from(self.len)).expect("`new` and `parse` check the length")
@@ -177,10 +220,10 @@ impl Gids {
 
 impl Codec<'_> for Gids {
     fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
-        let mut gids =
-            // RFC 4506 §4.13 [4506-15]
-            Self { len: u8::try_from(reader.u32()?).map_err(|_| Error::TooLong)?, ..Self::default() };
-        // RFC 5531 §A [5531-28]
+        // RFC 4506 §4.13 [4506-15]: a variable-length array is a count and that many elements
+        let len = u8::try_from(reader.u32()?).map_err(|_| Error::TooLong)?;
+        let mut gids = Self { len, ..Self::default() };
+        // RFC 5531 §A [5531-28]: an AUTH_SYS body has at most 16 groups
         for gid in gids.list.get_mut(..usize::from(gids.len)).ok_or(Error::TooLong)? {
             *gid = reader.u32()?;
         }
@@ -206,7 +249,8 @@ impl AuthStatus {
     pub const BAD_VERIFIER: Self = Self(3);
     /// The verifier is expired or replayed (AUTH_REJECTEDVERF).
     pub const REJECTED_VERIFIER: Self = Self(4);
-    /// The flavor is not strong enough, or not supported: the caller may try another (AUTH_TOOWEAK).
+    /// The flavor is not strong enough, or not supported: the caller may try another
+    /// (AUTH_TOOWEAK).
     pub const TOO_WEAK: Self = Self(5);
     /// The reply's verifier is bogus (AUTH_INVALIDRESP).
     pub const INVALID_RESPONSE: Self = Self(6);
@@ -224,8 +268,13 @@ mod tests {
     use crate::xdr::survives;
     use std::vec;
 
-    const USER: AuthSys<'static> =
-        AuthSys { stamp: 1, machine_name: b"host", uid: 2, gid: 3, gids: Gids { len: 0, list: [0; 16] } };
+    const USER: AuthSys<'static> = AuthSys {
+        stamp: 1,
+        machine_name: b"host",
+        uid: 2,
+        gid: 3,
+        gids: Gids { len: 0, list: [0; 16] },
+    };
 
     #[test]
     fn a_unix_user_has_these_octets() {
@@ -248,7 +297,10 @@ mod tests {
         }
         for groups in 0..=16 {
             let gids = Gids::new(&vec![9; groups]).unwrap();
-            survives!(Credential::Sys(AuthSys { gids, machine_name: &[b'm'; 255], ..USER }), Credential<'_>);
+            survives!(
+                Credential::Sys(AuthSys { gids, machine_name: &[b'm'; 255], ..USER }),
+                Credential<'_>
+            );
         }
     }
 

@@ -1,11 +1,12 @@
 //! The header of a call (`call_body`, RFC 5531 §9).
 
 use super::{
-    Accepted, Auth, AuthStatus, Credential, Denied, MessageType, Outcome, ReplyHeader, VERSION, Xid,
+    Accepted, Auth, AuthStatus, AuthSys, Credential, Denied, MessageType, Outcome, ReplyHeader,
+    VERSION, Xid, flavor,
 };
-use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
+use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, words};
 
-/// What stands in front of a call's arguments.
+/// Header of an RPC call, in front of the arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallHeader<'a> {
     /// Names the call; its reply has the same.
@@ -16,13 +17,13 @@ pub struct CallHeader<'a> {
     pub version: u32,
     /// The procedure.
     pub procedure: u32,
-    /// Who calls.
+    /// Identity of the caller.
     pub credential: Credential<'a>,
-    /// What proves it.
+    /// Verifier that proves the credential.
     pub verifier: Auth<'a>,
 }
 
-/// What to do with a message that is not a call one can carry out.
+/// Response to a message that is not a call, or is a call that cannot be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// Nothing: it is no call, or nobody can be answered.
@@ -34,10 +35,11 @@ pub enum Refusal {
 impl<'a> CallHeader<'a> {
     /// Takes the header of a call; `reader` then is at the arguments.
     ///
-    /// A wrong version of RPC is refused with RPC_MISMATCH, whatever follows it. A credential that breaks its own rules is
-    /// refused with AUTH_BADCRED, a verifier that does with AUTH_BADVERF. A header that ends before either is
-    /// refused with GARBAGE_ARGS, as is anything else that cannot be decoded. Whether a program exists and whether a
-    /// credential is good enough the server decides.
+    /// A wrong version of RPC is refused with RPC_MISMATCH, whatever follows it. A credential that
+    /// breaks its own rules is refused with AUTH_BADCRED, a verifier that does with AUTH_BADVERF. A
+    /// header that ends before either is refused with GARBAGE_ARGS, as is anything else that cannot
+    /// be decoded. Whether a program exists and whether a credential is good enough the server
+    /// decides.
     #[inline]
     pub fn parse(reader: &mut Reader<'a>) -> Result<Self, Refusal> {
         match Self::parse_usual(reader) {
@@ -46,30 +48,58 @@ impl<'a> CallHeader<'a> {
         }
     }
 
-    /// The same of a call that nobody in particular makes (AUTH_NONE, twice), in one piece; nothing is taken of any other.
+    /// The same of the two forms that nearly all calls have: AUTH_NONE twice, and AUTH_SYS with
+    /// AUTH_NONE behind it, in one piece. Nothing is taken of any other call.
     #[inline]
     pub fn parse_usual(reader: &mut Reader<'a>) -> Option<Self> {
-        let [xid, _, _, program, version, procedure, ..] =
-            reader.words_if(|[_, kind, rpc_version, _, _, _, auth @ ..]: &[u32; 10]| {
-                (*kind, *rpc_version, *auth) == (MessageType::Call as u32, VERSION, [0; 4])
-            })?;
+        let nobody = reader.words_if(|[_, kind, rpc_version, _, _, _, auth @ ..]: &[u32; 10]| {
+            (*kind, *rpc_version, *auth) == (MessageType::Call as u32, VERSION, [0; 4])
+        });
+        let Some([xid, _, _, program, version, procedure, ..]) = nobody else {
+            return Self::parse_user(reader);
+        };
         let (credential, verifier) = (Credential::None, Auth::NONE);
         Some(Self { xid: Xid(xid), program, version, procedure, credential, verifier })
+    }
+
+    /// The header of a UNIX user's call. Each part is cut off the octets in front of it, which are
+    /// looked at once; the general way says what is wrong with a header that this one leaves.
+    #[inline(never)]
+    fn parse_user(reader: &mut Reader<'a>) -> Option<Self> {
+        let (front, rest) = reader.here().split_first_chunk::<32>()?;
+        let [xid, kind, rpc_version, program, version, procedure, flavor, len] = words(front);
+        if (kind, rpc_version, flavor) != (MessageType::Call as u32, VERSION, flavor::SYS) {
+            return None;
+        }
+        let len = usize::try_from(len).ok().filter(|len| *len <= Auth::BODY_MAX)?;
+        let (body, rest) = rest.split_at_checked(len)?;
+        // A body without padding is as long as its groups say, which is a multiple of four.
+        let (verifier, arguments) = rest.split_first_chunk::<8>()?;
+        if *verifier != [0; 8] {
+            return None;
+        }
+        let credential = Credential::Sys(AuthSys::parse_body(body)?);
+        reader.go_on(arguments);
+        let (xid, verifier) = (Xid(xid), Auth::NONE);
+        Some(Self { xid, program, version, procedure, credential, verifier })
     }
 
     #[inline(never)]
     fn parse_any(reader: &mut Reader<'a>) -> Result<Self, Refusal> {
         let Ok((xid, MessageType::Call)) = MessageType::peek(reader) else {
-            // RFC 5531 §9 [5531-17]
+            // RFC 5531 §9 [5531-17]: a message too short, or not a call, gets no answer
             return Err(Refusal::Discard);
         };
         let refuse = |outcome| Refusal::Answer(ReplyHeader { xid, outcome });
         let garbage = |_: Error| refuse(Outcome::accepted(Accepted::GarbageArgs));
         let auth = |status| refuse(Outcome::Denied(Denied::AuthError(status)));
         let [_, _, rpc_version] = reader.words().map_err(garbage)?;
-        // RFC 5531 §8.1 [5531-7]
+        // RFC 5531 §8.1 [5531-7]: another RPC version gets RPC_MISMATCH
         if rpc_version != VERSION {
-            return Err(refuse(Outcome::Denied(Denied::RpcMismatch { low: VERSION, high: VERSION })));
+            return Err(refuse(Outcome::Denied(Denied::RpcMismatch {
+                low: VERSION,
+                high: VERSION,
+            })));
         }
         let [program, version, procedure] = reader.words().map_err(garbage)?;
         Ok(Self {
@@ -77,7 +107,7 @@ impl<'a> CallHeader<'a> {
             program,
             version,
             procedure,
-            // RFC 5531 §9 [5531-19]
+            // RFC 5531 §9 [5531-19]: a malformed credential gets AUTH_BADCRED
             credential: Credential::parse(reader).map_err(|_| auth(AuthStatus::BAD_CREDENTIAL))?,
             verifier: Auth::parse(reader).map_err(|_| auth(AuthStatus::BAD_VERIFIER))?,
         })
@@ -86,11 +116,13 @@ impl<'a> CallHeader<'a> {
     /// Writes the header; the arguments come behind it.
     #[inline]
     pub fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        // RFC 8167 §5.1 [8167-4], draft 002 §5.1 [bidir-4]
+        // RFC 8167 §5.1 [8167-4]: a reverse call says CALL
+        // draft 002 §5.1 [bidir-4]: a reverse call says CALL
         let call = MessageType::Call as u32;
         let Self { program, version, procedure, .. } = *self;
         if self.credential == Credential::None && self.verifier == Auth::NONE {
-            return writer.words([self.xid.0, call, VERSION, program, version, procedure, 0, 0, 0, 0]);
+            return writer
+                .words([self.xid.0, call, VERSION, program, version, procedure, 0, 0, 0, 0]);
         }
         writer.words([self.xid.0, call, VERSION, program, version, procedure])?;
         self.credential.emit(writer)?;
@@ -99,7 +131,7 @@ impl<'a> CallHeader<'a> {
 
     /// The header of a reply to this call, with AUTH_NONE for a verifier.
     pub const fn reply(&self, status: Accepted) -> ReplyHeader<'static> {
-        // RFC 5531 §9 [5531-13]
+        // RFC 5531 §9 [5531-13]: a reply has the XID of its call
         ReplyHeader { xid: self.xid, outcome: Outcome::accepted(status) }
     }
 
@@ -112,7 +144,8 @@ impl<'a> CallHeader<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rpc::{AuthSys, Gids};
+    use crate::rpc::Gids;
+    use crate::xdr::Piece;
     use std::vec::Vec;
 
     fn header() -> CallHeader<'static> {
@@ -122,7 +155,13 @@ mod tests {
             program: 100_003,
             version: 3,
             procedure: 1,
-            credential: Credential::Sys(AuthSys { stamp: 5, machine_name: b"node-7", uid: 6, gid: 7, gids }),
+            credential: Credential::Sys(AuthSys {
+                stamp: 5,
+                machine_name: b"node-7",
+                uid: 6,
+                gid: 7,
+                gids,
+            }),
             verifier: Auth::NONE,
         }
     }
@@ -136,8 +175,15 @@ mod tests {
         out
     }
 
+    /// Reads a header, and shows that the general way says the same of it and of what is behind it.
     fn parse(octets: &[u8]) -> Result<CallHeader<'_>, Refusal> {
-        CallHeader::parse(&mut Reader::new(octets))
+        let (mut reader, mut general) = (Reader::new(octets), Reader::new(octets));
+        let parsed = CallHeader::parse(&mut reader);
+        assert_eq!(parsed, CallHeader::parse_any(&mut general), "{octets:?}");
+        if parsed.is_ok() {
+            assert_eq!(reader.here(), general.here(), "{octets:?}");
+        }
+        parsed
     }
 
     fn answer(outcome: Outcome<'static>) -> Result<CallHeader<'static>, Refusal> {
@@ -219,7 +265,11 @@ mod tests {
         // The credential's length, the machine name's length and the number of groups.
         for at in [28, 36, 56] {
             for value in [401, u32::MAX - 1, u32::MAX] {
-                assert_eq!(parse(&word(at, value)), denied(AuthStatus::BAD_CREDENTIAL), "{value} at {at}");
+                assert_eq!(
+                    parse(&word(at, value)),
+                    denied(AuthStatus::BAD_CREDENTIAL),
+                    "{value} at {at}"
+                );
             }
         }
         assert_eq!(parse(&word(octets.len() - 4, 401)), denied(AuthStatus::BAD_VERIFIER));
@@ -238,6 +288,46 @@ mod tests {
                 }
                 Err(Refusal::Answer(reply)) => assert_eq!(reply.xid, header().xid, "bit {bit}"),
             }
+        }
+    }
+
+    #[test]
+    fn users_of_every_form_are_read_the_usual_way() {
+        let (name, gids) = ([b'm'; 255], [9; 16]);
+        for (groups, letters) in (0..=16).flat_map(|groups| (0..=255).map(move |n| (groups, n))) {
+            let (machine_name, gids) = (&name[..letters], Gids::new(&gids[..groups]).unwrap());
+            let user = AuthSys { stamp: 5, machine_name, uid: 6, gid: 7, gids };
+            let header = CallHeader { credential: Credential::Sys(user), ..header() };
+            let mut octets = wire(&header);
+            octets.extend([0, 0, 0, 9]);
+            assert_eq!(CallHeader::parse_user(&mut Reader::new(&octets)), Some(header));
+            assert_eq!(parse(&octets), Ok(header));
+        }
+    }
+
+    #[test]
+    fn every_octet_of_a_user_is_judged_as_by_the_general_way() {
+        let octets = wire(&header());
+        for at in 0..octets.len() {
+            for value in 0..=255 {
+                let mut changed = octets.clone();
+                changed[at] = value;
+                let _ = parse(&changed); // which compares
+            }
+        }
+    }
+
+    #[test]
+    fn a_user_in_several_pieces_is_read_the_general_way() {
+        let octets = wire(&header());
+        for cut in (0..=octets.len()).step_by(4) {
+            let (front, back) = octets.split_at(cut);
+            let pieces = [Piece::Inline(front), Piece::Inline(back), Piece::Inline(&[0, 0, 0, 9])];
+            let (mut reader, mut general) = (Reader::over(&pieces), Reader::over(&pieces));
+            let parsed = CallHeader::parse(&mut reader);
+            assert_eq!(parsed, CallHeader::parse_any(&mut general), "cut at {cut}");
+            assert_eq!(reader.remaining(), general.remaining(), "cut at {cut}");
+            assert!(parsed == Ok(header()) || (0..octets.len()).contains(&cut), "cut at {cut}");
         }
     }
 

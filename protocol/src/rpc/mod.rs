@@ -1,7 +1,8 @@
 //! ONC RPC version 2: who calls which procedure, and how the call ended (RFC 5531).
 //!
-//! [`CallHeader`] and [`ReplyHeader`] are what stands in front of arguments and results. [`CallHeader::parse`] fails with
-//! the answer that the caller deserves. [`record`] cuts a byte stream into messages, [`portmap`] says where a program listens.
+//! [`CallHeader`] and [`ReplyHeader`] are what stands in front of arguments and results.
+//! [`CallHeader::parse`] fails with the answer that the caller deserves. [`record`] cuts a byte
+//! stream into messages, [`portmap`] says where a program listens.
 
 mod auth;
 mod call;
@@ -17,10 +18,10 @@ pub use reply::{Accepted, Denied, Outcome, ReplyHeader};
 use crate::xdr::{Error, Reader};
 
 /// The version of RPC (RFC 5531 §9).
-// RFC 5531 §9 [5531-16]
+// RFC 5531 §9 [5531-16]: a call names version 2 of RPC
 pub const VERSION: u32 = 2;
 
-/// What a message is (`msg_type`, RFC 5531 §9).
+/// Type of an RPC message (`msg_type`, RFC 5531 §9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum MessageType {
@@ -31,8 +32,8 @@ pub enum MessageType {
 }
 
 impl MessageType {
-    /// The XID of a message and what it is, without a look at the rest. A message for which this is an error has to be
-    /// discarded: nobody can be answered.
+    /// The XID of a message and what it is, without a look at the rest. A message for which this is
+    /// an error has to be discarded: nobody can be answered.
     pub fn peek(message: &Reader<'_>) -> Result<(Xid, Self), Error> {
         let mut reader = message.clone();
         let [xid, message_type] = reader.words()?;

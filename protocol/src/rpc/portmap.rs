@@ -1,4 +1,5 @@
-//! The port mapper: which port a program listens at (RFC 1833 §3, version 2, which every rpcbind still answers).
+//! The port mapper: which port a program listens at (RFC 1833 §3, version 2, which every rpcbind
+//! still answers).
 
 use crate::xdr::structure;
 
@@ -8,12 +9,13 @@ pub const PROGRAM: u32 = 100_000;
 pub const VERSION: u32 = 2;
 /// The port of the port mapper itself (RFC 1833 §3.1).
 pub const PORT: u16 = 111;
-/// The procedure that gives a program's port, or 0 when it is not registered (PMAPPROC_GETPORT, RFC 1833 §3.1).
+/// The procedure that gives a program's port, or 0 when it is not registered (PMAPPROC_GETPORT, RFC
+/// 1833 §3.1).
 pub const GETPORT: u32 = 3;
 /// The protocol number of TCP (`IPPROTO_TCP`, RFC 1833 §3.1).
 pub const TCP: u32 = 6;
 
-/// Where a program listens (`mapping`, RFC 1833 §3.1).
+/// Port on which a program listens (`mapping`, RFC 1833 §3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// The program.
@@ -35,7 +37,8 @@ mod tests {
 
     #[test]
     fn a_mapping_is_four_words() {
-        let asked = Mapping { program: mount::PROGRAM, version: mount::VERSION, protocol: TCP, port: 0 };
+        let asked =
+            Mapping { program: mount::PROGRAM, version: mount::VERSION, protocol: TCP, port: 0 };
         let octets = survives!(asked, Mapping);
         assert_eq!(octets, [0, 1, 0x86, 0xa5, 0, 0, 0, 3, 0, 0, 0, 6, 0, 0, 0, 0]);
     }

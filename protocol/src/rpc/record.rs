@@ -1,14 +1,15 @@
 //! Record marking: messages in a byte stream (RFC 5531 §11).
 //!
-//! A record is one message. It comes in fragments, each behind a word that holds its length and whether it is the last.
-//! [`Assembler`] owns no memory: it says which octets go where in the caller's.
+//! A record is one message. It comes in fragments, each behind a word that holds its length and
+//! whether it is the last. [`Assembler`] owns no memory: it says which octets go where in the
+//! caller's.
 
 use core::fmt;
 
 /// The word in front of a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// Whether the record ends with it.
+    /// True for the last fragment of a record.
     pub last: bool,
     len: u32,
 }
@@ -32,7 +33,7 @@ impl Fragment {
     /// Reads the word.
     pub const fn parse(octets: [u8; Self::LEN]) -> Self {
         let word = u32::from_be_bytes(octets);
-        // RFC 5531 §11 [5531-23]
+        // RFC 5531 §11 [5531-23]: a fragment has a flag for the last and 31 bits of length
         Self { last: word & LAST != 0, len: word & !LAST }
     }
 
@@ -45,11 +46,11 @@ impl Fragment {
 
 const LAST: u32 = 1 << 31;
 
-/// Empty fragments that one record may have in front of its last. They are legal and mean nothing: without a limit a peer
-/// could send them for ever, and no record would ever end.
+/// Empty fragments that one record may have in front of its last. They are legal and mean nothing:
+/// without a limit a peer could send them for ever, and no record would ever end.
 pub const EMPTY_FRAGMENTS_MAX: u8 = 16;
 
-/// What a peer did wrong. Its stream can no longer be cut into records: close it.
+/// Fault of a peer in its record marking. Its stream can no longer be cut into records: close it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A fragment makes its record longer than the limit.
@@ -69,7 +70,7 @@ impl fmt::Display for Fault {
 
 impl core::error::Error for Fault {}
 
-/// What [`Assembler::step`] asks for.
+/// Next step that [`Assembler::step`] asks of its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step<'a> {
     /// The input is used up.
@@ -81,7 +82,8 @@ pub enum Step<'a> {
         /// Below the limit, with all of `octets`.
         at: usize,
     },
-    /// The record is whole and has this many octets. What the input still holds belongs to the next one.
+    /// The record is whole and has this many octets. What the input still holds belongs to the next
+    /// one.
     Complete(usize),
 }
 
@@ -93,11 +95,11 @@ pub struct Assembler {
     at: usize,
     /// Empty fragments of the record so far.
     empty: u8,
-    state: State,
+    state: RecordState,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum RecordState {
     /// Awaits the rest of a fragment's word; so many octets of it came already.
     AwaitWord { word: [u8; Fragment::LEN], have: u8 },
     /// Awaits this many octets of a fragment.
@@ -107,23 +109,26 @@ enum State {
 impl Assembler {
     /// Takes records of at most `max` octets.
     pub const fn new(max: usize) -> Self {
-        Self { max, at: 0, empty: 0, state: State::START }
+        Self { max, at: 0, empty: 0, state: RecordState::START }
     }
 
-    /// Takes octets from the front of `input`, and says what to do with them. Repeat until it is [`Step::More`]: each other
-    /// step takes an octet at least, or ends a record. An error is the end of the stream: there is no next record to find.
+    /// Takes octets from the front of `input`, and says what to do with them. Repeat until it is
+    /// [`Step::More`]: each other step takes an octet at least, or ends a record. An error is the
+    /// end of the stream: there is no next record to find.
     pub fn step<'a>(&mut self, input: &mut &'a [u8]) -> Result<Step<'a>, Fault> {
         loop {
             match self.state {
-                // RFC 5531 §11 [5531-24]
-                State::AwaitOctets { left: 0, last: true } => {
+                // RFC 5531 §11 [5531-24]: a record ends with its last fragment
+                RecordState::AwaitOctets { left: 0, last: true } => {
                     let len = core::mem::take(&mut self.at);
                     self.empty = 0;
-                    self.state = State::START;
+                    self.state = RecordState::START;
                     return Ok(Step::Complete(len));
                 }
-                State::AwaitOctets { left: 0, last: false } => self.state = State::START,
-                State::AwaitOctets { left, .. } => {
+                RecordState::AwaitOctets { left: 0, last: false } => {
+                    self.state = RecordState::START
+                }
+                RecordState::AwaitOctets { left, .. } => {
                     let (octets, rest) = input.split_at_checked(left).unwrap_or((input, &[]));
                     if octets.is_empty() {
                         return Ok(Step::More);
@@ -133,13 +138,14 @@ impl Assembler {
                     self.placed(octets.len());
                     return Ok(Step::Copy { octets, at });
                 }
-                State::AwaitWord { mut word, have } => {
+                RecordState::AwaitWord { mut word, have } => {
                     let Some((octet, rest)) = input.split_first() else {
                         return Ok(Step::More);
                     };
-                    let slot = word.get_mut(usize::from(have)).expect("the fourth octet ends the word");
+                    let slot =
+                        word.get_mut(usize::from(have)).expect("the fourth octet ends the word");
                     *slot = *octet;
-                    let next = State::AwaitWord { word, have: have.saturating_add(1) };
+                    let next = RecordState::AwaitWord { word, have: have.saturating_add(1) };
                     let whole = usize::from(have) + 1 == Fragment::LEN;
                     self.state = if whole { self.fragment(Fragment::parse(word))? } else { next };
                     *input = rest;
@@ -148,18 +154,19 @@ impl Assembler {
         }
     }
 
-    /// Where the next octets of the stream go, and how many of them, when they belong into the record for certain: so they can
-    /// be read from a socket straight to their place. Then tell [`Assembler::placed`] how many came.
+    /// Returns the place in the record for the next octets of the stream, and their number, if they
+    /// belong to the record for certain. The caller can then read them from a socket straight to
+    /// their place, and tells [`Assembler::placed`] how many came.
     pub const fn direct(&self) -> Option<(usize, usize)> {
         match self.state {
-            State::AwaitOctets { left, .. } if left > 0 => Some((self.at, left)),
+            RecordState::AwaitOctets { left, .. } if left > 0 => Some((self.at, left)),
             _ => None,
         }
     }
 
     /// Takes `len` octets for read and in their place; no more than [`Assembler::direct`] said.
     pub fn placed(&mut self, len: usize) {
-        let State::AwaitOctets { left, .. } = &mut self.state else {
+        let RecordState::AwaitOctets { left, .. } = &mut self.state else {
             debug_assert!(len == 0, "octets were placed that no fragment announced");
             return;
         };
@@ -169,12 +176,15 @@ impl Assembler {
         self.at = self.at.saturating_add(len);
     }
 
-    /// Whether the stream is between two records: the only place where a peer may close it.
+    /// Returns true if the stream is between two records: the only place at which a peer may close
+    /// it.
     pub const fn is_between_records(&self) -> bool {
-        self.at == 0 && self.empty == 0 && matches!(self.state, State::AwaitWord { have: 0, .. })
+        self.at == 0
+            && self.empty == 0
+            && matches!(self.state, RecordState::AwaitWord { have: 0, .. })
     }
 
-    fn fragment(&mut self, fragment: Fragment) -> Result<State, Fault> {
+    fn fragment(&mut self, fragment: Fragment) -> Result<RecordState, Fault> {
         let left = usize::try_from(fragment.octets()).map_err(|_| Fault::TooLong)?;
         if self.at.checked_add(left).is_none_or(|end| end > self.max) {
             return Err(Fault::TooLong);
@@ -185,17 +195,18 @@ impl Assembler {
             }
             self.empty += 1;
         }
-        Ok(State::AwaitOctets { left, last: fragment.last })
+        Ok(RecordState::AwaitOctets { left, last: fragment.last })
     }
 }
 
-impl State {
+impl RecordState {
     const START: Self = Self::AwaitWord { word: [0; Fragment::LEN], have: 0 };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fastrand::Rng;
     use std::vec::Vec;
 
     const MAX: usize = 64;
@@ -217,7 +228,9 @@ mod tests {
             loop {
                 match assembler.step(&mut input) {
                     Ok(Step::More) => break assert!(input.is_empty()),
-                    Ok(Step::Copy { octets, at }) => record[at..at + octets.len()].copy_from_slice(octets),
+                    Ok(Step::Copy { octets, at }) => {
+                        record[at..at + octets.len()].copy_from_slice(octets)
+                    }
                     Ok(Step::Complete(len)) => records.push(record[..len].to_vec()),
                     Err(fault) => return (records, Some(fault), assembler),
                 }
@@ -283,7 +296,8 @@ mod tests {
 
     #[test]
     fn empty_fragments_do_not_go_on_for_ever_and_each_record_has_its_own() {
-        let record = |empty: usize| [fragment(b"", false).repeat(empty), fragment(b"x", true)].concat();
+        let record =
+            |empty: usize| [fragment(b"", false).repeat(empty), fragment(b"x", true)].concat();
         let most = usize::from(EMPTY_FRAGMENTS_MAX);
         let (records, fault, _) = assemble([&[record(most), record(most)].concat()[..]]);
         assert_eq!((records.len(), fault), (2, None));
@@ -292,25 +306,20 @@ mod tests {
 
     #[test]
     fn no_stream_makes_a_record_leave_its_limit() {
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut next = || {
-            random ^= random << 13;
-            random ^= random >> 7;
-            random ^= random << 17;
-            random
-        };
+        let mut random = Rng::with_seed(1);
         let mut complete = 0;
         for _ in 0..2000 {
             let mut stream = Vec::new();
             for _ in 0..8 {
                 let octets = [7; MAX];
-                let len = usize::try_from(next() % 24).unwrap();
-                stream.extend(fragment(&octets[..len], next() % 2 == 0));
+                let len = random.usize(..24);
+                stream.extend(fragment(&octets[..len], random.bool()));
             }
-            let bit = usize::try_from(next()).unwrap() % (stream.len() * 8);
+            let bit = random.usize(..stream.len() * 8);
             stream[bit / 8] ^= 1 << (bit % 8);
-            let portion = usize::try_from(next() % 16).unwrap() + 1;
-            let (records, ..) = assemble(stream.chunks(portion)); // its copies would panic beyond the limit
+            let portion = random.usize(1..=16);
+            // Its copies would panic beyond the limit.
+            let (records, ..) = assemble(stream.chunks(portion));
             assert!(records.iter().all(|record| record.len() <= MAX));
             complete += records.len();
         }

@@ -3,23 +3,23 @@
 use super::{Auth, AuthStatus, MessageType, Xid, flavor};
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
 
-/// What stands in front of a reply's results, or instead of them.
+/// Header of an RPC reply, in front of the results or in their place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyHeader<'a> {
     /// The call's.
     pub xid: Xid,
-    /// How the call ended.
+    /// Outcome of the call.
     pub outcome: Outcome<'a>,
 }
 
-/// How a call ended, as far as RPC knows.
+/// Outcome of a call as RPC reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<'a> {
     /// The server believes the caller (MSG_ACCEPTED).
     Accepted {
-        /// What proves that the server answers.
+        /// Verifier that proves the server's identity.
         verifier: Auth<'a>,
-        /// Whether the procedure ran.
+        /// Status of the accepted call.
         status: Accepted,
     },
     /// It does not (MSG_DENIED).
@@ -33,7 +33,7 @@ impl Outcome<'static> {
     }
 }
 
-/// What became of an accepted call (`accept_stat`).
+/// Status of an accepted call (`accept_stat`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accepted {
     /// The procedure ran; its results follow.
@@ -72,7 +72,8 @@ pub enum Denied {
 impl<'a> ReplyHeader<'a> {
     /// Octets of a successful reply's header whose verifier is AUTH_NONE.
     pub const LEN: usize = 24;
-    /// Octets of the longest reply without results, when its verifier is AUTH_NONE: one with PROG_MISMATCH.
+    /// Octets of the longest reply without results, when its verifier is AUTH_NONE: one with
+    /// PROG_MISMATCH.
     pub const REFUSAL_LEN_MAX: usize = 32;
 
     /// Takes the header of a reply; `reader` then is at the results. A call is [`Error::BadValue`].
@@ -83,7 +84,9 @@ impl<'a> ReplyHeader<'a> {
             (*kind, *rest) == (MessageType::Reply as u32, [0; 4])
         });
         match usual {
-            Some([xid, ..]) => Ok(Self { xid: Xid(xid), outcome: Outcome::accepted(Accepted::Success) }),
+            Some([xid, ..]) => {
+                Ok(Self { xid: Xid(xid), outcome: Outcome::accepted(Accepted::Success) })
+            }
             None => Self::parse_any(reader),
         }
     }
@@ -95,7 +98,10 @@ impl<'a> ReplyHeader<'a> {
             return Err(Error::BadValue);
         }
         let outcome = match reader.u32()? {
-            0 => Outcome::Accepted { verifier: Auth::parse(reader)?, status: Accepted::parse(reader)? },
+            0 => Outcome::Accepted {
+                verifier: Auth::parse(reader)?,
+                status: Accepted::parse(reader)?,
+            },
             1 => Outcome::Denied(Denied::parse(reader)?),
             _ => return Err(Error::BadValue),
         };
@@ -105,7 +111,8 @@ impl<'a> ReplyHeader<'a> {
     /// Writes the header; the results of a success come behind it.
     #[inline]
     pub fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        // RFC 8167 §5.2 [8167-7], draft 002 §5.2 [bidir-7]
+        // RFC 8167 §5.2 [8167-7]: a reverse reply says REPLY
+        // draft 002 §5.2 [bidir-7]: a reverse reply says REPLY
         let reply = MessageType::Reply as u32;
         match &self.outcome {
             Outcome::Accepted {
@@ -131,7 +138,7 @@ impl Codec<'_> for Accepted {
             0 => Self::Success,
             1 => Self::ProgUnavail,
             2 => Self::ProgMismatch { low: reader.u32()?, high: reader.u32()? },
-            // RFC 5531 §9 [5531-15]
+            // RFC 5531 §9 [5531-15]: statuses have the numbers of the RFC
             3 => Self::ProcUnavail,
             4 => Self::GarbageArgs,
             5 => Self::SystemErr,
@@ -185,7 +192,8 @@ mod tests {
     use std::vec::Vec;
 
     fn replies() -> Vec<ReplyHeader<'static>> {
-        let verifiers = [Auth::NONE, Auth { flavor: 6, body: b"abcde" }, Auth { flavor: 6, body: &[1; 400] }];
+        let verifiers =
+            [Auth::NONE, Auth { flavor: 6, body: b"abcde" }, Auth { flavor: 6, body: &[1; 400] }];
         let accepted = [
             Accepted::Success,
             Accepted::ProgUnavail,
@@ -199,9 +207,9 @@ mod tests {
             Denied::AuthError(AuthStatus::TOO_WEAK),
             Denied::AuthError(AuthStatus(99)),
         ];
-        let accepted = accepted
-            .iter()
-            .flat_map(|status| verifiers.map(|verifier| Outcome::Accepted { verifier, status: *status }));
+        let accepted = accepted.iter().flat_map(|status| {
+            verifiers.map(|verifier| Outcome::Accepted { verifier, status: *status })
+        });
         let outcomes = accepted.chain(denied.map(Outcome::Denied));
         outcomes.map(|outcome| ReplyHeader { xid: Xid(0x0102_0304), outcome }).collect()
     }
@@ -241,7 +249,10 @@ mod tests {
     fn replies_have_these_octets_and_lengths() {
         let reply = |outcome| wire(&ReplyHeader { xid: Xid(0x0102_0304), outcome });
         let success = reply(Outcome::accepted(Accepted::Success));
-        assert_eq!(success, [1, 2, 3, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            success,
+            [1, 2, 3, 4, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        );
         assert_eq!(success.len(), ReplyHeader::LEN);
         let mismatch = reply(Outcome::accepted(Accepted::ProgMismatch { low: 3, high: 4 }));
         assert_eq!(mismatch[..20], success[..20]);
@@ -253,7 +264,8 @@ mod tests {
 
     #[test]
     fn values_that_do_not_exist_are_refused() {
-        let accepted = wire(&ReplyHeader { xid: Xid(1), outcome: Outcome::accepted(Accepted::Success) });
+        let accepted =
+            wire(&ReplyHeader { xid: Xid(1), outcome: Outcome::accepted(Accepted::Success) });
         // The message type, the reply's and the acceptance's discriminant.
         for (at, value) in [(4, 0), (4, 2), (8, 2), (20, 6), (20, u32::MAX)] {
             let mut octets = accepted.clone();
@@ -274,7 +286,10 @@ mod tests {
             [(0, Ok(MessageType::Call)), (1, Ok(MessageType::Reply)), (2, Err(Error::BadValue))]
         {
             let octets = [0, 0, 0, 9, 0, 0, 0, kind];
-            assert_eq!(MessageType::peek(&Reader::new(&octets)), expected.map(|kind| (Xid(9), kind)));
+            assert_eq!(
+                MessageType::peek(&Reader::new(&octets)),
+                expected.map(|kind| (Xid(9), kind))
+            );
             assert_eq!(MessageType::peek(&Reader::new(&octets[..7])), Err(Error::Short));
         }
     }

@@ -1,16 +1,26 @@
 //! Chunk lists: which memory of the requester a message names (RFC 8166 §3.4, §4.3).
 
+mod one;
+
 use core::fmt;
 
 use super::PeerFault;
 
-/// Segments in all chunks of one message. RFC 8267 §6.4.2 makes a server take a Position Zero chunk, another Read chunk and a
-/// Write chunk of sixteen segments each; with a Reply chunk of as many that is four chunks.
-// RFC 8267 §6.4.2 [8267-11]
+pub use super::intent::{Intent, MessageType};
+pub use one::ReadSegment;
+
+use one::Shape;
+
+/// Segments in all chunks of one message. RFC 8267 §6.4.2 makes a server take a Position Zero
+/// chunk, another Read chunk and a Write chunk of sixteen segments each; with a Reply chunk of as
+/// many that is four chunks.
+// RFC 8267 §6.4.2 [8267-11]: calls of sixteen segments a chunk are accepted
 pub const SEGMENTS_MAX: usize = 64;
-/// Segments of one chunk that every server of NFS takes (RFC 8267 §6.4.2); what we send stays below.
+/// Segments of one chunk that every server of NFS takes (RFC 8267 §6.4.2); what we send stays
+/// below.
 pub const CHUNK_SEGMENTS_MAX: usize = 16;
-/// Read chunks (different positions) of one message: one for each of eight operations of a COMPOUND; Linux sends one.
+/// Read chunks (different positions) of one message: one for each of eight operations of a
+/// COMPOUND; Linux sends one.
 pub const READS_MAX: usize = 8;
 /// Write chunks of one message: one for each of eight operations of a COMPOUND; Linux sends one.
 pub const WRITES_MAX: usize = 8;
@@ -22,14 +32,15 @@ const SEGMENT_LEN: usize = 16;
 /// Octets of a read segment on the wire: the word "one more", the position, the segment.
 const READ_SEGMENT_LEN: usize = 4 + 4 + SEGMENT_LEN;
 
-/// A contiguous piece of the requester's memory (RFC 8166 §3.4.3). Handle and offset mean nothing to us.
+/// A contiguous piece of the requester's memory (RFC 8166 §3.4.3). Handle and offset mean nothing
+/// to us.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// Names the registered memory: an STag or an rkey.
     pub handle: u32,
     /// Octets; zero is legal and names nothing.
     pub length: u32,
-    /// Where the piece begins, in the handle's own terms.
+    /// Offset of the segment's first octet, as the handle defines it.
     pub offset: u64,
 }
 
@@ -45,7 +56,8 @@ impl Segment {
     }
 }
 
-/// Where a Read chunk goes in the unreduced payload stream, in octets; a multiple of four (RFC 8166 §3.4.5).
+/// Position of a Read chunk in the unreduced Payload stream, in octets; a multiple of four (RFC
+/// 8166 §3.4.5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position(u32);
 
@@ -53,9 +65,11 @@ impl Position {
     /// The position of a chunk that holds the whole payload (RFC 8166 §3.5.3).
     pub const ZERO: Self = Self(0);
 
-    /// The position `octets` from the beginning of the RPC message; `None` unless that is a multiple of four.
+    /// The position `octets` from the beginning of the RPC message; `None` unless that is a
+    /// multiple of four.
     pub const fn new(octets: u32) -> Option<Self> {
-        // RFC 8166 §3.4.5 [8166-17], draft 004 §3.6.1 [exp-17]
+        // RFC 8166 §3.4.5 [8166-17]: a position is a multiple of four
+        // draft 004 §3.6.1 [exp-17]: chunks and items begin at multiples of four
         if octets.is_multiple_of(4) { Some(Self(octets)) } else { None }
     }
 
@@ -68,7 +82,7 @@ impl Position {
 /// All read segments of one position, in list order (RFC 8166 §3.4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadChunk<'a> {
-    /// Where the chunk's content goes in the payload.
+    /// Position of the chunk's content in the payload.
     pub position: Position,
     /// Its segments; at least one.
     pub segments: &'a [Segment],
@@ -128,47 +142,26 @@ impl From<ListsFull> for PeerFault {
     }
 }
 
-/// Whether a message is a call or a reply (RFC 5531 §9).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MessageType {
-    /// CALL.
-    Call,
-    /// REPLY.
-    Reply,
-}
-
-/// What stands before the lists of a version 2 message (draft 001 §4.1). Version 1, and the plain chunk lists of draft 000, say
-/// nothing of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Intent {
-    /// Call or reply: `rdma_direction`.
-    pub message_type: MessageType,
-    /// The handle that the reply invalidates, zero for none: `rdma_inv_handle`. A reply copies that of its call.
-    pub inv_handle: u32,
-}
-
-impl Intent {
-    /// Octets on the wire.
-    pub const LEN: usize = 8;
-}
-
-/// The Read list, the Write list and the Reply chunk of one message; and, in version 2, what stands before them.
+/// The Read list, the Write list and the Reply chunk of one message; and, in version 2, what stands
+/// before them.
 ///
-/// All chunks share one array of segments: first the Read chunks by ascending position, then the Write chunks in order, then
-/// the Reply chunk. Only the part in use is ever copied, compared or written, so a message without chunks costs nothing.
+/// All chunks share one array of segments: first the Read chunks by ascending position, then the
+/// Write chunks in order, then the Reply chunk. Only the part in use is ever copied, compared or
+/// written, so a message without chunks costs nothing.
+// In this order the fields that one chunk of one segment needs share a line of memory.
 #[derive(Debug)]
+#[repr(C)]
 pub struct ChunkLists {
-    segments: [Segment; SEGMENTS_MAX],
-    positions: [Position; READS_MAX],
-    inv_handle: u32,
-    /// How many of the shared segments each Read chunk has, and each Write chunk.
+    shape: Shape,
+    reply_segments: u8,
+    message_type: Option<MessageType>,
+    /// Number of the shared segments that each Read chunk has; `writes` counts those of Write
+    /// chunks.
     reads: [u8; READS_MAX],
     writes: [u8; WRITES_MAX],
-    read_chunks: u8,
-    write_chunks: u8,
-    used: u8,
-    message_type: Option<MessageType>,
-    reply: Option<u8>,
+    inv_handle: u32,
+    segments: [Segment; SEGMENTS_MAX],
+    positions: [Position; READS_MAX],
 }
 
 // Each call under way has two of these.
@@ -188,14 +181,17 @@ impl Clone for ChunkLists {
     }
 
     fn clone_from(&mut self, from: &Self) {
-        let used = usize::from(from.used);
+        if let Some(segment) = from.only_write() {
+            (self.inv_handle, self.message_type) = (from.inv_handle, from.message_type);
+            return self.set_only_write(segment);
+        }
+        let used = usize::from(from.shape.segments);
         if let (Some(to), Some(from)) = (self.segments.get_mut(..used), from.segments.get(..used)) {
             to.copy_from_slice(from);
         }
         (self.positions, self.reads, self.writes) = (from.positions, from.reads, from.writes);
         (self.inv_handle, self.message_type) = (from.inv_handle, from.message_type);
-        (self.read_chunks, self.write_chunks) = (from.read_chunks, from.write_chunks);
-        (self.used, self.reply) = (from.used, from.reply);
+        (self.shape, self.reply_segments) = (from.shape, from.reply_segments);
     }
 }
 
@@ -207,20 +203,32 @@ impl PartialEq for ChunkLists {
 
 impl Eq for ChunkLists {}
 
+static NONE: ChunkLists = ChunkLists::new();
+static NONE_DIRECTED: ChunkLists =
+    ChunkLists { message_type: Some(MessageType::Call), ..ChunkLists::new() };
+
 impl ChunkLists {
+    /// The lists of a message without chunks, whose header does not say its direction.
+    pub fn none() -> &'static Self {
+        &NONE
+    }
+
+    /// The lists of a call without chunks, whose header says that it is one (draft 001 §4.1).
+    pub(super) fn none_directed() -> &'static Self {
+        &NONE_DIRECTED
+    }
+
     /// No chunks.
     pub const fn new() -> Self {
         Self {
-            segments: [Segment::EMPTY; SEGMENTS_MAX],
-            positions: [Position::ZERO; READS_MAX],
-            inv_handle: 0,
+            shape: Shape::EMPTY,
+            reply_segments: 0,
+            message_type: None,
             reads: [0; READS_MAX],
             writes: [0; WRITES_MAX],
-            read_chunks: 0,
-            write_chunks: 0,
-            used: 0,
-            message_type: None,
-            reply: None,
+            inv_handle: 0,
+            segments: [Segment::EMPTY; SEGMENTS_MAX],
+            positions: [Position::ZERO; READS_MAX],
         }
     }
 
@@ -232,32 +240,35 @@ impl ChunkLists {
 
     /// Forgets all chunks.
     pub const fn clear_chunks(&mut self) {
-        self.read_chunks = 0;
-        self.write_chunks = 0;
-        self.used = 0;
-        self.reply = None;
+        self.shape = Shape::EMPTY;
     }
 
-    /// What stands before the lists; `None` in a message whose header does not say.
+    /// Returns the fields that precede the lists; `None` if the header of the message has none.
+    #[inline]
     pub fn intent(&self) -> Option<Intent> {
         let message_type = self.message_type?;
         Some(Intent { message_type, inv_handle: self.inv_handle })
     }
 
     /// Says what stands before the lists. It counts in [`encoded_len`](Self::encoded_len).
+    #[inline]
     pub fn set_intent(&mut self, intent: Option<Intent>) {
         self.message_type = intent.map(|intent| intent.message_type);
         self.inv_handle = intent.map_or(0, |intent| intent.inv_handle);
     }
 
-    /// Whether both name the same chunks, whatever stands before them.
+    /// Returns true if both name the same chunks, whatever precedes the lists.
     pub fn same_chunks(&self, other: &Self) -> bool {
-        self.reads().eq(other.reads()) && self.writes().eq(other.writes()) && self.reply() == other.reply()
+        self.reads().eq(other.reads())
+            && self.writes().eq(other.writes())
+            && self.reply() == other.reply()
     }
 
-    /// Whether all three lists are marked not present.
+    /// Returns true if all three lists are marked not present.
+    #[inline]
     pub const fn is_empty(&self) -> bool {
-        self.read_chunks == 0 && self.write_chunks == 0 && self.reply.is_none()
+        // Without chunks there are no segments.
+        self.shape.is(Shape::EMPTY)
     }
 
     /// The Read chunks, by ascending position.
@@ -282,44 +293,39 @@ impl ChunkLists {
 
     /// The Reply chunk.
     pub fn reply(&self) -> Option<WriteChunk<'_>> {
-        let count = self.reply?;
-        Some(WriteChunk { segments: self.span(usize::from(self.used - count), count) })
+        let count = self.reply_count()?;
+        Some(WriteChunk { segments: self.span(usize::from(self.shape.segments - count), count) })
     }
 
     /// The segments of all chunks: Read, Write, Reply.
+    #[inline]
     pub fn segments(&self) -> &[Segment] {
-        self.span(0, self.used)
-    }
-
-    /// Octets that the three lists, and what stands before them, take on the wire; 12 without chunks in version 1.
-    pub const fn encoded_len(&self) -> usize {
-        let reads = self.read_segments();
-        let others = self.used as usize - reads;
-        let counts = self.write_chunks as usize * 8 + if self.reply.is_some() { 4 } else { 0 };
-        let intent = if self.message_type.is_some() { Intent::LEN } else { 0 };
-        intent + 12 + reads * READ_SEGMENT_LEN + counts + others * SEGMENT_LEN
+        self.span(0, self.shape.segments)
     }
 
     /// Adds a segment at the end of the Read chunk of `position`, in any order of positions.
     pub fn push_read(&mut self, position: Position, segment: Segment) -> Result<(), ListsFull> {
         let (mut index, mut at) = (0_usize, 0);
-        // draft 004 §3.2.1 [exp-7]
+        // draft 004 §3.2.1 [exp-7]: positions do not descend in a Read list
         for chunk in self.reads().take_while(|chunk| chunk.position <= position) {
             index += 1;
             at += chunk.segments.len();
         }
-        // draft 004 §3.2.1 [exp-6]
-        let known = index.checked_sub(1).filter(|last| self.positions.get(*last) == Some(&position));
-        if known.is_none() && usize::from(self.read_chunks) == READS_MAX {
+        // draft 004 §3.2.1 [exp-6]: a Read chunk is all read segments of one position
+        let known =
+            index.checked_sub(1).filter(|last| self.positions.get(*last) == Some(&position));
+        if known.is_none() && usize::from(self.shape.reads) == READS_MAX {
             return Err(ListsFull::Chunks);
         }
         self.insert(at, segment)?;
         if known.is_none() {
-            let behind = index..usize::from(self.read_chunks);
+            let behind = index..usize::from(self.shape.reads);
             self.reads.copy_within(behind.clone(), index + 1);
             self.positions.copy_within(behind, index + 1);
-            self.read_chunks += 1;
-            if let (Some(at), Some(count)) = (self.positions.get_mut(index), self.reads.get_mut(index)) {
+            self.shape.reads += 1;
+            if let (Some(at), Some(count)) =
+                (self.positions.get_mut(index), self.reads.get_mut(index))
+            {
                 (*at, *count) = (position, 0);
             }
         }
@@ -332,9 +338,9 @@ impl ChunkLists {
     /// Adds a Write chunk without segments at the end of the Write list.
     #[inline]
     pub fn begin_write(&mut self) -> Result<(), ListsFull> {
-        let count = self.writes.get_mut(usize::from(self.write_chunks)).ok_or(ListsFull::Chunks)?;
+        let count = self.writes.get_mut(usize::from(self.shape.writes)).ok_or(ListsFull::Chunks)?;
         *count = 0;
-        self.write_chunks += 1;
+        self.shape.writes += 1;
         Ok(())
     }
 
@@ -344,8 +350,10 @@ impl ChunkLists {
     /// When [`begin_write`](Self::begin_write) was not called.
     #[inline]
     pub fn push_write(&mut self, segment: Segment) -> Result<(), ListsFull> {
-        let last = usize::from(self.write_chunks).checked_sub(1).expect("`begin_write` comes first");
-        self.insert(usize::from(self.used) - usize::from(self.reply.unwrap_or(0)), segment)?;
+        let last =
+            usize::from(self.shape.writes).checked_sub(1).expect("`begin_write` comes first");
+        let behind = usize::from(self.reply_count().unwrap_or(0));
+        self.insert(usize::from(self.shape.segments) - behind, segment)?;
         if let Some(count) = self.writes.get_mut(last) {
             *count += 1;
         }
@@ -354,8 +362,8 @@ impl ChunkLists {
 
     /// Adds a Reply chunk without segments, in place of any other.
     pub fn begin_reply(&mut self) {
-        self.used -= self.reply.unwrap_or(0);
-        self.reply = Some(0);
+        self.shape.segments -= self.reply_count().unwrap_or(0);
+        (self.shape.replies, self.reply_segments) = (1, 0);
     }
 
     /// Adds a segment at the end of the Reply chunk.
@@ -363,46 +371,51 @@ impl ChunkLists {
     /// # Panics
     /// When [`begin_reply`](Self::begin_reply) was not called.
     pub fn push_reply(&mut self, segment: Segment) -> Result<(), ListsFull> {
-        let count = self.reply.expect("`begin_reply` comes first");
-        self.insert(usize::from(self.used), segment)?;
-        self.reply = Some(count + 1);
+        assert!(self.shape.replies == 1, "`begin_reply` comes first");
+        self.insert(usize::from(self.shape.segments), segment)?;
+        self.reply_segments += 1;
         Ok(())
     }
 
-    /// Becomes what a reply to `call` returns before anything is written: the same Write and Reply chunks with all lengths
-    /// zero, and no Read list (RFC 8166 §3.4.6, §4.3.1, §4.3.3). What the call says of invalidation is copied (draft 001 §4.1).
+    /// Becomes what a reply to `call` returns before anything is written: the same Write and Reply
+    /// chunks with all lengths zero, and no Read list (RFC 8166 §3.4.6, §4.3.1, §4.3.3). What the
+    /// call says of invalidation is copied (draft 001 §4.1).
     pub fn return_unused(&mut self, call: &Self) {
         self.clear();
-        // RFC 8166 §4.3.1 [8166-36]
+        // RFC 8166 §4.3.1 [8166-36]: the Read list of a reply is empty
         let returned = call.segments().get(call.read_segments()..).unwrap_or_default();
         for (to, from) in self.segments.iter_mut().zip(returned) {
-            // RFC 8166 §4.3.2.2 [8166-39], draft 004 §3.8.1 [exp-20]
+            // RFC 8166 §4.3.2.2 [8166-39]: an unused Write chunk comes back with lengths of zero
+            // draft 004 §3.8.1 [exp-20]: an unused Write chunk comes back with lengths of zero
             *to = Segment { length: 0, ..*from };
         }
-        // RFC 8166 §3.4.6 [8166-22], draft 004 §3.8.1 [exp-21]
+        // RFC 8166 §3.4.6 [8166-22]: a reply returns every Write chunk with all its segments
+        // draft 004 §3.8.1 [exp-21]: the number of segments of a chunk never changes
         self.writes = call.writes;
-        self.write_chunks = call.write_chunks;
-        // RFC 8166 §4.3.3 [8166-43]
-        self.reply = call.reply;
+        // RFC 8166 §4.3.3 [8166-43]: a reply returns the Reply chunk of its call
+        self.reply_segments = call.reply_segments;
         self.message_type = call.message_type.map(|_| MessageType::Reply);
-        // draft 001 §4.1 [reminv-3]
+        // draft 001 §4.1 [reminv-3]: a reply repeats the key of its call
         self.inv_handle = call.inv_handle;
-        self.used = call.used - u8::try_from(call.read_segments()).expect("never above `used`");
+        let reads = u8::try_from(call.read_segments()).expect("never above all segments");
+        self.shape = Shape { reads: 0, segments: call.shape.segments - reads, ..call.shape };
     }
 
-    /// Sets the lengths of Write chunk `index` to say that `written` octets fill it from its front, `offered` being the chunk
-    /// of the call that this one answers. `false`, and nothing changes, when they do not fit or there is no such chunk.
+    /// Sets the lengths of Write chunk `index` to say that `written` octets fill it from its front,
+    /// `offered` being the chunk of the call that this one answers. `false`, and nothing changes,
+    /// when they do not fit or there is no such chunk.
     pub fn fill_write(&mut self, index: usize, offered: WriteChunk<'_>, written: u64) -> bool {
         let Some(count) = self.write_counts().get(index).copied() else { return false };
-        let before: usize = self.write_counts().iter().take(index).map(|count| usize::from(*count)).sum();
+        let before: usize =
+            self.write_counts().iter().take(index).map(|count| usize::from(*count)).sum();
         let at = self.read_segments() + before;
         self.fill(at, count, offered.segments, written)
     }
 
     /// Sets the lengths of the Reply chunk; as [`fill_write`](Self::fill_write).
     pub fn fill_reply(&mut self, offered: WriteChunk<'_>, written: u64) -> bool {
-        let Some(count) = self.reply else { return false };
-        self.fill(usize::from(self.used - count), count, offered.segments, written)
+        let Some(count) = self.reply_count() else { return false };
+        self.fill(usize::from(self.shape.segments - count), count, offered.segments, written)
     }
 
     fn fill(&mut self, at: usize, count: u8, offered: &[Segment], written: u64) -> bool {
@@ -423,38 +436,38 @@ impl ChunkLists {
     /// Opens a gap at `at` in the shared array and puts `segment` there.
     #[inline]
     fn insert(&mut self, at: usize, segment: Segment) -> Result<(), ListsFull> {
-        let used = usize::from(self.used);
+        let used = usize::from(self.shape.segments);
         debug_assert!(at <= used, "a segment goes before or behind others");
         if used == SEGMENTS_MAX {
-            // RFC 8267 §6.4.2 [8267-12]
+            // RFC 8267 §6.4.2 [8267-12]: a call with too many segments gets ERR_CHUNK
             return Err(ListsFull::Segments);
         }
         if at < used {
             self.segments.copy_within(at..used, at + 1);
         }
         *self.segments.get_mut(at).ok_or(ListsFull::Segments)? = segment;
-        self.used += 1;
+        self.shape.segments += 1;
         Ok(())
     }
 
-    /// The segment, when there is only one, and it is a Write chunk.
-    pub(super) const fn only_write_segment(&self) -> Option<Segment> {
-        let [segment, ..] = self.segments;
-        let is_it = self.used == 1 && self.read_chunks == 0 && self.write_chunks == 1 && self.reply.is_none();
-        if is_it { Some(segment) } else { None }
+    /// Number of [`segments`](Self::segments) in each chunk: Read chunks with their positions,
+    /// Write chunks, the Reply chunk.
+    pub(super) fn counts(&self) -> (impl Iterator<Item = (&u8, &Position)>, &[u8], Option<u8>) {
+        (self.read_counts().iter().zip(&self.positions), self.write_counts(), self.reply_count())
     }
 
-    /// How many of [`segments`](Self::segments) each chunk has: Read chunks with their positions, Write chunks, the Reply chunk.
-    pub(super) fn counts(&self) -> (impl Iterator<Item = (&u8, &Position)>, &[u8], Option<u8>) {
-        (self.read_counts().iter().zip(&self.positions), self.write_counts(), self.reply)
+    /// Segments of the Reply chunk, if there is one.
+    #[inline]
+    const fn reply_count(&self) -> Option<u8> {
+        if self.shape.replies > 0 { Some(self.reply_segments) } else { None }
     }
 
     fn read_counts(&self) -> &[u8] {
-        self.reads.get(..usize::from(self.read_chunks)).unwrap_or_default()
+        self.reads.get(..usize::from(self.shape.reads)).unwrap_or_default()
     }
 
     fn write_counts(&self) -> &[u8] {
-        self.writes.get(..usize::from(self.write_chunks)).unwrap_or_default()
+        self.writes.get(..usize::from(self.shape.writes)).unwrap_or_default()
     }
 
     fn span(&self, at: usize, count: u8) -> &[Segment] {
@@ -463,15 +476,12 @@ impl ChunkLists {
 
     /// Segments of the Read list: all that are no Write or Reply segments.
     const fn read_segments(&self) -> usize {
-        let mut others = match self.reply {
-            Some(count) => count as usize,
-            None => 0,
-        };
-        let (mut counts, mut left) = (self.writes.as_slice(), self.write_chunks);
+        let mut others = if self.shape.replies > 0 { self.reply_segments as usize } else { 0 };
+        let (mut counts, mut left) = (self.writes.as_slice(), self.shape.writes);
         while let (Some((count, rest)), 1..) = (counts.split_first(), left) {
             others += *count as usize;
             (counts, left) = (rest, left - 1);
         }
-        self.used as usize - others
+        self.shape.segments as usize - others
     }
 }

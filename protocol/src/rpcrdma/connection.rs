@@ -1,23 +1,25 @@
-//! One connection: which version it speaks, and what each direction may still send (RFC 8166 §3.3; RFC 8167; draft 000 §5).
+//! One connection: which version it speaks, and what each direction may still send (RFC 8166 §3.3;
+//! RFC 8167; draft 000 §5).
 
 use super::form::Path;
 use super::negotiation::{Negotiation, Version, Version2, Versions};
 use super::option::{self, Lanes, Message, NoOption, OptionName};
 use super::{
-    Body, ChunkLists, ErrorBody, ErrorReply, Header, InlineThreshold, Intent, MessageType, NoCredit, Offer,
-    RequesterCredits, ResponderCredits, Side, Xid, invalidate, plain, v1, v2,
+    Body, ChunkLists, ErrorBody, ErrorReply, Header, InlineThreshold, Intent, MessageType,
+    NoCredit, PrivateData, RequesterCredits, ResponderCredits, Side, Xid, invalidate, short, v1,
+    v2,
 };
 use crate::xdr::NoRoom;
 
-/// What one end decides before it connects or accepts.
+/// Parameters that one end fixes before it connects or accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// Who this end is.
+    /// Role of this end: client or server.
     pub side: Side,
-    /// What this end says of itself.
-    pub own: Offer,
-    /// What the peer said of itself; [`Offer::SILENT`] if nothing.
-    pub peer: Offer,
+    /// Private data of this end.
+    pub own: PrivateData,
+    /// Private data of the peer; [`PrivateData::SILENT`] if it sent none.
+    pub peer: PrivateData,
     /// Calls that this end makes at once; zero for a side that makes none.
     pub calls_max: u32,
     /// Calls of the peer that this end takes at once; zero for a side that serves none.
@@ -28,14 +30,14 @@ pub struct Setup {
 #[derive(Clone, Debug)]
 pub struct Connection {
     pub(super) side: Side,
-    own: Offer,
-    peer: Offer,
+    own: PrivateData,
+    peer: PrivateData,
     pub(super) negotiation: Negotiation,
     pub(super) calls: Option<RequesterCredits>,
     pub(super) serves: Option<ResponderCredits>,
     pub(super) options: Lanes,
     /// Follows from the rest, and is asked for with each message.
-    pub(super) plain: plain::Path,
+    pub(super) short: short::Layout,
 }
 
 impl Connection {
@@ -44,7 +46,8 @@ impl Connection {
         Self::speaking(setup, Versions::One)
     }
 
-    /// A fresh connection. A client asks its [`PeerMemory`](super::PeerMemory) which versions to try.
+    /// A fresh connection. A client asks its [`PeerMemory`](super::PeerMemory) which versions to
+    /// try.
     pub fn speaking(setup: Setup, versions: Versions) -> Self {
         let receives = setup.own.receive.threshold(setup.own.receive);
         debug_assert!(
@@ -59,9 +62,9 @@ impl Connection {
             calls: (setup.calls_max > 0).then(|| RequesterCredits::new(setup.calls_max)),
             serves: (setup.grant > 0).then(|| ResponderCredits::new(setup.grant)),
             options: Lanes::new(),
-            plain: plain::Path::default(),
+            short: short::Layout::default(),
         };
-        connection.plain = plain::Path::of(&connection);
+        connection.short = short::Layout::of(&connection);
         connection
     }
 
@@ -71,21 +74,23 @@ impl Connection {
         self.negotiation.settled()
     }
 
-    /// The version of what this end sends at this moment. A server sends nothing before the version is settled.
+    /// The version of what this end sends at this moment. A server sends nothing before the version
+    /// is settled.
     #[inline]
     pub const fn sends(&self) -> Version {
         self.negotiation.sends()
     }
 
-    /// True if the peer owes the answer to the first message, and may be called by version 1 when it does not come: a peer that
-    /// drops what it does not understand is told from a slow one by time alone (draft 000 §5.2).
+    /// True if the peer owes the answer to the first message, and may be called by version 1 when
+    /// it does not come: a peer that drops what it does not understand is told from a slow one by
+    /// time alone (draft 000 §5.2).
     #[inline]
     pub const fn may_fall_back(&self) -> bool {
         self.negotiation.may_fall_back()
     }
 
-    /// Whether calls of ours may carry chunks: in the reverse direction only if a header says which way its message goes
-    /// (RFC 8167 §5.3, draft 001 §2.3).
+    /// Returns true if calls of this end may carry chunks: in the reverse direction only if the
+    /// header tells the direction of its message (RFC 8167 §5.3, draft 001 §2.3).
     #[inline]
     pub fn calls_with_chunks(&self) -> bool {
         self.side == Side::Client || self.sends() == Version::Two(Version2::Directed)
@@ -95,24 +100,24 @@ impl Connection {
         &self.negotiation
     }
 
-    /// Who this end is.
+    /// Role of this end: client or server.
     #[inline]
     pub const fn side(&self) -> Side {
         self.side
     }
 
-    /// Longest message that this end sends (RFC 8797 §4.2): calls and replies alike (RFC 8167 §4.2). It changes when the version
-    /// is settled.
+    /// Longest message that this end sends (RFC 8797 §4.2): calls and replies alike (RFC 8167
+    /// §4.2). It changes when the version is settled.
     #[inline]
     pub fn send_threshold(&self) -> InlineThreshold {
         let negotiated = self.own.send.threshold(self.peer.receive);
         match self.version() {
-            // draft 000 §2.3 [v2-2]
+            // draft 000 §2.3 [v2-2]: a silent peer takes 4096 octets inline
             Some(Version::Two(_)) => negotiated.max(InlineThreshold::DEFAULT_V2),
             // The peer may speak version 1 only, and be silent (draft 000 §5).
-            // draft 000 §5 [v2-9]
+            // draft 000 §5 [v2-9]: the first message has at most 1024 octets
             None if self.negotiation.sends() != Version::One => InlineThreshold::DEFAULT_V1,
-            // draft 000 §5.2 [v2-13]
+            // draft 000 §5.2 [v2-13]: the inline threshold changes with the version
             Some(Version::One) | None => negotiated,
         }
     }
@@ -122,64 +127,83 @@ impl Connection {
     pub fn receive_threshold(&self) -> InlineThreshold {
         let negotiated = self.peer.send.threshold(self.own.receive);
         match self.version() {
-            // draft 000 §2.3 [v2-1]
+            // draft 000 §2.3 [v2-1]: messages of 4096 octets can be received
             Some(Version::Two(_)) => negotiated.max(InlineThreshold::DEFAULT_V2),
             Some(Version::One) | None => negotiated,
         }
     }
 
-    /// What limits a call of ours at this moment; `segments` as in [`Path`].
+    /// Returns the limits of a call that this end makes at this moment; `segments` as in [`Path`].
     pub fn path(&self, segments: usize) -> Path {
         let header = self.negotiation.sends().header_len_min();
         Path { call: self.send_threshold(), reply: self.receive_threshold(), header, segments }
     }
 
-    /// Completes the lists of a call of ours: what stands before them, in a version that has it. Its reply may invalidate one of
-    /// its keys if this end announced that it bears that. To be done again when the call goes again.
+    /// Completes the lists of a call of ours: what stands before them, in a version that has it.
+    /// Its reply may invalidate one of its keys if this end announced that it bears that. To be
+    /// done again when the call goes again.
     pub fn mark_call(&self, lists: &mut ChunkLists) {
         lists.set_intent(match self.negotiation.sends() {
             Version::Two(Version2::Directed) => {
-                // draft 001 §4.1 [reminv-1] [reminv-2]
-                // draft 001 §2.3 [reminv-12]
+                // draft 001 §4.1 [reminv-1]: a call without a key to invalidate names zero
+                // draft 001 §4.1 [reminv-2]: a key that may not be invalidated is never named
+                // draft 001 §2.3 [reminv-12]: a server announces it for its reverse calls
                 let chosen = invalidate::choose(lists).filter(|_| self.own.remote_invalidation);
                 Some(Intent { message_type: MessageType::Call, inv_handle: chosen.unwrap_or(0) })
             }
-            Version::One | Version::Two(Version2::Plain) => None,
+            Version::One | Version::Two(Version2::Undirected) => None,
         });
     }
 
-    /// Writes a header of ours, call or reply; as [`v1::emit`].
-    pub fn emit(&self, header: &Header, lists: &ChunkLists, out: &mut [u8]) -> Result<usize, NoRoom> {
+    /// The lists of a [`short`] call of the peer, in the version of this connection.
+    pub fn empty_lists(&self) -> &'static ChunkLists {
         match self.negotiation.sends() {
-            Version::One => v1::emit(header, lists, out),
-            Version::Two(Version2::Directed) => v2::emit::<v2::Directed>(header, lists, out),
-            Version::Two(Version2::Plain) => v2::emit::<v2::Plain>(header, lists, out),
+            Version::Two(Version2::Directed) => ChunkLists::none_directed(),
+            Version::One | Version::Two(Version2::Undirected) => ChunkLists::none(),
         }
     }
 
-    /// The handle that the reply to a call with these lists invalidates. In version 1 one of our choice, unless one side did not
-    /// announce it (RFC 8797 §4.1), and none in the reverse direction; in version 2 the one that the call names, if it is one of
-    /// its own (draft 001 §4.1). Never to be used with an error.
+    /// Writes a header of ours, call or reply; as [`v1::emit`].
+    pub fn emit(
+        &self,
+        header: &Header,
+        lists: &ChunkLists,
+        out: &mut [u8],
+    ) -> Result<usize, NoRoom> {
+        match self.negotiation.sends() {
+            Version::One => v1::emit(header, lists, out),
+            Version::Two(Version2::Directed) => v2::emit::<v2::Directed>(header, lists, out),
+            Version::Two(Version2::Undirected) => v2::emit::<v2::Undirected>(header, lists, out),
+        }
+    }
+
+    /// The handle that the reply to a call with these lists invalidates. In version 1 one of our
+    /// choice, unless one side did not announce it (RFC 8797 §4.1), and none in the reverse
+    /// direction; in version 2 the one that the call names, if it is one of its own (draft 001
+    /// §4.1). Never to be used with an error.
     pub fn invalidates(&self, call: &ChunkLists) -> Option<u32> {
         match self.negotiation.sends() {
             Version::One => {
-                // RFC 8797 §4.1 [8797-5]
-                // draft 001 §2.1 [reminv-7]
+                // RFC 8797 §4.1 [8797-5]: remote invalidation is used only if both announce it
+                // draft 001 §2.1 [reminv-7]: both ends bear Send With Invalidate before it is used
                 let both = self.own.remote_invalidation && self.peer.remote_invalidation;
                 if both && self.side == Side::Server { invalidate::choose(call) } else { None }
             }
             Version::Two(_) => {
                 let named = call.intent()?.inv_handle;
                 let own = call.segments().iter().any(|segment| segment.handle == named);
-                // draft 001 §4.1 [reminv-4] [reminv-5] [reminv-6]
+                // draft 001 §4.1 [reminv-4]: the reply to a call that names zero invalidates
+                // nothing
+                // draft 001 §4.1 [reminv-5]: a reply invalidates the key named, if its call has it
+                // draft 001 §4.1 [reminv-6]: no other key is invalidated
                 (named != 0 && own).then_some(named)
             }
         }
     }
 
-    /// Lets a side that made no calls make up to `max` at once from here on, the first one alone as on a fresh connection; nothing
-    /// changes for a side that makes calls. A server does this once its client is prepared (RFC 8167 §6) and `max` receives
-    /// for the replies are there.
+    /// Lets a side that made no calls make up to `max` at once from here on, the first one alone as
+    /// on a fresh connection; nothing changes for a side that makes calls. A server does this once
+    /// its client is prepared (RFC 8167 §6) and `max` receives for the replies are there.
     pub fn allow_calls(&mut self, max: u32) {
         if self.calls.is_none() && max > 0 {
             self.calls = Some(RequesterCredits::new(max));
@@ -195,7 +219,8 @@ impl Connection {
         self.calls.as_mut().ok_or(NoCredit)?.take()
     }
 
-    /// Gives the credit of a call of ours back, once it is over and the peer cannot be working on it.
+    /// Gives the credit of a call of ours back, once it is over and the peer cannot be working on
+    /// it.
     ///
     /// # Panics
     /// When no call is in flight: that is a bug of ours.
@@ -216,13 +241,14 @@ impl Connection {
         self.serves.as_ref()
     }
 
-    /// Counts that a call of the peer got its reply or its RDMA_ERROR.
+    /// Counts that a call of the peer got its reply or its RDMA_ERROR. Returns true if fewer
+    /// receives are reserved for its calls now.
     ///
     /// # Panics
     /// When no call is outstanding: that is a bug of ours.
     #[inline]
-    pub fn handle_replied(&mut self) {
-        self.serves.as_mut().expect("only a side that serves has calls").handle_reply();
+    pub fn handle_replied(&mut self) -> bool {
+        self.serves.as_mut().expect("only a side that serves has calls").handle_reply()
     }
 
     /// The credits of a side that serves, to change its grant.
@@ -244,13 +270,14 @@ impl Connection {
         Header { xid, credits, body }
     }
 
-    /// Receives that options need, beyond those of calls and of replies: to be posted before the next option message is sent.
+    /// Receives that options need, beyond those of calls and of replies: to be posted before the
+    /// next option message is sent.
     pub const fn option_receives(&self) -> u32 {
         self.options.receives()
     }
 
-    /// Takes leave to send `request`, which [`emit_option`](Self::emit_option) then writes. `xid` is none of a call that is
-    /// outstanding.
+    /// Takes leave to send `request`, which [`emit_option`](Self::emit_option) then writes. `xid`
+    /// is none of a call that is outstanding.
     pub fn ask_option(&mut self, xid: Xid, request: &Message) -> Result<(), NoOption> {
         if !matches!(self.version(), Some(Version::Two(_))) {
             return Err(NoOption::Version);
@@ -258,8 +285,8 @@ impl Connection {
         self.options.of(request.option()).ask(xid, self.calls.as_mut())
     }
 
-    /// The reply to the peer's `request`, which [`emit_option`](Self::emit_option) then writes. The extra receive has been posted
-    /// before.
+    /// The reply to the peer's `request`, which [`emit_option`](Self::emit_option) then writes. The
+    /// extra receive has been posted before.
     ///
     /// # Panics
     /// When the peer did not ask: that is a bug of ours.
@@ -283,7 +310,12 @@ impl Connection {
     }
 
     /// Writes an option message of ours.
-    pub fn emit_option(&self, xid: Xid, message: &Message, out: &mut [u8]) -> Result<usize, NoRoom> {
+    pub fn emit_option(
+        &self,
+        xid: Xid,
+        message: &Message,
+        out: &mut [u8],
+    ) -> Result<usize, NoRoom> {
         let credits = match message.is_request() {
             true => self.calls.as_ref().map(RequesterCredits::requested),
             false => self.serves.as_ref().map(ResponderCredits::granted),
@@ -291,8 +323,9 @@ impl Connection {
         option::emit(xid, credits.unwrap_or_default(), message, out)
     }
 
-    /// The RDMA_ERROR for a call that passed [`handle_message`](Self::handle_message) and then turned out impossible to serve
-    /// (RFC 8166 §4.5.2, §4.5.3). Sending it is a reply: [`handle_replied`](Self::handle_replied) counts it.
+    /// The RDMA_ERROR for a call that passed [`handle_message`](Self::handle_message) and then
+    /// turned out impossible to serve (RFC 8166 §4.5.2, §4.5.3). Sending it is a reply:
+    /// [`handle_replied`](Self::handle_replied) counts it.
     pub fn chunk_error(&self, xid: Xid) -> ErrorReply {
         self.error_reply(xid, self.negotiation.sends().number(), ErrorBody::Chunk)
     }

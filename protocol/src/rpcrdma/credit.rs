@@ -27,20 +27,21 @@ pub struct RequesterCredits {
 }
 
 impl RequesterCredits {
-    /// A fresh connection: one call until the first reply (RFC 8166 §3.3.3), never more than `max` afterwards.
+    /// A fresh connection: one call until the first reply (RFC 8166 §3.3.3), never more than `max`
+    /// afterwards.
     ///
     /// # Panics
     /// When `max` is zero: such a side does not call.
     pub const fn new(max: u32) -> Self {
         assert!(max > 0, "a side that calls has at least one credit");
-        // RFC 8166 §3.3.3 [8166-6]
+        // RFC 8166 §3.3.3 [8166-6]: a fresh connection has one credit
         Self { in_flight: 0, limit: 1, max }
     }
 
     /// Takes a credit for one call.
     #[inline]
     pub fn take(&mut self) -> Result<(), NoCredit> {
-        // RFC 8166 §3.3.1 [8166-2]
+        // RFC 8166 §3.3.1 [8166-2]: no more calls are outstanding than the grant allows
         if self.in_flight >= self.limit {
             return Err(NoCredit);
         }
@@ -48,7 +49,8 @@ impl RequesterCredits {
         Ok(())
     }
 
-    /// Gives the credit of a finished call back: replied, failed by RDMA_ERROR, or its connection gone. Cancelling a call gives nothing back.
+    /// Gives the credit of a finished call back: replied, failed by RDMA_ERROR, or its connection
+    /// gone. Cancelling a call gives nothing back.
     ///
     /// # Panics
     /// When no call is in flight: that is a bug of ours.
@@ -57,15 +59,15 @@ impl RequesterCredits {
         self.in_flight = self.in_flight.checked_sub(1).expect("every `give` follows its `take`");
     }
 
-    /// Takes the grant of a reply: at least one, at most our own `max`. It may shrink below what is in flight; then calls
-    /// wait until enough of them ended (RFC 8166 §3.3.1).
+    /// Takes the grant of a reply: at least one, at most our own `max`. It may shrink below what is
+    /// in flight; then calls wait until enough of them ended (RFC 8166 §3.3.1).
     #[inline]
     pub fn handle_grant(&mut self, granted: Credits) {
-        // RFC 8166 §3.3.3 [8166-7]
+        // RFC 8166 §3.3.3 [8166-7]: the first reply tells how many calls may follow
         self.limit = granted.0.clamp(1, self.max);
     }
 
-    /// What the credit word of a call says.
+    /// Credits that every call requests in its credit word.
     #[inline]
     pub const fn requested(&self) -> Credits {
         Credits(self.max)
@@ -90,18 +92,21 @@ impl RequesterCredits {
 
 /// The answering side's count of one connection's direction.
 ///
-/// The grant may be raised and lowered at any time. A lower one reaches the peer with the next reply, and calls that it sent before
-/// may still arrive: so each reply takes one call from what may arrive, until that is down to the grant.
+/// The grant may be raised and lowered at any time. A lower one reaches the peer with the next
+/// reply, and calls that it sent before may still arrive: so each reply takes one call from what
+/// may arrive, until that is down to the grant.
 #[derive(Clone, Copy, Debug)]
 pub struct ResponderCredits {
     outstanding: u32,
     grant: u32,
-    /// Calls that may be outstanding: the grant, or more while the peer may not know of a lower one.
+    /// Calls that may be outstanding: the grant, or more while the peer may not know of a lower
+    /// one.
     allowed: u32,
 }
 
 impl ResponderCredits {
-    /// Grants `grant` calls at once; as many receives are posted before the first reply says so (RFC 8166 §3.3.1).
+    /// Grants `grant` calls at once; as many receives are posted before the first reply says so
+    /// (RFC 8166 §3.3.1).
     ///
     /// # Panics
     /// When `grant` is zero, which no reply may say (RFC 8166 §3.3.1).
@@ -110,11 +115,11 @@ impl ResponderCredits {
         Self { outstanding: 0, grant, allowed: grant }
     }
 
-    /// Counts a call of the peer. A peer that has one credit before its first reply may use the whole grant at once: the
-    /// receives are posted. Beyond the grant its connection is closed.
+    /// Counts a call of the peer. A peer that has one credit before its first reply may use the
+    /// whole grant at once: the receives are posted. Beyond the grant its connection is closed.
     #[inline]
     pub fn handle_call(&mut self) -> Result<(), PeerFault> {
-        // RFC 5042 §6.4.3.1 [5042-14]
+        // RFC 5042 §6.4.3.1 [5042-14]: no peer takes more than its fair share of receives
         if self.outstanding >= self.allowed {
             return Err(PeerFault::CreditsExceeded);
         }
@@ -122,30 +127,35 @@ impl ResponderCredits {
         Ok(())
     }
 
-    /// Counts a reply or an RDMA_ERROR for a call that was counted.
+    /// Counts a reply or an RDMA_ERROR for a call that was counted. Returns true if fewer receives
+    /// are [`reserved`](Self::reserved) now.
     ///
     /// # Panics
     /// When no call is outstanding: that is a bug of ours.
     #[inline]
-    pub fn handle_reply(&mut self) {
+    pub fn handle_reply(&mut self) -> bool {
         self.outstanding = self.outstanding.checked_sub(1).expect("every reply follows its call");
-        self.allowed = self.allowed.saturating_sub(1).max(self.grant);
+        let before = self.allowed;
+        self.allowed = before.saturating_sub(1).max(self.grant);
+        self.allowed != before
     }
 
-    /// Says `grant` from the next reply on. Raise it only when as many receives are posted (RFC 8166 §3.3.1). Zero means one.
+    /// Says `grant` from the next reply on. Raise it only when as many receives are posted (RFC
+    /// 8166 §3.3.1). Zero means one.
     pub fn set_grant(&mut self, grant: u32) {
-        // RFC 8166 §3.3.1 [8166-3]
+        // RFC 8166 §3.3.1 [8166-3]: a reply never grants zero credits
         self.grant = grant.max(1);
         self.allowed = self.allowed.max(self.grant);
     }
 
-    /// What the credit word of every reply and every RDMA_ERROR says.
+    /// Credits that every reply and every RDMA_ERROR grants in its credit word.
     #[inline]
     pub const fn granted(&self) -> Credits {
         Credits(self.grant)
     }
 
-    /// Receives that have to be posted, or held by calls that arrived: calls that may be outstanding.
+    /// Receives that have to be posted, or held by calls that arrived: calls that may be
+    /// outstanding.
     #[inline]
     pub const fn reserved(&self) -> u32 {
         self.allowed
@@ -160,6 +170,7 @@ impl ResponderCredits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fastrand::Rng;
 
     #[test]
     fn a_requester_starts_with_one_call_whatever_it_may_have_later() {
@@ -173,7 +184,9 @@ mod tests {
 
     #[test]
     fn a_grant_is_clamped_between_one_and_our_own_limit() {
-        for (granted, limit) in [(0, 1), (1, 1), (2, 2), (31, 31), (32, 32), (33, 32), (u32::MAX, 32)] {
+        for (granted, limit) in
+            [(0, 1), (1, 1), (2, 2), (31, 31), (32, 32), (33, 32), (u32::MAX, 32)]
+        {
             let mut credits = RequesterCredits::new(32);
             credits.handle_grant(Credits(granted));
             assert_eq!(credits.limit(), limit, "granted {granted}");
@@ -225,7 +238,8 @@ mod tests {
         }
         credits.set_grant(3);
         assert_eq!((credits.granted(), credits.reserved()), (Credits(3), 8));
-        // Calls sent before the peer saw the first reply may still arrive, one for each credit it thought it had.
+        // Calls sent before the peer saw the first reply may still arrive, one for each credit it
+        // thought it had.
         for reserved in [7, 6, 5, 4, 3, 3] {
             credits.handle_reply();
             assert_eq!(credits.reserved(), reserved);
@@ -240,20 +254,17 @@ mod tests {
         assert_eq!(credits.granted(), Credits(1));
     }
 
-    /// A peer that keeps to the grants it has seen, however late replies and calls arrive, is never above what is allowed.
+    /// A peer that keeps to the grants it has seen, however late replies and calls arrive, is never
+    /// above what is allowed.
     #[test]
     fn a_peer_that_keeps_to_what_it_has_seen_is_never_closed() {
-        let mut state = 1_u64;
-        let mut random = |bound: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % bound
-        };
+        let mut random = Rng::with_seed(1);
         let mut responder = ResponderCredits::new(4);
         let mut requester = RequesterCredits::new(32);
         requester.handle_grant(Credits(4));
         let (mut calls, mut replies) = (0_u32, std::collections::VecDeque::new());
         for _ in 0..200_000 {
-            match random(6) {
+            match random.u8(..6) {
                 0 | 1 if requester.take().is_ok() => calls += 1,
                 2 if calls > 0 => {
                     calls -= 1;
@@ -269,7 +280,7 @@ mod tests {
                         requester.give();
                     }
                 }
-                5 => responder.set_grant(1 + random(32) as u32),
+                5 => responder.set_grant(random.u32(1..=32)),
                 _ => {}
             }
         }

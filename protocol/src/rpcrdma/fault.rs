@@ -1,9 +1,9 @@
-//! What a peer can do wrong: one variant for each rule it can break.
+//! Faults of a peer: one variant for each rule it can break.
 
 use core::fmt;
 
-/// The rule that the peer broke. Whether the answer is silence, RDMA_ERROR or the end of the connection is said by whoever
-/// returns it.
+/// The rule that the peer broke. Whether the answer is silence, RDMA_ERROR or the end of the
+/// connection is said by whoever returns it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerFault {
@@ -30,7 +30,8 @@ pub enum PeerFault {
     Position(u32),
     /// A segment reaches beyond the end of the address space.
     OffsetWraps,
-    /// More segments than [`SEGMENTS_MAX`](super::chunk::SEGMENTS_MAX) in one message (RFC 8267 §6.4.2).
+    /// More segments than [`SEGMENTS_MAX`](super::chunk::SEGMENTS_MAX) in one message (RFC 8267
+    /// §6.4.2).
     TooManySegments,
     /// More chunks than one list of ours holds (RFC 8267 §6.4.2).
     TooManyChunks,
@@ -42,7 +43,8 @@ pub enum PeerFault {
     NoPayload,
     /// The RPC message is neither a call nor a reply (RFC 5531 §9).
     MessageType(u32),
-    /// The RPC message stands behind the header and in a chunk, or behind RDMA_NOMSG (RFC 8166 §3.5.3, §4.2.4).
+    /// The RPC message stands behind the header and in a chunk, or behind RDMA_NOMSG (RFC 8166
+    /// §3.5.3, §4.2.4).
     PayloadTwice,
     /// A Read chunk lies beyond the payload, or inside another one (RFC 8166 §3.4.5).
     PositionOutside(u32),
@@ -64,7 +66,8 @@ pub enum PeerFault {
     SegmentMoved,
     /// A returned segment is longer than was offered (RFC 8166 §3.4.6).
     SegmentGrew,
-    /// A returned chunk is not filled in order: a segment follows one that is not full (RFC 8166 §3.4.6).
+    /// A returned chunk is not filled in order: a segment follows one that is not full (RFC 8166
+    /// §3.4.6).
     SegmentGap,
     /// RDMA_MSG that says the Reply chunk was written too (RFC 8166 §4.3.3).
     ReplyChunkUsed,
@@ -80,7 +83,8 @@ pub enum PeerFault {
     TypeMismatch,
     /// An option that we do not know, or do not use (draft 000 §3.1).
     UnknownOption(u32),
-    /// The content of an option cannot be read, or a payload follows where none belongs (draft 000 §3.2).
+    /// The content of an option cannot be read, or a payload follows where none belongs (draft 000
+    /// §3.2).
     BadOption(u32),
     /// The answer to an option that nobody asked for.
     UnexpectedOption(u32),
@@ -94,22 +98,34 @@ impl fmt::Display for PeerFault {
             Self::ShortHeader { len } => {
                 return write!(f, "the message of {len} octets is shorter than its header");
             }
-            Self::Version(version) => return write!(f, "the peer speaks version {version}, which we do not"),
+            Self::Version(version) => {
+                return write!(f, "the peer speaks version {version}, which we do not");
+            }
             Self::Procedure(number) => return write!(f, "procedure {number} is not to be sent"),
             Self::Discriminator(word) => {
                 return write!(f, "the word before an optional item is {word}, neither 0 nor 1");
             }
-            Self::Position(position) => return write!(f, "read position {position} is no multiple of four"),
+            Self::Position(position) => {
+                return write!(f, "read position {position} is no multiple of four");
+            }
             Self::MessageType(word) => {
                 return write!(f, "RPC message type {word} is neither call nor reply");
             }
             Self::PositionOutside(position) => {
                 return write!(f, "read position {position} lies outside the payload");
             }
-            Self::UnknownOption(opttype) => return write!(f, "option {opttype:#x} is none that we use"),
-            Self::BadOption(opttype) => return write!(f, "option {opttype:#x} has unreadable content"),
-            Self::UnexpectedOption(opttype) => return write!(f, "option {opttype:#x} answers no request"),
-            Self::TypeMismatch => "the header and the RPC message differ on being a call or a reply",
+            Self::UnknownOption(opttype) => {
+                return write!(f, "option {opttype:#x} is none that we use");
+            }
+            Self::BadOption(opttype) => {
+                return write!(f, "option {opttype:#x} has unreadable content");
+            }
+            Self::UnexpectedOption(opttype) => {
+                return write!(f, "option {opttype:#x} answers no request");
+            }
+            Self::TypeMismatch => {
+                "the header and the RPC message differ on being a call or a reply"
+            }
             Self::Done => "RDMA_DONE is not to be sent",
             Self::ErrorAtResponder => "an RDMA_ERROR came to a side that made no call",
             Self::UnreadableError => "the RDMA_ERROR has no known error code",
@@ -127,14 +143,18 @@ impl fmt::Display for PeerFault {
             Self::ReverseChunks => "a reverse-direction call carries chunks",
             Self::ReadListInReply => "a reply carries a Read list",
             Self::ChunkCount => "a reply returns another number of chunks than were offered",
-            Self::SegmentCount => "a returned chunk has another number of segments than was offered",
+            Self::SegmentCount => {
+                "a returned chunk has another number of segments than was offered"
+            }
             Self::SegmentMoved => "a returned segment names other memory than was offered",
             Self::SegmentGrew => "a returned segment is longer than was offered",
             Self::SegmentGap => "a returned chunk is not filled in order",
             Self::ReplyChunkUsed => "an inline reply says that the Reply chunk was written",
             Self::WriteChunkTooSmall => "the Write chunk is too small for its result",
             Self::ReplyChunkTooSmall => "the Reply chunk is too small for the reply",
-            Self::NoReplyChunk => "the reply is too long to go inline and no Reply chunk was offered",
+            Self::NoReplyChunk => {
+                "the reply is too long to go inline and no Reply chunk was offered"
+            }
             Self::CreditsExceeded => "the peer has more calls outstanding than were granted",
         })
     }

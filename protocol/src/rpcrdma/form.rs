@@ -4,7 +4,7 @@ use super::chunk::CHUNK_SEGMENTS_MAX;
 use super::{InlineThreshold, Position};
 use crate::xdr::{NoRoom, padded};
 
-/// How an RPC message travels (RFC 8166 §3.5).
+/// Form in which an RPC message travels (RFC 8166 §3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The whole message follows the header (§3.5.1).
@@ -15,31 +15,33 @@ pub enum Form {
     Long,
 }
 
-/// The DDP-eligible item of a message: variable-length opaque data whose length word stays in the payload stream
-/// (RFC 8166 §3.4.4.1).
+/// The DDP-eligible item of a message: variable-length opaque data whose length word stays in the
+/// payload stream (RFC 8166 §3.4.4.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Where its first octet stands in the unreduced RPC message.
+    /// Position of its first octet in the unreduced RPC message.
     pub position: Position,
     /// Its octets, without padding.
     pub len: u32,
 }
 
-/// What a caller knows of a call before it goes out. Sizes in octets.
+/// Sizes of a call and its reply that a caller knows before the call goes out, in octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallSizes {
     /// The whole RPC call message: the item and its padding are counted in.
     pub call: usize,
-    /// The argument that may travel in a Read chunk; `None` also when the security flavour forbids reduction
-    /// (RFC 8166 §8.2.2).
+    /// The argument that may travel in a Read chunk; `None` also when the security flavour forbids
+    /// reduction (RFC 8166 §8.2.2).
     pub item: Option<Item>,
-    /// The longest RPC reply message without its DDP-eligible item (but with that item's length word).
+    /// The longest RPC reply message without its DDP-eligible item (but with that item's length
+    /// word).
     pub reply_rest_max: usize,
     /// The longest DDP-eligible item of the reply; zero when it has none.
     pub reply_item_max: u32,
 }
 
-/// What limits the messages of one connection, in the direction of a call: [`Connection::path`](super::Connection::path).
+/// Limits on the messages of one connection, in the direction of a call:
+/// [`Connection::path`](super::Connection::path).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Path {
     /// Longest message to the responder; 1024 while the peer is unknown (RFC 8166 §3.3.3).
@@ -52,7 +54,8 @@ pub struct Path {
     pub segments: usize,
 }
 
-/// What the call offers for its reply. Never a Write chunk and a Reply chunk together: Linux and Ganesha cannot take that.
+/// Chunk that the call offers for its reply. Never a Write chunk and a Reply chunk together: Linux
+/// and Ganesha cannot take that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplyOffer {
     /// Nothing: the longest reply fits inline.
@@ -63,24 +66,25 @@ pub enum ReplyOffer {
     ReplyChunk(u32),
 }
 
-/// How the arguments of a call travel.
+/// Form in which the arguments of a call travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallOffer {
     /// RDMA_MSG, all of the call inline.
     Nothing,
-    /// RDMA_MSG, the item and its padding taken out of the payload; the chunk holds the item without padding
-    /// (RFC 8166 §3.4.5.2).
+    /// RDMA_MSG, the item and its padding taken out of the payload; the chunk holds the item
+    /// without padding (RFC 8166 §3.4.5.2).
     ReadChunk(Item),
-    /// RDMA_NOMSG, a Position Zero Read chunk of this many octets, padding included (RFC 8166 §3.5.3).
+    /// RDMA_NOMSG, a Position Zero Read chunk of this many octets, padding included (RFC 8166
+    /// §3.5.3).
     PositionZero(u32),
 }
 
-/// How one call goes out.
+/// Plan for one outgoing call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallPlan {
-    /// How the arguments travel.
+    /// Form in which the arguments travel.
     pub call: CallOffer,
-    /// What waits for the reply.
+    /// Chunk offered for the reply.
     pub reply: ReplyOffer,
 }
 
@@ -99,10 +103,13 @@ impl CallPlan {
 const SEGMENT_LEN: usize = 16;
 const READ_SEGMENT_LEN: usize = 24;
 
-/// Chooses the form of a call. The header counts in the threshold. [`NoRoom`] when even the header of a Long call does not fit
-/// the threshold, or a message is longer than a chunk can say.
+/// Chooses the form of a call. The header counts in the threshold. [`NoRoom`] when even the header
+/// of a Long call does not fit the threshold, or a message is longer than a chunk can say.
 pub fn plan_call(sizes: &CallSizes, path: &Path) -> Result<CallPlan, NoRoom> {
-    debug_assert!((1..=CHUNK_SEGMENTS_MAX).contains(&path.segments), "a chunk has one to sixteen segments");
+    debug_assert!(
+        (1..=CHUNK_SEGMENTS_MAX).contains(&path.segments),
+        "a chunk has one to sixteen segments"
+    );
     let reply = plan_reply_offer(sizes, path)?;
     let call = plan_call_offer(sizes, path, header_len(reply, path))?;
     Ok(CallPlan { call, reply })
@@ -120,22 +127,25 @@ const fn header_len(offer: ReplyOffer, path: &Path) -> usize {
 fn plan_reply_offer(sizes: &CallSizes, path: &Path) -> Result<ReplyOffer, NoRoom> {
     let item = usize::try_from(sizes.reply_item_max).map_err(|_| NoRoom)?;
     let whole = sizes.reply_rest_max.checked_add(padded(item)).ok_or(NoRoom)?;
-    let fits = |offer, payload: usize| header_len(offer, path).saturating_add(payload) <= path.reply.octets();
-    // RFC 8166 §3.4.6 [8166-21]
+    let fits = |offer, payload: usize| {
+        header_len(offer, path).saturating_add(payload) <= path.reply.octets()
+    };
+    // RFC 8166 §3.4.6 [8166-21]: a Write chunk has room for the longest result
     let write_chunk = ReplyOffer::WriteChunk(sizes.reply_item_max);
     if fits(ReplyOffer::Nothing, whole) {
         Ok(ReplyOffer::Nothing)
     } else if item > 0 && fits(write_chunk, sizes.reply_rest_max) {
         Ok(write_chunk)
     } else {
-        // RFC 8166 §4.3.3 [8166-42], draft 004 §4.3.1 [exp-26]
+        // RFC 8166 §4.3.3 [8166-42]: a Reply chunk is offered if the longest reply needs it
+        // draft 004 §4.3.1 [exp-26]: a Reply chunk is for a reply that does not fit inline
         Ok(ReplyOffer::ReplyChunk(u32::try_from(whole).map_err(|_| NoRoom)?))
     }
 }
 
 fn plan_call_offer(sizes: &CallSizes, path: &Path, header: usize) -> Result<CallOffer, NoRoom> {
     let chunked_header = header + path.segments * READ_SEGMENT_LEN;
-    // draft 004 §4.1.1 [exp-23]
+    // draft 004 §4.1.1 [exp-23]: the header counts in the inline threshold
     let fits = |header: usize, payload: usize| header.saturating_add(payload) <= path.call.octets();
     if fits(header, sizes.call) {
         return Ok(CallOffer::Nothing);
@@ -150,6 +160,7 @@ fn plan_call_offer(sizes: &CallSizes, path: &Path, header: usize) -> Result<Call
     if !fits(chunked_header, 0) {
         return Err(NoRoom);
     }
-    // RFC 8166 §3.5.3 [8166-26], draft 004 §6.3.1 [exp-35]
+    // RFC 8166 §3.5.3 [8166-26]: a payload too long for inline travels in a chunk
+    // draft 004 §6.3.1 [exp-35]: programs work whatever the inline threshold is
     Ok(CallOffer::PositionZero(u32::try_from(sizes.call).map_err(|_| NoRoom)?))
 }

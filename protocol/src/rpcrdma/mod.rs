@@ -1,8 +1,10 @@
-//! RPC-over-RDMA (RFC 8166, RFC 8167, RFC 8797): what a message means, in any version and in both roles.
+//! RPC-over-RDMA (RFC 8166, RFC 8167, RFC 8797): what a message means, in any version and in both
+//! roles.
 //!
-//! [`v1`] and [`v2`] join bytes and meaning: one [`Header`] and its [`ChunkLists`], the same in both versions. [`Connection`] says what an incoming message is
-//! and counts credits; [`form`] and [`requester`] serve the side that calls, [`responder`] and [`invalidate`] the side that
-//! answers. Nothing here allocates, waits or copies payload.
+//! [`v1`] and [`v2`] join bytes and meaning: one [`Header`] and its [`ChunkLists`], the same in
+//! both versions. [`Connection`] says what an incoming message is and counts credits; [`form`] and
+//! [`requester`] serve the side that calls, [`responder`] and [`invalidate`] the side that answers.
+//! Nothing here allocates, waits or copies payload.
 
 pub mod chunk;
 pub mod cm_private;
@@ -11,34 +13,41 @@ pub mod credit;
 mod fault;
 pub mod form;
 mod incoming;
+mod intent;
 pub mod invalidate;
 mod negotiation;
+mod one_chunk;
 pub mod option;
-pub mod plain;
 pub mod requester;
 pub mod responder;
+pub mod short;
 pub mod v1;
 pub mod v2;
 mod wire;
 
-pub use chunk::{ChunkLists, Intent, ListsFull, MessageType, Position, ReadChunk, Segment, WriteChunk};
-pub use cm_private::{Dialects, InlineSize, InlineThreshold, Offer};
+pub use chunk::{
+    ChunkLists, Intent, ListsFull, MessageType, Position, ReadChunk, ReadSegment, Segment,
+    WriteChunk,
+};
+pub use cm_private::{Dialects, InlineSize, InlineThreshold, PrivateData};
 pub use connection::{Connection, Setup};
 pub use credit::{NoCredit, RequesterCredits, ResponderCredits};
 pub use fault::PeerFault;
 pub use incoming::Incoming;
 pub use negotiation::{PeerMemory, Version, Version2, Versions};
-pub use plain::Plain;
+pub use short::ShortMessage;
 pub use wire::{emit_error, header_len};
 
 /// Port of NFS over RDMA (RFC 8166 §9, RFC 8267 §9).
 pub const NFS_PORT: u16 = 20049;
 
-/// Names one transaction of one direction on one connection; equal to the XID of the RPC message (RFC 8166 §4.2.1).
+/// Names one transaction of one direction on one connection; equal to the XID of the RPC message
+/// (RFC 8166 §4.2.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Xid(pub u32);
 
-/// Which way a call goes (RFC 8167 §2.1, §2.2). The two have their own XIDs and their own credits.
+/// Direction of a call (RFC 8167 §2.1, §2.2). The two directions have their own XIDs and their own
+/// credits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// The client calls, the server answers.
@@ -48,7 +57,7 @@ pub enum Direction {
     Reverse,
 }
 
-/// Who this end of the connection is (RFC 8167 §2).
+/// Role of this end of the connection: client or server (RFC 8167 §2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// This end connected.
@@ -75,11 +84,12 @@ impl Side {
     }
 }
 
-/// The credit word of a header: requested in a call, granted in a reply (RFC 8166 §4.2.3). Raw, as the peer sent it.
+/// The credit word of a header: requested in a call, granted in a reply (RFC 8166 §4.2.3). Raw, as
+/// the peer sent it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Credits(pub u32);
 
-/// What kind of message a header opens (RFC 8166 §4.2.4).
+/// Procedure of a header (RFC 8166 §4.2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Procedure {
     /// RDMA_MSG: the payload follows the header.
@@ -92,7 +102,8 @@ pub enum Procedure {
     Optional,
 }
 
-/// What a header says beyond its fixed fields. The chunk lists of a message stand in [`ChunkLists`], beside it.
+/// Content of a header beyond its fixed fields. The chunk lists of a message stand in
+/// [`ChunkLists`], beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Body {
     /// RDMA_MSG: the payload follows the header.
@@ -103,7 +114,7 @@ pub enum Body {
     Error(ErrorBody),
     /// RDMA_OPTIONAL, whose content stands at [`v2::OPTION_AT`] (draft 000 §3.1).
     Optional {
-        /// Which option: `rdma_opttype`.
+        /// Number of the option: `rdma_opttype`.
         opttype: u32,
         /// Octets of its content, without padding.
         len: u32,
@@ -120,8 +131,8 @@ pub enum ErrorBody {
         /// Highest version spoken.
         high: u32,
     },
-    /// The header cannot be parsed, or no reply can be sent with the chunks given (§4.5.2, §4.5.3): ERR_CHUNK in version 1,
-    /// BAD_HEADER in version 2, the same number in both.
+    /// The header cannot be parsed, or no reply can be sent with the chunks given (§4.5.2, §4.5.3):
+    /// ERR_CHUNK in version 1, BAD_HEADER in version 2, the same number in both.
     Chunk,
     /// INVAL_OPTION: the responder does not know or does not support the option (draft 000 §3.1).
     Option,
@@ -129,14 +140,15 @@ pub enum ErrorBody {
 
 /// A transport header, in any version.
 ///
-/// What a version 2 header says of direction and invalidation stands in its lists: [`ChunkLists::intent`].
+/// Direction and invalidation of a version 2 header stand in its lists:
+/// [`ChunkLists::intent`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The transaction.
     pub xid: Xid,
     /// Credits requested by a call, granted by a reply.
     pub credits: Credits,
-    /// What follows.
+    /// Content behind the fixed fields.
     pub body: Body,
 }
 
@@ -152,8 +164,8 @@ impl Header {
     }
 }
 
-/// An RDMA_ERROR message to send; `version` echoes the failing call's, whatever it was (RFC 8166 §4.5).
-/// [`emit_error`] writes it: its layout is the same in all versions.
+/// An RDMA_ERROR message to send; `version` echoes the failing call's, whatever it was (RFC 8166
+/// §4.5). [`emit_error`] writes it: its layout is the same in all versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorReply {
     /// The failing call.

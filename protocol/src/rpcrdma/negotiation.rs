@@ -1,23 +1,27 @@
-//! Which version the two ends of a connection speak (draft 000 §5).
+//! Negotiation of the version that the two ends of a connection speak (draft 000 §5).
 //!
-//! A client that speaks version 2 sends one version 2 message, alone and of at most 1,024 octets. A reply settles it, and so does
-//! a call of the server that comes before. An ERR_VERS that covers version 1 sends the same message again as version 1, on the same
-//! connection and with the same XID. A server takes the version of the first message it can read, and keeps to it: both directions
-//! of a connection have one version (RFC 8167 §5.1), and a reply has the version of its call (draft 000 §5.3).
+//! A client that speaks version 2 sends one version 2 message, alone and of at most 1,024 octets. A
+//! reply settles it, and so does a call of the server that comes before. An ERR_VERS that covers
+//! version 1 sends the same message again as version 1, on the same connection and with the same
+//! XID. A server takes the version of the first message it can read, and keeps to it: both
+//! directions of a connection have one version (RFC 8167 §5.1), and a reply has the version of its
+//! call (draft 000 §5.3).
 
 use core::time::Duration;
 
 use super::{Connection, Dialects, Side, Xid, v1, v2};
 
-/// The chunk lists of version 2. Nothing in a message tells them apart, so both ends agree while they connect
-/// ([`Versions::agreed`]).
+/// The chunk lists of version 2. Nothing in a message tells them apart, so both ends agree while
+/// they connect ([`Versions::agreed`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version2 {
-    /// [`v2::Directed`]: chunks in both directions, and the key to invalidate in the header (draft 001 §4.1).
+    /// [`v2::Directed`]: chunks in both directions, and the key to invalidate in the header (draft
+    /// 001 §4.1).
     #[default]
     Directed,
-    /// [`v2::Plain`]: chunks in the forward direction only, and no remote invalidation (draft 000 §4.2).
-    Plain,
+    /// [`v2::Undirected`]: chunks in the forward direction only, and no remote invalidation (draft
+    /// 000 §4.2).
+    Undirected,
 }
 
 /// The versions that an end speaks: its configuration.
@@ -55,49 +59,57 @@ impl Version {
         match self {
             Self::One => v1::HEADER_LEN_MIN,
             Self::Two(Version2::Directed) => <v2::Directed as v2::Dialect>::HEADER_LEN_MIN,
-            Self::Two(Version2::Plain) => <v2::Plain as v2::Dialect>::HEADER_LEN_MIN,
+            Self::Two(Version2::Undirected) => <v2::Undirected as v2::Dialect>::HEADER_LEN_MIN,
         }
     }
 }
 
 impl Versions {
-    /// Whether one of them is version 2: then receives hold at least 4,096 octets (draft 000 §2.3).
+    /// Returns true if version 2 is among them: then receives hold at least 4,096 octets (draft 000
+    /// §2.3).
     pub const fn include_two(self) -> bool {
         matches!(self, Self::Two(_) | Self::Both(_))
     }
 
     /// The dialects that an end that speaks these versions announces.
     pub const fn dialects(self) -> Dialects {
-        Dialects { directed: matches!(self, Self::Two(Version2::Directed) | Self::Both(Version2::Directed)) }
+        Dialects {
+            directed: matches!(
+                self,
+                Self::Two(Version2::Directed) | Self::Both(Version2::Directed)
+            ),
+        }
     }
 
-    /// These versions, towards a peer that announced `theirs`: version 2 is draft 000's with one that did not announce more.
+    /// These versions, towards a peer that announced `theirs`: version 2 is draft 000's with one
+    /// that did not announce more.
     pub const fn agreed(self, theirs: Dialects) -> Self {
-        // draft 000 §4.2 [v2-21]
+        // draft 000 §4.2 [v2-21]: a peer that knows only the draft gets no other fields
         match self {
-            Self::Two(Version2::Directed) if !theirs.directed => Self::Two(Version2::Plain),
-            Self::Both(Version2::Directed) if !theirs.directed => Self::Both(Version2::Plain),
+            Self::Two(Version2::Directed) if !theirs.directed => Self::Two(Version2::Undirected),
+            Self::Both(Version2::Directed) if !theirs.directed => Self::Both(Version2::Undirected),
             other => other,
         }
     }
 }
 
-/// What a connection waits for.
+/// State of the negotiation, named by the event that it awaits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum NegotiationState {
     /// The first message: to be sent by a client, to be received by a server.
     AwaitFirst(Version2),
     /// At a client: the answer to the version 2 message of this XID.
     AwaitAnswer(Xid, Version2),
     /// At a client: the first version 1 reply, after ERR_VERS.
     AwaitVersion1,
-    /// At a client: that answer, which alone says how many credits there are. The version is settled, for the server called in it.
+    /// At a client: that answer, which alone says how many credits there are. The version is
+    /// settled, for the server called in it.
     AwaitGrant(Version2),
     /// Nothing: the version is settled.
     Settled(Version),
 }
 
-/// What an ERR_VERS means.
+/// Consequence of an ERR_VERS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// The call goes again, as version 1.
@@ -109,19 +121,25 @@ pub(super) enum Verdict {
 /// The negotiation of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Negotiation {
-    /// Whether an ERR_VERS may end in version 1.
+    /// True if an ERR_VERS may settle the connection on version 1.
     one: bool,
-    state: State,
+    state: NegotiationState,
 }
 
 impl Negotiation {
     pub(super) const fn new(side: Side, versions: Versions) -> Self {
         match (versions, side) {
-            (Versions::One, _) => Self { one: true, state: State::Settled(Version::One) },
-            (Versions::Both(two), _) => Self { one: true, state: State::AwaitFirst(two) },
-            (Versions::Two(two), Side::Client) => Self { one: false, state: State::AwaitFirst(two) },
+            (Versions::One, _) => {
+                Self { one: true, state: NegotiationState::Settled(Version::One) }
+            }
+            (Versions::Both(two), _) => {
+                Self { one: true, state: NegotiationState::AwaitFirst(two) }
+            }
+            (Versions::Two(two), Side::Client) => {
+                Self { one: false, state: NegotiationState::AwaitFirst(two) }
+            }
             (Versions::Two(two), Side::Server) => {
-                Self { one: false, state: State::Settled(Version::Two(two)) }
+                Self { one: false, state: NegotiationState::Settled(Version::Two(two)) }
             }
         }
     }
@@ -130,35 +148,46 @@ impl Negotiation {
     #[inline]
     pub(super) const fn settled(&self) -> Option<Version> {
         match self.state {
-            State::Settled(version) => Some(version),
-            State::AwaitGrant(two) => Some(Version::Two(two)),
-            State::AwaitFirst(_) | State::AwaitAnswer(..) | State::AwaitVersion1 => None,
+            NegotiationState::Settled(version) => Some(version),
+            NegotiationState::AwaitGrant(two) => Some(Version::Two(two)),
+            NegotiationState::AwaitFirst(_)
+            | NegotiationState::AwaitAnswer(..)
+            | NegotiationState::AwaitVersion1 => None,
         }
     }
 
-    /// Whether the first message was answered, or there is none.
+    /// Returns true once the version is settled: the first message was answered, or the
+    /// configuration leaves no choice.
     #[inline]
     pub(super) const fn is_over(&self) -> bool {
-        matches!(self.state, State::Settled(_))
+        matches!(self.state, NegotiationState::Settled(_))
     }
 
     /// The version of what goes out. A server sends nothing before it is settled.
-    // RFC 8167 §5.1, §5.2 [8167-2] [8167-5], draft 002 §5.1 [bidir-2] [bidir-5]
+    // RFC 8167 §5.1, §5.2 [8167-2]: reverse calls have the version of forward calls
+    // RFC 8167 §5.1, §5.2 [8167-5]: a reverse reply has the version of its call
+    // draft 002 §5.1 [bidir-2]: reverse calls have the version of forward calls
+    // draft 002 §5.1 [bidir-5]: a reverse reply has the version of its call
     #[inline]
     pub(super) const fn sends(&self) -> Version {
         match self.state {
-            State::AwaitFirst(two) | State::AwaitAnswer(_, two) | State::AwaitGrant(two) => Version::Two(two),
-            State::AwaitVersion1 => Version::One,
-            State::Settled(version) => version,
+            NegotiationState::AwaitFirst(two)
+            | NegotiationState::AwaitAnswer(_, two)
+            | NegotiationState::AwaitGrant(two) => Version::Two(two),
+            NegotiationState::AwaitVersion1 => Version::One,
+            NegotiationState::Settled(version) => version,
         }
     }
 
-    /// The version by which a message with this version word is read; another one is refused by its reader.
+    /// The version by which a message with this version word is read; another one is refused by its
+    /// reader.
     pub(super) const fn reads(&self, side: Side, word: Option<u32>) -> Version {
         match (self.state, side, word) {
-            // draft 000 §5.1 [v2-22]
-            (State::AwaitFirst(two), Side::Server, Some(v2::VERSION)) => Version::Two(two),
-            (State::AwaitFirst(_), Side::Server, _) => Version::One,
+            // draft 000 §5.1 [v2-22]: the first message of version 2 is answered in version 2
+            (NegotiationState::AwaitFirst(two), Side::Server, Some(v2::VERSION)) => {
+                Version::Two(two)
+            }
+            (NegotiationState::AwaitFirst(_), Side::Server, _) => Version::One,
             _ => self.sends(),
         }
     }
@@ -166,55 +195,66 @@ impl Negotiation {
     /// The lowest and the highest version that an ERR_VERS names.
     pub(super) const fn range(&self) -> (u32, u32) {
         match self.state {
-            State::AwaitFirst(_) => (v1::VERSION, v2::VERSION),
+            NegotiationState::AwaitFirst(_) => (v1::VERSION, v2::VERSION),
             _ => (self.sends().number(), self.sends().number()),
         }
     }
 
     /// A server read a message in this version.
     pub(super) const fn handle_read(&mut self, side: Side, version: Version) {
-        if let (State::AwaitFirst(_), Side::Server) = (self.state, side) {
-            // draft 000 §5.3 [v2-14]
-            self.state = State::Settled(version);
+        if let (NegotiationState::AwaitFirst(_), Side::Server) = (self.state, side) {
+            // draft 000 §5.3 [v2-14]: a reply has the version of its call
+            self.state = NegotiationState::Settled(version);
         }
     }
 
-    /// A call of the peer came. A server calls in the version of the first message, once it took that: so it speaks version 2,
-    /// though the reply is still to come, and our own reply may have the sizes of that version.
+    /// A call of the peer came. A server calls in the version of the first message, once it took
+    /// that: so it speaks version 2, though the reply is still to come, and our own reply may have
+    /// the sizes of that version.
     pub(super) const fn handle_called(&mut self) {
-        if let State::AwaitAnswer(_, two) = self.state {
-            self.state = State::AwaitGrant(two);
+        if let NegotiationState::AwaitAnswer(_, two) = self.state {
+            self.state = NegotiationState::AwaitGrant(two);
         }
     }
 
     /// A call of ours goes out. There is one credit, so it is the only one.
     pub(super) const fn handle_call(&mut self, side: Side, xid: Xid) {
-        if let (State::AwaitFirst(two) | State::AwaitAnswer(_, two), Side::Client) = (self.state, side) {
-            self.state = State::AwaitAnswer(xid, two);
+        if let (
+            NegotiationState::AwaitFirst(two) | NegotiationState::AwaitAnswer(_, two),
+            Side::Client,
+        ) = (self.state, side)
+        {
+            self.state = NegotiationState::AwaitAnswer(xid, two);
         }
     }
 
     /// A reply came, and no error.
     pub(super) fn handle_reply(&mut self, xid: Xid) {
         match self.state {
-            // draft 000 §5.1 [v2-23]
-            State::AwaitAnswer(first, two) if first == xid => self.state = State::Settled(Version::Two(two)),
-            State::AwaitVersion1 => self.state = State::Settled(Version::One),
-            State::AwaitGrant(two) => self.state = State::Settled(Version::Two(two)),
-            State::AwaitFirst(_) | State::AwaitAnswer(..) | State::Settled(_) => {}
+            // draft 000 §5.1 [v2-23]: from that answer on 4096 octets or more are inline
+            NegotiationState::AwaitAnswer(first, two) if first == xid => {
+                self.state = NegotiationState::Settled(Version::Two(two))
+            }
+            NegotiationState::AwaitVersion1 => self.state = NegotiationState::Settled(Version::One),
+            NegotiationState::AwaitGrant(two) => {
+                self.state = NegotiationState::Settled(Version::Two(two))
+            }
+            NegotiationState::AwaitFirst(_)
+            | NegotiationState::AwaitAnswer(..)
+            | NegotiationState::Settled(_) => {}
         }
     }
 
     /// An ERR_VERS came.
     pub(super) fn handle_err_vers(&mut self, xid: Xid, low: u32, high: u32) -> Verdict {
         match self.state {
-            State::AwaitAnswer(first, _)
-                // draft 000 §5.2 [v2-24]
+            NegotiationState::AwaitAnswer(first, _)
+                // draft 000 §5.2 [v2-24]: the next version is from the range of ERR_VERS
                 if first == xid && self.one && (low..=high).contains(&v1::VERSION) =>
             {
-                // draft 000 §5.2 [v2-11]
-                // draft 000 §5.2 [v2-25]
-                self.state = State::AwaitVersion1;
+                // draft 000 §5.2 [v2-11]: after ERR_VERS the connection goes on in version 1
+                // draft 000 §5.2 [v2-25]: version 1 and its threshold hold to the end
+                self.state = NegotiationState::AwaitVersion1;
                 Verdict::Again
             }
             _ => self.handle_error(xid),
@@ -224,7 +264,9 @@ impl Negotiation {
     /// Another error came. It settles nothing: the next call is the first one again.
     pub(super) fn handle_error(&mut self, xid: Xid) -> Verdict {
         match self.state {
-            State::AwaitAnswer(first, two) if first == xid => self.state = State::AwaitFirst(two),
+            NegotiationState::AwaitAnswer(first, two) if first == xid => {
+                self.state = NegotiationState::AwaitFirst(two)
+            }
             _ => {}
         }
         Verdict::Failed
@@ -232,16 +274,18 @@ impl Negotiation {
 
     /// True if an end of the connection at this moment leads to version 1.
     pub(super) const fn may_fall_back(&self) -> bool {
-        self.one && matches!(self.state, State::AwaitAnswer(..))
+        self.one && matches!(self.state, NegotiationState::AwaitAnswer(..))
     }
 
-    /// Whether a connection that ends here failed because of version 2, for all one can know (draft 000 §5.2).
+    /// Returns true if a connection that ends in this state may have failed because of version 2
+    /// (draft 000 §5.2).
     const fn is_under_way(&self) -> bool {
-        matches!(self.state, State::AwaitAnswer(..) | State::AwaitVersion1)
+        matches!(self.state, NegotiationState::AwaitAnswer(..) | NegotiationState::AwaitVersion1)
     }
 }
 
-/// What is remembered of one peer's address from one connection to the next. It belongs to whoever connects.
+/// Memory of one peer's address that lasts from one connection to the next. The connecting side
+/// keeps it.
 ///
 /// Time is counted from any origin, the same in all calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -250,7 +294,7 @@ pub struct PeerMemory {
 }
 
 impl PeerMemory {
-    /// How long a peer is taken for one that speaks version 1 only.
+    /// Time for which a peer counts as one that speaks version 1 only.
     pub const VERSION1_FOR: Duration = Duration::from_secs(600);
 
     /// Nothing is known.
@@ -261,15 +305,18 @@ impl PeerMemory {
     /// The versions to try with this peer, of those that are configured.
     pub fn versions(&self, configured: Versions, now: Duration) -> Versions {
         match configured {
-            Versions::Both(_) if self.version1_until.is_some_and(|until| now < until) => Versions::One,
+            Versions::Both(_) if self.version1_until.is_some_and(|until| now < until) => {
+                Versions::One
+            }
             other => other,
         }
     }
 
-    /// The connection is gone. One that is lost between the first version 2 message and the first reply marks the peer
-    /// (draft 000 §5.2): else a peer that ends such connections would never be reached.
+    /// The connection is gone. One that is lost between the first version 2 message and the first
+    /// reply marks the peer (draft 000 §5.2): else a peer that ends such connections would never be
+    /// reached.
     pub fn handle_lost(&mut self, connection: &Connection, now: Duration) {
-        // draft 000 §5.2 [v2-12]
+        // draft 000 §5.2 [v2-12]: a connection lost while negotiating counts as version 1
         if connection.negotiation().is_under_way() {
             self.version1_until = Some(now.saturating_add(Self::VERSION1_FOR));
         }

@@ -1,4 +1,5 @@
-//! Answering a call: which memory to pull, and where the reply goes (RFC 8166 §3.4.5, §3.4.6, §4.3).
+//! Answering a call: which memory to pull, and where the reply goes (RFC 8166 §3.4.5, §3.4.6,
+//! §4.3).
 
 use super::chunk::{READS_MAX, Segment, WriteChunk};
 use super::{Body, ChunkLists, Header, InlineThreshold, PeerFault, Position, Procedure, wire};
@@ -10,13 +11,14 @@ pub const PIECES_MAX: usize = 2 * READS_MAX + 1;
 /// One Read chunk to pull whole, before the call is looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PullChunk {
-    /// Where it goes; [`Position::ZERO`] for the chunk that holds the payload itself.
+    /// Position of the chunk in the payload; [`Position::ZERO`] for the chunk that holds the
+    /// payload itself.
     pub position: Position,
     /// Octets; at most the limit that the plan was made with.
     pub len: u32,
 }
 
-/// What to pull for one call. Made by [`plan_pull`].
+/// Chunks to pull for one call. Made by [`plan_pull`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pull {
     chunks: [PullChunk; READS_MAX],
@@ -45,10 +47,11 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Checks the Read list of a call with `inline_len` octets behind its header, and says what to pull: at most `limit` octets in
-/// all. Every error is answered with ERR_CHUNK.
+/// Checks the Read list of a call with `inline_len` octets behind its header, and says what to
+/// pull: at most `limit` octets in all. Every error is answered with ERR_CHUNK.
 ///
-/// Where chunks meet the payload of a Long call is judged here too: its length is that of its Position Zero chunk.
+/// Where chunks meet the payload of a Long call is judged here too: its length is that of its
+/// Position Zero chunk.
 pub fn plan_pull(
     header: &Header,
     lists: &ChunkLists,
@@ -59,7 +62,7 @@ pub fn plan_pull(
     let mut total = 0_u64;
     for (chunk, slot) in lists.reads().zip(&mut pull.chunks) {
         total += chunk.total();
-        // RFC 8166 §8.1.4 [8166-77]
+        // RFC 8166 §8.1.4 [8166-77]: read chunks of unreasonable length get an RDMA_ERROR
         if total > u64::from(limit) {
             return Err(PeerFault::TooLong);
         }
@@ -68,15 +71,19 @@ pub fn plan_pull(
         pull.count += 1;
     }
     pull.total = u32::try_from(total).map_err(|_| PeerFault::TooLong)?;
-    // draft 004 §3.3.1, §6.2.1 [exp-8] [exp-33]
+    // draft 004 §3.3.1, §6.2.1 [exp-8]: a Position Zero chunk holds a payload, not an item
+    // draft 004 §3.3.1, §6.2.1 [exp-33]: a Position Zero chunk may hold anything
     pull.long = pull.chunks().first().is_some_and(|chunk| chunk.position == Position::ZERO);
     let base_len = match (header.body, pull.position_zero()) {
         (Body::Msg, None) => u64::try_from(inline_len).unwrap_or(u64::MAX),
         (Body::NoMsg, Some(len)) if inline_len == 0 => u64::from(len),
-        // draft 004 §3.5.1 [exp-13], draft 000 §4.2 [v2-6]
+        // draft 004 §3.5.1 [exp-13]: an RDMA_MSG has no Position Zero chunk
+        // draft 000 §4.2 [v2-6]: a payload follows only RDMA_MSG and RDMA_OPTIONAL
         (Body::Msg | Body::NoMsg, Some(_)) => return Err(PeerFault::PayloadTwice),
-        // RFC 8166 §4.2.4 [8166-33]
-        (Body::NoMsg | Body::Error(_) | Body::Optional { .. }, _) => return Err(PeerFault::NoPayload),
+        // RFC 8166 §4.2.4 [8166-33]: an RDMA_NOMSG has a list that holds its payload
+        (Body::NoMsg | Body::Error(_) | Body::Optional { .. }, _) => {
+            return Err(PeerFault::NoPayload);
+        }
     };
     if base_len == 0 {
         return Err(PeerFault::NoPayload);
@@ -85,7 +92,8 @@ pub fn plan_pull(
     Ok(pull)
 }
 
-/// Each chunk is inserted inside the payload or at its end, behind the chunk before it (RFC 8166 §3.4.5).
+/// Each chunk is inserted inside the payload or at its end, behind the chunk before it (RFC 8166
+/// §3.4.5).
 fn check_positions(items: &[PullChunk], base_len: u64) -> Result<(), PeerFault> {
     let (mut inserted, mut earlier_base) = (0_u64, 0);
     for item in items {
@@ -95,13 +103,14 @@ fn check_positions(items: &[PullChunk], base_len: u64) -> Result<(), PeerFault> 
             return Err(outside);
         }
         earlier_base = base;
-        // draft 004 §3.6.1 [exp-16]
+        // draft 004 §3.6.1 [exp-16]: behind a chunk the payload goes on at a multiple of four
         inserted += inserted_len(item.len);
     }
     Ok(())
 }
 
-/// Octets that a chunk takes in the unreduced payload, whether or not it brings its padding along (RFC 8166 §3.4.5.2).
+/// Octets that a chunk takes in the unreduced payload, whether or not it brings its padding along
+/// (RFC 8166 §3.4.5.2).
 const fn inserted_len(len: u32) -> u64 {
     (len as u64).next_multiple_of(4)
 }
@@ -115,7 +124,8 @@ impl Pull {
         total: 0,
     };
 
-    /// All chunks to pull, by ascending position, as [`ChunkLists::reads`] gives them. Empty for a Short call.
+    /// All chunks to pull, by ascending position, as [`ChunkLists::reads`] gives them. Empty for a
+    /// Short call.
     pub fn chunks(&self) -> &[PullChunk] {
         self.chunks.get(..self.count).unwrap_or_default()
     }
@@ -132,12 +142,12 @@ impl Pull {
 
     /// The chunks inserted into the payload: all but the Position Zero chunk.
     pub fn items(&self) -> &[PullChunk] {
-        // draft 004 §3.4.1 [exp-10]
+        // draft 004 §3.4.1 [exp-10]: a Long call may have other Read chunks, too
         self.chunks().get(usize::from(self.long)..).unwrap_or_default()
     }
 
-    /// Joins what was pulled to the RPC message. `base` is the inline payload or the content of the Position Zero chunk;
-    /// `items` are the contents of [`items`](Self::items), in their order.
+    /// Joins what was pulled to the RPC message. `base` is the inline payload or the content of the
+    /// Position Zero chunk; `items` are the contents of [`items`](Self::items), in their order.
     ///
     /// # Panics
     /// When `items` or `base` have other lengths than were planned: that is a bug of ours.
@@ -148,8 +158,10 @@ impl Pull {
         for (item, octets) in self.items().iter().zip(items) {
             assert_eq!(u32::try_from(octets.len()), Ok(item.len), "every planned octet was pulled");
             let at = u64::from(item.position.octets()) - inserted;
-            let before = usize::try_from(at - taken).expect("`plan_pull` compared it with the payload");
-            let (front, back) = rest.split_at_checked(before).expect("`plan_pull` saw this payload");
+            let before =
+                usize::try_from(at - taken).expect("`plan_pull` compared it with the payload");
+            let (front, back) =
+                rest.split_at_checked(before).expect("`plan_pull` saw this payload");
             pieces.push(Piece::Inline(front));
             pieces.push(Piece::Chunk(octets));
             (rest, taken) = (back, at);
@@ -160,8 +172,9 @@ impl Pull {
     }
 }
 
-/// Checks that the RPC message pulled for a Long call names its header's transaction (RFC 8166 §4.2.1, §4.5.2); ERR_CHUNK when
-/// not. [`Connection`](super::Connection) does it for inline messages.
+/// Checks that the RPC message pulled for a Long call names its header's transaction (RFC 8166
+/// §4.2.1, §4.5.2); ERR_CHUNK when not. [`Connection`](super::Connection) does it for inline
+/// messages.
 pub fn check_xid(header: &Header, payload: &[u8]) -> Result<(), PeerFault> {
     match payload.first_chunk() {
         None => Err(PeerFault::NoPayload),
@@ -170,7 +183,7 @@ pub fn check_xid(header: &Header, payload: &[u8]) -> Result<(), PeerFault> {
     }
 }
 
-/// When to use a Reply chunk that was offered.
+/// Policy for the use of a Reply chunk that was offered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplyPolicy {
     /// Only for replies that do not fit inline (RFC 8166 §4.3.3).
@@ -180,14 +193,15 @@ pub enum ReplyPolicy {
     Chunk,
 }
 
-/// A reply before it is sent: head, then the DDP-eligible item, then its padding, then tail. Lengths in octets.
+/// A reply before it is sent: head, then the DDP-eligible item, then its padding, then tail.
+/// Lengths in octets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplyParts {
     /// From the XID to the item's length word; a multiple of four.
     pub head: u32,
     /// The DDP-eligible item without padding; zero when the reply has none.
     pub item: u32,
-    /// What follows the item's padding; a multiple of four.
+    /// Octets behind the item's padding; a multiple of four.
     pub tail: u32,
 }
 
@@ -207,15 +221,15 @@ pub enum Part {
 /// One RDMA Write: `target.length` octets of `part`, beginning `from` octets into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Push {
-    /// Where the octets come from.
+    /// Part of the reply that the octets come from.
     pub part: Part,
     /// Octets of the part before them.
     pub from: u32,
-    /// Where they go in the requester's memory.
+    /// Target in the requester's memory.
     pub target: Segment,
 }
 
-/// How a reply goes out. Made by [`plan_reply`].
+/// Plan for one outgoing reply. Made by [`plan_reply`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyPlan {
     parts: ReplyParts,
@@ -227,11 +241,12 @@ pub struct ReplyPlan {
     pub item_in_chunk: bool,
 }
 
-/// Decides where each part of a reply goes, before anything is written, and leaves in `returned` the lists of the reply's header.
+/// Decides where each part of a reply goes, before anything is written, and leaves in `returned`
+/// the lists of the reply's header.
 ///
-/// An item goes into the first Write chunk if there is one with segments; the rest goes inline if it fits `threshold` with its
-/// header, else into the Reply chunk. Every error means that no reply can be sent with the chunks offered: ERR_CHUNK
-/// (RFC 8166 §4.5.3); `returned` means nothing then.
+/// An item goes into the first Write chunk if there is one with segments; the rest goes inline if
+/// it fits `threshold` with its header, else into the Reply chunk. Every error means that no reply
+/// can be sent with the chunks offered: ERR_CHUNK (RFC 8166 §4.5.3); `returned` means nothing then.
 pub fn plan_reply(
     call: &ChunkLists,
     parts: ReplyParts,
@@ -239,25 +254,39 @@ pub fn plan_reply(
     policy: ReplyPolicy,
     returned: &mut ChunkLists,
 ) -> Result<ReplyPlan, PeerFault> {
-    debug_assert!(parts.head.is_multiple_of(4) && parts.tail.is_multiple_of(4), "XDR items are padded");
+    debug_assert!(
+        parts.head.is_multiple_of(4) && parts.tail.is_multiple_of(4),
+        "XDR items are padded"
+    );
     returned.return_unused(call);
     let header_len = wire::header_len(returned);
     // RFC 8166 §4.3.2.3: a Write chunk without segments asks for its result inline.
-    // RFC 8166 §4.3.2, §4.3.2.2, §4.3.2.3 [8166-37] [8166-38] [8166-41]
-    let write_chunk = call.writes().next().filter(|chunk| !chunk.segments.is_empty() && parts.item > 0);
+    // RFC 8166 §4.3.2, §4.3.2.2, §4.3.2.3 [8166-37]: eligible results go into the Write chunks
+    // offered
+    // RFC 8166 §4.3.2, §4.3.2.2, §4.3.2.3 [8166-38]: the first result takes the first Write chunk
+    // RFC 8166 §4.3.2, §4.3.2.2, §4.3.2.3 [8166-41]: the result of an empty Write chunk goes inline
+    let write_chunk =
+        call.writes().next().filter(|chunk| !chunk.segments.is_empty() && parts.item > 0);
     if let Some(chunk) = write_chunk
-        // RFC 8166 §3.4.6.2 [8166-25] [8166-24], draft 004 §3.7.1 [exp-18]
+        // RFC 8166 §3.4.6.2 [8166-25]: a returned Write chunk is as long as its item
+        // RFC 8166 §3.4.6.2 [8166-24]: padding is never written into a Write chunk
+        // draft 004 §3.7.1 [exp-18]: no padding is written into a Write chunk
         && !returned.fill_write(0, chunk, parts.item.into())
     {
         return Err(PeerFault::WriteChunkTooSmall);
     }
-    let mut plan =
-        ReplyPlan { parts, procedure: Procedure::Msg, header_len, item_in_chunk: write_chunk.is_some() };
+    let mut plan = ReplyPlan {
+        parts,
+        procedure: Procedure::Msg,
+        header_len,
+        item_in_chunk: write_chunk.is_some(),
+    };
     let payload = plan.payload_len();
     let room = u64::try_from(threshold.octets().saturating_sub(header_len)).unwrap_or(u64::MAX);
     let offered = call.reply().filter(|chunk| chunk.total() >= payload);
     match (offered, payload <= room) {
-        // RFC 8166 §3.5.3 [8166-28], draft 004 §4.3.1 [exp-26]
+        // RFC 8166 §3.5.3 [8166-28]: a reply too long for inline goes into the Reply chunk
+        // draft 004 §4.3.1 [exp-26]: a Reply chunk is for a reply that does not fit inline
         (Some(chunk), fits) if policy == ReplyPolicy::Chunk || !fits => {
             if header_len > threshold.octets() {
                 return Err(PeerFault::NoReplyChunk);
@@ -268,10 +297,32 @@ pub fn plan_reply(
             Ok(plan)
         }
         (_, true) => Ok(plan),
-        // RFC 8166 §4.5.3 [8166-73]
+        // RFC 8166 §4.5.3 [8166-73]: a reply without room is an RDMA_ERROR, and writes nothing
         (_, false) if call.reply().is_some() => Err(PeerFault::ReplyChunkTooSmall),
         (_, false) => Err(PeerFault::NoReplyChunk),
     }
+}
+
+/// The segment that the reply to a call returns whose only chunk is a Write chunk of this segment,
+/// when `item` octets are the result; to the same effect as [`plan_reply`].
+pub const fn fill_one_write(offered: Segment, item: u32) -> Result<Segment, PeerFault> {
+    if item > offered.length {
+        return Err(PeerFault::WriteChunkTooSmall);
+    }
+    // RFC 8166 §3.4.6.2 [8166-25]: a returned Write chunk is as long as its item
+    // RFC 8166 §4.3.2.2 [8166-39]: an unused Write chunk comes back with lengths of zero
+    // draft 004 §3.8.1 [exp-20]: an unused Write chunk comes back with lengths of zero
+    Ok(Segment { length: item, ..offered })
+}
+
+/// Checks that a reply fits inline, where `room` octets are left behind its header, when its item
+/// goes into a Write chunk or there is none.
+pub const fn check_inline(parts: ReplyParts, room: usize) -> Result<(), PeerFault> {
+    // RFC 8166 §4.5.3 [8166-73]: a reply without room is an RDMA_ERROR, and writes nothing
+    if parts.head as usize + parts.tail as usize > room {
+        return Err(PeerFault::NoReplyChunk);
+    }
+    Ok(())
 }
 
 impl ReplyPlan {
@@ -280,25 +331,28 @@ impl ReplyPlan {
         self.payload().iter().map(|(_, len)| u64::from(*len)).sum()
     }
 
-    /// The parts of the payload stream, which goes inline or into the Reply chunk, in order. A reduced item takes its padding
-    /// out of the stream (RFC 8166 §3.4.4.4); otherwise the stream holds both (§3.5.3).
+    /// The parts of the payload stream, which goes inline or into the Reply chunk, in order. A
+    /// reduced item takes its padding out of the stream (RFC 8166 §3.4.4.4); otherwise the stream
+    /// holds both (§3.5.3).
     pub fn payload(&self) -> [(Part, u32); 4] {
         let ReplyParts { head, item, tail } = self.parts;
-        // RFC 8166 §3.4.4.4 [8166-15]
+        // RFC 8166 §3.4.4.4 [8166-15]: the padding of an item leaves the payload with it
         let item = if self.item_in_chunk { 0 } else { item };
-        // RFC 8166 §3.5.3 [8166-29]
+        // RFC 8166 §3.5.3 [8166-29]: a chunk of a whole payload includes the padding
         [(Part::Head, head), (Part::Item, item), (Part::Pad, pad_len(item)), (Part::Tail, tail)]
     }
 
-    /// Whether there is any RDMA Write to perform.
+    /// Returns true if the reply needs an RDMA Write.
     pub const fn has_pushes(&self) -> bool {
         self.item_in_chunk || matches!(self.procedure, Procedure::NoMsg)
     }
 
-    /// The RDMA Writes to perform before the reply is sent, in order; `returned` are the lists that [`plan_reply`] left.
+    /// The RDMA Writes to perform before the reply is sent, in order; `returned` are the lists that
+    /// [`plan_reply`] left.
     pub fn pushes<'a>(&self, returned: &'a ChunkLists) -> impl Iterator<Item = Push> + use<'a> {
         let item = if self.item_in_chunk { self.parts.item } else { 0 };
-        let in_write = returned.writes().next().map_or(&[][..], |chunk: WriteChunk<'a>| chunk.segments);
+        let in_write =
+            returned.writes().next().map_or(&[][..], |chunk: WriteChunk<'a>| chunk.segments);
         let in_reply = returned.reply().map_or(&[][..], |chunk| chunk.segments);
         let payload = match self.procedure {
             Procedure::NoMsg => self.payload(),

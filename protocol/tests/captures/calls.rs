@@ -1,16 +1,19 @@
-//! The calls of a conversation: which message answers which, and what chunks held, by a model of both ends' memory.
+//! The calls of a conversation: which message answers which, and what chunks held, by a model of
+//! both ends' memory.
 
 use stag_protocol::iwarp::rdmap::ReadHeader;
 use stag_protocol::iwarp::stream::{Inbound, SendSegment};
 use stag_protocol::rpcrdma::requester::check_reply;
 use stag_protocol::rpcrdma::{
-    ChunkLists, Connection, Direction, Header, Incoming, InlineSize, Offer, Segment, Setup, Side, Xid, v1,
+    ChunkLists, Connection, Direction, Header, Incoming, InlineSize, PrivateData, Segment, Setup,
+    Side, Xid, v1,
 };
 
 use crate::pcap::{Conversation, conversations, segments};
 use crate::wire::{Offers, Stream, Visitor, WireCounts, other, walk};
 
-/// What Linux 6.1 grants: its server to calls, its client to reverse calls; and what each asks for.
+/// Grants of Linux 6.1: its server's for calls, its client's for reverse calls; then the credits
+/// that each requests.
 pub const SERVER_GRANT: u32 = 64;
 pub const CLIENT_GRANT: u32 = 16;
 pub const CLIENT_CALLS: u32 = 128;
@@ -23,9 +26,9 @@ pub struct Message {
     pub octets: Vec<u8>,
     pub header: Header,
     pub lists: ChunkLists,
-    /// Where the inline payload begins.
+    /// Offset of the inline payload.
     pub payload_at: usize,
-    /// Which Send of the conversation it is.
+    /// Number of the Send within the conversation.
     pub number: usize,
 }
 
@@ -41,11 +44,11 @@ pub struct Call {
     pub direction: Direction,
     pub call: Message,
     pub reply: Message,
-    /// What the Read chunks hold, in their order.
+    /// Contents of the Read chunks, in their order.
     pub pulled: Vec<Vec<u8>>,
-    /// What was written into the Write chunks, in their order.
+    /// Contents written into the Write chunks, in their order.
     pub written: Vec<Vec<u8>>,
-    /// What was written into the Reply chunk.
+    /// Content written into the Reply chunk.
     pub long_reply: Vec<u8>,
 }
 
@@ -80,10 +83,20 @@ struct Conductor {
 
 /// The two ends of a connection between Linux and Linux: client, server.
 pub fn connections([client, server]: Offers) -> [Connection; 2] {
-    let client_end =
-        Setup { side: Side::Client, own: client, peer: server, calls_max: CLIENT_CALLS, grant: CLIENT_GRANT };
-    let server_end =
-        Setup { side: Side::Server, own: server, peer: client, calls_max: SERVER_CALLS, grant: SERVER_GRANT };
+    let client_end = Setup {
+        side: Side::Client,
+        own: client,
+        peer: server,
+        calls_max: CLIENT_CALLS,
+        grant: CLIENT_GRANT,
+    };
+    let server_end = Setup {
+        side: Side::Server,
+        own: server,
+        peer: client,
+        calls_max: SERVER_CALLS,
+        grant: SERVER_GRANT,
+    };
     [client_end, server_end].map(Connection::new)
 }
 
@@ -92,7 +105,7 @@ pub fn capture(file: &[u8]) -> Capture {
     let mut all = conversations(&segments(file));
     assert_eq!(all.len(), 1);
     let conversation = all.remove(0);
-    let linux = |remote_invalidation| Offer {
+    let linux = |remote_invalidation| PrivateData {
         remote_invalidation,
         send: InlineSize::at_most(4096),
         receive: InlineSize::at_most(4096),
@@ -109,7 +122,10 @@ pub fn capture(file: &[u8]) -> Capture {
     };
     let (offers, wire) = walk(&conversation, &mut conductor);
     assert_eq!(offers, expected);
-    assert!(conductor.outstanding.is_empty() && conductor.memory.is_empty(), "every call is answered");
+    assert!(
+        conductor.outstanding.is_empty() && conductor.memory.is_empty(),
+        "every call is answered"
+    );
     let Conductor { calls, invalidations, .. } = conductor;
     Capture { conversation, offers, wire, calls, invalidations }
 }
@@ -131,7 +147,12 @@ impl Visitor for Conductor {
             }
             Inbound::ReadResponse(segment) => {
                 let ReadHeader { source_stag, source_to, .. } = read.unwrap();
-                self.touch(true, source_stag, source_to + u64::from(segment.offset), segment.payload);
+                self.touch(
+                    true,
+                    source_stag,
+                    source_to + u64::from(segment.offset),
+                    segment.payload,
+                );
             }
             other => panic!("{other:?}"),
         }
@@ -140,7 +161,13 @@ impl Visitor for Conductor {
 
 impl Conductor {
     /// The memory that an outstanding call offered: nobody touches anything else.
-    fn find(&mut self, is_read: bool, handle: u32, offset: u64, len: usize) -> (&mut Region, usize) {
+    fn find(
+        &mut self,
+        is_read: bool,
+        handle: u32,
+        offset: u64,
+        len: usize,
+    ) -> (&mut Region, usize) {
         self.memory
             .iter_mut()
             .filter(|region| region.is_read == is_read && region.segment.handle == handle)
@@ -158,12 +185,16 @@ impl Conductor {
     }
 
     fn handle_send(&mut self, from: Side, segment: &SendSegment<'_>) {
-        assert!(segment.offset == 0 && segment.last, "the captured link carries any message in one segment");
+        assert!(
+            segment.offset == 0 && segment.last,
+            "the captured link carries any message in one segment"
+        );
         let octets = segment.payload.to_vec();
         let number = self.sends;
         self.sends += 1;
         let [client, server] = &mut self.ends;
-        let (sender, receiver) = if from == Side::Client { (client, server) } else { (server, client) };
+        let (sender, receiver) =
+            if from == Side::Client { (client, server) } else { (server, client) };
         assert_eq!(receiver.side(), other(from));
         assert!(octets.len() <= sender.send_threshold().octets());
         let mut lists = ChunkLists::new();
@@ -191,11 +222,18 @@ impl Conductor {
     }
 
     fn handle_call(&mut self, direction: Direction, call: Message) {
-        let reads = call.lists.reads().flat_map(|chunk| chunk.segments).map(|segment| (segment, true));
+        let reads =
+            call.lists.reads().flat_map(|chunk| chunk.segments).map(|segment| (segment, true));
         let others = call.lists.writes().chain(call.lists.reply()).flat_map(|chunk| chunk.segments);
         for (segment, is_read) in reads.chain(others.map(|segment| (segment, false))) {
             let octets = vec![0; segment.length as usize];
-            self.memory.push(Region { segment: *segment, is_read, xid: call.header.xid, octets, touched: 0 });
+            self.memory.push(Region {
+                segment: *segment,
+                is_read,
+                xid: call.header.xid,
+                octets,
+                touched: 0,
+            });
         }
         self.outstanding.push((direction, call));
     }
@@ -226,7 +264,11 @@ impl Conductor {
             .map(|chunk| {
                 let own = regions.by_ref().take(chunk.segments.len());
                 own.flat_map(|region| {
-                    assert_eq!(region.touched, region.octets.len(), "a Read chunk is pulled once, and whole");
+                    assert_eq!(
+                        region.touched,
+                        region.octets.len(),
+                        "a Read chunk is pulled once, and whole"
+                    );
                     region.octets
                 })
                 .collect()
@@ -237,18 +279,22 @@ impl Conductor {
                 .iter()
                 .flat_map(|segment| {
                     let region = regions.next().unwrap();
-                    assert_eq!(region.touched, segment.length as usize, "what is returned was written once");
+                    assert_eq!(
+                        region.touched, segment.length as usize,
+                        "what is returned was written once"
+                    );
                     region.octets[..region.touched].to_vec()
                 })
                 .collect()
         };
         let written = reply.lists.writes().map(|chunk| pushed(chunk.segments)).collect();
-        let long_reply = reply.lists.reply().map(|chunk| pushed(chunk.segments)).unwrap_or_default();
+        let long_reply =
+            reply.lists.reply().map(|chunk| pushed(chunk.segments)).unwrap_or_default();
         self.calls.push(Call { direction, call, reply, pulled, written, long_reply });
     }
 }
 
-/// What our own end would have sent is what Linux sent.
+/// Checks that our own end would have sent the octets that Linux sent.
 fn check_header(header: &Header, message: &Message) {
     let mut out = vec![0; v1::header_len(&message.lists)];
     assert_eq!(v1::emit(header, &message.lists, &mut out), Ok(message.payload_at));

@@ -1,4 +1,5 @@
-//! The corpora of the fuzz targets (`fuzz/corpus`) are cut from the captures: this says how, and that they are what it says.
+//! The corpora of the fuzz targets (`tests/fuzz/corpus`) are cut from the captures: this says how,
+//! and that they are what it says.
 //!
 //! `STAG_WRITE_CORPORA=1 cargo test -p stag-protocol --test captures corpora` writes them.
 
@@ -40,9 +41,12 @@ impl Corpora {
     fn add_call(&mut self, call: &Call, called: Called) {
         let name = format!("{} {} {}", name(called), shape(&call.call), shape(&call.reply));
         let (asked, answered) = (&call.call, &call.reply);
-        let who = [0, 0, 0, u8::from(call.direction != stag_protocol::rpcrdma::Direction::Forward) * 3];
-        let exchange =
-            parts(&[&[&[0; 4], &asked.octets[..]].concat(), &[&who, &answered.octets[..]].concat()]);
+        let who =
+            [0, 0, 0, u8::from(call.direction != stag_protocol::rpcrdma::Direction::Forward) * 3];
+        let exchange = parts(&[
+            &[&[0; 4], &asked.octets[..]].concat(),
+            &[&who, &answered.octets[..]].concat(),
+        ]);
         self.add("rpcrdma_v1", &format!("{name} call"), asked.octets.clone());
         self.add("rpcrdma_v1", &format!("{name} reply"), answered.octets.clone());
         self.add("rpcrdma_requester", &name, exchange.clone());
@@ -56,11 +60,20 @@ impl Corpora {
     }
 }
 
-/// The call at a gateway: its first handle is the stand-in for that of the export, and its chunks are the stand-ins for memory.
-fn add_gateway_call(corpora: &mut Corpora, name: &str, call: &Call, number: [u8; 4], arguments: &[u8]) {
+/// The call at a gateway: its first handle is the stand-in for that of the export, and its chunks
+/// are the stand-ins for memory.
+fn add_gateway_call(
+    corpora: &mut Corpora,
+    name: &str,
+    call: &Call,
+    number: [u8; 4],
+    arguments: &[u8],
+) {
     let message = &call.call;
     let header_len = message.inline().len().checked_sub(arguments.len());
-    let (Some(header_len), true) = (header_len, message.lists.reads().next().is_none()) else { return };
+    let (Some(header_len), true) = (header_len, message.lists.reads().next().is_none()) else {
+        return;
+    };
     let arguments = match arguments.first_chunk::<4>() {
         Some(len) => {
             let behind = 4 + (u32::from_be_bytes(*len) as usize).next_multiple_of(4);
@@ -125,7 +138,8 @@ fn add_wire(corpora: &mut Corpora, version: &str, conversation: &Conversation) {
                 corpora.add("ddp", &name, fpdu[2..2 + len].to_vec());
             }
         }
-        // Octets of the stream as they are: no CRC, memory that takes anything, four Reads either way.
+        // Octets of the stream as they are: no CRC, memory that takes anything, four Reads either
+        // way.
         let (who, frame) = if side == Side::Client { (0, request) } else { (1, reply) };
         let own = 0x01;
         let mut connection = parts(&[&[own, who, 0, 0], frame]);
@@ -196,7 +210,7 @@ fn corpora() -> Corpora {
 
 #[test]
 fn the_corpora_of_the_fuzz_targets_are_what_the_captures_hold() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fuzz/corpus");
     let corpora = corpora();
     for ((target, name), input) in &corpora.0 {
         let file = folder.join(target).join(name);

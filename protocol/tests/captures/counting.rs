@@ -14,8 +14,8 @@ fn count() {
     let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
 }
 
-// SAFETY: every method hands its arguments on to the system's allocator, which keeps the trait's promises; the counter
-// neither allocates nor unwinds.
+// SAFETY: every method hands its arguments on to the system's allocator, which keeps the trait's
+// promises; the counter neither allocates nor unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
@@ -24,7 +24,8 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller says that `at` came from here, that is from `System`, with this `layout`.
+        // SAFETY: the caller says that `at` came from here, that is from `System`, with this
+        // `layout`.
         unsafe { System.dealloc(at, layout) }
     }
 
@@ -38,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What `work` gives, and how often this thread asked for memory meanwhile.
+/// Returns the result of `work`, and the number of allocations that this thread made meanwhile.
 pub fn allocations<T>(work: impl FnOnce() -> T) -> (T, u64) {
     let before = ALLOCATIONS.get();
     let result = work();

@@ -25,7 +25,9 @@ impl Crc32c for Table {
     }
 
     fn update(&mut self, octets: &[u8]) {
-        self.0 = octets.iter().fold(self.0, |crc, octet| (crc >> 8) ^ TABLE[usize::from(crc as u8 ^ octet)]);
+        self.0 = octets
+            .iter()
+            .fold(self.0, |crc, octet| (crc >> 8) ^ TABLE[usize::from(crc as u8 ^ octet)]);
     }
 
     fn finish(self) -> u32 {

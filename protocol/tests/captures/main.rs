@@ -1,4 +1,5 @@
-//! What a Linux client and Linux' server said to each other, through every codec; see `README.md` beside this file.
+//! Conversations of a Linux client with Linux' server, run through every codec; see `README.md`
+//! beside this file.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod calls;

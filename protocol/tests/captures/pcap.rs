@@ -1,5 +1,5 @@
-//! The octet streams of the TCP connections in a capture: libpcap's file format with Linux' "cooked" link layers, IPv4
-//! (RFC 791) and TCP (RFC 9293).
+//! The octet streams of the TCP connections in a capture: libpcap's file format with Linux'
+//! "cooked" link layers, IPv4 (RFC 791) and TCP (RFC 9293).
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,8 @@ pub struct Segment {
     payload: Vec<u8>,
 }
 
-/// Octets of one connection in order, and who sent them: in the order in which their last missing octet was captured.
+/// Octets of one connection in order, and who sent them: in the order in which their last missing
+/// octet was captured.
 pub type Conversation = Vec<(Side, Vec<u8>)>;
 
 fn be16(octets: &[u8], at: usize) -> u16 {
@@ -77,7 +78,9 @@ pub fn conversations(segments: &[Segment]) -> Vec<Conversation> {
     for segment in segments {
         let (from, to) = (segment.from, segment.to);
         if segment.flags & SYN != 0 {
-            halves.entry((from, to)).or_insert_with(|| Reassembly::new(segment.sequence.wrapping_add(1)));
+            halves
+                .entry((from, to))
+                .or_insert_with(|| Reassembly::new(segment.sequence.wrapping_add(1)));
             if segment.flags & ACK == 0
                 && !all.iter().any(|(client, server, _)| (*client, *server) == (from, to))
             {
@@ -85,10 +88,14 @@ pub fn conversations(segments: &[Segment]) -> Vec<Conversation> {
             }
             continue;
         }
-        let octets =
-            halves.get_mut(&(from, to)).expect("a SYN first").push(segment.sequence, &segment.payload);
-        let (client, .., conversation) =
-            all.iter_mut().find(|(a, b, _)| (*a, *b) == (from, to) || (*b, *a) == (from, to)).unwrap();
+        let octets = halves
+            .get_mut(&(from, to))
+            .expect("a SYN first")
+            .push(segment.sequence, &segment.payload);
+        let (client, .., conversation) = all
+            .iter_mut()
+            .find(|(a, b, _)| (*a, *b) == (from, to) || (*b, *a) == (from, to))
+            .unwrap();
         if !octets.is_empty() {
             conversation.push((if *client == from { Side::Client } else { Side::Server }, octets));
         }
@@ -104,7 +111,7 @@ struct Reassembly {
     start: u32,
     /// Octets delivered.
     delivered: u64,
-    /// What came too early, by its place in the stream.
+    /// Segments that came too early, by their place in the stream.
     held: BTreeMap<u64, Vec<u8>>,
 }
 
@@ -126,7 +133,9 @@ impl Reassembly {
             }
         }
         let mut octets = Vec::new();
-        while let Some(first) = self.held.first_entry().filter(|first| *first.key() <= self.delivered) {
+        while let Some(first) =
+            self.held.first_entry().filter(|first| *first.key() <= self.delivered)
+        {
             let (place, held) = first.remove_entry();
             let known = (self.delivered - place) as usize;
             if let Some(fresh) = held.get(known..) {
@@ -163,13 +172,13 @@ mod tests {
         let mut disordered = handshake.to_vec();
         for group in data.chunks(7) {
             disordered.extend(group.iter().rev().cloned());
-            disordered.extend(group.iter().filter(|segment| segment.payload.len() > 3).map(|segment| {
-                Segment {
+            disordered.extend(group.iter().filter(|segment| segment.payload.len() > 3).map(
+                |segment| Segment {
                     sequence: segment.sequence.wrapping_add(3),
                     payload: segment.payload[3..].to_vec(),
                     ..segment.clone()
-                }
-            }));
+                },
+            ));
         }
         assert_eq!(streams(&disordered), expected);
         // Sequence numbers wrap.

@@ -1,14 +1,19 @@
-//! The whole way of one received message: transport header, chunks, RPC header, NFS arguments or results. Nothing on it
-//! allocates, and whatever the octets are, the outcome is one that the specifications allow; the assertions here say which.
+//! The whole way of one received message: transport header, chunks, RPC header, NFS arguments or
+//! results. Nothing on it allocates, and whatever the octets are, the outcome is one that the
+//! specifications allow; the assertions here say which.
 
 use stag_protocol::nfs::{binding, v3};
-use stag_protocol::rpc::{Accepted, CallHeader, Credential, Outcome as RpcOutcome, Refusal, ReplyHeader};
+use stag_protocol::rpc::{
+    Accepted, CallHeader, Credential, Outcome as RpcOutcome, Refusal, ReplyHeader,
+};
 use stag_protocol::rpcrdma::chunk::{READS_MAX, WRITES_MAX};
 use stag_protocol::rpcrdma::requester::{ReplyPayload, check_reply};
-use stag_protocol::rpcrdma::responder::{ReplyParts, ReplyPolicy, check_xid, plan_pull, plan_reply};
+use stag_protocol::rpcrdma::responder::{
+    ReplyParts, ReplyPolicy, check_xid, plan_pull, plan_reply,
+};
 use stag_protocol::rpcrdma::{
-    Body, ChunkLists, Connection, Credits, Direction, ErrorBody, ErrorReply, Header, Incoming, PeerFault,
-    Side, Xid, v1,
+    Body, ChunkLists, Connection, Credits, Direction, ErrorBody, ErrorReply, Header, Incoming,
+    PeerFault, Side, Xid, v1,
 };
 use stag_protocol::xdr::{Piece, Reader, Writer, pad};
 
@@ -17,13 +22,13 @@ use crate::calls::{CLIENT_GRANT, SERVER_GRANT};
 /// Octets that a server of ours pulls for one call.
 pub const PULL_MAX: u32 = (1 << 20) + 4096;
 
-/// What a chunk holds of which nothing is known.
+/// Content of a chunk of which nothing is known.
 static ZEROS: [u8; PULL_MAX as usize] = [0; PULL_MAX as usize];
 
 /// A procedure: program, version, number.
 pub type Called = (u32, u32, u32);
 
-/// What the receiver of a message knows besides it.
+/// Context of a message that its receiver knows.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// The call that is outstanding at a requester.
@@ -31,11 +36,11 @@ pub struct Context<'a> {
     pub xid: Xid,
     pub called: Called,
     pub offered: &'a ChunkLists,
-    /// What the first chunk of the message holds; at least [`PULL_MAX`] octets.
+    /// Content of the message's first chunk; at least [`PULL_MAX`] octets.
     pub memory: &'a [u8],
 }
 
-/// What became of a message.
+/// Fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Forgotten, and counted.
@@ -62,12 +67,12 @@ pub enum Outcome {
 pub struct Scratch {
     lists: ChunkLists,
     returned: ChunkLists,
-    /// What was parsed, emitted again: RPC header, and with it arguments or results of NFS 3.
+    /// The parsed message, emitted again: RPC header, and with it arguments or results of NFS 3.
     out: Vec<u8>,
     len: usize,
     /// Octets of it that are the RPC header.
     header_len: usize,
-    /// Whether names may have octets that are zero: then a changed word is less easily told from padding.
+    /// True if names may contain zero octets: then a changed word is less easily told from padding.
     pub zeros_in_names: bool,
 }
 
@@ -84,7 +89,7 @@ impl Scratch {
         }
     }
 
-    /// What the last message's meaning was emitted as.
+    /// Returns the octets that the meaning of the last message was emitted as.
     pub fn emitted(&self) -> &[u8] {
         &self.out[..self.len]
     }
@@ -138,7 +143,8 @@ fn word(octets: &[u8], index: usize) -> u32 {
     u32::from_be_bytes(octets[index * 4..index * 4 + 4].try_into().unwrap())
 }
 
-/// Which kinds of outcome RFC 8166 §4.2.4, §4.5 and §4.6 allow, judged by the four fixed words alone.
+/// Checks that RFC 8166 §4.2.4, §4.5 and §4.6 allow the outcome, judged by the four fixed words
+/// alone.
 fn check_class(side: Side, message: &[u8], incoming: &Incoming) {
     let discarded = matches!(incoming, Incoming::Discard(_));
     if message.len() < v1::FIXED_LEN {
@@ -153,13 +159,18 @@ fn check_class(side: Side, message: &[u8], incoming: &Incoming) {
         (_, 1, Side::Server) if procedure > 1 => {
             matches!(
                 incoming,
-                Incoming::Answer(ErrorReply { error: ErrorBody::Chunk, .. }, PeerFault::Procedure(_))
+                Incoming::Answer(
+                    ErrorReply { error: ErrorBody::Chunk, .. },
+                    PeerFault::Procedure(_)
+                )
             )
         }
         (_, 1, Side::Client) if procedure > 1 => discarded,
         (_, 1, Side::Server) => true,
         // RFC 8167 §5.3 is all that a client ever answers.
-        (_, 1, Side::Client) => !matches!(incoming, Incoming::Answer(_, fault) if !is_of_call(*fault)),
+        (_, 1, Side::Client) => {
+            !matches!(incoming, Incoming::Answer(_, fault) if !is_of_call(*fault))
+        }
         (.., Side::Server) => matches!(
             incoming,
             Incoming::Answer(
@@ -177,7 +188,8 @@ fn is_of_call(fault: PeerFault) -> bool {
     matches!(fault, PeerFault::ReverseChunks | PeerFault::XidMismatch)
 }
 
-/// The header comes out as the octets that it came in, unless segments of two Read chunks were mixed.
+/// The header comes out as the octets that it came in, unless segments of two Read chunks were
+/// mixed.
 fn check_transport(header: &Header, lists: &ChunkLists, message: &[u8], payload_at: usize) {
     assert_eq!(header.xid.0, word(message, 0));
     assert_eq!(v1::header_len(lists), payload_at);
@@ -198,7 +210,10 @@ fn answer(message: &[u8], reply: &ErrorReply, fault: PeerFault) -> Outcome {
     let mut out = [0; v1::ERROR_LEN_MAX];
     let len = v1::emit_error(reply, &mut out).unwrap();
     let (header, _) = v1::parse(&out[..len], &mut ChunkLists::new()).unwrap();
-    assert_eq!(header, Header { xid: reply.xid, credits: reply.credits, body: Body::Error(reply.error) });
+    assert_eq!(
+        header,
+        Header { xid: reply.xid, credits: reply.credits, body: Body::Error(reply.error) }
+    );
     Outcome::Answered(reply.error, fault)
 }
 
@@ -253,7 +268,8 @@ fn serve(end: &Connection, call: &Received<'_>, memory: &[u8], scratch: &mut Scr
     outcome
 }
 
-/// All that was received is in what was understood: the same octets come out, but for padding, which becomes zero.
+/// All that was received is in what was understood: the same octets come out, but for padding,
+/// which becomes zero.
 fn check_same(scratch: &Scratch, pieces: &[Piece<'_>], called: Called) {
     let is_v3 = (called.0, called.1) == (v3::PROGRAM, v3::VERSION);
     let mut emitted = scratch.emitted();
@@ -280,8 +296,9 @@ fn check_same(scratch: &Scratch, pieces: &[Piece<'_>], called: Called) {
     assert!(emitted.is_empty());
 }
 
-/// Zeros at the end of a word where others came. The octet in front of padding is one of a name, and no name has a zero, unless
-/// it was put there with the whole word; a verifier in the header may have one.
+/// Zeros at the end of a word where others came. The octet in front of padding is one of a name,
+/// and no name has a zero, unless it was put there with the whole word; a verifier in the header
+/// may have one.
 fn differs_in_padding(new: &[u8], old: &[u8], may_be_zero: bool) -> bool {
     let is_named = new[0] == old[0] && (may_be_zero || new[0] != 0 || old == [0, 0, 0, 1]);
     new == old || is_named && new.iter().zip(old).all(|(new, old)| new == old || *new == 0)
@@ -299,7 +316,12 @@ fn refuse_rpc(reply: &ReplyHeader<'_>, xid: Xid) -> Outcome {
 }
 
 /// The meaning of a call survives being emitted.
-fn serve_call(call: &CallHeader<'_>, called: Called, reader: Reader<'_>, scratch: &mut Scratch) -> Outcome {
+fn serve_call(
+    call: &CallHeader<'_>,
+    called: Called,
+    reader: Reader<'_>,
+    scratch: &mut Scratch,
+) -> Outcome {
     let mut writer = Writer::new(&mut scratch.out);
     call.emit(&mut writer).unwrap();
     let header_len = writer.len();
@@ -330,7 +352,8 @@ fn check_replies(end: &Connection, lists: &ChunkLists, scratch: &mut Scratch) {
     for (head, item, tail) in [(24, 0, 0), (128, 1001, 8), (9000, 0, 0)] {
         for policy in [ReplyPolicy::Inline, ReplyPolicy::Chunk] {
             let parts = ReplyParts { head, item, tail };
-            let Ok(plan) = plan_reply(lists, parts, end.send_threshold(), policy, &mut scratch.returned)
+            let Ok(plan) =
+                plan_reply(lists, parts, end.send_threshold(), policy, &mut scratch.returned)
             else {
                 continue;
             };
@@ -395,7 +418,12 @@ fn check_returned(offered: &ChunkLists, returned: &ChunkLists) {
 }
 
 /// The meaning of a reply survives being emitted.
-fn complete_call(xid: Xid, mut reader: Reader<'_>, called: Called, scratch: &mut Scratch) -> Outcome {
+fn complete_call(
+    xid: Xid,
+    mut reader: Reader<'_>,
+    called: Called,
+    scratch: &mut Scratch,
+) -> Outcome {
     let Ok(reply) = ReplyHeader::parse(&mut reader) else { return Outcome::Failed };
     if reply.xid != xid {
         return Outcome::Failed;
@@ -418,7 +446,8 @@ fn complete_call(xid: Xid, mut reader: Reader<'_>, called: Called, scratch: &mut
     results.emit(&mut writer).unwrap();
     let len = writer.len();
     scratch.len += len;
-    let again = v3::Reply::parse(procedure, Reader::new(&scratch.out[header_len..header_len + len]));
+    let again =
+        v3::Reply::parse(procedure, Reader::new(&scratch.out[header_len..header_len + len]));
     assert_eq!(again.as_ref(), Ok(&results));
     Outcome::Replied
 }

@@ -14,10 +14,11 @@ use crate::wire::WireCounts;
 use crate::{NFS3, NFS41};
 
 const NFSACL: u32 = 100_227;
-/// The client chooses the program number of reverse calls (RFC 8881 §18.36.3): the first of the transient ones.
+/// The client chooses the program number of reverse calls (RFC 8881 §18.36.3): the first of the
+/// transient ones.
 const CALLBACK: u32 = 0x4000_0000;
 
-/// What the first chunk of `message` holds, with zeros behind.
+/// Returns the content of the first chunk of a message that holds any octets, with zeros behind.
 pub fn first_chunk(chunks: &[&[Vec<u8>]]) -> Vec<u8> {
     let mut octets = chunks
         .iter()
@@ -34,13 +35,15 @@ pub fn receiver(capture: &Capture, direction: Direction, is_call: bool) -> Conne
     if (direction == Direction::Forward) == is_call { server } else { client }
 }
 
-/// The RPC message in one piece, as it would be without chunks: the chunk's content and its padding where it belongs.
+/// The RPC message in one piece, as it would be without chunks: the chunk's content and its padding
+/// where it belongs.
 fn whole(message: &Message, at: usize, item: &[u8]) -> Vec<u8> {
     let (front, back) = message.inline().split_at(at);
     [front, item, &[0; 3][..item.len().wrapping_neg() & 3], back].concat()
 }
 
-/// How a message travels: procedure of the header, and `R` Read, `W` Write, `P` Reply segments of each chunk.
+/// Describes the form of a message: procedure of the header, and `R` Read, `W` Write, `P` Reply
+/// segments of each chunk.
 pub fn shape(message: &Message) -> String {
     let mut shape = format!("{:?}", message.header.procedure());
     message.lists.reads().for_each(|chunk| shape += &format!(" R{}", chunk.segments.len()));
@@ -72,7 +75,8 @@ pub fn understand_call(capture: &Capture, call: &Call, scratch: &mut Scratch) ->
     let mut end = receiver(capture, call.direction, true);
     let outcome = receive(&mut end, &message.octets, &context, scratch);
     let Outcome::Called(called) = outcome else { panic!("{outcome:?}") };
-    let pull = plan_pull(&message.header, &message.lists, message.inline().len(), PULL_MAX).unwrap();
+    let pull =
+        plan_pull(&message.header, &message.lists, message.inline().len(), PULL_MAX).unwrap();
     assert_eq!(pull.position_zero(), None, "Linux had no Long call to make");
     let expected = match (pull.items(), &call.pulled[..]) {
         ([], []) => message.inline().to_vec(),
@@ -88,7 +92,8 @@ fn understand_reply(capture: &Capture, call: &Call, called: Called, scratch: &mu
     let context = reply_context(call, called);
     let memory = first_chunk(&[&call.written, std::slice::from_ref(&call.long_reply)]);
     let mut end = receiver(capture, call.direction, false);
-    let outcome = receive(&mut end, &call.reply.octets, &Context { memory: &memory, ..context }, scratch);
+    let outcome =
+        receive(&mut end, &call.reply.octets, &Context { memory: &memory, ..context }, scratch);
     assert_eq!(outcome, Outcome::Replied);
     let expected = match (&call.reply.header.body, &call.written[..]) {
         (Body::NoMsg, []) => call.long_reply.clone(),
@@ -126,7 +131,8 @@ fn check_returned(call: &Call) {
     let mut returned = ChunkLists::new();
     let threshold = InlineThreshold::DEFAULT_V1;
     let parts = ReplyParts { head, item, tail: 0 };
-    let plan = plan_reply(&call.call.lists, parts, threshold, ReplyPolicy::Chunk, &mut returned).unwrap();
+    let plan =
+        plan_reply(&call.call.lists, parts, threshold, ReplyPolicy::Chunk, &mut returned).unwrap();
     assert_eq!(returned, call.reply.lists);
     assert_eq!(plan.procedure, call.reply.header.procedure());
     assert_eq!(plan.header_len, call.reply.payload_at);
@@ -146,11 +152,14 @@ fn check_room(called: Called, call: &Call, arguments: &v3::Call<'_>, results_len
     assert!(call.written[0].len() <= room.item && offered.total() >= room.item as u64);
 }
 
-/// What the values say about each other, so that no two fields are mistaken for one another.
+/// Checks that the values agree with each other, so that no two fields are mistaken for one
+/// another.
 fn check_sense(arguments: &v3::Call<'_>, results: &v3::Reply<'_>) {
     let check_times = |attributes: &v3::Attributes| {
         let times = [attributes.atime, attributes.mtime, attributes.ctime];
-        assert!(times.iter().all(|time| time.seconds > 1_700_000_000 && time.nanos < 1_000_000_000));
+        assert!(
+            times.iter().all(|time| time.seconds > 1_700_000_000 && time.nanos < 1_000_000_000)
+        );
     };
     match (arguments, results) {
         (v3::Call::Read(asked), v3::Reply::Read(Ok(read))) => {

@@ -1,4 +1,5 @@
-//! One connection over software iWARP: both ends judge what they receive and send again what they sent.
+//! One connection over software iWARP: both ends judge what they receive and send again what they
+//! sent.
 
 use stag_protocol::iwarp::ddp;
 use stag_protocol::iwarp::fpdu::{self, Framer, MULPDU_MAX};
@@ -7,7 +8,7 @@ use stag_protocol::iwarp::mpa::{
 };
 use stag_protocol::iwarp::rdmap::ReadHeader;
 use stag_protocol::iwarp::stream::{self, Inbound, Message};
-use stag_protocol::rpcrdma::{Offer, Side};
+use stag_protocol::rpcrdma::{PrivateData, Side};
 
 use crate::crc::Table;
 use crate::pcap::Conversation;
@@ -16,14 +17,15 @@ use crate::pcap::Conversation;
 pub const DEPTH: usize = 128;
 pub type Stream = stream::Stream<DEPTH, DEPTH>;
 
-/// What two ends say of themselves: client, server.
-pub type Offers = [Offer; 2];
+/// Private data of two ends: client, server.
+pub type Offers = [PrivateData; 2];
 
 /// Is told of everything that a conversation holds, in order.
 pub trait Visitor {
     /// An FPDU comes to `receiver`, which has not judged it yet.
     fn visit_fpdu(&mut self, _from: Side, _receiver: &Stream, _fpdu: &[u8]) {}
-    /// What the FPDU is. A Read Request is shown as its header, a Read Response with the request that it answers.
+    /// Visits the meaning of an FPDU. A Read Request is shown as its header, a Read Response with
+    /// the request that it answers.
     fn visit_inbound(&mut self, _from: Side, _inbound: &Inbound<'_>, _read: Option<ReadHeader>) {}
 }
 
@@ -34,7 +36,8 @@ struct End {
     arrived: Vec<u8>,
     /// Reads of this end that are not answered yet, by the token given to the stream.
     reads: Vec<ReadHeader>,
-    /// Segments that this end sent of the untagged, and of the tagged, message that is not complete.
+    /// Segments that this end sent of the untagged, and of the tagged, message that is not
+    /// complete.
     sent: [Vec<Vec<u8>>; 2],
 }
 
@@ -63,7 +66,7 @@ pub const fn other(side: Side) -> Side {
     }
 }
 
-/// What went over a connection.
+/// Counts of the traffic of a connection.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct WireCounts {
     /// FPDUs from the client, and from the server.
@@ -117,17 +120,23 @@ pub fn walk(conversation: &Conversation, visitor: &mut impl Visitor) -> (Offers,
     (offers, counts)
 }
 
-/// Both frames parse, come out of [`Frame::emit`] as they were, and each end agrees with the other's words.
+/// Both frames parse, come out of [`Frame::emit`] as they were, and each end agrees with the
+/// other's words.
 fn set_up(request: &[u8], reply: &[u8]) -> ([Negotiated; 2], Offers) {
     let parse = |octets, kind| {
-        let Parsed::Frame(frame, len) = Frame::parse(octets, kind).unwrap() else { panic!("a cut frame") };
+        let Parsed::Frame(frame, len) = Frame::parse(octets, kind).unwrap() else {
+            panic!("a cut frame")
+        };
         assert_eq!(len, octets.len());
         assert_eq!(*frame.emit(), *octets);
         frame
     };
     let (asked, answered) = (parse(request, Kind::Request), parse(reply, Kind::Reply));
     let words = asked.enhanced.unwrap();
-    assert_eq!((asked.revision, words.rtr, words.ird, words.ord), (Revision::Two, None, DEPTH as u16, 0));
+    assert_eq!(
+        (asked.revision, words.rtr, words.ird, words.ord),
+        (Revision::Two, None, DEPTH as u16, 0)
+    );
     let config = Config {
         crc: stag_protocol::iwarp::mpa::Crc::Never,
         revision: asked.revision,
@@ -136,7 +145,8 @@ fn set_up(request: &[u8], reply: &[u8]) -> ([Negotiated; 2], Offers) {
         ord: words.ord,
     };
 
-    let Outcome::Accepted(client, private_data) = Initiator::new(config).handle_reply(&answered).unwrap()
+    let Outcome::Accepted(client, private_data) =
+        Initiator::new(config).handle_reply(&answered).unwrap()
     else {
         panic!("refused")
     };
@@ -148,11 +158,14 @@ fn set_up(request: &[u8], reply: &[u8]) -> ([Negotiated; 2], Offers) {
     for negotiated in [client, server] {
         assert!(!negotiated.crc && !negotiated.send_markers && negotiated.rtr.is_none());
     }
-    assert_eq!((client.ird, client.ord, server.ird, server.ord), (DEPTH as u16, 0, 0, DEPTH as u16));
+    assert_eq!(
+        (client.ird, client.ord, server.ird, server.ord),
+        (DEPTH as u16, 0, 0, DEPTH as u16)
+    );
 
     let offers = [asked, answered].map(|frame| {
-        let offer = Offer::find(frame.private_data);
-        let mut octets = [0; Offer::LEN];
+        let offer = PrivateData::find(frame.private_data);
+        let mut octets = [0; PrivateData::LEN];
         offer.emit(&mut octets);
         assert_eq!(octets, frame.private_data);
         offer
@@ -164,7 +177,9 @@ fn receive(ends: &mut [End; 2], from: Side, ulpdu: &[u8], visitor: &mut impl Vis
     let end = &mut ends[index(other(from))];
     let inbound = end.stream.handle_ulpdu(ulpdu).unwrap();
     let read = match &inbound {
-        Inbound::ReadRequest => Some(ReadHeader::parse(ulpdu[ddp::UNTAGGED_LEN..].try_into().unwrap())),
+        Inbound::ReadRequest => {
+            Some(ReadHeader::parse(ulpdu[ddp::UNTAGGED_LEN..].try_into().unwrap()))
+        }
         Inbound::ReadResponse(segment) => Some(end.reads[segment.token as usize]),
         Inbound::Send(_) | Inbound::Write(_) => None,
         other => panic!("{other:?}"),
@@ -185,8 +200,8 @@ fn check_framing(fpdu: &[u8], ulpdu: &[u8]) {
     }
 }
 
-/// Sends a message of this end again once its last segment is seen: whether the segments were those of the capture, or were
-/// larger there than ours may be.
+/// Sends a message of this end again once its last segment is seen: whether the segments were those
+/// of the capture, or were larger there than ours may be.
 fn send_again(end: &mut End, fpdu: &[u8]) -> Option<bool> {
     let (header, _) = ddp::Header::parse(&fpdu[fpdu::LENGTH_LEN..]).unwrap();
     let (class, last) = match header {
@@ -199,7 +214,8 @@ fn send_again(end: &mut End, fpdu: &[u8]) -> Option<bool> {
     }
     let segments = std::mem::take(&mut end.sent[class]);
     let mut message = begin(end, &segments);
-    let mulpdu = segments.iter().map(|segment| u16::from_be_bytes([segment[0], segment[1]])).max().unwrap();
+    let mulpdu =
+        segments.iter().map(|segment| u16::from_be_bytes([segment[0], segment[1]])).max().unwrap();
     let fits = mulpdu <= MULPDU_MAX;
     let mut expected = segments.iter();
     while let Some(segment) = end.stream.poll_segment(&mut message, mulpdu) {
@@ -213,10 +229,12 @@ fn send_again(end: &mut End, fpdu: &[u8]) -> Option<bool> {
 }
 
 fn begin(end: &mut End, segments: &[Vec<u8>]) -> Message {
-    let ulpdu = |fpdu: &Vec<u8>| fpdu[2..2 + usize::from(u16::from_be_bytes([fpdu[0], fpdu[1]]))].to_vec();
+    let ulpdu =
+        |fpdu: &Vec<u8>| fpdu[2..2 + usize::from(u16::from_be_bytes([fpdu[0], fpdu[1]]))].to_vec();
     let ulpdus: Vec<_> = segments.iter().map(ulpdu).collect();
-    let payload_len =
-        |header_len: usize| ulpdus.iter().map(|ulpdu| ulpdu.len() - header_len).sum::<usize>() as u32;
+    let payload_len = |header_len: usize| {
+        ulpdus.iter().map(|ulpdu| ulpdu.len() - header_len).sum::<usize>() as u32
+    };
     let (header, payload) = ddp::Header::parse(&ulpdus[0]).unwrap();
     match header {
         ddp::Header::Untagged(header) if header.queue == ddp::QUEUE_READ => {

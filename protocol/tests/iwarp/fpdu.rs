@@ -1,13 +1,15 @@
 //! Framing: length, pad, CRC, markers (checklist 24 to 33).
 
+use fastrand::Rng;
 use stag_protocol::iwarp::fpdu::*;
 use stag_protocol::iwarp::rdmap::Terminate;
 
-use super::{Bitwise, Random, crc32c, hex};
+use super::{Bitwise, crc32c, hex, octets};
 
 /// Whole FPDUs with CRC, without markers.
 pub const KNOWN: [&str; 9] = [
-    "002a4143 00000000 00000000 00000001 00000000 000000000000000000000000000000000000000000000000 b7243ec3",
+    "002a4143 00000000 00000000 00000001 00000000 000000000000000000000000000000000000000000000000 \
+     b7243ec3",
     "000ec140 00000001 0000000000000000 ebd34c5f",
     "00124143 00000000 00000000 00000001 00000000 587be8c4",
     "0013c14011223344010203040506070868656c6c6f0000001fb1004d",
@@ -32,7 +34,7 @@ pub fn closed(ulpdu: &[u8]) -> Vec<u8> {
     octets
 }
 
-/// What goes on the wire, and how it is cut.
+/// Assembles the octets that go on the wire, and checks how they are cut.
 pub fn written(framed: &Framed, header: &[u8], payload: &[u8]) -> Vec<u8> {
     let mut octets = Vec::new();
     for part in framed.parts() {
@@ -54,8 +56,8 @@ fn framed(framer: &mut Framer, ulpdu: &[u8]) -> Vec<u8> {
     written(&framed, &header, &ulpdu[4..])
 }
 
-/// A receiver with markers, written from RFC 5044 §4.3: takes them out of a stream that starts with one, checks every
-/// pointer and CRC, and returns the ULPDUs.
+/// A receiver with markers, written from RFC 5044 §4.3: takes them out of a stream that starts with
+/// one, checks every pointer and CRC, and returns the ULPDUs.
 pub fn unmarked(stream: &[u8]) -> Vec<Vec<u8>> {
     let mut ulpdus = Vec::new();
     let (mut at, mut begin) = (0, 0);
@@ -92,7 +94,9 @@ pub fn unmarked(stream: &[u8]) -> Vec<Vec<u8>> {
 /// Pad and CRC, with CRCs and without: the short way and the general one agree on every octet.
 #[test]
 fn an_fpdu_written_at_once_is_the_one_framed_in_parts() {
-    for (crc, len) in [true, false].into_iter().flat_map(|crc| (0..=64u16).map(move |len| (crc, len))) {
+    for (crc, len) in
+        [true, false].into_iter().flat_map(|crc| (0..=64u16).map(move |len| (crc, len)))
+    {
         let payload: Vec<u8> = (0..len).map(|at| at as u8 ^ 0x5a).collect();
         let header = [&(4 + len).to_be_bytes()[..], &[0xc1, 0x40, 7, 9]].concat();
         let framed = Framer::with(crc, false).frame::<Bitwise, _>(&header, [&payload[..]]);
@@ -129,7 +133,8 @@ fn the_second_fpdu_of_rfc_5044_figure_6() {
     let mut ulpdu = hex("4143 00000000 00000000 00000002 00000000");
     let header = ulpdu.clone();
     ulpdu.resize(42, 0);
-    let expected = [&hex("002a")[..], &header, &hex("00000014"), &[0; 24], &hex("84925898")].concat();
+    let expected =
+        [&hex("002a")[..], &header, &hex("00000014"), &[0; 24], &hex("84925898")].concat();
     assert_eq!(framed(&mut framer, &ulpdu), expected);
 }
 
@@ -210,7 +215,9 @@ fn flipped_bits_and_cuts_stay_inside_the_octets_without_crc() {
             octets[bit / 8] ^= 0x80 >> (bit % 8);
             for cut in 0..=octets.len() {
                 match stag_protocol::iwarp::fpdu::parse::<Bitwise>(&octets[..cut], false) {
-                    Ok(Parsed::Fpdu { ulpdu, consumed }) => assert!(ulpdu.end < consumed && consumed <= cut),
+                    Ok(Parsed::Fpdu { ulpdu, consumed }) => {
+                        assert!(ulpdu.end < consumed && consumed <= cut)
+                    }
                     Ok(Parsed::NeedMore(len)) => assert!(len > cut && len <= FPDU_MAX),
                     Err(cause) => assert_eq!(cause, Terminate::MPA_LENGTH),
                 }
@@ -260,18 +267,18 @@ fn every_cut_of_an_fpdu_asks_for_the_rest() {
 #[test]
 fn random_reads_find_what_one_read_finds() {
     for seed in 0..200 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let ulpdus: Vec<Vec<u8>> = (0..20)
             .map(|_| {
-                let limit = if random.below(8) == 0 { 3000 } else { 60 };
-                let len = 18 + random.below(limit);
-                random.octets(len)
+                let limit = if random.usize(..8) == 0 { 3000 } else { 60 };
+                let len = 18 + random.usize(..limit);
+                octets(&mut random, len)
             })
             .collect();
         let stream: Vec<u8> = ulpdus.iter().flat_map(|ulpdu| closed(ulpdu)).collect();
         let (mut staged, mut read, mut found) = (Vec::new(), 0, Vec::new());
         while read < stream.len() {
-            let len = (1 + random.below(700)).min(stream.len() - read);
+            let len = random.usize(1..=700).min(stream.len() - read);
             staged.extend(&stream[read..read + len]);
             read += len;
             while let Parsed::Fpdu { ulpdu, consumed } = parse(&staged).unwrap() {
@@ -307,13 +314,13 @@ fn mulpdu_follows_the_segment_size() {
 #[test]
 fn markers_stand_at_every_512th_octet_wherever_fpdus_end() {
     for seed in 0..60 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let mut framer = Framer::with(true, true);
         let (mut stream, mut ulpdus) = (Vec::new(), Vec::new());
         for _ in 0..40 {
-            let limit = if random.below(6) == 0 { 6000 } else { 700 };
-            let len = 18 + random.below(limit);
-            let ulpdu = random.octets(len);
+            let limit = if random.usize(..6) == 0 { 6000 } else { 700 };
+            let len = 18 + random.usize(..limit);
+            let ulpdu = octets(&mut random, len);
             stream.extend(framed(&mut framer, &ulpdu));
             ulpdus.push(ulpdu);
         }
@@ -321,8 +328,8 @@ fn markers_stand_at_every_512th_octet_wherever_fpdus_end() {
     }
 }
 
-// Every distance between an FPDU and the next marker, for every pad: before the length, in header, payload and pad's
-// neighbourhood, between pad and CRC, behind the CRC.
+// Every distance between an FPDU and the next marker, for every pad: before the length, in header,
+// payload and pad's neighbourhood, between pad and CRC, behind the CRC.
 #[test]
 fn markers_fall_anywhere_in_an_fpdu() {
     let mut between_pad_and_crc = 0;
@@ -355,15 +362,15 @@ fn the_largest_fpdu_with_markers_keeps_its_pointers() {
 
 #[test]
 fn payload_in_pieces_is_payload() {
-    let mut random = Random(7);
+    let mut random = Rng::with_seed(7);
     for markers in [false, true] {
         let (mut whole, mut pieces) = (Framer::with(true, markers), Framer::with(true, markers));
         for _ in 0..300 {
-            let len = random.below(1500);
-            let payload = random.octets(len);
+            let len = random.usize(..1500);
+            let payload = octets(&mut random, len);
             let header = [&(len as u16 + 14).to_be_bytes()[..], &[0xC1; 14]].concat();
-            let (a, rest) = payload.split_at(random.below(len + 1));
-            let (b, c) = rest.split_at(random.below(rest.len() + 1));
+            let (a, rest) = payload.split_at(random.usize(..=len));
+            let (b, c) = rest.split_at(random.usize(..=rest.len()));
             let expected = whole.frame::<Bitwise, _>(&header, [&payload[..]]);
             assert_eq!(pieces.frame::<Bitwise, _>(&header, [a, &[], b, c]), expected);
         }

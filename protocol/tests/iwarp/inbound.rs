@@ -1,15 +1,16 @@
-//! What a peer may send, and what each broken rule is answered with (checklist 35 to 63, 66, 67).
+//! Messages that a peer may send, and the answer to each broken rule (checklist 35 to 63, 66, 67).
 
+use fastrand::Rng;
 use stag_protocol::iwarp::ddp::{self, Tagged, Untagged};
 use stag_protocol::iwarp::mpa::{Config, Initiator, Negotiated, Request, Rtr};
 use stag_protocol::iwarp::rdmap::{Opcode, ReadHeader, Terminate, Violation};
 use stag_protocol::iwarp::stream::*;
 
-use super::{Random, fpdu::KNOWN, hex};
+use super::{fpdu::KNOWN, hex, octets};
 
 pub type TestStream = Stream<4, 4>;
 
-/// What a client-server pair agrees on, seen by the responder.
+/// Parameters that a client-server pair agrees on, as the responder sees them.
 pub fn negotiated() -> Negotiated {
     let config = Config { rtr: None, ird: 4, ord: 4, ..Config::default() };
     let request = Initiator::new(config).request(b"");
@@ -57,7 +58,8 @@ const READ: ReadHeader = ReadHeader {
     source_to: 0x2000,
 };
 
-/// The violation, its headers checked: a DDP header goes back as it came, an MPA one has none (RFC 5040 Figure 10).
+/// The violation, its headers checked: a DDP header goes back as it came, an MPA one has none (RFC
+/// 5040 Figure 10).
 fn violation(stream: &mut TestStream, ulpdu: &[u8]) -> Terminate {
     let violation = stream.handle_ulpdu(ulpdu).expect_err("a violation");
     let Terminate { layer, error_type, code } = violation.terminate;
@@ -133,7 +135,11 @@ fn an_opcode_on_another_queue_is_an_invalid_queue() {
                 continue;
             }
             let octets = untagged(opcode, true, queue, (1, 0), &READ.emit());
-            assert_eq!(first_violation(&octets), Terminate::DDP_INVALID_QUEUE, "{opcode:?} {queue}");
+            assert_eq!(
+                first_violation(&octets),
+                Terminate::DDP_INVALID_QUEUE,
+                "{opcode:?} {queue}"
+            );
         }
     }
     // A queue that no stream has is DDP's matter, before RDMAP looks at its own octet.
@@ -155,7 +161,10 @@ fn message_numbers_start_at_one_and_neither_skip_nor_repeat() {
         let mut stream = stream();
         stream.handle_ulpdu(&send(true, 1, 0, b"x")).unwrap();
         stream.handle_ulpdu(&read_request(1, &READ)).unwrap();
-        assert_eq!(violation(&mut stream.clone(), &send(true, msn, 0, b"x")), Terminate::DDP_INVALID_MSN);
+        assert_eq!(
+            violation(&mut stream.clone(), &send(true, msn, 0, b"x")),
+            Terminate::DDP_INVALID_MSN
+        );
         assert_eq!(violation(&mut stream, &read_request(msn, &READ)), Terminate::DDP_INVALID_MSN);
     }
 }
@@ -183,17 +192,29 @@ fn a_send_that_its_receive_refuses() {
         (SendFault::InvalidateUnknown, "0209"), // 60
         (SendFault::CannotInvalidate, "0109"),
     ] {
-        for opcode in
-            [Opcode::Send, Opcode::SendInvalidate, Opcode::SendSolicited, Opcode::SendSolicitedInvalidate]
-        {
+        for opcode in [
+            Opcode::Send,
+            Opcode::SendInvalidate,
+            Opcode::SendSolicited,
+            Opcode::SendSolicitedInvalidate,
+        ] {
             let mut stream = stream();
             let invalidate = if opcode.invalidates() { 0xDEAD_BE01 } else { 0 };
-            let header =
-                Untagged { last: true, control: opcode.control(), invalidate, queue: 0, msn: 1, mo: 0 };
+            let header = Untagged {
+                last: true,
+                control: opcode.control(),
+                invalidate,
+                queue: 0,
+                msn: 1,
+                mo: 0,
+            };
             let octets = [&header.emit()[..], b"hello"].concat();
             let Ok(Inbound::Send(segment)) = stream.handle_ulpdu(&octets) else { panic!() };
             let violation = stream.refuse_send(&segment, fault);
-            assert_eq!(violation.payload(), [&hex(cause), &hex("c000 0017"), &octets[..18]].concat());
+            assert_eq!(
+                violation.payload(),
+                [&hex(cause), &hex("c000 0017"), &octets[..18]].concat()
+            );
             assert!(stream.is_ended());
         }
     }
@@ -229,7 +250,10 @@ fn a_write_that_memory_refuses() {
             let octets = write(last, 0x1122_3344, 0x2000, b"hello");
             let Ok(Inbound::Write(segment)) = stream.handle_ulpdu(&octets) else { panic!() };
             let violation = stream.refuse_write(&segment, fault);
-            assert_eq!(violation.payload(), [&hex(cause), &hex("c000 0013"), &octets[..14]].concat());
+            assert_eq!(
+                violation.payload(),
+                [&hex(cause), &hex("c000 0013"), &octets[..14]].concat()
+            );
             assert_eq!(stream.handle_ulpdu(&octets), Ok(Inbound::Dropped));
         }
     }
@@ -242,7 +266,10 @@ fn offset_and_length_of_a_write_do_not_wrap() {
     let octets = write(true, 1, u64::MAX - 4, b"1234");
     assert!(matches!(stream.handle_ulpdu(&octets), Ok(Inbound::Write(_))));
     for to in u64::MAX - 3..=u64::MAX {
-        assert_eq!(violation(&mut stream.clone(), &write(true, 1, to, b"1234")), Terminate::DDP_WRAP);
+        assert_eq!(
+            violation(&mut stream.clone(), &write(true, 1, to, b"1234")),
+            Terminate::DDP_WRAP
+        );
     }
 }
 
@@ -277,7 +304,10 @@ fn messages_of_one_class_do_not_interleave() {
     let octets = untagged(Opcode::SendSolicited, true, 0, (1, 4), b"x");
     assert_eq!(violation(&mut open_send.clone(), &octets), Terminate::UNEXPECTED_OPCODE);
     // A Read Request in a Send.
-    assert_eq!(violation(&mut open_send.clone(), &read_request(1, &READ)), Terminate::UNEXPECTED_OPCODE);
+    assert_eq!(
+        violation(&mut open_send.clone(), &read_request(1, &READ)),
+        Terminate::UNEXPECTED_OPCODE
+    );
     // A Read Response in a Write, and the reverse.
     let mut stream = open();
     stream.begin_read(ReadHeader { len: 8, ..READ }, 1).unwrap();
@@ -305,7 +335,8 @@ fn tagged_messages_and_the_terminate_may_cut_into_a_send() {
 #[test]
 fn only_rdmap_version_one_is_spoken() {
     for version in [0x00, 0x80, 0xC0] {
-        for mut octets in [write(true, 1, 0, b"x"), send(true, 1, 0, b"x"), read_request(1, &READ)] {
+        for mut octets in [write(true, 1, 0, b"x"), send(true, 1, 0, b"x"), read_request(1, &READ)]
+        {
             octets[1] = octets[1] & 0x3F | version;
             assert_eq!(first_violation(&octets), Terminate::RDMAP_VERSION);
         }
@@ -316,7 +347,8 @@ fn only_rdmap_version_one_is_spoken() {
 #[test]
 fn immediate_data_and_atomics_are_unexpected() {
     for opcode in 8..16 {
-        for mut octets in [write(true, 1, 0, b"x"), send(true, 1, 0, b"x"), read_request(1, &READ)] {
+        for mut octets in [write(true, 1, 0, b"x"), send(true, 1, 0, b"x"), read_request(1, &READ)]
+        {
             octets[1] = 0x40 | opcode;
             assert_eq!(first_violation(&octets), Terminate::UNEXPECTED_OPCODE);
         }
@@ -334,9 +366,11 @@ fn every_kind_of_send_is_delivered() {
     ];
     let mut stream = stream();
     for (msn, (opcode, invalidates, solicited)) in (1..).zip(kinds) {
-        for (offset, last, payload) in [(0, false, &b"hel"[..]), (3, false, b""), (3, true, b"lo")] {
+        for (offset, last, payload) in [(0, false, &b"hel"[..]), (3, false, b""), (3, true, b"lo")]
+        {
             let invalidate = if invalidates { 0xDEAD_BE01 } else { 0 };
-            let header = Untagged { last, control: opcode.control(), invalidate, queue: 0, msn, mo: offset };
+            let header =
+                Untagged { last, control: opcode.control(), invalidate, queue: 0, msn, mo: offset };
             let octets = [&header.emit()[..], payload].concat();
             let invalidate = invalidates.then_some(0xDEAD_BE01);
             let segment = SendSegment { msn, offset, last, solicited, invalidate, payload };
@@ -418,23 +452,33 @@ fn one_read_more_than_the_ird_is_refused() {
     // A place is free when the last segment of an answer is on its way, not before.
     let mut message = stream.begin_read_response().unwrap();
     assert!(!stream.poll_segment(&mut message, 4096).unwrap().last);
-    assert_eq!(violation(&mut stream.clone(), &read_request(5, &READ)), Terminate::RDMAP_CATASTROPHIC_STREAM);
+    assert_eq!(
+        violation(&mut stream.clone(), &read_request(5, &READ)),
+        Terminate::RDMAP_CATASTROPHIC_STREAM
+    );
     while stream.poll_segment(&mut message, 4096).is_some() {}
     assert_eq!(stream.handle_ulpdu(&read_request(5, &READ)), Ok(Inbound::ReadRequest));
-    assert_eq!(violation(&mut stream, &read_request(6, &READ)), Terminate::RDMAP_CATASTROPHIC_STREAM);
+    assert_eq!(
+        violation(&mut stream, &read_request(6, &READ)),
+        Terminate::RDMAP_CATASTROPHIC_STREAM
+    );
 }
 
 // 64: the depth negotiated is the limit, not the room there is.
 #[test]
 fn without_ird_no_read_is_served() {
     let mut stream = TestStream::new(&Negotiated { ird: 0, ..negotiated() });
-    assert_eq!(violation(&mut stream, &read_request(1, &READ)), Terminate::RDMAP_CATASTROPHIC_STREAM);
+    assert_eq!(
+        violation(&mut stream, &read_request(1, &READ)),
+        Terminate::RDMAP_CATASTROPHIC_STREAM
+    );
 }
 
 // 66
 #[test]
 fn a_read_response_answers_the_oldest_read_exactly() {
-    let response = |last, stag, to, len: usize| tagged(Opcode::ReadResponse, last, stag, to, &vec![7; len]);
+    let response =
+        |last, stag, to, len: usize| tagged(Opcode::ReadResponse, last, stag, to, &vec![7; len]);
     let (stag, to) = (READ.sink_stag, READ.sink_to);
     assert_eq!(first_violation(&response(true, stag, to, 8)), Terminate::DDP_LOCAL_CATASTROPHIC);
     let mut stream = open();
@@ -486,7 +530,8 @@ fn a_read_refused_halfway_reports_what_remains() {
     let done = stream.poll_segment(&mut message, 2048 + 14).unwrap().len;
     assert_eq!((done, message.remaining()), (2048, 6144));
     let violation = stream.refuse_read(&request, done, TaggedFault::InvalidStag);
-    let remains = read_request(1, &ReadHeader { sink_to: 0x1800, len: 6144, source_to: 0x2800, ..READ });
+    let remains =
+        read_request(1, &ReadHeader { sink_to: 0x1800, len: 6144, source_to: 0x2800, ..READ });
     assert_eq!(violation.payload(), [&hex("0100 e000 002e"), &remains[..]].concat());
     assert_eq!(stream.poll_segment(&mut message, 2048), None, "the answer stops");
 }
@@ -496,7 +541,9 @@ fn an_unreadable_fpdu_and_our_own_failure_end_the_stream() {
     let (mut unreadable, mut failed) = (open(), open());
     let violations = [unreadable.refuse_fpdu(Terminate::MPA_CRC), failed.fail()];
     let told = ["2002 0000", "0000 0000"];
-    for ((mut stream, violation), told) in [unreadable, failed].into_iter().zip(violations).zip(told) {
+    for ((mut stream, violation), told) in
+        [unreadable, failed].into_iter().zip(violations).zip(told)
+    {
         assert!(stream.is_ended() && !stream.may_send());
         assert_eq!(violation.payload(), hex(told), "the cause, and no header");
         assert_eq!(stream.handle_ulpdu(&send(true, 1, 0, b"late")), Ok(Inbound::Dropped));
@@ -535,7 +582,9 @@ fn every_cut_of_every_segment_is_an_error_or_a_shorter_payload() {
             let header_len = ddp::header_len(ulpdu[0]);
             match stream.handle_ulpdu(&ulpdu[..cut]) {
                 Ok(_) => assert!(cut >= header_len),
-                Err(violation) if cut < header_len => assert_eq!(violation.terminate, Terminate::MPA_LENGTH),
+                Err(violation) if cut < header_len => {
+                    assert_eq!(violation.terminate, Terminate::MPA_LENGTH)
+                }
                 Err(_) => assert!(cut < len),
             }
         }
@@ -581,16 +630,16 @@ fn every_known_segment_is_right_where_it_belongs() {
 
 #[test]
 fn random_segments_never_break_the_stream() {
-    let mut random = Random(5040);
+    let mut random = Rng::with_seed(5040);
     for _ in 0..200_000 {
         let mut stream = open();
         stream.begin_read(ReadHeader { len: 8, ..READ }, 1).unwrap();
         for _ in 0..4 {
-            let len = random.below(64);
-            let mut ulpdu = random.octets(len);
+            let len = random.usize(..64);
+            let mut ulpdu = octets(&mut random, len);
             // Mostly right headers reach deeper.
-            if random.below(4) > 0 && ulpdu.len() >= 18 {
-                let opcode = random.below(8) as u8;
+            if random.usize(..4) > 0 && ulpdu.len() >= 18 {
+                let opcode = random.u8(..8);
                 ulpdu[1] = 0x40 | opcode;
                 ulpdu[0] = if opcode == 0 || opcode == 2 { 0x81 } else { 0x01 } | ulpdu[0] & 0x40;
                 if ulpdu[0] & 0x80 == 0 {

@@ -1,10 +1,11 @@
 //! Set-up: frames and negotiation (checklist 1 to 23).
 
+use fastrand::Rng;
 use stag_protocol::iwarp::mpa::*;
 use stag_protocol::iwarp::rdmap::{Peer, Terminate};
 use stag_protocol::iwarp::stream::Side;
 
-use super::{Random, hex};
+use super::{hex, octets};
 
 const WRITE_OR_READ: RtrSet = RtrSet { send: false, write: true, read: true };
 
@@ -68,7 +69,10 @@ fn revision_one_is_answered_with_revision_one_and_crc_is_on_when_either_side_ask
         assert_eq!(negotiated.offered, None);
 
         let initiator = Initiator::new(Config { revision: Revision::One, ..config });
-        assert_eq!(*initiator.request(b"abc"), *raw(Kind::Request, if ours { 0x40 } else { 0 }, 1, b"abc"));
+        assert_eq!(
+            *initiator.request(b"abc"),
+            *raw(Kind::Request, if ours { 0x40 } else { 0 }, 1, b"abc")
+        );
         let reply = raw(Kind::Reply, if theirs { 0x40 } else { 0 }, 1, b"xy");
         let (negotiated, private_data) = accepted(&initiator, &reply);
         assert_eq!((negotiated.crc, private_data), (theirs || ours, &b"xy"[..]));
@@ -104,10 +108,18 @@ fn a_real_siw_request_is_answered_in_kind() {
 #[test]
 fn a_real_siw_reply_is_taken_by_a_client_server_initiator() {
     let reply = hex("4d504120494420526570204672616d65 1002000c 00000080 f6ab0e1801010300");
-    let initiator =
-        Initiator::new(Config { crc: Crc::Never, rtr: None, ird: 128, ord: 0, ..Config::default() });
+    let initiator = Initiator::new(Config {
+        crc: Crc::Never,
+        rtr: None,
+        ird: 128,
+        ord: 0,
+        ..Config::default()
+    });
     let (negotiated, private_data) = accepted(&initiator, &reply);
-    assert_eq!((negotiated.crc, negotiated.ird, negotiated.ord, negotiated.rtr), (false, 128, 0, None));
+    assert_eq!(
+        (negotiated.crc, negotiated.ird, negotiated.ord, negotiated.rtr),
+        (false, 128, 0, None)
+    );
     assert_eq!(negotiated.offered, Some(Enhanced { rtr: None, ird: 0, ord: 128 }));
     assert_eq!(private_data, hex("f6ab0e1801010300"));
 }
@@ -136,13 +148,16 @@ fn the_responder_names_exactly_one_indication() {
         let ird = 0xC000u16 & if set.send { 0xC000 } else { 0x8000 };
         let ord = if set.write { 0x8000 } else { 0 } | if set.read { 0x4000u16 } else { 0 };
         let words = [ird.to_be_bytes(), ord.to_be_bytes()].concat();
-        let (reply, negotiated) = accept(&raw(Kind::Request, 0x50, 2, &words), &Config::default(), b"");
+        let (reply, negotiated) =
+            accept(&raw(Kind::Request, 0x50, 2, &words), &Config::default(), b"");
         let said = frame(&reply, Kind::Reply).enhanced.unwrap();
         let (rtr, bits, granted) = match set {
             RtrSet { write: true, .. } => (Rtr::Write, (0x8000, 0x8000), 0),
-            RtrSet { read: true, .. } => (Rtr::Read, (0x8000, 0x4000), 1), // the IRD is raised for it
+            // The IRD is raised for it.
+            RtrSet { read: true, .. } => (Rtr::Read, (0x8000, 0x4000), 1),
             RtrSet { send: true, .. } => (Rtr::Send, (0xC000, 0x0000), 0),
-            _ => (Rtr::Write, (0x8000, 0x8000), 0), // none offered: ours is named, the initiator terminates
+            // None offered: ours is named, the initiator terminates.
+            _ => (Rtr::Write, (0x8000, 0x8000), 0),
         };
         assert_eq!(negotiated.rtr, Some(rtr));
         assert_eq!(said.ird, granted);
@@ -197,7 +212,8 @@ fn an_indication_that_was_not_offered_terminates() {
         for answered in EVERY_RTR {
             let initiator = initiator(Some(offered));
             let ird = 0x8001 | if answered.send { 0x4000u16 } else { 0 };
-            let ord = if answered.write { 0x8000 } else { 0 } | if answered.read { 0x4000u16 } else { 0 };
+            let ord =
+                if answered.write { 0x8000 } else { 0 } | if answered.read { 0x4000u16 } else { 0 };
             let reply = raw(Kind::Reply, 0x50, 2, &[ird.to_be_bytes(), ord.to_be_bytes()].concat());
             let both = (
                 offered.write && answered.write,
@@ -276,10 +292,13 @@ fn inbound_reads_are_granted_in_powers_of_two() {
         assert_eq!(accept(&raw(Kind::Request, 0x50, 2, &words), &config, b"").1.ird, granted);
     }
     assert_eq!(
-        frame(&Initiator::new(Config { ird: 100, ..Config::default() }).request(b""), Kind::Request)
-            .enhanced
-            .unwrap()
-            .ird,
+        frame(
+            &Initiator::new(Config { ird: 100, ..Config::default() }).request(b""),
+            Kind::Request
+        )
+        .enhanced
+        .unwrap()
+        .ird,
         64
     );
 }
@@ -337,7 +356,11 @@ fn private_data_up_to_the_limit_is_taken() {
         for len in [513, 514, 0x8000, 0xFFFF] {
             let whole = raw(kind, 0, 1, &vec![7; len]);
             assert_eq!(Frame::parse(&whole, kind), Err(FrameError::TooLong(len as u16)));
-            assert_eq!(Frame::parse(&whole[..20], kind), Err(FrameError::TooLong(len as u16)), "at once");
+            assert_eq!(
+                Frame::parse(&whole[..20], kind),
+                Err(FrameError::TooLong(len as u16)),
+                "at once"
+            );
         }
     }
 }
@@ -360,7 +383,9 @@ fn enhanced_data_that_is_not_there_closes() {
 fn we_never_send_the_enhanced_flag_without_its_data() {
     let request = raw(Kind::Request, 0x10, 2, &[0; 4]);
     let request = Request::parse(&request).unwrap().unwrap();
-    for reply in [request.accept(&Config::default(), b"").0, request.reject(&Config::default(), b"")] {
+    for reply in
+        [request.accept(&Config::default(), b"").0, request.reject(&Config::default(), b"")]
+    {
         assert_eq!(reply[16] & 0x10, 0x10);
         assert_eq!(u16::from_be_bytes([reply[18], reply[19]]), 4);
     }
@@ -475,9 +500,11 @@ fn a_reply_may_turn_crc_on() {
 fn a_reply_is_enhanced_exactly_when_its_request_was() {
     let closed = Err(Failure::Close(FrameError::EnhancementMismatch));
     let two = initiator(None);
-    for plain in
-        [raw(Kind::Reply, 0, 1, b""), raw(Kind::Reply, 0, 2, b""), raw(Kind::Reply, 0x10, 1, &[0; 4])]
-    {
+    for plain in [
+        raw(Kind::Reply, 0, 1, b""),
+        raw(Kind::Reply, 0, 2, b""),
+        raw(Kind::Reply, 0x10, 1, &[0; 4]),
+    ] {
         assert_eq!(two.handle_reply(&frame(&plain, Kind::Reply)), closed);
     }
     let one = Initiator::new(Config { revision: Revision::One, ..Config::default() });
@@ -487,7 +514,9 @@ fn a_reply_is_enhanced_exactly_when_its_request_was() {
 
 #[test]
 fn the_peer_is_known_by_its_frames() {
-    let ask = |flags, words| accept(&raw(Kind::Request, flags, 2, &hex(words)), &Config::default(), b"").1;
+    let ask = |flags, words| {
+        accept(&raw(Kind::Request, flags, 2, &hex(words)), &Config::default(), b"").1
+    };
     assert_eq!(ask(0x10, "0080 0000").peer, Peer::Siw);
     assert_eq!(ask(0x50, "8020 4020").peer, Peer::Hardware, "cxgb4");
     assert_eq!(ask(0x50, "803f c03f").peer, Peer::Hardware, "irdma");
@@ -523,7 +552,10 @@ fn two_ends_of_ours_always_agree() {
                     let (reply, responder) = accept(&request, &right, b"fro");
                     let (initiator, private_data) = accepted(&initiator, &reply);
                     assert_eq!(private_data, b"fro");
-                    assert_eq!((initiator.side, responder.side), (Side::Initiator, Side::Responder));
+                    assert_eq!(
+                        (initiator.side, responder.side),
+                        (Side::Initiator, Side::Responder)
+                    );
                     assert_eq!((initiator.crc, initiator.rtr), (responder.crc, responder.rtr));
                     assert_eq!(initiator.crc, crc.0 || crc.1);
                     if revision == Revision::Two {
@@ -552,7 +584,10 @@ fn every_flipped_bit_of_a_frame_has_a_defined_meaning() {
                         assert!(len <= cut && bit >= 128);
                         if kind == Kind::Request {
                             let (reply, _) = Request { frame }.accept(&Config::default(), b"");
-                            assert!(matches!(Frame::parse(&reply, Kind::Reply), Ok(Parsed::Frame(..))));
+                            assert!(matches!(
+                                Frame::parse(&reply, Kind::Reply),
+                                Ok(Parsed::Frame(..))
+                            ));
                         } else {
                             let _ = initiator(Some(WRITE_OR_READ)).handle_reply(&frame);
                         }
@@ -566,10 +601,10 @@ fn every_flipped_bit_of_a_frame_has_a_defined_meaning() {
 
 #[test]
 fn random_words_never_break_the_bounds() {
-    let mut random = Random(44);
+    let mut random = Rng::with_seed(44);
     for _ in 0..100_000 {
-        let words = random.octets(4);
-        let own = Config { ird: random.draw() as u16, ord: random.draw() as u16, ..Config::default() };
+        let words = octets(&mut random, 4);
+        let own = Config { ird: random.u16(..), ord: random.u16(..), ..Config::default() };
         let (reply, negotiated) = accept(&raw(Kind::Request, 0x50, 2, &words), &own, b"");
         let said = frame(&reply, Kind::Reply).enhanced.unwrap();
         let asked = negotiated.offered.unwrap();

@@ -1,4 +1,4 @@
-//! What we send, and when (checklist 20, 25, 33, 65, 74).
+//! Tests of the messages that this side sends, and of their timing (checklist 20, 25, 33, 65, 74).
 
 use stag_protocol::iwarp::fpdu::{Framer, MULPDU_MAX};
 use stag_protocol::iwarp::mpa::{Negotiated, Rtr};
@@ -102,7 +102,8 @@ fn the_indication_is_the_first_thing_an_initiator_sends() {
         (
             Rtr::Read,
             super::fpdu::closed(&hex(
-                "4141 00000000 00000001 00000001 00000000 00000001 0000000000000000 00000000 00000001 0000000000000000",
+                "4141 00000000 00000001 00000001 00000000 00000001 0000000000000000 00000000 \
+                 00000001 0000000000000000",
             )),
         ),
     ] {
@@ -138,7 +139,9 @@ fn a_responder_sends_nothing_before_the_first_fpdu() {
         assert_eq!(stream.begin_read(READ, 0).unwrap_err(), Refused::Gate);
         assert!(stream.begin_rtr(0).is_none() && stream.begin_read_response().is_none());
     }
-    for first in [write(true, 1, 0, b""), super::inbound::send(true, 1, 0, b""), read_request(1, &READ)] {
+    for first in
+        [write(true, 1, 0, b""), super::inbound::send(true, 1, 0, b""), read_request(1, &READ)]
+    {
         let mut stream = stream.clone();
         stream.handle_ulpdu(&first).unwrap();
         assert!(stream.may_send());
@@ -174,8 +177,13 @@ fn segments_tile_every_message_at_any_size() {
             let mut stream = initiator(None);
             let message = stream.begin_write(len, 7, 0x1_0000_0000).unwrap();
             for segment in tiled(&mut stream, message, len, mulpdus) {
-                let expected =
-                    tagged(Opcode::Write, segment.last, 7, 0x1_0000_0000 + u64::from(segment.offset), b"");
+                let expected = tagged(
+                    Opcode::Write,
+                    segment.last,
+                    7,
+                    0x1_0000_0000 + u64::from(segment.offset),
+                    b"",
+                );
                 assert_eq!(segment.header[2..], expected);
             }
             let message = stream.begin_send(len, Some(9), true).unwrap();
@@ -212,7 +220,9 @@ fn the_longest_message_ends() {
     let message = stream.begin_send(u32::MAX, None, false).unwrap();
     assert_eq!(tiled(&mut stream, message, u32::MAX, &[MULPDU_MAX]).len(), 66_332);
     // A sink at the end of its space is the peer's business.
-    stream.handle_ulpdu(&read_request(1, &ReadHeader { sink_to: u64::MAX, len: 300, ..READ })).unwrap();
+    stream
+        .handle_ulpdu(&read_request(1, &ReadHeader { sink_to: u64::MAX, len: 300, ..READ }))
+        .unwrap();
     let message = stream.begin_read_response().unwrap();
     let segments = tiled(&mut stream, message, 300, &[128]);
     assert_eq!(segments[1].header[8..16], 113u64.to_be_bytes());
@@ -242,7 +252,8 @@ fn reads_beyond_the_ord_wait_for_an_answer() {
 #[test]
 fn the_ord_is_the_lesser_of_room_and_agreement() {
     for ord in 0..8u16 {
-        let mut stream = TestStream::new(&Negotiated { side: Side::Initiator, ord, ..negotiated() });
+        let mut stream =
+            TestStream::new(&Negotiated { side: Side::Initiator, ord, ..negotiated() });
         let begun = (0..10).filter(|token| stream.begin_read(READ, *token).is_ok()).count();
         assert_eq!(begun, usize::from(ord).min(4));
     }
@@ -273,7 +284,8 @@ fn inbound_reads_are_answered_in_order() {
 #[test]
 fn a_peer_of_any_kind_gets_the_same_octets() {
     for peer in [Peer::Hardware, Peer::Siw, Peer::Stag] {
-        let mut stream = TestStream::new(&Negotiated { side: Side::Initiator, peer, ..negotiated() });
+        let mut stream =
+            TestStream::new(&Negotiated { side: Side::Initiator, peer, ..negotiated() });
         let violation = stream.refuse_fpdu(Terminate::MPA_CRC);
         let message = stream.begin_terminate(&violation).unwrap();
         assert_eq!(fpdu(&mut stream, message, b""), hex(KNOWN[8]));

@@ -38,13 +38,19 @@ fn every_cause_reads_back_in_the_form_of_the_rfc() {
         let with_header = Violation::of_segment(*cause, &header, payload.len());
         for peer in [Peer::Hardware, Peer::Siw, Peer::Stag] {
             let terminated = Terminated::parse(with_header.payload(), peer).unwrap();
-            assert_eq!(terminated, Terminated { segment_len: Some(19), header: Some(header), ..expected });
+            assert_eq!(
+                terminated,
+                Terminated { segment_len: Some(19), header: Some(header), ..expected }
+            );
         }
         let read = ReadHeader { sink_stag: 1, sink_to: 2, len: 3, source_stag: 4, source_to: 5 };
         let of_read = Violation::of_read(*cause, 9, &read);
         let terminated = Terminated::parse(of_read.payload(), Peer::Hardware).unwrap();
         let Some(Header::Untagged(header)) = terminated.header else { panic!() };
-        assert_eq!((terminated.read, header.msn, terminated.segment_len), (Some(read), 9, Some(46)));
+        assert_eq!(
+            (terminated.read, header.msn, terminated.segment_len),
+            (Some(read), 9, Some(46))
+        );
     }
 }
 
@@ -232,7 +238,9 @@ fn a_failed_negotiation_ends_with_its_terminate_as_the_only_fpdu() {
     // The responder asks for markers and names no indication.
     let reply = hex("4d504120494420526570204672616d65 d0020004 00040004");
     let Ok(Parsed::Frame(frame, _)) = Frame::parse(&reply, Kind::Reply) else { panic!() };
-    let Err(Failure::Terminate(cause, negotiated)) = initiator.handle_reply(&frame) else { panic!() };
+    let Err(Failure::Terminate(cause, negotiated)) = initiator.handle_reply(&frame) else {
+        panic!()
+    };
     let (mut stream, mut framer) = (TestStream::new(&negotiated), Framer::new(&negotiated));
     let violation = stream.refuse_fpdu(cause);
     let mut message = stream.begin_terminate(&violation).unwrap();
@@ -282,7 +290,8 @@ fn every_cause_has_the_numbers_of_its_specification() {
     ];
     assert_eq!(numbers.map(|(cause, _)| cause), Terminate::ALL);
     for (cause, number) in numbers {
-        let said = u16::from(cause.layer) << 12 | u16::from(cause.error_type) << 8 | u16::from(cause.code);
+        let said =
+            u16::from(cause.layer) << 12 | u16::from(cause.error_type) << 8 | u16::from(cause.code);
         assert_eq!(said, number, "{cause}");
     }
 }
@@ -290,12 +299,17 @@ fn every_cause_has_the_numbers_of_its_specification() {
 #[test]
 fn every_cause_has_its_own_name() {
     for (i, cause) in Terminate::ALL.iter().enumerate() {
-        assert!(Terminate::ALL[..i].iter().all(|other| other != cause && other.name() != cause.name()));
+        assert!(
+            Terminate::ALL[..i].iter().all(|other| other != cause && other.name() != cause.name())
+        );
         assert!(cause.layer <= 2 && cause.error_type <= 2);
     }
     let shown = Terminate::DDP_INVALID_MSN.to_string();
     assert_eq!(shown, "1/2/03 DDP message sequence number out of range");
-    assert_eq!(Terminate { layer: 0, error_type: 0, code: 9 }.name(), "RDMAP local catastrophic error");
+    assert_eq!(
+        Terminate { layer: 0, error_type: 0, code: 9 }.name(),
+        "RDMAP local catastrophic error"
+    );
     assert_eq!(Terminate { layer: 3, error_type: 0, code: 0 }.name(), "unknown cause");
     assert_eq!(ddp::header_len(0x80) + 4, ddp::header_len(0));
 }

@@ -1,4 +1,5 @@
-//! What the tests of both versions' headers share: lists to send, and a second, naive reading of lists.
+//! Support shared by the tests of both versions' headers: lists to send, and a second, naive
+//! reading of lists.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_protocol::rpcrdma::chunk::{READS_MAX, SEGMENTS_MAX, WRITES_MAX};
@@ -6,10 +7,15 @@ use stag_protocol::rpcrdma::{ChunkLists, Position, Segment};
 
 pub fn segment(number: usize) -> Segment {
     let number = u32::try_from(number).unwrap();
-    Segment { handle: 0x0100 + number, length: 4096 + number, offset: (7 << 40) + u64::from(number) * 8192 }
+    Segment {
+        handle: 0x0100 + number,
+        length: 4096 + number,
+        offset: (7 << 40) + u64::from(number) * 8192,
+    }
 }
 
-/// Lists with `reads` segments at position 112, Write chunks of `writes` segments, and a Reply chunk of `reply` segments.
+/// Lists with `reads` segments at position 112, Write chunks of `writes` segments, and a Reply
+/// chunk of `reply` segments.
 pub fn lists(reads: usize, writes: &[usize], reply: Option<usize>) -> ChunkLists {
     let mut lists = ChunkLists::new();
     for number in 0..reads {
@@ -30,8 +36,8 @@ pub fn set_word(message: &mut [u8], index: usize, value: u32) {
     message[4 * index..4 * index + 4].copy_from_slice(&value.to_be_bytes());
 }
 
-/// Where the lists that begin at word `at` end, in words; whether there is a Read list, and any other. `None` when they are not well-formed, or more
-/// than our limits.
+/// Returns the end of the lists that begin at word `at`, in words; true if there is a Read list,
+/// and true if there is any other. `None` if the lists are not well-formed, or exceed our limits.
 pub fn walk(words: &[u32], mut at: usize) -> Option<(usize, bool, bool)> {
     let (mut positions, mut segments, mut writes) = (std::collections::BTreeSet::new(), 0, 0);
     let plain = |at: usize| {

@@ -1,14 +1,16 @@
-//! What the tests of the load generator share: a server and a generator on the simulated fabric, in virtual time.
+//! Parts that the tests of the load generator share: a server and a generator on the simulated
+//! fabric, in virtual time.
 #![allow(dead_code)]
 
 use stag_echo::Driver;
 use stag_engine::{App, Config, Shard};
-use stag_load::bench::{Load, Pace, Plan, Record, Span, To};
+use stag_load::{CallRecord, Load, LoadPlan, Pace, RunSpan, To};
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Time};
 use std::time::Duration;
 
-pub const LIMITS: Limits = Limits { send_queue: 256, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
+pub const LIMITS: Limits =
+    Limits { send_queue: 256, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
 pub const MILLI: u64 = 1_000_000;
 
 /// A server and a generator.
@@ -19,21 +21,23 @@ pub struct World<A: App = Driver> {
     pub now: Time,
     /// The server does nothing within.
     pub stall: std::ops::Range<u64>,
-    /// From here on nothing reaches the server: whatever is sent breaks its connection, and no new one is made.
+    /// From here on nothing reaches the server: whatever is sent breaks its connection, and no new
+    /// one is made.
     pub gone_at: Option<Time>,
     faults: Faults,
 }
 
 impl World {
-    pub fn new(plan: &Plan, faults: Faults) -> Self {
+    pub fn new(plan: &LoadPlan, faults: Faults) -> Self {
         Self::with(Driver::default(), plan, faults)
     }
 }
 
 impl<A: App> World<A> {
-    pub fn with(app: A, plan: &Plan, faults: Faults) -> Self {
+    pub fn with(app: A, plan: &LoadPlan, faults: Faults) -> Self {
         let fabric = Fabric::new(plan.seed, faults.clone());
-        let limits = Config { grant: 64, grant_first: 64, reverse_calls_max: 32, ..Config::small() };
+        let limits =
+            Config { grant: 64, grant_first: 64, reverse_calls_max: 32, ..Config::small() };
         let config = Config { sampling: plan.sampling, ..limits };
         let admit = Box::new(|_| true) as Box<_>;
         let mut server = Shard::new(fabric.end("server", LIMITS), app, config, admit).unwrap();
@@ -41,7 +45,8 @@ impl<A: App> World<A> {
         let limits = Limits { private_data_len: 56, ..plan.limits() };
         let mut load = Load::new(fabric.end("client", limits), plan).unwrap();
         load.connect(&To::Fabric(port)).unwrap();
-        let mut world = Self { fabric, server, load, now: Time(0), stall: 0..0, gone_at: None, faults };
+        let mut world =
+            Self { fabric, server, load, now: Time(0), stall: 0..0, gone_at: None, faults };
         while !world.load.is_connected().unwrap() {
             world.turn();
         }
@@ -52,7 +57,11 @@ impl<A: App> World<A> {
     pub fn turn(&mut self) {
         if self.gone_at.is_some_and(|gone| self.now >= gone) {
             self.gone_at = None;
-            self.fabric.set_faults(Faults { lost: 1_000_000, refused: 1_000_000, ..self.faults.clone() });
+            self.fabric.set_faults(Faults {
+                lost: 1_000_000,
+                refused: 1_000_000,
+                ..self.faults.clone()
+            });
         }
         let is_stalled = self.stall.contains(&self.now.0);
         let worked = self.load.step(self.now) | (!is_stalled && self.server.pass(self.now));
@@ -65,23 +74,26 @@ impl<A: App> World<A> {
             due.push(Time(self.stall.end));
         }
         // What is due while the server stalls stays due: time goes on in small steps.
-        self.now = due.into_iter().filter(|due| *due > self.now).min().unwrap_or(Time(self.now.0 + 1_000));
+        self.now =
+            due.into_iter().filter(|due| *due > self.now).min().unwrap_or(Time(self.now.0 + 1_000));
     }
 
     /// Runs to the end. What was measured, second by second.
-    pub fn run(&mut self, pace: Pace, span: Span) -> Vec<Record> {
+    pub fn run(&mut self, pace: Pace, span: RunSpan) -> Vec<CallRecord> {
         let seconds = self.try_run(pace, span);
         assert_eq!(self.load.generator().failure(), None);
         seconds
     }
 
     /// The same, where calls may fail.
-    pub fn try_run(&mut self, pace: Pace, span: Span) -> Vec<Record> {
+    pub fn try_run(&mut self, pace: Pace, span: RunSpan) -> Vec<CallRecord> {
         self.load.begin(self.now, pace, span);
         let mut seconds = Vec::new();
         while !self.load.generator().is_over() {
             self.turn();
-            while let Some((number, record)) = self.load.with_generator(|generator| generator.take_second()) {
+            while let Some((number, record)) =
+                self.load.with_generator(|generator| generator.take_second())
+            {
                 assert_eq!(number, seconds.len() as u64);
                 seconds.push(record);
             }
@@ -93,7 +105,9 @@ impl<A: App> World<A> {
     /// Nothing is under way, lent, or promised to anybody at either end.
     pub fn assert_idle(&mut self) {
         let end = self.now + Duration::from_secs(5);
-        while self.now < end && (self.server.buffers_in_use() > 0 || self.load.shard().buffers_in_use() > 0) {
+        while self.now < end
+            && (self.server.buffers_in_use() > 0 || self.load.shard().buffers_in_use() > 0)
+        {
             self.turn();
         }
         assert_eq!((self.server.buffers_in_use(), self.server.calls_in_progress()), (0, (0, 0)));
@@ -102,12 +116,12 @@ impl<A: App> World<A> {
     }
 }
 
-pub fn sum(seconds: &[Record]) -> Record {
-    let mut sum = Record::default();
+pub fn sum(seconds: &[CallRecord]) -> CallRecord {
+    let mut sum = CallRecord::default();
     seconds.iter().for_each(|second| sum.add(second));
     sum
 }
 
-pub fn calls(from: u64, calls: u64) -> Span {
-    Span { from: Time(from), until: Time(u64::MAX), calls: Some(calls) }
+pub fn calls(from: u64, calls: u64) -> RunSpan {
+    RunSpan { from: Time(from), until: Time(u64::MAX), calls: Some(calls) }
 }

@@ -1,10 +1,12 @@
 //! The kernel's own file handles: `name_to_handle_at(2)`, `open_by_handle_at(2)`.
 //!
-//! A handle names an inode of a file system and, by the inode's generation, no later file with the same number. It stays good
-//! over renames, restarts and reboots. Whoever may open one reaches any file of the file system, so it needs
-//! CAP_DAC_READ_SEARCH, and a handle that comes from elsewhere must have been authenticated before.
+//! A handle names an inode of a file system and, by the inode's generation, no later file with the
+//! same number. It stays good over renames, restarts and reboots. Whoever may open one reaches any
+//! file of the file system, so it needs CAP_DAC_READ_SEARCH, and a handle that comes from elsewhere
+//! must have been authenticated before.
 //!
-//! What file systems make of it (the handle without its parent): ext4 and f2fs 8 octets, XFS and tmpfs 12, btrfs 20.
+//! Lengths on file systems (the handle without its parent): ext4 and f2fs 8 octets, XFS and
+//! tmpfs 12, btrfs 20.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -16,7 +18,7 @@ use rustix::path::Arg;
 /// Octets of the longest handle that is taken.
 const MAX: usize = 32;
 
-/// Which file of a file system.
+/// Kernel's handle, which names one file of a file system.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KernelHandle {
     kind: u8,
@@ -51,20 +53,24 @@ impl KernelHandle {
         Some(Self { kind, len: u8::try_from(octets.len()).ok()?, octets: room })
     }
 
-    /// What the file system calls this kind of handle.
+    /// Returns the number that the file system gives this kind of handle.
     pub fn kind(&self) -> u8 {
         self.kind
     }
 
     /// The file system's octets.
     pub fn octets(&self) -> &[u8] {
-        self.octets.get(..usize::from(self.len)).expect("the length was checked when the handle was made")
+        self.octets
+            .get(..usize::from(self.len))
+            .expect("the length was checked when the handle was made")
     }
 
     /// The handle of an open file, opened by path only or not.
     ///
     /// # Errors
-    /// [`Errno::OPNOTSUPP`] when its file system has none, [`Errno::OVERFLOW`] when they do not fit [`KernelHandle`].
+    ///
+    /// [`Errno::OPNOTSUPP`] when its file system has none, [`Errno::OVERFLOW`] when they
+    /// do not fit [`KernelHandle`].
     pub fn of(file: impl AsFd) -> rustix::io::Result<Self> {
         name_to_handle(file, c"", libc::AT_EMPTY_PATH)
     }
@@ -77,10 +83,13 @@ impl KernelHandle {
         name.into_with_c_str(|name| name_to_handle(directory, name, 0))
     }
 
-    /// Opens the file. `mount` is any file of its file system that is not opened by path only; the result lies on that mount.
+    /// Opens the file. `mount` is any file of its file system that is not opened by path only; the
+    /// result lies on that mount.
     ///
     /// # Errors
-    /// [`Errno::STALE`] when the file is gone or never was, [`Errno::PERM`] without CAP_DAC_READ_SEARCH, and those of an open.
+    ///
+    /// [`Errno::STALE`] when the file is gone or never was, [`Errno::PERM`] without
+    /// CAP_DAC_READ_SEARCH, and those of an open.
     pub fn open(&self, mount: impl AsFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let mut handle = FileHandle {
             handle_bytes: self.len.into(),
@@ -89,26 +98,39 @@ impl KernelHandle {
         };
         let mount = mount.as_fd().as_raw_fd();
         let flags = (flags | OFlags::CLOEXEC).bits();
-        // SAFETY: `handle` is a `struct file_handle` with at least `handle_bytes` octets behind it, and lives through the
-        // call; the descriptor is open because it is borrowed.
-        let opened = unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount, &raw mut handle, flags) };
+        // SAFETY: `handle` is a `struct file_handle` with at least `handle_bytes` octets behind it,
+        // and lives through the call; the descriptor is open because it is borrowed.
+        let opened =
+            unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount, &raw mut handle, flags) };
         let fd = i32::try_from(crate::returned(opened)?).expect("a descriptor is an int");
         // SAFETY: the kernel just made this descriptor for us, and nobody else knows it.
         Ok(unsafe { OwnedFd::from_raw_fd(fd) })
     }
 }
 
-fn name_to_handle(directory: impl AsFd, name: &CStr, flags: libc::c_int) -> rustix::io::Result<KernelHandle> {
+fn name_to_handle(
+    directory: impl AsFd,
+    name: &CStr,
+    flags: libc::c_int,
+) -> rustix::io::Result<KernelHandle> {
     let mut handle = FileHandle { handle_bytes: LEN_MAX, handle_type: 0, f_handle: [0; MAX] };
     let mut mount_id: libc::c_int = 0;
     let (directory, name) = (directory.as_fd().as_raw_fd(), name.as_ptr());
-    // SAFETY: `handle` has room for the `handle_bytes` octets that it announces, `mount_id` for an int, `name` ends with a
-    // zero; all live through the call.
+    // SAFETY: `handle` has room for the `handle_bytes` octets that it announces, `mount_id` for an
+    // int, `name` ends with a zero; all live through the call.
     let outcome = unsafe {
-        libc::syscall(libc::SYS_name_to_handle_at, directory, name, &raw mut handle, &raw mut mount_id, flags)
+        libc::syscall(
+            libc::SYS_name_to_handle_at,
+            directory,
+            name,
+            &raw mut handle,
+            &raw mut mount_id,
+            flags,
+        )
     };
     crate::returned(outcome)?;
-    let octets = usize::try_from(handle.handle_bytes).ok().and_then(|len| handle.f_handle.get(..len));
+    let octets =
+        usize::try_from(handle.handle_bytes).ok().and_then(|len| handle.f_handle.get(..len));
     let kind = u8::try_from(handle.handle_type).ok();
     let handle = kind.zip(octets).and_then(|(kind, octets)| KernelHandle::new(kind, octets));
     handle.ok_or(Errno::OVERFLOW)

@@ -1,9 +1,11 @@
-//! Safe functions for the parts of Linux that an NFS server needs and no crate wraps: files named by the
-//! kernel's own handles ([`handle`]), a thread that acts as another user ([`user`]), files that are
-//! opened for their owner whatever their mode ([`owner`]), reads that nobody waits for ([`ring`]), a
-//! file size limit that ends no process ([`signal`]), and failures of write-back ([`writeback`]).
+//! Safe functions for the parts of Linux that an NFS server needs and no crate wraps: files named
+//! by the kernel's own handles ([`handle`]), a thread that acts as another user ([`user`]), files
+//! that are opened for their owner whatever their mode ([`owner`]), reads that nobody waits for
+//! ([`ring`]), a file size limit that ends no process ([`signal`]), and failures of write-back
+//! ([`writeback`]).
 //!
-//! Every other system call of the store goes through rustix. `unsafe` here is one system call per block.
+//! Every other system call of the store goes through rustix. `unsafe` here is one system call per
+//! block.
 
 pub mod handle;
 pub mod owner;
@@ -13,10 +15,10 @@ pub mod user;
 pub mod writeback;
 
 pub use handle::KernelHandle;
-pub use ring::{Done, Ring};
+pub use ring::{Done, ReadRange, Ring};
 pub use user::{Raised, User};
 
-/// What libc's `syscall` returned; it leaves the error in `errno`.
+/// Converts the return value of libc's `syscall`, which leaves the error in `errno`.
 fn returned(value: libc::c_long) -> rustix::io::Result<libc::c_long> {
     if value >= 0 {
         return Ok(value);

@@ -1,10 +1,14 @@
-//! A file opened for its owner whatever its mode says, without privilege and without a touch of the mode.
+//! A file opened for its owner whatever its mode says, without privilege and without a touch of the
+//! mode.
 //!
-//! A process may make a user namespace in which it has every right to the files of its own user and group, and to no others
-//! (`user_namespaces(7)`). A thread of a program cannot enter one, so a child does: it shares memory and descriptors with the calling
-//! thread, which stands still meanwhile, as with `vfork(2)`; it opens the file, and is gone. That takes some hundred microseconds.
+//! A process may make a user namespace in which it has every right to the files of its own user and
+//! group, and to no others (`user_namespaces(7)`). A thread of a program cannot enter one, so a
+//! child does: it shares memory and descriptors with the calling thread, which stands still
+//! meanwhile, as with `vfork(2)`; it opens the file, and is gone. That takes some hundred
+//! microseconds.
 //!
-//! On a system that makes no user namespaces for its users, or with a file whose group is not the process' own, this fails.
+//! On a system that makes no user namespaces for its users, or with a file whose group is not the
+//! process' own, this fails.
 
 use core::ffi::c_void;
 use std::ffi::CString;
@@ -18,8 +22,9 @@ use rustix::process::{getegid, geteuid};
 const STACK_LEN: usize = 64 << 10;
 
 /// The child's task and its result. All memory is the caller's.
-struct Task {
-    /// Text written before the file is opened, each with its path: the maps of users and groups of the namespace.
+struct OwnerTask {
+    /// Text written before the file is opened, each with its path: the maps of users and groups of
+    /// the namespace.
     words: [(CString, CString); 3],
     path: CString,
     flags: libc::c_int,
@@ -30,13 +35,14 @@ struct Task {
 /// Opens what `file` names once more, with these flags, as its owner may who has every right to it.
 ///
 /// # Errors
-/// [`Errno::ACCESS`] when the file is another user's or another group's, and those of making a user namespace, as
-/// [`Errno::PERM`], [`Errno::NOSPC`] or [`Errno::NOSYS`].
+///
+/// [`Errno::ACCESS`] when the file is another user's or another group's, and those of
+/// making a user namespace, as [`Errno::PERM`], [`Errno::NOSPC`] or [`Errno::NOSYS`].
 pub fn open(file: impl AsFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     let text = |text: String| CString::new(text).map_err(|_| Errno::INVAL);
     let word = |path: &str, word: String| Ok((text(path.to_owned())?, text(word)?));
-    let mut task = Task {
+    let mut task = OwnerTask {
         words: [
             word("/proc/self/setgroups", "deny".to_owned())?,
             word("/proc/self/uid_map", format!("{uid} {uid} 1"))?,
@@ -52,21 +58,23 @@ pub fn open(file: impl AsFd, flags: OFlags) -> rustix::io::Result<OwnedFd> {
     if fd < 0 {
         return Err(Errno::from_raw_os_error(-fd));
     }
-    // SAFETY: the child made this descriptor in the table that it shared with us, and nobody else knows it.
+    // SAFETY: the child made this descriptor in the table that it shared with us, and nobody else
+    // knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Has a child in a namespace of its own carry the task out, and waits for its end.
-fn run(task: &mut Task) -> rustix::io::Result<()> {
+fn run(task: &mut OwnerTask) -> rustix::io::Result<()> {
     let mut stack = vec![0_u128; STACK_LEN / size_of::<u128>()];
     let top = stack.as_mut_ptr_range().end.cast::<c_void>();
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_FILES | libc::CLONE_NEWUSER;
     let everything = Signals::all();
     // No handler of ours runs in the child: it would find itself in the memory of its parent.
     let before = everything.block()?;
-    let task: *mut Task = task;
-    // SAFETY: `top` is the aligned end of memory that lives until the child is gone, as `task` does, because the parent stands still
-    // until then (CLONE_VFORK); `child` makes system calls only.
+    let task: *mut OwnerTask = task;
+    // SAFETY: `top` is the aligned end of memory that lives until the child is gone, as `task`
+    // does, because the parent stands still until then (CLONE_VFORK); `child` makes system calls
+    // only.
     let pid = unsafe { libc::clone(child, top, flags, task.cast::<c_void>()) };
     let outcome = crate::returned(pid.into()).and_then(|_| await_end(pid));
     before.block().and(outcome)
@@ -85,13 +93,16 @@ fn await_end(pid: libc::pid_t) -> rustix::io::Result<()> {
     }
 }
 
-/// The child's life. It shares memory with a thread that stands still: no allocation, no panic, nothing but system calls.
+/// The child's life. It shares memory with a thread that stands still: no allocation, no panic,
+/// nothing but system calls.
 extern "C" fn child(task: *mut c_void) -> libc::c_int {
-    // SAFETY: `run` passes a task that lives until this child is gone, and that nobody else looks at meanwhile.
-    let task = unsafe { &mut *task.cast::<Task>() };
+    // SAFETY: `run` passes a task that lives until this child is gone, and that nobody else looks
+    // at meanwhile.
+    let task = unsafe { &mut *task.cast::<OwnerTask>() };
     for (path, word) in &task.words {
         let opened = open_raw(path, libc::O_WRONLY | libc::O_CLOEXEC);
-        // A kernel without the first of them knows no such rule; what is missing of the others shows below.
+        // A kernel without the first of them knows no such rule; what is missing of the others
+        // shows below.
         if let Ok(fd) = i32::try_from(opened)
             && fd >= 0
         {
@@ -108,11 +119,13 @@ extern "C" fn child(task: *mut c_void) -> libc::c_int {
 /// A descriptor, or an error's number below zero.
 fn open_raw(path: &CString, flags: libc::c_int) -> libc::c_long {
     // SAFETY: the path ends with a zero and lives through the call.
-    let opened = unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) };
+    let opened =
+        unsafe { libc::syscall(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0) };
     if opened >= 0 {
         return opened;
     }
-    // SAFETY: the call only tells an address: this thread's own, which the child has from its parent, who stands still.
+    // SAFETY: the call only tells an address: this thread's own, which the child has from its
+    // parent, who stands still.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: it is that of an int that lives as long as the thread.
     let errno = unsafe { *errno };
@@ -138,11 +151,14 @@ impl Signals {
         all
     }
 
-    /// Lets the calling thread block these signals and no others; gives those that it blocked before.
+    /// Lets the calling thread block these signals and no others; gives those that it blocked
+    /// before.
     fn block(&self) -> rustix::io::Result<Self> {
         let mut before = Self::none();
         // SAFETY: both addresses are those of sets that live through the call.
-        let error = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, &raw mut before.0) };
+        let error = unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, &raw mut before.0)
+        };
         if error == 0 { Ok(before) } else { Err(Errno::from_raw_os_error(error)) }
     }
 }
@@ -198,7 +214,8 @@ mod tests {
         assert!(count() < before + 100, "{before} and then {}", count());
         assert_eq!(self::blocked(), blocked);
         // SAFETY: no address is passed; a thread without children is told that it has none.
-        let waited = unsafe { libc::waitpid(-1, core::ptr::null_mut(), libc::__WCLONE | libc::WNOHANG) };
+        let waited =
+            unsafe { libc::waitpid(-1, core::ptr::null_mut(), libc::__WCLONE | libc::WNOHANG) };
         assert_eq!(crate::returned(waited.into()), Err(Errno::CHILD));
     }
 

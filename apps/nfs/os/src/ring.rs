@@ -1,8 +1,9 @@
 //! Reads that nobody waits for: `io_uring(7)`, from files to buffers of a shard's pool.
 //!
-//! The system reads straight to the buffer, which the ring owns meanwhile, and says on an eventfd when there is something to look at.
-//! Whatever it copies it copies inside the shard's own system calls ([`Ring::next_done`]): no thread takes part, as long as the
-//! file system can say that a read would wait. Needs Linux 6.1.
+//! The system reads straight to the buffer, which the ring owns meanwhile, and says on an eventfd
+//! when there is something to look at. Whatever it copies it copies inside the shard's own system
+//! calls ([`Ring::next_done`]): no thread takes part, as long as the file system can say that a
+//! read would wait. Needs Linux 6.1.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -11,8 +12,8 @@ use io_uring::{EnterFlags, IoUring, opcode, types};
 use rustix::io::Errno;
 use stag_pools::Buf;
 
-/// Reads of files to buffers, up to a fixed number at a time, each with something of the caller's beside it. It belongs to the
-/// thread that made it.
+/// Reads of files to buffers, up to a fixed number at a time, each with something of the caller's
+/// beside it. It belongs to the thread that made it.
 pub struct Ring<T> {
     ring: IoUring,
     /// By what an entry's user data says.
@@ -20,6 +21,15 @@ pub struct Ring<T> {
     free: Vec<usize>,
     /// The system took no more entries: one lies in the queue that it must never see.
     is_stuck: bool,
+}
+
+/// Octets of a file to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadRange {
+    /// The place of the first in the file.
+    pub offset: u64,
+    /// Their number.
+    pub len: usize,
 }
 
 struct Reading<T> {
@@ -30,11 +40,11 @@ struct Reading<T> {
 /// A read that is over.
 #[derive(Debug)]
 pub struct Done<T> {
-    /// What was read is behind the content that the buffer had before.
+    /// Buffer with the octets read, behind the content that the buffer had before.
     pub buf: Buf,
     /// Octets that were read: fewer than asked for at the end of the file.
     pub outcome: rustix::io::Result<usize>,
-    /// What was given with the read.
+    /// Value that was given with the read.
     pub kept: T,
 }
 
@@ -45,11 +55,11 @@ impl<T> core::fmt::Debug for Ring<T> {
 }
 
 impl<T> Ring<T> {
-    /// A ring for so many reads at a time. The system adds to the eventfd `bell` whenever [`next_done`](Self::next_done) has
-    /// something to do.
+    /// A ring for so many reads at a time. The system adds to the eventfd `bell` whenever
+    /// [`next_done`](Self::next_done) has something to do.
     ///
     /// # Errors
-    /// What the system says: that it has no such ring, or not for this process.
+    /// The system's error: it has no such ring, or not for this process.
     pub fn new(reads: u16, bell: impl AsFd) -> io::Result<Self> {
         let ring = IoUring::builder()
             .setup_single_issuer()
@@ -67,16 +77,16 @@ impl<T> Ring<T> {
         self.reads.len() - self.free.len()
     }
 
-    /// Reads `len` octets of `file` from `offset` on to the spare room of `buf`. The system keeps the file as long as it
+    /// Reads octets of `file` to the spare room of `buf`. The system keeps the file as long as it
     /// needs it. Gives everything back when no more reads fit.
     ///
     /// # Panics
-    /// When the buffer has no room for `len` octets.
+    /// When the buffer has no room for the range.
     pub fn read(
         &mut self,
         file: impl AsFd,
-        offset: u64,
-        (buf, len): (Buf, usize),
+        ReadRange { offset, len }: ReadRange,
+        buf: Buf,
         kept: T,
     ) -> Result<(), (Buf, T)> {
         assert!(len <= buf.spare_len(), "a read has room in its buffer");
@@ -86,14 +96,20 @@ impl<T> Ring<T> {
         let Ok(octets) = u32::try_from(len) else { return Err((buf, kept)) };
         let mut reading = Reading { buf, kept };
         let at = reading.buf.spare_mut().as_mut_ptr();
-        let entry = opcode::Read::new(types::Fd(file.as_fd().as_raw_fd()), at, octets).offset(offset);
+        let entry =
+            opcode::Read::new(types::Fd(file.as_fd().as_raw_fd()), at, octets).offset(offset);
         let entry = entry.build().user_data(number as u64);
-        // SAFETY: the octets at `at` belong to the buffer, which stays in `reads`, untouched, until its completion is here; the
-        // descriptor is open, and the system takes the file at the submission below or never.
+        // SAFETY: the octets at `at` belong to the buffer, which stays in `reads`, untouched, until
+        // its completion is here; the descriptor is open, and the system takes the file at the
+        // submission below or never.
         let pushed = unsafe { self.ring.submission().push(&entry) };
-        debug_assert!(pushed.is_ok(), "there are as many entries as reads, and each is submitted at once");
+        debug_assert!(
+            pushed.is_ok(),
+            "there are as many entries as reads, and each is submitted at once"
+        );
         let submitted = self.ring.submit();
-        // An entry that is still there was not looked at; what happened to one that is gone its completion tells.
+        // An entry that is still there was not looked at; what happened to one that is gone its
+        // completion tells.
         if pushed.is_err() || !self.ring.submission().is_empty() {
             debug_assert!(
                 submitted.is_err() || pushed.is_err(),
@@ -107,8 +123,8 @@ impl<T> Ring<T> {
         Ok(())
     }
 
-    /// The next read that is over. Without any one load, or none; with octets that have come from the disk, one system call that
-    /// copies them.
+    /// The next read that is over. Without any one load, or none; with octets that have come from
+    /// the disk, one system call that copies them.
     pub fn next_done(&mut self) -> Option<Done<T>> {
         if self.in_flight() == 0 {
             return None;
@@ -132,7 +148,8 @@ impl<T> Ring<T> {
         Some(Done { buf, outcome, kept })
     }
 
-    /// Lets the system do what is left to this thread, until so many reads are over. Submits nothing.
+    /// Lets the system do what is left to this thread, until so many reads are over. Submits
+    /// nothing.
     fn enter(&self, completions: u32) -> io::Result<usize> {
         let flags = EnterFlags::GETEVENTS.bits();
         // SAFETY: the call has no argument, and no entry is submitted by it.
@@ -206,7 +223,8 @@ mod tests {
                     return done;
                 }
                 let limit = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
-                let rung = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&limit)).unwrap();
+                let rung =
+                    poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], Some(&limit)).unwrap();
                 assert_eq!(rung, 1, "the bell rings");
                 rustix::io::read(&self.bell, &mut [0; 8]).unwrap();
             }
@@ -227,12 +245,20 @@ mod tests {
             }
             let mut buf = world.pool.take(len + 3).unwrap();
             buf.append(b"abc").unwrap();
-            assert!(world.ring.read(&world.file, offset as u64, (buf, len), round).is_ok());
+            assert!(
+                world
+                    .ring
+                    .read(&world.file, ReadRange { offset: offset as u64, len }, buf, round)
+                    .is_ok()
+            );
             let done = world.await_done();
             let there = LEN.saturating_sub(offset).min(len);
             assert_eq!((done.outcome, done.kept), (Ok(there), round));
             assert_eq!(done.buf[..3], *b"abc");
-            assert!(done.buf[3..].iter().copied().eq((offset..offset + there).map(pattern)), "round {round}");
+            assert!(
+                done.buf[3..].iter().copied().eq((offset..offset + there).map(pattern)),
+                "round {round}"
+            );
         }
         assert_eq!((world.ring.in_flight(), world.pool.taken()), (0, 0));
     }
@@ -244,10 +270,23 @@ mod tests {
         for round in 0..3 {
             for number in 0..4 {
                 let buf = world.pool.take(9_000).unwrap();
-                assert!(world.ring.read(&world.file, number as u64 * 9_000, (buf, 9_000), number).is_ok());
+                assert!(
+                    world
+                        .ring
+                        .read(
+                            &world.file,
+                            ReadRange { offset: number as u64 * 9_000, len: 9_000 },
+                            buf,
+                            number
+                        )
+                        .is_ok()
+                );
             }
             let buf = world.pool.take(9_000).unwrap();
-            let (_, kept) = world.ring.read(&world.file, 0, (buf, 9_000), 77).unwrap_err();
+            let (_, kept) = world
+                .ring
+                .read(&world.file, ReadRange { offset: 0, len: 9_000 }, buf, 77)
+                .unwrap_err();
             assert_eq!((kept, world.ring.in_flight()), (77, 4), "round {round}");
             let mut seen: Vec<_> = (0..4)
                 .map(|_| world.await_done())
@@ -267,10 +306,12 @@ mod tests {
     fn a_read_that_fails_gives_the_buffer_back_as_it_was() {
         let Some(mut world) = world(1) else { return };
         let directory = File::open("/").unwrap();
-        for (file, error) in [(&directory, Errno::ISDIR), (&world.file.try_clone().unwrap(), Errno::INVAL)] {
+        for (file, error) in
+            [(&directory, Errno::ISDIR), (&world.file.try_clone().unwrap(), Errno::INVAL)]
+        {
             let offset = if error == Errno::INVAL { 1 << 63 } else { 0 };
             let buf = world.pool.take(10).unwrap();
-            assert!(world.ring.read(file, offset, (buf, 10), 5).is_ok());
+            assert!(world.ring.read(file, ReadRange { offset, len: 10 }, buf, 5).is_ok());
             let done = world.await_done();
             assert_eq!((done.outcome, done.buf.len(), done.kept), (Err(error), 0, 5));
         }
@@ -283,7 +324,7 @@ mod tests {
         for number in 0..4 {
             let buf = world.pool.take(LEN).unwrap();
             let file = world.file.try_clone().unwrap();
-            assert!(world.ring.read(&file, 0, (buf, LEN), number).is_ok());
+            assert!(world.ring.read(&file, ReadRange { offset: 0, len: LEN }, buf, number).is_ok());
         }
         let done = world.await_done();
         assert!(done.buf.iter().copied().eq((0..LEN).map(pattern)));

@@ -48,8 +48,12 @@ mod tests {
         let mut command = std::process::Command::new("sh");
         // In blocks of 512 octets, or of 1,024 in some shells.
         command.args(["-c", r#"ulimit -f 64; exec "$0" --exact "$1" --nocapture"#]);
-        let output =
-            command.arg(std::env::current_exe().unwrap()).arg(test).env(LIMITED, "1").output().unwrap();
+        let output = command
+            .arg(std::env::current_exe().unwrap())
+            .arg(test)
+            .env(LIMITED, "1")
+            .output()
+            .unwrap();
         assert!(output.status.success(), "{output:?}");
         assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
     }

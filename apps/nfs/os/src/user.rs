@@ -1,15 +1,17 @@
 //! A thread that acts as another user on files: what knfsd does for each call (`nfsd_setuser`).
 //!
-//! The kernel judges access to files by the *thread's* file-system uid and gid, its groups and its effective capabilities. glibc's
-//! wrappers change all threads of a process; here each call changes the calling thread alone. Effective user and group stay the
-//! server's, so nobody else may signal or trace it.
+//! The kernel judges access to files by the *thread's* file-system uid and gid, its groups and its
+//! effective capabilities. glibc's wrappers change all threads of a process; here each call changes
+//! the calling thread alone. Effective user and group stay the server's, so nobody else may signal
+//! or trace it.
 //!
-//! **What the thread is** is kept in a thread-local, so that it is true whoever asks, and [`User::assume`] costs nothing when
-//! nothing changes. While the thread acts as somebody, the capabilities that override file permissions and quotas are not
-//! effective, unless that somebody is uid 0; [`raise`] brings single ones back for the lifetime of a guard.
+//! **What the thread is** is kept in a thread-local, so that it is true whoever asks, and
+//! [`User::assume`] costs nothing when nothing changes. While the thread acts as somebody, the
+//! capabilities that override file permissions and quotas are not effective, unless that somebody
+//! is uid 0; [`raise`] brings single ones back for the lifetime of a guard.
 //!
-//! A thread inherits all this from the one that starts it, but not the knowledge: start threads before the first
-//! [`User::assume`], or after [`leave`].
+//! A thread inherits all this from the one that starts it, but not the knowledge: start threads
+//! before the first [`User::assume`], or after [`leave`].
 
 use core::cell::Cell;
 use core::fmt;
@@ -21,12 +23,15 @@ use rustix::fs::{Access, CWD};
 use rustix::io::Errno;
 use rustix::path::Arg;
 use rustix::process::{Gid, getegid, geteuid, getgroups};
-use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_thread_groups};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_thread_groups,
+};
 
 /// Groups beside the first one at most: AUTH_SYS has no more (RFC 5531 Appendix A).
 const GROUPS_MAX: usize = 16;
 
-/// What overrides the permissions of files, quotas, and the space reserved to root: the set that knfsd drops.
+/// Capabilities that override the permissions of files, quotas, and the space reserved to root: the
+/// set that knfsd drops.
 const OVERRIDES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)
@@ -37,7 +42,7 @@ const OVERRIDES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SYS_RESOURCE)
     .union(CapabilitySet::MAC_OVERRIDE);
 
-/// What a process needs to act as others on files that they name by handle.
+/// Capabilities that a process needs to act as other users on files that they name by handle.
 const NEEDED: [(CapabilitySet, &str); 4] = [
     (CapabilitySet::SETUID, "CAP_SETUID"),
     (CapabilitySet::SETGID, "CAP_SETGID"),
@@ -96,26 +101,27 @@ impl User {
     /// Makes the calling thread act as this user on files from here on; whether that was a change.
     ///
     /// # Errors
-    /// When the kernel refuses, as for a number that the user namespace does not have. The thread then acts as an unknown
-    /// mixture and must touch no file until a later call succeeds.
+    ///
+    /// When the kernel refuses, as for a number that the user namespace does not have. The
+    /// thread then acts as an unknown mixture and must touch no file until a later call succeeds.
     pub fn assume(&self) -> rustix::io::Result<bool> {
         let before = match STATE.get() {
-            State::Acting(acting) if acting.user == *self => return Ok(false),
-            State::Acting(acting) => Some(acting),
-            State::Own => {
+            ThreadIdentity::Acting(acting) if acting.user == *self => return Ok(false),
+            ThreadIdentity::Acting(acting) => Some(acting),
+            ThreadIdentity::Own => {
                 own();
                 None
             }
-            State::Unknown => None,
+            ThreadIdentity::Unknown => None,
         };
-        STATE.set(State::Unknown);
-        STATE.set(State::Acting(change(before.as_ref(), self)?));
+        STATE.set(ThreadIdentity::Unknown);
+        STATE.set(ThreadIdentity::Acting(change(before.as_ref(), self)?));
         Ok(true)
     }
 
-    /// Whether the calling thread acts as this user.
+    /// Returns true if the calling thread acts as this user.
     pub fn is_current(&self) -> bool {
-        matches!(STATE.get(), State::Acting(acting) if acting.user == *self)
+        matches!(STATE.get(), ThreadIdentity::Acting(acting) if acting.user == *self)
     }
 }
 
@@ -141,10 +147,11 @@ impl fmt::Display for Lack {
 
 impl std::error::Error for Lack {}
 
-/// Whether this process can act as others, tried with `user`. The thread is the server's own again afterwards.
+/// Checks that this process can act as other users, by acting as `user`. The thread is the server's
+/// own again afterwards.
 ///
 /// # Errors
-/// What is missing.
+/// The capability that is missing.
 pub fn check(user: &User) -> Result<(), Lack> {
     let sets = capabilities(None).map_err(Lack::Refused)?;
     if let Some((_, name)) = NEEDED.iter().find(|(needed, _)| !sets.permitted.contains(*needed)) {
@@ -157,10 +164,11 @@ pub fn check(user: &User) -> Result<(), Lack> {
     leave().and(outcome).map_err(Lack::Refused)
 }
 
-/// Asks the kernel whether the user that the thread acts as may do this with a file; a symbolic link is followed.
+/// Asks the kernel whether the user that the thread acts as may do this with a file; a symbolic
+/// link is followed.
 ///
-/// Where a kernel or a seccomp filter has no `faccessat2`, other wrappers ask about the process' *real* user instead, who may
-/// be root; this one fails.
+/// Where a kernel or a seccomp filter has no `faccessat2`, other wrappers ask about the process'
+/// *real* user instead, who may be root; this one fails.
 ///
 /// # Errors
 /// [`Errno::ACCESS`] when he may not, [`Errno::NOSYS`] before Linux 5.8, and those of a lookup.
@@ -168,8 +176,10 @@ pub fn may(directory: impl AsFd, name: impl Arg, need: Access) -> rustix::io::Re
     let directory = directory.as_fd().as_raw_fd();
     name.into_with_c_str(|name| {
         let (name, need) = (name.as_ptr(), need.bits());
-        // SAFETY: `name` ends with a zero and lives through the call; the descriptor is open because it is borrowed.
-        let answer = unsafe { libc::syscall(libc::SYS_faccessat2, directory, name, need, libc::AT_EACCESS) };
+        // SAFETY: `name` ends with a zero and lives through the call; the descriptor is open
+        // because it is borrowed.
+        let answer =
+            unsafe { libc::syscall(libc::SYS_faccessat2, directory, name, need, libc::AT_EACCESS) };
         crate::returned(answer).map(drop)
     })
 }
@@ -179,45 +189,47 @@ pub fn may(directory: impl AsFd, name: impl Arg, need: Access) -> rustix::io::Re
 /// # Errors
 /// When the kernel refuses; the thread must touch no file then.
 pub fn leave() -> rustix::io::Result<()> {
-    if let State::Own = STATE.get() {
+    if let ThreadIdentity::Own = STATE.get() {
         return Ok(());
     }
-    STATE.set(State::Unknown);
+    STATE.set(ThreadIdentity::Unknown);
     let own = own();
     set_thread_groups(&own.groups)?;
     set_gid(own.gid)?;
     set_uid(own.uid)?;
     let sets = capabilities(None)?;
     set_capabilities(None, CapabilitySets { effective: own.effective, ..sets })?;
-    STATE.set(State::Own);
+    STATE.set(ThreadIdentity::Own);
     Ok(())
 }
 
-/// Makes capabilities effective that the process has, until the guard is dropped. No system call when they are.
+/// Makes capabilities effective that the process has, until the guard is dropped. No system call
+/// when they are.
 ///
 /// # Errors
 /// [`Errno::PERM`] when the process has them not, or what the thread is is not known.
 pub fn raise(wanted: CapabilitySet) -> rustix::io::Result<Raised> {
     let before = match STATE.get() {
-        State::Own => None,
-        State::Unknown => return Err(Errno::PERM),
-        State::Acting(Acting { sets, .. }) if sets.effective.contains(wanted) => None,
-        State::Acting(Acting { user, sets }) => {
+        ThreadIdentity::Own => None,
+        ThreadIdentity::Unknown => return Err(Errno::PERM),
+        ThreadIdentity::Acting(ActingUser { sets, .. }) if sets.effective.contains(wanted) => None,
+        ThreadIdentity::Acting(ActingUser { user, sets }) => {
             let raised = CapabilitySets { effective: sets.effective.union(wanted), ..sets };
             set_capabilities(None, raised)?;
             // A guard inside of this one finds them effective, and leaves them so.
-            STATE.set(State::Acting(Acting { user, sets: raised }));
-            Some(Acting { user, sets })
+            STATE.set(ThreadIdentity::Acting(ActingUser { user, sets: raised }));
+            Some(ActingUser { user, sets })
         }
     };
     Ok(Raised { before, of_this_thread: PhantomData })
 }
 
-/// Capabilities are effective as long as this lives; see [`raise`]. Nobody else may be assumed meanwhile.
+/// Capabilities are effective as long as this lives; see [`raise`]. Nobody else may be assumed
+/// meanwhile.
 #[derive(Debug)]
 #[must_use = "what was raised falls with the guard"]
 pub struct Raised {
-    before: Option<Acting>,
+    before: Option<ActingUser>,
     of_this_thread: PhantomData<*const ()>,
 }
 
@@ -226,27 +238,27 @@ impl Drop for Raised {
         if let Some(before) = self.before {
             debug_assert!(before.user.is_current(), "a guard ends before another user is assumed");
             set_capabilities(None, before.sets).expect("giving up a capability is always allowed");
-            STATE.set(State::Acting(before));
+            STATE.set(ThreadIdentity::Acting(before));
         }
     }
 }
 
-/// Whom a thread acts as, and its capabilities.
+/// User that a thread acts as, and its capabilities.
 #[derive(Clone, Copy, Debug)]
-struct Acting {
+struct ActingUser {
     user: User,
     sets: CapabilitySets,
 }
 
 #[derive(Clone, Copy)]
-enum State {
+enum ThreadIdentity {
     Own,
-    Acting(Acting),
+    Acting(ActingUser),
     Unknown,
 }
 
 thread_local! {
-    static STATE: Cell<State> = const { Cell::new(State::Own) };
+    static STATE: Cell<ThreadIdentity> = const { Cell::new(ThreadIdentity::Own) };
 }
 
 /// The server itself.
@@ -268,7 +280,7 @@ fn own() -> &'static Own {
 }
 
 /// Changes what differs from `before`; everything when that is not known.
-fn change(before: Option<&Acting>, user: &User) -> rustix::io::Result<Acting> {
+fn change(before: Option<&ActingUser>, user: &User) -> rustix::io::Result<ActingUser> {
     let sets = match before {
         Some(acting) => acting.sets,
         None => capabilities(None)?,
@@ -283,13 +295,15 @@ fn change(before: Option<&Acting>, user: &User) -> rustix::io::Result<Acting> {
     if was.is_none_or(|was| was.uid != user.uid) {
         set_uid(user.uid)?;
     }
-    let effective = if user.uid == 0 { sets.permitted } else { sets.permitted.difference(OVERRIDES) };
+    let effective =
+        if user.uid == 0 { sets.permitted } else { sets.permitted.difference(OVERRIDES) };
     let sets = CapabilitySets { effective, ..sets };
-    // The kernel itself changes them when the uid becomes 0, or is 0 no longer: not in all that is meant here.
+    // The kernel itself changes them when the uid becomes 0, or is 0 no longer: not in all that is
+    // meant here.
     if was.is_none_or(|was| (was.uid == 0) != (user.uid == 0)) {
         set_capabilities(None, sets)?;
     }
-    Ok(Acting { user: *user, sets })
+    Ok(ActingUser { user: *user, sets })
 }
 
 fn set_uid(uid: u32) -> rustix::io::Result<()> {
@@ -300,7 +314,8 @@ fn set_gid(gid: u32) -> rustix::io::Result<()> {
     set_id(libc::SYS_setfsgid, gid)
 }
 
-/// `setfsuid` and `setfsgid` tell no error; asked for nobody's number, they change nothing and tell the one in force.
+/// `setfsuid` and `setfsgid` tell no error; asked for nobody's number, they change nothing and tell
+/// the one in force.
 fn set_id(call: libc::c_long, id: u32) -> rustix::io::Result<()> {
     // SAFETY: both calls take a number and touch no memory of ours.
     unsafe { libc::syscall(call, libc::c_ulong::from(id)) };

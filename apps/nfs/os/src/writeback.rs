@@ -16,7 +16,8 @@ pub fn failure(file: impl AsFd) -> rustix::io::Result<()> {
     let file = file.as_fd().as_raw_fd();
     // SAFETY: the call takes numbers and touches no memory of ours; the descriptor is open because
     // it is borrowed.
-    let returned = unsafe { libc::sync_file_range(file, BEHIND_ALL, 1, libc::SYNC_FILE_RANGE_WAIT_BEFORE) };
+    let returned =
+        unsafe { libc::sync_file_range(file, BEHIND_ALL, 1, libc::SYNC_FILE_RANGE_WAIT_BEFORE) };
     crate::returned(returned.into()).map(drop)
 }
 
@@ -35,7 +36,8 @@ mod tests {
 
     #[test]
     fn what_has_no_content_cannot_be_asked() {
-        let path = rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
+        let path =
+            rustix::fs::open("/", rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
         assert_eq!(failure(&path), Err(Errno::BADF));
     }
 }

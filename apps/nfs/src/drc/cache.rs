@@ -4,22 +4,23 @@ use std::time::Duration;
 
 use stag_engine::Time;
 
-use super::{key::Key, report::Duplicates};
+use super::{key::CallKey, report::Duplicates};
 
 /// Octets of the longest reply that is kept, its RPC header included: that of a CREATE has 304.
 pub(crate) const REPLY_MAX: usize = 320;
-/// The longest time for which a reply is kept, as with Linux' server. A client keeps on trying for as long as a network is away, but a
-/// client that was switched off, and begins with the same calls under the same XIDs again, must not be answered from its former life.
+/// The longest time for which a reply is kept, as with Linux' server. A client keeps on trying for
+/// as long as a network is away, but a client that was switched off, and begins with the same calls
+/// under the same XIDs again, must not be answered from its former life.
 pub const AGE_MAX: Duration = Duration::from_secs(120);
 
 /// No entry.
 const NONE: u32 = u32::MAX;
 
-/// What became of a call that is judged.
+/// Verdict on a call.
 #[derive(Debug)]
-pub(crate) enum Verdict<'a> {
-    /// It is the first: carry it out and [`finish`](Cache::finish).
-    Execute(Ticket),
+pub(crate) enum CacheVerdict<'a> {
+    /// It is the first: carry it out and [`finish`](ReplyCache::finish).
+    Execute(ReplyTicket),
     /// It was carried out; this is the reply.
     Replay(&'a [u8]),
     /// It is being carried out.
@@ -29,27 +30,27 @@ pub(crate) enum Verdict<'a> {
 /// The right to carry a call out.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Ticket {
+pub(crate) struct ReplyTicket {
     place: u32,
-    key: Key,
+    key: CallKey,
 }
 
 /// A reply on its way to another shard.
 #[derive(Clone, Debug)]
-pub(crate) struct Moved {
-    key: Key,
+pub(crate) struct MovedReply {
+    key: CallKey,
     born: Time,
-    reply: Reply,
+    reply: KeptReply,
 }
 
 /// A reply; empty while the call is being carried out.
 #[derive(Clone, Debug)]
-struct Reply {
+struct KeptReply {
     len: u16,
     octets: [u8; REPLY_MAX],
 }
 
-impl Reply {
+impl KeptReply {
     const EMPTY: Self = Self { len: 0, octets: [0; REPLY_MAX] };
 
     fn octets(&self) -> &[u8] {
@@ -57,22 +58,23 @@ impl Reply {
     }
 }
 
-/// A place of the cache: in a chain of its bucket, and in the line from the newest to the oldest; free ones are chained too.
+/// A place of the cache: in a chain of its bucket, and in the line from the newest to the oldest;
+/// free ones are chained too.
 #[derive(Clone, Debug)]
-struct Entry {
-    key: Option<Key>,
+struct ReplyEntry {
+    key: Option<CallKey>,
     slot: usize,
     born: Time,
     chained: u32,
     older: u32,
     newer: u32,
-    reply: Reply,
+    reply: KeptReply,
 }
 
 /// See the module. Nothing is allocated after it is made, but when replies move.
 #[derive(Debug)]
-pub(crate) struct Cache {
-    entries: Box<[Entry]>,
+pub(crate) struct ReplyCache {
+    entries: Box<[ReplyEntry]>,
     buckets: Box<[u32]>,
     /// Entries by slot of their client.
     population: Box<[u32]>,
@@ -84,21 +86,24 @@ pub(crate) struct Cache {
     busy: usize,
 }
 
-impl Cache {
+impl ReplyCache {
     /// A cache with room for `capacity` replies of clients in `slots` groups.
     ///
     /// # Panics
     /// When `capacity` is zero, or more than 2³⁰.
     pub(crate) fn new(capacity: usize, slots: usize) -> Self {
-        assert!((1..=1 << 30).contains(&capacity), "a cache holds something, and is numbered by 32 bits");
-        let free = |place: usize| Entry {
+        assert!(
+            (1..=1 << 30).contains(&capacity),
+            "a cache holds something, and is numbered by 32 bits"
+        );
+        let free = |place: usize| ReplyEntry {
             key: None,
             slot: 0,
             born: Time(0),
             chained: if place + 1 < capacity { place as u32 + 1 } else { NONE },
             older: NONE,
             newer: NONE,
-            reply: Reply::EMPTY,
+            reply: KeptReply::EMPTY,
         };
         Self {
             entries: (0..capacity).map(free).collect(),
@@ -118,47 +123,50 @@ impl Cache {
 
     /// Octets of a cache with this capacity.
     pub(crate) const fn octets(capacity: usize, slots: usize) -> usize {
-        capacity * size_of::<Entry>() + (Self::buckets(capacity) + slots) * size_of::<u32>()
+        capacity * size_of::<ReplyEntry>() + (Self::buckets(capacity) + slots) * size_of::<u32>()
     }
 
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether a call is being carried out.
+    /// Returns true if a call is being carried out.
     pub(crate) const fn is_busy(&self) -> bool {
         self.busy > 0
     }
 
-    /// Whether the call is a duplicate; if not, it becomes the original. `slot` is that of its client.
+    /// Judges a call: a duplicate, or else the original from here on. `slot` is the slot of the
+    /// call's client.
     pub(crate) fn judge(
         &mut self,
-        key: &Key,
+        key: &CallKey,
         slot: usize,
         now: Time,
         counts: &mut Duplicates,
-    ) -> Verdict<'_> {
+    ) -> CacheVerdict<'_> {
         match self.find(key) {
             Some(place) if self.entry(place).reply.len == 0 => {
                 counts.busy += 1;
-                Verdict::Busy
+                CacheVerdict::Busy
             }
             Some(place) if now.since(self.entry(place).born) < AGE_MAX => {
                 counts.replayed += 1;
-                Verdict::Replay(self.entry(place).reply.octets())
+                CacheVerdict::Replay(self.entry(place).reply.octets())
             }
             outdated => {
-                outdated.into_iter().for_each(|place| self.remove(place));
+                if let Some(place) = outdated {
+                    self.remove(place);
+                }
                 self.make_room(counts);
                 let place = self.insert(*key, slot, now, NONE);
                 self.busy += 1;
-                Verdict::Execute(Ticket { place, key: *key })
+                CacheVerdict::Execute(ReplyTicket { place, key: *key })
             }
         }
     }
 
     /// Keeps the reply of a call that was carried out.
-    pub(crate) fn finish(&mut self, ticket: Ticket, reply: &[u8]) {
+    pub(crate) fn finish(&mut self, ticket: ReplyTicket, reply: &[u8]) {
         let entry = self.entry_mut(ticket.place);
         if entry.key != Some(ticket.key) {
             return; // It was pushed out meanwhile.
@@ -175,8 +183,11 @@ impl Cache {
     }
 
     /// Takes out the replies of a slot, the oldest first.
-    pub(crate) fn take(&mut self, slot: usize) -> Vec<Moved> {
-        debug_assert_eq!(self.busy, 0, "no call is being carried out while its shard sorts its mail");
+    pub(crate) fn take(&mut self, slot: usize) -> Vec<MovedReply> {
+        debug_assert_eq!(
+            self.busy, 0,
+            "no call is being carried out while its shard sorts its mail"
+        );
         let count = self.population.get(slot).map_or(0, |count| *count as usize);
         let mut taken = Vec::with_capacity(count);
         let mut place = self.newest;
@@ -186,7 +197,7 @@ impl Cache {
             if entry.slot == slot
                 && let Some(key) = entry.key
             {
-                taken.push(Moved { key, born: entry.born, reply: entry.reply.clone() });
+                taken.push(MovedReply { key, born: entry.born, reply: entry.reply.clone() });
                 self.remove(place);
             }
             place = older;
@@ -196,12 +207,13 @@ impl Cache {
     }
 
     /// Puts replies of a slot among its own, by age. What is too old for a full cache is dropped.
-    pub(crate) fn put(&mut self, slot: usize, moved: Vec<Moved>, counts: &mut Duplicates) {
+    pub(crate) fn put(&mut self, slot: usize, moved: Vec<MovedReply>, counts: &mut Duplicates) {
         // From the newest backwards, so that one walk finds all places.
         let mut newer = NONE;
         for moved in moved.into_iter().rev() {
             if self.find(&moved.key).is_some() {
-                continue; // Carried out twice already, because its reply came too late: the later one counts.
+                // Carried out twice already, because its reply came too late: the later one counts.
+                continue;
             }
             if self.free == NONE {
                 counts.evicted += 1;
@@ -231,7 +243,7 @@ impl Cache {
         }
     }
 
-    fn find(&self, key: &Key) -> Option<u32> {
+    fn find(&self, key: &CallKey) -> Option<u32> {
         let mut place = *self.buckets.get(self.bucket(key))?;
         while place != NONE {
             let entry = self.entry(place);
@@ -244,7 +256,7 @@ impl Cache {
     }
 
     /// A free place becomes the entry that is next older than `newer`, or the newest.
-    fn insert(&mut self, key: Key, slot: usize, born: Time, newer: u32) -> u32 {
+    fn insert(&mut self, key: CallKey, slot: usize, born: Time, newer: u32) -> u32 {
         let place = self.free;
         let older = if newer == NONE { self.newest } else { self.entry(newer).older };
         let bucket = self.bucket(&key);
@@ -288,7 +300,7 @@ impl Cache {
         *count = count.wrapping_add_signed(change);
     }
 
-    const fn bucket(&self, key: &Key) -> usize {
+    const fn bucket(&self, key: &CallKey) -> usize {
         let [low, _] = key.digest;
         low as usize & (self.buckets.len() - 1)
     }
@@ -297,21 +309,21 @@ impl Cache {
         self.buckets.get_mut(bucket).expect("a bucket is masked by their number")
     }
 
-    /// What names the next older entry: that of `place`, or the beginning of the line.
+    /// Returns the link to the next older entry: that of `place`, or the beginning of the queue.
     fn behind(&mut self, place: u32) -> &mut u32 {
         if place == NONE { &mut self.newest } else { &mut self.entry_mut(place).older }
     }
 
-    /// What names the next newer entry: that of `place`, or the end of the line.
+    /// Returns the link to the next newer entry: that of `place`, or the end of the queue.
     fn before(&mut self, place: u32) -> &mut u32 {
         if place == NONE { &mut self.oldest } else { &mut self.entry_mut(place).newer }
     }
 
-    fn entry(&self, place: u32) -> &Entry {
+    fn entry(&self, place: u32) -> &ReplyEntry {
         self.entries.get(place as usize).expect("places come from the cache itself")
     }
 
-    fn entry_mut(&mut self, place: u32) -> &mut Entry {
+    fn entry_mut(&mut self, place: u32) -> &mut ReplyEntry {
         self.entries.get_mut(place as usize).expect("places come from the cache itself")
     }
 }

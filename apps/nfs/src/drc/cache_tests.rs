@@ -2,9 +2,9 @@ use super::*;
 use stag_protocol::rpcrdma::Xid;
 use std::collections::VecDeque;
 
-fn key(number: u32) -> Key {
+fn key(number: u32) -> CallKey {
     // Few digests, so that chains get long; the buckets are told by the lowest bits.
-    Key { xid: Xid(number), digest: [u64::from(number % 5), u64::from(number % 3)] }
+    CallKey { xid: Xid(number), digest: [u64::from(number % 5), u64::from(number % 3)] }
 }
 
 fn reply(number: u32) -> Vec<u8> {
@@ -12,25 +12,25 @@ fn reply(number: u32) -> Vec<u8> {
 }
 
 struct Shelf {
-    cache: Cache,
+    cache: ReplyCache,
     counts: Duplicates,
 }
 
 impl Shelf {
     fn new(capacity: usize) -> Self {
-        Self { cache: Cache::new(capacity, 4), counts: Duplicates::default() }
+        Self { cache: ReplyCache::new(capacity, 4), counts: Duplicates::default() }
     }
 
-    /// Whether the call was carried out; a replay must be the first reply.
+    /// Makes a call; returns true if it was carried out. A replay must be the first reply.
     fn call(&mut self, number: u32, now: u64) -> bool {
         let slot = number as usize % 4;
         let ticket = match self.cache.judge(&key(number), slot, Time(now), &mut self.counts) {
-            Verdict::Execute(ticket) => ticket,
-            Verdict::Replay(octets) => {
+            CacheVerdict::Execute(ticket) => ticket,
+            CacheVerdict::Replay(octets) => {
                 assert_eq!(octets, reply(number));
                 return false;
             }
-            Verdict::Busy => panic!("every call is finished"),
+            CacheVerdict::Busy => panic!("every call is finished"),
         };
         self.cache.finish(ticket, &reply(number));
         self.check();
@@ -43,12 +43,21 @@ impl Shelf {
         let (mut place, mut newer, mut line, mut population) = (cache.newest, NONE, 0, [0; 4]);
         while place != NONE {
             let entry = cache.entry(place);
-            assert_eq!((entry.newer, cache.find(entry.key.as_ref().unwrap())), (newer, Some(place)));
-            assert!(newer == NONE || cache.entry(newer).born >= entry.born, "the line is sorted by age");
+            assert_eq!(
+                (entry.newer, cache.find(entry.key.as_ref().unwrap())),
+                (newer, Some(place))
+            );
+            assert!(
+                newer == NONE || cache.entry(newer).born >= entry.born,
+                "the line is sorted by age"
+            );
             population[entry.slot] += 1;
             (newer, place, line) = (place, entry.older, line + 1);
         }
-        assert_eq!((cache.oldest, cache.len, &cache.population[..]), (newer, line, &population[..]));
+        assert_eq!(
+            (cache.oldest, cache.len, &cache.population[..]),
+            (newer, line, &population[..])
+        );
         let mut free = 0;
         let mut place = cache.free;
         while place != NONE {
@@ -95,10 +104,14 @@ fn a_reply_is_kept_for_so_long_and_no_longer() {
 #[test]
 fn a_call_that_is_carried_out_is_neither_carried_out_nor_answered_again() {
     let mut shelf = Shelf::new(4);
-    let Verdict::Execute(ticket) = shelf.cache.judge(&key(1), 0, Time(0), &mut shelf.counts) else {
+    let CacheVerdict::Execute(ticket) = shelf.cache.judge(&key(1), 0, Time(0), &mut shelf.counts)
+    else {
         panic!()
     };
-    assert!(matches!(shelf.cache.judge(&key(1), 0, Time(1), &mut shelf.counts), Verdict::Busy));
+    assert!(matches!(
+        shelf.cache.judge(&key(1), 0, Time(1), &mut shelf.counts),
+        CacheVerdict::Busy
+    ));
     assert!(shelf.cache.is_busy());
     assert_eq!(shelf.counts.busy, 1);
     shelf.cache.finish(ticket, &reply(1));
@@ -108,7 +121,8 @@ fn a_call_that_is_carried_out_is_neither_carried_out_nor_answered_again() {
 #[test]
 fn a_reply_that_comes_after_its_place_was_taken_is_forgotten() {
     let mut shelf = Shelf::new(1);
-    let Verdict::Execute(ticket) = shelf.cache.judge(&key(1), 0, Time(0), &mut shelf.counts) else {
+    let CacheVerdict::Execute(ticket) = shelf.cache.judge(&key(1), 0, Time(0), &mut shelf.counts)
+    else {
         panic!()
     };
     assert!(shelf.call(2, 1));
@@ -143,13 +157,17 @@ fn a_full_cache_keeps_the_newest_of_both() {
         for (shift, count) in [(0, 4), (35, 4), (75, 4), (200, 4), (35, 1)] {
             let (mut from, mut to) = (Shelf::new(16), Shelf::new(capacity));
             (0..count).for_each(|i| assert!(from.call(i * 4, u64::from(i) * 10 + shift)));
-            let own = (0..capacity as u32).map(|i| (101 + i * 4, u64::from(i) * 10 + 1)).collect::<Vec<_>>();
+            let own = (0..capacity as u32)
+                .map(|i| (101 + i * 4, u64::from(i) * 10 + 1))
+                .collect::<Vec<_>>();
             own.iter().for_each(|(number, born)| assert!(to.call(*number, *born)));
             let moved = from.cache.take(0);
             to.cache.put(0, moved, &mut to.counts);
             to.check();
-            let mut all =
-                (0..count).map(|i| (i * 4, u64::from(i) * 10 + shift)).chain(own).collect::<Vec<_>>();
+            let mut all = (0..count)
+                .map(|i| (i * 4, u64::from(i) * 10 + shift))
+                .chain(own)
+                .collect::<Vec<_>>();
             all.sort_by_key(|(_, born)| *born);
             let kept = all.split_off(all.len().saturating_sub(capacity));
             for (number, _) in kept {
@@ -174,13 +192,16 @@ fn what_is_there_twice_stays_once() {
 
 #[test]
 fn an_entry_is_little_more_than_its_reply() {
-    assert!(size_of::<Entry>() <= REPLY_MAX + 64, "{}", size_of::<Entry>());
+    assert!(size_of::<ReplyEntry>() <= REPLY_MAX + 64, "{}", size_of::<ReplyEntry>());
 }
 
 #[test]
 fn the_memory_is_what_the_budget_says() {
-    let octets = Cache::octets(4096, 256);
+    let octets = ReplyCache::octets(4096, 256);
     assert!((1 << 20..2 << 20).contains(&octets), "{octets}");
-    let cache = Cache::new(4096, 256);
-    assert_eq!(size_of_val(&*cache.entries) + 4 * (cache.buckets.len() + cache.population.len()), octets);
+    let cache = ReplyCache::new(4096, 256);
+    assert_eq!(
+        size_of_val(&*cache.entries) + 4 * (cache.buckets.len() + cache.population.len()),
+        octets
+    );
 }

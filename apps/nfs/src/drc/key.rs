@@ -1,4 +1,4 @@
-//! What makes two calls the same call.
+//! Key of a call: the properties by which two calls are the same call.
 
 use std::net::IpAddr;
 
@@ -11,16 +11,17 @@ use stag_protocol::{
     xdr::{NoRoom, Writer},
 };
 
-/// A client: its address, without port and without transport, because a client that comes back may use others.
+/// A client: its address, without port and without transport, because a client that comes back may
+/// use others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Client {
+pub(crate) enum CacheClient {
     Ip(IpAddr),
     /// A user of this host: a process that is started again has another number.
     User(u32),
     Simulated,
 }
 
-impl From<PeerAddress> for Client {
+impl From<PeerAddress> for CacheClient {
     /// An IPv4 address is the same one when an IPv6 socket shows it.
     fn from(address: PeerAddress) -> Self {
         match address {
@@ -31,7 +32,7 @@ impl From<PeerAddress> for Client {
     }
 }
 
-impl Client {
+impl CacheClient {
     /// The address as 16 octets; a simulated one is that of nobody.
     fn octets(self) -> [u8; 16] {
         match self {
@@ -49,68 +50,74 @@ impl Client {
 
 /// One call. Program and version are NFS version 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
+pub(crate) struct CallKey {
     pub(crate) xid: Xid,
-    /// Keyed hash over all of the call, arguments included, and over the client: no client can make two calls alike, and an XID
-    /// that is used again, after a restart or by another host behind the same address, names another call.
+    /// Keyed hash over all of the call, arguments included, and over the client: no client can make
+    /// two calls alike, and an XID that is used again, after a restart or by another host behind
+    /// the same address, names another call.
     pub(crate) digest: [u64; 2],
 }
 
-/// Octets of the longest arguments: two handles and two names, or one of each, attributes and a path. Names are parsed up to the
-/// length of a path.
+/// Octets of the longest arguments: two handles and two names, or one of each, attributes and a
+/// path. Names are parsed up to the length of a path.
 const ARGUMENTS_MAX: usize = 2 * (4 + FileHandle::MAX + 4 + PATH_MAX) + 128;
 /// Octets of client, XID, procedure and credential.
 const HEADER_MAX: usize = 16 + 3 * 4 + 4 * 20 + 4 + AuthSys::MACHINE_NAME_MAX.next_multiple_of(4);
 
 /// Makes keys. Shards that share a cache make equal ones.
-pub(crate) struct Keys {
+pub(crate) struct CallKeys {
     hasher: SipHasher13,
     scratch: Box<[u8]>,
 }
 
-impl std::fmt::Debug for Keys {
+impl std::fmt::Debug for CallKeys {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Keys")
+        f.write_str("CallKeys")
     }
 }
 
-impl Keys {
+impl CallKeys {
     pub(crate) fn new(secret: &[u8; 16]) -> Self {
         let scratch = vec![0; HEADER_MAX + ARGUMENTS_MAX].into_boxed_slice();
         Self { hasher: SipHasher13::new_with_key(secret), scratch }
     }
 
     /// A number for the client that all shards agree on.
-    pub(crate) fn client(&self, client: Client) -> u64 {
+    pub(crate) fn client(&self, client: CacheClient) -> u64 {
         self.hasher.hash(&client.octets()).h1
     }
 
-    /// The key of a call. The arguments count in the form in which they would travel inline: a retransmission may come in
-    /// another form (RFC 8166 §3.5), with other padding.
+    /// The key of a call. The arguments count in the form in which they would travel inline: a
+    /// retransmission may come in another form (RFC 8166 §3.5), with other padding.
     ///
     /// # Panics
     /// When `call` was not parsed, and is longer than a parsed one. Or is a WRITE.
-    pub(crate) fn key(&mut self, client: Client, header: &CallHeader<'_>, call: &Call<'_>) -> Key {
+    pub(crate) fn key(
+        &mut self,
+        client: CacheClient,
+        header: &CallHeader<'_>,
+        call: &Call<'_>,
+    ) -> CallKey {
         let mut writer = Writer::new(&mut self.scratch);
         write(&mut writer, client, header, call).expect("there is room for the longest arguments");
         let len = writer.len();
         let digest = self.hasher.hash(self.scratch.get(..len).unwrap_or_default());
-        // RFC 5531 §5 [5531-3]
-        Key { xid: header.xid, digest: [digest.h1, digest.h2] }
+        // RFC 5531 §5 [5531-3]: an XID is compared for equality only
+        CallKey { xid: header.xid, digest: [digest.h1, digest.h2] }
     }
 }
 
 fn write(
     writer: &mut Writer<'_>,
-    client: Client,
+    client: CacheClient,
     header: &CallHeader<'_>,
     call: &Call<'_>,
 ) -> Result<(), NoRoom> {
     writer.fixed(&client.octets())?;
     writer.u32(header.xid.0)?;
     writer.u32(call.procedure().number())?;
-    // Who calls, and from which host: there may be several behind one address. But not the stamp: some clients put the time there,
-    // also when they send the same call again.
+    // Who calls, and from which host: there may be several behind one address. But not the stamp:
+    // some clients put the time there, also when they send the same call again.
     match header.credential {
         Credential::Sys(user) => {
             writer.u32(1)?;
@@ -133,7 +140,8 @@ mod tests {
         nfs::{
             Bulk,
             v3::{
-                DirOpArgs, Name, Procedure, RemoveArgs, RenameArgs, SetAttributes, SetTime, SymlinkArgs, Time,
+                DirOpArgs, Name, Procedure, RemoveArgs, RenameArgs, SetAttributes, SetTime,
+                SymlinkArgs, Time,
             },
         },
         rpc::{Auth, Gids},
@@ -144,7 +152,13 @@ mod tests {
         of(b"m", uid, gid, gids, stamp)
     }
 
-    fn of<'a>(machine_name: &'a [u8], uid: u32, gid: u32, gids: &[u32], stamp: u32) -> Credential<'a> {
+    fn of<'a>(
+        machine_name: &'a [u8],
+        uid: u32,
+        gid: u32,
+        gids: &[u32],
+        stamp: u32,
+    ) -> Credential<'a> {
         Credential::Sys(AuthSys { stamp, machine_name, uid, gid, gids: Gids::new(gids).unwrap() })
     }
 
@@ -163,7 +177,7 @@ mod tests {
         DirOpArgs { dir: FileHandle::new(&[7; 44]).unwrap(), name: Name(name) }
     }
 
-    fn ip(address: &str) -> Client {
+    fn ip(address: &str) -> CacheClient {
         PeerAddress::Ip(address.parse().unwrap()).into()
     }
 
@@ -172,17 +186,18 @@ mod tests {
         assert_eq!(ip("10.0.0.1:700"), ip("10.0.0.1:900"));
         assert_eq!(ip("10.0.0.1:700"), ip("[::ffff:10.0.0.1]:2049"));
         assert_ne!(ip("10.0.0.1:700"), ip("10.0.0.2:700"));
-        assert_ne!(ip("10.0.0.1:700"), Client::Simulated);
-        let keys = Keys::new(&[1; 16]);
+        assert_ne!(ip("10.0.0.1:700"), CacheClient::Simulated);
+        let keys = CallKeys::new(&[1; 16]);
         assert_eq!(keys.client(ip("10.0.0.1:1")), keys.client(ip("[::ffff:10.0.0.1]:2")));
     }
 
     #[test]
     fn everything_but_the_stamp_makes_another_call() {
-        let mut keys = Keys::new(&[1; 16]);
+        let mut keys = CallKeys::new(&[1; 16]);
         let call = Call::Remove(RemoveArgs { object: place(b"name") });
-        let mut key =
-            |client, xid, credential, call: &Call<'_>| keys.key(client, &header(xid, credential), call);
+        let mut key = |client, xid, credential, call: &Call<'_>| {
+            keys.key(client, &header(xid, credential), call)
+        };
         let here = ip("10.0.0.1:1");
         let first = key(here, 1, sys(1, 2, &[3], 4), &call);
         assert_eq!(first, key(here, 1, sys(1, 2, &[3], 5), &call), "the stamp");
@@ -201,12 +216,12 @@ mod tests {
             assert_ne!(first.digest, other.digest);
             assert_ne!(first, other);
         }
-        assert_ne!(first, Keys::new(&[2; 16]).key(here, &header(1, sys(1, 2, &[3], 4)), &call));
+        assert_ne!(first, CallKeys::new(&[2; 16]).key(here, &header(1, sys(1, 2, &[3], 4)), &call));
     }
 
     #[test]
     fn the_form_of_a_call_makes_no_difference() {
-        let mut keys = Keys::new(&[1; 16]);
+        let mut keys = CallKeys::new(&[1; 16]);
         let attributes = SetAttributes::default();
         let path = &b"a path that needs padding"[..];
         let args = SymlinkArgs { place: place(b"link"), attributes, path: Bulk::Inline(path) };
@@ -220,14 +235,14 @@ mod tests {
         let header = CallHeader { procedure: 10, ..header(1, Credential::None) };
         let mut key = |reader| {
             let call = Call::parse(Procedure::Symlink, reader).unwrap();
-            keys.key(Client::Simulated, &header, &call)
+            keys.key(CacheClient::Simulated, &header, &call)
         };
         assert_eq!(key(Reader::new(whole)), key(Reader::over(&chunked)));
     }
 
     #[test]
     fn the_longest_calls_have_keys() {
-        let mut keys = Keys::new(&[1; 16]);
+        let mut keys = CallKeys::new(&[1; 16]);
         let gids = [9; Gids::MAX];
         let header = header(1, of(&[b'm'; AuthSys::MACHINE_NAME_MAX], 1, 2, &gids, 3));
         let path = [b'p'; PATH_MAX];
@@ -246,7 +261,7 @@ mod tests {
         let rename = Call::Rename(RenameArgs { from: place, to: place });
         for call in [link, rename] {
             let mut writer = Writer::new(&mut keys.scratch);
-            assert_eq!(write(&mut writer, Client::Simulated, &header, &call), Ok(()));
+            assert_eq!(write(&mut writer, CacheClient::Simulated, &header, &call), Ok(()));
             assert!(writer.len() > 2 * PATH_MAX);
         }
     }

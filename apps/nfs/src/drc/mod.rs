@@ -1,26 +1,31 @@
-//! The duplicate request cache (RFC 1813 §4.5): a call that comes again after a lost connection is answered with the reply of
-//! the first, and not carried out twice.
+//! The duplicate request cache (RFC 1813 §4.5): a call that comes again after a lost connection is
+//! answered with the reply of the first, and not carried out twice.
 //!
-//! **What is kept**: the RPC reply message, never transport framing, because the retransmission may have other chunks, another
-//! inline size, or come over another transport. A replay is an ordinary answer.
+//! **What is kept**: the RPC reply message, never transport framing, because the retransmission may
+//! have other chunks, another inline size, or come over another transport. A replay is an ordinary
+//! answer.
 //!
-//! **Which calls**: SETATTR, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK. Not WRITE: version 3 says where each octet goes, so that
-//! a second execution leaves the file as the first did, and its reply differs only in what it says about the time before; UNSTABLE data
-//! is guarded by the write verifier instead. Replies to bulk writes would push the others out within milliseconds.
-//! SETATTR is kept also without a guard: a truncation that comes again would take what was written meanwhile.
+//! **Which calls**: SETATTR, CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME and LINK. Not
+//! WRITE: version 3 says where each octet goes, so that a second execution leaves the file as the
+//! first did, and its reply differs only in what it says about the time before; UNSTABLE data is
+//! guarded by the write verifier instead. Replies to bulk writes would push the others out within
+//! milliseconds. SETATTR is kept also without a guard: a truncation that comes again would take
+//! what was written meanwhile.
 //!
-//! **When are two calls one**: `key`. **For how long**: `cache`, until [`REPLIES`] newer ones or [`AGE_MAX`]. It is memory:
-//! after a crash of the server a REMOVE that comes again is answered with NFS3ERR_NOENT and a CREATE GUARDED with
-//! NFS3ERR_EXIST, as by every server of version 3 whose cache is volatile.
+//! **When are two calls one**: `key`. **For how long**: `cache`, until [`REPLIES`] newer ones or
+//! [`AGE_MAX`]. It is memory: after a crash of the server a REMOVE that comes again is answered
+//! with NFS3ERR_NOENT and a CREATE GUARDED with NFS3ERR_EXIST, as by every server of version 3
+//! whose cache is volatile.
 //!
-//! **With several shards** a client's replies are where its calls are: `depot`. A call that arrives elsewhere waits until
-//! they are there, however long that takes: the shard that has them may be stuck in its file system with the very call that came
-//! again. A call that waits is given up when its connection ends, and never carried out unseen.
+//! **With several shards** a client's replies are where its calls are: `slot_owners`. A call that
+//! arrives elsewhere waits until they are there, however long that takes: the shard that has them
+//! may be stuck in its file system with the very call that came again. A call that waits is given
+//! up when its connection ends, and never carried out unseen.
 
 mod cache;
-mod depot;
 mod key;
 mod report;
+mod slot_owners;
 
 use std::{collections::VecDeque, fmt, time::Duration};
 
@@ -33,14 +38,14 @@ use stag_protocol::{
 };
 
 pub use cache::AGE_MAX;
-pub use depot::{BellPull, Branch};
 pub use report::Duplicates;
+pub use slot_owners::CacheHandle;
 
-pub(crate) use cache::{Ticket, Verdict};
+pub(crate) use cache::{CacheVerdict, ReplyTicket};
 
-use cache::Cache;
-use depot::{Mail, Place, SLOTS};
-use key::{Client, Keys};
+use cache::ReplyCache;
+use key::{CacheClient, CallKeys};
+use slot_owners::{CacheMail, SLOTS, SlotLocation};
 
 /// Replies that one shard keeps.
 pub const REPLIES: usize = 4_096;
@@ -49,7 +54,7 @@ const WAITING_MAX: usize = 256;
 /// Time that a shard has to answer before it is asked again.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Whether a procedure's replies are kept.
+/// Returns true if the replies of a procedure are kept.
 pub(crate) const fn is_kept(procedure: Procedure) -> bool {
     matches!(
         procedure,
@@ -65,36 +70,50 @@ pub(crate) const fn is_kept(procedure: Procedure) -> bool {
     )
 }
 
-/// What a shard's duplicate request cache costs, to be printed at start.
+/// Cost of a shard's duplicate request cache, to be printed at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
+pub struct ReplyCacheBudget {
     /// Replies it keeps.
     pub replies: usize,
     /// Octets of memory.
     pub octets: usize,
 }
 
-impl fmt::Display for Budget {
+impl fmt::Display for ReplyCacheBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mib = self.octets as f64 / f64::from(1 << 20);
-        write!(f, "{mib:.1} MiB for {} replies to repeated calls, {} s each", self.replies, AGE_MAX.as_secs())
+        write!(
+            f,
+            "{mib:.1} MiB for {} replies to repeated calls, {} s each",
+            self.replies,
+            AGE_MAX.as_secs()
+        )
     }
+}
+
+/// A call of somebody who waits for the answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallSource {
+    pub(crate) id: CallId,
+    pub(crate) peer: PeerId,
+    /// The caller's address.
+    pub(crate) from: PeerAddress,
 }
 
 /// A call that waits for its client's replies.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingCall {
     pub(crate) id: CallId,
     pub(crate) peer: PeerId,
     pub(crate) from: PeerAddress,
     /// Its header and arguments, all inline.
     pub(crate) message: Buf,
     slot: usize,
-    /// When the shard that has the replies is asked again.
+    /// Time at which the shard that has the replies is asked again.
     ask_at: Time,
 }
 
-impl Waiting {
+impl WaitingCall {
     /// The call as it came, but in one piece.
     pub(crate) fn call(&self) -> (CallHeader<'_>, v3::Call<'_>) {
         let mut reader = Reader::new(&self.message);
@@ -105,15 +124,15 @@ impl Waiting {
     }
 }
 
-/// One shard's duplicate request cache.
+/// The duplicate request cache of one shard.
 #[derive(Debug)]
-pub(crate) struct Desk {
-    cache: Cache,
+pub(crate) struct ShardCache {
+    cache: ReplyCache,
     capacity: usize,
-    keys: Keys,
-    branch: Branch,
+    keys: CallKeys,
+    handle: CacheHandle,
     is_alone: bool,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingCall>,
     /// By slot: when another shard was asked for it, and did not answer yet.
     claims: Box<[Option<Time>]>,
     /// Slots that other shards asked for, and which.
@@ -121,15 +140,15 @@ pub(crate) struct Desk {
     counts: Duplicates,
 }
 
-impl Desk {
+impl ShardCache {
     /// Takes the memory of [`budget`](Self::budget).
-    pub(crate) fn new(branch: Branch, capacity: usize) -> Self {
+    pub(crate) fn new(handle: CacheHandle, capacity: usize) -> Self {
         Self {
-            cache: Cache::new(capacity, SLOTS),
+            cache: ReplyCache::new(capacity, SLOTS),
             capacity,
-            keys: Keys::new(branch.secret()),
-            is_alone: branch.is_alone(),
-            branch,
+            keys: CallKeys::new(handle.secret()),
+            is_alone: handle.is_alone(),
+            handle,
             waiting: VecDeque::with_capacity(WAITING_MAX),
             claims: vec![None; SLOTS].into(),
             asked: VecDeque::with_capacity(SLOTS),
@@ -137,45 +156,49 @@ impl Desk {
         }
     }
 
-    pub(crate) const fn budget(&self) -> Budget {
-        Budget { replies: self.capacity, octets: Cache::octets(self.capacity, SLOTS) }
+    pub(crate) const fn budget(&self) -> ReplyCacheBudget {
+        ReplyCacheBudget {
+            replies: self.capacity,
+            octets: ReplyCache::octets(self.capacity, SLOTS),
+        }
     }
 
     pub(crate) const fn report(&self) -> Duplicates {
         Duplicates { kept: self.cache.len() as u64, ..self.counts }
     }
 
-    /// Whether what is known about the client's calls is here. If not, it is asked for.
+    /// Returns true if the records of the client's calls are on this shard. If they are not, asks
+    /// their owner for them.
     pub(crate) fn knows(&mut self, from: PeerAddress, now: Time) -> bool {
         if self.is_alone {
             return true;
         }
         let slot = self.slot(from.into());
-        match self.branch.locate(slot) {
-            Place::Here => true,
-            Place::With(owner) => {
+        match self.handle.locate(slot) {
+            SlotLocation::Here => true,
+            SlotLocation::With(owner) => {
                 self.claim(slot, owner, now);
                 false
             }
         }
     }
 
-    /// Whether the call is a duplicate.
+    /// Judges a call: the original, or a duplicate.
     pub(crate) fn judge(
         &mut self,
         from: PeerAddress,
         header: &CallHeader<'_>,
         call: &v3::Call<'_>,
         now: Time,
-    ) -> Verdict<'_> {
-        let client = Client::from(from);
+    ) -> CacheVerdict<'_> {
+        let client = CacheClient::from(from);
         let slot = self.slot(client);
         let key = self.keys.key(client, header, call);
         self.cache.judge(&key, slot, now, &mut self.counts)
     }
 
     /// Keeps the reply to a call that was carried out.
-    pub(crate) fn finish(&mut self, ticket: Ticket, reply: &[u8]) {
+    pub(crate) fn finish(&mut self, ticket: ReplyTicket, reply: &[u8]) {
         self.cache.finish(ticket, reply);
     }
 
@@ -183,7 +206,7 @@ impl Desk {
     pub(crate) fn wait(
         &mut self,
         cx: &Cx<'_>,
-        (id, peer, from): (CallId, PeerId, PeerAddress),
+        CallSource { id, peer, from }: CallSource,
         header: &CallHeader<'_>,
         call: &v3::Call<'_>,
     ) -> Option<()> {
@@ -194,7 +217,7 @@ impl Desk {
         };
         self.counts.waited += 1;
         let (slot, ask_at) = (self.slot(from.into()), cx.now() + PATIENCE);
-        self.waiting.push_back(Waiting { id, peer, from, message, slot, ask_at });
+        self.waiting.push_back(WaitingCall { id, peer, from, message, slot, ask_at });
         Some(())
     }
 
@@ -205,22 +228,22 @@ impl Desk {
 
     /// Reads the shard's mail.
     pub(crate) fn read_mail(&mut self, now: Time) {
-        if self.is_alone || !self.branch.has_mail() {
+        if self.is_alone || !self.handle.has_mail() {
             return;
         }
-        while let Some(mail) = self.branch.next_letter() {
+        while let Some(mail) = self.handle.next_letter() {
             match mail {
-                Mail::Claim { slot, by } => self.asked.push_back((slot, by)),
-                Mail::Grant { slot, moved } => {
+                CacheMail::Claim { slot, by } => self.asked.push_back((slot, by)),
+                CacheMail::Grant { slot, moved } => {
                     self.counts.fetched += 1;
                     self.cache.put(slot, moved, &mut self.counts);
-                    self.branch.keep(slot);
+                    self.handle.keep(slot);
                     self.answered(slot);
                 }
-                Mail::Refusal { slot } => {
+                CacheMail::Refusal { slot } => {
                     self.answered(slot);
                     let is_needed = self.waiting.iter().any(|waiting| waiting.slot == slot);
-                    if is_needed && let Place::With(owner) = self.branch.locate(slot) {
+                    if is_needed && let SlotLocation::With(owner) = self.handle.locate(slot) {
                         self.claim(slot, owner, now);
                     }
                 }
@@ -229,11 +252,12 @@ impl Desk {
     }
 
     /// The next call whose client's replies are here.
-    pub(crate) fn next_ready(&mut self, now: Time) -> Option<Waiting> {
+    pub(crate) fn next_ready(&mut self, now: Time) -> Option<WaitingCall> {
         if self.waiting.is_empty() {
             return None;
         }
-        let is_here = |waiting: &Waiting| self.branch.locate(waiting.slot) == Place::Here;
+        let is_here =
+            |waiting: &WaitingCall| self.handle.locate(waiting.slot) == SlotLocation::Here;
         match self.waiting.iter().position(is_here) {
             Some(place) => self.waiting.remove(place),
             None => {
@@ -243,37 +267,39 @@ impl Desk {
         }
     }
 
-    /// Asks once more for what did not come. A question or an answer may have been lost in a full box, or with a shard that ended.
+    /// Asks once more for what did not come. A question or an answer may have been lost in a full
+    /// box, or with a shard that ended.
     fn ask_again(&mut self, now: Time) {
         for place in 0..self.waiting.len() {
-            let Some(waiting) = self.waiting.get_mut(place).filter(|waiting| waiting.ask_at <= now) else {
+            let Some(waiting) = self.waiting.get_mut(place).filter(|waiting| waiting.ask_at <= now)
+            else {
                 continue;
             };
             waiting.ask_at = now + PATIENCE;
             let slot = waiting.slot;
-            if let Place::With(owner) = self.branch.locate(slot) {
+            if let SlotLocation::With(owner) = self.handle.locate(slot) {
                 self.counts.asked_again += 1;
                 self.claim(slot, owner, now);
             }
         }
     }
 
-    /// Gives other shards what they asked for. To be called when no call is being carried out and none is ready: a slot that
-    /// came for a call does not leave before that call was carried out.
+    /// Gives other shards what they asked for. To be called when no call is being carried out and
+    /// none is ready: a slot that came for a call does not leave before that call was carried out.
     pub(crate) fn write_mail(&mut self) {
         while let Some((slot, by)) = self.asked.pop_front() {
-            if self.branch.locate(slot) != Place::Here || self.cache.is_busy() {
+            if self.handle.locate(slot) != SlotLocation::Here || self.cache.is_busy() {
                 // When its box is full it asks again.
-                let _ = self.branch.post(by, Mail::Refusal { slot });
+                let _ = self.handle.post(by, CacheMail::Refusal { slot });
                 continue;
             }
             let moved = self.cache.take(slot);
-            self.branch.send_off(slot, by);
-            match self.branch.post(by, Mail::Grant { slot, moved }) {
+            self.handle.send_off(slot, by);
+            match self.handle.post(by, CacheMail::Grant { slot, moved }) {
                 Ok(()) => self.counts.given += 1,
-                Err(Mail::Grant { slot, moved }) => {
+                Err(CacheMail::Grant { slot, moved }) => {
                     self.cache.put(slot, moved, &mut self.counts);
-                    self.branch.keep(slot);
+                    self.handle.keep(slot);
                 }
                 Err(_) => unreachable!("the letter that comes back is the one that was posted"),
             }
@@ -286,8 +312,8 @@ impl Desk {
         if claim.is_some_and(|at| now.since(at) < PATIENCE) {
             return;
         }
-        let mail = Mail::Claim { slot, by: self.branch.index() };
-        *claim = self.branch.post(owner, mail).is_ok().then_some(now);
+        let mail = CacheMail::Claim { slot, by: self.handle.index() };
+        *claim = self.handle.post(owner, mail).is_ok().then_some(now);
     }
 
     fn answered(&mut self, slot: usize) {
@@ -296,7 +322,7 @@ impl Desk {
         }
     }
 
-    fn slot(&self, client: Client) -> usize {
+    fn slot(&self, client: CacheClient) -> usize {
         if self.is_alone { 0 } else { self.keys.client(client) as usize % SLOTS }
     }
 }

@@ -1,4 +1,4 @@
-//! What the duplicate request cache counts.
+//! Counters of the duplicate request cache.
 
 use serde::Serialize;
 
@@ -21,6 +21,7 @@ pub struct Duplicates {
     pub waited: u64,
     /// Times such a call had waited for another two seconds, and the other shard was asked again.
     pub asked_again: u64,
-    /// Calls that could not wait, because too many did already or memory was short: their connections were closed.
+    /// Calls that could not wait, because too many did already or memory was short: their
+    /// connections were closed.
     pub turned_away: u64,
 }

@@ -1,10 +1,12 @@
 //! Compaction: a thread of its own merges closed segments into a new base while the shards go on.
 //!
-//! The base is replaced as a whole, then published to the shards, and only then the segments that are in it are removed. A crash
-//! in between leaves segments that say nothing new: to read them once more does no harm.
+//! The base is replaced as a whole, then published to the shards, and only then the segments that
+//! are in it are removed. A crash in between leaves segments that say nothing new: to read them
+//! once more does no harm.
 //!
-//! A shard takes the new base up when it next writes or reads a log, and then reads what is not in it; the maps that it had go
-//! back here to be dropped. So neither a base of millions of names nor a disk that is slow ever stops a core.
+//! A shard takes the new base up when it next writes or reads a log, and then reads what is not in
+//! it; the maps that it had go back here to be dropped. So neither a base of millions of names nor
+//! a disk that is slow ever stops a core.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -16,8 +18,8 @@ use std::{io, thread};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::log::{Segment, each_record};
-use super::record::{Record, RecordKey};
+use super::log::{LogSegment, each_record};
+use super::record::{IndexRecord, RecordKey};
 use super::{Map, serialize};
 use crate::state::{StartError, replace};
 
@@ -25,10 +27,12 @@ use crate::state::{StartError, replace};
 pub(super) const SEGMENT_MIN: u64 = 128 << 10;
 /// Octets of a segment at most: a shard reads about as many again when it takes up another base.
 const SEGMENT_MAX: u64 = 1 << 20;
-/// Octets of closed segments before they are merged into the base: half as many as that has, but at least and at most these.
+/// Octets of closed segments before they are merged into the base: half as many as that has, but at
+/// least and at most these.
 pub(super) const MERGE_MIN: u64 = 512 << 10;
 const MERGE_MAX: u64 = 64 << 20;
-/// Seconds for which a removed file is remembered at least. What is made later has another birth time, on any file system that has some.
+/// Seconds for which a removed file is remembered at least. What is made later has another birth
+/// time, on any file system that has some.
 const REMEMBERED_S: i64 = 10;
 
 /// A base, and where the logs go on behind it.
@@ -37,12 +41,13 @@ pub(super) struct Generation {
     pub number: u64,
     pub map: Arc<Map>,
     /// By shard: the first segment that is not in the base.
-    pub firsts: Vec<Arc<Segment>>,
+    pub firsts: Vec<Arc<LogSegment>>,
     /// Octets of a segment before it is closed.
     pub segment_len: u64,
 }
 
-/// State shared by shards and compactor. None of it is looked at on the way of a call that needs no new name, but for one load.
+/// State shared by shards and compactor. None of it is looked at on the way of a call that needs no
+/// new name, but for one load.
 #[derive(Debug)]
 pub(super) struct Common {
     pub key: RecordKey,
@@ -51,18 +56,19 @@ pub(super) struct Common {
     latest: AtomicU64,
     generation: Mutex<Arc<Generation>>,
     /// By shard: the segment that is written, so that it stays readable when its shard is gone.
-    written: Vec<Mutex<Arc<Segment>>>,
-    /// By shard: the segment to go on with. Made by the compactor, since a shard's thread may act as somebody else on files.
-    spare: Vec<Mutex<Option<Arc<Segment>>>>,
+    written: Vec<Mutex<Arc<LogSegment>>>,
+    /// By shard: the segment to go on with. Made by the compactor, since a shard's thread may act
+    /// as somebody else on files.
+    spare: Vec<Mutex<Option<Arc<LogSegment>>>>,
 }
 
 /// A message to the compactor.
 #[derive(Debug)]
-pub(super) enum Message {
+pub(super) enum CompactorMessage {
     /// A shard needs another segment.
     Wanted(usize),
     /// A shard closed one.
-    Closed(usize, Arc<Segment>),
+    Closed(usize, Arc<LogSegment>),
     /// Maps that a shard has no use for any more.
     Old(Arc<Map>, Map),
     Stop,
@@ -73,7 +79,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Common {
-    pub fn new(key: RecordKey, directory: PathBuf, map: Map, firsts: Vec<Segment>, base_len: u64) -> Self {
+    pub fn new(
+        key: RecordKey,
+        directory: PathBuf,
+        map: Map,
+        firsts: Vec<LogSegment>,
+        base_len: u64,
+    ) -> Self {
         let firsts: Vec<_> = firsts.into_iter().map(Arc::new).collect();
         let segment_len = segment_len(base_len, firsts.len());
         Self {
@@ -101,12 +113,15 @@ impl Common {
     }
 
     /// The segment that a shard writes.
-    pub fn written(&self, shard: usize) -> Arc<Segment> {
-        Arc::clone(&lock(self.written.get(shard).expect("Base::open was told how many shards there are")))
+    pub fn written(&self, shard: usize) -> Arc<LogSegment> {
+        Arc::clone(&lock(
+            self.written.get(shard).expect("Base::open was told how many shards there are"),
+        ))
     }
 
-    /// Goes on with the next segment, if there is one: where to append, and the segment that is closed by it.
-    pub fn go_on(&self, shard: usize) -> io::Result<Option<(File, Arc<Segment>)>> {
+    /// Goes on with the next segment, if there is one: where to append, and the segment that is
+    /// closed by it.
+    pub fn go_on(&self, shard: usize) -> io::Result<Option<(File, Arc<LogSegment>)>> {
         let (Some(spare), Some(written)) = (self.spare.get(shard), self.written.get(shard)) else {
             return Ok(None);
         };
@@ -127,7 +142,7 @@ fn segment_len(base_len: u64, shards: usize) -> u64 {
 /// The thread.
 #[derive(Debug)]
 pub(super) struct Compactor {
-    pub messages: Sender<Message>,
+    pub messages: Sender<CompactorMessage>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -135,36 +150,44 @@ impl Compactor {
     /// Starts it. It acts as the calling thread does.
     pub fn start(common: &Arc<Common>, base_len: u64) -> Result<Self, StartError> {
         let (messages, inbox) = channel();
-        let worker =
-            Worker { common: Arc::clone(common), inbox, closed: vec![], base_len, is_failing: false };
-        let thread = thread::Builder::new().name("stag-index".to_owned()).spawn(move || worker.run());
-        let thread = thread.map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
+        let worker = CompactorWorker {
+            common: Arc::clone(common),
+            inbox,
+            closed: vec![],
+            base_len,
+            is_failing: false,
+        };
+        let thread =
+            thread::Builder::new().name("stag-index".to_owned()).spawn(move || worker.run());
+        let thread =
+            thread.map_err(|error| StartError(format!("cannot start a thread: {error}")))?;
         Ok(Self { messages, thread: Some(thread) })
     }
 }
 
 impl Drop for Compactor {
-    /// The state directory is this server's only as long as it lives: nothing is written there afterwards.
+    /// The state directory is this server's only as long as it lives: nothing is written there
+    /// afterwards.
     fn drop(&mut self) {
-        let _ = self.messages.send(Message::Stop);
+        let _ = self.messages.send(CompactorMessage::Stop);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-struct Worker {
+struct CompactorWorker {
     common: Arc<Common>,
-    inbox: Receiver<Message>,
+    inbox: Receiver<CompactorMessage>,
     /// In the order in which they were closed.
-    closed: Vec<(usize, Arc<Segment>)>,
+    closed: Vec<(usize, Arc<LogSegment>)>,
     /// Octets of the base.
     base_len: u64,
     /// The last attempt failed: said once, not for each.
     is_failing: bool,
 }
 
-impl Worker {
+impl CompactorWorker {
     fn run(mut self) {
         while let Ok(message) = self.inbox.recv() {
             let mut message = Some(message);
@@ -183,7 +206,8 @@ impl Worker {
                 && !self.is_failing
             {
                 eprintln!(
-                    "stag-nfs: cannot merge the logs of the handle index, which grow meanwhile: {error}"
+                    "stag-nfs: cannot merge the logs of the handle index, which grow \
+                         meanwhile: {error}"
                 );
             }
             self.is_failing = merged.is_err();
@@ -191,18 +215,18 @@ impl Worker {
     }
 
     /// Takes note of a message; false ends the compactor.
-    fn note(&mut self, message: Message) -> bool {
+    fn note(&mut self, message: CompactorMessage) -> bool {
         match message {
-            Message::Wanted(shard) => {
+            CompactorMessage::Wanted(shard) => {
                 let next = self.common.written(shard).make_next(&self.common.directory, shard);
                 // Without one the log goes on where it is, and asks again later.
                 if let (Ok(next), Some(spare)) = (next, self.common.spare.get(shard)) {
                     *lock(spare) = Some(Arc::new(next));
                 }
             }
-            Message::Closed(shard, segment) => self.closed.push((shard, segment)),
-            Message::Old(base, since) => drop((base, since)),
-            Message::Stop => return false,
+            CompactorMessage::Closed(shard, segment) => self.closed.push((shard, segment)),
+            CompactorMessage::Old(base, since) => drop((base, since)),
+            CompactorMessage::Stop => return false,
         }
         true
     }
@@ -212,11 +236,13 @@ impl Worker {
         let mut map = Map::clone(&old.map);
         let contents: Result<Vec<_>, io::Error> =
             self.closed.iter().map(|(_, segment)| segment.content()).collect();
-        let contents = contents.map_err(|error| StartError(format!("cannot read a log: {error}")))?;
+        let contents =
+            contents.map_err(|error| StartError(format!("cannot read a log: {error}")))?;
         apply_in_order(&contents, &self.common.key, &mut map);
         let now = now();
         map.retain(|_, known| {
-            !known.names.as_slice().is_empty() || now.saturating_sub(known.birth.seconds) < REMEMBERED_S
+            !known.names.as_slice().is_empty()
+                || now.saturating_sub(known.birth.seconds) < REMEMBERED_S
         });
         let base = serialize(&map, &self.common.key);
         replace(&self.common.directory, "index.base", &base)?;
@@ -246,7 +272,7 @@ impl Worker {
     }
 }
 
-fn len(segment: &Segment) -> u64 {
+fn len(segment: &LogSegment) -> u64 {
     segment.file.metadata().map_or(0, |found| found.len())
 }
 
@@ -255,9 +281,10 @@ fn now() -> i64 {
     clock_gettime(ClockId::Realtime).tv_sec
 }
 
-/// Applies the records of several logs in the order in which they were written. Returns how many octets at their ends are no whole record.
+/// Applies the records of several logs in the order in which they were written. Returns how many
+/// octets at their ends are no whole record.
 pub(super) fn apply_in_order(logs: &[Vec<u8>], key: &RecordKey, map: &mut Map) -> u64 {
-    let mut records: Vec<Record<'_>> = vec![];
+    let mut records: Vec<IndexRecord<'_>> = vec![];
     let mut torn = 0;
     for octets in logs {
         torn += octets.len() - each_record(octets, key, |record| records.push(*record));

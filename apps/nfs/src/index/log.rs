@@ -1,7 +1,9 @@
-//! A shard's log, in segments: files that are appended to, closed, merged into the base, and removed.
+//! A shard's log, in segments: files that are appended to, closed, merged into the base, and
+//! removed.
 //!
-//! A segment knows the one behind it, but does not keep it: whoever reads slowly, or sleeps, holds one open file and not all that
-//! were written since. When the one behind is gone, its records are in a base that was published before.
+//! A segment knows the one behind it, but does not keep it: whoever reads slowly, or sleeps, holds
+//! one open file and not all that were written since. When the one behind is gone, its records are
+//! in a base that was published before.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,24 +11,25 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 
-use super::record::{Record, RecordKey};
+use super::record::{IndexRecord, RecordKey};
 
 /// One file of a log.
 #[derive(Debug)]
-pub(super) struct Segment {
+pub(super) struct LogSegment {
     pub path: PathBuf,
     pub file: File,
     number: u64,
-    behind: OnceLock<Weak<Segment>>,
+    behind: OnceLock<Weak<LogSegment>>,
 }
 
-impl Segment {
+impl LogSegment {
     /// Makes the first file of a shard's log.
     pub fn first(directory: &Path, shard: usize) -> io::Result<Self> {
         Self::make(directory.join(format!("index.{shard}.log")), 0)
     }
 
-    /// Makes the file that is to follow this one, which goes on being written until [`Segment::close`].
+    /// Makes the file that is to follow this one, which goes on being written until
+    /// [`LogSegment::close`].
     pub fn make_next(&self, directory: &Path, shard: usize) -> io::Result<Self> {
         let number = self.number + 1;
         Self::make(directory.join(format!("index.{shard}.{number}.log")), number)
@@ -44,14 +47,16 @@ impl Segment {
         debug_assert!(set.is_ok(), "a segment is closed once");
     }
 
-    /// The log behind this one: `None` as long as it is written here, `Some(None)` when the records behind it are in a later base.
+    /// The log behind this one: `None` as long as it is written here, `Some(None)` when the records
+    /// behind it are in a later base.
     pub fn behind(&self) -> Option<Option<Arc<Self>>> {
         self.behind.get().map(Weak::upgrade)
     }
 
     /// All octets from the beginning.
     pub fn content(&self) -> io::Result<Vec<u8>> {
-        let len = usize::try_from(self.file.metadata()?.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        let len =
+            usize::try_from(self.file.metadata()?.len()).map_err(|_| io::ErrorKind::OutOfMemory)?;
         let mut octets = vec![0; len];
         self.file.read_exact_at(&mut octets, 0)?;
         Ok(octets)
@@ -61,13 +66,13 @@ impl Segment {
 /// A log, and how far it was read.
 #[derive(Debug)]
 pub(super) struct Tail {
-    segment: Arc<Segment>,
+    segment: Arc<LogSegment>,
     offset: u64,
 }
 
 /// The result of a look at a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum LogScan {
     /// At least one record.
     Some,
     /// Nothing more.
@@ -78,33 +83,45 @@ pub(super) enum Found {
 
 impl Tail {
     /// The log from the beginning of a segment on.
-    pub fn of(segment: Arc<Segment>) -> Self {
+    pub fn of(segment: Arc<LogSegment>) -> Self {
         Self { segment, offset: 0 }
     }
 
     /// Reads on to the end of what is written, a buffer at a time.
-    pub fn read(&mut self, buffer: &mut [u8], key: &RecordKey, mut apply: impl FnMut(&Record<'_>)) -> Found {
-        let mut found = Found::Nothing;
+    pub fn read(
+        &mut self,
+        buffer: &mut [u8],
+        key: &RecordKey,
+        mut apply: impl FnMut(&IndexRecord<'_>),
+    ) -> LogScan {
+        let mut found = LogScan::Nothing;
         loop {
             // Asked first: what is read afterwards was written before the segment was closed.
             let behind = self.segment.behind();
             if self.read_some(buffer, key, &mut apply) {
-                found = Found::Some;
+                found = LogScan::Some;
                 continue;
             }
             match behind {
                 None => return found,
-                Some(None) => return Found::Gap,
+                Some(None) => return LogScan::Gap,
                 Some(Some(behind)) => *self = Self::of(behind),
             }
         }
     }
 
     /// Reads one buffer of records; whether there was a whole one.
-    fn read_some(&mut self, buffer: &mut [u8], key: &RecordKey, apply: &mut impl FnMut(&Record<'_>)) -> bool {
-        // An error reads like an empty log: the caller then finds no name, and the handle is stale until the log can be read.
+    fn read_some(
+        &mut self,
+        buffer: &mut [u8],
+        key: &RecordKey,
+        apply: &mut impl FnMut(&IndexRecord<'_>),
+    ) -> bool {
+        // An error reads like an empty log: the caller then finds no name, and the handle is stale
+        // until the log can be read.
         let count = self.segment.file.read_at(buffer, self.offset).unwrap_or(0);
-        let used = each_record(buffer.get(..count).expect("read_at fills at most the buffer"), key, apply);
+        let used =
+            each_record(buffer.get(..count).expect("read_at fills at most the buffer"), key, apply);
         self.offset += used as u64;
         used > 0
     }
@@ -114,10 +131,10 @@ impl Tail {
 pub(super) fn each_record<'a>(
     octets: &'a [u8],
     key: &RecordKey,
-    mut apply: impl FnMut(&Record<'a>),
+    mut apply: impl FnMut(&IndexRecord<'a>),
 ) -> usize {
     let mut rest = octets;
-    while let Ok((record, len)) = Record::parse(rest, key) {
+    while let Ok((record, len)) = IndexRecord::parse(rest, key) {
         apply(&record);
         rest = rest.get(len..).expect("parse stays within");
     }

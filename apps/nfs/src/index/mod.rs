@@ -1,23 +1,26 @@
-//! The persistent index: which names a file has, so that a handle leads to a path after a restart. For unprivileged mode, and
-//! for exports whose file system has no handles of its own.
+//! The persistent index: which names a file has, so that a handle leads to a path after a restart.
+//! For unprivileged mode, and for exports whose file system has no handles of its own.
 //!
-//! Without privilege an inode cannot be opened by number. The index keeps, for every file a handle was issued for, up to
-//! [`NAMES_MAX`] pairs of directory inode and name. They are hints: whoever opens one compares what he finds with the handle, so
-//! an outdated hint costs a lookup, never a wrong file.
+//! Without privilege an inode cannot be opened by number. The index keeps, for every file a handle
+//! was issued for, up to [`NAMES_MAX`] pairs of directory inode and name. They are hints: whoever
+//! opens one compares what he finds with the handle, so an outdated hint costs a lookup, never a
+//! wrong file.
 //!
-//! **On disk**: `index.base`, and an append-only log per shard, in segments (`log`): `index.N.log`, then `index.N.M.log`. A shard
-//! writes only its own log, once per pass ([`Index::flush`]), and reads the others' on a miss ([`Index::catch_up`]): no lock
-//! on the way of a call. A start merges all logs into the base. While the server runs, a thread merges segments that are closed (`compact`), so
-//! that logs and base together have little more than twice the octets that the base alone needs, or a megabyte. Records are
-//! checksummed; a torn one ends its log.
+//! **On disk**: `index.base`, and an append-only log per shard, in segments (`log`): `index.N.log`,
+//! then `index.N.M.log`. A shard writes only its own log, once per pass ([`Index::flush`]), and
+//! reads the others' on a miss ([`Index::catch_up`]): no lock on the way of a call. A start merges
+//! all logs into the base. While the server runs, a thread merges segments that are closed
+//! (`compact`), so that logs and base together have little more than twice the octets that the base
+//! alone needs, or a megabyte. Records are checksummed; a torn one ends its log.
 //!
-//! A log is not synced: after a power cut the handles first issued in the last half minute or so may be stale. After the end of the
-//! server, however sudden, none is.
+//! A log is not synced: after a power cut the handles first issued in the last half minute or so
+//! may be stale. After the end of the server, however sudden, none is.
 //!
-//! **In memory**: the base is shared by all shards; a shard adds what it saw since. An entry takes 130 to 200
-//! octets with a short name. It grows with the number of distinct files that clients look at, and is the only
-//! thing here that allocates after the start: on first sight of a name, not per call. Files removed behind the server's back
-//! stay in the index; those removed through it leave with the next base.
+//! **In memory**: the base is shared by all shards; a shard adds what it saw since. An entry takes
+//! 130 to 200 octets with a short name. It grows with the number of distinct files that clients
+//! look at, and is the only thing here that allocates after the start: on first sight of a name,
+//! not per call. Files removed behind the server's back stay in the index; those removed through it
+//! leave with the next base.
 
 mod compact;
 mod log;
@@ -33,10 +36,10 @@ use std::sync::mpsc::Sender;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::handle::{Birth, FileId, Identity};
-use crate::state::{StartError, State, cannot};
-use compact::{Common, Compactor, Generation, Message};
-use log::{Found, Segment, Tail, each_record};
-use record::{Record, RecordKey, What};
+use crate::state::{StartError, StateDirectory, cannot};
+use compact::{Common, Compactor, CompactorMessage, Generation};
+use log::{LogScan, LogSegment, Tail, each_record};
+use record::{IndexRecord, RecordKey, RecordKind};
 
 /// Names kept of one file; beyond that the one seen longest ago is forgotten.
 pub const NAMES_MAX: usize = 8;
@@ -45,7 +48,7 @@ pub const NAMES_MAX: usize = 8;
 const PENDING_MAX: usize = 256 << 10;
 /// Octets read at once from another shard's log.
 const READ_LEN: usize = 64 << 10;
-const _: () = assert!(READ_LEN >= Record::MAX && PENDING_MAX >= Record::MAX);
+const _: () = assert!(READ_LEN >= IndexRecord::MAX && PENDING_MAX >= IndexRecord::MAX);
 
 /// A name of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,16 +60,16 @@ pub struct Location {
     stamp: u64,
 }
 
-/// What is known about an inode.
+/// Facts about an inode.
 #[derive(Clone, Debug, Default)]
-struct Known {
+struct KnownInode {
     birth: Birth,
-    names: Names,
+    names: InodeNames,
 }
 
 /// Nearly every file has one name: no vector for it.
 #[derive(Clone, Debug, Default)]
-enum Names {
+enum InodeNames {
     #[default]
     None,
     One(Location),
@@ -74,7 +77,7 @@ enum Names {
     Many(Vec<Location>),
 }
 
-impl Names {
+impl InodeNames {
     fn as_slice(&self) -> &[Location] {
         match self {
             Self::None => &[],
@@ -108,27 +111,32 @@ impl Names {
     }
 }
 
-type Map = HashMap<FileId, Known>;
+type Map = HashMap<FileId, KnownInode>;
 
-impl Known {
-    fn apply(&mut self, record: &Record<'_>) {
-        let same = |location: &Location| location.parent == record.parent && *location.name == *record.name;
+impl KnownInode {
+    fn apply(&mut self, record: &IndexRecord<'_>) {
+        let same = |location: &Location| {
+            location.parent == record.parent && *location.name == *record.name
+        };
         let latest = self.names.as_slice().iter().map(|location| location.stamp).max().unwrap_or(0);
         if self.birth != record.identity.birth {
-            if record.what == What::Gone || record.stamp < latest {
+            if record.what == RecordKind::Gone || record.stamp < latest {
                 return; // About a file that had this inode number before.
             }
-            *self = Self { birth: record.identity.birth, names: Names::None };
+            *self = Self { birth: record.identity.birth, names: InodeNames::None };
         }
         match record.what {
             // A log that is read once more must not make a name older than it is.
-            What::Here if self.names.as_slice().iter().any(|at| same(at) && at.stamp > record.stamp) => {}
-            What::Here => {
+            RecordKind::Here
+                if self.names.as_slice().iter().any(|at| same(at) && at.stamp > record.stamp) => {}
+            RecordKind::Here => {
                 self.names.remove(same);
                 let name = record.name.into();
                 self.names.put_first(Location { parent: record.parent, name, stamp: record.stamp });
             }
-            What::Gone => self.names.remove(|location| same(location) && location.stamp <= record.stamp),
+            RecordKind::Gone => {
+                self.names.remove(|location| same(location) && location.stamp <= record.stamp)
+            }
         }
     }
 }
@@ -146,7 +154,7 @@ impl Base {
     ///
     /// # Errors
     /// A sentence when a file of the index cannot be read or written.
-    pub fn open(state: &State, shards: usize) -> Result<Self, StartError> {
+    pub fn open(state: &StateDirectory, shards: usize) -> Result<Self, StartError> {
         let key = RecordKey(state.record_key());
         let mut map = Map::new();
         let old = logs_in(state.path())?;
@@ -157,11 +165,14 @@ impl Base {
         map.retain(|_, known| !known.names.as_slice().is_empty());
         let base = serialize(&map, &key);
         state.replace("index.base", &base)?;
-        // From here on the logs say nothing that the base does not; replaying them twice would do no harm.
+        // From here on the logs say nothing that the base does not; replaying them twice would do
+        // no harm.
         for log in &old {
             fs::remove_file(log).map_err(cannot("remove", log))?;
         }
-        let make = |shard| Segment::first(state.path(), shard).map_err(cannot("make a log in", state.path()));
+        let make = |shard| {
+            LogSegment::first(state.path(), shard).map_err(cannot("make a log in", state.path()))
+        };
         let firsts = (0..shards).map(make).collect::<Result<_, _>>()?;
         let base_len = base.len() as u64;
         let common = Arc::new(Common::new(key, state.path().to_owned(), map, firsts, base_len));
@@ -211,7 +222,8 @@ fn serialize(map: &Map, key: &RecordKey) -> Vec<u8> {
         for location in known.names.as_slice().iter().rev() {
             let identity = Identity { file: *file, birth: known.birth };
             let Location { parent, ref name, stamp } = *location;
-            Record { what: What::Here, identity, parent, stamp, name }.emit(key, &mut octets);
+            IndexRecord { what: RecordKind::Here, identity, parent, stamp, name }
+                .emit(key, &mut octets);
         }
     }
     octets
@@ -221,7 +233,7 @@ fn serialize(map: &Map, key: &RecordKey) -> Vec<u8> {
 #[derive(Debug)]
 pub struct Index {
     common: Arc<Common>,
-    compactor: Sender<Message>,
+    compactor: Sender<CompactorMessage>,
     shard: usize,
     /// Number of this base, counted from the first one.
     generation: u64,
@@ -251,7 +263,8 @@ impl Index {
         let common = Arc::clone(&base.common);
         let latest = common.generation();
         let path = common.written(shard).path.clone();
-        let log = OpenOptions::new().append(true).open(&path).map_err(cannot("append to", &path))?;
+        let log =
+            OpenOptions::new().append(true).open(&path).map_err(cannot("append to", &path))?;
         let written = log.metadata().map_err(cannot("look at", &path))?.len();
         let mut index = Self {
             common,
@@ -279,7 +292,8 @@ impl Index {
         self.known(file).map_or(&[], |known| known.names.as_slice())
     }
 
-    /// Whether a handle may have been issued for exactly this file, here or, as far as they were read, on other shards.
+    /// Returns true if a handle may have been issued for exactly this file, here or on other
+    /// shards, as far as the records of those were read.
     pub fn has_met(&self, identity: Identity) -> bool {
         self.known(identity.file).is_some_and(|known| known.birth == identity.birth)
     }
@@ -291,9 +305,10 @@ impl Index {
     pub fn record(&mut self, identity: Identity, parent: u64, name: &[u8]) -> std::io::Result<()> {
         let is_known = self.known(identity.file).is_some_and(|known| {
             let mut names = known.names.as_slice().iter();
-            known.birth == identity.birth && names.any(|at| at.parent == parent && *at.name == *name)
+            known.birth == identity.birth
+                && names.any(|at| at.parent == parent && *at.name == *name)
         });
-        if is_known { Ok(()) } else { self.append(What::Here, identity, parent, name) }
+        if is_known { Ok(()) } else { self.append(RecordKind::Here, identity, parent, name) }
     }
 
     /// Notes that a file has a name no longer.
@@ -304,12 +319,13 @@ impl Index {
         if self.known(identity.file).is_none() {
             Ok(())
         } else {
-            self.append(What::Gone, identity, parent, name)
+            self.append(RecordKind::Gone, identity, parent, name)
         }
     }
 
-    /// Writes what [`Index::record`] and [`Index::forget`] noted, with one system call and none when there is nothing. Call
-    /// it once per pass, before the replies leave: a handle that a client knows is then found after a restart of the server.
+    /// Writes what [`Index::record`] and [`Index::forget`] noted, with one system call and none
+    /// when there is nothing. Call it once per pass, before the replies leave: a handle that a
+    /// client knows is then found after a restart of the server.
     ///
     /// # Errors
     /// When the log cannot be written, as on a full disk; the records wait for the next call.
@@ -339,23 +355,25 @@ impl Index {
         Ok(())
     }
 
-    /// Closes the segment if there is another one, else asks for one and goes on meanwhile. No file is made here.
+    /// Closes the segment if there is another one, else asks for one and goes on meanwhile. No file
+    /// is made here.
     fn go_on(&mut self) {
         let message = match self.common.go_on(self.shard) {
             Ok(Some((log, closed))) => {
                 (self.log, self.written, self.full_at) = (log, 0, self.segment_len);
-                Message::Closed(self.shard, closed)
+                CompactorMessage::Closed(self.shard, closed)
             }
             Ok(None) | Err(_) => {
                 self.full_at = self.written + self.segment_len;
-                Message::Wanted(self.shard)
+                CompactorMessage::Wanted(self.shard)
             }
         };
         // Nobody listens when the server ends.
         let _ = self.compactor.send(message);
     }
 
-    /// Reads what other shards appended since the last call, and takes up the latest base; whether there was anything.
+    /// Reads what other shards appended since the last call, and takes up the latest base; whether
+    /// there was anything.
     pub fn catch_up(&mut self) -> bool {
         let mut any = false;
         loop {
@@ -365,10 +383,10 @@ impl Index {
             }
             let mut has_gap = false;
             for tail in &mut self.others {
-                let apply = |record: &Record<'_>| apply(record, &self.base, &mut self.since);
+                let apply = |record: &IndexRecord<'_>| apply(record, &self.base, &mut self.since);
                 let found = tail.read(&mut self.buffer, &self.common.key, apply);
-                any |= found != Found::Nothing;
-                has_gap |= found == Found::Gap;
+                any |= found != LogScan::Nothing;
+                has_gap |= found == LogScan::Gap;
             }
             if !has_gap || self.common.newer_than(self.generation).is_none() {
                 return any;
@@ -376,14 +394,16 @@ impl Index {
         }
     }
 
-    /// Begins with another base: of what is not in it, reads what this shard wrote. The others' logs are read from there on.
+    /// Begins with another base: of what is not in it, reads what this shard wrote. The others'
+    /// logs are read from there on.
     fn begin(&mut self, latest: &Generation) {
         self.generation = latest.number;
         self.segment_len = latest.segment_len;
         if !Arc::ptr_eq(&self.base, &latest.map) {
             let base = std::mem::replace(&mut self.base, Arc::clone(&latest.map));
             // To be dropped elsewhere: that may take long.
-            let _ = self.compactor.send(Message::Old(base, std::mem::take(&mut self.since)));
+            let _ =
+                self.compactor.send(CompactorMessage::Old(base, std::mem::take(&mut self.since)));
         }
         self.others.clear();
         let mut own = None;
@@ -391,22 +411,28 @@ impl Index {
             let tail = Tail::of(Arc::clone(first));
             if shard == self.shard { own = Some(tail) } else { self.others.push(tail) }
         }
-        let apply = |record: &Record<'_>| apply(record, &self.base, &mut self.since);
+        let apply = |record: &IndexRecord<'_>| apply(record, &self.base, &mut self.since);
         // A gap is closed by a base that is later still.
         own.map(|mut own| own.read(&mut self.buffer, &self.common.key, apply));
-        let apply = |record: &Record<'_>| self::apply(record, &self.base, &mut self.since);
+        let apply = |record: &IndexRecord<'_>| self::apply(record, &self.base, &mut self.since);
         each_record(&self.pending, &self.common.key, apply);
     }
 
-    fn known(&self, file: FileId) -> Option<&Known> {
+    fn known(&self, file: FileId) -> Option<&KnownInode> {
         self.since.get(&file).or_else(|| self.base.get(&file))
     }
 
-    fn append(&mut self, what: What, identity: Identity, parent: u64, name: &[u8]) -> std::io::Result<()> {
-        if self.pending.len() + Record::MAX > PENDING_MAX {
+    fn append(
+        &mut self,
+        what: RecordKind,
+        identity: Identity,
+        parent: u64,
+        name: &[u8],
+    ) -> std::io::Result<()> {
+        if self.pending.len() + IndexRecord::MAX > PENDING_MAX {
             self.flush()?;
         }
-        let record = Record { what, identity, parent, stamp: self.next_stamp(), name };
+        let record = IndexRecord { what, identity, parent, stamp: self.next_stamp(), name };
         record.emit(&self.common.key, &mut self.pending);
         apply(&record, &self.base, &mut self.since);
         Ok(())
@@ -420,7 +446,7 @@ impl Index {
     }
 }
 
-fn apply(record: &Record<'_>, base: &Map, since: &mut Map) {
+fn apply(record: &IndexRecord<'_>, base: &Map, since: &mut Map) {
     let file = record.identity.file;
     since.entry(file).or_insert_with(|| base.get(&file).cloned().unwrap_or_default()).apply(record);
 }

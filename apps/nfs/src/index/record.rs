@@ -1,7 +1,8 @@
 //! One line of the index log: a name that a file has, or no longer has.
 //!
-//! Octets, numbers little-endian: length of all (2), what (1), zero (1), export (4), inode (8), birth seconds (8) and
-//! nanoseconds (4), inode of the directory (8), stamp (8), name (1–255), SipHash-2-4 of all before it (8).
+//! Octets, numbers little-endian: length of all (2), what (1), zero (1), export (4), inode (8),
+//! birth seconds (8) and nanoseconds (4), inode of the directory (8), stamp (8), name (1–255),
+//! SipHash-2-4 of all before it (8).
 
 use core::fmt;
 use core::hash::Hasher as _;
@@ -11,9 +12,9 @@ use siphasher::sip::SipHasher24;
 use crate::export::ExportId;
 use crate::handle::{Birth, FileId, Identity};
 
-/// Whether the file has the name or lost it.
+/// State of a name: held by the file, or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum RecordKind {
     /// The file has this name.
     Here,
     /// The file has this name no longer.
@@ -22,8 +23,8 @@ pub(super) enum What {
 
 /// A name that a file has or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Record<'a> {
-    pub what: What,
+pub(super) struct IndexRecord<'a> {
+    pub what: RecordKind,
     pub identity: Identity,
     /// Inode of the directory that holds the name.
     pub parent: u64,
@@ -49,18 +50,22 @@ impl fmt::Debug for RecordKey {
     }
 }
 
-impl<'a> Record<'a> {
+impl<'a> IndexRecord<'a> {
     const HEAD_LEN: usize = 44;
     /// Octets of the longest record.
     pub const MAX: usize = Self::HEAD_LEN + 255 + SUM_LEN;
 
-    /// Appends the record to `out`. Never allocates when `out` has [`Record::MAX`] octets of spare capacity.
+    /// Appends the record to `out`. Never allocates when `out` has [`IndexRecord::MAX`] octets of
+    /// spare capacity.
     pub fn emit(&self, key: &RecordKey, out: &mut Vec<u8>) {
         let start = out.len();
-        debug_assert!((1..=255).contains(&self.name.len()), "names are checked before they are recorded");
+        debug_assert!(
+            (1..=255).contains(&self.name.len()),
+            "names are checked before they are recorded"
+        );
         let len = Self::HEAD_LEN + self.name.len() + SUM_LEN;
-        out.extend_from_slice(&u16::try_from(len).expect("at most Record::MAX").to_le_bytes());
-        out.extend_from_slice(&[matches!(self.what, What::Gone).into(), 0]);
+        out.extend_from_slice(&u16::try_from(len).expect("at most IndexRecord::MAX").to_le_bytes());
+        out.extend_from_slice(&[matches!(self.what, RecordKind::Gone).into(), 0]);
         out.extend_from_slice(&self.identity.file.export.0.to_le_bytes());
         out.extend_from_slice(&self.identity.file.inode.to_le_bytes());
         out.extend_from_slice(&self.identity.birth.seconds.to_le_bytes());
@@ -75,7 +80,9 @@ impl<'a> Record<'a> {
     /// The first record of `octets`, and how many octets it takes.
     ///
     /// # Errors
-    /// [`NotWhole`] when it is cut short or damaged: its writer is in the middle of it, or died there.
+    ///
+    /// [`NotWhole`] when it is cut short or damaged: its writer is in the middle of it, or
+    /// died there.
     pub fn parse(octets: &'a [u8], key: &RecordKey) -> Result<(Self, usize), NotWhole> {
         Self::read(octets, key).ok_or(NotWhole)
     }
@@ -98,7 +105,7 @@ impl<'a> Record<'a> {
             return None;
         }
         let record = Self {
-            what: if what == 0 { What::Here } else { What::Gone },
+            what: if what == 0 { RecordKind::Here } else { RecordKind::Gone },
             identity: Identity { file: FileId { export, inode }, birth: Birth { seconds, nanos } },
             parent,
             stamp,
@@ -126,8 +133,8 @@ mod tests {
 
     const KEY: RecordKey = RecordKey([3; 16]);
 
-    fn record(what: What) -> Record<'static> {
-        Record {
+    fn record(what: RecordKind) -> IndexRecord<'static> {
+        IndexRecord {
             what,
             identity: Identity {
                 file: FileId { export: ExportId(9), inode: 0x0102_0304_0506_0708 },
@@ -141,33 +148,33 @@ mod tests {
 
     #[test]
     fn a_record_reads_as_it_was_written() {
-        for what in [What::Here, What::Gone] {
+        for what in [RecordKind::Here, RecordKind::Gone] {
             let mut octets = Vec::new();
             record(what).emit(&KEY, &mut octets);
             let len = octets.len();
             octets.extend_from_slice(b"behind");
-            assert_eq!(Record::parse(&octets, &KEY), Ok((record(what), len)));
+            assert_eq!(IndexRecord::parse(&octets, &KEY), Ok((record(what), len)));
         }
     }
 
     #[test]
     fn a_record_cut_anywhere_or_changed_anywhere_is_not_whole() {
         let mut octets = Vec::new();
-        record(What::Here).emit(&KEY, &mut octets);
+        record(RecordKind::Here).emit(&KEY, &mut octets);
         for len in 0..octets.len() {
-            assert_eq!(Record::parse(&octets[..len], &KEY), Err(NotWhole));
+            assert_eq!(IndexRecord::parse(&octets[..len], &KEY), Err(NotWhole));
         }
         for bit in 0..octets.len() * 8 {
             let mut damaged = octets.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Record::parse(&damaged, &KEY), Err(NotWhole), "bit {bit}");
+            assert_eq!(IndexRecord::parse(&damaged, &KEY), Err(NotWhole), "bit {bit}");
         }
     }
 
     #[test]
     fn the_longest_record_has_the_promised_length() {
         let mut octets = Vec::new();
-        Record { name: &[b'x'; 255], ..record(What::Here) }.emit(&KEY, &mut octets);
-        assert_eq!(octets.len(), Record::MAX);
+        IndexRecord { name: &[b'x'; 255], ..record(RecordKind::Here) }.emit(&KEY, &mut octets);
+        assert_eq!(octets.len(), IndexRecord::MAX);
     }
 }

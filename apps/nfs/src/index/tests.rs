@@ -14,11 +14,25 @@ fn names(index: &Index, inode: u64) -> Vec<(u64, String)> {
     names.map(|at| (at.parent, String::from_utf8_lossy(&at.name).into_owned())).collect()
 }
 
-fn open(home: &Path, shards: usize) -> (State, Base, Vec<Index>) {
-    let state = State::open(home).unwrap();
+fn open(home: &Path, shards: usize) -> (StateDirectory, Base, Vec<Index>) {
+    let state = StateDirectory::open(home).unwrap();
     let base = Base::open(&state, shards).unwrap();
     let indexes = (0..shards).map(|shard| Index::open(&base, shard).unwrap()).collect();
     (state, base, indexes)
+}
+
+/// The octets of a record: file 10 has the name `a` in directory 2.
+fn record_of_a(base: &Base) -> Vec<u8> {
+    let mut octets = Vec::new();
+    let record = IndexRecord {
+        what: RecordKind::Here,
+        identity: identity(10),
+        parent: 2,
+        stamp: 1,
+        name: b"a",
+    };
+    record.emit(&base.common.key, &mut octets);
+    octets
 }
 
 #[test]
@@ -85,9 +99,7 @@ fn shards_read_each_others_logs_while_they_run() {
 fn a_record_that_is_being_written_is_read_when_it_is_whole() {
     let home = tempfile::tempdir().unwrap();
     let (_state, base, mut indexes) = open(home.path(), 2);
-    let mut octets = Vec::new();
-    let record = Record { what: What::Here, identity: identity(10), parent: 2, stamp: 1, name: b"a" };
-    record.emit(&base.common.key, &mut octets);
+    let octets = record_of_a(&base);
     let mut log = OpenOptions::new().append(true).open(home.path().join("index.0.log")).unwrap();
     for octet in &octets {
         assert!(!indexes[1].catch_up());
@@ -106,10 +118,11 @@ fn a_known_name_is_not_written_again() {
         indexes[0].record(identity(10), 2, b"b").unwrap();
         indexes[0].flush().unwrap();
     }
-    let mut octets = Vec::new();
-    let record = Record { what: What::Here, identity: identity(10), parent: 2, stamp: 1, name: b"a" };
-    record.emit(&base.common.key, &mut octets);
-    assert_eq!(fs::metadata(home.path().join("index.0.log")).unwrap().len(), 2 * octets.len() as u64);
+    let octets = record_of_a(&base);
+    assert_eq!(
+        fs::metadata(home.path().join("index.0.log")).unwrap().len(),
+        2 * octets.len() as u64
+    );
 }
 
 #[test]
@@ -171,7 +184,8 @@ fn a_restart_with_fewer_shards_loses_nothing() {
 /// Octets of all files of the index.
 fn disk_len(home: &Path) -> u64 {
     let entries = fs::read_dir(home).unwrap().map(|entry| entry.unwrap());
-    let of_index = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("index."));
+    let of_index =
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("index."));
     of_index.filter_map(|entry| entry.metadata().ok()).map(|found| found.len()).sum()
 }
 
@@ -208,7 +222,12 @@ fn files_that_come_and_go_leave_little_on_disk_and_in_memory() {
     churn_for(&mut indexes[0], 1);
     let deadline = Instant::now() + Duration::from_secs(60);
     while disk_len(home.path()) > 1 << 20 || indexes[0].since.len() > 8_192 {
-        assert!(Instant::now() < deadline, "{} octets, {}", disk_len(home.path()), indexes[0].since.len());
+        assert!(
+            Instant::now() < deadline,
+            "{} octets, {}",
+            disk_len(home.path()),
+            indexes[0].since.len()
+        );
         churn(&mut indexes[0], 100..200);
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -239,7 +258,11 @@ fn every_shard_sees_every_name_whatever_was_merged_meanwhile() {
         let reader = (writer + 1) % 3;
         indexes[reader].catch_up();
         for inode in 10..10 + (round + 1) * 3 {
-            assert_eq!(names(&indexes[reader], inode), [(2, format!("kept-{inode}"))], "round {round}");
+            assert_eq!(
+                names(&indexes[reader], inode),
+                [(2, format!("kept-{inode}"))],
+                "round {round}"
+            );
         }
         assert_eq!(names(&indexes[writer], 1_000 + round), [(2, "unwritten".to_owned())]);
     }
@@ -250,14 +273,17 @@ fn every_shard_sees_every_name_whatever_was_merged_meanwhile() {
     }
 }
 
-/// The server may end between any two steps of the compactor: with the new base and some or all of the segments that are in it.
+/// The server may end between any two steps of the compactor: with the new base and some or all of
+/// the segments that are in it.
 #[test]
 fn segments_that_are_in_the_base_already_change_nothing() {
     let home = tempfile::tempdir().unwrap();
     let (state, base, mut indexes) = open(home.path(), 2);
     // Two shards in turns: what one made the other removed, and made again.
     let mut logs = vec![];
-    for (turn, (shard, gone)) in [(0, false), (1, true), (0, false), (1, false)].into_iter().enumerate() {
+    for (turn, (shard, gone)) in
+        [(0, false), (1, true), (0, false), (1, false)].into_iter().enumerate()
+    {
         let index = &mut indexes[shard];
         index.catch_up();
         for inode in 10..40 {
@@ -282,7 +308,10 @@ fn segments_that_are_in_the_base_already_change_nothing() {
         fs::write(home.path().join("index.base.tmp"), b"half of a ba").unwrap();
         let (_state, base, indexes) = open(home.path(), 2);
         assert_eq!((base.files(), base.torn_octets()), (30, 0), "left behind: {left:b}");
-        assert!((10..40).all(|inode| names(&indexes[0], inode) == [(2, "a".to_owned())]), "{left:b}");
+        assert!(
+            (10..40).all(|inode| names(&indexes[0], inode) == [(2, "a".to_owned())]),
+            "{left:b}"
+        );
     }
 }
 
@@ -335,13 +364,19 @@ fn what_was_flushed_survives_a_server_that_is_killed_at_any_time() {
     let mut bases = 0;
     for attempt in 0..12_u64 {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["index::tests::writes_until_it_is_killed", "--exact", "--ignored", "--nocapture"])
+            .args([
+                "index::tests::writes_until_it_is_killed",
+                "--exact",
+                "--ignored",
+                "--nocapture",
+            ])
             .env(CHILD, home.path())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let count = |line: String| line.strip_prefix("flushed ").map(|count| count.parse::<u64>().unwrap());
+        let count =
+            |line: String| line.strip_prefix("flushed ").map(|count| count.parse::<u64>().unwrap());
         let mut flushed = 0;
         for told in lines.map_while(Result::ok).filter_map(count) {
             flushed = told;

@@ -5,11 +5,12 @@ use stag_protocol::nfs::v3::Status;
 /// Octets of the longest name.
 pub(super) const NAME_MAX: usize = 255;
 
-/// A name that stands for one entry of one directory: 1 to 255 octets, no slash, no zero octet, not `.` or `..`.
+/// A name that stands for one entry of one directory: 1 to 255 octets, no slash, no zero octet, not
+/// `.` or `..`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name<'a>(&'a [u8]);
 
-/// What a client's name means.
+/// Meaning of a name that a client sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning<'a> {
     /// An entry.
@@ -21,23 +22,24 @@ pub(super) enum Meaning<'a> {
 }
 
 impl<'a> Meaning<'a> {
-    /// What `octets` mean.
+    /// Interprets `octets` as a name.
     ///
     /// # Errors
-    /// Empty, or with a slash or a zero octet: [`Status::Acces`], as the RFC and Linux say. Longer than 255 octets:
-    /// [`Status::NameTooLong`].
+    ///
+    /// Empty, or with a slash or a zero octet: [`Status::Acces`], as the RFC and Linux
+    /// say. Longer than 255 octets: [`Status::NameTooLong`].
     pub fn of(octets: &'a [u8]) -> Result<Self, Status> {
         match octets {
-            // RFC 1813 §3.2 [1813-15]
+            // RFC 1813 §3.2 [1813-15]: an empty name gets NFS3ERR_ACCES
             [] => Err(Status::Acces),
-            // RFC 1813 §3.2 [1813-16]
+            // RFC 1813 §3.2 [1813-16]: the name . is the directory itself
             b"." => Ok(Self::Itself),
-            // RFC 1813 §3.2 [1813-17]
+            // RFC 1813 §3.2 [1813-17]: the name .. is the parent, or the root of the export
             b".." => Ok(Self::Above),
-            // RFC 1813 §3.2 [1813-18]
+            // RFC 1813 §3.2 [1813-18]: a name above name_max gets NFS3ERR_NAMETOOLONG
             _ if octets.len() > NAME_MAX => Err(Status::NameTooLong),
-            // RFC 1813 §3.2 [1813-19]
-            // RFC 4506 §8 [4506-23]
+            // RFC 1813 §3.2 [1813-19]: a name with a slash or a zero octet gets NFS3ERR_ACCES
+            // RFC 4506 §8 [4506-23]: a name with a zero octet never reaches the system
             _ if octets.contains(&b'/') || octets.contains(&0) => Err(Status::Acces),
             _ => Ok(Self::Entry(Name(octets))),
         }
@@ -48,7 +50,9 @@ impl<'a> Name<'a> {
     /// A name to change an entry by.
     ///
     /// # Errors
-    /// As [`Meaning::of`]; `itself` for `.`, `above` for `..`, where the RFC differs from procedure to procedure.
+    ///
+    /// As [`Meaning::of`]; `itself` for `.`, `above` for `..`, where the RFC differs from
+    /// procedure to procedure.
     pub fn of(octets: &'a [u8], itself: Status, above: Status) -> Result<Self, Status> {
         match Meaning::of(octets)? {
             Meaning::Entry(name) => Ok(name),

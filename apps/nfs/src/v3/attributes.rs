@@ -1,14 +1,18 @@
 //! GETATTR, SETATTR and ACCESS (RFC 1813 §3.3.1, §3.3.2, §3.3.4).
 
 use stag_protocol::nfs::v3::{
-    AccessArgs, AccessOk, AccessResult, Failure, GetAttrArgs, GetAttrResult, SetAttrArgs, SetAttrResult,
+    AccessArgs, AccessOk, AccessResult, AttributeOctets, Failure, GetAttrArgs, SetAttrArgs,
+    SetAttrResult,
 };
 
 use super::failure;
 use crate::store::Store;
 
-pub(super) fn getattr(store: &mut impl Store, args: &GetAttrArgs) -> GetAttrResult {
-    store.getattr(&args.object).map_err(Failure::from)
+pub(super) fn getattr(
+    store: &mut impl Store,
+    args: &GetAttrArgs,
+) -> Result<AttributeOctets, Failure<()>> {
+    store.getattr_octets(&args.object).map_err(Failure::from)
 }
 
 pub(super) fn setattr(store: &mut impl Store, args: &SetAttrArgs) -> SetAttrResult {

@@ -7,12 +7,16 @@ use stag_protocol::nfs::{
 };
 
 use super::failure;
-use crate::gateway::Reply;
+use crate::gateway::ReplyWriter;
 use crate::store::Store;
 
 pub(super) fn lookup(store: &mut impl Store, args: &LookupArgs<'_>) -> LookupResult {
     let found = store.lookup(&args.what.dir, args.what.name.0).map_err(failure)?;
-    Ok(LookupOk { object: found.handle, attributes: Some(found.attributes), dir_attributes: found.directory })
+    Ok(LookupOk {
+        object: found.handle,
+        attributes: Some(found.attributes),
+        dir_attributes: found.directory,
+    })
 }
 
 /// The target is an item of its own, for it may travel in a Write chunk (RFC 8267 §4).
@@ -20,13 +24,13 @@ pub(super) fn readlink(
     store: &mut impl Store,
     cx: &Cx<'_>,
     args: &ReadLinkArgs,
-    reply: &mut Reply,
+    reply: &mut ReplyWriter,
 ) -> Status {
     let mut target = None;
     let read = store.readlink(&|len| cx.take(len), &args.symlink).map_err(failure);
     let results: ReadLinkResult<'_> = read.map(|done| {
         let count = done.target.len() as u32;
-        // RFC 1813 §3.3.5 [1813-33]
+        // RFC 1813 §3.3.5 [1813-33]: the target of a link is returned uninterpreted
         target = Some(done.target);
         ReadLinkOk { attributes: Some(done.attributes), path: Bulk::Apart(count) }
     });

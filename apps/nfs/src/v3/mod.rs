@@ -1,6 +1,8 @@
-//! The 22 procedures of NFS version 3 (RFC 1813 §3.3): each takes its arguments to the store and writes what comes back.
+//! The 22 procedures of NFS version 3 (RFC 1813 §3.3): each takes its arguments to the store and
+//! writes what comes back.
 //!
-//! A credential says nothing here: the store was told who calls ([`Store::act_as`]) and judges by itself.
+//! A credential says nothing here: the store was told who calls ([`Store::act_as`]) and judges by
+//! itself.
 
 mod attributes;
 mod create;
@@ -13,14 +15,14 @@ mod write;
 
 use stag_engine::{Cx, Pulled};
 use stag_protocol::{
-    nfs::v3::{Call, Failure, Status},
+    nfs::v3::{Call, Failure, GetAttrArgs, Status},
     xdr::Codec,
 };
 
-pub(crate) use read::{Turn, read};
+pub(crate) use read::{ReadAttempt, Turn, read};
 
-use crate::gateway::Reply;
-use crate::report::Data;
+use crate::gateway::ReplyWriter;
+use crate::report::DataCounts;
 use crate::store::{Failed, Store};
 
 /// Octets of results to take room for; all but listings fit any message.
@@ -32,23 +34,42 @@ pub(crate) fn results_len(call: &Call<'_>) -> usize {
     }
 }
 
+/// Memory for a reply, and the arguments of the call that came in memory of their own.
+pub(crate) struct CallMemory<'a, 'k> {
+    /// Lends buffers.
+    pub(crate) cx: &'a Cx<'k>,
+    /// The arguments that came in Read chunks.
+    pub(crate) pulled: Pulled<'a>,
+}
+
+/// GETATTR alone, as [`answer`] carries it out.
+pub(crate) fn getattr(
+    store: &mut impl Store,
+    args: &GetAttrArgs,
+    reply: &mut ReplyWriter,
+) -> Status {
+    reply.results(&attributes::getattr(store, args))
+}
+
 /// Carries out `call`, writes its results, and says how it ended.
 pub(crate) fn answer(
     store: &mut impl Store,
-    data: &mut Data,
-    (cx, pulled): (&Cx<'_>, Pulled<'_>),
+    data: &mut DataCounts,
+    CallMemory { cx, pulled }: CallMemory<'_, '_>,
     call: &Call<'_>,
-    reply: &mut Reply,
+    reply: &mut ReplyWriter,
 ) -> Status {
     match call {
         Call::Null => Status::Ok,
-        Call::GetAttr(args) => reply.results(&attributes::getattr(store, args)),
+        Call::GetAttr(args) => getattr(store, args, reply),
         Call::SetAttr(args) => reply.results(&attributes::setattr(store, args)),
         Call::Lookup(args) => reply.results(&lookup::lookup(store, args)),
         Call::Access(args) => reply.results(&attributes::access(store, args)),
         Call::ReadLink(args) => lookup::readlink(store, cx, args, reply),
-        Call::Read(args) => read(store, data, cx, (args, Turn::First(None)), reply)
-            .expect("a READ without a ticket is not put off"),
+        Call::Read(args) => {
+            read(store, data, cx, ReadAttempt { args, turn: Turn::First(None) }, reply)
+                .expect("a READ without a ticket is not put off")
+        }
         Call::Write(args) => reply.results(&write::write(store, data, pulled, args)),
         Call::Create(args) => reply.results(&create::create(store, args)),
         Call::MkDir(args) => reply.results(&create::mkdir(store, args)),
@@ -67,9 +88,12 @@ pub(crate) fn answer(
     }
 }
 
-impl Reply {
+impl ReplyWriter {
     /// Adds the results of a procedure and says how it ended.
-    fn results<'a, T: Codec<'a>, About: Codec<'a>>(&mut self, results: &Result<T, Failure<About>>) -> Status {
+    fn results<'a, T: Codec<'a>, About: Codec<'a>>(
+        &mut self,
+        results: &Result<T, Failure<About>>,
+    ) -> Status {
         self.put(results);
         results.as_ref().err().map_or(Status::Ok, |failure| failure.status)
     }

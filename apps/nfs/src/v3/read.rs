@@ -3,60 +3,65 @@
 use stag_engine::Cx;
 use stag_protocol::nfs::{
     Bulk,
-    v3::{ReadArgs, ReadOk, ReadResult, Status},
+    v3::{AttributeOctets, ReadArgs, ReadOk, Status},
 };
 
 use super::failure;
-use crate::gateway::Reply;
-use crate::helpers::Ticket;
-use crate::report::Data;
-use crate::store::{Brought, Origin, Store, TRANSFER_MAX};
+use crate::gateway::ReplyWriter;
+use crate::helpers::ReadTicket;
+use crate::report::DataCounts;
+use crate::store::{Brought, Origin, ReadSpan, Store, TRANSFER_MAX};
 
-/// How often a READ was tried.
+/// Attempt at a READ: the first, or the second.
 #[derive(Debug)]
 pub(crate) enum Turn {
     /// Not yet. With a ticket it can be put off.
-    First(Option<Ticket>),
-    /// Once, and then its octets were brought, to the system's memory or to ours. Those that are gone again are waited for,
-    /// so that it ends.
+    First(Option<ReadTicket>),
+    /// Once, and then its octets were brought, to the system's memory or to ours. Those that are
+    /// gone again are waited for, so that it ends.
     Again(Option<Brought>),
 }
 
-/// The octets go from where the store has them straight to the caller's memory. None when the READ is put off.
+/// A READ to be tried.
+#[derive(Debug)]
+pub(crate) struct ReadAttempt<'a> {
+    /// The file, and the octets of it.
+    pub(crate) args: &'a ReadArgs,
+    /// The number of attempts so far.
+    pub(crate) turn: Turn,
+}
+
+/// The octets go from where the store has them straight to the caller's memory. None when the READ
+/// is put off.
 ///
-/// A success always has attributes, and no results lie behind the octets: else a Linux client puts what came in a Write
-/// chunk in the wrong place.
+/// A success always has attributes, and no results lie behind the octets: else a Linux client puts
+/// what came in a Write chunk in the wrong place.
 pub(crate) fn read(
     store: &mut impl Store,
-    data: &mut Data,
+    data: &mut DataCounts,
     cx: &Cx<'_>,
-    (args, turn): (&ReadArgs, Turn),
-    reply: &mut Reply,
+    ReadAttempt { args, turn }: ReadAttempt<'_>,
+    reply: &mut ReplyWriter,
 ) -> Option<Status> {
-    // RFC 1813 §3.3.6 [1813-34]
+    // RFC 1813 §3.3.6 [1813-34]: a READ above rtmax returns at most rtmax octets
     let wanted = args.count.min(TRANSFER_MAX);
+    let span = ReadSpan { offset: args.offset, count: wanted };
     let lender = |len| cx.take(len);
     let is_first = matches!(turn, Turn::First(_));
     let done = match turn {
         Turn::First(Some(ticket)) => {
-            store.begin_read(&lender, &args.file, (args.offset, wanted), ticket).transpose()?
+            store.begin_read(&lender, &args.file, span, ticket).transpose()?
         }
         Turn::First(None) => store.read(&lender, &args.file, args.offset, wanted),
-        Turn::Again(brought) => store.end_read(&lender, &args.file, (args.offset, wanted), brought),
+        Turn::Again(brought) => store.end_read(&lender, &args.file, span, brought),
     };
     let mut octets = None;
-    let results: ReadResult<'_> = done.map_err(failure).map(|done| {
+    let results: Result<ReadOk<'_, AttributeOctets>, _> = done.map_err(failure).map(|done| {
         let count = done.data.len() as u32;
         debug_assert!(count <= wanted, "a store gives no more than was asked for");
         data.octets_read += u64::from(count);
         data.short_of_memory += u64::from(done.is_cut);
-        *match (done.origin, is_first) {
-            (Origin::Memory, true) => &mut data.reads_cached,
-            (Origin::Memory, false) => &mut data.reads_warmed,
-            (Origin::Ring, _) => &mut data.reads_brought,
-            (Origin::Disk, _) => &mut data.reads_blocking,
-            (Origin::Unknown, _) => &mut data.reads_direct,
-        } += 1;
+        *reads_of(data, done.origin, is_first) += 1;
         octets = Some(done.data);
         ReadOk { attributes: Some(done.attributes), eof: done.eof, data: Bulk::Apart(count) }
     });
@@ -66,4 +71,15 @@ pub(crate) fn read(
         reply.put_item(octets);
     }
     Some(status)
+}
+
+/// The count of READs whose octets came from `origin`, at the first attempt or later.
+const fn reads_of(data: &mut DataCounts, origin: Origin, is_first: bool) -> &mut u64 {
+    match (origin, is_first) {
+        (Origin::Memory, true) => &mut data.reads_cached,
+        (Origin::Memory, false) => &mut data.reads_warmed,
+        (Origin::Ring, _) => &mut data.reads_brought,
+        (Origin::Disk, _) => &mut data.reads_blocking,
+        (Origin::Unknown, _) => &mut data.reads_direct,
+    }
 }

@@ -2,38 +2,49 @@
 
 use stag_protocol::{
     nfs::v3::{
-        Attributes, Entry, EntryPlus, Failure, FileHandle, Name, ReadDirArgs, ReadDirPlusArgs,
-        ReadDirPlusWriter, ReadDirWriter, Status,
+        Attributes, Entry, EntryPlus, Failure, FileHandle, Name, PlusLimits, ReadDirArgs,
+        ReadDirPlusArgs, ReadDirPlusWriter, ReadDirWriter, Status,
     },
     xdr::Writer,
 };
 
 use super::failure;
-use crate::gateway::Reply;
-use crate::store::{self, Listed, Place, Store};
+use crate::gateway::ReplyWriter;
+use crate::store::{self, Listed, ListingStart, Store};
 
-/// Octets of the longest listing: what the largest read of a client asks for in one call, and what a medium buffer holds.
-/// The client asks again for the rest.
+/// Octets of the longest listing: what the largest read of a client asks for in one call, and what
+/// a medium buffer holds. The client asks again for the rest.
 const LISTING_MAX: u32 = 65_536;
-/// How many times longer an entry with attributes and handle is than the file system's own: more is not read than can be sent.
+/// Ratio of the length of an entry with attributes and handle to that of the file system's own
+/// entry: more is not read than can be sent.
 const PLUS_FACTOR: usize = 4;
 /// The status in front of what `count` measures.
 const STATUS_LEN: usize = 4;
 
-type About = Option<Attributes>;
+type ListingAttributes = Option<Attributes>;
 
 /// Octets of results to take room for.
 pub(super) fn results_len(count: u32) -> usize {
     STATUS_LEN + count.min(LISTING_MAX) as usize
 }
 
-pub(super) fn readdir(store: &mut impl Store, args: &ReadDirArgs, reply: &mut Reply) -> Status {
+pub(super) fn readdir(
+    store: &mut impl Store,
+    args: &ReadDirArgs,
+    reply: &mut ReplyWriter,
+) -> Status {
     let count = args.count.min(LISTING_MAX);
     let window = count as usize;
-    let place = Place { cookie: args.cookie, verifier: args.verifier, window, ..Place::default() };
+    let place = ListingStart {
+        cookie: args.cookie,
+        verifier: args.verifier,
+        window,
+        ..ListingStart::default()
+    };
     list(store, &args.dir, reply, |store, directory, writer| {
         let before = Some(directory);
-        let mut list = ReadDirWriter::begin(writer, before, args.verifier, count).map_err(refusal(before))?;
+        let mut list =
+            ReadDirWriter::begin(writer, before, args.verifier, count).map_err(refusal(before))?;
         let listed = store.readdir(&args.dir, place, &mut |entry| list.push(&plain(entry)).is_ok());
         let listed = listed.map_err(failure)?;
         list.finish(listed.eof).map_err(refusal(before))?;
@@ -41,23 +52,32 @@ pub(super) fn readdir(store: &mut impl Store, args: &ReadDirArgs, reply: &mut Re
     })
 }
 
-pub(super) fn readdirplus(store: &mut impl Store, args: &ReadDirPlusArgs, reply: &mut Reply) -> Status {
-    list(store, &args.dir, reply, |store, directory, writer| fill_plus(store, args, directory, writer))
+pub(super) fn readdirplus(
+    store: &mut impl Store,
+    args: &ReadDirPlusArgs,
+    reply: &mut ReplyWriter,
+) -> Status {
+    list(store, &args.dir, reply, |store, directory, writer| {
+        fill_plus(store, args, directory, writer)
+    })
 }
 
-/// Writes a listing with attributes and handles, each entry of which is looked at once, whatever the caller has room for.
+/// Writes a listing with attributes and handles, each entry of which is looked at once, whatever
+/// the caller has room for.
 pub(crate) fn fill_plus(
     store: &mut impl Store,
     args: &ReadDirPlusArgs,
     directory: Attributes,
     writer: &mut Writer<'_>,
-) -> Result<Listed, Failure<About>> {
+) -> Result<Listed, Failure<ListingAttributes>> {
     let count = args.max_count.min(LISTING_MAX);
-    let (before, limits) = (Some(directory), (args.dir_count, count));
+    let before = Some(directory);
+    let limits = PlusLimits { dir_count: args.dir_count, max_count: count };
     let mut list =
         ReadDirPlusWriter::begin(writer, before, args.verifier, limits).map_err(refusal(before))?;
     let window = count.min(args.dir_count) as usize / PLUS_FACTOR;
-    let place = Place { cookie: args.cookie, verifier: args.verifier, window, room: list.room() };
+    let place =
+        ListingStart { cookie: args.cookie, verifier: args.verifier, window, room: list.room() };
     let listed = store.readdirplus(&args.dir, place, &mut |entry| list.push(&plus(entry)).is_ok());
     let listed = listed.map_err(failure)?;
     list.finish(listed.eof).map_err(refusal(before))?;
@@ -66,13 +86,17 @@ pub(crate) fn fill_plus(
 
 /// Lets `write` write a listing, then puts the verifier that it came with in its place.
 ///
-/// The attributes are those from before the listing: a client that takes an old list for older than it is looks again, one
-/// that takes it for newer keeps it.
+/// The attributes are those from before the listing: a client that takes an old list for older than
+/// it is looks again, one that takes it for newer keeps it.
 fn list<S: Store>(
     store: &mut S,
     directory: &FileHandle,
-    reply: &mut Reply,
-    write: impl FnOnce(&mut S, Attributes, &mut Writer<'_>) -> Result<Listed, Failure<About>>,
+    reply: &mut ReplyWriter,
+    write: impl FnOnce(
+        &mut S,
+        Attributes,
+        &mut Writer<'_>,
+    ) -> Result<Listed, Failure<ListingAttributes>>,
 ) -> Status {
     let outcome = store.getattr(directory).map_err(Failure::from).and_then(|attributes| {
         reply.write(|writer| {
@@ -92,19 +116,21 @@ fn list<S: Store>(
 fn patch(writer: &mut Writer<'_>, at: usize, verifier: &[u8; 8]) {
     let (words, _) = verifier.as_chunks();
     for (place, word) in (at..).step_by(4).zip(words) {
-        writer.patch_u32(place, u32::from_be_bytes(*word)).expect("a listing begins with its verifier");
+        writer
+            .patch_u32(place, u32::from_be_bytes(*word))
+            .expect("a listing begins with its verifier");
     }
 }
 
-fn refusal(about: About) -> impl Fn(Status) -> Failure<About> {
+fn refusal(about: ListingAttributes) -> impl Fn(Status) -> Failure<ListingAttributes> {
     move |status| Failure { status, attributes: about }
 }
 
-fn plain<'a>(entry: &store::Entry<'a>) -> Entry<'a> {
+fn plain<'a>(entry: &store::ListedEntry<'a>) -> Entry<'a> {
     Entry { fileid: entry.fileid, name: Name(entry.name), cookie: entry.cookie }
 }
 
-fn plus<'a>(entry: &store::Entry<'a>) -> EntryPlus<'a> {
+fn plus<'a>(entry: &store::ListedEntry<'a>) -> EntryPlus<'a> {
     let (handle, attributes) = entry.object.unzip();
     EntryPlus { entry: plain(entry), attributes, handle }
 }

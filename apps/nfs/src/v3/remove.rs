@@ -1,11 +1,12 @@
 //! REMOVE, RMDIR, RENAME and LINK (RFC 1813 §3.3.12–3.3.15).
 
 use stag_protocol::nfs::v3::{
-    Failure, LinkArgs, LinkResult, LinkWcc, RemoveArgs, RemoveResult, RenameArgs, RenameResult, RenameWcc,
+    Failure, LinkArgs, LinkResult, LinkWcc, RemoveArgs, RemoveResult, RenameArgs, RenameResult,
+    RenameWcc,
 };
 
 use super::failure;
-use crate::store::{Linked, Renamed, Store};
+use crate::store::{Linked, NameIn, Renamed, Store};
 
 pub(super) fn remove(store: &mut impl Store, args: &RemoveArgs<'_>) -> RemoveResult {
     store.remove(&args.object.dir, args.object.name.0).map_err(failure)
@@ -17,7 +18,10 @@ pub(super) fn rmdir(store: &mut impl Store, args: &RemoveArgs<'_>) -> RemoveResu
 
 pub(super) fn rename(store: &mut impl Store, args: &RenameArgs<'_>) -> RenameResult {
     let wcc = |about: Renamed| RenameWcc { from_dir: about.from, to_dir: about.to };
-    match store.rename((&args.from.dir, args.from.name.0), (&args.to.dir, args.to.name.0)) {
+    match store.rename(
+        NameIn::new(&args.from.dir, args.from.name.0),
+        NameIn::new(&args.to.dir, args.to.name.0),
+    ) {
         Ok(about) => Ok(wcc(about)),
         Err(failed) => Err(Failure { status: failed.status, attributes: wcc(failed.about) }),
     }

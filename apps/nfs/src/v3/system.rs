@@ -19,9 +19,11 @@ pub(super) fn pathconf(store: &mut impl Store, args: &SystemArgs) -> PathConfRes
     about(store.pathconf(&args.object))
 }
 
-type Known = Option<Attributes>;
+type Attributed = Option<Attributes>;
 
-fn about<T>(outcome: Result<(T, Attributes), Failed<Known>>) -> Result<SystemOk<T>, Failure<Known>> {
+fn about<T>(
+    outcome: Result<(T, Attributes), Failed<Attributed>>,
+) -> Result<SystemOk<T>, Failure<Attributed>> {
     let (about, attributes) = outcome.map_err(failure)?;
     Ok(SystemOk { attributes: Some(attributes), about })
 }

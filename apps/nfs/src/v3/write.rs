@@ -6,28 +6,38 @@ use stag_protocol::nfs::v3::{
 };
 
 use super::failure;
-use crate::report::Data;
-use crate::store::{Payload, Store, TRANSFER_MAX};
+use crate::report::DataCounts;
+use crate::store::{Store, TRANSFER_MAX, WritePayload};
 
-/// The octets go from the call, wherever its pieces lie, straight to the file, or become the file. More than the largest WRITE are written in
-/// part: the caller sees the count and asks again for the rest.
+/// The octets go from the call, wherever its pieces lie, straight to the file, or become the file.
+/// More than the largest WRITE are written in part: the caller sees the count and asks again for
+/// the rest.
 pub(super) fn write(
     store: &mut impl Store,
-    data: &mut Data,
+    data: &mut DataCounts,
     pulled: Pulled<'_>,
     args: &WriteArgs<'_>,
 ) -> WriteResult {
     let octets = args.data.octets().expect("parsed octets are there");
-    // RFC 1813 §3.3.7 [1813-50]
+    // RFC 1813 §3.3.7 [1813-50]: a WRITE above wtmax writes wtmax octets
     let octets = octets.get(..TRANSFER_MAX as usize).unwrap_or(octets);
-    let payload = Payload { octets, shared: pulled.share(octets) };
+    let payload = WritePayload { octets, shared: pulled.share(octets) };
     let done = store.write(&args.file, args.offset, payload, args.stable).map_err(failure)?;
     data.octets_written += u64::from(done.count);
     data.unstable_writes += u64::from(done.committed == StableHow::Unstable);
-    Ok(WriteOk { wcc: done.file, count: done.count, committed: done.committed, verifier: done.verifier })
+    Ok(WriteOk {
+        wcc: done.file,
+        count: done.count,
+        committed: done.committed,
+        verifier: done.verifier,
+    })
 }
 
-pub(super) fn commit(store: &mut impl Store, data: &mut Data, args: &CommitArgs) -> CommitResult {
+pub(super) fn commit(
+    store: &mut impl Store,
+    data: &mut DataCounts,
+    args: &CommitArgs,
+) -> CommitResult {
     let done = store.commit(&args.file).map_err(failure)?;
     data.commits += 1;
     Ok(CommitOk { wcc: done.file, verifier: done.verifier })

@@ -6,9 +6,9 @@ use stag_protocol::{
     nfs::{
         Bulk,
         v3::{
-            Call, CreateArgs, CreateHow, DirOpArgs, FileHandle, GetAttrArgs, LinkArgs, MkDirArgs, MkNodArgs,
-            Name, NodeKind, Procedure, RemoveArgs, RenameArgs, Reply, SetAttrArgs, SetAttributes, StableHow,
-            Status, SymlinkArgs, WriteArgs,
+            Call, CreateArgs, CreateHow, DirOpArgs, FileHandle, GetAttrArgs, LinkArgs, MkDirArgs,
+            MkNodArgs, Name, NodeKind, Procedure, RemoveArgs, RenameArgs, Reply, SetAttrArgs,
+            SetAttributes, StableHow, Status, SymlinkArgs, WriteArgs,
         },
     },
     rpc::ReplyHeader,
@@ -60,10 +60,11 @@ fn calls(world: &mut World) -> Vec<Call<'static>> {
     let made_dir = mkdir(root, b"gone");
     world.call(0, &made_dir);
     let reply = world.call(0, &Call::GetAttr(GetAttrArgs { object: file }));
-    let guard = match Reply::parse(Procedure::GetAttr, Reader::new(&reply[ReplyHeader::LEN..])).unwrap() {
-        Reply::GetAttr(Ok(found)) => found.ctime,
-        other => panic!("{other:?}"),
-    };
+    let guard =
+        match Reply::parse(Procedure::GetAttr, Reader::new(&reply[ReplyHeader::LEN..])).unwrap() {
+            Reply::GetAttr(Ok(found)) => found.ctime,
+            other => panic!("{other:?}"),
+        };
     let path = Bulk::Inline(b"where it leads");
     let cut = SetAttributes { size: Some(3), ..SetAttributes::default() };
     vec![
@@ -111,7 +112,8 @@ fn a_truncation_that_comes_again_takes_nothing() {
     let mut world = World::new(2, 1, 64);
     let file = made_file(&mut world, b"file");
     let attributes = SetAttributes { size: Some(0), ..SetAttributes::default() };
-    let cut = world.encode(5, &Call::SetAttr(SetAttrArgs { object: file, attributes, guard: None }));
+    let cut =
+        world.encode(5, &Call::SetAttr(SetAttrArgs { object: file, attributes, guard: None }));
     assert_eq!(world.attempt(0, Way::Tcp, Loss::Reply, &cut), None);
     let data = Bulk::Inline(b"written");
     world.call(6, &Call::Write(WriteArgs { file, offset: 0, stable: StableHow::FileSync, data }));
@@ -135,7 +137,11 @@ fn another_name_another_xid_another_user_or_another_client_is_another_call() {
     let mut world = World::new(4, 1, 64);
     let root = world.root;
     assert_eq!(status(&world.call(1, &mkdir(root, b"name"))), Status::Ok);
-    assert_eq!(status(&world.call(1, &mkdir(root, b"nome"))), Status::Ok, "an XID that was used before");
+    assert_eq!(
+        status(&world.call(1, &mkdir(root, b"nome"))),
+        Status::Ok,
+        "an XID that was used before"
+    );
     assert_eq!(status(&world.call(2, &mkdir(root, b"name"))), Status::Exist);
     assert_eq!(status(&world.call(1, &remove(root, b"name"))), Status::IsDir, "another procedure");
     world.uid = 1001;
@@ -144,7 +150,11 @@ fn another_name_another_xid_another_user_or_another_client_is_another_call() {
     world.address = "10.0.0.2:900";
     assert_eq!(status(&world.call(1, &mkdir(root, b"name"))), Status::Exist);
     world.address = "10.0.0.1:17";
-    assert_eq!(status(&world.call(1, &mkdir(root, b"name"))), Status::Ok, "only the port is another");
+    assert_eq!(
+        status(&world.call(1, &mkdir(root, b"name"))),
+        Status::Ok,
+        "only the port is another"
+    );
     world.address = "[::ffff:10.0.0.1]:17";
     let octets = world.encode(1, &mkdir(root, b"name"));
     assert_eq!(status(&world.attempt(0, Way::Tcp, Loss::Never, &octets).unwrap()), Status::Ok);
@@ -164,12 +174,16 @@ fn a_host_behind_the_same_address_is_not_answered_with_the_reply_to_another() {
         "other arguments under the same XID"
     );
     world.machine = "client";
-    assert_eq!(status(&world.call(1, &mkdir(root, b"name"))), Status::Ok, "the first one's reply is kept");
+    assert_eq!(
+        status(&world.call(1, &mkdir(root, b"name"))),
+        Status::Ok,
+        "the first one's reply is kept"
+    );
     assert_eq!((world.executions(), world.replays()), (3, 1));
 }
 
 #[test]
-fn a_host_that_begins_anew_with_the_same_calls_is_answered_from_its_former_life_for_two_minutes_only() {
+fn a_host_that_begins_anew_with_the_same_calls_gets_replies_of_its_former_life_for_two_minutes() {
     let mut world = World::new(8, 1, 64);
     let root = world.root;
     assert_eq!(status(&world.call(1, &mkdir(root, b"name"))), Status::Ok);
@@ -189,7 +203,11 @@ fn the_cache_forgets_the_oldest_and_what_is_too_old() {
     }
     assert_eq!((world.report(0).duplicates.kept, world.report(0).duplicates.evicted), (8, 1));
     for (xid, name) in names.iter().enumerate().skip(1) {
-        assert_eq!(status(&world.call(xid as u32, &mkdir(root, name))), Status::Ok, "{xid} is kept");
+        assert_eq!(
+            status(&world.call(xid as u32, &mkdir(root, name))),
+            Status::Ok,
+            "{xid} is kept"
+        );
     }
     world.rest(AGE_MAX);
     assert_eq!(status(&world.call(8, &mkdir(root, &names[8]))), Status::Exist, "it is too old");

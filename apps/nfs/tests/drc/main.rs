@@ -1,4 +1,5 @@
-//! A call that comes again is answered with its first reply, over whatever it comes, and is not carried out again.
+//! A call that comes again is answered with its first reply, over whatever it comes, and is not
+//! carried out again.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod calls;

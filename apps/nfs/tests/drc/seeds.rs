@@ -1,19 +1,10 @@
-//! Random calls, lost at random steps and repeated until they are answered: each is carried out once.
+//! Random calls, lost at random steps and repeated until they are answered: each is carried out
+//! once.
 
 use crate::calls::{WAYS, create, mkdir, place, remove};
 use crate::world::{Loss, World, status};
+use fastrand::Rng;
 use stag_protocol::nfs::v3::{Call, RemoveArgs, RenameArgs, SetAttrArgs, SetAttributes, Status};
-
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % sides
-    }
-}
 
 #[derive(Default)]
 struct Names {
@@ -22,18 +13,18 @@ struct Names {
 }
 
 /// Calls a random procedure, which succeeds once. Returns how often it was tried.
-fn play(world: &mut World, dice: &mut Dice, names: &mut Names, xid: u32) -> u64 {
+fn play(world: &mut World, dice: &mut Rng, names: &mut Names, xid: u32) -> u64 {
     let root = world.root;
     let fresh = format!("name-{xid}").into_bytes();
-    let any = |list: &mut Vec<Vec<u8>>, dice: &mut Dice| {
-        (!list.is_empty()).then(|| list.swap_remove(dice.roll(list.len())))
+    let any = |list: &mut Vec<Vec<u8>>, dice: &mut Rng| {
+        (!list.is_empty()).then(|| list.swap_remove(dice.usize(..list.len())))
     };
-    let taken = match dice.roll(6) {
+    let taken = match dice.usize(..6) {
         0 | 1 => None,
         2 | 3 => any(&mut names.files, dice).map(|name| (name, true)),
         _ => any(&mut names.directories, dice).map(|name| (name, false)),
     };
-    let call = match (&taken, dice.roll(3)) {
+    let call = match (&taken, dice.usize(..3)) {
         (None, 0) => create(root, &fresh),
         (None, 1) => mkdir(root, &fresh),
         (None, _) => {
@@ -42,18 +33,20 @@ fn play(world: &mut World, dice: &mut Dice, names: &mut Names, xid: u32) -> u64 
         }
         (Some((name, true)), 0 | 1) => remove(root, name),
         (Some((name, false)), 0 | 1) => Call::RmDir(RemoveArgs { object: place(root, name) }),
-        (Some((name, _)), _) => Call::Rename(RenameArgs { from: place(root, name), to: place(root, &fresh) }),
+        (Some((name, _)), _) => {
+            Call::Rename(RenameArgs { from: place(root, name), to: place(root, &fresh) })
+        }
     };
     let octets = world.encode(xid, &call);
     for tries in 1.. {
-        let shard = dice.roll(world.shards());
+        let shard = dice.usize(..world.shards());
         // TCP is real time: seldom.
-        let ways = if dice.roll(8) == 0 { 5 } else { 4 };
-        let way = WAYS[dice.roll(ways)];
-        let loss = match dice.roll(4) {
+        let ways = if dice.usize(..8) == 0 { 5 } else { 4 };
+        let way = WAYS[dice.usize(..ways)];
+        let loss = match dice.usize(..4) {
             0 => Loss::Never,
             1 => Loss::Reply,
-            _ => Loss::Step(dice.roll(16) as u32),
+            _ => Loss::Step(dice.u32(..16)),
         };
         let Some(reply) = world.attempt(shard, way, loss, &octets) else { continue };
         assert_eq!(
@@ -82,7 +75,7 @@ fn play_seeds(seeds: std::ops::Range<u64>) {
     let mut names = Names::default();
     let calls = 6;
     for seed in seeds.clone() {
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut dice = Rng::with_seed(seed);
         for _ in 0..calls {
             xid += 1;
             tries += play(&mut world, &mut dice, &mut names, xid);

@@ -20,9 +20,17 @@ fn a_call_that_comes_back_to_another_shard_gets_its_first_reply_there() {
     }
     assert_eq!((world.executions(), world.replays()), (30, 60));
     let counts = (0..3).map(|shard| world.report(shard).duplicates);
-    assert_eq!(counts.clone().map(|counts| counts.kept).sum::<u64>(), 30, "each reply is in one place");
-    assert_eq!(counts.clone().map(|counts| counts.asked_again + counts.turned_away).sum::<u64>(), 0);
-    let (fetched, given) = counts.fold((0, 0), |sum, counts| (sum.0 + counts.fetched, sum.1 + counts.given));
+    assert_eq!(
+        counts.clone().map(|counts| counts.kept).sum::<u64>(),
+        30,
+        "each reply is in one place"
+    );
+    assert_eq!(
+        counts.clone().map(|counts| counts.asked_again + counts.turned_away).sum::<u64>(),
+        0
+    );
+    let (fetched, given) =
+        counts.fold((0, 0), |sum, counts| (sum.0 + counts.fetched, sum.1 + counts.given));
     assert_eq!((fetched, given), (89, 89), "they moved with every call but the first");
     world.assert_empty();
 }
@@ -33,7 +41,8 @@ fn a_late_copy_on_the_former_shard_is_not_carried_out() {
     let root = world.root;
     assert_eq!(status(&world.call(1, &create(root, b"name"))), Status::Ok);
     let octets = world.encode(2, &remove(root, b"name"));
-    // Its first copy gets stuck on the way to shard 0; the second one is carried out by shard 1; then the name is used again.
+    // Its first copy gets stuck on the way to shard 0; the second one is carried out by shard 1;
+    // then the name is used again.
     let reply = world.attempt(1, Way::Tcp, Loss::Never, &octets).unwrap();
     let again = world.encode(3, &create(root, b"name"));
     assert_eq!(status(&world.attempt(1, Way::Tcp, Loss::Never, &again).unwrap()), Status::Ok);
@@ -50,7 +59,10 @@ fn clients_of_two_shards_do_not_disturb_each_other() {
             world.address = address;
             let path = [&name[..], &[b'0' + shard as u8]].concat();
             let octets = world.encode(xid as u32, &mkdir(root, &path));
-            assert_eq!(status(&world.attempt(shard, Way::Tcp, Loss::Never, &octets).unwrap()), Status::Ok);
+            assert_eq!(
+                status(&world.attempt(shard, Way::Tcp, Loss::Never, &octets).unwrap()),
+                Status::Ok
+            );
         }
     }
     // Unless both are in one group, nothing had to move.
@@ -67,7 +79,11 @@ fn a_duplicate_waits_for_a_shard_that_is_stuck_and_is_never_carried_out_twice() 
     // Shard 0 knows the reply, and hangs in its file system.
     world.stuck = Some(0);
     let late = Loss::Step(1_000_000);
-    assert_eq!(world.attempt(1, Way::Short(4), late, &octets), None, "ten seconds later it still waits");
+    assert_eq!(
+        world.attempt(1, Way::Short(4), late, &octets),
+        None,
+        "ten seconds later it still waits"
+    );
     let counts = world.report(1).duplicates;
     assert_eq!((counts.waited, world.executions(), world.replays()), (1, 1, 0));
     assert!((3..=5).contains(&counts.asked_again), "every two seconds: {counts:?}");
@@ -99,11 +115,17 @@ fn a_call_waits_for_a_shard_that_is_stuck_however_long_that_takes() {
     // When the other shard works again, everything is known.
     world.stuck = None;
     world.run(100);
-    for (shard, (xid, name)) in
-        [(0, (1, b"first".as_slice())), (1, (2, b"second")), (0, (2, b"second")), (1, (1, b"first"))]
-    {
+    for (shard, (xid, name)) in [
+        (0, (1, b"first".as_slice())),
+        (1, (2, b"second")),
+        (0, (2, b"second")),
+        (1, (1, b"first")),
+    ] {
         let octets = world.encode(xid, &mkdir(root, name));
-        assert_eq!(status(&world.attempt(shard, Way::Short(4), Loss::Never, &octets).unwrap()), Status::Ok);
+        assert_eq!(
+            status(&world.attempt(shard, Way::Short(4), Loss::Never, &octets).unwrap()),
+            Status::Ok
+        );
     }
     assert_eq!(world.executions(), 3);
     world.assert_empty();
@@ -140,7 +162,11 @@ fn too_many_calls_that_wait_are_turned_away_and_come_back() {
     assert!(counts.turned_away > 0 && counts.waited == 256, "{counts:?}");
     world.stuck = None;
     world.run(100);
-    assert_eq!(world.executions(), 201, "the calls of the connection that was closed are forgotten");
+    assert_eq!(
+        world.executions(),
+        201,
+        "the calls of the connection that was closed are forgotten"
+    );
     drop(sockets);
     for octets in &calls {
         let reply = world.attempt(1, Way::Tcp, Loss::Never, octets).unwrap();

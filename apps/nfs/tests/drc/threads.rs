@@ -4,9 +4,9 @@ use crate::calls::{create, mkdir, remove};
 use crate::world::{encode, exports, status};
 use stag_engine::{Command, Config, Handle, Shard, clock::Clock, control, stats::Snapshot};
 use stag_nfs::{
-    Gateway, Report,
-    drc::Branch,
-    store::files::{Files, Shared},
+    Gateway, GatewayReport,
+    drc::CacheHandle,
+    store::files::{Files, SharedFiles},
 };
 use stag_protocol::{nfs::v3::Status, rpc::record::Fragment};
 use stag_sim::{Fabric, Faults};
@@ -20,19 +20,19 @@ use std::{
 
 struct Server {
     at: SocketAddr,
-    handle: Handle<Snapshot<Report>>,
-    thread: JoinHandle<Report>,
+    handle: Handle<Snapshot<GatewayReport>>,
+    thread: JoinHandle<GatewayReport>,
 }
 
-fn serve(shared: &Arc<Shared>, index: usize, branch: Branch, clock: Clock) -> Server {
+fn serve(shared: &Arc<SharedFiles>, index: usize, cache: CacheHandle, clock: Clock) -> Server {
     let (control, handle) = control::pair().unwrap();
     let waker = handle.waker();
-    branch.bell_pull().attach(move || waker.wake());
+    cache.wakeup().attach(move || waker.wake());
     let (tell, told) = mpsc::channel();
     let shared = Arc::clone(shared);
     let thread = thread::spawn(move || {
         let files = Files::open(&shared, index).unwrap();
-        let gateway = Gateway::new(files).with_duplicates(branch, 256);
+        let gateway = Gateway::new(files).with_duplicates(cache, 256);
         let end = Fabric::new(1, Faults::NONE).end("server", stag_sim::LIMITS);
         let config = Config { outbound: 64, spin: Duration::from_micros(20), ..Config::small() };
         let mut shard = Shard::new(end, gateway, config, Box::new(|_| true)).unwrap();
@@ -60,13 +60,13 @@ fn ask(at: SocketAddr, octets: &[u8], patience: Option<Duration>) -> Option<Vec<
 #[test]
 fn shards_that_sleep_wake_each_other_and_carry_each_call_out_once() {
     let home = tempfile::tempdir().unwrap();
-    let shared = Shared::open(&exports(&home, 3)).unwrap();
+    let shared = SharedFiles::open(&exports(&home, 3)).unwrap();
     let root = Files::open(&shared, 0).unwrap().mount(b"/data").unwrap();
     let clock = Clock::start();
-    let servers: Vec<_> = Branch::all(3)
+    let servers: Vec<_> = CacheHandle::all(3)
         .into_iter()
         .enumerate()
-        .map(|(index, branch)| serve(&shared, index, branch, clock))
+        .map(|(index, handle)| serve(&shared, index, handle, clock))
         .collect();
     let started = std::time::Instant::now();
     for xid in 1..=300_u32 {
@@ -77,10 +77,13 @@ fn shards_that_sleep_wake_each_other_and_carry_each_call_out_once() {
             2 => remove(root, &name),
             _ => mkdir(root, &other),
         };
-        let octets = encode(("-", 1000), xid, &call);
+        let octets = encode("-", 1000, xid, &call);
         let turn = xid as usize;
-        let _lost =
-            ask(servers[turn % 3].at, &octets, Some(Duration::from_micros(1 + u64::from(xid % 5) * 40)));
+        let _lost = ask(
+            servers[turn % 3].at,
+            &octets,
+            Some(Duration::from_micros(1 + u64::from(xid % 5) * 40)),
+        );
         let reply = ask(servers[(turn + 1) % 3].at, &octets, None).expect("it is answered");
         assert_eq!(status(&reply), Status::Ok, "call {xid}");
         assert_eq!(ask(servers[(turn + 2) % 3].at, &octets, None), Some(reply));
@@ -88,7 +91,7 @@ fn shards_that_sleep_wake_each_other_and_carry_each_call_out_once() {
     let elapsed = started.elapsed();
     servers.iter().for_each(|server| server.handle.tell(Command::Stop));
     let reports: Vec<_> = servers.into_iter().map(|server| server.thread.join().unwrap()).collect();
-    let total = |count: fn(&Report) -> u64| reports.iter().map(count).sum::<u64>();
+    let total = |count: fn(&GatewayReport) -> u64| reports.iter().map(count).sum::<u64>();
     assert_eq!(total(|report| report.nfs3.values().map(|served| served.calls).sum()), 300);
     assert_eq!(total(|report| report.duplicates.asked_again + report.duplicates.turned_away), 0);
     assert!(total(|report| report.duplicates.waited) >= 300);

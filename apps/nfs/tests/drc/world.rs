@@ -1,17 +1,20 @@
-//! Shards that serve one directory, and a client whose messages are made by hand: it comes back as it likes.
+//! Shards that serve one directory, and a client whose messages are made by hand: it comes back as
+//! it likes.
 
 use stag_engine::{App, Call as Inbound, Cause, Config, Cx, PeerAddress, PeerId, Shard};
 use stag_nfs::{
-    Gateway, Report,
-    drc::Branch,
+    Gateway, GatewayReport,
+    drc::CacheHandle,
     export::ExportConfig,
-    store::files::{self, Files, Shared},
+    store::files::{self, Files, SharedFiles},
 };
 use stag_pools::{Access, Buf, Class, Pool, RemoteKey};
 use stag_protocol::{
     nfs::v3::{Call, FileHandle, Status},
     rpc::{Auth, AuthSys, CallHeader, Credential, Gids, ReplyHeader, record::Fragment},
-    rpcrdma::{Body, ChunkLists, Credits, Header, Position, Segment, Xid, responder::ReplyPolicy, v1},
+    rpcrdma::{
+        Body, ChunkLists, Credits, Header, Position, Segment, Xid, responder::ReplyPolicy, v1,
+    },
     xdr::{Codec, Reader, Writer},
 };
 use stag_sim::{Fabric, Faults, Port, Sim};
@@ -25,13 +28,14 @@ use tempfile::TempDir;
 const LIMITS: Limits = Limits { send_queue: 128, read_spans: 64, windows: 512, ..stag_sim::LIMITS };
 const NFS: u32 = 100_003;
 
-/// A gateway to which a caller's address is what it says in its credential, behind the name of its machine: `NAME@ADDRESS`.
+/// A gateway to which a caller's address is what it says in its credential, behind the name of its
+/// machine: `NAME@ADDRESS`.
 pub struct Placed(Gateway);
 
 impl App for Placed {
-    type Report = Report;
+    type Report = GatewayReport;
 
-    fn report(&self) -> Report {
+    fn report(&self) -> GatewayReport {
         self.0.report()
     }
 
@@ -40,7 +44,8 @@ impl App for Placed {
             let machine_name = sys.machine_name;
             let at = machine_name.iter().position(|octet| *octet == b'@').unwrap();
             let (name, address) = machine_name.split_at(at);
-            call.from = PeerAddress::Ip(std::str::from_utf8(&address[1..]).unwrap().parse().unwrap());
+            call.from =
+                PeerAddress::Ip(std::str::from_utf8(&address[1..]).unwrap().parse().unwrap());
             call.header.credential = Credential::Sys(AuthSys { machine_name: name, ..sys });
         }
         self.0.on_call(cx, call);
@@ -55,7 +60,7 @@ impl App for Placed {
     }
 }
 
-/// How a call travels.
+/// Way that a call travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// Inline, on a connection that receives this many KiB.
@@ -66,12 +71,12 @@ pub enum Way {
     Tcp,
 }
 
-/// When the connection is lost.
+/// Time at which the connection is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// Not before the reply is here.
     Never,
-    /// When the call was carried out, or answered again, and its reply is under way.
+    /// Once the call was carried out, or answered again, and its reply is under way.
     Reply,
     /// After so many steps of everything.
     Step(u32),
@@ -104,7 +109,8 @@ impl Rdma {
                     self.end.post_receive(buf).unwrap();
                     self.fenced.extend(invalidated.map(|fenced| (fenced.key(), fenced.into_buf())));
                 }
-                Event::Completed { memory: Memory::Fenced(fenced), .. } | Event::Unbound { fenced, .. } => {
+                Event::Completed { memory: Memory::Fenced(fenced), .. }
+                | Event::Unbound { fenced, .. } => {
                     self.fenced.push((fenced.key(), fenced.into_buf()));
                 }
                 Event::Disconnected { .. } => self.is_gone = true,
@@ -137,7 +143,8 @@ impl Rdma {
         let body = if is_long { Body::NoMsg } else { Body::Msg };
         let xid = Xid(u32::from_be_bytes(*octets.first_chunk().unwrap()));
         let mut message = vec![0; 4096];
-        let len = v1::emit(&Header { xid, credits: Credits(8), body }, &lists, &mut message).unwrap();
+        let len =
+            v1::emit(&Header { xid, credits: Credits(8), body }, &lists, &mut message).unwrap();
         message.truncate(len);
         if !is_long {
             message.extend_from_slice(octets);
@@ -149,12 +156,13 @@ impl Rdma {
 }
 
 /// One export, `/data`, and its state.
-pub fn exports(home: &TempDir, shards: usize) -> files::Config {
+pub fn exports(home: &TempDir, shards: usize) -> files::FilesConfig {
     for name in ["data", "state"] {
         std::fs::create_dir(home.path().join(name)).unwrap();
     }
-    let export = ExportConfig { name: "data".to_owned(), path: home.path().join("data"), read_only: false };
-    files::Config {
+    let export =
+        ExportConfig { name: "data".to_owned(), path: home.path().join("data"), read_only: false };
+    files::FilesConfig {
         state_dir: home.path().join("state"),
         exports: vec![export],
         callers: files::Callers::UNPRIVILEGED,
@@ -180,19 +188,28 @@ pub struct World {
     pub stuck: Option<usize>,
 }
 
+/// The form of a call over RDMA.
+struct RdmaCall {
+    /// Size of the client's receives and sends.
+    kib: u8,
+    /// The call travels in a Read chunk.
+    is_long: bool,
+}
+
 impl World {
     pub fn new(seed: u64, shards: usize, replies: usize) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let shared = Shared::open(&exports(&home, shards)).unwrap();
+        let shared = SharedFiles::open(&exports(&home, shards)).unwrap();
         let fabric = Fabric::new(seed, Faults::DELAYS);
         let (mut all, mut ports) = (vec![], vec![]);
         let mut root = None;
-        for (index, branch) in Branch::all(shards).into_iter().enumerate() {
+        for (index, handle) in CacheHandle::all(shards).into_iter().enumerate() {
             let mut files = Files::open(&shared, index).unwrap();
             root = files.mount(b"/data").ok();
-            let gateway = Gateway::new(files).with_duplicates(branch, replies);
+            let gateway = Gateway::new(files).with_duplicates(handle, replies);
             // Long calls get long replies.
-            let config = Config { reply_policy: ReplyPolicy::Chunk, slots: [512, 8, 0], ..Config::small() };
+            let config =
+                Config { reply_policy: ReplyPolicy::Chunk, slots: [512, 8, 0], ..Config::small() };
             let end = fabric.end("server", LIMITS);
             let mut shard = Shard::new(end, Placed(gateway), config, Box::new(|_| true)).unwrap();
             let tcp = shard.listen_tcp("127.0.0.1:0".parse().unwrap(), false).unwrap();
@@ -203,19 +220,31 @@ impl World {
         let (now, root) = (Time(0), root.unwrap());
         let address = "10.0.0.1:900";
         let (machine, uid) = ("client", 1000);
-        Self { fabric, shards: all, ports, client, now, home, root, machine, address, uid, stuck: None }
+        Self {
+            fabric,
+            shards: all,
+            ports,
+            client,
+            now,
+            home,
+            root,
+            machine,
+            address,
+            uid,
+            stuck: None,
+        }
     }
 
     /// The octets of a call of the client.
     pub fn encode(&self, xid: u32, call: &Call<'_>) -> Vec<u8> {
-        encode((&format!("{}@{}", self.machine, self.address), self.uid), xid, call)
+        encode(&format!("{}@{}", self.machine, self.address), self.uid, xid, call)
     }
 
-    pub fn report(&self, shard: usize) -> Report {
+    pub fn report(&self, shard: usize) -> GatewayReport {
         self.shards[shard].snapshot().app
     }
 
-    fn total(&self, count: impl Fn(&Report) -> u64) -> u64 {
+    fn total(&self, count: impl Fn(&GatewayReport) -> u64) -> u64 {
         (0..self.shards.len()).map(|shard| count(&self.report(shard))).sum()
     }
 
@@ -260,15 +289,25 @@ impl World {
     }
 
     /// Connects, calls once, and takes the reply if it is here before the connection is lost.
-    pub fn attempt(&mut self, shard: usize, way: Way, loss: Loss, octets: &[u8]) -> Option<Vec<u8>> {
+    pub fn attempt(
+        &mut self,
+        shard: usize,
+        way: Way,
+        loss: Loss,
+        octets: &[u8],
+    ) -> Option<Vec<u8>> {
         match way {
             Way::Tcp => self.attempt_tcp(shard, loss, octets),
-            Way::Short(kib) => self.attempt_rdma(shard, (kib, false), loss, octets),
-            Way::Long(kib) => self.attempt_rdma(shard, (kib, true), loss, octets),
+            Way::Short(kib) => {
+                self.attempt_rdma(shard, RdmaCall { kib, is_long: false }, loss, octets)
+            }
+            Way::Long(kib) => {
+                self.attempt_rdma(shard, RdmaCall { kib, is_long: true }, loss, octets)
+            }
         }
     }
 
-    /// Whether the connection is lost after `step` steps.
+    /// Returns true if the connection is lost after `step` steps.
     fn is_lost(&self, loss: Loss, step: u32, served: u64) -> bool {
         match loss {
             Loss::Never => {
@@ -286,7 +325,7 @@ impl World {
     fn attempt_rdma(
         &mut self,
         shard: usize,
-        (kib, is_long): (u8, bool),
+        RdmaCall { kib, is_long }: RdmaCall,
         loss: Loss,
         octets: &[u8],
     ) -> Option<Vec<u8>> {
@@ -367,7 +406,7 @@ impl World {
         socket
     }
 
-    /// How many shards there are.
+    /// Returns the number of shards.
     pub fn shards(&self) -> usize {
         self.shards.len()
     }
@@ -387,20 +426,21 @@ fn payload(message: &[u8], fenced: &[(RemoteKey, Buf)]) -> Vec<u8> {
         Body::Msg => message[at..].to_vec(),
         Body::NoMsg => {
             let segment = lists.reply().unwrap().segments[0];
-            let (_, room) = fenced.iter().find(|(key, _)| key.0 == segment.handle).expect("it is fenced");
+            let (_, room) =
+                fenced.iter().find(|(key, _)| key.0 == segment.handle).expect("it is fenced");
             room[..segment.length as usize].to_vec()
         }
         other => panic!("{other:?}"),
     }
 }
 
-/// How a procedure ended.
+/// Returns the status in the reply of a procedure.
 pub fn status(reply: &[u8]) -> Status {
     Status::parse(&mut Reader::new(&reply[ReplyHeader::LEN..])).unwrap()
 }
 
 /// The octets of a call by this user of a machine of this name.
-pub fn encode((machine_name, uid): (&str, u32), xid: u32, call: &Call<'_>) -> Vec<u8> {
+pub fn encode(machine_name: &str, uid: u32, xid: u32, call: &Call<'_>) -> Vec<u8> {
     let gids = Gids::new(&[uid, 27]).unwrap();
     let sys = AuthSys { stamp: xid, machine_name: machine_name.as_bytes(), uid, gid: uid, gids };
     let header = CallHeader {

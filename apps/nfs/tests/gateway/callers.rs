@@ -26,7 +26,8 @@ fn a_call_acts_as_whom_its_credential_names_and_as_nobody_else() {
     home.callers = callers;
     open_to_all(&home);
     std::fs::write(home.path("data/roots"), b"secret").unwrap();
-    std::fs::set_permissions(home.path("data/roots"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::fs::set_permissions(home.path("data/roots"), std::fs::Permissions::from_mode(0o600))
+        .unwrap();
     let mut client = Client::on(Box::new(OverFabric::new(home.gateway(), Config::small())), home);
     let root = client.root;
     let made = client.create(root, b"made").unwrap();

@@ -5,7 +5,7 @@ use stag_engine::Config;
 use stag_nfs::{
     Gateway,
     export::ExportConfig,
-    store::files::{self, Files, Shared},
+    store::files::{self, Files, SharedFiles},
 };
 use stag_protocol::{
     nfs::{
@@ -13,8 +13,9 @@ use stag_protocol::{
         binding::result_len_max,
         mount,
         v3::{
-            Attributes, Call, CreateArgs, CreateHow, DirOpArgs, FileHandle, GetAttrArgs, LookupArgs, Name,
-            ReadArgs, Reply, SetAttributes, StableHow, Status, SymlinkArgs, WriteArgs, WriteOk,
+            Attributes, Call, CreateArgs, CreateHow, DirOpArgs, FileHandle, GetAttrArgs,
+            LookupArgs, Name, ReadArgs, Reply, SetAttributes, StableHow, Status, SymlinkArgs,
+            WriteArgs, WriteOk,
         },
     },
     rpc::{Accepted, Auth, AuthSys, CallHeader, Credential, Gids, Outcome, ReplyHeader},
@@ -67,9 +68,12 @@ impl Home {
 
     /// The store of such a gateway.
     pub fn store_after(&self, between: impl FnOnce()) -> Files {
-        let export =
-            |name: &str, read_only| ExportConfig { name: name.to_owned(), path: self.path(name), read_only };
-        let config = files::Config {
+        let export = |name: &str, read_only| ExportConfig {
+            name: name.to_owned(),
+            path: self.path(name),
+            read_only,
+        };
+        let config = files::FilesConfig {
             state_dir: self.path("state"),
             exports: vec![export("data", false), export("fixed", true)],
             shards: 1,
@@ -77,7 +81,7 @@ impl Home {
             callers: self.callers,
             open_files: Some(64),
         };
-        let shared = Shared::open(&config).unwrap();
+        let shared = SharedFiles::open(&config).unwrap();
         between();
         Files::open(&shared, 0).unwrap()
     }
@@ -136,18 +140,24 @@ impl Client {
         let (octets, item) = encode(call);
         let len = result_len_max(call);
         let reply_max = (ReplyHeader::LEN + len.inline).max(ReplyHeader::REFUSAL_LEN_MAX);
-        let message = Message { octets: &octets, item, reply_max, result_max: len.item.min(LARGEST) };
+        let message =
+            Message { octets: &octets, item, reply_max, result_max: len.item.min(LARGEST) };
         let results = self.results(message);
         judge(Reply::parse(procedure, Reader::new(&results)).unwrap())
     }
 
-    pub fn call_mount<T>(&mut self, call: &mount::Call<'_>, judge: impl FnOnce(mount::Reply<'_>) -> T) -> T {
+    pub fn call_mount<T>(
+        &mut self,
+        call: &mount::Call<'_>,
+        judge: impl FnOnce(mount::Reply<'_>) -> T,
+    ) -> T {
         let header = header(mount::PROGRAM, mount::VERSION, call.procedure().number(), user());
         let octets = written(|writer| {
             header.emit(writer).unwrap();
             call.emit(writer).unwrap();
         });
-        let results = self.results(Message { octets: &octets, item: None, reply_max: 2048, result_max: 0 });
+        let results =
+            self.results(Message { octets: &octets, item: None, reply_max: 2048, result_max: 0 });
         judge(mount::Reply::parse(call.procedure(), Reader::new(&results)).unwrap())
     }
 
@@ -182,26 +192,33 @@ impl Client {
     /// CREATE, MKDIR, SYMLINK or MKNOD.
     pub fn make(&mut self, call: &Call<'_>) -> Result<FileHandle, Status> {
         self.call(call, |reply| match reply {
-            Reply::Create(made) | Reply::MkDir(made) | Reply::Symlink(made) | Reply::MkNod(made) => {
-                match made {
-                    Ok(made) => {
-                        let after = made.dir_wcc.after.expect("the directory can be looked at");
-                        assert!(made.dir_wcc.before.is_none_or(|before| after.mtime >= before.mtime));
-                        Ok(made.object.expect("what was made has a handle"))
-                    }
-                    Err(failure) => Err(failure.status),
+            Reply::Create(made)
+            | Reply::MkDir(made)
+            | Reply::Symlink(made)
+            | Reply::MkNod(made) => match made {
+                Ok(made) => {
+                    let after = made.dir_wcc.after.expect("the directory can be looked at");
+                    assert!(made.dir_wcc.before.is_none_or(|before| after.mtime >= before.mtime));
+                    Ok(made.object.expect("what was made has a handle"))
                 }
-            }
+                Err(failure) => Err(failure.status),
+            },
             other => panic!("{other:?}"),
         })
     }
 
     pub fn create(&mut self, dir: FileHandle, name: &[u8]) -> Result<FileHandle, Status> {
-        let how = CreateHow::Guarded(SetAttributes { mode: Some(0o644), ..SetAttributes::default() });
+        let how =
+            CreateHow::Guarded(SetAttributes { mode: Some(0o644), ..SetAttributes::default() });
         self.make(&Call::Create(CreateArgs { place: place(dir, name), how }))
     }
 
-    pub fn symlink(&mut self, dir: FileHandle, name: &[u8], path: &[u8]) -> Result<FileHandle, Status> {
+    pub fn symlink(
+        &mut self,
+        dir: FileHandle,
+        name: &[u8],
+        path: &[u8],
+    ) -> Result<FileHandle, Status> {
         let attributes = SetAttributes::default();
         self.make(&Call::Symlink(SymlinkArgs {
             place: place(dir, name),
@@ -217,16 +234,22 @@ impl Client {
         data: &[u8],
         stable: StableHow,
     ) -> Result<WriteOk, Status> {
-        self.call(&Call::Write(WriteArgs { file, offset, stable, data: Bulk::Inline(data) }), |reply| {
-            match reply {
+        self.call(
+            &Call::Write(WriteArgs { file, offset, stable, data: Bulk::Inline(data) }),
+            |reply| match reply {
                 Reply::Write(results) => results.map_err(|failure| failure.status),
                 other => panic!("{other:?}"),
-            }
-        })
+            },
+        )
     }
 
     /// The octets, and whether the file ends with them.
-    pub fn read(&mut self, file: FileHandle, offset: u64, count: u32) -> Result<(Vec<u8>, bool), Status> {
+    pub fn read(
+        &mut self,
+        file: FileHandle,
+        offset: u64,
+        count: u32,
+    ) -> Result<(Vec<u8>, bool), Status> {
         self.call(&Call::Read(ReadArgs { file, offset, count }), |reply| match reply {
             Reply::Read(Ok(read)) => {
                 assert!(read.attributes.is_some(), "READ always returns attributes");
@@ -242,11 +265,16 @@ pub fn place(dir: FileHandle, name: &[u8]) -> DirOpArgs<'_> {
     DirOpArgs { dir, name: Name(name) }
 }
 
-pub fn header(program: u32, version: u32, procedure: u32, credential: Credential<'_>) -> CallHeader<'_> {
+pub fn header(
+    program: u32,
+    version: u32,
+    procedure: u32,
+    credential: Credential<'_>,
+) -> CallHeader<'_> {
     CallHeader { xid: Xid(0), program, version, procedure, credential, verifier: Auth::NONE }
 }
 
-/// What `write` writes.
+/// Returns the octets that `write` writes.
 pub fn written(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut octets = vec![0; 16_384];
     let mut writer = Writer::new(&mut octets);
@@ -258,8 +286,9 @@ pub fn written(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
 
 /// The message of a call without its DDP-eligible argument, and that argument.
 pub fn encode<'a>(call: &Call<'a>) -> (Vec<u8>, Option<&'a [u8]>) {
-    let apart =
-        |bulk: Bulk<'a>| (Bulk::Apart(bulk.len() as u32), bulk.octets().filter(|octets| !octets.is_empty()));
+    let apart = |bulk: Bulk<'a>| {
+        (Bulk::Apart(bulk.len() as u32), bulk.octets().filter(|octets| !octets.is_empty()))
+    };
     let (call, item) = match *call {
         Call::Write(args) => {
             let (data, item) = apart(args.data);

@@ -1,8 +1,9 @@
-//! What cannot be done is refused with the right status, and counted.
+//! Tests that impossible requests are refused with the right status, and counted.
 
 use crate::client::{Client, place};
 use stag_protocol::nfs::v3::{
-    Call, CreateArgs, CreateHow, FileHandle, LookupArgs, RemoveArgs, Reply, SetAttributes, StableHow, Status,
+    Call, CreateArgs, CreateHow, FileHandle, LookupArgs, RemoveArgs, Reply, SetAttributes,
+    StableHow, Status,
 };
 
 #[test]
@@ -47,12 +48,20 @@ fn a_handle_with_one_bit_changed_names_nothing() {
     for bit in 0..whole.len() * 8 {
         let mut octets = whole.clone();
         octets[bit / 8] ^= 1 << (bit % 8);
-        assert_eq!(client.getattr(FileHandle::new(&octets).unwrap()), Err(Status::BadHandle), "bit {bit}");
+        assert_eq!(
+            client.getattr(FileHandle::new(&octets).unwrap()),
+            Err(Status::BadHandle),
+            "bit {bit}"
+        );
     }
     for len in (0..whole.len()).chain([whole.len() + 1, 64]) {
         let mut octets = whole.clone();
         octets.resize(len, 0);
-        assert_eq!(client.getattr(FileHandle::new(&octets).unwrap()), Err(Status::BadHandle), "{len} octets");
+        assert_eq!(
+            client.getattr(FileHandle::new(&octets).unwrap()),
+            Err(Status::BadHandle),
+            "{len} octets"
+        );
     }
 }
 
@@ -74,13 +83,18 @@ fn a_handle_of_what_is_gone_is_stale() {
 fn a_failure_tells_what_is_known_of_the_directory() {
     for mut client in Client::both() {
         let root = client.root;
-        client.call(&Call::Lookup(LookupArgs { what: place(root, b"missing") }), |reply| match reply {
-            Reply::Lookup(results) => assert!(results.unwrap_err().attributes.is_some()),
-            other => panic!("{other:?}"),
-        });
-        client.call(&Call::Remove(RemoveArgs { object: place(root, b"missing") }), |reply| match reply {
-            Reply::Remove(results) => assert!(results.unwrap_err().attributes.after.is_some()),
-            other => panic!("{other:?}"),
+        client.call(
+            &Call::Lookup(LookupArgs { what: place(root, b"missing") }),
+            |reply| match reply {
+                Reply::Lookup(results) => assert!(results.unwrap_err().attributes.is_some()),
+                other => panic!("{other:?}"),
+            },
+        );
+        client.call(&Call::Remove(RemoveArgs { object: place(root, b"missing") }), |reply| {
+            match reply {
+                Reply::Remove(results) => assert!(results.unwrap_err().attributes.after.is_some()),
+                other => panic!("{other:?}"),
+            }
         });
     }
 }

@@ -1,12 +1,12 @@
-//! What is done with files comes back as it was meant.
+//! Tests that operations on files have the results that were meant.
 
 use crate::client::{Client, Home, LARGEST, pattern, place};
 use crate::wire::OverFabric;
 use stag_engine::Config;
 use stag_protocol::nfs::v3::{
-    Access, AccessArgs, Call, CommitArgs, CommitOk, CreateArgs, CreateHow, FileHandle, FileKind, FsInfo,
-    LinkArgs, MkDirArgs, MkNodArgs, NodeKind, ReadLinkArgs, RemoveArgs, RenameArgs, Reply, SetAttrArgs,
-    SetAttributes, SetTime, StableHow, Status, SystemArgs, Time,
+    Access, AccessArgs, Call, CommitArgs, CommitOk, CreateArgs, CreateHow, FileHandle, FileKind,
+    FsInfo, LinkArgs, MkDirArgs, MkNodArgs, NodeKind, ReadLinkArgs, RemoveArgs, RenameArgs, Reply,
+    SetAttrArgs, SetAttributes, SetTime, StableHow, Status, SystemArgs, Time,
 };
 
 const SIZES: [usize; 7] = [0, 1, 4095, 4096, 4097, 65_537, LARGEST];
@@ -53,7 +53,10 @@ fn rmdir(client: &mut Client, dir: FileHandle, name: &[u8]) -> Result<(), Status
 }
 
 fn mkdir(client: &mut Client, dir: FileHandle, name: &[u8]) -> Result<FileHandle, Status> {
-    client.make(&Call::MkDir(MkDirArgs { place: place(dir, name), attributes: SetAttributes::default() }))
+    client.make(&Call::MkDir(MkDirArgs {
+        place: place(dir, name),
+        attributes: SetAttributes::default(),
+    }))
 }
 
 #[test]
@@ -70,7 +73,11 @@ fn every_size_is_written_made_stable_and_read_back() {
             assert_eq!(std::fs::read(client.home.path("data").join(&name)).unwrap(), data);
             let (read, eof) = client.read(file, 0, LARGEST as u32).unwrap();
             assert!(read == data && eof, "{len} octets");
-            assert_eq!(client.read(file, len as u64, 4096).unwrap(), (vec![], true), "behind {len} octets");
+            assert_eq!(
+                client.read(file, len as u64, 4096).unwrap(),
+                (vec![], true),
+                "behind {len} octets"
+            );
             assert_eq!(client.getattr(file).unwrap().size, len as u64);
         }
     }
@@ -91,7 +98,10 @@ fn a_part_is_read_and_overwritten_in_place() {
             }
             data[offset..offset + len].copy_from_slice(&part);
             let (read, eof) = client.read(file, offset as u64, len as u32).unwrap();
-            assert!(read == part && eof == (offset + len == data.len()), "{len} octets at {offset}");
+            assert!(
+                read == part && eof == (offset + len == data.len()),
+                "{len} octets at {offset}"
+            );
         }
         assert!(client.read(file, 0, u32::MAX).unwrap() == (data, true));
     }
@@ -115,7 +125,10 @@ fn more_than_the_largest_transfer_is_done_in_part() {
         let root = client.root;
         let file = client.create(root, b"f").unwrap();
         let data = pattern(LARGEST + 4096, 1);
-        assert_eq!(client.write(file, 0, &data, StableHow::Unstable).unwrap().count as usize, LARGEST);
+        assert_eq!(
+            client.write(file, 0, &data, StableHow::Unstable).unwrap().count as usize,
+            LARGEST
+        );
         client.write(file, LARGEST as u64, &data[LARGEST..], StableHow::Unstable).unwrap();
         let (read, eof) = client.read(file, 0, u32::MAX).unwrap();
         assert!(read == data[..LARGEST] && !eof);
@@ -126,7 +139,8 @@ fn more_than_the_largest_transfer_is_done_in_part() {
 fn names_move_multiply_and_go() {
     for mut client in Client::both() {
         let root = client.root;
-        let (a, b) = (mkdir(&mut client, root, b"a").unwrap(), mkdir(&mut client, root, b"b").unwrap());
+        let (a, b) =
+            (mkdir(&mut client, root, b"a").unwrap(), mkdir(&mut client, root, b"b").unwrap());
         let file = client.create(a, b"one").unwrap();
         client.write(file, 0, b"content", StableHow::FileSync).unwrap();
         let rename = RenameArgs { from: place(a, b"one"), to: place(b, b"two") };
@@ -136,10 +150,13 @@ fn names_move_multiply_and_go() {
         });
         assert_eq!(client.lookup(a, b"one"), Err(Status::NoEnt));
         assert_eq!(client.lookup(b, b"two"), Ok(file));
-        client.call(&Call::Link(LinkArgs { file, link: place(a, b"three") }), |reply| match reply {
-            Reply::Link(results) => assert_eq!(results.unwrap().attributes.unwrap().nlink, 2),
-            other => panic!("{other:?}"),
-        });
+        client.call(
+            &Call::Link(LinkArgs { file, link: place(a, b"three") }),
+            |reply| match reply {
+                Reply::Link(results) => assert_eq!(results.unwrap().attributes.unwrap().nlink, 2),
+                other => panic!("{other:?}"),
+            },
+        );
         assert_eq!(client.lookup(a, b"three"), Ok(file));
         assert_eq!(client.lookup(b, b".."), Ok(root));
         assert_eq!(rmdir(&mut client, root, b"b"), Err(Status::NotEmpty));
@@ -178,8 +195,11 @@ fn attributes_are_set_and_a_guard_guards() {
         }
         assert!(client.read(file, 0, 9000).unwrap() == (vec![0; 9000], true));
         let mtime = Time { seconds: 1_000_000_000, nanos: 5 };
-        let attributes =
-            SetAttributes { mode: Some(0o600), mtime: SetTime::Client(mtime), ..SetAttributes::default() };
+        let attributes = SetAttributes {
+            mode: Some(0o600),
+            mtime: SetTime::Client(mtime),
+            ..SetAttributes::default()
+        };
         let ctime = client.getattr(file).unwrap().ctime;
         set(&mut client, file, attributes, Some(ctime)).unwrap();
         let found = client.getattr(file).unwrap();
@@ -194,7 +214,10 @@ fn an_exclusive_create_is_recognised_when_it_comes_again() {
     for mut client in Client::both() {
         let root = client.root;
         let exclusive = |verifier| {
-            Call::Create(CreateArgs { place: place(root, b"f"), how: CreateHow::Exclusive(verifier) })
+            Call::Create(CreateArgs {
+                place: place(root, b"f"),
+                how: CreateHow::Exclusive(verifier),
+            })
         };
         let file = client.make(&exclusive(*b"verifier")).unwrap();
         assert_eq!(client.make(&exclusive(*b"verifier")), Ok(file));
@@ -206,7 +229,8 @@ fn an_exclusive_create_is_recognised_when_it_comes_again() {
 fn pipes_are_made_and_devices_are_not() {
     for mut client in Client::both() {
         let root = client.root;
-        let node = |name: &'static [u8], what| Call::MkNod(MkNodArgs { place: place(root, name), what });
+        let node =
+            |name: &'static [u8], what| Call::MkNod(MkNodArgs { place: place(root, name), what });
         let pipe = client.make(&node(b"pipe", NodeKind::Fifo(SetAttributes::default()))).unwrap();
         assert_eq!(client.getattr(pipe).unwrap().kind, FileKind::Fifo);
         let device = NodeKind::Block(SetAttributes::default(), Default::default());
@@ -220,16 +244,22 @@ fn rights_and_the_file_system_are_told() {
     for mut client in Client::both() {
         let root = client.root;
         let asked = Access::READ | Access::LOOKUP | Access::EXTEND;
-        client.call(&Call::Access(AccessArgs { object: root, access: asked }), |reply| match reply {
-            Reply::Access(results) => assert_eq!(results.unwrap().access, asked),
-            other => panic!("{other:?}"),
-        });
+        client.call(
+            &Call::Access(AccessArgs { object: root, access: asked }),
+            |reply| match reply {
+                Reply::Access(results) => assert_eq!(results.unwrap().access, asked),
+                other => panic!("{other:?}"),
+            },
+        );
         let object = SystemArgs { object: root };
         client.call(&Call::FsInfo(object), |reply| match reply {
             Reply::FsInfo(results) => {
                 let found = results.unwrap();
                 assert!(found.attributes.is_some());
-                assert_eq!((found.about.read_max, found.about.write_max), (LARGEST as u32, LARGEST as u32));
+                assert_eq!(
+                    (found.about.read_max, found.about.write_max),
+                    (LARGEST as u32, LARGEST as u32)
+                );
                 assert_ne!(found.about.properties & FsInfo::SYMLINK, 0);
             }
             other => panic!("{other:?}"),

@@ -1,4 +1,5 @@
-//! When memory is short, READ and READDIR give less, and only then nothing. When a connection breaks, nothing is kept.
+//! Tests of short memory and of broken connections. With little memory, READ and READDIR give less
+//! before they give nothing. A broken connection leaves nothing behind.
 
 use crate::client::{Client, Home, LARGEST, encode, pattern};
 use crate::wire::{Message, OverFabric, OverTcp, Wire};
@@ -7,8 +8,8 @@ use stag_protocol::{
     nfs::{
         Bulk,
         v3::{
-            Call, FileHandle, Procedure, ReadArgs, ReadDirPlusArgs, ReadOk, Reply, StableHow, Status,
-            WriteArgs,
+            Call, FileHandle, Procedure, ReadArgs, ReadDirPlusArgs, ReadOk, Reply, StableHow,
+            Status, WriteArgs,
         },
     },
     rpc::ReplyHeader,
@@ -16,7 +17,8 @@ use stag_protocol::{
 };
 use stag_sim::{Fabric, Faults};
 
-/// A server that has only so many message, medium and large slots, and a file of 300,000 octets in it.
+/// A server that has only so many message, medium and large slots, and a file of 300,000 octets in
+/// it.
 fn short_of(
     slots: [usize; 3],
     wire: impl FnOnce(stag_nfs::Gateway, Config) -> Box<dyn Wire>,
@@ -41,7 +43,11 @@ fn a_read_gets_as_much_as_the_largest_buffer_that_is_free() {
     {
         let (mut client, file) = short_of(slots, fabric);
         let (read, eof) = client.read(file, 0, LARGEST as u32).unwrap();
-        assert!(read == pattern(300_000, 1)[..len] && eof == (len == 300_000), "{} octets", read.len());
+        assert!(
+            read == pattern(300_000, 1)[..len] && eof == (len == 300_000),
+            "{} octets",
+            read.len()
+        );
         let (read, eof) = client.read(file, 299_000, LARGEST as u32).unwrap();
         assert!(read == pattern(300_000, 1)[299_000..] && eof);
         let short = client.wire.report().data.short_of_memory;
@@ -51,7 +57,8 @@ fn a_read_gets_as_much_as_the_largest_buffer_that_is_free() {
 
 #[test]
 fn a_read_without_any_buffer_is_put_off() {
-    let (mut client, file) = short_of([1, 0, 0], |gateway, config| Box::new(OverTcp::new(gateway, config)));
+    let (mut client, file) =
+        short_of([1, 0, 0], |gateway, config| Box::new(OverTcp::new(gateway, config)));
     assert_eq!(client.read(file, 0, 10), Err(Status::Jukebox));
     assert_eq!(client.getattr(file).unwrap().size, 300_000);
     assert_eq!(client.wire.report().nfs3["READ"].errors["NFS3ERR_JUKEBOX"], 1);
@@ -77,7 +84,8 @@ fn a_listing_in_a_small_buffer_has_fewer_entries() {
     let dir = client.root;
     let (mut cookie, mut names) = (0, 0);
     loop {
-        let args = ReadDirPlusArgs { dir, cookie, verifier: [0; 8], dir_count: 65_536, max_count: 65_536 };
+        let args =
+            ReadDirPlusArgs { dir, cookie, verifier: [0; 8], dir_count: 65_536, max_count: 65_536 };
         let (last, count, eof) = client.call(&Call::ReadDirPlus(args), |reply| match reply {
             Reply::ReadDirPlus(results) => {
                 let listed = results.unwrap();
@@ -114,7 +122,10 @@ fn many_reads_at_once_share_what_there_is() {
         }
     }
     assert_eq!(lens.len(), 8, "every READ is answered");
-    assert!(lens.contains(&200_000) && lens.iter().all(|len| *len >= config::INLINE_LEN), "{lens:?}");
+    assert!(
+        lens.contains(&200_000) && lens.iter().all(|len| *len >= config::INLINE_LEN),
+        "{lens:?}"
+    );
 }
 
 #[test]
@@ -133,7 +144,8 @@ fn a_connection_that_breaks_costs_neither_memory_nor_data() {
         let whole = pattern(350_000, seed as usize);
         for (at, part) in whole.chunks(70_000).enumerate() {
             let offset = at as u64 * 70_000;
-            let write = WriteArgs { file, offset, stable: StableHow::Unstable, data: Bulk::Inline(part) };
+            let write =
+                WriteArgs { file, offset, stable: StableHow::Unstable, data: Bulk::Inline(part) };
             let (octets, item) = encode(&Call::Write(write));
             let message = Message { octets: &octets, item, reply_max: 1024, result_max: 0 };
             // The wire checks after each try that neither end holds a buffer.
@@ -141,7 +153,8 @@ fn a_connection_that_breaks_costs_neither_memory_nor_data() {
                 broken += 1;
             }
             let (octets, _) = encode(&Call::Read(ReadArgs { file, offset, count: 70_000 }));
-            let message = Message { octets: &octets, item: None, reply_max: 1024, result_max: 70_000 };
+            let message =
+                Message { octets: &octets, item: None, reply_max: 1024, result_max: 70_000 };
             let reply = loop {
                 match client.wire.exchange(message) {
                     Ok(reply) => break reply,

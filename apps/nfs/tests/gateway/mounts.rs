@@ -45,7 +45,9 @@ fn exports_are_listed_and_mounts_are_not_kept() {
             }
             other => panic!("{other:?}"),
         });
-        for call in [Call::Null, Call::Umnt(Path(b"/data")), Call::Umnt(Path(b"/nothing")), Call::UmntAll] {
+        for call in
+            [Call::Null, Call::Umnt(Path(b"/data")), Call::Umnt(Path(b"/nothing")), Call::UmntAll]
+        {
             client.call_mount(&call, |_| ());
         }
         client.call_mount(&Call::Dump, |reply| match reply {

@@ -31,8 +31,20 @@ fn ask(client: &mut Client, octets: &[u8]) -> Outcome<'static> {
     }
 }
 
-fn ask_header(client: &mut Client, numbers: (u32, u32, u32), credential: Credential<'_>) -> Outcome<'static> {
-    let header = header(numbers.0, numbers.1, numbers.2, credential);
+/// The numbers of a call.
+#[derive(Clone, Copy)]
+struct Called {
+    program: u32,
+    version: u32,
+    procedure: u32,
+}
+
+fn called(program: u32, version: u32, procedure: u32) -> Called {
+    Called { program, version, procedure }
+}
+
+fn ask_header(client: &mut Client, called: Called, credential: Credential<'_>) -> Outcome<'static> {
+    let header = header(called.program, called.version, called.procedure, credential);
     ask(client, &written(|writer| header.emit(writer).unwrap()))
 }
 
@@ -40,21 +52,22 @@ fn ask_header(client: &mut Client, numbers: (u32, u32, u32), credential: Credent
 fn only_these_programs_versions_and_procedures_exist() {
     for mut client in Client::both() {
         for program in [0, 100_000, 100_002, 100_021, 100_024, 100_227, u32::MAX] {
-            let outcome = ask_header(&mut client, (program, 3, 0), user());
+            let outcome = ask_header(&mut client, called(program, 3, 0), user());
             assert_eq!(outcome, Outcome::accepted(Accepted::ProgUnavail), "{program}");
         }
-        for (program, version) in
-            [NFS, MOUNT].into_iter().flat_map(|program| [0, 1, 2, 4, u32::MAX].map(|v| (program, v)))
+        for (program, version) in [NFS, MOUNT]
+            .into_iter()
+            .flat_map(|program| [0, 1, 2, 4, u32::MAX].map(|v| (program, v)))
         {
-            let outcome = ask_header(&mut client, (program, version, 0), user());
+            let outcome = ask_header(&mut client, called(program, version, 0), user());
             assert_eq!(outcome, Outcome::accepted(Accepted::ProgMismatch { low: 3, high: 3 }));
         }
         for (program, procedure) in [(NFS, 22), (NFS, u32::MAX), (MOUNT, 6), (MOUNT, u32::MAX)] {
-            let outcome = ask_header(&mut client, (program, 3, procedure), user());
+            let outcome = ask_header(&mut client, called(program, 3, procedure), user());
             assert_eq!(outcome, Outcome::accepted(Accepted::ProcUnavail));
         }
         for program in [NFS, MOUNT] {
-            let outcome = ask_header(&mut client, (program, 3, 0), Credential::None);
+            let outcome = ask_header(&mut client, called(program, 3, 0), Credential::None);
             assert_eq!(outcome, Outcome::accepted(Accepted::Success));
         }
         let refused = client.wire.report().refused;
@@ -70,9 +83,12 @@ fn a_flavor_we_do_not_know_is_too_weak_for_all_but_null() {
             let too_weak = Outcome::Denied(Denied::AuthError(AuthStatus::TOO_WEAK));
             for (program, procedures) in [(NFS, 22), (MOUNT, 6)] {
                 for procedure in 1..procedures {
-                    assert_eq!(ask_header(&mut client, (program, 3, procedure), credential), too_weak);
+                    assert_eq!(
+                        ask_header(&mut client, called(program, 3, procedure), credential),
+                        too_weak
+                    );
                 }
-                let outcome = ask_header(&mut client, (program, 3, 0), credential);
+                let outcome = ask_header(&mut client, called(program, 3, 0), credential);
                 assert_eq!(outcome, Outcome::accepted(Accepted::Success));
             }
         }
@@ -159,14 +175,26 @@ fn arguments_cut_anywhere_or_followed_by_anything_are_garbage() {
         let calls = harmless(&client);
         assert_eq!(calls.len(), Procedure::ALL.len());
         for (number, whole) in calls.iter().enumerate() {
-            assert_eq!(ask(&mut client, whole), Outcome::accepted(Accepted::Success), "procedure {number}");
+            assert_eq!(
+                ask(&mut client, whole),
+                Outcome::accepted(Accepted::Success),
+                "procedure {number}"
+            );
             for len in header_len..whole.len() {
-                assert_eq!(ask(&mut client, &whole[..len]), garbage, "procedure {number} cut at {len}");
+                assert_eq!(
+                    ask(&mut client, &whole[..len]),
+                    garbage,
+                    "procedure {number} cut at {len}"
+                );
             }
             for extra in [4, 8, 400] {
                 let mut longer = whole.clone();
                 longer.resize(whole.len() + extra, 0);
-                assert_eq!(ask(&mut client, &longer), garbage, "procedure {number} and {extra} octets");
+                assert_eq!(
+                    ask(&mut client, &longer),
+                    garbage,
+                    "procedure {number} and {extra} octets"
+                );
             }
         }
         let path = written(|writer| {

@@ -3,7 +3,7 @@
 use stag_engine::{
     App, Call, CallFault, Cause, Config, Cx, Outcome, PeerId, Request, RequestItem, Shard, Token,
 };
-use stag_nfs::Report;
+use stag_nfs::GatewayReport;
 use stag_protocol::{rpc::record::Fragment, xdr::pad};
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Limits, Time};
@@ -31,7 +31,7 @@ pub trait Wire {
     fn exchange(&mut self, message: Message<'_>) -> Result<Vec<u8>, CallFault> {
         self.exchange_all(&[message]).pop().expect("every call has an outcome")
     }
-    fn report(&self) -> Report;
+    fn report(&self) -> GatewayReport;
     /// Octets that the server pulled from the client's memory and pushed to it.
     fn moved(&self) -> (u64, u64);
 }
@@ -81,14 +81,15 @@ pub struct OverFabric<A: App> {
     now: Time,
 }
 
-impl<A: App<Report = Report>> OverFabric<A> {
+impl<A: App<Report = GatewayReport>> OverFabric<A> {
     pub fn new(gateway: A, config: Config) -> Self {
         Self::with(Fabric::new(1, Faults::DELAYS), gateway, config)
     }
 
     pub fn with(fabric: Fabric, gateway: A, config: Config) -> Self {
         let admit = || Box::new(|_| true) as Box<_>;
-        let mut server = Shard::new(fabric.end("server", LIMITS), gateway, config, admit()).unwrap();
+        let mut server =
+            Shard::new(fabric.end("server", LIMITS), gateway, config, admit()).unwrap();
         let client = fabric.end("client", LIMITS);
         let client = Shard::new(client, Requester::default(), Config::small(), admit()).unwrap();
         let port = server.listen(&Port(0)).unwrap();
@@ -136,10 +137,17 @@ fn request(cx: &Cx<'_>, message: Message<'_>) -> Request {
         buf
     });
     let reply_max = message.reply_max;
-    Request { message: octets, item, reply_max, result, timeout: Duration::from_secs(10), token: Token(0) }
+    Request {
+        message: octets,
+        item,
+        reply_max,
+        result,
+        timeout: Duration::from_secs(10),
+        token: Token(0),
+    }
 }
 
-impl<A: App<Report = Report>> Wire for OverFabric<A> {
+impl<A: App<Report = GatewayReport>> Wire for OverFabric<A> {
     fn exchange_all(&mut self, messages: &[Message<'_>]) -> Vec<Result<Vec<u8>, CallFault>> {
         let peer = self.connect();
         self.client.with_app(|_, cx| {
@@ -153,7 +161,7 @@ impl<A: App<Report = Report>> Wire for OverFabric<A> {
         self.client.with_app(|app, _| std::mem::take(&mut app.done))
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> GatewayReport {
         self.server.snapshot().app
     }
 
@@ -170,7 +178,7 @@ pub struct OverTcp<A: App> {
     xid: u32,
 }
 
-impl<A: App<Report = Report>> OverTcp<A> {
+impl<A: App<Report = GatewayReport>> OverTcp<A> {
     pub fn new(gateway: A, config: Config) -> Self {
         let end = Fabric::new(1, Faults::NONE).end("server", LIMITS);
         let mut server = Shard::new(end, gateway, config, Box::new(|_| true)).unwrap();
@@ -188,7 +196,7 @@ impl<A: App<Report = Report>> OverTcp<A> {
     }
 }
 
-impl<A: App<Report = Report>> OverTcp<A> {
+impl<A: App<Report = GatewayReport>> OverTcp<A> {
     fn exchange_one(&mut self, message: Message<'_>) -> Result<Vec<u8>, CallFault> {
         self.xid += 1;
         let mut record = message.octets.to_vec();
@@ -229,12 +237,12 @@ impl<A: App<Report = Report>> OverTcp<A> {
     }
 }
 
-impl<A: App<Report = Report>> Wire for OverTcp<A> {
+impl<A: App<Report = GatewayReport>> Wire for OverTcp<A> {
     fn exchange_all(&mut self, messages: &[Message<'_>]) -> Vec<Result<Vec<u8>, CallFault>> {
         messages.iter().map(|message| self.exchange_one(*message)).collect()
     }
 
-    fn report(&self) -> Report {
+    fn report(&self) -> GatewayReport {
         self.server.snapshot().app
     }
 

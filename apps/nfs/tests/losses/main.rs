@@ -1,5 +1,6 @@
-//! Connections are lost at every step and servers are killed: what was acknowledged as stable is there, what may be carried out
-//! once is carried out once, and neither end keeps a buffer, a window or a promised receive.
+//! Connections are lost at every step and servers are killed: what was acknowledged as stable is
+//! there, what may be carried out once is carried out once, and neither end keeps a buffer, a
+//! window or a promised receive.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod pair;

@@ -1,13 +1,14 @@
-//! A gateway that can be killed, and a requester that stays connected to it, on one simulated fabric.
+//! A gateway that can be killed, and a requester that stays connected to it, on one simulated
+//! fabric.
 
 use crate::requester::{Requester, request};
 use stag_engine::{CallFault, Config, PeerId, Shard, Token};
 use stag_nfs::{
-    Gateway, Report,
+    Gateway, GatewayReport,
     export::ExportConfig,
     store::{
         User,
-        files::{self, Files, Shared},
+        files::{self, Files, SharedFiles},
     },
 };
 use stag_protocol::nfs::v3::{Call, FileHandle};
@@ -29,7 +30,11 @@ const CONNECTIONS: usize = 2;
 /// A directory in memory if there is one: 10,000 servers sync their files.
 fn home() -> TempDir {
     let memory = Path::new("/dev/shm");
-    if memory.is_dir() { tempfile::tempdir_in(memory).unwrap() } else { tempfile::tempdir().unwrap() }
+    if memory.is_dir() {
+        tempfile::tempdir_in(memory).unwrap()
+    } else {
+        tempfile::tempdir().unwrap()
+    }
 }
 
 fn sizes() -> Config {
@@ -52,7 +57,7 @@ pub struct Pair {
     client: Shard<Sim, Requester>,
     peers: Vec<PeerId>,
     now: Time,
-    files: files::Config,
+    files: files::FilesConfig,
     home: TempDir,
     pub root: FileHandle,
     steps: u64,
@@ -64,9 +69,12 @@ impl Pair {
         for name in ["data", "state"] {
             fs::create_dir(home.path().join(name)).unwrap();
         }
-        let export =
-            ExportConfig { name: "data".to_owned(), path: home.path().join("data"), read_only: false };
-        let files = files::Config {
+        let export = ExportConfig {
+            name: "data".to_owned(),
+            path: home.path().join("data"),
+            read_only: false,
+        };
+        let files = files::FilesConfig {
             state_dir: home.path().join("state"),
             exports: vec![export],
             callers: files::Callers::UNPRIVILEGED,
@@ -76,9 +84,20 @@ impl Pair {
         };
         let fabric = Fabric::new(seed, Faults::DELAYS);
         let client = fabric.end("client", LIMITS);
-        let client = Shard::new(client, Requester::default(), sizes(), Box::new(|_| false)).unwrap();
+        let client =
+            Shard::new(client, Requester::default(), sizes(), Box::new(|_| false)).unwrap();
         let root = FileHandle::new(&[]).unwrap();
-        Self { fabric, server: None, client, peers: vec![], now: Time(0), files, home, root, steps: 0 }
+        Self {
+            fabric,
+            server: None,
+            client,
+            peers: vec![],
+            now: Time(0),
+            files,
+            home,
+            root,
+            steps: 0,
+        }
     }
 
     pub fn data(&self, name: &str) -> PathBuf {
@@ -87,7 +106,7 @@ impl Pair {
 
     /// Starts the server; returns the handles of these files, which are there.
     pub fn start(&mut self, names: &[&str]) -> Vec<FileHandle> {
-        let shared = Shared::open(&self.files).unwrap();
+        let shared = SharedFiles::open(&self.files).unwrap();
         let mut store = Files::open(&shared, 0).unwrap();
         store.act_as(&User::Anyone);
         self.root = store.mount(b"/data").unwrap();
@@ -126,8 +145,8 @@ impl Pair {
         self.client.app().losses()
     }
 
-    pub fn report(&self) -> Report {
-        self.server.as_ref().map_or_else(Report::default, |server| server.snapshot().app)
+    pub fn report(&self) -> GatewayReport {
+        self.server.as_ref().map_or_else(GatewayReport::default, |server| server.snapshot().app)
     }
 
     /// One pass of each; when there is nothing to do, time goes on to where there is.
@@ -139,7 +158,8 @@ impl Pair {
             return;
         }
         let server = self.server.as_ref().and_then(Shard::wake_at);
-        let due = [self.fabric.next_due(), self.client.wake_at(), server].into_iter().flatten().min();
+        let due =
+            [self.fabric.next_due(), self.client.wake_at(), server].into_iter().flatten().min();
         let next = self.now + Duration::from_nanos(100);
         self.now = due.map_or(next, |due| due.max(next));
     }
@@ -154,7 +174,11 @@ impl Pair {
         // What was under way when they left.
         (0..20).for_each(|_| self.step());
         for (end, held) in self.ends() {
-            assert_eq!((end.windows_bound(), held), (0, [0; 4]), "windows, then buffers, receives and calls");
+            assert_eq!(
+                (end.windows_bound(), held),
+                (0, [0; 4]),
+                "windows, then buffers, receives and calls"
+            );
             assert!(end.receives_posted() > 0);
         }
     }
@@ -163,8 +187,14 @@ impl Pair {
     fn ends(&self) -> [(&Sim, [usize; 4]); 2] {
         fn held<A: stag_engine::App>(shard: &Shard<Sim, A>) -> (&Sim, [usize; 4]) {
             let (inbound, outbound) = shard.calls_in_progress();
-            (shard.provider(), [shard.buffers_in_use(), shard.receives_promised(), inbound, outbound])
+            (
+                shard.provider(),
+                [shard.buffers_in_use(), shard.receives_promised(), inbound, outbound],
+            )
         }
-        [held(self.server.as_ref().expect("a server that was killed was started again")), held(&self.client)]
+        [
+            held(self.server.as_ref().expect("a server that was killed was started again")),
+            held(&self.client),
+        ]
     }
 }

@@ -5,9 +5,9 @@ use stag_protocol::nfs::v3::Verifier;
 /// Octets from one piece to the next.
 pub const STRIDE: usize = 12_288;
 
-/// What its writer knows of what a piece holds.
+/// Knowledge that a writer has about the content of its piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Known {
+pub enum PieceState {
     /// The version is on stable storage.
     Stable,
     /// It was acknowledged with this verifier and is to be committed.
@@ -27,7 +27,7 @@ pub struct Piece {
     pub version: u32,
     /// The latest version that is on stable storage for sure.
     pub durable: u32,
-    pub known: Known,
+    pub known: PieceState,
 }
 
 impl Piece {

@@ -2,34 +2,24 @@
 
 use crate::{
     pair::Pair,
-    pieces::{Known, Piece},
+    pieces::{Piece, PieceState},
 };
+use fastrand::Rng;
 use stag_engine::Token;
 use stag_protocol::{
     nfs::{
         Bulk,
         v3::{
-            Call, CommitArgs, CreateArgs, CreateHow, DirOpArgs, FileHandle, MkDirArgs, Name, Procedure,
-            ReadArgs, RemoveArgs, RenameArgs, Reply, SetAttrArgs, SetAttributes, StableHow, Status,
-            WriteArgs,
+            Call, CommitArgs, CreateArgs, CreateHow, DirOpArgs, FileHandle, MkDirArgs, Name,
+            Procedure, ReadArgs, RemoveArgs, RenameArgs, Reply, SetAttrArgs, SetAttributes,
+            StableHow, Status, WriteArgs,
         },
     },
     rpc::ReplyHeader,
     xdr::{Codec, Reader},
 };
 
-pub struct Dice(pub u64);
-
-impl Dice {
-    pub fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % sides
-    }
-}
-
-/// What an actor is at.
+/// Task that an actor carries out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
     Write { piece: usize, stable: StableHow },
@@ -43,7 +33,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// Whether a second execution fails or does harm.
+    /// Returns true if a second execution fails or does harm.
     pub const fn is_once(&self) -> bool {
         !matches!(self, Self::Write { .. } | Self::Commit { .. } | Self::Read { .. })
     }
@@ -63,7 +53,7 @@ impl Task {
     }
 }
 
-/// What is counted over all seeds.
+/// Counters over all seeds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     pub calls: u64,
@@ -85,58 +75,67 @@ pub struct Actor {
     /// Tasks that are left before it only makes stable what it wrote.
     left: usize,
     pub task: Option<Task>,
-    /// Whether the server was killed since the task began.
+    /// True if the server was killed since the task began.
     pub is_in_doubt: bool,
 }
 
 impl Actor {
-    pub fn new(number: usize, left: usize, dice: &mut Dice) -> Self {
+    pub fn new(number: usize, left: usize, dice: &mut Rng) -> Self {
         let piece = |file| {
-            let len = [1, 700, 3_000, 4_096, 9_000][dice.roll(5)] + dice.roll(64);
-            Piece { file, place: number, len, version: 0, durable: 0, known: Known::Stable }
+            let len = [1, 700, 3_000, 4_096, 9_000][dice.usize(..5)] + dice.usize(..64);
+            Piece { file, place: number, len, version: 0, durable: 0, known: PieceState::Stable }
         };
         let pieces = (0..2).map(piece).collect();
         Self { number, pieces, names: vec![], fresh: 0, left, task: None, is_in_doubt: false }
     }
 
     /// Begins its next task, if there is one.
-    pub fn begin(&mut self, pair: &mut Pair, handles: &[FileHandle], dice: &mut Dice, counts: &mut Counts) {
+    pub fn begin(
+        &mut self,
+        pair: &mut Pair,
+        handles: &[FileHandle],
+        dice: &mut Rng,
+        counts: &mut Counts,
+    ) {
         let Some(task) = self.choose(dice) else { return };
         counts.calls += 1;
         counts.once += u64::from(task.is_once());
         if let Task::Write { piece, .. } = task {
             let piece = &mut self.pieces[piece];
-            counts.rewritten += u64::from(piece.known == Known::Lost);
+            counts.rewritten += u64::from(piece.known == PieceState::Lost);
             // A version that was lost is written again as it was.
-            piece.version += u32::from(piece.known != Known::Lost);
+            piece.version += u32::from(piece.known != PieceState::Lost);
         }
         self.send(pair, handles, &task);
         (self.task, self.is_in_doubt) = (Some(task), false);
     }
 
-    fn choose(&mut self, dice: &mut Dice) -> Option<Task> {
-        let unsettled = (0..self.pieces.len()).find(|piece| self.pieces[*piece].known != Known::Stable);
+    fn choose(&mut self, dice: &mut Rng) -> Option<Task> {
+        let unsettled =
+            (0..self.pieces.len()).find(|piece| self.pieces[*piece].known != PieceState::Stable);
         if self.left == 0 {
             let piece = unsettled?;
             return Some(match self.pieces[piece].known {
-                Known::Lost => Task::Write { piece, stable: StableHow::FileSync },
-                Known::Unstable(_) | Known::Stable => Task::Commit { file: self.pieces[piece].file },
+                PieceState::Lost => Task::Write { piece, stable: StableHow::FileSync },
+                PieceState::Unstable(_) | PieceState::Stable => {
+                    Task::Commit { file: self.pieces[piece].file }
+                }
             });
         }
         self.left -= 1;
-        let piece = dice.roll(self.pieces.len());
-        Some(match dice.roll(12) {
+        let piece = dice.usize(..self.pieces.len());
+        Some(match dice.usize(..12) {
             0 => Task::Write { piece, stable: StableHow::FileSync },
             1 => Task::Write { piece, stable: StableHow::DataSync },
             2..5 => Task::Write { piece, stable: StableHow::Unstable },
             5 => Task::Commit { file: self.pieces[piece].file },
-            6 if self.pieces[piece].known == Known::Stable => Task::Read { piece },
+            6 if self.pieces[piece].known == PieceState::Stable => Task::Read { piece },
             7 => Task::SetMode,
             8 => Task::Create { name: self.fresh_name() },
             9 => Task::MkDir { name: self.fresh_name() },
             _ if self.names.is_empty() => Task::Create { name: self.fresh_name() },
             roll => {
-                let (name, is_dir) = self.names.swap_remove(dice.roll(self.names.len()));
+                let (name, is_dir) = self.names.swap_remove(dice.usize(..self.names.len()));
                 match roll {
                     11 => Task::Rename { from: name, to: self.fresh_name(), is_dir },
                     _ => Task::Remove { name, is_dir },
@@ -166,7 +165,9 @@ impl Actor {
                     data: Bulk::Inline(&octets),
                 })
             }
-            Task::Commit { file } => Call::Commit(CommitArgs { file: handles[*file], offset: 0, count: 0 }),
+            Task::Commit { file } => {
+                Call::Commit(CommitArgs { file: handles[*file], offset: 0, count: 0 })
+            }
             Task::Read { piece } => {
                 let piece = &self.pieces[*piece];
                 Call::Read(ReadArgs {
@@ -207,9 +208,9 @@ impl Actor {
                 let piece = &mut self.pieces[*piece];
                 assert_eq!(done.count as usize, piece.len, "all of it was written");
                 assert!(*stable == StableHow::Unstable || done.committed != StableHow::Unstable);
-                piece.known = Known::Unstable(done.verifier);
+                piece.known = PieceState::Unstable(done.verifier);
                 if done.committed != StableHow::Unstable {
-                    (piece.known, piece.durable) = (Known::Stable, piece.version);
+                    (piece.known, piece.durable) = (PieceState::Stable, piece.version);
                 }
                 Status::Ok
             }
@@ -217,11 +218,11 @@ impl Actor {
                 let Task::Commit { file } = &task else { unreachable!() };
                 for piece in self.pieces.iter_mut().filter(|piece| piece.file == *file) {
                     match piece.known {
-                        Known::Unstable(verifier) if verifier == done.verifier => {
-                            (piece.known, piece.durable) = (Known::Stable, piece.version);
+                        PieceState::Unstable(verifier) if verifier == done.verifier => {
+                            (piece.known, piece.durable) = (PieceState::Stable, piece.version);
                         }
-                        Known::Unstable(_) => piece.known = Known::Lost,
-                        Known::Stable | Known::Lost => {}
+                        PieceState::Unstable(_) => piece.known = PieceState::Lost,
+                        PieceState::Stable | PieceState::Lost => {}
                     }
                 }
                 Status::Ok
@@ -241,7 +242,8 @@ impl Actor {
         self.note(task, status);
     }
 
-    /// Keeps the books of names. Only a server that was killed may have forgotten that it did a thing.
+    /// Keeps the books of names. Only a server that was killed may have forgotten that it did a
+    /// thing.
     fn note(&mut self, task: Task, status: Status) {
         let is_fine = match (&task, status) {
             (_, Status::Ok) => true,

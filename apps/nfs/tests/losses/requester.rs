@@ -1,6 +1,8 @@
 //! The calling side: it makes calls of NFS and keeps how they ended.
 
-use stag_engine::{App, Call as Inbound, CallFault, Cause, Cx, Outcome, PeerId, Request, RequestItem, Token};
+use stag_engine::{
+    App, Call as Inbound, CallFault, Cause, Cx, Outcome, PeerId, Request, RequestItem, Token,
+};
 use stag_protocol::{
     nfs::{
         Bulk,
@@ -13,7 +15,7 @@ use stag_protocol::{
 };
 use std::{collections::VecDeque, time::Duration};
 
-/// How long a call may take, all reconnections included: longer than anything here takes.
+/// Time that a call may take, all reconnections included: longer than any call here takes.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 #[derive(Default)]

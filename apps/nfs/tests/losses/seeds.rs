@@ -2,10 +2,11 @@
 
 use crate::{
     pair::Pair,
-    pieces::{Known, STRIDE},
-    play::{Actor, Counts, Dice, Task},
+    pieces::{PieceState, STRIDE},
+    play::{Actor, Counts, Task},
 };
-use stag_nfs::Report;
+use fastrand::Rng;
+use stag_nfs::GatewayReport;
 use stag_protocol::nfs::v3::{FileHandle, StableHow};
 use stag_sim::Faults;
 use std::{
@@ -21,9 +22,9 @@ const FILES: [&str; 2] = ["file-0", "file-1"];
 const ACTORS: usize = 4;
 const TASKS: usize = 6;
 /// Things that arrive in a run without a fault, about: losses are spread over them.
-const ARRIVALS: usize = 64;
+const ARRIVALS: u64 = 64;
 
-/// What all runs did together.
+/// Totals of all runs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     counts: Counts,
@@ -53,7 +54,7 @@ struct Run {
     pair: Pair,
     actors: Vec<Actor>,
     handles: Vec<FileHandle>,
-    dice: Dice,
+    dice: Rng,
     sum: Sum,
     /// Losses at a chosen step that are left, and the step of the next.
     losses_left: usize,
@@ -64,16 +65,15 @@ struct Run {
 
 impl Run {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        (0..4).for_each(|_| _ = dice.roll(2));
+        let mut dice = Rng::with_seed(seed);
         let mut pair = Pair::new(seed);
         FILES.iter().for_each(|name| fs::write(pair.data(name), b"").unwrap());
         let handles = pair.start(&FILES);
         let actors = (0..ACTORS).map(|number| Actor::new(number, TASKS, &mut dice)).collect();
         // The first one goes through all steps, seed by seed.
-        let lose_at = seed % ARRIVALS as u64;
-        let losses_left = 1 + dice.roll(4);
-        let kill_at = (seed % 3 == 2).then(|| dice.roll(ARRIVALS * 3 / 4) as u64);
+        let lose_at = seed % ARRIVALS;
+        let losses_left = dice.usize(1..=4);
+        let kill_at = (seed % 3 == 2).then(|| dice.u64(..ARRIVALS * 3 / 4));
         let sum = Sum::default();
         let mut run = Self { pair, actors, handles, dice, sum, losses_left, lose_at, kill_at };
         run.set_faults();
@@ -83,8 +83,8 @@ impl Run {
 
     fn set_faults(&mut self) {
         let lost_at = (self.losses_left > 0).then_some(self.lose_at);
-        let lost = [0, 0, 2_000, 10_000][self.dice.roll(4)];
-        let refused = [0, 0, 200_000][self.dice.roll(3)];
+        let lost = [0, 0, 2_000, 10_000][self.dice.usize(..4)];
+        let refused = [0, 0, 200_000][self.dice.usize(..3)];
         self.pair.fabric.set_faults(Faults { lost_at, lost, refused, ..Faults::DELAYS });
     }
 
@@ -93,7 +93,12 @@ impl Run {
         loop {
             for actor in &mut self.actors {
                 if actor.task.is_none() {
-                    actor.begin(&mut self.pair, &self.handles, &mut self.dice, &mut self.sum.counts);
+                    actor.begin(
+                        &mut self.pair,
+                        &self.handles,
+                        &mut self.dice,
+                        &mut self.sum.counts,
+                    );
                 }
             }
             if self.actors.iter().all(|actor| actor.task.is_none()) {
@@ -107,7 +112,7 @@ impl Run {
             let steps = self.pair.fabric.steps();
             if self.losses_left > 0 && steps > self.lose_at {
                 self.losses_left -= 1;
-                self.lose_at = steps + self.dice.roll(ARRIVALS / 3) as u64;
+                self.lose_at = steps + self.dice.u64(..ARRIVALS / 3);
                 self.set_faults();
             }
             if self.kill_at.is_some_and(|at| steps > at) {
@@ -123,10 +128,10 @@ impl Run {
         self.sum.replayed += self.pair.report().duplicates.replayed;
         self.pair.kill();
         self.actors.iter_mut().for_each(|actor| actor.is_in_doubt = true);
-        if self.dice.roll(2) == 0 {
+        if self.dice.bool() {
             self.take_back();
         }
-        for _ in 0..self.dice.roll(40) {
+        for _ in 0..self.dice.usize(..40) {
             self.pair.step();
             while let Some((token, reply)) = self.pair.take() {
                 let reply = reply.expect("a call is kept until it is answered");
@@ -143,12 +148,16 @@ impl Run {
                 let is_open = match &actor.task {
                     // The reply to a COMMIT may be under way.
                     Some(Task::Commit { file }) if *file == piece.file => false,
-                    Some(Task::Write { piece, stable }) if *piece == number => *stable == StableHow::Unstable,
-                    _ => matches!(piece.known, Known::Unstable(_)),
+                    Some(Task::Write { piece, stable }) if *piece == number => {
+                        *stable == StableHow::Unstable
+                    }
+                    _ => matches!(piece.known, PieceState::Unstable(_)),
                 };
-                if is_open && self.dice.roll(4) > 0 {
-                    let file =
-                        fs::File::options().write(true).open(self.pair.data(FILES[piece.file])).unwrap();
+                if is_open && self.dice.usize(..4) > 0 {
+                    let file = fs::File::options()
+                        .write(true)
+                        .open(self.pair.data(FILES[piece.file]))
+                        .unwrap();
                     file.write_all_at(&piece.octets(piece.durable), piece.offset() as u64).unwrap();
                     self.sum.taken_back += 1;
                 }
@@ -156,16 +165,20 @@ impl Run {
         }
     }
 
-    /// What must be true at the end.
+    /// Checks the conditions that must hold at the end.
     fn judge(&mut self) {
         let mut contents = FILES.map(|name| fs::read(self.pair.data(name)).unwrap());
         contents.iter_mut().for_each(|content| content.resize(ACTORS * STRIDE, 0));
         for piece in self.actors.iter().flat_map(|actor| &actor.pieces) {
             let there = &contents[piece.file][piece.offset()..][..piece.len];
-            assert_eq!((piece.known, piece.durable), (Known::Stable, piece.version));
-            assert!(there == piece.octets(piece.version), "lost, though it was acknowledged: {piece:?}");
+            assert_eq!((piece.known, piece.durable), (PieceState::Stable, piece.version));
+            assert!(
+                there == piece.octets(piece.version),
+                "lost, though it was acknowledged: {piece:?}"
+            );
         }
-        let names = self.actors.iter().flat_map(|actor| actor.names.iter().map(|(name, _)| name.clone()));
+        let names =
+            self.actors.iter().flat_map(|actor| actor.names.iter().map(|(name, _)| name.clone()));
         let expected: BTreeSet<String> = names.chain(FILES.map(str::to_owned)).collect();
         let found = fs::read_dir(self.pair.data("")).unwrap();
         let found: BTreeSet<String> =
@@ -186,7 +199,7 @@ impl Run {
 }
 
 /// Executions of procedures that may be carried out once.
-fn carried_out(report: &Report) -> u64 {
+fn carried_out(report: &GatewayReport) -> u64 {
     let once = ["CREATE", "MKDIR", "REMOVE", "RMDIR", "RENAME", "SETATTR"];
     once.iter().filter_map(|name| report.nfs3.get(*name)).map(|served| served.calls).sum()
 }

@@ -1,13 +1,15 @@
-//! What NFS workloads work on: a directory of their own on the server, made before and removed after.
+//! Files that NFS workloads work on: in a directory of their own on the server, made before and
+//! removed after.
 
-use super::{options::Run, stop::Stop};
+use super::options::RunOptions;
 use crate::{
     Error,
     call::{Remote, Url, failed},
     caller,
+    stop::Stop,
 };
-use stag_load::bench::{
-    Files, Workload,
+use stag_load::{
+    LoadFiles, Workload,
     workload::{NAMES, block, name},
 };
 use stag_protocol::nfs::v3::{CreateHow, FileHandle, SetAttributes, StableHow};
@@ -26,19 +28,26 @@ pub struct Ground {
 }
 
 struct Plot {
-    files: Files,
+    files: LoadFiles,
     name: String,
 }
 
 impl Ground {
     /// Makes what `arguments` need, for calls of `size` octets; nothing stays when that is stopped.
-    pub fn make(arguments: &Run, url: &Url, size: usize, stop: &Stop) -> Result<Self, Error> {
+    pub fn make(
+        arguments: &RunOptions,
+        url: &Url,
+        size: usize,
+        stop: &Stop,
+    ) -> Result<Self, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
         let mut remote = Remote::mount_with(url, 8, timeout, arguments.rdma_version)?;
         let root = remote.target()?.handle;
         let name = format!("stag-bench-{:016x}", u64::from_ne_bytes(caller::random()?));
         let made = remote.client.mkdir(root, name.as_bytes(), 0o700);
-        made.map_err(failed(format_args!("MKDIR of {name}, where files are made to measure with")))?;
+        made.map_err(failed(format_args!(
+            "MKDIR of {name}, where files are made to measure with"
+        )))?;
         let home = remote.client.lookup(root, name.as_bytes()).map_err(failed("LOOKUP"))?.object;
         let mut ground = Self { remote, root, name, plots: Vec::new(), size };
         for part in 0..arguments.cores {
@@ -51,12 +60,18 @@ impl Ground {
         Ok(ground)
     }
 
-    /// What the generators work on.
-    pub fn files(&self) -> Vec<Files> {
+    /// Returns the files that the generators work on.
+    pub fn files(&self) -> Vec<LoadFiles> {
         self.plots.iter().map(|plot| plot.files).collect()
     }
 
-    fn add(&mut self, arguments: &Run, home: FileHandle, part: u16, stop: &Stop) -> Result<(), Error> {
+    fn add(
+        &mut self,
+        arguments: &RunOptions,
+        home: FileHandle,
+        part: u16,
+        stop: &Stop,
+    ) -> Result<(), Error> {
         let label = format!("core{part}");
         let client = &mut self.remote.client;
         client.mkdir(home, label.as_bytes(), 0o700).map_err(failed("MKDIR"))?;
@@ -66,9 +81,12 @@ impl Ground {
             .map_err(failed("CREATE"))?;
         let file = client.lookup(dir, b"data").map_err(failed("LOOKUP"))?.object;
         // Two, so that a mixture has one to read and one to write.
-        let blocks =
-            if arguments.workload.has_payload() { (arguments.file_size / self.size).max(2) } else { 1 };
-        let files = Files { dir, file, blocks: blocks as u64 };
+        let blocks = if arguments.workload.has_payload() {
+            (arguments.file_size / self.size).max(2)
+        } else {
+            1
+        };
+        let files = LoadFiles { dir, file, blocks: blocks as u64 };
         self.plots.push(Plot { files, name: label });
         if arguments.workload == Workload::Lookup {
             for number in 0..NAMES {
@@ -85,8 +103,9 @@ impl Ground {
                 }
                 let octets = block(number, self.size, false);
                 let offset = number * self.size as u64;
-                let done =
-                    client.write(file, offset, octets, StableHow::Unstable).map_err(failed("WRITE"))?;
+                let done = client
+                    .write(file, offset, octets, StableHow::Unstable)
+                    .map_err(failed("WRITE"))?;
                 if done.count as usize != octets.len() {
                     return Err(Error::failure(format!(
                         "WRITE took less than {} octets: give a lower --size",
@@ -105,7 +124,11 @@ impl Ground {
         let (mut room, mut compared) = (vec![0; self.size], 0);
         for (number, _) in (0_u64..).zip(written).filter(|(_, written)| **written) {
             let offset = number * self.size as u64;
-            let done = self.remote.client.read(plot.files.file, offset, &mut room).map_err(failed("READ"))?;
+            let done = self
+                .remote
+                .client
+                .read(plot.files.file, offset, &mut room)
+                .map_err(failed("READ"))?;
             if done.count != self.size || room != block(number, self.size, true) {
                 return Err(Error::failure(format!(
                     "what was written at {offset} of {}/{}/data is not what is read there",

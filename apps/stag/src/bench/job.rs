@@ -1,13 +1,14 @@
-//! Job files: the flags of `stag bench` in TOML, by their long names. Flags on the command line override them.
+//! Job files: the flags of `stag bench` in TOML, by their long names. Flags on the command line
+//! override them.
 
 use clap::Command;
 use std::ffi::OsString;
 use toml::{Table, Value};
 
-/// What a job file asks for.
+/// Content of a job file.
 #[derive(Debug, Default, PartialEq)]
 pub struct Job {
-    /// What to call.
+    /// URL to call.
     pub url: Option<String>,
     /// The rest, as on the command line.
     pub flags: Vec<OsString>,
@@ -17,11 +18,12 @@ impl Job {
     /// Reads a job file for `command`, which knows the flags.
     ///
     /// # Errors
-    /// What is wrong, as a sentence.
+    /// A sentence that names the fault and its line.
     pub fn parse(text: &str, command: &Command) -> Result<Self, String> {
         let table: Table = text.parse().map_err(|error: toml::de::Error| {
-            let line =
-                error.span().map_or(1, |span| text.get(..span.start).unwrap_or_default().split('\n').count());
+            let line = error
+                .span()
+                .map_or(1, |span| text.get(..span.start).unwrap_or_default().split('\n').count());
             format!("line {line}: {}", error.message().replace('\n', "; "))
         })?;
         let mut job = Self::default();
@@ -31,7 +33,9 @@ impl Job {
                 job.url = Some(url.to_owned());
                 continue;
             }
-            let flag = command.get_arguments().find(|flag| flag.get_long() == Some(key) && is_of_jobs(key));
+            let flag = command
+                .get_arguments()
+                .find(|flag| flag.get_long() == Some(key) && is_of_jobs(key));
             let Some(flag) = flag else { return Err(unknown(key, command)) };
             let takes_value = flag.get_action().takes_values();
             match value {
@@ -42,8 +46,9 @@ impl Job {
                 }
                 _ if !takes_value => return Err(format!("{key} is true or false")),
                 value => {
-                    let text = word(value)
-                        .ok_or_else(|| format!("{key} has to be a text, a number or a list of them"))?;
+                    let text = word(value).ok_or_else(|| {
+                        format!("{key} has to be a text, a number or a list of them")
+                    })?;
                     job.flags.push(format!("--{key}={text}").into());
                 }
             }
@@ -57,7 +62,10 @@ fn is_of_jobs(key: &str) -> bool {
 }
 
 fn unknown(key: &str, command: &Command) -> String {
-    let known = command.get_arguments().filter_map(|flag| flag.get_long()).filter(|known| is_of_jobs(known));
+    let known = command
+        .get_arguments()
+        .filter_map(|flag| flag.get_long())
+        .filter(|known| is_of_jobs(known));
     let known: Vec<_> = ["url"].into_iter().chain(known).collect();
     format!("nothing is called {key:?} here, only {}", known.join(", "))
 }
@@ -69,7 +77,8 @@ fn word(value: &Value) -> Option<String> {
         Value::Integer(number) => Some(number.to_string()),
         Value::Float(number) => Some(number.to_string()),
         Value::Array(values) => {
-            let words = values.iter().map(|value| if value.is_array() { None } else { word(value) });
+            let words =
+                values.iter().map(|value| if value.is_array() { None } else { word(value) });
             words.collect::<Option<Vec<_>>>().map(|words| words.join(","))
         }
         Value::Boolean(_) | Value::Datetime(_) | Value::Table(_) => None,
@@ -82,14 +91,15 @@ mod tests {
     use clap::{Args, CommandFactory, Parser};
 
     fn parse(text: &str) -> Result<Job, String> {
-        let command = super::super::options::Run::augment_args(Command::new("bench"));
+        let command = super::super::options::RunOptions::augment_args(Command::new("bench"));
         Job::parse(text, &command)
     }
 
     #[test]
     fn keys_are_flags() {
         let job = parse(
-            "# a job\nurl = \"tcp://h:1/x\"\nworkload = 'nfs3:read'\ndepth = 8\nsize = ['4K', 65536]\n\
+            "# a job\nurl = \"tcp://h:1/x\"\nworkload = 'nfs3:read'\ndepth = 8\nsize = ['4K', \
+             65536]\n\
              duration = 0.5\nno-verify = true\n",
         );
         let job = job.unwrap();
@@ -98,8 +108,14 @@ mod tests {
         flags.sort();
         assert_eq!(
             flags,
-            ["--depth=8", "--duration=0.5", "--no-verify", "--size=4K,65536", "--workload=nfs3:read"]
-                .map(OsString::from)
+            [
+                "--depth=8",
+                "--duration=0.5",
+                "--no-verify",
+                "--size=4K,65536",
+                "--workload=nfs3:read"
+            ]
+            .map(OsString::from)
         );
         assert_eq!(parse("no-verify = false"), Ok(Job::default()));
     }
@@ -125,8 +141,17 @@ mod tests {
 
     #[test]
     fn flags_on_the_command_line_override_those_of_the_file() {
-        let arguments =
-            ["stag", "bench", "--depth=8", "--size=1K,2K", "--depth", "3", "--size", "4K", "tcp://h:1"];
+        let arguments = [
+            "stag",
+            "bench",
+            "--depth=8",
+            "--size=1K,2K",
+            "--depth",
+            "3",
+            "--size",
+            "4K",
+            "tcp://h:1",
+        ];
         let cli = crate::cli::Cli::try_parse_from(arguments).unwrap();
         let crate::cli::Command::Bench(bench) = cli.command else { panic!("it is a bench") };
         assert_eq!((bench.run.depth, bench.run.size.unwrap().0), (Some(3), vec![4_096]));

@@ -1,14 +1,11 @@
-//! `stag bench`: measures a server. `stag echo`: something to measure.
+//! `stag bench`: measures a server.
 
-pub mod echo;
 mod files;
-mod host;
 mod job;
 pub mod options;
 mod result_file;
 mod run;
 mod show;
-pub mod stop;
 mod versus;
 
 use crate::{
@@ -17,40 +14,45 @@ use crate::{
     caller::{self, say},
     cli, descriptors,
     progress::Progress,
+    stop::Stop,
 };
 use clap::{Parser, Subcommand};
 use job::Job;
-use options::{Bench, Compare, Format, Report, Run, What};
+use options::{BenchOptions, BenchWhat, CompareOptions, ReportFormat, ReportOptions, RunOptions};
 use result_file::ResultFile;
+use run::Point;
+pub use show::served;
+
 use serde::Serialize;
 use serde_json::json;
 use stag_echo::driver::DEPTH_MAX;
-use stag_load::bench::{
-    Outcome, Workload,
+use stag_load::{
+    RunOutcome, Workload,
     compare::{self, Rules},
     export, html,
-    ladder::{Promise, Search, Step},
+    ladder::{LadderStep, Promise, Search},
     latency::{BEYOND, PERCENTILES},
-    outcome::{Second, Setup},
+    outcome::{RunSetup, SecondFigures},
 };
 use stag_protocol::rpcrdma::Versions;
 use std::{ffi::OsString, fs, path::Path};
-use stop::Stop;
 
+/// The texts of its `--help`.
+pub const HELP: &str = include_str!("help.txt");
 /// Octets of payload of a call, unless told otherwise.
 const SIZE: usize = 4_096;
 /// Of a call in the reverse direction, which has to fit inline on version 1.
 const REVERSE_SIZE: usize = 1_024;
 /// Between the seeds of runs that follow each other.
 const SEED_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-/// How exactly the highest rate is looked for.
+/// Relative precision at which the search for the highest rate ends.
 const WITHIN: f64 = 0.05;
 
 /// Runs, and says what came of it.
-pub fn run(arguments: &Bench) -> Result<(), Error> {
+pub fn run(arguments: &BenchOptions) -> Result<(), Error> {
     let with_job;
     let job = match &arguments.what {
-        Some(What::Versus(versus)) => &versus.run.job,
+        Some(BenchWhat::Versus(versus)) => &versus.run.job,
         _ => &arguments.run.job,
     };
     let arguments = match job {
@@ -61,9 +63,9 @@ pub fn run(arguments: &Bench) -> Result<(), Error> {
         None => arguments,
     };
     match &arguments.what {
-        Some(What::Compare(arguments)) => return compare(arguments),
-        Some(What::Versus(arguments)) => return versus::in_turns(arguments),
-        Some(What::Report(arguments)) => return report(arguments),
+        Some(BenchWhat::Compare(arguments)) => return compare(arguments),
+        Some(BenchWhat::Versus(arguments)) => return versus::in_turns(arguments),
+        Some(BenchWhat::Report(arguments)) => return report(arguments),
         None => {}
     }
     let stop = Stop::by_signals()?;
@@ -86,27 +88,29 @@ pub fn run(arguments: &Bench) -> Result<(), Error> {
     }
     // What failed at the server is said, whatever becomes of the file.
     let written = file.map_or(Ok(()), |file| file.write(json(&outcomes)?));
-    let failures = failure(&outcomes).into_iter().chain(written.err().map(|error| error.to_string()));
+    let failures =
+        failure(&outcomes).into_iter().chain(written.err().map(|error| error.to_string()));
     match failures.reduce(|one, other| format!("{one}; {other}")) {
         Some(sentence) => Err(Error::failure(sentence)),
-        None if stop.is_asked() => {
-            Err(Error::Stopped("stopped by a signal; what was measured until then is above".to_owned()))
-        }
+        None if stop.is_asked() => Err(Error::Stopped(
+            "stopped by a signal; what was measured until then is above".to_owned(),
+        )),
         None => Ok(()),
     }
 }
 
 /// The first reason for which runs failed.
-fn failure(outcomes: &[Outcome]) -> Option<String> {
-    let failed = outcomes.iter().find_map(|outcome| match (outcome.failed, outcome.failure.as_ref()?) {
-        (0 | 1, first) => Some(first.clone()),
-        (failed, first) => Some(format!("{failed} calls failed; the first: {first}")),
-    });
+fn failure(outcomes: &[RunOutcome]) -> Option<String> {
+    let failed =
+        outcomes.iter().find_map(|outcome| match (outcome.failed, outcome.failure.as_ref()?) {
+            (0 | 1, first) => Some(first.clone()),
+            (failed, first) => Some(format!("{failed} calls failed; the first: {first}")),
+        });
     failed.or_else(|| outcomes.iter().find_map(|outcome| outcome.left_behind.clone()))
 }
 
 /// The arguments again, behind those of the job file: what comes last counts.
-fn with_file(given: &Bench, file: &Path) -> Result<Bench, Error> {
+fn with_file(given: &BenchOptions, file: &Path) -> Result<BenchOptions, Error> {
     let wrong = |why: String| Error::usage(format!("{}: {why}", file.display()));
     let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
     let command = cli::Command::augment_subcommands(clap::Command::new("stag"));
@@ -128,16 +132,21 @@ fn with_file(given: &Bench, file: &Path) -> Result<Bench, Error> {
     match cli::Cli::try_parse_from(&words) {
         Ok(cli::Cli { command: cli::Command::Bench(bench) }) => Ok(*bench),
         Ok(_) => unreachable!("the words begin with bench"),
-        Err(error) => {
-            Err(wrong(cli::sentence(&error, &<cli::Cli as clap::CommandFactory>::command(), &words)))
-        }
+        Err(error) => Err(wrong(cli::sentence(
+            &error,
+            &<cli::Cli as clap::CommandFactory>::command(),
+            &words,
+        ))),
     }
 }
 
 /// One run for each size and rate.
-fn measure(arguments: &Run, stop: &Stop) -> Result<Vec<Outcome>, Error> {
+fn measure(arguments: &RunOptions, stop: &Stop) -> Result<Vec<RunOutcome>, Error> {
     let url = arguments.url.as_deref().ok_or_else(|| {
-        Error::usage("say what to measure: 'stag bench URL --workload NAME', for example against 'stag echo'")
+        Error::usage(
+            "say what to measure: 'stag bench URL --workload NAME', for example against \
+                      'stag echo'",
+        )
     })?;
     let url = Url::parse(url)?;
     check(arguments, &url)?;
@@ -152,8 +161,14 @@ fn measure(arguments: &Run, stop: &Stop) -> Result<Vec<Outcome>, Error> {
     };
     let one = |size, rate| {
         let mut progress = Progress::new(false);
-        let mut live = |second: &Second| progress.begin(&show::live(second), None);
-        run::run(arguments, (&url, stop), run::setup(arguments, &url, (size, rate, seed)), &mut live)
+        let mut live = |second: &SecondFigures| progress.begin(&show::live(second), None);
+        run::run(
+            arguments,
+            &url,
+            stop,
+            run::setup(arguments, &url, Point { size, rate, seed }),
+            &mut live,
+        )
     };
     if let Some(promise) = &arguments.slo {
         let size = sizes.first().copied().unwrap_or(0);
@@ -174,35 +189,37 @@ fn measure(arguments: &Run, stop: &Stop) -> Result<Vec<Outcome>, Error> {
 }
 
 /// Octets of payload to be tried.
-fn sizes(arguments: &Run) -> Vec<usize> {
+fn sizes(arguments: &RunOptions) -> Vec<usize> {
     match &arguments.size {
         Some(sizes) if arguments.workload.has_payload() => sizes.0.clone(),
         _ => vec![if arguments.workload == Workload::Reverse { REVERSE_SIZE } else { SIZE }],
     }
 }
 
-/// How the first run of a ladder is made.
-fn first_setup(arguments: &Run, url: &Url, seed: u64) -> Setup {
+/// Returns the parameters of the first run of a ladder.
+fn first_setup(arguments: &RunOptions, url: &Url, seed: u64) -> RunSetup {
     let rate = arguments.rate.as_ref().and_then(|rates| rates.0.first().copied());
     let size = sizes(arguments).first().copied().unwrap_or(SIZE);
-    run::setup(arguments, url, (size, rate, seed))
+    run::setup(arguments, url, Point { size, rate, seed })
 }
 
 /// Runs at one rate after the other, until the highest is found that keeps the promise.
 fn search(
-    arguments: &Run,
+    arguments: &RunOptions,
     promise: &Promise,
-    mut one: impl FnMut(f64) -> Result<Outcome, Error>,
-) -> Result<Vec<Outcome>, Error> {
+    mut one: impl FnMut(f64) -> Result<RunOutcome, Error>,
+) -> Result<Vec<RunOutcome>, Error> {
     let quantile = PERCENTILES
         .iter()
         .find(|(name, _)| *name == promise.percentile)
         .map_or(0.5, |(_, quantile)| *quantile);
-    // A lower rate has too few samples for the percentile; Poisson times may give some less than the rate says.
+    // A lower rate has too few samples for the percentile; Poisson times may give some less than
+    // the rate says.
     let lowest = BEYOND / (1.0 - quantile) * 1.2 / arguments.duration.unwrap_or(run::DURATION);
-    let first = arguments.rate.as_ref().and_then(|rates| rates.0.first().copied()).unwrap_or(1_000.0);
-    let (mut search, mut outcomes) = (Search::new(first, (lowest, 1e8), WITHIN), Vec::new());
-    while let Step::Try(rate) = search.step() {
+    let first =
+        arguments.rate.as_ref().and_then(|rates| rates.0.first().copied()).unwrap_or(1_000.0);
+    let (mut search, mut outcomes) = (Search::new(first, lowest..=1e8, WITHIN), Vec::new());
+    while let LadderStep::Try(rate) = search.step() {
         let outcome = one(rate)?;
         let is_last = outcome.failure.is_some() || outcome.stopped;
         search.note(is_kept(&outcome, promise));
@@ -214,8 +231,9 @@ fn search(
     Ok(outcomes)
 }
 
-/// Whether a run keeps a promise: every call was made in time, and the percentile is known and short enough.
-fn is_kept(outcome: &Outcome, promise: &Promise) -> bool {
+/// Returns true if a run keeps a promise: every call was made in time, and the percentile is known
+/// and short enough.
+fn is_kept(outcome: &RunOutcome, promise: &Promise) -> bool {
     let time = outcome.response.percentile(&promise.percentile);
     !outcome.stopped
         && outcome.unsent == 0
@@ -224,13 +242,13 @@ fn is_kept(outcome: &Outcome, promise: &Promise) -> bool {
 }
 
 /// The highest rate of those that keep it.
-fn highest(outcomes: &[Outcome], promise: &Promise) -> Option<f64> {
+fn highest(outcomes: &[RunOutcome], promise: &Promise) -> Option<f64> {
     let kept = outcomes.iter().filter(|outcome| is_kept(outcome, promise));
     kept.filter_map(|outcome| outcome.setup.rate).max_by(f64::total_cmp)
 }
 
 /// Writes results in other forms.
-fn report(arguments: &Report) -> Result<(), Error> {
+fn report(arguments: &ReportOptions) -> Result<(), Error> {
     let mut outcomes = Vec::new();
     for path in &arguments.results {
         outcomes.extend(read(path)?);
@@ -250,22 +268,22 @@ fn report(arguments: &Report) -> Result<(), Error> {
         write(to, export::log(single()?).map_err(wrong)?)?;
     }
     match arguments.format {
-        Some(Format::Fio) => say(format!("{:#}\n", export::fio(&outcomes))),
-        Some(Format::Perftest) => say(export::perftest(&outcomes)),
+        Some(ReportFormat::Fio) => say(format!("{:#}\n", export::fio(&outcomes))),
+        Some(ReportFormat::Perftest) => say(export::perftest(&outcomes)),
         None => {}
     }
     Ok(())
 }
 
 /// The results in a file.
-fn read(path: &Path) -> Result<Vec<Outcome>, Error> {
+fn read(path: &Path) -> Result<Vec<RunOutcome>, Error> {
     let wrong = |why: String| Error::usage(format!("{}: {why}", path.display()));
     let text = fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
-    Outcome::parse_all(&text).map_err(wrong)
+    RunOutcome::parse_all(&text).map_err(wrong)
 }
 
-/// What cannot be had together.
-fn check(arguments: &Run, url: &Url) -> Result<(), Error> {
+/// Refuses arguments that cannot be combined.
+fn check(arguments: &RunOptions, url: &Url) -> Result<(), Error> {
     if arguments.workload.is_nfs() && url.path == b"/" {
         return Err(Error::usage(format!(
             "{} needs an export: write {url}/NAME as 'stag call {url} mount' shows it",
@@ -289,7 +307,9 @@ fn check(arguments: &Run, url: &Url) -> Result<(), Error> {
         descriptors::check_calling(arguments.connections.into(), arguments.cores.into())?;
     }
     if url.server.fabric().is_none() && arguments.rdma_version != Versions::One {
-        return Err(Error::usage("--rdma-version is of RPC over RDMA, and tcp:// has none: leave it out"));
+        return Err(Error::usage(
+            "--rdma-version is of RPC over RDMA, and tcp:// has none: leave it out",
+        ));
     }
     if arguments.stages && matches!(arguments.workload, Workload::Reverse | Workload::ConnStorm) {
         let why = "--stages follows calls of ours over connections that last";
@@ -299,7 +319,8 @@ fn check(arguments: &Run, url: &Url) -> Result<(), Error> {
         Workload::Reverse => check_reverse(arguments, url)?,
         Workload::ConnStorm if arguments.depth.is_some_and(|depth| depth > 1) => {
             return Err(Error::usage(
-                "connstorm makes one call on each connection: leave --depth out, and say by --connections how many there are at a time",
+                "connstorm makes one call on each connection: leave --depth out, and say by \
+                 --connections how many there are at a time",
             ));
         }
         _ => {}
@@ -313,36 +334,39 @@ fn check(arguments: &Run, url: &Url) -> Result<(), Error> {
     Ok(())
 }
 
-/// What calls of the server cannot be had with.
-fn check_reverse(arguments: &Run, url: &Url) -> Result<(), Error> {
+/// Refuses arguments that cannot be combined with calls of the server.
+fn check_reverse(arguments: &RunOptions, url: &Url) -> Result<(), Error> {
     if url.server.fabric().is_none() {
         return Err(Error::usage(
-            "reverse measures calls of the server over RPC over RDMA (RFC 8167): there are none over tcp://",
+            "reverse measures calls of the server over RPC over RDMA (RFC 8167): there are none \
+             over tcp://",
         ));
     }
     if arguments.rate.is_some() || arguments.slo.is_some() {
         return Err(Error::usage(
-            "reverse is a closed loop, because the server decides when it calls: leave --rate and --slo out",
+            "reverse is a closed loop, because the server decides when it calls: leave --rate and \
+             --slo out",
         ));
     }
     if arguments.depth.is_some_and(|depth| u32::from(depth) > DEPTH_MAX) {
         return Err(Error::usage(format!(
-            "--depth is {DEPTH_MAX} at most for reverse: 'stag echo' makes as many calls on one connection"
+            "--depth is {DEPTH_MAX} at most for reverse: 'stag echo' makes as many calls on one \
+             connection"
         )));
     }
     Ok(())
 }
 
 /// Compares two results.
-fn compare(arguments: &Compare) -> Result<(), Error> {
+fn compare(arguments: &CompareOptions) -> Result<(), Error> {
     let wrong = |path: &Path, what: &str| Error::usage(format!("{}: {what}", path.display()));
-    let one = |path: &Path| match <[Outcome; 1]>::try_from(read(path)?) {
+    let one = |path: &Path| match <[RunOutcome; 1]>::try_from(read(path)?) {
         Ok([one]) => Ok(one),
         Err(_) => Err(wrong(path, "it holds several runs, and one is compared")),
     };
     let (before, after) = match &arguments.after {
         Some(after) => (one(&arguments.before)?, one(after)?),
-        None => match <[Outcome; 2]>::try_from(read(&arguments.before)?) {
+        None => match <[RunOutcome; 2]>::try_from(read(&arguments.before)?) {
             Ok([before, after]) => (before, after),
             Err(_) => {
                 return Err(wrong(
@@ -352,7 +376,7 @@ fn compare(arguments: &Compare) -> Result<(), Error> {
             }
         },
     };
-    let Compare { alpha, interleaved, .. } = *arguments;
+    let CompareOptions { alpha, interleaved, .. } = *arguments;
     let rules = Rules { noise: arguments.noise / 100.0, alpha, interleaved };
     let after_url = after.setup.url.clone();
     let changes = compare::compare(&before, &after, rules).map_err(Error::Refused)?;
@@ -373,7 +397,7 @@ fn compare(arguments: &Compare) -> Result<(), Error> {
 }
 
 /// One object for a run, a list for several.
-fn json(outcomes: &[Outcome]) -> Result<String, Error> {
+fn json(outcomes: &[RunOutcome]) -> Result<String, Error> {
     match outcomes {
         [one] => json_or_failure(one),
         several => json_or_failure(several),

@@ -1,4 +1,5 @@
-//! The file of a result: opened before the run, so that a path that cannot be written costs no measurement.
+//! The file of a result: opened before the run, so that a path that cannot be written costs no
+//! measurement.
 
 use crate::{Error, caller::say};
 use std::{
@@ -18,13 +19,15 @@ pub struct ResultFile {
 }
 
 impl ResultFile {
-    /// Opens `path`, or standard output for `-`. What a file holds stays until [`ResultFile::write`].
+    /// Opens `path`, or standard output for `-`. What a file holds stays until
+    /// [`ResultFile::write`].
     pub fn open(path: &Path) -> Result<Self, Error> {
         let mut opened = Self { path: path.to_owned(), file: None, is_ours: false };
         if path != Path::new("-") {
             opened.is_ours = fs::symlink_metadata(path).is_err();
             let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-            opened.file = Some(file.map_err(|error| Error::usage(format!("{}: {error}", path.display())))?);
+            opened.file =
+                Some(file.map_err(|error| Error::usage(format!("{}: {error}", path.display())))?);
         }
         Ok(opened)
     }

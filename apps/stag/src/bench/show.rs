@@ -1,19 +1,27 @@
-//! What people read.
+//! Text of results, for people to read.
 
-use stag_load::bench::{
-    Outcome, Times,
+use stag_load::{
+    RunOutcome, Times,
     compare::Change,
     ladder::Promise,
     latency::PERCENTILES,
-    outcome::{Second, Setup},
+    outcome::{RunSetup, SecondFigures},
     stages::{ServerStages, StageTimes, Stages},
     versus::{Ratio, Round},
 };
 use std::fmt::Write;
 
 /// One second, in one line.
-pub fn live(second: &Second) -> String {
-    let Second { second, calls, failed, response_p50_us, response_p99_us, response_max_us, .. } = second;
+pub fn live(second: &SecondFigures) -> String {
+    let SecondFigures {
+        second,
+        calls,
+        failed,
+        response_p50_us,
+        response_p99_us,
+        response_max_us,
+        ..
+    } = second;
     let mut line = format!(
         "{:>4} s {calls:>10} calls/s   response p50 {:>9} p99 {:>9} max {response_max_us:>9.1} us",
         second + 1,
@@ -26,8 +34,8 @@ pub fn live(second: &Second) -> String {
     line
 }
 
-/// What came of one run or several.
-pub fn table(outcomes: &[Outcome]) -> String {
+/// Formats the outcome of one run or several.
+pub fn table(outcomes: &[RunOutcome]) -> String {
     let mut text = String::new();
     match outcomes {
         [one] => single(&mut text, one),
@@ -44,13 +52,15 @@ pub fn table(outcomes: &[Outcome]) -> String {
 }
 
 /// The version that was spoken, behind what it is said of.
-fn version(outcome: &Outcome) -> String {
-    outcome.rdma_version.map_or_else(String::new, |version| format!(", RPC-over-RDMA version {version}"))
+fn version(outcome: &RunOutcome) -> String {
+    outcome
+        .rdma_version
+        .map_or_else(String::new, |version| format!(", RPC-over-RDMA version {version}"))
 }
 
-fn head(outcome: &Outcome) -> String {
+fn head(outcome: &RunOutcome) -> String {
     let setup = &outcome.setup;
-    let Setup { url, workload, size, connections, depth, cores, .. } = setup;
+    let RunSetup { url, workload, size, connections, depth, cores, .. } = setup;
     let payload = if *size > 0 { format!(" of {size} octets") } else { String::new() };
     let pace = match (setup.rate, setup.arrivals) {
         (Some(rate), Some(arrivals)) => {
@@ -60,7 +70,8 @@ fn head(outcome: &Outcome) -> String {
     };
     let s = |count: &usize| if *count == 1 { "" } else { "s" };
     format!(
-        "{workload}{payload} to {url}{}\n{pace}; {connections} connection{}, depth {depth}, {cores} core{}; payload {}\n\n",
+        "{workload}{payload} to {url}{}\n{pace}; {connections} connection{}, depth {depth}, \
+         {cores} core{}; payload {}\n\n",
         version(outcome),
         s(connections),
         s(cores),
@@ -72,12 +83,13 @@ fn head(outcome: &Outcome) -> String {
     )
 }
 
-fn single(text: &mut String, outcome: &Outcome) {
+fn single(text: &mut String, outcome: &RunOutcome) {
     text.push_str(&head(outcome));
-    let Outcome { elapsed_s, calls, failed, unsent, calls_per_s, octets_per_s, .. } = outcome;
+    let RunOutcome { elapsed_s, calls, failed, unsent, calls_per_s, octets_per_s, .. } = outcome;
     let _ = writeln!(
         text,
-        "{:>12} {:>12} {:>12} {:>10} {:>10} {:>10}\n{calls_per_s:>12.1} {:>12.1} {calls:>12} {failed:>10} {unsent:>10} {elapsed_s:>10.2}\n",
+        "{:>12} {:>12} {:>12} {:>10} {:>10} {:>10}\n{calls_per_s:>12.1} {:>12.1} {calls:>12} \
+         {failed:>10} {unsent:>10} {elapsed_s:>10.2}\n",
         "calls/s",
         "MiB/s",
         "calls",
@@ -99,14 +111,17 @@ fn single(text: &mut String, outcome: &Outcome) {
     text.push_str("Full round trips. n/a: fewer than 10 samples lie beyond.\n");
 }
 
-/// Where the time went, in the order of a call's way.
+/// Writes the time spent in each stage, in the order of a call's way.
 fn stages(text: &mut String, stages: &Stages) {
     let _ = writeln!(text, "\nstages here, 1 call in {}", stages.every);
     stages.client.iter().for_each(|StageTimes { stage, times }| row(text, stage, times));
     if let Some(server) = &stages.server {
         let shards = if server.shards == 1 { "shard" } else { "shards" };
-        let _ =
-            writeln!(text, "stages at the server, 1 call in {}, {} {shards}", server.every, server.shards);
+        let _ = writeln!(
+            text,
+            "stages at the server, 1 call in {}, {} {shards}",
+            server.every, server.shards
+        );
         server_stages(text, server);
     }
 }
@@ -116,7 +131,7 @@ fn server_stages(text: &mut String, server: &ServerStages) {
     server.stages.iter().for_each(|StageTimes { stage, times }| row(text, stage, times));
 }
 
-/// What a server that stops says of its stages; nothing when it watched no call.
+/// Formats the stages that a server reports when it stops; empty when it watched no call.
 pub fn served(stages: &stag_engine::Stages) -> String {
     let mut text = String::new();
     if stages.calls() > 0 {
@@ -140,17 +155,17 @@ fn row(text: &mut String, name: &str, times: &Times) {
     let _ = writeln!(text, " {max_us:>10.1}");
 }
 
-/// What tells a run of a ladder from the others.
-fn step(setup: &Setup) -> String {
+/// Formats the parameters that tell a run of a ladder from the others.
+fn step(setup: &RunSetup) -> String {
     match setup.rate {
         Some(rate) => format!("{} octets, {rate} calls/s", setup.size),
         None => format!("{} octets", setup.size),
     }
 }
 
-fn ladder(text: &mut String, outcomes: &[Outcome]) {
+fn ladder(text: &mut String, outcomes: &[RunOutcome]) {
     let Some(first) = outcomes.first() else { return };
-    let Setup { url, workload, connections, depth, cores, .. } = &first.setup;
+    let RunSetup { url, workload, connections, depth, cores, .. } = &first.setup;
     let spoken = version(first);
     let _ = writeln!(
         text,
@@ -159,7 +174,15 @@ fn ladder(text: &mut String, outcomes: &[Outcome]) {
     let _ = writeln!(
         text,
         "{:>9} {:>12} {:>12} {:>10} {:>11} {:>11} {:>11} {:>11} {:>11}",
-        "octets", "meant/s", "calls/s", "MiB/s", "service", "response", "response", "response", "unsent"
+        "octets",
+        "meant/s",
+        "calls/s",
+        "MiB/s",
+        "service",
+        "response",
+        "response",
+        "response",
+        "unsent"
     );
     let _ = writeln!(
         text,
@@ -190,22 +213,27 @@ pub fn promised(promise: &Promise, rate: Option<f64>) -> String {
     let Promise { percentile, at_most_us } = promise;
     match rate {
         Some(rate) => {
-            format!("highest rate with {percentile} of at most {at_most_us} us: {rate:.1} calls/s\n")
+            format!(
+                "highest rate with {percentile} of at most {at_most_us} us: {rate:.1} calls/s\n"
+            )
         }
         None => format!("no rate that was tried keeps {percentile} at {at_most_us} us\n"),
     }
 }
 
-/// What came of rounds against two servers.
+/// Formats the outcome of rounds against two servers.
 pub fn versus(urls: [&str; 2], rounds: &[Round], ratios: &[Ratio]) -> String {
     let [one, other] = urls;
     let mut text = rounds.first().map(|round| head(&round.before)).unwrap_or_default();
     let counted = rounds.iter().filter(|round| round.counts()).count();
     let _ = writeln!(text, "A {one}\nB {other}\n{counted} of {} rounds count", rounds.len());
     let floors = rounds.iter().filter_map(Round::floors);
-    if let Some((low, high)) = floors.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1))) {
-        let _ =
-            writeln!(text, "floors (a word's round trip between two cores) from {low:.0} to {high:.0} ns");
+    if let Some((low, high)) = floors.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+    {
+        let _ = writeln!(
+            text,
+            "floors (a word's round trip between two cores) from {low:.0} to {high:.0} ns"
+        );
     }
     let _ = writeln!(
         text,
@@ -216,13 +244,14 @@ pub fn versus(urls: [&str; 2], rounds: &[Round], ratios: &[Ratio]) -> String {
         let verdict = format!("{verdict:?}").to_lowercase();
         let _ = writeln!(
             text,
-            "{quantity:<16} {before:>12.1} {after:>12.1} {ratio:>9.3} {lowest:>9.3} {highest:>9.3} {p:>9.4}  {verdict}"
+            "{quantity:<16} {before:>12.1} {after:>12.1} {ratio:>9.3} {lowest:>9.3} \
+             {highest:>9.3} {p:>9.4}  {verdict}"
         );
     }
     text
 }
 
-/// What changed between two runs.
+/// Formats the changes between two runs.
 pub fn changes(changes: &[Change]) -> String {
     let mut text = format!(
         "{:<16} {:>12} {:>12} {:>9} {:>9}  verdict\n",
@@ -230,8 +259,10 @@ pub fn changes(changes: &[Change]) -> String {
     );
     for Change { quantity, before, after, change, p, verdict } in changes {
         let (percent, verdict) = (change * 100.0, format!("{verdict:?}").to_lowercase());
-        let _ =
-            writeln!(text, "{quantity:<16} {before:>12.1} {after:>12.1} {percent:>+9.1} {p:>9.4}  {verdict}");
+        let _ = writeln!(
+            text,
+            "{quantity:<16} {before:>12.1} {after:>12.1} {percent:>+9.1} {p:>9.4}  {verdict}"
+        );
     }
     text
 }

@@ -2,22 +2,22 @@
 
 use super::{
     SEED_STEP, check, first_setup, json_or_failure,
-    options::{Run, Versus},
+    options::{RunOptions, VersusOptions},
     result_file::ResultFile,
     run, show,
-    stop::Stop,
 };
 use crate::{
     Error,
     call::Url,
     caller::{self, say},
     progress::Progress,
+    stop::Stop,
 };
 use serde_json::json;
-use stag_load::bench::{
-    Outcome,
+use stag_load::{
+    RunOutcome,
     compare::Rules,
-    outcome::Second,
+    outcome::SecondFigures,
     versus::{self, Round, SCHEMA},
 };
 use std::path::Path;
@@ -27,12 +27,12 @@ const DURATION: f64 = 2.0;
 const WARM_UP: f64 = 0.5;
 
 /// Measures both in turns, and says whether the second is slower than the first.
-pub fn in_turns(arguments: &Versus) -> Result<(), Error> {
+pub fn in_turns(arguments: &VersusOptions) -> Result<(), Error> {
     let (one, other) = match (&arguments.run.url, &arguments.other) {
         (Some(one), Some(other)) => (Url::parse(one)?, Url::parse(other)?),
         _ => return Err(Error::usage("say what to compare: 'stag bench versus URL_A URL_B'")),
     };
-    let run = Run {
+    let run = RunOptions {
         duration: arguments.run.duration.or(Some(DURATION)),
         warm_up: arguments.run.warm_up.or(Some(WARM_UP)),
         ..arguments.run.clone()
@@ -50,7 +50,7 @@ pub fn in_turns(arguments: &Versus) -> Result<(), Error> {
     }
     if let Some(file) = file {
         let turns = format!("{:016x}", u64::from_ne_bytes(caller::random()?));
-        let merged = |of: fn(&Round) -> &Outcome| {
+        let merged = |of: fn(&Round) -> &RunOutcome| {
             versus::merged(rounds.iter().map(of), &turns).map_err(Error::failure)
         };
         let results = [merged(|round| &round.before)?, merged(|round| &round.after)?];
@@ -82,8 +82,8 @@ pub fn in_turns(arguments: &Versus) -> Result<(), Error> {
     }
 }
 
-/// What cannot be had together.
-fn check_both(arguments: &Versus, run: &Run, urls: [&Url; 2]) -> Result<(), Error> {
+/// Refuses arguments that cannot be combined.
+fn check_both(arguments: &VersusOptions, run: &RunOptions, urls: [&Url; 2]) -> Result<(), Error> {
     urls.iter().try_for_each(|url| check(run, url))?;
     let is_ladder = run.size.as_ref().is_some_and(|sizes| sizes.0.len() > 1)
         || run.rate.as_ref().is_some_and(|rates| rates.0.len() > 1);
@@ -102,8 +102,14 @@ fn check_both(arguments: &Versus, run: &Run, urls: [&Url; 2]) -> Result<(), Erro
     Ok(())
 }
 
-/// Measures in turns until the last round, the first failure, or until it is stopped; a round that was stopped is left out.
-fn rounds(arguments: &Versus, run: &Run, urls: [&Url; 2], stop: &Stop) -> Result<Vec<Round>, Error> {
+/// Measures in turns until the last round, the first failure, or until it is stopped; a round that
+/// was stopped is left out.
+fn rounds(
+    arguments: &VersusOptions,
+    run: &RunOptions,
+    urls: [&Url; 2],
+    stop: &Stop,
+) -> Result<Vec<Round>, Error> {
     let seed = run.seed.map_or_else(|| caller::random().map(u64::from_ne_bytes), Ok)?;
     let mut rounds = Vec::new();
     for number in 0..u64::from(arguments.rounds) {
@@ -113,12 +119,16 @@ fn rounds(arguments: &Versus, run: &Run, urls: [&Url; 2], stop: &Stop) -> Result
             let url = urls.get(which).copied().expect("there are two");
             let mut progress = Progress::new(false);
             let name = if which == 0 { "A" } else { "B" };
-            let mut live = |second: &Second| {
-                let line =
-                    format!("round {} of {}, {name}: {}", number + 1, arguments.rounds, show::live(second));
+            let mut live = |second: &SecondFigures| {
+                let line = format!(
+                    "round {} of {}, {name}: {}",
+                    number + 1,
+                    arguments.rounds,
+                    show::live(second)
+                );
                 progress.begin(&line, None);
             };
-            run::run(run, (url, stop), first_setup(run, url, seed), &mut live)
+            run::run(run, url, stop, first_setup(run, url, seed), &mut live)
         };
         // Who is first is so in every second round.
         let (before, after) = match number % 2 {

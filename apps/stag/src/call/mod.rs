@@ -1,5 +1,6 @@
 //! `stag call`: an NFS version 3 client where one cannot mount.
 
+pub mod options;
 mod ports;
 mod remote;
 mod show;
@@ -9,12 +10,15 @@ mod url;
 use crate::{
     Error,
     caller::{aside, say},
-    cli::{self, What},
 };
+use options::{CallOptions, CallWhat};
 use remote::Object;
 use serde_json::{Value, json};
-use stag_engine::{Health, HealthFault};
-use stag_load::transfer;
+use stag_client::{
+    Error as NfsError,
+    transfer::{self, SizedFile},
+};
+use stag_engine::{Health, OptionFault};
 use stag_protocol::{
     nfs::v3::{FileKind, Status},
     rpcrdma::option::NoOption,
@@ -25,7 +29,7 @@ use std::{
     path::{Path, PathBuf},
     time::Instant,
 };
-use tree::Tree;
+use tree::{Tree, TreeWay};
 
 pub use remote::{Remote, cannot_connect, connect, failed, meet_mount, shown, split, unheard};
 pub use url::Url;
@@ -33,7 +37,10 @@ pub use url::Url;
 /// Directories in each other that are removed: more is a tree that has no end.
 const DEPTH_MAX: usize = 128;
 
-/// What a command has to say: on standard output, as text or as JSON; and on standard error.
+/// The texts of its `--help`.
+pub const HELP: &str = include_str!("help.txt");
+
+/// Output of a command: on standard output, as text or as JSON; and on standard error.
 struct Said {
     text: Vec<u8>,
     value: Value,
@@ -47,15 +54,15 @@ impl Said {
 }
 
 /// Calls the server.
-pub fn run(arguments: &cli::Call) -> Result<(), Error> {
+pub fn run(arguments: &CallOptions) -> Result<(), Error> {
     let url = Url::parse(&arguments.url)?;
-    if arguments.json && matches!(arguments.what, What::Cat) {
+    if arguments.json && matches!(arguments.what, CallWhat::Cat) {
         return Err(Error::usage("cat writes the file itself: leave --json out"));
     }
     let said = match &arguments.what {
-        What::Null { count } => null(&url, arguments, *count)?,
-        What::Health => health(&url, arguments)?,
-        What::Mount if url.path == b"/" => exports(&url, arguments)?,
+        CallWhat::Null { count } => null(&url, arguments, *count)?,
+        CallWhat::Health => health(&url, arguments)?,
+        CallWhat::Mount if url.path == b"/" => exports(&url, arguments)?,
         what => {
             let mut remote = Remote::mount(&url, arguments)?;
             let said = mounted(&mut remote, what)?;
@@ -73,22 +80,26 @@ pub fn run(arguments: &cli::Call) -> Result<(), Error> {
     Ok(())
 }
 
-fn mounted(remote: &mut Remote, what: &What) -> Result<Said, Error> {
+fn mounted(remote: &mut Remote, what: &CallWhat) -> Result<Said, Error> {
     match what {
-        What::Null { .. } | What::Health => unreachable!("they need no mount"),
-        What::Mount => Ok(mount(remote)),
-        What::Ls { long } => list(remote, *long),
-        What::Cat => cat(remote),
-        What::Stat => stat(remote),
-        What::Df => df(remote),
-        What::Get { recursive, verify, to } => get(remote, (*recursive, *verify), to.as_deref()),
-        What::Put { recursive, verify, from } => put(remote, (*recursive, *verify), from),
-        What::Rm { recursive } => rm(remote, *recursive),
-        What::Mkdir { parents } => mkdir(remote, *parents),
+        CallWhat::Null { .. } | CallWhat::Health => unreachable!("they need no mount"),
+        CallWhat::Mount => Ok(mount(remote)),
+        CallWhat::Ls { long } => list(remote, *long),
+        CallWhat::Cat => cat(remote),
+        CallWhat::Stat => stat(remote),
+        CallWhat::Df => df(remote),
+        CallWhat::Get { recursive, verify, to } => {
+            get(remote, TreeWay { is_recursive: *recursive, is_verified: *verify }, to.as_deref())
+        }
+        CallWhat::Put { recursive, verify, from } => {
+            put(remote, TreeWay { is_recursive: *recursive, is_verified: *verify }, from)
+        }
+        CallWhat::Rm { recursive } => rm(remote, *recursive),
+        CallWhat::Mkdir { parents } => mkdir(remote, *parents),
     }
 }
 
-fn null(url: &Url, arguments: &cli::Call, count: u32) -> Result<Said, Error> {
+fn null(url: &Url, arguments: &CallOptions, count: u32) -> Result<Said, Error> {
     let mut client = Remote::connect(url, arguments)?;
     let mut micros = Vec::new();
     for _ in 0..count {
@@ -98,20 +109,25 @@ fn null(url: &Url, arguments: &cli::Call, count: u32) -> Result<Said, Error> {
     }
     let version = client.version();
     client.disconnect();
-    let by = version.map_or_else(String::new, |version| format!(" (RPC-over-RDMA version {version})"));
-    let text =
-        micros.iter().map(|micros| format!("NULL answered by {url} in {micros:.1} us{by}\n")).collect();
-    let value = json!({ "server": url.to_string(), "rpcrdma_version": version, "round_trips_us": micros });
+    let by =
+        version.map_or_else(String::new, |version| format!(" (RPC-over-RDMA version {version})"));
+    let text = micros
+        .iter()
+        .map(|micros| format!("NULL answered by {url} in {micros:.1} us{by}\n"))
+        .collect();
+    let value =
+        json!({ "server": url.to_string(), "rpcrdma_version": version, "round_trips_us": micros });
     Ok(Said::new(text, value))
 }
 
-fn health(url: &Url, arguments: &cli::Call) -> Result<Said, Error> {
+fn health(url: &Url, arguments: &CallOptions) -> Result<Said, Error> {
     let mut client = Remote::connect(url, arguments)?;
     // A version is settled by the first call.
     client.null().map_err(failed("NULL"))?;
     let health = client.health().map_err(|error| match error {
-        stag_load::Error::Health(HealthFault::Option(NoOption::Version)) => Error::failure(format!(
-            "{url} was called by version 1, which has no such question: give --rdma-version 1-2, to a server that speaks version 2"
+        NfsError::Health(OptionFault::Option(NoOption::Version)) => Error::failure(format!(
+            "{url} was called by version 1, which has no such question: give --rdma-version 1-2, \
+             to a server that speaks version 2"
         )),
         error => Error::failure(format!("{url} does not say how it is: {error}")),
     })?;
@@ -127,7 +143,7 @@ fn health(url: &Url, arguments: &cli::Call) -> Result<Said, Error> {
 }
 
 /// Lists the exports of a server whose URL names none; an export `/` is mounted.
-fn exports(url: &Url, arguments: &cli::Call) -> Result<Said, Error> {
+fn exports(url: &Url, arguments: &CallOptions) -> Result<Said, Error> {
     let exports = Remote::exports(url, arguments)?;
     if !remote::is_none(url, &exports) {
         let mut remote = Remote::mount(url, arguments)?;
@@ -148,7 +164,7 @@ fn mount(remote: &Remote) -> Said {
     Said::new(text, json!({ "export": export, "handle": handle, "exports": exports }))
 }
 
-/// Where a symbolic link points.
+/// Reads the target of a symbolic link; none for any other object.
 fn link(remote: &mut Remote, object: &Object) -> Result<Option<Vec<u8>>, Error> {
     if object.attributes.kind != FileKind::Symlink {
         return Ok(None);
@@ -181,12 +197,15 @@ fn stat(remote: &mut Remote) -> Result<Said, Error> {
 fn cat(remote: &mut Remote) -> Result<Said, Error> {
     let target = remote.target()?;
     if target.attributes.kind != FileKind::Regular {
-        return Err(Error::failure(format!("{} is no file that could be read", shown(&target.name))));
+        return Err(Error::failure(format!(
+            "{} is no file that could be read",
+            shown(&target.name)
+        )));
     }
     let (reads, _) = remote.flows()?;
     let mut out = io::stdout().lock();
     let mut sink = |_, octets: &[u8]| out.write_all(octets);
-    let source = (target.handle, target.attributes.size);
+    let source = SizedFile { file: target.handle, len: target.attributes.size };
     transfer::get(&mut remote.client, source, reads, &mut sink, &mut |_| {})?;
     out.flush().map_err(|error| Error::failure(format!("standard output: {error}")))?;
     Ok(Said::new(String::new(), Value::Null))
@@ -222,14 +241,14 @@ fn df(remote: &mut Remote) -> Result<Said, Error> {
     Ok(Said::new(text, value))
 }
 
-fn get(remote: &mut Remote, how: (bool, bool), to: Option<&Path>) -> Result<Said, Error> {
+fn get(remote: &mut Remote, way: TreeWay, to: Option<&Path>) -> Result<Said, Error> {
     let target = remote.target()?;
-    let mut tree = Tree::new(remote, how)?;
+    let mut tree = Tree::new(remote, way)?;
     tree.get(&target, to.unwrap_or(Path::new(".")))?;
     Ok(moved(&tree))
 }
 
-fn put(remote: &mut Remote, how: (bool, bool), from: &[PathBuf]) -> Result<Said, Error> {
+fn put(remote: &mut Remote, way: TreeWay, from: &[PathBuf]) -> Result<Said, Error> {
     let (found, directory, name) = remote.target_or_place()?;
     let into = found.filter(Object::is_directory);
     if from.len() > 1 && into.is_none() {
@@ -238,13 +257,18 @@ fn put(remote: &mut Remote, how: (bool, bool), from: &[PathBuf]) -> Result<Said,
             shown(&name)
         )));
     }
-    let mut tree = Tree::new(remote, how)?;
+    let mut tree = Tree::new(remote, way)?;
     for from in from {
         match &into {
             Some(into) => {
-                let last = std::path::absolute(from).ok().and_then(|path| Some(path.file_name()?.to_owned()));
+                let last = std::path::absolute(from)
+                    .ok()
+                    .and_then(|path| Some(path.file_name()?.to_owned()));
                 let last = last.ok_or_else(|| {
-                    Error::usage(format!("{} has no name of its own: give its directory", from.display()))
+                    Error::usage(format!(
+                        "{} has no name of its own: give its directory",
+                        from.display()
+                    ))
                 })?;
                 tree.put(from, into.handle, last.as_bytes())?;
             }
@@ -266,11 +290,20 @@ fn rm(remote: &mut Remote, recursive: bool) -> Result<Said, Error> {
 }
 
 /// Removes an object and what is in it. Gives how many that were.
-fn remove(remote: &mut Remote, object: &Object, recursive: bool, depth: usize) -> Result<u64, Error> {
+fn remove(
+    remote: &mut Remote,
+    object: &Object,
+    recursive: bool,
+    depth: usize,
+) -> Result<u64, Error> {
     let name = shown(&object.name);
-    let parent = object.parent.ok_or_else(|| Error::usage("the root of an export cannot be removed"))?;
+    let parent =
+        object.parent.ok_or_else(|| Error::usage("the root of an export cannot be removed"))?;
     if !object.is_directory() {
-        remote.client.remove(parent, &object.name).map_err(failed(format_args!("REMOVE of {name}")))?;
+        remote
+            .client
+            .remove(parent, &object.name)
+            .map_err(failed(format_args!("REMOVE of {name}")))?;
         return Ok(1);
     }
     if !recursive {
@@ -290,20 +323,27 @@ fn remove(remote: &mut Remote, object: &Object, recursive: bool, depth: usize) -
 fn mkdir(remote: &mut Remote, parents: bool) -> Result<Said, Error> {
     let names = remote.below.clone();
     let above = names.len().saturating_sub(1);
-    let mut directory =
-        if parents { remote.walk(&[])? } else { remote.walk(names.get(..above).unwrap_or_default())? };
+    let mut directory = if parents {
+        remote.walk(&[])?
+    } else {
+        remote.walk(names.get(..above).unwrap_or_default())?
+    };
     let mut made = 0;
     for name in names.get(if parents { 0 } else { above }..).unwrap_or_default() {
         match remote.client.mkdir(directory.handle, name, 0o777) {
             Ok(_) => made += 1,
-            Err(stag_load::Error::Nfs(Status::Exist)) if parents => {}
+            Err(stag_client::Error::Nfs(Status::Exist)) if parents => {}
             Err(error) => return Err(failed(format_args!("MKDIR {}", shown(name)))(error)),
         }
         let found = remote.find(directory.handle, name)?.filter(Object::is_directory);
-        directory = found.ok_or_else(|| Error::failure(format!("{} is no directory", shown(name))))?;
+        directory =
+            found.ok_or_else(|| Error::failure(format!("{} is no directory", shown(name))))?;
     }
     if names.is_empty() && !parents {
         return Err(Error::usage("the root of an export is there already"));
     }
-    Ok(Said::new(String::new(), json!({ "made": made, "handle": show::hex(directory.handle.octets()) })))
+    Ok(Said::new(
+        String::new(),
+        json!({ "made": made, "handle": show::hex(directory.handle.octets()) }),
+    ))
 }

@@ -1,4 +1,4 @@
-//! Where a server of NFS answers, as its port mapper says (RFC 1833).
+//! Ports at which a server of NFS answers, as its port mapper says (RFC 1833).
 
 use crate::{Error, caller};
 use stag_protocol::{
@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-/// How long the port mapper may take.
+/// Time that the port mapper may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The ports of one server.
@@ -45,10 +45,15 @@ type Program = (&'static str, u32, u32);
 const MOUNT: Program = ("MOUNT", mount::PROGRAM, mount::VERSION);
 
 /// Asks the port mapper at `mapper` for each of `programs`.
-fn of<const COUNT: usize>(mapper: SocketAddr, programs: [Program; COUNT]) -> Result<[u16; COUNT], Error> {
+fn of<const COUNT: usize>(
+    mapper: SocketAddr,
+    programs: [Program; COUNT],
+) -> Result<[u16; COUNT], Error> {
     let instead = "give the ports, as in tcp://HOST:2049/EXPORT?mountport=20048";
-    let wrong = |error: stag_load::Error| {
-        Error::failure(format!("the port mapper at tcp://{mapper} does not answer: {error}; {instead}"))
+    let wrong = |error: stag_client::Error| {
+        Error::failure(format!(
+            "the port mapper at tcp://{mapper} does not answer: {error}; {instead}"
+        ))
     };
     let (mut client, _) = caller::client(None, 1, TIMEOUT, Versions::One)?;
     client.connect_tcp(mapper).map_err(wrong)?;
@@ -56,7 +61,8 @@ fn of<const COUNT: usize>(mapper: SocketAddr, programs: [Program; COUNT]) -> Res
     for (port, (name, program, version)) in ports.iter_mut().zip(programs) {
         *port = client.port_of(program, version).map_err(wrong)?.ok_or_else(|| {
             Error::failure(format!(
-                "the port mapper at tcp://{mapper} knows no {name} version {version} on TCP: {instead}"
+                "the port mapper at tcp://{mapper} knows no {name} version {version} on TCP: \
+                 {instead}"
             ))
         })?;
     }

@@ -1,10 +1,10 @@
 //! A mounted server: paths found, errors that name what was tried.
 
+use super::options::CallOptions;
 use super::{ports, url::Url};
-use crate::{Error, caller, cli};
+use crate::{Error, caller};
+use stag_client::{DirEntry, NfsClient, transfer::TransferFlow};
 use stag_engine::CallFault;
-use stag_fabrics::{AnyProvider, Endpoint};
-use stag_load::{Client, DirEntry, transfer::Flow};
 use stag_protocol::{
     nfs::v3::{Attributes, FileHandle, FileKind, Status},
     rpc::Accepted,
@@ -16,8 +16,8 @@ use std::{fmt::Display, time::Duration};
 /// A server that is called.
 pub struct Remote {
     /// Calls it.
-    pub client: Client<AnyProvider>,
-    /// What was mounted.
+    pub client: NfsClient,
+    /// Export that was mounted.
     pub export: Vec<u8>,
     /// Its root.
     pub root: FileHandle,
@@ -42,7 +42,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// Whether it is a directory.
+    /// Returns true if the object is a directory.
     pub fn is_directory(&self) -> bool {
         self.attributes.kind == FileKind::Directory
     }
@@ -50,22 +50,31 @@ impl Object {
 
 impl Remote {
     /// Connects to the server without mounting anything.
-    pub fn connect(url: &Url, arguments: &cli::Call) -> Result<Client<AnyProvider>, Error> {
+    pub fn connect(url: &Url, arguments: &CallOptions) -> Result<NfsClient, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
-        let (mut client, _) =
-            caller::client(url.server.fabric(), arguments.depth.into(), timeout, arguments.rdma_version)?;
+        let (mut client, _) = caller::client(
+            url.server.fabric(),
+            arguments.depth.into(),
+            timeout,
+            arguments.rdma_version,
+        )?;
         connect(&mut client, url)?;
         Ok(client)
     }
 
     /// Connects and mounts the export that the URL's path begins with.
-    pub fn mount(url: &Url, arguments: &cli::Call) -> Result<Self, Error> {
+    pub fn mount(url: &Url, arguments: &CallOptions) -> Result<Self, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
         Self::mount_with(url, arguments.depth.into(), timeout, arguments.rdma_version)
     }
 
     /// The same, with so many calls at a time that may take so long.
-    pub fn mount_with(url: &Url, depth: usize, timeout: Duration, versions: Versions) -> Result<Self, Error> {
+    pub fn mount_with(
+        url: &Url,
+        depth: usize,
+        timeout: Duration,
+        versions: Versions,
+    ) -> Result<Self, Error> {
         let (mut client, _) = caller::client(url.server.fabric(), depth, timeout, versions)?;
         let elsewhere = meet_mount(&mut client, url)?;
         // A server need not say what it exports.
@@ -85,24 +94,27 @@ impl Remote {
     }
 
     /// All exports of a server, without mounting one.
-    pub fn exports(url: &Url, arguments: &cli::Call) -> Result<Vec<Vec<u8>>, Error> {
+    pub fn exports(url: &Url, arguments: &CallOptions) -> Result<Vec<Vec<u8>>, Error> {
         let timeout = Duration::from_secs(arguments.timeout.into());
-        let (mut client, _) = caller::client(url.server.fabric(), 1, timeout, arguments.rdma_version)?;
+        let (mut client, _) =
+            caller::client(url.server.fabric(), 1, timeout, arguments.rdma_version)?;
         meet_mount(&mut client, url)?;
         let exports = client.exports().map_err(failed("EXPORT"))?;
         client.disconnect();
         Ok(exports)
     }
 
-    /// What the URL's path names.
+    /// Finds the object that the URL's path names.
     pub fn target(&mut self) -> Result<Object, Error> {
         let below = self.below.clone();
         self.walk(&below)
     }
 
-    /// What the URL's path names, if it is there; and in what directory and by which name it would be.
+    /// Finds the object that the URL's path names, if it is there; and the directory and the name
+    /// at which it would be.
     pub fn target_or_place(&mut self) -> Result<(Option<Object>, Object, Vec<u8>), Error> {
-        let Some((last, above)) = self.below.split_last().map(|(last, above)| (last.clone(), above.to_vec()))
+        let Some((last, above)) =
+            self.below.split_last().map(|(last, above)| (last.clone(), above.to_vec()))
         else {
             let root = self.walk(&[])?;
             return Ok((Some(root.clone()), root, Vec::new()));
@@ -113,12 +125,15 @@ impl Remote {
 
     /// Walks down from the root.
     pub fn walk(&mut self, names: &[Vec<u8>]) -> Result<Object, Error> {
-        let attributes = self.client.getattr(self.root).map_err(failed("GETATTR of the export's root"))?;
+        let attributes =
+            self.client.getattr(self.root).map_err(failed("GETATTR of the export's root"))?;
         let mut object = Object { name: Vec::new(), parent: None, handle: self.root, attributes };
         for name in names {
             let found = self.find(object.handle, name)?;
             object = found.ok_or_else(|| {
-                failed(format_args!("LOOKUP of {}", shown(name)))(stag_load::Error::Nfs(Status::NoEnt))
+                failed(format_args!("LOOKUP of {}", shown(name)))(stag_client::Error::Nfs(
+                    Status::NoEnt,
+                ))
             })?;
         }
         Ok(object)
@@ -128,7 +143,7 @@ impl Remote {
     pub fn find(&mut self, directory: FileHandle, name: &[u8]) -> Result<Option<Object>, Error> {
         let found = match self.client.lookup(directory, name) {
             Ok(found) => found,
-            Err(stag_load::Error::Nfs(Status::NoEnt)) => return Ok(None),
+            Err(stag_client::Error::Nfs(Status::NoEnt)) => return Ok(None),
             Err(error) => return Err(failed(format_args!("LOOKUP of {}", shown(name)))(error)),
         };
         let attributes = match found.attributes {
@@ -158,7 +173,12 @@ impl Remote {
             }
             match (handle, attributes) {
                 (Some(handle), Some(attributes)) => {
-                    objects.push(Object { name, parent: Some(directory.handle), handle, attributes });
+                    objects.push(Object {
+                        name,
+                        parent: Some(directory.handle),
+                        handle,
+                        attributes,
+                    });
                 }
                 // What was removed meanwhile is not there.
                 _ => objects.extend(self.find(directory.handle, &name)?),
@@ -167,10 +187,13 @@ impl Remote {
         Ok(objects)
     }
 
-    /// How much to read, and to write, at a time.
-    pub fn flows(&mut self) -> Result<(Flow, Flow), Error> {
+    /// Returns the amount to read at a time, and the amount to write at a time.
+    pub fn flows(&mut self) -> Result<(TransferFlow, TransferFlow), Error> {
         let info = self.client.fsinfo(self.root).map_err(failed("FSINFO"))?;
-        Ok((Flow::new(self.depth, info.read_max), Flow::new(self.depth, info.write_max)))
+        Ok((
+            TransferFlow::new(self.depth, info.read_max),
+            TransferFlow::new(self.depth, info.write_max),
+        ))
     }
 }
 
@@ -185,10 +208,10 @@ fn nothing_named(url: &Url, exports: &[Vec<u8>]) -> Error {
     Error::usage(format!("{url} names no export: put one of these behind it: {}", known.join(", ")))
 }
 
-/// Connects to where MOUNT is answered; true when that is elsewhere than the URL says. A server that does not have it on its own
-/// port has a port mapper that says where.
-pub fn meet_mount(client: &mut Client<AnyProvider>, url: &Url) -> Result<bool, Error> {
-    let apart = |client: &mut Client<AnyProvider>, at| {
+/// Connects to where MOUNT is answered; true when that is elsewhere than the URL says. A server
+/// that does not have it on its own port has a port mapper that says where.
+pub fn meet_mount(client: &mut NfsClient, url: &Url) -> Result<bool, Error> {
+    let apart = |client: &mut NfsClient, at| {
         let connected = client.connect_tcp(at);
         connected.map(|()| true).map_err(|error| cannot_connect(format_args!("tcp://{at}"), error))
     };
@@ -198,12 +221,15 @@ pub fn meet_mount(client: &mut Client<AnyProvider>, url: &Url) -> Result<bool, E
     connect(client, url)?;
     match (client.mount_null(), url.server.ip()) {
         (
-            Err(stag_load::Error::Rejected(Accepted::ProgUnavail | Accepted::ProgMismatch { .. })),
+            Err(stag_client::Error::Rejected(
+                Accepted::ProgUnavail | Accepted::ProgMismatch { .. },
+            )),
             Some(at),
         ) => {
             let at = ports::ask_for_mount(at.ip()).map_err(|error| {
                 Error::failure(format!(
-                    "{url} does not answer MOUNT version 3, and {error}: give the port where its mountd listens on TCP, as ?mountport=N behind the path"
+                    "{url} does not answer MOUNT version 3, and {error}: give the port where its \
+                     mountd listens on TCP, as ?mountport=N behind the path"
                 ))
             })?;
             apart(client, at)
@@ -214,18 +240,14 @@ pub fn meet_mount(client: &mut Client<AnyProvider>, url: &Url) -> Result<bool, E
 }
 
 /// Connects a client to what is called; over RDMA again whenever that connection is lost.
-pub fn connect(client: &mut Client<AnyProvider>, url: &Url) -> Result<(), Error> {
-    let connected = match &url.server {
-        Endpoint::Fabric(at) => client.keep_connected(at),
-        Endpoint::Tcp(at) => client.connect_tcp(*at),
-    };
-    connected.map_err(|error| cannot_connect(url, error))
+pub fn connect(client: &mut NfsClient, url: &Url) -> Result<(), Error> {
+    client.reach(&url.server).map_err(|error| cannot_connect(url, error))
 }
 
 /// The error of a connection that cannot be made.
-pub fn cannot_connect(at: impl Display, error: stag_load::Error) -> Error {
+pub fn cannot_connect(at: impl Display, error: stag_client::Error) -> Error {
     let hint = match error {
-        stag_load::Error::NotConnected(Some(cause @ Cause::Rejected)) => turned_away(cause),
+        stag_client::Error::NotConnected(Some(cause @ Cause::Rejected)) => turned_away(cause),
         _ => "; does a server listen there?",
     };
     Error::failure(format!("cannot connect to {at}: {error}{hint}"))
@@ -235,23 +257,27 @@ pub fn cannot_connect(at: impl Display, error: stag_load::Error) -> Error {
 fn turned_away(cause: Cause) -> &'static str {
     match cause {
         Cause::Rejected | Cause::Peer | Cause::Fabric(FabricFault::Lost)
-            if stag_load::takes_reserved_ports() =>
+            if stag_client::takes_reserved_ports() =>
         {
-            "; the server's log says why: is this host in its --clients, and are there connections left?"
+            "; the server's log says why: is this host in its --clients, and are there \
+             connections left?"
         }
         Cause::Rejected | Cause::Peer | Cause::Fabric(FabricFault::Lost) => {
-            "; the server's log says why: is this host in its --clients, and does it take calls of others than root, whose ports are above 1023 (--insecure there)?"
+            "; the server's log says why: is this host in its --clients, and does it take calls \
+             of others than root, whose ports are above 1023 (--insecure there)?"
         }
         _ => "",
     }
 }
 
 /// An error with what was tried.
-pub fn failed(what: impl Display) -> impl Fn(stag_load::Error) -> Error {
+pub fn failed(what: impl Display) -> impl Fn(stag_client::Error) -> Error {
     let what = what.to_string();
     move |error| {
         let hint = match error {
-            stag_load::Error::Nfs(Status::Acces | Status::Perm) => format!(" ({})", stag_load::denied_hint()),
+            stag_client::Error::Nfs(Status::Acces | Status::Perm) => {
+                format!(" ({})", stag_client::denied_hint())
+            }
             _ => String::new(),
         };
         Error::failure(format!("{what}: {error}{hint}"))
@@ -259,27 +285,33 @@ pub fn failed(what: impl Display) -> impl Fn(stag_load::Error) -> Error {
 }
 
 /// The same for the first call on a connection, by which a server over TCP turns callers away.
-pub fn unheard(what: impl Display) -> impl Fn(stag_load::Error) -> Error {
+pub fn unheard(what: impl Display) -> impl Fn(stag_client::Error) -> Error {
     let failed = failed(what);
     move |error| match error {
-        stag_load::Error::NotConnected(Some(cause))
-        | stag_load::Error::Call(CallFault::Disconnected(cause)) => {
+        stag_client::Error::NotConnected(Some(cause))
+        | stag_client::Error::Call(CallFault::Disconnected(cause)) => {
             Error::failure(format!("{}{}", failed(error), turned_away(cause)))
         }
         error => failed(error),
     }
 }
 
-/// The longest export that `path` lies in; when none is known, its first component. And the components below it.
+/// The longest export that `path` lies in; when none is known, its first component. And the
+/// components below it.
 pub fn split(path: &[u8], exports: &[Vec<u8>]) -> (Vec<u8>, Vec<Vec<u8>>) {
     let components = |path: &[u8]| -> Vec<Vec<u8>> {
-        path.split(|octet| *octet == b'/').filter(|name| !name.is_empty()).map(<[u8]>::to_vec).collect()
+        path.split(|octet| *octet == b'/')
+            .filter(|name| !name.is_empty())
+            .map(<[u8]>::to_vec)
+            .collect()
     };
     let names = components(path);
     let within = exports.iter().map(|export| (export, components(export)));
     let within = within.filter(|(_, prefix)| names.starts_with(prefix));
     match within.max_by_key(|(_, prefix)| prefix.len()) {
-        Some((export, prefix)) => (export.clone(), names.get(prefix.len()..).unwrap_or_default().to_vec()),
+        Some((export, prefix)) => {
+            (export.clone(), names.get(prefix.len()..).unwrap_or_default().to_vec())
+        }
         None => {
             let first = names.first().map(Vec::as_slice).unwrap_or_default();
             ([b"/", first].concat(), names.get(1..).unwrap_or_default().to_vec())
@@ -318,9 +350,16 @@ mod tests {
             ("//srv//data/", "/srv/data", &[]),
         ] {
             let below: Vec<_> = below.iter().map(|name| name.as_bytes().to_vec()).collect();
-            assert_eq!(split(path.as_bytes(), &exports), (export.as_bytes().to_vec(), below), "{path}");
+            assert_eq!(
+                split(path.as_bytes(), &exports),
+                (export.as_bytes().to_vec(), below),
+                "{path}"
+            );
         }
-        assert_eq!(split(b"/a/b", &[b"/".to_vec()]), (b"/".to_vec(), vec![b"a".to_vec(), b"b".to_vec()]));
+        assert_eq!(
+            split(b"/a/b", &[b"/".to_vec()]),
+            (b"/".to_vec(), vec![b"a".to_vec(), b"b".to_vec()])
+        );
     }
 
     #[test]

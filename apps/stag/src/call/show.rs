@@ -1,6 +1,7 @@
-//! How objects are shown: as `ls -l` and `stat` do, and as JSON.
+//! Display of objects: as `ls -l` and `stat` show them, and as JSON.
 
 use super::remote::{Object, shown};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 use stag_protocol::nfs::v3::{FileKind, Time};
 use std::fmt::Write;
@@ -22,7 +23,8 @@ const fn kind(kind: FileKind) -> (char, &'static str) {
 fn mode(object: &Object) -> String {
     let (letter, mode) = (kind(object.attributes.kind).0, object.attributes.mode);
     let mut text = String::from(letter);
-    for (shift, special, set, unset) in [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
+    for (shift, special, set, unset) in
+        [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')]
     {
         let bits = mode >> shift;
         text.push(if bits & 4 != 0 { 'r' } else { '-' });
@@ -39,22 +41,8 @@ fn mode(object: &Object) -> String {
 
 /// A time in UTC.
 fn time(time: Time) -> String {
-    let (days, rest) = (i64::from(time.seconds) / 86_400, time.seconds % 86_400);
-    let (year, month, day) = civil(days);
-    format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02}", rest / 3_600, rest / 60 % 60, rest % 60)
-}
-
-/// Year, month and day of a day since 1970 (the Gregorian calendar repeats itself every 146,097 days).
-const fn civil(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468; // Since 0000-03-01: leap days stand at the end of the year.
-    let era = shifted / 146_097;
-    let day_of_era = shifted % 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month + 2) / 5 + 1;
-    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (year_of_era + era * 400 + next, month, day)
+    let moment = Timestamp::from_second(time.seconds.into());
+    moment.unwrap_or_default().strftime("%F %T").to_string()
 }
 
 /// One line of `ls -l`. `path` is where a symbolic link points.
@@ -80,7 +68,8 @@ pub fn line(object: &Object, path: Option<&[u8]>) -> String {
 /// All attributes.
 pub fn stat(object: &Object, path: Option<&[u8]>) -> String {
     let attributes = object.attributes;
-    let mut text = format!("name    {}\nkind    {}\n", shown(&object.name), kind(attributes.kind).1);
+    let mut text =
+        format!("name    {}\nkind    {}\n", shown(&object.name), kind(attributes.kind).1);
     if let Some(path) = path {
         let _ = writeln!(text, "target  {}", shown(path));
     }
@@ -133,15 +122,16 @@ mod tests {
     #[test]
     fn days_are_those_of_the_calendar() {
         for (days, date) in [
-            (0, (1970, 1, 1)),
-            (59, (1970, 3, 1)),
-            (11_016, (2000, 2, 29)),
-            (11_017, (2000, 3, 1)),
-            (20_777, (2026, 11, 20)),
-            (47_540, (2100, 2, 28)),
-            (47_541, (2100, 3, 1)),
+            (0, "1970-01-01"),
+            (59, "1970-03-01"),
+            (11_016, "2000-02-29"),
+            (11_017, "2000-03-01"),
+            (20_777, "2026-11-20"),
+            (47_540, "2100-02-28"),
+            (47_541, "2100-03-01"),
         ] {
-            assert_eq!(civil(days), date, "{days}");
+            let shown = time(Time { seconds: days * 86_400, nanos: 0 });
+            assert_eq!(shown, format!("{date} 00:00:00"), "{days}");
         }
         assert_eq!(time(Time { seconds: 86_399, nanos: 0 }), "1970-01-01 23:59:59");
     }

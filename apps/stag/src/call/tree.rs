@@ -8,7 +8,7 @@ use crate::{Error, progress::Progress};
 use rustix::fs::OFlags;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use stag_load::transfer::{self, Flow, Moved};
+use stag_client::transfer::{self, SizedFile, TransferFlow, TransferTotals};
 use stag_protocol::nfs::v3::{CreateHow, FileHandle, FileKind, SetAttributes, Status};
 use std::{
     ffi::OsStr,
@@ -31,8 +31,8 @@ const HASHED: usize = 1 << 17;
 pub struct Tree<'a> {
     remote: &'a mut Remote,
     progress: Progress,
-    reads: Flow,
-    writes: Flow,
+    reads: TransferFlow,
+    writes: TransferFlow,
     is_recursive: bool,
     is_verified: bool,
     began: Instant,
@@ -40,7 +40,7 @@ pub struct Tree<'a> {
     directories: u64,
     links: u64,
     skipped: Vec<String>,
-    moved: Moved,
+    moved: TransferTotals,
 }
 
 /// A file that was moved.
@@ -52,9 +52,19 @@ struct Sum {
 
 type Outcome = Result<(), Error>;
 
+/// Choices for moving a tree.
+#[derive(Clone, Copy, Debug)]
+pub struct TreeWay {
+    /// Directories are moved too.
+    pub is_recursive: bool,
+    /// Files are read back and compared.
+    pub is_verified: bool,
+}
+
 impl<'a> Tree<'a> {
-    /// Nothing is moved yet. Whether directories are moved too, and whether files are read back.
-    pub fn new(remote: &'a mut Remote, (is_recursive, is_verified): (bool, bool)) -> Result<Self, Error> {
+    /// Nothing is moved yet.
+    pub fn new(remote: &'a mut Remote, way: TreeWay) -> Result<Self, Error> {
+        let TreeWay { is_recursive, is_verified } = way;
         let (reads, writes) = remote.flows()?;
         Ok(Self {
             remote,
@@ -68,7 +78,7 @@ impl<'a> Tree<'a> {
             directories: 0,
             links: 0,
             skipped: Vec::new(),
-            moved: Moved::default(),
+            moved: TransferTotals::default(),
         })
     }
 
@@ -87,8 +97,10 @@ impl<'a> Tree<'a> {
             FileKind::Directory => self.get_directory(object, to, depth),
             FileKind::Symlink => {
                 let path = self.remote.client.readlink(object.handle);
-                let path = path.map_err(failed(format_args!("READLINK of {}", shown(&object.name))))?;
-                symlink(OsStr::from_bytes(&path), to).map_err(local("make the symbolic link", to))?;
+                let path =
+                    path.map_err(failed(format_args!("READLINK of {}", shown(&object.name))))?;
+                symlink(OsStr::from_bytes(&path), to)
+                    .map_err(local("make the symbolic link", to))?;
                 self.links += 1;
                 Ok(())
             }
@@ -115,7 +127,11 @@ impl<'a> Tree<'a> {
     fn get_file(&mut self, object: &Object, to: &Path) -> Outcome {
         let name = shown(&object.name);
         let mut options = File::options();
-        options.write(true).create(true).truncate(true).custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
         let mut file = options.open(to).map_err(local("open", to))?;
         let size = object.attributes.size;
         self.progress.begin(&name, Some(size));
@@ -124,15 +140,20 @@ impl<'a> Tree<'a> {
             hash.update(octets);
             file.write_all(octets)
         };
-        let source = (object.handle, size);
+        let source = SizedFile { file: object.handle, len: size };
         let moved =
-            transfer::get(&mut self.remote.client, source, self.reads, &mut sink, &mut |at| progress.at(at));
+            transfer::get(&mut self.remote.client, source, self.reads, &mut sink, &mut |at| {
+                progress.at(at)
+            });
         let moved = moved.map_err(|failure| Error::failure(format!("{name}: {failure}")))?;
         let mode = Permissions::from_mode(object.attributes.mode & 0o777);
         file.set_permissions(mode).map_err(local("set the mode of", to))?;
         let sha256 = hex(&hash.finalize());
         if self.is_verified && hash_of(to).map_err(local("read back", to))? != sha256 {
-            return Err(Error::failure(format!("{}: what was stored is not what came", to.display())));
+            return Err(Error::failure(format!(
+                "{}: what was stored is not what came",
+                to.display()
+            )));
         }
         self.add(to, moved, sha256);
         Ok(())
@@ -143,12 +164,18 @@ impl<'a> Tree<'a> {
         self.put_object(from, directory, name, 0)
     }
 
-    fn put_object(&mut self, from: &Path, directory: FileHandle, name: &[u8], depth: usize) -> Outcome {
+    fn put_object(
+        &mut self,
+        from: &Path,
+        directory: FileHandle,
+        name: &[u8],
+        depth: usize,
+    ) -> Outcome {
         let found = fs::symlink_metadata(from).map_err(local("look at", from))?;
         if found.is_file() {
             self.put_file(from, directory, name, found.permissions().mode() & 0o777)
         } else if found.is_dir() {
-            self.put_directory(from, directory, name, (found.permissions().mode() & 0o777, depth))
+            self.put_directory(from, directory, name, found.permissions().mode() & 0o777, depth)
         } else if found.is_symlink() {
             let path = fs::read_link(from).map_err(local("read the symbolic link", from))?;
             let made = self.remote.client.symlink(directory, name, path.as_os_str().as_bytes());
@@ -165,23 +192,30 @@ impl<'a> Tree<'a> {
         from: &Path,
         directory: FileHandle,
         name: &[u8],
-        (mode, depth): (u32, usize),
+        mode: u32,
+        depth: usize,
     ) -> Outcome {
         self.check_directory(&from.display().to_string(), depth)?;
         let made = self.remote.client.mkdir(directory, name, mode);
         let made = match made {
-            Err(stag_load::Error::Nfs(Status::Exist)) => None,
+            Err(stag_client::Error::Nfs(Status::Exist)) => None,
             made => made.map_err(failed(format_args!("MKDIR {}", shown(name))))?.object,
         };
         let handle = match made {
             Some(handle) => handle,
             None => match self.remote.find(directory, name)? {
                 Some(found) if found.is_directory() => found.handle,
-                _ => return Err(Error::failure(format!("MKDIR {}: the name is no directory", shown(name)))),
+                _ => {
+                    return Err(Error::failure(format!(
+                        "MKDIR {}: the name is no directory",
+                        shown(name)
+                    )));
+                }
             },
         };
         self.directories += 1;
-        let entries = fs::read_dir(from).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
+        let entries =
+            fs::read_dir(from).and_then(|entries| entries.collect::<io::Result<Vec<_>>>());
         let mut entries = entries.map_err(local("read the directory", from))?;
         entries.sort_by_key(fs::DirEntry::file_name);
         for entry in entries {
@@ -201,7 +235,9 @@ impl<'a> Tree<'a> {
             Some(handle) => handle,
             None => match self.remote.find(directory, name)? {
                 Some(found) => found.handle,
-                None => return Err(Error::failure(format!("CREATE {}: it is not there", shown(name)))),
+                None => {
+                    return Err(Error::failure(format!("CREATE {}: it is not there", shown(name))));
+                }
             },
         };
         self.progress.begin(&what, Some(size));
@@ -215,10 +251,11 @@ impl<'a> Tree<'a> {
             }
             Ok(())
         };
-        let target = (handle, size);
-        let moved = transfer::put(&mut self.remote.client, target, self.writes, &mut source, &mut |at| {
-            progress.at(at)
-        });
+        let target = SizedFile { file: handle, len: size };
+        let moved =
+            transfer::put(&mut self.remote.client, target, self.writes, &mut source, &mut |at| {
+                progress.at(at)
+            });
         let moved = moved.map_err(|failure| Error::failure(format!("{what}: {failure}")))?;
         let sha256 = hex(&hash.finalize());
         if self.is_verified {
@@ -234,8 +271,14 @@ impl<'a> Tree<'a> {
             hash.update(octets);
             Ok(())
         };
-        transfer::get(&mut self.remote.client, (file, size), self.reads, &mut sink, &mut |_| {})
-            .map_err(|failure| Error::failure(format!("{what}, read back: {failure}")))?;
+        transfer::get(
+            &mut self.remote.client,
+            SizedFile { file, len: size },
+            self.reads,
+            &mut sink,
+            &mut |_| {},
+        )
+        .map_err(|failure| Error::failure(format!("{what}, read back: {failure}")))?;
         if hex(&hash.finalize()) == sha256 {
             return Ok(());
         }
@@ -247,7 +290,9 @@ impl<'a> Tree<'a> {
             return Err(Error::usage(format!("{name} is a directory: add -r")));
         }
         if depth > DEPTH_MAX {
-            return Err(Error::failure(format!("{name} lies more than {DEPTH_MAX} directories deep")));
+            return Err(Error::failure(format!(
+                "{name} lies more than {DEPTH_MAX} directories deep"
+            )));
         }
         Ok(())
     }
@@ -257,27 +302,31 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
-    fn add(&mut self, path: &Path, moved: Moved, sha256: String) {
+    fn add(&mut self, path: &Path, moved: TransferTotals, sha256: String) {
         self.moved.octets += moved.octets;
         self.moved.calls += moved.calls;
         self.moved.replayed += moved.replayed;
         self.files.push(Sum { path: path.to_owned(), octets: moved.octets, sha256 });
     }
 
-    /// Lines as `sha256sum` writes them, for standard output; and what was moved, for standard error.
+    /// Lines as `sha256sum` writes them, for standard output; and what was moved, for standard
+    /// error.
     pub fn text(&self) -> (Vec<u8>, String) {
         self.progress.finish();
-        let Moved { octets, replayed, .. } = self.moved;
+        let TransferTotals { octets, replayed, .. } = self.moved;
         let seconds = self.began.elapsed().as_secs_f64();
         let mut summary = format!(
-            "{} files, {} directories, {} symbolic links: {octets} octets in {seconds:.2} s, {:.1} MiB/s",
+            "{} files, {} directories, {} symbolic links: {octets} octets in {seconds:.2} s, \
+             {:.1} MiB/s",
             self.files.len(),
             self.directories,
             self.links,
             octets as f64 / 1_048_576.0 / seconds.max(1e-9)
         );
         if replayed > 0 {
-            summary.push_str(&format!("; {replayed} octets written again after a restart of the server"));
+            summary.push_str(&format!(
+                "; {replayed} octets written again after a restart of the server"
+            ));
         }
         if self.is_verified {
             summary.push_str("; read back and compared");
@@ -285,14 +334,20 @@ impl<'a> Tree<'a> {
         summary.push('\n');
         self.skipped.iter().for_each(|what| summary.push_str(&format!("skipped: {what}\n")));
         (
-            self.files.iter().flat_map(|sum| line(sum.path.as_os_str().as_bytes(), &sum.sha256)).collect(),
+            self.files
+                .iter()
+                .flat_map(|sum| line(sum.path.as_os_str().as_bytes(), &sum.sha256))
+                .collect(),
             summary,
         )
     }
 
     /// The same as a JSON object.
     pub fn object(&self) -> Value {
-        let file = |Sum { path, octets, sha256 }: &Sum| json!({ "path": path.to_string_lossy(), "octets": octets, "sha256": sha256 });
+        let file = |Sum { path, octets, sha256 }: &Sum| {
+            let path = path.to_string_lossy();
+            json!({ "path": path, "octets": octets, "sha256": sha256 })
+        };
         json!({
             "files": self.files.iter().map(file).collect::<Vec<_>>(),
             "directories": self.directories,
@@ -307,7 +362,8 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// A line that `sha256sum -c` understands: a name that would break it is escaped, which a backslash in front says.
+/// A line that `sha256sum -c` understands: a name that would break it is escaped, which a backslash
+/// in front says.
 fn line(path: &[u8], sha256: &str) -> Vec<u8> {
     let is_odd = path.iter().any(|octet| matches!(octet, b'\\' | b'\n' | b'\r'));
     let mut line = if is_odd { vec![b'\\'] } else { Vec::new() };
@@ -327,10 +383,16 @@ fn line(path: &[u8], sha256: &str) -> Vec<u8> {
 
 /// A name that a server gave, as one component of a local path: it must not lead anywhere else.
 fn local_name(name: &[u8]) -> Result<&OsStr, Error> {
-    let is_component =
-        !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0);
+    let is_component = !name.is_empty()
+        && name != b"."
+        && name != b".."
+        && !name.contains(&b'/')
+        && !name.contains(&0);
     if !is_component {
-        return Err(Error::failure(format!("the server lists {}, which is no name of a file", shown(name))));
+        return Err(Error::failure(format!(
+            "the server lists {}, which is no name of a file",
+            shown(name)
+        )));
     }
     Ok(OsStr::from_bytes(name))
 }

@@ -1,7 +1,9 @@
-//! What `stag call` calls: `SCHEME://HOST:PORT/EXPORT[/PATH][?mountport=N]`. Over TCP a port mapper may know the ports.
+//! URLs that `stag call` calls: `SCHEME://HOST:PORT/EXPORT[/PATH][?mountport=N]`. Over TCP a port
+//! mapper may know the ports.
 
 use super::ports::{self, Ports};
 use crate::{Error, address};
+use percent_encoding::percent_decode_str;
 use stag_fabrics::{Endpoint, FabricAddress, Notation, UrlError};
 use std::{
     fmt,
@@ -11,9 +13,9 @@ use std::{
 /// A server and a path on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// Where.
+    /// Address of the server.
     pub server: Endpoint,
-    /// Where MOUNT is answered over TCP, if not by the same connection.
+    /// Address of MOUNT over TCP, if MOUNT is not answered by the same connection.
     pub mount: Option<SocketAddr>,
     /// The export and what is below it, with the slash in front.
     pub path: Vec<u8>,
@@ -26,17 +28,22 @@ impl fmt::Display for Url {
 }
 
 impl Url {
-    /// Reads a URL. Octets of the path that mean something else, `?` and `%`, are written `%3F` and `%25`. For `tcp://` without
-    /// a port the host's port mapper is asked.
+    /// Reads a URL. Octets of the path that mean something else, `?` and `%`, are written `%3F` and
+    /// `%25`. For `tcp://` without a port the host's port mapper is asked.
     pub fn parse(url: &str) -> Result<Self, Error> {
         Self::parse_asking(url, ports::ask)
     }
 
     /// The same, with whom to ask for ports.
-    fn parse_asking(url: &str, ask: impl FnOnce(IpAddr) -> Result<Ports, Error>) -> Result<Self, Error> {
+    fn parse_asking(
+        url: &str,
+        ask: impl FnOnce(IpAddr) -> Result<Ports, Error>,
+    ) -> Result<Self, Error> {
         let bad = || {
             Error::usage(format!(
-                "{url:?} names no server and path: write iwarp://HOST:PORT/EXPORT/PATH, tcp://HOST:PORT/EXPORT/PATH or shm://SOCKET:/EXPORT/PATH, for example iwarp://127.0.0.1:20049/data"
+                "{url:?} names no server and path: write iwarp://HOST:PORT/EXPORT/PATH, \
+                 tcp://HOST:PORT/EXPORT/PATH or shm://SOCKET:/EXPORT/PATH, for example \
+                 iwarp://127.0.0.1:20049/data"
             ))
         };
         let (scheme, rest) = url.split_once("://").ok_or_else(bad)?;
@@ -76,7 +83,8 @@ impl Url {
         let (socket, path) = rest.split_once(":/").unwrap_or((rest, ""));
         let query = if query.is_empty() { String::new() } else { format!("?{query}") };
         let at = FabricAddress::parse(&format!("{scheme}://{socket}{query}")).map_err(|error| {
-            let why = if let UrlError::Address { why, .. } = error { why } else { error.to_string() };
+            let why =
+                if let UrlError::Address { why, .. } = error { why } else { error.to_string() };
             Error::usage(format!(
                 "{url:?}: {why}; an export stands behind a colon, as in shm:///run/stag.sock:/data"
             ))
@@ -110,25 +118,15 @@ fn mount_port(query: &str, url: &str) -> Result<Option<u16>, Error> {
     let port = query.strip_prefix("mountport=").and_then(|port| port.parse().ok());
     port.map(Some).ok_or_else(|| {
         Error::usage(format!(
-            "{url:?}: behind the question mark stands mountport=N at most; a question mark in a name is written %3F"
+            "{url:?}: behind the question mark stands mountport=N at most; a question mark in a \
+             name is written %3F"
         ))
     })
 }
 
 /// `%XX` is the octet with that number; anything else is itself.
 fn decoded(text: &str) -> Vec<u8> {
-    let mut octets = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, behind)) = rest.split_first() {
-        let escaped = behind.first_chunk::<2>().filter(|_| *first == b'%');
-        let number = escaped.and_then(|digits| {
-            let digits = digits.iter().all(u8::is_ascii_hexdigit).then_some(digits)?;
-            u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()
-        });
-        octets.push(number.unwrap_or(*first));
-        rest = if number.is_some() { behind.get(2..).unwrap_or_default() } else { behind };
-    }
-    octets
+    percent_decode_str(text).collect()
 }
 
 #[cfg(test)]
@@ -151,7 +149,10 @@ mod tests {
         );
         assert_eq!(Url::parse("shm:///run/stag.sock").unwrap().path, b"/");
         assert_eq!(Url::parse("tcp://127.0.0.1:1").unwrap().path, b"/");
-        assert_eq!(Url::parse("tcp://127.0.0.1:1/x%3Fy%25%e4%zz%2").unwrap().path, b"/x?y%\xe4%zz%2");
+        assert_eq!(
+            Url::parse("tcp://127.0.0.1:1/x%3Fy%25%e4%zz%2").unwrap().path,
+            b"/x?y%\xe4%zz%2"
+        );
     }
 
     #[test]
@@ -162,12 +163,16 @@ mod tests {
             (url.to_string(), url.mount.map(|at| at.to_string()))
         };
         let mount = |at: &str| Some(at.to_owned());
-        assert_eq!(asked("tcp://127.0.0.1/srv"), ("tcp://127.0.0.1:2049".into(), mount("127.0.0.1:635")));
+        assert_eq!(
+            asked("tcp://127.0.0.1/srv"),
+            ("tcp://127.0.0.1:2049".into(), mount("127.0.0.1:635"))
+        );
         assert_eq!(asked("tcp://[::1]/srv"), ("tcp://[::1]:2049".into(), mount("[::1]:635")));
         let with_its_own = asked("tcp://127.0.0.1/srv?mountport=7");
         assert_eq!(with_its_own, ("tcp://127.0.0.1:2049".into(), mount("127.0.0.1:7")));
         assert_eq!(asked("tcp://127.0.0.1:9/srv"), ("tcp://127.0.0.1:9".into(), None));
-        let error = Url::parse_asking("tcp://127.0.0.1/srv", |at| Err(Error::failure(at.to_string())));
+        let error =
+            Url::parse_asking("tcp://127.0.0.1/srv", |at| Err(Error::failure(at.to_string())));
         assert_eq!(error.unwrap_err().to_string(), "127.0.0.1");
     }
 
@@ -190,11 +195,17 @@ mod tests {
             ("tcp://no.such.host.invalid:1/x", "no address is known"),
         ] {
             let error = Url::parse(url).unwrap_err();
-            assert!(matches!(error, Error::Usage(_)) && error.to_string().contains(part), "{error}");
+            assert!(
+                matches!(error, Error::Usage(_)) && error.to_string().contains(part),
+                "{error}"
+            );
         }
         for absent in ABSENT {
             let error = Url::parse(&format!("{}://127.0.0.1:1/x", absent.scheme)).unwrap_err();
-            assert!(error.to_string().contains(&format!("--features {}", absent.feature)), "{error}");
+            assert!(
+                error.to_string().contains(&format!("--features {}", absent.feature)),
+                "{error}"
+            );
         }
     }
 }

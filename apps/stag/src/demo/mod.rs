@@ -1,12 +1,15 @@
-//! `stag demo`: a gateway as a child process and a requester, on this host, without root, device or configuration.
+//! `stag demo`: a gateway as a child process and a requester, on this host, without root, device or
+//! configuration.
 
+pub mod options;
 mod relay;
 mod report;
+mod scene;
 mod server;
 mod steps;
 
-use crate::{Error, caller, caller::aside, cli, probe, progress::Progress};
-use report::Report;
+use crate::{Error, caller, caller::aside, probe, progress::Progress};
+use report::DemoReport;
 use server::Custody;
 use stag_fabrics::{FabricAddress, FabricInfo, StreamsOnly};
 use stag_verbs::Provider;
@@ -15,14 +18,16 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
-use steps::Stage;
+use steps::DemoStage;
 
+/// The texts of its `--help`.
+pub const HELP: &str = include_str!("help.txt");
 /// After this the demo is given up: something waits for what never comes.
 const GIVE_UP: Duration = Duration::from_secs(120);
-/// How often it is looked whether the server still runs.
+/// Interval at which the demo checks that the server still runs.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// What serves the files.
+/// Kind of store that serves the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {
     /// A directory.
@@ -40,7 +45,7 @@ impl Store {
         }
     }
 
-    /// Whether what it holds is lost with its server.
+    /// Returns true if the content of the store is lost with its server.
     pub const fn forgets(self) -> bool {
         matches!(self, Self::Memory)
     }
@@ -55,24 +60,25 @@ fn address(scheme: &str, custody: &Custody) -> Result<FabricAddress, Error> {
     here.map(|here| here.at).map_err(Error::failure)
 }
 
-/// How much is done.
+/// Amount of work that the demo does.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     /// Octets of the stream in which the server is killed, and of the one whose connection is cut.
     pub stream: u64,
     /// Entries of the directory of the functional run.
     pub entries: u32,
-    /// How long each rate is measured.
+    /// Time for which each rate is measured.
     pub measured: Duration,
 }
 
 impl Scale {
-    const FULL: Self = Self { stream: 64 << 20, entries: 500, measured: Duration::from_millis(700) };
+    const FULL: Self =
+        Self { stream: 64 << 20, entries: 500, measured: Duration::from_millis(700) };
     const QUICK: Self = Self { stream: 12 << 20, entries: 40, measured: Duration::from_millis(80) };
 }
 
 /// Shows everything, on every store and every fabric that works here.
-pub fn run(arguments: &cli::Demo) -> Result<(), Error> {
+pub fn run(arguments: &options::DemoOptions) -> Result<(), Error> {
     let began = Instant::now();
     let custody = Custody::new()?;
     let doing = Arc::new(Mutex::new(String::new()));
@@ -86,7 +92,8 @@ pub fn run(arguments: &cli::Demo) -> Result<(), Error> {
         .into_iter()
         .chain(others.filter(|scheme| probe::works(scheme)).map(|scheme| (Store::Memory, scheme)));
     for (store, via) in acts {
-        let mut stage = Stage::new((store, via), scale, &custody, &mut progress, Arc::clone(&doing));
+        let mut stage =
+            DemoStage::new(store, via, scale, &custody, &mut progress, Arc::clone(&doing));
         outcome = stage.run();
         if outcome.is_err() {
             break;
@@ -103,7 +110,7 @@ pub fn run(arguments: &cli::Demo) -> Result<(), Error> {
         Error::failure(format!("the demo failed at {step}: {error}"))
     });
     custody.clear();
-    let report = Report { elapsed: began.elapsed(), stores };
+    let report = DemoReport { elapsed: began.elapsed(), stores };
     if outcome.is_ok() || arguments.json {
         let failure = outcome.as_ref().err().map(ToString::to_string);
         caller::say(&if arguments.json { report.object(failure)? } else { report.table() });
@@ -111,7 +118,8 @@ pub fn run(arguments: &cli::Demo) -> Result<(), Error> {
     outcome
 }
 
-/// Ends a demo that waits for what never comes, and says where: for a server that stopped by itself, or for anything else.
+/// Ends a demo that waits for what never comes, and says where: for a server that stopped by
+/// itself, or for anything else.
 fn watch(custody: Custody, doing: Arc<Mutex<String>>) -> Result<(), Error> {
     let began = Instant::now();
     let wait = move || {

@@ -1,4 +1,5 @@
-//! A relay that passes a TCP connection on, until it is cut: so that a connection can be lost while both ends live.
+//! A relay that passes a TCP connection on, until it is cut: so that a connection can be lost while
+//! both ends live.
 
 use std::{
     io,
@@ -15,7 +16,8 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Takes connections at a free port of this host and passes them on to `to`. Fails as `bind(2)` does.
+    /// Takes connections at a free port of this host and passes them on to `to`. Fails as `bind(2)`
+    /// does.
     pub fn new(to: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let relay = Self { at: listener.local_addr()?, passing: Arc::default() };
@@ -28,7 +30,7 @@ impl Relay {
         Ok(relay)
     }
 
-    /// Where it takes connections.
+    /// Returns the address at which the relay takes connections.
     pub const fn at(&self) -> SocketAddr {
         self.at
     }

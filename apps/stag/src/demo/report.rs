@@ -13,8 +13,8 @@ const COLUMN: usize = 26;
 
 /// Everything that was seen.
 #[derive(Debug)]
-pub struct Report {
-    /// How long it took.
+pub struct DemoReport {
+    /// Duration of the demo.
     pub elapsed: Duration,
     /// Each store.
     pub stores: Vec<StoreReport>,
@@ -22,7 +22,7 @@ pub struct Report {
 
 /// A file of one size.
 #[derive(Clone, Debug, Serialize)]
-pub struct Size {
+pub struct SizeRow {
     /// Octets.
     pub octets: u64,
     /// The largest form of the calls that wrote it.
@@ -77,7 +77,7 @@ pub struct Killed {
     pub replayed: u64,
 }
 
-/// What was seen of one store.
+/// Observations of one store.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct StoreReport {
     /// Its name.
@@ -91,10 +91,10 @@ pub struct StoreReport {
     /// Its calls.
     pub procedure_calls: u64,
     /// Each size.
-    pub sizes: Vec<Size>,
+    pub sizes: Vec<SizeRow>,
     /// Rates.
     pub rates: Rates,
-    /// What the requester counted before the kill.
+    /// Counters of the requester before the kill.
     pub requester: Requester,
     /// Octets that the server pulled by RDMA Read.
     pub pulled: u64,
@@ -108,7 +108,7 @@ pub struct StoreReport {
     pub checked_again: u64,
 }
 
-impl Report {
+impl DemoReport {
     /// As one JSON object. `failure` is the sentence of what failed.
     pub fn object(&self, failure: Option<String>) -> Result<String, Error> {
         let value = serde_json::json!({
@@ -128,7 +128,9 @@ impl Report {
         let mut text = String::new();
         for stores in self.stores.chunks(2) {
             let columns = Columns { stores };
-            columns.row(&mut text, "store, fabric", |store| format!("{}, {}", store.store, store.fabric));
+            columns.row(&mut text, "store, fabric", |store| {
+                format!("{}, {}", store.store, store.fabric)
+            });
             let _ = writeln!(text, "{}", "-".repeat(LABEL + stores.len() * (COLUMN + 2)));
             columns.checked(&mut text);
             columns.transport(&mut text);
@@ -142,8 +144,10 @@ impl Report {
 
     fn summary(&self) -> String {
         format!(
-            "[1] Of each octet of an item, by our code, not the kernel's: the software RNIC checks the CRC\n    \
-             before it places what arrived; over shm the receiver fetches it from the sender's pool. By\n    \
+            "[1] Of each octet of an item, by our code, not the kernel's: the software RNIC \
+             checks the CRC\n    \
+             before it places what arrived; over shm the receiver fetches it from the sender's \
+             pool. By\n    \
              design; this build does not count it.\n\
              [2] Full round trips on this host. '-': too few samples beyond it.\n\
              Everything was as it should be, in {:.1} s.",
@@ -197,7 +201,9 @@ impl Columns<'_> {
     fn rates(&self, text: &mut String) {
         let per_s = |rate: Rate| format!("{}/s", grouped(rate.calls_per_s as u64));
         self.row(text, "NULL, one at a time", |store| per_s(store.rates.null));
-        self.row(text, "  round trip us: p50 p90 p99 p99.9 max [2]", |store| trips(store.rates.null));
+        self.row(text, "  round trip us: p50 p90 p99 p99.9 max [2]", |store| {
+            trips(store.rates.null)
+        });
         self.row(text, "READ of 4 KiB, one at a time", |store| per_s(store.rates.read));
         self.row(text, "  round trip us: p50 p90 p99 p99.9 max", |store| trips(store.rates.read));
         self.row(text, "WRITE of 4 KiB, UNSTABLE, one at a time", |store| per_s(store.rates.write));
@@ -212,10 +218,14 @@ impl Columns<'_> {
         self.row(text, "connection lost, to first retried call", |store| {
             store.lost.map_or_else(|| "-".to_owned(), |lost| ms(lost.answered_ms))
         });
-        self.row(text, "server killed: without service", |store| ms(store.killed.without_service_ms));
+        self.row(text, "server killed: without service", |store| {
+            ms(store.killed.without_service_ms)
+        });
         self.row(text, "  of that: end of its process", |store| ms(store.killed.gone_ms));
         self.row(text, "  of that: start of the server", |store| ms(store.killed.start_ms));
-        self.row(text, "  of that: ready, to first reply", |store| ms(store.killed.ready_to_answer_ms));
+        self.row(text, "  of that: ready, to first reply", |store| {
+            ms(store.killed.ready_to_answer_ms)
+        });
         self.row(text, "  unstable octets written again", |store| match store.store {
             "memory" => "none: handles are stale".to_owned(),
             _ => grouped(store.killed.replayed),
@@ -231,11 +241,11 @@ Try next
           127.0.0.1:/NAME /mnt
                         (give --insecure when root serves: Linux comes from any port over RDMA)
   stag call iwarp://127.0.0.1:20049/NAME ls -l      where one cannot mount
-  stag load iwarp://127.0.0.1:20049/NAME            the functional run alone
+  stag check iwarp://127.0.0.1:20049/NAME            the functional run alone
 ";
 
-/// Which sizes went by which form: `short to 3,999, then chunked`.
-fn forms(store: &StoreReport, of: impl Fn(&Size) -> &'static str) -> String {
+/// Lists the forms and the sizes that went by them: `short to 3,999, then chunked`.
+fn forms(store: &StoreReport, of: impl Fn(&SizeRow) -> &'static str) -> String {
     let mut text = String::new();
     let mut sizes = store.sizes.iter().peekable();
     while let Some(size) = sizes.next() {
@@ -286,15 +296,17 @@ mod tests {
 
     #[test]
     fn thousands_are_apart() {
-        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (12_345_678, "12,345,678")] {
+        for (number, text) in [(0, "0"), (999, "999"), (1_000, "1,000"), (12_345_678, "12,345,678")]
+        {
             assert_eq!(grouped(number), text);
         }
     }
 
     #[test]
     fn forms_are_told_by_where_they_change() {
-        let size = |octets, write| Size { octets, write, read: "short" };
-        let sizes = vec![size(0, "short"), size(10, "short"), size(20, "chunked"), size(30, "chunked")];
+        let size = |octets, write| SizeRow { octets, write, read: "short" };
+        let sizes =
+            vec![size(0, "short"), size(10, "short"), size(20, "chunked"), size(30, "chunked")];
         let store = StoreReport { sizes, ..StoreReport::default() };
         assert_eq!(forms(&store, |size| size.write), "short to 10, chunked");
         assert_eq!(forms(&store, |size| size.read), "short");
@@ -303,8 +315,10 @@ mod tests {
     #[test]
     fn no_line_is_longer_than_a_terminal_of_100_columns() {
         let store = StoreReport { store: "files", ..StoreReport::default() };
-        let report =
-            Report { elapsed: Duration::from_secs(1), stores: vec![store.clone(), store.clone(), store] };
+        let report = DemoReport {
+            elapsed: Duration::from_secs(1),
+            stores: vec![store.clone(), store.clone(), store],
+        };
         for line in report.table().lines() {
             assert!(line.chars().count() <= 100, "{line}");
         }

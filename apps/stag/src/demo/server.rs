@@ -1,4 +1,5 @@
-//! The gateway of the demo: this binary as a child process, on a directory that is removed at the end, whatever the end is.
+//! The gateway of the demo: this binary as a child process, on a directory that is removed at the
+//! end, whatever the end is.
 
 use crate::{Error, address, caller::aside, signals};
 use rustix::process::{Pid, Signal, kill_process};
@@ -20,14 +21,14 @@ use std::{
 };
 use tempfile::TempDir;
 
-/// How long a server may take to be ready, or to write its counters.
+/// Time that a server may take to be ready, or to write its counters.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often it is looked for a file.
+/// Interval at which the demo looks for a file.
 const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 /// Exit code of a command that a signal ended, as shells have it for SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// What has to be gone when the demo ends.
+/// Resources that have to be gone when the demo ends.
 #[derive(Debug, Default)]
 struct Held {
     child: Option<Child>,
@@ -41,7 +42,7 @@ pub struct Custody(Arc<Mutex<Held>>);
 /// A server that is ready.
 #[derive(Clone, Debug)]
 pub struct Ready {
-    /// Where it is called.
+    /// Address at which the server is called.
     pub at: FabricAddress,
     /// From the start of the process to READY.
     pub start: Duration,
@@ -51,10 +52,12 @@ impl Custody {
     /// A directory of our own, and a thread that clears up when a signal comes.
     pub fn new() -> Result<Self, Error> {
         let home = tempfile::Builder::new().prefix("stag-demo-").tempdir();
-        let home =
-            home.map_err(|error| Error::failure(format!("cannot make a temporary directory: {error}")))?;
+        let home = home.map_err(|error| {
+            Error::failure(format!("cannot make a temporary directory: {error}"))
+        })?;
         let custody = Self(Arc::new(Mutex::new(Held { child: None, home: Some(home) })));
-        let failed = |error: std::io::Error| Error::failure(format!("cannot wait for signals: {error}"));
+        let failed =
+            |error: std::io::Error| Error::failure(format!("cannot wait for signals: {error}"));
         signals::ignore(signals::STRAYS.into_iter().chain([SIGUSR1])).map_err(failed)?;
         let mut signals = Signals::new(signals::stopping()).map_err(failed)?;
         let held = custody.clone();
@@ -80,11 +83,19 @@ impl Custody {
         Ok(home.path().join(name))
     }
 
-    /// Starts `stag serve` with `arguments`, which share `state` with earlier servers, at `at`, and waits until it is ready.
-    pub fn start(&self, arguments: &[String], state: &str, at: &FabricAddress) -> Result<Ready, Error> {
+    /// Starts `stag serve` with `arguments`, which share `state` with earlier servers, at `at`, and
+    /// waits until it is ready.
+    pub fn start(
+        &self,
+        arguments: &[String],
+        state: &str,
+        at: &FabricAddress,
+    ) -> Result<Ready, Error> {
         let began = Instant::now();
-        let failed = |error: std::io::Error| Error::failure(format!("cannot start the server: {error}"));
-        let (state, stats, log) = (self.path(state)?, self.path("stats.json")?, self.path("server.log")?);
+        let failed =
+            |error: std::io::Error| Error::failure(format!("cannot start the server: {error}"));
+        let (state, stats, log) =
+            (self.path(state)?, self.path("stats.json")?, self.path("server.log")?);
         let log = File::options().create(true).append(true).open(log).map_err(failed)?;
         let mut command = Command::new("/proc/self/exe");
         command
@@ -97,7 +108,8 @@ impl Custody {
             .arg(stats);
         command.args(["--listen", &at.to_string(), "--tcp", "none"]);
         command.env_remove("NOTIFY_SOCKET").env("STAG_LOG", "warn");
-        // In a process group of its own it does not get the terminal's Ctrl-C; its open standard input is our life line.
+        // In a process group of its own it does not get the terminal's Ctrl-C; its open standard
+        // input is our life line.
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).process_group(0);
         let mut held = self.held();
         if held.home.is_none() {
@@ -121,12 +133,12 @@ impl Custody {
         }
     }
 
-    /// How the server ended that nobody ended.
+    /// Returns the exit status of a server that ended by itself.
     pub fn ended(&self) -> Option<ExitStatus> {
         self.held().child.as_mut().and_then(|child| child.try_wait().ok().flatten())
     }
 
-    /// What the running server counted so far.
+    /// Returns the counters of the running server so far.
     pub fn counters(&self) -> Result<Value, Error> {
         let file = self.path("stats.json")?;
         let _ = fs::remove_file(&file);
@@ -141,15 +153,16 @@ impl Custody {
             thread::sleep(LOOK_INTERVAL);
         }
         let text = fs::read(&file).unwrap_or_default();
-        serde_json::from_slice(&text)
-            .map_err(|error| Error::failure(format!("the server's counters cannot be read: {error}")))
+        serde_json::from_slice(&text).map_err(|error| {
+            Error::failure(format!("the server's counters cannot be read: {error}"))
+        })
     }
 
     /// The last lines of the server's log, in one.
     pub fn last_words(&self) -> String {
-        let log = self
-            .path("server.log")
-            .and_then(|path| fs::read_to_string(path).map_err(|error| Error::failure(error.to_string())));
+        let log = self.path("server.log").and_then(|path| {
+            fs::read_to_string(path).map_err(|error| Error::failure(error.to_string()))
+        });
         let log = log.unwrap_or_default();
         let lines: Vec<_> = log.lines().rev().take(3).collect();
         if lines.is_empty() {
@@ -159,7 +172,8 @@ impl Custody {
         }
     }
 
-    /// Whether somebody took everything away: a signal came, or the demo was given up. That thread ends the process and says why.
+    /// Returns true if the server and its directory were taken away, because a signal came or the
+    /// demo was given up. The thread that took them away ends the process and says why.
     pub fn is_cleared(&self) -> bool {
         self.held().home.is_none()
     }
@@ -175,7 +189,8 @@ impl Custody {
     }
 }
 
-/// Reads lines in a thread, so that waiting for them has an end. It goes on reading: a server must not wait for us.
+/// Reads lines in a thread, so that waiting for them has an end. It goes on reading: a server must
+/// not wait for us.
 fn lines(out: ChildStdout) -> Receiver<String> {
     let (sender, receiver) = channel();
     thread::spawn(move || {

@@ -1,52 +1,41 @@
-//! What the demo does with one store, step by step.
+//! Steps of the demo with one store.
 
 use super::{
     Scale, Store, address,
     relay::Relay,
-    report::{Killed, Lost, Rates, Size, StoreReport},
+    report::{Killed, Lost, Rates, SizeRow, StoreReport},
+    scene::{DemoScene, EXPORT, SEED},
     server::{Custody, Ready},
 };
-use crate::{Error, caller, progress::Progress};
-use stag_engine::{Stats, clock::Clock, stats::Forms};
-use stag_fabrics::{AnyProvider, FabricAddress};
-use stag_load::{
-    Client,
-    functional::{self, Plan, SIZES},
-    pattern::Pattern,
-    rate,
-    transfer::{self, Flow, Moved, Why},
-};
-use stag_protocol::{
-    nfs::v3::{CreateHow, FileHandle, SetAttributes, StableHow, Status},
-    rpcrdma::Versions,
-};
+use crate::{Error, progress::Progress};
+use stag_check::{CheckPlan, SIZES};
+use stag_client::transfer::{self, TransferFault, TransferTotals};
+use stag_engine::stats::Forms;
+use stag_fabrics::FabricAddress;
+use stag_load::rate::{self, Reads};
+use stag_protocol::nfs::v3::{StableHow, Status};
 use std::{
-    fs, io,
+    fs,
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
     thread,
     time::Duration,
 };
 
-/// What is exported.
-const EXPORT: &str = "/demo";
-/// Content of the files: the run's seed, and the numbers of the streams behind those of the sizes.
-const SEED: u64 = 0x5746_4147;
+/// Numbers of the streams behind those of the sizes.
 const CUT_STREAM: u64 = 1_000;
 const KILL_STREAM: u64 = 1_001;
 /// READs and WRITEs of one mebibyte that are outstanding.
 const DEPTH: usize = 8;
-/// How long a call may take, the restart of the server included.
-const TIMEOUT: Duration = Duration::from_secs(30);
 /// Octets of a small READ or WRITE.
 const SMALL: u32 = 4_096;
 /// READs outstanding while calls per second are counted.
 const SMALL_DEPTH: usize = 16;
-/// How long a stale handle may go unanswered after reconnecting.
+/// Time that a stale handle may go unanswered after reconnecting.
 const STALE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// One store on its server, and the requester.
-pub struct Stage<'a> {
+pub struct DemoStage<'a> {
     store: Store,
     via: &'static str,
     scale: Scale,
@@ -56,20 +45,13 @@ pub struct Stage<'a> {
     report: StoreReport,
 }
 
-/// The requester, connected.
-struct Scene {
-    client: Client<AnyProvider>,
-    clock: Clock,
-    root: FileHandle,
-    flow: Flow,
-}
+pub(super) type StageResult<T = ()> = Result<T, Error>;
 
-type Outcome<T = ()> = Result<T, Error>;
-
-impl<'a> Stage<'a> {
+impl<'a> DemoStage<'a> {
     /// Nothing is started yet.
     pub fn new(
-        (store, via): (Store, &'static str),
+        store: Store,
+        via: &'static str,
         scale: Scale,
         custody: &'a Custody,
         progress: &'a mut Progress,
@@ -79,13 +61,13 @@ impl<'a> Stage<'a> {
         Self { store, via, scale, custody, progress, doing, report }
     }
 
-    /// What was seen.
+    /// Returns the observations of the store.
     pub fn report(self) -> StoreReport {
         self.report
     }
 
     /// All steps.
-    pub fn run(&mut self) -> Outcome {
+    pub fn run(&mut self) -> StageResult {
         let ready = self.step("start of the server", None, |stage| {
             let at = address(stage.via, stage.custody)?;
             let ready = start(stage.custody, stage.store, stage.via, &at)?;
@@ -94,7 +76,7 @@ impl<'a> Stage<'a> {
         })?;
         self.report.start_ms = millis(ready.start);
         let mut scene = self.step("connection", None, |_| {
-            let scene = Scene::new(&ready.at, DEPTH)?;
+            let scene = DemoScene::new(&ready.at, DEPTH)?;
             Ok((scene, "NULL and MNT are answered".to_owned()))
         })?;
         self.procedures(&mut scene)?;
@@ -118,8 +100,8 @@ impl<'a> Stage<'a> {
         &mut self,
         name: &str,
         octets: Option<u64>,
-        run: impl FnOnce(&mut Self) -> Outcome<(T, String)>,
-    ) -> Outcome<T> {
+        run: impl FnOnce(&mut Self) -> StageResult<(T, String)>,
+    ) -> StageResult<T> {
         let full = format!("{} over {}: {name}", self.store.name(), self.via);
         self.progress.begin(&full, octets);
         self.doing.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&full);
@@ -128,17 +110,17 @@ impl<'a> Stage<'a> {
         Ok(value)
     }
 
-    fn procedures(&mut self, scene: &mut Scene) -> Outcome {
+    fn procedures(&mut self, scene: &mut DemoScene) -> StageResult {
         self.step("every procedure", None, |stage| {
             let directory = "stag-demo-procedures".to_owned();
-            let plan = Plan {
+            let plan = CheckPlan {
                 seed: SEED,
                 entries: stage.scale.entries,
                 directory,
                 below: Vec::new(),
                 stop: Arc::default(),
             };
-            let found = functional::run(&mut scene.client, EXPORT, &plan, &mut |_| {});
+            let found = stag_check::run(&mut scene.client, EXPORT, &plan, &mut |_| {});
             if let Some((step, failure)) =
                 found.steps.iter().find_map(|step| Some((step.name, step.failure.as_ref()?)))
             {
@@ -151,7 +133,7 @@ impl<'a> Stage<'a> {
     }
 
     /// WRITE, COMMIT, READ of every size; every octet compared.
-    fn sizes(&mut self, scene: &mut Scene) -> Outcome {
+    fn sizes(&mut self, scene: &mut DemoScene) -> StageResult {
         self.step("every size", None, |stage| {
             let mut octets = 0;
             for len in SIZES {
@@ -161,7 +143,7 @@ impl<'a> Stage<'a> {
                 let written = scene.stats();
                 scene.compare(file, len, len as u64, &mut |_| {})?;
                 octets += 2 * len;
-                stage.report.sizes.push(Size {
+                stage.report.sizes.push(SizeRow {
                     octets: len as u64,
                     write: form(before.requester.calls, written.requester.calls),
                     read: form(written.requester.replies, scene.stats().requester.replies),
@@ -171,25 +153,28 @@ impl<'a> Stage<'a> {
         })
     }
 
-    fn listing(&mut self, scene: &mut Scene) -> Outcome {
+    fn listing(&mut self, scene: &mut DemoScene) -> StageResult {
         self.step("LOOKUP and READDIRPLUS", None, |_| {
             let entries = scene.client.readdirplus(scene.root).map_err(failed("READDIRPLUS"))?;
             for len in SIZES {
                 let name = size_name(len);
-                let found = scene.client.lookup(scene.root, name.as_bytes()).map_err(failed("LOOKUP"))?;
+                let found =
+                    scene.client.lookup(scene.root, name.as_bytes()).map_err(failed("LOOKUP"))?;
                 let entry = entries.iter().find(|entry| entry.name == name.as_bytes());
-                let entry =
-                    entry.ok_or_else(|| Error::failure(format!("READDIRPLUS does not list {name}")))?;
+                let entry = entry
+                    .ok_or_else(|| Error::failure(format!("READDIRPLUS does not list {name}")))?;
                 let size = entry.attributes.map_or(len as u64, |attributes| attributes.size);
                 if entry.handle.is_some_and(|handle| handle != found.object) || size != len as u64 {
-                    return Err(Error::failure(format!("READDIRPLUS gives another {name} than LOOKUP")));
+                    return Err(Error::failure(format!(
+                        "READDIRPLUS gives another {name} than LOOKUP"
+                    )));
                 }
             }
             Ok(((), format!("{} entries", entries.len())))
         })
     }
 
-    fn rates(&mut self, scene: &mut Scene) -> Outcome {
+    fn rates(&mut self, scene: &mut DemoScene) -> StageResult {
         self.step("calls per second", None, |stage| {
             let during = stage.scale.measured;
             let span = 1 << 20;
@@ -198,6 +183,8 @@ impl<'a> Stage<'a> {
             let data = vec![7; SMALL as usize];
             let mut room = data.clone();
             let at = |call: u64| call * u64::from(SMALL) % span;
+            let small = Reads { file, span, count: SMALL, depth: SMALL_DEPTH };
+            let large = Reads { count: scene.flow.piece, depth: DEPTH, ..small };
             let rates = Rates {
                 null: rate::one_by_one(&mut scene.client, during, |client, _| client.null())
                     .map_err(failed("NULL"))?,
@@ -209,9 +196,9 @@ impl<'a> Stage<'a> {
                     client.write(file, at(call), &data, StableHow::Unstable).map(drop)
                 })
                 .map_err(failed("WRITE of 4 KiB"))?,
-                reads: rate::reads(&mut scene.client, (file, span), (SMALL, SMALL_DEPTH), during)
+                reads: rate::reads(&mut scene.client, small, during)
                     .map_err(failed("READs of 4 KiB"))?,
-                large: rate::reads(&mut scene.client, (file, span), (scene.flow.piece, DEPTH), during)
+                large: rate::reads(&mut scene.client, large, during)
                     .map_err(failed("READs of 1 MiB"))?,
             };
             scene.client.remove(scene.root, b"rates").map_err(failed("REMOVE"))?;
@@ -227,12 +214,14 @@ impl<'a> Stage<'a> {
     }
 
     /// A connection is lost while both ends live.
-    fn cut(&mut self, server: SocketAddr) -> Outcome {
+    fn cut(&mut self, server: SocketAddr) -> StageResult {
         let total = self.scale.stream / 2;
         self.step("lost connection", Some(total), |stage| {
-            let relay = Relay::new(server).map_err(|error| Error::failure(format!("no relay: {error}")))?;
+            let relay =
+                Relay::new(server).map_err(|error| Error::failure(format!("no relay: {error}")))?;
             let at = FabricAddress::parse(&format!("{}://{}", stage.via, relay.at()));
-            let mut scene = Scene::new(&at.map_err(|why| Error::failure(why.to_string()))?, DEPTH)?;
+            let mut scene =
+                DemoScene::new(&at.map_err(|why| Error::failure(why.to_string()))?, DEPTH)?;
             let file = scene.create("cut")?;
             let mut is_cut = false;
             let progress = &*stage.progress;
@@ -246,24 +235,31 @@ impl<'a> Stage<'a> {
             let (Some(lost), Some(up), Some(answered)) =
                 (recovery.lost_at, recovery.up_at, recovery.answered_at)
             else {
-                return Err(Error::failure("the connection was cut, and the requester did not notice"));
+                return Err(Error::failure(
+                    "the connection was cut, and the requester did not notice",
+                ));
             };
             if moved.replayed > 0 {
-                return Err(Error::failure("the write verifier changed without a restart of the server"));
+                return Err(Error::failure(
+                    "the write verifier changed without a restart of the server",
+                ));
             }
             scene.compare(file, CUT_STREAM as usize, total, &mut |_| {})?;
             scene.client.remove(scene.root, b"cut").map_err(failed("REMOVE"))?;
             scene.client.disconnect();
-            let lost =
-                Lost { connected_ms: millis(up.since(lost)), answered_ms: millis(answered.since(lost)) };
+            let lost = Lost {
+                connected_ms: millis(up.since(lost)),
+                answered_ms: millis(answered.since(lost)),
+            };
             let line = format!("first retried call answered after {:.1} ms", lost.answered_ms);
             stage.report.lost = Some(lost);
             Ok(((), line))
         })
     }
 
-    /// What both ends counted so far: a server that is killed takes its counters with it.
-    fn count(&mut self, scene: &Scene) -> Outcome {
+    /// Records the counters of both ends so far: a server that is killed takes its counters with
+    /// it.
+    fn count(&mut self, scene: &DemoScene) -> StageResult {
         self.report.requester = scene.stats().requester;
         let counters = self.custody.counters()?;
         let of = |name: &str| {
@@ -275,11 +271,12 @@ impl<'a> Stage<'a> {
     }
 
     /// The server is killed in the middle of a stream of WRITEs, and started again.
-    fn kill(&mut self, scene: &mut Scene, server: Ready) -> Outcome {
+    fn kill(&mut self, scene: &mut DemoScene, server: Ready) -> StageResult {
         let total = self.scale.stream;
         self.step("SIGKILL of the server while it is written to", Some(total), |stage| {
             let file = scene.create("stream")?;
-            let (custody, store, via, clock) = (stage.custody.clone(), stage.store, stage.via, scene.clock);
+            let (custody, store, via, clock) =
+                (stage.custody.clone(), stage.store, stage.via, scene.clock);
             let (mut restart, mut gone_at) = (None, clock.now());
             let progress = &*stage.progress;
             let moved = scene.put(file, KILL_STREAM as usize, total, &mut |taken| {
@@ -303,10 +300,16 @@ impl<'a> Stage<'a> {
             let replayed = stage.judge(moved)?;
             let recovery = scene.client.recovery();
             let (Some(up), Some(answered)) = (recovery.up_at, recovery.answered_at) else {
-                return Err(Error::failure("the server was killed, and the requester did not notice"));
+                return Err(Error::failure(
+                    "the server was killed, and the requester did not \
+                                           notice",
+                ));
             };
             if stage.store.forgets() && answered.since(up) > STALE_PATIENCE {
-                return Err(Error::failure("a stale handle is not answered within a second of reconnecting"));
+                return Err(Error::failure(
+                    "a stale handle is not answered within a second of \
+                                           reconnecting",
+                ));
             }
             let killed = Killed {
                 gone_ms: millis(gone_at.since(killed_at)),
@@ -316,7 +319,8 @@ impl<'a> Stage<'a> {
                 replayed,
             };
             let line = format!(
-                "{:.0} ms without service, {:.0} of them to start the server; {} octets written again",
+                "{:.0} ms without service, {:.0} of them to start the server; {} octets written \
+                 again",
                 killed.without_service_ms, killed.start_ms, killed.replayed
             );
             stage.report.killed = killed;
@@ -324,27 +328,27 @@ impl<'a> Stage<'a> {
         })
     }
 
-    /// What has to come of the stream: all of it; or, where the server forgets, a stale handle.
-    fn judge(&self, moved: Result<Moved, transfer::Failure>) -> Outcome<u64> {
+    /// Checks the outcome of the stream: all of it has to be there or, where the server forgets,
+    /// the handle has to be stale.
+    fn judge(&self, moved: Result<TransferTotals, transfer::TransferFailure>) -> StageResult<u64> {
         match moved {
-            Ok(Moved { replayed: 0, .. }) => {
+            Ok(TransferTotals { replayed: 0, .. }) => {
                 Err(Error::failure("the server was restarted and gave the same write verifier"))
             }
             Ok(_) if self.store.forgets() => {
                 Err(Error::failure("a file in memory outlived the server that held it"))
             }
             Ok(moved) => Ok(moved.replayed),
-            Err(transfer::Failure { why: Why::Call(stag_load::Error::Nfs(Status::Stale)), .. })
-                if self.store.forgets() =>
-            {
-                Ok(0)
-            }
+            Err(transfer::TransferFailure {
+                why: TransferFault::Call(stag_client::Error::Nfs(Status::Stale)),
+                ..
+            }) if self.store.forgets() => Ok(0),
             Err(failure) => Err(Error::failure(failure.to_string())),
         }
     }
 
     /// The same requester, on the connection that was made again: everything is compared once more.
-    fn check_again(&mut self, scene: &mut Scene) -> Outcome {
+    fn check_again(&mut self, scene: &mut DemoScene) -> StageResult {
         self.step("everything compared again", None, |stage| {
             if stage.store.forgets() {
                 scene.root = scene.client.mount(EXPORT).map_err(failed("MNT"))?;
@@ -372,92 +376,23 @@ impl<'a> Stage<'a> {
     }
 }
 
-impl Scene {
-    /// Connects to stay connected, and mounts.
-    fn new(at: &FabricAddress, depth: usize) -> Outcome<Self> {
-        let (mut client, clock) = caller::client(Some(at), depth, TIMEOUT, Versions::One)?;
-        client.keep_connected(at).map_err(failed("the connection"))?;
-        client.null().map_err(failed("NULL"))?;
-        let root = client.mount(EXPORT).map_err(failed("MNT"))?;
-        let info = client.fsinfo(root).map_err(failed("FSINFO"))?;
-        let flow = Flow::new(depth, info.read_max.min(info.write_max));
-        Ok(Self { client, clock, root, flow })
-    }
-
-    fn stats(&self) -> Stats {
-        self.client.snapshot().engine
-    }
-
-    fn create(&mut self, name: &str) -> Outcome<FileHandle> {
-        let how = CreateHow::Guarded(SetAttributes { mode: Some(0o600), ..SetAttributes::default() });
-        let made = self.client.create(self.root, name.as_bytes(), how);
-        match made.map_err(failed(&format!("CREATE {name}")))?.object {
-            Some(file) => Ok(file),
-            None => self.find(name),
-        }
-    }
-
-    fn find(&mut self, name: &str) -> Outcome<FileHandle> {
-        let found = self.client.lookup(self.root, name.as_bytes());
-        Ok(found.map_err(failed(&format!("LOOKUP {name}")))?.object)
-    }
-
-    /// Writes the content number `content`.
-    fn put(
-        &mut self,
-        file: FileHandle,
-        content: usize,
-        len: u64,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<Moved, transfer::Failure> {
-        let pattern = Pattern::new(SEED, content as u64);
-        let mut source = |offset, room: &mut [u8]| {
-            pattern.fill(offset, room);
-            Ok(())
-        };
-        transfer::put(&mut self.client, (file, len), self.flow, &mut source, progress)
-    }
-
-    /// Reads the content number `content` and compares every octet.
-    fn compare(
-        &mut self,
-        file: FileHandle,
-        content: usize,
-        len: u64,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<(), transfer::Failure> {
-        let pattern = Pattern::new(SEED, content as u64);
-        let mut sink = |offset, octets: &[u8]| match pattern.differs(offset, octets) {
-            None => Ok(()),
-            Some((at, expected, found)) => Err(io::Error::other(format!(
-                "octet {at} of {len} is {found:#04x}, and {expected:#04x} was written"
-            ))),
-        };
-        let moved = transfer::get(&mut self.client, (file, len), self.flow, &mut sink, progress)?;
-        if moved.octets == len {
-            return Ok(());
-        }
-        let error = io::Error::other(format!("{} octets came, and {len} were written", moved.octets));
-        Err(transfer::Failure { step: "READ to the end of the file".to_owned(), why: Why::Local(error) })
-    }
-}
-
-impl From<transfer::Failure> for Error {
-    fn from(failure: transfer::Failure) -> Self {
+impl From<transfer::TransferFailure> for Error {
+    fn from(failure: transfer::TransferFailure) -> Self {
         Self::Failure(failure.to_string())
     }
 }
 
 /// Starts the server of a store. The same directory and state serve again after a restart.
-fn start(custody: &Custody, store: Store, via: &str, at: &FabricAddress) -> Outcome<Ready> {
+fn start(custody: &Custody, store: Store, via: &str, at: &FabricAddress) -> StageResult<Ready> {
     let name = ["--name".to_owned(), EXPORT.to_owned()];
     let arguments = match store {
         Store::Files => {
             let path = custody.path("demo")?;
             fs::create_dir_all(&path)
                 .map_err(|error| Error::failure(format!("no directory to serve: {error}")))?;
-            // As whoever runs the demo, also when that is root, whom a privileged server may squash; from any port, as the relay
-            // calls. Nobody else gets at the directory otherwise.
+            // As whoever runs the demo, also when that is root, whom a privileged server may
+            // squash; from any port, as the relay calls. Nobody else gets at the directory
+            // otherwise.
             let path = path.to_string_lossy().into_owned();
             [&path, "--mode", "unprivileged", "--insecure"].map(str::to_owned).to_vec()
         }
@@ -467,7 +402,7 @@ fn start(custody: &Custody, store: Store, via: &str, at: &FabricAddress) -> Outc
     custody.start(&[arguments.as_slice(), name.as_slice()].concat(), &state, at)
 }
 
-fn failed(what: &str) -> impl Fn(stag_load::Error) -> Error + '_ {
+pub(super) fn failed(what: &str) -> impl Fn(stag_client::Error) -> Error + '_ {
     move |error| Error::failure(format!("{what}: {error}"))
 }
 

@@ -65,7 +65,8 @@ fn port(at: &Path, device: String, number: String) -> Port {
 /// The entries of a directory, in order; none when it is not there.
 fn names(path: &Path) -> Vec<String> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
-    let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let mut names: Vec<_> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     names
 }
@@ -95,7 +96,8 @@ mod tests {
         files.iter().for_each(|(name, text)| fs::write(port.join(name), text).unwrap());
         let found = below(root.path());
         let [port] = &found[..] else { panic!("one port: {found:?}") };
-        let shown = "rxe0/1, Ethernet, ACTIVE, GID 0000:0000:0000:0000:0000:ffff:0a00:020f (10.0.2.15), MTU ";
+        let shown = "rxe0/1, Ethernet, ACTIVE, GID 0000:0000:0000:0000:0000:ffff:0a00:020f \
+                     (10.0.2.15), MTU ";
         assert!(port.to_string().starts_with(shown), "{port}");
         assert!(below(&root.path().join("nowhere")).is_empty());
     }

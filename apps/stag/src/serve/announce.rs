@@ -1,13 +1,14 @@
-//! What a server says of itself: on standard error for people, and once ready on standard output for people and scripts.
+//! Announcements of a server about itself: on standard error for people, and once ready on standard
+//! output for people and scripts.
 
 use super::{
     Addresses,
     plan::{Exported, Plan, StorePlan},
-    shard::Started,
 };
 use crate::quote;
 use rustix::{process::geteuid, system::uname};
 use stag_fabrics::FabricAddress;
+use stag_nfs::serve::{Copied, Started};
 use stag_pools::Budget;
 use std::{
     fmt::Write,
@@ -15,7 +16,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
-/// What serves the files, whom callers act as, and what is exported.
+/// Describes the store that serves the files, the users that callers act as, and the exports.
 pub fn introduction(plan: &Plan, notices: &[String]) -> String {
     let mut text = format!("stag {}: ", env!("CARGO_PKG_VERSION"));
     let mut notices = notices.iter();
@@ -32,15 +33,19 @@ pub fn introduction(plan: &Plan, notices: &[String]) -> String {
             let mib = capacity >> 20;
             let _ = writeln!(
                 text,
-                "store memory, {mib} MiB for content: everybody may do everything, and a restart loses it"
+                "store memory, {mib} MiB for content: everybody may do everything, and a restart \
+                 loses it"
             );
         }
     }
     for Exported { name, path, read_only } in &plan.exports {
-        let (mode, of) =
-            (mode(*read_only), if matches!(plan.store, StorePlan::Files { .. }) { "" } else { "a copy of " });
-        let path =
-            path.as_ref().map_or_else(|| "nothing yet".to_owned(), |path| format!("{of}{}", path.display()));
+        let (mode, of) = (
+            mode(*read_only),
+            if matches!(plan.store, StorePlan::Files { .. }) { "" } else { "a copy of " },
+        );
+        let path = path
+            .as_ref()
+            .map_or_else(|| "nothing yet".to_owned(), |path| format!("{of}{}", path.display()));
         let _ = writeln!(text, "export /{name} = {path} ({mode})");
     }
     for notice in notices.chain(&plan.notices) {
@@ -49,19 +54,35 @@ pub fn introduction(plan: &Plan, notices: &[String]) -> String {
     text
 }
 
-/// Who runs this server, by name: the sentence of the mode ends with a number.
+/// Names the user who runs this server: the sentence of the mode ends with a number.
 fn named() -> String {
     format!(" (this server runs as {})", user(geteuid().as_raw()))
 }
 
-/// What one shard is made of. `core` is none when its thread could not be pinned.
+/// Describes the parts of one shard. `core` is none when its thread could not be pinned.
 pub fn shard(index: usize, core: Option<usize>, started: &Started) -> String {
     let place = core.map_or_else(|| "not pinned".to_owned(), |core| format!("core {core}"));
-    let Started { budgets: [buffers, receives], connections, receives: count, grant, duplicates, .. } =
-        started;
-    let over_tcp = started.tcp.map_or_else(String::new, |_| format!(", {} over TCP", started.streams));
-    let mut text = format!(
-        "shard {index}, {place}: at most {connections} RDMA connections ({count} receives, 1 to {grant} for each){over_tcp}\n\
+    let Started {
+        budgets: [buffers, receives],
+        connections,
+        receives: count,
+        grant,
+        duplicates,
+        ..
+    } = started;
+    let over_tcp =
+        started.tcp.map_or_else(String::new, |_| format!(", {} over TCP", started.streams));
+    let mut text = String::new();
+    if let Some(Copied { objects, octets, left_out }) = &started.copied {
+        let _ = writeln!(
+            text,
+            "copied {objects} objects, {octets} octets of files; left out: {left_out}"
+        );
+    }
+    let _ = write!(
+        text,
+        "shard {index}, {place}: at most {connections} RDMA connections ({count} receives, 1 to \
+         {grant} for each){over_tcp}\n\
          shard {index} buffers: {buffers}\nshard {index} receives: {receives}\n\
          shard {index} duplicate request cache: {duplicates}\n"
     );
@@ -71,10 +92,12 @@ pub fn shard(index: usize, core: Option<usize>, started: &Started) -> String {
     text
 }
 
-/// What would put all shards' memory on larger pages, said once for each thing to do; nothing when nothing would.
+/// Lists the steps that would put all shards' memory on larger pages, each step once; empty when no
+/// step would.
 pub fn pages(budgets: &[Budget]) -> String {
-    let notice =
-        |budget: &Budget| Some(format!("notice: buffers are on {}; {}\n", budget.pages, budget.advice()?));
+    let notice = |budget: &Budget| {
+        Some(format!("notice: buffers are on {}; {}\n", budget.pages, budget.advice()?))
+    };
     let mut notices: Vec<_> = budgets.iter().filter_map(notice).collect();
     notices.sort();
     notices.dedup();
@@ -100,11 +123,13 @@ pub fn ready(plan: &Plan, found: &Addresses) -> String {
                 for at in found.listen.iter().filter_map(FabricAddress::ip) {
                     if plan.clients.must_be_privileged && at.ip().to_canonical().is_loopback() {
                         text.push_str(
-                            "# Linux mounts over RDMA from a port above 1023, which from this host needs --insecure:\n",
+                            "# Linux mounts over RDMA from a port above 1023, which from this \
+                             host needs --insecure:\n",
                         );
                     }
                     for at in families(at) {
-                        let tcp = families(tcp).find(|tcp| tcp.is_ipv4() == at.is_ipv4()).unwrap_or(tcp);
+                        let tcp =
+                            families(tcp).find(|tcp| tcp.is_ipv4() == at.is_ipv4()).unwrap_or(tcp);
                         mounts(&mut text, &export.name, at.ip(), &rdma_options(at, tcp));
                     }
                 }
@@ -112,7 +137,9 @@ pub fn ready(plan: &Plan, found: &Addresses) -> String {
                     mounts(&mut text, &export.name, tcp.ip(), &tcp_options(tcp));
                 }
             }
-            None => text.push_str("# no mount command: Linux asks for the export over TCP (--tcp)\n"),
+            None => {
+                text.push_str("# no mount command: Linux asks for the export over TCP (--tcp)\n")
+            }
         }
     }
     text.push_str("END\n");
@@ -150,11 +177,17 @@ const fn tcp_name(at: SocketAddr) -> &'static str {
 /// The command and the line of `/etc/fstab`.
 fn mounts(text: &mut String, name: &str, ip: IpAddr, options: &str) {
     let (source, target) = (format!("{}:/{name}", host(ip)), format!("/mnt/{name}"));
-    let _ = writeln!(text, "mount -t nfs -o {options} {} {}", quote::shell(&source), quote::shell(&target));
+    let _ = writeln!(
+        text,
+        "mount -t nfs -o {options} {} {}",
+        quote::shell(&source),
+        quote::shell(&target)
+    );
     let _ = writeln!(text, "{} {} nfs {options} 0 0", quote::fstab(&source), quote::fstab(&target));
 }
 
-/// How clients call this host: an address that stands for all addresses is none they could use.
+/// Returns the name by which clients call this host: they cannot use an address that stands for all
+/// addresses.
 fn host(ip: IpAddr) -> String {
     match ip {
         _ if ip.is_unspecified() => uname().nodename().to_string_lossy().into_owned(),
@@ -188,29 +221,38 @@ mod tests {
         assert_eq!(
             text,
             format!(
-                "mount -t nfs -o {options} 10.0.0.1:/data /mnt/data\n10.0.0.1:/data /mnt/data nfs {options} 0 0\n"
+                "mount -t nfs -o {options} 10.0.0.1:/data /mnt/data\n10.0.0.1:/data /mnt/data nfs \
+                 {options} 0 0\n"
             )
         );
-        assert_eq!(tcp_options(tcp), "proto=tcp,port=2049,vers=3,nolock,mountport=2049,mountproto=tcp");
+        assert_eq!(
+            tcp_options(tcp),
+            "proto=tcp,port=2049,vers=3,nolock,mountport=2049,mountproto=tcp"
+        );
     }
 
     #[test]
     fn ipv6_has_its_own_transports_and_brackets() {
         let (at, tcp) = ("[fd00::1]:20049".parse().unwrap(), "[fd00::1]:7".parse().unwrap());
-        assert_eq!(rdma_options(at, tcp), "proto=rdma6,port=20049,vers=3,nolock,mountport=7,mountproto=tcp6");
+        assert_eq!(
+            rdma_options(at, tcp),
+            "proto=rdma6,port=20049,vers=3,nolock,mountport=7,mountproto=tcp6"
+        );
         assert_eq!(host("fd00::1".parse().unwrap()), "[fd00::1]");
         assert!(!host("0.0.0.0".parse().unwrap()).contains("0.0.0.0"));
         let mut text = String::new();
         mounts(&mut text, "a b", "fd00::1".parse().unwrap(), "x");
         assert_eq!(
             text,
-            "mount -t nfs -o x '[fd00::1]:/a b' '/mnt/a b'\n[fd00::1]:/a\\040b /mnt/a\\040b nfs x 0 0\n"
+            "mount -t nfs -o x '[fd00::1]:/a b' '/mnt/a b'\n[fd00::1]:/a\\040b /mnt/a\\040b nfs x \
+             0 0\n"
         );
     }
 
     #[test]
     fn an_address_of_both_families_is_mounted_by_either() {
-        let of = |at: &str| families(at.parse().unwrap()).map(|at| at.to_string()).collect::<Vec<_>>();
+        let of =
+            |at: &str| families(at.parse().unwrap()).map(|at| at.to_string()).collect::<Vec<_>>();
         assert_eq!(of("[::]:20049"), ["0.0.0.0:20049", "[::]:20049"]);
         for one in ["0.0.0.0:1", "[::1]:1", "10.0.0.1:1", "[fd00::1]:1"] {
             assert_eq!(of(one), [one]);

@@ -1,23 +1,24 @@
 //! `stag serve`: one thread per shard, and this one, which watches over them (DESIGN D11).
 
 mod announce;
+mod checks;
+pub mod options;
 mod plan;
-mod shard;
+mod sentences;
 mod stats;
-mod watch;
 
-pub use plan::check_open;
-pub use shard::{cannot_listen, shard_buffers};
+pub use checks::check_open;
+pub use sentences::cannot_listen;
 
 use crate::{
     Error,
     caller::{aside, say},
-    cli, signals,
+    signals,
 };
 use plan::{Plan, StorePlan};
 use rustix::process::geteuid;
 use sd_notify::NotifyState;
-use shard::{Seat, Source, Started};
+use sentences::{cannot_serve, without_ring};
 use signal_hook::{
     consts::{SIGTERM, SIGUSR1},
     iterator::Signals,
@@ -30,11 +31,12 @@ use stag_engine::{
 };
 use stag_fabrics::{FabricAddress, FabricGroup, Sharing};
 use stag_nfs::{
-    Report,
-    drc::Branch,
+    GatewayReport,
+    drc::CacheHandle,
     helpers::Helpers,
+    serve::{ConnectionShare, ServeShard, Started, StoreSource},
     store::{
-        files::{self, Shared},
+        files::{self, SharedFiles},
         memory,
     },
 };
@@ -43,15 +45,20 @@ use std::{
     io,
     net::{SocketAddr, TcpListener},
     path::Path,
-    sync::mpsc::{Receiver, Sender, channel},
+    sync::{
+        Arc,
+        mpsc::{Receiver, Sender, channel},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-/// How long a shard may take to answer for its counters.
+/// The texts of its `--help`.
+pub const HELP: &str = include_str!("help.txt");
+/// Time that a shard may take to answer for its counters.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What this thread waits for.
+/// Message that this thread waits for.
 enum Message {
     /// A shard is ready; whether it could be pinned.
     Started(Box<Started>, bool),
@@ -73,12 +80,12 @@ impl Drop for Ending {
 
 /// One shard, as seen from here.
 struct Running {
-    handle: Handle<Snapshot<Report>>,
-    thread: JoinHandle<Result<Snapshot<Report>, Error>>,
+    handle: Handle<Snapshot<GatewayReport>>,
+    thread: JoinHandle<Result<Snapshot<GatewayReport>, Error>>,
     core: Option<usize>,
 }
 
-/// Where the shards that were started listen.
+/// Addresses at which the started shards listen.
 #[derive(Debug, Default)]
 pub struct Addresses {
     /// Over RDMA and shared memory.
@@ -109,17 +116,17 @@ struct Server {
 }
 
 /// Serves until a signal comes.
-pub fn run(arguments: &cli::Serve) -> Result<(), Error> {
+pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     let mut plan = Plan::new(arguments)?;
     let source = source(&plan)?;
     let notices = match &source {
-        Source::Files(shared) => {
+        StoreSource::Files(shared) => {
             if let Some(who) = named_at_will(shared.is_privileged()) {
                 plan.distrust(who)?;
             }
             shared.notices()
         }
-        Source::Memory(_) => &[],
+        StoreSource::Memory(_) => &[],
     };
     aside(announce::introduction(&plan, notices));
     let (sender, receiver) = channel();
@@ -128,7 +135,8 @@ pub fn run(arguments: &cli::Serve) -> Result<(), Error> {
         stop_without_stdin(sender.clone())?;
     }
     let began = Instant::now();
-    let mut server = Server { plan, began, running: Vec::new(), sender, receiver, is_stopping: false };
+    let mut server =
+        Server { plan, began, running: Vec::new(), sender, receiver, is_stopping: false };
     let first = match server.start(&source) {
         Ok(first) => first,
         Err(error) => {
@@ -151,11 +159,11 @@ fn named_at_will(is_privileged: bool) -> Option<&'static str> {
     }
 }
 
-/// What the shards' stores are made of.
-fn source(plan: &Plan) -> Result<Source, Error> {
+/// Makes the source of the shards' stores.
+fn source(plan: &Plan) -> Result<StoreSource, Error> {
     match &plan.store {
         StorePlan::Files { state_dir, callers } => {
-            let config = files::Config {
+            let config = files::FilesConfig {
                 state_dir: state_dir.clone(),
                 exports: plan.directories(),
                 shards: plan.shards(),
@@ -163,18 +171,23 @@ fn source(plan: &Plan) -> Result<Source, Error> {
                 callers: *callers,
                 open_files: Some(plan.share.files),
             };
-            Shared::open(&config).map(Source::Files).map_err(|error| Error::usage(error.to_string()))
+            SharedFiles::open(&config)
+                .map(StoreSource::Files)
+                .map_err(|error| Error::usage(error.to_string()))
         }
-        StorePlan::Memory { capacity } => Ok(Source::Memory(memory::Config::new(plan.copies(), *capacity))),
+        StorePlan::Memory { capacity } => {
+            Ok(StoreSource::Memory(memory::MemoryConfig::new(plan.copies(), *capacity)))
+        }
     }
 }
 
 /// Threads that wait for the disk instead of the shards; a store in memory needs none.
-fn helpers(source: &Source, shards: usize) -> Result<Vec<Helpers>, Error> {
+fn helpers(source: &StoreSource, shards: usize) -> Result<Vec<Helpers>, Error> {
     match source {
-        Source::Files(_) => Helpers::start(shards)
-            .map_err(|error| Error::failure(format!("cannot start threads that wait for the disk: {error}"))),
-        Source::Memory(_) => Ok(Vec::new()),
+        StoreSource::Files(_) => Helpers::start(shards).map_err(|error| {
+            Error::failure(format!("cannot start threads that wait for the disk: {error}"))
+        }),
+        StoreSource::Memory(_) => Ok(Vec::new()),
     }
 }
 
@@ -202,7 +215,8 @@ fn stop_without_stdin(sender: Sender<Message>) -> Result<(), Error> {
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         let _ = sender.send(Message::Signal(SIGTERM));
     };
-    let failed = |error: io::Error| Error::failure(format!("cannot wait for standard input: {error}"));
+    let failed =
+        |error: io::Error| Error::failure(format!("cannot wait for standard input: {error}"));
     thread::Builder::new().name("stdin".to_owned()).spawn(wait).map(drop).map_err(failed)
 }
 
@@ -213,19 +227,19 @@ fn tell_systemd(state: &NotifyState<'_>) {
 }
 
 /// The counters of a shard that stopped.
-type Last = (Option<usize>, Snapshot<Report>);
+type Last = (Option<usize>, Snapshot<GatewayReport>);
 
 impl Server {
-    /// Starts the shards one after the other: the first of each fabric finds the ports, where the others then listen too.
-    /// What is served over TCP, the first fabric's shards serve.
-    fn start(&mut self, source: &Source) -> Result<Addresses, Error> {
+    /// Starts the shards one after the other: the first of each fabric finds the ports, where the
+    /// others then listen too. What is served over TCP, the first fabric's shards serve.
+    fn start(&mut self, source: &StoreSource) -> Result<Addresses, Error> {
         let (cores, clock) = (launch::cores(), Clock::start());
         let fabrics = self.plan.fabrics.clone();
         if self.plan.cores > 1 {
             let shared = fabrics.iter().filter(|fabric| fabric.info().sharing == Sharing::Port);
             check_free(shared.flat_map(FabricGroup::ips).chain(self.plan.tcp))?;
         }
-        let mut parts = Branch::all(self.plan.shards()).into_iter();
+        let mut parts = CacheHandle::all(self.plan.shards()).into_iter();
         let mut helpers = helpers(source, self.plan.shards())?.into_iter();
         let (mut found, mut budgets) = (Addresses::default(), Vec::new());
         for (number, mut fabric) in fabrics.into_iter().enumerate() {
@@ -233,15 +247,39 @@ impl Server {
             for place in 0..self.plan.cores {
                 let index = self.running.len();
                 let branch = parts.next().expect("one for each shard");
-                let seat = Seat::new(
-                    &self.plan,
-                    (index, place),
-                    (&fabric, tcp),
-                    (source, branch, helpers.next()),
+                let plan = &self.plan;
+                let share = plan.share;
+                let clients = plan.clients.clone();
+                let seat = ServeShard {
+                    index,
+                    place,
+                    fabric: fabric.clone(),
+                    shm_allow: plan.shm_allow.clone(),
+                    tcp,
+                    is_shared: plan.cores > 1,
+                    admission: Arc::new(move |over| clients.clone().admission(over)),
+                    share: ConnectionShare {
+                        connections: share.connections,
+                        streams: share.streams,
+                        half_open: share.half_open,
+                        spare: share.spare,
+                        links: share.links,
+                    },
+                    private_data: plan.private_data,
+                    versions: plan.versions,
+                    sample: plan.sample,
+                    tells_stages: plan.tells_stages,
+                    source: source.clone(),
+                    branch,
+                    helpers: helpers.next(),
                     clock,
-                );
+                };
                 let started = self.start_one(seat, cores.get(index).copied())?;
                 let core = self.running.last().and_then(|running| running.core);
+                if let (0, Some(error)) = (index, &started.ring_fault) {
+                    // Once for all shards.
+                    aside(without_ring(error) + "\n");
+                }
                 aside(announce::shard(index, core, &started));
                 found.add(&started);
                 // The next shard shares ports; sockets of processes it has of its own.
@@ -257,26 +295,28 @@ impl Server {
     }
 
     /// Starts one shard on `core`, and waits until it is ready.
-    fn start_one(&mut self, seat: Seat, core: Option<CoreId>) -> Result<Started, Error> {
+    fn start_one(&mut self, seat: ServeShard, core: Option<CoreId>) -> Result<Started, Error> {
         let index = seat.index;
-        let failed = |error: io::Error| Error::failure(format!("cannot start shard {index}: {error}"));
+        let failed =
+            |error: io::Error| Error::failure(format!("cannot start shard {index}: {error}"));
         let (control, handle) = control::pair().map_err(failed)?;
         let waker = handle.waker();
         if let Some(helpers) = &seat.helpers {
             let waker = waker.clone();
-            helpers.bell_pull().attach(move || waker.wake());
+            helpers.wakeup().attach(move || waker.wake());
         }
-        if let Source::Files(shared) = &seat.source {
+        if let StoreSource::Files(shared) = &seat.source {
             let waker = waker.clone();
-            shared.attach_bell(index, move || waker.wake());
+            shared.attach_wakeup(index, move || waker.wake());
         }
-        seat.branch.bell_pull().attach(move || waker.wake());
+        seat.branch.wakeup().attach(move || waker.wake());
         let sender = self.sender.clone();
         let run = move |pinned| {
             let ending = Ending(sender);
-            seat.run(&control, |started| {
+            let ran = seat.run(&control, |started| {
                 let _ = ending.0.send(Message::Started(Box::new(started), pinned));
-            })
+            });
+            ran.map_err(cannot_serve)
         };
         let thread = launch::spawn(format!("shard-{index}"), core, run).map_err(failed)?;
         self.running.push(Running { handle, thread, core: core.map(|core| core.id) });
@@ -347,7 +387,8 @@ impl Server {
             self.running.into_iter().map(|running| (running.core, running.thread.join())).collect();
         let mut counted = Vec::with_capacity(ends.len());
         for (core, end) in ends {
-            let last = end.map_err(|_| Error::failure("a shard stopped by a mistake of this program"))?;
+            let last =
+                end.map_err(|_| Error::failure("a shard stopped by a mistake of this program"))?;
             counted.push((core, last?));
         }
         Ok(counted)
@@ -356,7 +397,8 @@ impl Server {
     /// Asks all shards for their counters, and writes them.
     fn write_current(&self) {
         let Some(file) = &self.plan.stats else {
-            return tracing::warn!(target: "stag", "SIGUSR1 without --stats: there is no file to write to");
+            return tracing::warn!(target: "stag", "SIGUSR1 without --stats: there is no file to \
+                                                   write to");
         };
         for Running { handle, .. } in &self.running {
             handle.tell(Command::Snapshot);
@@ -364,7 +406,8 @@ impl Server {
         let mut counted = Vec::with_capacity(self.running.len());
         for Running { handle, core, .. } in &self.running {
             let Some(snapshot) = handle.snapshot(PATIENCE) else {
-                return tracing::warn!(target: "stag", "a shard does not answer: no statistics are written");
+                return tracing::warn!(target: "stag", "a shard does not answer: no statistics are \
+                                                       written");
             };
             counted.push((*core, snapshot));
         }
@@ -375,12 +418,13 @@ impl Server {
 }
 
 fn write(file: &Path, began: Instant, counted: &[Last]) -> Result<(), Error> {
-    stats::write(file, &stats::object(began.elapsed(), counted))
-        .map_err(|error| Error::failure(format!("cannot write statistics to {}: {error}", file.display())))
+    stats::write(file, &stats::object(began.elapsed(), counted)).map_err(|error| {
+        Error::failure(format!("cannot write statistics to {}: {error}", file.display()))
+    })
 }
 
-/// Several shards share their ports, and would share them with another server of the same user as well: that is found out by
-/// listening alone for a moment.
+/// Several shards share their ports, and would share them with another server of the same user as
+/// well: that is found out by listening alone for a moment.
 fn check_free(addresses: impl Iterator<Item = SocketAddr>) -> Result<(), Error> {
     for at in addresses.filter(|at| at.port() != 0) {
         TcpListener::bind(at)

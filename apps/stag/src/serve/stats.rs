@@ -4,8 +4,8 @@ use super::plan::plain;
 use crate::Error;
 use serde_json::{Value, json};
 use stag_engine::{Stages, stats::Snapshot};
-use stag_load::bench::stages::{ServerStages, StageTimes};
-use stag_nfs::Report;
+use stag_load::stages::{ServerStages, StageTimes};
+use stag_nfs::GatewayReport;
 use stag_verbs::Count;
 use std::{
     fs::{self, File},
@@ -14,11 +14,12 @@ use std::{
     time::Duration,
 };
 
-/// Members that say the same for every shard, or are kept by all together: their total is the largest, not the sum.
+/// Members that say the same for every shard, or are kept by all together: their total is the
+/// largest, not the sum.
 const LARGEST: [&str; 2] = ["grant", "failed_syncs"];
 
 /// The object. `shards` are the cores and what was counted there.
-pub fn object(uptime: Duration, shards: &[(Option<usize>, Snapshot<Report>)]) -> Value {
+pub fn object(uptime: Duration, shards: &[(Option<usize>, Snapshot<GatewayReport>)]) -> Value {
     let (mut total, mut stages) = (Value::Null, Stages::default());
     let mut all = Vec::with_capacity(shards.len());
     for (core, counted) in shards {
@@ -46,7 +47,8 @@ pub fn object(uptime: Duration, shards: &[(Option<usize>, Snapshot<Report>)]) ->
     })
 }
 
-/// How long watched calls were in each stage; a percentile is null without enough samples.
+/// Formats the times that watched calls spent in each stage; a percentile is null without enough
+/// samples.
 fn stages_object(stages: &Stages) -> Value {
     let of = |StageTimes { stage, times }: StageTimes| {
         json!({
@@ -84,7 +86,10 @@ fn fabric(count: &Count) -> Value {
     match count {
         Count::Number(number) => json!(number),
         Count::Group(members) => Value::Object(
-            members.iter().map(|(name, count)| (name.clone().into_owned(), fabric(count))).collect(),
+            members
+                .iter()
+                .map(|(name, count)| (name.clone().into_owned(), fabric(count)))
+                .collect(),
         ),
     }
 }
@@ -105,7 +110,7 @@ pub fn write(file: &Path, value: &Value) -> std::io::Result<()> {
     written
 }
 
-/// Whether `file` can be written later, found out before anything starts.
+/// Checks that `file` can be written later, before anything starts.
 pub fn check(file: &Path) -> Result<(), Error> {
     let shown = file.display();
     let bad = |why: String| Error::usage(format!("cannot write statistics to {shown}: {why}"));
@@ -158,7 +163,9 @@ mod tests {
         }
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
         assert!(check(home.path()).unwrap_err().to_string().contains("is a directory"));
-        assert!(check(&home.path().join("no/file")).unwrap_err().to_string().contains("does not exist"));
+        assert!(
+            check(&home.path().join("no/file")).unwrap_err().to_string().contains("does not exist")
+        );
         assert!(write(&home.path().join("no/file"), &json!(1)).is_err());
     }
 }

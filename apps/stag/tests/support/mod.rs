@@ -1,4 +1,5 @@
-//! What the tests of the command share: a home of its own for each, and a server that ends with its test.
+//! Parts that the tests of the command share: a home of its own for each, and a server that ends
+//! with its test.
 #![allow(dead_code)]
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -9,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What one test waits for at most.
+/// Longest time that one test waits for anything.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory with `data` to export.
@@ -42,8 +43,9 @@ impl Home {
         command
     }
 
-    /// `stag serve` on free ports. Standard output and error go to files. Callers act as whoever runs the tests, also when
-    /// that is root, whom a privileged server would squash, and come from any port.
+    /// `stag serve` on free ports. Standard output and error go to files. Callers act as whoever
+    /// runs the tests, also when that is root, whom a privileged server would squash, and come from
+    /// any port.
     pub fn serve(&self, arguments: &[&str]) -> Server {
         if arguments.contains(&"--memory") {
             return self.serve_as_given(arguments);
@@ -137,7 +139,7 @@ impl Server {
         fs::read_to_string(&self.err).unwrap()
     }
 
-    /// What is behind `word` in the line of the READY block that begins with it.
+    /// Returns the text behind `word` in the line of the READY block that begins with it.
     pub fn line(&self, word: &str) -> String {
         let out = self.out();
         let line = out.lines().find_map(|line| line.strip_prefix(word)?.strip_prefix(' '));

@@ -1,11 +1,11 @@
-//! The floor of payload that lands somewhere: octets copied from a working set as large as a server's file to as many places as
-//! calls are under way.
+//! The floor of payload that lands somewhere: octets copied from a working set as large as a
+//! server's file to as many places as calls are under way.
 
 use crate::{
     contender::{Contender, Reading},
-    site::{self, Site},
+    site::{self, MeasuringSite},
 };
-use stag_load::bench::schedule::Random;
+use stag_load::schedule::Random;
 use std::{
     hint::black_box,
     thread,
@@ -15,7 +15,8 @@ use std::{
 /// Octets of the file that `stag bench` reads unless it is told otherwise.
 pub const FILE: usize = 16 << 20;
 
-/// Copies of `len` octets per second, times `len`: from a random block of a file to each of `places` in turn.
+/// Copies of `len` octets per second, times `len`: from a random block of a file to each of
+/// `places` in turn.
 pub fn rate(len: usize, places: usize, time: Duration) -> f64 {
     let file = vec![0x5a_u8; FILE];
     let mut to = vec![1_u8; len * places];
@@ -49,18 +50,20 @@ impl Contender for CopyFloor {
 
     fn commands(&self) -> Vec<String> {
         vec![format!(
-            "a thread of stag-peers: copies of {} KiB from random blocks of {} MiB to {} places in turn",
+            "a thread of stag-peers: copies of {} KiB from random blocks of {} MiB to {} places in \
+             turn",
             self.len >> 10,
             FILE >> 20,
             self.places
         )]
     }
 
-    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
         let Self { len, places } = *self;
         let copying = || site::pin(site.client).map(|()| rate(len, places, site.turn / 2));
         let rate = thread::scope(|scope| scope.spawn(copying).join());
-        let rate = rate.map_err(|_| "the copying thread panicked")?.map_err(|error| error.to_string())?;
+        let rate =
+            rate.map_err(|_| "the copying thread panicked")?.map_err(|error| error.to_string())?;
         Ok(Reading { octets_per_s: Some(rate), ..Reading::default() })
     }
 }

@@ -5,7 +5,7 @@ pub mod ring;
 pub mod tcp;
 pub mod wake;
 
-use crate::site;
+use crate::site::{self, Seats};
 use std::thread;
 
 /// Runs two closures at once, each on a core of its own; what the second one gives.
@@ -13,17 +13,18 @@ use std::thread;
 /// # Errors
 /// When a thread cannot be pinned.
 pub fn pair<T: Send>(
-    (first, second): (usize, usize),
+    seats: Seats,
     answer: impl FnOnce() + Send,
     ask: impl FnOnce() -> T + Send,
 ) -> Result<T, String> {
-    let seated =
-        |core: usize| site::pin(core).map_err(|error| format!("core {core} cannot be taken: {error}"));
+    let seated = |core: usize| {
+        site::pin(core).map_err(|error| format!("core {core} cannot be taken: {error}"))
+    };
     thread::scope(|scope| {
         // Nobody begins before both have their cores: who answers would be waited for in vain.
         let (ready, go) = std::sync::mpsc::channel();
         let answering = scope.spawn(move || {
-            let pinned = seated(first);
+            let pinned = seated(seats.server);
             let is_pinned = pinned.is_ok();
             let _ = ready.send(pinned);
             if is_pinned {
@@ -32,7 +33,7 @@ pub fn pair<T: Send>(
         });
         let asking = scope.spawn(move || {
             go.recv().map_err(|_| "a thread ended".to_owned())??;
-            seated(second)?;
+            seated(seats.client)?;
             Ok(ask())
         });
         let asked = asking.join().unwrap_or_else(|_| Err("a floor's thread panicked".to_owned()));

@@ -1,14 +1,15 @@
 //! The floor of shared memory: two threads, a ring of call slots and a ring of reply slots.
 //!
-//! A slot has its number and its octets side by side, so that one look says whether it is full: the octets of a NULL call (68)
-//! need two cache lines with it, those of its reply (52) one. Waiting pauses the core, which is faster here than looking as
-//! often as it can.
+//! A slot has its number and its octets side by side, so that one look says whether it is full: the
+//! octets of a NULL call (68) need two cache lines with it, those of its reply (52) one. Waiting
+//! pauses the core, which is faster here than looking as often as it can.
 
 use crate::{
     contender::{Contender, Reading},
     floor,
-    site::Site,
+    site::{MeasuringSite, Seats},
 };
+use crossbeam_utils::CachePadded;
 use std::{
     hint::{black_box, spin_loop},
     sync::atomic::{AtomicU64, Ordering},
@@ -16,7 +17,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Words of the octets of a NULL call over RPC-over-RDMA: a transport header of 28, a call header of 40.
+/// Words of the octets of a NULL call over RPC-over-RDMA: a transport header of 28, a call header
+/// of 40.
 pub const CALL: usize = 9;
 /// Words of its reply's octets: 28 and 24.
 pub const REPLY: usize = 7;
@@ -29,31 +31,37 @@ const SAMPLES: usize = 1 << 20;
 /// Looks at a slot before somebody else may have the core: far more than a round trip takes.
 const LOOKS: u32 = 1 << 12;
 
-/// Octets in front of which stands which time the slot is full. Two lines, so that neighbours do not disturb each other.
+/// Octets in front of which stands which time the slot is full.
 #[derive(Debug)]
-#[repr(align(128))]
-struct Slot<const WORDS: usize> {
+struct FloorSlot<const WORDS: usize> {
     number: AtomicU64,
     words: [AtomicU64; WORDS],
 }
 
 /// Slots that one thread fills and another one empties, in order.
 #[derive(Debug)]
-pub struct Ring<const WORDS: usize>(Box<[Slot<WORDS>]>);
+pub struct FloorRing<const WORDS: usize>(Box<[CachePadded<FloorSlot<WORDS>>]>);
 
-impl<const WORDS: usize> Default for Ring<WORDS> {
+impl<const WORDS: usize> Default for FloorRing<WORDS> {
     fn default() -> Self {
-        let slot = |_| Slot { number: AtomicU64::new(0), words: [const { AtomicU64::new(0) }; WORDS] };
+        // Neighbours do not disturb each other.
+        let slot = |_| {
+            CachePadded::new(FloorSlot {
+                number: AtomicU64::new(0),
+                words: [const { AtomicU64::new(0) }; WORDS],
+            })
+        };
         Self((0..SLOTS).map(slot).collect())
     }
 }
 
-impl<const WORDS: usize> Ring<WORDS> {
-    fn slot(&self, number: u64) -> &Slot<WORDS> {
+impl<const WORDS: usize> FloorRing<WORDS> {
+    fn slot(&self, number: u64) -> &FloorSlot<WORDS> {
         self.0.get(number as usize % SLOTS).expect("a ring has all its slots")
     }
 
-    /// Fills the slot of message `number`, from 1 on. Not more than its slots ahead of [`Ring::take`].
+    /// Fills the slot of message `number`, from 1 on. Not more than its slots ahead of
+    /// [`FloorRing::take`].
     pub fn put(&self, number: u64, words: &[u64; WORDS]) {
         let slot = self.slot(number);
         for (to, word) in slot.words.iter().zip(words) {
@@ -82,11 +90,11 @@ impl<const WORDS: usize> Ring<WORDS> {
     }
 }
 
-/// What tells the answering thread that no call follows.
+/// Number that tells the answering thread that no call follows.
 const END: u64 = u64::MAX;
 
 /// Answers calls until the last: the first word of a reply is that of its call.
-fn answer(calls: &Ring<CALL>, replies: &Ring<REPLY>) {
+fn answer(calls: &FloorRing<CALL>, replies: &FloorRing<REPLY>) {
     for number in 1.. {
         let [first, ..] = black_box(calls.take(number));
         let mut reply = [number; REPLY];
@@ -98,22 +106,23 @@ fn answer(calls: &Ring<CALL>, replies: &Ring<REPLY>) {
     }
 }
 
-/// Which round trips are looked at.
+/// Selection of the round trips that are looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sample {
     /// Several together: the clock's time is in none.
     Batches,
     /// Each: the clock's time is in all.
     Each,
-    /// Each of an open loop that does half of what the ring can, with as much time between all calls: from when it was meant to go
-    /// out. Whoever is stopped for a moment shows in all calls that were meant for it.
+    /// Each of an open loop that does half of what the ring can, with as much time between all
+    /// calls: from when it was meant to go out. Whoever is stopped for a moment shows in all calls
+    /// that were meant for it.
     Open,
 }
 
 /// The side that asks.
 struct Asker<'a> {
-    calls: &'a Ring<CALL>,
-    replies: &'a Ring<REPLY>,
+    calls: &'a FloorRing<CALL>,
+    replies: &'a FloorRing<REPLY>,
     number: u64,
     samples: Vec<f64>,
 }
@@ -158,11 +167,12 @@ impl Asker<'_> {
 ///
 /// # Errors
 /// When a core cannot be taken.
-pub fn trips(cores: (usize, usize), time: Duration, sample: Sample) -> Result<Vec<f64>, String> {
-    let (calls, replies) = (Ring::<CALL>::default(), Ring::<REPLY>::default());
+pub fn trips(seats: Seats, time: Duration, sample: Sample) -> Result<Vec<f64>, String> {
+    let (calls, replies) = (FloorRing::<CALL>::default(), FloorRing::<REPLY>::default());
     let ask = || {
         // Touched before, so that no page comes in between.
-        let mut asker = Asker { calls: &calls, replies: &replies, number: 0, samples: vec![1.0; SAMPLES] };
+        let mut asker =
+            Asker { calls: &calls, replies: &replies, number: 0, samples: vec![1.0; SAMPLES] };
         match sample {
             Sample::Batches => asker.closed(time, BATCH),
             Sample::Each => asker.closed(time, 1),
@@ -175,7 +185,7 @@ pub fn trips(cores: (usize, usize), time: Duration, sample: Sample) -> Result<Ve
         calls.put(asker.number + 1, &[END; CALL]);
         asker.samples
     };
-    floor::pair(cores, || answer(&calls, &replies), ask)
+    floor::pair(seats, || answer(&calls, &replies), ask)
 }
 
 /// The ring as one side of a comparison.
@@ -197,8 +207,8 @@ impl Contender for RingFloor {
         ]
     }
 
-    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
-        Ok(Reading::of_trips(&mut trips((site.server, site.client), site.turn / 2, self.0)?))
+    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
+        Ok(Reading::of_trips(&mut trips(site.seats(), site.turn / 2, self.0)?))
     }
 }
 
@@ -209,8 +219,8 @@ mod tests {
     #[test]
     fn every_message_passes_whole_and_in_order() {
         const MESSAGES: u64 = 5_000;
-        let ring = Ring::<CALL>::default();
-        let taken = Ring::<1>::default();
+        let ring = FloorRing::<CALL>::default();
+        let taken = FloorRing::<1>::default();
         thread::scope(|scope| {
             scope.spawn(|| {
                 for number in 1..=MESSAGES {
@@ -223,7 +233,11 @@ mod tests {
             });
             for number in 1..=MESSAGES {
                 let words = ring.take(number);
-                assert_eq!(words, std::array::from_fn(|word| number * 100 + word as u64), "{number}");
+                assert_eq!(
+                    words,
+                    std::array::from_fn(|word| number * 100 + word as u64),
+                    "{number}"
+                );
                 taken.put(number, &[number]);
             }
         });
@@ -231,7 +245,7 @@ mod tests {
 
     #[test]
     fn every_call_is_answered_with_its_first_word() {
-        let (calls, replies) = (Ring::<CALL>::default(), Ring::<REPLY>::default());
+        let (calls, replies) = (FloorRing::<CALL>::default(), FloorRing::<REPLY>::default());
         thread::scope(|scope| {
             scope.spawn(|| answer(&calls, &replies));
             for number in 1..=1_000 {
@@ -249,14 +263,19 @@ mod tests {
         let cores = crate::site::cores();
         let (Some(first), Some(last)) = (cores.first(), cores.last()) else { return };
         for sample in [Sample::Batches, Sample::Each, Sample::Open] {
-            let trips = trips((*first, *last), Duration::from_millis(20), sample).unwrap();
+            let trips =
+                trips(Seats { server: *first, client: *last }, Duration::from_millis(20), sample)
+                    .unwrap();
             assert!(!trips.is_empty() && trips.iter().all(|nanos| *nanos >= 0.0), "{sample:?}");
         }
     }
 
     #[test]
     fn a_slot_has_as_many_lines_as_its_octets_need() {
-        assert_eq!((size_of::<Slot<CALL>>(), size_of::<Slot<REPLY>>()), (128, 128));
+        // No slot shares a line with its neighbour, whatever is before and behind it.
+        let line = align_of::<CachePadded<FloorSlot<CALL>>>();
+        assert!(line.is_multiple_of(64), "{line}");
+        assert_eq!((size_of::<FloorSlot<CALL>>(), size_of::<FloorSlot<REPLY>>()), (80, 64));
         // With its number, within two lines and within one.
         assert_eq!(((CALL + 1) * 8).div_ceil(64), 2);
         assert_eq!(((REPLY + 1) * 8).div_ceil(64), 1);

@@ -1,9 +1,10 @@
-//! The floors of everything over TCP: octets there and back between two threads that poll, and a stream as wide as it gets.
+//! The floors of everything over TCP: octets there and back between two threads that poll, and a
+//! stream as wide as it gets.
 
 use crate::{
     contender::{Contender, Reading},
     floor,
-    site::Site,
+    site::{MeasuringSite, Seats},
 };
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use std::{
@@ -18,13 +19,25 @@ use std::{
 const PING: usize = 64;
 /// Polls of a socket that has nothing before somebody else may have the core.
 const LOOKS: u32 = 4_096;
-/// How long nothing may come before the other end is taken for gone.
+/// Time without octets after which the other end is taken for gone.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Octets that the reader of a stream takes at a time.
 const ROOM: usize = 1 << 20;
-/// How a stream is tried: octets of a write, and of both ends' buffers where the system's own choice is not the best.
-const SHAPES: [(usize, Option<usize>); 4] =
-    [(1 << 20, None), (256 << 10, None), (1 << 20, Some(4 << 20)), (256 << 10, Some(4 << 20))];
+/// Sizes with which a stream is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamShape {
+    /// Octets of a write.
+    pub write: usize,
+    /// Octets of both ends' buffers; `None` is the system's own choice.
+    pub buffers: Option<usize>,
+}
+
+const SHAPES: [StreamShape; 4] = [
+    StreamShape { write: 1 << 20, buffers: None },
+    StreamShape { write: 256 << 10, buffers: None },
+    StreamShape { write: 1 << 20, buffers: Some(4 << 20) },
+    StreamShape { write: 256 << 10, buffers: Some(4 << 20) },
+];
 
 /// Two ends over loopback that never block and never wait for more to send.
 ///
@@ -99,7 +112,7 @@ fn echo(end: &TcpStream) -> io::Result<()> {
 ///
 /// # Errors
 /// As sockets fail, and when a core cannot be taken.
-pub fn trips(cores: (usize, usize), time: Duration) -> Result<Vec<f64>, String> {
+pub fn trips(seats: Seats, time: Duration) -> Result<Vec<f64>, String> {
     let (here, there) = ends(None).map_err(|error| format!("no TCP over loopback: {error}"))?;
     let ask = move || {
         let (mut samples, mut room) = (Vec::with_capacity(1 << 20), [0; PING]);
@@ -117,7 +130,7 @@ pub fn trips(cores: (usize, usize), time: Duration) -> Result<Vec<f64>, String> 
         Ok(samples)
     };
     // The other end sees the end of this one, whose thread has it.
-    let samples: io::Result<Vec<f64>> = floor::pair(cores, || drop(echo(&there)), ask)?;
+    let samples: io::Result<Vec<f64>> = floor::pair(seats, || drop(echo(&there)), ask)?;
     samples.map_err(|error| format!("TCP over loopback: {error}"))
 }
 
@@ -125,14 +138,11 @@ pub fn trips(cores: (usize, usize), time: Duration) -> Result<Vec<f64>, String> 
 ///
 /// # Errors
 /// As [`trips`].
-pub fn stream(
-    cores: (usize, usize),
-    time: Duration,
-    (write, buffers): (usize, Option<usize>),
-) -> Result<f64, String> {
-    let (here, there) = ends(buffers).map_err(|error| format!("no TCP over loopback: {error}"))?;
+pub fn stream(seats: Seats, time: Duration, shape: StreamShape) -> Result<f64, String> {
+    let (here, there) =
+        ends(shape.buffers).map_err(|error| format!("no TCP over loopback: {error}"))?;
     let give = move || {
-        let octets = vec![0x5a; write];
+        let octets = vec![0x5a; shape.write];
         while send_all(&here, &octets).is_ok() {}
     };
     let take = move || {
@@ -143,7 +153,7 @@ pub fn stream(
         }
         Ok(taken as f64 / began.elapsed().as_secs_f64())
     };
-    let rate: io::Result<f64> = floor::pair(cores, give, take)?;
+    let rate: io::Result<f64> = floor::pair(seats, give, take)?;
     rate.map_err(|error| format!("TCP over loopback: {error}"))
 }
 
@@ -158,12 +168,13 @@ impl Contender for TcpPing {
 
     fn commands(&self) -> Vec<String> {
         vec![format!(
-            "two threads of stag-peers: {PING} octets there and back over loopback, sockets that never block"
+            "two threads of stag-peers: {PING} octets there and back over loopback, sockets that \
+             never block"
         )]
     }
 
-    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
-        Ok(Reading::of_trips(&mut trips((site.server, site.client), site.turn / 2)?))
+    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
+        Ok(Reading::of_trips(&mut trips(site.seats(), site.turn / 2)?))
     }
 }
 
@@ -177,19 +188,21 @@ impl Contender for TcpStreamFloor {
     }
 
     fn commands(&self) -> Vec<String> {
-        let shapes = SHAPES.map(|(write, buffers)| {
-            let buffers =
-                buffers.map_or_else(|| "the system's".to_owned(), |octets| format!("{} MiB", octets >> 20));
+        let shapes = SHAPES.map(|StreamShape { write, buffers }| {
+            let buffers = buffers.map_or_else(
+                || "the system's".to_owned(),
+                |octets| format!("{} MiB", octets >> 20),
+            );
             format!("writes of {} KiB with {buffers} buffers", write >> 10)
         });
         vec![format!("two threads of stag-peers over loopback, the best of: {}", shapes.join(", "))]
     }
 
-    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
         let time = site.turn / SHAPES.len() as u32;
         let mut best = 0.0_f64;
         for shape in SHAPES {
-            best = best.max(stream((site.server, site.client), time, shape)?);
+            best = best.max(stream(site.seats(), time, shape)?);
         }
         Ok(Reading { octets_per_s: Some(best), ..Reading::default() })
     }

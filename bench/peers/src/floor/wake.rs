@@ -1,10 +1,11 @@
-//! The floor of a call that finds its server asleep: a thread that sleeps until an eventfd is written, and says by a word in
-//! memory that it is awake, to one that looks at the word without pause.
+//! The floor of a call that finds its server asleep: a thread that sleeps until an eventfd is
+//! written, and says by a word in memory that it is awake, to one that looks at the word without
+//! pause.
 
 use crate::{
     contender::{Contender, Reading},
     floor,
-    site::Site,
+    site::{MeasuringSite, Seats},
 };
 use rustix::event::{EventfdFlags, eventfd};
 use std::{
@@ -14,14 +15,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long the other thread sleeps before it is woken: as long as it is between two calls of the other side.
+/// Time that the other thread sleeps before it is woken: as long as the time between two calls of
+/// the other side.
 pub const PAUSE: Duration = Duration::from_millis(10);
 
 /// Times from the write to the word, in nanoseconds.
 ///
 /// # Errors
 /// As `eventfd(2)`, and when a core cannot be taken.
-pub fn trips(cores: (usize, usize), samples: usize) -> Result<Vec<f64>, String> {
+pub fn trips(seats: Seats, samples: usize) -> Result<Vec<f64>, String> {
     let bell = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| format!("no eventfd: {error}"))?;
     let awake = AtomicU64::new(0);
     let sleep = || {
@@ -56,7 +58,7 @@ pub fn trips(cores: (usize, usize), samples: usize) -> Result<Vec<f64>, String> 
         }
         trips
     };
-    floor::pair(cores, sleep, wake)
+    floor::pair(seats, sleep, wake)
 }
 
 /// The wake-up as one side of a comparison.
@@ -70,14 +72,15 @@ impl Contender for WakeFloor {
 
     fn commands(&self) -> Vec<String> {
         vec![format!(
-            "two threads of stag-peers: one sleeps in read(2) of an eventfd for {} ms, the other one writes it and looks at a word",
+            "two threads of stag-peers: one sleeps in read(2) of an eventfd for {} ms, the other \
+             one writes it and looks at a word",
             PAUSE.as_millis()
         )]
     }
 
-    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
         let samples = (site.turn.as_nanos() / PAUSE.as_nanos()).max(20) as usize;
-        Ok(Reading::of_trips(&mut trips((site.server, site.client), samples)?))
+        Ok(Reading::of_trips(&mut trips(site.seats(), samples)?))
     }
 }
 
@@ -89,7 +92,7 @@ mod tests {
     fn every_wake_up_is_seen() {
         let cores = site::cores();
         let (Some(first), Some(last)) = (cores.first(), cores.last()) else { return };
-        let trips = trips((*first, *last), 3).unwrap();
+        let trips = trips(Seats { server: *first, client: *last }, 3).unwrap();
         assert!(trips.len() == 3 && trips.iter().all(|nanos| *nanos > 0.0), "{trips:?}");
     }
 

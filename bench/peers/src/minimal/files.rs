@@ -1,13 +1,13 @@
-//! Files of the minimal server: as much of NFS version 3 and MOUNT as `stag bench` calls. A handle is a number; everybody may do
-//! everything; times stand still.
+//! Files of the minimal server: as much of NFS version 3 and MOUNT as `stag bench` calls. A handle
+//! is a number; everybody may do everything; times stand still.
 
 use stag_protocol::{
     nfs::{
         Bulk, mount,
         v3::{
-            self, Attributes, CommitOk, CreateOk, DeviceNumber, DirOpArgs, Entry, Failure, FileHandle,
-            FileKind, LookupOk, Name, Procedure, ReadArgs, ReadDirArgs, ReadDirWriter, ReadOk, StableHow,
-            Status, Time, WccData, WriteArgs, WriteOk,
+            self, Attributes, CommitOk, CreateOk, DeviceNumber, DirOpArgs, Entry, Failure,
+            FileHandle, FileKind, LookupOk, Name, Procedure, ReadArgs, ReadDirArgs, ReadDirWriter,
+            ReadOk, StableHow, Status, Time, WccData, WriteArgs, WriteOk,
         },
     },
     rpc::{Accepted, CallHeader},
@@ -30,9 +30,9 @@ enum Node {
 
 /// All files. The root is the first.
 #[derive(Debug)]
-pub struct Files(Vec<Option<Node>>);
+pub struct MinimalFiles(Vec<Option<Node>>);
 
-impl Default for Files {
+impl Default for MinimalFiles {
     fn default() -> Self {
         Self(vec![Some(Node::Directory(BTreeMap::new()))])
     }
@@ -46,7 +46,7 @@ fn number(handle: FileHandle) -> Option<usize> {
     usize::try_from(u64::from_be_bytes(handle.octets().try_into().ok()?)).ok()
 }
 
-impl Files {
+impl MinimalFiles {
     /// Answers any call but NULL, with its header.
     ///
     /// # Errors
@@ -89,22 +89,30 @@ impl Files {
                 v3::Reply::GetAttr(self.attributes(args.object).ok_or(Status::Stale.into()))
             }
             v3::Call::Lookup(args) => {
-                v3::Reply::Lookup(self.find(&args.what).map_err(Failure::from).map(|number| LookupOk {
-                    object: handle(number),
-                    attributes: self.attributes(handle(number)),
-                    dir_attributes: None,
+                v3::Reply::Lookup(self.find(&args.what).map_err(Failure::from).map(|number| {
+                    LookupOk {
+                        object: handle(number),
+                        attributes: self.attributes(handle(number)),
+                        dir_attributes: None,
+                    }
                 }))
             }
-            v3::Call::Create(args) => {
-                v3::Reply::Create(self.make(&args.place, Node::File(Vec::new())).map_err(Failure::from))
-            }
+            v3::Call::Create(args) => v3::Reply::Create(
+                self.make(&args.place, Node::File(Vec::new())).map_err(Failure::from),
+            ),
             v3::Call::MkDir(args) => v3::Reply::MkDir(
                 self.make(&args.place, Node::Directory(BTreeMap::new())).map_err(Failure::from),
             ),
             v3::Call::Write(args) => v3::Reply::Write(self.write(&args).map_err(Failure::from)),
-            v3::Call::Commit(_) => v3::Reply::Commit(Ok(CommitOk { wcc: WccData::NONE, verifier: [0; 8] })),
-            v3::Call::Remove(args) => v3::Reply::Remove(self.remove(&args.object).map_err(Failure::from)),
-            v3::Call::RmDir(args) => v3::Reply::RmDir(self.remove(&args.object).map_err(Failure::from)),
+            v3::Call::Commit(_) => {
+                v3::Reply::Commit(Ok(CommitOk { wcc: WccData::NONE, verifier: [0; 8] }))
+            }
+            v3::Call::Remove(args) => {
+                v3::Reply::Remove(self.remove(&args.object).map_err(Failure::from))
+            }
+            v3::Call::RmDir(args) => {
+                v3::Reply::RmDir(self.remove(&args.object).map_err(Failure::from))
+            }
             _ => return Ok(Err(Accepted::ProcUnavail)),
         };
         reply.emit(writer).map(Ok)
@@ -164,7 +172,11 @@ impl Files {
             Err(status) => return Err(status),
         };
         let object = handle(number);
-        Ok(CreateOk { object: Some(object), attributes: self.attributes(object), dir_wcc: WccData::NONE })
+        Ok(CreateOk {
+            object: Some(object),
+            attributes: self.attributes(object),
+            dir_wcc: WccData::NONE,
+        })
     }
 
     fn remove(&mut self, place: &DirOpArgs<'_>) -> Result<WccData, Status> {
@@ -178,7 +190,8 @@ impl Files {
         let data = args.data.octets().unwrap_or_default();
         let Some(Node::File(file)) = self.node_mut(args.file) else { return Err(Status::Stale) };
         let start = usize::try_from(args.offset).map_err(|_| Status::FBig)?;
-        let end = start.checked_add(data.len()).filter(|end| *end <= FILE_MAX).ok_or(Status::FBig)?;
+        let end =
+            start.checked_add(data.len()).filter(|end| *end <= FILE_MAX).ok_or(Status::FBig)?;
         if file.len() < end {
             file.resize(end, 0);
         }
@@ -207,17 +220,20 @@ impl Files {
             let failure: v3::ReadDirResult<'_> = Err(status.into());
             failure.emit(writer)
         };
-        let Some(Node::Directory(names)) = self.node(args.dir) else { return fail(Status::NotDir, writer) };
-        let listed = ReadDirWriter::begin(writer, None, [0; 8], args.count).and_then(|mut listing| {
-            let skipped = usize::try_from(args.cookie).unwrap_or(usize::MAX);
-            for ((name, number), cookie) in names.iter().zip(1..).skip(skipped) {
-                let entry = Entry { fileid: *number as u64 + 1, name: Name(name), cookie };
-                if listing.push(&entry).is_err() {
-                    return listing.finish(false);
+        let Some(Node::Directory(names)) = self.node(args.dir) else {
+            return fail(Status::NotDir, writer);
+        };
+        let listed =
+            ReadDirWriter::begin(writer, None, [0; 8], args.count).and_then(|mut listing| {
+                let skipped = usize::try_from(args.cookie).unwrap_or(usize::MAX);
+                for ((name, number), cookie) in names.iter().zip(1..).skip(skipped) {
+                    let entry = Entry { fileid: *number as u64 + 1, name: Name(name), cookie };
+                    if listing.push(&entry).is_err() {
+                        return listing.finish(false);
+                    }
                 }
-            }
-            listing.finish(true)
-        });
+                listing.finish(true)
+            });
         listed.map(drop).or_else(|status| fail(status, writer))
     }
 }
@@ -228,9 +244,10 @@ fn mounted(
     arguments: Reader<'_>,
     writer: &mut Writer<'_>,
 ) -> Result<Result<(), Accepted>, NoRoom> {
-    let call = mount::Procedure::new(procedure)
-        .ok_or(Accepted::ProcUnavail)
-        .and_then(|procedure| mount::Call::parse(procedure, arguments).map_err(|_| Accepted::GarbageArgs));
+    let call =
+        mount::Procedure::new(procedure).ok_or(Accepted::ProcUnavail).and_then(|procedure| {
+            mount::Call::parse(procedure, arguments).map_err(|_| Accepted::GarbageArgs)
+        });
     let reply = match call {
         Ok(mount::Call::Mnt(_)) => {
             mount::Reply::Mnt(Ok(mount::MntOk { handle: handle(0), flavors: mount::Flavors::SYS }))

@@ -1,15 +1,16 @@
-//! The fastest server of ONC RPC over TCP that one can write down: one thread that polls its sockets, answers all records of a
-//! read in place, and sends all replies by one write. It knows NULL of every program, and as much of MOUNT and NFS version 3
-//! as `stag bench` calls ([`files`]); it has no clients to tell apart, no credits, no cache of replies and no fairness.
+//! The fastest server of ONC RPC over TCP that one can write down: one thread that polls its
+//! sockets, answers all records of a read in place, and sends all replies by one write. It knows
+//! NULL of every program, and as much of MOUNT and NFS version 3 as `stag bench` calls ([`files`]);
+//! it has no clients to tell apart, no credits, no cache of replies and no fairness.
 
 pub mod files;
 
 use crate::{
     contender::{Absence, Contender, Reading},
-    site::{Running, Site, shown},
-    stag::Bench,
+    site::{MeasuringSite, RunningServer, shown},
+    stag::StagBench,
 };
-use files::Files;
+use files::MinimalFiles;
 use rustix::event::{Timespec, epoll};
 use stag_protocol::{
     rpc::{Accepted, CallHeader, Refusal, record::Fragment},
@@ -29,20 +30,20 @@ const RECORD_MAX: usize = (1 << 20) + 4_096;
 const ROOM: usize = 2 * RECORD_MAX;
 /// Sweeps between two looks for connections that are new.
 const SWEEPS: u32 = 256;
-/// How long it sweeps without finding anything before it sleeps.
+/// Time that the server sweeps without finding anything before it sleeps.
 const SPIN: Duration = Duration::from_millis(2);
 /// Longest sleep, so that it sees when to stop.
 const SLEEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// One caller.
 #[derive(Debug)]
-struct Connection {
+struct MinimalConnection {
     socket: TcpStream,
     input: Box<[u8]>,
-    /// What of it has not been answered.
+    /// Part of the input that has not been answered.
     unanswered: std::ops::Range<usize>,
     output: Box<[u8]>,
-    /// What of it has not been sent.
+    /// Part of the output that has not been sent.
     unsent: std::ops::Range<usize>,
 }
 
@@ -57,7 +58,7 @@ pub fn serve(listener: &TcpListener, stop: &AtomicBool) -> io::Result<()> {
         epoll::add(&poll, socket.as_fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)
     };
     watch(listener)?;
-    let (mut files, mut connections) = (Files::default(), Vec::<Connection>::new());
+    let (mut files, mut connections) = (MinimalFiles::default(), Vec::<MinimalConnection>::new());
     let (mut sweeps, mut busy_at) = (0_u32, Instant::now());
     while !stop.load(Ordering::Relaxed) {
         let mut worked = false;
@@ -76,8 +77,10 @@ pub fn serve(listener: &TcpListener, stop: &AtomicBool) -> io::Result<()> {
         }
         let sleeps = connections.is_empty() || (!worked && busy_at.elapsed() > SPIN);
         if sleeps {
-            let mut events =
-                [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 8];
+            let mut events = [epoll::Event {
+                flags: epoll::EventFlags::empty(),
+                data: epoll::EventData::new_u64(0),
+            }; 8];
             let _ = epoll::wait(&poll, &mut events, Some(&SLEEP));
             busy_at = Instant::now();
         }
@@ -85,13 +88,13 @@ pub fn serve(listener: &TcpListener, stop: &AtomicBool) -> io::Result<()> {
             && let Ok((socket, _)) = listener.accept()
         {
             watch(&socket)?;
-            connections.push(Connection::new(socket)?);
+            connections.push(MinimalConnection::new(socket)?);
         }
     }
     Ok(())
 }
 
-impl Connection {
+impl MinimalConnection {
     fn new(socket: TcpStream) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
@@ -100,8 +103,9 @@ impl Connection {
         Ok(Self { socket, input: room(), unanswered: 0..0, output: room(), unsent: 0..0 })
     }
 
-    /// Reads once, answers what is whole, sends. True when there was something to do; an error ends the connection.
-    fn turn(&mut self, files: &mut Files) -> io::Result<bool> {
+    /// Reads once, answers what is whole, sends. True when there was something to do; an error ends
+    /// the connection.
+    fn turn(&mut self, files: &mut MinimalFiles) -> io::Result<bool> {
         if !self.unsent.is_empty() && !self.send()? {
             return Ok(true);
         }
@@ -122,7 +126,7 @@ impl Connection {
     }
 
     /// Answers records while they are whole and a reply has room. True when any was.
-    fn answer(&mut self, files: &mut Files) -> io::Result<bool> {
+    fn answer(&mut self, files: &mut MinimalFiles) -> io::Result<bool> {
         let mut answered = false;
         while self.output.len() - self.unsent.end >= RECORD_MAX {
             let waiting = self.input.get(self.unanswered.clone()).unwrap_or_default();
@@ -135,7 +139,8 @@ impl Connection {
             }
             let Some(record) = rest.get(..len) else { break };
             let room = self.output.get_mut(self.unsent.end..).unwrap_or_default();
-            self.unsent.end += reply(record, files, room).map_err(|NoRoom| ErrorKind::InvalidData)?;
+            self.unsent.end +=
+                reply(record, files, room).map_err(|NoRoom| ErrorKind::InvalidData)?;
             self.unanswered.start += Fragment::LEN + len;
             answered = true;
         }
@@ -144,7 +149,9 @@ impl Connection {
 
     /// Sends. True when everything is gone.
     fn send(&mut self) -> io::Result<bool> {
-        while let Some(octets) = self.output.get(self.unsent.clone()).filter(|octets| !octets.is_empty()) {
+        while let Some(octets) =
+            self.output.get(self.unsent.clone()).filter(|octets| !octets.is_empty())
+        {
             match self.socket.write(octets) {
                 Ok(sent) => self.unsent.start += sent,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
@@ -167,8 +174,9 @@ impl Connection {
     }
 }
 
-/// Writes the reply to a call behind its fragment's word. Octets of both; none when nothing is to be said.
-fn reply(record: &[u8], files: &mut Files, out: &mut [u8]) -> Result<usize, NoRoom> {
+/// Writes the reply to a call behind its fragment's word. Octets of both; none when nothing is to
+/// be said.
+fn reply(record: &[u8], files: &mut MinimalFiles, out: &mut [u8]) -> Result<usize, NoRoom> {
     let mut writer = Writer::new(out);
     writer.u32(0)?;
     let mut arguments = Reader::new(record);
@@ -197,10 +205,10 @@ pub fn run() -> io::Result<()> {
 /// The server as one side of a comparison, with our generator as its caller.
 #[derive(Debug)]
 pub struct Minimal {
-    bench: Bench,
-    /// What stands behind the address in its URL.
+    bench: StagBench,
+    /// Path behind the address in the server's URL.
     path: &'static str,
-    server: Option<(Running, String)>,
+    server: Option<(RunningServer, String)>,
     commands: Vec<String>,
 }
 
@@ -208,7 +216,7 @@ impl Minimal {
     /// `stag bench` with these options; NFS workloads are those that name one.
     pub fn new(options: &str) -> Self {
         let path = if options.contains("nfs3:") { "/export" } else { "" };
-        Self { bench: Bench::new(options), path, server: None, commands: Vec::new() }
+        Self { bench: StagBench::new(options), path, server: None, commands: Vec::new() }
     }
 }
 
@@ -221,17 +229,18 @@ impl Contender for Minimal {
         self.commands.clone()
     }
 
-    fn start(&mut self, site: &Site) -> Result<(), Absence> {
+    fn start(&mut self, site: &MeasuringSite) -> Result<(), Absence> {
         let command = site.part(site.server, "minimal");
         self.commands.push(shown(&command));
-        let (running, at) = site.serve(command, |line| line.strip_prefix("TCP ").map(str::to_owned))?;
+        let (running, at) =
+            site.serve(command, |line| line.strip_prefix("TCP ").map(str::to_owned))?;
         let url = format!("tcp://{at}{}", self.path);
         self.commands.push(shown(&self.bench.command(site, &url)));
         self.server = Some((running, url));
         Ok(())
     }
 
-    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
         let (_, url) = self.server.as_ref().ok_or("it was not started")?;
         self.bench.run(site, url)
     }

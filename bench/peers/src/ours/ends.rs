@@ -1,10 +1,11 @@
-//! Both ends as processes of this program: `answer` serves the echo program to as many connections as it is told to, `call`
-//! does what it reads from its standard input: one word a line, and one line back.
+//! Both ends as processes of this program: `answer` serves the echo program to as many connections
+//! as it is told to, `call` does what it reads from its standard input: one word a line, and one
+//! line back.
 
-use super::load;
+use super::load::{self, Until};
 use crate::{
     contender::{Absence, Reading},
-    site::{Running, Site, shown},
+    site::{MeasuringSite, RunningServer, shown},
     way::Way,
 };
 use clap::Args;
@@ -12,7 +13,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use stag_echo::{Caller, Echo};
 use stag_engine::{Config, PeerId, Shard, Token, clock::Clock, control};
 use stag_fabrics::{Fabric, FabricAddress, FabricVisitor, Settings};
-use stag_load::bench::{Load, Plan, Workload, schedule::Random};
+use stag_load::{Load, LoadPlan, Workload, schedule::Random};
 use stag_verbs::{Limits, Provider};
 use std::{
     io::{self, BufRead, BufReader, Write},
@@ -22,12 +23,12 @@ use std::{
 
 /// Connections that are being made at a time: listeners have a queue.
 const AT_ONCE: usize = 32;
-/// How long connections, and a call, may take.
+/// Time that connections, or a call, may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Descriptors beside those of connections.
 const SPARE: u64 = 64;
 
-/// Which connections calls take.
+/// Choice of the connections that calls take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Calls {
     /// All of them the same one: the others are idle.
@@ -36,9 +37,9 @@ pub enum Calls {
     OverAny,
 }
 
-/// What one end is made of.
+/// Settings of one end.
 #[derive(Clone, Debug, Args)]
-pub struct Ends {
+pub struct EndSettings {
     /// The URL to listen at or connect to
     pub at: String,
     /// Connections at most
@@ -53,7 +54,8 @@ fn other(error: impl std::fmt::Display) -> io::Error {
     io::Error::other(error.to_string())
 }
 
-/// As a server of files has it, with a receive for each connection and many for those that use them.
+/// As a server of files has it, with a receive for each connection and many for those that use
+/// them.
 fn config(connections: usize) -> Config {
     let receives = 4_096 + connections * 2;
     Config {
@@ -84,13 +86,13 @@ fn raise_descriptors(connections: usize) -> io::Result<()> {
     Ok(setrlimit(Resource::Nofile, Rlimit { current: Some(needed), maximum })?)
 }
 
-impl Ends {
+impl EndSettings {
     /// Serves until a signal ends the process.
     ///
     /// # Errors
     /// As sockets and `mmap(2)` fail.
     pub fn answer(&self) -> io::Result<()> {
-        self.visit(Does::Answer)
+        self.visit(EndTask::Answer)
     }
 
     /// Calls as standard input says.
@@ -98,15 +100,16 @@ impl Ends {
     /// # Errors
     /// As sockets and `mmap(2)` fail, and when a call does.
     pub fn call(&self) -> io::Result<()> {
-        self.visit(Does::Call)
+        self.visit(EndTask::Call)
     }
 
-    fn visit(&self, does: Does) -> io::Result<()> {
+    fn visit(&self, does: EndTask) -> io::Result<()> {
         raise_descriptors(self.connections)?;
-        FabricAddress::parse(&self.at).map_err(other)?.visit(End { ends: self, does })
+        FabricAddress::parse(&self.at).map_err(other)?.visit(EndProcess { ends: self, does })
     }
 
-    /// Has `len` octets pushed for so many seconds, with so many calls at a time; octets per second.
+    /// Has `len` octets pushed for so many seconds, with so many calls at a time; octets per
+    /// second.
     ///
     /// # Errors
     /// As sockets and `mmap(2)` fail, and when a call does.
@@ -122,29 +125,29 @@ impl Ends {
 
 /// The task of a process.
 #[derive(Clone, Copy, Debug)]
-enum Does {
+enum EndTask {
     Answer,
     Call,
 }
 
 /// One process, on the fabric of its address.
-struct End<'a> {
-    ends: &'a Ends,
-    does: Does,
+struct EndProcess<'a> {
+    ends: &'a EndSettings,
+    does: EndTask,
 }
 
-impl FabricVisitor for End<'_> {
+impl FabricVisitor for EndProcess<'_> {
     type Output = io::Result<()>;
 
     fn visit<P: Fabric>(self, at: P::Address) -> Self::Output {
         let (clock, config) = (Clock::start(), config(self.ends.connections));
         let limits = config.limits(256);
         match self.does {
-            Does::Answer => {
+            EndTask::Answer => {
                 let settings = self.ends.settings(limits, 1, clock);
                 answer(P::for_listening(settings, std::slice::from_ref(&at))?, &at, config, clock)
             }
-            Does::Call => {
+            EndTask::Call => {
                 let settings = self.ends.settings(limits, 2, clock);
                 call(P::for_connecting(settings, Some(&at))?, at, config, clock)
             }
@@ -154,8 +157,8 @@ impl FabricVisitor for End<'_> {
 
 /// A generator that has octets pushed to it.
 struct Pulling<'a> {
-    ends: &'a Ends,
-    plan: Plan,
+    ends: &'a EndSettings,
+    plan: LoadPlan,
     seconds: f64,
 }
 
@@ -166,7 +169,7 @@ impl FabricVisitor for Pulling<'_> {
         let Self { ends, plan, seconds } = self;
         let clock = Clock::start();
         let fabric = P::for_connecting(ends.settings(plan.limits(), 2, clock), Some(&at))?;
-        let done = load::run(Load::new(fabric, &plan)?, at, clock, (seconds, None))?;
+        let done = load::run(Load::new(fabric, &plan)?, at, clock, Until::seconds(seconds))?;
         Ok(done.octets as f64 / done.seconds)
     }
 }
@@ -192,7 +195,8 @@ fn call<P: Provider>(fabric: P, at: P::Address, config: Config, clock: Clock) ->
     let mut calling = Calling { shard, clock, peers: Vec::new(), random: Random::new(1) };
     for line in io::stdin().lines() {
         let line = line?;
-        let (word, number) = line.split_once(' ').ok_or_else(|| other(format!("{line:?} is no command")))?;
+        let (word, number) =
+            line.split_once(' ').ok_or_else(|| other(format!("{line:?} is no command")))?;
         let number: f64 = number.parse().map_err(other)?;
         let said = match word {
             // So many more connections, and a call over each.
@@ -294,11 +298,11 @@ impl<P: Provider> Calling<P> {
 #[derive(Debug)]
 pub struct Processes {
     /// The server.
-    pub server: Running,
-    client: Running,
+    pub server: RunningServer,
+    client: RunningServer,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
-    /// What was started.
+    /// Command lines of the processes that were started.
     pub commands: Vec<String>,
 }
 
@@ -315,11 +319,16 @@ pub fn arguments(way: Way, at: &str, connections: usize) -> Vec<String> {
 ///
 /// # Errors
 /// When it does not start.
-pub fn start_server(site: &Site, way: Way, connections: usize) -> Result<(Running, String, String), Absence> {
+pub fn start_server(
+    site: &MeasuringSite,
+    way: Way,
+    connections: usize,
+) -> Result<(RunningServer, String, String), Absence> {
     let mut command = site.part(site.server, "answer");
     command.args(arguments(way, &way.listen(site), connections));
     let typed = shown(&command);
-    let (running, at) = site.serve(command, |line| line.strip_prefix("LISTEN ").map(str::to_owned))?;
+    let (running, at) =
+        site.serve(command, |line| line.strip_prefix("LISTEN ").map(str::to_owned))?;
     Ok((running, at, typed))
 }
 
@@ -328,13 +337,13 @@ impl Processes {
     ///
     /// # Errors
     /// When one does not start.
-    pub fn start(site: &Site, way: Way, connections: usize) -> Result<Self, Absence> {
+    pub fn start(site: &MeasuringSite, way: Way, connections: usize) -> Result<Self, Absence> {
         let (server, at, typed) = start_server(site, way, connections)?;
         let mut command = site.part(site.client, "call");
         command.args(arguments(way, &at, connections));
         let commands = vec![typed, shown(&command)];
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut client = Running::start(&mut command).map_err(Absence::failed)?;
+        let mut client = RunningServer::start(&mut command).map_err(Absence::failed)?;
         let (to, from) = client.pipes().ok_or_else(|| Absence::failed("no pipes"))?;
         Ok(Self { server, client, to, from: BufReader::new(from), commands })
     }
@@ -344,7 +353,10 @@ impl Processes {
         let asked = writeln!(self.to, "{line}").and_then(|()| self.from.read_line(&mut answer));
         match asked {
             Ok(1..) => Ok(answer.trim().to_owned()),
-            _ => Err(format!("process {}, which calls, ended: see its words above", self.client.id())),
+            _ => Err(format!(
+                "process {}, which calls, ended: see its words above",
+                self.client.id()
+            )),
         }
     }
 
@@ -360,11 +372,12 @@ impl Processes {
     ///
     /// # Errors
     /// When a call fails.
-    pub fn measure(&mut self, calls: Calls, site: &Site) -> Result<Reading, String> {
+    pub fn measure(&mut self, calls: Calls, site: &MeasuringSite) -> Result<Reading, String> {
         let word = if calls == Calls::OverOne { "one" } else { "any" };
         let said = self.ask(&format!("{word} {}", site.turn.as_secs_f64()))?;
-        let numbers =
-            said.split_once(' ').and_then(|(p50, p99)| Some((p50.parse().ok()?, p99.parse().ok()?)));
+        let numbers = said
+            .split_once(' ')
+            .and_then(|(p50, p99)| Some((p50.parse().ok()?, p99.parse().ok()?)));
         let (p50, p99) = numbers.ok_or_else(|| format!("{said:?} is no measurement"))?;
         Ok(Reading { p50_ns: Some(p50), p99_ns: Some(p99), ..Reading::default() })
     }

@@ -1,8 +1,9 @@
-//! Transport headers, in time beside a copy of the same octets, and in instructions (G8); instructions of a whole call (G9).
+//! Transport headers, in time beside a copy of the same octets, and in instructions (G8);
+//! instructions of a whole call (G9).
 
 use crate::{
     contender::{Absence, Contender, Reading},
-    site::{self, Site},
+    site::{self, MeasuringSite},
 };
 use stag_bench::{callgrind, headers};
 use stag_protocol::rpcrdma::{ChunkLists, v1};
@@ -11,9 +12,9 @@ use std::{hint::black_box, path::PathBuf, thread, time::Instant};
 /// Headers between two looks at the clock.
 const BATCH: u32 = 2_048;
 
-/// What is done with a header.
+/// Work done with a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Work {
+pub enum HeaderWork {
     /// Written from what it means.
     Emit,
     /// Read, with everything checked.
@@ -27,23 +28,24 @@ pub enum Work {
 pub struct HeaderTime {
     /// The form: `null`, `read`, …
     pub form: &'static str,
-    /// What is done with it.
-    pub work: Work,
+    /// Work done with the header.
+    pub work: HeaderWork,
 }
 
 impl HeaderTime {
     /// Nanoseconds of one, by batches.
-    fn trips(self, site: &Site) -> Result<Vec<f64>, String> {
-        let form = headers::form(self.form).ok_or_else(|| format!("no header is called {:?}", self.form))?;
+    fn trips(self, site: &MeasuringSite) -> Result<Vec<f64>, String> {
+        let form = headers::form(self.form)
+            .ok_or_else(|| format!("no header is called {:?}", self.form))?;
         let (mut out, mut lists) = ([0_u8; 1_024], ChunkLists::new());
         match self.work {
-            Work::Emit => Ok(batches(site, || {
+            HeaderWork::Emit => Ok(batches(site, || {
                 black_box(v1::emit(black_box(&form.header), &form.lists, &mut out).is_ok());
             })),
-            Work::Parse => Ok(batches(site, || {
+            HeaderWork::Parse => Ok(batches(site, || {
                 black_box(v1::parse(black_box(&form.octets), &mut lists).is_ok());
             })),
-            Work::Copy => Ok(batches(site, || {
+            HeaderWork::Copy => Ok(batches(site, || {
                 let from = black_box(form.octets.as_slice());
                 if let Some(to) = out.get_mut(..from.len()) {
                     to.copy_from_slice(from);
@@ -54,7 +56,7 @@ impl HeaderTime {
     }
 }
 
-fn batches(site: &Site, mut once: impl FnMut()) -> Vec<f64> {
+fn batches(site: &MeasuringSite, mut once: impl FnMut()) -> Vec<f64> {
     let (mut samples, began) = (Vec::new(), Instant::now());
     let mut last = began;
     // A header takes nanoseconds: a part of a turn has thousands of batches.
@@ -70,22 +72,27 @@ fn batches(site: &Site, mut once: impl FnMut()) -> Vec<f64> {
 impl Contender for HeaderTime {
     fn name(&self) -> String {
         match self.work {
-            Work::Emit => "Stag, emit".to_owned(),
-            Work::Parse => "Stag, parse".to_owned(),
-            Work::Copy => "memcpy of the same octets".to_owned(),
+            HeaderWork::Emit => "Stag, emit".to_owned(),
+            HeaderWork::Parse => "Stag, parse".to_owned(),
+            HeaderWork::Copy => "memcpy of the same octets".to_owned(),
         }
     }
 
     fn commands(&self) -> Vec<String> {
         vec![match self.work {
-            Work::Copy => "a thread of stag-peers: copies of the header's octets".to_owned(),
-            _ => "a thread of stag-peers; also cargo bench -p stag-bench --bench headers".to_owned(),
+            HeaderWork::Copy => "a thread of stag-peers: copies of the header's octets".to_owned(),
+            _ => {
+                "a thread of stag-peers; also cargo bench -p stag-bench --bench headers".to_owned()
+            }
         }]
     }
 
-    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
-        let timed =
-            || site::pin(site.client).map_err(|error| error.to_string()).and_then(|()| self.trips(site));
+    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
+        let timed = || {
+            site::pin(site.client)
+                .map_err(|error| error.to_string())
+                .and_then(|()| self.trips(site))
+        };
         let trips = thread::scope(|scope| scope.spawn(timed).join());
         Ok(Reading::of_trips(&mut trips.map_err(|_| "the measuring thread panicked")??))
     }
@@ -96,7 +103,7 @@ impl Contender for HeaderTime {
 pub struct Instructions {
     /// As `stag-counts` takes it.
     subject: &'static str,
-    /// What happens once does not weigh.
+    /// Number of repetitions: enough that work done once does not weigh.
     times: u64,
     program: PathBuf,
 }
@@ -120,13 +127,13 @@ impl Contender for Instructions {
         )]
     }
 
-    fn start(&mut self, site: &Site) -> Result<(), Absence> {
+    fn start(&mut self, site: &MeasuringSite) -> Result<(), Absence> {
         site.find("valgrind", "valgrind")?;
         self.program.clone_from(&site.counts);
         Ok(())
     }
 
-    fn measure(&mut self, _site: &Site) -> Result<Reading, String> {
+    fn measure(&mut self, _site: &MeasuringSite) -> Result<Reading, String> {
         callgrind::count(&self.program, self.subject, self.times).map(Reading::counted)
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::{
     contender::{Absence, Contender, Reading},
-    site::{Running, Site},
-    stag::{Served, serve},
+    site::{MeasuringSite, RunningServer},
+    stag::{ServedProgram, serve},
     way::Way,
 };
 use std::{
@@ -11,16 +11,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long it is watched.
+/// Time for which the server is watched.
 const TIME: Duration = Duration::from_secs(2);
-/// How long it may take to fall asleep.
+/// Time that the server may take to fall asleep.
 const SETTLE: Duration = Duration::from_millis(200);
 
 /// Hundredths of a core that a server of ours uses while it is idle.
 #[derive(Debug)]
 pub struct IdleServer {
     way: Way,
-    server: Option<(Running, String)>,
+    server: Option<(RunningServer, String)>,
     commands: Vec<String>,
 }
 
@@ -40,13 +40,13 @@ impl Contender for IdleServer {
         self.commands.clone()
     }
 
-    fn start(&mut self, site: &Site) -> Result<(), Absence> {
-        self.server = Some(serve(site, self.way, Served::Memory, &mut self.commands)?);
+    fn start(&mut self, site: &MeasuringSite) -> Result<(), Absence> {
+        self.server = Some(serve(site, self.way, ServedProgram::Memory, &mut self.commands)?);
         thread::sleep(SETTLE);
         Ok(())
     }
 
-    fn measure(&mut self, _site: &Site) -> Result<Reading, String> {
+    fn measure(&mut self, _site: &MeasuringSite) -> Result<Reading, String> {
         let (running, _) = self.server.as_ref().ok_or("it was not started")?;
         let (before, began) = (used(running)?, Instant::now());
         thread::sleep(TIME);
@@ -56,7 +56,7 @@ impl Contender for IdleServer {
 }
 
 /// Time that all threads of a process had a core.
-fn used(process: &Running) -> Result<Duration, String> {
+fn used(process: &RunningServer) -> Result<Duration, String> {
     let folder = format!("/proc/{}/task", process.id());
     let threads = fs::read_dir(&folder).map_err(|error| format!("{folder}: {error}"))?;
     let times = threads.flatten().filter_map(|thread| {

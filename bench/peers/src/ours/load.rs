@@ -1,38 +1,59 @@
 //! The generator of `stag bench`, in this process.
 
 use stag_engine::clock::Clock;
-use stag_load::bench::{Load, Pace, Plan, Record, Span, To, Workload};
+use stag_load::{CallRecord, Load, LoadPlan, Pace, RunSpan, To, Workload};
 use stag_verbs::Provider;
 use std::{io, time::Duration};
 
 /// Closed loops over one connection, without a look at the octets.
-pub(super) fn plan(workload: Workload, len: usize, depth: usize) -> Plan {
-    Plan { verify: false, ..Plan::new(workload, len, depth) }
+pub(super) fn plan(workload: Workload, len: usize, depth: usize) -> LoadPlan {
+    LoadPlan { verify: false, ..LoadPlan::new(workload, len, depth) }
 }
 
-/// What came of calls.
+/// Totals of the calls that were made.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Done {
+pub(super) struct RunTotals {
     pub(super) calls: u64,
     pub(super) octets: u64,
     pub(super) seconds: f64,
 }
 
-/// Calls `to` for so many seconds behind a fifth of them that do not count, or so many times, of which all count.
+/// The end of a run.
+#[derive(Clone, Copy)]
+pub(super) struct Until {
+    /// Seconds that it lasts at most, warming up not counted.
+    pub(super) seconds: f64,
+    /// Calls after which it ends earlier; all of them count then.
+    pub(super) calls: Option<u64>,
+}
+
+impl Until {
+    pub(super) const fn seconds(seconds: f64) -> Self {
+        Self { seconds, calls: None }
+    }
+}
+
+/// Calls `to` for so many seconds behind a fifth of them that do not count, or so many times, of
+/// which all count.
 pub(super) fn run<P: Provider>(
     mut load: Load<P>,
     to: P::Address,
     clock: Clock,
-    (seconds, calls): (f64, Option<u64>),
-) -> io::Result<Done> {
-    let failed = |error: stag_load::Error| io::Error::other(error.to_string());
+    until: Until,
+) -> io::Result<RunTotals> {
+    let failed = |error: stag_client::Error| io::Error::other(error.to_string());
     load.meet(&To::Fabric(to), || clock.now(), || false).map_err(failed)?;
+    let Until { seconds, calls } = until;
     let now = clock.now();
     let warm_up = if calls.is_some() { 0.0 } else { seconds * 0.2 };
     let from = now + Duration::from_secs_f64(warm_up);
-    load.begin(now, Pace::Closed, Span { from, until: from + Duration::from_secs_f64(seconds), calls });
-    let mut done = Done { calls: 0, octets: 0, seconds: 0.0 };
-    let keep = |_, record: Record| {
+    load.begin(
+        now,
+        Pace::Closed,
+        RunSpan { from, until: from + Duration::from_secs_f64(seconds), calls },
+    );
+    let mut done = RunTotals { calls: 0, octets: 0, seconds: 0.0 };
+    let keep = |_, record: CallRecord| {
         done.calls += record.calls;
         done.octets += record.octets;
         None
@@ -42,5 +63,5 @@ pub(super) fn run<P: Provider>(
         return Err(io::Error::other(format!("{call}: {error}")));
     }
     let (began, ended) = load.generator().measured();
-    Ok(Done { seconds: ended.since(began).as_secs_f64(), ..done })
+    Ok(RunTotals { seconds: ended.since(began).as_secs_f64(), ..done })
 }

@@ -1,9 +1,10 @@
-//! Many connections: what a call takes among them (G10), and what one of them costs a server while it is idle (G11).
+//! Many connections: what a call takes among them (G10), and what one of them costs a server while
+//! it is idle (G11).
 
 use super::ends::{self, Calls, Processes};
 use crate::{
     contender::{Absence, Contender, Reading},
-    site::{Running, Site, shown},
+    site::{MeasuringSite, RunningServer, shown},
     way::Way,
 };
 use std::fs;
@@ -36,7 +37,7 @@ impl Contender for Among {
         self.processes.as_ref().map(|processes| processes.commands.clone()).unwrap_or_default()
     }
 
-    fn start(&mut self, site: &Site) -> Result<(), Absence> {
+    fn start(&mut self, site: &MeasuringSite) -> Result<(), Absence> {
         // Both sides are made alike, but for how many connections are made.
         let mut processes = Processes::start(site, self.way, self.connections.max(8))?;
         processes.connect(self.connections).map_err(Absence::Failed)?;
@@ -44,12 +45,13 @@ impl Contender for Among {
         Ok(())
     }
 
-    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
         self.processes.as_mut().ok_or("it was not started")?.measure(self.calls, site)
     }
 }
 
-/// Octets of a server's memory that each of many idle connections has. All of its pools are touched when it starts.
+/// Octets of a server's memory that each of many idle connections has. All of its pools are touched
+/// when it starts.
 #[derive(Debug)]
 pub struct IdleMemory {
     way: Way,
@@ -73,7 +75,7 @@ impl Contender for IdleMemory {
         self.commands.clone()
     }
 
-    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
         let started = Processes::start(site, self.way, self.connections + 64);
         let mut processes = started.map_err(|absence| absence.to_string())?;
         self.commands.clone_from(&processes.commands);
@@ -88,7 +90,7 @@ impl Contender for IdleMemory {
 }
 
 /// Octets that a process has touched.
-fn resident(process: &Running) -> Result<u64, String> {
+fn resident(process: &RunningServer) -> Result<u64, String> {
     let file = format!("/proc/{}/smaps_rollup", process.id());
     let rollup = fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:"));
@@ -101,7 +103,7 @@ fn resident(process: &Running) -> Result<u64, String> {
 pub struct Pushed {
     way: Way,
     depth: usize,
-    server: Option<(Running, String)>,
+    server: Option<(RunningServer, String)>,
     commands: Vec<String>,
 }
 
@@ -111,7 +113,7 @@ impl Pushed {
         Self { way, depth, server: None, commands: Vec::new() }
     }
 
-    fn command(&self, site: &Site, at: &str) -> std::process::Command {
+    fn command(&self, site: &MeasuringSite, at: &str) -> std::process::Command {
         let mut command = site.part(site.client, "pull");
         command.args(ends::arguments(self.way, at, 8)).args(["--depth", &self.depth.to_string()]);
         command.args(["--seconds", &format!("{:.3}", site.turn.as_secs_f64())]);
@@ -128,14 +130,14 @@ impl Contender for Pushed {
         self.commands.clone()
     }
 
-    fn start(&mut self, site: &Site) -> Result<(), Absence> {
+    fn start(&mut self, site: &MeasuringSite) -> Result<(), Absence> {
         let (running, at, typed) = ends::start_server(site, self.way, 8)?;
         self.commands = vec![typed, shown(&self.command(site, &at))];
         self.server = Some((running, at));
         Ok(())
     }
 
-    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
         let (_, at) = self.server.as_ref().ok_or("it was not started")?;
         let said = site.run(self.command(site, at))?;
         let rate = said.trim().parse().map_err(|_| format!("{said:?} is no rate"))?;

@@ -1,4 +1,5 @@
-//! Ours, where a goal is about what no command of [`stag`](crate::stag) shows: in processes of this program.
+//! Ours, where a goal is about what no command of [`stag`](crate::stag) shows: in processes of this
+//! program.
 
 pub mod ends;
 pub mod headers;

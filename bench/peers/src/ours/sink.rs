@@ -1,22 +1,22 @@
-//! The generator's own ceiling (G14): a fabric whose other end is nothing. What is sent is answered at the next poll, by NULL's
-//! reply.
+//! The generator's own ceiling (G14): a fabric whose other end is nothing. What is sent is answered
+//! at the next poll, by NULL's reply.
 
-use super::load::{self, Done};
+use super::load::{self, RunTotals, Until};
 use crate::{
     contender::{Absence, Contender, Reading},
-    site::{Site, shown},
+    site::{MeasuringSite, shown},
 };
 use stag_engine::clock::Clock;
-use stag_load::bench::{Load, Workload};
+use stag_load::{Load, Workload};
 use stag_pools::{Access, Buf, Extent, RemoteKey, Window, table::Key};
 use stag_verbs::{
-    Event, FabricFault, Limits, Memory, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Status, Tag,
-    Time,
+    Event, FabricFault, Limits, Memory, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan,
+    Status, Tag, Time,
 };
 use std::{collections::VecDeque, io, ops::Range, os::fd::BorrowedFd};
 
-/// The reply to NULL in RPC-over-RDMA version 1: RDMA_MSG without chunks that grants many credits, and a successful reply. Both
-/// XIDs are the call's.
+/// The reply to NULL in RPC-over-RDMA version 1: RDMA_MSG without chunks that grants many credits,
+/// and a successful reply. Both XIDs are the call's.
 const REPLY: [u8; 52] = {
     let mut reply = [0; 52];
     reply[7] = 1;
@@ -27,7 +27,7 @@ const REPLY: [u8; 52] = {
 
 /// A fabric without another end.
 #[derive(Debug)]
-pub struct Sink {
+pub struct ReplySink {
     limits: Limits,
     receives: VecDeque<Buf>,
     events: VecDeque<Event>,
@@ -36,7 +36,7 @@ pub struct Sink {
     connections: u64,
 }
 
-impl Sink {
+impl ReplySink {
     /// One that holds this much.
     pub fn new(limits: Limits) -> Self {
         Self {
@@ -54,7 +54,7 @@ impl Sink {
     }
 }
 
-impl Provider for Sink {
+impl Provider for ReplySink {
     type Address = String;
 
     const SCHEME: &'static str = "sink";
@@ -136,7 +136,13 @@ impl Provider for Sink {
         true
     }
 
-    fn post_write(&mut self, _: Qp, _: Tag, source: Extent, _: RemoteSpan) -> Result<(), Refused<Extent>> {
+    fn post_write(
+        &mut self,
+        _: Qp,
+        _: Tag,
+        source: Extent,
+        _: RemoteSpan,
+    ) -> Result<(), Refused<Extent>> {
         Err(Refused { why: Refusal::NotEstablished, token: source })
     }
 
@@ -151,7 +157,12 @@ impl Provider for Sink {
         Err(Refused { why: Refusal::NotEstablished, token: sink })
     }
 
-    fn post_local_invalidate(&mut self, _qp: Qp, _tag: Tag, _key: RemoteKey) -> Result<(), Refusal> {
+    fn post_local_invalidate(
+        &mut self,
+        _qp: Qp,
+        _tag: Tag,
+        _key: RemoteKey,
+    ) -> Result<(), Refusal> {
         Err(Refusal::NotEstablished)
     }
 
@@ -195,12 +206,12 @@ impl Provider for Sink {
 /// # Errors
 /// As `mmap(2)` fails, and when a call does.
 pub fn rate(depth: usize, seconds: f64) -> io::Result<f64> {
-    run(depth, (seconds, None)).map(|done| done.calls as f64 / done.seconds)
+    run(depth, Until::seconds(seconds)).map(|done| done.calls as f64 / done.seconds)
 }
 
-fn run(depth: usize, until: (f64, Option<u64>)) -> io::Result<Done> {
+fn run(depth: usize, until: Until) -> io::Result<RunTotals> {
     let plan = load::plan(Workload::Null, 0, depth);
-    let load = Load::new(Sink::new(plan.limits()), &plan)?;
+    let load = Load::new(ReplySink::new(plan.limits()), &plan)?;
     load::run(load, String::new(), Clock::start(), until)
 }
 
@@ -227,7 +238,7 @@ impl Contender for Ceiling {
         self.commands.clone()
     }
 
-    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
         let mut command = site.part(site.client, "sink");
         let seconds = format!("{:.3}", site.turn.as_secs_f64());
         command.args(["--depth", &self.depth.to_string(), "--seconds", &seconds]);
@@ -251,11 +262,11 @@ impl Contender for Fastest {
         self.0.iter().flat_map(|one| one.commands()).collect()
     }
 
-    fn start(&mut self, site: &Site) -> Result<(), Absence> {
+    fn start(&mut self, site: &MeasuringSite) -> Result<(), Absence> {
         self.0.iter_mut().try_for_each(|one| one.start(site))
     }
 
-    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
         let mut fastest = Reading::default();
         for one in &mut self.0 {
             let reading = one.measure(site)?;
@@ -274,7 +285,11 @@ mod tests {
     #[test]
     fn every_call_is_answered() {
         for depth in [1, 32, 128] {
-            assert_eq!(run(depth, (60.0, Some(10_000))).unwrap().calls, 10_000, "{depth}");
+            assert_eq!(
+                run(depth, Until { seconds: 60.0, calls: Some(10_000) }).unwrap().calls,
+                10_000,
+                "{depth}"
+            );
         }
     }
 }

@@ -1,20 +1,21 @@
-//! How far the slow calls lie from the middle one while a server does half of what it can (G12).
+//! Distance of the slow calls from the middle one while a server does half of what it can (G12).
 
 use crate::{
     contender::{Absence, Contender, Reading},
-    site::{Running, Site, shown},
-    stag::{Bench, Served, serve},
+    site::{MeasuringSite, RunningServer, shown},
+    stag::{ServedProgram, StagBench, serve},
     way::Way,
 };
 
 /// Calls at a time of the closed loop that finds the peak.
 const DEPTH: usize = 32;
 
-/// Round trips of an open loop at half of the peak, which each round finds again: from when a call was meant to go out.
+/// Round trips of an open loop at half of the peak, which each round finds again: from when a call
+/// was meant to go out.
 #[derive(Debug)]
 pub struct HalfOfPeak {
     way: Way,
-    server: Option<(Running, String)>,
+    server: Option<(RunningServer, String)>,
     commands: Vec<String>,
 }
 
@@ -34,17 +35,17 @@ impl Contender for HalfOfPeak {
         self.commands.clone()
     }
 
-    fn start(&mut self, site: &Site) -> Result<(), Absence> {
-        self.server = Some(serve(site, self.way, Served::Echo, &mut self.commands)?);
+    fn start(&mut self, site: &MeasuringSite) -> Result<(), Absence> {
+        self.server = Some(serve(site, self.way, ServedProgram::Echo, &mut self.commands)?);
         Ok(())
     }
 
-    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
         let (_, url) = self.server.as_ref().ok_or("it was not started")?;
-        let peak = Bench::new(&format!("--workload null --depth {DEPTH}"));
+        let peak = StagBench::new(&format!("--workload null --depth {DEPTH}"));
         let rate = peak.run(site, url)?.calls_per_s.ok_or("the closed loop made no calls")? / 2.0;
         let options = format!("--workload null --rate {rate:.0} --arrivals uniform --depth 256");
-        let half = Bench::new(&options).by_response();
+        let half = StagBench::new(&options).by_response();
         self.commands.truncate(1);
         self.commands.extend([&peak, &half].map(|bench| shown(&bench.command(site, url))));
         half.run(site, url)

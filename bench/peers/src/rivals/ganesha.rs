@@ -1,14 +1,14 @@
 //! NFS-Ganesha with files in memory, over TCP, called by `stag bench`.
 //!
-//! It does not start unless it can register with a port mapper. It is therefore started where it finds one of ours
-//! ([`Mapper`]) in the place of the host's: in a mount namespace of its own, whose `/run` and `/var/lib/nfs` are empty. That
-//! takes root, or namespaces that users may make.
+//! It does not start unless it can register with a port mapper. It is therefore started where it
+//! finds one of ours ([`Mapper`]) in the place of the host's: in a mount namespace of its own,
+//! whose `/run` and `/var/lib/nfs` are empty. That takes root, or namespaces that users may make.
 
 use super::{free_port, mapper::Mapper};
 use crate::{
     contender::{Absence, Contender, Reading},
-    site::{Running, Site, shown, unique},
-    stag::Bench,
+    site::{MeasuringSite, RunningServer, shown, unique},
+    stag::StagBench,
 };
 use std::{
     fs,
@@ -16,9 +16,10 @@ use std::{
     process::Command,
 };
 
-/// A file's octets that the store in memory keeps, at most: what is behind them reads as something else.
+/// A file's octets that the store in memory keeps, at most: what is behind them reads as something
+/// else.
 pub const FILE_LEN_MAX: u32 = 0x20_0000;
-/// What it says when it can be called.
+/// Line that the server logs when it can be called.
 const READY: &str = "NFS SERVER INITIALIZED";
 /// The export.
 const EXPORT: &str = "/export";
@@ -26,9 +27,9 @@ const EXPORT: &str = "/export";
 /// NFS-Ganesha, and how it is called.
 #[derive(Debug)]
 pub struct Ganesha {
-    bench: Bench,
+    bench: StagBench,
     // In this order: it takes its registrations back when it ends.
-    server: Option<(Running, String)>,
+    server: Option<(RunningServer, String)>,
     mapper: Option<Mapper>,
     commands: Vec<String>,
 }
@@ -36,7 +37,7 @@ pub struct Ganesha {
 impl Ganesha {
     /// Called by `stag bench` with these options. Files may have [`FILE_LEN_MAX`] octets.
     pub fn new(options: &str) -> Self {
-        Self { bench: Bench::new(options), server: None, mapper: None, commands: Vec::new() }
+        Self { bench: StagBench::new(options), server: None, mapper: None, commands: Vec::new() }
     }
 }
 
@@ -49,7 +50,7 @@ impl Contender for Ganesha {
         self.commands.clone()
     }
 
-    fn start(&mut self, site: &Site) -> Result<(), Absence> {
+    fn start(&mut self, site: &MeasuringSite) -> Result<(), Absence> {
         let program = site.find("ganesha.nfsd", "nfs-ganesha")?;
         let unshare = site.find("unshare", "util-linux")?;
         if !has_store(Path::new("/usr")) {
@@ -58,7 +59,8 @@ impl Contender for Ganesha {
         }
         let home = site.home().join(format!("ganesha-{}", unique()));
         fs::create_dir(&home).map_err(Absence::failed)?;
-        let (nfs, mount) = (free_port().map_err(Absence::failed)?, free_port().map_err(Absence::failed)?);
+        let (nfs, mount) =
+            (free_port().map_err(Absence::failed)?, free_port().map_err(Absence::failed)?);
         let configuration = home.join("ganesha.conf");
         fs::write(&configuration, configured(nfs, mount)).map_err(Absence::failed)?;
         let socket = home.join("rpcbind.sock");
@@ -67,7 +69,8 @@ impl Contender for Ganesha {
         let mut serving = site.on_core(site.server, unshare);
         serving.args(namespaces(rustix::process::geteuid().is_root())).args(["sh", "-c"]);
         serving.arg(script(&program, &configuration, &socket));
-        let shown_configuration = configured(nfs, mount).split_whitespace().collect::<Vec<_>>().join(" ");
+        let shown_configuration =
+            configured(nfs, mount).split_whitespace().collect::<Vec<_>>().join(" ");
         self.commands = vec![
             format!("# {}: {shown_configuration}", configuration.display()),
             format!("# {}: answers true to whatever is registered", socket.display()),
@@ -79,14 +82,14 @@ impl Contender for Ganesha {
         Ok(())
     }
 
-    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
         let (_, url) = self.server.as_ref().ok_or("it was not started")?;
         self.bench.run(site, url)
     }
 }
 
 /// Starts it, and waits until it can be called.
-fn start(site: &Site, command: Command) -> Result<Running, Absence> {
+fn start(site: &MeasuringSite, command: Command) -> Result<RunningServer, Absence> {
     let mut last = String::new();
     let started = site.serve(command, |line| {
         if let Some(complaint) = complaint(line) {
@@ -96,24 +99,26 @@ fn start(site: &Site, command: Command) -> Result<Running, Absence> {
     });
     match started {
         Ok((running, ())) => Ok(running),
-        Err(Absence::Failed(why)) if last.is_empty() => {
-            Err(Absence::failed(format!("{why} (it takes root, or namespaces that users may make)")))
-        }
+        Err(Absence::Failed(why)) if last.is_empty() => Err(Absence::failed(format!(
+            "{why} (it takes root, or namespaces that users may make)"
+        ))),
         Err(Absence::Failed(why)) => Err(Absence::failed(format!("{why}; {last}"))),
         Err(absence) => Err(absence),
     }
 }
 
-/// What a line of its log complains about, without when and where. That there is no D-Bus and no Kerberos is no complaint.
+/// Returns the complaint in a line of the server's log, without time and place. The absence of
+/// D-Bus and Kerberos is no complaint.
 fn complaint(line: &str) -> Option<&str> {
     let is_grave = [":MAJ :", ":CRIT :", ":FATAL :"].iter().any(|level| line.contains(level));
-    let is_ours =
-        !line.contains(":DBUS :") && !line.contains("krb5") && !line.contains("credentials for principal");
+    let is_ours = !line.contains(":DBUS :")
+        && !line.contains("krb5")
+        && !line.contains("credentials for principal");
     line.rsplit_once(" :").map(|(_, text)| text).filter(|_| is_grave && is_ours)
 }
 
-/// NFS version 3 only, over TCP, for everybody as root, at ports of the loopback address, and nothing that needs another daemon.
-/// Whatever is not named here is as it comes.
+/// NFS version 3 only, over TCP, for everybody as root, at ports of the loopback address, and
+/// nothing that needs another daemon. Whatever is not named here is as it comes.
 fn configured(nfs: u16, mount: u16) -> String {
     format!(
         "NFS_CORE_PARAM {{
@@ -148,20 +153,27 @@ const fn namespaces(is_root: bool) -> &'static [&'static str] {
     if is_root { &["--mount"] } else { &["--user", "--map-root-user", "--mount"] }
 }
 
-/// What runs in the namespace: empty directories, the port mapper where it is looked for, and the server. If whoever measures
-/// is killed, so is the server: it would else go to the host's port mapper to take back what it registered.
+/// Returns the script that runs in the namespace: empty directories, the port mapper where it is
+/// looked for, and the server. If the measuring process is killed, so is the server: it would
+/// otherwise go to the host's port mapper to take back its registrations.
 fn script(program: &Path, configuration: &Path, socket: &Path) -> String {
-    let (program, configuration, socket) = (program.display(), configuration.display(), socket.display());
+    let (program, configuration, socket) =
+        (program.display(), configuration.display(), socket.display());
     format!(
-        "mount -t tmpfs none /run && mount -t tmpfs none /var/lib/nfs && ln -s {socket} /run/rpcbind.sock && \
-         exec setpriv --pdeathsig KILL {program} -F -N EVENT -L STDOUT -f {configuration} -p {configuration}.pid"
+        "mount -t tmpfs none /run && mount -t tmpfs none /var/lib/nfs && ln -s {socket} \
+         /run/rpcbind.sock && \
+         exec setpriv --pdeathsig KILL {program} -F -N EVENT -L STDOUT -f {configuration} -p \
+         {configuration}.pid"
     )
 }
 
-/// Whether a library directory below `root` has the store in memory.
+/// Returns true if a library directory below `root` has the store in memory.
 fn has_store(root: &Path) -> bool {
-    let below = |path: PathBuf| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-    let libraries: Vec<_> = ["lib", "lib64", "local/lib"].iter().map(|name| root.join(name)).collect();
+    let below = |path: PathBuf| {
+        fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path())
+    };
+    let libraries: Vec<_> =
+        ["lib", "lib64", "local/lib"].iter().map(|name| root.join(name)).collect();
     let inner = libraries.iter().cloned().flat_map(below);
     libraries.iter().cloned().chain(inner).any(|path| path.join("ganesha/libfsalmem.so").exists())
 }
@@ -200,7 +212,8 @@ mod tests {
     fn a_complaint_is_told_without_when_and_where() {
         let line = |level, text| {
             format!(
-                "20/11/2026 13:53:03 : epoch 6b0050bf : vm : nfs-ganesha-1[main] __Register_program :DISP :{level} :{text}"
+                "20/11/2026 13:53:03 : epoch 6b0050bf : vm : nfs-ganesha-1[main] \
+                 __Register_program :DISP :{level} :{text}"
             )
         };
         let maj = line("MAJ", "Cannot register NFS V3 on UDP");

@@ -1,5 +1,6 @@
-//! A port mapper that believes everything (RFC 1833): for servers that do not start unless they can register. It listens at a
-//! socket of its own, where nobody else looks for one, so that the host's port mapper hears nothing of a measurement.
+//! A port mapper that believes everything (RFC 1833): for servers that do not start unless they can
+//! register. It listens at a socket of its own, where nobody else looks for one, so that the host's
+//! port mapper hears nothing of a measurement.
 
 use stag_protocol::{
     rpc::{Accepted, CallHeader, portmap, record::Fragment},
@@ -20,9 +21,10 @@ use std::{
 
 /// Octets of the longest call that is read.
 const CALL_LEN_MAX: usize = 4_096;
-/// How long somebody who is connected may say nothing.
+/// Time that a connected caller may stay silent.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// SET and UNSET, which have these numbers in every version (RFC 1833 §2.1, §3.1): what is answered by true.
+/// SET and UNSET, which have these numbers in every version (RFC 1833 §2.1, §3.1): what is answered
+/// by true.
 const SET: u32 = 1;
 const UNSET: u32 = 2;
 
@@ -107,8 +109,14 @@ mod tests {
 
     fn call(program: u32, procedure: u32) -> Vec<u8> {
         let credential = Credential::None;
-        let header =
-            CallHeader { xid: Xid(9), program, version: 3, procedure, credential, verifier: Auth::NONE };
+        let header = CallHeader {
+            xid: Xid(9),
+            program,
+            version: 3,
+            procedure,
+            credential,
+            verifier: Auth::NONE,
+        };
         let mut octets = vec![0; 128];
         let mut writer = Writer::new(&mut octets);
         header.emit(&mut writer).unwrap();
@@ -139,7 +147,9 @@ mod tests {
             let mut reader = Reader::new(&reply);
             let header = ReplyHeader::parse(&mut reader).unwrap();
             assert!(matches!(header.outcome, Outcome::Accepted { status: Accepted::Success, .. }));
-            words.iter().for_each(|word| assert_eq!(reader.u32(), Ok(*word), "procedure {procedure}"));
+            words
+                .iter()
+                .for_each(|word| assert_eq!(reader.u32(), Ok(*word), "procedure {procedure}"));
             assert_eq!(reader.finish(), Ok(()), "procedure {procedure}");
         }
         let reply = said(&mut stream, &call(100_003, 1));

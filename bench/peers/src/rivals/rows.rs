@@ -1,57 +1,70 @@
-//! Lines of the table: ours beside what others would use instead. Where nothing has to be reached, the line shows where they are.
+//! Lines of the table: ours beside what others would use instead. Where nothing has to be reached,
+//! the line shows where they are.
 
 use super::{
     ganesha::Ganesha,
     tirpc::Tirpc,
-    ucx::{Over, Test, Ucx},
+    ucx::{Test, Ucx, UcxTransport},
     unpackaged::{CHIMERA, LIBFABRIC, MERCURY},
 };
 use crate::{
     contender::{
         Contender,
-        Quantity::{Rate, RoundTrip},
+        ReadingQuantity::{Rate, RoundTrip},
     },
     goal::{
-        Bound::{self, AtLeast},
-        Row,
+        GoalBound::{self, AtLeast},
+        GoalRow, about,
     },
-    stag::{Served, Stag},
+    goals::read_trip,
+    stag::{ServedProgram, Stag},
     way,
 };
 
 /// G1: a NULL round trip on shared memory.
-pub fn null_shm() -> Vec<Row> {
-    fn row(theirs: impl Contender + 'static) -> Row {
-        let ours = Stag::new(way::SHM, Served::Echo, "--workload null --depth 1");
-        Row::timed(("G1", "NULL round trip, shm"), (RoundTrip, Bound::None), ours, theirs)
+pub fn null_shm() -> Vec<GoalRow> {
+    fn row(theirs: impl Contender + 'static) -> GoalRow {
+        let ours = Stag::new(way::SHM, ServedProgram::Echo, "--workload null --depth 1");
+        GoalRow::timed(
+            about("G1", "NULL round trip, shm", RoundTrip, GoalBound::None),
+            ours,
+            theirs,
+        )
     }
-    vec![row(Ucx::new(Test::RoundTrip, Over::SharedMemory)), row(LIBFABRIC)]
+    vec![row(Ucx::new(Test::RoundTrip, UcxTransport::SharedMemory)), row(LIBFABRIC)]
 }
 
 /// G2: NULL calls on shared memory. A call is two messages.
-pub fn calls_shm() -> Vec<Row> {
-    fn row(bound: Bound, theirs: impl Contender + 'static) -> Row {
-        let ours = Stag::new(way::SHM, Served::Echo, "--workload null --depth 32");
-        Row::timed(("G2", "NULL calls/s, shm, depth 32"), (Rate, bound), ours, theirs)
+pub fn calls_shm() -> Vec<GoalRow> {
+    fn row(bound: GoalBound, theirs: impl Contender + 'static) -> GoalRow {
+        let ours = Stag::new(way::SHM, ServedProgram::Echo, "--workload null --depth 32");
+        GoalRow::timed(about("G2", "NULL calls/s, shm, depth 32", Rate, bound), ours, theirs)
     }
-    vec![row(AtLeast(0.8), Ucx::new(Test::Rate, Over::SharedMemory)), row(Bound::None, MERCURY)]
+    vec![
+        row(AtLeast(0.8), Ucx::new(Test::Rate, UcxTransport::SharedMemory)),
+        row(GoalBound::None, MERCURY),
+    ]
 }
 
 /// G3: a NULL round trip between sockets.
-pub fn null_iwarp() -> Vec<Row> {
-    fn row(theirs: impl Contender + 'static) -> Row {
-        let ours = Stag::new(way::IWARP, Served::Echo, "--workload null --depth 1");
-        Row::timed(("G3", "NULL round trip, iwarp"), (RoundTrip, Bound::None), ours, theirs)
+pub fn null_iwarp() -> Vec<GoalRow> {
+    fn row(theirs: impl Contender + 'static) -> GoalRow {
+        let ours = Stag::new(way::IWARP, ServedProgram::Echo, "--workload null --depth 1");
+        GoalRow::timed(
+            about("G3", "NULL round trip, iwarp", RoundTrip, GoalBound::None),
+            ours,
+            theirs,
+        )
     }
-    vec![row(Ucx::new(Test::RoundTrip, Over::Tcp)), row(Tirpc::new())]
+    vec![row(Ucx::new(Test::RoundTrip, UcxTransport::Tcp)), row(Tirpc::new())]
 }
 
 /// G4: NULL calls between sockets, many at a time.
-pub fn calls_iwarp() -> Vec<Row> {
-    fn row(depth: usize, options: &str, theirs: impl Contender + 'static) -> Row {
-        let ours = Stag::new(way::IWARP, Served::Echo, options);
+pub fn calls_iwarp() -> Vec<GoalRow> {
+    fn row(depth: usize, options: &str, theirs: impl Contender + 'static) -> GoalRow {
+        let ours = Stag::new(way::IWARP, ServedProgram::Echo, options);
         let what = format!("NULL calls/s, iwarp, depth {depth}");
-        Row::timed(("G4", &what), (Rate, Bound::None), ours, theirs)
+        GoalRow::timed(about("G4", &what, Rate, GoalBound::None), ours, theirs)
     }
     let rows = |depth| {
         let options = format!("--workload null --depth {depth}");
@@ -62,16 +75,32 @@ pub fn calls_iwarp() -> Vec<Row> {
 }
 
 /// G7: small READs of NFS version 3, of a file that both servers keep whole.
-pub fn small_reads() -> Vec<Row> {
-    fn row(depth: usize, bound: Bound, options: &str, theirs: impl Contender + 'static) -> Row {
-        let ours = Stag::new(way::IWARP, Served::Memory, options);
-        let what = format!("4 KiB READs/s, iwarp, depth {depth}");
-        Row::timed(("G7", &what), (Rate, bound), ours, theirs)
+pub fn small_reads() -> Vec<GoalRow> {
+    let mut rows = small_read_at_a_time(Ganesha::new);
+    for depth in [32, 128] {
+        rows.extend(small_reads_at_a_time(depth, AtLeast(15.0), Ganesha::new));
+        let [over_iwarp, _] = small_reads_at_a_time(depth, GoalBound::None, |_| CHIMERA);
+        rows.push(over_iwarp);
     }
-    let rows = |depth| {
-        let options = format!("--workload nfs3:read --size 4K --file-size 2M --depth {depth} --no-verify");
-        let ganesha = Ganesha::new(&options);
-        [row(depth, AtLeast(15.0), &options, ganesha), row(depth, Bound::None, &options, CHIMERA)]
-    };
-    [32, 128].into_iter().flat_map(rows).collect()
+    rows
+}
+
+/// READs by so many at a time over iWARP, which keep `bound`, and over TCP.
+pub fn small_reads_at_a_time<C: Contender + 'static>(
+    depth: usize,
+    bound: GoalBound,
+    theirs: impl Fn(&str) -> C,
+) -> [GoalRow; 2] {
+    let options =
+        format!("--workload nfs3:read --size 4K --file-size 2M --depth {depth} --no-verify");
+    [(way::IWARP, bound), (way::TCP, GoalBound::None)].map(|(by, bound)| {
+        let ours = Stag::new(by, ServedProgram::Memory, &options);
+        let what = format!("4 KiB READs/s, {}, depth {depth}", by.name());
+        GoalRow::timed(about("G7", &what, Rate, bound), ours, theirs(&options))
+    })
+}
+
+/// One READ at a time, over iWARP and over TCP.
+pub fn small_read_at_a_time<C: Contender + 'static>(theirs: impl Fn(&str) -> C) -> Vec<GoalRow> {
+    [way::IWARP, way::TCP].map(|by| read_trip("G7", by, GoalBound::None, &theirs)).into()
 }

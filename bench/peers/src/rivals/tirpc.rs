@@ -1,10 +1,10 @@
-//! libtirpc, what most programs of ONC RPC are linked with: a server and a client of it, compiled where they are measured
-//! (`bench/peers/tirpc/`). No port mapper is asked.
+//! libtirpc, what most programs of ONC RPC are linked with: a server and a client of it, compiled
+//! where they are measured (`bench/peers/tirpc/`). No port mapper is asked.
 
 use crate::{
     contender::{Absence, Contender, Reading},
-    site::{Running, Site, shown, unique},
-    stag::Bench,
+    site::{MeasuringSite, RunningServer, shown, unique},
+    stag::StagBench,
 };
 use std::{
     fs,
@@ -12,50 +12,50 @@ use std::{
     process::Command,
 };
 
-const SERVER: &str = include_str!("../../tirpc/server.c");
-const CLIENT: &str = include_str!("../../tirpc/client.c");
-
-/// Who calls.
+/// Program that calls the server.
 #[derive(Clone, Debug)]
-enum Caller {
+enum TirpcCall {
     /// libtirpc: one call at a time.
     Own,
     /// `stag bench`, whose calls leave together.
-    Stag(Bench),
+    Stag(StagBench),
 }
 
 /// A server of libtirpc and who calls it.
 #[derive(Debug)]
 pub struct Tirpc {
-    caller: Caller,
+    caller: TirpcCall,
     /// The client's program.
     client: PathBuf,
-    server: Option<(Running, u16)>,
+    server: Option<(RunningServer, u16)>,
     commands: Vec<String>,
 }
 
 impl Tirpc {
     /// Called by libtirpc.
     pub fn new() -> Self {
-        Self::called_by(Caller::Own)
+        Self::called_by(TirpcCall::Own)
     }
 
     /// Called by `stag bench` with these options.
     pub fn with_stag_bench(options: &str) -> Self {
-        Self::called_by(Caller::Stag(Bench::new(options)))
+        Self::called_by(TirpcCall::Stag(StagBench::new(options)))
     }
 
-    fn called_by(caller: Caller) -> Self {
+    fn called_by(caller: TirpcCall) -> Self {
         Self { caller, client: PathBuf::new(), server: None, commands: Vec::new() }
     }
 
-    /// What calls the server.
-    fn asking(&self, site: &Site, port: u16) -> Command {
+    /// Returns the command that calls the server.
+    fn asking(&self, site: &MeasuringSite, port: u16) -> Command {
         match &self.caller {
-            Caller::Stag(bench) => bench.command(site, &url(port)),
-            Caller::Own => {
+            TirpcCall::Stag(bench) => bench.command(site, &url(port)),
+            TirpcCall::Own => {
                 let mut command = site.on_core(site.client, &self.client);
-                command.arg(port.to_string()).args(program()).arg(site.turn.as_secs_f64().to_string());
+                command
+                    .arg(port.to_string())
+                    .args(program())
+                    .arg(site.turn.as_secs_f64().to_string());
                 command
             }
         }
@@ -71,8 +71,8 @@ impl Default for Tirpc {
 impl Contender for Tirpc {
     fn name(&self) -> String {
         match &self.caller {
-            Caller::Own => "libtirpc, TCP".to_owned(),
-            Caller::Stag(_) => "libtirpc's server, TCP, same client".to_owned(),
+            TirpcCall::Own => "libtirpc, TCP".to_owned(),
+            TirpcCall::Stag(_) => "libtirpc's server, TCP, same client".to_owned(),
         }
     }
 
@@ -80,27 +80,28 @@ impl Contender for Tirpc {
         self.commands.clone()
     }
 
-    fn start(&mut self, site: &Site) -> Result<(), Absence> {
+    fn start(&mut self, site: &MeasuringSite) -> Result<(), Absence> {
         let home = site.home().join(format!("tirpc-{}", unique()));
         fs::create_dir(&home).map_err(Absence::failed)?;
         let flags = flags(site)?;
-        let mut build = |name: &str, source| compile(site, &home, (name, source), &flags, &mut self.commands);
-        let server = build("server", SERVER)?;
-        self.client = build("client", CLIENT)?;
+        let mut build = |source| compile(site, &home, source, &flags, &mut self.commands);
+        let server = build(SERVER)?;
+        self.client = build(CLIENT)?;
         let mut serving = site.on_core(site.server, server);
         serving.args(program());
         self.commands.push(shown(&serving));
-        let (running, port) = site.serve(serving, |line| line.strip_prefix("PORT ")?.parse().ok())?;
+        let (running, port) =
+            site.serve(serving, |line| line.strip_prefix("PORT ")?.parse().ok())?;
         self.commands.push(shown(&self.asking(site, port)));
         self.server = Some((running, port));
         Ok(())
     }
 
-    fn measure(&mut self, site: &Site) -> Result<Reading, String> {
+    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
         let (_, port) = self.server.as_ref().ok_or("it was not started")?;
         match &self.caller {
-            Caller::Stag(bench) => bench.run(site, &url(*port)),
-            Caller::Own => parse(&site.run(self.asking(site, *port))?),
+            TirpcCall::Stag(bench) => bench.run(site, &url(*port)),
+            TirpcCall::Own => parse(&site.run(self.asking(site, *port))?),
         }
     }
 }
@@ -114,27 +115,42 @@ fn program() -> [String; 2] {
     [stag_echo::PROGRAM, stag_echo::VERSION].map(|number| number.to_string())
 }
 
-/// What the compiler has to be told of libtirpc.
-fn flags(site: &Site) -> Result<Vec<String>, Absence> {
+/// Returns the flags that the compiler needs for libtirpc.
+fn flags(site: &MeasuringSite) -> Result<Vec<String>, Absence> {
     let mut command = Command::new(site.find("pkg-config", "pkg-config")?);
     let flags = site.run({
         command.args(["--cflags", "--libs", "libtirpc"]);
         command
     });
-    let missing = |_| Absence::Missing { program: "libtirpc".to_owned(), package: "libtirpc-dev".to_owned() };
+    let missing =
+        |_| Absence::Missing { program: "libtirpc".to_owned(), package: "libtirpc-dev".to_owned() };
     Ok(flags.map_err(missing)?.split_whitespace().map(str::to_owned).collect())
 }
 
-/// Compiles a source to a program of `name`.
+/// A program in C.
+#[derive(Clone, Copy)]
+struct ProgramSource {
+    /// Name of the file and of the program.
+    name: &'static str,
+    text: &'static str,
+}
+
+const SERVER: ProgramSource =
+    ProgramSource { name: "server", text: include_str!("../../tirpc/server.c") };
+const CLIENT: ProgramSource =
+    ProgramSource { name: "client", text: include_str!("../../tirpc/client.c") };
+
+/// Compiles a source.
 fn compile(
-    site: &Site,
+    site: &MeasuringSite,
     home: &Path,
-    (name, source): (&str, &str),
+    source: ProgramSource,
     flags: &[String],
     commands: &mut Vec<String>,
 ) -> Result<PathBuf, Absence> {
-    let (from, to) = (home.join(name).with_extension("c"), home.join(name));
-    fs::write(&from, source).map_err(Absence::failed)?;
+    let to = home.join(source.name);
+    let from = to.with_extension("c");
+    fs::write(&from, source.text).map_err(Absence::failed)?;
     let mut command = Command::new(site.find("cc", "gcc")?);
     command.arg("-O2").arg(&from).args(flags).arg("-o").arg(&to);
     commands.push(shown(&command));
@@ -159,7 +175,8 @@ fn parse(text: &str) -> Result<Reading, String> {
             ..Reading::default()
         })
     };
-    reading().ok_or_else(|| format!("libtirpc's client does not say what it should: {:?}", text.trim()))
+    reading()
+        .ok_or_else(|| format!("libtirpc's client does not say what it should: {:?}", text.trim()))
 }
 
 #[cfg(test)]
@@ -168,7 +185,8 @@ mod tests {
 
     #[test]
     fn the_clients_line_is_read() {
-        let reading = parse("calls=12136 elapsed_ns=1213600000 p50_ns=15060 p99_ns=3335361\n").unwrap();
+        let reading =
+            parse("calls=12136 elapsed_ns=1213600000 p50_ns=15060 p99_ns=3335361\n").unwrap();
         assert_eq!((reading.p50_ns, reading.p99_ns), (Some(15_060.0), Some(3_335_361.0)));
         assert_eq!((reading.calls_per_s, reading.octets_per_s), (Some(10_000.0), None));
     }
@@ -179,7 +197,9 @@ mod tests {
         assert!(parse(all).is_ok());
         for word in all.split(' ') {
             let (name, _) = word.split_once('=').unwrap();
-            for broken in ["", name, &format!("{name}=0"), &format!("{name}=x"), &format!("{name}=-1")] {
+            for broken in
+                ["", name, &format!("{name}=0"), &format!("{name}=x"), &format!("{name}=-1")]
+            {
                 assert!(parse(&all.replace(word, broken)).is_err(), "{word} as {broken:?}");
             }
         }
@@ -187,21 +207,20 @@ mod tests {
 
     #[test]
     fn its_client_and_its_server_are_compiled_and_understand_each_other() {
-        let Ok(site) = Site::new(std::time::Duration::from_millis(20)) else {
+        let Ok(site) = MeasuringSite::new(std::time::Duration::from_millis(20)) else {
             return println!("skipped: this process may use one core");
         };
         let flags = match flags(&site) {
             Ok(flags) => flags,
             Err(absence) => return println!("skipped: {absence}"),
         };
-        let built =
-            |name, source| compile(&site, site.home(), (name, source), &flags, &mut Vec::new()).unwrap();
+        let built = |source| compile(&site, site.home(), source, &flags, &mut Vec::new()).unwrap();
         // Whatever seats programs on cores is not built by tests of the library.
-        let mut serving = Command::new(built("server", SERVER));
+        let mut serving = Command::new(built(SERVER));
         serving.args(program());
         let (_running, port): (_, u16) =
             site.serve(serving, |line| line.strip_prefix("PORT ")?.parse().ok()).unwrap();
-        let mut asking = Command::new(built("client", CLIENT));
+        let mut asking = Command::new(built(CLIENT));
         asking.arg(port.to_string()).args(program()).arg("0.02");
         assert!(parse(&site.run(asking).unwrap()).unwrap().calls_per_s.unwrap() > 1.0);
     }

@@ -1,8 +1,8 @@
-//! What is worth a comparison and no package measures: named, and skipped.
+//! Rivals that are worth a comparison but that no package measures: named, and skipped.
 
 use crate::{
     contender::{Absence, Contender, Reading},
-    site::Site,
+    site::MeasuringSite,
 };
 
 /// A rival that is not measured.
@@ -13,15 +13,18 @@ pub struct Unpackaged {
 }
 
 /// Chimera: an NFS server of threads that poll, with files in memory.
-pub const CHIMERA: Unpackaged =
-    Unpackaged { name: "Chimera (memfs)", why: "it is in no distribution and no crates registry" };
+pub const CHIMERA: Unpackaged = Unpackaged {
+    name: "Chimera (memfs)",
+    why: "it is in no distribution and no crates registry; --rival measures one that runs",
+};
 /// Mercury: RPC for high-performance computing, over shared memory.
 pub const MERCURY: Unpackaged =
     Unpackaged { name: "Mercury (na+sm)", why: "it is in no distribution and no crates registry" };
 /// libfabric's own measurements.
 pub const LIBFABRIC: Unpackaged = Unpackaged {
     name: "libfabric (shm)",
-    why: "the fi_pingpong of libfabric-bin gives a mean, not the median that is compared; its fabtests are in no distribution",
+    why: "the fi_pingpong of libfabric-bin gives a mean, not the median that is compared; its \
+        fabtests are in no distribution",
 };
 
 impl Contender for Unpackaged {
@@ -33,11 +36,11 @@ impl Contender for Unpackaged {
         Vec::new()
     }
 
-    fn start(&mut self, _site: &Site) -> Result<(), Absence> {
+    fn start(&mut self, _site: &MeasuringSite) -> Result<(), Absence> {
         Err(Absence::failed(self.why))
     }
 
-    fn measure(&mut self, _site: &Site) -> Result<Reading, String> {
+    fn measure(&mut self, _site: &MeasuringSite) -> Result<Reading, String> {
         Err(self.why.to_owned())
     }
 }

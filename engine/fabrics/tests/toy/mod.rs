@@ -106,7 +106,13 @@ impl Provider for Toy {
         self.0.receives_posted()
     }
 
-    fn bind(&mut self, qp: Qp, buf: Buf, span: Range<usize>, access: Access) -> Result<Window, Refused<Buf>> {
+    fn bind(
+        &mut self,
+        qp: Qp,
+        buf: Buf,
+        span: Range<usize>,
+        access: Access,
+    ) -> Result<Window, Refused<Buf>> {
         self.0.bind(qp, buf, span, access)
     }
 

@@ -1,44 +1,45 @@
-//! How connections end, and what work in progress makes of it.
+//! The end of a connection, and the fate of its pending work.
 //!
-//! A connection ends in this order: its queue pair is stopped; the device gives its work back; the device says that it holds no
-//! receive of it (`QP_LAST_WQE_REACHED`; some never say so and get a moment instead); the completion queue is empty; its windows are freed;
-//! its queue pair is destroyed. Only then nothing of its memory can be reached, and the engine hears of everything.
+//! A connection ends in this order: its queue pair is stopped; the device gives its work back; the
+//! device says that it holds no receive of it (`QP_LAST_WQE_REACHED`; some never say so and get a
+//! moment instead); the completion queue is empty; its windows are freed; its queue pair is
+//! destroyed. Only then nothing of its memory can be reached, and the engine hears of everything.
 
+use crate::sys::ibv_wc_status;
 use crate::{
-    conn::{Conn, Shared, State},
+    conn::{IbverbsConn, IbverbsShared, IbverbsState},
     tx,
 };
-use rdma_sys::ibv_wc_status;
 use stag_verbs::{Cause, Event, FabricFault, Layer, Status, Terminate, Time};
 
 /// The peer broke a rule, and the device does not say which (RFC 5040 §4.8: unspecified).
 pub(crate) const UNSPECIFIED: Terminate = Terminate { layer: Layer::Rdmap, etype: 2, code: 0xff };
 
 /// Everything posted may go.
-pub(crate) fn ring(conn: &mut Conn, shared: &mut Shared) {
+pub(crate) fn ring(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     conn.queue.ring();
     conn.binds_rung = conn.binds.len();
     go_on(conn, shared);
 }
 
 /// Hands on what waited for room, reports what completed, and ends what is done.
-pub(crate) fn go_on(conn: &mut Conn, shared: &mut Shared) {
+pub(crate) fn go_on(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     tx::flush(conn, shared);
-    if conn.failed.is_some() && conn.state != State::AwaitFlush {
+    if conn.failed.is_some() && conn.state != IbverbsState::AwaitFlush {
         return end(conn, shared, Cause::Fabric(FabricFault::Lost));
     }
     conn.queue.give_back(&mut shared.spare_works);
     match conn.state {
-        State::AwaitDrain if conn.flights.is_empty() && conn.queue.next().is_none() => {
+        IbverbsState::AwaitDrain if conn.flights.is_empty() && conn.queue.next().is_none() => {
             end(conn, shared, Cause::Local)
         }
-        State::AwaitFlush => note_flushed(conn, shared),
+        IbverbsState::AwaitFlush => note_flushed(conn, shared),
         _ => {}
     }
 }
 
 /// A work request failed, and with it the connection.
-pub(crate) fn fail(conn: &mut Conn, shared: &mut Shared, status: u32) {
+pub(crate) fn fail(conn: &mut IbverbsConn, shared: &mut IbverbsShared, status: u32) {
     let flight = conn.flights.pop_front();
     if conn.failed.is_none() {
         let (ours, cause) = meaning(status);
@@ -49,14 +50,17 @@ pub(crate) fn fail(conn: &mut Conn, shared: &mut Shared, status: u32) {
     note_flushed(conn, shared);
 }
 
-/// What the status of failed work says of it and of its connection.
+/// Translates the status of failed work into the status of its completion and the cause of its
+/// connection's end.
 fn meaning(status: u32) -> (Status, Cause) {
     let told = |layer, etype, code| Cause::Terminated(Terminate { layer, etype, code });
     match status {
         // We did not stop the queue pair, so the device did, for what the peer sent.
         ibv_wc_status::IBV_WC_WR_FLUSH_ERR => (Status::Flushed, Cause::PeerFault(UNSPECIFIED)),
         ibv_wc_status::IBV_WC_REM_ACCESS_ERR => (Status::RemoteAccess, told(Layer::Rdmap, 1, 0xff)),
-        ibv_wc_status::IBV_WC_REM_INV_REQ_ERR => (Status::RemoteOperation, told(Layer::Rdmap, 2, 6)),
+        ibv_wc_status::IBV_WC_REM_INV_REQ_ERR => {
+            (Status::RemoteOperation, told(Layer::Rdmap, 2, 6))
+        }
         ibv_wc_status::IBV_WC_REM_OP_ERR => (Status::RemoteOperation, told(Layer::Rdmap, 2, 0xff)),
         ibv_wc_status::IBV_WC_RETRY_EXC_ERR | ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => {
             (Status::Lost, Cause::Fabric(FabricFault::Lost))
@@ -67,18 +71,21 @@ fn meaning(status: u32) -> (Status, Cause) {
 }
 
 /// Begins the end of a connection. The first cause stays.
-pub(crate) fn end(conn: &mut Conn, shared: &mut Shared, cause: Cause) {
-    if matches!(conn.state, State::AwaitFlush | State::Over) {
+pub(crate) fn end(conn: &mut IbverbsConn, shared: &mut IbverbsShared, cause: Cause) {
+    if matches!(conn.state, IbverbsState::AwaitFlush | IbverbsState::Over) {
         return;
     }
     conn.cause.get_or_insert(cause);
-    if !matches!(conn.state, State::Established | State::AwaitDrain | State::AwaitSign) {
+    if !matches!(
+        conn.state,
+        IbverbsState::Established | IbverbsState::AwaitDrain | IbverbsState::AwaitSign
+    ) {
         // Nothing was posted and nothing arrived.
         finish(conn, shared);
         conn.id = None;
         return;
     }
-    conn.state = State::AwaitFlush;
+    conn.state = IbverbsState::AwaitFlush;
     let is_iwarp = shared.queues.domain.device.about.is_iwarp;
     if let Some(id) = conn.id.as_ref().filter(|_| is_iwarp) {
         id.disconnect(); // in order, before the queue pair is stopped
@@ -95,18 +102,18 @@ pub(crate) fn end(conn: &mut Conn, shared: &mut Shared, cause: Cause) {
     note_flushed(conn, shared);
 }
 
-/// Whether the device has given everything back.
-pub(crate) fn note_flushed(conn: &mut Conn, shared: &mut Shared) {
+/// Marks the connection as flushed once the device has returned all of its work and receives.
+pub(crate) fn note_flushed(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     let has_all = conn.flights.is_empty() && conn.last_receive.is_none();
-    if conn.state == State::AwaitFlush && has_all && !conn.is_kept {
+    if conn.state == IbverbsState::AwaitFlush && has_all && !conn.is_kept {
         conn.is_flushed = true;
         shared.any_flushed = true;
     }
 }
 
-/// Frees what the device has of a connection. False when it keeps some of it: nothing of the connection's memory may be used for
-/// anything else, and it is tried again later.
-fn free(conn: &mut Conn, shared: &mut Shared) -> bool {
+/// Frees what the device has of a connection. False when it keeps some of it: nothing of the
+/// connection's memory may be used for anything else, and it is tried again later.
+fn free(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> bool {
     let mut kept = 0;
     if let Some(windows) = &mut shared.windows {
         let (freed, others) = windows.close(conn.qp.scope(), |fenced| conn.unbound.push(fenced));
@@ -130,10 +137,11 @@ fn free(conn: &mut Conn, shared: &mut Shared) -> bool {
     kept == 0
 }
 
-/// Frees what the device has of a connection, gives its memory back, and reports its end. False when that has to wait.
-pub(crate) fn finish(conn: &mut Conn, shared: &mut Shared) -> bool {
+/// Frees what the device has of a connection, gives its memory back, and reports its end. False
+/// when that has to wait.
+pub(crate) fn finish(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> bool {
     if !free(conn, shared) {
-        conn.state = State::AwaitFlush;
+        conn.state = IbverbsState::AwaitFlush;
         conn.deadline = Some(shared.now + shared.config.flush_timeout);
         (conn.last_receive, conn.is_kept) = (None, true);
         if !shared.timed.contains(&conn.qp) {
@@ -141,7 +149,7 @@ pub(crate) fn finish(conn: &mut Conn, shared: &mut Shared) -> bool {
         }
         return false;
     }
-    let Shared { events, stats, .. } = shared;
+    let IbverbsShared { events, stats, .. } = shared;
     let qp = conn.qp;
     let behind = conn.queue.flush(qp, conn.failed, |event| events.push_back(event));
     conn.queue.give_back(&mut shared.spare_works);
@@ -150,7 +158,7 @@ pub(crate) fn finish(conn: &mut Conn, shared: &mut Shared) -> bool {
     }
     match (conn.state, conn.is_taken) {
         (_, true) => shared.taken -= 1,
-        (State::AwaitAnswer, false) => shared.waiting -= 1,
+        (IbverbsState::AwaitAnswer, false) => shared.waiting -= 1,
         _ => {}
     }
     conn.is_taken = false;
@@ -158,29 +166,35 @@ pub(crate) fn finish(conn: &mut Conn, shared: &mut Shared) -> bool {
     conn.binds.clear();
     conn.flights.clear();
     shared.sinks.iter_mut().for_each(|sinks| sinks.note_end(qp, stats));
-    conn.state = State::Over;
+    conn.state = IbverbsState::Over;
     let cause = conn.cause.unwrap_or(Cause::Local);
     events.push_back(Event::Disconnected { qp, cause });
     true
 }
 
-pub(crate) fn expire(conn: &mut Conn, shared: &mut Shared, now: Time) {
+pub(crate) fn expire(conn: &mut IbverbsConn, shared: &mut IbverbsShared, now: Time) {
     let is_due = conn.deadline.is_some_and(|deadline| deadline <= now);
     match conn.state {
-        State::AwaitWay | State::AwaitReply | State::AwaitAnswer | State::AwaitSign if is_due => {
-            if let Some(id) = conn.id.as_ref().filter(|_| conn.state == State::AwaitAnswer) {
+        IbverbsState::AwaitWay
+        | IbverbsState::AwaitReply
+        | IbverbsState::AwaitAnswer
+        | IbverbsState::AwaitSign
+            if is_due =>
+        {
+            if let Some(id) = conn.id.as_ref().filter(|_| conn.state == IbverbsState::AwaitAnswer) {
                 id.reject(&[]);
             }
             end(conn, shared, Cause::Fabric(FabricFault::TimedOut));
         }
-        State::AwaitDrain if is_due => end(conn, shared, Cause::Local),
-        State::AwaitFlush => {
+        IbverbsState::AwaitDrain if is_due => end(conn, shared, Cause::Local),
+        IbverbsState::AwaitFlush => {
             if conn.last_receive.is_some_and(|until| until <= now) {
                 conn.last_receive = None;
                 shared.stats.ends_by_timeout += 1;
             }
             if is_due {
-                // The device does not answer; destroying the queue pair ends its hold on the memory.
+                // The device does not answer; destroying the queue pair ends its hold on the
+                // memory.
                 conn.is_flushed = true;
                 shared.any_flushed = true;
             }
@@ -194,13 +208,13 @@ pub(crate) fn expire(conn: &mut Conn, shared: &mut Shared, now: Time) {
 mod tests {
     use super::*;
     use crate::{
-        Config, Stats, Through,
-        cm::tests::channel,
-        conn::Receives,
+        IbverbsConfig, IbverbsStats, Through,
+        conn::PostedReceives,
         device::{
             pair::tests::pair,
             tests::{ANSWER, ONE_AT_A_TIME, domain, queues},
         },
+        rdmacm::tests::channel,
     };
     use stag_pools::{Class, Pool, table::Key};
     use stag_verbs::{
@@ -226,18 +240,18 @@ mod tests {
     };
 
     /// State shared by the connections of a device that does nothing.
-    fn shared() -> Shared {
+    fn shared() -> IbverbsShared {
         let domain = domain();
-        Shared {
-            config: Config::new(LIMITS, Through::Local(IpAddr::from([0, 0, 0, 0])), Time(0)),
+        IbverbsShared {
+            config: IbverbsConfig::new(LIMITS, Through::Local(IpAddr::from([0, 0, 0, 0])), Time(0)),
             windows: None,
             queues: queues(&domain),
             regions: Vec::new(),
             sinks: None,
-            receives: Receives::new(4),
+            receives: PostedReceives::new(4),
             channel: channel(domain.device.library),
             events: VecDeque::new(),
-            stats: Stats::default(),
+            stats: IbverbsStats::default(),
             now: Time(0),
             by_number: HashMap::new(),
             spare_works: Vec::new(),
@@ -255,7 +269,7 @@ mod tests {
         let _one = ONE_AT_A_TIME.lock();
         let pool = Pool::new(&[Class { slot_len: 64, count: 2 }]).unwrap();
         let mut shared = shared();
-        let mut conn = Conn::new(State::Established, 4);
+        let mut conn = IbverbsConn::new(IbverbsState::Established, 4);
         (conn.qp, conn.is_taken) = (Qp(Key::from_bits(1)), true);
         conn.pair = Some(pair(&shared.queues));
         conn.queue.borrow(&mut shared.spare_works);
@@ -267,7 +281,7 @@ mod tests {
         );
         ANSWER.store(libc::EBUSY, Ordering::Relaxed);
         conn.last_receive = None;
-        conn.state = State::AwaitFlush;
+        conn.state = IbverbsState::AwaitFlush;
         conn.cause = Some(Cause::Peer);
         assert!(!finish(&mut conn, &mut shared));
         assert_eq!((shared.events.len(), pool.taken(), shared.stats.kept_by_device), (0, 1, 1));
@@ -280,13 +294,20 @@ mod tests {
         assert!(shared.any_flushed && conn.is_flushed);
         ANSWER.store(0, Ordering::Relaxed);
         assert!(finish(&mut conn, &mut shared));
-        let Some(Event::Completed { tag: Tag(7), status: Status::Flushed, memory: Memory::Buf(_), .. }) =
-            shared.events.pop_front()
+        let Some(Event::Completed {
+            tag: Tag(7),
+            status: Status::Flushed,
+            memory: Memory::Buf(_),
+            ..
+        }) = shared.events.pop_front()
         else {
             panic!("the sink comes back: {:?}", shared.events)
         };
-        assert!(matches!(shared.events.pop_front(), Some(Event::Disconnected { cause: Cause::Peer, .. })));
-        assert_eq!((pool.taken(), shared.taken, conn.state), (0, 0, State::Over));
+        assert!(matches!(
+            shared.events.pop_front(),
+            Some(Event::Disconnected { cause: Cause::Peer, .. })
+        ));
+        assert_eq!((pool.taken(), shared.taken, conn.state), (0, 0, IbverbsState::Over));
         assert!(due >= Time(0) + Duration::from_secs(1));
     }
 }

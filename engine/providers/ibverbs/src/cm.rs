@@ -1,442 +1,244 @@
-//! The connection manager: identifiers, what they are asked to do, and what they report. Nothing here waits, but for
-//! [`device_toward`], which runs before a shard serves.
+//! Listening and connection set-up. Queue pairs belong to a device context of our own, so they are
+//! brought from state to state here, with what the connection manager says they need, and not by
+//! librdmacm.
 
+use crate::sys::{ibv_access_flags, ibv_qp_attr_mask, ibv_qp_state};
 use crate::{
-    config::Through,
-    device::{Device, name_of, no_attr, set_nonblocking},
-    library::{Library, Unavailable},
+    Ibverbs, RdmaAddress,
+    close::end,
+    conn::{IbverbsConn, IbverbsShared, IbverbsState},
+    device::QueuePair,
+    rdmacm::{self, Id, ReadDepths},
 };
-use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage};
-use rdma_sys::{
-    ibv_qp_attr, rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_conn_param, rdma_event_channel,
-    rdma_port_space,
-};
-use std::{
-    io,
-    mem::{MaybeUninit, offset_of},
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
-    os::fd::BorrowedFd,
-    ptr,
-    rc::Rc,
-    time::Duration,
-};
+use libc::c_int;
+use stag_verbs::{Cause, Event, FabricFault, Qp};
+use std::{io, net::SocketAddr};
 
-/// Connections that wait in the kernel for our answer.
-const BACKLOG: c_int = 128;
+/// Time that a peer waits before it repeats a message that found no receive: 0.64 ms. (The
+/// connection manager's choice is 655 ms.)
+const RNR_TIMER: u8 = 12;
+/// Reject reason of InfiniBand if nobody listens.
+const NO_SUCH_SERVICE: c_int = 8;
+/// Reject reason of InfiniBand if the listening program rejected the request.
+const BY_CONSUMER: c_int = 28;
 
-/// What the kernel reports.
-#[derive(Debug)]
-pub(crate) struct Event {
-    /// The identifier it is about; of a connect request, the new one.
-    pub(crate) id: *mut rdma_cm_id,
-    /// What we wrote there; of a connect request, what the listener has.
-    pub(crate) context: u64,
-    pub(crate) kind: rdma_cm_event_type::Type,
-    pub(crate) status: c_int,
-    pub(crate) private_data: Vec<u8>,
-    /// Reads that the peer lets us have under way, and that it wants to have.
-    pub(crate) reads: (u8, u8),
-}
+/// Addresses one shard listens at.
+pub(crate) const LISTENERS: usize = 16;
+/// Listeners are told from connections by this half of what their identifiers say, which no
+/// connection's key has at the same time as an index that small: it would be its 2^32nd use of one
+/// place.
+pub(crate) const LISTENER: u64 = (u32::MAX as u64) << 32;
 
-/// Where events of a shard's identifiers come out.
-#[derive(Debug)]
-pub(crate) struct Channel {
-    library: &'static Library,
-    raw: *mut rdma_event_channel,
-}
-
-impl Channel {
-    fn blocking(library: &'static Library) -> io::Result<Self> {
-        // SAFETY: it has no argument.
-        let raw = unsafe { (library.rdma_create_event_channel)() };
-        if raw.is_null() {
-            let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
-            return Err(io::Error::new(io::ErrorKind::NotFound, Unavailable::NoKernel { errno }));
+impl Ibverbs {
+    pub(crate) fn listen_at(&mut self, at: RdmaAddress) -> Result<RdmaAddress, FabricFault> {
+        if self.listeners.len() == LISTENERS {
+            return Err(FabricFault::Exhausted);
         }
-        Ok(Self { library, raw })
+        let listened = Id::new(&self.shared.channel, LISTENER | self.listeners.len() as u64)
+            .and_then(|id| {
+                id.bind(at.0)?;
+                if id.device_name().is_some_and(|name| name != self.about().name) {
+                    return Err(io::ErrorKind::AddrNotAvailable.into());
+                }
+                Ok((id.listen()?, id))
+            });
+        let (port, id) = listened.map_err(|error| match error.raw_os_error() {
+            Some(number) => fault(number),
+            None => FabricFault::from(&error),
+        })?;
+        self.listeners.push(id);
+        Ok(RdmaAddress(SocketAddr::new(at.0.ip(), port)))
     }
 
-    pub(crate) fn new(library: &'static Library) -> io::Result<Rc<Self>> {
-        let channel = Self::blocking(library)?;
-        // SAFETY: the channel was just made.
-        set_nonblocking(unsafe { (*channel.raw).fd })?;
-        Ok(Rc::new(channel))
-    }
-
-    /// Readable when there is an event.
-    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel lives as long as `self`.
-        let fd = unsafe { (*self.raw).fd };
-        // SAFETY: the descriptor is open as long as the channel.
-        unsafe { BorrowedFd::borrow_raw(fd) }
-    }
-
-    /// The next event.
-    pub(crate) fn next(&self) -> Option<Event> {
-        let mut raw = ptr::null_mut::<rdma_cm_event>();
-        // SAFETY: the channel is there, `raw` is written to.
-        if unsafe { (self.library.rdma_get_cm_event)(self.raw, &raw mut raw) } != 0 {
-            return None;
+    pub(crate) fn start_connect(
+        &mut self,
+        to: RdmaAddress,
+        private_data: &[u8],
+    ) -> Result<Qp, FabricFault> {
+        let IbverbsShared { config, taken, .. } = &self.shared;
+        if private_data.len() > config.limits.private_data_len {
+            return Err(FabricFault::Os(libc::EMSGSIZE));
         }
-        // SAFETY: an event that is not acknowledged is valid.
-        let event = unsafe { &*raw };
-        // SAFETY: for events of a connection the kernel filled this part of the union, for others it is zero.
-        let param = unsafe { event.param.conn };
-        let private_data = if param.private_data.is_null() {
-            Vec::new()
-        } else {
-            let len = usize::from(param.private_data_len);
-            // SAFETY: it points to so many octets inside of the event.
-            unsafe { std::slice::from_raw_parts(param.private_data.cast::<u8>(), len) }.to_vec()
+        // RFC 5042 §6.4.1 [5042-13]: scarce resources are handed out to a limit
+        if *taken >= config.limits.connections {
+            return Err(FabricFault::Exhausted);
+        }
+        let mut id = Id::new(&self.shared.channel, 0).map_err(|error| FabricFault::from(&error))?;
+        let mut conn = IbverbsConn::new(IbverbsState::AwaitWay, config.limits.send_queue);
+        conn.peer = Some(to.0);
+        conn.ours = private_data.to_vec();
+        conn.reads = ReadDepths { served: config.reads, asked: config.reads };
+        conn.is_taken = true;
+        conn.deadline = Some(self.shared.now + config.connect_timeout);
+        let within = config.connect_timeout;
+        let key = self.conns.insert(Box::new(conn)).map_err(|_| FabricFault::Exhausted)?;
+        id.set_context(key.to_bits());
+        let resolving = id.resolve_address(to.0, within);
+        let conn = self.conns.get_mut(key).expect("it was just put there");
+        conn.qp = Qp(key);
+        conn.id = Some(id);
+        self.shared.taken += 1;
+        self.shared.timed.push(Qp(key));
+        if let Err(error) = resolving {
+            let fault = match error.raw_os_error() {
+                Some(libc::ENETUNREACH | libc::EHOSTUNREACH) | None => FabricFault::Refused,
+                Some(number) => fault(number),
+            };
+            end(conn, &mut self.shared, Cause::Fabric(fault));
+        }
+        self.look_at = self.shared.now;
+        Ok(Qp(key))
+    }
+
+    pub(crate) fn handle_request(&mut self, event: rdmacm::Event) {
+        // SAFETY: it came with a connect request of this channel, and events are taken once.
+        let mut id = unsafe { Id::adopt(&self.shared.channel, event.id) };
+        let IbverbsShared { config, taken, waiting, .. } = &self.shared;
+        let has_place = taken + waiting < config.limits.connections + config.spare;
+        let is_ours = id.device_name().is_some_and(|name| name == self.about().name);
+        let mut conn =
+            Box::new(IbverbsConn::new(IbverbsState::AwaitAnswer, config.limits.send_queue));
+        conn.peer = id.peer();
+        conn.private_data = event.private_data;
+        // The kernel does not tell programs of a peer that gives up before it is answered
+        // (`ucma_event_handler`).
+        conn.deadline = Some(self.shared.now + self.shared.config.connect_timeout);
+        agree(&mut conn, &self.shared, event.reads);
+        let key = if has_place && is_ours { self.conns.insert(conn).ok() } else { None };
+        let Some(key) = key else {
+            self.shared.stats.shed += 1;
+            return id.reject(&[]);
         };
-        let kind = event.event;
-        let asked = if kind == rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST {
-            event.listen_id
-        } else {
-            event.id
-        };
-        // SAFETY: an identifier with an event that is not acknowledged is there.
-        let context = unsafe { (*asked).context }.addr() as u64;
-        let reads = (param.responder_resources, param.initiator_depth);
-        let event = Event { id: event.id, context, kind, status: event.status, private_data, reads };
-        // SAFETY: it was given above, and is acknowledged once.
-        unsafe { (self.library.rdma_ack_cm_event)(raw) };
-        Some(event)
+        id.set_context(key.to_bits());
+        let conn = self.conns.get_mut(key).expect("it was just put there");
+        conn.qp = Qp(key);
+        conn.id = Some(id);
+        self.shared.waiting += 1;
+        self.shared.timed.push(Qp(key));
+        self.shared.events.push_back(Event::ConnectRequest { qp: Qp(key) });
     }
 }
 
-impl Drop for Channel {
-    fn drop(&mut self) {
-        // SAFETY: every identifier holds an `Rc` of its channel.
-        unsafe { (self.library.rdma_destroy_event_channel)(self.raw) };
+/// Makes the queue pair and lets it take messages.
+fn make_pair(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> io::Result<()> {
+    let pair = QueuePair::new(&shared.queues, conn.qp.0.to_bits(), shared.config.inline_max)?;
+    shared.by_number.insert(pair.number(), conn.qp);
+    let depth = shared.queues.depth;
+    conn.flights.reserve(depth);
+    conn.binds.reserve(depth);
+    let pair = conn.pair.insert(pair);
+    initialise(conn.id.as_ref(), pair)
+}
+
+fn initialise(id: Option<&Id>, pair: &QueuePair) -> io::Result<()> {
+    let Some(id) = id else { return Err(io::ErrorKind::NotConnected.into()) };
+    let (mut attr, mask) = id.attr(ibv_qp_state::IBV_QPS_INIT)?;
+    // What a peer may do is said by each window; the queue pair only has to allow both.
+    let access =
+        ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0 | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0;
+    attr.qp_access_flags |= access;
+    pair.modify(&mut attr, mask)
+}
+
+/// Brings the queue pair to where it sends and receives.
+fn make_ready(conn: &mut IbverbsConn) -> io::Result<()> {
+    let (Some(id), Some(pair)) = (&conn.id, &conn.pair) else {
+        return Err(io::ErrorKind::NotConnected.into());
+    };
+    initialise(Some(id), pair)?;
+    let (mut attr, mask) = id.attr(ibv_qp_state::IBV_QPS_RTR)?;
+    attr.max_dest_rd_atomic = conn.reads.served;
+    attr.min_rnr_timer = RNR_TIMER;
+    pair.modify(&mut attr, mask)?;
+    let (mut attr, mask) = id.attr(ibv_qp_state::IBV_QPS_RTS)?;
+    if mask & ibv_qp_attr_mask::IBV_QP_MAX_QP_RD_ATOMIC.0 as c_int != 0 {
+        attr.max_rd_atomic = conn.reads.asked;
+    }
+    pair.modify(&mut attr, mask)
+}
+
+fn terms(conn: &IbverbsConn, shared: &IbverbsShared) -> rdmacm::Terms {
+    let number = conn.pair.as_ref().map_or(0, QueuePair::number);
+    rdmacm::Terms { number, reads: conn.reads, rnr_retry: shared.config.rnr_retry }
+}
+
+/// The way to the peer is known: asks it.
+pub(crate) fn ask(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> io::Result<()> {
+    make_pair(conn, shared)?;
+    let said = std::mem::take(&mut conn.ours);
+    conn.state = IbverbsState::AwaitReply;
+    let Some(id) = &conn.id else { return Err(io::ErrorKind::NotConnected.into()) };
+    id.connect(terms(conn, shared), &said)
+}
+
+/// Takes the peer of a connect request.
+pub(crate) fn accept(
+    conn: &mut IbverbsConn,
+    shared: &mut IbverbsShared,
+    private_data: &[u8],
+) -> io::Result<()> {
+    make_pair(conn, shared)?;
+    if !shared.queues.domain.device.about.is_iwarp {
+        make_ready(conn)?;
+    }
+    conn.state = IbverbsState::AwaitSign;
+    conn.deadline = Some(shared.now + shared.config.connect_timeout);
+    let Some(id) = &conn.id else { return Err(io::ErrorKind::NotConnected.into()) };
+    id.accept(terms(conn, shared), private_data)
+}
+
+/// Lowers the number of Reads to what the peer takes and offers.
+pub(crate) fn agree(conn: &mut IbverbsConn, shared: &IbverbsShared, offered: ReadDepths) {
+    let ours = shared.config.reads;
+    conn.reads = ReadDepths { served: ours.min(offered.served), asked: ours.min(offered.asked) };
+}
+
+/// The peer accepted, and waits until we are ready.
+pub(crate) fn answered(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> io::Result<()> {
+    make_ready(conn)?;
+    if let Some(id) = &conn.id {
+        id.establish()?;
+    }
+    established(conn, shared);
+    Ok(())
+}
+
+/// Work can begin.
+pub(crate) fn established(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
+    conn.state = IbverbsState::Established;
+    conn.deadline = None;
+    shared.events.push_back(Event::Established { qp: conn.qp });
+}
+
+/// Why a connect request of ours failed.
+pub(crate) fn refusal(is_iwarp: bool, status: c_int) -> Cause {
+    match status {
+        BY_CONSUMER if !is_iwarp => Cause::Rejected,
+        NO_SUCH_SERVICE if !is_iwarp => Cause::Fabric(FabricFault::Refused),
+        status if is_iwarp && -status == libc::ECONNRESET => Cause::Rejected,
+        status => Cause::Fabric(fault(status)),
     }
 }
 
-/// An identifier: a listener or one end of a connection.
-#[derive(Debug)]
-pub(crate) struct Id {
-    channel: Rc<Channel>,
-    raw: *mut rdma_cm_id,
-}
-
-/// What both sides say beside private data.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
-    pub(crate) number: u32,
-    /// Reads of the peer under way at a time, and ours.
-    pub(crate) reads: (u8, u8),
-    pub(crate) rnr_retry: u8,
-}
-
-impl Terms {
-    fn param(self, private_data: &[u8]) -> rdma_conn_param {
-        rdma_conn_param {
-            private_data: if private_data.is_empty() { ptr::null() } else { private_data.as_ptr().cast() },
-            private_data_len: u8::try_from(private_data.len()).expect("the caller keeps the limit"),
-            responder_resources: self.reads.0,
-            initiator_depth: self.reads.1,
-            flow_control: 1,
-            retry_count: 7,
-            rnr_retry_count: self.rnr_retry,
-            srq: 1,
-            qp_num: self.number,
-        }
+/// Translates a status that is an error number, with or without its sign, into a fault of the
+/// fabric.
+pub(crate) fn fault(status: c_int) -> FabricFault {
+    match status.abs() {
+        libc::ENODEV | libc::EADDRNOTAVAIL => FabricFault::BadAddress,
+        number => FabricFault::from(&io::Error::from_raw_os_error(number)),
     }
-}
-
-fn done(code: c_int) -> io::Result<()> {
-    if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-impl Id {
-    pub(crate) fn new(channel: &Rc<Channel>, context: u64) -> io::Result<Self> {
-        let mut raw = ptr::null_mut();
-        let context = ptr::without_provenance_mut(context as usize);
-        let space = rdma_port_space::RDMA_PS_TCP;
-        // SAFETY: the channel is there, `raw` is written to.
-        done(unsafe { (channel.library.rdma_create_id)(channel.raw, &raw mut raw, context, space) })?;
-        Ok(Self { channel: Rc::clone(channel), raw })
-    }
-
-    /// Takes over the identifier of a connect request.
-    ///
-    /// # Safety
-    /// `raw` came with a connect request of `channel`, and nobody else has taken it over.
-    pub(crate) unsafe fn adopt(channel: &Rc<Channel>, raw: *mut rdma_cm_id) -> Self {
-        Self { channel: Rc::clone(channel), raw }
-    }
-
-    pub(crate) fn set_context(&mut self, context: u64) {
-        // SAFETY: the identifier is there; only this thread's [`Channel::next`] reads it.
-        unsafe { (*self.raw).context = ptr::without_provenance_mut(context as usize) };
-    }
-
-    pub(crate) fn is(&self, raw: *mut rdma_cm_id) -> bool {
-        self.raw == raw
-    }
-
-    /// The name of the device it goes through, once that is known.
-    pub(crate) fn device_name(&self) -> Option<String> {
-        // SAFETY: the identifier is there.
-        let context = unsafe { (*self.raw).verbs };
-        // SAFETY: librdmacm keeps it open as long as the identifier.
-        (!context.is_null()).then(|| unsafe { name_of(context) })
-    }
-
-    fn device(&self) -> io::Result<Option<Rc<Device>>> {
-        // SAFETY: the identifier is there.
-        let context = unsafe { (*self.raw).verbs };
-        if context.is_null() {
-            return Ok(None);
-        }
-        // SAFETY: librdmacm keeps it open as long as the identifier.
-        unsafe { Device::like(self.channel.library, context) }.map(Some)
-    }
-
-    /// Gives it an address of ours.
-    pub(crate) fn bind(&self, at: SocketAddr) -> io::Result<()> {
-        let mut at = to_raw(at);
-        // SAFETY: the identifier is there, `at` is an address of its family.
-        done(unsafe { (self.channel.library.rdma_bind_addr)(self.raw, (&raw mut at).cast()) })
-    }
-
-    /// Waits for peers; returns the port in use.
-    pub(crate) fn listen(&self) -> io::Result<u16> {
-        // SAFETY: the identifier is there.
-        done(unsafe { (self.channel.library.rdma_listen)(self.raw, BACKLOG) })?;
-        // SAFETY: the identifier is there.
-        Ok(u16::from_be(unsafe { (self.channel.library.rdma_get_src_port)(self.raw) }))
-    }
-
-    /// Finds the way to `to`.
-    pub(crate) fn resolve_address(&self, to: SocketAddr, within: Duration) -> io::Result<()> {
-        let mut to = to_raw(to);
-        let to = (&raw mut to).cast();
-        // SAFETY: the identifier is there, `to` is an address.
-        done(unsafe {
-            (self.channel.library.rdma_resolve_addr)(self.raw, ptr::null_mut(), to, millis(within))
-        })
-    }
-
-    pub(crate) fn resolve_route(&self, within: Duration) -> io::Result<()> {
-        // SAFETY: the identifier is there.
-        done(unsafe { (self.channel.library.rdma_resolve_route)(self.raw, millis(within)) })
-    }
-
-    /// What the queue pair needs to get to `state`, and which of it.
-    pub(crate) fn attr(&self, state: u32) -> io::Result<(ibv_qp_attr, c_int)> {
-        let (mut attr, mut mask) = (no_attr(), 0);
-        attr.qp_state = state;
-        // SAFETY: the identifier is there, both are written to.
-        done(unsafe { (self.channel.library.rdma_init_qp_attr)(self.raw, &raw mut attr, &raw mut mask) })?;
-        Ok((attr, mask))
-    }
-
-    pub(crate) fn connect(&self, terms: Terms, private_data: &[u8]) -> io::Result<()> {
-        let mut param = terms.param(private_data);
-        // SAFETY: the identifier is there, `param` points to octets that are.
-        done(unsafe { (self.channel.library.rdma_connect)(self.raw, &raw mut param) })
-    }
-
-    /// Says that our queue pair is ready for what the peer accepted.
-    pub(crate) fn establish(&self) -> io::Result<()> {
-        // SAFETY: the identifier is there.
-        done(unsafe { (self.channel.library.rdma_establish)(self.raw) })
-    }
-
-    pub(crate) fn accept(&self, terms: Terms, private_data: &[u8]) -> io::Result<()> {
-        let mut param = terms.param(private_data);
-        // SAFETY: the identifier is there, `param` points to octets that are.
-        done(unsafe { (self.channel.library.rdma_accept)(self.raw, &raw mut param) })
-    }
-
-    pub(crate) fn reject(&self, private_data: &[u8]) {
-        let len = u8::try_from(private_data.len()).expect("the caller cuts it");
-        // SAFETY: the identifier is there. A peer that has gone makes it fail, and nobody is left to be told.
-        unsafe { (self.channel.library.rdma_reject)(self.raw, private_data.as_ptr().cast(), len) };
-    }
-
-    /// Tells the peer that this is the end, or agrees to it.
-    pub(crate) fn disconnect(&self) {
-        // SAFETY: the identifier is there. It fails where no connection is left to end.
-        unsafe { (self.channel.library.rdma_disconnect)(self.raw) };
-    }
-
-    /// Tells the connection manager what the device reported.
-    pub(crate) fn notify(&self, event: c_int) {
-        // SAFETY: the identifier is there. It fails where the connection manager knew already.
-        unsafe { (self.channel.library.rdma_notify)(self.raw, event) };
-    }
-
-    /// The other end.
-    pub(crate) fn peer(&self) -> Option<SocketAddr> {
-        // SAFETY: the identifier is there.
-        let addresses = unsafe { &raw const (*self.raw).route.addr.dst_addr_union };
-        // SAFETY: librdmacm made all of the identifier zero before it wrote the address, so all of the union has a value.
-        let storage = unsafe { addresses.cast::<sockaddr_storage>().read() };
-        from_raw(&storage)
-    }
-}
-
-impl Drop for Id {
-    fn drop(&mut self) {
-        // SAFETY: it is destroyed once; each of its events is acknowledged where it is taken.
-        unsafe { (self.channel.library.rdma_destroy_id)(self.raw) };
-    }
-}
-
-fn millis(duration: Duration) -> c_int {
-    c_int::try_from(duration.as_millis()).unwrap_or(c_int::MAX)
-}
-
-fn to_raw(at: SocketAddr) -> sockaddr_storage {
-    // SAFETY: it is made of integers, for which zero is a value.
-    let mut storage = unsafe { MaybeUninit::<sockaddr_storage>::zeroed().assume_init() };
-    let place = &raw mut storage;
-    match at {
-        SocketAddr::V4(at) => {
-            let raw = sockaddr_in {
-                sin_family: libc::AF_INET as libc::sa_family_t,
-                sin_port: at.port().to_be(),
-                sin_addr: libc::in_addr { s_addr: u32::from(*at.ip()).to_be() },
-                sin_zero: [0; 8],
-            };
-            // SAFETY: every kind of address fits the storage, which is aligned for all of them.
-            unsafe { place.cast::<sockaddr_in>().write(raw) };
-        }
-        SocketAddr::V6(at) => {
-            let raw = sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                sin6_port: at.port().to_be(),
-                sin6_flowinfo: at.flowinfo(),
-                sin6_addr: libc::in6_addr { s6_addr: at.ip().octets() },
-                sin6_scope_id: at.scope_id(),
-            };
-            // SAFETY: every kind of address fits the storage, which is aligned for all of them.
-            unsafe { place.cast::<sockaddr_in6>().write(raw) };
-        }
-    }
-    storage
-}
-
-fn from_raw(storage: &sockaddr_storage) -> Option<SocketAddr> {
-    let place = ptr::from_ref(storage);
-    match c_int::from(storage.ss_family) {
-        libc::AF_INET => {
-            // SAFETY: the family says what is in the storage.
-            let raw = unsafe { place.cast::<sockaddr_in>().read() };
-            let ip = Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr));
-            Some(SocketAddr::new(ip.into(), u16::from_be(raw.sin_port)))
-        }
-        libc::AF_INET6 => {
-            // SAFETY: the family says what is in the storage.
-            let raw = unsafe { place.cast::<sockaddr_in6>().read() };
-            let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
-            let port = u16::from_be(raw.sin6_port);
-            Some(SocketAddrV6::new(ip, port, raw.sin6_flowinfo, raw.sin6_scope_id).into())
-        }
-        _ => None,
-    }
-}
-
-const _: () = assert!(offset_of!(sockaddr_storage, ss_family) == offset_of!(sockaddr_in, sin_family));
-
-/// Opens the device that `through` names.
-pub(crate) fn device_through(library: &'static Library, through: Through) -> io::Result<Rc<Device>> {
-    match through {
-        Through::Local(ip) if ip.is_unspecified() => Device::first(library),
-        Through::Local(ip) => {
-            let channel = Rc::new(Channel::blocking(library)?);
-            let id = Id::new(&channel, 0)?;
-            let found = match id.bind(SocketAddr::new(ip, 0)) {
-                Ok(()) => id.device()?,
-                Err(_) => None,
-            };
-            found.ok_or_else(|| not_here(ip))
-        }
-        Through::Toward(peer) => device_toward(library, peer),
-    }
-}
-
-/// An address of this host that belongs to an RDMA device, and that device.
-pub(crate) fn address_here(library: &'static Library) -> io::Result<(IpAddr, Rc<Device>)> {
-    let mut list = ptr::null_mut::<libc::ifaddrs>();
-    // SAFETY: `list` is written to; it is freed below.
-    done(unsafe { libc::getifaddrs(&raw mut list) })?;
-    let (mut next, mut found) = (list, None);
-    while !next.is_null() && found.is_none() {
-        // SAFETY: entries of a list that is not freed.
-        let entry = unsafe { &*next };
-        next = entry.ifa_next;
-        if let Some(at) = address_of(entry) {
-            found = device_through(library, Through::Local(at)).ok().map(|device| (at, device));
-        }
-    }
-    // SAFETY: it was given above, and nothing of it is used any more.
-    unsafe { libc::freeifaddrs(list) };
-    match found {
-        Some(found) => Ok(found),
-        // Says what is missing: the kernel's part, devices, or the address of one.
-        None => Err(match Device::first(library) {
-            Ok(device) => io::Error::other(format!("no RDMA here: {} has no IP address", device.about.name)),
-            Err(error) => error,
-        }),
-    }
-}
-
-fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
-    if entry.ifa_addr.is_null() {
-        return None;
-    }
-    // SAFETY: an entry's address is there with the entry.
-    let family = c_int::from(unsafe { (*entry.ifa_addr).sa_family });
-    match family {
-        libc::AF_INET => {
-            // SAFETY: the family says what it is.
-            let raw = unsafe { entry.ifa_addr.cast::<sockaddr_in>().read_unaligned() };
-            Some(Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr)).into())
-        }
-        libc::AF_INET6 => {
-            // SAFETY: the family says what it is.
-            let raw = unsafe { entry.ifa_addr.cast::<sockaddr_in6>().read_unaligned() };
-            // Link-local ones need their interface beside them.
-            (raw.sin6_scope_id == 0).then(|| Ipv6Addr::from(raw.sin6_addr.s6_addr).into())
-        }
-        _ => None,
-    }
-}
-
-fn not_here(ip: IpAddr) -> io::Error {
-    io::Error::new(io::ErrorKind::NotFound, Unavailable::NotHere(ip))
-}
-
-/// Waits, at most for some seconds, until the system says which device leads to `peer`.
-fn device_toward(library: &'static Library, peer: SocketAddr) -> io::Result<Rc<Device>> {
-    let channel = Rc::new(Channel::blocking(library)?);
-    let id = Id::new(&channel, 0)?;
-    let resolved = id.resolve_address(peer, Duration::from_secs(2)).is_ok()
-        && channel.next().is_some_and(|event| event.kind == rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED);
-    let found = if resolved { id.device()? } else { None };
-    found.ok_or_else(|| not_here(peer.ip()))
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
-    /// A channel of a library that does nothing.
-    pub(crate) fn channel(library: &'static Library) -> Rc<Channel> {
-        Rc::new(Channel { library, raw: ptr::null_mut() })
-    }
-
     #[test]
-    fn addresses_survive_the_system_s_form() {
-        for text in ["10.0.2.15:20049", "[fe80::1%3]:1", "[::1]:65535", "0.0.0.0:0"] {
-            let at: SocketAddr = text.parse().unwrap();
-            assert_eq!(from_raw(&to_raw(at)), Some(at));
-        }
-        // SAFETY: it is made of integers, for which zero is a value.
-        let none = unsafe { MaybeUninit::<sockaddr_storage>::zeroed().assume_init() };
-        assert_eq!(from_raw(&none), None);
+    fn refusals_say_who_refused() {
+        assert_eq!(refusal(false, 8), Cause::Fabric(FabricFault::Refused));
+        assert_eq!(refusal(false, 28), Cause::Rejected);
+        assert_eq!(refusal(true, -libc::ECONNREFUSED), Cause::Fabric(FabricFault::Refused));
+        assert_eq!(refusal(true, -libc::ECONNRESET), Cause::Rejected);
+        assert_eq!(fault(-libc::ETIMEDOUT), FabricFault::TimedOut);
     }
 }

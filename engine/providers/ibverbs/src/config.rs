@@ -1,34 +1,19 @@
-//! What an [`Ibverbs`](crate::Ibverbs) is made of.
+//! Settings of an [`Ibverbs`](crate::Ibverbs).
 
+use crate::device::DeviceAbout;
 use stag_pools::Class;
 use stag_verbs::{Limits, Time};
 use std::{
-    fmt,
+    io,
     net::{IpAddr, SocketAddr},
-    str::FromStr,
     time::Duration,
 };
 
-/// Where to listen or connect, written `rdma://IP:PORT`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Address(pub SocketAddr);
+/// Octets of private data a connect request has room for on InfiniBand: 92 without the address.
+const PRIVATE_DATA_MAX: usize = 56;
 
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "rdma://{}", self.0)
-    }
-}
-
-impl FromStr for Address {
-    type Err = std::net::AddrParseError;
-
-    /// With or without the scheme.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.strip_prefix("rdma://").unwrap_or(text).parse().map(Self)
-    }
-}
-
-/// Which device a shard uses. Its memory is registered there, so all its connections go through it.
+/// Selects the device of a shard. The shard's memory is registered there, so all its connections
+/// use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Through {
     /// The one with this address of ours; the first one for an unspecified address.
@@ -37,11 +22,13 @@ pub enum Through {
     Toward(SocketAddr),
 }
 
-/// What an [`Ibverbs`](crate::Ibverbs) is made of. [`Config::new`] has defaults for all but the limits and the device.
+/// Settings of an [`Ibverbs`](crate::Ibverbs). [`IbverbsConfig::new`] has defaults for all but the
+/// limits and the device.
 #[derive(Clone, Debug)]
-pub struct Config {
-    /// What it holds. Lowered to what the device can: connections to those whose work fits one completion queue, windows to
-    /// those it has, private data to 56 octets (what fits beside the address in a connect request).
+pub struct IbverbsConfig {
+    /// Limits of the provider, lowered to what the device can do: connections to the number whose
+    /// work fits one completion queue, windows to those of the device, private data to 56 octets
+    /// (the room beside the address in a connect request).
     pub limits: Limits,
     /// The device.
     pub through: Through,
@@ -49,31 +36,36 @@ pub struct Config {
     pub queue_depth: usize,
     /// Longest message that travels in its work request. Lowered to what the device takes.
     pub inline_max: u32,
-    /// Reads of the peer under way at a time, and ours. Lowered to what the device and the peer can.
+    /// Reads of the peer under way at a time, and ours. Lowered to what the device and the peer
+    /// can.
     pub reads: u8,
-    /// How often a message that finds no receive is sent again: 0 to 6 times, or 7: for ever.
+    /// Number of times that the device sends a message again if the peer has no receive for it: 0
+    /// to 6, or 7 for no limit.
     pub rnr_retry: u8,
-    /// How long set-up may take.
+    /// Time limit for connection set-up.
     pub connect_timeout: Duration,
-    /// How long what was posted may take to reach the peer after we ended the connection.
+    /// Time limit for posted work to reach the peer after this side ended the connection.
     pub linger: Duration,
-    /// How long the device may take to give a dead connection's work back before its queue is destroyed.
+    /// Time limit for the device to return the work of a dead connection; after it, the queue pair
+    /// is destroyed.
     pub flush_timeout: Duration,
-    /// How long to wait for the device's word that it holds no receive of a dead connection. Some devices never say it.
+    /// Time limit for the device to report that it holds no receive of a dead connection. Some
+    /// devices never report it.
     pub last_receive_timeout: Duration,
     /// Longest time between two looks at the connection manager and the device.
     pub look_interval: Duration,
-    /// Peers beyond the limit of connections whose requests the engine hears nevertheless, so that it can make room.
+    /// Peers beyond the limit of connections whose requests the engine hears nevertheless, so that
+    /// it can make room.
     pub spare: usize,
     /// Let Reads land in an arena of their own also where the device does not ask for it.
     pub always_sinks: bool,
-    /// What that arena is made of: the longest slot is the longest span of a Read.
+    /// Slot classes of the arena for Reads; the longest slot is the longest span of a Read.
     pub sinks: [Class; 2],
     /// The time before the first poll.
     pub now: Time,
 }
 
-impl Config {
+impl IbverbsConfig {
     /// The defaults around `limits` and the device.
     pub const fn new(limits: Limits, through: Through, now: Time) -> Self {
         Self {
@@ -82,7 +74,8 @@ impl Config {
             queue_depth: 128,
             inline_max: 256,
             reads: 16,
-            // Credits promise a receive (RFC 8166 §3.3.1): a peer that has none for seconds gets no more time.
+            // Credits promise a receive (RFC 8166 §3.3.1): a peer that has none for seconds gets no
+            // more time.
             rnr_retry: 6,
             connect_timeout: Duration::from_secs(10),
             linger: Duration::from_secs(1),
@@ -91,23 +84,108 @@ impl Config {
             look_interval: Duration::from_micros(200),
             spare: 8,
             always_sinks: false,
-            sinks: [Class { slot_len: 64 << 10, count: 64 }, Class { slot_len: 1 << 20, count: 16 }],
+            sinks: [
+                Class { slot_len: 64 << 10, count: 64 },
+                Class { slot_len: 1 << 20, count: 16 },
+            ],
             now,
         }
     }
+}
+
+/// Lowers the limits to what the device has; what cannot be lowered is an error. Returns the depth
+/// of send queues.
+pub(crate) fn fit(config: &mut IbverbsConfig, about: &DeviceAbout) -> io::Result<usize> {
+    let too_few = |what: &str, has: usize, wanted: usize| {
+        let text = format!("{} has {has} {what} and {wanted} are wanted", about.name);
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+    };
+    let depth = config.queue_depth.min(about.queue_depth).max(1);
+    let limits = &mut config.limits;
+    if limits.receives > about.receives {
+        return too_few("receives", about.receives, limits.receives);
+    }
+    if about.has_windows && limits.windows > about.windows {
+        return too_few("windows", about.windows, limits.windows);
+    }
+    // DESIGN D8: one completion queue holds whatever its send queues and receives bring; that is
+    // the limit of connections.
+    let held = about.completions.saturating_sub(limits.receives) / depth;
+    if held == 0 {
+        return too_few("completions", about.completions, limits.receives + depth);
+    }
+    limits.connections = limits.connections.min(held).min(about.queue_pairs.saturating_sub(1));
+    limits.private_data_len = limits.private_data_len.min(PRIVATE_DATA_MAX);
+    limits.windows = if about.has_windows { limits.windows } else { 0 };
+    limits.remote_invalidation = about.has_windows;
+    config.reads = config.reads.min(about.reads);
+    Ok(depth)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const LIMITS: Limits = Limits {
+        connections: 1_024,
+        send_queue: 256,
+        receives: 4_160,
+        receive_len: 4_096,
+        windows: 32,
+        read_spans: 64,
+        private_data_len: 196,
+        remote_invalidation: true,
+    };
+
+    fn fitted(change: impl FnOnce(&mut DeviceAbout)) -> io::Result<(Limits, usize)> {
+        let mut about = DeviceAbout {
+            name: "dev0".to_owned(),
+            is_iwarp: false,
+            has_windows: true,
+            queue_pairs: 65_536,
+            queue_depth: 16_384,
+            completions: 32_767,
+            receives: 32_768,
+            windows: 1_024,
+            reads: 16,
+            invalidation_flags: 0,
+            wants_sinks: false,
+        };
+        change(&mut about);
+        let mut config =
+            IbverbsConfig::new(LIMITS, Through::Local(IpAddr::from([0, 0, 0, 0])), Time(0));
+        let depth = fit(&mut config, &about)?;
+        Ok((config.limits, depth))
+    }
+
     #[test]
-    fn an_address_reads_back_as_it_is_written() {
-        for text in ["rdma://10.0.2.15:20049", "rdma://[fe80::1]:20049"] {
-            let address: Address = text.parse().unwrap();
-            assert_eq!(address.to_string(), text);
-            assert_eq!(address.0.to_string().parse(), Ok(address));
+    fn connections_are_as_many_as_one_completion_queue_holds() {
+        let (limits, depth) = fitted(|_| {}).unwrap();
+        assert_eq!((limits.connections, depth), (223, 128));
+        assert!(limits.receives + limits.connections * depth <= 32_767);
+        let (limits, depth) = fitted(|about| about.queue_depth = 16).unwrap();
+        assert_eq!((limits.connections, depth), (1_024, 16));
+        assert_eq!(fitted(|about| about.queue_pairs = 9).unwrap().0.connections, 8);
+        assert_eq!(limits.private_data_len, PRIVATE_DATA_MAX);
+    }
+
+    #[test]
+    fn a_device_without_windows_announces_no_remote_invalidation() {
+        let (limits, _) = fitted(|about| (about.has_windows, about.windows) = (false, 0)).unwrap();
+        assert_eq!((limits.windows, limits.remote_invalidation), (0, false));
+        let (limits, _) = fitted(|_| {}).unwrap();
+        assert_eq!((limits.windows, limits.remote_invalidation), (32, true));
+    }
+
+    #[test]
+    fn a_device_that_has_too_little_says_of_what() {
+        for (change, what) in [
+            ((|about| about.receives = 4_159) as fn(&mut DeviceAbout), "4159 receives"),
+            (|about| about.windows = 31, "31 windows"),
+            (|about| about.completions = 4_160, "4160 completions"),
+        ] {
+            let error = fitted(change).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
         }
-        assert!("iwarp://127.0.0.1:1".parse::<Address>().is_err());
     }
 }

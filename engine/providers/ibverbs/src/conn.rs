@@ -1,15 +1,15 @@
 //! One connection, and what all connections of a shard share.
 
+use crate::sys::{ibv_send_wr, ibv_sge};
 use crate::{
-    cm::{Channel, Id},
-    config::Config,
-    device::{QueuePair, Queues, Region},
-    sinks::{Landing, Sinks},
-    stats::Stats,
-    windows::Windows,
+    config::IbverbsConfig,
+    device::{MemoryRegion, QueuePair, Queues},
+    rdmacm::{Channel, Id, ReadDepths},
+    sinks::{ReadSinks, SinkLanding},
+    stats::IbverbsStats,
+    windows::DeviceWindows,
 };
-use rdma_sys::{ibv_send_wr, ibv_sge};
-use stag_pools::{Buf, Fenced, Place, RemoteKey};
+use stag_pools::{Buf, Fenced, PoolPlace, RemoteKey};
 use stag_verbs::{Cause, Event, Qp, Status, Time, soft::SendQueue, soft::Work};
 use std::{
     collections::{HashMap, VecDeque},
@@ -18,9 +18,9 @@ use std::{
     rc::Rc,
 };
 
-/// What a connection waits for.
+/// State of a connection, named by the event that it awaits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum IbverbsState {
     /// The way to the peer.
     AwaitWay,
     /// The peer's answer.
@@ -42,10 +42,10 @@ pub(crate) enum State {
 /// A work request in the device.
 #[derive(Debug)]
 pub(crate) struct Flight {
-    /// What it is a part of. A bind is a part of nothing.
+    /// Sequence number of the work request that it is a part of; `None` for a bind.
     pub(crate) seq: Option<u64>,
-    /// Where a span of a Read lands, if that is not its sink.
-    pub(crate) landing: Option<Landing>,
+    /// Memory that receives a span of a Read if that is not the sink itself.
+    pub(crate) landing: Option<SinkLanding>,
 }
 
 /// A bind that is not in the device.
@@ -58,19 +58,19 @@ pub(crate) struct Bind {
 
 /// One connection.
 #[derive(Debug)]
-pub(crate) struct Conn {
+pub(crate) struct IbverbsConn {
     pub(crate) qp: Qp,
     /// Destroyed first: then the device touches nothing of the rest.
     pub(crate) pair: Option<QueuePair>,
     pub(crate) id: Option<Id>,
-    pub(crate) state: State,
+    pub(crate) state: IbverbsState,
     pub(crate) peer: Option<SocketAddr>,
-    /// What the peer said while connecting.
+    /// Private data that the peer sent during connection set-up.
     pub(crate) private_data: Vec<u8>,
-    /// What we say, until it is said.
+    /// Private data for the peer, kept until they are sent.
     pub(crate) ours: Vec<u8>,
     /// Reads of the peer under way at a time, and ours.
-    pub(crate) reads: (u8, u8),
+    pub(crate) reads: ReadDepths,
     pub(crate) queue: SendQueue,
     /// Work requests posted so far: the sequence number of the next one.
     pub(crate) posted: u64,
@@ -87,9 +87,10 @@ pub(crate) struct Conn {
     pub(crate) failed: Option<(u64, Status)>,
     /// Why it ends.
     pub(crate) cause: Option<Cause>,
-    /// When to stop waiting.
+    /// Time at which to stop waiting.
     pub(crate) deadline: Option<Time>,
-    /// When to stop waiting for the device's word that it holds no receive of this connection; none when it said so.
+    /// Time at which to stop waiting for the device's report that it holds no receive of this
+    /// connection; `None` once it has reported so.
     pub(crate) last_receive: Option<Time>,
     /// All of its completions are in the completion queue: when that is empty, it can go.
     pub(crate) is_flushed: bool,
@@ -104,8 +105,8 @@ pub(crate) struct Conn {
     pub(crate) is_taken: bool,
 }
 
-impl Conn {
-    pub(crate) fn new(state: State, send_queue: usize) -> Self {
+impl IbverbsConn {
+    pub(crate) fn new(state: IbverbsState, send_queue: usize) -> Self {
         Self {
             qp: Qp(stag_pools::table::Key::from_bits(0)),
             pair: None,
@@ -114,7 +115,7 @@ impl Conn {
             peer: None,
             private_data: Vec::new(),
             ours: Vec::new(),
-            reads: (0, 0),
+            reads: ReadDepths::default(),
             queue: SendQueue::new(send_queue),
             posted: 0,
             binds: VecDeque::new(),
@@ -135,9 +136,12 @@ impl Conn {
         }
     }
 
-    /// Whether it has not begun to end.
+    /// Returns true until the connection begins to end.
     pub(crate) const fn is_live(&self) -> bool {
-        !matches!(self.state, State::AwaitDrain | State::AwaitFlush | State::Over)
+        !matches!(
+            self.state,
+            IbverbsState::AwaitDrain | IbverbsState::AwaitFlush | IbverbsState::Over
+        )
     }
 
     /// The number of the oldest flight.
@@ -148,12 +152,12 @@ impl Conn {
 
 /// Receives in the device, by the number they were posted with.
 #[derive(Debug)]
-pub(crate) struct Receives {
+pub(crate) struct PostedReceives {
     posted: Box<[Option<Buf>]>,
     free: Vec<u32>,
 }
 
-impl Receives {
+impl PostedReceives {
     pub(crate) fn new(capacity: usize) -> Self {
         let count = u32::try_from(capacity).expect("a queue's size fits 32 bits");
         Self { posted: (0..count).map(|_| None).collect(), free: (0..count).rev().collect() }
@@ -163,14 +167,15 @@ impl Receives {
         self.posted.len() - self.free.len()
     }
 
-    /// Whether one more fits.
+    /// Returns true if one more receive fits.
     pub(crate) fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
 
     pub(crate) fn put(&mut self, buf: Buf) -> u32 {
         let number = self.free.pop().expect("the caller looked for room");
-        let place = self.posted.get_mut(number as usize).expect("the free list names places of the queue");
+        let place =
+            self.posted.get_mut(number as usize).expect("the free list names places of the queue");
         *place = Some(buf);
         number
     }
@@ -183,18 +188,18 @@ impl Receives {
     }
 }
 
-/// What connections share.
-pub(crate) struct Shared {
-    pub(crate) config: Config,
-    pub(crate) windows: Option<Windows>,
+/// State that all connections of a shard share.
+pub(crate) struct IbverbsShared {
+    pub(crate) config: IbverbsConfig,
+    pub(crate) windows: Option<DeviceWindows>,
     pub(crate) queues: Queues,
-    pub(crate) regions: Vec<Region>,
-    pub(crate) sinks: Option<Sinks>,
+    pub(crate) regions: Vec<MemoryRegion>,
+    pub(crate) sinks: Option<ReadSinks>,
     /// Dropped behind the queue, which the device reads.
-    pub(crate) receives: Receives,
+    pub(crate) receives: PostedReceives,
     pub(crate) channel: Rc<Channel>,
     pub(crate) events: VecDeque<Event>,
-    pub(crate) stats: Stats,
+    pub(crate) stats: IbverbsStats,
     pub(crate) now: Time,
     /// Connections by the number of their queue pair.
     pub(crate) by_number: HashMap<u32, Qp>,
@@ -212,15 +217,15 @@ pub(crate) struct Shared {
     pub(crate) any_flushed: bool,
 }
 
-impl Shared {
+impl IbverbsShared {
     /// Names `len` octets of a pool for the device. None: the pool is not registered.
-    pub(crate) fn name(&self, place: Place, len: usize) -> Option<ibv_sge> {
+    pub(crate) fn name(&self, place: PoolPlace, len: usize) -> Option<ibv_sge> {
         let region = self.regions.iter().find(|region| region.id == place.pool)?;
         Some(region.name(place.at, len))
     }
 
-    /// Whether the device knows the pool.
-    pub(crate) fn knows(&self, place: Place) -> bool {
+    /// Returns true if the memory at `place` belongs to a pool that is registered with the device.
+    pub(crate) fn knows(&self, place: PoolPlace) -> bool {
         self.regions.iter().any(|region| region.id == place.pool)
     }
 
@@ -236,8 +241,10 @@ impl Shared {
             return Err(buf);
         };
         let number = self.receives.put(buf);
-        // SAFETY: the buffer is in `receives` until the receive completes; it lies in its region, and is that long.
-        let posted: io::Result<()> = unsafe { self.queues.receives.post(RECEIVE | u64::from(number), at) };
+        // SAFETY: the buffer is in `receives` until the receive completes; it lies in its region,
+        // and is that long.
+        let posted: io::Result<()> =
+            unsafe { self.queues.receives.post(RECEIVE | u64::from(number), at) };
         posted.map_err(|_| self.receives.take(number))
     }
 }

@@ -1,62 +1,129 @@
-//! What the connection manager and the device report of one connection.
+//! Reports of the connection manager and the device, and the connection that hears of each.
 
+use crate::sys::rdma_cm_event_type as kind;
 use crate::{
+    Ibverbs,
     close::{UNSPECIFIED, end, note_flushed},
-    cm,
-    conn::{Conn, Shared, State},
-    connect,
+    cm::{self, LISTENER},
+    conn::{IbverbsConn, IbverbsShared, IbverbsState},
     device::event,
+    rdmacm,
 };
 use libc::c_int;
-use rdma_sys::rdma_cm_event_type as kind;
-use stag_verbs::{Cause, FabricFault};
+use stag_pools::table::Key;
+use stag_verbs::{Cause, FabricFault, Qp};
 
-/// What the connection manager reports of one connection.
-pub(crate) fn handle_connection_event(conn: &mut Conn, shared: &mut Shared, event: &cm::Event) {
+impl Ibverbs {
+    pub(crate) fn handle_connection_event(&mut self, event: rdmacm::Event) {
+        if event.kind == kind::RDMA_CM_EVENT_CONNECT_REQUEST {
+            return self.handle_request(event);
+        }
+        if event.context & LISTENER == LISTENER {
+            if event.kind == kind::RDMA_CM_EVENT_DEVICE_REMOVAL {
+                self.listeners.retain(|id| !id.is(event.id));
+            }
+            self.shared.stats.port_events += 1;
+            return;
+        }
+        let qp = Qp(Key::from_bits(event.context));
+        let is_known = self.with(qp, |conn, shared| {
+            let is_its = conn.id.as_ref().is_some_and(|id| id.is(event.id));
+            if is_its {
+                handle_connection_event(conn, shared, &event);
+            }
+            is_its
+        });
+        if is_known != Some(true)
+            && matches!(
+                event.kind,
+                kind::RDMA_CM_EVENT_DISCONNECTED
+                    | kind::RDMA_CM_EVENT_TIMEWAIT_EXIT
+                    | kind::RDMA_CM_EVENT_DEVICE_REMOVAL
+            )
+        {
+            self.parting.retain(|(id, _)| !id.is(event.id));
+        }
+    }
+
+    pub(crate) fn handle_device_event(&mut self, number: c_int, qp: Qp) {
+        match number {
+            event::LAST_WQE
+            | event::QP_ACCESS
+            | event::QP_REQUEST
+            | event::QP_FATAL
+            | event::ESTABLISHED => {
+                self.with(qp, |conn, shared| handle_pair_event(conn, shared, number));
+            }
+            // What is under way is lost.
+            event::DEVICE_FATAL | event::CQ_ERROR | event::SRQ_ERROR => {
+                for place in 0..self.conns.capacity() {
+                    let Some(key) = self.conns.key_at(place) else { continue };
+                    self.with(Qp(key), |conn, shared| {
+                        end(conn, shared, Cause::Fabric(FabricFault::Lost))
+                    });
+                }
+            }
+            // Connections outlive a port that comes back soon enough; else their retries end them.
+            event::PORT_ERROR | event::PORT_ACTIVE | event::GID_CHANGE => {
+                self.shared.stats.port_events += 1
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Handles an event that the connection manager reports of one connection.
+pub(crate) fn handle_connection_event(
+    conn: &mut IbverbsConn,
+    shared: &mut IbverbsShared,
+    event: &rdmacm::Event,
+) {
     let is_iwarp = shared.queues.domain.device.about.is_iwarp;
     match (event.kind, conn.state) {
-        (kind::RDMA_CM_EVENT_ADDR_RESOLVED, State::AwaitWay) => {
+        (kind::RDMA_CM_EVENT_ADDR_RESOLVED, IbverbsState::AwaitWay) => {
             let Some(id) = &conn.id else { return };
-            let is_ours = id.device_name().is_some_and(|name| name == shared.queues.domain.device.about.name);
+            let is_ours =
+                id.device_name().is_some_and(|name| name == shared.queues.domain.device.about.name);
             if !is_ours || id.resolve_route(shared.config.connect_timeout).is_err() {
                 end(conn, shared, Cause::Fabric(FabricFault::BadAddress));
             }
         }
-        (kind::RDMA_CM_EVENT_ROUTE_RESOLVED, State::AwaitWay) => {
-            if let Err(error) = connect::ask(conn, shared) {
+        (kind::RDMA_CM_EVENT_ROUTE_RESOLVED, IbverbsState::AwaitWay) => {
+            if let Err(error) = cm::ask(conn, shared) {
                 end(conn, shared, Cause::Fabric(FabricFault::from(&error)));
             }
         }
-        (kind::RDMA_CM_EVENT_CONNECT_RESPONSE, State::AwaitReply) => {
+        (kind::RDMA_CM_EVENT_CONNECT_RESPONSE, IbverbsState::AwaitReply) => {
             conn.private_data.clone_from(&event.private_data);
-            connect::agree(conn, shared, event.reads);
-            if let Err(error) = connect::answered(conn, shared) {
+            cm::agree(conn, shared, event.reads);
+            if let Err(error) = cm::answered(conn, shared) {
                 end(conn, shared, Cause::Fabric(FabricFault::from(&error)));
             }
         }
-        (kind::RDMA_CM_EVENT_ESTABLISHED, State::AwaitReply) => {
+        (kind::RDMA_CM_EVENT_ESTABLISHED, IbverbsState::AwaitReply) => {
             conn.private_data.clone_from(&event.private_data);
-            connect::established(conn, shared);
+            cm::established(conn, shared);
         }
-        (kind::RDMA_CM_EVENT_ESTABLISHED, State::AwaitSign) => connect::established(conn, shared),
-        (kind::RDMA_CM_EVENT_REJECTED, State::AwaitReply) => {
+        (kind::RDMA_CM_EVENT_ESTABLISHED, IbverbsState::AwaitSign) => cm::established(conn, shared),
+        (kind::RDMA_CM_EVENT_REJECTED, IbverbsState::AwaitReply) => {
             conn.private_data.clone_from(&event.private_data);
-            end(conn, shared, connect::refusal(is_iwarp, event.status));
+            end(conn, shared, cm::refusal(is_iwarp, event.status));
         }
         (kind::RDMA_CM_EVENT_REJECTED, _) => end(conn, shared, Cause::Peer),
         (kind::RDMA_CM_EVENT_ADDR_ERROR | kind::RDMA_CM_EVENT_ROUTE_ERROR, _) => {
-            let fault = match connect::fault(event.status) {
+            let fault = match cm::fault(event.status) {
                 FabricFault::TimedOut => FabricFault::TimedOut,
                 _ => FabricFault::Refused,
             };
             end(conn, shared, Cause::Fabric(fault));
         }
         (kind::RDMA_CM_EVENT_UNREACHABLE | kind::RDMA_CM_EVENT_CONNECT_ERROR, _) => {
-            end(conn, shared, Cause::Fabric(connect::fault(event.status)));
+            end(conn, shared, Cause::Fabric(cm::fault(event.status)));
         }
-        (kind::RDMA_CM_EVENT_DISCONNECTED, State::AwaitFlush) => conn.is_parted = true,
+        (kind::RDMA_CM_EVENT_DISCONNECTED, IbverbsState::AwaitFlush) => conn.is_parted = true,
         (kind::RDMA_CM_EVENT_DISCONNECTED, _) => {
-            // InfiniBand's word for the end is about the connection; a queue pair that has stopped by itself says why.
+            // InfiniBand's word for the end is about the connection; a queue pair that has stopped
+            // by itself says why.
             let is_fault = !is_iwarp && conn.pair.as_ref().is_some_and(|pair| pair.has_stopped());
             conn.is_parted = true;
             end(conn, shared, if is_fault { Cause::PeerFault(UNSPECIFIED) } else { Cause::Peer });
@@ -71,8 +138,8 @@ pub(crate) fn handle_connection_event(conn: &mut Conn, shared: &mut Shared, even
     }
 }
 
-/// What the device reports of one queue pair.
-pub(crate) fn handle_pair_event(conn: &mut Conn, shared: &mut Shared, number: c_int) {
+/// Handles an event that the device reports of one queue pair.
+pub(crate) fn handle_pair_event(conn: &mut IbverbsConn, shared: &mut IbverbsShared, number: c_int) {
     match number {
         event::LAST_WQE => {
             conn.has_last = true;

@@ -1,12 +1,13 @@
-//! libibverbs and librdmacm, loaded at run time: a binary that has this crate needs neither to start.
+//! libibverbs and librdmacm, loaded at run time: a binary that has this crate needs neither to
+//! start.
 
+use crate::sys::{
+    ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_mr, ibv_pd, ibv_qp,
+    ibv_qp_attr, ibv_qp_init_attr, ibv_srq, ibv_srq_init_attr, rdma_cm_event, rdma_cm_id,
+    rdma_conn_param, rdma_event_channel,
+};
 use libc::{c_int, c_uint, c_void, sockaddr};
 use libloading::Library as Loaded;
-use rdma_sys::{
-    ibv_comp_channel, ibv_context, ibv_cq, ibv_device, ibv_device_attr, ibv_mr, ibv_pd, ibv_qp, ibv_qp_attr,
-    ibv_qp_init_attr, ibv_srq, ibv_srq_init_attr, rdma_cm_event, rdma_cm_id, rdma_conn_param,
-    rdma_event_channel,
-};
 use std::{fmt, io, net::IpAddr, sync::OnceLock};
 
 /// Why there is no RDMA here.
@@ -16,7 +17,7 @@ pub enum Unavailable {
     NoLibrary {
         /// Its name.
         name: &'static str,
-        /// What the loader says.
+        /// Message of the dynamic loader.
         why: String,
     },
     /// The kernel has no RDMA.
@@ -36,7 +37,8 @@ impl fmt::Display for Unavailable {
         match self {
             Self::NoLibrary { name, why } => write!(
                 f,
-                "{name} cannot be loaded ({why}); fix: install it (Debian: apt install libibverbs1 librdmacm1 ibverbs-providers)"
+                "{name} cannot be loaded ({why}); fix: install it (Debian: apt install libibverbs1 \
+                 librdmacm1 ibverbs-providers)"
             ),
             Self::NoKernel { errno } => write!(
                 f,
@@ -46,14 +48,17 @@ impl fmt::Display for Unavailable {
             Self::NoDevice => f.write_str(
                 "there is no RDMA device; a software one: rdma link add rxe0 type rxe netdev eth0",
             ),
-            Self::NotHere(ip) => write!(f, "{ip} belongs to no RDMA device; see which do: rdma link"),
+            Self::NotHere(ip) => {
+                write!(f, "{ip} belongs to no RDMA device; see which do: rdma link")
+            }
         }
     }
 }
 
 impl std::error::Error for Unavailable {}
 
-/// An asynchronous event. rdma-sys has an enum in it, for which numbers of later kernels are undefined behaviour.
+/// An asynchronous event. rdma-sys has an enum in it, for which numbers of later kernels are
+/// undefined behaviour.
 #[repr(C)]
 pub(crate) struct AsyncEvent {
     /// The queue or port it is about.
@@ -73,8 +78,11 @@ macro_rules! functions {
             fn find(libraries: &Libraries) -> Result<Self, Unavailable> {
                 Ok(Self { $($($name: {
                     let (library, name) = (&libraries.$library, concat!(stringify!($name), "\0"));
-                    // SAFETY: the type is that of the function in rdma-core's headers, whose symbol versions keep it.
-                    let found = unsafe { library.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>(name) };
+                    // SAFETY: the type is that of the function in rdma-core's headers, whose symbol
+                    // versions keep it.
+                    let found = unsafe {
+                        library.get::<unsafe extern "C" fn($($argument),*) $(-> $result)?>(name)
+                    };
                     *found.map_err(|why| no_library(stringify!($name), &why))?
                 },)*)* })
             }
@@ -107,7 +115,8 @@ functions! {
         ibv_dereg_mr: fn(*mut ibv_mr) -> c_int;
         ibv_create_comp_channel: fn(*mut ibv_context) -> *mut ibv_comp_channel;
         ibv_destroy_comp_channel: fn(*mut ibv_comp_channel) -> c_int;
-        ibv_create_cq: fn(*mut ibv_context, c_int, *mut c_void, *mut ibv_comp_channel, c_int) -> *mut ibv_cq;
+        ibv_create_cq:
+            fn(*mut ibv_context, c_int, *mut c_void, *mut ibv_comp_channel, c_int) -> *mut ibv_cq;
         ibv_destroy_cq: fn(*mut ibv_cq) -> c_int;
         ibv_get_cq_event: fn(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
         ibv_ack_cq_events: fn(*mut ibv_cq, c_uint);
@@ -123,7 +132,8 @@ functions! {
     cm {
         rdma_create_event_channel: fn() -> *mut rdma_event_channel;
         rdma_destroy_event_channel: fn(*mut rdma_event_channel);
-        rdma_create_id: fn(*mut rdma_event_channel, *mut *mut rdma_cm_id, *mut c_void, c_uint) -> c_int;
+        rdma_create_id:
+            fn(*mut rdma_event_channel, *mut *mut rdma_cm_id, *mut c_void, c_uint) -> c_int;
         rdma_destroy_id: fn(*mut rdma_cm_id) -> c_int;
         rdma_bind_addr: fn(*mut rdma_cm_id, *mut sockaddr) -> c_int;
         rdma_listen: fn(*mut rdma_cm_id, c_int) -> c_int;
@@ -163,7 +173,8 @@ impl Library {
     pub(crate) fn get() -> Result<&'static Self, Unavailable> {
         static TABLE: OnceLock<Result<Library, Unavailable>> = OnceLock::new();
         let table = TABLE.get_or_init(|| {
-            let libraries = Libraries { verbs: load("libibverbs.so.1")?, cm: load("librdmacm.so.1")? };
+            let libraries =
+                Libraries { verbs: load("libibverbs.so.1")?, cm: load("librdmacm.so.1")? };
             Self::find(&libraries)
         });
         table.as_ref().map_err(Clone::clone)

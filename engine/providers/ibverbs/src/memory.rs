@@ -1,19 +1,21 @@
-//! Locked memory: a device reaches only pages that cannot be moved, and the system limits how many a process may have.
+//! Locked memory: a device reaches only pages that cannot be moved, and the system limits how many
+//! a process may have.
 
 use rustix::process::{Resource, getrlimit};
 use std::{fs, io};
 
 /// The bit of `CAP_IPC_LOCK`, which lifts the limit.
 const CAP_IPC_LOCK: u32 = 14;
-/// What queues and windows pin beside the pools, roughly.
+/// Octets that queues and windows pin beside the pools, as an estimate.
 const QUEUES: u64 = 4 << 20;
 
-/// What this process has of the system's locked memory.
+/// Locked memory that this process has, and may have.
 #[derive(Clone, Copy, Debug)]
 struct Locked {
     /// Octets it may lock; none: as many as it likes.
     limit: Option<u64>,
-    /// The limit does not bind it, because it may lock memory anyway. (siw of Linux 6.1 does not know that.)
+    /// The limit does not bind it, because it may lock memory anyway. (siw of Linux 6.1 does not
+    /// know that.)
     is_exempt: bool,
     /// Octets it has pinned.
     pinned: u64,
@@ -26,14 +28,15 @@ impl Locked {
             let line = status.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|rest| rest.split_whitespace().next())
         };
-        let capabilities = field("CapEff:").and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0);
+        let capabilities =
+            field("CapEff:").and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0);
         let pinned = field("VmPin:").and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0);
         let is_exempt = capabilities >> CAP_IPC_LOCK & 1 == 1;
         let limit = getrlimit(Resource::Memlock).current;
         Self { limit, is_exempt, pinned: pinned.saturating_mul(1024) }
     }
 
-    /// Whether `more` octets fit; if not, what to do about it.
+    /// Checks that `more` octets fit; the error says what to do if they do not.
     fn check(self, more: u64) -> io::Result<()> {
         match self.is_exempt {
             true => Ok(()),
@@ -51,14 +54,16 @@ impl Locked {
         Err(io::Error::new(
             io::ErrorKind::OutOfMemory,
             format!(
-                "the device needs {kib} KiB of locked memory and the limit is {} KiB; fix: `ulimit -l {kib}` in the shell that starts this (as root), or `LimitMEMLOCK={kib}K` in the systemd unit",
+                "the device needs {kib} KiB of locked memory and the limit is {} KiB; fix: `ulimit \
+                 -l {kib}` in the shell that starts this (as root), or `LimitMEMLOCK={kib}K` in \
+                 the systemd unit",
                 limit / 1024
             ),
         ))
     }
 }
 
-/// Whether `more` octets can be locked; the error says how to raise the limit.
+/// Checks that `more` octets can be locked; the error says how to raise the limit.
 pub(crate) fn check(more: usize) -> io::Result<()> {
     Locked::now().check(more as u64)
 }
@@ -72,15 +77,17 @@ pub(crate) fn explain(error: io::Error, len: usize) -> io::Error {
     }
     let is_fork_safe =
         ["RDMAV_FORK_SAFE", "IBV_FORK_SAFE"].iter().any(|name| std::env::var_os(name).is_some());
-    // libibverbs then splits mappings by base pages, which huge pages do not allow. The variable has to be there before
-    // the process has threads, so it is asked for and not set.
+    // libibverbs then splits mappings by base pages, which huge pages do not allow. The variable
+    // has to be there before the process has threads, so it is asked for and not set.
     if error.raw_os_error() == Some(libc::EINVAL)
         && is_fork_safe
         && std::env::var_os("RDMAV_HUGEPAGES_SAFE").is_none()
     {
         return io::Error::new(
             error.kind(),
-            format!("{error}; fix: set RDMAV_HUGEPAGES_SAFE=1 beside RDMAV_FORK_SAFE, or leave both out"),
+            format!(
+                "{error}; fix: set RDMAV_HUGEPAGES_SAFE=1 beside RDMAV_FORK_SAFE, or leave both out"
+            ),
         );
     }
     error
@@ -106,7 +113,10 @@ mod tests {
             .check(60 << 20)
             .unwrap_err()
             .to_string();
-        assert!(error.contains("`ulimit -l 65536`") && error.contains("`LimitMEMLOCK=65536K`"), "{error}");
+        assert!(
+            error.contains("`ulimit -l 65536`") && error.contains("`LimitMEMLOCK=65536K`"),
+            "{error}"
+        );
         assert!(error.contains("the limit is 8192 KiB"), "{error}");
     }
 

@@ -1,6 +1,6 @@
 //! RDMA devices opened at addresses.
 
-use crate::{Address, Config, Ibverbs, Through, address_here};
+use crate::{Ibverbs, IbverbsConfig, RdmaAddress, Through, address_here};
 use stag_verbs::{Here, Notation, Open, Settings, Sharing};
 use std::{
     io,
@@ -9,7 +9,7 @@ use std::{
 };
 
 fn through(settings: &Settings, device: Through) -> io::Result<Ibverbs> {
-    Ibverbs::new(Config::new(settings.limits, device, settings.now))
+    Ibverbs::new(IbverbsConfig::new(settings.limits, device, settings.now))
 }
 
 impl Open for Ibverbs {
@@ -17,11 +17,11 @@ impl Open for Ibverbs {
     // A port of the connection manager has one listener.
     const SHARING: Sharing = Sharing::Nobody;
 
-    fn ip(at: &Address) -> Option<SocketAddr> {
+    fn ip(at: &RdmaAddress) -> Option<SocketAddr> {
         Some(at.0)
     }
 
-    fn here(_: &Path) -> Result<Here<Address>, String> {
+    fn here(_: &Path) -> Result<Here<RdmaAddress>, String> {
         let (ip, about) = address_here().map_err(|error| error.to_string())?;
         let yes = |is: bool| if is { "yes" } else { "no" }.to_owned();
         let facts = vec![
@@ -30,17 +30,18 @@ impl Open for Ibverbs {
             ("iwarp", yes(about.is_iwarp)),
             ("memory windows", yes(about.has_windows)),
         ];
-        Ok(Here { at: Address(SocketAddr::new(ip, 0)), facts })
+        Ok(Here { at: RdmaAddress(SocketAddr::new(ip, 0)), facts })
     }
 
     /// The device that the first address belongs to; the others have to be its own as well.
-    fn for_listening(settings: Settings, at: &[Address]) -> io::Result<Self> {
+    fn for_listening(settings: Settings, at: &[RdmaAddress]) -> io::Result<Self> {
         let ip = at.first().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |at| at.0.ip());
         through(&settings, Through::Local(ip))
     }
 
-    /// The device that leads to `to`. Callers lend memory to the server, for which a device needs windows.
-    fn for_connecting(settings: Settings, to: Option<&Address>) -> io::Result<Self> {
+    /// The device that leads to `to`. Callers lend memory to the server, for which a device needs
+    /// windows.
+    fn for_connecting(settings: Settings, to: Option<&RdmaAddress>) -> io::Result<Self> {
         let any = Through::Local(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let device = through(&settings, to.map_or(any, |to| Through::Toward(to.0)))?;
         if device.about().has_windows {
@@ -50,7 +51,8 @@ impl Open for Ibverbs {
         Err(io::Error::new(
             io::ErrorKind::Unsupported,
             format!(
-                "{name} has no memory windows, so it can serve but not call: use iwarp:// where it speaks iWARP, or tcp://"
+                "{name} has no memory windows, so it can serve but not call: use iwarp:// where it \
+                 speaks iWARP, or tcp://"
             ),
         ))
     }

@@ -1,16 +1,17 @@
-//! The contract's calls: what is asked of a connection is checked here, moved to its queue, and done at the next ring.
+//! The contract's calls: what is asked of a connection is checked here, moved to its queue, and
+//! done at the next ring.
 
 use crate::{
-    Address, Ibverbs,
+    Ibverbs, RdmaAddress,
     close::{self, end},
-    conn::{Bind, Conn, Shared, State},
-    connect,
-    sinks::Sinks,
+    cm,
+    conn::{Bind, IbverbsConn, IbverbsShared, IbverbsState},
+    sinks::ReadSinks,
 };
 use stag_pools::{Access, Buf, Extent, Pool, RemoteKey, Window};
 use stag_verbs::{
-    Cause, Count, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag,
-    Time,
+    Cause, Count, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused,
+    RemoteSpan, Tag, Time,
     soft::{Op, Postable, Posting},
 };
 use std::{
@@ -23,20 +24,20 @@ use std::{
 const REJECTION_MAX: usize = 56;
 
 /// An established connection for one work request, and what it shares with others.
-pub struct Posted<'a> {
-    conn: &'a mut Conn,
-    shared: &'a mut Shared,
+pub struct IbverbsPosted<'a> {
+    conn: &'a mut IbverbsConn,
+    shared: &'a mut IbverbsShared,
     posted: &'a mut Vec<Qp>,
 }
 
-impl Postable for Posted<'_> {
+impl Postable for IbverbsPosted<'_> {
     fn room(&self) -> usize {
-        // RFC 5042 §6.4.3.2 [5042-15]
+        // RFC 5042 §6.4.3.2 [5042-15]: entries of completion queues are handed out to a limit
         self.conn.queue.room()
     }
 
     fn may_read(&self) -> bool {
-        self.conn.reads.1 > 0
+        self.conn.reads.asked > 0
     }
 
     fn begin_invalidation(&mut self, key: RemoteKey) -> bool {
@@ -56,19 +57,21 @@ impl Postable for Posted<'_> {
 }
 
 impl Posting for Ibverbs {
-    type Postable<'a> = Posted<'a>;
+    type Postable<'a> = IbverbsPosted<'a>;
 
-    fn established(&mut self, qp: Qp) -> Result<Posted<'_>, Refusal> {
+    fn established(&mut self, qp: Qp) -> Result<IbverbsPosted<'_>, Refusal> {
         let conn = self.conns.get_mut(qp.0).filter(|conn| conn.is_live()).ok_or(Refusal::Gone)?;
         match conn.state {
-            State::Established => Ok(Posted { conn, shared: &mut self.shared, posted: &mut self.posted }),
+            IbverbsState::Established => {
+                Ok(IbverbsPosted { conn, shared: &mut self.shared, posted: &mut self.posted })
+            }
             _ => Err(Refusal::NotEstablished),
         }
     }
 }
 
 impl Provider for Ibverbs {
-    type Address = Address;
+    type Address = RdmaAddress;
 
     const SCHEME: &'static str = "rdma";
 
@@ -84,7 +87,7 @@ impl Provider for Ibverbs {
         self.add_pool(pool)
     }
 
-    fn listen(&mut self, at: &Address) -> Result<Address, FabricFault> {
+    fn listen(&mut self, at: &RdmaAddress) -> Result<RdmaAddress, FabricFault> {
         self.listen_at(*at)
     }
 
@@ -92,7 +95,7 @@ impl Provider for Ibverbs {
         self.listeners.clear();
     }
 
-    fn connect(&mut self, to: &Address, private_data: &[u8]) -> Result<Qp, FabricFault> {
+    fn connect(&mut self, to: &RdmaAddress, private_data: &[u8]) -> Result<Qp, FabricFault> {
         self.start_connect(*to, private_data)
     }
 
@@ -101,7 +104,7 @@ impl Provider for Ibverbs {
             return Err(Refusal::Malformed);
         }
         let accepted = self.with(qp, |conn, shared| {
-            if conn.state != State::AwaitAnswer {
+            if conn.state != IbverbsState::AwaitAnswer {
                 return Err(Refusal::Gone);
             }
             if shared.taken >= shared.config.limits.connections {
@@ -111,7 +114,7 @@ impl Provider for Ibverbs {
             shared.waiting -= 1;
             shared.taken += 1;
             conn.is_taken = true;
-            if let Err(error) = connect::accept(conn, shared, private_data) {
+            if let Err(error) = cm::accept(conn, shared, private_data) {
                 end(conn, shared, Cause::Fabric(FabricFault::from(&error)));
             }
             Ok(())
@@ -122,7 +125,7 @@ impl Provider for Ibverbs {
     fn reject(&mut self, qp: Qp, private_data: &[u8]) {
         let private_data = private_data.get(..REJECTION_MAX).unwrap_or(private_data);
         self.with(qp, |conn, shared| {
-            if conn.state == State::AwaitAnswer {
+            if conn.state == IbverbsState::AwaitAnswer {
                 turn_away(conn, shared, private_data);
             }
         });
@@ -130,14 +133,14 @@ impl Provider for Ibverbs {
 
     fn disconnect(&mut self, qp: Qp) {
         self.with(qp, |conn, shared| {
-            if conn.state == State::Established {
+            if conn.state == IbverbsState::Established {
                 conn.cause = Some(Cause::Local);
-                conn.state = State::AwaitDrain;
+                conn.state = IbverbsState::AwaitDrain;
                 conn.deadline = Some(shared.now + shared.config.linger);
                 shared.timed.push(conn.qp);
                 close::ring(conn, shared);
             } else if conn.is_live() {
-                if conn.state == State::AwaitAnswer {
+                if conn.state == IbverbsState::AwaitAnswer {
                     conn.id.iter().for_each(|id| id.reject(&[]));
                 }
                 end(conn, shared, Cause::Local);
@@ -161,11 +164,17 @@ impl Provider for Ibverbs {
         self.shared.receives.posted()
     }
 
-    fn bind(&mut self, qp: Qp, buf: Buf, span: Range<usize>, access: Access) -> Result<Window, Refused<Buf>> {
+    fn bind(
+        &mut self,
+        qp: Qp,
+        buf: Buf,
+        span: Range<usize>,
+        access: Access,
+    ) -> Result<Window, Refused<Buf>> {
         if let Err(why) = self.established(qp) {
             return Err(Refused { why, token: buf });
         }
-        let Shared { windows, regions, .. } = &mut self.shared;
+        let IbverbsShared { windows, regions, .. } = &mut self.shared;
         let place = buf.place();
         let region = regions.iter().find(|region| region.id == place.pool);
         // Type-2 windows open at least one octet (InfiniBand o10-37.2.40). RFC 5042 §A [5042-24]
@@ -176,7 +185,7 @@ impl Provider for Ibverbs {
         let Some(windows) = windows.as_mut().filter(|windows| windows.has_idle()) else {
             return Err(Refused { why: Refusal::NoWindow, token: buf });
         };
-        // RFC 5042 §3 [5042-3]
+        // RFC 5042 §3 [5042-3]: streams do not trust each other: keys have one scope
         let key = windows.bind(qp.scope(), buf.expose_cleared(span, access));
         let conn = self.conns.get_mut(qp.0).expect("it is established");
         conn.binds.push_back(Bind { before: conn.posted, key });
@@ -191,7 +200,8 @@ impl Provider for Ibverbs {
         message: Buf,
         invalidate: Option<RemoteKey>,
     ) -> Result<(), Refused<Buf>> {
-        // Where there are no windows we announced that nothing is invalidated, and some devices cannot send it either.
+        // Where there are no windows we announced that nothing is invalidated, and some devices
+        // cannot send it either.
         let cannot = invalidate.is_some() && self.shared.windows.is_none();
         if cannot || !self.shared.knows(message.place()) {
             return Err(Refused { why: Refusal::Malformed, token: message });
@@ -221,7 +231,7 @@ impl Provider for Ibverbs {
         from: &[RemoteSpan],
     ) -> Result<(), Refused<Buf>> {
         // Where Reads land elsewhere first, each span needs a place there.
-        let longest = self.shared.sinks.as_ref().map_or(usize::MAX, Sinks::longest);
+        let longest = self.shared.sinks.as_ref().map_or(usize::MAX, ReadSinks::longest);
         let have_places = from.iter().all(|span| span.len as usize <= longest);
         if !have_places || !self.shared.knows(sink.place()) {
             return Err(Refused { why: Refusal::Malformed, token: sink });
@@ -235,7 +245,7 @@ impl Provider for Ibverbs {
 
     fn send_room(&self, qp: Qp) -> usize {
         match self.conns.get(qp.0) {
-            Some(conn) if conn.state == State::Established => conn.queue.room(),
+            Some(conn) if conn.state == IbverbsState::Established => conn.queue.room(),
             _ => 0,
         }
     }
@@ -262,7 +272,7 @@ impl Provider for Ibverbs {
 }
 
 /// Rejects the peer of a connect request.
-fn turn_away(conn: &mut Conn, shared: &mut Shared, private_data: &[u8]) {
+fn turn_away(conn: &mut IbverbsConn, shared: &mut IbverbsShared, private_data: &[u8]) {
     if let Some(id) = &conn.id {
         id.reject(private_data);
     }

@@ -1,10 +1,10 @@
-//! What a provider counts. Nothing here is read by the code that counts.
+//! Counters of the provider. Nothing here is read by the code that counts.
 
 use stag_verbs::Count;
 
 /// Counters since the provider was made.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Stats {
+pub struct IbverbsStats {
     /// Chains of work requests handed to the device: doorbells.
     pub doorbells: u64,
     /// Work requests in them.
@@ -25,7 +25,8 @@ pub struct Stats {
     pub looks: u64,
     /// Times a port went down, or its address changed.
     pub port_events: u64,
-    /// Connections that ended before the device said that it holds no receive of theirs: some never say so.
+    /// Connections that ended before the device said that it holds no receive of theirs: some never
+    /// say so.
     pub ends_by_timeout: u64,
     /// Connect requests beyond all limits, which the engine did not hear of.
     pub shed: u64,
@@ -33,11 +34,12 @@ pub struct Stats {
     pub sinks_opened: u64,
     /// Such places that are out of use, because the device did not give up their keys.
     pub sinks_lost: u64,
-    /// Times that the device kept a queue pair or a window that was to go: its connection waits with its memory, and it is tried again.
+    /// Times that the device kept a queue pair or a window that was to go: its connection waits
+    /// with its memory, and it is tried again.
     pub kept_by_device: u64,
 }
 
-impl Stats {
+impl IbverbsStats {
     /// By name, for whoever watches.
     pub(crate) fn counts(&self) -> Count {
         Count::group([

@@ -1,17 +1,20 @@
-//! Work requests out: everything a pass posted for one connection is one chain and one doorbell (DESIGN D17).
+//! Work requests out: everything a pass posted for one connection is one chain and one doorbell
+//! (DESIGN D17).
 //!
-//! Only what somebody waits for asks for a completion: Reads, invalidations, and the last of a chain, with which all before it
-//! have completed. Work beyond the depth of the device's queue waits here and follows as completions come.
+//! Only what somebody waits for asks for a completion: Reads, invalidations, and the last of a
+//! chain, with which all before it have completed. Work beyond the depth of the device's queue
+//! waits here and follows as completions come.
 
+use crate::sys::{
+    bind_mw_t, bind_mw_tso_union_t, ibv_access_flags, ibv_mw_bind_info, ibv_send_flags,
+    ibv_send_wr, ibv_sge, ibv_wr_opcode, imm_data_invalidated_rkey_union_t, qp_type_t, rdma_t,
+    tso_t, wr_t, xrc_t,
+};
 use crate::{
-    conn::{Conn, Flight, Shared},
-    sinks::Landing,
+    conn::{Flight, IbverbsConn, IbverbsShared},
+    sinks::SinkLanding,
 };
-use rdma_sys::{
-    bind_mw_t, bind_mw_tso_union_t, ibv_access_flags, ibv_mw_bind_info, ibv_send_flags, ibv_send_wr, ibv_sge,
-    ibv_wr_opcode, imm_data_invalidated_rkey_union_t, qp_type_t, rdma_t, tso_t, wr_t, xrc_t,
-};
-use stag_pools::{Access, Buf, Place, RemoteKey};
+use stag_pools::{Access, Buf, PoolPlace, RemoteKey};
 use stag_verbs::{
     Cause, FabricFault, Memory, Qp, RemoteSpan, Status,
     soft::{Op, Read},
@@ -30,22 +33,25 @@ fn request(opcode: u32) -> ibv_send_wr {
         imm_data_invalidated_rkey_union: imm_data_invalidated_rkey_union_t { invalidated_rkey: 0 },
         wr: wr_t { rdma: rdma_t { remote_addr: 0, rkey: 0 } },
         qp_type: qp_type_t { xrc: xrc_t { remote_srqn: 0 } },
-        bind_mw_tso_union: bind_mw_tso_union_t { tso: tso_t { hdr: ptr::null_mut(), hdr_sz: 0, mss: 0 } },
+        bind_mw_tso_union: bind_mw_tso_union_t {
+            tso: tso_t { hdr: ptr::null_mut(), hdr_sz: 0, mss: 0 },
+        },
     }
 }
 
-/// One request for the device: what it does, the memory that it names, and where a Read lands if that is not its sink.
-struct Part {
+/// One request for the device: what it does, the memory that it names, and where a Read lands if
+/// that is not its sink.
+struct ChainPart {
     request: ibv_send_wr,
     named: Option<ibv_sge>,
-    landing: Option<Landing>,
+    landing: Option<SinkLanding>,
 }
 
-/// What is to be done next.
-enum Step {
+/// Next step of sending.
+enum NextStep {
     Bind(RemoteKey),
     /// Part of this work request goes to the device.
-    Go(u64, Part),
+    Go(u64, ChainPart),
     /// This work request needs no device.
     Skip(u64, Option<Memory>),
     /// Part of it was done here.
@@ -57,7 +63,7 @@ enum Step {
 }
 
 /// Hands to the device what was rung out, as far as its queue has room.
-pub(crate) fn flush(conn: &mut Conn, shared: &mut Shared) {
+pub(crate) fn flush(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     if conn.failed.is_some() || conn.pair.is_none() {
         return;
     }
@@ -65,18 +71,18 @@ pub(crate) fn flush(conn: &mut Conn, shared: &mut Shared) {
     shared.named.clear();
     while conn.flights.len() < shared.queues.depth {
         match next_step(conn, shared) {
-            Step::Bind(key) => {
+            NextStep::Bind(key) => {
                 let request = bind(shared, key);
-                add(conn, shared, None, Part { request, named: None, landing: None });
+                add(conn, shared, None, ChainPart { request, named: None, landing: None });
             }
-            Step::Go(seq, part) => add(conn, shared, Some(seq), part),
-            Step::Skip(seq, memory) => conn.queue.complete(seq, Status::Success, memory),
-            Step::Again => {}
-            Step::Fail(error) => {
+            NextStep::Go(seq, part) => add(conn, shared, Some(seq), part),
+            NextStep::Skip(seq, memory) => conn.queue.complete(seq, Status::Success, memory),
+            NextStep::Again => {}
+            NextStep::Fail(error) => {
                 break_off(conn, &error);
                 break;
             }
-            Step::Stop => break,
+            NextStep::Stop => break,
         }
     }
     post(conn, shared);
@@ -85,29 +91,33 @@ pub(crate) fn flush(conn: &mut Conn, shared: &mut Shared) {
     }
 }
 
-fn next_step(conn: &mut Conn, shared: &mut Shared) -> Step {
+fn next_step(conn: &mut IbverbsConn, shared: &mut IbverbsShared) -> NextStep {
     let next = conn.queue.next().map(|(seq, _)| seq);
-    let bind =
-        conn.binds.front().filter(|bind| conn.binds_rung > 0 && next.is_none_or(|seq| bind.before <= seq));
+    let bind = conn
+        .binds
+        .front()
+        .filter(|bind| conn.binds_rung > 0 && next.is_none_or(|seq| bind.before <= seq));
     if let Some(bind) = bind.copied() {
         conn.binds.pop_front();
         conn.binds_rung -= 1;
-        return Step::Bind(bind.key);
+        return NextStep::Bind(bind.key);
     }
     let (qp, span) = (conn.qp, conn.queue.next_span());
     let inline_max = conn.pair.as_ref().map_or(0, |pair| pair.inline_max as usize);
-    let Some((seq, op)) = conn.queue.next() else { return Step::Stop };
+    let Some((seq, op)) = conn.queue.next() else { return NextStep::Stop };
     let step = match op {
-        Op::Send { message, invalidate } => Step::Go(seq, send(shared, message, *invalidate, inline_max)),
+        Op::Send { message, invalidate } => {
+            NextStep::Go(seq, send(shared, message, *invalidate, inline_max))
+        }
         // RFC 5041 §5.2: without octets the key is not looked at.
-        Op::Write { source, .. } if source.is_empty() => Step::Skip(seq, None),
+        Op::Write { source, .. } if source.is_empty() => NextStep::Skip(seq, None),
         Op::Write { source, to } => {
             let mut request = request(ibv_wr_opcode::IBV_WR_RDMA_WRITE);
             request.wr.rdma = rdma_t { remote_addr: to.offset, rkey: to.key.0 };
             let named = Some(known(shared.name(source.place(), source.len())));
-            Step::Go(seq, Part { request, named, landing: None })
+            NextStep::Go(seq, ChainPart { request, named, landing: None })
         }
-        Op::Read(Read { unasked: 0, .. }) => Step::Skip(seq, None),
+        Op::Read(Read { unasked: 0, .. }) => NextStep::Skip(seq, None),
         Op::Read(ask) => {
             let span = span.expect("a Read that asks has a span");
             if span.len == 0 {
@@ -115,11 +125,11 @@ fn next_step(conn: &mut Conn, shared: &mut Shared) -> Step {
             }
             let part = match read(shared, qp, ask, span) {
                 Ok(Some(part)) => part,
-                Ok(None) => return Step::Stop,
-                Err(error) => return Step::Fail(error),
+                Ok(None) => return NextStep::Stop,
+                Err(error) => return NextStep::Fail(error),
             };
             conn.queue.begin_read();
-            return Step::Go(seq, part);
+            return NextStep::Go(seq, part);
         }
         Op::Invalidate { key } => invalidate(shared, seq, *key),
     };
@@ -127,7 +137,12 @@ fn next_step(conn: &mut Conn, shared: &mut Shared) -> Step {
     step
 }
 
-fn send(shared: &mut Shared, message: &Buf, invalidate: Option<RemoteKey>, inline_max: usize) -> Part {
+fn send(
+    shared: &mut IbverbsShared,
+    message: &Buf,
+    invalidate: Option<RemoteKey>,
+    inline_max: usize,
+) -> ChainPart {
     let mut request = match invalidate {
         Some(_) => request(ibv_wr_opcode::IBV_WR_SEND_WITH_INV),
         None => request(ibv_wr_opcode::IBV_WR_SEND),
@@ -140,45 +155,52 @@ fn send(shared: &mut Shared, message: &Buf, invalidate: Option<RemoteKey>, inlin
         shared.stats.inline_sends += 1;
     }
     let named = (!message.is_empty()).then(|| known(shared.name(message.place(), message.len())));
-    Part { request, named, landing: None }
+    ChainPart { request, named, landing: None }
 }
 
 /// The Read of one span. None: it waits for a place to land.
-fn read(shared: &mut Shared, qp: Qp, ask: &Read, span: RemoteSpan) -> io::Result<Option<Part>> {
+fn read(
+    shared: &mut IbverbsShared,
+    qp: Qp,
+    ask: &Read,
+    span: RemoteSpan,
+) -> io::Result<Option<ChainPart>> {
     let len = span.len as usize;
     let (landing, named) = match &mut shared.sinks {
-        Some(sinks) => match sinks.take(qp, (ask.ask_at, len), &mut shared.stats)? {
+        Some(sinks) => match sinks.take(qp, ask.ask_at, len, &mut shared.stats)? {
             Some((landing, named)) => (Some(landing), named),
             None => return Ok(None),
         },
         None => {
             let sink = ask.sink.place();
-            (None, known(shared.name(Place { at: sink.at + ask.ask_at, ..sink }, len)))
+            (None, known(shared.name(PoolPlace { at: sink.at + ask.ask_at, ..sink }, len)))
         }
     };
     let mut request = request(ibv_wr_opcode::IBV_WR_RDMA_READ);
     request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
     request.wr.rdma = rdma_t { remote_addr: span.offset, rkey: span.key.0 };
-    Ok(Some(Part { request, named: Some(named), landing }))
+    Ok(Some(ChainPart { request, named: Some(named), landing }))
 }
 
-fn invalidate(shared: &mut Shared, seq: u64, key: RemoteKey) -> Step {
+fn invalidate(shared: &mut IbverbsShared, seq: u64, key: RemoteKey) -> NextStep {
     let windows = shared.windows.as_mut();
-    if let Some(fenced) = windows.and_then(|windows| windows.is_dead(key).then(|| windows.invalidated(key))) {
-        return Step::Skip(seq, Some(Memory::Fenced(fenced)));
+    if let Some(fenced) =
+        windows.and_then(|windows| windows.is_dead(key).then(|| windows.invalidated(key)))
+    {
+        return NextStep::Skip(seq, Some(Memory::Fenced(fenced)));
     }
-    // RFC 5042 §6.2.2 [5042-10]
+    // RFC 5042 §6.2.2 [5042-10]: no octet that arrives after a revocation is placed
     let mut request = request(ibv_wr_opcode::IBV_WR_LOCAL_INV);
     request.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
     request.imm_data_invalidated_rkey_union.invalidated_rkey = key.0;
-    Step::Go(seq, Part { request, named: None, landing: None })
+    NextStep::Go(seq, ChainPart { request, named: None, landing: None })
 }
 
 /// A span without octets is answered at once.
-fn empty_span(conn: &mut Conn, seq: u64) -> Step {
+fn empty_span(conn: &mut IbverbsConn, seq: u64) -> NextStep {
     conn.queue.begin_read();
     answered(conn, seq);
-    Step::Again
+    NextStep::Again
 }
 
 fn known(named: Option<ibv_sge>) -> ibv_sge {
@@ -186,23 +208,25 @@ fn known(named: Option<ibv_sge>) -> ibv_sge {
 }
 
 /// One span of a Read was answered; with the last one the Read is done.
-fn answered(conn: &mut Conn, seq: u64) {
-    let Some(Op::Read(read)) = conn.queue.op_mut(seq) else { unreachable!("a span belongs to a Read") };
+fn answered(conn: &mut IbverbsConn, seq: u64) {
+    let Some(Op::Read(read)) = conn.queue.op_mut(seq) else {
+        unreachable!("a span belongs to a Read")
+    };
     read.unanswered -= 1;
     if read.unanswered == 0 {
         conn.queue.complete(seq, Status::Success, None);
     }
 }
 
-fn bind(shared: &mut Shared, key: RemoteKey) -> ibv_send_wr {
-    let Shared { windows, regions, .. } = shared;
+fn bind(shared: &mut IbverbsShared, key: RemoteKey) -> ibv_send_wr {
+    let IbverbsShared { windows, regions, .. } = shared;
     let found = windows.as_mut().and_then(|windows| windows.bound(key));
     let (window, exposed) = found.expect("a window that is not in the device stays bound");
     let place = exposed.place();
     let region = regions.iter().find(|region| region.id == place.pool);
     let region = region.expect("memory is exposed when its pool is registered: `provider` looks");
     let named = region.name(place.at, exposed.len());
-    // RFC 5042 §6.3.5 [5042-11]
+    // RFC 5042 §6.3.5 [5042-11]: a buffer is opened only for the access it needs
     let rights = match exposed.access() {
         Access::RemoteRead => ibv_access_flags::IBV_ACCESS_REMOTE_READ,
         Access::RemoteWrite => ibv_access_flags::IBV_ACCESS_REMOTE_WRITE,
@@ -220,8 +244,8 @@ fn bind(shared: &mut Shared, key: RemoteKey) -> ibv_send_wr {
 }
 
 /// Puts one request at the end of the chain.
-fn add(conn: &mut Conn, shared: &mut Shared, seq: Option<u64>, part: Part) {
-    let Part { mut request, named, landing } = part;
+fn add(conn: &mut IbverbsConn, shared: &mut IbverbsShared, seq: Option<u64>, part: ChainPart) {
+    let ChainPart { mut request, named, landing } = part;
     request.wr_id = u64::from(conn.next_flight) | (conn.qp.0.index() as u64) << 32;
     conn.next_flight = conn.next_flight.wrapping_add(1);
     conn.flights.push_back(Flight { seq, landing });
@@ -232,8 +256,8 @@ fn add(conn: &mut Conn, shared: &mut Shared, seq: Option<u64>, part: Part) {
 }
 
 /// Links the chain and hands it over.
-fn post(conn: &mut Conn, shared: &mut Shared) {
-    let Shared { chain, named, windows, stats, .. } = shared;
+fn post(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
+    let IbverbsShared { chain, named, windows, stats, .. } = shared;
     let (Some(pair), Some(last)) = (&conn.pair, chain.last_mut()) else { return };
     last.send_flags |= ibv_send_flags::IBV_SEND_SIGNALED.0;
     let mut next = ptr::null_mut();
@@ -244,8 +268,9 @@ fn post(conn: &mut Conn, shared: &mut Shared) {
     }
     stats.doorbells += 1;
     stats.work_requests += chain.len() as u64;
-    // SAFETY: requests are linked in their order, and name entries of `named`, windows and regions that are there. What they
-    // name belongs to the connection's queue or to the window table until its completion.
+    // SAFETY: requests are linked in their order, and name entries of `named`, windows and regions
+    // that are there. What they name belongs to the connection's queue or to the window table until
+    // its completion.
     let posted = unsafe { pair.post(chain) };
     let taken = match &posted {
         Ok(()) => chain.len(),
@@ -272,13 +297,13 @@ fn post(conn: &mut Conn, shared: &mut Shared) {
 }
 
 /// The device took no more work: the connection ends.
-fn break_off(conn: &mut Conn, error: &io::Error) {
+fn break_off(conn: &mut IbverbsConn, error: &io::Error) {
     conn.failed.get_or_insert((u64::MAX, Status::Flushed));
     conn.cause.get_or_insert(Cause::Fabric(FabricFault::from(error)));
 }
 
 /// The oldest flight came back well.
-pub(crate) fn landed(conn: &mut Conn, shared: &mut Shared) {
+pub(crate) fn landed(conn: &mut IbverbsConn, shared: &mut IbverbsShared) {
     let Some(Flight { seq: Some(seq), landing }) = conn.flights.pop_front() else { return };
     if let (Some(landing), Some(sinks)) = (landing, &mut shared.sinks)
         && let Some(Op::Read(read)) = conn.queue.op_mut(seq)

@@ -1,10 +1,13 @@
-//! Which window opens which buffer, to whom. The device checks every access; this table keeps the buffers.
+//! Table of windows: the buffer that each one opens, and the connection that may use it. The device
+//! checks every access; this table keeps the buffers.
 //!
-//! A key is the device's index above 8 bits that change with every bind, so that a stale key opens nothing. Windows are used oldest
-//! first, which makes a key come back as late as possible. Which window is the first, and in which order the 8 bits of one go through
-//! all their values, is drawn by lot for each shard: a peer cannot count on from a key that it knows. The index is the device's, so
-//! that there is no more to guess than one of all windows and one of 256 values; a wrong guess ends the connection of whoever
-//! guesses, and a right one opens nothing to it, because a window is bound to one connection.
+//! A key is the device's index above 8 bits that change with every bind, so that a stale key opens
+//! nothing. Windows are used oldest first, which makes a key come back as late as possible. Which
+//! window is the first, and in which order the 8 bits of one go through all their values, is drawn
+//! by lot for each shard: a peer cannot count on from a key that it knows. The index is the
+//! device's, so that there is no more to guess than one of all windows and one of 256 values; a
+//! wrong guess ends the connection of whoever guesses, and a right one opens nothing to it, because
+//! a window is bound to one connection.
 
 use crate::device::{Domain, MemoryWindow};
 use stag_pools::{Exposed, Fenced, RemoteKey, Scope};
@@ -17,8 +20,8 @@ use std::{
 
 /// All windows of one shard.
 #[derive(Debug)]
-pub(crate) struct Windows {
-    entries: Box<[Entry]>,
+pub(crate) struct DeviceWindows {
+    entries: Box<[DeviceWindowEntry]>,
     /// Idle entries, the one idle for longest first.
     idle: VecDeque<u32>,
     /// The entry that has a key's device index.
@@ -29,16 +32,16 @@ pub(crate) struct Windows {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct DeviceWindowEntry {
     /// None: it could not be made again.
     window: Option<MemoryWindow>,
     /// Place of its last key in the order of variants.
     turn: u8,
-    bound: Option<Bound>,
+    bound: Option<BoundWindow>,
 }
 
 #[derive(Debug)]
-struct Bound {
+struct BoundWindow {
     key: RemoteKey,
     scope: Scope,
     exposed: Exposed,
@@ -51,7 +54,8 @@ struct Bound {
 /// Bits of a key that change with every bind.
 const VARIANT_BITS: u32 = 8;
 
-/// Numbers that nobody else can know: the keys of the standard library's hash tables are the system's random numbers.
+/// Numbers that nobody else can know: the keys of the standard library's hash tables are the
+/// system's random numbers.
 #[derive(Debug, Default)]
 struct Lot {
     state: RandomState,
@@ -83,7 +87,8 @@ impl Variants {
         Self(values)
     }
 
-    /// The key of the next bind of the window whose last key was `key`, and which is at `turn` of the order. Never 0.
+    /// The key of the next bind of the window whose last key was `key`, and which is at `turn` of
+    /// the order. Never 0.
     fn next(&self, key: u32, turn: &mut u8) -> u32 {
         loop {
             *turn = turn.wrapping_add(1);
@@ -96,7 +101,7 @@ impl Variants {
     }
 }
 
-impl Windows {
+impl DeviceWindows {
     /// `capacity` windows. Fails when the device gives fewer.
     pub(crate) fn new(domain: &Rc<Domain>, capacity: usize) -> io::Result<Self> {
         let mut windows = Self::empty(domain, capacity);
@@ -111,7 +116,9 @@ impl Windows {
         let mut lot = Lot::default();
         let variants = Variants::new(&mut lot);
         Self {
-            entries: (0..capacity).map(|_| Entry { window: None, turn: 0, bound: None }).collect(),
+            entries: (0..capacity)
+                .map(|_| DeviceWindowEntry { window: None, turn: 0, bound: None })
+                .collect(),
             idle: VecDeque::with_capacity(capacity),
             by_index: HashMap::with_capacity(capacity),
             variants,
@@ -136,36 +143,39 @@ impl Windows {
         self.idle.push_back(place);
     }
 
-    /// Takes the oldest idle window for `exposed`. The caller posts its bind with the key that comes back.
+    /// Takes the oldest idle window for `exposed`. The caller posts its bind with the key that
+    /// comes back.
     pub(crate) fn bind(&mut self, scope: Scope, exposed: Exposed) -> RemoteKey {
         let index = self.idle.pop_front().expect("the caller looked whether one is idle");
-        let entry = self.entries.get_mut(index as usize).expect("the idle list names entries of the table");
+        let entry =
+            self.entries.get_mut(index as usize).expect("the idle list names entries of the table");
         let window = entry.window.as_ref().expect("an idle window is there");
         assert!(entry.bound.is_none(), "an idle window is not bound");
         let key = RemoteKey(self.variants.next(window.key(), &mut entry.turn));
-        entry.bound = Some(Bound { key, scope, exposed, is_ending: false, is_dead: false });
+        entry.bound = Some(BoundWindow { key, scope, exposed, is_ending: false, is_dead: false });
         key
     }
 
-    /// Whether one is idle.
+    /// Returns true if a window is idle.
     pub(crate) fn has_idle(&self) -> bool {
         !self.idle.is_empty()
     }
 
-    fn entry(&mut self, key: RemoteKey) -> Option<(u32, &mut Entry)> {
+    fn entry(&mut self, key: RemoteKey) -> Option<(u32, &mut DeviceWindowEntry)> {
         let index = *self.by_index.get(&(key.0 >> VARIANT_BITS))?;
         let entry = self.entries.get_mut(index as usize)?;
         let is_it = entry.bound.as_ref().is_some_and(|bound| bound.key == key);
         is_it.then_some((index, entry))
     }
 
-    /// What a bind of `key` needs: the window, and the exposed memory.
+    /// Returns the window and the exposed memory for the bind of `key`.
     pub(crate) fn bound(&mut self, key: RemoteKey) -> Option<(&mut MemoryWindow, &Exposed)> {
         let (_, entry) = self.entry(key)?;
         Some((entry.window.as_mut()?, &entry.bound.as_ref()?.exposed))
     }
 
-    /// Notes that our own invalidation of `key` is posted on its connection. False: no such window can be invalidated there.
+    /// Notes that our own invalidation of `key` is posted on its connection. False: no such window
+    /// can be invalidated there.
     pub(crate) fn begin_end(&mut self, scope: Scope, key: RemoteKey) -> bool {
         let bound = self.entry(key).and_then(|(_, entry)| entry.bound.as_mut());
         match bound.filter(|bound| bound.scope == scope && !bound.is_ending) {
@@ -177,12 +187,16 @@ impl Windows {
         }
     }
 
-    /// Whether the key is dead already: to invalidate it once more would be an error, and on some devices worse.
+    /// Returns true if the key is invalid already. A second invalidation of it would be an error,
+    /// and on some devices worse.
     pub(crate) fn is_dead(&mut self, key: RemoteKey) -> bool {
-        self.entry(key).and_then(|(_, entry)| entry.bound.as_ref()).is_some_and(|bound| bound.is_dead)
+        self.entry(key)
+            .and_then(|(_, entry)| entry.bound.as_ref())
+            .is_some_and(|bound| bound.is_dead)
     }
 
-    /// The device reported that the peer of `scope` invalidated `key`: the proof, if it was that peer's to invalidate.
+    /// The device reported that the peer of `scope` invalidated `key`: the proof, if it was that
+    /// peer's to invalidate.
     pub(crate) fn invalidated_by_peer(&mut self, scope: Scope, key: RemoteKey) -> Option<Fenced> {
         let (index, entry) = self.entry(key)?;
         let bound = entry.bound.as_mut()?;
@@ -195,7 +209,8 @@ impl Windows {
 
     /// The device reported that our own invalidation of `key` is done, or needed none.
     pub(crate) fn invalidated(&mut self, key: RemoteKey) -> Fenced {
-        let (index, _) = self.entry(key).expect("a window stays bound while its invalidation is posted");
+        let (index, _) =
+            self.entry(key).expect("a window stays bound while its invalidation is posted");
         self.release(index)
     }
 
@@ -203,15 +218,16 @@ impl Windows {
         let entry = self.entries.get_mut(index as usize).expect("the caller found it");
         let bound = entry.bound.take().expect("only bound windows are released");
         self.idle.push_back(index);
-        // RFC 5042 §A [5042-23]
+        // RFC 5042 §A [5042-23]: a buffer is used only after its STag is dead
         // SAFETY: the callers have the device's report that the key was invalidated.
         unsafe { bound.exposed.fence(bound.key) }
     }
 
-    /// Frees every window of `scope`, whose queue pair has stopped, and makes new ones: their state is not known. It takes system
-    /// calls, as everything at the end of a connection does: no call waits for it but those of other connections that are
-    /// being polled at that moment. They have to be freed before the queue pair, which bound ones hold. How many were freed, and how
-    /// many the device keeps: those stay bound, with their memory, and can be tried again.
+    /// Frees every window of `scope`, whose queue pair has stopped, and makes new ones: their state
+    /// is not known. It takes system calls, as everything at the end of a connection does: no call
+    /// waits for it but those of other connections that are being polled at that moment. They have
+    /// to be freed before the queue pair, which bound ones hold. How many were freed, and how many
+    /// the device keeps: those stay bound, with their memory, and can be tried again.
     pub(crate) fn close(&mut self, scope: Scope, mut fenced: impl FnMut(Fenced)) -> (u64, u64) {
         let (mut freed, mut kept) = (0, 0);
         for index in 0..self.entries.len() {
@@ -241,11 +257,12 @@ impl Windows {
     }
 }
 
-impl Drop for Windows {
+impl Drop for DeviceWindows {
     fn drop(&mut self) {
         for entry in &mut self.entries {
             let is_freed = entry.window.take().is_none_or(|window| window.free().is_ok());
-            // What was exposed by a window that the device keeps is nobody's: dropping it does not give its memory back.
+            // What was exposed by a window that the device keeps is nobody's: dropping it does not
+            // give its memory back.
             if let Some(bound) = entry.bound.take_if(|_| is_freed) {
                 // SAFETY: the window was freed.
                 drop(unsafe { bound.exposed.fence(bound.key) });
@@ -291,7 +308,11 @@ mod tests {
             })
             .collect();
         let steps = |order: &[u32]| {
-            order.windows(2).map(|pair| pair[1].wrapping_sub(pair[0]) as u8).collect::<HashSet<_>>().len()
+            order
+                .windows(2)
+                .map(|pair| pair[1].wrapping_sub(pair[0]) as u8)
+                .collect::<HashSet<_>>()
+                .len()
         };
         // One that counts has a single step; of 254 drawn by lot most values occur.
         assert!(orders.iter().all(|order| steps(order) > 100));
@@ -299,9 +320,9 @@ mod tests {
     }
 
     /// Windows of a device that does nothing.
-    fn windows(count: u32) -> Windows {
+    fn windows(count: u32) -> DeviceWindows {
         let domain = domain();
-        let mut windows = Windows::empty(&domain, count as usize);
+        let mut windows = DeviceWindows::empty(&domain, count as usize);
         for index in 0..count {
             windows.put(index as usize, window(&domain, (index + 1) << VARIANT_BITS));
         }
@@ -327,7 +348,8 @@ mod tests {
         assert_eq!(windows.close(Scope(1), |proof| fenced.push(proof)), (1, 0));
         assert_eq!(fenced.pop().map(|proof| proof.key()), Some(key));
         assert_eq!((windows.in_use(), pool.taken()), (1, 1));
-        // At the end of the shard nothing aborts, and what a peer may still reach is not given to anybody.
+        // At the end of the shard nothing aborts, and what a peer may still reach is not given to
+        // anybody.
         ANSWER.store(libc::EBUSY, Ordering::Relaxed);
         drop(windows);
         ANSWER.store(0, Ordering::Relaxed);

@@ -1,11 +1,13 @@
-//! The generic suite of the contract on an RDMA device, every end in one thread. The device is the one with the address in
-//! `STAG_RDMA_ADDRESS`; without it, and where there is no RDMA, each case says so and passes (`bench/guest/verbs` runs it on rxe).
+//! The generic suite of the contract on an RDMA device, every end in one thread. The device is the
+//! one with the address in `STAG_RDMA_ADDRESS`; without it, and where there is no RDMA, each case
+//! says so and passes (`tests/guest/verbs` runs it on rxe).
 #![cfg(feature = "verbs")]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
-use stag_ibverbs::{Address, Config, Ibverbs, Through};
+use stag_conformance::Fixture;
+use stag_ibverbs::{Ibverbs, IbverbsConfig, RdmaAddress, Through};
 use stag_pools::{Access, Class, Pool};
-use stag_verbs::{Cause, Event, Limits, Memory, Provider, Status, Tag, Time, conformance::Fixture};
+use stag_verbs::{Cause, Event, Limits, Memory, Provider, Status, Tag, Time};
 use std::{
     net::{IpAddr, SocketAddr},
     os::fd::BorrowedFd,
@@ -31,15 +33,20 @@ fn place() -> Result<IpAddr, String> {
         .get_or_init(|| {
             let Ok(text) = std::env::var("STAG_RDMA_ADDRESS") else {
                 let any = IpAddr::from([0, 0, 0, 0]);
-                return Err(match Ibverbs::new(Config::new(LIMITS, Through::Local(any), Time(0))) {
-                    Ok(end) => {
-                        format!("{} is there: name its address in STAG_RDMA_ADDRESS", end.about().name)
-                    }
-                    Err(why) => why.to_string(),
-                });
+                return Err(
+                    match Ibverbs::new(IbverbsConfig::new(LIMITS, Through::Local(any), Time(0))) {
+                        Ok(end) => {
+                            format!(
+                                "{} is there: name its address in STAG_RDMA_ADDRESS",
+                                end.about().name
+                            )
+                        }
+                        Err(why) => why.to_string(),
+                    },
+                );
             };
             let ip: IpAddr = text.parse().unwrap();
-            let end = Ibverbs::new(Config::new(LIMITS, Through::Local(ip), Time(0)))
+            let end = Ibverbs::new(IbverbsConfig::new(LIMITS, Through::Local(ip), Time(0)))
                 .expect("a device was promised");
             assert!(end.about().has_windows, "the suite needs windows: {:?}", end.about());
             Ok(ip)
@@ -65,7 +72,8 @@ impl<const SINKS: bool> Fixture for Device<SINKS> {
     const PATIENCE: Duration = Duration::from_secs(30);
     const TELLS_FAULTS: bool = false;
     const PADS_PRIVATE_DATA: bool = true;
-    // rxe of Linux 6.1 looks only whether an access lies inside the region behind a window (`check_rkey`).
+    // rxe of Linux 6.1 looks only whether an access lies inside the region behind a window
+    // (`check_rkey`).
     const CHECKS_BOUNDS: bool = false;
 
     fn new(_: u64) -> Self {
@@ -73,19 +81,22 @@ impl<const SINKS: bool> Fixture for Device<SINKS> {
     }
 
     fn end(&mut self, limits: Limits, pool: &Pool) -> Ibverbs {
-        let config =
-            Config { spare: 0, always_sinks: SINKS, ..Config::new(limits, Through::Local(self.ip), now()) };
+        let config = IbverbsConfig {
+            spare: 0,
+            always_sinks: SINKS,
+            ..IbverbsConfig::new(limits, Through::Local(self.ip), now())
+        };
         let mut end = Ibverbs::new(config).unwrap();
         end.register(pool).unwrap();
         end
     }
 
-    fn listen_address(&mut self) -> Address {
-        Address(SocketAddr::new(self.ip, 0))
+    fn listen_address(&mut self) -> RdmaAddress {
+        RdmaAddress(SocketAddr::new(self.ip, 0))
     }
 
-    fn nowhere(&mut self) -> Address {
-        Address(SocketAddr::new(self.ip, 9))
+    fn nowhere(&mut self) -> RdmaAddress {
+        RdmaAddress(SocketAddr::new(self.ip, 9))
     }
 
     fn step(&mut self) -> Time {
@@ -99,8 +110,10 @@ impl<const SINKS: bool> Fixture for Device<SINKS> {
 
     fn is_readable(&self, fd: BorrowedFd<'_>, patience: Duration) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let patience =
-            Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+        let patience = Timespec {
+            tv_sec: patience.as_secs() as i64,
+            tv_nsec: i64::from(patience.subsec_nanos()),
+        };
         poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience)).unwrap() == 1
     }
 
@@ -111,27 +124,33 @@ impl<const SINKS: bool> Fixture for Device<SINKS> {
         }
         match case {
             "a_starved_connection_still_moves_memory" => Some(
-                "a reliable connection keeps the order of its send queue: what is posted behind a message that waits for a receive waits with it",
+                "a reliable connection keeps the order of its send queue: what is posted behind a \
+                 message that waits for a receive waits with it",
             ),
             "keys_that_are_not_the_peers_cannot_be_invalidated" => Some(
-                "rxe does not look whose window a peer invalidates (rxe_invalidate_mw); the connection of that peer ends, and the window is dead",
+                "rxe does not look whose window a peer invalidates (rxe_invalidate_mw); the \
+                 connection of that peer ends, and the window is dead",
             ),
             _ => None,
         }
     }
 }
 
-stag_verbs::conformance_tests!(Device<false>);
+stag_conformance::conformance_tests!(Device<false>);
 
-/// The cases in which Reads succeed, fail and are flushed, and one in which more Reads are posted than the arena has places.
+/// The cases in which Reads succeed, fail and are flushed, and one in which more Reads are posted
+/// than the arena has places.
 mod sinks {
-    use stag_verbs::conformance::{endings, memory, run};
+    use stag_conformance::{endings, memory, run};
 
     type Device = super::Device<true>;
 
     #[test]
     fn reads_by_way_of_an_arena_fetch_their_spans_in_order() {
-        run::<Device>("a_read_fetches_its_spans_in_order", memory::a_read_fetches_its_spans_in_order);
+        run::<Device>(
+            "a_read_fetches_its_spans_in_order",
+            memory::a_read_fetches_its_spans_in_order,
+        );
     }
 
     #[test]
@@ -153,8 +172,9 @@ mod sinks {
     }
 }
 
-/// What rxe lets a peer do: it invalidates a window of another connection. That peer's connection ends, and the window's owner, who knows
-/// of nothing, gets its buffer back by a local invalidation that the device never sees (rxe would not survive it).
+/// Shows a defect of rxe: a peer can invalidate a window of another connection. That peer's
+/// connection ends; the window's owner, which is not told, gets its buffer back by a local
+/// invalidation that the device never sees (rxe would not survive it).
 #[test]
 fn a_window_that_a_stranger_invalidated_is_given_back() {
     let name = "a_window_that_a_stranger_invalidated_is_given_back";
@@ -164,10 +184,16 @@ fn a_window_that_a_stranger_invalidated_is_given_back() {
     };
     let class = |slot_len, count| Class { slot_len, count };
     let pool = Pool::new(&[class(64, 64), class(8192, 64)]).unwrap();
-    let limits =
-        Limits { connections: 4, send_queue: 8, receives: 8, receive_len: 4096, windows: 4, ..LIMITS };
+    let limits = Limits {
+        connections: 4,
+        send_queue: 8,
+        receives: 8,
+        receive_len: 4096,
+        windows: 4,
+        ..LIMITS
+    };
     let mut ends = [0, 1].map(|_| {
-        let mut end = Ibverbs::new(Config::new(limits, Through::Local(ip), now())).unwrap();
+        let mut end = Ibverbs::new(IbverbsConfig::new(limits, Through::Local(ip), now())).unwrap();
         end.register(&pool).unwrap();
         (0..8).for_each(|_| end.post_receive(pool.take(4096).unwrap()).unwrap());
         end
@@ -186,7 +212,7 @@ fn a_window_that_a_stranger_invalidated_is_given_back() {
             std::thread::yield_now();
         }
     };
-    let at = ends[1].listen(&Address(SocketAddr::new(ip, 0))).unwrap();
+    let at = ends[1].listen(&RdmaAddress(SocketAddr::new(ip, 0))).unwrap();
     let [owner, stranger] = [0, 1].map(|_| {
         let a = ends[0].connect(&at, b"").unwrap();
         let Event::ConnectRequest { qp: b } =
@@ -208,16 +234,20 @@ fn a_window_that_a_stranger_invalidated_is_given_back() {
     ends[1].ring();
     ends[0].post_send(stranger.0, Tag(1), pool.take(64).unwrap(), Some(window.key)).unwrap();
     ends[0].ring();
-    let ended = until(
-        &mut ends,
-        &|at, event| matches!(event, Event::Disconnected { qp, .. } if at == 1 && *qp == stranger.1),
-    );
+    let ended = until(&mut ends, &|at, event| {
+        matches!(
+            event,
+            Event::Disconnected { qp, .. } if at == 1 && *qp == stranger.1
+        )
+    });
     assert!(matches!(ended, Event::Disconnected { cause: Cause::PeerFault(_), .. }), "{ended:?}");
     ends[1].post_local_invalidate(owner.1, Tag(2), window.key).unwrap();
     ends[1].ring();
-    let done =
-        until(&mut ends, &|at, event| at == 1 && matches!(event, Event::Completed { tag: Tag(2), .. }));
-    let Event::Completed { status: Status::Success, memory: Memory::Fenced(fenced), .. } = done else {
+    let done = until(&mut ends, &|at, event| {
+        at == 1 && matches!(event, Event::Completed { tag: Tag(2), .. })
+    });
+    let Event::Completed { status: Status::Success, memory: Memory::Fenced(fenced), .. } = done
+    else {
         panic!("{done:?}")
     };
     assert_eq!((fenced.key(), &fenced.into_buf()[..]), (window.key, &b"lent"[..]));

@@ -1,12 +1,13 @@
-//! How connections end: a Terminate of ours, one of the peer's, a FIN, a reset, our own wish.
+//! The end of a connection: by a Terminate of either side, a FIN, a reset, or a request of this
+//! side.
 //!
-//! Every end passes through [`end`]: work completes, windows come back, the engine hears the cause last. The socket may
-//! live on for a moment so that no reset overtakes what was sent.
+//! Every end passes through [`end`]: work completes, windows come back, the engine hears the cause
+//! last. The socket may live on for a moment so that no reset overtakes what was sent.
 
 use crate::{
-    conn::{Conn, Link, Shared, State, terminate},
+    conn::{IwarpConn, IwarpLink, IwarpShared, IwarpState, terminate},
     rx,
-    sock::{self, Moved},
+    sock::{self, SocketResult},
     tx,
 };
 use stag_protocol::iwarp::{
@@ -20,34 +21,38 @@ use stag_verbs::{Cause, Event, FabricFault, Status};
 const DRAIN_READS: usize = 64;
 
 /// The peer broke a rule: the Terminate is the last thing we send. The caller flushes.
-pub(crate) fn violate(conn: &mut Conn, shared: &mut Shared, violation: Violation) {
+pub(crate) fn violate(conn: &mut IwarpConn, shared: &mut IwarpShared, violation: Violation) {
     let Some(link) = &mut conn.link else { return };
     if link.transmit.terminate(&mut link.stream, &violation) {
         shared.stats.terminates_sent.count(violation.terminate);
     }
-    // RFC 5041 §6.2.2 [5041-36], RFC 5044 §8 [5044-57]
-    conn.state = State::AwaitTerminateSent { cause: Cause::PeerFault(terminate(violation.terminate)) };
+    // RFC 5041 §6.2.2 [5041-36]: the upper layer names the error before the teardown
+    // RFC 5044 §8 [5044-57]: a Terminate says why before TCP is closed
+    conn.state =
+        IwarpState::AwaitTerminateSent { cause: Cause::PeerFault(terminate(violation.terminate)) };
     conn.deadline = Some(shared.now + shared.config.linger);
     conn.wants_flush = true;
 }
 
 /// The peer's Terminate arrived.
-pub(crate) fn terminated(conn: &mut Conn, shared: &mut Shared, message: &Terminated) {
+pub(crate) fn terminated(conn: &mut IwarpConn, shared: &mut IwarpShared, message: &Terminated) {
     shared.stats.terminates_received.count(message.cause);
     if let Some(link) = &mut conn.link {
         shared.crc_losers.note(link.peer, message.cause, conn.peer);
         let blamed = link.stream.blamed_read(message).or_else(|| oldest_read(link, message.cause));
         let seq = blamed.map(|read| read.token).filter(|token| *token != tx::RTR_TOKEN);
-        let status = if is_access(message.cause) { Status::RemoteAccess } else { Status::RemoteOperation };
+        let status =
+            if is_access(message.cause) { Status::RemoteAccess } else { Status::RemoteOperation };
         link.blamed = seq.map(|seq| (seq, status));
     }
-    // RFC 5040 §5.4 [5040-41]
+    // RFC 5040 §5.4 [5040-41]: a Terminate is reported to the upper layer
     end(conn, shared, Cause::Terminated(terminate(message.cause)));
-    conn.state = State::Dead;
+    conn.state = IwarpState::Dead;
 }
 
-/// Only a Read's responder speaks of RDMAP protection; when it does not say which Read, it is the oldest.
-fn oldest_read(link: &Link, cause: rdmap::Terminate) -> Option<&OutstandingRead> {
+/// Only a Read's responder speaks of RDMAP protection; when it does not say which Read, it is the
+/// oldest.
+fn oldest_read(link: &IwarpLink, cause: rdmap::Terminate) -> Option<&OutstandingRead> {
     link.stream.outstanding_reads().next().filter(|_| is_access(cause))
 }
 
@@ -56,12 +61,15 @@ const fn is_access(cause: rdmap::Terminate) -> bool {
 }
 
 /// The peer sent its FIN: nothing more can arrive.
-// RFC 5041 §6.2.1 [5041-34], RFC 5044 §8 [5044-55]
-pub(crate) fn finished(conn: &mut Conn, shared: &mut Shared) {
+// RFC 5041 §6.2.1 [5041-34]: an orderly close of the peer is answered by one
+// RFC 5044 §8 [5044-55]: the end or loss of the TCP connection is reported
+pub(crate) fn finished(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     let cause = match &conn.state {
-        State::AwaitTcp { .. } | State::AwaitReply { .. } => Cause::Fabric(FabricFault::Lost),
-        State::AwaitTerminateSent { cause } => *cause,
-        // RFC 5041 §3 [5041-6]
+        IwarpState::AwaitTcp { .. } | IwarpState::AwaitReply { .. } => {
+            Cause::Fabric(FabricFault::Lost)
+        }
+        IwarpState::AwaitTerminateSent { cause } => *cause,
+        // RFC 5041 §3 [5041-6]: an orderly end of the stream is reported
         _ if conn.is_clean() => Cause::Peer,
         _ => Cause::Fabric(FabricFault::Lost),
     };
@@ -69,18 +77,20 @@ pub(crate) fn finished(conn: &mut Conn, shared: &mut Shared) {
         shared.stats.handshakes.lost += 1;
     }
     end(conn, shared, cause);
-    conn.state = State::Dead;
+    conn.state = IwarpState::Dead;
 }
 
-/// The connection broke. What the peer sent before may still be there, a Terminate above all: that is the better cause.
-// RFC 5041 §3 [5041-2], RFC 5044 §8 [5044-55]
-pub(crate) fn broken(conn: &mut Conn, shared: &mut Shared, fault: FabricFault) {
+/// The connection broke. What the peer sent before may still be there, a Terminate above all: that
+/// is the better cause.
+// RFC 5041 §3 [5041-2]: an accepted segment is transferred, or an error reported
+// RFC 5044 §8 [5044-55]: the end or loss of the TCP connection is reported
+pub(crate) fn broken(conn: &mut IwarpConn, shared: &mut IwarpShared, fault: FabricFault) {
     for _ in 0..DRAIN_READS {
         if !conn.is_established() || conn.is_stalled {
             break;
         }
-        match rx::receive_own(conn, shared) {
-            Moved::Octets(_) => rx::use_input(conn, shared),
+        match rx::fetch(conn, shared) {
+            fetched @ SocketResult::Octets(_) => rx::use_fetched(conn, shared, fetched),
             _ => break,
         }
     }
@@ -88,31 +98,31 @@ pub(crate) fn broken(conn: &mut Conn, shared: &mut Shared, fault: FabricFault) {
         shared.stats.handshakes.lost += 1;
     }
     let cause = match &conn.state {
-        State::AwaitTerminateSent { cause } => *cause,
+        IwarpState::AwaitTerminateSent { cause } => *cause,
         _ => Cause::Fabric(fault),
     };
     end(conn, shared, cause);
-    conn.state = State::Dead;
+    conn.state = IwarpState::Dead;
 }
 
 /// Ends the connection and leaves the socket to itself for a moment, with our FIN sent.
-pub(crate) fn end_gently(conn: &mut Conn, shared: &mut Shared, cause: Cause) {
-    // RFC 5040 §7 [5040-50]
+pub(crate) fn end_gently(conn: &mut IwarpConn, shared: &mut IwarpShared, cause: Cause) {
+    // RFC 5040 §7 [5040-50]: an error ends the stream and closes its connection
     sock::finish(&conn.socket);
     end(conn, shared, cause);
-    conn.state = State::AwaitEnd;
+    conn.state = IwarpState::AwaitEnd;
     conn.input.len = 0;
     conn.deadline = Some(shared.now + shared.config.linger);
 }
 
 /// Ends the connection at once.
-pub(crate) fn end_now(conn: &mut Conn, shared: &mut Shared, cause: Cause) {
+pub(crate) fn end_now(conn: &mut IwarpConn, shared: &mut IwarpShared, cause: Cause) {
     end(conn, shared, cause);
-    conn.state = State::Dead;
+    conn.state = IwarpState::Dead;
 }
 
 /// Gives everything back and reports the end, once. The caller says what becomes of the socket.
-fn end(conn: &mut Conn, shared: &mut Shared, cause: Cause) {
+fn end(conn: &mut IwarpConn, shared: &mut IwarpShared, cause: Cause) {
     if !conn.is_live() {
         return;
     }
@@ -124,6 +134,9 @@ fn end(conn: &mut Conn, shared: &mut Shared, cause: Cause) {
     shared.spares.take_back(&mut conn.output);
     let qp = conn.qp;
     if let Some(link) = conn.link.take() {
+        if let Some(key) = link.landing_window() {
+            shared.windows.doubt(qp.scope(), key);
+        }
         let landing = flush_queue(*link, conn, shared, cause);
         let events = &mut shared.events;
         shared.receives.forget(qp, |fenced| events.push_back(Event::Unbound { qp, fenced }));
@@ -135,14 +148,21 @@ fn end(conn: &mut Conn, shared: &mut Shared, cause: Cause) {
     }
     if conn.is_known {
         shared.stats.disconnects.count(cause);
-        // RFC 5040 §7.1 [5040-51], RFC 5041 §6.2.2 [5041-35]
+        // RFC 5040 §7.1 [5040-51]: an error is reported to our own upper layer
+        // RFC 5041 §6.2.2 [5041-35]: loss, errors and invalid headers are reported
         shared.emit(Event::Disconnected { qp, cause });
     }
 }
 
-/// Completes what is pending, in order. The Read that the peer refused, or the oldest work when the fabric failed, says so.
-fn flush_queue(link: Link, conn: &Conn, shared: &mut Shared, cause: Cause) -> Option<Landing> {
-    let Link { mut queue, landing, blamed, .. } = link;
+/// Completes what is pending, in order. The Read that the peer refused, or the oldest work when the
+/// fabric failed, says so.
+fn flush_queue(
+    link: IwarpLink,
+    conn: &IwarpConn,
+    shared: &mut IwarpShared,
+    cause: Cause,
+) -> Option<Landing> {
+    let IwarpLink { mut queue, landing, blamed, .. } = link;
     let lost = || Some((queue.oldest_pending()?, Status::Lost));
     let marked = if matches!(cause, Cause::Fabric(_)) { lost() } else { blamed };
     let qp = conn.qp;

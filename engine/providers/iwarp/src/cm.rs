@@ -1,40 +1,74 @@
-//! Connection set-up: TCP, then MPA Request and Reply (RFC 5044 §7.1, RFC 6581).
+//! Connection set-up: connecting, TCP, then MPA Request and Reply (RFC 5044 §7.1, RFC 6581).
 
 use crate::{
+    Iwarp, IwarpAddress,
+    accept::fault,
     close,
     config::FpduMax,
-    conn::{Conn, Link, Shared, State, Stream},
+    conn::{IwarpConn, IwarpLink, IwarpShared, IwarpState, Stream},
     rx, siw,
-    sock::{self, Moved},
+    sock::{self, SocketResult},
     tx::Transmit,
 };
+use rustix::io::Errno;
 use stag_protocol::iwarp::{
     fpdu,
-    mpa::{self, Failure, FpduSize, Frame, Kind, Negotiated, Outcome, PRIVATE_DATA_MAX, Parsed, Request},
+    mpa::{
+        self, Failure, FpduSize, Frame, Kind, Negotiated, Outcome, PRIVATE_DATA_MAX, Parsed,
+        Request,
+    },
     rdmap::{Peer, Violation},
 };
 use stag_verbs::soft::SendQueue;
-use stag_verbs::{Cause, Event, FabricFault, Refusal};
+use stag_verbs::{Cause, Event, FabricFault, Qp, Refusal};
 use std::io::IoSlice;
 
+impl Iwarp {
+    pub(crate) fn start_connect(
+        &mut self,
+        to: IwarpAddress,
+        private_data: &[u8],
+    ) -> Result<Qp, FabricFault> {
+        // RFC 5044 §7.1.1 [5044-44]: the Private Data have at most 512 octets
+        if private_data.len() > self.shared.config.limits.private_data_len {
+            return Err(FabricFault::Os(Errno::MSGSIZE.raw_os_error()));
+        }
+        if self.shared.census.taken >= self.shared.config.limits.connections {
+            return Err(FabricFault::Exhausted);
+        }
+        let socket = sock::connect(to.0, &self.shared.config).map_err(|error| fault(&error))?;
+        let initiator =
+            mpa::Initiator::new(self.shared.crc_losers.config(&self.shared.config, to.0));
+        let request = Box::new(initiator.request(private_data));
+        let deadline = self.shared.now + self.shared.config.reply_timeout;
+        let adopted = self.adopt(socket, to, IwarpState::AwaitTcp { initiator, request });
+        let conn = adopted.ok_or(FabricFault::Exhausted)?;
+        conn.is_known = true;
+        conn.deadline = Some(deadline);
+        let qp = conn.qp;
+        self.settle(qp.0);
+        Ok(qp)
+    }
+}
+
 /// TCP has decided about our connect.
-pub(crate) fn tcp_ready(conn: &mut Conn, shared: &mut Shared) {
-    let State::AwaitTcp { initiator, request } = &conn.state else { return };
+pub(crate) fn tcp_ready(conn: &mut IwarpConn, shared: &mut IwarpShared) {
+    let IwarpState::AwaitTcp { initiator, request } = &conn.state else { return };
     if let Err(error) = sock::connected(&conn.socket) {
         shared.stats.handshakes.lost += 1;
         return close::end_now(conn, shared, Cause::Fabric(FabricFault::from(&error)));
     }
     let (initiator, request) = (*initiator, **request);
-    conn.state = State::AwaitReply { initiator };
-    // RFC 5044 §7.1.2 [5044-45]
+    conn.state = IwarpState::AwaitReply { initiator };
+    // RFC 5044 §7.1.2 [5044-45]: an initiator sends a valid Request
     send_frame(conn, shared, &request);
 }
 
 /// Frames go out with one call into an empty socket buffer; siw wants them whole.
-fn send_frame(conn: &mut Conn, shared: &mut Shared, frame: &[u8]) {
+fn send_frame(conn: &mut IwarpConn, shared: &mut IwarpShared, frame: &[u8]) {
     shared.stats.marked_frames += u64::from(mpa::is_marked(frame));
     match sock::send(&conn.socket, &[IoSlice::new(frame)], false, &mut shared.stats) {
-        Moved::Octets(octets) if octets == frame.len() => {}
+        SocketResult::Octets(octets) if octets == frame.len() => {}
         _ => {
             shared.stats.handshakes.lost += 1;
             close::end_now(conn, shared, Cause::Fabric(FabricFault::Lost));
@@ -43,12 +77,12 @@ fn send_frame(conn: &mut Conn, shared: &mut Shared, frame: &[u8]) {
 }
 
 /// Set-up octets arrived.
-pub(crate) fn frame(conn: &mut Conn, shared: &mut Shared) {
+pub(crate) fn frame(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     match conn.state {
-        // RFC 5044 §7.1.2 [5044-46]
-        State::AwaitRequest => request(conn, shared),
-        // RFC 5044 §7.1.2 [5044-49]
-        State::AwaitReply { .. } => reply(conn, shared),
+        // RFC 5044 §7.1.2 [5044-46]: a responder waits for a whole, valid Request
+        IwarpState::AwaitRequest => request(conn, shared),
+        // RFC 5044 §7.1.2 [5044-49]: an initiator sends no FPDU before a valid Reply
+        IwarpState::AwaitReply { .. } => reply(conn, shared),
         _ => {
             // The peer talks before it has our Reply.
             shared.stats.handshakes.surplus += 1;
@@ -57,17 +91,17 @@ pub(crate) fn frame(conn: &mut Conn, shared: &mut Shared) {
     }
 }
 
-fn request(conn: &mut Conn, shared: &mut Shared) {
+fn request(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     match Request::parse(conn.input.content()) {
         Ok(None) => {}
         Ok(Some(request)) => {
             let limit = shared.config.limits.connections + shared.config.spare;
-            // RFC 5042 §6.4.1 [5042-13]
+            // RFC 5042 §6.4.1 [5042-13]: scarce resources are handed out to a limit
             if shared.census.taken + shared.census.waiting >= limit {
                 return turn_away(conn, shared);
             }
             conn.private_data = request.frame.private_data.into();
-            conn.state = State::AwaitAnswer { request_len: conn.input.len };
+            conn.state = IwarpState::AwaitAnswer { request_len: conn.input.len };
             conn.deadline = None;
             conn.is_known = true;
             shared.emit(Event::ConnectRequest { qp: conn.qp });
@@ -80,37 +114,42 @@ fn request(conn: &mut Conn, shared: &mut Shared) {
                 _ => &mut handshakes.malformed,
             };
             *count += 1;
-            // RFC 5044 §7.1.2, §8 [5044-47]
+            // RFC 5044 §7.1.2, §8 [5044-47]: a malformed Request closes the TCP connection at once
             close::end_now(conn, shared, Cause::Handshake);
         }
     }
 }
 
 /// Rejects the peer because a limit is reached.
-fn turn_away(conn: &mut Conn, shared: &mut Shared) {
-    // RFC 6581 §9.3 [6581-25]
+fn turn_away(conn: &mut IwarpConn, shared: &mut IwarpShared) {
+    // RFC 6581 §9.3 [6581-25]: a deviation: limits and timeouts send no Terminate
     shared.stats.handshakes.shed += 1;
     answer_no(conn, shared, &[]);
 }
 
-/// Says no, and closes at once: a peer that awaits our Reply has nothing on its way that could make a reset of it, and
-/// those turned away hold no places.
-fn answer_no(conn: &mut Conn, shared: &mut Shared, private_data: &[u8]) {
+/// Says no, and closes at once: a peer that awaits our Reply has nothing on its way that could make
+/// a reset of it, and those turned away hold no places.
+fn answer_no(conn: &mut IwarpConn, shared: &mut IwarpShared, private_data: &[u8]) {
     if let Ok(Some(request)) = Request::parse(conn.input.content()) {
         let reply = request.reject(&shared.config.mpa(), private_data);
         send_frame(conn, shared, &reply);
     }
-    // RFC 5044 §7.1.2 [5044-48]
+    // RFC 5044 §7.1.2 [5044-48]: a rejection ends MPA and, by our choice, TCP
     close::end_now(conn, shared, Cause::Local);
 }
 
-/// Sends the Reply. The connection is established with the initiator's first FPDU, which has to come in time.
-pub(crate) fn accept(conn: &mut Conn, shared: &mut Shared, private_data: &[u8]) -> Result<(), Refusal> {
-    // RFC 5044 §7.1.1 [5044-44]
+/// Sends the Reply. The connection is established with the initiator's first FPDU, which has to
+/// come in time.
+pub(crate) fn accept(
+    conn: &mut IwarpConn,
+    shared: &mut IwarpShared,
+    private_data: &[u8],
+) -> Result<(), Refusal> {
+    // RFC 5044 §7.1.1 [5044-44]: the Private Data have at most 512 octets
     if private_data.len() > shared.config.limits.private_data_len {
         return Err(Refusal::Malformed);
     }
-    let State::AwaitAnswer { request_len } = conn.state else { return Err(Refusal::Gone) };
+    let IwarpState::AwaitAnswer { request_len } = conn.state else { return Err(Refusal::Gone) };
     if shared.census.taken >= shared.config.limits.connections {
         turn_away(conn, shared);
         return Err(Refusal::Gone);
@@ -119,26 +158,29 @@ pub(crate) fn accept(conn: &mut Conn, shared: &mut Shared, private_data: &[u8]) 
     let (reply, negotiated) = request.accept(&shared.config.mpa(), private_data);
     conn.input.consume(request_len);
     start(conn, shared, &negotiated);
-    conn.state = State::AwaitFpdu;
+    conn.state = IwarpState::AwaitFpdu;
     conn.deadline = Some(shared.now + shared.config.first_message_timeout);
     send_frame(conn, shared, &reply);
     Ok(())
 }
 
 /// Turns the peer away.
-pub(crate) fn reject(conn: &mut Conn, shared: &mut Shared, private_data: &[u8]) {
-    let State::AwaitAnswer { .. } = conn.state else { return };
-    debug_assert!(private_data.len() <= shared.config.limits.private_data_len, "the engine keeps the limit");
+pub(crate) fn reject(conn: &mut IwarpConn, shared: &mut IwarpShared, private_data: &[u8]) {
+    let IwarpState::AwaitAnswer { .. } = conn.state else { return };
+    debug_assert!(
+        private_data.len() <= shared.config.limits.private_data_len,
+        "the engine keeps the limit"
+    );
     let private_data = private_data.get(..PRIVATE_DATA_MAX).unwrap_or(private_data);
     answer_no(conn, shared, private_data);
 }
 
-fn reply(conn: &mut Conn, shared: &mut Shared) {
-    let State::AwaitReply { initiator } = conn.state else { return };
+fn reply(conn: &mut IwarpConn, shared: &mut IwarpShared) {
+    let IwarpState::AwaitReply { initiator } = conn.state else { return };
     let (frame, len) = match Frame::parse(conn.input.content(), Kind::Reply) {
         Ok(Parsed::NeedMore(_)) => return,
         Ok(Parsed::Frame(frame, len)) => (frame, len),
-        // RFC 5044 §7.1.2, §8 [5044-50]
+        // RFC 5044 §7.1.2, §8 [5044-50]: a malformed Reply closes the TCP connection at once
         Err(_) => return refuse(conn, shared),
     };
     conn.deadline = None;
@@ -146,10 +188,10 @@ fn reply(conn: &mut Conn, shared: &mut Shared) {
     conn.private_data = frame.private_data.into();
     match outcome {
         Ok(Outcome::Accepted(negotiated, _)) => {
-            // RFC 5044 §7.1 [5044-32]
+            // RFC 5044 §7.1 [5044-32]: the FPDUs follow directly behind Request and Reply
             conn.input.consume(len);
             start(conn, shared, &negotiated);
-            conn.state = State::Established;
+            conn.state = IwarpState::Established;
             if negotiated.peer == Peer::Siw {
                 siw::await_sign(conn, shared);
             }
@@ -160,7 +202,7 @@ fn reply(conn: &mut Conn, shared: &mut Shared) {
         }
         Ok(Outcome::Rejected(..)) => {
             shared.stats.handshakes.rejected += 1;
-            // RFC 5044 §7.1.2 [5044-48]
+            // RFC 5044 §7.1.2 [5044-48]: a rejection ends MPA and, by our choice, TCP
             close::end_gently(conn, shared, Cause::Rejected);
         }
         Err(Failure::Close(_)) => refuse(conn, shared),
@@ -174,30 +216,34 @@ fn reply(conn: &mut Conn, shared: &mut Shared) {
 }
 
 /// The peer's Reply is none.
-fn refuse(conn: &mut Conn, shared: &mut Shared) {
+fn refuse(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     shared.stats.handshakes.malformed += 1;
     close::end_now(conn, shared, Cause::Handshake);
 }
 
 /// Both sides agree: from here on octets are FPDUs.
-fn start(conn: &mut Conn, shared: &mut Shared, negotiated: &Negotiated) {
+fn start(conn: &mut IwarpConn, shared: &mut IwarpShared, negotiated: &Negotiated) {
     let config = &shared.config;
     let (size, mulpdu) = match config.fpdu_max {
         FpduMax::Auto => (negotiated.fpdu_size(), None),
         FpduMax::Segment => (FpduSize::Segment, None),
         FpduMax::Full => (FpduSize::Full, None),
-        FpduMax::Ulpdu(octets) => (FpduSize::Full, Some(octets.clamp(fpdu::MULPDU_MIN, fpdu::MULPDU_MAX))),
+        FpduMax::Ulpdu(octets) => {
+            (FpduSize::Full, Some(octets.clamp(fpdu::MULPDU_MIN, fpdu::MULPDU_MAX)))
+        }
     };
     shared.stats.without_crc += u64::from(!negotiated.crc);
     shared.stats.long_fpdus += u64::from(size == FpduSize::Full && mulpdu.is_none());
-    let mulpdu = mulpdu.unwrap_or_else(|| negotiated.mulpdu(size, sock::emss(&conn.socket, conn.peer)));
+    let mulpdu =
+        mulpdu.unwrap_or_else(|| negotiated.mulpdu(size, sock::emss(&conn.socket, conn.peer)));
     let mut stream = Stream::new(negotiated);
     let mut transmit = Transmit::new(negotiated, mulpdu, size == FpduSize::Segment);
     transmit.begin_rtr(&mut stream);
-    // RFC 5044 §7.1 [5044-33]
-    conn.link = Some(Box::new(Link {
+    // RFC 5044 §7.1 [5044-33]: a DDP endpoint exists before the first FPDU
+    conn.link = Some(Box::new(IwarpLink {
         stream,
-        // RFC 5044 §4.4, §7.1.1 [5044-20] [5044-22]
+        // RFC 5044 §4.4, §7.1.1 [5044-20]: the upper layer does not see if CRC is used
+        // RFC 5044 §4.4, §7.1.1 [5044-22]: a CRC that both ends decline is off from the first FPDU
         crc: negotiated.crc,
         peer: negotiated.peer,
         may_read: negotiated.ord > 0,
@@ -205,6 +251,8 @@ fn start(conn: &mut Conn, shared: &mut Shared, negotiated: &Negotiated) {
         transmit,
         landing: None,
         is_amid_tagged: false,
+        arrival: None,
+        headers_first: 0,
         blamed: None,
     }));
 }

@@ -2,9 +2,10 @@
 
 use crate::{
     config::READS_MAX,
+    rx::Arrival,
     siw::CrcLosers,
     sock::{Epoll, Ready},
-    stats::Stats,
+    stats::IwarpStats,
     tx::{Fpdu, Transmit},
 };
 use stag_pools::{Windows, table::Key};
@@ -18,20 +19,22 @@ use std::{
     time::Duration,
 };
 
-/// What a connection waits for.
+/// State of a connection, named by the event that it awaits.
 #[derive(Debug)]
-pub(crate) enum State {
+pub(crate) enum IwarpState {
     /// We connect: TCP is not established.
     AwaitTcp { initiator: mpa::Initiator, request: Box<mpa::FrameOctets> },
     /// We connect: the Request is sent.
     AwaitReply { initiator: mpa::Initiator },
     /// A peer connected: its Request is not whole.
     AwaitRequest,
-    /// A peer connected: the engine has to accept or reject. The Request is at the start of the input.
+    /// A peer connected: the engine has to accept or reject. The Request is at the start of the
+    /// input.
     AwaitAnswer { request_len: usize },
     /// We accepted: nothing may be sent before the first FPDU (RFC 5044 §7.1.2).
     AwaitFpdu,
-    /// We connected to a siw, which may not look at its socket yet ([`crate::siw`]): both sides may send. After `pause` it gets a nudge.
+    /// We connected to a siw, which may not look at its socket yet ([`crate::siw`]): both sides may
+    /// send. After `pause` it gets a nudge.
     AwaitSign { pause: Duration },
     /// Both sides may send.
     Established,
@@ -46,9 +49,9 @@ pub(crate) enum State {
 /// The stream with room for as many Reads as we ever negotiate.
 pub(crate) type Stream = stream::Stream<{ READS_MAX as usize }, { READS_MAX as usize }>;
 
-/// What a connection has once MPA is through.
+/// State of a connection after MPA set-up.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct IwarpLink {
     pub(crate) stream: Stream,
     /// Check CRCs.
     pub(crate) crc: bool,
@@ -61,30 +64,35 @@ pub(crate) struct Link {
     pub(crate) landing: Option<Landing>,
     /// A Write or an answer has begun to arrive and has not ended.
     pub(crate) is_amid_tagged: bool,
+    /// The tagged FPDU whose payload lands as it arrives.
+    pub(crate) arrival: Option<Arrival>,
+    /// Reads that end behind the next header, because an FPDU landed lately.
+    pub(crate) headers_first: u8,
     /// The work request that the peer's Terminate is about.
     pub(crate) blamed: Option<(u64, Status)>,
 }
 
 /// One connection.
 #[derive(Debug)]
-pub(crate) struct Conn {
+pub(crate) struct IwarpConn {
     pub(crate) qp: Qp,
     pub(crate) socket: OwnedFd,
     pub(crate) peer: SocketAddr,
-    pub(crate) state: State,
+    pub(crate) state: IwarpState,
     /// The engine knows this connection and gets its events.
     pub(crate) is_known: bool,
     /// The engine has had its last event.
     pub(crate) is_over: bool,
     pub(crate) private_data: Box<[u8]>,
-    /// What arrived and is not used up: set-up frames, or the start of an FPDU.
-    pub(crate) input: Lent,
-    /// FPDUs that wait for the kernel, whole or from where it stopped: copies of short messages, before all others.
-    pub(crate) output: Lent,
-    pub(crate) link: Option<Box<Link>>,
-    /// When to give up what it waits for.
+    /// Octets that arrived and are not consumed: set-up frames, or the start of an FPDU.
+    pub(crate) input: LentOctets,
+    /// FPDUs that wait for the kernel, whole or from where it stopped: copies of short messages,
+    /// before all others.
+    pub(crate) output: LentOctets,
+    pub(crate) link: Option<Box<IwarpLink>>,
+    /// Time at which to give up the awaited event.
     pub(crate) deadline: Option<Time>,
-    /// What epoll watches it for.
+    /// Events of the socket that epoll watches.
     pub(crate) interest: Ready,
     /// The kernel took less than we have.
     pub(crate) wants_out: bool,
@@ -92,7 +100,8 @@ pub(crate) struct Conn {
     pub(crate) is_stalled: bool,
     /// It is asked for octets instead of watched for them ([`crate::hot`]).
     pub(crate) is_hot: bool,
-    /// Something can be sent that no doorbell announces: an answer, a Terminate, a Read that waited for the ORD.
+    /// Something can be sent that no doorbell announces: an answer, a Terminate, a Read that waited
+    /// for the ORD.
     pub(crate) wants_flush: bool,
     /// It is in the list of those with unrung work.
     pub(crate) is_posted: bool,
@@ -100,10 +109,10 @@ pub(crate) struct Conn {
     pub(crate) is_listed: bool,
 }
 
-/// Octets that arrived and are not used up, or that wait to be sent. Their memory is lent by the shard from the first octet to
-/// the last: connections that wait for nothing have none.
+/// Octets that arrived and are not used up, or that wait to be sent. Their memory is lent by the
+/// shard from the first octet to the last: connections that wait for nothing have none.
 #[derive(Debug, Default)]
-pub(crate) struct Lent {
+pub(crate) struct LentOctets {
     /// Room for the longest FPDU, or none.
     pub(crate) octets: Box<[u8]>,
     pub(crate) len: usize,
@@ -126,13 +135,22 @@ impl Spares {
     /// Buffers that are kept anyhow.
     const KEPT: usize = 8;
 
-    /// For at most `connections`, each of which has an input and an output.
+    /// For at most `connections`, each of which has an input and an output. The buffers that are
+    /// kept anyhow are there at once: no call is the first to need one.
     pub(crate) fn new(connections: usize) -> Self {
-        Self { free: Vec::with_capacity(2 * connections), lent: 0, most: 0, returns: 0 }
+        let buffers_max = 2 * connections;
+        let mut free = Vec::with_capacity(buffers_max);
+        free.resize_with(Self::KEPT.min(buffers_max), Self::buffer);
+        Self { free, lent: 0, most: 0, returns: 0 }
+    }
+
+    /// Room for the longest FPDU.
+    fn buffer() -> Box<[u8]> {
+        vec![0; fpdu::FPDU_MAX].into()
     }
 
     /// Takes memory back that nothing is in.
-    pub(crate) fn take_back(&mut self, lent: &mut Lent) {
+    pub(crate) fn take_back(&mut self, lent: &mut LentOctets) {
         if lent.len == 0 && !lent.octets.is_empty() {
             self.free.push(std::mem::take(&mut lent.octets));
             self.lent -= 1;
@@ -144,9 +162,9 @@ impl Spares {
     }
 
     /// Gives memory to what has none.
-    pub(crate) fn lend(&mut self, lent: &mut Lent) {
+    pub(crate) fn lend(&mut self, lent: &mut LentOctets) {
         if lent.octets.is_empty() {
-            lent.octets = self.free.pop().unwrap_or_else(|| vec![0; fpdu::FPDU_MAX].into());
+            lent.octets = self.free.pop().unwrap_or_else(Self::buffer);
             self.lent += 1;
             self.most = self.most.max(self.lent);
         }
@@ -163,7 +181,7 @@ impl Spares {
 // A set-up frame, and whatever follows a Reply, fit where the longest FPDU fits.
 const _: () = assert!(mpa::FRAME_MAX < fpdu::FPDU_MAX);
 
-impl Lent {
+impl LentOctets {
     pub(crate) fn content(&self) -> &[u8] {
         self.octets.get(..self.len).expect("the content is inside the buffer")
     }
@@ -181,8 +199,8 @@ impl Lent {
     }
 }
 
-impl Conn {
-    pub(crate) fn new(qp: Qp, socket: OwnedFd, peer: SocketAddr, state: State) -> Self {
+impl IwarpConn {
+    pub(crate) fn new(qp: Qp, socket: OwnedFd, peer: SocketAddr, state: IwarpState) -> Self {
         Self {
             qp,
             socket,
@@ -191,8 +209,8 @@ impl Conn {
             is_known: false,
             is_over: false,
             private_data: Box::default(),
-            input: Lent::default(),
-            output: Lent::default(),
+            input: LentOctets::default(),
+            output: LentOctets::default(),
             link: None,
             deadline: None,
             interest: Ready::empty(),
@@ -213,49 +231,51 @@ impl Conn {
         }
     }
 
-    /// Whether the engine may still use it.
+    /// Returns true if the engine may still use the connection.
     pub(crate) const fn is_live(&self) -> bool {
-        !matches!(self.state, State::AwaitEnd | State::Dead)
+        !matches!(self.state, IwarpState::AwaitEnd | IwarpState::Dead)
     }
 
-    /// Which limit it counts against.
-    pub(crate) const fn standing(&self) -> Standing {
+    /// Returns the limit that the connection counts against.
+    pub(crate) const fn standing(&self) -> ConnStanding {
         match self.state {
-            State::AwaitRequest => Standing::HalfOpen,
-            State::AwaitAnswer { .. } => Standing::Waiting,
-            State::AwaitEnd | State::Dead => Standing::Over,
-            _ => Standing::Taken,
+            IwarpState::AwaitRequest => ConnStanding::HalfOpen,
+            IwarpState::AwaitAnswer { .. } => ConnStanding::Waiting,
+            IwarpState::AwaitEnd | IwarpState::Dead => ConnStanding::Over,
+            _ => ConnStanding::Taken,
         }
     }
 
     pub(crate) const fn is_established(&self) -> bool {
-        self.may_send() || matches!(self.state, State::AwaitFpdu)
+        self.may_send() || matches!(self.state, IwarpState::AwaitFpdu)
     }
 
-    /// Whether MPA is through and lets us send.
+    /// Returns true if MPA set-up is complete and allows sending.
     pub(crate) const fn may_send(&self) -> bool {
-        matches!(self.state, State::AwaitSign { .. } | State::Established)
+        matches!(self.state, IwarpState::AwaitSign { .. } | IwarpState::Established)
     }
 
     pub(crate) const fn is_terminating(&self) -> bool {
-        matches!(self.state, State::AwaitTerminateSent { .. })
+        matches!(self.state, IwarpState::AwaitTerminateSent { .. })
     }
 
-    /// Whether the peer stands between two messages: it may leave in order. Whether it owes us answers does not show how
-    /// it left.
+    /// Returns true if the peer is between two messages, so that it may leave in order. Answers
+    /// that the peer owes do not matter here: they do not show how it left.
     pub(crate) fn is_clean(&self) -> bool {
-        let is_between = |link: &Link| link.landing.is_none() && !link.is_amid_tagged;
+        let is_between = |link: &IwarpLink| {
+            link.landing.is_none() && link.arrival.is_none() && !link.is_amid_tagged
+        };
         match self.state {
-            State::AwaitAnswer { .. } => true,
+            IwarpState::AwaitAnswer { .. } => true,
             _ => self.input.len == 0 && self.link.as_deref().is_none_or(is_between),
         }
     }
 
-    /// What epoll has to watch it for in its state.
+    /// Returns the events that epoll has to watch for in this state.
     pub(crate) fn wanted(&self) -> Ready {
         match self.state {
-            State::AwaitTcp { .. } => Ready::OUT,
-            State::Dead => Ready::empty(),
+            IwarpState::AwaitTcp { .. } => Ready::OUT,
+            IwarpState::Dead => Ready::empty(),
             _ => {
                 let read = if self.is_stalled || self.is_hot { Ready::empty() } else { Ready::IN };
                 let write = if self.wants_out { Ready::OUT } else { Ready::empty() };
@@ -273,10 +293,10 @@ pub(crate) const fn host(address: SocketAddr) -> u64 {
     }
 }
 
-/// Which limit a connection counts against.
+/// The limit that a connection counts against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// [`Config::half_open`](crate::Config::half_open).
+pub(crate) enum ConnStanding {
+    /// [`IwarpConfig::half_open`](crate::IwarpConfig::half_open).
     HalfOpen,
     /// The connections and the spare ones: the engine has its request.
     Waiting,
@@ -286,7 +306,7 @@ pub(crate) enum Standing {
     Over,
 }
 
-/// How many connections there are of each standing.
+/// Number of connections of each standing.
 #[derive(Debug, Default)]
 pub(crate) struct Census {
     pub(crate) half_open: usize,
@@ -296,20 +316,20 @@ pub(crate) struct Census {
 }
 
 impl Census {
-    pub(crate) const fn count(&mut self, standing: Standing) -> &mut usize {
+    pub(crate) const fn count(&mut self, standing: ConnStanding) -> &mut usize {
         match standing {
-            Standing::HalfOpen => &mut self.half_open,
-            Standing::Waiting => &mut self.waiting,
-            Standing::Taken => &mut self.taken,
-            Standing::Over => &mut self.over,
+            ConnStanding::HalfOpen => &mut self.half_open,
+            ConnStanding::Waiting => &mut self.waiting,
+            ConnStanding::Taken => &mut self.taken,
+            ConnStanding::Over => &mut self.over,
         }
     }
 }
 
-/// What all connections of a shard share.
+/// State that all connections of a shard share.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) config: crate::Config,
+pub(crate) struct IwarpShared {
+    pub(crate) config: crate::IwarpConfig,
     pub(crate) epoll: Epoll,
     pub(crate) census: Census,
     pub(crate) spares: Spares,
@@ -320,28 +340,32 @@ pub(crate) struct Shared {
     pub(crate) crc_losers: CrcLosers,
     pub(crate) receives: Receives,
     pub(crate) events: VecDeque<Event>,
-    pub(crate) stats: Stats,
-    /// Where large reads go.
+    pub(crate) stats: IwarpStats,
+    /// Buffer for large reads from sockets.
     pub(crate) staging: Box<[u8]>,
-    /// Where FPDUs with markers are put together.
+    /// Buffer in which FPDUs with markers are assembled.
     pub(crate) scratch: Vec<u8>,
     pub(crate) now: Time,
     /// A receive or a parking place became free since stalled connections were last looked at.
     pub(crate) may_resume: bool,
 }
 
-impl Shared {
+impl IwarpShared {
     pub(crate) fn emit(&mut self, event: Event) {
-        // RFC 5040 §8.1.1 [5040-70], RFC 5042 §6.4.3.2, §6.4.6 [5042-16] [5042-19]
+        // RFC 5040 §8.1.1 [5040-70]: a full event queue affects no other stream
+        // RFC 5042 §6.4.3.2, §6.4.6 [5042-16]: a shared completion queue does not overflow
+        // RFC 5042 §6.4.3.2, §6.4.6 [5042-19]: a full event queue affects no other stream
         self.events.push_back(event);
     }
 
+    #[inline]
     pub(crate) fn next_event(&mut self) -> Option<Event> {
-        let event = self.events.pop_front();
+        // An event is long, and so is its absence: most looks find none.
+        let event = self.events.pop_front()?;
         if self.events.is_empty() {
             self.events.clear(); // back to its first places, which are in the cache
         }
-        event
+        Some(event)
     }
 }
 
@@ -362,11 +386,11 @@ mod tests {
     #[test]
     fn what_a_crowd_needed_is_freed_when_it_is_gone() {
         let mut spares = Spares::new(200);
-        let mut crowd: Vec<Lent> = (0..100).map(|_| Lent::default()).collect();
+        let mut crowd: Vec<LentOctets> = (0..100).map(|_| LentOctets::default()).collect();
         crowd.iter_mut().for_each(|lent| spares.lend(lent));
         crowd.iter_mut().for_each(|lent| spares.take_back(lent));
         assert_eq!(spares.free.len(), 100);
-        let mut pair = [Lent::default(), Lent::default()];
+        let mut pair = [LentOctets::default(), LentOctets::default()];
         for _ in 0..Spares::EPOCH {
             pair.iter_mut().for_each(|lent| spares.lend(lent));
             pair.iter_mut().for_each(|lent| spares.take_back(lent));

@@ -1,6 +1,6 @@
 //! Software RNICs made from addresses.
 
-use crate::{Address, Config, Crc, Iwarp};
+use crate::{Crc, Iwarp, IwarpAddress, IwarpConfig};
 use stag_verbs::{Here, Notation, Open, Settings, Sharing};
 use std::{
     io,
@@ -8,9 +8,9 @@ use std::{
     path::Path,
 };
 
-fn config(settings: Settings) -> Config {
+fn config(settings: Settings) -> IwarpConfig {
     let Settings { limits, seed, now, .. } = settings;
-    let mut config = Config::new(limits, seed, now);
+    let mut config = IwarpConfig::new(limits, seed, now);
     config.crc = if settings.crc { config.crc } else { Crc::Never };
     config.reuse_port = settings.shared_port;
     config.reserved_port = settings.reserved_port;
@@ -24,20 +24,20 @@ impl Open for Iwarp {
     const SHARING: Sharing = Sharing::Port;
     const IS_OVER_TCP: bool = true;
 
-    fn ip(at: &Address) -> Option<SocketAddr> {
+    fn ip(at: &IwarpAddress) -> Option<SocketAddr> {
         Some(at.0)
     }
 
-    fn here(_: &Path) -> Result<Here<Address>, String> {
-        let at = Address((Ipv4Addr::LOCALHOST, 0).into());
+    fn here(_: &Path) -> Result<Here<IwarpAddress>, String> {
+        let at = IwarpAddress((Ipv4Addr::LOCALHOST, 0).into());
         Ok(Here { at, facts: vec![("needs", "TCP".to_owned())] })
     }
 
-    fn for_listening(settings: Settings, _: &[Address]) -> io::Result<Self> {
+    fn for_listening(settings: Settings, _: &[IwarpAddress]) -> io::Result<Self> {
         Self::new(config(settings))
     }
 
-    fn for_connecting(settings: Settings, _: Option<&Address>) -> io::Result<Self> {
+    fn for_connecting(settings: Settings, _: Option<&IwarpAddress>) -> io::Result<Self> {
         Self::new(config(settings))
     }
 }

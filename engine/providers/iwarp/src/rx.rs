@@ -1,18 +1,25 @@
-//! Receiving: octets become FPDUs, FPDUs are checked (length, CRC, DDP, RDMAP, window) and only then placed.
+//! Receiving: octets become FPDUs, FPDUs are checked (length, CRC, DDP, RDMAP, window) and only
+//! then placed; the payload of long tagged ones is placed as it arrives, and counts when the CRC
+//! was right ([`tagged`]).
 //!
-//! Reads are large and go to a buffer that all connections share; what is left of an FPDU stays with its connection. A read
-//! never brings more Sends than there are receives and parking places, unless all that it brings has room in the connection's
-//! own buffer, where messages can wait.
+//! Reads are large and go to a buffer that all connections share; what is left of an FPDU stays
+//! with its connection. A read never brings more Sends than there are receives and parking places,
+//! unless all that it brings has room in the connection's own buffer, where messages can wait.
+
+mod next_send;
+mod tagged;
+
+pub(crate) use tagged::Arrival;
 
 use crate::{
     close, cm,
-    conn::{Conn, Link, Shared, State},
+    conn::{IwarpConn, IwarpLink, IwarpShared, IwarpState},
     crc::Crc,
-    shard::STAGING,
-    sock::{self, Moved, Ready},
+    driver::STAGING,
+    sock::{self, Ready, SocketResult},
     tx::{self, RTR_TOKEN},
 };
-use stag_pools::{Fenced, RemoteKey, Violation as Refusal};
+use stag_pools::{AccessViolation, Fenced, RemoteKey};
 use stag_protocol::iwarp::{
     ddp::{self, Header},
     fpdu,
@@ -22,102 +29,198 @@ use stag_protocol::iwarp::{
 use stag_verbs::soft::Op;
 use stag_verbs::{Cause, Event, FabricFault, Status};
 
-/// Octets of the shortest FPDU that begins a message: length, untagged header, CRC, a multiple of four.
+/// Octets of the shortest FPDU that begins a message: length, untagged header, CRC, a multiple of
+/// four.
 const SEND_FPDU_MIN: usize = fpdu::fpdu_len(ddp::UNTAGGED_LEN as u16);
 
-/// The socket may have something for us.
-/// Whether it had.
-pub(crate) fn readable(conn: &mut Conn, shared: &mut Shared, ready: Ready) -> bool {
+/// FPDUs that land before other connections have their turn.
+const LANDINGS: usize = STAGING / fpdu::FPDU_MAX + 1;
+
+/// Handles a socket that may have octets, or its end, for us.
+pub(crate) fn readable(conn: &mut IwarpConn, shared: &mut IwarpShared, ready: Ready) {
     if conn.is_stalled {
         // It is not watched for octets, so both directions ended or it broke.
         debug_assert!(ready.intersects(Ready::HUP | Ready::ERR), "{ready:?}");
-        close::end_now(conn, shared, Cause::Fabric(FabricFault::Lost));
-        return true;
+        return close::end_now(conn, shared, Cause::Fabric(FabricFault::Lost));
     }
-    let moved = if conn.is_established() {
-        let sends = shared.receives.room().saturating_mul(SEND_FPDU_MIN);
-        receive_staged(conn, shared, sends.clamp(fpdu::FPDU_MAX, STAGING))
-    } else {
-        let moved = receive_own(conn, shared);
-        if matches!(moved, Moved::Octets(_)) {
-            use_input(conn, shared);
-        }
-        moved
-    };
-    match moved {
-        Moved::Octets(_) | Moved::WouldBlock => {}
-        Moved::End => close::finished(conn, shared),
-        Moved::Broken(error) => close::broken(conn, shared, FabricFault::from(&error.into())),
-    }
-    moved != Moved::WouldBlock
+    let fetched = fetch(conn, shared);
+    use_fetched(conn, shared, fetched);
 }
 
-/// Reads behind what the connection has already.
-pub(crate) fn receive_own(conn: &mut Conn, shared: &mut Shared) -> Moved {
+/// Reads what has arrived, to where [`use_fetched`] expects it.
+#[inline]
+pub(crate) fn fetch(conn: &mut IwarpConn, shared: &mut IwarpShared) -> SocketResult {
+    if !conn.is_between_fpdus() {
+        return fetch_rest(conn, shared);
+    }
+    let limit = large(shared);
+    let IwarpShared { staging, stats, .. } = shared;
+    let (room, _) = staging.split_at_mut(limit); // which is no more than the shared buffer
+    sock::receive(&conn.socket, room, stats)
+}
+
+/// Octets of a large read.
+#[inline]
+fn large(shared: &IwarpShared) -> usize {
+    let sends = shared.receives.room().saturating_mul(SEND_FPDU_MIN);
+    sends.clamp(fpdu::FPDU_MAX, STAGING)
+}
+
+/// Reads what belongs to a frame or an FPDU of which a part is there, and what follows.
+#[inline(never)]
+fn fetch_rest(conn: &mut IwarpConn, shared: &mut IwarpShared) -> SocketResult {
+    if !conn.is_established() {
+        return receive_own(conn, shared);
+    }
+    match &conn.link {
+        Some(link) if link.arrival.is_some() => tagged::fetch(conn, shared),
+        Some(link) if link.headers_first > 0 => {
+            // Never more than the connection can keep of its own, should it have to wait.
+            let limit = (conn.own_end() + tagged::HEAD).min(fpdu::FPDU_MAX);
+            receive_staged(conn, shared, limit)
+        }
+        _ => {
+            let limit = large(shared);
+            receive_staged(conn, shared, limit)
+        }
+    }
+}
+
+/// Uses what [`fetch`] has read, and reads on while one FPDU behind the other lands. Nothing is
+/// read that is not used.
+pub(crate) fn use_fetched(
+    conn: &mut IwarpConn,
+    shared: &mut IwarpShared,
+    mut fetched: SocketResult,
+) {
+    for left in (0..LANDINGS).rev() {
+        let lands_on = match fetched {
+            SocketResult::Octets(octets) => use_octets(conn, shared, octets),
+            SocketResult::WouldBlock => false,
+            SocketResult::End => return close::finished(conn, shared),
+            SocketResult::Broken(error) => {
+                return close::broken(conn, shared, FabricFault::from(&error.into()));
+            }
+        };
+        if !lands_on || left == 0 {
+            return;
+        }
+        fetched = fetch(conn, shared);
+    }
+}
+
+/// Returns true if one FPDU has landed and the next lands, of which more is likely to be there.
+fn use_octets(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: usize) -> bool {
+    if !conn.is_established() {
+        conn.input.len += octets;
+        use_input(conn, shared);
+        return false;
+    }
+    if !conn.is_landing() {
+        let own = conn.own_end().saturating_sub(conn.input.len).min(octets);
+        conn.input.len += own;
+        use_staged(conn, shared, octets - own);
+        return false;
+    }
+    let behind = tagged::landed(conn, shared, octets);
+    if behind > 0 {
+        use_staged(conn, shared, behind);
+    }
+    // A connection that ended reads no more: its Terminate goes first.
+    behind == tagged::HEAD && conn.is_established() && conn.is_landing()
+}
+
+/// Reads behind what the connection has already, which does not count yet.
+pub(crate) fn receive_own(conn: &mut IwarpConn, shared: &mut IwarpShared) -> SocketResult {
     shared.spares.lend(&mut conn.input);
     let room = conn.input.octets.get_mut(conn.input.len..).unwrap_or_default();
     if room.is_empty() {
-        return Moved::WouldBlock; // only a peer that talks into our set-up answer gets here
+        return SocketResult::WouldBlock; // only a peer that talks into our set-up answer gets here
     }
-    let moved = sock::receive(&conn.socket, room, &mut shared.stats);
-    if let Moved::Octets(octets) = moved {
-        conn.input.len += octets;
-    }
-    moved
+    sock::receive(&conn.socket, room, &mut shared.stats)
 }
 
 /// Uses what is in the connection's own buffer.
-pub(crate) fn use_input(conn: &mut Conn, shared: &mut Shared) {
+pub(crate) fn use_input(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     match conn.state {
-        State::AwaitReply { .. } | State::AwaitRequest | State::AwaitAnswer { .. } => cm::frame(conn, shared),
-        State::AwaitFpdu | State::AwaitSign { .. } | State::Established => {
+        IwarpState::AwaitReply { .. }
+        | IwarpState::AwaitRequest
+        | IwarpState::AwaitAnswer { .. } => cm::frame(conn, shared),
+        IwarpState::AwaitFpdu | IwarpState::AwaitSign { .. } | IwarpState::Established => {
             let octets = std::mem::take(&mut conn.input.octets);
             let used = place_all(conn, shared, octets.get(..conn.input.len).unwrap_or_default());
             conn.input.octets = octets;
             conn.input.consume(used);
         }
-        State::AwaitTcp { .. } | State::AwaitTerminateSent { .. } | State::AwaitEnd | State::Dead => {
+        IwarpState::AwaitTcp { .. }
+        | IwarpState::AwaitTerminateSent { .. }
+        | IwarpState::AwaitEnd
+        | IwarpState::Dead => {
             conn.input.len = 0;
         }
     }
 }
 
-/// Reads up to `limit` octets: first the rest of the FPDU that the connection holds a part of, where that is, and what
-/// follows to the shared buffer. So only the parts of one FPDU are ever moved.
-fn receive_staged(conn: &mut Conn, shared: &mut Shared, limit: usize) -> Moved {
-    let mut staging = std::mem::take(&mut shared.staging);
-    let held = conn.input.len;
-    let needed = conn.needed();
-    let own = conn.input.octets.get_mut(held..needed).unwrap_or_default();
-    let own_len = own.len();
-    let room = staging.get_mut(..limit - needed).expect("an FPDU is no longer than the limit");
-    let moved = sock::receive_two(&conn.socket, own, room, &mut shared.stats);
-    if let Moved::Octets(octets) = moved {
-        let first = octets.min(own_len);
-        conn.input.len += first;
-        let mut rest = staging.get(..octets - first).expect("the kernel fills no more than the room");
-        finish_held(conn, shared, &mut rest);
-        let used = if conn.input.len == 0 { place_all(conn, shared, rest) } else { 0 };
-        keep(conn, shared, rest.get(used..).unwrap_or_default());
+/// Reads up to `limit` octets: first the rest of the FPDU that the connection holds a part of,
+/// where that is, and what follows to the shared buffer. So only the parts of one FPDU are ever
+/// moved.
+fn receive_staged(conn: &mut IwarpConn, shared: &mut IwarpShared, limit: usize) -> SocketResult {
+    let IwarpShared { staging, stats, .. } = shared;
+    let end = conn.own_end();
+    let own = conn.input.octets.get_mut(conn.input.len..end).unwrap_or_default();
+    let room = staging.get_mut(..limit - end).expect("an FPDU is no longer than the limit");
+    sock::receive_two(&conn.socket, own, room, stats)
+}
+
+/// Uses the first `octets` of the shared buffer, which follow what the connection holds.
+fn use_staged(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: usize) {
+    let staging = std::mem::take(&mut shared.staging);
+    let mut rest = staging.get(..octets).expect("the kernel fills no more than the room");
+    if let Some(link) = &mut conn.link {
+        link.headers_first = link.headers_first.saturating_sub(1);
+    }
+    finish_held(conn, shared, &mut rest);
+    let used = if conn.input.len == 0 { place_all(conn, shared, rest) } else { 0 };
+    let rest = rest.get(used..).unwrap_or_default();
+    if !rest.is_empty() || conn.input.len > 0 {
+        keep(conn, shared, rest);
     }
     shared.staging = staging;
-    moved
 }
 
 /// Keeps the start of an FPDU whose rest is to come, and what waits for a receive.
-fn keep(conn: &mut Conn, shared: &mut Shared, rest: &[u8]) {
-    if !rest.is_empty() && conn.is_established() {
+fn keep(conn: &mut IwarpConn, shared: &mut IwarpShared, rest: &[u8]) {
+    if !conn.is_established() || (!conn.is_stalled && begin_landing(conn, shared, rest)) {
+        return;
+    }
+    if !rest.is_empty() {
         shared.spares.lend(&mut conn.input);
         let held = conn.input.len;
         let kept = conn.input.octets.get_mut(held..held + rest.len());
-        kept.expect("what is left is less than an FPDU, or all that was read is").copy_from_slice(rest);
+        kept.expect("what is left is less than an FPDU, or all that was read is")
+            .copy_from_slice(rest);
         shared.stats.octets_moved += rest.len() as u64;
         conn.input.len = held + rest.len();
     }
 }
 
-/// Completes the FPDU that the connection holds a part of from the start of `rest`, as far as that goes.
-fn finish_held(conn: &mut Conn, shared: &mut Shared, rest: &mut &[u8]) {
+/// Begins to land the FPDU of which a part is there, in `rest` or held. False: it is to be kept.
+fn begin_landing(conn: &mut IwarpConn, shared: &mut IwarpShared, rest: &[u8]) -> bool {
+    if conn.input.len == 0 || !rest.is_empty() {
+        return conn.input.len == 0 && tagged::begin(conn, shared, rest);
+    }
+    let mut held = std::mem::take(&mut conn.input);
+    let lands = tagged::begin(conn, shared, held.content());
+    if lands {
+        held.len = 0;
+    }
+    conn.input = held;
+    lands
+}
+
+/// Completes the FPDU that the connection holds a part of from the start of `rest`, as far as that
+/// goes.
+fn finish_held(conn: &mut IwarpConn, shared: &mut IwarpShared, rest: &mut &[u8]) {
     while conn.input.len > 0 {
         use_input(conn, shared);
         let held = conn.input.len;
@@ -126,9 +229,12 @@ fn finish_held(conn: &mut Conn, shared: &mut Shared, rest: &mut &[u8]) {
             return;
         }
         let (more, behind) = rest.split_at(missing);
-        let room =
-            conn.input.octets.get_mut(held..held + missing).expect("the buffer holds the longest FPDU");
-        // RFC 5044 §5.1, §A.4 [5044-29]
+        let room = conn
+            .input
+            .octets
+            .get_mut(held..held + missing)
+            .expect("the buffer holds the longest FPDU");
+        // RFC 5044 §5.1, §A.4 [5044-29]: an FPDU may begin anywhere in a TCP segment
         room.copy_from_slice(more);
         shared.stats.octets_moved += missing as u64;
         conn.input.len += missing;
@@ -137,26 +243,31 @@ fn finish_held(conn: &mut Conn, shared: &mut Shared, rest: &mut &[u8]) {
 }
 
 /// Uses all whole FPDUs at the start of `octets`. Returns how many octets are used up.
-fn place_all(conn: &mut Conn, shared: &mut Shared, octets: &[u8]) -> usize {
+fn place_all(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: &[u8]) -> usize {
     let mut used = 0;
-    while conn.is_established()
-        && let Some(link) = &mut conn.link
-    {
+    while conn.is_established() {
         let rest = octets.get(used..).unwrap_or_default();
-        // RFC 5044 §4.4, §7.1.1, §6 [5044-21] [5044-31]
+        // RFC 5041 §3 [5041-7]: no segment is delivered twice
+        if let Some(consumed) = next_send::place(conn, shared, rest) {
+            used += consumed;
+            continue;
+        }
+        let Some(link) = &mut conn.link else { break };
+        // RFC 5044 §4.4, §7.1.1, §6 [5044-21]: a CRC that the peer asked for is used to the end
+        // RFC 5044 §4.4, §7.1.1, §6 [5044-31]: a ULPDU is delivered only after its CRC is verified
         match fpdu::parse::<Crc>(rest, link.crc) {
             Ok(fpdu::Parsed::NeedMore(_)) => return used,
             Ok(fpdu::Parsed::Fpdu { ulpdu, consumed }) => {
-                // RFC 5044 §3, §4.3 [5044-6]
+                // RFC 5044 §3, §4.3 [5044-6]: a validated ULPDU is delivered whole, without framing
                 let ulpdu = rest.get(ulpdu).unwrap_or_default();
-                // RFC 5041 §7.1 [5041-38]
+                // RFC 5041 §7.1 [5041-38]: a segment without a receive stays unread in TCP
                 if shared.receives.room() == 0 && link.landing.is_none() && is_send(ulpdu) {
                     conn.is_stalled = true;
                     conn.deadline = None; // its first message is there: that it waits is our doing
                     shared.stats.stalled += 1;
                     return used;
                 }
-                // RFC 5041 §3 [5041-7]
+                // RFC 5041 §3 [5041-7]: no segment is delivered twice
                 used += consumed;
                 shared.stats.fpdus_in += 1;
                 handle_ulpdu(conn, shared, ulpdu);
@@ -171,13 +282,16 @@ fn place_all(conn: &mut Conn, shared: &mut Shared, octets: &[u8]) -> usize {
     octets.len() // a connection that ends has no use for the rest
 }
 
-/// Whether a segment needs a receive.
+/// Returns true if a segment needs a receive.
 fn is_send(ulpdu: &[u8]) -> bool {
-    // RFC 5040 §5.4 [5040-40]
-    matches!(Header::parse(ulpdu), Ok((Header::Untagged(header), _)) if header.queue == ddp::QUEUE_SEND)
+    // RFC 5040 §5.4 [5040-40]: a Terminate has its place, whatever else is short
+    matches!(
+        Header::parse(ulpdu),
+        Ok((Header::Untagged(header), _)) if header.queue == ddp::QUEUE_SEND
+    )
 }
 
-fn handle_ulpdu(conn: &mut Conn, shared: &mut Shared, ulpdu: &[u8]) {
+fn handle_ulpdu(conn: &mut IwarpConn, shared: &mut IwarpShared, ulpdu: &[u8]) {
     let Some(link) = &mut conn.link else { return };
     let inbound = match link.stream.handle_ulpdu(ulpdu) {
         Ok(inbound) => inbound,
@@ -186,23 +300,23 @@ fn handle_ulpdu(conn: &mut Conn, shared: &mut Shared, ulpdu: &[u8]) {
     if let Inbound::Terminated(message) = &inbound {
         return close::terminated(conn, shared, message);
     }
-    if !matches!(conn.state, State::Established) {
-        if matches!(conn.state, State::AwaitFpdu) {
-            // RFC 6581 §9.2 [6581-18]
+    if !matches!(conn.state, IwarpState::Established) {
+        if matches!(conn.state, IwarpState::AwaitFpdu) {
+            // RFC 6581 §9.2 [6581-18]: at least one indication is supported
             shared.emit(Event::Established { qp: conn.qp });
         }
-        conn.state = State::Established;
+        conn.state = IwarpState::Established;
         conn.deadline = None;
     }
     let placed = match &inbound {
         Inbound::Send(segment) => place_send(conn, shared, segment),
-        // RFC 5040 §5.1 [5040-19]
+        // RFC 5040 §5.1 [5040-19]: a Write is placed and not delivered
         Inbound::Write(segment) => place_write(conn, shared, segment),
         Inbound::ReadResponse(segment) => {
             place_answer(conn, shared, segment);
             Ok(())
         }
-        // RFC 5040 §5.2.1 [5040-24]
+        // RFC 5040 §5.2.1 [5040-24]: a Read Request is answered here and not delivered
         Inbound::ReadRequest => {
             conn.wants_flush = true;
             Ok(())
@@ -214,8 +328,9 @@ fn handle_ulpdu(conn: &mut Conn, shared: &mut Shared, ulpdu: &[u8]) {
     }
 }
 
-impl Conn {
-    /// Octets that the FPDU at the start of the input has at least; as many as there are when the input is empty.
+impl IwarpConn {
+    /// Octets that the FPDU at the start of the input has at least; as many as there are when the
+    /// input is empty.
     fn needed(&self) -> usize {
         let crc = self.link.as_ref().is_some_and(|link| link.crc);
         match fpdu::parse::<Crc>(self.input.content(), crc) {
@@ -223,56 +338,91 @@ impl Conn {
             _ => self.input.len,
         }
     }
+
+    /// Returns true if an FPDU lands as it arrives.
+    fn is_landing(&self) -> bool {
+        self.link.as_ref().is_some_and(|link| link.arrival.is_some())
+    }
+
+    /// Returns true if the next octet begins an FPDU, of which nothing is known.
+    #[inline]
+    fn is_between_fpdus(&self) -> bool {
+        let is_free = |link: &IwarpLink| link.arrival.is_none() && link.headers_first == 0;
+        self.input.len == 0
+            && matches!(self.state, IwarpState::Established)
+            && self.link.as_deref().is_some_and(is_free)
+    }
+
+    /// Octets of its own buffer up to which the next read goes there.
+    fn own_end(&self) -> usize {
+        if self.input.len == 0 {
+            return 0;
+        }
+        let is_head = (1..tagged::HEAD).contains(&self.input.len);
+        match &self.link {
+            Some(link) if link.headers_first > 0 && is_head => tagged::HEAD,
+            _ => self.needed(),
+        }
+    }
 }
 
-fn place_write(conn: &mut Conn, shared: &mut Shared, segment: &WriteSegment<'_>) -> Result<(), Violation> {
+fn place_write(
+    conn: &mut IwarpConn,
+    shared: &mut IwarpShared,
+    segment: &WriteSegment<'_>,
+) -> Result<(), Violation> {
     let Some(link) = &mut conn.link else { return Ok(()) };
     link.is_amid_tagged = !segment.last;
-    // RFC 5041 §5.2 [5041-27]
+    // RFC 5041 §5.2 [5041-27]: the STag and TO of an empty segment are not checked
     if segment.payload.is_empty() {
         return Ok(()); // its STag must not be checked (RFC 5041 §5.2)
     }
     let key = RemoteKey(segment.stag);
     match shared.windows.target(conn.qp.scope(), key, segment.to, segment.payload.len()) {
         Ok(target) => {
-            // RFC 5041 §5.2 [5041-24]
+            // RFC 5041 §5.2 [5041-24]: the payload of every valid segment is placed
             target.copy_from_slice(segment.payload);
             shared.stats.octets_placed += segment.payload.len() as u64;
             Ok(())
         }
-        // RFC 5041 §7.1 [5041-46]
+        // RFC 5041 §7.1 [5041-46]: a segment with an error is reported and not placed
         Err(refusal) => Err(link.stream.refuse_write(segment, tx::fault(refusal))),
     }
 }
 
-fn place_send(conn: &mut Conn, shared: &mut Shared, segment: &SendSegment<'_>) -> Result<(), Violation> {
+fn place_send(
+    conn: &mut IwarpConn,
+    shared: &mut IwarpShared,
+    segment: &SendSegment<'_>,
+) -> Result<(), Violation> {
     let Some(link) = &mut conn.link else { return Ok(()) };
-    // RFC 5040 §5.3 [5040-35]
+    // RFC 5040 §5.3 [5040-35]: every Send, also an empty one, takes one receive
     let mut landing = match link.landing.take().or_else(|| shared.receives.land()) {
         Some(landing) => landing,
         None => return Err(link.stream.refuse_send(segment, SendFault::NoBuffer)),
     };
-    // RFC 5041 §7.1 [5041-40]
+    // RFC 5041 §7.1 [5041-40]: the end of an untagged segment lies in its buffer
     if !landing.append(segment.payload, shared.receives.receive_len()) {
         link.landing = Some(landing);
         return Err(link.stream.refuse_send(segment, SendFault::TooLong));
     }
     shared.stats.octets_placed += segment.payload.len() as u64;
-    // RFC 5041 §4.1, §5.4 [5041-10]
+    // RFC 5041 §4.1, §5.4 [5041-10]: a message is delivered once its last segment is placed
     if !segment.last {
         link.landing = Some(landing);
         return Ok(());
     }
-    let invalidated = match segment.invalidate.map(|key| invalidate(link, conn.qp.scope(), shared, key)) {
-        None => None,
-        Some(Ok(fenced)) => Some(fenced),
-        Some(Err(fault)) => {
-            link.landing = Some(landing);
-            // RFC 5040 §5.3 [5040-39]
-            return Err(link.stream.refuse_send(segment, fault));
-        }
-    };
-    // RFC 5040 §5.3, §5.5 [5040-36]
+    let invalidated =
+        match segment.invalidate.map(|key| invalidate(link, conn.qp.scope(), shared, key)) {
+            None => None,
+            Some(Ok(fenced)) => Some(fenced),
+            Some(Err(fault)) => {
+                link.landing = Some(landing);
+                // RFC 5040 §5.3 [5040-39]: a Send invalidates its STag, or a Terminate follows
+                return Err(link.stream.refuse_send(segment, fault));
+            }
+        };
+    // RFC 5040 §5.3, §5.5 [5040-36]: sends are delivered in the order they were sent
     match shared.receives.landed(conn.qp, landing, invalidated) {
         Some(event) => shared.emit(event),
         None => shared.stats.parked += 1,
@@ -282,9 +432,9 @@ fn place_send(conn: &mut Conn, shared: &mut Shared, segment: &SendSegment<'_>) -
 
 /// The peer invalidates the window `key`, before its message can be seen (RFC 5040 §5.1).
 fn invalidate(
-    link: &Link,
+    link: &IwarpLink,
     scope: stag_pools::Scope,
-    shared: &mut Shared,
+    shared: &mut IwarpShared,
     key: u32,
 ) -> Result<Fenced, SendFault> {
     let key = RemoteKey(key);
@@ -295,20 +445,21 @@ fn invalidate(
     if link.queue.is_invalidating(key) {
         return Err(SendFault::InvalidateUnknown); // for the peer it has gone already
     }
-    // RFC 5040 §5.3 [5040-39]
+    // RFC 5040 §5.3 [5040-39]: a Send invalidates its STag, or a Terminate follows
     shared.windows.invalidate(scope, key).map_err(|refusal| match refusal {
-        // RFC 5040 §5.3, §7.2 [5040-38]
-        Refusal::OtherScope => SendFault::CannotInvalidate,
-        // RFC 5040 §7.2 [5040-58]
+        // RFC 5040 §5.3, §7.2 [5040-38]: an STag is invalidated only by its own stream
+        AccessViolation::OtherScope => SendFault::CannotInvalidate,
+        // RFC 5040 §7.2 [5040-58]: an unknown STag to invalidate is an error
         _ => SendFault::InvalidateUnknown,
     })
 }
 
-fn place_answer(conn: &mut Conn, shared: &mut Shared, segment: &ReadResponseSegment<'_>) {
+fn place_answer(conn: &mut IwarpConn, shared: &mut IwarpShared, segment: &ReadResponseSegment<'_>) {
     let Some(link) = &mut conn.link else { return };
     link.is_amid_tagged = !segment.last;
     if segment.last {
-        conn.wants_flush |= link.queue.next().is_some(); // a Read may wait for this place in the ORD
+        // A Read may wait for this place in the ORD.
+        conn.wants_flush |= link.queue.next().is_some();
     }
     if segment.token == RTR_TOKEN {
         return;
@@ -317,20 +468,32 @@ fn place_answer(conn: &mut Conn, shared: &mut Shared, segment: &ReadResponseSegm
         unreachable!("a Read stays until it is answered")
     };
     let end = read.fill_at + segment.payload.len();
-    let target =
-        read.sink.get_mut(read.fill_at..end).expect("the stream checks answers against what was asked");
-    // RFC 5041 §5.2 [5041-24]
+    let target = read
+        .sink
+        .get_mut(read.fill_at..end)
+        .expect("the stream checks answers against what was asked");
+    // RFC 5041 §5.2 [5041-24]: the payload of every valid segment is placed
     target.copy_from_slice(segment.payload);
     shared.stats.octets_placed += segment.payload.len() as u64;
-    read.fill_at = end;
-    if !segment.last {
+    let (len, is_last) = (segment.payload.len(), segment.last);
+    answered(conn, shared, segment.token, len, is_last);
+}
+
+/// The sink of the Read `token` holds `len` octets more of its answer.
+fn answered(conn: &mut IwarpConn, shared: &mut IwarpShared, token: u64, len: usize, is_last: bool) {
+    let Some(link) = &mut conn.link else { return };
+    let Some(Op::Read(read)) = link.queue.op_mut(token) else {
+        unreachable!("a Read stays until it is answered")
+    };
+    read.fill_at += len;
+    if !is_last {
         return;
     }
     read.unanswered -= 1;
-    // RFC 5040 §5.5 [5040-47]
+    // RFC 5040 §5.5 [5040-47]: a Read completes only after its last Response
     if read.unanswered == 0 {
-        // RFC 5040 §5.2.2 [5040-32]
-        link.queue.complete(segment.token, Status::Success, None);
+        // RFC 5040 §5.2.2 [5040-32]: a Read Response is reported to the upper layer
+        link.queue.complete(token, Status::Success, None);
         tx::report(link, conn.qp, shared);
     }
 }

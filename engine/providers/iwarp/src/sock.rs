@@ -1,10 +1,13 @@
 //! TCP sockets and the epoll that watches them: the only place that calls the kernel.
 
-use crate::{config::Config, stats::Stats};
+use crate::{config::IwarpConfig, stats::IwarpStats};
 use rustix::{
     event::{Timespec, epoll},
     io::Errno,
-    net::{self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType, sockopt},
+    net::{
+        self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketFlags, SocketType,
+        sockopt,
+    },
 };
 use stag_verbs::source;
 use std::{
@@ -27,9 +30,10 @@ fn socket(family: SocketAddr) -> rustix::io::Result<OwnedFd> {
     net::socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)
 }
 
-/// Nothing is lost or shared on the way to a peer on this host, and what some algorithms of congestion control do about that,
-/// pacing above all, costs a third of the bandwidth. Every Linux has this one, which does least; without it nothing is wrong. It
-/// counts before the connection exists: what paces begins with it.
+/// Nothing is lost or shared on the way to a peer on this host, and what some algorithms of
+/// congestion control do about that, pacing above all, costs a third of the bandwidth. Every Linux
+/// has this one, which does least; without it nothing is wrong. It counts before the connection
+/// exists: what paces begins with it.
 fn calm(socket: &OwnedFd, address: SocketAddr) {
     if address.ip().to_canonical().is_loopback() {
         let _ = sockopt::set_tcp_congestion(socket, "reno");
@@ -37,7 +41,7 @@ fn calm(socket: &OwnedFd, address: SocketAddr) {
 }
 
 /// Buffer sizes count before the connection exists: the window's scale is negotiated then.
-fn set_buffers(socket: &OwnedFd, config: &Config) -> rustix::io::Result<()> {
+fn set_buffers(socket: &OwnedFd, config: &IwarpConfig) -> rustix::io::Result<()> {
     if let Some(octets) = config.send_buffer {
         sockopt::set_socket_send_buffer_size(socket, octets)?;
     }
@@ -48,7 +52,7 @@ fn set_buffers(socket: &OwnedFd, config: &Config) -> rustix::io::Result<()> {
 }
 
 /// Waits for peers at `at`; returns the address in use.
-pub(crate) fn listen(at: SocketAddr, config: &Config) -> io::Result<(OwnedFd, SocketAddr)> {
+pub(crate) fn listen(at: SocketAddr, config: &IwarpConfig) -> io::Result<(OwnedFd, SocketAddr)> {
     let listener = socket(at)?;
     sockopt::set_socket_reuseaddr(&listener, true)?;
     if config.reuse_port {
@@ -67,7 +71,7 @@ pub(crate) fn listen(at: SocketAddr, config: &Config) -> io::Result<(OwnedFd, So
 }
 
 /// Starts to connect; the socket becomes writable when it is decided.
-pub(crate) fn connect(to: SocketAddr, config: &Config) -> io::Result<OwnedFd> {
+pub(crate) fn connect(to: SocketAddr, config: &IwarpConfig) -> io::Result<OwnedFd> {
     source::connect(to, config.reserved_port, |from| {
         let stream = socket(to)?;
         set_buffers(&stream, config)?;
@@ -83,7 +87,7 @@ pub(crate) fn connect(to: SocketAddr, config: &Config) -> io::Result<OwnedFd> {
     })
 }
 
-/// How a connect ended that [`connect`] started.
+/// Returns the outcome of a connect that [`connect`] started.
 pub(crate) fn connected(stream: &OwnedFd) -> io::Result<()> {
     sockopt::socket_error(stream)??;
     // Without an error the socket may still be on its way.
@@ -93,12 +97,17 @@ pub(crate) fn connected(stream: &OwnedFd) -> io::Result<()> {
 
 /// The next peer that waits at `listener`.
 pub(crate) fn accept(listener: &OwnedFd) -> rustix::io::Result<(OwnedFd, Option<SocketAddr>)> {
-    let (stream, from) = net::acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
+    let (stream, from) =
+        net::acceptfrom_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC)?;
     Ok((stream, from.and_then(|from| SocketAddr::try_from(from).ok())))
 }
 
 /// No delay for small FPDUs; dead peers are noticed.
-pub(crate) fn tune(stream: &OwnedFd, peer: SocketAddr, config: &Config) -> rustix::io::Result<()> {
+pub(crate) fn tune(
+    stream: &OwnedFd,
+    peer: SocketAddr,
+    config: &IwarpConfig,
+) -> rustix::io::Result<()> {
     calm(stream, peer);
     sockopt::set_tcp_nodelay(stream, true)?;
     let user_timeout = u32::try_from(config.user_timeout.as_millis()).unwrap_or(u32::MAX);
@@ -108,10 +117,11 @@ pub(crate) fn tune(stream: &OwnedFd, peer: SocketAddr, config: &Config) -> rusti
     sockopt::set_tcp_keepintvl(stream, config.keepalive)
 }
 
-/// Octets of TCP payload in one segment (EMSS), from the path's MTU less IP and TCP headers with timestamps.
+/// Octets of TCP payload in one segment (EMSS), from the path's MTU less IP and TCP headers with
+/// timestamps.
 pub(crate) fn emss(stream: &OwnedFd, peer: SocketAddr) -> usize {
     const TCP: usize = 20 + 12;
-    /// What Ethernet carries, for when the kernel does not say.
+    /// MTU of Ethernet, used if the kernel does not tell one.
     const ETHERNET: u32 = 1_500;
     let (mtu, ip) = match peer {
         SocketAddr::V4(_) => (sockopt::ip_mtu(stream), 20),
@@ -120,9 +130,9 @@ pub(crate) fn emss(stream: &OwnedFd, peer: SocketAddr) -> usize {
     (mtu.unwrap_or(ETHERNET) as usize).saturating_sub(ip + TCP)
 }
 
-/// What a send or a receive did.
+/// Outcome of one send or receive on a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moved {
+pub(crate) enum SocketResult {
     /// This many octets.
     Octets(usize),
     /// Nothing: the kernel's buffer is full, or empty.
@@ -133,68 +143,93 @@ pub(crate) enum Moved {
     Broken(Errno),
 }
 
-/// Hands `pieces` to the kernel. `ends_here` keeps what follows out of the last segment (`MSG_EOR`).
-pub(crate) fn send(stream: &OwnedFd, pieces: &[IoSlice<'_>], ends_here: bool, stats: &mut Stats) -> Moved {
+/// Hands `pieces` to the kernel. `ends_here` keeps what follows out of the last segment
+/// (`MSG_EOR`).
+pub(crate) fn send(
+    stream: &OwnedFd,
+    pieces: &[IoSlice<'_>],
+    ends_here: bool,
+    stats: &mut IwarpStats,
+) -> SocketResult {
     let eor = if ends_here { SendFlags::EOR } else { SendFlags::empty() };
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT | eor;
     sent(stats, || net::sendmsg(stream, pieces, &mut SendAncillaryBuffer::default(), flags))
 }
 
 /// Hands octets that lie in one piece to the kernel, as [`send`] does.
-pub(crate) fn send_one(stream: &OwnedFd, octets: &[u8], ends_here: bool, stats: &mut Stats) -> Moved {
+pub(crate) fn send_one(
+    stream: &OwnedFd,
+    octets: &[u8],
+    ends_here: bool,
+    stats: &mut IwarpStats,
+) -> SocketResult {
     let eor = if ends_here { SendFlags::EOR } else { SendFlags::empty() };
     sent(stats, || net::send(stream, octets, SendFlags::NOSIGNAL | SendFlags::DONTWAIT | eor))
 }
 
-fn sent(stats: &mut Stats, send: impl Fn() -> rustix::io::Result<usize>) -> Moved {
+fn sent(stats: &mut IwarpStats, send: impl Fn() -> rustix::io::Result<usize>) -> SocketResult {
     loop {
         stats.sendmsg += 1;
         match send() {
             Ok(octets) => {
                 stats.octets_out += octets as u64;
-                return Moved::Octets(octets);
+                return SocketResult::Octets(octets);
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN | Errno::NOBUFS) => return Moved::WouldBlock,
-            Err(error) => return Moved::Broken(error),
+            Err(Errno::AGAIN | Errno::NOBUFS) => return SocketResult::WouldBlock,
+            Err(error) => return SocketResult::Broken(error),
         }
     }
 }
 
 /// Fills `room`, which is not empty, with what has arrived.
-pub(crate) fn receive(stream: &OwnedFd, room: &mut [u8], stats: &mut Stats) -> Moved {
+pub(crate) fn receive(stream: &OwnedFd, room: &mut [u8], stats: &mut IwarpStats) -> SocketResult {
     debug_assert!(!room.is_empty(), "a receive without room would look like the end");
     loop {
         stats.recv += 1;
         match net::recv(stream, &mut *room, RecvFlags::DONTWAIT) {
-            Ok((_, 0)) => return Moved::End,
+            Ok((_, 0)) => return SocketResult::End,
             Ok((_, octets)) => {
                 stats.octets_in += octets as u64;
-                return Moved::Octets(octets);
+                return SocketResult::Octets(octets);
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Moved::WouldBlock,
-            Err(error) => return Moved::Broken(error),
+            Err(Errno::AGAIN) => return SocketResult::WouldBlock,
+            Err(error) => return SocketResult::Broken(error),
         }
     }
 }
 
 /// Fills `first`, then `second`; one of them may be empty.
-pub(crate) fn receive_two(stream: &OwnedFd, first: &mut [u8], second: &mut [u8], stats: &mut Stats) -> Moved {
+pub(crate) fn receive_two(
+    stream: &OwnedFd,
+    first: &mut [u8],
+    second: &mut [u8],
+    stats: &mut IwarpStats,
+) -> SocketResult {
     if first.is_empty() {
         return receive(stream, second, stats);
     }
+    receive_pieces(stream, &mut [IoSliceMut::new(first), IoSliceMut::new(second)], stats)
+}
+
+/// Fills `pieces`, one behind the other; some of them may be empty.
+pub(crate) fn receive_pieces(
+    stream: &OwnedFd,
+    pieces: &mut [IoSliceMut<'_>],
+    stats: &mut IwarpStats,
+) -> SocketResult {
     loop {
         stats.recv += 1;
-        match rustix::io::readv(stream, &mut [IoSliceMut::new(first), IoSliceMut::new(second)]) {
-            Ok(0) => return Moved::End,
+        match rustix::io::readv(stream, pieces) {
+            Ok(0) => return SocketResult::End,
             Ok(octets) => {
                 stats.octets_in += octets as u64;
-                return Moved::Octets(octets);
+                return SocketResult::Octets(octets);
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => return Moved::WouldBlock,
-            Err(error) => return Moved::Broken(error),
+            Err(Errno::AGAIN) => return SocketResult::WouldBlock,
+            Err(error) => return SocketResult::Broken(error),
         }
     }
 }
@@ -232,21 +267,27 @@ impl Epoll {
         socket: &OwnedFd,
         id: u64,
         interest: Ready,
-        stats: &mut Stats,
+        stats: &mut IwarpStats,
     ) -> io::Result<()> {
         stats.epoll_ctl += 1;
         Ok(epoll::add(&self.fd, socket, epoll::EventData::new_u64(id), interest)?)
     }
 
     /// Watches `socket`, which was added, for `interest` from here on.
-    pub(crate) fn modify(&self, socket: &OwnedFd, id: u64, interest: Ready, stats: &mut Stats) {
+    pub(crate) fn modify(
+        &self,
+        socket: &OwnedFd,
+        id: u64,
+        interest: Ready,
+        stats: &mut IwarpStats,
+    ) {
         stats.epoll_ctl += 1;
         let modified = epoll::modify(&self.fd, socket, epoll::EventData::new_u64(id), interest);
         debug_assert!(modified.is_ok(), "a socket that was added can be modified: {modified:?}");
     }
 
     /// Looks which sockets are ready, without waiting. True when there is one.
-    pub(crate) fn look(&mut self, stats: &mut Stats) -> bool {
+    pub(crate) fn look(&mut self, stats: &mut IwarpStats) -> bool {
         debug_assert!(self.next == self.events.len(), "the last look was used up");
         stats.epoll_wait += 1;
         self.events.clear();
@@ -260,7 +301,7 @@ impl Epoll {
         !self.events.is_empty()
     }
 
-    /// Whether [`next`](Self::next) has something.
+    /// Returns true if [`next`](Self::next) has an event.
     pub(crate) fn has_next(&self) -> bool {
         self.next < self.events.len()
     }

@@ -1,4 +1,4 @@
-//! What a provider counts. Nothing here is read by the code that counts.
+//! Counters of the provider. Nothing here is read by the code that counts.
 
 use stag_protocol::iwarp::rdmap;
 use stag_verbs::{Cause, Count};
@@ -57,7 +57,8 @@ pub struct Handshakes {
     pub rejected: u64,
     /// Our own limit of connections: the newcomer was rejected.
     pub shed: u64,
-    /// Our own limit of half-open connections: the oldest was closed for a newcomer, or the newcomer when there was none.
+    /// Our own limit of half-open connections: the oldest was closed for a newcomer, or the
+    /// newcomer when there was none.
     pub displaced: u64,
     /// The peer's Reply asks for what we cannot give (RFC 6581 §9).
     pub unsuitable: u64,
@@ -95,7 +96,7 @@ impl Disconnects {
 
 /// Counters since the provider was made.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Stats {
+pub struct IwarpStats {
     /// FPDUs the kernel took whole, and those copied for it.
     pub fpdus_out: u64,
     /// FPDUs that arrived whole and with the right CRC.
@@ -104,11 +105,15 @@ pub struct Stats {
     pub octets_out: u64,
     /// Octets read, set-up included.
     pub octets_in: u64,
-    /// Octets of payload copied into windows, sinks and receives: the one copy on the receiving side.
+    /// Octets of payload copied into windows, sinks and receives: the one copy on the receiving
+    /// side.
     pub octets_placed: u64,
+    /// Octets of payload that were read to windows and sinks: no copy at all.
+    pub octets_landed: u64,
     /// Octets of FPDUs that came in parts and were copied to be in one place.
     pub octets_moved: u64,
-    /// Octets of payload copied before they were sent, because the peer asked for markers. None otherwise.
+    /// Octets of payload copied before they were sent, because the peer asked for markers. None
+    /// otherwise.
     pub octets_gathered: u64,
     /// Octets of payload of short messages, which are copied to be sent.
     pub octets_copied: u64,
@@ -150,7 +155,7 @@ pub struct Stats {
     pub disconnects: Disconnects,
 }
 
-impl Stats {
+impl IwarpStats {
     /// All of them by name.
     pub(crate) fn counts(&self) -> Count {
         let (handshakes, ends) = (&self.handshakes, &self.disconnects);
@@ -160,6 +165,7 @@ impl Stats {
             ("octets_out", self.octets_out.into()),
             ("octets_in", self.octets_in.into()),
             ("octets_placed", self.octets_placed.into()),
+            ("octets_landed", self.octets_landed.into()),
             ("octets_moved", self.octets_moved.into()),
             ("octets_gathered", self.octets_gathered.into()),
             ("octets_copied", self.octets_copied.into()),

@@ -3,9 +3,10 @@
 
 mod support;
 
-use stag_iwarp::{Address, Config, Iwarp};
+use stag_conformance::Fixture;
+use stag_iwarp::{Iwarp, IwarpAddress, IwarpConfig};
 use stag_pools::Pool;
-use stag_verbs::{Limits, Time, conformance::Fixture};
+use stag_verbs::{Limits, Time};
 use std::{net::TcpListener, os::fd::BorrowedFd, time::Duration};
 
 struct Loopback {
@@ -22,16 +23,17 @@ impl Fixture for Loopback {
     fn end(&mut self, limits: Limits, _: &Pool) -> Iwarp {
         let seed = [self.run as u8 + 1; 32];
         // The suite's engine makes no room for newcomers: nobody beyond the limit is asked about.
-        Iwarp::new(Config { spare: 0, ..Config::new(limits, seed, support::now()) }).unwrap()
+        Iwarp::new(IwarpConfig { spare: 0, ..IwarpConfig::new(limits, seed, support::now()) })
+            .unwrap()
     }
 
-    fn listen_address(&mut self) -> Address {
+    fn listen_address(&mut self) -> IwarpAddress {
         support::localhost()
     }
 
-    fn nowhere(&mut self) -> Address {
+    fn nowhere(&mut self) -> IwarpAddress {
         // A port that was free a moment ago.
-        Address(TcpListener::bind(support::localhost().0).unwrap().local_addr().unwrap())
+        IwarpAddress(TcpListener::bind(support::localhost().0).unwrap().local_addr().unwrap())
     }
 
     fn step(&mut self) -> Time {
@@ -45,10 +47,12 @@ impl Fixture for Loopback {
 
     fn is_readable(&self, fd: BorrowedFd<'_>, patience: Duration) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let patience =
-            Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+        let patience = Timespec {
+            tv_sec: patience.as_secs() as i64,
+            tv_nsec: i64::from(patience.subsec_nanos()),
+        };
         poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&patience)).unwrap() == 1
     }
 }
 
-stag_verbs::conformance_tests!(Loopback);
+stag_conformance::conformance_tests!(Loopback);

@@ -1,11 +1,11 @@
-//! What an operation costs once everything is warm: no heap allocation, and few system calls.
+//! Costs of an operation once everything is warm: no heap allocation, and few system calls.
 //!
 //! One test only, because its allocator counts for the whole process.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
 
-use stag_iwarp::{Address, Config, Iwarp};
+use stag_iwarp::{Iwarp, IwarpAddress, IwarpConfig};
 use stag_pools::{Access, Buf, Class, Pool, Window};
 use stag_verbs::{Event, Limits, Memory, Provider, Qp, RemoteSpan, Status, Tag};
 use std::{
@@ -57,7 +57,7 @@ struct Side {
 
 impl Side {
     fn new(pool: &Pool, seed: u8) -> Self {
-        let mut end = Iwarp::new(Config::new(LIMITS, [seed; 32], support::now())).unwrap();
+        let mut end = Iwarp::new(IwarpConfig::new(LIMITS, [seed; 32], support::now())).unwrap();
         for _ in 0..LIMITS.receives {
             end.post_receive(pool.take(LIMITS.receive_len).unwrap()).unwrap();
         }
@@ -82,7 +82,11 @@ impl Side {
                     assert_eq!(status, Status::Success);
                     self.completed += 1;
                     if let Memory::Buf(buf) = memory {
-                        if buf.len() == BULK { self.bulk.push(buf) } else { self.messages.push(buf) }
+                        if buf.len() == BULK {
+                            self.bulk.push(buf)
+                        } else {
+                            self.messages.push(buf)
+                        }
                     }
                 }
                 Event::ConnectRequest { qp } => {
@@ -122,7 +126,11 @@ fn ping_pong(a: &mut Side, b: &mut Side) {
         }
         from.end.ring();
         pump_until(a, b, |a, b| {
-            if side == 0 { b.received - b_received == DEPTH } else { a.received - a_received == DEPTH }
+            if side == 0 {
+                b.received - b_received == DEPTH
+            } else {
+                a.received - a_received == DEPTH
+            }
         });
     }
     pump_until(a, b, |a, b| a.messages.len() == DEPTH && b.messages.len() == DEPTH);
@@ -147,7 +155,7 @@ fn operations_allocate_nothing_and_share_system_calls() {
     let class = |slot_len, count| Class { slot_len, count };
     let pool = Pool::new(&[class(64, 128), class(4096, 256), class(BULK, 64)]).unwrap();
     let (mut a, mut b) = (Side::new(&pool, 1), Side::new(&pool, 2));
-    let at: Address = b.end.listen(&support::localhost()).unwrap();
+    let at: IwarpAddress = b.end.listen(&support::localhost()).unwrap();
     a.qp = Some(a.end.connect(&at, b"").unwrap());
     pump_until(&mut a, &mut b, |a, b| {
         b.qp.is_some_and(|qp| b.end.send_room(qp) > 0) && a.end.send_room(a.qp()) > 0
@@ -176,7 +184,11 @@ fn operations_allocate_nothing_and_share_system_calls() {
     for (stats, before) in [(a.end.stats(), a_before), (b.end.stats(), b_before)] {
         let messages = ROUNDS * DEPTH as u64;
         assert_eq!(stats.fpdus_out - before.fpdus_out, messages);
-        assert_eq!(stats.sendmsg - before.sendmsg, ROUNDS, "one sendmsg for all messages of a ring");
+        assert_eq!(
+            stats.sendmsg - before.sendmsg,
+            ROUNDS,
+            "one sendmsg for all messages of a ring"
+        );
         // All of a ring usually arrives at once; TCP may still cut it.
         assert!(stats.recv - before.recv <= 2 * ROUNDS, "{} receives", stats.recv - before.recv);
         println!(

@@ -4,14 +4,15 @@
 mod support;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use stag_iwarp::Config;
+use stag_iwarp::IwarpConfig;
 use stag_verbs::{FabricFault, Provider};
 use std::{fs::File, net::TcpStream, time::Duration};
 use support::{End, config, until};
 
 #[test]
 fn an_acceptor_without_descriptors_rests_and_goes_on() {
-    let (mut end, at) = End::listening(Config { accept_pause: Duration::from_millis(50), ..config() });
+    let (mut end, at) =
+        End::listening(IwarpConfig { accept_pause: Duration::from_millis(50), ..config() });
     let whole = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..whole }).unwrap();
     let _peer = TcpStream::connect(at.0).unwrap();

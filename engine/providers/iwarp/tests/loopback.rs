@@ -3,7 +3,8 @@
 
 mod support;
 
-use stag_iwarp::{Config, Crc, FpduMax};
+use fastrand::Rng;
+use stag_iwarp::{Crc, FpduMax, IwarpConfig};
 use stag_pools::{Access, Window};
 use stag_verbs::{Event, Limits, Memory, Provider, Qp, RemoteSpan, Status, Tag};
 use std::collections::HashMap;
@@ -30,7 +31,8 @@ fn messages_writes_and_reads_of_many_lengths_arrive() {
         a.iwarp.ring();
         until([&mut a, &mut b], |[a, b]| a.events.len() == 3 && b.events.len() == 1);
         for expected in 1..=3 {
-            let Some(Event::Completed { tag, status: Status::Success, memory, .. }) = a.events.pop_front()
+            let Some(Event::Completed { tag, status: Status::Success, memory, .. }) =
+                a.events.pop_front()
             else {
                 panic!("work completes");
             };
@@ -53,7 +55,7 @@ fn messages_writes_and_reads_of_many_lengths_arrive() {
 }
 
 /// A message from `a` to `b`, and one back.
-fn round_trip(a: &mut End, b: &mut End, (qa, qb): (Qp, Qp)) {
+fn round_trip(a: &mut End, b: &mut End, qa: Qp, qb: Qp) {
     assert!(a.iwarp.send_inline(qa, b"there", None));
     a.iwarp.ring();
     until([a, b], |[_, b]| !b.events.is_empty());
@@ -74,19 +76,19 @@ fn one_that_is_busy_alone_is_asked_and_everybody_else_is_heard() {
     let busy = join(&mut a, &mut b, at);
     let quiet = join(&mut c, &mut b, at);
     for _ in 0..3 {
-        (0..40).for_each(|_| round_trip(&mut a, &mut b, busy));
+        (0..40).for_each(|_| round_trip(&mut a, &mut b, busy.0, busy.1));
         // Four in five polls ask the one that is hot.
         let before = *b.iwarp.stats();
-        (0..100).for_each(|_| round_trip(&mut a, &mut b, busy));
+        (0..100).for_each(|_| round_trip(&mut a, &mut b, busy.0, busy.1));
         let (asks, looks) =
             (b.iwarp.stats().recv - before.recv, b.iwarp.stats().epoll_wait - before.epoll_wait);
         assert!(asks >= 100 && looks <= asks / 2, "{looks} looks and {asks} asks");
         assert_eq!(b.iwarp.stats().epoll_ctl, before.epoll_ctl);
         // Another one gets its turn, and both at once.
-        round_trip(&mut c, &mut b, quiet);
+        round_trip(&mut c, &mut b, quiet.0, quiet.1);
         for _ in 0..40 {
-            round_trip(&mut a, &mut b, busy);
-            round_trip(&mut c, &mut b, quiet);
+            round_trip(&mut a, &mut b, busy.0, busy.1);
+            round_trip(&mut c, &mut b, quiet.0, quiet.1);
         }
     }
 }
@@ -97,7 +99,7 @@ fn one_that_is_busy_alone_wakes_a_sleeper_and_may_end() {
     let mut a = End::new(config());
     [&mut a, &mut b].into_iter().for_each(|end| end.post_receives(8));
     let (qa, qb) = join(&mut a, &mut b, at);
-    (0..40).for_each(|_| round_trip(&mut a, &mut b, (qa, qb)));
+    (0..40).for_each(|_| round_trip(&mut a, &mut b, qa, qb));
     assert!(b.iwarp.arm());
     assert!(a.iwarp.send_inline(qa, b"wake up", None));
     a.iwarp.ring();
@@ -107,13 +109,13 @@ fn one_that_is_busy_alone_wakes_a_sleeper_and_may_end() {
     assert_eq!(rustix::event::poll(&mut poll, Some(&patience)), Ok(1));
     assert_eq!(&b.next_message(qb)[..], b"wake up");
     b.post_receives(1);
-    (0..40).for_each(|_| round_trip(&mut a, &mut b, (qa, qb)));
+    (0..40).for_each(|_| round_trip(&mut a, &mut b, qa, qb));
     a.iwarp.disconnect(qa);
     assert_eq!(a.next_end(qa), stag_verbs::Cause::Local);
     assert_eq!(b.next_end(qb), stag_verbs::Cause::Peer);
     // Whoever comes next is served.
     let next = join(&mut a, &mut b, at);
-    (0..40).for_each(|_| round_trip(&mut a, &mut b, next));
+    (0..40).for_each(|_| round_trip(&mut a, &mut b, next.0, next.1));
 }
 
 #[test]
@@ -122,7 +124,7 @@ fn one_that_always_has_something_keeps_no_newcomer_out() {
     let (mut a, mut c) = (End::new(config()), End::new(config()));
     [&mut a, &mut b].into_iter().for_each(|end| end.post_receives(8));
     let (qa, qb) = join(&mut a, &mut b, at);
-    (0..40).for_each(|_| round_trip(&mut a, &mut b, (qa, qb)));
+    (0..40).for_each(|_| round_trip(&mut a, &mut b, qa, qb));
     let newcomer = c.iwarp.connect(&at, b"").unwrap();
     let (mut polls, mut accepted) = (0, false);
     while !c.events.iter().any(|event| matches!(event, Event::Established { .. })) {
@@ -161,7 +163,7 @@ fn ipv6_works_as_well() {
 
 #[test]
 fn several_shards_may_listen_at_one_port() {
-    let shared = Config { reuse_port: true, ..config() };
+    let shared = IwarpConfig { reuse_port: true, ..config() };
     let (first, at) = End::listening(shared.clone());
     let mut ends = [first, End::new(shared)];
     ends[1].iwarp.listen(&at).unwrap();
@@ -174,18 +176,6 @@ fn several_shards_may_listen_at_one_port() {
         peers.iter_mut().for_each(End::pump);
         ends.iter().map(|end| end.events.len()).sum::<usize>() == 8
     });
-}
-
-/// Marsaglia's xorshift: the same numbers in each run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit as u64) as usize
-    }
 }
 
 /// One side of the mixed traffic: what it waits for, by the tag of its work.
@@ -209,8 +199,13 @@ impl Mixed {
             match event {
                 Event::Completed { tag, status: Status::Success, memory, .. } => {
                     assert_eq!(tag, Tag(self.completed));
-                    if let (Some((at, len)), Memory::Buf(sink)) = (self.reads.remove(&tag.0), memory) {
-                        assert!(sink[3..3 + len] == content[at..at + len], "read of {len} from {at}");
+                    if let (Some((at, len)), Memory::Buf(sink)) =
+                        (self.reads.remove(&tag.0), memory)
+                    {
+                        assert!(
+                            sink[3..3 + len] == content[at..at + len],
+                            "read of {len} from {at}"
+                        );
                     }
                     self.completed += 1;
                 }
@@ -227,7 +222,7 @@ impl Mixed {
 }
 
 /// Both sides send, write and read at the same time, with work of all lengths.
-fn mixed_traffic(config: &Config, seed: u64, operations: u64) {
+fn mixed_traffic(config: &IwarpConfig, seed: u64, operations: u64) {
     let (mut b, at) = End::listening(config.clone());
     let mut a = End::new(config.clone());
     a.post_receives(4);
@@ -243,7 +238,7 @@ fn mixed_traffic(config: &Config, seed: u64, operations: u64) {
         });
         windows.push((readable, writable));
     }
-    let mut random = Random(seed);
+    let mut random = Rng::with_seed(seed);
     let (mut posted, mut sent) = ([0; 2], [0_u64; 2]);
     let mut written = [vec![false; content.len()], vec![false; content.len()]];
     while sides.iter().any(|side| side.completed < operations)
@@ -255,17 +250,18 @@ fn mixed_traffic(config: &Config, seed: u64, operations: u64) {
             // Few at a time, because every sink and source is a long buffer of the small pool.
             while posted[index] < operations && posted[index] - side.completed < 4 {
                 let tag = Tag(posted[index]);
-                let limit = [40, 4000, 150_000][random.below(3)];
-                let len = random.below(limit);
-                let at = random.below(content.len() - len);
+                let limit = [40, 4000, 150_000][random.usize(..3)];
+                let len = random.usize(..limit);
+                let at = random.usize(..content.len() - len);
                 let remote = |window: Window| RemoteSpan {
                     offset: window.offset + at as u64,
                     len: len as u32,
                     ..span(window)
                 };
-                match random.below(3) {
+                match random.usize(..3) {
                     0 => {
-                        let message = [&sent[index].to_be_bytes()[..], &content[..len.min(4000)]].concat();
+                        let message =
+                            [&sent[index].to_be_bytes()[..], &content[..len.min(4000)]].concat();
                         let message = side.end.buf(&message);
                         side.end.iwarp.post_send(side.qp, tag, message, None).unwrap();
                         sent[index] += 1;
@@ -277,7 +273,10 @@ fn mixed_traffic(config: &Config, seed: u64, operations: u64) {
                     }
                     _ => {
                         let sink = side.end.buf(&vec![0; len + 3]);
-                        side.end.iwarp.post_read(side.qp, tag, sink, 3, &[remote(readable)]).unwrap();
+                        side.end
+                            .iwarp
+                            .post_read(side.qp, tag, sink, 3, &[remote(readable)])
+                            .unwrap();
                         side.reads.insert(tag.0, (at, len));
                     }
                 }
@@ -289,14 +288,18 @@ fn mixed_traffic(config: &Config, seed: u64, operations: u64) {
     }
     for (index, side) in sides.iter_mut().enumerate() {
         // Every Write put there what was there before.
-        side.end.iwarp.post_local_invalidate(side.qp, Tag(side.completed), windows[index].1.key).unwrap();
+        side.end
+            .iwarp
+            .post_local_invalidate(side.qp, Tag(side.completed), windows[index].1.key)
+            .unwrap();
         side.end.iwarp.ring();
         let Event::Completed { memory: Memory::Fenced(fenced), .. } = side.end.next() else {
             panic!("fenced")
         };
         // What no Write covered is as it was, or cleared because a Write came behind it.
         let octets = fenced.into_buf();
-        let is_right = |at: usize| octets[at] == content[at] || !written[index][at] && octets[at] == 0;
+        let is_right =
+            |at: usize| octets[at] == content[at] || !written[index][at] && octets[at] == 0;
         assert!((0..content.len()).all(is_right));
     }
 }
@@ -309,7 +312,7 @@ fn mixed_traffic_arrives_whole_with_every_length_of_fpdus_and_buffers() {
         {
             for (ird, crc) in [(1, Crc::Always), (128, Crc::Never)] {
                 let limits = Limits { receives, ..LIMITS };
-                let config = Config {
+                let config = IwarpConfig {
                     limits,
                     fpdu_max,
                     send_buffer,
@@ -329,7 +332,7 @@ fn mixed_traffic_arrives_whole_with_every_length_of_fpdus_and_buffers() {
 fn reads_of_sixty_four_spans_fill_a_send_queue() {
     const SPANS: usize = 64;
     let limits = Limits { send_queue: 256, read_spans: SPANS, ..LIMITS };
-    let config = Config { limits, ..config() };
+    let config = IwarpConfig { limits, ..config() };
     let (mut b, at) = End::listening(config.clone());
     let mut a = End::new(config);
     let (qa, qb) = join(&mut a, &mut b, at);
@@ -346,7 +349,9 @@ fn reads_of_sixty_four_spans_fill_a_send_queue() {
         .collect();
     let wanted: Vec<_> = spans
         .iter()
-        .flat_map(|span| octets[(span.offset - source.offset) as usize..][..span.len as usize].to_vec())
+        .flat_map(|span| {
+            octets[(span.offset - source.offset) as usize..][..span.len as usize].to_vec()
+        })
         .collect();
     let pool = stag_pools::Pool::new(&[stag_pools::Class { slot_len: 2048, count: 257 }]).unwrap();
     let sink = || {
@@ -362,8 +367,9 @@ fn reads_of_sixty_four_spans_fill_a_send_queue() {
     a.iwarp.ring();
     until([&mut a, &mut b], |[a, _]| a.events.len() == 256);
     for expected in 0..256 {
-        let Some(Event::Completed { tag, status: Status::Success, memory: Memory::Buf(sink), .. }) =
-            a.events.pop_front()
+        let Some(Event::Completed {
+            tag, status: Status::Success, memory: Memory::Buf(sink), ..
+        }) = a.events.pop_front()
         else {
             panic!("every Read completes");
         };

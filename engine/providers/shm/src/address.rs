@@ -1,4 +1,4 @@
-//! Where a process of this host listens.
+//! Address on which a process of this host listens.
 
 use std::{
     fmt,
@@ -8,14 +8,14 @@ use std::{
 
 /// A socket in the file system, written `shm:///path` or `shm:///path?trust=uid`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Address {
+pub struct ShmAddress {
     path: PathBuf,
     trust: bool,
 }
 
 /// Why a text is no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AddressError {
+pub enum ShmAddressError {
     /// The path does not begin with `/`.
     Relative,
     /// The path has more octets than a socket's name may have.
@@ -24,21 +24,23 @@ pub enum AddressError {
     Parameter,
 }
 
-impl fmt::Display for AddressError {
+impl fmt::Display for ShmAddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Relative => {
                 f.write_str("the path of the socket must be absolute, as in shm:///run/stag.sock")
             }
-            Self::TooLong => write!(f, "the path of a socket has at most {} octets", Address::PATH_MAX),
+            Self::TooLong => {
+                write!(f, "the path of a socket has at most {} octets", ShmAddress::PATH_MAX)
+            }
             Self::Parameter => f.write_str("the only parameter is ?trust=uid"),
         }
     }
 }
 
-impl std::error::Error for AddressError {}
+impl std::error::Error for ShmAddressError {}
 
-impl Address {
+impl ShmAddress {
     /// Octets of the longest path (`sun_path` without its final zero).
     pub const PATH_MAX: usize = 107;
 
@@ -46,13 +48,13 @@ impl Address {
     ///
     /// # Errors
     /// The path is relative or too long.
-    pub fn new(path: impl Into<PathBuf>) -> Result<Self, AddressError> {
+    pub fn new(path: impl Into<PathBuf>) -> Result<Self, ShmAddressError> {
         let path = path.into();
         if !path.is_absolute() {
-            return Err(AddressError::Relative);
+            return Err(ShmAddressError::Relative);
         }
         if path.as_os_str().len() > Self::PATH_MAX {
-            return Err(AddressError::TooLong);
+            return Err(ShmAddressError::TooLong);
         }
         Ok(Self { path, trust: false })
     }
@@ -67,7 +69,7 @@ impl Address {
         &self.path
     }
 
-    /// Whether the peer may map this side's pools.
+    /// Returns true if the peer may map this side's pools.
     pub const fn is_trusting(&self) -> bool {
         self.trust
     }
@@ -76,7 +78,7 @@ impl Address {
     ///
     /// # Errors
     /// The path becomes too long.
-    pub fn of_shard(&self, index: usize) -> Result<Self, AddressError> {
+    pub fn of_shard(&self, index: usize) -> Result<Self, ShmAddressError> {
         if index == 0 {
             return Ok(self.clone());
         }
@@ -86,14 +88,14 @@ impl Address {
     }
 }
 
-impl fmt::Display for Address {
+impl fmt::Display for ShmAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "shm://{}{}", self.path.display(), if self.trust { "?trust=uid" } else { "" })
     }
 }
 
-impl FromStr for Address {
-    type Err = AddressError;
+impl FromStr for ShmAddress {
+    type Err = ShmAddressError;
 
     /// With or without the scheme.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -101,7 +103,7 @@ impl FromStr for Address {
         match text.split_once('?') {
             None => Self::new(text),
             Some((path, "trust=uid")) => Ok(Self::new(path)?.trusting()),
-            Some(_) => Err(AddressError::Parameter),
+            Some(_) => Err(ShmAddressError::Parameter),
         }
     }
 }
@@ -113,9 +115,9 @@ mod tests {
     #[test]
     fn addresses_are_read_as_they_are_written() {
         for text in ["shm:///run/stag.sock", "shm:///a b?trust=uid"] {
-            assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<ShmAddress>().unwrap().to_string(), text);
         }
-        let address: Address = "/x?trust=uid".parse().unwrap();
+        let address: ShmAddress = "/x?trust=uid".parse().unwrap();
         assert!(address.is_trusting() && address.path() == Path::new("/x"));
         assert_eq!(address.of_shard(0).unwrap(), address);
         assert_eq!(address.of_shard(2).unwrap().to_string(), "shm:///x.2?trust=uid");
@@ -124,15 +126,15 @@ mod tests {
     #[test]
     fn what_is_no_address_says_why() {
         for (text, why) in [
-            ("shm://run/stag", AddressError::Relative),
-            ("", AddressError::Relative),
-            ("shm:///x?trust=all", AddressError::Parameter),
-            ("shm:///x?", AddressError::Parameter),
+            ("shm://run/stag", ShmAddressError::Relative),
+            ("", ShmAddressError::Relative),
+            ("shm:///x?trust=all", ShmAddressError::Parameter),
+            ("shm:///x?", ShmAddressError::Parameter),
         ] {
-            assert_eq!(text.parse::<Address>().unwrap_err(), why, "{text}");
+            assert_eq!(text.parse::<ShmAddress>().unwrap_err(), why, "{text}");
         }
-        let long = format!("/{}", "x".repeat(Address::PATH_MAX - 1));
-        assert!(Address::new(&long).unwrap().of_shard(1).is_err());
-        assert_eq!(Address::new(format!("{long}x")).unwrap_err(), AddressError::TooLong);
+        let long = format!("/{}", "x".repeat(ShmAddress::PATH_MAX - 1));
+        assert!(ShmAddress::new(&long).unwrap().of_shard(1).is_err());
+        assert_eq!(ShmAddress::new(format!("{long}x")).unwrap_err(), ShmAddressError::TooLong);
     }
 }

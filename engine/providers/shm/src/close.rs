@@ -1,48 +1,53 @@
-//! How connections end, and links with all of theirs.
+//! The end of connections, and of links with all their connections.
 //!
-//! Every end passes through [`end`]: work completes, windows come back, the engine hears the cause last. The connection's
-//! place is used again when both sides have said that they have nothing more to say about it.
+//! Every end passes through [`end`]: work completes, windows come back, the engine hears the cause
+//! last. The connection's place is used again when both sides have said that they have nothing more
+//! to say about it.
 
 use crate::{
-    conn::{Conn, Say, Shared, State},
-    link::Link,
-    record::Why,
+    Shm,
+    conn::{LinkMessage, ShmConn, ShmShared, ShmState},
+    link::{LinkStage, ShmLink},
+    record::CloseReason,
 };
 use stag_pools::{Table, table::Key};
 use stag_verbs::{Cause, Event, FabricFault, Qp, Status, Terminate};
 
 /// The peer broke a rule: it is told which, and the connection ends.
 pub(crate) fn violate(
-    conn: &mut Conn,
-    link: &mut Link,
-    shared: &mut Shared,
-    (terminate, read): (Terminate, Option<u64>),
+    conn: &mut ShmConn,
+    link: &mut ShmLink,
+    shared: &mut ShmShared,
+    terminate: Terminate,
+    read: Option<u64>,
 ) {
-    end(conn, link, shared, (Cause::PeerFault(terminate), None));
-    say_close(conn, link, Why::told(terminate, read));
+    end(conn, link, shared, Cause::PeerFault(terminate), None);
+    say_close(conn, link, CloseReason::told(terminate, read));
 }
 
 /// We end it, or the peer did: both sides say so.
-pub(crate) fn say_close(conn: &mut Conn, link: &mut Link, why: Why) {
-    conn.state = if conn.state == State::AwaitRoom { State::AwaitRoom } else { State::AwaitClose };
-    link.say.push_back(Say::Close { to: conn.peer, from: conn.qp.0, why });
+pub(crate) fn say_close(conn: &mut ShmConn, link: &mut ShmLink, why: CloseReason) {
+    conn.state =
+        if conn.state == ShmState::AwaitRoom { ShmState::AwaitRoom } else { ShmState::AwaitClose };
+    link.say.push_back(LinkMessage::Close { to: conn.peer, from: conn.qp.0, why });
 }
 
 /// Gives everything back and reports the end, once. `read` is the request that the peer blames.
 pub(crate) fn end(
-    conn: &mut Conn,
-    link: &mut Link,
-    shared: &mut Shared,
-    (cause, read): (Cause, Option<u64>),
+    conn: &mut ShmConn,
+    link: &mut ShmLink,
+    shared: &mut ShmShared,
+    cause: Cause,
+    read: Option<u64>,
 ) {
     if !conn.is_live() {
         return;
     }
-    conn.state = State::AwaitClose;
+    conn.state = ShmState::AwaitClose;
     conn.deadline = None;
     conn.answers.clear();
     retract(conn.qp.0, link);
-    flush_queue(conn, shared, (cause, read));
+    flush_queue(conn, shared, cause, read);
     let qp = conn.qp;
     let events = &mut shared.events;
     shared.receives.forget(qp, |fenced| events.push_back(Event::Unbound { qp, fenced }));
@@ -56,9 +61,9 @@ pub(crate) fn end(
     }
 }
 
-/// What the ring says of this connection's windows is void: their memory is about to be used for something else. Writes' memory
-/// is kept for as long as the ring names it.
-fn retract(conn: Key, link: &mut Link) {
+/// Retracts the records in the ring that name windows of this connection, because their memory is
+/// about to be reused. Memory of Writes is kept as long as the ring names it.
+fn retract(conn: Key, link: &mut ShmLink) {
     let (lent, producer, own) = (&mut link.lent, &link.producer, &link.own);
     lent.retain_mut(|lent| {
         if lent.conn != conn {
@@ -74,9 +79,11 @@ fn retract(conn: Key, link: &mut Link) {
     });
 }
 
-/// Completes what is pending, in order. The Read that the peer refused, or the oldest work when the fabric failed, says so.
-fn flush_queue(conn: &mut Conn, shared: &mut Shared, (cause, read): (Cause, Option<u64>)) {
-    let blamed = |request| conn.asked.iter().find(|asked| asked.request == request).map(|asked| asked.seq);
+/// Completes what is pending, in order. The Read that the peer refused, or the oldest work when the
+/// fabric failed, says so.
+fn flush_queue(conn: &mut ShmConn, shared: &mut ShmShared, cause: Cause, read: Option<u64>) {
+    let blamed =
+        |request| conn.asked.iter().find(|asked| asked.request == request).map(|asked| asked.seq);
     let marked = match cause {
         Cause::Fabric(_) => conn.queue.oldest_pending().map(|seq| (seq, Status::Lost)),
         Cause::Terminated(terminate) => read.and_then(blamed).map(|seq| (seq, status(terminate))),
@@ -100,9 +107,9 @@ const fn status(terminate: Terminate) -> Status {
 /// The process is gone, or nothing it says can be understood: all its connections end.
 pub(crate) fn end_all(
     key: Key,
-    link: &mut Link,
-    conns: &mut Table<Box<Conn>>,
-    shared: &mut Shared,
+    link: &mut ShmLink,
+    conns: &mut Table<Box<ShmConn>>,
+    shared: &mut ShmShared,
     cause: Cause,
 ) {
     if cause == Cause::Fabric(FabricFault::Corrupt) {
@@ -111,8 +118,110 @@ pub(crate) fn end_all(
     for place in 0..conns.capacity() {
         let Some(conn) = conns.key_at(place).and_then(|key| conns.get_mut(key)) else { continue };
         if conn.link == key {
-            end(conn, link, shared, (cause, None));
+            end(conn, link, shared, cause, None);
             conn.die(shared);
         }
+    }
+}
+
+impl Shm {
+    /// The link is gone, and all its connections.
+    pub(crate) fn end_link(&mut self, key: Key, cause: Cause) {
+        let Some(mut link) = self.links.remove(key) else { return };
+        self.hot.retain(|other| *other != key);
+        // Who could not be reached at all was refused.
+        let cause = match cause {
+            Cause::Fabric(FabricFault::Lost)
+                if link.stage != LinkStage::Up && link.target.is_some() =>
+            {
+                Cause::Fabric(FabricFault::Refused)
+            }
+            cause => cause,
+        };
+        end_all(key, &mut link, &mut self.conns, &mut self.shared, cause);
+        self.sweep_dead();
+    }
+
+    /// Forgets connections whose places can be used again. One whose last event the engine has not
+    /// had is forgotten then.
+    pub(crate) fn sweep_dead(&mut self) {
+        if std::mem::take(&mut self.shared.dead) == 0 {
+            return;
+        }
+        let ended = self.ended;
+        for place in 0..self.conns.capacity() {
+            let Some(key) = self.conns.key_at(place) else { continue };
+            let is_done = self
+                .conns
+                .get(key)
+                .is_some_and(|conn| conn.state == ShmState::Dead && conn.is_over);
+            if is_done && ended != Some(key) {
+                self.forget(key);
+            }
+        }
+    }
+
+    /// Connections that ended keep their places until their processes confirm it. When those places
+    /// are all that is left, the process that owes most of them loses its link, so that one which
+    /// never confirms keeps nobody out.
+    pub(crate) fn free_places(&mut self) {
+        let is_full = self.conns.len() == self.conns.capacity();
+        if !is_full || self.shared.taken >= self.shared.config.limits.connections {
+            return;
+        }
+        let is_owed =
+            |conn: &ShmConn| matches!(conn.state, ShmState::AwaitClose | ShmState::AwaitRoom);
+        let owed = |link: Key| {
+            self.conns.iter().filter(|(_, conn)| conn.link == link && is_owed(conn)).count()
+        };
+        let most = self.hot.iter().map(|key| (owed(*key), *key)).max();
+        if let Some((1.., key)) = most {
+            self.shared.stats.evicted += 1;
+            self.end_link(key, Cause::Fabric(FabricFault::Lost));
+        }
+    }
+
+    pub(crate) fn forget(&mut self, key: Key) {
+        let Some(conn) = self.conns.remove(key) else { return };
+        let Some(link) = self.links.get_mut(conn.link) else { return };
+        link.conns -= 1;
+        if link.conns == 0 && link.target.is_some() {
+            let deadline = self.shared.now + self.shared.config.linger;
+            link.deadline = Some(deadline);
+            self.note_deadline(deadline);
+        }
+    }
+
+    /// Ends a connection of ours, whatever it waits for.
+    pub(crate) fn give_up(&mut self, key: Key, cause: Cause) {
+        let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.is_live()) else { return };
+        let link_key = conn.link;
+        let Some(link) = self.links.get_mut(link_key) else { return };
+        let was = conn.state;
+        end(conn, link, &mut self.shared, cause, None);
+        match was {
+            ShmState::Established => say_close(conn, link, crate::record::CloseReason::GONE),
+            ShmState::AwaitAnswer => {
+                link.say.push_back(LinkMessage::Reject {
+                    to: conn.peer,
+                    is_shut: false,
+                    private_data: Box::default(),
+                });
+                conn.die(&mut self.shared);
+            }
+            _ => {
+                let number = conn.number();
+                let before = link.say.len();
+                link.say.retain(
+                    |say| !matches!(say, LinkMessage::Connect { from, .. } if *from == number),
+                );
+                if link.say.len() < before {
+                    conn.die(&mut self.shared); // the peer never hears of it
+                } else {
+                    link.say.push_back(LinkMessage::GiveUp { from: number });
+                }
+            }
+        }
+        self.flush_link(link_key);
     }
 }

@@ -1,33 +1,37 @@
-//! What an [`Shm`](crate::Shm) is made of.
+//! Settings of an [`Shm`](crate::Shm).
 
 use rustix::process::geteuid;
 use stag_verbs::{Limits, Time};
 use std::time::Duration;
 
-/// What an [`Shm`](crate::Shm) is made of. [`Config::new`] has defaults for all but the limits and the seed.
+/// Settings of an [`Shm`](crate::Shm). [`ShmConfig::new`] has defaults for all but the limits and
+/// the seed.
 #[derive(Clone, Debug)]
-pub struct Config {
-    /// What it holds. `private_data_len` is brought down to 512.
+pub struct ShmConfig {
+    /// Limits of the provider. `private_data_len` is lowered to 512.
     pub limits: Limits,
-    /// Makes window keys unpredictable (RFC 5042 §6.4): take it from the operating system's generator.
+    /// Makes window keys unpredictable (RFC 5042 §6.4): take it from the operating system's
+    /// generator.
     pub seed: [u8; 32],
-    /// Whether processes of the same user may map our pools, if they wish the same.
+    /// True if processes of the same user may map our pools, provided that they allow the same.
     pub trust: bool,
     /// Users whose processes may connect; by default our own and root.
     pub allow: Vec<u32>,
-    /// Octets of the ring to each process: a power of two, at least 64 KiB and sixteen times a receive. What is on its way to a
-    /// process at one time; the ring's memory is taken when the process connects.
+    /// Octets of the ring to each process: a power of two, at least 64 KiB and sixteen times a
+    /// receive. What is on its way to a process at one time; the ring's memory is taken when the
+    /// process connects.
     pub ring_len: usize,
     /// Processes at a time.
     pub links: usize,
-    /// How long a process that connects may take to say who it is, and a server to take a connection.
+    /// Time limit for a connecting process to introduce itself, and for a server to accept a
+    /// connection.
     pub timeout: Duration,
-    /// How long a link without connections is kept by the side that made it.
+    /// Time that a link without connections is kept by the side that made it.
     pub linger: Duration,
-    /// How often the sockets are looked at while there is work.
+    /// Interval at which the sockets are polled while there is work.
     pub look_interval: Duration,
-    /// Messages that may wait for a receive, of all connections together; one more waits in its ring, and what its process says
-    /// behind it waits, too.
+    /// Messages that may wait for a receive, of all connections together; one more waits in its
+    /// ring, and what its process says behind it waits, too.
     pub parking: usize,
     /// The time before the first poll.
     pub now: Time,
@@ -40,7 +44,7 @@ pub(crate) const RING_MIN: usize = 64 << 10;
 /// Octets of the largest ring that is taken from a peer.
 pub(crate) const RING_MAX: usize = 64 << 20;
 
-impl Config {
+impl ShmConfig {
     /// The defaults around `limits` and `seed`.
     pub fn new(limits: Limits, seed: [u8; 32], now: Time) -> Self {
         Self {

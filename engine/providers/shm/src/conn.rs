@@ -1,6 +1,6 @@
 //! One connection: its state, its work, and what it shares with the others of its shard.
 
-use crate::{Config, Stats, record::Why};
+use crate::{ShmConfig, ShmStats, record::CloseReason};
 use rustix::fd::OwnedFd;
 use stag_pools::{Pool, RemoteKey, Windows, table::Key};
 use stag_verbs::{
@@ -12,9 +12,9 @@ use std::collections::VecDeque;
 /// Reads that one connection has under way in each direction; work behind one more waits.
 pub(crate) const READS_MAX: usize = 64;
 
-/// What a connection waits for.
+/// State of a connection, named by the event that it awaits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum ShmState {
     /// We connect: the peer has not answered.
     AwaitReply,
     /// The peer connects: the engine has to accept or reject.
@@ -31,7 +31,7 @@ pub(crate) enum State {
 
 /// A Read of the peer that is not answered whole.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ReadAnswer {
     pub(crate) key: RemoteKey,
     pub(crate) offset: u64,
     pub(crate) left: usize,
@@ -40,7 +40,7 @@ pub(crate) struct Answer {
 
 /// A Read of ours that is not answered whole: which work request, and the octets that are missing.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingRead {
     pub(crate) request: u64,
     pub(crate) seq: u64,
     pub(crate) left: usize,
@@ -48,13 +48,13 @@ pub(crate) struct Asked {
 
 /// One connection.
 #[derive(Debug)]
-pub(crate) struct Conn {
+pub(crate) struct ShmConn {
     pub(crate) qp: Qp,
     pub(crate) link: Key,
     /// Its number at the peer, once known.
     pub(crate) peer: u32,
     pub(crate) address: PeerAddress,
-    pub(crate) state: State,
+    pub(crate) state: ShmState,
     /// The engine knows of it, and gets its events.
     pub(crate) is_known: bool,
     /// The engine has had its last event and has polled since.
@@ -63,12 +63,12 @@ pub(crate) struct Conn {
     pub(crate) queue: SendQueue,
     /// Octets of the Write in front of the queue that are sent.
     pub(crate) written: usize,
-    pub(crate) answers: VecDeque<Answer>,
-    pub(crate) asked: VecDeque<Asked>,
+    pub(crate) answers: VecDeque<ReadAnswer>,
+    pub(crate) asked: VecDeque<PendingRead>,
     pub(crate) requests: u64,
     /// Answers named our memory in the ring up to this position.
     pub(crate) lent_until: u64,
-    /// When to give up what it waits for.
+    /// Time at which to give up the awaited event.
     pub(crate) deadline: Option<Time>,
     /// It is in the list of those with unrung work.
     pub(crate) is_posted: bool,
@@ -76,8 +76,14 @@ pub(crate) struct Conn {
     pub(crate) is_waiting: bool,
 }
 
-impl Conn {
-    pub(crate) fn new(qp: Qp, link: Key, address: PeerAddress, state: State, send_queue: usize) -> Self {
+impl ShmConn {
+    pub(crate) fn new(
+        qp: Qp,
+        link: Key,
+        address: PeerAddress,
+        state: ShmState,
+        send_queue: usize,
+    ) -> Self {
         Self {
             qp,
             link,
@@ -99,14 +105,15 @@ impl Conn {
         }
     }
 
-    /// Whether the engine may still use it.
+    /// Returns true if the engine may still use the connection.
     pub(crate) const fn is_live(&self) -> bool {
-        matches!(self.state, State::AwaitReply | State::AwaitAnswer | State::Established)
+        matches!(self.state, ShmState::AwaitReply | ShmState::AwaitAnswer | ShmState::Established)
     }
 
-    /// Nobody says anything about it any more: its place can be used again when the engine has had its last event.
-    pub(crate) const fn die(&mut self, shared: &mut Shared) {
-        self.state = State::Dead;
+    /// Nobody says anything about it any more: its place can be used again when the engine has had
+    /// its last event.
+    pub(crate) const fn die(&mut self, shared: &mut ShmShared) {
+        self.state = ShmState::Dead;
         shared.dead += 1;
     }
 
@@ -116,9 +123,9 @@ impl Conn {
     }
 }
 
-/// What has to be said about connections as soon as the ring has room.
+/// Message about a connection that is sent as soon as the ring has room.
 #[derive(Debug)]
-pub(crate) enum Say {
+pub(crate) enum LinkMessage {
     Connect {
         from: u32,
         private_data: Box<[u8]>,
@@ -140,14 +147,14 @@ pub(crate) enum Say {
     Close {
         to: u32,
         from: Key,
-        why: Why,
+        why: CloseReason,
     },
 }
 
-/// What all connections of a shard share.
+/// State that all connections of a shard share.
 #[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) config: Config,
+pub(crate) struct ShmShared {
+    pub(crate) config: ShmConfig,
     pub(crate) epoll: OwnedFd,
     pub(crate) windows: Windows,
     pub(crate) receives: Receives,
@@ -156,7 +163,7 @@ pub(crate) struct Shared {
     pub(crate) spare_works: Vec<VecDeque<Work>>,
     /// The pools that a peer who trusts us may map, by their number there.
     pub(crate) pools: Vec<Pool>,
-    pub(crate) stats: Stats,
+    pub(crate) stats: ShmStats,
     pub(crate) now: Time,
     /// Peers may ask for connections.
     pub(crate) is_listening: bool,
@@ -166,7 +173,7 @@ pub(crate) struct Shared {
     pub(crate) dead: usize,
 }
 
-impl Shared {
+impl ShmShared {
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front()?;
         if self.events.is_empty() {
@@ -179,13 +186,14 @@ impl Shared {
     #[inline]
     pub(crate) fn report(&mut self, event: Option<Event>) {
         if let Some(event) = event {
-            // RFC 5042 §6.4.3.2, §6.4.6 [5042-16] [5042-19]
+            // RFC 5042 §6.4.3.2, §6.4.6 [5042-16]: a shared completion queue does not overflow
+            // RFC 5042 §6.4.3.2, §6.4.6 [5042-19]: a full event queue affects no other stream
             self.events.push_back(event);
         }
     }
 
     /// The number of the pool that holds `place` for peers that map it.
-    pub(crate) fn pool_number(&self, place: stag_pools::Place) -> Option<u32> {
+    pub(crate) fn pool_number(&self, place: stag_pools::PoolPlace) -> Option<u32> {
         let number = self.pools.iter().position(|pool| pool.id() == place.pool)?;
         u32::try_from(number).ok()
     }

@@ -1,9 +1,11 @@
 //! Copies out of memory that another process may be writing meanwhile. Has `unsafe`.
 //!
-//! Every load is volatile, and of one aligned unit: the compiler makes each once, and draws no conclusion from what it brings. The
-//! promise is about octets: each octet of a copy is one that stood there at some moment during the copy, and an aligned word comes
-//! whole where the processor loads words whole. Nothing is promised of neighbours. A copy is judged afterwards, where the other process
-//! cannot reach it; whoever has to know that nothing changed meanwhile asks the ring ([`crate::ring::Consumer::is_still`]).
+//! Every load is volatile, and of one aligned unit: the compiler makes each once, and draws no
+//! conclusion from what it brings. The promise is about octets: each octet of a copy is one that
+//! stood there at some moment during the copy, and an aligned word comes whole where the processor
+//! loads words whole. Nothing is promised of neighbours. A copy is judged afterwards, where the
+//! other process cannot reach it; whoever has to know that nothing changed meanwhile asks the ring
+//! ([`crate::ring::Consumer::is_still`]).
 
 /// Octets from which on the lines of a copy are worth a loop of their own.
 const BULK: usize = 256;
@@ -15,8 +17,8 @@ const VECTOR: usize = 16;
 /// Copies `to.len()` octets at `from`.
 ///
 /// # Safety
-/// `from` is valid for reads of as many octets, and `to` does not overlap them. Others may write to them: only other processes,
-/// or this one by atomics.
+/// `from` is valid for reads of as many octets, and `to` does not overlap them. Others may write to
+/// them: only other processes, or this one by atomics.
 #[inline]
 pub(crate) unsafe fn copy_volatile(from: *const u8, to: &mut [u8]) {
     if to.len() >= BULK || !from.addr().is_multiple_of(8) {
@@ -93,8 +95,8 @@ unsafe fn copy_long(from: *const u8, to: &mut [u8]) {
 unsafe fn load<T: Copy>(from: *const u8) -> T {
     let from: *const T = from.cast();
     debug_assert!(from.is_aligned(), "units are aligned");
-    // SAFETY: the caller promises an aligned `T`; what another process does to it meanwhile is no access of this program, and a
-    // volatile load makes no assumption about it.
+    // SAFETY: the caller promises an aligned `T`; what another process does to it meanwhile is no
+    // access of this program, and a volatile load makes no assumption about it.
     unsafe { from.read_volatile() }
 }
 
@@ -168,7 +170,8 @@ mod tests {
                     // SAFETY: `octets` are as many, elsewhere.
                     unsafe { copy_volatile(octets.as_ptr(), &mut to[lead..lead + len]) };
                     assert_eq!(&to[lead..lead + len], octets, "{len} octets at {offset}");
-                    let is_kept = to[..lead].iter().chain(&to[lead + len..]).all(|octet| *octet == 0xee);
+                    let is_kept =
+                        to[..lead].iter().chain(&to[lead + len..]).all(|octet| *octet == 0xee);
                     assert!(is_kept, "{len} octets at {offset}");
                 }
             }
@@ -193,7 +196,9 @@ mod tests {
             for turn in 0..2_000_usize {
                 let (from, len) = (turn % 8 * 8, 1_000 + turn % 3_000 / 8 * 8);
                 // SAFETY: the octets lie in `words`, which the other thread writes by atomics.
-                unsafe { copy_volatile(words.as_ptr().cast::<u8>().wrapping_add(from), &mut to[..len]) };
+                unsafe {
+                    copy_volatile(words.as_ptr().cast::<u8>().wrapping_add(from), &mut to[..len])
+                };
                 for word in to[..len].as_chunks::<8>().0 {
                     assert_eq!(word, &[word[0]; 8], "a word is torn");
                 }

@@ -1,23 +1,25 @@
 //! Two processes that know each other: a socket, a file of each side, and who the other one is.
 //!
-//! Whoever connects says hello first, and hears one back. A hello carries the file with the sender's ring and, where users trust each
-//! other, those of its pools. After that the socket carries wake-ups only; its end is the end of the link.
+//! Whoever connects says hello first, and hears one back. A hello carries the file with the
+//! sender's ring and, where users trust each other, those of its pools. After that the socket
+//! carries wake-ups only; its end is the end of the link.
 
 use crate::{
-    Address, Config,
+    ShmAddress, ShmConfig,
     config::{RING_MAX, RING_MIN},
-    conn::{Say, Shared},
+    conn::{LinkMessage, ShmShared},
     peer::peer_of,
     ring::{Consumer, Producer, RING, must_wake},
-    segment::{Own, Theirs},
+    segment::{OwnSegment, PeerSegment},
 };
 use rustix::{
     event::epoll,
     fs::{Mode, chmod, unlink},
     io::{Errno, IoSlice, IoSliceMut},
     net::{
-        self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+        self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags,
+        SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+        SocketType,
     },
     process::geteuid,
     thread::{MembarrierCommand, membarrier},
@@ -39,14 +41,15 @@ const MAGIC: &[u8; 8] = b"stag-shm";
 const VERSION: u32 = 2;
 /// In the flags of a hello: the sender's pools may be mapped, if the receiver's may.
 const TRUST: u32 = 1;
-/// In the flags of a hello: membarrier(2) of others works on the sender, so whoever sleeps needs no fence from it.
+/// In the flags of a hello: membarrier(2) of others works on the sender, so whoever sleeps needs no
+/// fence from it.
 const BARRIER: u32 = 2;
 /// Processes that wait to be taken in.
 const BACKLOG: i32 = 64;
 
-/// What a link waits for.
+/// State of a link, named by the event that it awaits.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum LinkStage {
     /// We connect, and the server's queue of newcomers is full.
     AwaitServer,
     /// The peer's hello.
@@ -57,40 +60,42 @@ pub(crate) enum Stage {
 
 /// Memory of ours that the ring names.
 #[derive(Debug)]
-pub(crate) struct Lent {
-    /// Where the record begins and ends.
+pub(crate) struct LentRecord {
+    /// Start of the record in the ring; `end` is its end.
     pub(crate) begin: u64,
     pub(crate) end: u64,
-    /// Whose it is.
+    /// Connection that the memory belongs to.
     pub(crate) conn: Key,
-    /// The Write that completes when the peer has read on; none for an answer, and when its connection has ended.
+    /// The Write that completes when the peer has read on; none for an answer, and when its
+    /// connection has ended.
     pub(crate) write: Option<u64>,
-    /// The Write's memory: it stays what it is also when its connection ends, because the ring still names it.
+    /// The Write's memory: it stays what it is also when its connection ends, because the ring
+    /// still names it.
     pub(crate) source: Option<Extent>,
 }
 
 /// One process, as long as its socket lives.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct ShmLink {
     pub(crate) socket: OwnedFd,
-    pub(crate) stage: Stage,
+    pub(crate) stage: LinkStage,
     pub(crate) peer: PeerAddress,
-    /// Where we connected to.
-    pub(crate) target: Option<Address>,
+    /// Address that this side connected to.
+    pub(crate) target: Option<ShmAddress>,
     /// Our ring; the peer's; none before the hellos.
-    pub(crate) own: Option<Own>,
-    pub(crate) theirs: Option<Theirs>,
+    pub(crate) own: Option<OwnSegment>,
+    pub(crate) theirs: Option<PeerSegment>,
     pub(crate) producer: Producer,
     pub(crate) consumer: Consumer,
     /// The peer's pools, where it trusts us.
-    pub(crate) pools: Vec<Theirs>,
+    pub(crate) pools: Vec<PeerSegment>,
     pub(crate) is_trusting: bool,
     /// The peer needs no fence when we sleep.
     pub(crate) has_barrier: bool,
-    pub(crate) say: VecDeque<Say>,
+    pub(crate) say: VecDeque<LinkMessage>,
     /// Connections with something to send, those longest waiting first.
     pub(crate) waiting: VecDeque<Key>,
-    pub(crate) lent: VecDeque<Lent>,
+    pub(crate) lent: VecDeque<LentRecord>,
     /// Places in the table of connections that are its.
     pub(crate) conns: usize,
     pub(crate) deadline: Option<Time>,
@@ -98,7 +103,8 @@ pub(crate) struct Link {
     pub(crate) is_stalled: bool,
     /// Something could not be said: the peer has to read on.
     pub(crate) is_full: bool,
-    /// Memory of the peer was read: it waits to hear that. One whose ring is full hears of each part that was read anyway.
+    /// Memory of the peer was read: it waits to hear that. One whose ring is full hears of each
+    /// part that was read anyway.
     pub(crate) is_owing: bool,
     /// Something was said since the peer was last looked at for whether it sleeps.
     pub(crate) is_unheard: bool,
@@ -106,11 +112,11 @@ pub(crate) struct Link {
     woken: u64,
 }
 
-impl Link {
-    fn new(socket: OwnedFd, peer: PeerAddress, config: &Config, deadline: Time) -> Self {
+impl ShmLink {
+    fn new(socket: OwnedFd, peer: PeerAddress, config: &ShmConfig, deadline: Time) -> Self {
         Self {
             socket,
-            stage: Stage::AwaitHello,
+            stage: LinkStage::AwaitHello,
             peer,
             target: None,
             own: None,
@@ -134,7 +140,7 @@ impl Link {
     }
 
     /// Begins to connect to the server at `to`.
-    pub(crate) fn connect(to: &Address, shared: &Shared) -> Result<Self, FabricFault> {
+    pub(crate) fn connect(to: &ShmAddress, shared: &ShmShared) -> Result<Self, FabricFault> {
         let socket = net::socket_with(
             AddressFamily::UNIX,
             SocketType::SEQPACKET,
@@ -146,13 +152,13 @@ impl Link {
         let nobody = PeerAddress::Process { pid: 0, uid: 0 };
         let mut link = Self::new(socket, nobody, &shared.config, deadline);
         link.target = Some(to.clone());
-        link.stage = Stage::AwaitServer;
+        link.stage = LinkStage::AwaitServer;
         link.try_server(shared)?;
         Ok(link)
     }
 
     /// Connects the socket and says hello, unless the server's queue is full.
-    pub(crate) fn try_server(&mut self, shared: &Shared) -> Result<(), FabricFault> {
+    pub(crate) fn try_server(&mut self, shared: &ShmShared) -> Result<(), FabricFault> {
         let Some(target) = &self.target else { return Ok(()) };
         let address = SocketAddrUnix::new(target.path()).map_err(fault)?;
         match net::connect(&self.socket, &address) {
@@ -162,22 +168,22 @@ impl Link {
         }
         self.peer = peer_of(&self.socket).map_err(fault)?;
         self.say_hello(shared).map_err(fault)?;
-        self.stage = Stage::AwaitHello;
+        self.stage = LinkStage::AwaitHello;
         Ok(())
     }
 
     /// A process that connected to us.
-    pub(crate) fn accepted(socket: OwnedFd, shared: &Shared) -> Result<Self, Denied> {
-        let peer = peer_of(&socket).map_err(|_| Denied::Gone)?;
-        let PeerAddress::Process { uid, .. } = peer else { return Err(Denied::Gone) };
+    pub(crate) fn accepted(socket: OwnedFd, shared: &ShmShared) -> Result<Self, LinkDenied> {
+        let peer = peer_of(&socket).map_err(|_| LinkDenied::Gone)?;
+        let PeerAddress::Process { uid, .. } = peer else { return Err(LinkDenied::Gone) };
         if !shared.config.allow.contains(&uid) {
-            return Err(Denied::User);
+            return Err(LinkDenied::User);
         }
         Ok(Self::new(socket, peer, &shared.config, shared.now + shared.config.timeout))
     }
 
-    /// Whether both sides' pools may be mapped, as far as this side decides.
-    fn may_trust(&self, shared: &Shared) -> bool {
+    /// Returns true if this side allows both sides' pools to be mapped.
+    fn may_trust(&self, shared: &ShmShared) -> bool {
         let is_wanted = match &self.target {
             Some(target) => target.is_trusting(),
             None => shared.config.trust,
@@ -186,8 +192,8 @@ impl Link {
         is_wanted && matches!(self.peer, PeerAddress::Process { uid, .. } if uid == ours)
     }
 
-    fn say_hello(&mut self, shared: &Shared) -> Result<(), Errno> {
-        let own = Own::new(RING + shared.config.ring_len)?;
+    fn say_hello(&mut self, shared: &ShmShared) -> Result<(), Errno> {
+        let own = OwnSegment::new(RING + shared.config.ring_len)?;
         let pools = if self.may_trust(shared) { shared.pools.as_slice() } else { &[] };
         let mut hello = Vec::with_capacity(HELLO_LEN);
         hello.extend_from_slice(MAGIC);
@@ -198,8 +204,9 @@ impl Link {
         }
         let lengths = pools.iter().map(|pool| pool.span().1 as u64).chain(std::iter::repeat(0));
         lengths.take(POOLS_MAX).for_each(|len| hello.extend_from_slice(&len.to_le_bytes()));
-        let files: Vec<_> =
-            std::iter::once(own.file()).chain(pools.iter().filter_map(|pool| pool.file())).collect();
+        let files: Vec<_> = std::iter::once(own.file())
+            .chain(pools.iter().filter_map(|pool| pool.file()))
+            .collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(POOLS_MAX + 1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         if !control.push(SendAncillaryMessage::ScmRights(&files)) {
@@ -212,15 +219,19 @@ impl Link {
     }
 
     /// The socket has something: a hello, a wake-up, or its end.
-    pub(crate) fn readable(&mut self, shared: &mut Shared) -> Result<(), Cause> {
+    pub(crate) fn readable(&mut self, shared: &mut ShmShared) -> Result<(), Cause> {
         // One more than a hello has: a longer one shows.
         let mut octets = [0; HELLO_LEN + 1];
         for _ in 0..READS {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(POOLS_MAX + 1))];
             let mut control = RecvAncillaryBuffer::new(&mut space);
             let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-            let received =
-                net::recvmsg(&self.socket, &mut [IoSliceMut::new(&mut octets)], &mut control, flags);
+            let received = net::recvmsg(
+                &self.socket,
+                &mut [IoSliceMut::new(&mut octets)],
+                &mut control,
+                flags,
+            );
             let len = match received {
                 Ok(received) if received.bytes > 0 => received.bytes,
                 Ok(_) => return Err(Cause::Fabric(FabricFault::Lost)),
@@ -233,7 +244,7 @@ impl Link {
                     files.extend(rights);
                 }
             }
-            if self.stage == Stage::AwaitHello {
+            if self.stage == LinkStage::AwaitHello {
                 let hello = octets.get(..len).unwrap_or_default();
                 self.hear_hello(hello, &files, shared).ok_or(Cause::Handshake)?;
             }
@@ -241,7 +252,12 @@ impl Link {
         Ok(())
     }
 
-    fn hear_hello(&mut self, hello: &[u8], files: &[OwnedFd], shared: &mut Shared) -> Option<()> {
+    fn hear_hello(
+        &mut self,
+        hello: &[u8],
+        files: &[OwnedFd],
+        shared: &mut ShmShared,
+    ) -> Option<()> {
         if hello.len() != HELLO_LEN || !hello.starts_with(MAGIC) {
             return None;
         }
@@ -258,34 +274,34 @@ impl Link {
         self.is_trusting = flags & TRUST != 0 && self.may_trust(shared);
         self.has_barrier = flags & BARRIER != 0;
         let (ring, pools) = files.split_first()?;
-        self.theirs = Some(Theirs::new(ring.as_fd(), RING + ring_len).ok()?);
+        self.theirs = Some(PeerSegment::new(ring.as_fd(), RING + ring_len).ok()?);
         self.consumer = Consumer::new(ring_len);
         for (number, file) in pools.iter().enumerate().filter(|_| self.is_trusting) {
             let len = u64::from_le_bytes(*hello.get(24 + 8 * number..)?.first_chunk()?);
-            self.pools.push(Theirs::new(file.as_fd(), usize::try_from(len).ok()?).ok()?);
+            self.pools.push(PeerSegment::new(file.as_fd(), usize::try_from(len).ok()?).ok()?);
         }
-        self.stage = Stage::Up;
+        self.stage = LinkStage::Up;
         self.deadline = None;
         shared.stats.links += 1;
         shared.stats.trusting += u64::from(self.is_trusting);
         Some(())
     }
 
-    /// Whether nothing here waits for the peer, or the peer for us.
+    /// Returns true if nothing on this link waits for the peer, nor the peer for this side.
     #[inline]
     pub(crate) fn is_calm(&self) -> bool {
         !self.is_owing && self.waiting.is_empty() && self.lent.is_empty() && self.say.is_empty()
     }
 
     /// Tells the peer how far we have read, if it waits to hear that.
-    pub(crate) fn pay(&mut self, shared: &mut Shared) {
+    pub(crate) fn pay(&mut self, shared: &mut ShmShared) {
         if std::mem::take(&mut self.is_owing) {
             self.tell_progress(shared);
         }
     }
 
     /// Tells the peer how far we have read.
-    pub(crate) fn tell_progress(&mut self, shared: &mut Shared) {
+    pub(crate) fn tell_progress(&mut self, shared: &mut ShmShared) {
         if let Some(own) = &self.own
             && self.consumer.publish(own)
         {
@@ -294,7 +310,7 @@ impl Link {
     }
 
     /// Ends the peer's sleep, if it sleeps: something for it was said, or read.
-    pub(crate) fn wake(&mut self, shared: &mut Shared) {
+    pub(crate) fn wake(&mut self, shared: &mut ShmShared) {
         let Some(theirs) = &self.theirs else { return };
         self.is_unheard = false;
         if must_wake(theirs, &mut self.woken) {
@@ -305,7 +321,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for ShmLink {
     /// A peer that still reads must not find other content where the ring names our memory.
     fn drop(&mut self) {
         let Some(own) = &self.own else { return };
@@ -318,7 +334,7 @@ const READS: usize = 16;
 
 /// Why a process is turned away.
 #[derive(Debug)]
-pub(crate) enum Denied {
+pub(crate) enum LinkDenied {
     /// It left.
     Gone,
     /// Its user is not allowed.
@@ -343,8 +359,9 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    pub(crate) fn new(at: &Address, allow: &[u32]) -> Result<Self, FabricFault> {
-        // What keeps a socket from being made is told as it is: nobody refused or denied anything from the other side.
+    pub(crate) fn new(at: &ShmAddress, allow: &[u32]) -> Result<Self, FabricFault> {
+        // What keeps a socket from being made is told as it is: nobody refused or denied anything
+        // from the other side.
         let why = |error: Errno| match error {
             Errno::NOENT | Errno::NOTDIR | Errno::ACCESS | Errno::PERM => {
                 FabricFault::Os(error.raw_os_error())
@@ -352,8 +369,8 @@ impl Listener {
             other => fault(other),
         };
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let socket =
-            net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(why)?;
+        let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+            .map_err(why)?;
         let address = SocketAddrUnix::new(at.path()).map_err(why)?;
         match net::bind(&socket, &address) {
             Err(Errno::ADDRINUSE) if is_left_behind(at.path(), &address) => {
@@ -382,7 +399,7 @@ impl Drop for Listener {
     }
 }
 
-/// Whether a socket is there whose process is not.
+/// Returns true if a socket exists at `path` and no process listens on it any more.
 fn is_left_behind(path: &Path, address: &SocketAddrUnix) -> bool {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| {
         use std::os::unix::fs::FileTypeExt;

@@ -1,20 +1,28 @@
-//! Who is at the other end of a socket, as the kernel vouches for it. Has `unsafe`.
+//! Identity of the process at the other end of a socket, as the kernel vouches for it. Has
+//! `unsafe`.
 
 use rustix::io::Errno;
 use stag_verbs::PeerAddress;
 use std::os::fd::{AsFd, AsRawFd};
 
-/// The process that connected or listened there. Its number is 0 where ours does not see it: in another PID namespace, as of
-/// containers that share a directory. rustix reads that number into a type that has no 0, so libc asks.
+/// The process that connected or listened there. Its number is 0 where ours does not see it: in
+/// another PID namespace, as of containers that share a directory. rustix reads that number into a
+/// type that has no 0, so libc asks.
 pub(crate) fn peer_of(socket: impl AsFd) -> Result<PeerAddress, Errno> {
     let mut peer = libc::ucred { pid: 0, uid: libc::uid_t::MAX, gid: libc::gid_t::MAX };
     let expected = size_of::<libc::ucred>() as libc::socklen_t;
     let mut len = expected;
     let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: the descriptor is open; the kernel writes at most `len` octets, which `peer` has, any octets are a `ucred`, and it
-    // writes how many those were to `len`.
+    // SAFETY: the descriptor is open; the kernel writes at most `len` octets, which `peer` has, any
+    // octets are a `ucred`, and it writes how many those were to `len`.
     let failed = unsafe {
-        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut len)
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut len,
+        )
     };
     if failed != 0 {
         return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));

@@ -1,21 +1,22 @@
-//! The contract's calls: what is asked of a connection is checked here, moved to its queue, and done at the next ring.
+//! The contract's calls: what is asked of a connection is checked here, moved to its queue, and
+//! done at the next ring.
 
 use crate::{
-    Address, Shm, close,
-    conn::{Conn, Say, Shared, State},
+    Shm, ShmAddress, close,
+    conn::{LinkMessage, ShmConn, ShmShared, ShmState},
 };
 use rustix::fd::AsFd;
 use stag_pools::{Access, Buf, Extent, Pool, RemoteKey, Window, table::Key};
 use stag_verbs::{
-    Cause, Count, Event, FabricFault, Limits, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan, Tag,
-    Time,
+    Cause, Count, Event, FabricFault, Limits, Look, PeerAddress, Provider, Qp, Refusal, Refused,
+    RemoteSpan, Tag, Time,
     soft::{self, Op, Postable, Posting},
 };
 use std::{io, ops::Range, os::fd::BorrowedFd};
 
 impl Shm {
     /// The connection that `qp` names for the engine.
-    fn named(&self, qp: Qp) -> Option<&Conn> {
+    fn named(&self, qp: Qp) -> Option<&ShmConn> {
         self.conns.get(qp.0).map(|conn| &**conn).filter(|conn| !conn.is_over)
     }
 
@@ -26,15 +27,16 @@ impl Shm {
 }
 
 /// An established connection for one work request, and what it shares with others.
-pub struct Posted<'a> {
-    conn: &'a mut Conn,
-    shared: &'a mut Shared,
+pub struct ShmPosted<'a> {
+    conn: &'a mut ShmConn,
+    shared: &'a mut ShmShared,
     posted: &'a mut Vec<Key>,
+    is_loud: &'a mut bool,
 }
 
-impl Postable for Posted<'_> {
+impl Postable for ShmPosted<'_> {
     fn room(&self) -> usize {
-        // RFC 5042 §6.4.3.2 [5042-15]
+        // RFC 5042 §6.4.3.2 [5042-15]: entries of completion queues are handed out to a limit
         self.conn.queue.room()
     }
 
@@ -47,6 +49,7 @@ impl Postable for Posted<'_> {
     fn enqueue(self, tag: Tag, op: Op, from: &[RemoteSpan]) {
         self.conn.queue.borrow(&mut self.shared.spare_works);
         self.conn.queue.post(tag, op, from);
+        *self.is_loud = true;
         if !std::mem::replace(&mut self.conn.is_posted, true) {
             self.posted.push(self.conn.qp.0);
         }
@@ -54,20 +57,23 @@ impl Postable for Posted<'_> {
 }
 
 impl Posting for Shm {
-    type Postable<'a> = Posted<'a>;
+    type Postable<'a> = ShmPosted<'a>;
 
     #[inline]
-    fn established(&mut self, qp: Qp) -> Result<Posted<'_>, Refusal> {
+    fn established(&mut self, qp: Qp) -> Result<ShmPosted<'_>, Refusal> {
         let conn = self.conns.get_mut(qp.0).filter(|conn| conn.is_live()).ok_or(Refusal::Gone)?;
         match conn.state {
-            State::Established => Ok(Posted { conn, shared: &mut self.shared, posted: &mut self.posted }),
+            ShmState::Established => {
+                let Self { shared, posted, is_loud, .. } = self;
+                Ok(ShmPosted { conn, shared, posted, is_loud })
+            }
             _ => Err(Refusal::NotEstablished),
         }
     }
 }
 
 impl Provider for Shm {
-    type Address = Address;
+    type Address = ShmAddress;
 
     const SCHEME: &'static str = "shm";
 
@@ -87,7 +93,7 @@ impl Provider for Shm {
         self.add_pool(pool)
     }
 
-    fn listen(&mut self, at: &Address) -> Result<Address, FabricFault> {
+    fn listen(&mut self, at: &ShmAddress) -> Result<ShmAddress, FabricFault> {
         self.listen_at(at)
     }
 
@@ -95,20 +101,20 @@ impl Provider for Shm {
         self.stop();
     }
 
-    fn connect(&mut self, to: &Address, private_data: &[u8]) -> Result<Qp, FabricFault> {
+    fn connect(&mut self, to: &ShmAddress, private_data: &[u8]) -> Result<Qp, FabricFault> {
         self.start_connect(to, private_data)
     }
 
     fn accept(&mut self, qp: Qp, private_data: &[u8]) -> Result<(), Refusal> {
         let limit = self.shared.config.limits.private_data_len;
         let conn = self.conns.get_mut(qp.0).filter(|conn| conn.is_live()).ok_or(Refusal::Gone)?;
-        if conn.state != State::AwaitAnswer || private_data.len() > limit {
+        if conn.state != ShmState::AwaitAnswer || private_data.len() > limit {
             return Err(Refusal::Malformed);
         }
         let (link_key, to, from) = (conn.link, conn.peer, conn.number());
         let link = self.links.get_mut(link_key).ok_or(Refusal::Gone)?;
-        conn.state = State::Established;
-        link.say.push_back(Say::Accept { to, from, private_data: private_data.into() });
+        conn.state = ShmState::Established;
+        link.say.push_back(LinkMessage::Accept { to, from, private_data: private_data.into() });
         self.shared.events.push_back(Event::Established { qp });
         self.flush_link(link_key);
         Ok(())
@@ -117,20 +123,26 @@ impl Provider for Shm {
     fn reject(&mut self, qp: Qp, private_data: &[u8]) {
         let limit = self.shared.config.limits.private_data_len;
         let private_data = private_data.get(..limit).unwrap_or(private_data);
-        let Some(conn) = self.conns.get_mut(qp.0).filter(|conn| conn.state == State::AwaitAnswer) else {
+        let Some(conn) =
+            self.conns.get_mut(qp.0).filter(|conn| conn.state == ShmState::AwaitAnswer)
+        else {
             return;
         };
         let link_key = conn.link;
         let Some(link) = self.links.get_mut(link_key) else { return };
-        link.say.push_back(Say::Reject { to: conn.peer, is_shut: false, private_data: private_data.into() });
-        close::end(conn, link, &mut self.shared, (Cause::Local, None));
+        link.say.push_back(LinkMessage::Reject {
+            to: conn.peer,
+            is_shut: false,
+            private_data: private_data.into(),
+        });
+        close::end(conn, link, &mut self.shared, Cause::Local, None);
         conn.die(&mut self.shared);
         self.flush_link(link_key);
     }
 
     fn disconnect(&mut self, qp: Qp) {
         let Some(conn) = self.conns.get_mut(qp.0).filter(|conn| conn.is_live()) else { return };
-        if conn.state == State::Established {
+        if conn.state == ShmState::Established {
             conn.queue.ring();
             let key = conn.link;
             if let Some(link) = self.links.get_mut(key) {
@@ -162,12 +174,19 @@ impl Provider for Shm {
         self.shared.receives.posted()
     }
 
-    fn bind(&mut self, qp: Qp, buf: Buf, span: Range<usize>, access: Access) -> Result<Window, Refused<Buf>> {
+    fn bind(
+        &mut self,
+        qp: Qp,
+        buf: Buf,
+        span: Range<usize>,
+        access: Access,
+    ) -> Result<Window, Refused<Buf>> {
         if let Err(why) = self.established(qp) {
             return Err(Refused { why, token: buf });
         }
-        // RFC 5042 §3, §6.4.5 [5042-3] [5042-18]
-        soft::bind(&mut self.shared.windows, qp, buf, (span, access))
+        // RFC 5042 §3, §6.4.5 [5042-3]: streams do not trust each other: keys have one scope
+        // RFC 5042 §3, §6.4.5 [5042-18]: no STag is usable by two streams
+        soft::bind(&mut self.shared.windows, qp, buf, span, access)
     }
 
     fn post_send(
@@ -186,11 +205,13 @@ impl Provider for Shm {
     fn send_inline(&mut self, qp: Qp, message: &[u8], invalidate: Option<RemoteKey>) -> bool {
         let is_long = self.is_long(message);
         let Some(conn) = self.conns.get_mut(qp.0) else { return false };
-        if conn.state != State::Established || !conn.queue.has_begun_all() || is_long {
+        if conn.state != ShmState::Established || !conn.queue.has_begun_all() || is_long {
             return false;
         }
         let Some(link) = self.links.get_mut(conn.link) else { return false };
-        crate::tx::send_at_once(conn, link, &mut self.shared, (message, invalidate))
+        let is_sent = crate::tx::send_at_once(conn, link, &mut self.shared, message, invalidate);
+        self.is_loud |= is_sent;
+        is_sent
     }
 
     fn post_write(
@@ -219,12 +240,24 @@ impl Provider for Shm {
     }
 
     fn send_room(&self, qp: Qp) -> usize {
-        let conn = self.conns.get(qp.0).filter(|conn| conn.state == State::Established);
+        let conn = self.conns.get(qp.0).filter(|conn| conn.state == ShmState::Established);
         conn.map_or(0, |conn| conn.queue.room())
     }
 
+    #[inline]
     fn ring(&mut self) {
-        self.ring_all();
+        if std::mem::take(&mut self.is_loud) {
+            self.ring_all();
+        }
+    }
+
+    #[inline]
+    fn look(&mut self, now: Time, room: &mut [u8]) -> Look {
+        self.look_once(now, room)
+    }
+
+    fn take_receive(&mut self) -> Option<Buf> {
+        self.shared.receives.take_ready()
     }
 
     fn poll(&mut self, now: Time) -> Option<Event> {

@@ -1,6 +1,6 @@
-//! What records say. All numbers are little-endian: both ends run on one host.
+//! Layout of records in a ring. All numbers are little-endian: both ends run on one host.
 
-use crate::ring::{Front, Source, Word};
+use crate::ring::{Front, RingSource, Word};
 use stag_verbs::{Cause, FabricFault, Layer, Terminate};
 
 /// Octets of a short head: key, flags.
@@ -11,7 +11,7 @@ pub(crate) const LONG: usize = 32;
 /// The kinds of records. 0, 254 and 255 belong to the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum RecordKind {
     /// Asks for a connection; `key` is its number at the sender. Private data follows.
     Connect = 1,
     /// Grants it; `key` is its number at the sender. Private data follows.
@@ -22,7 +22,8 @@ pub(crate) enum Kind {
     Close,
     /// A message follows.
     Send,
-    /// A part of an RDMA Write follows: `offset` is where it goes, `more` what is left of the Write with this part.
+    /// A part of an RDMA Write follows: `offset` is where it goes, `more` what is left of the Write
+    /// with this part.
     Write,
     /// The same, from the sender's pool `flags` at `more`; it is the whole Write.
     WriteFrom,
@@ -38,7 +39,7 @@ pub(crate) enum Kind {
     SendInvalidate,
 }
 
-impl Kind {
+impl RecordKind {
     const ALL: [Self; 12] = [
         Self::Connect,
         Self::Accept,
@@ -70,16 +71,19 @@ impl Kind {
         }
     }
 
-    /// Whether something follows the head.
+    /// Returns true if a body follows the head.
     const fn has_body(self) -> bool {
-        !matches!(self, Self::Close | Self::WriteFrom | Self::Read | Self::AnswerFrom | Self::GiveUp)
+        !matches!(
+            self,
+            Self::Close | Self::WriteFrom | Self::Read | Self::AnswerFrom | Self::GiveUp
+        )
     }
 }
 
 /// One record without its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) kind: Kind,
+pub(crate) struct ShmRecord {
+    pub(crate) kind: RecordKind,
     /// The connection, by its number at the receiver.
     pub(crate) to: u32,
     /// Octets that follow, or that it is about.
@@ -102,9 +106,9 @@ impl Head {
     }
 }
 
-impl Record {
+impl ShmRecord {
     /// A record about connection `to`, with nothing else said.
-    pub(crate) const fn new(kind: Kind, to: u32) -> Self {
+    pub(crate) const fn new(kind: RecordKind, to: u32) -> Self {
         Self { kind, to, len: 0, key: 0, flags: 0, offset: 0, more: 0 }
     }
 
@@ -118,10 +122,11 @@ impl Record {
         Head { octets, len: self.kind.head_len() }
     }
 
-    /// The record in front and where its body is, from a copy: what the peer changes later does not matter. None when the
-    /// peer wrote what is no record. The ring has seen that its octets are there.
-    pub(crate) fn parse(front: Front, memory: &impl Source) -> Option<(Self, usize)> {
-        let kind = Kind::parse(front.word.kind())?;
+    /// The record in front and where its body is, from a copy: what the peer changes later does not
+    /// matter. None when the peer wrote what is no record. The ring has seen that its octets are
+    /// there.
+    pub(crate) fn parse(front: Front, memory: &impl RingSource) -> Option<(Self, usize)> {
+        let kind = RecordKind::parse(front.word.kind())?;
         let body = front.word.len().checked_sub(kind.head_len())?;
         let mut octets = [0; LONG];
         memory.copy_out(front.at, octets.get_mut(..kind.head_len())?);
@@ -131,8 +136,15 @@ impl Record {
             false => len,
         };
         let long = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
-        let this =
-            Self { kind, to: front.word.to(), len, key, flags, offset: long(o0, o1), more: long(m0, m1) };
+        let this = Self {
+            kind,
+            to: front.word.to(),
+            len,
+            key,
+            flags,
+            offset: long(o0, o1),
+            more: long(m0, m1),
+        };
         (kind.has_body() || body == 0).then_some((this, front.at + kind.head_len()))
     }
 
@@ -151,35 +163,35 @@ fn words(octets: &[u8; LONG]) -> [u32; 8] {
     words
 }
 
-/// Why a connection is closed, as [`Kind::Close`] carries it in `flags`, `key` and `more`.
+/// Why a connection is closed, as [`RecordKind::Close`] carries it in `flags`, `key` and `more`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Why {
-    /// What the receiver is to know of it.
+pub(crate) struct CloseReason {
+    /// Cause of the end that the receiver is told.
     pub(crate) cause: Cause,
     /// The request that broke the rule, when it is a Read.
     pub(crate) read: Option<u64>,
 }
 
-impl Why {
+impl CloseReason {
     pub(crate) const GONE: Self = Self { cause: Cause::Peer, read: None };
 
-    /// What is told to a peer that broke a rule.
+    /// Returns the reason that a peer is told if it broke a rule.
     pub(crate) const fn told(terminate: Terminate, read: Option<u64>) -> Self {
         Self { cause: Cause::Terminated(terminate), read }
     }
 
-    pub(crate) const fn record(self, to: u32) -> Record {
-        let record = Record::new(Kind::Close, to);
+    pub(crate) const fn record(self, to: u32) -> ShmRecord {
+        let record = ShmRecord::new(RecordKind::Close, to);
         let Cause::Terminated(Terminate { layer, etype, code }) = self.cause else { return record };
         let key = (layer as u32) << 16 | (etype as u32) << 8 | code as u32;
         let (flags, more) = match self.read {
             Some(read) => (2, read),
             None => (1, 0),
         };
-        Record { key, flags, more, ..record }
+        ShmRecord { key, flags, more, ..record }
     }
 
-    pub(crate) const fn parse(record: &Record) -> Self {
+    pub(crate) const fn parse(record: &ShmRecord) -> Self {
         let [_, layer, etype, code] = record.key.to_be_bytes();
         let layer = match layer {
             0 => Layer::Rdmap,
@@ -204,7 +216,7 @@ mod tests {
 
     struct Octets(Vec<u8>);
 
-    impl Source for Octets {
+    impl RingSource for Octets {
         fn word(&self, _: usize) -> u64 {
             unreachable!("records are copied")
         }
@@ -216,8 +228,8 @@ mod tests {
 
     #[test]
     fn every_record_is_what_was_said() {
-        for kind in Kind::ALL {
-            let full = Record {
+        for kind in RecordKind::ALL {
+            let full = ShmRecord {
                 kind,
                 to: 0x0102_0304,
                 len: 5,
@@ -228,8 +240,8 @@ mod tests {
             };
             let head = full.emit();
             let expected = match kind.head_len() {
-                0 => Record { key: 0, flags: 0, offset: 0, more: 0, ..full },
-                SHORT => Record { offset: 0, more: 0, ..full },
+                0 => ShmRecord { key: 0, flags: 0, offset: 0, more: 0, ..full },
+                SHORT => ShmRecord { offset: 0, more: 0, ..full },
                 _ => full,
             };
             let mut octets = vec![0xaa; 3];
@@ -238,12 +250,19 @@ mod tests {
             let word = full.word();
             assert_eq!((word.kind(), word.to()), (kind.octet(), full.to));
             let front = |len| Front { word: Word::new(kind.octet(), len, full.to), at: 3 };
-            assert_eq!(Record::parse(front(word.len()), &memory), Some((expected, 3 + kind.head_len())));
+            assert_eq!(
+                ShmRecord::parse(front(word.len()), &memory),
+                Some((expected, 3 + kind.head_len()))
+            );
             for less in 0..kind.head_len() {
-                assert_eq!(Record::parse(front(less), &memory), None, "{kind:?} in {less}");
+                assert_eq!(ShmRecord::parse(front(less), &memory), None, "{kind:?} in {less}");
             }
             if !kind.has_body() {
-                assert_eq!(Record::parse(front(word.len() + 1), &memory), None, "{kind:?} has no body");
+                assert_eq!(
+                    ShmRecord::parse(front(word.len() + 1), &memory),
+                    None,
+                    "{kind:?} has no body"
+                );
             }
         }
     }
@@ -251,19 +270,26 @@ mod tests {
     #[test]
     fn other_kinds_are_nonsense() {
         let memory = Octets(vec![0; LONG]);
-        let known: Vec<_> = (0..=255).filter_map(Kind::parse).collect();
-        assert_eq!(known, Kind::ALL);
+        let known: Vec<_> = (0..=255).filter_map(RecordKind::parse).collect();
+        assert_eq!(known, RecordKind::ALL);
         let front = Front { word: Word::new(13, LONG, 0), at: 0 };
-        assert_eq!(Record::parse(front, &memory), None);
+        assert_eq!(ShmRecord::parse(front, &memory), None);
     }
 
     #[test]
     fn reasons_keep_their_meaning() {
         let terminate = Terminate { layer: Layer::Ddp, etype: 2, code: 5 };
-        for why in [Why::GONE, Why::told(terminate, None), Why::told(terminate, Some(u64::MAX))] {
-            assert_eq!(Why::parse(&why.record(3)), why);
+        for why in [
+            CloseReason::GONE,
+            CloseReason::told(terminate, None),
+            CloseReason::told(terminate, Some(u64::MAX)),
+        ] {
+            assert_eq!(CloseReason::parse(&why.record(3)), why);
         }
         let llp = Terminate { layer: Layer::Llp, ..terminate };
-        assert_eq!(Why::parse(&Why::told(llp, None).record(0)).cause, Cause::Terminated(llp));
+        assert_eq!(
+            CloseReason::parse(&CloseReason::told(llp, None).record(0)).cause,
+            Cause::Terminated(llp)
+        );
     }
 }

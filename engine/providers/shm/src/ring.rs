@@ -1,11 +1,12 @@
 //! A ring of records in memory that one process writes and another reads.
 //!
-//! A record begins at a line (64 octets) with a word that says what it is, how long, and for which connection: whoever finds
-//! it there has the whole record behind it, and a short message has nothing else in front, so that a NULL reply is one line and its
-//! call two. Before a record is published the word behind it is cleared, so that nothing that an earlier lap left there
-//! passes for the next one. A record does not wrap around: what is left at the end is skipped ([`PAD`]). The reader says in its own
-//! memory how far it is; the writer looks there only when it believes the ring full. So a record costs the lines that it fills, and no
-//! locked instruction.
+//! A record begins at a line (64 octets) with a word that says what it is, how long, and for which
+//! connection: whoever finds it there has the whole record behind it, and a short message has
+//! nothing else in front, so that a NULL reply is one line and its call two. Before a record is
+//! published the word behind it is cleared, so that nothing that an earlier lap left there passes
+//! for the next one. A record does not wrap around: what is left at the end is skipped ([`PAD`]).
+//! The reader says in its own memory how far it is; the writer looks there only when it believes
+//! the ring full. So a record costs the lines that it fills, and no locked instruction.
 
 /// Octets of a line.
 pub(crate) const LINE: usize = 64;
@@ -34,7 +35,10 @@ impl Word {
     /// A record of `kind` with `len` octets behind this word, for connection `to`.
     #[inline]
     pub(crate) const fn new(kind: u8, len: usize, to: u32) -> Self {
-        debug_assert!(kind != 0 && len < 1 << 24, "no record is longer than a part of the longest ring");
+        debug_assert!(
+            kind != 0 && len < 1 << 24,
+            "no record is longer than a part of the longest ring"
+        );
         Self((to as u64) << 32 | (len as u64) << 8 | kind as u64)
     }
 
@@ -44,7 +48,7 @@ impl Word {
         self.0
     }
 
-    /// What follows.
+    /// Returns the kind of the record that follows.
     pub(crate) const fn kind(self) -> u8 {
         self.0 as u8
     }
@@ -71,15 +75,16 @@ impl Word {
 }
 
 /// Shared memory, as its reader sees it. Offsets are from the beginning of the file.
-pub(crate) trait Source {
+pub(crate) trait RingSource {
     /// Loads an aligned word; what was written before it was stored is seen behind it.
     fn word(&self, at: usize) -> u64;
-    /// Copies octets that the writer may be changing: each is one that stood there meanwhile, and no more is promised.
+    /// Copies octets that the writer may be changing: each is one that stood there meanwhile, and
+    /// no more is promised.
     fn copy_out(&self, at: usize, to: &mut [u8]);
 }
 
 /// Shared memory, as its writer sees it.
-pub(crate) trait Target: Source {
+pub(crate) trait RingTarget: RingSource {
     /// Stores an aligned word with Release.
     fn set_word(&self, at: usize, word: u64);
     /// Copies octets in.
@@ -90,12 +95,21 @@ pub(crate) trait Target: Source {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken;
 
+/// The octets of a record behind its word.
+#[derive(Clone, Copy)]
+pub(crate) struct RecordParts<'a> {
+    /// The fields of its kind.
+    pub(crate) head: &'a [u8],
+    /// Content of the record.
+    pub(crate) body: &'a [u8],
+}
+
 /// The writing end. `tail` and `head` count octets from the beginning of time.
 #[derive(Debug)]
 pub(crate) struct Producer {
     len: usize,
     tail: u64,
-    /// How far the reader is known to be.
+    /// Position up to which the reader is known to have read.
     head: u64,
 }
 
@@ -127,7 +141,7 @@ impl Producer {
     }
 
     /// Looks how far the reader is. True when it has got further.
-    pub(crate) fn look(&mut self, reader: &impl Source) -> Result<bool, Broken> {
+    pub(crate) fn look(&mut self, reader: &impl RingSource) -> Result<bool, Broken> {
         let head = reader.word(HEAD);
         if head < self.head || head > self.tail {
             return Err(Broken);
@@ -137,22 +151,25 @@ impl Producer {
         Ok(has_moved)
     }
 
-    /// Whether the reader got further than is known. What it says is judged by [`look`](Self::look).
-    pub(crate) fn has_moved(&self, reader: &impl Source) -> bool {
+    /// Returns true if the reader's position has changed since the latest look.
+    /// [`look`](Self::look) validates that position.
+    pub(crate) fn has_moved(&self, reader: &impl RingSource) -> bool {
         reader.word(HEAD) != self.head
     }
 
-    /// Publishes one record: its word, `head` and `body`. Its end, or none when it has to wait for the reader.
+    /// Publishes one record: its word, `head` and `body`. Its end, or none when it has to wait for
+    /// the reader.
     ///
     /// # Panics
     /// When it is longer than [`record_max`](Self::record_max).
     pub(crate) fn put(
         &mut self,
-        memory: &impl Target,
-        reader: &impl Source,
+        memory: &impl RingTarget,
+        reader: &impl RingSource,
         word: Word,
-        (head, body): (&[u8], &[u8]),
+        parts: RecordParts<'_>,
     ) -> Result<Option<u64>, Broken> {
+        let RecordParts { head, body } = parts;
         debug_assert_eq!(word.len(), head.len() + body.len());
         let Some(at) = self.reserve(memory, reader, word)? else { return Ok(None) };
         memory.copy_in(at, head);
@@ -160,15 +177,16 @@ impl Producer {
         Ok(Some(self.publish(memory, word)))
     }
 
-    /// Where the octets behind `word` go, before it is [published](Self::publish); none when the record has to wait for the reader.
+    /// Reserves room for the octets behind `word`, before the record is [published](Self::publish);
+    /// `None` if the record has to wait for the reader.
     ///
     /// # Panics
     /// When it is longer than [`record_max`](Self::record_max).
     #[inline]
     pub(crate) fn reserve(
         &mut self,
-        memory: &impl Target,
-        reader: &impl Source,
+        memory: &impl RingTarget,
+        reader: &impl RingSource,
         word: Word,
     ) -> Result<Option<usize>, Broken> {
         let len = word.span();
@@ -180,9 +198,10 @@ impl Producer {
         Ok(Some(RING + self.offset(self.tail) + WORD))
     }
 
-    /// The record whose octets were put where [`reserve`](Self::reserve) said is there for the reader. Its end.
+    /// The record whose octets were put where [`reserve`](Self::reserve) said is there for the
+    /// reader. Its end.
     #[inline]
-    pub(crate) fn publish(&mut self, memory: &impl Target, word: Word) -> u64 {
+    pub(crate) fn publish(&mut self, memory: &impl RingTarget, word: Word) -> u64 {
         let at = RING + self.offset(self.tail);
         let end = self.tail + word.span() as u64;
         memory.set_word(RING + self.offset(end), Word::NONE);
@@ -196,15 +215,21 @@ impl Producer {
         self.len - self.offset(self.tail)
     }
 
-    /// Whether `len` octets are free. The word behind them is cleared, so that line must be free, too.
+    /// Returns true if `len` octets are free. The word behind them is cleared, so that line must be
+    /// free, too.
     const fn fits(&self, len: usize) -> bool {
         self.tail + (len + LINE) as u64 <= self.head + self.len as u64
     }
 
-    /// Asks the reader for room, and goes on at the beginning of the ring where a record of `len` octets does not fit in front of its
-    /// end. False when it has to wait.
+    /// Asks the reader for room, and goes on at the beginning of the ring where a record of `len`
+    /// octets does not fit in front of its end. False when it has to wait.
     #[cold]
-    fn make_room(&mut self, len: usize, memory: &impl Target, reader: &impl Source) -> Result<bool, Broken> {
+    fn make_room(
+        &mut self,
+        len: usize,
+        memory: &impl RingTarget,
+        reader: &impl RingSource,
+    ) -> Result<bool, Broken> {
         let skipped = if len > self.to_end() { self.to_end() } else { 0 };
         if !self.fits(skipped + len) {
             self.look(reader)?;
@@ -220,9 +245,9 @@ impl Producer {
         Ok(true)
     }
 
-    /// Says that the record which begins at `position` is void, if the reader is not known to be beyond it. To be called
-    /// before the memory that it names is used for anything else.
-    pub(crate) fn retract(&self, memory: &impl Target, position: u64) {
+    /// Says that the record which begins at `position` is void, if the reader is not known to be
+    /// beyond it. To be called before the memory that it names is used for anything else.
+    pub(crate) fn retract(&self, memory: &impl RingTarget, position: u64) {
         if position >= self.head {
             let at = RING + self.offset(position);
             // Only this side writes there: what it says of the record is still what was said.
@@ -237,7 +262,7 @@ impl Producer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Front {
     pub(crate) word: Word,
-    /// Where in the file what follows its word begins.
+    /// Place in the file at which the octets behind the word begin.
     pub(crate) at: usize,
 }
 
@@ -246,7 +271,7 @@ pub(crate) struct Front {
 pub(crate) struct Consumer {
     len: usize,
     head: u64,
-    /// What the writer was told.
+    /// Position that the writer was told last.
     published: u64,
     /// From where on it should hear again.
     due: u64,
@@ -271,14 +296,14 @@ impl Consumer {
 
     /// The word at `head`, if one is there.
     #[inline]
-    fn word(&self, memory: &impl Source) -> Option<Word> {
+    fn word(&self, memory: &impl RingSource) -> Option<Word> {
         let word = memory.word(RING + self.offset());
         (word != Word::NONE).then_some(Word(word))
     }
 
     /// The next record, if there is one.
     #[inline]
-    pub(crate) fn front(&mut self, memory: &impl Source) -> Result<Option<Front>, Broken> {
+    pub(crate) fn front(&mut self, memory: &impl RingSource) -> Result<Option<Front>, Broken> {
         match self.word(memory) {
             Some(word) if word.kind() != PAD => self.judge(word).map(Some),
             Some(_) => self.skip(memory),
@@ -297,7 +322,7 @@ impl Consumer {
 
     /// The writer went on at the beginning of the ring.
     #[cold]
-    fn skip(&mut self, memory: &impl Source) -> Result<Option<Front>, Broken> {
+    fn skip(&mut self, memory: &impl RingSource) -> Result<Option<Front>, Broken> {
         let offset = self.offset();
         if offset == 0 {
             return Err(Broken); // a whole ring of nothing
@@ -310,13 +335,13 @@ impl Consumer {
         }
     }
 
-    /// Whether a record is there, or something else that has to be looked at.
-    pub(crate) fn is_fruitful(&self, memory: &impl Source) -> bool {
+    /// Returns true if there is a record, or anything else that has to be looked at.
+    pub(crate) fn is_fruitful(&self, memory: &impl RingSource) -> bool {
         self.word(memory).is_some()
     }
 
-    /// Whether the record in front is still what it was, after memory that it names was copied.
-    pub(crate) fn is_still(&self, memory: &impl Source, word: Word) -> bool {
+    /// Returns true if the record in front is unchanged after memory that it names was copied.
+    pub(crate) fn is_still(&self, memory: &impl RingSource, word: Word) -> bool {
         // The copy must not be done after this look.
         std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
         self.word(memory) == Some(word)
@@ -328,14 +353,15 @@ impl Consumer {
         self.head += word.span() as u64;
     }
 
-    /// Whether the writer should hear how far we are: a part of the ring was read since it did.
+    /// Returns true if the writer should be told the reader's position: a part of the ring was read
+    /// since the last time.
     #[inline]
     pub(crate) const fn is_due(&self) -> bool {
         self.head >= self.due
     }
 
     /// Tells the writer how far we are. True when that is news.
-    pub(crate) fn publish(&mut self, own: &impl Target) -> bool {
+    pub(crate) fn publish(&mut self, own: &impl RingTarget) -> bool {
         if self.published == self.head {
             return false;
         }
@@ -346,15 +372,16 @@ impl Consumer {
     }
 }
 
-/// Says that the owner of `own` sleeps from here on, for the time with this number; 0: it is awake. After it, a barrier that
-/// the other process takes part in, and another look at its ring.
-pub(crate) fn set_asleep(own: &impl Target, sleep: u64) {
+/// Says that the owner of `own` sleeps from here on, for the time with this number; 0: it is awake.
+/// After it, a barrier that the other process takes part in, and another look at its ring.
+pub(crate) fn set_asleep(own: &impl RingTarget, sleep: u64) {
     own.set_word(ASLEEP, sleep);
 }
 
-/// Whether the other process has to be woken after something was put in our ring or read from its own. `woken` is the
-/// sleep that was ended last. There is no fence here: the sleeper's barrier stands for it.
-pub(crate) fn must_wake(theirs: &impl Source, woken: &mut u64) -> bool {
+/// Returns true if the other process has to be woken after a record was put in our ring or read
+/// from its own. `woken` is the sleep that was ended last. There is no fence here: the sleeper's
+/// barrier stands for it.
+pub(crate) fn must_wake(theirs: &impl RingSource, woken: &mut u64) -> bool {
     // The barrier orders what the processor does; the compiler must not look first either.
     std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
     let sleep = theirs.word(ASLEEP);

@@ -1,17 +1,21 @@
-//! A peer that writes anything anywhere in the memory it can write, between honest words. The other end reports a clear cause,
-//! changes nothing outside the window that it granted, and has all its memory back at the end.
+//! A peer that writes anything anywhere in the memory it can write, between honest words. The other
+//! end reports a clear cause, changes nothing outside the window that it granted, and has all its
+//! memory back at the end.
 //!
 //! `STAG_SCRIBBLES` sets the number of mutations.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 use crate::{
-    Address, Config, Shm,
-    record::{Kind, Record},
-    ring::{ASLEEP, HEAD, LINE, RING, Target, WORD, Word},
+    Shm, ShmAddress, ShmConfig,
+    record::{RecordKind, ShmRecord},
+    ring::{ASLEEP, HEAD, LINE, RING, RingTarget, WORD, Word},
 };
+use fastrand::Rng;
 use stag_pools::{Access, Buf, Class, Pool, Window};
-use stag_verbs::{Cause, Event, FabricFault, Limits, Memory, Provider, Qp, RemoteSpan, Tag, Time};
+use stag_verbs::{
+    Cause, Event, FabricFault, Limits, Memory, Provider, Qp, Refusal, RemoteSpan, Tag, Time,
+};
 use std::time::{Duration, Instant};
 
 const LIMITS: Limits = Limits {
@@ -29,22 +33,6 @@ const RING_LEN: usize = 64 << 10;
 const SPAN: std::ops::Range<usize> = 1024..3072;
 const GUARD: u8 = 0xa5;
 
-/// xorshift64: one seed, one run.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-}
-
 struct Clock(Instant);
 
 impl Clock {
@@ -53,7 +41,7 @@ impl Clock {
     }
 }
 
-/// What can happen to the honest end.
+/// Counts of the ways in which the honest end may fail.
 #[derive(Debug, Default)]
 struct Ends {
     corrupt: u64,
@@ -71,19 +59,20 @@ struct World {
     pool: Pool,
     honest: Shm,
     scribbler: Shm,
-    at: Address,
+    at: ShmAddress,
     pair: Option<(Qp, Qp)>,
     window: Option<Window>,
     ends: Ends,
 }
 
 impl World {
-    fn new(trust: bool, at: Address) -> Self {
+    fn new(trust: bool, at: ShmAddress) -> Self {
         let clock = Clock(Instant::now());
         let pool = Pool::shared(&[Class { slot_len: 4096, count: 512 }]).unwrap();
         let end = |seed| {
-            let config = Config::new(LIMITS, [seed; 32], clock.now());
-            let config = Config { trust, ring_len: RING_LEN, look_interval: LOOK_INTERVAL, ..config };
+            let config = ShmConfig::new(LIMITS, [seed; 32], clock.now());
+            let config =
+                ShmConfig { trust, ring_len: RING_LEN, look_interval: LOOK_INTERVAL, ..config };
             let mut shm = Shm::new(config).unwrap();
             shm.register(&pool).unwrap();
             shm
@@ -104,7 +93,10 @@ impl World {
     fn check(buf: &[u8]) {
         assert_eq!(buf.len(), 4096);
         let outside = buf[..SPAN.start].iter().chain(&buf[SPAN.end..]);
-        assert!(outside.copied().all(|octet| octet == GUARD), "an octet outside of the window changed");
+        assert!(
+            outside.copied().all(|octet| octet == GUARD),
+            "an octet outside of the window changed"
+        );
     }
 
     fn poll(&mut self) {
@@ -116,23 +108,33 @@ impl World {
         }
         while let Some(event) = self.honest.poll(self.clock.now()) {
             match event {
-                Event::ConnectRequest { qp } => self.honest.accept(qp, b"").unwrap(),
+                Event::ConnectRequest { qp } => match self.honest.accept(qp, b"") {
+                    // What was scribbled behind the request has ended it already.
+                    Ok(()) | Err(Refusal::Gone) => {}
+                    Err(refusal) => panic!("a request is refused: {refusal:?}"),
+                },
                 Event::Established { qp } => {
                     let buf = self.guarded();
                     self.window = self.honest.bind(qp, buf, SPAN, Access::RemoteWrite).ok();
                 }
                 Event::Received { qp, buf, invalidated } => {
-                    invalidated.into_iter().for_each(|fenced| Self::check(&fenced.into_buf()));
+                    if let Some(fenced) = invalidated {
+                        Self::check(&fenced.into_buf());
+                    }
                     // Now and then more than the ring takes.
                     let is_burst = self.ends.replies[1].is_multiple_of(16);
-                    let (times, len) = if is_burst { (2 * RING_LEN / 4096, buf.len()) } else { (1, 100) };
+                    let (times, len) =
+                        if is_burst { (2 * RING_LEN / 4096, buf.len()) } else { (1, 100) };
                     for _ in 0..times {
-                        let has_said = self.honest.send_inline(qp, &buf[..buf.len().min(len)], None);
+                        let has_said =
+                            self.honest.send_inline(qp, &buf[..buf.len().min(len)], None);
                         self.ends.replies[usize::from(has_said)] += 1;
                     }
                 }
                 Event::Unbound { fenced, .. } => Self::check(&fenced.into_buf()),
-                Event::Completed { memory: Memory::Fenced(fenced), .. } => Self::check(&fenced.into_buf()),
+                Event::Completed { memory: Memory::Fenced(fenced), .. } => {
+                    Self::check(&fenced.into_buf())
+                }
                 Event::Completed { .. } => {}
                 Event::Disconnected { cause, .. } => {
                     match cause {
@@ -158,7 +160,8 @@ impl World {
 
     fn connect(&mut self) {
         self.window = None;
-        // What it wrote into its own ring may have led the other end astray: it starts from the beginning.
+        // What it wrote into its own ring may have led the other end astray: it starts from the
+        // beginning.
         let links: Vec<_> = self.scribbler.links.iter().map(|(key, _)| key).collect();
         links.into_iter().for_each(|key| self.scribbler.end_link(key, Cause::Local));
         self.poll();
@@ -174,13 +177,13 @@ impl World {
     }
 
     /// Something honest, so that there is something to spoil.
-    fn speak(&mut self, random: &mut Random) {
+    fn speak(&mut self, random: &mut Rng) {
         let Some((qp, _)) = self.pair else { return };
-        let len = 1 + random.below(4000);
+        let len = 1 + random.usize(..4000);
         let mut buf = self.pool.take(len).unwrap();
         buf.extend(len);
         let key = self.window.map(|window| window.key);
-        let _ = match (random.below(4), self.window) {
+        let _ = match (random.usize(..4), self.window) {
             (0, Some(window)) => {
                 let len = len.min(SPAN.len()) as u32;
                 buf.truncate(len as usize);
@@ -188,28 +191,31 @@ impl World {
                 self.scribbler.post_write(qp, Tag(0), buf.freeze(), to).is_ok()
             }
             (1, Some(window)) => {
-                let from = RemoteSpan { key: window.key, offset: window.offset, len: 16.min(len as u32) };
+                let from =
+                    RemoteSpan { key: window.key, offset: window.offset, len: 16.min(len as u32) };
                 self.scribbler.post_read(qp, Tag(0), buf, 0, &[from]).is_ok()
             }
-            (2, _) if random.below(16) == 0 => self.scribbler.post_send(qp, Tag(0), buf, key).is_ok(),
+            (2, _) if random.usize(..16) == 0 => {
+                self.scribbler.post_send(qp, Tag(0), buf, key).is_ok()
+            }
             (3, _) => self.scribbler.send_inline(qp, &buf, None),
             _ => self.scribbler.post_send(qp, Tag(0), buf, None).is_ok(),
         };
     }
 
     /// One mutation of the scribbler's file.
-    fn scribble(&mut self, random: &mut Random) {
+    fn scribble(&mut self, random: &mut Rng) {
         let Some((_, link)) = self.scribbler.links.iter().next() else { return };
         let Some(own) = &link.own else { return };
         // Mostly where the other end looks next.
         let near = link.producer.head();
-        let line = RING + (near as usize + random.below(4) * LINE) % RING_LEN;
-        let word = random.next();
-        match random.below(8) {
-            0 => own.copy_in(random.below(RING + RING_LEN), &[word as u8]),
-            1 => own.set_word(HEAD, if random.below(2) == 0 { word } else { random.below(1 << 16) as u64 }),
+        let line = RING + (near as usize + random.usize(..4) * LINE) % RING_LEN;
+        let word = random.u64(..);
+        match random.usize(..8) {
+            0 => own.copy_in(random.usize(..RING + RING_LEN), &[word as u8]),
+            1 => own.set_word(HEAD, if random.bool() { word } else { random.u64(..1 << 16) }),
             2 => own.set_word(ASLEEP, word),
-            3 => own.copy_in(line + random.below(LINE), &[word as u8]),
+            3 => own.copy_in(line + random.usize(..LINE), &[word as u8]),
             4 => {
                 // Any kind, and a length that fits.
                 own.set_word(line, word & 0x0003_0000_3fff);
@@ -217,49 +223,50 @@ impl World {
             _ => {
                 // A whole record that looks right but for one field.
                 let kinds = [
-                    Kind::Send,
-                    Kind::SendInvalidate,
-                    Kind::Write,
-                    Kind::WriteFrom,
-                    Kind::Read,
-                    Kind::Answer,
-                    Kind::AnswerFrom,
-                    Kind::Close,
+                    RecordKind::Send,
+                    RecordKind::SendInvalidate,
+                    RecordKind::Write,
+                    RecordKind::WriteFrom,
+                    RecordKind::Read,
+                    RecordKind::Answer,
+                    RecordKind::AnswerFrom,
+                    RecordKind::Close,
                 ];
                 let window = self.window;
-                let mut record = Record {
-                    len: random.below(64) as u32,
+                let mut record = ShmRecord {
+                    len: random.u32(..64),
                     key: window.map_or(0, |window| window.key.0),
-                    flags: random.below(2) as u32,
+                    flags: random.u32(..2),
                     offset: window.map_or(0, |window| window.offset),
                     more: 64,
-                    ..Record::new(kinds[random.below(kinds.len())], random.below(3) as u32)
+                    ..ShmRecord::new(kinds[random.usize(..kinds.len())], random.u32(..3))
                 };
-                match random.below(6) {
+                match random.usize(..6) {
                     0 => record.len = word as u32,
-                    1 => record.key ^= 1 << random.below(32),
-                    2 => record.offset = record.offset.wrapping_add(word >> random.below(64)),
-                    3 => record.more = word >> random.below(64),
-                    4 => record.to = word as u32 >> random.below(32),
-                    _ => record.flags = word as u32 >> random.below(32),
+                    1 => record.key ^= 1 << random.usize(..32),
+                    2 => record.offset = record.offset.wrapping_add(word >> random.usize(..64)),
+                    3 => record.more = word >> random.usize(..64),
+                    4 => record.to = word as u32 >> random.usize(..32),
+                    _ => record.flags = word as u32 >> random.usize(..32),
                 }
                 own.copy_in(line + WORD, record.emit().octets());
-                let len = word as usize >> random.below(64) & 0xff_ffff;
+                let len = word as usize >> random.usize(..64) & 0xff_ffff;
                 let spoilt = Word::new(record.kind.octet(), len, record.to);
-                let honest = Record { len: record.len & 0xffff, ..record }.word();
-                own.set_word(line, if random.below(6) == 0 { spoilt } else { honest }.octets());
+                let honest = ShmRecord { len: record.len & 0xffff, ..record }.word();
+                own.set_word(line, if random.usize(..6) == 0 { spoilt } else { honest }.octets());
             }
         }
     }
 }
 
 fn run(trust: bool, mutations: u64) {
-    let directory = std::env::temp_dir().join(format!("stag-scribbler-{}-{trust}", std::process::id()));
+    let directory =
+        std::env::temp_dir().join(format!("stag-scribbler-{}-{trust}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
-    let at = Address::new(directory.join("socket")).unwrap();
+    let at = ShmAddress::new(directory.join("socket")).unwrap();
     let at = if trust { at.trusting() } else { at };
     let mut world = World::new(trust, at);
-    let mut random = Random(0x5eed_0000 + u64::from(trust));
+    let mut random = Rng::with_seed(0x5eed_0000 + u64::from(trust));
     for mutation in 0..mutations {
         // A ring that was led astray may be silent for ever: that is what deadlines are for.
         if world.pair.is_none() || mutation.is_multiple_of(32) {

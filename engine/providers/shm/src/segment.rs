@@ -1,18 +1,19 @@
 //! Memory that two processes see: one writes it, the other reads it. Has `unsafe`.
 //!
-//! Every access is either one aligned 64-bit word, or a copy between private and shared memory. No reference into shared memory
-//! exists but to a word, so nothing is judged where the other process can change it. What is mapped to read only is loaded by
-//! Relaxed words with a fence behind them, because other atomic loads of such memory are not defined, and copied by volatile
-//! loads ([`crate::copy`]).
+//! Every access is either one aligned 64-bit word, or a copy between private and shared memory. No
+//! reference into shared memory exists but to a word, so nothing is judged where the other process
+//! can change it. What is mapped to read only is loaded by Relaxed words with a fence behind them,
+//! because other atomic loads of such memory are not defined, and copied by volatile loads
+//! ([`crate::copy`]).
 
 use crate::{
     copy::copy_volatile,
-    ring::{Source, Target},
+    ring::{RingSource, RingTarget},
 };
 use rustix::{
     fs::{
-        FallocateFlags, FsWord, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
-        fstatfs, memfd_create,
+        FallocateFlags, FsWord, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals,
+        fstat, fstatfs, memfd_create,
     },
     io::Errno,
     mm::{MapFlags, ProtFlags, mmap, munmap},
@@ -32,8 +33,8 @@ struct Mapping {
 
 impl Mapping {
     fn new(file: BorrowedFd<'_>, len: usize, access: ProtFlags) -> Result<Self, Errno> {
-        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours. The file keeps its length:
-        // `Own` seals it, `Theirs` looks for the seal.
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
+        // The file keeps its length: `OwnSegment` seals it, `PeerSegment` looks for the seal.
         let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) }?;
         Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len })
     }
@@ -44,7 +45,8 @@ impl Mapping {
         if count > self.len || at > self.len - count {
             outside();
         }
-        // SAFETY: `at + count <= len` was just checked, so the result lies in the mapping or at its end.
+        // SAFETY: `at + count <= len` was just checked, so the result lies in the mapping or at its
+        // end.
         unsafe { self.base.add(at) }
     }
 
@@ -52,21 +54,24 @@ impl Mapping {
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(8), "words are aligned");
         let word: NonNull<AtomicU64> = self.at(at, 8).cast();
-        // SAFETY: the mapping is page aligned and `at` a multiple of 8, the eight octets lie in it, and both processes use words
-        // as atomics only or overwrite them with copies whose outcome nobody judges before a word says so.
+        // SAFETY: the mapping is page aligned and `at` a multiple of 8, the eight octets lie in it,
+        // and both processes use words as atomics only or overwrite them with copies whose outcome
+        // nobody judges before a word says so.
         unsafe { word.as_ref() }
     }
 
     fn copy_out(&self, at: usize, to: &mut [u8]) {
         let from = self.at(at, to.len());
-        // SAFETY: `at` gave as many octets of the mapping, and `to` is private memory. Only the other process writes meanwhile.
+        // SAFETY: `at` gave as many octets of the mapping, and `to` is private memory. Only the
+        // other process writes meanwhile.
         unsafe { copy_volatile(from.as_ptr(), to) }
     }
 
     fn copy_in(&self, at: usize, from: &[u8]) {
         let to = self.at(at, from.len());
-        // SAFETY: source and destination are valid for `from.len()` octets and do not overlap: `from` is private memory. The
-        // mapping is writable: only `Own` calls this. No reference to these octets exists, and nobody else writes there.
+        // SAFETY: source and destination are valid for `from.len()` octets and do not overlap:
+        // `from` is private memory. The mapping is writable: only `OwnSegment` calls this. No
+        // reference to these octets exists, and nobody else writes there.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.as_ptr(), from.len()) }
     }
 }
@@ -79,22 +84,23 @@ fn outside() -> ! {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made with this address and length, and no reference into it outlives a call.
+        // SAFETY: the mapping was made with this address and length, and no reference into it
+        // outlives a call.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
         debug_assert_eq!(unmapped, Ok(()), "a whole mapping can be unmapped");
     }
 }
 
-/// What this process writes and the other one reads.
+/// The segment that this process writes and the other one reads.
 #[derive(Debug)]
-pub(crate) struct Own {
+pub(crate) struct OwnSegment {
     mapping: Mapping,
     file: OwnedFd,
 }
 
-impl Own {
-    /// `len` octets of zeros in a file that keeps its length and that others can map to read only. Fails without memory files or
-    /// memory, and before Linux 5.1.
+impl OwnSegment {
+    /// `len` octets of zeros in a file that keeps its length and that others can map to read only.
+    /// Fails without memory files or memory, and before Linux 5.1.
     pub(crate) fn new(len: usize) -> Result<Self, Errno> {
         let file = memfd_create("stag-shm", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         // Every page is found here: one that is missing later would be a signal.
@@ -119,7 +125,7 @@ const HUGETLBFS: FsWord = 0x9584_58f6;
 /// Octets of the smallest page.
 const PAGE: usize = 4096;
 
-impl Source for Own {
+impl RingSource for OwnSegment {
     fn word(&self, at: usize) -> u64 {
         self.mapping.word(at).load(Ordering::Acquire)
     }
@@ -129,7 +135,7 @@ impl Source for Own {
     }
 }
 
-impl Target for Own {
+impl RingTarget for OwnSegment {
     fn set_word(&self, at: usize, word: u64) {
         self.mapping.word(at).store(word, Ordering::Release);
     }
@@ -139,19 +145,22 @@ impl Target for Own {
     }
 }
 
-/// What the other process writes and this one reads.
+/// The segment that the other process writes and this one reads.
 #[derive(Debug)]
-pub(crate) struct Theirs(Mapping);
+pub(crate) struct PeerSegment(Mapping);
 
-impl Theirs {
-    /// Maps a file of the peer, which must be at least `len` octets long, unable to shrink and to lose pages in the middle:
-    /// reading what is not there would be a signal. A mapping of huge pages is as long as they are: only so it can be undone.
+impl PeerSegment {
+    /// Maps a file of the peer, which must be at least `len` octets long, unable to shrink and to
+    /// lose pages in the middle: reading what is not there would be a signal. A mapping of huge
+    /// pages is as long as they are: only so it can be undone.
     pub(crate) fn new(file: BorrowedFd<'_>, len: usize) -> Result<Self, Errno> {
         let seals = fcntl_get_seals(file)?;
-        let is_kept =
-            seals.contains(SealFlags::SHRINK) && seals.intersects(SealFlags::FUTURE_WRITE | SealFlags::WRITE);
+        let is_kept = seals.contains(SealFlags::SHRINK)
+            && seals.intersects(SealFlags::FUTURE_WRITE | SealFlags::WRITE);
         let system = fstatfs(file)?;
-        if system.f_type == HUGETLBFS && !len.is_multiple_of(usize::try_from(system.f_bsize).unwrap_or(0)) {
+        if system.f_type == HUGETLBFS
+            && !len.is_multiple_of(usize::try_from(system.f_bsize).unwrap_or(0))
+        {
             return Err(Errno::INVAL);
         }
         let has = u64::try_from(fstat(file)?.st_size).unwrap_or(0);
@@ -166,9 +175,10 @@ impl Theirs {
     }
 }
 
-impl Source for Theirs {
+impl RingSource for PeerSegment {
     fn word(&self, at: usize) -> u64 {
-        // The only atomic loads that read-only memory takes (`std::sync::atomic`). The fence makes it an Acquire.
+        // The only atomic loads that read-only memory takes (`std::sync::atomic`). The fence makes
+        // it an Acquire.
         let word = self.0.word(at).load(Ordering::Relaxed);
         fence(Ordering::Acquire);
         word
@@ -186,8 +196,8 @@ mod tests {
 
     #[test]
     fn the_reader_sees_what_the_writer_wrote_and_cannot_write() {
-        let own = Own::new(8192).unwrap();
-        let theirs = Theirs::new(own.file(), 8192).unwrap();
+        let own = OwnSegment::new(8192).unwrap();
+        let theirs = PeerSegment::new(own.file(), 8192).unwrap();
         own.copy_in(4090, b"across pages");
         own.set_word(8, 7);
         let mut octets = [0; 12];
@@ -205,10 +215,14 @@ mod tests {
     #[test]
     fn what_is_mapped_to_read_is_loaded_relaxed_and_copied_volatile() {
         let (code, _) = include_str!("segment.rs").split_once("#[cfg(test)]").unwrap();
-        let theirs = code.split("impl Source for Theirs").nth(1).unwrap();
-        assert!(theirs.contains(".load(Ordering::Relaxed)") && theirs.contains("fence(Ordering::Acquire)"));
+        let theirs = code.split("impl RingSource for PeerSegment").nth(1).unwrap();
+        assert!(
+            theirs.contains(".load(Ordering::Relaxed)")
+                && theirs.contains("fence(Ordering::Acquire)")
+        );
         assert!(!theirs.contains(".load(Ordering::Acquire)"));
-        let copy_out = code.split("fn copy_out").nth(1).and_then(|rest| rest.split("fn ").next()).unwrap();
+        let copy_out =
+            code.split("fn copy_out").nth(1).and_then(|rest| rest.split("fn ").next()).unwrap();
         assert!(
             copy_out.contains("copy_volatile") && !copy_out.contains("copy_nonoverlapping"),
             "{copy_out}"
@@ -219,32 +233,34 @@ mod tests {
     fn files_that_could_shrink_or_are_too_short_are_refused() {
         let file = memfd_create("loose", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&file, 8192).unwrap();
-        assert_eq!(Theirs::new(file.as_fd(), 8192).unwrap_err(), Errno::INVAL);
+        assert_eq!(PeerSegment::new(file.as_fd(), 8192).unwrap_err(), Errno::INVAL);
         fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
         // Its pages could still be taken out.
-        assert_eq!(Theirs::new(file.as_fd(), 8192).unwrap_err(), Errno::INVAL);
+        assert_eq!(PeerSegment::new(file.as_fd(), 8192).unwrap_err(), Errno::INVAL);
         fcntl_add_seals(&file, SealFlags::FUTURE_WRITE).unwrap();
-        assert!(Theirs::new(file.as_fd(), 8192).is_ok());
-        assert_eq!(Theirs::new(file.as_fd(), 8193).unwrap_err(), Errno::INVAL);
-        assert_eq!(Theirs::new(file.as_fd(), 0).unwrap_err(), Errno::INVAL);
+        assert!(PeerSegment::new(file.as_fd(), 8192).is_ok());
+        assert_eq!(PeerSegment::new(file.as_fd(), 8193).unwrap_err(), Errno::INVAL);
+        assert_eq!(PeerSegment::new(file.as_fd(), 0).unwrap_err(), Errno::INVAL);
         let null = std::fs::File::open("/dev/null").unwrap();
-        assert!(Theirs::new(null.as_fd(), 1).is_err());
+        assert!(PeerSegment::new(null.as_fd(), 1).is_err());
     }
 
     #[test]
     fn a_part_of_a_huge_page_is_not_mapped() {
-        let flags =
-            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+        let flags = MemfdFlags::CLOEXEC
+            | MemfdFlags::ALLOW_SEALING
+            | MemfdFlags::HUGETLB
+            | MemfdFlags::HUGE_2MB;
         let Ok(file) = memfd_create("huge", flags) else { return };
         ftruncate(&file, 2 << 20).unwrap();
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::FUTURE_WRITE).unwrap();
-        assert_eq!(Theirs::new(file.as_fd(), 4096 + (64 << 10)).unwrap_err(), Errno::INVAL);
+        assert_eq!(PeerSegment::new(file.as_fd(), 4096 + (64 << 10)).unwrap_err(), Errno::INVAL);
     }
 
     #[test]
     #[should_panic(expected = "inside the mapping")]
     fn nothing_beyond_the_mapping_is_reached() {
-        let own = Own::new(4096).unwrap();
+        let own = OwnSegment::new(4096).unwrap();
         own.copy_in(4090, &[0; 7]);
     }
 }

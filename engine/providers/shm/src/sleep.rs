@@ -1,4 +1,5 @@
-//! Sleep without a fence for each call: whoever falls asleep has all peers take part in a barrier (DESIGN D5, D10).
+//! Sleep without a fence for each call: whoever falls asleep has all peers take part in a barrier
+//! (DESIGN D5, D10).
 
 use crate::{Shm, link, ring::set_asleep, rx::SAYS_MAX};
 use stag_verbs::Time;
@@ -8,7 +9,7 @@ use std::time::Duration;
 const SLEEP_WITHOUT_BARRIER: Duration = Duration::from_millis(1);
 
 impl Shm {
-    /// Whether the next poll has nothing to do. From here on peers end our sleep.
+    /// Returns true if the next poll has nothing to do. From here on, peers end the sleep.
     pub(crate) fn fall_asleep(&mut self) -> bool {
         self.go_on();
         if !self.shared.events.is_empty() || self.has_news() {
@@ -21,13 +22,15 @@ impl Shm {
     /// From here on peers end our sleep.
     pub(crate) fn say_asleep(&mut self) {
         self.asleep = true;
+        self.plain_until = Time(0);
         self.sleeps += 1;
         for (_, link) in self.links.iter() {
             if let Some(own) = &link.own {
                 set_asleep(own, self.sleeps);
             }
         }
-        // Whoever stored before it could see that we sleep is seen by us; whoever stores later sees it (DESIGN D5).
+        // Whoever stored before it could see that we sleep is seen by us; whoever stores later sees
+        // it (DESIGN D5).
         let is_seen = link::barrier();
         let are_reached =
             self.hot.iter().all(|key| self.links.get(*key).is_some_and(|link| link.has_barrier));
@@ -37,12 +40,14 @@ impl Shm {
         }
     }
 
-    /// Whether nothing came before that could be seen; if something did, we are awake again.
+    /// Returns true if nothing arrived before peers could see that this side sleeps; otherwise this
+    /// side is awake again.
     pub(crate) fn is_settled(&mut self) -> bool {
         self.next_look = self.shared.now;
         self.is_roused = false;
         self.look();
-        // A peer that woke us does so once for each sleep, and a link that came up does not say yet that we sleep.
+        // A peer that woke us does so once for each sleep, and a link that came up does not say yet
+        // that we sleep.
         let is_idle = self.shared.events.is_empty() && !self.is_roused && !self.has_news();
         if !is_idle {
             self.wake_up();
@@ -50,7 +55,7 @@ impl Shm {
         is_idle
     }
 
-    /// Whether a peer said something or read something that matters.
+    /// Returns true if a peer sent a record, or read one that this side waits for.
     fn has_news(&self) -> bool {
         self.hot.iter().filter_map(|key| self.links.get(*key)).any(|link| {
             let Some(theirs) = &link.theirs else { return false };
@@ -78,8 +83,8 @@ impl Shm {
         let is_short = self.is_barred && !self.hot.is_empty();
         let bound = (self.asleep && is_short).then(|| self.shared.now + SLEEP_WITHOUT_BARRIER);
         // A server whose queue was full tells nobody when it has room.
-        let retry =
-            (self.hot.len() < self.links.len()).then(|| self.shared.now + self.shared.config.look_interval);
+        let retry = (self.hot.len() < self.links.len())
+            .then(|| self.shared.now + self.shared.config.look_interval);
         self.next_deadline.into_iter().chain(bound).chain(retry).min()
     }
 }

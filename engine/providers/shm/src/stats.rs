@@ -1,10 +1,10 @@
-//! What a provider counts. Nothing here is read by the code that counts.
+//! Counters of the provider. Nothing here is read by the code that counts.
 
 use stag_verbs::{Cause, Count};
 
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Stats {
+pub struct ShmStats {
     /// Processes that became peers.
     pub links: u64,
     /// Those of them whose pools are mapped.
@@ -13,7 +13,8 @@ pub struct Stats {
     pub denied: u64,
     /// Processes turned away: too many, or they did not say who they are.
     pub turned_away: u64,
-    /// Links that were ended because places were needed for connections whose end their process never confirmed.
+    /// Links that were ended because places were needed for connections whose end their process
+    /// never confirmed.
     pub evicted: u64,
     /// Records sent.
     pub records_sent: u64,
@@ -39,7 +40,7 @@ pub struct Stats {
     pub lost: u64,
 }
 
-impl Stats {
+impl ShmStats {
     /// All of them by name.
     pub(crate) fn counts(&self) -> Count {
         Count::group([

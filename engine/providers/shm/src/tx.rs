@@ -2,10 +2,10 @@
 
 use crate::{
     close,
-    conn::{Asked, Conn, READS_MAX, Say, Shared, State},
-    link::{Lent, Link, Stage},
-    record::{Kind, Record},
-    ring::{Broken, Target, WORD, Word},
+    conn::{LinkMessage, PendingRead, READS_MAX, ShmConn, ShmShared, ShmState},
+    link::{LentRecord, LinkStage, ShmLink},
+    record::{RecordKind, ShmRecord},
+    ring::{Broken, RecordParts, RingTarget, WORD, Word},
 };
 use stag_pools::{RemoteKey, Table, table::Key};
 use stag_verbs::{
@@ -15,14 +15,15 @@ use stag_verbs::{
 
 /// Longest part of a Write or an answer in one record.
 const SEGMENT: usize = 32 << 10;
-/// Shortest payload that the peer fetches from our pool: for less, looking twice costs more than copying twice.
+/// Shortest payload that the peer fetches from our pool: for less, looking twice costs more than
+/// copying twice.
 const LEND_MIN: usize = 1024;
 /// Octets one connection sends before the next one has its turn.
 const TURN: usize = 256 << 10;
 
-/// How far sending got.
+/// Point at which sending stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flow {
+enum SendProgress {
     /// Nothing is left, or it waits for the peer's answers.
     Done,
     /// The ring is full.
@@ -31,22 +32,29 @@ enum Flow {
     Turn,
 }
 
-impl Link {
+impl ShmLink {
     /// Puts one record in the ring. `false` when it is full.
-    fn put(&mut self, record: &Record, body: &[u8], shared: &mut Shared) -> Result<bool, Broken> {
+    fn put(
+        &mut self,
+        record: &ShmRecord,
+        body: &[u8],
+        shared: &mut ShmShared,
+    ) -> Result<bool, Broken> {
         Ok(self.put_at(record, body, shared)?.is_some())
     }
 
     /// The same; where the record begins and ends.
     fn put_at(
         &mut self,
-        record: &Record,
+        record: &ShmRecord,
         body: &[u8],
-        shared: &mut Shared,
+        shared: &mut ShmShared,
     ) -> Result<Option<(u64, u64)>, Broken> {
         let (Some(own), Some(theirs)) = (&self.own, &self.theirs) else { return Ok(None) };
         let (word, head) = (record.word(), record.emit());
-        let Some(end) = self.producer.put(own, theirs, word, (head.octets(), body))? else {
+        let Some(end) =
+            self.producer.put(own, theirs, word, RecordParts { head: head.octets(), body })?
+        else {
             return Ok(None);
         };
         shared.stats.records_sent += 1;
@@ -54,7 +62,8 @@ impl Link {
         Ok(Some((end - word.span() as u64, end)))
     }
 
-    /// Whether payload of `len` octets is fetched by the peer instead of copied into the ring.
+    /// Returns true if a payload of `len` octets is fetched by the peer and not copied into the
+    /// ring.
     const fn lends(&self, len: usize) -> bool {
         self.is_trusting && len >= LEND_MIN
     }
@@ -68,11 +77,11 @@ impl Link {
 
 /// Sends what can be sent. The caller wakes the peer.
 pub(crate) fn flush(
-    link: &mut Link,
-    conns: &mut Table<Box<Conn>>,
-    shared: &mut Shared,
+    link: &mut ShmLink,
+    conns: &mut Table<Box<ShmConn>>,
+    shared: &mut ShmShared,
 ) -> Result<(), Broken> {
-    if link.stage != Stage::Up {
+    if link.stage != LinkStage::Up {
         return Ok(());
     }
     link.is_full = !say_all(link, conns, shared)?;
@@ -81,8 +90,9 @@ pub(crate) fn flush(
     }
     link.is_stalled = false; // answers that waited are said
     while let Some(key) = link.waiting.front().copied() {
-        let Some(conn) =
-            conns.get_mut(key).filter(|conn| conn.is_waiting && conn.state == State::Established)
+        let Some(conn) = conns
+            .get_mut(key)
+            .filter(|conn| conn.is_waiting && conn.state == ShmState::Established)
         else {
             link.waiting.pop_front();
             continue;
@@ -90,12 +100,12 @@ pub(crate) fn flush(
         let flow = flush_conn(conn, link, shared)?;
         report(conn, shared);
         match flow {
-            Flow::Full => {
+            SendProgress::Full => {
                 link.is_full = true;
                 return Ok(());
             }
-            Flow::Turn => link.waiting.rotate_left(1),
-            Flow::Done => {
+            SendProgress::Turn => link.waiting.rotate_left(1),
+            SendProgress::Done => {
                 conn.is_waiting = false;
                 link.waiting.pop_front();
             }
@@ -106,36 +116,48 @@ pub(crate) fn flush(
     Ok(())
 }
 
-/// What has to be said about connections goes before what they say. False when the ring is full.
+/// Sends pending messages about connections before the messages of those connections. Returns false
+/// if the ring is full.
 #[inline]
-fn say_all(link: &mut Link, conns: &mut Table<Box<Conn>>, shared: &mut Shared) -> Result<bool, Broken> {
+fn say_all(
+    link: &mut ShmLink,
+    conns: &mut Table<Box<ShmConn>>,
+    shared: &mut ShmShared,
+) -> Result<bool, Broken> {
     // Connections come and go much less often than their messages.
     if link.say.is_empty() { Ok(true) } else { say_some(link, conns, shared) }
 }
 
-fn say_some(link: &mut Link, conns: &mut Table<Box<Conn>>, shared: &mut Shared) -> Result<bool, Broken> {
+fn say_some(
+    link: &mut ShmLink,
+    conns: &mut Table<Box<ShmConn>>,
+    shared: &mut ShmShared,
+) -> Result<bool, Broken> {
     while let Some(say) = link.say.pop_front() {
         let (record, body): (_, &[u8]) = match &say {
-            Say::Connect { from, private_data } => {
-                (Record { key: *from, ..Record::new(Kind::Connect, 0) }, private_data)
+            LinkMessage::Connect { from, private_data } => {
+                (ShmRecord { key: *from, ..ShmRecord::new(RecordKind::Connect, 0) }, private_data)
             }
-            Say::Accept { to, from, private_data } => {
-                (Record { key: *from, ..Record::new(Kind::Accept, *to) }, private_data)
+            LinkMessage::Accept { to, from, private_data } => {
+                (ShmRecord { key: *from, ..ShmRecord::new(RecordKind::Accept, *to) }, private_data)
             }
-            Say::Reject { to, is_shut, private_data } => {
-                (Record { flags: u32::from(*is_shut), ..Record::new(Kind::Reject, *to) }, private_data)
+            LinkMessage::Reject { to, is_shut, private_data } => (
+                ShmRecord { flags: u32::from(*is_shut), ..ShmRecord::new(RecordKind::Reject, *to) },
+                private_data,
+            ),
+            LinkMessage::GiveUp { from } => {
+                (ShmRecord { key: *from, ..ShmRecord::new(RecordKind::GiveUp, 0) }, &[])
             }
-            Say::GiveUp { from } => (Record { key: *from, ..Record::new(Kind::GiveUp, 0) }, &[]),
-            Say::Close { to, why, .. } => (why.record(*to), &[]),
+            LinkMessage::Close { to, why, .. } => (why.record(*to), &[]),
         };
-        let record = Record { len: body.len() as u32, ..record };
+        let record = ShmRecord { len: body.len() as u32, ..record };
         if !link.put(&record, body, shared)? {
             link.say.push_front(say);
             return Ok(false);
         }
-        if let Say::Close { from, .. } = say
+        if let LinkMessage::Close { from, .. } = say
             && let Some(conn) = conns.get_mut(from)
-            && conn.state == State::AwaitRoom
+            && conn.state == ShmState::AwaitRoom
         {
             conn.die(shared);
         }
@@ -144,37 +166,40 @@ fn say_some(link: &mut Link, conns: &mut Table<Box<Conn>>, shared: &mut Shared) 
 }
 
 /// Reports what is done, in order, and gives the queue's memory back when nothing is pending.
-pub(crate) fn report(conn: &mut Conn, shared: &mut Shared) {
+pub(crate) fn report(conn: &mut ShmConn, shared: &mut ShmShared) {
     while let Some(event) = conn.queue.poll(conn.qp) {
         shared.events.push_back(event);
     }
     conn.queue.give_back(&mut shared.spare_works);
 }
 
-fn send_record(conn: &Conn, message: &[u8], invalidate: Option<RemoteKey>) -> Record {
+fn send_record(conn: &ShmConn, message: &[u8], invalidate: Option<RemoteKey>) -> ShmRecord {
     let len = message.len() as u32;
     match invalidate {
-        None => Record { len, ..Record::new(Kind::Send, conn.peer) },
-        Some(RemoteKey(key)) => Record { len, key, ..Record::new(Kind::SendInvalidate, conn.peer) },
+        None => ShmRecord { len, ..ShmRecord::new(RecordKind::Send, conn.peer) },
+        Some(RemoteKey(key)) => {
+            ShmRecord { len, key, ..ShmRecord::new(RecordKind::SendInvalidate, conn.peer) }
+        }
     }
 }
 
-/// Puts a message of a connection with nothing posted in front of it into the ring. False when others wait there for room, or
-/// when it has none. The next doorbell wakes the peer.
+/// Puts a message of a connection with nothing posted in front of it into the ring. False when
+/// others wait there for room, or when it has none. The next doorbell wakes the peer.
 #[inline]
 pub(crate) fn send_at_once(
-    conn: &Conn,
-    link: &mut Link,
-    shared: &mut Shared,
-    (message, invalidate): (&[u8], Option<RemoteKey>),
+    conn: &ShmConn,
+    link: &mut ShmLink,
+    shared: &mut ShmShared,
+    message: &[u8],
+    invalidate: Option<RemoteKey>,
 ) -> bool {
     if !link.say.is_empty() || !link.waiting.is_empty() {
         return false;
     }
     let (Some(own), Some(theirs)) = (&link.own, &link.theirs) else { return false };
     let (kind, head) = match invalidate {
-        None => (Kind::Send, 0),
-        Some(_) => (Kind::SendInvalidate, crate::record::SHORT),
+        None => (RecordKind::Send, 0),
+        Some(_) => (RecordKind::SendInvalidate, crate::record::SHORT),
     };
     let word = Word::new(kind.octet(), head + message.len(), conn.peer);
     // A ring that is broken is found so again by whoever looks next, and that one ends the link.
@@ -190,12 +215,18 @@ pub(crate) fn send_at_once(
     true
 }
 
-fn flush_conn(conn: &mut Conn, link: &mut Link, shared: &mut Shared) -> Result<Flow, Broken> {
+fn flush_conn(
+    conn: &mut ShmConn,
+    link: &mut ShmLink,
+    shared: &mut ShmShared,
+) -> Result<SendProgress, Broken> {
     let mut turn = TURN;
     while let Some(answer) = conn.answers.front().copied() {
-        match send_answer(conn, link, shared, (answer, &mut turn))? {
-            Flow::Done if conn.state != State::Established => return Ok(Flow::Done),
-            Flow::Done => {}
+        match send_answer(conn, link, shared, answer, &mut turn)? {
+            SendProgress::Done if conn.state != ShmState::Established => {
+                return Ok(SendProgress::Done);
+            }
+            SendProgress::Done => {}
             flow => return Ok(flow),
         }
     }
@@ -209,46 +240,48 @@ fn flush_conn(conn: &mut Conn, link: &mut Link, shared: &mut Shared) -> Result<F
                     conn.queue.begin();
                     conn.queue.complete(seq, Status::Success, None);
                 }
-                if is_sent { Flow::Done } else { Flow::Full }
+                if is_sent { SendProgress::Done } else { SendProgress::Full }
             }
-            Op::Write { .. } => send_write(conn, link, shared, (seq, &mut turn))?,
+            Op::Write { .. } => send_write(conn, link, shared, seq, &mut turn)?,
             Op::Read(_) => {
                 if conn.asked.len() >= READS_MAX {
-                    return Ok(Flow::Done); // an answer goes on with it
+                    return Ok(SendProgress::Done); // an answer goes on with it
                 }
                 send_read(conn, link, shared, seq)?
             }
             Op::Invalidate { key } => {
                 let key = *key;
                 if conn.lent_until > link.producer.head() {
-                    return Ok(Flow::Done); // the peer still fetches from it; its progress goes on with this
+                    // The peer still fetches from it; its progress goes on with this.
+                    return Ok(SendProgress::Done);
                 }
                 let fenced = shared.windows.invalidate(conn.qp.scope(), key);
-                let fenced =
-                    fenced.expect("it was bound when this was posted, and the peer cannot end it since");
+                let fenced = fenced
+                    .expect("it was bound when this was posted, and the peer cannot end it since");
                 conn.queue.begin();
                 conn.queue.complete(seq, Status::Success, Some(Memory::Fenced(fenced)));
-                Flow::Done
+                SendProgress::Done
             }
         };
-        if sent != Flow::Done {
+        if sent != SendProgress::Done {
             return Ok(sent);
         }
         if turn == 0 {
-            return Ok(Flow::Turn);
+            return Ok(SendProgress::Turn);
         }
     }
-    Ok(Flow::Done)
+    Ok(SendProgress::Done)
 }
 
 /// Sends the rest of the oldest answer, or a turn of it.
 fn send_answer(
-    conn: &mut Conn,
-    link: &mut Link,
-    shared: &mut Shared,
-    (mut answer, turn): (crate::conn::Answer, &mut usize),
-) -> Result<Flow, Broken> {
-    let record = Record::new(Kind::Answer, conn.peer);
+    conn: &mut ShmConn,
+    link: &mut ShmLink,
+    shared: &mut ShmShared,
+    mut answer: crate::conn::ReadAnswer,
+    turn: &mut usize,
+) -> Result<SendProgress, Broken> {
+    let record = ShmRecord::new(RecordKind::Answer, conn.peer);
     loop {
         let lent = link.lends(answer.left);
         let len = if lent { answer.left } else { answer.left.min(link.segment()) };
@@ -259,19 +292,22 @@ fn send_answer(
         } else {
             let place = shared.windows.source_place(scope, answer.key, answer.offset, len);
             let number = place.ok().and_then(|place| Some((shared.pool_number(place)?, place.at)));
-            shared.windows.source(scope, answer.key, answer.offset, len).map(|octets| (octets, number))
+            shared
+                .windows
+                .source(scope, answer.key, answer.offset, len)
+                .map(|octets| (octets, number))
         };
         let (octets, named) = match source {
             Ok(found) => found,
             Err(violation) => {
-                close::violate(conn, link, shared, (read_fault(violation), Some(answer.request)));
-                return Ok(Flow::Done);
+                close::violate(conn, link, shared, read_fault(violation), Some(answer.request));
+                return Ok(SendProgress::Done);
             }
         };
         let put = match named.filter(|_| lent) {
             Some((pool, at)) => {
-                let from = Record {
-                    kind: Kind::AnswerFrom,
+                let from = ShmRecord {
+                    kind: RecordKind::AnswerFrom,
                     flags: pool,
                     more: at as u64,
                     len: len as u32,
@@ -279,7 +315,7 @@ fn send_answer(
                 };
                 link.put_at(&from, &[], shared)?.inspect(|(begin, end)| {
                     conn.lent_until = *end;
-                    link.lent.push_back(Lent {
+                    link.lent.push_back(LentRecord {
                         begin: *begin,
                         end: *end,
                         conn: conn.qp.0,
@@ -289,11 +325,15 @@ fn send_answer(
                 })
             }
             None => {
-                let (Some(own), Some(theirs)) = (&link.own, &link.theirs) else { return Ok(Flow::Full) };
+                let (Some(own), Some(theirs)) = (&link.own, &link.theirs) else {
+                    return Ok(SendProgress::Full);
+                };
                 let len = octets.len().min(link.segment());
                 let octets = octets.get(..len).expect("it was just made no longer");
-                let part = Record { len: len as u32, ..record };
-                let put = link.producer.put(own, theirs, part.word(), (part.emit().octets(), octets))?;
+                let part = ShmRecord { len: len as u32, ..record };
+                let head = part.emit();
+                let parts = RecordParts { head: head.octets(), body: octets };
+                let put = link.producer.put(own, theirs, part.word(), parts)?;
                 shared.stats.records_sent += u64::from(put.is_some());
                 shared.stats.octets_in += if put.is_some() { len as u64 } else { 0 };
                 answer.left -= if put.is_some() { len } else { 0 };
@@ -304,96 +344,121 @@ fn send_answer(
         };
         if put.is_none() {
             keep(conn, answer);
-            return Ok(Flow::Full);
+            return Ok(SendProgress::Full);
         }
         if answer.left == 0 || named.is_some_and(|_| lent) {
             conn.answers.pop_front();
-            return Ok(Flow::Done);
+            return Ok(SendProgress::Done);
         }
         if *turn == 0 {
             keep(conn, answer);
-            return Ok(Flow::Turn);
+            return Ok(SendProgress::Turn);
         }
     }
 }
 
-fn keep(conn: &mut Conn, answer: crate::conn::Answer) {
+fn keep(conn: &mut ShmConn, answer: crate::conn::ReadAnswer) {
     *conn.answers.front_mut().expect("it is being answered") = answer;
 }
 
 /// Sends the rest of the Write in front, or a turn of it.
 fn send_write(
-    conn: &mut Conn,
-    link: &mut Link,
-    shared: &mut Shared,
-    (seq, turn): (u64, &mut usize),
-) -> Result<Flow, Broken> {
+    conn: &mut ShmConn,
+    link: &mut ShmLink,
+    shared: &mut ShmShared,
+    seq: u64,
+    turn: &mut usize,
+) -> Result<SendProgress, Broken> {
     loop {
-        let Some(Op::Write { source, to }) = conn.queue.op(seq) else { unreachable!("a Write is in front") };
+        let Some(Op::Write { source, to }) = conn.queue.op(seq) else {
+            unreachable!("a Write is in front")
+        };
         let left = source.len() - conn.written;
         if left == 0 {
             conn.written = 0;
             conn.queue.begin();
             conn.queue.complete(seq, Status::Success, None);
-            return Ok(Flow::Done);
+            return Ok(SendProgress::Done);
         }
-        let record = Record { key: to.key.0, ..Record::new(Kind::Write, conn.peer) };
-        let named = shared.pool_number(source.place()).filter(|_| link.lends(left) && conn.written == 0);
+        let record = ShmRecord { key: to.key.0, ..ShmRecord::new(RecordKind::Write, conn.peer) };
+        let named =
+            shared.pool_number(source.place()).filter(|_| link.lends(left) && conn.written == 0);
         if let Some(pool) = named {
             let more = source.place().at as u64;
             let len = source.len() as u32;
-            let from = Record { kind: Kind::WriteFrom, len, flags: pool, offset: to.offset, more, ..record };
-            let Some((begin, end)) = link.put_at(&from, &[], shared)? else { return Ok(Flow::Full) };
+            let from = ShmRecord {
+                kind: RecordKind::WriteFrom,
+                len,
+                flags: pool,
+                offset: to.offset,
+                more,
+                ..record
+            };
+            let Some((begin, end)) = link.put_at(&from, &[], shared)? else {
+                return Ok(SendProgress::Full);
+            };
             let source = Some(source.clone());
-            link.lent.push_back(Lent { begin, end, conn: conn.qp.0, write: Some(seq), source });
+            link.lent.push_back(LentRecord {
+                begin,
+                end,
+                conn: conn.qp.0,
+                write: Some(seq),
+                source,
+            });
             conn.queue.begin();
-            return Ok(Flow::Done);
+            return Ok(SendProgress::Done);
         }
         let len = left.min(link.segment());
-        let part = source.get(conn.written..conn.written + len).expect("the rest is at least as long");
+        let part =
+            source.get(conn.written..conn.written + len).expect("the rest is at least as long");
         let offset = to.offset.wrapping_add(conn.written as u64);
-        let record = Record { len: len as u32, offset, more: left as u64, ..record };
+        let record = ShmRecord { len: len as u32, offset, more: left as u64, ..record };
         if !link.put(&record, part, shared)? {
-            return Ok(Flow::Full);
+            return Ok(SendProgress::Full);
         }
         conn.written += len;
         *turn = turn.saturating_sub(len);
         if *turn == 0 && conn.written < source.len() {
-            return Ok(Flow::Turn);
+            return Ok(SendProgress::Turn);
         }
     }
 }
 
 /// Asks for the next span of the Read in front.
-fn send_read(conn: &mut Conn, link: &mut Link, shared: &mut Shared, seq: u64) -> Result<Flow, Broken> {
+fn send_read(
+    conn: &mut ShmConn,
+    link: &mut ShmLink,
+    shared: &mut ShmShared,
+    seq: u64,
+) -> Result<SendProgress, Broken> {
     let Some(Op::Read(read)) = conn.queue.op(seq) else { unreachable!("a Read is in front") };
     if read.unasked == 0 {
         conn.queue.begin();
         conn.queue.complete(seq, Status::Success, None);
-        return Ok(Flow::Done);
+        return Ok(SendProgress::Done);
     }
     let span = conn.queue.next_span().expect("a Read keeps its spans until they are asked for");
-    let record = Record {
+    let record = ShmRecord {
         len: span.len,
         key: span.key.0,
         offset: span.offset,
         more: conn.requests,
-        ..Record::new(Kind::Read, conn.peer)
+        ..ShmRecord::new(RecordKind::Read, conn.peer)
     };
     if !link.put(&record, &[], shared)? {
-        return Ok(Flow::Full);
+        return Ok(SendProgress::Full);
     }
-    conn.asked.push_back(Asked { request: conn.requests, seq, left: span.len as usize });
+    conn.asked.push_back(PendingRead { request: conn.requests, seq, left: span.len as usize });
     conn.requests += 1;
     conn.queue.begin_read();
-    Ok(Flow::Done)
+    Ok(SendProgress::Done)
 }
 
 /// The peer has read on: what the ring named is ours alone again, and what waited for that goes on.
 pub(crate) fn progress(
-    link: &mut Link,
-    conns: &mut Table<Box<Conn>>,
-    shared: &mut Shared,
+    link: &mut ShmLink,
+    conns: &mut Table<Box<ShmConn>>,
+    shared: &mut ShmShared,
 ) -> Result<bool, Broken> {
     let Some(theirs) = &link.theirs else { return Ok(false) };
     if (link.lent.is_empty() && link.waiting.is_empty() && link.say.is_empty())
@@ -416,8 +481,8 @@ pub(crate) fn progress(
 }
 
 /// The connection has something to send.
-pub(crate) fn want(conn: &mut Conn, link: &mut Link) {
-    if !conn.is_waiting && conn.state == State::Established {
+pub(crate) fn want(conn: &mut ShmConn, link: &mut ShmLink) {
+    if !conn.is_waiting && conn.state == ShmState::Established {
         conn.is_waiting = true;
         link.waiting.push_back(conn.qp.0);
     }

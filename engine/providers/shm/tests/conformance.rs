@@ -1,20 +1,22 @@
-//! The generic suite of the contract between ends in one thread: isolated, and with pools that the other end fetches from.
+//! The generic suite of the contract between ends in one thread: isolated, and with pools that the
+//! other end fetches from.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
 
+use stag_conformance::Fixture;
 use stag_pools::{Class, Pool};
-use stag_shm::{Address, Config, Shm};
-use stag_verbs::{Limits, Provider, Time, conformance::Fixture};
+use stag_shm::{Shm, ShmAddress, ShmConfig};
+use stag_verbs::{Limits, Provider, Time};
 use std::{os::fd::BorrowedFd, time::Duration};
 use support::Place;
 
-struct Shared<const TRUST: bool> {
+struct ShmShared<const TRUST: bool> {
     place: Place,
     run: u64,
 }
 
-impl<const TRUST: bool> Fixture for Shared<TRUST> {
+impl<const TRUST: bool> Fixture for ShmShared<TRUST> {
     type P = Shm;
 
     fn new(run: u64) -> Self {
@@ -27,20 +29,23 @@ impl<const TRUST: bool> Fixture for Shared<TRUST> {
 
     fn end(&mut self, limits: Limits, pool: &Pool) -> Shm {
         let seed = [self.run as u8 + 1; 32];
-        let config =
-            Config { trust: TRUST, ring_len: 256 << 10, ..Config::new(limits, seed, support::now()) };
+        let config = ShmConfig {
+            trust: TRUST,
+            ring_len: 256 << 10,
+            ..ShmConfig::new(limits, seed, support::now())
+        };
         let mut end = Shm::new(config).unwrap();
         assert_eq!(end.wants_shared_pools(), TRUST);
         end.register(pool).unwrap();
         end
     }
 
-    fn listen_address(&mut self) -> Address {
+    fn listen_address(&mut self) -> ShmAddress {
         let address = self.place.address();
         if TRUST { address.trusting() } else { address }
     }
 
-    fn nowhere(&mut self) -> Address {
+    fn nowhere(&mut self) -> ShmAddress {
         self.place.address()
     }
 
@@ -59,9 +64,9 @@ impl<const TRUST: bool> Fixture for Shared<TRUST> {
 }
 
 mod isolated {
-    stag_verbs::conformance_tests!(super::Shared<false>);
+    stag_conformance::conformance_tests!(super::ShmShared<false>);
 }
 
 mod trusting {
-    stag_verbs::conformance_tests!(super::Shared<true>);
+    stag_conformance::conformance_tests!(super::ShmShared<true>);
 }

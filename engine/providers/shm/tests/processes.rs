@@ -7,8 +7,10 @@ mod support;
 
 use rustix::process::{Pid, Signal, kill_process};
 use stag_pools::{Access, Buf, Class, Pool};
-use stag_shm::{Address, Config, Shm};
-use stag_verbs::{Cause, Event, FabricFault, Limits, Memory, Provider, Qp, RemoteSpan, Status, Tag};
+use stag_shm::{Shm, ShmAddress, ShmConfig};
+use stag_verbs::{
+    Cause, Event, FabricFault, Limits, Memory, Provider, Qp, RemoteSpan, Status, Tag,
+};
 use std::{
     process::{Child, Command, Stdio},
     time::{Duration, Instant},
@@ -37,7 +39,7 @@ impl End {
     fn new(trust: bool) -> Self {
         let classes = [Class { slot_len: 4096, count: 128 }, Class { slot_len: 1 << 20, count: 8 }];
         let pool = if trust { Pool::shared(&classes) } else { Pool::new(&classes) }.unwrap();
-        let config = Config { trust, ..Config::new(LIMITS, [7; 32], support::now()) };
+        let config = ShmConfig { trust, ..ShmConfig::new(LIMITS, [7; 32], support::now()) };
         let mut shm = Shm::new(config).unwrap();
         shm.register(&pool).unwrap();
         for _ in 0..16 {
@@ -103,7 +105,7 @@ impl End {
 struct Peer(Child);
 
 impl Peer {
-    fn new(role: &str, address: &Address) -> Self {
+    fn new(role: &str, address: &ShmAddress) -> Self {
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", role, "--ignored", "--nocapture", "--test-threads=1"])
             .env("STAG_SHM_PEER", address.to_string())
@@ -141,12 +143,12 @@ impl Drop for Peer {
     }
 }
 
-/// Where the test that started this process listens; none when nobody did.
-fn peer_address() -> Option<Address> {
+/// Returns the address of the test that started this process; `None` if no test did.
+fn peer_address() -> Option<ShmAddress> {
     Some(std::env::var("STAG_SHM_PEER").ok()?.parse().unwrap())
 }
 
-fn connect(end: &mut End, to: &Address) -> Qp {
+fn connect(end: &mut End, to: &ShmAddress) -> Qp {
     let qp = end.shm.connect(to, b"").unwrap();
     end.until("the connection", |_, event| match event {
         Event::Established { .. } => Some(()),
@@ -251,7 +253,7 @@ fn fill(mut buf: Buf) -> Buf {
     buf
 }
 
-/// How long the peer is stopped: 30 s where tests may take their time.
+/// Time for which the peer is stopped: 30 s in CI, else 1 s.
 fn stop_time() -> Duration {
     if std::env::var_os("CI").is_some() { Duration::from_secs(30) } else { Duration::from_secs(1) }
 }
@@ -270,8 +272,10 @@ fn a_stopped_peer_costs_its_own_connection_and_goes_on_later() {
         end.shm.ring();
         let stopped = Instant::now();
         while let Some(event) = end.event(stop_time().saturating_sub(stopped.elapsed())) {
-            let is_done =
-                matches!(&event, Event::Completed { status: Status::Success, memory: Memory::Shared, .. });
+            let is_done = matches!(
+                &event,
+                Event::Completed { status: Status::Success, memory: Memory::Shared, .. }
+            );
             assert!(is_done, "{event:?}");
         }
         // The deadline of whatever was asked of it.

@@ -1,13 +1,13 @@
 //! One connection as its own end sees it: the send queue and its order.
 
-use crate::net::{Item, Place, Read};
+use crate::net::{InFlight, SideId, SimRead};
 use stag_pools::{Buf, Extent, RemoteKey};
 use stag_verbs::{Cause, Memory, RemoteSpan, Status, Tag, Time};
 use std::collections::VecDeque;
 
 /// States are named by what they wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SimState {
     /// We connect: the peer's answer.
     AwaitReply,
     /// The peer connects: our answer.
@@ -22,20 +22,20 @@ pub(crate) enum State {
     Dead,
 }
 
-/// What was posted.
+/// A posted work request.
 #[derive(Debug)]
-pub(crate) enum Work {
+pub(crate) enum SimWork {
     Send(Buf, Option<RemoteKey>),
     Write(Extent, RemoteSpan),
-    Read(Read),
+    Read(SimRead),
     Invalidate(RemoteKey),
 }
 
-/// How far a work request is.
+/// Progress of a work request.
 #[derive(Debug)]
-pub(crate) enum Stage {
+pub(crate) enum WorkStage {
     /// Not on its way; its doorbell was rung or not.
-    Posted(Work),
+    Posted(SimWork),
     /// The fabric has its memory.
     Flying { is_read: bool },
     /// A local invalidation, done when this is the oldest work and the time has come.
@@ -49,13 +49,13 @@ pub(crate) enum Stage {
 #[derive(Debug)]
 pub(crate) struct Wr {
     pub(crate) tag: Tag,
-    pub(crate) stage: Stage,
+    pub(crate) stage: WorkStage,
 }
 
 #[derive(Debug)]
-pub(crate) struct Conn {
-    pub(crate) place: Place,
-    pub(crate) state: State,
+pub(crate) struct SimConn {
+    pub(crate) place: SideId,
+    pub(crate) state: SimState,
     pub(crate) queue: VecDeque<Wr>,
     /// The number of the oldest work request in `queue`.
     pub(crate) first_seq: u64,
@@ -69,15 +69,20 @@ pub(crate) struct Conn {
     pub(crate) is_dirty: bool,
     pub(crate) private_data: Vec<u8>,
     /// Copies of messages that found no receive.
-    pub(crate) parked: VecDeque<Item>,
-    /// When the acceptor may send although nothing arrived.
+    pub(crate) parked: VecDeque<InFlight>,
+    /// Time from which the acceptor may send although nothing has arrived.
     pub(crate) ready_at: Option<Time>,
-    /// When it ends, and why.
+    /// Time and cause of the connection's end, if it is set.
     pub(crate) die_at: Option<(Time, Cause)>,
 }
 
-impl Conn {
-    pub(crate) fn new(place: Place, state: State, private_data: Vec<u8>, send_queue: usize) -> Self {
+impl SimConn {
+    pub(crate) fn new(
+        place: SideId,
+        state: SimState,
+        private_data: Vec<u8>,
+        send_queue: usize,
+    ) -> Self {
         Self {
             place,
             state,
@@ -94,10 +99,10 @@ impl Conn {
         }
     }
 
-    /// When it does something by itself.
+    /// Returns the time of the next event that the connection causes by itself.
     pub(crate) fn due(&self) -> Option<Time> {
         let invalidation = match self.queue.front() {
-            Some(Wr { stage: Stage::Invalidating(_, due), .. }) => Some(*due),
+            Some(Wr { stage: WorkStage::Invalidating(_, due), .. }) => Some(*due),
             _ => None,
         };
         let death = self.die_at.map(|(at, _)| at);
@@ -106,14 +111,19 @@ impl Conn {
 
     fn wr_mut(&mut self, seq: u64) -> &mut Wr {
         let index = seq.checked_sub(self.first_seq).and_then(|index| usize::try_from(index).ok());
-        index.and_then(|index| self.queue.get_mut(index)).expect("work is pending until it completes")
+        index
+            .and_then(|index| self.queue.get_mut(index))
+            .expect("work is pending until it completes")
     }
 
     /// Work request `seq` is done with `memory`, or will never be.
-    pub(crate) fn finish(&mut self, seq: u64, stage: Stage) {
+    pub(crate) fn finish(&mut self, seq: u64, stage: WorkStage) {
         let wr = self.wr_mut(seq);
-        debug_assert!(matches!(wr.stage, Stage::Flying { .. }), "the fabric finishes what it has");
-        if let Stage::Flying { is_read: true } = std::mem::replace(&mut wr.stage, stage) {
+        debug_assert!(
+            matches!(wr.stage, WorkStage::Flying { .. }),
+            "the fabric finishes what it has"
+        );
+        if let WorkStage::Flying { is_read: true } = std::mem::replace(&mut wr.stage, stage) {
             self.reads -= 1;
         }
     }
@@ -127,29 +137,36 @@ impl Conn {
         Some(wr)
     }
 
-    /// Whether our own invalidation of `key` is pending.
+    /// Returns true if our own invalidation of `key` is pending.
     pub(crate) fn is_invalidating(&self, key: RemoteKey) -> bool {
         self.queue.iter().any(|wr| match wr.stage {
-            Stage::Posted(Work::Invalidate(pending)) | Stage::Invalidating(pending, _) => pending == key,
+            WorkStage::Posted(SimWork::Invalidate(pending))
+            | WorkStage::Invalidating(pending, _) => pending == key,
             _ => false,
         })
     }
 
-    /// How the work request at `stage` ends when its connection does: whether it was done, and its memory.
-    pub(crate) fn flush(stage: Stage) -> (bool, Memory) {
+    /// Ends the work request at `stage` together with its connection; returns true if the work was
+    /// done, and the memory of the work request.
+    pub(crate) fn flush(stage: WorkStage) -> (bool, Memory) {
         match stage {
-            Stage::Done(memory) => (true, memory),
-            Stage::TakenBack(memory) => (false, memory),
-            Stage::Posted(Work::Send(buf, _)) => (false, Memory::Buf(buf)),
-            Stage::Posted(Work::Read(read)) => (false, Memory::Buf(read.sink)),
-            Stage::Posted(Work::Write(..)) => (false, Memory::Shared),
-            Stage::Posted(Work::Invalidate(_)) | Stage::Invalidating(..) => (false, Memory::Bound),
-            Stage::Flying { .. } => unreachable!("memory is taken back before the queue is flushed"),
+            WorkStage::Done(memory) => (true, memory),
+            WorkStage::TakenBack(memory) => (false, memory),
+            WorkStage::Posted(SimWork::Send(buf, _)) => (false, Memory::Buf(buf)),
+            WorkStage::Posted(SimWork::Read(read)) => (false, Memory::Buf(read.sink)),
+            WorkStage::Posted(SimWork::Write(..)) => (false, Memory::Shared),
+            WorkStage::Posted(SimWork::Invalidate(_)) | WorkStage::Invalidating(..) => {
+                (false, Memory::Bound)
+            }
+            WorkStage::Flying { .. } => {
+                unreachable!("memory is taken back before the queue is flushed")
+            }
         }
     }
 }
 
-/// The status of the first work request that a dying connection leaves undone; later ones are flushed.
+/// The status of the first work request that a dying connection leaves undone; later ones are
+/// flushed.
 pub(crate) fn first_undone(cause: Cause) -> Status {
     match cause {
         Cause::Fabric(_) => Status::Lost,

@@ -10,7 +10,7 @@ use std::{collections::VecDeque, ops::Deref, ops::Range};
 
 /// Octets a message under way carries.
 #[derive(Debug)]
-pub(crate) enum Payload {
+pub(crate) enum SimPayload {
     /// The sender's buffer, which goes back with the acknowledgement.
     Buf(Buf),
     /// The sender's extent, dropped before the acknowledgement.
@@ -19,7 +19,7 @@ pub(crate) enum Payload {
     Copy(Vec<u8>),
 }
 
-impl Deref for Payload {
+impl Deref for SimPayload {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -33,28 +33,28 @@ impl Deref for Payload {
 
 /// A Read under way, which takes its sink along.
 #[derive(Debug)]
-pub(crate) struct Read {
+pub(crate) struct SimRead {
     pub(crate) sink: Buf,
     pub(crate) at: usize,
     pub(crate) from: Vec<RemoteSpan>,
 }
 
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum Parcel {
     ConnectRequest(Vec<u8>),
     Accepted(Vec<u8>),
     Rejected(Vec<u8>),
-    Send(Payload, Option<RemoteKey>),
-    Write(Payload, RemoteSpan),
-    ReadRequest(Read),
-    ReadResponse(Read),
+    Send(SimPayload, Option<RemoteKey>),
+    Write(SimPayload, RemoteSpan),
+    ReadRequest(SimRead),
+    ReadResponse(SimRead),
     /// The connection ends; a Read with this sequence number is at fault.
     Close(Cause, Option<u64>),
     /// Its sender took it back.
     Void,
 }
 
-impl What {
+impl Parcel {
     fn name(&self) -> &'static str {
         match self {
             Self::ConnectRequest(_) => "ConnectRequest",
@@ -72,7 +72,9 @@ impl What {
 
     fn len(&self) -> usize {
         match self {
-            Self::ConnectRequest(octets) | Self::Accepted(octets) | Self::Rejected(octets) => octets.len(),
+            Self::ConnectRequest(octets) | Self::Accepted(octets) | Self::Rejected(octets) => {
+                octets.len()
+            }
             Self::Send(payload, _) | Self::Write(payload, _) => payload.len(),
             Self::ReadRequest(read) | Self::ReadResponse(read) => {
                 read.from.iter().map(|span| span.len as usize).sum()
@@ -84,11 +86,12 @@ impl What {
 
 /// Something on its way to one end.
 #[derive(Debug)]
-pub(crate) struct Item {
+pub(crate) struct InFlight {
     pub(crate) due: Time,
-    /// The work request, counted from 0 on its connection: of the sender, and of the receiver for a Read Response.
+    /// The work request, counted from 0 on its connection: of the sender, and of the receiver for a
+    /// Read Response.
     pub(crate) seq: u64,
-    pub(crate) what: What,
+    pub(crate) what: Parcel,
 }
 
 /// The fabric is done with a Send or a Write.
@@ -102,18 +105,18 @@ pub(crate) struct Ack {
 
 /// One side of a connection, as the medium sees it.
 #[derive(Debug)]
-pub(crate) struct Shore {
-    /// Whose side it is.
+pub(crate) struct LinkSide {
+    /// Index of the end that this side belongs to.
     pub(crate) end: usize,
     /// Known from the connect request on.
     pub(crate) qp: Option<Qp>,
     /// On its way here, in order.
-    pub(crate) inbound: VecDeque<Item>,
+    pub(crate) inbound: VecDeque<InFlight>,
     /// Read Requests that arrived here and whose data was not fetched yet.
-    pub(crate) reading: VecDeque<Item>,
-    /// What the fabric is done with and this side does not know yet.
+    pub(crate) reading: VecDeque<InFlight>,
+    /// Acknowledgements of the fabric that this side has not seen yet.
     pub(crate) acks: VecDeque<Ack>,
-    /// When this side notices that the connection broke.
+    /// Time at which this side notices that the connection broke.
     pub(crate) lost_at: Option<Time>,
     /// Nothing arrives here any more.
     pub(crate) deaf: bool,
@@ -121,7 +124,7 @@ pub(crate) struct Shore {
     pub(crate) gone: bool,
 }
 
-impl Shore {
+impl LinkSide {
     fn new(end: usize, qp: Option<Qp>, room: usize) -> Self {
         Self {
             end,
@@ -135,7 +138,7 @@ impl Shore {
         }
     }
 
-    /// When something happens here next.
+    /// Returns the time of the next event on this side.
     pub(crate) fn due(&self) -> Option<Time> {
         let inbound = self.inbound.front().filter(|_| !self.deaf).map(|item| item.due);
         let reading = self.reading.front().map(|item| item.due);
@@ -146,30 +149,30 @@ impl Shore {
 
 /// A connection, or one to be: the connector's side first.
 #[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) shores: [Shore; 2],
+pub(crate) struct SimLink {
+    pub(crate) sides: [LinkSide; 2],
 }
 
 /// One side of one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SideId {
     pub(crate) link: usize,
     /// 0 for the connector, 1 for the acceptor.
     pub(crate) side: usize,
 }
 
-impl Place {
+impl SideId {
     pub(crate) const fn other(self) -> Self {
         Self { link: self.link, side: 1 - self.side }
     }
 }
 
-/// What the medium knows about an end.
+/// State of an end in the simulated network.
 #[derive(Debug)]
-pub(crate) struct Station {
+pub(crate) struct EndEntry {
     name: &'static str,
     listening: Vec<Port>,
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<SideId>,
     /// Nothing happens there before.
     pub(crate) due: Option<Time>,
     send_queue: usize,
@@ -177,9 +180,9 @@ pub(crate) struct Station {
 
 /// SplitMix64 (Steele, Lea, Flood 2014): small, and the same on every machine.
 #[derive(Debug)]
-struct Random(u64);
+struct SimRandom(u64);
 
-impl Random {
+impl SimRandom {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -202,12 +205,12 @@ const INLINE_MAX: usize = 1024;
 #[derive(Debug)]
 pub(crate) struct Net {
     seed: u64,
-    random: Random,
+    random: SimRandom,
     faults: Faults,
     now: Time,
     steps: u64,
-    stations: Vec<Station>,
-    links: Vec<Option<Link>>,
+    ends: Vec<EndEntry>,
+    links: Vec<Option<SimLink>>,
     free: Vec<usize>,
     scratch: Vec<Vec<u8>>,
     trace: Trace,
@@ -217,11 +220,11 @@ impl Net {
     pub(crate) fn new(seed: u64, faults: Faults) -> Self {
         Self {
             seed,
-            random: Random(seed),
+            random: SimRandom(seed),
             faults,
             now: Time(0),
             steps: 0,
-            stations: Vec::new(),
+            ends: Vec::new(),
             links: Vec::new(),
             free: Vec::new(),
             scratch: (0..SCRATCH).map(|_| Vec::with_capacity(SCRATCH_LEN)).collect(),
@@ -229,10 +232,15 @@ impl Net {
         }
     }
 
-    pub(crate) fn add_station(&mut self, name: &'static str, connections: usize, send_queue: usize) -> usize {
+    pub(crate) fn add_end(
+        &mut self,
+        name: &'static str,
+        connections: usize,
+        send_queue: usize,
+    ) -> usize {
         let places = Vec::with_capacity(connections);
-        self.stations.push(Station { name, listening: Vec::new(), places, due: None, send_queue });
-        self.stations.len() - 1
+        self.ends.push(EndEntry { name, listening: Vec::new(), places, due: None, send_queue });
+        self.ends.len() - 1
     }
 
     pub(crate) const fn seed(&self) -> u64 {
@@ -260,7 +268,7 @@ impl Net {
     }
 
     pub(crate) fn next_due(&self) -> Option<Time> {
-        self.stations.iter().filter_map(|station| station.due).min()
+        self.ends.iter().filter_map(|entry| entry.due).min()
     }
 
     pub(crate) fn advance(&mut self, now: Time) {
@@ -268,14 +276,15 @@ impl Net {
     }
 
     pub(crate) fn note(&mut self, end: usize, link: usize, happened: Happened) {
-        let name = self.station(end).name;
+        let name = self.entry(end).name;
         self.trace.push(self.now, name, link, happened);
     }
 
     /// 32 octets for a table of windows.
     pub(crate) fn key_seed(&mut self) -> [u8; 32] {
         let mut seed = [0; 32];
-        seed.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&self.random.next().to_le_bytes()));
+        seed.chunks_exact_mut(8)
+            .for_each(|word| word.copy_from_slice(&self.random.next().to_le_bytes()));
         seed
     }
 
@@ -293,69 +302,72 @@ impl Net {
         Time(self.now.0.saturating_add(late))
     }
 
-    pub(crate) fn station(&mut self, end: usize) -> &mut Station {
-        self.stations.get_mut(end).expect("stations are never removed")
+    pub(crate) fn entry(&mut self, end: usize) -> &mut EndEntry {
+        self.ends.get_mut(end).expect("ends are never removed")
     }
 
     /// Something happens at `end` at `due`.
     pub(crate) fn wake(&mut self, end: usize, due: Time) {
-        if let Some(station) = self.stations.get_mut(end) {
-            station.due = Some(station.due.map_or(due, |earlier| earlier.min(due)));
+        if let Some(entry) = self.ends.get_mut(end) {
+            entry.due = Some(entry.due.map_or(due, |earlier| earlier.min(due)));
         }
     }
 
     pub(crate) fn listen(&mut self, end: usize, at: Port) -> Result<Port, FabricFault> {
-        let taken = |port: &Port| self.stations.iter().any(|station| station.listening.contains(port));
+        let taken = |port: &Port| self.ends.iter().any(|entry| entry.listening.contains(port));
         let port = match at {
-            Port(0) => (1..=u16::MAX).map(Port).find(|port| !taken(port)).ok_or(FabricFault::Exhausted)?,
+            Port(0) => {
+                (1..=u16::MAX).map(Port).find(|port| !taken(port)).ok_or(FabricFault::Exhausted)?
+            }
             port if taken(&port) => return Err(FabricFault::AddressInUse),
             port => port,
         };
-        self.station(end).listening.push(port);
+        self.entry(end).listening.push(port);
         Ok(port)
     }
 
     pub(crate) fn stop_listening(&mut self, end: usize) {
-        self.station(end).listening.clear();
+        self.entry(end).listening.clear();
     }
 
     pub(crate) fn is_listening(&mut self, end: usize) -> bool {
-        !self.station(end).listening.is_empty()
+        !self.entry(end).listening.is_empty()
     }
 
     /// Makes a connection to be, from `end` towards whoever listens at `to`. `None`: nobody does.
-    pub(crate) fn link(&mut self, end: usize, to: Port) -> (Place, bool) {
-        let listener = self.stations.iter().position(|station| station.listening.contains(&to));
+    pub(crate) fn link(&mut self, end: usize, to: Port) -> (SideId, bool) {
+        let listener = self.ends.iter().position(|entry| entry.listening.contains(&to));
         let listener = if self.chance(self.faults.refused) { None } else { listener };
-        let room = |station: Option<&Station>| station.map_or(0, |station| station.send_queue);
-        let room = room(self.stations.get(end)).max(room(listener.and_then(|l| self.stations.get(l))));
-        let mut far = Shore::new(listener.unwrap_or(usize::MAX), None, room);
+        let room = |entry: Option<&EndEntry>| entry.map_or(0, |entry| entry.send_queue);
+        let room = room(self.ends.get(end)).max(room(listener.and_then(|l| self.ends.get(l))));
+        let mut far = LinkSide::new(listener.unwrap_or(usize::MAX), None, room);
         far.gone = listener.is_none();
-        let link = Link { shores: [Shore::new(end, None, room), far] };
+        let link = SimLink { sides: [LinkSide::new(end, None, room), far] };
         let index = self.free.pop().unwrap_or(self.links.len());
         match self.links.get_mut(index) {
             Some(place) => *place = Some(link),
             None => self.links.push(Some(link)),
         }
-        let place = Place { link: index, side: 0 };
-        self.station(end).places.push(place);
+        let place = SideId { link: index, side: 0 };
+        self.entry(end).places.push(place);
         if let Some(listener) = listener {
-            self.station(listener).places.push(place.other());
+            self.entry(listener).places.push(place.other());
         }
         (place, listener.is_some())
     }
 
-    pub(crate) fn shore(&mut self, place: Place) -> &mut Shore {
+    pub(crate) fn side(&mut self, place: SideId) -> &mut LinkSide {
         let link = self.links.get_mut(place.link).and_then(Option::as_mut);
-        link.and_then(|link| link.shores.get_mut(place.side)).expect("a link lives until both sides are gone")
+        link.and_then(|link| link.sides.get_mut(place.side))
+            .expect("a link lives until both sides are gone")
     }
 
     /// Sends `what` from `place` to the other side.
-    pub(crate) fn send(&mut self, place: Place, seq: u64, what: What) {
+    pub(crate) fn send(&mut self, place: SideId, seq: u64, what: Parcel) {
         let due = self.after(self.faults.delay.clone());
-        let far = self.shore(place.other());
+        let far = self.side(place.other());
         let due = far.inbound.back().map_or(due, |ahead| ahead.due.max(due));
-        far.inbound.push_back(Item { due, seq, what });
+        far.inbound.push_back(InFlight { due, seq, what });
         let (end, hears) = (far.end, !far.deaf && !far.gone);
         if hears {
             self.wake(end, due);
@@ -363,58 +375,58 @@ impl Net {
     }
 
     /// Tells the side at `place` that the fabric is done with its work request.
-    pub(crate) fn acknowledge(&mut self, place: Place, seq: u64, buf: Option<Buf>) {
+    pub(crate) fn acknowledge(&mut self, place: SideId, seq: u64, buf: Option<Buf>) {
         let due = self.after(self.faults.completion_delay.clone());
-        let shore = self.shore(place);
-        let due = shore.acks.back().map_or(due, |ahead| ahead.due.max(due));
-        shore.acks.push_back(Ack { due, seq, buf });
-        let end = shore.end;
+        let side = self.side(place);
+        let due = side.acks.back().map_or(due, |ahead| ahead.due.max(due));
+        side.acks.push_back(Ack { due, seq, buf });
+        let end = side.end;
         self.wake(end, due);
     }
 
     /// The next thing that arrives at `place`, unless the connection breaks there.
-    pub(crate) fn arrive(&mut self, place: Place) -> Option<Item> {
+    pub(crate) fn arrive(&mut self, place: SideId) -> Option<InFlight> {
         let now = self.now;
-        let shore = self.shore(place);
-        let until = shore.lost_at.map_or(now, |lost| lost.min(now));
-        if shore.deaf || shore.inbound.front()?.due > until {
+        let side = self.side(place);
+        let until = side.lost_at.map_or(now, |lost| lost.min(now));
+        if side.deaf || side.inbound.front()?.due > until {
             return None;
         }
         let (step, lost, at) = (self.steps, self.faults.lost, self.faults.lost_at);
         self.steps += 1;
         if self.chance(lost) || at == Some(step) {
-            self.shore(place).deaf = true;
+            self.side(place).deaf = true;
             self.break_link(place);
             return None;
         }
-        let item = self.shore(place).inbound.pop_front()?;
-        let end = self.shore(place).end;
+        let item = self.side(place).inbound.pop_front()?;
+        let end = self.side(place).end;
         self.note(end, place.link, Happened::Arrived(item.what.name(), item.what.len()));
         Some(item)
     }
 
     /// The connection is lost; both sides notice in their own time.
-    pub(crate) fn break_link(&mut self, place: Place) {
+    pub(crate) fn break_link(&mut self, place: SideId) {
         for place in [place, place.other()] {
             let due = self.after(self.faults.delay.clone());
-            let shore = self.shore(place);
-            if shore.gone || shore.lost_at.is_some() {
+            let side = self.side(place);
+            if side.gone || side.lost_at.is_some() {
                 continue;
             }
-            shore.lost_at = Some(due);
-            let end = shore.end;
+            side.lost_at = Some(due);
+            let end = side.end;
             self.wake(end, due);
             self.note(end, place.link, Happened::Broke);
         }
     }
 
     /// Ends the side at `place`. The link goes with its second side.
-    pub(crate) fn leave(&mut self, place: Place) {
-        let shore = self.shore(place);
-        shore.gone = true;
-        let end = shore.end;
-        self.station(end).places.retain(|other| *other != place);
-        if self.shore(place.other()).gone {
+    pub(crate) fn leave(&mut self, place: SideId) {
+        let side = self.side(place);
+        side.gone = true;
+        let end = side.end;
+        self.entry(end).places.retain(|other| *other != place);
+        if self.side(place.other()).gone {
             if let Some(link) = self.links.get_mut(place.link) {
                 *link = None;
             }
@@ -422,40 +434,53 @@ impl Net {
         }
     }
 
-    /// What goes on its way for `payload`: itself, or a copy when the sender is to have its memory back early.
-    pub(crate) fn load(&mut self, place: Place, seq: u64, payload: Payload, early: u32) -> Payload {
+    /// Returns the payload that travels: `payload` itself, or a copy if the sender gets its memory
+    /// back early.
+    pub(crate) fn load(
+        &mut self,
+        place: SideId,
+        seq: u64,
+        payload: SimPayload,
+        early: u32,
+    ) -> SimPayload {
         if payload.len() > SCRATCH_LEN || self.scratch.is_empty() || !self.chance(early) {
             return payload;
         }
         let copy = self.copy(&payload);
         match payload {
-            Payload::Buf(buf) => self.acknowledge(place, seq, Some(buf)),
-            Payload::Extent(extent) => {
+            SimPayload::Buf(buf) => self.acknowledge(place, seq, Some(buf)),
+            SimPayload::Extent(extent) => {
                 drop(extent);
                 self.acknowledge(place, seq, None);
             }
-            Payload::Copy(_) => unreachable!("what is posted is not a copy"),
+            SimPayload::Copy(_) => unreachable!("what is posted is not a copy"),
         }
         copy
     }
 
-    /// Sends a copy of `octets` from `place` at once, if they are few, the way has room, and chance has it so.
-    pub(crate) fn send_inline(&mut self, place: Place, octets: &[u8], invalidate: Option<RemoteKey>) -> bool {
-        let inbound = &self.shore(place.other()).inbound;
+    /// Sends a copy of `octets` from `place` at once, if they are few, the way has room, and chance
+    /// has it so.
+    pub(crate) fn send_inline(
+        &mut self,
+        place: SideId,
+        octets: &[u8],
+        invalidate: Option<RemoteKey>,
+    ) -> bool {
+        let inbound = &self.side(place.other()).inbound;
         let has_room = inbound.len() < inbound.capacity() && !self.scratch.is_empty();
         if !has_room || octets.len() > INLINE_MAX || !self.chance(self.faults.inline) {
             return false;
         }
         let copy = self.copy(octets);
         // Nobody asks for the number of what has no completion.
-        self.send(place, u64::MAX, What::Send(copy, invalidate));
+        self.send(place, u64::MAX, Parcel::Send(copy, invalidate));
         true
     }
 
-    pub(crate) fn copy(&mut self, octets: &[u8]) -> Payload {
+    pub(crate) fn copy(&mut self, octets: &[u8]) -> SimPayload {
         let mut copy = self.scratch.pop().unwrap_or_else(|| Vec::with_capacity(SCRATCH_LEN));
         copy.extend_from_slice(octets);
-        Payload::Copy(copy)
+        SimPayload::Copy(copy)
     }
 
     pub(crate) fn give_copy(&mut self, mut copy: Vec<u8>) {

@@ -1,4 +1,4 @@
-//! What happened lately, kept in a ring of fixed size.
+//! Trace of the latest events, kept in a ring of fixed size.
 
 use stag_verbs::{Cause, Time};
 use std::fmt::{self, Write as _};
@@ -22,7 +22,7 @@ pub(crate) enum Happened {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Line {
+struct TraceLine {
     at: Time,
     end: &'static str,
     link: usize,
@@ -31,7 +31,7 @@ struct Line {
 
 #[derive(Debug)]
 pub(crate) struct Trace {
-    lines: Vec<Line>,
+    lines: Vec<TraceLine>,
     /// All lines ever written.
     count: usize,
 }
@@ -42,7 +42,7 @@ impl Trace {
     }
 
     pub(crate) fn push(&mut self, at: Time, end: &'static str, link: usize, happened: Happened) {
-        let line = Line { at, end, link, happened };
+        let line = TraceLine { at, end, link, happened };
         match self.lines.get_mut(self.count % KEPT) {
             Some(oldest) => *oldest = line,
             None => self.lines.push(line),
@@ -54,7 +54,7 @@ impl Trace {
 impl fmt::Display for Trace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (young, old) = self.lines.split_at(self.count % KEPT.min(self.lines.len().max(1)));
-        for Line { at, end, link, happened } in old.iter().chain(young) {
+        for TraceLine { at, end, link, happened } in old.iter().chain(young) {
             write!(f, "{:>12} {end:>8} #{link} ", at.0)?;
             match happened {
                 Happened::Arrived(what, len) => writeln!(f, "{what} {len}")?,

@@ -1,4 +1,4 @@
-//! What an operation costs on the simulated fabric: no heap allocation once connections are set up.
+//! Costs of an operation on the simulated fabric: no heap allocation once connections are set up.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 use stag_pools::{Class, Pool};
@@ -15,7 +15,8 @@ thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
 }
 
-// SAFETY: everything is handed to the system's allocator unchanged; counting touches no memory of the caller.
+// SAFETY: everything is handed to the system's allocator unchanged; counting touches no memory of
+// the caller.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.with(|count| count.set(count.get() + 1));
@@ -45,7 +46,8 @@ impl Pair {
     fn new(faults: Faults) -> Self {
         let fabric = Fabric::new(7, faults);
         let pool = Pool::new(&[Class { slot_len: 4096, count: 128 }]).unwrap();
-        let (mut caller, mut answerer) = (fabric.end("caller", LIMITS), fabric.end("answerer", LIMITS));
+        let (mut caller, mut answerer) =
+            (fabric.end("caller", LIMITS), fabric.end("answerer", LIMITS));
         for end in [&mut caller, &mut answerer] {
             (0..16).for_each(|_| end.post_receive(pool.take(4096).unwrap()).unwrap());
         }

@@ -1,14 +1,16 @@
 //! The simulated fabric keeps every promise of the contract.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+use stag_conformance::Fixture;
 use stag_pools::Pool;
 use stag_sim::{Fabric, Faults, Port, Sim};
-use stag_verbs::{Limits, Time, conformance::Fixture};
+use stag_verbs::{Limits, Time};
 use std::time::Duration;
 
 const NOWHERE: Port = Port(60_000);
 
-/// The next moment of `fabric`: what is due next, and a microsecond later than the last one at least.
+/// The next moment of `fabric`: what is due next, and a microsecond later than the last one at
+/// least.
 fn step(fabric: &Fabric) -> Time {
     let little_later = fabric.now() + Duration::from_micros(1);
     fabric.next_due().map_or(fabric.now() + Duration::from_millis(1), |due| due.max(little_later))
@@ -58,19 +60,19 @@ mod at_once {
     use super::*;
 
     fixture!(AtOnce, 4, Faults::NONE);
-    stag_verbs::conformance_tests!(AtOnce);
+    stag_conformance::conformance_tests!(AtOnce);
 }
 
 mod with_delays {
     use super::*;
 
     fixture!(WithDelays, 50, Faults::DELAYS);
-    stag_verbs::conformance_tests!(WithDelays);
+    stag_conformance::conformance_tests!(WithDelays);
 }
 
 mod one_read_at_a_time {
     use super::*;
 
     fixture!(OneRead, 10, Faults { reads: 1, early: 1_000_000, ..Faults::DELAYS });
-    stag_verbs::conformance_tests!(OneRead);
+    stag_conformance::conformance_tests!(OneRead);
 }

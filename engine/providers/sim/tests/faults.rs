@@ -4,7 +4,8 @@
 use stag_pools::{Access, Buf, Class, Pool, RemoteKey};
 use stag_sim::{Fabric, Faults, LIMITS, Port, Sim};
 use stag_verbs::{
-    Cause, Event, FabricFault, Layer, Limits, Memory, Provider, Qp, RemoteSpan, Status, Tag, Terminate, Time,
+    Cause, Event, FabricFault, Layer, Limits, Memory, Provider, Qp, RemoteSpan, Status, Tag,
+    Terminate, Time,
 };
 
 struct Pair {
@@ -128,7 +129,8 @@ fn a_connection_that_breaks_at_any_step_gives_everything_back() {
     for step in 0..steps {
         let pair = scenario(Faults { lost_at: Some(step), ..Faults::DELAYS });
         let pool = pair.pool.clone();
-        // The first two arrivals are the request and its answer. A listener that never saw the request has nothing to lose.
+        // The first two arrivals are the request and its answer. A listener that never saw the
+        // request has nothing to lose.
         assert_eq!(pair.ended[0], Some(Cause::Fabric(FabricFault::Lost)), "step {step}");
         assert_eq!(pair.ended[1].is_some(), step > 0, "step {step}");
         let mut done: Vec<_> = pair.done[0].iter().map(|(tag, _)| tag.0).collect();
@@ -168,7 +170,8 @@ fn nothing_happens_before_it_is_due() {
 #[test]
 fn early_work_completes_before_it_arrives_and_late_work_after() {
     for (early, expected) in [(1_000_000, 1), (0, 0)] {
-        let faults = Faults { early, delay: 10_000..10_001, completion_delay: 10..11, ..Faults::DELAYS };
+        let faults =
+            Faults { early, delay: 10_000..10_001, completion_delay: 10..11, ..Faults::DELAYS };
         let mut pair = Pair::new(1, faults).receives(1).established();
         let qp = pair.qps[0].unwrap();
         let message = pair.buf(b"soon");

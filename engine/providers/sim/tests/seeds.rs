@@ -1,7 +1,8 @@
-//! Two ends do whatever a seed says while the fabric breaks: all work completes once and in order, all memory comes back,
-//! and a seed is a run.
+//! Two ends do whatever a seed says while the fabric breaks: all work completes once and in order,
+//! all memory comes back, and a seed is a run.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
+use fastrand::Rng;
 use stag_pools::{Access, Buf, Class, Pool, RemoteKey, Window};
 use stag_sim::{Fabric, Faults, Port, Sim};
 use stag_verbs::{Event, Limits, Memory, Provider, Qp, Refusal, RemoteSpan, Status, Tag, Time};
@@ -21,19 +22,6 @@ const LIMITS: Limits = Limits {
     remote_invalidation: true,
 };
 
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as usize) % sides
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> Option<T> {
-        if from.is_empty() { None } else { Some(from[self.roll(from.len())]) }
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Buf,
@@ -42,7 +30,7 @@ enum Kind {
 }
 
 #[derive(Debug, Default)]
-struct Conn {
+struct SimConn {
     /// Our name and the number that both sides know it by.
     number: u64,
     established: bool,
@@ -54,7 +42,7 @@ struct Conn {
 
 struct Player {
     sim: Option<Sim>,
-    conns: BTreeMap<Qp, Conn>,
+    conns: BTreeMap<Qp, SimConn>,
     receives: usize,
     events: u64,
     failures: u64,
@@ -63,10 +51,11 @@ struct Player {
 struct Game {
     fabric: Fabric,
     pool: Pool,
-    dice: Dice,
+    dice: Rng,
     players: [Player; 2],
     ports: [Port; 2],
-    /// Windows that were advertised, by the number of their connection and the side that may use them.
+    /// Windows that were advertised, by the number of their connection and the side that may use
+    /// them.
     advertised: BTreeMap<(u64, usize), Vec<(Window, Access)>>,
     next: u64,
 }
@@ -77,14 +66,14 @@ fn player(sim: Sim) -> Player {
 
 impl Game {
     fn new(seed: u64) -> Self {
-        let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let mut dice = Rng::with_seed(seed);
         let faults = Faults {
-            lost: dice.pick(&[0, 2_000, 20_000]).unwrap(),
+            lost: dice.choice([0, 2_000, 20_000]).unwrap(),
             refused: 50_000,
-            reads: 1 + dice.roll(4),
-            parked: 4 + dice.roll(4),
-            early: dice.pick(&[0, 500_000, 1_000_000]).unwrap(),
-            ..if dice.roll(4) == 0 { Faults::NONE } else { Faults::DELAYS }
+            reads: 1 + dice.usize(..4),
+            parked: 4 + dice.usize(..4),
+            early: dice.choice([0, 500_000, 1_000_000]).unwrap(),
+            ..if dice.usize(..4) == 0 { Faults::NONE } else { Faults::DELAYS }
         };
         let fabric = Fabric::new(seed, faults);
         let mut ends = [fabric.end("even", LIMITS), fabric.end("odd", LIMITS)];
@@ -103,14 +92,18 @@ impl Game {
 
     /// One thing one player does.
     fn act(&mut self) {
-        let side = self.dice.roll(2);
+        let side = self.dice.usize(..2);
         if self.players[side].sim.is_none() {
             return;
         }
-        let established: Vec<Qp> =
-            self.players[side].conns.iter().filter(|(_, conn)| conn.established).map(|(qp, _)| *qp).collect();
-        let qp = self.dice.pick(&established);
-        match (self.dice.roll(24), qp) {
+        let established: Vec<Qp> = self.players[side]
+            .conns
+            .iter()
+            .filter(|(_, conn)| conn.established)
+            .map(|(qp, _)| *qp)
+            .collect();
+        let qp = self.dice.choice(established);
+        match (self.dice.usize(..24), qp) {
             (0..3, _) => self.connect(side),
             (3..6, _) => self.post_receive(side),
             (6..10, _) => self.poll(side),
@@ -120,8 +113,8 @@ impl Game {
             (16..19, Some(qp)) => self.read(side, qp),
             (19..21, Some(qp)) => self.bind(side, qp),
             (21, Some(qp)) => self.invalidate(side, qp),
-            (22, Some(qp)) if self.dice.roll(6) == 0 => self.sim(side).disconnect(qp),
-            (23, _) if self.dice.roll(200) == 0 => self.leave(side),
+            (22, Some(qp)) if self.dice.usize(..6) == 0 => self.sim(side).disconnect(qp),
+            (23, _) if self.dice.usize(..200) == 0 => self.leave(side),
             _ => self.sim(side).ring(),
         }
     }
@@ -134,7 +127,7 @@ impl Game {
         let (number, to) = (self.next, self.ports[1 - side]);
         if let Ok(qp) = self.sim(side).connect(&to, &number.to_be_bytes()) {
             self.next += 1;
-            let conn = Conn { number, ..Conn::default() };
+            let conn = SimConn { number, ..SimConn::default() };
             assert!(self.players[side].conns.insert(qp, conn).is_none(), "{qp:?} is in use");
         }
     }
@@ -167,13 +160,13 @@ impl Game {
     fn send(&mut self, side: usize, qp: Qp) {
         let number = self.players[side].conns[&qp].number;
         let known = self.advertised.entry((number, side)).or_default();
-        let key = match self.dice.roll(4) {
-            0 if !known.is_empty() => Some(known.swap_remove(self.dice.0 as usize % known.len()).0.key),
-            1 if self.dice.roll(30) == 0 => Some(RemoteKey(7)),
+        let key = match self.dice.usize(..4) {
+            0 if !known.is_empty() => Some(known.swap_remove(self.dice.usize(..known.len())).0.key),
+            1 if self.dice.usize(..30) == 0 => Some(RemoteKey(7)),
             _ => None,
         };
-        let too_long = self.dice.roll(100) == 0;
-        let len = if too_long { 257 } else { 4 + self.dice.roll(253) };
+        let too_long = self.dice.usize(..100) == 0;
+        let len = if too_long { 257 } else { 4 + self.dice.usize(..253) };
         let mut buf = self.buf(len);
         let conn = self.players[side].conns.get_mut(&qp).unwrap();
         buf[..4].copy_from_slice(&conn.sent.to_be_bytes());
@@ -189,13 +182,18 @@ impl Game {
     fn target(&mut self, side: usize, qp: Qp, access: Access) -> RemoteSpan {
         let number = self.players[side].conns[&qp].number;
         let known = self.advertised.get(&(number, side)).cloned().unwrap_or_default();
-        let fitting: Vec<_> = known.iter().filter(|(_, other)| *other == access).map(|(w, _)| *w).collect();
-        match self.dice.pick(&fitting) {
+        let fitting: Vec<_> =
+            known.iter().filter(|(_, other)| *other == access).map(|(w, _)| *w).collect();
+        match self.dice.choice(fitting) {
             Some(Window { key, offset, len }) => {
-                let wrong = u64::from(self.dice.roll(60) == 0);
+                let wrong = u64::from(self.dice.usize(..60) == 0);
                 RemoteSpan { key, offset: offset + wrong, len }
             }
-            None => RemoteSpan { key: RemoteKey(5), offset: 0, len: u32::from(self.dice.roll(40) == 0) },
+            None => RemoteSpan {
+                key: RemoteKey(5),
+                offset: 0,
+                len: u32::from(self.dice.usize(..40) == 0),
+            },
         }
     }
 
@@ -203,22 +201,25 @@ impl Game {
         let to = self.target(side, qp, Access::RemoteWrite);
         let source = self.buf(to.len as usize).freeze();
         let tag = self.tag();
-        let refusal = self.sim(side).post_write(qp, tag, source, to).err().map(|refused| refused.why);
+        let refusal =
+            self.sim(side).post_write(qp, tag, source, to).err().map(|refused| refused.why);
         self.posted(side, qp, tag, Kind::Shared, refusal);
     }
 
     fn read(&mut self, side: usize, qp: Qp) {
-        let from = [self.target(side, qp, Access::RemoteRead), self.target(side, qp, Access::RemoteRead)];
+        let from =
+            [self.target(side, qp, Access::RemoteRead), self.target(side, qp, Access::RemoteRead)];
         let sink = self.buf(from.iter().map(|span| span.len as usize).sum());
         let tag = self.tag();
-        let refusal = self.sim(side).post_read(qp, tag, sink, 0, &from).err().map(|refused| refused.why);
+        let refusal =
+            self.sim(side).post_read(qp, tag, sink, 0, &from).err().map(|refused| refused.why);
         self.posted(side, qp, tag, Kind::Buf, refusal);
     }
 
     fn bind(&mut self, side: usize, qp: Qp) {
-        let (start, len) = (self.dice.roll(30), self.dice.roll(100));
+        let (start, len) = (self.dice.usize(..30), self.dice.usize(..100));
         let buf = self.buf(start + len);
-        let access = self.dice.pick(&[Access::RemoteRead, Access::RemoteWrite]).unwrap();
+        let access = self.dice.choice([Access::RemoteRead, Access::RemoteWrite]).unwrap();
         match self.sim(side).bind(qp, buf, start..start + len, access) {
             Ok(window) => {
                 let conn = self.players[side].conns.get_mut(&qp).unwrap();
@@ -236,10 +237,11 @@ impl Game {
         let conn = &self.players[side].conns[&qp];
         let number = conn.number;
         let is_pending = |key| conn.pending.iter().any(|(_, kind)| *kind == Kind::Invalidate(key));
-        // Keys that the peer was told about may be dead here already, and be reported with the next poll.
+        // Keys that the peer was told about may be dead here already, and be reported with the next
+        // poll.
         let keys: Vec<_> = conn.windows.iter().map(|(window, _)| window.key).collect();
         let keys: Vec<_> = keys.into_iter().filter(|key| !is_pending(*key)).collect();
-        let Some(key) = self.dice.pick(&keys) else { return };
+        let Some(key) = self.dice.choice(keys) else { return };
         let known = self.advertised.entry((number, 1 - side)).or_default();
         let before = known.len();
         known.retain(|(window, _)| window.key != key);
@@ -265,8 +267,10 @@ impl Game {
 
     fn poll(&mut self, side: usize) {
         let now = self.now();
-        for _ in 0..1 + self.dice.roll(4) {
-            let Some(event) = self.players[side].sim.as_mut().and_then(|sim| sim.poll(now)) else { break };
+        for _ in 0..1 + self.dice.usize(..4) {
+            let Some(event) = self.players[side].sim.as_mut().and_then(|sim| sim.poll(now)) else {
+                break;
+            };
             self.players[side].events += 1;
             self.handle(side, event);
         }
@@ -277,9 +281,9 @@ impl Game {
         match event {
             Event::ConnectRequest { qp } => {
                 let said = player.sim.as_ref().unwrap().private_data(qp).try_into().unwrap();
-                let conn = Conn { number: u64::from_be_bytes(said), ..Conn::default() };
+                let conn = SimConn { number: u64::from_be_bytes(said), ..SimConn::default() };
                 assert!(player.conns.insert(qp, conn).is_none());
-                match self.dice.roll(8) {
+                match self.dice.usize(..8) {
                     0 => self.sim(side).reject(qp, b"no"),
                     1 => self.sim(side).disconnect(qp),
                     _ => self.sim(side).accept(qp, b"yes").unwrap(),
@@ -291,7 +295,11 @@ impl Game {
             }
             Event::Received { qp, buf, invalidated } => {
                 let conn = player.conns.get_mut(&qp).unwrap();
-                assert_eq!(buf[..4], conn.seen.to_be_bytes(), "messages come in order, none is missing");
+                assert_eq!(
+                    buf[..4],
+                    conn.seen.to_be_bytes(),
+                    "messages come in order, none is missing"
+                );
                 conn.seen += 1;
                 if let Some(fenced) = invalidated {
                     conn.window_ends(fenced.key());
@@ -300,7 +308,8 @@ impl Game {
             }
             Event::Completed { qp, tag, status, memory } => {
                 let conn = player.conns.get_mut(&qp).unwrap();
-                let (expected, kind) = conn.pending.pop_front().expect("only what is pending completes");
+                let (expected, kind) =
+                    conn.pending.pop_front().expect("only what is pending completes");
                 assert_eq!(tag, expected);
                 player.failures += u64::from(status != Status::Success);
                 match (kind, memory) {
@@ -348,7 +357,7 @@ impl Game {
     }
 }
 
-impl Conn {
+impl SimConn {
     fn window_ends(&mut self, key: RemoteKey) {
         let index = self.windows.iter().position(|(window, _)| window.key == key);
         self.windows.swap_remove(index.expect("a window ends once"));

@@ -51,7 +51,13 @@ pub trait Posting: Provider {
     /// # Errors
     /// The token comes back where there is no room.
     #[inline]
-    fn enqueue<T>(&mut self, qp: Qp, tag: Tag, token: T, op: impl FnOnce(T) -> Op) -> Result<(), Refused<T>> {
+    fn enqueue<T>(
+        &mut self,
+        qp: Qp,
+        tag: Tag,
+        token: T,
+        op: impl FnOnce(T) -> Op,
+    ) -> Result<(), Refused<T>> {
         match self.with_room(qp) {
             Ok(connection) => {
                 connection.enqueue(tag, op(token), &[]);

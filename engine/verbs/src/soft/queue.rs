@@ -5,7 +5,7 @@ use stag_pools::{Buf, Extent, Fenced, RemoteKey};
 
 use std::collections::VecDeque;
 
-/// What a work request does.
+/// Operation of a work request.
 #[derive(Debug)]
 pub enum Op {
     /// Send, or Send With Invalidate.
@@ -19,7 +19,7 @@ pub enum Op {
     Write {
         /// Its octets.
         source: Extent,
-        /// Where they go; as long as the source.
+        /// Target of the octets; as long as the source.
         to: RemoteSpan,
     },
     /// RDMA Reads into one sink.
@@ -34,13 +34,14 @@ pub enum Op {
 /// One Read work request: an RDMA Read for each of its spans.
 #[derive(Debug)]
 pub struct Read {
-    /// Where the answers go.
+    /// Buffer for the answers.
     pub sink: Buf,
-    /// Where in the sink the next Read Request's answer goes.
+    /// Offset in the sink for the answer to the next Read Request.
     pub ask_at: usize,
-    /// Where in the sink the next octet of an answer goes.
+    /// Offset in the sink for the next octet of an answer.
     pub fill_at: usize,
-    /// Spans that are not asked for yet; they are the front of the spans that are posted when this is the next to begin.
+    /// Spans that are not asked for yet; they are the front of the spans that are posted when this
+    /// is the next to begin.
     pub unasked: usize,
     /// Spans whose answer is not complete.
     pub unanswered: usize,
@@ -66,14 +67,22 @@ pub struct SendQueue {
     begun: u64,
     /// Of the first one whose doorbell has not been rung.
     rung: u64,
-    /// Spans of the Reads that are posted and not asked for, in order. Grows to what was pending at one time.
+    /// Spans of the Reads that are posted and not asked for, in order. Grows to what was pending at
+    /// one time.
     spans: VecDeque<RemoteSpan>,
 }
 
 impl SendQueue {
     /// A queue for at most `capacity` work requests, without memory for any.
     pub const fn new(capacity: usize) -> Self {
-        Self { works: VecDeque::new(), capacity, first: 0, begun: 0, rung: 0, spans: VecDeque::new() }
+        Self {
+            works: VecDeque::new(),
+            capacity,
+            first: 0,
+            begun: 0,
+            rung: 0,
+            spans: VecDeque::new(),
+        }
     }
 
     /// Takes memory for work requests from `spare`, as much as the limit allows to be pending.
@@ -98,7 +107,7 @@ impl SendQueue {
         self.capacity - self.works.len()
     }
 
-    /// Whether nothing is pending: whatever is done at once is in order.
+    /// Returns true if no work is pending, so that work done at once is in order.
     pub fn is_empty(&self) -> bool {
         self.works.is_empty()
     }
@@ -125,11 +134,14 @@ impl SendQueue {
         if self.begun >= self.rung {
             return None;
         }
-        // RFC 5040 §5.1, §5.2.1, §5.3, §5.5 [5040-20], RFC 5041 §5.3 [5041-28]
+        // RFC 5040 §5.1, §5.2.1, §5.3, §5.5 [5040-20]: writes, Read Requests and Sends leave in
+        // posting order
+        // RFC 5041 §5.3 [5041-28]: messages leave in posting order
         self.op(self.begun).map(|op| (self.begun, op))
     }
 
-    /// Whether everything that was posted has begun, so that work which needs no place here may go at once.
+    /// Returns true if all posted work has begun, so that work which needs no place here may go at
+    /// once.
     pub fn has_begun_all(&self) -> bool {
         self.begun == self.first + self.works.len() as u64
     }
@@ -164,10 +176,12 @@ impl SendQueue {
     }
 
     fn place(&self, seq: u64) -> usize {
-        seq.checked_sub(self.first).and_then(|place| usize::try_from(place).ok()).unwrap_or(usize::MAX)
+        seq.checked_sub(self.first)
+            .and_then(|place| usize::try_from(place).ok())
+            .unwrap_or(usize::MAX)
     }
 
-    /// What the work request `seq` does, until it is reported.
+    /// Returns the operation of the work request `seq` until the work request is reported.
     pub fn op(&self, seq: u64) -> Option<&Op> {
         self.works.get(self.place(seq)).map(|work| &work.op)
     }
@@ -178,7 +192,7 @@ impl SendQueue {
         self.works.get_mut(place).map(|work| &mut work.op)
     }
 
-    /// Whether our own invalidation of `key` is posted and not done.
+    /// Returns true if our own invalidation of `key` is posted and not done.
     pub fn is_invalidating(&self, key: RemoteKey) -> bool {
         let of_key = |work: &Work| matches!(work.op, Op::Invalidate { key: of } if of == key);
         self.works.range(self.place(self.begun)..).any(of_key)
@@ -193,7 +207,8 @@ impl SendQueue {
         }
     }
 
-    /// The work request `seq` ended. What it holds is reported when everything before it ended, too.
+    /// The work request `seq` ended. What it holds is reported when everything before it ended,
+    /// too.
     ///
     /// # Panics
     /// When it is not pending: work ends once.
@@ -206,7 +221,7 @@ impl SendQueue {
 
     /// The next completion in order.
     pub fn poll(&mut self, qp: Qp) -> Option<Event> {
-        // RFC 5040 §5.5 [5040-46]
+        // RFC 5040 §5.5 [5040-46]: operations complete in posting order
         self.works.front()?.done.as_ref()?;
         self.pop(qp, Status::Flushed)
     }
@@ -224,8 +239,9 @@ impl SendQueue {
         Some(Event::Completed { qp, tag: work.tag, status, memory })
     }
 
-    /// Ends everything: what ended before the first failure as it did, that one with the status `marked` has for it, and
-    /// everything behind it flushed. `unbound` gets the windows that were invalidated behind the failure.
+    /// Ends everything: what ended before the first failure as it did, that one with the status
+    /// `marked` has for it, and everything behind it flushed. `unbound` gets the windows that were
+    /// invalidated behind the failure.
     pub fn flush(
         &mut self,
         qp: Qp,
@@ -241,7 +257,9 @@ impl SendQueue {
             };
             let Some(event) = self.pop(qp, pending) else { return unbound };
             completed(match event {
-                Event::Completed { tag, status, memory, .. } if has_failed && status == Status::Success => {
+                Event::Completed { tag, status, memory, .. }
+                    if has_failed && status == Status::Success =>
+                {
                     let memory = match memory {
                         Memory::Fenced(fenced) => {
                             unbound.push_back(fenced);
@@ -252,8 +270,10 @@ impl SendQueue {
                     Event::Completed { qp, tag, status: Status::Flushed, memory }
                 }
                 event => {
-                    has_failed |=
-                        matches!(&event, Event::Completed { status, .. } if *status != Status::Success);
+                    has_failed |= matches!(
+                        &event,
+                        Event::Completed { status, .. } if *status != Status::Success
+                    );
                     event
                 }
             });

@@ -4,7 +4,7 @@ use crate::{Event, Qp};
 use stag_pools::{Buf, Class, Fenced, Pool};
 use std::{collections::VecDeque, io};
 
-/// Where an arriving message is put together.
+/// Receive in which an arriving message is assembled.
 #[derive(Debug)]
 pub struct Landing {
     buf: Buf,
@@ -18,12 +18,15 @@ impl Landing {
         self.append_with(octets.len(), limit, |to| to.copy_from_slice(octets))
     }
 
-    /// Appends `len` octets that `fill` writes. False, and nothing is written, when it gets longer than a receive may be.
+    /// Appends `len` octets that `fill` writes. False, and nothing is written, when it gets longer
+    /// than a receive may be.
     pub fn append_with(&mut self, len: usize, limit: usize, fill: impl FnOnce(&mut [u8])) -> bool {
         let is_short = self.buf.len() + len <= limit;
-        let Some(to) = self.buf.spare_mut().get_mut(..len).filter(|_| is_short) else { return false };
+        let Some(to) = self.buf.spare_mut().get_mut(..len).filter(|_| is_short) else {
+            return false;
+        };
         fill(to);
-        // RFC 5041 §5.4 [5041-31]
+        // RFC 5041 §5.4 [5041-31]: the length of an untagged message is delivered with it
         self.buf.extend(len);
         true
     }
@@ -40,8 +43,8 @@ struct Parked {
 /// The shared receive queue with its parking lot.
 #[derive(Debug)]
 pub struct Receives {
-    /// The receive posted last is used first: it is the warmest. What it held before is forgotten then, not here: so a buffer
-    /// that goes in and comes out at once is two whole copies.
+    /// The receive posted last is used first: it is the warmest. What it held before is forgotten
+    /// then, not here: so a buffer that goes in and comes out at once is two whole copies.
     posted: Vec<Buf>,
     /// Receives that hold part of a message.
     landing: usize,
@@ -53,8 +56,8 @@ pub struct Receives {
 }
 
 impl Receives {
-    /// A queue of at most `capacity` receives of `receive_len` octets, and as many places for messages without one as `parking`
-    /// says. Fails as [`Pool::new`] does.
+    /// A queue of at most `capacity` receives of `receive_len` octets, and as many places for
+    /// messages without one as `parking` says. Fails as [`Pool::new`] does.
     pub fn new(capacity: usize, receive_len: usize, parking: usize) -> io::Result<Self> {
         let lot = Pool::new(&[Class { slot_len: receive_len.max(1), count: parking.max(1) }])?;
         Ok(Self {
@@ -93,7 +96,7 @@ impl Receives {
         self.add(buf).map(|()| None)
     }
 
-    /// Whether a message waits for the next receive.
+    /// Returns true if a message waits for the next receive.
     #[inline]
     pub fn is_waited_for(&self) -> bool {
         !self.waiting.is_empty()
@@ -121,7 +124,8 @@ impl Receives {
         Some(received(parked.qp, copy(&parked.message, buf), parked.invalidated))
     }
 
-    /// An empty receive for a message that is there as a whole; `None` when it has to [`land`](Self::land) elsewhere.
+    /// An empty receive for a message that is there as a whole; `None` when it has to
+    /// [`land`](Self::land) elsewhere.
     #[inline]
     pub fn take_ready(&mut self) -> Option<Buf> {
         let mut buf = self.posted.pop()?;
@@ -129,7 +133,15 @@ impl Receives {
         Some(buf)
     }
 
-    /// Where the next message of a connection goes. `None`: nowhere, the connection must wait.
+    /// Returns true if a message can be told by a [look](crate::Provider::look): a receive is there
+    /// for it, and no earlier message waits for that one.
+    #[inline]
+    pub fn is_ready(&self) -> bool {
+        !self.posted.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Returns a receive for the next message of a connection; `None` if there is none, so that the
+    /// connection must wait.
     pub fn land(&mut self) -> Option<Landing> {
         if let Some(buf) = self.take_ready() {
             self.landing += 1;
@@ -140,7 +152,12 @@ impl Receives {
     }
 
     /// A message is whole: its event, or `None` when it waits for a receive.
-    pub fn landed(&mut self, qp: Qp, landing: Landing, invalidated: Option<Fenced>) -> Option<Event> {
+    pub fn landed(
+        &mut self,
+        qp: Qp,
+        landing: Landing,
+        invalidated: Option<Fenced>,
+    ) -> Option<Event> {
         let Landing { buf, is_parked } = landing;
         if !is_parked {
             self.landing -= 1;
@@ -149,15 +166,15 @@ impl Receives {
         match self.take_ready() {
             Some(receive) => Some(received(qp, copy(&buf, receive), invalidated)),
             None => {
-                // RFC 5040 §5.3, §5.5 [5040-36]
+                // RFC 5040 §5.3, §5.5 [5040-36]: sends are delivered in the order they were sent
                 self.waiting.push_back(Parked { qp, message: buf, invalidated });
                 None
             }
         }
     }
 
-    /// A connection died in the middle of a message: its receive is posted again. A message that waits takes it at once:
-    /// the event to report.
+    /// A connection died in the middle of a message: its receive is posted again. A message that
+    /// waits takes it at once: the event to report.
     pub fn abandon(&mut self, landing: Landing) -> Option<Event> {
         let Landing { buf, is_parked } = landing;
         if is_parked {
@@ -170,8 +187,10 @@ impl Receives {
     /// A connection died: its waiting messages go, `fenced` gets the windows they had invalidated.
     pub fn forget(&mut self, qp: Qp, mut fenced: impl FnMut(Fenced)) {
         self.waiting.retain_mut(|parked| {
-            if parked.qp == qp {
-                parked.invalidated.take().into_iter().for_each(&mut fenced);
+            if parked.qp == qp
+                && let Some(invalidated) = parked.invalidated.take()
+            {
+                fenced(invalidated);
             }
             parked.qp != qp
         });

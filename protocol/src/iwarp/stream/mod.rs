@@ -1,40 +1,42 @@
-//! One RDMAP stream: what comes in is judged, what goes out is segmented (RFC 5040 §5, RFC 5041 §5).
+//! One RDMAP stream: what comes in is judged, what goes out is segmented (RFC 5040 §5, RFC 5041
+//! §5).
 //!
-//! Inbound: give every ULPDU to [`Stream::handle_ulpdu`], check the memory it names, place its payload. What memory
-//! refuses goes to [`Stream::refuse_write`], [`Stream::refuse_send`] or [`Stream::refuse_read`].
+//! Inbound: give every ULPDU to [`Stream::handle_ulpdu`], check the memory it names, place its
+//! payload. What memory refuses goes to [`Stream::refuse_write`], [`Stream::refuse_send`] or
+//! [`Stream::refuse_read`]. A long tagged segment may be judged by its header first, and land while
+//! it arrives: [`Stream::foresee`].
 //!
-//! Outbound: `begin_*` an operation in the order of submission, then call [`Stream::poll_segment`] until it returns `None`.
-//! Segments of two messages are not interleaved: finish one message before polling the next (siw closes otherwise).
-//! A Terminate may cut in at any segment border.
+//! Outbound: `begin_*` an operation in the order of submission, then call [`Stream::poll_segment`]
+//! until it returns `None`. Segments of two messages are not interleaved: finish one message before
+//! polling the next (siw closes otherwise). A Terminate may cut in at any segment border.
 //!
-//! Reads: `IRD` and `ORD` are the places for inbound and outbound ones; the negotiated depths are the limits in force.
+//! Reads: `IRD` and `ORD` are the places for inbound and outbound ones; the negotiated depths are
+//! the limits in force.
 
 mod inbound;
+mod landing;
 mod outbound;
 
-pub use inbound::{Inbound, ReadResponseSegment, SendFault, SendSegment, TaggedFault, WriteSegment};
+pub use inbound::{
+    Inbound, ReadResponseSegment, SendFault, SendSegment, TaggedFault, WriteSegment,
+};
+pub use landing::LandingPlace;
 pub use outbound::{Message, Refused, Segment, SegmentHeader, SendHeader, WriteHeader};
 
 use super::ddp::{self, Header};
+pub use super::mpa::Side;
+
 use super::mpa::{Negotiated, Rtr};
 use super::rdmap::{Opcode, Peer, ReadHeader, Terminated};
 use super::ring::Ring;
-
-/// Which end of the connection this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// Connected, and sends first.
-    Initiator,
-    /// Listened.
-    Responder,
-}
 
 /// A Read that the peer asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadRequest {
     /// Number of the request in its queue.
     pub msn: u32,
-    /// What to read, and where the answer goes. With a length of zero the source is not to be checked.
+    /// Source to read, and sink for the answer. With a length of zero the source is not to be
+    /// checked.
     pub header: ReadHeader,
 }
 
@@ -43,7 +45,7 @@ pub struct ReadRequest {
 pub struct OutstandingRead {
     /// Number of the request in its queue; a Terminate names it.
     pub msn: u32,
-    /// What [`Stream::begin_read`] was told to remember.
+    /// Token that the caller gave to [`Stream::begin_read`].
     pub token: u64,
     /// Octets asked for.
     pub len: u32,
@@ -53,7 +55,7 @@ pub struct OutstandingRead {
     sink_to: u64,
 }
 
-/// Whether we may send.
+/// Permission to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
     /// A responder, before the first FPDU (RFC 5044 §7.1.2).
@@ -81,7 +83,8 @@ pub struct Stream<const IRD: usize, const ORD: usize> {
     peer: Peer,
     ird: usize,
     ord: usize,
-    /// The responder treats a zero-length Send as indication only when it is the very first message.
+    /// The responder treats a zero-length Send as indication only when it is the very first
+    /// message.
     awaits_send_rtr: bool,
     send_msn_in: u32,
     read_msn_in: u32,
@@ -102,20 +105,21 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         let is_responder = negotiated.side == Side::Responder;
         Self {
             gate: match (is_responder, negotiated.rtr) {
-                // RFC 5044 §7.1.2 [5044-51]
+                // RFC 5044 §7.1.2 [5044-51]: a responder sends nothing before one valid FPDU
+                // arrived
                 (true, _) => Gate::AwaitFpdu,
-                // RFC 6581 §5 [6581-1]
+                // RFC 6581 §5 [6581-1]: no other FPDU leaves before ready-to-receive
                 (false, Some(rtr)) => Gate::AwaitRtr(rtr),
                 (false, None) => Gate::Open,
             },
             peer: negotiated.peer,
-            // RFC 5040 §5.2.2, §6.1 [5040-31]
+            // RFC 5040 §5.2.2, §6.1 [5040-31]: every Read Request that was negotiated has a place
             ird: usize::from(negotiated.ird).min(IRD),
             ord: usize::from(negotiated.ord).min(ORD),
             awaits_send_rtr: is_responder && negotiated.rtr == Some(Rtr::Send),
             send_msn_in: 1,
             read_msn_in: 1,
-            // RFC 5041 §4.3 [5041-19]
+            // RFC 5041 §4.3 [5041-19]: message numbers start at 1, rise by one and wrap to 0
             send_msn_out: 1,
             read_msn_out: 1,
             open_send: None,
@@ -126,12 +130,12 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         }
     }
 
-    /// Whether `begin_*` may succeed: the gate is open and the stream lives.
+    /// Returns true if `begin_*` may succeed: the gate is open and the stream lives.
     pub fn may_send(&self) -> bool {
         self.gate == Gate::Open
     }
 
-    /// Whether the stream has ended, by either side's Terminate or a violation.
+    /// Returns true if the stream has ended, by either side's Terminate or a violation.
     pub fn is_ended(&self) -> bool {
         matches!(self.gate, Gate::OweTerminate | Gate::Ended)
     }
@@ -173,14 +177,20 @@ mod tests {
     #[test]
     fn message_numbers_wrap_to_zero_in_every_queue() {
         let (mut from, mut to) = (open(), open());
-        for next in [&mut from.send_msn_out, &mut from.read_msn_out, &mut to.send_msn_in, &mut to.read_msn_in]
-        {
+        for next in [
+            &mut from.send_msn_out,
+            &mut from.read_msn_out,
+            &mut to.send_msn_in,
+            &mut to.read_msn_in,
+        ] {
             *next = u32::MAX;
         }
         for msn in [u32::MAX, 0, 1] {
             let mut message = from.begin_send(0, None, false).unwrap();
             let segment = from.poll_segment(&mut message, 128).unwrap();
-            let Ok(Inbound::Send(segment)) = to.handle_ulpdu(&segment.header[2..]) else { panic!() };
+            let Ok(Inbound::Send(segment)) = to.handle_ulpdu(&segment.header[2..]) else {
+                panic!()
+            };
             assert_eq!(segment.msn, msn);
 
             let mut message = from.begin_read(ReadHeader::default(), 0).unwrap();
@@ -189,7 +199,10 @@ mod tests {
             assert_eq!(to.next_read().unwrap().msn, msn);
             let mut message = to.begin_read_response().unwrap();
             let segment = to.poll_segment(&mut message, 128).unwrap();
-            assert!(matches!(from.handle_ulpdu(&segment.header[2..]), Ok(Inbound::ReadResponse(_))));
+            assert!(matches!(
+                from.handle_ulpdu(&segment.header[2..]),
+                Ok(Inbound::ReadResponse(_))
+            ));
         }
     }
 

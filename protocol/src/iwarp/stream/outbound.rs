@@ -1,4 +1,4 @@
-//! What goes out: operations begin in the order of submission and come out as segments.
+//! Outbound half of a stream: operations begin in the order of submission and come out as segments.
 
 use super::{Gate, OutstandingRead, ReadRequest, Stream};
 use crate::iwarp::ddp::{self, Tagged, Untagged};
@@ -12,7 +12,8 @@ use crate::iwarp::rdmap::{Opcode, ReadHeader, TERMINATE_MAX, Violation};
 pub enum Refused {
     /// A responder sends nothing before the first FPDU, an initiator nothing before its indication.
     Gate,
-    /// As many Reads as the ORD allows are outstanding. Later operations of the queue wait behind it.
+    /// As many Reads as the ORD allows are outstanding. Later operations of the queue wait behind
+    /// it.
     OrdFull,
     /// The stream has ended: after a Terminate nothing is sent.
     Ended,
@@ -55,7 +56,8 @@ pub type SendHeader = [u8; LENGTH_LEN + ddp::UNTAGGED_LEN];
 /// ULPDU Length and DDP header of an RDMA Write that is one segment.
 pub type WriteHeader = [u8; LENGTH_LEN + ddp::TAGGED_LEN];
 
-/// ULPDU Length, DDP header, and what RDMAP adds behind it (a Read Request header, a Terminate's payload).
+/// ULPDU Length, DDP header, and what RDMAP adds behind it (a Read Request header, a Terminate's
+/// payload).
 pub type SegmentHeader = Octets<HEADER_MAX>;
 
 /// One segment to be closed by [`crate::iwarp::fpdu::Framer::frame`].
@@ -89,20 +91,27 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         Ok(Message::new(Target::Write { stag, to }, len))
     }
 
-    /// A whole Send of one segment, which the caller saw to: its payload is `len` octets. What stands before the payload.
-    pub fn send_at_once(&mut self, len: u16, invalidate: Option<u32>) -> Result<SendHeader, Refused> {
+    /// A whole Send of one segment, which the caller saw to: its payload is `len` octets. What
+    /// stands before the payload.
+    pub fn send_at_once(
+        &mut self,
+        len: u16,
+        invalidate: Option<u32>,
+    ) -> Result<SendHeader, Refused> {
         self.check_gate()?;
-        // RFC 5040 §4.1 [5040-3], RFC 5041 §4.3 [5041-18]
+        // RFC 5040 §4.1 [5040-3]: a Send with Invalidate carries the STag to invalidate
+        // RFC 5041 §4.3 [5041-18]: all segments of a message carry the same queue number
         let header = Untagged {
             last: true,
             control: Opcode::send(invalidate.is_some(), false).control(),
-            // RFC 5040 §4.1 [5040-9]
+            // RFC 5040 §4.1 [5040-9]: an STag that is not to be invalidated is zero and ignored
             invalidate: invalidate.unwrap_or(0),
             queue: ddp::QUEUE_SEND,
             msn: take_msn(&mut self.send_msn_out),
             mo: 0,
         };
-        let [d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11, d12, d13, d14, d15, d16, d17] = header.emit();
+        let [d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11, d12, d13, d14, d15, d16, d17] =
+            header.emit();
         let [l0, l1] = len.saturating_add(ddp::UNTAGGED_LEN as u16).to_be_bytes();
         Ok([l0, l1, d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11, d12, d13, d14, d15, d16, d17])
     }
@@ -110,7 +119,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
     /// A whole RDMA Write of one segment, likewise.
     pub fn write_at_once(&self, len: u16, stag: u32, to: u64) -> Result<WriteHeader, Refused> {
         self.check_gate()?;
-        // RFC 5040 §4.1, §5.1 [5040-4]
+        // RFC 5040 §4.1, §5.1 [5040-4]: only Writes and Read Responses are tagged
         let header = Tagged { last: true, control: Opcode::Write.control(), stag, to };
         let [d0, d1, d2, d3, d4, d5, d6, d7, d8, d9, d10, d11, d12, d13] = header.emit();
         let [l0, l1] = len.saturating_add(ddp::TAGGED_LEN as u16).to_be_bytes();
@@ -123,8 +132,8 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         self.read_message(header, token)
     }
 
-    /// Begins the indication that an initiator owes before anything else (RFC 6581 §9.2); `None` when it owes none.
-    /// `token` comes back with the answer when the indication is a Read.
+    /// Begins the indication that an initiator owes before anything else (RFC 6581 §9.2); `None`
+    /// when it owes none. `token` comes back with the answer when the indication is a Read.
     pub fn begin_rtr(&mut self, token: u64) -> Option<Message> {
         let Gate::AwaitRtr(rtr) = self.gate else { return None };
         self.gate = Gate::Open;
@@ -132,61 +141,67 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
             Rtr::Send => Some(self.send_message(0, None, false)),
             Rtr::Write => Some(Message::new(Target::Write { stag: RTR_STAG, to: 0 }, 0)),
             Rtr::Read => {
-                let header =
-                    ReadHeader { sink_stag: RTR_STAG, source_stag: RTR_STAG, ..ReadHeader::default() };
+                let header = ReadHeader {
+                    sink_stag: RTR_STAG,
+                    source_stag: RTR_STAG,
+                    ..ReadHeader::default()
+                };
                 self.read_message(header, token).ok()
             }
         }
     }
 
-    /// Begins the indication by Write once more. To a peer that had the first it is a Write like any other: of no octets, so that
-    /// nobody checks its STag (RFC 5041 §5.2).
+    /// Begins the indication by Write once more. To a peer that had the first it is a Write like
+    /// any other: of no octets, so that nobody checks its STag (RFC 5041 §5.2).
     pub fn repeat_rtr(&mut self) -> Result<Message, Refused> {
         self.begin_write(0, RTR_STAG, 0)
     }
 
-    /// The Read of the peer whose turn it is, not answered yet. Check its source (unless its length is zero), then
-    /// [`Self::begin_read_response`] or [`Self::refuse_read`].
+    /// The Read of the peer whose turn it is, not answered yet. Check its source (unless its length
+    /// is zero), then [`Self::begin_read_response`] or [`Self::refuse_read`].
     pub fn next_read(&self) -> Option<ReadRequest> {
-        // RFC 5040 §5.2.1 [5040-25]
+        // RFC 5040 §5.2.1 [5040-25]: read Requests are answered in order of arrival
         self.inbound_reads.front().copied().filter(|_| !self.is_answering && !self.is_ended())
     }
 
-    /// Begins the answer to [`Self::next_read`]; its place in the IRD is free when the last segment has been polled.
+    /// Begins the answer to [`Self::next_read`]; its place in the IRD is free when the last segment
+    /// has been polled.
     pub fn begin_read_response(&mut self) -> Option<Message> {
-        // RFC 5040 §5.2.2, §5.5 [5040-33]
+        // RFC 5040 §5.2.2, §5.5 [5040-33]: responses leave in the order of their Requests
         let ReadRequest { header, .. } = self.next_read()?;
         self.check_gate().ok()?;
         self.is_answering = true;
-        // RFC 5040 §4.4 [5040-11]
+        // RFC 5040 §4.4 [5040-11]: a Read Response uses sink STag and TO of its Request
         let target = Target::ReadResponse { stag: header.sink_stag, to: header.sink_to };
-        // RFC 5040 §5.2.1 [5040-30]
+        // RFC 5040 §5.2.1 [5040-30]: an empty Read gets an empty Response
         Some(Message::new(target, header.len))
     }
 
-    /// Begins the Terminate of the first violation; `None` when one was begun or received before, or the first FPDU was none. Its
-    /// one segment goes out even before an initiator's indication, and is the last.
+    /// Begins the Terminate of the first violation; `None` when one was begun or received before,
+    /// or the first FPDU was none. Its one segment goes out even before an initiator's indication,
+    /// and is the last.
     pub fn begin_terminate(&mut self, violation: &Violation) -> Option<Message> {
-        // RFC 5040 §7.1 [5040-54]
+        // RFC 5040 §7.1 [5040-54]: only the first of several errors is told
         if self.gate == Gate::Ended {
             return None;
         }
-        // RFC 5040 §5.4 [5040-40]
+        // RFC 5040 §5.4 [5040-40]: a Terminate has its place, whatever else is short
         self.gate = Gate::Ended;
         Some(Message::new(Target::Terminate(*violation), 0))
     }
 
-    /// The next segment of `message`, its ULPDU at most `mulpdu` octets; `None` behind its last one, and for any message but
-    /// the Terminate once the stream has ended.
+    /// The next segment of `message`, its ULPDU at most `mulpdu` octets; `None` behind its last
+    /// one, and for any message but the Terminate once the stream has ended.
     pub fn poll_segment(&mut self, message: &mut Message, mulpdu: u16) -> Option<Segment> {
         let is_terminate = matches!(message.target, Target::Terminate(_));
-        // RFC 5040 §5.4 [5040-42], RFC 5041 §3 [5041-5]
+        // RFC 5040 §5.4 [5040-42]: nothing is sent behind a Terminate
+        // RFC 5041 §3 [5041-5]: nothing is sent on a stream that failed
         if message.finished || (self.is_ended() && !is_terminate) {
             return None;
         }
         let segment = message.segment(mulpdu);
         if segment.last && matches!(message.target, Target::ReadResponse { .. }) {
-            // RFC 5040 §5.2 [5040-22]
+            // RFC 5040 §5.2 [5040-22]: a Read is one Request and one Response
             self.inbound_reads.pop();
             self.is_answering = false;
         }
@@ -197,14 +212,14 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         match self.gate {
             Gate::Open => Ok(()),
             Gate::AwaitFpdu | Gate::AwaitRtr(_) => Err(Refused::Gate),
-            // RFC 5040 §5.4 [5040-42]
+            // RFC 5040 §5.4 [5040-42]: nothing is sent behind a Terminate
             Gate::OweTerminate | Gate::Ended => Err(Refused::Ended),
         }
     }
 
     fn send_message(&mut self, len: u32, invalidate: Option<u32>, solicited: bool) -> Message {
         let opcode = Opcode::send(invalidate.is_some(), solicited);
-        // RFC 5040 §4.1 [5040-9]
+        // RFC 5040 §4.1 [5040-9]: an STag that is not to be invalidated is zero and ignored
         let invalidate = invalidate.unwrap_or(0);
         let msn = take_msn(&mut self.send_msn_out);
         Message::new(Target::Untagged { opcode, invalidate, msn }, len)
@@ -219,11 +234,11 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
             sink_stag: header.sink_stag,
             sink_to: header.sink_to,
         };
-        // RFC 5040 §6.1 [5040-48]
+        // RFC 5040 §6.1 [5040-48]: outstanding Read Requests keep to the ORD
         if self.outbound_reads.len() >= self.ord || !self.outbound_reads.push(read) {
             return Err(Refused::OrdFull);
         }
-        // RFC 5040 §5.2.1 [5040-23]
+        // RFC 5040 §5.2.1 [5040-23]: a Read Request takes one place in its queue
         let msn = take_msn(&mut self.read_msn_out);
         Ok(Message::new(Target::ReadRequest { msn, header }, 0))
     }
@@ -231,7 +246,7 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
 
 fn take_msn(next: &mut u32) -> u32 {
     let msn = *next;
-    // RFC 5041 §4.3 [5041-19]
+    // RFC 5041 §4.3 [5041-19]: message numbers start at 1, rise by one and wrap to 0
     *next = msn.wrapping_add(1);
     msn
 }
@@ -247,48 +262,55 @@ impl Message {
             Target::Write { .. } | Target::ReadResponse { .. } => ddp::TAGGED_LEN,
             _ => ddp::UNTAGGED_LEN,
         };
-        // RFC 5041 §3 [5041-1], RFC 5044 §3 [5044-5]
+        // RFC 5041 §3 [5041-1]: the largest segment follows the MULPDU of the moment
+        // RFC 5044 §3 [5044-5]: no ULPDU is longer than 64,768 octets
         let room = usize::from(mulpdu.clamp(MULPDU_MIN, MULPDU_MAX)) - header_len;
         let offset = self.sent;
         let len = self.remaining().min(room as u32); // `room <= MULPDU_MAX` [5041-21]
-        // RFC 5041 §5.2 [5041-23]
+        // RFC 5041 §5.2 [5041-23]: all octets of a message are sent
         self.sent += len;
-        // RFC 5041 §4.1 [5041-9]
+        // RFC 5041 §4.1 [5041-9]: only the last segment of a message has flag L
         let last = self.sent == self.len;
-        // RFC 5041 §5.2 [5041-26]
+        // RFC 5041 §5.2 [5041-26]: a message without payload is exactly one segment
         self.finished = last;
         Segment { header: self.header(offset, len, last), offset, len, last }
     }
 
     fn header(&self, offset: u32, len: u32, last: bool) -> SegmentHeader {
-        // RFC 5040 §3.1, §6.1 [5040-1]
+        // RFC 5040 §3.1, §6.1 [5040-1]: each RDMA message travels in DDP segments
         let mut octets = SegmentHeader::of(&[&[0; LENGTH_LEN]]);
         let untagged = |opcode: Opcode, invalidate, queue, msn| {
-            // RFC 5041 §4.2, §4.3, §5.4, §5.2 [5041-15] [5041-20]
+            // RFC 5041 §4.2, §4.3, §5.4, §5.2 [5041-15]: octets of the upper layer travel unchanged
+            // RFC 5041 §4.2, §4.3, §5.4, §5.2 [5041-20]: an MO is the offset of the segment in its
+            // message
             Untagged { last, control: opcode.control(), invalidate, queue, msn, mo: offset }.emit()
         };
         let tagged = |opcode: Opcode, stag, to: u64| {
             // A sink is the peer's own business: its offset may wrap.
-            // RFC 5041 §5.2 [5041-25]
+            // RFC 5041 §5.2 [5041-25]: a TO is the first TO of the message plus the offset
             let to = to.wrapping_add(u64::from(offset));
-            // RFC 5041 §4.2 [5041-16]
+            // RFC 5041 §4.2 [5041-16]: all segments of a message carry the same STag
             Tagged { last, control: opcode.control(), stag, to }.emit()
         };
         match self.target {
             Target::Untagged { opcode, invalidate, msn } => {
-                // RFC 5040 §4.1 [5040-3], RFC 5041 §4.3 [5041-18]
+                // RFC 5040 §4.1 [5040-3]: a Send with Invalidate carries the STag to invalidate
+                // RFC 5041 §4.3 [5041-18]: all segments of a message carry the same queue number
                 octets.push(&untagged(opcode, invalidate, ddp::QUEUE_SEND, msn));
             }
-            // RFC 5040 §4.1, §5.1 [5040-4]
+            // RFC 5040 §4.1, §5.1 [5040-4]: only Writes and Read Responses are tagged
             Target::Write { stag, to } => octets.push(&tagged(Opcode::Write, stag, to)),
-            // RFC 5040 §5.2.2 [5040-34]
-            Target::ReadResponse { stag, to } => octets.push(&tagged(Opcode::ReadResponse, stag, to)),
+            // RFC 5040 §5.2.2 [5040-34]: one Read Response goes to one tagged buffer
+            Target::ReadResponse { stag, to } => {
+                octets.push(&tagged(Opcode::ReadResponse, stag, to))
+            }
             Target::ReadRequest { msn, header } => {
                 octets.push(&untagged(Opcode::ReadRequest, 0, ddp::QUEUE_READ, msn));
                 octets.push(&header.emit());
             }
             Target::Terminate(violation) => {
-                // RFC 5040 §4.1, §5.2.1, §5.3, §5.4 [5040-6]
+                // RFC 5040 §4.1, §5.2.1, §5.3, §5.4 [5040-6]: sends use queue 0, Read Requests 1,
+                // the Terminate 2
                 octets.push(&untagged(Opcode::Terminate, 0, ddp::QUEUE_TERMINATE, 1));
                 octets.push(violation.payload());
             }

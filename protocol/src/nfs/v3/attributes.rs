@@ -1,8 +1,10 @@
-//! What a file is like, and how to change it (RFC 1813 §2.6).
+//! Attributes of a file, and changes to them (RFC 1813 §2.6).
 
-use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, enumeration, structure};
+use core::fmt;
 
-/// What a name stands for (`ftype3`).
+use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, enumeration, halves, hyper, structure};
+
+/// Kind of object that a name stands for (`ftype3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum FileKind {
@@ -22,7 +24,7 @@ pub enum FileKind {
     Fifo = 7,
 }
 
-// RFC 1813 §2.6 [1813-4]
+// RFC 1813 §2.6 [1813-4]: the kinds of files have the numbers of the RFC
 enumeration!(FileKind { Regular, Directory, Block, Character, Symlink, Socket, Fifo });
 
 /// Time since 1970-01-01 00:00:00 UTC (`nfstime3`).
@@ -30,11 +32,22 @@ enumeration!(FileKind { Regular, Directory, Block, Character, Symlink, Socket, F
 pub struct Time {
     /// Whole seconds.
     pub seconds: u32,
-    /// Nanoseconds beyond them. The wire does not bound them: whoever uses a peer's value checks it.
+    /// Nanoseconds beyond them. The wire does not bound them: whoever uses a peer's value checks
+    /// it.
     pub nanos: u32,
 }
 
-structure!(Time { seconds, nanos });
+impl Codec<'_> for Time {
+    #[inline]
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
+        let [seconds, nanos] = reader.words()?;
+        Ok(Self { seconds, nanos })
+    }
+    #[inline]
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.words([self.seconds, self.nanos])
+    }
+}
 
 /// The number of a device (`specdata3`); zero for a file that is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -50,7 +63,7 @@ structure!(DeviceNumber { major, minor });
 /// All attributes of a file (`fattr3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// What it is.
+    /// Kind of the object.
     pub kind: FileKind,
     /// Permission bits, set-user-id, set-group-id and sticky bit: the low 12 bits of `st_mode`.
     pub mode: u32,
@@ -83,7 +96,94 @@ impl Attributes {
     pub const LEN: usize = 84;
 }
 
-structure!(Attributes { kind, mode, nlink, uid, gid, size, used, device, fsid, fileid, atime, mtime, ctime });
+impl Codec<'_> for Attributes {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
+        // RFC 4506 §4.14 [4506-16]: a structure is its fields in order of declaration
+        #[rustfmt::skip]
+        let [
+            kind, mode, nlink, uid, gid, size, size_low, used, used_low, major, minor, fsid,
+            fsid_low, fileid, fileid_low, atime, atime_nanos, mtime, mtime_nanos, ctime,
+            ctime_nanos,
+        ] = reader.words()?;
+        Ok(Self {
+            kind: FileKind::new(kind)?,
+            mode,
+            nlink,
+            uid,
+            gid,
+            size: hyper(size, size_low),
+            used: hyper(used, used_low),
+            device: DeviceNumber { major, minor },
+            fsid: hyper(fsid, fsid_low),
+            fileid: hyper(fileid, fileid_low),
+            atime: Time { seconds: atime, nanos: atime_nanos },
+            mtime: Time { seconds: mtime, nanos: mtime_nanos },
+            ctime: Time { seconds: ctime, nanos: ctime_nanos },
+        })
+    }
+
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        let Self { kind, mode, nlink, uid, gid, device, atime, mtime, ctime, .. } = *self;
+        let [size, used] = [self.size, self.used].map(halves);
+        let [fsid, fileid] = [self.fsid, self.fileid].map(halves);
+        #[rustfmt::skip]
+        let words = [
+            kind as u32, mode, nlink, uid, gid, size[0], size[1], used[0], used[1], device.major,
+            device.minor, fsid[0], fsid[1], fileid[0], fileid[1], atime.seconds, atime.nanos,
+            mtime.seconds, mtime.nanos, ctime.seconds, ctime.nanos,
+        ];
+        writer.words(words)
+    }
+}
+
+/// All attributes of a file as the wire has them: made once, and sent as often as they stay the
+/// same.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct AttributeOctets([u8; Attributes::LEN]);
+
+impl AttributeOctets {
+    /// Place of the time of the last access; behind it are those of the last changes.
+    const ATIME_AT: usize = Attributes::LEN - 3 * 8;
+
+    /// The attributes again.
+    pub fn attributes(&self) -> Attributes {
+        Attributes::parse(&mut Reader::new(&self.0)).expect("they were written from attributes")
+    }
+
+    /// Sets the time of the last access.
+    #[inline]
+    pub fn set_atime(&mut self, time: Time) {
+        const { assert!(Self::ATIME_AT + 8 <= Attributes::LEN) };
+        let place = self.0.get_mut(Self::ATIME_AT..).and_then(<[u8]>::first_chunk_mut::<8>);
+        let value = u64::from(time.seconds) << 32 | u64::from(time.nanos);
+        *place.expect("the times are the end of the attributes") = value.to_be_bytes();
+    }
+}
+
+impl From<&Attributes> for AttributeOctets {
+    fn from(attributes: &Attributes) -> Self {
+        let mut octets = [0; Attributes::LEN];
+        attributes.emit(&mut Writer::new(&mut octets)).expect("there is room for all of them");
+        Self(octets)
+    }
+}
+
+impl fmt::Debug for AttributeOctets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.attributes().fmt(f)
+    }
+}
+
+impl Codec<'_> for AttributeOctets {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
+        Attributes::parse(reader).map(|attributes| Self::from(&attributes))
+    }
+
+    #[inline]
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.array(&self.0)
+    }
+}
 
 /// The attributes by which a client sees whether someone else changed a file (`wcc_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,8 +204,8 @@ impl From<&Attributes> for WccAttributes {
     }
 }
 
-/// Weak cache consistency: a file before and after an operation (`wcc_data`). The server leaves out what it does not
-/// know for certain.
+/// Weak cache consistency: a file before and after an operation (`wcc_data`). The server leaves out
+/// what it does not know for certain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WccData {
     /// Just before the operation, and with nothing between the two.
@@ -121,7 +221,7 @@ impl WccData {
     pub const NONE: Self = Self { before: None, after: None };
 }
 
-/// What to do with a timestamp (`set_atime`, `set_mtime`).
+/// Change of a timestamp (`set_atime`, `set_mtime`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetTime {
     /// Leave it (`DONT_CHANGE`).
@@ -203,14 +303,26 @@ mod tests {
         let wire = survives!(attributes(), Attributes);
         #[rustfmt::skip]
         let expected = [
-            0, 0, 0, 2, 0, 0, 1, 0xed, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5, // kind, mode, links, owner, group
+            // Kind, mode, links, owner, group.
+            0, 0, 0, 2, 0, 0, 1, 0xed, 0, 0, 0, 3, 0, 0, 0, 4, 0, 0, 0, 5,
             6, 7, 8, 9, 10, 11, 12, 13, 0, 0, 0, 0, 0, 0, 0, 14, // size, used
             0, 0, 0, 1, 0, 0, 0, 2, // device
             0, 0, 0, 0, 0, 0, 0, 15, 0, 0, 0, 0, 0, 0, 0, 16, // file system, number
-            0x11, 0x12, 0x13, 0x14, 0, 0, 0, 0x15, 0, 0, 0, 0x16, 0, 0, 0, 0x17, 0, 0, 0, 0x18, 0, 0, 0, 0x19,
+            0x11, 0x12, 0x13, 0x14, 0, 0, 0, 0x15,
+            0, 0, 0, 0x16, 0, 0, 0, 0x17, 0, 0, 0, 0x18, 0, 0, 0, 0x19,
         ];
         assert_eq!(wire, expected);
         assert_eq!(wire.len(), Attributes::LEN);
+    }
+
+    #[test]
+    fn attributes_as_octets_are_the_attributes() {
+        let mut octets = AttributeOctets::from(&attributes());
+        assert_eq!(survives!(octets, AttributeOctets), survives!(attributes(), Attributes));
+        assert_eq!(octets.attributes(), attributes());
+        let atime = Time { seconds: 0xf1f2_f3f4, nanos: 0xf5f6_f7f8 };
+        octets.set_atime(atime);
+        assert_eq!(octets.attributes(), Attributes { atime, ..attributes() });
     }
 
     #[test]

@@ -7,10 +7,10 @@ use super::{
 use crate::nfs::Bulk;
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, structure};
 
-/// What CREATE, MKDIR, SYMLINK and MKNOD give.
+/// Results of a successful CREATE, MKDIR, SYMLINK or MKNOD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateOk {
-    /// What was made.
+    /// Handle of the new object.
     pub object: Option<FileHandle>,
     /// Its attributes.
     pub attributes: Option<Attributes>,
@@ -23,7 +23,7 @@ structure!(CreateOk { object, attributes, dir_wcc });
 /// Results of CREATE, MKDIR, SYMLINK and MKNOD; a failure carries the directory.
 pub type CreateResult = Result<CreateOk, Failure<WccData>>;
 
-/// How CREATE treats a name that exists (`createhow3`, RFC 1813 §3.3.8).
+/// Treatment of an existing name by CREATE (`createhow3`, RFC 1813 §3.3.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateHow {
     /// Existing is fine.
@@ -39,7 +39,7 @@ impl Codec<'_> for CreateHow {
         match reader.u32()? {
             0 => SetAttributes::parse(reader).map(Self::Unchecked),
             1 => SetAttributes::parse(reader).map(Self::Guarded),
-            // RFC 1813 §3.3.8 [1813-59]
+            // RFC 1813 §3.3.8 [1813-59]: an EXCLUSIVE CREATE carries a verifier and no attributes
             2 => reader.array().map(Self::Exclusive),
             _ => Err(Error::BadValue),
         }
@@ -68,7 +68,7 @@ impl Codec<'_> for CreateHow {
 pub struct CreateArgs<'a> {
     /// The name to make.
     pub place: DirOpArgs<'a>,
-    /// How to treat a name that exists, and the attributes of the file.
+    /// Treatment of an existing name, and the attributes of the file.
     pub how: CreateHow,
 }
 
@@ -92,7 +92,7 @@ pub struct SymlinkArgs<'a> {
     pub place: DirOpArgs<'a>,
     /// Of the link.
     pub attributes: SetAttributes,
-    /// What it holds, at most [`PATH_MAX`] octets. DDP-eligible.
+    /// Target of the link, at most [`PATH_MAX`] octets. DDP-eligible.
     pub path: Bulk<'a>,
 }
 
@@ -112,7 +112,7 @@ impl<'a> Codec<'a> for SymlinkArgs<'a> {
     }
 }
 
-/// What MKNOD makes (`mknoddata3`).
+/// Kind of object that MKNOD makes (`mknoddata3`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeKind {
     /// A character device.
@@ -177,7 +177,7 @@ impl Codec<'_> for NodeKind {
 pub struct MkNodArgs<'a> {
     /// The name to make.
     pub place: DirOpArgs<'a>,
-    /// What to make.
+    /// Object to make.
     pub what: NodeKind,
 }
 

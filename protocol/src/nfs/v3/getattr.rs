@@ -1,4 +1,5 @@
-//! GETATTR, SETATTR and ACCESS: a file's attributes and what a caller may do (RFC 1813 §3.3.1, §3.3.2, §3.3.4).
+//! GETATTR, SETATTR and ACCESS: a file's attributes and what a caller may do (RFC 1813 §3.3.1,
+//! §3.3.2, §3.3.4).
 
 use core::ops::{BitAnd, BitOr};
 
@@ -22,7 +23,7 @@ pub type GetAttrResult = Result<Attributes, Failure<()>>;
 pub struct SetAttrArgs {
     /// The file.
     pub object: FileHandle,
-    /// What to change.
+    /// Attributes to change.
     pub attributes: SetAttributes,
     /// The ctime the file must have, else NFS3ERR_NOT_SYNC (`sattrguard3`).
     pub guard: Option<Time>,
@@ -55,7 +56,7 @@ impl Access {
     /// Every right that version 3 knows.
     pub const ALL: Self = Self(0x3f);
 
-    /// Whether every right of `other` is here.
+    /// Returns true if every right of `other` is here.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
@@ -95,7 +96,7 @@ pub struct AccessArgs {
 
 structure!(AccessArgs { object, access });
 
-/// What ACCESS gives.
+/// Results of a successful ACCESS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessOk {
     /// Of the file.

@@ -17,21 +17,24 @@ impl FileHandle {
     pub const MAX: usize = 64;
 
     /// A handle of these octets; `None` when there are more than [`FileHandle::MAX`].
+    #[inline]
     pub fn new(octets: &[u8]) -> Option<Self> {
         let mut handle = Self { len: u8::try_from(octets.len()).ok()?, octets: [0; Self::MAX] };
         handle.octets.get_mut(..octets.len())?.copy_from_slice(octets);
         Some(handle)
     }
 
-    /// The octets, 0 to 64 of them. A server never makes an empty handle, but a client may send one.
+    /// The octets, 0 to 64 of them. A server never makes an empty handle, but a client may send
+    /// one.
     pub fn octets(&self) -> &[u8] {
         self.octets.get(..usize::from(self.len)).expect("`new` checked the length")
     }
 }
 
 impl Codec<'_> for FileHandle {
+    #[inline]
     fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
-        // RFC 1813 §2.4 [1813-1]
+        // RFC 1813 §2.4 [1813-1]: a file handle has at most 64 octets
         Self::new(reader.opaque(Self::MAX)?).ok_or(Error::TooLong)
     }
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {

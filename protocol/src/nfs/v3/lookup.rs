@@ -13,7 +13,7 @@ pub struct LookupArgs<'a> {
 
 structure!(LookupArgs<'a> { what });
 
-/// What LOOKUP gives.
+/// Results of a successful LOOKUP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LookupOk {
     /// The file of that name.
@@ -38,7 +38,7 @@ pub struct ReadLinkArgs {
 
 structure!(ReadLinkArgs { symlink });
 
-/// What READLINK gives.
+/// Results of a successful READLINK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadLinkOk<'a> {
     /// Of the link.

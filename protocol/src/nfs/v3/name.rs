@@ -5,19 +5,21 @@ use core::fmt;
 use super::FileHandle;
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, structure};
 
-/// A name in a directory, as it came: any octets, empty, `.`, `..` or with a slash in it. What is allowed the server judges.
+/// A name in a directory, as it came: any octets, empty, `.`, `..` or with a slash in it. What is
+/// allowed the server judges.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Name<'a>(pub &'a [u8]);
 
 impl Name<'_> {
-    /// Octets of the longest name that is parsed. The protocol sets no limit; this one is far above what any file
-    /// system takes, so that a name too long gets NFS3ERR_NAMETOOLONG, not GARBAGE_ARGS.
+    /// Octets of the longest name that is parsed. The protocol sets no limit; this one is far above
+    /// what any file system takes, so that a name too long gets NFS3ERR_NAMETOOLONG, not
+    /// GARBAGE_ARGS.
     pub const MAX: usize = 4096;
 }
 
 impl<'a> Codec<'a> for Name<'a> {
     fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
-        // RFC 4506 §4.11 [4506-13]
+        // RFC 4506 §4.11 [4506-13]: a string is opaque data; its program interprets it
         reader.opaque(Self::MAX).map(Self)
     }
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {

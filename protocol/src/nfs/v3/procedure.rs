@@ -16,7 +16,7 @@ macro_rules! procedures {
 
         impl Procedure {
             /// All of them; each lies at its number.
-            pub const ALL: [Self; 22] = [Self::Null, $(Self::$name),+];
+            pub const ALL: [Self; [0, $($number),+].len()] = [Self::Null, $(Self::$name),+];
         }
 
         /// A call's arguments.
@@ -45,7 +45,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Whose arguments they are.
+            /// Procedure that these arguments belong to.
             pub const fn procedure(&self) -> Procedure {
                 match self {
                     Self::Null => Procedure::Null,
@@ -80,7 +80,7 @@ macro_rules! procedures {
                 }
             }
 
-            /// Whose results they are.
+            /// Procedure that these results belong to.
             pub const fn procedure(&self) -> Procedure {
                 match self {
                     Self::Null => Procedure::Null,
@@ -88,11 +88,14 @@ macro_rules! procedures {
                 }
             }
 
-            /// How the procedure ended.
+            /// Status with which the procedure ended.
             pub fn status(&self) -> Status {
                 match self {
                     Self::Null => Status::Ok,
-                    $(Self::$name(results) => results.as_ref().err().map_or(Status::Ok, |failure| failure.status),)+
+                    $(Self::$name(results) => {
+                        let failure = results.as_ref().err();
+                        failure.map_or(Status::Ok, |failure| failure.status)
+                    })+
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{Attributes, Failure, FileHandle};
 use crate::nfs::Bulk;
-use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, structure};
+use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, boolean, halves, hyper};
 
 /// Arguments of READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,38 +15,58 @@ pub struct ReadArgs {
     pub count: u32,
 }
 
-structure!(ReadArgs { file, offset, count });
+impl Codec<'_> for ReadArgs {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
+        let file = Codec::parse(reader)?;
+        let [high, low, count] = reader.words()?;
+        Ok(Self { file, offset: hyper(high, low), count })
+    }
 
-/// What READ gives.
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        self.file.emit(writer)?;
+        let [high, low] = halves(self.offset);
+        writer.words([high, low, self.count])
+    }
+}
+
+/// Results of a successful READ, with attributes in one form or the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadOk<'a> {
-    /// Of the file. Optional on the wire, but a Linux client that offered a Write chunk puts the data in the wrong place
-    /// when they are missing: a server always sends them.
-    pub attributes: Option<Attributes>,
-    /// Whether the last octet is the file's last.
+pub struct ReadOk<'a, A = Attributes> {
+    /// Of the file. Optional on the wire, but a Linux client that offered a Write chunk puts the
+    /// data in the wrong place when they are missing: a server always sends them.
+    pub attributes: Option<A>,
+    /// True if the last octet is the file's last.
     pub eof: bool,
-    /// The octets. DDP-eligible. The wire has their number twice; results that contradict themselves are none.
+    /// The octets. DDP-eligible. The wire has their number twice; results that contradict
+    /// themselves are none.
     pub data: Bulk<'a>,
 }
 
 impl ReadOk<'_> {
-    /// Octets from the status to the data, when the attributes are there: a server may read a file straight to
-    /// `Writer::spare()[HEAD_LEN..]`, then write the result with [`Bulk::Apart`] and advance over the data.
+    /// Octets from the status to the data, when the attributes are there: a server may read a file
+    /// straight to `Writer::spare()[HEAD_LEN..]`, then write the result with [`Bulk::Apart`] and
+    /// advance over the data.
     pub const HEAD_LEN: usize = 4 + 4 + Attributes::LEN + 4 + 4 + 4;
 }
 
-impl<'a> Codec<'a> for ReadOk<'a> {
+impl<'a, A: Codec<'a>> Codec<'a> for ReadOk<'a, A> {
     fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
         let attributes = Codec::parse(reader)?;
-        let (count, eof) = (reader.u32()?, reader.bool()?);
-        Ok(Self { attributes, eof, data: Bulk::parse_counted(reader, count)? })
+        let [count, eof] = reader.words()?;
+        Ok(Self { attributes, eof: boolean(eof)?, data: Bulk::parse_counted(reader, count)? })
     }
 
     fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         self.attributes.emit(writer)?;
-        writer.u32(self.data.count()?)?;
-        writer.bool(self.eof)?;
-        self.data.emit(writer)
+        let (count, eof) = (self.data.count()?, u32::from(self.eof));
+        match self.data {
+            // RFC 8166 §3.4.4.1 [8166-11]: the count of an array in a chunk stays in the payload
+            Bulk::Apart(_) => writer.words([count, eof, count]),
+            Bulk::Inline(octets) => {
+                writer.words([count, eof])?;
+                writer.opaque(octets)
+            }
+        }
     }
 }
 

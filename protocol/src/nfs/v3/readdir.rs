@@ -1,7 +1,7 @@
 //! READDIR and READDIRPLUS (RFC 1813 §3.3.16, §3.3.17).
 //!
-//! A server does not build a result and emit it: it fills the reply in place, entry by entry, with [`ReadDirWriter`] or
-//! [`ReadDirPlusWriter`], which keep the limits that the caller set.
+//! A server does not build a result and emit it: it fills the reply in place, entry by entry, with
+//! [`ReadDirWriter`] or [`ReadDirPlusWriter`], which keep the limits that the caller set.
 
 use super::{Attributes, CookieVerifier, Failure, FileHandle, Name, Status};
 use crate::nfs::{List, ListWriter};
@@ -46,7 +46,7 @@ pub struct Entry<'a> {
     pub fileid: u64,
     /// The name.
     pub name: Name<'a>,
-    /// Where the entries behind this one begin.
+    /// Position from which the entries behind this one are read.
     pub cookie: u64,
 }
 
@@ -76,7 +76,7 @@ pub struct EntryPlus<'a> {
 
 structure!(EntryPlus<'a> { entry, attributes, handle });
 
-/// What READDIR gives.
+/// Results of a successful READDIR.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadDirOk<'a> {
     /// Of the directory.
@@ -85,7 +85,7 @@ pub struct ReadDirOk<'a> {
     pub verifier: CookieVerifier,
     /// The names.
     pub entries: List<'a, Entry<'a>>,
-    /// Whether no name is behind them.
+    /// True if no name follows these entries.
     pub eof: bool,
 }
 
@@ -94,7 +94,7 @@ structure!(ReadDirOk<'a> { attributes, verifier, entries, eof });
 /// Results of READDIR.
 pub type ReadDirResult<'a> = Result<ReadDirOk<'a>, Failure<Option<Attributes>>>;
 
-/// What READDIRPLUS gives.
+/// Results of a successful READDIRPLUS.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReadDirPlusOk<'a> {
     /// Of the directory.
@@ -103,7 +103,7 @@ pub struct ReadDirPlusOk<'a> {
     pub verifier: CookieVerifier,
     /// The names and their files.
     pub entries: List<'a, EntryPlus<'a>>,
-    /// Whether no name is behind them.
+    /// True if no name follows these entries.
     pub eof: bool,
 }
 
@@ -117,27 +117,40 @@ pub type ReadDirPlusResult<'a> = Result<ReadDirPlusOk<'a>, Failure<Option<Attrib
 pub struct ReadDirWriter<'w, 'b>(EntryWriter<'w, 'b>);
 
 impl<'w, 'b> ReadDirWriter<'w, 'b> {
-    /// Begins a successful result, status and all, that keeps to `count` of the arguments and to the writer's room.
-    /// [`Status::TooSmall`] when not even an empty result fits: then nothing is written.
+    /// Begins a successful result, status and all, that keeps to `count` of the arguments and to
+    /// the writer's room. [`Status::TooSmall`] when not even an empty result fits: then nothing is
+    /// written.
     pub fn begin(
         writer: &'w mut Writer<'b>,
         attributes: Option<Attributes>,
         verifier: CookieVerifier,
         count: u32,
     ) -> Result<Self, Status> {
-        EntryWriter::begin(writer, attributes, verifier, (u32::MAX, count)).map(Self)
+        let limits = PlusLimits { dir_count: u32::MAX, max_count: count };
+        EntryWriter::begin(writer, attributes, verifier, limits).map(Self)
     }
 
-    /// Adds an entry. One that does not fit leaves no trace; it and all behind it belong to the next call.
+    /// Adds an entry. One that does not fit leaves no trace; it and all behind it belong to the
+    /// next call.
     pub fn push(&mut self, entry: &Entry<'_>) -> Result<(), NoRoom> {
         self.0.push(entry.wire_len(), |writer| entry.emit(writer))
     }
 
-    /// Ends the result and gives the number of its entries; `eof` says that no entry is behind the last. [`Status::TooSmall`]
-    /// when there are entries but not one did fit: then nothing is written.
+    /// Ends the result and gives the number of its entries; `eof` says that no entry is behind the
+    /// last. [`Status::TooSmall`] when there are entries but not one did fit: then nothing is
+    /// written.
     pub fn finish(self, eof: bool) -> Result<usize, Status> {
         self.0.finish(eof)
     }
+}
+
+/// The limits of a reply that a READDIRPLUS call sets (RFC 1813 §3.3.17).
+#[derive(Clone, Copy, Debug)]
+pub struct PlusLimits {
+    /// Octets of directory entries, attributes and handles not counted.
+    pub dir_count: u32,
+    /// Octets of the reply's structure.
+    pub max_count: u32,
 }
 
 /// Writes the results of READDIRPLUS in place.
@@ -145,18 +158,20 @@ impl<'w, 'b> ReadDirWriter<'w, 'b> {
 pub struct ReadDirPlusWriter<'w, 'b>(EntryWriter<'w, 'b>);
 
 impl<'w, 'b> ReadDirPlusWriter<'w, 'b> {
-    /// Begins a successful result, status and all, that keeps to `limits` = (`dir_count`, `max_count`) of the arguments
-    /// and to the writer's room. [`Status::TooSmall`] when not even an empty result fits: then nothing is written.
+    /// Begins a successful result, status and all, that keeps to `limits` and to the
+    /// writer's room. [`Status::TooSmall`] when not even
+    /// an empty result fits: then nothing is written.
     pub fn begin(
         writer: &'w mut Writer<'b>,
         attributes: Option<Attributes>,
         verifier: CookieVerifier,
-        limits: (u32, u32),
+        limits: PlusLimits,
     ) -> Result<Self, Status> {
         EntryWriter::begin(writer, attributes, verifier, limits).map(Self)
     }
 
-    /// Adds an entry. One that does not fit leaves no trace; it and all behind it belong to the next call.
+    /// Adds an entry. One that does not fit leaves no trace; it and all behind it belong to the
+    /// next call.
     pub fn push(&mut self, plus: &EntryPlus<'_>) -> Result<(), NoRoom> {
         self.0.push(plus.entry.wire_len(), |writer| plus.emit(writer))
     }
@@ -166,15 +181,16 @@ impl<'w, 'b> ReadDirPlusWriter<'w, 'b> {
         self.0.room()
     }
 
-    /// Ends the result and gives the number of its entries; `eof` says that no entry is behind the last. [`Status::TooSmall`]
-    /// when there are entries but not one did fit: then nothing is written.
+    /// Ends the result and gives the number of its entries; `eof` says that no entry is behind the
+    /// last. [`Status::TooSmall`] when there are entries but not one did fit: then nothing is
+    /// written.
     pub fn finish(self, eof: bool) -> Result<usize, Status> {
         self.0.finish(eof)
     }
 }
 
-/// Octets that entries of READDIRPLUS may take: whoever has to look for attributes and handle of each can tell before it does that
-/// they would not fit.
+/// Octets that entries of READDIRPLUS may take: whoever has to look for attributes and handle of
+/// each can tell before it does that they would not fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlusRoom {
     /// Octets for names, numbers and cookies alone (`dircount`).
@@ -187,11 +203,13 @@ impl PlusRoom {
     /// More than any listing takes.
     pub const UNLIMITED: Self = Self { names: usize::MAX, all: usize::MAX };
 
-    /// Takes an entry's part; whether there was as much. `name_len` and `handle_len` are octets without padding.
+    /// Takes an entry's part; whether there was as much. `name_len` and `handle_len` are octets
+    /// without padding.
     pub fn take(&mut self, name_len: usize, handle_len: usize) -> bool {
         let entry = Entry::wire_len_of(name_len);
         let object = 4 + Attributes::LEN + 4 + 4 + padded(handle_len);
-        let left = (self.names.checked_sub(entry), self.all.checked_sub(entry.saturating_add(object)));
+        let left =
+            (self.names.checked_sub(entry), self.all.checked_sub(entry.saturating_add(object)));
         let (Some(names), Some(all)) = left else { return false };
         (self.names, self.all) = (names, all);
         true
@@ -204,13 +222,13 @@ impl Default for PlusRoom {
     }
 }
 
-/// What both procedures do alike.
+/// Common writer of READDIR and READDIRPLUS results.
 #[derive(Debug)]
 struct EntryWriter<'w, 'b> {
     list: ListWriter<'w, 'b>,
-    /// Where the result begins in the writer.
+    /// Offset in the writer at which the result begins.
     start: usize,
-    /// Where it ends at the latest.
+    /// Largest offset in the writer at which the result may end.
     end: usize,
     /// Octets of entries, attributes and handles not counted, that may still come.
     dir_left: usize,
@@ -226,22 +244,33 @@ impl<'w, 'b> EntryWriter<'w, 'b> {
         writer: &'w mut Writer<'b>,
         attributes: Option<Attributes>,
         verifier: CookieVerifier,
-        (dir_count, max_count): (u32, u32),
+        limits: PlusLimits,
     ) -> Result<Self, Status> {
         let start = writer.len();
-        // `count` and `maxcount` measure the structure of the success arm, which lies behind the status.
-        // RFC 1813 §3.3.16 [1813-80]
-        let end = start.saturating_add(4).saturating_add(octets(max_count));
+        // `count` and `maxcount` measure the structure of the success arm, which lies behind the
+        // status.
+        // RFC 1813 §3.3.16 [1813-80]: the results of READDIR keep to count octets
+        let end = start.saturating_add(4).saturating_add(octets(limits.max_count));
         let head = Status::Ok
             .emit(writer)
             .and_then(|()| attributes.emit(writer))
             .and_then(|()| verifier.emit(writer));
-        if head.is_err() || writer.room() < TRAILER_LEN || writer.len().saturating_add(TRAILER_LEN) > end {
+        if head.is_err()
+            || writer.room() < TRAILER_LEN
+            || writer.len().saturating_add(TRAILER_LEN) > end
+        {
             writer.truncate(start);
             return Err(Status::TooSmall);
         }
         let list = ListWriter::begin(writer, 4).map_err(|NoRoom| Status::TooSmall)?;
-        Ok(Self { list, start, end, dir_left: octets(dir_count), entries: 0, refused: false })
+        Ok(Self {
+            list,
+            start,
+            end,
+            dir_left: octets(limits.dir_count),
+            entries: 0,
+            refused: false,
+        })
     }
 
     fn push(
@@ -249,9 +278,10 @@ impl<'w, 'b> EntryWriter<'w, 'b> {
         dir_len: usize,
         emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> Result<(), NoRoom> {
-        // RFC 1813 §3.3.17 [1813-87]
+        // RFC 1813 §3.3.17 [1813-87]: a READDIRPLUS reply keeps to dircount and to maxcount
         let Some(dir_left) = self.dir_left.checked_sub(dir_len).filter(|_| !self.refused) else {
-            self.refused = true; // also later, smaller entries: they would come twice, or before their turn
+            // Also later, smaller entries: they would come twice, or before their turn.
+            self.refused = true;
             return Err(NoRoom);
         };
         let end = self.end;
@@ -276,12 +306,12 @@ impl<'w, 'b> EntryWriter<'w, 'b> {
 
     fn finish(mut self, eof: bool) -> Result<usize, Status> {
         debug_assert!(!(eof && self.refused), "an entry that did not fit is behind the last");
-        // RFC 1813 §3.3.16 [1813-85]
+        // RFC 1813 §3.3.16 [1813-85]: a count too small for one entry gets NFS3ERR_TOOSMALL
         if self.entries == 0 && self.refused {
             self.list.truncate(self.start);
             return Err(Status::TooSmall);
         }
-        // RFC 1813 §3.3.16 [1813-81]
+        // RFC 1813 §3.3.16 [1813-81]: eof is TRUE exactly if no entry is left
         let eof = eof && !self.refused;
         self.list.finish().bool(eof).expect("`begin` keeps room for the trailer");
         Ok(self.entries)

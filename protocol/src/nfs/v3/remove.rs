@@ -29,9 +29,9 @@ structure!(RenameArgs<'a> { from, to });
 /// Both directories of a RENAME.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RenameWcc {
-    /// Where the name was.
+    /// Directory that the name was in, before and after.
     pub from_dir: WccData,
-    /// Where it goes.
+    /// Directory that the name goes to, before and after.
     pub to_dir: WccData,
 }
 

@@ -1,4 +1,5 @@
-//! How every result but NULL's is built: a status, then the arm of success or the arm of failure (RFC 1813 §3.3).
+//! Results of every procedure but NULL: a status, then the arm of success or the arm of failure
+//! (RFC 1813 §3.3).
 
 use super::Status;
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
@@ -23,7 +24,7 @@ impl<'a, T: Codec<'a>, F: Codec<'a>> Codec<'a> for Result<T, Failure<F>> {
     fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
         Ok(match Status::parse(reader)? {
             Status::Ok => Ok(T::parse(reader)?),
-            // RFC 4506 §4.15 [4506-17]
+            // RFC 4506 §4.15 [4506-17]: a union is its discriminant and the arm it selects
             status => Err(Failure { status, attributes: F::parse(reader)? }),
         })
     }

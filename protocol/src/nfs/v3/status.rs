@@ -1,4 +1,4 @@
-//! How a procedure ended (`nfsstat3`, RFC 1813 §2.6).
+//! Status with which a procedure ended (`nfsstat3`, RFC 1813 §2.6).
 
 use core::fmt;
 
@@ -68,7 +68,7 @@ pub enum Status {
     Jukebox = 10008,
 }
 
-// RFC 1813 §2.5 [1813-2]
+// RFC 1813 §2.5 [1813-2]: statuses have the numbers of the RFC and no others
 enumeration!(Status {
     Ok,
     Perm,
@@ -148,11 +148,12 @@ mod tests {
     #[test]
     fn only_the_29_statuses_of_the_specification_exist() {
         let known = [
-            0, 1, 2, 5, 6, 13, 17, 18, 19, 20, 21, 22, 27, 28, 30, 31, 63, 66, 69, 70, 71, 10001, 10002,
-            10003, 10004, 10005, 10006, 10007, 10008,
+            0, 1, 2, 5, 6, 13, 17, 18, 19, 20, 21, 22, 27, 28, 30, 31, 63, 66, 69, 70, 71, 10001,
+            10002, 10003, 10004, 10005, 10006, 10007, 10008,
         ];
-        let parse =
-            |value: &u32| Status::parse(&mut Reader::new(&value.to_be_bytes())).map(|status| status as u32);
+        let parse = |value: &u32| {
+            Status::parse(&mut Reader::new(&value.to_be_bytes())).map(|status| status as u32)
+        };
         let parsed = (0..20_000).filter(|value| parse(value) == Ok(*value)).collect::<Vec<u32>>();
         assert_eq!(parsed, known);
         assert_eq!(parse(&u32::MAX), Err(Error::BadValue));

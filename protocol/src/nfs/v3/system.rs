@@ -12,12 +12,12 @@ pub struct SystemArgs {
 
 structure!(SystemArgs { object });
 
-/// What FSSTAT, FSINFO and PATHCONF give.
+/// Results of a successful FSSTAT, FSINFO or PATHCONF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemOk<T> {
     /// Of the file asked about.
     pub attributes: Option<Attributes>,
-    /// What was asked.
+    /// Answer to the question: [`FsStat`], [`FsInfo`] or [`PathConf`].
     pub about: T,
 }
 
@@ -38,7 +38,8 @@ pub type FsInfoResult = Result<SystemOk<FsInfo>, Failure<Option<Attributes>>>;
 /// Results of PATHCONF.
 pub type PathConfResult = Result<SystemOk<PathConf>, Failure<Option<Attributes>>>;
 
-/// How full a file system is (`FSSTAT3resok` without the attributes, RFC 1813 §3.3.18).
+/// Space and files of a file system: total, free and available (`FSSTAT3resok` without the
+/// attributes, RFC 1813 §3.3.18).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FsStat {
     /// Octets it holds (`tbytes`).
@@ -67,7 +68,8 @@ structure!(FsStat {
     unchanged_seconds
 });
 
-/// What a file system can do (`FSINFO3resok` without the attributes, RFC 1813 §3.3.19). Sizes in octets.
+/// Limits and properties of a file system (`FSINFO3resok` without the attributes, RFC 1813
+/// §3.3.19). Sizes in octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FsInfo {
     /// Largest READ (`rtmax`).
@@ -116,7 +118,7 @@ structure!(FsInfo {
     properties
 });
 
-/// How names behave (`PATHCONF3resok` without the attributes, RFC 1813 §3.3.20).
+/// Rules for names in a file system (`PATHCONF3resok` without the attributes, RFC 1813 §3.3.20).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathConf {
     /// Most hard links to one file (`linkmax`).
@@ -133,4 +135,11 @@ pub struct PathConf {
     pub case_preserving: bool,
 }
 
-structure!(PathConf { link_max, name_max, no_trunc, chown_restricted, case_insensitive, case_preserving });
+structure!(PathConf {
+    link_max,
+    name_max,
+    no_trunc,
+    chown_restricted,
+    case_insensitive,
+    case_preserving
+});

@@ -4,7 +4,8 @@ use super::{Failure, FileHandle, Verifier, WccData};
 use crate::nfs::Bulk;
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, enumeration, structure};
 
-/// How far written data got, or must get, before the answer; ordered from weak to strong (RFC 1813 §3.3.7).
+/// Stability that written data have, or must have, before the answer; ordered from weak to strong
+/// (RFC 1813 §3.3.7).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u32)]
 pub enum StableHow {
@@ -23,11 +24,12 @@ enumeration!(StableHow { Unstable, DataSync, FileSync });
 pub struct WriteArgs<'a> {
     /// The file.
     pub file: FileHandle,
-    /// Where the first octet goes.
+    /// Offset of the first octet in the file.
     pub offset: u64,
-    /// How far the data must get before the answer.
+    /// Stability that the data must have before the answer.
     pub stable: StableHow,
-    /// The octets. DDP-eligible. The wire has their number twice; arguments that contradict themselves are none.
+    /// The octets. DDP-eligible. The wire has their number twice; arguments that contradict
+    /// themselves are none.
     pub data: Bulk<'a>,
 }
 
@@ -47,14 +49,14 @@ impl<'a> Codec<'a> for WriteArgs<'a> {
     }
 }
 
-/// What WRITE gives.
+/// Results of a successful WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteOk {
     /// The file before and after.
     pub wcc: WccData,
     /// Octets written.
     pub count: u32,
-    /// How far they got: at least as far as asked.
+    /// Stability of the written octets: at least that asked for.
     pub committed: StableHow,
     /// Changes when unstable data may have been lost.
     pub verifier: Verifier,
@@ -72,13 +74,13 @@ pub struct CommitArgs {
     pub file: FileHandle,
     /// The first octet to make stable.
     pub offset: u64,
-    /// How many; 0 = all from `offset` on.
+    /// Number of octets; 0 = all from `offset` on.
     pub count: u32,
 }
 
 structure!(CommitArgs { file, offset, count });
 
-/// What COMMIT gives.
+/// Results of a successful COMMIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CommitOk {
     /// The file before and after.

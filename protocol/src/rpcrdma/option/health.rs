@@ -1,4 +1,4 @@
-//! How a peer is: an option of our own (`docs/options/health.md`).
+//! Health option: the state of a peer, by an option of our own (`docs/options/health.md`).
 
 use crate::rpcrdma::Connection;
 use crate::xdr::{Codec, Error, NoRoom, Reader, Writer, structure};
@@ -14,10 +14,12 @@ pub const PAYLOAD_FOLLOWS: bool = false;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request;
 
-/// The answering end's own counts for the one that asks, at the time of the answer. Nothing of other peers, nor of its host.
+/// The answering end's own counts for the one that asks, at the time of the answer. Nothing of
+/// other peers, nor of its host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// Calls that the one who asks may have outstanding: the grant of the direction in which it calls.
+    /// Calls that the one who asks may have outstanding: the grant of the direction in which it
+    /// calls.
     pub credits_granted: u32,
     /// Calls of the one who asks that this end took and did not answer yet.
     pub credits_in_use: u32,

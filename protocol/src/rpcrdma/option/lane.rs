@@ -1,8 +1,9 @@
 //! The one message of an option beyond the credits.
 //!
-//! The first request takes a credit, as a call does: the peer may not know the option, and has receives for calls only. Its
-//! answer says that the peer knows the option, and that it keeps one receive more for it; from then on the one who asks keeps one
-//! receive more for the answers, and requests go out whether or not there is a credit. One is outstanding at a time.
+//! The first request takes a credit, as a call does: the peer may not know the option, and has
+//! receives for calls only. Its answer says that the peer knows the option, and that it keeps one
+//! receive more for it; from then on the one who asks keeps one receive more for the answers, and
+//! requests go out whether or not there is a credit. One is outstanding at a time.
 
 use core::fmt;
 
@@ -35,7 +36,7 @@ impl fmt::Display for NoOption {
 
 impl core::error::Error for NoOption {}
 
-/// What we know of the peer.
+/// Knowledge of this end about the peer's support for the option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asks {
     /// Nothing.
@@ -50,12 +51,13 @@ enum Asks {
     Refused,
 }
 
-/// What the peer knows of us.
+/// Knowledge of the peer about this end's support for the option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answers {
     /// Nothing.
     Never,
-    /// It asked for the first time: its request counts as a call, and the extra receive is posted before the answer.
+    /// It asked for the first time: its request counts as a call, and the extra receive is posted
+    /// before the answer.
     First,
     /// The extra receive waits for it.
     Idle,
@@ -143,9 +145,15 @@ impl Lane {
     ///
     /// # Panics
     /// When the peer did not ask: that is a bug of ours.
-    pub(in crate::rpcrdma) fn handle_answered(&mut self, refused: bool, credits: &mut ResponderCredits) {
+    pub(in crate::rpcrdma) fn handle_answered(
+        &mut self,
+        refused: bool,
+        credits: &mut ResponderCredits,
+    ) {
         match self.answers {
-            Answers::First => credits.handle_reply(),
+            Answers::First => {
+                credits.handle_reply();
+            }
             Answers::Asked => {}
             Answers::Never | Answers::Idle => panic!("every answer follows its request"),
         }
@@ -177,7 +185,8 @@ impl Lanes {
         receives
     }
 
-    /// Takes an RDMA_ERROR with this XID; returns the option whose request it refuses, if there is one.
+    /// Takes an RDMA_ERROR with this XID; returns the option whose request it refuses, if there is
+    /// one.
     pub(in crate::rpcrdma) fn handle_refusal(
         &mut self,
         xid: Xid,

@@ -1,9 +1,10 @@
 //! OPTIONAL: messages beside calls and replies (draft 000 §3).
 //!
-//! An option is one file here and one line in the registry below. The file defines its two types (`REQUEST`, `REPLY`: an
-//! RDMA_OPTIONAL has no direction, so each has its own), whether an RPC payload follows them (`PAYLOAD_FOLLOWS`), the content
-//! of both (`Request`, `Reply`), and the reply of a connection to a request (`answer`). Each option has a `Lane` of its own in
-//! every connection. Its documentation, as draft 000 §3.2 asks for, is `docs/options/<option>.md`.
+//! An option is one file here and one line in the registry below. The file defines its two types
+//! (`REQUEST`, `REPLY`: an RDMA_OPTIONAL has no direction, so each has its own), whether an RPC
+//! payload follows them (`PAYLOAD_FOLLOWS`), the content of both (`Request`, `Reply`), and the
+//! reply of a connection to a request (`answer`). Each option has a `Lane` of its own in every
+//! connection. Its documentation, as draft 000 §3.2 asks for, is `docs/options/<option>.md`.
 
 use super::{Connection, Credits, PeerFault, Xid, v2, wire};
 use crate::xdr::{Codec, NoRoom, Reader};
@@ -71,28 +72,43 @@ macro_rules! registry {
         /// All types that we know: requests and replies in turn.
         const TYPES: &[u32] = &[$($file::REQUEST, $file::REPLY),+];
 
-        /// The meaning of an RDMA_OPTIONAL with this type and content, `payload_len` octets behind it.
+        /// The meaning of an RDMA_OPTIONAL with this type and content, `payload_len` octets behind
+        /// it.
         pub fn parse(opttype: u32, info: &[u8], payload_len: usize) -> Result<Message, PeerFault> {
             let bad = PeerFault::BadOption(opttype);
             match opttype {
-                // draft 000 §3.2 [v2-4]
-                $($file::REQUEST | $file::REPLY if (payload_len > 0) != $file::PAYLOAD_FOLLOWS => Err(bad),
-                $file::REQUEST => whole(info).map(|it| Message::$name(Exchange::Request(it))).ok_or(bad),
-                $file::REPLY => whole(info).map(|it| Message::$name(Exchange::Reply(it))).ok_or(bad),)+
+                // draft 000 §3.2 [v2-4]: each option says if a payload follows
+                $($file::REQUEST | $file::REPLY
+                    if (payload_len > 0) != $file::PAYLOAD_FOLLOWS =>
+                {
+                    Err(bad)
+                }
+                $file::REQUEST => {
+                    whole(info).map(|it| Message::$name(Exchange::Request(it))).ok_or(bad)
+                }
+                $file::REPLY => {
+                    whole(info).map(|it| Message::$name(Exchange::Reply(it))).ok_or(bad)
+                })+
                 other => Err(PeerFault::UnknownOption(other)),
             }
         }
 
         /// Writes the header of an RDMA_OPTIONAL and its content, and says how long they are.
-        pub fn emit(xid: Xid, credits: Credits, message: &Message, out: &mut [u8]) -> Result<usize, NoRoom> {
-            let fixed = (xid, credits);
+        pub fn emit(
+            xid: Xid,
+            credits: Credits,
+            message: &Message,
+            out: &mut [u8],
+        ) -> Result<usize, NoRoom> {
             // Both dialects have the same options.
             match message {
                 $(Message::$name(Exchange::Request(it)) => {
-                    wire::emit_option::<v2::Plain>(fixed, $file::REQUEST, out, |writer| it.emit(writer))
+                    let emit = |writer: &mut $crate::xdr::Writer<'_>| it.emit(writer);
+                    wire::emit_option::<v2::Undirected>(xid, credits, $file::REQUEST, out, emit)
                 }
                 Message::$name(Exchange::Reply(it)) => {
-                    wire::emit_option::<v2::Plain>(fixed, $file::REPLY, out, |writer| it.emit(writer))
+                    let emit = |writer: &mut $crate::xdr::Writer<'_>| it.emit(writer);
+                    wire::emit_option::<v2::Undirected>(xid, credits, $file::REPLY, out, emit)
                 })+
             }
         }
@@ -100,8 +116,8 @@ macro_rules! registry {
 }
 
 registry! {
-    /// How the peer is.
-    // draft 000 §3.2 [v2-15]
+    /// Health of the peer.
+    // draft 000 §3.2 [v2-15]: each option documents purpose, XDR and errors
     Health(health),
 }
 

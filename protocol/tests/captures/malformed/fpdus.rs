@@ -15,7 +15,8 @@ use crate::crc::Table;
 use crate::wire::{Stream, Visitor, walk};
 use crate::{NFS3, NFS41};
 
-/// FPDUs of other kinds than Sends that are malformed, of each kind and capture: those of the first lengths seen.
+/// FPDUs of other kinds than Sends that are malformed, of each kind and capture: those of the first
+/// lengths seen.
 const OTHERS: usize = 4;
 const OPCODE: u8 = 0x0F;
 
@@ -30,7 +31,7 @@ struct Sweep {
     outcomes: BTreeMap<String, usize>,
 }
 
-/// What became of the octets.
+/// Verdict on the octets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     NeedMore,
@@ -67,7 +68,8 @@ impl Sweep {
         let mut judge = |octets: &[u8], mutation: Mutation| {
             let outcome = self.court.hear(&name, mutation, || {
                 let outcome = judge_fpdu(receiver, octets, original);
-                // With CRC off nothing behind the headers is looked at, and no cut is taken for whole.
+                // With CRC off nothing behind the headers is looked at, and no cut is taken for
+                // whole.
                 match mutation.at() {
                     _ if mutation.is_cut() => assert!(outcome == Outcome::NeedMore),
                     at if at >= header_len => assert!(outcome == Outcome::Accepted),
@@ -81,7 +83,8 @@ impl Sweep {
         changes(&mut plain, fpdu.len(), &mut judge);
         // The same length in the frame and in what it holds.
         cuts(original, |ulpdu, mutation| {
-            let outcome = self.court.hear(&name, mutation, || judge_ulpdu(receiver, ulpdu, original));
+            let outcome =
+                self.court.hear(&name, mutation, || judge_ulpdu(receiver, ulpdu, original));
             self.count(outcome);
         });
         // Longer ones take too long.
@@ -137,7 +140,11 @@ fn judge_fpdu(receiver: &Stream, octets: &[u8], original: &[u8]) -> Outcome {
             Outcome::NeedMore
         }
         Ok(fpdu::Parsed::Fpdu { ulpdu, consumed }) => {
-            assert!(ulpdu.start == LENGTH_LEN && ulpdu.end + CRC_LEN <= consumed && consumed <= octets.len());
+            assert!(
+                ulpdu.start == LENGTH_LEN
+                    && ulpdu.end + CRC_LEN <= consumed
+                    && consumed <= octets.len()
+            );
             judge_ulpdu(receiver, &octets[ulpdu], original)
         }
         Err(cause) => {
@@ -158,10 +165,14 @@ fn judge_ulpdu(receiver: &Stream, ulpdu: &[u8], original: &[u8]) -> Outcome {
             Outcome::Accepted
         }
         Err(violation) => {
-            // The header goes back as it came, unless it is MPA that complains (RFC 5040 Figure 10).
+            // The header goes back as it came, unless it is MPA that complains (RFC 5040 Figure
+            // 10).
             if violation.terminate.layer != 2 {
                 let (segment_len, header) = violation.payload()[4..].split_at(2);
-                assert_eq!((violation.payload()[2], header), (0xC0, &ulpdu[..ddp::header_len(ulpdu[0])]));
+                assert_eq!(
+                    (violation.payload()[2], header),
+                    (0xC0, &ulpdu[..ddp::header_len(ulpdu[0])])
+                );
                 assert_eq!(segment_len, (ulpdu.len() as u16).to_be_bytes());
             }
             end(stream, &violation, true)
@@ -169,7 +180,8 @@ fn judge_ulpdu(receiver: &Stream, ulpdu: &[u8], original: &[u8]) -> Outcome {
     }
 }
 
-/// A violation is one that the RFCs name; it ends the stream, with one Terminate that says so, if any, and nothing else.
+/// A violation is one that the RFCs name; it ends the stream, with one Terminate that says so, if
+/// any, and nothing else.
 fn end(mut stream: Stream, violation: &Violation, is_told: bool) -> Outcome {
     let cause = violation.terminate;
     assert!(Terminate::ALL.contains(&cause) && stream.is_ended() && !stream.may_send());
@@ -187,7 +199,8 @@ fn end(mut stream: Stream, violation: &Violation, is_told: bool) -> Outcome {
     Outcome::Refused(cause)
 }
 
-/// What is accepted says what the octets say, read here without the codecs (RFC 5040 §4, RFC 5041 §4).
+/// Checks that an accepted ULPDU says what its octets say, read here without the codecs (RFC 5040
+/// §4, RFC 5041 §4).
 fn check_accepted(inbound: &Inbound<'_>, ulpdu: &[u8], original: &[u8]) {
     let (tagged, last, opcode) = (ulpdu[0] & 0x80 != 0, ulpdu[0] & 0x40 != 0, ulpdu[1] & OPCODE);
     assert_eq!((ulpdu[0] & 0x03, ulpdu[1] & 0xC0), (0x01, 0x40), "both versions");
@@ -205,9 +218,14 @@ fn check_accepted(inbound: &Inbound<'_>, ulpdu: &[u8], original: &[u8]) {
         }
         Inbound::Write(segment) => {
             assert_eq!((tagged, opcode), (true, 0));
-            assert_eq!((segment.stag, segment.to, segment.last), (be32(ulpdu, 2), be64(ulpdu, 6), last));
+            assert_eq!(
+                (segment.stag, segment.to, segment.last),
+                (be32(ulpdu, 2), be64(ulpdu, 6), last)
+            );
             assert_eq!(segment.payload, &ulpdu[14..]);
-            assert!(segment.to.checked_add((segment.payload.len() as u64).saturating_sub(1)).is_some());
+            assert!(
+                segment.to.checked_add((segment.payload.len() as u64).saturating_sub(1)).is_some()
+            );
         }
         Inbound::ReadRequest => {
             assert!(untagged_at(1) == be32(original, 10) && last);
@@ -216,7 +234,10 @@ fn check_accepted(inbound: &Inbound<'_>, ulpdu: &[u8], original: &[u8]) {
         Inbound::ReadResponse(segment) => {
             assert_eq!((tagged, opcode, segment.last), (true, 2, last));
             // Neither is looked at when there is nothing to place (RFC 5041 §5.2).
-            assert!(segment.payload.is_empty() || ulpdu[2..14] == original[2..14], "the place asked for");
+            assert!(
+                segment.payload.is_empty() || ulpdu[2..14] == original[2..14],
+                "the place asked for"
+            );
             assert_eq!(segment.payload, &ulpdu[14..]);
         }
         Inbound::Terminated(_) => {

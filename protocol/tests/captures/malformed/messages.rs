@@ -14,7 +14,7 @@ const CREDITS: std::ops::Range<usize> = 8..12;
 struct Sweep {
     court: Court,
     scratch: Scratch,
-    /// How often each outcome came.
+    /// Number of times that each outcome came.
     outcomes: BTreeMap<&'static str, usize>,
 }
 
@@ -41,8 +41,9 @@ impl Sweep {
         context: &Context<'_>,
     ) -> Option<Outcome> {
         let scratch = &mut self.scratch;
-        let outcome =
-            self.court.hear(name, mutation, || receive(&mut end.clone(), octets, context, scratch))?;
+        let outcome = self
+            .court
+            .hear(name, mutation, || receive(&mut end.clone(), octets, context, scratch))?;
         *self.outcomes.entry(class(&outcome)).or_default() += 1;
         Some(outcome)
     }
@@ -70,7 +71,7 @@ impl Sweep {
         }
     }
 
-    /// What its chunk holds.
+    /// Mutates the content of the sample's chunk.
     fn sweep_content(&mut self, sample: &Sample) {
         if sample.content_len == 0 {
             return;
@@ -87,11 +88,15 @@ impl Sweep {
         for len in (0..sample.content_len).filter(|len| is_changed(*len, sample.content_len)) {
             let message_len = sample.with_content(len, &mut lists, &mut out);
             let mutation = Mutation::Cut(len);
-            let outcome = self.judge((&name, mutation), end, &out[..message_len], &sample.context());
+            let outcome =
+                self.judge((&name, mutation), end, &out[..message_len], &sample.context());
             if sample.is_v3() {
                 // All of it is needed.
                 self.hold((&name, mutation), || {
-                    matches!(outcome, Some(Outcome::Refused | Outcome::Failed | Outcome::Discarded(_)))
+                    matches!(
+                        outcome,
+                        Some(Outcome::Refused | Outcome::Failed | Outcome::Discarded(_))
+                    )
                 });
             }
         }
@@ -100,7 +105,8 @@ impl Sweep {
 
 #[test]
 fn sixty_four_messages_malformed_at_every_octet_do_no_harm() {
-    let mut sweep = Sweep { court: Court::default(), scratch: Scratch::new(), outcomes: BTreeMap::new() };
+    let mut sweep =
+        Sweep { court: Court::default(), scratch: Scratch::new(), outcomes: BTreeMap::new() };
     for sample in samples() {
         let judged = sweep.court.judgements;
         sweep.sweep_message(&sample);

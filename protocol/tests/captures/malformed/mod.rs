@@ -1,8 +1,10 @@
-//! 64 messages of the captures, malformed at every octet: cut, each bit flipped, each word set to 0, 1, the largest value and
-//! the one below. The outcome is an error or a valid message, never a panic, and nothing allocates.
+//! 64 messages of the captures, malformed at every octet: cut, each bit flipped, each word set to
+//! 0, 1, the largest value and the one below. The outcome is an error or a valid message, never a
+//! panic, and nothing allocates.
 //!
-//! Exhaustive for the messages themselves and for every header; of the contents of chunks, and of Writes and Read Responses,
-//! that are longer than [`DENSE`] only every [`STRIDE`]th octet and word behind that is changed.
+//! Exhaustive for the messages themselves and for every header; of the contents of chunks, and of
+//! Writes and Read Responses, that are longer than [`DENSE`] only every [`STRIDE`]th octet and word
+//! behind that is changed.
 
 mod fpdus;
 mod messages;
@@ -20,7 +22,7 @@ const STRIDE: usize = 64;
 /// Octets at the end that are all changed: pad and CRC of an FPDU.
 const TRAILER: usize = 8;
 
-/// What was done to some octets.
+/// Mutation of some octets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mutation {
     /// Only so many are left.
@@ -32,7 +34,7 @@ enum Mutation {
 }
 
 impl Mutation {
-    /// Where the first octet that differs may be.
+    /// Offset of the first octet that may differ.
     fn at(self) -> usize {
         match self {
             Self::Cut(at) | Self::Bit(at, _) | Self::Word(at, _) => at,
@@ -53,7 +55,8 @@ fn cuts(octets: &[u8], mut judge: impl FnMut(&[u8], Mutation)) {
     (0..octets.len()).for_each(|len| judge(&octets[..len], Mutation::Cut(len)));
 }
 
-/// Changes `octets` in place in every way but cuts; `len` of them count, and they are as before in the end.
+/// Changes `octets` in place in every way but cuts; `len` of them count, and they are as before in
+/// the end.
 fn changes(octets: &mut [u8], len: usize, mut judge: impl FnMut(&[u8], Mutation)) {
     for at in (0..len).filter(|at| is_changed(*at, len)) {
         for bit in 0..8 {
@@ -80,8 +83,14 @@ struct Court {
 }
 
 impl Court {
-    /// What `judge` gives, unless it fails.
-    fn hear<T>(&mut self, name: &str, mutation: impl Debug, judge: impl FnOnce() -> T) -> Option<T> {
+    /// Runs `judge` and returns its result; a panic or an allocation counts as a failure, and
+    /// returns `None`.
+    fn hear<T>(
+        &mut self,
+        name: &str,
+        mutation: impl Debug,
+        judge: impl FnOnce() -> T,
+    ) -> Option<T> {
         self.judgements += 1;
         let (verdict, count) = allocations(|| catch_unwind(AssertUnwindSafe(judge)));
         match verdict {

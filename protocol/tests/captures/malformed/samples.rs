@@ -17,7 +17,7 @@ pub const SAMPLES: usize = 64;
 pub struct Sample {
     pub name: String,
     pub message: Message,
-    /// Which capture, NFS 3 or NFS 4.1.
+    /// Capture that the sample is from: NFS 3 or NFS 4.1.
     pub capture: usize,
     /// Its receiver, and the other end.
     pub ends: [Connection; 2],
@@ -25,7 +25,7 @@ pub struct Sample {
     xid: Xid,
     called: Called,
     offered: ChunkLists,
-    /// What the first chunk holds: as many octets as were seen, then zeros.
+    /// Content of the first chunk: as many octets as were seen, then zeros.
     pub memory: Vec<u8>,
     pub content_len: usize,
 }
@@ -96,21 +96,24 @@ impl Sample {
     }
 }
 
-/// What makes a message of a kind of its own: who, what, in which shape, and the status of NFS 3 or the length of the rest.
+/// Key that tells kinds of messages apart: program and procedure, direction and shape, and the
+/// status of NFS 3 or the length of the rest.
 fn kind_of(call: &Call, called: Called, is_call: bool) -> (String, usize) {
     let message = if is_call { &call.call } else { &call.reply };
-    let payload = if message.header.body == Body::NoMsg { &call.long_reply[..] } else { message.inline() };
+    let payload =
+        if message.header.body == Body::NoMsg { &call.long_reply[..] } else { message.inline() };
     let detail = match (called.1, is_call) {
         (3, true) => 0,
-        (3, false) => {
-            payload.get(24..28).map_or(0, |word| u32::from_be_bytes(word.try_into().unwrap()) as usize)
-        }
+        (3, false) => payload
+            .get(24..28)
+            .map_or(0, |word| u32::from_be_bytes(word.try_into().unwrap()) as usize),
         _ => payload.len(),
     };
     (format!("{called:?} {is_call} {}", shape(message)), detail)
 }
 
-/// [`SAMPLES`] messages: one of every kind of NFS 3, one of every shape of NFS 4.1, and then those of other lengths.
+/// [`SAMPLES`] messages: one of every kind of NFS 3, one of every shape of NFS 4.1, and then those
+/// of other lengths.
 pub fn samples() -> Vec<Sample> {
     let captures = [capture(NFS3), capture(NFS41)];
     let mut scratch = Scratch::new();
@@ -119,7 +122,8 @@ pub fn samples() -> Vec<Sample> {
         for call in &capture.calls {
             let called = understand_call(capture, call, &mut scratch);
             all.extend(
-                [true, false].map(|is_call| (index, call, called, is_call, kind_of(call, called, is_call))),
+                [true, false]
+                    .map(|is_call| (index, call, called, is_call, kind_of(call, called, is_call))),
             );
         }
     }

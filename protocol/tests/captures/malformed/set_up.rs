@@ -4,13 +4,13 @@ use stag_protocol::iwarp::mpa::{
     Config, FRAME_MAX, Frame, FrameError, Initiator, Kind, NOT_NEGOTIATED, Negotiated, Outcome,
     PRIVATE_DATA_MAX, Parsed, Request,
 };
-use stag_protocol::rpcrdma::{Offer, Side};
+use stag_protocol::rpcrdma::{PrivateData, Side};
 
 use super::{Court, Mutation, changes, cuts};
 use crate::calls::capture;
 use crate::{NFS3, NFS41};
 
-/// What Linux' client asks for.
+/// Configuration that Linux' client asks for.
 const CONFIG: Config = Config {
     crc: stag_protocol::iwarp::mpa::Crc::Never,
     revision: stag_protocol::iwarp::mpa::Revision::Two,
@@ -20,7 +20,7 @@ const CONFIG: Config = Config {
 };
 const KEY_LEN: usize = 16;
 
-/// Whether the frame is taken for one.
+/// Returns true if the octets are accepted as a frame.
 fn judge(octets: &[u8], kind: Kind, mutation: Mutation) -> bool {
     let frame = match Frame::parse(octets, kind) {
         Ok(Parsed::Frame(frame, len)) => {
@@ -39,7 +39,7 @@ fn judge(octets: &[u8], kind: Kind, mutation: Mutation) -> bool {
         }
     };
     assert!(mutation.at() >= KEY_LEN && !mutation.is_cut());
-    Offer::find(frame.private_data);
+    PrivateData::find(frame.private_data);
     if frame.private_data.len() <= PRIVATE_DATA_MAX {
         let again = frame.emit();
         assert_eq!(Frame::parse(&again, kind), Ok(Parsed::Frame(frame, again.len())));
@@ -51,13 +51,19 @@ fn judge(octets: &[u8], kind: Kind, mutation: Mutation) -> bool {
     true
 }
 
-/// The Reply answers the Request in its own terms, and promises no more than we have (RFC 6581 §9, §10).
+/// The Reply answers the Request in its own terms, and promises no more than we have (RFC 6581 §9,
+/// §10).
 fn accept(octets: &[u8], asked: &Frame<'_>) {
     let Ok(Some(request)) = Request::parse(octets) else { return };
     let config = Config { ird: 16, ord: 16, ..CONFIG };
     let (reply, negotiated) = request.accept(&config, b"hello");
-    let Ok(Parsed::Frame(reply, _)) = Frame::parse(&reply, Kind::Reply) else { panic!("our own Reply") };
-    assert_eq!((reply.revision, reply.crc, reply.private_data), (asked.revision, asked.crc, &b"hello"[..]));
+    let Ok(Parsed::Frame(reply, _)) = Frame::parse(&reply, Kind::Reply) else {
+        panic!("our own Reply")
+    };
+    assert_eq!(
+        (reply.revision, reply.crc, reply.private_data),
+        (asked.revision, asked.crc, &b"hello"[..])
+    );
     assert_eq!(reply.enhanced.is_some(), asked.enhanced.is_some());
     check_depths(&negotiated, &config);
     if let Some(words) = asked.enhanced {
@@ -69,7 +75,9 @@ fn accept(octets: &[u8], asked: &Frame<'_>) {
 fn adopt(reply: &Frame<'_>) {
     match Initiator::new(CONFIG).handle_reply(reply) {
         Ok(Outcome::Accepted(negotiated, private_data)) => {
-            assert!(!reply.reject && reply.enhanced.is_some() && private_data == reply.private_data);
+            assert!(
+                !reply.reject && reply.enhanced.is_some() && private_data == reply.private_data
+            );
             check_depths(&negotiated, &CONFIG);
         }
         Ok(Outcome::Rejected(..)) => assert!(reply.reject),
@@ -91,7 +99,8 @@ fn set_up_frames_malformed_at_every_octet_are_refused_or_negotiated_within_our_m
             let (from, frame) = &conversation[usize::from(side == Side::Server)];
             assert_eq!(*from, side);
             let mut hear = |octets: &[u8], mutation| {
-                let is_taken = court.hear(&format!("{kind:?}"), mutation, || judge(octets, kind, mutation));
+                let is_taken =
+                    court.hear(&format!("{kind:?}"), mutation, || judge(octets, kind, mutation));
                 taken[usize::from(is_taken == Some(true))] += 1;
             };
             cuts(frame, &mut hear);

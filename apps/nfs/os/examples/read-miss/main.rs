@@ -1,14 +1,16 @@
-//! What a READ costs whose octets are not in the page cache: by the gateway's helper threads, by its io_uring, and by one whose
-//! buffers are registered (DESIGN D11).
+//! Cost of a READ whose octets are not in the page cache: by the gateway's helper threads, by its
+//! io_uring, and by one whose buffers are registered (DESIGN D11).
 //!
 //! ```sh
 //! cargo run --release -p stag-nfs-os --example read-miss [DIRECTORY [ROUNDS]]
 //! ```
 //!
-//! It makes a file of 128 MiB in DIRECTORY (the system's temporary one), which must be on a disk, and removes it. A thread stands for a shard: it
-//! tries `preadv2(RWF_NOWAIT)`, gives what is missing to the way under test, and sleeps in an epoll until a bell rings. All
-//! ways read the same places in each round, evicted before, in turn. Every READ is checked at both ends. CPU time is that of
-//! all threads of the process, those of the kernel that carry out its io_uring among them, without interrupts.
+//! It makes a file of 128 MiB in DIRECTORY (the system's temporary one), which must be on a disk,
+//! and removes it. A thread stands for a shard: it tries `preadv2(RWF_NOWAIT)`, gives what is
+//! missing to the way under test, and sleeps in an epoll until a bell rings. All ways read the same
+//! places in each round, evicted before, in turn. Every READ is checked at both ends. CPU time is
+//! that of all threads of the process, those of the kernel that carry out its io_uring among them,
+//! without interrupts.
 
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
@@ -22,6 +24,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use fastrand::Rng;
 use ring::Registered;
 use rustix::{
     event::{EventfdFlags, epoll, eventfd},
@@ -29,8 +32,8 @@ use rustix::{
     io::{Errno, ReadWriteFlags, pread, preadv2, read, write},
     time::{ClockId, clock_gettime},
 };
-use stag_nfs::helpers::{Helpers, Ticket};
-use stag_nfs_os::Ring;
+use stag_nfs::helpers::{Helpers, ReadTicket};
+use stag_nfs_os::{ReadRange, Ring};
 use stag_pools::{Class, Pool};
 
 const FILE_LEN: u64 = 128 << 20;
@@ -45,7 +48,7 @@ const CASES: [(usize, usize, usize); 6] = [
 ];
 const WAYS: [&str; 3] = ["helpers", "io_uring", "io_uring, registered"];
 
-/// What fills the file at this place.
+/// Returns the word that fills the file at this offset.
 const fn word(offset: u64) -> u64 {
     offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d
 }
@@ -53,7 +56,11 @@ const fn word(offset: u64) -> u64 {
 fn check(octets: &[u8], offset: u64) {
     let at = |place: usize| u64::from_ne_bytes(octets[place..][..8].try_into().unwrap());
     let last = octets.len() - 8;
-    assert_eq!((at(0), at(last)), (word(offset), word(offset + last as u64)), "the octets are the file's");
+    assert_eq!(
+        (at(0), at(last)),
+        (word(offset), word(offset + last as u64)),
+        "the octets are the file's"
+    );
 }
 
 struct Host {
@@ -66,8 +73,10 @@ impl Host {
     fn new(directory: &std::path::Path) -> Self {
         let mut file = tempfile::tempfile_in(directory).unwrap();
         for offset in (0..FILE_LEN).step_by(1 << 20) {
-            let piece: Vec<u8> =
-                (offset..offset + (1 << 20)).step_by(8).flat_map(|at| word(at).to_ne_bytes()).collect();
+            let piece: Vec<u8> = (offset..offset + (1 << 20))
+                .step_by(8)
+                .flat_map(|at| word(at).to_ne_bytes())
+                .collect();
             file.write_all(&piece).unwrap();
         }
         file.sync_all().unwrap();
@@ -114,7 +123,7 @@ fn pool(depth: usize, len: usize) -> Pool {
 
 struct ByHelpers {
     helpers: Helpers,
-    tickets: Vec<Ticket>,
+    tickets: Vec<ReadTicket>,
     pool: Pool,
     len: usize,
     offsets: Vec<u64>,
@@ -124,10 +133,10 @@ impl ByHelpers {
     fn new(host: &Host, depth: usize, len: usize) -> Self {
         let helpers = Helpers::start(1).unwrap().remove(0);
         let bell = Arc::clone(&host.bell);
-        helpers.bell_pull().attach(move || {
+        helpers.wakeup().attach(move || {
             write(&*bell, &1_u64.to_ne_bytes()).unwrap();
         });
-        let (tickets, offsets) = (Ticket::all().collect(), vec![0; depth]);
+        let (tickets, offsets) = (ReadTicket::all().collect(), vec![0; depth]);
         Self { helpers, tickets, pool: pool(depth, len), len, offsets }
     }
 }
@@ -172,7 +181,11 @@ impl Way for ByRing {
         if host.is_read(buf.spare_mut(), offset) {
             return false;
         }
-        assert!(self.ring.read(&host.file, offset, (buf, self.len), (slot, offset)).is_ok());
+        assert!(
+            self.ring
+                .read(&host.file, ReadRange { offset, len: self.len }, buf, (slot, offset))
+                .is_ok()
+        );
         true
     }
 
@@ -187,13 +200,13 @@ impl Way for ByRing {
 struct ByRegistered {
     ring: Registered,
     offsets: Vec<u64>,
-    /// Where the first try would put what it found.
+    /// Memory for the octets that the first try would find.
     room: Vec<u8>,
 }
 
 impl ByRegistered {
     fn new(host: &Host, depth: usize, len: usize) -> Self {
-        let ring = Registered::new((depth as u32, len), &*host.bell).unwrap();
+        let ring = Registered::new(depth as u32, len, &*host.bell).unwrap();
         Self { ring, offsets: vec![0; depth], room: vec![0; len] }
     }
 }
@@ -217,7 +230,7 @@ impl Way for ByRegistered {
     }
 }
 
-/// What one way cost in one round.
+/// Cost of one way in one round.
 #[derive(Clone, Copy)]
 struct Cost {
     /// Median, from the first try to the octets, in nanoseconds.
@@ -240,7 +253,9 @@ fn measure(host: &Host, way: &mut dyn Way, offsets: &[u64], depth: usize) -> Cos
     let mut rest = offsets.iter();
     let mut hits = 0;
     while latencies.len() + hits < offsets.len() {
-        while let Some((slot, offset)) = free.last().copied().and_then(|slot| Some((slot, rest.next()?))) {
+        while let Some((slot, offset)) =
+            free.last().copied().and_then(|slot| Some((slot, rest.next()?)))
+        {
             begun_at[slot] = Instant::now();
             match way.begin(host, *offset, slot) {
                 true => drop(free.pop()),
@@ -268,17 +283,11 @@ fn median(values: &mut [f64]) -> f64 {
     values[values.len() / 2]
 }
 
-/// Different places for `count` READs, in no order; never the front of the file, which is read ahead.
+/// Different places for `count` READs, in no order; never the front of the file, which is read
+/// ahead.
 fn places(len: usize, count: usize, seed: u64) -> Vec<u64> {
     let mut places: Vec<u64> = (1..FILE_LEN / len as u64).collect();
-    let mut dice = seed | 1;
-    for i in 0..count {
-        dice ^= dice << 13;
-        dice ^= dice >> 7;
-        dice ^= dice << 17;
-        let other = i + (dice >> 11) as usize % (places.len() - i);
-        places.swap(i, other);
-    }
+    Rng::with_seed(seed).shuffle(&mut places);
     places[..count].iter().map(|place| place * len as u64).collect()
 }
 
@@ -289,7 +298,8 @@ fn load() -> String {
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let directory = arguments.next().map_or_else(std::env::temp_dir, Into::into);
-    let rounds: usize = arguments.next().map_or(9, |rounds| rounds.parse().expect("ROUNDS is a number"));
+    let rounds: usize =
+        arguments.next().map_or(9, |rounds| rounds.parse().expect("ROUNDS is a number"));
     let host = Host::new(&directory);
     let kernel = rustix::system::uname().release().to_string_lossy().into_owned();
     println!("Linux {kernel}; {rounds} rounds; load before: {}", load());
@@ -298,15 +308,25 @@ fn main() {
         "octets", "depth", "way", "latency us", "CPU us", "wall us"
     );
     for (len, count, depth) in CASES {
+        let case = Case { len, count, depth };
         let costs: Vec<[Cost; 3]> =
-            (0..rounds).map(|round| one_round(&host, (len, count, depth), round)).collect();
-        report((len, depth), &costs);
+            (0..rounds).map(|round| one_round(&host, case, round)).collect();
+        report(case, &costs);
     }
     println!("load after: {}", load());
 }
 
-fn one_round(host: &Host, (len, count, depth): (usize, usize, usize), round: usize) -> [Cost; 3] {
-    let offsets = places(len, count, 0x2545_f491_4f6c_dd1d ^ (round as u64) << 32);
+/// READs of one length.
+#[derive(Clone, Copy)]
+struct Case {
+    len: usize,
+    count: usize,
+    /// READs at a time.
+    depth: usize,
+}
+
+fn one_round(host: &Host, Case { len, count, depth }: Case, round: usize) -> [Cost; 3] {
+    let offsets = places(len, count, round as u64);
     let mut costs = [Cost { latency_ns: 0.0, cpu_ns: 0.0, wall_ns: 0.0, hits: 0 }; 3];
     // Each way is first, second and last equally often.
     for turn in 0..WAYS.len() {
@@ -323,11 +343,13 @@ fn one_round(host: &Host, (len, count, depth): (usize, usize, usize), round: usi
     costs
 }
 
-fn report((len, depth): (usize, usize), rounds: &[[Cost; 3]]) {
-    let values: [fn(&Cost) -> f64; 3] = [|cost| cost.latency_ns, |cost| cost.cpu_ns, |cost| cost.wall_ns];
+fn report(Case { len, depth, .. }: Case, rounds: &[[Cost; 3]]) {
+    let values: [fn(&Cost) -> f64; 3] =
+        [|cost| cost.latency_ns, |cost| cost.cpu_ns, |cost| cost.wall_ns];
     for (number, way) in WAYS.into_iter().enumerate() {
-        let medians = values
-            .map(|of| median(&mut rounds.iter().map(|round| of(&round[number])).collect::<Vec<_>>()) / 1e3);
+        let medians = values.map(|of| {
+            median(&mut rounds.iter().map(|round| of(&round[number])).collect::<Vec<_>>()) / 1e3
+        });
         print!(
             "{len:>9} {depth:>5}  {way:<24} {:>10.1} {:>10.1} {:>10.1}",
             medians[0], medians[1], medians[2]

@@ -1,4 +1,5 @@
-//! An io_uring that reads files into one block of registered memory: what the gateway's ring ([`stag_nfs_os::Ring`]) might be.
+//! An io_uring that reads files into one block of registered memory: what the gateway's ring
+//! ([`stag_nfs_os::Ring`]) might be.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -17,8 +18,8 @@ impl Registered {
     /// A ring for as many READs as there are slots.
     ///
     /// # Errors
-    /// What the system says.
-    pub fn new((slots, slot_len): (u32, usize), bell: impl AsFd) -> io::Result<Self> {
+    /// The system's error.
+    pub fn new(slots: u32, slot_len: usize, bell: impl AsFd) -> io::Result<Self> {
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -32,17 +33,22 @@ impl Registered {
         Ok(Self { ring, block, slot_len, in_flight: 0 })
     }
 
-    /// Lets octets of `file` from `offset` on come to a slot, at which nobody looks before it is complete.
+    /// Lets octets of `file` from `offset` on come to a slot, at which nobody looks before it is
+    /// complete.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn read(&mut self, file: BorrowedFd<'_>, offset: u64, slot: usize) -> io::Result<()> {
-        let room = self.block.get_mut(slot * self.slot_len..).and_then(|rest| rest.get_mut(..self.slot_len));
+        let room = self
+            .block
+            .get_mut(slot * self.slot_len..)
+            .and_then(|rest| rest.get_mut(..self.slot_len));
         let room = room.expect("the slot exists");
         let (file, len) = (types::Fd(file.as_raw_fd()), room.len() as u32);
         let read = opcode::ReadFixed::new(file, room.as_mut_ptr(), len, 0).offset(offset).build();
         let read = read.user_data(slot as u64);
-        // SAFETY: the memory is the slot's, in the ring's registered block; the slot is looked at again when it is complete.
+        // SAFETY: the memory is the slot's, in the ring's registered block; the slot is looked at
+        // again when it is complete.
         unsafe { self.ring.submission().push(&read) }.map_err(io::Error::other)?;
         self.in_flight += 1;
         self.ring.submit().map(drop)
@@ -51,7 +57,7 @@ impl Registered {
     /// The next slot that is complete, and its octets.
     ///
     /// # Errors
-    /// What the READ met.
+    /// The error that the READ met.
     pub fn next_complete(&mut self) -> io::Result<Option<(usize, &[u8])>> {
         if self.ring.submission().taskrun() {
             // SAFETY: no argument is passed.
@@ -59,8 +65,8 @@ impl Registered {
         }
         let Some(entry) = self.ring.completion().next() else { return Ok(None) };
         self.in_flight -= 1;
-        let count =
-            usize::try_from(entry.result()).map_err(|_| io::Error::from_raw_os_error(-entry.result()))?;
+        let count = usize::try_from(entry.result())
+            .map_err(|_| io::Error::from_raw_os_error(-entry.result()))?;
         let slot = entry.user_data() as usize;
         let octets = self.block.get(slot * self.slot_len..).and_then(|rest| rest.get(..count));
         Ok(Some((slot, octets.expect("a READ stays in its slot"))))

@@ -3,9 +3,9 @@
 use rustix::fs::{FileType, Statx, StatxTimestamp};
 use stag_protocol::nfs::v3::{Attributes, DeviceNumber, FileKind, Time};
 
-use crate::export::Place;
+use crate::export::HostInode;
 
-/// What kind of file it is.
+/// Returns the kind of a file.
 pub(super) fn kind(stat: &Statx) -> FileKind {
     match FileType::from_raw_mode(stat.stx_mode.into()) {
         FileType::Directory => FileKind::Directory,
@@ -20,10 +20,10 @@ pub(super) fn kind(stat: &Statx) -> FileKind {
 
 /// All attributes.
 pub(super) fn attributes(stat: &Statx) -> Attributes {
-    let place = Place::in_stat(stat);
+    let place = HostInode::in_stat(stat);
     Attributes {
         kind: kind(stat),
-        // RFC 1813 §2.6 [1813-11]
+        // RFC 1813 §2.6 [1813-11]: every attribute that the file system has is returned
         mode: u32::from(stat.stx_mode) & 0o7777,
         nlink: stat.stx_nlink,
         uid: stat.stx_uid,
@@ -39,7 +39,8 @@ pub(super) fn attributes(stat: &Statx) -> Attributes {
     }
 }
 
-/// A time before 1970 reads as 1970, one after 2106 as 2106: the wire has 32 unsigned bits (RFC 1813 §2.6).
+/// A time before 1970 reads as 1970, one after 2106 as 2106: the wire has 32 unsigned bits (RFC
+/// 1813 §2.6).
 fn time(stamp: StatxTimestamp) -> Time {
     if stamp.tv_sec < 0 {
         return Time::default();

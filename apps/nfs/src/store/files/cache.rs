@@ -18,7 +18,7 @@ use crate::handle::{FileId, Identity, Named};
 
 /// An open file.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenFile {
     pub identity: Identity,
     pub kind: FileKind,
     /// Opened by path only: names the inode, reads nothing, gives no right to anybody.
@@ -26,8 +26,8 @@ pub(super) struct Open {
     /// The kernel's handle, where that is what clients get.
     pub kernel: Option<KernelHandle>,
     /// For content; opened on first need.
-    pub data: Option<Data>,
-    /// Who may use the content.
+    pub data: Option<OpenData>,
+    /// Users that may use the content.
     pub cleared: Cleared,
     /// Written to, and not synced since.
     pub unsynced: bool,
@@ -35,7 +35,7 @@ pub(super) struct Open {
     pub is_removed: Cell<bool>,
 }
 
-impl Open {
+impl OpenFile {
     /// A file whose content nobody asked for yet, and that no kernel's handle is known of.
     pub fn by_path(identity: Identity, kind: FileKind, path: OwnedFd) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl Open {
         }
     }
 
-    /// What the file's handle says.
+    /// Returns the content of the file's handle.
     pub fn named(&self) -> Named {
         match self.kernel {
             Some(handle) => Named::Kernel(self.identity.file, handle),
@@ -61,7 +61,7 @@ impl Open {
 
 /// An open file's content.
 #[derive(Debug)]
-pub(super) struct Data {
+pub(super) struct OpenData {
     pub fd: OwnedFd,
     pub readable: bool,
     pub writable: bool,
@@ -71,7 +71,7 @@ pub(super) struct Data {
     pub is_in_use_to_write: bool,
 }
 
-impl Data {
+impl OpenData {
     /// A descriptor opened with this access.
     pub fn new(fd: OwnedFd, access: OFlags) -> Self {
         let (readable, writable) = (access != OFlags::WRONLY, access != OFlags::RDONLY);
@@ -79,36 +79,36 @@ impl Data {
     }
 }
 
-/// Which slot; valid until the next insertion that does not keep it.
+/// Index of a slot; valid until the next insertion that does not keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SlotId(usize);
+pub(super) struct FileSlotId(usize);
 
 #[derive(Debug, Default)]
-struct Slot {
-    open: Option<Open>,
+struct FileSlot {
+    open: Option<OpenFile>,
     /// Used since the clock hand passed.
     used: bool,
-    /// Calls of [`Cache::grow_older`] since the file was used.
+    /// Calls of [`FileCache::grow_older`] since the file was used.
     age: u8,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Cache {
-    slots: Vec<Slot>,
-    by_file: HashMap<FileId, SlotId>,
-    free: Vec<SlotId>,
+pub(super) struct FileCache {
+    slots: Vec<FileSlot>,
+    by_file: HashMap<FileId, FileSlotId>,
+    free: Vec<FileSlotId>,
     /// Slots whose files never leave: the roots of the exports.
-    pinned: Vec<SlotId>,
+    pinned: Vec<FileSlotId>,
     /// The files of a call about two.
-    pair: Option<[SlotId; 2]>,
+    pair: Option<[FileSlotId; 2]>,
     hand: usize,
 }
 
 /// Slots an insertion may be told to keep.
 pub(super) const KEPT_MAX: usize = 2;
 
-impl Cache {
+impl FileCache {
     /// Descriptors an open file takes at most.
     pub const FDS_PER_FILE: usize = 2;
 
@@ -117,10 +117,10 @@ impl Cache {
         assert!(capacity > KEPT_MAX, "an operation keeps up to two files while it opens another");
         let slots = capacity + pinned;
         Self {
-            slots: (0..slots).map(|_| Slot::default()).collect(),
+            slots: (0..slots).map(|_| FileSlot::default()).collect(),
             // Twice the room: removals leave marks that a full map would grow to get rid of.
             by_file: HashMap::with_capacity(2 * slots),
-            free: (0..slots).rev().map(SlotId).collect(),
+            free: (0..slots).rev().map(FileSlotId).collect(),
             pinned: Vec::with_capacity(pinned),
             pair: None,
             hand: 0,
@@ -128,7 +128,7 @@ impl Cache {
     }
 
     /// The slot of a file, if it is open.
-    pub fn find(&mut self, file: FileId) -> Option<SlotId> {
+    pub fn find(&mut self, file: FileId) -> Option<FileSlotId> {
         let slot = *self.by_file.get(&file)?;
         let place = self.slots.get_mut(slot.0)?;
         (place.used, place.age) = (true, 0);
@@ -136,7 +136,7 @@ impl Cache {
     }
 
     /// As [`find`](Self::find), for somebody who does not use the file.
-    pub fn look_for(&self, file: FileId) -> Option<SlotId> {
+    pub fn look_for(&self, file: FileId) -> Option<FileSlotId> {
         self.by_file.get(&file).copied()
     }
 
@@ -147,32 +147,32 @@ impl Cache {
 
     /// True when only pinned files are open, and none for its content.
     pub fn is_empty(&self) -> bool {
-        let is_closed = |slot: &SlotId| self.get(*slot).data.is_none();
+        let is_closed = |slot: &FileSlotId| self.get(*slot).data.is_none();
         self.by_file.len() <= self.pinned.len() && self.pinned.iter().all(is_closed)
     }
 
     /// Lets the file in the slot with this number age by one step; the slot and the steps since the
     /// file was used.
-    pub fn grow_older(&mut self, number: usize) -> Option<(SlotId, u8)> {
+    pub fn grow_older(&mut self, number: usize) -> Option<(FileSlotId, u8)> {
         let slot = self.slots.get_mut(number)?;
         slot.open.as_ref()?;
         slot.age = slot.age.saturating_add(1);
-        Some((SlotId(number), slot.age))
+        Some((FileSlotId(number), slot.age))
     }
 
     /// The slot with this number, if a file is in it.
-    pub fn slot(&self, number: usize) -> Option<SlotId> {
-        self.slots.get(number)?.open.as_ref().map(|_| SlotId(number))
+    pub fn slot(&self, number: usize) -> Option<FileSlotId> {
+        self.slots.get(number)?.open.as_ref().map(|_| FileSlotId(number))
     }
 
     /// True for a file that never leaves.
-    pub fn is_pinned(&self, slot: SlotId) -> bool {
+    pub fn is_pinned(&self, slot: FileSlotId) -> bool {
         self.pinned.contains(&slot)
     }
 
     /// Lets two files stay until [`part`](Self::part): the call that is about both uses them after
     /// it opened something else.
-    pub fn pair(&mut self, one: SlotId, other: SlotId) {
+    pub fn pair(&mut self, one: FileSlotId, other: FileSlotId) {
         self.pair = Some([one, other]);
     }
 
@@ -182,41 +182,41 @@ impl Cache {
     }
 
     /// True for a file of the pair.
-    pub fn is_paired(&self, slot: SlotId) -> bool {
+    pub fn is_paired(&self, slot: FileSlotId) -> bool {
         self.pair.is_some_and(|pair| pair.contains(&slot))
     }
 
     /// The file in a slot.
-    pub fn get(&self, slot: SlotId) -> &Open {
+    pub fn get(&self, slot: FileSlotId) -> &OpenFile {
         let open = self.slots.get(slot.0).and_then(|slot| slot.open.as_ref());
         open.expect("a slot id is used before its slot is given away")
     }
 
     /// The file in a slot, to change it.
-    pub fn get_mut(&mut self, slot: SlotId) -> &mut Open {
+    pub fn get_mut(&mut self, slot: FileSlotId) -> &mut OpenFile {
         let open = self.slots.get_mut(slot.0).and_then(|slot| slot.open.as_mut());
         open.expect("a slot id is used before its slot is given away")
     }
 
     /// The inode in a slot.
-    pub fn path(&self, slot: SlotId) -> BorrowedFd<'_> {
+    pub fn path(&self, slot: FileSlotId) -> BorrowedFd<'_> {
         self.get(slot).path.as_fd()
     }
 
     /// The descriptor for a file's content.
-    pub fn data(&self, slot: SlotId) -> BorrowedFd<'_> {
+    pub fn data(&self, slot: FileSlotId) -> BorrowedFd<'_> {
         self.get(slot).data.as_ref().expect("the caller opened it").fd.as_fd()
     }
 
     /// Adds a file that is not there yet and never leaves; there was room for it from the start.
-    pub fn pin(&mut self, open: Open) -> Option<Open> {
+    pub fn pin(&mut self, open: OpenFile) -> Option<OpenFile> {
         let (slot, evicted) = self.insert(open, &[]);
         self.pinned.push(slot);
         evicted
     }
 
     /// Takes out the file in a slot, pinned or not.
-    pub fn take(&mut self, slot: SlotId) -> Option<Open> {
+    pub fn take(&mut self, slot: FileSlotId) -> Option<OpenFile> {
         let open = self.slots.get_mut(slot.0)?.open.take()?;
         self.pinned.retain(|pinned| *pinned != slot);
         self.by_file.remove(&open.identity.file);
@@ -225,7 +225,11 @@ impl Cache {
     }
 
     /// Adds a file that is not there yet; returns the one that had to leave for it.
-    pub fn insert(&mut self, open: Open, keep: &[SlotId]) -> (SlotId, Option<Open>) {
+    pub fn insert(
+        &mut self,
+        open: OpenFile,
+        keep: &[FileSlotId],
+    ) -> (FileSlotId, Option<OpenFile>) {
         debug_assert!(keep.len() <= KEPT_MAX);
         let file = open.identity.file;
         let evicted = if self.free.is_empty() { self.evict(keep) } else { None };
@@ -233,18 +237,19 @@ impl Cache {
         let previous = self.by_file.insert(file, slot);
         debug_assert!(previous.is_none(), "a file is open once");
         *self.slots.get_mut(slot.0).expect("slot ids are in range") =
-            Slot { open: Some(open), used: true, age: 0 };
+            FileSlot { open: Some(open), used: true, age: 0 };
         (slot, evicted)
     }
 
     /// Takes out the file that is missed least; none when all are pinned, kept or of the pair.
-    pub fn evict(&mut self, keep: &[SlotId]) -> Option<Open> {
+    pub fn evict(&mut self, keep: &[FileSlotId]) -> Option<OpenFile> {
         let len = self.slots.len();
-        // The first round clears every mark, the second finds any clean file, the third any file at all.
+        // The first round clears every mark, the second finds any clean file, the third any file at
+        // all.
         for step in 0..3 * len {
             let at = self.hand;
             self.hand = (self.hand + 1) % len;
-            let slot = SlotId(at);
+            let slot = FileSlotId(at);
             let is_kept = self.is_pinned(slot) || self.is_paired(slot) || keep.contains(&slot);
             let slot = self.slots.get_mut(at).expect("the hand stays in range");
             let spared = is_kept || core::mem::take(&mut slot.used);
@@ -252,7 +257,7 @@ impl Cache {
             if spared || (dirty && step < 2 * len) {
                 continue;
             }
-            if let Some(open) = self.take(SlotId(at)) {
+            if let Some(open) = self.take(FileSlotId(at)) {
                 return Some(open);
             }
         }
@@ -266,9 +271,13 @@ mod tests {
     use crate::export::ExportId;
     use crate::handle::Birth;
 
-    fn open(inode: u64) -> Open {
+    fn open(inode: u64) -> OpenFile {
         let identity = Identity { file: file(inode), birth: Birth::default() };
-        Open::by_path(identity, FileKind::Regular, std::fs::File::open("/dev/null").unwrap().into())
+        OpenFile::by_path(
+            identity,
+            FileKind::Regular,
+            std::fs::File::open("/dev/null").unwrap().into(),
+        )
     }
 
     fn file(inode: u64) -> FileId {
@@ -277,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_full_cache_gives_up_what_was_not_used() {
-        let mut cache = Cache::new(4, 0);
+        let mut cache = FileCache::new(4, 0);
         for inode in 0..4 {
             assert!(cache.insert(open(inode), &[]).1.is_none());
         }
@@ -290,7 +299,7 @@ mod tests {
 
     #[test]
     fn kept_pinned_and_unsynced_files_stay() {
-        let mut cache = Cache::new(3, 1);
+        let mut cache = FileCache::new(3, 1);
         cache.pin(open(0));
         let (kept, _) = cache.insert(open(1), &[]);
         let (dirty, _) = cache.insert(open(2), &[]);
@@ -301,7 +310,9 @@ mod tests {
             assert_eq!(evicted.identity.file.inode, inode - 1);
         }
         assert!(
-            cache.find(file(0)).is_some() && cache.find(file(1)).is_some() && cache.find(file(2)).is_some()
+            cache.find(file(0)).is_some()
+                && cache.find(file(1)).is_some()
+                && cache.find(file(2)).is_some()
         );
         let pinned = cache.look_for(file(0)).unwrap();
         assert!(cache.is_pinned(pinned) && !cache.is_pinned(kept));
@@ -310,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_pair_stays_until_it_is_parted() {
-        let mut cache = Cache::new(4, 0);
+        let mut cache = FileCache::new(4, 0);
         let [one, other] = [0, 1].map(|inode| cache.insert(open(inode), &[]).0);
         cache.pair(one, other);
         for inode in 2..40 {
@@ -327,7 +338,7 @@ mod tests {
 
     #[test]
     fn an_unsynced_file_leaves_when_nothing_else_can() {
-        let mut cache = Cache::new(3, 0);
+        let mut cache = FileCache::new(3, 0);
         for inode in 0..3 {
             let (slot, _) = cache.insert(open(inode), &[]);
             cache.get_mut(slot).unsynced = true;
@@ -337,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_removed_file_makes_room() {
-        let mut cache = Cache::new(3, 0);
+        let mut cache = FileCache::new(3, 0);
         for inode in 0..3 {
             cache.insert(open(inode), &[]);
         }
@@ -348,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_file_ages_until_it_is_used_and_nothing_is_to_be_done_for_those_that_stay() {
-        let mut cache = Cache::new(3, 1);
+        let mut cache = FileCache::new(3, 1);
         cache.pin(open(0));
         assert!(cache.is_empty());
         let (slot, _) = cache.insert(open(1), &[]);
@@ -367,19 +378,19 @@ mod tests {
 
     #[test]
     fn the_largest_table_takes_at_most_what_the_readme_says() {
-        let cache = Cache::new(super::super::OPEN_FILES_MAX, 8);
+        let cache = FileCache::new(super::super::OPEN_FILES_MAX, 8);
         // A map has a buffer of eight places for seven entries, and an octet beside each.
         let places = cache.by_file.capacity() * 8 / 7;
-        let map = places * (size_of::<(FileId, SlotId)>() + 1);
-        let slots = cache.slots.capacity() * size_of::<Slot>();
-        let octets = map + slots + cache.free.capacity() * size_of::<SlotId>();
+        let map = places * (size_of::<(FileId, FileSlotId)>() + 1);
+        let slots = cache.slots.capacity() * size_of::<FileSlot>();
+        let octets = map + slots + cache.free.capacity() * size_of::<FileSlotId>();
         println!("{octets} octets");
         assert!(octets <= 6 << 20, "{octets} octets");
     }
 
     #[test]
     fn the_map_never_grows() {
-        let mut cache = Cache::new(8, 0);
+        let mut cache = FileCache::new(8, 0);
         let capacity = cache.by_file.capacity();
         for inode in 0..10_000 {
             cache.insert(open(inode), &[]);

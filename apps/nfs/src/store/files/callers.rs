@@ -1,4 +1,4 @@
-//! Whom the store acts as: the two modes, squashing, and the users it met.
+//! Users that the store acts as: the two modes, squashing, and the users it met.
 
 use stag_nfs_os::{User, user};
 
@@ -7,7 +7,8 @@ use crate::state::StartError;
 /// Users a shard remembers the rights of; see [`super::rights`].
 const KNOWN_MAX: usize = 64;
 
-/// Whether callers act as themselves; said at the start.
+/// Choice between callers that act as themselves and callers that act as the server's user;
+/// reported at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mode {
     /// Privileged if the process can, else unprivileged.
@@ -15,12 +16,13 @@ pub enum Mode {
     Auto,
     /// Every caller acts as the server's own user; no privilege is needed.
     Unprivileged,
-    /// Every caller acts as the user that it names, and the kernel judges what that user may do. Needs root, or CAP_SETUID,
-    /// CAP_SETGID, CAP_DAC_READ_SEARCH and CAP_DAC_OVERRIDE; to serve callers as root also the others that root uses on files.
+    /// Every caller acts as the user that it names, and the kernel judges what that user may do.
+    /// Needs root, or CAP_SETUID, CAP_SETGID, CAP_DAC_READ_SEARCH and CAP_DAC_OVERRIDE; to serve
+    /// callers as root also the others that root uses on files.
     Privileged,
 }
 
-/// Which callers act as the anonymous user instead of as whom they say they are.
+/// Set of callers that act as the anonymous user instead of the user that they claim to be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Squash {
     /// Whoever says he is root, and group 0 wherever it is named.
@@ -32,12 +34,12 @@ pub enum Squash {
     All,
 }
 
-/// How callers are told apart. Only [`Mode`] has a meaning without privilege.
+/// Rules that tell callers apart. Only [`Mode`] has a meaning without privilege.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Callers {
-    /// Whether they are at all.
+    /// Choice between telling callers apart and treating all of them as the server's user.
     pub mode: Mode,
-    /// Who acts as the anonymous user.
+    /// Callers that act as the anonymous user.
     pub squash: Squash,
     /// The anonymous user's number.
     pub anon_uid: u32,
@@ -53,12 +55,15 @@ impl Callers {
     /// Decides on the mode. The first sentence says which it is and what that means.
     ///
     /// # Errors
-    /// A sentence when privileged mode is asked for and cannot be had, or the anonymous user is no user.
+    ///
+    /// A sentence when privileged mode is asked for and cannot be had, or the anonymous
+    /// user is no user.
     pub(super) fn decide(&self) -> Result<(Option<Policy>, String), StartError> {
         if self.anon_uid == u32::MAX || self.anon_gid == u32::MAX {
             return Err(StartError(format!("{} is the number of no user and no group", u32::MAX)));
         }
-        let policy = Policy { squash: self.squash, anonymous: User::new(self.anon_uid, self.anon_gid, []) };
+        let policy =
+            Policy { squash: self.squash, anonymous: User::new(self.anon_uid, self.anon_gid, []) };
         let why = match self.mode {
             Mode::Unprivileged => String::new(),
             Mode::Auto | Mode::Privileged => match user::check(&policy.anonymous) {
@@ -70,7 +75,12 @@ impl Callers {
             },
         };
         let uid = rustix::process::geteuid().as_raw();
-        Ok((None, format!("unprivileged mode{why}: every caller acts as the server's own user, uid {uid}")))
+        Ok((
+            None,
+            format!(
+                "unprivileged mode{why}: every caller acts as the server's own user, uid {uid}"
+            ),
+        ))
     }
 }
 
@@ -80,7 +90,7 @@ impl Default for Callers {
     }
 }
 
-/// Who acts as whom in privileged mode.
+/// Mapping of callers to users in privileged mode.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Policy {
     squash: Squash,
@@ -88,18 +98,18 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    /// Whom a caller acts as that names nobody.
+    /// User of a caller that names nobody.
     pub fn anonymous(&self) -> User {
         self.anonymous
     }
 
-    /// Whom a caller acts as that says it is this user.
+    /// User of a caller that says it is this user.
     pub fn user(&self, uid: u32, gid: u32, groups: &[u32]) -> User {
         if self.squash == Squash::All {
             return self.anonymous;
         }
         // All ones is nobody's number: who names it names nobody.
-        // RFC 1813 §4.4 [1813-102]
+        // RFC 1813 §4.4 [1813-102]: user 0 becomes nobody unless configured otherwise
         let is_squashed = |id: u32| id == u32::MAX || (id == 0 && self.squash == Squash::Root);
         let uid = if is_squashed(uid) { self.anonymous.uid() } else { uid };
         let group = |gid: u32| if is_squashed(gid) { self.anonymous.gid() } else { gid };
@@ -114,7 +124,8 @@ impl Policy {
             Squash::All => format!("but all as {uid}:{gid}"),
         };
         format!(
-            "privileged mode: each caller acts as the user and groups that its client names (AUTH_SYS, which proves nothing), {who}"
+            "privileged mode: each caller acts as the user and groups that its client names \
+             (AUTH_SYS, which proves nothing), {who}"
         )
     }
 }
@@ -123,7 +134,7 @@ impl Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Serial(u64);
 
-/// Whom a store acts as in privileged mode.
+/// User that a store acts as in privileged mode.
 #[derive(Debug, Default)]
 pub(super) struct Acting {
     current: Option<(User, Serial)>,
@@ -157,14 +168,18 @@ impl Acting {
         Ok(())
     }
 
-    /// Whom the store acts as; nobody before the first call, and after one that failed.
+    /// User that the store acts as; nobody before the first call, and after one that failed.
     pub fn current(&self) -> Option<(User, Serial)> {
         let current = self.current.filter(|(user, _)| user.is_current());
-        debug_assert_eq!(current.is_some(), self.current.is_some(), "each call says for whom it is made");
+        debug_assert_eq!(
+            current.is_some(),
+            self.current.is_some(),
+            "each call says for whom it is made"
+        );
         current
     }
 
-    /// How often another user was assumed.
+    /// Returns the number of times that another user was assumed.
     pub fn switches(&self) -> u64 {
         self.switches
     }
@@ -177,7 +192,8 @@ impl Acting {
         if self.known.len() < KNOWN_MAX {
             self.known.push((*user, serial));
         } else {
-            // The one met longest ago makes room; his serial stays his, and a new one means to be asked again.
+            // The one met longest ago makes room; his serial stays his, and a new one means to be
+            // asked again.
             let place = usize::try_from(self.serials).unwrap_or(0) % KNOWN_MAX;
             *self.known.get_mut(place).expect("the remainder is in range") = (*user, serial);
         }
@@ -221,8 +237,10 @@ mod tests {
     fn a_serial_is_never_another_users() {
         let mut acting = Acting::new();
         let capacity = acting.known.capacity();
-        let serials: Vec<_> = (0..200).map(|uid| acting.serial_of(&User::new(uid, 0, []))).collect();
-        let distinct: std::collections::HashSet<_> = serials.iter().map(|serial| serial.0).collect();
+        let serials: Vec<_> =
+            (0..200).map(|uid| acting.serial_of(&User::new(uid, 0, []))).collect();
+        let distinct: std::collections::HashSet<_> =
+            serials.iter().map(|serial| serial.0).collect();
         assert_eq!(distinct.len(), 200);
         assert_eq!(acting.serial_of(&User::new(199, 0, [])), serials[199]);
         assert_ne!(acting.serial_of(&User::new(199, 0, [1])), serials[199]);

@@ -1,34 +1,37 @@
 //! CREATE, MKDIR, SYMLINK, MKNOD (RFC 1813 §3.3.8–3.3.11).
 //!
-//! The mode of what is made is the client's, whatever the process' umask. An owner that the caller may not give is left out, as
-//! by Linux' server for a caller without privilege. A mode that the client leaves open is what the owner needs.
+//! The mode of what is made is the client's, whatever the process' umask. An owner that the caller
+//! may not give is left out, as by Linux' server for a caller without privilege. A mode that the
+//! client leaves open is what the owner needs.
 //!
-//! **A file system may say itself who owns an object** (vfat, FUSE with `uid=`), and refuse its maker the mode and times that only an
-//! owner sets. They are then left out, and an exclusive CREATE, whose verifier is kept in the times, is not supported there. An
-//! object that was found by its name with another owner may also be one that somebody put in its place: it is left as it is.
+//! **A file system may say itself who owns an object** (vfat, FUSE with `uid=`), and refuse its
+//! maker the mode and times that only an owner sets. They are then left out, and an exclusive
+//! CREATE, whose verifier is kept in the times, is not supported there. An object that was found by
+//! its name with another owner may also be one that somebody put in its place: it is left as it is.
 //!
-//! **Twins.** The clock of birth times ticks every few milliseconds, and some file systems (XFS) use an inode number again at
-//! once: an object may be made that has inode number and birth time of one just removed, and so its handle. The index
-//! remembers the removed one; the twin is taken away and held open, so that the next attempt gets another inode. (An
-//! object made in that way by a local process is not noticed.)
+//! **Twins.** The clock of birth times ticks every few milliseconds, and some file systems (XFS)
+//! use an inode number again at once: an object may be made that has inode number and birth time of
+//! one just removed, and so its handle. The index remembers the removed one; the twin is taken away
+//! and held open, so that the next attempt gets another inode. (An object made in that way by a
+//! local process is not noticed.)
 
 use rustix::fs::{AtFlags, Dev, FileType, Mode, OFlags, Statx, makedev, mkdirat, mknodat, openat};
 use rustix::fs::{symlinkat, unlinkat};
 use rustix::path::DecInt;
 use stag_protocol::nfs::v3::{
-    Attributes, CreateHow, CreateVerifier, DeviceNumber, FileHandle, FileKind, SetAttributes, SetTime,
-    Status, Time, WccData,
+    Attributes, CreateHow, CreateVerifier, FileHandle, FileKind, SetAttributes, SetTime, Status,
+    Time, WccData,
 };
 
 use super::attributes::{attributes, kind};
-use super::cache::{Data, Open, SlotId};
+use super::cache::{FileSlotId, OpenData, OpenFile};
 use super::errno::{status, status_of_io};
 use super::name::Name;
 use super::{Files, Intent, open_beneath};
 use crate::handle::{Birth, Identity};
-use crate::store::{Failed, Made};
+use crate::store::{DeviceNode, Failed, MadeObject};
 
-/// How often CREATE looks again when the name comes and goes under its hands.
+/// Number of times that CREATE looks again when the name comes and goes in the meantime.
 const RACES_MAX: u32 = 4;
 /// Twins held at most before the client is asked to come again.
 pub(super) const TWINS_MAX: usize = 32;
@@ -37,8 +40,16 @@ const DIRECTORY_MODE: u32 = 0o700;
 
 type Object = (FileHandle, Attributes);
 
+/// The kind of a special file, and the device that it names where the caller may make such.
+#[derive(Clone, Copy, Debug)]
+struct SpecialFile {
+    kind: FileKind,
+    device: Option<Dev>,
+}
+
 impl Files {
-    /// CREATE (RFC 1813 §3.3.8). The verifier of an exclusive one is kept in the file's times until its client sets them.
+    /// CREATE (RFC 1813 §3.3.8). The verifier of an exclusive one is kept in the file's times until
+    /// its client sets them.
     ///
     /// # Errors
     /// The status of the reply; [`Status::Exist`] also for `.`, `..` and what is no regular file.
@@ -47,7 +58,7 @@ impl Files {
         directory: &FileHandle,
         name: &[u8],
         how: &CreateHow,
-    ) -> Result<Made, Failed<WccData>> {
+    ) -> Result<MadeObject, Failed<WccData>> {
         self.make(directory, name, |files, slot, name| files.create_in(slot, name, how))
     }
 
@@ -60,7 +71,7 @@ impl Files {
         directory: &FileHandle,
         name: &[u8],
         set: &SetAttributes,
-    ) -> Result<Made, Failed<WccData>> {
+    ) -> Result<MadeObject, Failed<WccData>> {
         self.make(directory, name, |files, slot, name| {
             let mode = Mode::from_bits_truncate(set.mode.unwrap_or(DIRECTORY_MODE) & 0o1777);
             let make = |files: &Self| mkdirat(files.cache.path(slot), name.octets(), mode);
@@ -79,12 +90,12 @@ impl Files {
         name: &[u8],
         target: &[u8],
         set: &SetAttributes,
-    ) -> Result<Made, Failed<WccData>> {
+    ) -> Result<MadeObject, Failed<WccData>> {
         self.make(directory, name, |files, slot, name| {
             if target.is_empty() || target.contains(&0) {
                 return Err(Status::Inval);
             }
-            // RFC 1813 §3.3.10 [1813-65]
+            // RFC 1813 §3.3.10 [1813-65]: a symbolic link is never visible without its target
             let make = |files: &Self| symlinkat(target, files.cache.path(slot), name.octets());
             files.insist(&[slot], make).map_err(status)?;
             files.finish(slot, name, FileKind::Symlink, set)
@@ -94,18 +105,21 @@ impl Files {
     /// MKNOD of a fifo or a socket (RFC 1813 §3.3.11).
     ///
     /// # Errors
-    /// The status of the reply; [`Status::Perm`] for a device, [`Status::BadType`] for a kind that has its own procedure.
+    ///
+    /// The status of the reply; [`Status::Perm`] for a device, [`Status::BadType`] for a
+    /// kind that has its own procedure.
     pub fn mknod(
         &mut self,
         directory: &FileHandle,
         name: &[u8],
         kind: FileKind,
         set: &SetAttributes,
-    ) -> Result<Made, Failed<WccData>> {
-        self.make_node(directory, name, (kind, None), set)
+    ) -> Result<MadeObject, Failed<WccData>> {
+        self.make_node(directory, name, SpecialFile { kind, device: None }, set)
     }
 
-    /// MKNOD of a device. It needs the right to everything: only root has it who acts as root, in privileged mode.
+    /// MKNOD of a device. It needs the right to everything: only root has it who acts as root, in
+    /// privileged mode.
     ///
     /// # Errors
     /// As [`Files::mknod`].
@@ -113,20 +127,21 @@ impl Files {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        (kind, device): (FileKind, DeviceNumber),
+        node: DeviceNode,
         set: &SetAttributes,
-    ) -> Result<Made, Failed<WccData>> {
+    ) -> Result<MadeObject, Failed<WccData>> {
+        let DeviceNode { kind, device } = node;
         let device = self.shared.policy.map(|_| makedev(device.major, device.minor));
-        self.make_node(directory, name, (kind, device), set)
+        self.make_node(directory, name, SpecialFile { kind, device }, set)
     }
 
     fn make_node(
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        (kind, device): (FileKind, Option<Dev>),
+        SpecialFile { kind, device }: SpecialFile,
         set: &SetAttributes,
-    ) -> Result<Made, Failed<WccData>> {
+    ) -> Result<MadeObject, Failed<WccData>> {
         self.make(directory, name, |files, slot, name| {
             let (file_type, device) = match (kind, device) {
                 (FileKind::Fifo, _) => (FileType::Fifo, 0),
@@ -135,12 +150,15 @@ impl Files {
                 (FileKind::Character, Some(device)) => (FileType::CharacterDevice, device),
                 (FileKind::Block | FileKind::Character, None) => return Err(Status::Perm),
                 (FileKind::Regular | FileKind::Directory | FileKind::Symlink, _) => {
-                    // RFC 1813 §3.3.11 [1813-66]
+                    // RFC 1813 §3.3.11 [1813-66]: a MKNOD of a file, directory or link gets
+                    // NFS3ERR_BADTYPE
                     return Err(Status::BadType);
                 }
             };
             let mode = Mode::from_bits_truncate(set.mode.unwrap_or(FILE_MODE) & 0o7777);
-            let make = |files: &Self| mknodat(files.cache.path(slot), name.octets(), file_type, mode, device);
+            let make = |files: &Self| {
+                mknodat(files.cache.path(slot), name.octets(), file_type, mode, device)
+            };
             files.insist(&[slot], make).map_err(status)?;
             files.finish(slot, name, kind, set)
         })
@@ -150,10 +168,10 @@ impl Files {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        make: impl Fn(&mut Self, SlotId, Name<'_>) -> Result<Object, Status>,
-    ) -> Result<Made, Failed<WccData>> {
+        make: impl Fn(&mut Self, FileSlotId, Name<'_>) -> Result<Object, Status>,
+    ) -> Result<MadeObject, Failed<WccData>> {
         let slot = self.directory(directory, Intent::Change)?;
-        // RFC 1813 §3.3.9 [1813-64]
+        // RFC 1813 §3.3.9 [1813-64]: a MKDIR of . or .. gets NFS3ERR_EXIST
         self.must_be_there(slot)?;
         let name = Name::of(name, Status::Exist, Status::Exist);
         let outcome = name.and_then(|name| self.make_no_twin(slot, name, &make));
@@ -163,14 +181,14 @@ impl Files {
             Ok(object)
         });
         let ((handle, attributes), directory) = self.changed(slot, outcome)?;
-        Ok(Made { handle, attributes, directory })
+        Ok(MadeObject { handle, attributes, directory })
     }
 
     fn make_no_twin(
         &mut self,
-        directory: SlotId,
+        directory: FileSlotId,
         name: Name<'_>,
-        make: &impl Fn(&mut Self, SlotId, Name<'_>) -> Result<Object, Status>,
+        make: &impl Fn(&mut Self, FileSlotId, Name<'_>) -> Result<Object, Status>,
     ) -> Result<Object, Status> {
         self.index.catch_up();
         loop {
@@ -189,17 +207,17 @@ impl Files {
     /// [`Status::Jukebox`] for a twin: another attempt is due.
     pub(super) fn must_be_no_twin(
         &mut self,
-        directory: SlotId,
+        directory: FileSlotId,
         name: Name<'_>,
-        open: &Open,
+        open: &OpenFile,
     ) -> Result<(), Status> {
         // Without birth times every inode number used again would be a twin's, until none is left.
         let is_twin = open.kernel.is_none()
             && open.identity.birth != Birth::default()
             && self.index.has_met(open.identity);
         #[cfg(test)]
-        let is_twin =
-            is_twin || self.pretended_twins.replace(self.pretended_twins.get().saturating_sub(1)) > 0;
+        let is_twin = is_twin
+            || self.pretended_twins.replace(self.pretended_twins.get().saturating_sub(1)) > 0;
         if !is_twin {
             return Ok(());
         }
@@ -210,7 +228,12 @@ impl Files {
         Err(Status::Jukebox)
     }
 
-    fn create_in(&mut self, directory: SlotId, name: Name<'_>, how: &CreateHow) -> Result<Object, Status> {
+    fn create_in(
+        &mut self,
+        directory: FileSlotId,
+        name: Name<'_>,
+        how: &CreateHow,
+    ) -> Result<Object, Status> {
         for _ in 0..RACES_MAX {
             match self.entry(directory, name) {
                 Ok(_) => match self.use_existing(directory, name, how) {
@@ -227,18 +250,24 @@ impl Files {
         Err(Status::Jukebox)
     }
 
-    fn use_existing(&mut self, directory: SlotId, name: Name<'_>, how: &CreateHow) -> Result<Object, Status> {
+    fn use_existing(
+        &mut self,
+        directory: FileSlotId,
+        name: Name<'_>,
+        how: &CreateHow,
+    ) -> Result<Object, Status> {
         let found = self.entry(directory, name)?;
-        // RFC 1813 §3.3.8 [1813-61]
+        // RFC 1813 §3.3.8 [1813-61]: a CREATE over another kind of object gets NFS3ERR_EXIST
         if kind(&found) != FileKind::Regular {
             return Err(Status::Exist);
         }
         match how {
-            // RFC 1813 §3.3.8 [1813-56]
+            // RFC 1813 §3.3.8 [1813-56]: a GUARDED CREATE of an existing name gets NFS3ERR_EXIST
             CreateHow::Guarded(_) => Err(Status::Exist),
             CreateHow::Exclusive(verifier) => {
                 let found_attributes = attributes(&found);
-                // RFC 1813 §3.3.8 [1813-58]
+                // RFC 1813 §3.3.8 [1813-58]: an EXCLUSIVE CREATE succeeds again with the same
+                // verifier
                 if found_attributes.size != 0 || !carries(&found_attributes, *verifier) {
                     return Err(Status::Exist);
                 }
@@ -249,8 +278,12 @@ impl Files {
                 let slot = self.adopt(directory, open);
                 if set.size.is_some() {
                     // Of a file that exists, only the size is set.
-                    // RFC 1813 §3.3.8 [1813-55]
-                    self.apply(slot, &SetAttributes { size: set.size, ..SetAttributes::default() })?;
+                    // RFC 1813 §3.3.8 [1813-55]: an UNCHECKED CREATE of an existing file sets its
+                    // size only
+                    self.apply(
+                        slot,
+                        &SetAttributes { size: set.size, ..SetAttributes::default() },
+                    )?;
                     self.sync_object(slot)?;
                 }
                 self.object(directory, name, slot)
@@ -258,25 +291,34 @@ impl Files {
         }
     }
 
-    fn create_file(&mut self, directory: SlotId, name: Name<'_>, how: &CreateHow) -> Result<Object, Status> {
+    fn create_file(
+        &mut self,
+        directory: FileSlotId,
+        name: Name<'_>,
+        how: &CreateHow,
+    ) -> Result<Object, Status> {
         let set = match how {
             CreateHow::Unchecked(set) | CreateHow::Guarded(set) => *set,
-            // RFC 1813 §3.3.8 [1813-57]
+            // RFC 1813 §3.3.8 [1813-57]: the verifier of an EXCLUSIVE CREATE is stored with the
+            // file
             CreateHow::Exclusive(verifier) => carrying(*verifier),
         };
         let mode = Mode::from_bits_truncate(set.mode.unwrap_or(FILE_MODE) & 0o7777);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
-        let make = |files: &Self| open_beneath(files.cache.path(directory), name.octets(), flags, mode);
+        let make =
+            |files: &Self| open_beneath(files.cache.path(directory), name.octets(), flags, mode);
         let fd = self.insist(&[directory], make).map_err(status)?;
-        // By way of the descriptor, not of the name: whatever happens to that, this is the file just made.
+        // By way of the descriptor, not of the name: whatever happens to that, this is the file
+        // just made.
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        let open =
-            |files: &Self| openat(&files.shared.descriptors, DecInt::from_fd(&fd), flags, Mode::empty());
+        let open = |files: &Self| {
+            openat(&files.shared.descriptors, DecInt::from_fd(&fd), flags, Mode::empty())
+        };
         let path = self.insist(&[directory], open).map_err(status)?;
         let found = crate::export::stat(&path).map_err(status)?;
         let identity = self.identity(directory, &found);
-        let data = Some(Data::new(fd, OFlags::RDWR));
-        let open = Open { data, ..self.opened(identity, FileKind::Regular, path)? };
+        let data = Some(OpenData::new(fd, OFlags::RDWR));
+        let open = OpenFile { data, ..self.opened(identity, FileKind::Regular, path)? };
         self.must_be_no_twin(directory, name, &open)?;
         let slot = self.adopt(directory, open);
         self.settle(slot, &set)?;
@@ -287,16 +329,17 @@ impl Files {
         self.object(directory, name, slot)
     }
 
-    /// Takes a file just made away again if it cannot keep the verifier of its client (RFC 1813 §3.3.8).
+    /// Takes a file just made away again if it cannot keep the verifier of its client (RFC 1813
+    /// §3.3.8).
     ///
     /// # Errors
     /// [`Status::NotSupp`] for such a file: the client then asks for one that is only guarded.
     pub(super) fn must_carry(
         &mut self,
         verifier: CreateVerifier,
-        directory: SlotId,
+        directory: FileSlotId,
         name: Name<'_>,
-        slot: SlotId,
+        slot: FileSlotId,
     ) -> Result<(), Status> {
         if carries(&self.attributes(slot)?, verifier) {
             return Ok(());
@@ -313,7 +356,7 @@ impl Files {
     /// leads to another one, or to none.
     fn unmake(
         &self,
-        directory: SlotId,
+        directory: FileSlotId,
         name: Name<'_>,
         made: Identity,
         kind: FileKind,
@@ -330,7 +373,7 @@ impl Files {
     /// Opens what was just made under `name` and gives it its attributes.
     fn finish(
         &mut self,
-        directory: SlotId,
+        directory: FileSlotId,
         name: Name<'_>,
         made: FileKind,
         set: &SetAttributes,
@@ -352,7 +395,7 @@ impl Files {
     }
 
     /// Opens an entry by path, without keeping it.
-    fn look(&mut self, directory: SlotId, name: Name<'_>) -> Result<(Open, Statx), Status> {
+    fn look(&mut self, directory: FileSlotId, name: Name<'_>) -> Result<(OpenFile, Statx), Status> {
         let open = |files: &Self| {
             open_beneath(files.cache.path(directory), name.octets(), OFlags::PATH, Mode::empty())
         };
@@ -364,7 +407,7 @@ impl Files {
     }
 
     /// Keeps what is open beside its directory, both until the call is over.
-    fn adopt(&mut self, directory: SlotId, open: Open) -> SlotId {
+    fn adopt(&mut self, directory: FileSlotId, open: OpenFile) -> FileSlotId {
         self.cache.part();
         let slot = match self.cache.find(open.identity.file) {
             Some(slot) => slot,
@@ -375,7 +418,7 @@ impl Files {
     }
 
     /// Gives an object just made the attributes asked for, as far as the system did not.
-    fn settle(&mut self, slot: SlotId, set: &SetAttributes) -> Result<(), Status> {
+    fn settle(&mut self, slot: FileSlotId, set: &SetAttributes) -> Result<(), Status> {
         if set.uid.is_some() || set.gid.is_some() {
             match self.set_owner(slot, set) {
                 Err(Status::Perm) => {}
@@ -391,7 +434,7 @@ impl Files {
         };
         let mode = wanted.map(|mode| mode & 0o7777).filter(|mode| *mode != found.mode);
         let size = set.size.filter(|size| found.kind == FileKind::Regular && *size != found.size);
-        // RFC 1813 §3.3.8 [1813-63]
+        // RFC 1813 §3.3.8 [1813-63]: a new object has the attributes asked for
         let nothing = SetAttributes::default();
         self.apply(slot, &SetAttributes { size, ..nothing })?;
         let is_forced = found.uid != self.uid();
@@ -405,13 +448,19 @@ impl Files {
         Ok(())
     }
 
-    fn object(&mut self, directory: SlotId, name: Name<'_>, slot: SlotId) -> Result<Object, Status> {
+    fn object(
+        &mut self,
+        directory: FileSlotId,
+        name: Name<'_>,
+        slot: FileSlotId,
+    ) -> Result<Object, Status> {
         let found = self.stat(slot)?;
         Ok((self.issue(directory, name, &found)?, attributes(&found)))
     }
 }
 
-/// The times that an exclusively created file has until its client sets them: 31 bits each, which every file system keeps.
+/// The times that an exclusively created file has until its client sets them: 31 bits each, which
+/// every file system keeps.
 fn times_of(verifier: CreateVerifier) -> (Time, Time) {
     let [a, b, c, d, e, f, g, h] = verifier;
     let time = |word| Time { seconds: u32::from_be_bytes(word) & 0x7fff_ffff, nanos: 0 };
@@ -420,7 +469,11 @@ fn times_of(verifier: CreateVerifier) -> (Time, Time) {
 
 fn carrying(verifier: CreateVerifier) -> SetAttributes {
     let (mtime, atime) = times_of(verifier);
-    SetAttributes { mtime: SetTime::Client(mtime), atime: SetTime::Client(atime), ..SetAttributes::default() }
+    SetAttributes {
+        mtime: SetTime::Client(mtime),
+        atime: SetTime::Client(atime),
+        ..SetAttributes::default()
+    }
 }
 
 fn carries(found: &Attributes, verifier: CreateVerifier) -> bool {

@@ -1,7 +1,7 @@
 //! READ, WRITE, COMMIT (RFC 1813 §3.3.6, §3.3.7, §3.3.21).
 
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwritev};
@@ -10,26 +10,29 @@ use stag_nfs_os::{owner, user};
 use stag_pools::Buf;
 use stag_protocol::nfs::v3::{Attributes, FileHandle, FileKind, StableHow, Status, WccData};
 
-use super::cache::{Data, SlotId};
+use super::cache::{FileSlotId, OpenData};
 use super::errno::status;
-use super::{Extent, Files, Intent, Late};
-use crate::helpers::Ticket;
+use stag_nfs_os::ReadRange;
+
+use super::{Files, Intent, Late, SyncExtent};
+use crate::helpers::ReadTicket;
 use crate::store::{CommitDone, Failed, Origin, WriteDone};
 
-/// What [`Files::read`] did.
+/// Result of [`Files::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadDone {
     /// Octets at the front of the caller's memory that are the file's.
     pub count: u32,
-    /// Where they were.
+    /// Source of the octets that were read.
     pub origin: Origin,
-    /// Whether the last of them is the file's last, or the read began at or behind the end.
+    /// True if the last octet that was read is the file's last, or the read began at or behind the
+    /// end.
     pub eof: bool,
     /// The file's attributes after the read.
     pub attributes: Attributes,
 }
 
-/// What a READ does about octets that are not in memory.
+/// Behaviour of a READ when octets are not in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Miss {
     /// It waits for them.
@@ -42,14 +45,23 @@ pub(super) enum Miss {
 
 /// A READ that would have to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Missing {
-    pub slot: SlotId,
+pub(super) struct MissingOctets {
+    pub slot: FileSlotId,
     /// Octets that it reads, and how many in front are in memory.
     pub len: usize,
     pub present: usize,
 }
 
-/// What a descriptor for content is needed for.
+/// Octets of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FileRange {
+    /// The place of the first.
+    pub offset: u64,
+    /// Their number.
+    pub len: usize,
+}
+
+/// Purpose of a descriptor for content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Want {
     Read,
@@ -58,7 +70,7 @@ pub(super) enum Want {
     Sync,
 }
 
-impl Data {
+impl OpenData {
     fn serves(&self, want: Want) -> bool {
         match want {
             Want::Read => self.readable,
@@ -72,7 +84,9 @@ impl Files {
     /// READ (RFC 1813 §3.3.6): octets from `offset` on go to the front of `into`.
     ///
     /// # Errors
-    /// The status of the reply; [`Status::IsDir`] for a directory, [`Status::Inval`] for what else is no regular file.
+    ///
+    /// The status of the reply; [`Status::IsDir`] for a directory, [`Status::Inval`] for
+    /// what else is no regular file.
     pub fn read(
         &mut self,
         file: &FileHandle,
@@ -90,39 +104,42 @@ impl Files {
         offset: u64,
         into: &mut [u8],
         miss: Miss,
-    ) -> Result<Result<ReadDone, Missing>, Failed<Option<Attributes>>> {
+    ) -> Result<Result<ReadDone, MissingOctets>, Failed<Option<Attributes>>> {
         let slot = self.resolve(file, Intent::Look)?;
         let outcome = match self.read_octets(slot, offset, into, miss) {
             Ok(Err(missing)) => return Ok(Err(missing)),
             Ok(Ok(read)) => Ok(read),
             Err(status) => Err(status),
         };
-        self.conclude_read(slot, (offset, into.len()), outcome).map(Ok)
+        self.conclude_read(slot, FileRange { offset, len: into.len() }, outcome).map(Ok)
     }
 
-    /// The rest of a READ that was put off, after `count` octets of `len` were brought to a buffer: the caller is judged again. None
-    /// when they may not be what the attributes in the reply tell of, or not all.
+    /// The rest of a READ that was put off, after `count` octets of `len` were brought to a buffer:
+    /// the caller is judged again. None when they may not be what the attributes in the reply tell
+    /// of, or not all.
     pub(super) fn read_brought(
         &mut self,
         file: &FileHandle,
-        (offset, len): (u64, usize),
+        range: FileRange,
         count: usize,
         before: &Attributes,
     ) -> Result<Option<ReadDone>, Failed<Option<Attributes>>> {
         let slot = self.resolve(file, Intent::Look)?;
         let outcome = self.data(slot, Want::Read).map(|_| (count, Origin::Ring));
-        let done = self.conclude_read(slot, (offset, len), outcome)?;
+        let done = self.conclude_read(slot, range, outcome)?;
         let after = &done.attributes;
-        let is_same = (before.size, before.mtime, before.ctime) == (after.size, after.mtime, after.ctime);
-        let is_whole = count == len || offset.saturating_add(count as u64) >= after.size;
+        let is_same =
+            (before.size, before.mtime, before.ctime) == (after.size, after.mtime, after.ctime);
+        let is_whole =
+            count == range.len || range.offset.saturating_add(count as u64) >= after.size;
         Ok((is_same && is_whole).then_some(done))
     }
 
     /// Adds the attributes to what was read, or to why it was not.
     fn conclude_read(
         &mut self,
-        slot: SlotId,
-        (offset, len): (u64, usize),
+        slot: FileSlotId,
+        FileRange { offset, len }: FileRange,
         mut outcome: Result<(usize, Origin), Status>,
     ) -> Result<ReadDone, Failed<Option<Attributes>>> {
         let after = self.attributes(slot)?;
@@ -131,23 +148,23 @@ impl Files {
         }
         let (count, origin) = outcome.map_err(|status| Failed { status, about: Some(after) })?;
         let end = offset.saturating_add(count as u64);
-        // A file that grew meanwhile is short here but not at its end; no octet at all must be the end, else the client
-        // would ask for ever.
-        // RFC 1813 §3.3.6 [1813-35]
+        // A file that grew meanwhile is short here but not at its end; no octet at all must be the
+        // end, else the client would ask for ever.
+        // RFC 1813 §3.3.6 [1813-35]: eof is TRUE exactly if the octets reach the end of file
         let eof = end >= after.size || (count == 0 && len > 0);
         let count = u32::try_from(count).map_err(|_| Status::ServerFault)?;
         Ok(ReadDone { count, origin, eof, attributes: after })
     }
 
-    /// How many octets there are, and where they were.
+    /// Reads octets; returns their number and their source.
     fn read_octets(
         &mut self,
-        slot: SlotId,
+        slot: FileSlotId,
         offset: u64,
         into: &mut [u8],
         miss: Miss,
-    ) -> Result<Result<(usize, Origin), Missing>, Status> {
-        // RFC 1813 §3.3.6 [1813-37]
+    ) -> Result<Result<(usize, Origin), MissingOctets>, Status> {
+        // RFC 1813 §3.3.6 [1813-37]: an empty READ is refused wherever another READ is
         self.data(slot, Want::Read)?;
         let data = self.cache.get(slot).data.as_ref().expect("just opened");
         // Behind the last offset that the system has, there is nothing.
@@ -157,11 +174,14 @@ impl Files {
         while done < len {
             let rest = into.get_mut(done..len).expect("done < len <= into.len()");
             let at = offset + done as u64;
-            let present =
-                if miss == Miss::Known { Err(Errno::AGAIN) } else { self.read_present(data, rest, at) };
+            let present = if miss == Miss::Known {
+                Err(Errno::AGAIN)
+            } else {
+                self.read_present(data, rest, at)
+            };
             let read = match present {
                 Err(Errno::AGAIN) if miss == Miss::Tell => {
-                    return Ok(Err(Missing { slot, len, present: done }));
+                    return Ok(Err(MissingOctets { slot, len, present: done }));
                 }
                 Err(Errno::AGAIN) => {
                     self.waits.set(self.waits.get() + 1);
@@ -175,7 +195,7 @@ impl Files {
                 read => read,
             };
             match read {
-                // RFC 1813 §3.3.6 [1813-36]
+                // RFC 1813 §3.3.6 [1813-36]: a READ at or behind the end returns no octets and eof
                 Ok(0) => break,
                 Ok(count) => done += count,
                 Err(Errno::INTR) => {}
@@ -185,33 +205,47 @@ impl Files {
         Ok(Ok((done, origin)))
     }
 
-    /// Reads what is in memory without waiting. [`Errno::AGAIN`] when that is nothing, [`Errno::OPNOTSUPP`] when the file system
-    /// does not say: those of memory (tmpfs), where there is nothing to wait for, but also some of the network.
-    fn read_present(&self, data: &Data, into: &mut [u8], offset: u64) -> rustix::io::Result<usize> {
+    /// Reads what is in memory without waiting. [`Errno::AGAIN`] when that is nothing,
+    /// [`Errno::OPNOTSUPP`] when the file system does not say: those of memory (tmpfs), where there
+    /// is nothing to wait for, but also some of the network.
+    fn read_present(
+        &self,
+        data: &OpenData,
+        into: &mut [u8],
+        offset: u64,
+    ) -> rustix::io::Result<usize> {
         if data.is_mute.get() {
             return Err(Errno::OPNOTSUPP);
+        }
+        if self.cold_looks.as_ref().is_some_and(|looks| looks.is_cold(data.fd.as_fd(), offset)) {
+            return Err(Errno::AGAIN);
         }
         let read = preadv2(&data.fd, &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT);
         data.is_mute.set(read == Err(Errno::OPNOTSUPP));
         read
     }
 
-    /// Lets the system bring what a READ misses: io_uring straight to its buffer, else a helper to memory. Gives the buffer
-    /// back when neither can.
+    /// Lets the system bring what a READ misses: io_uring straight to its buffer, else a helper to
+    /// memory. Gives the buffer back when neither can.
     pub(super) fn put_off(
         &mut self,
-        missing: Missing,
+        missing: MissingOctets,
         offset: u64,
         mut octets: Buf,
-        ticket: Ticket,
+        ticket: ReadTicket,
     ) -> Result<(), Buf> {
-        let Missing { slot, len, present } = missing;
+        let MissingOctets { slot, len, present } = missing;
         // Taken first: what changes while it is read shows as a difference.
         let before = self.attributes(slot);
         let data = self.cache.get(slot).data.as_ref().expect("it was just read from");
         if let (Some(ring), Ok(before)) = (&mut self.ring, before) {
             // From the beginning, since what is present was read before the attributes were.
-            match ring.read(&data.fd, offset, (octets, len), Late { ticket, len, before }) {
+            match ring.read(
+                &data.fd,
+                ReadRange { offset, len },
+                octets,
+                Late { ticket, len, before },
+            ) {
                 Ok(()) => return Ok(()),
                 Err((unread, _)) => octets = unread,
             }
@@ -222,10 +256,13 @@ impl Files {
         if is_fetched { Ok(()) } else { Err(octets) }
     }
 
-    /// WRITE (RFC 1813 §3.3.7): the octets of `data`, one slice after the other, go to `offset`. The slices are used up.
+    /// WRITE (RFC 1813 §3.3.7): the octets of `data`, one slice after the other, go to `offset`.
+    /// The slices are used up.
     ///
     /// # Errors
-    /// The status of the reply. [`Status::FBig`] when the file would end behind the last offset the file system has.
+    ///
+    /// The status of the reply. [`Status::FBig`] when the file would end behind the last
+    /// offset the file system has.
     pub fn write(
         &mut self,
         file: &FileHandle,
@@ -246,23 +283,28 @@ impl Files {
         if let Some(after) = &file.after {
             self.expect_change(slot, &before, after);
         }
-        // RFC 1813 §3.3.7 [1813-43]
+        // RFC 1813 §3.3.7 [1813-43]: committed is never weaker than the stability asked for
         Ok(WriteDone { count, committed: stable, verifier, file })
     }
 
-    fn write_octets(&mut self, slot: SlotId, offset: u64, data: &mut [IoSlice<'_>]) -> Result<u32, Status> {
+    fn write_octets(
+        &mut self,
+        slot: FileSlotId,
+        offset: u64,
+        data: &mut [IoSlice<'_>],
+    ) -> Result<u32, Status> {
         let total = data.iter().fold(0_u64, |sum, slice| sum.saturating_add(slice.len() as u64));
         let end = offset.checked_add(total).filter(|end| i64::try_from(*end).is_ok());
         let limit = u32::try_from(total).map_err(|_| Status::Inval)?;
         self.data(slot, Want::Write)?;
         if end.is_none() {
-            // RFC 1813 §3.3.7 [1813-51]
+            // RFC 1813 §3.3.7 [1813-51]: a WRITE behind the largest offset gets NFS3ERR_FBIG
             return Err(Status::FBig);
         }
         self.cache.get_mut(slot).unsynced |= limit > 0;
         let (mut rest, mut done, mut has_made_room) = (data, 0_u32, false);
         IoSlice::advance_slices(&mut rest, 0); // Leaves out empty slices in front.
-        // RFC 1813 §3.3.7 [1813-49]
+        // RFC 1813 §3.3.7 [1813-49]: an empty WRITE leaves mtime unchanged
         while done < limit {
             match pwritev(self.cache.data(slot), rest, offset + u64::from(done)) {
                 Ok(0) => break,
@@ -272,7 +314,7 @@ impl Files {
                 }
                 Err(Errno::INTR) => {}
                 // Some octets are in: the client asks again for the rest and then sees the error.
-                // RFC 1813 §3.3.7 [1813-48]
+                // RFC 1813 §3.3.7 [1813-48]: a partial WRITE succeeds with the count that it wrote
                 Err(_) if done > 0 => break,
                 Err(error) if has_made_room => return Err(status(error)),
                 Err(error) => {
@@ -284,21 +326,24 @@ impl Files {
         if done == 0 && limit > 0 { Err(Status::Io) } else { Ok(done) }
     }
 
-    fn make_stable(&mut self, slot: SlotId, stable: StableHow) -> Result<(), Status> {
+    fn make_stable(&mut self, slot: FileSlotId, stable: StableHow) -> Result<(), Status> {
         let extent = match stable {
             StableHow::Unstable => return Ok(()),
-            // RFC 1813 §3.3.7 [1813-42]
-            StableHow::DataSync => Extent::Data,
-            // RFC 1813 §3.3.7 [1813-41]
-            StableHow::FileSync => Extent::All,
+            // RFC 1813 §3.3.7 [1813-42]: a DATA_SYNC WRITE makes the data retrievable
+            StableHow::DataSync => SyncExtent::Data,
+            // RFC 1813 §3.3.7 [1813-41]: a FILE_SYNC WRITE makes data and metadata stable
+            StableHow::FileSync => SyncExtent::All,
         };
         self.sync_data(slot, extent)
     }
 
-    /// COMMIT (RFC 1813 §3.3.21). The whole file is committed, whatever range is asked for: the verifier covers it all.
+    /// COMMIT (RFC 1813 §3.3.21). The whole file is committed, whatever range is asked for: the
+    /// verifier covers it all.
     ///
     /// # Errors
-    /// The status of the reply. After a failed sync the verifier is another one, so that a client sends its data again.
+    ///
+    /// The status of the reply. After a failed sync the verifier is another one, so that a
+    /// client sends its data again.
     pub fn commit(&mut self, file: &FileHandle) -> Result<CommitDone, Failed<WccData>> {
         let slot = self.resolve(file, Intent::Change)?;
         let before = self.attributes(slot)?;
@@ -306,36 +351,37 @@ impl Files {
         let outcome = self
             .must_be_regular(slot)
             .and_then(|()| self.must_be_cleared(slot, Want::Write))
-            // RFC 1813 §3.3.21 [1813-97]
-            .and_then(|()| self.sync_data(slot, Extent::All));
+            // RFC 1813 §3.3.21 [1813-97]: a COMMIT makes data and metadata of the whole file stable
+            .and_then(|()| self.sync_data(slot, SyncExtent::All));
         let ((), file) = self.changed(slot, outcome)?;
-        // RFC 1813 §3.3.21 [1813-98]
+        // RFC 1813 §3.3.21 [1813-98]: a COMMIT returns the verifier that holds after its sync
         Ok(CommitDone { verifier: self.shared.verifier(), file })
     }
 
-    fn sync_data(&mut self, slot: SlotId, extent: Extent) -> Result<(), Status> {
+    fn sync_data(&mut self, slot: FileSlotId, extent: SyncExtent) -> Result<(), Status> {
         self.data(slot, Want::Sync)?;
         self.sync_open(slot, extent)
     }
 
-    fn sync_open(&mut self, slot: SlotId, extent: Extent) -> Result<(), Status> {
+    fn sync_open(&mut self, slot: FileSlotId, extent: SyncExtent) -> Result<(), Status> {
         let data = self.cache.get(slot).data.as_ref().expect("the caller opened it");
-        // RFC 1813 §3.3.21 [1813-99]
+        // RFC 1813 §3.3.21 [1813-99]: a COMMIT with nothing to flush succeeds
         let synced = self.sync(&data.fd, extent);
         // After a failure nothing is owed any more: the data may be lost, and the verifier says so.
         self.cache.get_mut(slot).unsynced = false;
         synced
     }
 
-    /// Brings the change of an object's attributes or entries to stable storage, if that is asked for.
-    pub(super) fn sync_object(&mut self, slot: SlotId) -> Result<(), Status> {
-        // RFC 1813 §4.7 [1813-104]
+    /// Brings the change of an object's attributes or entries to stable storage, if that is asked
+    /// for.
+    pub(super) fn sync_object(&mut self, slot: FileSlotId) -> Result<(), Status> {
+        // RFC 1813 §4.7 [1813-104]: a change is stable before its reply, UNSTABLE excepted
         if !self.shared.sync_directories {
             return Ok(());
         }
         if matches!(self.cache.get(slot).kind, FileKind::Regular | FileKind::Directory) {
             match self.data_of_any_kind(slot, Want::Sync).map(drop) {
-                Ok(()) => return self.sync_open(slot, Extent::All),
+                Ok(()) => return self.sync_open(slot, SyncExtent::All),
                 Err(Status::Acces | Status::Perm) => {}
                 Err(status) => return Err(status),
             }
@@ -344,30 +390,36 @@ impl Files {
     }
 
     /// For what cannot be opened to be synced by itself: all of the file system.
-    fn sync_file_system(&mut self, slot: SlotId) -> Result<(), Status> {
+    fn sync_file_system(&mut self, slot: FileSlotId) -> Result<(), Status> {
         let _raised = self.search_anywhere()?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let root = openat(self.export_of(slot).root(), c".", flags, Mode::empty()).map_err(status)?;
+        let root =
+            openat(self.export_of(slot).root(), c".", flags, Mode::empty()).map_err(status)?;
         self.judge_sync(rustix::fs::syncfs(root))
     }
 
-    fn must_be_regular(&self, slot: SlotId) -> Result<(), Status> {
+    fn must_be_regular(&self, slot: FileSlotId) -> Result<(), Status> {
         match self.cache.get(slot).kind {
             FileKind::Regular => Ok(()),
             FileKind::Directory => Err(Status::IsDir),
-            // RFC 1813 §3.3.6 [1813-38]
+            // RFC 1813 §3.3.6 [1813-38]: a READ of a special file or a link gets NFS3ERR_INVAL
             _ => Err(Status::Inval),
         }
     }
 
     /// A descriptor for a regular file's content.
-    pub(super) fn data(&mut self, slot: SlotId, want: Want) -> Result<BorrowedFd<'_>, Status> {
+    pub(super) fn data(&mut self, slot: FileSlotId, want: Want) -> Result<BorrowedFd<'_>, Status> {
         self.must_be_regular(slot)?;
         self.data_of_any_kind(slot, want)
     }
 
-    /// A descriptor for the content of a regular file or a directory; opening those two has no side effect.
-    pub(super) fn data_of_any_kind(&mut self, slot: SlotId, want: Want) -> Result<BorrowedFd<'_>, Status> {
+    /// A descriptor for the content of a regular file or a directory; opening those two has no side
+    /// effect.
+    pub(super) fn data_of_any_kind(
+        &mut self,
+        slot: FileSlotId,
+        want: Want,
+    ) -> Result<BorrowedFd<'_>, Status> {
         self.must_be_cleared(slot, want)?;
         if !self.cache.get(slot).data.as_ref().is_some_and(|data| data.serves(want)) {
             let data = match self.open_data(slot, want) {
@@ -388,7 +440,7 @@ impl Files {
         Ok(self.cache.data(slot))
     }
 
-    fn open_data(&mut self, slot: SlotId, want: Want) -> Result<Data, Status> {
+    fn open_data(&mut self, slot: FileSlotId, want: Want) -> Result<OpenData, Status> {
         let attempts: &[OFlags] = match want {
             Want::Read => &[OFlags::RDONLY],
             Want::Write => &[OFlags::RDWR, OFlags::WRONLY],
@@ -402,10 +454,10 @@ impl Files {
         let mut refusal = Status::ServerFault;
         for access in both.iter().chain(attempts) {
             match self.insist(&[slot], |files| files.reopen(slot, *access)) {
-                Ok(fd) => return Ok(Data::new(fd, *access)),
-                // RFC 1813 §4.4 [1813-100]
+                Ok(fd) => return Ok(OpenData::new(fd, *access)),
+                // RFC 1813 §4.4 [1813-100]: an owner may read and write, whatever the mode says
                 Err(Errno::ACCESS) => match self.reopen_as_owner(slot, *access) {
-                    Some(fd) => return Ok(Data::new(fd, *access)),
+                    Some(fd) => return Ok(OpenData::new(fd, *access)),
                     None => refusal = Status::Acces,
                 },
                 Err(Errno::ROFS | Errno::PERM | Errno::TXTBSY) if want == Want::Read => {}
@@ -415,9 +467,10 @@ impl Files {
         Err(refusal)
     }
 
-    /// Opens a file of ours whatever its mode says (RFC 1813 §4.4), without privilege. The mode is never changed for that: a crash would
-    /// leave it open to others, and a READ that changes the ctime looks like somebody's change.
-    fn reopen_as_owner(&self, slot: SlotId, access: OFlags) -> Option<OwnedFd> {
+    /// Opens a file of ours whatever its mode says (RFC 1813 §4.4), without privilege. The mode is
+    /// never changed for that: a crash would leave it open to others, and a READ that changes the
+    /// ctime looks like somebody's change.
+    fn reopen_as_owner(&self, slot: FileSlotId, access: OFlags) -> Option<OwnedFd> {
         let is_regular = self.cache.get(slot).kind == FileKind::Regular;
         let is_ours = || self.attributes(slot).is_ok_and(|found| found.uid == self.uid());
         if self.shared.policy.is_some() || !is_regular || !is_ours() {
@@ -426,7 +479,7 @@ impl Files {
         owner::open(self.cache.path(slot), access | OFlags::NOCTTY | OFlags::NONBLOCK).ok()
     }
 
-    pub(super) fn reopen(&self, slot: SlotId, access: OFlags) -> rustix::io::Result<OwnedFd> {
+    pub(super) fn reopen(&self, slot: FileSlotId, access: OFlags) -> rustix::io::Result<OwnedFd> {
         let (descriptors, number) = self.magic(slot);
         openat(
             descriptors,

@@ -1,8 +1,9 @@
 //! READDIR and READDIRPLUS (RFC 1813 §3.3.16–3.3.17).
 //!
-//! A cookie is the file system's own offset behind an entry, so names that come and go do not move the others, as far as the
-//! file system keeps that promise (ext4, XFS, btrfs do; tmpfs since Linux 6.6). Nothing else needs to be remembered, and the
-//! cookie verifier is always zero, as with Linux' server.
+//! A cookie is the file system's own offset behind an entry, so names that come and go do not move
+//! the others, as far as the file system keeps that promise (ext4, XFS, btrfs do; tmpfs since Linux
+//! 6.6). Nothing else needs to be remembered, and the cookie verifier is always zero, as with
+//! Linux' server.
 
 use std::os::fd::BorrowedFd;
 
@@ -11,22 +12,28 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use stag_protocol::nfs::v3::{Attributes, CookieVerifier, FileHandle, Status};
 
 use super::attributes::attributes;
-use super::cache::SlotId;
+use super::cache::FileSlotId;
 use super::data::Want;
 use super::errno::status;
 use super::name::Meaning;
 use super::{Files, Intent};
-use crate::store::{Entry, Failed, Listed, Place, Visitor};
+use crate::store::{Failed, Listed, ListedEntry, ListingStart, Visitor};
 
 const VERIFIER: CookieVerifier = [0; 8];
 /// Octets asked of the file system at least: several entries with the longest name.
 const WINDOW_MIN: usize = 4096;
 
-/// What is told of each entry.
+/// Amount of detail that a listing gives about each entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Detail {
     Name,
     Object,
+}
+
+/// The receiver of entries, and the room to read them from the system.
+struct EntrySink<'a, 'v> {
+    buffer: &'a mut [core::mem::MaybeUninit<u8>],
+    visit: &'a mut Visitor<'v>,
 }
 
 impl Files {
@@ -37,21 +44,21 @@ impl Files {
     pub fn readdir(
         &mut self,
         directory: &FileHandle,
-        place: Place,
+        place: ListingStart,
         visit: &mut Visitor<'_>,
     ) -> Result<Listed, Failed<Option<Attributes>>> {
         self.list(directory, place, Detail::Name, visit)
     }
 
-    /// READDIRPLUS (RFC 1813 §3.3.17). `..`, a mount point, and what cannot be looked at come without handle and attributes;
-    /// what is removed meanwhile does not come at all.
+    /// READDIRPLUS (RFC 1813 §3.3.17). `..`, a mount point, and what cannot be looked at come
+    /// without handle and attributes; what is removed meanwhile does not come at all.
     ///
     /// # Errors
     /// As [`Files::readdir`].
     pub fn readdirplus(
         &mut self,
         directory: &FileHandle,
-        place: Place,
+        place: ListingStart,
         visit: &mut Visitor<'_>,
     ) -> Result<Listed, Failed<Option<Attributes>>> {
         self.list(directory, place, Detail::Object, visit)
@@ -60,7 +67,7 @@ impl Files {
     fn list(
         &mut self,
         directory: &FileHandle,
-        place: Place,
+        place: ListingStart,
         detail: Detail,
         visit: &mut Visitor<'_>,
     ) -> Result<Listed, Failed<Option<Attributes>>> {
@@ -69,9 +76,11 @@ impl Files {
             let before = self.attributes(slot)?;
             self.review(slot, &before);
         }
-        // The buffer leaves the store while its entries are looked at, and comes back whatever happens.
+        // The buffer leaves the store while its entries are looked at, and comes back whatever
+        // happens.
         let mut listing = core::mem::take(&mut self.listing);
-        let outcome = self.list_into(slot, place, detail, (&mut listing, visit));
+        let outcome =
+            self.list_into(slot, place, detail, EntrySink { buffer: &mut listing, visit });
         self.listing = listing;
         let after = self.attributes(slot)?;
         match outcome {
@@ -82,27 +91,29 @@ impl Files {
 
     fn list_into(
         &mut self,
-        slot: SlotId,
-        place: Place,
+        slot: FileSlotId,
+        place: ListingStart,
         detail: Detail,
-        (listing, visit): (&mut [core::mem::MaybeUninit<u8>], &mut Visitor<'_>),
+        EntrySink { buffer, visit }: EntrySink<'_, '_>,
     ) -> Result<bool, Status> {
-        // RFC 1813 §3.3.16 [1813-82]
+        // RFC 1813 §3.3.16 [1813-82]: a stale cookie or wrong verifier gets NFS3ERR_BAD_COOKIE
         if place.cookie != 0 && place.verifier != VERIFIER {
             return Err(Status::BadCookie);
         }
         let file = self.rewound(slot, place.cookie)?;
-        let window = place.window.clamp(WINDOW_MIN, listing.len());
-        let window = listing.get_mut(..window).expect("clamped");
+        let window = place.window.clamp(WINDOW_MIN, buffer.len());
+        let window = buffer.get_mut(..window).expect("clamped");
         let mut entries = RawDir::new(file, window);
         let (mut room, handle_len) = (place.room, self.handle_of(slot).octets().len());
         let mut any = false;
         while let Some(entry) = entries.next() {
             let entry = entry.map_err(status)?;
-            // What will not fit is not looked at in vain. The first has to be tried: it may be smaller than most.
-            let has_room = detail == Detail::Name || room.take(entry.file_name().count_bytes(), handle_len);
+            // What will not fit is not looked at in vain. The first has to be tried: it may be
+            // smaller than most.
+            let has_room =
+                detail == Detail::Name || room.take(entry.file_name().count_bytes(), handle_len);
             if any && !has_room {
-                // RFC 1813 §3.3.16 [1813-81]
+                // RFC 1813 §3.3.16 [1813-81]: eof is TRUE exactly if no entry is left
                 return Ok(false);
             }
             if let Some(entry) = self.describe(slot, &entry, detail)? {
@@ -115,10 +126,11 @@ impl Files {
         Ok(true)
     }
 
-    /// The directory's content from `cookie` on, as a descriptor of its own: the store is needed while it is read.
-    fn rewound(&mut self, slot: SlotId, cookie: u64) -> Result<std::os::fd::OwnedFd, Status> {
+    /// The directory's content from `cookie` on, as a descriptor of its own: the store is needed
+    /// while it is read.
+    fn rewound(&mut self, slot: FileSlotId, cookie: u64) -> Result<std::os::fd::OwnedFd, Status> {
         let file: BorrowedFd<'_> = self.data_of_any_kind(slot, Want::Read)?;
-        // RFC 1813 §3.3.16 [1813-83]
+        // RFC 1813 §3.3.16 [1813-83]: an entry that stays is listed exactly once
         seek(file, SeekFrom::Start(cookie)).map_err(|error| match error {
             Errno::INVAL | Errno::OVERFLOW => Status::BadCookie,
             error => status(error),
@@ -127,35 +139,39 @@ impl Files {
         self.insist(&[slot], copy).map_err(status)
     }
 
-    /// What a client is told of an entry; nothing when it is gone.
+    /// Describes an entry to a client; none when the entry is gone.
     fn describe<'a>(
         &mut self,
-        slot: SlotId,
+        slot: FileSlotId,
         entry: &'a RawDirEntry<'_>,
         detail: Detail,
-    ) -> Result<Option<Entry<'a>>, Status> {
+    ) -> Result<Option<ListedEntry<'a>>, Status> {
         let (name, cookie) = (entry.file_name().to_bytes(), entry.next_entry_cookie());
         let own = self.cache.get(slot).identity;
         let is_root = own == self.export_of(slot).identity();
-        // RFC 1813 §3.3.16 [1813-84]
-        let plain = Entry { fileid: entry.ino(), name, cookie, object: None };
+        // RFC 1813 §3.3.16 [1813-84]: no entry has file number zero
+        let plain = ListedEntry { fileid: entry.ino(), name, cookie, object: None };
         let meaning = Meaning::of(name);
-        let is_itself = meaning == Ok(Meaning::Itself) || (is_root && meaning == Ok(Meaning::Above));
+        let is_itself =
+            meaning == Ok(Meaning::Itself) || (is_root && meaning == Ok(Meaning::Above));
         if is_itself {
             let object = match detail {
                 Detail::Name => None,
                 Detail::Object => Some((self.handle_of(slot), self.attributes(slot)?)),
             };
             // Above an export's root there is nothing but that root.
-            return Ok(Some(Entry { fileid: own.file.inode, object, ..plain }));
+            return Ok(Some(ListedEntry { fileid: own.file.inode, object, ..plain }));
         }
-        let (Ok(Meaning::Entry(name)), Detail::Object) = (meaning, detail) else { return Ok(Some(plain)) };
+        let (Ok(Meaning::Entry(name)), Detail::Object) = (meaning, detail) else {
+            return Ok(Some(plain));
+        };
         self.looks.set(self.looks.get() + 1);
         match self.entry(slot, name) {
             Ok(found) => {
-                // RFC 1813 §3.3.17 [1813-88]
+                // RFC 1813 §3.3.17 [1813-88]: handle and attributes of an entry match LOOKUP or are
+                // absent
                 let object = Some((self.issue(slot, name, &found)?, attributes(&found)));
-                Ok(Some(Entry { fileid: found.stx_ino, object, ..plain }))
+                Ok(Some(ListedEntry { fileid: found.stx_ino, object, ..plain }))
             }
             Err(Status::NoEnt) => Ok(None),
             Err(_) => Ok(Some(plain)),

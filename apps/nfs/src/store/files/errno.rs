@@ -1,11 +1,11 @@
-//! What an error of the system is called in NFS (RFC 1813 §2.6).
+//! NFS status of each error of the system (RFC 1813 §2.6).
 
 use rustix::io::Errno;
 use stag_protocol::nfs::v3::Status;
 
 /// The status that says the same as `errno`.
 pub(super) fn status(errno: Errno) -> Status {
-    // RFC 1813 §2.5 [1813-3]
+    // RFC 1813 §2.5 [1813-3]: an error of the file system becomes its NFS status
     match errno {
         Errno::PERM => Status::Perm,
         Errno::NOENT => Status::NoEnt,
@@ -15,7 +15,7 @@ pub(super) fn status(errno: Errno) -> Status {
         Errno::XDEV => Status::XDev,
         Errno::NODEV => Status::NoDev,
         Errno::NOTDIR => Status::NotDir,
-        // RFC 1813 §3.3.12 [1813-68]
+        // RFC 1813 §3.3.12 [1813-68]: a REMOVE of a directory gets NFS3ERR_ISDIR
         Errno::ISDIR => Status::IsDir,
         // A symbolic link where none may be: a swap under our hands.
         Errno::INVAL | Errno::LOOP => Status::Inval,
@@ -24,7 +24,7 @@ pub(super) fn status(errno: Errno) -> Status {
         Errno::ROFS => Status::RoFs,
         Errno::MLINK => Status::MLink,
         Errno::NAMETOOLONG => Status::NameTooLong,
-        // RFC 1813 §3.3.13 [1813-70]
+        // RFC 1813 §3.3.13 [1813-70]: a RMDIR of a directory with entries gets NFS3ERR_NOTEMPTY
         Errno::NOTEMPTY => Status::NotEmpty,
         Errno::DQUOT => Status::DQuot,
         Errno::STALE => Status::Stale,
@@ -32,9 +32,12 @@ pub(super) fn status(errno: Errno) -> Status {
         // A mount point, or a program that runs: asking again soon would not help.
         Errno::BUSY | Errno::TXTBSY => Status::Acces,
         // Asking again later may help.
-        Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT => {
-            Status::Jukebox
-        }
+        Errno::MFILE
+        | Errno::NFILE
+        | Errno::NOMEM
+        | Errno::AGAIN
+        | Errno::INTR
+        | Errno::TIMEDOUT => Status::Jukebox,
         _ => Status::Io,
     }
 }

@@ -1,12 +1,13 @@
 //! Letting go of files that nobody uses: their space, their file systems and the programs among
 //! them are free for this host again.
 //!
-//! | what | when it is closed |
-//! |---|---|
-//! | a file without a name | at once when it was removed through this gateway, on every shard; else when it is idle |
-//! | a descriptor to write by | after one to two seconds without a WRITE: a program can be executed then, and the file system be made read-only |
-//! | any other file | after four to five seconds without a call about it |
-//! | a file with data that is not on stable storage | as the others to write by, but it stays open to be synced, for a minute |
+//! - A file without a name is closed at once when it was removed through this gateway, on every
+//!   shard; else when it is idle.
+//! - A descriptor to write by is closed after one to two seconds without a WRITE: a program can be
+//!   executed then, and the file system be made read-only.
+//! - Any other file is closed after four to five seconds without a call about it.
+//! - A file with data that is not on stable storage is closed as the others to write by, but it
+//!   stays open to be synced, for a minute.
 //!
 //! Looking for them costs no wake-up: a shard makes a pass at least once a second in any case, and
 //! looks at a part of the open files in each, at none when none is open.
@@ -33,9 +34,9 @@ use stag_engine::Time;
 use stag_nfs_os::{user, writeback};
 use stag_protocol::nfs::v3::FileKind;
 
-use super::cache::{Data, Open, SlotId};
+use super::cache::{FileSlotId, OpenData, OpenFile};
 use super::siblings::{self, Room};
-use super::{Extent, Files};
+use super::{Files, SyncExtent};
 use crate::handle::{Birth, Identity};
 
 /// Time in which all slots are looked at once.
@@ -63,7 +64,7 @@ pub(super) struct Rounds {
     at: usize,
     /// Parts of a slot, by [`STEPS`], that earlier steps left to later ones.
     left_over: usize,
-    /// When all open files were looked at because room was short.
+    /// Time at which all open files were looked at because room was short.
     searched: Option<Instant>,
     /// A removal was told to other shards since they were asked for room.
     told: bool,
@@ -112,14 +113,14 @@ impl Files {
 
     /// Closes what is removed if another shard asks for that. What is asked for meanwhile is done
     /// the next time.
-    fn close_as_asked(&mut self, keep: &[SlotId]) {
+    fn close_as_asked(&mut self, keep: &[FileSlotId]) {
         if let Some(asked) = self.shared.siblings.asked(&self.letters) {
             self.close_removed(keep);
             self.shared.siblings.answer(&self.letters, asked);
         }
     }
 
-    fn look_at(&mut self, slot: SlotId, age: u8) {
+    fn look_at(&mut self, slot: FileSlotId, age: u8) {
         let open = self.cache.get(slot);
         let (is_removed, unsynced) = (open.is_removed.get(), open.unsynced);
         if is_removed && (age >= IDLE_ROUNDS || !self.may_recur(open.identity)) {
@@ -129,7 +130,8 @@ impl Files {
             self.close(slot);
         } else if age >= IDLE_ROUNDS && self.has_no_name(slot) {
             self.close(slot);
-        } else if let Some(data) = self.cache.get_mut(slot).data.as_mut().filter(|data| data.writable)
+        } else if let Some(data) =
+            self.cache.get_mut(slot).data.as_mut().filter(|data| data.writable)
             && !core::mem::take(&mut data.is_in_use_to_write)
         {
             self.stop_writing(slot);
@@ -138,10 +140,11 @@ impl Files {
 
     /// Closes the descriptor that a file is written by. While data is not on stable storage another
     /// stays, to sync it by.
-    fn stop_writing(&mut self, slot: SlotId) {
-        let spare = if self.cache.get(slot).unsynced { self.reopen_to_sync(slot).ok() } else { None };
+    fn stop_writing(&mut self, slot: FileSlotId) {
+        let spare =
+            if self.cache.get(slot).unsynced { self.reopen_to_sync(slot).ok() } else { None };
         if let Some(fd) = spare {
-            self.exchange(slot, Data::new(fd, OFlags::RDONLY));
+            self.exchange(slot, OpenData::new(fd, OFlags::RDONLY));
         } else {
             self.close_data(slot);
         }
@@ -149,7 +152,7 @@ impl Files {
 
     /// Puts a descriptor for a file's content in the place of another, which is asked for data that
     /// was lost. The new one is there before: one of them is told of every failure.
-    pub(super) fn exchange(&mut self, slot: SlotId, data: Data) {
+    pub(super) fn exchange(&mut self, slot: FileSlotId, data: OpenData) {
         let open = self.cache.get_mut(slot);
         let old = open.data.replace(data).filter(|_| open.unsynced);
         if let Some(old) = old {
@@ -159,23 +162,23 @@ impl Files {
     }
 
     /// Closes a file's content, and makes it stable first if that is owed.
-    fn close_data(&mut self, slot: SlotId) {
+    fn close_data(&mut self, slot: FileSlotId) {
         let open = self.cache.get_mut(slot);
         if let Some(data) = open.data.take()
             && core::mem::take(&mut open.unsynced)
         {
-            let _ = self.sync(&data.fd, Extent::All);
+            let _ = self.sync(&data.fd, SyncExtent::All);
         }
     }
 
-    fn reopen_to_sync(&self, slot: SlotId) -> rustix::io::Result<OwnedFd> {
+    fn reopen_to_sync(&self, slot: FileSlotId) -> rustix::io::Result<OwnedFd> {
         let _raised = user::raise(CapabilitySet::DAC_OVERRIDE)?;
         self.reopen(slot, OFlags::RDONLY)
     }
 
     /// Closes a file, and makes it stable first if that is owed. A pinned one loses its content
     /// only.
-    pub(super) fn close(&mut self, slot: SlotId) {
+    pub(super) fn close(&mut self, slot: FileSlotId) {
         if !self.cache.is_pinned(slot) {
             let open = self.cache.take(slot);
             self.part_with(open);
@@ -186,11 +189,12 @@ impl Files {
 
     /// The end of a file that left the cache. One that was written to is synced, so that a lost
     /// write is noticed.
-    pub(super) fn part_with(&self, open: Option<Open>) {
-        if let Some(Open { unsynced: true, data: Some(data), path, is_removed, .. }) = open
-            && !(is_removed.get() || crate::export::stat(&path).is_ok_and(|found| found.stx_nlink == 0))
+    pub(super) fn part_with(&self, open: Option<OpenFile>) {
+        if let Some(OpenFile { unsynced: true, data: Some(data), path, is_removed, .. }) = open
+            && !(is_removed.get()
+                || crate::export::stat(&path).is_ok_and(|found| found.stx_nlink == 0))
         {
-            let _ = self.sync(&data.fd, Extent::All);
+            let _ = self.sync(&data.fd, SyncExtent::All);
         }
     }
 
@@ -199,7 +203,9 @@ impl Files {
         self.shared.siblings.tell_removed(&self.letters, identity.file);
         self.rounds.told = true;
         // A file that the call uses was not removed: the name led to it a moment before.
-        if let Some(slot) = self.cache.look_for(identity.file).filter(|slot| !self.cache.is_paired(*slot)) {
+        if let Some(slot) =
+            self.cache.look_for(identity.file).filter(|slot| !self.cache.is_paired(*slot))
+        {
             if kind == FileKind::Directory {
                 self.cache.get(slot).is_removed.set(true);
             }
@@ -207,14 +213,14 @@ impl Files {
         }
     }
 
-    fn close_if_removed(&mut self, slot: SlotId) {
+    fn close_if_removed(&mut self, slot: FileSlotId) {
         if self.has_no_name(slot) && !self.may_recur(self.cache.get(slot).identity) {
             self.close(slot);
         }
     }
 
     /// True for a file without a name. Looks unless that is known.
-    fn has_no_name(&self, slot: SlotId) -> bool {
+    fn has_no_name(&self, slot: FileSlotId) -> bool {
         let open = self.cache.get(slot);
         if !open.is_removed.get() {
             let found = crate::export::stat(&open.path);
@@ -233,7 +239,8 @@ impl Files {
             return true;
         }
         let now = clock_gettime(ClockId::RealtimeCoarse);
-        let nanos = |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
+        let nanos =
+            |seconds: i64, nanos: i64| i128::from(seconds) * 1_000_000_000 + i128::from(nanos);
         let age = nanos(now.tv_sec, now.tv_nsec) - nanos(birth.seconds, birth.nanos.into());
         let tick = if birth.nanos == 0 { TICK_OF_SECONDS } else { TICK };
         age < i128::try_from(tick.as_nanos()).unwrap_or(i128::MAX)
@@ -243,7 +250,7 @@ impl Files {
     /// inodes and some could be given back meanwhile. The files in `keep` stay open.
     pub(super) fn insist<T>(
         &mut self,
-        keep: &[SlotId],
+        keep: &[FileSlotId],
         call: impl Fn(&Self) -> rustix::io::Result<T>,
     ) -> rustix::io::Result<T> {
         call(self).or_else(|error| {
@@ -257,7 +264,11 @@ impl Files {
     /// # Errors
     /// The same one when nothing helps, or [`Errno::AGAIN`] when another shard is about to free
     /// space.
-    pub(super) fn make_room(&mut self, error: Errno, keep: &[SlotId]) -> rustix::io::Result<()> {
+    pub(super) fn make_room(
+        &mut self,
+        error: Errno,
+        keep: &[FileSlotId],
+    ) -> rustix::io::Result<()> {
         let is_made = match error {
             Errno::NOSPC | Errno::DQUOT => self.free_space(keep)?,
             Errno::MFILE | Errno::NFILE => self.free_descriptors(keep),
@@ -266,7 +277,7 @@ impl Files {
         if is_made { Ok(()) } else { Err(error) }
     }
 
-    fn free_space(&mut self, keep: &[SlotId]) -> rustix::io::Result<bool> {
+    fn free_space(&mut self, keep: &[FileSlotId]) -> rustix::io::Result<bool> {
         // A full file system is asked again and again: all open files are looked at now and then
         // only.
         let is_due = self.rounds.searched.is_none_or(|at| at.elapsed() >= LOOK_INTERVAL);
@@ -283,7 +294,7 @@ impl Files {
 
     /// Asks the other shards to close what is removed, and waits a moment for them. Meanwhile it
     /// does what they ask for: two that ask each other do not wait in vain.
-    fn ask_for_room(&mut self, keep: &[SlotId]) -> Room {
+    fn ask_for_room(&mut self, keep: &[FileSlotId]) -> Room {
         let mut request = self.shared.siblings.ask_for_room(&self.letters);
         loop {
             if let Some(room) = self.shared.siblings.outcome(&mut request) {
@@ -295,18 +306,22 @@ impl Files {
     }
 
     /// Closes every file without a name; whether there was any.
-    fn close_removed(&mut self, keep: &[SlotId]) -> bool {
+    fn close_removed(&mut self, keep: &[FileSlotId]) -> bool {
         self.close_each(keep, Self::has_no_name)
     }
 
-    fn close_known_removed(&mut self, keep: &[SlotId]) -> bool {
+    fn close_known_removed(&mut self, keep: &[FileSlotId]) -> bool {
         self.close_each(keep, |files, slot| files.cache.get(slot).is_removed.get())
     }
 
-    fn close_each(&mut self, keep: &[SlotId], is_over: impl Fn(&Self, SlotId) -> bool) -> bool {
+    fn close_each(
+        &mut self,
+        keep: &[FileSlotId],
+        is_over: impl Fn(&Self, FileSlotId) -> bool,
+    ) -> bool {
         let mut any = false;
         for number in 0..self.cache.slots() {
-            let is_used = |slot: &SlotId| keep.contains(slot) || self.cache.is_paired(*slot);
+            let is_used = |slot: &FileSlotId| keep.contains(slot) || self.cache.is_paired(*slot);
             let slot = self.cache.slot(number).filter(|slot| !is_used(slot));
             if let Some(slot) = slot.filter(|slot| !self.cache.is_pinned(*slot))
                 && is_over(self, slot)
@@ -318,7 +333,7 @@ impl Files {
         any
     }
 
-    fn free_descriptors(&mut self, keep: &[SlotId]) -> bool {
+    fn free_descriptors(&mut self, keep: &[FileSlotId]) -> bool {
         let mut any = false;
         for _ in 0..EVICTED {
             let Some(open) = self.cache.evict(keep) else { break };

@@ -1,9 +1,11 @@
-//! Exports whose files the kernel opens by its own handles, in privileged mode. No index is kept for them.
+//! Exports whose files the kernel opens by its own handles, in privileged mode. No index is kept
+//! for them.
 //!
-//! A handle leads to its inode wherever that lies on the file system, so a directory is followed up to its export's root when
-//! it is opened: one that was moved out of the export is stale. Of another file nobody can say which directory holds it (it
-//! may be several, and none is asked on the way): one that is moved out stays reachable by the handle that it had inside,
-//! under its own mode as ever, like with Linux' server and `no_subtree_check`; and nothing beside it does.
+//! A handle leads to its inode wherever that lies on the file system, so a directory is followed up
+//! to its export's root when it is opened: one that was moved out of the export is stale. Of
+//! another file nobody can say which directory holds it (it may be several, and none is asked on
+//! the way): one that is moved out stays reachable by the handle that it had inside, under its own
+//! mode as ever, like with Linux' server and `no_subtree_check`; and nothing beside it does.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use rustix::thread::CapabilitySet;
 use stag_nfs_os::{KernelHandle, Raised, user};
 use stag_protocol::nfs::v3::{FileKind, Status};
 
-use super::cache::{Open, SlotId};
+use super::cache::{FileSlotId, OpenFile};
 use super::errno::status;
 use super::{Files, attributes};
 use crate::export::{Export, ExportId, Exports, stat};
@@ -25,29 +27,32 @@ const BY_PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
 
 /// An export that the kernel opens files of.
 #[derive(Debug)]
-struct Mount {
+struct ExportMount {
     export: ExportId,
     /// The root's inode number.
     inode: u64,
-    /// The export's root, open for reading: the kernel takes no descriptor that is opened by path only.
+    /// The export's root, open for reading: the kernel takes no descriptor that is opened by path
+    /// only.
     root: OwnedFd,
     handle: KernelHandle,
 }
 
 /// All of them; none in unprivileged mode.
 #[derive(Debug, Default)]
-pub(super) struct Mounts(Vec<Arc<Mount>>);
+pub(super) struct Mounts(Vec<Arc<ExportMount>>);
 
 impl Mounts {
-    /// Finds out which exports the kernel opens files of; a sentence about each one where it does not.
+    /// Finds out which exports the kernel opens files of; a sentence about each one where it does
+    /// not.
     pub fn open(exports: &Exports) -> (Self, Vec<String>) {
         let mut mounts = Vec::new();
         let mut notices = Vec::new();
         for export in exports.iter() {
-            match Mount::open(export) {
+            match ExportMount::open(export) {
                 Ok(mount) => mounts.push(Arc::new(mount)),
                 Err(error) => notices.push(format!(
-                    "the file system of /{} has no handles that can be used ({error}): its files are found by the index of their names",
+                    "the file system of /{} has no handles that can be used ({error}): its files \
+                     are found by the index of their names",
                     export.name()
                 )),
             }
@@ -58,11 +63,10 @@ impl Mounts {
     /// Those of `exports`: the ones that are here, and those of exports that came since.
     pub fn renewed(&self, exports: &Exports) -> Self {
         let mount = |export: &Export| {
-            let known = self
-                .0
-                .iter()
-                .find(|mount| mount.export == export.id() && mount.inode == export.identity().file.inode);
-            known.cloned().or_else(|| Mount::open(export).ok().map(Arc::new))
+            let known = self.0.iter().find(|mount| {
+                mount.export == export.id() && mount.inode == export.identity().file.inode
+            });
+            known.cloned().or_else(|| ExportMount::open(export).ok().map(Arc::new))
         };
         Self(exports.iter().filter_map(mount).collect())
     }
@@ -72,12 +76,12 @@ impl Mounts {
         self.get(export).map(|mount| mount.handle)
     }
 
-    fn get(&self, export: ExportId) -> Option<&Mount> {
+    fn get(&self, export: ExportId) -> Option<&ExportMount> {
         self.0.iter().map(|mount| &**mount).find(|mount| mount.export == export)
     }
 }
 
-impl Mount {
+impl ExportMount {
     fn open(export: &Export) -> rustix::io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(export.root(), c".", flags, Mode::empty())?;
@@ -90,7 +94,8 @@ impl Mount {
     }
 }
 
-/// The root's handle fits, and those of a file system are alike; a longer one is none that a client could be given.
+/// The root's handle fits, and those of a file system are alike; a longer one is none that a client
+/// could be given.
 fn status_of_handle(error: Errno) -> Status {
     if error == Errno::OVERFLOW { Status::ServerFault } else { status(error) }
 }
@@ -108,11 +113,11 @@ impl Files {
         }
     }
 
-    /// The kernel's handle of an entry of a directory, in an export that has them. Should the name lead to another file
-    /// than a moment ago, the handle made of both names none.
+    /// The kernel's handle of an entry of a directory, in an export that has them. Should the name
+    /// lead to another file than a moment ago, the handle made of both names none.
     pub(super) fn kernel_handle_at(
         &self,
-        directory: SlotId,
+        directory: FileSlotId,
         name: &[u8],
     ) -> Result<Option<KernelHandle>, Status> {
         let open = self.cache.get(directory);
@@ -122,7 +127,7 @@ impl Files {
         }
     }
 
-    /// Whether the index keeps the names of an export's files.
+    /// Returns true if the index keeps the names of an export's files.
     pub(super) fn is_indexed(&self, export: ExportId) -> bool {
         self.serving.mounts.get(export).is_none()
     }
@@ -132,10 +137,11 @@ impl Files {
         &mut self,
         file: FileId,
         handle: &KernelHandle,
-        keep: Option<SlotId>,
-    ) -> Result<SlotId, Status> {
+        keep: Option<FileSlotId>,
+    ) -> Result<FileSlotId, Status> {
         if let Some(slot) = self.cache.find(file) {
-            // The open file holds the inode number: another handle with it is that of a file long gone.
+            // The open file holds the inode number: another handle with it is that of a file long
+            // gone.
             let is_it = self.cache.get(slot).kernel == Some(*handle);
             return if is_it { Ok(slot) } else { Err(Status::Stale) };
         }
@@ -162,12 +168,12 @@ impl Files {
         }
         let identity = Identity { file, birth: Birth::of(&found) };
         let kernel = Some(*handle);
-        let open = Open { kernel, ..Open::by_path(identity, kind, path) };
+        let open = OpenFile { kernel, ..OpenFile::by_path(identity, kind, path) };
         Ok(self.insert(open, keep))
     }
 
-    /// Lets the thread look anywhere as long as the guard lives: a handle is opened by whoever has it, and what he may do with
-    /// the file is asked afterwards.
+    /// Lets the thread look anywhere as long as the guard lives: a handle is opened by whoever has
+    /// it, and what he may do with the file is asked afterwards.
     pub(super) fn search_anywhere(&self) -> Result<Raised, Status> {
         user::raise(CapabilitySet::DAC_READ_SEARCH).map_err(status)
     }

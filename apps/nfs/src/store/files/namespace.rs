@@ -4,19 +4,25 @@ use rustix::fs::{AtFlags, Statx, linkat, renameat, unlinkat};
 use stag_protocol::nfs::v3::{FileHandle, FileKind, Status, WccData};
 
 use super::attributes::kind;
-use super::cache::SlotId;
+use super::cache::FileSlotId;
 use super::errno::status;
 use super::name::Name;
 use super::{Files, Intent};
 use crate::handle::Identity;
-use crate::store::{Failed, Linked, Renamed};
+use crate::store::{Failed, Linked, NameIn, Renamed};
 
 impl Files {
     /// REMOVE (RFC 1813 §3.3.12). With its last name a file's handle is stale, on every shard.
     ///
     /// # Errors
-    /// The status of the reply; [`Status::IsDir`] for a directory, [`Status::Acces`] for `.` and `..`.
-    pub fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> Result<WccData, Failed<WccData>> {
+    ///
+    /// The status of the reply; [`Status::IsDir`] for a directory, [`Status::Acces`] for
+    /// `.` and `..`.
+    pub fn remove(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> Result<WccData, Failed<WccData>> {
         let name = Name::of(name, Status::Acces, Status::Acces);
         self.take_away(directory, name, AtFlags::empty())
     }
@@ -25,8 +31,12 @@ impl Files {
     ///
     /// # Errors
     /// The status of the reply; [`Status::Inval`] for `.`, [`Status::Exist`] for `..`.
-    pub fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> Result<WccData, Failed<WccData>> {
-        // RFC 1813 §3.3.13 [1813-69]
+    pub fn rmdir(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> Result<WccData, Failed<WccData>> {
+        // RFC 1813 §3.3.13 [1813-69]: a RMDIR of . gets NFS3ERR_INVAL, of .. NFS3ERR_EXIST
         let name = Name::of(name, Status::Inval, Status::Exist);
         self.take_away(directory, name, AtFlags::REMOVEDIR)
     }
@@ -43,7 +53,12 @@ impl Files {
         self.changed(slot, outcome).map(|((), wcc)| wcc)
     }
 
-    fn unlink(&mut self, directory: SlotId, name: Name<'_>, how: AtFlags) -> Result<(), Status> {
+    fn unlink(
+        &mut self,
+        directory: FileSlotId,
+        name: Name<'_>,
+        how: AtFlags,
+    ) -> Result<(), Status> {
         let found = self.entry(directory, name)?;
         let remove = |files: &Self| unlinkat(files.cache.path(directory), name.octets(), how);
         self.insist(&[directory], remove).map_err(status)?;
@@ -60,7 +75,7 @@ impl Files {
         }
     }
 
-    fn forget(&mut self, identity: Identity, directory: SlotId, name: Name<'_>) {
+    fn forget(&mut self, identity: Identity, directory: FileSlotId, name: Name<'_>) {
         if !self.is_indexed(identity.file.export) {
             return;
         }
@@ -72,68 +87,77 @@ impl Files {
     /// RENAME (RFC 1813 §3.3.14). Handles of what is renamed, and of all below it, stay good.
     ///
     /// # Errors
-    /// The status of the reply; [`Status::Inval`] for `.` and `..`, [`Status::XDev`] between exports.
+    ///
+    /// The status of the reply; [`Status::Inval`] for `.` and `..`, [`Status::XDev`]
+    /// between exports.
     pub fn rename(
         &mut self,
-        from: (&FileHandle, &[u8]),
-        to: (&FileHandle, &[u8]),
+        from: NameIn<'_, &FileHandle>,
+        to: NameIn<'_, &FileHandle>,
     ) -> Result<Renamed, Failed<Renamed>> {
-        let source = self.directory(from.0, Intent::Change)?;
-        let target = self.directory_beside(to.0, source)?;
+        let source = self.directory(from.directory, Intent::Change)?;
+        let target = self.directory_beside(to.directory, source)?;
         self.must_be_there(source)?;
         self.must_be_there(target)?;
         self.cache.pair(source, target);
-        let outcome = self.rename_entry((source, from.1), (target, to.1));
+        let outcome =
+            self.rename_entry(NameIn::new(source, from.name), NameIn::new(target, to.name));
         self.cache.part();
         let about = Renamed { from: self.wcc(source), to: self.wcc(target) };
         outcome.map(|()| about).map_err(|status| Failed { status, about })
     }
 
-    fn rename_entry(&mut self, from: (SlotId, &[u8]), to: (SlotId, &[u8])) -> Result<(), Status> {
-        let name = Name::of(from.1, Status::Inval, Status::Inval)?;
-        // RFC 1813 §3.3.14 [1813-75]
-        let new_name = Name::of(to.1, Status::Inval, Status::Inval)?;
-        self.same_export(from.0, to.0)?;
-        let found = self.entry(from.0, name)?;
-        let replaced = match self.entry(to.0, new_name) {
+    fn rename_entry(
+        &mut self,
+        from: NameIn<'_, FileSlotId>,
+        to: NameIn<'_, FileSlotId>,
+    ) -> Result<(), Status> {
+        let name = Name::of(from.name, Status::Inval, Status::Inval)?;
+        // RFC 1813 §3.3.14 [1813-75]: a RENAME of . or .. gets NFS3ERR_INVAL
+        let new_name = Name::of(to.name, Status::Inval, Status::Inval)?;
+        self.same_export(from.directory, to.directory)?;
+        let found = self.entry(from.directory, name)?;
+        let replaced = match self.entry(to.directory, new_name) {
             Ok(replaced) => Some(replaced),
             Err(Status::NoEnt) => None,
             Err(status) => return Err(status),
         };
-        // RFC 1813 §3.3.14 [1813-71] [1813-73]
+        // RFC 1813 §3.3.14 [1813-71]: a RENAME is atomic: a replaced name never disappears
+        // RFC 1813 §3.3.14 [1813-73]: a RENAME replaces only its own sort, and empty directories
         let rename = |files: &Self| {
-            let (old, new) = (files.cache.path(from.0), files.cache.path(to.0));
+            let (old, new) = (files.cache.path(from.directory), files.cache.path(to.directory));
             renameat(old, name.octets(), new, new_name.octets())
         };
-        self.insist(&[from.0, to.0], rename).map_err(status)?;
-        let identity = self.identity(from.0, &found);
+        self.insist(&[from.directory, to.directory], rename).map_err(status)?;
+        let identity = self.identity(from.directory, &found);
         if let Some(replaced) = replaced {
-            let replaced_identity = self.identity(to.0, &replaced);
+            let replaced_identity = self.identity(to.directory, &replaced);
             if replaced_identity == identity {
-                // RFC 1813 §3.3.14 [1813-76]
+                // RFC 1813 §3.3.14 [1813-76]: a RENAME between two names of one file does nothing
                 return Ok(()); // Two names of one file: the system leaves both.
             }
-            self.forget(replaced_identity, to.0, new_name);
+            self.forget(replaced_identity, to.directory, new_name);
             self.let_go_of_last(replaced_identity, &replaced);
         }
-        self.forget(identity, from.0, name);
-        // RFC 1813 §3.3.14 [1813-77]
-        self.record(identity, to.0, new_name)?;
-        self.sync_object(to.0)?;
-        if from.0 == to.0 { Ok(()) } else { self.sync_object(from.0) }
+        self.forget(identity, from.directory, name);
+        // RFC 1813 §3.3.14 [1813-77]: handles stay valid after a RENAME
+        self.record(identity, to.directory, new_name)?;
+        self.sync_object(to.directory)?;
+        if from.directory == to.directory { Ok(()) } else { self.sync_object(from.directory) }
     }
 
-    fn same_export(&self, a: SlotId, b: SlotId) -> Result<(), Status> {
+    fn same_export(&self, a: FileSlotId, b: FileSlotId) -> Result<(), Status> {
         let export = |slot| self.cache.get(slot).identity.file.export;
-        // RFC 1813 §3.3.14 [1813-72]
+        // RFC 1813 §3.3.14 [1813-72]: a RENAME between file systems gets NFS3ERR_XDEV
         if export(a) == export(b) { Ok(()) } else { Err(Status::XDev) }
     }
 
     /// LINK (RFC 1813 §3.3.15).
     ///
     /// # Errors
-    /// The status of the reply; [`Status::Inval`] for a directory, [`Status::Exist`] for `.` and `..`, [`Status::XDev`] between
-    /// exports.
+    ///
+    /// The status of the reply; [`Status::Inval`] for a directory, [`Status::Exist`] for
+    /// `.` and `..`, [`Status::XDev`] between exports.
     pub fn link(
         &mut self,
         file: &FileHandle,
@@ -150,19 +174,30 @@ impl Files {
         outcome.map(|()| about).map_err(|status| Failed { status, about })
     }
 
-    fn link_entry(&mut self, file: SlotId, directory: SlotId, name: &[u8]) -> Result<(), Status> {
+    fn link_entry(
+        &mut self,
+        file: FileSlotId,
+        directory: FileSlotId,
+        name: &[u8],
+    ) -> Result<(), Status> {
         let name = Name::of(name, Status::Exist, Status::Exist)?;
-        // RFC 1813 §3.3.15 [1813-79]
+        // RFC 1813 §3.3.15 [1813-79]: a LINK between file systems gets NFS3ERR_XDEV
         self.same_export(file, directory)?;
         if self.cache.get(file).kind == FileKind::Directory {
             return Err(Status::Inval);
         }
         let link = |files: &Self| {
             let (descriptors, number) = files.magic(file);
-            linkat(descriptors, number, files.cache.path(directory), name.octets(), AtFlags::SYMLINK_FOLLOW)
+            linkat(
+                descriptors,
+                number,
+                files.cache.path(directory),
+                name.octets(),
+                AtFlags::SYMLINK_FOLLOW,
+            )
         };
         // Both are open: what is not there any more is one of them, not a name.
-        // RFC 1813 §3.3.15 [1813-78]
+        // RFC 1813 §3.3.15 [1813-78]: a LINK adds one to nlink and names the same file
         self.insist(&[file, directory], link).map_err(|error| match status(error) {
             Status::NoEnt => Status::Stale,
             other => other,

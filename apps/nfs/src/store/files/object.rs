@@ -8,14 +8,14 @@ use stag_protocol::nfs::v3::{
 };
 
 use super::attributes::attributes;
-use super::cache::SlotId;
+use super::cache::FileSlotId;
 use super::data::Want;
 use super::errno::status;
 use super::name::Meaning;
 use super::{Files, Intent};
-use crate::store::{Failed, Found, User};
+use crate::store::{Failed, FoundObject, User};
 
-/// What [`Files::readlink`] did.
+/// Result of [`Files::readlink`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadlinkDone {
     /// Octets at the front of the caller's memory that are the target's.
@@ -36,7 +36,8 @@ impl Files {
 
     /// SETATTR (RFC 1813 §3.3.2), only if the file's ctime is `guard`.
     ///
-    /// Size, owner, mode and times are set in this order; the first that fails ends it, and what was set stays set.
+    /// Size, owner, mode and times are set in this order; the first that fails ends it, and what
+    /// was set stays set.
     ///
     /// # Errors
     /// The status of the reply; [`Status::NotSync`] when the guard does not match.
@@ -48,7 +49,7 @@ impl Files {
     ) -> Result<WccData, Failed<WccData>> {
         let slot = self.resolve(file, Intent::Change)?;
         let before = self.attributes(slot)?;
-        // RFC 1813 §3.3.2 [1813-21]
+        // RFC 1813 §3.3.2 [1813-21]: a guard that differs from ctime gets NFS3ERR_NOT_SYNC
         let outcome = if guard.is_some_and(|ctime| ctime != before.ctime) {
             Err(Status::NotSync)
         } else {
@@ -58,14 +59,16 @@ impl Files {
     }
 
     /// Sets attributes without making them stable.
-    pub(super) fn apply(&mut self, slot: SlotId, set: &SetAttributes) -> Result<(), Status> {
+    pub(super) fn apply(&mut self, slot: FileSlotId, set: &SetAttributes) -> Result<(), Status> {
         let times = timestamps(set)?;
         if let Some(size) = set.size {
             self.truncate(slot, size)?;
         }
-        // Cutting sets the time of modification, for everybody who may write. Setting only that one time to the present is for the owner
-        // alone, and O_TRUNC at a Linux client asks for both (RFC 1813 §3.3.2).
-        let is_set = set.size.is_some() && (set.atime, set.mtime) == (SetTime::Keep, SetTime::Server);
+        // Cutting sets the time of modification, for everybody who may write. Setting only that one
+        // time to the present is for the owner alone, and O_TRUNC at a Linux client asks for both
+        // (RFC 1813 §3.3.2).
+        let is_set =
+            set.size.is_some() && (set.atime, set.mtime) == (SetTime::Keep, SetTime::Server);
         let times = times.filter(|_| !is_set);
         if set.uid.is_some() || set.gid.is_some() {
             self.set_owner(slot, set)?;
@@ -82,7 +85,7 @@ impl Files {
         Ok(())
     }
 
-    pub(super) fn set_owner(&self, slot: SlotId, set: &SetAttributes) -> Result<(), Status> {
+    pub(super) fn set_owner(&self, slot: FileSlotId, set: &SetAttributes) -> Result<(), Status> {
         // All ones is the system's "leave it"; nobody can have that number.
         if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) {
             return Err(Status::Inval);
@@ -91,9 +94,10 @@ impl Files {
         chownat(self.cache.path(slot), c"", uid, gid, AtFlags::EMPTY_PATH).map_err(status)
     }
 
-    fn set_mode(&self, slot: SlotId, mode: u32) -> Result<(), Status> {
+    fn set_mode(&self, slot: FileSlotId, mode: u32) -> Result<(), Status> {
         if self.cache.get(slot).kind == FileKind::Symlink {
-            return Err(Status::NotSupp); // A link has none; kernels before 6.6 differ in what they do.
+            // A link has none; kernels before 6.6 differ in what they do.
+            return Err(Status::NotSupp);
         }
         #[cfg(test)]
         self.must_own()?;
@@ -107,7 +111,7 @@ impl Files {
         self.pretended_uid.get().map_or(Ok(()), |_| Err(Status::Perm))
     }
 
-    fn truncate(&mut self, slot: SlotId, size: u64) -> Result<(), Status> {
+    fn truncate(&mut self, slot: FileSlotId, size: u64) -> Result<(), Status> {
         if i64::try_from(size).is_err() {
             return Err(Status::FBig);
         }
@@ -116,14 +120,15 @@ impl Files {
             self.review(slot, &before);
         }
         self.data(slot, Want::Write)?;
-        // RFC 1813 §3.3.2 [1813-22]
+        // RFC 1813 §3.3.2 [1813-22]: a new size cuts the file or extends it by zeros
         let cut = |files: &Self| ftruncate(files.cache.data(slot), size);
         self.insist(&[slot], cut).map_err(status)?;
         self.cache.get_mut(slot).unsynced = true;
         Ok(())
     }
 
-    /// LOOKUP (RFC 1813 §3.3.3). `.` is the directory itself, `..` the one above it; above an export's root is that root.
+    /// LOOKUP (RFC 1813 §3.3.3). `.` is the directory itself, `..` the one above it; above an
+    /// export's root is that root.
     ///
     /// # Errors
     /// The status of the reply, and the directory's attributes.
@@ -131,18 +136,25 @@ impl Files {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-    ) -> Result<Found, Failed<Option<Attributes>>> {
+    ) -> Result<FoundObject, Failed<Option<Attributes>>> {
         let slot = self.directory(directory, Intent::Look)?;
-        // `..` may open another file, which must not close this one: its attributes are asked for first.
+        // `..` may open another file, which must not close this one: its attributes are asked for
+        // first.
         let above = self.attributes(slot)?;
         match self.find(slot, name) {
-            // RFC 1813 §3.3.3 [1813-25]
-            Ok((handle, attributes)) => Ok(Found { handle, attributes, directory: Some(above) }),
+            // RFC 1813 §3.3.3 [1813-25]: a LOOKUP returns object and directory attributes
+            Ok((handle, attributes)) => {
+                Ok(FoundObject { handle, attributes, directory: Some(above) })
+            }
             Err(status) => Err(Failed { status, about: Some(above) }),
         }
     }
 
-    fn find(&mut self, directory: SlotId, name: &[u8]) -> Result<(FileHandle, Attributes), Status> {
+    fn find(
+        &mut self,
+        directory: FileSlotId,
+        name: &[u8],
+    ) -> Result<(FileHandle, Attributes), Status> {
         let slot = match Meaning::of(name)? {
             Meaning::Entry(name) => {
                 let found = self.entry(directory, name)?;
@@ -155,7 +167,8 @@ impl Files {
         Ok((self.handle_of(slot), self.attributes(slot)?))
     }
 
-    /// The handle that MOUNT's MNT answers for `/NAME` or a directory below it, `/NAME/A/B` (RFC 1813 §5.2.1).
+    /// The handle that MOUNT's MNT answers for `/NAME` or a directory below it, `/NAME/A/B` (RFC
+    /// 1813 §5.2.1).
     ///
     /// # Errors
     /// [`Status::NoEnt`] when no export has that name, [`Status::Stale`] when its directory was
@@ -167,7 +180,10 @@ impl Files {
         self.act_as(&User::Anyone);
         let _raised = self.search_anywhere()?;
         let mut names = path.split(|octet| *octet == b'/').filter(|name| !name.is_empty());
-        let export = names.next().and_then(|name| self.serving.exports.by_name(name)).ok_or(Status::NoEnt)?;
+        let export = names
+            .next()
+            .and_then(|name| self.serving.exports.by_name(name))
+            .ok_or(Status::NoEnt)?;
         let mut handle = self.root_handle(export);
         for name in names {
             handle = self.lookup(&handle, name).map_err(|failed| failed.status)?.handle;
@@ -178,7 +194,8 @@ impl Files {
         Ok(handle)
     }
 
-    /// ACCESS (RFC 1813 §3.3.4): which of the asked rights the caller has, or in unprivileged mode the server's user.
+    /// ACCESS (RFC 1813 §3.3.4): which of the asked rights the caller has, or in unprivileged mode
+    /// the server's user.
     ///
     /// # Errors
     /// The status of the reply.
@@ -189,11 +206,11 @@ impl Files {
     ) -> Result<(Access, Attributes), Failed<Option<Attributes>>> {
         let slot = self.resolve(file, Intent::Look)?;
         let found = self.attributes(slot)?;
-        // RFC 1813 §3.3.4 [1813-31]
+        // RFC 1813 §3.3.4 [1813-31]: an ACCESS reply holds for this credential and export
         let read_only = self.export_of(slot).is_read_only();
         let mut granted = Access::NONE;
         for (right, need, changes) in rights(found.kind) {
-            // RFC 1813 §3.3.4 [1813-30]
+            // RFC 1813 §3.3.4 [1813-30]: an ACCESS reply grants only rights that were asked for
             let wanted = asked.contains(*right) && !(*changes && read_only);
             if wanted && self.may(slot, *need)? {
                 granted = granted | *right;
@@ -202,17 +219,19 @@ impl Files {
         Ok((granted, found))
     }
 
-    fn may(&self, slot: SlotId, need: rustix::fs::Access) -> Result<bool, Status> {
+    fn may(&self, slot: FileSlotId, need: rustix::fs::Access) -> Result<bool, Status> {
         use rustix::io::Errno;
         match self.ask(slot, need) {
             Ok(()) => Ok(true),
-            // RFC 1813 §3.3.4 [1813-29]
+            // RFC 1813 §3.3.4 [1813-29]: an ACCESS check that is made gets NFS3_OK, whatever it
+            // finds
             Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY) => Ok(false),
             Err(error) => Err(status(error)),
         }
     }
 
-    /// READLINK (RFC 1813 §3.3.5): the target goes to the front of `target`, cut when it is longer. 4,096 octets hold any.
+    /// READLINK (RFC 1813 §3.3.5): the target goes to the front of `target`, cut when it is longer.
+    /// 4,096 octets hold any.
     ///
     /// # Errors
     /// The status of the reply; [`Status::Inval`] for what is no symbolic link.
@@ -224,20 +243,21 @@ impl Files {
         let slot = self.resolve(file, Intent::Look)?;
         let found = self.attributes(slot)?;
         let refuse = |status| Failed { status, about: Some(found) };
-        // RFC 1813 §3.3.5 [1813-32]
+        // RFC 1813 §3.3.5 [1813-32]: a READLINK of anything but a link gets NFS3ERR_INVAL
         if found.kind != FileKind::Symlink {
             return Err(refuse(Status::Inval));
         }
         if target.is_empty() {
             return Ok(ReadlinkDone { count: 0, attributes: found });
         }
-        let count =
-            readlinkat_raw(self.cache.path(slot), c"", target).map_err(|error| refuse(status(error)))?;
+        let count = readlinkat_raw(self.cache.path(slot), c"", target)
+            .map_err(|error| refuse(status(error)))?;
         Ok(ReadlinkDone { count: u32::try_from(count).unwrap_or(u32::MAX), attributes: found })
     }
 }
 
-/// For each right that an object of this kind can give: what it needs, and whether it changes something.
+/// For each right that an object of this kind can give: what it needs, and whether it changes
+/// something.
 fn rights(kind: FileKind) -> &'static [(Access, rustix::fs::Access, bool)] {
     use rustix::fs::Access as Need;
     const DIRECTORY: &[(Access, Need, bool)] = &[
@@ -259,15 +279,20 @@ fn rights(kind: FileKind) -> &'static [(Access, rustix::fs::Access, bool)] {
 /// The times to set, `None` when both stay.
 fn timestamps(set: &SetAttributes) -> Result<Option<Timestamps>, Status> {
     let timespec = |time: SetTime| match time {
-        // RFC 1813 §3.3.2 [1813-23]
+        // RFC 1813 §3.3.2 [1813-23]: attributes that SETATTR does not name stay unchanged
         SetTime::Keep => Ok(Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT }),
-        // RFC 1813 §3.3.2 [1813-24]
+        // RFC 1813 §3.3.2 [1813-24]: a time is set to the server's or to the client's
         SetTime::Server => Ok(Timespec { tv_sec: 0, tv_nsec: UTIME_NOW }),
         SetTime::Client(time) if time.nanos >= 1_000_000_000 => Err(Status::Inval),
-        SetTime::Client(time) => Ok(Timespec { tv_sec: time.seconds.into(), tv_nsec: time.nanos.into() }),
+        SetTime::Client(time) => {
+            Ok(Timespec { tv_sec: time.seconds.into(), tv_nsec: time.nanos.into() })
+        }
     };
     if (set.atime, set.mtime) == (SetTime::Keep, SetTime::Keep) {
         return Ok(None);
     }
-    Ok(Some(Timestamps { last_access: timespec(set.atime)?, last_modification: timespec(set.mtime)? }))
+    Ok(Some(Timestamps {
+        last_access: timespec(set.atime)?,
+        last_modification: timespec(set.mtime)?,
+    }))
 }

@@ -8,14 +8,15 @@ use rustix::path::DecInt;
 use stag_protocol::nfs::v3::{FileHandle, FileKind, Status};
 
 use super::attributes::kind;
-use super::cache::{Open, SlotId};
+use super::cache::{FileSlotId, OpenFile};
 use super::errno::{status, status_of_io};
 use super::name::{Name, NameCopy};
 use super::{Files, Intent, open_beneath};
-use crate::export::{Place, STAT_MASK, stat};
+use crate::export::{HostInode, STAT_MASK, stat};
 use crate::handle::{Birth, FileId, Identity, Named};
 
-/// Names tried for one handle, over all directories on the way: bounds the work, and the depth a handle is found at.
+/// Names tried for one handle, over all directories on the way: bounds the work, and the depth a
+/// handle is found at.
 const TRIES_MAX: u32 = 256;
 /// Directories between a directory and its export's root, at most.
 const DEPTH_MAX: usize = 4096;
@@ -25,31 +26,37 @@ const PATH_MAX: usize = 4096;
 
 /// A file to be opened: which inode, and which of its files if that is known.
 #[derive(Clone, Copy)]
-struct Wanted {
+struct WantedFile {
     file: FileId,
     birth: Option<Birth>,
 }
 
-impl Wanted {
+impl WantedFile {
     fn is(&self, stat: &Statx) -> bool {
-        // RFC 1813 §2.6 [1813-5]
+        // RFC 1813 §2.6 [1813-5]: equal handles name one object, also if an inode is reused
         stat.stx_ino == self.file.inode && self.birth.is_none_or(|birth| birth == Birth::of(stat))
     }
 }
 
-/// What a search may still do, and must not close.
-struct Search {
+/// Number of tries that a search has left, and the slot that it must not close.
+struct HandleSearch {
     tries: u32,
-    keep: Option<SlotId>,
+    keep: Option<FileSlotId>,
 }
 
 impl Files {
     /// The open file that a handle names.
     ///
     /// # Errors
-    /// [`Status::BadHandle`] for a handle that is not ours, [`Status::Stale`] for a file that is gone or an export that is no
-    /// longer served, [`Status::RoFs`] for a change on a read-only export.
-    pub(super) fn resolve(&mut self, handle: &FileHandle, intent: Intent) -> Result<SlotId, Status> {
+    ///
+    /// [`Status::BadHandle`] for a handle that is not ours, [`Status::Stale`] for a file
+    /// that is gone or an export that is no longer served, [`Status::RoFs`] for a change on a
+    /// read-only export.
+    pub(super) fn resolve(
+        &mut self,
+        handle: &FileHandle,
+        intent: Intent,
+    ) -> Result<FileSlotId, Status> {
         self.resolve_beside(handle, intent, None)
     }
 
@@ -58,8 +65,8 @@ impl Files {
         &mut self,
         handle: &FileHandle,
         intent: Intent,
-        keep: Option<SlotId>,
-    ) -> Result<SlotId, Status> {
+        keep: Option<FileSlotId>,
+    ) -> Result<FileSlotId, Status> {
         let named = self.shared.handles.open(handle)?;
         if keep.is_none() && self.serving.export(named.file().export).is_none() {
             // Another shard may have met a directory that was made again.
@@ -72,8 +79,8 @@ impl Files {
         self.must_act_as_someone()?;
         match named {
             Named::Birth(Identity { file, birth }) => {
-                let wanted = Wanted { file, birth: Some(birth) };
-                self.open_file(wanted, &mut Search { tries: TRIES_MAX, keep })
+                let wanted = WantedFile { file, birth: Some(birth) };
+                self.open_file(wanted, &mut HandleSearch { tries: TRIES_MAX, keep })
             }
             Named::Kernel(file, handle) => self.open_by_handle(file, &handle, keep),
         }
@@ -83,23 +90,39 @@ impl Files {
     ///
     /// # Errors
     /// As [`Files::resolve`], and [`Status::NotDir`].
-    pub(super) fn directory(&mut self, handle: &FileHandle, intent: Intent) -> Result<SlotId, Status> {
+    pub(super) fn directory(
+        &mut self,
+        handle: &FileHandle,
+        intent: Intent,
+    ) -> Result<FileSlotId, Status> {
         let slot = self.resolve(handle, intent)?;
         self.must_be_directory(slot)
     }
 
     /// [`Files::directory`] without closing `keep`.
-    pub(super) fn directory_beside(&mut self, handle: &FileHandle, keep: SlotId) -> Result<SlotId, Status> {
+    pub(super) fn directory_beside(
+        &mut self,
+        handle: &FileHandle,
+        keep: FileSlotId,
+    ) -> Result<FileSlotId, Status> {
         let slot = self.resolve_beside(handle, Intent::Change, Some(keep))?;
         self.must_be_directory(slot)
     }
 
-    fn must_be_directory(&self, slot: SlotId) -> Result<SlotId, Status> {
-        // RFC 1813 §3.3.3 [1813-26]
-        if self.cache.get(slot).kind == FileKind::Directory { Ok(slot) } else { Err(Status::NotDir) }
+    fn must_be_directory(&self, slot: FileSlotId) -> Result<FileSlotId, Status> {
+        // RFC 1813 §3.3.3 [1813-26]: a LOOKUP in a non-directory gets NFS3ERR_NOTDIR
+        if self.cache.get(slot).kind == FileKind::Directory {
+            Ok(slot)
+        } else {
+            Err(Status::NotDir)
+        }
     }
 
-    fn open_file(&mut self, wanted: Wanted, search: &mut Search) -> Result<SlotId, Status> {
+    fn open_file(
+        &mut self,
+        wanted: WantedFile,
+        search: &mut HandleSearch,
+    ) -> Result<FileSlotId, Status> {
         if let Some(slot) = self.cache.find(wanted.file) {
             // The open file holds the inode number: another birth time is that of a file long gone.
             let found = self.cache.get(slot).identity.birth;
@@ -110,14 +133,14 @@ impl Files {
             };
         }
         let _raised = self.search_anywhere()?;
-        // RFC 1813 §2.6 [1813-6]
+        // RFC 1813 §2.6 [1813-6]: a handle of a removed object gets NFS3ERR_STALE
         let mut refusal = Status::Stale;
         for round in 0..2 {
             if round > 0 && !self.index.catch_up() {
                 break;
             }
             let mut nth = 0;
-            // RFC 1813 §2.6 [1813-8]
+            // RFC 1813 §2.6 [1813-8]: a handle outlives renames and restarts of the server
             while let Some(location) = self.index.names(wanted.file).get(nth) {
                 nth += 1;
                 let (parent, name) = (location.parent, NameCopy::of(&location.name));
@@ -135,19 +158,20 @@ impl Files {
     /// Opens the file if it has the name that the index says.
     fn open_at(
         &mut self,
-        wanted: Wanted,
+        wanted: WantedFile,
         parent: u64,
         name: &NameCopy,
-        search: &mut Search,
-    ) -> Result<SlotId, Status> {
-        let above = Wanted { file: FileId { inode: parent, ..wanted.file }, birth: None };
+        search: &mut HandleSearch,
+    ) -> Result<FileSlotId, Status> {
+        let above = WantedFile { file: FileId { inode: parent, ..wanted.file }, birth: None };
         let parent = self.open_file(above, search)?;
         if let Some(slot) = self.cache.find(wanted.file) {
             return Ok(slot); // Damaged hints can lead in a circle.
         }
         let keep = [parent, search.keep.unwrap_or(parent)];
-        let open =
-            |files: &Self| open_beneath(files.cache.path(parent), name.octets(), OFlags::PATH, Mode::empty());
+        let open = |files: &Self| {
+            open_beneath(files.cache.path(parent), name.octets(), OFlags::PATH, Mode::empty())
+        };
         let path = self.insist(&keep, open).map_err(|error| match error {
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Status::Stale,
             Errno::XDEV => Status::Acces,
@@ -164,13 +188,19 @@ impl Files {
     }
 
     /// A file just opened by path, with what its handle is made of.
-    pub(super) fn opened(&self, identity: Identity, kind: FileKind, path: OwnedFd) -> Result<Open, Status> {
+    pub(super) fn opened(
+        &self,
+        identity: Identity,
+        kind: FileKind,
+        path: OwnedFd,
+    ) -> Result<OpenFile, Status> {
         let kernel = self.kernel_handle(identity.file.export, &path)?;
-        Ok(Open { kernel, ..Open::by_path(identity, kind, path) })
+        Ok(OpenFile { kernel, ..OpenFile::by_path(identity, kind, path) })
     }
 
-    /// Keeps an open file; the one that leaves for it is synced first, so that a lost write is noticed.
-    pub(super) fn insert(&mut self, open: Open, keep: Option<SlotId>) -> SlotId {
+    /// Keeps an open file; the one that leaves for it is synced first, so that a lost write is
+    /// noticed.
+    pub(super) fn insert(&mut self, open: OpenFile, keep: Option<FileSlotId>) -> FileSlotId {
         let (slot, evicted) = self.cache.insert(open, keep.as_slice());
         self.part_with(evicted);
         slot
@@ -179,7 +209,7 @@ impl Files {
     /// Refuses what lies on another mount or device, and the state directory.
     pub(super) fn admit(&self, file: FileId, found: &Statx) -> Result<(), Status> {
         let is_foreign = !self.export(file.export).holds(found);
-        if is_foreign || Place::in_stat(found) == self.shared.state_place {
+        if is_foreign || HostInode::in_stat(found) == self.shared.state_place {
             Err(Status::Acces)
         } else {
             Ok(())
@@ -187,23 +217,25 @@ impl Files {
     }
 
     /// The attributes of an entry of a directory.
-    pub(super) fn entry(&self, directory: SlotId, name: Name<'_>) -> Result<Statx, Status> {
+    pub(super) fn entry(&self, directory: FileSlotId, name: Name<'_>) -> Result<Statx, Status> {
         let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
-        let found = statx(self.cache.path(directory), name.octets(), flags, STAT_MASK).map_err(status)?;
+        let found =
+            statx(self.cache.path(directory), name.octets(), flags, STAT_MASK).map_err(status)?;
         self.admit(self.cache.get(directory).identity.file, &found)?;
         Ok(found)
     }
 
     /// The identity of a file in the same export as an open one.
-    pub(super) fn identity(&self, beside: SlotId, found: &Statx) -> Identity {
+    pub(super) fn identity(&self, beside: FileSlotId, found: &Statx) -> Identity {
         let export = self.cache.get(beside).identity.file.export;
         Identity { file: FileId { export, inode: found.stx_ino }, birth: Birth::of(found) }
     }
 
-    /// A handle for an entry of a directory; where files are found by their names, the index learns this one.
+    /// A handle for an entry of a directory; where files are found by their names, the index learns
+    /// this one.
     pub(super) fn issue(
         &mut self,
-        directory: SlotId,
+        directory: FileSlotId,
         name: Name<'_>,
         found: &Statx,
     ) -> Result<FileHandle, Status> {
@@ -224,7 +256,7 @@ impl Files {
     pub(super) fn record(
         &mut self,
         identity: Identity,
-        directory: SlotId,
+        directory: FileSlotId,
         name: Name<'_>,
     ) -> Result<(), Status> {
         if !self.is_indexed(identity.file.export) {
@@ -235,7 +267,7 @@ impl Files {
     }
 
     /// The handle of an open file.
-    pub(super) fn handle_of(&self, slot: SlotId) -> FileHandle {
+    pub(super) fn handle_of(&self, slot: FileSlotId) -> FileHandle {
         self.shared.handles.seal(&self.cache.get(slot).named())
     }
 
@@ -243,7 +275,7 @@ impl Files {
     ///
     /// # Errors
     /// [`Status::Stale`] when the directory was moved out of its export.
-    pub(super) fn above(&mut self, directory: SlotId) -> Result<SlotId, Status> {
+    pub(super) fn above(&mut self, directory: FileSlotId) -> Result<FileSlotId, Status> {
         let identity = self.cache.get(directory).identity;
         if identity == self.export_of(directory).identity() {
             return Ok(directory);
@@ -269,15 +301,15 @@ impl Files {
     /// Refuses a directory that is not the root of the file's export, nor below it.
     pub(super) fn must_lie_inside(&self, directory: &OwnedFd, file: FileId) -> Result<(), Status> {
         let _raised = self.search_anywhere()?;
-        let root = Place::of(self.export(file.export).root()).map_err(status)?;
+        let root = HostInode::of(self.export(file.export).root()).map_err(status)?;
         let mut here = directory.try_clone().map_err(|error| status_of_io(&error))?;
         for _ in 0..DEPTH_MAX {
-            let place = Place::of(&here).map_err(status)?;
+            let place = HostInode::of(&here).map_err(status)?;
             if place == root {
                 return Ok(());
             }
             let above = open_above(&here).map_err(status_above)?;
-            if Place::of(&above).map_err(status)? == place {
+            if HostInode::of(&above).map_err(status)? == place {
                 break;
             }
             here = above;
@@ -287,7 +319,7 @@ impl Files {
 
     /// Lets the index learn the name that an open file has at this moment, where files are found by
     /// their names.
-    pub(super) fn learn_name(&mut self, slot: SlotId) {
+    pub(super) fn learn_name(&mut self, slot: FileSlotId) {
         let open = self.cache.get(slot);
         let identity = open.identity;
         if !self.is_indexed(identity.file.export) || self.cache.is_pinned(slot) {
@@ -305,7 +337,9 @@ impl Files {
     fn learn(&mut self, identity: Identity, path: &[u8]) {
         let Ok(_raised) = self.search_anywhere() else { return };
         let mut buffer = [0; PATH_MAX];
-        let Some(root) = self.path_of(self.export(identity.file.export).root(), &mut buffer) else { return };
+        let Some(root) = self.path_of(self.export(identity.file.export).root(), &mut buffer) else {
+            return;
+        };
         let root = if root == b"/" { &b""[..] } else { root };
         let (mut child, mut path) = (identity, path);
         while let Some(at) = path.iter().rposition(|octet| *octet == b'/')
@@ -315,11 +349,13 @@ impl Files {
             let (above, name) = path.split_at(at);
             let name = name.get(1..).unwrap_or_default();
             let place = if above.is_empty() { &b"/"[..] } else { above };
-            let Ok(found) = statx(CWD, place, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, STAT_MASK)
+            let Ok(found) =
+                statx(CWD, place, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, STAT_MASK)
             else {
                 return;
             };
-            if !self.export(identity.file.export).holds(&found) || !(1..=255).contains(&name.len()) {
+            if !self.export(identity.file.export).holds(&found) || !(1..=255).contains(&name.len())
+            {
                 return;
             }
             // A hint like all others: whoever follows it compares what he finds.

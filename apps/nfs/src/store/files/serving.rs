@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use stag_nfs_os::user;
 use stag_protocol::nfs::v3::{FileHandle, FileKind};
 
-use super::cache::Open;
+use super::cache::OpenFile;
 use super::kernel::Mounts;
-use super::{Files, Shared};
+use super::{Files, SharedFiles};
 use crate::export::{Export, ExportId, Exports};
 use crate::handle::Named;
 
@@ -54,7 +54,7 @@ impl Serving {
     }
 }
 
-impl Shared {
+impl SharedFiles {
     /// Looks for directories that were deleted and made again. The thread acts as the server itself
     /// afterwards.
     fn revive(&self) {
@@ -113,10 +113,10 @@ impl Files {
     }
 
     /// An export's root, open.
-    pub(super) fn root_of(&self, export: &Export) -> std::io::Result<Open> {
+    pub(super) fn root_of(&self, export: &Export) -> std::io::Result<OpenFile> {
         let path = export.root().try_clone()?;
         let kernel = self.serving.mounts.root(export.id());
-        Ok(Open { kernel, ..Open::by_path(export.identity(), FileKind::Directory, path) })
+        Ok(OpenFile { kernel, ..OpenFile::by_path(export.identity(), FileKind::Directory, path) })
     }
 
     /// The handle of an export's root.
@@ -125,7 +125,7 @@ impl Files {
     }
 }
 
-impl Shared {
+impl SharedFiles {
     /// The handle of an export's root; what MOUNT answers.
     pub fn root(&self, export: &Export) -> FileHandle {
         self.seal_root(&self.roster.serving().mounts, export)

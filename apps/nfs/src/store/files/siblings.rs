@@ -2,7 +2,7 @@
 //!
 //! A file that one store removes keeps its space as long as another has it open. The others are
 //! told by mail, which wakes nobody: whoever sleeps reads it within a second. Only a store that
-//! meets a full file system rings, and waits a moment.
+//! meets a full file system wakes them, and waits a moment.
 
 use std::{
     sync::{
@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{handle::FileId, mail::Letterbox};
+use crate::{handle::FileId, inbox::Inbox};
 
 /// Removals that wait for one store. Those that find no room are found by looking at all open
 /// files.
@@ -29,7 +29,7 @@ pub(super) struct Siblings(Box<[Sibling]>);
 
 #[derive(Debug)]
 struct Sibling {
-    removed: Letterbox<FileId>,
+    removed: Inbox<FileId>,
     letters: Mutex<Option<Receiver<FileId>>>,
     /// Requests to close what is removed, so far.
     asked: AtomicU64,
@@ -46,7 +46,7 @@ pub(super) struct Letters {
 
 /// A request to close what is removed.
 #[derive(Debug)]
-pub(super) struct Request {
+pub(super) struct RoomRequest {
     until: Instant,
     is_alone: bool,
     /// Those that did not answer yet, each with the number of the request there.
@@ -68,7 +68,7 @@ impl Siblings {
     /// So many stores.
     pub fn new(shards: usize) -> Self {
         let sibling = |_| {
-            let (removed, letters) = Letterbox::new(if shards > 1 { LETTERS } else { 1 });
+            let (removed, letters) = Inbox::new(if shards > 1 { LETTERS } else { 1 });
             let letters = Mutex::new(Some(letters));
             Sibling { removed, letters, asked: AtomicU64::new(0), done: AtomicU64::new(u64::MAX) }
         };
@@ -85,10 +85,10 @@ impl Siblings {
         Letters { shard, removed }
     }
 
-    /// Lets `ring` wake the shard with this number when room is short.
-    pub fn attach(&self, shard: usize, ring: impl Fn() + Send + Sync + 'static) {
+    /// Lets `wake` wake the shard with this number when room is short.
+    pub fn attach(&self, shard: usize, wake: impl Fn() + Send + Sync + 'static) {
         if let Some(sibling) = self.0.get(shard) {
-            sibling.removed.attach(ring);
+            sibling.removed.attach(wake);
         }
     }
 
@@ -102,15 +102,17 @@ impl Siblings {
     }
 
     /// Asks the others to close what is removed.
-    pub fn ask_for_room(&self, letters: &Letters) -> Request {
-        let waiting: Vec<_> = self.others(letters).map(|(at, sibling)| (at, sibling.ask())).collect();
-        Request { until: Instant::now() + PATIENCE, is_alone: waiting.is_empty(), waiting }
+    pub fn ask_for_room(&self, letters: &Letters) -> RoomRequest {
+        let waiting: Vec<_> =
+            self.others(letters).map(|(at, sibling)| (at, sibling.ask())).collect();
+        RoomRequest { until: Instant::now() + PATIENCE, is_alone: waiting.is_empty(), waiting }
     }
 
     /// The outcome of a request; none while it is worth waiting for.
-    pub fn outcome(&self, request: &mut Request) -> Option<Room> {
-        let Request { until, is_alone, waiting } = request;
-        waiting.retain(|(at, goal)| self.0.get(*at).is_some_and(|sibling| !sibling.has_done(*goal)));
+    pub fn outcome(&self, request: &mut RoomRequest) -> Option<Room> {
+        let RoomRequest { until, is_alone, waiting } = request;
+        waiting
+            .retain(|(at, goal)| self.0.get(*at).is_some_and(|sibling| !sibling.has_done(*goal)));
         match waiting.is_empty() {
             true if *is_alone => Some(Room::None),
             true => Some(Room::Made),
@@ -153,7 +155,7 @@ impl Siblings {
 impl Sibling {
     fn ask(&self) -> u64 {
         let goal = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
-        self.removed.ring();
+        self.removed.wake();
         goal
     }
 
@@ -209,7 +211,7 @@ mod tests {
     }
 
     /// Waits for the outcome, as a store that is asked for nothing does.
-    fn await_outcome(siblings: &Siblings, mut request: Request) -> Room {
+    fn await_outcome(siblings: &Siblings, mut request: RoomRequest) -> Room {
         loop {
             match siblings.outcome(&mut request) {
                 Some(room) => return room,
@@ -223,7 +225,8 @@ mod tests {
         let siblings = Siblings::new(2);
         let a = siblings.open(0);
         let began = Instant::now();
-        let room = |siblings: &Siblings, letters| await_outcome(siblings, siblings.ask_for_room(letters));
+        let room =
+            |siblings: &Siblings, letters| await_outcome(siblings, siblings.ask_for_room(letters));
         assert_eq!(room(&siblings, &a), Room::Made, "nobody has the other open");
         let b = siblings.open(1);
         assert_eq!(room(&siblings, &a), Room::Awaited, "it does not answer");

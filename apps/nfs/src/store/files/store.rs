@@ -1,25 +1,29 @@
-//! [`Files`] as a [`Store`]: content is read to buffers of the shard, and written from wherever the call has it.
+//! [`Files`] as a [`Store`]: content is read to buffers of the shard, and written from wherever the
+//! call has it.
 
 use std::io::{self, IoSlice};
 
 use stag_engine::config;
 use stag_pools::Buf;
 use stag_protocol::nfs::v3::{
-    Access, Attributes, CreateHow, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat, PATH_MAX, PathConf,
-    SetAttributes, StableHow, Status, Time, Verifier, WccData,
+    Access, AttributeOctets, Attributes, CreateHow, FileHandle, FileKind, FsInfo, FsStat, PATH_MAX,
+    PathConf, SetAttributes, StableHow, Status, Time, Verifier, WccData,
 };
 
+use super::data::FileRange;
 use super::{
     Files,
     data::{self, Miss},
 };
-use crate::helpers::Ticket;
+use crate::helpers::ReadTicket;
 use crate::store::{
-    Brought, Caller, CommitDone, Failed, Fetched, Found, Lender, Linked, Listed, Made, Outcome, Payload,
-    Place, ReadDone, ReadlinkDone, Renamed, Store, Visitor, WriteDone,
+    Brought, Caller, CommitDone, DeviceNode, Failed, Fetched, FoundObject, Lender, Linked, Listed,
+    ListingStart, MadeObject, NameIn, ReadDone, ReadSpan, ReadlinkDone, Renamed, Store,
+    StoreResult, Visitor, WriteDone, WritePayload,
 };
 
-/// A buffer for `wanted` octets, or for as many as there is memory for: a READ may return less than was asked for.
+/// A buffer for `wanted` octets, or for as many as there is memory for: a READ may return less than
+/// was asked for.
 fn borrow(lender: &Lender<'_>, wanted: usize) -> Option<(Buf, usize)> {
     let lens = [wanted, wanted.min(config::MEDIUM_LEN), wanted.min(config::INLINE_LEN)];
     lens.into_iter().find_map(|len| lender(len).map(|buf| (buf, len)))
@@ -34,7 +38,8 @@ fn filled(mut octets: Buf, done: data::ReadDone, is_cut: bool) -> ReadDone {
 /// A READ whose octets are a buffer's content.
 fn gathered(octets: Buf, done: data::ReadDone, is_cut: bool) -> ReadDone {
     let data = octets.freeze().into();
-    ReadDone { data, is_cut, origin: done.origin, eof: done.eof, attributes: done.attributes }
+    let attributes = AttributeOctets::from(&done.attributes);
+    ReadDone { data, is_cut, origin: done.origin, eof: done.eof, attributes }
 }
 
 impl Files {
@@ -46,7 +51,7 @@ impl Files {
         wanted: u32,
     ) -> Result<(Buf, usize), Failed<Option<Attributes>>> {
         borrow(lender, wanted as usize)
-            // RFC 1813 §2.6 [1813-9]
+            // RFC 1813 §2.6 [1813-9]: a call that cannot be served in time gets NFS3ERR_JUKEBOX
             .ok_or_else(|| Failed { status: Status::Jukebox, about: self.getattr(file).ok() })
     }
 }
@@ -85,29 +90,36 @@ impl Store for Files {
         file: &FileHandle,
         set: &SetAttributes,
         guard: Option<Time>,
-    ) -> Outcome<WccData, WccData> {
+    ) -> StoreResult<WccData, WccData> {
         Files::setattr(self, file, set, guard)
     }
 
-    fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<Found> {
+    fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<FoundObject> {
         Files::lookup(self, directory, name)
     }
 
-    fn access(&mut self, file: &FileHandle, asked: Access) -> Outcome<(Access, Attributes)> {
+    fn access(&mut self, file: &FileHandle, asked: Access) -> StoreResult<(Access, Attributes)> {
         Files::access(self, file, asked)
     }
 
-    fn readlink(&mut self, lender: &Lender<'_>, file: &FileHandle) -> Outcome<ReadlinkDone> {
+    fn readlink(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<ReadlinkDone> {
         let Some(mut target) = lender(PATH_MAX) else {
             return Err(Failed { status: Status::Jukebox, about: Files::getattr(self, file).ok() });
         };
-        let room = target.spare_mut().get_mut(..PATH_MAX).expect("the buffer was taken for as many");
+        let room =
+            target.spare_mut().get_mut(..PATH_MAX).expect("the buffer was taken for as many");
         let done = Files::readlink(self, file, room)?;
         target.extend(done.count as usize);
         Ok(ReadlinkDone { target: target.freeze(), attributes: done.attributes })
     }
 
-    fn read(&mut self, lender: &Lender<'_>, file: &FileHandle, offset: u64, count: u32) -> Outcome<ReadDone> {
+    fn read(
+        &mut self,
+        lender: &Lender<'_>,
+        file: &FileHandle,
+        offset: u64,
+        count: u32,
+    ) -> StoreResult<ReadDone> {
         let (mut octets, len) = self.buffer(lender, file, count)?;
         let room = octets.spare_mut().get_mut(..len).expect("`borrow` found a buffer for as many");
         let done = Files::read(self, file, offset, room)?;
@@ -118,16 +130,18 @@ impl Store for Files {
         &mut self,
         lender: &Lender<'_>,
         file: &FileHandle,
-        (offset, count): (u64, u32),
-        ticket: Ticket,
-    ) -> Outcome<Option<ReadDone>> {
+        ReadSpan { offset, count }: ReadSpan,
+        ticket: ReadTicket,
+    ) -> StoreResult<Option<ReadDone>> {
         let (mut octets, len) = self.buffer(lender, file, count)?;
         let room = octets.spare_mut().get_mut(..len).expect("`borrow` found a buffer for as many");
         let missing = match self.read_unless_missing(file, offset, room, Miss::Tell)? {
             Ok(done) => return Ok(Some(filled(octets, done, len < count as usize))),
             Err(missing) => missing,
         };
-        let Err(mut octets) = self.put_off(missing, offset, octets, ticket) else { return Ok(None) };
+        let Err(mut octets) = self.put_off(missing, offset, octets, ticket) else {
+            return Ok(None);
+        };
         let room = octets.spare_mut().get_mut(..len).expect("it is the same buffer");
         let done = self.read_unless_missing(file, offset, room, Miss::Known)?;
         let done = done.expect("who waits misses nothing");
@@ -142,11 +156,12 @@ impl Store for Files {
         &mut self,
         lender: &Lender<'_>,
         file: &FileHandle,
-        (offset, count): (u64, u32),
+        ReadSpan { offset, count }: ReadSpan,
         brought: Option<Brought>,
-    ) -> Outcome<ReadDone> {
+    ) -> StoreResult<ReadDone> {
         if let Some(Brought { octets, len, before }) = brought
-            && let Some(done) = self.read_brought(file, (offset, len), octets.len(), &before)?
+            && let Some(done) =
+                self.read_brought(file, FileRange { offset, len }, octets.len(), &before)?
         {
             return Ok(gathered(octets, done, len < count as usize));
         }
@@ -157,21 +172,31 @@ impl Store for Files {
         &mut self,
         file: &FileHandle,
         offset: u64,
-        data: Payload<'_>,
+        data: WritePayload<'_>,
         stable: StableHow,
-    ) -> Outcome<WriteDone, WccData> {
+    ) -> StoreResult<WriteDone, WccData> {
         Files::write(self, file, offset, &mut [IoSlice::new(data.octets)], stable)
     }
 
-    fn commit(&mut self, file: &FileHandle) -> Outcome<CommitDone, WccData> {
+    fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, WccData> {
         Files::commit(self, file)
     }
 
-    fn create(&mut self, directory: &FileHandle, name: &[u8], how: &CreateHow) -> Outcome<Made, WccData> {
+    fn create(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        how: &CreateHow,
+    ) -> StoreResult<MadeObject, WccData> {
         Files::create(self, directory, name, how)
     }
 
-    fn mkdir(&mut self, directory: &FileHandle, name: &[u8], set: &SetAttributes) -> Outcome<Made, WccData> {
+    fn mkdir(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        set: &SetAttributes,
+    ) -> StoreResult<MadeObject, WccData> {
         Files::mkdir(self, directory, name, set)
     }
 
@@ -181,7 +206,7 @@ impl Store for Files {
         name: &[u8],
         target: &[u8],
         set: &SetAttributes,
-    ) -> Outcome<Made, WccData> {
+    ) -> StoreResult<MadeObject, WccData> {
         Files::symlink(self, directory, name, target, set)
     }
 
@@ -191,7 +216,7 @@ impl Store for Files {
         name: &[u8],
         kind: FileKind,
         set: &SetAttributes,
-    ) -> Outcome<Made, WccData> {
+    ) -> StoreResult<MadeObject, WccData> {
         Files::mknod(self, directory, name, kind, set)
     }
 
@@ -199,50 +224,64 @@ impl Store for Files {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        device: (FileKind, DeviceNumber),
+        node: DeviceNode,
         set: &SetAttributes,
-    ) -> Outcome<Made, WccData> {
-        Files::mknod_device(self, directory, name, device, set)
+    ) -> StoreResult<MadeObject, WccData> {
+        Files::mknod_device(self, directory, name, node, set)
     }
 
-    fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<WccData, WccData> {
+    fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<WccData, WccData> {
         Files::remove(self, directory, name)
     }
 
-    fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<WccData, WccData> {
+    fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<WccData, WccData> {
         Files::rmdir(self, directory, name)
     }
 
-    fn rename(&mut self, from: (&FileHandle, &[u8]), to: (&FileHandle, &[u8])) -> Outcome<Renamed, Renamed> {
+    fn rename(
+        &mut self,
+        from: NameIn<'_, &FileHandle>,
+        to: NameIn<'_, &FileHandle>,
+    ) -> StoreResult<Renamed, Renamed> {
         Files::rename(self, from, to)
     }
 
-    fn link(&mut self, file: &FileHandle, directory: &FileHandle, name: &[u8]) -> Outcome<Linked, Linked> {
+    fn link(
+        &mut self,
+        file: &FileHandle,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<Linked, Linked> {
         Files::link(self, file, directory, name)
     }
 
-    fn readdir(&mut self, directory: &FileHandle, place: Place, visit: &mut Visitor<'_>) -> Outcome<Listed> {
+    fn readdir(
+        &mut self,
+        directory: &FileHandle,
+        place: ListingStart,
+        visit: &mut Visitor<'_>,
+    ) -> StoreResult<Listed> {
         Files::readdir(self, directory, place, visit)
     }
 
     fn readdirplus(
         &mut self,
         directory: &FileHandle,
-        place: Place,
+        place: ListingStart,
         visit: &mut Visitor<'_>,
-    ) -> Outcome<Listed> {
+    ) -> StoreResult<Listed> {
         Files::readdirplus(self, directory, place, visit)
     }
 
-    fn fsstat(&mut self, object: &FileHandle) -> Outcome<(FsStat, Attributes)> {
+    fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, Attributes)> {
         Files::fsstat(self, object)
     }
 
-    fn fsinfo(&mut self, object: &FileHandle) -> Outcome<(FsInfo, Attributes)> {
+    fn fsinfo(&mut self, object: &FileHandle) -> StoreResult<(FsInfo, Attributes)> {
         Files::fsinfo(self, object)
     }
 
-    fn pathconf(&mut self, object: &FileHandle) -> Outcome<(PathConf, Attributes)> {
+    fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, Attributes)> {
         Files::pathconf(self, object)
     }
 }

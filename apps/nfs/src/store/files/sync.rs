@@ -8,9 +8,10 @@ use stag_protocol::nfs::v3::Verifier;
 
 /// The write verifier of this run: boot id, start time, and how many syncs failed since.
 ///
-/// It is one for all shards. A writer takes it *before* it writes and a committer *after* its sync, so that a failure in
-/// between shows. (The kernel reports a failed write-back to every descriptor that was open then. One that is opened in the
-/// instant between another shard's failed sync and its count here is not told; the window is a few instructions wide.)
+/// It is one for all shards. A writer takes it *before* it writes and a committer *after* its sync,
+/// so that a failure in between shows. (The kernel reports a failed write-back to every descriptor
+/// that was open then. One that is opened in the instant between another shard's failed sync and
+/// its count here is not told; the window is a few instructions wide.)
 #[derive(Debug)]
 pub(super) struct Epoch {
     base: u64,
@@ -22,14 +23,14 @@ impl Epoch {
     pub fn new(boot_id: &[u8], started_ns: u64) -> Self {
         let mut hasher = SipHasher24::new();
         hasher.write(boot_id);
-        // RFC 1813 §3.3.7 [1813-46]
+        // RFC 1813 §3.3.7 [1813-46]: each run of the server has its own write verifier
         hasher.write(&started_ns.to_le_bytes());
         Self { base: hasher.finish(), failed_syncs: AtomicU64::new(0) }
     }
 
     /// The verifier at this moment.
     pub fn verifier(&self) -> Verifier {
-        // RFC 1813 §3.3.7 [1813-45]
+        // RFC 1813 §3.3.7 [1813-45]: the write verifier stays while no unstable data is lost
         self.base.wrapping_add(self.failed_syncs.load(Ordering::Acquire)).to_be_bytes()
     }
 
@@ -39,9 +40,9 @@ impl Epoch {
     }
 }
 
-/// How much must reach stable storage.
+/// Part of a file that must reach stable storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Extent {
+pub(super) enum SyncExtent {
     /// Content, and what is needed to find it (`fdatasync`).
     Data,
     /// Content and all attributes (`fsync`).

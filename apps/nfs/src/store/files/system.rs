@@ -10,23 +10,24 @@ use crate::store::{Failed, TRANSFER_MAX};
 /// Octets of directory entries that a client should ask for at once.
 const READDIR_PREFERRED: u32 = 32 << 10;
 
-type About<T> = Result<(T, Attributes), Failed<Option<Attributes>>>;
+type FsAttributes<T> = Result<(T, Attributes), Failed<Option<Attributes>>>;
 
 impl Files {
     /// FSSTAT (RFC 1813 §3.3.18).
     ///
     /// # Errors
     /// The status of the reply.
-    pub fn fsstat(&mut self, object: &FileHandle) -> About<FsStat> {
+    pub fn fsstat(&mut self, object: &FileHandle) -> FsAttributes<FsStat> {
         let slot = self.resolve(object, Intent::Look)?;
         let attributes = self.attributes(slot)?;
         let found = fstatvfs(self.cache.path(slot));
-        let found = found.map_err(|error| Failed { status: status(error), about: Some(attributes) })?;
+        let found =
+            found.map_err(|error| Failed { status: status(error), about: Some(attributes) })?;
         let octets = |blocks: u64| blocks.saturating_mul(found.f_frsize);
         let fsstat = FsStat {
             total_octets: octets(found.f_blocks),
             free_octets: octets(found.f_bfree),
-            // RFC 1813 §3.3.18 [1813-89]
+            // RFC 1813 §3.3.18 [1813-89]: an FSSTAT counts octets and files: all, free, available
             available_octets: octets(found.f_bavail),
             total_files: found.f_files,
             free_files: found.f_ffree,
@@ -41,22 +42,22 @@ impl Files {
     ///
     /// # Errors
     /// The status of the reply.
-    pub fn fsinfo(&mut self, object: &FileHandle) -> About<FsInfo> {
+    pub fn fsinfo(&mut self, object: &FileHandle) -> FsAttributes<FsInfo> {
         let slot = self.resolve(object, Intent::Look)?;
         let fsinfo = FsInfo {
             read_max: TRANSFER_MAX,
-            // RFC 1813 §3.3.19 [1813-90]
+            // RFC 1813 §3.3.19 [1813-90]: the preferred sizes are the largest ones
             read_preferred: TRANSFER_MAX,
             read_multiple: 4096,
             write_max: TRANSFER_MAX,
             write_preferred: TRANSFER_MAX,
             write_multiple: 4096,
             readdir_preferred: READDIR_PREFERRED,
-            // RFC 1813 §3.3.19 [1813-93]
+            // RFC 1813 §3.3.19 [1813-93]: maxfilesize is the size of the largest file
             file_size_max: self.export_of(slot).limits().file_size_max,
-            // RFC 1813 §3.3.19 [1813-91]
+            // RFC 1813 §3.3.19 [1813-91]: times are kept to the accuracy of time_delta
             time_delta: Time { seconds: 0, nanos: 1 },
-            // RFC 1813 §3.3.19 [1813-92]
+            // RFC 1813 §3.3.19 [1813-92]: the FSINFO properties describe what is supported
             properties: FsInfo::LINK | FsInfo::SYMLINK | FsInfo::HOMOGENEOUS | FsInfo::CAN_SET_TIME,
         };
         Ok((fsinfo, self.attributes(slot)?))
@@ -66,19 +67,21 @@ impl Files {
     ///
     /// # Errors
     /// The status of the reply.
-    pub fn pathconf(&mut self, object: &FileHandle) -> About<PathConf> {
+    pub fn pathconf(&mut self, object: &FileHandle) -> FsAttributes<PathConf> {
         let slot = self.resolve(object, Intent::Look)?;
         let attributes = self.attributes(slot)?;
         let found = fstatvfs(self.cache.path(slot));
-        let found = found.map_err(|error| Failed { status: status(error), about: Some(attributes) })?;
-        let name_max = u32::try_from(found.f_namemax).unwrap_or(u32::MAX).min(super::name::NAME_MAX as u32);
+        let found =
+            found.map_err(|error| Failed { status: status(error), about: Some(attributes) })?;
+        let name_max =
+            u32::try_from(found.f_namemax).unwrap_or(u32::MAX).min(super::name::NAME_MAX as u32);
         let pathconf = PathConf {
-            // RFC 1813 §3.3.20 [1813-94]
+            // RFC 1813 §3.3.20 [1813-94]: linkmax is the largest number of hard links
             link_max: self.export_of(slot).limits().link_max,
             name_max,
-            // RFC 1813 §3.3.20 [1813-95]
+            // RFC 1813 §3.3.20 [1813-95]: names are never cut, and their case is kept and compared
             no_trunc: true,
-            // RFC 1813 §3.3.20 [1813-96]
+            // RFC 1813 §3.3.20 [1813-96]: chown_restricted says if only root gives files away
             chown_restricted: true,
             case_insensitive: false,
             case_preserving: true,

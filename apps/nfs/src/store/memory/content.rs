@@ -1,16 +1,16 @@
 //! The content of a file: blocks of 64 KiB, each an extent, and holes.
 //!
-//! An extent holds the beginning of its block; what it does not hold, and a block that has none, is zeros. It is changed in
-//! place while nobody else shares it. While a READ is sending it, a fresh one takes its place: what is sent never changes.
-
-use std::collections::BTreeMap;
+//! An extent holds the beginning of its block; what it does not hold, and a block that has none, is
+//! zeros. It is changed in place while nobody else shares it. While a READ is sending it, a fresh
+//! one takes its place: what is sent never changes.
 
 use stag_engine::Extents;
 use stag_pools::{Buf, Extent};
 use stag_protocol::nfs::v3::Status;
 
+use super::blocks::Blocks;
 use super::space::{BLOCK, Need, SMALL, Space};
-use crate::store::Payload;
+use crate::store::WritePayload;
 
 /// A file's octets.
 #[derive(Debug, Default)]
@@ -18,19 +18,18 @@ pub(super) struct Content {
     size: u64,
     /// Octets of the slots it fills.
     used: u64,
-    /// By the number of the block. A node is allocated for every six blocks or more that are added.
-    blocks: BTreeMap<u64, Extent>,
+    blocks: Blocks,
 }
 
 /// Octets of one block that are read or written.
-struct Span {
+struct ContentSpan {
     block: u64,
     from: usize,
     len: usize,
 }
 
 /// The spans of the octets `from..to`.
-fn spans(from: u64, to: u64) -> impl Iterator<Item = Span> {
+fn spans(from: u64, to: u64) -> impl Iterator<Item = ContentSpan> {
     let mut at = from;
     std::iter::from_fn(move || {
         let left = to.checked_sub(at).filter(|left| *left > 0)?;
@@ -38,7 +37,7 @@ fn spans(from: u64, to: u64) -> impl Iterator<Item = Span> {
         let len = left.min((BLOCK - from) as u64) as usize;
         let block = at / BLOCK as u64;
         at += len as u64;
-        Some(Span { block, from, len })
+        Some(ContentSpan { block, from, len })
     })
 }
 
@@ -53,12 +52,26 @@ impl Content {
         self.used
     }
 
-    /// At most `count` octets from `offset` on, where they are. Fewer when they lie in more than [`Extents::MAX`] extents.
+    /// At most `count` octets from `offset` on, where they are. Fewer when they lie in more than
+    /// [`Extents::MAX`] extents.
+    #[inline]
     pub fn read(&self, space: &Space, offset: u64, count: u32) -> Extents {
-        let mut octets = space.lists().take();
         let end = offset.saturating_add(count.into()).min(self.size);
-        for Span { block, from, len } in spans(offset, end) {
-            let extent = self.blocks.get(&block);
+        let (within, len) = ((offset % BLOCK as u64) as usize, end.saturating_sub(offset));
+        // Nearly all octets that are read at once lie in one block, and are stored.
+        match self.blocks.get(offset / BLOCK as u64) {
+            Some(block) if len > 0 && within as u64 + len <= block.len() as u64 => {
+                block.slice(within..within + len as usize).into()
+            }
+            _ => self.read_across(space, offset, end),
+        }
+    }
+
+    /// The octets `offset..end` of several blocks, or of holes.
+    fn read_across(&self, space: &Space, offset: u64, end: u64) -> Extents {
+        let mut octets = space.lists().take();
+        for ContentSpan { block, from, len } in spans(offset, end) {
+            let extent = self.blocks.get(block);
             let there = extent.map_or(0, |extent| extent.len().saturating_sub(from).min(len));
             let stored = extent.map_or_else(
                 || space.zeros(0),
@@ -75,11 +88,17 @@ impl Content {
         octets
     }
 
-    /// Puts octets at `offset`, which has room for them in a file. Says how many: fewer when there is no space for more.
+    /// Puts octets at `offset`, which has room for them in a file. Says how many: fewer when there
+    /// is no space for more.
     ///
     /// # Errors
     /// [`Status::NoSpc`] or [`Status::Jukebox`] when there is no space for the first.
-    pub fn write(&mut self, space: &Space, offset: u64, data: &Payload<'_>) -> Result<u32, Status> {
+    pub fn write(
+        &mut self,
+        space: &Space,
+        offset: u64,
+        data: &WritePayload<'_>,
+    ) -> Result<u32, Status> {
         let mut rest = data.octets;
         for span in spans(offset, offset + data.octets.len() as u64) {
             let (octets, behind) = rest.split_at(span.len);
@@ -100,12 +119,12 @@ impl Content {
     fn write_block(
         &mut self,
         space: &Space,
-        span: &Span,
+        span: &ContentSpan,
         octets: &[u8],
         shared: Option<&Extent>,
     ) -> Result<(), Status> {
         let end = span.from + octets.len();
-        let Some(place) = self.blocks.get_mut(&span.block) else {
+        let Some(place) = self.blocks.get_mut(span.block) else {
             let fresh = match shared.filter(|_| span.from == 0) {
                 Some(shared) => shared.clone(),
                 None => {
@@ -138,11 +157,9 @@ impl Content {
     /// Cuts it, or lets it end with a hole.
     pub fn set_size(&mut self, size: u64) {
         let (first_gone, within) = (size.div_ceil(BLOCK as u64), (size % BLOCK as u64) as usize);
-        while let Some(last) = self.blocks.last_entry().filter(|last| *last.key() >= first_gone) {
-            self.used -= last.remove().capacity() as u64;
-        }
+        self.used -= self.blocks.cut(first_gone);
         if within > 0
-            && let Some(last) = self.blocks.get_mut(&(size / BLOCK as u64))
+            && let Some(last) = self.blocks.get_mut(size / BLOCK as u64)
             && last.len() > within
         {
             *last = last.slice(0..within);
@@ -151,9 +168,14 @@ impl Content {
     }
 }
 
-/// Puts `octets` at `from` of an old block: in place when nobody else shares it and its slot is long enough. The old block
-/// comes back when there is no space.
-fn change(space: &Space, old: Extent, from: usize, octets: &[u8]) -> Result<Extent, (Extent, Status)> {
+/// Puts `octets` at `from` of an old block: in place when nobody else shares it and its slot is
+/// long enough. The old block comes back when there is no space.
+fn change(
+    space: &Space,
+    old: Extent,
+    from: usize,
+    octets: &[u8],
+) -> Result<Extent, (Extent, Status)> {
     let end = (from + octets.len()).max(old.len());
     let is_growth = end > SMALL && old.capacity() < end;
     match old.try_into_buf() {
@@ -180,7 +202,8 @@ fn change(space: &Space, old: Extent, from: usize, octets: &[u8]) -> Result<Exte
     }
 }
 
-/// Puts `octets` at `from` of a buffer that has room for them; between its content and `from` come zeros.
+/// Puts `octets` at `from` of a buffer that has room for them; between its content and `from` come
+/// zeros.
 fn put(buf: &mut Buf, from: usize, octets: &[u8]) {
     let (old, end) = (buf.len(), from + octets.len());
     if end > old {

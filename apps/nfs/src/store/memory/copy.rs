@@ -1,5 +1,6 @@
-//! Filling the store with a copy of a directory of this host: directories, files, links of both sorts, fifos and sockets, with
-//! their modes, owners and times. Devices are left out, and what lies on another file system.
+//! Filling the store with a copy of a directory of this host: directories, files, links of both
+//! sorts, fifos and sockets, with their modes, owners and times. Devices are left out, and what
+//! lies on another file system.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -16,13 +17,13 @@ use super::handle::InodeId;
 use super::space::BLOCK;
 use super::tree::{Body, Directory};
 use crate::state::{StartError, cannot};
-use crate::store::Payload;
+use crate::store::WritePayload;
 use crate::store::name::Name;
 
-/// How far the copy is.
+/// Progress of the copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress<'a> {
-    /// What was copied last.
+    /// Path of the object that was copied last.
     pub path: &'a Path,
     /// Objects copied so far.
     pub objects: u64,
@@ -53,7 +54,9 @@ fn stat(path: &Path) -> Result<Stat, StartError> {
 /// Why the copy of `path` does not go in.
 fn refused(path: &Path) -> impl Fn(Status) -> StartError {
     move |status| match status {
-        Status::NoSpc => StartError(format!("{} does not fit: give the memory store more", path.display())),
+        Status::NoSpc => {
+            StartError(format!("{} does not fit: give the memory store more", path.display()))
+        }
         status => StartError(format!("cannot copy {}: {status:?}", path.display())),
     }
 }
@@ -65,7 +68,8 @@ impl Memory {
         root: InodeId,
         progress: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<(), StartError> {
-        let found = statat(CWD, directory, AtFlags::empty()).map_err(cannot("look at", directory))?;
+        let found =
+            statat(CWD, directory, AtFlags::empty()).map_err(cannot("look at", directory))?;
         let mut copy = Copy {
             progress,
             linked: HashMap::new(),
@@ -102,7 +106,8 @@ impl Memory {
         let refuse = refused(path);
         let found = stat(path)?;
         let kind = FileType::from_raw_mode(found.st_mode);
-        let is_device = matches!(kind, FileType::BlockDevice | FileType::CharacterDevice | FileType::Unknown);
+        let is_device =
+            matches!(kind, FileType::BlockDevice | FileType::CharacterDevice | FileType::Unknown);
         if is_device || found.st_dev != copy.device {
             copy.left_out += 1;
             return Ok(());
@@ -112,13 +117,7 @@ impl Memory {
         if let Some(id) = copy.linked.get(&place) {
             self.link_entry(*id, parent, name.as_bytes()).map_err(&refuse)?;
         } else {
-            let body = match kind {
-                FileType::RegularFile => Body::Regular(self.copy_content(copy, path)?),
-                FileType::Directory => Body::Directory(Directory::new(parent)),
-                FileType::Symlink => Body::Symlink(self.copy_target(path)?),
-                FileType::Fifo => Body::Fifo,
-                _ => Body::Socket,
-            };
+            let body = self.copy_body(copy, parent, path, kind)?;
             let id = self.add(parent, entry, body, &SetAttributes::default()).map_err(&refuse)?;
             self.settle(id, &found).map_err(&refuse)?;
             if kind == FileType::Directory {
@@ -133,9 +132,26 @@ impl Memory {
         Ok(())
     }
 
+    fn copy_body(
+        &mut self,
+        copy: &mut Copy<'_>,
+        parent: InodeId,
+        path: &Path,
+        kind: FileType,
+    ) -> Result<Body, StartError> {
+        Ok(match kind {
+            FileType::RegularFile => Body::Regular(self.copy_content(copy, path)?),
+            FileType::Directory => Body::Directory(Directory::new(parent)),
+            FileType::Symlink => Body::Symlink(self.copy_target(path)?),
+            FileType::Fifo => Body::Fifo,
+            _ => Body::Socket,
+        })
+    }
+
     /// Blocks of zeros become holes.
     fn copy_content(&mut self, copy: &mut Copy<'_>, path: &Path) -> Result<Content, StartError> {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let flags =
+            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = openat(CWD, path, flags, Mode::empty()).map_err(cannot("open", path))?;
         let mut file = std::fs::File::from(file);
         let (mut content, mut at) = (Content::default(), 0);
@@ -143,7 +159,7 @@ impl Memory {
             let len = fill(&mut file, &mut copy.block).map_err(cannot("read", path))?;
             let octets = copy.block.get(..len).unwrap_or_default();
             if octets.iter().any(|octet| *octet != 0) {
-                let written = content.write(&self.space, at, &Payload::from(octets));
+                let written = content.write(&self.space, at, &WritePayload::from(octets));
                 let count = written.map_err(refused(path))?;
                 debug_assert_eq!(count as usize, len, "one block is written whole");
             }
@@ -161,7 +177,8 @@ impl Memory {
         let len = readlinkat_raw(CWD, path, &mut target).map_err(cannot("read the link", path))?;
         let need = super::space::Need::Growth;
         let mut copy = self.space.take(len, need).map_err(refused(path))?;
-        copy.append(target.get(..len).unwrap_or_default()).expect("the buffer was taken for as many");
+        copy.append(target.get(..len).unwrap_or_default())
+            .expect("the buffer was taken for as many");
         Ok(copy.freeze())
     }
 

@@ -9,7 +9,9 @@
 //! | 16–23 | file number, never used again |
 //! | 24–39 | SipHash-2-4 (128 bits) over octets 0–23, under a key that is drawn with the instance |
 //!
-//! A handle of another instance is stale; one of this instance that the tag does not fit was not made here.
+//! A handle of another instance is stale; one of this instance that the tag does not fit was not
+//! made here. An inode keeps its tag: a handle that names an inode which is there is compared with
+//! that one, in constant time, and only the others are hashed to be told apart.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use siphasher::sip128::SipHasher24;
@@ -23,6 +25,26 @@ pub(super) struct InodeId {
     pub index: u32,
     /// Its file number.
     pub number: u64,
+}
+
+/// The last 16 octets of a handle, which nobody can make without the key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HandleTag(u128);
+
+impl HandleTag {
+    /// Compares in constant time: how long it takes says nothing about the octets.
+    pub fn is(self, other: Self) -> bool {
+        let differences = (self.0 ^ other.0) as u64 | ((self.0 ^ other.0) >> 64) as u64;
+        differences.ct_eq(&0).into()
+    }
+}
+
+/// The words of a handle of this life. They are the sender's: nobody made the handle unless the tag
+/// is that of the inode.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HandleClaim {
+    pub inode: InodeId,
+    pub tag: HandleTag,
 }
 
 /// Makes and checks the handles of one life.
@@ -53,50 +75,80 @@ impl Handles {
         assert_eq!(filled, drawn.len(), "up to 256 octets come at once");
         let (instance, key) = drawn.split_first_chunk().expect("24 octets hold 8");
         let key: [u8; 16] = key.try_into().expect("24 octets hold 8 and 16");
-        // RFC 1813 §3.3.7 [1813-46]
+        // RFC 1813 §3.3.7 [1813-46]: each run of the server has its own write verifier
         Ok(Self { instance: *instance, key: SipHasher24::new_with_key(&key) })
     }
 
-    /// What tells this life of the store from every other: also its write verifier.
+    /// Returns the octets that tell this life of the store from every other; also its write
+    /// verifier.
     pub fn instance(&self) -> [u8; 8] {
         self.instance
     }
 
-    /// The handle of an inode.
-    pub fn seal(&self, inode: InodeId) -> FileHandle {
+    /// The tag of an inode's handle.
+    pub fn tag(&self, inode: InodeId) -> HandleTag {
+        HandleTag(u128::from_ne_bytes(self.key.hash(&self.body(inode)).as_bytes()))
+    }
+
+    /// The handle of an inode whose tag is known.
+    pub fn seal(&self, HandleClaim { inode, tag }: HandleClaim) -> FileHandle {
         let mut octets = [0; Self::LEN];
-        let (body, tag) = octets.split_at_mut(Self::BODY_LEN);
+        let (body, room) = octets.split_at_mut(Self::BODY_LEN);
         body.copy_from_slice(&self.body(inode));
-        tag.copy_from_slice(&self.key.hash(body).as_bytes());
+        room.copy_from_slice(&tag.0.to_ne_bytes());
         FileHandle::new(&octets).expect("40 octets are at most 64")
     }
 
-    /// The inode that a handle names. It need not exist.
+    /// Takes a handle of this life apart; its tag is not judged.
     ///
     /// # Errors
-    /// [`Status::Stale`] for a handle of another life, [`Status::BadHandle`] for one that nobody gave out.
-    pub fn open(&self, handle: &FileHandle) -> Result<InodeId, Status> {
+    ///
+    /// [`Status::Stale`] for a handle of another life, [`Status::BadHandle`] for one that
+    /// nobody gave out.
+    pub fn take_apart(&self, handle: &FileHandle) -> Result<HandleClaim, Status> {
         let octets: &[u8; Self::LEN] = handle.octets().try_into().map_err(|_| Status::BadHandle)?;
         let (version, rest) = octets.split_first_chunk::<4>().ok_or(Status::BadHandle)?;
         let (instance, rest) = rest.split_first_chunk::<8>().ok_or(Status::BadHandle)?;
         let (index, rest) = rest.split_first_chunk::<4>().ok_or(Status::BadHandle)?;
         let (number, tag) = rest.split_first_chunk::<8>().ok_or(Status::BadHandle)?;
+        let tag: &[u8; 16] = tag.try_into().map_err(|_| Status::BadHandle)?;
         if *version != Self::VERSION {
             return Err(Status::BadHandle);
         }
         if *instance != self.instance {
             return Err(Status::Stale);
         }
-        let inode = InodeId { index: u32::from_be_bytes(*index), number: u64::from_be_bytes(*number) };
-        let expected = self.key.hash(&self.body(inode)).as_bytes();
-        // RFC 1813 §2.6 [1813-7]
-        if bool::from(expected.as_slice().ct_eq(tag)) { Ok(inode) } else { Err(Status::BadHandle) }
+        let inode =
+            InodeId { index: u32::from_be_bytes(*index), number: u64::from_be_bytes(*number) };
+        Ok(HandleClaim { inode, tag: HandleTag(u128::from_ne_bytes(*tag)) })
+    }
+
+    /// Status of a handle that is not that of an inode which is there: [`Status::Stale`] if it was
+    /// one, [`Status::BadHandle`] if nobody gave it out.
+    #[cold]
+    pub fn refusal(&self, claim: HandleClaim) -> Status {
+        // RFC 1813 §2.6 [1813-7]: a handle that is not ours gets NFS3ERR_BADHANDLE
+        if self.tag(claim.inode).is(claim.tag) { Status::Stale } else { Status::BadHandle }
+    }
+
+    /// The inode that a handle names, by its hash. It need not exist.
+    #[cfg(test)]
+    pub fn open(&self, handle: &FileHandle) -> Result<InodeId, Status> {
+        let claim = self.take_apart(handle)?;
+        match self.refusal(claim) {
+            Status::Stale => Ok(claim.inode),
+            status => Err(status),
+        }
     }
 
     fn body(&self, inode: InodeId) -> [u8; Self::BODY_LEN] {
         let mut body = [0; Self::BODY_LEN];
-        let parts: [&[u8]; 4] =
-            [&Self::VERSION, &self.instance, &inode.index.to_be_bytes(), &inode.number.to_be_bytes()];
+        let parts: [&[u8]; 4] = [
+            &Self::VERSION,
+            &self.instance,
+            &inode.index.to_be_bytes(),
+            &inode.number.to_be_bytes(),
+        ];
         let mut rest = body.as_mut_slice();
         for part in parts {
             let (room, behind) = rest.split_at_mut(part.len());
@@ -113,13 +165,18 @@ const _: () = assert!(Handles::LEN <= FileHandle::MAX);
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{
+        Store,
+        memory::{CAPACITY_MIN, Intent, Memory, MemoryConfig, MemoryExport},
+    };
+    use stag_protocol::nfs::v3::{CreateHow, SetAttributes};
 
     const INODE: InodeId = InodeId { index: 0x0102_0304, number: 0x1112_1314_1516_1718 };
 
     #[test]
     fn a_handle_names_its_inode_in_its_own_life_only() {
         let (this, next) = (Handles::draw().unwrap(), Handles::draw().unwrap());
-        let handle = this.seal(INODE);
+        let handle = this.seal(HandleClaim { inode: INODE, tag: this.tag(INODE) });
         assert_eq!(this.open(&handle), Ok(INODE));
         assert_eq!(next.open(&handle), Err(Status::Stale));
     }
@@ -127,17 +184,81 @@ mod tests {
     #[test]
     fn a_handle_with_any_bit_flipped_or_cut_is_refused() {
         let handles = Handles::draw().unwrap();
-        let good = handles.seal(INODE);
+        let good = handles.seal(HandleClaim { inode: INODE, tag: handles.tag(INODE) });
         for bit in 0..Handles::LEN * 8 {
             let mut octets = good.octets().to_vec();
             octets[bit / 8] ^= 1 << (bit % 8);
-            let expected = if (4..12).contains(&(bit / 8)) { Status::Stale } else { Status::BadHandle };
-            assert_eq!(handles.open(&FileHandle::new(&octets).unwrap()), Err(expected), "bit {bit}");
+            let expected =
+                if (4..12).contains(&(bit / 8)) { Status::Stale } else { Status::BadHandle };
+            assert_eq!(
+                handles.open(&FileHandle::new(&octets).unwrap()),
+                Err(expected),
+                "bit {bit}"
+            );
         }
         let mut longer = good.octets().to_vec();
         longer.resize(FileHandle::MAX, 0);
         for len in (0..=FileHandle::MAX).filter(|len| *len != Handles::LEN) {
-            assert_eq!(handles.open(&FileHandle::new(&longer[..len]).unwrap()), Err(Status::BadHandle));
+            assert_eq!(
+                handles.open(&FileHandle::new(&longer[..len]).unwrap()),
+                Err(Status::BadHandle)
+            );
         }
+    }
+
+    /// The answer of [`Memory::resolve`], found by the handle's hash and then by the table.
+    fn by_hash(memory: &Memory, handle: &FileHandle) -> Result<InodeId, Status> {
+        let id = memory.handles.open(handle)?;
+        memory.inodes.get(id).map(|_| id)
+    }
+
+    #[test]
+    fn a_handle_that_is_compared_gets_the_answer_of_one_that_is_hashed() {
+        let exports = ["data", "other"].map(|name| MemoryExport {
+            name: name.to_owned(),
+            copy_of: None,
+            read_only: false,
+        });
+        let config = MemoryConfig::new(exports.into(), CAPACITY_MIN);
+        let (mut memory, mut other) = (
+            Memory::new(&config, &mut |_| ()).unwrap(),
+            Memory::new(&config, &mut |_| ()).unwrap(),
+        );
+        let root = memory.mount(b"/data").unwrap();
+        let how = CreateHow::Guarded(SetAttributes::default());
+        let [live, reused, gone] = ["live", "reused", "gone"]
+            .map(|name| memory.create(&root, name.as_bytes(), &how).unwrap().handle);
+        memory.remove(&root, b"gone").unwrap();
+        memory.remove(&root, b"reused").unwrap();
+        let newer = memory.create(&root, b"newer", &how).unwrap().handle;
+        let foreign = other.mount(b"/data").unwrap();
+        let elsewhere = memory.mount(b"/other").unwrap();
+        let mut said = std::collections::HashSet::new();
+        for handle in [root, live, reused, gone, newer, foreign, elsewhere] {
+            let good = handle.octets();
+            let flipped = (0..good.len() * 8).map(|bit| {
+                let mut octets = good.to_vec();
+                octets[bit / 8] ^= 1 << (bit % 8);
+                octets
+            });
+            let cut = (0..=FileHandle::MAX).map(|len| {
+                let mut octets = good.to_vec();
+                octets.resize(len, 0);
+                octets
+            });
+            // The front of this handle with the tag of each other.
+            let mixed = [root, live, reused, gone, newer, foreign, elsewhere]
+                .map(|other| [&good[..24], &other.octets()[24..]].concat());
+            for octets in flipped.chain(cut).chain(mixed).chain([good.to_vec()]) {
+                let handle = FileHandle::new(&octets).unwrap();
+                let answer = memory.resolve(&handle, Intent::Look);
+                assert_eq!(answer, by_hash(&memory, &handle), "{handle:?}");
+                said.insert(answer.err());
+            }
+        }
+        let (stale, bad) = (Some(Status::Stale), Some(Status::BadHandle));
+        assert_eq!(said, [None, stale, bad].into_iter().collect());
+        assert_eq!(memory.resolve(&gone, Intent::Look), Err(Status::Stale));
+        assert_eq!(memory.resolve(&reused, Intent::Look), Err(Status::Stale));
     }
 }

@@ -1,28 +1,33 @@
-//! The store that lives and dies with the process: files are extents in the memory of a pool (DESIGN D2).
+//! The store that lives and dies with the process: files are extents in the memory of a pool
+//! (DESIGN D2).
 //!
-//! **READ pushes straight from them**: no octet is copied. A WRITE changes a block of 64 KiB in place while nobody else has it;
-//! while a READ is sending it, a fresh one takes its place, so that what is sent never changes and never holds another
-//! file's octets. Octets that a WRITE brings in a Read chunk are pulled to a block of the store, which becomes the file's
-//! if it begins with the WRITE and holds all of it; else they are copied once.
+//! **READ pushes straight from them**: no octet is copied. A WRITE changes a block of 64 KiB in
+//! place while nobody else has it; while a READ is sending it, a fresh one takes its place, so that
+//! what is sent never changes and never holds another file's octets. Octets that a WRITE brings in
+//! a Read chunk are pulled to a block of the store, which becomes the file's if it begins with the
+//! WRITE and holds all of it; else they are copied once.
 //!
-//! **Memory is no stable storage.** A WRITE is as stable as it was asked to be, which is to say: it lasts as long as this
-//! process. COMMIT has nothing to do. A restart begins with nothing (or with the directory it was filled from): the write
-//! verifier is another one, and every handle of the life before is answered with NFS3ERR_STALE, so that no client takes
-//! lost data for written.
+//! **Memory is no stable storage.** A WRITE is as stable as it was asked to be, which is to say: it
+//! lasts as long as this process. COMMIT has nothing to do. A restart begins with nothing (or with
+//! the directory it was filled from): the write verifier is another one, and every handle of the
+//! life before is answered with NFS3ERR_STALE, so that no client takes lost data for written.
 //!
-//! **Full is full.** Content and targets of links fill [`Config::capacity`] octets in slots of 4 KiB (one part in 16) and 64 KiB,
-//! and there are at most [`Config::inodes`] objects and twice as many names; beyond, NFS3ERR_NOSPC, and what is stored stays. A
-//! hole takes no slot. What is overwritten while it is being sent takes a slot of a reserve of 1 MiB beyond the capacity; when
-//! that is used up too, NFS3ERR_JUKEBOX.
+//! **Full is full.** Content and targets of links fill [`MemoryConfig::capacity`] octets in
+//! slots of 4 KiB (one part in 16) and 64 KiB, and there are at most [`MemoryConfig::inodes`]
+//! objects and twice as many names; beyond, NFS3ERR_NOSPC, and what is stored stays. A hole takes
+//! no slot. What is overwritten while it is being sent takes a slot of a reserve of 1 MiB beyond
+//! the capacity; when that is used up too, NFS3ERR_JUKEBOX.
 //!
-//! **Everybody may do everything**, as with [`super::files`] in unprivileged mode: owner and mode are kept, and new objects
-//! belong to the caller, but nothing is refused for them. Who may connect is the only protection. As on every file system, a change of
-//! owner or content takes the set-uid and set-gid bits away, and only a member of a file's group sets the latter.
+//! **Everybody may do everything**, as with [`super::files`] in unprivileged mode: owner and mode
+//! are kept, and new objects belong to the caller, but nothing is refused for them. Who may connect
+//! is the only protection. As on every file system, a change of owner or content takes the set-uid
+//! and set-gid bits away, and only a member of a file's group sets the latter.
 //!
-//! GETATTR, LOOKUP and READ allocate nothing, nor does a WRITE to blocks that exist. What grows with the tree, by doubling or by
-//! nodes: the table of inodes (under 256 octets each), the names of a directory, the blocks of a file. That is beside the
-//! capacity.
+//! GETATTR, LOOKUP and READ allocate nothing, nor does a WRITE to blocks that exist. What grows
+//! with the tree, by doubling or by nodes: the table of inodes (under 320 octets each), the names
+//! of a directory, the blocks of a file. That is beside the capacity.
 
+mod blocks;
 mod content;
 mod copy;
 mod handle;
@@ -33,9 +38,10 @@ mod tree;
 
 use std::path::PathBuf;
 
+use procfs::process::Process;
 use rustix::time::{ClockId, clock_gettime};
 use stag_pools::Budget;
-use stag_protocol::nfs::v3::{Attributes, FileHandle, Status, Time, WccData};
+use stag_protocol::nfs::v3::{AttributeOctets, Attributes, FileHandle, Status, Time, WccData};
 use stag_protocol::rpc::Gids;
 
 use super::{Failed, User};
@@ -63,27 +69,32 @@ pub struct MemoryExport {
     pub name: String,
     /// The directory whose content it begins with; nothing without.
     pub copy_of: Option<PathBuf>,
-    /// Whether every change is refused with NFS3ERR_ROFS.
+    /// True if every change is refused with NFS3ERR_ROFS.
     pub read_only: bool,
 }
 
-/// What the store is made with.
+/// Configuration of the store.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct MemoryConfig {
     /// The trees to serve.
     pub exports: Vec<MemoryExport>,
     /// Octets that content may fill.
     pub capacity: usize,
     /// Objects at most.
     pub inodes: usize,
-    /// Whether processes that share memory with this one may map the content, to read it.
+    /// True if processes that share memory with this one may map the content, to read it.
     pub shared: bool,
 }
 
-impl Config {
+impl MemoryConfig {
     /// `capacity` octets, and an object for every 4 KiB of them.
     pub fn new(exports: Vec<MemoryExport>, capacity: usize) -> Self {
-        Self { exports, capacity, inodes: (capacity / OCTETS_PER_INODE).max(INODES_MIN), shared: false }
+        Self {
+            exports,
+            capacity,
+            inodes: (capacity / OCTETS_PER_INODE).max(INODES_MIN),
+            shared: false,
+        }
     }
 
     /// The capacity when none is asked for: an eighth of the host's memory, at most 1 GiB.
@@ -91,13 +102,16 @@ impl Config {
         (Self::host_memory() / 8).clamp(CAPACITY_MIN, CAPACITY_DEFAULT_MAX)
     }
 
-    /// Octets of memory that a process here can have at most: the host's, or what its control group allows (version 2).
+    /// Octets of memory that a process here can have at most: the host's, or what its control group
+    /// allows (version 2).
     pub fn host_memory() -> usize {
         let info = rustix::system::sysinfo();
         let unit = usize::try_from(info.mem_unit.max(1)).unwrap_or(1);
         let total = usize::try_from(info.totalram).unwrap_or(usize::MAX).saturating_mul(unit);
-        let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let group = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+        let groups = Process::myself().and_then(|process| process.cgroups());
+        let group = groups.into_iter().flatten().find(|group| group.hierarchy == 0);
+        let group = group.map(|group| group.pathname).unwrap_or_default();
+        let group = group.trim_start_matches('/');
         let limits = std::path::Path::new(group).ancestors().filter_map(|above| {
             let file = std::path::Path::new("/sys/fs/cgroup").join(above).join("memory.max");
             // "max" is no number: no limit.
@@ -109,14 +123,15 @@ impl Config {
 
 /// An export that is there.
 #[derive(Debug)]
-struct Export {
+struct ExportedTree {
     name: String,
     root: InodeId,
     read_only: bool,
     fsid: u64,
 }
 
-/// Whether an operation changes something; a read-only export refuses those before it touches anything.
+/// Intent of an operation: to look, or to change something. A read-only export refuses changes
+/// before they touch anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Intent {
     Look,
@@ -129,7 +144,7 @@ pub struct Memory {
     // Files go before the memory that they are made of.
     inodes: Inodes,
     names: usize,
-    exports: Vec<Export>,
+    exports: Vec<ExportedTree>,
     handles: Handles,
     space: Space,
     caller: (u32, u32),
@@ -138,19 +153,27 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Takes all memory for content, and fills it with copies of the directories that the exports name. `progress` is told after
-    /// each object that was copied.
+    /// Takes all memory for content, and fills it with copies of the directories that the exports
+    /// name. `progress` is told after each object that was copied.
     ///
     /// # Errors
-    /// A sentence for whoever starts the server: no memory, an unfit name, a directory that cannot be read or does not fit.
-    pub fn new(config: &Config, progress: &mut dyn FnMut(&Progress<'_>)) -> Result<Self, StartError> {
+    ///
+    /// A sentence for whoever starts the server: no memory, an unfit name, a directory
+    /// that cannot be read or does not fit.
+    pub fn new(
+        config: &MemoryConfig,
+        progress: &mut dyn FnMut(&Progress<'_>),
+    ) -> Result<Self, StartError> {
         if config.capacity < CAPACITY_MIN {
-            return Err(StartError(format!("the memory store needs at least {CAPACITY_MIN} octets")));
+            return Err(StartError(format!(
+                "the memory store needs at least {CAPACITY_MIN} octets"
+            )));
         }
         let space = Space::new(config.capacity, config.shared).map_err(|error| {
             StartError(format!("cannot take {} octets of memory: {error}", config.capacity))
         })?;
-        let handles = Handles::draw().map_err(|error| StartError(format!("cannot draw a key: {error}")))?;
+        let handles =
+            Handles::draw().map_err(|error| StartError(format!("cannot draw a key: {error}")))?;
         let mut memory = Self {
             inodes: Inodes::new(config.inodes.max(1)),
             names: 0,
@@ -179,13 +202,21 @@ impl Memory {
         let export = u32::try_from(self.exports.len()).expect("exports come from a command line");
         let full = |_| StartError("the memory store has no inode for every export".to_owned());
         let itself = self.inodes.next().map_err(full)?;
-        let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-        let meta = self.fresh_meta(export, 0o755, owner);
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        let meta = self.fresh_meta(export, 0o755, uid.as_raw(), gid.as_raw());
         let body = Body::Directory(Directory::new(itself));
-        let root = self.inodes.add(Inode { meta: Meta { nlink: 2, ..meta }, body }).map_err(full)?;
+        let root = self
+            .inodes
+            .add(&self.handles, Inode { meta: Meta { nlink: 2, ..meta }, body })
+            .map_err(full)?;
         let instance = u64::from_be_bytes(self.handles.instance());
         let fsid = instance.wrapping_add(export.into());
-        self.exports.push(Export { name: config.name.clone(), root, read_only: config.read_only, fsid });
+        self.exports.push(ExportedTree {
+            name: config.name.clone(),
+            root,
+            read_only: config.read_only,
+            fsid,
+        });
         match &config.copy_of {
             Some(directory) => self.copy_tree(directory, root, progress),
             None => Ok(()),
@@ -196,11 +227,12 @@ impl Memory {
     pub fn notices(&self) -> Vec<String> {
         vec![
             "the memory store keeps nothing: when this process ends, every file is gone".to_owned(),
-            "the memory store judges no rights: whoever may mount may read and change every file".to_owned(),
+            "the memory store judges no rights: whoever may mount may read and change every file"
+                .to_owned(),
         ]
     }
 
-    /// What its memory costs: content only.
+    /// Returns the memory that the store takes: for content only.
     pub fn budget(&self) -> Budget {
         self.space.budget()
     }
@@ -231,27 +263,45 @@ impl Memory {
         self.last_time
     }
 
-    fn fresh_meta(&mut self, export: u32, mode: u32, (uid, gid): (u32, u32)) -> Meta {
+    fn fresh_meta(&mut self, export: u32, mode: u32, uid: u32, gid: u32) -> Meta {
         let now = self.now();
-        Meta { export, mode, nlink: 1, uid, gid, atime: now, mtime: now, ctime: now, verifier: None }
+        Meta {
+            export,
+            mode,
+            nlink: 1,
+            uid,
+            gid,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            verifier: None,
+        }
     }
 
-    fn export_of(&self, inode: &Inode) -> &Export {
+    fn export_of(&self, inode: &Inode) -> &ExportedTree {
         self.exports.get(inode.meta.export as usize).expect("an inode belongs to an export")
     }
 
     /// The inode that a handle names.
     ///
     /// # Errors
-    /// [`Status::BadHandle`] for a handle that is not ours, [`Status::Stale`] for an object that is gone, [`Status::RoFs`] for a
-    /// change on a read-only export.
+    ///
+    /// [`Status::BadHandle`] for a handle that is not ours, [`Status::Stale`] for an
+    /// object that is gone, [`Status::RoFs`] for a change on a read-only export.
     fn resolve(&self, handle: &FileHandle, intent: Intent) -> Result<InodeId, Status> {
-        let id = self.handles.open(handle)?;
-        let inode = self.inodes.get(id)?;
+        let claim = self.handles.take_apart(handle)?;
+        let Some(inode) = self.inodes.claimed(claim) else {
+            return Err(self.handles.refusal(claim));
+        };
         if intent == Intent::Change && self.export_of(inode).read_only {
             return Err(Status::RoFs);
         }
-        Ok(id)
+        Ok(claim.inode)
+    }
+
+    /// The handle of an object.
+    fn handle(&self, id: InodeId) -> Result<FileHandle, Status> {
+        Ok(self.handles.seal(self.inodes.claim(id)?))
     }
 
     /// The directory that a handle names.
@@ -260,13 +310,22 @@ impl Memory {
     /// As [`Memory::resolve`], and [`Status::NotDir`].
     fn directory(&self, handle: &FileHandle, intent: Intent) -> Result<InodeId, Status> {
         let id = self.resolve(handle, intent)?;
-        // RFC 1813 §3.3.3 [1813-26]
+        // RFC 1813 §3.3.3 [1813-26]: a LOOKUP in a non-directory gets NFS3ERR_NOTDIR
         self.inodes.get(id)?.directory().map(|_| id)
     }
 
     fn attributes(&self, id: InodeId) -> Result<Attributes, Status> {
         let inode = self.inodes.get(id)?;
         Ok(inode.attributes(id, self.export_of(inode).fsid))
+    }
+
+    /// The same as octets of a reply.
+    fn attribute_octets(&mut self, id: InodeId) -> Result<AttributeOctets, Status> {
+        let Self { inodes, exports, .. } = self;
+        inodes.octets(id, |inode| {
+            let export = exports.get(inode.meta.export as usize);
+            inode.attributes(id, export.expect("an inode belongs to an export").fsid)
+        })
     }
 
     /// Gives the outcome of a change the attributes from before and after it.
@@ -281,7 +340,7 @@ impl Memory {
     }
 
     fn wcc(&self, id: InodeId, before: &Attributes) -> WccData {
-        // RFC 1813 §3.1 [1813-13]
+        // RFC 1813 §3.1 [1813-13]: a reply carries attributes, also if the call failed
         WccData { before: Some(before.into()), after: self.attributes(id).ok() }
     }
 
@@ -292,8 +351,8 @@ impl Memory {
         };
     }
 
-    /// The mode of a file that is no directory, once the caller has changed its content or owner: the right to act as somebody else is
-    /// not handed on.
+    /// The mode of a file that is no directory, once the caller has changed its content or owner:
+    /// the right to act as somebody else is not handed on.
     fn without_set_id(&self, mode: u32) -> u32 {
         let kept = if mode & 0o0010 == 0 { 0o2000 } else { 0 };
         mode & (0o1777 | kept)

@@ -1,7 +1,8 @@
-//! What changes names: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK (RFC 1813 §3.3.8–3.3.15), and SETATTR.
+//! Operations that change names: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK (RFC
+//! 1813 §3.3.8–3.3.15), and SETATTR.
 
 use stag_protocol::nfs::v3::{
-    CreateHow, DeviceNumber, FileHandle, FileKind, SetAttributes, SetTime, Status, Time, WccData,
+    CreateHow, FileHandle, FileKind, SetAttributes, SetTime, Status, Time, WccData,
 };
 
 use super::content::Content;
@@ -10,7 +11,7 @@ use super::space::Need;
 use super::tree::{Body, Directory, Inode, LINKS_MAX, Meta};
 use super::{Intent, Memory};
 use crate::store::name::Name;
-use crate::store::{Failed, Made};
+use crate::store::{DeviceNode, Failed, MadeObject, NameIn};
 
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
@@ -26,16 +27,16 @@ impl Memory {
         directory: &FileHandle,
         name: &[u8],
         make: impl FnOnce(&mut Self, InodeId, Name<'_>) -> Result<InodeId, Status>,
-    ) -> Result<Made, Failed<WccData>> {
+    ) -> Result<MadeObject, Failed<WccData>> {
         let parent = self.directory(directory, Intent::Change)?;
         let before = self.attributes(parent)?;
-        // RFC 1813 §3.3.9 [1813-64]
+        // RFC 1813 §3.3.9 [1813-64]: a MKDIR of . or .. gets NFS3ERR_EXIST
         let outcome = Name::of(name, Status::Exist, Status::Exist).and_then(|name| {
             let id = make(self, parent, name)?;
-            Ok((self.handles.seal(id), self.attributes(id)?))
+            self.object(id)
         });
         let ((handle, attributes), directory) = self.changed(parent, &before, outcome)?;
-        Ok(Made { handle, attributes, directory })
+        Ok(MadeObject { handle, attributes, directory })
     }
 
     pub(super) fn create_in(
@@ -60,17 +61,22 @@ impl Memory {
             };
         };
         let inode = self.inodes.get_mut(found)?;
-        // RFC 1813 §3.3.8 [1813-61]
+        // RFC 1813 §3.3.8 [1813-61]: a CREATE over another kind of object gets NFS3ERR_EXIST
         let Ok(content) = inode.content_mut() else { return Err(Status::Exist) };
         let is_empty = content.size() == 0;
         match how {
-            // RFC 1813 §3.3.8 [1813-58]
-            CreateHow::Exclusive(verifier) if is_empty && inode.meta.verifier == Some(*verifier) => Ok(found),
-            // RFC 1813 §3.3.8 [1813-56]
+            // RFC 1813 §3.3.8 [1813-58]: an EXCLUSIVE CREATE succeeds again with the same verifier
+            CreateHow::Exclusive(verifier)
+                if is_empty && inode.meta.verifier == Some(*verifier) =>
+            {
+                Ok(found)
+            }
+            // RFC 1813 §3.3.8 [1813-56]: a GUARDED CREATE of an existing name gets NFS3ERR_EXIST
             CreateHow::Exclusive(_) | CreateHow::Guarded(_) => Err(Status::Exist),
             CreateHow::Unchecked(set) => {
                 // Of a file that exists, only the size is set.
-                // RFC 1813 §3.3.8 [1813-55]
+                // RFC 1813 §3.3.8 [1813-55]: an UNCHECKED CREATE of an existing file sets its size
+                // only
                 set.size.map_or(Ok(()), |size| self.set_size(found, size)).map(|()| found)
             }
         }
@@ -105,7 +111,7 @@ impl Memory {
         self.must_be_free(parent, name)?;
         let mut copy = self.space.take(target.len(), Need::Growth)?;
         copy.append(target).expect("the buffer was taken for as many");
-        // RFC 1813 §3.3.10 [1813-65]
+        // RFC 1813 §3.3.10 [1813-65]: a symbolic link is never visible without its target
         self.add(parent, name, Body::Symlink(copy.freeze()), set)
     }
 
@@ -113,7 +119,7 @@ impl Memory {
         &mut self,
         parent: InodeId,
         name: Name<'_>,
-        (kind, device): (FileKind, DeviceNumber),
+        DeviceNode { kind, device }: DeviceNode,
         set: &SetAttributes,
     ) -> Result<InodeId, Status> {
         let body = match kind {
@@ -121,8 +127,10 @@ impl Memory {
             FileKind::Socket => Body::Socket,
             FileKind::Block => Body::Block(device),
             FileKind::Character => Body::Character(device),
-            // RFC 1813 §3.3.11 [1813-66]
-            FileKind::Regular | FileKind::Directory | FileKind::Symlink => return Err(Status::BadType),
+            // RFC 1813 §3.3.11 [1813-66]: a MKNOD of a file, directory or link gets NFS3ERR_BADTYPE
+            FileKind::Regular | FileKind::Directory | FileKind::Symlink => {
+                return Err(Status::BadType);
+            }
         };
         self.must_be_free(parent, name)?;
         self.add(parent, name, body, set)
@@ -133,7 +141,11 @@ impl Memory {
     }
 
     /// The object under a name.
-    pub(super) fn find(&self, directory: InodeId, name: Name<'_>) -> Result<Option<InodeId>, Status> {
+    pub(super) fn find(
+        &self,
+        directory: InodeId,
+        name: Name<'_>,
+    ) -> Result<Option<InodeId>, Status> {
         Ok(self.inodes.get(directory)?.directory()?.find(name.octets()))
     }
 
@@ -161,16 +173,16 @@ impl Memory {
         let mode = match body {
             Body::Symlink(_) => 0o777,
             Body::Directory(_) => set.mode.unwrap_or(DIRECTORY_MODE) & 0o7777 | inherited,
-            // RFC 1813 §3.3.8 [1813-63]
+            // RFC 1813 §3.3.8 [1813-63]: a new object has the attributes asked for
             _ => set.mode.unwrap_or(FILE_MODE) & 0o7777,
         };
         check_owner(set)?;
         let gid = if above.mode & 0o2000 == 0 { self.caller.1 } else { above.gid };
-        let owner = (set.uid.unwrap_or(self.caller.0), set.gid.unwrap_or(gid));
-        let meta = self.fresh_meta(above.export, mode, owner);
+        let (uid, gid) = (set.uid.unwrap_or(self.caller.0), set.gid.unwrap_or(gid));
+        let meta = self.fresh_meta(above.export, mode, uid, gid);
         let nlink = if is_directory { 2 } else { 1 };
         let meta = Meta { nlink, ..apply_times(meta, times, meta.ctime) };
-        let id = self.inodes.add(Inode { meta, body })?;
+        let id = self.inodes.add(&self.handles, Inode { meta, body })?;
         self.put_name(parent, name, id)?;
         Ok(id)
     }
@@ -207,7 +219,12 @@ impl Memory {
     }
 
     /// Takes the name of `id` away, and the object with its last one.
-    pub(super) fn unlink(&mut self, directory: InodeId, name: Name<'_>, id: InodeId) -> Result<(), Status> {
+    pub(super) fn unlink(
+        &mut self,
+        directory: InodeId,
+        name: Name<'_>,
+        id: InodeId,
+    ) -> Result<(), Status> {
         let taken = self.take_name(directory, name)?;
         debug_assert_eq!(taken, id, "the name was looked up");
         let now = self.now();
@@ -223,7 +240,7 @@ impl Memory {
     pub(super) fn remove_from(&mut self, parent: InodeId, name: Name<'_>) -> Result<(), Status> {
         let id = self.entry(parent, name)?;
         if self.inodes.get(id)?.directory().is_ok() {
-            // RFC 1813 §3.3.12 [1813-68]
+            // RFC 1813 §3.3.12 [1813-68]: a REMOVE of a directory gets NFS3ERR_ISDIR
             return Err(Status::IsDir);
         }
         self.unlink(parent, name, id)
@@ -236,24 +253,25 @@ impl Memory {
     }
 
     fn must_be_empty(&self, id: InodeId) -> Result<(), Status> {
-        // RFC 1813 §3.3.13 [1813-70]
+        // RFC 1813 §3.3.13 [1813-70]: a RMDIR of a directory with entries gets NFS3ERR_NOTEMPTY
         if self.inodes.get(id)?.directory()?.len() == 0 { Ok(()) } else { Err(Status::NotEmpty) }
     }
 
     pub(super) fn must_share_export(&self, a: InodeId, b: InodeId) -> Result<(), Status> {
         let export = |id| self.inodes.get(id).map(|inode| inode.meta.export);
-        // RFC 1813 §3.3.14 [1813-72]
+        // RFC 1813 §3.3.14 [1813-72]: a RENAME between file systems gets NFS3ERR_XDEV
         if export(a)? == export(b)? { Ok(()) } else { Err(Status::XDev) }
     }
 
     pub(super) fn rename_entry(
         &mut self,
-        (source, name): (InodeId, &[u8]),
-        (target, new_name): (InodeId, &[u8]),
+        from: NameIn<'_, InodeId>,
+        to: NameIn<'_, InodeId>,
     ) -> Result<(), Status> {
+        let (NameIn { directory: source, name }, target) = (from, to.directory);
         let name = Name::of(name, Status::Inval, Status::Inval)?;
-        // RFC 1813 §3.3.14 [1813-75]
-        let new_name = Name::of(new_name, Status::Inval, Status::Inval)?;
+        // RFC 1813 §3.3.14 [1813-75]: a RENAME of . or .. gets NFS3ERR_INVAL
+        let new_name = Name::of(to.name, Status::Inval, Status::Inval)?;
         self.must_share_export(source, target)?;
         let id = self.entry(source, name)?;
         let is_directory = self.inodes.get(id)?.directory().is_ok();
@@ -262,10 +280,11 @@ impl Memory {
         }
         if let Some(replaced) = self.find(target, new_name)? {
             if replaced == id {
-                // RFC 1813 §3.3.14 [1813-76]
+                // RFC 1813 §3.3.14 [1813-76]: a RENAME between two names of one file does nothing
                 return Ok(()); // Two names of one file: both stay (RFC 1813 §3.3.14).
             }
-            // RFC 1813 §3.3.14 [1813-73]
+            // RFC 1813 §3.3.14 [1813-73]: a RENAME replaces only its own sort, and empty
+            // directories
             match (is_directory, self.inodes.get(replaced)?.directory().is_ok()) {
                 (true, false) => return Err(Status::NotDir),
                 (true, true) => self.must_be_empty(replaced)?,
@@ -286,7 +305,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether a directory is `other`, or lies somewhere under it.
+    /// Returns true if a directory is `other`, or lies somewhere under it.
     fn lies_in(&self, directory: InodeId, other: InodeId) -> Result<bool, Status> {
         let mut here = directory;
         loop {
@@ -301,9 +320,14 @@ impl Memory {
         }
     }
 
-    pub(super) fn link_entry(&mut self, id: InodeId, parent: InodeId, name: &[u8]) -> Result<(), Status> {
+    pub(super) fn link_entry(
+        &mut self,
+        id: InodeId,
+        parent: InodeId,
+        name: &[u8],
+    ) -> Result<(), Status> {
         let name = Name::of(name, Status::Exist, Status::Exist)?;
-        // RFC 1813 §3.3.15 [1813-79]
+        // RFC 1813 §3.3.15 [1813-79]: a LINK between file systems gets NFS3ERR_XDEV
         self.must_share_export(id, parent)?;
         let inode = self.inodes.get(id)?;
         if inode.directory().is_ok() {
@@ -317,7 +341,7 @@ impl Memory {
         self.put_name(parent, name, id)?;
         let now = self.now();
         let meta = &mut self.inodes.get_mut(id)?.meta;
-        // RFC 1813 §3.3.15 [1813-78]
+        // RFC 1813 §3.3.15 [1813-78]: a LINK adds one to nlink and names the same file
         meta.nlink += 1;
         meta.ctime = now;
         Ok(())
@@ -344,7 +368,8 @@ impl Memory {
         let is_given = (set.uid.is_some() || set.gid.is_some()) && !is_directory;
         let mode = self.inodes.get(id)?.meta.mode;
         let kept = if is_given { self.without_set_id(mode) } else { mode };
-        self.inodes.get_mut(id)?.meta.mode = set.mode.map_or(kept, |mode| mode & (0o5777 | set_gid));
+        self.inodes.get_mut(id)?.meta.mode =
+            set.mode.map_or(kept, |mode| mode & (0o5777 | set_gid));
         Ok(())
     }
 
@@ -352,7 +377,7 @@ impl Memory {
         let now = self.now();
         let inode = self.inodes.get_mut(id)?;
         let content = inode.content_mut()?;
-        // RFC 1813 §3.3.2 [1813-22]
+        // RFC 1813 §3.3.2 [1813-22]: a new size cuts the file or extends it by zeros
         content.set_size(checked_size(size)?);
         (inode.meta.mtime, inode.meta.ctime) = (now, now);
         self.drop_set_id(id)
@@ -375,20 +400,24 @@ fn checked_size(size: u64) -> Result<u64, Status> {
 }
 
 /// The times of access and of change to set.
-type Times = (SetTime, SetTime);
+type TimesToSet = (SetTime, SetTime);
 
 /// # Errors
 /// [`Status::Inval`] for a time that is none.
-fn times(set: &SetAttributes) -> Result<Times, Status> {
+fn times(set: &SetAttributes) -> Result<TimesToSet, Status> {
     let is_none = |time| matches!(time, SetTime::Client(Time { nanos: 1_000_000_000.., .. }));
-    if is_none(set.atime) || is_none(set.mtime) { Err(Status::Inval) } else { Ok((set.atime, set.mtime)) }
+    if is_none(set.atime) || is_none(set.mtime) {
+        Err(Status::Inval)
+    } else {
+        Ok((set.atime, set.mtime))
+    }
 }
 
-fn apply_times(meta: Meta, (atime, mtime): Times, now: Time) -> Meta {
+fn apply_times(meta: Meta, (atime, mtime): TimesToSet, now: Time) -> Meta {
     let choose = |old, set| match set {
-        // RFC 1813 §3.3.2 [1813-23]
+        // RFC 1813 §3.3.2 [1813-23]: attributes that SETATTR does not name stay unchanged
         SetTime::Keep => old,
-        // RFC 1813 §3.3.2 [1813-24]
+        // RFC 1813 §3.3.2 [1813-24]: a time is set to the server's or to the client's
         SetTime::Server => now,
         SetTime::Client(time) => time,
     };

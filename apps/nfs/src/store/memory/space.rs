@@ -12,7 +12,8 @@ pub(super) const BLOCK: usize = 64 << 10;
 pub(super) const SMALL: usize = 4 << 10;
 /// One part in so many of the capacity is small slots.
 const SMALL_SHARE: usize = 16;
-/// Blocks beyond the capacity, for what is overwritten while its old octets are being sent. Never filled by growth.
+/// Blocks beyond the capacity, for what is overwritten while its old octets are being sent. Never
+/// filled by growth.
 pub(super) const RESERVE: usize = 16;
 /// One part in so many of the blocks has to be free for octets to be received in place.
 const SINK_SHARE: usize = 8;
@@ -57,10 +58,13 @@ impl Space {
         Ok(Self { pool, zeros: zeros.freeze(), lists: ExtentLists::new(LISTS), small, large })
     }
 
-    /// A buffer for at least `len` octets, at most [`BLOCK`]; a small one if there is one that is long enough.
+    /// A buffer for at least `len` octets, at most [`BLOCK`]; a small one if there is one that is
+    /// long enough.
     ///
     /// # Errors
-    /// [`Status::NoSpc`] for growth; [`Status::Jukebox`] for a change: what is being sent comes back soon.
+    ///
+    /// [`Status::NoSpc`] for growth; [`Status::Jukebox`] for a change: what is being sent
+    /// comes back soon.
     pub fn take(&self, len: usize, need: Need) -> Result<Buf, Status> {
         let small = len <= SMALL && self.free_small() > 0;
         let buf = match need {
@@ -73,14 +77,14 @@ impl Space {
         })
     }
 
-    /// A buffer for `len` octets that are on their way. None when space is short: what is on its way must not keep what is there
-    /// already from being stored.
+    /// A buffer for `len` octets that are on their way. None when space is short: what is on its
+    /// way must not keep what is there already from being stored.
     pub fn sink(&self, len: usize) -> Option<Buf> {
         let is_short = self.free_large() <= self.large / SINK_SHARE;
         if len == 0 || len > BLOCK || is_short { None } else { self.take(len, Need::Growth).ok() }
     }
 
-    /// Whether an extent may become a file's for good.
+    /// Returns true if an extent may become a file's for good.
     pub fn owns(&self, extent: &Extent) -> bool {
         extent.is_of(&self.pool)
     }
@@ -105,7 +109,8 @@ impl Space {
         self.pool.available(BLOCK).saturating_sub(RESERVE)
     }
 
-    /// Octets in all slots, in those that are free, and in free ones that are long enough for any block.
+    /// Octets in all slots, in those that are free, and in free ones that are long enough for any
+    /// block.
     pub fn octets(&self) -> (u64, u64, u64) {
         let large = self.free_large() * BLOCK;
         let total = self.small * SMALL + self.large * BLOCK;
@@ -117,7 +122,7 @@ impl Space {
         &self.pool
     }
 
-    /// What the pool costs.
+    /// Returns the memory that the pool takes.
     pub fn budget(&self) -> Budget {
         self.pool.budget()
     }

@@ -4,8 +4,8 @@ use std::io;
 
 use stag_pools::{Buf, Pool};
 use stag_protocol::nfs::v3::{
-    Access, Attributes, CookieVerifier, CreateHow, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat,
-    PathConf, SetAttributes, StableHow, Status, Time, Verifier, WccData,
+    Access, AttributeOctets, Attributes, CookieVerifier, CreateHow, DeviceNumber, FileHandle,
+    FileKind, FsInfo, FsStat, PathConf, SetAttributes, StableHow, Status, Time, Verifier, WccData,
 };
 
 use super::handle::InodeId;
@@ -13,8 +13,9 @@ use super::tree::{Body, COOKIE_ABOVE, COOKIE_ITSELF, LINKS_MAX};
 use super::{Intent, Memory};
 use crate::store::name::{Meaning, NAME_MAX, Name};
 use crate::store::{
-    Caller, CommitDone, Entry, Failed, Found, Lender, Linked, Listed, Made, Origin, Outcome, Payload, Place,
-    ReadDone, ReadlinkDone, Renamed, Store, TRANSFER_MAX, Visitor, WriteDone,
+    Caller, CommitDone, DeviceNode, Failed, FoundObject, Lender, Linked, Listed, ListedEntry,
+    ListingStart, MadeObject, NameIn, Origin, ReadDone, ReadlinkDone, Renamed, Store, StoreResult,
+    TRANSFER_MAX, Visitor, WriteDone, WritePayload,
 };
 
 /// A directory lists the same way as long as its handle is good.
@@ -25,8 +26,8 @@ const READDIR_PREFERRED: u32 = 32 << 10;
 type Object = (FileHandle, Attributes);
 
 impl Memory {
-    fn object(&self, id: InodeId) -> Result<Object, Status> {
-        Ok((self.handles.seal(id), self.attributes(id)?))
+    pub(super) fn object(&self, id: InodeId) -> Result<Object, Status> {
+        Ok((self.handle(id)?, self.attributes(id)?))
     }
 
     fn above(&self, directory: InodeId) -> Result<InodeId, Status> {
@@ -47,7 +48,7 @@ impl Memory {
         directory: &FileHandle,
         name: Result<Name<'_>, Status>,
         take: impl FnOnce(&mut Self, InodeId, Name<'_>) -> Result<(), Status>,
-    ) -> Outcome<WccData, WccData> {
+    ) -> StoreResult<WccData, WccData> {
         let parent = self.directory(directory, Intent::Change)?;
         let before = self.attributes(parent)?;
         let outcome = name.and_then(|name| take(self, parent, name));
@@ -57,9 +58,9 @@ impl Memory {
     fn list(
         &self,
         directory: &FileHandle,
-        place: Place,
-        visit: &mut dyn FnMut(&Self, InodeId, Entry<'_>) -> Result<bool, Status>,
-    ) -> Outcome<Listed> {
+        place: ListingStart,
+        visit: &mut dyn FnMut(&Self, InodeId, ListedEntry<'_>) -> Result<bool, Status>,
+    ) -> StoreResult<Listed> {
         let id = self.directory(directory, Intent::Look)?;
         let attributes = self.attributes(id)?;
         let listed = self.list_entries(id, place, visit);
@@ -72,21 +73,21 @@ impl Memory {
     fn list_entries(
         &self,
         id: InodeId,
-        place: Place,
-        visit: &mut dyn FnMut(&Self, InodeId, Entry<'_>) -> Result<bool, Status>,
+        place: ListingStart,
+        visit: &mut dyn FnMut(&Self, InodeId, ListedEntry<'_>) -> Result<bool, Status>,
     ) -> Result<bool, Status> {
         let directory = self.inodes.get(id)?.directory()?;
-        // RFC 1813 §3.3.16 [1813-82]
+        // RFC 1813 §3.3.16 [1813-82]: a stale cookie or wrong verifier gets NFS3ERR_BAD_COOKIE
         if !directory.knows(place.cookie) || (place.cookie != 0 && place.verifier != VERIFIER) {
             return Err(Status::BadCookie);
         }
         let dots = [(COOKIE_ITSELF, &b"."[..], id), (COOKIE_ABOVE, b"..", directory.above)];
         let dots = dots.into_iter().filter(|(cookie, ..)| *cookie > place.cookie);
-        // RFC 1813 §3.3.16 [1813-83]
+        // RFC 1813 §3.3.16 [1813-83]: an entry that stays is listed exactly once
         for (cookie, name, id) in dots.chain(directory.behind(place.cookie.max(COOKIE_ABOVE))) {
-            // RFC 1813 §3.3.16 [1813-81]
-            // RFC 1813 §3.3.16 [1813-84]
-            if !visit(self, id, Entry { fileid: id.number, name, cookie, object: None })? {
+            // RFC 1813 §3.3.16 [1813-81]: eof is TRUE exactly if no entry is left
+            // RFC 1813 §3.3.16 [1813-84]: no entry has file number zero
+            if !visit(self, id, ListedEntry { fileid: id.number, name, cookie, object: None })? {
                 return Ok(false);
             }
         }
@@ -94,7 +95,7 @@ impl Memory {
     }
 
     /// An object and its attributes, for what is told of its file system.
-    fn known<T>(&self, object: &FileHandle, about: T) -> Outcome<(T, Attributes)> {
+    fn known<T>(&self, object: &FileHandle, about: T) -> StoreResult<(T, Attributes)> {
         let id = self.resolve(object, Intent::Look)?;
         Ok((about, self.attributes(id)?))
     }
@@ -110,7 +111,7 @@ impl Store for Memory {
     }
 
     fn verifier(&self) -> Verifier {
-        // RFC 1813 §3.3.7 [1813-45]
+        // RFC 1813 §3.3.7 [1813-45]: the write verifier stays while no unstable data is lost
         self.handles.instance()
     }
 
@@ -131,7 +132,7 @@ impl Store for Memory {
         let mut names = path.split(|octet| *octet == b'/').filter(|name| !name.is_empty());
         let name = names.next().ok_or(Status::NoEnt)?;
         let export = self.exports.iter().find(|export| export.name.as_bytes() == name);
-        let mut handle = self.handles.seal(export.ok_or(Status::NoEnt)?.root);
+        let mut handle = self.handle(export.ok_or(Status::NoEnt)?.root)?;
         for name in names {
             let directory = self.directory(&handle, Intent::Look)?;
             handle = self.found(directory, name)?.0;
@@ -145,15 +146,20 @@ impl Store for Memory {
         self.attributes(id)
     }
 
+    fn getattr_octets(&mut self, file: &FileHandle) -> Result<AttributeOctets, Status> {
+        let id = self.resolve(file, Intent::Look)?;
+        self.attribute_octets(id)
+    }
+
     fn setattr(
         &mut self,
         file: &FileHandle,
         set: &SetAttributes,
         guard: Option<Time>,
-    ) -> Outcome<WccData, WccData> {
+    ) -> StoreResult<WccData, WccData> {
         let id = self.resolve(file, Intent::Change)?;
         let before = self.attributes(id)?;
-        // RFC 1813 §3.3.2 [1813-21]
+        // RFC 1813 §3.3.2 [1813-21]: a guard that differs from ctime gets NFS3ERR_NOT_SYNC
         let outcome = if guard.is_some_and(|ctime| ctime != before.ctime) {
             Err(Status::NotSync)
         } else {
@@ -162,19 +168,19 @@ impl Store for Memory {
         self.changed(id, &before, outcome).map(|((), wcc)| wcc)
     }
 
-    fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<Found> {
+    fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<FoundObject> {
         let id = self.directory(directory, Intent::Look)?;
         let above = Some(self.attributes(id)?);
         match self.found(id, name) {
-            // RFC 1813 §3.3.3 [1813-25]
-            Ok((handle, attributes)) => Ok(Found { handle, attributes, directory: above }),
+            // RFC 1813 §3.3.3 [1813-25]: a LOOKUP returns object and directory attributes
+            Ok((handle, attributes)) => Ok(FoundObject { handle, attributes, directory: above }),
             Err(status) => Err(Failed { status, about: above }),
         }
     }
 
-    /// Everybody has every right that the kind of the object knows; to change something, not on a read-only export; to execute,
-    /// only what somebody may.
-    fn access(&mut self, file: &FileHandle, asked: Access) -> Outcome<(Access, Attributes)> {
+    /// Everybody has every right that the kind of the object knows; to change something, not on a
+    /// read-only export; to execute, only what somebody may.
+    fn access(&mut self, file: &FileHandle, asked: Access) -> StoreResult<(Access, Attributes)> {
         let id = self.resolve(file, Intent::Look)?;
         let attributes = self.attributes(id)?;
         let change = Access::MODIFY | Access::EXTEND;
@@ -184,22 +190,29 @@ impl Store for Memory {
             _ => (Access::READ, change),
         };
         let is_read_only = self.export_of(self.inodes.get(id)?).read_only;
-        // RFC 1813 §3.3.4 [1813-31]
+        // RFC 1813 §3.3.4 [1813-31]: an ACCESS reply holds for this credential and export
         let rights = if is_read_only { look } else { look | change };
-        let all =
-            [Access::READ, Access::LOOKUP, Access::MODIFY, Access::EXTEND, Access::DELETE, Access::EXECUTE];
-        // RFC 1813 §3.3.4 [1813-30]
-        let both = all.into_iter().filter(|right| asked.contains(*right) && rights.contains(*right));
-        // RFC 1813 §3.3.4 [1813-29]
+        let all = [
+            Access::READ,
+            Access::LOOKUP,
+            Access::MODIFY,
+            Access::EXTEND,
+            Access::DELETE,
+            Access::EXECUTE,
+        ];
+        // RFC 1813 §3.3.4 [1813-30]: an ACCESS reply grants only rights that were asked for
+        let both =
+            all.into_iter().filter(|right| asked.contains(*right) && rights.contains(*right));
+        // RFC 1813 §3.3.4 [1813-29]: an ACCESS check that is made gets NFS3_OK, whatever it finds
         Ok((both.fold(Access::NONE, |granted, right| granted | right), attributes))
     }
 
-    fn readlink(&mut self, _lender: &Lender<'_>, file: &FileHandle) -> Outcome<ReadlinkDone> {
+    fn readlink(&mut self, _lender: &Lender<'_>, file: &FileHandle) -> StoreResult<ReadlinkDone> {
         let id = self.resolve(file, Intent::Look)?;
         let attributes = self.attributes(id)?;
         match &self.inodes.get(id)?.body {
             Body::Symlink(target) => Ok(ReadlinkDone { target: target.clone(), attributes }),
-            // RFC 1813 §3.3.5 [1813-32]
+            // RFC 1813 §3.3.5 [1813-32]: a READLINK of anything but a link gets NFS3ERR_INVAL
             _ => Err(Failed { status: Status::Inval, about: Some(attributes) }),
         }
     }
@@ -210,19 +223,19 @@ impl Store for Memory {
         file: &FileHandle,
         offset: u64,
         count: u32,
-    ) -> Outcome<ReadDone> {
+    ) -> StoreResult<ReadDone> {
         let id = self.resolve(file, Intent::Look)?;
         let now = self.now();
-        let inode = self.inodes.get_mut(id)?;
-        let octets = match inode.content_mut() {
-            // RFC 1813 §3.3.6 [1813-36]
-            Ok(content) => content.read(&self.space, offset, count),
+        let content = match self.inodes.get(id)?.content() {
+            Ok(content) => content,
             Err(status) => return Err(Failed { status, about: self.attributes(id).ok() }),
         };
-        inode.meta.atime = now;
-        let attributes = self.attributes(id)?;
-        // RFC 1813 §3.3.6 [1813-35]
-        let eof = offset.saturating_add(octets.len() as u64) >= attributes.size;
+        // RFC 1813 §3.3.6 [1813-36]: a READ at or behind the end returns no octets and eof
+        let octets = content.read(&self.space, offset, count);
+        // RFC 1813 §3.3.6 [1813-35]: eof is TRUE exactly if the octets reach the end of file
+        let eof = offset.saturating_add(octets.len() as u64) >= content.size();
+        self.inodes.note_access(id, now)?;
+        let attributes = self.attribute_octets(id)?;
         Ok(ReadDone { data: octets, is_cut: false, origin: Origin::Memory, eof, attributes })
     }
 
@@ -230,9 +243,9 @@ impl Store for Memory {
         &mut self,
         file: &FileHandle,
         offset: u64,
-        data: Payload<'_>,
+        data: WritePayload<'_>,
         stable: StableHow,
-    ) -> Outcome<WriteDone, WccData> {
+    ) -> StoreResult<WriteDone, WccData> {
         let id = self.resolve(file, Intent::Change)?;
         let before = self.attributes(id)?;
         let now = self.now();
@@ -240,38 +253,49 @@ impl Store for Memory {
         let end = offset.checked_add(data.octets.len() as u64);
         let is_too_big = end.is_none_or(|end| i64::try_from(end).is_err());
         let written = match inode.content_mut() {
-            // RFC 1813 §3.3.7 [1813-51]
+            // RFC 1813 §3.3.7 [1813-51]: a WRITE behind the largest offset gets NFS3ERR_FBIG
             Ok(_) if is_too_big => Err(Status::FBig),
             Ok(_) if data.octets.is_empty() => Ok(0),
-            // RFC 1813 §3.3.7 [1813-48]
+            // RFC 1813 §3.3.7 [1813-48]: a partial WRITE succeeds with the count that it wrote
             Ok(content) => content.write(&self.space, offset, &data),
             Err(status) => Err(status),
         };
-        // RFC 1813 §3.3.7 [1813-49]
+        // RFC 1813 §3.3.7 [1813-49]: an empty WRITE leaves mtime unchanged
         if written.is_ok_and(|count| count > 0) {
             (inode.meta.mtime, inode.meta.ctime) = (now, now);
             self.drop_set_id(id)?;
         }
         let (count, file) = self.changed(id, &before, written)?;
-        // RFC 1813 §3.3.7 [1813-43]
+        // RFC 1813 §3.3.7 [1813-43]: committed is never weaker than the stability asked for
         Ok(WriteDone { count, committed: stable, verifier: self.verifier(), file })
     }
 
-    /// There is nothing to do: what was written lasts as long as this process, and the verifier says when it ended.
-    fn commit(&mut self, file: &FileHandle) -> Outcome<CommitDone, WccData> {
+    /// There is nothing to do: what was written lasts as long as this process, and the verifier
+    /// says when it ended.
+    fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, WccData> {
         let id = self.resolve(file, Intent::Change)?;
         let before = self.attributes(id)?;
         let outcome = self.inodes.get_mut(id)?.content_mut().map(|_| ());
         let ((), file) = self.changed(id, &before, outcome)?;
-        // RFC 1813 §3.3.21 [1813-98]
+        // RFC 1813 §3.3.21 [1813-98]: a COMMIT returns the verifier that holds after its sync
         Ok(CommitDone { verifier: self.verifier(), file })
     }
 
-    fn create(&mut self, directory: &FileHandle, name: &[u8], how: &CreateHow) -> Outcome<Made, WccData> {
+    fn create(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        how: &CreateHow,
+    ) -> StoreResult<MadeObject, WccData> {
         self.make(directory, name, |memory, parent, name| memory.create_in(parent, name, how))
     }
 
-    fn mkdir(&mut self, directory: &FileHandle, name: &[u8], set: &SetAttributes) -> Outcome<Made, WccData> {
+    fn mkdir(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+        set: &SetAttributes,
+    ) -> StoreResult<MadeObject, WccData> {
         self.make(directory, name, |memory, parent, name| memory.mkdir_in(parent, name, set))
     }
 
@@ -281,8 +305,10 @@ impl Store for Memory {
         name: &[u8],
         target: &[u8],
         set: &SetAttributes,
-    ) -> Outcome<Made, WccData> {
-        self.make(directory, name, |memory, parent, name| memory.symlink_in(parent, name, target, set))
+    ) -> StoreResult<MadeObject, WccData> {
+        self.make(directory, name, |memory, parent, name| {
+            memory.symlink_in(parent, name, target, set)
+        })
     }
 
     fn mknod(
@@ -291,39 +317,50 @@ impl Store for Memory {
         name: &[u8],
         kind: FileKind,
         set: &SetAttributes,
-    ) -> Outcome<Made, WccData> {
-        self.mknod_device(directory, name, (kind, DeviceNumber::default()), set)
+    ) -> StoreResult<MadeObject, WccData> {
+        let device = DeviceNumber::default();
+        self.mknod_device(directory, name, DeviceNode { kind, device }, set)
     }
 
     fn mknod_device(
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        node: (FileKind, DeviceNumber),
+        node: DeviceNode,
         set: &SetAttributes,
-    ) -> Outcome<Made, WccData> {
+    ) -> StoreResult<MadeObject, WccData> {
         self.make(directory, name, |memory, parent, name| memory.mknod_in(parent, name, node, set))
     }
 
-    fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<WccData, WccData> {
+    fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<WccData, WccData> {
         self.take_away(directory, Name::of(name, Status::Acces, Status::Acces), Self::remove_from)
     }
 
-    fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> Outcome<WccData, WccData> {
-        // RFC 1813 §3.3.13 [1813-69]
+    fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<WccData, WccData> {
+        // RFC 1813 §3.3.13 [1813-69]: a RMDIR of . gets NFS3ERR_INVAL, of .. NFS3ERR_EXIST
         self.take_away(directory, Name::of(name, Status::Inval, Status::Exist), Self::rmdir_from)
     }
 
-    fn rename(&mut self, from: (&FileHandle, &[u8]), to: (&FileHandle, &[u8])) -> Outcome<Renamed, Renamed> {
-        let source = self.directory(from.0, Intent::Change)?;
-        let target = self.directory(to.0, Intent::Change)?;
+    fn rename(
+        &mut self,
+        from: NameIn<'_, &FileHandle>,
+        to: NameIn<'_, &FileHandle>,
+    ) -> StoreResult<Renamed, Renamed> {
+        let source = self.directory(from.directory, Intent::Change)?;
+        let target = self.directory(to.directory, Intent::Change)?;
         let before = (self.attributes(source)?, self.attributes(target)?);
-        let outcome = self.rename_entry((source, from.1), (target, to.1));
+        let outcome =
+            self.rename_entry(NameIn::new(source, from.name), NameIn::new(target, to.name));
         let about = Renamed { from: self.wcc(source, &before.0), to: self.wcc(target, &before.1) };
         outcome.map(|()| about).map_err(|status| Failed { status, about })
     }
 
-    fn link(&mut self, file: &FileHandle, directory: &FileHandle, name: &[u8]) -> Outcome<Linked, Linked> {
+    fn link(
+        &mut self,
+        file: &FileHandle,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<Linked, Linked> {
         let id = self.resolve(file, Intent::Change)?;
         let parent = self.directory(directory, Intent::Change)?;
         let before = self.attributes(parent)?;
@@ -332,7 +369,12 @@ impl Store for Memory {
         outcome.map(|()| about).map_err(|status| Failed { status, about })
     }
 
-    fn readdir(&mut self, directory: &FileHandle, place: Place, visit: &mut Visitor<'_>) -> Outcome<Listed> {
+    fn readdir(
+        &mut self,
+        directory: &FileHandle,
+        place: ListingStart,
+        visit: &mut Visitor<'_>,
+    ) -> StoreResult<Listed> {
         self.list(directory, place, &mut |_, _, entry| Ok(visit(&entry)))
     }
 
@@ -340,20 +382,21 @@ impl Store for Memory {
     fn readdirplus(
         &mut self,
         directory: &FileHandle,
-        place: Place,
+        place: ListingStart,
         visit: &mut Visitor<'_>,
-    ) -> Outcome<Listed> {
+    ) -> StoreResult<Listed> {
         let itself = self.directory(directory, Intent::Look)?;
         self.list(directory, place, &mut |memory, id, entry| {
             let is_above = entry.name == b".." && id != itself;
-            // RFC 1813 §3.3.17 [1813-88]
+            // RFC 1813 §3.3.17 [1813-88]: handle and attributes of an entry match LOOKUP or are
+            // absent
             let object = if is_above { None } else { Some(memory.object(id)?) };
-            Ok(visit(&Entry { object, ..entry }))
+            Ok(visit(&ListedEntry { object, ..entry }))
         })
     }
 
-    fn fsstat(&mut self, object: &FileHandle) -> Outcome<(FsStat, Attributes)> {
-        // RFC 1813 §3.3.18 [1813-89]
+    fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, Attributes)> {
+        // RFC 1813 §3.3.18 [1813-89]: an FSSTAT counts octets and files: all, free, available
         let (total_octets, free_octets, available_octets) = self.space.octets();
         let (total, free) = self.inodes.room();
         let fsstat = FsStat {
@@ -368,10 +411,10 @@ impl Store for Memory {
         self.known(object, fsstat)
     }
 
-    fn fsinfo(&mut self, object: &FileHandle) -> Outcome<(FsInfo, Attributes)> {
+    fn fsinfo(&mut self, object: &FileHandle) -> StoreResult<(FsInfo, Attributes)> {
         let fsinfo = FsInfo {
             read_max: TRANSFER_MAX,
-            // RFC 1813 §3.3.19 [1813-90]
+            // RFC 1813 §3.3.19 [1813-90]: the preferred sizes are the largest ones
             read_preferred: TRANSFER_MAX,
             read_multiple: 4096,
             write_max: TRANSFER_MAX,
@@ -379,21 +422,21 @@ impl Store for Memory {
             write_multiple: 4096,
             readdir_preferred: READDIR_PREFERRED,
             file_size_max: i64::MAX as u64,
-            // RFC 1813 §3.3.19 [1813-91]
+            // RFC 1813 §3.3.19 [1813-91]: times are kept to the accuracy of time_delta
             time_delta: Time { seconds: 0, nanos: 1 },
-            // RFC 1813 §3.3.19 [1813-92]
+            // RFC 1813 §3.3.19 [1813-92]: the FSINFO properties describe what is supported
             properties: FsInfo::LINK | FsInfo::SYMLINK | FsInfo::HOMOGENEOUS | FsInfo::CAN_SET_TIME,
         };
         self.known(object, fsinfo)
     }
 
-    fn pathconf(&mut self, object: &FileHandle) -> Outcome<(PathConf, Attributes)> {
+    fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, Attributes)> {
         let pathconf = PathConf {
             link_max: LINKS_MAX,
             name_max: NAME_MAX as u32,
-            // RFC 1813 §3.3.20 [1813-95]
+            // RFC 1813 §3.3.20 [1813-95]: names are never cut, and their case is kept and compared
             no_trunc: true,
-            // RFC 1813 §3.3.20 [1813-96]
+            // RFC 1813 §3.3.20 [1813-96]: chown_restricted says if only root gives files away
             chown_restricted: false,
             case_insensitive: false,
             case_preserving: true,

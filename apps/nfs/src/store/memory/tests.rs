@@ -1,4 +1,5 @@
-//! What only this store does. What every store does is tested in [`crate::store::tests`].
+//! Tests of the behaviour that only this store has. The behaviour of every store is tested in
+//! [`crate::store::tests`].
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -9,25 +10,35 @@ use stag_protocol::nfs::v3::{CreateHow, DeviceNumber, FileKind, SetAttributes, S
 use stag_protocol::rpc::Gids;
 
 use super::space::{BLOCK, RESERVE, SMALL};
+use super::tree::PlacedInode;
 use super::*;
-use crate::store::{Payload, Place, Store, TRANSFER_MAX};
+use crate::store::{DeviceNode, ListingStart, NameIn, Store, TRANSFER_MAX, WritePayload};
 
 fn export(name: &str) -> MemoryExport {
     MemoryExport { name: name.to_owned(), copy_of: None, read_only: false }
 }
 
 fn memory(capacity: usize) -> (Memory, FileHandle) {
-    let mut memory = Memory::new(&Config::new(vec![export("data")], capacity), &mut |_| ()).unwrap();
+    let mut memory =
+        Memory::new(&MemoryConfig::new(vec![export("data")], capacity), &mut |_| ()).unwrap();
     let root = memory.mount(b"/data").unwrap();
     (memory, root)
 }
 
 fn create(memory: &mut Memory, dir: &FileHandle, name: &str) -> Result<FileHandle, Status> {
     let how = CreateHow::Guarded(SetAttributes::default());
-    memory.create(dir, name.as_bytes(), &how).map(|made| made.handle).map_err(|failed| failed.status)
+    memory
+        .create(dir, name.as_bytes(), &how)
+        .map(|made| made.handle)
+        .map_err(|failed| failed.status)
 }
 
-fn write(memory: &mut Memory, file: &FileHandle, offset: usize, data: &[u8]) -> Result<u32, Status> {
+fn write(
+    memory: &mut Memory,
+    file: &FileHandle,
+    offset: usize,
+    data: &[u8],
+) -> Result<u32, Status> {
     let done = memory.write(file, offset as u64, data.into(), StableHow::Unstable);
     done.map(|done| done.count).map_err(|failed| failed.status)
 }
@@ -52,7 +63,7 @@ fn pulled(memory: &Memory, data: &[u8]) -> Option<Extent> {
 }
 
 fn write_pulled(memory: &mut Memory, file: &FileHandle, offset: u64, shared: &Extent) -> u32 {
-    let payload = Payload { octets: shared, shared: Some(shared.clone()) };
+    let payload = WritePayload { octets: shared, shared: Some(shared.clone()) };
     memory.write(file, offset, payload, StableHow::Unstable).unwrap().count
 }
 
@@ -62,7 +73,8 @@ fn two_reads_of_the_same_octets_are_the_same_memory() {
     let file = create(&mut memory, &root, "f").unwrap();
     write(&mut memory, &file, 0, &pattern(1 << 20)).unwrap();
     let taken = memory.space.taken();
-    let (first, second) = (read(&mut memory, &file, 0, 1 << 20), read(&mut memory, &file, 0, 1 << 20));
+    let (first, second) =
+        (read(&mut memory, &file, 0, 1 << 20), read(&mut memory, &file, 0, 1 << 20));
     assert_eq!((first.len(), first.iter().count()), (1 << 20, 16));
     for (first, second) in first.iter().zip(&second) {
         assert_eq!(first.as_ptr(), second.as_ptr(), "no octet is copied");
@@ -84,7 +96,9 @@ fn a_read_from_anywhere_fits_its_list_and_holes_do_too() {
     }
     for offset in [0, 1, 4095, 65_535, 65_536, 65_537, 1_000_000] {
         let got = read(&mut memory, &file, offset, 1 << 20);
-        assert!(got.iter().count() <= Extents::MAX && octets(&got) == whole[offset..offset + (1 << 20)]);
+        assert!(
+            got.iter().count() <= Extents::MAX && octets(&got) == whole[offset..offset + (1 << 20)]
+        );
     }
     // One octet in each block: what does not fit the list is left for the next READ.
     let sparse = create(&mut memory, &root, "s").unwrap();
@@ -106,11 +120,17 @@ fn a_read_from_anywhere_fits_its_list_and_holes_do_too() {
 fn a_write_that_was_pulled_to_the_store_becomes_the_file() {
     let (mut memory, root) = memory(8 << 20);
     let file = create(&mut memory, &root, "f").unwrap();
-    for (offset, len) in [(0, BLOCK), (BLOCK, 10_000), (0, BLOCK), (2 * BLOCK, 100), (2 * BLOCK, 100)] {
+    for (offset, len) in
+        [(0, BLOCK), (BLOCK, 10_000), (0, BLOCK), (2 * BLOCK, 100), (2 * BLOCK, 100)]
+    {
         let shared = pulled(&memory, &pattern(len)).unwrap();
         assert_eq!(write_pulled(&mut memory, &file, offset as u64, &shared), len as u32);
         let got = read(&mut memory, &file, offset, len);
-        assert_eq!(got.iter().next().unwrap().as_ptr(), shared.as_ptr(), "{len} octets at {offset}");
+        assert_eq!(
+            got.iter().next().unwrap().as_ptr(),
+            shared.as_ptr(),
+            "{len} octets at {offset}"
+        );
     }
     assert_eq!(memory.space.taken(), 3);
     assert_eq!(memory.getattr(&file).unwrap().used, (2 * BLOCK + SMALL) as u64);
@@ -177,18 +197,18 @@ fn a_full_store_says_so_keeps_everything_and_goes_on_when_there_is_room() {
     assert!(stored > 900_000, "{stored}");
     assert!(read_all(&mut memory, &file) == data[..stored]);
     assert_eq!(memory.getattr(&file).unwrap().size, stored as u64);
-    // Small files still have their slots, and what is there can be changed, even while it is being sent.
+    // Small files still have their slots, and what is there can be changed, even while it is being
+    // sent.
     let small = create(&mut memory, &root, "small").unwrap();
     write(&mut memory, &small, 0, b"small").unwrap();
-    let sent: Vec<_> = (0..RESERVE).map(|block| read(&mut memory, &file, block * BLOCK, BLOCK)).collect();
+    let sent: Vec<_> =
+        (0..RESERVE).map(|block| read(&mut memory, &file, block * BLOCK, BLOCK)).collect();
     for block in 0..stored / BLOCK {
         write(&mut memory, &file, block * BLOCK, &[5; 10]).unwrap();
     }
-    assert!(
-        sent.iter()
-            .enumerate()
-            .all(|(block, sent)| { octets(sent) == data[block * BLOCK..stored.min((block + 1) * BLOCK)] })
-    );
+    assert!(sent.iter().enumerate().all(|(block, sent)| {
+        octets(sent) == data[block * BLOCK..stored.min((block + 1) * BLOCK)]
+    }));
     drop(sent);
     let (fsstat, _) = memory.fsstat(&root).unwrap();
     assert_eq!(fsstat.available_octets, 0);
@@ -267,10 +287,11 @@ fn every_handle_of_another_life_is_stale_and_the_verifier_is_another() {
 
 #[test]
 fn objects_and_names_have_limits_that_are_told() {
-    let config = Config { inodes: 10, ..Config::new(vec![export("data")], 1 << 20) };
+    let config = MemoryConfig { inodes: 10, ..MemoryConfig::new(vec![export("data")], 1 << 20) };
     let mut memory = Memory::new(&config, &mut |_| ()).unwrap();
     let root = memory.mount(b"/data").unwrap();
-    let files: Vec<_> = (0..9).map(|i| create(&mut memory, &root, &format!("f{i}")).unwrap()).collect();
+    let files: Vec<_> =
+        (0..9).map(|i| create(&mut memory, &root, &format!("f{i}")).unwrap()).collect();
     assert_eq!(create(&mut memory, &root, "x"), Err(Status::NoSpc));
     let (fsstat, _) = memory.fsstat(&root).unwrap();
     assert_eq!((fsstat.total_files, fsstat.free_files), (10, 0));
@@ -284,20 +305,23 @@ fn objects_and_names_have_limits_that_are_told() {
 
 #[test]
 fn two_exports_are_two_file_systems() {
-    let config = Config::new(vec![export("a"), export("b")], 1 << 20);
+    let config = MemoryConfig::new(vec![export("a"), export("b")], 1 << 20);
     let mut memory = Memory::new(&config, &mut |_| ()).unwrap();
     let (a, b) = (memory.mount(b"/a").unwrap(), memory.mount(b"/b").unwrap());
     assert_ne!(memory.getattr(&a).unwrap().fsid, memory.getattr(&b).unwrap().fsid);
     let file = create(&mut memory, &a, "f").unwrap();
-    assert_eq!(memory.rename((&a, b"f"), (&b, b"f")).unwrap_err().status, Status::XDev);
+    assert_eq!(
+        memory.rename(NameIn::new(&a, b"f"), NameIn::new(&b, b"f")).unwrap_err().status,
+        Status::XDev
+    );
     assert_eq!(memory.link(&file, &b, b"f").unwrap_err().status, Status::XDev);
     for names in [&["a", "a"][..], &[""], &["a/b"]] {
         let exports = names.iter().map(|name| export(name)).collect();
-        assert!(Memory::new(&Config::new(exports, 1 << 20), &mut |_| ()).is_err());
+        assert!(Memory::new(&MemoryConfig::new(exports, 1 << 20), &mut |_| ()).is_err());
     }
-    assert!(Memory::new(&Config::new(vec![], CAPACITY_MIN - 1), &mut |_| ()).is_err());
-    assert!((CAPACITY_MIN..=CAPACITY_DEFAULT_MAX).contains(&Config::default_capacity()));
-    assert!(Config::host_memory() >= Config::default_capacity());
+    assert!(Memory::new(&MemoryConfig::new(vec![], CAPACITY_MIN - 1), &mut |_| ()).is_err());
+    assert!((CAPACITY_MIN..=CAPACITY_DEFAULT_MAX).contains(&MemoryConfig::default_capacity()));
+    assert!(MemoryConfig::host_memory() >= MemoryConfig::default_capacity());
 }
 
 #[test]
@@ -339,7 +363,7 @@ fn a_directory_is_copied_with_its_links_modes_and_times() {
     }
     let export = MemoryExport { copy_of: Some(home.path().to_owned()), ..export("data") };
     let mut seen = (0, 0);
-    let config = Config::new(vec![export.clone()], 2 << 20);
+    let config = MemoryConfig::new(vec![export.clone()], 2 << 20);
     let mut memory = Memory::new(&config, &mut |progress| {
         assert!(progress.path.starts_with(home.path()));
         assert!(progress.objects > seen.0 && progress.octets >= seen.1 && progress.left_out == 0);
@@ -356,7 +380,10 @@ fn a_directory_is_copied_with_its_links_modes_and_times() {
     let meta = fs::metadata(at("d/file")).unwrap();
     let attributes = found.attributes;
     assert_eq!((attributes.mode, attributes.nlink), (0o751, 2));
-    assert_eq!((attributes.uid, attributes.gid, attributes.size), (meta.uid(), meta.gid(), 200_000));
+    assert_eq!(
+        (attributes.uid, attributes.gid, attributes.size),
+        (meta.uid(), meta.gid(), 200_000)
+    );
     let time = Time { seconds: 1_000_000, nanos: 77 };
     let above = memory.getattr(&dir).unwrap();
     assert_eq!((attributes.mtime, above.mtime, above.mode, above.nlink), (time, time, 0o710, 3));
@@ -367,7 +394,7 @@ fn a_directory_is_copied_with_its_links_modes_and_times() {
     assert!(read_all(&mut memory, &sparse.handle) == hole);
     let mut names = Vec::new();
     memory
-        .readdir(&root, Place::default(), &mut |entry| {
+        .readdir(&root, ListingStart::default(), &mut |entry| {
             names.push(entry.name.to_vec());
             true
         })
@@ -379,14 +406,14 @@ fn a_directory_is_copied_with_its_links_modes_and_times() {
     let error = Memory::new(&config, &mut |_| ()).unwrap_err();
     assert!(error.to_string().contains("large does not fit"), "{error}");
     let missing = MemoryExport { copy_of: Some(at("missing")), ..export };
-    let error = Memory::new(&Config::new(vec![missing], 1 << 20), &mut |_| ()).unwrap_err();
+    let error = Memory::new(&MemoryConfig::new(vec![missing], 1 << 20), &mut |_| ()).unwrap_err();
     assert!(error.to_string().starts_with("cannot look at"), "{error}");
 }
 
-/// What the limit on objects costs in heap, beside their names: 1 GiB has 262,144 of them.
+/// Heap that the limit on objects costs, beside their names: 1 GiB has 262,144 of them.
 #[test]
 fn an_object_takes_less_than_256_octets_of_the_table() {
-    assert!(size_of::<Option<(u64, Inode)>>() <= 256, "{}", size_of::<Option<(u64, Inode)>>());
+    assert!(size_of::<Option<PlacedInode>>() <= 320, "{}", size_of::<Option<PlacedInode>>());
 }
 
 #[test]
@@ -397,7 +424,7 @@ fn devices_are_made_and_keep_their_numbers() {
         [(b"b", FileKind::Block, 8, 17), (b"c", FileKind::Character, 4_095, 1_048_575)]
     {
         let device = DeviceNumber { major, minor };
-        let made = memory.mknod_device(&root, name, (kind, device), &set).unwrap();
+        let made = memory.mknod_device(&root, name, DeviceNode { kind, device }, &set).unwrap();
         let found = memory.lookup(&root, name).unwrap();
         assert_eq!((found.handle, found.attributes), (made.handle, made.attributes));
         assert_eq!(
@@ -406,7 +433,8 @@ fn devices_are_made_and_keep_their_numbers() {
         );
         assert_eq!((made.attributes.size, made.attributes.nlink), (0, 1));
         assert_eq!(write(&mut memory, &made.handle, 0, b"x"), Err(Status::Inval));
-        let again = memory.mknod_device(&root, name, (kind, device), &set).unwrap_err();
+        let again =
+            memory.mknod_device(&root, name, DeviceNode { kind, device }, &set).unwrap_err();
         assert_eq!(again.status, Status::Exist);
         memory.remove(&root, name).unwrap();
         assert_eq!(memory.getattr(&made.handle), Err(Status::Stale));

@@ -5,10 +5,12 @@ use std::ops::Bound;
 use std::rc::Rc;
 
 use stag_pools::Extent;
-use stag_protocol::nfs::v3::{Attributes, CreateVerifier, DeviceNumber, FileKind, Status, Time};
+use stag_protocol::nfs::v3::{
+    AttributeOctets, Attributes, CreateVerifier, DeviceNumber, FileKind, Status, Time,
+};
 
 use super::content::Content;
-use super::handle::InodeId;
+use super::handle::{HandleClaim, HandleTag, Handles, InodeId};
 
 /// The cookies of `.` and `..`; those of entries follow.
 pub(super) const COOKIE_ITSELF: u64 = 1;
@@ -17,10 +19,10 @@ pub(super) const COOKIE_ABOVE: u64 = 2;
 /// Names one object can have.
 pub(super) const LINKS_MAX: u32 = 65_000;
 
-/// What is known of an object but its content.
+/// Metadata of an object: everything but its content.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meta {
-    /// Which of the exports it belongs to.
+    /// Number of the export that the object belongs to.
     pub export: u32,
     pub mode: u32,
     pub nlink: u32,
@@ -29,11 +31,11 @@ pub(super) struct Meta {
     pub atime: Time,
     pub mtime: Time,
     pub ctime: Time,
-    /// What an exclusive CREATE is recognised by, until its client sets the times.
+    /// Verifier by which an exclusive CREATE is recognised, until its client sets the times.
     pub verifier: Option<CreateVerifier>,
 }
 
-/// What an object is.
+/// Kind of an object, with the content of that kind.
 #[derive(Debug)]
 pub(super) enum Body {
     Regular(Content),
@@ -59,6 +61,15 @@ impl Body {
             Self::Character(_) => FileKind::Character,
         }
     }
+
+    /// Answer to somebody who reads or writes what has no content.
+    const fn without_content(&self) -> Status {
+        match self {
+            Self::Directory(_) => Status::IsDir,
+            // RFC 1813 §3.3.6 [1813-38]: a READ of a special file or a link gets NFS3ERR_INVAL
+            _ => Status::Inval,
+        }
+    }
 }
 
 /// An object.
@@ -70,24 +81,30 @@ pub(super) struct Inode {
 
 /// A name in a directory, and where listings find it.
 #[derive(Debug)]
-struct Entry {
+struct TreeEntry {
     name: Rc<[u8]>,
     inode: InodeId,
 }
 
-/// Names in the order of their cookies. A cookie is given once, so names that come and go do not move the others.
+/// Names in the order of their cookies. A cookie is given once, so names that come and go do not
+/// move the others.
 #[derive(Debug)]
 pub(super) struct Directory {
     /// The directory above; an export's root is its own.
     pub above: InodeId,
     cookies: HashMap<Rc<[u8]>, u64>,
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, TreeEntry>,
     next_cookie: u64,
 }
 
 impl Directory {
     pub fn new(above: InodeId) -> Self {
-        Self { above, cookies: HashMap::new(), entries: BTreeMap::new(), next_cookie: COOKIE_ABOVE + 1 }
+        Self {
+            above,
+            cookies: HashMap::new(),
+            entries: BTreeMap::new(),
+            next_cookie: COOKIE_ABOVE + 1,
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -104,7 +121,7 @@ impl Directory {
         let replaced = self.take(name);
         let name: Rc<[u8]> = name.into();
         self.cookies.insert(Rc::clone(&name), self.next_cookie);
-        self.entries.insert(self.next_cookie, Entry { name, inode });
+        self.entries.insert(self.next_cookie, TreeEntry { name, inode });
         self.next_cookie += 1;
         replaced
     }
@@ -114,7 +131,7 @@ impl Directory {
         self.entries.remove(&cookie).map(|entry| entry.inode)
     }
 
-    /// Whether a cookie was given out by this directory.
+    /// Returns true if this directory gave out the cookie.
     pub fn knows(&self, cookie: u64) -> bool {
         cookie < self.next_cookie
     }
@@ -126,10 +143,21 @@ impl Directory {
     }
 }
 
+/// An inode in its place.
+#[derive(Debug)]
+pub(super) struct PlacedInode {
+    number: u64,
+    /// Tag of its handle, which names it as long as it is there.
+    tag: HandleTag,
+    inode: Inode,
+    /// Its attributes, if they were made since it was changed.
+    octets: Option<AttributeOctets>,
+}
+
 /// All inodes, up to a limit. The table grows as inodes are made.
 #[derive(Debug)]
 pub(super) struct Inodes {
-    places: Vec<Option<(u64, Inode)>>,
+    places: Vec<Option<PlacedInode>>,
     free: Vec<u32>,
     next_number: u64,
     limit: usize,
@@ -160,12 +188,15 @@ impl Inodes {
         Ok(InodeId { index, number: self.next_number })
     }
 
+    /// Gives an inode its place, and a handle.
+    ///
     /// # Errors
     /// [`Status::NoSpc`] at the limit.
-    pub fn add(&mut self, inode: Inode) -> Result<InodeId, Status> {
+    pub fn add(&mut self, handles: &Handles, inode: Inode) -> Result<InodeId, Status> {
         let id = self.next()?;
         self.next_number += 1;
-        let place = Some((id.number, inode));
+        let tag = handles.tag(id);
+        let place = Some(PlacedInode { number: id.number, tag, inode, octets: None });
         if self.free.pop().is_some() {
             *self.places.get_mut(id.index as usize).expect("a free place is in the table") = place;
         } else {
@@ -175,31 +206,87 @@ impl Inodes {
     }
 
     pub fn remove(&mut self, id: InodeId) {
-        let place = self.places.get_mut(id.index as usize).filter(|place| is(place, id));
-        if let Some(place) = place {
-            *place = None;
+        let place = self.places.get_mut(id.index as usize);
+        let place = place.and_then(|place| place.take_if(|place| place.number == id.number));
+        if place.is_some() {
             self.free.push(id.index);
         }
+    }
+
+    /// The inode whose handle this is; `None` when there is none, for whatever reason.
+    pub fn claimed(&self, claim: HandleClaim) -> Option<&Inode> {
+        let place = self.place(claim.inode)?;
+        // RFC 1813 §2.6 [1813-7]: a handle that is not ours gets NFS3ERR_BADHANDLE
+        place.tag.is(claim.tag).then_some(&place.inode)
+    }
+
+    /// The parts of an inode's handle.
+    ///
+    /// # Errors
+    /// [`Status::Stale`] when it is gone.
+    pub fn claim(&self, id: InodeId) -> Result<HandleClaim, Status> {
+        let place = self.place(id).ok_or(Status::Stale)?;
+        Ok(HandleClaim { inode: id, tag: place.tag })
     }
 
     /// # Errors
     /// [`Status::Stale`] when it is gone.
     pub fn get(&self, id: InodeId) -> Result<&Inode, Status> {
-        // RFC 1813 §2.6 [1813-5] [1813-6]
-        let place = self.places.get(id.index as usize).filter(|place| is(place, id));
-        place.and_then(Option::as_ref).map(|(_, inode)| inode).ok_or(Status::Stale)
+        // RFC 1813 §2.6 [1813-6]: a handle of a removed object gets NFS3ERR_STALE
+        self.place(id).map(|place| &place.inode).ok_or(Status::Stale)
     }
 
+    /// An inode that is changed: its attributes are made again.
+    ///
     /// # Errors
     /// [`Status::Stale`] when it is gone.
     pub fn get_mut(&mut self, id: InodeId) -> Result<&mut Inode, Status> {
-        let place = self.places.get_mut(id.index as usize).filter(|place| is(place, id));
-        place.and_then(Option::as_mut).map(|(_, inode)| inode).ok_or(Status::Stale)
+        let place = self.place_mut(id)?;
+        place.octets = None;
+        Ok(&mut place.inode)
     }
-}
 
-fn is(place: &Option<(u64, Inode)>, id: InodeId) -> bool {
-    place.as_ref().is_some_and(|(number, _)| *number == id.number)
+    /// Notes that the content of an inode was read.
+    ///
+    /// # Errors
+    /// [`Status::Stale`] when it is gone.
+    pub fn note_access(&mut self, id: InodeId, now: Time) -> Result<(), Status> {
+        let place = self.place_mut(id)?;
+        place.inode.meta.atime = now;
+        if let Some(octets) = &mut place.octets {
+            octets.set_atime(now);
+        }
+        Ok(())
+    }
+
+    /// The attributes of an inode, which `make` makes if it was changed.
+    ///
+    /// # Errors
+    /// [`Status::Stale`] when it is gone.
+    pub fn octets(
+        &mut self,
+        id: InodeId,
+        make: impl Fn(&Inode) -> Attributes,
+    ) -> Result<AttributeOctets, Status> {
+        let place = self.place_mut(id)?;
+        let fresh = || AttributeOctets::from(&make(&place.inode));
+        debug_assert!(
+            place.octets.is_none_or(|octets| octets == fresh()),
+            "attributes that are kept are those of the inode"
+        );
+        Ok(*place.octets.get_or_insert_with(fresh))
+    }
+
+    fn place_mut(&mut self, id: InodeId) -> Result<&mut PlacedInode, Status> {
+        let place = self.places.get_mut(id.index as usize).and_then(Option::as_mut);
+        place.filter(|place| place.number == id.number).ok_or(Status::Stale)
+    }
+
+    fn place(&self, id: InodeId) -> Option<&PlacedInode> {
+        // RFC 1813 §2.6 [1813-5]: equal handles name one object, also if an inode is reused
+        let place = self.places.get(id.index as usize)?.as_ref();
+        place.filter(|place| place.number == id.number)
+    }
 }
 
 impl Inode {
@@ -237,13 +324,30 @@ impl Inode {
     /// # Errors
     /// [`Status::NotDir`].
     pub fn directory(&self) -> Result<&Directory, Status> {
-        if let Body::Directory(directory) = &self.body { Ok(directory) } else { Err(Status::NotDir) }
+        if let Body::Directory(directory) = &self.body {
+            Ok(directory)
+        } else {
+            Err(Status::NotDir)
+        }
     }
 
     /// # Errors
     /// [`Status::NotDir`].
     pub fn directory_mut(&mut self) -> Result<&mut Directory, Status> {
-        if let Body::Directory(directory) = &mut self.body { Ok(directory) } else { Err(Status::NotDir) }
+        if let Body::Directory(directory) = &mut self.body {
+            Ok(directory)
+        } else {
+            Err(Status::NotDir)
+        }
+    }
+
+    /// # Errors
+    /// As [`Inode::content_mut`].
+    pub fn content(&self) -> Result<&Content, Status> {
+        match &self.body {
+            Body::Regular(content) => Ok(content),
+            other => Err(other.without_content()),
+        }
     }
 
     /// # Errors
@@ -251,11 +355,7 @@ impl Inode {
     pub fn content_mut(&mut self) -> Result<&mut Content, Status> {
         match &mut self.body {
             Body::Regular(content) => Ok(content),
-            Body::Directory(_) => Err(Status::IsDir),
-            // RFC 1813 §3.3.6 [1813-38]
-            Body::Symlink(_) | Body::Fifo | Body::Socket | Body::Block(_) | Body::Character(_) => {
-                Err(Status::Inval)
-            }
+            other => Err(other.without_content()),
         }
     }
 }

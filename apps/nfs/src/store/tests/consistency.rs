@@ -1,4 +1,5 @@
-//! Weak cache consistency data (RFC 1813 §2.6): attributes from before a change are told where nobody can come in between.
+//! Weak cache consistency data (RFC 1813 §2.6): attributes from before a change are told where
+//! nobody can come in between.
 
 use super::*;
 
@@ -11,19 +12,25 @@ fn changes<S: Store>(bench: &mut Bench<S>) -> Vec<Seen> {
     let set = SetAttributes { mode: Some(0o755), ..SetAttributes::default() };
     let file = bench.file(b"file", b"content");
     let mut seen = Vec::new();
-    let mut tell =
-        |bench: &mut Bench<S>, name, object: &FileHandle, change: &mut dyn FnMut(&mut S) -> WccData| {
-            let known = bench.store.getattr(object).unwrap();
-            seen.push((name, change(&mut bench.store), known));
-        };
-    let about = |outcome: Outcome<WccData, WccData>| outcome.unwrap_or_else(|failed| failed.about);
-    let made =
-        |outcome: Outcome<Made, WccData>| outcome.map_or_else(|failed| failed.about, |made| made.directory);
+    let mut tell = |bench: &mut Bench<S>,
+                    name,
+                    object: &FileHandle,
+                    change: &mut dyn FnMut(&mut S) -> WccData| {
+        let known = bench.store.getattr(object).unwrap();
+        seen.push((name, change(&mut bench.store), known));
+    };
+    let about =
+        |outcome: StoreResult<WccData, WccData>| outcome.unwrap_or_else(|failed| failed.about);
+    let made = |outcome: StoreResult<MadeObject, WccData>| {
+        outcome.map_or_else(|failed| failed.about, |made| made.directory)
+    };
     for _ in 0..2 {
         tell(bench, "CREATE", &root, &mut |store| made(store.create(&root, b"f", &guarded(0o644))));
         tell(bench, "MKDIR", &root, &mut |store| made(store.mkdir(&root, b"d", &set)));
         tell(bench, "SYMLINK", &root, &mut |store| made(store.symlink(&root, b"l", b"f", &set)));
-        tell(bench, "MKNOD", &root, &mut |store| made(store.mknod(&root, b"p", FileKind::Fifo, &set)));
+        tell(bench, "MKNOD", &root, &mut |store| {
+            made(store.mknod(&root, b"p", FileKind::Fifo, &set))
+        });
         tell(bench, "LINK", &root, &mut |store| match store.link(&file, &root, b"second") {
             Ok(linked) => linked.directory,
             Err(failed) => failed.about.directory,
@@ -32,7 +39,9 @@ fn changes<S: Store>(bench: &mut Bench<S>) -> Vec<Seen> {
     for _ in 0..2 {
         tell(bench, "REMOVE", &root, &mut |store| about(store.remove(&root, b"f")));
         tell(bench, "RMDIR", &root, &mut |store| about(store.rmdir(&root, b"d")));
-        tell(bench, "RENAME", &root, &mut |store| match store.rename((&root, b"l"), (&root, b"m")) {
+        tell(bench, "RENAME", &root, &mut |store| match store
+            .rename(NameIn::new(&root, b"l"), NameIn::new(&root, b"m"))
+        {
             Ok(renamed) => renamed.from,
             Err(failed) => failed.about.to,
         });
@@ -50,7 +59,8 @@ fn changes<S: Store>(bench: &mut Bench<S>) -> Vec<Seen> {
     seen
 }
 
-/// A local program or another shard may change the object between two system calls, and nothing would show it.
+/// A local program or another shard may change the object between two system calls, and nothing
+/// would show it.
 #[test]
 fn a_store_of_files_never_says_that_nobody_came_in_between() {
     for (procedure, wcc, _) in changes(&mut files(false)) {

@@ -1,4 +1,4 @@
-//! What every store does, whatever it keeps files in: each test here runs on all of them.
+//! Behaviour of every store, whatever it keeps files in: each test here runs on all of them.
 
 mod behaviour;
 mod consistency;
@@ -9,7 +9,7 @@ use stag_pools::{Class, Pool};
 use stag_protocol::nfs::v3::{CreateHow, SetAttributes, SetTime};
 use tempfile::TempDir;
 
-use super::files::{self, Files, Shared};
+use super::files::{self, Files, SharedFiles};
 use super::memory::{self, Memory, MemoryExport};
 use super::*;
 use crate::export::ExportConfig;
@@ -67,8 +67,12 @@ impl<S: Store> Bench<S> {
     }
 
     /// Every name and its file number, in pieces of `piece` entries.
-    fn names(&mut self, directory: &FileHandle, piece: usize) -> Result<Vec<(Vec<u8>, u64)>, Status> {
-        let (mut names, mut place) = (Vec::new(), Place::default());
+    fn names(
+        &mut self,
+        directory: &FileHandle,
+        piece: usize,
+    ) -> Result<Vec<(Vec<u8>, u64)>, Status> {
+        let (mut names, mut place) = (Vec::new(), ListingStart::default());
         loop {
             let (mut left, mut cookie) = (piece, place.cookie);
             let listed = self.store.readdir(directory, place, &mut |entry| {
@@ -81,7 +85,12 @@ impl<S: Store> Bench<S> {
                 false
             });
             let listed = listed.map_err(|failed| failed.status)?;
-            place = Place { cookie, verifier: listed.verifier, window: 0, ..Place::default() };
+            place = ListingStart {
+                cookie,
+                verifier: listed.verifier,
+                window: 0,
+                ..ListingStart::default()
+            };
             if listed.eof {
                 return Ok(names);
             }
@@ -98,7 +107,7 @@ fn files(read_only: bool) -> Bench<Files> {
     let path = home.path().join("data");
     std::fs::create_dir(&path).unwrap();
     std::fs::write(path.join("present"), b"here").unwrap();
-    let config = files::Config {
+    let config = files::FilesConfig {
         state_dir: home.path().join("state"),
         exports: vec![ExportConfig { name: "data".to_owned(), path, read_only }],
         shards: 1,
@@ -106,7 +115,7 @@ fn files(read_only: bool) -> Bench<Files> {
         callers: files::Callers::UNPRIVILEGED,
         open_files: Some(64),
     };
-    Bench::of(Files::open(&Shared::open(&config).unwrap(), 0).unwrap(), home)
+    Bench::of(Files::open(&SharedFiles::open(&config).unwrap(), 0).unwrap(), home)
 }
 
 fn memory(read_only: bool) -> Bench<Memory> {
@@ -116,8 +125,10 @@ fn memory(read_only: bool) -> Bench<Memory> {
 fn memory_of(read_only: bool, capacity: usize) -> Bench<Memory> {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("present"), b"here").unwrap();
-    let export = MemoryExport { name: "data".to_owned(), copy_of: Some(home.path().to_owned()), read_only };
-    let store = Memory::new(&memory::Config::new(vec![export], capacity), &mut |_| ()).unwrap();
+    let export =
+        MemoryExport { name: "data".to_owned(), copy_of: Some(home.path().to_owned()), read_only };
+    let store =
+        Memory::new(&memory::MemoryConfig::new(vec![export], capacity), &mut |_| ()).unwrap();
     Bench::of(store, home)
 }
 

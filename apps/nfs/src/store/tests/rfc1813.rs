@@ -65,7 +65,8 @@ on_every_store! {
     fn fsinfo_says_what_is_so(bench) {
         let (root, file) = (bench.root, bench.file(b"f", b""));
         let (found, _) = bench.store.fsinfo(&root).unwrap();
-        assert_eq!((found.read_preferred, found.write_preferred), (found.read_max, found.write_max));
+        let preferred = (found.read_preferred, found.write_preferred);
+        assert_eq!(preferred, (found.read_max, found.write_max));
         let all = FsInfo::LINK | FsInfo::SYMLINK | FsInfo::HOMOGENEOUS | FsInfo::CAN_SET_TIME;
         assert_eq!(found.properties, all);
         bench.store.link(&file, &root, b"link").unwrap();
@@ -85,7 +86,8 @@ on_every_store! {
         let (found, _) = bench.store.pathconf(&root).unwrap();
         let made = [&b"name"[..], b"Name", b"NAME"].map(|name| bench.file(name, name));
         assert!(!found.case_insensitive && made[0] != made[1] && made[1] != made[2]);
-        let names: Vec<_> = bench.names(&root, 10).unwrap().into_iter().map(|(name, _)| name).collect();
+        let names = bench.names(&root, 10).unwrap();
+        let names: Vec<_> = names.into_iter().map(|(name, _)| name).collect();
         let is_listed = |name: &[u8]| names.iter().any(|listed| listed == name);
         assert!(found.case_preserving && is_listed(b"Name") && is_listed(b"NAME"));
         let longest = vec![b'n'; found.name_max as usize];
@@ -100,7 +102,8 @@ on_every_store! {
         let (root, file) = (bench.root, bench.file(b"f", b""));
         let is_restricted = bench.store.pathconf(&root).unwrap().0.chown_restricted;
         let set = SetAttributes { uid: Some(4_000_000_000), ..SetAttributes::default() };
-        let outcome = bench.store.setattr(&file, &set, None).map(drop).map_err(|failed| failed.status);
+        let outcome = bench.store.setattr(&file, &set, None);
+        let outcome = outcome.map(drop).map_err(|failed| failed.status);
         let is_root = rustix::process::geteuid().is_root();
         assert_eq!(outcome, if is_restricted && !is_root { Err(Status::Perm) } else { Ok(()) });
         assert_eq!(is_restricted, bench.store.exports().count() == 1 && is_of_files(&bench.store));

@@ -2,14 +2,14 @@
 
 use super::{Completions, Domain, SharedQueue, failed, is_gone, made};
 use crate::library::Library;
-use libc::c_int;
-use rdma_sys::{
+use crate::sys::{
     ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state, ibv_qp_type,
     ibv_send_wr,
 };
+use libc::c_int;
 use std::{io, mem::MaybeUninit, ptr, rc::Rc};
 
-/// What the queue pairs of a shard have in common.
+/// Objects that all queue pairs of a shard share.
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(crate) domain: Rc<Domain>,
@@ -32,7 +32,8 @@ pub(crate) struct QueuePair {
 }
 
 impl QueuePair {
-    /// A queue pair whose asynchronous events say `context`. The device says what it takes inline by refusing more.
+    /// A queue pair whose asynchronous events say `context`. The device says what it takes inline
+    /// by refusing more.
     pub(crate) fn new(queues: &Queues, context: u64, inline_max: u32) -> io::Result<Self> {
         let library = queues.domain.device.library;
         let mut inline = inline_max;
@@ -89,29 +90,33 @@ impl QueuePair {
     pub(crate) fn stop(&self) {
         let mut attr = no_attr();
         attr.qp_state = ibv_qp_state::IBV_QPS_ERR;
-        // One that has stopped by itself, or a device that is gone, refuses: the flush timeout looks after it.
+        // One that has stopped by itself, or a device that is gone, refuses: the flush timeout
+        // looks after it.
         let _ = self.modify(&mut attr, ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int);
     }
 
-    /// Whether the device has stopped it.
+    /// Returns true if the device has stopped the queue pair.
     pub(crate) fn has_stopped(&self) -> bool {
         let (mut attr, mut init) = (no_attr(), MaybeUninit::<ibv_qp_init_attr>::zeroed());
         let mask = ibv_qp_attr_mask::IBV_QP_STATE.0 as c_int;
         // SAFETY: the queue pair is there, both structures are written to.
-        let code = unsafe { (self.library.ibv_query_qp)(self.raw, &raw mut attr, mask, init.as_mut_ptr()) };
+        let code = unsafe {
+            (self.library.ibv_query_qp)(self.raw, &raw mut attr, mask, init.as_mut_ptr())
+        };
         code == 0 && attr.qp_state == ibv_qp_state::IBV_QPS_ERR
     }
 
-    /// Hands a chain to the device: one doorbell. On failure: how many were taken, and why not more.
+    /// Hands a chain to the device: one doorbell. On failure: how many were taken, and why not
+    /// more.
     ///
     /// # Safety
-    /// Each request's `next` is the one behind it or null, what it names is there, and nobody touches that memory before the
-    /// request completes or the queue pair is destroyed.
+    /// Each request's `next` is the one behind it or null, what it names is there, and nobody
+    /// touches that memory before the request completes or the queue pair is destroyed.
     pub(crate) unsafe fn post(&self, chain: &mut [ibv_send_wr]) -> Result<(), (usize, io::Error)> {
         let first = chain.as_mut_ptr();
         let mut bad = ptr::null_mut::<ibv_send_wr>();
         // SAFETY: the caller's promise; the device reads the requests during the call.
-        let code = unsafe { rdma_sys::ibv_post_send(self.raw, first, &raw mut bad) };
+        let code = unsafe { crate::sys::ibv_post_send(self.raw, first, &raw mut bad) };
         if code == 0 {
             return Ok(());
         }
@@ -121,9 +126,11 @@ impl QueuePair {
 }
 
 impl QueuePair {
-    /// Destroys it. When the device keeps it, it comes back: the device may still reach what was posted to it.
+    /// Destroys it. When the device keeps it, it comes back: the device may still reach what was
+    /// posted to it.
     pub(crate) fn destroy(mut self) -> Result<(), Self> {
-        // SAFETY: its asynchronous events are acknowledged as they are taken, and it is not used again when it was destroyed.
+        // SAFETY: its asynchronous events are acknowledged as they are taken, and it is not used
+        // again when it was destroyed.
         let code = unsafe { (self.library.ibv_destroy_qp)(self.raw) };
         if !is_gone(code) {
             return Err(self);
@@ -136,7 +143,8 @@ impl QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         if !self.raw.is_null() {
-            // SAFETY: as in `destroy`. One that the device keeps stays: whoever posted to it keeps that memory away from others.
+            // SAFETY: as in `destroy`. One that the device keeps stays: whoever posted to it keeps
+            // that memory away from others.
             unsafe { (self.library.ibv_destroy_qp)(self.raw) };
         }
     }

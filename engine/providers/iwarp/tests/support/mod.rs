@@ -1,7 +1,7 @@
-//! What the tests of this crate share: an end with memory, driven in the test's own thread.
+//! Support for the tests of this crate: an end with memory, driven in the test's own thread.
 #![allow(dead_code)]
 
-use stag_iwarp::{Address, Config, Crc, Iwarp};
+use stag_iwarp::{Crc, Iwarp, IwarpAddress, IwarpConfig};
 use stag_pools::{Buf, Class, Pool};
 use stag_verbs::{Cause, Event, Limits, Provider, Qp, Time};
 use std::{
@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What one test waits for at most.
+/// Longest time that a test waits for an event.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub const LIMITS: Limits = Limits {
@@ -31,11 +31,11 @@ pub fn now() -> Time {
 }
 
 /// With CRCs for everybody, so that a scripted peer of any kind has to get them right.
-pub fn config() -> Config {
-    Config { crc: Crc::Always, ..Config::new(LIMITS, [7; 32], now()) }
+pub fn config() -> IwarpConfig {
+    IwarpConfig { crc: Crc::Always, ..IwarpConfig::new(LIMITS, [7; 32], now()) }
 }
 
-pub fn localhost() -> Address {
+pub fn localhost() -> IwarpAddress {
     "127.0.0.1:0".parse().unwrap()
 }
 
@@ -52,13 +52,13 @@ pub struct End {
 }
 
 impl End {
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: IwarpConfig) -> Self {
         let class = |slot_len, count| Class { slot_len, count };
         let pool = Pool::new(&[class(4096, 256), class(1 << 20, 16)]).unwrap();
         Self { iwarp: Iwarp::new(config).unwrap(), pool, events: VecDeque::new() }
     }
 
-    pub fn listening(config: Config) -> (Self, Address) {
+    pub fn listening(config: IwarpConfig) -> (Self, IwarpAddress) {
         let mut end = Self::new(config);
         let at = end.iwarp.listen(&localhost()).unwrap();
         (end, at)
@@ -127,7 +127,10 @@ impl End {
 }
 
 /// Polls all ends until `done`.
-pub fn until<const N: usize>(mut ends: [&mut End; N], mut done: impl FnMut(&mut [&mut End; N]) -> bool) {
+pub fn until<const N: usize>(
+    mut ends: [&mut End; N],
+    mut done: impl FnMut(&mut [&mut End; N]) -> bool,
+) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         ends.iter_mut().for_each(|end| end.pump());
@@ -145,12 +148,14 @@ fn is_established(event: &Event) -> bool {
 }
 
 /// Connects `a` to `b`, which listens at `at`. Both are established afterwards.
-pub fn join(a: &mut End, b: &mut End, at: Address) -> (Qp, Qp) {
+pub fn join(a: &mut End, b: &mut End, at: IwarpAddress) -> (Qp, Qp) {
     let ours = a.iwarp.connect(&at, b"").unwrap();
     until([a, b], |[_, b]| !b.events.is_empty());
     let theirs = b.next_request();
     b.iwarp.accept(theirs, b"").unwrap();
-    until([a, b], |[a, b]| a.events.iter().any(is_established) && b.events.iter().any(is_established));
+    until([a, b], |[a, b]| {
+        a.events.iter().any(is_established) && b.events.iter().any(is_established)
+    });
     a.expect_established(ours);
     b.expect_established(theirs);
     (ours, theirs)

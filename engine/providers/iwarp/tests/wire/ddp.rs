@@ -4,7 +4,7 @@ use crate::{
     peer::*,
     support::{End, LIMITS, config, join},
 };
-use stag_iwarp::Config;
+use stag_iwarp::IwarpConfig;
 use stag_pools::Access;
 use stag_verbs::{Event, Limits, Provider, Qp, Tag};
 
@@ -19,13 +19,15 @@ struct Windows {
 
 fn windows() -> Windows {
     let (mut end, peer, qp) = accepted(config());
-    let write = end.iwarp.bind(qp, end.buf(b"....12345678...."), 4..12, Access::RemoteWrite).unwrap();
+    let write =
+        end.iwarp.bind(qp, end.buf(b"....12345678...."), 4..12, Access::RemoteWrite).unwrap();
     let read = end.iwarp.bind(qp, end.buf(b"....abcdefgh...."), 4..12, Access::RemoteRead).unwrap();
     Windows { end, peer, qp, write, read }
 }
 
 impl Windows {
-    /// The peer sends `ulpdu` and is told `cause`; the DDP header comes back. No octet of a window has changed.
+    /// The peer sends `ulpdu` and is told `cause`; the DDP header comes back. No octet of a window
+    /// has changed.
     fn expect(mut self, ulpdu: &[u8], cause: &str) {
         self.peer.say(&mut self.end, &fpdu(ulpdu));
         let payload = self.peer.hear_terminate(&mut self.end, cause);
@@ -34,7 +36,10 @@ impl Windows {
         assert_eq!(payload[2] & 0xC0, 0xC0, "segment length and DDP header are there");
         assert_eq!(payload[4..6], len);
         let sent_back = &payload[6..6 + header];
-        assert!(sent_back.iter().zip(ulpdu).skip(2).all(|(back, sent)| back == sent), "{sent_back:02x?}");
+        assert!(
+            sent_back.iter().zip(ulpdu).skip(2).all(|(back, sent)| back == sent),
+            "{sent_back:02x?}"
+        );
         for content in [&b"....12345678...."[..], b"....abcdefgh...."] {
             let Event::Unbound { fenced, .. } = self.end.next() else { panic!("the window ends") };
             assert_eq!(&fenced.into_buf()[..], content);
@@ -117,7 +122,7 @@ fn a_message_longer_than_a_receive_is_refused() {
     w.expect(&Untagged { mo: LIMITS.receive_len as u32, ..send_header(1) }.with(b"x"), "1/2/05");
     // What counts is what was promised, also where receives have more room.
     let limits = Limits { receive_len: 4000, ..LIMITS };
-    let (mut end, mut peer, qp) = accepted(Config { limits, ..config() });
+    let (mut end, mut peer, qp) = accepted(IwarpConfig { limits, ..config() });
     peer.say(&mut end, &fpdu(&send(1, &[b'm'; 4000])));
     assert_eq!(end.next_message(qp)[..], [b'm'; 4000]);
     peer.say(&mut end, &fpdu(&send(2, &[b'm'; 4001])));
@@ -206,9 +211,13 @@ fn the_bounds_of_a_window_are_exact() {
     w.peer.say(&mut w.end, &fpdu(&write(w.write.key.0, w.write.offset, b"WRITTEN!")));
     w.peer.say(&mut w.end, &fpdu(&write(w.write.key.0, w.write.offset + 7, b"?")));
     w.peer.say(&mut w.end, &fpdu(&send_invalidate(1, w.write.key.0, b"")));
-    let Event::Received { invalidated: Some(fenced), .. } = w.end.next() else { panic!("a message") };
+    let Event::Received { invalidated: Some(fenced), .. } = w.end.next() else {
+        panic!("a message")
+    };
     assert_eq!(&fenced.into_buf()[..], b"....WRITTEN?....");
-    for (before, payload) in [(1, &b"x"[..]), (-7, b"xx"), (-8, b"x"), (0, b"123456789"), (1 << 40, b"x")] {
+    for (before, payload) in
+        [(1, &b"x"[..]), (-7, b"xx"), (-8, b"x"), (0, b"123456789"), (1 << 40, b"x")]
+    {
         let w = windows();
         let segment = write(w.write.key.0, w.write.offset.wrapping_add_signed(-before), payload);
         w.expect(&segment, "1/1/01");
@@ -236,16 +245,20 @@ fn a_write_of_nothing_is_not_checked() {
 
 #[test]
 fn each_segment_of_a_write_is_judged_by_itself() {
-    // [53]: another STag or a jump inside the message is the sender's business when both are in bounds.
+    // [53]: another STag or a jump inside the message is the sender's business when both are in
+    // bounds.
     let mut w = windows();
     let second = w.end.iwarp.bind(w.qp, w.end.buf(b"second"), 0..6, Access::RemoteWrite).unwrap();
     w.peer.say(&mut w.end, &fpdu(&tagged(0, false, w.write.key.0, w.write.offset + 4, b"WW")));
     w.peer.say(&mut w.end, &fpdu(&tagged(0, true, second.key.0, second.offset, b"WW")));
     w.peer.say(&mut w.end, &fpdu(&send_invalidate(1, w.write.key.0, b"")));
     w.peer.say(&mut w.end, &fpdu(&send_invalidate(2, second.key.0, b"")));
-    // What was there in front of a Write, and no Write covered, is cleared: it may be an earlier owner's.
+    // What was there in front of a Write, and no Write covered, is cleared: it may be an earlier
+    // owner's.
     for expected in [&b"....\0\0\0\0WW78...."[..], b"WWcond"] {
-        let Event::Received { invalidated: Some(fenced), .. } = w.end.next() else { panic!("a message") };
+        let Event::Received { invalidated: Some(fenced), .. } = w.end.next() else {
+            panic!("a message")
+        };
         assert_eq!(&fenced.into_buf()[..], expected);
     }
 }

@@ -1,10 +1,10 @@
-//! How connections end [79], and what happens when the kernel has no descriptors.
+//! Tests of the end of connections [79], and of a kernel without descriptors.
 
 use crate::{
     peer::*,
     support::{LIMITS, config, until},
 };
-use stag_iwarp::Config;
+use stag_iwarp::IwarpConfig;
 use stag_pools::RemoteKey;
 use stag_verbs::{Cause, Event, FabricFault, Limits, Provider, Refusal, RemoteSpan, Status, Tag};
 use std::time::Duration;
@@ -40,7 +40,9 @@ fn a_fin_inside_a_message_is_a_loss() {
         assert_eq!(end.next_end(qp), Cause::Fabric(FabricFault::Lost), "cut {cut}");
         assert_eq!(end.iwarp.receives_posted(), 16);
     }
-    for part in [Untagged { last: false, ..send_header(1) }.with(b"begun"), tagged(0, false, 0, 0, b"")] {
+    for part in
+        [Untagged { last: false, ..send_header(1) }.with(b"begun"), tagged(0, false, 0, 0, b"")]
+    {
         let (mut end, mut peer, qp) = accepted(config());
         peer.say(&mut end, &fpdu(&part));
         drop(peer);
@@ -117,7 +119,7 @@ fn what_is_copied_to_a_peer_that_resets_is_forgotten() {
 #[test]
 fn a_peer_that_does_not_hang_up_is_left_after_a_while() {
     let linger = Duration::from_millis(20);
-    let (mut end, mut peer, qp) = accepted(Config { linger, ..config() });
+    let (mut end, mut peer, qp) = accepted(IwarpConfig { linger, ..config() });
     end.iwarp.disconnect(qp);
     assert_eq!(end.next_end(qp), Cause::Local);
     assert!(end.iwarp.wake_at().is_some());
@@ -127,7 +129,8 @@ fn a_peer_that_does_not_hang_up_is_left_after_a_while() {
 
 #[test]
 fn a_peer_that_does_not_read_cannot_hold_a_terminate_for_ever() {
-    let config = Config { linger: Duration::from_millis(20), send_buffer: Some(1), ..config() };
+    let config =
+        IwarpConfig { linger: Duration::from_millis(20), send_buffer: Some(1), ..config() };
     let (mut end, mut peer, qp) = accepted(config);
     peer.slow_down(1);
     let to = RemoteSpan { key: RemoteKey(1), offset: 0, len: 1 << 20 };
@@ -147,9 +150,10 @@ fn a_peer_that_does_not_read_cannot_hold_a_terminate_for_ever() {
 #[test]
 fn a_full_parking_lot_stops_one_connection_and_no_other() {
     let limits = Limits { receives: 4, ..LIMITS };
-    let (mut end, mut peer, qp) = accepted_starved(Config { limits, parking: 2, ..config() });
+    let (mut end, mut peer, qp) = accepted_starved(IwarpConfig { limits, parking: 2, ..config() });
     let at = end.iwarp.listen(&crate::support::localhost()).unwrap();
-    let window = end.iwarp.bind(qp, end.buf(b"...."), 0..4, stag_pools::Access::RemoteWrite).unwrap();
+    let window =
+        end.iwarp.bind(qp, end.buf(b"...."), 0..4, stag_pools::Access::RemoteWrite).unwrap();
     for msn in 1..=5 {
         peer.say(&mut end, &fpdu(&send(msn, &[msn as u8; 10])));
     }
@@ -168,7 +172,8 @@ fn a_full_parking_lot_stops_one_connection_and_no_other() {
     end.expect_established(theirs);
     let readable =
         end.iwarp.bind(theirs, end.buf(b"readable"), 0..8, stag_pools::Access::RemoteRead).unwrap();
-    let ask = Ask { sink: 1, sink_to: 0, len: 8, source: readable.key.0, source_to: readable.offset };
+    let ask =
+        Ask { sink: 1, sink_to: 0, len: 8, source: readable.key.0, source_to: readable.offset };
     other.say(&mut end, &fpdu(&read_request(1, ask)));
     assert_eq!(other.hear_ulpdu(&mut end), read_response(1, 0, b"readable"));
 
@@ -189,7 +194,7 @@ fn a_full_parking_lot_stops_one_connection_and_no_other() {
 
 #[test]
 fn a_terminate_needs_no_receive() {
-    let (mut end, mut peer, qp) = accepted_starved(Config { parking: 1, ..config() });
+    let (mut end, mut peer, qp) = accepted_starved(IwarpConfig { parking: 1, ..config() });
     peer.say(&mut end, &fpdu(&send(1, b"parked")));
     peer.say(&mut end, &fpdu(&terminate(&[0x11, 1, 0, 0])));
     assert_eq!(end.iwarp.stats().parked, 1);
@@ -199,7 +204,8 @@ fn a_terminate_needs_no_receive() {
 
 #[test]
 fn events_that_nobody_has_asked_for_are_all_kept() {
-    // Far more than can be pending at one time: each doorbell sends what was posted, and the room is free again.
+    // Far more than can be pending at one time: each doorbell sends what was posted, and the room
+    // is free again.
     let (mut end, mut peer, qp) = accepted(config());
     let source = end.buf(b"x").freeze();
     let to = RemoteSpan { key: RemoteKey(1), offset: 0, len: 1 };
@@ -216,7 +222,10 @@ fn events_that_nobody_has_asked_for_are_all_kept() {
     for expected in 0..rounds * 32 {
         let event = end.next();
         assert!(
-            matches!(event, Event::Completed { tag: Tag(tag), status: Status::Success, .. } if tag == expected),
+            matches!(
+                event,
+                Event::Completed { tag: Tag(tag), status: Status::Success, .. } if tag == expected
+            ),
             "{event:?}"
         );
     }
@@ -227,10 +236,14 @@ fn events_that_nobody_has_asked_for_are_all_kept() {
 
 #[test]
 fn the_windows_of_parked_messages_come_back_when_their_connection_ends() {
-    let (mut end, mut peer, qp) = accepted_starved(Config { parking: 4, ..config() });
-    let window = end.iwarp.bind(qp, end.buf(b"opened"), 0..6, stag_pools::Access::RemoteWrite).unwrap();
+    let (mut end, mut peer, qp) = accepted_starved(IwarpConfig { parking: 4, ..config() });
+    let window =
+        end.iwarp.bind(qp, end.buf(b"opened"), 0..6, stag_pools::Access::RemoteWrite).unwrap();
     peer.say(&mut end, &fpdu(&send_invalidate(1, window.key.0, b"parked")));
-    peer.say(&mut end, &fpdu(&Untagged { last: false, ..send_header(2) }.with(b"half of a message")));
+    peer.say(
+        &mut end,
+        &fpdu(&Untagged { last: false, ..send_header(2) }.with(b"half of a message")),
+    );
     drop(peer);
     let Event::Unbound { fenced, .. } = end.next() else { panic!("the window ends") };
     assert_eq!(&fenced.into_buf()[..], b"opened");
@@ -240,10 +253,11 @@ fn the_windows_of_parked_messages_come_back_when_their_connection_ends() {
 
 #[test]
 fn a_read_never_brings_more_messages_than_can_wait() {
-    // Receives and places are just enough for the shared buffer to be used; half an FPDU is held when the flood comes.
+    // Receives and places are just enough for the shared buffer to be used; half an FPDU is held
+    // when the flood comes.
     const RECEIVES: usize = 2720;
     let limits = Limits { receives: 8000, receive_len: 64, ..LIMITS };
-    let (mut end, mut peer, qp) = accepted_starved(Config { limits, parking: 16, ..config() });
+    let (mut end, mut peer, qp) = accepted_starved(IwarpConfig { limits, parking: 16, ..config() });
     let pool = stag_pools::Pool::new(&[stag_pools::Class { slot_len: 64, count: 8000 }]).unwrap();
     let post = |end: &mut crate::support::End, count| {
         (0..count).for_each(|_| end.iwarp.post_receive(pool.take(64).unwrap()).unwrap());
@@ -265,7 +279,8 @@ fn a_read_never_brings_more_messages_than_can_wait() {
     let mut arrived = 0;
     while arrived < 6000 {
         end.pump();
-        arrived += end.events.drain(..).filter(|event| matches!(event, Event::Received { .. })).count();
+        arrived +=
+            end.events.drain(..).filter(|event| matches!(event, Event::Received { .. })).count();
         if end.iwarp.receives_posted() == 0 {
             post(&mut end, 1000.min(6000 - arrived));
         }
@@ -275,7 +290,7 @@ fn a_read_never_brings_more_messages_than_can_wait() {
 }
 
 /// An accepted connection without receives.
-fn accepted_starved(config: Config) -> (crate::support::End, Peer, stag_verbs::Qp) {
+fn accepted_starved(config: IwarpConfig) -> (crate::support::End, Peer, stag_verbs::Qp) {
     let (mut end, at) = crate::support::End::listening(config);
     let mut peer = Peer::connect(at);
     peer.say(&mut end, &frame(REQUEST, C | S, 2, &words(128, 128)));

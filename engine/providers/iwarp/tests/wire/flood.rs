@@ -4,7 +4,7 @@ use crate::{
     peer::*,
     support::{End, LIMITS, PATIENCE, config, until},
 };
-use stag_iwarp::{Address, Config};
+use stag_iwarp::{IwarpAddress, IwarpConfig};
 use stag_verbs::{Cause, Event, FabricFault, Limits, Provider, Qp, Refusal};
 use std::{
     net::{Ipv4Addr, TcpStream},
@@ -16,7 +16,7 @@ fn request() -> Vec<u8> {
 }
 
 /// A peer whose Request `end` accepts, and that stays silent then.
-fn silent_behind_its_request(end: &mut End, at: Address) -> (Peer, Qp) {
+fn silent_behind_its_request(end: &mut End, at: IwarpAddress) -> (Peer, Qp) {
     let mut peer = Peer::connect(at);
     peer.say(end, &request());
     let qp = end.next_request();
@@ -26,7 +26,7 @@ fn silent_behind_its_request(end: &mut End, at: Address) -> (Peer, Qp) {
 }
 
 /// A connection over `host`, one of the loopback network's addresses.
-fn connect_from(end: &mut End, host: u8, at: Address) -> Peer {
+fn connect_from(end: &mut End, host: u8, at: IwarpAddress) -> Peer {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     bind(&socket, &std::net::SocketAddr::from((Ipv4Addr::new(127, 0, 0, host), 0))).unwrap();
@@ -35,7 +35,7 @@ fn connect_from(end: &mut End, host: u8, at: Address) -> Peer {
     Peer::over(TcpStream::from(socket))
 }
 
-/// Whether `peer` is still connected, after everything that is under way.
+/// Returns true if `peer` is still connected after everything under way is handled.
 fn is_connected(end: &mut End, peer: &mut Peer) -> bool {
     end.pump();
     match std::io::Read::read(&mut peer.stream, &mut [0]) {
@@ -55,8 +55,12 @@ fn peers_that_send_a_request_and_nothing_else_lose_their_places() {
     let timeout = Duration::from_millis(200);
     assert_eq!(config().first_message_timeout, Duration::from_secs(10));
     let limits = Limits { connections: 64, ..LIMITS };
-    let (mut end, at) =
-        End::listening(Config { limits, spare: 0, first_message_timeout: timeout, ..config() });
+    let (mut end, at) = End::listening(IwarpConfig {
+        limits,
+        spare: 0,
+        first_message_timeout: timeout,
+        ..config()
+    });
     let silent: Vec<_> = (0..64).map(|_| silent_behind_its_request(&mut end, at)).collect();
     assert_eq!(end.iwarp.connections(), 64);
     let mut late = Peer::connect(at);
@@ -85,7 +89,7 @@ fn peers_that_send_a_request_and_nothing_else_lose_their_places() {
 #[test]
 fn half_an_fpdu_is_no_first_message() {
     let timeout = Duration::from_millis(50);
-    let (mut end, at) = End::listening(Config { first_message_timeout: timeout, ..config() });
+    let (mut end, at) = End::listening(IwarpConfig { first_message_timeout: timeout, ..config() });
     let (mut peer, qp) = silent_behind_its_request(&mut end, at);
     peer.say(&mut end, &fpdu(&write(1, 0, b""))[..10]);
     assert_eq!(end.next_end(qp), Cause::Fabric(FabricFault::TimedOut));
@@ -94,7 +98,8 @@ fn half_an_fpdu_is_no_first_message() {
 #[test]
 fn a_first_message_that_has_to_wait_for_a_receive_is_in_time() {
     let timeout = Duration::from_millis(30);
-    let (mut end, at) = End::listening(Config { first_message_timeout: timeout, parking: 1, ..config() });
+    let (mut end, at) =
+        End::listening(IwarpConfig { first_message_timeout: timeout, parking: 1, ..config() });
     let (mut first, _) = silent_behind_its_request(&mut end, at);
     first.say(&mut end, &fpdu(&send(1, b"parked")));
     let Event::Established { .. } = end.next() else { panic!("established") };
@@ -104,12 +109,14 @@ fn a_first_message_that_has_to_wait_for_a_receive_is_in_time() {
     second.hear_nothing_or_end(&mut end);
     end.post_receives(2);
     until([&mut end], |[end]| end.events.len() == 3);
-    assert!(end.events.iter().any(|event| matches!(event, Event::Established { qp: of } if *of == qp)));
+    assert!(
+        end.events.iter().any(|event| matches!(event, Event::Established { qp: of } if *of == qp))
+    );
 }
 
 #[test]
 fn the_oldest_half_open_connection_makes_place_for_a_newcomer() {
-    let (mut end, at) = End::listening(Config { half_open: 2, ..config() });
+    let (mut end, at) = End::listening(IwarpConfig { half_open: 2, ..config() });
     let mut peers: Vec<_> = (0..3).map(|_| Peer::connect(at)).collect();
     end.pump();
     assert_eq!((end.iwarp.half_open(), end.iwarp.connections()), (2, 0));
@@ -125,7 +132,7 @@ fn the_oldest_half_open_connection_makes_place_for_a_newcomer() {
 
 #[test]
 fn a_host_with_more_than_its_share_of_half_open_connections_loses_its_own() {
-    let (mut end, at) = End::listening(Config { half_open: 8, ..config() });
+    let (mut end, at) = End::listening(IwarpConfig { half_open: 8, ..config() });
     let mut honest: Vec<_> = (2..5).map(|host| connect_from(&mut end, host, at)).collect();
     let mut flood: Vec<_> = (0..40).map(|_| connect_from(&mut end, 1, at)).collect();
     assert_eq!((end.iwarp.half_open(), end.iwarp.stats().handshakes.displaced), (8, 35));
@@ -135,14 +142,20 @@ fn a_host_with_more_than_its_share_of_half_open_connections_loses_its_own() {
     assert!(open[35..].iter().all(|open| *open), "its oldest went");
     // Where every host has its share or less, the oldest of all goes.
     let mut others: Vec<_> = (10..20).map(|host| connect_from(&mut end, host, at)).collect();
-    assert_eq!(honest.iter_mut().filter_map(|peer| is_connected(&mut end, peer).then_some(())).count(), 0);
-    assert_eq!(others.iter_mut().filter_map(|peer| is_connected(&mut end, peer).then_some(())).count(), 8);
+    assert_eq!(
+        honest.iter_mut().filter_map(|peer| is_connected(&mut end, peer).then_some(())).count(),
+        0
+    );
+    assert_eq!(
+        others.iter_mut().filter_map(|peer| is_connected(&mut end, peer).then_some(())).count(),
+        8
+    );
 }
 
 #[test]
 fn a_newcomer_gets_in_while_silent_peers_pour_in() {
     let limits = Limits { connections: 64, ..LIMITS };
-    let (mut end, at) = End::listening(Config { limits, ..config() });
+    let (mut end, at) = End::listening(IwarpConfig { limits, ..config() });
     let mut flood = std::collections::VecDeque::new();
     for newcomer in 0..32 {
         for _ in 0..40 {
@@ -162,7 +175,7 @@ fn a_newcomer_gets_in_while_silent_peers_pour_in() {
 #[test]
 fn the_engine_hears_of_newcomers_that_do_not_fit() {
     let limits = Limits { connections: 2, ..LIMITS };
-    let (mut end, at) = End::listening(Config { limits, spare: 2, ..config() });
+    let (mut end, at) = End::listening(IwarpConfig { limits, spare: 2, ..config() });
     let mut guests: Vec<_> = (0..2).map(|_| silent_behind_its_request(&mut end, at)).collect();
     let ask = |end: &mut End| {
         let mut peer = Peer::connect(at);
@@ -188,7 +201,7 @@ fn the_engine_hears_of_newcomers_that_do_not_fit() {
 #[test]
 fn connections_that_linger_behind_their_end_give_their_places_to_newcomers() {
     let limits = Limits { connections: 1, ..LIMITS };
-    let config = Config { limits, half_open: 1, spare: 0, linger: PATIENCE, ..config() };
+    let config = IwarpConfig { limits, half_open: 1, spare: 0, linger: PATIENCE, ..config() };
     let (mut end, at) = End::listening(config);
     let started = Instant::now();
     let mut kept = Vec::new();

@@ -4,7 +4,7 @@ use crate::{
     peer::*,
     support::{LIMITS, config, pattern},
 };
-use stag_iwarp::{Config, Crc, FpduMax};
+use stag_iwarp::{Crc, FpduMax, IwarpConfig};
 use stag_pools::Access;
 use stag_verbs::{Event, Limits, Memory, Provider, RemoteSpan, Status, Tag};
 
@@ -17,7 +17,8 @@ fn octets(hex: &str) -> Vec<u8> {
 #[test]
 fn known_fpdus_are_understood() {
     // [25]
-    let zeros = "002a4143 00000000 00000000 00000001 00000000".to_string() + &"00".repeat(24) + "b7243ec3";
+    let zeros =
+        "002a4143 00000000 00000000 00000001 00000000".to_string() + &"00".repeat(24) + "b7243ec3";
     let (mut end, mut peer, qp) = accepted(config());
     peer.say(&mut end, &octets(&zeros));
     assert_eq!(&end.next_message(qp)[..], [0; 24]);
@@ -28,22 +29,34 @@ fn known_fpdus_are_understood() {
     assert_eq!(&end.next_message(qp)[..], b"");
     peer.say(
         &mut end,
-        &octets("00264147000000000000000200000001000000001100c0000013c14011223344000000000000200037188626"),
+        &octets(concat!(
+            "00264147000000000000000200000001000000001100c0000013c140",
+            "11223344000000000000200037188626"
+        )),
     );
-    assert!(matches!(end.next_end(qp), stag_verbs::Cause::Terminated(said) if said.to_string() == "1/1/00"));
+    assert!(matches!(
+        end.next_end(qp),
+        stag_verbs::Cause::Terminated(said) if said.to_string() == "1/1/00"
+    ));
 }
 
 #[test]
 fn our_fpdus_are_the_known_ones() {
     // [25]
     let (mut end, mut peer, qp) = accepted(config());
-    let write_to =
-        RemoteSpan { key: stag_pools::RemoteKey(0x1122_3344), offset: 0x0102_0304_0506_0708, len: 5 };
+    let write_to = RemoteSpan {
+        key: stag_pools::RemoteKey(0x1122_3344),
+        offset: 0x0102_0304_0506_0708,
+        len: 5,
+    };
     end.iwarp.post_send(qp, Tag(1), end.buf(&[0; 24]), None).unwrap();
-    end.iwarp.post_send(qp, Tag(2), end.buf(b"ping"), Some(stag_pools::RemoteKey(0xdead_be01))).unwrap();
+    end.iwarp
+        .post_send(qp, Tag(2), end.buf(b"ping"), Some(stag_pools::RemoteKey(0xdead_be01)))
+        .unwrap();
     end.iwarp.post_write(qp, Tag(3), end.buf(b"hello").freeze(), write_to).unwrap();
     end.iwarp.ring();
-    let zeros = "002a4143 00000000 00000000 00000001 00000000".to_string() + &"00".repeat(24) + "b7243ec3";
+    let zeros =
+        "002a4143 00000000 00000000 00000001 00000000".to_string() + &"00".repeat(24) + "b7243ec3";
     let expected = [
         octets(&zeros),
         octets("00164144deadbe0100000000000000020000000070696e67f8935d04"),
@@ -55,8 +68,10 @@ fn our_fpdus_are_the_known_ones() {
 
 #[test]
 fn messages_that_are_copied_are_the_same_fpdus_as_those_that_are_gathered() {
-    for (crc, invalidate) in [(Crc::Always, None), (Crc::Never, None), (Crc::Always, Some(0xdead_be01))] {
-        let config = Config { crc, ..config() };
+    for (crc, invalidate) in
+        [(Crc::Always, None), (Crc::Never, None), (Crc::Always, Some(0xdead_be01))]
+    {
+        let config = IwarpConfig { crc, ..config() };
         let request = frame(REQUEST, S, 2, &words(128, 128));
         let mut sides = [(); 2].map(|()| {
             let (mut end, mut peer, qp) = answered(config.clone(), &request);
@@ -113,9 +128,13 @@ fn what_is_copied_overtakes_nothing_and_is_overtaken_by_nothing() {
     }
     for tag in 1..=4 {
         let event = end.next();
-        assert!(matches!(event, Event::Completed { tag: Tag(of), status: Status::Success, .. } if of == tag));
+        assert!(matches!(
+            event,
+            Event::Completed { tag: Tag(of), status: Status::Success, .. } if of == tag
+        ));
     }
-    // A Read that waits for its answer does not hold up what is sent behind it, but a Write completes behind it.
+    // A Read that waits for its answer does not hold up what is sent behind it, but a Write
+    // completes behind it.
     end.iwarp.post_read(qp, Tag(5), end.buf(&[0; 4]), 0, &[to(4)]).unwrap();
     assert!(!end.iwarp.send_inline(qp, b"four", None), "the Read's request waits in front");
     end.iwarp.ring();
@@ -132,13 +151,16 @@ fn what_is_copied_overtakes_nothing_and_is_overtaken_by_nothing() {
     peer.say(&mut end, &fpdu(&read_response(sink, sink_to, b"read")));
     for tag in [5, 6] {
         let event = end.next();
-        assert!(matches!(event, Event::Completed { tag: Tag(of), status: Status::Success, .. } if of == tag));
+        assert!(matches!(
+            event,
+            Event::Completed { tag: Tag(of), status: Status::Success, .. } if of == tag
+        ));
     }
 }
 
 #[test]
 fn copies_wait_for_the_kernel_and_then_go_on_where_it_stopped() {
-    let config = Config { send_buffer: Some(1), receive_buffer: Some(1), ..config() };
+    let config = IwarpConfig { send_buffer: Some(1), receive_buffer: Some(1), ..config() };
     let (mut end, mut peer, qp) = accepted(config);
     let mut said = 0;
     while end.iwarp.send_inline(qp, &pattern(1000, said), None) {
@@ -158,7 +180,7 @@ fn copies_wait_for_the_kernel_and_then_go_on_where_it_stopped() {
 
 #[test]
 fn copies_that_wait_stay_whole_beside_answers_and_terminates() {
-    let config = Config { send_buffer: Some(1), receive_buffer: Some(1), ..config() };
+    let config = IwarpConfig { send_buffer: Some(1), receive_buffer: Some(1), ..config() };
     for is_terminated in [false, true] {
         let (mut end, mut peer, qp) = accepted(config.clone());
         let octets = pattern(5000, 5);
@@ -168,7 +190,8 @@ fn copies_that_wait_stay_whole_beside_answers_and_terminates() {
             said += 1;
             end.iwarp.ring();
         }
-        let ask = Ask { sink: 3, sink_to: 0, len: 5000, source: window.key.0, source_to: window.offset };
+        let ask =
+            Ask { sink: 3, sink_to: 0, len: 5000, source: window.key.0, source_to: window.offset };
         peer.say(&mut end, &fpdu(&read_request(1, ask)));
         assert!(!end.iwarp.send_inline(qp, b"no room", None));
         if is_terminated {
@@ -199,7 +222,7 @@ fn copies_that_wait_stay_whole_beside_answers_and_terminates() {
 #[test]
 fn nothing_is_copied_where_the_path_wants_another_form() {
     // Longer than a segment, before the first FPDU, with markers, and to nobody.
-    let (mut end, _peer, qp) = accepted(Config { fpdu_max: FpduMax::Ulpdu(500), ..config() });
+    let (mut end, _peer, qp) = accepted(IwarpConfig { fpdu_max: FpduMax::Ulpdu(500), ..config() });
     assert!(end.iwarp.send_inline(qp, &[0; 500 - 18], None));
     assert!(!end.iwarp.send_inline(qp, &[0; 500 - 17], None));
     end.iwarp.disconnect(qp);
@@ -207,7 +230,8 @@ fn nothing_is_copied_where_the_path_wants_another_form() {
     let (mut end, mut peer, qp) = answered(config(), &frame(REQUEST, S | C, 2, &words(128, 128)));
     peer.hear_frame(&mut end, REPLY);
     assert!(!end.iwarp.send_inline(qp, b"early", None));
-    let (mut end, mut peer, qp) = answered(config(), &frame(REQUEST, S | C | M, 2, &words(128, 128)));
+    let (mut end, mut peer, qp) =
+        answered(config(), &frame(REQUEST, S | C | M, 2, &words(128, 128)));
     peer.hear_frame(&mut end, REPLY);
     peer.say(&mut end, &fpdu(&write(0, 0, b"")));
     end.expect_established(qp);
@@ -238,7 +262,7 @@ fn every_pad_is_right_in_both_directions() {
 #[test]
 fn crcs_that_are_off_are_sent_as_zero_and_not_looked_at() {
     // [28]
-    let config = Config { crc: Crc::Never, ..config() };
+    let config = IwarpConfig { crc: Crc::Never, ..config() };
     let (mut end, mut peer, qp) = answered(config, &frame(REQUEST, S, 2, &words(128, 128)));
     let (flags, _, _) = peer.hear_frame(&mut end, REPLY);
     assert_eq!((flags & C, end.iwarp.stats().without_crc), (0, 1));
@@ -304,22 +328,27 @@ fn fpdus_of_the_greatest_lengths_are_taken() {
         peer.say(&mut end, &fpdu(&send(if ulpdu_len == 65_535 { 2 } else { 1 }, b"done")));
         end.next_message(qp);
         end.iwarp.ring();
-        let Event::Completed { memory: Memory::Fenced(fenced), .. } = end.next() else { panic!("fenced") };
+        let Event::Completed { memory: Memory::Fenced(fenced), .. } = end.next() else {
+            panic!("fenced")
+        };
         assert!(fenced.into_buf()[..] == octets[..]);
     }
 }
 
 #[test]
 fn a_stream_means_the_same_however_it_is_cut() {
-    // [32]: the same traffic in pieces of 1 to n octets, through the own and through the shared buffer.
-    for (receives, steps) in [(16, &[1, 2, 3, 5, 17, 1000][..]), (4096, &[3, 7, 4099, 70_000][..])] {
+    // [32]: the same traffic in pieces of 1 to n octets, through the own and through the shared
+    // buffer.
+    for (receives, steps) in [(16, &[1, 2, 3, 5, 17, 1000][..]), (4096, &[3, 7, 4099, 70_000][..])]
+    {
         for step in steps {
             let limits = Limits { receives: 8192, ..LIMITS };
-            let (mut end, mut peer, qp) = accepted(Config { limits, ..config() });
+            let (mut end, mut peer, qp) = accepted(IwarpConfig { limits, ..config() });
             let blank = end.buf(&[0; 4000]);
             let window = end.iwarp.bind(qp, blank, 0..4000, Access::RemoteWrite).unwrap();
             let more =
-                stag_pools::Pool::new(&[stag_pools::Class { slot_len: 4096, count: receives }]).unwrap();
+                stag_pools::Pool::new(&[stag_pools::Class { slot_len: 4096, count: receives }])
+                    .unwrap();
             while let Some(buf) = more.take(4096) {
                 end.iwarp.post_receive(buf).unwrap();
             }
@@ -352,15 +381,21 @@ fn a_stream_means_the_same_however_it_is_cut() {
 
 #[test]
 fn fpdus_leave_whole_however_little_the_kernel_takes() {
-    // [34]: a peer that reads a few octets at a time, and buffers so small that sends stop in the middle.
-    let config =
-        Config { send_buffer: Some(1), receive_buffer: Some(1), fpdu_max: FpduMax::Ulpdu(500), ..config() };
+    // [34]: a peer that reads a few octets at a time, and buffers so small that sends stop in the
+    // middle.
+    let config = IwarpConfig {
+        send_buffer: Some(1),
+        receive_buffer: Some(1),
+        fpdu_max: FpduMax::Ulpdu(500),
+        ..config()
+    };
     let (mut end, mut peer, qp) = accepted(config);
     peer.slow_down(97);
     let octets = pattern(30_000, 7);
     let to = RemoteSpan { key: stag_pools::RemoteKey(77), offset: 1 << 40, len: 30_000 };
     let source = end.iwarp.bind(qp, end.buf(&octets), 0..octets.len(), Access::RemoteRead).unwrap();
-    let ask = Ask { sink: 5, sink_to: 9, len: 30_000, source: source.key.0, source_to: source.offset };
+    let ask =
+        Ask { sink: 5, sink_to: 9, len: 30_000, source: source.key.0, source_to: source.offset };
     end.iwarp.post_write(qp, Tag(1), end.buf(&octets).freeze(), to).unwrap();
     end.iwarp.post_send(qp, Tag(2), end.buf(&octets[..3000]), None).unwrap();
     end.iwarp.ring();
@@ -384,19 +419,24 @@ fn fpdus_leave_whole_however_little_the_kernel_takes() {
         }
     }
     assert!(written == octets && sent == octets[..3000] && read == octets);
-    // Where exactly a send stops is the kernel's choice; a unit test of the sending half stops at every octet.
+    // Where exactly a send stops is the kernel's choice; a unit test of the sending half stops at
+    // every octet.
     assert!(end.iwarp.stats().sendmsg_short >= 2, "{:?}", end.iwarp.stats());
     for tag in 1..=2 {
         let event = end.next();
-        assert!(matches!(event, Event::Completed { tag: Tag(of), status: Status::Success, .. } if of == tag));
+        assert!(matches!(
+            event,
+            Event::Completed { tag: Tag(of), status: Status::Success, .. } if of == tag
+        ));
     }
 }
 
 #[test]
 fn a_peer_that_asks_for_markers_gets_them() {
-    // [16]: 4 octets every 512 of the stream, the first before the first FPDU; in the CRC (RFC 5044 §4.3).
+    // [16]: 4 octets every 512 of the stream, the first before the first FPDU; in the CRC (RFC 5044
+    // §4.3).
     for fpdu_max in [FpduMax::Auto, FpduMax::Ulpdu(200), FpduMax::Ulpdu(5000)] {
-        let config = Config { fpdu_max, ..config() };
+        let config = IwarpConfig { fpdu_max, ..config() };
         let request = frame(REQUEST, C | S | M, 2, &words(128, 128));
         let (mut end, mut peer, qp) = answered(config, &request);
         let (flags, _, _) = peer.hear_frame(&mut end, REPLY);
@@ -422,7 +462,7 @@ fn a_peer_that_asks_for_markers_gets_them() {
 struct Unmarked {
     /// Octets of the stream so far.
     at: usize,
-    /// Where the FPDU began.
+    /// Place in the stream at which the FPDU began.
     fpdu_at: usize,
 }
 

@@ -4,14 +4,15 @@ use crate::{
     peer::*,
     support::{End, PATIENCE, config, pattern},
 };
-use stag_iwarp::{Address, Config, Crc};
+use stag_iwarp::{Crc, IwarpAddress, IwarpConfig};
 use stag_verbs::{Cause, Event, FabricFault, Provider, Refusal, Tag};
 use std::time::Duration;
 
 /// The end closes at once and without a word, and its engine hears nothing.
-fn expect_silent_close(config: Config, request: &[u8]) -> End {
+fn expect_silent_close(config: IwarpConfig, request: &[u8]) -> End {
     let never = 2 * PATIENCE;
-    let (mut end, at) = End::listening(Config { request_timeout: never, linger: never, ..config });
+    let (mut end, at) =
+        End::listening(IwarpConfig { request_timeout: never, linger: never, ..config });
     let mut peer = Peer::connect(at);
     peer.say(&mut end, request);
     assert_eq!(peer.hear_all(&mut end), b"", "after {request:02x?}");
@@ -26,8 +27,10 @@ fn revision_1_is_answered_with_revision_1_and_either_side_can_turn_crcs_on() {
     for (asks, wants) in [(false, false), (false, true), (true, false), (true, true)] {
         let flags = if asks { C } else { 0 };
         let request = frame(REQUEST, flags, 1, b"hello");
-        let (mut end, mut peer, qp) =
-            answered(Config { crc: if wants { Crc::Always } else { Crc::Never }, ..config() }, &request);
+        let (mut end, mut peer, qp) = answered(
+            IwarpConfig { crc: if wants { Crc::Always } else { Crc::Never }, ..config() },
+            &request,
+        );
         assert_eq!(end.iwarp.private_data(qp), b"hello");
         let (flags, revision, data) = peer.hear_frame(&mut end, REPLY);
         assert_eq!((flags & (M | R | S), revision, &data[..]), (0, 1, &b""[..]));
@@ -40,7 +43,10 @@ fn revision_1_is_answered_with_revision_1_and_either_side_can_turn_crcs_on() {
             // No FPDU of ours, not even a Terminate, before the first valid one (RFC 5044 §7.1.2).
             assert_eq!(peer.hear_all(&mut end), b"");
             expect_fault(&mut end, qp, "2/0/02");
-            assert_eq!((end.iwarp.stats().crc_errors, end.iwarp.stats().terminates_sent.total()), (1, 0));
+            assert_eq!(
+                (end.iwarp.stats().crc_errors, end.iwarp.stats().terminates_sent.total()),
+                (1, 0)
+            );
         } else {
             end.expect_established(qp);
             assert_eq!(&end.next_message(qp)[..], b"first");
@@ -60,7 +66,8 @@ fn depths_are_negotiated_to_what_both_sides_can_do() {
         ((16_000, 16_000), (32, 32)),
         ((0x3FFF, 0x3FFF), (0x3FFF, 0x3FFF)),
     ] {
-        let (mut end, mut peer, _) = answered(config(), &frame(REQUEST, C | S, 2, &words(ird, ord)));
+        let (mut end, mut peer, _) =
+            answered(config(), &frame(REQUEST, C | S, 2, &words(ird, ord)));
         let (flags, revision, data) = peer.hear_frame(&mut end, REPLY);
         assert_eq!((flags & S, revision), (S, 2));
         assert_eq!(data, words(our_ird, our_ord), "for {ird} and {ord}");
@@ -103,7 +110,11 @@ fn every_kind_of_indication_establishes_the_connection() {
             assert_eq!(peer.hear_ulpdu(&mut end), answer);
         }
         peer.hear_nothing(&mut end);
-        assert_eq!((end.events.len(), end.iwarp.receives_posted()), (0, 16), "no receive is used up");
+        assert_eq!(
+            (end.events.len(), end.iwarp.receives_posted()),
+            (0, 16),
+            "no receive is used up"
+        );
     }
 }
 
@@ -282,7 +293,10 @@ fn a_responder_sends_nothing_before_the_first_fpdu() {
     let (mut end, mut peer, qp) = answered(config(), &frame(REQUEST, C | S, 2, &words(1, 1)));
     peer.hear_frame(&mut end, REPLY);
     let early = end.buf(b"early");
-    assert_eq!(end.iwarp.post_send(qp, Tag(1), early, None).unwrap_err().why, Refusal::NotEstablished);
+    assert_eq!(
+        end.iwarp.post_send(qp, Tag(1), early, None).unwrap_err().why,
+        Refusal::NotEstablished
+    );
     end.iwarp.ring();
     peer.hear_nothing(&mut end);
     peer.say(&mut end, &fpdu(&send(1, b"first")));
@@ -310,13 +324,13 @@ fn a_peer_that_takes_too_long_is_given_up() {
         (Duration::from_secs(5), Duration::from_secs(10))
     );
     let short = Duration::from_millis(20);
-    let (mut end, at) = End::listening(Config { request_timeout: short, ..config() });
+    let (mut end, at) = End::listening(IwarpConfig { request_timeout: short, ..config() });
     let mut peer = Peer::connect(at);
     peer.say(&mut end, &REQUEST[..9]);
     assert_eq!(peer.hear_all(&mut end), b"");
     assert_eq!((end.iwarp.stats().handshakes.timed_out, end.events.len()), (1, 0));
 
-    let (mut end, mut peer, qp) = asked(Config { reply_timeout: short, ..config() });
+    let (mut end, mut peer, qp) = asked(IwarpConfig { reply_timeout: short, ..config() });
     assert!(end.iwarp.wake_at().is_some());
     assert_eq!(end.next_end(qp), Cause::Fabric(FabricFault::TimedOut));
     assert_eq!(peer.hear_all(&mut end), b"");
@@ -341,7 +355,7 @@ fn a_peer_that_leaves_during_set_up_is_forgotten() {
 #[test]
 fn a_reply_can_turn_crcs_on() {
     // [23]
-    let (mut end, mut peer, qp) = asked(Config { crc: Crc::Never, ..config() });
+    let (mut end, mut peer, qp) = asked(IwarpConfig { crc: Crc::Never, ..config() });
     peer.say(&mut end, &frame(REPLY, C | S, 2, &words(0x8001, 0x8001)));
     end.expect_established(qp);
     assert_eq!(peer.hear_ulpdu(&mut end), write(1, 0, b""));
@@ -355,7 +369,7 @@ fn a_reply_can_turn_crcs_on() {
 fn the_request_of_an_initiator_suits_every_known_peer() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut end = End::new(config());
-    end.iwarp.connect(&Address(listener.local_addr().unwrap()), b"offer").unwrap();
+    end.iwarp.connect(&IwarpAddress(listener.local_addr().unwrap()), b"offer").unwrap();
     let mut peer = Peer::over(listener.accept().unwrap().0);
     let (flags, revision, data) = peer.hear_frame(&mut end, REQUEST);
     assert_eq!((flags, revision), (C | S | SIW, 2));

@@ -4,25 +4,10 @@ use crate::{
     peer::*,
     support::{End, config, pattern},
 };
+use fastrand::Rng;
 use stag_pools::Access;
 use stag_verbs::{Event, Provider, Qp, RemoteSpan, Tag};
 use std::io::Write;
-
-/// Marsaglia's xorshift: the same numbers in each run.
-struct Noise(u64);
-
-impl Noise {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-}
 
 fn open_windows(end: &mut End, qp: Qp) -> [stag_pools::Window; 2] {
     [Access::RemoteRead, Access::RemoteWrite].map(|access| {
@@ -32,12 +17,12 @@ fn open_windows(end: &mut End, qp: Qp) -> [stag_pools::Window; 2] {
 }
 
 /// One ULPDU of any kind that the state of the connection allows, more or less.
-fn any_ulpdu(noise: &mut Noise, msn: &mut [u32; 2], windows: [stag_pools::Window; 2]) -> Vec<u8> {
+fn any_ulpdu(noise: &mut Rng, msn: &mut [u32; 2], windows: [stag_pools::Window; 2]) -> Vec<u8> {
     let [read, write_to] = windows;
-    let len = noise.below(300);
+    let len = noise.usize(..300);
     let payload = pattern(len, 2);
-    match noise.below(6) {
-        0 => write(write_to.key.0, write_to.offset + noise.below(20) as u64, &payload[..len.min(280)]),
+    match noise.usize(..6) {
+        0 => write(write_to.key.0, write_to.offset + noise.u64(..20), &payload[..len.min(280)]),
         1 => {
             msn[0] += 1;
             send(msn[0], &payload)
@@ -45,20 +30,20 @@ fn any_ulpdu(noise: &mut Noise, msn: &mut [u32; 2], windows: [stag_pools::Window
         2 => {
             msn[1] += 1;
             let ask = Ask {
-                sink: noise.next() as u32,
-                sink_to: noise.next(),
+                sink: noise.u32(..),
+                sink_to: noise.u64(..),
                 len: len as u32,
                 source: read.key.0,
                 source_to: read.offset,
             };
             read_request(msn[1], ask)
         }
-        3 => read_response(1 << 31, noise.below(9) as u64, &payload),
+        3 => read_response(1 << 31, noise.u64(..9), &payload),
         4 => {
             msn[0] += 1;
             send_invalidate(
                 msn[0],
-                if noise.below(4) == 0 { write_to.key.0 } else { noise.next() as u32 },
+                if noise.usize(..4) == 0 { write_to.key.0 } else { noise.u32(..) },
                 &payload,
             )
         }
@@ -68,7 +53,7 @@ fn any_ulpdu(noise: &mut Noise, msn: &mut [u32; 2], windows: [stag_pools::Window
 
 #[test]
 fn damaged_segments_with_the_right_crc_do_no_harm() {
-    let mut noise = Noise(0x5eed);
+    let mut noise = Rng::with_seed(0x5eed);
     for round in 0..400 {
         let (mut end, mut peer, qp) = accepted(config());
         let windows = open_windows(&mut end, qp);
@@ -76,14 +61,14 @@ fn damaged_segments_with_the_right_crc_do_no_harm() {
         end.iwarp.post_read(qp, Tag(1), end.buf(&[0; 64]), 0, &[span]).unwrap();
         end.iwarp.ring();
         let mut msn = [0; 2];
-        for _ in 0..noise.below(12) {
+        for _ in 0..noise.usize(..12) {
             let mut ulpdu = any_ulpdu(&mut noise, &mut msn, windows);
-            for _ in 0..noise.below(3) {
-                let at = noise.below(ulpdu.len().min(40));
-                ulpdu[at] ^= 1 << noise.below(8);
+            for _ in 0..noise.usize(..3) {
+                let at = noise.usize(..ulpdu.len().min(40));
+                ulpdu[at] ^= 1 << noise.usize(..8);
             }
-            if noise.below(8) == 0 {
-                ulpdu.truncate(noise.below(ulpdu.len()));
+            if noise.usize(..8) == 0 {
+                ulpdu.truncate(noise.usize(..ulpdu.len()));
             }
             // The end may have hung up by this time.
             if peer.stream.write_all(&fpdu(&ulpdu)).is_err() {
@@ -98,11 +83,11 @@ fn damaged_segments_with_the_right_crc_do_no_harm() {
 
 #[test]
 fn octets_without_any_sense_do_no_harm() {
-    let mut noise = Noise(0xfeed);
+    let mut noise = Rng::with_seed(0xfeed);
     for round in 0..200 {
         let (mut end, mut peer, qp) = accepted(config());
         open_windows(&mut end, qp);
-        let octets: Vec<u8> = (0..noise.below(3000)).map(|_| noise.next() as u8).collect();
+        let octets: Vec<u8> = (0..noise.usize(..3000)).map(|_| noise.u8(..)).collect();
         let _ = peer.stream.write_all(&octets);
         end.pump();
         drop(peer);
@@ -112,9 +97,9 @@ fn octets_without_any_sense_do_no_harm() {
         let (mut end, at) = End::listening(config());
         let mut peer = Peer::connect(at);
         let mut request = frame(REQUEST, C | S, 2, &[&words(1, 1)[..], &pattern(40, 3)].concat());
-        for _ in 0..1 + noise.below(3) {
-            let at = noise.below(request.len());
-            request[at] ^= 1 << noise.below(8);
+        for _ in 0..1 + noise.usize(..3) {
+            let at = noise.usize(..request.len());
+            request[at] ^= 1 << noise.usize(..8);
         }
         let _ = peer.stream.write_all(&request);
         end.pump();

@@ -1,7 +1,7 @@
 //! A scripted peer: octets over a plain TCP socket, with its own encoders and its own CRC.
 
 use crate::support::{End, PATIENCE};
-use stag_iwarp::{Address, Config};
+use stag_iwarp::{IwarpAddress, IwarpConfig};
 use stag_verbs::{Cause, Event, Provider, Qp, Terminate};
 use std::{
     io::{ErrorKind, Read, Write},
@@ -32,7 +32,9 @@ pub fn words(ird: u16, ord: u16) -> [u8; 4] {
 /// Bit by bit, as RFC 5044 §4.4 and RFC 3385 define it.
 pub fn crc32c(octets: &[u8]) -> u32 {
     !octets.iter().fold(!0, |crc, octet| {
-        (0..8).fold(crc ^ u32::from(*octet), |crc, _| crc >> 1 ^ if crc & 1 == 1 { 0x82F6_3B78 } else { 0 })
+        (0..8).fold(crc ^ u32::from(*octet), |crc, _| {
+            crc >> 1 ^ if crc & 1 == 1 { 0x82F6_3B78 } else { 0 }
+        })
     })
 }
 
@@ -94,7 +96,7 @@ pub fn send_invalidate(msn: u32, stag: u32, payload: &[u8]) -> Vec<u8> {
     Untagged { opcode: 4, word: stag, ..send_header(msn) }.with(payload)
 }
 
-/// What a Read Request asks for.
+/// A Read Request: sink, length and source.
 #[derive(Clone, Copy)]
 pub struct Ask {
     pub sink: u32,
@@ -133,7 +135,7 @@ pub fn terminate(payload: &[u8]) -> Vec<u8> {
 
 pub struct Peer {
     pub stream: TcpStream,
-    /// What arrived and was not asked for yet.
+    /// Octets that arrived and are not consumed by the test.
     pub held: Vec<u8>,
     pub has_ended: bool,
     /// Octets of one read.
@@ -147,7 +149,7 @@ impl Peer {
         Self { stream, held: Vec::new(), has_ended: false, gulp: 65_536 }
     }
 
-    pub fn connect(at: Address) -> Self {
+    pub fn connect(at: IwarpAddress) -> Self {
         Self::over(TcpStream::connect(at.0).unwrap())
     }
 
@@ -201,7 +203,11 @@ impl Peer {
     pub fn hear_all(&mut self, end: &mut End) -> Vec<u8> {
         let deadline = Instant::now() + PATIENCE;
         while !self.has_ended {
-            assert!(Instant::now() < deadline, "the end does not hang up; {:02x?} is there", self.held);
+            assert!(
+                Instant::now() < deadline,
+                "the end does not hang up; {:02x?} is there",
+                self.held
+            );
             self.listen(end);
         }
         std::mem::take(&mut self.held)
@@ -251,7 +257,8 @@ impl Peer {
         (header[16], header[17], self.hear(end, usize::from(len)))
     }
 
-    /// The end sends a Terminate that says `cause` ("L/E/C"), then its FIN and nothing else. Returns the Terminate's payload.
+    /// The end sends a Terminate that says `cause` ("L/E/C"), then its FIN and nothing else.
+    /// Returns the Terminate's payload.
     pub fn hear_terminate(&mut self, end: &mut End, cause: &str) -> Vec<u8> {
         let ulpdu = self.hear_ulpdu(end);
         let header = Untagged { opcode: 7, last: true, word: 0, queue: 2, msn: 1, mo: 0 }.with(b"");
@@ -273,13 +280,14 @@ pub fn named(terminate: Terminate) -> String {
     terminate.to_string()
 }
 
-/// A connection of `end` that a peer of revision 2 with CRCs opened, and that has had its first FPDU.
-pub fn accepted(config: Config) -> (End, Peer, Qp) {
+/// A connection of `end` that a peer of revision 2 with CRCs opened, and that has had its first
+/// FPDU.
+pub fn accepted(config: IwarpConfig) -> (End, Peer, Qp) {
     accepted_by(config, &frame(REQUEST, C | S, 2, &words(128, 128)))
 }
 
 /// The same with this Request.
-pub fn accepted_by(config: Config, request: &[u8]) -> (End, Peer, Qp) {
+pub fn accepted_by(config: IwarpConfig, request: &[u8]) -> (End, Peer, Qp) {
     let (mut end, mut peer, qp) = answered(config, request);
     peer.hear_frame(&mut end, REPLY);
     peer.say(&mut end, &fpdu(&write(1, 0, b"")));
@@ -288,7 +296,7 @@ pub fn accepted_by(config: Config, request: &[u8]) -> (End, Peer, Qp) {
 }
 
 /// A connection that `end` has accepted, its Reply not read.
-pub fn answered(config: Config, request: &[u8]) -> (End, Peer, Qp) {
+pub fn answered(config: IwarpConfig, request: &[u8]) -> (End, Peer, Qp) {
     let (mut end, at) = End::listening(config);
     end.post_receives(16);
     let mut peer = Peer::connect(at);
@@ -299,18 +307,19 @@ pub fn answered(config: Config, request: &[u8]) -> (End, Peer, Qp) {
 }
 
 /// A connection that `end` asked for, its Request read.
-pub fn asked(config: Config) -> (End, Peer, Qp) {
+pub fn asked(config: IwarpConfig) -> (End, Peer, Qp) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut end = End::new(config);
     end.post_receives(16);
-    let at = Address(listener.local_addr().unwrap());
+    let at = IwarpAddress(listener.local_addr().unwrap());
     let qp = end.iwarp.connect(&at, b"").unwrap();
     let mut peer = Peer::over(listener.accept().unwrap().0);
     peer.hear_frame(&mut end, REQUEST);
     (end, peer, qp)
 }
 
-/// The connection ended because of the peer, which was told `cause`; work and windows that ended with it are dropped.
+/// The connection ended because of the peer, which was told `cause`; work and windows that ended
+/// with it are dropped.
 pub fn expect_fault(end: &mut End, of: Qp, cause: &str) {
     loop {
         match end.next() {

@@ -4,7 +4,7 @@ use crate::{
     peer::*,
     support::{End, PATIENCE, config, pattern},
 };
-use stag_iwarp::{Config, FpduMax};
+use stag_iwarp::{FpduMax, IwarpConfig};
 use stag_pools::{Access, RemoteKey, Window};
 use stag_verbs::{Cause, Event, Memory, Provider, Qp, RemoteSpan, Status, Tag};
 
@@ -20,7 +20,13 @@ fn bind(end: &mut End, qp: Qp, content: &[u8], access: Access) -> Window {
 }
 
 fn ask(window: Window) -> Ask {
-    Ask { sink: 0x5111, sink_to: 100, len: window.len, source: window.key.0, source_to: window.offset }
+    Ask {
+        sink: 0x5111,
+        sink_to: 100,
+        len: window.len,
+        source: window.key.0,
+        source_to: window.offset,
+    }
 }
 
 fn span(key: u32, len: u32) -> RemoteSpan {
@@ -57,7 +63,11 @@ fn all_four_sends_are_delivered() {
         let Event::Received { buf, invalidated, .. } = end.next() else { panic!("a message") };
         assert_eq!(&buf[..], b"message");
         assert_eq!(invalidated.map(|fenced| fenced.key()), (word != 0).then_some(window.key));
-        assert_eq!(end.iwarp.windows_bound(), msn.min(2) as usize, "none of the invalidated is left");
+        assert_eq!(
+            end.iwarp.windows_bound(),
+            msn.min(2) as usize,
+            "none of the invalidated is left"
+        );
     }
 }
 
@@ -66,8 +76,10 @@ fn an_invalidated_window_is_dead_for_the_next_segment() {
     // [59]
     let (mut end, mut peer, qp) = accepted(config());
     let window = bind(&mut end, qp, b"opened", Access::RemoteWrite);
-    let both =
-        [fpdu(&send_invalidate(1, window.key.0, b"bye")), fpdu(&write(window.key.0, window.offset, b"x"))];
+    let both = [
+        fpdu(&send_invalidate(1, window.key.0, b"bye")),
+        fpdu(&write(window.key.0, window.offset, b"x")),
+    ];
     peer.say(&mut end, &both.concat());
     let Event::Received { invalidated: Some(fenced), .. } = end.next() else { panic!("a message") };
     assert_eq!(&fenced.into_buf()[..], b"opened");
@@ -102,7 +114,7 @@ fn a_read_of_nothing_needs_no_source() {
 
 #[test]
 fn reads_are_answered_in_order() {
-    let config = Config { fpdu_max: FpduMax::Ulpdu(128), ..config() };
+    let config = IwarpConfig { fpdu_max: FpduMax::Ulpdu(128), ..config() };
     let (mut end, mut peer, qp) = accepted(config);
     let octets = pattern(1000, 1);
     let window = bind(&mut end, qp, &octets, Access::RemoteRead);
@@ -169,7 +181,7 @@ fn a_read_that_ends_outside_its_window_is_refused_before_its_first_octet() {
         (|ask| ask.len = u32::MAX, "0/1/01"),
     ];
     for (change, cause) in changes {
-        let config = Config { fpdu_max: FpduMax::Ulpdu(1000), ..config() };
+        let config = IwarpConfig { fpdu_max: FpduMax::Ulpdu(1000), ..config() };
         let (mut end, mut peer, qp) = accepted(config);
         let mut asked = ask(bind(&mut end, qp, &pattern(4000, 4), Access::RemoteRead));
         change(&mut asked);
@@ -184,7 +196,8 @@ fn a_read_behind_an_invalidation_finds_nothing() {
     // It is not looked at before everything in front of it is delivered.
     let (mut end, mut peer, qp) = accepted(config());
     let window = bind(&mut end, qp, b"readable", Access::RemoteRead);
-    let both = [fpdu(&send_invalidate(1, window.key.0, b"bye")), fpdu(&read_request(1, ask(window)))];
+    let both =
+        [fpdu(&send_invalidate(1, window.key.0, b"bye")), fpdu(&read_request(1, ask(window)))];
     peer.say(&mut end, &both.concat());
     let Event::Received { invalidated: Some(fenced), .. } = end.next() else { panic!("a message") };
     assert_eq!(fenced.key(), window.key);
@@ -202,7 +215,7 @@ fn a_read_request_has_exactly_its_header() {
 #[test]
 fn more_reads_than_the_ird_are_refused() {
     // [8, 64]: asked for 20, granted 32; the peer does not read, so that no answer leaves.
-    let config = Config { send_buffer: Some(1), ..config() };
+    let config = IwarpConfig { send_buffer: Some(1), ..config() };
     let (mut end, mut peer, qp) = accepted_by(config, &frame(REQUEST, C | S, 2, &words(128, 20)));
     let octets = pattern(1 << 20, 2);
     let window = bind(&mut end, qp, &octets, Access::RemoteRead);
@@ -252,7 +265,8 @@ fn reads_beyond_the_ord_wait_and_everything_behind_them_does() {
     }
     assert_eq!(peer.hear_ulpdu(&mut end), send(1, b"behind"));
     for expected in 0..5 {
-        let Event::Completed { tag, status: Status::Success, memory: Memory::Buf(sink), .. } = end.next()
+        let Event::Completed { tag, status: Status::Success, memory: Memory::Buf(sink), .. } =
+            end.next()
         else {
             panic!("a Read completes")
         };
@@ -263,7 +277,7 @@ fn reads_beyond_the_ord_wait_and_everything_behind_them_does() {
 
 #[test]
 fn the_reads_of_one_peer_take_no_places_of_another() {
-    let config = Config { send_buffer: Some(1), ..config() };
+    let config = IwarpConfig { send_buffer: Some(1), ..config() };
     let (mut end, mut peer, qp) = accepted(config);
     let window = bind(&mut end, qp, &pattern(1 << 20, 2), Access::RemoteRead);
     for msn in 1..=32 {
@@ -302,7 +316,10 @@ fn work_completes_in_the_order_it_was_posted() {
     for expected in 1..=2 {
         let event = end.next();
         assert!(
-            matches!(event, Event::Completed { tag: Tag(tag), status: Status::Success, .. } if tag == expected),
+            matches!(
+                event,
+                Event::Completed { tag: Tag(tag), status: Status::Success, .. } if tag == expected
+            ),
             "{event:?}"
         );
     }
@@ -329,7 +346,9 @@ fn an_answer_to_nothing_is_refused() {
         let to = u64::from_be_bytes(request[22..30].try_into().unwrap());
         peer.say(&mut end, &fpdu(&change(sink, to)));
         peer.hear_terminate(&mut end, cause);
-        let Event::Completed { status: Status::Flushed, memory: Memory::Buf(sink), .. } = end.next() else {
+        let Event::Completed { status: Status::Flushed, memory: Memory::Buf(sink), .. } =
+            end.next()
+        else {
             panic!("the Read is flushed")
         };
         assert_eq!(&sink[..], b"....");
@@ -339,8 +358,9 @@ fn an_answer_to_nothing_is_refused() {
 
 #[test]
 fn a_window_that_ends_while_it_is_read_ends_the_read() {
-    // [67]: the peer reads nothing, so the answer stops in the middle; then the window is invalidated.
-    let config = Config { send_buffer: Some(1), fpdu_max: FpduMax::Ulpdu(1000), ..config() };
+    // [67]: the peer reads nothing, so the answer stops in the middle; then the window is
+    // invalidated.
+    let config = IwarpConfig { send_buffer: Some(1), fpdu_max: FpduMax::Ulpdu(1000), ..config() };
     let (mut end, mut peer, qp) = accepted(config);
     peer.slow_down(4096);
     let octets = pattern(1 << 20, 3);
@@ -375,8 +395,9 @@ fn a_window_that_ends_while_it_is_read_ends_the_read() {
 
 #[test]
 fn a_peer_that_invalidates_what_it_is_reading_breaks_a_rule() {
-    // Its answer is framed and half sent: the window stays until the FPDUs are out, and the invalidation is refused.
-    let config = Config { send_buffer: Some(1), fpdu_max: FpduMax::Ulpdu(1000), ..config() };
+    // Its answer is framed and half sent: the window stays until the FPDUs are out, and the
+    // invalidation is refused.
+    let config = IwarpConfig { send_buffer: Some(1), fpdu_max: FpduMax::Ulpdu(1000), ..config() };
     let (mut end, mut peer, qp) = accepted(config);
     peer.slow_down(4096);
     let octets = pattern(1 << 20, 3);
@@ -393,7 +414,9 @@ fn a_peer_that_invalidates_what_it_is_reading_breaks_a_rule() {
     };
     assert!(!read.is_empty() && octets.starts_with(&read));
     assert_eq!(said(&payload), "0/1/09");
-    let Event::Unbound { fenced, .. } = end.next() else { panic!("the window ends with its connection") };
+    let Event::Unbound { fenced, .. } = end.next() else {
+        panic!("the window ends with its connection")
+    };
     assert!(fenced.into_buf()[..] == octets[..]);
     expect_fault(&mut end, qp, "0/1/09");
 }
@@ -456,7 +479,9 @@ fn a_terminate_that_is_none_is_a_violation() {
 
 #[test]
 fn a_terminate_blames_the_read_it_names() {
-    for (layer_type, code, status) in [(0x01, 1, Status::RemoteAccess), (0x02, 7, Status::RemoteOperation)] {
+    for (layer_type, code, status) in
+        [(0x01, 1, Status::RemoteAccess), (0x02, 7, Status::RemoteOperation)]
+    {
         let (mut end, mut peer, qp) = accepted(config());
         for tag in 1..=3 {
             end.iwarp.post_read(qp, Tag(tag), end.buf(b"...."), 0, &[span(1, 4)]).unwrap();
@@ -502,7 +527,7 @@ fn a_terminate_is_heard_although_the_peer_resets_behind_it() {
 #[test]
 fn nothing_follows_our_terminate() {
     // [74]: with work that waits and with Reads to answer. The FIN comes at once.
-    let (mut end, mut peer, qp) = accepted(Config { linger: 2 * PATIENCE, ..config() });
+    let (mut end, mut peer, qp) = accepted(IwarpConfig { linger: 2 * PATIENCE, ..config() });
     let window = bind(&mut end, qp, b"readable", Access::RemoteRead);
     end.iwarp.post_send(qp, Tag(1), end.buf(b"not rung"), None).unwrap();
     let both = [fpdu(&write(0xBAD, 0, b"x")), fpdu(&read_request(1, ask(window)))];

@@ -1,11 +1,12 @@
-//! A peer with the habits of Linux' siw: it echoes flags it does not know, its CRCs are off, its server sends behind the Reply,
-//! its Terminates have their bit fields swapped, and it closes with octets unread.
+//! A peer with the habits of Linux' siw: it echoes flags it does not know, its CRCs are off, its
+//! server sends behind the Reply, its Terminates have their bit fields swapped, and it closes with
+//! octets unread.
 
 use crate::{
     peer::*,
     support::{End, config, now, pattern},
 };
-use stag_iwarp::{Address, Config, Crc};
+use stag_iwarp::{Crc, IwarpAddress, IwarpConfig};
 use stag_pools::{Access, RemoteKey};
 use stag_verbs::{Cause, Event, Memory, Provider, Qp, RemoteSpan, Status, Tag};
 use std::{net::TcpListener, time::Duration};
@@ -13,7 +14,7 @@ use std::{net::TcpListener, time::Duration};
 /// siw's NFS client: revision 2, S, no CRC, no indication, IRD 128, ORD 0, and private data.
 const CLIENT: [u8; 12] = [0, 0x80, 0, 0, 0xF6, 0xAB, 0x0E, 0x18, 1, 0, 3, 3];
 
-fn client(config: Config) -> (End, Peer, Qp) {
+fn client(config: IwarpConfig) -> (End, Peer, Qp) {
     let (mut end, mut peer, qp) = answered(config, &frame(REQUEST, S, 2, &CLIENT));
     assert_eq!(end.iwarp.private_data(qp), &CLIENT[4..]);
     let (flags, revision, data) = peer.hear_frame(&mut end, REPLY);
@@ -25,7 +26,7 @@ fn client(config: Config) -> (End, Peer, Qp) {
 #[test]
 fn a_client_that_asks_for_no_crc_gets_none_because_it_cannot_check_a_crc_in_two_parts() {
     let (mut end, mut peer, qp) =
-        answered(Config { crc: Crc::Auto, ..config() }, &frame(REQUEST, S, 2, &CLIENT));
+        answered(IwarpConfig { crc: Crc::Auto, ..config() }, &frame(REQUEST, S, 2, &CLIENT));
     let (flags, ..) = peer.hear_frame(&mut end, REPLY);
     assert_eq!(flags & C, 0);
     let mut first = fpdu(&send(1, b"call"));
@@ -46,7 +47,8 @@ fn a_client_that_asks_for_no_crc_is_given_crcs_where_we_insist() {
     peer.say(&mut end, &fpdu(&send(1, b"call")));
     end.expect_established(qp);
     assert_eq!(&end.next_message(qp)[..], b"call");
-    // Its memory is read and written: the answer comes in FPDUs longer than a segment, because it takes them.
+    // Its memory is read and written: the answer comes in FPDUs longer than a segment, because it
+    // takes them.
     let octets = pattern(60_000, 1);
     let to = RemoteSpan { key: RemoteKey(0x700), offset: 3 << 32, len: 60_000 };
     end.iwarp.post_write(qp, Tag(1), end.buf(&octets).freeze(), to).unwrap();
@@ -62,11 +64,12 @@ fn a_server_echoes_our_flags_and_sends_at_once() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut end = End::new(config());
     end.post_receives(4);
-    let qp = end.iwarp.connect(&Address(listener.local_addr().unwrap()), b"offer").unwrap();
+    let qp = end.iwarp.connect(&IwarpAddress(listener.local_addr().unwrap()), b"offer").unwrap();
     let mut peer = Peer::over(listener.accept().unwrap().0);
     let (flags, revision, data) = peer.hear_frame(&mut end, REQUEST);
     // It answers Write alone when it is offered Write and Read, and Linux' server grants no Reads.
-    let reply = frame(REPLY, flags, revision, &[&words(0x8000, 0x8000 | 32)[..], &data[4..]].concat());
+    let reply =
+        frame(REPLY, flags, revision, &[&words(0x8000, 0x8000 | 32)[..], &data[4..]].concat());
     peer.say(&mut end, &[reply, fpdu(&send(1, b"eager"))].concat());
     end.expect_established(qp);
     assert_eq!(end.iwarp.private_data(qp), b"offer");
@@ -79,7 +82,8 @@ fn a_server_echoes_our_flags_and_sends_at_once() {
     // It reads our window, in segments of its own size.
     let octets = pattern(5000, 2);
     let window = end.iwarp.bind(qp, end.buf(&octets), 0..5000, Access::RemoteRead).unwrap();
-    let ask = Ask { sink: 0x100, sink_to: 0, len: 5000, source: window.key.0, source_to: window.offset };
+    let ask =
+        Ask { sink: 0x100, sink_to: 0, len: 5000, source: window.key.0, source_to: window.offset };
     peer.say(&mut end, &fpdu(&read_request(1, ask)));
     assert_eq!(peer.hear_ulpdu(&mut end), read_response(0x100, 0, &octets));
 }
@@ -98,7 +102,10 @@ fn its_terminates_are_read_with_their_fields_swapped() {
         end.expect_established(qp);
         end.next_message(qp);
         peer.say(&mut end, &fpdu(&terminate(&payload)));
-        assert!(matches!(end.next_end(qp), Cause::Terminated(said) if said.to_string() == cause), "{cause}");
+        assert!(
+            matches!(end.next_end(qp), Cause::Terminated(said) if said.to_string() == cause),
+            "{cause}"
+        );
     }
 }
 
@@ -128,7 +135,8 @@ fn its_segments_are_put_together() {
             peer.say(&mut end, &fpdu(&tagged(2, number == 2, sink, to, part)));
         }
     }
-    let Event::Completed { status: Status::Success, memory: Memory::Buf(sink), .. } = end.next() else {
+    let Event::Completed { status: Status::Success, memory: Memory::Buf(sink), .. } = end.next()
+    else {
         panic!("the Read completes")
     };
     assert!(sink[..4000] == octets[..] && sink[4000..] == octets[..]);
@@ -136,7 +144,7 @@ fn its_segments_are_put_together() {
 
 /// A connection of `end` to a siw that has sent its Reply, and the flags that it echoed.
 fn connected(end: &mut End, listener: &TcpListener) -> (Peer, Qp, u8) {
-    let qp = end.iwarp.connect(&Address(listener.local_addr().unwrap()), b"").unwrap();
+    let qp = end.iwarp.connect(&IwarpAddress(listener.local_addr().unwrap()), b"").unwrap();
     let mut peer = Peer::over(listener.accept().unwrap().0);
     let (flags, revision, _) = peer.hear_frame(end, REQUEST);
     peer.say(end, &frame(REPLY, flags, revision, &words(0x8000, 0x8000 | 32)));
@@ -144,7 +152,7 @@ fn connected(end: &mut End, listener: &TcpListener) -> (Peer, Qp, u8) {
     (peer, qp, flags)
 }
 
-/// When all deadlines are over.
+/// Returns a time after all deadlines.
 fn in_a_minute() -> stag_verbs::Time {
     now() + Duration::from_secs(60)
 }
@@ -157,7 +165,8 @@ fn a_server_that_missed_our_first_octets_is_told_again_until_it_speaks() {
     let (mut peer, qp, _) = connected(&mut end, &listener);
     end.iwarp.post_send(qp, Tag(1), end.buf(b"call"), None).unwrap();
     end.iwarp.ring();
-    // siw watches the socket from the third of these on, and answers what it finds there from the start.
+    // siw watches the socket from the third of these on, and answers what it finds there from the
+    // start.
     assert_eq!(peer.hear_ulpdu(&mut end), write(1, 0, b""));
     assert_eq!(peer.hear_ulpdu(&mut end), send(1, b"call"));
     assert!(matches!(end.next(), Event::Completed { tag: Tag(1), status: Status::Success, .. }));
@@ -216,7 +225,7 @@ fn a_server_that_lost_a_connection_by_a_crc_is_asked_for_none_the_next_time() {
         (Crc::Auto, vec![0x20, 6, 0, 0], true),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut end = End::new(Config { crc, ..config() });
+        let mut end = End::new(IwarpConfig { crc, ..config() });
         let (mut peer, qp, flags) = connected(&mut end, &listener);
         assert_eq!(flags & C, C, "CRCs are the default");
         peer.hear_ulpdu(&mut end);
@@ -235,12 +244,12 @@ fn a_server_that_lost_a_connection_by_a_crc_is_asked_for_none_the_next_time() {
 #[test]
 fn a_server_that_is_asked_for_no_crc_may_insist_on_it() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut end = End::new(Config { crc: Crc::Auto, ..config() });
+    let mut end = End::new(IwarpConfig { crc: Crc::Auto, ..config() });
     let (mut peer, qp, _) = connected(&mut end, &listener);
     peer.hear_ulpdu(&mut end);
     peer.say(&mut end, &fpdu(&terminate(&[0x02, 2, 0, 0])));
     end.next_end(qp);
-    end.iwarp.connect(&Address(listener.local_addr().unwrap()), b"").unwrap();
+    end.iwarp.connect(&IwarpAddress(listener.local_addr().unwrap()), b"").unwrap();
     let mut peer = Peer::over(listener.accept().unwrap().0);
     let (flags, revision, _) = peer.hear_frame(&mut end, REQUEST);
     assert_eq!(flags & C, 0);

@@ -1,27 +1,29 @@
 use super::*;
-use crate::segment::{Own, Theirs};
+use crate::segment::{OwnSegment, PeerSegment};
+use fastrand::Rng;
 
 const LEN: usize = 4096;
 
 struct Pair {
-    own: Own,
+    own: OwnSegment,
     /// The reader's file: its word at [`HEAD`] is all that counts.
-    reader: Own,
+    reader: OwnSegment,
     producer: Producer,
     consumer: Consumer,
 }
 
 impl Pair {
     fn new() -> Self {
-        let own = Own::new(RING + LEN).unwrap();
-        let reader = Own::new(RING).unwrap();
+        let own = OwnSegment::new(RING + LEN).unwrap();
+        let reader = OwnSegment::new(RING).unwrap();
         Self { own, reader, producer: Producer::new(LEN), consumer: Consumer::new(LEN) }
     }
 
     fn put(&mut self, kind: u8, body: &[u8]) -> Option<u64> {
         // A part of it as a head: where it is cut makes no difference.
         let word = Word::new(kind, body.len(), 7);
-        self.producer.put(&self.own, &self.reader, word, body.split_at(body.len() / 3)).unwrap()
+        let (head, body) = body.split_at(body.len() / 3);
+        self.producer.put(&self.own, &self.reader, word, RecordParts { head, body }).unwrap()
     }
 
     fn take(&mut self) -> Option<(u8, Vec<u8>)> {
@@ -34,29 +36,22 @@ impl Pair {
     }
 }
 
-fn random(state: &mut u64) -> u64 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    *state
-}
-
 #[test]
 fn records_come_out_as_they_went_in_whatever_lay_there_before() {
     let mut pair = Pair::new();
-    let mut state = 0x9e37_79b9_7f4a_7c15;
+    let mut random = Rng::with_seed(1);
     let mut under_way = std::collections::VecDeque::new();
     let (mut puts, mut waits) = (0_u64, 0);
     while puts < 20_000 {
-        if !random(&mut state).is_multiple_of(3) {
-            let len = (random(&mut state) % (LEN / PART - WORD) as u64) as usize;
+        if random.usize(..3) > 0 {
+            let len = random.usize(..LEN / PART - WORD);
             // Content that looks like words.
             let mut body = vec![0; len];
             for octets in body.chunks_mut(8) {
-                let word = Word::new(3, random(&mut state) as usize % 64, 7).0;
+                let word = Word::new(3, random.usize(..64), 7).0;
                 octets.copy_from_slice(&word.to_le_bytes()[..octets.len()]);
             }
-            let kind = 1 + (random(&mut state) % 9) as u8;
+            let kind = random.u8(1..=9);
             match pair.put(kind, &body) {
                 Some(_) => {
                     under_way.push_back((kind, body));
@@ -67,7 +62,7 @@ fn records_come_out_as_they_went_in_whatever_lay_there_before() {
         } else {
             let expected = under_way.pop_front();
             assert_eq!(pair.take(), expected, "after {puts} records");
-            if random(&mut state).is_multiple_of(2) {
+            if random.bool() {
                 pair.consumer.publish(&pair.reader);
             }
         }
@@ -78,11 +73,11 @@ fn records_come_out_as_they_went_in_whatever_lay_there_before() {
 #[test]
 fn a_reader_that_tells_of_whole_parts_only_leaves_no_writer_waiting() {
     let mut pair = Pair::new();
-    let mut state = 0x2545_f491_4f6c_dd1d;
+    let mut random = Rng::with_seed(2);
     let mut waits = 0;
     for _ in 0..20_000 {
-        let most = 1 + random(&mut state) % (LEN / PART - WORD) as u64;
-        let body = vec![1; (random(&mut state) % most) as usize];
+        let most = random.usize(1..=LEN / PART - WORD);
+        let body = vec![1; random.usize(..most)];
         if pair.put(1, &body).is_some() {
             continue;
         }
@@ -92,7 +87,11 @@ fn a_reader_that_tells_of_whole_parts_only_leaves_no_writer_waiting() {
                 pair.consumer.publish(&pair.reader);
             }
         }
-        assert!(pair.put(1, &body).is_some(), "everything was read, and {} octets find no room", body.len());
+        assert!(
+            pair.put(1, &body).is_some(),
+            "everything was read, and {} octets find no room",
+            body.len()
+        );
     }
     assert!(waits > 100, "the ring was full at times");
 }
@@ -164,7 +163,10 @@ fn a_retracted_record_is_seen_after_the_copy() {
     pair.producer.retract(&pair.own, end - LINE as u64);
     assert!(!pair.consumer.is_still(&pair.own, front.word));
     let word = pair.consumer.front(&pair.own).unwrap().unwrap().word;
-    assert_eq!((word.kind(), word.len(), word.to()), (RETRACTED, front.word.len(), front.word.to()));
+    assert_eq!(
+        (word.kind(), word.len(), word.to()),
+        (RETRACTED, front.word.len(), front.word.to())
+    );
     // What was read is not touched: another record may be there.
     pair.consumer.advance(word);
     pair.consumer.publish(&pair.reader);
@@ -174,17 +176,31 @@ fn a_retracted_record_is_seen_after_the_copy() {
     assert_eq!(pair.own.word(RING), before);
 }
 
+/// Two processes agree on these places, whatever either was compiled for: padding by the length of
+/// the machine's lines, as `CachePadded` does, is another layout on another machine.
+#[test]
+fn the_words_of_a_file_have_lines_of_their_own() {
+    assert_eq!((LINE, WORD, HEAD, ASLEEP, RING), (64, 8, 64, 128, 4096));
+    for place in [HEAD, ASLEEP, RING] {
+        assert_eq!(place % LINE, 0, "a line of its own");
+    }
+    // A message of up to 56 octets is one line, word included.
+    assert_eq!(Word::new(1, LINE - WORD, 7).span(), LINE);
+    assert_eq!(Word::new(1, LINE - WORD + 1, 7).span(), 2 * LINE);
+}
+
 #[test]
 fn nothing_is_read_from_a_fresh_ring() {
-    let own = Own::new(RING + LEN).unwrap();
-    let theirs = Theirs::new(own.file(), RING + LEN).unwrap();
+    let own = OwnSegment::new(RING + LEN).unwrap();
+    let theirs = PeerSegment::new(own.file(), RING + LEN).unwrap();
     assert_eq!(Consumer::new(LEN).front(&theirs), Ok(None));
 }
 
 /// Every interleaving and every order that the memory model allows, on rings of a few lines.
 mod model {
     use super::super::{
-        Consumer, HEAD, LINE, PART, Producer, RING, Source, Target, WORD, Word, must_wake, set_asleep,
+        Consumer, HEAD, LINE, PART, Producer, RING, RecordParts, RingSource, RingTarget, WORD,
+        Word, must_wake, set_asleep,
     };
     use loom::{
         cell::UnsafeCell,
@@ -202,7 +218,8 @@ mod model {
     const WHOLE: Word = Word::new(1, LINE - WORD, 0);
     const _: () = assert!(LEN / PART == LINE);
 
-    /// A file: its words, and one cell for the content of each line. A race on a cell fails the model.
+    /// A file: its words, and one cell for the content of each line. A race on a cell fails the
+    /// model.
     struct Model {
         head: AtomicU64,
         asleep: AtomicU64,
@@ -229,7 +246,7 @@ mod model {
         }
     }
 
-    impl Source for Model {
+    impl RingSource for Model {
         fn word(&self, at: usize) -> u64 {
             self.at(at).load(Ordering::Acquire)
         }
@@ -241,7 +258,7 @@ mod model {
         }
     }
 
-    impl Target for Model {
+    impl RingTarget for Model {
         fn set_word(&self, at: usize, word: u64) {
             self.at(at).store(word, Ordering::Release);
         }
@@ -280,7 +297,12 @@ mod model {
                 let mut producer = Producer::new(LEN);
                 for record in 1..=RECORDS {
                     while producer
-                        .put(&*own, &*reader, WHOLE, (&[], &[record; LINE - WORD]))
+                        .put(
+                            &*own,
+                            &*reader,
+                            WHOLE,
+                            RecordParts { head: &[], body: &[record; LINE - WORD] },
+                        )
                         .unwrap()
                         .is_none()
                     {
@@ -304,8 +326,9 @@ mod model {
         });
     }
 
-    /// A sleeper that misses its wake-up sleeps for ever, which the model reports. membarrier(2) makes its caller's fence one
-    /// of the other process, too; the model has to write that down at the other side.
+    /// A sleeper that misses its wake-up sleeps for ever, which the model reports. membarrier(2)
+    /// makes its caller's fence one of the other process, too; the model has to write that down at
+    /// the other side.
     #[test]
     fn no_wake_up_is_lost() {
         models(|| {
@@ -315,7 +338,17 @@ mod model {
             let producing = thread::spawn(move || {
                 let (own, reader, wakeup) = theirs;
                 let mut producer = Producer::new(LEN);
-                assert!(producer.put(&*own, &*reader, WHOLE, (&[], &[9; LINE - WORD])).unwrap().is_some());
+                assert!(
+                    producer
+                        .put(
+                            &*own,
+                            &*reader,
+                            WHOLE,
+                            RecordParts { head: &[], body: &[9; LINE - WORD] }
+                        )
+                        .unwrap()
+                        .is_some()
+                );
                 fence(Ordering::SeqCst);
                 if must_wake(&*reader, &mut 0) {
                     wakeup.notify();
@@ -343,7 +376,15 @@ mod model {
             let wakeup = Arc::new(Notify::new());
             let mut producer = Producer::new(LEN);
             let mut put = |record: u8| {
-                producer.put(&*writer, &*reader, WHOLE, (&[], &[record; LINE - WORD])).unwrap().is_some()
+                producer
+                    .put(
+                        &*writer,
+                        &*reader,
+                        WHOLE,
+                        RecordParts { head: &[], body: &[record; LINE - WORD] },
+                    )
+                    .unwrap()
+                    .is_some()
             };
             assert!((1..RECORDS).all(&mut put) && !put(RECORDS), "the ring is full");
             let theirs = (Arc::clone(&writer), Arc::clone(&reader), Arc::clone(&wakeup));
@@ -369,7 +410,12 @@ mod model {
             }
             set_asleep(&*writer, 0);
             let last = &[RECORDS; LINE - WORD];
-            assert!(producer.put(&*writer, &*reader, WHOLE, (&[], last)).unwrap().is_some());
+            assert!(
+                producer
+                    .put(&*writer, &*reader, WHOLE, RecordParts { head: &[], body: last })
+                    .unwrap()
+                    .is_some()
+            );
             reading.join().unwrap();
         });
     }

@@ -1,8 +1,8 @@
-//! What the tests of this crate share.
+//! Support shared by the tests of this crate.
 #![allow(dead_code)]
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use stag_shm::Address;
+use stag_shm::ShmAddress;
 use stag_verbs::Time;
 use std::{
     fs,
@@ -25,15 +25,16 @@ impl Place {
     pub fn new() -> Self {
         static PLACES: AtomicU64 = AtomicU64::new(0);
         let number = PLACES.fetch_add(1, Ordering::Relaxed);
-        let directory = std::env::temp_dir().join(format!("stag-shm-{}-{number}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("stag-shm-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         Self { directory, next: 0 }
     }
 
     /// An address where nobody listens.
-    pub fn address(&mut self) -> Address {
+    pub fn address(&mut self) -> ShmAddress {
         self.next += 1;
-        Address::new(self.directory.join(self.next.to_string())).unwrap()
+        ShmAddress::new(self.directory.join(self.next.to_string())).unwrap()
     }
 }
 

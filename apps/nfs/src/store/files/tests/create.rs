@@ -1,4 +1,5 @@
 use super::*;
+use crate::store::NameIn;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 
 fn unchecked(set: SetAttributes) -> CreateHow {
@@ -40,7 +41,10 @@ fn creating_a_name_that_exists_depends_on_how() {
     std::os::unix::fs::symlink("nowhere", lab.path("l")).unwrap();
     for name in ["d", "l", ".", ".."] {
         for how in [unchecked(cut), guarded(0o600), CreateHow::Exclusive([1; 8])] {
-            assert_eq!(lab.files.create(&root, name.as_bytes(), &how).unwrap_err().status, Status::Exist);
+            assert_eq!(
+                lab.files.create(&root, name.as_bytes(), &how).unwrap_err().status,
+                Status::Exist
+            );
         }
     }
     assert!(!lab.path("nowhere").exists());
@@ -60,8 +64,11 @@ fn an_exclusive_create_that_comes_again_succeeds_until_its_client_sets_the_times
         other[7] ^= 1;
         let again = lab.files.create(&root, b"f", &CreateHow::Exclusive(other));
         assert_eq!(again.unwrap_err().status, Status::Exist);
-        let set =
-            SetAttributes { atime: SetTime::Server, mtime: SetTime::Server, ..SetAttributes::default() };
+        let set = SetAttributes {
+            atime: SetTime::Server,
+            mtime: SetTime::Server,
+            ..SetAttributes::default()
+        };
         lab.files.setattr(&made.handle, &set, None).unwrap();
         assert_eq!(lab.files.create(&root, b"f", &how).unwrap_err().status, Status::Exist);
         lab.files.remove(&root, b"f").unwrap();
@@ -141,7 +148,10 @@ fn what_cannot_be_made_is_refused_and_shows_the_directory() {
         assert_eq!(lab.files.symlink(&root, b"l", target, &set).unwrap_err().status, Status::Inval);
     }
     let too_long = vec![b't'; 4096];
-    assert_eq!(lab.files.symlink(&root, b"l", &too_long, &set).unwrap_err().status, Status::NameTooLong);
+    assert_eq!(
+        lab.files.symlink(&root, b"l", &too_long, &set).unwrap_err().status,
+        Status::NameTooLong
+    );
     for (name, expected) in [
         (&b"f"[..], Status::Exist),
         (b".", Status::Exist),
@@ -152,7 +162,10 @@ fn what_cannot_be_made_is_refused_and_shows_the_directory() {
     ] {
         assert_eq!(lab.files.mkdir(&root, name, &set).unwrap_err().status, expected);
         assert_eq!(lab.files.symlink(&root, name, b"t", &set).unwrap_err().status, expected);
-        assert_eq!(lab.files.mknod(&root, name, FileKind::Fifo, &set).unwrap_err().status, expected);
+        assert_eq!(
+            lab.files.mknod(&root, name, FileKind::Fifo, &set).unwrap_err().status,
+            expected
+        );
         assert_eq!(lab.files.create(&root, name, &guarded(0o600)).unwrap_err().status, expected);
     }
     assert_eq!(lab.files.create(&file, b"x", &guarded(0o600)).unwrap_err().status, Status::NotDir);
@@ -178,7 +191,7 @@ fn a_read_only_export_refuses_every_change_before_it_touches_anything() {
         files.mknod(&root, b"n", FileKind::Fifo, &set).unwrap_err().status,
         files.remove(&root, b"f").unwrap_err().status,
         files.rmdir(&root, b"f").unwrap_err().status,
-        files.rename((&root, b"f"), (&root, b"g")).unwrap_err().status,
+        files.rename(NameIn::new(&root, b"f"), NameIn::new(&root, b"g")).unwrap_err().status,
         files.link(&file, &root, b"g").unwrap_err().status,
     ] {
         assert_eq!(status, Status::RoFs);
@@ -256,7 +269,8 @@ fn what_somebody_put_in_the_place_of_a_file_just_made_is_not_taken_away() {
     let mut lab = Lab::new();
     let root = lab.root();
     let made = lab.files.create(&root, b"f", &guarded(0o600)).unwrap().handle;
-    let [directory, slot] = [&root, &made].map(|handle| lab.files.resolve(handle, Intent::Change).unwrap());
+    let [directory, slot] =
+        [&root, &made].map(|handle| lab.files.resolve(handle, Intent::Change).unwrap());
     let name = name::Name::of(b"f", Status::Acces, Status::Acces).unwrap();
     fs::write(lab.path("new"), b"somebody's").unwrap();
     fs::rename(lab.path("new"), lab.path("f")).unwrap();
@@ -264,7 +278,7 @@ fn what_somebody_put_in_the_place_of_a_file_just_made_is_not_taken_away() {
     lab.files.pretended_twins.set(1);
     let identity = lab.files.cache.get(slot).identity;
     let path = fs::File::open(lab.path("f")).unwrap().into();
-    let open = cache::Open::by_path(identity, FileKind::Regular, path);
+    let open = cache::OpenFile::by_path(identity, FileKind::Regular, path);
     assert_eq!(lab.files.must_be_no_twin(directory, name, &open), Err(Status::Jukebox));
     assert_eq!(fs::read(lab.path("f")).unwrap(), b"somebody's");
 

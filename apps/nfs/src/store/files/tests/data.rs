@@ -37,7 +37,8 @@ fn only_regular_files_have_content() {
     std::os::unix::fs::symlink("f", lab.path("l")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, lab.path("p"), Mode::RUSR | Mode::WUSR).unwrap();
     let (root, link, fifo) = (lab.root(), lab.find("l"), lab.find("p"));
-    for (handle, expected) in [(root, Status::IsDir), (link, Status::Inval), (fifo, Status::Inval)] {
+    for (handle, expected) in [(root, Status::IsDir), (link, Status::Inval), (fifo, Status::Inval)]
+    {
         assert_eq!(lab.content(&handle), Err(expected));
         assert_eq!(lab.write(&handle, 0, b"x"), Err(expected));
         assert_eq!(lab.write(&handle, 0, b""), Err(expected));
@@ -49,7 +50,9 @@ fn only_regular_files_have_content() {
 fn slices_are_written_one_behind_the_other() {
     let mut lab = Lab::new();
     let handle = lab.file("f", b"");
-    for (how, offset) in [(StableHow::Unstable, 0), (StableHow::DataSync, 9), (StableHow::FileSync, 18)] {
+    for (how, offset) in
+        [(StableHow::Unstable, 0), (StableHow::DataSync, 9), (StableHow::FileSync, 18)]
+    {
         let mut slices = [&b""[..], b"ab", b"", b"cdefg", b"hi"].map(IoSlice::new);
         let done = lab.files.write(&handle, offset, &mut slices, how).unwrap();
         assert_eq!((done.count, done.committed), (9, how));
@@ -65,7 +68,9 @@ fn slices_are_written_one_behind_the_other() {
 fn offsets_beyond_the_last_are_too_big() {
     let mut lab = Lab::new();
     let handle = lab.file("f", b"x");
-    for offset in [i64::MAX as u64, i64::MAX as u64 - 1, i64::MAX as u64 + 1, u64::MAX - 1, u64::MAX] {
+    for offset in
+        [i64::MAX as u64, i64::MAX as u64 - 1, i64::MAX as u64 + 1, u64::MAX - 1, u64::MAX]
+    {
         assert_eq!(lab.write(&handle, offset, b"ab"), Err(Status::FBig), "{offset}");
     }
     assert_eq!(lab.content(&handle).unwrap(), b"x");
@@ -82,7 +87,8 @@ fn a_failed_sync_changes_the_verifier_for_every_shard() {
     lab.files.failing_syncs.set(1);
     let failed = lab.files.commit(&handle).unwrap_err();
     assert_eq!((failed.status, failed.about.after.is_some()), (Status::Io, true));
-    // The kernel reports the loss once: a COMMIT that is tried again succeeds, but never with the verifier of lost data.
+    // The kernel reports the loss once: a COMMIT that is tried again succeeds, but never with the
+    // verifier of lost data.
     let second = lab.files.commit(&handle).unwrap().verifier;
     assert_ne!(second, first);
     lab.files.flush().unwrap();
@@ -133,7 +139,11 @@ fn many_more_files_than_stay_open_can_be_used() {
 
 #[test]
 fn a_full_disk_answers_that_no_space_is_left() {
-    let ran = run_under(&["unshare", "-rm"], "store::files::tests::data::inside_a_full_disk", "full-disk");
+    let ran = run_under(
+        &["unshare", "-rm"],
+        "store::files::tests::data::inside_a_full_disk",
+        "full-disk",
+    );
     if !ran {
         eprintln!("skipped: no mount namespace for a small tmpfs");
     }

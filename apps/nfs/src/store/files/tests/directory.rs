@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::{Entry, Place};
+use crate::store::{ListedEntry, ListingStart};
 use crate::v3::readdir::fill_plus;
 use stag_protocol::{
     nfs::v3::{ReadDirPlusArgs, ReadDirPlusResult},
@@ -16,11 +16,11 @@ fn list(
     between: &mut dyn FnMut(usize),
 ) -> BTreeMap<String, u64> {
     let mut names = BTreeMap::new();
-    let (mut place, mut windows) = (Place::default(), 0);
+    let (mut place, mut windows) = (ListingStart::default(), 0);
     loop {
         let mut taken = 0;
         let mut cookie = place.cookie;
-        let mut visit = |entry: &Entry<'_>| {
+        let mut visit = |entry: &ListedEntry<'_>| {
             if taken == count {
                 return false;
             }
@@ -38,7 +38,12 @@ fn list(
         if listed.eof {
             return names;
         }
-        place = Place { cookie, verifier: listed.verifier, window: 8192, ..Place::default() };
+        place = ListingStart {
+            cookie,
+            verifier: listed.verifier,
+            window: 8192,
+            ..ListingStart::default()
+        };
         windows += 1;
         between(windows);
     }
@@ -99,11 +104,11 @@ fn readdirplus_tells_what_lookup_tells() {
     std::os::unix::fs::symlink("t", lab.path("l")).unwrap();
     let root = lab.root();
     let mut seen = Vec::new();
-    let mut visit = |entry: &Entry<'_>| {
+    let mut visit = |entry: &ListedEntry<'_>| {
         seen.push((entry.name.to_vec(), entry.object.unwrap()));
         true
     };
-    assert!(lab.files.readdirplus(&root, Place::default(), &mut visit).unwrap().eof);
+    assert!(lab.files.readdirplus(&root, ListingStart::default(), &mut visit).unwrap().eof);
     assert_eq!(seen.len(), 5);
     for (name, (handle, attributes)) in seen {
         let found = lab.files.lookup(&root, &name).unwrap();
@@ -117,15 +122,19 @@ fn readdirplus_tells_what_lookup_tells() {
 fn cookies_that_are_none_of_ours_are_refused_or_end_the_list() {
     let mut lab = Lab::new();
     let (root, file) = (lab.root(), lab.file("f", b""));
-    let mut never = |_: &Entry<'_>| true;
-    let place = Place { cookie: 3, verifier: [1; 8], window: 100, ..Place::default() };
+    let mut never = |_: &ListedEntry<'_>| true;
+    let place =
+        ListingStart { cookie: 3, verifier: [1; 8], window: 100, ..ListingStart::default() };
     let failed = lab.files.readdir(&root, place, &mut never).unwrap_err();
     assert_eq!((failed.status, failed.about.is_some()), (Status::BadCookie, true));
-    let place = Place { cookie: u64::MAX, ..Place::default() };
+    let place = ListingStart { cookie: u64::MAX, ..ListingStart::default() };
     assert_eq!(lab.files.readdir(&root, place, &mut never).unwrap_err().status, Status::BadCookie);
-    assert_eq!(lab.files.readdir(&file, Place::default(), &mut never).unwrap_err().status, Status::NotDir);
+    assert_eq!(
+        lab.files.readdir(&file, ListingStart::default(), &mut never).unwrap_err().status,
+        Status::NotDir
+    );
     for shift in 0..63 {
-        let place = Place { cookie: 1 << shift, ..Place::default() };
+        let place = ListingStart { cookie: 1 << shift, ..ListingStart::default() };
         let _ = lab.files.readdir(&root, place, &mut never);
     }
 }
@@ -134,10 +143,11 @@ fn cookies_that_are_none_of_ours_are_refused_or_end_the_list() {
 fn a_directory_that_takes_no_entry_is_not_at_its_end() {
     let mut lab = Lab::new();
     let root = lab.root();
-    assert!(!lab.files.readdir(&root, Place::default(), &mut |_| false).unwrap().eof);
+    assert!(!lab.files.readdir(&root, ListingStart::default(), &mut |_| false).unwrap().eof);
 }
 
-/// Names of all entries by READDIRPLUS in replies of so many octets, as they go out; and how many replies it took.
+/// Names of all entries by READDIRPLUS in replies of so many octets, as they go out; and how many
+/// replies it took.
 pub(super) fn listing(lab: &mut Lab, dir: &FileHandle, octets: u32) -> (Vec<Vec<u8>>, usize) {
     let (mut names, mut replies, mut cookie) = (vec![], 0, 0);
     let mut reply = vec![0; octets as usize];
@@ -161,14 +171,19 @@ pub(super) fn listing(lab: &mut Lab, dir: &FileHandle, octets: u32) -> (Vec<Vec<
     }
 }
 
-/// A directory of many files, listed in replies of any size: each entry is looked at once, so that a larger reply never costs more.
+/// A directory of many files, listed in replies of any size: each entry is looked at once, so that
+/// a larger reply never costs more.
 pub(super) fn each_entry_is_looked_at_once(lab: &mut Lab) {
     let dir = lab.find("d");
     let (mut fewest, mut expected) = (usize::MAX, vec![]);
     for octets in [2_048, 4_096, 8_192, 16_384, 32_768, 65_536] {
         let before = lab.files.counts().looks;
         let (mut names, replies) = listing(lab, &dir, octets);
-        assert_eq!(lab.files.counts().looks - before, 3_000, "{replies} replies of {octets} octets");
+        assert_eq!(
+            lab.files.counts().looks - before,
+            3_000,
+            "{replies} replies of {octets} octets"
+        );
         assert!(replies < fewest, "{replies} replies of {octets} octets, {fewest} smaller ones");
         assert!(
             replies <= 3_002 * 220 / octets as usize + 1,

@@ -1,4 +1,5 @@
 use super::*;
+use crate::store::NameIn;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 fn secret(lab: &Lab) -> PathBuf {
@@ -20,9 +21,15 @@ fn symbolic_links_are_never_followed() {
         assert_eq!(lab.files.getattr(&handle).unwrap().kind, FileKind::Symlink);
         assert_eq!(lab.files.lookup(&handle, b"secret").unwrap_err().status, Status::NotDir);
         assert_eq!(lab.content(&handle), Err(Status::Inval));
-        assert_eq!(lab.files.create(&handle, b"n", &guarded(0o600)).unwrap_err().status, Status::NotDir);
+        assert_eq!(
+            lab.files.create(&handle, b"n", &guarded(0o600)).unwrap_err().status,
+            Status::NotDir
+        );
         let how = CreateHow::Unchecked(SetAttributes { size: Some(0), ..SetAttributes::default() });
-        assert_eq!(lab.files.create(&root, name.as_bytes(), &how).unwrap_err().status, Status::Exist);
+        assert_eq!(
+            lab.files.create(&root, name.as_bytes(), &how).unwrap_err().status,
+            Status::Exist
+        );
     }
     assert_eq!(fs::read(lab.home.path().join("outside/secret")).unwrap(), b"secret");
 }
@@ -75,7 +82,9 @@ fn a_directory_swapped_for_a_link_while_calls_run_never_leads_outside() {
         });
         let give_up_at = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let mut round = 0_usize;
-        while round < 2000 || ((reads == 0 || misses == 0) && std::time::Instant::now() < give_up_at) {
+        while round < 2000
+            || ((reads == 0 || misses == 0) && std::time::Instant::now() < give_up_at)
+        {
             round += 1;
             // Pushes directory and file out of the cache, so that they are opened by name again.
             for step in 0..OPEN_FILES_MIN + 2 {
@@ -99,13 +108,19 @@ fn a_directory_swapped_for_a_link_while_calls_run_never_leads_outside() {
             }
         }
     });
-    assert!(reads > 0 && misses > 0, "both sides of the swap were seen: {reads} reads, {misses} misses");
+    assert!(
+        reads > 0 && misses > 0,
+        "both sides of the swap were seen: {reads} reads, {misses} misses"
+    );
 }
 
 #[test]
 fn mount_points_inside_an_export_are_not_crossed() {
-    let ran =
-        run_under(&["unshare", "-rm"], "store::files::tests::escape::with_a_mount_inside", "mount-inside");
+    let ran = run_under(
+        &["unshare", "-rm"],
+        "store::files::tests::escape::with_a_mount_inside",
+        "mount-inside",
+    );
     if !ran {
         eprintln!("skipped: no mount namespace");
     }
@@ -132,17 +147,27 @@ fn with_a_mount_inside() {
     for name in [b"tmpfs".as_slice(), b"bind"] {
         assert_eq!(lab.files.lookup(&root, name).unwrap_err().status, Status::Acces);
         assert_eq!(lab.files.rmdir(&root, name).unwrap_err().status, Status::Acces);
-        assert_eq!(lab.files.rename((&root, name), (&root, b"x")).unwrap_err().status, Status::Acces);
+        assert_eq!(
+            lab.files
+                .rename(NameIn::new(&root, name), NameIn::new(&root, b"x"))
+                .unwrap_err()
+                .status,
+            Status::Acces
+        );
         let made = lab.files.mkdir(&root, name, &SetAttributes::default());
         assert_eq!(made.unwrap_err().status, Status::Exist);
     }
-    assert_eq!(lab.files.getattr(&before), Err(Status::Acces), "the directory below the mount point");
+    assert_eq!(
+        lab.files.getattr(&before),
+        Err(Status::Acces),
+        "the directory below the mount point"
+    );
     let mut plain = 0;
-    let mut visit = |entry: &crate::store::Entry<'_>| {
+    let mut visit = |entry: &crate::store::ListedEntry<'_>| {
         plain += usize::from(entry.object.is_none());
         true
     };
-    lab.files.readdirplus(&root, crate::store::Place::default(), &mut visit).unwrap();
+    lab.files.readdirplus(&root, crate::store::ListingStart::default(), &mut visit).unwrap();
     assert_eq!(plain, 2, "listed, without handle and attributes");
 }
 

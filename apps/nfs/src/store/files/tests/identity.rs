@@ -1,4 +1,5 @@
 use super::*;
+use crate::store::NameIn;
 use std::os::unix::fs::MetadataExt;
 
 fn identity(lab: &Lab, handle: &FileHandle) -> crate::handle::Identity {
@@ -29,11 +30,11 @@ fn handles_from_readdirplus_and_create_survive_a_restart() {
     fs::write(lab.path("f"), b"x").unwrap();
     let root = lab.root();
     let mut handles = Vec::new();
-    let mut visit = |entry: &crate::store::Entry<'_>| {
+    let mut visit = |entry: &crate::store::ListedEntry<'_>| {
         handles.push(entry.object.unwrap().0);
         true
     };
-    lab.files.readdirplus(&root, crate::store::Place::default(), &mut visit).unwrap();
+    lab.files.readdirplus(&root, crate::store::ListingStart::default(), &mut visit).unwrap();
     handles.push(lab.files.create(&root, b"made", &guarded(0o600)).unwrap().handle);
     handles.push(lab.files.mkdir(&root, b"dir", &SetAttributes::default()).unwrap().handle);
     let mut lab = lab.restart();
@@ -48,8 +49,8 @@ fn handles_survive_renames_through_us_also_of_a_directory_above_and_a_restart() 
     fs::create_dir_all(lab.path("a/b")).unwrap();
     fs::write(lab.path("a/b/f"), b"x").unwrap();
     let (root, a, b, file) = (lab.root(), lab.find("a"), lab.find("a/b"), lab.find("a/b/f"));
-    lab.files.rename((&b, b"f"), (&a, b"g")).unwrap();
-    lab.files.rename((&root, b"a"), (&root, b"z")).unwrap();
+    lab.files.rename(NameIn::new(&b, b"f"), NameIn::new(&a, b"g")).unwrap();
+    lab.files.rename(NameIn::new(&root, b"a"), NameIn::new(&root, b"z")).unwrap();
     assert_eq!(lab.content(&file).unwrap(), b"x");
     let mut lab = lab.restart();
     assert_eq!(lab.content(&file).unwrap(), b"x");
@@ -145,7 +146,7 @@ fn every_forged_handle_is_refused_by_every_operation() {
         octets[bit / 8] ^= 1 << (bit % 8);
         let forged = FileHandle::new(&octets).unwrap();
         let files = &mut lab.files;
-        let mut visit = |_: &crate::store::Entry<'_>| true;
+        let mut visit = |_: &crate::store::ListedEntry<'_>| true;
         let set = SetAttributes::default();
         for status in [
             files.getattr(&forged).unwrap_err(),
@@ -161,12 +162,18 @@ fn every_forged_handle_is_refused_by_every_operation() {
             files.mknod(&forged, b"n", FileKind::Fifo, &set).unwrap_err().status,
             files.remove(&forged, b"f").unwrap_err().status,
             files.rmdir(&forged, b"f").unwrap_err().status,
-            files.rename((&forged, b"f"), (&root, b"g")).unwrap_err().status,
-            files.rename((&root, b"f"), (&forged, b"g")).unwrap_err().status,
+            files.rename(NameIn::new(&forged, b"f"), NameIn::new(&root, b"g")).unwrap_err().status,
+            files.rename(NameIn::new(&root, b"f"), NameIn::new(&forged, b"g")).unwrap_err().status,
             files.link(&forged, &root, b"g").unwrap_err().status,
             files.link(&good, &forged, b"g").unwrap_err().status,
-            files.readdir(&forged, crate::store::Place::default(), &mut visit).unwrap_err().status,
-            files.readdirplus(&forged, crate::store::Place::default(), &mut visit).unwrap_err().status,
+            files
+                .readdir(&forged, crate::store::ListingStart::default(), &mut visit)
+                .unwrap_err()
+                .status,
+            files
+                .readdirplus(&forged, crate::store::ListingStart::default(), &mut visit)
+                .unwrap_err()
+                .status,
             files.fsstat(&forged).unwrap_err().status,
             files.fsinfo(&forged).unwrap_err().status,
             files.pathconf(&forged).unwrap_err().status,
@@ -202,10 +209,14 @@ fn shards_use_each_others_handles_without_a_restart() {
     fs::create_dir_all(lab.path("a/b")).unwrap();
     fs::write(lab.path("a/b/f"), b"x").unwrap();
     let (a, b, file) = (lab.find("a"), lab.find("a/b"), lab.find("a/b/f"));
-    assert_eq!(other.getattr(&file), Err(Status::Stale), "a handle not flushed has not left the server");
+    assert_eq!(
+        other.getattr(&file),
+        Err(Status::Stale),
+        "a handle not flushed has not left the server"
+    );
     lab.files.flush().unwrap();
     assert_eq!(other.getattr(&file).unwrap().size, 1);
-    other.rename((&b, b"f"), (&a, b"g")).unwrap();
+    other.rename(NameIn::new(&b, b"f"), NameIn::new(&a, b"g")).unwrap();
     let made = other.create(&b, b"new", &guarded(0o600)).unwrap().handle;
     other.flush().unwrap();
     assert_eq!(lab.content(&file).unwrap(), b"x");

@@ -1,6 +1,7 @@
 //! Files are let go: unused ones, removed ones, and any where something is short.
 
 use super::*;
+use crate::store::NameIn;
 use core::time::Duration;
 use stag_engine::Time;
 use std::os::unix::fs::PermissionsExt;
@@ -8,12 +9,12 @@ use std::path::Path;
 use std::process::Command;
 
 /// Longer than the clock of birth times takes to tick.
-const YOUTH: Duration = Duration::from_millis(60);
+pub(super) const YOUTH: Duration = Duration::from_millis(60);
 
 impl Lab {
     /// Passes for so many seconds, of which no time goes by for anybody else; `between` is called
     /// in each.
-    fn rest(&mut self, seconds: u64, mut between: impl FnMut(&mut Self)) {
+    pub(super) fn rest(&mut self, seconds: u64, mut between: impl FnMut(&mut Self)) {
         for _ in 0..seconds * 4 {
             self.clock += 250_000_000;
             self.files.tidy(Time(self.clock));
@@ -22,13 +23,13 @@ impl Lab {
     }
 
     /// Files of the export that this process has open, but for the root.
-    fn open_files(&self) -> Vec<String> {
+    pub(super) fn open_files(&self) -> Vec<String> {
         open_below(&self.path(""))
     }
 }
 
 /// Files below a directory that this process has open.
-fn open_below(directory: &Path) -> Vec<String> {
+pub(super) fn open_below(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir("/proc/self/fd").unwrap();
     let paths = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
     let paths = paths.map(|path| path.to_string_lossy().into_owned());
@@ -42,7 +43,7 @@ fn open_below(directory: &Path) -> Vec<String> {
 
 /// Each mode that this process can be in: all callers as one, callers as themselves by the kernel's
 /// handles, and these without such handles. The caller is root.
-fn labs(change: impl Fn(&mut Config)) -> impl Iterator<Item = Lab> {
+pub(super) fn labs(change: impl Fn(&mut FilesConfig)) -> impl Iterator<Item = Lab> {
     let privileged = || {
         privileged::lab(|config| {
             config.callers.squash = Squash::None;
@@ -60,12 +61,16 @@ fn labs(change: impl Fn(&mut Config)) -> impl Iterator<Item = Lab> {
     })
 }
 
+pub(super) fn act_as_root(lab: &mut Lab) {
+    lab.files.act_as(&User::Unix { uid: 0, gid: 0, gids: Default::default() });
+}
+
 #[test]
 fn what_nobody_uses_is_closed_after_seconds_and_opened_again() {
     for mut lab in labs(|_| {}) {
         fs::create_dir(lab.path("d")).unwrap();
         let (dir, file, used) = (lab.find("d"), lab.file("d/f", b"x"), lab.file("used", b"y"));
-        lab.files.readdir(&dir, crate::store::Place::default(), &mut |_| true).unwrap();
+        lab.files.readdir(&dir, crate::store::ListingStart::default(), &mut |_| true).unwrap();
         assert_eq!(lab.content(&file).unwrap(), b"x");
         assert!(lab.open_files().contains(&"d/f".to_owned()));
         lab.rest(3, |_| {});
@@ -95,7 +100,7 @@ fn what_is_removed_or_replaced_through_us_is_closed_at_once_and_stale() {
         }
         std::thread::sleep(YOUTH);
         lab.files.remove(&root, b"removed").unwrap();
-        lab.files.rename((&root, b"new"), (&root, b"replaced")).unwrap();
+        lab.files.rename(NameIn::new(&root, b"new"), NameIn::new(&root, b"replaced")).unwrap();
         lab.files.rmdir(&root, b"dir").unwrap();
         assert!(lab.open_files().iter().all(|name| name == "replaced"), "{:?}", lab.open_files());
         for handle in &handles {
@@ -133,7 +138,8 @@ fn a_file_that_is_removed_young_is_stale_at_once_and_closed_a_moment_later() {
         assert_eq!(lab.files.getattr(&file), Err(Status::Stale));
         (file, !lab.open_files().is_empty())
     });
-    let (file, _) = attempts.find(|(_, is_held)| *is_held).expect("its inode number is not free yet");
+    let (file, _) =
+        attempts.find(|(_, is_held)| *is_held).expect("its inode number is not free yet");
     std::thread::sleep(YOUTH);
     lab.rest(1, |lab| assert_eq!(lab.files.getattr(&file), Err(Status::Stale)));
     assert!(lab.open_files().is_empty(), "{:?}", lab.open_files());
@@ -209,7 +215,8 @@ fn a_program_that_was_stored_can_be_executed_soon_although_it_is_looked_at() {
         let run = || {
             // A child of another test may have a copy of our descriptors until it executes its own
             // program.
-            let busy = |error: &std::io::Error| error.kind() == std::io::ErrorKind::ExecutableFileBusy;
+            let busy =
+                |error: &std::io::Error| error.kind() == std::io::ErrorKind::ExecutableFileBusy;
             (0..20).any(|_| {
                 std::thread::sleep(Duration::from_millis(5));
                 !Command::new(&path).status().as_ref().is_err_and(busy)
@@ -360,317 +367,4 @@ fn an_export_that_is_deleted_has_no_handle_and_one_made_again_has_another_on_eve
         assert_eq!(lab.files.mount(b"/data"), Ok(new));
         stag_nfs_os::user::leave().unwrap();
     }
-}
-
-/// Runs `test` of this module again where it may mount; false when that is this process.
-fn with_mounts(test: &str) -> bool {
-    if std::env::var("STAG_TEST_MARKER").is_ok_and(|marker| marker == "mounts") {
-        return false;
-    }
-    let test = format!("store::files::tests::idle::{test}");
-    let own: &[&str] =
-        if is_root() { &["unshare", "--mount"] } else { &["unshare", "--map-root-user", "--mount"] };
-    if !run_under(own, &test, "mounts") {
-        eprintln!("skipped: this process may not mount");
-    }
-    true
-}
-
-/// A small file system in memory at the export of a lab.
-fn on_tmpfs(options: &str, change: impl FnOnce(&mut Config)) -> Lab {
-    let home = tempfile::tempdir().unwrap();
-    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    fs::create_dir(home.path().join("export")).unwrap();
-    data::mount_tmpfs(&home.path().join("export"), options);
-    Lab::at(home, change)
-}
-
-/// Writes a file of so many MiB.
-fn fill(lab: &mut Lab, name: &[u8], mib: u64) -> Result<(), Status> {
-    let (root, part) = (lab.root(), vec![7; 1 << 20]);
-    let how = CreateHow::Unchecked(SetAttributes::default());
-    let file = lab.files.create(&root, name, &how).map_err(|failed| failed.status)?.handle;
-    for at in 0..mib {
-        let mut done = 0;
-        while done < part.len() {
-            done += lab.write(&file, (at << 20) + done as u64, &part[done..])? as usize;
-        }
-    }
-    Ok(())
-}
-
-/// Modes in which a store serves: by the names of files, and by the kernel's handles.
-fn modes() -> impl Iterator<Item = CallerMode> {
-    // In a thread of its own: one that tried in vain is nobody afterwards.
-    let check = || stag_nfs_os::user::check(&stag_nfs_os::User::new(65_534, 65_534, [])).is_ok();
-    let may_switch = std::thread::spawn(check).join().unwrap();
-    [Some(CallerMode::Unprivileged), may_switch.then_some(CallerMode::Privileged)].into_iter().flatten()
-}
-
-fn act_as_root(lab: &mut Lab) {
-    lab.files.act_as(&User::Unix { uid: 0, gid: 0, gids: Default::default() });
-}
-
-#[test]
-fn files_that_are_replaced_or_removed_free_their_space_at_once() {
-    if with_mounts("files_that_are_replaced_or_removed_free_their_space_at_once") {
-        return;
-    }
-    for mode in modes() {
-        let mut lab = on_tmpfs("size=64m,nr_inodes=12", |config| {
-            (config.callers.mode, config.callers.squash) = (mode, Squash::None);
-        });
-        act_as_root(&mut lab);
-        let root = lab.root();
-        for round in 0..16 {
-            fill(&mut lab, b"new", 10).unwrap_or_else(|status| panic!("{mode:?}, round {round}: {status:?}"));
-            lab.files.rename((&root, b"new"), (&root, b"name")).unwrap();
-        }
-        for round in 0..16 {
-            fill(&mut lab, b"new", 30).unwrap_or_else(|status| panic!("{mode:?}, round {round}: {status:?}"));
-            lab.files.remove(&root, b"new").unwrap();
-        }
-        stag_nfs_os::user::leave().unwrap();
-    }
-}
-
-#[test]
-fn a_full_file_system_is_not_full_of_what_is_removed_behind_our_back() {
-    if with_mounts("a_full_file_system_is_not_full_of_what_is_removed_behind_our_back") {
-        return;
-    }
-    for mode in modes() {
-        let mut lab = on_tmpfs("size=64m,nr_inodes=12", |config| {
-            (config.callers.mode, config.callers.squash) = (mode, Squash::None);
-        });
-        act_as_root(&mut lab);
-        let root = lab.root();
-        for _ in 0..3 {
-            fill(&mut lab, b"f", 40).unwrap();
-            fs::remove_file(lab.path("f")).unwrap();
-            // How often all open files are looked at has a limit.
-            std::thread::sleep(Duration::from_millis(110));
-        }
-        // All inodes are in use, and nobody told.
-        for round in 0..3 {
-            for number in 0..9 {
-                let name = format!("{round}-{number}");
-                lab.files.create(&root, name.as_bytes(), &guarded(0o600)).unwrap();
-                fs::remove_file(lab.path(&name)).unwrap();
-            }
-            std::thread::sleep(Duration::from_millis(110));
-        }
-        // What is really full is said to be.
-        assert_eq!(fill(&mut lab, b"f", 70), Err(Status::NoSpc));
-        stag_nfs_os::user::leave().unwrap();
-    }
-}
-
-#[test]
-fn a_full_file_system_asks_the_other_shard() {
-    if with_mounts("a_full_file_system_asks_the_other_shard") {
-        return;
-    }
-    let mut lab = on_tmpfs("size=64m", |config| config.shards = 2);
-    let shared = Arc::clone(lab.files.shared());
-    fill(&mut lab, b"f", 40).unwrap();
-    let (root, file) = (lab.root(), lab.find("f"));
-    lab.files.flush().unwrap();
-    let (asleep, awake) = std::sync::mpsc::channel();
-    let (ready, is_ready) = std::sync::mpsc::channel();
-    let other = std::thread::spawn(move || {
-        let mut files = Files::open(&shared, 1).unwrap();
-        shared.attach_bell(1, move || asleep.send(()).unwrap());
-        files.getattr(&file).unwrap();
-        ready.send(()).unwrap();
-        // It sleeps until it is rung for.
-        awake.recv().unwrap();
-        files.tidy(Time(0));
-    });
-    is_ready.recv().unwrap();
-    std::thread::sleep(YOUTH);
-    lab.files.remove(&root, b"f").unwrap();
-    // On a busy host the other one may take longer than a call waits: the client is told to come
-    // again.
-    let mut outcomes = (0..100).map(|_| {
-        let outcome = fill(&mut lab, b"g", 40);
-        std::thread::sleep(YOUTH);
-        outcome
-    });
-    assert_eq!(outcomes.find(|outcome| *outcome != Err(Status::Jukebox)), Some(Ok(())));
-    other.join().unwrap();
-}
-
-#[test]
-fn a_file_system_can_be_made_read_only_seconds_after_the_last_write() {
-    if with_mounts("a_file_system_can_be_made_read_only_seconds_after_the_last_write") {
-        return;
-    }
-    for mode in modes() {
-        let mut lab = on_tmpfs("size=8m", |config| {
-            (config.callers.mode, config.callers.squash) = (mode, Squash::None);
-        });
-        let is_remounted = |lab: &Lab, how| {
-            let mut command = Command::new("mount");
-            command.args(["-o", how]).arg(lab.path("")).output().unwrap().status.success()
-        };
-        if !is_remounted(&lab, "remount,ro") || !is_remounted(&lab, "remount,rw") {
-            eprintln!("skipped: this process may not remount");
-            return;
-        }
-        act_as_root(&mut lab);
-        fill(&mut lab, b"f", 1).unwrap();
-        let file = lab.find("f");
-        assert!(!is_remounted(&lab, "remount,ro"), "it is open to be written");
-        lab.rest(3, |lab| assert_eq!(lab.files.getattr(&file).unwrap().size, 1 << 20));
-        assert!(is_remounted(&lab, "remount,ro"));
-        stag_nfs_os::user::leave().unwrap();
-    }
-}
-
-#[test]
-fn a_process_without_descriptors_closes_idle_files() {
-    let test = "store::files::tests::idle::a_process_without_descriptors_closes_idle_files";
-    if !std::env::var("STAG_TEST_MARKER").is_ok_and(|marker| marker == "few") {
-        if !run_under(&["prlimit", "--nofile=500:500"], test, "few") {
-            eprintln!("skipped: no prlimit");
-        }
-        return;
-    }
-    for mut lab in labs(|_| {}) {
-        let names: Vec<_> = (0..20).map(|number| format!("f{number}")).collect();
-        let handles: Vec<_> = names.iter().map(|name| lab.file(name, b"x")).collect();
-        for handle in &handles {
-            assert_eq!(lab.content(handle).unwrap(), b"x");
-        }
-        let late = lab.file("late", b"x");
-        // Somebody else takes the rest: connections, say.
-        let others: Vec<_> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
-        assert_eq!(lab.content(&late).unwrap(), b"x");
-        let others_since: Vec<_> = std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect();
-        assert!(!others_since.is_empty(), "files were closed");
-        let root = lab.root();
-        let made = lab.files.create(&root, b"made", &guarded(0o600)).unwrap().handle;
-        assert_eq!(lab.write(&made, 0, b"x"), Ok(1));
-        lab.files.readdir(&root, crate::store::Place::default(), &mut |_| true).unwrap();
-        drop((others, others_since));
-        stag_nfs_os::user::leave().unwrap();
-    }
-}
-
-/// A call; the status when it is refused.
-type Refusal<'a> = dyn Fn(&mut Files) -> Option<Status> + 'a;
-
-/// As many open files as this process may have.
-fn all_descriptors() -> Vec<fs::File> {
-    std::iter::from_fn(|| fs::File::open("/dev/null").ok()).collect()
-}
-
-#[test]
-fn a_call_about_two_files_keeps_both_when_room_is_made() {
-    let test = "store::files::tests::idle::a_call_about_two_files_keeps_both_when_room_is_made";
-    if !std::env::var("STAG_TEST_MARKER").is_ok_and(|marker| marker == "two") {
-        if !run_under(&["prlimit", "--nofile=600:600"], test, "two") {
-            eprintln!("skipped: no prlimit");
-        }
-        return;
-    }
-    for mut lab in labs(|config| config.sync_directories = true) {
-        for name in ["a", "b", "other"] {
-            fs::create_dir(lab.path(name)).unwrap();
-        }
-        fs::write(lab.path("a/f"), b"x").unwrap();
-        let [a, b, other, file] = ["a", "b", "other", "a/f"].map(|path| lab.find(path));
-        let how = CreateHow::Unchecked(SetAttributes { size: Some(0), ..SetAttributes::default() });
-        // Each succeeds, or the client is told to come again; none takes one file for another.
-        let calls: [&Refusal<'_>; 5] = [
-            &|files| files.rename((&a, b"f"), (&b, b"g")).err().map(|failed| failed.status),
-            &|files| files.link(&file, &b, b"g").err().map(|failed| failed.status),
-            &|files| files.mkdir(&a, b"d", &SetAttributes::default()).err().map(|failed| failed.status),
-            &|files| files.create(&a, b"f", &how).err().map(|failed| failed.status),
-            &|files| files.create(&a, b"h", &guarded(0o600)).err().map(|failed| failed.status),
-        ];
-        // So many descriptors are there when the call begins, and so many files can be closed.
-        let rooms = (0..4).flat_map(|spare| (0..4).map(move |behind| (spare, behind)));
-        for ((spare, behind), call) in rooms.flat_map(|room| calls.map(|call| (room, call))) {
-            lab.rest(65, |_| {});
-            assert!(lab.open_files().is_empty(), "{:?}", lab.open_files());
-            for handle in [&file, &other, &a, &b].into_iter().take(behind) {
-                lab.files.getattr(handle).unwrap();
-            }
-            let mut others = all_descriptors();
-            others.truncate(others.len() - spare);
-            let outcome = call(&mut lab.files);
-            assert!(matches!(outcome, None | Some(Status::Jukebox)), "{outcome:?}");
-            drop(others);
-            let _ = fs::rename(lab.path("b/g"), lab.path("a/f"));
-            let _ = fs::remove_file(lab.path("b/g"));
-            let _ = fs::remove_file(lab.path("a/h"));
-            let _ = fs::remove_dir(lab.path("a/d"));
-            assert_eq!(lab.find("a/f"), file);
-        }
-        stag_nfs_os::user::leave().unwrap();
-    }
-}
-
-#[test]
-fn a_shard_that_waits_for_room_closes_what_the_other_one_removed_before_it_says_so() {
-    let mut lab = Lab::with(|config| config.shards = 3);
-    let (root, shared) = (lab.root(), Arc::clone(lab.files.shared()));
-    // Both wait for a third one, which takes its time.
-    let (is_over, slow_is_over) = std::sync::mpsc::channel::<()>();
-    let third = Arc::clone(&shared);
-    let slow = std::thread::spawn(move || {
-        let mut slow = Files::open(&third, 2).unwrap();
-        let pause = Duration::from_millis(8);
-        while slow_is_over.recv_timeout(pause) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            slow.tidy(Time(0));
-        }
-    });
-    let (ask, asked) = std::sync::mpsc::channel::<(FileHandle, String)>();
-    let (tell, told) = std::sync::mpsc::channel();
-    let other = std::thread::spawn(move || {
-        let mut files = Files::open(&shared, 1).unwrap();
-        while let Ok((file, own)) = asked.recv() {
-            files.getattr(&file).unwrap();
-            files.remove(&root, own.as_bytes()).unwrap();
-            tell.send(()).unwrap();
-            // It has looked at all its files when the other one removes one of them.
-            let _ = files.make_room(Errno::NOSPC, &[]);
-            tell.send(()).unwrap();
-        }
-    });
-    for number in 0..40 {
-        let (name, own) = (format!("f{number}"), format!("own{number}"));
-        fs::write(lab.path(&own), b"x").unwrap();
-        let file = lab.file(&name, b"x");
-        lab.files.flush().unwrap();
-        ask.send((file, own)).unwrap();
-        told.recv().unwrap();
-        std::thread::sleep(Duration::from_millis(2));
-        lab.files.remove(&root, name.as_bytes()).unwrap();
-        let is_made = lab.files.make_room(Errno::NOSPC, &[]);
-        let is_open = lab.open_files().iter().any(|open| open.starts_with(&format!("{name} ")));
-        assert!(is_made.is_err() || !is_open, "{number}: {name} takes room");
-        told.recv().unwrap();
-    }
-    drop((ask, is_over));
-    other.join().unwrap();
-    slow.join().unwrap();
-}
-
-#[test]
-fn a_directory_that_a_call_uses_is_not_let_go_when_its_name_seemed_to_be_replaced() {
-    let mut lab = Lab::new();
-    fs::create_dir(lab.path("d")).unwrap();
-    let (root, dir) = (lab.root(), lab.find("d"));
-    let [target, source] = [&root, &dir].map(|handle| lab.files.directory(handle, Intent::Change).unwrap());
-    lab.files.cache.pair(source, target);
-    // Somebody moved it between the look at the name and RENAME's own replacement of that.
-    std::thread::sleep(YOUTH);
-    let identity = lab.files.cache.get(source).identity;
-    lab.files.let_go(identity, FileKind::Directory);
-    assert_eq!(lab.files.cache.look_for(identity.file), Some(source));
-    assert!(!lab.files.cache.get(source).is_removed.get());
-    lab.files.cache.part();
 }

@@ -1,7 +1,9 @@
-//! The store on real directories. Every test runs as the user it is started as; [`privilege`] runs them once more as nobody.
+//! The store on real directories. Every test runs as the user it is started as; [`privilege`] runs
+//! them once more as nobody.
 
 mod create;
 mod data;
+mod descriptors;
 mod directory;
 mod escape;
 mod identity;
@@ -12,21 +14,27 @@ mod privilege;
 mod privileged;
 mod rfc1813;
 mod ring;
+mod space;
 
 use std::fs;
 use std::io::IoSlice;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use stag_protocol::nfs::v3::{CreateHow, FileHandle, FileKind, SetAttributes, SetTime, StableHow, Time};
+use stag_protocol::nfs::v3::{
+    CreateHow, FileHandle, FileKind, SetAttributes, SetTime, StableHow, Time,
+};
 use tempfile::TempDir;
 
+use rustix::fs::{CWD, openat};
+
 use super::*;
+use crate::export::ExportConfig;
 use crate::handle::Named;
 
 /// A directory `export`, its state directory, and the store that serves it.
 struct Lab {
     home: TempDir,
-    config: Config,
+    config: FilesConfig,
     files: Files,
     /// The time of the last pass.
     clock: u64,
@@ -41,18 +49,21 @@ impl Lab {
         Self::with(|config| config.exports[0].read_only = true)
     }
 
-    fn with(change: impl FnOnce(&mut Config)) -> Self {
+    fn with(change: impl FnOnce(&mut FilesConfig)) -> Self {
         let home = tempfile::tempdir().unwrap();
         Self::at(home, change)
     }
 
-    fn at(home: TempDir, change: impl FnOnce(&mut Config)) -> Self {
+    fn at(home: TempDir, change: impl FnOnce(&mut FilesConfig)) -> Self {
         for name in ["export", "outside"] {
             fs::create_dir_all(home.path().join(name)).unwrap();
         }
-        let export =
-            ExportConfig { name: "data".to_owned(), path: home.path().join("export"), read_only: false };
-        let mut config = Config {
+        let export = ExportConfig {
+            name: "data".to_owned(),
+            path: home.path().join("export"),
+            read_only: false,
+        };
+        let mut config = FilesConfig {
             state_dir: home.path().join("state"),
             exports: vec![export],
             shards: 1,
@@ -61,7 +72,7 @@ impl Lab {
             open_files: Some(64),
         };
         change(&mut config);
-        let files = Files::open(&Shared::open(&config).unwrap(), 0).unwrap();
+        let files = Files::open(&SharedFiles::open(&config).unwrap(), 0).unwrap();
         Self { home, config, files, clock: 0 }
     }
 
@@ -69,7 +80,7 @@ impl Lab {
     fn restart(self) -> Self {
         let Self { home, config, files, clock } = self;
         drop(files);
-        let files = Files::open(&Shared::open(&config).unwrap(), 0).unwrap();
+        let files = Files::open(&SharedFiles::open(&config).unwrap(), 0).unwrap();
         Self { home, config, files, clock }
     }
 
@@ -89,7 +100,8 @@ impl Lab {
     fn try_find(&mut self, path: &str) -> Result<FileHandle, Status> {
         let mut handle = self.root();
         for name in path.split('/') {
-            handle = self.files.lookup(&handle, name.as_bytes()).map_err(|failed| failed.status)?.handle;
+            handle =
+                self.files.lookup(&handle, name.as_bytes()).map_err(|failed| failed.status)?.handle;
         }
         Ok(handle)
     }
@@ -108,7 +120,8 @@ impl Lab {
     }
 
     fn write(&mut self, handle: &FileHandle, offset: u64, data: &[u8]) -> Result<u32, Status> {
-        let outcome = self.files.write(handle, offset, &mut [IoSlice::new(data)], StableHow::Unstable);
+        let outcome =
+            self.files.write(handle, offset, &mut [IoSlice::new(data)], StableHow::Unstable);
         outcome.map(|done| done.count).map_err(|failed| failed.status)
     }
 }
@@ -131,8 +144,8 @@ fn run_under(command: &[&str], test: &str, marker: &str) -> bool {
         .env("STAG_TEST_MARKER", marker)
         .output();
     let Ok(output) = output else { return false };
-    let text =
-        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
     if text.contains("test result: ok. 1 passed") {
         return true;
     }

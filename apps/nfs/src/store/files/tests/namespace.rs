@@ -1,4 +1,5 @@
 use super::*;
+use crate::store::NameIn;
 
 #[test]
 fn a_removed_file_is_gone_whether_it_is_open_or_not() {
@@ -36,7 +37,11 @@ fn names_that_cannot_be_removed_are_refused() {
         (&[b'x'; 256], Status::NameTooLong, Status::NameTooLong),
     ] {
         let failed = lab.files.remove(&root, name).unwrap_err();
-        assert_eq!((failed.status, failed.about.after.is_some()), (remove, true), "remove {name:?}");
+        assert_eq!(
+            (failed.status, failed.about.after.is_some()),
+            (remove, true),
+            "remove {name:?}"
+        );
         assert_eq!(lab.files.rmdir(&root, name).unwrap_err().status, rmdir, "rmdir {name:?}");
     }
     assert_eq!(lab.files.rmdir(&root, b"f").unwrap_err().status, Status::NotDir);
@@ -56,7 +61,10 @@ fn a_removed_directory_is_stale_at_once() {
     fs::remove_dir(lab.path("e")).unwrap();
     for handle in [ours, theirs] {
         assert_eq!(lab.files.getattr(&handle), Err(Status::Stale));
-        assert_eq!(lab.files.create(&handle, b"f", &guarded(0o600)).unwrap_err().status, Status::Stale);
+        assert_eq!(
+            lab.files.create(&handle, b"f", &guarded(0o600)).unwrap_err().status,
+            Status::Stale
+        );
         assert_eq!(lab.files.lookup(&handle, b"f").unwrap_err().status, Status::Stale);
     }
 }
@@ -69,10 +77,10 @@ fn renaming_moves_replaces_or_refuses() {
     fs::create_dir(lab.path("empty")).unwrap();
     let (root, dir) = (lab.root(), lab.find("d"));
     let (a, b) = (lab.file("a", b"a"), lab.file("b", b"b"));
-    let done = lab.files.rename((&root, b"a"), (&dir, b"moved")).unwrap();
+    let done = lab.files.rename(NameIn::new(&root, b"a"), NameIn::new(&dir, b"moved")).unwrap();
     assert!(done.from.after.is_some() && done.to.after.is_some());
     assert_eq!(lab.find("d/moved"), a);
-    lab.files.rename((&dir, b"moved"), (&root, b"b")).unwrap();
+    lab.files.rename(NameIn::new(&dir, b"moved"), NameIn::new(&root, b"b")).unwrap();
     assert_eq!(lab.find("b"), a);
     assert_eq!(lab.files.getattr(&b), Err(Status::Stale), "replaced");
     for (from, to, expected) in [
@@ -85,17 +93,27 @@ fn renaming_moves_replaces_or_refuses() {
         (b"d", b"b", Status::NotDir),
         (b"b", &[b'x'; 256], Status::NameTooLong),
     ] {
-        let failed = lab.files.rename((&root, from), (&root, to)).unwrap_err();
+        let failed =
+            lab.files.rename(NameIn::new(&root, from), NameIn::new(&root, to)).unwrap_err();
         assert_eq!(failed.status, expected, "{from:?} to {to:?}");
         assert!(failed.about.from.after.is_some() && failed.about.to.after.is_some());
     }
-    assert_eq!(lab.files.rename((&root, b"empty"), (&dir, b"full")).unwrap_err().status, Status::NotEmpty);
     assert_eq!(
-        lab.files.rename((&root, b"d"), (&dir, b"x")).unwrap_err().status,
+        lab.files
+            .rename(NameIn::new(&root, b"empty"), NameIn::new(&dir, b"full"))
+            .unwrap_err()
+            .status,
+        Status::NotEmpty
+    );
+    assert_eq!(
+        lab.files.rename(NameIn::new(&root, b"d"), NameIn::new(&dir, b"x")).unwrap_err().status,
         Status::Inval,
         "into itself"
     );
-    assert_eq!(lab.files.rename((&root, b"d"), (&a, b"x")).unwrap_err().status, Status::NotDir);
+    assert_eq!(
+        lab.files.rename(NameIn::new(&root, b"d"), NameIn::new(&a, b"x")).unwrap_err().status,
+        Status::NotDir
+    );
 }
 
 #[test]
@@ -103,7 +121,7 @@ fn renaming_one_name_of_a_file_onto_another_leaves_both() {
     let mut lab = Lab::new();
     let (root, file) = (lab.root(), lab.file("a", b"x"));
     lab.files.link(&file, &root, b"b").unwrap();
-    lab.files.rename((&root, b"a"), (&root, b"b")).unwrap();
+    lab.files.rename(NameIn::new(&root, b"a"), NameIn::new(&root, b"b")).unwrap();
     let mut lab = lab.restart();
     assert_eq!((lab.find("a"), lab.find("b")), (file, file));
     assert_eq!(lab.content(&file).unwrap(), b"x");
@@ -114,12 +132,17 @@ fn a_link_is_one_more_name() {
     let mut lab = Lab::with(|config| config.sync_directories = true);
     fs::create_dir(lab.path("d")).unwrap();
     std::os::unix::fs::symlink("nowhere", lab.path("l")).unwrap();
-    let (root, dir, file, symlink) = (lab.root(), lab.find("d"), lab.file("f", b"x"), lab.find("l"));
+    let (root, dir, file, symlink) =
+        (lab.root(), lab.find("d"), lab.file("f", b"x"), lab.find("l"));
     let done = lab.files.link(&file, &dir, b"g").unwrap();
     assert_eq!(done.file.unwrap().nlink, 2);
     assert_eq!(lab.find("d/g"), file);
     lab.files.link(&symlink, &root, b"l2").unwrap();
-    assert_eq!(fs::read_link(lab.path("l2")).unwrap().to_str(), Some("nowhere"), "the link, not its target");
+    assert_eq!(
+        fs::read_link(lab.path("l2")).unwrap().to_str(),
+        Some("nowhere"),
+        "the link, not its target"
+    );
     for (handle, name, expected) in [
         (&file, &b"f"[..], Status::Exist),
         (&file, b".", Status::Exist),
@@ -143,6 +166,9 @@ fn nothing_moves_or_links_between_exports() {
     let (root, file) = (lab.root(), lab.file("f", b"x"));
     let other = lab.files.mount(b"/other").unwrap();
     assert_ne!(root, other);
-    assert_eq!(lab.files.rename((&root, b"f"), (&other, b"f")).unwrap_err().status, Status::XDev);
+    assert_eq!(
+        lab.files.rename(NameIn::new(&root, b"f"), NameIn::new(&other, b"f")).unwrap_err().status,
+        Status::XDev
+    );
     assert_eq!(lab.files.link(&file, &other, b"f").unwrap_err().status, Status::XDev);
 }

@@ -11,7 +11,10 @@ fn attributes_are_what_the_system_says() {
     assert_eq!(found.kind, FileKind::Regular);
     assert_eq!((found.mode, found.nlink), (meta.mode() & 0o7777, 1));
     assert_eq!((found.uid, found.gid, found.size), (meta.uid(), meta.gid(), 5000));
-    assert_eq!((found.used, found.fileid, found.fsid), (meta.blocks() * 512, meta.ino(), meta.dev()));
+    assert_eq!(
+        (found.used, found.fileid, found.fsid),
+        (meta.blocks() * 512, meta.ino(), meta.dev())
+    );
     assert_eq!(
         (i64::from(found.mtime.seconds), i64::from(found.mtime.nanos)),
         (meta.mtime(), meta.mtime_nsec())
@@ -68,18 +71,25 @@ fn attributes_that_cannot_be_set_are_refused() {
     let mut lab = Lab::new();
     let (file, root) = (lab.file("f", b"x"), lab.root());
     let set = |size| SetAttributes { size: Some(size), ..SetAttributes::default() };
-    let mut status = |handle: &FileHandle, set| lab.files.setattr(handle, &set, None).unwrap_err().status;
+    let mut status =
+        |handle: &FileHandle, set| lab.files.setattr(handle, &set, None).unwrap_err().status;
     assert_eq!(status(&root, set(0)), Status::IsDir);
     assert_eq!(status(&file, set(u64::MAX)), Status::FBig);
     assert_eq!(status(&file, set(i64::MAX as u64)), Status::FBig);
     let wrong_time = SetTime::Client(Time { seconds: 1, nanos: 1_000_000_000 });
-    assert_eq!(status(&file, SetAttributes { mtime: wrong_time, ..SetAttributes::default() }), Status::Inval);
+    assert_eq!(
+        status(&file, SetAttributes { mtime: wrong_time, ..SetAttributes::default() }),
+        Status::Inval
+    );
     assert_eq!(
         status(&file, SetAttributes { uid: Some(u32::MAX), ..SetAttributes::default() }),
         Status::Inval
     );
     if !is_root() {
-        assert_eq!(status(&file, SetAttributes { uid: Some(0), ..SetAttributes::default() }), Status::Perm);
+        assert_eq!(
+            status(&file, SetAttributes { uid: Some(0), ..SetAttributes::default() }),
+            Status::Perm
+        );
     }
 }
 
@@ -204,7 +214,9 @@ fn the_file_system_is_described() {
     let mut lab = Lab::new();
     let root = lab.root();
     let (fsstat, attributes) = lab.files.fsstat(&root).unwrap();
-    assert!(fsstat.total_octets >= fsstat.free_octets && fsstat.free_octets >= fsstat.available_octets);
+    assert!(
+        fsstat.total_octets >= fsstat.free_octets && fsstat.free_octets >= fsstat.available_octets
+    );
     assert!(fsstat.total_octets > 0);
     assert_eq!(attributes, lab.files.getattr(&root).unwrap());
     let (fsinfo, _) = lab.files.fsinfo(&root).unwrap();
@@ -223,13 +235,13 @@ fn the_file_system_is_described() {
 #[test]
 fn a_start_that_cannot_work_says_why() {
     let lab = Lab::new();
-    let error = Shared::open(&lab.config).unwrap_err();
+    let error = SharedFiles::open(&lab.config).unwrap_err();
     assert!(error.to_string().contains("in use by another server"), "{error}");
     let mut config = lab.config.clone();
     drop(lab.files);
     config.open_files = Some(OPEN_FILES_MIN - 1);
-    assert!(Shared::open(&config).unwrap_err().to_string().contains("16 are needed"));
+    assert!(SharedFiles::open(&config).unwrap_err().to_string().contains("16 are needed"));
     config.open_files = None;
-    let shared = Shared::open(&config).unwrap();
+    let shared = SharedFiles::open(&config).unwrap();
     assert!((OPEN_FILES_MIN..=OPEN_FILES_MAX).contains(&shared.open_files()));
 }

@@ -38,7 +38,9 @@ fn everything_works_without_privilege() {
 #[test]
 fn what_the_servers_user_may_not_do_is_refused() {
     if is_root() {
-        eprintln!("skipped: root may do everything; runs as nobody in everything_works_without_privilege");
+        eprintln!(
+            "skipped: root may do everything; runs as nobody in everything_works_without_privilege"
+        );
         return;
     }
     let mut lab = Lab::new();
@@ -46,7 +48,7 @@ fn what_the_servers_user_may_not_do_is_refused() {
     let dir = lab.find("d");
     fs::set_permissions(lab.path("d"), fs::Permissions::from_mode(0o000)).unwrap();
     assert_eq!(lab.files.create(&dir, b"n", &guarded(0o600)).unwrap_err().status, Status::Acces);
-    let listed = lab.files.readdir(&dir, crate::store::Place::default(), &mut |_| true);
+    let listed = lab.files.readdir(&dir, crate::store::ListingStart::default(), &mut |_| true);
     assert_eq!(listed.unwrap_err().status, Status::Acces);
     fs::set_permissions(lab.path("d"), fs::Permissions::from_mode(0o700)).unwrap();
 
@@ -97,7 +99,8 @@ fn an_owner_reads_and_writes_his_file_whatever_its_mode_and_the_mode_stays() {
     }
 }
 
-/// Not even for an instant: each of these calls opens the file anew, and the change of a mode would be a change of the ctime.
+/// Not even for an instant: each of these calls opens the file anew, and the change of a mode would
+/// be a change of the ctime.
 #[test]
 fn opening_a_file_for_its_owner_changes_nothing_of_it() {
     let mut lab = Lab::new();
@@ -116,6 +119,10 @@ fn opening_a_file_for_its_owner_changes_nothing_of_it() {
     assert_eq!((after.ctime, after.mtime, after.mode), (before.ctime, before.mtime, 0o000));
     lab.config.exports[0].read_only = true;
     lab = lab.restart();
-    assert_eq!(lab.content(&file).unwrap(), b"hello", "a read-only export, too: nothing is touched");
+    assert_eq!(
+        lab.content(&file).unwrap(),
+        b"hello",
+        "a read-only export, too: nothing is touched"
+    );
     assert_eq!(lab.content(&other).unwrap(), b"x");
 }

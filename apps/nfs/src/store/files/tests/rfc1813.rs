@@ -1,5 +1,6 @@
 //! Demands of RFC 1813 on the store over a real file system.
 
+use crate::store::NameIn;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
@@ -32,10 +33,17 @@ fn every_change_is_on_stable_storage_before_it_is_answered() {
     );
     assert!(is_synced(&mut lab, |files, root| files.mkdir(root, b"c", &set)), "MKDIR");
     assert!(is_synced(&mut lab, |files, root| files.symlink(root, b"d", b"t", &set)), "SYMLINK");
-    assert!(is_synced(&mut lab, |files, root| files.mknod(root, b"e", FileKind::Fifo, &set)), "MKNOD");
+    assert!(
+        is_synced(&mut lab, |files, root| files.mknod(root, b"e", FileKind::Fifo, &set)),
+        "MKNOD"
+    );
     assert!(is_synced(&mut lab, |files, _| files.setattr(&file, &set, None)), "SETATTR");
     assert!(is_synced(&mut lab, |files, root| files.link(&file, root, b"f")), "LINK");
-    assert!(is_synced(&mut lab, |files, root| files.rename((root, b"moved"), (root, b"g"))), "RENAME");
+    assert!(
+        is_synced(&mut lab, |files, root| files
+            .rename(NameIn::new(root, b"moved"), NameIn::new(root, b"g"))),
+        "RENAME"
+    );
     assert!(is_synced(&mut lab, |files, root| files.remove(root, b"removed")), "REMOVE");
     assert!(is_synced(&mut lab, |files, root| files.rmdir(root, b"empty")), "RMDIR");
     assert!(is_synced(&mut lab, |files, _| files.commit(&file)), "COMMIT");
@@ -46,7 +54,12 @@ fn every_change_is_on_stable_storage_before_it_is_answered() {
         );
     }
     let unstable = StableHow::Unstable;
-    assert!(!is_synced(&mut lab, |files, _| files.write(&file, 0, &mut [IoSlice::new(b"x")], unstable)));
+    assert!(!is_synced(&mut lab, |files, _| files.write(
+        &file,
+        0,
+        &mut [IoSlice::new(b"x")],
+        unstable
+    )));
 }
 
 #[test]
@@ -65,7 +78,7 @@ fn a_name_that_is_replaced_is_there_all_the_time() {
         });
         for _ in 0..500 {
             lab.file("other", b"");
-            lab.files.rename((&root, b"other"), (&root, b"name")).unwrap();
+            lab.files.rename(NameIn::new(&root, b"other"), NameIn::new(&root, b"name")).unwrap();
         }
         is_over.store(true, Ordering::Relaxed);
         looks.join().unwrap()
@@ -79,8 +92,13 @@ fn fsstat_tells_what_the_file_system_does() {
     let root = lab.root();
     let (told, _) = lab.files.fsstat(&root).unwrap();
     let found = rustix::fs::statvfs(lab.path(".")).unwrap();
-    assert_eq!((told.total_octets, told.total_files), (found.f_blocks * found.f_frsize, found.f_files));
+    assert_eq!(
+        (told.total_octets, told.total_files),
+        (found.f_blocks * found.f_frsize, found.f_files)
+    );
     // Others write to it, too.
     let is_near = |told: u64, blocks: u64| told.abs_diff(blocks * found.f_frsize) < 1 << 26;
-    assert!(is_near(told.free_octets, found.f_bfree) && is_near(told.available_octets, found.f_bavail));
+    assert!(
+        is_near(told.free_octets, found.f_bfree) && is_near(told.available_octets, found.f_bavail)
+    );
 }

@@ -10,7 +10,7 @@ fn data_fd(lab: &mut Lab, file: &FileHandle) -> i32 {
 #[test]
 fn calls_of_one_user_in_a_row_take_his_identity_once() {
     let Some(mut lab) = lab(|_| {}) else { return };
-    lab.give("f", (ALICE, ALICE), 0o666);
+    lab.give("f", ALICE, ALICE, 0o666);
     lab.by(user(ALICE), |lab| {
         let file = lab.find("f");
         let before = lab.files.counts().switches;
@@ -35,7 +35,7 @@ fn calls_of_one_user_in_a_row_take_his_identity_once() {
 
 const ROUNDS: usize = 10;
 
-/// What `strace` saw between the two marks, by name.
+/// Counts the system calls that `strace` saw between the two marks, by name.
 fn traced(mode: &str) -> Option<std::collections::BTreeMap<String, usize>> {
     let home = tempfile::tempdir().unwrap();
     let log = home.path().join("log");
@@ -64,7 +64,7 @@ fn traced(mode: &str) -> Option<std::collections::BTreeMap<String, usize>> {
 
 /// Runs under `strace`.
 #[test]
-#[ignore = "started by the_same_user_on_the_same_file_costs_no_more_system_calls_than_without_privilege"]
+#[ignore = "started by the_same_user_on_the_same_file_costs_the_system_calls_of_unprivileged_mode"]
 fn steady_calls() {
     let mode = match std::env::var("STAG_TEST_MARKER").as_deref() {
         Ok("privileged") => CallerMode::Privileged,
@@ -72,7 +72,7 @@ fn steady_calls() {
         _ => return,
     };
     let Some(mut lab) = lab(|config| config.callers.mode = mode) else { return };
-    lab.give("f", (ALICE, ALICE), 0o666);
+    lab.give("f", ALICE, ALICE, 0o666);
     lab.by(user(ALICE), |lab| {
         let file = lab.find("f");
         let calls = |lab: &mut Lab| {
@@ -91,7 +91,7 @@ fn steady_calls() {
 }
 
 #[test]
-fn the_same_user_on_the_same_file_costs_no_more_system_calls_than_without_privilege() {
+fn the_same_user_on_the_same_file_costs_the_system_calls_of_unprivileged_mode() {
     if lab(|_| {}).is_none() {
         return;
     }
@@ -114,7 +114,11 @@ fn a_thread_that_acts_as_nobody_is_refused() {
     let root = lab.root();
     assert_eq!(lab.files.getattr(&root), Err(Status::Acces));
     lab.files.mount(b"/data").unwrap();
-    assert_eq!(lab.files.getattr(&root).unwrap().kind, FileKind::Directory, "the anonymous user mounted");
+    assert_eq!(
+        lab.files.getattr(&root).unwrap().kind,
+        FileKind::Directory,
+        "the anonymous user mounted"
+    );
     stag_nfs_os::user::leave().unwrap();
 }
 

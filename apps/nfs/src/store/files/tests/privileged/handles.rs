@@ -14,7 +14,7 @@ fn restart_without_index(mut lab: Lab) -> Lab {
     let Lab { home, config, files, clock } = lab;
     drop(files);
     fs::remove_file(state.join("index.base")).unwrap();
-    let files = Files::open(&Shared::open(&config).unwrap(), 0).unwrap();
+    let files = Files::open(&SharedFiles::open(&config).unwrap(), 0).unwrap();
     Lab { home, config, files, clock }
 }
 
@@ -23,7 +23,7 @@ fn handles_survive_restart_rename_and_move_with_nothing_open_and_no_index() {
     let Some(mut lab) = lab(|_| {}) else { return };
     fs::create_dir_all(lab.path("a/b")).unwrap();
     fs::create_dir(lab.path("z")).unwrap();
-    lab.give("a/b/f", (ALICE, ALICE), 0o600);
+    lab.give("a/b/f", ALICE, ALICE, 0o600);
     let handles = lab.by(user(ALICE), |lab| [lab.root(), lab.find("a/b"), lab.find("a/b/f")]);
     assert!(handles.iter().all(|handle| is_of_the_kernel(&lab, handle)));
     let [root, dir, file] = handles;
@@ -71,13 +71,15 @@ fn every_way_to_a_file_gives_the_same_handle() {
             for (name, handle) in &made {
                 assert_eq!(lab.files.lookup(&root, name).unwrap().handle, *handle);
             }
-            let mut visit = |entry: &crate::store::Entry<'_>| {
+            let mut visit = |entry: &crate::store::ListedEntry<'_>| {
                 let (_, handle) = made.iter().find(|(name, _)| *name == entry.name).unwrap();
                 assert_eq!(entry.object.unwrap().0, *handle);
                 seen += 1;
                 true
             };
-            lab.files.readdirplus(&root, crate::store::Place::default(), &mut visit).unwrap();
+            lab.files
+                .readdirplus(&root, crate::store::ListingStart::default(), &mut visit)
+                .unwrap();
             assert_eq!(seen, made.len());
             for (_, handle) in &made {
                 lab.files.getattr(handle).unwrap();
@@ -96,7 +98,7 @@ fn what_is_removed_is_stale_through_us_and_behind_our_back_and_its_space_is_free
         if is_dir {
             fs::create_dir(lab.path(name)).unwrap()
         } else {
-            lab.give(name, (ALICE, ALICE), 0o600)
+            lab.give(name, ALICE, ALICE, 0o600)
         }
         lab.by(user(ALICE), |lab| {
             let handle = lab.find(name);
@@ -105,8 +107,12 @@ fn what_is_removed_is_stale_through_us_and_behind_our_back_and_its_space_is_free
                 "f" => drop(lab.files.remove(&root, b"f").unwrap()),
                 _ => {
                     stag_nfs_os::user::leave().unwrap();
-                    if is_dir { fs::remove_dir(lab.path(name)) } else { fs::remove_file(lab.path(name)) }
-                        .unwrap();
+                    if is_dir {
+                        fs::remove_dir(lab.path(name))
+                    } else {
+                        fs::remove_file(lab.path(name))
+                    }
+                    .unwrap();
                     lab.files.act_as(&user(ALICE));
                 }
             }
@@ -115,11 +121,12 @@ fn what_is_removed_is_stale_through_us_and_behind_our_back_and_its_space_is_free
         });
     }
     // Other tests of this process remove files of their own that have the same name.
-    let removed = format!("{} (deleted)", fs::canonicalize(lab.path(".")).unwrap().join("f").display());
+    let removed =
+        format!("{} (deleted)", fs::canonicalize(lab.path(".")).unwrap().join("f").display());
     assert!(!open_paths().contains(&removed), "{removed}");
 }
 
-/// What this process has open.
+/// Lists the paths that this process has open.
 fn open_paths() -> Vec<String> {
     let entries = fs::read_dir("/proc/self/fd").unwrap();
     let paths = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
@@ -130,11 +137,11 @@ fn open_paths() -> Vec<String> {
 fn a_later_file_with_the_same_inode_is_another_file() {
     let Some(mut lab) = lab(|_| {}) else { return };
     for _ in 0..200 {
-        lab.give("f", (ALICE, ALICE), 0o600);
+        lab.give("f", ALICE, ALICE, 0o600);
         let inode = fs::metadata(lab.path("f")).unwrap().ino();
         let old = lab.by(user(ALICE), |lab| lab.find("f"));
         fs::remove_file(lab.path("f")).unwrap();
-        lab.give("f", (ALICE, ALICE), 0o600);
+        lab.give("f", ALICE, ALICE, 0o600);
         if fs::metadata(lab.path("f")).unwrap().ino() == inode {
             lab.by(user(ALICE), |lab| {
                 let new = lab.find("f");
@@ -153,7 +160,7 @@ fn a_later_file_with_the_same_inode_is_another_file() {
 #[test]
 fn a_handle_of_another_generation_is_stale_whether_the_file_is_open_or_not() {
     let Some(mut lab) = lab(|_| {}) else { return };
-    lab.give("f", (ALICE, ALICE), 0o600);
+    lab.give("f", ALICE, ALICE, 0o600);
     let good = lab.by(user(ALICE), |lab| lab.find("f"));
     let Ok(Named::Kernel(file, kernel)) = lab.files.shared.handles.open(&good) else {
         panic!("of the kernel")
@@ -175,7 +182,7 @@ fn a_handle_of_another_generation_is_stale_whether_the_file_is_open_or_not() {
 #[test]
 fn a_forged_handle_is_refused_and_an_authentic_one_of_another_place_is_stale() {
     let Some(mut lab) = lab(|config| config.callers.squash = Squash::None) else { return };
-    lab.give("f", (ALICE, ALICE), 0o600);
+    lab.give("f", ALICE, ALICE, 0o600);
     fs::create_dir(lab.home.path().join("outside/d")).unwrap();
     let good = lab.by(user(0), |lab| lab.find("f"));
     for bit in 0..good.octets().len() * 8 {
@@ -189,7 +196,9 @@ fn a_forged_handle_is_refused_and_an_authentic_one_of_another_place_is_stale() {
     }
     // As if the key were known: the directory is told to be outside nevertheless.
     let outside = fs::File::open(lab.home.path().join("outside/d")).unwrap();
-    let Ok(Named::Kernel(file, _)) = lab.files.shared.handles.open(&good) else { panic!("of the kernel") };
+    let Ok(Named::Kernel(file, _)) = lab.files.shared.handles.open(&good) else {
+        panic!("of the kernel")
+    };
     let file = crate::handle::FileId { inode: outside.metadata().unwrap().ino(), ..file };
     let kernel = stag_nfs_os::KernelHandle::of(&outside).unwrap();
     let handle = lab.files.shared.handles.seal(&Named::Kernel(file, kernel));
@@ -210,8 +219,9 @@ fn kernel_of(lab: &Lab, handle: &FileHandle) -> stag_nfs_os::KernelHandle {
 fn a_directory_moved_out_of_the_export_is_stale_when_it_is_opened_again() {
     let Some(mut lab) = lab(|config| config.callers.squash = Squash::None) else { return };
     fs::create_dir_all(lab.path("d/e")).unwrap();
-    lab.give("d/f", (ALICE, ALICE), 0o644);
-    let (dir, below, file) = lab.by(user(0), |lab| (lab.find("d"), lab.find("d/e"), lab.find("d/f")));
+    lab.give("d/f", ALICE, ALICE, 0o644);
+    let (dir, below, file) =
+        lab.by(user(0), |lab| (lab.find("d"), lab.find("d/e"), lab.find("d/f")));
     lab = restart_without_index(lab);
     fs::rename(lab.path("d"), lab.home.path().join("outside/d")).unwrap();
     lab.by(user(0), |lab| {
@@ -232,7 +242,7 @@ fn handles_issued_without_privilege_stay_good_with_it() {
     let Lab { home, files, .. } = old;
     drop(files);
     let Some(mut lab) = lab_at(home, |_| {}) else { return };
-    lab.own("f", (ALICE, ALICE), 0o600);
+    lab.own("f", ALICE, ALICE, 0o600);
     lab.by(user(ALICE), |lab| {
         assert_eq!(lab.content(&file).unwrap(), b"x");
         assert!(is_of_the_kernel(
@@ -246,7 +256,7 @@ fn handles_issued_without_privilege_stay_good_with_it() {
 #[test]
 fn an_export_without_kernel_handles_is_served_by_the_index_with_the_callers_rights() {
     // The file system of processes has no handles.
-    let change = |config: &mut Config| config.exports[0].path = "/proc/sys".into();
+    let change = |config: &mut FilesConfig| config.exports[0].path = "/proc/sys".into();
     let Some(mut lab) = lab_for_proc(change) else { return };
     let notices = lab.files.shared().notices().join("\n");
     assert!(notices.contains("found by the index of their names"), "{notices}");
@@ -258,7 +268,7 @@ fn an_export_without_kernel_handles_is_served_by_the_index_with_the_callers_righ
     assert_eq!(lab.by(user(BOB), |lab| lab.write(&file, 0, b"x")), Err(Status::Acces));
 }
 
-fn lab_for_proc(change: impl FnOnce(&mut Config)) -> Option<Lab> {
+fn lab_for_proc(change: impl FnOnce(&mut FilesConfig)) -> Option<Lab> {
     if stag_nfs_os::user::check(&stag_nfs_os::User::new(ALICE, ALICE, [])).is_err() {
         return None;
     }

@@ -26,18 +26,20 @@ fn member(uid: u32, gid: u32, groups: &[u32]) -> User {
 }
 
 /// A store that acts as its callers; nothing where that cannot be.
-pub(super) fn lab(change: impl FnOnce(&mut Config)) -> Option<Lab> {
+pub(super) fn lab(change: impl FnOnce(&mut FilesConfig)) -> Option<Lab> {
     let home = tempfile::tempdir().unwrap();
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o755)).unwrap();
     lab_at(home, change)
 }
 
-fn lab_at(home: TempDir, change: impl FnOnce(&mut Config)) -> Option<Lab> {
+fn lab_at(home: TempDir, change: impl FnOnce(&mut FilesConfig)) -> Option<Lab> {
     if let Err(lack) = stag_nfs_os::user::check(&stag_nfs_os::User::new(ALICE, ALICE, [])) {
         eprintln!("skipped: {lack}");
         return None;
     }
-    if chown(home.path(), Some(ALICE), None).and_then(|()| chown(home.path(), Some(own_uid()), None)).is_err()
+    if chown(home.path(), Some(ALICE), None)
+        .and_then(|()| chown(home.path(), Some(own_uid()), None))
+        .is_err()
     {
         eprintln!("skipped: these tests give files to others");
         return None;
@@ -54,15 +56,16 @@ fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// All these tests once more, as a user that is not root and has root's capabilities on files: the kernel then does not
-/// take them away by itself.
+/// All these tests once more, as a user that is not root and has root's capabilities on files: the
+/// kernel then does not take them away by itself.
 #[test]
 fn everything_works_with_capabilities_alone() {
     if !is_root() {
         eprintln!("skipped: only root can give them");
         return;
     }
-    let capabilities = "+setuid,+setgid,+dac_read_search,+dac_override,+chown,+fowner,+fsetid,+mknod";
+    let capabilities =
+        "+setuid,+setgid,+dac_read_search,+dac_override,+chown,+fowner,+fsetid,+mknod";
     let home = tempfile::tempdir().unwrap();
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let copy = home.path().join("tests");
@@ -97,12 +100,12 @@ impl Lab {
     }
 
     /// Makes a file with this owner and mode.
-    fn give(&self, name: &str, (uid, gid): (u32, u32), mode: u32) {
+    fn give(&self, name: &str, uid: u32, gid: u32, mode: u32) {
         fs::write(self.path(name), b"x").unwrap();
-        self.own(name, (uid, gid), mode);
+        self.own(name, uid, gid, mode);
     }
 
-    fn own(&self, name: &str, (uid, gid): (u32, u32), mode: u32) {
+    fn own(&self, name: &str, uid: u32, gid: u32, mode: u32) {
         chown(self.path(name), Some(uid), Some(gid)).unwrap();
         fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).unwrap();
     }

@@ -14,7 +14,7 @@ fn two_callers_in_turn_on_one_file_never_lend_each_other_their_rights() {
         ("write", 0o620, false, true),
         ("both", 0o660, true, true),
     ] {
-        lab.give(name, (ALICE, STAFF), bits);
+        lab.give(name, ALICE, STAFF, bits);
         let file = lab.by(user(ALICE), |lab| lab.find(name));
         let expect = |right: bool| if right { Ok(()) } else { Err(Status::Acces) };
         for round in 0..6 {
@@ -52,33 +52,37 @@ fn two_callers_in_turn_on_one_file_never_lend_each_other_their_rights() {
 fn a_directorys_list_is_for_those_who_may_read_it() {
     let Some(mut lab) = lab(|_| {}) else { return };
     fs::create_dir(lab.path("d")).unwrap();
-    lab.give("d/f", (ALICE, ALICE), 0o644);
-    lab.own("d", (ALICE, STAFF), 0o740);
+    lab.give("d/f", ALICE, ALICE, 0o644);
+    lab.own("d", ALICE, STAFF, 0o740);
     let dir = lab.by(user(ALICE), |lab| lab.find("d"));
     let list = |lab: &mut Lab| {
         let mut known = None;
-        let mut visit = |entry: &crate::store::Entry<'_>| {
+        let mut visit = |entry: &crate::store::ListedEntry<'_>| {
             if entry.name == b"f" {
                 known = Some(entry.object.is_some());
             }
             true
         };
-        let listed = lab.files.readdirplus(&dir, crate::store::Place::default(), &mut visit);
+        let listed = lab.files.readdirplus(&dir, crate::store::ListingStart::default(), &mut visit);
         listed.map(|_| known.unwrap()).map_err(|failed| failed.status)
     };
     for _ in 0..3 {
         assert_eq!(lab.by(user(ALICE), list), Ok(true));
-        assert_eq!(lab.by(member(BOB, STAFF, &[]), list), Ok(false), "no right to look at what is in it");
+        assert_eq!(
+            lab.by(member(BOB, STAFF, &[]), list),
+            Ok(false),
+            "no right to look at what is in it"
+        );
         assert_eq!(lab.by(user(BOB), list), Err(Status::Acces));
     }
-    lab.own("d", (ALICE, STAFF), 0o700);
+    lab.own("d", ALICE, STAFF, 0o700);
     assert_eq!(lab.by(member(BOB, STAFF, &[]), list), Err(Status::Acces));
 }
 
 #[test]
 fn a_right_that_is_taken_away_ends_at_once_here_and_behind_our_back() {
     let Some(mut lab) = lab(|_| {}) else { return };
-    lab.give("f", (ALICE, STAFF), 0o660);
+    lab.give("f", ALICE, STAFF, 0o660);
     let file = lab.by(user(ALICE), |lab| lab.find("f"));
     let staff = member(BOB, STAFF, &[]);
     let both = |lab: &mut Lab| {
@@ -87,7 +91,7 @@ fn a_right_that_is_taken_away_ends_at_once_here_and_behind_our_back() {
     };
     let (may, may_not) = ((Ok(()), Ok(())), (Err(Status::Acces), Err(Status::Acces)));
     assert_eq!(lab.by(staff, both), may);
-    lab.own("f", (ALICE, STAFF), 0o600);
+    lab.own("f", ALICE, STAFF, 0o600);
     let cut = SetAttributes { size: Some(0), ..SetAttributes::default() };
     let set = |lab: &mut Lab| lab.files.setattr(&file, &cut, None).map_err(|failed| failed.status);
     let create = |lab: &mut Lab| {
@@ -101,17 +105,18 @@ fn a_right_that_is_taken_away_ends_at_once_here_and_behind_our_back() {
     assert_eq!(lab.by(staff, both), may);
     lab.by(user(ALICE), |lab| lab.files.setattr(&file, &mode(0o640), None)).unwrap();
     assert_eq!(lab.by(staff, both), (Err(Status::Acces), Ok(())));
-    lab.own("f", (ALICE, ALICE), 0o660);
+    lab.own("f", ALICE, ALICE, 0o660);
     assert_eq!(lab.by(staff, both), may_not, "another group");
-    lab.own("f", (BOB, ALICE), 0o000);
+    lab.own("f", BOB, ALICE, 0o000);
     assert_eq!(lab.by(staff, both), may, "its owner");
-    lab.own("f", (ALICE, ALICE), 0o000);
+    lab.own("f", ALICE, ALICE, 0o000);
     assert_eq!(lab.by(staff, both), may_not);
     assert_eq!(lab.by(staff, set).unwrap_err(), Status::Acces);
     assert_eq!(lab.by(user(ALICE), both), may);
 }
 
-/// An access control list of `system.posix_acl_access`: the owner and perhaps one user may read and write.
+/// An access control list of `system.posix_acl_access`: the owner and perhaps one user may read and
+/// write.
 fn list(user: Option<u32>) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let owner = [(1_u16, 6_u16, NOBODY)];
@@ -129,7 +134,7 @@ fn list(user: Option<u32>) -> Vec<u8> {
 #[test]
 fn a_right_that_only_an_access_list_gives_ends_with_it() {
     let Some(mut lab) = lab(|_| {}) else { return };
-    lab.give("f", (ALICE, ALICE), 0o600);
+    lab.give("f", ALICE, ALICE, 0o600);
     let file = lab.by(user(ALICE), |lab| lab.find("f"));
     let set = |lab: &Lab, user| {
         let name = c"system.posix_acl_access";
@@ -154,7 +159,7 @@ fn a_right_that_only_an_access_list_gives_ends_with_it() {
 #[test]
 fn a_write_by_another_takes_the_set_user_bit_away() {
     let Some(mut lab) = lab(|_| {}) else { return };
-    lab.give("f", (ALICE, STAFF), 0o6777);
+    lab.give("f", ALICE, STAFF, 0o6777);
     let file = lab.by(user(BOB), |lab| lab.find("f"));
     assert_eq!(lab.by(user(BOB), |lab| lab.write(&file, 0, b"y")), Ok(1));
     assert_eq!(fs::metadata(lab.path("f")).unwrap().mode() & 0o7777, 0o777);
@@ -165,7 +170,7 @@ fn a_write_by_another_takes_the_set_user_bit_away() {
 fn what_is_made_in_a_directory_of_a_group_belongs_to_the_group() {
     let Some(mut lab) = lab(|_| {}) else { return };
     fs::create_dir(lab.path("g")).unwrap();
-    lab.own("g", (0, STAFF), 0o2777);
+    lab.own("g", 0, STAFF, 0o2777);
     lab.by(user(ALICE), |lab| {
         let dir = lab.find("g");
         lab.files.create(&dir, b"f", &guarded(0o644)).unwrap();
@@ -180,7 +185,7 @@ fn an_exclusive_file_of_any_mode_is_its_makers_to_write() {
     let Some(mut lab) = lab(|config| config.sync_directories = true) else { return };
     let root = lab.root();
     // Without the right to read the directory, which is synced nevertheless.
-    lab.own("", (0, 0), 0o733);
+    lab.own("", 0, 0, 0o733);
     let how = CreateHow::Exclusive(*b"verifier");
     let file = lab.by(user(ALICE), |lab| lab.files.create(&root, b"f", &how)).unwrap().handle;
     lab.by(user(ALICE), |lab| lab.files.setattr(&file, &mode(0o000), None)).unwrap();
@@ -195,7 +200,7 @@ fn an_exclusive_file_of_any_mode_is_its_makers_to_write() {
 #[test]
 fn a_program_that_may_be_run_may_be_read_and_not_written() {
     let Some(mut lab) = lab(|_| {}) else { return };
-    lab.give("f", (ALICE, ALICE), 0o711);
+    lab.give("f", ALICE, ALICE, 0o711);
     let file = lab.by(user(BOB), |lab| lab.find("f"));
     assert_eq!(lab.by(user(BOB), |lab| lab.content(&file)).unwrap(), b"x");
     assert_eq!(lab.by(user(BOB), |lab| lab.write(&file, 0, b"y")), Err(Status::Acces));
@@ -204,12 +209,13 @@ fn a_program_that_may_be_run_may_be_read_and_not_written() {
 #[test]
 fn only_a_change_of_the_ctime_alone_is_taken_for_our_own() {
     let Some(mut lab) = lab(|_| {}) else { return };
-    lab.give("f", (ALICE, ALICE), 0o600);
+    lab.give("f", ALICE, ALICE, 0o600);
     lab.by(user(ALICE), |lab| {
         let file = lab.find("f");
         let slot = lab.files.resolve(&file, Intent::Look).unwrap();
         let before = lab.files.attributes(slot).unwrap();
-        let later = Attributes { ctime: Time { seconds: before.ctime.seconds + 1, nanos: 0 }, ..before };
+        let later =
+            Attributes { ctime: Time { seconds: before.ctime.seconds + 1, nanos: 0 }, ..before };
         for (after, is_judged_again) in [
             (later, false),
             (Attributes { mode: 0o640, ..later }, true),

@@ -1,9 +1,12 @@
-//! Every operation through the store, for a user, ends as the same operation ends that a process of that user does here.
+//! Every operation through the store, for a user, ends as the same operation ends that a process of
+//! that user does here.
 //!
-//! Two trees are made alike. A child process, started as the user by `setpriv`, works on one by path; the store, acting as
-//! the user, on the other by handles; then outcomes are compared one by one, and both trees as a whole.
+//! Two trees are made alike. A child process, started as the user by `setpriv`, works on one by
+//! path; the store, acting as the user, on the other by handles; then outcomes are compared one by
+//! one, and both trees as a whole.
 
 use super::*;
+use crate::store::NameIn;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -34,7 +37,8 @@ fn directory_modes() -> impl Iterator<Item = u32> {
     (0..=0o777).chain(SPECIAL)
 }
 
-/// Makes a tree: a file and a directory of each mode that belong to Alice and the staff, and a directory for links.
+/// Makes a tree: a file and a directory of each mode that belong to Alice and the staff, and a
+/// directory for links.
 fn plant(tree: &Path) {
     let give = |path: &Path, mode: u32, uid: u32| {
         chown(path, Some(uid), Some(STAFF)).unwrap();
@@ -62,10 +66,10 @@ fn plant(tree: &Path) {
     fs::set_permissions(tree, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
-/// How each operation ended.
+/// Status of each operation, by its name.
 type Outcomes = BTreeMap<String, Status>;
 
-/// What is done, by path or by handle.
+/// Operations to try, by path or by handle.
 trait Doer {
     fn on_file(&mut self, operation: &str, file: &str) -> Result<(), Status>;
     fn on_directory(&mut self, operation: &str, directory: &str) -> Result<(), Status>;
@@ -151,7 +155,10 @@ impl Doer for Local<'_> {
             "may-write" => asked(os::Access::WRITE_OK),
             "may-execute" => asked(os::Access::EXEC_OK),
             "read" | "read-again" => self.open(&file, OFlags::RDONLY).map(drop),
-            "write" => self.open(&file, OFlags::WRONLY).and_then(|fd| rustix::io::write(fd, b"x")).map(drop),
+            "write" => self
+                .open(&file, OFlags::WRONLY)
+                .and_then(|fd| rustix::io::write(fd, b"x"))
+                .map(drop),
             "truncate" => self.open(&file, OFlags::WRONLY).and_then(|fd| os::ftruncate(fd, 1)),
             "touch" => os::utimensat(CWD, &file, &now(), AtFlags::empty()),
             "set-times" => os::utimensat(
@@ -182,10 +189,14 @@ impl Doer for Local<'_> {
             "above" => os::lstat(directory.join("..")).map(drop),
             "list" => self.open(&directory, OFlags::RDONLY | OFlags::DIRECTORY).map(drop),
             "create" => self.open(&directory.join("new"), new).map(drop),
-            "create-set-group" => os::open(directory.join("group"), new, Mode::from(0o2755)).map(drop),
+            "create-set-group" => {
+                os::open(directory.join("group"), new, Mode::from(0o2755)).map(drop)
+            }
             "mkdir" => os::mkdir(directory.join("dir"), Mode::from(0o750)),
             "symlink" => os::symlink("target", directory.join("link")),
-            "fifo" => os::mknodat(CWD, directory.join("fifo"), os::FileType::Fifo, Mode::from(0o640), 0),
+            "fifo" => {
+                os::mknodat(CWD, directory.join("fifo"), os::FileType::Fifo, Mode::from(0o640), 0)
+            }
             "link-into" => os::link(self.0.join("common"), directory.join("common")),
             "rename" => os::rename(directory.join("roots"), directory.join("renamed")),
             "remove-alices" => os::unlink(directory.join("alices")),
@@ -203,12 +214,12 @@ fn mode_of(name: &str) -> u32 {
 }
 
 /// The tree of the store.
-struct Served<'a> {
+struct ServedTree<'a> {
     lab: &'a mut Lab,
     handles: BTreeMap<String, FileHandle>,
 }
 
-impl Served<'_> {
+impl ServedTree<'_> {
     fn may(&mut self, file: &FileHandle, right: Access) -> Result<(), Status> {
         let granted = self.lab.files.access(file, right).map_err(|failed| failed.status)?.0;
         if granted == right { Ok(()) } else { Err(Status::Acces) }
@@ -219,7 +230,7 @@ impl Served<'_> {
     }
 }
 
-impl Doer for Served<'_> {
+impl Doer for ServedTree<'_> {
     fn on_file(&mut self, operation: &str, name: &str) -> Result<(), Status> {
         let (file, none) = (self.handles[name], SetAttributes::default());
         let at = SetTime::Client(Time { seconds: 1_000, nanos: 0 });
@@ -230,9 +241,10 @@ impl Doer for Served<'_> {
             "read" | "read-again" => self.lab.content(&file).map(drop),
             "write" => self.lab.write(&file, 0, b"x").map(drop),
             "truncate" => self.set(&file, SetAttributes { size: Some(1), ..none }),
-            "touch" => {
-                self.set(&file, SetAttributes { atime: SetTime::Server, mtime: SetTime::Server, ..none })
-            }
+            "touch" => self.set(
+                &file,
+                SetAttributes { atime: SetTime::Server, mtime: SetTime::Server, ..none },
+            ),
             "set-times" => self.set(&file, SetAttributes { atime: at, mtime: at, ..none }),
             "chmod" => self.set(&file, SetAttributes { mode: Some(mode_of(name)), ..none }),
             "chmod-set-group" => {
@@ -242,7 +254,11 @@ impl Doer for Served<'_> {
             "chown" => self.set(&file, SetAttributes { uid: Some(BOB), ..none }),
             "link" => {
                 let links = self.handles["links"];
-                self.lab.files.link(&file, &links, name.as_bytes()).map(drop).map_err(|failed| failed.status)
+                self.lab
+                    .files
+                    .link(&file, &links, name.as_bytes())
+                    .map(drop)
+                    .map_err(|failed| failed.status)
             }
             _ => unreachable!(),
         }
@@ -259,14 +275,20 @@ impl Doer for Served<'_> {
             "lookup" => files.lookup(&dir, b"alices").map(drop).map_err(|failed| failed.status),
             "above" => files.lookup(&dir, b"..").map(drop).map_err(|failed| failed.status),
             "list" => files
-                .readdir(&dir, crate::store::Place::default(), &mut |_| true)
+                .readdir(&dir, crate::store::ListingStart::default(), &mut |_| true)
                 .map(drop)
                 .map_err(|failed| failed.status),
-            "create" => files.create(&dir, b"new", &guarded(0o640)).map(drop).map_err(|failed| failed.status),
-            "create-set-group" => {
-                files.create(&dir, b"group", &guarded(0o2755)).map(drop).map_err(|failed| failed.status)
+            "create" => files
+                .create(&dir, b"new", &guarded(0o640))
+                .map(drop)
+                .map_err(|failed| failed.status),
+            "create-set-group" => files
+                .create(&dir, b"group", &guarded(0o2755))
+                .map(drop)
+                .map_err(|failed| failed.status),
+            "mkdir" => {
+                files.mkdir(&dir, b"dir", &set(0o750)).map(drop).map_err(|failed| failed.status)
             }
-            "mkdir" => files.mkdir(&dir, b"dir", &set(0o750)).map(drop).map_err(|failed| failed.status),
             "symlink" => files
                 .symlink(&dir, b"link", b"target", &SetAttributes::default())
                 .map(drop)
@@ -275,24 +297,35 @@ impl Doer for Served<'_> {
                 .mknod(&dir, b"fifo", FileKind::Fifo, &set(0o640))
                 .map(drop)
                 .map_err(|failed| failed.status),
-            "link-into" => files.link(&common, &dir, b"common").map(drop).map_err(|failed| failed.status),
-            "rename" => {
-                files.rename((&dir, b"roots"), (&dir, b"renamed")).map(drop).map_err(|failed| failed.status)
+            "link-into" => {
+                files.link(&common, &dir, b"common").map(drop).map_err(|failed| failed.status)
             }
-            "remove-alices" => files.remove(&dir, b"alices").map(drop).map_err(|failed| failed.status),
+            "rename" => files
+                .rename(NameIn::new(&dir, b"roots"), NameIn::new(&dir, b"renamed"))
+                .map(drop)
+                .map_err(|failed| failed.status),
+            "remove-alices" => {
+                files.remove(&dir, b"alices").map(drop).map_err(|failed| failed.status)
+            }
             "remove-bobs" => files.remove(&dir, b"bobs").map(drop).map_err(|failed| failed.status),
-            "remove-roots" => files.remove(&dir, b"renamed").map(drop).map_err(|failed| failed.status),
+            "remove-roots" => {
+                files.remove(&dir, b"renamed").map(drop).map_err(|failed| failed.status)
+            }
             "rmdir" => files.rmdir(&dir, b"dir").map(drop).map_err(|failed| failed.status),
             _ => unreachable!(),
         }
     }
 }
 
-/// What a process of the user finds; `None` where none can be started.
+/// Returns the outcomes that a process of the user finds; `None` where no such process can be
+/// started.
 fn locally(program: &Path, tree: &Path, (uid, gid, groups): Identity) -> Option<Outcomes> {
     let groups: Vec<_> = groups.iter().map(u32::to_string).collect();
-    let groups =
-        if groups.is_empty() { "--clear-groups".into() } else { format!("--groups={}", groups.join(",")) };
+    let groups = if groups.is_empty() {
+        "--clear-groups".into()
+    } else {
+        format!("--groups={}", groups.join(","))
+    };
     let report = tree.with_extension("report");
     fs::write(&report, b"").unwrap();
     chown(&report, Some(uid), Some(gid)).unwrap();
@@ -300,11 +333,16 @@ fn locally(program: &Path, tree: &Path, (uid, gid, groups): Identity) -> Option<
     command.args([format!("--reuid={uid}"), format!("--regid={gid}"), groups]);
     // Nothing of what this process itself may do.
     command.args(["--ambient-caps=-all", "--inh-caps=-all"]).arg(program);
-    command.args(["store::files::tests::privileged::table::as_the_user", "--exact", "--include-ignored"]);
+    command.args([
+        "store::files::tests::privileged::table::as_the_user",
+        "--exact",
+        "--include-ignored",
+    ]);
     let output = command.env("STAG_TEST_TREE", tree).output().ok()?;
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     let report = fs::read_to_string(report).unwrap();
-    let statuses: BTreeMap<_, _> = STATUSES.iter().map(|status| (format!("{status:?}"), *status)).collect();
+    let statuses: BTreeMap<_, _> =
+        STATUSES.iter().map(|status| (format!("{status:?}"), *status)).collect();
     Some(
         report
             .lines()
@@ -316,8 +354,15 @@ fn locally(program: &Path, tree: &Path, (uid, gid, groups): Identity) -> Option<
     )
 }
 
-const STATUSES: [Status; 7] =
-    [Status::Ok, Status::Perm, Status::Acces, Status::NoEnt, Status::Exist, Status::NotEmpty, Status::Io];
+const STATUSES: [Status; 7] = [
+    Status::Ok,
+    Status::Perm,
+    Status::Acces,
+    Status::NoEnt,
+    Status::Exist,
+    Status::NotEmpty,
+    Status::Io,
+];
 
 /// Runs as the user.
 #[test]
@@ -327,7 +372,8 @@ fn as_the_user() {
     let tree = Path::new(&tree);
     rustix::process::umask(Mode::empty());
     let outcomes = all(&mut Local(tree));
-    let lines: String = outcomes.iter().map(|(name, status)| format!("{name} {status:?}\n")).collect();
+    let lines: String =
+        outcomes.iter().map(|(name, status)| format!("{name} {status:?}\n")).collect();
     fs::write(tree.with_extension("report"), lines).unwrap();
 }
 
@@ -350,14 +396,16 @@ fn survey(tree: &Path) -> BTreeMap<PathBuf, (u32, u32, u32, u64, u64)> {
     found
 }
 
-/// What NFS gives beyond the mode of a file: to its owner, who had the right when he opened it, and to who may execute it.
+/// Returns the expected status over NFS, which gives more than the mode of a file: to its owner,
+/// who had the right when he opened the file, and to users who may execute it.
 fn expected(name: &str, local: &Outcomes, uid: u32) -> Status {
     let (operation, object) = name.split_once(' ').unwrap();
     let is_content = matches!(operation, "read" | "read-again" | "write" | "truncate");
     // By then Alice may have given the file away.
     let is_owner = uid == ALICE && is_content;
     let may_execute = || {
-        matches!(operation, "read" | "read-again") && local[&format!("may-execute {object}")] == Status::Ok
+        matches!(operation, "read" | "read-again")
+            && local[&format!("may-execute {object}")] == Status::Ok
     };
     match local[name] {
         Status::Acces if is_owner || may_execute() => Status::Ok,
@@ -394,7 +442,7 @@ fn every_operation_ends_as_it_does_locally() {
             names.map(found).collect()
         });
         let (uid, gid, groups) = identity;
-        let served = lab.by(member(uid, gid, groups), |lab| all(&mut Served { lab, handles }));
+        let served = lab.by(member(uid, gid, groups), |lab| all(&mut ServedTree { lab, handles }));
         let wrong: Vec<_> = served
             .iter()
             .filter(|(name, status)| **status != expected(name, &local, uid))

@@ -1,0 +1,347 @@
+//! A generator with its shard, on one core.
+
+use crate::{
+    generator::Generator,
+    latency::CallRecord,
+    schedule::{Pace, RunSpan},
+    stages::Stage,
+    workload::{LoadFiles, Maker, Workload},
+};
+use stag_client::Error;
+use stag_engine::{CallFault, Config, PeerId, Sampling, Shard, Stages};
+use stag_protocol::rpcrdma::{Version, Versions};
+use stag_verbs::{FabricFault, Limits, Provider, Time};
+use std::{fmt, io, net::SocketAddr, time::Duration};
+
+/// Time that a core spins with nothing to do before it lets others run.
+const SPIN: Duration = Duration::from_micros(50);
+
+/// Settings of one load generator.
+#[derive(Clone, Debug)]
+pub struct LoadPlan {
+    /// Workload that the generator calls.
+    pub workload: Workload,
+    /// Octets of payload of one call.
+    pub len: usize,
+    /// Connections of this generator.
+    pub connections: usize,
+    /// Calls outstanding on each, at most.
+    pub depth: usize,
+    /// Compare every octet of payload.
+    pub verify: bool,
+    /// Time allowed for the reply to one call, or for making a connection.
+    pub timeout: Duration,
+    /// Decides places, mixtures and XIDs.
+    pub seed: u64,
+    /// The user and group that AUTH_SYS names.
+    pub user: (u32, u32),
+    /// An export is named: NULL is that of NFS.
+    pub is_nfs: bool,
+    /// Files on the server that NFS workloads work on.
+    pub files: Option<LoadFiles>,
+    /// Versions of RPC-over-RDMA to call by.
+    pub versions: Versions,
+    /// Selection of the calls that are watched from stage to stage.
+    pub sampling: Sampling,
+}
+
+impl LoadPlan {
+    /// Calls of `workload` over one connection, `depth` at a time with `len` octets of payload,
+    /// which are compared.
+    pub fn new(workload: Workload, len: usize, depth: usize) -> Self {
+        Self {
+            workload,
+            len,
+            connections: 1,
+            depth,
+            verify: true,
+            timeout: Duration::from_secs(30),
+            seed: 1,
+            user: (0, 0),
+            is_nfs: false,
+            files: None,
+            versions: Versions::One,
+            sampling: Sampling::default(),
+        }
+    }
+
+    /// The sizes of its shard.
+    fn shard(&self) -> Config {
+        let calls = self.connections * self.depth;
+        let is_called = self.workload == Workload::Reverse;
+        // Connections of a storm end for a while.
+        let peers = self.connections * if self.workload == Workload::ConnStorm { 2 } else { 1 };
+        let receives = calls + peers * 2 + 64;
+        let depth = u32::try_from(self.depth).unwrap_or(u32::MAX);
+        let (small, medium) = (calls * 4 + 64, if self.len > 1_024 { calls * 2 + 4 } else { 4 });
+        let large = if self.len > 65_536 { calls * 2 + 2 } else { 2 };
+        Config {
+            call_versions: self.versions,
+            calls_max: if is_called { 1 } else { depth },
+            reverse_grant: if is_called { depth } else { 0 },
+            receives,
+            inbound: receives,
+            peers: peers + 1,
+            outbound: calls + 4,
+            slots: [small, medium, large],
+            reserved_port: self.takes_reserved_ports(),
+            xid_seed: self.seed as u32,
+            ..Config::default()
+        }
+    }
+
+    /// True if its connections come from ports below 1024. Those of a storm do not: there are too
+    /// few.
+    pub fn takes_reserved_ports(&self) -> bool {
+        self.workload != Workload::ConnStorm && stag_client::takes_reserved_ports()
+    }
+
+    /// Returns the limits that the generator's fabric has to support.
+    pub fn limits(&self) -> Limits {
+        let shard = self.shard();
+        Limits { windows: shard.outbound * 4, ..shard.limits((self.depth * 4).max(256)) }
+    }
+
+    fn maker(&self) -> Maker {
+        let Self { workload, len, depth, verify, user, timeout, is_nfs, files, .. } = *self;
+        Maker { workload, len, depth, verify, user, timeout, is_nfs, files }
+    }
+}
+
+/// Destination of a connection.
+#[derive(Clone, Debug)]
+pub enum To<A> {
+    /// Over the fabric.
+    Fabric(A),
+    /// By RPC over TCP.
+    Tcp(SocketAddr),
+}
+
+/// A generator with its shard.
+pub struct Load<P: Provider> {
+    shard: Shard<P, Generator>,
+    timeout: Duration,
+    /// Connections to be made before the first call.
+    connections: usize,
+    /// Destination of the connections of a storm.
+    to: Option<To<P::Address>>,
+    /// Set by the first reply: what is spoken, or that it is none.
+    spoken: Option<Option<Version>>,
+}
+
+impl<P: Provider> fmt::Debug for Load<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Load").field("generator", self.shard.app()).finish_non_exhaustive()
+    }
+}
+
+fn connect<P: Provider>(
+    shard: &mut Shard<P, Generator>,
+    to: &To<P::Address>,
+) -> Result<PeerId, FabricFault> {
+    match to {
+        To::Fabric(at) => shard.connect(at),
+        To::Tcp(at) => shard.connect_tcp(*at),
+    }
+}
+
+impl<P: Provider> Load<P> {
+    /// One that is not connected. Fails as `mmap(2)` and `epoll_create(2)` do.
+    pub fn new(provider: P, plan: &LoadPlan) -> io::Result<Self> {
+        let generator = Generator::new(plan.maker(), plan.seed, plan.connections, plan.sampling);
+        let shard = Shard::new(provider, generator, plan.shard(), Box::new(|_| false))?;
+        let connections = if plan.workload == Workload::ConnStorm { 0 } else { plan.connections };
+        Ok(Self { shard, timeout: plan.timeout, connections, to: None, spoken: None })
+    }
+
+    /// Begins to connect; passes have to be run until [`Load::is_connected`].
+    ///
+    /// # Errors
+    /// As the fabric gives them.
+    pub fn connect(&mut self, to: &To<P::Address>) -> Result<(), FabricFault> {
+        for _ in 0..self.connections {
+            let peer = connect(&mut self.shard, to)?;
+            self.shard.with_app(|generator, _| generator.add_peer(peer));
+        }
+        self.to = (self.connections == 0).then(|| to.clone());
+        Ok(())
+    }
+
+    /// Makes the connections that the generator wants.
+    fn connect_wanted(&mut self) {
+        let Some(to) = &self.to else { return };
+        while let Some(index) = self.shard.with_app(|generator, _| generator.next_connection()) {
+            let peer = connect(&mut self.shard, to);
+            self.shard.with_app(|generator, _| generator.note_connection(index, peer));
+        }
+    }
+
+    /// Returns true once all connections are established.
+    ///
+    /// # Errors
+    /// [`Error::NotConnected`] when one cannot be made.
+    pub fn is_connected(&self) -> Result<bool, Error> {
+        match self.shard.app().connected() {
+            (_, Some(cause)) => Err(Error::NotConnected(Some(cause))),
+            (up, None) => Ok(up >= self.connections),
+        }
+    }
+
+    /// Connects, and waits until all connections stand, or `stop` says so.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Fabric`], [`Error::NotConnected`] and, when it takes too long or is
+    /// stopped, [`Error::Call`].
+    pub fn meet(
+        &mut self,
+        to: &To<P::Address>,
+        now: impl Fn() -> Time,
+        stop: impl Fn() -> bool,
+    ) -> Result<(), Error> {
+        self.connect(to).map_err(Error::Fabric)?;
+        self.pass_until(&now, &stop, |load| Ok(load.is_connected()?.then_some(())))
+    }
+
+    /// Runs passes until `done` has something, for no longer than a call may take.
+    fn pass_until<T>(
+        &mut self,
+        now: &impl Fn() -> Time,
+        stop: &impl Fn() -> bool,
+        mut done: impl FnMut(&mut Self) -> Result<Option<T>, Error>,
+    ) -> Result<T, Error> {
+        let began = now();
+        loop {
+            if let Some(done) = done(self)? {
+                return Ok(done);
+            }
+            let time = now();
+            if !self.shard.pass(time) {
+                std::thread::yield_now();
+            }
+            if time.since(began) > self.timeout {
+                return Err(Error::Call(CallFault::TimedOut));
+            }
+            if stop() {
+                return Err(Error::Call(CallFault::Cancelled));
+            }
+        }
+    }
+
+    /// Asks the shards at the other end of every connection, one after the other, how long calls
+    /// were in each stage there.
+    ///
+    /// # Errors
+    /// When one does not say it, does not answer in time, or is stopped.
+    pub fn ask_stages(
+        &mut self,
+        now: impl Fn() -> Time,
+        stop: impl Fn() -> bool,
+    ) -> Result<Vec<Stages>, Error> {
+        let mut said = Vec::with_capacity(self.connections);
+        for place in 0..self.connections {
+            self.ask_one(place)?;
+            said.push(self.pass_until(&now, &stop, |load| load.told().transpose())?);
+        }
+        Ok(said)
+    }
+
+    /// Asks over connection `place`; passes have to be run until [`Load::told`] has the answer.
+    ///
+    /// # Errors
+    /// [`Error::NoMemory`], and [`Error::NotConnected`] without such a connection.
+    pub fn ask_one(&mut self, place: usize) -> Result<(), Error> {
+        self.shard.with_app(|generator, cx| generator.ask_stages(cx, place))
+    }
+
+    /// Takes the stages reported by the server that [`Load::ask_one`] asked; the answer is returned
+    /// once.
+    pub fn told(&mut self) -> Option<Result<Stages, Error>> {
+        self.with_generator(Generator::told)
+    }
+
+    /// From here on [`Load::step`] makes calls.
+    pub fn begin(&mut self, now: Time, pace: Pace, span: RunSpan) {
+        self.shard.with_app(|generator, _| generator.begin(now, pace, span));
+    }
+
+    /// One turn: what was finished is written down, what is due goes out, one pass. True when there
+    /// was something to do.
+    pub fn step(&mut self, now: Time) -> bool {
+        let turned = self.shard.with_app(|generator, cx| generator.turn(cx, now));
+        self.connect_wanted();
+        let is_watched = self.shard.app().has_begun();
+        if is_watched {
+            self.with_generator(|generator| generator.stamp_begun(Stage::Emit, now));
+        }
+        let passed = self.shard.pass(now);
+        if is_watched {
+            self.with_generator(|generator| generator.stamp_begun(Stage::Send, now));
+        }
+        // While the peer that replied still has its connection.
+        if self.spoken.is_none()
+            && let Some(peer) = self.shard.app().heard()
+        {
+            self.spoken = Some(self.shard.version(peer));
+        }
+        passed | turned
+    }
+
+    /// The version of RPC-over-RDMA that is spoken; none over TCP, and before the first reply.
+    pub fn version(&self) -> Option<u32> {
+        self.spoken.flatten().map(Version::number)
+    }
+
+    /// Runs until every call is over; from when `stop` says so, no more are made. `keep` is given
+    /// each second when it is over, and may give memory back.
+    pub fn run(
+        &mut self,
+        now: impl Fn() -> Time,
+        stop: impl Fn() -> bool,
+        mut keep: impl FnMut(u64, CallRecord) -> Option<CallRecord>,
+    ) {
+        let (mut busy_at, mut is_stopped) = (now(), false);
+        while !self.shard.app().is_over() {
+            let time = now();
+            if !is_stopped && stop() {
+                is_stopped = true;
+                self.with_generator(|generator| generator.stop(time));
+            }
+            if self.step(time) {
+                busy_at = time;
+            } else if time.since(busy_at) < SPIN || self.is_due_soon(time) {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+            self.shard.with_app(|generator, _| {
+                while let Some((number, record)) = generator.take_second() {
+                    if let Some(record) = keep(number, record) {
+                        generator.give(record);
+                    }
+                }
+            });
+        }
+        let (number, rest) = self.shard.with_app(|generator, _| generator.take_rest());
+        keep(number, rest);
+    }
+
+    fn is_due_soon(&self, now: Time) -> bool {
+        self.shard.app().wake_at().is_some_and(|due| due.since(now) < SPIN)
+    }
+
+    /// The generator.
+    pub const fn generator(&self) -> &Generator {
+        self.shard.app()
+    }
+
+    /// The generator, to take what it measured.
+    pub fn with_generator<R>(&mut self, run: impl FnOnce(&mut Generator) -> R) -> R {
+        self.shard.with_app(|generator, _| run(generator))
+    }
+
+    /// The shard.
+    pub const fn shard(&self) -> &Shard<P, Generator> {
+        &self.shard
+    }
+}

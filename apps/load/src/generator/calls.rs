@@ -1,0 +1,100 @@
+//! Calls that are due: made, or counted when nobody can make them.
+
+use super::{CallSlot, Generator, GeneratorPhase, unsent};
+use crate::{latency::nanos, schedule::Pace, workload::Ask};
+use stag_client::Error;
+use stag_engine::{Cx, Time, Token};
+
+impl Generator {
+    /// Makes the calls that are due. How many those were.
+    pub(super) fn issue(&mut self, cx: &mut Cx<'_>, now: Time) -> u64 {
+        let mut made = 0;
+        while let Some(index) = self.free.front().copied() {
+            let intended = match &self.pace {
+                Pace::Closed => now,
+                Pace::Open(schedule) if schedule.next() > now && now < self.span.until => {
+                    return made;
+                }
+                Pace::Open(schedule) => schedule.next(),
+            };
+            if intended >= self.span.until || self.is_enough() {
+                self.phase = GeneratorPhase::AwaitReplies;
+                return made;
+            }
+            if let Pace::Open(schedule) = &mut self.pace {
+                schedule.advance();
+            }
+            self.free.pop_front();
+            self.call(cx, index, intended, now);
+            made += 1;
+            if self.phase == GeneratorPhase::Over {
+                return made;
+            }
+        }
+        if now >= self.span.until {
+            self.leave_rest();
+        }
+        made
+    }
+
+    /// Counts the calls that are due until the end and are not made.
+    pub(super) fn leave_rest(&mut self) {
+        if let Pace::Open(schedule) = &mut self.pace {
+            let calls =
+                self.span.calls.map_or(u64::MAX, |calls| calls.saturating_sub(self.counted));
+            self.watch.unsent += unsent::leave(schedule, self.span, calls, &mut self.second.1);
+        }
+        self.phase = GeneratorPhase::AwaitReplies;
+    }
+
+    pub(super) fn call(&mut self, cx: &mut Cx<'_>, index: u32, intended: Time, now: Time) {
+        let Some(slot) = self.slots.get_mut(index as usize) else { return };
+        let ask = self.maker.ask(&mut self.random, index, slot.steps);
+        let counts = intended >= self.span.from && self.laps.is_none();
+        *slot = CallSlot {
+            ask,
+            intended,
+            sent: now,
+            steps: slot.steps.wrapping_add(1),
+            counts,
+            ..*slot
+        };
+        if counts {
+            self.counted += 1;
+            // In a closed loop a call is due when it is made.
+            if matches!(self.pace, Pace::Open(_)) {
+                let due = intended.max(self.room_at);
+                self.second.1.lag.saturating_record(nanos(now.since(due)));
+            }
+        }
+        if let Ask::Write { block } = ask
+            && let Some(written) =
+                usize::try_from(block).ok().and_then(|block| self.written.get_mut(block))
+        {
+            *written = true;
+        }
+        if counts && let Some(watcher) = &mut self.watcher {
+            watcher.begin(index, intended, now);
+        }
+        let slot = *slot;
+        match &mut self.storm {
+            Some(storm) => storm.begin(index),
+            None => self.send(cx, index, slot),
+        }
+    }
+
+    pub(super) fn send(
+        &mut self,
+        cx: &mut Cx<'_>,
+        index: u32,
+        CallSlot { ask, peer, .. }: CallSlot,
+    ) {
+        match (self.maker.request(cx, ask, Token(index.into())), self.peers.get(peer)) {
+            (Some(request), Some(peer)) => cx.call(*peer, request),
+            _ => {
+                self.failure.get_or_insert((ask.name(), Error::NoMemory));
+                self.phase = GeneratorPhase::Over;
+            }
+        }
+    }
+}

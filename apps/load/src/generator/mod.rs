@@ -1,0 +1,436 @@
+//! The app that makes the calls of a run, and writes down how long each took.
+//!
+//! A turn reads no clock: it is given the time, which is later than everything that the pass before
+//! it read and earlier than everything that the pass behind it sends. So a round trip lasts from
+//! before the call is written to after its reply was read and compared (DESIGN D13). Nothing is
+//! allocated for a call.
+
+mod calls;
+mod reverse;
+mod storm;
+mod unsent;
+
+use crate::{
+    latency::{CallRecord, nanos},
+    schedule::{Pace, Random, RunSpan},
+    stages::{ClientStages, Stage, Watcher},
+    workload::{self, Ask, Maker, Workload},
+};
+use reverse::Laps;
+use stag_client::Error;
+use stag_engine::{
+    App, Call, CallFault, Cause, Cx, Outcome, PeerId, Sampling, Stages, Time, Token,
+};
+use stag_protocol::rpc::Accepted;
+use std::{collections::VecDeque, time::Duration};
+use storm::Storm;
+
+/// Records kept ready for the seconds to come.
+const SPARES: usize = 3;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Phase of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GeneratorPhase {
+    AwaitStart,
+    Running,
+    /// Replies to calls that were made are waited for.
+    AwaitReplies,
+    Over,
+}
+
+/// A place for one call at a time.
+#[derive(Clone, Copy, Debug)]
+struct CallSlot {
+    peer: usize,
+    ask: Ask,
+    intended: Time,
+    sent: Time,
+    /// Calls that it made.
+    steps: u32,
+    counts: bool,
+}
+
+/// Observations of a generator about its own work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GeneratorWatch {
+    /// Looks at the clock, each with one pass of the shard.
+    pub turns: u64,
+    /// Calls that were due and were never made: they found no place until the end, or none could
+    /// succeed any more.
+    pub unsent: u64,
+    /// From when on no call was made, because none could succeed.
+    pub gave_up: Option<Time>,
+}
+
+/// Makes calls and writes down how long they take.
+#[derive(Debug)]
+pub struct Generator {
+    maker: Maker,
+    random: Random,
+    slots: Box<[CallSlot]>,
+    free: VecDeque<u32>,
+    /// Since when there is a place.
+    room_at: Time,
+    finished: Vec<(u32, Result<u64, Error>)>,
+    peers: Vec<PeerId>,
+    up: usize,
+    down: Option<Cause>,
+    phase: GeneratorPhase,
+    pace: Pace,
+    span: RunSpan,
+    counted: u64,
+    last: Time,
+    last_reply: Time,
+    /// The second that is being measured, by its number.
+    second: (u64, CallRecord),
+    full: VecDeque<(u64, CallRecord)>,
+    spare: Vec<CallRecord>,
+    /// Blocks that were written.
+    written: Box<[bool]>,
+    failure: Option<(&'static str, Error)>,
+    watch: GeneratorWatch,
+    /// Watches calls from stage to stage, when that was asked for.
+    watcher: Option<Box<Watcher>>,
+    /// Stages reported by the server, until they are taken.
+    told: Option<Result<Stages, Error>>,
+    /// Of a workload whose calls the server makes.
+    laps: Option<Laps>,
+    /// Of a workload whose calls have a connection each.
+    storm: Option<Storm>,
+}
+
+/// The call that asks a server for its stages: no place has this number.
+const ASKED: Token = Token(u64::MAX);
+
+impl Generator {
+    /// One for `connections`, each with as many places as `maker` has depth.
+    pub(crate) fn new(maker: Maker, seed: u64, connections: usize, sampling: Sampling) -> Self {
+        let depth = maker.depth;
+        let laps = (maker.workload == Workload::Reverse).then(|| Laps::new(connections * depth));
+        let storm = (maker.workload == Workload::ConnStorm).then(|| Storm::new(connections));
+        // The server's calls have places of their own: one of ours asks for them.
+        let places = connections * if laps.is_some() { 1 } else { depth };
+        let slot = |index: usize| CallSlot {
+            peer: index % connections,
+            ask: Ask::Null,
+            intended: Time(0),
+            sent: Time(0),
+            steps: 0,
+            counts: false,
+        };
+        let blocks = maker.files.map_or(0, |files| usize::try_from(files.blocks).unwrap_or(0));
+        Self {
+            maker,
+            random: Random::new(seed),
+            slots: (0..places).map(slot).collect(),
+            free: (0..u32::try_from(places).unwrap_or(u32::MAX)).collect(),
+            room_at: Time(0),
+            finished: Vec::with_capacity(places),
+            peers: Vec::with_capacity(connections),
+            up: 0,
+            down: None,
+            phase: GeneratorPhase::AwaitStart,
+            pace: Pace::Closed,
+            span: RunSpan { from: Time(0), until: Time(0), calls: None },
+            counted: 0,
+            last: Time(0),
+            last_reply: Time(0),
+            second: (0, CallRecord::default()),
+            full: VecDeque::with_capacity(SPARES),
+            spare: (0..SPARES).map(|_| CallRecord::default()).collect(),
+            written: vec![false; blocks].into_boxed_slice(),
+            failure: None,
+            watch: GeneratorWatch::default(),
+            watcher: (sampling.every > 0).then(|| Box::new(Watcher::new(sampling, places))),
+            told: None,
+            laps,
+            storm,
+        }
+    }
+
+    /// The connection of place `peers.len()`.
+    pub(crate) fn add_peer(&mut self, peer: PeerId) {
+        self.peers.push(peer);
+    }
+
+    /// Connections that stand, and why the last one that does not ended.
+    pub(crate) const fn connected(&self) -> (usize, Option<Cause>) {
+        (self.up, self.down)
+    }
+
+    /// Returns the peer from which the last pass brought a reply.
+    pub(crate) fn heard(&self) -> Option<PeerId> {
+        let (index, _) = self.finished.first()?;
+        self.peers.get(self.slots.get(*index as usize)?.peer).copied()
+    }
+
+    /// From here on calls are made.
+    pub(crate) fn begin(&mut self, now: Time, pace: Pace, span: RunSpan) {
+        (self.pace, self.span, self.phase) = (pace, span, GeneratorPhase::Running);
+        (self.last, self.room_at, self.last_reply) = (now, now, span.from);
+    }
+
+    /// No call is meant for a later time than this; those under way are waited for.
+    pub fn stop(&mut self, now: Time) {
+        self.span.until = self.span.until.min(now);
+    }
+
+    /// Returns true once every call is over, or none can succeed.
+    pub fn is_over(&self) -> bool {
+        self.phase == GeneratorPhase::Over
+    }
+
+    /// The first failure: what was called, and why it failed.
+    pub const fn failure(&self) -> Option<(&'static str, Error)> {
+        self.failure
+    }
+
+    /// Returns the generator's observations about its own work.
+    pub const fn watch(&self) -> GeneratorWatch {
+        self.watch
+    }
+
+    /// Returns N and the time that watched calls spent in each stage; one call in N was watched.
+    pub fn stages(&self) -> Option<(u32, &ClientStages)> {
+        self.watcher.as_ref().map(|watcher| (watcher.every(), watcher.stages()))
+    }
+
+    /// Returns true if a call made in this turn is watched.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.watcher.as_ref().is_some_and(|watcher| watcher.has_begun())
+    }
+
+    /// The calls of this turn leave a stage.
+    pub(crate) fn stamp_begun(&mut self, stage: Stage, now: Time) {
+        if let Some(watcher) = &mut self.watcher {
+            watcher.stamp_begun(stage, now);
+        }
+    }
+
+    /// Asks the server at the other end of a connection for its stages.
+    pub(crate) fn ask_stages(&self, cx: &mut Cx<'_>, connection: usize) -> Result<(), Error> {
+        let peer = *self.peers.get(connection).ok_or(Error::NotConnected(self.down))?;
+        let request = self.maker.ask_stages(cx, ASKED).ok_or(Error::NoMemory)?;
+        cx.call(peer, request);
+        Ok(())
+    }
+
+    /// Takes the stages reported by the server; they are returned once.
+    pub(crate) fn told(&mut self) -> Option<Result<Stages, Error>> {
+        self.told.take()
+    }
+
+    /// Returns one flag for each block of the generator's file: true if the block was written.
+    pub fn written(&self) -> &[bool] {
+        &self.written
+    }
+
+    /// Returns the start and the end of measuring. The end is the time at which the last reply of a
+    /// call that counts was read, or at which calls ended.
+    pub fn measured(&self) -> (Time, Time) {
+        let ended = if self.span.calls.is_some() { self.span.from } else { self.span.until };
+        (self.span.from, self.last_reply.max(ended))
+    }
+
+    /// A second that is over, by its number, and what was measured in it.
+    pub fn take_second(&mut self) -> Option<(u64, CallRecord)> {
+        self.full.pop_front()
+    }
+
+    /// Gives the memory of a second back, cleared.
+    pub fn give(&mut self, record: CallRecord) {
+        debug_assert!(record.calls == 0 && record.response.is_empty(), "a spare record is clear");
+        self.spare.push(record);
+    }
+
+    /// Takes the number and the measurements of the second that is not over.
+    pub fn take_rest(&mut self) -> (u64, CallRecord) {
+        (self.second.0, std::mem::take(&mut self.second.1))
+    }
+
+    /// Returns the next time at which there is work that no event announces.
+    pub fn wake_at(&self) -> Option<Time> {
+        match (&self.pace, self.phase) {
+            (Pace::Open(schedule), GeneratorPhase::Running) if !self.free.is_empty() => {
+                Some(schedule.next())
+            }
+            (Pace::Open(_), GeneratorPhase::Running) => Some(self.span.until),
+            _ => None,
+        }
+    }
+
+    /// Writes down what was finished, and makes the calls that are due. True when there was
+    /// something to do.
+    pub(crate) fn turn(&mut self, cx: &mut Cx<'_>, now: Time) -> bool {
+        self.watch.turns += 1;
+        if now >= self.span.from {
+            self.keep_seconds(now);
+            self.second.1.gap =
+                self.second.1.gap.max(nanos(now.since(self.last.max(self.span.from))));
+        }
+        self.last = now;
+        let worked = !self.finished.is_empty();
+        self.collect(cx, now);
+        let made = self.storm_on(cx, now) + self.ask_for_laps(cx, now);
+        let made = made
+            + if self.phase == GeneratorPhase::Running && self.laps.is_none() {
+                self.issue(cx, now)
+            } else {
+                0
+            };
+        if self.phase == GeneratorPhase::AwaitReplies && self.free.len() == self.slots.len() {
+            self.phase = GeneratorPhase::Over;
+        }
+        worked || made > 0
+    }
+
+    fn keep_seconds(&mut self, now: Time) {
+        let number = now.since(self.span.from).as_nanos() / SECOND.as_nanos();
+        let number = u64::try_from(number).unwrap_or(u64::MAX);
+        while self.second.0 < number {
+            let next = self.spare.pop().unwrap_or_default();
+            let (at, record) = &mut self.second;
+            self.full.push_back((*at, std::mem::replace(record, next)));
+            *at += 1;
+        }
+    }
+
+    fn collect(&mut self, cx: &mut Cx<'_>, now: Time) {
+        if self.free.is_empty() && !self.finished.is_empty() {
+            self.room_at = now;
+        }
+        while let Some((index, outcome)) = self.finished.pop() {
+            let Some(slot) = self.slots.get(index as usize).copied() else { continue };
+            let record = &mut self.second.1;
+            match outcome {
+                Ok(octets) if slot.counts => {
+                    record.calls += 1;
+                    record.octets += octets;
+                    record.service.saturating_record(nanos(now.since(slot.sent)));
+                    record.response.saturating_record(nanos(now.since(slot.intended)));
+                    self.last_reply = now;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    record.failed += 1;
+                    self.failure.get_or_insert((slot.ask.name(), error));
+                    // A call that fails in the warm-up would always fail.
+                    if error.is_fatal() || !slot.counts {
+                        self.give_up(now);
+                    }
+                }
+            }
+            match (&mut self.storm, self.peers.get(slot.peer)) {
+                // The place is free when the connection has ended.
+                (Some(storm), Some(peer)) if self.watch.gave_up.is_none() => {
+                    storm.leave(*peer);
+                    cx.disconnect(*peer);
+                }
+                (Some(storm), Some(peer)) => storm.leave(*peer),
+                _ => self.free.push_back(index),
+            }
+        }
+        if let Some(storm) = &self.storm
+            && self.watch.gave_up.is_some()
+            && self.phase != GeneratorPhase::Over
+        {
+            // Nobody waits for connections that are being made.
+            self.second.1.failed += storm.under_way() as u64;
+            self.phase = GeneratorPhase::Over;
+        }
+    }
+
+    /// Makes no more calls, because none can succeed. Those that are due until the end are counted;
+    /// replies to those under way are waited for.
+    fn give_up(&mut self, now: Time) {
+        if matches!(self.phase, GeneratorPhase::Running | GeneratorPhase::AwaitReplies)
+            && self.watch.gave_up.is_none()
+        {
+            self.watch.gave_up = Some(now);
+            if self.phase == GeneratorPhase::Running {
+                self.leave_rest();
+            }
+            if matches!(self.pace, Pace::Closed) {
+                self.stop(now);
+            }
+        }
+    }
+
+    /// Nothing more is done, for this reason unless there is an earlier one.
+    fn fail(&mut self, what: &'static str, error: Error) -> u64 {
+        self.failure.get_or_insert((what, error));
+        self.phase = GeneratorPhase::Over;
+        0
+    }
+
+    /// All calls that count were made.
+    fn is_enough(&self) -> bool {
+        self.span.calls.is_some_and(|calls| self.counted >= calls)
+    }
+}
+
+impl App for Generator {
+    type Report = ();
+
+    fn report(&self) {}
+
+    /// The server calls.
+    fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {
+        let (program, version, procedure) =
+            (call.header.program, call.header.version, call.header.procedure);
+        let lap = (stag_echo::PROGRAM, stag_echo::VERSION, stag_echo::LAP);
+        if self.laps.is_some() && (program, version, procedure) == lap {
+            self.answer(cx, &call);
+        } else {
+            cx.refuse(&call, Accepted::ProgUnavail);
+        }
+    }
+
+    fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {
+        let index = u32::try_from(outcome.token.0).unwrap_or(u32::MAX);
+        let octets = outcome.result.as_deref().unwrap_or_default();
+        let Some(slot) = self.slots.get(index as usize) else {
+            let told = outcome.reply.map_err(Error::Call);
+            return self.told = Some(told.and_then(|reply| workload::stages(reply, octets)));
+        };
+        if let Some(watcher) = &mut self.watcher {
+            watcher.stamp(index, Stage::Reply, cx.now());
+        }
+        let result = match outcome.reply {
+            Ok(reply) => self.maker.check(slot.ask, reply, octets),
+            Err(CallFault::NoPeer) => Err(Error::NotConnected(self.down)),
+            Err(fault) => Err(Error::Call(fault)),
+        };
+        if let Some(watcher) = &mut self.watcher {
+            watcher.stamp(index, Stage::Verify, cx.now());
+            watcher.end(index, result.is_ok());
+        }
+        self.finished.push((index, result));
+    }
+
+    fn on_peer_up(&mut self, _cx: &mut Cx<'_>, peer: PeerId) {
+        match &mut self.storm {
+            Some(storm) => storm.handle_up(peer),
+            None => self.up += 1,
+        }
+    }
+
+    fn on_peer_down(&mut self, cx: &mut Cx<'_>, peer: PeerId, cause: Cause) {
+        if let Some(storm) = &mut self.storm {
+            // Its call ended with this cause before, if it was made.
+            if let Some(index) = storm.handle_down(peer)
+                && !self.finished.iter().any(|(known, _)| *known == index)
+            {
+                self.finished.push((index, Err(Error::NotConnected(Some(cause)))));
+            }
+            return;
+        }
+        self.up = self.up.saturating_sub(1);
+        self.down = Some(cause);
+        if self.phase == GeneratorPhase::Running {
+            self.failure.get_or_insert(("the connection", Error::NotConnected(Some(cause))));
+            self.give_up(cx.now());
+        }
+    }
+}

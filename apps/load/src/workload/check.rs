@@ -1,0 +1,122 @@
+//! Comparison of a reply with the one that its call should have.
+
+use super::{ask::Ask, block, maker::Maker};
+use stag_client::Error;
+use stag_echo::driver::Driven;
+use stag_engine::{Stages, stages::service};
+use stag_protocol::{
+    nfs::v3::{self, StableHow},
+    xdr::{Piece, Reader},
+};
+use stag_rpc::accepted;
+
+impl Maker {
+    /// The octets of payload that a call moved, when its reply is the one that it should have.
+    pub fn check(&self, ask: Ask, reply: &[u8], result: &[u8]) -> Result<u64, Error> {
+        let pieces = [Piece::Inline(reply), Piece::Chunk(result)];
+        let mut results = Reader::over(&pieces);
+        accepted(&mut results)?;
+        let len = self.len as u64;
+        match ask {
+            Ask::Null => results.finish().map(|()| 0).map_err(Error::Garbled),
+            Ask::Echo { place } => {
+                self.payload(results, stag_echo::part(place, self.len)).map(|()| 2 * len)
+            }
+            Ask::Push { place } => {
+                self.payload(results, stag_echo::part(place, self.len)).map(|()| len)
+            }
+            Ask::Pull { .. } => pulled(results).map(|()| len),
+            Ask::Drive { .. } => driven(results).map(|()| 0),
+            _ => self.check_nfs(ask, results).map(|moved| if moved { len } else { 0 }),
+        }
+    }
+
+    fn check_nfs(&self, ask: Ask, results: Reader<'_>) -> Result<bool, Error> {
+        let procedure = match ask {
+            Ask::GetAttr => v3::Procedure::GetAttr,
+            Ask::Lookup { .. } | Ask::Find { .. } => v3::Procedure::Lookup,
+            Ask::Read { .. } => v3::Procedure::Read,
+            Ask::Write { .. } => v3::Procedure::Write,
+            Ask::Create { .. } => v3::Procedure::Create,
+            Ask::Remove { .. } => v3::Procedure::Remove,
+            _ => v3::Procedure::Null,
+        };
+        let status = match v3::Reply::parse(procedure, results).map_err(Error::Garbled)? {
+            v3::Reply::Null => Ok(()),
+            v3::Reply::GetAttr(reply) => reply.map(drop).map_err(|failure| failure.status),
+            v3::Reply::Lookup(reply) => reply.map(drop).map_err(|failure| failure.status),
+            v3::Reply::Create(reply) => reply.map(drop).map_err(|failure| failure.status),
+            v3::Reply::Remove(reply) => reply.map(drop).map_err(|failure| failure.status),
+            v3::Reply::Write(Ok(done)) if done.count as usize != self.len => {
+                return Err(Error::Nonsense("WRITE took less than was sent"));
+            }
+            v3::Reply::Write(Ok(done)) if done.committed != StableHow::FileSync => {
+                return Err(Error::Nonsense("WRITE is less stable than was asked for"));
+            }
+            v3::Reply::Write(reply) => reply.map(drop).map_err(|failure| failure.status),
+            v3::Reply::Read(Ok(done)) => {
+                let Ask::Read { block: number } = ask else { return Ok(false) };
+                return self
+                    .same(done.data.octets().unwrap_or_default(), block(number, self.len, false));
+            }
+            v3::Reply::Read(Err(failure)) => Err(failure.status),
+            _ => return Err(Error::Nonsense("the reply is one of another procedure")),
+        };
+        status.map_err(Error::Nfs)?;
+        Ok(matches!(ask, Ask::Write { .. }))
+    }
+
+    fn payload(&self, mut results: Reader<'_>, expected: Option<&[u8]>) -> Result<(), Error> {
+        let octets = results.item(self.len).map_err(Error::Garbled)?;
+        self.same(octets, expected.unwrap_or_default())?;
+        results.finish().map_err(Error::Garbled)
+    }
+
+    /// Octets of payload are those that they should be.
+    pub fn same(&self, octets: &[u8], expected: &[u8]) -> Result<bool, Error> {
+        if octets.len() != expected.len() {
+            return Err(Error::Nonsense("the payload is shorter than what was asked for"));
+        }
+        if self.verify && octets != expected {
+            return Err(CORRUPT);
+        }
+        Ok(true)
+    }
+}
+
+/// Reads a server's report on the stages of its calls.
+pub(crate) fn stages(reply: &[u8], result: &[u8]) -> Result<Stages, Error> {
+    let pieces = [Piece::Inline(reply), Piece::Chunk(result)];
+    let mut results = Reader::over(&pieces);
+    accepted(&mut results)?;
+    let octets = results.item(service::LEN_MAX).map_err(Error::Garbled)?;
+    service::parse(octets).map_err(Error::Garbled)
+}
+
+/// The payload is wrong.
+pub const CORRUPT: Error = Error::Nonsense("the payload is not what it should be");
+
+fn pulled(mut results: Reader<'_>) -> Result<(), Error> {
+    let is_same = results.u32().map_err(Error::Garbled)?;
+    if is_same != 1 { Err(CORRUPT) } else { results.finish().map_err(Error::Garbled) }
+}
+
+/// Reads the result of DRIVE; every end of the server's calls other than a stop is an error.
+fn driven(mut results: Reader<'_>) -> Result<(), Error> {
+    let end = results.u32().map_err(Error::Garbled)?;
+    results.finish().map_err(Error::Garbled)?;
+    Err(Error::Nonsense(match Driven::from_number(end) {
+        Driven::Stopped => return Ok(()),
+        Driven::Corrupt => return Err(CORRUPT),
+        Driven::TooLong => {
+            "calls of the server have to fit inline on version 1 of RPC-over-RDMA (RFC 8167): \
+             give a lower --size, or \
+             --rdma-version 2"
+        }
+        Driven::Full => {
+            "the server has no room for so many calls: give a lower --depth, --connections or \
+             --size"
+        }
+        Driven::Failed => "a call of the server failed",
+    }))
+}

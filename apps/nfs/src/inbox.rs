@@ -1,0 +1,137 @@
+//! Letters to a thread from others: bounded, never waited for, with a wakeup that ends the thread's
+//! sleep.
+
+use std::{
+    fmt,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, SyncSender, sync_channel},
+    },
+};
+
+type WakeFn = Box<dyn Fn() + Send + Sync>;
+
+/// The end of a thread's mail that others put letters in, from any thread. The thread has the
+/// receiver.
+pub(crate) struct Inbox<T> {
+    letters: SyncSender<T>,
+    is_filled: AtomicBool,
+    wake: OnceLock<WakeFn>,
+}
+
+impl<T> fmt::Debug for Inbox<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Inbox")
+    }
+}
+
+/// Wakes the thread of an inbox, from any thread.
+#[derive(Clone)]
+pub struct Wakeup(Arc<dyn AttachWake>);
+
+/// An inbox of whatever letters.
+trait AttachWake: Send + Sync {
+    fn attach(&self, wake: WakeFn);
+}
+
+impl<T: Send> AttachWake for Inbox<T> {
+    fn attach(&self, wake: WakeFn) {
+        Self::attach(self, wake);
+    }
+}
+
+impl fmt::Debug for Wakeup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Wakeup")
+    }
+}
+
+impl Wakeup {
+    /// The wakeup of the thread that reads `inbox`.
+    pub(crate) fn new<T: Send + 'static>(inbox: &Arc<Inbox<T>>) -> Self {
+        Self(Arc::<Inbox<T>>::clone(inbox))
+    }
+
+    /// Lets `wake` wake the thread. Without it a sleeping thread finds its letters when it wakes by
+    /// itself. Only the first counts.
+    pub fn attach(&self, wake: impl Fn() + Send + Sync + 'static) {
+        self.0.attach(Box::new(wake));
+    }
+}
+
+impl<T> Inbox<T> {
+    /// Room for `capacity` letters; all memory they ever need.
+    pub(crate) fn new(capacity: usize) -> (Self, Receiver<T>) {
+        let (letters, receiver) = sync_channel(capacity);
+        (Self { letters, is_filled: AtomicBool::new(false), wake: OnceLock::new() }, receiver)
+    }
+
+    /// As [`Wakeup::attach`].
+    pub(crate) fn attach(&self, wake: impl Fn() + Send + Sync + 'static) {
+        let _ = self.wake.set(Box::new(wake));
+    }
+
+    /// Puts a letter in and wakes nobody. It comes back when the box is full or its thread is gone.
+    pub(crate) fn put(&self, letter: T) -> Result<(), T> {
+        use std::sync::mpsc::TrySendError::{Disconnected, Full};
+        let put =
+            self.letters.try_send(letter).map_err(|(Full(letter) | Disconnected(letter))| letter);
+        if put.is_ok() {
+            self.is_filled.store(true, Ordering::Release);
+        }
+        put
+    }
+
+    /// Wakes the thread, and lets it look into the box.
+    pub(crate) fn wake(&self) {
+        self.is_filled.store(true, Ordering::Release);
+        if let Some(wake) = self.wake.get() {
+            wake();
+        }
+    }
+
+    /// True when somebody put a letter in, or woke the thread, since the last [`look`](Self::look).
+    pub(crate) fn is_filled(&self) -> bool {
+        self.is_filled.load(Ordering::Relaxed)
+    }
+
+    /// As [`is_filled`](Self::is_filled), and takes note of it: one load when nobody did. A letter
+    /// that is put in from here on is found by the next look.
+    pub(crate) fn look(&self) -> bool {
+        self.is_filled() && self.is_filled.swap(false, Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    #[test]
+    fn letters_are_seen_once_and_only_wake_wakes() {
+        let (inbox, letters) = Inbox::new(2);
+        let inbox = Arc::new(inbox);
+        let woken = Arc::new(AtomicU32::new(0));
+        let count = Arc::clone(&woken);
+        Wakeup::new(&inbox).attach(move || {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        assert!(!inbox.look());
+        inbox.put(1).unwrap();
+        assert!(inbox.is_filled() && inbox.look() && !inbox.look());
+        assert_eq!((letters.try_recv(), woken.load(Ordering::Relaxed)), (Ok(1), 0));
+        inbox.wake();
+        assert!(inbox.look());
+        assert_eq!(woken.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_full_box_and_one_whose_thread_is_gone_give_the_letter_back() {
+        let (inbox, letters) = Inbox::new(1);
+        inbox.put(1).unwrap();
+        assert_eq!(inbox.put(2), Err(2));
+        drop(letters);
+        assert_eq!(inbox.put(3), Err(3));
+    }
+}

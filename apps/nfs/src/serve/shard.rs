@@ -1,0 +1,291 @@
+//! One shard on its core: it is built there, says what it is made of, runs until it is told to
+//! stop, and leaves its counters.
+
+use super::{Copied, ServeError, Started, StoreSource, logged::Logged};
+use crate::{
+    Gateway, GatewayReport,
+    drc::{self, CacheHandle},
+    helpers::Helpers,
+    store::{
+        Store,
+        files::{Files, Ring},
+        memory::{self, Memory},
+    },
+};
+use rustix::rand::{GetRandomFlags, getrandom};
+use stag_engine::{
+    Admission, Config, Over, Sampling, Shard, clock::Clock, control::Control, stats::Snapshot,
+};
+use stag_fabrics::{Fabric, FabricGroup, FabricVisitor, Settings};
+use stag_pools::Budget;
+use stag_protocol::rpcrdma::Versions;
+use stag_verbs::FabricFault;
+use std::{io, net::SocketAddr, sync::Arc};
+
+/// RDMA connections of one shard, if its descriptors allow as many.
+pub const CONNECTIONS: usize = 1_024;
+/// Its TCP connections.
+pub const STREAMS: usize = 1_024;
+/// Receives of one shard: one call at a time for each connection, and many for those that use them.
+const RECEIVES: usize = 4_160;
+const _: () = assert!(RECEIVES > 2 * CONNECTIONS);
+/// Calls over TCP at a time.
+const STREAM_CALLS: usize = 1_024;
+/// Calls of ours: a gateway makes none.
+const OUTBOUND: usize = 16;
+/// Work requests of one connection: the pushes and replies of all its calls.
+const SEND_QUEUE: usize = 256;
+/// READs that wait for the disk with a buffer of theirs: at most a quarter of the large ones.
+/// Helpers bring the rest.
+const RING_READS: u16 = 48;
+
+/// The connections that one shard promises, by the descriptors that it may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionShare {
+    /// Connections over a fabric whose connections take descriptors.
+    pub connections: usize,
+    /// Connections of RPC over TCP.
+    pub streams: usize,
+    /// Set-ups that have not got to a connection, of an iWARP listener.
+    pub half_open: usize,
+    /// Peers that are heard while all connections are taken.
+    pub spare: usize,
+    /// Processes at a time over shared memory.
+    pub links: usize,
+}
+
+/// A shard that is to run: its store, its addresses, and what it may take.
+pub struct ServeShard {
+    /// Its number among all shards.
+    pub index: usize,
+    /// Its number among those of its fabric.
+    pub place: usize,
+    /// The addresses of its fabric.
+    pub fabric: FabricGroup,
+    /// Users whose processes may connect by shared memory, beside our own and root.
+    pub shm_allow: Vec<u32>,
+    /// The address of NFS and MOUNT over TCP.
+    pub tcp: Option<SocketAddr>,
+    /// Other shards listen at the same addresses.
+    pub is_shared: bool,
+    /// Makes the judge of peers, over the fabric and over TCP.
+    pub admission: Arc<dyn Fn(Over) -> Admission + Send + Sync>,
+    /// Its part of the process' descriptors.
+    pub share: ConnectionShare,
+    /// Tell clients while they connect what they may send.
+    pub private_data: bool,
+    /// Versions of RPC-over-RDMA.
+    pub versions: Versions,
+    /// One call in so many is watched from stage to stage.
+    pub sample: u32,
+    /// Whoever asks is told how long calls take.
+    pub tells_stages: bool,
+    /// The source of its store.
+    pub source: StoreSource,
+    /// Its part of the duplicate request cache.
+    pub branch: CacheHandle,
+    /// Its way to the helpers, if its store has any.
+    pub helpers: Option<Helpers>,
+    /// The process' clock.
+    pub clock: Clock,
+}
+
+/// The sizes of a server's shard. Grants follow use, from receives that all connections share
+/// (DESIGN D8).
+fn config(xid_seed: u32) -> Config {
+    let config = Config { peers: CONNECTIONS, ..Config::default() };
+    let receives = RECEIVES;
+    Config { receives, inbound: receives + STREAM_CALLS, outbound: OUTBOUND, xid_seed, ..config }
+}
+
+/// Octets of the buffers of one shard.
+pub fn shard_buffers() -> usize {
+    config(0).octets()
+}
+
+/// A shard, and what it says of itself.
+type Built<P, S> = (Shard<P, Logged<Gateway<S>>>, Started);
+
+impl ServeShard {
+    /// Builds the shard, calls `ready`, and runs until it is told to stop.
+    pub fn run(
+        mut self,
+        control: &Control<Snapshot<GatewayReport>>,
+        ready: impl FnOnce(Started),
+    ) -> Result<Snapshot<GatewayReport>, ServeError> {
+        match self.source.clone() {
+            StoreSource::Files(shared) => {
+                let mut files = Files::open(&shared, self.index)?;
+                if let Some(helpers) = self.helpers.take() {
+                    files = files.with_helpers(helpers);
+                }
+                let mut notes = StoreNotes::default();
+                match Ring::new(RING_READS, control.waker()) {
+                    Ok(ring) => files = files.with_ring(ring),
+                    Err(error) => notes.ring_fault = Some(error),
+                }
+                self.run_with(files, notes, control, ready)
+            }
+            StoreSource::Memory(config) => {
+                let config = memory::MemoryConfig { shared: self.fabric.is_trusting(), ..config };
+                let mut copied = Copied::default();
+                let mut progress = |at: &memory::Progress<'_>| {
+                    copied =
+                        Copied { objects: at.objects, octets: at.octets, left_out: at.left_out };
+                };
+                let memory = Memory::new(&config, &mut progress)?;
+                let copied = Some(copied).filter(|copied| copied.objects > 0);
+                let memory_budget = Some(memory.budget());
+                let notes = StoreNotes { memory: memory_budget, copied, ring_fault: None };
+                self.run_with(memory, notes, control, ready)
+            }
+        }
+    }
+
+    fn run_with<S: Store>(
+        mut self,
+        store: S,
+        notes: StoreNotes,
+        control: &Control<Snapshot<GatewayReport>>,
+        ready: impl FnOnce(Started),
+    ) -> Result<Snapshot<GatewayReport>, ServeError> {
+        let branch = std::mem::replace(&mut self.branch, CacheHandle::alone());
+        let gateway = Gateway::new(store).with_duplicates(branch, drc::REPLIES);
+        let mut random = [0; 36];
+        getrandom(&mut random, GetRandomFlags::empty())
+            .map_err(|error| ServeError::Random(error.into()))?;
+        let (seed, xid_seed) = (random.first_chunk::<32>(), random.last_chunk::<4>());
+        let seed = *seed.expect("36 octets hold 32");
+        let mut config = config(u32::from_ne_bytes(*xid_seed.expect("36 octets hold 4")));
+        (config.private_data, config.serve_versions) = (self.private_data, self.versions);
+        (config.peers, config.streams) = (self.connections(), self.share.streams.max(1));
+        let shard = u32::try_from(self.index).unwrap_or(u32::MAX);
+        config.sampling = Sampling { every: self.sample, clock: Some(self.clock), shard };
+        let settings = Settings {
+            shared_port: self.is_shared,
+            half_open: Some(self.share.half_open),
+            spare: Some(self.share.spare),
+            links: Some(self.share.links),
+            allow: self.shm_allow.clone(),
+            ..Settings::new(config.limits(SEND_QUEUE), seed, self.clock.now())
+        };
+        let at = self.fabric.of_shard(self.place);
+        let at = at.map_err(ServeError::Address)?;
+        let shard = &self;
+        at.visit(Start { shard, at: &at, settings, config, gateway, notes, control, ready })
+    }
+
+    /// RDMA connections at a time: only those over TCP take descriptors.
+    fn connections(&self) -> usize {
+        if self.fabric.info().is_over_tcp { self.share.connections } else { CONNECTIONS }
+    }
+
+    const fn short(&self, error: io::Error) -> ServeError {
+        ServeError::Memory { index: self.index, error }
+    }
+
+    /// A shard that listens; and what it says of itself, but for the store.
+    fn build<P: Fabric, S: Store>(
+        &self,
+        fabric: P,
+        gateway: Gateway<S>,
+        config: Config,
+        at: &[P::Address],
+    ) -> Result<Built<P, S>, ServeError> {
+        let (receives, grant, streams) = (config.receives, config.grant, config.streams);
+        let duplicates = gateway.duplicates();
+        let pool = gateway.store().pool().cloned();
+        let admission = (self.admission)(Over::Fabric);
+        let app = Logged::new(gateway, P::SCHEME, self.tells_stages);
+        let mut shard =
+            Shard::new(fabric, app, config, admission).map_err(|error| self.short(error))?;
+        shard.admit_streams_by((self.admission)(Over::Tcp));
+        if let Some(pool) = &pool {
+            shard.register(pool).map_err(|error| self.short(error))?;
+        }
+        let mut listen = Vec::with_capacity(at.len());
+        for at in at {
+            let found = shard.listen(at).map_err(|fault| ServeError::Listen {
+                at: at.to_string(),
+                over: Over::Fabric,
+                fault,
+            })?;
+            listen.push(P::any(found));
+        }
+        let tcp = match self.tcp {
+            Some(at) => {
+                Some(shard.listen_tcp(at, self.is_shared).map_err(|error| ServeError::Listen {
+                    at: at.to_string(),
+                    over: Over::Tcp,
+                    fault: FabricFault::from(&error),
+                })?)
+            }
+            None => None,
+        };
+        let started = Started {
+            fabric: FabricGroup::all(listen)
+                .pop()
+                .expect("a shard listens at one address at least"),
+            tcp,
+            budgets: shard.budgets(),
+            connections: shard.provider().limits().connections,
+            receives,
+            grant,
+            streams,
+            duplicates,
+            memory: None,
+            copied: None,
+            ring_fault: None,
+        };
+        Ok((shard, started))
+    }
+}
+
+/// Facts about a store that is open.
+#[derive(Debug, Default)]
+struct StoreNotes {
+    memory: Option<Budget>,
+    copied: Option<Copied>,
+    ring_fault: Option<io::Error>,
+}
+
+/// The start of a shard on the fabric of its addresses.
+struct Start<'a, S, R> {
+    shard: &'a ServeShard,
+    at: &'a FabricGroup,
+    settings: Settings,
+    config: Config,
+    gateway: Gateway<S>,
+    notes: StoreNotes,
+    control: &'a Control<Snapshot<GatewayReport>>,
+    ready: R,
+}
+
+impl<S: Store, R: FnOnce(Started)> FabricVisitor for Start<'_, S, R> {
+    type Output = Result<Snapshot<GatewayReport>, ServeError>;
+
+    /// Builds the shard, says that it is ready, and runs it until it is told to stop.
+    fn visit<P: Fabric>(self, _: P::Address) -> Self::Output {
+        let Self { shard: plan, at, settings, config, gateway, notes, control, ready } = self;
+        let at = P::only(at.addresses());
+        let fabric = P::for_listening(settings, &at).map_err(|error| plan.short(error))?;
+        let (mut shard, started) = plan.build(fabric, gateway, config, &at)?;
+        let StoreNotes { memory, copied, ring_fault } = notes;
+        ready(Started { memory, copied, ring_fault, ..started });
+        let (clock, index) = (plan.clock, plan.index);
+        shard
+            .run(control, move || clock.now())
+            .map_err(|error| ServeError::Stopped { index, why: error.to_string() })?;
+        Ok(shard.snapshot())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_that_wait_for_the_disk_leave_large_buffers_to_others() {
+        assert!(usize::from(RING_READS) * 4 <= config(0).slots[2]);
+    }
+}

@@ -1,0 +1,201 @@
+//! Parts that the stores of all shards share: the state directory, the exports, and the limits.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
+use stag_protocol::nfs::v3::Verifier;
+
+use super::cache::FileCache;
+use super::callers::{Callers, Policy};
+use super::kernel::Mounts;
+use super::serving::Roster;
+use super::siblings::Siblings;
+use super::sync::Epoch;
+use super::{DESCRIPTORS_RESERVED, OPEN_FILES_MAX, OPEN_FILES_MIN, open_beneath};
+use crate::export::{Export, ExportConfig, Exports, HostInode};
+use crate::handle::{Birth, HandleKey};
+use crate::index::Base;
+use crate::state::{StartError, StateDirectory, cannot};
+
+/// Configuration of a gateway's store.
+#[derive(Clone, Debug)]
+pub struct FilesConfig {
+    /// Directory for key, export ids and index; made if it is missing.
+    pub state_dir: PathBuf,
+    /// The directories to serve.
+    pub exports: Vec<ExportConfig>,
+    /// Stores to open: one for each shard.
+    pub shards: usize,
+    /// True if a change of a directory, or a SETATTR, is on stable storage before it is answered.
+    /// RFC 1813 §4.7 asks for it.
+    pub sync_directories: bool,
+    /// Users that callers act as.
+    pub callers: Callers,
+    /// Files each shard keeps open; `None`: as many as RLIMIT_NOFILE allows, up to
+    /// [`OPEN_FILES_MAX`].
+    pub open_files: Option<usize>,
+}
+
+/// State that the stores of all shards have in common.
+#[derive(Debug)]
+pub struct SharedFiles {
+    pub(super) roster: Roster,
+    pub(super) siblings: Siblings,
+    pub(super) handles: HandleKey,
+    /// Mapping of callers to users, in privileged mode.
+    pub(super) policy: Option<Policy>,
+    pub(super) base: Base,
+    pub(super) state_place: HostInode,
+    pub(super) epoch: Epoch,
+    pub(super) sync_directories: bool,
+    pub(super) open_files: usize,
+    /// `/proc/self/fd`: through it a descriptor opened by path only becomes one for content.
+    pub(super) descriptors: OwnedFd,
+    pub(super) notices: Vec<String>,
+    /// Locked as long as this lives.
+    pub(super) state: StateDirectory,
+}
+
+impl SharedFiles {
+    /// Opens the state directory and the exports.
+    ///
+    /// # Errors
+    /// A sentence for whoever starts the server.
+    pub fn open(config: &FilesConfig) -> Result<Arc<Self>, StartError> {
+        // Else a WRITE behind the process' file size limit would end it. NFS3ERR_FBIG is the
+        // answer.
+        let ignored = stag_nfs_os::signal::ignore_file_size_limit();
+        ignored.map_err(|error| StartError(format!("cannot ignore SIGXFSZ: {error}")))?;
+        let (policy, mode) = config.callers.decide()?;
+        let state = StateDirectory::open(&config.state_dir)?;
+        let exports = Exports::open(&config.exports, &state)?;
+        for export in exports.iter() {
+            check_openat2(export)?;
+        }
+        let base = Base::open(&state, config.shards)?;
+        let (mounts, indexed) = match policy {
+            Some(_) => Mounts::open(&exports),
+            None => Default::default(),
+        };
+        let weak = notices(&exports, &mounts, &base, policy.is_none());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let path = Path::new("/proc/self/fd");
+        let descriptors = openat(CWD, path, flags, Mode::empty()).map_err(cannot("open", path))?;
+        Ok(Arc::new(Self {
+            notices: [mode].into_iter().chain(indexed).chain(weak).collect(),
+            policy,
+            roster: Roster::new(exports, mounts),
+            siblings: Siblings::new(config.shards),
+            handles: HandleKey::new(&state.handle_key()),
+            base,
+            state_place: state.place(),
+            epoch: epoch()?,
+            sync_directories: config.sync_directories,
+            open_files: open_files(config)?,
+            descriptors,
+            state,
+        }))
+    }
+
+    /// The exports at this moment.
+    pub fn exports(&self) -> Arc<Exports> {
+        self.roster.serving().exports
+    }
+
+    /// Lets `wake` wake the shard with this number when another one meets a full file system.
+    /// Without it, or before, space of files that it has open and the other removed is free within
+    /// a second. Only the first counts.
+    pub fn attach_wakeup(&self, shard: usize, wake: impl Fn() + Send + Sync + 'static) {
+        self.siblings.attach(shard, wake);
+    }
+
+    /// Returns true if each caller acts as the user it names.
+    pub fn is_privileged(&self) -> bool {
+        self.policy.is_some()
+    }
+
+    /// Sentences to print at the start: the mode, and what is weaker than it could be.
+    pub fn notices(&self) -> &[String] {
+        &self.notices
+    }
+
+    /// Files each shard keeps open at most.
+    pub fn open_files(&self) -> usize {
+        self.open_files
+    }
+
+    /// The write verifier at this moment (RFC 1813 §3.3.7).
+    pub fn verifier(&self) -> Verifier {
+        self.epoch.verifier()
+    }
+}
+
+fn notices(exports: &Exports, mounts: &Mounts, base: &Base, is_unprivileged: bool) -> Vec<String> {
+    let mut notices = Vec::new();
+    if is_unprivileged && rustix::process::geteuid().is_root() {
+        notices.push(
+            "the server runs as root: whoever may mount acts as root on the exported files"
+                .to_owned(),
+        );
+    }
+    let by_birth = exports.iter().filter(|export| mounts.root(export.id()).is_none());
+    for export in by_birth.filter(|export| export.identity().birth == Birth::default()) {
+        notices.push(format!(
+            "the file system of /{} records no birth times: an old handle may come to name a later \
+             file with the same inode",
+            export.name()
+        ));
+    }
+    if base.torn_octets() > 0 {
+        notices.push(format!("left out {} octets of torn index records", base.torn_octets()));
+    }
+    notices
+}
+
+fn check_openat2(export: &Export) -> Result<(), StartError> {
+    match open_beneath(export.root(), c".", OFlags::PATH, Mode::empty()) {
+        Ok(_) => Ok(()),
+        Err(Errno::NOSYS) => {
+            Err(StartError("this kernel has no openat2: Linux 5.6 or later is needed".to_owned()))
+        }
+        Err(error) => {
+            Err(StartError(format!("cannot use openat2 on the export /{}: {error}", export.name())))
+        }
+    }
+}
+
+fn epoch() -> Result<Epoch, StartError> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    let boot_id = std::fs::read(path).map_err(cannot("read", path))?;
+    let now = clock_gettime(ClockId::Realtime);
+    let nanos = now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec);
+    Ok(Epoch::new(&boot_id, nanos.unsigned_abs()))
+}
+
+/// Files each shard may keep open. Raises the soft limit on descriptors to the hard one.
+fn open_files(config: &FilesConfig) -> Result<usize, StartError> {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+        // Refused: the limit stays what it is, and the budget below follows it.
+        let _ = setrlimit(Resource::Nofile, raised);
+    }
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let shards = u64::try_from(config.shards.max(1)).unwrap_or(u64::MAX);
+    let share =
+        limit.saturating_sub(DESCRIPTORS_RESERVED) / shards / FileCache::FDS_PER_FILE as u64;
+    let share = usize::try_from(share).unwrap_or(usize::MAX).min(OPEN_FILES_MAX);
+    let files = config.open_files.map_or(share, |wanted| wanted.min(share));
+    if files < OPEN_FILES_MIN {
+        return Err(StartError(format!(
+            "{limit} descriptors (RLIMIT_NOFILE) give each of {shards} shards {files} open files: \
+             {OPEN_FILES_MIN} are needed"
+        )));
+    }
+    Ok(files)
+}

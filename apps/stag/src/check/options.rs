@@ -1,0 +1,26 @@
+//! Options of `stag check`.
+
+use crate::cli::versions;
+use clap::Args;
+use stag_protocol::rpcrdma::Versions;
+
+/// Arguments of `check`.
+#[derive(Debug, Args)]
+pub struct CheckOptions {
+    /// The server and its export: iwarp://HOST:PORT/NAME or tcp://HOST:PORT/NAME, then ?mountport=N
+    /// if MOUNT has its own; tcp://HOST/NAME where a port mapper says which; or shm://SOCKET:/NAME
+    pub url: String,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Decides contents and places; a run is repeated by its seed [default: another one each time]
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Versions of RPC-over-RDMA to call by: 1, 2, or 1-2 for the later one that the server has
+    #[arg(long, value_name = "1|2|1-2", default_value = "1", value_parser = versions)]
+    pub rdma_version: Versions,
+    /// Entries of the large directory
+    #[arg(long, value_name = "N", default_value_t = 2_000,
+        value_parser = clap::value_parser!(u32).range(1..=99_999))]
+    pub entries: u32,
+}

@@ -1,0 +1,113 @@
+//! Combinations of what was asked for that no server can serve.
+
+use super::options::ServeOptions;
+use crate::Error;
+use ipnet::IpNet;
+use stag_engine::launch;
+use stag_fabrics::{FabricGroup, Sharing};
+use std::net::{IpAddr, SocketAddr};
+
+/// Each shard needs a core of its own.
+pub fn check_cores(wanted: usize, fabrics: usize) -> Result<(), Error> {
+    let usable = launch::cores().len();
+    let needed = wanted * fabrics;
+    // One shard runs also where no core can be pinned.
+    if needed > usable.max(1) {
+        let each =
+            if fabrics > 1 { format!(" for each of {fabrics} schemes") } else { String::new() };
+        return Err(Error::usage(format!(
+            "--cores {wanted}{each} is more than the {usable} that this process may use: give a \
+             lower number"
+        )));
+    }
+    Ok(())
+}
+
+/// Refuses several shards where only one can listen.
+pub fn check_sharing(cores: usize, fabrics: &[FabricGroup]) -> Result<(), Error> {
+    let mut alone =
+        fabrics.iter().map(FabricGroup::info).filter(|info| info.sharing == Sharing::Nobody);
+    match alone.next() {
+        Some(info) if cores > 1 => Err(Error::usage(format!(
+            "{}:// is served by one core: leave --cores out, or start a server for each port",
+            info.scheme
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses arguments that have no meaning for a store in memory.
+pub fn check_memory(arguments: &ServeOptions, fabrics: &[FabricGroup]) -> Result<(), Error> {
+    if fabrics.len() > 1 {
+        return Err(Error::usage(
+            "--memory is served by one core, and each fabric has its own: give --listen of one \
+             scheme, or serve the directory itself",
+        ));
+    }
+    if arguments.cores > 1 {
+        return Err(Error::usage(
+            "--memory is served by one core: leave --cores out, or serve the directory itself",
+        ));
+    }
+    let callers = [
+        ("--insecure", arguments.insecure),
+        ("--mode", arguments.mode.is_some()),
+        ("--squash", arguments.squash.is_some()),
+        ("--anonuid", arguments.anonuid.is_some()),
+        ("--anongid", arguments.anongid.is_some()),
+    ];
+    match callers.iter().find(|(_, is_given)| *is_given) {
+        Some((flag, _)) => Err(Error::usage(format!(
+            "{flag} means nothing with --memory, where everybody may do everything: leave it out"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Shards share their ports, so the system would let one server take an address twice.
+pub fn check_once(addresses: &[SocketAddr]) -> Result<(), Error> {
+    let twice = addresses.iter().enumerate().find(|(place, at)| {
+        at.port() != 0 && addresses.iter().take(*place).any(|other| other == *at)
+    });
+    match twice {
+        Some((_, at)) => Err(Error::usage(format!(
+            "{at} is given twice: --listen and --tcp need ports of their own"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// A server that others can reach says who may come (DESIGN D12).
+pub fn check_open(addresses: &[SocketAddr], clients: &[IpNet]) -> Result<(), Error> {
+    let is_open = |at: &SocketAddr| !at.ip().to_canonical().is_loopback();
+    match addresses.iter().copied().find(is_open) {
+        Some(at) if clients.is_empty() => Err(Error::usage(format!(
+            "{at} can be reached from other hosts: say who may connect with --clients CIDR,… (for \
+             example --clients {}), or listen at a loopback address",
+            example(at.ip())
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn example(ip: IpAddr) -> &'static str {
+    if ip.is_ipv4() { "192.168.1.0/24" } else { "fd00::/8" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cidr;
+
+    #[test]
+    fn only_loopback_addresses_need_no_clients() {
+        let check = |at: &str, clients: &[IpNet]| check_open(&[at.parse().unwrap()], clients);
+        for at in ["127.0.0.1:1", "127.200.0.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert_eq!(check(at, &[]), Ok(()), "{at}");
+        }
+        for at in ["0.0.0.0:1", "10.0.0.1:1", "[::]:1", "[fd00::1]:1", "128.0.0.1:1"] {
+            assert!(check(at, &[]).unwrap_err().to_string().contains("--clients CIDR"), "{at}");
+            assert_eq!(check(at, &[cidr::parse("10.0.0.0/8").unwrap()]), Ok(()), "{at}");
+        }
+    }
+}

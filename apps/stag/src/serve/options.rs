@@ -1,0 +1,110 @@
+//! Options of `stag serve`.
+
+use crate::cli::versions;
+use clap::Args;
+use stag_engine::Sampling;
+use stag_protocol::rpcrdma::Versions;
+use std::{ffi::OsString, path::PathBuf};
+
+/// Arguments of `serve`.
+#[derive(Debug, Args)]
+pub struct ServeOptions {
+    /// A directory to export as /NAME, its last component; with :ro every change is refused
+    #[arg(required_unless_present = "memory", value_name = "DIR[:ro]")]
+    pub directories: Vec<OsString>,
+    /// Keep files in memory, at most SIZE octets (K, M, G, T behind the number); auto: an eighth of
+    /// the host's, at most 1G
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+    /// An address to take RDMA connections at; may be given several times. Port 0 takes a free one
+    #[arg(long, value_name = "URL", default_value = "iwarp://127.0.0.1:20049")]
+    pub listen: Vec<String>,
+    /// The address of MOUNT and NFS over TCP, or none: Linux cannot mount then [default: port 2049
+    /// of the first --listen]
+    #[arg(long, value_name = "IP:PORT")]
+    pub tcp: Option<String>,
+    /// Networks that may connect, and no other; needed unless all addresses are loopback ones
+    /// [default: this host by loopback]
+    #[arg(long, value_name = "CIDR,…", value_delimiter = ',')]
+    pub clients: Vec<String>,
+    /// Take callers from any port, though any user of their host could then act as any other (see
+    /// WHO MAY CONNECT)
+    #[arg(long)]
+    pub insecure: bool,
+    /// Cores to use, each by a thread of its own with its own memory
+    #[arg(long, value_name = "N", default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub cores: u16,
+    /// Users whose processes may connect by shm://, beside this process's own and root
+    #[arg(long, value_name = "UID,…", value_delimiter = ',')]
+    pub shm_allow: Vec<u32>,
+    /// Let callers act as themselves (see WHO CALLERS ARE) [default: auto]
+    #[arg(long, value_name = "auto|privileged|unprivileged")]
+    pub mode: Option<ModeOption>,
+    /// Callers that act as the anonymous user, in privileged mode [default: root; none where only
+    /// root of this host can say that it is root]
+    #[arg(long, value_name = "root|none|all")]
+    pub squash: Option<SquashOption>,
+    /// The anonymous user's number [default: 65534]
+    #[arg(long, value_name = "N")]
+    pub anonuid: Option<u32>,
+    /// The anonymous user's group [default: 65534]
+    #[arg(long, value_name = "N")]
+    pub anongid: Option<u32>,
+    /// The name of the export instead of the last component; for a single DIR
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Directory for what must survive a restart (see FILES in --help)
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Tell clients while they connect what they may send (RFC 8797); no: 1,024 octets inline and
+    /// version 1, like an old server
+    #[arg(long, value_name = "yes|no", default_value = "yes", action = clap::ArgAction::Set,
+        value_parser = yes_or_no)]
+    pub private_data: bool,
+    /// Versions of RPC-over-RDMA to serve: 1, 2, or 1-2 for both at the same addresses
+    #[arg(long, value_name = "1|2|1-2", default_value = "1-2", value_parser = versions)]
+    pub rdma_version: Versions,
+    /// Watch 1 call in N from stage to stage (see STATISTICS in --help); 0: none
+    #[arg(long, value_name = "N", default_value_t = Sampling::EVERY)]
+    pub sample: u32,
+    /// Let clients ask how long calls take in each stage, as 'stag bench --stages' does
+    #[arg(long)]
+    pub stages: bool,
+    /// Stop when standard input ends: for whoever starts this command as a child
+    #[arg(long, hide = true)]
+    pub while_stdin: bool,
+    /// Write statistics to this file, at the end and on SIGUSR1
+    #[arg(long, value_name = "FILE")]
+    pub stats: Option<PathBuf>,
+}
+
+/// Answer to the question whether callers act as themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ModeOption {
+    /// If this process can see to it.
+    Auto,
+    /// Yes.
+    Privileged,
+    /// No: they act as the user of this process.
+    Unprivileged,
+}
+
+/// Callers that act as the anonymous user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum SquashOption {
+    /// Those that say they are root.
+    Root,
+    /// None.
+    None,
+    /// All.
+    All,
+}
+
+fn yes_or_no(text: &str) -> Result<bool, &'static str> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("write yes or no"),
+    }
+}

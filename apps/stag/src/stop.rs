@@ -1,0 +1,43 @@
+//! Ctrl-C during a run, a terminal that goes away, and their like: the first one ends it early and
+//! in order, the second one leaves at once.
+
+use crate::{Error, signals};
+use signal_hook::{consts::SIGUSR1, flag};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+/// Flag that is set once somebody asks for the end.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Asked for by SIGINT, SIGTERM and their like ([`signals::stopping`]), from here on to the end
+    /// of the process.
+    pub fn by_signals() -> Result<Self, Error> {
+        let stop = Self::default();
+        let failed = |error: io::Error| Error::failure(format!("cannot wait for signals: {error}"));
+        for signal in signals::stopping() {
+            // In this order: the first signal does not find the flag that it raises.
+            flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop.0))
+                .and_then(|_| flag::register(signal, Arc::clone(&stop.0)))
+                .map_err(failed)?;
+        }
+        signals::ignore(signals::STRAYS.into_iter().chain([SIGUSR1])).map_err(failed)?;
+        Ok(stop)
+    }
+
+    /// The flag that is set when it is asked for.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+
+    /// It was asked for.
+    pub fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,28 @@
+//! The part of a counted program that is counted.
+
+use crate::ends::Ends;
+use stag_engine::App;
+use stag_verbs::Provider;
+use std::{hint::black_box, time::Instant};
+
+/// Makes `calls` NULL calls, or echoes of so many octets, `depth` at a time, and prints how long
+/// they took.
+pub fn run<P: Provider, S: App>(
+    mut ends: Ends<P, S>,
+    calls: u64,
+    octets: Option<usize>,
+    depth: u64,
+) {
+    // Everything a call touches has been touched before.
+    ends.calls(depth * 4, octets, depth);
+    let began = Instant::now();
+    measured(&mut || ends.calls(calls, octets, depth));
+    println!("{calls} calls in {:.3} s", began.elapsed().as_secs_f64());
+}
+
+/// Callgrind counts what happens in here.
+#[inline(never)]
+pub fn measured(what: &mut dyn FnMut()) {
+    what();
+    black_box(());
+}

@@ -1,0 +1,135 @@
+//! The queues that the connections of a shard share: completions and receives.
+
+use super::{Device, Domain, failed, made, set_nonblocking};
+use crate::sys::{
+    ibv_comp_channel, ibv_cq, ibv_recv_wr, ibv_sge, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
+    ibv_wc,
+};
+use libc::c_int;
+use std::{
+    io,
+    os::fd::{BorrowedFd, RawFd},
+    ptr,
+    rc::Rc,
+};
+
+/// A shard's completion queue, and what wakes it up.
+#[derive(Debug)]
+pub(crate) struct Completions {
+    pub(super) device: Rc<Device>,
+    pub(super) raw: *mut ibv_cq,
+    pub(super) channel: *mut ibv_comp_channel,
+}
+
+impl Completions {
+    pub(crate) fn new(device: &Rc<Device>, capacity: usize) -> io::Result<Rc<Self>> {
+        let library = device.library;
+        // SAFETY: the context is open.
+        let channel = made(unsafe { (library.ibv_create_comp_channel)(device.raw) })?;
+        let capacity = c_int::try_from(capacity).unwrap_or(c_int::MAX);
+        // SAFETY: the context is open and the channel belongs to it.
+        let raw =
+            unsafe { (library.ibv_create_cq)(device.raw, capacity, ptr::null_mut(), channel, 0) };
+        let raw = match made(raw) {
+            Ok(raw) => raw,
+            Err(error) => {
+                // SAFETY: no queue uses it.
+                unsafe { (library.ibv_destroy_comp_channel)(channel) };
+                return Err(error);
+            }
+        };
+        let queue = Self { device: Rc::clone(device), raw, channel };
+        set_nonblocking(queue.channel_fd())?;
+        Ok(Rc::new(queue))
+    }
+
+    fn channel_fd(&self) -> RawFd {
+        // SAFETY: the channel lives as long as `self`.
+        unsafe { (*self.channel).fd }
+    }
+
+    /// Readable when the queue was armed and a completion came.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is open as long as the channel, which `self` holds.
+        unsafe { BorrowedFd::borrow_raw(self.channel_fd()) }
+    }
+
+    /// Takes completions; returns how many.
+    pub(crate) fn poll(&self, into: &mut [ibv_wc]) -> usize {
+        let most = i32::try_from(into.len()).unwrap_or(i32::MAX);
+        // SAFETY: the queue is there, and `into` has room for `most`.
+        let count = unsafe { crate::sys::ibv_poll_cq(self.raw, most, into.as_mut_ptr()) };
+        usize::try_from(count).unwrap_or(0)
+    }
+
+    /// Forgets wake-ups that came.
+    pub(crate) fn quench(&self) {
+        let (mut queue, mut context) = (ptr::null_mut(), ptr::null_mut());
+        let get = self.device.library.ibv_get_cq_event;
+        let mut count = 0;
+        // SAFETY: the channel is there and never blocks.
+        while unsafe { get(self.channel, &raw mut queue, &raw mut context) } == 0 {
+            count += 1;
+        }
+        if count > 0 {
+            // SAFETY: so many were taken from this queue.
+            unsafe { (self.device.library.ibv_ack_cq_events)(self.raw, count) };
+        }
+    }
+
+    /// Asks for a wake-up at the next completion.
+    pub(crate) fn arm(&self) {
+        // SAFETY: the queue is there.
+        let code = unsafe { crate::sys::ibv_req_notify_cq(self.raw, 0) };
+        debug_assert_eq!(code, 0, "a queue with a channel can be armed");
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        // SAFETY: queue pairs hold an `Rc` of this, and every event was acknowledged.
+        unsafe { (self.device.library.ibv_destroy_cq)(self.raw) };
+        // SAFETY: its only queue is gone.
+        unsafe { (self.device.library.ibv_destroy_comp_channel)(self.channel) };
+    }
+}
+
+/// A shard's receives, shared by its connections.
+#[derive(Debug)]
+pub(crate) struct SharedQueue {
+    pub(super) domain: Rc<Domain>,
+    pub(super) raw: *mut ibv_srq,
+}
+
+impl SharedQueue {
+    pub(crate) fn new(domain: &Rc<Domain>, capacity: usize) -> io::Result<Rc<Self>> {
+        let max_wr = u32::try_from(capacity).unwrap_or(u32::MAX);
+        let attr = ibv_srq_attr { max_wr, max_sge: 1, srq_limit: 0 };
+        let mut init = ibv_srq_init_attr { srq_context: ptr::null_mut(), attr };
+        // SAFETY: the domain is there.
+        let raw =
+            made(unsafe { (domain.device.library.ibv_create_srq)(domain.raw, &raw mut init) })?;
+        Ok(Rc::new(Self { domain: Rc::clone(domain), raw }))
+    }
+
+    /// Gives the queue one more receive.
+    ///
+    /// # Safety
+    /// Nobody touches what `at` names before the receive completes or the queue is destroyed.
+    pub(crate) unsafe fn post(&self, wr_id: u64, mut at: ibv_sge) -> io::Result<()> {
+        let mut wr = ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: &raw mut at, num_sge: 1 };
+        let mut bad = ptr::null_mut();
+        // SAFETY: the queue is there, and reads the request during the call.
+        match unsafe { crate::sys::ibv_post_srq_recv(self.raw, &raw mut wr, &raw mut bad) } {
+            0 => Ok(()),
+            code => Err(failed(code)),
+        }
+    }
+}
+
+impl Drop for SharedQueue {
+    fn drop(&mut self) {
+        // SAFETY: queue pairs hold an `Rc` of this, so none uses it.
+        unsafe { (self.domain.device.library.ibv_destroy_srq)(self.raw) };
+    }
+}

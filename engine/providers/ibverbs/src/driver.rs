@@ -1,0 +1,385 @@
+//! One shard's provider: the poll loop, doorbells, completions and timers.
+
+use crate::sys::{ibv_wc, ibv_wc_status, imm_data_invalidated_rkey_union_t};
+use crate::{
+    IbverbsConfig, IbverbsStats,
+    close::{self, finish, go_on, ring},
+    cm::LISTENERS,
+    config::fit,
+    conn::{IbverbsConn, IbverbsShared, IbverbsState, PostedReceives, RECEIVE},
+    device::{Completions, DeviceAbout, Domain, MemoryRegion, QueuePair, Queues, SharedQueue},
+    library::Library,
+    memory,
+    rdmacm::{self, Channel, Id},
+    sinks::ReadSinks,
+    tx,
+    windows::DeviceWindows,
+};
+use rustix::event::epoll;
+use stag_pools::{Pool, Table, table::Key};
+use stag_verbs::{Event, Qp, Time};
+use std::{
+    collections::{HashMap, VecDeque},
+    fmt, io,
+    os::fd::OwnedFd,
+    rc::Rc,
+    time::Duration,
+};
+
+/// Completions taken at a time.
+const BATCH: usize = 32;
+/// Time that an identifier waits for the peer to confirm the end of the connection.
+const PARTING: Duration = Duration::from_secs(2);
+/// Events that come with a connection's end and beginning, beside those of its work and its
+/// windows.
+const EVENTS_PER_CONNECTION: usize = 4;
+
+/// A shard on an RDMA device.
+pub struct Ibverbs {
+    pub(crate) conns: Table<Box<IbverbsConn>>,
+    /// Identifiers of connections that are over, until their peers know.
+    pub(crate) parting: Vec<(Id, Time)>,
+    pub(crate) listeners: Vec<Id>,
+    pub(crate) shared: IbverbsShared,
+    /// Connections with work whose doorbell has not been rung.
+    pub(crate) posted: Vec<Qp>,
+    /// The connection whose end was the last event: the engine may ask about it until it polls
+    /// again.
+    ended: Option<Qp>,
+    completions: Vec<ibv_wc>,
+    pub(crate) look_at: Time,
+    pub(crate) epoll: OwnedFd,
+}
+
+impl fmt::Debug for Ibverbs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ibverbs").field("device", &self.about().name).finish_non_exhaustive()
+    }
+}
+
+fn no_completion() -> ibv_wc {
+    ibv_wc {
+        wr_id: 0,
+        status: 0,
+        opcode: 0,
+        vendor_err: 0,
+        byte_len: 0,
+        imm_data_invalidated_rkey_union: imm_data_invalidated_rkey_union_t { invalidated_rkey: 0 },
+        qp_num: 0,
+        src_qp: 0,
+        wc_flags: 0,
+        pkey_index: 0,
+        slid: 0,
+        sl: 0,
+        dlid_path_bits: 0,
+    }
+}
+
+impl Ibverbs {
+    /// A provider without connections. Fails with [`crate::Unavailable`] inside when there is no
+    /// RDMA here, and when the device has too little of something.
+    pub fn new(mut config: IbverbsConfig) -> io::Result<Self> {
+        let library = Library::get().map_err(|why| io::Error::new(io::ErrorKind::NotFound, why))?;
+        let device = rdmacm::device_through(library, config.through)?;
+        let depth = fit(&mut config, &device.about)?;
+        let limits = config.limits;
+        let domain = Domain::new(&device)?;
+        let completions = Completions::new(&device, limits.receives + limits.connections * depth)?;
+        let receives = SharedQueue::new(&domain, limits.receives)?;
+        let windows = if device.about.has_windows {
+            Some(DeviceWindows::new(&domain, limits.windows)?)
+        } else {
+            None
+        };
+        let wants_sinks = device.about.wants_sinks || config.always_sinks;
+        let sinks = if wants_sinks { Some(ReadSinks::new(&domain, &config.sinks)?) } else { None };
+        let channel = Channel::new(library)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for fd in [completions.fd(), device.fd(), channel.fd()] {
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        }
+        let places = limits.connections * 2 + config.spare;
+        let works = limits.send_queue.saturating_mul(limits.connections);
+        let events =
+            works.saturating_add(limits.receives + limits.windows + EVENTS_PER_CONNECTION * places);
+        let now = config.now;
+        let shared = IbverbsShared {
+            windows,
+            queues: Queues { domain, completions, receives, depth },
+            regions: Vec::new(),
+            sinks,
+            receives: PostedReceives::new(limits.receives),
+            channel,
+            events: VecDeque::with_capacity(events),
+            stats: IbverbsStats::default(),
+            now,
+            by_number: HashMap::with_capacity(places),
+            spare_works: Vec::with_capacity(places),
+            chain: Vec::with_capacity(depth),
+            named: Vec::with_capacity(depth),
+            taken: 0,
+            waiting: 0,
+            timed: Vec::with_capacity(places),
+            any_flushed: false,
+            config,
+        };
+        Ok(Self {
+            conns: Table::new(places),
+            parting: Vec::new(),
+            listeners: Vec::with_capacity(LISTENERS),
+            shared,
+            posted: Vec::with_capacity(places),
+            ended: None,
+            completions: (0..BATCH).map(|_| no_completion()).collect(),
+            look_at: now,
+            epoll,
+        })
+    }
+
+    /// Returns the counters since the start.
+    pub fn stats(&self) -> &IbverbsStats {
+        &self.shared.stats
+    }
+
+    /// The device.
+    pub fn about(&self) -> &DeviceAbout {
+        &self.shared.queues.domain.device.about
+    }
+
+    /// Windows that peers can use.
+    pub fn windows_bound(&self) -> usize {
+        self.shared.windows.as_ref().map_or(0, DeviceWindows::in_use)
+    }
+
+    /// Connections that exist for the engine, those being set up included.
+    pub fn connections(&self) -> usize {
+        self.shared.taken + self.shared.waiting
+    }
+
+    pub(crate) fn add_pool(&mut self, pool: &Pool) -> io::Result<()> {
+        let (_, len) = pool.span();
+        memory::check(len)?;
+        let region = MemoryRegion::new(&self.shared.queues.domain, pool)
+            .map_err(|error| memory::explain(error, len))?;
+        self.shared.regions.push(region);
+        Ok(())
+    }
+
+    /// Runs `act` on a connection.
+    pub(crate) fn with<R>(
+        &mut self,
+        qp: Qp,
+        act: impl FnOnce(&mut IbverbsConn, &mut IbverbsShared) -> R,
+    ) -> Option<R> {
+        let conn = self.conns.get_mut(qp.0)?;
+        Some(act(conn, &mut self.shared))
+    }
+
+    /// Work was posted to `qp`.
+    pub(crate) fn note_posted(&mut self, qp: Qp) {
+        if let Some(conn) = self.conns.get_mut(qp.0)
+            && !conn.is_posted
+        {
+            conn.is_posted = true;
+            self.posted.push(qp);
+        }
+    }
+
+    /// Rings the doorbells.
+    pub(crate) fn ring_all(&mut self) {
+        for place in 0..self.posted.len() {
+            let Some(qp) = self.posted.get(place).copied() else { break };
+            self.with(qp, |conn, shared| {
+                conn.is_posted = false;
+                if conn.state == IbverbsState::Established {
+                    ring(conn, shared);
+                }
+            });
+        }
+        self.posted.clear();
+    }
+
+    pub(crate) fn poll_once(&mut self, now: Time) -> Option<Event> {
+        self.shared.now = now;
+        if let Some(qp) = self.ended.take() {
+            self.conns.remove(qp.0);
+        }
+        loop {
+            if let Some(event) = self.shared.events.pop_front() {
+                if let Event::Disconnected { qp, .. } = &event {
+                    self.ended = Some(*qp);
+                }
+                return Some(event);
+            }
+            // A connection can go when the queue was seen empty after its last completion came.
+            let may_go = std::mem::take(&mut self.shared.any_flushed);
+            if self.take_completions() {
+                self.shared.any_flushed |= may_go;
+            } else if may_go {
+                self.finish_flushed();
+            } else if now >= self.look_at {
+                self.look_at = now + self.shared.config.look_interval;
+                self.look();
+                self.expire();
+            } else {
+                return None;
+            }
+        }
+    }
+
+    /// Handles a batch of completions. False: there was none.
+    fn take_completions(&mut self) -> bool {
+        let mut batch = std::mem::take(&mut self.completions);
+        let count = self.shared.queues.completions.poll(&mut batch);
+        self.shared.stats.completions += count as u64;
+        for completion in batch.iter().take(count) {
+            if completion.wr_id & RECEIVE != 0 {
+                self.handle_receive(completion);
+            } else {
+                self.handle_work(completion);
+            }
+        }
+        self.completions = batch;
+        self.wake_starved();
+        count > 0
+    }
+
+    /// Reads that waited for a place go on.
+    fn wake_starved(&mut self) {
+        let starved = self.shared.sinks.as_mut().map_or_else(Vec::new, ReadSinks::wake);
+        for qp in starved {
+            self.with(qp, |conn, shared| {
+                if conn.state == IbverbsState::Established || conn.state == IbverbsState::AwaitDrain
+                {
+                    go_on(conn, shared);
+                }
+            });
+        }
+    }
+
+    fn handle_work(&mut self, completion: &ibv_wc) {
+        let (place, number) = ((completion.wr_id >> 32) as usize, completion.wr_id as u32);
+        let Some(key) = self.conns.key_at(place) else { return };
+        self.with(Qp(key), |conn, shared| {
+            let count = number.wrapping_sub(conn.oldest_flight()).wrapping_add(1) as usize;
+            debug_assert!(count <= conn.flights.len(), "only what is in flight completes");
+            let is_well = completion.status == ibv_wc_status::IBV_WC_SUCCESS;
+            for _ in 0..count.min(conn.flights.len()) - usize::from(!is_well) {
+                if conn.failed.is_none_or(|_| is_well) {
+                    tx::landed(conn, shared);
+                } else {
+                    conn.flights.pop_front();
+                }
+            }
+            if is_well {
+                go_on(conn, shared);
+            } else {
+                close::fail(conn, shared, completion.status);
+            }
+        });
+    }
+
+    /// Takes what the connection manager and the device report beside completions.
+    fn look(&mut self) {
+        self.shared.stats.looks += 1;
+        let channel = Rc::clone(&self.shared.channel);
+        while let Some(event) = channel.next() {
+            self.handle_connection_event(event);
+        }
+        let device = Rc::clone(&self.shared.queues.domain.device);
+        while let Some((number, context)) = device.next_event() {
+            self.handle_device_event(number, Qp(Key::from_bits(context.addr() as u64)));
+        }
+    }
+
+    /// Ends what has waited too long.
+    fn expire(&mut self) {
+        let now = self.shared.now;
+        let mut place = 0;
+        while let Some(qp) = self.shared.timed.get(place).copied() {
+            let is_timed = self.with(qp, |conn, shared| {
+                close::expire(conn, shared, now);
+                conn.deadline.is_some()
+            });
+            if is_timed == Some(true) {
+                place += 1;
+            } else {
+                self.shared.timed.swap_remove(place);
+            }
+        }
+        self.parting.retain(|(_, until)| *until > now);
+    }
+
+    /// Reports the end of every connection whose work is all back.
+    fn finish_flushed(&mut self) {
+        for place in 0..self.conns.capacity() {
+            let Some(key) = self.conns.key_at(place) else { continue };
+            let Some(conn) = self.conns.get_mut(key).filter(|conn| conn.is_flushed) else {
+                continue;
+            };
+            conn.is_flushed = false;
+            if !finish(conn, &mut self.shared) {
+                continue;
+            }
+            if let Some(id) = conn.id.take().filter(|_| !conn.is_parted) {
+                self.parting.push((id, self.shared.now + PARTING));
+            }
+        }
+    }
+
+    /// Makes the queue wake us up. False: something is there.
+    pub(crate) fn is_idle(&mut self) -> bool {
+        if !self.shared.events.is_empty() || self.shared.any_flushed || self.ended.is_some() {
+            return false;
+        }
+        self.shared.queues.completions.quench();
+        self.shared.queues.completions.arm();
+        // What else may have come keeps its descriptor readable.
+        self.look_at = self.shared.now;
+        !self.take_completions()
+    }
+
+    pub(crate) fn next_timer(&self) -> Option<Time> {
+        let timed =
+            self.shared.timed.iter().filter_map(|qp| self.conns.get(qp.0).map(|conn| &**conn));
+        let deadline = |conn: &IbverbsConn| conn.last_receive.or(conn.deadline);
+        timed.filter_map(deadline).min()
+    }
+}
+
+impl Drop for Ibverbs {
+    fn drop(&mut self) {
+        for place in 0..self.conns.capacity() {
+            let Some(conn) = self.conns.key_at(place).and_then(|key| self.conns.get_mut(key))
+            else {
+                continue;
+            };
+            if let Some(pair) = &conn.pair {
+                pair.stop();
+            }
+            if let Some(id) = &conn.id {
+                id.disconnect();
+            }
+        }
+        // Bound windows hold their queue pairs.
+        self.shared.windows = None;
+        let mut kept = 0;
+        for place in 0..self.conns.capacity() {
+            let Some(key) = self.conns.key_at(place) else { continue };
+            let pair = self.conns.get_mut(key).and_then(|conn| conn.pair.take());
+            let Some(Err(pair)) = pair.map(QueuePair::destroy) else { continue };
+            // The device may still reach what was posted there: it is nobody's for as long as this
+            // process lives.
+            std::mem::forget((pair, self.conns.remove(key)));
+            kept += 1;
+        }
+        if kept > 0 {
+            std::mem::forget(std::mem::replace(&mut self.shared.receives, PostedReceives::new(0)));
+            eprintln!(
+                "stag-ibverbs: {} kept {kept} queue pairs that were to go; their memory is out of \
+                 use until this process ends",
+                self.about().name
+            );
+        }
+    }
+}

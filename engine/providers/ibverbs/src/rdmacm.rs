@@ -1,0 +1,473 @@
+//! The connection manager: identifiers, what they are asked to do, and what they report. Nothing
+//! here waits, but for [`device_toward`], which runs before a shard serves.
+
+use crate::sys::{
+    ibv_qp_attr, rdma_cm_event, rdma_cm_event_type, rdma_cm_id, rdma_conn_param,
+    rdma_event_channel, rdma_port_space,
+};
+use crate::{
+    config::Through,
+    device::{Device, name_of, no_attr, set_nonblocking},
+    library::{Library, Unavailable},
+};
+use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage};
+use std::{
+    io,
+    mem::{MaybeUninit, offset_of},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6},
+    os::fd::BorrowedFd,
+    ptr,
+    rc::Rc,
+    time::Duration,
+};
+
+/// Connections that wait in the kernel for our answer.
+const BACKLOG: c_int = 128;
+
+/// An event of the connection manager, as the kernel reports it.
+#[derive(Debug)]
+pub(crate) struct Event {
+    /// The identifier it is about; of a connect request, the new one.
+    pub(crate) id: *mut rdma_cm_id,
+    /// Context that this provider set for the identifier; a connect request carries that of the
+    /// listener.
+    pub(crate) context: u64,
+    pub(crate) kind: rdma_cm_event_type::Type,
+    pub(crate) status: c_int,
+    pub(crate) private_data: Vec<u8>,
+    /// Reads that the peer lets us have under way, and that it wants to have.
+    pub(crate) reads: ReadDepths,
+}
+
+/// Channel that delivers the events of all identifiers of a shard.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    library: &'static Library,
+    raw: *mut rdma_event_channel,
+}
+
+impl Channel {
+    fn blocking(library: &'static Library) -> io::Result<Self> {
+        // SAFETY: it has no argument.
+        let raw = unsafe { (library.rdma_create_event_channel)() };
+        if raw.is_null() {
+            let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
+            return Err(io::Error::new(io::ErrorKind::NotFound, Unavailable::NoKernel { errno }));
+        }
+        Ok(Self { library, raw })
+    }
+
+    pub(crate) fn new(library: &'static Library) -> io::Result<Rc<Self>> {
+        let channel = Self::blocking(library)?;
+        // SAFETY: the channel was just made.
+        set_nonblocking(unsafe { (*channel.raw).fd })?;
+        Ok(Rc::new(channel))
+    }
+
+    /// Readable when there is an event.
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel lives as long as `self`.
+        let fd = unsafe { (*self.raw).fd };
+        // SAFETY: the descriptor is open as long as the channel.
+        unsafe { BorrowedFd::borrow_raw(fd) }
+    }
+
+    /// The next event.
+    pub(crate) fn next(&self) -> Option<Event> {
+        let mut raw = ptr::null_mut::<rdma_cm_event>();
+        // SAFETY: the channel is there, `raw` is written to.
+        if unsafe { (self.library.rdma_get_cm_event)(self.raw, &raw mut raw) } != 0 {
+            return None;
+        }
+        // SAFETY: an event that is not acknowledged is valid.
+        let event = unsafe { &*raw };
+        // SAFETY: for events of a connection the kernel filled this part of the union, for others
+        // it is zero.
+        let param = unsafe { event.param.conn };
+        let private_data = if param.private_data.is_null() {
+            Vec::new()
+        } else {
+            let len = usize::from(param.private_data_len);
+            // SAFETY: it points to so many octets inside of the event.
+            unsafe { std::slice::from_raw_parts(param.private_data.cast::<u8>(), len) }.to_vec()
+        };
+        let kind = event.event;
+        let asked = if kind == rdma_cm_event_type::RDMA_CM_EVENT_CONNECT_REQUEST {
+            event.listen_id
+        } else {
+            event.id
+        };
+        // SAFETY: an identifier with an event that is not acknowledged is there.
+        let context = unsafe { (*asked).context }.addr() as u64;
+        let reads = ReadDepths { served: param.responder_resources, asked: param.initiator_depth };
+        let event =
+            Event { id: event.id, context, kind, status: event.status, private_data, reads };
+        // SAFETY: it was given above, and is acknowledged once.
+        unsafe { (self.library.rdma_ack_cm_event)(raw) };
+        Some(event)
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: every identifier holds an `Rc` of its channel.
+        unsafe { (self.library.rdma_destroy_event_channel)(self.raw) };
+    }
+}
+
+/// An identifier: a listener or one end of a connection.
+#[derive(Debug)]
+pub(crate) struct Id {
+    channel: Rc<Channel>,
+    raw: *mut rdma_cm_id,
+}
+
+/// Numbers of RDMA Reads of one side of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReadDepths {
+    /// Reads of the peer that this side serves at a time (`responder_resources`).
+    pub(crate) served: u8,
+    /// Reads that this side has outstanding at most (`initiator_depth`).
+    pub(crate) asked: u8,
+}
+
+/// Connection parameters that both sides exchange beside private data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) number: u32,
+    /// Reads of the peer under way at a time, and ours.
+    pub(crate) reads: ReadDepths,
+    pub(crate) rnr_retry: u8,
+}
+
+impl Terms {
+    fn param(self, private_data: &[u8]) -> rdma_conn_param {
+        rdma_conn_param {
+            private_data: if private_data.is_empty() {
+                ptr::null()
+            } else {
+                private_data.as_ptr().cast()
+            },
+            private_data_len: u8::try_from(private_data.len()).expect("the caller keeps the limit"),
+            responder_resources: self.reads.served,
+            initiator_depth: self.reads.asked,
+            flow_control: 1,
+            retry_count: 7,
+            rnr_retry_count: self.rnr_retry,
+            srq: 1,
+            qp_num: self.number,
+        }
+    }
+}
+
+fn done(code: c_int) -> io::Result<()> {
+    if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+impl Id {
+    pub(crate) fn new(channel: &Rc<Channel>, context: u64) -> io::Result<Self> {
+        let mut raw = ptr::null_mut();
+        let context = ptr::without_provenance_mut(context as usize);
+        let space = rdma_port_space::RDMA_PS_TCP;
+        // SAFETY: the channel is there, `raw` is written to.
+        done(unsafe {
+            (channel.library.rdma_create_id)(channel.raw, &raw mut raw, context, space)
+        })?;
+        Ok(Self { channel: Rc::clone(channel), raw })
+    }
+
+    /// Takes over the identifier of a connect request.
+    ///
+    /// # Safety
+    /// `raw` came with a connect request of `channel`, and nobody else has taken it over.
+    pub(crate) unsafe fn adopt(channel: &Rc<Channel>, raw: *mut rdma_cm_id) -> Self {
+        Self { channel: Rc::clone(channel), raw }
+    }
+
+    pub(crate) fn set_context(&mut self, context: u64) {
+        // SAFETY: the identifier is there; only this thread's [`Channel::next`] reads it.
+        unsafe { (*self.raw).context = ptr::without_provenance_mut(context as usize) };
+    }
+
+    pub(crate) fn is(&self, raw: *mut rdma_cm_id) -> bool {
+        self.raw == raw
+    }
+
+    /// The name of the device it goes through, once that is known.
+    pub(crate) fn device_name(&self) -> Option<String> {
+        // SAFETY: the identifier is there.
+        let context = unsafe { (*self.raw).verbs };
+        // SAFETY: librdmacm keeps it open as long as the identifier.
+        (!context.is_null()).then(|| unsafe { name_of(context) })
+    }
+
+    fn device(&self) -> io::Result<Option<Rc<Device>>> {
+        // SAFETY: the identifier is there.
+        let context = unsafe { (*self.raw).verbs };
+        if context.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: librdmacm keeps it open as long as the identifier.
+        unsafe { Device::like(self.channel.library, context) }.map(Some)
+    }
+
+    /// Gives it an address of ours.
+    pub(crate) fn bind(&self, at: SocketAddr) -> io::Result<()> {
+        let mut at = to_raw(at);
+        // SAFETY: the identifier is there, `at` is an address of its family.
+        done(unsafe { (self.channel.library.rdma_bind_addr)(self.raw, (&raw mut at).cast()) })
+    }
+
+    /// Waits for peers; returns the port in use.
+    pub(crate) fn listen(&self) -> io::Result<u16> {
+        // SAFETY: the identifier is there.
+        done(unsafe { (self.channel.library.rdma_listen)(self.raw, BACKLOG) })?;
+        // SAFETY: the identifier is there.
+        Ok(u16::from_be(unsafe { (self.channel.library.rdma_get_src_port)(self.raw) }))
+    }
+
+    /// Finds the way to `to`.
+    pub(crate) fn resolve_address(&self, to: SocketAddr, within: Duration) -> io::Result<()> {
+        let mut to = to_raw(to);
+        let to = (&raw mut to).cast();
+        // SAFETY: the identifier is there, `to` is an address.
+        done(unsafe {
+            (self.channel.library.rdma_resolve_addr)(self.raw, ptr::null_mut(), to, millis(within))
+        })
+    }
+
+    pub(crate) fn resolve_route(&self, within: Duration) -> io::Result<()> {
+        // SAFETY: the identifier is there.
+        done(unsafe { (self.channel.library.rdma_resolve_route)(self.raw, millis(within)) })
+    }
+
+    /// Returns the attributes, and the mask that selects them, for the move of the queue pair to
+    /// `state`.
+    pub(crate) fn attr(&self, state: u32) -> io::Result<(ibv_qp_attr, c_int)> {
+        let (mut attr, mut mask) = (no_attr(), 0);
+        attr.qp_state = state;
+        // SAFETY: the identifier is there, both are written to.
+        done(unsafe {
+            (self.channel.library.rdma_init_qp_attr)(self.raw, &raw mut attr, &raw mut mask)
+        })?;
+        Ok((attr, mask))
+    }
+
+    pub(crate) fn connect(&self, terms: Terms, private_data: &[u8]) -> io::Result<()> {
+        let mut param = terms.param(private_data);
+        // SAFETY: the identifier is there, `param` points to octets that are.
+        done(unsafe { (self.channel.library.rdma_connect)(self.raw, &raw mut param) })
+    }
+
+    /// Says that our queue pair is ready for what the peer accepted.
+    pub(crate) fn establish(&self) -> io::Result<()> {
+        // SAFETY: the identifier is there.
+        done(unsafe { (self.channel.library.rdma_establish)(self.raw) })
+    }
+
+    pub(crate) fn accept(&self, terms: Terms, private_data: &[u8]) -> io::Result<()> {
+        let mut param = terms.param(private_data);
+        // SAFETY: the identifier is there, `param` points to octets that are.
+        done(unsafe { (self.channel.library.rdma_accept)(self.raw, &raw mut param) })
+    }
+
+    pub(crate) fn reject(&self, private_data: &[u8]) {
+        let len = u8::try_from(private_data.len()).expect("the caller cuts it");
+        // SAFETY: the identifier is there. A peer that has gone makes it fail, and nobody is left
+        // to be told.
+        unsafe { (self.channel.library.rdma_reject)(self.raw, private_data.as_ptr().cast(), len) };
+    }
+
+    /// Tells the peer that this is the end, or agrees to it.
+    pub(crate) fn disconnect(&self) {
+        // SAFETY: the identifier is there. It fails where no connection is left to end.
+        unsafe { (self.channel.library.rdma_disconnect)(self.raw) };
+    }
+
+    /// Tells the connection manager what the device reported.
+    pub(crate) fn notify(&self, event: c_int) {
+        // SAFETY: the identifier is there. It fails where the connection manager knew already.
+        unsafe { (self.channel.library.rdma_notify)(self.raw, event) };
+    }
+
+    /// The other end.
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        // SAFETY: the identifier is there.
+        let addresses = unsafe { &raw const (*self.raw).route.addr.dst_addr_union };
+        // SAFETY: librdmacm made all of the identifier zero before it wrote the address, so all of
+        // the union has a value.
+        let storage = unsafe { addresses.cast::<sockaddr_storage>().read() };
+        from_raw(&storage)
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        // SAFETY: it is destroyed once; each of its events is acknowledged where it is taken.
+        unsafe { (self.channel.library.rdma_destroy_id)(self.raw) };
+    }
+}
+
+fn millis(duration: Duration) -> c_int {
+    c_int::try_from(duration.as_millis()).unwrap_or(c_int::MAX)
+}
+
+fn to_raw(at: SocketAddr) -> sockaddr_storage {
+    // SAFETY: it is made of integers, for which zero is a value.
+    let mut storage = unsafe { MaybeUninit::<sockaddr_storage>::zeroed().assume_init() };
+    let place = &raw mut storage;
+    match at {
+        SocketAddr::V4(at) => {
+            let raw = sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: at.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from(*at.ip()).to_be() },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: every kind of address fits the storage, which is aligned for all of them.
+            unsafe { place.cast::<sockaddr_in>().write(raw) };
+        }
+        SocketAddr::V6(at) => {
+            let raw = sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: at.port().to_be(),
+                sin6_flowinfo: at.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: at.ip().octets() },
+                sin6_scope_id: at.scope_id(),
+            };
+            // SAFETY: every kind of address fits the storage, which is aligned for all of them.
+            unsafe { place.cast::<sockaddr_in6>().write(raw) };
+        }
+    }
+    storage
+}
+
+fn from_raw(storage: &sockaddr_storage) -> Option<SocketAddr> {
+    let place = ptr::from_ref(storage);
+    match c_int::from(storage.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says what is in the storage.
+            let raw = unsafe { place.cast::<sockaddr_in>().read() };
+            let ip = Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr));
+            Some(SocketAddr::new(ip.into(), u16::from_be(raw.sin_port)))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says what is in the storage.
+            let raw = unsafe { place.cast::<sockaddr_in6>().read() };
+            let ip = Ipv6Addr::from(raw.sin6_addr.s6_addr);
+            let port = u16::from_be(raw.sin6_port);
+            Some(SocketAddrV6::new(ip, port, raw.sin6_flowinfo, raw.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}
+
+const _: () =
+    assert!(offset_of!(sockaddr_storage, ss_family) == offset_of!(sockaddr_in, sin_family));
+
+/// Opens the device that `through` names.
+pub(crate) fn device_through(
+    library: &'static Library,
+    through: Through,
+) -> io::Result<Rc<Device>> {
+    match through {
+        Through::Local(ip) if ip.is_unspecified() => Device::first(library),
+        Through::Local(ip) => {
+            let channel = Rc::new(Channel::blocking(library)?);
+            let id = Id::new(&channel, 0)?;
+            let found = match id.bind(SocketAddr::new(ip, 0)) {
+                Ok(()) => id.device()?,
+                Err(_) => None,
+            };
+            found.ok_or_else(|| not_here(ip))
+        }
+        Through::Toward(peer) => device_toward(library, peer),
+    }
+}
+
+/// An address of this host that belongs to an RDMA device, and that device.
+pub(crate) fn address_here(library: &'static Library) -> io::Result<(IpAddr, Rc<Device>)> {
+    let mut list = ptr::null_mut::<libc::ifaddrs>();
+    // SAFETY: `list` is written to; it is freed below.
+    done(unsafe { libc::getifaddrs(&raw mut list) })?;
+    let (mut next, mut found) = (list, None);
+    while !next.is_null() && found.is_none() {
+        // SAFETY: entries of a list that is not freed.
+        let entry = unsafe { &*next };
+        next = entry.ifa_next;
+        if let Some(at) = address_of(entry) {
+            found = device_through(library, Through::Local(at)).ok().map(|device| (at, device));
+        }
+    }
+    // SAFETY: it was given above, and nothing of it is used any more.
+    unsafe { libc::freeifaddrs(list) };
+    match found {
+        Some(found) => Ok(found),
+        // Says what is missing: the kernel's part, devices, or the address of one.
+        None => Err(match Device::first(library) {
+            Ok(device) => {
+                io::Error::other(format!("no RDMA here: {} has no IP address", device.about.name))
+            }
+            Err(error) => error,
+        }),
+    }
+}
+
+fn address_of(entry: &libc::ifaddrs) -> Option<IpAddr> {
+    if entry.ifa_addr.is_null() {
+        return None;
+    }
+    // SAFETY: an entry's address is there with the entry.
+    let family = c_int::from(unsafe { (*entry.ifa_addr).sa_family });
+    match family {
+        libc::AF_INET => {
+            // SAFETY: the family says what it is.
+            let raw = unsafe { entry.ifa_addr.cast::<sockaddr_in>().read_unaligned() };
+            Some(Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says what it is.
+            let raw = unsafe { entry.ifa_addr.cast::<sockaddr_in6>().read_unaligned() };
+            // Link-local ones need their interface beside them.
+            (raw.sin6_scope_id == 0).then(|| Ipv6Addr::from(raw.sin6_addr.s6_addr).into())
+        }
+        _ => None,
+    }
+}
+
+fn not_here(ip: IpAddr) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, Unavailable::NotHere(ip))
+}
+
+/// Waits, at most for some seconds, until the system says which device leads to `peer`.
+fn device_toward(library: &'static Library, peer: SocketAddr) -> io::Result<Rc<Device>> {
+    let channel = Rc::new(Channel::blocking(library)?);
+    let id = Id::new(&channel, 0)?;
+    let resolved = id.resolve_address(peer, Duration::from_secs(2)).is_ok()
+        && channel
+            .next()
+            .is_some_and(|event| event.kind == rdma_cm_event_type::RDMA_CM_EVENT_ADDR_RESOLVED);
+    let found = if resolved { id.device()? } else { None };
+    found.ok_or_else(|| not_here(peer.ip()))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A channel of a library that does nothing.
+    pub(crate) fn channel(library: &'static Library) -> Rc<Channel> {
+        Rc::new(Channel { library, raw: ptr::null_mut() })
+    }
+
+    #[test]
+    fn addresses_survive_the_system_s_form() {
+        for text in ["10.0.2.15:20049", "[fe80::1%3]:1", "[::1]:65535", "0.0.0.0:0"] {
+            let at: SocketAddr = text.parse().unwrap();
+            assert_eq!(from_raw(&to_raw(at)), Some(at));
+        }
+        // SAFETY: it is made of integers, for which zero is a value.
+        let none = unsafe { MaybeUninit::<sockaddr_storage>::zeroed().assume_init() };
+        assert_eq!(from_raw(&none), None);
+    }
+}

@@ -1,0 +1,219 @@
+//! Long tagged FPDUs, whose payload lands in its window or sink as it arrives (docs/landing.md).
+//!
+//! The header is read first, and judged: operation, STag, access, bounds, scope. From there on one
+//! read brings the rest of the payload to where it belongs, the trailer, and the next header. Then
+//! the CRC is taken over what landed. An FPDU that proves wrong ends the connection; until its CRC
+//! was right its window is not given back.
+
+use super::answered;
+use crate::{
+    close,
+    conn::{IwarpConn, IwarpLink, IwarpShared, IwarpState},
+    crc::Crc,
+    sock::{self, SocketResult},
+};
+use stag_pools::{AccessViolation, RemoteKey, Scope, Windows};
+use stag_protocol::iwarp::{
+    ddp::{self, Header, Tagged},
+    fpdu::{self, Crc32c},
+    rdmap::{Terminate, Violation},
+    stream::{Inbound, LandingPlace},
+};
+use stag_verbs::soft::{Op, SendQueue};
+use std::io::IoSliceMut;
+
+/// Octets of the length field and a tagged header.
+pub(super) const HEAD: usize = fpdu::LENGTH_LEN + ddp::TAGGED_LEN;
+/// Octets of a payload that are still to come from which on it lands: fewer are copied.
+const LANDING_MIN: usize = 16 << 10;
+/// Reads behind a landed FPDU that bring one FPDU and a header each, before they become large
+/// again: what follows is likely to land, too.
+const HEADERS_FIRST: u8 = 4;
+/// Octets of the longest padding, and of the CRC field.
+const TRAILER_MAX: usize = 3 + fpdu::CRC_LEN;
+
+/// A tagged FPDU of which the header was judged, and not all has arrived.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    /// Length field and header as they came: the CRC covers them.
+    head: [u8; HEAD],
+    header: Tagged,
+    place: LandingPlace,
+    /// Octets of its payload.
+    len: usize,
+    /// Octets of payload and trailer that are there.
+    arrived: usize,
+    trailer: [u8; TRAILER_MAX],
+}
+
+/// Begins to land the FPDU at the start of `octets`, of which they hold a part. False, and nothing
+/// is done, when it has to be there as a whole before it is judged.
+pub(super) fn begin(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: &[u8]) -> bool {
+    let Some((head, part)) = octets.split_first_chunk::<HEAD>() else { return false };
+    let (length, header) = head.split_at(fpdu::LENGTH_LEN);
+    let ulpdu_len = length.iter().fold(0, |len, octet| len << 8 | usize::from(*octet));
+    let len = ulpdu_len.saturating_sub(ddp::TAGGED_LEN);
+    // RFC 5044 §7.1.2 [5044-51]: the first FPDU is whole and valid before anything is done
+    if len < part.len() + LANDING_MIN || !matches!(conn.state, IwarpState::Established) {
+        return false;
+    }
+    let (Ok((Header::Tagged(header), _)), Some(link)) = (Header::parse(header), &mut conn.link)
+    else {
+        return false;
+    };
+    // RFC 5040 §7.2 [5040-55]: every field of a DDP segment is validated
+    let Some(place) = link.stream.foresee(&header, len) else { return false };
+    let trailer = [0; TRAILER_MAX];
+    let mut arrival = Arrival { head: *head, header, place, len, arrived: 0, trailer };
+    // RFC 5041 §7.1 [5041-46]: a segment with an error is reported and not placed
+    let Ok(room) = arrival.room(&mut link.queue, &mut shared.windows, conn.qp.scope()) else {
+        return false;
+    };
+    let (front, _) = room.split_at_mut(part.len()); // the part is shorter than the payload
+    front.copy_from_slice(part);
+    shared.stats.octets_placed += part.len() as u64;
+    arrival.count(part.len(), &mut shared.windows, conn.qp.scope());
+    link.arrival = Some(arrival);
+    true
+}
+
+/// Reads the rest of the FPDU to its place, and the header behind it to the shared buffer.
+pub(super) fn fetch(conn: &mut IwarpConn, shared: &mut IwarpShared) -> SocketResult {
+    let IwarpShared { windows, staging, stats, .. } = shared;
+    let Some(IwarpLink { queue, arrival: Some(arrival), .. }) = conn.link.as_deref_mut() else {
+        return SocketResult::WouldBlock;
+    };
+    let room = arrival.room(queue, windows, conn.qp.scope()).expect(Arrival::STAYS);
+    let room = room.get_mut(arrival.arrived..).unwrap_or_default();
+    let trailer = arrival.arrived.saturating_sub(arrival.len)..arrival.end() - arrival.len;
+    let trailer = arrival.trailer.get_mut(trailer).unwrap_or_default();
+    let (next, _) = staging.split_at_mut(HEAD); // the shared buffer holds many FPDUs
+    let pieces = &mut [IoSliceMut::new(room), IoSliceMut::new(trailer), IoSliceMut::new(next)];
+    sock::receive_pieces(&conn.socket, pieces, stats)
+}
+
+/// Takes in the `octets` that [`fetch`] has read. Returns how many of them are in the shared
+/// buffer, behind the FPDU.
+pub(super) fn landed(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: usize) -> usize {
+    let Some(arrival) = conn.link.as_mut().and_then(|link| link.arrival.as_mut()) else {
+        return 0;
+    };
+    let own = octets.min(arrival.end() - arrival.arrived);
+    let payload = own.min(arrival.len.saturating_sub(arrival.arrived));
+    shared.stats.octets_landed += payload as u64;
+    arrival.count(payload, &mut shared.windows, conn.qp.scope());
+    arrival.arrived += own - payload;
+    if arrival.arrived == arrival.end() {
+        finish(conn, shared);
+    }
+    octets - own
+}
+
+/// The FPDU is there as a whole: it counts if its CRC is right.
+fn finish(conn: &mut IwarpConn, shared: &mut IwarpShared) {
+    let Some(link) = &mut conn.link else { return };
+    let Some(arrival) = &mut link.arrival else { return };
+    let scope = conn.qp.scope();
+    let payload = arrival.room(&mut link.queue, &mut shared.windows, scope).expect(Arrival::STAYS);
+    // RFC 5044 §4.4, §6, §8 [5044-26]: a wrong CRC makes the FPDU invalid
+    // RFC 5044 §4.4, §7.1.1 [5044-21]: a CRC that the peer asked for is used to the end
+    if link.crc && !arrival.is_right(payload) {
+        shared.stats.crc_errors += 1;
+        // The arrival stays, and with it the window, until the connection is gone.
+        let violation = link.stream.refuse_fpdu(Terminate::MPA_CRC);
+        return close::violate(conn, shared, violation);
+    }
+    shared.stats.fpdus_in += 1;
+    // RFC 5041 §5.2 [5041-24]: the payload of every valid segment is placed
+    let judged = link.stream.handle_landed(&arrival.header, payload);
+    let token = match judged {
+        Ok(Inbound::ReadResponse(segment)) => Some(segment.token),
+        Ok(_) => None,
+        Err(violation) => return close::violate(conn, shared, violation),
+    };
+    let (len, is_last) = (arrival.len, arrival.header.last);
+    link.arrival = None;
+    link.is_amid_tagged = !is_last;
+    link.headers_first = HEADERS_FIRST;
+    if let Some(token) = token {
+        // A Read may wait for this place in the ORD.
+        conn.wants_flush |= is_last && link.queue.next().is_some();
+        answered(conn, shared, token, len, is_last);
+    }
+}
+
+impl Arrival {
+    /// The reason why there is room until the FPDU ends.
+    const STAYS: &str = "a window stays bound, and a Read pending, while an FPDU lands there";
+
+    /// The octets at which the whole payload lands.
+    fn room<'a>(
+        &self,
+        queue: &'a mut SendQueue,
+        windows: &'a mut Windows,
+        scope: Scope,
+    ) -> Result<&'a mut [u8], AccessViolation> {
+        let token = match self.place {
+            LandingPlace::Window => {
+                let key = RemoteKey(self.header.stag);
+                return windows.landing(scope, key, self.header.to, self.len);
+            }
+            LandingPlace::Sink { token } => token,
+        };
+        let Some(Op::Read(read)) = queue.op_mut(token) else {
+            unreachable!("a Read stays until it is answered")
+        };
+        let room = read.sink.get_mut(read.fill_at..read.fill_at + self.len);
+        Ok(room.expect("the stream checks answers against what was asked"))
+    }
+
+    /// Counts `octets` more of the payload as landed.
+    fn count(&mut self, octets: usize, windows: &mut Windows, scope: Scope) {
+        if self.place == LandingPlace::Window && octets > 0 {
+            let at = self.header.to + self.arrived as u64;
+            windows.target(scope, RemoteKey(self.header.stag), at, octets).expect(Self::STAYS);
+        }
+        self.arrived += octets;
+    }
+
+    /// Octets of payload and trailer.
+    fn end(&self) -> usize {
+        self.len + fpdu::pad_len(ddp::TAGGED_LEN + self.len) + fpdu::CRC_LEN
+    }
+
+    /// Returns true if the CRC field is that of head, `payload` and padding.
+    fn is_right(&self, payload: &[u8]) -> bool {
+        let trailer = self.trailer.get(..self.end() - self.len).unwrap_or_default();
+        let Some((pad, sum)) = trailer.split_last_chunk() else { return false };
+        let mut crc = Crc::start();
+        crc.update(&self.head);
+        crc.update(payload);
+        crc.update(pad);
+        crc.finish() == u32::from_le_bytes(*sum)
+    }
+}
+
+impl IwarpLink {
+    /// The window in which an FPDU lands that is not known to be right.
+    pub(crate) fn landing_window(&self) -> Option<RemoteKey> {
+        let arrival = self.arrival.as_ref()?;
+        (arrival.place == LandingPlace::Window).then_some(RemoteKey(arrival.header.stag))
+    }
+
+    /// Returns true if an FPDU that is not known to be right lands in the window `key`.
+    pub(crate) fn lands_in(&self, key: RemoteKey) -> bool {
+        self.landing_window() == Some(key)
+    }
+
+    /// The window in which an FPDU lands is to end before it is known to be right: its buffer would
+    /// hold octets that nobody vouches for. The Terminate is the one that the whole FPDU would get
+    /// afterwards. Nothing when the stream has ended: then all windows end with the connection.
+    pub(crate) fn refuse_arrival(&mut self) -> Result<(), Violation> {
+        match &self.arrival {
+            Some(arrival) if !self.stream.is_ended() => {
+                Err(self.stream.refuse_landing(&arrival.header, arrival.len))
+            }
+            _ => Ok(()),
+        }
+    }
+}

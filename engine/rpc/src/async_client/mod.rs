@@ -1,0 +1,301 @@
+//! The client whose calls are futures. It needs no runtime: a thread of its own runs its shard,
+//! sends what other threads ask for, and wakes whoever waits for a reply.
+//!
+//! A future that is dropped before its reply came gives up its call. One that was not sent is never
+//! sent. One that was keeps its buffers until the server can no longer reach them (DESIGN D9):
+//! until its reply, or until its deadline, which ends the connection.
+
+mod connect;
+mod line;
+mod slot;
+
+use crate::{
+    call::{CLIENT_TOKEN, CallError, HEADER_LEN_MAX, ReplyOctets, encode, reply_max},
+    codec::XdrType,
+    error::SetupError,
+    program::{ArgumentsOf, Procedure},
+    sim,
+};
+use connect::AsyncShard;
+use slot::{CallOrder, Order, OwnedReply, SlotHandle};
+use stag_engine::{CallFault, Token};
+use stag_protocol::rpc::Credential;
+use std::{
+    fmt,
+    marker::PhantomData,
+    mem,
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+/// A client with one connection, for many calls at a time. Clones share it; when the last
+/// one is dropped the connection ends.
+///
+/// ```
+/// use stag_rpc::{CallError, Replied, Replier, Server, Text, program};
+/// use std::{pin::pin, task::{Context, Poll, Waker}};
+///
+/// program! {
+///     /// Greets.
+///     pub mod greeter: 0x2053_5401, version 1 {
+///         /// The length of a name.
+///         1 => fn measure(name: Text<255>) -> u32;
+///     }
+/// }
+///
+/// struct Greeter;
+///
+/// impl greeter::Service for Greeter {
+///     fn measure(&mut self, name: &str, reply: Replier<'_, '_, u32>) -> Replied {
+///         reply.send(name.len() as u32)
+///     }
+/// }
+///
+/// async fn measure_both(client: &greeter::AsyncClient) -> Result<u32, CallError> {
+///     // Both calls are on their way at once.
+///     let (hello, world) = (client.measure("hello"), client.measure("world!"));
+///     Ok(hello.await?.results()? + world.await?.results()?)
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::builder().listen("sim://0").serve(|| greeter::Serve(Greeter))?;
+/// let client = greeter::AsyncClient::connect(&server.addresses()[0])?;
+/// // Any executor does. At sim:// a future makes the time pass that it waits for.
+/// let polled = pin!(measure_both(&client)).poll(&mut Context::from_waker(Waker::noop()));
+/// assert_eq!(polled, Poll::Ready(Ok(11)));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct AsyncClient {
+    running: Arc<AsyncShard>,
+    timeout: Duration,
+    credential: Credential<'static>,
+}
+
+impl fmt::Debug for AsyncClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncClient").field("timeout", &self.timeout).finish_non_exhaustive()
+    }
+}
+
+/// A call that is under way: a future of its reply.
+#[must_use = "dropped, it gives up the call"]
+pub struct PendingCall<T> {
+    running: Arc<AsyncShard>,
+    token: Token,
+    /// Until the outcome was taken.
+    slot: Option<SlotHandle>,
+    /// Why there is nothing to wait for.
+    failed: Option<CallError>,
+    results: PhantomData<fn() -> T>,
+}
+
+impl<T> fmt::Debug for PendingCall<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PendingCall").field("token", &self.token).finish_non_exhaustive()
+    }
+}
+
+impl<T> PendingCall<T> {
+    /// The end of the call; before it, `context` is woken when it comes.
+    fn poll_end(&self, context: &Context<'_>) -> Poll<Result<(), CallFault>> {
+        let slot = self.slot.as_ref().expect("a future is not polled after it was ready");
+        let is_known = {
+            let state = slot.state();
+            if let Some(ended) = state.ended {
+                return Poll::Ready(ended);
+            }
+            state.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker()))
+        };
+        if is_known {
+            return Poll::Pending;
+        }
+        // A waker is somebody else's code: no lock is held while one is cloned or dropped.
+        let waker = context.waker().clone();
+        let mut state = slot.state();
+        let ended = state.ended;
+        let earlier = if ended.is_none() { state.waker.replace(waker) } else { None };
+        drop(state);
+        drop(earlier);
+        ended.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl<T: XdrType> Future for PendingCall<T> {
+    type Output = Result<AsyncReply<T>, CallError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(error) = self.failed.take() {
+            return Poll::Ready(Err(error));
+        }
+        let mut polled = self.poll_end(context);
+        while polled.is_pending()
+            && let Some(name) = self.running.simulated()
+        {
+            // Nobody else runs its shard. In another thread there is nobody at all.
+            polled = match sim::has(name) {
+                true => {
+                    sim::step(&mut |_| false, None);
+                    self.poll_end(context)
+                }
+                false => Poll::Ready(Err(CallFault::NoPeer)),
+            };
+        }
+        let Poll::Ready(ended) = polled else { return Poll::Pending };
+        let slot = self.slot.take();
+        Poll::Ready(ended.map_err(CallError::Failed).and_then(|()| AsyncReply::new(slot)))
+    }
+}
+
+impl<T> Drop for PendingCall<T> {
+    fn drop(&mut self) {
+        let Some(slot) = self.slot.take() else { return };
+        let is_under_way = slot.state().ended.is_none();
+        if is_under_way {
+            self.running.line().tell(Order::Cancel(self.token));
+        }
+    }
+}
+
+/// The reply to a call that was carried out, with results of type `T`.
+pub struct AsyncReply<T> {
+    octets: OwnedReply,
+    /// Of the results, in the message.
+    results_at: usize,
+    /// Takes the octets back, for the next call.
+    slot: Option<SlotHandle>,
+    results: PhantomData<fn() -> T>,
+}
+
+impl<T: XdrType> AsyncReply<T> {
+    fn new(slot: Option<SlotHandle>) -> Result<Self, CallError> {
+        let octets = slot.as_ref().map(|slot| mem::take(&mut slot.state().reply));
+        let octets = octets.unwrap_or_default();
+        let mut reply = Self { octets, results_at: 0, slot, results: PhantomData };
+        reply.results_at = reply.octets().results_at()?;
+        Ok(reply)
+    }
+
+    fn octets(&self) -> ReplyOctets<'_> {
+        ReplyOctets { message: &self.octets.message, chunk: &self.octets.chunk }
+    }
+
+    /// Decodes the results; they borrow from the reply.
+    ///
+    /// # Errors
+    /// The reply is none of this procedure.
+    pub fn results(&self) -> Result<T::Of<'_>, CallError> {
+        self.octets().results_from::<T>(self.results_at)
+    }
+}
+
+impl<T> Drop for AsyncReply<T> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            slot.state().reply = mem::take(&mut self.octets);
+        }
+    }
+}
+
+impl<T> fmt::Debug for AsyncReply<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OwnedReply { message, chunk } = &self.octets;
+        write!(f, "a reply of {} octets, {} in a chunk", message.len(), chunk.len())
+    }
+}
+
+impl AsyncClient {
+    /// A client of the server at `url`, with all defaults.
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::connect_async`](crate::ClientBuilder::connect_async).
+    pub fn connect(url: &str) -> Result<Self, SetupError> {
+        crate::Client::builder().connect_async(url)
+    }
+
+    /// Calls procedure `P`. The call is on its way at once; the future is for its reply.
+    pub fn call<P: Procedure>(&self, arguments: ArgumentsOf<'_, P>) -> PendingCall<P::Results> {
+        let line = self.running.line();
+        let token = Token(CLIENT_TOKEN | line.next_call());
+        let (slot, completion) = SlotHandle::pair(line);
+        let ordered = self.order::<P>(&mut slot.state().order, &arguments);
+        let failed = ordered.err();
+        let mut call = PendingCall {
+            running: Arc::clone(&self.running),
+            token,
+            slot: Some(slot),
+            failed,
+            results: PhantomData,
+        };
+        match failed {
+            Some(_) => call.slot = None,
+            None => line.tell(Order::Call(token, completion)),
+        }
+        call
+    }
+
+    /// Writes a call into `order`.
+    fn order<P: Procedure>(
+        &self,
+        order: &mut CallOrder,
+        arguments: &ArgumentsOf<'_, P>,
+    ) -> Result<(), CallError> {
+        let len_max = HEADER_LEN_MAX + P::Arguments::LEN_MAX;
+        if order.room.len() < len_max {
+            order.room.resize(len_max, 0);
+        }
+        let (len, item) = encode::<P>(&mut order.room, self.credential, arguments)?.finish();
+        order.message_len = len;
+        order.item.clear();
+        order.item_at = item.map(|(position, octets)| {
+            order.item.extend_from_slice(&octets);
+            position
+        });
+        (order.reply_max, order.item_max) = (reply_max::<P>(), P::Results::ITEM_MAX);
+        order.timeout = self.timeout;
+        Ok(())
+    }
+}
+
+/// The asynchronous client of a program.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! async_clients {
+    ($(
+        $(#[$meta:meta])*
+        fn $procedure:ident($($argument:ident: $type:ty),*) -> $results:ty;
+    )+) => {
+        /// A client whose calls are futures. Clones share one connection.
+        #[derive(Clone, Debug)]
+        pub struct AsyncClient($crate::AsyncClient);
+
+        impl AsyncClient {
+            /// Connects to the server at `url`, and waits for that.
+            ///
+            /// # Errors
+            /// As `stag_rpc::ClientBuilder::connect_async`.
+            pub fn connect(url: &str) -> ::std::result::Result<Self, $crate::SetupError> {
+                $crate::AsyncClient::connect(url).map(Self)
+            }
+
+            /// Calls over this connection.
+            pub const fn over(connection: $crate::AsyncClient) -> Self {
+                Self(connection)
+            }
+
+            $(
+                $(#[$meta])*
+                #[allow(clippy::extra_unused_lifetimes, clippy::needless_lifetimes)]
+                pub fn $procedure<'arguments>(
+                    &self,
+                    $($argument: <$type as $crate::XdrType>::Of<'arguments>),*
+                ) -> $crate::PendingCall<$results> {
+                    self.0.call::<procedures::$procedure>(($($argument,)*))
+                }
+            )+
+        }
+    };
+}

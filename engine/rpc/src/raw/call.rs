@@ -1,0 +1,92 @@
+//! A call whose arguments other code writes.
+
+use crate::{
+    call::{CallError, header_len_max, room_for_item},
+    reply::copy,
+};
+use stag_engine::{CallFault, Cx, Request, RequestItem, Token};
+use stag_protocol::{
+    rpc::{Auth, CallHeader, Credential, ReplyHeader, Xid},
+    xdr::{NoRoom, Writer},
+};
+use std::time::Duration;
+
+/// A call as it is written by hand.
+#[derive(Clone, Copy, Debug)]
+pub struct RawCall<'a> {
+    /// The program's number.
+    pub program: u32,
+    /// Its version.
+    pub version: u32,
+    /// The procedure's number.
+    pub procedure: u32,
+    /// The caller.
+    pub credential: Credential<'a>,
+    /// Octets of the longest arguments, without their item.
+    pub arguments_max: usize,
+    /// Octets of the longest results, without their item.
+    pub results_max: usize,
+    /// Octets of the longest item in the results; 0 without one.
+    pub item_max: usize,
+    /// The argument that may travel in a Read chunk. It is the last one, and its length is written
+    /// by whoever writes the arguments.
+    pub item: Option<&'a [u8]>,
+}
+
+impl<'a> RawCall<'a> {
+    /// A call for nobody in particular, without arguments and results.
+    pub const fn new(program: u32, version: u32, procedure: u32) -> Self {
+        let credential = Credential::None;
+        let (arguments_max, results_max, item_max) = (0, 0, 0);
+        Self {
+            program,
+            version,
+            procedure,
+            credential,
+            arguments_max,
+            results_max,
+            item_max,
+            item: None,
+        }
+    }
+
+    /// Writes the call in memory of the shard; `emit` writes the arguments. The reply may take
+    /// `timeout`, and its outcome carries `token`.
+    ///
+    /// # Errors
+    /// [`CallFault::Limit`] without memory for it, [`CallError::TooLong`] for arguments that are
+    /// longer than they say.
+    #[inline]
+    pub fn write(
+        &self,
+        cx: &Cx<'_>,
+        timeout: Duration,
+        token: Token,
+        emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
+    ) -> Result<Request, CallError> {
+        let none = CallError::Failed(CallFault::Limit);
+        let header = CallHeader {
+            xid: Xid(0),
+            program: self.program,
+            version: self.version,
+            procedure: self.procedure,
+            credential: self.credential,
+            // RFC 5531 §A [5531-29]: the verifier beside AUTH_SYS is AUTH_NONE
+            verifier: Auth::NONE,
+        };
+        let len_max = header_len_max(self.credential) + self.arguments_max;
+        let mut message = cx.message(len_max).ok_or(none)?;
+        let mut writer = Writer::new(message.spare_mut().get_mut(..len_max).ok_or(none)?);
+        let written = header.emit(&mut writer).and_then(|()| emit(&mut writer));
+        let position = writer.len();
+        written.map_err(|_| CallError::TooLong)?;
+        message.extend(position);
+        let item = match self.item {
+            Some(item) => Some(RequestItem { position, octets: copy(cx, item).ok_or(none)? }),
+            None => None,
+        };
+        let result = room_for_item(cx, self.item_max)?;
+        let reply_max = (ReplyHeader::LEN + self.results_max).max(ReplyHeader::REFUSAL_LEN_MAX);
+        Ok(Request { message, item, reply_max, result, timeout, token })
+    }
+}

@@ -1,0 +1,103 @@
+//! Outcomes of calls, kept until somebody takes them, and the course of a connection.
+
+use crate::{
+    app::CallEnds,
+    call::{CallError, accepted},
+};
+use stag_engine::{CallFault, Cause, Health, OptionFault, Outcome, PeerId, Time, Token};
+use stag_pools::Buf;
+use stag_protocol::xdr::{Piece, Reader};
+use std::collections::VecDeque;
+
+/// Outcome of a call of a [`RawClient`](super::RawClient).
+#[derive(Debug)]
+pub struct FinishedCall {
+    /// As the call was made with.
+    pub token: Token,
+    /// The RPC reply message without the item that came in a Write chunk, or why there is none.
+    pub reply: Result<Vec<u8>, CallFault>,
+    /// Content of the Write chunk; empty when the result came inline, none when no chunk was
+    /// offered.
+    pub result: Option<Buf>,
+}
+
+impl FinishedCall {
+    /// Content of the Write chunk, if the reply used one.
+    pub(crate) fn chunk(&self) -> &[u8] {
+        self.result.as_deref().unwrap_or_default()
+    }
+
+    /// Gives the results to `read`, whichever way their octets came (RFC 5531 §9).
+    ///
+    /// # Errors
+    /// There are none, or `read` fails.
+    pub fn read_results<T, E: From<CallError>>(
+        &self,
+        read: impl FnOnce(Reader<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let reply = self.reply.as_ref().map_err(|fault| CallError::Failed(*fault))?;
+        let pieces = [Piece::Inline(reply), Piece::Chunk(self.chunk())];
+        let mut results = Reader::over(&pieces);
+        accepted(&mut results)?;
+        read(results)
+    }
+}
+
+/// Losses and reconnections of a connection that is kept, in the shard's time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Times that it was lost.
+    pub losses: u64,
+    /// Time at which the last loss was noticed.
+    pub lost_at: Option<Time>,
+    /// Time at which the connection was up again after the last loss.
+    pub up_at: Option<Time>,
+    /// Time of the first reply after the connection was up again.
+    pub answered_at: Option<Time>,
+}
+
+/// Keeps outcomes in order of arrival until somebody takes them.
+#[derive(Debug, Default)]
+pub(crate) struct CallKeeper {
+    pub(super) done: VecDeque<FinishedCall>,
+    pub(super) up: Option<PeerId>,
+    pub(super) down: Option<(PeerId, Cause)>,
+    pub(super) recovery: Recovery,
+    pub(super) health: Option<(PeerId, Result<Health, OptionFault>)>,
+    /// Memory of replies that were looked at, for the next ones.
+    pub(super) spare: Vec<Vec<u8>>,
+}
+
+impl CallEnds for CallKeeper {
+    fn on_reply(&mut self, now: Time, outcome: Outcome<'_>) {
+        if self.recovery.up_at.is_some() && outcome.reply.is_ok() {
+            self.recovery.answered_at.get_or_insert(now);
+        }
+        let reply = outcome.reply.map(|octets| {
+            let mut reply = self.spare.pop().unwrap_or_default();
+            reply.extend_from_slice(octets);
+            reply
+        });
+        self.done.push_back(FinishedCall { token: outcome.token, reply, result: outcome.result });
+    }
+
+    fn on_health(&mut self, peer: PeerId, health: Result<Health, OptionFault>) {
+        self.health = Some((peer, health));
+    }
+
+    fn on_peer_up(&mut self, now: Time, peer: PeerId) {
+        if self.recovery.lost_at.is_some() {
+            self.recovery.up_at.get_or_insert(now);
+        }
+        self.up = Some(peer);
+    }
+
+    fn on_peer_down(&mut self, now: Time, peer: PeerId, cause: Cause) {
+        self.down = Some((peer, cause));
+        if self.up == Some(peer) {
+            let losses = self.recovery.losses + 1;
+            self.recovery = Recovery { losses, lost_at: Some(now), ..Recovery::default() };
+            self.up = None;
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! The client below the types: one connection, and calls that are written by hand, several under
+//! way at a time. The thread of its owner runs the passes of its shard.
+
+mod call;
+mod keeper;
+
+pub use call::RawCall;
+pub use keeper::{FinishedCall, Recovery};
+
+use crate::{
+    app::Door,
+    call::{CLIENT_TOKEN, CallError},
+    error::SetupError,
+    program::Programs,
+    shard::{parse, random, settings},
+    sim,
+};
+use keeper::CallKeeper;
+use stag_engine::{
+    CallFault, Cause, Config, Cx, Health, OptionFault, PeerId, Request, Shard, Time, Token,
+    clock::Clock, stats::Snapshot,
+};
+use stag_fabrics::{AnyProvider, Endpoint, FabricAddress};
+use stag_protocol::{
+    rpcrdma::Version,
+    xdr::{NoRoom, Writer},
+};
+use stag_verbs::{FabricFault, Provider};
+use std::{fmt, net::SocketAddr, time::Duration};
+
+/// Time for which a core spins before it lets others run, and then before it sleeps between looks.
+const SPIN: Duration = Duration::from_micros(20);
+const YIELD: Duration = Duration::from_micros(500);
+const NAP: Duration = Duration::from_micros(50);
+/// Time for a connection that is given up to end.
+const LEAVE: Duration = Duration::from_millis(100);
+/// Time for the engine to end a call by itself before the client gives it up.
+const MARGIN: Duration = Duration::from_secs(5);
+
+/// Why there is no connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectFault {
+    /// The fabric could not even try.
+    Fabric(FabricFault),
+    /// It ended before calls could be made.
+    Ended(Cause),
+    /// It took too long.
+    TimedOut,
+}
+
+/// The source of a client's time.
+enum TimeSource {
+    Clock(Box<dyn FnMut() -> Time>),
+    /// The simulated fabric of this thread: a pass of the client is one of its servers, too.
+    Simulated,
+}
+
+/// A client below the types: for programs whose messages are written and read by code of their own.
+/// Several calls may be under way; their outcomes come in the order of the replies.
+///
+/// ```
+/// use stag_rpc::{CallError, RawCall, RawClient, Replied, Replier, Server, program};
+/// use stag_rpc::{Clock, Config};
+/// use std::time::Duration;
+///
+/// program! {
+///     /// Doubles.
+///     pub mod doubler: 0x2053_5402, version 1 {
+///         /// Twice the number.
+///         1 => fn double(number: u32) -> u32;
+///     }
+/// }
+///
+/// struct Doubler;
+///
+/// impl doubler::Service for Doubler {
+///     fn double(&mut self, number: u32, reply: Replier<'_, '_, u32>) -> Replied {
+///         reply.send(number.wrapping_mul(2))
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let server = Server::builder().listen("sim://0").serve(|| doubler::Serve(Doubler))?;
+/// let (url, timeout) = (&server.addresses()[0], Duration::from_secs(5));
+/// let mut client = RawClient::connect_url(url, Config::small(), Clock::start(), timeout)?;
+/// let (arguments_max, results_max) = (4, 4);
+/// let call = RawCall { arguments_max, results_max, ..RawCall::new(doubler::PROGRAM, 1, 1) };
+/// // Both are under way at once.
+/// let first = client.send(&call, |writer| writer.u32(3))?;
+/// let second = client.send(&call, |writer| writer.u32(4))?;
+/// for (token, doubled) in [(first, 6), (second, 8)] {
+///     let finished = client.next_finished()?;
+///     assert_eq!(finished.token, token);
+///     let read = finished.read_results(|mut results| results.u32().map_err(CallError::Garbled));
+///     assert_eq!(read?, doubled);
+///     client.give(finished);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct RawClient<P: Provider = AnyProvider> {
+    shard: Shard<P, Door<Box<dyn Programs>, CallKeeper>>,
+    time: TimeSource,
+    peer: Option<PeerId>,
+    timeout: Duration,
+    calls: u64,
+    /// Outcomes that wait to be taken at most: as many as calls may be under way.
+    outcomes_max: usize,
+}
+
+impl<P: Provider> fmt::Debug for RawClient<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawClient")
+            .field("peer", &self.peer)
+            .field("calls", &self.calls)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RawClient {
+    /// A client on the fabric of `at`, which calls over TCP too; without `at`, over TCP alone. It
+    /// is not connected. A call or a connection may take `timeout`. Its XIDs begin at random,
+    /// whatever `config` says.
+    ///
+    /// # Errors
+    /// The sizes of `config` contradict each other, or the system is short of something.
+    pub fn on_fabric(
+        at: Option<&FabricAddress>,
+        config: Config,
+        clock: Clock,
+        timeout: Duration,
+    ) -> Result<Self, SetupError> {
+        Self::serving(Box::new(()), at, config, clock, timeout)
+    }
+
+    /// A client that is connected to `url`.
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::connect`](crate::ClientBuilder::connect).
+    pub fn connect_url(
+        url: &str,
+        config: Config,
+        clock: Clock,
+        timeout: Duration,
+    ) -> Result<Self, SetupError> {
+        let to = parse(url)?;
+        let mut client = Self::on_fabric(to.fabric(), config, clock, timeout)?;
+        client.connect_endpoint(&to, false).map_err(|fault| fault.at(&to))?;
+        Ok(client)
+    }
+
+    /// A client that serves `programs` to its server.
+    pub(crate) fn serving(
+        programs: Box<dyn Programs>,
+        at: Option<&FabricAddress>,
+        config: Config,
+        clock: Clock,
+        timeout: Duration,
+    ) -> Result<Self, SetupError> {
+        let config = Config { xid_seed: u32::from_ne_bytes(random()?), ..config };
+        let settings = settings(&config, false, &clock)?;
+        let fabric = AnyProvider::for_connecting(settings, at)?;
+        let time = match at.is_some_and(|at| at.info().is_simulated) {
+            true => TimeSource::Simulated,
+            false => TimeSource::Clock(Box::new(move || clock.now())),
+        };
+        Self::with(programs, fabric, config, timeout, time)
+    }
+
+    /// Connects to `to`, and waits until calls can be made. An earlier connection is left first.
+    /// `keep` makes a lost connection of a fabric again; one over TCP is made once.
+    ///
+    /// # Errors
+    /// There is no connection.
+    pub fn connect_endpoint(&mut self, to: &Endpoint, keep: bool) -> Result<(), ConnectFault> {
+        match to {
+            Endpoint::Fabric(at) if keep => self.keep_connected(at),
+            Endpoint::Fabric(at) => self.connect(at),
+            Endpoint::Tcp(at) => self.connect_tcp(*at),
+        }
+    }
+}
+
+impl ConnectFault {
+    /// The error of a client that cannot be made.
+    pub(crate) fn at(self, to: &Endpoint) -> SetupError {
+        let url = to.to_string();
+        match self {
+            Self::Fabric(fault) => SetupError::Connect { url, fault },
+            Self::Ended(cause) => SetupError::NotConnected { url, cause: Some(cause) },
+            Self::TimedOut => SetupError::NotConnected { url, cause: None },
+        }
+    }
+}
+
+impl<P: Provider> RawClient<P> {
+    /// A client on `fabric`, which is not connected. `now` is its clock, asked once per pass: a
+    /// test may run the passes of its server in it.
+    ///
+    /// # Errors
+    /// As `mmap(2)` and `epoll_create(2)` fail, and when the fabric cannot hold what `config`
+    /// promises.
+    pub fn new(
+        fabric: P,
+        config: Config,
+        timeout: Duration,
+        now: impl FnMut() -> Time + 'static,
+    ) -> Result<Self, SetupError> {
+        let time = TimeSource::Clock(Box::new(now));
+        Self::with(Box::new(()), fabric, config, timeout, time)
+    }
+
+    fn with(
+        programs: Box<dyn Programs>,
+        fabric: P,
+        config: Config,
+        timeout: Duration,
+        time: TimeSource,
+    ) -> Result<Self, SetupError> {
+        let door = Door::new(programs, CallKeeper::default());
+        let outcomes_max = config.outbound.max(1);
+        let shard = Shard::new(fabric, door, config, Box::new(|_| false))?;
+        Ok(Self { shard, time, peer: None, timeout, calls: 0, outcomes_max })
+    }
+
+    /// Connects, and waits until calls can be made. An earlier connection is left first.
+    ///
+    /// # Errors
+    /// There is no connection.
+    pub fn connect(&mut self, to: &P::Address) -> Result<(), ConnectFault> {
+        self.disconnect();
+        let peer = self.shard.connect(to).map_err(ConnectFault::Fabric)?;
+        self.await_up(peer)
+    }
+
+    /// Connects as [`connect`](Self::connect) does, and again whenever the connection is lost:
+    /// calls without a reply go out again with the same XID, until their time is over. The first
+    /// connection has to succeed at once.
+    ///
+    /// # Errors
+    /// There is no connection.
+    pub fn keep_connected(&mut self, to: &P::Address) -> Result<(), ConnectFault> {
+        self.disconnect();
+        let peer = self.shard.keep_connected(to).map_err(ConnectFault::Fabric)?;
+        self.await_up(peer)
+    }
+
+    /// Connects over TCP (RFC 5531 §11), once: items travel inline. An earlier connection is left
+    /// first.
+    ///
+    /// # Errors
+    /// There is no connection.
+    pub fn connect_tcp(&mut self, to: SocketAddr) -> Result<(), ConnectFault> {
+        self.disconnect();
+        let peer = self.shard.connect_tcp(to).map_err(ConnectFault::Fabric)?;
+        self.await_up(peer)
+    }
+
+    /// Waits until `peer` can be called, and calls it from then on.
+    fn await_up(&mut self, peer: PeerId) -> Result<(), ConnectFault> {
+        let connected = self.wait(self.timeout, |keeper| match (keeper.up, keeper.down) {
+            (Some(up), _) if up == peer => Some(Ok(())),
+            (_, Some((down, cause))) if down == peer => Some(Err(ConnectFault::Ended(cause))),
+            _ => None,
+        });
+        let connected = connected.unwrap_or(Err(ConnectFault::TimedOut));
+        match connected {
+            Ok(()) => self.peer = Some(peer),
+            // A peer that is to be kept would be tried again, and one that is slow has a place.
+            Err(_) => self.leave(peer),
+        }
+        connected
+    }
+
+    /// Ends a connection that does not stand, and waits a little for its place.
+    fn leave(&mut self, peer: PeerId) {
+        self.shard.with_app(|door, cx| {
+            door.outcomes.down = door.outcomes.down.filter(|(down, _)| *down != peer);
+            cx.disconnect(peer);
+        });
+        let is_gone = |down: Option<(PeerId, Cause)>| down.is_some_and(|(down, _)| down == peer);
+        let _ = self.wait(LEAVE, |keeper| is_gone(keeper.down).then_some(()));
+    }
+
+    /// Disconnects in order, and waits for it.
+    pub fn disconnect(&mut self) {
+        self.disconnect_within(self.timeout.saturating_add(MARGIN));
+    }
+
+    /// Disconnects in order, and waits for it no longer than `limit`.
+    pub(crate) fn disconnect_within(&mut self, limit: Duration) {
+        let Some(peer) = self.peer.take() else { return };
+        if self.keeper().up != Some(peer) {
+            return self.leave(peer);
+        }
+        self.shard.with_app(|_, cx| cx.disconnect(peer));
+        let _ = self.wait(limit, |keeper| keeper.up.is_none().then_some(()));
+    }
+
+    /// Returns true while the connection stands.
+    pub fn is_up(&self) -> bool {
+        self.peer.is_some() && self.keeper().up == self.peer
+    }
+
+    /// Returns true after the first connection, until [`disconnect`](Self::disconnect): also while
+    /// one that is kept is made again.
+    pub const fn has_peer(&self) -> bool {
+        self.peer.is_some()
+    }
+
+    /// Answers the server's calls for so long; returns at once when the connection ends.
+    pub(crate) fn serve_for(&mut self, time: Duration) {
+        let peer = self.peer;
+        self.wait(time, |keeper| (keeper.up != peer).then_some(()));
+    }
+
+    /// Makes a call that `make` writes, in memory of the shard; it carries the token that `make`
+    /// is given. Its outcome comes by [`next_finished`](Self::next_finished).
+    ///
+    /// # Errors
+    /// [`CallFault::NoPeer`] without a connection, [`CallFault::Limit`] when as many outcomes wait
+    /// to be taken as calls may be under way, and those of `make`. A call that is one too many ends
+    /// with [`CallFault::Limit`] as its outcome.
+    pub fn begin(
+        &mut self,
+        make: impl FnOnce(&mut Cx<'_>, Token) -> Result<Request, CallError>,
+    ) -> Result<Token, CallError> {
+        let peer = self.peer.ok_or(CallFault::NoPeer)?;
+        if self.keeper().done.len() >= self.outcomes_max {
+            return Err(CallFault::Limit.into());
+        }
+        let token = Token(CLIENT_TOKEN | self.calls);
+        self.shard.with_app(|_, cx| {
+            let request = make(cx, token)?;
+            cx.call(peer, Request { token, ..request });
+            Ok::<_, CallError>(())
+        })?;
+        self.calls = (self.calls + 1) & !CLIENT_TOKEN;
+        Ok(token)
+    }
+
+    /// Makes a call: `emit` writes the arguments. Its outcome comes by
+    /// [`next_finished`](Self::next_finished).
+    ///
+    /// # Errors
+    /// [`CallFault::NoPeer`] without a connection, [`CallFault::Limit`] without memory for the
+    /// call or its outcome, [`CallError::TooLong`] for arguments that are longer than `call` says.
+    pub fn send(
+        &mut self,
+        call: &RawCall<'_>,
+        emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
+    ) -> Result<Token, CallError> {
+        let timeout = self.timeout;
+        self.begin(|cx, token| call.write(cx, timeout, token, emit))
+    }
+
+    /// Waits for the next outcome of a call, whichever it is.
+    ///
+    /// # Errors
+    /// [`CallFault::TimedOut`], when none comes in the time of a call.
+    pub fn next_finished(&mut self) -> Result<FinishedCall, CallError> {
+        let limit = self.timeout.saturating_add(MARGIN);
+        let next = self.wait(limit, |keeper| keeper.done.pop_front());
+        next.ok_or(CallError::Failed(CallFault::TimedOut))
+    }
+
+    /// Drops the outcomes that wait to be taken.
+    pub(crate) fn drop_finished(&mut self) {
+        while let Some(finished) = self.shard.with_app(|door, _| door.outcomes.done.pop_front()) {
+            self.give(finished);
+        }
+    }
+
+    /// Takes back the memory of an outcome, for the next one.
+    pub fn give(&mut self, finished: FinishedCall) {
+        if let Ok(mut reply) = finished.reply {
+            reply.clear();
+            self.shard.with_app(|door, _| door.outcomes.spare.push(reply));
+        }
+    }
+
+    /// Asks the server how it is.
+    ///
+    /// # Errors
+    /// It does not say it, not in time, or there is no connection.
+    pub fn health(&mut self) -> Result<Health, OptionFault> {
+        let peer = self.peer.ok_or(OptionFault::NoPeer)?;
+        self.shard.with_app(|door, cx| {
+            door.outcomes.health = None;
+            cx.ask_health(peer);
+        });
+        let limit = self.timeout.saturating_add(MARGIN);
+        let health = self.wait(limit, |keeper| {
+            keeper.health.take().filter(|(asked, _)| *asked == peer).map(|(_, health)| health)
+        });
+        health.unwrap_or(Err(OptionFault::TimedOut))
+    }
+
+    /// Lets calls, and connections, take no longer than `timeout` from now on.
+    pub fn limit_timeout(&mut self, timeout: Duration) {
+        self.timeout = self.timeout.min(timeout);
+    }
+
+    /// Returns the time that a call may take.
+    pub const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Why the last connection ended, or could not be made.
+    pub fn cause(&self) -> Option<Cause> {
+        self.keeper().down.map(|(_, cause)| cause)
+    }
+
+    /// Returns the number of losses of the connection, and the course of the last recovery.
+    pub fn recovery(&self) -> Recovery {
+        self.keeper().recovery
+    }
+
+    /// The version of RPC-over-RDMA that the connection keeps to; none over TCP, and before the
+    /// first reply.
+    pub fn version(&self) -> Option<u32> {
+        self.shard.version(self.peer?).map(Version::number)
+    }
+
+    /// Calls made so far.
+    pub const fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// The shard's counters; its app counts calls of the server.
+    pub fn snapshot(&self) -> Snapshot<u64> {
+        self.shard.snapshot()
+    }
+
+    /// Buffers of the shard that are in use: none once every call is over and its outcome taken.
+    pub fn buffers_in_use(&self) -> usize {
+        self.shard.buffers_in_use()
+    }
+
+    /// Calls under way: those of the peer, and ours.
+    pub fn calls_in_progress(&self) -> (usize, usize) {
+        self.shard.calls_in_progress()
+    }
+
+    /// The time, as the shard sees it.
+    pub fn now(&mut self) -> Time {
+        match &mut self.time {
+            TimeSource::Clock(now) => now(),
+            TimeSource::Simulated => sim::now(),
+        }
+    }
+
+    const fn keeper(&self) -> &CallKeeper {
+        &self.shard.app().outcomes
+    }
+
+    /// One pass at `now`; in simulated time one of every server, too.
+    fn pass(&mut self, now: Time) -> bool {
+        match self.time {
+            TimeSource::Clock(_) => self.shard.pass(now),
+            TimeSource::Simulated => {
+                let wake_at = self.shard.wake_at();
+                sim::step(&mut |now| self.shard.pass(now), wake_at);
+                // Nobody is waited for.
+                true
+            }
+        }
+    }
+
+    /// Runs passes until `look` finds what it looks for. None when that takes longer than `limit`.
+    pub(crate) fn wait<T>(
+        &mut self,
+        limit: Duration,
+        mut look: impl FnMut(&mut CallKeeper) -> Option<T>,
+    ) -> Option<T> {
+        let start = self.now();
+        let mut busy_at = start;
+        loop {
+            let now = self.now();
+            let is_busy = self.pass(now);
+            if let Some(found) = self.shard.with_app(|door, _| look(&mut door.outcomes)) {
+                return Some(found);
+            }
+            if now.since(start) > limit {
+                return None;
+            }
+            if is_busy {
+                busy_at = now;
+                continue;
+            }
+            match now.since(busy_at) {
+                idle if idle < SPIN => std::hint::spin_loop(),
+                idle if idle < YIELD => std::thread::yield_now(),
+                _ => std::thread::sleep(NAP),
+            }
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Shards of any fabric, behind one trait: the door does not know which fabric a URL names.
+
+use crate::error::SetupError;
+use rustix::rand::{GetRandomFlags, getrandom};
+use stag_engine::{
+    Admission, Allowed, App, Config, ConfigFault, Control, PeerId, Shard, Time, clock::Clock,
+    stats::Snapshot,
+};
+use stag_fabrics::{
+    Endpoint, Fabric, FabricAddress, FabricVisitor, Open, Settings, Sharing, StreamsOnly,
+};
+use stag_protocol::rpcrdma::chunk::READS_MAX;
+use stag_verbs::{FabricFault, Provider};
+use std::io;
+
+/// Work requests that one connection may have pending.
+const SEND_QUEUE: usize = 256;
+const _: () = assert!(SEND_QUEUE > READS_MAX, "the Reads of a call fit the send queue");
+
+/// Reads the URL of a server.
+pub(crate) fn parse(url: &str) -> Result<Endpoint, SetupError> {
+    Endpoint::parse(url)
+        .map_err(|why| SetupError::Url { url: url.to_owned(), why: why.to_string() })
+}
+
+/// Returns true for `sim://`, whose ends are all in one thread.
+pub(crate) fn is_simulated(at: &Endpoint) -> bool {
+    at.fabric().is_some_and(|at| at.info().is_simulated)
+}
+
+/// Returns true if no more than one shard can listen at `at`.
+pub(crate) fn is_for_one_shard(at: &Endpoint) -> bool {
+    at.fabric().is_some_and(|at| at.info().sharing == Sharing::Nobody)
+}
+
+/// Returns true if one shard can serve both: TCP joins any fabric of real time.
+pub(crate) fn can_share_shard(one: &Endpoint, other: &Endpoint) -> bool {
+    match (one.fabric(), other.fabric()) {
+        (Some(one), Some(other)) => one.info() == other.info(),
+        (Some(at), None) | (None, Some(at)) => !at.info().is_simulated,
+        (None, None) => true,
+    }
+}
+
+/// The address of shard `index`, of several that serve the same URL: on some fabrics each has one
+/// of its own.
+pub(crate) fn of_shard(at: &Endpoint, index: usize) -> Result<Endpoint, SetupError> {
+    match at {
+        Endpoint::Fabric(fabric) => fabric
+            .of_shard(index)
+            .map(Endpoint::Fabric)
+            .map_err(|why| SetupError::Url { url: at.to_string(), why }),
+        Endpoint::Tcp(_) => Ok(at.clone()),
+    }
+}
+
+/// The parts of a shard, beside its app.
+pub(crate) struct ShardParts {
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    pub(crate) admission: Admission,
+    /// Other shards listen at the same addresses.
+    pub(crate) is_shared: bool,
+}
+
+/// The direction of a shard's connections.
+pub(crate) enum Purpose<'a> {
+    /// Peers connect to it at these addresses.
+    Listen(&'a [Endpoint]),
+    /// It connects to this server.
+    Connect(&'a Endpoint),
+}
+
+impl Purpose<'_> {
+    /// An address on the fabric that the shard needs; none for TCP alone.
+    fn fabric(&self) -> Option<&FabricAddress> {
+        match self {
+            Self::Listen(all) => all.iter().find_map(Endpoint::fabric),
+            Self::Connect(to) => to.fabric(),
+        }
+    }
+}
+
+/// A shard of any fabric.
+pub(crate) trait AnyShard<A: App> {
+    fn listen(&mut self, at: &Endpoint) -> Result<Endpoint, SetupError>;
+    /// Connects; again and again if the connection is to be kept.
+    fn connect(&mut self, to: &Endpoint, keep: bool) -> Result<PeerId, SetupError>;
+    fn pass(&mut self, now: Time) -> bool;
+    fn wake_at(&self) -> Option<Time>;
+    fn run(&mut self, control: &Control<Snapshot<A::Report>>, clock: Clock) -> io::Result<()>;
+}
+
+struct FabricShard<P: Provider, A: App> {
+    shard: Shard<P, A>,
+    is_shared: bool,
+}
+
+/// The address of `at` on the fabric of `P`.
+fn address<P: Fabric>(at: &Endpoint) -> Result<P::Address, FabricFault> {
+    P::only(at.fabric()).pop().ok_or(FabricFault::BadAddress)
+}
+
+impl<P: Fabric, A: App> AnyShard<A> for FabricShard<P, A> {
+    fn listen(&mut self, at: &Endpoint) -> Result<Endpoint, SetupError> {
+        let bound = match at {
+            Endpoint::Tcp(socket) => self
+                .shard
+                .listen_tcp(*socket, self.is_shared)
+                .map(Endpoint::Tcp)
+                .map_err(|error| FabricFault::from(&error)),
+            Endpoint::Fabric(_) => address::<P>(at)
+                .and_then(|address| self.shard.listen(&address))
+                .map(|bound| Endpoint::Fabric(P::any(bound))),
+        };
+        bound.map_err(|fault| SetupError::Listen { url: at.to_string(), fault })
+    }
+
+    fn connect(&mut self, to: &Endpoint, keep: bool) -> Result<PeerId, SetupError> {
+        let peer = match to {
+            Endpoint::Tcp(socket) => self.shard.connect_tcp(*socket),
+            Endpoint::Fabric(_) => address::<P>(to).and_then(|address| match keep {
+                true => self.shard.keep_connected(&address),
+                false => self.shard.connect(&address),
+            }),
+        };
+        peer.map_err(|fault| SetupError::Connect { url: to.to_string(), fault })
+    }
+
+    fn pass(&mut self, now: Time) -> bool {
+        self.shard.pass(now)
+    }
+
+    fn wake_at(&self) -> Option<Time> {
+        self.shard.wake_at()
+    }
+
+    fn run(&mut self, control: &Control<Snapshot<A::Report>>, clock: Clock) -> io::Result<()> {
+        self.shard.run(control, move || clock.now())
+    }
+}
+
+/// A shard whose fabric `purpose` needs, with its memory taken.
+pub(crate) fn shard_for<A: App + 'static>(
+    purpose: &Purpose<'_>,
+    app: A,
+    parts: ShardParts,
+) -> Result<Box<dyn AnyShard<A>>, SetupError> {
+    let settings = settings(&parts.config, parts.is_shared, &parts.clock)?;
+    let make = MakeShard { purpose, app, parts, settings };
+    match purpose.fabric() {
+        Some(at) => at.clone().visit(make),
+        // TCP needs a fabric beside it that costs nothing while nobody listens there.
+        None => {
+            let fabric = <StreamsOnly as Open>::for_connecting(make.settings.clone(), None)?;
+            make.around(fabric)
+        }
+    }
+}
+
+/// The settings of a fabric for a shard of these sizes, if a shard can have them. A server or a
+/// client of the door may get a message of any length: it has buffers of each class.
+pub(crate) fn settings(
+    config: &Config,
+    shared_port: bool,
+    clock: &Clock,
+) -> Result<Settings, SetupError> {
+    config.check_sizes()?;
+    if config.slots.contains(&0) {
+        let rule = "there are buffers of each class";
+        let (field, allowed) = ("slots", Allowed::AtLeast(1));
+        return Err(ConfigFault { field, value: 0, allowed, rule }.into());
+    }
+    let reserved_port = config.reserved_port;
+    let settings = Settings::new(config.limits(SEND_QUEUE), random()?, clock.now());
+    Ok(Settings { shared_port, reserved_port, ..settings })
+}
+
+/// Makes a shard of the fabric that is visited.
+struct MakeShard<'a, A> {
+    purpose: &'a Purpose<'a>,
+    app: A,
+    parts: ShardParts,
+    settings: Settings,
+}
+
+impl<A: App + 'static> MakeShard<'_, A> {
+    fn around<P: Fabric>(self, fabric: P) -> Result<Box<dyn AnyShard<A>>, SetupError> {
+        let ShardParts { config, admission, is_shared, .. } = self.parts;
+        let shard = Shard::new(fabric, self.app, config, admission)?;
+        Ok(Box::new(FabricShard { shard, is_shared }))
+    }
+}
+
+impl<A: App + 'static> FabricVisitor for MakeShard<'_, A> {
+    type Output = Result<Box<dyn AnyShard<A>>, SetupError>;
+
+    fn visit<P: Fabric>(self, at: P::Address) -> Self::Output {
+        let settings = self.settings.clone();
+        let fabric = match self.purpose {
+            Purpose::Listen(all) => {
+                P::for_listening(settings, &P::only(all.iter().filter_map(Endpoint::fabric)))?
+            }
+            Purpose::Connect(_) => P::for_connecting(settings, Some(&at))?,
+        };
+        self.around(fabric)
+    }
+}
+
+/// Octets that nobody can foretell.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], SetupError> {
+    let mut octets = [0; N];
+    getrandom(&mut octets, GetRandomFlags::empty()).map_err(io::Error::from)?;
+    Ok(octets)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read_as_they_are_written_and_others_say_why() {
+        for text in ["iwarp://127.0.0.1:1", "shm:///x?trust=uid", "tcp://[::1]:2", "sim://3"] {
+            assert_eq!(parse(text).unwrap().to_string(), text);
+        }
+        for (text, part) in [
+            ("127.0.0.1:1", "no scheme"),
+            ("http://x", "there is no scheme http://, only iwarp, shm"),
+            ("tcp://localhost", "tcp://IP:PORT"),
+            ("shm://x", "absolute"),
+            ("sim://x", "no address of sim://"),
+            #[cfg(not(feature = "verbs"))]
+            ("rdma://127.0.0.1:1", "--features verbs"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The actions of an app: answers, calls, memory, and names of peers.
+
+use crate::{
+    app::{Answer, Call, CallFault, CallId, ClientName, PeerId, Request, ShortRequest, Token},
+    config::HEAD_ROOM,
+    core::Core,
+    peer::Link,
+    requester::{NextCall, WrittenCall},
+    short_send::SendsShort,
+    stages::Stages,
+};
+use stag_pools::{Buf, table::Key};
+use stag_protocol::{
+    rpc::{Accepted, CallHeader, ReplyHeader},
+    rpcrdma::option::Message,
+    xdr::{self, NoRoom},
+};
+use stag_verbs::{PeerAddress, Time};
+use std::fmt;
+
+/// Over what a peer is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// RPC over RDMA, on the shard's fabric.
+    Fabric,
+    /// RPC over TCP.
+    Tcp,
+}
+
+/// The actions of an app while it is told something.
+pub struct Cx<'a> {
+    pub(crate) core: &'a mut Core,
+    fabric: &'a mut dyn SendsShort,
+}
+
+impl fmt::Debug for Cx<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cx").field("now", &self.now()).finish_non_exhaustive()
+    }
+}
+
+/// Something an app asked for.
+#[derive(Debug)]
+pub(crate) enum Action {
+    Answer(CallId, Answer),
+    Call(PeerId, Request),
+    /// Have this call, which is among those of the requester, wait for its peer.
+    Queue(Key),
+    /// Tell the app that a call is over that was not made.
+    Fail(PeerId, Token, CallFault),
+    /// This peer has the connection that another one had.
+    Moved(PeerId),
+    /// Send what waits for this peer.
+    Start(PeerId),
+    Cancel(PeerId, Token),
+    /// Ask this peer for an option.
+    Ask(PeerId, Message),
+    /// End this peer's connection, but not the peer.
+    EndConnection(PeerId),
+    Disconnect(PeerId),
+}
+
+impl<'a> Cx<'a> {
+    pub(crate) const fn new(core: &'a mut Core, fabric: &'a mut dyn SendsShort) -> Self {
+        Self { core, fabric }
+    }
+}
+
+impl Cx<'_> {
+    /// The time of this pass.
+    pub const fn now(&self) -> Time {
+        self.core.now
+    }
+
+    /// The times of watched calls of peers, by stage.
+    pub const fn stages(&self) -> &Stages {
+        self.core.watch.stages()
+    }
+
+    /// The address of a peer, and the kind of its connection.
+    pub fn whereabouts(&self, peer: PeerId) -> Option<(PeerAddress, Over)> {
+        let peer = self.core.peers.get(peer)?;
+        let over = if matches!(peer.link, Link::Stream(_)) { Over::Tcp } else { Over::Fabric };
+        Some((peer.address, over))
+    }
+
+    /// An empty buffer for at least `len` octets, from the smallest class that has one. While the
+    /// app looks at a call of a newcomer, the last quarter of the medium and large ones is not for
+    /// it.
+    #[inline]
+    pub fn take(&self, len: usize) -> Option<Buf> {
+        self.core.take_for_app(len)
+    }
+
+    /// An empty message buffer with room for headers in front, and for at least `len` octets.
+    #[inline]
+    pub fn message(&self, len: usize) -> Option<Buf> {
+        let mut buf = self.core.take_for_app(HEAD_ROOM.checked_add(len)?)?;
+        buf.reset(HEAD_ROOM);
+        Some(buf)
+    }
+
+    /// Sends the reply to a call. When the caller is gone meanwhile, nothing happens.
+    ///
+    /// ```
+    /// use stag_engine::{Answer, Call, Cx};
+    /// use stag_protocol::{rpc::Accepted, xdr::Writer};
+    ///
+    /// /// Answers a call by a number.
+    /// fn answer(cx: &mut Cx<'_>, call: &Call<'_>, number: u32) {
+    ///     let Some(mut message) = cx.message(64) else {
+    ///         return cx.refuse(call, Accepted::SystemErr);
+    ///     };
+    ///     let mut writer = Writer::new(message.spare_mut());
+    ///     let header = call.header.reply(Accepted::Success);
+    ///     let whole = header.emit(&mut writer).and_then(|()| writer.u32(number));
+    ///     whole.expect("64 octets hold both");
+    ///     let len = writer.len();
+    ///     message.extend(len);
+    ///     cx.answer(call.id, Answer { message, item: None });
+    /// }
+    /// ```
+    #[inline]
+    pub fn answer(&mut self, call: CallId, answer: Answer) {
+        self.core.wishes.answer(call, answer);
+    }
+
+    /// Answers a call by `header`, and results that `results` writes where they are sent from: a
+    /// reply to a call that arrived short leaves at once.
+    ///
+    /// # Errors
+    /// When header and results are longer than an inline message; nothing was done.
+    ///
+    /// ```
+    /// use stag_engine::{Call, Cx};
+    /// use stag_protocol::rpc::Accepted;
+    ///
+    /// /// Answers a call by a number.
+    /// fn answer(cx: &mut Cx<'_>, call: &Call<'_>, number: u32) {
+    ///     let header = call.header.reply(Accepted::Success);
+    ///     cx.answer_short(call.id, header, |results| results.u32(number)).expect("a number fits");
+    /// }
+    /// ```
+    #[inline]
+    pub fn answer_short(
+        &mut self,
+        call: CallId,
+        header: ReplyHeader<'_>,
+        results: impl FnOnce(&mut xdr::Writer<'_>) -> Result<(), NoRoom>,
+    ) -> Result<(), NoRoom> {
+        let mut writer = xdr::Writer::new(self.core.responder.room());
+        header.emit(&mut writer)?;
+        results(&mut writer)?;
+        let len = writer.len();
+        if !self.core.answer_at_once(self.fabric, call.0, len) {
+            self.answer_written(call, len);
+        }
+        Ok(())
+    }
+
+    /// Answers a call by the message that was written to the responder's room.
+    #[inline(never)]
+    fn answer_written(&mut self, call: CallId, len: usize) {
+        let message = self.message(len).and_then(|mut message| {
+            message.append(self.core.responder.room().get(..len)?).ok()?;
+            Some(message)
+        });
+        match message {
+            Some(message) => self.answer(call, Answer { message, item: None }),
+            None => {
+                if let Some(peer) = self.core.responder.caller(call.0) {
+                    self.core.wishes.ask(Action::EndConnection(peer));
+                }
+            }
+        }
+    }
+
+    /// Refuses a call without results, for an answer that needs none. Without memory for it the
+    /// caller's connection ends, which is made again, or may come back, as after any other end.
+    pub fn refuse(&mut self, call: &Call<'_>, why: Accepted) {
+        let message = self.message(ReplyHeader::REFUSAL_LEN_MAX).and_then(|mut message| {
+            let mut writer = xdr::Writer::new(message.spare_mut());
+            call.header.reply(why).emit(&mut writer).ok()?;
+            let len = writer.len();
+            message.extend(len);
+            Some(message)
+        });
+        match message {
+            Some(message) => self.answer(call.id, Answer { message, item: None }),
+            None => self.core.wishes.ask(Action::EndConnection(call.peer)),
+        }
+    }
+
+    /// Calls a peer. The outcome comes by [`App::on_reply`], exactly once.
+    ///
+    /// A peer that connected to us is called in the reverse direction (RFC 8167) over its own
+    /// connection: the call waits until [`ready`](Self::ready) was said of it, and on version 1 it
+    /// ends with [`CallFault::TooLong`] unless it and its longest reply fit inline.
+    ///
+    /// A call that finds nobody:
+    ///
+    /// ```
+    /// use stag_echo::Caller;
+    /// use stag_engine::{CallFault, Config, Shard, Time, Token};
+    /// use stag_sim::{Fabric, Faults, Port};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let (fabric, config) = (Fabric::new(1, Faults::NONE), Config::small());
+    /// let end = fabric.end("client", config.limits(64));
+    /// let mut client = Shard::new(end, Caller::default(), config, Box::new(|_| true))?;
+    /// let peer = client.connect(&Port(9))?;
+    /// // Builds a request, and hands it over by `Cx::call`.
+    /// client.with_app(|_, cx| Caller::call(cx, peer, Token(1), None));
+    /// let done = loop {
+    ///     if let Some(done) = client.with_app(|caller, _| caller.take()) {
+    ///         break done;
+    ///     }
+    ///     if !client.pass(fabric.now()) {
+    ///         client.pass(fabric.next_due().expect("the refusal is under way"));
+    ///     }
+    /// };
+    /// assert!(matches!(done.echo, Err(CallFault::Disconnected(_))));
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[inline]
+    pub fn call(&mut self, peer: PeerId, request: Request) {
+        let mut request = Some(request);
+        if self.core.wishes.may_queue(peer) && self.core.queue_call(peer, &mut request).is_ok() {
+            self.core.wishes.start(peer);
+        }
+        // If it is over at once, that is told when the app has returned.
+        if let Some(request) = request {
+            self.core.wishes.ask(Action::Call(peer, request));
+        }
+    }
+
+    /// Calls a peer as [`call`](Self::call) does, by a short message whose arguments `arguments`
+    /// writes where they are sent from. It leaves at once if it may; else it waits. Its token is
+    /// none of a call that has no outcome yet.
+    ///
+    /// # Errors
+    /// When header and arguments do not fit [`ShortRequest::LEN_MAX`] octets; nothing was done.
+    #[inline]
+    pub fn call_short(
+        &mut self,
+        peer: PeerId,
+        request: &ShortRequest<'_>,
+        arguments: impl FnOnce(&mut xdr::Writer<'_>) -> Result<(), NoRoom>,
+    ) -> Result<(), NoRoom> {
+        let Some(NextCall { key, xid, room }) = self.core.requester.next_call() else {
+            self.core.wishes.ask(Action::Fail(peer, request.token, CallFault::Limit));
+            return Ok(());
+        };
+        let mut writer = xdr::Writer::new(room);
+        CallHeader { xid, ..request.header }.emit(&mut writer)?;
+        arguments(&mut writer)?;
+        let len = writer.len();
+        let may_go = self.core.wishes.is_empty();
+        let call = WrittenCall { key, xid, len, request };
+        if !may_go || !self.core.call_at_once(self.fabric, peer, &call) {
+            self.core.queue_written(peer, &call);
+        }
+        Ok(())
+    }
+
+    /// Marks a connected client ready for reverse calls; until then they queue (RFC 8167 §6).
+    /// Repeat after each reconnect, when its upper layer has asked for calls.
+    pub fn ready(&mut self, peer: PeerId) {
+        self.core.ready(peer);
+    }
+
+    /// Gives a peer that connected to us a name by which it is known again when it comes over
+    /// another connection, and returns the peer to call from here on: the one that got this name
+    /// first.
+    ///
+    /// Calls to it survive its connections: those that wait when a connection is lost, or that have
+    /// no reply, wait for the next one that is adopted under this name, until their deadline; they
+    /// go out again with the same XID (RFC 8167 §5.4). A connection that had the name before is
+    /// closed. [`disconnect`](Self::disconnect) ends it. Over TCP, calls without a reply end with
+    /// their connection. A peer whose connection is gone stays who it is.
+    ///
+    /// Whoever is given a name takes over the calls of whoever had it, and that one's connection
+    /// ends. So a name is never what a client merely claims, where clients do not trust each other:
+    /// the app gives it once its upper layer knows who that is, as NFS 4 does by a client ID with
+    /// its verifier and principal.
+    pub fn adopt(&mut self, peer: PeerId, name: ClientName) -> PeerId {
+        self.core.adopt(peer, name)
+    }
+
+    /// Gives up on a call. Its outcome is [`CallFault::Cancelled`] as soon as the peer can no
+    /// longer reach its memory: at once when it was not sent, else with its reply, or when its
+    /// deadline ends the connection (DESIGN D9).
+    pub fn cancel(&mut self, peer: PeerId, call: Token) {
+        self.core.wishes.ask(Action::Cancel(peer, call));
+    }
+
+    /// Ends a peer's connection, for good.
+    pub fn disconnect(&mut self, peer: PeerId) {
+        self.core.wishes.ask(Action::Disconnect(peer));
+    }
+}

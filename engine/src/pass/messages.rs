@@ -1,0 +1,174 @@
+//! Messages and completions of the fabric, each given to the role that it is for (hop 6).
+
+use crate::{
+    app::{App, PeerId},
+    peer::{Link, Sender},
+    requester::ReplyMessage,
+    shard::Shard,
+    work::Work,
+};
+use stag_pools::{Buf, Fenced};
+use stag_protocol::rpcrdma::{Incoming, ShortMessage, Version};
+use stag_verbs::{Event, Memory, PeerAddress, Provider, Qp, Status, Tag};
+
+impl<P: Provider, A: App> Shard<P, A> {
+    #[inline]
+    pub(super) fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Received { qp, buf, invalidated } => self.handle_received(qp, buf, invalidated),
+            other => self.handle_other(other),
+        }
+    }
+
+    /// Handles an event that is no message.
+    #[inline(never)]
+    fn handle_other(&mut self, event: Event) {
+        match event {
+            Event::Received { .. } => unreachable!("messages are handled before"),
+            Event::ConnectRequest { qp } => self.handle_connect_request(qp),
+            Event::Established { qp } => self.handle_established(qp),
+            Event::Completed { qp, tag, status, memory } => {
+                self.handle_completed(qp, tag, status, memory)
+            }
+            Event::Unbound { qp, fenced } => self.handle_fenced(qp, fenced),
+            Event::Disconnected { qp, cause } => self.handle_disconnected(qp, cause),
+        }
+    }
+
+    fn handle_completed(&mut self, qp: Qp, tag: Tag, status: Status, memory: Memory) {
+        if self.core.has_deferred() {
+            self.core.note_room(qp);
+        }
+        match (Work::of(tag), memory) {
+            (_, Memory::Fenced(fenced)) => self.handle_fenced(qp, fenced),
+            (Work::BulkReply(bulk), Memory::Buf(_)) => self.core.handle_bulk_sent(qp, bulk),
+            (Work::Call(key), Memory::Buf(message)) => self.handle_call_sent(key, message),
+            (Work::Read(key), Memory::Buf(sink)) => self.handle_pulled(qp, key, status, sink),
+            // A reply that was sent gives its buffer back by being dropped.
+            (Work::Untracked | Work::Invalidation(_), Memory::Buf(_)) => {}
+            // An extent was given back already, and a flushed invalidation proves nothing.
+            (_, Memory::Shared | Memory::Bound) => {}
+        }
+    }
+
+    /// Takes a message that a look found, of `len` octets.
+    #[inline]
+    pub(super) fn handle_looked_at(&mut self, qp: Qp, len: usize) {
+        let front = std::mem::take(&mut self.front);
+        let message = front.get(..len).unwrap_or_default();
+        if let Some(peer) = self.core.peers.of_qp(qp)
+            && !self.handle_short(peer, qp, message)
+        {
+            self.keep_looked_at(peer, qp, message);
+        }
+        self.front = front;
+    }
+
+    /// Takes a message that a look found and that is not short.
+    #[inline(never)]
+    fn keep_looked_at(&mut self, peer: PeerId, qp: Qp, message: &[u8]) {
+        let receive = self.provider.take_receive();
+        debug_assert!(receive.is_some(), "a look needs a receive that is posted");
+        let Some(mut receive) = receive else { return self.provider.disconnect(qp) };
+        let is_whole = receive.append(message).is_ok();
+        debug_assert!(is_whole, "a look tells no message that is longer than a receive");
+        self.handle_any(peer, qp, receive, None);
+    }
+
+    /// Takes a message: the short way if it is a call or a reply without chunks, else any other.
+    #[inline]
+    fn handle_received(&mut self, qp: Qp, buf: Buf, invalidated: Option<Fenced>) {
+        let Some(peer) = self.core.peers.of_qp(qp) else { return };
+        if invalidated.is_none() && self.handle_short(peer, qp, &buf) {
+            return self.repost(buf);
+        }
+        self.handle_any(peer, qp, buf, invalidated);
+    }
+
+    /// Takes a call or a reply without chunks. Returns false if the message is anything else:
+    /// nothing was done, and [`handle_any`](Self::handle_any) has to judge it.
+    #[inline]
+    fn handle_short(&mut self, peer: PeerId, qp: Qp, message: &[u8]) -> bool {
+        let Some(entry) = self.core.peers.get_mut(peer) else { return true };
+        let Link::Fabric { state: Some(state), .. } = &mut entry.link else { return true };
+        let payload_at = state.short().header_len();
+        let Some(short) = state.handle_short(message) else { return false };
+        let payload = message.get(payload_at..).unwrap_or_default();
+        match short {
+            ShortMessage::Call { xid, credits } => {
+                entry.grant.note_call(credits, self.core.now);
+                // Not begun while we stop, as in `handle_any`.
+                if !self.core.stopping {
+                    let versions = &mut self.core.counters.stats.responder.versions;
+                    versions.count_short(state.short(), state.side().serves());
+                    let sender = Sender { peer, address: entry.address };
+                    self.begin_short_call(sender, qp, xid, payload);
+                }
+            }
+            // The grant that it brought may be noted twice.
+            ShortMessage::Reply { xid, .. } => {
+                return self.handle_short_reply(peer, xid, payload).is_some();
+            }
+        }
+        true
+    }
+
+    /// Takes a message of any kind.
+    #[inline(never)]
+    fn handle_any(&mut self, peer: PeerId, qp: Qp, buf: Buf, invalidated: Option<Fenced>) {
+        let Some(entry) = self.core.peers.get_mut(peer) else { return };
+        let Link::Fabric { state: Some(state), .. } = &mut entry.link else { return };
+        let awaits_version = state.version().is_none();
+        self.core.watch.see(self.core.now);
+        let incoming = state.handle_message(&buf, &mut self.core.lists);
+        if let Incoming::Call { header, .. } = incoming {
+            entry.grant.note_call(header.credits, self.core.now);
+        }
+        if let Incoming::Reply { header, payload_at, .. } = incoming {
+            let message = ReplyMessage { header, payload_at, octets: buf };
+            return self.handle_reply(peer, message, invalidated);
+        }
+        if let Some(fenced) = invalidated {
+            self.handle_stray_invalidation(peer, fenced);
+        }
+        self.handle_incoming(peer, qp, incoming, buf);
+        if awaits_version {
+            // Calls in the reverse direction may have waited for that alone.
+            self.start_waiting(peer);
+        }
+    }
+
+    /// Takes a message that is no reply.
+    fn handle_incoming(&mut self, peer: PeerId, qp: Qp, incoming: Incoming, buf: Buf) {
+        match incoming {
+            // Not begun, so that the caller may safely ask the next server; the connection ends in
+            // a moment.
+            Incoming::Call { .. } if self.core.stopping => {}
+            Incoming::Call { header, payload_at, direction } => {
+                let version = self
+                    .core
+                    .peers
+                    .connection(peer)
+                    .map_or(Version::One, |(_, state)| state.sends());
+                self.core.counters.stats.responder.versions.count(version, direction);
+                let address =
+                    self.core.peers.get(peer).map_or(PeerAddress::Simulated, |peer| peer.address);
+                self.begin_call(Sender { peer, address }, qp, header, payload_at, buf);
+            }
+            Incoming::Error { xid, error, .. } => self.handle_refused(peer, xid, error),
+            Incoming::Answer(reply, fault) => {
+                self.core.counters.peer_faults.count(fault);
+                self.send_error(qp, &reply);
+            }
+            Incoming::Discard(fault) => self.core.counters.peer_faults.count(fault),
+            Incoming::Close(fault) => {
+                self.core.counters.peer_faults.count(fault);
+                self.provider.disconnect(qp);
+            }
+            Incoming::Reply { .. } => unreachable!("replies were handled before"),
+            Incoming::Again { xid } => self.handle_again(peer, xid),
+            Incoming::Option { xid, message } => self.handle_option(peer, xid, message),
+            Incoming::OptionRefused { option, .. } => self.handle_option_refused(peer, option),
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The loop: a pass, and its life from start to stop.
+
+mod messages;
+mod wishes;
+
+pub(crate) use wishes::Wishes;
+
+use crate::{
+    app::{App, Cx},
+    control::{Command, Control},
+    shard::Shard,
+    stats::Snapshot,
+};
+use rustix::{
+    event::{Timespec, epoll},
+    fd::OwnedFd,
+};
+use stag_verbs::{Look, Provider, Time};
+use std::{io, time::Duration};
+
+/// Events handled before the rest of a pass gets its turn.
+const EVENTS_PER_PASS: usize = 256;
+/// Longest time between two looks at deadlines; a look happens earlier when one is known to be due.
+const EXPIRY_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// The time that a stopping shard waits for callers over TCP to close.
+const FAREWELL: Duration = Duration::from_millis(200);
+/// Longest sleep while something waits for memory or for room in a queue.
+const DEFERRED_MAX: Duration = Duration::from_millis(1);
+/// Longest sleep: a bound on the damage of a wake-up that was missed.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// The times at which a shard looks at what time alone changes.
+#[derive(Debug)]
+pub(crate) struct Deadlines {
+    /// Deadlines of calls and attempts to connect, the first one or earlier.
+    expiry: Time,
+    /// Peers that make no progress.
+    stall: Time,
+}
+
+impl Deadlines {
+    pub(crate) const fn new() -> Self {
+        Self { expiry: Time(0), stall: Time(0) }
+    }
+
+    /// Looks at deadlines at `at`, or earlier.
+    #[inline]
+    pub(crate) fn no_later(&mut self, at: Time) {
+        self.expiry = self.expiry.min(at);
+    }
+
+    #[inline]
+    pub(crate) fn are_due(&self, now: Time) -> bool {
+        now >= self.next()
+    }
+
+    /// The time of the next look at deadlines.
+    #[inline]
+    fn next(&self) -> Time {
+        self.expiry.min(self.stall)
+    }
+
+    const fn expiry(&self) -> Time {
+        self.expiry
+    }
+
+    /// Returns true when it is time to look at deadlines; the next look is planned then.
+    fn take_expiry(&mut self, now: Time) -> bool {
+        let is_due = now >= self.expiry;
+        if is_due {
+            self.expiry = now + EXPIRY_INTERVAL_MAX;
+        }
+        is_due
+    }
+
+    /// Returns true when it is time to look at peers that make no progress.
+    fn take_stall(&mut self, now: Time) -> bool {
+        let is_due = now >= self.stall;
+        if is_due {
+            self.stall = now + EXPIRY_INTERVAL_MAX;
+        }
+        is_due
+    }
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Makes one turn: everything that can be done without waiting. Returns true when there was
+    /// something to do.
+    #[inline]
+    pub fn pass(&mut self, now: Time) -> bool {
+        self.core.counters.stats.passes.total += 1;
+        let found = self.provider.look(now, &mut self.front);
+        // Most passes of a shard that waits end here.
+        let is_idle = found == Look::Nothing && self.core.is_quiet_at(now);
+        if is_idle && !self.app.wants_idle_passes() {
+            return false;
+        }
+        self.pass_on(now, found)
+    }
+
+    /// Does what the first look of a pass found, and everything else that can be done.
+    fn pass_on(&mut self, now: Time, found: Look) -> bool {
+        self.core.begin_pass(now);
+        let events = self.take_events(now, found);
+        let deferred = self.core.has_deferred() && self.retry_deferred() | self.retry_stuck();
+        let has_streams = self.streams.are_in_use();
+        let octets = has_streams && self.poll_streams(now, events > 0);
+        self.app.on_pass_end(&mut Cx::new(&mut self.core, &mut self.provider));
+        self.empty_outbox();
+        let expired = self.expire();
+        self.replenish();
+        let sent = has_streams && self.flush_streams();
+        if expired || has_streams {
+            self.empty_outbox();
+        }
+        // Last, so that whatever the pass produced leaves before the core may sleep.
+        self.provider.ring();
+        self.core.watch.ring(self.core.now);
+        self.core.end_pass();
+        self.core.is_quiet = !has_streams & !self.core.has_deferred();
+        events > 0 || deferred || octets || sent
+    }
+
+    /// Takes what has arrived, from `found` on, until the rest of the pass has its turn. Returns
+    /// the number of events.
+    #[inline]
+    fn take_events(&mut self, now: Time, mut found: Look) -> usize {
+        let mut events = 0;
+        loop {
+            match found {
+                Look::Message { qp, len } => self.handle_looked_at(qp, len),
+                Look::Nothing => return events,
+                Look::Other => match self.provider.poll(now) {
+                    Some(event) => self.handle_event(event),
+                    None => return events,
+                },
+            }
+            events += 1;
+            if events == EVENTS_PER_PASS {
+                return events;
+            }
+            found = self.provider.look(now, &mut self.front);
+        }
+    }
+
+    /// Runs until told to stop. Spins while there is work, then sleeps (DESIGN D10).
+    pub fn run(
+        &mut self,
+        control: &Control<Snapshot<A::Report>>,
+        now: impl Fn() -> Time,
+    ) -> io::Result<()> {
+        let sleeper = Sleeper::new(self, control)?;
+        let mut busy_at = now();
+        loop {
+            let time = now();
+            let worked = self.pass(time);
+            if worked {
+                busy_at = time;
+            } else {
+                std::hint::spin_loop();
+            }
+            let commands = control.look();
+            if commands & Command::Snapshot as u32 != 0 {
+                control.send(self.snapshot());
+            }
+            if commands & Command::Stop as u32 != 0 {
+                return self.stop(now);
+            }
+            if !worked && time.since(busy_at) >= self.core.config.spin && self.arm() {
+                self.core.counters.stats.passes.sleeps += 1;
+                if sleeper.sleep(self.sleep_for(now()))? {
+                    control.awake();
+                }
+                busy_at = now();
+            }
+        }
+    }
+
+    /// Takes no more peers and no more calls, lets those in progress finish for a while, sends what
+    /// was answered, and disconnects everybody.
+    fn stop(&mut self, now: impl Fn() -> Time) -> io::Result<()> {
+        self.core.stopping = true;
+        self.provider.stop_listening();
+        self.streams.stop();
+        let until = now() + self.core.config.drain;
+        while (!self.core.responder.is_empty() || self.streams.has_output()) && now() < until {
+            self.pass(now());
+            std::thread::yield_now();
+        }
+        // Callers over TCP see the end behind their last reply; they close, or a moment passes.
+        self.streams.say_end();
+        let until = now() + self.core.config.drain.min(FAREWELL);
+        while !self.streams.is_empty() && now() < until {
+            self.pass(now());
+            std::thread::yield_now();
+        }
+        let peers: Vec<_> = self.core.peers.iter().map(|(peer, _)| peer).collect();
+        peers.into_iter().for_each(|peer| self.end_peer(peer));
+        let until = now() + self.core.config.drain;
+        while !self.core.peers.is_empty() && now() < until {
+            self.pass(now());
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Has the fabric and the TCP connections wake the shard from here on. False when there is work
+    /// already.
+    fn arm(&mut self) -> bool {
+        self.streams.prepare_sleep();
+        self.provider.arm()
+    }
+
+    fn sleep_for(&self, now: Time) -> Duration {
+        // Calls that wait for memory or for room are tried again soon, whatever frees it.
+        let longest = if self.core.has_deferred() { DEFERRED_MAX } else { SLEEP_MAX };
+        self.wake_at().map_or(longest, |at| at.since(now).min(longest))
+    }
+
+    /// Looks at deadlines and at connections to be made again, when the first of them is due.
+    /// Returns true then.
+    #[inline]
+    fn expire(&mut self) -> bool {
+        let is_due = self.core.deadlines.are_due(self.core.now);
+        if is_due {
+            self.look_at_deadlines();
+        }
+        is_due
+    }
+
+    #[inline(never)]
+    fn look_at_deadlines(&mut self) {
+        let idle = self.core.requester.is_empty()
+            && !self.core.peers.has_lost()
+            && self.core.responder.is_empty();
+        if self.core.deadlines.take_stall(self.core.now) {
+            self.end_stalled();
+            self.forget_absent();
+            self.end_unanswered();
+            self.core.forget_dead_marks();
+        }
+        // The deadline of whatever begins later brings the next look forward.
+        if self.core.deadlines.take_expiry(self.core.now) && !idle {
+            self.expire_calls();
+            self.end_silent();
+            self.retry_connections();
+        }
+    }
+
+    /// The time to make a pass even if nothing arrives.
+    pub fn wake_at(&self) -> Option<Time> {
+        let waiting = self.core.peers.has_lost() || !self.core.requester.is_empty();
+        let expiry = waiting.then_some(self.core.deadlines.expiry());
+        [self.provider.wake_at(), self.streams.wake_at(), expiry].into_iter().flatten().min()
+    }
+}
+
+/// Everything a shard waits for, in one descriptor.
+struct Sleeper {
+    epoll: OwnedFd,
+}
+
+impl Sleeper {
+    /// The sources of events: work that came, and the control channel.
+    const WORK: u64 = 0;
+    const CONTROL: u64 = 1;
+
+    fn new<P: Provider, A: App>(
+        shard: &Shard<P, A>,
+        control: &Control<Snapshot<A::Report>>,
+    ) -> io::Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let fds = [
+            (shard.provider.wait_fd(), Self::WORK),
+            (Some(shard.streams.wait_fd()), Self::WORK),
+            (Some(control.wake_fd()), Self::CONTROL),
+        ];
+        for (fd, source) in fds {
+            if let Some(fd) = fd {
+                epoll::add(&epoll, fd, epoll::EventData::new_u64(source), epoll::EventFlags::IN)?;
+            }
+        }
+        Ok(Self { epoll })
+    }
+
+    /// Sleeps for no longer than `longest`. Returns true if the control channel ended it: nothing
+    /// else leaves a wake-up to be taken back.
+    fn sleep(&self, longest: Duration) -> io::Result<bool> {
+        let timeout = Timespec {
+            tv_sec: i64::try_from(longest.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: longest.subsec_nanos().into(),
+        };
+        let nothing = epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(Self::WORK),
+        };
+        // Of every descriptor, so that none hides another one.
+        let mut events = [nothing; 3];
+        match epoll::wait(&self.epoll, &mut events, Some(&timeout)) {
+            Ok(count) => {
+                Ok(events.iter().take(count).any(|event| event.data.u64() == Self::CONTROL))
+            }
+            Err(rustix::io::Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The wishes of the app, and how they are carried out.
+
+use crate::{
+    app::{Action, Answer, App, CallId, PeerId},
+    shard::Shard,
+};
+use stag_pools::Buf;
+use stag_verbs::Provider;
+use std::collections::VecDeque;
+
+/// Everything that the app asked for and did not get yet, in this order.
+#[derive(Debug)]
+pub(crate) struct Wishes {
+    /// An answer that is nothing but a message.
+    answered: Option<(CallId, Buf)>,
+    /// The peer of fresh calls.
+    to_start: Option<PeerId>,
+    outbox: VecDeque<Action>,
+}
+
+impl Wishes {
+    /// Room for so many wishes before anything is allocated.
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self { answered: None, to_start: None, outbox: VecDeque::with_capacity(capacity) }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.answered.is_none() && self.to_start.is_none() && self.outbox.is_empty()
+    }
+
+    /// Adds a wish behind all others.
+    pub(crate) fn ask(&mut self, action: Action) {
+        self.outbox.push_back(action);
+    }
+
+    /// Adds an answer. Most calls are answered at once, and nothing else is asked for.
+    #[inline]
+    pub(crate) fn answer(&mut self, call: CallId, answer: Answer) {
+        if answer.item.is_some() || !self.is_empty() {
+            self.outbox.push_back(Action::Answer(call, answer));
+        } else {
+            self.answered = Some((call, answer.message));
+        }
+    }
+
+    /// Returns true if a call to this peer may be queued at once, for nothing that was asked for
+    /// before goes first.
+    #[inline]
+    pub(crate) fn may_queue(&self, peer: PeerId) -> bool {
+        self.outbox.is_empty() && self.to_start.is_none_or(|known| known == peer)
+    }
+
+    /// Notes the peer of a call that was queued at once.
+    #[inline]
+    pub(crate) const fn start(&mut self, peer: PeerId) {
+        self.to_start = Some(peer);
+    }
+
+    /// Takes an answer that is nothing but a message.
+    #[inline]
+    pub(crate) const fn take_answered(&mut self) -> Option<(CallId, Buf)> {
+        self.answered.take()
+    }
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Does everything that the app asks for, until it asks for nothing more.
+    #[inline]
+    pub(crate) fn empty_outbox(&mut self) {
+        // Most of the time it asks for nothing, and this is asked several times for each call.
+        if !self.core.wishes.is_empty() {
+            self.do_actions();
+        }
+    }
+
+    #[inline(never)]
+    fn do_actions(&mut self) {
+        self.core.is_quiet = false;
+        loop {
+            if let Some((call, message)) = self.core.wishes.take_answered() {
+                self.answer_message(call, message);
+                continue;
+            }
+            if let Some(peer) = self.core.wishes.to_start.take() {
+                self.start_waiting(self.core.peers.known_as(peer));
+                continue;
+            }
+            let Some(action) = self.core.wishes.outbox.pop_front() else { return };
+            match action {
+                Action::Answer(call, answer) => self.answer(call, answer),
+                Action::Call(peer, request) => self.call(peer, request),
+                Action::Queue(call) => self.queue(call),
+                Action::Fail(peer, token, fault) => self.fail(peer, token, fault),
+                Action::Moved(peer) => self.note_move(peer),
+                Action::Start(peer) => self.start_waiting(peer),
+                Action::Cancel(peer, token) => self.cancel(peer, token),
+                Action::Ask(peer, request) => self.ask(peer, &request),
+                Action::EndConnection(peer) => self.disconnect(peer),
+                Action::Disconnect(peer) => self.end_peer(peer),
+            }
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Calls of ours that are written where they are sent from: short ones, which an app makes by
+//! [`Cx::call_short`](crate::Cx::call_short). Nearly all leave before that returns. Their octets
+//! stay until the reply, because a call may go out again.
+
+use super::{
+    Requester,
+    outbound::{Outbound, OutboundState, Sent},
+    start::has_room,
+};
+use crate::{
+    app::{Action, App, CallFault, Cx, Outcome, PeerId, ShortRequest, Token},
+    config::HEAD_ROOM,
+    core::Core,
+    peer::Link,
+    shard::Shard,
+    short_send::{SHORT_ROOM, SendsShort, ShortSend, send_written},
+};
+use stag_pools::table::Key;
+use stag_protocol::rpcrdma::{MessageType, Xid};
+use stag_verbs::{Provider, Time};
+
+/// Octets of the longest message that is written so: a call of a UNIX user with a few groups, and
+/// with a handle and a name, fits.
+pub(crate) const WRITTEN_MAX: usize = 476;
+/// Room for such a message, behind room for its header.
+pub(super) type WrittenRoom = [u8; SHORT_ROOM + WRITTEN_MAX];
+/// Without a message.
+pub(super) const WRITTEN_ROOM: WrittenRoom = [0; SHORT_ROOM + WRITTEN_MAX];
+
+/// The next place, for a call whose message is being written.
+#[derive(Debug)]
+pub(crate) struct NextCall<'a> {
+    pub(crate) key: Key,
+    pub(crate) xid: Xid,
+    /// Room for its message.
+    pub(crate) room: &'a mut [u8],
+}
+
+/// A call whose message is in the room of the next place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WrittenCall<'a> {
+    /// That place.
+    pub(crate) key: Key,
+    pub(crate) xid: Xid,
+    /// Octets of the message.
+    pub(crate) len: usize,
+    pub(crate) request: &'a ShortRequest<'a>,
+}
+
+impl Requester {
+    /// The place of the next call; `None` when all are taken.
+    #[inline]
+    pub(crate) fn next_call(&mut self) -> Option<NextCall<'_>> {
+        let key = self.calls.next_key()?;
+        let xid = self.xids.fresh(key.index());
+        let (_, room) = self.written.get_mut(key.index())?.split_at_mut(SHORT_ROOM);
+        Some(NextCall { key, xid, room })
+    }
+
+    /// Gives the written call its place.
+    #[inline]
+    fn insert_written(
+        &mut self,
+        peer: PeerId,
+        written: &WrittenCall<'_>,
+        state: OutboundState,
+        now: Time,
+    ) {
+        let WrittenCall { key, xid, len, request } = *written;
+        let call = Outbound {
+            peer,
+            token: request.token,
+            xid: Some(xid),
+            // RFC 5531 §5 [5531-2]: a call has a deadline, as its server may crash
+            deadline: now + request.timeout,
+            state,
+            cancelled: false,
+            message: None,
+            written: len as u16,
+            sent: Sent::default(),
+            reply_max: request.reply_max,
+            offers: None,
+        };
+        let kept = self.calls.insert(call);
+        debug_assert_eq!(kept.ok(), Some(key), "its message stands in the room of the next place");
+    }
+}
+
+impl Core {
+    /// Sends the call at once, if there is a connection and a credit for it, and no other call
+    /// waits for them. Returns false when nothing was done.
+    #[inline]
+    pub(crate) fn call_at_once(
+        &mut self,
+        fabric: &mut dyn SendsShort,
+        peer: PeerId,
+        call: &WrittenCall<'_>,
+    ) -> bool {
+        let Self { peers, requester, counters, .. } = self;
+        let Some(entry) = peers.get_mut(peer) else { return false };
+        // RFC 8167 §6 [8167-10], draft 002 §6 [bidir-9] nothing is sent to a peer before it takes
+        // calls
+        if !entry.is_ready() || !entry.calls.waiting.is_empty() || entry.known_as(peer) != peer {
+            return false;
+        }
+        let Link::Fabric { qp, state: Some(connection) } = &mut entry.link else { return false };
+        if connection.calls().is_none()
+            || !connection.short().fits_call(call.len, call.request.reply_max)
+            || !has_room(connection, requester.send_queue)
+            || connection.take_credit().is_err()
+        {
+            return false;
+        }
+        let octets = requester.written.get_mut(call.key.index());
+        let octets = octets.and_then(|octets| octets.get_mut(..SHORT_ROOM + call.len));
+        let send = ShortSend { qp: *qp, message_type: MessageType::Call, xid: call.xid };
+        if !send_written(fabric, connection, send, octets.unwrap_or_default()) {
+            connection.give_credit();
+            return false;
+        }
+        counters.stats.requester.calls.short += 1;
+        let versions = &mut counters.stats.requester.versions;
+        versions.count_short(connection.short(), connection.side().calls());
+        requester.insert_written(peer, call, OutboundState::AwaitReply, self.now);
+        self.note_written(call);
+        true
+    }
+
+    /// Has the deadline of a written call kept.
+    #[inline]
+    fn note_written(&mut self, call: &WrittenCall<'_>) {
+        self.is_quiet = false;
+        self.note_unclocked(call.key);
+        self.deadlines.no_later(self.now + call.request.timeout);
+    }
+
+    /// Has the written call wait, behind everything that the app asked for before.
+    #[inline(never)]
+    pub(crate) fn queue_written(&mut self, peer: PeerId, call: &WrittenCall<'_>) {
+        let may_queue = self.wishes.may_queue(peer);
+        let peer = self.peers.known_as(peer);
+        if let Err(fault) = self.make_place(peer, 0) {
+            return self.wishes.ask(Action::Fail(peer, call.request.token, fault));
+        }
+        self.requester.insert_written(peer, call, OutboundState::AwaitCredit, self.now);
+        self.note_written(call);
+        if may_queue && let Some(entry) = self.peers.get_mut(peer) {
+            entry.calls.waiting.push_back(call.key);
+            self.wishes.start(peer);
+        } else {
+            self.wishes.ask(Action::Queue(call.key));
+        }
+    }
+
+    /// Moves a message that was written where it is sent from into a buffer, for a call that has to
+    /// go another way. Returns false when there is no memory for it.
+    pub(super) fn lift(&mut self, key: Key) -> bool {
+        let Requester { calls, written, .. } = &mut self.requester;
+        let Some(call) = calls.get_mut(key).filter(|call| call.written > 0) else { return true };
+        let len = usize::from(call.written);
+        let octets = written.get(key.index()).and_then(|room| room.get(SHORT_ROOM..)?.get(..len));
+        let (Some(octets), Some(mut message)) = (octets, self.memory.take(HEAD_ROOM + len)) else {
+            return false;
+        };
+        message.reset(HEAD_ROOM);
+        let is_whole = message.append(octets).is_ok();
+        debug_assert!(is_whole, "the buffer was asked to have room for it");
+        (call.message, call.written) = (Some(message), 0);
+        true
+    }
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Has a call that has its place wait for its peer, and sends it if it may go.
+    pub(crate) fn queue(&mut self, key: Key) {
+        let Some(call) = self.core.requester.calls.get(key) else { return };
+        let peer = call.peer;
+        // Those that were asked for in between may have taken what this one counted on.
+        if let Err(fault) = self.core.make_place(peer, 1) {
+            if let Some(call) = self.core.requester.calls.remove(key) {
+                self.give_back(call, fault);
+            }
+            return;
+        }
+        if let Some(entry) = self.core.peers.get_mut(peer) {
+            entry.calls.waiting.push_back(key);
+        }
+        self.start_waiting(peer);
+    }
+
+    /// Tells the app that a call was not made.
+    pub(crate) fn fail(&mut self, peer: PeerId, token: Token, fault: CallFault) {
+        let peer = self.core.peers.known_as(peer);
+        let outcome = Outcome { token, peer, reply: Err(fault), item: None, result: None };
+        self.app.on_reply(&mut Cx::new(&mut self.core, &mut self.provider), outcome);
+    }
+}

@@ -1,0 +1,225 @@
+//! Calls with one chunk of one segment, as the READ and the WRITE of NFS have, and their replies:
+//! most of those that are not short. To the same effect as `chunked`, without its plan.
+
+use super::{
+    bulk::Bulk,
+    chunked::{Answered, WrittenReply, parts_of, push_all},
+    inbound::{Inbound, InboundState},
+};
+use crate::{
+    app::{Answer, App},
+    item::Pulled,
+    peer::Sender,
+    requester::room_kept,
+    shard::Shard,
+    stages::Stage,
+};
+use stag_pools::{Buf, RemoteKey};
+use stag_protocol::{
+    rpcrdma::{
+        self, Body, ChunkLists, Intent, MessageType, PeerFault, Segment, Xid,
+        responder::{self, ReplyParts},
+    },
+    xdr::Reader,
+};
+use stag_verbs::{Provider, Qp};
+
+/// The only chunk of a call, which has one segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum OneChunk {
+    /// A Write chunk: this segment.
+    Write(Segment),
+    /// A Read chunk. The call has no room for an item of its reply.
+    Read,
+}
+
+impl OneChunk {
+    /// None: the call has other chunks, or an item that goes inline.
+    #[inline]
+    pub(super) fn of(lists: &ChunkLists, answer: &Answer) -> Option<Self> {
+        match lists.only_write() {
+            Some(segment) => Some(Self::Write(segment)),
+            None if answer.item.is_none() && lists.only_read().is_some() => Some(Self::Read),
+            None => None,
+        }
+    }
+
+    /// Makes `returned` the lists of a reply before anything is written, as
+    /// [`ChunkLists::return_unused`] does.
+    fn return_unused(self, call: &ChunkLists, returned: &mut ChunkLists) {
+        match self {
+            Self::Write(segment) => returned.set_only_write(Segment { length: 0, ..segment }),
+            // RFC 8166 §4.3.1 [8166-36]: the Read list of a reply is empty
+            Self::Read => returned.clear_chunks(),
+        }
+        // draft 001 §4.1 [reminv-3]: a reply repeats the key of its call
+        let message_type = MessageType::Reply;
+        returned.set_intent(call.intent().map(|intent| Intent { message_type, ..intent }));
+    }
+}
+
+impl OneChunk {
+    /// Fills the lists of a reply with these parts, of which all but the item go into `room` octets
+    /// behind its header; as [`responder::plan_reply`] does.
+    fn plan(
+        self,
+        parts: ReplyParts,
+        room: usize,
+        returned: &mut ChunkLists,
+    ) -> Result<(), PeerFault> {
+        if let Self::Write(offered) = self {
+            returned.set_only_write(responder::fill_one_write(offered, parts.item)?);
+        }
+        responder::check_inline(parts, room)
+    }
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Gives a call a place whose only chunk is a Write chunk of one segment, and hands it over:
+    /// its transaction was compared, and there is memory for its reply.
+    pub(super) fn begin_with_room(
+        &mut self,
+        sender: Sender,
+        qp: Qp,
+        xid: Xid,
+        payload_at: usize,
+        message: Buf,
+    ) {
+        let core = &mut self.core;
+        let stats = &mut core.counters.stats.responder;
+        stats.chunks.write += 1;
+        stats.chunks.write_segments += 1;
+        stats.calls.short += 1;
+        let state = InboundState::AwaitAnswer;
+        let call = Inbound { peer: sender.peer, xid, state, has_lists: true, fabric: None };
+        let Ok(key) = core.responder.calls.insert(call) else { return self.refuse_place(qp) };
+        if let Some(lists) = core.responder.lists.get_mut(key.index()) {
+            lists.clone_from(&core.lists);
+        }
+        core.watch.begin(key, core.now);
+        let payload = message.get(payload_at..).unwrap_or_default();
+        self.hand_over(key, sender, Reader::new(payload), Pulled::default());
+        self.repost(message);
+    }
+
+    /// Sends the reply to a call with one chunk of one segment. It comes back when the send queue
+    /// has no room for it.
+    pub(super) fn answer_one_chunk(
+        &mut self,
+        call: Answered,
+        offer: OneChunk,
+        answer: Answer,
+    ) -> Result<(), Answer> {
+        let Answered { key, peer, qp, xid, .. } = call;
+        let core = &mut self.core;
+        let Some((_, connection)) = core.peers.connection(peer) else { return Ok(()) };
+        let (lists, returned) = core.responder.lists_and_returned(key, None);
+        offer.return_unused(lists, returned);
+        let (parts, header_len) = (parts_of(&answer), rpcrdma::header_len(returned));
+        let room = connection.send_threshold().octets().saturating_sub(header_len);
+        if let Err(fault) = offer.plan(parts, room, returned) {
+            return self.refuse_reply(call, &answer, fault);
+        }
+        let remote = self.provider.limits().remote_invalidation;
+        let invalidate = connection.invalidates(lists).filter(|_| remote).map(RemoteKey);
+        let pushes = if parts.item > 0 { count_parts(&answer) } else { 0 };
+        let kept = room_kept(connection);
+        if pushes + kept >= self.provider.limits().send_queue {
+            // It would never fit: an error is all that can be sent (RFC 8166 §4.5.4).
+            return self.refuse_reply(call, &answer, PeerFault::TooManySegments);
+        }
+        if self.provider.send_room(qp) < pushes + 1 + kept {
+            return Err(answer);
+        }
+        // The reply goes out: it tells the grant.
+        core.adapt_grant(peer);
+        let stats = &mut core.counters.stats.responder;
+        *if parts.item > 0 { &mut stats.replies.chunked } else { &mut stats.replies.short } += 1;
+        stats.remote_invalidations += u64::from(invalidate.is_some());
+        stats.writes += pushes as u64;
+        stats.pushed += u64::from(parts.item);
+        let bulk = Bulk::of(&answer);
+        let Answer { message, item } = answer;
+        if let (Some(item), Some(target)) =
+            (item.filter(|_| pushes > 0), core.responder.returned.only_write())
+        {
+            core.watch.stamp(key, Stage::Emit, core.now);
+            let sources = item.octets.iter().filter(|part| !part.is_empty()).cloned();
+            if push_all(&mut self.provider, qp, sources, target).is_err() {
+                return Ok(()); // The connection is dying; its end removes the call.
+            }
+            core.watch.stamp(key, Stage::Push, core.now);
+        }
+        let Some((_, connection)) = core.peers.connection(peer) else { return Ok(()) };
+        // RFC 8167 §5.2 [8167-6]: a reverse reply begins with the XID of its header
+        // draft 002 §5.2 [bidir-6]: a reverse reply begins with the XID of its header
+        let header = connection.reply_header(xid, Body::Msg);
+        self.send_written(call, WrittenReply { header, header_len, message, invalidate, bulk });
+        Ok(())
+    }
+}
+
+/// RDMA Writes that take the item of a reply to one segment.
+fn count_parts(answer: &Answer) -> usize {
+    let parts = answer.item.iter().flat_map(|item| &item.octets);
+    parts.filter(|part| !part.is_empty()).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stag_protocol::rpcrdma::{
+        InlineSize, Position, Procedure, ReadSegment,
+        responder::{ReplyPolicy, plan_reply},
+    };
+
+    /// Plans the reply with `item` octets in its item and `rest` beside it, both ways. Returns true
+    /// if it can be sent.
+    fn compare(call: &ChunkLists, offer: OneChunk, item: u32, rest: u32) -> bool {
+        let parts = ReplyParts { head: rest, item, tail: 8 };
+        let threshold = InlineSize::at_most(4096).threshold(InlineSize::at_most(4096));
+        let [mut quick, mut slow] = [ChunkLists::new(), ChunkLists::new()];
+        offer.return_unused(call, &mut quick);
+        let header_len = rpcrdma::header_len(&quick);
+        let room = threshold.octets() - header_len;
+        let planned = offer.plan(parts, room, &mut quick);
+        let any = plan_reply(call, parts, threshold, ReplyPolicy::Chunk, &mut slow);
+        match (planned, any) {
+            (Ok(()), Ok(plan)) => {
+                assert_eq!(quick, slow);
+                assert_eq!((plan.procedure, plan.header_len), (Procedure::Msg, header_len));
+                assert_eq!(plan.item_in_chunk, item > 0);
+                true
+            }
+            (planned, any) => {
+                assert_eq!(planned.err(), any.err(), "{item} octets of {call:?}");
+                false
+            }
+        }
+    }
+
+    #[test]
+    fn a_reply_to_a_call_with_one_chunk_is_planned_as_any_other() {
+        let said = Intent { message_type: MessageType::Call, inv_handle: 9 };
+        let (mut sent, mut refused) = (0, 0);
+        for intent in [None, Some(said)] {
+            for length in [0, 1, 4, 4096, u32::MAX] {
+                let segment = Segment { handle: 9, length, offset: 1 << 40 };
+                let mut write = ChunkLists::new();
+                write.set_only_write(segment);
+                write.set_intent(intent);
+                let mut read = ChunkLists::new();
+                read.set_only_read(ReadSegment { position: Position::ZERO, segment });
+                read.set_intent(intent);
+                for rest in (3_960..4_096).step_by(4).chain([24]) {
+                    for item in [0, 1, 4, 5, 4096, 4097, u32::MAX] {
+                        let is_sent = compare(&write, OneChunk::Write(segment), item, rest);
+                        *if is_sent { &mut sent } else { &mut refused } += 1;
+                    }
+                    compare(&read, OneChunk::Read, 0, rest);
+                }
+            }
+        }
+        assert!(sent > 100 && refused > 100, "{sent} sent, {refused} refused");
+    }
+}

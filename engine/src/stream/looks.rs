@@ -1,0 +1,277 @@
+//! Looks at the sockets: how often, and at which of them.
+//!
+//! A connection that is busy alone is asked itself whether octets arrived. To have epoll say so
+//! takes a system call more for each record, and a callback in the sender's time when the sender is
+//! on this host. So epoll does not watch such a connection for octets until another one has some,
+//! it falls silent, or the shard is about to sleep.
+
+use super::{
+    LISTENER,
+    table::{Role, Streams},
+};
+use crate::{app::App, shard::Shard};
+use rustix::event::{Timespec, epoll};
+use stag_pools::table::Key;
+use stag_verbs::{Provider, Time};
+use std::time::Duration;
+
+/// Looks in a row that find octets on one connection only, before it is hot.
+const STREAK: u32 = 16;
+/// Times that it is asked between two looks at all connections.
+const ASKS: u32 = 4;
+/// The time after octets moved for which sockets are looked at in every pass, and for which a hot
+/// connection may be silent.
+const LINGER: Duration = Duration::from_micros(200);
+/// The interval at which sockets are looked at while they are quiet and no reply is waited for
+/// (DESIGN D16).
+const LOOK_INTERVAL: Duration = Duration::from_micros(50);
+/// The interval at which sockets on which octets moved of late, but none now, are looked at while
+/// the fabric is busy: its callers pay for each look.
+const LOOK_INTERVAL_BUSY: Duration = Duration::from_micros(5);
+
+/// The next look, and the connection that is hot or about to be.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    /// The time of the next look.
+    at: Time,
+    /// The sockets are quiet from then on.
+    quiet_at: Time,
+    /// The only connection with octets at the latest look; `streak` counts how many times in a row.
+    latest: Option<Key>,
+    streak: u32,
+    /// Times to ask it before the next look at all.
+    asks: u32,
+}
+
+/// The rest of a shard, as far as looks depend on it.
+#[derive(Clone, Copy, Debug)]
+struct Surroundings {
+    /// The fabric brought something in this pass.
+    is_fabric_busy: bool,
+    /// A reply is waited for.
+    is_waiting: bool,
+}
+
+impl Looks {
+    /// Octets moved, or are about to: the next pass looks.
+    pub(super) fn note_moved(&mut self, now: Time) {
+        (self.at, self.quiet_at) = (now, now + LINGER);
+    }
+
+    /// Plans the look that follows one without octets.
+    fn plan(&mut self, now: Time, around: Surroundings) {
+        self.at = if around.is_waiting {
+            now
+        } else if now >= self.quiet_at {
+            now + LOOK_INTERVAL
+        } else if around.is_fabric_busy {
+            now + LOOK_INTERVAL_BUSY
+        } else {
+            now
+        };
+    }
+}
+
+impl Streams {
+    /// Notes that epoll says of `key` that octets arrived.
+    fn note_ready(&mut self, key: Key) {
+        if self.looks.latest == Some(key) {
+            self.looks.streak = self.looks.streak.saturating_add(1);
+        } else {
+            self.cool();
+            self.looks.latest = Some(key);
+        }
+        if self.looks.streak == STREAK {
+            self.heat(key, true);
+        }
+    }
+
+    /// Has epoll leave the octets of a connection to be asked for, or watch for them again.
+    fn heat(&mut self, key: Key, is_hot: bool) {
+        if let Some(stream) = self.connections.get_mut(key) {
+            stream.is_hot = is_hot && stream.role != Role::Connecting;
+            self.watch(key);
+        }
+    }
+
+    /// Lets epoll watch the connection again that is hot.
+    fn cool(&mut self) {
+        let latest = self.looks.latest.take();
+        (self.looks.streak, self.looks.asks) = (0, 0);
+        if let Some(key) = latest {
+            self.heat(key, false);
+        }
+    }
+
+    /// Prepares for sleep: epoll watches every connection, and the first pass afterwards looks.
+    pub(crate) fn prepare_sleep(&mut self) {
+        self.cool();
+        self.looks.at = Time(0);
+    }
+
+    /// Returns the connection that is hot, unless it is time to look at all.
+    fn next_asked(&mut self) -> Option<Key> {
+        let key = self.looks.latest?;
+        self.connections.get(key).filter(|stream| stream.is_hot && stream.is_read())?;
+        if self.looks.asks == 0 {
+            self.looks.asks = ASKS;
+            return None;
+        }
+        self.looks.asks -= 1;
+        Some(key)
+    }
+
+    /// Fills `ready` with the connections that have something. False when there are none.
+    fn look_at_all(&mut self) -> bool {
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.ready.clear();
+        self.stats.looks += 1;
+        let room = rustix::buffer::spare_capacity(&mut self.ready);
+        epoll::wait(&self.epoll, room, Some(&zero)).is_ok() && !self.ready.is_empty()
+    }
+}
+
+impl<P: Provider, A: App> Shard<P, A> {
+    /// Accepts, reads and hands over what arrived over TCP. True when something did.
+    /// `is_fabric_busy` says that the fabric had events in this pass.
+    #[inline(never)]
+    pub(crate) fn poll_streams(&mut self, now: Time, is_fabric_busy: bool) -> bool {
+        // What was made since the latest pass leaves before anything is looked for.
+        let sent = !self.streams.unsent.is_empty() && self.flush_streams();
+        let mut resumed = false;
+        for _ in 0..self.streams.resumable.len() {
+            let Some(key) = self.streams.resumable.pop_front() else { break };
+            resumed = true;
+            self.resume(key);
+        }
+        let streams = &mut self.streams;
+        streams.wake_listener(now);
+        if !streams.are_in_use() || now < streams.looks.at {
+            return sent || resumed;
+        }
+        let found = match streams.next_asked() {
+            Some(key) => self.read_stream(key),
+            None => self.look_at_streams(now),
+        };
+        if found {
+            self.streams.looks.note_moved(now);
+        } else {
+            if now >= self.streams.looks.quiet_at {
+                self.streams.cool();
+            }
+            // Whoever waits for a reply looks in every pass.
+            let is_waiting = self.streams.has_called && !self.core.requester.is_empty();
+            self.streams.looks.plan(now, Surroundings { is_fabric_busy, is_waiting });
+        }
+        sent || resumed || found
+    }
+
+    /// Looks at all connections and the listener. True when there was something.
+    fn look_at_streams(&mut self, now: Time) -> bool {
+        if !self.streams.look_at_all() {
+            return false;
+        }
+        let ready = std::mem::take(&mut self.streams.ready);
+        for event in &ready {
+            // The event is packed: its fields are copied out.
+            let (data, flags) = (event.data, event.flags);
+            match data.u64() {
+                LISTENER => self.accept_streams(now),
+                bits => {
+                    let key = Key::from_bits(bits);
+                    if flags.contains(epoll::EventFlags::IN) {
+                        self.streams.note_ready(key);
+                    }
+                    self.handle_ready(key, flags);
+                }
+            }
+        }
+        self.streams.ready = ready;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::event::{PollFd, PollFlags, poll};
+    use std::{io::Write, net::TcpStream};
+
+    const fn at(micros: u64) -> Time {
+        Time(micros * 1_000)
+    }
+
+    #[test]
+    fn sockets_are_looked_at_in_every_pass_until_they_are_quiet() {
+        let around = |is_fabric_busy, is_waiting| Surroundings { is_fabric_busy, is_waiting };
+        let mut looks = Looks::default();
+        looks.note_moved(at(1_000));
+        for (now, is_fabric_busy, is_waiting, next) in [
+            (1_010, false, false, 1_010),
+            (1_010, true, false, 1_015),
+            (1_199, false, false, 1_199),
+            (1_200, false, false, 1_250),
+            (1_200, true, false, 1_250),
+            (9_000, false, true, 9_000),
+            (9_000, true, true, 9_000),
+        ] {
+            looks.plan(at(now), around(is_fabric_busy, is_waiting));
+            assert_eq!(looks.at, at(next), "{now} {is_fabric_busy} {is_waiting}");
+        }
+        looks.note_moved(at(9_001));
+        assert_eq!(looks.at, at(9_001));
+    }
+
+    /// Streams with one connection, and its other end.
+    fn connected() -> (Streams, Key, TcpStream) {
+        let mut streams = Streams::new(4, 64).unwrap();
+        let to = streams.listen("127.0.0.1:0".parse().unwrap(), false).unwrap();
+        let other = TcpStream::connect(to).unwrap();
+        let (socket, _) = loop {
+            if let Some(accepted) = streams.accept(Time(0)) {
+                break accepted;
+            }
+        };
+        let key = streams.add(socket, 4_096, Role::Responder).unwrap().unwrap();
+        (streams, key, other)
+    }
+
+    /// Returns true if the streams' descriptor wakes somebody within so long.
+    fn wakes(streams: &Streams, limit: Timespec) -> bool {
+        let fd = streams.wait_fd();
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&limit)).unwrap() > 0
+    }
+
+    #[test]
+    fn a_hot_connection_wakes_a_shard_that_sleeps() {
+        let (mut streams, key, mut other) = connected();
+        (0..=STREAK).for_each(|_| streams.note_ready(key));
+        assert!(streams.connections.get(key).unwrap().is_hot);
+        other.write_all(&[0; 4]).unwrap();
+        // Octets that nobody watches for and nobody asked for yet.
+        assert!(!wakes(&streams, Timespec { tv_sec: 0, tv_nsec: 20_000_000 }));
+        streams.prepare_sleep();
+        assert!(!streams.connections.get(key).unwrap().is_hot);
+        assert!(wakes(&streams, Timespec { tv_sec: 60, tv_nsec: 0 }));
+        assert_eq!(streams.stats.watches, 2, "once when it got hot, once when it left");
+    }
+
+    #[test]
+    fn a_streak_is_of_one_connection() {
+        let (mut streams, key, _other) = connected();
+        let someone = Key::from_bits(7);
+        for _ in 0..STREAK {
+            streams.note_ready(key);
+        }
+        streams.note_ready(someone);
+        (0..STREAK).for_each(|_| streams.note_ready(key));
+        assert!(!streams.connections.get(key).unwrap().is_hot);
+        streams.note_ready(key);
+        assert!(streams.connections.get(key).unwrap().is_hot);
+        let asked: Vec<_> = (0..10).map(|_| streams.next_asked().is_some()).collect();
+        assert_eq!(asked, [false, true, true, true, true, false, true, true, true, true]);
+        streams.note_ready(someone);
+        assert!(!streams.connections.get(key).unwrap().is_hot);
+        assert_eq!(streams.next_asked(), None);
+    }
+}

@@ -1,0 +1,181 @@
+//! Records that wait to be sent on TCP connections, as parts that a gathering write takes together.
+
+use super::{
+    GATHER, OUTPUT_MAX,
+    table::{Stream, Streams},
+};
+use crate::{app::Answer, stats::StreamStats};
+use stag_pools::{Buf, Extent, table::Key};
+use stag_protocol::{rpc::record, xdr::pad};
+use std::io::{self, IoSlice, Write};
+
+#[derive(Debug)]
+pub(super) struct Part {
+    octets: Octets,
+    /// Octets of the buffer that comes back with it.
+    memory: usize,
+    /// The last part of a reply: with it a call of the peer is over.
+    ends_call: bool,
+}
+
+#[derive(Debug)]
+enum Octets {
+    Message(Buf),
+    Item(Extent),
+}
+
+impl Stream {
+    fn push(&mut self, octets: Octets, memory: usize) {
+        let part = Part { octets, memory, ends_call: false };
+        self.output_octets += part.octets().len();
+        self.output_memory += memory;
+        self.output.push_back(part);
+    }
+}
+
+impl Part {
+    pub(super) fn octets(&self) -> &[u8] {
+        match &self.octets {
+            Octets::Message(buf) => buf,
+            Octets::Item(extent) => extent,
+        }
+    }
+}
+
+impl Streams {
+    /// Queues a reply.
+    pub(crate) fn answer(&mut self, key: Key, answer: Answer, zeros: &Extent) {
+        let position = answer.item.as_ref().map_or(answer.message.len(), |item| item.position);
+        let octets = answer.item.iter().flat_map(|item| item.octets.iter());
+        self.queue_record(key, answer.message, position, octets, zeros);
+        if let Some(stream) = self.connections.get_mut(key) {
+            if let Some(part) = stream.output.back_mut() {
+                part.ends_call = true;
+            }
+            self.stats.replies += 1;
+        }
+    }
+
+    /// Queues a record: a call or a reply, with its item and the item's padding in their place.
+    pub(super) fn queue_record<'a>(
+        &mut self,
+        key: Key,
+        mut message: Buf,
+        position: usize,
+        item: impl Iterator<Item = &'a Extent> + Clone,
+        zeros: &Extent,
+    ) {
+        let Some(stream) = self.connections.get_mut(key) else { return };
+        let before = stream.output.len();
+        let item_len: usize = item.clone().map(|part| part.len()).sum();
+        let padding = pad(item_len);
+        let len = u32::try_from(message.len() + item_len + padding).ok();
+        let Some(fragment) = len.and_then(|len| record::Fragment::new(len, true)) else {
+            stream.dead = true;
+            return self.queue(key);
+        };
+        let room =
+            message.prepend(record::Fragment::LEN).expect("a message begins behind its head room");
+        room.copy_from_slice(&fragment.emit());
+        if item_len == 0 {
+            let memory = message.capacity();
+            stream.push(Octets::Message(message), memory);
+        } else {
+            let position = position + record::Fragment::LEN;
+            let whole = message.freeze();
+            let memory = whole.capacity();
+            stream.push(Octets::Item(whole.slice(0..position)), 0);
+            item.for_each(|part| stream.push(Octets::Item(part.clone()), part.capacity()));
+            stream.push(Octets::Item(zeros.slice(0..padding)), 0);
+            stream.push(Octets::Item(whole.slice(position..whole.len())), memory);
+        }
+        self.parts += stream.output.len() - before;
+        self.queue(key);
+    }
+
+    /// Queues a call of ours.
+    pub(crate) fn send_call(
+        &mut self,
+        key: Key,
+        message: Buf,
+        item: Option<(usize, &Extent)>,
+        zeros: &Extent,
+    ) {
+        if let Some(stream) = self.connections.get_mut(key) {
+            stream.own_calls += 1;
+        }
+        let position = item.map_or(message.len(), |(position, _)| position);
+        self.queue_record(
+            key,
+            message,
+            position,
+            item.map(|(_, octets)| octets).into_iter(),
+            zeros,
+        );
+    }
+
+    /// Parts that one connection may have waiting before no more of its calls are taken: what all
+    /// have together must not be all message slots.
+    pub(super) fn fair_output(&self) -> usize {
+        if self.parts < self.crowd {
+            OUTPUT_MAX
+        } else {
+            self.crowd.div_ceil(self.connections.capacity().max(1)).max(1)
+        }
+    }
+
+    /// Sends what one connection has, as far as its socket takes it. False when it is broken.
+    pub(super) fn flush(&mut self, key: Key) -> bool {
+        let Some(stream) = self.connections.get_mut(key) else { return false };
+        let before = stream.output.len();
+        let works = Self::send(stream, &mut self.stats);
+        self.parts -= before - stream.output.len();
+        works
+    }
+
+    fn send(stream: &mut Stream, stats: &mut StreamStats) -> bool {
+        while !stream.output.is_empty() {
+            let mut slices = [IoSlice::new(&[]); GATHER];
+            let mut skip = stream.sent;
+            for (slice, part) in slices.iter_mut().zip(&stream.output) {
+                *slice = IoSlice::new(part.octets().get(skip..).unwrap_or_default());
+                skip = 0;
+            }
+            let count = stream.output.len().min(GATHER);
+            stats.sends += 1;
+            let sent = match slices.get(..count).unwrap_or_default() {
+                // What lies in one piece needs no list.
+                [only] => (&stream.socket).write(only),
+                slices => (&stream.socket).write_vectored(slices),
+            };
+            match sent {
+                Ok(sent) => {
+                    stats.sent += sent as u64;
+                    stream.moved += sent as u64;
+                    Self::forget(stream, sent);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Drops what was sent.
+    fn forget(stream: &mut Stream, sent: usize) {
+        stream.sent += sent;
+        while let Some(first) = stream.output.front() {
+            let len = first.octets().len();
+            if stream.sent < len {
+                break;
+            }
+            stream.sent -= len;
+            stream.output_octets -= len;
+            let part = stream.output.pop_front();
+            stream.output_memory -= part.as_ref().map_or(0, |part| part.memory);
+            let ends_call = part.is_some_and(|part| part.ends_call);
+            stream.calls = stream.calls.saturating_sub(ends_call.into());
+        }
+    }
+}

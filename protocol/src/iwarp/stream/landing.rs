@@ -1,0 +1,65 @@
+//! Tagged segments that are judged by their header, before their payload has arrived.
+//!
+//! A segment whose header is right may land where it points while it arrives: nothing else can
+//! arrive on the stream before it ends. It counts when its FPDU has proved valid, and not before
+//! (docs/landing.md).
+
+use super::{Gate, Inbound, Stream, TaggedFault, inbound::answered};
+use crate::iwarp::ddp::{Header, Tagged};
+use crate::iwarp::rdmap::{Opcode, Violation};
+
+/// The place of a segment whose payload is still to arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LandingPlace {
+    /// The window that the header names: check it, for all of the payload.
+    Window,
+    /// The sink of our oldest Read, behind what it holds.
+    Sink {
+        /// Token that the caller gave to [`Stream::begin_read`].
+        token: u64,
+    },
+}
+
+impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
+    /// Returns the place of a tagged segment with `len` octets of payload, which is what
+    /// [`handle_ulpdu`](Self::handle_ulpdu) would accept if it were there as a whole. `None` for
+    /// every other segment: those are judged when they are there. Nothing changes.
+    pub fn foresee(&self, header: &Tagged, len: usize) -> Option<LandingPlace> {
+        let opcode = Opcode::parse(header.control).ok()?;
+        // RFC 5040 §7.2 [5040-56]: an opcode that is unknown or out of place is an error
+        let is_next = self.open_tagged.is_none_or(|open| open == opcode);
+        if self.gate != Gate::Open || !is_next {
+            return None;
+        }
+        match opcode {
+            Opcode::Write => header.to.checked_add(len as u64).map(|_| LandingPlace::Window),
+            Opcode::ReadResponse => {
+                let read = self.outbound_reads.front()?;
+                answered(read, header, len).ok()?;
+                Some(LandingPlace::Sink { token: read.token })
+            }
+            _ => None,
+        }
+    }
+
+    /// Judges a segment that [`foresee`](Self::foresee) found a place for, now that its `payload`
+    /// is there and its FPDU is valid.
+    pub fn handle_landed<'a>(
+        &mut self,
+        header: &Tagged,
+        payload: &'a [u8],
+    ) -> Result<Inbound<'a>, Violation> {
+        if self.is_ended() {
+            // RFC 5041 §7.1 [5041-47]: segments behind an error are dropped silently
+            return Ok(Inbound::Dropped);
+        }
+        let header = Header::Tagged(*header);
+        self.judge(&header, payload)
+            .map_err(|cause| self.violated(Violation::of_segment(cause, &header, payload.len())))
+    }
+
+    /// The window in which a segment of `len` octets lands ends before the segment does.
+    pub fn refuse_landing(&mut self, header: &Tagged, len: usize) -> Violation {
+        self.refuse_tagged(header, len, TaggedFault::InvalidStag)
+    }
+}

@@ -1,0 +1,37 @@
+//! Words and what they mean, for items that are read or written several at a time.
+
+use super::Error;
+
+/// The words that these octets are (RFC 4506 §4.2).
+#[inline]
+pub(crate) fn words<const OCTETS: usize, const WORDS: usize>(
+    octets: &[u8; OCTETS],
+) -> [u32; WORDS] {
+    const { assert!(OCTETS == 4 * WORDS) };
+    let mut words = [0; WORDS];
+    for (word, octets) in words.iter_mut().zip(octets.as_chunks().0) {
+        *word = u32::from_be_bytes(*octets);
+    }
+    words
+}
+
+/// The unsigned hyper integer of these words (RFC 4506 §4.5).
+pub(crate) const fn hyper(high: u32, low: u32) -> u64 {
+    ((high as u64) << 32) | low as u64
+}
+
+/// The words of an unsigned hyper integer.
+pub(crate) const fn halves(value: u64) -> [u32; 2] {
+    [(value >> 32) as u32, value as u32]
+}
+
+/// The boolean of this value (RFC 4506 §4.4).
+#[inline]
+pub(crate) const fn boolean(value: u32) -> Result<bool, Error> {
+    match value {
+        0 => Ok(false),
+        1 => Ok(true),
+        // RFC 4506 §4.4 [4506-7]: a boolean is 0 or 1
+        _ => Err(Error::BadValue),
+    }
+}

@@ -1,0 +1,173 @@
+#!/bin/bash
+# Runs inside the guest, as root; on the host use `verbs`. Prints one line for each check, as first-light.sh does.
+set -uo pipefail
+export LC_ALL=C
+# shellcheck source=/dev/null
+. /host/verbs.env
+
+HERE=10.0.2.15
+passed=0 failed=0 skipped=0
+ok() { echo "ok $1"; passed=$((passed + 1)); }
+not_ok() { echo "not ok $1: $2"; failed=$((failed + 1)); }
+skip() { echo "skip $1: $2"; skipped=$((skipped + 1)); }
+
+# device TYPE: makes the software device of that type, and no other, lie over eth0.
+device() {
+  local module=$1 name
+  [ "$module" = rxe ] && module=rdma_rxe
+  for name in rxe siw; do
+    [ ! -e "/sys/class/infiniband/${name}0" ] || [ "$name" = "$1" ] || rdma link delete "${name}0"
+  done
+  modprobe -a "$module" rdma_ucm ib_uverbs rpcrdma || return 1
+  [ -e "/sys/class/infiniband/${1}0" ] || rdma link add "${1}0" type "$1" netdev eth0
+}
+
+# The generic suite: its cases become checks.
+part_conformance() {
+  local line name why=''
+  device rxe || { not_ok conformance/device "there is no rxe"; return; }
+  STAG_RDMA_ADDRESS=$HERE timeout 900 /host/conformance --test-threads=1 --nocapture >/tmp/conformance.log 2>&1
+  while read -r line; do
+    case $line in
+      "test result"*) ;;
+      test\ *) name=${line#test } name=${name%% *} why=''
+        [[ $line == *"skipped: "* ]] && why=${line##*skipped: "$name": } ;;
+    esac
+    case $line in
+      "skipped: "*) why=${line#skipped: "$name": } ;;
+    esac
+    case $line in
+      ok | *"... ok") if [ -z "$why" ]; then ok "conformance/$name"; else skip "conformance/$name" "$why"; fi ;;
+      FAILED | *"... FAILED") not_ok "conformance/$name" "see the log" ;;
+    esac
+  done < <(tr -d '\r' </tmp/conformance.log)
+  grep -q '^test result: ok' /tmp/conformance.log || { tail -40 /tmp/conformance.log; not_ok conformance/result "the suite failed"; }
+}
+
+# What first-light.sh checks here, unless the host says otherwise: every kind of chunk, both ways, and what depends on their edges.
+CHECKS_SERVE="list attributes_in_listing file_of_0 file_of_1023 file_of_1024 file_of_4095 file_of_4096 file_of_4097 file_of_65537 file_of_3000001
+  direct_write direct_read direct_and_buffered append sparse rename symlink truncate copy_tree names unlinked_while_open stale_handle
+  parallel_files random_direct remount nconnect"
+CHECKS_SIW="list file_of_1024 file_of_4097 file_of_65537 file_of_3000001 direct_write direct_read rename symlink random_direct"
+
+SERVER_PID=''
+# start_server NAME: serves /srv/NAME on the device that is there.
+start_server() {
+  local name=$1 entry
+  mkdir -p "/srv/$name/many" /srv/readonly "/srv/state-$name"
+  while read -r entry; do printf %s "$entry" >"/srv/$name/many/$entry"; done < <(/host/first-light.sh --names 2000)
+  printf content >/srv/readonly/file
+  /host/stag serve "/srv/$name" /srv/readonly:ro --mode unprivileged --insecure --listen "rdma://$HERE:20049" --tcp "$HERE:2049" \
+    --clients "$HERE/32" --state-dir "/srv/state-$name" --stats "/host/$name.json" >"/host/$name.log" 2>&1 </dev/null &
+  SERVER_PID=$!
+  for _ in $(seq 200); do
+    grep -q '^END' "/host/$name.log" && return
+    kill -0 "$SERVER_PID" 2>/dev/null || break
+    sleep 0.1
+  done
+  not_ok "$name/server" "$(tail -3 "/host/$name.log" | tr '\n' '|')"
+  return 1
+}
+
+# stop_server NAME: the server ends in order, with 0.
+stop_server() {
+  local code=0
+  kill -TERM "$SERVER_PID"
+  for _ in $(seq 200); do kill -0 "$SERVER_PID" 2>/dev/null || break; sleep 0.1; done
+  kill -KILL "$SERVER_PID" 2>/dev/null && code=hangs
+  [ "$code" = hangs ] || { wait "$SERVER_PID"; code=$?; }
+  if [ "$code" = 0 ]; then ok "$1/server_ends"; else not_ok "$1/server_ends" "its exit code is $code: $(tail -3 "/host/$1.log" | tr '\n' '|')"; fi
+}
+
+# count NAME COUNTER: the largest number that stands behind it in the server's counters, thus the total of all shards.
+count() {
+  tr -d '[:space:]' <"/host/$1.json" | { grep -o "\"$2\":[0-9]*" || true; } | awk -F: '$NF > most { most = $NF } END { print most + 0 }'
+}
+
+# mount_and_check NAME TYPE CHECKS: the kernel's client on the device of that type, and the list's checks.
+mount_and_check() {
+  local name=$1 line log=/tmp/$1.log
+  printf '%s\n' SERVER=stag "SERVER_ADDRESS=$HERE" RDMA_PORT=20049 TCP_PORT=2049 "EXPORT=/$name" READONLY_EXPORT=/readonly \
+    "BACKING=/srv/$name" TRANSPORTS=rdma "RDMA_DEVICE=$2" REMOUNTS=3 "ONLY='$(echo $3)'" >/host/first-light.env
+  cat /host/settings.env >>/host/first-light.env
+  /host/first-light.sh 2>&1 | tee "$log"
+  while read -r line; do
+    case $line in
+      "ok "*) passed=$((passed + 1)) ;;
+      "not ok "*) failed=$((failed + 1)) ;;
+      "skip "*) skipped=$((skipped + 1)) ;;
+    esac
+  done < <(grep -E '^(ok|not ok|skip) ' "$log")
+}
+
+part_serve() {
+  local line needed chunks invalidations
+  device rxe || { not_ok serve/device "there is no rxe"; return; }
+  start_server serve || return
+  mount_and_check serve rxe "$CHECKS_SERVE"
+  stop_server serve
+  invalidations=$(count serve remote_invalidations)
+  if [ "$invalidations" -gt 0 ]; then ok serve/remote_invalidations; else not_ok serve/remote_invalidations "there were none"; fi
+  # Of the largest mount: the kernel's client had to invalidate fewer keys by itself than it had calls with chunks.
+  line=$(grep '^XPRT ' /tmp/serve.log | head -1)
+  needed=$(sed -n 's/.* local_inv_needed=\([0-9]*\).*/\1/p' <<<"$line")
+  chunks=$(sed -n 's/.* read_chunks=\([0-9]*\) write_chunks=\([0-9]*\) reply_chunks=\([0-9]*\).*/\1 \2 \3/p' <<<"$line" | awk '{ print $1 + $2 + $3 }')
+  echo "serve: our remote invalidations $invalidations; at the client $chunks chunks, local_inv_needed $needed"
+  if [ "${needed:-x}" != x ] && [ "${chunks:-0}" -gt 0 ] && [ "$needed" -lt "$chunks" ]; then
+    ok serve/local_invalidations
+  else
+    not_ok serve/local_invalidations "local_inv_needed=${needed:-?} of ${chunks:-?} chunks"
+  fi
+}
+
+part_siw() {
+  device siw || { not_ok siw/device "there is no siw"; return; }
+  ulimit -l unlimited # siw counts what root locks too
+  start_server siw || return
+  mount_and_check siw siw "$CHECKS_SIW"
+  stop_server siw
+  if [ "$(count siw remote_invalidations)" = 0 ]; then ok siw/no_invalidations; else not_ok siw/no_invalidations "a device without windows sent some"; fi
+}
+
+# `stag probe` meets itself on the device.
+part_probe() {
+  local why
+  device rxe || { not_ok probe/device "there is no rxe"; return; }
+  if why=$(timeout 60 /host/stag probe rdma 2>&1); then ok probe/rxe; else not_ok probe/rxe "$(tail -3 <<<"$why" | tr '\n' '|')"; fi
+  device siw || { not_ok probe/device "there is no siw"; return; }
+  why=$(timeout 60 /host/stag probe rdma 2>&1) && { not_ok probe/siw "a device without windows works for callers"; return; }
+  if [[ $why == *"no memory windows"* ]]; then ok probe/siw; else not_ok probe/siw "$(tail -3 <<<"$why" | tr '\n' '|')"; fi
+}
+
+# Our client lends memory to the kernel's server: windows on the data path.
+part_call() {
+  local why
+  device rxe || { not_ok call/device "there is no rxe"; return; }
+  pgrep -x rpcbind >/dev/null || rpcbind
+  # In a shell of its own, because its parameters would be those of the next list.
+  # shellcheck source=tests/guest/first-light.sh
+  if ! (. /host/first-light.sh && ENTRIES=50 && start_knfsd) >/tmp/output 2>&1; then not_ok call/knfsd "$(tail -3 /tmp/output | tr '\n' '|')"; return; fi
+  local url="rdma://$HERE:20049/srv/export"
+  for size in 0 1 1000 65537 3000001; do head -c "$size" /dev/urandom >"/tmp/put-$size"; done
+  for size in 0 1 1000 65537 3000001; do
+    if why=$(timeout 60 /host/stag call "$url/put-$size?mountport=20048" put "/tmp/put-$size" 2>&1) &&
+      cmp "/tmp/put-$size" "/srv/export/put-$size"; then ok "call/put_$size"; else not_ok "call/put_$size" "${why:0:300}"; continue; fi
+    if why=$(timeout 60 /host/stag call "$url/put-$size?mountport=20048" get "/tmp/got-$size" 2>&1) &&
+      cmp "/tmp/put-$size" "/tmp/got-$size"; then ok "call/get_$size"; else not_ok "call/get_$size" "${why:0:300}"; fi
+  done
+  if why=$(timeout 60 /host/stag call "$url/many?mountport=20048" ls 2>&1) && [ "$(grep -c entry- <<<"$why")" -ge 50 ]; then
+    ok call/ls
+  else
+    not_ok call/ls "${why:0:300}"
+  fi
+  # Every procedure, with what travels in chunks both ways.
+  if why=$(timeout 240 /host/stag check "$url?mountport=20048" --entries 50 2>&1); then
+    ok call/check
+  else
+    not_ok call/check "$(grep -E '^(FAILED|stag:)' <<<"$why" | head -3 | tr '\n' '|')"
+  fi
+}
+
+for part in $PARTS; do "part_$part"; done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" = 0 ] && [ "$passed" -gt 0 ]
