@@ -191,7 +191,7 @@ impl Cx<'_> {
         }
     }
 
-    /// Calls a peer. The outcome comes by [`App::on_reply`], exactly once.
+    /// Calls a peer. The outcome comes by [`crate::App::on_reply`], exactly once.
     ///
     /// A peer that connected to us is called in the reverse direction (RFC 8167) over its own
     /// connection: the call waits until [`ready`](Self::ready) was said of it, and on version 1 it
