@@ -108,6 +108,19 @@ impl<T> Table<T> {
         entry.value.take() // straight to the caller: an entry may be long
     }
 
+    /// Drops the entry `key` names where it is: an entry may be long.
+    #[inline]
+    pub fn discard(&mut self, key: Key) {
+        let entry = self.entries.get_mut(key.index());
+        if let Some(entry) = entry.filter(|entry| entry.generation == key.generation)
+            && entry.value.is_some()
+        {
+            entry.value = None;
+            entry.generation = entry.generation.wrapping_add(1);
+            self.free.push(key.index);
+        }
+    }
+
     /// Entries in use.
     #[inline]
     pub fn len(&self) -> usize {
@@ -156,6 +169,14 @@ impl<T> Table<T> {
     /// The entry in place `index`, if it is in use.
     pub fn at(&self, index: usize) -> Option<&T> {
         self.entries.get(index)?.value.as_ref()
+    }
+
+    /// The entry in place `index` with its key, if it is in use, to be changed.
+    #[inline]
+    pub fn at_mut(&mut self, index: usize) -> Option<(Key, &mut T)> {
+        let entry = self.entries.get_mut(index)?;
+        let key = Key { index: index as u32, generation: entry.generation };
+        Some((key, entry.value.as_mut()?))
     }
 
     /// The key of the entry in place `index`, if it is in use.

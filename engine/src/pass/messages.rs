@@ -1,9 +1,10 @@
 //! Messages and completions of the fabric, each given to the role that it is for (hop 6).
 
 use crate::{
-    app::{App, PeerId},
+    app::{App, CallFault, Cx, Outcome, PeerId},
+    core::Core,
     peer::{Link, Sender},
-    requester::ReplyMessage,
+    requester::{Replied, ReplyMessage},
     shard::Shard,
     work::Work,
 };
@@ -89,28 +90,50 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// nothing was done, and [`handle_any`](Self::handle_any) has to judge it.
     #[inline]
     fn handle_short(&mut self, peer: PeerId, qp: Qp, message: &[u8]) -> bool {
-        let Some(entry) = self.core.peers.get_mut(peer) else { return true };
+        let Core { peers, requester, counters, now, stopping, .. } = &mut self.core;
+        let Some(entry) = peers.get_mut(peer) else { return true };
         let Link::Fabric { state: Some(state), .. } = &mut entry.link else { return true };
         let payload_at = state.short().header_len();
         let Some(short) = state.handle_short(message) else { return false };
         let payload = message.get(payload_at..).unwrap_or_default();
         match short {
             ShortMessage::Call { xid, credits } => {
-                entry.grant.note_call(credits, self.core.now);
+                entry.grant.note_call(credits, *now);
                 // Not begun while we stop, as in `handle_any`.
-                if !self.core.stopping {
-                    let versions = &mut self.core.counters.stats.responder.versions;
+                if !*stopping {
+                    let versions = &mut counters.stats.responder.versions;
                     versions.count_short(state.short(), state.side().serves());
                     let sender = Sender { peer, address: entry.address };
                     self.begin_short_call(sender, qp, xid, payload);
                 }
             }
-            // The grant that it brought may be noted twice.
             ShortMessage::Reply { xid, .. } => {
-                return self.handle_short_reply(peer, xid, payload).is_some();
+                let (token, cancelled) = match requester.end_short(peer, xid) {
+                    Replied::Over { token, cancelled } => (token, cancelled),
+                    // The grant that it brought may be noted twice.
+                    Replied::Chunked => return false,
+                    Replied::Unknown => return true,
+                };
+                state.give_credit();
+                entry.note_reply();
+                counters.stats.requester.replies.short += 1;
+                let (known_as, waits) = (entry.known_as(peer), entry.calls.is_waiting());
+                let reply = if cancelled { Err(CallFault::Cancelled) } else { Ok(payload) };
+                let outcome = Outcome { token, peer: known_as, reply, item: None, result: None };
+                self.tell_replied(outcome, waits.then_some(peer));
             }
         }
         true
+    }
+
+    /// Tells the app that a call without chunks is over, and sends what waited for its credit.
+    #[inline]
+    fn tell_replied(&mut self, outcome: Outcome<'_>, waits: Option<PeerId>) {
+        self.app.on_reply(&mut Cx::new(&mut self.core, &mut self.provider), outcome);
+        self.empty_outbox();
+        if let Some(peer) = waits {
+            self.start_waiting(peer);
+        }
     }
 
     /// Takes a message of any kind.

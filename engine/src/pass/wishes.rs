@@ -16,22 +16,30 @@ pub(crate) struct Wishes {
     /// The peer of fresh calls.
     to_start: Option<PeerId>,
     outbox: VecDeque<Action>,
+    /// One of these is there: asked several times for each call.
+    any: bool,
 }
 
 impl Wishes {
     /// Room for so many wishes before anything is allocated.
     pub(crate) fn new(capacity: usize) -> Self {
-        Self { answered: None, to_start: None, outbox: VecDeque::with_capacity(capacity) }
+        Self {
+            answered: None,
+            to_start: None,
+            outbox: VecDeque::with_capacity(capacity),
+            any: false,
+        }
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.answered.is_none() && self.to_start.is_none() && self.outbox.is_empty()
+        !self.any
     }
 
     /// Adds a wish behind all others.
     pub(crate) fn ask(&mut self, action: Action) {
         self.outbox.push_back(action);
+        self.any = true;
     }
 
     /// Adds an answer. Most calls are answered at once, and nothing else is asked for.
@@ -42,6 +50,7 @@ impl Wishes {
         } else {
             self.answered = Some((call, answer.message));
         }
+        self.any = true;
     }
 
     /// Returns true if a call to this peer may be queued at once, for nothing that was asked for
@@ -55,12 +64,29 @@ impl Wishes {
     #[inline]
     pub(crate) const fn start(&mut self, peer: PeerId) {
         self.to_start = Some(peer);
+        self.any = true;
     }
 
     /// Takes an answer that is nothing but a message.
     #[inline]
-    pub(crate) const fn take_answered(&mut self) -> Option<(CallId, Buf)> {
-        self.answered.take()
+    pub(crate) fn take_answered(&mut self) -> Option<(CallId, Buf)> {
+        let answered = self.answered.take();
+        self.any = self.to_start.is_some() | !self.outbox.is_empty();
+        answered
+    }
+
+    /// Takes the peer of fresh calls.
+    fn take_to_start(&mut self) -> Option<PeerId> {
+        let peer = self.to_start.take();
+        self.any = self.answered.is_some() | !self.outbox.is_empty();
+        peer
+    }
+
+    /// Takes the first of all others.
+    fn take_first(&mut self) -> Option<Action> {
+        let first = self.outbox.pop_front();
+        self.any = self.answered.is_some() | self.to_start.is_some() | !self.outbox.is_empty();
+        first
     }
 }
 
@@ -82,11 +108,11 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.answer_message(call, message);
                 continue;
             }
-            if let Some(peer) = self.core.wishes.to_start.take() {
+            if let Some(peer) = self.core.wishes.take_to_start() {
                 self.start_waiting(self.core.peers.known_as(peer));
                 continue;
             }
-            let Some(action) = self.core.wishes.outbox.pop_front() else { return };
+            let Some(action) = self.core.wishes.take_first() else { return };
             match action {
                 Action::Answer(call, answer) => self.answer(call, answer),
                 Action::Call(peer, request) => self.call(peer, request),

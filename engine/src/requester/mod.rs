@@ -18,6 +18,7 @@ mod written;
 
 pub(crate) use outbound::Outbound;
 pub(crate) use reply::ReplyMessage;
+pub(crate) use short::Replied;
 pub(crate) use start::room_kept;
 pub(crate) use written::{NextCall, WRITTEN_MAX, WrittenCall};
 
@@ -88,6 +89,12 @@ pub(crate) struct PeerCalls {
 }
 
 impl PeerCalls {
+    /// Returns true if a call waits for a credit, or for the connection.
+    #[inline]
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// The deadline of the answer to the first message of version 2.
     pub(crate) const fn version_by(&self) -> Option<Time> {
         self.version_by
@@ -161,8 +168,7 @@ impl Requester {
     /// The call of `peer` that has this XID and was sent.
     #[inline]
     fn by_xid(&mut self, peer: PeerId, xid: Xid) -> Option<(Key, &mut Outbound)> {
-        let key = self.calls.key_at(self.xids.place(xid))?;
-        let call = self.calls.get_mut(key)?;
+        let (key, call) = self.calls.at_mut(self.xids.place(xid))?;
         let is_it =
             call.peer == peer && call.xid == Some(xid) && call.state != OutboundState::AwaitCredit;
         is_it.then_some((key, call))

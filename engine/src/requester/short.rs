@@ -1,14 +1,13 @@
 //! Calls of ours without chunks, with the header of a few words: most calls.
 
 use super::{
+    Requester,
     outbound::{Outbound, OutboundState},
     set_xid,
     written::WrittenRoom,
 };
 use crate::{
-    app::{App, CallFault, Cx, Outcome, PeerId},
-    peer::Link,
-    shard::Shard,
+    app::{PeerId, Token},
     short_send::{SHORT_ROOM, ShortSend, send_short, send_written},
 };
 use stag_protocol::rpcrdma::{Connection, MessageType, Xid};
@@ -55,38 +54,28 @@ pub(super) fn send<P: Provider>(
     sent
 }
 
-impl<P: Provider, A: App> Shard<P, A> {
-    /// Hop 10: takes a reply without chunks, by its RPC message. None: it has to be judged by what
-    /// its call offered, and nothing was done.
+/// The call that a reply without chunks is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Replied {
+    /// This one, and it is over: there is no window to fence.
+    Over { token: Token, cancelled: bool },
+    /// One whose reply has to be judged by what it offered.
+    Chunked,
+    /// None of ours.
+    Unknown,
+}
+
+impl Requester {
+    /// Hop 10: ends the call of `peer` that a reply without chunks is for. Its buffer goes first:
+    /// the next call takes it.
     #[inline]
-    pub(crate) fn handle_short_reply(
-        &mut self,
-        peer: PeerId,
-        xid: Xid,
-        payload: &[u8],
-    ) -> Option<()> {
-        let Some((key, call)) = self.core.requester.by_xid(peer, xid) else { return Some(()) };
+    pub(crate) fn end_short(&mut self, peer: PeerId, xid: Xid) -> Replied {
+        let Some((key, call)) = self.by_xid(peer, xid) else { return Replied::Unknown };
         if call.state != OutboundState::AwaitReply || call.offers.is_some() {
-            return None;
+            return Replied::Chunked;
         }
-        let entry = self.core.peers.get_mut(peer)?;
-        let known_as = entry.known_as(peer);
-        entry.note_reply();
-        let waits = !entry.calls.waiting.is_empty();
-        if let Link::Fabric { state: Some(connection), .. } = &mut entry.link {
-            connection.give_credit();
-        }
-        self.core.counters.stats.requester.replies.short += 1;
-        // There is no window to fence, so the call is over. Its buffer goes first: the next call
-        // takes it.
-        let Outbound { token, cancelled, .. } = self.core.requester.calls.remove(key)?;
-        let reply = if cancelled { Err(CallFault::Cancelled) } else { Ok(payload) };
-        let outcome = Outcome { token, peer: known_as, reply, item: None, result: None };
-        self.app.on_reply(&mut Cx::new(&mut self.core, &mut self.provider), outcome);
-        self.empty_outbox();
-        if waits {
-            self.start_waiting(peer);
-        }
-        Some(())
+        let &mut Outbound { token, cancelled, .. } = call;
+        self.calls.discard(key);
+        Replied::Over { token, cancelled }
     }
 }

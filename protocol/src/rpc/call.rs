@@ -124,6 +124,13 @@ impl<'a> CallHeader<'a> {
             return writer
                 .words([self.xid.0, call, VERSION, program, version, procedure, 0, 0, 0, 0]);
         }
+        self.emit_any(writer)
+    }
+
+    #[inline(never)]
+    fn emit_any(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        let call = MessageType::Call as u32;
+        let Self { program, version, procedure, .. } = *self;
         writer.words([self.xid.0, call, VERSION, program, version, procedure])?;
         self.credential.emit(writer)?;
         self.verifier.emit(writer)

@@ -119,6 +119,14 @@ impl<'a> ReplyHeader<'a> {
                 verifier: Auth { flavor: flavor::NONE, body: [] },
                 status: Accepted::Success,
             } => writer.words([self.xid.0, reply, 0, 0, 0, 0]),
+            _ => self.emit_any(writer),
+        }
+    }
+
+    #[inline(never)]
+    fn emit_any(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        let reply = MessageType::Reply as u32;
+        match &self.outcome {
             Outcome::Accepted { verifier, status } => {
                 writer.words([self.xid.0, reply, 0])?;
                 verifier.emit(writer)?;

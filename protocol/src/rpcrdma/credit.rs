@@ -64,7 +64,10 @@ impl RequesterCredits {
     #[inline]
     pub fn handle_grant(&mut self, granted: Credits) {
         // RFC 8166 §3.3.3 [8166-7]: the first reply tells how many calls may follow
-        self.limit = granted.0.clamp(1, self.max);
+        // Most replies say what the one before said.
+        if granted.0 != self.limit {
+            self.limit = granted.0.clamp(1, self.max);
+        }
     }
 
     /// Credits that every call requests in its credit word.
