@@ -3,8 +3,8 @@
 use std::{fs, path::Path, process::Command};
 
 /// Returns the command that is run, as one would type it.
-pub fn shown(subject: &str, times: u64) -> String {
-    format!("valgrind --tool=callgrind --toggle-collect='*measured*' stag-counts {subject} {times}")
+pub fn shown(program: &str, subject: &str, times: u64) -> String {
+    format!("valgrind --tool=callgrind --toggle-collect='*measured*' {program} {subject} {times}")
 }
 
 /// Instructions of `subject`, each of `times` times, by the release build of a counting program

@@ -22,14 +22,33 @@ pub enum GoalBound {
     AtMost(f64),
     /// Not less than this.
     AtLeast(f64),
+    /// Not more than this on cores that are near, and on those that are far: what goes between them
+    /// weighs differently. Cores in between are judged as near ones.
+    AtMostBy {
+        /// On near cores.
+        near: f64,
+        /// On far ones.
+        far: f64,
+    },
     /// Nothing: it stands beside a goal.
     None,
 }
 
 impl GoalBound {
+    /// The bound on cores at this distance; none where nothing depends on it.
+    #[must_use]
+    pub fn on(self, cores: Option<Cores>) -> Self {
+        match (self, cores) {
+            (Self::AtMostBy { far, .. }, Some(Cores::Far)) => Self::AtMost(far),
+            (Self::AtMostBy { near, .. }, Some(_)) => Self::AtMost(near),
+            (bound, _) => bound,
+        }
+    }
+
     /// Returns true if a number keeps the bound; none when there is no bound to keep.
     pub fn is_kept(self, number: f64) -> Option<bool> {
         match self {
+            Self::AtMostBy { near, far } => Some(number <= near.min(far)),
             Self::AtMost(limit) => Some(number <= limit),
             Self::AtLeast(limit) => Some(number >= limit),
             Self::None => None,
@@ -42,6 +61,7 @@ impl fmt::Display for GoalBound {
         match self {
             Self::AtMost(limit) => write!(f, "≤ {limit}"),
             Self::AtLeast(limit) => write!(f, "≥ {limit}"),
+            Self::AtMostBy { near, far } => write!(f, "≤ {near} near, {far} far"),
             Self::None => f.write_str("–"),
         }
     }
@@ -253,6 +273,19 @@ mod tests {
             [false, true, true].map(Some)
         );
         assert_eq!(GoalBound::None.is_kept(1.0), None);
+    }
+
+    #[test]
+    fn a_bound_that_depends_on_the_cores_is_that_of_their_distance() {
+        let bound = GoalBound::AtMostBy { near: 3.2, far: 1.6 };
+        for (cores, limit) in
+            [(Cores::OneCore, 3.2), (Cores::Near, 3.2), (Cores::Between, 3.2), (Cores::Far, 1.6)]
+        {
+            assert_eq!(bound.on(Some(cores)), GoalBound::AtMost(limit), "{cores}");
+        }
+        assert_eq!((bound.on(None), bound.is_kept(2.0)), (bound, Some(false)));
+        assert_eq!(GoalBound::AtLeast(0.8).on(Some(Cores::Far)), GoalBound::AtLeast(0.8));
+        assert_eq!(bound.to_string(), "≤ 3.2 near, 1.6 far");
     }
 
     #[test]

@@ -128,6 +128,7 @@ impl ResultLine {
         let ours = median(&|round| quantity.of(&round.ours));
         let theirs = median(&|round| quantity.of(round.theirs.as_ref()?));
         let Some(figure) = Spread::of(counting().map(|round| round.figure)) else { return };
+        self.bound = self.bound.on(self.cores);
         self.verdict = match self.bound.is_kept(figure.median) {
             Some(true) => GoalVerdict::Met,
             Some(false) => GoalVerdict::NotMet,

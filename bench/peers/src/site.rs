@@ -48,8 +48,6 @@ pub struct MeasuringSite {
     pub turn: Duration,
     /// `stag`, of this source.
     pub stag: PathBuf,
-    /// `stag-counts`, of this source.
-    pub counts: PathBuf,
     own: PathBuf,
     home: TempDir,
 }
@@ -71,18 +69,14 @@ impl MeasuringSite {
         }
         let own =
             env::current_exe().map_err(|error| format!("this program cannot be found: {error}"))?;
-        let beside = |name: &str| own.with_file_name(name);
         let home = TempDir::with_prefix(HOME)
             .map_err(|error| format!("no temporary directory: {error}"))?;
-        Ok(Self {
-            server,
-            client,
-            turn,
-            stag: beside("stag"),
-            counts: beside("stag-counts"),
-            own,
-            home,
-        })
+        Ok(Self { server, client, turn, stag: own.with_file_name("stag"), own, home })
+    }
+
+    /// A program of this source.
+    pub fn beside(&self, name: &str) -> PathBuf {
+        self.own.with_file_name(name)
     }
 
     /// Has SIGINT, SIGTERM and SIGHUP end this process and remove its directory. What it started

@@ -98,20 +98,27 @@ impl Contender for HeaderTime {
     }
 }
 
-/// Instructions of a subject of `stag-counts`, each time.
+/// Instructions of a subject of a counting program, each time.
 #[derive(Clone, Debug)]
 pub struct Instructions {
-    /// As `stag-counts` takes it.
+    /// As the program takes it.
     subject: &'static str,
     /// Number of repetitions: enough that work done once does not weigh.
     times: u64,
+    /// The counting program, and where it is once started.
+    name: &'static str,
     program: PathBuf,
 }
 
 impl Instructions {
-    /// Of this subject, done so many times.
+    /// Of this subject of `stag-counts`, done so many times.
     pub const fn new(subject: &'static str, times: u64) -> Self {
-        Self { subject, times, program: PathBuf::new() }
+        Self::by("stag-counts", subject, times)
+    }
+
+    /// Of a subject of the counting program of this name.
+    pub const fn by(name: &'static str, subject: &'static str, times: u64) -> Self {
+        Self { subject, times, name, program: PathBuf::new() }
     }
 }
 
@@ -123,13 +130,13 @@ impl Contender for Instructions {
     fn commands(&self) -> Vec<String> {
         vec![format!(
             "{} (exact; also cargo test -p stag-bench --test instructions)",
-            callgrind::shown(self.subject, self.times)
+            callgrind::shown(self.name, self.subject, self.times)
         )]
     }
 
     fn start(&mut self, site: &MeasuringSite) -> Result<(), Absence> {
         site.find("valgrind", "valgrind")?;
-        self.program.clone_from(&site.counts);
+        self.program = site.beside(self.name);
         Ok(())
     }
 

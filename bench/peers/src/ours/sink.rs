@@ -3,15 +3,15 @@
 
 use super::load::{self, RunTotals, Until};
 use crate::{
-    contender::{Absence, Contender, Reading},
+    contender::{Contender, Reading},
     site::{MeasuringSite, shown},
 };
 use stag_engine::clock::Clock;
 use stag_load::{Load, Workload};
 use stag_pools::{Access, Buf, Extent, RemoteKey, Window, table::Key};
 use stag_verbs::{
-    Event, FabricFault, Limits, Memory, PeerAddress, Provider, Qp, Refusal, Refused, RemoteSpan,
-    Status, Tag, Time,
+    Event, FabricFault, Limits, Look, Memory, PeerAddress, Provider, Qp, Refusal, Refused,
+    RemoteSpan, Status, Tag, Time,
 };
 use std::{collections::VecDeque, io, ops::Range, os::fd::BorrowedFd};
 
@@ -51,6 +51,17 @@ impl ReplySink {
     fn take(&mut self, qp: Qp, message: &[u8]) {
         let xid = message.first_chunk().copied().expect("a call has an XID");
         self.calls.push_back((qp, xid));
+    }
+
+    /// The reply to the oldest call. Without a receive it waits, as everywhere.
+    #[inline]
+    fn reply(&mut self) -> Option<(Qp, [u8; REPLY.len()])> {
+        let (qp, xid) = if self.receives.is_empty() { None } else { self.calls.pop_front() }?;
+        let mut reply = REPLY;
+        for at in [0, 28] {
+            reply.get_mut(at..at + 4).into_iter().for_each(|room| room.copy_from_slice(&xid));
+        }
+        Some((qp, reply))
     }
 }
 
@@ -172,18 +183,31 @@ impl Provider for ReplySink {
 
     fn ring(&mut self) {}
 
+    fn look(&mut self, _now: Time, room: &mut [u8]) -> Look {
+        if !self.events.is_empty() {
+            return Look::Other;
+        }
+        let Some(room) = room.get_mut(..REPLY.len()) else { return Look::Other };
+        match self.reply() {
+            Some((qp, reply)) => {
+                room.copy_from_slice(&reply);
+                Look::Message { qp, len: reply.len() }
+            }
+            None => Look::Nothing,
+        }
+    }
+
+    fn take_receive(&mut self) -> Option<Buf> {
+        self.receives.pop_front()
+    }
+
     fn poll(&mut self, _now: Time) -> Option<Event> {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
         }
-        // Without a receive it waits, as everywhere.
-        let mut buf = if self.calls.is_empty() { None } else { self.receives.pop_front() }?;
-        let (qp, xid) = self.calls.pop_front()?;
+        let (qp, reply) = self.reply()?;
+        let mut buf = self.receives.pop_front()?;
         buf.reset(0);
-        let mut reply = REPLY;
-        for at in [0, 28] {
-            reply.get_mut(at..at + 4).into_iter().for_each(|room| room.copy_from_slice(&xid));
-        }
         buf.append(&reply).ok()?;
         Some(Event::Received { qp, buf, invalidated: None })
     }
@@ -246,35 +270,6 @@ impl Contender for Ceiling {
         let said = site.run(command)?;
         let rate = said.trim().parse().map_err(|_| format!("{said:?} is no rate"))?;
         Ok(Reading { calls_per_s: Some(rate), ..Reading::default() })
-    }
-}
-
-/// Of several, the one that has the highest rate.
-pub struct Fastest(pub Vec<Box<dyn Contender>>);
-
-impl Contender for Fastest {
-    fn name(&self) -> String {
-        let names: Vec<_> = self.0.iter().map(|one| one.name()).collect();
-        format!("fastest of {}", names.join(" and "))
-    }
-
-    fn commands(&self) -> Vec<String> {
-        self.0.iter().flat_map(|one| one.commands()).collect()
-    }
-
-    fn start(&mut self, site: &MeasuringSite) -> Result<(), Absence> {
-        self.0.iter_mut().try_for_each(|one| one.start(site))
-    }
-
-    fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
-        let mut fastest = Reading::default();
-        for one in &mut self.0 {
-            let reading = one.measure(site)?;
-            if reading.calls_per_s > fastest.calls_per_s {
-                fastest = reading;
-            }
-        }
-        Ok(fastest)
     }
 }
 

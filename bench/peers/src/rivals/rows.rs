@@ -78,7 +78,7 @@ pub fn calls_iwarp() -> Vec<GoalRow> {
 pub fn small_reads() -> Vec<GoalRow> {
     let mut rows = small_read_at_a_time(Ganesha::new);
     for depth in [32, 128] {
-        rows.extend(small_reads_at_a_time(depth, AtLeast(15.0), Ganesha::new));
+        rows.extend(small_reads_at_a_time(depth, AtLeast(11.0), Ganesha::new));
         let [over_iwarp, _] = small_reads_at_a_time(depth, GoalBound::None, |_| CHIMERA);
         rows.push(over_iwarp);
     }
