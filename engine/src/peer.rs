@@ -11,23 +11,25 @@ use stag_pools::table::Key;
 use stag_protocol::rpcrdma::{Connection, Side};
 use stag_verbs::{PeerAddress, Qp, Time};
 
-/// One peer.
+/// One peer. The parts that each call needs come first and lie together: in a crowd none of them is
+/// in a cache when a call comes, and each line of memory that it touches is waited for.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Peer {
     pub(crate) link: Link,
+    /// The use that the peer makes of its grant.
+    pub(crate) grant: GrantUse,
     pub(crate) address: PeerAddress,
-    /// Our side: client if we connected.
-    pub(crate) side: Side,
     /// Our calls to this peer.
     pub(crate) calls: PeerCalls,
+    /// Its names and its connections, one after another.
+    pub(crate) life: Life,
     /// The peer's calls to us, and the memory that they hold.
     pub(crate) served: Served,
     /// Requests of options, and the receives among the promised ones that they need.
     pub(crate) options: PeerOptions,
-    /// The use that the peer makes of its grant.
-    pub(crate) grant: GrantUse,
-    /// Its names and its connections, one after another.
-    pub(crate) life: Life,
+    /// Our side: client if we connected.
+    pub(crate) side: Side,
 }
 
 /// The way to a peer.

@@ -33,7 +33,9 @@ pub struct Table<T> {
     free: Vec<u32>,
 }
 
+// In this order: the generation is read with the first line of the value, which may be long.
 #[derive(Debug)]
+#[repr(C)]
 struct Entry<T> {
     generation: u32,
     value: Option<T>,
