@@ -182,3 +182,55 @@ impl Outbound {
         self.offers.as_ref().map_or([None; Self::WINDOWS], |offers| offers.windows)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stag_pools::{Access, Class, Pool, Scope, Windows, table::Key};
+
+    /// A call with one window for its result, that has its reply; and the window as it comes back
+    /// when its connection ends, its content in doubt or not.
+    fn replied(is_doubtful: bool) -> (Outbound, Fenced) {
+        let scope = Scope(1);
+        let mut windows = Windows::new(1, [1; 32]);
+        let pool = Pool::new(&[Class { slot_len: 64, count: 2 }]).unwrap();
+        let mut result = pool.take(64).unwrap();
+        result.extend(64);
+        let window = windows.bind(scope, result.expose(0..64, Access::RemoteWrite)).unwrap();
+        if is_doubtful {
+            windows.doubt(scope, window.key);
+        }
+        let fenced = windows.invalidate(scope, window.key).unwrap();
+        let mut offers = Box::new(CallChunks::default());
+        offers.windows[0] = Some(OpenWindow { key: window.key, role: Role::Result });
+        offers.reply = Some(ReplyMemory::Inline { message: pool.take(64).unwrap(), payload_at: 0 });
+        let call = Outbound {
+            peer: PeerId(Key::from_bits(1)),
+            token: Token(1),
+            xid: Some(Xid(1)),
+            deadline: Time(0),
+            state: OutboundState::AwaitFence,
+            cancelled: false,
+            message: None,
+            written: 0,
+            sent: Sent::default(),
+            reply_max: 0,
+            offers: Some(offers),
+        };
+        (call, fenced)
+    }
+
+    #[test]
+    fn a_reply_whose_result_is_in_doubt_when_its_window_ends_is_a_lost_connection() {
+        for is_doubtful in [false, true] {
+            let (mut call, fenced) = replied(is_doubtful);
+            call.fence(fenced).unwrap();
+            let offers = call.offers.as_ref().unwrap();
+            let lost = CallFault::Disconnected(Cause::Fabric(FabricFault::Lost));
+            let is_lost =
+                matches!(&offers.reply, Some(ReplyMemory::Fault(fault)) if *fault == lost);
+            assert_eq!(is_lost, is_doubtful);
+            assert!(call.is_fenced() && call.has_ended() && offers.result.is_some());
+        }
+    }
+}
