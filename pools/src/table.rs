@@ -158,6 +158,12 @@ impl<T> Table<T> {
         self.entries.get(index)?.value.as_ref()
     }
 
+    /// The entry in place `index`, if it is in use.
+    #[inline]
+    pub fn at_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.entries.get_mut(index)?.value.as_mut()
+    }
+
     /// The key of the entry in place `index`, if it is in use.
     #[inline]
     pub fn key_at(&self, index: usize) -> Option<Key> {
@@ -265,5 +271,7 @@ mod tests {
         assert_eq!(table.iter().collect::<Vec<_>>(), [(second, &'c')]);
         assert_eq!((table.key_at(0), table.at(0)), (Some(second), Some(&'c')));
         assert_eq!((table.key_at(1), table.at(1)), (None, None));
+        assert_eq!(table.at_mut(0), Some(&mut 'c'));
+        assert_eq!(table.at_mut(1), None);
     }
 }
