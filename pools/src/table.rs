@@ -175,10 +175,16 @@ impl<T> Table<T> {
 
     /// The entry in place `index` with its key, if it is in use, to be changed.
     #[inline]
-    pub fn at_mut(&mut self, index: usize) -> Option<(Key, &mut T)> {
+    pub fn entry_at(&mut self, index: usize) -> Option<(Key, &mut T)> {
         let entry = self.entries.get_mut(index)?;
         let key = Key { index: index as u32, generation: entry.generation };
         Some((key, entry.value.as_mut()?))
+    }
+
+    /// The entry in place `index`, if it is in use, to be changed.
+    #[inline]
+    pub fn at_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.entries.get_mut(index)?.value.as_mut()
     }
 
     /// The key of the entry in place `index`, if it is in use.
@@ -288,5 +294,7 @@ mod tests {
         assert_eq!(table.iter().collect::<Vec<_>>(), [(second, &'c')]);
         assert_eq!((table.key_at(0), table.at(0)), (Some(second), Some(&'c')));
         assert_eq!((table.key_at(1), table.at(1)), (None, None));
+        assert_eq!(table.at_mut(0), Some(&mut 'c'));
+        assert_eq!(table.at_mut(1), None);
     }
 }

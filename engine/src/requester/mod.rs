@@ -168,7 +168,7 @@ impl Requester {
     /// The call of `peer` that has this XID and was sent.
     #[inline]
     fn by_xid(&mut self, peer: PeerId, xid: Xid) -> Option<(Key, &mut Outbound)> {
-        let (key, call) = self.calls.at_mut(self.xids.place(xid))?;
+        let (key, call) = self.calls.entry_at(self.xids.place(xid))?;
         let is_it =
             call.peer == peer && call.xid == Some(xid) && call.state != OutboundState::AwaitCredit;
         is_it.then_some((key, call))

@@ -44,6 +44,7 @@ pub(crate) fn end(
         return;
     }
     conn.state = ShmState::AwaitClose;
+    conn.note(&mut shared.lanes);
     conn.deadline = None;
     conn.answers.clear();
     retract(conn.qp.0, link);
@@ -64,16 +65,16 @@ pub(crate) fn end(
 /// Retracts the records in the ring that name windows of this connection, because their memory is
 /// about to be reused. Memory of Writes is kept as long as the ring names it.
 fn retract(conn: Key, link: &mut ShmLink) {
-    let (lent, producer, own) = (&mut link.lent, &link.producer, &link.own);
+    let (lent, rings) = (&mut link.lent, &link.rings);
     lent.retain_mut(|lent| {
         if lent.conn != conn {
             return true;
         }
         lent.write = None;
         if lent.source.is_none()
-            && let Some(own) = own
+            && let Some(rings) = rings
         {
-            producer.retract(own, lent.begin);
+            rings.retract(lent.begin);
         }
         lent.source.is_some()
     });

@@ -6,7 +6,7 @@ use crate::{
     conn::{LinkMessage, ShmConn, ShmShared, ShmState},
     link::{self, LinkDenied, LinkStage, Listener, ShmLink},
     record::NONSENSE,
-    ring::{LINE, RingSource},
+    ring::LINE,
     rx::{self, HeardRecord},
 };
 use rustix::{
@@ -109,6 +109,7 @@ impl Shm {
     fn adopt(&mut self, link: ShmLink) -> Option<Key> {
         let deadline = link.deadline;
         let key = self.links.insert(Box::new(link)).ok()?;
+        self.links.get_mut(key)?.place = key.index();
         if self.watch_link(key).is_err() {
             self.links.remove(key);
             return None;
@@ -194,7 +195,7 @@ impl Shm {
     /// the ring is handled, so that a process cannot keep this loop busy for ever.
     fn drain(&mut self, key: Key) {
         let Some(link) = self.links.get_mut(key) else { return };
-        let lines = link.theirs.as_ref().map_or(0, |theirs| theirs.len() / LINE);
+        let lines = link.rings.as_ref().map_or(0, |rings| rings.theirs().len() / LINE);
         for _ in 0..lines {
             match rx::receive(key, link, &mut self.conns, &mut self.shared) {
                 Ok(true) => {}
@@ -305,6 +306,6 @@ pub(crate) fn given_up(
 pub(crate) fn copy_private_data(link: &ShmLink, heard: &HeardRecord) -> Result<Box<[u8]>, Cause> {
     let len = usize::try_from(heard.record.len).ok().filter(|len| *len <= PRIVATE_DATA_MAX);
     let mut octets = vec![0; len.ok_or(NONSENSE)?].into_boxed_slice();
-    link.theirs.as_ref().ok_or(NONSENSE)?.copy_out(heard.body, &mut octets);
+    link.rings.as_ref().ok_or(NONSENSE)?.copy_out(heard.body, &mut octets);
     Ok(octets)
 }

@@ -1,6 +1,10 @@
 //! One connection: its state, its work, and what it shares with the others of its shard.
 
-use crate::{ShmConfig, ShmStats, record::CloseReason};
+use crate::{
+    ShmConfig, ShmStats,
+    lane::{Lane, Lanes},
+    record::CloseReason,
+};
 use rustix::fd::OwnedFd;
 use stag_pools::{Pool, RemoteKey, Windows, table::Key};
 use stag_verbs::{
@@ -110,6 +114,27 @@ impl ShmConn {
         matches!(self.state, ShmState::AwaitReply | ShmState::AwaitAnswer | ShmState::Established)
     }
 
+    /// Both sides may send from here on.
+    pub(crate) fn establish(&mut self, lanes: &mut Lanes) {
+        self.state = ShmState::Established;
+        self.note(lanes);
+    }
+
+    /// Writes down where its messages go.
+    pub(crate) fn note(&self, lanes: &mut Lanes) {
+        lanes.set(self.qp, self.lane());
+    }
+
+    /// Its lane by its state.
+    pub(crate) fn lane(&self) -> Lane {
+        match self.state {
+            ShmState::Established => {
+                Lane::new(self.qp, self.link, self.peer, !self.queue.has_begun_all())
+            }
+            _ => Lane::SHUT,
+        }
+    }
+
     /// Nobody says anything about it any more: its place can be used again when the engine has had
     /// its last event.
     pub(crate) const fn die(&mut self, shared: &mut ShmShared) {
@@ -158,6 +183,7 @@ pub(crate) struct ShmShared {
     pub(crate) epoll: OwnedFd,
     pub(crate) windows: Windows,
     pub(crate) receives: Receives,
+    pub(crate) lanes: Lanes,
     pub(crate) events: VecDeque<Event>,
     /// Memory for work requests of connections that have none pending.
     pub(crate) spare_works: Vec<VecDeque<Work>>,
@@ -190,6 +216,11 @@ impl ShmShared {
             // RFC 5042 §6.4.3.2, §6.4.6 [5042-19]: a full event queue affects no other stream
             self.events.push_back(event);
         }
+    }
+
+    /// True if a message is longer than any receive, and than the ring takes.
+    pub(crate) const fn is_long(&self, message: &[u8]) -> bool {
+        message.len() > self.config.ring_len / 8
     }
 
     /// The number of the pool that holds `place` for peers that map it.

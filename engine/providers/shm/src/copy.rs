@@ -7,10 +7,13 @@
 //! other process cannot reach it; whoever has to know that nothing changed meanwhile asks the ring
 //! ([`crate::ring::Consumer::is_still`]).
 
+use crate::ring::{LINE, WORD};
+use std::ops::RangeInclusive;
+
+/// Octets of a record in its first line.
+const FIRST: usize = LINE - WORD;
 /// Octets from which on the lines of a copy are worth a loop of their own.
 const BULK: usize = 256;
-/// Octets of a turn of that loop.
-const LINE: usize = crate::ring::LINE;
 /// Octets of the longest unit.
 const VECTOR: usize = 16;
 
@@ -27,6 +30,71 @@ pub(crate) unsafe fn copy_volatile(from: *const u8, to: &mut [u8]) {
     }
     // SAFETY: the caller's promise; it begins at a word.
     unsafe { copy_short(from, to) };
+}
+
+/// Copies the lines of a record at `from`, [`LINES`] at most, without its word. Octets that come
+/// behind the record are copied, too: whole lines are copied soonest.
+///
+/// # Safety
+/// `from` is aligned to a line and valid for reads of a word and `to.len()` octets, which are whole
+/// lines together, and `to` does not overlap them. Others may write to them: only other processes,
+/// or this one by atomics.
+#[inline(always)]
+pub(crate) unsafe fn copy_lines(from: *const u8, to: &mut [u8]) {
+    let Some((first, rest)) = to.split_first_chunk_mut::<FIRST>() else { return };
+    let (word, vectors) = first.split_at_mut(WORD);
+    // SAFETY: the caller promises the first line, whose second word this is.
+    unsafe { copy_words(from.wrapping_add(WORD), word.as_chunks_mut().0) };
+    // SAFETY: the caller promises the first line, whose second vector begins here.
+    unsafe { copy_vectors(from.wrapping_add(VECTOR), vectors.as_chunks_mut().0) };
+    let (mut from, mut rest) = (from.wrapping_add(LINE), rest);
+    // A loop of known length becomes none.
+    for _ in 1..LINES {
+        let Some(line) = rest.split_off_mut(..LINE) else { return };
+        // SAFETY: the caller promises this line.
+        unsafe { copy_vectors(from, line.as_chunks_mut().0) };
+        from = from.wrapping_add(LINE);
+    }
+}
+
+/// Lines of the longest record that [`copy_lines`] copies.
+pub(crate) const LINES: usize = 4;
+/// Lengths that [`store_short`] copies.
+pub(crate) const SHORT: RangeInclusive<usize> = VECTOR..=16 * VECTOR;
+
+/// Copies a few octets to `to` without a call: those at the beginning and those at the end, which
+/// are more than half of them and overlap.
+///
+/// # Safety
+/// `to` is valid for writes of `from.len()` octets, does not overlap `from`, and no reference names
+/// it.
+#[inline(always)]
+pub(crate) unsafe fn store_short(from: &[u8], to: *mut u8) {
+    debug_assert!(SHORT.contains(&from.len()), "others are copied otherwise");
+    match from.len() {
+        // SAFETY: the caller's promise.
+        0..=32 => unsafe { store_ends::<16>(from, to) },
+        // SAFETY: the caller's promise.
+        33..=64 => unsafe { store_ends::<32>(from, to) },
+        // SAFETY: the caller's promise.
+        65..=128 => unsafe { store_ends::<64>(from, to) },
+        // SAFETY: the caller's promise.
+        _ => unsafe { store_ends::<128>(from, to) },
+    }
+}
+
+/// # Safety
+/// As [`store_short`].
+#[inline(always)]
+unsafe fn store_ends<const LEN: usize>(from: &[u8], to: *mut u8) {
+    let (Some(first), Some(last)) = (from.first_chunk::<LEN>(), from.last_chunk::<LEN>()) else {
+        return;
+    };
+    let end = to.wrapping_add(from.len() - LEN);
+    // SAFETY: the caller promises all octets, and these are the first ones.
+    unsafe { std::ptr::copy_nonoverlapping(first.as_ptr(), to, LEN) };
+    // SAFETY: the caller promises all octets, and these are the last ones.
+    unsafe { std::ptr::copy_nonoverlapping(last.as_ptr(), end, LEN) };
 }
 
 /// # Safety
@@ -175,6 +243,33 @@ mod tests {
                     assert!(is_kept, "{len} octets at {offset}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn every_record_is_copied_and_no_line_behind_it() {
+        #[repr(align(64))]
+        struct Lines([u8; 1024]);
+        let from = Lines(std::array::from_fn(|at| (at * 7 + at / 256) as u8));
+        for len in (1..=LINES).map(|lines| lines * LINE) {
+            let mut to = [0xee; 1024];
+            // SAFETY: so many lines lie in `from`.
+            unsafe { copy_lines(from.0.as_ptr(), &mut to[..len - WORD]) };
+            assert_eq!(to[..len - WORD], from.0[WORD..len]);
+            assert!(to[len - WORD..].iter().all(|octet| *octet == 0xee), "{len}");
+        }
+    }
+
+    #[test]
+    fn every_short_length_is_stored_and_nothing_else() {
+        let from: [u8; 256] = std::array::from_fn(|at| (at * 7) as u8 & 0x7f);
+        for (len, offset) in SHORT.flat_map(|len| (0..17).map(move |offset| (len, offset))) {
+            let mut to = [0xee; 512];
+            // SAFETY: `to` has as many octets behind `offset`.
+            unsafe { store_short(&from[..len], to.as_mut_ptr().wrapping_add(offset)) };
+            assert_eq!(to[offset..offset + len], from[..len]);
+            let (before, behind) = (&to[..offset], &to[offset + len..]);
+            assert!(before.iter().chain(behind).all(|octet| *octet == 0xee), "{len} at {offset}");
         }
     }
 

@@ -6,10 +6,11 @@ use crate::{
     cm::LISTENERS,
     config::{PRIVATE_DATA_MAX, RING_MAX, RING_MIN},
     conn::{ShmConn, ShmShared, ShmState},
+    lane::Lanes,
     link::{self, LinkStage, Listener, ShmLink},
     record::NONSENSE,
-    rx::{self, RingFront},
-    tx,
+    rings::LinkRings,
+    rx, tx,
 };
 use rustix::event::epoll;
 use stag_pools::{Pool, Table, Windows, table::Key};
@@ -50,7 +51,7 @@ pub struct Shm {
     pub(crate) next_look: Time,
     /// Before this time only rings have to be looked at, and events that wait.
     pub(crate) plain_until: Time,
-    /// Work was posted, or something is to be said, since the doorbells were rung.
+    /// Work was posted, or something may be to be said, since the doorbells were rung.
     pub(crate) is_loud: bool,
     /// Links or connections that are being set up, or wait for a deadline.
     pub(crate) next_deadline: Option<Time>,
@@ -89,6 +90,7 @@ impl Shm {
         let shared = ShmShared {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             windows: Windows::new(limits.windows, config.seed),
+            lanes: Lanes::new(places),
             receives: Receives::new(limits.receives, limits.receive_len, config.parking)?,
             events: VecDeque::with_capacity(events),
             spare_works: Vec::with_capacity(places),
@@ -181,8 +183,6 @@ impl Shm {
             let Some(link) = self.links.get_mut(key) else { continue };
             if !link.waiting.is_empty() || !link.say.is_empty() {
                 self.flush_link(key);
-            } else if link.is_unheard {
-                link.wake(&mut self.shared);
             }
         }
     }
@@ -226,40 +226,22 @@ impl Shm {
 }
 
 impl Shm {
-    /// The next event. Nearly always a message or nothing: both are found out by one look at each
-    /// process's ring.
+    /// The next event. A message or nothing is found out by a [look](Self::look_once).
     #[inline]
     pub(crate) fn poll_once(&mut self, now: Time) -> Option<Event> {
-        self.shared.now = now;
-        if !self.is_plain(now) {
-            return self.poll_all(now);
+        let receive = if self.is_plain(now) { self.shared.receives.take_ready() } else { None };
+        let Some(mut buf) = receive else { return self.poll_all(now) };
+        let found = self.look_once(now, buf.spare_mut());
+        if let Look::Message { qp, len } = found {
+            buf.extend(len);
+            return Some(Event::Received { qp, buf, invalidated: None });
         }
-        if self.in_turn >= RECORDS_PER_TURN {
-            self.next_turn();
-        }
-        let (mut is_calm, receive_len) = (true, self.shared.receives.receive_len());
-        for _ in 0..self.hot.len() {
-            let Some(key) = self.hot.get(self.turn).copied() else { return self.poll_all(now) };
-            let Some(link) = self.links.get_mut(key) else { return self.poll_all(now) };
-            match rx::look(key, link, &self.conns, receive_len) {
-                RingFront::Message(qp, front) => {
-                    let Some(mut buf) = self.shared.receives.take_ready() else {
-                        return self.poll_all(now);
-                    };
-                    rx::take(link, front, &mut buf, &mut self.shared);
-                    self.in_turn += 1;
-                    return Some(Event::Received { qp, buf, invalidated: None });
-                }
-                RingFront::Other => return self.poll_all(now),
-                RingFront::Nothing => is_calm &= link.is_calm(),
-            }
-            self.next_turn();
-        }
-        if is_calm { None } else { self.poll_all(now) }
+        let kept = self.shared.receives.add(buf);
+        debug_assert!(kept.is_ok(), "it was there before");
+        if found == Look::Nothing { None } else { self.poll_all(now) }
     }
 
-    /// A message, or nothing, as [`poll_once`](Self::poll_once) finds it out; everything else is
-    /// left to that.
+    /// A message, or nothing; everything else is left to [`poll_once`](Self::poll_once).
     #[inline]
     pub(crate) fn look_once(&mut self, now: Time, room: &mut [u8]) -> Look {
         self.shared.now = now;
@@ -300,26 +282,15 @@ impl Shm {
     /// Returns true if a record is in front of the ring of a link.
     fn has_front(&self, key: Key) -> bool {
         let link = self.links.get(key);
-        link.is_some_and(|link| {
-            link.theirs.as_ref().is_some_and(|theirs| link.consumer.is_fruitful(theirs))
-        })
+        link.is_some_and(|link| link.rings.as_ref().is_some_and(LinkRings::is_fruitful))
     }
 
     /// Looks at the ring of one process.
     #[inline(always)]
     fn look_at(&mut self, key: Key, room: &mut [u8]) -> Look {
-        let Some(link) = self.links.get_mut(key) else { return Look::Other };
-        let receive_len = self.shared.receives.receive_len();
-        match rx::look(key, link, &self.conns, receive_len) {
-            RingFront::Message(qp, front) => {
-                let len = front.word.len();
-                let Some(room) = room.get_mut(..len) else { return Look::Other };
-                rx::take_to(link, front, room, &mut self.shared);
-                Look::Message { qp, len }
-            }
-            RingFront::Nothing if link.is_calm() => Look::Nothing,
-            RingFront::Nothing | RingFront::Other => Look::Other,
-        }
+        // A link that ends leaves the list at once.
+        let Some(link) = self.links.at_mut(key.index()) else { return Look::Other };
+        rx::look(link, &mut self.shared, room)
     }
 
     /// Returns true if nothing but rings has to be looked at.
@@ -350,6 +321,7 @@ impl Shm {
     /// The next event, whatever it is.
     #[inline(never)]
     fn poll_all(&mut self, now: Time) -> Option<Event> {
+        self.shared.now = now;
         self.plain_until = Time(0);
         self.is_loud = true;
         self.wake_up();

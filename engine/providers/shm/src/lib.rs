@@ -21,12 +21,14 @@
 //! | `open` | providers made from addresses |
 //! | `provider` | the contract's calls |
 //! | `driver` | doorbells, timers, the poll |
+//! | `lane` | messages that go at once |
 //! | `cm` | listening, connection set-up, looks at the sockets |
 //! | `sleep` | falling asleep, waking up |
 //! | `link` | two processes find each other: socket, files, users |
 //! | `rx`, `tx` | records in, records out |
 //! | `close` | how connections and links end |
 //! | `ring`, `record` | a ring of records, and what they say |
+//! | `rings` | the two rings of a link |
 //! | `peer` | who the other process is; has `unsafe` |
 //! | `segment` | the mappings; has `unsafe` |
 //! | `copy` | copies out of them; has `unsafe` |
@@ -39,12 +41,14 @@ mod config;
 mod conn;
 mod copy;
 mod driver;
+mod lane;
 mod link;
 mod open;
 mod peer;
 mod provider;
 mod record;
 mod ring;
+mod rings;
 mod rx;
 #[cfg(test)]
 mod scribbler;

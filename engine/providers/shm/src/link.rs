@@ -5,11 +5,12 @@
 //! carries wake-ups only; its end is the end of the link.
 
 use crate::{
-    ShmAddress, ShmConfig,
+    ShmAddress,
     config::{RING_MAX, RING_MIN},
     conn::{LinkMessage, ShmShared},
     peer::peer_of,
-    ring::{Consumer, Producer, RING, must_wake},
+    ring::RING,
+    rings::LinkRings,
     segment::{OwnSegment, PeerSegment},
 };
 use rustix::{
@@ -77,16 +78,17 @@ pub(crate) struct LentRecord {
 /// One process, as long as its socket lives.
 #[derive(Debug)]
 pub(crate) struct ShmLink {
+    /// Its place in the table of links.
+    pub(crate) place: usize,
     pub(crate) socket: OwnedFd,
     pub(crate) stage: LinkStage,
     pub(crate) peer: PeerAddress,
     /// Address that this side connected to.
     pub(crate) target: Option<ShmAddress>,
-    /// Our ring; the peer's; none before the hellos.
-    pub(crate) own: Option<OwnSegment>,
-    pub(crate) theirs: Option<PeerSegment>,
-    pub(crate) producer: Producer,
-    pub(crate) consumer: Consumer,
+    /// Our file, from our hello to the peer's.
+    hello: Option<OwnSegment>,
+    /// Our ring and the peer's; none before both hellos.
+    pub(crate) rings: Option<LinkRings>,
     /// The peer's pools, where it trusts us.
     pub(crate) pools: Vec<PeerSegment>,
     pub(crate) is_trusting: bool,
@@ -106,23 +108,18 @@ pub(crate) struct ShmLink {
     /// Memory of the peer was read: it waits to hear that. One whose ring is full hears of each
     /// part that was read anyway.
     pub(crate) is_owing: bool,
-    /// Something was said since the peer was last looked at for whether it sleeps.
-    pub(crate) is_unheard: bool,
-    /// The sleep of the peer that was ended by a wake-up.
-    woken: u64,
 }
 
 impl ShmLink {
-    fn new(socket: OwnedFd, peer: PeerAddress, config: &ShmConfig, deadline: Time) -> Self {
+    const fn new(socket: OwnedFd, peer: PeerAddress, deadline: Time) -> Self {
         Self {
+            place: usize::MAX,
             socket,
             stage: LinkStage::AwaitHello,
             peer,
             target: None,
-            own: None,
-            theirs: None,
-            producer: Producer::new(config.ring_len),
-            consumer: Consumer::new(config.ring_len),
+            hello: None,
+            rings: None,
             pools: Vec::new(),
             is_trusting: false,
             has_barrier: false,
@@ -134,8 +131,6 @@ impl ShmLink {
             is_stalled: false,
             is_full: false,
             is_owing: false,
-            is_unheard: false,
-            woken: 0,
         }
     }
 
@@ -150,7 +145,7 @@ impl ShmLink {
         .map_err(fault)?;
         let deadline = shared.now + shared.config.timeout;
         let nobody = PeerAddress::Process { pid: 0, uid: 0 };
-        let mut link = Self::new(socket, nobody, &shared.config, deadline);
+        let mut link = Self::new(socket, nobody, deadline);
         link.target = Some(to.clone());
         link.stage = LinkStage::AwaitServer;
         link.try_server(shared)?;
@@ -179,7 +174,7 @@ impl ShmLink {
         if !shared.config.allow.contains(&uid) {
             return Err(LinkDenied::User);
         }
-        Ok(Self::new(socket, peer, &shared.config, shared.now + shared.config.timeout))
+        Ok(Self::new(socket, peer, shared.now + shared.config.timeout))
     }
 
     /// Returns true if this side allows both sides' pools to be mapped.
@@ -214,7 +209,7 @@ impl ShmLink {
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         net::sendmsg(&self.socket, &[IoSlice::new(&hello)], &mut control, flags)?;
-        self.own = Some(own);
+        self.hello = Some(own);
         Ok(())
     }
 
@@ -268,18 +263,19 @@ impl ShmLink {
         if word(8)? != VERSION || !is_sane || count > POOLS_MAX || files.len() != count + 1 {
             return None;
         }
-        if self.own.is_none() {
+        if self.hello.is_none() {
             self.say_hello(shared).ok()?;
         }
         self.is_trusting = flags & TRUST != 0 && self.may_trust(shared);
         self.has_barrier = flags & BARRIER != 0;
         let (ring, pools) = files.split_first()?;
-        self.theirs = Some(PeerSegment::new(ring.as_fd(), RING + ring_len).ok()?);
-        self.consumer = Consumer::new(ring_len);
+        let theirs = PeerSegment::new(ring.as_fd(), RING + ring_len).ok()?;
         for (number, file) in pools.iter().enumerate().filter(|_| self.is_trusting) {
             let len = u64::from_le_bytes(*hello.get(24 + 8 * number..)?.first_chunk()?);
             self.pools.push(PeerSegment::new(file.as_fd(), usize::try_from(len).ok()?).ok()?);
         }
+        self.rings =
+            Some(LinkRings::new(self.hello.take()?, theirs, shared.receives.receive_len()));
         self.stage = LinkStage::Up;
         self.deadline = None;
         shared.stats.links += 1;
@@ -287,10 +283,23 @@ impl ShmLink {
         Some(())
     }
 
+    /// The file that this side writes, once it was made.
+    pub(crate) fn own(&self) -> Option<&OwnSegment> {
+        self.rings.as_ref().map(LinkRings::own).or(self.hello.as_ref())
+    }
+
     /// Returns true if nothing on this link waits for the peer, nor the peer for this side.
     #[inline]
     pub(crate) fn is_calm(&self) -> bool {
-        !self.is_owing && self.waiting.is_empty() && self.lent.is_empty() && self.say.is_empty()
+        // One test of all: most of the time none of them holds.
+        let kept = self.waiting.len() | self.lent.len() | self.say.len();
+        kept | usize::from(self.is_owing) == 0
+    }
+
+    /// Returns true if nothing waits for room in our ring.
+    #[inline]
+    pub(crate) fn is_open(&self) -> bool {
+        self.waiting.len() | self.say.len() == 0
     }
 
     /// Tells the peer how far we have read, if it waits to hear that.
@@ -302,30 +311,34 @@ impl ShmLink {
 
     /// Tells the peer how far we have read.
     pub(crate) fn tell_progress(&mut self, shared: &mut ShmShared) {
-        if let Some(own) = &self.own
-            && self.consumer.publish(own)
-        {
+        if self.rings.as_mut().is_some_and(LinkRings::tell_progress) {
             self.wake(shared);
         }
     }
 
     /// Ends the peer's sleep, if it sleeps: something for it was said, or read.
     pub(crate) fn wake(&mut self, shared: &mut ShmShared) {
-        let Some(theirs) = &self.theirs else { return };
-        self.is_unheard = false;
-        if must_wake(theirs, &mut self.woken) {
-            shared.stats.wakeups += 1;
-            // A full socket wakes as well; a broken one is found at the next look.
-            let _ = net::send(&self.socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        if self.rings.as_mut().is_some_and(LinkRings::must_wake) {
+            self.end_sleep(shared);
         }
+    }
+
+    /// Ends a sleep of the peer that was not ended before. Returns true.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn end_sleep(&self, shared: &mut ShmShared) -> bool {
+        shared.stats.wakeups += 1;
+        // A full socket wakes as well; a broken one is found at the next look.
+        let _ = net::send(&self.socket, &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        true
     }
 }
 
 impl Drop for ShmLink {
     /// A peer that still reads must not find other content where the ring names our memory.
     fn drop(&mut self) {
-        let Some(own) = &self.own else { return };
-        self.lent.iter().for_each(|lent| self.producer.retract(own, lent.begin));
+        let Some(rings) = &self.rings else { return };
+        self.lent.iter().for_each(|lent| rings.retract(lent.begin));
     }
 }
 

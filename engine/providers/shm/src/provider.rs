@@ -4,6 +4,7 @@
 use crate::{
     Shm, ShmAddress, close,
     conn::{LinkMessage, ShmConn, ShmShared, ShmState},
+    lane, tx,
 };
 use rustix::fd::AsFd;
 use stag_pools::{Access, Buf, Extent, Pool, RemoteKey, Window, table::Key};
@@ -18,11 +19,6 @@ impl Shm {
     /// The connection that `qp` names for the engine.
     fn named(&self, qp: Qp) -> Option<&ShmConn> {
         self.conns.get(qp.0).map(|conn| &**conn).filter(|conn| !conn.is_over)
-    }
-
-    /// True if a message is longer than any receive, and than the ring takes.
-    const fn is_long(&self, message: &[u8]) -> bool {
-        message.len() > self.shared.config.ring_len / 8
     }
 }
 
@@ -49,6 +45,7 @@ impl Postable for ShmPosted<'_> {
     fn enqueue(self, tag: Tag, op: Op, from: &[RemoteSpan]) {
         self.conn.queue.borrow(&mut self.shared.spare_works);
         self.conn.queue.post(tag, op, from);
+        self.shared.lanes.hold(self.conn.qp);
         *self.is_loud = true;
         if !std::mem::replace(&mut self.conn.is_posted, true) {
             self.posted.push(self.conn.qp.0);
@@ -113,7 +110,7 @@ impl Provider for Shm {
         }
         let (link_key, to, from) = (conn.link, conn.peer, conn.number());
         let link = self.links.get_mut(link_key).ok_or(Refusal::Gone)?;
-        conn.state = ShmState::Established;
+        conn.establish(&mut self.shared.lanes);
         link.say.push_back(LinkMessage::Accept { to, from, private_data: private_data.into() });
         self.shared.events.push_back(Event::Established { qp });
         self.flush_link(link_key);
@@ -146,7 +143,7 @@ impl Provider for Shm {
             conn.queue.ring();
             let key = conn.link;
             if let Some(link) = self.links.get_mut(key) {
-                crate::tx::want(conn, link);
+                tx::want(conn, link);
             }
             self.flush_link(key);
         }
@@ -196,22 +193,16 @@ impl Provider for Shm {
         message: Buf,
         invalidate: Option<RemoteKey>,
     ) -> Result<(), Refused<Buf>> {
-        if self.is_long(&message) {
+        if self.shared.is_long(&message) {
             return Err(Refused { why: Refusal::Malformed, token: message });
         }
         self.enqueue_send(qp, tag, message, invalidate)
     }
 
     fn send_inline(&mut self, qp: Qp, message: &[u8], invalidate: Option<RemoteKey>) -> bool {
-        let is_long = self.is_long(message);
-        let Some(conn) = self.conns.get_mut(qp.0) else { return false };
-        if conn.state != ShmState::Established || !conn.queue.has_begun_all() || is_long {
-            return false;
-        }
-        let Some(link) = self.links.get_mut(conn.link) else { return false };
-        let is_sent = crate::tx::send_at_once(conn, link, &mut self.shared, message, invalidate);
-        self.is_loud |= is_sent;
-        is_sent
+        let Some(lane) = self.shared.lanes.free(qp) else { return false };
+        let Some(link) = self.links.at_mut(lane.link()) else { return false };
+        lane::send_at_once(lane, link, &mut self.shared, message, invalidate)
     }
 
     fn post_write(

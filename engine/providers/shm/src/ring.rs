@@ -32,6 +32,12 @@ pub(crate) struct Word(u64);
 impl Word {
     const NONE: u64 = 0;
 
+    /// Returns true if no record is there.
+    #[inline]
+    pub(crate) const fn is_none(self) -> bool {
+        self.0 == Self::NONE
+    }
+
     /// A record of `kind` with `len` octets behind this word, for connection `to`.
     #[inline]
     pub(crate) const fn new(kind: u8, len: usize, to: u32) -> Self {
@@ -65,7 +71,12 @@ impl Word {
 
     /// Octets of the record, this word and the rest of its last line included.
     pub(crate) const fn span(self) -> usize {
-        (WORD + self.len() + LINE - 1) & !(LINE - 1)
+        Self::span_of(self.len())
+    }
+
+    /// Octets of a record with `len` octets behind its word.
+    pub(crate) const fn span_of(len: usize) -> usize {
+        (WORD + len + LINE - 1) & !(LINE - 1)
     }
 
     /// The same word with another kind.
@@ -107,17 +118,22 @@ pub(crate) struct RecordParts<'a> {
 /// The writing end. `tail` and `head` count octets from the beginning of time.
 #[derive(Debug)]
 pub(crate) struct Producer {
-    len: usize,
+    /// Place of `tail` in the file.
+    at: usize,
+    /// Octets from there on that are free for whole records; neither the ring's end nor the line
+    /// that stays free is among them. There may be more.
+    room: usize,
     tail: u64,
     /// Position up to which the reader is known to have read.
     head: u64,
+    len: usize,
 }
 
 impl Producer {
     /// For a ring of `len` octets: a power of two.
     pub(crate) const fn new(len: usize) -> Self {
         assert!(len.is_power_of_two() && len >= PART * LINE, "positions are masked");
-        Self { len, tail: 0, head: 0 }
+        Self { at: RING, room: 0, tail: 0, head: 0, len }
     }
 
     /// Octets of the longest record, its word included.
@@ -136,8 +152,9 @@ impl Producer {
         self.tail
     }
 
-    const fn offset(&self, position: u64) -> usize {
-        position as usize & (self.len - 1)
+    /// The place in the file of a position.
+    const fn place(&self, position: u64) -> usize {
+        RING + (position as usize & (self.len - 1))
     }
 
     /// Looks how far the reader is. True when it has got further.
@@ -155,6 +172,12 @@ impl Producer {
     /// [`look`](Self::look) validates that position.
     pub(crate) fn has_moved(&self, reader: &impl RingSource) -> bool {
         reader.word(HEAD) != self.head
+    }
+
+    /// Place of the next record in the file, if `word` begins one for which there is room at once.
+    #[inline]
+    pub(crate) const fn place_at_once(&self, word: Word) -> Option<usize> {
+        if word.span() <= self.room { Some(self.at) } else { None }
     }
 
     /// Publishes one record: its word, `head` and `body`. Its end, or none when it has to wait for
@@ -182,7 +205,6 @@ impl Producer {
     ///
     /// # Panics
     /// When it is longer than [`record_max`](Self::record_max).
-    #[inline]
     pub(crate) fn reserve(
         &mut self,
         memory: &impl RingTarget,
@@ -190,35 +212,42 @@ impl Producer {
         word: Word,
     ) -> Result<Option<usize>, Broken> {
         let len = word.span();
-        assert!(len <= self.record_max(), "senders cut what is long");
-        let is_ready = len <= self.to_end() && self.fits(len);
-        if !is_ready && !self.make_room(len, memory, reader)? {
+        if len > self.room && !self.make_room(len, memory, reader)? {
             return Ok(None);
         }
-        Ok(Some(RING + self.offset(self.tail) + WORD))
+        Ok(Some(self.at + WORD))
     }
 
     /// The record whose octets were put where [`reserve`](Self::reserve) said is there for the
     /// reader. Its end.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn publish(&mut self, memory: &impl RingTarget, word: Word) -> u64 {
-        let at = RING + self.offset(self.tail);
-        let end = self.tail + word.span() as u64;
-        memory.set_word(RING + self.offset(end), Word::NONE);
-        memory.set_word(at, word.0);
-        self.tail = end;
-        end
+        let span = word.span();
+        let next = self.after(span);
+        memory.set_word(next, Word::NONE);
+        memory.set_word(self.at, word.0);
+        self.at = next;
+        self.room -= span;
+        self.tail += span as u64;
+        self.tail
+    }
+
+    /// The place behind `span` octets that are there before the ring's end.
+    #[inline]
+    const fn after(&self, span: usize) -> usize {
+        let next = self.at + span;
+        if next < RING + self.len { next } else { RING }
     }
 
     /// Octets up to the end of the ring.
     const fn to_end(&self) -> usize {
-        self.len - self.offset(self.tail)
+        RING + self.len - self.at
     }
 
-    /// Returns true if `len` octets are free. The word behind them is cleared, so that line must be
-    /// free, too.
-    const fn fits(&self, len: usize) -> bool {
-        self.tail + (len + LINE) as u64 <= self.head + self.len as u64
+    /// Octets that are free for records. The word behind a record is cleared, so a line stays free.
+    const fn free(&self) -> usize {
+        let taken = (self.tail - self.head) as usize;
+        (self.len - taken).saturating_sub(LINE)
     }
 
     /// Asks the reader for room, and goes on at the beginning of the ring where a record of `len`
@@ -230,18 +259,21 @@ impl Producer {
         memory: &impl RingTarget,
         reader: &impl RingSource,
     ) -> Result<bool, Broken> {
+        assert!(len <= self.record_max(), "senders cut what is long");
         let skipped = if len > self.to_end() { self.to_end() } else { 0 };
-        if !self.fits(skipped + len) {
+        if skipped + len > self.free() {
             self.look(reader)?;
         }
-        if !self.fits(skipped + len) {
+        if skipped + len > self.free() {
             return Ok(false);
         }
         if skipped > 0 {
             memory.set_word(RING, Word::NONE);
-            memory.set_word(RING + self.offset(self.tail), Word::new(PAD, 0, 0).0);
+            memory.set_word(self.at, Word::new(PAD, 0, 0).0);
+            self.at = RING;
             self.tail += skipped as u64;
         }
+        self.room = self.free().min(self.to_end()).min(self.record_max());
         Ok(true)
     }
 
@@ -249,7 +281,7 @@ impl Producer {
     /// beyond it. To be called before the memory that it names is used for anything else.
     pub(crate) fn retract(&self, memory: &impl RingTarget, position: u64) {
         if position >= self.head {
-            let at = RING + self.offset(position);
+            let at = self.place(position);
             // Only this side writes there: what it says of the record is still what was said.
             memory.set_word(at, Word(memory.word(at)).become_kind(RETRACTED).0);
             // What is written to that memory must not be seen earlier.
@@ -269,6 +301,8 @@ pub(crate) struct Front {
 /// The reading end.
 #[derive(Debug)]
 pub(crate) struct Consumer {
+    /// Place of `head` in the file.
+    at: usize,
     len: usize,
     head: u64,
     /// Position that the writer was told last.
@@ -281,7 +315,12 @@ impl Consumer {
     /// For a ring of `len` octets: a power of two.
     pub(crate) const fn new(len: usize) -> Self {
         assert!(len.is_power_of_two() && len >= PART * LINE, "positions are masked");
-        Self { len, head: 0, published: 0, due: (len / PART) as u64 }
+        Self { at: RING, len, head: 0, published: 0, due: (len / PART) as u64 }
+    }
+
+    /// Octets of the longest record, its word included.
+    pub(crate) const fn record_max(&self) -> usize {
+        self.len / PART
     }
 
     /// Everything up to here was read.
@@ -290,15 +329,35 @@ impl Consumer {
         self.head
     }
 
-    const fn offset(&self) -> usize {
-        self.head as usize & (self.len - 1)
+    /// Octets up to the end of the ring.
+    #[inline]
+    const fn to_end(&self) -> usize {
+        RING + self.len - self.at
     }
 
-    /// The word at `head`, if one is there.
+    /// The word in front, which nobody has judged.
+    #[inline]
+    pub(crate) fn peek(&self, memory: &impl RingSource) -> Word {
+        Word(memory.word(self.at))
+    }
+
+    /// The word in front, if a record is there.
     #[inline]
     fn word(&self, memory: &impl RingSource) -> Option<Word> {
-        let word = memory.word(RING + self.offset());
-        (word != Word::NONE).then_some(Word(word))
+        Some(self.peek(memory)).filter(|word| !word.is_none())
+    }
+
+    /// Place in the file of the word in front.
+    #[inline]
+    pub(crate) const fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Returns true if the octets behind the word in front are there before the ring's end, and no
+    /// more than `longest`, which is at most what a record has.
+    #[inline]
+    pub(crate) const fn holds(&self, word: Word, longest: usize) -> bool {
+        word.len() <= longest && word.len() <= self.to_end() - WORD
     }
 
     /// The next record, if there is one.
@@ -313,21 +372,21 @@ impl Consumer {
 
     #[inline]
     fn judge(&self, word: Word) -> Result<Front, Broken> {
-        let (offset, len) = (self.offset(), WORD + word.len());
-        if len > self.len / PART || len > self.len - offset {
+        let len = WORD + word.len();
+        if len > self.record_max() || len > self.to_end() {
             return Err(Broken);
         }
-        Ok(Front { word, at: RING + offset + WORD })
+        Ok(Front { word, at: self.at + WORD })
     }
 
     /// The writer went on at the beginning of the ring.
     #[cold]
     fn skip(&mut self, memory: &impl RingSource) -> Result<Option<Front>, Broken> {
-        let offset = self.offset();
-        if offset == 0 {
+        if self.at == RING {
             return Err(Broken); // a whole ring of nothing
         }
-        self.head += (self.len - offset) as u64;
+        self.head += self.to_end() as u64;
+        self.at = RING;
         match self.word(memory) {
             Some(word) if word.kind() == PAD => Err(Broken),
             Some(word) => self.judge(word).map(Some),
@@ -350,6 +409,8 @@ impl Consumer {
     /// The record in front is done; `word` is what it began with.
     #[inline]
     pub(crate) const fn advance(&mut self, word: Word) {
+        let next = self.at + word.span();
+        self.at = if next < RING + self.len { next } else { RING };
         self.head += word.span() as u64;
     }
 

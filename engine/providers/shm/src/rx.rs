@@ -8,9 +8,9 @@ use crate::{
     ring::{Front, RETRACTED, RingSource, Word},
     tx,
 };
-use stag_pools::{AccessViolation, Buf, RemoteKey, Table, table::Key};
+use stag_pools::{AccessViolation, RemoteKey, Table, table::Key};
 use stag_verbs::{
-    Cause, Event, FabricFault, Qp, Status,
+    Cause, Event, FabricFault, Look, Qp, Status,
     soft::{NO_BUFFER, Op, TOO_LONG, invalidate_fault, read_fault, write_fault},
 };
 
@@ -41,63 +41,70 @@ struct PoolOctets {
     word: Word,
 }
 
-/// Result of a look at a ring.
-#[derive(Clone, Copy)]
-pub(crate) enum RingFront {
-    Nothing,
-    /// A message of which nothing has to be known but where it goes.
-    Message(Qp, Front),
-    /// Something else: [`receive`] judges it.
-    Other,
-}
-
-/// Looks what is in front.
-#[inline]
-pub(crate) fn look(
-    key: Key,
-    link: &mut ShmLink,
-    conns: &Table<Box<ShmConn>>,
-    receive_len: usize,
-) -> RingFront {
-    let Some(theirs) = link.theirs.as_ref() else { return RingFront::Nothing };
-    let front = match link.consumer.front(theirs) {
-        Ok(Some(front)) => front,
-        Ok(None) => return RingFront::Nothing,
-        Err(_) => return RingFront::Other,
-    };
-    let word = front.word;
-    if word.kind() != RecordKind::Send.octet() || word.len() > receive_len {
-        return RingFront::Other;
+/// Looks at the ring of a link. A message of which nothing has to be known but where it goes is
+/// copied to `room`; anything else in front is left to [`receive`].
+#[inline(always)]
+pub(crate) fn look(link: &mut ShmLink, shared: &mut ShmShared, room: &mut [u8]) -> Look {
+    let Some(rings) = &link.rings else { return Look::Other };
+    let word = rings.peek();
+    if !word.is_none() {
+        return take(word, link, shared, room);
     }
-    match conns.at(word.to() as usize) {
-        Some(conn) if conn.link == key && conn.state == ShmState::Established => {
-            RingFront::Message(conn.qp, front)
-        }
-        _ => RingFront::Other,
+    if link.is_calm() { Look::Nothing } else { Look::Other }
+}
+
+/// Takes what `word` begins, in front of the ring of a link, if it is a message.
+// Apart from the look, most of which find nothing, and whatever is rare is called last of all: so
+// neither keeps registers for the other.
+#[inline(never)]
+fn take(word: Word, link: &mut ShmLink, shared: &mut ShmShared, room: &mut [u8]) -> Look {
+    let Some(rings) = &mut link.rings else { return Look::Other };
+    let Some(qp) = shared.lanes.message_to(word, link.place) else { return Look::Other };
+    if !rings.holds_message(word) {
+        return Look::Other;
     }
-}
-
-/// Copies a message that is in front into `receive`, and goes on.
-#[inline]
-pub(crate) fn take(link: &mut ShmLink, front: Front, receive: &mut Buf, shared: &mut ShmShared) {
-    let len = front.word.len();
-    let room = receive.spare_mut().get_mut(..len).expect("a receive has room for it");
-    take_to(link, front, room, shared);
-    receive.extend(len);
-}
-
-/// Copies a message that is in front to `room`, which is as long as the message, and goes on.
-#[inline]
-pub(crate) fn take_to(link: &mut ShmLink, front: Front, room: &mut [u8], shared: &mut ShmShared) {
-    let Some(theirs) = link.theirs.as_ref() else { return };
-    theirs.copy_out(front.at, room);
+    if !rings.copy_lines(word, room) {
+        return take_long(qp, word, link, shared, room);
+    }
+    let len = word.len();
     shared.stats.records_received += 1;
-    shared.stats.octets_out += room.len() as u64;
+    shared.stats.octets_out += len as u64;
     link.is_stalled = false;
-    link.consumer.advance(front.word);
-    if link.consumer.is_due() {
+    if rings.advance(word) {
+        return tell_taken(qp, len, link, shared);
+    }
+    Look::Message { qp, len }
+}
+
+/// Takes the message in front if it is long.
+#[inline(never)]
+fn take_long(
+    qp: Qp,
+    word: Word,
+    link: &mut ShmLink,
+    shared: &mut ShmShared,
+    room: &mut [u8],
+) -> Look {
+    let len = word.len();
+    let (Some(rings), Some(room)) = (&mut link.rings, room.get_mut(..len)) else {
+        return Look::Other;
+    };
+    rings.copy_front(room);
+    shared.stats.records_received += 1;
+    shared.stats.octets_out += len as u64;
+    link.is_stalled = false;
+    if rings.advance(word) {
         link.tell_progress(shared);
     }
+    Look::Message { qp, len }
+}
+
+/// A message was taken, and the peer is to hear how far we have read.
+#[cold]
+#[inline(never)]
+fn tell_taken(qp: Qp, len: usize, link: &mut ShmLink, shared: &mut ShmShared) -> Look {
+    link.tell_progress(shared);
+    Look::Message { qp, len }
 }
 
 /// Carries out the next record of a link. False when there is none; an error ends the link.
@@ -107,11 +114,11 @@ pub(crate) fn receive(
     conns: &mut Table<Box<ShmConn>>,
     shared: &mut ShmShared,
 ) -> Result<bool, Cause> {
-    let Some(theirs) = link.theirs.as_ref() else { return Ok(false) };
-    let Some(front) = link.consumer.front(theirs).map_err(|_| NONSENSE)? else { return Ok(false) };
+    let Some(rings) = &mut link.rings else { return Ok(false) };
+    let Some(front) = rings.front().map_err(|_| NONSENSE)? else { return Ok(false) };
     // Only what names the writer's pool is retracted, and only its word: the head still says whose
     // it was.
-    let (record, body) = ShmRecord::parse(unretracted(front), theirs).ok_or(NONSENSE)?;
+    let (record, body) = ShmRecord::parse(unretracted(front), rings.theirs()).ok_or(NONSENSE)?;
     link.is_stalled = must_wait(key, link, conns, shared, &record);
     if link.is_stalled {
         return Ok(false);
@@ -131,9 +138,8 @@ pub(crate) fn receive(
         let conn = conn.filter(|conn| conn.link == key).ok_or(NONSENSE)?;
         handle(conn, link, shared, &heard)?;
     }
-    link.consumer.advance(front.word);
     link.is_owing |= matches!(record.kind, RecordKind::WriteFrom | RecordKind::AnswerFrom);
-    if link.consumer.is_due() {
+    if link.rings.as_mut().is_some_and(|rings| rings.advance(front.word)) {
         link.tell_progress(shared);
     }
     Ok(true)
@@ -184,7 +190,7 @@ fn handle(
             conn.private_data = cm::copy_private_data(link, heard)?;
             conn.peer = record.key;
             conn.address = link.peer;
-            conn.state = ShmState::Established;
+            conn.establish(&mut shared.lanes);
             conn.deadline = None;
             shared.events.push_back(Event::Established { qp: conn.qp });
             Ok(())
@@ -291,7 +297,7 @@ fn carry_out(
             Ok(())
         }
         RecordKind::Answer => fill(conn, link, shared, len, |link, to| {
-            link.theirs.as_ref()?.copy_out(body, to);
+            link.rings.as_ref()?.copy_out(body, to);
             Some(Via::Ring)
         }),
         RecordKind::AnswerFrom => {
@@ -338,9 +344,9 @@ fn message(
             }
         }
     };
-    let theirs = link.theirs.as_ref().ok_or(NONSENSE)?;
+    let rings = link.rings.as_ref().ok_or(NONSENSE)?;
     let limit = shared.receives.receive_len();
-    let fits = landing.append_with(len, limit, |to| theirs.copy_out(heard.body, to));
+    let fits = landing.append_with(len, limit, |to| rings.copy_out(heard.body, to));
     assert!(fits, "its length was compared with a receive's");
     shared.stats.octets_out += len as u64;
     let event = shared.receives.landed(conn.qp, landing, invalidated);
@@ -363,8 +369,8 @@ fn place(
     match shared.windows.target_front(conn.qp.scope(), key, record.offset, whole, len) {
         Ok(target) => {
             let target = target.get_mut(..len).ok_or(NONSENSE)?;
-            let theirs = link.theirs.as_ref().ok_or(NONSENSE)?;
-            theirs.copy_out(heard.body, target);
+            let rings = link.rings.as_ref().ok_or(NONSENSE)?;
+            rings.copy_out(heard.body, target);
             shared.stats.octets_out += len as u64;
         }
         Err(violation) => close::violate(conn, link, shared, write_fault(violation), None),
@@ -410,11 +416,11 @@ fn named_by(link: &ShmLink, heard: &HeardRecord, len: usize) -> Result<PoolOctet
 /// Copies what the record in front names. False when the record was retracted meanwhile: what was
 /// copied is anything.
 fn fetch(link: &ShmLink, named: PoolOctets, to: &mut [u8]) -> bool {
-    let (Some(pool), Some(theirs)) = (link.pools.get(named.pool), &link.theirs) else {
+    let (Some(pool), Some(rings)) = (link.pools.get(named.pool), &link.rings) else {
         return false;
     };
     pool.copy_out(named.at, to);
-    link.consumer.is_still(theirs, named.word)
+    rings.is_still(named.word)
 }
 
 /// The peer ended the connection before what it named was copied.

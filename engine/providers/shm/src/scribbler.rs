@@ -154,8 +154,11 @@ impl World {
                 _ => {}
             }
         }
-        self.honest.ring();
-        self.scribbler.ring();
+        for end in [&mut self.honest, &mut self.scribbler] {
+            crate::tests::assert_lanes(end);
+            end.ring();
+            crate::tests::assert_lanes(end);
+        }
     }
 
     fn connect(&mut self) {
@@ -206,9 +209,9 @@ impl World {
     /// One mutation of the scribbler's file.
     fn scribble(&mut self, random: &mut Rng) {
         let Some((_, link)) = self.scribbler.links.iter().next() else { return };
-        let Some(own) = &link.own else { return };
+        let (Some(own), Some(rings)) = (link.own(), &link.rings) else { return };
         // Mostly where the other end looks next.
-        let near = link.producer.head();
+        let near = rings.producer().head();
         let line = RING + (near as usize + random.usize(..4) * LINE) % RING_LEN;
         let word = random.u64(..);
         match random.usize(..8) {

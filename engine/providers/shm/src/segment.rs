@@ -7,8 +7,8 @@
 //! ([`crate::copy`]).
 
 use crate::{
-    copy::copy_volatile,
-    ring::{RingSource, RingTarget},
+    copy::{LINES, SHORT, copy_lines, copy_volatile, store_short},
+    ring::{LINE, RING, RingSource, RingTarget, WORD, Word},
 };
 use rustix::{
     fs::{
@@ -29,6 +29,8 @@ use std::{
 struct Mapping {
     base: NonNull<u8>,
     len: usize,
+    /// Whole words in it.
+    words: usize,
 }
 
 impl Mapping {
@@ -36,7 +38,8 @@ impl Mapping {
         // SAFETY: a fresh mapping at an address of the kernel's choice touches no memory of ours.
         // The file keeps its length: `OwnSegment` seals it, `PeerSegment` looks for the seal.
         let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) }?;
-        Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len })
+        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Self { base, len, words: len / WORD })
     }
 
     /// The address of `count` octets at `at`.
@@ -52,11 +55,17 @@ impl Mapping {
 
     #[inline]
     fn word(&self, at: usize) -> &AtomicU64 {
-        assert!(at.is_multiple_of(8), "words are aligned");
-        let word: NonNull<AtomicU64> = self.at(at, 8).cast();
-        // SAFETY: the mapping is page aligned and `at` a multiple of 8, the eight octets lie in it,
-        // and both processes use words as atomics only or overwrite them with copies whose outcome
-        // nobody judges before a word says so.
+        debug_assert!(at.is_multiple_of(WORD), "words are aligned");
+        let number = at / WORD;
+        if number >= self.words {
+            outside();
+        }
+        let words: NonNull<AtomicU64> = self.base.cast();
+        // SAFETY: the mapping has that many whole words, and more than this number.
+        let word = unsafe { words.add(number) };
+        // SAFETY: the mapping is page aligned, so its words are aligned, and both processes use
+        // words as atomics only or overwrite them with copies whose outcome nobody judges before a
+        // word says so.
         unsafe { word.as_ref() }
     }
 
@@ -67,6 +76,34 @@ impl Mapping {
         unsafe { copy_volatile(from.as_ptr(), to) }
     }
 
+    /// Copies the octets behind `word`, which is at `at`, and the rest of their last line. False,
+    /// and nothing is copied, if `to` has no room for that, or if there are many.
+    #[inline(always)]
+    fn copy_lines(&self, at: usize, word: Word, to: &mut [u8]) -> bool {
+        debug_assert!(at.is_multiple_of(LINE), "records begin at lines");
+        let lines = to.get_mut(..word.span() - WORD).filter(|_| word.span() <= LINES * LINE);
+        let Some(to) = lines else { return false };
+        let from = self.at(at & !(LINE - 1), word.span());
+        // SAFETY: `at` gave all lines of the record, and the first one begins at a line since the
+        // mapping is page aligned. `to` is private memory, one word less than those lines. Only the
+        // other process writes meanwhile.
+        unsafe { copy_lines(from.as_ptr(), to) }
+        true
+    }
+
+    /// Copies octets in, if they are few. False if they are not.
+    #[inline(always)]
+    fn copy_in_short(&self, at: usize, from: &[u8]) -> bool {
+        if !SHORT.contains(&from.len()) {
+            return false;
+        }
+        let to = self.at(at, from.len());
+        // SAFETY: as in `copy_in`.
+        unsafe { store_short(from, to.as_ptr()) }
+        true
+    }
+
+    #[inline]
     fn copy_in(&self, at: usize, from: &[u8]) {
         let to = self.at(at, from.len());
         // SAFETY: source and destination are valid for `from.len()` octets and do not overlap:
@@ -115,6 +152,17 @@ impl OwnSegment {
         Ok(own)
     }
 
+    /// Copies octets in, if they are as few as those of a short message. False if they are not.
+    #[inline(always)]
+    pub(crate) fn copy_in_short(&self, at: usize, from: &[u8]) -> bool {
+        self.mapping.copy_in_short(at, from)
+    }
+
+    /// Octets of its ring.
+    pub(crate) const fn ring_len(&self) -> usize {
+        self.mapping.len - RING
+    }
+
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -136,10 +184,12 @@ impl RingSource for OwnSegment {
 }
 
 impl RingTarget for OwnSegment {
+    #[inline]
     fn set_word(&self, at: usize, word: u64) {
         self.mapping.word(at).store(word, Ordering::Release);
     }
 
+    #[inline]
     fn copy_in(&self, at: usize, from: &[u8]) {
         self.mapping.copy_in(at, from);
     }
@@ -173,9 +223,23 @@ impl PeerSegment {
     pub(crate) const fn len(&self) -> usize {
         self.0.len
     }
+
+    /// Copies the octets behind `word`, which is at `at`, and the rest of their last line: whole
+    /// lines are copied soonest. False, and nothing is copied, if `to` has no room for that, or if
+    /// there are many.
+    #[inline(always)]
+    pub(crate) fn copy_lines(&self, at: usize, word: Word, to: &mut [u8]) -> bool {
+        self.0.copy_lines(at, word, to)
+    }
+
+    /// Octets of its ring, if it has one.
+    pub(crate) const fn ring_len(&self) -> usize {
+        self.0.len.saturating_sub(RING)
+    }
 }
 
 impl RingSource for PeerSegment {
+    #[inline]
     fn word(&self, at: usize) -> u64 {
         // The only atomic loads that read-only memory takes (`std::sync::atomic`). The fence makes
         // it an Acquire.

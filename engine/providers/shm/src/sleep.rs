@@ -25,7 +25,7 @@ impl Shm {
         self.plain_until = Time(0);
         self.sleeps += 1;
         for (_, link) in self.links.iter() {
-            if let Some(own) = &link.own {
+            if let Some(own) = link.own() {
                 set_asleep(own, self.sleeps);
             }
         }
@@ -58,12 +58,12 @@ impl Shm {
     /// Returns true if a peer sent a record, or read one that this side waits for.
     fn has_news(&self) -> bool {
         self.hot.iter().filter_map(|key| self.links.get(*key)).any(|link| {
-            let Some(theirs) = &link.theirs else { return false };
+            let Some(rings) = &link.rings else { return false };
             let waits = !link.lent.is_empty() || !link.waiting.is_empty() || !link.say.is_empty();
             // A message that has nowhere to go is no news.
             let may_go_on = link.say.len() < SAYS_MAX && self.shared.receives.room() > 0;
-            ((!link.is_stalled || may_go_on) && link.consumer.is_fruitful(theirs))
-                || (waits && link.producer.has_moved(theirs))
+            ((!link.is_stalled || may_go_on) && rings.is_fruitful())
+                || (waits && rings.has_room_moved())
         })
     }
 
@@ -73,7 +73,7 @@ impl Shm {
         }
         self.asleep = false;
         for (_, link) in self.links.iter() {
-            if let Some(own) = &link.own {
+            if let Some(own) = link.own() {
                 set_asleep(own, 0);
             }
         }

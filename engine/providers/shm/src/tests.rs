@@ -9,6 +9,7 @@ mod words;
 
 use crate::{
     Shm, ShmAddress, ShmConfig,
+    lane::Lane,
     link::ShmLink,
     record::{LONG, RecordKind, ShmRecord},
     ring::{LINE, PART, RETRACTED, RING, RecordParts, RingTarget, WORD},
@@ -19,7 +20,7 @@ use rustix::{
 };
 use stag_pools::{Access, Buf, Class, Pool, RemoteKey};
 use stag_verbs::{
-    Cause, Event, FabricFault, Limits, Memory, Provider, Qp, RemoteSpan, Status, Tag, Time,
+    Cause, Event, FabricFault, Limits, Look, Memory, Provider, Qp, RemoteSpan, Status, Tag, Time,
 };
 use std::{path::PathBuf, time::Duration};
 
@@ -86,13 +87,17 @@ impl ShmEnd {
     fn send(&mut self, qp: Qp, octets: &[u8]) {
         let message = self.buf(octets);
         self.shm.post_send(qp, Tag(0), message, None).map_err(|refused| refused.why).unwrap();
+        assert_lanes(&self.shm);
         self.shm.ring();
+        assert_lanes(&self.shm);
     }
 
     /// One poll, later than the last look at the sockets.
     fn poll(&mut self) -> Option<Event> {
         self.now = self.now + Duration::from_millis(2);
-        self.shm.poll(self.now)
+        let event = self.shm.poll(self.now);
+        assert_lanes(&self.shm);
+        event
     }
 
     /// Everything that there is to hear. Nothing is said but what needs no doorbell.
@@ -140,6 +145,14 @@ fn connect(client: &mut ShmEnd, server: &mut ShmEnd, to: &ShmAddress) -> (Qp, Qp
     panic!("no connection");
 }
 
+/// Lanes say what their connections say.
+pub(crate) fn assert_lanes(shm: &Shm) {
+    for place in 0..shm.conns.capacity() {
+        let expected = shm.conns.at(place).map_or(Lane::SHUT, |conn| conn.lane());
+        assert_eq!(shm.shared.lanes.at(place), expected, "connection {place}");
+    }
+}
+
 fn is_readable(end: &Shm) -> bool {
     let fd = end.wait_fd().unwrap();
     poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&Timespec::default())).unwrap() == 1
@@ -158,16 +171,13 @@ const FETCHED: usize = 1024;
 /// Says something that no end of ours says.
 fn say(end: &mut ShmEnd, record: ShmRecord) {
     let link = end.link();
-    let (own, theirs) = (link.own.as_ref().unwrap(), link.theirs.as_ref().unwrap());
     let head = record.emit();
-    let put = link
-        .producer
-        .put(own, theirs, record.word(), RecordParts { head: head.octets(), body: &[] })
-        .unwrap();
+    let parts = RecordParts { head: head.octets(), body: &[] };
+    let put = link.rings.as_mut().unwrap().put(record.word(), parts).unwrap();
     assert!(put.is_some(), "the ring is full");
 }
 
 /// Number of octets that the server has written to its ring.
 fn server_tail(server: &mut ShmEnd) -> u64 {
-    server.link().producer.tail()
+    server.link().rings.as_ref().unwrap().producer().tail()
 }

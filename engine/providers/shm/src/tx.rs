@@ -3,11 +3,13 @@
 use crate::{
     close,
     conn::{LinkMessage, PendingRead, READS_MAX, ShmConn, ShmShared, ShmState},
+    lane::send_record,
     link::{LentRecord, LinkStage, ShmLink},
-    record::{RecordKind, ShmRecord},
-    ring::{Broken, RecordParts, RingTarget, WORD, Word},
+    record::{LONG, RecordKind, ShmRecord},
+    ring::{Broken, RecordParts, WORD},
+    rings::LinkRings,
 };
-use stag_pools::{RemoteKey, Table, table::Key};
+use stag_pools::{Table, table::Key};
 use stag_verbs::{
     Memory, Status,
     soft::{Op, read_fault},
@@ -34,7 +36,7 @@ enum SendProgress {
 
 impl ShmLink {
     /// Puts one record in the ring. `false` when it is full.
-    fn put(
+    pub(crate) fn put(
         &mut self,
         record: &ShmRecord,
         body: &[u8],
@@ -50,11 +52,9 @@ impl ShmLink {
         body: &[u8],
         shared: &mut ShmShared,
     ) -> Result<Option<(u64, u64)>, Broken> {
-        let (Some(own), Some(theirs)) = (&self.own, &self.theirs) else { return Ok(None) };
+        let Some(rings) = &mut self.rings else { return Ok(None) };
         let (word, head) = (record.word(), record.emit());
-        let Some(end) =
-            self.producer.put(own, theirs, word, RecordParts { head: head.octets(), body })?
-        else {
+        let Some(end) = rings.put(word, RecordParts { head: head.octets(), body })? else {
             return Ok(None);
         };
         shared.stats.records_sent += 1;
@@ -69,9 +69,14 @@ impl ShmLink {
     }
 
     /// Longest part of a payload in one record.
-    const fn segment(&self) -> usize {
-        let fits = self.producer.record_max() - WORD - crate::record::LONG;
-        if fits < SEGMENT { fits } else { SEGMENT }
+    fn segment(&self) -> usize {
+        let longest = |rings: &LinkRings| rings.producer().record_max() - WORD - LONG;
+        self.rings.as_ref().map_or(0, longest).min(SEGMENT)
+    }
+
+    /// Everything that ends at or before this position was read by the peer.
+    fn heard_until(&self) -> u64 {
+        self.rings.as_ref().map_or(0, |rings| rings.producer().head())
     }
 }
 
@@ -165,54 +170,14 @@ fn say_some(
     Ok(true)
 }
 
-/// Reports what is done, in order, and gives the queue's memory back when nothing is pending.
+/// Reports what is done, in order, and gives the queue's memory back when nothing is pending. From
+/// here on messages go at once, if nothing that was posted has to begin before them.
 pub(crate) fn report(conn: &mut ShmConn, shared: &mut ShmShared) {
     while let Some(event) = conn.queue.poll(conn.qp) {
         shared.events.push_back(event);
     }
     conn.queue.give_back(&mut shared.spare_works);
-}
-
-fn send_record(conn: &ShmConn, message: &[u8], invalidate: Option<RemoteKey>) -> ShmRecord {
-    let len = message.len() as u32;
-    match invalidate {
-        None => ShmRecord { len, ..ShmRecord::new(RecordKind::Send, conn.peer) },
-        Some(RemoteKey(key)) => {
-            ShmRecord { len, key, ..ShmRecord::new(RecordKind::SendInvalidate, conn.peer) }
-        }
-    }
-}
-
-/// Puts a message of a connection with nothing posted in front of it into the ring. False when
-/// others wait there for room, or when it has none. The next doorbell wakes the peer.
-#[inline]
-pub(crate) fn send_at_once(
-    conn: &ShmConn,
-    link: &mut ShmLink,
-    shared: &mut ShmShared,
-    message: &[u8],
-    invalidate: Option<RemoteKey>,
-) -> bool {
-    if !link.say.is_empty() || !link.waiting.is_empty() {
-        return false;
-    }
-    let (Some(own), Some(theirs)) = (&link.own, &link.theirs) else { return false };
-    let (kind, head) = match invalidate {
-        None => (RecordKind::Send, 0),
-        Some(_) => (RecordKind::SendInvalidate, crate::record::SHORT),
-    };
-    let word = Word::new(kind.octet(), head + message.len(), conn.peer);
-    // A ring that is broken is found so again by whoever looks next, and that one ends the link.
-    let Ok(Some(at)) = link.producer.reserve(own, theirs, word) else { return false };
-    if let Some(RemoteKey(key)) = invalidate {
-        own.set_word(at, key.into()); // its head: the key, and no flags
-    }
-    own.copy_in(at + head, message);
-    link.producer.publish(own, word);
-    link.is_unheard = true;
-    shared.stats.records_sent += 1;
-    shared.stats.octets_in += message.len() as u64;
-    true
+    conn.note(&mut shared.lanes);
 }
 
 fn flush_conn(
@@ -233,7 +198,7 @@ fn flush_conn(
     while let Some((seq, op)) = conn.queue.next() {
         let sent = match op {
             Op::Send { message, invalidate } => {
-                let record = send_record(conn, message, *invalidate);
+                let record = send_record(conn.peer, message, *invalidate);
                 let is_sent = link.put(&record, message, shared)?;
                 turn = turn.saturating_sub(message.len());
                 if is_sent {
@@ -251,7 +216,7 @@ fn flush_conn(
             }
             Op::Invalidate { key } => {
                 let key = *key;
-                if conn.lent_until > link.producer.head() {
+                if conn.lent_until > link.heard_until() {
                     // The peer still fetches from it; its progress goes on with this.
                     return Ok(SendProgress::Done);
                 }
@@ -325,15 +290,13 @@ fn send_answer(
                 })
             }
             None => {
-                let (Some(own), Some(theirs)) = (&link.own, &link.theirs) else {
-                    return Ok(SendProgress::Full);
-                };
                 let len = octets.len().min(link.segment());
+                let Some(rings) = &mut link.rings else { return Ok(SendProgress::Full) };
                 let octets = octets.get(..len).expect("it was just made no longer");
                 let part = ShmRecord { len: len as u32, ..record };
                 let head = part.emit();
                 let parts = RecordParts { head: head.octets(), body: octets };
-                let put = link.producer.put(own, theirs, part.word(), parts)?;
+                let put = rings.put(part.word(), parts)?;
                 shared.stats.records_sent += u64::from(put.is_some());
                 shared.stats.octets_in += if put.is_some() { len as u64 } else { 0 };
                 answer.left -= if put.is_some() { len } else { 0 };
@@ -460,13 +423,13 @@ pub(crate) fn progress(
     conns: &mut Table<Box<ShmConn>>,
     shared: &mut ShmShared,
 ) -> Result<bool, Broken> {
-    let Some(theirs) = &link.theirs else { return Ok(false) };
+    let Some(rings) = &mut link.rings else { return Ok(false) };
     if (link.lent.is_empty() && link.waiting.is_empty() && link.say.is_empty())
-        || !link.producer.look(theirs)?
+        || !rings.look_for_room()?
     {
         return Ok(false);
     }
-    while let Some(lent) = link.lent.front().filter(|lent| lent.end <= link.producer.head()) {
+    while let Some(lent) = link.lent.front().filter(|lent| lent.end <= link.heard_until()) {
         let (key, write): (Key, _) = (lent.conn, lent.write);
         link.lent.pop_front();
         let Some(conn) = conns.get_mut(key) else { continue };

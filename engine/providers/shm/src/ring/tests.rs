@@ -148,7 +148,7 @@ fn a_record_longer_than_the_ring_allows_is_found_out() {
         (LEN - 2 * LINE, 2 * LINE - WORD + 1, false),
     ] {
         let mut pair = Pair::new();
-        pair.consumer.head = offset as u64;
+        pair.consumer.at = RING + offset;
         pair.own.set_word(RING + offset, Word::new(1, len, 0).0);
         assert_eq!(pair.consumer.front(&pair.own).is_ok(), is_sane, "{len} octets at {offset}");
     }

@@ -61,17 +61,14 @@ fn a_peer_that_hears_nothing_fills_no_memory_of_ours() {
     let (mut server, _, mut client, _) = meet(&place, false);
     let mut said = 0;
     for _ in 0..100 {
-        let link = client.link();
-        let (own, theirs) = (link.own.as_ref().unwrap(), link.theirs.as_ref().unwrap());
+        let rings = client.link().rings.as_mut().unwrap();
         for key in 0..200 {
             let asks = ShmRecord { key, ..ShmRecord::new(RecordKind::Connect, 0) };
             let not = ShmRecord { key, ..ShmRecord::new(RecordKind::GiveUp, 0) };
             for record in [asks, not] {
                 let head = record.emit();
-                let put = link
-                    .producer
-                    .put(own, theirs, record.word(), RecordParts { head: head.octets(), body: &[] })
-                    .unwrap();
+                let parts = RecordParts { head: head.octets(), body: &[] };
+                let put = rings.put(record.word(), parts).unwrap();
                 said += usize::from(put.is_some());
             }
         }
@@ -82,7 +79,7 @@ fn a_peer_that_hears_nothing_fills_no_memory_of_ours() {
     // When it listens, everything goes on.
     for _ in 0..200 {
         let heard = server_tail(&mut server);
-        client.link().own.as_ref().unwrap().set_word(crate::ring::HEAD, heard);
+        client.link().own().unwrap().set_word(crate::ring::HEAD, heard);
         server.events();
     }
     assert!(server.link().say.is_empty());
@@ -177,4 +174,33 @@ fn a_place_where_no_socket_can_be_made_is_told_as_it_is() {
         let fault = end.shm.listen(&ShmAddress::new(at).unwrap()).unwrap_err();
         assert_eq!(fault, FabricFault::Os(why.raw_os_error()));
     }
+}
+
+#[test]
+fn messages_of_every_length_arrive_as_they_are() {
+    let place = SocketHome::new("lengths");
+    let (mut server, at_server, mut client, at_client) = meet(&place, false);
+    let (mut room, mut looked_at) = ([0; 4096], 0);
+    for len in (0..700).chain(4000..=4096) {
+        let message: Vec<u8> = (0..len).map(|at| (at * 7 + len) as u8).collect();
+        assert!(client.shm.send_inline(at_client, &message, None), "{len} octets");
+        let heard = match server.shm.look_once(server.now, &mut room) {
+            Look::Message { qp, len } => {
+                looked_at += 1;
+                (qp, room[..len].to_vec())
+            }
+            _ => match server.poll() {
+                Some(Event::Received { qp, buf, .. }) => {
+                    let heard = (qp, buf.to_vec());
+                    server.shm.post_receive(buf).unwrap();
+                    heard
+                }
+                other => panic!("{len} octets: {other:?}"),
+            },
+        };
+        assert!(heard == (at_server, message), "{len} octets");
+    }
+    assert!(looked_at > 700, "most are told by a look: {looked_at}");
+    let too_long = vec![0; RING_LEN / 8 + 1];
+    assert!(!client.shm.send_inline(at_client, &too_long, None));
 }

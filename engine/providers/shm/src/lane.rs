@@ -1,0 +1,158 @@
+//! Messages that go at once, and all they have to know of their connection: one short record for
+//! each, by its number.
+
+use crate::{
+    conn::ShmShared,
+    copy::SHORT,
+    link::ShmLink,
+    record::{RecordKind, ShmRecord},
+    ring::Word,
+};
+use stag_pools::{RemoteKey, table::Key};
+use stag_verbs::Qp;
+
+/// One connection, as messages see it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lane {
+    qp: Qp,
+    /// Its number at the peer.
+    peer: u32,
+    /// Place of its link, and in the lowest bit whether work that was posted has not begun.
+    way: u32,
+}
+
+impl Lane {
+    /// No connection that takes messages is there.
+    pub(crate) const SHUT: Self = Self { qp: Qp(Key::from_bits(u64::MAX)), peer: 0, way: u32::MAX };
+
+    /// The lane of an established connection. A message goes at once unless other work is before
+    /// it.
+    pub(crate) const fn new(qp: Qp, link: Key, peer: u32, is_behind: bool) -> Self {
+        assert!(link.index() < LINKS_MAX, "a shard has fewer links");
+        Self { qp, peer, way: (link.index() as u32) << 1 | is_behind as u32 }
+    }
+
+    /// Place of its link.
+    #[inline]
+    pub(crate) const fn link(self) -> usize {
+        (self.way >> 1) as usize
+    }
+
+    /// Its number at the other end.
+    pub(crate) const fn peer(self) -> u32 {
+        self.peer
+    }
+
+    /// The word of a message of `len` octets to the other end.
+    #[inline]
+    pub(crate) const fn word(self, len: usize) -> Word {
+        Word::new(RecordKind::Send.octet(), len, self.peer)
+    }
+}
+
+/// The lanes of all connections of a shard. Every change of what they say is in here at once.
+#[derive(Debug)]
+pub(crate) struct Lanes(Box<[Lane]>);
+
+/// Links are told by 31 bits, all set for none.
+const LINKS_MAX: usize = (u32::MAX >> 1) as usize;
+
+impl Lanes {
+    /// Lanes of `places` connections, all shut.
+    pub(crate) fn new(places: usize) -> Self {
+        Self(vec![Lane::SHUT; places].into_boxed_slice())
+    }
+
+    pub(crate) fn set(&mut self, qp: Qp, lane: Lane) {
+        if let Some(place) = self.0.get_mut(qp.0.index()) {
+            *place = lane;
+        }
+    }
+
+    /// Work was posted that has not begun: messages wait behind it.
+    #[inline]
+    pub(crate) fn hold(&mut self, qp: Qp) {
+        if let Some(lane) = self.0.get_mut(qp.0.index()) {
+            lane.way |= 1;
+        }
+    }
+
+    /// The connection that `word` is for, if it is the word of a message from the link at this
+    /// place and the connection takes it.
+    #[inline(always)]
+    pub(crate) fn message_to(&self, word: Word, link: usize) -> Option<Qp> {
+        let lane = self.0.get(word.to() as usize)?;
+        let is_message = word.kind() == RecordKind::Send.octet();
+        (is_message && lane.link() == link).then_some(lane.qp)
+    }
+
+    /// The lane of `qp`, if a message may go at once.
+    #[inline(always)]
+    pub(crate) fn free(&self, qp: Qp) -> Option<Lane> {
+        let lane = *self.0.get(qp.0.index())?;
+        (lane.qp == qp && lane.way & 1 == 0).then_some(lane)
+    }
+
+    /// The lane in a place.
+    #[cfg(test)]
+    pub(crate) fn at(&self, place: usize) -> Lane {
+        self.0.get(place).copied().unwrap_or(Lane::SHUT)
+    }
+}
+
+/// Puts a message of a connection with nothing posted in front of it into the ring, and wakes the
+/// peer. False when others wait there for room, or when it has none.
+// Whatever is rare is called last of all, so that nothing is kept across a call.
+#[inline(always)]
+pub(crate) fn send_at_once(
+    lane: Lane,
+    link: &mut ShmLink,
+    shared: &mut ShmShared,
+    message: &[u8],
+    invalidate: Option<RemoteKey>,
+) -> bool {
+    if invalidate.is_none()
+        && SHORT.contains(&message.len())
+        && link.is_open()
+        && let Some(rings) = &mut link.rings
+        && rings.put_short(lane.word(message.len()), message)
+    {
+        shared.stats.records_sent += 1;
+        shared.stats.octets_in += message.len() as u64;
+        return if rings.must_wake() { link.end_sleep(shared) } else { true };
+    }
+    send_any(lane.peer(), link, shared, message, invalidate)
+}
+
+/// The same for any message: a long one, one that invalidates a key, or one for which the ring has
+/// to be asked for room.
+#[inline(never)]
+fn send_any(
+    to: u32,
+    link: &mut ShmLink,
+    shared: &mut ShmShared,
+    message: &[u8],
+    invalidate: Option<RemoteKey>,
+) -> bool {
+    if !link.is_open() || shared.is_long(message) {
+        return false;
+    }
+    // A ring that is broken is found so again by whoever looks next, and that one ends the link.
+    let record = send_record(to, message, invalidate);
+    let is_sent = link.put(&record, message, shared).unwrap_or(false);
+    if is_sent {
+        link.wake(shared);
+    }
+    is_sent
+}
+
+/// The record of a message to the connection that is `to` at the other end.
+pub(crate) fn send_record(to: u32, message: &[u8], invalidate: Option<RemoteKey>) -> ShmRecord {
+    let len = message.len() as u32;
+    match invalidate {
+        None => ShmRecord { len, ..ShmRecord::new(RecordKind::Send, to) },
+        Some(RemoteKey(key)) => {
+            ShmRecord { len, key, ..ShmRecord::new(RecordKind::SendInvalidate, to) }
+        }
+    }
+}
