@@ -32,6 +32,11 @@ pub trait Crc32c {
     fn start() -> Self;
     /// Takes in `octets`.
     fn update(&mut self, octets: &[u8]);
+    /// Takes in the octets `from` and copies them to `to`, which is as long.
+    fn copy(&mut self, from: &[u8], to: &mut [u8]) {
+        to.copy_from_slice(from);
+        self.update(to);
+    }
     /// The CRC of all octets taken in.
     fn finish(self) -> u32;
     /// The CRC of `octets`.
@@ -209,13 +214,18 @@ impl Framer {
     }
 }
 
+/// Octets of payload from which on it is copied and checked in one pass. The CRC of fewer is taken
+/// of the FPDU in one piece, which saves beginning and ending.
+const TOGETHER: usize = 256;
+
 impl Framer {
     /// Writes a whole FPDU to the start of `out`: `header` and `payload` as for
     /// [`frame`](Self::frame), pad, CRC. Its length; `None`, and nothing is sent, when `out` is
     /// shorter, or with markers.
-    pub fn write<C: Crc32c>(
+    #[inline]
+    pub fn write<C: Crc32c, const N: usize>(
         &mut self,
-        header: &[u8],
+        header: &[u8; N],
         payload: &[u8],
         out: &mut [u8],
     ) -> Option<usize> {
@@ -223,13 +233,23 @@ impl Framer {
         let pad = pad_len(covered.saturating_sub(LENGTH_LEN));
         let fpdu =
             out.get_mut(..covered + pad + CRC_LEN).filter(|_| self.since_marker.is_none())?;
-        let (octets, sum) = fpdu.split_last_chunk_mut::<CRC_LEN>()?;
-        let (head, rest) = octets.split_at_mut(header.len());
-        head.copy_from_slice(header);
-        let (body, padding) = rest.split_at_mut(payload.len());
-        body.copy_from_slice(payload);
+        let (head, rest) = fpdu.split_first_chunk_mut()?;
+        *head = *header;
+        let (body, trailer) = rest.split_at_mut_checked(payload.len())?;
         // RFC 5044 §4.1 [5044-8]: an FPDU is length, ULPDU, padding and CRC field
-        padding.fill(0);
+        *trailer.first_chunk_mut()? = [0; CRC_LEN]; // the padding is shorter than the CRC field
+        let is_long = payload.len() >= TOGETHER;
+        if is_long && self.crc {
+            let mut crc = C::start();
+            crc.update(head);
+            crc.copy(payload, body);
+            let (padding, sum) = trailer.split_last_chunk_mut::<CRC_LEN>()?;
+            crc.update(padding);
+            *sum = crc.finish().to_le_bytes();
+            return Some(fpdu.len());
+        }
+        body.copy_from_slice(payload);
+        let (octets, sum) = fpdu.split_last_chunk_mut::<CRC_LEN>()?;
         // RFC 5044 §4.4 [5044-23]: every FPDU has its CRC field
         // RFC 5044 §4.4 [5044-25]: the CRC covers length field, ULPDU, padding and markers
         *sum = if self.crc { C::of(octets).to_le_bytes() } else { [0; CRC_LEN] };

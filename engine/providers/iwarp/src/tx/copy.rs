@@ -72,7 +72,7 @@ impl IwarpConn {
         }
         // `may_copy`: at most the MULPDU.
         let Ok(header) = header(link, payload.len() as u16) else { return false };
-        let written = link.transmit.framer.write::<Crc>(&header, payload, room);
+        let written = link.transmit.framer.write::<Crc, N>(&header, payload, room);
         self.output.len += written.expect("there is room, and there are no markers");
         shared.stats.fpdus_out += 1;
         shared.stats.octets_copied += payload.len() as u64;
@@ -80,6 +80,7 @@ impl IwarpConn {
     }
 
     /// Hands the output to the kernel, once.
+    #[inline]
     pub(super) fn send_output(&mut self, shared: &mut IwarpShared) -> SendResult {
         let ends_segments = self.link.as_ref().is_some_and(|link| link.transmit.ends_segments);
         let IwarpShared { stats, spares, .. } = shared;
