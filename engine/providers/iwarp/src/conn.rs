@@ -339,6 +339,8 @@ pub(crate) struct IwarpShared {
     pub(crate) windows: Windows,
     pub(crate) crc_losers: CrcLosers,
     pub(crate) receives: Receives,
+    /// [`rx::has_few_receives`](crate::rx::has_few_receives): it is asked before each read.
+    pub(crate) has_few_receives: bool,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: IwarpStats,
     /// Buffer for large reads from sockets.

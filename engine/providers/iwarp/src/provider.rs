@@ -8,8 +8,8 @@ use crate::{
 };
 use stag_pools::{Access, Buf, Extent, RemoteKey, Window, table::Key};
 use stag_verbs::{
-    Cause, Count, Event, FabricFault, Limits, Memory, PeerAddress, Provider, Qp, Refusal, Refused,
-    RemoteSpan, Status, Tag, Time,
+    Cause, Count, Event, FabricFault, Limits, Look, Memory, PeerAddress, Provider, Qp, Refusal,
+    Refused, RemoteSpan, Status, Tag, Time,
     soft::{self, Op, Postable, Posting},
 };
 use std::{ops::Range, os::fd::BorrowedFd};
@@ -116,6 +116,8 @@ impl Provider for Iwarp {
     }
 
     fn disconnect(&mut self, qp: Qp) {
+        // What arrived before is told before.
+        self.use_brought();
         self.with(qp.0, disconnect);
     }
 
@@ -225,6 +227,14 @@ impl Provider for Iwarp {
 
     fn ring(&mut self) {
         self.ring_all();
+    }
+
+    fn look(&mut self, now: Time, room: &mut [u8]) -> Look {
+        self.look_once(now, room)
+    }
+
+    fn take_receive(&mut self) -> Option<Buf> {
+        self.shared.receives.take_ready()
     }
 
     fn poll(&mut self, now: Time) -> Option<Event> {
