@@ -86,7 +86,8 @@ impl Iwarp {
         let shared = IwarpShared {
             epoll: Epoll::new()?,
             census: Census::default(),
-            spares: Spares::new(places),
+            spares: Spares::new(places, fpdu::FPDU_MAX),
+            output_spares: Spares::new(places, tx::OUTPUT_LEN),
             spare_works: Vec::with_capacity(places),
             spare_fpdus: Vec::with_capacity(places),
             windows: Windows::new(windows, config.seed),

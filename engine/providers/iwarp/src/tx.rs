@@ -29,6 +29,7 @@ use stag_protocol::iwarp::{
 use stag_verbs::{FabricFault, Qp};
 use std::collections::VecDeque;
 
+pub(crate) use copy::OUTPUT_LEN;
 pub(crate) use fill::fault;
 
 /// FPDUs one system call sends.
