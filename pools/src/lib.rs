@@ -56,7 +56,7 @@ pub use arena::Pages;
 pub use budget::{Budget, Class};
 pub use buf::Buf;
 pub use copy::copy_octets;
-pub use crc::{RunningCrc, crc32c};
+pub use crc::{RunningCrc, crc32c, crc32c_copied};
 pub use extent::Extent;
 pub use pool::{Pool, PoolId, PoolPlace};
 pub use table::Table;

@@ -42,13 +42,16 @@ impl HasCrc {
         unsafe { chain::<false>(state, octets, &mut []) }
     }
 
+    /// The state behind all `parts`, of which the one in the middle is copied.
     #[inline]
-    pub(super) fn copy(self, state: u32, from: &[u8], to: &mut [u8]) -> u32 {
-        if from.len() >= LONG {
-            return self.long::<true>(state, from, to);
+    pub(super) fn copied(self, state: u32, parts: [&[u8]; 3], copy: &mut [u8]) -> u32 {
+        let [head, body, pad] = parts;
+        if body.len() >= LONG {
+            let state = self.long::<true>(self.update(state, head), body, copy);
+            return self.update(state, pad);
         }
         // SAFETY: the processor has SSE 4.2: `self` is the proof.
-        unsafe { chain::<true>(state, from, to) }
+        unsafe { chains(state, parts, copy) }
     }
 
     #[inline(never)]
@@ -94,25 +97,44 @@ const fn factors(distance: usize) -> [i64; 2] {
     [power(distance + 64 - 33) as i64, power(distance - 33) as i64]
 }
 
+/// Short parts, of which the one in the middle is copied.
+#[target_feature(enable = "sse4.2")]
+fn chains(state: u32, [head, body, pad]: [&[u8]; 3], copy: &mut [u8]) -> u32 {
+    let state = chain::<false>(state, head, &mut []);
+    let state = chain::<true>(state, body, copy);
+    chain::<false>(state, pad, &mut [])
+}
+
 /// One octet behind the other.
 #[inline]
 #[target_feature(enable = "sse4.2")]
 fn chain<const COPIES: bool>(state: u32, from: &[u8], to: &mut [u8]) -> u32 {
     let (eights, rest) = from.as_chunks::<8>();
     let (fours, ones) = rest.as_chunks::<4>();
+    let (eight_copies, copy_rest) = to.as_chunks_mut::<8>();
+    let (four_copies, one_copies) = copy_rest.as_chunks_mut::<4>();
     let mut crc = u64::from(state);
+    let mut copies = eight_copies.iter_mut();
     for eight in eights {
+        if COPIES && let Some(copy) = copies.next() {
+            *copy = *eight;
+        }
         crc = _mm_crc32_u64(crc, u64::from_le_bytes(*eight));
     }
     let mut crc = crc as u32; // the instruction leaves the upper half zero
+    let mut copies = four_copies.iter_mut();
     for four in fours {
+        if COPIES && let Some(copy) = copies.next() {
+            *copy = *four;
+        }
         crc = _mm_crc32_u32(crc, u32::from_le_bytes(*four));
     }
+    let mut copies = one_copies.iter_mut();
     for octet in ones {
+        if COPIES && let Some(copy) = copies.next() {
+            *copy = *octet;
+        }
         crc = _mm_crc32_u8(crc, *octet);
-    }
-    if COPIES {
-        to.copy_from_slice(from);
     }
     crc
 }

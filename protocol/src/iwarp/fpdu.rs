@@ -32,11 +32,6 @@ pub trait Crc32c {
     fn start() -> Self;
     /// Takes in `octets`.
     fn update(&mut self, octets: &[u8]);
-    /// Takes in the octets `from` and copies them to `to`, which is as long.
-    fn copy(&mut self, from: &[u8], to: &mut [u8]) {
-        to.copy_from_slice(from);
-        self.update(to);
-    }
     /// The CRC of all octets taken in.
     fn finish(self) -> u32;
     /// The CRC of `octets`.
@@ -46,6 +41,16 @@ pub trait Crc32c {
     {
         let mut crc = Self::start();
         crc.update(octets);
+        crc.finish()
+    }
+    /// The CRC of `head`, `body` and `pad`; `body` is copied to `copy`, which is as long.
+    fn copied(head: &[u8], body: &[u8], copy: &mut [u8], pad: &[u8]) -> u32
+    where
+        Self: Sized,
+    {
+        copy.copy_from_slice(body);
+        let mut crc = Self::start();
+        [head, body, pad].iter().for_each(|octets| crc.update(octets));
         crc.finish()
     }
 }
@@ -214,10 +219,6 @@ impl Framer {
     }
 }
 
-/// Octets of payload from which on it is copied and checked in one pass. The CRC of fewer is taken
-/// of the FPDU in one piece, which saves beginning and ending.
-const TOGETHER: usize = 256;
-
 impl Framer {
     /// Writes a whole FPDU to the start of `out`: `header` and `payload` as for
     /// [`frame`](Self::frame), pad, CRC. Its length; `None`, and nothing is sent, when `out` is
@@ -238,21 +239,15 @@ impl Framer {
         let (body, trailer) = rest.split_at_mut_checked(payload.len())?;
         // RFC 5044 §4.1 [5044-8]: an FPDU is length, ULPDU, padding and CRC field
         *trailer.first_chunk_mut()? = [0; CRC_LEN]; // the padding is shorter than the CRC field
-        let is_long = payload.len() >= TOGETHER;
-        if is_long && self.crc {
-            let mut crc = C::start();
-            crc.update(head);
-            crc.copy(payload, body);
-            let (padding, sum) = trailer.split_last_chunk_mut::<CRC_LEN>()?;
-            crc.update(padding);
-            *sum = crc.finish().to_le_bytes();
-            return Some(fpdu.len());
-        }
-        body.copy_from_slice(payload);
-        let (octets, sum) = fpdu.split_last_chunk_mut::<CRC_LEN>()?;
+        let (padding, sum) = trailer.split_last_chunk_mut::<CRC_LEN>()?;
         // RFC 5044 §4.4 [5044-23]: every FPDU has its CRC field
         // RFC 5044 §4.4 [5044-25]: the CRC covers length field, ULPDU, padding and markers
-        *sum = if self.crc { C::of(octets).to_le_bytes() } else { [0; CRC_LEN] };
+        *sum = if self.crc {
+            C::copied(head, payload, body, padding).to_le_bytes()
+        } else {
+            body.copy_from_slice(payload);
+            [0; CRC_LEN]
+        };
         Some(fpdu.len())
     }
 }

@@ -245,6 +245,8 @@ impl Iwarp {
             if self.conns.get_mut(key).is_some_and(|conn| tx::send_copies(conn, &mut self.shared)) {
                 continue; // the connection is as it was: there is nothing to settle
             }
+            // One that is found broken is read once more, to the shared buffer.
+            self.use_brought();
             self.with(key, |conn, shared| {
                 conn.is_posted = false;
                 if let Some(link) = &mut conn.link {
@@ -295,8 +297,7 @@ impl Iwarp {
         {
             return Some(self.hand_over(event));
         }
-        if !self.brought.is_empty() {
-            self.use_brought();
+        if self.use_brought() {
             return self.poll_all(now, NextLook::None);
         }
         if !self.is_quiet(now) || self.shared.epoll.has_next() {

@@ -23,14 +23,6 @@ pub(crate) struct Brought {
     octets: Range<usize>,
 }
 
-impl Brought {
-    /// Returns true if all is used.
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.octets.is_empty()
-    }
-}
-
 impl Iwarp {
     /// A message, or nothing, as [`poll_once`](Self::poll_once) finds it out; everything else is
     /// left to that.
@@ -44,7 +36,7 @@ impl Iwarp {
         if !may_look {
             return Look::Other;
         }
-        if self.brought.is_empty()
+        if self.brought.octets.is_empty()
             && let Some(found) = self.bring()
         {
             return found;
@@ -63,9 +55,12 @@ impl Iwarp {
         let Some(send) = rx::next_send(conn, receives.receive_len(), octets) else {
             return Look::Other;
         };
-        let len = send.payload.len();
+        let len = send.len();
         let Some(room) = room.get_mut(..len) else { return Look::Other };
-        room.copy_from_slice(send.payload);
+        // RFC 5044 §4.4, §7.1.1, §6 [5044-31]: a ULPDU is delivered only after its CRC is verified
+        if !send.copy_to(room) {
+            return Look::Other;
+        }
         brought.octets.start += send.consumed;
         conn.took_next_send(stats, len);
         self.is_fruitful = true;
@@ -132,11 +127,21 @@ impl Iwarp {
         }
     }
 
-    /// Uses what looks have left, as polls use what they read.
+    /// Uses what looks have left, as polls use what they read: before anything else is read. Returns
+    /// true if something was left.
+    #[inline]
+    pub(crate) fn use_brought(&mut self) -> bool {
+        let is_left = !self.brought.octets.is_empty();
+        if is_left {
+            self.use_left();
+        }
+        is_left
+    }
+
     #[inline(never)]
-    pub(crate) fn use_brought(&mut self) {
+    fn use_left(&mut self) {
         let Brought { from, octets } = std::mem::take(&mut self.brought);
-        if let Some(key) = from.filter(|_| !octets.is_empty()) {
+        if let Some(key) = from {
             self.with(key, |conn, shared| rx::use_staged(conn, shared, octets));
         }
     }

@@ -107,11 +107,13 @@ impl Provider for Iwarp {
     }
 
     fn accept(&mut self, qp: Qp, private_data: &[u8]) -> Result<(), Refusal> {
+        self.use_brought();
         self.with(qp.0, |conn, shared| cm::accept(conn, shared, private_data))
             .unwrap_or(Err(Refusal::Gone))
     }
 
     fn reject(&mut self, qp: Qp, private_data: &[u8]) {
+        self.use_brought();
         self.with(qp.0, |conn, shared| cm::reject(conn, shared, private_data));
     }
 

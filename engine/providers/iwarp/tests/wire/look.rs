@@ -4,10 +4,14 @@ use crate::{
     peer::*,
     support::{End, LIMITS, PATIENCE, config, now},
 };
-use stag_iwarp::IwarpConfig;
+use rustix::net::sockopt::set_socket_linger;
+use stag_iwarp::IwarpAddress;
 use stag_pools::RemoteKey;
 use stag_verbs::{Cause, Event, Look, Provider, Qp, RemoteSpan, Status, Tag};
-use std::{io::Write, time::Instant};
+use std::{
+    io::Write,
+    time::{Duration, Instant},
+};
 
 /// Lets `peer` say `octets` without the end reading them.
 fn say_unheard(peer: &mut Peer, octets: &[u8]) {
@@ -41,6 +45,20 @@ fn look(end: &mut End) -> (Look, Vec<u8>) {
 fn expect_looked_at(end: &mut End, from: Qp, message: &[u8]) {
     let (found, room) = look(end);
     assert_eq!((found, &room[..]), (Look::Message { qp: from, len: message.len() }, message));
+}
+
+/// Two established connections.
+fn joined(end: &mut End, at: IwarpAddress) -> [(Peer, Qp); 2] {
+    [(); 2].map(|()| {
+        let mut peer = Peer::connect(at);
+        peer.say(end, &frame(REQUEST, C | S, 2, &words(128, 128)));
+        let qp = end.next_request();
+        end.iwarp.accept(qp, b"").unwrap();
+        peer.hear_frame(end, REPLY);
+        peer.say(end, &fpdu(&write(1, 0, b"")));
+        end.expect_established(qp);
+        (peer, qp)
+    })
 }
 
 #[test]
@@ -158,19 +176,35 @@ fn a_message_with_a_wrong_crc_is_no_message_to_a_look_either() {
 }
 
 #[test]
-fn connections_that_are_ready_together_are_looked_at_in_turn() {
-    let (mut end, at) = End::listening(IwarpConfig { ..config() });
+fn what_a_look_has_left_outlives_a_connection_that_breaks() {
+    let (mut end, at) = End::listening(config());
     end.post_receives(16);
-    let mut both = [(); 2].map(|()| {
-        let mut peer = Peer::connect(at);
-        peer.say(&mut end, &frame(REQUEST, C | S, 2, &words(128, 128)));
-        let qp = end.next_request();
-        end.iwarp.accept(qp, b"").unwrap();
-        peer.hear_frame(&mut end, REPLY);
-        peer.say(&mut end, &fpdu(&write(1, 0, b"")));
-        end.expect_established(qp);
-        (peer, qp)
-    });
+    let [(mut peer, qp), (mut broken, lost)] = joined(&mut end, at);
+    say_unheard(&mut peer, &sends([b"one", b"two"]));
+    expect_looked_at(&mut end, qp, b"one");
+    // Its octets are read when a send finds out that it has gone.
+    say_unheard(&mut broken, &sends([b"last words, longer than those of the other"]));
+    set_socket_linger(&broken.stream, Some(Duration::ZERO)).unwrap();
+    drop(broken);
+    let deadline = Instant::now() + PATIENCE;
+    while end.iwarp.send_inline(lost, b"are you there?", None) {
+        end.iwarp.ring();
+        assert!(Instant::now() < deadline, "the other end has gone");
+    }
+    end.pump();
+    let two = |event: &Event| matches!(event, Event::Received { buf, .. } if buf[..] == *b"two");
+    assert!(end.events.iter().any(two), "{:?}", end.events);
+    assert_eq!(end.iwarp.stats().crc_errors, 0);
+    say_unheard(&mut peer, &fpdu(&send(3, b"three")));
+    end.events.clear();
+    expect_looked_at(&mut end, qp, b"three");
+}
+
+#[test]
+fn connections_that_are_ready_together_are_looked_at_in_turn() {
+    let (mut end, at) = End::listening(config());
+    end.post_receives(16);
+    let mut both = joined(&mut end, at);
     for msn in 1..200 {
         let message = [msn as u8; 30];
         both.iter_mut().for_each(|(peer, _)| say_unheard(peer, &fpdu(&send(msn, &message))));
