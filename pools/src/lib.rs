@@ -44,6 +44,7 @@
 mod arena;
 mod budget;
 mod buf;
+mod copy;
 mod crc;
 mod extent;
 mod host;
@@ -54,7 +55,8 @@ pub mod window;
 pub use arena::Pages;
 pub use budget::{Budget, Class};
 pub use buf::Buf;
-pub use crc::crc32c;
+pub use copy::copy_octets;
+pub use crc::{RunningCrc, crc32c, crc32c_copied};
 pub use extent::Extent;
 pub use pool::{Pool, PoolId, PoolPlace};
 pub use table::Table;

@@ -150,7 +150,7 @@ impl Untagged {
     }
 
     /// The header's octets.
-    pub fn emit(&self) -> [u8; UNTAGGED_LEN] {
+    pub const fn emit(&self) -> [u8; UNTAGGED_LEN] {
         let [i0, i1, i2, i3] = self.invalidate.to_be_bytes();
         let [q0, q1, q2, q3] = self.queue.to_be_bytes();
         let [n0, n1, n2, n3] = self.msn.to_be_bytes();

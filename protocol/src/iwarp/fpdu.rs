@@ -43,6 +43,16 @@ pub trait Crc32c {
         crc.update(octets);
         crc.finish()
     }
+    /// The CRC of `head`, `body` and `pad`; `body` is copied to `copy`, which is as long.
+    fn copied(head: &[u8], body: &[u8], copy: &mut [u8], pad: &[u8]) -> u32
+    where
+        Self: Sized,
+    {
+        copy.copy_from_slice(body);
+        let mut crc = Self::start();
+        [head, body, pad].iter().for_each(|octets| crc.update(octets));
+        crc.finish()
+    }
 }
 
 /// Pad octets behind an ULPDU of `ulpdu_len`, so that the FPDU is a multiple of four (RFC 5044
@@ -213,9 +223,10 @@ impl Framer {
     /// Writes a whole FPDU to the start of `out`: `header` and `payload` as for
     /// [`frame`](Self::frame), pad, CRC. Its length; `None`, and nothing is sent, when `out` is
     /// shorter, or with markers.
-    pub fn write<C: Crc32c>(
+    #[inline]
+    pub fn write<C: Crc32c, const N: usize>(
         &mut self,
-        header: &[u8],
+        header: &[u8; N],
         payload: &[u8],
         out: &mut [u8],
     ) -> Option<usize> {
@@ -223,16 +234,20 @@ impl Framer {
         let pad = pad_len(covered.saturating_sub(LENGTH_LEN));
         let fpdu =
             out.get_mut(..covered + pad + CRC_LEN).filter(|_| self.since_marker.is_none())?;
-        let (octets, sum) = fpdu.split_last_chunk_mut::<CRC_LEN>()?;
-        let (head, rest) = octets.split_at_mut(header.len());
-        head.copy_from_slice(header);
-        let (body, padding) = rest.split_at_mut(payload.len());
-        body.copy_from_slice(payload);
+        let (head, rest) = fpdu.split_first_chunk_mut()?;
+        *head = *header;
+        let (body, trailer) = rest.split_at_mut_checked(payload.len())?;
         // RFC 5044 §4.1 [5044-8]: an FPDU is length, ULPDU, padding and CRC field
-        padding.fill(0);
+        *trailer.first_chunk_mut()? = [0; CRC_LEN]; // the padding is shorter than the CRC field
+        let (padding, sum) = trailer.split_last_chunk_mut::<CRC_LEN>()?;
         // RFC 5044 §4.4 [5044-23]: every FPDU has its CRC field
         // RFC 5044 §4.4 [5044-25]: the CRC covers length field, ULPDU, padding and markers
-        *sum = if self.crc { C::of(octets).to_le_bytes() } else { [0; CRC_LEN] };
+        *sum = if self.crc {
+            C::copied(head, payload, body, padding).to_le_bytes()
+        } else {
+            body.copy_from_slice(payload);
+            [0; CRC_LEN]
+        };
         Some(fpdu.len())
     }
 }

@@ -130,8 +130,8 @@ fn end(conn: &mut IwarpConn, shared: &mut IwarpShared, cause: Cause) {
     conn.wants_out = false;
     conn.wants_flush = false;
     conn.is_stalled = false;
-    conn.output.len = 0;
-    shared.spares.take_back(&mut conn.output);
+    (conn.output.len, conn.output_sent) = (0, 0);
+    shared.output_spares.take_back(&mut conn.output);
     let qp = conn.qp;
     if let Some(link) = conn.link.take() {
         if let Some(key) = link.landing_window() {

@@ -89,6 +89,8 @@ pub(crate) struct IwarpConn {
     /// FPDUs that wait for the kernel, whole or from where it stopped: copies of short messages,
     /// before all others.
     pub(crate) output: LentOctets,
+    /// Octets at the front of the output that the kernel has.
+    pub(crate) output_sent: usize,
     pub(crate) link: Option<Box<IwarpLink>>,
     /// Time at which to give up the awaited event.
     pub(crate) deadline: Option<Time>,
@@ -113,7 +115,7 @@ pub(crate) struct IwarpConn {
 /// shard from the first octet to the last: connections that wait for nothing have none.
 #[derive(Debug, Default)]
 pub(crate) struct LentOctets {
-    /// Room for the longest FPDU, or none.
+    /// All the room that there may be, or none.
     pub(crate) octets: Box<[u8]>,
     pub(crate) len: usize,
 }
@@ -121,6 +123,8 @@ pub(crate) struct LentOctets {
 /// Memory that no connection has at the moment: as much as was lately needed at one time.
 #[derive(Debug)]
 pub(crate) struct Spares {
+    /// Octets of each buffer.
+    buffer_len: usize,
     free: Vec<Box<[u8]>>,
     /// Buffers that connections have, and the most of them since the surplus was looked at.
     lent: usize,
@@ -135,18 +139,12 @@ impl Spares {
     /// Buffers that are kept anyhow.
     const KEPT: usize = 8;
 
-    /// For at most `connections`, each of which has an input and an output. The buffers that are
-    /// kept anyhow are there at once: no call is the first to need one.
-    pub(crate) fn new(connections: usize) -> Self {
-        let buffers_max = 2 * connections;
-        let mut free = Vec::with_capacity(buffers_max);
-        free.resize_with(Self::KEPT.min(buffers_max), Self::buffer);
-        Self { free, lent: 0, most: 0, returns: 0 }
-    }
-
-    /// Room for the longest FPDU.
-    fn buffer() -> Box<[u8]> {
-        vec![0; fpdu::FPDU_MAX].into()
+    /// For at most `connections`, each of which has one buffer of `buffer_len` octets. Those that
+    /// are kept anyhow are there at once: no call is the first to need one.
+    pub(crate) fn new(connections: usize, buffer_len: usize) -> Self {
+        let mut free = Vec::with_capacity(connections);
+        free.resize_with(Self::KEPT.min(connections), || vec![0; buffer_len].into());
+        Self { buffer_len, free, lent: 0, most: 0, returns: 0 }
     }
 
     /// Takes memory back that nothing is in.
@@ -164,7 +162,8 @@ impl Spares {
     /// Gives memory to what has none.
     pub(crate) fn lend(&mut self, lent: &mut LentOctets) {
         if lent.octets.is_empty() {
-            lent.octets = self.free.pop().unwrap_or_else(Self::buffer);
+            let buffer_len = self.buffer_len;
+            lent.octets = self.free.pop().unwrap_or_else(|| vec![0; buffer_len].into());
             self.lent += 1;
             self.most = self.most.max(self.lent);
         }
@@ -211,6 +210,7 @@ impl IwarpConn {
             private_data: Box::default(),
             input: LentOctets::default(),
             output: LentOctets::default(),
+            output_sent: 0,
             link: None,
             deadline: None,
             interest: Ready::empty(),
@@ -332,13 +332,18 @@ pub(crate) struct IwarpShared {
     pub(crate) config: crate::IwarpConfig,
     pub(crate) epoll: Epoll,
     pub(crate) census: Census,
+    /// Memory for inputs: each holds the longest FPDU.
     pub(crate) spares: Spares,
+    /// Memory for outputs.
+    pub(crate) output_spares: Spares,
     /// Memory for work requests and for FPDUs that wait, of connections that have none.
     pub(crate) spare_works: Vec<VecDeque<Work>>,
     pub(crate) spare_fpdus: Vec<VecDeque<Fpdu>>,
     pub(crate) windows: Windows,
     pub(crate) crc_losers: CrcLosers,
     pub(crate) receives: Receives,
+    /// [`rx::has_few_receives`](crate::rx::has_few_receives): it is asked before each read.
+    pub(crate) has_few_receives: bool,
     pub(crate) events: VecDeque<Event>,
     pub(crate) stats: IwarpStats,
     /// Buffer for large reads from sockets.
@@ -385,7 +390,7 @@ mod tests {
 
     #[test]
     fn what_a_crowd_needed_is_freed_when_it_is_gone() {
-        let mut spares = Spares::new(200);
+        let mut spares = Spares::new(200, 100);
         let mut crowd: Vec<LentOctets> = (0..100).map(|_| LentOctets::default()).collect();
         crowd.iter_mut().for_each(|lent| spares.lend(lent));
         crowd.iter_mut().for_each(|lent| spares.take_back(lent));

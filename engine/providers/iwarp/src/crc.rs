@@ -1,37 +1,57 @@
 //! CRC32c with whatever instructions this machine has.
 
 use crc_fast::{CrcAlgorithm, Digest};
-use stag_pools::crc32c;
+use stag_pools::{RunningCrc, copy_octets, crc32c, crc32c_copied};
 use stag_protocol::iwarp::fpdu::Crc32c;
 
-/// Longest octets for which choosing among algorithms costs more than it gains.
-const SHORT: usize = 256;
-
 /// A running CRC32c.
-pub(crate) struct Crc(Digest);
+pub(crate) enum Crc {
+    /// By the processor's own instructions.
+    Own(RunningCrc),
+    /// Where [`RunningCrc`] knows none.
+    Other(Digest),
+}
 
 impl Crc32c for Crc {
+    #[inline]
     fn start() -> Self {
         // RFC 5044 §4.4 [5044-24]: the CRC is CRC32c as in iSCSI
-        Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
+        match RunningCrc::start() {
+            Some(crc) => Self::Own(crc),
+            None => Self::Other(Digest::new(CrcAlgorithm::Crc32Iscsi)),
+        }
     }
 
+    #[inline]
     fn update(&mut self, octets: &[u8]) {
-        self.0.update(octets);
+        match self {
+            Self::Own(crc) => crc.update(octets),
+            Self::Other(digest) => digest.update(octets),
+        }
     }
 
+    #[inline]
     fn finish(self) -> u32 {
-        self.0.finalize() as u32 // a 32-bit CRC in the 64 bits that serve every algorithm
+        match self {
+            Self::Own(crc) => crc.finish(),
+            // A 32-bit CRC in the 64 bits that serve every algorithm.
+            Self::Other(digest) => digest.finalize() as u32,
+        }
     }
 
     #[inline]
     fn of(octets: &[u8]) -> u32 {
-        if octets.len() <= SHORT
-            && let Some(crc) = crc32c(octets)
-        {
-            return crc;
-        }
-        crc_fast::crc32_iscsi(octets)
+        crc32c(octets).unwrap_or_else(|| crc_fast::crc32_iscsi(octets))
+    }
+
+    #[inline]
+    fn copied(head: &[u8], body: &[u8], copy: &mut [u8], pad: &[u8]) -> u32 {
+        crc32c_copied(head, body, copy, pad).unwrap_or_else(|| {
+            copy_octets(body, copy);
+            let mut crc = Self::start();
+            [head, body, pad].iter().for_each(|octets| crc.update(octets));
+            crc.finish()
+        })
     }
 }
 
@@ -39,10 +59,15 @@ impl Crc32c for Crc {
 mod tests {
     use super::*;
 
+    /// The CRC of `pieces`, by each kind of [`Crc`].
     fn crc_of(pieces: &[&[u8]]) -> u32 {
-        let mut crc = Crc::start();
-        pieces.iter().for_each(|piece| crc.update(piece));
-        crc.finish()
+        let other = Crc::Other(Digest::new(CrcAlgorithm::Crc32Iscsi));
+        let [crc, other] = [Crc::start(), other].map(|mut crc| {
+            pieces.iter().for_each(|piece| crc.update(piece));
+            crc.finish()
+        });
+        assert_eq!(crc, other);
+        crc
     }
 
     /// Bit by bit, as RFC 5044 §4.4 and RFC 3385 define it.
@@ -72,7 +97,12 @@ mod tests {
             assert_eq!(Crc::of(&octets[..len]), slow(&octets[..len]), "length {len}, at once");
         }
         for cut in 0..octets.len() {
-            assert_eq!(crc_of(&[&octets[..cut], &octets[cut..]]), slow(&octets), "cut {cut}");
+            let (head, rest) = octets.split_at(cut);
+            assert_eq!(crc_of(&[head, rest]), slow(&octets), "cut {cut}");
+            let (body, pad) = rest.split_at(rest.len().saturating_sub(cut % 4));
+            let mut copy = vec![0; body.len()];
+            assert_eq!(Crc::copied(head, body, &mut copy, pad), slow(&octets), "cut {cut}");
+            assert_eq!(copy, body);
         }
     }
 

@@ -6,6 +6,7 @@ use crate::{
     close, cm,
     conn::{Census, ConnStanding, IwarpConn, IwarpShared, IwarpState, Spares},
     hot::Hot,
+    look::Brought,
     rx,
     siw::{self, CrcLosers},
     sock::{Epoll, Ready},
@@ -55,8 +56,12 @@ pub struct Iwarp {
     answering: Vec<Key>,
     /// Connections that are not read on until a message can wait again.
     stalled: Vec<Key>,
-    /// An event was reported since the last look at the sockets.
-    is_fruitful: bool,
+    /// An event or a message was reported since the last look at the sockets.
+    pub(crate) is_fruitful: bool,
+    /// Until this time nothing is left to be done, once all events are told, but to look whether
+    /// something arrived.
+    quiet_until: Time,
+    pub(crate) brought: Brought,
     pub(crate) hot: Hot,
     /// The connection whose end was the last event: the engine may ask about it until it polls
     /// again.
@@ -81,7 +86,8 @@ impl Iwarp {
         let shared = IwarpShared {
             epoll: Epoll::new()?,
             census: Census::default(),
-            spares: Spares::new(places),
+            spares: Spares::new(places, fpdu::FPDU_MAX),
+            output_spares: Spares::new(places, tx::OUTPUT_LEN),
             spare_works: Vec::with_capacity(places),
             spare_fpdus: Vec::with_capacity(places),
             windows: Windows::new(windows, config.seed),
@@ -93,6 +99,7 @@ impl Iwarp {
             scratch: Vec::new(),
             now: config.now,
             may_resume: false,
+            has_few_receives: rx::has_few_receives(&config),
             config,
         };
         Ok(Self {
@@ -106,6 +113,8 @@ impl Iwarp {
             answering: Vec::with_capacity(places),
             stalled: Vec::with_capacity(places),
             is_fruitful: false,
+            quiet_until: Time(0),
+            brought: Brought::default(),
             hot: Hot::default(),
             ended: None,
         })
@@ -203,11 +212,14 @@ impl Iwarp {
         if conn.wants_flush && !conn.is_listed {
             conn.is_listed = true;
             self.answering.push(key);
+            self.quiet_until = Time(0);
         }
         if conn.is_stalled && !self.stalled.contains(&key) {
             self.stalled.push(key);
+            self.quiet_until = Time(0);
         }
         if let Some(deadline) = conn.deadline {
+            self.quiet_until = self.quiet_until.min(deadline);
             self.next_deadline =
                 Some(self.next_deadline.map_or(deadline, |next| next.min(deadline)));
         }
@@ -219,9 +231,22 @@ impl Iwarp {
     }
 
     /// Rings the doorbells.
+    #[inline]
     pub(crate) fn ring_all(&mut self) {
+        if !self.posted.is_empty() {
+            self.ring_posted();
+        }
+    }
+
+    #[inline(never)]
+    fn ring_posted(&mut self) {
         for place in 0..self.posted.len() {
             let Some(key) = self.posted.get(place).copied() else { break };
+            if self.conns.get_mut(key).is_some_and(|conn| tx::send_copies(conn, &mut self.shared)) {
+                continue; // the connection is as it was: there is nothing to settle
+            }
+            // One that is found broken is read once more, to the shared buffer.
+            self.use_brought();
             self.with(key, |conn, shared| {
                 conn.is_posted = false;
                 if let Some(link) = &mut conn.link {
@@ -272,7 +297,10 @@ impl Iwarp {
         {
             return Some(self.hand_over(event));
         }
-        if !self.is_quiet(now) {
+        if self.use_brought() {
+            return self.poll_all(now, NextLook::None);
+        }
+        if !self.is_quiet(now) || self.shared.epoll.has_next() {
             return self.poll_all(now, NextLook::HotOrAll);
         }
         self.shared.may_resume = false; // nobody is stalled
@@ -290,11 +318,17 @@ impl Iwarp {
     /// Returns true if, once all events are told, nothing is left to do but to look whether
     /// something arrived.
     #[inline]
-    fn is_quiet(&self, now: Time) -> bool {
+    pub(crate) fn is_quiet(&self, now: Time) -> bool {
+        now < self.quiet_until
+    }
+
+    /// Finds out until when it is quiet.
+    fn note_quiet(&mut self) {
         let owes_nothing =
             self.ended.is_none() && self.answering.is_empty() && self.stalled.is_empty();
-        let is_due = self.next_deadline.is_some_and(|at| at <= now) || self.accept_at.is_some();
-        owes_nothing && !self.shared.epoll.has_next() && !is_due
+        let is_quiet = owes_nothing && self.accept_at.is_none();
+        self.quiet_until =
+            if is_quiet { self.next_deadline.unwrap_or(Time(u64::MAX)) } else { Time(0) };
     }
 
     /// Does what is to be done until there is an event, and looks for input at most once.
@@ -319,6 +353,7 @@ impl Iwarp {
                 && (std::mem::take(&mut self.is_fruitful)
                     || !self.look(std::mem::take(&mut next_look)))
             {
+                self.note_quiet();
                 return None;
             }
         }
@@ -328,6 +363,7 @@ impl Iwarp {
         self.is_fruitful = true;
         if let Event::Disconnected { qp, .. } = &event {
             self.ended = Some(qp.0);
+            self.quiet_until = Time(0);
         }
         event
     }
@@ -342,13 +378,14 @@ impl Iwarp {
     }
 
     /// Looks which sockets are ready. True when there is one.
-    fn look_at_all(&mut self) -> bool {
+    pub(crate) fn look_at_all(&mut self) -> bool {
         let IwarpShared { epoll, stats, .. } = &mut self.shared;
         epoll.look(stats)
     }
 
     /// Returns true if the next poll has nothing to do, as far as the kernel knows.
     pub(crate) fn is_idle(&mut self) -> bool {
+        self.use_brought();
         self.cool();
         self.answer_all();
         self.is_fruitful = false;

@@ -27,6 +27,22 @@ pub(crate) struct Hot {
     asks: u32,
 }
 
+impl Hot {
+    /// Returns the connection to ask, if one is hot and it is not time to look at all others.
+    #[inline]
+    pub(crate) fn ask(&mut self) -> Option<Key> {
+        match self.asks.checked_sub(1) {
+            Some(asks) => self.asks = asks,
+            None => {
+                // The next time, if one is hot.
+                self.asks = if self.streak >= STREAK { ASKS } else { 0 };
+                return None;
+            }
+        }
+        self.latest
+    }
+}
+
 impl Iwarp {
     /// Epoll says that `key` has something.
     pub(crate) fn note_ready(&mut self, key: Key) {
@@ -37,7 +53,13 @@ impl Iwarp {
             self.hot.latest = Some(key);
         }
         if self.hot.streak == STREAK {
-            self.with(key, |conn, _| conn.is_hot = matches!(conn.state, IwarpState::Established));
+            let heat = |conn: &mut IwarpConn, _: &mut _| {
+                conn.is_hot = matches!(conn.state, IwarpState::Established);
+                conn.is_hot
+            };
+            if self.with(key, heat) != Some(true) {
+                self.hot.streak = 0;
+            }
         }
     }
 
@@ -55,12 +77,7 @@ impl Iwarp {
     /// `None`: look. An answer that there is nothing costs one system call and little else.
     #[inline]
     pub(crate) fn ask_hot(&mut self) -> Option<bool> {
-        let key = self.hot.latest.filter(|_| self.hot.streak >= STREAK)?;
-        if self.hot.asks == 0 {
-            self.hot.asks = ASKS;
-            return None;
-        }
-        self.hot.asks -= 1;
+        let key = self.hot.ask()?;
         let is_ready = |conn: &IwarpConn| {
             conn.is_hot && !conn.is_stalled && matches!(conn.state, IwarpState::Established)
         };
@@ -78,7 +95,7 @@ impl Iwarp {
 
     /// Out of line, so that an answer that there is nothing stays short.
     #[inline(never)]
-    fn use_fetched(&mut self, key: Key, fetched: SocketResult) {
+    pub(crate) fn use_fetched(&mut self, key: Key, fetched: SocketResult) {
         self.with(key, |conn, shared| rx::use_fetched(conn, shared, fetched));
     }
 }

@@ -10,6 +10,7 @@
 //! | `provider` | the contract's calls |
 //! | `driver` | the provider: poll loop, doorbells, timers |
 //! | `hot` | a connection that is busy alone |
+//! | `look` | messages told without an event |
 //! | `accept` | listening, peers taken in |
 //! | `cm` | connection set-up: connecting, TCP, MPA Request and Reply |
 //! | `rx` | octets in: FPDUs, checks, placement |
@@ -38,6 +39,7 @@ mod conn;
 mod crc;
 mod driver;
 mod hot;
+mod look;
 mod open;
 mod provider;
 mod rx;

@@ -8,8 +8,8 @@ use crate::{
 };
 use stag_pools::{Access, Buf, Extent, RemoteKey, Window, table::Key};
 use stag_verbs::{
-    Cause, Count, Event, FabricFault, Limits, Memory, PeerAddress, Provider, Qp, Refusal, Refused,
-    RemoteSpan, Status, Tag, Time,
+    Cause, Count, Event, FabricFault, Limits, Look, Memory, PeerAddress, Provider, Qp, Refusal,
+    Refused, RemoteSpan, Status, Tag, Time,
     soft::{self, Op, Postable, Posting},
 };
 use std::{ops::Range, os::fd::BorrowedFd};
@@ -107,15 +107,19 @@ impl Provider for Iwarp {
     }
 
     fn accept(&mut self, qp: Qp, private_data: &[u8]) -> Result<(), Refusal> {
+        self.use_brought();
         self.with(qp.0, |conn, shared| cm::accept(conn, shared, private_data))
             .unwrap_or(Err(Refusal::Gone))
     }
 
     fn reject(&mut self, qp: Qp, private_data: &[u8]) {
+        self.use_brought();
         self.with(qp.0, |conn, shared| cm::reject(conn, shared, private_data));
     }
 
     fn disconnect(&mut self, qp: Qp) {
+        // What arrived before is told before.
+        self.use_brought();
         self.with(qp.0, disconnect);
     }
 
@@ -225,6 +229,14 @@ impl Provider for Iwarp {
 
     fn ring(&mut self) {
         self.ring_all();
+    }
+
+    fn look(&mut self, now: Time, room: &mut [u8]) -> Look {
+        self.look_once(now, room)
+    }
+
+    fn take_receive(&mut self) -> Option<Buf> {
+        self.shared.receives.take_ready()
     }
 
     fn poll(&mut self, now: Time) -> Option<Event> {

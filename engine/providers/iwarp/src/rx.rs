@@ -9,17 +9,18 @@
 mod next_send;
 mod tagged;
 
+pub(crate) use next_send::next_send;
 pub(crate) use tagged::Arrival;
 
 use crate::{
-    close, cm,
+    IwarpConfig, close, cm,
     conn::{IwarpConn, IwarpLink, IwarpShared, IwarpState},
     crc::Crc,
     driver::STAGING,
     sock::{self, Ready, SocketResult},
     tx::{self, RTR_TOKEN},
 };
-use stag_pools::{AccessViolation, Fenced, RemoteKey};
+use stag_pools::{AccessViolation, Fenced, RemoteKey, copy_octets};
 use stag_protocol::iwarp::{
     ddp::{self, Header},
     fpdu,
@@ -28,6 +29,7 @@ use stag_protocol::iwarp::{
 };
 use stag_verbs::soft::Op;
 use stag_verbs::{Cause, Event, FabricFault, Status};
+use std::ops::Range;
 
 /// Octets of the shortest FPDU that begins a message: length, untagged header, CRC, a multiple of
 /// four.
@@ -50,18 +52,31 @@ pub(crate) fn readable(conn: &mut IwarpConn, shared: &mut IwarpShared, ready: Re
 /// Reads what has arrived, to where [`use_fetched`] expects it.
 #[inline]
 pub(crate) fn fetch(conn: &mut IwarpConn, shared: &mut IwarpShared) -> SocketResult {
-    if !conn.is_between_fpdus() {
-        return fetch_rest(conn, shared);
-    }
+    if conn.is_between_fpdus() { fetch_between(conn, shared) } else { fetch_rest(conn, shared) }
+}
+
+/// Reads what has arrived at a connection that is between two FPDUs to the shared buffer.
+#[inline]
+pub(crate) fn fetch_between(conn: &IwarpConn, shared: &mut IwarpShared) -> SocketResult {
     let limit = large(shared);
     let IwarpShared { staging, stats, .. } = shared;
     let (room, _) = staging.split_at_mut(limit); // which is no more than the shared buffer
     sock::receive(&conn.socket, room, stats)
 }
 
+/// Returns true if there are never more receives and parking places than the shortest read brings
+/// Sends.
+pub(crate) fn has_few_receives(config: &IwarpConfig) -> bool {
+    let places = config.limits.receives.saturating_add(config.parking.max(1));
+    places <= fpdu::FPDU_MAX / SEND_FPDU_MIN
+}
+
 /// Octets of a large read.
 #[inline]
 fn large(shared: &IwarpShared) -> usize {
+    if shared.has_few_receives {
+        return fpdu::FPDU_MAX;
+    }
     let sends = shared.receives.room().saturating_mul(SEND_FPDU_MIN);
     sends.clamp(fpdu::FPDU_MAX, STAGING)
 }
@@ -119,12 +134,12 @@ fn use_octets(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: usize) -> 
     if !conn.is_landing() {
         let own = conn.own_end().saturating_sub(conn.input.len).min(octets);
         conn.input.len += own;
-        use_staged(conn, shared, octets - own);
+        use_staged(conn, shared, 0..octets - own);
         return false;
     }
     let behind = tagged::landed(conn, shared, octets);
     if behind > 0 {
-        use_staged(conn, shared, behind);
+        use_staged(conn, shared, 0..behind);
     }
     // A connection that ended reads no more: its Terminate goes first.
     behind == tagged::HEAD && conn.is_established() && conn.is_landing()
@@ -172,10 +187,10 @@ fn receive_staged(conn: &mut IwarpConn, shared: &mut IwarpShared, limit: usize) 
     sock::receive_two(&conn.socket, own, room, stats)
 }
 
-/// Uses the first `octets` of the shared buffer, which follow what the connection holds.
-fn use_staged(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: usize) {
+/// Uses these octets of the shared buffer, which follow what the connection holds.
+pub(crate) fn use_staged(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: Range<usize>) {
     let staging = std::mem::take(&mut shared.staging);
-    let mut rest = staging.get(..octets).expect("the kernel fills no more than the room");
+    let mut rest = staging.get(octets).expect("the kernel fills no more than the room");
     if let Some(link) = &mut conn.link {
         link.headers_first = link.headers_first.saturating_sub(1);
     }
@@ -344,6 +359,12 @@ impl IwarpConn {
         self.link.as_ref().is_some_and(|link| link.arrival.is_some())
     }
 
+    /// Returns true if what it has can be read without being used at once.
+    #[inline]
+    pub(crate) fn may_bring(&self) -> bool {
+        !self.is_stalled && self.is_between_fpdus()
+    }
+
     /// Returns true if the next octet begins an FPDU, of which nothing is known.
     #[inline]
     fn is_between_fpdus(&self) -> bool {
@@ -381,7 +402,7 @@ fn place_write(
     match shared.windows.target(conn.qp.scope(), key, segment.to, segment.payload.len()) {
         Ok(target) => {
             // RFC 5041 §5.2 [5041-24]: the payload of every valid segment is placed
-            target.copy_from_slice(segment.payload);
+            copy_octets(segment.payload, target);
             shared.stats.octets_placed += segment.payload.len() as u64;
             Ok(())
         }
@@ -473,7 +494,7 @@ fn place_answer(conn: &mut IwarpConn, shared: &mut IwarpShared, segment: &ReadRe
         .get_mut(read.fill_at..end)
         .expect("the stream checks answers against what was asked");
     // RFC 5041 §5.2 [5041-24]: the payload of every valid segment is placed
-    target.copy_from_slice(segment.payload);
+    copy_octets(segment.payload, target);
     shared.stats.octets_placed += segment.payload.len() as u64;
     let (len, is_last) = (segment.payload.len(), segment.last);
     answered(conn, shared, segment.token, len, is_last);

@@ -308,8 +308,14 @@ impl Epoll {
 
     /// The next socket that was ready.
     pub(crate) fn next(&mut self) -> Option<(u64, Ready)> {
-        let event = self.events.get(self.next)?;
+        let event = self.peek()?;
         self.next += 1;
+        Some(event)
+    }
+
+    /// The same, which stays the next.
+    pub(crate) fn peek(&self) -> Option<(u64, Ready)> {
+        let event = self.events.get(self.next)?;
         // The event is packed: its fields are copied out.
         let (data, flags) = (event.data, event.flags);
         Some((data.u64(), flags))

@@ -29,6 +29,7 @@ use stag_protocol::iwarp::{
 use stag_verbs::{FabricFault, Qp};
 use std::collections::VecDeque;
 
+pub(crate) use copy::OUTPUT_LEN;
 pub(crate) use fill::fault;
 
 /// FPDUs one system call sends.
@@ -191,13 +192,26 @@ impl Transmit {
     }
 }
 
+/// Does all that a doorbell asks for when copies are all that was posted, and the kernel takes
+/// them. False when more is to be done.
+#[inline]
+pub(crate) fn send_copies(conn: &mut IwarpConn, shared: &mut IwarpShared) -> bool {
+    let is_quiet = |link: &IwarpLink| link.queue.has_begun_all() && link.is_quiet();
+    let is_plain =
+        conn.output.len > 0 && !conn.wants_out && conn.link.as_deref().is_some_and(is_quiet);
+    if !is_plain || !matches!(conn.send_output(shared), SendResult::All) {
+        return false;
+    }
+    conn.is_posted = false;
+    true
+}
+
 /// Sends what may be sent and the kernel takes. Reports what is done.
 pub(crate) fn flush(conn: &mut IwarpConn, shared: &mut IwarpShared) {
     let mut quantum = QUANTUM;
     conn.wants_out = false;
     if conn.output.len > 0 {
         match conn.send_output(shared) {
-            SendResult::All if conn.link.as_ref().is_some_and(|link| link.is_quiet()) => return,
             SendResult::All => {}
             SendResult::Part => conn.wants_out = true,
             SendResult::Broken => return close::broken(conn, shared, FabricFault::Lost),
@@ -243,6 +257,7 @@ pub(crate) fn flush(conn: &mut IwarpConn, shared: &mut IwarpShared) {
 
 impl IwarpLink {
     /// Returns true if nothing waits to be sent or done.
+    #[inline]
     fn is_quiet(&self) -> bool {
         let Transmit { active, fpdus, .. } = &self.transmit;
         active.is_none() && fpdus.is_empty() && !self.has_more()

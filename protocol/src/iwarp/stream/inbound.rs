@@ -128,16 +128,25 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
     #[inline]
     pub fn is_next_send(&self, header: &[u8; ddp::UNTAGGED_LEN]) -> bool {
         // RFC 5040 §7.2 [5040-55]: every field of a DDP segment is validated
-        let next = Untagged {
+        const NEXT: [u8; ddp::UNTAGGED_LEN] = Untagged {
             last: true,
             control: Opcode::Send.control(),
             invalidate: 0,
             queue: ddp::QUEUE_SEND,
-            msn: self.send_msn_in,
+            msn: 0,
             mo: 0,
-        };
+        }
+        .emit();
+        // Its number is the only word that changes.
+        let [i0, i1, i2, i3, i4, i5, i6, i7, i8, i9, n0, n1, n2, n3, o0, o1, o2, o3] = *header;
+        let [k0, k1, k2, k3, k4, k5, k6, k7, k8, k9, _, _, _, _, p0, p1, p2, p3] = NEXT;
+        let is_next = u64::from_ne_bytes([i0, i1, i2, i3, i4, i5, i6, i7])
+            == u64::from_ne_bytes([k0, k1, k2, k3, k4, k5, k6, k7])
+            && u16::from_ne_bytes([i8, i9]) == u16::from_ne_bytes([k8, k9])
+            && u32::from_be_bytes([n0, n1, n2, n3]) == self.send_msn_in
+            && u32::from_ne_bytes([o0, o1, o2, o3]) == u32::from_ne_bytes([p0, p1, p2, p3]);
         let is_plain = self.gate == Gate::Open && self.open_send.is_none();
-        is_plain && !self.awaits_send_rtr && *header == next.emit()
+        is_next && is_plain && !self.awaits_send_rtr
     }
 
     /// The Send of which [`is_next_send`](Self::is_next_send) was true is placed and delivered.

@@ -4,26 +4,59 @@
 use crate::{
     conn::{IwarpConn, IwarpShared, IwarpState},
     crc::Crc,
+    stats::IwarpStats,
 };
+use stag_pools::copy_octets;
 use stag_protocol::iwarp::{
     ddp,
     fpdu::{self, Crc32c},
 };
 use stag_verbs::Event;
 
-/// Places the FPDU at the start of `octets` if it is the next Send, and returns its length. `None`,
-/// with nothing changed, for every other FPDU, also for a wrong one: those are judged field by
-/// field.
+/// The next Send, whole. Its CRC is not verified.
+pub(crate) struct NextSend<'a> {
+    head: &'a [u8],
+    payload: &'a [u8],
+    pad: &'a [u8],
+    /// The CRC field, if it counts.
+    sum: Option<u32>,
+    /// Octets of its FPDU.
+    pub(crate) consumed: usize,
+}
+
+impl NextSend<'_> {
+    /// Octets of the message.
+    #[inline]
+    pub(crate) fn len(&self) -> usize {
+        self.payload.len()
+    }
+
+    /// Copies the message to `room`, which is as long. False when its CRC is wrong: then `room`
+    /// holds nothing that counts.
+    #[inline]
+    #[must_use]
+    pub(crate) fn copy_to(&self, room: &mut [u8]) -> bool {
+        let Some(sum) = self.sum else {
+            copy_octets(self.payload, room);
+            return true;
+        };
+        Crc::copied(self.head, self.payload, room, self.pad) == sum
+    }
+}
+
+/// Finds the FPDU at the start of `octets` if it has the header of the next Send and fits a
+/// receive. `None` for every other FPDU: those are judged field by field, as one with a wrong CRC
+/// is.
 #[inline]
-pub(super) fn place(
-    conn: &mut IwarpConn,
-    shared: &mut IwarpShared,
-    octets: &[u8],
-) -> Option<usize> {
+pub(crate) fn next_send<'a>(
+    conn: &IwarpConn,
+    receive_len: usize,
+    octets: &'a [u8],
+) -> Option<NextSend<'a>> {
     let (length, rest) = octets.split_first_chunk()?;
     let length = u16::from_be_bytes(*length);
     let header = rest.first_chunk()?;
-    let link = conn.link.as_deref_mut()?;
+    let link = conn.link.as_deref()?;
     let is_plain = matches!(conn.state, IwarpState::Established) && link.landing.is_none();
     if !is_plain || !link.stream.is_next_send(header) {
         return None;
@@ -31,21 +64,48 @@ pub(super) fn place(
     // RFC 5044 §5.2, §6 [5044-30]: the length field tells the end of an FPDU
     let consumed = fpdu::fpdu_len(length);
     let (covered, sum) = octets.get(..consumed)?.split_last_chunk()?;
-    let payload = rest.get(ddp::UNTAGGED_LEN..usize::from(length))?;
+    let (head, body) = covered.split_at_checked(fpdu::LENGTH_LEN + ddp::UNTAGGED_LEN)?;
+    let len = usize::from(length).checked_sub(ddp::UNTAGGED_LEN)?;
+    let (payload, pad) = body.split_at_checked(len)?;
     // RFC 5041 §7.1 [5041-40]: the end of an untagged segment lies in its buffer
-    if payload.len() > shared.receives.receive_len() {
+    if payload.len() > receive_len {
         return None;
     }
-    // RFC 5044 §4.4, §7.1.1, §6 [5044-31]: a ULPDU is delivered only after its CRC is verified
-    if link.crc && Crc::of(covered) != u32::from_le_bytes(*sum) {
-        return None;
-    }
+    let sum = link.crc.then_some(u32::from_le_bytes(*sum));
+    Some(NextSend { head, payload, pad, sum, consumed })
+}
+
+/// Places the FPDU at the start of `octets` if it is the next Send, and returns its length. `None`,
+/// with nothing changed, for every other FPDU.
+#[inline]
+pub(super) fn place(
+    conn: &mut IwarpConn,
+    shared: &mut IwarpShared,
+    octets: &[u8],
+) -> Option<usize> {
+    let send = next_send(conn, shared.receives.receive_len(), octets)?;
     // RFC 5040 §5.3 [5040-35]: every Send, also an empty one, takes one receive
     let mut buf = shared.receives.take_ready()?;
-    buf.append(payload).expect("every receive is as long as the longest message");
-    link.stream.handle_next_send();
-    shared.stats.fpdus_in += 1;
-    shared.stats.octets_placed += payload.len() as u64;
+    let room = buf.spare_mut().get_mut(..send.len());
+    // RFC 5044 §4.4, §7.1.1, §6 [5044-31]: a ULPDU is delivered only after its CRC is verified
+    if !send.copy_to(room.expect("every receive is as long as the longest message")) {
+        shared.receives.add(buf).expect("the receive had its place before");
+        return None;
+    }
+    buf.extend(send.len());
+    conn.took_next_send(&mut shared.stats, send.len());
     shared.emit(Event::Received { qp: conn.qp, buf, invalidated: None });
-    Some(consumed)
+    Some(send.consumed)
+}
+
+impl IwarpConn {
+    /// The next Send, of `len` octets, is where it belongs.
+    #[inline]
+    pub(crate) fn took_next_send(&mut self, stats: &mut IwarpStats, len: usize) {
+        if let Some(link) = &mut self.link {
+            link.stream.handle_next_send();
+        }
+        stats.fpdus_in += 1;
+        stats.octets_placed += len as u64;
+    }
 }

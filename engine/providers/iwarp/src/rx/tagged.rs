@@ -12,7 +12,7 @@ use crate::{
     crc::Crc,
     sock::{self, SocketResult},
 };
-use stag_pools::{AccessViolation, RemoteKey, Scope, Windows};
+use stag_pools::{AccessViolation, RemoteKey, Scope, Windows, copy_octets};
 use stag_protocol::iwarp::{
     ddp::{self, Header, Tagged},
     fpdu::{self, Crc32c},
@@ -70,7 +70,7 @@ pub(super) fn begin(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: &[u8
         return false;
     };
     let (front, _) = room.split_at_mut(part.len()); // the part is shorter than the payload
-    front.copy_from_slice(part);
+    copy_octets(part, front);
     shared.stats.octets_placed += part.len() as u64;
     arrival.count(part.len(), &mut shared.windows, conn.qp.scope());
     link.arrival = Some(arrival);

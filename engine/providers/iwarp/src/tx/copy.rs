@@ -13,6 +13,8 @@ use stag_verbs::RemoteSpan;
 /// Octets of the longest message that is copied to be sent: about what copying costs less than
 /// gathering does.
 const COPIED_MAX: usize = 8 << 10;
+/// Octets of FPDUs that wait as copies for one doorbell: as many as one system call gathers.
+pub(crate) const OUTPUT_LEN: usize = super::BATCH;
 
 impl IwarpConn {
     /// Sends a copy of `message` with the next doorbell, if everything before it is on its way.
@@ -63,7 +65,7 @@ impl IwarpConn {
         payload: &[u8],
         header: impl FnOnce(&mut IwarpLink, u16) -> Result<[u8; N], Refused>,
     ) -> bool {
-        shared.spares.lend(&mut self.output);
+        shared.output_spares.lend(&mut self.output);
         let Some(link) = self.link.as_deref_mut() else { return false };
         let Some(room) = self.output.octets.get_mut(self.output.len..) else { return false };
         // A header takes its number for good, so the room is looked at first.
@@ -72,7 +74,7 @@ impl IwarpConn {
         }
         // `may_copy`: at most the MULPDU.
         let Ok(header) = header(link, payload.len() as u16) else { return false };
-        let written = link.transmit.framer.write::<Crc>(&header, payload, room);
+        let written = link.transmit.framer.write::<Crc, N>(&header, payload, room);
         self.output.len += written.expect("there is room, and there are no markers");
         shared.stats.fpdus_out += 1;
         shared.stats.octets_copied += payload.len() as u64;
@@ -80,21 +82,23 @@ impl IwarpConn {
     }
 
     /// Hands the output to the kernel, once.
+    #[inline]
     pub(super) fn send_output(&mut self, shared: &mut IwarpShared) -> SendResult {
         let ends_segments = self.link.as_ref().is_some_and(|link| link.transmit.ends_segments);
-        let IwarpShared { stats, spares, .. } = shared;
-        let taken = match sock::send_one(&self.socket, self.output.content(), ends_segments, stats)
-        {
+        let IwarpShared { stats, output_spares, .. } = shared;
+        let waiting = self.output.content().get(self.output_sent..).unwrap_or_default();
+        let taken = match sock::send_one(&self.socket, waiting, ends_segments, stats) {
             SocketResult::Octets(taken) => taken,
             SocketResult::WouldBlock | SocketResult::End => 0,
             SocketResult::Broken(_) => return SendResult::Broken,
         };
-        self.output.consume(taken);
-        if self.output.len > 0 {
+        if taken < waiting.len() {
+            self.output_sent += taken;
             stats.sendmsg_short += 1;
             return SendResult::Part;
         }
-        spares.take_back(&mut self.output);
+        (self.output.len, self.output_sent) = (0, 0);
+        output_spares.take_back(&mut self.output);
         SendResult::All
     }
 }

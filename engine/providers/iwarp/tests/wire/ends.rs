@@ -289,6 +289,43 @@ fn a_read_never_brings_more_messages_than_can_wait() {
     assert_eq!((end.iwarp.windows_bound(), end.iwarp.connections()), (1, 1));
 }
 
+#[test]
+fn what_follows_the_longest_fpdu_that_has_to_wait_is_not_read() {
+    let (mut end, mut peer, qp) = accepted_starved(IwarpConfig { parking: 1, ..config() });
+    // Waits until the end has read all of it.
+    let say = |end: &mut crate::support::End, peer: &mut Peer, octets: &[u8]| {
+        let said = end.iwarp.stats().octets_in + octets.len() as u64;
+        std::io::Write::write_all(&mut peer.stream, octets).unwrap();
+        let deadline = std::time::Instant::now() + crate::support::PATIENCE;
+        while end.iwarp.stats().octets_in < said {
+            end.pump();
+            assert!(std::time::Instant::now() < deadline, "the end does not read");
+        }
+    };
+    say(&mut end, &mut peer, &fpdu(&send(1, b"parked")));
+    let blank = end.buf(&vec![0; 60_000]);
+    let window = end.iwarp.bind(qp, blank, 0..60_000, stag_pools::Access::RemoteWrite).unwrap();
+    let landing = fpdu(&write(window.key.0, window.offset, &vec![7; 60_000]));
+    let longest = fpdu(&send(2, &vec![1; 65_535 - 18]));
+    let (begun, rest) = landing.split_at(30_000);
+    say(&mut end, &mut peer, begun);
+    let (front, back) = longest.split_at(40_000);
+    say(&mut end, &mut peer, &[rest, front].concat());
+    assert_eq!(end.iwarp.stats().stalled, 0);
+    // Reads behind one that landed end behind the next header: one goes beyond the longest FPDU.
+    let behind = fpdu(&send(3, b"behind it"));
+    std::io::Write::write_all(&mut peer.stream, &[back, &behind[..16]].concat()).unwrap();
+    let deadline = std::time::Instant::now() + crate::support::PATIENCE;
+    while end.iwarp.stats().stalled == 0 {
+        end.pump();
+        assert!(std::time::Instant::now() < deadline, "the message does not wait");
+    }
+    assert!(end.events.is_empty());
+    end.post_receives(2);
+    assert_eq!(end.next_message(qp)[..], *b"parked");
+    expect_terminate(&mut end, &mut peer, qp, "1/2/05");
+}
+
 /// An accepted connection without receives.
 fn accepted_starved(config: IwarpConfig) -> (crate::support::End, Peer, stag_verbs::Qp) {
     let (mut end, at) = crate::support::End::listening(config);

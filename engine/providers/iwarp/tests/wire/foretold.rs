@@ -1,6 +1,6 @@
 //! The next Send is placed by one comparison of its header. A peer that sets a reserved bit, which
 //! nobody looks at (RFC 5041 §4.1), has every FPDU judged field by field: what the two of them say
-//! has to have the same effect.
+//! has to have the same effect, also on an end that looks before it polls.
 
 use crate::{
     peer::*,
@@ -15,8 +15,8 @@ use std::time::Instant;
 /// A reserved bit of the DDP control octet.
 const RESERVED: u8 = 0x04;
 
-/// One of the two ends, with the peer that speaks to it.
-struct Both {
+/// One of the ends, with the peer that speaks to it.
+struct Foretold {
     end: End,
     peer: Peer,
     windows: [Window; 2],
@@ -27,8 +27,8 @@ struct Both {
     has_ended: bool,
 }
 
-impl Both {
-    fn new(config: IwarpConfig, mark: u8) -> Self {
+impl Foretold {
+    fn new(config: IwarpConfig, mark: u8, looks: bool) -> Self {
         let request = frame(REQUEST, S, 2, &words(128, 128));
         let (mut end, mut peer, qp) = accepted_by(config, &request);
         let windows = [Access::RemoteRead, Access::RemoteWrite].map(|access| {
@@ -36,6 +36,7 @@ impl Both {
             end.iwarp.bind(qp, buf, 0..300, access).unwrap()
         });
         peer.held.clear();
+        end.looks = looks;
         let said = end.iwarp.stats().octets_in;
         Self { end, peer, windows, mark, said, receives: Vec::new(), has_ended: false }
     }
@@ -204,9 +205,10 @@ fn a_send_that_is_compared_has_the_effect_of_one_that_is_judged() {
     for round in 0..150 {
         let crc = if round % 3 == 0 { Crc::Never } else { Crc::Always };
         let config = IwarpConfig { crc, ..config() };
-        let mut both = [0, RESERVED].map(|mark| Both::new(config.clone(), mark));
-        let windows = both[0].windows;
-        assert_eq!(windows, both[1].windows, "the same seed gives the same keys");
+        let kinds = [(0, false), (RESERVED, false), (0, true), (RESERVED, true)];
+        let mut all = kinds.map(|(mark, looks)| Foretold::new(config.clone(), mark, looks));
+        let windows = all[0].windows;
+        assert_eq!(windows, all[1].windows, "the same seed gives the same keys");
         let mut msn = 1;
         for _ in 0..8 {
             let ulpdus = some_ulpdus(&mut random, &mut msn, windows);
@@ -215,27 +217,28 @@ fn a_send_that_is_compared_has_the_effect_of_one_that_is_judged() {
                 bit: random.usize(..1_200),
                 is_noticed_later: random.bool(),
             });
-            let [quick, judged] = both.each_mut().map(|each| each.hear(&ulpdus, spoil));
-            assert_eq!(quick, judged, "round {round}");
-            let [quick, judged] = both.each_ref().map(Both::counts);
-            assert_eq!(quick, judged, "round {round}");
-            if both[0].has_ended {
+            expect_same(all.each_mut().map(|each| each.hear(&ulpdus, spoil)), round);
+            expect_same(all.each_ref().map(Foretold::counts), round);
+            if all[0].has_ended {
                 ends += 1;
                 break;
             }
             if random.usize(..3) == 0 {
-                both.iter_mut().for_each(repost);
+                all.iter_mut().for_each(repost);
             }
         }
-        let [quick, judged] = both.each_mut().map(Both::answers);
-        assert_eq!(quick, judged, "round {round}");
+        expect_same(all.each_mut().map(Foretold::answers), round);
     }
     assert!((20..140).contains(&ends), "{ends} of 150 end");
 }
 
+fn expect_same<T: PartialEq + std::fmt::Debug>([quick, rest @ ..]: [T; 4], round: usize) {
+    rest.iter().for_each(|other| assert_eq!(quick, *other, "round {round}"));
+}
+
 /// Posts the receives again that hold what was heard.
-fn repost(both: &mut Both) {
-    for buf in std::mem::take(&mut both.receives) {
-        both.end.iwarp.post_receive(buf).unwrap();
+fn repost(foretold: &mut Foretold) {
+    for buf in std::mem::take(&mut foretold.receives) {
+        foretold.end.iwarp.post_receive(buf).unwrap();
     }
 }

@@ -31,6 +31,7 @@ mod flood;
 mod foretold;
 mod fpdus;
 mod landing;
+mod look;
 mod mpa;
 mod noise;
 mod peer;

@@ -1,0 +1,148 @@
+//! Messages told by a look: straight from the shared buffer, without a receive and without an
+//! event.
+//!
+//! One read brings many FPDUs. A look takes the first one if it is the next Send of its connection
+//! and leaves the rest where it is, for the next look; whatever else is in front is left to the
+//! next poll, which uses all that the read brought. Until then nothing else is read.
+
+use crate::{
+    Iwarp,
+    conn::{IwarpConn, IwarpShared},
+    rx,
+    sock::{Ready, SocketResult},
+};
+use stag_pools::table::Key;
+use stag_verbs::{Look, Time};
+use std::ops::Range;
+
+/// Octets of one connection in the shared buffer that the latest read brought, and that nothing has
+/// used.
+#[derive(Debug, Default)]
+pub(crate) struct Brought {
+    from: Option<Key>,
+    octets: Range<usize>,
+}
+
+impl Iwarp {
+    /// A message, or nothing, as [`poll_once`](Self::poll_once) finds it out; everything else is
+    /// left to that.
+    #[inline]
+    pub(crate) fn look_once(&mut self, now: Time, room: &mut [u8]) -> Look {
+        self.shared.now = now;
+        let may_look = self.is_quiet(now)
+            && self.shared.events.is_empty()
+            // RFC 5040 §5.3 [5040-35]: every Send, also an empty one, takes one receive
+            && self.shared.receives.is_ready();
+        if !may_look {
+            return Look::Other;
+        }
+        if self.brought.octets.is_empty()
+            && let Some(found) = self.bring()
+        {
+            return found;
+        }
+        self.look_in_front(room)
+    }
+
+    /// The message in front of what was brought.
+    #[inline]
+    fn look_in_front(&mut self, room: &mut [u8]) -> Look {
+        let Self { conns, shared, brought, .. } = self;
+        let IwarpShared { staging, stats, receives, .. } = shared;
+        let conn = brought.from.and_then(|key| conns.get_mut(key));
+        let octets = staging.get(brought.octets.clone()).unwrap_or_default();
+        let Some(conn) = conn else { return Look::Other };
+        let Some(send) = rx::next_send(conn, receives.receive_len(), octets) else {
+            return Look::Other;
+        };
+        let len = send.len();
+        let Some(room) = room.get_mut(..len) else { return Look::Other };
+        // RFC 5044 §4.4, §7.1.1, §6 [5044-31]: a ULPDU is delivered only after its CRC is verified
+        if !send.copy_to(room) {
+            return Look::Other;
+        }
+        brought.octets.start += send.consumed;
+        conn.took_next_send(stats, len);
+        self.is_fruitful = true;
+        Look::Message { qp: conn.qp, len }
+    }
+
+    /// Reads what has arrived at the next connection that has something, without using it. `None`
+    /// when something is there.
+    #[inline(always)]
+    fn bring(&mut self) -> Option<Look> {
+        match self.hot.ask() {
+            Some(key) if !self.is_fruitful => self.bring_from(key),
+            _ => self.bring_any(),
+        }
+    }
+
+    /// The same when it is not simply the turn of the connection that is hot.
+    #[inline(never)]
+    fn bring_any(&mut self) -> Option<Look> {
+        if !self.shared.epoll.has_next() {
+            // A look that brought something is followed by a ring before the next one.
+            if std::mem::take(&mut self.is_fruitful) || !self.look_at_all() {
+                return Some(Look::Nothing);
+            }
+        }
+        self.bring_ready()
+    }
+
+    /// The same of the connections that epoll found ready.
+    fn bring_ready(&mut self) -> Option<Look> {
+        while let Some((id, ready)) = self.shared.epoll.peek() {
+            let key = Key::from_bits(id);
+            // Listeners, ends and errors are for the poll.
+            if ready != Ready::IN || !self.conns.get(key).is_some_and(|conn| conn.may_bring()) {
+                return Some(Look::Other);
+            }
+            self.shared.epoll.next();
+            self.note_ready(key);
+            match self.bring_from(key) {
+                Some(Look::Nothing) => {}
+                found => return found,
+            }
+        }
+        Some(Look::Nothing)
+    }
+
+    /// The same of this connection.
+    #[inline(always)]
+    fn bring_from(&mut self, key: Key) -> Option<Look> {
+        let may_bring = |conn: &&mut Box<IwarpConn>| conn.may_bring();
+        let Some(conn) = self.conns.get_mut(key).filter(may_bring) else {
+            return Some(Look::Other);
+        };
+        match rx::fetch_between(conn, &mut self.shared) {
+            SocketResult::WouldBlock => Some(Look::Nothing), // the connection is as it was
+            SocketResult::Octets(octets) => {
+                self.brought = Brought { from: Some(key), octets: 0..octets };
+                None
+            }
+            fetched => {
+                self.use_fetched(key, fetched);
+                Some(Look::Other)
+            }
+        }
+    }
+
+    /// Uses what looks have left, as polls use what they read: before anything else is read. Returns
+    /// true if something was left.
+    #[inline]
+    pub(crate) fn use_brought(&mut self) -> bool {
+        let is_left = !self.brought.octets.is_empty();
+        if is_left {
+            self.use_left();
+        }
+        is_left
+    }
+
+    #[inline(never)]
+    fn use_left(&mut self) {
+        let Brought { from, octets } = std::mem::take(&mut self.brought);
+        if let Some(key) = from {
+            self.with(key, |conn, shared| rx::use_staged(conn, shared, octets));
+        }
+    }
+}
