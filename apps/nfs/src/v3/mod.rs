@@ -21,7 +21,7 @@ use stag_protocol::{
 
 pub(crate) use read::{ReadAttempt, Turn, read};
 
-use crate::gateway::ReplyWriter;
+use crate::reply::ReplyWriter;
 use crate::report::DataCounts;
 use crate::store::{Failed, Store};
 
