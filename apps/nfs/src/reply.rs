@@ -3,6 +3,7 @@
 use stag_engine::{Answer, AnswerItem, Cx, Extents, config};
 use stag_pools::Buf;
 use stag_protocol::{
+    nfs::v3::{Failure, Status},
     rpc::{Accepted, Outcome, ReplyHeader, Xid},
     xdr::{Codec, NoRoom, Writer},
 };
@@ -90,4 +91,61 @@ impl ReplyWriter {
     pub(crate) fn message(&self) -> &[u8] {
         &self.message
     }
+}
+
+/// Takes the results of a procedure, and says how it ended.
+pub(crate) trait Results {
+    /// Adds results.
+    fn results<'a, T: Codec<'a>, About: Codec<'a>>(
+        &mut self,
+        results: &Result<T, Failure<About>>,
+    ) -> Status;
+}
+
+impl Results for ReplyWriter {
+    fn results<'a, T: Codec<'a>, About: Codec<'a>>(
+        &mut self,
+        results: &Result<T, Failure<About>>,
+    ) -> Status {
+        self.put(results);
+        status(results)
+    }
+}
+
+/// Results that are written where they are sent from.
+#[derive(Debug)]
+pub(crate) struct ShortResults<'w, 'o> {
+    writer: &'w mut Writer<'o>,
+    written: Result<(), NoRoom>,
+}
+
+impl<'w, 'o> ShortResults<'w, 'o> {
+    /// None yet.
+    #[inline]
+    pub(crate) const fn new(writer: &'w mut Writer<'o>) -> Self {
+        Self { writer, written: Ok(()) }
+    }
+
+    /// Fails if there was no room for them.
+    #[inline]
+    pub(crate) const fn finish(self) -> Result<(), NoRoom> {
+        self.written
+    }
+}
+
+impl Results for ShortResults<'_, '_> {
+    #[inline]
+    fn results<'a, T: Codec<'a>, About: Codec<'a>>(
+        &mut self,
+        results: &Result<T, Failure<About>>,
+    ) -> Status {
+        self.written = results.emit(self.writer);
+        status(results)
+    }
+}
+
+/// How a procedure ended.
+#[inline]
+fn status<T, About>(results: &Result<T, Failure<About>>) -> Status {
+    results.as_ref().err().map_or(Status::Ok, |failure| failure.status)
 }
