@@ -6,4 +6,5 @@ pub mod callgrind;
 pub mod counted;
 pub mod ends;
 pub mod headers;
+pub mod loaded;
 pub mod shards;

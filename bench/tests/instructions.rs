@@ -15,10 +15,11 @@ use std::{
 };
 
 /// Programs whose processes are counted.
-const PROGRAMS: [&str; 3] = ["stag-counts", "stag-counts-typed", "stag-counts-nfs"];
+const PROGRAMS: [&str; 4] =
+    ["stag-counts", "stag-counts-typed", "stag-counts-nfs", "stag-counts-load"];
 
 /// Subjects that are counted, each with the number of its repetitions.
-const SUBJECTS: [(&str, u64); 35] = [
+const SUBJECTS: [(&str, u64); 39] = [
     ("shm", 500),
     ("shm/16", 800),
     ("shm-trusted", 500),
@@ -27,6 +28,10 @@ const SUBJECTS: [(&str, u64); 35] = [
     ("shm-v2-draft000", 500),
     ("iwarp", 500),
     ("iwarp/16", 800),
+    ("load-shm", 500),
+    ("load-shm/16", 800),
+    ("load-iwarp", 500),
+    ("load-iwarp/16", 800),
     ("iwarp/read-4k/server", 1_000),
     ("iwarp/read-4k/client", 1_000),
     ("iwarp/getattr/server", 1_000),
@@ -92,9 +97,10 @@ fn release_build() -> PathBuf {
 
 /// The program that counts a subject.
 fn program(subject: &str) -> &'static str {
-    let [plain, typed, nfs] = PROGRAMS;
+    let [plain, typed, nfs, load] = PROGRAMS;
     match subject {
         "shm-typed" => typed,
+        _ if subject.starts_with("load-") => load,
         _ if subject.ends_with("/server") || subject.ends_with("/client") => nfs,
         _ => plain,
     }

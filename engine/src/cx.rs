@@ -148,31 +148,45 @@ impl Cx<'_> {
         header: ReplyHeader<'_>,
         results: impl FnOnce(&mut xdr::Writer<'_>) -> Result<(), NoRoom>,
     ) -> Result<(), NoRoom> {
-        let mut writer = xdr::Writer::new(self.core.responder.room());
-        header.emit(&mut writer)?;
-        results(&mut writer)?;
-        let len = writer.len();
-        if !self.core.answer_at_once(self.fabric, call.0, len) {
-            self.answer_written(call, len);
+        if !self.try_answer_short(call, header, results)?
+            && let Some(peer) = self.core.responder.caller(call.0)
+        {
+            self.core.wishes.ask(Action::EndConnection(peer));
         }
         Ok(())
     }
 
-    /// Answers a call by the message that was written to the responder's room.
+    /// As [`answer_short`](Self::answer_short), for an app that has to hear of a lack of memory.
+    /// Returns false when there is none for a reply that cannot leave at once: the call is open
+    /// still.
+    ///
+    /// # Errors
+    /// As [`answer_short`](Self::answer_short).
+    #[inline]
+    pub fn try_answer_short(
+        &mut self,
+        call: CallId,
+        header: ReplyHeader<'_>,
+        results: impl FnOnce(&mut xdr::Writer<'_>) -> Result<(), NoRoom>,
+    ) -> Result<bool, NoRoom> {
+        let mut writer = xdr::Writer::new(self.core.responder.room());
+        header.emit(&mut writer)?;
+        results(&mut writer)?;
+        let len = writer.len();
+        Ok(self.core.answer_at_once(self.fabric, call.0, len) || self.answer_written(call, len))
+    }
+
+    /// Answers a call by the message that was written to the responder's room. Returns false
+    /// without memory for it.
     #[inline(never)]
-    fn answer_written(&mut self, call: CallId, len: usize) {
+    fn answer_written(&mut self, call: CallId, len: usize) -> bool {
         let message = self.message(len).and_then(|mut message| {
             message.append(self.core.responder.room().get(..len)?).ok()?;
             Some(message)
         });
-        match message {
-            Some(message) => self.answer(call, Answer { message, item: None }),
-            None => {
-                if let Some(peer) = self.core.responder.caller(call.0) {
-                    self.core.wishes.ask(Action::EndConnection(peer));
-                }
-            }
-        }
+        let Some(message) = message else { return false };
+        self.answer(call, Answer { message, item: None });
+        true
     }
 
     /// Refuses a call without results, for an answer that needs none. Without memory for it the

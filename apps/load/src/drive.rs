@@ -9,7 +9,10 @@ use crate::{
 };
 use stag_client::Error;
 use stag_engine::{CallFault, Config, PeerId, Sampling, Shard, Stages};
-use stag_protocol::rpcrdma::{Version, Versions};
+use stag_protocol::{
+    rpc::{AuthSys, Gids},
+    rpcrdma::{Version, Versions},
+};
 use stag_verbs::{FabricFault, Limits, Provider, Time};
 use std::{fmt, io, net::SocketAddr, time::Duration};
 
@@ -103,7 +106,10 @@ impl LoadPlan {
     }
 
     fn maker(&self) -> Maker {
-        let Self { workload, len, depth, verify, user, timeout, is_nfs, files, .. } = *self;
+        let Self { workload, len, depth, verify, timeout, is_nfs, files, .. } = *self;
+        let (uid, gid) = self.user;
+        let (stamp, machine_name, gids) = (0, &b"stag-bench"[..], Gids::default());
+        let user = AuthSys { stamp, machine_name, uid, gid, gids };
         Maker { workload, len, depth, verify, user, timeout, is_nfs, files }
     }
 }

@@ -6,6 +6,7 @@ use hdrhistogram::{
     serialization::{Deserializer, Serializer, V2DeflateSerializer},
 };
 use serde::{Deserialize, Serialize};
+use stag_verbs::Time;
 use std::time::Duration;
 
 /// The longest time that is told apart from longer ones, in nanoseconds.
@@ -32,6 +33,12 @@ pub fn histogram() -> Histogram<u64> {
 /// Nanoseconds as a histogram takes them.
 pub fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Nanoseconds from one time to a later one; none if it is not later.
+#[inline]
+pub(crate) const fn elapsed(from: Time, to: Time) -> u64 {
+    to.0.saturating_sub(from.0)
 }
 
 /// Returns true if enough of `samples` lie beyond a quantile.

@@ -39,6 +39,11 @@ impl DeferredReads {
         self.free.last().copied()
     }
 
+    /// Returns true while a ticket is away: what it brings comes from another thread.
+    pub(crate) const fn are_put_off(&self) -> bool {
+        self.free.len() < TICKETS
+    }
+
     /// Keeps a READ whose ticket, the next one, is with a helper.
     pub(crate) fn put(&mut self, deferred: Deferred) {
         let ticket = self.free.pop().expect("the READ was given the next ticket");

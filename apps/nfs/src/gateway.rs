@@ -4,31 +4,27 @@
 //! It keeps nothing between two calls but its counters, and the replies that a client may ask for
 //! again ([`crate::drc`]): every call is answered before the next one is looked at, but for one
 //! whose client's replies are still with another shard, and for a READ that a disk has to bring
-//! ([`crate::helpers`]). The message of a reply is taken before the procedure runs, so that
-//! whatever was done can be answered.
+//! ([`crate::helpers`]). Small results of procedures that change nothing are written where they are
+//! sent from. The message of any other reply is taken before the procedure runs, so that whatever
+//! was done can be answered.
 
-use stag_engine::{
-    Answer, AnswerItem, App, Call, CallId, Cause, Cx, Extents, PeerAddress, PeerId, Pulled, config,
-};
+use stag_engine::{Answer, App, Call, CallId, Cause, Cx, PeerAddress, PeerId, Pulled, config};
 use stag_pools::Buf;
 use stag_protocol::{
     nfs::{
         mount::{self, Procedure as MountProcedure},
-        v3::{self, GetAttrArgs, Procedure, ReadArgs},
+        v3::{self, GetAttrArgs, Procedure, ReadArgs, Status},
     },
-    rpc::{Accepted, AuthStatus, CallHeader, Credential, Denied, Outcome, ReplyHeader, Xid},
-    xdr::{Codec, NoRoom, Writer},
+    rpc::{Accepted, AuthStatus, CallHeader, Credential, Denied, ReplyHeader, Xid},
+    xdr::NoRoom,
 };
 
 use crate::deferred::{Deferred, DeferredReads};
 use crate::drc::{self, CacheHandle, CacheVerdict, CallSource, ShardCache};
+use crate::reply::{ReplyWriter, ShortResults};
 use crate::report::{GatewayCounters, GatewayReport};
 use crate::store::{self, Store, TRANSFER_MAX, User, files::Files};
 use crate::v3::{CallMemory, ReadAttempt, Turn};
-
-/// Octets of the longest reply without item, listings excepted: it then also has room for an item
-/// that travels inline.
-const MESSAGE_LEN: usize = config::INLINE_LEN;
 
 // A file's octets fit one buffer of the pool, and a call with as many is pulled.
 const _: () = assert!(TRANSFER_MAX as usize <= config::ITEM_MAX);
@@ -44,8 +40,10 @@ pub struct Gateway<S = Files> {
     is_flush_failing: bool,
 }
 
-/// Why a call has no answer yet.
-enum Unanswered {
+/// Why there is no message to answer a call by.
+enum NoMessage {
+    /// Its reply was written where it is sent from.
+    Sent,
     /// It gets one when its client's replies are here, or its file's octets.
     Waits,
     /// It gets none: there is no memory, or it is being carried out on another connection.
@@ -84,27 +82,30 @@ impl<S: Store> Gateway<S> {
         &self.store
     }
 
-    fn answer(&mut self, cx: &Cx<'_>, call: Call<'_>) -> Result<Answer, Unanswered> {
+    fn answer(&mut self, cx: &mut Cx<'_>, call: Call<'_>) -> Result<Answer, NoMessage> {
         let header = &call.header;
         let source = CallSource { id: call.id, peer: call.peer, from: call.from };
         let answer = match route(header) {
             Ok(CallTarget::Mount(procedure)) => match mount::Call::parse(procedure, call.arguments)
             {
                 Ok(call) => self.mount(cx, header, &call),
-                Err(_) => self.refuse(cx, header.reply(Accepted::GarbageArgs)),
+                Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
             },
             // The calls of which there are most go by themselves.
             Ok(CallTarget::Nfs(Procedure::Read)) => match call.arguments.whole() {
                 Ok(args) => return self.read(cx, source, header, &args),
-                Err(_) => self.refuse(cx, header.reply(Accepted::GarbageArgs)),
+                Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
             },
             Ok(CallTarget::Nfs(Procedure::GetAttr)) => match call.arguments.whole() {
-                Ok(args) => self.getattr(cx, call.from, header, &args),
-                Err(_) => self.refuse(cx, header.reply(Accepted::GarbageArgs)),
+                Ok(args) => return self.getattr(cx, source, header, &args),
+                Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
             },
             Ok(CallTarget::Nfs(procedure)) => match v3::Call::parse(procedure, call.arguments) {
                 Ok(nfs) if drc::is_kept(procedure) => {
                     return self.nfs_once(cx, source, header, &nfs);
+                }
+                Ok(nfs) if crate::v3::is_small(procedure) => {
+                    return self.nfs_small(cx, source, header, &nfs);
                 }
                 Ok(nfs) => {
                     self.nfs(CallMemory { cx, pulled: call.pulled }, call.from, header, &nfs)
@@ -112,11 +113,11 @@ impl<S: Store> Gateway<S> {
                 // RFC 8166 §4.5.2 [8166-53]: arguments that cannot be parsed get GARBAGE_ARGS
                 // draft 004 §6.4.1 [exp-38]: arguments that cannot be parsed get GARBAGE_ARGS
                 // RFC 5531 §8.1 [5531-11]: arguments that cannot be decoded get GARBAGE_ARGS
-                Err(_) => self.refuse(cx, header.reply(Accepted::GarbageArgs)),
+                Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
             },
-            Err(refusal) => self.refuse(cx, refusal),
+            Err(refusal) => return self.refuse(cx, call.id, refusal),
         };
-        answer.ok_or(Unanswered::Dropped)
+        answer.ok_or(NoMessage::Dropped)
     }
 
     fn mount(
@@ -148,19 +149,44 @@ impl<S: Store> Gateway<S> {
         Some(reply.finish())
     }
 
-    /// [`nfs`](Self::nfs) of a GETATTR.
+    /// Answers a call whose results are [small](crate::v3::is_small): they are written where they
+    /// are sent from.
+    fn nfs_small(
+        &mut self,
+        cx: &mut Cx<'_>,
+        CallSource { id, from, .. }: CallSource,
+        header: &CallHeader<'_>,
+        call: &v3::Call<'_>,
+    ) -> Result<Answer, NoMessage> {
+        self.store.act_as(&caller(&header.credential, from));
+        let Self { store, counters, .. } = self;
+        let mut status = Status::Ok;
+        let written = cx.try_answer_short(id, header.reply(Accepted::Success), |writer| {
+            let mut results = ShortResults::new(writer);
+            status = crate::v3::answer_small(store, &mut counters.data, call, &mut results);
+            results.finish()
+        });
+        counters.count_nfs(call.procedure(), status);
+        conclude_short(cx, id, header, written)
+    }
+
+    /// [`nfs_small`](Self::nfs_small) of a GETATTR.
     fn getattr(
         &mut self,
-        cx: &Cx<'_>,
-        from: PeerAddress,
+        cx: &mut Cx<'_>,
+        CallSource { id, from, .. }: CallSource,
         header: &CallHeader<'_>,
         args: &GetAttrArgs,
-    ) -> Option<Answer> {
-        let mut reply = ReplyWriter::begin(cx, header.xid, 0)?;
+    ) -> Result<Answer, NoMessage> {
         self.store.act_as(&caller(&header.credential, from));
-        let status = crate::v3::getattr(&mut self.store, args, &mut reply);
+        let mut status = Status::Ok;
+        let written = cx.try_answer_short(id, header.reply(Accepted::Success), |writer| {
+            let mut results = ShortResults::new(writer);
+            status = crate::v3::getattr(&mut self.store, args, &mut results);
+            results.finish()
+        });
         self.counters.count_nfs(Procedure::GetAttr, status);
-        Some(reply.finish())
+        conclude_short(cx, id, header, written)
     }
 
     /// As [`nfs`](Self::nfs), but a READ whose octets are not in memory is put off.
@@ -170,11 +196,11 @@ impl<S: Store> Gateway<S> {
         CallSource { id, peer, from }: CallSource,
         header: &CallHeader<'_>,
         args: &ReadArgs,
-    ) -> Result<Answer, Unanswered> {
+    ) -> Result<Answer, NoMessage> {
         let (xid, caller) = (header.xid, caller(&header.credential, from));
         let attempt = ReadAttempt { args, turn: Turn::First(self.reads.next_ticket()) };
         let answer = self.attempt(cx, xid, &caller, attempt);
-        if let Err(Unanswered::Waits) = answer {
+        if let Err(NoMessage::Waits) = answer {
             self.reads.put(Deferred { id, peer, xid, args: *args, caller });
         }
         answer
@@ -186,12 +212,12 @@ impl<S: Store> Gateway<S> {
         xid: Xid,
         caller: &store::Caller,
         attempt: ReadAttempt<'_>,
-    ) -> Result<Answer, Unanswered> {
-        let mut reply = ReplyWriter::begin(cx, xid, 0).ok_or(Unanswered::Dropped)?;
+    ) -> Result<Answer, NoMessage> {
+        let mut reply = ReplyWriter::begin(cx, xid, 0).ok_or(NoMessage::Dropped)?;
         self.store.act_as(caller);
         let data = &mut self.counters.data;
         let status = crate::v3::read(&mut self.store, data, cx, attempt, &mut reply);
-        self.counters.count_nfs(Procedure::Read, status.ok_or(Unanswered::Waits)?);
+        self.counters.count_nfs(Procedure::Read, status.ok_or(NoMessage::Waits)?);
         Ok(reply.finish())
     }
 
@@ -202,7 +228,7 @@ impl<S: Store> Gateway<S> {
                 let attempt = ReadAttempt { args: &read.args, turn: Turn::Again(fetched.brought) };
                 let answer = self.attempt(cx, read.xid, &read.caller, attempt);
                 debug_assert!(
-                    !matches!(answer, Err(Unanswered::Waits)),
+                    !matches!(answer, Err(NoMessage::Waits)),
                     "a READ that was put off once is carried out"
                 );
                 self.conclude(cx, read.id, read.peer, answer);
@@ -218,12 +244,12 @@ impl<S: Store> Gateway<S> {
         source: CallSource,
         header: &CallHeader<'_>,
         call: &v3::Call<'_>,
-    ) -> Result<Answer, Unanswered> {
+    ) -> Result<Answer, NoMessage> {
         if !self.cache.knows(source.from, cx.now()) {
             let waits = self.cache.wait(cx, source, header, call);
-            return Err(waits.map_or(Unanswered::Dropped, |()| Unanswered::Waits));
+            return Err(waits.map_or(NoMessage::Dropped, |()| NoMessage::Waits));
         }
-        self.carry_out_once(cx, source.from, header, call).ok_or(Unanswered::Dropped)
+        self.carry_out_once(cx, source.from, header, call).ok_or(NoMessage::Dropped)
     }
 
     fn carry_out_once(
@@ -245,7 +271,7 @@ impl<S: Store> Gateway<S> {
                 let data = &mut self.counters.data;
                 let status = crate::v3::answer(&mut self.store, data, memory, call, &mut reply);
                 self.counters.count_nfs(call.procedure(), status);
-                self.cache.finish(ticket, &reply.message);
+                self.cache.finish(ticket, reply.message());
             }
         }
         Some(reply.finish())
@@ -257,12 +283,12 @@ impl<S: Store> Gateway<S> {
         cx: &mut Cx<'_>,
         id: CallId,
         peer: PeerId,
-        answer: Result<Answer, Unanswered>,
+        answer: Result<Answer, NoMessage>,
     ) {
         match answer {
             Ok(answer) => cx.answer(id, answer),
-            Err(Unanswered::Waits) => {}
-            Err(Unanswered::Dropped) => {
+            Err(NoMessage::Sent | NoMessage::Waits) => {}
+            Err(NoMessage::Dropped) => {
                 // A call that cannot be answered must not stay open. Nothing was done for it.
                 // RFC 8166 §4.5.4 [8166-55]: a call that cannot be answered ends the connection
                 self.counters.count_unanswered();
@@ -277,20 +303,43 @@ impl<S: Store> Gateway<S> {
         while let Some(waiting) = self.cache.next_ready(cx.now()) {
             let (header, call) = waiting.call();
             let answer = self.carry_out_once(cx, waiting.from, &header, &call);
-            self.conclude(cx, waiting.id, waiting.peer, answer.ok_or(Unanswered::Dropped));
+            self.conclude(cx, waiting.id, waiting.peer, answer.ok_or(NoMessage::Dropped));
         }
         self.cache.write_mail();
     }
 
-    fn refuse(&mut self, cx: &Cx<'_>, refusal: ReplyHeader<'_>) -> Option<Answer> {
+    fn refuse(
+        &mut self,
+        cx: &mut Cx<'_>,
+        id: CallId,
+        refusal: ReplyHeader<'_>,
+    ) -> Result<Answer, NoMessage> {
         self.counters.count_refusal(&refusal.outcome);
-        let mut message = cx.message(ReplyHeader::REFUSAL_LEN_MAX)?;
-        let mut writer = Writer::new(message.spare_mut());
-        refusal.emit(&mut writer).expect("the message was taken for the longest refusal");
-        let len = writer.len();
-        message.extend(len);
-        Some(Answer { message, item: None })
+        Err(write_header(cx, id, refusal))
     }
+}
+
+/// Says how a call ended whose reply was to be written where it is sent from. Results that did not
+/// fit, which is a bug of ours, are answered with SYSTEM_ERR.
+#[inline]
+fn conclude_short(
+    cx: &mut Cx<'_>,
+    id: CallId,
+    header: &CallHeader<'_>,
+    written: Result<bool, NoRoom>,
+) -> Result<Answer, NoMessage> {
+    debug_assert_ne!(written, Err(NoRoom), "small results fit");
+    Err(match written {
+        Ok(true) => NoMessage::Sent,
+        Ok(false) => NoMessage::Dropped,
+        Err(NoRoom) => write_header(cx, id, header.reply(Accepted::SystemErr)),
+    })
+}
+
+/// Answers by a header without results.
+fn write_header(cx: &mut Cx<'_>, id: CallId, header: ReplyHeader<'_>) -> NoMessage {
+    let written = cx.try_answer_short(id, header, |_| Ok(()));
+    if written.expect("a header fits") { NoMessage::Sent } else { NoMessage::Dropped }
 }
 
 /// Describes a caller to the store, by credential and address.
@@ -347,6 +396,10 @@ impl<S: Store> App for Gateway<S> {
         }
     }
 
+    fn wants_idle_passes(&self) -> bool {
+        self.cache.has_work() || self.reads.are_put_off() || self.store.wants_idle_passes()
+    }
+
     fn sink(&mut self, len: usize) -> Option<Buf> {
         self.store.sink(len)
     }
@@ -383,81 +436,5 @@ impl<S: Store> App for Gateway<S> {
                 }
             }
         }
-    }
-}
-
-/// A reply that is being written in place. Its message already holds the header of a success.
-#[derive(Debug)]
-pub(crate) struct ReplyWriter {
-    message: Buf,
-    xid: Xid,
-    item: Option<AnswerItem>,
-}
-
-impl ReplyWriter {
-    /// A reply with room for `len` octets of results if there is memory for it, and for all but
-    /// long listings in any case.
-    #[inline]
-    fn begin(cx: &Cx<'_>, xid: Xid, len: usize) -> Option<Self> {
-        let len = len.saturating_add(ReplyHeader::LEN).max(MESSAGE_LEN);
-        let message = cx.message(len).or_else(|| cx.message(MESSAGE_LEN))?;
-        let mut reply = Self { message, xid, item: None };
-        reply.put_header(Accepted::Success);
-        Some(reply)
-    }
-
-    /// Adds the header of this outcome to a message without octets.
-    #[inline]
-    fn put_header(&mut self, status: Accepted) {
-        debug_assert!(self.message.is_empty(), "a header is in front");
-        let header = ReplyHeader { xid: self.xid, outcome: Outcome::accepted(status) };
-        self.write(|writer| header.emit(writer)).expect("a message has room for the header");
-    }
-
-    /// Adds what `write` writes; when that fails, nothing.
-    pub(crate) fn write<T, E>(
-        &mut self,
-        write: impl FnOnce(&mut Writer<'_>) -> Result<T, E>,
-    ) -> Result<T, E> {
-        let mut writer = Writer::new(self.message.spare_mut());
-        let value = write(&mut writer)?;
-        let len = writer.len();
-        self.message.extend(len);
-        Ok(value)
-    }
-
-    /// Adds results. If they do not fit, which is a bug of ours, the call is answered with
-    /// SYSTEM_ERR.
-    pub(crate) fn put<'a>(&mut self, results: &impl Codec<'a>) {
-        let written: Result<(), NoRoom> = self.write(|writer| results.emit(writer));
-        debug_assert_eq!(written, Ok(()), "results have room in their message");
-        if written.is_err() {
-            self.fail();
-        }
-    }
-
-    /// Adds an item whose length word was the last that was put. An empty one is no item (RFC 8166
-    /// §3.4.6).
-    pub(crate) fn put_item(&mut self, octets: Extents) {
-        if !octets.is_empty() {
-            self.item = Some(AnswerItem { position: self.message.len(), octets });
-        }
-    }
-
-    /// Makes it what was answered before.
-    fn replace(&mut self, octets: &[u8]) {
-        self.message.truncate(0);
-        self.message.append(octets).expect("a message has room for any reply that is kept");
-    }
-
-    /// Makes it the reply of a server that failed.
-    pub(crate) fn fail(&mut self) {
-        self.item = None;
-        self.message.truncate(0);
-        self.put_header(Accepted::SystemErr);
-    }
-
-    fn finish(self) -> Answer {
-        Answer { message: self.message, item: self.item }
     }
 }

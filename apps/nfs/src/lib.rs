@@ -22,6 +22,7 @@ mod inbox;
 pub mod index;
 mod limits;
 mod mount;
+mod reply;
 pub mod report;
 pub mod serve;
 pub mod state;

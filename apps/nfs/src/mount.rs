@@ -13,7 +13,7 @@ use stag_protocol::{
     xdr::{Codec, NoRoom, Reader, padded},
 };
 
-use crate::gateway::ReplyWriter;
+use crate::reply::ReplyWriter;
 use crate::store::Store;
 
 /// AUTH_SYS and AUTH_NONE, as a counted array: the flavors of every export.

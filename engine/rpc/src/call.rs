@@ -21,6 +21,19 @@ pub(crate) fn header_len_max(credential: Credential<'_>) -> usize {
     if credential == Credential::None { 40 } else { HEADER_LEN_MAX }
 }
 
+/// Octets of the header with this credential, beside which the verifier is AUTH_NONE.
+#[inline]
+pub(crate) fn header_len(credential: &Credential<'_>) -> usize {
+    let body = match credential {
+        Credential::None => 0,
+        Credential::Sys(sys) => {
+            20 + xdr::padded(sys.machine_name.len()) + 4 * sys.gids.list().len()
+        }
+        Credential::Other(auth) => xdr::padded(auth.body.len()),
+    };
+    40 + body
+}
+
 /// The bit of a token that says whose call it is: a client's own, or one that a service makes.
 pub(crate) const CLIENT_TOKEN: u64 = 1 << 63;
 

@@ -89,12 +89,10 @@ impl Generator {
         index: u32,
         CallSlot { ask, peer, .. }: CallSlot,
     ) {
-        match (self.maker.request(cx, ask, Token(index.into())), self.peers.get(peer)) {
-            (Some(request), Some(peer)) => cx.call(*peer, request),
-            _ => {
-                self.failure.get_or_insert((ask.name(), Error::NoMemory));
-                self.phase = GeneratorPhase::Over;
-            }
+        let peer = self.peers.get(peer).copied();
+        if peer.and_then(|peer| self.maker.make(cx, peer, ask, Token(index.into()))).is_none() {
+            self.failure.get_or_insert((ask.name(), Error::NoMemory));
+            self.phase = GeneratorPhase::Over;
         }
     }
 }

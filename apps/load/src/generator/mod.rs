@@ -11,7 +11,7 @@ mod storm;
 mod unsent;
 
 use crate::{
-    latency::{CallRecord, nanos},
+    latency::{CallRecord, elapsed},
     schedule::{Pace, Random, RunSpan},
     stages::{ClientStages, Stage, Watcher},
     workload::{self, Ask, Maker, Workload},
@@ -22,12 +22,13 @@ use stag_engine::{
     App, Call, CallFault, Cause, Cx, Outcome, PeerId, Sampling, Stages, Time, Token,
 };
 use stag_protocol::rpc::Accepted;
-use std::{collections::VecDeque, time::Duration};
+use std::collections::VecDeque;
 use storm::Storm;
 
 /// Records kept ready for the seconds to come.
 const SPARES: usize = 3;
-const SECOND: Duration = Duration::from_secs(1);
+/// Nanoseconds of a second.
+const SECOND: u64 = 1_000_000_000;
 
 /// Phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -266,8 +267,7 @@ impl Generator {
         self.watch.turns += 1;
         if now >= self.span.from {
             self.keep_seconds(now);
-            self.second.1.gap =
-                self.second.1.gap.max(nanos(now.since(self.last.max(self.span.from))));
+            self.second.1.gap = self.second.1.gap.max(elapsed(self.last.max(self.span.from), now));
         }
         self.last = now;
         let worked = !self.finished.is_empty();
@@ -286,8 +286,8 @@ impl Generator {
     }
 
     fn keep_seconds(&mut self, now: Time) {
-        let number = now.since(self.span.from).as_nanos() / SECOND.as_nanos();
-        let number = u64::try_from(number).unwrap_or(u64::MAX);
+        // In nanoseconds as they are: this is asked in every turn, and each second has one end.
+        let number = elapsed(self.span.from, now) / SECOND;
         while self.second.0 < number {
             let next = self.spare.pop().unwrap_or_default();
             let (at, record) = &mut self.second;
@@ -307,8 +307,8 @@ impl Generator {
                 Ok(octets) if slot.counts => {
                     record.calls += 1;
                     record.octets += octets;
-                    record.service.saturating_record(nanos(now.since(slot.sent)));
-                    record.response.saturating_record(nanos(now.since(slot.intended)));
+                    record.service.saturating_record(elapsed(slot.sent, now));
+                    record.response.saturating_record(elapsed(slot.intended, now));
                     self.last_reply = now;
                 }
                 Ok(_) => {}
@@ -374,6 +374,12 @@ impl App for Generator {
     type Report = ();
 
     fn report(&self) {}
+
+    /// Calls that time makes due are made in a [turn](Self::turn), in front of the pass that takes
+    /// them away; in a pass there is nothing to do but to hear.
+    fn wants_idle_passes(&self) -> bool {
+        false
+    }
 
     /// The server calls.
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {

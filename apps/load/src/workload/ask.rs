@@ -89,7 +89,10 @@ fn place(random: &mut Random) -> u32 {
 mod tests {
     use super::*;
     use crate::LoadFiles;
-    use stag_protocol::nfs::v3::FileHandle;
+    use stag_protocol::{
+        nfs::v3::FileHandle,
+        rpc::{AuthSys, Gids},
+    };
     use std::time::Duration;
 
     #[test]
@@ -100,7 +103,7 @@ mod tests {
             len: 4_096,
             depth: 1,
             verify: true,
-            user: (0, 0),
+            user: AuthSys { stamp: 0, machine_name: b"", uid: 0, gid: 0, gids: Gids::default() },
             timeout: Duration::ZERO,
             is_nfs: true,
             files: Some(LoadFiles { dir: handle, file: handle, blocks: 11 }),

@@ -5,8 +5,8 @@ use stag_client::Error;
 use stag_echo::driver::Driven;
 use stag_engine::{Stages, stages::service};
 use stag_protocol::{
-    nfs::v3::{self, StableHow},
-    xdr::{Piece, Reader},
+    nfs::v3::{Attributes, CreateOk, Failure, LookupOk, ReadOk, StableHow, WccData, WriteOk},
+    xdr::{Codec, Piece, Reader},
 };
 use stag_rpc::accepted;
 
@@ -27,43 +27,33 @@ impl Maker {
             }
             Ask::Pull { .. } => pulled(results).map(|()| len),
             Ask::Drive { .. } => driven(results).map(|()| 0),
-            _ => self.check_nfs(ask, results).map(|moved| if moved { len } else { 0 }),
+            Ask::NfsNull => results.finish().map(|()| 0).map_err(Error::Garbled),
+            Ask::GetAttr => carried_out::<Attributes, ()>(results).map(|_| 0),
+            Ask::Lookup { .. } | Ask::Find { .. } => {
+                carried_out::<LookupOk, Option<Attributes>>(results).map(|_| 0)
+            }
+            Ask::Create { .. } => carried_out::<CreateOk, WccData>(results).map(|_| 0),
+            Ask::Remove { .. } => carried_out::<WccData, WccData>(results).map(|_| 0),
+            Ask::Read { block: number } => {
+                let done = carried_out::<ReadOk<'_>, Option<Attributes>>(results)?;
+                let octets = done.data.octets().unwrap_or_default();
+                self.same(octets, block(number, self.len, false)).map(|()| len)
+            }
+            Ask::Write { .. } => {
+                self.written(&carried_out::<WriteOk, WccData>(results)?).map(|()| len)
+            }
         }
     }
 
-    fn check_nfs(&self, ask: Ask, results: Reader<'_>) -> Result<bool, Error> {
-        let procedure = match ask {
-            Ask::GetAttr => v3::Procedure::GetAttr,
-            Ask::Lookup { .. } | Ask::Find { .. } => v3::Procedure::Lookup,
-            Ask::Read { .. } => v3::Procedure::Read,
-            Ask::Write { .. } => v3::Procedure::Write,
-            Ask::Create { .. } => v3::Procedure::Create,
-            Ask::Remove { .. } => v3::Procedure::Remove,
-            _ => v3::Procedure::Null,
-        };
-        let status = match v3::Reply::parse(procedure, results).map_err(Error::Garbled)? {
-            v3::Reply::Null => Ok(()),
-            v3::Reply::GetAttr(reply) => reply.map(drop).map_err(|failure| failure.status),
-            v3::Reply::Lookup(reply) => reply.map(drop).map_err(|failure| failure.status),
-            v3::Reply::Create(reply) => reply.map(drop).map_err(|failure| failure.status),
-            v3::Reply::Remove(reply) => reply.map(drop).map_err(|failure| failure.status),
-            v3::Reply::Write(Ok(done)) if done.count as usize != self.len => {
-                return Err(Error::Nonsense("WRITE took less than was sent"));
-            }
-            v3::Reply::Write(Ok(done)) if done.committed != StableHow::FileSync => {
-                return Err(Error::Nonsense("WRITE is less stable than was asked for"));
-            }
-            v3::Reply::Write(reply) => reply.map(drop).map_err(|failure| failure.status),
-            v3::Reply::Read(Ok(done)) => {
-                let Ask::Read { block: number } = ask else { return Ok(false) };
-                return self
-                    .same(done.data.octets().unwrap_or_default(), block(number, self.len, false));
-            }
-            v3::Reply::Read(Err(failure)) => Err(failure.status),
-            _ => return Err(Error::Nonsense("the reply is one of another procedure")),
-        };
-        status.map_err(Error::Nfs)?;
-        Ok(matches!(ask, Ask::Write { .. }))
+    /// Compares what a WRITE took with what it was given.
+    fn written(&self, done: &WriteOk) -> Result<(), Error> {
+        if done.count as usize != self.len {
+            return Err(Error::Nonsense("WRITE took less than was sent"));
+        }
+        if done.committed != StableHow::FileSync {
+            return Err(Error::Nonsense("WRITE is less stable than was asked for"));
+        }
+        Ok(())
     }
 
     fn payload(&self, mut results: Reader<'_>, expected: Option<&[u8]>) -> Result<(), Error> {
@@ -73,15 +63,22 @@ impl Maker {
     }
 
     /// Octets of payload are those that they should be.
-    pub fn same(&self, octets: &[u8], expected: &[u8]) -> Result<bool, Error> {
+    pub fn same(&self, octets: &[u8], expected: &[u8]) -> Result<(), Error> {
         if octets.len() != expected.len() {
             return Err(Error::Nonsense("the payload is shorter than what was asked for"));
         }
         if self.verify && octets != expected {
             return Err(CORRUPT);
         }
-        Ok(true)
+        Ok(())
     }
+}
+
+/// Reads the results of a procedure of NFS that was carried out: the arm of success.
+#[inline]
+fn carried_out<'a, T: Codec<'a>, F: Codec<'a>>(results: Reader<'a>) -> Result<T, Error> {
+    let ended: Result<T, Failure<F>> = results.whole().map_err(Error::Garbled)?;
+    ended.map_err(|failure| Error::Nfs(failure.status))
 }
 
 /// Reads a server's report on the stages of its calls.

@@ -2,23 +2,26 @@
 
 use super::{Label, LoadFiles, Workload, ask::Ask, block, name};
 use stag_echo::driver::Drive;
-use stag_engine::{Cx, Request, RequestItem, Token, stages::service};
+use stag_engine::{Cx, PeerId, Request, RequestItem, Token, stages::service};
 use stag_protocol::{
     nfs::{
         Bulk, binding,
         v3::{
-            self, CreateArgs, CreateHow, DirOpArgs, GetAttrArgs, LookupArgs, Name, ReadArgs,
-            RemoveArgs, SetAttributes, StableHow, WriteArgs,
+            self, Attributes, CreateArgs, CreateHow, DirOpArgs, LookupArgs, Name, Procedure,
+            ReadArgs, RemoveArgs, SetAttributes, StableHow, WriteArgs,
         },
     },
-    rpc::{AuthSys, Credential, Gids},
-    xdr::{NoRoom, Writer},
+    rpc::{AuthSys, Credential},
+    xdr::{Codec, NoRoom, Writer},
 };
 use stag_rpc::{CallError, RawCall};
 use std::{fmt::Write as _, time::Duration};
 
-/// Octets of the longest arguments of a call without their item.
-const ARGUMENTS_LEN_MAX: usize = 512;
+/// Octets of the longest arguments of a call without their item: a handle, a name of ours, and
+/// attributes.
+const ARGUMENTS_LEN_MAX: usize = 256;
+/// Octets of the results of GETATTR: a status, and attributes.
+const ATTRIBUTES_LEN: usize = 4 + Attributes::LEN;
 /// Octets of the longest results of an echo without their item.
 const RESULTS_LEN_MAX: usize = 12;
 /// Time for which the server may call. It is practically unlimited, because the calls themselves
@@ -35,7 +38,8 @@ pub(crate) struct Maker {
     pub depth: usize,
     /// Compare what comes with what was asked for.
     pub verify: bool,
-    pub user: (u32, u32),
+    /// The user that AUTH_SYS names.
+    pub user: AuthSys<'static>,
     pub timeout: Duration,
     /// An export is named.
     pub is_nfs: bool,
@@ -43,12 +47,40 @@ pub(crate) struct Maker {
 }
 
 impl Maker {
-    /// The call. None when our memory for it is short.
-    pub fn request(&self, cx: &Cx<'_>, ask: Ask, token: Token) -> Option<Request> {
-        let len32 = u32::try_from(self.len).ok()?;
-        let echo = |procedure| RawCall::new(stag_echo::PROGRAM, stag_echo::VERSION, procedure);
+    /// Makes the call; one that is nothing but a few octets leaves at once if it may. None when our
+    /// memory for it is short.
+    #[inline]
+    pub fn make(&self, cx: &mut Cx<'_>, peer: PeerId, ask: Ask, token: Token) -> Option<()> {
         match ask {
-            Ask::Null => self.without_items(cx, token, echo(stag_echo::NULL), |_| Ok(())),
+            Ask::Null => self.send_short(cx, peer, token, echo(stag_echo::NULL), |_| Ok(())),
+            Ask::GetAttr => {
+                let called = self.nfs(Procedure::GetAttr, ATTRIBUTES_LEN);
+                let file = &self.files.as_ref()?.file;
+                self.send_short(cx, peer, token, called, |writer| file.emit(writer))
+            }
+            Ask::Echo { .. }
+            | Ask::Pull { .. }
+            | Ask::Push { .. }
+            | Ask::Drive { .. }
+            | Ask::Read { .. }
+            | Ask::Write { .. } => {
+                cx.call(peer, self.request(cx, ask, token)?);
+                Some(())
+            }
+            _ => {
+                let label = label(ask);
+                let call = self.call(ask, label.octets())?;
+                let called = self.nfs_call(&call);
+                self.send_short(cx, peer, token, called, |writer| call.emit(writer))
+            }
+        }
+    }
+
+    /// A call with an item, or one that waits for longer than others. None when our memory for it
+    /// is short.
+    fn request(&self, cx: &Cx<'_>, ask: Ask, token: Token) -> Option<Request> {
+        let len32 = u32::try_from(self.len).ok()?;
+        match ask {
             Ask::Echo { place } => {
                 let request = self
                     .without_items(cx, token, echo(stag_echo::ECHO), |writer| writer.u32(len32))?;
@@ -79,17 +111,16 @@ impl Maker {
                 })?;
                 Some(Request { timeout: FOR_EVER, ..request })
             }
-            Ask::Write { block: number } => {
-                let request = self.nfs(cx, token, &self.call(ask, &[])?)?;
-                self.with_item(cx, request, block(number, self.len, true))
-            }
-            Ask::Read { .. } => {
-                let request = self.nfs(cx, token, &self.call(ask, &[])?)?;
-                with_result(cx, request, self.len)
-            }
             _ => {
-                let label = label(ask);
-                self.nfs(cx, token, &self.call(ask, label.octets())?)
+                let call = self.call(ask, &[])?;
+                let request =
+                    self.without_items(cx, token, self.nfs_call(&call), |to| call.emit(to))?;
+                match ask {
+                    Ask::Write { block: number } => {
+                        self.with_item(cx, request, block(number, self.len, true))
+                    }
+                    _ => with_result(cx, request, self.len),
+                }
             }
         }
     }
@@ -109,7 +140,6 @@ impl Maker {
         let count = u32::try_from(self.len).ok()?;
         let what = DirOpArgs { dir, name: Name(name) };
         Some(match ask {
-            Ask::GetAttr => v3::Call::GetAttr(GetAttrArgs { object: file }),
             Ask::Lookup { .. } | Ask::Find { .. } => v3::Call::Lookup(LookupArgs { what }),
             Ask::Read { block } => {
                 v3::Call::Read(ReadArgs { file, offset: block * u64::from(count), count })
@@ -128,22 +158,37 @@ impl Maker {
                 v3::Call::Create(CreateArgs { place: what, how })
             }
             Ask::Remove { .. } => v3::Call::Remove(RemoveArgs { object: what }),
-            Ask::Null | Ask::NfsNull | Ask::Echo { .. } | Ask::Pull { .. } => return None,
-            Ask::Push { .. } | Ask::Drive { .. } => return None,
+            Ask::Null | Ask::NfsNull | Ask::GetAttr | Ask::Echo { .. } => return None,
+            Ask::Pull { .. } | Ask::Push { .. } | Ask::Drive { .. } => return None,
         })
     }
 
-    fn nfs(&self, cx: &Cx<'_>, token: Token, call: &v3::Call<'_>) -> Option<Request> {
-        let (uid, gid) = self.user;
-        let gids = Gids::new(&[])?;
-        let sys = AuthSys { stamp: 0, machine_name: b"stag-bench", uid, gid, gids };
-        let procedure = call.procedure().number();
-        let called = RawCall {
-            credential: Credential::Sys(sys),
-            results_max: binding::result_len_max(call).inline,
-            ..RawCall::new(v3::PROGRAM, v3::VERSION, procedure)
-        };
-        self.without_items(cx, token, called, |writer| call.emit(writer))
+    /// A call of NFS, for the user.
+    fn nfs_call(&self, call: &v3::Call<'_>) -> RawCall<'static> {
+        self.nfs(call.procedure(), binding::result_len_max(call).inline)
+    }
+
+    /// A call of this procedure, for the user.
+    #[inline]
+    fn nfs(&self, procedure: Procedure, results_max: usize) -> RawCall<'static> {
+        let credential = Credential::Sys(self.user);
+        let called = RawCall::new(v3::PROGRAM, v3::VERSION, procedure.number());
+        RawCall { credential, results_max, ..called }
+    }
+
+    /// A call that is nothing but a few octets.
+    #[inline]
+    fn send_short(
+        &self,
+        cx: &mut Cx<'_>,
+        peer: PeerId,
+        token: Token,
+        call: RawCall<'_>,
+        write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
+    ) -> Option<()> {
+        let sent = bounded(call).send_short(cx, peer, self.timeout, token, write);
+        debug_assert_eq!(sent, Ok(()), "calls are short");
+        sent.ok()
     }
 
     /// A call without items.
@@ -154,9 +199,7 @@ impl Maker {
         call: RawCall<'_>,
         write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> Option<Request> {
-        let results_max = call.results_max.max(RESULTS_LEN_MAX);
-        let call = RawCall { arguments_max: ARGUMENTS_LEN_MAX, results_max, ..call };
-        let request = call.write(cx, self.timeout, token, write);
+        let request = bounded(call).write(cx, self.timeout, token, write);
         debug_assert_ne!(request.as_ref().err(), Some(&CallError::TooLong), "calls are short");
         request.ok()
     }
@@ -170,6 +213,18 @@ impl Maker {
         let position = request.message.len();
         Some(Request { item: Some(RequestItem { position, octets: item }), ..request })
     }
+}
+
+/// A call of the echo program.
+const fn echo(procedure: u32) -> RawCall<'static> {
+    RawCall::new(stag_echo::PROGRAM, stag_echo::VERSION, procedure)
+}
+
+/// A call whose arguments and results are not longer than ours are.
+#[inline]
+fn bounded(call: RawCall<'_>) -> RawCall<'_> {
+    let results_max = call.results_max.max(RESULTS_LEN_MAX);
+    RawCall { arguments_max: ARGUMENTS_LEN_MAX, results_max, ..call }
 }
 
 fn with_result(cx: &Cx<'_>, request: Request, len: usize) -> Option<Request> {

@@ -226,6 +226,12 @@ impl ShardCache {
         self.waiting.retain(|waiting| waiting.peer != peer);
     }
 
+    /// Returns true if there is something to do that no event of the fabric announces: mail of other
+    /// shards, or calls for whose replies they are asked again.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.is_alone && (self.handle.has_letters() || !self.waiting.is_empty())
+    }
+
     /// Reads the shard's mail.
     pub(crate) fn read_mail(&mut self, now: Time) {
         if self.is_alone || !self.handle.has_mail() {

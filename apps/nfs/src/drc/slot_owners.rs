@@ -132,6 +132,11 @@ impl CacheHandle {
         self.index
     }
 
+    /// Returns true if there is mail, and takes no note of it.
+    pub(crate) fn has_letters(&self) -> bool {
+        self.inbox.is_filled()
+    }
+
     /// Returns true if there is mail: one load, once per pass.
     pub(crate) fn has_mail(&self) -> bool {
         self.inbox.look()

@@ -323,6 +323,11 @@ impl Index {
         }
     }
 
+    /// Returns true if records wait for [`flush`](Self::flush).
+    pub const fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
     /// Writes what [`Index::record`] and [`Index::forget`] noted, with one system call and none
     /// when there is nothing. Call it once per pass, before the replies leave: a handle that a
     /// client knows is then found after a restart of the server.

@@ -144,6 +144,12 @@ pub trait Store {
     /// [`flush`](Self::flush); `now` is its time. A shard makes a pass at least once a second.
     fn tidy(&mut self, _now: EngineTime) {}
 
+    /// Returns true if [`tidy`](Self::tidy) or [`flush`](Self::flush) may have something to do
+    /// although nobody calls: because time has passed, or because another thread asks for it.
+    fn wants_idle_passes(&self) -> bool {
+        true
+    }
+
     /// A buffer of the store's own to pull `len` octets of a WRITE into, which may then become the
     /// file's.
     fn sink(&self, _len: usize) -> Option<Buf> {

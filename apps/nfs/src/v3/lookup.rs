@@ -7,7 +7,7 @@ use stag_protocol::nfs::{
 };
 
 use super::failure;
-use crate::gateway::ReplyWriter;
+use crate::reply::{ReplyWriter, Results};
 use crate::store::Store;
 
 pub(super) fn lookup(store: &mut impl Store, args: &LookupArgs<'_>) -> LookupResult {

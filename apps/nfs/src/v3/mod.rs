@@ -14,14 +14,11 @@ mod system;
 mod write;
 
 use stag_engine::{Cx, Pulled};
-use stag_protocol::{
-    nfs::v3::{Call, Failure, GetAttrArgs, Status},
-    xdr::Codec,
-};
+use stag_protocol::nfs::v3::{Call, Failure, GetAttrArgs, Procedure, Status};
 
 pub(crate) use read::{ReadAttempt, Turn, read};
 
-use crate::gateway::ReplyWriter;
+use crate::reply::{ReplyWriter, Results};
 use crate::report::DataCounts;
 use crate::store::{Failed, Store};
 
@@ -42,13 +39,49 @@ pub(crate) struct CallMemory<'a, 'k> {
     pub(crate) pulled: Pulled<'a>,
 }
 
-/// GETATTR alone, as [`answer`] carries it out.
+/// Returns true if a procedure changes no object, and its results are a few octets in any case.
+pub(crate) const fn is_small(procedure: Procedure) -> bool {
+    matches!(
+        procedure,
+        Procedure::Null
+            | Procedure::GetAttr
+            | Procedure::Lookup
+            | Procedure::Access
+            | Procedure::FsStat
+            | Procedure::FsInfo
+            | Procedure::PathConf
+            | Procedure::Commit
+    )
+}
+
+/// GETATTR alone, as [`answer_small`] carries it out.
+#[inline]
 pub(crate) fn getattr(
     store: &mut impl Store,
     args: &GetAttrArgs,
-    reply: &mut ReplyWriter,
+    reply: &mut impl Results,
 ) -> Status {
     reply.results(&attributes::getattr(store, args))
+}
+
+/// Carries out a call whose results [are small](is_small), writes them, and says how it ended.
+pub(crate) fn answer_small(
+    store: &mut impl Store,
+    data: &mut DataCounts,
+    call: &Call<'_>,
+    reply: &mut impl Results,
+) -> Status {
+    match call {
+        Call::Null => Status::Ok,
+        Call::GetAttr(args) => getattr(store, args, reply),
+        Call::Lookup(args) => reply.results(&lookup::lookup(store, args)),
+        Call::Access(args) => reply.results(&attributes::access(store, args)),
+        Call::FsStat(args) => reply.results(&system::fsstat(store, args)),
+        Call::FsInfo(args) => reply.results(&system::fsinfo(store, args)),
+        Call::PathConf(args) => reply.results(&system::pathconf(store, args)),
+        Call::Commit(args) => reply.results(&write::commit(store, data, args)),
+        _ => unreachable!("only procedures with small results are carried out so"),
+    }
 }
 
 /// Carries out `call`, writes its results, and says how it ended.
@@ -60,11 +93,7 @@ pub(crate) fn answer(
     reply: &mut ReplyWriter,
 ) -> Status {
     match call {
-        Call::Null => Status::Ok,
-        Call::GetAttr(args) => getattr(store, args, reply),
         Call::SetAttr(args) => reply.results(&attributes::setattr(store, args)),
-        Call::Lookup(args) => reply.results(&lookup::lookup(store, args)),
-        Call::Access(args) => reply.results(&attributes::access(store, args)),
         Call::ReadLink(args) => lookup::readlink(store, cx, args, reply),
         Call::Read(args) => {
             read(store, data, cx, ReadAttempt { args, turn: Turn::First(None) }, reply)
@@ -81,21 +110,7 @@ pub(crate) fn answer(
         Call::Link(args) => reply.results(&remove::link(store, args)),
         Call::ReadDir(args) => readdir::readdir(store, args, reply),
         Call::ReadDirPlus(args) => readdir::readdirplus(store, args, reply),
-        Call::FsStat(args) => reply.results(&system::fsstat(store, args)),
-        Call::FsInfo(args) => reply.results(&system::fsinfo(store, args)),
-        Call::PathConf(args) => reply.results(&system::pathconf(store, args)),
-        Call::Commit(args) => reply.results(&write::commit(store, data, args)),
-    }
-}
-
-impl ReplyWriter {
-    /// Adds the results of a procedure and says how it ended.
-    fn results<'a, T: Codec<'a>, About: Codec<'a>>(
-        &mut self,
-        results: &Result<T, Failure<About>>,
-    ) -> Status {
-        self.put(results);
-        results.as_ref().err().map_or(Status::Ok, |failure| failure.status)
+        small => answer_small(store, data, small, reply),
     }
 }
 

@@ -7,8 +7,8 @@ use stag_protocol::nfs::{
 };
 
 use super::failure;
-use crate::gateway::ReplyWriter;
 use crate::helpers::ReadTicket;
+use crate::reply::{ReplyWriter, Results};
 use crate::report::DataCounts;
 use crate::store::{Brought, Origin, ReadSpan, Store, TRANSFER_MAX};
 

@@ -9,7 +9,7 @@ use stag_protocol::{
 };
 
 use super::failure;
-use crate::gateway::ReplyWriter;
+use crate::reply::{ReplyWriter, Results};
 use crate::store::{self, Listed, ListingStart, Store};
 
 /// Octets of the longest listing: what the largest read of a client asks for in one call, and what

@@ -39,6 +39,10 @@ impl App for Placed {
         self.0.report()
     }
 
+    fn wants_idle_passes(&self) -> bool {
+        self.0.wants_idle_passes()
+    }
+
     fn on_call(&mut self, cx: &mut Cx<'_>, mut call: Inbound<'_>) {
         if let Credential::Sys(sys) = call.header.credential {
             let machine_name = sys.machine_name;

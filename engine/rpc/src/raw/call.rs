@@ -1,10 +1,12 @@
 //! A call whose arguments other code writes.
 
 use crate::{
-    call::{CallError, header_len_max, room_for_item},
+    call::{CallError, header_len, room_for_item},
     reply::copy,
 };
-use stag_engine::{CallFault, Cx, Request, RequestItem, Token};
+use stag_engine::{
+    CallFault, Cx, PeerId, Request, RequestItem, ShortRequest, Token, config::INLINE_LEN,
+};
 use stag_protocol::{
     rpc::{Auth, CallHeader, Credential, ReplyHeader, Xid},
     xdr::{NoRoom, Writer},
@@ -65,19 +67,10 @@ impl<'a> RawCall<'a> {
         emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> Result<Request, CallError> {
         let none = CallError::Failed(CallFault::Limit);
-        let header = CallHeader {
-            xid: Xid(0),
-            program: self.program,
-            version: self.version,
-            procedure: self.procedure,
-            credential: self.credential,
-            // RFC 5531 §A [5531-29]: the verifier beside AUTH_SYS is AUTH_NONE
-            verifier: Auth::NONE,
-        };
-        let len_max = header_len_max(self.credential) + self.arguments_max;
+        let len_max = self.len_max();
         let mut message = cx.message(len_max).ok_or(none)?;
         let mut writer = Writer::new(message.spare_mut().get_mut(..len_max).ok_or(none)?);
-        let written = header.emit(&mut writer).and_then(|()| emit(&mut writer));
+        let written = self.header().emit(&mut writer).and_then(|()| emit(&mut writer));
         let position = writer.len();
         written.map_err(|_| CallError::TooLong)?;
         message.extend(position);
@@ -86,7 +79,66 @@ impl<'a> RawCall<'a> {
             None => None,
         };
         let result = room_for_item(cx, self.item_max)?;
-        let reply_max = (ReplyHeader::LEN + self.results_max).max(ReplyHeader::REFUSAL_LEN_MAX);
-        Ok(Request { message, item, reply_max, result, timeout, token })
+        Ok(Request { message, item, reply_max: self.reply_max(), result, timeout, token })
+    }
+
+    /// Returns true if the call is one for [`send_short`](Self::send_short): no item belongs to it
+    /// or to its reply, its longest message is short, and its longest reply goes inline.
+    #[inline]
+    pub fn is_short(&self) -> bool {
+        self.item.is_none()
+            && self.item_max == 0
+            && self.len_max() <= ShortRequest::LEN_MAX
+            && self.reply_max() <= INLINE_LEN
+    }
+
+    /// Makes a call that [is short](Self::is_short), in no memory of the shard: `emit` writes the
+    /// arguments where they are sent from ([`Cx::call_short`]).
+    ///
+    /// # Errors
+    /// [`CallError::TooLong`] for arguments that are longer than they say; then no outcome follows.
+    #[inline]
+    pub fn send_short(
+        &self,
+        cx: &mut Cx<'_>,
+        peer: PeerId,
+        timeout: Duration,
+        token: Token,
+        emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
+    ) -> Result<(), CallError> {
+        debug_assert!(self.is_short(), "any other call goes another way");
+        let (header, reply_max) = (self.header(), self.reply_max());
+        let request = ShortRequest { header, reply_max, timeout, token };
+        let len_max = self.len_max();
+        let write = |writer: &mut Writer<'_>| {
+            emit(writer)?;
+            if writer.len() <= len_max { Ok(()) } else { Err(NoRoom) }
+        };
+        cx.call_short(peer, &request, write).map_err(|NoRoom| CallError::TooLong)
+    }
+
+    #[inline]
+    const fn header(&self) -> CallHeader<'a> {
+        CallHeader {
+            xid: Xid(0),
+            program: self.program,
+            version: self.version,
+            procedure: self.procedure,
+            credential: self.credential,
+            // RFC 5531 §A [5531-29]: the verifier beside AUTH_SYS is AUTH_NONE
+            verifier: Auth::NONE,
+        }
+    }
+
+    /// Octets of the longest message, without its item.
+    #[inline]
+    fn len_max(&self) -> usize {
+        header_len(&self.credential).saturating_add(self.arguments_max)
+    }
+
+    /// Octets of the longest reply, without its item.
+    #[inline]
+    fn reply_max(&self) -> usize {
+        (ReplyHeader::LEN + self.results_max).max(ReplyHeader::REFUSAL_LEN_MAX)
     }
 }

@@ -325,16 +325,27 @@ impl<P: Provider> RawClient<P> {
         &mut self,
         make: impl FnOnce(&mut Cx<'_>, Token) -> Result<Request, CallError>,
     ) -> Result<Token, CallError> {
+        self.begin_by(|cx, peer, token| {
+            let request = make(cx, token)?;
+            cx.call(peer, Request { token, ..request });
+            Ok(())
+        })
+    }
+
+    /// Makes a call by `make`, which is given the peer and the call's token.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub(crate) fn begin_by(
+        &mut self,
+        make: impl FnOnce(&mut Cx<'_>, PeerId, Token) -> Result<(), CallError>,
+    ) -> Result<Token, CallError> {
         let peer = self.peer.ok_or(CallFault::NoPeer)?;
         if self.keeper().done.len() >= self.outcomes_max {
             return Err(CallFault::Limit.into());
         }
         let token = Token(CLIENT_TOKEN | self.calls);
-        self.shard.with_app(|_, cx| {
-            let request = make(cx, token)?;
-            cx.call(peer, Request { token, ..request });
-            Ok::<_, CallError>(())
-        })?;
+        self.shard.with_app(|_, cx| make(cx, peer, token))?;
         self.calls = (self.calls + 1) & !CLIENT_TOKEN;
         Ok(token)
     }
@@ -351,6 +362,10 @@ impl<P: Provider> RawClient<P> {
         emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> Result<Token, CallError> {
         let timeout = self.timeout;
+        if call.is_short() {
+            return self
+                .begin_by(|cx, peer, token| call.send_short(cx, peer, timeout, token, emit));
+        }
         self.begin(|cx, token| call.write(cx, timeout, token, emit))
     }
 

@@ -71,6 +71,14 @@ pub(super) struct Rounds {
 }
 
 impl Files {
+    /// Returns true while a file is open, which gets older, while a letter of another shard is not
+    /// read, and while a record of the index is not written.
+    pub(super) fn wants_idle_passes(&self) -> bool {
+        !self.cache.is_empty()
+            || self.shared.siblings.is_written_to(&self.letters)
+            || self.index.has_pending()
+    }
+
     /// Closes what other shards removed, and what nobody uses. Called once per pass; `now` is its
     /// time.
     pub fn tidy(&mut self, now: Time) {

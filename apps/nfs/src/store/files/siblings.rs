@@ -120,6 +120,11 @@ impl Siblings {
         }
     }
 
+    /// True when there is mail, until it was looked at.
+    pub fn is_written_to(&self, letters: &Letters) -> bool {
+        self.0.get(letters.shard).is_some_and(|sibling| sibling.removed.is_filled())
+    }
+
     /// True when there is mail, once: one load when there is none.
     pub fn has_mail(&self, letters: &Letters) -> bool {
         self.0.get(letters.shard).is_some_and(|sibling| sibling.removed.look())

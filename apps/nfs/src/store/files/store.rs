@@ -73,6 +73,10 @@ impl Store for Files {
         Files::flush(self)
     }
 
+    fn wants_idle_passes(&self) -> bool {
+        Self::wants_idle_passes(self)
+    }
+
     fn tidy(&mut self, now: stag_engine::Time) {
         Files::tidy(self, now);
     }

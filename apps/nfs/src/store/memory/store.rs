@@ -120,6 +120,10 @@ impl Store for Memory {
         Ok(())
     }
 
+    fn wants_idle_passes(&self) -> bool {
+        false
+    }
+
     fn sink(&self, len: usize) -> Option<Buf> {
         self.space.sink(len)
     }

@@ -368,3 +368,19 @@ fn an_export_that_is_deleted_has_no_handle_and_one_made_again_has_another_on_eve
         stag_nfs_os::user::leave().unwrap();
     }
 }
+
+#[test]
+fn idle_passes_are_wanted_as_long_as_a_file_is_open_or_a_record_waits() {
+    for mut lab in labs(|_| {}) {
+        let file = lab.file("file", b"octets");
+        lab.files.flush().unwrap();
+        lab.rest(10, |lab| lab.files.flush().unwrap());
+        assert!(lab.open_files().is_empty() && !lab.files.wants_idle_passes());
+        assert_eq!(lab.content(&file).unwrap(), b"octets");
+        lab.files.flush().unwrap();
+        assert!(lab.files.wants_idle_passes(), "it is to be closed when nobody uses it");
+        lab.rest(10, |lab| lab.files.flush().unwrap());
+        assert!(!lab.files.wants_idle_passes());
+        stag_nfs_os::user::leave().unwrap();
+    }
+}

@@ -1,0 +1,151 @@
+//! Replies as they are written in place.
+
+use stag_engine::{Answer, AnswerItem, Cx, Extents, config};
+use stag_pools::Buf;
+use stag_protocol::{
+    nfs::v3::{Failure, Status},
+    rpc::{Accepted, Outcome, ReplyHeader, Xid},
+    xdr::{Codec, NoRoom, Writer},
+};
+
+/// Octets of the longest reply without item, listings excepted: it then also has room for an item
+/// that travels inline.
+const MESSAGE_LEN: usize = config::INLINE_LEN;
+
+/// A reply that is being written in place. Its message already holds the header of a success.
+#[derive(Debug)]
+pub(crate) struct ReplyWriter {
+    message: Buf,
+    xid: Xid,
+    item: Option<AnswerItem>,
+}
+
+impl ReplyWriter {
+    /// A reply with room for `len` octets of results if there is memory for it, and for all but
+    /// long listings in any case.
+    #[inline]
+    pub(crate) fn begin(cx: &Cx<'_>, xid: Xid, len: usize) -> Option<Self> {
+        let len = len.saturating_add(ReplyHeader::LEN).max(MESSAGE_LEN);
+        let message = cx.message(len).or_else(|| cx.message(MESSAGE_LEN))?;
+        let mut reply = Self { message, xid, item: None };
+        reply.put_header(Accepted::Success);
+        Some(reply)
+    }
+
+    /// Adds the header of this outcome to a message without octets.
+    #[inline]
+    fn put_header(&mut self, status: Accepted) {
+        debug_assert!(self.message.is_empty(), "a header is in front");
+        let header = ReplyHeader { xid: self.xid, outcome: Outcome::accepted(status) };
+        self.write(|writer| header.emit(writer)).expect("a message has room for the header");
+    }
+
+    /// Adds what `write` writes; when that fails, nothing.
+    pub(crate) fn write<T, E>(
+        &mut self,
+        write: impl FnOnce(&mut Writer<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut writer = Writer::new(self.message.spare_mut());
+        let value = write(&mut writer)?;
+        let len = writer.len();
+        self.message.extend(len);
+        Ok(value)
+    }
+
+    /// Adds results. If they do not fit, which is a bug of ours, the call is answered with
+    /// SYSTEM_ERR.
+    pub(crate) fn put<'a>(&mut self, results: &impl Codec<'a>) {
+        let written: Result<(), NoRoom> = self.write(|writer| results.emit(writer));
+        debug_assert_eq!(written, Ok(()), "results have room in their message");
+        if written.is_err() {
+            self.fail();
+        }
+    }
+
+    /// Adds an item whose length word was the last that was put. An empty one is no item (RFC 8166
+    /// §3.4.6).
+    pub(crate) fn put_item(&mut self, octets: Extents) {
+        if !octets.is_empty() {
+            self.item = Some(AnswerItem { position: self.message.len(), octets });
+        }
+    }
+
+    /// Makes it what was answered before.
+    pub(crate) fn replace(&mut self, octets: &[u8]) {
+        self.message.truncate(0);
+        self.message.append(octets).expect("a message has room for any reply that is kept");
+    }
+
+    /// Makes it the reply of a server that failed.
+    pub(crate) fn fail(&mut self) {
+        self.item = None;
+        self.message.truncate(0);
+        self.put_header(Accepted::SystemErr);
+    }
+
+    pub(crate) fn finish(self) -> Answer {
+        Answer { message: self.message, item: self.item }
+    }
+
+    /// The message, without its item.
+    pub(crate) fn message(&self) -> &[u8] {
+        &self.message
+    }
+}
+
+/// Takes the results of a procedure, and says how it ended.
+pub(crate) trait Results {
+    /// Adds results.
+    fn results<'a, T: Codec<'a>, About: Codec<'a>>(
+        &mut self,
+        results: &Result<T, Failure<About>>,
+    ) -> Status;
+}
+
+impl Results for ReplyWriter {
+    fn results<'a, T: Codec<'a>, About: Codec<'a>>(
+        &mut self,
+        results: &Result<T, Failure<About>>,
+    ) -> Status {
+        self.put(results);
+        status(results)
+    }
+}
+
+/// Results that are written where they are sent from.
+#[derive(Debug)]
+pub(crate) struct ShortResults<'w, 'o> {
+    writer: &'w mut Writer<'o>,
+    written: Result<(), NoRoom>,
+}
+
+impl<'w, 'o> ShortResults<'w, 'o> {
+    /// None yet.
+    #[inline]
+    pub(crate) const fn new(writer: &'w mut Writer<'o>) -> Self {
+        Self { writer, written: Ok(()) }
+    }
+
+    /// Fails if there was no room for them.
+    #[inline]
+    pub(crate) const fn finish(self) -> Result<(), NoRoom> {
+        self.written
+    }
+}
+
+impl Results for ShortResults<'_, '_> {
+    #[inline]
+    fn results<'a, T: Codec<'a>, About: Codec<'a>>(
+        &mut self,
+        results: &Result<T, Failure<About>>,
+    ) -> Status {
+        self.written = results.emit(self.writer);
+        status(results)
+    }
+}
+
+/// How a procedure ended.
+#[inline]
+fn status<T, About>(results: &Result<T, Failure<About>>) -> Status {
+    results.as_ref().err().map_or(Status::Ok, |failure| failure.status)
+}
