@@ -6,5 +6,6 @@ pub mod callgrind;
 pub mod counted;
 pub mod ends;
 pub mod headers;
+pub mod lane;
 pub mod loaded;
 pub mod shards;

@@ -19,7 +19,7 @@ const PROGRAMS: [&str; 4] =
     ["stag-counts", "stag-counts-typed", "stag-counts-nfs", "stag-counts-load"];
 
 /// Subjects that are counted, each with the number of its repetitions.
-const SUBJECTS: [(&str, u64); 39] = [
+const SUBJECTS: [(&str, u64); 41] = [
     ("shm", 500),
     ("shm/16", 800),
     ("shm-trusted", 500),
@@ -40,6 +40,8 @@ const SUBJECTS: [(&str, u64); 39] = [
     ("shm-trusted/read-4k/client", 1_000),
     ("shm-trusted/getattr/server", 1_000),
     ("shm-trusted/getattr/client", 1_000),
+    ("lane", 500),
+    ("lane/16", 800),
     ("emit/short", 1_000),
     ("emit/null", 1_000),
     ("emit/read", 1_000),

@@ -5,13 +5,15 @@
 //! Usage: `stag-counts iwarp|shm|shm-trusted[/DEPTH] CALLS [OCTETS]`: CALLS NULL calls, or echoes
 //! of OCTETS octets, DEPTH at a time (1 when it is not said); `iwarp-watched` and `shm-watched`:
 //! one call in 64 is watched from stage to stage; `shm-v2` and `shm-v2-draft000`: version 2 with
-//! the chunk lists of draft 001 or draft 000. `stag-counts emit|parse/FORM TIMES`: one header, so
+//! the chunk lists of draft 001 or draft 000; `lane`: the least that a NULL call needs
+//! ([`stag_bench::lane`]). `stag-counts emit|parse/FORM TIMES`: one header, so
 //! many times ([`stag_bench::headers`]); FORM `short`: a NULL's, as connections write and read it.
 
 use stag_bench::{
     counted::{measured, run},
     ends,
     headers::{self, HeaderForm, HeaderVersion},
+    lane::Lanes,
 };
 use stag_engine::Sampling;
 use stag_protocol::rpcrdma::{ChunkLists, Header, MessageType, Version2, Xid, short, v1, v2};
@@ -45,6 +47,13 @@ fn main() -> ExitCode {
             ends::shm_two(Version2::Undirected).map(|ends| run(ends, times, octets, depth))
         }
         ("shm-trusted", _) => ends::shm(true).map(|ends| run(ends, times, octets, depth)),
+        ("lane", _) => {
+            let mut lanes = Lanes::new();
+            // Everything a call touches has been touched before.
+            lanes.calls(depth * 4, depth);
+            measured(&mut || lanes.calls(times, depth));
+            Ok(())
+        }
         ("emit" | "parse", None) if detail == "short" => {
             short(kind == "emit", times);
             Ok(())
