@@ -148,6 +148,7 @@ impl Shm {
     /// Looks at the sockets without waiting.
     pub(crate) fn look(&mut self) {
         self.shared.stats.looks += 1;
+        self.is_unread = false;
         self.ready.0.clear();
         let looked = epoll::wait(
             &self.shared.epoll,

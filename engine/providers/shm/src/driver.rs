@@ -49,6 +49,8 @@ pub struct Shm {
     pub(crate) posted: Vec<Key>,
     pub(crate) ready: ReadySockets,
     pub(crate) next_look: Time,
+    /// What ended a sleep waits in a socket.
+    pub(crate) is_unread: bool,
     /// Before this time only rings have to be looked at, and events that wait.
     pub(crate) plain_until: Time,
     /// Work was posted, or something may be to be said, since the doorbells were rung.
@@ -107,6 +109,7 @@ impl Shm {
             links: Table::new(shared.config.links),
             hot: Vec::with_capacity(shared.config.links),
             next_look: shared.now,
+            is_unread: false,
             plain_until: Time(0),
             is_loud: false,
             shared,
@@ -324,7 +327,7 @@ impl Shm {
         self.shared.now = now;
         self.plain_until = Time(0);
         self.is_loud = true;
-        self.wake_up();
+        self.rise();
         if let Some(key) = self.ended.take()
             && let Some(conn) = self.conns.get_mut(key)
         {

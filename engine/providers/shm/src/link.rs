@@ -239,6 +239,9 @@ impl ShmLink {
                     files.extend(rights);
                 }
             }
+            if self.stage == LinkStage::Up {
+                return Ok(()); // one of many wake-ups: epoll tells of the others
+            }
             if self.stage == LinkStage::AwaitHello {
                 let hello = octets.get(..len).unwrap_or_default();
                 self.hear_hello(hello, &files, shared).ok_or(Cause::Handshake)?;

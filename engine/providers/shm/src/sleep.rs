@@ -7,11 +7,18 @@ use std::time::Duration;
 
 /// Longest sleep beside a process that membarrier(2) does not reach: it may miss that we sleep.
 const SLEEP_WITHOUT_BARRIER: Duration = Duration::from_millis(1);
+/// The sockets are looked at so long after a sleep that a message ended: the first call is answered
+/// by then.
+const LOOK_AFTER_SLEEP: Duration = Duration::from_micros(200);
 
 impl Shm {
     /// Returns true if the next poll has nothing to do. From here on, peers end the sleep.
     pub(crate) fn fall_asleep(&mut self) -> bool {
         self.go_on();
+        // What ended the last sleep must not end this one.
+        if self.is_unread {
+            self.look();
+        }
         if !self.shared.events.is_empty() || self.has_news() {
             return false;
         }
@@ -67,10 +74,20 @@ impl Shm {
         })
     }
 
-    pub(crate) fn wake_up(&mut self) {
-        if !self.asleep {
-            return;
+    /// Ends the sleep, if this side sleeps. A message that is in a ring comes before the sockets,
+    /// one of which was what ended the sleep: they cost system calls.
+    #[inline]
+    pub(crate) fn rise(&mut self) {
+        if self.asleep {
+            self.wake_up();
+            if self.has_news() {
+                self.is_unread = true;
+                self.next_look = self.shared.now + LOOK_AFTER_SLEEP;
+            }
         }
+    }
+
+    fn wake_up(&mut self) {
         self.asleep = false;
         for (_, link) in self.links.iter() {
             if let Some(own) = link.own() {

@@ -128,3 +128,48 @@ fn a_server_that_is_busy_is_waited_for_asleep() {
         [Event::Disconnected { cause: Cause::Fabric(FabricFault::Refused), .. }]
     ));
 }
+
+#[test]
+fn a_message_that_ends_a_sleep_comes_before_the_sockets() {
+    let place = SocketHome::new("first");
+    let (mut server, at_server, mut client, at_client) = meet(&place, false);
+    for _ in 0..3 {
+        assert!(server.shm.arm());
+        client.send(at_client, b"a call");
+        assert!(is_readable(&server.shm));
+        server.now = server.now + Duration::from_millis(10);
+        let looks = server.shm.stats().looks;
+        let event = server.shm.poll(server.now);
+        assert!(matches!(event, Some(Event::Received { qp, .. }) if qp == at_server), "{event:?}");
+        assert_eq!(server.shm.stats().looks, looks, "the sockets were looked at first");
+        // Whoever sleeps again at once is not woken by the same wake-up.
+        assert!(server.shm.arm() && !is_readable(&server.shm));
+        assert!(server.shm.poll(server.now).is_none());
+        assert_eq!(client.shm.stats().wakeups, server.shm.sleeps / 2, "one for each message");
+    }
+}
+
+#[test]
+fn the_sockets_are_looked_at_soon_after_a_message_ended_a_sleep() {
+    let place = SocketHome::new("soon");
+    let (mut server, _, mut client, at_client) = meet(&place, false);
+    assert!(server.shm.arm());
+    client.send(at_client, b"a call");
+    assert!(server.shm.poll(server.now).is_some());
+    assert!(is_readable(&server.shm), "its wake-up waits");
+    let soon = server.now + Duration::from_micros(200);
+    assert!(server.shm.poll(soon).is_none());
+    assert!(!is_readable(&server.shm));
+}
+
+#[test]
+fn a_process_that_ends_a_sleep_by_its_socket_is_heard_at_once() {
+    let place = SocketHome::new("at-once");
+    let (mut server, _, _client, _) = meet(&place, false);
+    let mut newcomer = ShmEnd::new(false, LIMITS);
+    assert!(server.shm.arm());
+    newcomer.shm.connect(&place.address(false), b"").unwrap();
+    assert!(is_readable(&server.shm));
+    assert!(server.shm.poll(server.now).is_none());
+    assert_eq!(server.shm.links(), 2, "it is taken in");
+}
