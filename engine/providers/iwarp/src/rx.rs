@@ -9,6 +9,7 @@
 mod next_send;
 mod place;
 mod tagged;
+mod whole_write;
 
 pub(crate) use next_send::next_send;
 pub(crate) use tagged::Arrival;
@@ -262,7 +263,7 @@ fn place_all(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: &[u8]) -> u
     while conn.is_established() {
         let rest = octets.get(used..).unwrap_or_default();
         // RFC 5041 §3 [5041-7]: no segment is delivered twice
-        if let Some(consumed) = next_send::place(conn, shared, rest) {
+        if let Some(consumed) = place_foreseen(conn, shared, rest) {
             used += consumed;
             continue;
         }
@@ -294,6 +295,17 @@ fn place_all(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: &[u8]) -> u
         }
     }
     octets.len() // a connection that ends has no use for the rest
+}
+
+/// Places the FPDU at the start of `octets` if it is one of those that come most.
+#[inline]
+fn place_foreseen(conn: &mut IwarpConn, shared: &mut IwarpShared, octets: &[u8]) -> Option<usize> {
+    match octets.get(fpdu::LENGTH_LEN) {
+        Some(control) if ddp::header_len(*control) == ddp::TAGGED_LEN => {
+            whole_write::place(conn, shared, octets)
+        }
+        _ => next_send::place(conn, shared, octets),
+    }
 }
 
 /// Returns true if a segment needs a receive.
