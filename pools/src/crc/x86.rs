@@ -39,19 +39,15 @@ impl HasCrc {
             return self.long::<false>(state, octets, &mut []);
         }
         // SAFETY: the processor has SSE 4.2: `self` is the proof.
-        unsafe { chain::<false>(state, octets, &mut []) }
+        unsafe { chain(state, octets) }
     }
 
     /// The state behind all `parts`, of which the one in the middle is copied.
     #[inline]
     pub(super) fn copied(self, state: u32, parts: [&[u8]; 3], copy: &mut [u8]) -> u32 {
         let [head, body, pad] = parts;
-        if body.len() >= LONG {
-            let state = self.long::<true>(self.update(state, head), body, copy);
-            return self.update(state, pad);
-        }
-        // SAFETY: the processor has SSE 4.2: `self` is the proof.
-        unsafe { chains(state, parts, copy) }
+        let state = self.long::<true>(self.update(state, head), body, copy);
+        self.update(state, pad)
     }
 
     #[inline(never)]
@@ -65,11 +61,8 @@ impl HasCrc {
             // SSE 4.2.
             return unsafe { three::<COPIES>(state, from, to) };
         }
-        if COPIES {
-            copy_octets(from, to);
-        }
         // SAFETY: the processor has SSE 4.2: `self` is the proof.
-        unsafe { chain::<false>(state, from, &mut []) }
+        unsafe { chain_copied::<COPIES>(state, from, to) }
     }
 }
 
@@ -97,46 +90,34 @@ const fn factors(distance: usize) -> [i64; 2] {
     [power(distance + 64 - 33) as i64, power(distance - 33) as i64]
 }
 
-/// Short parts, of which the one in the middle is copied.
-#[target_feature(enable = "sse4.2")]
-fn chains(state: u32, [head, body, pad]: [&[u8]; 3], copy: &mut [u8]) -> u32 {
-    let state = chain::<false>(state, head, &mut []);
-    let state = chain::<true>(state, body, copy);
-    chain::<false>(state, pad, &mut [])
-}
-
 /// One octet behind the other.
 #[inline]
 #[target_feature(enable = "sse4.2")]
-fn chain<const COPIES: bool>(state: u32, from: &[u8], to: &mut [u8]) -> u32 {
-    let (eights, rest) = from.as_chunks::<8>();
+fn chain(state: u32, octets: &[u8]) -> u32 {
+    let (eights, rest) = octets.as_chunks::<8>();
     let (fours, ones) = rest.as_chunks::<4>();
-    let (eight_copies, copy_rest) = to.as_chunks_mut::<8>();
-    let (four_copies, one_copies) = copy_rest.as_chunks_mut::<4>();
     let mut crc = u64::from(state);
-    let mut copies = eight_copies.iter_mut();
     for eight in eights {
-        if COPIES && let Some(copy) = copies.next() {
-            *copy = *eight;
-        }
         crc = _mm_crc32_u64(crc, u64::from_le_bytes(*eight));
     }
     let mut crc = crc as u32; // the instruction leaves the upper half zero
-    let mut copies = four_copies.iter_mut();
     for four in fours {
-        if COPIES && let Some(copy) = copies.next() {
-            *copy = *four;
-        }
         crc = _mm_crc32_u32(crc, u32::from_le_bytes(*four));
     }
-    let mut copies = one_copies.iter_mut();
     for octet in ones {
-        if COPIES && let Some(copy) = copies.next() {
-            *copy = *octet;
-        }
         crc = _mm_crc32_u8(crc, *octet);
     }
     crc
+}
+
+/// The same of octets that are copied.
+#[inline]
+#[target_feature(enable = "sse4.2")]
+fn chain_copied<const COPIES: bool>(state: u32, from: &[u8], to: &mut [u8]) -> u32 {
+    if COPIES {
+        copy_octets(from, to);
+    }
+    chain(state, from)
 }
 
 /// Three chains beside each other: one instruction has to wait for the one before it.
@@ -163,7 +144,7 @@ fn three<const COPIES: bool>(state: u32, from: &[u8], to: &mut [u8]) -> u32 {
         let moved = product(a, by_two) ^ product(b, by_one);
         crc = (c ^ _mm_crc32_u64(0, moved)) as u32;
     }
-    chain::<COPIES>(crc, rest, copy_rest)
+    chain_copied::<COPIES>(crc, rest, copy_rest)
 }
 
 /// The product of two numbers of 32 bits, without carries.
@@ -183,7 +164,7 @@ fn wide<const COPIES: bool>(state: u32, from: &[u8], to: &mut [u8]) -> u32 {
     let (vector_copies, one_copies) = copy_rest.as_chunks_mut::<VECTOR>();
     let mut copies = copies.iter_mut();
     let Some((block, blocks)) = blocks.split_first() else {
-        return chain::<COPIES>(state, from, to);
+        return chain_copied::<COPIES>(state, from, to);
     };
     let mut folded = load(block);
     if COPIES && let Some(copy) = copies.next() {
@@ -212,7 +193,7 @@ fn wide<const COPIES: bool>(state: u32, from: &[u8], to: &mut [u8]) -> u32 {
         }
         last = fold(last, by_one, octets);
     }
-    chain::<COPIES>(reduce(last), ones, one_copies)
+    chain_copied::<COPIES>(reduce(last), ones, one_copies)
 }
 
 /// The remainder of 64 octets.
@@ -300,10 +281,10 @@ mod tests {
         ways.push((
             "chain",
             [
-                |s, f, t| unsafe { chain::<false>(s, f, t) },
+                |s, f, t| unsafe { chain_copied::<false>(s, f, t) },
                 |s, f, t| {
                     // SAFETY: as above.
-                    unsafe { chain::<true>(s, f, t) }
+                    unsafe { chain_copied::<true>(s, f, t) }
                 },
             ],
         ));

@@ -116,7 +116,7 @@ const fn ddp_control(last: bool) -> u8 {
 }
 
 impl Tagged {
-    fn parse(octets: &[u8; TAGGED_LEN]) -> Self {
+    pub(super) fn parse(octets: &[u8; TAGGED_LEN]) -> Self {
         let [ddp, control, s0, s1, s2, s3, to @ ..] = *octets;
         Self {
             last: ddp & LAST != 0,
@@ -127,7 +127,7 @@ impl Tagged {
     }
 
     /// The header's octets.
-    pub fn emit(&self) -> [u8; TAGGED_LEN] {
+    pub const fn emit(&self) -> [u8; TAGGED_LEN] {
         let [s0, s1, s2, s3] = self.stag.to_be_bytes();
         let [t0, t1, t2, t3, t4, t5, t6, t7] = self.to.to_be_bytes();
         let ddp = TAGGED | ddp_control(self.last);

@@ -9,7 +9,22 @@ pub(crate) enum Crc {
     /// By the processor's own instructions.
     Own(RunningCrc),
     /// Where [`RunningCrc`] knows none.
-    Other(Digest),
+    Other(OtherCrc),
+}
+
+/// The state of a running CRC, alone: what computes with it is long.
+pub(crate) struct OtherCrc(u32);
+
+impl OtherCrc {
+    const START: Self = Self(u32::MAX);
+
+    #[cold]
+    fn update(&mut self, octets: &[u8]) {
+        let algorithm = CrcAlgorithm::Crc32Iscsi;
+        let mut digest = Digest::new_with_init_state(algorithm, u64::from(self.0));
+        digest.update(octets);
+        self.0 = digest.get_state() as u32; // a 32-bit CRC in the 64 bits of every algorithm
+    }
 }
 
 impl Crc32c for Crc {
@@ -18,7 +33,7 @@ impl Crc32c for Crc {
         // RFC 5044 §4.4 [5044-24]: the CRC is CRC32c as in iSCSI
         match RunningCrc::start() {
             Some(crc) => Self::Own(crc),
-            None => Self::Other(Digest::new(CrcAlgorithm::Crc32Iscsi)),
+            None => Self::Other(OtherCrc::START),
         }
     }
 
@@ -26,7 +41,7 @@ impl Crc32c for Crc {
     fn update(&mut self, octets: &[u8]) {
         match self {
             Self::Own(crc) => crc.update(octets),
-            Self::Other(digest) => digest.update(octets),
+            Self::Other(crc) => crc.update(octets),
         }
     }
 
@@ -34,8 +49,7 @@ impl Crc32c for Crc {
     fn finish(self) -> u32 {
         match self {
             Self::Own(crc) => crc.finish(),
-            // A 32-bit CRC in the 64 bits that serve every algorithm.
-            Self::Other(digest) => digest.finalize() as u32,
+            Self::Other(crc) => !crc.0,
         }
     }
 
@@ -61,7 +75,7 @@ mod tests {
 
     /// The CRC of `pieces`, by each kind of [`Crc`].
     fn crc_of(pieces: &[&[u8]]) -> u32 {
-        let other = Crc::Other(Digest::new(CrcAlgorithm::Crc32Iscsi));
+        let other = Crc::Other(OtherCrc::START);
         let [crc, other] = [Crc::start(), other].map(|mut crc| {
             pieces.iter().for_each(|piece| crc.update(piece));
             crc.finish()

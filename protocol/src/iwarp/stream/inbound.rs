@@ -157,6 +157,20 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         self.send_msn_in = self.send_msn_in.wrapping_add(1);
     }
 
+    /// Returns the header of an RDMA Write in one segment, if `header` begins octet for octet as that
+    /// of one, and such a Write may come. If its length and its CRC are right and memory takes it,
+    /// then [`Self::handle_ulpdu`] would change nothing.
+    #[inline]
+    pub fn whole_write(&self, header: &[u8; ddp::TAGGED_LEN]) -> Option<Tagged> {
+        // RFC 5040 §7.2 [5040-55]: every field of a DDP segment is validated
+        const WHOLE: [u8; ddp::TAGGED_LEN] =
+            Tagged { last: true, control: Opcode::Write.control(), stag: 0, to: 0 }.emit();
+        let is_plain = self.gate == Gate::Open && self.open_tagged.is_none();
+        let ([first, second, ..], [ddp, rdmap, ..]) = (header, WHOLE);
+        let is_whole = [*first, *second] == [ddp, rdmap] && is_plain && !self.awaits_send_rtr;
+        is_whole.then(|| Tagged::parse(header))
+    }
+
     /// An FPDU was no FPDU ([`crate::iwarp::fpdu::parse`]): the Terminate to send, which a
     /// responder does not send when it was the first (RFC 5044 §7.1.2).
     pub fn refuse_fpdu(&mut self, cause: Terminate) -> Violation {

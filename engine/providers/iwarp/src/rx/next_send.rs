@@ -13,11 +13,14 @@ use stag_protocol::iwarp::{
 };
 use stag_verbs::Event;
 
+/// Octets of the length field and an untagged header.
+const HEAD: usize = fpdu::LENGTH_LEN + ddp::UNTAGGED_LEN;
+
 /// The next Send, whole. Its CRC is not verified.
 pub(crate) struct NextSend<'a> {
-    head: &'a [u8],
+    /// Its octets up to the CRC field.
+    covered: &'a [u8],
     payload: &'a [u8],
-    pad: &'a [u8],
     /// The CRC field, if it counts.
     sum: Option<u32>,
     /// Octets of its FPDU.
@@ -36,11 +39,25 @@ impl NextSend<'_> {
     #[inline]
     #[must_use]
     pub(crate) fn copy_to(&self, room: &mut [u8]) -> bool {
+        if self.payload.len() >= fpdu::TOGETHER {
+            return self.copy_long_to(room);
+        }
+        if self.sum.is_some_and(|sum| Crc::of(self.covered) != sum) {
+            return false;
+        }
+        room.copy_from_slice(self.payload);
+        true
+    }
+
+    #[inline(never)]
+    fn copy_long_to(&self, room: &mut [u8]) -> bool {
         let Some(sum) = self.sum else {
             copy_octets(self.payload, room);
             return true;
         };
-        Crc::copied(self.head, self.payload, room, self.pad) == sum
+        let (head, body) = self.covered.split_at(HEAD);
+        let (_, pad) = body.split_at(self.payload.len());
+        Crc::copied(head, self.payload, room, pad) == sum
     }
 }
 
@@ -64,15 +81,13 @@ pub(crate) fn next_send<'a>(
     // RFC 5044 §5.2, §6 [5044-30]: the length field tells the end of an FPDU
     let consumed = fpdu::fpdu_len(length);
     let (covered, sum) = octets.get(..consumed)?.split_last_chunk()?;
-    let (head, body) = covered.split_at_checked(fpdu::LENGTH_LEN + ddp::UNTAGGED_LEN)?;
-    let len = usize::from(length).checked_sub(ddp::UNTAGGED_LEN)?;
-    let (payload, pad) = body.split_at_checked(len)?;
+    let payload = rest.get(ddp::UNTAGGED_LEN..usize::from(length))?;
     // RFC 5041 §7.1 [5041-40]: the end of an untagged segment lies in its buffer
     if payload.len() > receive_len {
         return None;
     }
     let sum = link.crc.then_some(u32::from_le_bytes(*sum));
-    Some(NextSend { head, payload, pad, sum, consumed })
+    Some(NextSend { covered, payload, sum, consumed })
 }
 
 /// Places the FPDU at the start of `octets` if it is the next Send, and returns its length. `None`,

@@ -185,6 +185,16 @@ fn some_ulpdus(random: &mut Rng, msn: &mut u32, [_, write_to]: [Window; 2]) -> V
                 ulpdus.push(Untagged { opcode: 5, ..send_header(*msn) }.with(&payload));
                 *msn += 1;
             }
+            4 => {
+                let (front, rest) = payload.split_at(part.min(100));
+                let to = write_to.offset;
+                let first = tagged(0, false, write_to.key.0, to, front);
+                // Now and then the message does not go on, or its rest lies outside.
+                let goes_on = random.usize(..12) > 0;
+                let next = to + front.len() as u64;
+                let rest = write(write_to.key.0, next, &rest[..rest.len().min(201)]);
+                ulpdus.extend([Some(first), goes_on.then_some(rest)].into_iter().flatten());
+            }
             3 if random.usize(..6) == 0 => {
                 ulpdus.push(send_invalidate(*msn, write_to.key.0, &payload));
                 *msn += 1;

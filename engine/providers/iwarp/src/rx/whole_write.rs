@@ -1,0 +1,50 @@
+//! An RDMA Write of one segment, which changes nothing but its window: its header is compared, not
+//! judged field by field.
+
+use crate::{
+    conn::{IwarpConn, IwarpShared, IwarpState},
+    crc::Crc,
+};
+use stag_pools::{RemoteKey, copy_octets};
+use stag_protocol::iwarp::{
+    ddp,
+    fpdu::{self, Crc32c},
+};
+
+/// Places the FPDU at the start of `octets` if it is such a Write, and returns its length. `None`,
+/// with nothing changed, for every other FPDU, also for a wrong one: those are judged field by
+/// field.
+#[inline]
+pub(super) fn place(
+    conn: &mut IwarpConn,
+    shared: &mut IwarpShared,
+    octets: &[u8],
+) -> Option<usize> {
+    let (length, rest) = octets.split_first_chunk()?;
+    let length = u16::from_be_bytes(*length);
+    let link = conn.link.as_deref()?;
+    let header = link.stream.whole_write(rest.first_chunk()?)?;
+    if !matches!(conn.state, IwarpState::Established) {
+        return None;
+    }
+    // RFC 5044 §5.2, §6 [5044-30]: the length field tells the end of an FPDU
+    let consumed = fpdu::fpdu_len(length);
+    let (covered, sum) = octets.get(..consumed)?.split_last_chunk()?;
+    let payload = rest.get(ddp::TAGGED_LEN..usize::from(length))?;
+    // RFC 5041 §5.2 [5041-27]: the STag and TO of an empty segment are not checked
+    if payload.is_empty() {
+        return None;
+    }
+    // RFC 5044 §4.4, §7.1.1, §6 [5044-31]: a ULPDU is delivered only after its CRC is verified
+    if link.crc && Crc::of(covered) != u32::from_le_bytes(*sum) {
+        return None;
+    }
+    let (scope, key) = (conn.qp.scope(), RemoteKey(header.stag));
+    // RFC 5041 §7.1 [5041-46]: a segment with an error is reported and not placed
+    let target = shared.windows.target(scope, key, header.to, payload.len()).ok()?;
+    // RFC 5041 §5.2 [5041-24]: the payload of every valid segment is placed
+    copy_octets(payload, target);
+    shared.stats.fpdus_in += 1;
+    shared.stats.octets_placed += payload.len() as u64;
+    Some(consumed)
+}
