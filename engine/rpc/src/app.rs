@@ -17,6 +17,10 @@ pub(crate) trait CallEnds {
     fn on_peer_down(&mut self, now: Time, peer: PeerId, cause: Cause);
     /// The health of a server that was asked for it.
     fn on_health(&mut self, _peer: PeerId, _health: Result<Health, OptionFault>) {}
+    /// Returns true if calls may be asked for elsewhere at any time.
+    fn wants_idle_passes(&self) -> bool {
+        false
+    }
     /// The place to make calls that were asked for elsewhere.
     fn on_pass_end(&mut self, _cx: &mut Cx<'_>) {}
 }
@@ -54,6 +58,10 @@ impl<S: Programs, O: CallEnds> App for Door<S, O> {
     /// Calls that peers made.
     fn report(&self) -> u64 {
         self.calls
+    }
+
+    fn wants_idle_passes(&self) -> bool {
+        self.outcomes.wants_idle_passes() || !self.dropped.is_empty()
     }
 
     fn on_call(&mut self, cx: &mut Cx<'_>, call: Call<'_>) {

@@ -5,21 +5,14 @@ use crate::{
     program::{ArgumentsOf, Procedure, ResultsOf},
     reply::copy,
 };
-use stag_engine::{CallFault, Cx, Outcome, PeerId, Request, RequestItem, ShortRequest, Token};
+use stag_engine::{
+    CallFault, Cx, Outcome, PeerId, Request, RequestItem, ShortRequest, Token, config::INLINE_LEN,
+};
 use stag_protocol::{
     rpc::{self, Accepted, Auth, AuthStatus, CallHeader, Credential, Denied, ReplyHeader, Xid},
-    xdr::{self, Reader},
+    xdr::{self, NoRoom, Reader},
 };
 use std::{fmt, time::Duration};
-
-/// Octets of the longest call header: both of its opaque bodies are as long as they may be (RFC
-/// 5531 §8.2).
-pub(crate) const HEADER_LEN_MAX: usize = 24 + 2 * (8 + 400);
-
-/// Octets of the longest header with such a credential.
-pub(crate) fn header_len_max(credential: Credential<'_>) -> usize {
-    if credential == Credential::None { 40 } else { HEADER_LEN_MAX }
-}
 
 /// Octets of the header with this credential, beside which the verifier is AUTH_NONE.
 #[inline]
@@ -90,7 +83,7 @@ impl From<CallFault> for CallError {
 }
 
 /// The header of a call of `P`.
-const fn header<P: Procedure>(credential: Credential<'_>) -> CallHeader<'_> {
+pub(crate) const fn header<P: Procedure>(credential: Credential<'_>) -> CallHeader<'_> {
     CallHeader {
         xid: Xid(0),
         program: P::PROGRAM,
@@ -102,18 +95,20 @@ const fn header<P: Procedure>(credential: Credential<'_>) -> CallHeader<'_> {
     }
 }
 
-/// The header and the arguments of a call of `P`, in `room`.
-pub(crate) fn encode<'b, 'a, P: Procedure>(
-    room: &'b mut [u8],
-    credential: Credential<'_>,
+/// The arguments of a call of `P`, behind what `encoder` holds.
+pub(crate) fn encode<'a, P: Procedure>(
+    encoder: &mut Encoder<'_, 'a>,
     arguments: &ArgumentsOf<'a, P>,
-) -> Result<Encoder<'b, 'a>, CallError> {
+) -> Result<(), NoRoom> {
     const { assert!(P::Arguments::ITEMS <= 1, "a call has one item that may travel in a chunk") };
-    let mut encoder = Encoder::new(room);
-    let written = header::<P>(credential)
-        .emit(encoder.writer())
-        .and_then(|()| P::Arguments::encode(arguments, &mut encoder));
-    written.map(|()| encoder).map_err(|_| CallError::TooLong)
+    P::Arguments::encode(arguments, encoder)
+}
+
+/// Returns true if a call without items goes by [`Cx::call_short`]: neither it nor its longest
+/// reply is too long for that.
+#[inline]
+pub(crate) const fn goes_short(len_max: usize, reply_max: usize) -> bool {
+    len_max <= ShortRequest::LEN_MAX && reply_max <= INLINE_LEN
 }
 
 /// Octets of the longest reply to a call of `P`, without its item.
@@ -122,18 +117,37 @@ pub(crate) const fn reply_max<P: Procedure>() -> usize {
     if results > ReplyHeader::REFUSAL_LEN_MAX { results } else { ReplyHeader::REFUSAL_LEN_MAX }
 }
 
-/// A call of `P`, written in place.
-pub(crate) fn request<P: Procedure>(
-    cx: &Cx<'_>,
-    credential: Credential<'_>,
-    arguments: &ArgumentsOf<'_, P>,
-    timeout: Duration,
-    token: Token,
-) -> Result<Request, CallError> {
+/// A caller, and how long it waits for the outcome that carries its token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CallTerms<'a> {
+    pub(crate) credential: Credential<'a>,
+    pub(crate) timeout: Duration,
+    pub(crate) token: Token,
+}
+
+/// Makes a call of `P`, written in place. A short one leaves at once if it may.
+pub(crate) fn make<'v, P: Procedure>(
+    cx: &mut Cx<'_>,
+    peer: PeerId,
+    terms: &CallTerms<'_>,
+    arguments: &ArgumentsOf<'v, P>,
+) -> Result<(), CallError> {
+    let CallTerms { credential, timeout, token } = *terms;
+    let (header, reply_max) = (header::<P>(credential), reply_max::<P>());
+    let len_max = header_len(&credential) + P::Arguments::LEN_MAX;
+    let has_items = P::Arguments::ITEMS + P::Results::ITEMS > 0;
+    if !has_items && goes_short(len_max, reply_max) {
+        let request = ShortRequest { header, reply_max, timeout, token };
+        let write = |encoder: &mut Encoder<'_, 'v>| encode::<P>(encoder, arguments);
+        let sent = cx.call_short(peer, &request, |to| Encoder::behind(to, write));
+        return sent.map_err(|NoRoom| CallError::TooLong);
+    }
     let none = CallError::Failed(CallFault::Limit);
-    let len_max = header_len_max(credential) + P::Arguments::LEN_MAX;
     let mut message = cx.message(len_max).ok_or(none)?;
-    let (len, item) = encode::<P>(message.spare_mut(), credential, arguments)?.finish();
+    let mut encoder = Encoder::new(message.spare_mut());
+    let written = header.emit(encoder.writer()).and_then(|()| encode::<P>(&mut encoder, arguments));
+    written.map_err(|NoRoom| CallError::TooLong)?;
+    let (len, item) = encoder.finish();
     message.extend(len);
     let item = match item {
         Some((position, octets)) => {
@@ -142,7 +156,8 @@ pub(crate) fn request<P: Procedure>(
         None => None,
     };
     let result = room_for_item(cx, P::Results::ITEM_MAX)?;
-    Ok(Request { message, item, reply_max: reply_max::<P>(), result, timeout, token })
+    cx.call(peer, Request { message, item, reply_max, result, timeout, token });
+    Ok(())
 }
 
 /// Room for an item of a reply; none for one without.
@@ -208,27 +223,15 @@ impl<'a> ReplyOctets<'a> {
 ///
 /// # Errors
 /// There is no memory for the call, or an argument is too long. Then no outcome follows.
-pub fn call<'v, P: Procedure>(
+pub fn call<P: Procedure>(
     cx: &mut Cx<'_>,
     peer: PeerId,
-    arguments: ArgumentsOf<'v, P>,
+    arguments: ArgumentsOf<'_, P>,
     timeout: Duration,
     token: u64,
 ) -> Result<(), CallError> {
     let (credential, token) = (Credential::None, Token(token & !CLIENT_TOKEN));
-    let len_max = header_len_max(credential) + P::Arguments::LEN_MAX;
-    let has_items = P::Arguments::ITEMS + P::Results::ITEMS > 0;
-    if !has_items && len_max <= ShortRequest::LEN_MAX {
-        let (header, reply_max) = (header::<P>(credential), reply_max::<P>());
-        let request = ShortRequest { header, reply_max, timeout, token };
-        let write = |encoder: &mut Encoder<'_, 'v>| P::Arguments::encode(&arguments, encoder);
-        return cx
-            .call_short(peer, &request, |to| Encoder::behind(to, write))
-            .map_err(|_| CallError::TooLong);
-    }
-    let request = request::<P>(cx, credential, &arguments, timeout, token)?;
-    cx.call(peer, request);
-    Ok(())
+    make::<P>(cx, peer, &CallTerms { credential, timeout, token }, &arguments)
 }
 
 /// The end of a call that a service made.

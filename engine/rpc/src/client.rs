@@ -1,7 +1,7 @@
 //! The client that waits: its thread runs the passes of its shard until a reply is there.
 
 use crate::{
-    call::{CallError, ReplyOctets, request},
+    call::{CallError, CallTerms, ReplyOctets, make},
     error::SetupError,
     program::{ArgumentsOf, Procedure, Programs, ResultsOf},
     raw::{ConnectFault, FinishedCall, RawClient},
@@ -198,8 +198,9 @@ impl Client {
             ConnectFault::Fabric(fault) => CallFault::Disconnected(Cause::Fabric(fault)),
         })?;
         let (credential, timeout) = (self.credential, self.raw.timeout());
-        let token =
-            self.raw.begin(|cx, token| request::<P>(cx, credential, &arguments, timeout, token))?;
+        let token = self.raw.begin_by(|cx, peer, token| {
+            make::<P>(cx, peer, &CallTerms { credential, timeout, token }, &arguments)
+        })?;
         let mut finished = self.raw.next_finished()?;
         while finished.token != token {
             self.raw.give(finished);
@@ -284,4 +285,48 @@ macro_rules! clients {
             )+
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Bulk, Octets, Server, Text, XdrType, app};
+
+    /// A procedure with these arguments, of a program that nobody has.
+    struct Unknown<T>(T);
+
+    impl<T: XdrType> Procedure for Unknown<T> {
+        const PROGRAM: u32 = 0x2053_5407;
+        const VERSION: u32 = 1;
+        const NUMBER: u32 = 1;
+        type Arguments = T;
+        type Results = u32;
+    }
+
+    /// Makes a call of `P` over `raw` and returns the buffers that it holds.
+    fn held<P: Procedure>(raw: &mut RawClient, arguments: ArgumentsOf<'_, P>) -> usize {
+        let (credential, timeout) = (Credential::None, Duration::from_secs(20));
+        let begun = raw.begin_by(|cx, peer, token| {
+            make::<P>(cx, peer, &CallTerms { credential, timeout, token }, &arguments)
+        });
+        begun.unwrap();
+        let held = raw.buffers_in_use();
+        let finished = raw.next_finished().unwrap();
+        raw.give(finished);
+        held
+    }
+
+    #[test]
+    fn calls_without_items_hold_no_buffer() {
+        let server = Server::builder().listen("iwarp://127.0.0.1:0").serve(|| ()).unwrap();
+        let mut client = Client::connect(&server.addresses()[0]).unwrap();
+        assert_eq!(held::<Unknown<Text<200>>>(&mut client.raw, "text"), 0);
+        assert!(held::<Unknown<Bulk<200>>>(&mut client.raw, Octets::from(b"octets")) > 0);
+    }
+
+    #[test]
+    fn only_a_client_whose_orders_come_from_elsewhere_wants_idle_passes() {
+        use stag_engine::App;
+        assert!(!app(()).wants_idle_passes());
+    }
 }

@@ -181,6 +181,11 @@ impl OwedReply {
 pub(crate) struct DroppedReplies(RefCell<Vec<OwedReply>>);
 
 impl DroppedReplies {
+    /// Returns true if nobody is to be told.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.borrow().is_empty()
+    }
+
     /// Tells every caller SYSTEM_ERR.
     pub(crate) fn refuse_all(&self, cx: &mut Cx<'_>) {
         for owed in self.0.borrow_mut().drain(..) {

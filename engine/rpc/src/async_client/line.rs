@@ -1,10 +1,15 @@
 //! The line of orders to the thread of an asynchronous client, and the app that takes them there.
 
 use super::slot::{CallSlot, Completion, Order, lock};
-use crate::{app::CallEnds, call::room_for_item, reply::copy};
-use stag_engine::{
-    CallFault, Cause, Cx, Outcome, PeerId, Request, RequestItem, Time, Token, Waker,
+use crate::{
+    app::CallEnds,
+    call::{goes_short, header_len, room_for_item},
+    reply::copy,
 };
+use stag_engine::{
+    CallFault, Cause, Cx, Outcome, PeerId, Request, RequestItem, ShortRequest, Time, Token, Waker,
+};
+use stag_protocol::xdr::Writer;
 use std::{
     collections::HashMap,
     mem,
@@ -80,32 +85,64 @@ impl OrderTaker {
         Self { line, taken: Vec::new(), calls, peer: None, connected: Some(connected) }
     }
 
-    fn call(&mut self, cx: &mut Cx<'_>, token: Token, completion: Completion) {
+    /// Makes a call. One `behind_cancel` waits for its turn, because the place that it may need is
+    /// free when the calls that were given up are.
+    fn call(&mut self, cx: &mut Cx<'_>, token: Token, completion: Completion, behind_cancel: bool) {
         let Some(peer) = self.peer else { return };
-        match request(cx, token, &completion) {
-            Some(request) => {
+        let sent = match !behind_cancel && goes_at_once(&completion) {
+            true => send_short(cx, peer, token, &completion),
+            false => send(cx, peer, token, &completion),
+        };
+        match sent {
+            Some(()) => {
                 self.calls.insert(token, completion);
-                cx.call(peer, request);
             }
             None => completion.complete(Err(CallFault::Limit), |_| ()),
         }
     }
 }
 
-/// The call that was ordered, in memory of the shard.
-fn request(cx: &Cx<'_>, token: Token, completion: &Completion) -> Option<Request> {
+/// Returns true if the call that was ordered is a short one.
+fn goes_at_once(completion: &Completion) -> bool {
     let state = completion.state();
     let order = &state.order;
-    let octets = order.room.get(..order.message_len)?;
-    let mut message = cx.message(octets.len())?;
-    message.append(octets).ok()?;
+    order.item_at.is_none()
+        && order.item_max == 0
+        && order.header.is_some_and(|header| {
+            let len = header_len(&header.credential) + order.arguments_len;
+            goes_short(len, order.reply_max)
+        })
+}
+
+/// Makes the short call that was ordered, which leaves at once if it may.
+fn send_short(cx: &mut Cx<'_>, peer: PeerId, token: Token, completion: &Completion) -> Option<()> {
+    let state = completion.state();
+    let order = &state.order;
+    let (header, arguments) = (order.header?, order.room.get(..order.arguments_len)?);
+    let (reply_max, timeout) = (order.reply_max, order.timeout);
+    let request = ShortRequest { header, reply_max, timeout, token };
+    cx.call_short(peer, &request, |to| to.fixed(arguments)).ok()
+}
+
+/// Makes the call that was ordered, in memory of the shard. None without memory for it.
+fn send(cx: &mut Cx<'_>, peer: PeerId, token: Token, completion: &Completion) -> Option<()> {
+    let state = completion.state();
+    let order = &state.order;
+    let (header, arguments) = (order.header?, order.room.get(..order.arguments_len)?);
+    let (reply_max, timeout) = (order.reply_max, order.timeout);
+    let header_len = header_len(&header.credential);
+    let len = header_len + arguments.len();
+    let mut message = cx.message(len)?;
+    let mut writer = Writer::new(message.spare_mut());
+    header.emit(&mut writer).and_then(|()| writer.fixed(arguments)).ok()?;
+    message.extend(len);
     let item = match order.item_at {
-        Some(position) => Some(RequestItem { position, octets: copy(cx, &order.item)? }),
+        Some(at) => Some(RequestItem { position: header_len + at, octets: copy(cx, &order.item)? }),
         None => None,
     };
     let result = room_for_item(cx, order.item_max).ok()?;
-    let (reply_max, timeout) = (order.reply_max, order.timeout);
-    Some(Request { message, item, reply_max, result, timeout, token })
+    cx.call(peer, Request { message, item, reply_max, result, timeout, token });
+    Some(())
 }
 
 impl CallEnds for OrderTaker {
@@ -133,13 +170,22 @@ impl CallEnds for OrderTaker {
         }
     }
 
+    /// Other threads give orders at any time.
+    fn wants_idle_passes(&self) -> bool {
+        true
+    }
+
     fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
         let mut orders = mem::take(&mut self.taken);
         mem::swap(&mut lock(&self.line.orders).list, &mut orders);
+        let mut behind_cancel = false;
         for order in orders.drain(..) {
             match order {
-                Order::Call(token, completion) => self.call(cx, token, completion),
+                Order::Call(token, completion) => {
+                    self.call(cx, token, completion, behind_cancel);
+                }
                 Order::Cancel(token) => {
+                    behind_cancel = true;
                     if let Some(peer) = self.peer.filter(|_| self.calls.contains_key(&token)) {
                         cx.cancel(peer, token);
                     }

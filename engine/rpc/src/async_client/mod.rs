@@ -10,8 +10,8 @@ mod line;
 mod slot;
 
 use crate::{
-    call::{CLIENT_TOKEN, CallError, HEADER_LEN_MAX, ReplyOctets, encode, reply_max},
-    codec::XdrType,
+    call::{CLIENT_TOKEN, CallError, ReplyOctets, encode, header, reply_max},
+    codec::{Encoder, XdrType},
     error::SetupError,
     program::{ArgumentsOf, Procedure},
     sim,
@@ -19,7 +19,7 @@ use crate::{
 use connect::AsyncShard;
 use slot::{CallOrder, Order, OwnedReply, SlotHandle};
 use stag_engine::{CallFault, Token};
-use stag_protocol::rpc::Credential;
+use stag_protocol::{rpc::Credential, xdr::NoRoom};
 use std::{
     fmt,
     marker::PhantomData,
@@ -243,12 +243,14 @@ impl AsyncClient {
         order: &mut CallOrder,
         arguments: &ArgumentsOf<'_, P>,
     ) -> Result<(), CallError> {
-        let len_max = HEADER_LEN_MAX + P::Arguments::LEN_MAX;
+        let len_max = P::Arguments::LEN_MAX;
         if order.room.len() < len_max {
             order.room.resize(len_max, 0);
         }
-        let (len, item) = encode::<P>(&mut order.room, self.credential, arguments)?.finish();
-        order.message_len = len;
+        let mut encoder = Encoder::new(&mut order.room);
+        encode::<P>(&mut encoder, arguments).map_err(|NoRoom| CallError::TooLong)?;
+        let (len, item) = encoder.finish();
+        (order.header, order.arguments_len) = (Some(header::<P>(self.credential)), len);
         order.item.clear();
         order.item_at = item.map(|(position, octets)| {
             order.item.extend_from_slice(&octets);

@@ -3,6 +3,7 @@
 
 use super::line::OrderLine;
 use stag_engine::{CallFault, Token};
+use stag_protocol::rpc::CallHeader;
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     task,
@@ -32,11 +33,13 @@ pub(super) struct SlotState {
 /// A call as its thread is to send it.
 #[derive(Debug, Default)]
 pub(super) struct CallOrder {
-    /// Room for the longest call so far; the message is `message_len` octets of it.
+    /// None before the first call.
+    pub(super) header: Option<CallHeader<'static>>,
+    /// Room for the longest arguments so far; those of the call are `arguments_len` octets of it.
     pub(super) room: Vec<u8>,
-    pub(super) message_len: usize,
+    pub(super) arguments_len: usize,
     pub(super) item: Vec<u8>,
-    /// The place of the item in the message, if it has one.
+    /// The place of the item among the arguments, if there is one.
     pub(super) item_at: Option<usize>,
     pub(super) reply_max: usize,
     pub(super) item_max: usize,

@@ -1,12 +1,10 @@
 //! A call whose arguments other code writes.
 
 use crate::{
-    call::{CallError, header_len, room_for_item},
+    call::{CallError, goes_short, header_len, room_for_item},
     reply::copy,
 };
-use stag_engine::{
-    CallFault, Cx, PeerId, Request, RequestItem, ShortRequest, Token, config::INLINE_LEN,
-};
+use stag_engine::{CallFault, Cx, PeerId, Request, RequestItem, ShortRequest, Token};
 use stag_protocol::{
     rpc::{Auth, CallHeader, Credential, ReplyHeader, Xid},
     xdr::{NoRoom, Writer},
@@ -86,10 +84,7 @@ impl<'a> RawCall<'a> {
     /// or to its reply, its longest message is short, and its longest reply goes inline.
     #[inline]
     pub fn is_short(&self) -> bool {
-        self.item.is_none()
-            && self.item_max == 0
-            && self.len_max() <= ShortRequest::LEN_MAX
-            && self.reply_max() <= INLINE_LEN
+        self.item.is_none() && self.item_max == 0 && goes_short(self.len_max(), self.reply_max())
     }
 
     /// Makes a call that [is short](Self::is_short), in no memory of the shard: `emit` writes the
