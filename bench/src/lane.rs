@@ -208,7 +208,7 @@ impl LaneEnd {
         let place = self.free.pop()?;
         let slot = self.slots.get_mut(place as usize)?;
         self.latest = self.latest.wrapping_add(1);
-        let xid = self.latest * PLACES | place;
+        let xid = (self.latest * PLACES) | place;
         put(&mut slot.octets, [xid, lane.version, CREDITS, 0, 0, 0, 0])?;
         put(slot.octets.get_mut(HEADER..)?, [xid, 0, 2, PROGRAM, VERSION, 0, 0, 0, 0, 0])?;
         if CALL > lane.send_max {
@@ -335,7 +335,7 @@ fn send<const WORDS: usize>(
     // The next word is no message before this one says that it is one.
     ring.word(*written + span).store(0, Ordering::Release);
     let len = if WORDS == CALL_WORDS { CALL } else { REPLY };
-    let word = u64::from(to) << 32 | (len as u64) << 8 | MESSAGE;
+    let word = (u64::from(to) << 32) | ((len as u64) << 8) | MESSAGE;
     ring.word(*written).store(word, Ordering::Release);
     *written += span;
     Some(())
