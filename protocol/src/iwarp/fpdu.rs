@@ -243,15 +243,16 @@ impl Framer {
         let (body, trailer) = rest.split_at_mut_checked(payload.len())?;
         // RFC 5044 §4.1 [5044-8]: an FPDU is length, ULPDU, padding and CRC field
         *trailer.first_chunk_mut()? = [0; CRC_LEN]; // the padding is shorter than the CRC field
-        // RFC 5044 §4.4 [5044-25]: the CRC covers length field, ULPDU, padding and markers
         if self.crc && payload.len() >= TOGETHER {
             let (padding, sum) = trailer.split_last_chunk_mut::<CRC_LEN>()?;
+            // RFC 5044 §4.4 [5044-25]: the CRC covers length field, ULPDU, padding and markers
             *sum = C::copied(head, payload, body, padding).to_le_bytes();
             return Some(fpdu.len());
         }
         body.copy_from_slice(payload);
         let (octets, sum) = fpdu.split_last_chunk_mut::<CRC_LEN>()?;
         // RFC 5044 §4.4 [5044-23]: every FPDU has its CRC field
+        // RFC 5044 §4.4 [5044-25]: the CRC covers length field, ULPDU, padding and markers
         *sum = if self.crc { C::of(octets).to_le_bytes() } else { [0; CRC_LEN] };
         Some(fpdu.len())
     }

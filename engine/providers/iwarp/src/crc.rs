@@ -19,6 +19,14 @@ impl OtherCrc {
     const START: Self = Self(u32::MAX);
 
     #[cold]
+    #[inline(never)]
+    fn of(parts: &[&[u8]]) -> u32 {
+        let mut crc = Self::START;
+        parts.iter().for_each(|octets| crc.update(octets));
+        !crc.0
+    }
+
+    #[cold]
     fn update(&mut self, octets: &[u8]) {
         let algorithm = CrcAlgorithm::Crc32Iscsi;
         let mut digest = Digest::new_with_init_state(algorithm, u64::from(self.0));
@@ -55,16 +63,14 @@ impl Crc32c for Crc {
 
     #[inline]
     fn of(octets: &[u8]) -> u32 {
-        crc32c(octets).unwrap_or_else(|| crc_fast::crc32_iscsi(octets))
+        crc32c(octets).unwrap_or_else(|| OtherCrc::of(&[octets]))
     }
 
     #[inline]
     fn copied(head: &[u8], body: &[u8], copy: &mut [u8], pad: &[u8]) -> u32 {
         crc32c_copied(head, body, copy, pad).unwrap_or_else(|| {
             copy_octets(body, copy);
-            let mut crc = Self::start();
-            [head, body, pad].iter().for_each(|octets| crc.update(octets));
-            crc.finish()
+            OtherCrc::of(&[head, body, pad])
         })
     }
 }

@@ -29,10 +29,8 @@ impl Iwarp {
     #[inline]
     pub(crate) fn look_once(&mut self, now: Time, room: &mut [u8]) -> Look {
         self.shared.now = now;
-        let may_look = self.is_quiet(now)
-            && self.shared.events.is_empty()
-            // RFC 5040 §5.3 [5040-35]: every Send, also an empty one, takes one receive
-            && self.shared.receives.is_ready();
+        let may_look =
+            self.is_quiet(now) && self.shared.events.is_empty() && self.shared.receives.is_ready();
         if !may_look {
             return Look::Other;
         }
@@ -127,8 +125,8 @@ impl Iwarp {
         }
     }
 
-    /// Uses what looks have left, as polls use what they read: before anything else is read. Returns
-    /// true if something was left.
+    /// Uses what looks have left, as polls use what they read: before anything else is read.
+    /// Returns true if something was left.
     #[inline]
     pub(crate) fn use_brought(&mut self) -> bool {
         let is_left = !self.brought.octets.is_empty();

@@ -49,7 +49,7 @@ pub struct Shm {
     pub(crate) posted: Vec<Key>,
     pub(crate) ready: ReadySockets,
     pub(crate) next_look: Time,
-    /// What ended a sleep waits in a socket.
+    /// The wake-up that ended a sleep waits in a socket.
     pub(crate) is_unread: bool,
     /// Before this time only rings have to be looked at, and events that wait.
     pub(crate) plain_until: Time,

@@ -157,9 +157,9 @@ impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
         self.send_msn_in = self.send_msn_in.wrapping_add(1);
     }
 
-    /// Returns the header of an RDMA Write in one segment, if `header` begins octet for octet as that
-    /// of one, and such a Write may come. If its length and its CRC are right and memory takes it,
-    /// then [`Self::handle_ulpdu`] would change nothing.
+    /// Returns the header of an RDMA Write in one segment, if `header` begins octet for octet as
+    /// that of one, and such a Write may come. If its length and its CRC are right and memory takes
+    /// it, then [`Self::handle_ulpdu`] would change nothing.
     #[inline]
     pub fn whole_write(&self, header: &[u8; ddp::TAGGED_LEN]) -> Option<Tagged> {
         // RFC 5040 §7.2 [5040-55]: every field of a DDP segment is validated

@@ -36,7 +36,7 @@ impl NextSend<'_> {
 
     /// Copies the message to `room`, which is as long. False when its CRC is wrong: then `room`
     /// holds nothing that counts.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub(crate) fn copy_to(&self, room: &mut [u8]) -> bool {
         if self.payload.len() >= fpdu::TOGETHER {

@@ -27,20 +27,17 @@ pub(super) fn place(
     if !matches!(conn.state, IwarpState::Established) {
         return None;
     }
-    // RFC 5044 §5.2, §6 [5044-30]: the length field tells the end of an FPDU
     let consumed = fpdu::fpdu_len(length);
     let (covered, sum) = octets.get(..consumed)?.split_last_chunk()?;
     let payload = rest.get(ddp::TAGGED_LEN..usize::from(length))?;
-    // RFC 5041 §5.2 [5041-27]: the STag and TO of an empty segment are not checked
     if payload.is_empty() {
-        return None;
+        return None; // its STag is not to be checked
     }
     // RFC 5044 §4.4, §7.1.1, §6 [5044-31]: a ULPDU is delivered only after its CRC is verified
     if link.crc && Crc::of(covered) != u32::from_le_bytes(*sum) {
         return None;
     }
     let (scope, key) = (conn.qp.scope(), RemoteKey(header.stag));
-    // RFC 5041 §7.1 [5041-46]: a segment with an error is reported and not placed
     let target = shared.windows.target(scope, key, header.to, payload.len()).ok()?;
     // RFC 5041 §5.2 [5041-24]: the payload of every valid segment is placed
     copy_octets(payload, target);
