@@ -110,7 +110,8 @@ impl LoadPlan {
         let (uid, gid) = self.user;
         let (stamp, machine_name, gids) = (0, &b"stag-bench"[..], Gids::default());
         let user = AuthSys { stamp, machine_name, uid, gid, gids };
-        Maker { workload, len, depth, verify, user, timeout, is_nfs, files }
+        let read = None;
+        Maker { workload, len, depth, verify, user, timeout, is_nfs, files, read }.prepared()
     }
 }
 

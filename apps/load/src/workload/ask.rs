@@ -107,6 +107,7 @@ mod tests {
             timeout: Duration::ZERO,
             is_nfs: true,
             files: Some(LoadFiles { dir: handle, file: handle, blocks: 11 }),
+            read: None,
         };
         let (mut random, mut reads) = (Random::new(1), 0);
         for step in 0..10_000 {

@@ -1,6 +1,6 @@
 //! Arguments of each call.
 
-use super::{Label, LoadFiles, Workload, ask::Ask, block, name};
+use super::{Label, LoadFiles, Workload, ask::Ask, block, name, template::ReadTemplate};
 use stag_echo::driver::Drive;
 use stag_engine::{Cx, PeerId, Request, RequestItem, Token, stages::service};
 use stag_protocol::{
@@ -8,7 +8,7 @@ use stag_protocol::{
         Bulk, binding,
         v3::{
             self, Attributes, CreateArgs, CreateHow, DirOpArgs, LookupArgs, Name, Procedure,
-            ReadArgs, RemoveArgs, SetAttributes, StableHow, WriteArgs,
+            RemoveArgs, SetAttributes, StableHow, WriteArgs,
         },
     },
     rpc::{AuthSys, Credential},
@@ -44,9 +44,16 @@ pub(crate) struct Maker {
     /// An export is named.
     pub is_nfs: bool,
     pub files: Option<LoadFiles>,
+    /// READs of the file; see [`Maker::prepared`].
+    pub read: Option<ReadTemplate>,
 }
 
 impl Maker {
+    /// The same, with its READs prepared.
+    pub fn prepared(self) -> Self {
+        Self { read: ReadTemplate::new(&self), ..self }
+    }
+
     /// Makes the call; one that is nothing but a few octets leaves at once if it may. None when our
     /// memory for it is short.
     #[inline]
@@ -111,16 +118,20 @@ impl Maker {
                 })?;
                 Some(Request { timeout: FOR_EVER, ..request })
             }
+            Ask::Read { block } => {
+                let read = self.read.as_ref()?;
+                let message = read.message(cx, block * u64::from(len32))?;
+                let (reply_max, timeout) = (read.reply_max, self.timeout);
+                let (item, result) = (None, None);
+                let request = Request { message, item, reply_max, result, timeout, token };
+                with_result(cx, request, self.len)
+            }
             _ => {
                 let call = self.call(ask, &[])?;
                 let request =
                     self.without_items(cx, token, self.nfs_call(&call), |to| call.emit(to))?;
-                match ask {
-                    Ask::Write { block: number } => {
-                        self.with_item(cx, request, block(number, self.len, true))
-                    }
-                    _ => with_result(cx, request, self.len),
-                }
+                let Ask::Write { block: number } = ask else { return None };
+                self.with_item(cx, request, block(number, self.len, true))
             }
         }
     }
@@ -141,9 +152,6 @@ impl Maker {
         let what = DirOpArgs { dir, name: Name(name) };
         Some(match ask {
             Ask::Lookup { .. } | Ask::Find { .. } => v3::Call::Lookup(LookupArgs { what }),
-            Ask::Read { block } => {
-                v3::Call::Read(ReadArgs { file, offset: block * u64::from(count), count })
-            }
             Ask::Write { block } => v3::Call::Write(WriteArgs {
                 file,
                 offset: block * u64::from(count),
@@ -160,12 +168,18 @@ impl Maker {
             Ask::Remove { .. } => v3::Call::Remove(RemoveArgs { object: what }),
             Ask::Null | Ask::NfsNull | Ask::GetAttr | Ask::Echo { .. } => return None,
             Ask::Pull { .. } | Ask::Push { .. } | Ask::Drive { .. } => return None,
+            Ask::Read { .. } => return None,
         })
     }
 
     /// A call of NFS, for the user.
     fn nfs_call(&self, call: &v3::Call<'_>) -> RawCall<'static> {
-        self.nfs(call.procedure(), binding::result_len_max(call).inline)
+        self.nfs(call.procedure(), Self::results_max(call))
+    }
+
+    /// Octets of the longest results of a call, without their item.
+    pub(super) fn results_max(call: &v3::Call<'_>) -> usize {
+        binding::result_len_max(call).inline
     }
 
     /// A call of this procedure, for the user.
@@ -243,4 +257,55 @@ fn label(ask: Ask) -> Label {
         _ => Ok(()),
     };
     label
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stag_echo::Caller;
+    use stag_engine::{Config, Shard};
+    use stag_protocol::{
+        nfs::v3::{FileHandle, ReadArgs},
+        rpc::Gids,
+    };
+    use stag_sim::{Fabric, Faults};
+
+    #[test]
+    fn a_prepared_read_is_the_call_that_a_read_is() {
+        let config = Config::small();
+        let end = Fabric::new(1, Faults::NONE).end("client", config.limits(64));
+        let mut shard = Shard::new(end, Caller::default(), config, Box::new(|_| true)).unwrap();
+        let dir = FileHandle::new(&[]).unwrap();
+        let (gids, machine_name) = (Gids::default(), &b"a-host"[..]);
+        for (handle_len, len) in [(0, 1), (30, 4_096), (31, 512), (64, 1 << 20)] {
+            let file = FileHandle::new(&vec![7; handle_len]).unwrap();
+            let maker = Maker {
+                workload: Workload::Read,
+                len,
+                depth: 1,
+                verify: true,
+                user: AuthSys { stamp: 0, machine_name, uid: 1, gid: 2, gids },
+                timeout: Duration::from_secs(3),
+                is_nfs: true,
+                files: Some(LoadFiles { dir, file, blocks: 1 << 40 }),
+                read: None,
+            };
+            let maker = maker.prepared();
+            for block in [0, 1, 77, 1 << 33] {
+                shard.with_app(|_, cx| {
+                    let prepared = maker.request(cx, Ask::Read { block }, Token(5)).unwrap();
+                    let offset = block * len as u64;
+                    let call = v3::Call::Read(ReadArgs { file, offset, count: len as u32 });
+                    let called = maker.nfs_call(&call);
+                    let written = maker.without_items(cx, Token(5), called, |to| call.emit(to));
+                    let written = with_result(cx, written.unwrap(), len).unwrap();
+                    assert_eq!(*prepared.message, *written.message);
+                    assert_eq!(prepared.result.unwrap().len(), len);
+                    let rest = |request: &Request| (request.reply_max, request.timeout);
+                    let prepared = (prepared.reply_max, prepared.timeout);
+                    assert_eq!((prepared, Token(5)), (rest(&written), written.token));
+                });
+            }
+        }
+    }
 }

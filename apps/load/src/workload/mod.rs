@@ -1,10 +1,12 @@
 //! Kind of calls that a run makes.
 //!
-//! `ask` chooses the next call, `maker` writes it, `check` reads its reply.
+//! `ask` chooses the next call, `maker` writes it (a READ by its `template`), `check` reads its
+//! reply.
 
 mod ask;
 mod check;
 mod maker;
+mod template;
 
 pub(crate) use ask::Ask;
 pub use check::CORRUPT;
