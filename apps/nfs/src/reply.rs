@@ -144,7 +144,7 @@ impl Results for ShortResults<'_, '_> {
     }
 }
 
-/// How a procedure ended.
+/// The status with which a procedure ended.
 #[inline]
 fn status<T, About>(results: &Result<T, Failure<About>>) -> Status {
     results.as_ref().err().map_or(Status::Ok, |failure| failure.status)

@@ -375,7 +375,7 @@ impl App for Generator {
 
     fn report(&self) {}
 
-    /// Calls that time makes due are made in a [turn](Self::turn), in front of the pass that takes
+    /// Calls that time makes due are made in a turn, in front of the pass that takes
     /// them away; in a pass there is nothing to do but to hear.
     fn wants_idle_passes(&self) -> bool {
         false

@@ -226,8 +226,8 @@ impl ShardCache {
         self.waiting.retain(|waiting| waiting.peer != peer);
     }
 
-    /// Returns true if there is something to do that no event of the fabric announces: mail of other
-    /// shards, or calls for whose replies they are asked again.
+    /// Returns true if there is something to do that no event of the fabric announces: mail of
+    /// other shards, or calls for whose replies they are asked again.
     pub(crate) fn has_work(&self) -> bool {
         !self.is_alone && (self.handle.has_letters() || !self.waiting.is_empty())
     }

@@ -1,7 +1,8 @@
-//! A call whose arguments other code writes.
+//! A call whose arguments other code writes, and how a client makes one.
 
+use super::RawClient;
 use crate::{
-    call::{CallError, goes_short, header_len, room_for_item},
+    call::{CLIENT_TOKEN, CallError, goes_short, header_len, room_for_item},
     reply::copy,
 };
 use stag_engine::{CallFault, Cx, PeerId, Request, RequestItem, ShortRequest, Token};
@@ -9,6 +10,7 @@ use stag_protocol::{
     rpc::{Auth, CallHeader, Credential, ReplyHeader, Xid},
     xdr::{NoRoom, Writer},
 };
+use stag_verbs::Provider;
 use std::time::Duration;
 
 /// A call as it is written by hand.
@@ -135,5 +137,62 @@ impl<'a> RawCall<'a> {
     #[inline]
     fn reply_max(&self) -> usize {
         (ReplyHeader::LEN + self.results_max).max(ReplyHeader::REFUSAL_LEN_MAX)
+    }
+}
+
+impl<P: Provider> RawClient<P> {
+    /// Makes a call that `make` writes, in memory of the shard; it carries the token that `make`
+    /// is given. Its outcome comes by [`next_finished`](Self::next_finished).
+    ///
+    /// # Errors
+    /// [`CallFault::NoPeer`] without a connection, [`CallFault::Limit`] when as many outcomes wait
+    /// to be taken as calls may be under way, and those of `make`. A call that is one too many ends
+    /// with [`CallFault::Limit`] as its outcome.
+    pub fn begin(
+        &mut self,
+        make: impl FnOnce(&mut Cx<'_>, Token) -> Result<Request, CallError>,
+    ) -> Result<Token, CallError> {
+        self.begin_by(|cx, peer, token| {
+            let request = make(cx, token)?;
+            cx.call(peer, Request { token, ..request });
+            Ok(())
+        })
+    }
+
+    /// Makes a call by `make`, which is given the peer and the call's token.
+    ///
+    /// # Errors
+    /// As [`begin`](Self::begin).
+    pub(crate) fn begin_by(
+        &mut self,
+        make: impl FnOnce(&mut Cx<'_>, PeerId, Token) -> Result<(), CallError>,
+    ) -> Result<Token, CallError> {
+        let peer = self.peer.ok_or(CallFault::NoPeer)?;
+        if self.keeper().done.len() >= self.outcomes_max {
+            return Err(CallFault::Limit.into());
+        }
+        let token = Token(CLIENT_TOKEN | self.calls);
+        self.shard.with_app(|_, cx| make(cx, peer, token))?;
+        self.calls = (self.calls + 1) & !CLIENT_TOKEN;
+        Ok(token)
+    }
+
+    /// Makes a call: `emit` writes the arguments. Its outcome comes by
+    /// [`next_finished`](Self::next_finished).
+    ///
+    /// # Errors
+    /// [`CallFault::NoPeer`] without a connection, [`CallFault::Limit`] without memory for the
+    /// call or its outcome, [`CallError::TooLong`] for arguments that are longer than `call` says.
+    pub fn send(
+        &mut self,
+        call: &RawCall<'_>,
+        emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
+    ) -> Result<Token, CallError> {
+        let timeout = self.timeout;
+        if call.is_short() {
+            return self
+                .begin_by(|cx, peer, token| call.send_short(cx, peer, timeout, token, emit));
+        }
+        self.begin(|cx, token| call.write(cx, timeout, token, emit))
     }
 }

@@ -9,7 +9,7 @@ pub use keeper::{FinishedCall, Recovery};
 
 use crate::{
     app::Door,
-    call::{CLIENT_TOKEN, CallError},
+    call::CallError,
     error::SetupError,
     program::Programs,
     shard::{parse, random, settings},
@@ -17,14 +17,11 @@ use crate::{
 };
 use keeper::CallKeeper;
 use stag_engine::{
-    CallFault, Cause, Config, Cx, Health, OptionFault, PeerId, Request, Shard, Time, Token,
-    clock::Clock, stats::Snapshot,
+    CallFault, Cause, Config, Health, OptionFault, PeerId, Shard, Time, clock::Clock,
+    stats::Snapshot,
 };
 use stag_fabrics::{AnyProvider, Endpoint, FabricAddress};
-use stag_protocol::{
-    rpcrdma::Version,
-    xdr::{NoRoom, Writer},
-};
+use stag_protocol::rpcrdma::Version;
 use stag_verbs::{FabricFault, Provider};
 use std::{fmt, net::SocketAddr, time::Duration};
 
@@ -312,61 +309,6 @@ impl<P: Provider> RawClient<P> {
     pub(crate) fn serve_for(&mut self, time: Duration) {
         let peer = self.peer;
         self.wait(time, |keeper| (keeper.up != peer).then_some(()));
-    }
-
-    /// Makes a call that `make` writes, in memory of the shard; it carries the token that `make`
-    /// is given. Its outcome comes by [`next_finished`](Self::next_finished).
-    ///
-    /// # Errors
-    /// [`CallFault::NoPeer`] without a connection, [`CallFault::Limit`] when as many outcomes wait
-    /// to be taken as calls may be under way, and those of `make`. A call that is one too many ends
-    /// with [`CallFault::Limit`] as its outcome.
-    pub fn begin(
-        &mut self,
-        make: impl FnOnce(&mut Cx<'_>, Token) -> Result<Request, CallError>,
-    ) -> Result<Token, CallError> {
-        self.begin_by(|cx, peer, token| {
-            let request = make(cx, token)?;
-            cx.call(peer, Request { token, ..request });
-            Ok(())
-        })
-    }
-
-    /// Makes a call by `make`, which is given the peer and the call's token.
-    ///
-    /// # Errors
-    /// As [`begin`](Self::begin).
-    pub(crate) fn begin_by(
-        &mut self,
-        make: impl FnOnce(&mut Cx<'_>, PeerId, Token) -> Result<(), CallError>,
-    ) -> Result<Token, CallError> {
-        let peer = self.peer.ok_or(CallFault::NoPeer)?;
-        if self.keeper().done.len() >= self.outcomes_max {
-            return Err(CallFault::Limit.into());
-        }
-        let token = Token(CLIENT_TOKEN | self.calls);
-        self.shard.with_app(|_, cx| make(cx, peer, token))?;
-        self.calls = (self.calls + 1) & !CLIENT_TOKEN;
-        Ok(token)
-    }
-
-    /// Makes a call: `emit` writes the arguments. Its outcome comes by
-    /// [`next_finished`](Self::next_finished).
-    ///
-    /// # Errors
-    /// [`CallFault::NoPeer`] without a connection, [`CallFault::Limit`] without memory for the
-    /// call or its outcome, [`CallError::TooLong`] for arguments that are longer than `call` says.
-    pub fn send(
-        &mut self,
-        call: &RawCall<'_>,
-        emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
-    ) -> Result<Token, CallError> {
-        let timeout = self.timeout;
-        if call.is_short() {
-            return self
-                .begin_by(|cx, peer, token| call.send_short(cx, peer, timeout, token, emit));
-        }
-        self.begin(|cx, token| call.write(cx, timeout, token, emit))
     }
 
     /// Waits for the next outcome of a call, whichever it is.
