@@ -298,7 +298,8 @@ pub trait App {
         true
     }
 
-    /// The pass is over, and nothing of what it produced has left yet: the place to make records
-    /// durable together.
+    /// The pass is over, and nothing of what it produced has left a socket yet: the place to make
+    /// records durable together. A short reply over shared memory may be with its caller already;
+    /// an app that must not answer before a record is durable makes it durable before it answers.
     fn on_pass_end(&mut self, _cx: &mut Cx<'_>) {}
 }
