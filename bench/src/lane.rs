@@ -6,6 +6,7 @@
 //! that answer at once, and no way to any of the rest: nothing is looked up twice and nothing is
 //! asked whether it is something else.
 
+use stag_echo::{PROGRAM, VERSION};
 use stag_engine::clock::Clock;
 use std::{
     hint::black_box,
@@ -22,9 +23,6 @@ const CALL: usize = HEADER + 40;
 const REPLY: usize = HEADER + 24;
 const CALL_WORDS: usize = CALL.div_ceil(8);
 const REPLY_WORDS: usize = REPLY.div_ceil(8);
-/// The program and version that are called.
-const PROGRAM: u32 = 0x2053_5441;
-const VERSION: u32 = 1;
 /// Places for calls.
 const PLACES: u32 = 64;
 /// Credits of a connection.

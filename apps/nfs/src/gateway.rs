@@ -159,11 +159,13 @@ impl<S: Store> Gateway<S> {
         call: &v3::Call<'_>,
     ) -> Result<Answer, NoMessage> {
         self.store.act_as(&caller(&header.credential, from));
-        let Self { store, counters, .. } = self;
+        let Self { store, counters, is_flush_failing, .. } = self;
         let mut status = Status::Ok;
         let written = cx.try_answer_short(id, header.reply(Accepted::Success), |writer| {
             let mut results = ShortResults::new(writer);
             status = crate::v3::answer_small(store, &mut counters.data, call, &mut results);
+            // The reply may leave at once, with a handle in it.
+            write_index(store, counters, is_flush_failing);
             results.finish()
         });
         counters.count_nfs(call.procedure(), status);
@@ -286,7 +288,10 @@ impl<S: Store> Gateway<S> {
         answer: Result<Answer, NoMessage>,
     ) {
         match answer {
-            Ok(answer) => cx.answer(id, answer),
+            Ok(answer) => {
+                self.write_index();
+                cx.answer(id, answer);
+            }
             Err(NoMessage::Sent | NoMessage::Waits) => {}
             Err(NoMessage::Dropped) => {
                 // A call that cannot be answered must not stay open. Nothing was done for it.
@@ -308,6 +313,11 @@ impl<S: Store> Gateway<S> {
         self.cache.write_mail();
     }
 
+    /// Writes the handles that were given out to the index.
+    fn write_index(&mut self) {
+        write_index(&mut self.store, &mut self.counters, &mut self.is_flush_failing);
+    }
+
     fn refuse(
         &mut self,
         cx: &mut Cx<'_>,
@@ -316,6 +326,28 @@ impl<S: Store> Gateway<S> {
     ) -> Result<Answer, NoMessage> {
         self.counters.count_refusal(&refusal.outcome);
         Err(write_header(cx, id, refusal))
+    }
+}
+
+/// Writes the handles that were given out to the index: before a reply that carries one may leave,
+/// which over shared memory is at once.
+///
+/// When it fails the replies leave nevertheless: the handles are good as long as this process
+/// lives, and the records wait for the next call. Only a restart before a write succeeds makes
+/// those handles stale.
+#[inline]
+fn write_index<S: Store>(store: &mut S, counters: &mut GatewayCounters, is_failing: &mut bool) {
+    match store.flush() {
+        Ok(()) => *is_failing = false,
+        Err(error) => {
+            counters.count_failed_flush();
+            if !std::mem::replace(is_failing, true) {
+                eprintln!(
+                    "stag-nfs: cannot write the handle index: {error}; handles given out \
+                     meanwhile end with this process"
+                );
+            }
+        }
     }
 }
 
@@ -415,26 +447,10 @@ impl<S: Store> App for Gateway<S> {
         self.reads.forget(peer);
     }
 
-    /// One write for all handles that the pass gave out, before any reply that carries one leaves.
-    ///
-    /// When it fails the replies leave nevertheless: the handles are good as long as this process
-    /// lives, and the records wait for the next pass. Only a restart before a flush succeeds makes
-    /// those handles stale.
     fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
         self.exchange_mail(cx);
         self.resume_reads(cx);
         self.store.tidy(cx.now());
-        match self.store.flush() {
-            Ok(()) => self.is_flush_failing = false,
-            Err(error) => {
-                self.counters.count_failed_flush();
-                if !std::mem::replace(&mut self.is_flush_failing, true) {
-                    eprintln!(
-                        "stag-nfs: cannot write the handle index: {error}; handles given out \
-                         meanwhile end with this process"
-                    );
-                }
-            }
-        }
+        self.write_index();
     }
 }

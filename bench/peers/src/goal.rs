@@ -23,7 +23,7 @@ pub enum GoalBound {
     /// Not less than this.
     AtLeast(f64),
     /// Not more than this on cores that are near, and on those that are far: what goes between them
-    /// weighs differently. Cores in between are judged as near ones.
+    /// weighs differently. Other cores are judged by neither.
     AtMostBy {
         /// On near cores.
         near: f64,
@@ -40,7 +40,8 @@ impl GoalBound {
     pub fn on(self, cores: Option<Cores>) -> Self {
         match (self, cores) {
             (Self::AtMostBy { far, .. }, Some(Cores::Far)) => Self::AtMost(far),
-            (Self::AtMostBy { near, .. }, Some(_)) => Self::AtMost(near),
+            (Self::AtMostBy { near, .. }, Some(Cores::Near)) => Self::AtMost(near),
+            (Self::AtMostBy { .. }, Some(Cores::OneCore | Cores::Between)) => Self::None,
             (bound, _) => bound,
         }
     }
@@ -278,10 +279,13 @@ mod tests {
     #[test]
     fn a_bound_that_depends_on_the_cores_is_that_of_their_distance() {
         let bound = GoalBound::AtMostBy { near: 3.2, far: 1.6 };
-        for (cores, limit) in
-            [(Cores::OneCore, 3.2), (Cores::Near, 3.2), (Cores::Between, 3.2), (Cores::Far, 1.6)]
-        {
-            assert_eq!(bound.on(Some(cores)), GoalBound::AtMost(limit), "{cores}");
+        for (cores, limit) in [
+            (Cores::OneCore, GoalBound::None),
+            (Cores::Near, GoalBound::AtMost(3.2)),
+            (Cores::Between, GoalBound::None),
+            (Cores::Far, GoalBound::AtMost(1.6)),
+        ] {
+            assert_eq!(bound.on(Some(cores)), limit, "{cores}");
         }
         assert_eq!((bound.on(None), bound.is_kept(2.0)), (bound, Some(false)));
         assert_eq!(GoalBound::AtLeast(0.8).on(Some(Cores::Far)), GoalBound::AtLeast(0.8));

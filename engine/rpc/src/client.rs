@@ -296,7 +296,7 @@ mod tests {
     struct Unknown<T>(T);
 
     impl<T: XdrType> Procedure for Unknown<T> {
-        const PROGRAM: u32 = 0x2053_5407;
+        const PROGRAM: u32 = 0x4000_0007;
         const VERSION: u32 = 1;
         const NUMBER: u32 = 1;
         type Arguments = T;

@@ -163,6 +163,10 @@ impl<P: Provider, A: App> Shard<P, A> {
             if commands & Command::Snapshot as u32 != 0 {
                 control.send(self.snapshot());
             }
+            if commands & Command::Look as u32 != 0 {
+                // The app has mail, also one whose idle passes are not made.
+                self.core.is_quiet = false;
+            }
             if commands & Command::Stop as u32 != 0 {
                 return self.stop(now);
             }

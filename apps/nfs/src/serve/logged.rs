@@ -28,6 +28,10 @@ impl<A: App> App for Logged<A> {
         self.app.report()
     }
 
+    fn wants_idle_passes(&self) -> bool {
+        self.app.wants_idle_passes()
+    }
+
     fn sink(&mut self, len: usize) -> Option<stag_pools::Buf> {
         self.app.sink(len)
     }
@@ -63,5 +67,32 @@ impl<A: App> App for Logged<A> {
 
     fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
         self.app.on_pass_end(cx);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Idle(bool);
+
+    impl App for Idle {
+        type Report = ();
+
+        fn report(&self) {}
+
+        fn wants_idle_passes(&self) -> bool {
+            self.0
+        }
+
+        fn on_call(&mut self, _: &mut Cx<'_>, _: Call<'_>) {}
+    }
+
+    #[test]
+    fn idle_passes_are_made_for_the_app_that_is_logged_alone() {
+        for wants in [false, true] {
+            assert_eq!(Logged::new(Idle(wants), "sim", false).wants_idle_passes(), wants);
+        }
     }
 }

@@ -132,7 +132,7 @@ pub trait Store {
     fn verifier(&self) -> Verifier;
 
     /// Makes the handles issued since the last call survive what they promise to survive. Called
-    /// once per pass, before the replies leave.
+    /// before a reply that carries one may leave, and once per pass.
     ///
     /// # Errors
     ///

@@ -2,7 +2,8 @@
 
 use crate::client::{Client, Home, LARGEST, pattern, place};
 use crate::wire::OverFabric;
-use stag_engine::Config;
+use stag_engine::{App, Config, Cx};
+use stag_nfs::{Gateway, GatewayReport};
 use stag_protocol::nfs::v3::{
     Access, AccessArgs, Call, CommitArgs, CommitOk, CreateArgs, CreateHow, FileHandle, FileKind,
     FsInfo, LinkArgs, MkDirArgs, MkNodArgs, NodeKind, ReadLinkArgs, RemoveArgs, RenameArgs, Reply,
@@ -300,6 +301,39 @@ fn a_handle_is_in_the_index_before_its_reply_arrives() {
         }
         assert_eq!(client.wire.report().failed_flushes, 0);
     }
+}
+
+/// A gateway whose passes never end: over shared memory a reply leaves before that.
+struct Endless(Gateway);
+
+impl App for Endless {
+    type Report = GatewayReport;
+
+    fn report(&self) -> GatewayReport {
+        self.0.report()
+    }
+
+    fn on_call(&mut self, cx: &mut Cx<'_>, call: stag_engine::Call<'_>) {
+        self.0.on_call(cx, call);
+    }
+}
+
+#[test]
+fn a_handle_is_in_the_index_before_its_pass_is_over() {
+    let home = Home::new();
+    let log = home.path("state/index.0.log");
+    let endless = Endless(home.gateway());
+    let mut client = Client::on(Box::new(OverFabric::new(endless, Config::small())), home);
+    let (root, indexed) = (client.root, || std::fs::metadata(&log).unwrap().len());
+    for name in ["looked-up", "looked-up-too"] {
+        std::fs::write(client.home.path("data").join(name), b"content").unwrap();
+        let before = indexed();
+        client.lookup(root, name.as_bytes()).unwrap();
+        assert!(indexed() > before, "LOOKUP of {name}");
+    }
+    let before = indexed();
+    client.create(root, b"made").unwrap();
+    assert!(indexed() > before, "CREATE");
 }
 
 #[test]

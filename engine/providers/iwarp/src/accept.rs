@@ -7,7 +7,7 @@ use crate::{
 };
 use rustix::io::Errno;
 use stag_pools::table::Key;
-use stag_verbs::FabricFault;
+use stag_verbs::{FabricFault, Time};
 use std::{io, os::fd::OwnedFd};
 
 /// Addresses one shard listens at.
@@ -101,6 +101,8 @@ impl Iwarp {
         self.shared.stats.accept_paused += 1;
         self.accept_at = Some(self.shared.now + self.shared.config.accept_pause);
         self.watch_listeners(Ready::empty());
+        // Looks are no end of the pause.
+        self.quiet_until = Time(0);
     }
 
     pub(crate) fn watch_listeners(&mut self, interest: Ready) {

@@ -60,7 +60,7 @@ pub struct Iwarp {
     pub(crate) is_fruitful: bool,
     /// Until this time nothing is left to be done, once all events are told, but to look whether
     /// something arrived.
-    quiet_until: Time,
+    pub(crate) quiet_until: Time,
     pub(crate) brought: Brought,
     pub(crate) hot: Hot,
     /// The connection whose end was the last event: the engine may ask about it until it polls

@@ -69,10 +69,13 @@ impl Iwarp {
     /// when something is there.
     #[inline(always)]
     fn bring(&mut self) -> Option<Look> {
-        match self.hot.ask() {
-            Some(key) if !self.is_fruitful => self.bring_from(key),
-            _ => self.bring_any(),
+        // Behind a look that brought something nobody is asked, and no turn is used up.
+        if !self.is_fruitful
+            && let Some(key) = self.hot.ask()
+        {
+            return self.bring_from(key);
         }
+        self.bring_any()
     }
 
     /// The same when it is not simply the turn of the connection that is hot.

@@ -93,7 +93,8 @@ impl<'a> RawCall<'a> {
     /// arguments where they are sent from ([`Cx::call_short`]).
     ///
     /// # Errors
-    /// [`CallError::TooLong`] for arguments that are longer than they say; then no outcome follows.
+    /// [`CallError::TooLong`] for arguments that are longer than they say, and for a call that is
+    /// not short; then no outcome follows.
     #[inline]
     pub fn send_short(
         &self,
@@ -103,7 +104,9 @@ impl<'a> RawCall<'a> {
         token: Token,
         emit: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> Result<(), CallError> {
-        debug_assert!(self.is_short(), "any other call goes another way");
+        if !self.is_short() {
+            return Err(CallError::TooLong);
+        }
         let (header, reply_max) = (self.header(), self.reply_max());
         let request = ShortRequest { header, reply_max, timeout, token };
         let len_max = self.len_max();

@@ -72,10 +72,12 @@ pub(super) struct Rounds {
 
 impl Files {
     /// Returns true while a file is open, which gets older, while a letter of another shard is not
-    /// read, and while a record of the index is not written.
+    /// read, while the exports that are served are not those of now, and while a record of the
+    /// index is not written.
     pub(super) fn wants_idle_passes(&self) -> bool {
         !self.cache.is_empty()
             || self.shared.siblings.is_written_to(&self.letters)
+            || self.shared.roster.has_changed_since(&self.serving)
             || self.index.has_pending()
     }
 

@@ -42,7 +42,7 @@ impl Roster {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn has_changed_since(&self, serving: &Serving) -> bool {
+    pub(super) fn has_changed_since(&self, serving: &Serving) -> bool {
         self.edition.load(Ordering::Acquire) != serving.edition
     }
 }

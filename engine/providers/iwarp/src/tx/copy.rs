@@ -15,6 +15,9 @@ use stag_verbs::RemoteSpan;
 const COPIED_MAX: usize = 8 << 10;
 /// Octets of FPDUs that wait as copies for one doorbell: as many as one system call gathers.
 pub(crate) const OUTPUT_LEN: usize = super::BATCH;
+/// Octets behind which no more copies wait for a peer that does not take what it has: it is not to
+/// hold more of our memory than an FPDU's.
+const STUCK_LEN: usize = 64 << 10;
 
 impl IwarpConn {
     /// Sends a copy of `message` with the next doorbell, if everything before it is on its way.
@@ -67,7 +70,8 @@ impl IwarpConn {
     ) -> bool {
         shared.output_spares.lend(&mut self.output);
         let Some(link) = self.link.as_deref_mut() else { return false };
-        let Some(room) = self.output.octets.get_mut(self.output.len..) else { return false };
+        let limit = if self.wants_out { STUCK_LEN } else { OUTPUT_LEN };
+        let Some(room) = self.output.octets.get_mut(self.output.len..limit) else { return false };
         // A header takes its number for good, so the room is looked at first.
         if room.len() < fpdu::fpdu_len((N + payload.len()) as u16) {
             return false;
