@@ -7,8 +7,8 @@
 //! wrong file.
 //!
 //! **On disk**: `index.base`, and an append-only log per shard, in segments (`log`): `index.N.log`,
-//! then `index.N.M.log`. A shard writes only its own log, once per pass ([`Index::flush`]), and
-//! reads the others' on a miss ([`Index::catch_up`]): no lock on the way of a call. A start merges
+//! then `index.N.M.log`. A shard writes only its own log, once for each reply with new handles
+//! ([`Index::flush`]), and reads the others' on a miss ([`Index::catch_up`]): no lock on the way of a call. A start merges
 //! all logs into the base. While the server runs, a thread merges segments that are closed
 //! (`compact`), so that logs and base together have little more than twice the octets that the base
 //! alone needs, or a megabyte. Records are checksummed; a torn one ends its log.
@@ -329,7 +329,7 @@ impl Index {
     }
 
     /// Writes what [`Index::record`] and [`Index::forget`] noted, with one system call and none
-    /// when there is nothing. Call it once per pass, before the replies leave: a handle that a
+    /// when there is nothing. Call it before a reply that carries a handle may leave: one that a
     /// client knows is then found after a restart of the server.
     ///
     /// # Errors
