@@ -8,10 +8,11 @@
 //!
 //! **On disk**: `index.base`, and an append-only log per shard, in segments (`log`): `index.N.log`,
 //! then `index.N.M.log`. A shard writes only its own log, once for each reply with new handles
-//! ([`Index::flush`]), and reads the others' on a miss ([`Index::catch_up`]): no lock on the way of a call. A start merges
-//! all logs into the base. While the server runs, a thread merges segments that are closed
-//! (`compact`), so that logs and base together have little more than twice the octets that the base
-//! alone needs, or a megabyte. Records are checksummed; a torn one ends its log.
+//! ([`Index::flush`]), and reads the others' on a miss ([`Index::catch_up`]): no lock on the way of
+//! a call. A start merges all logs into the base. While the server runs, a thread merges segments
+//! that are closed (`compact`), so that logs and base together have little more than twice the
+//! octets that the base alone needs, or a megabyte. Records are checksummed; a torn one ends its
+//! log.
 //!
 //! A log is not synced: after a power cut the handles first issued in the last half minute or so
 //! may be stale. After the end of the server, however sudden, none is.

@@ -272,8 +272,9 @@ impl Files {
         &self.shared
     }
 
-    /// Makes the handles issued since the last call survive a restart: call it before a
-    /// reply that carries one may leave, and once per pass. One system call, none when there is nothing to write.
+    /// Makes the handles issued since the last call survive a restart: call it before a reply that
+    /// carries one may leave, and once per pass. One system call, none when there is nothing to
+    /// write.
     ///
     /// # Errors
     ///
