@@ -50,8 +50,8 @@ impl<'a> Pieces<'a> {
 /// Checks the Read list of a call with `inline_len` octets behind its header, and says what to
 /// pull: at most `limit` octets in all. Every error is answered with ERR_CHUNK.
 ///
-/// Where chunks meet the payload of a Long call is judged here too: its length is that of its
-/// Position Zero chunk.
+/// The place at which chunks meet the payload of a Long call is judged here too: its length is that
+/// of its Position Zero chunk.
 pub fn plan_pull(
     header: &Header,
     lists: &ChunkLists,

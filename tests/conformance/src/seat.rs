@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 /// A message that arrived.
 #[derive(Debug)]
 pub(crate) struct HeardMessage {
-    /// Where.
+    /// The place.
     pub(crate) qp: Qp,
     /// Buffer with the content of the message.
     pub(crate) buf: Buf,
@@ -18,7 +18,7 @@ pub(crate) struct HeardMessage {
 /// Work that completed.
 #[derive(Debug)]
 pub(crate) struct DoneWork {
-    /// Where.
+    /// The place.
     pub(crate) qp: Qp,
     /// As posted.
     pub(crate) tag: Tag,

@@ -2,7 +2,7 @@
 
 use crate::{Figure, FoundPlace, SourceFile, SourceTree};
 
-const RIDDLES: [&str; 6] = ["What", "Whether", "Who", "Whose", "Whom", "How"];
+const RIDDLES: [&str; 7] = ["What", "Whether", "Who", "Whose", "Whom", "How", "Where"];
 
 /// Doc comments that begin with a question instead of a noun or a verb (STYLE 13).
 #[must_use]
@@ -17,7 +17,7 @@ pub fn riddles(tree: &SourceTree) -> Figure {
             }
         }
     }
-    let about = "doc comments that begin with What, Whether, Who or How";
+    let about = "doc comments that begin with What, Whether, Who, How or Where";
     Figure::share("riddles", about, 0.0, found, all)
 }
 

@@ -167,8 +167,8 @@ pub fn check(user: &User) -> Result<(), Lack> {
 /// Asks the kernel whether the user that the thread acts as may do this with a file; a symbolic
 /// link is followed.
 ///
-/// Where a kernel or a seccomp filter has no `faccessat2`, other wrappers ask about the process'
-/// *real* user instead, who may be root; this one fails.
+/// On a kernel, or under a seccomp filter, without `faccessat2` other wrappers ask about the
+/// process' *real* user instead, who may be root; this one fails.
 ///
 /// # Errors
 /// [`Errno::ACCESS`] when he may not, [`Errno::NOSYS`] before Linux 5.8, and those of a lookup.

@@ -20,11 +20,11 @@ pub(crate) const SAYS_MAX: usize = 1024;
 /// A record in front of a ring.
 #[derive(Clone, Copy)]
 pub(crate) struct HeardRecord {
-    /// Where it is, and its word.
+    /// Its place, and its word.
     front: Front,
     /// Content of the option message.
     pub(crate) record: ShmRecord,
-    /// Where the octets behind its head begin.
+    /// The place of the octets behind its head.
     pub(crate) body: usize,
 }
 
