@@ -484,7 +484,7 @@ mount_export() {
     rdma) options="rdma,port=$RDMA_PORT,$options" ;;
     tcp) options="proto=tcp,port=$TCP_PORT,$options" ;;
   esac
-  [ "$TRANSPORT" = tcp ] || watch_marshal_failures
+  watch_transport
   timeout -k 5 60 mount -t nfs -o "$options" "$SERVER_ADDRESS:$1" "$MNT" >/tmp/mount.out 2>&1 || {
     echo "mount -o $options $SERVER_ADDRESS:$1: $(tail -2 /tmp/mount.out | tr '\n' ' ')"
     return 1
@@ -519,37 +519,42 @@ xprt_counters() {
 # counter NAME LINE; a line without it is a mistake of ours or another kernel's format, and reads as -1.
 counter() { if [[ " $2 " =~ \ $1=([0-9]+)\  ]]; then echo "${BASH_REMATCH[1]}"; else echo -1; fi; }
 
-# The kernel counts in failed_marshal also each call that had to wait because its pool of memory registrations, which starts with
-# four and grows on demand, was empty (EAGAIN). Those say nothing about the server; the trace tells them from real failures.
+# Two counters grow by what says nothing about the server, and the kernel's trace tells those from the others. failed_marshal counts also
+# each call that had to wait because the pool of memory registrations, which starts with four and grows on demand, was empty (EAGAIN).
+# connect_count of TCP counts also each reserved port that was drawn and is still in TIME_WAIT from an earlier mount (EADDRNOTAVAIL).
 TRACE=/sys/kernel/tracing
-watch_marshal_failures() {
+watch_transport() {
+  local event=sunrpc/rpc_socket_connect
+  [ "$TRANSPORT" = tcp ] || event=rpcrdma/xprtrdma_marshal_failed
   mountpoint -q "$TRACE" || mount -t tracefs tracefs "$TRACE" || return 0
-  echo 1 >"$TRACE/events/rpcrdma/xprtrdma_marshal_failed/enable"
+  echo 1 >"$TRACE/events/$event/enable"
   : >"$TRACE/trace"
 }
 
 marshal_failures_that_waited() { grep -c 'xprtrdma_marshal_failed:.* ret=-11$' "$TRACE/trace"; }
+ports_in_time_wait() { grep -c 'rpc_socket_connect:.* error=-99 ' "$TRACE/trace"; }
 
 # judge_xprt MOUNT CONNECTIONS REQUIRED…: the counters that must be above zero are named; the faults must be zero.
 judge_xprt() {
-  local label=$TRANSPORT/xprt_of_$1 connections=$2 lines line name why='' zeros='bad_xids' connects=' 1 ' failed_marshal=0
+  local label=$TRANSPORT/xprt_of_$1 connections=$2 lines line name why='' zeros='bad_xids' connects=$2 connect_count=0 failed_marshal=0
   shift 2
   lines=$(xprt_counters)
   [ "$(grep -c . <<<"$lines")" = "$connections" ] || why+="$(grep -c . <<<"$lines") transports instead of $connections; "
   case $TRANSPORT in
     rdma) zeros+=' bad_reply' ;;
-    # The kernel counts the start and the end of the one connection's set-up, and one start more when the reserved port that it drew
-    # is still in TIME_WAIT from an earlier mount. A connection made again would have both once more.
-    tcp) connects=' 2 3 ' ;;
+    # The kernel counts the start and the end of a connection's set-up, and one start more for each port in TIME_WAIT. The trace has
+    # those of the mount protocol's connection too. A connection made again would have start and end once more.
+    tcp) connects=$((2 * connections + $(ports_in_time_wait))) ;;
   esac
   while read -r line; do
     echo "XPRT $label $line"
     [[ $line == "transport=$TRANSPORT "* ]] || why+="the transport is not $TRANSPORT; "
     for name in sends recvs "$@"; do [ "$(counter "$name" "$line")" -gt 0 ] || why+="$name is 0; "; done
     for name in $zeros; do [ "$(counter "$name" "$line")" = 0 ] || why+="$name is $(counter "$name" "$line"); "; done
-    [[ $connects == *" $(counter connect_count "$line") "* ]] || why+="connect_count is $(counter connect_count "$line"); "
+    connect_count=$((connect_count + $(counter connect_count "$line")))
     [ "$TRANSPORT" = tcp ] || failed_marshal=$((failed_marshal + $(counter failed_marshal "$line")))
   done <<<"$lines"
+  [ "$connect_count" -le "$connects" ] || why+="connect_count is $connect_count, with $connections connections at most $connects; "
   if [ "$failed_marshal" != 0 ] && [ "$failed_marshal" != "$(marshal_failures_that_waited)" ]; then
     why+="failed_marshal is $failed_marshal, of which $(marshal_failures_that_waited) only waited for a registration; "
   fi
