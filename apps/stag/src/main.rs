@@ -19,6 +19,7 @@ mod echo;
 mod probe;
 mod progress;
 mod quote;
+mod replace;
 mod serve;
 mod signals;
 mod size;

@@ -38,6 +38,7 @@ pub fn introduction(plan: &Plan, notices: &[String]) -> String {
             );
         }
     }
+    let _ = writeln!(text, "{}", plan.memory);
     for Exported { name, path, read_only } in &plan.exports {
         let (mode, of) = (
             mode(*read_only),

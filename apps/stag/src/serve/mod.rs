@@ -2,12 +2,15 @@
 
 mod announce;
 mod checks;
+mod need;
 pub mod options;
 mod plan;
+mod ready_file;
 mod sentences;
 mod stats;
 
 pub use checks::check_open;
+pub use plan::plain;
 pub use sentences::cannot_listen;
 
 use crate::{
@@ -16,7 +19,12 @@ use crate::{
     signals,
 };
 use plan::{Plan, StorePlan};
-use rustix::process::geteuid;
+use ready_file::ReadyFile;
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    io::Errno,
+    process::{Pid, PidfdFlags, geteuid, pidfd_open},
+};
 use sd_notify::NotifyState;
 use sentences::{cannot_serve, without_ring};
 use signal_hook::{
@@ -134,6 +142,9 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     if arguments.while_stdin {
         stop_without_stdin(sender.clone())?;
     }
+    if let Some(pid) = arguments.exit_with {
+        stop_with(pid, sender.clone())?;
+    }
     let began = Instant::now();
     let mut server =
         Server { plan, began, running: Vec::new(), sender, receiver, is_stopping: false };
@@ -145,7 +156,10 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
             return Err(server.join().err().unwrap_or(error));
         }
     };
-    say(announce::ready(&server.plan, &first));
+    let block = announce::ready(&server.plan, &first);
+    let ready_file = server.plan.ready_file.take();
+    let _ready_file = ready_file.map(|file| ReadyFile::write(file, &block)).transpose()?;
+    say(block);
     aside(announce::STOPPING);
     tell_systemd(&NotifyState::Ready);
     server.watch()
@@ -218,6 +232,25 @@ fn stop_without_stdin(sender: Sender<Message>) -> Result<(), Error> {
     let failed =
         |error: io::Error| Error::failure(format!("cannot wait for standard input: {error}"));
     thread::Builder::new().name("stdin".to_owned()).spawn(wait).map(drop).map_err(failed)
+}
+
+/// The end of the process `pid` is a signal to stop.
+fn stop_with(pid: i32, sender: Sender<Message>) -> Result<(), Error> {
+    let bad = |why: &str| Error::usage(format!("--exit-with {pid}: {why}"));
+    let process = Pid::from_raw(pid).ok_or_else(|| bad("give the number of a process"))?;
+    let process = pidfd_open(process, PidfdFlags::empty()).map_err(|error| match error {
+        Errno::SRCH => bad("there is no such process; give the number of one that runs"),
+        Errno::INVAL => bad("this is a thread; give the number of its process"),
+        error => bad(&format!("cannot watch that process: {}", plain(&error.into()))),
+    })?;
+    let wait = move || {
+        // A process that has ended can be read from (pidfd_open(2)).
+        while let Err(Errno::INTR) = poll(&mut [PollFd::new(&process, PollFlags::IN)], None) {}
+        tracing::info!(target: "stag", pid, "the process of --exit-with ended");
+        let _ = sender.send(Message::Signal(SIGTERM));
+    };
+    let failed = |error: io::Error| Error::failure(format!("cannot wait for {pid}: {error}"));
+    thread::Builder::new().name("exit-with".to_owned()).spawn(wait).map(drop).map_err(failed)
 }
 
 fn tell_systemd(state: &NotifyState<'_>) {

@@ -20,7 +20,7 @@ pub struct ServeOptions {
     #[arg(long, value_name = "URL", default_value = "iwarp://127.0.0.1:20049")]
     pub listen: Vec<String>,
     /// The address of MOUNT and NFS over TCP, or none: Linux cannot mount then [default: port 2049
-    /// of the first --listen]
+    /// of the first --listen, or a free port where that takes one]
     #[arg(long, value_name = "IP:PORT")]
     pub tcp: Option<String>,
     /// Networks that may connect, and no other; needed unless all addresses are loopback ones
@@ -74,6 +74,12 @@ pub struct ServeOptions {
     /// Stop when standard input ends: for whoever starts this command as a child
     #[arg(long, hide = true)]
     pub while_stdin: bool,
+    /// Write the READY block to this file, too, once ready; it is removed at the end
+    #[arg(long, value_name = "FILE")]
+    pub ready_file: Option<PathBuf>,
+    /// Stop, as SIGTERM does, when the process PID ends: a job's shell, for example
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub exit_with: Option<i32>,
     /// Write statistics to this file, at the end and on SIGUSR1
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,

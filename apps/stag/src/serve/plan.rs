@@ -3,14 +3,16 @@
 
 use super::{
     checks::{check_cores, check_memory, check_once, check_open, check_sharing},
+    need,
     options::{ModeOption, ServeOptions, SquashOption},
+    ready_file,
 };
 use crate::{
     Error, address,
     admission::{self, Clients},
     cidr,
     descriptors::{self, Share, Wanted},
-    size,
+    replace, size,
 };
 use rustix::process::geteuid;
 use stag_fabrics::{FabricAddress, FabricGroup};
@@ -64,8 +66,12 @@ pub struct Plan {
     /// Whoever asks is told how long calls take.
     pub tells_stages: bool,
     pub stats: Option<PathBuf>,
+    /// A file that holds the READY block while the server serves.
+    pub ready_file: Option<PathBuf>,
     /// Each shard's part of the process' descriptors.
     pub share: Share,
+    /// A sentence about the memory that it needs.
+    pub memory: String,
     /// Sentences about whatever is less than it could be.
     pub notices: Vec<String>,
 }
@@ -100,7 +106,7 @@ impl Plan {
         let ips: Vec<_> = listen.iter().filter_map(FabricAddress::ip).collect();
         let tcp = match &arguments.tcp {
             Some(text) => address::tcp(text)?,
-            None => ips.first().map(|first| SocketAddr::new(first.ip(), TCP_PORT)),
+            None => ips.first().copied().map(tcp_beside),
         };
         let clients = arguments
             .clients
@@ -121,7 +127,10 @@ impl Plan {
             check_memory(arguments, &fabrics)?;
         }
         if let Some(file) = &arguments.stats {
-            super::stats::check(file)?;
+            replace::check(file, "statistics")?;
+        }
+        if let Some(file) = &arguments.ready_file {
+            ready_file::clear(file)?;
         }
         let store = match capacity {
             Some(capacity) => StorePlan::Memory { capacity },
@@ -130,6 +139,7 @@ impl Plan {
                 StorePlan::Files { state_dir, callers: callers(arguments, is_of_this_host)? }
             }
         };
+        let memory = need::check(cores * fabrics.len(), capacity.unwrap_or(0))?;
         let (limit, wanted) =
             (descriptors::raise(), wanted(cores * fabrics.len(), tcp.is_some(), &store));
         let share = Share::of(limit, wanted)?;
@@ -152,7 +162,9 @@ impl Plan {
             sample,
             tells_stages,
             stats,
+            ready_file: arguments.ready_file.clone(),
             share,
+            memory,
             notices,
         })
     }
@@ -219,6 +231,12 @@ impl Plan {
         };
         self.exports.iter().map(copy).collect()
     }
+}
+
+/// The address for TCP beside the first one for RDMA, unless one is given: where a free port is
+/// taken for RDMA, one is taken for TCP, too, so that servers on the same host do not meet.
+const fn tcp_beside(first: SocketAddr) -> SocketAddr {
+    SocketAddr::new(first.ip(), if first.port() == 0 { 0 } else { TCP_PORT })
 }
 
 /// Counts what a server wants to promise: connections of each shard, and files that it keeps open.
@@ -395,7 +413,7 @@ fn default_state_dir() -> Result<PathBuf, Error> {
 }
 
 /// An error of the system without its number.
-pub(super) fn plain(error: &std::io::Error) -> String {
+pub fn plain(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_lowercase()
 }

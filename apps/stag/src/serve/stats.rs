@@ -1,18 +1,12 @@
 //! Statistics as one JSON object, written as a whole.
 
-use super::plan::plain;
-use crate::Error;
+use crate::replace;
 use serde_json::{Value, json};
 use stag_engine::{Stages, stats::Snapshot};
 use stag_load::stages::{ServerStages, StageTimes};
 use stag_nfs::GatewayReport;
 use stag_verbs::Count;
-use std::{
-    fs::{self, File},
-    io::Write,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{io, path::Path, time::Duration};
 
 /// Members that say the same for every shard, or are kept by all together: their total is the
 /// largest, not the sum.
@@ -94,44 +88,12 @@ fn fabric(count: &Count) -> Value {
     }
 }
 
-/// Replaces `file` by `value`: who reads it meanwhile sees the old object or the new one.
-pub fn write(file: &Path, value: &Value) -> std::io::Result<()> {
-    let draft = draft(file);
-    let written = File::create(&draft)
-        .and_then(|mut out| {
-            serde_json::to_writer_pretty(&mut out, value)?;
-            out.write_all(b"\n")
-        })
-        .and_then(|()| fs::rename(&draft, file));
-    if written.is_err() {
-        // Half an object helps nobody; the error that matters is the first one.
-        let _ = fs::remove_file(&draft);
-    }
-    written
-}
-
-/// Checks that `file` can be written later, before anything starts.
-pub fn check(file: &Path) -> Result<(), Error> {
-    let shown = file.display();
-    let bad = |why: String| Error::usage(format!("cannot write statistics to {shown}: {why}"));
-    if file.is_dir() {
-        return Err(bad("it is a directory; give the name of a file in it".to_owned()));
-    }
-    let draft = draft(file);
-    File::create(&draft).map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => {
-            bad("its directory does not exist; make it, or give another file".to_owned())
-        }
-        _ => bad(plain(&error)),
-    })?;
-    fs::remove_file(&draft).map_err(|error| bad(plain(&error)))
-}
-
-/// The name under which statistics are written before they take the place of the old ones.
-fn draft(file: &Path) -> PathBuf {
-    let mut name = file.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.tmp", std::process::id()));
-    file.with_file_name(name)
+/// Replaces `file` by `value`: a reader sees the old object or the new one.
+pub fn write(file: &Path, value: &Value) -> io::Result<()> {
+    replace::write(file, |out| {
+        serde_json::to_writer_pretty(&mut *out, value)?;
+        out.write_all(b"\n")
+    })
 }
 
 #[cfg(test)]
@@ -149,23 +111,5 @@ mod tests {
         let expected =
             json!({"calls": {"READ": 7, "WRITE": 5}, "grant": 64, "causes": {"a": 1}, "text": "x"});
         assert_eq!(total, expected);
-    }
-
-    #[test]
-    fn a_file_is_replaced_as_a_whole_and_no_draft_stays() {
-        let home = tempfile::tempdir().unwrap();
-        let file = home.path().join("stats.json");
-        check(&file).unwrap();
-        assert!(!file.exists());
-        for value in [json!({"a": 1}), json!({"a": 2})] {
-            write(&file, &value).unwrap();
-            assert_eq!(serde_json::from_slice::<Value>(&fs::read(&file).unwrap()).unwrap(), value);
-        }
-        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
-        assert!(check(home.path()).unwrap_err().to_string().contains("is a directory"));
-        assert!(
-            check(&home.path().join("no/file")).unwrap_err().to_string().contains("does not exist")
-        );
-        assert!(write(&home.path().join("no/file"), &json!(1)).is_err());
     }
 }

@@ -1,0 +1,79 @@
+//! The READY block as a file, for job scripts that wait for it (`--ready-file`).
+
+use crate::{Error, replace, serve::plain};
+use std::{
+    fs,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
+
+/// The block in its file. Dropping it removes the file, unless another server has replaced it.
+#[derive(Debug)]
+pub struct ReadyFile {
+    file: PathBuf,
+    block: String,
+}
+
+/// Checks that `file` can be written, and removes what an earlier server left there: it said where
+/// that one listened.
+///
+/// # Errors
+/// A sentence about the file.
+pub fn clear(file: &Path) -> Result<(), Error> {
+    replace::check(file, "the READY block")?;
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::usage(format!(
+            "cannot remove {}, which an earlier server left: {}",
+            file.display(),
+            plain(&error)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+impl ReadyFile {
+    /// Writes `block` to `file`, as a whole.
+    ///
+    /// # Errors
+    /// A sentence about the file.
+    pub fn write(file: PathBuf, block: &str) -> Result<Self, Error> {
+        replace::write(&file, |out| out.write_all(block.as_bytes())).map_err(|error| {
+            Error::failure(format!("cannot write {}: {}", file.display(), plain(&error)))
+        })?;
+        Ok(Self { file, block: block.to_owned() })
+    }
+}
+
+impl Drop for ReadyFile {
+    fn drop(&mut self) {
+        if fs::read(&self.file).is_ok_and(|found| found == self.block.as_bytes()) {
+            // A file that stays is stale, and the next server removes it.
+            let _ = fs::remove_file(&self.file);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_there_while_its_server_is_and_replaces_what_was_left() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("ready");
+        fs::write(&file, "READY from long ago").unwrap();
+        clear(&file).unwrap();
+        assert!(!file.exists());
+        let ready = ReadyFile::write(file.clone(), "READY 1\nEND\n").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "READY 1\nEND\n");
+        drop(ready);
+        assert!(!file.exists());
+        let ready = ReadyFile::write(file.clone(), "READY 1\nEND\n").unwrap();
+        let other = ReadyFile::write(file.clone(), "READY 2\nEND\n").unwrap();
+        drop(ready);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "READY 2\nEND\n");
+        drop(other);
+        let nowhere = home.path().join("no/ready");
+        assert!(clear(&nowhere).unwrap_err().to_string().contains("does not exist"));
+    }
+}

@@ -1,0 +1,73 @@
+//! A server inside a job: it takes free ports, says in a file where it listens, and ends with the
+//! job.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
+
+mod support;
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    fs,
+    process::{Command, Stdio},
+};
+use support::{Home, Server, wait_for};
+
+/// The arguments of a small server of its own directory.
+const SMALL: [&str; 5] = ["serve", "--memory", "2M", "--listen", "iwarp://127.0.0.1:0"];
+
+#[test]
+fn servers_on_free_ports_do_not_meet_over_tcp() {
+    let home = Home::new();
+    let servers = [(); 2].map(|()| Server::start(&home, home.stag(&SMALL)));
+    let [one, other] = servers.each_ref().map(|server| server.line("TCP"));
+    assert_ne!(one, other);
+    assert!(!one.ends_with(":0") && !one.ends_with(":2049"), "{one}");
+    for at in [one, other] {
+        let output = home.run(&["call", &format!("tcp://{at}/memory"), "ls"]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+}
+
+#[test]
+fn a_ready_file_is_the_block_and_lives_as_long_as_its_server() {
+    let home = Home::new();
+    let file = home.path("ready");
+    fs::write(&file, "READY long ago\nEND\n").unwrap();
+    let mut server =
+        Server::start(&home, home.stag(&[&SMALL[..], &["--ready-file", "ready"]].concat()));
+    assert_eq!(fs::read_to_string(&file).unwrap(), server.out());
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait(), Some(0), "{}", server.err());
+    assert!(!file.exists());
+    let sentence = home.refused(&[&SMALL[..], &["--ready-file", "no/ready"]].concat());
+    assert!(sentence.contains("no/ready") && sentence.contains("does not exist"), "{sentence}");
+}
+
+#[test]
+fn a_server_ends_in_order_with_the_process_that_it_was_started_for() {
+    let home = Home::new();
+    let mut job = Command::new("sleep").arg("600").stdin(Stdio::null()).spawn().unwrap();
+    let pid = job.id().to_string();
+    let arguments = [&SMALL[..], &["--exit-with", &pid, "--stats", "stats.json"]].concat();
+    let mut server = Server::start(&home, home.stag(&arguments));
+    kill_process(Pid::from_child(&job), Signal::KILL).unwrap();
+    job.wait().unwrap();
+    assert_eq!(server.wait(), Some(0), "{}", server.err());
+    assert!(home.path("stats.json").exists());
+    // Its number is free now, and nobody else's so soon: the kernel gives numbers out in order.
+    let sentence = home.refused(&arguments);
+    assert!(sentence.contains(&pid) && sentence.contains("no such process"), "{sentence}");
+    for bad in ["0", "-1", "x"] {
+        let output = home.run(&[&SMALL[..], &[&format!("--exit-with={bad}")]].concat());
+        assert_eq!(output.status.code(), Some(2), "{bad}");
+    }
+}
+
+#[test]
+fn the_memory_that_a_server_needs_is_said_beside_what_it_can_have() {
+    let home = Home::new();
+    let server = Server::start(&home, home.stag(&SMALL));
+    wait_for("a line about memory", || server.err().contains("\nmemory: "));
+    let err = server.err();
+    let line = err.lines().find(|line| line.starts_with("memory: ")).unwrap();
+    assert!(line.contains(" for buffers and 2 MiB for files, of "), "{line}");
+}
