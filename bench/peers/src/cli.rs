@@ -7,7 +7,7 @@ use crate::{
     goals::GOALS,
     host::{self, HostDescription},
     minimal,
-    ours::{ends::EndSettings, sink},
+    ours::{ends::EndSettings, shards::WorkingCores, sink},
     results::{GoalVerdict, ResultLine, Results, amount, figure},
     rivals::named::{self, NamedRival},
     site::{self, MeasuringSite},
@@ -166,6 +166,9 @@ enum ProcessPart {
     /// Make calls that nothing answers but a loop, and print the calls per second
     #[command(hide = true)]
     Sink(Width),
+    /// Print the calls per second of shards that share their cores with their callers
+    #[command(hide = true)]
+    Shards(WorkingCores),
     /// Print the ring's round trips for a second
     #[command(hide = true)]
     Ring,
@@ -219,6 +222,7 @@ pub fn run(cli: PeersCli) -> Result<(), PeersError> {
         ProcessPart::Answer(ends) => ends.answer(),
         ProcessPart::Call(ends) => ends.call(),
         ProcessPart::Pull { ends, width } => print(ends.pull(PULLED, width.depth, width.seconds)),
+        ProcessPart::Shards(cores) => print(cores.rate()),
         ProcessPart::Sink(width) => print(sink::rate(width.depth, width.seconds)),
     };
     done.map_err(|error| PeersError::Failure(error.to_string()))

@@ -21,6 +21,7 @@ use crate::{
         headers::{HeaderTime, HeaderWork, Instructions},
         idle::IdleServer,
         many::{Among, IdleMemory, Pushed},
+        shards::{Beside, CoreWork},
         sink::Ceiling,
         tail::HalfOfPeak,
     },
@@ -33,7 +34,7 @@ use crate::{
 pub type Goal = (&'static str, &'static str, fn() -> Vec<GoalRow>);
 
 /// All of them, in the order of the table. A goal with several lines is measured by all of them.
-pub const GOALS: [Goal; 21] = [
+pub const GOALS: [Goal; 22] = [
     ("G1", "NULL round trip on shared memory, against a two-thread ring", null_shm),
     ("G1", "the same, against UCX", rows::null_shm),
     (
@@ -82,6 +83,7 @@ pub const GOALS: [Goal; 21] = [
         "the first call after the server fell asleep, against an eventfd; CPU while idle",
         asleep,
     ),
+    ("Gs", "NULL calls per second of two shards on two cores, against one on one", two_shards),
     ("G14", "the generator's own ceiling, against the fastest server", ceiling),
 ];
 
@@ -314,6 +316,19 @@ fn asleep() -> Vec<GoalRow> {
         first(way::IWARP, "first NULL after the idle sleep, iwarp", AtMost(1.5)),
         idle(way::SHM, "CPU of an idle server, shm"),
         idle(way::IWARP, "CPU of an idle server, iwarp"),
+    ]
+}
+
+fn two_shards() -> Vec<GoalRow> {
+    let row = |work, what| {
+        let what = format!("{what}, two cores ÷ one");
+        let [two, one] = [2, 1].map(|cores| Beside::new(work, cores));
+        GoalRow::timed(about("Gs", &what, Rate, GoalBound::None), two, one)
+    };
+    vec![
+        row(CoreWork::Shm, "NULL calls/s, shm, 32 callers beside each shard"),
+        row(CoreWork::Iwarp, "NULL calls/s, iwarp, 32 callers beside each shard"),
+        row(CoreWork::Loop, "turns/s of a loop without memory"),
     ]
 }
 

@@ -6,5 +6,6 @@ pub mod headers;
 pub mod idle;
 mod load;
 pub mod many;
+pub mod shards;
 pub mod sink;
 pub mod tail;
