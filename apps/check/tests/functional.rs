@@ -35,6 +35,7 @@ fn gateway(home: &Path, read_only: bool) -> Gateway {
         sync_directories: false,
         callers: files::Callers::UNPRIVILEGED,
         open_files: Some(64),
+        cluster: None,
     };
     Gateway::new(Files::open(&SharedFiles::open(&config).unwrap(), 0).unwrap())
 }

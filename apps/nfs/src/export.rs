@@ -15,6 +15,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, makedev, openat, statx};
 use rustix::io::Errno;
 
+use crate::cluster::Cluster;
 use crate::handle::{Birth, FileId, Identity};
 use crate::limits::FileSystemLimits;
 use crate::state::{StartError, StateDirectory, cannot};
@@ -75,6 +76,7 @@ pub struct Export {
     identity: Identity,
     place: HostInode,
     mount: u64,
+    fsid: u64,
     limits: FileSystemLimits,
 }
 
@@ -82,6 +84,11 @@ impl Export {
     /// Its id: the same after a restart.
     pub fn id(&self) -> ExportId {
         self.id
+    }
+
+    /// Its `fsid` (RFC 1813 §2.6): the same after a restart, and at all gateways of a cluster.
+    pub(crate) fn fsid(&self) -> u64 {
+        self.fsid
     }
 
     /// Its name, without a slash.
@@ -141,9 +148,13 @@ impl Exports {
     ///
     /// A sentence when a name is unfit or used twice, a directory cannot be opened, or the
     /// state directory lies under one.
-    pub fn open(configs: &[ExportConfig], state: &StateDirectory) -> Result<Self, StartError> {
+    pub fn open(
+        configs: &[ExportConfig],
+        state: &StateDirectory,
+        cluster: Option<&Cluster>,
+    ) -> Result<Self, StartError> {
         let mut names = HashSet::new();
-        let mut register = Register::read(state)?;
+        let mut register = Register::read(state, cluster)?;
         let mut exports = Vec::with_capacity(configs.len());
         for config in configs {
             check_name(&config.name)?;
@@ -158,8 +169,12 @@ impl Exports {
 
     /// The exports with those directories that were deleted and made again; `None` when none was,
     /// or none can be opened.
-    pub(crate) fn revived(&self, state: &StateDirectory) -> Option<Self> {
-        let mut register = Register::read(state).ok()?;
+    pub(crate) fn revived(
+        &self,
+        state: &StateDirectory,
+        cluster: Option<&Cluster>,
+    ) -> Option<Self> {
+        let mut register = Register::read(state, cluster).ok()?;
         let mut any = false;
         let renewed = |export: &Arc<Export>| {
             if !export.is_deleted() {
@@ -209,7 +224,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), StartError> {
 fn open(
     config: &ExportConfig,
     state: &StateDirectory,
-    register: &mut Register,
+    register: &mut Register<'_>,
 ) -> Result<Export, StartError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let path = &config.path;
@@ -232,7 +247,9 @@ fn open(
         name: config.name.clone(),
     };
     let id = register.id_of(line)?;
+    let handles = register.cluster.map_or_else(|| state.handles(), Cluster::handles);
     Ok(Export {
+        fsid: handles.fsid(id),
         id,
         name: config.name.clone(),
         read_only: config.read_only,
@@ -258,15 +275,18 @@ struct RegisterLine {
 }
 
 /// The file `exports`: one line each, `ID INODE SECONDS NANOSECONDS NAME`. Lines are never removed.
-struct Register {
+/// In a cluster, its file has the ids, and a name keeps its own whatever directory it stands for:
+/// handles into a former one lead nowhere, as their files are gone.
+struct Register<'a> {
     lines: Vec<RegisterLine>,
+    cluster: Option<&'a Cluster>,
     changed: bool,
 }
 
-impl Register {
-    const FILE: &str = "exports";
+impl<'a> Register<'a> {
+    const FILE: &'static str = "exports";
 
-    fn read(state: &StateDirectory) -> Result<Self, StartError> {
+    fn read(state: &StateDirectory, cluster: Option<&'a Cluster>) -> Result<Self, StartError> {
         let path = state.path().join(Self::FILE);
         let text = match std::fs::read_to_string(&path) {
             Ok(text) => text,
@@ -275,7 +295,7 @@ impl Register {
         };
         let lines = text.lines().map(Self::line).collect::<Option<_>>();
         let lines = lines.ok_or_else(|| StartError(format!("{} is damaged", path.display())))?;
-        Ok(Self { lines, changed: false })
+        Ok(Self { lines, cluster, changed: false })
     }
 
     fn line(text: &str) -> Option<RegisterLine> {
@@ -292,6 +312,16 @@ impl Register {
     }
 
     fn id_of(&mut self, wanted: RegisterLine) -> Result<ExportId, StartError> {
+        if let Some(cluster) = self.cluster {
+            return cluster.id_of(&wanted.name).ok_or_else(|| {
+                StartError(format!(
+                    "the file of the cluster {} has no export {name}: add it there with 'stag \
+                     cluster add FILE {name}', and copy the file to all its gateways",
+                    cluster.name(),
+                    name = wanted.name
+                ))
+            });
+        }
         let same = |line: &&RegisterLine| {
             (line.inode, line.birth, &line.name) == (wanted.inode, wanted.birth, &wanted.name)
         };
@@ -328,7 +358,7 @@ mod tests {
     }
 
     fn ids(state: &StateDirectory, configs: &[ExportConfig]) -> Vec<u32> {
-        Exports::open(configs, state).unwrap().iter().map(|export| export.id().0).collect()
+        Exports::open(configs, state, None).unwrap().iter().map(|export| export.id().0).collect()
     }
 
     #[test]
@@ -354,12 +384,14 @@ mod tests {
         for name in ["", ".", "..", "a/b", "a\nb", "a\0b", &"x".repeat(256)] {
             std::fs::create_dir_all(home.path().join("a")).unwrap();
             assert!(
-                Exports::open(&[config(name, home.path().join("a"))], &state).is_err(),
+                Exports::open(&[config(name, home.path().join("a"))], &state, None).is_err(),
                 "{name:?}"
             );
         }
         let twice = [config("a", home.path().join("a")), config("a", home.path().join("a"))];
-        assert!(Exports::open(&twice, &state).unwrap_err().to_string().contains("two exports"));
+        assert!(
+            Exports::open(&twice, &state, None).unwrap_err().to_string().contains("two exports")
+        );
     }
 
     #[test]
@@ -368,12 +400,12 @@ mod tests {
         std::fs::create_dir_all(home.path().join("a/b")).unwrap();
         for (exported, state) in [("a", "a/b/state"), ("a", "a/state"), ("a/b", "a/b")] {
             let state = StateDirectory::open(&home.path().join(state)).unwrap();
-            let error =
-                Exports::open(&[config("x", home.path().join(exported))], &state).unwrap_err();
+            let error = Exports::open(&[config("x", home.path().join(exported))], &state, None)
+                .unwrap_err();
             assert!(error.to_string().contains("lies under the exported directory"), "{error}");
         }
         let state = StateDirectory::open(&home.path().join("a/other")).unwrap();
-        Exports::open(&[config("x", home.path().join("a/b"))], &state).unwrap();
+        Exports::open(&[config("x", home.path().join("a/b"))], &state, None).unwrap();
     }
 
     #[test]
@@ -381,7 +413,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let state = StateDirectory::open(home.path()).unwrap();
         std::fs::write(home.path().join("exports"), "1 2 3\n").unwrap();
-        assert!(Exports::open(&[], &state).unwrap_err().to_string().contains("damaged"));
+        assert!(Exports::open(&[], &state, None).unwrap_err().to_string().contains("damaged"));
     }
 
     #[test]
@@ -390,7 +422,8 @@ mod tests {
         let state = StateDirectory::open(&home.path().join("state")).unwrap();
         std::fs::write(home.path().join("file"), b"").unwrap();
         for path in ["missing", "file"] {
-            let error = Exports::open(&[config("x", home.path().join(path))], &state).unwrap_err();
+            let error =
+                Exports::open(&[config("x", home.path().join(path))], &state, None).unwrap_err();
             assert!(error.to_string().starts_with("cannot open the directory"), "{error}");
         }
     }

@@ -136,6 +136,15 @@ impl HandleKey {
         FileHandle::new(body.written()).expect("as much as the octets of the longest")
     }
 
+    /// The number that tells an export's files from those of all others (`fsid`, RFC 1813 §2.6):
+    /// the same for all who have the key, and after a restart, whatever number the host gives its
+    /// device. No handle is as short as what is hashed here, so the number tells nothing of a tag.
+    pub fn fsid(&self, export: ExportId) -> u64 {
+        let mut message = *b"fsid\0\0\0\0";
+        message[4..].copy_from_slice(&export.0.to_be_bytes());
+        self.0.hash(&message).h1
+    }
+
     /// The file a handle names. It need not exist.
     ///
     /// # Errors

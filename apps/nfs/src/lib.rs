@@ -12,6 +12,7 @@
     reason = "a reply that fails carries attributes like one that succeeds; boxing would allocate"
 )]
 
+pub mod cluster;
 mod deferred;
 pub mod drc;
 pub mod export;

@@ -16,6 +16,7 @@ use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::export::HostInode;
+use crate::handle::HandleKey;
 
 /// Why the gateway cannot start: one sentence for the person who starts it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +114,11 @@ impl StateDirectory {
     }
 
     /// The key of the file handles.
-    pub fn handle_key(&self) -> [u8; 16] {
+    pub fn handles(&self) -> HandleKey {
+        HandleKey::new(&self.handle_key())
+    }
+
+    fn handle_key(&self) -> [u8; HandleKey::LEN] {
         *self.secret.first_chunk().expect("32 octets hold 16")
     }
 
@@ -184,18 +189,24 @@ fn secret(directory: &Path) -> Result<[u8; StateDirectory::SECRET_LEN], StartErr
         Err(error) if error.kind() == ErrorKind::NotFound => return make_secret(directory),
         Err(error) => return Err(cannot("read", &path)(error)),
     };
-    let found = file.metadata().map_err(cannot("look at", &path))?;
-    if found.mode() & 0o077 != 0 || found.uid() != rustix::process::geteuid().as_raw() {
-        let text = "belongs to another user or can be read by others: give it to the server's \
-                    user with mode 0600";
-        return Err(StartError(format!("{} {text}", path.display())));
-    }
+    check_private(&file, &path)?;
     let mut secret = [0; StateDirectory::SECRET_LEN];
     file.read_exact(&mut secret).map_err(cannot("read", &path))?;
     if file.read(&mut [0]).map_err(cannot("read", &path))? != 0 {
         return Err(StartError(format!("{} is not a key of this server", path.display())));
     }
     Ok(secret)
+}
+
+/// Refuses a file with a secret that others than this process's user may read.
+pub(crate) fn check_private(file: &File, path: &Path) -> Result<(), StartError> {
+    let found = file.metadata().map_err(cannot("look at", path))?;
+    if found.mode() & 0o077 != 0 || found.uid() != rustix::process::geteuid().as_raw() {
+        let text = "belongs to another user or can be read by others: give it to the server's \
+                    user with mode 0600";
+        return Err(StartError(format!("{} {text}", path.display())));
+    }
+    Ok(())
 }
 
 /// Makes the key under another name first: a crash leaves none, never half of one.

@@ -57,6 +57,7 @@ fn allocations(callers: Callers) -> Option<u64> {
         sync_directories: false,
         callers,
         open_files: Some(16),
+        cluster: None,
     };
     let shared = SharedFiles::open(&config).ok()?;
     let mut files = Files::open(&shared, 0).unwrap();

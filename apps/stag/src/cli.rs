@@ -4,6 +4,7 @@ use crate::{
     bench::{self, options::BenchOptions},
     call::{self, options::CallOptions},
     check::{self, options::CheckOptions},
+    cluster::{self, options::ClusterOptions},
     demo::{self, options::DemoOptions},
     echo::{self, options::EchoOptions},
     probe::{self, options::ProbeOptions},
@@ -48,7 +49,7 @@ pub struct Cli {
 pub enum Command {
     /// Serve directories over NFS version 3
     #[command(long_about = about(serve::HELP), after_long_help = more(serve::HELP))]
-    Serve(ServeOptions),
+    Serve(Box<ServeOptions>),
     /// Show everything on this host: no root, no device, no configuration
     #[command(long_about = about(demo::HELP), after_long_help = more(demo::HELP))]
     Demo(DemoOptions),
@@ -65,6 +66,9 @@ pub enum Command {
     /// Measure a server: rates and round trips, in closed and open loops
     #[command(long_about = about(bench::HELP), after_long_help = more(bench::HELP))]
     Bench(Box<BenchOptions>),
+    /// Make the file that several gateways before the same files have in common
+    #[command(long_about = about(cluster::HELP), after_long_help = more(cluster::HELP))]
+    Cluster(ClusterOptions),
     /// Serve the echo program, for something to measure
     #[command(long_about = about(echo::HELP), after_long_help = more(echo::HELP))]
     Echo(EchoOptions),

@@ -13,6 +13,7 @@ mod caller;
 mod check;
 mod cidr;
 mod cli;
+mod cluster;
 mod demo;
 mod descriptors;
 mod echo;
@@ -86,6 +87,7 @@ fn main() -> ExitCode {
         cli::Command::Check(arguments) => check::run(&arguments),
         cli::Command::Probe(arguments) => probe::run(&arguments),
         cli::Command::Bench(arguments) => bench::run(&arguments),
+        cli::Command::Cluster(arguments) => cluster::run(&arguments),
         cli::Command::Echo(arguments) => echo::run(&arguments),
         cli::Command::Load { .. } => Err(check::renamed()),
     };

@@ -388,6 +388,7 @@ fn an_octet_of_the_files_store_is_old_or_new() {
         shards: 1,
         sync_directories: false,
         open_files: Some(16),
+        cluster: None,
     };
     let shared = SharedFiles::open(&config).unwrap();
     // The gate sets CI: there it is as often as for the memory store.

@@ -80,6 +80,7 @@ impl World {
             shards: 1,
             sync_directories: false,
             open_files: Some(16),
+            cluster: None,
         };
         let mut store = Files::open(&SharedFiles::open(&config).unwrap(), 0).unwrap();
         let root = store.mount(b"/data").unwrap();

@@ -173,6 +173,7 @@ pub fn exports(home: &TempDir, shards: usize) -> files::FilesConfig {
         shards,
         sync_directories: false,
         open_files: Some(64),
+        cluster: None,
     }
 }
 

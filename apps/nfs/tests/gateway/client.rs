@@ -80,6 +80,7 @@ impl Home {
             sync_directories: false,
             callers: self.callers,
             open_files: Some(64),
+            cluster: None,
         };
         let shared = SharedFiles::open(&config).unwrap();
         between();

@@ -114,6 +114,7 @@ impl World {
             shards: helpers.len() + 1,
             sync_directories: false,
             open_files: Some(512),
+            cluster: None,
         };
         let shared = SharedFiles::open(&config).unwrap();
         let fabric = Fabric::new(1, Faults::DELAYS);

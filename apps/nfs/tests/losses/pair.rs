@@ -81,6 +81,7 @@ impl Pair {
             shards: 1,
             sync_directories: false,
             open_files: Some(16),
+            cluster: None,
         };
         let fabric = Fabric::new(seed, Faults::DELAYS);
         let client = fabric.end("client", LIMITS);

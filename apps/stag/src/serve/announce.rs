@@ -21,13 +21,16 @@ pub fn introduction(plan: &Plan, notices: &[String]) -> String {
     let mut text = format!("stag {}: ", env!("CARGO_PKG_VERSION"));
     let mut notices = notices.iter();
     match &plan.store {
-        StorePlan::Files { state_dir, .. } => {
+        StorePlan::Files { state_dir, cluster, .. } => {
             text.push_str("store files\n");
             // The first says which mode it is.
             if let Some(mode) = notices.next() {
                 let _ = writeln!(text, "{mode}{}", named());
             }
             let _ = writeln!(text, "state directory {}", state_dir.display());
+            if let Some(cluster) = cluster {
+                let _ = writeln!(text, "cluster {}", cluster.name());
+            }
         }
         StorePlan::Memory { capacity } => {
             let mib = capacity >> 20;

@@ -176,7 +176,7 @@ fn named_at_will(is_privileged: bool) -> Option<&'static str> {
 /// Makes the source of the shards' stores.
 fn source(plan: &Plan) -> Result<StoreSource, Error> {
     match &plan.store {
-        StorePlan::Files { state_dir, callers } => {
+        StorePlan::Files { state_dir, callers, cluster } => {
             let config = files::FilesConfig {
                 state_dir: state_dir.clone(),
                 exports: plan.directories(),
@@ -184,6 +184,7 @@ fn source(plan: &Plan) -> Result<StoreSource, Error> {
                 sync_directories: true,
                 callers: *callers,
                 open_files: Some(plan.share.files),
+                cluster: cluster.clone(),
             };
             SharedFiles::open(&config)
                 .map(StoreSource::Files)

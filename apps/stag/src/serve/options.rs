@@ -54,6 +54,9 @@ pub struct ServeOptions {
     /// The name of the export instead of the last component; for a single DIR
     #[arg(long)]
     pub name: Option<String>,
+    /// The file of the cluster whose gateways serve the same files (see 'stag cluster')
+    #[arg(long, value_name = "FILE", conflicts_with = "memory")]
+    pub cluster: Option<PathBuf>,
     /// Directory for what must survive a restart (see FILES in --help)
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,

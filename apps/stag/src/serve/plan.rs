@@ -10,13 +10,14 @@ use super::{
 use crate::{
     Error, address,
     admission::{self, Clients},
-    cidr,
+    cidr, cluster,
     descriptors::{self, Share, Wanted},
     replace, size,
 };
 use rustix::process::geteuid;
 use stag_fabrics::{FabricAddress, FabricGroup};
 use stag_nfs::{
+    cluster::Cluster,
     export::ExportConfig,
     serve,
     store::{
@@ -89,8 +90,8 @@ pub struct Exported {
 /// Kind of store that serves the files.
 #[derive(Clone, Debug)]
 pub enum StorePlan {
-    /// Directories.
-    Files { state_dir: PathBuf, callers: Callers },
+    /// Directories, alone or as a gateway of a cluster.
+    Files { state_dir: PathBuf, callers: Callers, cluster: Option<Cluster> },
     /// Memory, so many octets.
     Memory { capacity: usize },
 }
@@ -136,7 +137,9 @@ impl Plan {
             Some(capacity) => StorePlan::Memory { capacity },
             None => {
                 let state_dir = state_dir(arguments.state_dir.as_deref(), &exports)?;
-                StorePlan::Files { state_dir, callers: callers(arguments, is_of_this_host)? }
+                let cluster = arguments.cluster.as_deref().map(cluster::read).transpose()?;
+                let callers = callers(arguments, is_of_this_host)?;
+                StorePlan::Files { state_dir, callers, cluster }
             }
         };
         let memory = need::check(cores * fabrics.len(), capacity.unwrap_or(0))?;

@@ -70,7 +70,7 @@ impl WorkingCores {
 
 /// The rate of one core, once all of them are ready.
 fn on_core(core: usize, work: CoreWork, start: &Barrier, time: Duration) -> io::Result<f64> {
-    let made = pin(core).and_then(|()| made(work));
+    let made = pin(core).and_then(|()| batches_of(work));
     // Also where it failed: the others wait for it.
     start.wait();
     let mut batch = made?;
@@ -85,8 +85,8 @@ fn on_core(core: usize, work: CoreWork, start: &Barrier, time: Duration) -> io::
     }
 }
 
-/// What carries out one batch.
-fn made(work: CoreWork) -> io::Result<Box<dyn FnMut()>> {
+/// Makes the closure that carries out one batch.
+fn batches_of(work: CoreWork) -> io::Result<Box<dyn FnMut()>> {
     Ok(match work {
         CoreWork::Shm => calls(ends::shm(false)?),
         CoreWork::Iwarp => calls(ends::iwarp()?),

@@ -3,7 +3,7 @@
 use rustix::fs::{FileType, Statx, StatxTimestamp};
 use stag_protocol::nfs::v3::{Attributes, DeviceNumber, FileKind, Time};
 
-use crate::export::HostInode;
+use crate::export::Export;
 
 /// Returns the kind of a file.
 pub(super) fn kind(stat: &Statx) -> FileKind {
@@ -18,9 +18,9 @@ pub(super) fn kind(stat: &Statx) -> FileKind {
     }
 }
 
-/// All attributes.
-pub(super) fn attributes(stat: &Statx) -> Attributes {
-    let place = HostInode::in_stat(stat);
+/// All attributes of a file in an export. The export's `fsid` stands for the host's device number,
+/// which another gateway, or this one after a restart, would have another one of.
+pub(super) fn attributes(stat: &Statx, export: &Export) -> Attributes {
     Attributes {
         kind: kind(stat),
         // RFC 1813 §2.6 [1813-11]: every attribute that the file system has is returned
@@ -31,8 +31,8 @@ pub(super) fn attributes(stat: &Statx) -> Attributes {
         size: stat.stx_size,
         used: stat.stx_blocks.saturating_mul(512),
         device: DeviceNumber { major: stat.stx_rdev_major, minor: stat.stx_rdev_minor },
-        fsid: place.device,
-        fileid: place.inode,
+        fsid: export.fsid(),
+        fileid: stat.stx_ino,
         atime: time(stat.stx_atime),
         mtime: time(stat.stx_mtime),
         ctime: time(stat.stx_ctime),

@@ -265,7 +265,7 @@ impl Files {
             // RFC 1813 §3.3.8 [1813-56]: a GUARDED CREATE of an existing name gets NFS3ERR_EXIST
             CreateHow::Guarded(_) => Err(Status::Exist),
             CreateHow::Exclusive(verifier) => {
-                let found_attributes = attributes(&found);
+                let found_attributes = attributes(&found, self.export_of(directory));
                 // RFC 1813 §3.3.8 [1813-58]: an EXCLUSIVE CREATE succeeds again with the same
                 // verifier
                 if found_attributes.size != 0 || !carries(&found_attributes, *verifier) {
@@ -455,7 +455,8 @@ impl Files {
         slot: FileSlotId,
     ) -> Result<Object, Status> {
         let found = self.stat(slot)?;
-        Ok((self.issue(directory, name, &found)?, attributes(&found)))
+        let handle = self.issue(directory, name, &found)?;
+        Ok((handle, attributes(&found, self.export_of(slot))))
     }
 }
 

@@ -170,7 +170,8 @@ impl Files {
             Ok(found) => {
                 // RFC 1813 §3.3.17 [1813-88]: handle and attributes of an entry match LOOKUP or are
                 // absent
-                let object = Some((self.issue(slot, name, &found)?, attributes(&found)));
+                let handle = self.issue(slot, name, &found)?;
+                let object = Some((handle, attributes(&found, self.export_of(slot))));
                 Ok(Some(ListedEntry { fileid: found.stx_ino, object, ..plain }))
             }
             Err(Status::NoEnt) => Ok(None),

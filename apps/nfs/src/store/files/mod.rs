@@ -346,7 +346,7 @@ impl Files {
     }
 
     fn attributes(&self, slot: FileSlotId) -> Result<Attributes, Status> {
-        self.stat(slot).map(|stat| attributes(&stat))
+        self.stat(slot).map(|stat| attributes(&stat, self.export_of(slot)))
     }
 
     /// Refuses a directory that was removed: for names in it, the system would only say that they

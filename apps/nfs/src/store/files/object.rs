@@ -159,7 +159,7 @@ impl Files {
             Meaning::Entry(name) => {
                 let found = self.entry(directory, name)?;
                 let handle = self.issue(directory, name, &found)?;
-                return Ok((handle, attributes(&found)));
+                return Ok((handle, attributes(&found, self.export_of(directory))));
             }
             Meaning::Itself => directory,
             Meaning::Above => self.above(directory)?,

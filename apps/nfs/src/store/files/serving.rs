@@ -62,7 +62,9 @@ impl SharedFiles {
         if !serving.exports.iter().any(Export::is_deleted) || user::leave().is_err() {
             return;
         }
-        let Some(exports) = serving.exports.revived(&self.state) else { return };
+        let Some(exports) = serving.exports.revived(&self.state, self.cluster.as_ref()) else {
+            return;
+        };
         let mounts = match self.policy {
             Some(_) => serving.mounts.renewed(&exports),
             None => Mounts::default(),

@@ -17,6 +17,7 @@ use super::serving::Roster;
 use super::siblings::Siblings;
 use super::sync::Epoch;
 use super::{DESCRIPTORS_RESERVED, OPEN_FILES_MAX, OPEN_FILES_MIN, open_beneath};
+use crate::cluster::Cluster;
 use crate::export::{Export, ExportConfig, Exports, HostInode};
 use crate::handle::{Birth, HandleKey};
 use crate::index::Base;
@@ -39,6 +40,9 @@ pub struct FilesConfig {
     /// Files each shard keeps open; `None`: as many as RLIMIT_NOFILE allows, up to
     /// [`OPEN_FILES_MAX`].
     pub open_files: Option<usize>,
+    /// The cluster, if other gateways serve the same files: handles, ids and `fsid` are then its
+    /// own.
+    pub cluster: Option<Cluster>,
 }
 
 /// State that the stores of all shards have in common.
@@ -47,6 +51,7 @@ pub struct SharedFiles {
     pub(super) roster: Roster,
     pub(super) siblings: Siblings,
     pub(super) handles: HandleKey,
+    pub(super) cluster: Option<Cluster>,
     /// Mapping of callers to users, in privileged mode.
     pub(super) policy: Option<Policy>,
     pub(super) base: Base,
@@ -73,7 +78,8 @@ impl SharedFiles {
         ignored.map_err(|error| StartError(format!("cannot ignore SIGXFSZ: {error}")))?;
         let (policy, mode) = config.callers.decide()?;
         let state = StateDirectory::open(&config.state_dir)?;
-        let exports = Exports::open(&config.exports, &state)?;
+        let cluster = config.cluster.clone();
+        let exports = Exports::open(&config.exports, &state, cluster.as_ref())?;
         for export in exports.iter() {
             check_openat2(export)?;
         }
@@ -82,6 +88,9 @@ impl SharedFiles {
             Some(_) => Mounts::open(&exports),
             None => Default::default(),
         };
+        if let Some(cluster) = &cluster {
+            check_cluster(cluster, &exports, &mounts)?;
+        }
         let weak = notices(&exports, &mounts, &base, policy.is_none());
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let path = Path::new("/proc/self/fd");
@@ -91,7 +100,8 @@ impl SharedFiles {
             policy,
             roster: Roster::new(exports, mounts),
             siblings: Siblings::new(config.shards),
-            handles: HandleKey::new(&state.handle_key()),
+            handles: cluster.as_ref().map_or_else(|| state.handles(), Cluster::handles),
+            cluster,
             base,
             state_place: state.place(),
             epoch: epoch()?,
@@ -155,6 +165,21 @@ fn notices(exports: &Exports, mounts: &Mounts, base: &Base, is_unprivileged: boo
         notices.push(format!("left out {} octets of torn index records", base.torn_octets()));
     }
     notices
+}
+
+/// Refuses what only one gateway could serve: files that are found by an index of their names,
+/// which each gateway has for itself.
+fn check_cluster(cluster: &Cluster, exports: &Exports, mounts: &Mounts) -> Result<(), StartError> {
+    match exports.iter().find(|export| mounts.root(export.id()).is_none()) {
+        None => Ok(()),
+        Some(export) => Err(StartError(format!(
+            "/{} cannot be served by several gateways of the cluster {}: its files are found by \
+             an index that each gateway has for itself, as its file system has no handles or the \
+             server is not privileged; run it as root, or without --cluster",
+            export.name(),
+            cluster.name()
+        ))),
+    }
 }
 
 fn check_openat2(export: &Export) -> Result<(), StartError> {

@@ -114,6 +114,7 @@ fn files(read_only: bool) -> Bench<Files> {
         sync_directories: false,
         callers: files::Callers::UNPRIVILEGED,
         open_files: Some(64),
+        cluster: None,
     };
     Bench::of(Files::open(&SharedFiles::open(&config).unwrap(), 0).unwrap(), home)
 }

@@ -70,6 +70,7 @@ impl Lab {
             sync_directories: false,
             callers: Callers::UNPRIVILEGED,
             open_files: Some(64),
+            cluster: None,
         };
         change(&mut config);
         let files = Files::open(&SharedFiles::open(&config).unwrap(), 0).unwrap();

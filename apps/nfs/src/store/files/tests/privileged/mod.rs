@@ -1,5 +1,6 @@
 //! Privileged mode: callers act as themselves. These tests need root, and are skipped without.
 
+mod cluster;
 mod counted;
 mod handles;
 mod rights;

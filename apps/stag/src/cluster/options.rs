@@ -1,0 +1,45 @@
+//! Options of `stag cluster`.
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+/// Arguments of `cluster`.
+#[derive(Debug, Args)]
+pub struct ClusterOptions {
+    /// Operation to carry out
+    #[command(subcommand)]
+    pub what: ClusterWhat,
+}
+
+/// Operations on a cluster file.
+#[derive(Debug, Subcommand)]
+pub enum ClusterWhat {
+    /// Make the file of a new cluster; one that exists is not replaced
+    Init {
+        /// The file to make
+        file: PathBuf,
+        /// The name of the cluster: letters, digits, dots, hyphens, underscores
+        #[arg(long)]
+        name: String,
+        /// The exports that its gateways may serve, by their names
+        #[arg(required = true, value_name = "EXPORT")]
+        exports: Vec<String>,
+    },
+    /// Add exports to the file; copy it to all gateways then
+    Add {
+        /// The file
+        file: PathBuf,
+        /// The exports to add, by their names
+        #[arg(required = true, value_name = "EXPORT")]
+        exports: Vec<String>,
+    },
+    /// Show what is in the file, but for the key, and a digest of all of it: equal on hosts that
+    /// have the same copy
+    Show {
+        /// The file
+        file: PathBuf,
+        /// Print one JSON value instead of text
+        #[arg(long)]
+        json: bool,
+    },
+}
