@@ -137,7 +137,8 @@ mod tests {
     use super::*;
 
     fn clients(networks: &[&str], must_be_privileged: bool) -> Clients {
-        let networks = networks.iter().map(|text| cidr::parse(text).unwrap()).collect();
+        let networks =
+            networks.iter().map(|text| cidr::parse(text, "--clients").unwrap()).collect();
         Clients { networks, must_be_privileged }
     }
 

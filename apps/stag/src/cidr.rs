@@ -4,24 +4,30 @@ use crate::Error;
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// Reads `10.0.0.0/8`, `fd00::/8` or a single address.
+/// Reads `10.0.0.0/8`, `fd00::/8` or a single address, as it was given behind `flag`.
 ///
 /// # Errors
 /// A sentence when it is none of them, or has bits behind its prefix.
-pub fn parse(text: &str) -> Result<IpNet, Error> {
+pub fn parse(text: &str, flag: &str) -> Result<IpNet, String> {
     let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     let network = network.map_err(|_| {
-        Error::usage(format!(
-            "{text:?} in --clients is no network: write 10.0.0.0/8, fd00::/8 or one address"
-        ))
+        format!("{text:?} in {flag} is no network: write 10.0.0.0/8, fd00::/8 or one address")
     })?;
     if network.trunc() != network {
-        return Err(Error::usage(format!(
-            "{text} in --clients has bits behind its prefix: write {}",
+        return Err(format!(
+            "{text} in {flag} has bits behind its prefix: write {}",
             network.trunc()
-        )));
+        ));
     }
     Ok(network)
+}
+
+/// Reads the networks of `--clients`.
+///
+/// # Errors
+/// As [`parse`].
+pub fn clients(texts: &[String]) -> Result<Vec<IpNet>, Error> {
+    texts.iter().map(|text| parse(text, "--clients").map_err(Error::usage)).collect()
 }
 
 /// True if `address` lies in `network`. An IPv4 address in the dress of IPv6 (`::ffff:a.b.c.d`) is
@@ -35,7 +41,7 @@ mod tests {
     use super::*;
 
     fn holds(network: &str, address: &str) -> bool {
-        contains(&parse(network).unwrap(), address.parse().unwrap())
+        contains(&parse(network, "--clients").unwrap(), address.parse().unwrap())
     }
 
     #[test]
@@ -81,9 +87,9 @@ mod tests {
             "1.2.3.4/8/8",
             " 1.2.3.4",
         ] {
-            assert!(parse(text).is_err(), "{text:?}");
+            assert!(parse(text, "--clients").is_err(), "{text:?}");
         }
-        let error = parse("10.1.2.3/8").unwrap_err();
+        let error = parse("10.1.2.3/8", "--clients").unwrap_err();
         assert!(error.to_string().ends_with("write 10.0.0.0/8"), "{error}");
     }
 }

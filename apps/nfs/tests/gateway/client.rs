@@ -78,7 +78,7 @@ impl Home {
             exports: vec![export("data", false), export("fixed", true)],
             shards: 1,
             sync_directories: false,
-            callers: self.callers,
+            callers: self.callers.clone(),
             open_files: Some(64),
             cluster: None,
         };

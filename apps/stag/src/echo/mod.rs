@@ -33,8 +33,7 @@ const GRANT: u32 = 1_024;
 pub fn run(arguments: &options::EchoOptions) -> Result<(), Error> {
     let at = address::listen(&arguments.listen)?;
     let tcp = arguments.tcp.as_deref().map(address::tcp).transpose()?.flatten();
-    let clients =
-        arguments.clients.iter().map(|text| cidr::parse(text)).collect::<Result<Vec<_>, _>>()?;
+    let clients = cidr::clients(&arguments.clients)?;
     check_open(&at.ip().into_iter().chain(tcp).collect::<Vec<_>>(), &clients)?;
     let (limit, defaults) = (descriptors::raise(), Config::default());
     let streams = if tcp.is_some() { defaults.streams } else { 0 };

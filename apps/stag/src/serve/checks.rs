@@ -52,7 +52,7 @@ pub fn check_memory(arguments: &ServeOptions, fabrics: &[FabricGroup]) -> Result
     let callers = [
         ("--insecure", arguments.insecure),
         ("--mode", arguments.mode.is_some()),
-        ("--squash", arguments.squash.is_some()),
+        ("--squash", !arguments.squash.is_empty()),
         ("--anonuid", arguments.anonuid.is_some()),
         ("--anongid", arguments.anongid.is_some()),
     ];
@@ -107,7 +107,11 @@ mod tests {
         }
         for at in ["0.0.0.0:1", "10.0.0.1:1", "[::]:1", "[fd00::1]:1", "128.0.0.1:1"] {
             assert!(check(at, &[]).unwrap_err().to_string().contains("--clients CIDR"), "{at}");
-            assert_eq!(check(at, &[cidr::parse("10.0.0.0/8").unwrap()]), Ok(()), "{at}");
+            assert_eq!(
+                check(at, &[cidr::parse("10.0.0.0/8", "--clients").unwrap()]),
+                Ok(()),
+                "{at}"
+            );
         }
     }
 }

@@ -182,7 +182,7 @@ fn source(plan: &Plan) -> Result<StoreSource, Error> {
                 exports: plan.directories(),
                 shards: plan.shards(),
                 sync_directories: true,
-                callers: *callers,
+                callers: callers.clone(),
                 open_files: Some(plan.share.files),
                 cluster: cluster.clone(),
             };

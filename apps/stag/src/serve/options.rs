@@ -1,7 +1,8 @@
 //! Options of `stag serve`.
 
-use crate::cli::versions;
-use clap::Args;
+use crate::{cidr, cli::versions};
+use clap::{Args, ValueEnum};
+use ipnet::IpNet;
 use stag_engine::Sampling;
 use stag_protocol::rpcrdma::Versions;
 use std::{ffi::OsString, path::PathBuf};
@@ -41,10 +42,11 @@ pub struct ServeOptions {
     /// Let callers act as themselves (see WHO CALLERS ARE) [default: auto]
     #[arg(long, value_name = "auto|privileged|unprivileged")]
     pub mode: Option<ModeOption>,
-    /// Callers that act as the anonymous user, in privileged mode [default: root; none where only
-    /// root of this host can say that it is root]
-    #[arg(long, value_name = "root|none|all")]
-    pub squash: Option<SquashOption>,
+    /// Callers that act as the anonymous user, in privileged mode: root, none or all; with CIDR=
+    /// before it, of one network or address [default: root; none where only root of this host can
+    /// say that it is root]
+    #[arg(long, value_name = "[CIDR=]WHO,…", value_delimiter = ',', value_parser = squash)]
+    pub squash: Vec<SquashRule>,
     /// The anonymous user's number [default: 65534]
     #[arg(long, value_name = "N")]
     pub anonuid: Option<u32>,
@@ -108,6 +110,23 @@ pub enum SquashOption {
     None,
     /// All.
     All,
+}
+
+/// A rule of `--squash`: for one network, or for all callers that no other rule names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SquashRule {
+    pub network: Option<IpNet>,
+    pub squash: SquashOption,
+}
+
+fn squash(text: &str) -> Result<SquashRule, String> {
+    let (network, word) = match text.split_once('=') {
+        Some((network, word)) => (Some(cidr::parse(network, "--squash")?), word),
+        None => (None, text),
+    };
+    let squash = SquashOption::from_str(word, false)
+        .map_err(|_| format!("write root, none or all instead of {word:?}"))?;
+    Ok(SquashRule { network, squash })
 }
 
 fn yes_or_no(text: &str) -> Result<bool, &'static str> {

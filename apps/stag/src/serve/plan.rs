@@ -4,7 +4,7 @@
 use super::{
     checks::{check_cores, check_memory, check_once, check_open, check_sharing},
     need,
-    options::{ModeOption, ServeOptions, SquashOption},
+    options::{ModeOption, ServeOptions, SquashOption, SquashRule},
     ready_file,
 };
 use crate::{
@@ -21,7 +21,7 @@ use stag_nfs::{
     export::ExportConfig,
     serve,
     store::{
-        files::{self, CallerMode, Callers, Squash},
+        files::{self, CallerMode, Callers, NetworkSquash, Squash},
         memory::{self, MemoryExport},
     },
 };
@@ -109,11 +109,7 @@ impl Plan {
             Some(text) => address::tcp(text)?,
             None => ips.first().copied().map(tcp_beside),
         };
-        let clients = arguments
-            .clients
-            .iter()
-            .map(|text| cidr::parse(text))
-            .collect::<Result<Vec<_>, _>>()?;
+        let clients = cidr::clients(&arguments.clients)?;
         let addresses: Vec<_> = ips.into_iter().chain(tcp).collect();
         let fabrics = FabricGroup::all(listen);
         let is_of_this_host = addresses.iter().all(|at| at.ip().to_canonical().is_loopback());
@@ -254,7 +250,7 @@ fn wanted(shards: usize, has_tcp: bool, store: &StorePlan) -> Wanted {
 /// where nobody else can say that he is root.
 fn callers(arguments: &ServeOptions, is_of_this_host: bool) -> Result<Callers, Error> {
     let is_squashing =
-        arguments.squash.is_some() || arguments.anonuid.is_some() || arguments.anongid.is_some();
+        !arguments.squash.is_empty() || arguments.anonuid.is_some() || arguments.anongid.is_some();
     let is_proven = is_of_this_host && !arguments.insecure && admission::first_open_port() >= 1_024;
     let usual = if is_proven && !is_squashing { SquashOption::None } else { SquashOption::Root };
     if arguments.mode == Some(ModeOption::Unprivileged) && is_squashing {
@@ -268,15 +264,41 @@ fn callers(arguments: &ServeOptions, is_of_this_host: bool) -> Result<Callers, E
         ModeOption::Privileged => CallerMode::Privileged,
         ModeOption::Unprivileged => CallerMode::Unprivileged,
     };
-    let squash = match arguments.squash.unwrap_or(usual) {
+    let (squash, networks) = squashed(&arguments.squash, usual)?;
+    let Callers { anon_uid, anon_gid, .. } = Callers::default();
+    let (anon_uid, anon_gid) =
+        (arguments.anonuid.unwrap_or(anon_uid), arguments.anongid.unwrap_or(anon_gid));
+    Ok(Callers { mode, squash, networks, anon_uid, anon_gid })
+}
+
+/// The rule of all callers, `usual` if none is given, and those of networks.
+fn squashed(
+    rules: &[SquashRule],
+    usual: SquashOption,
+) -> Result<(Squash, Vec<NetworkSquash>), Error> {
+    let store_word = |squash| match squash {
         SquashOption::Root => Squash::Root,
         SquashOption::None => Squash::None,
         SquashOption::All => Squash::All,
     };
-    let Callers { anon_uid, anon_gid, .. } = Callers::default();
-    let (anon_uid, anon_gid) =
-        (arguments.anonuid.unwrap_or(anon_uid), arguments.anongid.unwrap_or(anon_gid));
-    Ok(Callers { mode, squash, anon_uid, anon_gid })
+    let mut of_all = None;
+    let mut networks: Vec<NetworkSquash> = Vec::new();
+    for SquashRule { network, squash } in rules {
+        let squash = store_word(*squash);
+        let is_new = match network {
+            None => of_all.replace(squash).is_none(),
+            Some(network) => {
+                let is_new = networks.iter().all(|rule| rule.network != *network);
+                networks.push(NetworkSquash { network: *network, squash });
+                is_new
+            }
+        };
+        if !is_new {
+            let of = network.map_or_else(|| "all callers".to_owned(), |it| it.to_string());
+            return Err(Error::usage(format!("--squash has two rules for {of}: leave one out")));
+        }
+    }
+    Ok((of_all.unwrap_or_else(|| store_word(usual)), networks))
 }
 
 /// Octets for a store in memory.

@@ -1,5 +1,9 @@
 //! Users that the store acts as: the two modes, squashing, and the users it met.
 
+use std::fmt::Write as _;
+
+use ipnet::IpNet;
+use stag_engine::PeerAddress;
 use stag_nfs_os::{User, user};
 
 use crate::state::StartError;
@@ -34,13 +38,24 @@ pub enum Squash {
     All,
 }
 
-/// Rules that tell callers apart. Only [`Mode`] has a meaning without privilege.
+/// Callers of one network that are squashed in a way of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NetworkSquash {
+    /// The network, or one address.
+    pub network: IpNet,
+    /// Those of its callers that act as the anonymous user.
+    pub squash: Squash,
+}
+
+/// Rules that tell callers apart. Only [`Mode`] has a meaning without privilege.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Callers {
     /// Choice between telling callers apart and treating all of them as the server's user.
     pub mode: Mode,
     /// Callers that act as the anonymous user.
     pub squash: Squash,
+    /// Networks with a rule of their own; the smallest one that a caller's address is in counts.
+    pub networks: Vec<NetworkSquash>,
     /// The anonymous user's number.
     pub anon_uid: u32,
     /// His group.
@@ -49,8 +64,13 @@ pub struct Callers {
 
 impl Callers {
     /// Every caller acts as the server's own user, whatever privilege the process has.
-    pub const UNPRIVILEGED: Self =
-        Self { mode: Mode::Unprivileged, squash: Squash::Root, anon_uid: 65_534, anon_gid: 65_534 };
+    pub const UNPRIVILEGED: Self = Self {
+        mode: Mode::Unprivileged,
+        squash: Squash::Root,
+        networks: Vec::new(),
+        anon_uid: 65_534,
+        anon_gid: 65_534,
+    };
 
     /// Decides on the mode. The first sentence says which it is and what that means.
     ///
@@ -62,12 +82,20 @@ impl Callers {
         if self.anon_uid == u32::MAX || self.anon_gid == u32::MAX {
             return Err(StartError(format!("{} is the number of no user and no group", u32::MAX)));
         }
-        let policy =
-            Policy { squash: self.squash, anonymous: User::new(self.anon_uid, self.anon_gid, []) };
+        let mut networks = self.networks.clone();
+        networks.sort_by_key(|rule| core::cmp::Reverse(rule.network.prefix_len()));
+        let policy = Policy {
+            squash: self.squash,
+            networks: networks.into(),
+            anonymous: User::new(self.anon_uid, self.anon_gid, []),
+        };
         let why = match self.mode {
             Mode::Unprivileged => String::new(),
             Mode::Auto | Mode::Privileged => match user::check(&policy.anonymous) {
-                Ok(()) => return Ok((Some(policy), policy.notice())),
+                Ok(()) => {
+                    let notice = policy.notice();
+                    return Ok((Some(policy), notice));
+                }
                 Err(lack) if self.mode == Mode::Privileged => {
                     return Err(StartError(format!("cannot act as its callers: {lack}")));
                 }
@@ -91,9 +119,11 @@ impl Default for Callers {
 }
 
 /// Mapping of callers to users in privileged mode.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Policy {
     squash: Squash,
+    /// The smallest networks first.
+    networks: Box<[NetworkSquash]>,
     anonymous: User,
 }
 
@@ -103,14 +133,28 @@ impl Policy {
         self.anonymous
     }
 
-    /// User of a caller that says it is this user.
-    pub fn user(&self, uid: u32, gid: u32, groups: &[u32]) -> User {
-        if self.squash == Squash::All {
+    /// The squashing of callers whose network has no rule of its own.
+    pub fn squash(&self) -> Squash {
+        self.squash
+    }
+
+    /// The squashing of callers at this address. Callers of this host by shared memory have none
+    /// that a network could name.
+    pub fn squash_at(&self, address: PeerAddress) -> Squash {
+        let PeerAddress::Ip(at) = address else { return self.squash };
+        let ip = at.ip().to_canonical();
+        let rule = self.networks.iter().find(|rule| rule.network.contains(&ip));
+        rule.map_or(self.squash, |rule| rule.squash)
+    }
+
+    /// User of a caller that says it is this user, squashed like this.
+    pub fn user(&self, uid: u32, gid: u32, groups: &[u32], squash: Squash) -> User {
+        if squash == Squash::All {
             return self.anonymous;
         }
         // All ones is nobody's number: who names it names nobody.
         // RFC 1813 §4.4 [1813-102]: user 0 becomes nobody unless configured otherwise
-        let is_squashed = |id: u32| id == u32::MAX || (id == 0 && self.squash == Squash::Root);
+        let is_squashed = |id: u32| id == u32::MAX || (id == 0 && squash == Squash::Root);
         let uid = if is_squashed(uid) { self.anonymous.uid() } else { uid };
         let group = |gid: u32| if is_squashed(gid) { self.anonymous.gid() } else { gid };
         User::new(uid, group(gid), groups.iter().copied().map(group))
@@ -118,15 +162,20 @@ impl Policy {
 
     fn notice(&self) -> String {
         let (uid, gid) = (self.anonymous.uid(), self.anonymous.gid());
-        let who = match self.squash {
+        let said = |squash| match squash {
             Squash::Root => format!("root as {uid}:{gid}"),
             Squash::None => "root as root".to_owned(),
             Squash::All => format!("but all as {uid}:{gid}"),
         };
-        format!(
+        let mut notice = format!(
             "privileged mode: each caller acts as the user and groups that its client names \
-             (AUTH_SYS, which proves nothing), {who}"
-        )
+             (AUTH_SYS, which proves nothing), {}",
+            said(self.squash)
+        );
+        for NetworkSquash { network, squash } in &self.networks {
+            let _ = write!(notice, "; from {network}, {}", said(*squash));
+        }
+        notice
     }
 }
 
@@ -207,28 +256,52 @@ mod tests {
     use super::*;
 
     fn policy(squash: Squash) -> Policy {
-        Policy { squash, anonymous: User::new(65_534, 65_533, []) }
+        Policy { squash, networks: Box::default(), anonymous: User::new(65_534, 65_533, []) }
+    }
+
+    #[test]
+    fn the_smallest_network_of_a_caller_decides_how_it_is_squashed() {
+        let rule =
+            |network: &str, squash| NetworkSquash { network: network.parse().unwrap(), squash };
+        let networks = vec![
+            rule("10.0.0.0/8", Squash::All),
+            rule("10.1.0.5/32", Squash::None),
+            rule("fd00::/8", Squash::None),
+            rule("10.1.0.0/16", Squash::Root),
+        ];
+        let callers = Callers { mode: Mode::Privileged, networks, ..Callers::default() };
+        let Ok((Some(policy), notice)) = callers.decide() else {
+            return println!("skipped: callers cannot act as themselves");
+        };
+        assert!(notice.contains("; from 10.1.0.5/32, root as root; from "), "{notice}");
+        let at = |address: &str| policy.squash_at(PeerAddress::Ip(address.parse().unwrap()));
+        assert_eq!(at("10.1.0.5:1"), Squash::None);
+        assert_eq!(at("[::ffff:10.1.0.5]:1"), Squash::None);
+        assert_eq!(at("10.1.0.6:1"), Squash::Root);
+        assert_eq!(at("10.2.0.6:1"), Squash::All);
+        assert_eq!(at("[fd00::1]:1"), Squash::None);
+        assert_eq!(at("192.0.2.1:1"), Squash::Root, "the rule of all others");
+        assert_eq!(policy.squash_at(PeerAddress::Simulated), Squash::Root);
     }
 
     #[test]
     fn root_and_his_group_are_squashed_unless_told_otherwise() {
-        let root = policy(Squash::Root);
-        assert_eq!(root.user(0, 0, &[0, 7, 0]), User::new(65_534, 65_533, [65_533, 7, 65_533]));
-        assert_eq!(root.user(5, 0, &[]), User::new(5, 65_533, []));
-        assert_eq!(root.user(5, 6, &[7, 8]), User::new(5, 6, [7, 8]));
-        let none = policy(Squash::None);
-        assert_eq!(none.user(0, 0, &[0]), User::new(0, 0, [0]));
-        let all = policy(Squash::All);
-        assert_eq!(all.user(5, 6, &[7, 8]), all.anonymous());
+        let policy = policy(Squash::Root);
+        let root = |uid, gid, groups: &[u32]| policy.user(uid, gid, groups, Squash::Root);
+        assert_eq!(root(0, 0, &[0, 7, 0]), User::new(65_534, 65_533, [65_533, 7, 65_533]));
+        assert_eq!(root(5, 0, &[]), User::new(5, 65_533, []));
+        assert_eq!(root(5, 6, &[7, 8]), User::new(5, 6, [7, 8]));
+        assert_eq!(policy.user(0, 0, &[0], Squash::None), User::new(0, 0, [0]));
+        assert_eq!(policy.user(5, 6, &[7, 8], Squash::All), policy.anonymous());
     }
 
     #[test]
     fn the_number_of_nobody_is_the_anonymous_user_even_when_nobody_is_squashed() {
         for squash in [Squash::Root, Squash::None, Squash::All] {
             let policy = policy(squash);
-            let user = policy.user(u32::MAX, u32::MAX, &[]);
+            let user = policy.user(u32::MAX, u32::MAX, &[], squash);
             assert_eq!(user, policy.anonymous());
-            let user = policy.user(5, 6, &[u32::MAX]);
+            let user = policy.user(5, 6, &[u32::MAX], squash);
             assert!(squash == Squash::All || user == User::new(5, 6, [65_533]));
         }
     }

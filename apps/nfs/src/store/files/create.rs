@@ -131,7 +131,7 @@ impl Files {
         set: &SetAttributes,
     ) -> Result<MadeObject, Failed<WccData>> {
         let DeviceNode { kind, device } = node;
-        let device = self.shared.policy.map(|_| makedev(device.major, device.minor));
+        let device = self.shared.policy.as_ref().map(|_| makedev(device.major, device.minor));
         self.make_node(directory, name, SpecialFile { kind, device }, set)
     }
 

@@ -64,7 +64,7 @@ use crate::export::{Export, ExportId};
 use crate::helpers::{self, Helpers, ReadTicket};
 use crate::index::Index;
 use crate::state::StartError;
-use crate::store::{Brought, Failed, Fetched, User, name};
+use crate::store::{Brought, Caller, Failed, Fetched, User, name};
 use attributes::attributes;
 use cache::{FileCache, FileSlotId};
 use callers::Acting;
@@ -76,7 +76,7 @@ pub use shared::{FilesConfig, SharedFiles};
 use siblings::Letters;
 use sync::SyncExtent;
 
-pub use callers::{Callers, Mode as CallerMode, Squash};
+pub use callers::{Callers, Mode as CallerMode, NetworkSquash, Squash};
 
 /// Files a shard keeps open at most, if descriptors allow it.
 pub const OPEN_FILES_MAX: usize = 16_384;
@@ -291,8 +291,19 @@ impl Files {
     /// it does. When the kernel refuses, calls are answered with NFS3ERR_ACCES.
     pub fn act_as(&mut self, user: &User) {
         let Some(policy) = &self.shared.policy else { return };
+        self.act_squashed(user, policy.squash());
+    }
+
+    /// The same for a caller at an address, whose network may have a rule of its own.
+    pub(super) fn act_as_caller(&mut self, caller: &Caller) {
+        let Some(policy) = &self.shared.policy else { return };
+        self.act_squashed(&caller.user, policy.squash_at(caller.address));
+    }
+
+    fn act_squashed(&mut self, user: &User, squash: Squash) {
+        let Some(policy) = &self.shared.policy else { return };
         let user = match user {
-            User::Unix { uid, gid, gids } => policy.user(*uid, *gid, gids.list()),
+            User::Unix { uid, gid, gids } => policy.user(*uid, *gid, gids.list(), squash),
             User::Anyone => policy.anonymous(),
         };
         // The store then acts as nobody, and refuses.

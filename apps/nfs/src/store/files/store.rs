@@ -58,7 +58,7 @@ impl Files {
 
 impl Store for Files {
     fn act_as(&mut self, caller: &Caller) {
-        Files::act_as(self, &caller.user);
+        self.act_as_caller(caller);
     }
 
     fn exports(&self) -> impl Iterator<Item = &str> {

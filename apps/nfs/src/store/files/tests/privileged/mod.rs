@@ -2,6 +2,7 @@
 
 mod cluster;
 mod counted;
+mod flexfiles;
 mod handles;
 mod rights;
 mod ring;

@@ -45,8 +45,12 @@ fn root_is_root_when_nobody_is_squashed() {
 #[test]
 fn everyone_is_the_anonymous_user_when_all_are_squashed() {
     let change = |config: &mut FilesConfig| {
-        config.callers =
-            Callers { squash: Squash::All, anon_uid: 4_001, anon_gid: 4_002, ..config.callers };
+        config.callers = Callers {
+            squash: Squash::All,
+            anon_uid: 4_001,
+            anon_gid: 4_002,
+            ..config.callers.clone()
+        };
     };
     let Some(mut lab) = lab(change) else { return };
     let callers = [user(0), user(ALICE), member(BOB, STAFF, &[0, 7]), User::Anyone];
