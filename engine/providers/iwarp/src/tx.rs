@@ -10,6 +10,7 @@
 mod copy;
 mod fill;
 mod gather;
+mod pieces;
 #[cfg(test)]
 mod tests;
 
@@ -27,10 +28,11 @@ use stag_protocol::iwarp::{
     stream::{Message, ReadRequest, SegmentHeader},
 };
 use stag_verbs::{FabricFault, Qp};
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
 pub(crate) use copy::OUTPUT_LEN;
 pub(crate) use fill::fault;
+use pieces::{Pieces, WorkPlace};
 
 /// FPDUs one system call sends.
 const FPDUS: usize = 64;
@@ -55,8 +57,8 @@ struct Active {
 /// Source of a message's payload.
 #[derive(Clone, Copy, Debug)]
 enum MessageSource {
-    /// This Send or Write.
-    Work(u64),
+    /// A Send, or Writes to targets that follow each other: what is not segmented yet.
+    Work(WorkPlace),
     /// The window that the peer reads.
     Window(ReadRequest),
     /// It has none: a Read Request, the set-up's indication.
@@ -67,8 +69,16 @@ enum MessageSource {
 #[derive(Clone, Copy, Debug)]
 enum FpduPayload {
     Nothing,
-    Work { seq: u64, at: usize, len: usize },
-    Window { key: RemoteKey, offset: u64, len: usize },
+    /// It may reach over several Writes.
+    Work {
+        from: WorkPlace,
+        len: usize,
+    },
+    Window {
+        key: RemoteKey,
+        offset: u64,
+        len: usize,
+    },
 }
 
 /// One FPDU that waits for the kernel.
@@ -78,8 +88,10 @@ pub(crate) struct Fpdu {
     framed: Framed,
     wire_len: usize,
     payload: FpduPayload,
-    /// The Send or Write that ends with it.
-    ends: Option<u64>,
+    /// Pieces of memory that its payload lies in.
+    pieces: usize,
+    /// The Sends and Writes that end with it.
+    ends: Range<u64>,
 }
 
 /// The sending half of a connection.
@@ -170,21 +182,23 @@ impl Transmit {
         self.active = None;
         let Some(mut message) = stream.begin_terminate(violation) else { return false };
         let Some(segment) = stream.poll_segment(&mut message, self.mulpdu) else { return false };
-        let framed = self.framer.frame::<Crc, _>(&segment.header, [&[][..]]);
-        self.push(segment.header, framed, FpduPayload::Nothing, None);
+        self.push(segment.header, FpduPayload::Nothing, Pieces::one(&[]), 0..0);
         true
     }
 
+    /// Closes an FPDU, whose place in the stream is fixed from here on.
     fn push(
         &mut self,
         header: SegmentHeader,
-        framed: Framed,
         payload: FpduPayload,
-        ends: Option<u64>,
+        octets: Pieces<'_>,
+        ends: Range<u64>,
     ) {
+        let pieces = octets.clone().count();
+        let framed = self.framer.frame::<Crc, _>(&header, octets);
         let wire_len = framed.wire_len();
         self.queued += wire_len;
-        self.fpdus.push_back(Fpdu { header, framed, wire_len, payload, ends });
+        self.fpdus.push_back(Fpdu { header, framed, wire_len, payload, pieces, ends });
     }
 
     fn is_full(&self) -> bool {

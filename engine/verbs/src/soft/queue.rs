@@ -140,6 +140,29 @@ impl SendQueue {
         self.op(self.begun).map(|op| (self.begun, op))
     }
 
+    /// The Writes from the next one on that one tagged message can carry: under one key, the target
+    /// of each begins where the one before ends. Their number, and their octets: no more than
+    /// `most`, unless the first alone has more. Only work whose doorbell has been rung counts, and
+    /// a Write of nothing goes alone.
+    pub fn contiguous_writes(&self, most: u32) -> (u64, u32) {
+        let Some((_, Op::Write { to: first, .. })) = self.next() else { return (0, 0) };
+        let (mut writes, mut len) = (1, first.len);
+        let mut end = first.offset.checked_add(u64::from(first.len)).filter(|_| len > 0);
+        let rung = usize::try_from(self.rung - self.begun).unwrap_or(usize::MAX);
+        let begun = self.place(self.begun);
+        for work in self.works.iter().skip(begun).take(rung).skip(1) {
+            let Op::Write { to, .. } = &work.op else { break };
+            let joined = len.checked_add(to.len).filter(|joined| *joined <= most);
+            let (Some(joined), Some(at)) = (joined, end) else { break };
+            if to.key != first.key || to.offset != at || to.len == 0 {
+                break;
+            }
+            (writes, len) = (writes + 1, joined);
+            end = at.checked_add(u64::from(to.len));
+        }
+        (writes, len)
+    }
+
     /// Returns true if all posted work has begun, so that work which needs no place here may go at
     /// once.
     pub fn has_begun_all(&self) -> bool {

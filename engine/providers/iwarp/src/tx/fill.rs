@@ -1,7 +1,7 @@
 //! Filling: the next message becomes FPDUs, whose places in the stream are fixed from there on.
 
-use super::{Active, FpduPayload, MessageSource};
-use crate::{conn::IwarpLink, crc::Crc};
+use super::{Active, FpduPayload, MessageSource, Pieces, QUANTUM, WorkPlace};
+use crate::conn::IwarpLink;
 use stag_pools::{AccessViolation, RemoteKey, Scope, Windows};
 use stag_protocol::iwarp::{
     rdmap::{ReadHeader, Violation},
@@ -12,8 +12,11 @@ use stag_verbs::{
     soft::{Op, Read, SendQueue},
 };
 
-/// Answers to Reads between two work requests, when both wait.
+/// Answers to Reads between two messages of work requests, when both wait.
 const ANSWERS_IN_A_ROW: u32 = 4;
+/// Octets of the longest message that several Writes make: answers to Reads, and invalidations,
+/// wait behind it.
+const JOINED_MAX: u32 = QUANTUM as u32;
 
 impl IwarpLink {
     /// Makes FPDUs of what may be sent, until a system call is full.
@@ -50,20 +53,22 @@ impl IwarpLink {
         self.transmit.active.is_some()
     }
 
-    /// Begins the next work request whose doorbell is rung.
+    /// Begins the next work request whose doorbell is rung, and the Writes behind it that the same
+    /// message can carry.
     fn begin_work(&mut self) -> bool {
         let Some((seq, op)) = self.queue.next() else { return false };
+        let whole = MessageSource::Work(WorkPlace { seq, at: 0 });
+        let mut works = 1;
         let (message, source) = match op {
             Op::Send { message, invalidate } => {
                 let invalidate = invalidate.map(|key| key.0);
-                (
-                    self.stream.begin_send(message.len() as u32, invalidate, false),
-                    MessageSource::Work(seq),
-                )
+                (self.stream.begin_send(message.len() as u32, invalidate, false), whole)
             }
             // RFC 5040 §5.1 [5040-21]: one Write goes to one tagged buffer
             Op::Write { to, .. } => {
-                (self.stream.begin_write(to.len, to.key.0, to.offset), MessageSource::Work(seq))
+                let (writes, len) = self.queue.contiguous_writes(JOINED_MAX);
+                works = writes;
+                (self.stream.begin_write(len, to.key.0, to.offset), whole)
             }
             Op::Read(read) => {
                 let header = read_header(seq, read, &self.queue);
@@ -75,7 +80,7 @@ impl IwarpLink {
         let Ok(message) = message else { return false };
         match source {
             MessageSource::Nothing => self.queue.begin_read(),
-            _ => self.queue.begin(),
+            _ => (0..works).for_each(|_| self.queue.begin()),
         }
         self.transmit.active = Some(Active { message, source });
         true
@@ -127,17 +132,17 @@ impl IwarpLink {
             transmit.active = None;
             return Ok(());
         };
-        let (at, len, source) = (segment.offset as usize, segment.len as usize, active.source);
-        let (payload, octets) = match source {
-            MessageSource::Work(seq) => {
-                let octets = queue.payload(seq).get(at..at + len);
-                (
-                    FpduPayload::Work { seq, at, len },
-                    octets.expect("a message is segmented by its own length"),
-                )
+        let (at, len) = (segment.offset as usize, segment.len as usize);
+        let mut ends = 0..0;
+        let (payload, octets) = match &mut active.source {
+            MessageSource::Work(place) => {
+                let from = *place;
+                ends = place.advance(queue, len);
+                (FpduPayload::Work { from, len }, Pieces::of_work(queue, from, len))
             }
             // RFC 5040 §5.2.1 [5040-29]: the source of an empty Read is not validated
             MessageSource::Window(request) if request.header.len > 0 => {
+                let request = *request;
                 let key = RemoteKey(request.header.source_stag);
                 let offset = request.header.source_to.wrapping_add(u64::from(segment.offset));
                 // The first segment's turn is the whole source's (RFC 5040 §7.2): nothing leaves of
@@ -145,25 +150,23 @@ impl IwarpLink {
                 let judged = if at == 0 { request.header.len as usize } else { len };
                 // RFC 5040 §5.2.1, §7.2 [5040-28]: the source of a Read is validated to its end
                 match windows.source(scope, key, offset, judged) {
-                    Ok(octets) => (
-                        FpduPayload::Window { key, offset, len },
-                        octets.get(..len).expect("a segment is no longer than its message"),
-                    ),
+                    Ok(octets) => {
+                        let octets = octets.get(..len);
+                        let octets = octets.expect("a segment is no longer than its message");
+                        (FpduPayload::Window { key, offset, len }, Pieces::one(octets))
+                    }
                     Err(refusal) => {
                         transmit.active = None;
                         return Err(stream.refuse_read(&request, segment.offset, fault(refusal)));
                     }
                 }
             }
-            _ => (FpduPayload::Nothing, &[][..]),
+            _ => (FpduPayload::Nothing, Pieces::one(&[])),
         };
-        let framed = transmit.framer.frame::<Crc, _>(&segment.header, [octets]);
-        let mut ends = None;
         if segment.last {
             transmit.active = None;
-            ends = if let MessageSource::Work(seq) = source { Some(seq) } else { None };
         }
-        transmit.push(segment.header, framed, payload, ends);
+        transmit.push(segment.header, payload, octets, ends);
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! Sending: the FPDUs that wait are gathered from where they lie and handed to the kernel.
 
-use super::{FPDUS, Fpdu, FpduPayload, SendResult, Transmit};
+use super::{FPDUS, Fpdu, FpduPayload, Pieces, SendResult, Transmit};
 use crate::{
     conn::{IwarpLink, IwarpShared},
     sock::{self, SocketResult},
@@ -9,12 +9,14 @@ use crate::{
 use stag_pools::{RemoteKey, Scope, Windows};
 use stag_protocol::iwarp::fpdu::Part;
 use stag_verbs::{Status, soft::SendQueue};
-use std::{io::IoSlice, os::fd::OwnedFd};
+use std::{io::IoSlice, iter::once, os::fd::OwnedFd};
 
-/// Pieces of memory one system call gathers: header, payload and trailer of each.
+/// Pieces of memory one system call gathers: header, payload and trailer of each FPDU. More, where
+/// payload lies in several pieces, are for the next call.
 pub(super) const PIECES: usize = 3 * FPDUS;
-/// FPDUs that take no more than a few pieces.
-const FEW: usize = 6;
+/// Pieces that most calls get along with: six FPDUs, one for each Write of 64 KiB and the reply
+/// behind them.
+const FEW: usize = 24;
 
 const _: () = assert!(PIECES <= 1024, "the kernel's limit (UIO_MAXIOV)");
 
@@ -54,9 +56,10 @@ impl IwarpLink {
         stats: &mut IwarpStats,
     ) -> (SocketResult, usize) {
         let (window, whole) = self.transmit.window_run(scope, windows);
+        let pieces = self.transmit.fpdus.iter().take(whole).map(|fpdu| 2 + fpdu.pieces);
         // Pieces that are not used cost as much as those that are.
-        if whole <= FEW {
-            self.send_pieces::<{ 3 * FEW }>(socket, &window, whole, stats)
+        if pieces.sum::<usize>() <= FEW {
+            self.send_pieces::<FEW>(socket, &window, whole, stats)
         } else {
             self.send_pieces::<PIECES>(socket, &window, whole, stats)
         }
@@ -86,8 +89,9 @@ impl IwarpLink {
         let mut free = pieces.iter_mut();
         let (mut skip, mut offered, mut used) = (self.transmit.sent, 0, 0);
         for fpdu in self.transmit.fpdus.iter().take(whole) {
-            let payload = window.octets(fpdu, &self.queue);
-            for octets in [&fpdu.header[..], payload, &fpdu.framed.trailer[..]] {
+            let payload = window.pieces(fpdu, &self.queue);
+            let (head, tail) = (once(&fpdu.header[..]), once(&fpdu.framed.trailer[..]));
+            for octets in head.chain(payload).chain(tail) {
                 let dropped = skip.min(octets.len());
                 skip -= dropped;
                 let octets = octets.get(dropped..).unwrap_or_default();
@@ -117,7 +121,7 @@ impl IwarpLink {
         let (window, whole) = self.transmit.window_run(scope, windows);
         scratch.clear();
         for fpdu in self.transmit.fpdus.iter().take(whole) {
-            let payload = window.octets(fpdu, &self.queue);
+            let payload = window.pieces(fpdu, &self.queue);
             for part in fpdu.framed.parts() {
                 match part {
                     Part::Marker(marker) => scratch.extend_from_slice(&marker),
@@ -126,7 +130,10 @@ impl IwarpLink {
                     }
                     Part::Payload(range) => {
                         stats.octets_gathered += range.len() as u64;
-                        scratch.extend_from_slice(payload.get(range).unwrap_or_default());
+                        payload
+                            .clone()
+                            .part(range)
+                            .for_each(|part| scratch.extend_from_slice(part));
                     }
                     Part::Trailer(range) => {
                         scratch
@@ -151,7 +158,7 @@ impl IwarpLink {
             transmit.sent -= fpdu.wire_len;
             transmit.queued -= fpdu.wire_len;
             stats.fpdus_out += 1;
-            if let Some(seq) = fpdu.ends {
+            for seq in fpdu.ends.clone() {
                 queue.complete(seq, Status::Success, None);
             }
             transmit.fpdus.pop_front();
@@ -172,16 +179,14 @@ pub(super) struct WindowRun<'a> {
 
 impl<'a> WindowRun<'a> {
     /// The payload of `fpdu`, which is in this run when it comes from a window.
-    fn octets(&self, fpdu: &Fpdu, queue: &'a SendQueue) -> &'a [u8] {
+    fn pieces(&self, fpdu: &Fpdu, queue: &'a SendQueue) -> Pieces<'a> {
         match fpdu.payload {
-            FpduPayload::Nothing => &[],
-            FpduPayload::Work { seq, at, len } => queue
-                .payload(seq)
-                .get(at..at + len)
-                .expect("work stays until its last FPDU is sent"),
+            FpduPayload::Nothing => Pieces::one(&[]),
+            FpduPayload::Work { from, len } => Pieces::of_work(queue, from, len),
             FpduPayload::Window { offset, len, .. } => {
                 let at = (offset - self.offset) as usize;
-                self.octets.get(at..at + len).expect("the run spans the FPDUs it was made for")
+                let octets = self.octets.get(at..at + len);
+                Pieces::one(octets.expect("the run spans the FPDUs it was made for"))
             }
         }
     }

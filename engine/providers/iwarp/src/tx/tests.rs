@@ -113,7 +113,7 @@ fn a_send_goes_on_at_every_octet_where_the_kernel_stopped() {
         assert_eq!(waiting(&link, &mut windows), whole[sent..], "behind {sent} octets");
         let ends =
             link.transmit.fpdus.front().filter(|fpdu| link.transmit.sent + 1 == fpdu.wire_len);
-        let ends = ends.is_some_and(|fpdu| fpdu.ends.is_some());
+        let ends = ends.is_some_and(|fpdu| !fpdu.ends.is_empty());
         link.consume(1, &mut stats);
         // Work is complete with the last octet that the kernel takes of it, not before.
         let before = tags.len();
@@ -158,7 +158,7 @@ fn answers_leave_room_for_work_and_work_for_answers() {
         .transmit
         .fpdus
         .iter()
-        .map(|fpdu| if fpdu.ends.is_some() { 'w' } else { 'a' })
+        .map(|fpdu| if fpdu.ends.is_empty() { 'a' } else { 'w' })
         .collect();
     assert_eq!(order, "aaaawaaaawww");
 }
