@@ -142,6 +142,8 @@ macro_rules! conformance_tests {
             messages::an_event_that_is_there_prevents_sleep
             messages::an_arrival_ends_sleep
             memory::a_write_is_placed_before_the_message_behind_it
+            memory::writes_side_by_side_are_in_place_and_complete_each
+            memory::a_write_behind_its_neighbours_keeps_to_its_window
             memory::a_window_tells_what_is_not_an_earlier_owners
             memory::a_write_reaches_exactly_its_window
             memory::a_write_of_nothing_needs_no_window

@@ -36,6 +36,70 @@ pub fn a_write_is_placed_before_the_message_behind_it<F: Fixture>(w: &mut World<
     }
 }
 
+/// Writes whose targets follow each other may travel as one: each completes by itself, in order,
+/// and what is posted between them keeps its place.
+pub fn writes_side_by_side_are_in_place_and_complete_each<F: Fixture>(w: &mut World<F>) {
+    let Joined { a, b } = w.pair();
+    let octets = pattern(65_536, 8);
+    for lens in [&[16_384; 4][..], &[10_000, 1, 0, 7, 20_000, 35_528], &[9_000, 1, 1, 1, 1, 1, 1]] {
+        let windows = [0, 1].map(|_| w.open(B, b, &[b'.'; 65_536], Access::RemoteWrite));
+        let mut at = 0;
+        for (place, len) in lens.iter().enumerate() {
+            // Every third goes to both windows, so that neighbours differ by their key, too.
+            for window in &windows[..1 + usize::from(place % 3 == 2)] {
+                let to = RemoteSpan { offset: window.offset + at as u64, ..span(*window) };
+                w.post_write(A, a, &octets[at..at + len], to);
+            }
+            at += len;
+        }
+        // The target of this one follows no other.
+        w.post_write(A, a, &octets[..lens[0]], span(windows[0]));
+        w.send(A, a, b"written", Some(windows[0].key));
+        let message = w.message(B, b);
+        let written = message.invalidated.unwrap().into_buf();
+        assert!(written[..at] == octets[..at], "{lens:?}");
+        w.repost(B, message.buf);
+        w.send(A, a, b"written", Some(windows[1].key));
+        let message = w.message(B, b);
+        let written = message.invalidated.unwrap().into_buf();
+        let third = lens[..2].iter().sum()..lens[..lens.len().min(3)].iter().sum();
+        assert!(written[third.clone()] == octets[third], "{lens:?}");
+        w.repost(B, message.buf);
+        let done = std::mem::take(&mut w.seats[A].done);
+        assert!(done.iter().all(|done| done.status == Status::Success), "{lens:?}");
+    }
+}
+
+/// The last of Writes whose targets follow each other reaches beyond the window: it is refused as
+/// it would be alone, and each of them completes once.
+pub fn a_write_behind_its_neighbours_keeps_to_its_window<F: Fixture>(w: &mut World<F>) {
+    if !F::CHECKS_BOUNDS {
+        return;
+    }
+    let at = w.ends_with(LIMITS);
+    for beyond in [1, 9_000] {
+        let Joined { a, b } = w.join(&at);
+        let buf = w.buf(&[b'.'; 50_000]);
+        let window = w.open_span(B, b, buf, 100..40_100, Access::RemoteWrite);
+        let lens = [10_000, 10_000, 10_000, 10_000 + beyond];
+        let mut tags = Vec::new();
+        for (place, len) in lens.into_iter().enumerate() {
+            let offset = window.offset + 10_000 * place as u64;
+            let octets = vec![b'w'; len];
+            tags.push(w.post_write(A, a, &octets, RemoteSpan { offset, ..span(window) }));
+        }
+        w.send(A, a, b"never seen", None);
+        let causes = w.end_of(Joined { a, b });
+        w.assert_fault(causes, ddp(1));
+        let done: Vec<Tag> = w.seats[A].done.drain(..).map(|done| done.tag).collect();
+        assert_eq!(done[..4], tags, "{beyond} octets beyond");
+        let (_, fenced) = w.seats[B].unbound.pop().unwrap();
+        let buf = fenced.into_buf();
+        assert!(buf[..100].iter().chain(&buf[40_100..]).all(|octet| *octet == b'.'));
+        assert!(w.seats[B].received.is_empty(), "{beyond} octets beyond");
+    }
+}
+
 /// A window tells how much of its front holds nothing of an earlier owner, however the peer wrote:
 /// whoever believes a peer that claims more than it wrote shows no stranger's octets.
 pub fn a_window_tells_what_is_not_an_earlier_owners<F: Fixture>(w: &mut World<F>) {

@@ -54,6 +54,53 @@ fn messages_writes_and_reads_of_many_lengths_arrive() {
     assert_eq!((a.iwarp.windows_bound(), b.iwarp.windows_bound()), (0, 0));
 }
 
+#[test]
+fn a_mebibyte_in_extents_of_64_kib_is_seventeen_fpdus() {
+    const EXTENT: usize = 64 << 10;
+    let (mut b, at) = End::listening(config());
+    let mut a = End::new(config());
+    b.post_receives(8);
+    let (qa, qb) = join(&mut a, &mut b, at);
+    let octets = pattern(1 << 20, 3);
+    for round in 0..20 {
+        let blank = b.buf(&vec![0; 1 << 20]);
+        let window = b.iwarp.bind(qb, blank, 0..1 << 20, Access::RemoteWrite).unwrap();
+        let (before, heard) = (*a.iwarp.stats(), *b.iwarp.stats());
+        let stored = a.buf(&octets).freeze();
+        for place in 0..16 {
+            let source = stored.slice(place * EXTENT..(place + 1) * EXTENT);
+            let offset = window.offset + (place * EXTENT) as u64;
+            let to = RemoteSpan { key: window.key, offset, len: EXTENT as u32 };
+            a.iwarp.post_write(qa, Tag(place as u64), source, to).unwrap();
+        }
+        a.iwarp.post_send(qa, Tag(16), a.buf(b"reply"), Some(window.key)).unwrap();
+        a.iwarp.ring();
+        until([&mut a, &mut b], |[a, b]| a.events.len() == 17 && b.events.len() == 1);
+        let is_tagged = |event: &Event, place: u64| matches!(event, Event::Completed { tag, status: Status::Success, .. } if *tag == Tag(place));
+        let mut done = a.events.drain(..).zip(0..);
+        assert!(done.all(|(event, place)| is_tagged(&event, place)), "each completes, in order");
+        let Some(Event::Received { buf, invalidated: Some(fenced), .. }) = b.events.pop_front()
+        else {
+            panic!("the reply")
+        };
+        assert!(fenced.into_buf()[..] == octets);
+        b.iwarp.post_receive(buf).unwrap();
+        let (a, b) = (*a.iwarp.stats(), *b.iwarp.stats());
+        println!(
+            "{} sends, {} of them short, {} receives",
+            a.sendmsg - before.sendmsg,
+            a.sendmsg_short - before.sendmsg_short,
+            b.recv - heard.recv
+        );
+        // 1 MiB in ULPDUs of 64,768 octets, and the reply; 33 if each Write were alone.
+        assert_eq!(a.fpdus_out - before.fpdus_out, 18, "round {round}");
+        assert_eq!(b.fpdus_in - heard.fpdus_in, 18, "round {round}");
+        // A call sends five FPDUs, unless the kernel takes less.
+        let (calls, short) = (a.sendmsg - before.sendmsg, a.sendmsg_short - before.sendmsg_short);
+        assert!(calls <= 4 + short, "{calls} calls, of which {short} are short");
+    }
+}
+
 /// A message from `a` to `b`, and one back.
 fn round_trip(a: &mut End, b: &mut End, qa: Qp, qb: Qp) {
     assert!(a.iwarp.send_inline(qa, b"there", None));
