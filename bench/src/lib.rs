@@ -4,6 +4,7 @@
 
 pub mod callgrind;
 pub mod counted;
+pub mod crowd;
 pub mod ends;
 pub mod headers;
 pub mod lane;
