@@ -27,20 +27,28 @@ pub struct Setup {
 }
 
 /// The state of one connection. [`handle_message`](Self::handle_message) says what arrives on it.
+// In this order: all that short messages need comes first, for one line of memory.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub struct Connection {
-    pub(super) side: Side,
-    own: PrivateData,
-    peer: PrivateData,
-    pub(super) negotiation: Negotiation,
-    pub(super) calls: Option<RequesterCredits>,
-    pub(super) serves: Option<ResponderCredits>,
-    pub(super) options: Lanes,
     /// Follows from the rest, and is asked for with each message.
     pub(super) short: short::Layout,
+    pub(super) calls: Option<RequesterCredits>,
+    pub(super) serves: Option<ResponderCredits>,
+    pub(super) side: Side,
+    pub(super) negotiation: Negotiation,
+    own: PrivateData,
+    peer: PrivateData,
+    pub(super) options: Lanes,
 }
 
+// With the name of its connection and the key of its place, the rest of a line of 64 octets.
+const _: () = assert!(core::mem::offset_of!(Connection, negotiation) <= Connection::SHORT_LEN);
+
 impl Connection {
+    /// Octets at the start of a connection that short messages read and write.
+    pub const SHORT_LEN: usize = 40;
+
     /// A fresh connection of version 1: nothing outstanding, one credit (RFC 8166 §3.3.3).
     pub fn new(setup: Setup) -> Self {
         Self::speaking(setup, Versions::One)

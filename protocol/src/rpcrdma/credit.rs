@@ -2,7 +2,7 @@
 //!
 //! Each direction of a connection counts by itself (RFC 8167 §4.1).
 
-use core::fmt;
+use core::{fmt, num::NonZeroU32};
 
 use super::{Credits, PeerFault};
 
@@ -23,7 +23,7 @@ impl core::error::Error for NoCredit {}
 pub struct RequesterCredits {
     in_flight: u32,
     limit: u32,
-    max: u32,
+    max: NonZeroU32,
 }
 
 impl RequesterCredits {
@@ -33,7 +33,7 @@ impl RequesterCredits {
     /// # Panics
     /// When `max` is zero: such a side does not call.
     pub const fn new(max: u32) -> Self {
-        assert!(max > 0, "a side that calls has at least one credit");
+        let max = NonZeroU32::new(max).expect("a side that calls has at least one credit");
         // RFC 8166 §3.3.3 [8166-6]: a fresh connection has one credit
         Self { in_flight: 0, limit: 1, max }
     }
@@ -66,14 +66,14 @@ impl RequesterCredits {
         // RFC 8166 §3.3.3 [8166-7]: the first reply tells how many calls may follow
         // Most replies say what the one before said.
         if granted.0 != self.limit {
-            self.limit = granted.0.clamp(1, self.max);
+            self.limit = granted.0.clamp(1, self.max.get());
         }
     }
 
     /// Credits that every call requests in its credit word.
     #[inline]
     pub const fn requested(&self) -> Credits {
-        Credits(self.max)
+        Credits(self.max.get())
     }
 
     /// Calls in flight.
@@ -101,7 +101,7 @@ impl RequesterCredits {
 #[derive(Clone, Copy, Debug)]
 pub struct ResponderCredits {
     outstanding: u32,
-    grant: u32,
+    grant: NonZeroU32,
     /// Calls that may be outstanding: the grant, or more while the peer may not know of a lower
     /// one.
     allowed: u32,
@@ -114,8 +114,8 @@ impl ResponderCredits {
     /// # Panics
     /// When `grant` is zero, which no reply may say (RFC 8166 §3.3.1).
     pub const fn new(grant: u32) -> Self {
-        assert!(grant > 0, "a grant is never zero");
-        Self { outstanding: 0, grant, allowed: grant }
+        let nonzero = NonZeroU32::new(grant).expect("a grant is never zero");
+        Self { outstanding: 0, grant: nonzero, allowed: grant }
     }
 
     /// Counts a call of the peer. A peer that has one credit before its first reply may use the
@@ -139,7 +139,7 @@ impl ResponderCredits {
     pub fn handle_reply(&mut self) -> bool {
         self.outstanding = self.outstanding.checked_sub(1).expect("every reply follows its call");
         let before = self.allowed;
-        self.allowed = before.saturating_sub(1).max(self.grant);
+        self.allowed = before.saturating_sub(1).max(self.grant.get());
         self.allowed != before
     }
 
@@ -147,14 +147,14 @@ impl ResponderCredits {
     /// 8166 §3.3.1). Zero means one.
     pub fn set_grant(&mut self, grant: u32) {
         // RFC 8166 §3.3.1 [8166-3]: a reply never grants zero credits
-        self.grant = grant.max(1);
-        self.allowed = self.allowed.max(self.grant);
+        self.grant = NonZeroU32::new(grant).unwrap_or(NonZeroU32::MIN);
+        self.allowed = self.allowed.max(self.grant.get());
     }
 
     /// Credits that every reply and every RDMA_ERROR grants in its credit word.
     #[inline]
     pub const fn granted(&self) -> Credits {
-        Credits(self.grant)
+        Credits(self.grant.get())
     }
 
     /// Receives that have to be posted, or held by calls that arrived: calls that may be
@@ -169,6 +169,10 @@ impl ResponderCredits {
         self.outstanding
     }
 }
+
+// A side that does not call, or does not serve, is told without another word.
+const _: () = assert!(size_of::<Option<RequesterCredits>>() == 12);
+const _: () = assert!(size_of::<Option<ResponderCredits>>() == 12);
 
 #[cfg(test)]
 mod tests {

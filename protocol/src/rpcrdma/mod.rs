@@ -58,7 +58,10 @@ pub enum Direction {
 }
 
 /// Role of this end of the connection: client or server (RFC 8167 §2).
+// A word, so that the numbers that it never has tell of an `Option<Connection>`, and of whatever
+// holds one, in the line of memory that is read anyhow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub enum Side {
     /// This end connected.
     Client,

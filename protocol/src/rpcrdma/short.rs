@@ -42,14 +42,17 @@ pub enum ShortMessage {
 /// The layout of short messages on one connection. There is none before its version is settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// Octets of their header: [`HEADER_LEN`], [`DIRECTED_LEN`], or zero where there are none.
-    pub(super) header_len: u32,
-    /// The version word of headers that do not say their direction; zero where there are none.
-    version: u32,
     /// Octets of the longest RPC message behind such a header, to the peer and from it.
     pub(super) send_max: u32,
     pub(super) receive_max: u32,
+    /// Octets of their header: [`HEADER_LEN`], [`DIRECTED_LEN`], or zero where there are none.
+    pub(super) header_len: u8,
+    /// The version word of headers that do not say their direction; zero where there are none.
+    version: u8,
 }
+
+const _: () = assert!(HEADER_LEN < 256 && DIRECTED_LEN < 256 && v1::VERSION < v2::VERSION);
+const _: () = assert!(v2::VERSION < 256);
 
 impl Layout {
     pub(super) fn of(connection: &Connection) -> Self {
@@ -65,7 +68,8 @@ impl Layout {
         };
         let (send, receive) = (connection.send_threshold(), connection.receive_threshold());
         let (send_max, receive_max) = (rest(send), rest(receive));
-        Self { header_len: header_len as u32, version, send_max, receive_max }
+        // Both are small: see above.
+        Self { send_max, receive_max, header_len: header_len as u8, version: version as u8 }
     }
 
     /// Octets of a short header; zero if there is none on this connection.
@@ -77,7 +81,7 @@ impl Layout {
     /// Returns true if short messages are of version 2.
     #[inline]
     pub const fn is_two(&self) -> bool {
-        self.version != v1::VERSION
+        self.version != v1::VERSION as u8
     }
 
     /// Returns true if an RPC call message of `call` octets, and its reply of `reply` octets at
@@ -105,7 +109,7 @@ impl Connection {
         }
         let head: &[u8; HEADER_LEN + RPC_LEN] = message.first_chunk()?;
         let (header, rpc) = head.split_first_chunk()?;
-        let header = parse_short(header, self.short.version)?;
+        let header = parse_short(header, self.short.version.into())?;
         self.handle_rpc(header, rpc.first_chunk()?)
     }
 
@@ -168,7 +172,7 @@ impl Connection {
             MessageType::Reply => self.serves.as_ref().map(|serves| serves.granted()),
         };
         let header = ShortHeader { xid, credits: credits.unwrap_or_default() };
-        let (version, out) = (self.short.version, out.as_mut_slice());
+        let (version, out) = (self.short.version.into(), out.as_mut_slice());
         match LEN {
             HEADER_LEN => emit_short(header, version, out),
             DIRECTED_LEN => emit_short_directed(header, v2::VERSION, message_type, out),
