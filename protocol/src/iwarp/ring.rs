@@ -1,11 +1,13 @@
 //! A queue with a fixed number of places.
 
 /// Up to `N` items, first in, first out.
+// In this order: an empty one is told without another line of memory.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub(super) struct Ring<T, const N: usize> {
-    places: [T; N],
-    head: usize,
     len: usize,
+    head: usize,
+    places: [T; N],
 }
 
 impl<T: Copy + Default, const N: usize> Ring<T, N> {
@@ -30,7 +32,7 @@ impl<T: Copy + Default, const N: usize> Ring<T, N> {
     }
 
     pub(super) fn front(&self) -> Option<&T> {
-        self.places.get(self.head).filter(|_| self.len > 0)
+        if self.len == 0 { None } else { self.places.get(self.head) }
     }
 
     pub(super) fn front_mut(&mut self) -> Option<&mut T> {

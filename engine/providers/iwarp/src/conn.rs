@@ -50,40 +50,48 @@ pub(crate) enum IwarpState {
 pub(crate) type Stream = stream::Stream<{ READS_MAX as usize }, { READS_MAX as usize }>;
 
 /// State of a connection after MPA set-up.
+// In this order: what each short message asks for lies together, and what a Send needs of the
+// stream begins it.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct IwarpLink {
     pub(crate) stream: Stream,
+    pub(crate) queue: SendQueue,
     /// Check CRCs.
     pub(crate) crc: bool,
-    pub(crate) peer: rdmap::Peer,
+    /// A Write or an answer has begun to arrive and has not ended.
+    pub(crate) is_amid_tagged: bool,
+    /// Reads that end behind the next header, because an FPDU landed lately.
+    pub(crate) headers_first: u8,
     /// The peer serves at least one Read at a time.
     pub(crate) may_read: bool,
-    pub(crate) queue: SendQueue,
     pub(crate) transmit: Transmit,
     /// The message that is arriving.
     pub(crate) landing: Option<Landing>,
-    /// A Write or an answer has begun to arrive and has not ended.
-    pub(crate) is_amid_tagged: bool,
     /// The tagged FPDU whose payload lands as it arrives.
     pub(crate) arrival: Option<Arrival>,
-    /// Reads that end behind the next header, because an FPDU landed lately.
-    pub(crate) headers_first: u8,
+    pub(crate) peer: rdmap::Peer,
     /// The work request that the peer's Terminate is about.
     pub(crate) blamed: Option<(u64, Status)>,
 }
 
 /// One connection.
+// In this order, and from the start of a line of memory on: what each short message asks for lies
+// together.
 #[derive(Debug)]
+#[repr(C, align(64))]
 pub(crate) struct IwarpConn {
     pub(crate) qp: Qp,
     pub(crate) socket: OwnedFd,
-    pub(crate) peer: SocketAddr,
-    pub(crate) state: IwarpState,
-    /// The engine knows this connection and gets its events.
-    pub(crate) is_known: bool,
-    /// The engine has had its last event.
-    pub(crate) is_over: bool,
-    pub(crate) private_data: Box<[u8]>,
+    /// The kernel took less than we have.
+    pub(crate) wants_out: bool,
+    /// A whole message is in the input and has nowhere to go.
+    pub(crate) is_stalled: bool,
+    /// It is asked for octets instead of watched for them ([`crate::hot`]).
+    pub(crate) is_hot: bool,
+    /// It is in the list of those with unrung work.
+    pub(crate) is_posted: bool,
+    pub(crate) link: Option<Box<IwarpLink>>,
     /// Octets that arrived and are not consumed: set-up frames, or the start of an FPDU.
     pub(crate) input: LentOctets,
     /// FPDUs that wait for the kernel, whole or from where it stopped: copies of short messages,
@@ -91,24 +99,22 @@ pub(crate) struct IwarpConn {
     pub(crate) output: LentOctets,
     /// Octets at the front of the output that the kernel has.
     pub(crate) output_sent: usize,
-    pub(crate) link: Option<Box<IwarpLink>>,
-    /// Time at which to give up the awaited event.
-    pub(crate) deadline: Option<Time>,
-    /// Events of the socket that epoll watches.
-    pub(crate) interest: Ready,
-    /// The kernel took less than we have.
-    pub(crate) wants_out: bool,
-    /// A whole message is in the input and has nowhere to go.
-    pub(crate) is_stalled: bool,
-    /// It is asked for octets instead of watched for them ([`crate::hot`]).
-    pub(crate) is_hot: bool,
+    pub(crate) state: IwarpState,
     /// Something can be sent that no doorbell announces: an answer, a Terminate, a Read that waited
     /// for the ORD.
     pub(crate) wants_flush: bool,
-    /// It is in the list of those with unrung work.
-    pub(crate) is_posted: bool,
     /// It is in the list of those that want a flush.
     pub(crate) is_listed: bool,
+    /// The engine knows this connection and gets its events.
+    pub(crate) is_known: bool,
+    /// The engine has had its last event.
+    pub(crate) is_over: bool,
+    /// Events of the socket that epoll watches.
+    pub(crate) interest: Ready,
+    /// Time at which to give up the awaited event.
+    pub(crate) deadline: Option<Time>,
+    pub(crate) private_data: Box<[u8]>,
+    pub(crate) peer: SocketAddr,
 }
 
 /// Octets that arrived and are not used up, or that wait to be sent. Their memory is lent by the

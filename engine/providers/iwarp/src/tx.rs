@@ -95,16 +95,18 @@ pub(crate) struct Fpdu {
 }
 
 /// The sending half of a connection.
+// In this order: what short messages ask for comes first.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Transmit {
     framer: Framer,
-    has_markers: bool,
     mulpdu: u16,
+    has_markers: bool,
     /// FPDUs must not share a TCP segment with what follows.
     ends_segments: bool,
-    active: Option<Active>,
     /// Its memory is lent by the shard while there are any.
     fpdus: VecDeque<Fpdu>,
+    active: Option<Active>,
     /// Octets of the first FPDU that the kernel has.
     sent: usize,
     /// Octets of all FPDUs that wait, `sent` included.

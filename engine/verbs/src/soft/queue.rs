@@ -56,17 +56,19 @@ pub struct Work {
 }
 
 /// Work requests in the order they were posted, each named by its sequence number.
+// In this order: what every message asks for comes first, for one line of memory.
 #[derive(Debug)]
+#[repr(C)]
 pub struct SendQueue {
-    /// Their memory is lent by the shard while there are any: most connections are idle.
-    works: VecDeque<Work>,
-    capacity: usize,
     /// Sequence number of the oldest work request that is kept.
     first: u64,
     /// Of the next one to begin.
     begun: u64,
     /// Of the first one whose doorbell has not been rung.
     rung: u64,
+    /// Their memory is lent by the shard while there are any: most connections are idle.
+    works: VecDeque<Work>,
+    capacity: usize,
     /// Spans of the Reads that are posted and not asked for, in order. Grows to what was pending at
     /// one time.
     spans: VecDeque<RemoteSpan>,

@@ -77,25 +77,35 @@ struct OpenSend {
 }
 
 /// The state of one connection after MPA set-up.
+// In this order: all that Sends need comes first, in one line of memory; what only Reads need is
+// long.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 pub struct Stream<const IRD: usize, const ORD: usize> {
     gate: Gate,
-    peer: Peer,
-    ird: usize,
-    ord: usize,
     /// The responder treats a zero-length Send as indication only when it is the very first
     /// message.
     awaits_send_rtr: bool,
-    send_msn_in: u32,
-    read_msn_in: u32,
-    send_msn_out: u32,
-    read_msn_out: u32,
-    open_send: Option<OpenSend>,
     open_tagged: Option<Opcode>,
-    inbound_reads: Ring<ReadRequest, IRD>,
     is_answering: bool,
+    send_msn_in: u32,
+    send_msn_out: u32,
+    open_send: Option<OpenSend>,
+    /// Its length comes first.
+    inbound_reads: Ring<ReadRequest, IRD>,
     outbound_reads: Ring<OutstandingRead, ORD>,
+    read_msn_in: u32,
+    read_msn_out: u32,
+    ird: usize,
+    ord: usize,
+    peer: Peer,
 }
+
+// The number of Reads that wait is the last of what a Send asks for.
+const _: () = assert!(
+    core::mem::offset_of!(Stream<1, 1>, inbound_reads) + size_of::<usize>() <= 64,
+    "Sends need one line of memory"
+);
 
 impl<const IRD: usize, const ORD: usize> Stream<IRD, ORD> {
     /// A stream behind a successful set-up.
