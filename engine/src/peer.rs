@@ -3,7 +3,7 @@
 use crate::{
     app::PeerId,
     options::PeerOptions,
-    peers::{GrantUse, Life},
+    peers::{GrantUse, Life, Standing},
     requester::PeerCalls,
     responder::Served,
 };
@@ -11,15 +11,17 @@ use stag_pools::table::Key;
 use stag_protocol::rpcrdma::{Connection, Side};
 use stag_verbs::{PeerAddress, Qp, Time};
 
-/// One peer. The parts that each call needs come first and lie together: in a crowd none of them is
-/// in a cache when a call comes, and each line of memory that it touches is waited for.
+/// One peer. The parts that each short call needs come first, in two lines of memory: in a crowd
+/// none of them is in a cache when a call comes, and each line that it touches is waited for.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Peer {
-    pub(crate) link: Link,
     /// The use that the peer makes of its grant.
     pub(crate) grant: GrantUse,
+    pub(crate) standing: Standing,
     pub(crate) address: PeerAddress,
+    /// The second line begins here, with the state for short messages.
+    pub(crate) link: Link,
     /// Our calls to this peer.
     pub(crate) calls: PeerCalls,
     /// Its names and its connections, one after another.
@@ -35,14 +37,24 @@ pub(crate) struct Peer {
 /// The way to a peer.
 #[derive(Debug)]
 pub(crate) enum Link {
-    /// A connection of the provider. `state` is there once the peer's private data is known.
-    Fabric { qp: Qp, state: Option<Connection> },
+    /// A connection of the provider.
+    Fabric(FabricLink),
     /// None: it is tried again at this time.
     Lost { retry_at: Time },
     /// None since this time: the peer has to come back.
     Absent { since: Time },
     /// A TCP connection, by its key among the streams.
     Stream(Key),
+}
+
+/// A connection of the provider.
+// In this order: a line of memory has its name and all that short messages need of its state.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct FabricLink {
+    pub(crate) qp: Qp,
+    /// There once the peer's private data is known.
+    pub(crate) state: Option<Connection>,
 }
 
 impl Peer {
@@ -56,7 +68,8 @@ impl Peer {
             served: Served::new(now),
             options: PeerOptions::default(),
             grant: GrantUse::new(now),
-            life: Life::new(side),
+            standing: Standing::new(side),
+            life: Life::new(),
         }
     }
 }
@@ -66,4 +79,39 @@ impl Peer {
 pub(crate) struct Sender {
     pub(crate) peer: PeerId,
     pub(crate) address: PeerAddress,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stag_pools::{Table, table::Line};
+    use stag_protocol::rpcrdma::{PrivateData, Setup};
+    use stag_verbs::Qp;
+
+    #[test]
+    fn a_short_call_finds_all_of_its_peer_in_two_lines_of_memory() {
+        let own = PrivateData::SILENT;
+        let setup = Setup { side: Side::Server, own, peer: own, calls_max: 1, grant: 1 };
+        let mut table = Table::<Peer, Line>::new(2);
+        for _ in 0..2 {
+            let (qp, state) = (Qp(Key::from_bits(1)), Some(Connection::new(setup)));
+            let key = table
+                .insert(Peer::new(Side::Server, Link::Fabric(FabricLink { qp, state }), Time(0)))
+                .expect("there is a place");
+            let entry = table.get(key).expect("it was inserted");
+            let Link::Fabric(FabricLink { qp, state: Some(connection) }) = &entry.link else {
+                unreachable!()
+            };
+            let (first, second) = (line(&entry.grant, 0), line(qp, 0));
+            assert_eq!(line(&entry.standing, size_of::<Standing>() - 1), first);
+            assert_eq!(line(&entry.address, size_of::<PeerAddress>() - 1), first);
+            assert_eq!(line(connection, Connection::SHORT_LEN - 1), second);
+            assert_eq!(second, first + 1);
+        }
+    }
+
+    /// The number of the line with octet `at` of `part`.
+    fn line<T>(part: &T, at: usize) -> usize {
+        (std::ptr::from_ref(part).addr() + at) / 64
+    }
 }

@@ -5,7 +5,7 @@ use crate::{
     app::{App, Cx, PeerId},
     config::{Config, INLINE_LEN},
     core::Core,
-    peer::Link,
+    peer::{FabricLink, Link},
     stats::Snapshot,
     stream::Streams,
 };
@@ -159,7 +159,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// over TCP.
     pub fn version(&self, peer: PeerId) -> Option<Version> {
         match &self.core.peers.get(peer)?.link {
-            Link::Fabric { state: Some(connection), .. } => connection.version(),
+            Link::Fabric(FabricLink { state: Some(connection), .. }) => connection.version(),
             _ => None,
         }
     }

@@ -27,28 +27,92 @@ impl Key {
 
 /// At most `capacity` entries, found by [`Key`] in constant time. Nothing is allocated after it is
 /// made.
+///
+/// Entries begin where an `A` may: a table of long ones that are looked at one by one says
+/// [`Line`], so that the front of each is whole lines of memory.
 #[derive(Debug)]
-pub struct Table<T> {
-    entries: Box<[Entry<T>]>,
+pub struct Table<T, A = u8> {
+    entries: Box<[Entry<T, A>]>,
     free: Vec<u32>,
 }
 
-// In this order: the generation is read with the first line of the value, which may be long.
+/// The alignment of a line of memory: 64 octets, the first eight of which [`Table`] has.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(64))]
+pub struct Line;
+
 #[derive(Debug)]
 #[repr(C)]
-struct Entry<T> {
-    generation: u32,
-    value: Option<T>,
+struct Entry<T, A> {
+    aligned: [A; 0],
+    place: Place<T>,
 }
 
-impl<T> Table<T> {
+/// A place, and how many entries it had. Tag and count come first, in eight octets that are read
+/// with the first line of the value, which may be long.
+#[derive(Debug)]
+#[repr(u32)]
+enum Place<T> {
+    Free { generation: u32 },
+    Used { generation: u32, value: T },
+}
+
+impl<T, A> Entry<T, A> {
+    const fn free(generation: u32) -> Self {
+        Self { aligned: [], place: Place::Free { generation } }
+    }
+
+    #[inline]
+    const fn generation(&self) -> u32 {
+        match self.place {
+            Place::Free { generation } | Place::Used { generation, .. } => generation,
+        }
+    }
+
+    #[inline]
+    const fn value(&self) -> Option<&T> {
+        match &self.place {
+            Place::Used { value, .. } => Some(value),
+            Place::Free { .. } => None,
+        }
+    }
+
+    #[inline]
+    const fn value_mut(&mut self) -> Option<&mut T> {
+        match &mut self.place {
+            Place::Used { value, .. } => Some(value),
+            Place::Free { .. } => None,
+        }
+    }
+
+    /// Takes the value out, if there is one. Its key goes stale.
+    #[inline]
+    fn take(&mut self) -> Option<T> {
+        let next = Place::Free { generation: self.generation().wrapping_add(1) };
+        match self.place {
+            Place::Free { .. } => None,
+            Place::Used { .. } => match std::mem::replace(&mut self.place, next) {
+                Place::Used { value, .. } => Some(value),
+                Place::Free { .. } => None,
+            },
+        }
+    }
+
+    /// Drops the value where it is: it may be long. Its key goes stale.
+    #[inline]
+    fn empty(&mut self) {
+        self.place = Place::Free { generation: self.generation().wrapping_add(1) };
+    }
+}
+
+impl<T, A> Table<T, A> {
     /// An empty table.
     ///
     /// # Panics
     /// When `capacity` does not fit 32 bits.
     pub fn new(capacity: usize) -> Self {
         let count = u32::try_from(capacity).expect("a table's size fits 32 bits");
-        let entries = (0..count).map(|_| Entry { generation: 0, value: None }).collect();
+        let entries = (0..count).map(|_| Entry::free(0)).collect();
         Self { entries, free: (0..count).rev().collect() }
     }
 
@@ -58,18 +122,15 @@ impl<T> Table<T> {
         let Some(index) = self.free.pop() else { return Err(value) };
         let entry =
             self.entries.get_mut(index as usize).expect("the free list names places of the table");
-        entry.value = Some(value);
-        Ok(Key { index, generation: entry.generation })
+        let generation = entry.generation();
+        entry.place = Place::Used { generation, value };
+        Ok(Key { index, generation })
     }
 
     /// The entry `key` names, unless it was removed.
     #[inline]
     pub fn get(&self, key: Key) -> Option<&T> {
-        self.entries
-            .get(key.index())
-            .filter(|entry| entry.generation == key.generation)?
-            .value
-            .as_ref()
+        self.entries.get(key.index()).filter(|entry| entry.generation() == key.generation)?.value()
     }
 
     /// The entry `key` names, unless it was removed.
@@ -77,16 +138,15 @@ impl<T> Table<T> {
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         self.entries
             .get_mut(key.index())
-            .filter(|entry| entry.generation == key.generation)?
-            .value
-            .as_mut()
+            .filter(|entry| entry.generation() == key.generation)?
+            .value_mut()
     }
 
     /// The key that the next entry gets; `None` when there is no place.
     #[inline]
     pub fn next_key(&self) -> Option<Key> {
         let index = *self.free.last()?;
-        let generation = self.entries.get(index as usize)?.generation;
+        let generation = self.entries.get(index as usize)?.generation();
         Some(Key { index, generation })
     }
 
@@ -95,30 +155,29 @@ impl<T> Table<T> {
     pub fn skip_next(&mut self) {
         let place = self.free.last().copied().unwrap_or(u32::MAX);
         if let Some(entry) = self.entries.get_mut(place as usize) {
-            entry.generation = entry.generation.wrapping_add(1);
+            entry.empty();
         }
     }
 
     /// Takes the entry `key` names out.
     #[inline]
     pub fn remove(&mut self, key: Key) -> Option<T> {
-        let is_it =
-            |entry: &&mut Entry<T>| entry.generation == key.generation && entry.value.is_some();
+        let is_it = |entry: &&mut Entry<T, A>| {
+            entry.generation() == key.generation && entry.value().is_some()
+        };
         let entry = self.entries.get_mut(key.index()).filter(is_it)?;
-        entry.generation = entry.generation.wrapping_add(1);
         self.free.push(key.index);
-        entry.value.take() // straight to the caller: an entry may be long
+        entry.take() // straight to the caller: an entry may be long
     }
 
     /// Drops the entry `key` names where it is: an entry may be long.
     #[inline]
     pub fn discard(&mut self, key: Key) {
         let entry = self.entries.get_mut(key.index());
-        if let Some(entry) = entry.filter(|entry| entry.generation == key.generation)
-            && entry.value.is_some()
+        if let Some(entry) = entry.filter(|entry| entry.generation() == key.generation)
+            && entry.value().is_some()
         {
-            entry.value = None;
-            entry.generation = entry.generation.wrapping_add(1);
+            entry.empty();
             self.free.push(key.index);
         }
     }
@@ -143,26 +202,25 @@ impl<T> Table<T> {
     /// All entries with their keys, by place.
     pub fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         self.entries.iter().enumerate().filter_map(|(index, entry)| {
-            let key = Key { index: index as u32, generation: entry.generation };
-            Some((key, entry.value.as_ref()?))
+            let key = Key { index: index as u32, generation: entry.generation() };
+            Some((key, entry.value()?))
         })
     }
 
     /// All entries with their keys, by place, to be changed.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
         self.entries.iter_mut().enumerate().filter_map(|(index, entry)| {
-            let key = Key { index: index as u32, generation: entry.generation };
-            Some((key, entry.value.as_mut()?))
+            let key = Key { index: index as u32, generation: entry.generation() };
+            Some((key, entry.value_mut()?))
         })
     }
 
     /// Removes the entries for which `keep` returns false, by place.
     pub fn retain(&mut self, mut keep: impl FnMut(Key, &mut T) -> bool) {
         for (index, entry) in (0..).zip(&mut self.entries) {
-            let key = Key { index, generation: entry.generation };
-            if entry.value.as_mut().is_some_and(|value| !keep(key, value)) {
-                entry.value = None;
-                entry.generation = entry.generation.wrapping_add(1);
+            let key = Key { index, generation: entry.generation() };
+            if entry.value_mut().is_some_and(|value| !keep(key, value)) {
+                entry.empty();
                 self.free.push(index);
             }
         }
@@ -170,29 +228,29 @@ impl<T> Table<T> {
 
     /// The entry in place `index`, if it is in use.
     pub fn at(&self, index: usize) -> Option<&T> {
-        self.entries.get(index)?.value.as_ref()
+        self.entries.get(index)?.value()
     }
 
     /// The entry in place `index` with its key, if it is in use, to be changed.
     #[inline]
     pub fn entry_at(&mut self, index: usize) -> Option<(Key, &mut T)> {
         let entry = self.entries.get_mut(index)?;
-        let key = Key { index: index as u32, generation: entry.generation };
-        Some((key, entry.value.as_mut()?))
+        let key = Key { index: index as u32, generation: entry.generation() };
+        Some((key, entry.value_mut()?))
     }
 
     /// The entry in place `index`, if it is in use, to be changed.
     #[inline]
     pub fn at_mut(&mut self, index: usize) -> Option<&mut T> {
-        self.entries.get_mut(index)?.value.as_mut()
+        self.entries.get_mut(index)?.value_mut()
     }
 
     /// The key of the entry in place `index`, if it is in use.
     #[inline]
     pub fn key_at(&self, index: usize) -> Option<Key> {
         let entry = self.entries.get(index)?;
-        entry.value.as_ref()?;
-        Some(Key { index: index as u32, generation: entry.generation })
+        entry.value()?;
+        Some(Key { index: index as u32, generation: entry.generation() })
     }
 }
 
@@ -204,11 +262,11 @@ pub struct Walk(usize);
 
 impl Walk {
     /// The next entry in use, by place.
-    pub fn next<'t, T>(&mut self, table: &'t mut Table<T>) -> Option<(Key, &'t mut T)> {
+    pub fn next<'t, T, A>(&mut self, table: &'t mut Table<T, A>) -> Option<(Key, &'t mut T)> {
         let mut ahead = table.entries.iter_mut().enumerate().skip(self.0);
-        let (index, entry) = ahead.find(|(_, entry)| entry.value.is_some())?;
+        let (index, entry) = ahead.find(|(_, entry)| entry.value().is_some())?;
         self.0 = index + 1;
-        Some((Key { index: index as u32, generation: entry.generation }, entry.value.as_mut()?))
+        Some((Key { index: index as u32, generation: entry.generation() }, entry.value_mut()?))
     }
 }
 
@@ -217,7 +275,7 @@ mod tests {
     use super::*;
 
     fn letters() -> (Table<char>, [Key; 3]) {
-        let mut table = Table::new(4);
+        let mut table = Table::<_>::new(4);
         let keys = ['a', 'b', 'c'].map(|letter| table.insert(letter).unwrap());
         (table, keys)
     }
@@ -281,7 +339,7 @@ mod tests {
 
     #[test]
     fn a_removed_key_finds_nothing_even_when_its_place_is_used_again() {
-        let mut table = Table::new(1);
+        let mut table = Table::<_>::new(1);
         let first = table.insert('a').unwrap();
         assert_eq!(table.insert('b'), Err('b'));
         assert_eq!(table.remove(first), Some('a'));

@@ -12,7 +12,7 @@ pub use health::HEALTH_MAX;
 use crate::{
     app::{App, PeerId},
     core::Core,
-    peer::Link,
+    peer::{FabricLink, Link},
     requester::room_kept,
     shard::Shard,
     work::Work,
@@ -69,7 +69,9 @@ impl Core {
     fn reserve_options(&mut self, peer: PeerId) -> bool {
         let free = self.receives.free();
         let Some(entry) = self.peers.get_mut(peer) else { return false };
-        let Link::Fabric { state: Some(connection), .. } = &entry.link else { return false };
+        let Link::Fabric(FabricLink { state: Some(connection), .. }) = &entry.link else {
+            return false;
+        };
         let more = (connection.option_receives() as usize).saturating_sub(entry.options.receives);
         if more > free {
             self.counters.stats.limits.receives += 1;
@@ -102,7 +104,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let mut octets = self.core.header_message().ok_or(OptionFault::Limit)?;
         let (xid, now) = (self.core.requester.xid(0), self.core.now);
         let entry = self.core.peers.get_mut(peer).ok_or(OptionFault::NoPeer)?;
-        let Link::Fabric { state: Some(connection), .. } = &mut entry.link else {
+        let Link::Fabric(FabricLink { state: Some(connection), .. }) = &mut entry.link else {
             return Err(OptionFault::NoPeer);
         };
         connection.ask_option(xid, request).map_err(OptionFault::Option)?;
@@ -144,7 +146,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn answer_option(&mut self, peer: PeerId, option: OptionName) {
         let Some(entry) = self.core.peers.get_mut(peer) else { return };
         let lane = entry.options.lane(option);
-        let (Some((xid, request)), Link::Fabric { qp, state: Some(connection) }) =
+        let (Some((xid, request)), Link::Fabric(FabricLink { qp, state: Some(connection) })) =
             (lane.request, &entry.link)
         else {
             return;
@@ -156,7 +158,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         let may_answer = self.core.reserve_options(peer);
         let Some(entry) = self.core.peers.get_mut(peer) else { return };
         entry.options.lane(option).request = None;
-        let Link::Fabric { state: Some(connection), .. } = &mut entry.link else { return };
+        let Link::Fabric(FabricLink { state: Some(connection), .. }) = &mut entry.link else {
+            return;
+        };
         if !may_answer {
             drop(octets);
             let refusal = connection.refuse_option(xid, option);
@@ -210,7 +214,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 |lane: &PeerOption| lane.asked_at.is_some_and(|at| now.since(at) >= HEALTH_MAX);
             let late = entry.options.lanes.iter().position(is_late);
             let late = late.and_then(|place| OptionName::ALL.get(place).copied());
-            if let (Some(option), Link::Fabric { .. }) = (late, &entry.link) {
+            if let (Some(option), Link::Fabric(_)) = (late, &entry.link) {
                 self.end_asking(peer, option, Err(OptionFault::TimedOut));
                 self.disconnect(peer);
             }

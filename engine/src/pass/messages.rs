@@ -3,7 +3,7 @@
 use crate::{
     app::{App, CallFault, Cx, Outcome, PeerId},
     core::Core,
-    peer::{Link, Sender},
+    peer::{FabricLink, Link, Sender},
     requester::{Replied, ReplyMessage},
     shard::Shard,
     work::Work,
@@ -92,7 +92,9 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn handle_short(&mut self, peer: PeerId, qp: Qp, message: &[u8]) -> bool {
         let Core { peers, requester, counters, now, stopping, .. } = &mut self.core;
         let Some(entry) = peers.get_mut(peer) else { return true };
-        let Link::Fabric { state: Some(state), .. } = &mut entry.link else { return true };
+        let Link::Fabric(FabricLink { state: Some(state), .. }) = &mut entry.link else {
+            return true;
+        };
         let payload_at = state.short().header_len();
         let Some(short) = state.handle_short(message) else { return false };
         let payload = message.get(payload_at..).unwrap_or_default();
@@ -117,7 +119,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 state.give_credit();
                 entry.note_reply();
                 counters.stats.requester.replies.short += 1;
-                let (known_as, waits) = (entry.known_as(peer), entry.calls.is_waiting());
+                let (known_as, waits) = (entry.known_as(peer), entry.has_waiting());
                 let reply = if cancelled { Err(CallFault::Cancelled) } else { Ok(payload) };
                 let outcome = Outcome { token, peer: known_as, reply, item: None, result: None };
                 self.tell_replied(outcome, waits.then_some(peer));
@@ -140,7 +142,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     #[inline(never)]
     fn handle_any(&mut self, peer: PeerId, qp: Qp, buf: Buf, invalidated: Option<Fenced>) {
         let Some(entry) = self.core.peers.get_mut(peer) else { return };
-        let Link::Fabric { state: Some(state), .. } = &mut entry.link else { return };
+        let Link::Fabric(FabricLink { state: Some(state), .. }) = &mut entry.link else { return };
         let awaits_version = state.version().is_none();
         self.core.watch.see(self.core.now);
         let incoming = state.handle_message(&buf, &mut self.core.lists);

@@ -2,7 +2,7 @@
 
 use crate::{
     app::{App, Cx, PeerId},
-    peer::{Link, Peer},
+    peer::{FabricLink, Link, Peer},
     shard::Shard,
 };
 use stag_pools::table::Walk;
@@ -23,7 +23,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let qp = self.start_connecting(to)?;
         let address = self.provider.peer_address(qp).unwrap_or(PeerAddress::Simulated);
         Ok(self
-            .add_peer(Side::Client, Link::Fabric { qp, state: None }, address, wanted)
+            .add_peer(Side::Client, Link::Fabric(FabricLink { qp, state: None }), address, wanted)
             .expect("there was room for a peer"))
     }
 
@@ -108,7 +108,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(entry) = self.core.peers.get_mut(peer) else { return };
         match connected {
             Ok(qp) => {
-                entry.link = Link::Fabric { qp, state: None };
+                entry.link = Link::Fabric(FabricLink { qp, state: None });
                 entry.address = self.provider.peer_address(qp).unwrap_or(PeerAddress::Simulated);
                 self.core.peers.name_qp(qp, peer);
                 self.core.peers.lost -= 1;
@@ -119,14 +119,18 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Plans the next attempt to connect.
     fn postpone_connection(&mut self, peer: PeerId, cause: Cause) {
-        let Some(attempts) =
-            self.core.peers.get(peer).filter(|peer| peer.life.kept).map(|peer| peer.life.attempts)
+        let Some(attempts) = self
+            .core
+            .peers
+            .get(peer)
+            .filter(|peer| peer.life.kept)
+            .map(|peer| peer.standing.attempts)
         else {
             return;
         };
         let retry_at = self.core.now + self.core.peers.pause(attempts);
         if let Some(entry) = self.core.peers.get_mut(peer) {
-            (entry.life.attempts, entry.life.up) = (attempts.saturating_add(1), false);
+            (entry.standing.attempts, entry.life.up) = (attempts.saturating_add(1), false);
             entry.link = Link::Lost { retry_at };
         }
         self.core.deadlines.no_later(retry_at);
@@ -151,7 +155,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let setup = Setup { side: Side::Server, own: self.private_data, peer, calls_max: 0, grant };
         let versions = self.core.config.serve_versions;
         let state = Some(Connection::speaking(setup, versions.agreed(dialects)));
-        let link = Link::Fabric { qp, state };
+        let link = Link::Fabric(FabricLink { qp, state });
         if self.add_peer(Side::Server, link, address, grant as usize).is_none() {
             self.core.counters.stats.limits.peers += 1;
             self.provider.reject(qp, &[]);
@@ -178,7 +182,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let (calls_max, grant) = (self.core.config.calls_max, self.core.config.reverse_grant);
         let Some(entry) = self.core.peers.get_mut(peer) else { return };
         entry.life.up = true;
-        if let Link::Fabric { state: state @ None, .. } = &mut entry.link {
+        if let Link::Fabric(FabricLink { state: state @ None, .. }) = &mut entry.link {
             let setup = Setup {
                 side: Side::Client,
                 own: self.private_data,
@@ -210,7 +214,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(entry) = self.core.peers.get_mut(peer) else { return };
         // Our own reason, if there is one, is known neither to the fabric nor to the socket.
         let cause = entry.take_ending().unwrap_or(cause);
-        if let Link::Fabric { state: Some(connection), .. } = &entry.link {
+        if let Link::Fabric(FabricLink { state: Some(connection), .. }) = &entry.link {
             entry.life.memory.handle_lost(connection, since_start(self.core.now));
         }
         self.core.count_disconnect(cause);
@@ -289,7 +293,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Starts to end a connection; the rest happens when it has ended.
     pub(crate) fn disconnect(&mut self, peer: PeerId) {
         match self.core.peers.get(peer).map(|peer| &peer.link) {
-            Some(Link::Fabric { qp, .. }) => self.provider.disconnect(*qp),
+            Some(Link::Fabric(FabricLink { qp, .. })) => self.provider.disconnect(*qp),
             Some(Link::Stream(key)) => self.streams.close(*key),
             Some(Link::Lost { .. } | Link::Absent { .. }) | None => {}
         }
@@ -302,7 +306,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         match entry.link {
             Link::Lost { .. } => self.core.peers.lost -= 1,
             Link::Absent { .. } => self.core.peers.absent -= 1,
-            Link::Fabric { .. } | Link::Stream(_) => return self.disconnect(peer),
+            Link::Fabric(_) | Link::Stream(_) => return self.disconnect(peer),
         }
         self.core.count_disconnect(Cause::Local);
         self.remove_peer(peer, Cause::Local);
@@ -319,7 +323,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             let Some(by) = entry.calls.version_by() else { continue };
             let awaits = matches!(
                 &entry.link,
-                Link::Fabric { state: Some(state), .. } if state.may_fall_back()
+                Link::Fabric(FabricLink { state: Some(state), .. }) if state.may_fall_back()
             );
             if awaits && self.core.now < by {
                 self.core.deadlines.no_later(by);

@@ -11,7 +11,7 @@
 use crate::{
     app::{App, PeerId},
     core::Core,
-    peer::Link,
+    peer::{FabricLink, Link},
     shard::Shard,
 };
 use stag_protocol::rpcrdma::{Credits, Side};
@@ -42,16 +42,17 @@ impl GrantUse {
         (self.wanted, self.called_at) = (credits.0, now);
     }
 
-    /// Returns true if the next reply uses a grant of `granted` up: it is then looked at.
+    /// Returns true if the next reply uses a grant of `granted` up: it is then looked at. A peer
+    /// that has one credit and wants no more keeps it whatever happens.
     #[inline]
     pub(crate) const fn is_used_up(&self, granted: u32) -> bool {
-        self.replies + 1 >= granted
+        self.replies >= granted.saturating_sub(1) && (granted > 1 || self.wanted > 1)
     }
 
     /// Counts a reply that changes no grant.
     #[inline]
     pub(crate) const fn count_reply(&mut self) {
-        self.replies += 1;
+        self.replies = self.replies.saturating_add(1);
     }
 
     /// Begins to count again.
@@ -119,7 +120,9 @@ impl Core {
             fair: whole(self.receives.count() / self.peers.len().max(1)),
         };
         let Some(entry) = self.peers.get_mut(peer) else { return };
-        let Link::Fabric { state: Some(connection), .. } = &mut entry.link else { return };
+        let Link::Fabric(FabricLink { state: Some(connection), .. }) = &mut entry.link else {
+            return;
+        };
         if connection.side() == Side::Client {
             return; // What a server may call is small, and fixed.
         }
@@ -141,7 +144,7 @@ impl Core {
     /// bring.
     pub(crate) fn settle_receives(&mut self, peer: PeerId) {
         let Some(entry) = self.peers.get_mut(peer) else { return };
-        let Link::Fabric { state: Some(connection), .. } = &entry.link else { return };
+        let Link::Fabric(FabricLink { state: Some(connection), .. }) = &entry.link else { return };
         let serves = connection.serves().map_or(0, |credits| credits.reserved() as usize);
         // draft 002 §4.3.2 [bidir-14]: each reverse call has a receive for its reply
         let calls = connection.calls().map_or(0, |credits| credits.requested().0 as usize);
@@ -164,7 +167,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             .peers
             .iter()
             .filter_map(|(key, peer)| {
-                let Link::Fabric { state: Some(connection), .. } = &peer.link else { return None };
+                let Link::Fabric(FabricLink { state: Some(connection), .. }) = &peer.link else {
+                    return None;
+                };
                 let in_flight = connection.calls().map_or(0, |credits| credits.in_flight());
                 let outstanding = connection.serves()?.outstanding() + in_flight;
                 if connection.side() == Side::Client {
@@ -216,6 +221,23 @@ mod tests {
         assert_eq!(Grant { granted: 1, ..GRANT }.next(), 2);
         let most = Grant { granted: u32::MAX, wanted: u32::MAX, max: u32::MAX, ..GRANT };
         assert_eq!(most.next(), u32::MAX);
+    }
+
+    #[test]
+    fn a_grant_of_one_that_suffices_is_not_looked_at() {
+        for (granted, wanted, free, fair) in
+            [(1, 0, 9, 4), (1, 1, 9, 4), (1, 1, 0, 4), (1, 1, 0, 0)]
+        {
+            let (mut used, grant) =
+                (GrantUse::new(Time(0)), Grant { granted, wanted, free, fair, ..GRANT });
+            used.note_call(Credits(wanted), Time(0));
+            assert!(!used.is_used_up(granted) && grant.next() == granted, "{grant:?}");
+        }
+        let mut used = GrantUse::new(Time(0));
+        used.note_call(Credits(2), Time(0));
+        assert!(used.is_used_up(1) && !used.is_used_up(2));
+        used.count_reply();
+        assert!(used.is_used_up(2));
     }
 
     #[test]

@@ -7,6 +7,27 @@ use crate::{
 use stag_protocol::rpcrdma::{PeerMemory, Side};
 use stag_verbs::Cause;
 
+/// The part of a peer that each call asks for.
+#[derive(Debug)]
+pub(crate) struct Standing {
+    /// Connections tried in vain since the last reply.
+    pub(super) attempts: u32,
+    /// The peer takes calls (RFC 8167 §6): always, when we connected.
+    pub(super) ready: bool,
+    /// It has a successor.
+    is_succeeded: bool,
+    /// Calls may wait for it: the queue has to be looked at.
+    may_wait: bool,
+}
+
+impl Standing {
+    /// The standing of a peer that begins.
+    pub(crate) const fn new(side: Side) -> Self {
+        let ready = matches!(side, Side::Client);
+        Self { attempts: 0, ready, is_succeeded: false, may_wait: false }
+    }
+}
+
 /// The part of a peer that outlives its connections.
 #[derive(Debug)]
 pub(crate) struct Life {
@@ -17,12 +38,8 @@ pub(crate) struct Life {
     /// The peer that has this one's name and gets its calls when its connection has ended: the same
     /// client, over another connection.
     pub(super) successor: Option<PeerId>,
-    /// The peer takes calls (RFC 8167 §6): always, when we connected.
-    pub(super) ready: bool,
     /// Its versions, from one connection to the next.
     pub(super) memory: PeerMemory,
-    /// Connections tried in vain since the last reply.
-    pub(super) attempts: u32,
     /// Receives that are promised to this connection.
     pub(super) promised: usize,
     /// Our reason to end its connection, if that is to be told.
@@ -33,14 +50,12 @@ pub(crate) struct Life {
 
 impl Life {
     /// The life of a peer that begins.
-    pub(crate) fn new(side: Side) -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             kept: false,
             name: None,
             successor: None,
-            ready: side == Side::Client,
             memory: PeerMemory::new(),
-            attempts: 0,
             promised: 0,
             ending: None,
             up: false,
@@ -52,13 +67,33 @@ impl Peer {
     /// Returns true if the peer takes calls.
     #[inline]
     pub(crate) const fn is_ready(&self) -> bool {
-        self.life.ready
+        self.standing.ready
     }
 
     /// The peer as the app knows it, which is `own` unless its name went to another connection.
     #[inline]
     pub(crate) fn known_as(&self, own: PeerId) -> PeerId {
-        self.life.successor.unwrap_or(own)
+        if self.standing.is_succeeded { self.life.successor.unwrap_or(own) } else { own }
+    }
+
+    /// The name of this peer, and its calls, go to `successor`.
+    pub(super) const fn give_way(&mut self, successor: PeerId) {
+        (self.life.successor, self.standing.is_succeeded) = (Some(successor), true);
+    }
+
+    /// Notes that calls wait for the peer.
+    #[inline]
+    pub(crate) const fn note_waiting(&mut self) {
+        self.standing.may_wait = true;
+    }
+
+    /// Returns true if a call waits for a credit, or for the connection.
+    #[inline]
+    pub(crate) fn has_waiting(&mut self) -> bool {
+        self.standing.may_wait && {
+            self.standing.may_wait = self.calls.is_waiting();
+            self.standing.may_wait
+        }
     }
 
     /// Notes that the app was told of this peer.
@@ -74,7 +109,7 @@ impl Peer {
     /// Notes a reply of the peer: its connection works.
     #[inline]
     pub(crate) const fn note_reply(&mut self) {
-        self.life.attempts = 0;
+        self.standing.attempts = 0;
     }
 
     /// Returns true if we are ending its connection for a reason.
@@ -102,7 +137,7 @@ impl Peer {
         swap(&mut self.served, &mut with.served);
         swap(&mut self.grant, &mut with.grant);
         swap(&mut self.life.ending, &mut with.life.ending);
-        swap(&mut self.life.ready, &mut with.life.ready);
+        swap(&mut self.standing.ready, &mut with.standing.ready);
         swap(&mut self.life.up, &mut with.life.up);
     }
 }

@@ -6,13 +6,16 @@ mod life;
 mod names;
 
 pub(crate) use grants::GrantUse;
-pub(crate) use life::Life;
+pub(crate) use life::{Life, Standing};
 
 use crate::{
     app::PeerId,
-    peer::{Link, Peer},
+    peer::{FabricLink, Link, Peer},
 };
-use stag_pools::{Table, table::Walk};
+use stag_pools::{
+    Table,
+    table::{Key, Line, Walk},
+};
 use stag_protocol::rpcrdma::Connection;
 use stag_verbs::{Qp, Time};
 use std::time::Duration;
@@ -21,12 +24,28 @@ use std::time::Duration;
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
+/// The peer behind a connection of the provider: four of them in a line of memory.
+#[derive(Clone, Copy, Debug)]
+#[repr(align(16))]
+struct NamedQp {
+    qp: Qp,
+    peer: PeerId,
+}
+
+const _: () = assert!(size_of::<NamedQp>() == 16);
+
+impl NamedQp {
+    /// Nobody: no connection has this name.
+    const NONE: Self =
+        Self { qp: Qp(Key::from_bits(u64::MAX)), peer: PeerId(Key::from_bits(u64::MAX)) };
+}
+
 /// All peers of a shard.
 #[derive(Debug)]
 pub(crate) struct Peers {
-    table: Table<Peer>,
+    table: Table<Peer, Line>,
     /// The peer of each place in the provider's connection table.
-    by_qp: Vec<Option<(Qp, PeerId)>>,
+    by_qp: Vec<NamedQp>,
     /// Peers whose connection is to be made again.
     lost: usize,
     /// Peers that may come back.
@@ -40,7 +59,7 @@ impl Peers {
     pub(crate) fn new(places: usize, connections: usize, seed: u32) -> Self {
         Self {
             table: Table::new(places),
-            by_qp: vec![None; connections],
+            by_qp: vec![NamedQp::NONE; connections],
             lost: 0,
             absent: 0,
             jitter: seed.into(),
@@ -60,8 +79,8 @@ impl Peers {
     /// The connection of a fabric peer.
     pub(crate) fn connection(&mut self, peer: PeerId) -> Option<(Qp, &mut Connection)> {
         match &mut self.get_mut(peer)?.link {
-            Link::Fabric { qp, state: Some(state) } => Some((*qp, state)),
-            Link::Fabric { state: None, .. }
+            Link::Fabric(FabricLink { qp, state: Some(state) }) => Some((*qp, state)),
+            Link::Fabric(FabricLink { state: None, .. })
             | Link::Lost { .. }
             | Link::Absent { .. }
             | Link::Stream(_) => None,
@@ -71,14 +90,14 @@ impl Peers {
     /// The peer behind a connection of the provider.
     #[inline]
     pub(crate) fn of_qp(&self, qp: Qp) -> Option<PeerId> {
-        let known = self.by_qp.get(qp.0.index()).copied().flatten();
-        known.filter(|(known, _)| *known == qp).map(|(_, peer)| peer)
+        let known = self.by_qp.get(qp.0.index())?;
+        (known.qp == qp).then_some(known.peer)
     }
 
     /// The successor of a peer whose name went to another connection; else the peer itself.
     #[inline]
     pub(crate) fn known_as(&self, peer: PeerId) -> PeerId {
-        self.get(peer).and_then(|entry| entry.life.successor).unwrap_or(peer)
+        self.get(peer).map_or(peer, |entry| entry.known_as(peer))
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PeerId, &Peer)> {
@@ -118,16 +137,16 @@ impl Peers {
     fn name_qp(&mut self, qp: Qp, peer: PeerId) {
         let place = qp.0.index();
         if place >= self.by_qp.len() {
-            self.by_qp.resize(place + 1, None);
+            self.by_qp.resize(place + 1, NamedQp::NONE);
         }
         if let Some(entry) = self.by_qp.get_mut(place) {
-            *entry = Some((qp, peer));
+            *entry = NamedQp { qp, peer };
         }
     }
 
     /// Notes the peer behind the connection that a link has in the fabric.
     fn name_link(&mut self, peer: PeerId) {
-        if let Some(&Peer { link: Link::Fabric { qp, .. }, .. }) = self.get(peer) {
+        if let Some(&Peer { link: Link::Fabric(FabricLink { qp, .. }), .. }) = self.get(peer) {
             self.name_qp(qp, peer);
         }
     }
@@ -135,7 +154,7 @@ impl Peers {
     /// Forgets the peer behind a connection that is over.
     fn forget_qp(&mut self, qp: Qp) {
         if let Some(entry) = self.by_qp.get_mut(qp.0.index()) {
-            *entry = None;
+            *entry = NamedQp::NONE;
         }
     }
 

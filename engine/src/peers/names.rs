@@ -24,7 +24,7 @@ impl Core {
         if let Some(entry) = self.peers.get_mut(peer)
             && !matches!(entry.link, Link::Absent { .. })
         {
-            entry.life.ready = true;
+            entry.standing.ready = true;
             // Its calls wait for receives then.
             self.counters.stats.limits.receives += u64::from(self.receives.free() == 0);
             self.wishes.ask(Action::Start(peer));
@@ -67,8 +67,10 @@ impl Core {
         let Some(entry) = self.peers.get_mut(known) else { return };
         entry.exchange_connection(&mut fresh);
         entry.calls.take_over(&mut fresh.calls);
-        let is_ready = entry.life.ready;
-        (fresh.life.name, fresh.life.kept, fresh.life.successor) = (None, false, Some(known));
+        entry.note_waiting();
+        let is_ready = entry.standing.ready;
+        (fresh.life.name, fresh.life.kept) = (None, false);
+        fresh.give_way(known);
         let was_absent = matches!(fresh.link, Link::Absent { .. });
         if let Some(entry) = self.peers.get_mut(peer) {
             *entry = fresh;
@@ -125,7 +127,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub(crate) fn await_return(&mut self, peer: PeerId, cause: Cause) {
         let since = self.core.now;
         let Some(entry) = self.core.peers.get_mut(peer) else { return };
-        (entry.link, entry.life.ready, entry.life.up) = (Link::Absent { since }, false, false);
+        (entry.link, entry.standing.ready, entry.life.up) = (Link::Absent { since }, false, false);
         self.core.receives.release(std::mem::take(&mut entry.life.promised));
         self.core.peers.absent += 1;
         self.take_calls_back(peer, peer);

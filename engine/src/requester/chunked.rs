@@ -7,7 +7,7 @@ use super::{
 use crate::{
     app::{App, CallFault, PeerId},
     payload::insert_item,
-    peer::Link,
+    peer::{FabricLink, Link},
     shard::Shard,
     stats::Forms,
     work::Work,
@@ -257,7 +257,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         let lists = core.requester.offered.get_mut(key.index()).expect("one for each place");
         let peer = core.requester.calls.get(key).expect("the call is being sent").peer;
         let Some(entry) = core.peers.get_mut(peer) else { return };
-        let Link::Fabric { state: Some(connection), .. } = &mut entry.link else { return };
+        let Link::Fabric(FabricLink { state: Some(connection), .. }) = &mut entry.link else {
+            return;
+        };
         let body = if plan.form() == Form::Long { Body::NoMsg } else { Body::Msg };
         if body == Body::NoMsg && lists.is_empty() {
             // Its window was refused: the connection is dying, and its end takes the call back.

@@ -55,7 +55,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.give_back(call, CallFault::Cancelled);
             }
         } else if let Some(entry) = self.core.peers.get_mut(peer) {
-            entry.calls.waiting.push_front(key);
+            entry.wait_first(key);
         }
         self.start_waiting(peer);
     }
@@ -93,7 +93,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         again.make_contiguous().sort_unstable_by_key(|(xid, _)| xid.map(|xid| xid.0));
         if let Some(entry) = self.core.peers.get_mut(successor) {
             while let Some((_, key)) = again.pop_back() {
-                entry.calls.waiting.push_front(key);
+                entry.wait_first(key);
             }
         }
     }

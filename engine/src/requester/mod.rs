@@ -22,7 +22,7 @@ pub(crate) use short::Replied;
 pub(crate) use start::room_kept;
 pub(crate) use written::{NextCall, WRITTEN_MAX, WrittenCall};
 
-use crate::{app::PeerId, config::Config, core::Core, spare::Spare};
+use crate::{app::PeerId, config::Config, core::Core, peer::Peer, spare::Spare};
 use outbound::{CallChunks, OutboundState};
 use stag_pools::{Buf, Fenced, Table, table::Key};
 use stag_protocol::rpcrdma::{ChunkLists, Xid};
@@ -80,7 +80,8 @@ impl Xids {
 /// Our calls to one peer.
 #[derive(Debug, Default)]
 pub(crate) struct PeerCalls {
-    /// Calls that wait for a credit, or for the connection.
+    /// Calls that wait for a credit, or for the connection. Each that is put in is
+    /// [noted](Peer::note_waiting).
     waiting: VecDeque<Key>,
     /// The peer is among [`Requester::stuck`].
     stuck: bool,
@@ -108,6 +109,20 @@ impl PeerCalls {
     /// Takes over the calls that wait for another connection of the same client.
     pub(crate) fn take_over(&mut self, other: &mut Self) {
         self.waiting.append(&mut other.waiting);
+    }
+}
+
+impl Peer {
+    /// Has a call wait behind all others.
+    fn wait_last(&mut self, call: Key) {
+        self.calls.waiting.push_back(call);
+        self.note_waiting();
+    }
+
+    /// Has a call wait in front of all others.
+    fn wait_first(&mut self, call: Key) {
+        self.calls.waiting.push_front(call);
+        self.note_waiting();
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     app::{App, PeerId},
-    peer::Link,
+    peer::{FabricLink, Link},
     shard::Shard,
     work::Work,
 };
@@ -71,7 +71,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(call) = calls.get_mut(key) else { return false };
         let Some(lists) = offered.get_mut(key.index()) else { return false };
         let Some(entry) = core.peers.get_mut(peer) else { return false };
-        let Link::Fabric { state: Some(connection), .. } = &mut entry.link else { return false };
+        let Link::Fabric(FabricLink { state: Some(connection), .. }) = &mut entry.link else {
+            return false;
+        };
         // RFC 8167 §5.3: nobody has to take chunks in the reverse direction.
         if !connection.calls_with_chunks() || self.provider.limits().windows == 0 {
             return false;

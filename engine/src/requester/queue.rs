@@ -41,7 +41,6 @@ impl Core {
         self.make_place(peer, 0)?;
         let Self { peers, requester: Requester { calls, spare, .. }, .. } = self;
         let Some(entry) = peers.get_mut(peer) else { return Err(CallFault::NoPeer) };
-        let waiting = &mut entry.calls.waiting;
         let Request { message, item, reply_max, result, timeout, token } =
             request.take().expect("a call is queued once");
         // RFC 5531 §5 [5531-2]: a call has a deadline, as its server may crash
@@ -66,7 +65,7 @@ impl Core {
             offers,
         };
         let Ok(key) = calls.insert(call) else { return Err(CallFault::Limit) };
-        waiting.push_back(key);
+        entry.wait_last(key);
         self.note_unclocked(key);
         self.deadlines.no_later(deadline);
         Ok(())

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     app::{App, PeerId},
-    peer::Link,
+    peer::{FabricLink, Link},
     shard::Shard,
 };
 use stag_pools::table::Key;
@@ -47,7 +47,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 entry.calls.waiting.pop_front();
                 continue;
             };
-            if let Link::Fabric { qp, state: Some(connection) } = &mut entry.link
+            if let Link::Fabric(FabricLink { qp, state: Some(connection) }) = &mut entry.link
                 && connection.calls().is_some()
                 && call.is_short(connection)
                 && has_room(connection, send_queue)
@@ -85,7 +85,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     fn start_any(&mut self, peer: PeerId, send_queue: usize) -> Start {
         let Some(entry) = self.core.peers.get(peer) else { return Start::Wait };
         let Some(key) = entry.calls.waiting.front().copied() else { return Start::Wait };
-        if matches!(entry.link, Link::Stream(_) | Link::Fabric { state: Some(_), .. })
+        if matches!(entry.link, Link::Stream(_) | Link::Fabric(FabricLink { state: Some(_), .. }))
             && !self.core.lift(key)
         {
             return Start::Retry;
@@ -93,7 +93,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         let Some(entry) = self.core.peers.get(peer) else { return Start::Wait };
         match entry.link {
             Link::Stream(stream) => self.start_by_stream(peer, key, stream),
-            Link::Fabric { qp, state: Some(_) } => self.start_by_fabric(peer, key, qp, send_queue),
+            Link::Fabric(FabricLink { qp, state: Some(_) }) => {
+                self.start_by_fabric(peer, key, qp, send_queue)
+            }
             _ => Start::Wait,
         }
     }
@@ -118,7 +120,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             return Start::Retry;
         }
         let Some(entry) = self.core.peers.get_mut(peer) else { return Start::Wait };
-        let Link::Fabric { state: Some(connection), .. } = &mut entry.link else {
+        let Link::Fabric(FabricLink { state: Some(connection), .. }) = &mut entry.link else {
             return Start::Wait;
         };
         if self.provider.send_room(qp) < room_needed(connection, send_queue) {

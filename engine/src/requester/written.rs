@@ -11,7 +11,7 @@ use crate::{
     app::{Action, App, CallFault, Cx, Outcome, PeerId, ShortRequest, Token},
     config::HEAD_ROOM,
     core::Core,
-    peer::Link,
+    peer::{FabricLink, Link},
     shard::Shard,
     short_send::{SHORT_ROOM, SendsShort, ShortSend, send_written},
 };
@@ -100,10 +100,12 @@ impl Core {
         let Some(entry) = peers.get_mut(peer) else { return false };
         // RFC 8167 §6 [8167-10], draft 002 §6 [bidir-9] nothing is sent to a peer before it takes
         // calls
-        if !entry.is_ready() || !entry.calls.waiting.is_empty() || entry.known_as(peer) != peer {
+        if !entry.is_ready() || entry.has_waiting() || entry.known_as(peer) != peer {
             return false;
         }
-        let Link::Fabric { qp, state: Some(connection) } = &mut entry.link else { return false };
+        let Link::Fabric(FabricLink { qp, state: Some(connection) }) = &mut entry.link else {
+            return false;
+        };
         if connection.calls().is_none()
             || !connection.short().fits_call(call.len, call.request.reply_max)
             || !has_room(connection, requester.send_queue)
@@ -145,7 +147,7 @@ impl Core {
         self.requester.insert_written(peer, call, OutboundState::AwaitCredit, self.now);
         self.note_written(call);
         if may_queue && let Some(entry) = self.peers.get_mut(peer) {
-            entry.calls.waiting.push_back(call.key);
+            entry.wait_last(call.key);
             self.wishes.start(peer);
         } else {
             self.wishes.ask(Action::Queue(call.key));
@@ -183,7 +185,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             return;
         }
         if let Some(entry) = self.core.peers.get_mut(peer) {
-            entry.calls.waiting.push_back(key);
+            entry.wait_last(key);
         }
         self.start_waiting(peer);
     }

@@ -25,7 +25,7 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.streams.answer(stream, answer, &self.core.zeros);
                 self.core.watch.post(id.0, self.core.now);
             }
-            Some(Link::Fabric { .. }) => {
+            Some(Link::Fabric(_)) => {
                 debug_assert_eq!(
                     answer.message.first_chunk(),
                     Some(&xid.0.to_be_bytes()),

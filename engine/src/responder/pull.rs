@@ -9,7 +9,7 @@ use crate::{
     app::{App, PeerId},
     item::Pulled,
     memory::Lane,
-    peer::{Link, Sender},
+    peer::{FabricLink, Link, Sender},
     requester::room_kept,
     shard::Shard,
     stages::Stage,
@@ -60,7 +60,9 @@ impl<P: Provider, A: App> Shard<P, A> {
         let share =
             (self.core.config.slots.last().copied().unwrap_or(0) / PULL_SHARE).max(READS_MAX);
         let Some(entry) = self.core.peers.get(peer) else { return Ok(()) };
-        let Link::Fabric { qp, state: Some(connection) } = &entry.link else { return Ok(()) };
+        let Link::Fabric(FabricLink { qp, state: Some(connection) }) = &entry.link else {
+            return Ok(());
+        };
         if self.provider.send_room(*qp) < reads + room_kept(connection)
             || entry.served.pulling + reads > share
         {
@@ -210,7 +212,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             _ => (message.get(payload_at..).unwrap_or_default(), pulled),
         };
         let Some(entry) = self.core.peers.get(peer) else { return };
-        let Link::Fabric { qp, .. } = entry.link else { return };
+        let Link::Fabric(FabricLink { qp, .. }) = entry.link else { return };
         if let Err(fault) = responder::check_xid(&header, base) {
             self.core.responder.forget(key);
             return self.refuse_call(peer, qp, header.xid, fault);

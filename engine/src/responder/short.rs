@@ -5,7 +5,7 @@ use crate::{
     app::{App, Call, CallId, Cx, PeerId},
     core::Core,
     item::Pulled,
-    peer::{Link, Sender},
+    peer::{FabricLink, Link, Sender},
     shard::Shard,
     short_send::{SHORT_ROOM, SendsShort, ShortSend, send_short, send_written},
     stages::Stage,
@@ -74,7 +74,9 @@ impl<P: Provider, A: App> Shard<P, A> {
             return false;
         };
         let Some(entry) = core.peers.get_mut(peer) else { return false };
-        let Link::Fabric { qp, state: Some(connection) } = &mut entry.link else { return false };
+        let Link::Fabric(FabricLink { qp, state: Some(connection) }) = &mut entry.link else {
+            return false;
+        };
         let adapts = connection.side() == Side::Server;
         let granted = connection.serves().map_or(0, |credits| credits.granted().0);
         // A grant that may change is looked at where all replies are sent.
@@ -121,7 +123,9 @@ impl Core {
             return false;
         };
         let Some(entry) = peers.get_mut(peer) else { return false };
-        let Link::Fabric { qp, state: Some(connection) } = &mut entry.link else { return false };
+        let Link::Fabric(FabricLink { qp, state: Some(connection) }) = &mut entry.link else {
+            return false;
+        };
         let adapts = connection.side() == Side::Server;
         let granted = connection.serves().map_or(0, |credits| credits.granted().0);
         // A grant that may change is looked at where all replies are sent.
