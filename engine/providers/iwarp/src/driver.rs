@@ -386,13 +386,18 @@ impl Iwarp {
     /// Returns true if the next poll has nothing to do, as far as the kernel knows.
     pub(crate) fn is_idle(&mut self) -> bool {
         self.use_brought();
+        let only = self.hot.only();
         self.cool();
         self.answer_all();
         self.is_fruitful = false;
         let has_work = !self.shared.events.is_empty()
             || self.shared.epoll.has_next()
             || (self.shared.may_resume && !self.stalled.is_empty());
-        !has_work && !self.look_at_all()
+        let is_idle = !has_work && !self.look_at_all();
+        if is_idle {
+            self.hot.expect(only);
+        }
+        is_idle
     }
 
     pub(crate) fn next_timer(&self) -> Option<Time> {

@@ -3,6 +3,9 @@
 //! To have epoll say that it did takes a system call more for each message, and the peer's kernel,
 //! which is this one on loopback, more time for each of its sends. So epoll does not watch such a
 //! connection for octets until another one has some, or the shard is about to sleep.
+//!
+//! Whoever alone had something before a sleep is asked once behind it, before epoll is: a wake-up
+//! says only that somebody has something, and that is nearly always the same one.
 
 use crate::{
     Iwarp,
@@ -25,6 +28,8 @@ pub(crate) struct Hot {
     streak: u32,
     /// Times to ask it before the next look.
     asks: u32,
+    /// Another one had something since the latest sleep.
+    is_mixed: bool,
 }
 
 impl Hot {
@@ -41,6 +46,16 @@ impl Hot {
         }
         self.latest
     }
+
+    /// The only connection that had something since the latest sleep.
+    pub(crate) fn only(&self) -> Option<Key> {
+        self.latest.filter(|_| !self.is_mixed)
+    }
+
+    /// Has `latest` asked once, behind the sleep that begins.
+    pub(crate) fn expect(&mut self, latest: Option<Key>) {
+        *self = Self { latest, asks: u32::from(latest.is_some()), ..Self::default() };
+    }
 }
 
 impl Iwarp {
@@ -49,8 +64,9 @@ impl Iwarp {
         if self.hot.latest == Some(key) {
             self.hot.streak = self.hot.streak.saturating_add(1);
         } else {
+            let is_mixed = self.hot.is_mixed || self.hot.latest.is_some();
             self.cool();
-            self.hot.latest = Some(key);
+            self.hot = Hot { latest: Some(key), is_mixed, ..Hot::default() };
         }
         if self.hot.streak == STREAK {
             let heat = |conn: &mut IwarpConn, _: &mut _| {

@@ -79,6 +79,33 @@ fn messages_of_one_read_are_told_one_by_one_and_take_no_receive() {
 }
 
 #[test]
+fn behind_a_sleep_the_connection_that_spoke_last_is_asked_before_epoll() {
+    let (mut end, at) = End::listening(config());
+    end.post_receives(16);
+    let [(mut one, first), (mut two, second)] = joined(&mut end, at);
+    let sleep = |end: &mut End| while !end.iwarp.arm() {};
+    say_unheard(&mut one, &fpdu(&send(1, b"one")));
+    expect_looked_at(&mut end, first, b"one");
+    // Both spoke while they were joined: nobody is asked behind the first sleep.
+    sleep(&mut end);
+    say_unheard(&mut one, &fpdu(&send(2, b"two")));
+    expect_looked_at(&mut end, first, b"two");
+    sleep(&mut end);
+    let looks = end.iwarp.stats().epoll_wait;
+    say_unheard(&mut one, &fpdu(&send(3, b"three")));
+    std::thread::sleep(Duration::from_millis(20));
+    expect_looked_at(&mut end, first, b"three");
+    assert_eq!(end.iwarp.stats().epoll_wait, looks, "it is asked itself");
+    // Another one is found by epoll.
+    sleep(&mut end);
+    say_unheard(&mut two, &fpdu(&send(1, b"four")));
+    expect_looked_at(&mut end, second, b"four");
+    sleep(&mut end);
+    say_unheard(&mut one, &fpdu(&send(4, b"five")));
+    expect_looked_at(&mut end, first, b"five");
+}
+
+#[test]
 fn a_kept_message_takes_the_receive_that_is_there_for_it() {
     let (mut end, mut peer, qp) = accepted(config());
     say_unheard(&mut peer, &sends([b"one"]));
