@@ -352,7 +352,10 @@ pub trait Provider {
         false
     }
 
-    /// Writes `source` to the peer's memory. `to.len` is the length of `source`.
+    /// Writes `source` to the peer's memory. `to.len` is the length of `source`. Writes that are
+    /// posted one behind the other, to targets that follow each other under one key, may travel as
+    /// one message: each still completes by itself, but when the peer refuses one of them, those
+    /// beside it need not be in place.
     fn post_write(
         &mut self,
         qp: Qp,

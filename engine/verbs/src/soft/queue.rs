@@ -143,24 +143,24 @@ impl SendQueue {
     }
 
     /// The Writes from the next one on that one tagged message can carry: under one key, the target
-    /// of each begins where the one before ends. Their number, and their octets: no more than
-    /// `most`, unless the first alone has more. Only work whose doorbell has been rung counts, and
-    /// a Write of nothing goes alone.
+    /// of each begins where the one before ends. Returns their number and their octets: no more
+    /// than `most`, unless the first alone has more. Only work whose doorbell has been rung counts.
+    /// A Write of nothing goes alone, and so does one whose target wraps.
     pub fn contiguous_writes(&self, most: u32) -> (u64, u32) {
         let Some((_, Op::Write { to: first, .. })) = self.next() else { return (0, 0) };
-        let (mut writes, mut len) = (1, first.len);
-        let mut end = first.offset.checked_add(u64::from(first.len)).filter(|_| len > 0);
+        let end_of = |to: &RemoteSpan| to.offset.checked_add(u64::from(to.len));
+        let (mut writes, mut len, mut end) =
+            (1, first.len, end_of(first).filter(|_| first.len > 0));
         let rung = usize::try_from(self.rung - self.begun).unwrap_or(usize::MAX);
         let begun = self.place(self.begun);
         for work in self.works.iter().skip(begun).take(rung).skip(1) {
             let Op::Write { to, .. } = &work.op else { break };
             let joined = len.checked_add(to.len).filter(|joined| *joined <= most);
-            let (Some(joined), Some(at)) = (joined, end) else { break };
-            if to.key != first.key || to.offset != at || to.len == 0 {
+            let (Some(joined), Some(to_end)) = (joined, end_of(to)) else { break };
+            if to.key != first.key || Some(to.offset) != end || to.len == 0 {
                 break;
             }
-            (writes, len) = (writes + 1, joined);
-            end = at.checked_add(u64::from(to.len));
+            (writes, len, end) = (writes + 1, joined, Some(to_end));
         }
         (writes, len)
     }

@@ -208,6 +208,7 @@ fn only_writes_to_targets_that_follow_each_other_are_one_message() {
         ("too much alone", &[(7, 0, 101), (7, 101, 1)], &[(1, 101), (1, 1)]),
         ("the last octet", &[(7, end - 9, 5), (7, end - 4, 4)], &[(2, 9)]),
         ("beyond the end", &[(7, end - 9, 10), (7, 0, 4)], &[(1, 10), (1, 4)]),
+        ("wrapping", &[(7, end - 9, 5), (7, end - 4, 30)], &[(1, 5), (1, 30)]),
         ("wrapped", &[(7, end - 9, 30), (7, 20, 4)], &[(1, 30), (1, 4)]),
     ] {
         assert_eq!(messages(targets, 100), expected, "{what}");

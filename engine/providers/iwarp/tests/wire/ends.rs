@@ -148,6 +148,43 @@ fn a_peer_that_does_not_read_cannot_hold_a_terminate_for_ever() {
 }
 
 #[test]
+fn writes_that_travel_as_one_end_once_each_wherever_the_connection_ends() {
+    const EXTENT: usize = 64 << 10;
+    for (breaks_a_rule, heard) in [(false, 0), (false, 40_000), (false, 200_000), (true, 40_000)] {
+        let linger = Duration::from_millis(20);
+        let (send_buffer, receive_buffer) = (Some(1), Some(1));
+        let config = IwarpConfig { linger, send_buffer, receive_buffer, ..config() };
+        let (mut end, mut peer, qp) = accepted(config);
+        let stored = end.buf(&vec![b'w'; 16 * EXTENT]).freeze();
+        for tag in 0..16 {
+            let source = stored.slice(tag * EXTENT..(tag + 1) * EXTENT);
+            let offset = (tag * EXTENT) as u64;
+            let to = RemoteSpan { key: RemoteKey(1), offset, len: EXTENT as u32 };
+            end.iwarp.post_write(qp, Tag(tag as u64), source, to).unwrap();
+        }
+        drop(stored);
+        end.iwarp.ring();
+        peer.hear(&mut end, heard);
+        if breaks_a_rule {
+            peer.say(&mut end, &fpdu(&send(9, b"x")));
+        } else {
+            drop(peer);
+        }
+        let mut has_failed = false;
+        for expected in 0..16 {
+            let Event::Completed { tag, status, .. } = end.next() else { panic!("work ends") };
+            assert_eq!(tag, Tag(expected), "{heard} heard");
+            has_failed |= status != Status::Success;
+            assert_eq!(has_failed, status != Status::Success, "{heard} heard: {tag:?}");
+        }
+        assert!(has_failed, "the peer did not hear all of them");
+        let cause = end.next_end(qp);
+        assert_eq!(matches!(cause, Cause::PeerFault(_)), breaks_a_rule, "{cause:?}");
+        assert_eq!(end.pool.taken(), 16, "only the receives are out");
+    }
+}
+
+#[test]
 fn a_full_parking_lot_stops_one_connection_and_no_other() {
     let limits = Limits { receives: 4, ..LIMITS };
     let (mut end, mut peer, qp) = accepted_starved(IwarpConfig { limits, parking: 2, ..config() });
