@@ -227,6 +227,7 @@ impl<T, A> Table<T, A> {
     }
 
     /// The entry in place `index`, if it is in use.
+    #[inline]
     pub fn at(&self, index: usize) -> Option<&T> {
         self.entries.get(index)?.value()
     }

@@ -14,7 +14,7 @@ use crate::{
 };
 use stag_pools::{
     Table,
-    table::{Key, Line, Walk},
+    table::{Line, Walk},
 };
 use stag_protocol::rpcrdma::Connection;
 use stag_verbs::{Qp, Time};
@@ -24,28 +24,16 @@ use std::time::Duration;
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 
-/// The peer behind a connection of the provider: four of them in a line of memory.
-#[derive(Clone, Copy, Debug)]
-#[repr(align(16))]
-struct NamedQp {
-    qp: Qp,
-    peer: PeerId,
-}
-
-const _: () = assert!(size_of::<NamedQp>() == 16);
-
-impl NamedQp {
-    /// Nobody: no connection has this name.
-    const NONE: Self =
-        Self { qp: Qp(Key::from_bits(u64::MAX)), peer: PeerId(Key::from_bits(u64::MAX)) };
-}
+/// The place of no peer.
+const NOBODY: u32 = u32::MAX;
 
 /// All peers of a shard.
 #[derive(Debug)]
 pub(crate) struct Peers {
     table: Table<Peer, Line>,
-    /// The peer of each place in the provider's connection table.
-    by_qp: Vec<NamedQp>,
+    /// The place of the peer behind each place of the provider's connection table, or a stale one:
+    /// the peer there knows its connection. Sixteen of them are in a line of memory.
+    by_qp: Vec<u32>,
     /// Peers whose connection is to be made again.
     lost: usize,
     /// Peers that may come back.
@@ -59,7 +47,7 @@ impl Peers {
     pub(crate) fn new(places: usize, connections: usize, seed: u32) -> Self {
         Self {
             table: Table::new(places),
-            by_qp: vec![NamedQp::NONE; connections],
+            by_qp: vec![NOBODY; connections],
             lost: 0,
             absent: 0,
             jitter: seed.into(),
@@ -90,8 +78,11 @@ impl Peers {
     /// The peer behind a connection of the provider.
     #[inline]
     pub(crate) fn of_qp(&self, qp: Qp) -> Option<PeerId> {
-        let known = self.by_qp.get(qp.0.index())?;
-        (known.qp == qp).then_some(known.peer)
+        let place = *self.by_qp.get(qp.0.index())? as usize;
+        match &self.table.at(place)?.link {
+            Link::Fabric(link) if link.qp == qp => self.table.key_at(place).map(PeerId),
+            _ => None,
+        }
     }
 
     /// The successor of a peer whose name went to another connection; else the peer itself.
@@ -137,10 +128,10 @@ impl Peers {
     fn name_qp(&mut self, qp: Qp, peer: PeerId) {
         let place = qp.0.index();
         if place >= self.by_qp.len() {
-            self.by_qp.resize(place + 1, NamedQp::NONE);
+            self.by_qp.resize(place + 1, NOBODY);
         }
         if let Some(entry) = self.by_qp.get_mut(place) {
-            *entry = NamedQp { qp, peer };
+            *entry = peer.0.index() as u32;
         }
     }
 
@@ -154,7 +145,7 @@ impl Peers {
     /// Forgets the peer behind a connection that is over.
     fn forget_qp(&mut self, qp: Qp) {
         if let Some(entry) = self.by_qp.get_mut(qp.0.index()) {
-            *entry = NamedQp::NONE;
+            *entry = NOBODY;
         }
     }
 

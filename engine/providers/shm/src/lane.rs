@@ -48,6 +48,14 @@ impl Lane {
         self.peer
     }
 
+    /// The connection, which is in this place. Its number is not read here: in a crowd whoever looks
+    /// something up by it would wait until it is there.
+    #[inline(always)]
+    const fn at(self, place: u32) -> Qp {
+        let generation = self.qp.0.to_bits() >> u32::BITS;
+        Qp(Key::from_bits(generation << u32::BITS | place as u64))
+    }
+
     /// The word of a message of `len` octets to the other end.
     #[inline]
     pub(crate) const fn word(self, len: usize) -> Word {
@@ -88,7 +96,7 @@ impl Lanes {
     pub(crate) fn message_to(&self, word: Word, link: usize) -> Option<Qp> {
         let lane = self.0.get(word.to() as usize)?;
         let is_message = word.kind() == RecordKind::Send.octet();
-        (is_message && lane.link() == link).then_some(lane.qp)
+        (is_message && lane.link() == link).then(|| lane.at(word.to()))
     }
 
     /// The lane of `qp`, if a message may go at once.
