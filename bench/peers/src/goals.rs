@@ -9,7 +9,7 @@ use crate::{
         copy::CopyFloor,
         ring::{RingFloor, Sample},
         tcp::{TcpPing, TcpStreamFloor},
-        wake::{PAUSE, WakeFloor},
+        wake::{PAUSE, SocketWakeFloor, WakeFloor},
     },
     goal::{
         GoalBound::{self, AtLeast, AtMost, AtMostBy},
@@ -304,16 +304,21 @@ fn tail() -> Vec<GoalRow> {
 fn asleep() -> Vec<GoalRow> {
     let rate = 1_000 / PAUSE.as_millis();
     let options = format!("--workload null --depth 1 --rate {rate} --arrivals uniform");
-    let first = |by, what, bound| {
-        let ours = Stag::new(by, ServedProgram::Echo, &options);
-        GoalRow::timed(about("G13", what, RoundTrip, bound), ours, WakeFloor)
-    };
+    let ours = |by| Stag::new(by, ServedProgram::Echo, &options);
+    let first =
+        |by, what, bound| GoalRow::timed(about("G13", what, RoundTrip, bound), ours(by), WakeFloor);
+    let by_socket = GoalRow::timed(
+        about("G13", "the same, beside a socket's wake-up", RoundTrip, GoalBound::None),
+        ours(way::IWARP),
+        SocketWakeFloor,
+    );
     let idle = |by, what| {
         GoalRow::exact(about("G13", what, Count("% of a core"), AtMost(1.0)), IdleServer::new(by))
     };
     vec![
         first(way::SHM, "first NULL after the idle sleep, shm", AtMost(1.25)),
         first(way::IWARP, "first NULL after the idle sleep, iwarp", AtMost(1.5)),
+        by_socket,
         idle(way::SHM, "CPU of an idle server, shm"),
         idle(way::IWARP, "CPU of an idle server, iwarp"),
     ]

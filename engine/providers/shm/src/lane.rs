@@ -48,8 +48,8 @@ impl Lane {
         self.peer
     }
 
-    /// The connection, which is in this place. Its number is not read here: in a crowd whoever looks
-    /// something up by it would wait until it is there.
+    /// The connection, which is in this place. Its number is not read here: in a crowd a look-up by
+    /// it would wait for this line of memory.
     #[inline(always)]
     const fn at(self, place: u32) -> Qp {
         let generation = self.qp.0.to_bits() >> u32::BITS;
