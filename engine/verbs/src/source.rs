@@ -36,9 +36,9 @@ pub fn connect<T>(
     /// The port at which the next connection of this process begins to look.
     static NEXT: AtomicU16 = AtomicU16::new(0);
     if reserved {
-        let first = first();
-        for _ in 0..COUNT {
-            let step = NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
+        // Counted by itself from here on: other threads connect meanwhile, and each port is tried.
+        let first = first() + NEXT.fetch_add(1, Ordering::Relaxed) % COUNT;
+        for step in 0..COUNT {
             let from = any(to, *RESERVED.end() - (first + step) % COUNT);
             match connect(Some(from)) {
                 // Taken, or this very pair of addresses was in use a moment ago (TIME_WAIT).
@@ -48,7 +48,11 @@ pub fn connect<T>(
                         ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable
                     ) => {}
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => break,
-                connected => return connected,
+                connected => {
+                    // The next one begins behind those that were taken.
+                    NEXT.fetch_add(step, Ordering::Relaxed);
+                    return connected;
+                }
             }
         }
     }
