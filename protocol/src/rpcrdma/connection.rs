@@ -221,10 +221,17 @@ impl Connection {
     /// Takes a credit for a call of ours. A server has none before the version is settled.
     #[inline]
     pub fn take_credit(&mut self) -> Result<(), NoCredit> {
-        if self.side == Side::Server && self.version().is_none() {
+        // Where there are short messages the version is settled.
+        if self.short.header_len() == 0 && self.must_not_call() {
             return Err(NoCredit);
         }
         self.calls.as_mut().ok_or(NoCredit)?.take()
+    }
+
+    /// Returns true for a server whose version is not settled.
+    #[cold]
+    fn must_not_call(&self) -> bool {
+        self.side == Side::Server && self.version().is_none()
     }
 
     /// Gives the credit of a call of ours back, once it is over and the peer cannot be working on
