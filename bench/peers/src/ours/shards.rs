@@ -3,7 +3,7 @@
 
 use crate::{
     contender::{Contender, Reading},
-    site::{MeasuringSite, cores, pin, shown},
+    site::{MeasuringSite, pin, shown},
 };
 use clap::{Args, ValueEnum};
 use stag_bench::ends::{self, Ends};
@@ -33,12 +33,13 @@ pub enum CoreWork {
 }
 
 /// Cores that work at the same time.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct WorkingCores {
     /// Work of each core
     work: CoreWork,
-    /// Cores
-    cores: usize,
+    /// Cores, as in 0,1
+    #[arg(value_delimiter = ',', required = true)]
+    cores: Vec<usize>,
     /// Seconds that count
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
@@ -48,17 +49,13 @@ impl WorkingCores {
     /// Calls, or turns of the loop, of all cores per second.
     ///
     /// # Errors
-    /// As sockets, `mmap(2)` and `sched_setaffinity(2)` fail, and where there are fewer cores.
+    /// As sockets, `mmap(2)` and `sched_setaffinity(2)` fail.
     pub fn rate(&self) -> io::Result<f64> {
-        let Self { work, cores: count, seconds } = *self;
-        let seats: Vec<_> = cores().into_iter().take(count).collect();
-        if count == 0 || seats.len() < count {
-            return Err(io::Error::other(format!("this process may use {} cores", seats.len())));
-        }
-        let (start, time) = (&Barrier::new(count), Duration::from_secs_f64(seconds));
+        let Self { work, ref cores, seconds } = *self;
+        let (start, time) = (&Barrier::new(cores.len()), Duration::from_secs_f64(seconds));
         let done = thread::scope(|scope| {
             let seated = |core| move || on_core(core, work, start, time);
-            let threads: Vec<_> = seats.into_iter().map(|core| scope.spawn(seated(core))).collect();
+            let threads: Vec<_> = cores.iter().map(|core| scope.spawn(seated(*core))).collect();
             threads.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
         });
         let rates = done.into_iter().map(|rate| {
@@ -135,7 +132,9 @@ impl Contender for Beside {
     fn measure(&mut self, site: &MeasuringSite) -> Result<Reading, String> {
         let work = self.work.to_possible_value().ok_or("work without a name")?;
         let mut command = site.part(site.server, "shards");
-        command.args([work.get_name(), &self.cores.to_string()]);
+        let seats = [site.server, site.client].map(|core| core.to_string());
+        let seats = seats.get(..self.cores).ok_or("there are two cores")?.join(",");
+        command.args([work.get_name(), &seats]);
         command.args(["--seconds", &format!("{:.3}", site.turn.as_secs_f64())]);
         self.commands = vec![shown(&command)];
         let said = site.run(command)?;
