@@ -108,6 +108,10 @@ fn what_cannot_be_a_gateway_of_a_cluster_is_refused() {
     home.run(&["cluster", "add", "blue.toml", "data"]);
     let unprivileged = home.refused(&[&serve[..], &["--mode", "unprivileged"]].concat());
     assert!(unprivileged.contains("several gateways of the cluster blue"), "{unprivileged}");
+    fs::rename(home.path("blue.toml"), home.path("data/blue.toml")).unwrap();
+    let exported = home.refused(&[&serve[..4], &["--cluster", "data/blue.toml"]].concat());
+    assert!(exported.contains("clients could read its key"), "{exported}");
+    fs::rename(home.path("data/blue.toml"), home.path("blue.toml")).unwrap();
     let memory = ["serve", "--memory", "2M", "--cluster", "blue.toml"];
     assert!(home.refused(&memory).contains("cannot be used with"));
     fs::set_permissions(home.path("blue.toml"), fs::Permissions::from_mode(0o644)).unwrap();

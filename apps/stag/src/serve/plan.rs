@@ -133,7 +133,7 @@ impl Plan {
             Some(capacity) => StorePlan::Memory { capacity },
             None => {
                 let state_dir = state_dir(arguments.state_dir.as_deref(), &exports)?;
-                let cluster = arguments.cluster.as_deref().map(cluster::read).transpose()?;
+                let cluster = cluster_of(arguments.cluster.as_deref(), &exports)?;
                 let callers = callers(arguments, is_of_this_host)?;
                 StorePlan::Files { state_dir, callers, cluster }
             }
@@ -229,6 +229,25 @@ impl Plan {
             read_only: *read_only,
         };
         self.exports.iter().map(copy).collect()
+    }
+}
+
+/// Reads the cluster file. One that clients could read under an export is refused, as they could
+/// make file handles by its key.
+fn cluster_of(given: Option<&Path>, exports: &[Exported]) -> Result<Option<Cluster>, Error> {
+    let Some(file) = given else { return Ok(None) };
+    let cluster = cluster::read(file)?;
+    let real = fs::canonicalize(file).map_err(|error| {
+        Error::usage(format!("cannot find {}: {}", file.display(), plain(&error)))
+    })?;
+    let is_under = |path: &&PathBuf| real.starts_with(path);
+    match exports.iter().filter_map(|export| export.path.as_ref()).find(is_under) {
+        None => Ok(Some(cluster)),
+        Some(path) => Err(Error::usage(format!(
+            "the cluster file {} lies under {}, so that clients could read its key: move it",
+            file.display(),
+            path.display()
+        ))),
     }
 }
 

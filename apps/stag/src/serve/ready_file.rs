@@ -21,6 +21,12 @@ pub struct ReadyFile {
 /// A sentence about the file.
 pub fn clear(file: &Path) -> Result<(), Error> {
     replace::check(file, "the READY block")?;
+    if fs::read(file).is_ok_and(|found| !found.is_empty() && !found.starts_with(b"READY ")) {
+        return Err(Error::usage(format!(
+            "{} is no READY block of an earlier server, so it is not replaced: give another file",
+            file.display()
+        )));
+    }
     match fs::remove_file(file) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::usage(format!(
             "cannot remove {}, which an earlier server left: {}",
@@ -73,6 +79,9 @@ mod tests {
         drop(ready);
         assert_eq!(fs::read_to_string(&file).unwrap(), "READY 2\nEND\n");
         drop(other);
+        fs::write(&file, "somebody's").unwrap();
+        assert!(clear(&file).unwrap_err().to_string().contains("is not replaced"));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "somebody's");
         let nowhere = home.path().join("no/ready");
         assert!(clear(&nowhere).unwrap_err().to_string().contains("does not exist"));
     }
