@@ -126,14 +126,22 @@ pub(crate) struct Producer {
     tail: u64,
     /// Position up to which the reader is known to have read.
     head: u64,
+    /// Position up to which all lines behind the last record begin with a word that says that no
+    /// record is there. A record is published once it is beyond that record's end.
+    cleared: u64,
     len: usize,
 }
 
+/// Octets behind the last record whose lines are cleared once it is published. A line that is
+/// written comes from the reader, who had it one lap ago: so the next record, for which somebody
+/// may wait, has all its lines here but the first one, at which the reader looks.
+const AHEAD: u64 = 4 * LINE as u64;
+
 impl Producer {
-    /// For a ring of `len` octets: a power of two.
+    /// For a ring of `len` octets, all zero: a power of two.
     pub(crate) const fn new(len: usize) -> Self {
         assert!(len.is_power_of_two() && len >= PART * LINE, "positions are masked");
-        Self { at: RING, room: 0, tail: 0, head: 0, len }
+        Self { at: RING, room: 0, tail: 0, head: 0, cleared: len as u64, len }
     }
 
     /// Octets of the longest record, its word included.
@@ -223,13 +231,31 @@ impl Producer {
     #[inline(always)]
     pub(crate) fn publish(&mut self, memory: &impl RingTarget, word: Word) -> u64 {
         let span = word.span();
-        let next = self.after(span);
-        memory.set_word(next, Word::NONE);
+        let end = self.tail + span as u64;
+        if self.cleared <= end {
+            // The lines before have the record's own octets.
+            self.cleared = end;
+            self.clear_until(memory, end + LINE as u64);
+        }
         memory.set_word(self.at, word.0);
-        self.at = next;
+        self.at = self.after(span);
         self.room -= span;
-        self.tail += span as u64;
-        self.tail
+        self.tail = end;
+        if self.cleared < end + AHEAD {
+            self.clear_until(memory, (end + AHEAD).min(self.head + self.len as u64));
+        }
+        end
+    }
+
+    /// Clears the first words of all lines up to a position, which the reader has read when the
+    /// ring was there the last time.
+    #[inline(always)]
+    fn clear_until(&mut self, memory: &impl RingTarget, until: u64) {
+        debug_assert!(until <= self.head + self.len as u64, "nothing is cleared that is not read");
+        while self.cleared < until {
+            memory.set_word(self.place(self.cleared), Word::NONE);
+            self.cleared += LINE as u64;
+        }
     }
 
     /// The place behind `span` octets that are there before the ring's end.
@@ -268,10 +294,13 @@ impl Producer {
             return Ok(false);
         }
         if skipped > 0 {
-            memory.set_word(RING, Word::NONE);
+            let beginning = self.tail + skipped as u64;
+            // No record is looked for in the lines that are skipped.
+            self.cleared = self.cleared.max(beginning);
+            self.clear_until(memory, beginning + LINE as u64);
             memory.set_word(self.at, Word::new(PAD, 0, 0).0);
             self.at = RING;
-            self.tail += skipped as u64;
+            self.tail = beginning;
         }
         self.room = self.free().min(self.to_end()).min(self.record_max());
         Ok(true)

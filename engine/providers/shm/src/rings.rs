@@ -130,9 +130,13 @@ impl LinkRings {
     }
 
     /// The record in front is done. Returns true if the peer should be told how far we have read.
+    /// The line of the next one is asked for here: it comes while this one is handled. Lines behind
+    /// it are not, for on far cores that took them from the writer (3.3 million calls a second with
+    /// four of them, 3.9 without).
     #[inline]
-    pub(crate) const fn advance(&mut self, word: Word) -> bool {
+    pub(crate) fn advance(&mut self, word: Word) -> bool {
         self.consumer.advance(word);
+        self.theirs.prefetch(self.consumer.at());
         self.consumer.is_due()
     }
 
