@@ -5,7 +5,7 @@ use stag_engine::{App, Config, PeerId, Sampling, Shard, Token, clock::Clock};
 use stag_iwarp::Iwarp;
 use stag_protocol::rpcrdma::{Version2, Versions};
 use stag_shm::Shm;
-use stag_verbs::{Limits, Provider};
+use stag_verbs::{Limits, Provider, Time};
 use std::io;
 
 /// Limits of each end's fabric.
@@ -31,6 +31,8 @@ pub struct Ends<P: Provider, S: App = Echo> {
     /// Calls.
     pub client: Shard<P, Caller>,
     clock: Clock,
+    /// Time of the latest turn.
+    turned: Time,
     /// Directory of the socket; removed with the value.
     _home: Option<tempfile::TempDir>,
 }
@@ -149,13 +151,14 @@ impl<P: Provider, S: App> Ends<P, S> {
         let mut client = Shard::new(client, Caller::with_capacity(64), unwatched, admit())?;
         let at = server.listen(at).map_err(io::Error::other)?;
         client.connect(&at).map_err(io::Error::other)?;
-        Ok(Self { server, client, clock, _home: setup.home })
+        let turned = clock.now();
+        Ok(Self { server, client, clock, turned, _home: setup.home })
     }
 
     /// One turn of both loops.
     pub fn turn(&mut self) -> bool {
-        let now = self.clock.now();
-        self.client.pass(now) | self.server.pass(now)
+        self.turned = self.clock.now();
+        self.client.pass(self.turned) | self.server.pass(self.turned)
     }
 
     /// Waits for the connection. The peer that the client calls.
@@ -183,7 +186,7 @@ impl<P: Provider, S: App> Ends<P, S> {
         while called < calls {
             let until = calls.min(called + depth);
             let mut waiting = until - called;
-            self.client.with_app(|_, cx| {
+            self.client.with_app_at(self.turned, |_, cx| {
                 while called < until {
                     assert!(Caller::call(cx, peer, Token(called), payload), "no memory");
                     called += 1;

@@ -141,7 +141,7 @@ impl Cx<'_> {
     ///     cx.answer_short(call.id, header, |results| results.u32(number)).expect("a number fits");
     /// }
     /// ```
-    #[inline]
+    #[inline(always)]
     pub fn answer_short(
         &mut self,
         call: CallId,
@@ -162,7 +162,7 @@ impl Cx<'_> {
     ///
     /// # Errors
     /// As [`answer_short`](Self::answer_short).
-    #[inline]
+    #[inline(always)]
     pub fn try_answer_short(
         &mut self,
         call: CallId,
@@ -271,9 +271,12 @@ impl Cx<'_> {
         arguments(&mut writer)?;
         let len = writer.len();
         let may_go = self.core.wishes.is_empty();
-        let call = WrittenCall { key, xid, len, request };
-        if !may_go || !self.core.call_at_once(self.fabric, peer, &call) {
-            self.core.queue_written(peer, &call);
+        let &ShortRequest { token, reply_max, timeout, .. } = request;
+        // RFC 5531 §5 [5531-2]: a call has a deadline, as its server may crash
+        let deadline = self.core.now + timeout;
+        let call = WrittenCall { key, xid, len, token, reply_max, deadline };
+        if !may_go || !self.core.call_at_once(self.fabric, peer, call) {
+            self.core.queue_written(peer, call);
         }
         Ok(())
     }

@@ -80,7 +80,16 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Keeps every receive posted that no call holds, so that all promises are kept.
+    #[inline]
     pub(crate) fn replenish(&mut self) {
+        // Nearly always all of them are.
+        if !self.core.receives.pool.is_empty() {
+            self.post_receives();
+        }
+    }
+
+    #[inline(never)]
+    fn post_receives(&mut self) {
         // draft 002 §4.3.1 [bidir-12] what was promised is posted
         while let Some(buf) = self.core.receives.pool.take(self.core.receives.len) {
             if let Err(back) = self.provider.post_receive(buf) {

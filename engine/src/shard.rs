@@ -11,7 +11,7 @@ use crate::{
 };
 use stag_pools::{Budget, Pool};
 use stag_protocol::rpcrdma::{InlineSize, PrivateData, Version};
-use stag_verbs::{FabricFault, Limits, PeerAddress, Provider};
+use stag_verbs::{FabricFault, Limits, PeerAddress, Provider, Time};
 use std::{fmt, io, net::SocketAddr};
 
 /// Decides whether a peer may connect.
@@ -127,6 +127,16 @@ impl<P: Provider, A: App> Shard<P, A> {
     pub fn with_app<R>(&mut self, run: impl FnOnce(&mut A, &mut Cx<'_>) -> R) -> R {
         let result = run(&mut self.app, &mut Cx::new(&mut self.core, &mut self.provider));
         self.empty_outbox();
+        result
+    }
+
+    /// The same at `now`, which is not earlier than the latest pass: calls that the app makes count
+    /// their time from then on, and leave before this returns.
+    pub fn with_app_at<R>(&mut self, now: Time, run: impl FnOnce(&mut A, &mut Cx<'_>) -> R) -> R {
+        self.core.begin_pass(now);
+        let result = self.with_app(run);
+        self.ring();
+        self.core.end_pass();
         result
     }
 

@@ -13,6 +13,7 @@ use stag_protocol::{
 };
 use stag_sim::Faults;
 use stag_verbs::{Provider, Tag};
+use std::time::Duration;
 use support::{
     AtClient, AtServer, GRANT, Raw, config, echo_head, message, no_message, pattern, reply,
     results, rpc, with_header,
@@ -414,4 +415,18 @@ fn a_server_that_says_nothing_sends_1024_octets_inline_and_invalidates_nothing()
             assert_eq!(invalidated.is_some(), private_data);
         }
     }
+}
+
+#[test]
+fn a_call_at_a_time_counts_from_then_on_and_leaves_without_a_pass() {
+    let mut at = AtClient::new(Caller::default(), config());
+    // So long that a call which counted from the latest pass would be over.
+    let later = at.now + Duration::from_secs(600);
+    let peer = at.peer;
+    at.shard.with_app_at(later, |_, cx| assert!(Caller::call(cx, peer, Token(1), None)));
+    at.now = at.fabric.next_due().unwrap().max(later);
+    assert!(at.raw.poll(at.now), "its call is there and no pass was made");
+    at.shard.pass(at.now);
+    assert_eq!(at.shard.calls_in_progress(), (0, 1));
+    assert!(at.shard.with_app(|caller, _| caller.take()).is_none());
 }

@@ -164,6 +164,12 @@ impl Pool {
             .sum()
     }
 
+    /// Returns true if somebody holds all slots.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.classes.iter().all(|slots| slots.left.get() == 0)
+    }
+
     /// Slots that somebody holds. Zero when everything came back.
     pub fn taken(&self) -> usize {
         self.0.classes.iter().map(|slots| slots.shares.len() - slots.left.get() as usize).sum()

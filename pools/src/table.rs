@@ -127,6 +127,21 @@ impl<T, A> Table<T, A> {
         Ok(Key { index, generation })
     }
 
+    /// Puts an entry in the place of [`next_key`](Self::next_key), which was asked for before.
+    ///
+    /// # Panics
+    /// When there is no free place.
+    #[inline(always)]
+    pub fn insert_next(&mut self, value: T) {
+        let index = self.free.pop().expect("the next key was there");
+        let entry =
+            self.entries.get_mut(index as usize).expect("the free list names places of the table");
+        let used = Place::Used { generation: entry.generation(), value };
+        // A free place has nothing to be dropped, and to look for it costs as much as the value.
+        // SAFETY: a reference is valid for writes, and what stood there needs no drop.
+        unsafe { std::ptr::from_mut(&mut entry.place).write(used) };
+    }
+
     /// The entry `key` names, unless it was removed.
     #[inline]
     pub fn get(&self, key: Key) -> Option<&T> {
@@ -151,11 +166,13 @@ impl<T, A> Table<T, A> {
     }
 
     /// Has the [next key](Self::next_key) go stale, as if its entry had come and gone.
-    #[inline]
+    #[inline(always)]
     pub fn skip_next(&mut self) {
         let place = self.free.last().copied().unwrap_or(u32::MAX);
-        if let Some(entry) = self.entries.get_mut(place as usize) {
-            entry.empty();
+        if let Some(Entry { place: Place::Free { generation }, .. }) =
+            self.entries.get_mut(place as usize)
+        {
+            *generation = generation.wrapping_add(1);
         }
     }
 
@@ -178,6 +195,20 @@ impl<T, A> Table<T, A> {
             && entry.value().is_some()
         {
             entry.empty();
+            self.free.push(key.index);
+        }
+    }
+
+    /// Frees the place of the entry that `key` names without dropping it: for an entry that owns
+    /// nothing (any more), of which a drop would look at every part.
+    #[inline(always)]
+    pub fn forget(&mut self, key: Key) {
+        let entry = self.entries.get_mut(key.index());
+        if let Some(entry) = entry.filter(|entry| entry.generation() == key.generation)
+            && entry.value().is_some()
+        {
+            let free = Place::Free { generation: key.generation.wrapping_add(1) };
+            std::mem::forget(std::mem::replace(&mut entry.place, free));
             self.free.push(key.index);
         }
     }
@@ -306,6 +337,24 @@ mod tests {
         let fresh = table.insert('d').unwrap();
         assert_eq!((fresh.index(), table.get(keys[2])), (keys[2].index(), None));
         assert_ne!(fresh, keys[2]);
+    }
+
+    #[test]
+    fn an_entry_takes_the_key_that_was_asked_for_and_one_that_is_forgotten_is_not_dropped() {
+        let mut table = Table::<std::rc::Rc<u8>>::new(1);
+        let owned = std::rc::Rc::new(7);
+        let key = table.next_key().unwrap();
+        table.insert_next(std::rc::Rc::clone(&owned));
+        assert_eq!((table.get(key), table.next_key()), (Some(&owned), None));
+        table.forget(Key { generation: key.generation + 1, ..key });
+        assert!(table.get(key).is_some(), "that was another entry");
+        table.forget(key);
+        table.forget(key);
+        assert_eq!((table.get(key), table.len()), (None, 0));
+        assert_eq!(std::rc::Rc::strong_count(&owned), 2, "its drop was left out");
+        let next = table.next_key().unwrap();
+        table.insert_next(std::rc::Rc::clone(&owned));
+        assert!(table.get(key).is_none() && table.get(next).is_some() && next != key);
     }
 
     #[test]

@@ -52,17 +52,12 @@ impl<P: Provider, A: App> Shard<P, A> {
         }
     }
 
-    /// Takes a message that a look found, of `len` octets.
+    /// Takes a message that a look found.
     #[inline]
-    pub(super) fn handle_looked_at(&mut self, qp: Qp, len: usize) {
-        let front = std::mem::take(&mut self.front);
-        let message = front.get(..len).unwrap_or_default();
-        if let Some(peer) = self.core.peers.of_qp(qp)
-            && !self.handle_short(peer, qp, message)
-        {
+    pub(super) fn handle_looked_at(&mut self, qp: Qp, message: &[u8]) {
+        if let Some(peer) = self.handle_short(qp, message) {
             self.keep_looked_at(peer, qp, message);
         }
-        self.front = front;
     }
 
     /// Takes a message that a look found and that is not short.
@@ -79,24 +74,29 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Takes a message: the short way if it is a call or a reply without chunks, else any other.
     #[inline]
     fn handle_received(&mut self, qp: Qp, buf: Buf, invalidated: Option<Fenced>) {
-        let Some(peer) = self.core.peers.of_qp(qp) else { return };
-        if invalidated.is_none() && self.handle_short(peer, qp, &buf) {
-            return self.repost(buf);
-        }
+        let peer = if invalidated.is_none() {
+            match self.handle_short(qp, &buf) {
+                Some(peer) => peer,
+                None => return self.repost(buf),
+            }
+        } else {
+            let Some(peer) = self.core.peers.of_qp(qp) else { return };
+            peer
+        };
         self.handle_any(peer, qp, buf, invalidated);
     }
 
-    /// Takes a call or a reply without chunks. Returns false if the message is anything else:
-    /// nothing was done, and [`handle_any`](Self::handle_any) has to judge it.
+    /// Takes a call or a reply without chunks. Returns the peer that sent it if the message is
+    /// anything else: nothing was done, and [`handle_any`](Self::handle_any) has to judge it.
     #[inline]
-    fn handle_short(&mut self, peer: PeerId, qp: Qp, message: &[u8]) -> bool {
+    fn handle_short(&mut self, qp: Qp, message: &[u8]) -> Option<PeerId> {
         let Core { peers, requester, counters, now, stopping, .. } = &mut self.core;
-        let Some(entry) = peers.get_mut(peer) else { return true };
+        let (peer, entry) = peers.of_qp_mut(qp)?;
         let Link::Fabric(FabricLink { state: Some(state), .. }) = &mut entry.link else {
-            return true;
+            return None;
         };
         let payload_at = state.short().header_len();
-        let Some(short) = state.handle_short(message) else { return false };
+        let Some(short) = state.handle_short(message) else { return Some(peer) };
         let payload = message.get(payload_at..).unwrap_or_default();
         match short {
             ShortMessage::Call { xid, credits } => {
@@ -113,8 +113,8 @@ impl<P: Provider, A: App> Shard<P, A> {
                 let (token, cancelled) = match requester.end_short(peer, xid) {
                     Replied::Over { token, cancelled } => (token, cancelled),
                     // The grant that it brought may be noted twice.
-                    Replied::Chunked => return false,
-                    Replied::Unknown => return true,
+                    Replied::Chunked => return Some(peer),
+                    Replied::Unknown => return None,
                 };
                 state.give_credit();
                 entry.note_reply();
@@ -125,11 +125,11 @@ impl<P: Provider, A: App> Shard<P, A> {
                 self.tell_replied(outcome, waits.then_some(peer));
             }
         }
-        true
+        None
     }
 
     /// Tells the app that a call without chunks is over, and sends what waited for its credit.
-    #[inline]
+    #[inline(always)]
     fn tell_replied(&mut self, outcome: Outcome<'_>, waits: Option<PeerId>) {
         self.app.on_reply(&mut Cx::new(&mut self.core, &mut self.provider), outcome);
         self.empty_outbox();

@@ -114,21 +114,38 @@ impl<P: Provider, A: App> Shard<P, A> {
             self.empty_outbox();
         }
         // Last, so that whatever the pass produced leaves before the core may sleep.
-        self.provider.ring();
-        self.core.watch.ring(self.core.now);
+        self.ring();
         self.core.end_pass();
         self.core.is_quiet = !has_streams & !self.core.has_deferred();
         events > 0 || deferred || octets || sent
     }
 
+    /// Rings the doorbells.
+    #[inline]
+    pub(crate) fn ring(&mut self) {
+        self.provider.ring();
+        self.core.watch.ring(self.core.now);
+    }
+
     /// Takes what has arrived, from `found` on, until the rest of the pass has its turn. Returns
     /// the number of events.
     #[inline]
-    fn take_events(&mut self, now: Time, mut found: Look) -> usize {
+    fn take_events(&mut self, now: Time, found: Look) -> usize {
+        // Out of the shard while the app looks at what lies in it.
+        let mut front = std::mem::take(&mut self.front);
+        let events = self.take_from(&mut front, now, found);
+        self.front = front;
+        events
+    }
+
+    #[inline]
+    fn take_from(&mut self, front: &mut [u8], now: Time, mut found: Look) -> usize {
         let mut events = 0;
         loop {
             match found {
-                Look::Message { qp, len } => self.handle_looked_at(qp, len),
+                Look::Message { qp, len } => {
+                    self.handle_looked_at(qp, front.get(..len).unwrap_or_default());
+                }
                 Look::Nothing => return events,
                 Look::Other => match self.provider.poll(now) {
                     Some(event) => self.handle_event(event),
@@ -139,7 +156,7 @@ impl<P: Provider, A: App> Shard<P, A> {
             if events == EVENTS_PER_PASS {
                 return events;
             }
-            found = self.provider.look(now, &mut self.front);
+            found = self.provider.look(now, front);
         }
     }
 

@@ -96,6 +96,12 @@ impl Peer {
         }
     }
 
+    /// Returns true if a call goes out to this very peer without waiting for another one.
+    #[inline]
+    pub(crate) fn takes_calls_at_once(&mut self) -> bool {
+        self.standing.ready && !self.standing.is_succeeded && !self.has_waiting()
+    }
+
     /// Notes that the app was told of this peer.
     pub(crate) const fn set_up(&mut self) {
         self.life.up = true;

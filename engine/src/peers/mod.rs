@@ -85,6 +85,15 @@ impl Peers {
         }
     }
 
+    /// The peer behind a connection of the provider, to be changed.
+    #[inline(always)]
+    pub(crate) fn of_qp_mut(&mut self, qp: Qp) -> Option<(PeerId, &mut Peer)> {
+        let place = *self.by_qp.get(qp.0.index())? as usize;
+        let (key, entry) = self.table.entry_at(place)?;
+        let is_it = matches!(&entry.link, Link::Fabric(link) if link.qp == qp);
+        is_it.then_some((PeerId(key), entry))
+    }
+
     /// The successor of a peer whose name went to another connection; else the peer itself.
     #[inline]
     pub(crate) fn known_as(&self, peer: PeerId) -> PeerId {

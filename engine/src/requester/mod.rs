@@ -221,6 +221,7 @@ impl Core {
         if self.is_in_pass() {
             return;
         }
+        self.is_quiet = false;
         let Requester { unclocked, calls, .. } = &mut self.requester;
         if unclocked.len() == unclocked.capacity() {
             // Those that were given up since the latest pass; there is a place for every other one.

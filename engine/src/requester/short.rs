@@ -75,7 +75,9 @@ impl Requester {
             return Replied::Chunked;
         }
         let &mut Outbound { token, cancelled, .. } = call;
-        self.calls.discard(key);
+        // The rest of it is words.
+        call.message = None;
+        self.calls.forget(key);
         Replied::Over { token, cancelled }
     }
 }

@@ -152,7 +152,7 @@ pub(crate) fn room_kept(connection: &Connection) -> usize {
 }
 
 /// Returns true if [`room_needed`] is not above the whole send queue.
-#[inline]
+#[inline(always)]
 pub(super) fn has_room(connection: &Connection, send_queue: usize) -> bool {
     // An upper bound, which is simpler, tells most of the time.
     let windows = connection.calls().map_or(0, |credits| credits.in_flight() as usize);

@@ -8,7 +8,7 @@ use super::{
     start::has_room,
 };
 use crate::{
-    app::{Action, App, CallFault, Cx, Outcome, PeerId, ShortRequest, Token},
+    app::{Action, App, CallFault, Cx, Outcome, PeerId, Token},
     config::HEAD_ROOM,
     core::Core,
     peer::{FabricLink, Link},
@@ -38,13 +38,15 @@ pub(crate) struct NextCall<'a> {
 
 /// A call whose message is in the room of the next place.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WrittenCall<'a> {
+pub(crate) struct WrittenCall {
     /// That place.
     pub(crate) key: Key,
     pub(crate) xid: Xid,
     /// Octets of the message.
     pub(crate) len: usize,
-    pub(crate) request: &'a ShortRequest<'a>,
+    pub(crate) token: Token,
+    pub(crate) reply_max: usize,
+    pub(crate) deadline: Time,
 }
 
 impl Requester {
@@ -58,56 +60,48 @@ impl Requester {
     }
 
     /// Gives the written call its place.
-    #[inline]
-    fn insert_written(
-        &mut self,
-        peer: PeerId,
-        written: &WrittenCall<'_>,
-        state: OutboundState,
-        now: Time,
-    ) {
-        let WrittenCall { key, xid, len, request } = *written;
-        let call = Outbound {
+    #[inline(always)]
+    fn insert_written(&mut self, peer: PeerId, written: WrittenCall, state: OutboundState) {
+        let WrittenCall { key, xid, len, token, reply_max, deadline } = written;
+        debug_assert_eq!(self.calls.next_key(), Some(key), "its message stands in its room");
+        self.calls.insert_next(Outbound {
             peer,
-            token: request.token,
+            token,
             xid: Some(xid),
-            // RFC 5531 §5 [5531-2]: a call has a deadline, as its server may crash
-            deadline: now + request.timeout,
+            deadline,
             state,
             cancelled: false,
             message: None,
             written: len as u16,
             sent: Sent::default(),
-            reply_max: request.reply_max,
+            reply_max,
             offers: None,
-        };
-        let kept = self.calls.insert(call);
-        debug_assert_eq!(kept.ok(), Some(key), "its message stands in the room of the next place");
+        });
     }
 }
 
 impl Core {
     /// Sends the call at once, if there is a connection and a credit for it, and no other call
     /// waits for them. Returns false when nothing was done.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn call_at_once(
         &mut self,
         fabric: &mut dyn SendsShort,
         peer: PeerId,
-        call: &WrittenCall<'_>,
+        call: WrittenCall,
     ) -> bool {
         let Self { peers, requester, counters, .. } = self;
         let Some(entry) = peers.get_mut(peer) else { return false };
         // RFC 8167 §6 [8167-10], draft 002 §6 [bidir-9] nothing is sent to a peer before it takes
         // calls
-        if !entry.is_ready() || entry.has_waiting() || entry.known_as(peer) != peer {
+        if !entry.takes_calls_at_once() {
             return false;
         }
         let Link::Fabric(FabricLink { qp, state: Some(connection) }) = &mut entry.link else {
             return false;
         };
         if connection.calls().is_none()
-            || !connection.short().fits_call(call.len, call.request.reply_max)
+            || !connection.short().fits_call(call.len, call.reply_max)
             || !has_room(connection, requester.send_queue)
             || connection.take_credit().is_err()
         {
@@ -123,28 +117,27 @@ impl Core {
         counters.stats.requester.calls.short += 1;
         let versions = &mut counters.stats.requester.versions;
         versions.count_short(connection.short(), connection.side().calls());
-        requester.insert_written(peer, call, OutboundState::AwaitReply, self.now);
+        requester.insert_written(peer, call, OutboundState::AwaitReply);
         self.note_written(call);
         true
     }
 
     /// Has the deadline of a written call kept.
     #[inline]
-    fn note_written(&mut self, call: &WrittenCall<'_>) {
-        self.is_quiet = false;
+    fn note_written(&mut self, call: WrittenCall) {
         self.note_unclocked(call.key);
-        self.deadlines.no_later(self.now + call.request.timeout);
+        self.deadlines.no_later(call.deadline);
     }
 
     /// Has the written call wait, behind everything that the app asked for before.
     #[inline(never)]
-    pub(crate) fn queue_written(&mut self, peer: PeerId, call: &WrittenCall<'_>) {
+    pub(crate) fn queue_written(&mut self, peer: PeerId, call: WrittenCall) {
         let may_queue = self.wishes.may_queue(peer);
         let peer = self.peers.known_as(peer);
         if let Err(fault) = self.make_place(peer, 0) {
-            return self.wishes.ask(Action::Fail(peer, call.request.token, fault));
+            return self.wishes.ask(Action::Fail(peer, call.token, fault));
         }
-        self.requester.insert_written(peer, call, OutboundState::AwaitCredit, self.now);
+        self.requester.insert_written(peer, call, OutboundState::AwaitCredit);
         self.note_written(call);
         if may_queue && let Some(entry) = self.peers.get_mut(peer) {
             entry.wait_last(call.key);

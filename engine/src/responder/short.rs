@@ -2,7 +2,7 @@
 
 use super::inbound::{FreshCall, Inbound, InboundState};
 use crate::{
-    app::{App, Call, CallId, Cx, PeerId},
+    app::{App, Call, CallId, Cx},
     core::Core,
     item::Pulled,
     peer::{FabricLink, Link, Sender},
@@ -16,37 +16,60 @@ use stag_protocol::{
     rpcrdma::{MessageType, Side, Xid},
     xdr::Reader,
 };
-use stag_verbs::{Provider, Qp};
+use stag_verbs::{PeerAddress, Provider, Qp};
 
 impl<P: Provider, A: App> Shard<P, A> {
     /// Hands a call without chunks to the app: its transaction was compared. It gets a place if it
     /// is not answered at once.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin_short_call(&mut self, sender: Sender, qp: Qp, xid: Xid, payload: &[u8]) {
         self.core.counters.stats.responder.calls.short += 1;
-        let Sender { peer, address: from } = sender;
         let Some(key) = self.core.responder.calls.next_key() else {
             return self.refuse_place(qp);
         };
         self.core.watch.begin_at_once(key, self.core.now);
         let mut reader = Reader::new(payload);
-        // Nearly all callers are nobody in particular, or UNIX users, and nearly all calls are
-        // answered at once.
-        let Some(header) = CallHeader::parse_usual(&mut reader) else {
-            self.keep_call(key, peer, xid);
-            return self.hand_over(key, sender, reader, Pulled::default());
-        };
+        let fresh = FreshCall { key, peer: sender.peer, xid };
+        match CallHeader::parse_nobody(&mut reader) {
+            Some(header) => self.serve_fresh(fresh, sender.address, header, reader),
+            None => self.begin_user_call(fresh, sender, reader),
+        }
+    }
+
+    /// The same of a call that names somebody, as nearly all others do.
+    // By itself: its header is long, and the one of nobody is a few words.
+    #[inline(never)]
+    fn begin_user_call(&mut self, fresh: FreshCall, sender: Sender, mut reader: Reader<'_>) {
+        match CallHeader::parse_user(&mut reader) {
+            Some(header) => self.serve_fresh(fresh, sender.address, header, reader),
+            None => {
+                self.keep_call(fresh);
+                self.hand_over(fresh.key, sender, reader, Pulled::default());
+            }
+        }
+    }
+
+    /// Has the app serve a call that has a name and no place.
+    #[inline(always)]
+    fn serve_fresh(
+        &mut self,
+        fresh: FreshCall,
+        from: PeerAddress,
+        header: CallHeader<'_>,
+        arguments: Reader<'_>,
+    ) {
+        let FreshCall { key, peer, .. } = fresh;
         self.core.stamp(key, Stage::Parse);
         let (id, pulled) = (CallId(key), Pulled::default());
-        let call = Call { id, peer, from, header, arguments: reader, pulled };
         self.core.responder.serving = Some(peer);
-        self.core.responder.fresh = Some(FreshCall { key, peer, xid });
+        self.core.responder.fresh = Some(fresh);
+        let call = Call { id, peer, from, header, arguments, pulled };
         self.app.on_call(&mut Cx::new(&mut self.core, &mut self.provider), call);
         self.core.responder.serving = None;
         match self.core.responder.fresh.take() {
             None => self.core.responder.calls.skip_next(),
-            Some(FreshCall { peer, .. }) => {
-                self.keep_call(key, peer, xid);
+            Some(fresh) => {
+                self.keep_call(fresh);
                 if let Some((call, message)) = self.core.wishes.take_answered() {
                     self.answer_message(call, message);
                 }
@@ -57,7 +80,7 @@ impl<P: Provider, A: App> Shard<P, A> {
 
     /// Gives a call the place that its name promises.
     #[inline]
-    fn keep_call(&mut self, key: Key, peer: PeerId, xid: Xid) {
+    fn keep_call(&mut self, FreshCall { key, peer, xid }: FreshCall) {
         let kept = self.core.responder.calls.insert(Inbound::whole(peer, xid));
         debug_assert_eq!(kept.ok(), Some(key), "nothing takes a place while the app looks");
     }
@@ -110,7 +133,7 @@ impl Core {
     /// Sends the reply of `len` octets that was written to the responder's room, if it answers the
     /// call that the app is looking at, and that came short; if it fits inline; and if the fabric
     /// takes it at once. Returns false when nothing was done.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn answer_at_once(
         &mut self,
         fabric: &mut dyn SendsShort,

@@ -17,6 +17,7 @@ impl Add<Duration> for Time {
     type Output = Self;
 
     /// Saturates, so that a timer that far away never fires.
+    #[inline]
     fn add(self, later: Duration) -> Self {
         Self(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
     }

@@ -52,20 +52,26 @@ impl<'a> CallHeader<'a> {
     /// AUTH_NONE behind it, in one piece. Nothing is taken of any other call.
     #[inline]
     pub fn parse_usual(reader: &mut Reader<'a>) -> Option<Self> {
+        Self::parse_nobody(reader).or_else(|| Self::parse_user(reader))
+    }
+
+    /// The header of a call of nobody in particular: AUTH_NONE twice, in one piece. Nothing is taken
+    /// of any other call.
+    #[inline(always)]
+    pub fn parse_nobody(reader: &mut Reader<'a>) -> Option<Self> {
         let nobody = reader.words_if(|[_, kind, rpc_version, _, _, _, auth @ ..]: &[u32; 10]| {
             (*kind, *rpc_version, *auth) == (MessageType::Call as u32, VERSION, [0; 4])
         });
-        let Some([xid, _, _, program, version, procedure, ..]) = nobody else {
-            return Self::parse_user(reader);
-        };
+        let [xid, _, _, program, version, procedure, ..] = nobody?;
         let (credential, verifier) = (Credential::None, Auth::NONE);
         Some(Self { xid: Xid(xid), program, version, procedure, credential, verifier })
     }
 
     /// The header of a UNIX user's call. Each part is cut off the octets in front of it, which are
     /// looked at once; the general way says what is wrong with a header that this one leaves.
+    /// Nothing is taken of any other call.
     #[inline(never)]
-    fn parse_user(reader: &mut Reader<'a>) -> Option<Self> {
+    pub fn parse_user(reader: &mut Reader<'a>) -> Option<Self> {
         let (front, rest) = reader.here().split_first_chunk::<32>()?;
         let [xid, kind, rpc_version, program, version, procedure, flavor, len] = words(front);
         if (kind, rpc_version, flavor) != (MessageType::Call as u32, VERSION, flavor::SYS) {

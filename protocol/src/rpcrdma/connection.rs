@@ -219,7 +219,7 @@ impl Connection {
     }
 
     /// Takes a credit for a call of ours. A server has none before the version is settled.
-    #[inline]
+    #[inline(always)]
     pub fn take_credit(&mut self) -> Result<(), NoCredit> {
         // Where there are short messages the version is settled.
         if self.short.header_len() == 0 && self.must_not_call() {

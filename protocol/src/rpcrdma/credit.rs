@@ -135,7 +135,7 @@ impl ResponderCredits {
     ///
     /// # Panics
     /// When no call is outstanding: that is a bug of ours.
-    #[inline]
+    #[inline(always)]
     pub fn handle_reply(&mut self) -> bool {
         self.outstanding = self.outstanding.checked_sub(1).expect("every reply follows its call");
         let before = self.allowed;

@@ -162,7 +162,7 @@ impl<'a> Reader<'a> {
 
     /// The next words, if they lie in one piece and `is_it` says yes to them; else nothing is
     /// taken. For forms that are nearly always the same.
-    #[inline]
+    #[inline(always)]
     pub fn words_if<const N: usize>(
         &mut self,
         is_it: impl FnOnce(&[u32; N]) -> bool,
@@ -339,7 +339,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Several unsigned integers, with one look at the room.
-    #[inline]
+    #[inline(always)]
     pub fn words<const N: usize>(&mut self, values: [u32; N]) -> Result<(), NoRoom> {
         let end = self.at.checked_add(4 * N).ok_or(NoRoom)?;
         let room = self.out.get_mut(self.at..end).ok_or(NoRoom)?;

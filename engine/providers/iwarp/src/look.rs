@@ -7,7 +7,7 @@
 
 use crate::{
     Iwarp,
-    conn::{IwarpConn, IwarpShared},
+    conn::IwarpShared,
     rx,
     sock::{Ready, SocketResult},
 };
@@ -111,10 +111,10 @@ impl Iwarp {
     /// The same of this connection.
     #[inline(always)]
     fn bring_from(&mut self, key: Key) -> Option<Look> {
-        let may_bring = |conn: &&mut Box<IwarpConn>| conn.may_bring();
-        let Some(conn) = self.conns.get_mut(key).filter(may_bring) else {
+        let Some(conn) = self.conns.get_mut(key) else { return Some(Look::Other) };
+        if !conn.may_bring() {
             return Some(Look::Other);
-        };
+        }
         match rx::fetch_between(conn, &mut self.shared) {
             SocketResult::WouldBlock => Some(Look::Nothing), // the connection is as it was
             SocketResult::Octets(octets) => {
