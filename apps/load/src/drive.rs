@@ -275,7 +275,7 @@ impl<P: Provider> Load<P> {
     /// One turn: what was finished is written down, what is due goes out, one pass. True when there
     /// was something to do.
     pub fn step(&mut self, now: Time) -> bool {
-        let turned = self.shard.with_app(|generator, cx| generator.turn(cx, now));
+        let turned = self.shard.with_app_at(now, |generator, cx| generator.turn(cx, now));
         self.connect_wanted();
         let is_watched = self.shard.app().has_begun();
         if is_watched {

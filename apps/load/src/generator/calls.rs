@@ -9,7 +9,7 @@ impl Generator {
     /// Makes the calls that are due. How many those were.
     pub(super) fn issue(&mut self, cx: &mut Cx<'_>, now: Time) -> u64 {
         let mut made = 0;
-        while let Some(index) = self.free.front().copied() {
+        while !self.free.is_empty() {
             let intended = match &self.pace {
                 Pace::Closed => now,
                 Pace::Open(schedule) if schedule.next() > now && now < self.span.until => {
@@ -24,7 +24,7 @@ impl Generator {
             if let Pace::Open(schedule) = &mut self.pace {
                 schedule.advance();
             }
-            self.free.pop_front();
+            let Some(index) = self.free.pop_front() else { break };
             self.call(cx, index, intended, now);
             made += 1;
             if self.phase == GeneratorPhase::Over {
@@ -76,19 +76,16 @@ impl Generator {
         if counts && let Some(watcher) = &mut self.watcher {
             watcher.begin(index, intended, now);
         }
-        let slot = *slot;
+        let peer = slot.peer;
         match &mut self.storm {
             Some(storm) => storm.begin(index),
-            None => self.send(cx, index, slot),
+            None => self.send(cx, index, peer, ask),
         }
     }
 
-    pub(super) fn send(
-        &mut self,
-        cx: &mut Cx<'_>,
-        index: u32,
-        CallSlot { ask, peer, .. }: CallSlot,
-    ) {
+    /// Makes a call of slot `index` on connection `peer`.
+    #[inline]
+    pub(super) fn send(&mut self, cx: &mut Cx<'_>, index: u32, peer: usize, ask: Ask) {
         let peer = self.peers.get(peer).copied();
         if peer.and_then(|peer| self.maker.make(cx, peer, ask, Token(index.into()))).is_none() {
             self.failure.get_or_insert((ask.name(), Error::NoMemory));

@@ -64,6 +64,28 @@ pub struct GeneratorWatch {
     pub gave_up: Option<Time>,
 }
 
+/// Calls that went out together and whose replies came together: most that go out in one turn do.
+#[derive(Clone, Copy, Debug)]
+struct RoundTrips {
+    sent: Time,
+    intended: Time,
+    count: u64,
+}
+
+impl RoundTrips {
+    const NONE: Self = Self { sent: Time(0), intended: Time(0), count: 0 };
+
+    /// Writes them down, as ended at `now`.
+    #[inline]
+    fn note(&self, record: &mut CallRecord, now: Time) {
+        if self.count > 0 {
+            record.calls += self.count;
+            record.service.saturating_record_n(elapsed(self.sent, now), self.count);
+            record.response.saturating_record_n(elapsed(self.intended, now), self.count);
+        }
+    }
+}
+
 /// Makes calls and writes down how long they take.
 #[derive(Debug)]
 pub struct Generator {
@@ -300,16 +322,20 @@ impl Generator {
         if self.free.is_empty() && !self.finished.is_empty() {
             self.room_at = now;
         }
+        let mut trips = RoundTrips::NONE;
         while let Some((index, outcome)) = self.finished.pop() {
-            let Some(slot) = self.slots.get(index as usize).copied() else { continue };
+            let Some(slot) = self.slots.get(index as usize) else { continue };
+            let slot = *slot;
             let record = &mut self.second.1;
             match outcome {
                 Ok(octets) if slot.counts => {
-                    record.calls += 1;
                     record.octets += octets;
-                    record.service.saturating_record(elapsed(slot.sent, now));
-                    record.response.saturating_record(elapsed(slot.intended, now));
-                    self.last_reply = now;
+                    let (sent, intended) = (slot.sent, slot.intended);
+                    if (sent, intended) != (trips.sent, trips.intended) {
+                        trips.note(record, now);
+                        trips = RoundTrips { sent, intended, count: 0 };
+                    }
+                    trips.count += 1;
                 }
                 Ok(_) => {}
                 Err(error) => {
@@ -330,6 +356,10 @@ impl Generator {
                 (Some(storm), Some(peer)) => storm.leave(*peer),
                 _ => self.free.push_back(index),
             }
+        }
+        if trips.count > 0 {
+            trips.note(&mut self.second.1, now);
+            self.last_reply = now;
         }
         if let Some(storm) = &self.storm
             && self.watch.gave_up.is_some()
@@ -393,9 +423,13 @@ impl App for Generator {
         }
     }
 
+    #[inline]
     fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {
         let index = u32::try_from(outcome.token.0).unwrap_or(u32::MAX);
-        let octets = outcome.result.as_deref().unwrap_or_default();
+        let octets = match &outcome.result {
+            None => &[][..],
+            Some(result) => result,
+        };
         let Some(slot) = self.slots.get(index as usize) else {
             let told = outcome.reply.map_err(Error::Call);
             return self.told = Some(told.and_then(|reply| workload::stages(reply, octets)));

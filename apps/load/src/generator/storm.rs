@@ -90,7 +90,7 @@ impl Generator {
             if slot.counts {
                 self.second.1.connected(nanos(now.since(slot.sent)));
             }
-            self.send(cx, index, slot);
+            self.send(cx, index, slot.peer, slot.ask);
         }
         while let Some(index) = self.storm.as_mut().and_then(Storm::take_ended) {
             count += 1;

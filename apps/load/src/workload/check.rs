@@ -12,7 +12,20 @@ use stag_rpc::accepted;
 
 impl Maker {
     /// The octets of payload that a call moved, when its reply is the one that it should have.
+    #[inline]
     pub fn check(&self, ask: Ask, reply: &[u8], result: &[u8]) -> Result<u64, Error> {
+        if matches!(ask, Ask::Null | Ask::NfsNull) && result.is_empty() {
+            let mut results = Reader::new(reply);
+            accepted(&mut results)?;
+            return results.finish().map(|()| 0).map_err(Error::Garbled);
+        }
+        self.check_any(ask, reply, result)
+    }
+
+    /// The same of any call.
+    // By itself, so that the shortest calls keep no registers for all the others.
+    #[inline(never)]
+    fn check_any(&self, ask: Ask, reply: &[u8], result: &[u8]) -> Result<u64, Error> {
         let pieces = [Piece::Inline(reply), Piece::Chunk(result)];
         let mut results = Reader::over(&pieces);
         accepted(&mut results)?;

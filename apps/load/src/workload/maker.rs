@@ -58,6 +58,16 @@ impl Maker {
     /// memory for it is short.
     #[inline]
     pub fn make(&self, cx: &mut Cx<'_>, peer: PeerId, ask: Ask, token: Token) -> Option<()> {
+        if ask == Ask::Null {
+            return self.send_short(cx, peer, token, echo(stag_echo::NULL), |_| Ok(()));
+        }
+        self.make_any(cx, peer, ask, token)
+    }
+
+    /// The same of any call.
+    // By itself, so that the shortest calls keep no registers for all the others.
+    #[inline(never)]
+    fn make_any(&self, cx: &mut Cx<'_>, peer: PeerId, ask: Ask, token: Token) -> Option<()> {
         match ask {
             Ask::Null => self.send_short(cx, peer, token, echo(stag_echo::NULL), |_| Ok(())),
             Ask::GetAttr => {
