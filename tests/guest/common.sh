@@ -1,5 +1,5 @@
 #!/bin/bash
-# What the drivers on the host, `run` and `survive`, share: the guest and the binary they need, ports, servers. To be sourced.
+# What the drivers on the host, `run`, `survive` and others, share: the guest and the binary they need, ports, servers. To be sourced.
 # shellcheck disable=SC2034 # what is set here is used where it is sourced
 # Sets `here` and `workspace`; uses `server` (the command), `server_pids`, `work` (their directory), `keep`, `problems`.
 
@@ -7,6 +7,11 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 workspace=$(cd "$here/../.." && pwd)
 READY_SECONDS=20 # for a server to listen
 STOP_SECONDS=20  # for a server to end after SIGTERM
+SERVER_ADDRESS=127.0.0.1 # where servers listen
+# What a server's JSON of counters looks like: patterns, in front of the number, of the JSON without white space. `%s` is the name.
+PATTERN_OF_EVENTS='"%s":'
+PATTERN_OF_PROCEDURES='"%s":{"calls":'
+boot=$here/boot
 keep='' work='' guest='' problems='' server=()
 declare -A server_pids=() # by the server's name
 
@@ -27,6 +32,32 @@ need_guest() {
   exec 3>&-
   [ "$code" = 2 ] && skipped "${said//$'\n'/; }"
   [ "$code" = 0 ] || wrong "the guest does not build: $said"
+}
+
+# need_uml: user-mode Linux, which is a package of Debian for amd64, and the rights to give it a network of its own. Says why not, and
+# where that is so, ends. What it misses it installs, as root on Debian.
+UML_PACKAGES="user-mode-linux kmod iproute2 python3"
+has_uml() { command -v linux.uml && command -v modprobe && command -v ip && [ -x /usr/bin/python3 ]; } >/dev/null
+need_uml() {
+  [ "$(id -u)" = 0 ] || skipped "a Linux kernel as a process needs root, for its network (sudo $0)"
+  # shellcheck disable=SC2086
+  if ! has_uml && command -v apt-get >/dev/null; then
+    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $UML_PACKAGES; } >/dev/null 2>&1 || true
+  fi
+  has_uml || skipped "user-mode Linux or its tools are missing (Debian 12 on amd64: apt install $UML_PACKAGES)"
+  unshare --net --mount true 2>/dev/null || skipped "this container makes no network and no mounts of its own (unshare --net --mount)"
+  unshare --net ip tuntap add uml0 mode tap 2>/dev/null || skipped "this container makes no tap device (/dev/net/tun)"
+}
+
+# enter_network: begins the script again in a network namespace where the kernel of user-mode Linux is 10.9.9.2 and we are 10.9.9.1.
+enter_network() {
+  if [ -z "${STAG_OWN_NETWORK:-}" ]; then STAG_OWN_NETWORK=yes exec unshare --net "$0" "$@"; fi
+  ip link set lo up
+  ip tuntap add tap0 mode tap
+  ip address add 10.9.9.1/24 dev tap0
+  ip link set tap0 up
+  SERVER_ADDRESS=10.9.9.1
+  boot=$here/uml-boot
 }
 
 # Sets `server` to the workspace's own binary.
@@ -60,9 +91,9 @@ launch() {
   local name=$1 rdma=$2 tcp=$3 deadline=$((SECONDS + READY_SECONDS)) ports=()
   shift 3
   mkdir -p "$work/$name.state"
-  # The guest's calls come from sockets of the emulator, whose ports are above 1023.
-  [[ " $* " == *" --memory "* ]] || ports=(--insecure)
-  "${server[@]}" serve "$@" "${ports[@]}" --listen "iwarp://127.0.0.1:$rdma" --tcp "127.0.0.1:$tcp" \
+  # Calls of the guest in QEMU come from sockets of the emulator, whose ports are above 1023.
+  [[ " $* " == *" --memory "* ]] || [ "$boot" = "$here/uml-boot" ] || ports=(--insecure)
+  "${server[@]}" serve "$@" "${ports[@]}" --listen "iwarp://$SERVER_ADDRESS:$rdma" --tcp "$SERVER_ADDRESS:$tcp" \
     --state-dir "$work/$name.state" --stats "$work/$name.json" >>"$work/$name.log" 2>&1 </dev/null &
   server_pids[$name]=$!
   until is_listening "$rdma" && is_listening "$tcp"; do
@@ -112,9 +143,18 @@ make_exports() {
   printf content >"$1/readonly/file"
 }
 
+# count_of SERVER PATTERN [NAME]: the largest of the numbers that stand behind it in the server's counters, thus the total of all shards.
+count_of() {
+  local before
+  # shellcheck disable=SC2059 # the pattern is a format
+  before=$(printf "$2" "${3:-}")
+  tr -d '[:space:]' <"$work/$1.json" | { grep -o "${before}[0-9]*" || true; } |
+    awk -F: '$NF > most { most = $NF } END { print most + 0 }'
+}
+
 # start_guest: runs host/run.sh there, keeps the console in console.log. Sets `guest`, the process to wait for.
 start_guest() {
-  "$here/boot" "$work/host" > >(tee "$work/console.log") &
+  "$boot" "$work/host" > >(tee "$work/console.log") &
   guest=$!
 }
 
