@@ -119,12 +119,9 @@ impl<T, A> Table<T, A> {
     /// Puts `value` in a free place, or returns it when there is none.
     #[inline]
     pub fn insert(&mut self, value: T) -> Result<Key, T> {
-        let Some(index) = self.free.pop() else { return Err(value) };
-        let entry =
-            self.entries.get_mut(index as usize).expect("the free list names places of the table");
-        let generation = entry.generation();
-        entry.place = Place::Used { generation, value };
-        Ok(Key { index, generation })
+        let Some(key) = self.next_key() else { return Err(value) };
+        self.insert_next(value);
+        Ok(key)
     }
 
     /// Puts an entry in the place of [`next_key`](Self::next_key), which was asked for before.

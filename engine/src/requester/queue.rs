@@ -41,6 +41,7 @@ impl Core {
         self.make_place(peer, 0)?;
         let Self { peers, requester: Requester { calls, spare, .. }, .. } = self;
         let Some(entry) = peers.get_mut(peer) else { return Err(CallFault::NoPeer) };
+        let key = calls.next_key().ok_or(CallFault::Limit)?;
         let Request { message, item, reply_max, result, timeout, token } =
             request.take().expect("a call is queued once");
         // RFC 5531 §5 [5531-2]: a call has a deadline, as its server may crash
@@ -51,7 +52,7 @@ impl Core {
             offers.result = result;
             offers
         });
-        let call = Outbound {
+        calls.insert_next(Outbound {
             peer,
             token,
             xid: None,
@@ -63,8 +64,7 @@ impl Core {
             sent: Sent::default(),
             reply_max,
             offers,
-        };
-        let Ok(key) = calls.insert(call) else { return Err(CallFault::Limit) };
+        });
         entry.wait_last(key);
         self.note_unclocked(key);
         self.deadlines.no_later(deadline);
