@@ -1,14 +1,15 @@
 //! Calls that may wait: they are begun in the store, and answered when it is done with them.
 //!
-//! **A call is under way once.** One that comes again meanwhile is not carried out: its caller takes
-//! the place of the first one. So a WRITE that hangs and is sent again never overtakes a newer one.
+//! **A call is under way once.** One that comes again meanwhile is not carried out: its caller
+//! takes the place of the first one. So a WRITE that hangs and is sent again never overtakes a
+//! newer one.
 //!
 //! **Patience.** NFS3ERR_JUKEBOX says that nothing was done and that the caller may ask again. A
-//! call that cannot be begun gets it at once, and one that nobody has begun after [`UNSTARTED_MAX`].
-//! One that is under way and changes nothing gets it after [`HARMLESS_MAX`]; what it brings is
-//! thrown away when it comes. One that changes something is answered when the store answers, however
-//! long that takes: its client would send a new call with another XID, and find what the first one
-//! did, or be overtaken by it.
+//! call that cannot be begun gets it at once, and one that nobody has begun after
+//! [`UNSTARTED_MAX`]. One that is under way and changes nothing gets it after [`HARMLESS_MAX`];
+//! what it brings is thrown away when it comes. One that changes something is answered when the
+//! store answers, however long that takes: its client would send a new call with another XID, and
+//! find what the first one did, or be overtaken by it.
 
 use std::time::Duration;
 
@@ -79,7 +80,7 @@ impl<S: Store> Gateway<S> {
         }
         let procedure = call.procedure();
         if !is_harmless && let Some(octets) = self.cache.replay(&name, cx.now()) {
-            // RFC 1813 §4.5 [1813-103]: a repeated call gets its first reply, not a second run
+            // Its first reply is kept: it is not carried out again.
             let mut reply = ReplyWriter::begin(cx, header.xid, 0).ok_or(NoMessage::Dropped)?;
             reply.replace(octets);
             return Ok(reply.finish());
@@ -89,7 +90,7 @@ impl<S: Store> Gateway<S> {
             Call::Symlink(args) => args.path.octets().unwrap_or_default(),
             _ => &[],
         };
-        // RFC 1813 §3.3.7 [1813-50]: a WRITE above wtmax writes wtmax octets
+        // More than the largest WRITE are written in part.
         let octets = octets.get(..TRANSFER_MAX as usize).unwrap_or(octets);
         let payload = Payload { octets, shared: pulled.share(octets) };
         let message = if is_harmless {

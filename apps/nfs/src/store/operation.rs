@@ -256,7 +256,9 @@ pub(crate) const fn objects<'a>(call: &'a Call<'_>) -> [Option<&'a FileHandle>; 
 pub enum Effort {
     /// It asks the file system, or writes to its memory.
     Plain,
-    /// It is over only when something is on stable storage.
+    /// It changes a directory or attributes, which should be on stable storage afterwards.
+    Change,
+    /// It is over only when content is on stable storage.
     Sync,
 }
 
@@ -265,8 +267,8 @@ impl Effort {
     pub(crate) const fn of(call: &Call<'_>) -> Self {
         match call {
             Call::Write(WriteArgs { stable: StableHow::Unstable, .. }) => Self::Plain,
-            Call::Write(_)
-            | Call::SetAttr(_)
+            Call::Write(_) | Call::Commit(_) => Self::Sync,
+            Call::SetAttr(_)
             | Call::Create(_)
             | Call::MkDir(_)
             | Call::Symlink(_)
@@ -274,8 +276,7 @@ impl Effort {
             | Call::Remove(_)
             | Call::RmDir(_)
             | Call::Rename(_)
-            | Call::Link(_)
-            | Call::Commit(_) => Self::Sync,
+            | Call::Link(_) => Self::Change,
             _ => Self::Plain,
         }
     }

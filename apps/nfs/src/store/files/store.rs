@@ -17,9 +17,10 @@ use super::{
 };
 use crate::helpers::ReadTicket;
 use crate::store::{
-    Brought, Caller, CommitDone, DeviceNode, Failed, Fetched, FillRoom, FilledLink, FilledRead,
-    FoundObject, Lender, Linked, Listed, ListingStart, MadeObject, NameIn, Procedures, ReadDone,
-    ReadSpan, ReadlinkDone, Renamed, Store, StoreResult, Visitor, WriteDone, WritePayload,
+    Begun, Brought, Caller, CommitDone, DeviceNode, Effort, Failed, Fetched, FillRoom, FilledLink,
+    FilledRead, FoundObject, Lender, Linked, Listed, ListingStart, MadeObject, NameIn, Procedures,
+    ReadDone, ReadSpan, ReadlinkDone, Renamed, Store, StoreCall, StoreCallDone, StoreResult,
+    Visitor, WaitTicket, WriteDone, WritePayload,
 };
 
 /// A buffer for `wanted` octets, or for as many as there is memory for: a READ may return less than
@@ -61,6 +62,28 @@ impl Store for Files {
 
     fn now(&mut self) -> &mut Self {
         self
+    }
+
+    const MAY_WAIT: bool = true;
+
+    fn waits(&self, object: &FileHandle, effort: Effort) -> bool {
+        Self::waits(self, object, effort)
+    }
+
+    fn mount_waits(&self) -> bool {
+        Self::mount_waits(self)
+    }
+
+    fn begin(&mut self, call: StoreCall, ticket: WaitTicket) -> Begun {
+        self.begin_call(call, ticket)
+    }
+
+    fn next_done(&mut self) -> Option<StoreCallDone> {
+        self.next_call_done()
+    }
+
+    fn withdraw(&mut self, ticket: WaitTicket) -> Option<StoreCall> {
+        self.helpers.as_ref()?.withdraw(ticket)
     }
 
     fn exports(&self) -> impl Iterator<Item = &str> {

@@ -4,13 +4,13 @@
 //! They carry out three kinds of jobs ([`job`]). A whole call, for a store whose calls may wait:
 //! what it needs of the shard's memory is lent, and comes back with the outcome. A sync, by a
 //! descriptor of its own. And a fetch, for a READ that found that not all is in memory
-//! ([`crate::store::Procedures::begin_read`]): the helper reads the octets, which brings them to the
-//! page cache, throws its copy away and gives the [`ReadTicket`] back; then the shard reads again.
-//! What a helper reads so, with the rights of the process, nobody gets to see.
+//! ([`crate::store::Procedures::begin_read`]): the helper reads the octets, which brings them to
+//! the page cache, throws its copy away and gives the [`ReadTicket`] back; then the shard reads
+//! again. What a helper reads so, with the rights of the process, nobody gets to see.
 //!
 //! Everything has a limit: the threads, [`QUEUE_LEN`] jobs that wait for one of them, the part of
-//! the threads that jobs of one [`HelperLane`] may have, and one ticket for each call that a gateway
-//! puts off. Where one is met, nothing is queued ([`pool`]).
+//! the threads that jobs of one [`HelperLane`] may have, and one ticket for each call that a
+//! gateway puts off. Where one is met, nothing is queued ([`pool`]).
 //!
 //! Nobody ever joins a helper: one that hangs in a file system which does not answer ends with the
 //! process.
@@ -20,8 +20,8 @@ mod pool;
 
 use std::{
     fmt, io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, mpsc::Receiver},
+    os::fd::{AsFd, BorrowedFd},
+    sync::{Arc, atomic::AtomicU64, mpsc::Receiver},
 };
 
 use rustix::io::fcntl_dupfd_cloexec;
@@ -32,6 +32,7 @@ use crate::{
 };
 pub use job::HelperLane;
 use job::{CallJob, FetchJob, HelperJob, SyncJob};
+pub(crate) use job::{OwedSync, SyncExtent};
 use pool::HelperPool;
 
 /// Helpers of one process, unless it is told otherwise.
@@ -78,7 +79,7 @@ pub struct HelperConfig {
     pub backend: Option<Arc<dyn Backend>>,
     /// Numbers of the cores that they may use, which no shard polls on; none: any.
     pub cores: Vec<usize>,
-    /// How they bring octets to memory.
+    /// Their way to bring octets to memory.
     pub fetch: Arc<Fetch>,
 }
 
@@ -111,6 +112,14 @@ impl fmt::Debug for Helpers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Helpers")
     }
+}
+
+/// The syncs of one call.
+#[derive(Debug)]
+pub(crate) struct OwedSyncs {
+    pub(crate) files: Vec<OwedSync>,
+    /// Counts those that failed.
+    pub(crate) failures: Arc<AtomicU64>,
 }
 
 /// A call or a sync that is over.
@@ -194,18 +203,20 @@ impl Helpers {
         }
     }
 
-    /// Lets a helper bring the content and the attributes of some files to stable storage.
+    /// Lets a helper bring files to stable storage.
     ///
     /// # Errors
     /// The descriptors, when too much waits already.
-    pub fn sync(
+    pub(crate) fn sync(
         &self,
         lane: HelperLane,
-        files: Vec<OwnedFd>,
+        owed: OwedSyncs,
         ticket: WaitTicket,
-    ) -> Result<(), Vec<OwnedFd>> {
+    ) -> Result<(), Vec<OwedSync>> {
+        let OwedSyncs { files, failures } = owed;
         let (by, bell) = (Arc::clone(&self.done), Arc::clone(&self.fetched));
-        match self.pool.submit(lane, HelperJob::Sync(SyncJob { files, ticket, by, bell })) {
+        match self.pool.submit(lane, HelperJob::Sync(SyncJob { files, failures, ticket, by, bell }))
+        {
             Err(HelperJob::Sync(job)) => Err(job.files),
             _ => Ok(()),
         }
