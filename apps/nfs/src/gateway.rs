@@ -242,7 +242,7 @@ impl<S: Store> Gateway<S> {
         let attempt = ReadAttempt { args, turn: Turn::First(self.reads.next_ticket()) };
         let answer = self.attempt(cx, xid, &caller, attempt);
         if let Err(NoMessage::Waits) = answer {
-            self.reads.put(Deferred { id, peer, xid, args: *args, caller });
+            self.reads.put(Deferred { id, peer, xid, args: *args, caller, began: cx.now() });
         }
         answer
     }

@@ -25,6 +25,7 @@ use stag_protocol::{
 };
 
 use super::{Gateway, NoMessage, caller};
+use crate::deferred::Deferred;
 use crate::drc::{self, CallSource};
 use crate::parked::{Asker, CallMemories, ParkedCall};
 use crate::reply::ReplyWriter;
@@ -305,10 +306,12 @@ impl<S: Store> Gateway<S> {
     /// Looks for calls that have waited long enough.
     fn look_at_patience(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
-        if !self.parked.are_under_way() || now < self.next_look {
+        let are_under_way = self.parked.are_under_way() || self.reads.are_put_off();
+        if !are_under_way || now < self.next_look {
             return;
         }
         self.next_look = now + LOOK_INTERVAL;
+        self.give_up_reads(cx);
         self.counters.waiting.oldest_ms =
             self.parked.oldest().map_or(0, |began| now.since(began).as_millis() as u64);
         for number in 0..crate::helpers::TICKETS {
@@ -320,6 +323,18 @@ impl<S: Store> Gateway<S> {
             } else if age >= HARMLESS_MAX && parked.is_harmless && parked.asker.is_some() {
                 self.give_up(cx, ticket);
             }
+        }
+    }
+
+    /// Tells the callers of READs that a disk does not bring to ask again.
+    fn give_up_reads(&mut self, cx: &mut Cx<'_>) {
+        let patience = HARMLESS_MAX.as_nanos() as u64;
+        let Some(began) = cx.now().0.checked_sub(patience) else { return };
+        while let Some(Deferred { id, peer, xid, .. }) = self.reads.take_older(Time(began)) {
+            self.counters.waiting.given_up += 1;
+            let reply = ReplyWriter::begin(cx, xid, 0);
+            let answer = reply.map(|reply| self.ask_again(reply, Some(Procedure::Read)));
+            self.conclude(cx, id, peer, answer.ok_or(NoMessage::Dropped));
         }
     }
 

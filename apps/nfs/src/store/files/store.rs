@@ -15,7 +15,7 @@ use super::{
     Files,
     data::{self, Miss},
 };
-use crate::helpers::ReadTicket;
+use crate::helpers::{Helpers, ReadTicket};
 use crate::store::{
     Begun, Brought, Caller, CommitDone, DeviceNode, Effort, Failed, Fetched, FillRoom, FilledLink,
     FilledRead, FoundObject, Lender, Linked, Listed, ListingStart, MadeObject, NameIn, Procedures,
@@ -181,6 +181,10 @@ impl Procedures for Files {
         let Err(mut octets) = self.put_off(missing, offset, octets, ticket) else {
             return Ok(None);
         };
+        if self.helpers.as_ref().is_some_and(Helpers::fetches_are_stuck) {
+            // Whoever waited here would wait as long as those do.
+            return Err(Failed { status: Status::Jukebox, about: None });
+        }
         let room = octets.spare_mut().get_mut(..len).expect("it is the same buffer");
         let done = self.read_unless_missing(file, offset, room, Miss::Known)?;
         let done = done.expect("who waits misses nothing");

@@ -185,6 +185,12 @@ impl Helpers {
         self.pool.submit(HelperLane::FETCHES, HelperJob::Fetch(job)).is_ok()
     }
 
+    /// Returns true while nothing that fetches can be expected to end soon: a shard that waited
+    /// itself would hang with them.
+    pub(crate) fn fetches_are_stuck(&self) -> bool {
+        self.pool.is_stuck(HelperLane::FETCHES)
+    }
+
     /// Lets a helper carry out a call.
     ///
     /// # Errors
@@ -266,6 +272,10 @@ fn next_of<T>(inbox: &Inbox<T>, letters: &Receiver<T>) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::{job::fetch, *};
+    use crate::state::StartError;
+    use crate::store::{Caller, HelperStore, OwnedName, StoreOperation, StoreOutcome, User};
+    use stag_engine::PeerAddress;
+    use stag_protocol::nfs::v3::{FileHandle, GetAttrArgs, Status, Verifier};
     use std::thread;
     use std::{
         sync::{
@@ -351,6 +361,106 @@ mod tests {
         assert!(tickets.into_iter().eq(0..=QUEUE_LEN), "in their order");
         assert!(helpers[1].fetch(file(), 0, 1, ReadTicket(3)));
         assert_eq!(await_ticket(&helpers[1]), ReadTicket(3));
+    }
+
+    /// A backend that waits for a word in each call but NULL's like; a LOOKUP is a mistake.
+    struct Gated(Mutex<Receiver<()>>);
+
+    struct Session(Arc<Gated>);
+
+    impl HelperStore for Session {
+        fn perform(&mut self, call: &mut StoreCall) -> StoreOutcome {
+            assert!(!matches!(call.operation, StoreOperation::Lookup(_)), "a mistake of the store");
+            if matches!(call.operation, StoreOperation::Mount) {
+                let _ = self.0.0.lock().unwrap().recv();
+            }
+            StoreOutcome::Failed(Status::NoEnt)
+        }
+    }
+
+    struct Shared(Arc<Gated>);
+
+    impl Backend for Shared {
+        fn open_helper(&self, _: usize) -> Result<Box<dyn HelperStore>, StartError> {
+            Ok(Box::new(Session(Arc::clone(&self.0))))
+        }
+
+        fn exports(&self) -> Vec<String> {
+            vec![]
+        }
+
+        fn verifier(&self) -> Verifier {
+            [0; 8]
+        }
+    }
+
+    fn gated_calls(threads: usize) -> (Helpers, Sender<()>) {
+        let (go, gate) = channel();
+        let backend = Arc::new(Shared(Arc::new(Gated(Mutex::new(gate)))));
+        let config = HelperConfig { threads, backend: Some(backend), ..HelperConfig::new(1) };
+        (Helpers::start_for(config).unwrap().remove(0), go)
+    }
+
+    fn call(operation: StoreOperation) -> StoreCall {
+        let caller = Caller { user: User::Anyone, address: PeerAddress::Simulated };
+        StoreCall { caller, operation, room: None, payload: None }
+    }
+
+    fn await_done(helpers: &Helpers) -> StoreCallDone {
+        let began = Instant::now();
+        loop {
+            match helpers.next_done() {
+                Some(HelperDone::Called(done)) => return *done,
+                Some(other) => panic!("{other:?}"),
+                None => thread::yield_now(),
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "no call ends");
+        }
+    }
+
+    #[test]
+    fn calls_of_one_lane_that_hang_leave_helpers_to_others_and_are_not_waited_behind() {
+        let (helpers, go) = gated_calls(4);
+        let (hung, other) = (HelperLane(1), HelperLane(2));
+        for number in 0..5 {
+            helpers.perform(hung, call(StoreOperation::Mount), WaitTicket(number)).unwrap();
+        }
+        let quick = || call(StoreOperation::GetAttr(GetAttrArgs { object: handle() }));
+        for number in 10..20 {
+            helpers.perform(other, quick(), WaitTicket(number)).unwrap();
+            let done = await_done(&helpers);
+            assert_eq!(done.ticket, WaitTicket(number), "three hang, two wait for them");
+            assert!(matches!(done.outcome, StoreOutcome::Failed(Status::NoEnt)));
+        }
+        // Only what was not begun can be taken back.
+        let taken = (0..5).filter(|number| helpers.withdraw(WaitTicket(*number)).is_some());
+        assert_eq!(taken.collect::<Vec<_>>(), [3, 4]);
+        thread::sleep(pool::PATIENCE + Duration::from_millis(50));
+        assert!(helpers.perform(hung, quick(), WaitTicket(7)).is_err(), "it would hang, too");
+        helpers.perform(other, quick(), WaitTicket(8)).unwrap();
+        assert_eq!(await_done(&helpers).ticket, WaitTicket(8));
+        drop(go);
+        let mut ended: Vec<_> = (0..3).map(|_| await_done(&helpers).ticket.0).collect();
+        ended.sort_unstable();
+        assert_eq!(ended, [0, 1, 2]);
+        helpers.perform(hung, quick(), WaitTicket(7)).unwrap();
+        assert_eq!(await_done(&helpers).ticket, WaitTicket(7));
+    }
+
+    #[test]
+    fn a_mistake_of_a_store_ends_one_call_and_no_helper() {
+        let (helpers, _go) = gated_calls(1);
+        let name = OwnedName::new(handle(), b"name");
+        for round in 0..3 {
+            let lookup = call(StoreOperation::Lookup(name));
+            helpers.perform(HelperLane(1), lookup, WaitTicket(round)).unwrap();
+            let done = await_done(&helpers);
+            assert!(matches!(done.outcome, StoreOutcome::Failed(Status::ServerFault)));
+        }
+    }
+
+    fn handle() -> FileHandle {
+        FileHandle::new(&[7; 40]).unwrap()
     }
 
     #[test]

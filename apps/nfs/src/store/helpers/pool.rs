@@ -142,6 +142,14 @@ impl HelperPool {
         Ok(())
     }
 
+    /// Returns true while a lane has all the helpers that it may have, and none moved for a while.
+    pub(super) fn is_stuck(&self, lane: HelperLane) -> bool {
+        let lane_max = self.lane_max();
+        let mut state = self.state();
+        let usage = state.lane(lane);
+        usage.running >= lane_max && usage.moved.elapsed() > PATIENCE
+    }
+
     /// Takes a job back that no helper has begun.
     pub(super) fn withdraw(&self, is_it: impl Fn(&HelperJob) -> bool) -> Option<HelperJob> {
         let mut state = self.state();
