@@ -154,6 +154,13 @@ impl HandleKey {
         self.parse(handle.octets()).ok_or(Status::BadHandle)
     }
 
+    /// The export that a handle claims to be in. Anybody can make such a claim: it is good for
+    /// nothing but to choose who [looks](Self::open) at the handle.
+    pub fn claimed_export(handle: &FileHandle) -> Option<ExportId> {
+        let (_, rest) = handle.octets().split_first_chunk::<4>()?;
+        rest.first_chunk().map(|id| ExportId(u32::from_be_bytes(*id)))
+    }
+
     fn parse(&self, octets: &[u8]) -> Option<Named> {
         let (body, tag) = octets.split_last_chunk::<{ Self::TAG_LEN }>()?;
         let expected = self.0.hash(body).as_bytes();

@@ -15,11 +15,12 @@ use super::{
     Files,
     data::{self, Miss},
 };
-use crate::helpers::ReadTicket;
+use crate::helpers::{Helpers, ReadTicket};
 use crate::store::{
-    Brought, Caller, CommitDone, DeviceNode, Failed, Fetched, FoundObject, Lender, Linked, Listed,
-    ListingStart, MadeObject, NameIn, ReadDone, ReadSpan, ReadlinkDone, Renamed, Store,
-    StoreResult, Visitor, WriteDone, WritePayload,
+    Begun, Brought, Caller, CommitDone, DeviceNode, Effort, Failed, Fetched, FillRoom, FilledLink,
+    FilledRead, FoundObject, Lender, Linked, Listed, ListingStart, MadeObject, NameIn, Procedures,
+    ReadDone, ReadSpan, ReadlinkDone, Renamed, Store, StoreCall, StoreCallDone, StoreResult,
+    Visitor, WaitTicket, WriteDone, WritePayload,
 };
 
 /// A buffer for `wanted` octets, or for as many as there is memory for: a READ may return less than
@@ -57,8 +58,32 @@ impl Files {
 }
 
 impl Store for Files {
-    fn act_as(&mut self, caller: &Caller) {
-        self.act_as_caller(caller);
+    type Now = Self;
+
+    fn now(&mut self) -> &mut Self {
+        self
+    }
+
+    const MAY_WAIT: bool = true;
+
+    fn waits(&self, object: &FileHandle, effort: Effort) -> bool {
+        Self::waits(self, object, effort)
+    }
+
+    fn mount_waits(&self) -> bool {
+        Self::mount_waits(self)
+    }
+
+    fn begin(&mut self, call: StoreCall, ticket: WaitTicket) -> Begun {
+        self.begin_call(call, ticket)
+    }
+
+    fn next_done(&mut self) -> Option<StoreCallDone> {
+        self.next_call_done()
+    }
+
+    fn withdraw(&mut self, ticket: WaitTicket) -> Option<StoreCall> {
+        self.helpers.as_ref()?.withdraw(ticket)
     }
 
     fn exports(&self) -> impl Iterator<Item = &str> {
@@ -79,6 +104,16 @@ impl Store for Files {
 
     fn tidy(&mut self, now: stag_engine::Time) {
         Files::tidy(self, now);
+    }
+
+    fn next_fetched(&mut self) -> Option<Fetched> {
+        Files::next_fetched(self)
+    }
+}
+
+impl Procedures for Files {
+    fn act_as(&mut self, caller: &Caller) {
+        self.act_as_caller(caller);
     }
 
     fn mount(&mut self, path: &[u8]) -> Result<FileHandle, Status> {
@@ -146,14 +181,14 @@ impl Store for Files {
         let Err(mut octets) = self.put_off(missing, offset, octets, ticket) else {
             return Ok(None);
         };
+        if self.helpers.as_ref().is_some_and(Helpers::fetches_are_stuck) {
+            // Whoever waited here would wait as long as those do.
+            return Err(Failed { status: Status::Jukebox, about: None });
+        }
         let room = octets.spare_mut().get_mut(..len).expect("it is the same buffer");
         let done = self.read_unless_missing(file, offset, room, Miss::Known)?;
         let done = done.expect("who waits misses nothing");
         Ok(Some(filled(octets, done, len < count as usize)))
-    }
-
-    fn next_fetched(&mut self) -> Option<Fetched> {
-        Files::next_fetched(self)
     }
 
     fn end_read(
@@ -169,7 +204,7 @@ impl Store for Files {
         {
             return Ok(gathered(octets, done, len < count as usize));
         }
-        Store::read(self, lender, file, offset, count)
+        Procedures::read(self, lender, file, offset, count)
     }
 
     fn write(
@@ -287,5 +322,22 @@ impl Store for Files {
 
     fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, Attributes)> {
         Files::pathconf(self, object)
+    }
+}
+
+impl FillRoom for Files {
+    fn fill_read(
+        &mut self,
+        file: &FileHandle,
+        offset: u64,
+        room: &mut [u8],
+    ) -> StoreResult<FilledRead> {
+        let done = Files::read(self, file, offset, room)?;
+        Ok(FilledRead { count: done.count, eof: done.eof, attributes: done.attributes })
+    }
+
+    fn fill_link(&mut self, link: &FileHandle, room: &mut [u8]) -> StoreResult<FilledLink> {
+        let done = Files::readlink(self, link, room)?;
+        Ok(FilledLink { count: done.count, attributes: done.attributes })
     }
 }

@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod consistency;
+mod helped;
 mod model;
 mod rfc1813;
 
@@ -13,6 +14,7 @@ use super::files::{self, Files, SharedFiles};
 use super::memory::{self, Memory, MemoryExport};
 use super::*;
 use crate::export::ExportConfig;
+use helped::Helped;
 
 /// A store with one export, `/data`, and memory to lend.
 struct Bench<S> {
@@ -22,7 +24,7 @@ struct Bench<S> {
     _home: TempDir,
 }
 
-impl<S: Store> Bench<S> {
+impl<S: Store + Procedures> Bench<S> {
     fn of(mut store: S, home: TempDir) -> Self {
         let root = store.mount(b"/data").unwrap();
         let classes = [Class { slot_len: 4096, count: 64 }, Class { slot_len: 1 << 20, count: 64 }];
@@ -133,12 +135,18 @@ fn memory_of(read_only: bool, capacity: usize) -> Bench<Memory> {
     Bench::of(store, home)
 }
 
-/// Runs one test on each store.
+/// The same store, all calls of which go through a helper's hands.
+fn helped<S: FillRoom + Store>(bench: Bench<S>) -> Bench<Helped<S>> {
+    let Bench { store, root, pool, _home } = bench;
+    Bench { store: Helped::new(store), root, pool, _home }
+}
+
+/// Runs one test on each store, directly and by helpers.
 macro_rules! on_every_store {
     ($($(#[$attribute:meta])* fn $name:ident($bench:ident) $body:block)*) => {
         $(mod $name {
             use super::*;
-            fn run<S: Store>($bench: &mut Bench<S>) $body
+            fn run<S: Store + Procedures>($bench: &mut Bench<S>) $body
             $(#[$attribute])*
             #[test]
             fn files() {
@@ -148,6 +156,16 @@ macro_rules! on_every_store {
             #[test]
             fn memory() {
                 run(&mut super::super::memory(false));
+            }
+            $(#[$attribute])*
+            #[test]
+            fn files_by_helpers() {
+                run(&mut super::super::helped(super::super::files(false)));
+            }
+            $(#[$attribute])*
+            #[test]
+            fn memory_by_helpers() {
+                run(&mut super::super::helped(super::super::memory(false)));
             }
         })*
     };
