@@ -9,7 +9,7 @@ use stag_engine::{
 use stag_nfs::{
     Gateway, GatewayReport,
     store::{
-        Store,
+        Procedures as _,
         memory::{Memory, MemoryConfig, MemoryExport},
     },
 };

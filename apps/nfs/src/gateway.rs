@@ -3,12 +3,14 @@
 //!
 //! It keeps nothing between two calls but its counters, and the replies that a client may ask for
 //! again ([`crate::drc`]): every call is answered before the next one is looked at, but for one
-//! whose client's replies are still with another shard, and for a READ that a disk has to bring
-//! ([`crate::helpers`]). Small results of procedures that change nothing are written where they are
+//! whose client's replies are still with another shard, for a READ that a disk has to bring
+//! ([`crate::helpers`]), and for a call that the store has to wait for ([`put_off`]). Small results of procedures that change nothing are written where they are
 //! sent from. The message of any other reply is taken before the procedure runs, so that whatever
 //! was done can be answered.
 
-use stag_engine::{Answer, App, Call, CallId, Cause, Cx, PeerAddress, PeerId, Pulled, config};
+use stag_engine::{
+    Answer, App, Call, CallId, Cause, Cx, PeerAddress, PeerId, Pulled, Time, config,
+};
 use stag_pools::Buf;
 use stag_protocol::{
     nfs::{
@@ -19,12 +21,16 @@ use stag_protocol::{
     xdr::NoRoom,
 };
 
+mod put_off;
+
 use crate::deferred::{Deferred, DeferredReads};
-use crate::drc::{self, CacheHandle, CacheVerdict, CallSource, ShardCache};
+use crate::drc::{self, CacheHandle, CacheVerdict, CallSource, ShardCache, WaitingCall};
+use crate::parked::{ParkedCalls, ParkedLimits};
 use crate::reply::{ReplyWriter, ShortResults};
 use crate::report::{GatewayCounters, GatewayReport};
-use crate::store::{self, Store, TRANSFER_MAX, User, files::Files};
+use crate::store::{self, Effort, Procedures as _, Store, TRANSFER_MAX, User, files::Files};
 use crate::v3::{CallMemory, ReadAttempt, Turn};
+use put_off::PutOff;
 
 // A file's octets fit one buffer of the pool, and a call with as many is pulled.
 const _: () = assert!(TRANSFER_MAX as usize <= config::ITEM_MAX);
@@ -36,6 +42,9 @@ pub struct Gateway<S = Files> {
     counters: GatewayCounters,
     cache: ShardCache,
     reads: DeferredReads,
+    parked: ParkedCalls,
+    /// Time of the next look at how long calls have been under way.
+    next_look: Time,
     /// True if the last flush of the handle index failed; reported once, not in every pass.
     is_flush_failing: bool,
 }
@@ -61,7 +70,24 @@ impl<S: Store> Gateway<S> {
     pub fn new(store: S) -> Self {
         let counters = GatewayCounters::new(store.verifier());
         let cache = ShardCache::new(CacheHandle::alone(), drc::REPLIES);
-        Self { store, counters, cache, reads: DeferredReads::new(), is_flush_failing: false }
+        let parked = ParkedCalls::new(ParkedLimits::of(config::Config::default().slots));
+        Self {
+            store,
+            counters,
+            cache,
+            reads: DeferredReads::new(),
+            parked,
+            next_look: Time(0),
+            is_flush_failing: false,
+        }
+    }
+
+    /// Limits the memory that calls under way hold to a quarter of a shard's medium and large
+    /// buffers; `slots` are those of its configuration.
+    #[must_use]
+    pub fn with_slots(mut self, slots: [usize; 3]) -> Self {
+        self.parked = ParkedCalls::new(ParkedLimits::of(slots));
+        self
     }
 
     /// Lets the gateways of several shards know each other's replies, up to `replies` of each at a
@@ -88,19 +114,36 @@ impl<S: Store> Gateway<S> {
         let answer = match route(header) {
             Ok(CallTarget::Mount(procedure)) => match mount::Call::parse(procedure, call.arguments)
             {
+                Ok(mount::Call::Mnt(path)) if S::MAY_WAIT && self.store.mount_waits() => {
+                    return self.put_off_mount(cx, source, header, path.0);
+                }
                 Ok(call) => self.mount(cx, header, &call),
                 Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
             },
             // The calls of which there are most go by themselves.
-            Ok(CallTarget::Nfs(Procedure::Read)) => match call.arguments.whole() {
+            Ok(CallTarget::Nfs(Procedure::Read)) => match call.arguments.whole::<ReadArgs>() {
+                Ok(args) if S::MAY_WAIT && self.store.waits(&args.file, Effort::Plain) => {
+                    let (call, pulled) = (&v3::Call::Read(args), call.pulled);
+                    return self.put_off(cx, PutOff { source, header, call, pulled });
+                }
                 Ok(args) => return self.read(cx, source, header, &args),
                 Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
             },
-            Ok(CallTarget::Nfs(Procedure::GetAttr)) => match call.arguments.whole() {
-                Ok(args) => return self.getattr(cx, source, header, &args),
-                Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
-            },
+            Ok(CallTarget::Nfs(Procedure::GetAttr)) => {
+                match call.arguments.whole::<GetAttrArgs>() {
+                    Ok(args) if S::MAY_WAIT && self.store.waits(&args.object, Effort::Plain) => {
+                        let (call, pulled) = (&v3::Call::GetAttr(args), call.pulled);
+                        return self.put_off(cx, PutOff { source, header, call, pulled });
+                    }
+                    Ok(args) => return self.getattr(cx, source, header, &args),
+                    Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
+                }
+            }
             Ok(CallTarget::Nfs(procedure)) => match v3::Call::parse(procedure, call.arguments) {
+                Ok(nfs) if self.waits(&nfs) => {
+                    let pulled = call.pulled;
+                    return self.put_off(cx, PutOff { source, header, call: &nfs, pulled });
+                }
                 Ok(nfs) if drc::is_kept(procedure) => {
                     return self.nfs_once(cx, source, header, &nfs);
                 }
@@ -142,9 +185,9 @@ impl<S: Store> Gateway<S> {
     ) -> Option<Answer> {
         let len = crate::v3::results_len(call);
         let mut reply = ReplyWriter::begin(memory.cx, header.xid, len)?;
-        self.store.act_as(&caller(&header.credential, from));
+        self.store.now().act_as(&caller(&header.credential, from));
         let data = &mut self.counters.data;
-        let status = crate::v3::answer(&mut self.store, data, memory, call, &mut reply);
+        let status = crate::v3::answer(self.store.now(), data, memory, call, &mut reply);
         self.counters.count_nfs(call.procedure(), status);
         Some(reply.finish())
     }
@@ -158,12 +201,12 @@ impl<S: Store> Gateway<S> {
         header: &CallHeader<'_>,
         call: &v3::Call<'_>,
     ) -> Result<Answer, NoMessage> {
-        self.store.act_as(&caller(&header.credential, from));
+        self.store.now().act_as(&caller(&header.credential, from));
         let Self { store, counters, is_flush_failing, .. } = self;
         let mut status = Status::Ok;
         let written = cx.try_answer_short(id, header.reply(Accepted::Success), |writer| {
             let mut results = ShortResults::new(writer);
-            status = crate::v3::answer_small(store, &mut counters.data, call, &mut results);
+            status = crate::v3::answer_small(store.now(), &mut counters.data, call, &mut results);
             // The reply may leave at once, with a handle in it.
             write_index(store, counters, is_flush_failing);
             results.finish()
@@ -180,11 +223,11 @@ impl<S: Store> Gateway<S> {
         header: &CallHeader<'_>,
         args: &GetAttrArgs,
     ) -> Result<Answer, NoMessage> {
-        self.store.act_as(&caller(&header.credential, from));
+        self.store.now().act_as(&caller(&header.credential, from));
         let mut status = Status::Ok;
         let written = cx.try_answer_short(id, header.reply(Accepted::Success), |writer| {
             let mut results = ShortResults::new(writer);
-            status = crate::v3::getattr(&mut self.store, args, &mut results);
+            status = crate::v3::getattr(self.store.now(), args, &mut results);
             results.finish()
         });
         self.counters.count_nfs(Procedure::GetAttr, status);
@@ -216,9 +259,9 @@ impl<S: Store> Gateway<S> {
         attempt: ReadAttempt<'_>,
     ) -> Result<Answer, NoMessage> {
         let mut reply = ReplyWriter::begin(cx, xid, 0).ok_or(NoMessage::Dropped)?;
-        self.store.act_as(caller);
+        self.store.now().act_as(caller);
         let data = &mut self.counters.data;
-        let status = crate::v3::read(&mut self.store, data, cx, attempt, &mut reply);
+        let status = crate::v3::read(self.store.now(), data, cx, attempt, &mut reply);
         self.counters.count_nfs(Procedure::Read, status.ok_or(NoMessage::Waits)?);
         Ok(reply.finish())
     }
@@ -268,10 +311,10 @@ impl<S: Store> Gateway<S> {
             CacheVerdict::Replay(octets) => reply.replace(octets),
             CacheVerdict::Busy => return None,
             CacheVerdict::Execute(ticket) => {
-                self.store.act_as(&caller(&header.credential, from));
+                self.store.now().act_as(&caller(&header.credential, from));
                 let memory = CallMemory { cx, pulled: Pulled::default() };
                 let data = &mut self.counters.data;
-                let status = crate::v3::answer(&mut self.store, data, memory, call, &mut reply);
+                let status = crate::v3::answer(self.store.now(), data, memory, call, &mut reply);
                 self.counters.count_nfs(call.procedure(), status);
                 self.cache.finish(ticket, reply.message());
             }
@@ -307,8 +350,14 @@ impl<S: Store> Gateway<S> {
         self.cache.read_mail(cx.now());
         while let Some(waiting) = self.cache.next_ready(cx.now()) {
             let (header, call) = waiting.call();
-            let answer = self.carry_out_once(cx, waiting.from, &header, &call);
-            self.conclude(cx, waiting.id, waiting.peer, answer.ok_or(NoMessage::Dropped));
+            let WaitingCall { id, peer, from, .. } = waiting;
+            let answer = if self.waits(&call) {
+                let (source, pulled) = (CallSource { id, peer, from }, Pulled::default());
+                self.put_off(cx, PutOff { source, header: &header, call: &call, pulled })
+            } else {
+                self.carry_out_once(cx, from, &header, &call).ok_or(NoMessage::Dropped)
+            };
+            self.conclude(cx, id, peer, answer);
         }
         self.cache.write_mail();
     }
@@ -429,7 +478,10 @@ impl<S: Store> App for Gateway<S> {
     }
 
     fn wants_idle_passes(&self) -> bool {
-        self.cache.has_work() || self.reads.are_put_off() || self.store.wants_idle_passes()
+        self.cache.has_work()
+            || self.reads.are_put_off()
+            || self.parked.are_under_way()
+            || self.store.wants_idle_passes()
     }
 
     fn sink(&mut self, len: usize) -> Option<Buf> {
@@ -445,11 +497,15 @@ impl<S: Store> App for Gateway<S> {
     fn on_peer_down(&mut self, _cx: &mut Cx<'_>, peer: PeerId, _cause: Cause) {
         self.cache.forget(peer);
         self.reads.forget(peer);
+        self.parked.forget(peer);
     }
 
     fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
         self.exchange_mail(cx);
         self.resume_reads(cx);
+        if S::MAY_WAIT {
+            self.resume_calls(cx);
+        }
         self.store.tidy(cx.now());
         self.write_index();
     }

@@ -23,6 +23,7 @@ mod inbox;
 pub mod index;
 mod limits;
 mod mount;
+mod parked;
 mod reply;
 pub mod report;
 pub mod serve;

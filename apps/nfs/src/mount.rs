@@ -14,17 +14,20 @@ use stag_protocol::{
 };
 
 use crate::reply::ReplyWriter;
-use crate::store::Store;
+use crate::store::{Procedures as _, Store};
 
 /// AUTH_SYS and AUTH_NONE, as a counted array: the flavors of every export.
 const FLAVORS: [u8; 12] = [0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0];
+
+/// Octets of the results of MNT at most.
+pub(crate) const MNT_LEN: usize = 4 + 4 + v3::FileHandle::MAX + FLAVORS.len();
 
 /// Octets of the results of `call` at most.
 pub(crate) fn results_len(store: &impl Store, call: &Call<'_>) -> usize {
     match call {
         // TRUE, length, "/" and the name, an empty list of groups.
         Call::Export => store.exports().map(|name| 12 + padded(1 + name.len())).sum::<usize>() + 4,
-        Call::Mnt(_) => 4 + 4 + v3::FileHandle::MAX + FLAVORS.len(),
+        Call::Mnt(_) => MNT_LEN,
         Call::Null | Call::Dump | Call::Umnt(_) | Call::UmntAll => List::<'_, ()>::END_LEN,
     }
 }
@@ -39,15 +42,8 @@ pub(crate) fn answer(
         // RFC 1813 §5.2.3 [1813-111]: the replies to UMNT and UMNTALL have no results
         Call::Null | Call::Umnt(_) | Call::UmntAll => Ok(()),
         Call::Mnt(path) => {
-            let flavors =
-                Flavors::parse(&mut Reader::new(&FLAVORS)).expect("the list says its length");
-            let mounted: MntResult<'_> = match store.mount(path.0) {
-                // RFC 1813 §5.2.1 [1813-107]: a MNT returns the handle and the accepted flavors
-                Ok(handle) => Ok(MntOk { handle, flavors }),
-                Err(status) => Err(mount_status(status)),
-            };
-            reply.put(&mounted);
-            mounted.map(drop)
+            let mounted = store.now().mount(path.0);
+            answer_mounted(mounted, reply)
         }
         Call::Dump => {
             reply.put(&false);
@@ -55,6 +51,21 @@ pub(crate) fn answer(
         }
         Call::Export => list_exports(store, reply),
     }
+}
+
+/// Writes the results of a MNT.
+pub(crate) fn answer_mounted(
+    mounted: Result<v3::FileHandle, v3::Status>,
+    reply: &mut ReplyWriter,
+) -> Result<(), Status> {
+    let flavors = Flavors::parse(&mut Reader::new(&FLAVORS)).expect("the list says its length");
+    let mounted: MntResult<'_> = match mounted {
+        // RFC 1813 §5.2.1 [1813-107]: a MNT returns the handle and the accepted flavors
+        Ok(handle) => Ok(MntOk { handle, flavors }),
+        Err(status) => Err(mount_status(status)),
+    };
+    reply.put(&mounted);
+    mounted.map(drop)
 }
 
 /// An incomplete list would be a lie: without memory for all of it, it is the server that failed.

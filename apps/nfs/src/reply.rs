@@ -27,9 +27,20 @@ impl ReplyWriter {
     pub(crate) fn begin(cx: &Cx<'_>, xid: Xid, len: usize) -> Option<Self> {
         let len = len.saturating_add(ReplyHeader::LEN).max(MESSAGE_LEN);
         let message = cx.message(len).or_else(|| cx.message(MESSAGE_LEN))?;
+        Some(Self::over(message, xid))
+    }
+
+    /// A message that any reply without a long listing fits in, to be taken before its procedure
+    /// runs.
+    pub(crate) fn message_of(cx: &Cx<'_>) -> Option<Buf> {
+        cx.message(MESSAGE_LEN)
+    }
+
+    /// A reply in such a message.
+    pub(crate) fn over(message: Buf, xid: Xid) -> Self {
         let mut reply = Self { message, xid, item: None };
         reply.put_header(Accepted::Success);
-        Some(reply)
+        reply
     }
 
     /// Adds the header of this outcome to a message without octets.

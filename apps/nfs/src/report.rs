@@ -33,6 +33,25 @@ pub struct GatewayReport {
     pub unanswered: u64,
     /// Calls that came again, and what is kept for them.
     pub duplicates: Duplicates,
+    /// Calls that wait for a file system.
+    pub waiting: WaitingCalls,
+}
+
+/// Calls that wait for a file system while the shard goes on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct WaitingCalls {
+    /// Calls that are under way at this moment.
+    pub under_way: u64,
+    /// Milliseconds for which the oldest of them has been under way.
+    pub oldest_ms: u64,
+    /// Calls that were put off since the start.
+    pub put_off: u64,
+    /// Calls that were not begun, because too much waited or memory was short: NFS3ERR_JUKEBOX.
+    pub refused: u64,
+    /// Calls that nobody had begun after two seconds: NFS3ERR_JUKEBOX.
+    pub withdrawn: u64,
+    /// Calls that were begun, change nothing and took more than five seconds: NFS3ERR_JUKEBOX.
+    pub given_up: u64,
 }
 
 /// Number of calls of a procedure, and number of its failures.
@@ -76,6 +95,8 @@ pub struct DataCounts {
     pub reads_warmed: u64,
     /// READs put off until io_uring had brought what was not, straight to the buffer that is sent.
     pub reads_brought: u64,
+    /// READs that a helper carried out, on a file system whose calls may wait.
+    pub reads_helped: u64,
     /// READs for which the shard waited: the ring and the helpers had too much to do, or memory was
     /// short.
     pub reads_blocking: u64,
@@ -165,6 +186,7 @@ pub(crate) struct GatewayCounters {
     mount3: [ProcedureTally<9>; MountProcedure::ALL.len()],
     refused: RefusedCalls,
     pub(crate) data: DataCounts,
+    pub(crate) waiting: WaitingCalls,
     failed_flushes: u64,
     unanswered: u64,
     first_verifier: Verifier,
@@ -178,6 +200,7 @@ impl GatewayCounters {
             mount3: [ProcedureTally::ZERO; MountProcedure::ALL.len()],
             refused: RefusedCalls::default(),
             data: DataCounts::default(),
+            waiting: WaitingCalls::default(),
             failed_flushes: 0,
             unanswered: 0,
             first_verifier: verifier,
@@ -229,6 +252,7 @@ impl GatewayCounters {
         let mount3 =
             MountProcedure::ALL.iter().zip(&self.mount3).filter(|(_, tally)| tally.calls > 0);
         GatewayReport {
+            waiting: self.waiting,
             nfs3: nfs3
                 .map(|(procedure, tally)| (name(procedure), tally.served(&FAILURES)))
                 .collect(),

@@ -11,7 +11,7 @@ use stag_load::{Load, LoadFiles, LoadPlan, Workload};
 use stag_nfs::{
     Gateway,
     store::{
-        Store, WritePayload,
+        Procedures as _, Store as _, WritePayload,
         memory::{Memory, MemoryConfig, MemoryExport},
     },
 };

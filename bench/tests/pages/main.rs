@@ -19,7 +19,7 @@ use stag_nfs::{
     Gateway,
     export::ExportConfig,
     store::{
-        Store,
+        Procedures, Store,
         files::{self, Files, SharedFiles},
         memory::{self, Memory, MemoryExport},
     },
@@ -144,7 +144,7 @@ struct World<A: App> {
     counts: Counts,
 }
 
-impl<S: Store> World<Gateway<S>> {
+impl<S: Store + Procedures> World<Gateway<S>> {
     fn new(mut store: S) -> Self {
         let root = store.mount(b"/data").unwrap();
         let clock = Clock::start();

@@ -27,6 +27,13 @@ pub(crate) enum CacheVerdict<'a> {
     Busy,
 }
 
+/// A reply, and the time from which on it is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeptAt<'a> {
+    pub(crate) octets: &'a [u8],
+    pub(crate) now: Time,
+}
+
 /// The right to carry a call out.
 #[derive(Debug)]
 #[must_use]
@@ -163,6 +170,39 @@ impl ReplyCache {
                 CacheVerdict::Execute(ReplyTicket { place, key: *key })
             }
         }
+    }
+
+    /// The reply of a call that was carried out.
+    pub(crate) fn replay(
+        &mut self,
+        key: &CallKey,
+        now: Time,
+        counts: &mut Duplicates,
+    ) -> Option<&[u8]> {
+        let place = self.find(key)?;
+        let entry = self.entry(place);
+        if entry.reply.len == 0 || now.since(entry.born) >= AGE_MAX {
+            return None;
+        }
+        counts.replayed += 1;
+        Some(self.entry(place).reply.octets())
+    }
+
+    /// Keeps the reply, given with its time, of a call that nobody asked this cache about.
+    pub(crate) fn keep(
+        &mut self,
+        key: &CallKey,
+        slot: usize,
+        reply: KeptAt<'_>,
+        counts: &mut Duplicates,
+    ) {
+        if let Some(place) = self.find(key) {
+            self.remove(place);
+        }
+        self.make_room(counts);
+        let place = self.insert(*key, slot, reply.now, NONE);
+        self.busy += 1;
+        self.finish(ReplyTicket { place, key: *key }, reply.octets);
     }
 
     /// Keeps the reply of a call that was carried out.

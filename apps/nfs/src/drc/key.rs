@@ -5,7 +5,10 @@ use std::net::IpAddr;
 use siphasher::sip128::SipHasher13;
 use stag_engine::PeerAddress;
 use stag_protocol::{
-    nfs::v3::{Call, FileHandle, PATH_MAX},
+    nfs::{
+        Bulk,
+        v3::{Call, FileHandle, PATH_MAX, WriteArgs},
+    },
     rpc::{AuthSys, CallHeader, Credential},
     rpcrdma::Xid,
     xdr::{NoRoom, Writer},
@@ -61,6 +64,9 @@ pub(crate) struct CallKey {
 /// Octets of the longest arguments: two handles and two names, or one of each, attributes and a
 /// path. Names are parsed up to the length of a path.
 const ARGUMENTS_MAX: usize = 2 * (4 + FileHandle::MAX + 4 + PATH_MAX) + 128;
+/// Octets of a WRITE's payload that count, at each end.
+pub(crate) const SAMPLE_LEN: usize = 512;
+const _: () = assert!(2 * (SAMPLE_LEN + 4 + FileHandle::MAX + 20) < ARGUMENTS_MAX);
 /// Octets of client, XID, procedure and credential.
 const HEADER_MAX: usize = 16 + 3 * 4 + 4 * 20 + 4 + AuthSys::MACHINE_NAME_MAX.next_multiple_of(4);
 
@@ -90,8 +96,11 @@ impl CallKeys {
     /// The key of a call. The arguments count in the form in which they would travel inline: a
     /// retransmission may come in another form (RFC 8166 §3.5), with other padding.
     ///
+    /// Of a WRITE's payload only [`SAMPLE_LEN`] octets at both ends count, with the number of all:
+    /// such a key only has to tell calls apart that are under way at the same time.
+    ///
     /// # Panics
-    /// When `call` was not parsed, and is longer than a parsed one. Or is a WRITE.
+    /// When `call` was not parsed, and is longer than a parsed one.
     pub(crate) fn key(
         &mut self,
         client: CacheClient,
@@ -130,19 +139,31 @@ fn write(
         // No other credential gets to a procedure that is cached.
         Credential::None | Credential::Other(_) => writer.u32(0)?,
     }
-    call.emit(writer)
+    match call {
+        Call::Write(args) => write_sample(writer, args),
+        call => call.emit(writer),
+    }
+}
+
+/// Writes a WRITE's arguments without the middle of its payload.
+fn write_sample(writer: &mut Writer<'_>, args: &WriteArgs<'_>) -> Result<(), NoRoom> {
+    let octets = args.data.octets().unwrap_or_default();
+    writer.u64(octets.len() as u64)?;
+    let head = octets.get(..SAMPLE_LEN).unwrap_or(octets);
+    let tail = octets.len().checked_sub(SAMPLE_LEN).and_then(|at| octets.get(at..));
+    for data in [head, tail.unwrap_or_default()] {
+        Call::Write(WriteArgs { data: Bulk::Inline(data), ..*args }).emit(writer)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use stag_protocol::{
-        nfs::{
-            Bulk,
-            v3::{
-                DirOpArgs, Name, Procedure, RemoveArgs, RenameArgs, SetAttributes, SetTime,
-                SymlinkArgs, Time,
-            },
+        nfs::v3::{
+            DirOpArgs, Name, Procedure, RemoveArgs, RenameArgs, SetAttributes, SetTime,
+            SymlinkArgs, Time,
         },
         rpc::{Auth, Gids},
         xdr::{Piece, Reader},

@@ -29,7 +29,7 @@ mod slot_owners;
 
 use std::{collections::VecDeque, fmt, time::Duration};
 
-use stag_engine::{CallId, Cx, PeerAddress, PeerId, Time};
+use stag_engine::{CallId, Cx, HEAD_ROOM, PeerAddress, PeerId, Time, config};
 use stag_pools::Buf;
 use stag_protocol::{
     nfs::v3::{self, Procedure},
@@ -42,8 +42,9 @@ pub use report::Duplicates;
 pub use slot_owners::CacheHandle;
 
 pub(crate) use cache::{CacheVerdict, ReplyTicket};
+pub(crate) use key::CallKey;
 
-use cache::ReplyCache;
+use cache::{KeptAt, ReplyCache};
 use key::{CacheClient, CallKeys};
 use slot_owners::{CacheMail, SLOTS, SlotLocation};
 
@@ -51,6 +52,8 @@ use slot_owners::{CacheMail, SLOTS, SlotLocation};
 pub const REPLIES: usize = 4_096;
 /// Calls that wait for their client's replies at a time.
 const WAITING_MAX: usize = 256;
+/// Of these, calls in large buffers at a time: WRITEs with their payload.
+const WAITING_LARGE_MAX: usize = 8;
 /// Time that a shard has to answer before it is asked again.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -137,7 +140,16 @@ pub(crate) struct ShardCache {
     claims: Box<[Option<Time>]>,
     /// Slots that other shards asked for, and which.
     asked: VecDeque<(usize, usize)>,
+    /// By slot: changes that are under way in a store. The slot stays until they are over.
+    under_way: Box<[u32]>,
     counts: Duplicates,
+}
+
+/// A call that is under way in a store, as the cache knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UnderWay {
+    pub(crate) key: CallKey,
+    slot: usize,
 }
 
 impl ShardCache {
@@ -152,6 +164,7 @@ impl ShardCache {
             waiting: VecDeque::with_capacity(WAITING_MAX),
             claims: vec![None; SLOTS].into(),
             asked: VecDeque::with_capacity(SLOTS),
+            under_way: vec![0; SLOTS].into(),
             counts: Duplicates::default(),
         }
     }
@@ -197,6 +210,44 @@ impl ShardCache {
         self.cache.judge(&key, slot, now, &mut self.counts)
     }
 
+    /// The name of a call that a store may take its time for.
+    pub(crate) fn name(
+        &mut self,
+        from: PeerAddress,
+        header: &CallHeader<'_>,
+        call: &v3::Call<'_>,
+    ) -> UnderWay {
+        let client = CacheClient::from(from);
+        UnderWay { key: self.keys.key(client, header, call), slot: self.slot(client) }
+    }
+
+    /// The reply that such a call got the first time.
+    pub(crate) fn replay(&mut self, call: &UnderWay, now: Time) -> Option<&[u8]> {
+        self.cache.replay(&call.key, now, &mut self.counts)
+    }
+
+    /// Counts a call that comes again while it is under way.
+    pub(crate) fn count_busy(&mut self) {
+        self.counts.busy += 1;
+    }
+
+    /// A change begins. Its client's replies stay on this shard until it [ends](Self::end).
+    pub(crate) fn begin(&mut self, call: &UnderWay) {
+        if let Some(count) = self.under_way.get_mut(call.slot) {
+            *count += 1;
+        }
+    }
+
+    /// A change is over; its reply is kept if there is one to keep.
+    pub(crate) fn end(&mut self, call: &UnderWay, reply: Option<&[u8]>, now: Time) {
+        if let Some(count) = self.under_way.get_mut(call.slot) {
+            *count = count.saturating_sub(1);
+        }
+        if let Some(reply) = reply {
+            self.cache.keep(&call.key, call.slot, KeptAt { octets: reply, now }, &mut self.counts);
+        }
+    }
+
     /// Keeps the reply to a call that was carried out.
     pub(crate) fn finish(&mut self, ticket: ReplyTicket, reply: &[u8]) {
         self.cache.finish(ticket, reply);
@@ -210,7 +261,10 @@ impl ShardCache {
         header: &CallHeader<'_>,
         call: &v3::Call<'_>,
     ) -> Option<()> {
-        let message = (self.waiting.len() < WAITING_MAX).then(|| copy(cx, header, call)).flatten();
+        let is_large = |waiting: &&WaitingCall| waiting.message.capacity() > config::MEDIUM_LEN;
+        let has_room = self.waiting.len() < WAITING_MAX
+            && self.waiting.iter().filter(is_large).count() < WAITING_LARGE_MAX;
+        let message = has_room.then(|| copy(cx, header, call)).flatten();
         let Some(message) = message else {
             self.counts.turned_away += 1;
             return None;
@@ -239,7 +293,11 @@ impl ShardCache {
         }
         while let Some(mail) = self.handle.next_letter() {
             match mail {
-                CacheMail::Claim { slot, by } => self.asked.push_back((slot, by)),
+                CacheMail::Claim { slot, by } => {
+                    if !self.asked.contains(&(slot, by)) {
+                        self.asked.push_back((slot, by));
+                    }
+                }
                 CacheMail::Grant { slot, moved } => {
                     self.counts.fetched += 1;
                     self.cache.put(slot, moved, &mut self.counts);
@@ -293,7 +351,13 @@ impl ShardCache {
     /// Gives other shards what they asked for. To be called when no call is being carried out and
     /// none is ready: a slot that came for a call does not leave before that call was carried out.
     pub(crate) fn write_mail(&mut self) {
-        while let Some((slot, by)) = self.asked.pop_front() {
+        for _ in 0..self.asked.len() {
+            let Some((slot, by)) = self.asked.pop_front() else { return };
+            if self.under_way.get(slot).is_some_and(|count| *count > 0) {
+                // The call that is asked for may be under way: the answer comes when it is over.
+                self.asked.push_back((slot, by));
+                continue;
+            }
             if self.handle.locate(slot) != SlotLocation::Here || self.cache.is_busy() {
                 // When its box is full it asks again.
                 let _ = self.handle.post(by, CacheMail::Refusal { slot });
@@ -335,13 +399,11 @@ impl ShardCache {
 
 /// A call in a buffer of its own.
 fn copy(cx: &Cx<'_>, header: &CallHeader<'_>, call: &v3::Call<'_>) -> Option<Buf> {
-    let mut message = cx.message(stag_engine::config::INLINE_LEN)?;
-    let mut written = write(&mut message, header, call);
-    if written.is_none() {
-        message = cx.message(stag_engine::config::MEDIUM_LEN - stag_engine::HEAD_ROOM)?;
-        written = write(&mut message, header, call);
-    }
-    written.map(|()| message)
+    let lens = [config::INLINE_LEN, config::MEDIUM_LEN - HEAD_ROOM, config::LARGE_LEN - HEAD_ROOM];
+    lens.into_iter().find_map(|len| {
+        let mut message = cx.message(len)?;
+        write(&mut message, header, call).map(|()| message)
+    })
 }
 
 fn write(message: &mut Buf, header: &CallHeader<'_>, call: &v3::Call<'_>) -> Option<()> {

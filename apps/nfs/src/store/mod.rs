@@ -5,12 +5,25 @@
 //! the wire. Content travels in extents, so that a store which has a file in memory gives and takes
 //! it without a copy.
 
+mod answered;
 pub mod files;
+mod helping;
+mod listing;
 pub mod memory;
 mod name;
+mod operation;
+mod outcome;
+mod remote;
 mod results;
 
-pub(crate) use results::Brought;
+pub use answered::Answered;
+pub(crate) use helping::make_node;
+pub use helping::{Backend, FillRoom, HelperStore, perform};
+pub(crate) use operation::objects;
+pub use operation::{Effort, OwnedName, StoreCall, StoreOperation, WaitTicket};
+pub use outcome::{Begun, FilledLink, FilledListing, FilledRead, StoreCallDone, StoreOutcome};
+pub use remote::RemoteStore;
+pub(crate) use results::{Brought, LISTING_MAX};
 pub use results::{
     CommitDone, Failed, Fetched, FoundObject, Linked, Listed, ListedEntry, ListingStart,
     MadeObject, Origin, ReadDone, ReadlinkDone, Renamed, WriteDone,
@@ -118,11 +131,52 @@ impl<'a, D> NameIn<'a, D> {
 /// The result of an operation: with a failure comes what is known of the objects.
 type StoreResult<T, About = Option<Attributes>> = Result<T, Failed<About>>;
 
-/// The store of one shard. What each operation does, RFC 1813 §3.3 says; an error is the status of
-/// the reply, never [`Status::Ok`], with what is known of the objects.
+/// The store of one shard, as its gateway sees it: what it is asked for beside the calls, and the
+/// two ways of a call. Most are answered at once by [`now`](Self::now). One that may
+/// [wait](Self::waits) is begun as an owned [`StoreOperation`], and its outcome comes later by
+/// [`next_done`](Self::next_done); while it is under way the gateway keeps its caller and its memory.
 pub trait Store {
-    /// Sets the caller of the calls that follow. The gateway does so before each procedure of NFS.
-    fn act_as(&mut self, caller: &Caller);
+    /// True if calls may wait. Where it is false, nothing is ever asked about waiting.
+    const MAY_WAIT: bool = false;
+
+    /// The procedures of calls that are answered at once.
+    type Now: Procedures;
+
+    /// The procedures of calls that do not [wait](Self::waits).
+    fn now(&mut self) -> &mut Self::Now;
+
+    /// Returns true if a call about `object` has to be begun by [`begin`](Self::begin). Looks at
+    /// the handle only.
+    fn waits(&self, _object: &FileHandle, _effort: Effort) -> bool {
+        false
+    }
+
+    /// Returns true if MNT has to be begun by [`begin`](Self::begin).
+    fn mount_waits(&self) -> bool {
+        false
+    }
+
+    /// Begins a call that waits. It stands for `ticket` until [`next_done`](Self::next_done) gives
+    /// it back.
+    fn begin(&mut self, call: StoreCall, _ticket: WaitTicket) -> Begun {
+        Begun::Refused(call)
+    }
+
+    /// The next call that was begun and is over. Asked until there is none, once per pass.
+    fn next_done(&mut self) -> Option<StoreCallDone> {
+        None
+    }
+
+    /// Takes back a call that was begun, if nothing was done for it yet.
+    fn withdraw(&mut self, _ticket: WaitTicket) -> Option<StoreCall> {
+        None
+    }
+
+    /// The next READ that was put off by [`Procedures::begin_read`] and can be carried out. Asked
+    /// once per pass.
+    fn next_fetched(&mut self) -> Option<Fetched> {
+        None
+    }
 
     /// The names of the exports, without the slash before them.
     fn exports(&self) -> impl Iterator<Item = &str>;
@@ -161,6 +215,14 @@ pub trait Store {
     fn pool(&self) -> Option<&Pool> {
         None
     }
+}
+
+/// The procedures of MOUNT and NFS, carried out by the thread that calls them. What each does, RFC
+/// 1813 §3.3 says; an error is the status of the reply, never [`Status::Ok`], with what is known of
+/// the objects.
+pub trait Procedures {
+    /// Sets the caller of the calls that follow. The gateway does so before each procedure of NFS.
+    fn act_as(&mut self, caller: &Caller);
 
     /// The handle that MOUNT's MNT answers for `/NAME` or a directory below it, `/NAME/A/B` (RFC
     /// 1813 §5.2.1). The server itself walks the path, whoever acted last.
@@ -206,8 +268,8 @@ pub trait Store {
     ) -> StoreResult<ReadDone>;
 
     /// READ that may be put off: Ok(None) when a disk has to bring the octets, and somebody else
-    /// waits for it. `ticket` then comes out of [`next_fetched`](Store::next_fetched) when it is
-    /// time to [`end_read`](Store::end_read) it.
+    /// waits for it. `ticket` then comes out of [`Store::next_fetched`] when it is time to
+    /// [`end_read`](Self::end_read) it.
     fn begin_read(
         &mut self,
         lender: &Lender<'_>,
@@ -216,11 +278,6 @@ pub trait Store {
         _ticket: ReadTicket,
     ) -> StoreResult<Option<ReadDone>> {
         self.read(lender, file, span.offset, span.count).map(Some)
-    }
-
-    /// The next READ that was put off and can be carried out. Asked once per pass.
-    fn next_fetched(&mut self) -> Option<Fetched> {
-        None
     }
 
     /// Carries out a READ that was put off, for the same caller, with what was brought for it.

@@ -4,8 +4,8 @@ use crate::helpers::ReadTicket;
 use stag_engine::Extents;
 use stag_pools::{Buf, Extent};
 use stag_protocol::nfs::v3::{
-    AttributeOctets, Attributes, CookieVerifier, FileHandle, PlusRoom, StableHow, Status, Verifier,
-    WccData,
+    AttributeOctets, Attributes, CookieVerifier, FileHandle, PlusRoom, ReadDirArgs,
+    ReadDirPlusArgs, StableHow, Status, Verifier, WccData,
 };
 
 /// An operation that failed, and what its reply says nevertheless about the objects it was asked
@@ -45,6 +45,8 @@ pub enum Origin {
     Ring,
     /// Not all in memory: the shard waited for them.
     Disk,
+    /// Wherever: a helper read them, and the shard waited for none.
+    Helper,
     /// The file system does not say.
     Unknown,
 }
@@ -157,6 +159,30 @@ pub struct ListingStart {
     pub window: usize,
     /// The room that READDIRPLUS has; only to look at no entry that cannot be taken.
     pub room: PlusRoom,
+}
+
+/// Octets of the longest listing: what the largest read of a client asks for in one call, and what
+/// a medium buffer holds. The client asks again for the rest.
+pub(crate) const LISTING_MAX: u32 = 65_536;
+/// Ratio of the length of an entry with attributes and handle to that of the file system's own
+/// entry: more is not read than can be sent.
+const PLUS_FACTOR: usize = 4;
+
+impl From<&ReadDirArgs> for ListingStart {
+    fn from(args: &ReadDirArgs) -> Self {
+        let window = args.count.min(LISTING_MAX) as usize;
+        let (cookie, verifier) = (args.cookie, args.verifier);
+        Self { cookie, verifier, window, ..Self::default() }
+    }
+}
+
+impl ListingStart {
+    /// Position and room of a READDIRPLUS.
+    pub(crate) fn plus(args: &ReadDirPlusArgs, room: PlusRoom) -> Self {
+        let count = args.max_count.min(LISTING_MAX).min(args.dir_count);
+        let window = count as usize / PLUS_FACTOR;
+        Self { cookie: args.cookie, verifier: args.verifier, window, room }
+    }
 }
 
 /// An entry of a directory.

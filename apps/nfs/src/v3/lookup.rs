@@ -8,9 +8,9 @@ use stag_protocol::nfs::{
 
 use super::failure;
 use crate::reply::{ReplyWriter, Results};
-use crate::store::Store;
+use crate::store::Procedures;
 
-pub(super) fn lookup(store: &mut impl Store, args: &LookupArgs<'_>) -> LookupResult {
+pub(super) fn lookup(store: &mut impl Procedures, args: &LookupArgs<'_>) -> LookupResult {
     let found = store.lookup(&args.what.dir, args.what.name.0).map_err(failure)?;
     Ok(LookupOk {
         object: found.handle,
@@ -21,7 +21,7 @@ pub(super) fn lookup(store: &mut impl Store, args: &LookupArgs<'_>) -> LookupRes
 
 /// The target is an item of its own, for it may travel in a Write chunk (RFC 8267 §4).
 pub(super) fn readlink(
-    store: &mut impl Store,
+    store: &mut impl Procedures,
     cx: &Cx<'_>,
     args: &ReadLinkArgs,
     reply: &mut ReplyWriter,

@@ -1,7 +1,7 @@
 //! The 22 procedures of NFS version 3 (RFC 1813 §3.3): each takes its arguments to the store and
 //! writes what comes back.
 //!
-//! A credential says nothing here: the store was told who calls ([`Store::act_as`]) and judges by
+//! A credential says nothing here: the store was told who calls ([`Procedures::act_as`]) and judges by
 //! itself.
 
 mod attributes;
@@ -14,13 +14,15 @@ mod system;
 mod write;
 
 use stag_engine::{Cx, Pulled};
-use stag_protocol::nfs::v3::{Call, Failure, GetAttrArgs, Procedure, Status};
+use stag_protocol::nfs::v3::{
+    Attributes, Call, Failure, GetAttrArgs, LinkWcc, Procedure, RenameWcc, Status, WccData,
+};
 
 pub(crate) use read::{ReadAttempt, Turn, read};
 
 use crate::reply::{ReplyWriter, Results};
 use crate::report::DataCounts;
-use crate::store::{Failed, Store};
+use crate::store::{Failed, Procedures};
 
 /// Octets of results to take room for; all but listings fit any message.
 pub(crate) fn results_len(call: &Call<'_>) -> usize {
@@ -57,7 +59,7 @@ pub(crate) const fn is_small(procedure: Procedure) -> bool {
 /// GETATTR alone, as [`answer_small`] carries it out.
 #[inline]
 pub(crate) fn getattr(
-    store: &mut impl Store,
+    store: &mut impl Procedures,
     args: &GetAttrArgs,
     reply: &mut impl Results,
 ) -> Status {
@@ -66,7 +68,7 @@ pub(crate) fn getattr(
 
 /// Carries out a call whose results [are small](is_small), writes them, and says how it ended.
 pub(crate) fn answer_small(
-    store: &mut impl Store,
+    store: &mut impl Procedures,
     data: &mut DataCounts,
     call: &Call<'_>,
     reply: &mut impl Results,
@@ -86,7 +88,7 @@ pub(crate) fn answer_small(
 
 /// Carries out `call`, writes its results, and says how it ended.
 pub(crate) fn answer(
-    store: &mut impl Store,
+    store: &mut impl Procedures,
     data: &mut DataCounts,
     CallMemory { cx, pulled }: CallMemory<'_, '_>,
     call: &Call<'_>,
@@ -112,6 +114,39 @@ pub(crate) fn answer(
         Call::ReadDirPlus(args) => readdir::readdirplus(store, args, reply),
         small => answer_small(store, data, small, reply),
     }
+}
+
+/// Writes the failure of a procedure that knows nothing of its objects.
+pub(crate) fn refuse(procedure: Procedure, status: Status, reply: &mut ReplyWriter) -> Status {
+    match procedure {
+        Procedure::Null => Status::Ok,
+        Procedure::GetAttr => reply.results(&failed::<()>(status)),
+        Procedure::Lookup
+        | Procedure::Access
+        | Procedure::ReadLink
+        | Procedure::Read
+        | Procedure::ReadDir
+        | Procedure::ReadDirPlus
+        | Procedure::FsStat
+        | Procedure::FsInfo
+        | Procedure::PathConf => reply.results(&failed::<Option<Attributes>>(status)),
+        Procedure::SetAttr
+        | Procedure::Write
+        | Procedure::Create
+        | Procedure::MkDir
+        | Procedure::Symlink
+        | Procedure::MkNod
+        | Procedure::Remove
+        | Procedure::RmDir
+        | Procedure::Commit => reply.results(&failed::<WccData>(status)),
+        Procedure::Rename => reply.results(&failed::<RenameWcc>(status)),
+        Procedure::Link => reply.results(&failed::<LinkWcc>(status)),
+    }
+}
+
+/// Results of a failure about objects of which nothing is known.
+fn failed<About: Default>(status: Status) -> Result<bool, Failure<About>> {
+    Err(Failure { status, attributes: About::default() })
 }
 
 /// A failure of the store, as the wire has it.

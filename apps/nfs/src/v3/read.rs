@@ -10,7 +10,7 @@ use super::failure;
 use crate::helpers::ReadTicket;
 use crate::reply::{ReplyWriter, Results};
 use crate::report::DataCounts;
-use crate::store::{Brought, Origin, ReadSpan, Store, TRANSFER_MAX};
+use crate::store::{Brought, Origin, Procedures, ReadSpan, TRANSFER_MAX};
 
 /// Attempt at a READ: the first, or the second.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(crate) struct ReadAttempt<'a> {
 /// A success always has attributes, and no results lie behind the octets: else a Linux client puts
 /// what came in a Write chunk in the wrong place.
 pub(crate) fn read(
-    store: &mut impl Store,
+    store: &mut impl Procedures,
     data: &mut DataCounts,
     cx: &Cx<'_>,
     ReadAttempt { args, turn }: ReadAttempt<'_>,
@@ -80,6 +80,7 @@ const fn reads_of(data: &mut DataCounts, origin: Origin, is_first: bool) -> &mut
         (Origin::Memory, false) => &mut data.reads_warmed,
         (Origin::Ring, _) => &mut data.reads_brought,
         (Origin::Disk, _) => &mut data.reads_blocking,
+        (Origin::Helper, _) => &mut data.reads_helped,
         (Origin::Unknown, _) => &mut data.reads_direct,
     }
 }

@@ -10,14 +10,8 @@ use stag_protocol::{
 
 use super::failure;
 use crate::reply::{ReplyWriter, Results};
-use crate::store::{self, Listed, ListingStart, Store};
+use crate::store::{self, LISTING_MAX, Listed, ListingStart, Procedures};
 
-/// Octets of the longest listing: what the largest read of a client asks for in one call, and what
-/// a medium buffer holds. The client asks again for the rest.
-const LISTING_MAX: u32 = 65_536;
-/// Ratio of the length of an entry with attributes and handle to that of the file system's own
-/// entry: more is not read than can be sent.
-const PLUS_FACTOR: usize = 4;
 /// The status in front of what `count` measures.
 const STATUS_LEN: usize = 4;
 
@@ -29,18 +23,12 @@ pub(super) fn results_len(count: u32) -> usize {
 }
 
 pub(super) fn readdir(
-    store: &mut impl Store,
+    store: &mut impl Procedures,
     args: &ReadDirArgs,
     reply: &mut ReplyWriter,
 ) -> Status {
     let count = args.count.min(LISTING_MAX);
-    let window = count as usize;
-    let place = ListingStart {
-        cookie: args.cookie,
-        verifier: args.verifier,
-        window,
-        ..ListingStart::default()
-    };
+    let place = ListingStart::from(args);
     list(store, &args.dir, reply, |store, directory, writer| {
         let before = Some(directory);
         let mut list =
@@ -53,7 +41,7 @@ pub(super) fn readdir(
 }
 
 pub(super) fn readdirplus(
-    store: &mut impl Store,
+    store: &mut impl Procedures,
     args: &ReadDirPlusArgs,
     reply: &mut ReplyWriter,
 ) -> Status {
@@ -65,7 +53,7 @@ pub(super) fn readdirplus(
 /// Writes a listing with attributes and handles, each entry of which is looked at once, whatever
 /// the caller has room for.
 pub(crate) fn fill_plus(
-    store: &mut impl Store,
+    store: &mut impl Procedures,
     args: &ReadDirPlusArgs,
     directory: Attributes,
     writer: &mut Writer<'_>,
@@ -75,9 +63,7 @@ pub(crate) fn fill_plus(
     let limits = PlusLimits { dir_count: args.dir_count, max_count: count };
     let mut list =
         ReadDirPlusWriter::begin(writer, before, args.verifier, limits).map_err(refusal(before))?;
-    let window = count.min(args.dir_count) as usize / PLUS_FACTOR;
-    let place =
-        ListingStart { cookie: args.cookie, verifier: args.verifier, window, room: list.room() };
+    let place = ListingStart::plus(args, list.room());
     let listed = store.readdirplus(&args.dir, place, &mut |entry| list.push(&plus(entry)).is_ok());
     let listed = listed.map_err(failure)?;
     list.finish(listed.eof).map_err(refusal(before))?;
@@ -88,7 +74,7 @@ pub(crate) fn fill_plus(
 ///
 /// The attributes are those from before the listing: a client that takes an old list for older than
 /// it is looks again, one that takes it for newer keeps it.
-fn list<S: Store>(
+fn list<S: Procedures>(
     store: &mut S,
     directory: &FileHandle,
     reply: &mut ReplyWriter,

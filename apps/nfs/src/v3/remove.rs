@@ -6,17 +6,17 @@ use stag_protocol::nfs::v3::{
 };
 
 use super::failure;
-use crate::store::{Linked, NameIn, Renamed, Store};
+use crate::store::{Linked, NameIn, Procedures, Renamed};
 
-pub(super) fn remove(store: &mut impl Store, args: &RemoveArgs<'_>) -> RemoveResult {
+pub(super) fn remove(store: &mut impl Procedures, args: &RemoveArgs<'_>) -> RemoveResult {
     store.remove(&args.object.dir, args.object.name.0).map_err(failure)
 }
 
-pub(super) fn rmdir(store: &mut impl Store, args: &RemoveArgs<'_>) -> RemoveResult {
+pub(super) fn rmdir(store: &mut impl Procedures, args: &RemoveArgs<'_>) -> RemoveResult {
     store.rmdir(&args.object.dir, args.object.name.0).map_err(failure)
 }
 
-pub(super) fn rename(store: &mut impl Store, args: &RenameArgs<'_>) -> RenameResult {
+pub(super) fn rename(store: &mut impl Procedures, args: &RenameArgs<'_>) -> RenameResult {
     let wcc = |about: Renamed| RenameWcc { from_dir: about.from, to_dir: about.to };
     match store.rename(
         NameIn::new(&args.from.dir, args.from.name.0),
@@ -27,7 +27,7 @@ pub(super) fn rename(store: &mut impl Store, args: &RenameArgs<'_>) -> RenameRes
     }
 }
 
-pub(super) fn link(store: &mut impl Store, args: &LinkArgs<'_>) -> LinkResult {
+pub(super) fn link(store: &mut impl Procedures, args: &LinkArgs<'_>) -> LinkResult {
     let wcc = |about: Linked| LinkWcc { attributes: about.file, dir_wcc: about.directory };
     match store.link(&args.file, &args.link.dir, args.link.name.0) {
         Ok(about) => Ok(wcc(about)),

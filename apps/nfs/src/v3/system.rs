@@ -5,17 +5,17 @@ use stag_protocol::nfs::v3::{
 };
 
 use super::failure;
-use crate::store::{Failed, Store};
+use crate::store::{Failed, Procedures};
 
-pub(super) fn fsstat(store: &mut impl Store, args: &SystemArgs) -> FsStatResult {
+pub(super) fn fsstat(store: &mut impl Procedures, args: &SystemArgs) -> FsStatResult {
     about(store.fsstat(&args.object))
 }
 
-pub(super) fn fsinfo(store: &mut impl Store, args: &SystemArgs) -> FsInfoResult {
+pub(super) fn fsinfo(store: &mut impl Procedures, args: &SystemArgs) -> FsInfoResult {
     about(store.fsinfo(&args.object))
 }
 
-pub(super) fn pathconf(store: &mut impl Store, args: &SystemArgs) -> PathConfResult {
+pub(super) fn pathconf(store: &mut impl Procedures, args: &SystemArgs) -> PathConfResult {
     about(store.pathconf(&args.object))
 }
 

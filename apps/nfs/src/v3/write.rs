@@ -7,13 +7,13 @@ use stag_protocol::nfs::v3::{
 
 use super::failure;
 use crate::report::DataCounts;
-use crate::store::{Store, TRANSFER_MAX, WritePayload};
+use crate::store::{Procedures, TRANSFER_MAX, WritePayload};
 
 /// The octets go from the call, wherever its pieces lie, straight to the file, or become the file.
 /// More than the largest WRITE are written in part: the caller sees the count and asks again for
 /// the rest.
 pub(super) fn write(
-    store: &mut impl Store,
+    store: &mut impl Procedures,
     data: &mut DataCounts,
     pulled: Pulled<'_>,
     args: &WriteArgs<'_>,
@@ -34,7 +34,7 @@ pub(super) fn write(
 }
 
 pub(super) fn commit(
-    store: &mut impl Store,
+    store: &mut impl Procedures,
     data: &mut DataCounts,
     args: &CommitArgs,
 ) -> CommitResult {

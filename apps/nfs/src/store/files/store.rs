@@ -17,9 +17,9 @@ use super::{
 };
 use crate::helpers::ReadTicket;
 use crate::store::{
-    Brought, Caller, CommitDone, DeviceNode, Failed, Fetched, FoundObject, Lender, Linked, Listed,
-    ListingStart, MadeObject, NameIn, ReadDone, ReadSpan, ReadlinkDone, Renamed, Store,
-    StoreResult, Visitor, WriteDone, WritePayload,
+    Brought, Caller, CommitDone, DeviceNode, Failed, Fetched, FillRoom, FilledLink, FilledRead,
+    FoundObject, Lender, Linked, Listed, ListingStart, MadeObject, NameIn, Procedures, ReadDone,
+    ReadSpan, ReadlinkDone, Renamed, Store, StoreResult, Visitor, WriteDone, WritePayload,
 };
 
 /// A buffer for `wanted` octets, or for as many as there is memory for: a READ may return less than
@@ -57,8 +57,10 @@ impl Files {
 }
 
 impl Store for Files {
-    fn act_as(&mut self, caller: &Caller) {
-        self.act_as_caller(caller);
+    type Now = Self;
+
+    fn now(&mut self) -> &mut Self {
+        self
     }
 
     fn exports(&self) -> impl Iterator<Item = &str> {
@@ -79,6 +81,16 @@ impl Store for Files {
 
     fn tidy(&mut self, now: stag_engine::Time) {
         Files::tidy(self, now);
+    }
+
+    fn next_fetched(&mut self) -> Option<Fetched> {
+        Files::next_fetched(self)
+    }
+}
+
+impl Procedures for Files {
+    fn act_as(&mut self, caller: &Caller) {
+        self.act_as_caller(caller);
     }
 
     fn mount(&mut self, path: &[u8]) -> Result<FileHandle, Status> {
@@ -152,10 +164,6 @@ impl Store for Files {
         Ok(Some(filled(octets, done, len < count as usize)))
     }
 
-    fn next_fetched(&mut self) -> Option<Fetched> {
-        Files::next_fetched(self)
-    }
-
     fn end_read(
         &mut self,
         lender: &Lender<'_>,
@@ -169,7 +177,7 @@ impl Store for Files {
         {
             return Ok(gathered(octets, done, len < count as usize));
         }
-        Store::read(self, lender, file, offset, count)
+        Procedures::read(self, lender, file, offset, count)
     }
 
     fn write(
@@ -287,5 +295,22 @@ impl Store for Files {
 
     fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, Attributes)> {
         Files::pathconf(self, object)
+    }
+}
+
+impl FillRoom for Files {
+    fn fill_read(
+        &mut self,
+        file: &FileHandle,
+        offset: u64,
+        room: &mut [u8],
+    ) -> StoreResult<FilledRead> {
+        let done = Files::read(self, file, offset, room)?;
+        Ok(FilledRead { count: done.count, eof: done.eof, attributes: done.attributes })
+    }
+
+    fn fill_link(&mut self, link: &FileHandle, room: &mut [u8]) -> StoreResult<FilledLink> {
+        let done = Files::readlink(self, link, room)?;
+        Ok(FilledLink { count: done.count, attributes: done.attributes })
     }
 }

@@ -166,7 +166,7 @@ const _: () = assert!(Handles::LEN <= FileHandle::MAX);
 mod tests {
     use super::*;
     use crate::store::{
-        Store,
+        Procedures as _,
         memory::{CAPACITY_MIN, Intent, Memory, MemoryConfig, MemoryExport},
     };
     use stag_protocol::nfs::v3::{CreateHow, SetAttributes};

@@ -14,8 +14,8 @@ use super::{Intent, Memory};
 use crate::store::name::{Meaning, NAME_MAX, Name};
 use crate::store::{
     Caller, CommitDone, DeviceNode, Failed, FoundObject, Lender, Linked, Listed, ListedEntry,
-    ListingStart, MadeObject, NameIn, Origin, ReadDone, ReadlinkDone, Renamed, Store, StoreResult,
-    TRANSFER_MAX, Visitor, WriteDone, WritePayload,
+    ListingStart, MadeObject, NameIn, Origin, Procedures, ReadDone, ReadlinkDone, Renamed, Store,
+    StoreResult, TRANSFER_MAX, Visitor, WriteDone, WritePayload,
 };
 
 /// A directory lists the same way as long as its handle is good.
@@ -102,8 +102,10 @@ impl Memory {
 }
 
 impl Store for Memory {
-    fn act_as(&mut self, caller: &Caller) {
-        self.set_caller(&caller.user);
+    type Now = Self;
+
+    fn now(&mut self) -> &mut Self {
+        self
     }
 
     fn exports(&self) -> impl Iterator<Item = &str> {
@@ -130,6 +132,12 @@ impl Store for Memory {
 
     fn pool(&self) -> Option<&Pool> {
         Some(self.space.pool())
+    }
+}
+
+impl Procedures for Memory {
+    fn act_as(&mut self, caller: &Caller) {
+        self.set_caller(&caller.user);
     }
 
     fn mount(&mut self, path: &[u8]) -> Result<FileHandle, Status> {

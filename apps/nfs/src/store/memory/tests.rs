@@ -12,7 +12,9 @@ use stag_protocol::rpc::Gids;
 use super::space::{BLOCK, RESERVE, SMALL};
 use super::tree::PlacedInode;
 use super::*;
-use crate::store::{DeviceNode, ListingStart, NameIn, Store, TRANSFER_MAX, WritePayload};
+use crate::store::{
+    DeviceNode, ListingStart, NameIn, Procedures as _, Store as _, TRANSFER_MAX, WritePayload,
+};
 
 fn export(name: &str) -> MemoryExport {
     MemoryExport { name: name.to_owned(), copy_of: None, read_only: false }

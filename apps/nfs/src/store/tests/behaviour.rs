@@ -436,7 +436,7 @@ on_every_store! {
     }
 }
 
-fn refuses_every_change<S: Store>(mut bench: Bench<S>) {
+fn refuses_every_change<S: Store + Procedures>(mut bench: Bench<S>) {
     let root = bench.root;
     let file = bench.store.lookup(&root, b"present").unwrap().handle;
     let before = bench.store.getattr(&root).unwrap();

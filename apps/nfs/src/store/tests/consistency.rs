@@ -7,7 +7,7 @@ use super::*;
 type Seen = (&'static str, WccData, Attributes);
 
 /// Every procedure that changes something, once with success and, where it can, once without.
-fn changes<S: Store>(bench: &mut Bench<S>) -> Vec<Seen> {
+fn changes<S: Store + Procedures>(bench: &mut Bench<S>) -> Vec<Seen> {
     let root = bench.root;
     let set = SetAttributes { mode: Some(0o755), ..SetAttributes::default() };
     let file = bench.file(b"file", b"content");

@@ -22,7 +22,7 @@ struct Bench<S> {
     _home: TempDir,
 }
 
-impl<S: Store> Bench<S> {
+impl<S: Store + Procedures> Bench<S> {
     fn of(mut store: S, home: TempDir) -> Self {
         let root = store.mount(b"/data").unwrap();
         let classes = [Class { slot_len: 4096, count: 64 }, Class { slot_len: 1 << 20, count: 64 }];
@@ -138,7 +138,7 @@ macro_rules! on_every_store {
     ($($(#[$attribute:meta])* fn $name:ident($bench:ident) $body:block)*) => {
         $(mod $name {
             use super::*;
-            fn run<S: Store>($bench: &mut Bench<S>) $body
+            fn run<S: Store + Procedures>($bench: &mut Bench<S>) $body
             $(#[$attribute])*
             #[test]
             fn files() {

@@ -40,7 +40,7 @@ struct Game<S> {
 
 type Told<T> = Result<T, Status>;
 
-impl<S: Store> Game<S> {
+impl<S: Store + Procedures> Game<S> {
     fn new(seed: u64, mut bench: Bench<S>, reach: usize) -> Self {
         let root = bench.root;
         bench.store.remove(&root, b"present").unwrap();
@@ -388,7 +388,7 @@ impl<S: Store> Game<S> {
     }
 }
 
-fn play<S: Store>(seed: u64, bench: Bench<S>, reach: usize, steps: usize) -> Game<S> {
+fn play<S: Store + Procedures>(seed: u64, bench: Bench<S>, reach: usize, steps: usize) -> Game<S> {
     let mut game = Game::new(seed, bench, reach);
     for _ in 0..steps {
         game.step();

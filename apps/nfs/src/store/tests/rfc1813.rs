@@ -111,6 +111,6 @@ on_every_store! {
 }
 
 /// True for a store that keeps its files in a file system, which restricts who gives them away.
-fn is_of_files<S: Store>(store: &S) -> bool {
+fn is_of_files<S: Store + Procedures>(store: &S) -> bool {
     store.pool().is_none()
 }

@@ -8,7 +8,7 @@ use rustix::fs::{Advice, fadvise};
 use stag_pools::{Class, Pool};
 
 use super::*;
-use crate::store::{self, Origin, ReadSpan, Store};
+use crate::store::{self, Origin, Procedures as _, ReadSpan, Store};
 
 const LEN: usize = 50_000;
 /// Time for which a file is tried to be out of memory when it is read: at first, where a file

@@ -1,38 +1,48 @@
-//! Threads that wait for a disk, so that no shard does (DESIGN D11).
+//! Threads that wait for a file system, so that no shard does (DESIGN D11): one pool for all shards
+//! of a process.
 //!
-//! A shard whose READ finds that not all is in memory ([`crate::store::Store::begin_read`]) hands
-//! the descriptor, the place and a [`ReadTicket`] to a helper. The helper reads the octets, which
-//! brings them to the page cache, throws its copy away and gives the ticket back; then the shard
-//! reads again. So no buffer leaves its shard, and whoever called is judged where he always is:
-//! what a helper reads, with the rights of the process, nobody gets to see.
+//! They carry out three kinds of jobs ([`job`]). A whole call, for a store whose calls may wait:
+//! what it needs of the shard's memory is lent, and comes back with the outcome. A sync, by a
+//! descriptor of its own. And a fetch, for a READ that found that not all is in memory
+//! ([`crate::store::Procedures::begin_read`]): the helper reads the octets, which brings them to the
+//! page cache, throws its copy away and gives the [`ReadTicket`] back; then the shard reads again.
+//! What a helper reads so, with the rights of the process, nobody gets to see.
 //!
-//! Everything has a limit: [`THREADS`], [`QUEUE_LEN`] fetches that wait for one of them, and one
-//! ticket for each READ that a gateway puts off. Where one is met the shard waits itself.
+//! Everything has a limit: the threads, [`QUEUE_LEN`] jobs that wait for one of them, the part of
+//! the threads that jobs of one [`HelperLane`] may have, and one ticket for each call that a gateway
+//! puts off. Where one is met, nothing is queued ([`pool`]).
+//!
+//! Nobody ever joins a helper: one that hangs in a file system which does not answer ends with the
+//! process.
+
+mod job;
+mod pool;
 
 use std::{
     fmt, io,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc, Mutex, PoisonError,
-        mpsc::{Receiver, SyncSender, sync_channel},
-    },
-    thread,
+    sync::{Arc, mpsc::Receiver},
 };
 
-use rustix::io::{Errno, fcntl_dupfd_cloexec, pread};
+use rustix::io::fcntl_dupfd_cloexec;
 
 use crate::{
     inbox::{Inbox, Wakeup},
-    store::TRANSFER_MAX,
+    store::{Backend, StoreCall, StoreCallDone, WaitTicket},
 };
+pub use job::HelperLane;
+use job::{CallJob, FetchJob, HelperJob, SyncJob};
+use pool::HelperPool;
 
-/// Helpers of one process.
-pub const THREADS: usize = 2;
-/// Fetches of all shards that wait for a helper.
+/// Helpers of one process, unless it is told otherwise.
+pub const THREADS: usize = 32;
+/// Helpers of one process at most.
+pub const THREADS_MAX: usize = 512;
+/// Jobs of all shards that wait for a helper.
 pub const QUEUE_LEN: usize = 128;
-/// READs that one shard puts off at a time.
+/// READs, and other calls, that one shard puts off at a time.
 pub const TICKETS: usize = 256;
-/// Descriptors in use at most.
+/// Descriptors in use at most while the number of helpers is [`THREADS`].
 pub const DESCRIPTORS_MAX: usize = QUEUE_LEN + THREADS;
 
 /// Stands for a READ that was put off.
@@ -57,20 +67,44 @@ impl ReadTicket {
 /// as the file has them.
 pub type Fetch = dyn Fn(BorrowedFd<'_>, u64, &mut [u8]) + Send + Sync;
 
-struct FetchJob {
-    file: OwnedFd,
-    offset: u64,
-    len: usize,
-    ticket: ReadTicket,
-    by: Arc<Inbox<ReadTicket>>,
+/// Helpers to be started.
+#[derive(Clone)]
+pub struct HelperConfig {
+    /// Shards that they work for.
+    pub shards: usize,
+    /// Their number: at least one.
+    pub threads: usize,
+    /// The store whose calls they carry out, if there is one.
+    pub backend: Option<Arc<dyn Backend>>,
+    /// Numbers of the cores that they may use, which no shard polls on; none: any.
+    pub cores: Vec<usize>,
+    /// How they bring octets to memory.
+    pub fetch: Arc<Fetch>,
+}
+
+impl HelperConfig {
+    /// [`THREADS`] helpers that carry out no calls.
+    pub fn new(shards: usize) -> Self {
+        let (backend, cores) = (None, Vec::new());
+        Self { shards, threads: THREADS, backend, cores, fetch: Arc::new(job::fetch) }
+    }
+}
+
+impl fmt::Debug for HelperConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HelperConfig({} threads for {} shards)", self.threads, self.shards)
+    }
 }
 
 /// One shard's way to the helpers. It may be sent to the shard's thread, which gives it to its
 /// store. The helpers live until the last shard is gone.
 pub struct Helpers {
-    jobs: SyncSender<FetchJob>,
-    inbox: Arc<Inbox<ReadTicket>>,
+    pool: Arc<HelperPool>,
+    fetched: Arc<Inbox<ReadTicket>>,
     tickets: Receiver<ReadTicket>,
+    /// Wakes nobody by itself: whoever puts a letter in wakes by `fetched`.
+    done: Arc<Inbox<HelperDone>>,
+    letters: Receiver<HelperDone>,
 }
 
 impl fmt::Debug for Helpers {
@@ -79,13 +113,22 @@ impl fmt::Debug for Helpers {
     }
 }
 
+/// A call or a sync that is over.
+#[derive(Debug)]
+pub enum HelperDone {
+    /// A call.
+    Called(Box<StoreCallDone>),
+    /// A sync, and how it ended.
+    Synced(WaitTicket, rustix::io::Result<()>),
+}
+
 impl Helpers {
     /// Starts [`THREADS`] helpers for so many shards, and gives each shard its way to them.
     ///
     /// # Errors
     /// When the system gives no threads.
     pub fn start(shards: usize) -> io::Result<Vec<Self>> {
-        Self::start_with(shards, THREADS, Arc::new(fetch))
+        Self::start_for(HelperConfig::new(shards))
     }
 
     /// As [`start`](Self::start), with so many threads and another way to bring octets: a disk as
@@ -94,24 +137,34 @@ impl Helpers {
     /// # Errors
     /// When the system gives no threads.
     pub fn start_with(shards: usize, threads: usize, fetch: Arc<Fetch>) -> io::Result<Vec<Self>> {
-        let (jobs, queue) = sync_channel(QUEUE_LEN);
-        let queue = Arc::new(Mutex::new(queue));
-        for number in 0..threads {
-            let (queue, fetch) = (Arc::clone(&queue), Arc::clone(&fetch));
-            thread::Builder::new()
-                .name(format!("helper-{number}"))
-                .spawn(move || work(&queue, &*fetch))?;
-        }
+        Self::start_for(HelperConfig { threads, fetch, ..HelperConfig::new(shards) })
+    }
+
+    /// Starts the helpers that `config` says, and gives each shard its way to them. To be called by
+    /// a thread that is pinned to no core and acts as nobody else, because they inherit both.
+    ///
+    /// # Errors
+    /// When the system gives no threads.
+    pub fn start_for(config: HelperConfig) -> io::Result<Vec<Self>> {
+        let shards = config.shards;
+        let pool = HelperPool::start(config)?;
         let way = |_| {
-            let (inbox, tickets) = Inbox::new(TICKETS);
-            Self { jobs: jobs.clone(), inbox: Arc::new(inbox), tickets }
+            let (fetched, tickets) = Inbox::new(TICKETS);
+            let (done, letters) = Inbox::new(TICKETS);
+            Self {
+                pool: Arc::clone(&pool),
+                fetched: Arc::new(fetched),
+                tickets,
+                done: Arc::new(done),
+                letters,
+            }
         };
         Ok((0..shards).map(way).collect())
     }
 
-    /// Wakes the shard when octets that it waits for are there.
+    /// Wakes the shard when something that it waits for is there.
     pub fn wakeup(&self) -> Wakeup {
-        Wakeup::new(&self.inbox)
+        Wakeup::new(&self.fetched)
     }
 
     /// Lets a helper bring `len` octets of `file`, after which `ticket` comes back. False when none
@@ -119,58 +172,93 @@ impl Helpers {
     pub fn fetch(&self, file: impl AsFd, offset: u64, len: usize, ticket: ReadTicket) -> bool {
         // A descriptor of its own: the store may close the file meanwhile.
         let Ok(file) = fcntl_dupfd_cloexec(file, 0) else { return false };
-        let job = FetchJob { file, offset, len, ticket, by: Arc::clone(&self.inbox) };
-        self.jobs.try_send(job).is_ok()
+        let job = FetchJob { file, offset, len, ticket, by: Arc::clone(&self.fetched) };
+        self.pool.submit(HelperLane::FETCHES, HelperJob::Fetch(job)).is_ok()
+    }
+
+    /// Lets a helper carry out a call.
+    ///
+    /// # Errors
+    /// The call, of which nothing was done, when too much waits already.
+    pub fn perform(
+        &self,
+        lane: HelperLane,
+        call: StoreCall,
+        ticket: WaitTicket,
+    ) -> Result<(), StoreCall> {
+        let (by, bell) = (Arc::clone(&self.done), Arc::clone(&self.fetched));
+        let job = HelperJob::Call(Box::new(CallJob { call, ticket, by, bell }));
+        match self.pool.submit(lane, job) {
+            Err(HelperJob::Call(job)) => Err(job.call),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets a helper bring the content and the attributes of some files to stable storage.
+    ///
+    /// # Errors
+    /// The descriptors, when too much waits already.
+    pub fn sync(
+        &self,
+        lane: HelperLane,
+        files: Vec<OwnedFd>,
+        ticket: WaitTicket,
+    ) -> Result<(), Vec<OwnedFd>> {
+        let (by, bell) = (Arc::clone(&self.done), Arc::clone(&self.fetched));
+        match self.pool.submit(lane, HelperJob::Sync(SyncJob { files, ticket, by, bell })) {
+            Err(HelperJob::Sync(job)) => Err(job.files),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes back a call that no helper has begun.
+    pub fn withdraw(&self, ticket: WaitTicket) -> Option<StoreCall> {
+        let is_it = |job: &HelperJob| match job {
+            HelperJob::Call(job) => job.ticket == ticket && Arc::ptr_eq(&job.by, &self.done),
+            _ => false,
+        };
+        match self.pool.withdraw(is_it)? {
+            HelperJob::Call(job) => Some(job.call),
+            _ => None,
+        }
     }
 
     /// The next ticket that came back: one load when none did since the last look.
     pub fn next_fetched(&self) -> Option<ReadTicket> {
-        if !self.inbox.is_filled() {
-            return None;
-        }
-        self.tickets.try_recv().ok().or_else(|| {
-            // One that is put in from here on is found now, or by the next look.
-            self.inbox.look();
-            self.tickets.try_recv().ok()
-        })
+        next_of(&self.fetched, &self.tickets)
+    }
+
+    /// The next call or sync that is over: one load when none is since the last look.
+    pub fn next_done(&self) -> Option<HelperDone> {
+        next_of(&self.done, &self.letters)
     }
 }
 
-/// Runs a helper until all shards are gone.
-fn work(queue: &Mutex<Receiver<FetchJob>>, fetch: &Fetch) {
-    let mut scratch = vec![0; TRANSFER_MAX as usize];
-    loop {
-        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(FetchJob { file, offset, len, ticket, by }) = job else { return };
-        let len = len.min(scratch.len());
-        fetch(file.as_fd(), offset, scratch.get_mut(..len).unwrap_or_default());
-        // Closed first: with its ticket back, a READ holds nothing here any more.
-        drop(file);
-        // The box has room for all of the shard's tickets; the shard may be gone.
-        let _ = by.put(ticket);
-        by.wake();
+impl Drop for Helpers {
+    fn drop(&mut self) {
+        self.pool.leave();
     }
 }
 
-/// Reads until the end. What fails here fails when the shard reads again, and is reported then.
-fn fetch(file: BorrowedFd<'_>, offset: u64, scratch: &mut [u8]) {
-    let mut done = 0;
-    while let Some(rest) = scratch.get_mut(done..).filter(|rest| !rest.is_empty()) {
-        let Some(at) = offset.checked_add(done as u64) else { return };
-        match pread(file, rest, at) {
-            Ok(0) => return,
-            Ok(count) => done += count,
-            Err(Errno::INTR) => {}
-            Err(_) => return,
-        }
+/// The next letter of a box.
+fn next_of<T>(inbox: &Inbox<T>, letters: &Receiver<T>) -> Option<T> {
+    if !inbox.is_filled() {
+        return None;
     }
+    letters.try_recv().ok().or_else(|| {
+        // One that is put in from here on is found now, or by the next look.
+        inbox.look();
+        letters.try_recv().ok()
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{job::fetch, *};
+    use std::thread;
     use std::{
         sync::{
+            Mutex,
             atomic::{AtomicUsize, Ordering},
             mpsc::{Sender, channel},
         },

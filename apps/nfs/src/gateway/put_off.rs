@@ -1,0 +1,411 @@
+//! Calls that may wait: they are begun in the store, and answered when it is done with them.
+//!
+//! **A call is under way once.** One that comes again meanwhile is not carried out: its caller takes
+//! the place of the first one. So a WRITE that hangs and is sent again never overtakes a newer one.
+//!
+//! **Patience.** NFS3ERR_JUKEBOX says that nothing was done and that the caller may ask again. A
+//! call that cannot be begun gets it at once, and one that nobody has begun after [`UNSTARTED_MAX`].
+//! One that is under way and changes nothing gets it after [`HARMLESS_MAX`]; what it brings is
+//! thrown away when it comes. One that changes something is answered when the store answers, however
+//! long that takes: its client would send a new call with another XID, and find what the first one
+//! did, or be overtaken by it.
+
+use std::time::Duration;
+
+use stag_engine::{Answer, Cx, Pulled, Time, config};
+use stag_nfs_os::{OctetsKeeper, RoomKeeper};
+use stag_pools::Extent;
+use stag_protocol::{
+    nfs::{
+        mount::Procedure as MountProcedure,
+        v3::{Call, Procedure, Status},
+    },
+    rpc::CallHeader,
+};
+
+use super::{Gateway, NoMessage, caller};
+use crate::drc::{self, CallSource};
+use crate::parked::{Asker, CallMemories, ParkedCall};
+use crate::reply::ReplyWriter;
+use crate::store::{
+    Answered, Begun, Effort, Store, StoreCall, StoreCallDone, StoreOperation, StoreOutcome,
+    TRANSFER_MAX, WaitTicket, objects,
+};
+use crate::v3::CallMemory;
+
+/// Time after which a call that nobody has begun is taken back.
+pub(super) const UNSTARTED_MAX: Duration = Duration::from_secs(2);
+/// Time after which the caller of a call that changes nothing is told to ask again.
+pub(super) const HARMLESS_MAX: Duration = Duration::from_secs(5);
+/// Time between two looks at how long calls have been under way.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A call to be put off.
+pub(super) struct PutOff<'a> {
+    pub(super) source: CallSource,
+    pub(super) header: &'a CallHeader<'a>,
+    pub(super) call: &'a Call<'a>,
+    pub(super) pulled: Pulled<'a>,
+}
+
+impl<S: Store> Gateway<S> {
+    /// Returns true if a call has to be begun in the store.
+    #[inline]
+    pub(super) fn waits(&self, call: &Call<'_>) -> bool {
+        S::MAY_WAIT && {
+            let effort = Effort::of(call);
+            objects(call).into_iter().flatten().any(|object| self.store.waits(object, effort))
+        }
+    }
+
+    /// Begins a call in the store.
+    pub(super) fn put_off(
+        &mut self,
+        cx: &mut Cx<'_>,
+        PutOff { source, header, call, pulled }: PutOff<'_>,
+    ) -> Result<Answer, NoMessage> {
+        let operation = StoreOperation::of(call).ok_or(NoMessage::Dropped)?;
+        let is_harmless = operation.is_harmless();
+        if !is_harmless && !self.cache.knows(source.from, cx.now()) {
+            let waits = self.cache.wait(cx, source, header, call);
+            return Err(waits.map_or(NoMessage::Dropped, |()| NoMessage::Waits));
+        }
+        let name = self.cache.name(source.from, header, call);
+        if let Some(parked) = self.parked.find(&name) {
+            let asker = Asker { id: source.id, peer: source.peer };
+            let earlier = parked.asker.replace(asker);
+            self.cache.count_busy();
+            return take_place(cx, earlier, asker);
+        }
+        let procedure = call.procedure();
+        if !is_harmless && let Some(octets) = self.cache.replay(&name, cx.now()) {
+            // RFC 1813 §4.5 [1813-103]: a repeated call gets its first reply, not a second run
+            let mut reply = ReplyWriter::begin(cx, header.xid, 0).ok_or(NoMessage::Dropped)?;
+            reply.replace(octets);
+            return Ok(reply.finish());
+        }
+        let octets = match call {
+            Call::Write(args) => args.data.octets().unwrap_or_default(),
+            Call::Symlink(args) => args.path.octets().unwrap_or_default(),
+            _ => &[],
+        };
+        // RFC 1813 §3.3.7 [1813-50]: a WRITE above wtmax writes wtmax octets
+        let octets = octets.get(..TRANSFER_MAX as usize).unwrap_or(octets);
+        let payload = Payload { octets, shared: pulled.share(octets) };
+        let message = if is_harmless {
+            None
+        } else {
+            Some(ReplyWriter::message_of(cx).ok_or(NoMessage::Dropped)?)
+        };
+        let parked = ParkedCall {
+            asker: Some(Asker { id: source.id, peer: source.peer }),
+            xid: header.xid,
+            procedure: Some(procedure),
+            name: Some(name),
+            is_harmless,
+            is_started: false,
+            began: cx.now(),
+            message,
+            memories: CallMemories::default(),
+        };
+        let call = StoreCall {
+            caller: caller(&header.credential, source.from),
+            operation,
+            room: None,
+            payload: None,
+        };
+        self.begin(cx, parked, call, payload)
+    }
+
+    /// Begins a MNT in the store.
+    pub(super) fn put_off_mount(
+        &mut self,
+        cx: &mut Cx<'_>,
+        source: CallSource,
+        header: &CallHeader<'_>,
+        path: &[u8],
+    ) -> Result<Answer, NoMessage> {
+        let parked = ParkedCall {
+            asker: Some(Asker { id: source.id, peer: source.peer }),
+            xid: header.xid,
+            procedure: None,
+            name: None,
+            is_harmless: true,
+            is_started: false,
+            began: cx.now(),
+            message: None,
+            memories: CallMemories::default(),
+        };
+        let call = StoreCall {
+            caller: caller(&header.credential, source.from),
+            operation: StoreOperation::Mount,
+            room: None,
+            payload: None,
+        };
+        self.begin(cx, parked, call, Payload { octets: path, shared: None })
+    }
+
+    /// Lends memory for a call and gives it to the store.
+    fn begin(
+        &mut self,
+        cx: &mut Cx<'_>,
+        mut parked: ParkedCall,
+        mut call: StoreCall,
+        payload: Payload<'_>,
+    ) -> Result<Answer, NoMessage> {
+        let ticket = self.parked.next_ticket();
+        let lent = lend(cx, &mut parked.memories, &mut call, payload);
+        let begun = match (ticket, lent) {
+            (Some(ticket), Some(())) if self.parked.may_hold(&parked.memories) => {
+                if !parked.is_harmless
+                    && let Some(name) = &parked.name
+                {
+                    self.cache.begin(name);
+                }
+                self.store.begin(call, ticket)
+            }
+            _ => {
+                // The store was not asked: nothing of the call is counted as under way.
+                self.counters.waiting.refused += 1;
+                return self.turn_away(cx, parked, call);
+            }
+        };
+        match begun {
+            Begun::Later => {
+                self.counters.waiting.put_off += 1;
+                self.parked.put(parked);
+                Err(NoMessage::Waits)
+            }
+            Begun::Done(done) => self.settle(cx, parked, done).ok_or(NoMessage::Dropped),
+            Begun::Refused(call) => {
+                self.counters.waiting.refused += 1;
+                self.end(cx.now(), &parked, None);
+                self.turn_away(cx, parked, call)
+            }
+        }
+    }
+
+    /// Answers calls whose outcomes are there, and those that have waited long enough.
+    pub(super) fn resume_calls(&mut self, cx: &mut Cx<'_>) {
+        while let Some(done) = self.store.next_done() {
+            let Some(parked) = self.parked.take(done.ticket) else {
+                debug_assert!(false, "a ticket comes back once");
+                continue;
+            };
+            let asker = parked.asker;
+            let answer = self.settle(cx, parked, done);
+            if let Some(Asker { id, peer }) = asker {
+                self.conclude(cx, id, peer, answer.ok_or(NoMessage::Dropped));
+            }
+        }
+        self.counters.waiting.under_way = self.parked.len() as u64;
+        self.look_at_patience(cx);
+    }
+
+    /// Writes the reply of a call that is over, and takes its memory back.
+    fn settle(
+        &mut self,
+        cx: &Cx<'_>,
+        mut parked: ParkedCall,
+        done: StoreCallDone,
+    ) -> Option<Answer> {
+        let StoreCallDone { call, outcome, .. } = done;
+        let operation = call.operation;
+        let filled = std::mem::take(&mut parked.memories).regain(call);
+        let Some(procedure) = parked.procedure else {
+            return self.settle_mount(cx, &parked, &outcome);
+        };
+        let mut store = Answered::new(outcome, filled);
+        let is_wanted = parked.asker.is_some() || !parked.is_harmless;
+        let mut reply = if is_wanted { self.reply_to(cx, &mut parked, &operation) } else { None };
+        if let Some(reply) = &mut reply {
+            let memory = CallMemory { cx, pulled: Pulled::default() };
+            let call = operation.call(&[]).expect("it is no MNT");
+            let data = &mut self.counters.data;
+            let status = crate::v3::answer(&mut store, data, memory, &call, reply);
+            self.counters.count_nfs(procedure, status);
+        }
+        let is_kept = drc::is_kept(procedure) || parked.asker.is_none();
+        let kept = reply.as_ref().filter(|_| is_kept && !parked.is_harmless);
+        self.end(cx.now(), &parked, kept.map(ReplyWriter::message));
+        parked.asker.and(reply).map(ReplyWriter::finish)
+    }
+
+    fn settle_mount(
+        &mut self,
+        cx: &Cx<'_>,
+        parked: &ParkedCall,
+        outcome: &StoreOutcome,
+    ) -> Option<Answer> {
+        parked.asker?;
+        let mounted = match outcome {
+            StoreOutcome::Mounted(result) => *result,
+            _ => Err(Status::ServerFault),
+        };
+        let mut reply = ReplyWriter::begin(cx, parked.xid, crate::mount::MNT_LEN)?;
+        let outcome = crate::mount::answer_mounted(mounted, &mut reply);
+        self.counters.count_mount(MountProcedure::Mnt, outcome);
+        Some(reply.finish())
+    }
+
+    /// A change is over, and its reply is kept if there is one to keep.
+    fn end(&mut self, now: Time, parked: &ParkedCall, reply: Option<&[u8]>) {
+        if !parked.is_harmless
+            && let Some(name) = &parked.name
+        {
+            self.cache.end(name, reply, now);
+        }
+    }
+
+    fn reply_to(
+        &self,
+        cx: &Cx<'_>,
+        parked: &mut ParkedCall,
+        operation: &StoreOperation,
+    ) -> Option<ReplyWriter> {
+        match parked.message.take() {
+            Some(message) => Some(ReplyWriter::over(message, parked.xid)),
+            None => {
+                let len = operation.call(&[]).map_or(0, |call| crate::v3::results_len(&call));
+                ReplyWriter::begin(cx, parked.xid, len)
+            }
+        }
+    }
+
+    /// Takes back the memory of a call of which nothing was done, and tells its caller so.
+    fn turn_away(
+        &mut self,
+        cx: &Cx<'_>,
+        mut parked: ParkedCall,
+        call: StoreCall,
+    ) -> Result<Answer, NoMessage> {
+        drop(std::mem::take(&mut parked.memories).regain(call));
+        let message = parked.message.take();
+        let reply = message.map(|message| ReplyWriter::over(message, parked.xid));
+        let reply = reply.or_else(|| ReplyWriter::begin(cx, parked.xid, 0));
+        reply.map(|reply| self.ask_again(reply, parked.procedure)).ok_or(NoMessage::Dropped)
+    }
+
+    /// The reply that says to ask again later.
+    fn ask_again(&mut self, mut reply: ReplyWriter, procedure: Option<Procedure>) -> Answer {
+        match procedure {
+            Some(procedure) => {
+                let status = crate::v3::refuse(procedure, Status::Jukebox, &mut reply);
+                self.counters.count_nfs(procedure, status);
+            }
+            None => {
+                let outcome = crate::mount::answer_mounted(Err(Status::Jukebox), &mut reply);
+                self.counters.count_mount(MountProcedure::Mnt, outcome);
+            }
+        }
+        reply.finish()
+    }
+
+    /// Looks for calls that have waited long enough.
+    fn look_at_patience(&mut self, cx: &mut Cx<'_>) {
+        let now = cx.now();
+        if !self.parked.are_under_way() || now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK_INTERVAL;
+        self.counters.waiting.oldest_ms =
+            self.parked.oldest().map_or(0, |began| now.since(began).as_millis() as u64);
+        for number in 0..crate::helpers::TICKETS {
+            let ticket = WaitTicket(number as u16);
+            let Some(parked) = self.parked.get_mut(ticket) else { continue };
+            let age = now.since(parked.began);
+            if age >= UNSTARTED_MAX && !parked.is_started {
+                self.withdraw(cx, ticket);
+            } else if age >= HARMLESS_MAX && parked.is_harmless && parked.asker.is_some() {
+                self.give_up(cx, ticket);
+            }
+        }
+    }
+
+    /// Takes back a call that nobody has begun.
+    fn withdraw(&mut self, cx: &mut Cx<'_>, ticket: WaitTicket) {
+        let Some(call) = self.store.withdraw(ticket) else {
+            if let Some(parked) = self.parked.get_mut(ticket) {
+                parked.is_started = true;
+            }
+            return;
+        };
+        let Some(parked) = self.parked.take(ticket) else { return };
+        self.counters.waiting.withdrawn += 1;
+        let asker = parked.asker;
+        self.end(cx.now(), &parked, None);
+        let answer = self.turn_away(cx, parked, call);
+        if let Some(Asker { id, peer }) = asker {
+            self.conclude(cx, id, peer, answer);
+        }
+    }
+
+    /// Tells the caller of a call that is under way and changes nothing to ask again. The call goes
+    /// on, and holds its memory.
+    fn give_up(&mut self, cx: &mut Cx<'_>, ticket: WaitTicket) {
+        let Some(parked) = self.parked.get_mut(ticket) else { return };
+        let Some(Asker { id, peer }) = parked.asker.take() else { return };
+        let (xid, procedure) = (parked.xid, parked.procedure);
+        self.counters.waiting.given_up += 1;
+        let reply = ReplyWriter::begin(cx, xid, 0);
+        let answer = reply.map(|reply| self.ask_again(reply, procedure));
+        self.conclude(cx, id, peer, answer.ok_or(NoMessage::Dropped));
+    }
+}
+
+/// Lets the newest caller of a call take the place of an earlier one, who has probably gone: on his
+/// connection nothing can be answered any more.
+fn take_place(cx: &mut Cx<'_>, earlier: Option<Asker>, asker: Asker) -> Result<Answer, NoMessage> {
+    match earlier {
+        // The same connection asks twice: as for any call that is being carried out.
+        Some(earlier) if earlier.peer == asker.peer => Err(NoMessage::Dropped),
+        Some(earlier) => {
+            cx.disconnect(earlier.peer);
+            Err(NoMessage::Waits)
+        }
+        None => Err(NoMessage::Waits),
+    }
+}
+
+/// The octets that a call brings.
+struct Payload<'a> {
+    octets: &'a [u8],
+    /// The same in memory that can be kept.
+    shared: Option<Extent>,
+}
+
+/// Lends the memory that a call needs: what it brings, and room for what it asks for. None when the
+/// shard has too little.
+fn lend(
+    cx: &Cx<'_>,
+    memories: &mut CallMemories,
+    call: &mut StoreCall,
+    payload: Payload<'_>,
+) -> Option<()> {
+    if !payload.octets.is_empty() {
+        let extent = match payload.shared {
+            Some(extent) => extent,
+            None => {
+                let mut copy = cx.take(payload.octets.len())?;
+                copy.append(payload.octets).ok()?;
+                copy.freeze()
+            }
+        };
+        memories.payload_slot = extent.capacity();
+        let (keeper, octets) = OctetsKeeper::lend(extent);
+        (memories.payload, call.payload) = (Some(keeper), Some(octets));
+    }
+    let wanted = call.operation.room_len();
+    if wanted > 0 {
+        // A READ may return less than was asked for, and so may a listing; a path has to fit.
+        let lens = match call.operation {
+            StoreOperation::ReadLink(_) => [wanted; 3],
+            _ => [wanted, wanted.min(config::MEDIUM_LEN), wanted.min(config::INLINE_LEN)],
+        };
+        let (buf, len) = lens.into_iter().find_map(|len| cx.take(len).map(|buf| (buf, len)))?;
+        memories.room_slot = buf.capacity();
+        let (keeper, room) = RoomKeeper::lend(buf, len);
+        (memories.room, call.room) = (Some(keeper), Some(room));
+    }
+    Some(())
+}

@@ -1,0 +1,168 @@
+//! Work of a helper, and its report to the shard.
+
+use std::{
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use rustix::io::{Errno, pread};
+use stag_protocol::nfs::v3::Status;
+
+use super::{Fetch, HelperDone, ReadTicket};
+use crate::{
+    inbox::Inbox,
+    store::{
+        Backend, HelperStore, StoreCall, StoreCallDone, StoreOutcome, TRANSFER_MAX, WaitTicket,
+    },
+};
+
+/// Jobs that hang together: those of one export. While its file system does not answer, they leave
+/// helpers to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HelperLane(pub u32);
+
+impl HelperLane {
+    /// The lane of all fetches.
+    pub const FETCHES: Self = Self(u32::MAX);
+    /// The lane of calls that are about no export.
+    pub const ROOTS: Self = Self(u32::MAX - 1);
+}
+
+/// Work for a helper.
+pub(super) enum HelperJob {
+    Fetch(FetchJob),
+    Sync(SyncJob),
+    Call(Box<CallJob>),
+}
+
+/// Octets to be brought to memory.
+pub(super) struct FetchJob {
+    pub(super) file: OwnedFd,
+    pub(super) offset: u64,
+    pub(super) len: usize,
+    pub(super) ticket: ReadTicket,
+    pub(super) by: Arc<Inbox<ReadTicket>>,
+}
+
+/// Files to be synced.
+pub(super) struct SyncJob {
+    pub(super) files: Vec<OwnedFd>,
+    pub(super) ticket: WaitTicket,
+    pub(super) by: Arc<Inbox<HelperDone>>,
+    pub(super) bell: Arc<Inbox<ReadTicket>>,
+}
+
+/// A call to be carried out.
+pub(super) struct CallJob {
+    pub(super) call: StoreCall,
+    pub(super) ticket: WaitTicket,
+    pub(super) by: Arc<Inbox<HelperDone>>,
+    pub(super) bell: Arc<Inbox<ReadTicket>>,
+}
+
+/// The things that one helper keeps from job to job.
+pub(super) struct HelperDesk<'a> {
+    pub(super) number: usize,
+    pub(super) fetch: &'a Fetch,
+    pub(super) backend: Option<&'a dyn Backend>,
+    pub(super) store: Option<Box<dyn HelperStore>>,
+    scratch: Vec<u8>,
+    /// True if the last attempt to open the store failed; reported once.
+    is_failing: bool,
+}
+
+impl<'a> HelperDesk<'a> {
+    pub(super) fn new(number: usize, fetch: &'a Fetch, backend: Option<&'a dyn Backend>) -> Self {
+        Self { number, fetch, backend, store: None, scratch: Vec::new(), is_failing: false }
+    }
+
+    /// Does a job and reports to its shard, which may be gone.
+    pub(super) fn carry_out(&mut self, job: HelperJob) {
+        match job {
+            HelperJob::Fetch(job) => self.fetch(job),
+            HelperJob::Sync(SyncJob { files, ticket, by, bell }) => {
+                let synced = files.iter().try_for_each(sync);
+                drop(files);
+                let _ = by.put(HelperDone::Synced(ticket, synced));
+                bell.wake();
+            }
+            HelperJob::Call(job) => {
+                let CallJob { mut call, ticket, by, bell } = *job;
+                let outcome = self.perform(&mut call);
+                let done = StoreCallDone { ticket, call, outcome };
+                // The box has room for all of the shard's tickets.
+                let _ = by.put(HelperDone::Called(Box::new(done)));
+                bell.wake();
+            }
+        }
+    }
+
+    fn fetch(&mut self, FetchJob { file, offset, len, ticket, by }: FetchJob) {
+        if self.scratch.is_empty() {
+            self.scratch = vec![0; TRANSFER_MAX as usize];
+        }
+        let len = len.min(self.scratch.len());
+        (self.fetch)(file.as_fd(), offset, self.scratch.get_mut(..len).unwrap_or_default());
+        // Closed first: with its ticket back, a READ holds nothing here any more.
+        drop(file);
+        // The box has room for all of the shard's tickets; the shard may be gone.
+        let _ = by.put(ticket);
+        by.wake();
+    }
+
+    fn perform(&mut self, call: &mut StoreCall) -> StoreOutcome {
+        let Some(store) = self.store() else { return StoreOutcome::Failed(Status::Jukebox) };
+        match catch_unwind(AssertUnwindSafe(|| store.perform(call))) {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                // A bug of ours, or of a library. What it left behind is not used again.
+                self.store = None;
+                StoreOutcome::Failed(Status::ServerFault)
+            }
+        }
+    }
+
+    fn store(&mut self) -> Option<&mut Box<dyn HelperStore>> {
+        if self.store.is_none() {
+            match self.backend?.open_helper(self.number) {
+                Ok(store) => {
+                    self.store = Some(store);
+                    self.is_failing = false;
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut self.is_failing, true) {
+                        eprintln!(
+                            "stag-nfs: helper {} cannot open its store: {error}",
+                            self.number
+                        );
+                    }
+                }
+            }
+        }
+        self.store.as_mut()
+    }
+}
+
+/// Brings content and attributes of a file to stable storage.
+fn sync(file: &OwnedFd) -> rustix::io::Result<()> {
+    match rustix::fs::fsync(file) {
+        // The file system has nothing to sync for this kind of file.
+        Err(Errno::INVAL) => Ok(()),
+        synced => synced,
+    }
+}
+
+/// Reads until the end. What fails here fails when the shard reads again, and is reported then.
+pub(super) fn fetch(file: BorrowedFd<'_>, offset: u64, scratch: &mut [u8]) {
+    let mut done = 0;
+    while let Some(rest) = scratch.get_mut(done..).filter(|rest| !rest.is_empty()) {
+        let Some(at) = offset.checked_add(done as u64) else { return };
+        match pread(file, rest, at) {
+            Ok(0) => return,
+            Ok(count) => done += count,
+            Err(Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}

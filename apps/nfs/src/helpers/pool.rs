@@ -1,0 +1,227 @@
+//! The threads and their queue.
+//!
+//! The helper that was busy last is woken first, so that those that have files open are used and
+//! the others sleep. Jobs of one lane have three quarters of the threads at most: when a file system
+//! does not answer, the others still find helpers. A job is refused when the queue is full, and when
+//! nothing of its lane moved for [`PATIENCE`] although the lane has all the threads that it may have:
+//! then it would wait behind calls that hang.
+
+use std::{
+    collections::VecDeque,
+    io,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use stag_engine::Time;
+
+use super::{
+    Fetch, HelperConfig, QUEUE_LEN, THREADS_MAX,
+    job::{HelperDesk, HelperJob, HelperLane},
+};
+use crate::store::Backend;
+
+/// Time without progress after which a lane counts as stuck.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+/// Time between two looks of an idle helper at what it keeps open.
+const TIDY_INTERVAL: Duration = Duration::from_secs(1);
+
+/// See the module.
+pub(super) struct HelperPool {
+    state: Mutex<PoolState>,
+    /// By number of the helper.
+    bells: Box<[Condvar]>,
+    fetch: Arc<Fetch>,
+    backend: Option<Arc<dyn Backend>>,
+    cores: Vec<usize>,
+}
+
+struct PoolState {
+    queue: VecDeque<QueuedJob>,
+    /// Helpers that wait, the one that was busy last behind all others.
+    idle: Vec<usize>,
+    lanes: Vec<LaneUse>,
+    /// Shards that are not gone.
+    shards: usize,
+}
+
+struct QueuedJob {
+    lane: HelperLane,
+    job: HelperJob,
+}
+
+/// Helpers that a lane has.
+struct LaneUse {
+    lane: HelperLane,
+    running: usize,
+    /// Time at which one of its jobs began or ended last.
+    moved: Instant,
+}
+
+/// What a helper does next.
+enum Next {
+    Job(HelperLane, HelperJob),
+    Tidy,
+    End,
+}
+
+impl PoolState {
+    fn lane(&mut self, lane: HelperLane) -> &mut LaneUse {
+        let place = self.lanes.iter().position(|usage| usage.lane == lane);
+        let place = place.unwrap_or_else(|| {
+            self.lanes.push(LaneUse { lane, running: 0, moved: Instant::now() });
+            self.lanes.len() - 1
+        });
+        self.lanes.get_mut(place).expect("it was found, or just added")
+    }
+
+    /// Takes the first job whose lane may have one more helper.
+    fn take(&mut self, lane_max: usize) -> Option<QueuedJob> {
+        let lanes = &self.lanes;
+        let is_free = |queued: &QueuedJob| {
+            let usage = lanes.iter().find(|usage| usage.lane == queued.lane);
+            usage.is_none_or(|usage| usage.running < lane_max)
+        };
+        let place = self.queue.iter().position(is_free)?;
+        let queued = self.queue.remove(place)?;
+        let usage = self.lane(queued.lane);
+        usage.running += 1;
+        usage.moved = Instant::now();
+        Some(queued)
+    }
+}
+
+impl HelperPool {
+    /// Starts the threads.
+    pub(super) fn start(config: HelperConfig) -> io::Result<Arc<Self>> {
+        let HelperConfig { shards, threads, backend, cores, fetch } = config;
+        let threads = threads.clamp(1, THREADS_MAX);
+        let state = PoolState {
+            queue: VecDeque::with_capacity(QUEUE_LEN),
+            idle: Vec::with_capacity(threads),
+            lanes: Vec::new(),
+            shards,
+        };
+        let bells = (0..threads).map(|_| Condvar::new()).collect();
+        let pool = Arc::new(Self { state: Mutex::new(state), bells, fetch, backend, cores });
+        for number in 0..threads {
+            let pool = Arc::clone(&pool);
+            let name = format!("helper-{number}");
+            thread::Builder::new().name(name).spawn(move || pool.work(number))?;
+        }
+        Ok(pool)
+    }
+
+    /// Helpers that one lane may have at most.
+    fn lane_max(&self) -> usize {
+        self.bells.len() - self.bells.len() / 4
+    }
+
+    fn state(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a job, and wakes a helper for it. The job comes back when it is refused.
+    #[allow(clippy::result_large_err, reason = "a job that is refused goes back as it came")]
+    pub(super) fn submit(&self, lane: HelperLane, job: HelperJob) -> Result<(), HelperJob> {
+        let lane_max = self.lane_max();
+        let mut state = self.state();
+        let usage = state.lane(lane);
+        let is_full = usage.running >= lane_max;
+        if (is_full && usage.moved.elapsed() > PATIENCE) || state.queue.len() >= QUEUE_LEN {
+            return Err(job);
+        }
+        state.queue.push_back(QueuedJob { lane, job });
+        let woken = if is_full { None } else { state.idle.pop() };
+        drop(state);
+        if let Some(bell) = woken.and_then(|number| self.bells.get(number)) {
+            bell.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Takes a job back that no helper has begun.
+    pub(super) fn withdraw(&self, is_it: impl Fn(&HelperJob) -> bool) -> Option<HelperJob> {
+        let mut state = self.state();
+        let place = state.queue.iter().position(|queued| is_it(&queued.job))?;
+        state.queue.remove(place).map(|queued| queued.job)
+    }
+
+    /// A shard is gone. The helpers go with the last one.
+    pub(super) fn leave(&self) {
+        let mut state = self.state();
+        state.shards = state.shards.saturating_sub(1);
+        if state.shards == 0 {
+            self.bells.iter().for_each(Condvar::notify_one);
+        }
+    }
+
+    /// Runs a helper until all shards are gone.
+    fn work(&self, number: usize) {
+        self.keep_off_shards();
+        let mut desk = HelperDesk::new(number, &*self.fetch, self.backend.as_deref());
+        let began = Instant::now();
+        let mut ended = None;
+        loop {
+            let tidies = desk.store.as_ref().is_some_and(|store| store.wants_tidying());
+            match self.next(number, ended.take(), tidies) {
+                Next::Job(lane, job) => {
+                    desk.carry_out(job);
+                    ended = Some(lane);
+                }
+                Next::Tidy => {
+                    let now = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                    if let Some(store) = &mut desk.store {
+                        store.tidy(Time(now));
+                    }
+                }
+                Next::End => return,
+            }
+        }
+    }
+
+    /// A core that a shard polls on is no place for a helper. Where there is no other core, or the
+    /// system refuses, it runs where the scheduler puts it.
+    fn keep_off_shards(&self) {
+        if self.cores.is_empty() {
+            return;
+        }
+        let mut set = CpuSet::new();
+        self.cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
+        let _ = sched_setaffinity(None, &set);
+    }
+
+    /// Gives the lane of an ended job back, and waits for the next job.
+    fn next(&self, number: usize, ended: Option<HelperLane>, tidies: bool) -> Next {
+        let mut state = self.state();
+        if let Some(lane) = ended {
+            let usage = state.lane(lane);
+            usage.running = usage.running.saturating_sub(1);
+            usage.moved = Instant::now();
+        }
+        loop {
+            if let Some(QueuedJob { lane, job }) = state.take(self.lane_max()) {
+                return Next::Job(lane, job);
+            }
+            if state.shards == 0 {
+                return Next::End;
+            }
+            let Some(bell) = self.bells.get(number) else { return Next::End };
+            state.idle.push(number);
+            let is_over;
+            (state, is_over) = if tidies {
+                let waited = bell.wait_timeout(state, TIDY_INTERVAL);
+                let (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+                (state, timeout.timed_out())
+            } else {
+                (bell.wait(state).unwrap_or_else(PoisonError::into_inner), false)
+            };
+            state.idle.retain(|idle| *idle != number);
+            if is_over && state.queue.is_empty() {
+                return Next::Tidy;
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Calls that are under way in a store: a fixed number, each with its caller and the memory that is
+//! lent for it.
+
+use stag_engine::{CallId, PeerId, Time, config};
+use stag_nfs_os::{OctetsKeeper, RoomKeeper};
+use stag_pools::Buf;
+use stag_protocol::{nfs::v3::Procedure, rpc::Xid};
+
+use crate::{
+    drc::UnderWay,
+    helpers::TICKETS,
+    store::{StoreCall, WaitTicket},
+};
+
+/// Somebody who is to be answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker {
+    pub(crate) id: CallId,
+    pub(crate) peer: PeerId,
+}
+
+/// Memory of the shard that a call holds.
+#[derive(Debug, Default)]
+pub(crate) struct CallMemories {
+    pub(crate) room: Option<RoomKeeper>,
+    pub(crate) payload: Option<OctetsKeeper>,
+    /// Octets of the slots of both.
+    pub(crate) room_slot: usize,
+    pub(crate) payload_slot: usize,
+}
+
+impl CallMemories {
+    /// Takes back what was lent with a call. The buffer is the one that was filled; it holds
+    /// nothing but what the outcome says.
+    pub(crate) fn regain(self, call: StoreCall) -> Option<Buf> {
+        let StoreCall { room, payload, .. } = call;
+        if let (Some(keeper), Some(payload)) = (self.payload, payload) {
+            drop(keeper.regain(payload));
+        }
+        match (self.room, room) {
+            (Some(keeper), Some(room)) => Some(keeper.regain(room)),
+            _ => None,
+        }
+    }
+
+    /// Slots of medium and of large buffers among them.
+    fn slots(&self) -> [usize; 2] {
+        let both = [self.room_slot, self.payload_slot];
+        let count = |is: fn(usize) -> bool| both.iter().filter(|len| is(**len)).count();
+        [
+            count(|len| len > config::MESSAGE_LEN && len <= config::MEDIUM_LEN),
+            count(|len| len > config::MEDIUM_LEN),
+        ]
+    }
+}
+
+/// A call that is under way.
+#[derive(Debug)]
+pub(crate) struct ParkedCall {
+    /// Whoever asked last; none when he is gone, or was told to ask again.
+    pub(crate) asker: Option<Asker>,
+    pub(crate) xid: Xid,
+    /// The procedure of NFS; none for MNT.
+    pub(crate) procedure: Option<Procedure>,
+    /// Its name in the duplicate request cache; none for MNT.
+    pub(crate) name: Option<UnderWay>,
+    /// It changes nothing.
+    pub(crate) is_harmless: bool,
+    /// Nobody can take it back any more.
+    pub(crate) is_started: bool,
+    pub(crate) began: Time,
+    /// The message of its reply, where it has to be there whatever happens.
+    pub(crate) message: Option<Buf>,
+    pub(crate) memories: CallMemories,
+}
+
+/// Limits of the memory that calls under way may hold: a quarter of the shard's medium and large
+/// buffers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ParkedLimits([usize; 2]);
+
+impl ParkedLimits {
+    /// A quarter of the buffers of a shard with so many message, medium and large ones.
+    pub(crate) const fn of([_, medium, large]: [usize; 3]) -> Self {
+        Self([medium / 4, large / 4])
+    }
+}
+
+/// Those of one shard.
+#[derive(Debug)]
+pub(crate) struct ParkedCalls {
+    /// By ticket.
+    entries: Box<[Option<ParkedCall>]>,
+    /// Tickets that nobody holds.
+    free: Vec<WaitTicket>,
+    limits: ParkedLimits,
+    held: [usize; 2],
+}
+
+impl ParkedCalls {
+    /// Room for [`TICKETS`].
+    pub(crate) fn new(limits: ParkedLimits) -> Self {
+        let entries = std::iter::repeat_with(|| None).take(TICKETS).collect();
+        let free = (0..TICKETS).rev().map(|number| WaitTicket(number as u16)).collect();
+        Self { entries, free, limits, held: [0; 2] }
+    }
+
+    /// The ticket of the next call; None when there are too many.
+    pub(crate) fn next_ticket(&self) -> Option<WaitTicket> {
+        self.free.last().copied()
+    }
+
+    /// Returns true while a call is under way.
+    pub(crate) const fn are_under_way(&self) -> bool {
+        self.free.len() < TICKETS
+    }
+
+    /// Number of calls that are under way.
+    pub(crate) const fn len(&self) -> usize {
+        TICKETS - self.free.len()
+    }
+
+    /// Returns true if calls may hold this memory, too.
+    pub(crate) fn may_hold(&self, memories: &CallMemories) -> bool {
+        let ParkedLimits(limits) = self.limits;
+        let sums = self.held.iter().zip(memories.slots()).map(|(held, more)| held + more);
+        memories.slots() == [0; 2] || sums.zip(limits).all(|(sum, limit)| sum <= limit)
+    }
+
+    /// Keeps a call that has the next ticket.
+    pub(crate) fn put(&mut self, call: ParkedCall) {
+        let ticket = self.free.pop().expect("the call was given the next ticket");
+        let entry =
+            self.entries.get_mut(ticket.index()).expect("there is an entry for each ticket");
+        debug_assert!(entry.is_none(), "a ticket stands for one call");
+        self.held.iter_mut().zip(call.memories.slots()).for_each(|(held, more)| *held += more);
+        *entry = Some(call);
+    }
+
+    /// The call of a ticket that came back.
+    pub(crate) fn take(&mut self, ticket: WaitTicket) -> Option<ParkedCall> {
+        let call = self.entries.get_mut(ticket.index())?.take()?;
+        self.held.iter_mut().zip(call.memories.slots()).for_each(|(held, less)| *held -= less);
+        self.free.push(ticket);
+        Some(call)
+    }
+
+    /// The same call, if it is under way.
+    pub(crate) fn find(&mut self, name: &UnderWay) -> Option<&mut ParkedCall> {
+        if !self.are_under_way() {
+            return None;
+        }
+        self.entries.iter_mut().flatten().find(|call| call.name.as_ref() == Some(name))
+    }
+
+    /// The call of a ticket.
+    pub(crate) fn get_mut(&mut self, ticket: WaitTicket) -> Option<&mut ParkedCall> {
+        self.entries.get_mut(ticket.index())?.as_mut()
+    }
+
+    /// Time at which the oldest call began.
+    pub(crate) fn oldest(&self) -> Option<Time> {
+        self.entries.iter().flatten().map(|call| call.began).min()
+    }
+
+    /// Nobody at this peer can be answered any more.
+    pub(crate) fn forget(&mut self, peer: PeerId) {
+        for call in self.entries.iter_mut().flatten() {
+            call.asker.take_if(|asker| asker.peer == peer);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! A store that has one answer: the outcome of a call that somebody else carried out. The handlers
+//! of the procedures write its reply as they write any other.
+
+use stag_pools::{Buf, Extent};
+use stag_protocol::nfs::v3::{
+    Access, AttributeOctets, Attributes, CreateHow, FileHandle, FileKind, FsInfo, FsStat, PathConf,
+    SetAttributes, StableHow, Status, Time, WccData,
+};
+
+use super::listing::{EntryDetail, visit_entries};
+use super::{
+    Caller, CommitDone, DeviceNode, Failed, FilledListing, FoundObject, Lender, Linked, Listed,
+    ListingStart, MadeObject, NameIn, Origin, Procedures, ReadDone, ReadlinkDone, Renamed,
+    StoreOutcome, StoreResult, Visitor, WriteDone, WritePayload,
+};
+
+/// See the module. A procedure that it has no outcome of is told to ask again later.
+#[derive(Debug)]
+pub struct Answered {
+    outcome: StoreOutcome,
+    /// The buffer that was filled for it.
+    filled: Option<Buf>,
+}
+
+/// Takes the outcome of one kind, or fails.
+macro_rules! outcome {
+    ($answered:ident, $kind:ident) => {
+        match $answered.outcome {
+            StoreOutcome::$kind(result) => result,
+            _ => Err($answered.failure().into()),
+        }
+    };
+}
+
+impl Answered {
+    /// An outcome, and the buffer that was filled for it.
+    pub(crate) const fn new(outcome: StoreOutcome, filled: Option<Buf>) -> Self {
+        Self { outcome, filled }
+    }
+
+    /// Every procedure fails with this status, and knows no attributes.
+    pub(crate) const fn failed(status: Status) -> Self {
+        Self::new(StoreOutcome::Failed(status), None)
+    }
+
+    const fn failure(&self) -> Status {
+        match self.outcome {
+            StoreOutcome::Failed(status) => status,
+            _ => Status::Jukebox,
+        }
+    }
+
+    /// The first `count` octets of the buffer, which whoever filled it counted.
+    fn octets(&mut self, count: usize) -> Result<Extent, Status> {
+        let mut filled = self.filled.take().ok_or(Status::ServerFault)?;
+        if count > filled.spare_len() {
+            return Err(Status::ServerFault);
+        }
+        filled.extend(count);
+        Ok(filled.freeze())
+    }
+
+    fn list(&mut self, detail: EntryDetail, visit: &mut Visitor<'_>) -> StoreResult<Listed> {
+        let FilledListing { len, eof, verifier, attributes, .. } = outcome!(self, Listed)?;
+        let entries = if len > 0 { Some(self.octets(len)?) } else { None };
+        let took_all = visit_entries(entries.as_deref().unwrap_or_default(), detail, visit);
+        Ok(Listed { eof: eof && took_all, verifier, attributes })
+    }
+}
+
+impl Procedures for Answered {
+    fn act_as(&mut self, _caller: &Caller) {}
+
+    fn mount(&mut self, _path: &[u8]) -> Result<FileHandle, Status> {
+        outcome!(self, Mounted)
+    }
+
+    /// A listing asks for its directory first.
+    fn getattr(&mut self, _file: &FileHandle) -> Result<Attributes, Status> {
+        match self.outcome {
+            StoreOutcome::Attributes(result) => result,
+            StoreOutcome::Listed(listed) => {
+                listed.map(|done| done.before).map_err(|failed| failed.status)
+            }
+            _ => Err(self.failure()),
+        }
+    }
+
+    fn setattr(
+        &mut self,
+        _file: &FileHandle,
+        _set: &SetAttributes,
+        _guard: Option<Time>,
+    ) -> StoreResult<WccData, WccData> {
+        outcome!(self, Changed)
+    }
+
+    fn lookup(&mut self, _directory: &FileHandle, _name: &[u8]) -> StoreResult<FoundObject> {
+        outcome!(self, Found)
+    }
+
+    fn access(&mut self, _file: &FileHandle, _asked: Access) -> StoreResult<(Access, Attributes)> {
+        outcome!(self, Access)
+    }
+
+    fn readlink(&mut self, _lender: &Lender<'_>, _file: &FileHandle) -> StoreResult<ReadlinkDone> {
+        let done = outcome!(self, ReadLink)?;
+        let about = |status| Failed { status, about: Some(done.attributes) };
+        let target = self.octets(done.count as usize).map_err(about)?;
+        Ok(ReadlinkDone { target, attributes: done.attributes })
+    }
+
+    fn read(
+        &mut self,
+        _lender: &Lender<'_>,
+        _file: &FileHandle,
+        _offset: u64,
+        count: u32,
+    ) -> StoreResult<ReadDone> {
+        let done = outcome!(self, Read)?;
+        let about = |status| Failed { status, about: Some(done.attributes) };
+        let data = match done.count {
+            octets if octets <= count => self.octets(octets as usize).map_err(about)?.into(),
+            _ => return Err(about(Status::ServerFault)),
+        };
+        let attributes = AttributeOctets::from(&done.attributes);
+        Ok(ReadDone { data, is_cut: false, origin: Origin::Helper, eof: done.eof, attributes })
+    }
+
+    fn write(
+        &mut self,
+        _file: &FileHandle,
+        _offset: u64,
+        _data: WritePayload<'_>,
+        _stable: StableHow,
+    ) -> StoreResult<WriteDone, WccData> {
+        outcome!(self, Written)
+    }
+
+    fn commit(&mut self, _file: &FileHandle) -> StoreResult<CommitDone, WccData> {
+        outcome!(self, Committed)
+    }
+
+    fn create(
+        &mut self,
+        _directory: &FileHandle,
+        _name: &[u8],
+        _how: &CreateHow,
+    ) -> StoreResult<MadeObject, WccData> {
+        outcome!(self, Made)
+    }
+
+    fn mkdir(
+        &mut self,
+        _directory: &FileHandle,
+        _name: &[u8],
+        _set: &SetAttributes,
+    ) -> StoreResult<MadeObject, WccData> {
+        outcome!(self, Made)
+    }
+
+    fn symlink(
+        &mut self,
+        _directory: &FileHandle,
+        _name: &[u8],
+        _target: &[u8],
+        _set: &SetAttributes,
+    ) -> StoreResult<MadeObject, WccData> {
+        outcome!(self, Made)
+    }
+
+    fn mknod(
+        &mut self,
+        _directory: &FileHandle,
+        _name: &[u8],
+        _kind: FileKind,
+        _set: &SetAttributes,
+    ) -> StoreResult<MadeObject, WccData> {
+        outcome!(self, Made)
+    }
+
+    fn mknod_device(
+        &mut self,
+        _directory: &FileHandle,
+        _name: &[u8],
+        _node: DeviceNode,
+        _set: &SetAttributes,
+    ) -> StoreResult<MadeObject, WccData> {
+        outcome!(self, Made)
+    }
+
+    fn remove(&mut self, _directory: &FileHandle, _name: &[u8]) -> StoreResult<WccData, WccData> {
+        outcome!(self, Changed)
+    }
+
+    fn rmdir(&mut self, _directory: &FileHandle, _name: &[u8]) -> StoreResult<WccData, WccData> {
+        outcome!(self, Changed)
+    }
+
+    fn rename(
+        &mut self,
+        _from: NameIn<'_, &FileHandle>,
+        _to: NameIn<'_, &FileHandle>,
+    ) -> StoreResult<Renamed, Renamed> {
+        outcome!(self, Renamed)
+    }
+
+    fn link(
+        &mut self,
+        _file: &FileHandle,
+        _directory: &FileHandle,
+        _name: &[u8],
+    ) -> StoreResult<Linked, Linked> {
+        outcome!(self, Linked)
+    }
+
+    fn readdir(
+        &mut self,
+        _directory: &FileHandle,
+        _place: ListingStart,
+        visit: &mut Visitor<'_>,
+    ) -> StoreResult<Listed> {
+        self.list(EntryDetail::Names, visit)
+    }
+
+    fn readdirplus(
+        &mut self,
+        _directory: &FileHandle,
+        _place: ListingStart,
+        visit: &mut Visitor<'_>,
+    ) -> StoreResult<Listed> {
+        self.list(EntryDetail::Objects, visit)
+    }
+
+    fn fsstat(&mut self, _object: &FileHandle) -> StoreResult<(FsStat, Attributes)> {
+        outcome!(self, FsStat)
+    }
+
+    fn fsinfo(&mut self, _object: &FileHandle) -> StoreResult<(FsInfo, Attributes)> {
+        outcome!(self, FsInfo)
+    }
+
+    fn pathconf(&mut self, _object: &FileHandle) -> StoreResult<(PathConf, Attributes)> {
+        outcome!(self, PathConf)
+    }
+}

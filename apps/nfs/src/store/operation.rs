@@ -1,0 +1,314 @@
+//! Calls that somebody else carries out: owned, so that they outlive the message that they came in,
+//! and may go to another thread.
+//!
+//! Names lie in the operation itself. Longer octets are lent from the memory of the shard, which
+//! keeps the buffer meanwhile: a WRITE's payload, a link's target and a path to mount as
+//! [`LentOctets`]; what READ, READLINK and a listing bring as a [`LentRoom`].
+
+use std::fmt;
+
+use stag_nfs_os::{LentOctets, LentRoom};
+use stag_protocol::nfs::{
+    Bulk,
+    v3::{
+        AccessArgs, Call, CommitArgs, CreateArgs, CreateHow, DirOpArgs, FileHandle, GetAttrArgs,
+        LinkArgs, LookupArgs, MkDirArgs, MkNodArgs, Name, NodeKind, PATH_MAX, Procedure, ReadArgs,
+        ReadDirArgs, ReadDirPlusArgs, ReadLinkArgs, RemoveArgs, RenameArgs, SetAttrArgs,
+        SetAttributes, StableHow, SymlinkArgs, SystemArgs, WriteArgs,
+    },
+};
+
+use super::{Caller, LISTING_MAX, TRANSFER_MAX};
+
+/// Octets of a name that are kept: one more than any store takes, so that a longer name stays too
+/// long.
+const NAME_LEN: usize = 256;
+
+/// A name in a directory that borrows nothing.
+#[derive(Clone, Copy)]
+pub struct OwnedName {
+    /// The directory.
+    pub directory: FileHandle,
+    len: u16,
+    octets: [u8; NAME_LEN],
+}
+
+impl OwnedName {
+    /// Copies a name. One that is too long for any store is cut, and still too long.
+    pub fn new(directory: FileHandle, name: &[u8]) -> Self {
+        let mut octets = [0; NAME_LEN];
+        let len = name.len().min(NAME_LEN);
+        octets.iter_mut().zip(name).for_each(|(to, from)| *to = *from);
+        Self { directory, len: len as u16, octets }
+    }
+
+    fn of(place: &DirOpArgs<'_>) -> Self {
+        Self::new(place.dir, place.name.0)
+    }
+
+    /// The name.
+    pub fn name(&self) -> &[u8] {
+        self.octets.get(..usize::from(self.len)).unwrap_or_default()
+    }
+
+    fn place(&self) -> DirOpArgs<'_> {
+        DirOpArgs { dir: self.directory, name: Name(self.name()) }
+    }
+}
+
+impl fmt::Debug for OwnedName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnedName({:?})", String::from_utf8_lossy(self.name()))
+    }
+}
+
+/// A procedure with its arguments, but for octets that are lent beside it.
+#[derive(Clone, Copy, Debug)]
+#[allow(clippy::large_enum_variant, reason = "it waits for a file system; boxing would allocate")]
+pub enum StoreOperation {
+    /// MNT of a path, which is lent.
+    Mount,
+    /// GETATTR.
+    GetAttr(GetAttrArgs),
+    /// SETATTR.
+    SetAttr(SetAttrArgs),
+    /// LOOKUP.
+    Lookup(OwnedName),
+    /// ACCESS.
+    Access(AccessArgs),
+    /// READLINK to a room.
+    ReadLink(ReadLinkArgs),
+    /// READ to a room, of as many octets as the room has.
+    Read(ReadArgs),
+    /// WRITE of octets that are lent.
+    Write {
+        /// The file.
+        file: FileHandle,
+        /// Place of the first octet.
+        offset: u64,
+        /// Stability before the answer.
+        stable: StableHow,
+    },
+    /// CREATE.
+    Create(OwnedName, CreateHow),
+    /// MKDIR.
+    MkDir(OwnedName, SetAttributes),
+    /// SYMLINK to a target that is lent.
+    Symlink(OwnedName, SetAttributes),
+    /// MKNOD.
+    MkNod(OwnedName, NodeKind),
+    /// REMOVE.
+    Remove(OwnedName),
+    /// RMDIR.
+    RmDir(OwnedName),
+    /// RENAME from a name to another.
+    Rename(OwnedName, OwnedName),
+    /// LINK of a file to a name.
+    Link(FileHandle, OwnedName),
+    /// READDIR to a room.
+    ReadDir(ReadDirArgs),
+    /// READDIRPLUS to a room.
+    ReadDirPlus(ReadDirPlusArgs),
+    /// FSSTAT.
+    FsStat(SystemArgs),
+    /// FSINFO.
+    FsInfo(SystemArgs),
+    /// PATHCONF.
+    PathConf(SystemArgs),
+    /// COMMIT.
+    Commit(CommitArgs),
+}
+
+impl StoreOperation {
+    /// The operation of a call; none for NULL, which waits for nothing.
+    pub fn of(call: &Call<'_>) -> Option<Self> {
+        Some(match call {
+            Call::Null => return None,
+            Call::GetAttr(args) => Self::GetAttr(*args),
+            Call::SetAttr(args) => Self::SetAttr(*args),
+            Call::Lookup(args) => Self::Lookup(OwnedName::of(&args.what)),
+            Call::Access(args) => Self::Access(*args),
+            Call::ReadLink(args) => Self::ReadLink(*args),
+            Call::Read(args) => Self::Read(*args),
+            Call::Write(WriteArgs { file, offset, stable, .. }) => {
+                Self::Write { file: *file, offset: *offset, stable: *stable }
+            }
+            Call::Create(args) => Self::Create(OwnedName::of(&args.place), args.how),
+            Call::MkDir(args) => Self::MkDir(OwnedName::of(&args.place), args.attributes),
+            Call::Symlink(args) => Self::Symlink(OwnedName::of(&args.place), args.attributes),
+            Call::MkNod(args) => Self::MkNod(OwnedName::of(&args.place), args.what),
+            Call::Remove(args) => Self::Remove(OwnedName::of(&args.object)),
+            Call::RmDir(args) => Self::RmDir(OwnedName::of(&args.object)),
+            Call::Rename(args) => Self::Rename(OwnedName::of(&args.from), OwnedName::of(&args.to)),
+            Call::Link(args) => Self::Link(args.file, OwnedName::of(&args.link)),
+            Call::ReadDir(args) => Self::ReadDir(*args),
+            Call::ReadDirPlus(args) => Self::ReadDirPlus(*args),
+            Call::FsStat(args) => Self::FsStat(*args),
+            Call::FsInfo(args) => Self::FsInfo(*args),
+            Call::PathConf(args) => Self::PathConf(*args),
+            Call::Commit(args) => Self::Commit(*args),
+        })
+    }
+
+    /// The call again, with the octets that were lent; none for MNT, which is no call of NFS.
+    pub fn call<'a>(&'a self, lent: &'a [u8]) -> Option<Call<'a>> {
+        Some(match self {
+            Self::Mount => return None,
+            Self::GetAttr(args) => Call::GetAttr(*args),
+            Self::SetAttr(args) => Call::SetAttr(*args),
+            Self::Lookup(at) => Call::Lookup(LookupArgs { what: at.place() }),
+            Self::Access(args) => Call::Access(*args),
+            Self::ReadLink(args) => Call::ReadLink(*args),
+            Self::Read(args) => Call::Read(*args),
+            Self::Write { file, offset, stable } => Call::Write(WriteArgs {
+                file: *file,
+                offset: *offset,
+                stable: *stable,
+                data: Bulk::Inline(lent),
+            }),
+            Self::Create(at, how) => Call::Create(CreateArgs { place: at.place(), how: *how }),
+            Self::MkDir(at, set) => Call::MkDir(MkDirArgs { place: at.place(), attributes: *set }),
+            Self::Symlink(at, set) => Call::Symlink(SymlinkArgs {
+                place: at.place(),
+                attributes: *set,
+                path: Bulk::Inline(lent),
+            }),
+            Self::MkNod(at, what) => Call::MkNod(MkNodArgs { place: at.place(), what: *what }),
+            Self::Remove(at) => Call::Remove(RemoveArgs { object: at.place() }),
+            Self::RmDir(at) => Call::RmDir(RemoveArgs { object: at.place() }),
+            Self::Rename(from, to) => {
+                Call::Rename(RenameArgs { from: from.place(), to: to.place() })
+            }
+            Self::Link(file, at) => Call::Link(LinkArgs { file: *file, link: at.place() }),
+            Self::ReadDir(args) => Call::ReadDir(*args),
+            Self::ReadDirPlus(args) => Call::ReadDirPlus(*args),
+            Self::FsStat(args) => Call::FsStat(*args),
+            Self::FsInfo(args) => Call::FsInfo(*args),
+            Self::PathConf(args) => Call::PathConf(*args),
+            Self::Commit(args) => Call::Commit(*args),
+        })
+    }
+
+    /// The procedure of NFS; none for MNT.
+    pub fn procedure(&self) -> Option<Procedure> {
+        self.call(&[]).map(|call| call.procedure())
+    }
+
+    /// Octets of the room that it fills at most.
+    pub fn room_len(&self) -> usize {
+        match self {
+            Self::Read(args) => args.count.min(TRANSFER_MAX) as usize,
+            Self::ReadLink(_) => PATH_MAX,
+            Self::ReadDir(args) => args.count.min(LISTING_MAX) as usize,
+            Self::ReadDirPlus(args) => args.max_count.min(LISTING_MAX) as usize,
+            _ => 0,
+        }
+    }
+
+    /// Returns true if it changes nothing, so that nobody minds when it ends after its caller was
+    /// told to ask again.
+    pub const fn is_harmless(&self) -> bool {
+        matches!(
+            self,
+            Self::Mount
+                | Self::GetAttr(_)
+                | Self::Lookup(_)
+                | Self::Access(_)
+                | Self::ReadLink(_)
+                | Self::Read(_)
+                | Self::ReadDir(_)
+                | Self::ReadDirPlus(_)
+                | Self::FsStat(_)
+                | Self::FsInfo(_)
+                | Self::PathConf(_)
+        )
+    }
+}
+
+/// Handles of the objects that a call is about, the second only where there are two.
+pub(crate) const fn objects<'a>(call: &'a Call<'_>) -> [Option<&'a FileHandle>; 2] {
+    let one = match call {
+        Call::Null => return [None; 2],
+        Call::Rename(args) => return [Some(&args.from.dir), Some(&args.to.dir)],
+        Call::Link(args) => return [Some(&args.file), Some(&args.link.dir)],
+        Call::GetAttr(args) => &args.object,
+        Call::SetAttr(args) => &args.object,
+        Call::Lookup(args) => &args.what.dir,
+        Call::Access(args) => &args.object,
+        Call::ReadLink(args) => &args.symlink,
+        Call::Read(args) => &args.file,
+        Call::Write(args) => &args.file,
+        Call::Create(args) => &args.place.dir,
+        Call::MkDir(args) => &args.place.dir,
+        Call::Symlink(args) => &args.place.dir,
+        Call::MkNod(args) => &args.place.dir,
+        Call::Remove(args) | Call::RmDir(args) => &args.object.dir,
+        Call::ReadDir(args) => &args.dir,
+        Call::ReadDirPlus(args) => &args.dir,
+        Call::FsStat(args) | Call::FsInfo(args) | Call::PathConf(args) => &args.object,
+        Call::Commit(args) => &args.file,
+    };
+    [Some(one), None]
+}
+
+/// The weight of a call, by which a store decides who carries it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// It asks the file system, or writes to its memory.
+    Plain,
+    /// It is over only when something is on stable storage.
+    Sync,
+}
+
+impl Effort {
+    /// The effort of a call.
+    pub(crate) const fn of(call: &Call<'_>) -> Self {
+        match call {
+            Call::Write(WriteArgs { stable: StableHow::Unstable, .. }) => Self::Plain,
+            Call::Write(_)
+            | Call::SetAttr(_)
+            | Call::Create(_)
+            | Call::MkDir(_)
+            | Call::Symlink(_)
+            | Call::MkNod(_)
+            | Call::Remove(_)
+            | Call::RmDir(_)
+            | Call::Rename(_)
+            | Call::Link(_)
+            | Call::Commit(_) => Self::Sync,
+            _ => Self::Plain,
+        }
+    }
+}
+
+/// Number of a call that is under way in a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitTicket(pub(crate) u16);
+
+impl WaitTicket {
+    /// Below [`crate::helpers::TICKETS`].
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A call for somebody else to carry out, with the memory that is lent for it. Whoever has it gives
+/// it back whole, with the outcome, or because he did nothing.
+#[derive(Debug)]
+pub struct StoreCall {
+    /// As whom.
+    pub caller: Caller,
+    /// The procedure and its arguments.
+    pub operation: StoreOperation,
+    /// Memory for what READ, READLINK and listings bring.
+    pub room: Option<LentRoom>,
+    /// The octets of WRITE, SYMLINK and MNT.
+    pub payload: Option<LentOctets>,
+}
+
+impl StoreCall {
+    /// The octets that were lent with it.
+    pub fn payload(&self) -> &[u8] {
+        self.payload.as_deref().unwrap_or_default()
+    }
+}

@@ -1,0 +1,108 @@
+//! Outcomes of operations that somebody else carried out.
+
+use stag_protocol::nfs::v3::{
+    Access, Attributes, CookieVerifier, FileHandle, FsInfo, FsStat, PathConf, Status, WccData,
+};
+
+use super::{
+    CommitDone, Failed, FoundObject, Linked, MadeObject, Renamed, StoreCall, StoreResult,
+    WaitTicket, WriteDone,
+};
+
+/// READ whose octets are at the front of the room that was lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilledRead {
+    /// Their number.
+    pub count: u32,
+    /// True if the last of them is the file's last, or the read began at or behind the end.
+    pub eof: bool,
+    /// The file's attributes after the read.
+    pub attributes: Attributes,
+}
+
+/// READLINK whose target is at the front of the room that was lent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilledLink {
+    /// Octets of the target.
+    pub count: u32,
+    /// The link's attributes.
+    pub attributes: Attributes,
+}
+
+/// Listing whose entries are at the front of the room that was lent, in a plain form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FilledListing {
+    /// Octets of the room that are entries.
+    pub len: usize,
+    /// True if the directory ends with the last entry that is there.
+    pub eof: bool,
+    /// To be sent back with a cookie.
+    pub verifier: CookieVerifier,
+    /// The directory's attributes from before the listing.
+    pub before: Attributes,
+    /// The directory's attributes after it.
+    pub attributes: Attributes,
+}
+
+/// Outcome of a [`StoreOperation`](super::StoreOperation): what the method of
+/// [`Procedures`](super::Procedures) with that name returns, but for octets, which are in the room.
+#[derive(Clone, Copy, Debug)]
+pub enum StoreOutcome {
+    /// Nobody carried it out to the end; its reply has this status and no attributes.
+    Failed(Status),
+    /// MNT.
+    Mounted(Result<FileHandle, Status>),
+    /// GETATTR.
+    Attributes(Result<Attributes, Status>),
+    /// SETATTR, REMOVE and RMDIR.
+    Changed(StoreResult<WccData, WccData>),
+    /// LOOKUP.
+    Found(StoreResult<FoundObject>),
+    /// ACCESS.
+    Access(StoreResult<(Access, Attributes)>),
+    /// READLINK.
+    ReadLink(StoreResult<FilledLink>),
+    /// READ.
+    Read(StoreResult<FilledRead>),
+    /// WRITE.
+    Written(StoreResult<WriteDone, WccData>),
+    /// CREATE, MKDIR, SYMLINK and MKNOD.
+    Made(StoreResult<MadeObject, WccData>),
+    /// RENAME.
+    Renamed(Result<Renamed, Failed<Renamed>>),
+    /// LINK.
+    Linked(Result<Linked, Failed<Linked>>),
+    /// READDIR and READDIRPLUS.
+    Listed(StoreResult<FilledListing>),
+    /// FSSTAT.
+    FsStat(StoreResult<(FsStat, Attributes)>),
+    /// FSINFO.
+    FsInfo(StoreResult<(FsInfo, Attributes)>),
+    /// PATHCONF.
+    PathConf(StoreResult<(PathConf, Attributes)>),
+    /// COMMIT.
+    Committed(StoreResult<CommitDone, WccData>),
+}
+
+/// A call that was begun and is over: the call comes back with its memory.
+#[derive(Debug)]
+pub struct StoreCallDone {
+    /// Number that it stood for.
+    pub ticket: WaitTicket,
+    /// The call, as it was given.
+    pub call: StoreCall,
+    /// The outcome.
+    pub outcome: StoreOutcome,
+}
+
+/// Answer of a store to a call that it was to begin.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "it is taken apart where it is returned")]
+pub enum Begun {
+    /// It is over.
+    Done(StoreCallDone),
+    /// It is under way: the store has the ticket.
+    Later,
+    /// Too many are under way. Nothing was done, and the caller may ask again later.
+    Refused(StoreCall),
+}
