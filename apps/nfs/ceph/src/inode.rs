@@ -129,6 +129,11 @@ impl CephInode {
         if Arc::ptr_eq(&self.mount, &other.mount) { Ok(()) } else { Err(Errno::STALE) }
     }
 
+    /// The library that it came from.
+    pub fn library(&self) -> &'static crate::Library {
+        self.mount.library
+    }
+
     /// The generation of the mount it belongs to.
     pub fn generation(&self) -> u64 {
         self.mount.generation

@@ -29,29 +29,29 @@ impl fmt::Display for NoLibrary {
 impl std::error::Error for NoLibrary {}
 
 /// The result of a function that the loaded version does not have.
-pub(crate) trait Absent {
+pub(crate) trait AbsentResult {
     fn absent() -> Self;
 }
 
-impl Absent for c_int {
+impl AbsentResult for c_int {
     fn absent() -> Self {
         -libc::ENOSYS
     }
 }
 
-impl Absent for i64 {
+impl AbsentResult for i64 {
     fn absent() -> Self {
         -i64::from(libc::ENOSYS)
     }
 }
 
-impl Absent for *const c_char {
+impl AbsentResult for *const c_char {
     fn absent() -> Self {
         std::ptr::null()
     }
 }
 
-impl Absent for () {
+impl AbsentResult for () {
     fn absent() -> Self {}
 }
 
@@ -86,7 +86,7 @@ macro_rules! functions {
                     },)*
                     $($other: {
                         unsafe extern "C" fn absent_one($(_: $argument),*) -> $result {
-                            <$result as $crate::library::Absent>::absent()
+                            <$result as $crate::library::AbsentResult>::absent()
                         }
                         let name = concat!(stringify!($other), "\0");
                         // SAFETY: as above.

@@ -34,7 +34,7 @@ pub struct MountSettings<'a> {
 }
 
 /// Options of every mount, and why.
-const OPTIONS: [[&str; 2]; 8] = [
+const OPTIONS: [[&str; 2]; 9] = [
     // With the object cache, an evicted client loses what it had acknowledged, and fsync says 0.
     ["client_oc", "false"],
     ["client_mount_timeout", "10"],
@@ -43,6 +43,8 @@ const OPTIONS: [[&str; 2]; 8] = [
     ["admin_socket", ""],
     ["log_to_stderr", "false"],
     ["log_file", ""],
+    // A directory's size then changes with its times, and not with files deep below it.
+    ["client_dirsize_rbytes", "false"],
     ["client_acl_type", "posix_acl"],
     // False: the library judges callers by their UserPerm. Security rests on it.
     ["fuse_default_permissions", "false"],

@@ -20,14 +20,14 @@ pub enum OpenFlags {
 }
 
 /// An object that was found or made, with all its attributes.
-type Found = (CephInode, CephStat);
+type FoundInode = (CephInode, CephStat);
 
 impl CephInode {
     /// The object of this name in the directory; `.` and `..` are names, too.
     ///
     /// # Errors
     /// As the library says.
-    pub fn lookup(&self, name: &CStr, user: &UserPerm<'_>) -> Result<Found, Errno> {
+    pub fn lookup(&self, name: &CStr, user: &UserPerm<'_>) -> Result<FoundInode, Errno> {
         let (mut inode, mut stat) = (null_mut(), CephStat::default());
         let (library, mount) = (self.mount.library, self.mount.raw);
         let (name, want) = (name.as_ptr(), StatMask::ALL.0);
@@ -76,7 +76,7 @@ impl CephInode {
         name: &CStr,
         mode: u32,
         user: &UserPerm<'_>,
-    ) -> Result<Found, Errno> {
+    ) -> Result<FoundInode, Errno> {
         let (mut inode, mut stat) = (null_mut(), CephStat::default());
         let (library, mount) = (self.mount.library, self.mount.raw);
         let (name, want) = (name.as_ptr(), StatMask::ALL.0);
@@ -100,7 +100,7 @@ impl CephInode {
         mode: u32,
         device: u64,
         user: &UserPerm<'_>,
-    ) -> Result<Found, Errno> {
+    ) -> Result<FoundInode, Errno> {
         let (mut inode, mut stat) = (null_mut(), CephStat::default());
         let (library, mount) = (self.mount.library, self.mount.raw);
         let (name, want) = (name.as_ptr(), StatMask::ALL.0);
@@ -123,7 +123,7 @@ impl CephInode {
         name: &CStr,
         target: &CStr,
         user: &UserPerm<'_>,
-    ) -> Result<Found, Errno> {
+    ) -> Result<FoundInode, Errno> {
         let (mut inode, mut stat) = (null_mut(), CephStat::default());
         let (library, mount) = (self.mount.library, self.mount.raw);
         let (name, target, want) = (name.as_ptr(), target.as_ptr(), StatMask::ALL.0);

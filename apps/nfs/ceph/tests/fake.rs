@@ -27,6 +27,7 @@ fn library() -> &'static Library {
 fn place() -> (Place, TempDir, MutexGuard<'static, ()>) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    until("earlier mounts end", || live_mounts() == 0);
     let home = tempfile::tempdir().unwrap();
     let configuration = home.path().join("ceph.conf");
     std::fs::write(&configuration, "").unwrap();
@@ -44,7 +45,6 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 #[test]
 fn every_case_passes_and_gives_back_what_it_took() {
     let (place, _home, _turn) = place();
-    until("earlier mounts end", || live_mounts() == 0);
     for (name, case) in cases::all() {
         println!("{name}");
         case(&place);

@@ -6,8 +6,8 @@
 )]
 
 use crate::{
-    node::Stamp,
-    tree::{Answer, Caller},
+    node::SecondsAndNanos,
+    tree::{FakeCaller, OrErrno},
     world::{self, Asking},
 };
 use libc::{EINVAL, ENAMETOOLONG, ENOENT, ERANGE, c_char, c_int, c_uint, c_void};
@@ -37,7 +37,7 @@ const _: () = assert!(size_of::<Statx>() == 24 + 5 * 8 + 4 * 16 + 8);
 /// `vinodeno_t`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Vino {
+pub struct RawVino {
     pub inode: u64,
     pub snapshot: u64,
 }
@@ -50,7 +50,7 @@ pub(crate) const LIVE: u64 = u64::MAX - 1;
 pub struct Callbacks {
     handle: *mut c_void,
     others: [*mut c_void; 5],
-    release: Option<unsafe extern "C" fn(*mut c_void, Vino)>,
+    release: Option<unsafe extern "C" fn(*mut c_void, RawVino)>,
 }
 
 /// The number that the caller knows as a pointer: one that is wrong is not followed.
@@ -64,7 +64,7 @@ pub(crate) fn pointer(number: u64) -> *mut c_void {
 }
 
 /// A result as C has it.
-pub(crate) fn code(answer: Answer<c_int>) -> c_int {
+pub(crate) fn code(answer: OrErrno<c_int>) -> c_int {
     answer.unwrap_or_else(|errno| -errno)
 }
 
@@ -81,7 +81,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> &'a [u8] {
 ///
 /// # Safety
 /// As of [`text`].
-pub(crate) unsafe fn name<'a>(name: *const c_char) -> Answer<&'a [u8]> {
+pub(crate) unsafe fn name<'a>(name: *const c_char) -> OrErrno<&'a [u8]> {
     // SAFETY: the caller's promise.
     let name = unsafe { text(name) };
     if name.len() > 255 { Err(ENAMETOOLONG) } else { Ok(name) }
@@ -94,7 +94,7 @@ pub(crate) unsafe fn name<'a>(name: *const c_char) -> Answer<&'a [u8]> {
 pub(crate) unsafe fn named<'a>(
     from: *const c_char,
     perm: *mut c_void,
-) -> Answer<(&'a [u8], Caller)> {
+) -> OrErrno<(&'a [u8], FakeCaller)> {
     // SAFETY: the caller's promise.
     let name = unsafe { name(from) }?;
     // SAFETY: the caller's promise.
@@ -140,14 +140,14 @@ pub(crate) unsafe fn give<T>(to: *mut T, value: T) {
 ///
 /// # Safety
 /// `perm` came from [`ceph_userperm_new`] and lives.
-pub(crate) unsafe fn caller(perm: *mut c_void) -> Caller {
+pub(crate) unsafe fn caller(perm: *mut c_void) -> FakeCaller {
     // SAFETY: the caller's promise.
     let perm = unsafe { &*perm.cast::<Perm>() };
     // SAFETY: the groups live as long as the object, by the promise of `ceph_userperm_new`.
     let groups = unsafe { octets(perm.groups.cast(), perm.count * size_of::<u32>()) };
     let number = |group: &[u8]| group.try_into().map_or(0, u32::from_ne_bytes);
     let groups = groups.chunks_exact(size_of::<u32>()).map(number).collect();
-    Caller { uid: perm.uid, gid: perm.gid, groups }
+    FakeCaller { uid: perm.uid, gid: perm.gid, groups }
 }
 
 struct Perm {
@@ -161,12 +161,12 @@ struct Perm {
 pub(crate) fn ask(asking: Asking, inode: u64) {
     let handle = asking.handle as *mut c_void;
     // SAFETY: the client registered both, and promised that they are good until it is released.
-    unsafe { (asking.function)(handle, Vino { inode, snapshot: LIVE }) };
+    unsafe { (asking.function)(handle, RawVino { inode, snapshot: LIVE }) };
 }
 
 /// Attributes as C has them.
-pub(crate) fn statx(inode: u64, node: &crate::node::Node) -> Statx {
-    let pair = |(seconds, nanos): Stamp| [seconds, nanos];
+pub(crate) fn statx(inode: u64, node: &crate::node::FakeNode) -> Statx {
+    let pair = |(seconds, nanos): SecondsAndNanos| [seconds, nanos];
     Statx {
         mask: 0x1fff,
         block_len: 4 << 20,
@@ -272,9 +272,11 @@ pub unsafe extern "C" fn ceph_get_fs_cid(_: *mut c_void) -> i64 {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ceph_mount(mount: *mut c_void, _path: *const c_char) -> c_int {
+pub unsafe extern "C" fn ceph_mount(mount: *mut c_void, path: *const c_char) -> c_int {
     let client = number(mount);
-    code(world::cluster(client).and_then(|shared| shared.lock().mount(client)).map(|()| 0))
+    // SAFETY: the path is a C string.
+    let path = unsafe { text(path) };
+    code(world::cluster(client).and_then(|shared| shared.lock().mount(client, path)).map(|()| 0))
 }
 
 #[unsafe(no_mangle)]

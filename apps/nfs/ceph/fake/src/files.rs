@@ -7,9 +7,9 @@
 
 use crate::{
     c::{Statx, caller, code, give, number, octets, pointer, room, statx},
-    node::Entries,
-    tree::{Answer, READ},
-    world::{Cluster, Opened, enter},
+    node::HashedEntries,
+    tree::{OrErrno, READ},
+    world::{FakeCluster, Opened, enter},
 };
 use libc::{
     DT_UNKNOWN, EBADF, EINVAL, ENOTDIR, O_ACCMODE, O_RDONLY, S_IFDIR, c_char, c_int, c_uint,
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn ceph_ll_open(
 }
 
 /// The inode of an open file.
-fn inode_of(cluster: &mut Cluster, mount: *mut c_void, file: *mut c_void) -> Answer<u64> {
+fn inode_of(cluster: &mut FakeCluster, mount: *mut c_void, file: *mut c_void) -> OrErrno<u64> {
     cluster.opened(number(mount), number(file)).map(|open| open.inode)
 }
 
@@ -148,7 +148,7 @@ pub unsafe extern "C" fn ceph_readdirplus_r(
         let node = cluster.tree.node(inode)?;
         let next: Option<(u64, &[u8], u64)> = match place {
             0 => Some((1, b".", inode)),
-            1 => Some((Entries::ABOVE, b"..", node.parent)),
+            1 => Some((HashedEntries::ABOVE, b"..", node.parent)),
             _ => node.entries.behind(place),
         };
         let Some((next, name, found)) = next else { return Ok(0) };

@@ -8,12 +8,12 @@
 
 use crate::{
     c::{
-        LIVE, Statx, Vino, caller, code, give, name, named, number, octets, pointer, room, statx,
-        text,
+        LIVE, RawVino, Statx, caller, code, give, name, named, number, octets, pointer, room,
+        statx, text,
     },
-    node::Stamp,
-    tree::{Answer, Change, ROOT, Wanted},
-    world::{Cluster, enter},
+    node::SecondsAndNanos,
+    tree::{NewObject, OrErrno, ROOT, WantedChange},
+    world::{FakeCluster, enter},
 };
 use libc::{
     EEXIST, EINVAL, ENOENT, ESTALE, O_EXCL, S_IFDIR, S_IFLNK, S_IFREG, c_char, c_int, c_uint,
@@ -25,12 +25,12 @@ use libc::{
 /// # Safety
 /// Both pointers are null or room.
 unsafe fn found(
-    cluster: &mut Cluster,
+    cluster: &mut FakeCluster,
     client: u64,
     inode: u64,
     to: *mut *mut c_void,
     stat: *mut Statx,
-) -> Answer<c_int> {
+) -> OrErrno<c_int> {
     // SAFETY: the caller's promise.
     unsafe { give(stat, statx(inode, cluster.tree.node(inode)?)) };
     if !to.is_null() {
@@ -45,15 +45,16 @@ unsafe fn found(
 pub unsafe extern "C" fn ceph_ll_lookup_root(mount: *mut c_void, to: *mut *mut c_void) -> c_int {
     let client = number(mount);
     code(enter(client, "ceph_ll_lookup_root", |cluster| {
+        let root = cluster.clients.get(&client).map_or(ROOT, |known| known.root);
         // SAFETY: the caller gives room for a pointer.
-        unsafe { found(cluster, client, ROOT, to, std::ptr::null_mut()) }
+        unsafe { found(cluster, client, root, to, std::ptr::null_mut()) }
     }))
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ceph_ll_lookup_vino(
     mount: *mut c_void,
-    vino: Vino,
+    vino: RawVino,
     to: *mut *mut c_void,
 ) -> c_int {
     let client = number(mount);
@@ -89,7 +90,7 @@ pub unsafe extern "C" fn ceph_ll_lookup(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ceph_ll_put(mount: *mut c_void, inode: *mut c_void) -> c_int {
-    let put = |cluster: &mut Cluster| cluster.put(number(mount), number(inode));
+    let put = |cluster: &mut FakeCluster| cluster.put(number(mount), number(inode));
     code(
         crate::world::cluster(number(mount)).and_then(|shared| put(&mut shared.lock())).map(|()| 0),
     )
@@ -124,8 +125,8 @@ pub unsafe extern "C" fn ceph_ll_setattr(
         let stat = unsafe { *stat };
         let has = |bit: c_int| mask & bit != 0;
         let [accessed, _, modified, _] =
-            stat.times.map(|[seconds, nanos]| -> Stamp { (seconds, nanos) });
-        let change = Change {
+            stat.times.map(|[seconds, nanos]| -> SecondsAndNanos { (seconds, nanos) });
+        let change = WantedChange {
             mode: has(1).then_some(u32::from(stat.mode)),
             uid: has(1 << 1).then_some(stat.uid),
             gid: has(1 << 2).then_some(stat.gid),
@@ -159,7 +160,7 @@ pub unsafe extern "C" fn ceph_ll_create(
         // SAFETY: name and user are good during the call.
         let (name, caller) = unsafe { named(name_in, perm) }?;
         let mode = S_IFREG | (mode & 0o7777);
-        let wanted = Wanted { mode, special: 0, target: &[] };
+        let wanted = NewObject { mode, special: 0, target: &[] };
         let inode = match cluster.tree.lookup(number(parent), name, &caller) {
             Ok(_) if open_flags & O_EXCL != 0 => return Err(EEXIST),
             Ok(there) => {
@@ -185,7 +186,7 @@ unsafe fn make(
     call: &'static str,
     [mount, parent, perm]: [*mut c_void; 3],
     name_in: *const c_char,
-    wanted: &Wanted<'_>,
+    wanted: &NewObject<'_>,
     to: *mut *mut c_void,
     stat: *mut Statx,
 ) -> c_int {
@@ -211,7 +212,7 @@ pub unsafe extern "C" fn ceph_ll_mkdir(
     _flags: c_uint,
     perm: *mut c_void,
 ) -> c_int {
-    let wanted = Wanted { mode: S_IFDIR | (mode & 0o7777), special: 0, target: &[] };
+    let wanted = NewObject { mode: S_IFDIR | (mode & 0o7777), special: 0, target: &[] };
     // SAFETY: the caller's promises.
     unsafe { make("ceph_ll_mkdir", [mount, parent, perm], name, &wanted, to, stat) }
 }
@@ -229,7 +230,7 @@ pub unsafe extern "C" fn ceph_ll_mknod(
     _flags: c_uint,
     perm: *mut c_void,
 ) -> c_int {
-    let wanted = Wanted { mode, special, target: &[] };
+    let wanted = NewObject { mode, special, target: &[] };
     // SAFETY: the caller's promises.
     unsafe { make("ceph_ll_mknod", [mount, parent, perm], name, &wanted, to, stat) }
 }
@@ -248,7 +249,7 @@ pub unsafe extern "C" fn ceph_ll_symlink(
 ) -> c_int {
     // SAFETY: the target is a C string.
     let target = unsafe { text(target) };
-    let wanted = Wanted { mode: S_IFLNK | 0o777, special: 0, target };
+    let wanted = NewObject { mode: S_IFLNK | 0o777, special: 0, target };
     // SAFETY: the caller's promises.
     unsafe { make("ceph_ll_symlink", [mount, parent, perm], name, &wanted, to, stat) }
 }

@@ -7,38 +7,38 @@ use std::{
 };
 
 /// Seconds and nanoseconds.
-pub(crate) type Stamp = (i64, i64);
+pub(crate) type SecondsAndNanos = (i64, i64);
 
 /// Octets that are kept together.
 const BLOCK: u64 = 4_096;
 
 /// A file or directory.
-pub(crate) struct Node {
+pub(crate) struct FakeNode {
     pub(crate) mode: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) links: u32,
     pub(crate) special: u64,
-    pub(crate) accessed: Stamp,
-    pub(crate) modified: Stamp,
-    pub(crate) changed: Stamp,
-    pub(crate) born: Stamp,
+    pub(crate) accessed: SecondsAndNanos,
+    pub(crate) modified: SecondsAndNanos,
+    pub(crate) changed: SecondsAndNanos,
+    pub(crate) born: SecondsAndNanos,
     pub(crate) version: u64,
     /// The directory above a directory.
     pub(crate) parent: u64,
     pub(crate) target: Vec<u8>,
-    pub(crate) content: Content,
-    pub(crate) entries: Entries,
+    pub(crate) content: SparseContent,
+    pub(crate) entries: HashedEntries,
     pub(crate) extended: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-impl Node {
-    pub(crate) fn new(mode: u32, uid: u32, gid: u32, parent: u64, now: Stamp) -> Self {
+impl FakeNode {
+    pub(crate) fn new(mode: u32, uid: u32, gid: u32, parent: u64, now: SecondsAndNanos) -> Self {
         Self {
             mode,
             uid,
             gid,
-            links: 1,
+            links: if mode & S_IFMT == S_IFDIR { 2 } else { 1 },
             special: 0,
             accessed: now,
             modified: now,
@@ -47,8 +47,8 @@ impl Node {
             version: 0,
             parent,
             target: Vec::new(),
-            content: Content::default(),
-            entries: Entries::default(),
+            content: SparseContent::default(),
+            entries: HashedEntries::default(),
             extended: BTreeMap::new(),
         }
     }
@@ -76,14 +76,14 @@ impl Node {
     }
 }
 
-/// Content with holes.
+/// SparseContent with holes.
 #[derive(Default)]
-pub(crate) struct Content {
+pub(crate) struct SparseContent {
     pub(crate) size: u64,
     blocks: BTreeMap<u64, Vec<u8>>,
 }
 
-impl Content {
+impl SparseContent {
     /// Block, place in it, and octets up to its end or that of `len`.
     fn piece(offset: u64, len: usize) -> (u64, usize, usize) {
         let place = (offset % BLOCK) as usize;
@@ -136,14 +136,14 @@ impl Content {
     }
 }
 
-/// Entries of a directory, in the order of a hash of their names.
+/// HashedEntries of a directory, in the order of a hash of their names.
 #[derive(Default)]
-pub(crate) struct Entries {
+pub(crate) struct HashedEntries {
     places: HashMap<Vec<u8>, u64>,
     sorted: BTreeMap<u64, (Vec<u8>, u64)>,
 }
 
-impl Entries {
+impl HashedEntries {
     /// The place of `..`; that of the directory itself is before it.
     pub(crate) const ABOVE: u64 = 2;
 

@@ -1,6 +1,6 @@
 //! The files: a tree in memory, with the rights that CephFS gives a user to them.
 
-use crate::node::{Node, Stamp};
+use crate::node::{FakeNode, SecondsAndNanos};
 use libc::{
     E2BIG, EACCES, EEXIST, EINVAL, EISDIR, ELOOP, EMLINK, ENODATA, ENOENT, ENOTDIR, ENOTEMPTY,
     EPERM, ERANGE, ESTALE, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG, S_ISGID, S_ISVTX, c_int,
@@ -18,17 +18,17 @@ pub(crate) const SIZE_MAX: u64 = 1 << 40;
 const LINKS_MAX: u32 = 65_000;
 
 /// A result, or an error number.
-pub(crate) type Answer<T> = Result<T, c_int>;
+pub(crate) type OrErrno<T> = Result<T, c_int>;
 
 /// As whom a call is made.
 #[derive(Clone, Debug)]
-pub(crate) struct Caller {
+pub(crate) struct FakeCaller {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) groups: Vec<u32>,
 }
 
-impl Caller {
+impl FakeCaller {
     fn is_in(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
@@ -41,40 +41,40 @@ pub(crate) const SEARCH: u32 = 1;
 
 /// Attributes to set.
 #[derive(Default)]
-pub(crate) struct Change {
+pub(crate) struct WantedChange {
     pub(crate) mode: Option<u32>,
     pub(crate) uid: Option<u32>,
     pub(crate) gid: Option<u32>,
     pub(crate) size: Option<u64>,
-    pub(crate) accessed: Option<Stamp>,
-    pub(crate) modified: Option<Stamp>,
+    pub(crate) accessed: Option<SecondsAndNanos>,
+    pub(crate) modified: Option<SecondsAndNanos>,
     pub(crate) is_now: bool,
 }
 
 /// An object to be made.
-pub(crate) struct Wanted<'a> {
+pub(crate) struct NewObject<'a> {
     pub(crate) mode: u32,
     pub(crate) special: u64,
     pub(crate) target: &'a [u8],
 }
 
 /// All files.
-pub(crate) struct Tree {
-    nodes: BTreeMap<u64, Node>,
+pub(crate) struct FakeTree {
+    nodes: BTreeMap<u64, FakeNode>,
     next: u64,
-    last: Stamp,
+    last: SecondsAndNanos,
 }
 
-impl Tree {
+impl FakeTree {
     pub(crate) fn new() -> Self {
         let mut tree = Self { nodes: BTreeMap::new(), next: 0x100_0000_0000, last: (0, 0) };
         let now = tree.now();
-        tree.nodes.insert(ROOT, Node::new(S_IFDIR | 0o755, 0, 0, ROOT, now));
+        tree.nodes.insert(ROOT, FakeNode::new(S_IFDIR | 0o755, 0, 0, ROOT, now));
         tree
     }
 
     /// A time above all that were given before.
-    fn now(&mut self) -> Stamp {
+    fn now(&mut self) -> SecondsAndNanos {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = (since.as_secs() as i64, i64::from(since.subsec_nanos()));
         let (seconds, nanos) = self.last;
@@ -83,21 +83,21 @@ impl Tree {
         self.last
     }
 
-    pub(crate) fn node(&self, inode: u64) -> Answer<&Node> {
+    pub(crate) fn node(&self, inode: u64) -> OrErrno<&FakeNode> {
         self.nodes.get(&inode).ok_or(ESTALE)
     }
 
-    pub(crate) fn node_mut(&mut self, inode: u64) -> Answer<&mut Node> {
+    pub(crate) fn node_mut(&mut self, inode: u64) -> OrErrno<&mut FakeNode> {
         self.nodes.get_mut(&inode).ok_or(ESTALE)
     }
 
-    fn directory(&self, inode: u64) -> Answer<&Node> {
+    fn directory(&self, inode: u64) -> OrErrno<&FakeNode> {
         let node = self.node(inode)?;
         if node.kind() == S_IFDIR { Ok(node) } else { Err(ENOTDIR) }
     }
 
     /// Judges a caller by the mode's bits.
-    pub(crate) fn judge(&self, inode: u64, need: u32, caller: &Caller) -> Answer<()> {
+    pub(crate) fn judge(&self, inode: u64, need: u32, caller: &FakeCaller) -> OrErrno<()> {
         let node = self.node(inode)?;
         let bits = match caller.uid {
             0 => 7,
@@ -108,7 +108,14 @@ impl Tree {
         if bits & need == need { Ok(()) } else { Err(EACCES) }
     }
 
-    pub(crate) fn lookup(&self, inode: u64, name: &[u8], caller: &Caller) -> Answer<u64> {
+    /// The directory of a path, as root finds it.
+    pub(crate) fn walk(&self, path: &[u8]) -> OrErrno<u64> {
+        let root = FakeCaller { uid: 0, gid: 0, groups: Vec::new() };
+        let mut names = path.split(|octet| *octet == b'/').filter(|name| !name.is_empty());
+        names.try_fold(ROOT, |inode, name| self.lookup(inode, name, &root))
+    }
+
+    pub(crate) fn lookup(&self, inode: u64, name: &[u8], caller: &FakeCaller) -> OrErrno<u64> {
         let node = self.directory(inode)?;
         self.judge(inode, SEARCH, caller)?;
         match name {
@@ -118,7 +125,7 @@ impl Tree {
         }
     }
 
-    fn touch(&mut self, inode: u64) -> Answer<()> {
+    fn touch(&mut self, inode: u64) -> OrErrno<()> {
         let now = self.now();
         let node = self.node_mut(inode)?;
         (node.modified, node.changed) = (now, now);
@@ -126,7 +133,7 @@ impl Tree {
         Ok(())
     }
 
-    fn changed(&mut self, inode: u64) -> Answer<()> {
+    fn changed(&mut self, inode: u64) -> OrErrno<()> {
         let now = self.now();
         let node = self.node_mut(inode)?;
         node.changed = now;
@@ -138,9 +145,9 @@ impl Tree {
         &mut self,
         parent: u64,
         name: &[u8],
-        wanted: &Wanted<'_>,
-        caller: &Caller,
-    ) -> Answer<u64> {
+        wanted: &NewObject<'_>,
+        caller: &FakeCaller,
+    ) -> OrErrno<u64> {
         match self.lookup(parent, name, caller) {
             Ok(_) => return Err(EEXIST),
             Err(ENOENT) => {}
@@ -157,11 +164,13 @@ impl Tree {
         }
         let (now, inode) = (self.now(), self.next);
         self.next += 1;
-        let mut node = Node::new(mode, caller.uid, gid, parent, now);
+        let mut node = FakeNode::new(mode, caller.uid, gid, parent, now);
         node.special = wanted.special;
         node.target = wanted.target.to_vec();
         self.nodes.insert(inode, node);
-        self.node_mut(parent)?.entries.add(name, inode);
+        let above = self.node_mut(parent)?;
+        above.entries.add(name, inode);
+        above.links += u32::from(wanted.mode & S_IFMT == S_IFDIR);
         self.touch(parent)?;
         Ok(inode)
     }
@@ -171,8 +180,8 @@ impl Tree {
         inode: u64,
         parent: u64,
         name: &[u8],
-        caller: &Caller,
-    ) -> Answer<()> {
+        caller: &FakeCaller,
+    ) -> OrErrno<()> {
         if self.node(inode)?.kind() == S_IFDIR {
             return Err(EPERM);
         }
@@ -193,7 +202,7 @@ impl Tree {
 
     /// Refuses to take a name out of a directory that others may write but whose entries are their
     /// owners'.
-    fn judge_removal(&self, parent: u64, inode: u64, caller: &Caller) -> Answer<()> {
+    fn judge_removal(&self, parent: u64, inode: u64, caller: &FakeCaller) -> OrErrno<()> {
         self.judge(parent, WRITE | SEARCH, caller)?;
         let (above, node) = (self.node(parent)?, self.node(inode)?);
         let is_free = above.mode & S_ISVTX == 0
@@ -202,7 +211,7 @@ impl Tree {
         if is_free { Ok(()) } else { Err(EPERM) }
     }
 
-    pub(crate) fn unlink(&mut self, parent: u64, name: &[u8], caller: &Caller) -> Answer<u64> {
+    pub(crate) fn unlink(&mut self, parent: u64, name: &[u8], caller: &FakeCaller) -> OrErrno<u64> {
         let inode = self.lookup(parent, name, caller)?;
         if self.node(inode)?.kind() == S_IFDIR {
             return Err(EISDIR);
@@ -215,7 +224,7 @@ impl Tree {
         Ok(inode)
     }
 
-    pub(crate) fn rmdir(&mut self, parent: u64, name: &[u8], caller: &Caller) -> Answer<u64> {
+    pub(crate) fn rmdir(&mut self, parent: u64, name: &[u8], caller: &FakeCaller) -> OrErrno<u64> {
         let inode = self.lookup(parent, name, caller)?;
         if name == b"." {
             return Err(EINVAL);
@@ -225,7 +234,9 @@ impl Tree {
         if name == b".." || !node.entries.is_empty() {
             return Err(ENOTEMPTY);
         }
-        self.node_mut(parent)?.entries.remove(name);
+        let above = self.node_mut(parent)?;
+        above.entries.remove(name);
+        above.links -= 1;
         self.node_mut(inode)?.links = 0;
         self.changed(inode)?;
         self.touch(parent)?;
@@ -249,8 +260,8 @@ impl Tree {
         &mut self,
         from: [u64; 2],
         names: [&[u8]; 2],
-        caller: &Caller,
-    ) -> Answer<Option<u64>> {
+        caller: &FakeCaller,
+    ) -> OrErrno<Option<u64>> {
         let ([old, new], [old_name, new_name]) = (from, names);
         let inode = self.lookup(old, old_name, caller)?;
         self.judge_removal(old, inode, caller)?;
@@ -274,7 +285,9 @@ impl Tree {
                 _ => {}
             }
             self.judge_removal(new, found, caller)?;
-            self.node_mut(new)?.entries.remove(new_name);
+            let above = self.node_mut(new)?;
+            above.entries.remove(new_name);
+            above.links -= u32::from(is_directory);
             let node = self.node_mut(found)?;
             node.links = if is_directory { 0 } else { node.links - 1 };
             self.changed(found)?;
@@ -283,6 +296,8 @@ impl Tree {
         self.node_mut(new)?.entries.add(new_name, inode);
         if is_directory {
             self.node_mut(inode)?.parent = new;
+            self.node_mut(old)?.links -= 1;
+            self.node_mut(new)?.links += 1;
         }
         self.changed(inode)?;
         self.touch(old)?;
@@ -290,7 +305,12 @@ impl Tree {
         Ok(replaced)
     }
 
-    pub(crate) fn set(&mut self, inode: u64, change: &Change, caller: &Caller) -> Answer<()> {
+    pub(crate) fn set(
+        &mut self,
+        inode: u64,
+        change: &WantedChange,
+        caller: &FakeCaller,
+    ) -> OrErrno<()> {
         self.judge_change(inode, change, caller)?;
         let now = self.now();
         let node = self.node_mut(inode)?;
@@ -319,7 +339,7 @@ impl Tree {
         Ok(())
     }
 
-    fn judge_change(&self, inode: u64, change: &Change, caller: &Caller) -> Answer<()> {
+    fn judge_change(&self, inode: u64, change: &WantedChange, caller: &FakeCaller) -> OrErrno<()> {
         if caller.uid == 0 {
             return Ok(());
         }
@@ -342,7 +362,7 @@ impl Tree {
         }
     }
 
-    pub(crate) fn open(&self, inode: u64, writes: bool, caller: &Caller) -> Answer<()> {
+    pub(crate) fn open(&self, inode: u64, writes: bool, caller: &FakeCaller) -> OrErrno<()> {
         match self.node(inode)?.kind() {
             S_IFLNK => return Err(ELOOP),
             S_IFDIR if writes => return Err(EISDIR),
@@ -351,7 +371,7 @@ impl Tree {
         self.judge(inode, READ | if writes { WRITE } else { 0 }, caller)
     }
 
-    pub(crate) fn read(&self, inode: u64, offset: u64, into: &mut [u8]) -> Answer<usize> {
+    pub(crate) fn read(&self, inode: u64, offset: u64, into: &mut [u8]) -> OrErrno<usize> {
         let node = self.node(inode)?;
         if node.kind() != S_IFREG {
             return Err(if node.kind() == S_IFDIR { EISDIR } else { EINVAL });
@@ -359,14 +379,14 @@ impl Tree {
         Ok(node.content.read(offset, into))
     }
 
-    pub(crate) fn write(&mut self, inode: u64, offset: u64, from: &[u8]) -> Answer<()> {
+    pub(crate) fn write(&mut self, inode: u64, offset: u64, from: &[u8]) -> OrErrno<()> {
         let end = offset.checked_add(from.len() as u64).filter(|end| *end <= SIZE_MAX);
         end.ok_or(libc::EFBIG)?;
         self.node_mut(inode)?.content.write(offset, from);
         self.touch(inode)
     }
 
-    pub(crate) fn extended(&self, inode: u64, name: &[u8], into: &mut [u8]) -> Answer<usize> {
+    pub(crate) fn extended(&self, inode: u64, name: &[u8], into: &mut [u8]) -> OrErrno<usize> {
         let value = self.node(inode)?.extended.get(name).ok_or(ENODATA)?;
         if into.is_empty() {
             return Ok(value.len());
@@ -380,8 +400,8 @@ impl Tree {
         inode: u64,
         name: &[u8],
         value: &[u8],
-        caller: &Caller,
-    ) -> Answer<()> {
+        caller: &FakeCaller,
+    ) -> OrErrno<()> {
         if value.len() > 65_536 {
             return Err(E2BIG);
         }

@@ -14,7 +14,7 @@
 //! `ceph_conf_get` answers `fake_waiting` (calls that wait), `fake_held` (references, open files
 //! and open directories of all clients) and `fake_sessions` (clients that are mounted).
 
-use crate::tree::{Answer, Tree};
+use crate::tree::{FakeTree, OrErrno};
 use libc::{EINVAL, ENOTCONN, ESHUTDOWN, c_int, c_void};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,16 +27,18 @@ use std::{
 /// A callback that asks for an inode, and its argument.
 #[derive(Clone, Copy)]
 pub(crate) struct Asking {
-    pub(crate) function: unsafe extern "C" fn(*mut c_void, crate::c::Vino),
+    pub(crate) function: unsafe extern "C" fn(*mut c_void, crate::c::RawVino),
     pub(crate) handle: usize,
 }
 
 /// A client.
 #[derive(Default)]
-pub(crate) struct Client {
+pub(crate) struct FakeClient {
     pub(crate) options: BTreeMap<String, String>,
     pub(crate) uuid: Option<Vec<u8>>,
     pub(crate) asking: Option<Asking>,
+    /// The directory that is mounted.
+    pub(crate) root: u64,
     pub(crate) is_mounted: bool,
     pub(crate) is_evicted: bool,
     /// References to inodes.
@@ -54,43 +56,43 @@ pub(crate) struct Opened {
     pub(crate) writes: bool,
 }
 
-struct Failure {
+struct WantedFailure {
     call: String,
     errno: c_int,
     left: u64,
 }
 
 /// A cluster.
-pub(crate) struct Cluster {
-    pub(crate) tree: Tree,
-    pub(crate) clients: BTreeMap<u64, Client>,
-    failures: Vec<Failure>,
+pub(crate) struct FakeCluster {
+    pub(crate) tree: FakeTree,
+    pub(crate) clients: BTreeMap<u64, FakeClient>,
+    failures: Vec<WantedFailure>,
     blocked: BTreeSet<String>,
     waiting: u64,
     next_open: u64,
 }
 
 /// A cluster with the bell that blocked calls wait for.
-pub(crate) struct Shared {
-    cluster: Mutex<Cluster>,
+pub(crate) struct SharedCluster {
+    cluster: Mutex<FakeCluster>,
     bell: Condvar,
 }
 
-impl Shared {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Cluster> {
+impl SharedCluster {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, FakeCluster> {
         self.cluster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Clusters by the paths of their configurations.
-fn clusters() -> &'static Mutex<BTreeMap<Vec<u8>, Arc<Shared>>> {
-    static CLUSTERS: OnceLock<Mutex<BTreeMap<Vec<u8>, Arc<Shared>>>> = OnceLock::new();
+fn clusters() -> &'static Mutex<BTreeMap<Vec<u8>, Arc<SharedCluster>>> {
+    static CLUSTERS: OnceLock<Mutex<BTreeMap<Vec<u8>, Arc<SharedCluster>>>> = OnceLock::new();
     CLUSTERS.get_or_init(Mutex::default)
 }
 
 /// Clusters by the numbers of their clients; none before the configuration is read.
-fn clients() -> &'static Mutex<BTreeMap<u64, Option<Arc<Shared>>>> {
-    static CLIENTS: OnceLock<Mutex<BTreeMap<u64, Option<Arc<Shared>>>>> = OnceLock::new();
+fn clients() -> &'static Mutex<BTreeMap<u64, Option<Arc<SharedCluster>>>> {
+    static CLIENTS: OnceLock<Mutex<BTreeMap<u64, Option<Arc<SharedCluster>>>>> = OnceLock::new();
     CLIENTS.get_or_init(Mutex::default)
 }
 
@@ -106,23 +108,23 @@ pub(crate) fn create() -> u64 {
 pub(crate) fn join(client: u64, configuration: &[u8]) {
     let mut all = clusters().lock().unwrap_or_else(PoisonError::into_inner);
     let shared = all.entry(configuration.to_vec()).or_insert_with(|| {
-        let cluster = Cluster {
-            tree: Tree::new(),
+        let cluster = FakeCluster {
+            tree: FakeTree::new(),
             clients: BTreeMap::new(),
             failures: Vec::new(),
             blocked: BTreeSet::new(),
             waiting: 0,
             next_open: 1,
         };
-        Arc::new(Shared { cluster: Mutex::new(cluster), bell: Condvar::new() })
+        Arc::new(SharedCluster { cluster: Mutex::new(cluster), bell: Condvar::new() })
     });
-    shared.lock().clients.insert(client, Client::default());
+    shared.lock().clients.insert(client, FakeClient::default());
     let mut clients = clients().lock().unwrap_or_else(PoisonError::into_inner);
     clients.insert(client, Some(Arc::clone(shared)));
 }
 
 /// The cluster of a client.
-pub(crate) fn cluster(client: u64) -> Answer<Arc<Shared>> {
+pub(crate) fn cluster(client: u64) -> OrErrno<Arc<SharedCluster>> {
     let clients = clients().lock().unwrap_or_else(PoisonError::into_inner);
     clients.get(&client).cloned().flatten().ok_or(ENOTCONN)
 }
@@ -142,8 +144,8 @@ pub(crate) fn release(client: u64) {
 pub(crate) fn enter<T>(
     client: u64,
     call: &str,
-    work: impl FnOnce(&mut Cluster) -> Answer<T>,
-) -> Answer<T> {
+    work: impl FnOnce(&mut FakeCluster) -> OrErrno<T>,
+) -> OrErrno<T> {
     let shared = cluster(client)?;
     let mut cluster = shared.lock();
     cluster.waiting += 1;
@@ -163,9 +165,9 @@ pub(crate) fn enter<T>(
     work(&mut cluster)
 }
 
-impl Cluster {
-    fn fail(&mut self, call: &str) -> Answer<()> {
-        let due = |failure: &&mut Failure| {
+impl FakeCluster {
+    fn fail(&mut self, call: &str) -> OrErrno<()> {
+        let due = |failure: &&mut WantedFailure| {
             failure.left > 0 && (failure.call == call || failure.call == "*")
         };
         match self.failures.iter_mut().find(due) {
@@ -195,7 +197,7 @@ impl Cluster {
     }
 
     /// Gives a reference back.
-    pub(crate) fn put(&mut self, client: u64, inode: u64) -> Answer<()> {
+    pub(crate) fn put(&mut self, client: u64, inode: u64) -> OrErrno<()> {
         let known = self.clients.get_mut(&client).ok_or(ENOTCONN)?;
         match known.held.get_mut(&inode) {
             Some(count) if *count > 1 => *count -= 1,
@@ -219,7 +221,7 @@ impl Cluster {
     }
 
     /// The open file or directory of a number.
-    pub(crate) fn opened(&mut self, client: u64, number: u64) -> Answer<&mut Opened> {
+    pub(crate) fn opened(&mut self, client: u64, number: u64) -> OrErrno<&mut Opened> {
         let known = self.clients.get_mut(&client).ok_or(ENOTCONN)?;
         known.open.get_mut(&number).ok_or(libc::EBADF)
     }
@@ -241,7 +243,7 @@ impl Cluster {
         }
     }
 
-    fn evict(&mut self, victims: impl Fn(u64, &Client) -> bool) -> usize {
+    fn evict(&mut self, victims: impl Fn(u64, &FakeClient) -> bool) -> usize {
         let found = self.clients.iter().filter(|(number, client)| {
             client.is_mounted && !client.is_evicted && victims(**number, client)
         });
@@ -266,13 +268,15 @@ impl Cluster {
     }
 
     /// Mounts a client, unless another one has its name.
-    pub(crate) fn mount(&mut self, client: u64) -> Answer<()> {
+    pub(crate) fn mount(&mut self, client: u64, path: &[u8]) -> OrErrno<()> {
         self.fail("ceph_mount")?;
+        let root = self.tree.walk(path)?;
         let uuid = self.clients.get(&client).ok_or(ENOTCONN)?.uuid.clone();
         if uuid.is_some_and(|uuid| self.has(&uuid)) {
             return Err(libc::EPERM);
         }
-        self.clients.get_mut(&client).ok_or(ENOTCONN)?.is_mounted = true;
+        let known = self.clients.get_mut(&client).ok_or(ENOTCONN)?;
+        (known.is_mounted, known.root) = (true, root);
         Ok(())
     }
 
@@ -282,7 +286,7 @@ impl Cluster {
 }
 
 /// Sets an option, or asks for a fault.
-pub(crate) fn set_option(client: u64, name: &str, value: &str) -> Answer<()> {
+pub(crate) fn set_option(client: u64, name: &str, value: &str) -> OrErrno<()> {
     let shared = cluster(client)?;
     let mut cluster = shared.lock();
     match name {
@@ -291,7 +295,7 @@ pub(crate) fn set_option(client: u64, name: &str, value: &str) -> Answer<()> {
             let [call, errno, left] = words.as_slice() else { return Err(EINVAL) };
             let (errno, left) = (errno.parse(), left.parse());
             let (Ok(errno), Ok(left)) = (errno, left) else { return Err(EINVAL) };
-            cluster.failures.push(Failure { call: (*call).to_owned(), errno, left });
+            cluster.failures.push(WantedFailure { call: (*call).to_owned(), errno, left });
         }
         "fake_block" => drop(cluster.blocked.insert(value.to_owned())),
         "fake_unblock" => {
@@ -299,7 +303,7 @@ pub(crate) fn set_option(client: u64, name: &str, value: &str) -> Answer<()> {
             shared.bell.notify_all();
         }
         "fake_evict" => {
-            let is_named = |client: &Client| client.uuid.as_deref() == Some(value.as_bytes());
+            let is_named = |client: &FakeClient| client.uuid.as_deref() == Some(value.as_bytes());
             cluster.evict(|number, other| match value {
                 "*" => number != client,
                 _ => is_named(other),
@@ -320,7 +324,7 @@ pub(crate) fn set_option(client: u64, name: &str, value: &str) -> Answer<()> {
 }
 
 /// An option of a client, or what a test asks.
-pub(crate) fn option(client: u64, name: &str) -> Answer<String> {
+pub(crate) fn option(client: u64, name: &str) -> OrErrno<String> {
     let shared = cluster(client)?;
     let cluster = shared.lock();
     let all = || cluster.clients.values();
@@ -336,7 +340,7 @@ pub(crate) fn option(client: u64, name: &str) -> Answer<String> {
     })
 }
 
-fn all_options(cluster: &Cluster, client: u64, name: &str) -> Answer<String> {
+fn all_options(cluster: &FakeCluster, client: u64, name: &str) -> OrErrno<String> {
     let known = cluster.clients.get(&client).ok_or(ENOTCONN)?;
     known.options.get(name).cloned().ok_or(libc::ENOENT)
 }

@@ -76,7 +76,10 @@ pub use shared::{FilesConfig, SharedFiles};
 use siblings::Letters;
 use sync::SyncExtent;
 
+pub(in crate::store) use callers::Policy;
 pub use callers::{Callers, Mode as CallerMode, NetworkSquash, Squash};
+pub(in crate::store) use errno::status as errno_status;
+pub(in crate::store) use sync::Epoch;
 
 /// Files a shard keeps open at most, if descriptors allow it.
 pub const OPEN_FILES_MAX: usize = 16_384;

@@ -9,6 +9,10 @@ use stag_pools::{Class, Pool};
 use stag_protocol::nfs::v3::{CreateHow, SetAttributes, SetTime};
 use tempfile::TempDir;
 
+use super::ceph::{
+    CephSession,
+    tests::{CephBench, CephPlace},
+};
 use super::files::{self, Files, SharedFiles};
 use super::memory::{self, Memory, MemoryExport};
 use super::*;
@@ -19,6 +23,8 @@ struct Bench<S> {
     store: S,
     root: FileHandle,
     pool: Pool,
+    /// True if a directory's links are counted some time after a change.
+    counts_late: bool,
     _home: TempDir,
 }
 
@@ -26,7 +32,7 @@ impl<S: Store + Procedures> Bench<S> {
     fn of(mut store: S, home: TempDir) -> Self {
         let root = store.mount(b"/data").unwrap();
         let classes = [Class { slot_len: 4096, count: 64 }, Class { slot_len: 1 << 20, count: 64 }];
-        Self { store, root, pool: Pool::new(&classes).unwrap(), _home: home }
+        Self { store, root, pool: Pool::new(&classes).unwrap(), counts_late: false, _home: home }
     }
 
     fn read(&mut self, file: &FileHandle, offset: u64, count: u32) -> Result<ReadDone, Status> {
@@ -133,6 +139,19 @@ fn memory_of(read_only: bool, capacity: usize) -> Bench<Memory> {
     Bench::of(store, home)
 }
 
+fn ceph(read_only: bool) -> Bench<CephSession> {
+    let home = tempfile::tempdir().unwrap();
+    let bench = CephBench::new(CephPlace::fake(&home), &home, read_only);
+    Bench::of(bench.session(), home)
+}
+
+/// On a real cluster, where there can be one.
+fn cluster(read_only: bool) -> Option<Bench<CephSession>> {
+    let home = tempfile::tempdir().unwrap();
+    let bench = CephBench::new(CephPlace::cluster()?, &home, read_only);
+    Some(Bench { counts_late: true, ..Bench::of(bench.session(), home) })
+}
+
 /// Runs one test on each store.
 macro_rules! on_every_store {
     ($($(#[$attribute:meta])* fn $name:ident($bench:ident) $body:block)*) => {
@@ -148,6 +167,16 @@ macro_rules! on_every_store {
             #[test]
             fn memory() {
                 run(&mut super::super::memory(false));
+            }
+            $(#[$attribute])*
+            #[test]
+            fn ceph() {
+                run(&mut super::super::ceph(false));
+            }
+            $(#[$attribute])*
+            #[test]
+            fn cluster() {
+                super::super::cluster(false).iter_mut().for_each(run);
             }
         })*
     };
