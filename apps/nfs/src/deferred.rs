@@ -1,6 +1,6 @@
 //! READs that a gateway put off until their octets are in memory.
 
-use stag_engine::{CallId, PeerId};
+use stag_engine::{CallId, PeerId, Time};
 use stag_protocol::{nfs::v3::ReadArgs, rpc::Xid};
 
 use crate::{
@@ -16,6 +16,8 @@ pub(crate) struct Deferred {
     pub(crate) xid: Xid,
     pub(crate) args: ReadArgs,
     pub(crate) caller: Caller,
+    /// Time at which it was put off.
+    pub(crate) began: Time,
 }
 
 /// Those of one shard: a fixed number.
@@ -58,6 +60,15 @@ impl DeferredReads {
         debug_assert!(!self.free.contains(&ticket), "a ticket comes back once");
         self.free.push(ticket);
         self.entries.get_mut(ticket.index())?.take()
+    }
+
+    /// A READ that was put off before `began`, whose ticket stays away.
+    pub(crate) fn take_older(&mut self, began: Time) -> Option<Deferred> {
+        if !self.are_put_off() {
+            return None;
+        }
+        let is_older = |deferred: &mut Deferred| deferred.began < began;
+        self.entries.iter_mut().find_map(|entry| entry.take_if(is_older))
     }
 
     /// Nobody can be answered any more.

@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags, makedev, openat, statx};
@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use crate::cluster::Cluster;
 use crate::handle::{Birth, FileId, Identity};
 use crate::limits::FileSystemLimits;
+use crate::patience::{START_LIMIT, within};
 use crate::state::{StartError, StateDirectory, cannot};
 
 /// Id of an export; carried by every file handle.
@@ -119,6 +120,11 @@ impl Export {
         self.limits
     }
 
+    /// The path under which the directory was opened.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The exported directory's own identity.
     pub(crate) fn identity(&self) -> Identity {
         self.identity
@@ -205,6 +211,11 @@ impl Exports {
         self.iter().find(|export| export.name.as_bytes() == name)
     }
 
+    /// All exports, to be kept.
+    pub(crate) fn shared(&self) -> impl Iterator<Item = &Arc<Export>> {
+        self.0.iter()
+    }
+
     /// All exports.
     pub fn iter(&self) -> impl Iterator<Item = &Export> {
         self.0.iter().map(|export| &**export)
@@ -221,16 +232,32 @@ pub(crate) fn check_name(name: &str) -> Result<(), StartError> {
     Ok(())
 }
 
+/// A directory that was opened.
+struct OpenedRoot {
+    root: OwnedFd,
+    found: Statx,
+    limits: FileSystemLimits,
+}
+
+/// Opens a directory and asks its file system for its limits, which may not answer.
+fn open_root(path: &Path, is_read_only: bool) -> Result<OpenedRoot, StartError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root =
+        openat(CWD, path, flags, Mode::empty()).map_err(cannot("open the directory", path))?;
+    let found = stat(&root).map_err(cannot("look at the directory", path))?;
+    let limits = FileSystemLimits::of(&root, &found, is_read_only);
+    Ok(OpenedRoot { root, found, limits })
+}
+
 fn open(
     config: &ExportConfig,
     state: &StateDirectory,
     register: &mut Register<'_>,
 ) -> Result<Export, StartError> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let path = &config.path;
-    let root =
-        openat(CWD, path, flags, Mode::empty()).map_err(cannot("open the directory", path))?;
-    let found = stat(&root).map_err(cannot("look at the directory", path))?;
+    let (copy, is_read_only) = (path.clone(), config.read_only);
+    let opened = within(START_LIMIT, path, move || open_root(&copy, is_read_only))??;
+    let OpenedRoot { root, found, limits } = opened;
     let place = HostInode::in_stat(&found);
     if state.lies_under(place)? {
         return Err(StartError(format!(
@@ -254,7 +281,7 @@ fn open(
         name: config.name.clone(),
         read_only: config.read_only,
         path: path.clone(),
-        limits: FileSystemLimits::of(&root, &found, config.read_only),
+        limits,
         root,
         identity: Identity {
             file: FileId { export: id, inode: found.stx_ino },

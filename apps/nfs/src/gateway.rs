@@ -4,9 +4,9 @@
 //! It keeps nothing between two calls but its counters, and the replies that a client may ask for
 //! again ([`crate::drc`]): every call is answered before the next one is looked at, but for one
 //! whose client's replies are still with another shard, for a READ that a disk has to bring
-//! ([`crate::helpers`]), and for a call that the store has to wait for ([`put_off`]). Small results of procedures that change nothing are written where they are
-//! sent from. The message of any other reply is taken before the procedure runs, so that whatever
-//! was done can be answered.
+//! ([`crate::helpers`]), and for a call that the store has to wait for ([`put_off`]). Small results
+//! of procedures that change nothing are written where they are sent from. The message of any other
+//! reply is taken before the procedure runs, so that whatever was done can be answered.
 
 use stag_engine::{
     Answer, App, Call, CallId, Cause, Cx, PeerAddress, PeerId, Pulled, Time, config,
@@ -14,23 +14,25 @@ use stag_engine::{
 use stag_pools::Buf;
 use stag_protocol::{
     nfs::{
-        mount::{self, Procedure as MountProcedure},
+        mount,
         v3::{self, GetAttrArgs, Procedure, ReadArgs, Status},
     },
-    rpc::{Accepted, AuthStatus, CallHeader, Credential, Denied, ReplyHeader, Xid},
+    rpc::{Accepted, CallHeader, ReplyHeader, Xid},
     xdr::NoRoom,
 };
 
 mod put_off;
+mod route;
 
 use crate::deferred::{Deferred, DeferredReads};
 use crate::drc::{self, CacheHandle, CacheVerdict, CallSource, ShardCache, WaitingCall};
 use crate::parked::{ParkedCalls, ParkedLimits};
 use crate::reply::{ReplyWriter, ShortResults};
 use crate::report::{GatewayCounters, GatewayReport};
-use crate::store::{self, Effort, Procedures as _, Store, TRANSFER_MAX, User, files::Files};
+use crate::store::{self, Effort, Procedures as _, Store, TRANSFER_MAX, files::Files};
 use crate::v3::{CallMemory, ReadAttempt, Turn};
 use put_off::PutOff;
+use route::{CallTarget, caller, route};
 
 // A file's octets fit one buffer of the pool, and a call with as many is pulled.
 const _: () = assert!(TRANSFER_MAX as usize <= config::ITEM_MAX);
@@ -57,12 +59,6 @@ enum NoMessage {
     Waits,
     /// It gets none: there is no memory, or it is being carried out on another connection.
     Dropped,
-}
-
-/// A procedure to carry out.
-enum CallTarget {
-    Mount(MountProcedure),
-    Nfs(Procedure),
 }
 
 impl<S: Store> Gateway<S> {
@@ -246,7 +242,7 @@ impl<S: Store> Gateway<S> {
         let attempt = ReadAttempt { args, turn: Turn::First(self.reads.next_ticket()) };
         let answer = self.attempt(cx, xid, &caller, attempt);
         if let Err(NoMessage::Waits) = answer {
-            self.reads.put(Deferred { id, peer, xid, args: *args, caller });
+            self.reads.put(Deferred { id, peer, xid, args: *args, caller, began: cx.now() });
         }
         answer
     }
@@ -421,50 +417,6 @@ fn conclude_short(
 fn write_header(cx: &mut Cx<'_>, id: CallId, header: ReplyHeader<'_>) -> NoMessage {
     let written = cx.try_answer_short(id, header, |_| Ok(()));
     if written.expect("a header fits") { NoMessage::Sent } else { NoMessage::Dropped }
-}
-
-/// Describes a caller to the store, by credential and address.
-fn caller(credential: &Credential<'_>, address: PeerAddress) -> store::Caller {
-    let user = match credential {
-        Credential::Sys(sys) => User::Unix { uid: sys.uid, gid: sys.gid, gids: sys.gids },
-        Credential::None | Credential::Other(_) => User::Anyone,
-    };
-    store::Caller { user, address }
-}
-
-/// Finds the procedure that is called, or the answer to a caller who cannot call it.
-fn route(header: &CallHeader<'_>) -> Result<CallTarget, ReplyHeader<'static>> {
-    // RFC 5531 §8.1 [5531-5]: program, version and procedure name the target
-    let target = match (header.program, header.version) {
-        // RFC 8267 §5.1 [8267-1]: a server of NFS over RDMA offers MOUNT over TCP
-        (mount::PROGRAM, mount::VERSION) => {
-            MountProcedure::new(header.procedure).map(CallTarget::Mount)
-        }
-        (v3::PROGRAM, v3::VERSION) => Procedure::new(header.procedure).map(CallTarget::Nfs),
-        (mount::PROGRAM | v3::PROGRAM, _) => {
-            const { assert!(mount::VERSION == v3::VERSION) };
-            // RFC 5531 §8.1 [5531-9]: an unknown version gets PROG_MISMATCH and the range
-            return Err(
-                header.reply(Accepted::ProgMismatch { low: v3::VERSION, high: v3::VERSION })
-            );
-        }
-        // RFC 5531 §8.1 [5531-8]: an unknown program gets PROG_UNAVAIL
-        _ => return Err(header.reply(Accepted::ProgUnavail)),
-    };
-    // RFC 5531 §8.1 [5531-10]: an unknown procedure gets PROC_UNAVAIL
-    let target = target.ok_or_else(|| header.reply(Accepted::ProcUnavail))?;
-    match (header.credential, &target) {
-        // NULL needs no credential (RFC 5531 §12.1): it shows that the server is there.
-        (Credential::None | Credential::Sys(_), _)
-        // RFC 1813 §3.3.0 [1813-20]: a NULL call does no work and needs no credential
-        // RFC 5531 §12.1 [5531-25]: procedure 0 takes and gives nothing, for anybody
-        | (_, CallTarget::Mount(MountProcedure::Null) | CallTarget::Nfs(Procedure::Null)) => {
-            Ok(target)
-        }
-        // RFC 8166 §8.2.2.3 [8166-70]: an RPCSEC_GSS call is refused: nothing of it is reduced
-        // RFC 5531 §9 [5531-20]: a flavor that is not accepted gets AUTH_TOOWEAK
-        _ => Err(header.deny(Denied::AuthError(AuthStatus::TOO_WEAK))),
-    }
 }
 
 impl<S: Store> App for Gateway<S> {

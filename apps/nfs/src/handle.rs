@@ -181,6 +181,13 @@ impl HandleKey {
         self.parse(handle.octets()).ok_or(Status::BadHandle)
     }
 
+    /// The export that a handle claims to be in. Anybody can make such a claim: it is good for
+    /// nothing but to choose who [looks](Self::open) at the handle.
+    pub fn claimed_export(handle: &FileHandle) -> Option<ExportId> {
+        let (_, rest) = handle.octets().split_first_chunk::<4>()?;
+        rest.first_chunk().map(|id| ExportId(u32::from_be_bytes(*id)))
+    }
+
     /// The first four octets of a handle with a right tag, its file, and the rest.
     fn parse_head<'a>(&self, octets: &'a [u8]) -> Option<([u8; 4], FileId, &'a [u8])> {
         let (body, tag) = octets.split_last_chunk::<{ Self::TAG_LEN }>()?;

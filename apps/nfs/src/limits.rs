@@ -18,7 +18,31 @@ pub(crate) struct FileSystemLimits {
     pub(crate) file_size_max: u64,
     /// Names of one file.
     pub(crate) link_max: u32,
+    /// True for a file system of the network, or of another process: any call may wait for others.
+    pub(crate) is_remote: bool,
 }
+
+/// Numbers by which statfs(2) names file systems of the network and of other processes, as the
+/// system's linux/magic.h and their own sources have them.
+const REMOTE: [u32; 17] = [
+    0x6573_5546, // FUSE
+    0x00c3_6400, // CephFS
+    0x0000_6969, // NFS
+    0x0bd0_0bd0, // Lustre
+    0x4750_4653, // GPFS (Storage Scale)
+    0x1983_0326, // BeeGFS
+    0x0000_517b, // SMB
+    0xfe53_4d42, // SMB 2
+    0xff53_4d42, // CIFS
+    0x0102_1997, // 9P
+    0x5346_414f, // AFS
+    0x6b41_4653, // AFS of OpenAFS
+    0x7375_7245, // Coda
+    0x2003_0528, // OrangeFS
+    0xaad7_aaea, // PanFS
+    0xbacb_acbc, // folders of a VMware host
+    0x786f_4256, // folders of a VirtualBox host
+];
 
 /// Names that a client may count on where nobody says how many there are.
 const LINK_MAX_UNKNOWN: u32 = 255;
@@ -30,7 +54,11 @@ impl FileSystemLimits {
     /// nobody may change.
     pub(crate) fn of(root: impl AsFd, found: &Statx, is_read_only: bool) -> Self {
         let Ok(about) = fstatfs(&root) else {
-            return Self { file_size_max: OFFSET_MAX, link_max: LINK_MAX_UNKNOWN };
+            return Self {
+                file_size_max: OFFSET_MAX,
+                link_max: LINK_MAX_UNKNOWN,
+                is_remote: false,
+            };
         };
         let kind = FileSystemKind::of(&about, || name_of_type(found));
         let file = if is_read_only { None } else { nameless(&root) };
@@ -38,6 +66,7 @@ impl FileSystemLimits {
         Self {
             file_size_max: probed.unwrap_or_else(|| kind.file_size_max(block_len(&about))),
             link_max: kind.link_max(),
+            is_remote: REMOTE.contains(&(about.f_type as u32)),
         }
     }
 }
@@ -171,7 +200,11 @@ mod tests {
         let limits = limits(std::path::Path::new("/proc"));
         assert_eq!(
             limits,
-            FileSystemLimits { file_size_max: OFFSET_MAX, link_max: LINK_MAX_UNKNOWN }
+            FileSystemLimits {
+                file_size_max: OFFSET_MAX,
+                link_max: LINK_MAX_UNKNOWN,
+                is_remote: false
+            }
         );
     }
 

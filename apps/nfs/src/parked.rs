@@ -130,11 +130,9 @@ impl ParkedCalls {
     /// Keeps a call that has the next ticket.
     pub(crate) fn put(&mut self, call: ParkedCall) {
         let ticket = self.free.pop().expect("the call was given the next ticket");
-        let entry =
-            self.entries.get_mut(ticket.index()).expect("there is an entry for each ticket");
-        debug_assert!(entry.is_none(), "a ticket stands for one call");
         self.held.iter_mut().zip(call.memories.slots()).for_each(|(held, more)| *held += more);
-        *entry = Some(call);
+        let earlier = self.entries.get_mut(ticket.index()).and_then(|entry| entry.replace(call));
+        debug_assert!(earlier.is_none(), "a ticket stands for one call");
     }
 
     /// The call of a ticket that came back.

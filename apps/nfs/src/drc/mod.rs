@@ -414,3 +414,48 @@ fn write(message: &mut Buf, header: &CallHeader<'_>, call: &v3::Call<'_>) -> Opt
     message.extend(len);
     Some(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stag_protocol::{
+        nfs::v3::{DirOpArgs, FileHandle, Name, RemoveArgs},
+        rpc::{Auth, Credential, Xid},
+    };
+
+    #[test]
+    fn the_replies_of_a_client_stay_while_its_change_is_under_way_and_go_with_it() {
+        let mut handles = CacheHandle::all(2).into_iter();
+        let [mut here, mut there] = [(); 2].map(|()| ShardCache::new(handles.next().unwrap(), 16));
+        let dir = FileHandle::new(&[7; 44]).unwrap();
+        let object = DirOpArgs { dir, name: Name(b"name") };
+        let call = v3::Call::Remove(RemoveArgs { object });
+        let header = CallHeader {
+            xid: Xid(5),
+            program: v3::PROGRAM,
+            version: v3::VERSION,
+            procedure: 12,
+            credential: Credential::None,
+            verifier: Auth::NONE,
+        };
+        let (from, now) = (PeerAddress::Simulated, Time(1));
+        // Whoever is asked first has the slot.
+        let [owner, other] =
+            if here.knows(from, now) { [&mut here, &mut there] } else { [&mut there, &mut here] };
+        let name = owner.name(from, &header, &call);
+        owner.begin(&name);
+        assert!(!other.knows(from, now), "it asks for them");
+        for _ in 0..3 {
+            owner.read_mail(now);
+            owner.write_mail();
+            other.read_mail(now);
+            assert!(!other.knows(from, now), "they stay");
+        }
+        owner.end(&name, Some(&[9; 100]), now);
+        owner.write_mail();
+        other.read_mail(now);
+        assert!(other.knows(from, now) && !owner.knows(from, now));
+        let same = other.name(from, &header, &call);
+        assert_eq!(other.replay(&same, now), Some(&[9; 100][..]));
+    }
+}

@@ -1,14 +1,15 @@
 //! Calls that may wait: they are begun in the store, and answered when it is done with them.
 //!
-//! **A call is under way once.** One that comes again meanwhile is not carried out: its caller takes
-//! the place of the first one. So a WRITE that hangs and is sent again never overtakes a newer one.
+//! **A call is under way once.** One that comes again meanwhile is not carried out: its caller
+//! takes the place of the first one. So a WRITE that hangs and is sent again never overtakes a
+//! newer one.
 //!
 //! **Patience.** NFS3ERR_JUKEBOX says that nothing was done and that the caller may ask again. A
-//! call that cannot be begun gets it at once, and one that nobody has begun after [`UNSTARTED_MAX`].
-//! One that is under way and changes nothing gets it after [`HARMLESS_MAX`]; what it brings is
-//! thrown away when it comes. One that changes something is answered when the store answers, however
-//! long that takes: its client would send a new call with another XID, and find what the first one
-//! did, or be overtaken by it.
+//! call that cannot be begun gets it at once, and one that nobody has begun after
+//! [`UNSTARTED_MAX`]. One that is under way and changes nothing gets it after [`HARMLESS_MAX`];
+//! what it brings is thrown away when it comes. One that changes something is answered when the
+//! store answers, however long that takes: its client would send a new call with another XID, and
+//! find what the first one did, or be overtaken by it.
 
 use std::time::Duration;
 
@@ -24,6 +25,7 @@ use stag_protocol::{
 };
 
 use super::{Gateway, NoMessage, caller};
+use crate::deferred::Deferred;
 use crate::drc::{self, CallSource};
 use crate::parked::{Asker, CallMemories, ParkedCall};
 use crate::reply::ReplyWriter;
@@ -79,7 +81,7 @@ impl<S: Store> Gateway<S> {
         }
         let procedure = call.procedure();
         if !is_harmless && let Some(octets) = self.cache.replay(&name, cx.now()) {
-            // RFC 1813 §4.5 [1813-103]: a repeated call gets its first reply, not a second run
+            // Its first reply is kept: it is not carried out again.
             let mut reply = ReplyWriter::begin(cx, header.xid, 0).ok_or(NoMessage::Dropped)?;
             reply.replace(octets);
             return Ok(reply.finish());
@@ -89,7 +91,7 @@ impl<S: Store> Gateway<S> {
             Call::Symlink(args) => args.path.octets().unwrap_or_default(),
             _ => &[],
         };
-        // RFC 1813 §3.3.7 [1813-50]: a WRITE above wtmax writes wtmax octets
+        // More than the largest WRITE are written in part.
         let octets = octets.get(..TRANSFER_MAX as usize).unwrap_or(octets);
         let payload = Payload { octets, shared: pulled.share(octets) };
         let message = if is_harmless {
@@ -304,10 +306,12 @@ impl<S: Store> Gateway<S> {
     /// Looks for calls that have waited long enough.
     fn look_at_patience(&mut self, cx: &mut Cx<'_>) {
         let now = cx.now();
-        if !self.parked.are_under_way() || now < self.next_look {
+        let are_under_way = self.parked.are_under_way() || self.reads.are_put_off();
+        if !are_under_way || now < self.next_look {
             return;
         }
         self.next_look = now + LOOK_INTERVAL;
+        self.give_up_reads(cx);
         self.counters.waiting.oldest_ms =
             self.parked.oldest().map_or(0, |began| now.since(began).as_millis() as u64);
         for number in 0..crate::helpers::TICKETS {
@@ -319,6 +323,18 @@ impl<S: Store> Gateway<S> {
             } else if age >= HARMLESS_MAX && parked.is_harmless && parked.asker.is_some() {
                 self.give_up(cx, ticket);
             }
+        }
+    }
+
+    /// Tells the callers of READs that a disk does not bring to ask again.
+    fn give_up_reads(&mut self, cx: &mut Cx<'_>) {
+        let patience = HARMLESS_MAX.as_nanos() as u64;
+        let Some(began) = cx.now().0.checked_sub(patience) else { return };
+        while let Some(Deferred { id, peer, xid, .. }) = self.reads.take_older(Time(began)) {
+            self.counters.waiting.given_up += 1;
+            let reply = ReplyWriter::begin(cx, xid, 0);
+            let answer = reply.map(|reply| self.ask_again(reply, Some(Procedure::Read)));
+            self.conclude(cx, id, peer, answer.ok_or(NoMessage::Dropped));
         }
     }
 

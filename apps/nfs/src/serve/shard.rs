@@ -157,6 +157,7 @@ impl ServeShard {
         let (seed, xid_seed) = (random.first_chunk::<32>(), random.last_chunk::<4>());
         let seed = *seed.expect("36 octets hold 32");
         let mut config = config(u32::from_ne_bytes(*xid_seed.expect("36 octets hold 4")));
+        let gateway = gateway.with_slots(config.slots);
         (config.private_data, config.serve_versions) = (self.private_data, self.versions);
         (config.peers, config.streams) = (self.connections(), self.share.streams.max(1));
         let shard = u32::try_from(self.index).unwrap_or(u32::MAX);

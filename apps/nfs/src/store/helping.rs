@@ -16,7 +16,7 @@ use crate::state::StartError;
 
 /// A store whose calls wait, shared by all helpers and shards of a process.
 pub trait Backend: Send + Sync {
-    /// What helper number `helper` keeps to itself, made on its thread when it gets its first call.
+    /// The store of helper number `helper`, made on its thread when it gets its first call.
     ///
     /// # Errors
     /// A sentence. Its calls are then answered with NFS3ERR_JUKEBOX, and the next one tries again.

@@ -1,8 +1,8 @@
 //! Entries of a directory in the plain form in which they go from thread to thread: one after the
 //! other, each as it stands in a reply but for the word in front of it.
 //!
-//! An entry is never longer here than there, so a room of as many octets as the reply may have holds
-//! at least as many entries.
+//! An entry is never longer here than there, so a room of as many octets as the reply may have
+//! holds at least as many entries.
 
 use stag_protocol::{
     nfs::v3::{Entry, EntryPlus, Name},

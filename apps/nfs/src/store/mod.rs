@@ -9,6 +9,7 @@ mod answered;
 pub mod ceph;
 mod exclusive;
 pub mod files;
+pub mod helpers;
 mod helping;
 mod listing;
 pub mod memory;
@@ -136,7 +137,8 @@ type StoreResult<T, About = Option<Attributes>> = Result<T, Failed<About>>;
 /// The store of one shard, as its gateway sees it: what it is asked for beside the calls, and the
 /// two ways of a call. Most are answered at once by [`now`](Self::now). One that may
 /// [wait](Self::waits) is begun as an owned [`StoreOperation`], and its outcome comes later by
-/// [`next_done`](Self::next_done); while it is under way the gateway keeps its caller and its memory.
+/// [`next_done`](Self::next_done); while it is under way the gateway keeps its caller and its
+/// memory.
 pub trait Store {
     /// True if calls may wait. Where it is false, nothing is ever asked about waiting.
     const MAY_WAIT: bool = false;

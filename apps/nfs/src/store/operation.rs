@@ -256,7 +256,9 @@ pub(crate) const fn objects<'a>(call: &'a Call<'_>) -> [Option<&'a FileHandle>; 
 pub enum Effort {
     /// It asks the file system, or writes to its memory.
     Plain,
-    /// It is over only when something is on stable storage.
+    /// It changes a directory or attributes, which should be on stable storage afterwards.
+    Change,
+    /// It is over only when content is on stable storage.
     Sync,
 }
 
@@ -265,8 +267,8 @@ impl Effort {
     pub(crate) const fn of(call: &Call<'_>) -> Self {
         match call {
             Call::Write(WriteArgs { stable: StableHow::Unstable, .. }) => Self::Plain,
-            Call::Write(_)
-            | Call::SetAttr(_)
+            Call::Write(_) | Call::Commit(_) => Self::Sync,
+            Call::SetAttr(_)
             | Call::Create(_)
             | Call::MkDir(_)
             | Call::Symlink(_)
@@ -274,8 +276,7 @@ impl Effort {
             | Call::Remove(_)
             | Call::RmDir(_)
             | Call::Rename(_)
-            | Call::Link(_)
-            | Call::Commit(_) => Self::Sync,
+            | Call::Link(_) => Self::Change,
             _ => Self::Plain,
         }
     }
@@ -310,5 +311,65 @@ impl StoreCall {
     /// The octets that were lent with it.
     pub fn payload(&self) -> &[u8] {
         self.payload.as_deref().unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stag_protocol::nfs::v3::{DeviceNumber, PATH_MAX};
+
+    fn handle(octet: u8) -> FileHandle {
+        FileHandle::new(&[octet; 44]).unwrap()
+    }
+
+    #[test]
+    fn every_call_is_the_same_call_after_it_was_an_operation() {
+        let (dir, set) =
+            (handle(1), SetAttributes { mode: Some(0o640), ..SetAttributes::default() });
+        let place = DirOpArgs { dir, name: Name(b"name") };
+        let other = DirOpArgs { dir: handle(2), name: Name(b"other") };
+        let device = DeviceNumber { major: 1, minor: 2 };
+        let lent = &b"octets"[..];
+        let calls = [
+            Call::GetAttr(GetAttrArgs { object: dir }),
+            Call::SetAttr(SetAttrArgs { object: dir, attributes: set, guard: None }),
+            Call::Lookup(LookupArgs { what: place }),
+            Call::ReadLink(ReadLinkArgs { symlink: dir }),
+            Call::Read(ReadArgs { file: dir, offset: 5, count: 6 }),
+            Call::Write(WriteArgs {
+                file: dir,
+                offset: 9,
+                stable: StableHow::DataSync,
+                data: Bulk::Inline(lent),
+            }),
+            Call::Create(CreateArgs { place, how: CreateHow::Exclusive([3; 8]) }),
+            Call::MkDir(MkDirArgs { place, attributes: set }),
+            Call::Symlink(SymlinkArgs { place, attributes: set, path: Bulk::Inline(lent) }),
+            Call::MkNod(MkNodArgs { place, what: NodeKind::Block(set, device) }),
+            Call::Remove(RemoveArgs { object: place }),
+            Call::RmDir(RemoveArgs { object: place }),
+            Call::Rename(RenameArgs { from: place, to: other }),
+            Call::Link(LinkArgs { file: handle(3), link: other }),
+            Call::Commit(CommitArgs { file: dir, offset: 0, count: 0 }),
+        ];
+        for call in calls {
+            let operation = StoreOperation::of(&call).unwrap();
+            assert_eq!(operation.call(lent), Some(call));
+            assert_eq!(operation.procedure(), Some(call.procedure()));
+            let is_change = Effort::of(&call) != Effort::Plain;
+            assert_eq!(operation.is_harmless(), !is_change, "{call:?}");
+        }
+        assert!(StoreOperation::of(&Call::Null).is_none());
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_stays_too_long() {
+        for len in [0, 1, 255, 256, 257, PATH_MAX] {
+            let name = vec![b'n'; len];
+            let owned = OwnedName::new(handle(1), &name);
+            assert_eq!(owned.name().len(), len.min(256));
+            assert!(name.starts_with(owned.name()));
+        }
     }
 }

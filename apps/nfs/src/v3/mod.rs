@@ -1,8 +1,8 @@
 //! The 22 procedures of NFS version 3 (RFC 1813 §3.3): each takes its arguments to the store and
 //! writes what comes back.
 //!
-//! A credential says nothing here: the store was told who calls ([`Procedures::act_as`]) and judges by
-//! itself.
+//! A credential says nothing here: the store was told who calls ([`Procedures::act_as`]) and judges
+//! by itself.
 
 mod attributes;
 mod create;

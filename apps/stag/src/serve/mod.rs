@@ -41,10 +41,11 @@ use stag_fabrics::{FabricAddress, FabricGroup, Sharing};
 use stag_nfs::{
     GatewayReport,
     drc::CacheHandle,
-    helpers::Helpers,
+    helpers::{HelperConfig, Helpers},
     serve::{ConnectionShare, ServeShard, Started, StoreSource},
     store::{
-        files::{self, SharedFiles},
+        Backend,
+        files::{self, FilesBackend, SharedFiles},
         memory,
     },
 };
@@ -176,7 +177,7 @@ fn named_at_will(is_privileged: bool) -> Option<&'static str> {
 /// Makes the source of the shards' stores.
 fn source(plan: &Plan) -> Result<StoreSource, Error> {
     match &plan.store {
-        StorePlan::Files { state_dir, callers, cluster } => {
+        StorePlan::Files { state_dir, callers, cluster, waiting } => {
             let config = files::FilesConfig {
                 state_dir: state_dir.clone(),
                 exports: plan.directories(),
@@ -186,7 +187,7 @@ fn source(plan: &Plan) -> Result<StoreSource, Error> {
                 open_files: Some(plan.share.files),
                 cluster: cluster.clone(),
             };
-            SharedFiles::open(&config)
+            SharedFiles::open_waiting(&config, waiting)
                 .map(StoreSource::Files)
                 .map_err(|error| Error::usage(error.to_string()))
         }
@@ -196,14 +197,21 @@ fn source(plan: &Plan) -> Result<StoreSource, Error> {
     }
 }
 
-/// Threads that wait for the disk instead of the shards; a store in memory needs none.
-fn helpers(source: &StoreSource, shards: usize) -> Result<Vec<Helpers>, Error> {
-    match source {
-        StoreSource::Files(_) => Helpers::start(shards).map_err(|error| {
-            Error::failure(format!("cannot start threads that wait for the disk: {error}"))
-        }),
-        StoreSource::Memory(_) => Ok(Vec::new()),
-    }
+/// Threads that wait for file systems instead of the shards, on the cores that these leave free; a
+/// store in memory needs none.
+fn helpers(source: &StoreSource, plan: &Plan, cores: &[CoreId]) -> Result<Vec<Helpers>, Error> {
+    let (StoreSource::Files(shared), StorePlan::Files { waiting, .. }) = (source, &plan.store)
+    else {
+        return Ok(Vec::new());
+    };
+    let shards = plan.shards();
+    let backend = FilesBackend::of(shared).map(|files| Arc::new(files) as Arc<dyn Backend>);
+    let cores = cores.iter().skip(shards).map(|core| core.id).collect();
+    let config =
+        HelperConfig { threads: waiting.helpers, backend, cores, ..HelperConfig::new(shards) };
+    Helpers::start_for(config).map_err(|error| {
+        Error::failure(format!("cannot start threads that wait for file systems: {error}"))
+    })
 }
 
 /// Signals become messages, so that one thread waits for one thing.
@@ -274,7 +282,7 @@ impl Server {
             check_free(shared.flat_map(FabricGroup::ips).chain(self.plan.tcp))?;
         }
         let mut parts = CacheHandle::all(self.plan.shards()).into_iter();
-        let mut helpers = helpers(source, self.plan.shards())?.into_iter();
+        let mut helpers = helpers(source, &self.plan, &cores)?.into_iter();
         let (mut found, mut budgets) = (Addresses::default(), Vec::new());
         for (number, mut fabric) in fabrics.into_iter().enumerate() {
             let mut tcp = self.plan.tcp.filter(|_| number == 0);

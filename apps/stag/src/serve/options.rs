@@ -36,6 +36,14 @@ pub struct ServeOptions {
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub cores: u16,
+    /// Threads that wait for file systems, so that no core does
+    #[arg(long, value_name = "N", default_value_t = stag_nfs::helpers::THREADS as u16,
+        value_parser = clap::value_parser!(u16).range(1..=stag_nfs::helpers::THREADS_MAX as i64))]
+    pub helpers: u16,
+    /// Exports all calls of which these threads make, or all; beside those on FUSE, NFS, CephFS,
+    /// Lustre and the like (see FILE SYSTEMS THAT WAIT)
+    #[arg(long, value_name = "NAME,…|all", value_delimiter = ',', conflicts_with = "memory")]
+    pub slow: Vec<String>,
     /// Users whose processes may connect by shm://, beside this process's own and root
     #[arg(long, value_name = "UID,…", value_delimiter = ',')]
     pub shm_allow: Vec<u32>,

@@ -21,7 +21,7 @@ use stag_nfs::{
     export::ExportConfig,
     serve,
     store::{
-        files::{self, CallerMode, Callers, NetworkSquash, Squash},
+        files::{self, CallerMode, Callers, NetworkSquash, SlowExports, Squash, WaitingConfig},
         memory::{self, MemoryExport},
     },
 };
@@ -91,7 +91,13 @@ pub struct Exported {
 #[derive(Clone, Debug)]
 pub enum StorePlan {
     /// Directories, alone or as a gateway of a cluster.
-    Files { state_dir: PathBuf, callers: Callers, cluster: Option<Cluster> },
+    Files {
+        state_dir: PathBuf,
+        callers: Callers,
+        cluster: Option<Cluster>,
+        /// Helpers, and the exports whose calls they make.
+        waiting: WaitingConfig,
+    },
     /// Memory, so many octets.
     Memory { capacity: usize },
 }
@@ -135,7 +141,8 @@ impl Plan {
                 let state_dir = state_dir(arguments.state_dir.as_deref(), &exports)?;
                 let cluster = cluster_of(arguments.cluster.as_deref(), &exports)?;
                 let callers = callers(arguments, is_of_this_host)?;
-                StorePlan::Files { state_dir, callers, cluster }
+                let waiting = waiting(arguments, &exports)?;
+                StorePlan::Files { state_dir, callers, cluster, waiting }
             }
         };
         let memory = need::check(cores * fabrics.len(), capacity.unwrap_or(0))?;
@@ -318,6 +325,26 @@ fn squashed(
         }
     }
     Ok((of_all.unwrap_or_else(|| store_word(usual)), networks))
+}
+
+/// Helpers, and the exports whose calls they make.
+fn waiting(arguments: &ServeOptions, exports: &[Exported]) -> Result<WaitingConfig, Error> {
+    let helpers = usize::from(arguments.helpers);
+    let names = arguments.slow.as_slice();
+    let unknown = |name: &&String| exports.iter().all(|export| export.name != **name);
+    let slow = match names {
+        [] => SlowExports::ByFileSystem,
+        [all] if all == "all" => SlowExports::All,
+        names => match names.iter().find(unknown) {
+            None => SlowExports::Named(names.to_vec()),
+            Some(name) => {
+                return Err(Error::usage(format!(
+                    "--slow {name}: no export has that name; give the name of one, or all"
+                )));
+            }
+        },
+    };
+    Ok(WaitingConfig { helpers, slow })
 }
 
 /// Octets for a store in memory.

@@ -10,7 +10,7 @@ use std::{io, path::Path, time::Duration};
 
 /// Members that say the same for every shard, or are kept by all together: their total is the
 /// largest, not the sum.
-const LARGEST: [&str; 2] = ["grant", "failed_syncs"];
+const LARGEST: [&str; 3] = ["grant", "failed_syncs", "oldest_ms"];
 
 /// The object. `shards` are the cores and what was counted there.
 pub fn object(uptime: Duration, shards: &[(Option<usize>, Snapshot<GatewayReport>)]) -> Value {

@@ -21,6 +21,8 @@ use super::errno::status;
 use super::{Files, attributes};
 use crate::export::{Export, ExportId, Exports, stat};
 use crate::handle::{Birth, FileId, Identity};
+use crate::patience::{START_LIMIT, within};
+use crate::state::StartError;
 
 /// Opens by path only, a symbolic link too.
 const BY_PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW);
@@ -44,11 +46,15 @@ pub(super) struct Mounts(Vec<Arc<ExportMount>>);
 impl Mounts {
     /// Finds out which exports the kernel opens files of; a sentence about each one where it does
     /// not.
-    pub fn open(exports: &Exports) -> (Self, Vec<String>) {
+    ///
+    /// # Errors
+    /// A sentence when a file system does not answer.
+    pub fn open(exports: &Exports) -> Result<(Self, Vec<String>), StartError> {
         let mut mounts = Vec::new();
         let mut notices = Vec::new();
-        for export in exports.iter() {
-            match ExportMount::open(export) {
+        for export in exports.shared() {
+            let copy = Arc::clone(export);
+            match within(START_LIMIT, export.path(), move || ExportMount::open(&copy))? {
                 Ok(mount) => mounts.push(Arc::new(mount)),
                 Err(error) => notices.push(format!(
                     "the file system of /{} has no handles that can be used ({error}): its files \
@@ -57,7 +63,7 @@ impl Mounts {
                 )),
             }
         }
-        (Self(mounts), notices)
+        Ok((Self(mounts), notices))
     }
 
     /// Those of `exports`: the ones that are here, and those of exports that came since.

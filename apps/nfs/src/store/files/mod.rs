@@ -23,9 +23,11 @@
 //! (`stag_nfs_os::owner`); where the system makes none, or the file has another group, it is
 //! refused. Its mode is never touched.
 //!
-//! Calls are made in the calling thread and wait for the file system. Only a READ whose octets are
-//! not in memory is put off until the system has brought them to its buffer (`stag_nfs_os::ring`),
-//! or a helper ([`crate::helpers`]) to memory; syncs of WRITE and COMMIT are waited for.
+//! Calls are made in the calling thread and wait for the file system, with three exceptions where
+//! there are helpers ([`crate::helpers`]). A READ whose octets are not in memory is put off until
+//! the system has brought them to its buffer (`stag_nfs_os::ring`), or a helper to memory. What has
+//! to be on stable storage before the answer, a helper syncs (`waits`). And of an export whose file
+//! system is one of the network, or another process, helpers carry out all calls.
 
 mod attributes;
 mod cache;
@@ -46,6 +48,7 @@ mod siblings;
 mod store;
 mod sync;
 pub mod system;
+mod waits;
 
 use core::cell::{Cell, RefCell};
 use core::mem::MaybeUninit;
@@ -54,6 +57,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
+#[cfg(test)]
 use rustix::io::Errno;
 use rustix::path::DecInt;
 use stag_nfs_os::Done;
@@ -61,6 +65,7 @@ pub use stag_nfs_os::Ring;
 use stag_protocol::nfs::v3::{Attributes, Status, WccData};
 
 use crate::export::{Export, ExportId};
+use crate::helpers::SyncExtent;
 use crate::helpers::{self, Helpers, ReadTicket};
 use crate::index::Index;
 use crate::state::StartError;
@@ -74,7 +79,8 @@ pub use object::ReadlinkDone;
 use serving::Serving;
 pub use shared::{FilesConfig, SharedFiles};
 use siblings::Letters;
-use sync::SyncExtent;
+pub(crate) use waits::LateCalls;
+pub use waits::{FilesBackend, SlowExports, WaitingConfig};
 
 pub(in crate::store) use callers::Policy;
 pub use callers::{Callers, Mode as CallerMode, NetworkSquash, Squash};
@@ -153,6 +159,8 @@ pub struct Files {
     /// Threads that wait for the disk where there is no ring, or where there is too much for the
     /// ring.
     helpers: Option<Helpers>,
+    /// Calls of this shard's that helpers bring to an end.
+    late: LateCalls,
     /// Looks that are to find nothing, so that a test needs no slow disk.
     cold_looks: Option<ColdLooks>,
     /// Reads that waited for it nevertheless.
@@ -200,10 +208,18 @@ impl Files {
     /// # Errors
     /// A sentence when the shard's files cannot be opened.
     pub fn open(shared: &Arc<SharedFiles>, shard: usize) -> Result<Self, StartError> {
+        Self::open_with(shared, shard, shared.open_files)
+    }
+
+    fn open_with(
+        shared: &Arc<SharedFiles>,
+        shard: usize,
+        open_files: usize,
+    ) -> Result<Self, StartError> {
         let serving = shared.roster.serving();
         let exports = Arc::clone(&serving.exports);
         let mut files = Self {
-            cache: FileCache::new(shared.open_files, exports.iter().count()),
+            cache: FileCache::new(open_files, exports.iter().count()),
             shared: Arc::clone(shared),
             serving,
             rounds: Rounds::default(),
@@ -212,6 +228,7 @@ impl Files {
             acting: Acting::new(),
             ring: None,
             helpers: None,
+            late: LateCalls::default(),
             cold_looks: None,
             waits: Cell::new(0),
             looks: Cell::new(0),
@@ -406,11 +423,7 @@ impl Files {
     /// Brings a file's data to stable storage. A failure is seen by everyone who relies on unstable
     /// data.
     fn sync(&self, fd: impl AsFd, extent: SyncExtent) -> Result<(), Status> {
-        let synced = match extent {
-            SyncExtent::Data => rustix::fs::fdatasync(fd),
-            SyncExtent::All => rustix::fs::fsync(fd),
-        };
-        self.judge_sync(synced)
+        self.judge_sync(extent.sync(fd))
     }
 
     fn judge_sync(&self, synced: rustix::io::Result<()>) -> Result<(), Status> {
@@ -424,8 +437,6 @@ impl Files {
         };
         match synced {
             Ok(()) => Ok(()),
-            // The file system has nothing to sync for this kind of file.
-            Err(Errno::INVAL) => Ok(()),
             Err(error) => {
                 // RFC 1813 §3.3.7 [1813-47]: a sync that failed changes the write verifier
                 // everywhere

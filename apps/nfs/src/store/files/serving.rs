@@ -10,6 +10,7 @@ use stag_protocol::nfs::v3::{FileHandle, FileKind};
 
 use super::cache::OpenFile;
 use super::kernel::Mounts;
+use super::waits::SlowExports;
 use super::{Files, SharedFiles};
 use crate::export::{Export, ExportId, Exports};
 use crate::handle::Named;
@@ -19,6 +20,8 @@ use crate::handle::Named;
 pub(super) struct Serving {
     pub exports: Arc<Exports>,
     pub mounts: Arc<Mounts>,
+    /// Exports whose calls may wait, and are carried out by helpers.
+    pub waiting: Arc<[ExportId]>,
     edition: u64,
 }
 
@@ -28,13 +31,27 @@ pub(super) struct Serving {
 pub(super) struct Roster {
     serving: Mutex<Serving>,
     edition: AtomicU64,
+    slow: SlowExports,
+    /// Held by whoever looks for directories that were made again: that may take long, and nobody
+    /// waits for it.
+    reviving: Mutex<()>,
 }
 
 impl Roster {
     /// The exports that the server starts with.
-    pub fn new(exports: Exports, mounts: Mounts) -> Self {
-        let serving = Serving { exports: Arc::new(exports), mounts: Arc::new(mounts), edition: 0 };
-        Self { serving: Mutex::new(serving), edition: AtomicU64::new(0) }
+    pub fn new(exports: Exports, mounts: Mounts, slow: SlowExports) -> Self {
+        let serving = Serving {
+            waiting: slow.of(&exports),
+            exports: Arc::new(exports),
+            mounts: Arc::new(mounts),
+            edition: 0,
+        };
+        Self {
+            serving: Mutex::new(serving),
+            edition: AtomicU64::new(0),
+            slow,
+            reviving: Mutex::new(()),
+        }
     }
 
     /// The present ones.
@@ -58,7 +75,9 @@ impl SharedFiles {
     /// Looks for directories that were deleted and made again. The thread acts as the server itself
     /// afterwards.
     fn revive(&self) {
-        let mut serving = self.roster.serving.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever finds somebody at it serves what there is.
+        let Ok(_reviving) = self.roster.reviving.try_lock() else { return };
+        let serving = self.roster.serving();
         if !serving.exports.iter().any(Export::is_deleted) || user::leave().is_err() {
             return;
         }
@@ -70,7 +89,13 @@ impl SharedFiles {
             None => Mounts::default(),
         };
         let edition = serving.edition + 1;
-        *serving = Serving { exports: Arc::new(exports), mounts: Arc::new(mounts), edition };
+        let serving = Serving {
+            waiting: self.roster.slow.of(&exports),
+            exports: Arc::new(exports),
+            mounts: Arc::new(mounts),
+            edition,
+        };
+        *self.roster.serving.lock().unwrap_or_else(PoisonError::into_inner) = serving;
         self.roster.edition.store(edition, Ordering::Release);
     }
 }

@@ -15,11 +15,13 @@ use super::kernel::Mounts;
 use super::serving::Roster;
 use super::siblings::Siblings;
 use super::sync::Epoch;
+use super::waits::{HelpingStores, SlowExports, WaitingConfig};
 use super::{DESCRIPTORS_RESERVED, OPEN_FILES_MAX, OPEN_FILES_MIN, open_beneath};
 use crate::cluster::Cluster;
 use crate::export::{Export, ExportConfig, Exports, HostInode};
 use crate::handle::{Birth, HandleKey};
 use crate::index::Base;
+use crate::patience::{START_LIMIT, within};
 use crate::state::{StartError, StateDirectory, cannot};
 
 /// Configuration of a gateway's store.
@@ -44,6 +46,10 @@ pub struct FilesConfig {
     pub cluster: Option<Cluster>,
 }
 
+/// Files that a helper keeps open, at least and at most.
+const HELPED_FILES_MIN: u64 = 4;
+const HELPED_FILES_MAX: u64 = 1_024;
+
 /// State that the stores of all shards have in common.
 #[derive(Debug)]
 pub struct SharedFiles {
@@ -58,6 +64,8 @@ pub struct SharedFiles {
     pub(super) epoch: Epoch,
     pub(super) sync_directories: bool,
     pub(super) open_files: usize,
+    /// The stores of helpers: their first number, how many there are, and the files of each.
+    pub(super) helping: HelpingStores,
     /// `/proc/self/fd`: through it a descriptor opened by path only becomes one for content.
     pub(super) descriptors: OwnedFd,
     pub(super) notices: Vec<String>,
@@ -71,6 +79,17 @@ impl SharedFiles {
     /// # Errors
     /// A sentence for whoever starts the server.
     pub fn open(config: &FilesConfig) -> Result<Arc<Self>, StartError> {
+        Self::open_waiting(config, &WaitingConfig::default())
+    }
+
+    /// As [`open`](Self::open), with helpers that carry out the calls of exports that may wait.
+    ///
+    /// # Errors
+    /// A sentence for whoever starts the server.
+    pub fn open_waiting(
+        config: &FilesConfig,
+        waiting: &WaitingConfig,
+    ) -> Result<Arc<Self>, StartError> {
         // Else a WRITE behind the process' file size limit would end it. NFS3ERR_FBIG is the
         // answer.
         let ignored = stag_nfs_os::signal::ignore_file_size_limit();
@@ -79,33 +98,40 @@ impl SharedFiles {
         let state = StateDirectory::open(&config.state_dir)?;
         let cluster = config.cluster.clone();
         let exports = Exports::open(&config.exports, &state, cluster.as_ref())?;
-        for export in exports.iter() {
-            check_openat2(export)?;
+        for export in exports.shared() {
+            let copy = Arc::clone(export);
+            within(START_LIMIT, export.path(), move || check_openat2(&copy))??;
         }
-        let base = Base::open(&state, config.shards)?;
+        waiting.slow.check(&exports)?;
+        let helpers = if waiting.slow.of(&exports).is_empty() { 0 } else { waiting.helpers };
+        let stores = config.shards.saturating_add(helpers);
+        let base = Base::open(&state, stores)?;
         let (mounts, indexed) = match policy {
-            Some(_) => Mounts::open(&exports),
+            Some(_) => Mounts::open(&exports)?,
             None => Default::default(),
         };
         if let Some(cluster) = &cluster {
             check_cluster(cluster, &exports, &mounts)?;
         }
         let weak = notices(&exports, &mounts, &base, policy.is_none());
+        let slow = if helpers > 0 { waiting.slow.clone() } else { SlowExports::None };
+        let (open_files, helped) = open_files(config, helpers)?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let path = Path::new("/proc/self/fd");
         let descriptors = openat(CWD, path, flags, Mode::empty()).map_err(cannot("open", path))?;
         Ok(Arc::new(Self {
             notices: [mode].into_iter().chain(indexed).chain(weak).collect(),
             policy,
-            roster: Roster::new(exports, mounts),
-            siblings: Siblings::new(config.shards),
+            roster: Roster::new(exports, mounts, slow),
+            siblings: Siblings::new(stores),
             handles: cluster.as_ref().map_or_else(|| state.handles(), Cluster::handles),
             cluster,
             base,
             state_place: state.place(),
             epoch: Epoch::of_now()?,
             sync_directories: config.sync_directories,
-            open_files: open_files(config)?,
+            open_files,
+            helping: HelpingStores { first: config.shards, count: helpers, open_files: helped },
             descriptors,
             state,
         }))
@@ -193,8 +219,9 @@ fn check_openat2(export: &Export) -> Result<(), StartError> {
     }
 }
 
-/// Files each shard may keep open. Raises the soft limit on descriptors to the hard one.
-fn open_files(config: &FilesConfig) -> Result<usize, StartError> {
+/// Files each shard may keep open, and each of so many helpers: all of these have a quarter. Raises
+/// the soft limit on descriptors to the hard one.
+fn open_files(config: &FilesConfig, helpers: usize) -> Result<(usize, usize), StartError> {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -202,9 +229,11 @@ fn open_files(config: &FilesConfig) -> Result<usize, StartError> {
         let _ = setrlimit(Resource::Nofile, raised);
     }
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let shards = u64::try_from(config.shards.max(1)).unwrap_or(u64::MAX);
-    let share =
-        limit.saturating_sub(DESCRIPTORS_RESERVED) / shards / FileCache::FDS_PER_FILE as u64;
+    let (shards, helpers) = (config.shards.max(1) as u64, helpers as u64);
+    let all = limit.saturating_sub(DESCRIPTORS_RESERVED) / FileCache::FDS_PER_FILE as u64;
+    let helped = (all / 4).checked_div(helpers).unwrap_or(0);
+    let helped = helped.clamp(HELPED_FILES_MIN, HELPED_FILES_MAX);
+    let share = all.saturating_sub(helped * helpers) / shards;
     let share = usize::try_from(share).unwrap_or(usize::MAX).min(OPEN_FILES_MAX);
     let files = config.open_files.map_or(share, |wanted| wanted.min(share));
     if files < OPEN_FILES_MIN {
@@ -213,5 +242,5 @@ fn open_files(config: &FilesConfig) -> Result<usize, StartError> {
              {OPEN_FILES_MIN} are needed"
         )));
     }
-    Ok(files)
+    Ok((files, helped as usize))
 }

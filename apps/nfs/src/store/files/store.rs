@@ -15,11 +15,12 @@ use super::{
     Files,
     data::{self, Miss},
 };
-use crate::helpers::ReadTicket;
+use crate::helpers::{Helpers, ReadTicket};
 use crate::store::{
-    Brought, Caller, CommitDone, DeviceNode, Failed, Fetched, FillRoom, FilledLink, FilledRead,
-    FoundObject, Lender, Linked, Listed, ListingStart, MadeObject, NameIn, Procedures, ReadDone,
-    ReadSpan, ReadlinkDone, Renamed, Store, StoreResult, Visitor, WriteDone, WritePayload,
+    Begun, Brought, Caller, CommitDone, DeviceNode, Effort, Failed, Fetched, FillRoom, FilledLink,
+    FilledRead, FoundObject, Lender, Linked, Listed, ListingStart, MadeObject, NameIn, Procedures,
+    ReadDone, ReadSpan, ReadlinkDone, Renamed, Store, StoreCall, StoreCallDone, StoreResult,
+    Visitor, WaitTicket, WriteDone, WritePayload,
 };
 
 /// A buffer for `wanted` octets, or for as many as there is memory for: a READ may return less than
@@ -61,6 +62,28 @@ impl Store for Files {
 
     fn now(&mut self) -> &mut Self {
         self
+    }
+
+    const MAY_WAIT: bool = true;
+
+    fn waits(&self, object: &FileHandle, effort: Effort) -> bool {
+        Self::waits(self, object, effort)
+    }
+
+    fn mount_waits(&self) -> bool {
+        Self::mount_waits(self)
+    }
+
+    fn begin(&mut self, call: StoreCall, ticket: WaitTicket) -> Begun {
+        self.begin_call(call, ticket)
+    }
+
+    fn next_done(&mut self) -> Option<StoreCallDone> {
+        self.next_call_done()
+    }
+
+    fn withdraw(&mut self, ticket: WaitTicket) -> Option<StoreCall> {
+        self.helpers.as_ref()?.withdraw(ticket)
     }
 
     fn exports(&self) -> impl Iterator<Item = &str> {
@@ -158,6 +181,10 @@ impl Procedures for Files {
         let Err(mut octets) = self.put_off(missing, offset, octets, ticket) else {
             return Ok(None);
         };
+        if self.helpers.as_ref().is_some_and(Helpers::fetches_are_stuck) {
+            // Whoever waited here would wait as long as those do.
+            return Err(Failed { status: Status::Jukebox, about: None });
+        }
         let room = octets.spare_mut().get_mut(..len).expect("it is the same buffer");
         let done = self.read_unless_missing(file, offset, room, Miss::Known)?;
         let done = done.expect("who waits misses nothing");

@@ -2,6 +2,7 @@
 
 use core::hash::Hasher as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::time::{ClockId, clock_gettime};
@@ -19,7 +20,7 @@ use crate::state::{StartError, cannot};
 #[derive(Debug)]
 pub(in crate::store) struct Epoch {
     base: u64,
-    failed_syncs: AtomicU64,
+    failed_syncs: Arc<AtomicU64>,
 }
 
 impl Epoch {
@@ -41,7 +42,7 @@ impl Epoch {
         hasher.write(boot_id);
         // RFC 1813 §3.3.7 [1813-46]: each run of the server has its own write verifier
         hasher.write(&started_ns.to_le_bytes());
-        Self { base: hasher.finish(), failed_syncs: AtomicU64::new(0) }
+        Self { base: hasher.finish(), failed_syncs: Arc::default() }
     }
 
     /// The verifier at this moment.
@@ -50,19 +51,16 @@ impl Epoch {
         self.base.wrapping_add(self.failed_syncs.load(Ordering::Acquire)).to_be_bytes()
     }
 
+    /// The count of failed syncs, for whoever syncs in another thread: adding one changes the
+    /// verifier.
+    pub fn failed_syncs(&self) -> &Arc<AtomicU64> {
+        &self.failed_syncs
+    }
+
     /// A sync failed: what was unstable may be lost.
     pub fn advance(&self) {
         self.failed_syncs.fetch_add(1, Ordering::AcqRel);
     }
-}
-
-/// Part of a file that must reach stable storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SyncExtent {
-    /// Content, and what is needed to find it (`fdatasync`).
-    Data,
-    /// Content and all attributes (`fsync`).
-    All,
 }
 
 #[cfg(test)]

@@ -13,9 +13,9 @@ use super::tree::{Body, COOKIE_ABOVE, COOKIE_ITSELF, LINKS_MAX};
 use super::{Intent, Memory};
 use crate::store::name::{Meaning, NAME_MAX, Name};
 use crate::store::{
-    Caller, CommitDone, DeviceNode, Failed, FoundObject, Lender, Linked, Listed, ListedEntry,
-    ListingStart, MadeObject, NameIn, Origin, Procedures, ReadDone, ReadlinkDone, Renamed, Store,
-    StoreResult, TRANSFER_MAX, Visitor, WriteDone, WritePayload,
+    Caller, CommitDone, DeviceNode, Failed, FillRoom, FilledLink, FilledRead, FoundObject, Lender,
+    Linked, Listed, ListedEntry, ListingStart, MadeObject, NameIn, Origin, Procedures, ReadDone,
+    ReadlinkDone, Renamed, Store, StoreResult, TRANSFER_MAX, Visitor, WriteDone, WritePayload,
 };
 
 /// A directory lists the same way as long as its handle is good.
@@ -454,5 +454,28 @@ impl Procedures for Memory {
             case_preserving: true,
         };
         self.known(object, pathconf)
+    }
+}
+
+/// For whoever lets a helper, or a test, carry out calls: octets are copied.
+impl FillRoom for Memory {
+    fn fill_read(
+        &mut self,
+        file: &FileHandle,
+        offset: u64,
+        room: &mut [u8],
+    ) -> StoreResult<FilledRead> {
+        let count = u32::try_from(room.len()).unwrap_or(TRANSFER_MAX);
+        let done = self.read(&|_| None, file, offset, count)?;
+        let octets = done.data.iter().flat_map(|extent| extent.iter());
+        room.iter_mut().zip(octets).for_each(|(to, from)| *to = *from);
+        let (count, attributes) = (done.data.len() as u32, done.attributes.attributes());
+        Ok(FilledRead { count, eof: done.eof, attributes })
+    }
+
+    fn fill_link(&mut self, link: &FileHandle, room: &mut [u8]) -> StoreResult<FilledLink> {
+        let done = self.readlink(&|_| None, link)?;
+        room.iter_mut().zip(done.target.iter()).for_each(|(to, from)| *to = *from);
+        Ok(FilledLink { count: done.target.len() as u32, attributes: done.attributes })
     }
 }

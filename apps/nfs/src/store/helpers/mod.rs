@@ -4,13 +4,13 @@
 //! They carry out three kinds of jobs ([`job`]). A whole call, for a store whose calls may wait:
 //! what it needs of the shard's memory is lent, and comes back with the outcome. A sync, by a
 //! descriptor of its own. And a fetch, for a READ that found that not all is in memory
-//! ([`crate::store::Procedures::begin_read`]): the helper reads the octets, which brings them to the
-//! page cache, throws its copy away and gives the [`ReadTicket`] back; then the shard reads again.
-//! What a helper reads so, with the rights of the process, nobody gets to see.
+//! ([`crate::store::Procedures::begin_read`]): the helper reads the octets, which brings them to
+//! the page cache, throws its copy away and gives the [`ReadTicket`] back; then the shard reads
+//! again. What a helper reads so, with the rights of the process, nobody gets to see.
 //!
 //! Everything has a limit: the threads, [`QUEUE_LEN`] jobs that wait for one of them, the part of
-//! the threads that jobs of one [`HelperLane`] may have, and one ticket for each call that a gateway
-//! puts off. Where one is met, nothing is queued ([`pool`]).
+//! the threads that jobs of one [`HelperLane`] may have, and one ticket for each call that a
+//! gateway puts off. Where one is met, nothing is queued ([`pool`]).
 //!
 //! Nobody ever joins a helper: one that hangs in a file system which does not answer ends with the
 //! process.
@@ -20,8 +20,8 @@ mod pool;
 
 use std::{
     fmt, io,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{Arc, mpsc::Receiver},
+    os::fd::{AsFd, BorrowedFd},
+    sync::{Arc, atomic::AtomicU64, mpsc::Receiver},
 };
 
 use rustix::io::fcntl_dupfd_cloexec;
@@ -32,6 +32,7 @@ use crate::{
 };
 pub use job::HelperLane;
 use job::{CallJob, FetchJob, HelperJob, SyncJob};
+pub(crate) use job::{OwedSync, SyncExtent};
 use pool::HelperPool;
 
 /// Helpers of one process, unless it is told otherwise.
@@ -78,7 +79,7 @@ pub struct HelperConfig {
     pub backend: Option<Arc<dyn Backend>>,
     /// Numbers of the cores that they may use, which no shard polls on; none: any.
     pub cores: Vec<usize>,
-    /// How they bring octets to memory.
+    /// Their way to bring octets to memory.
     pub fetch: Arc<Fetch>,
 }
 
@@ -111,6 +112,14 @@ impl fmt::Debug for Helpers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Helpers")
     }
+}
+
+/// The syncs of one call.
+#[derive(Debug)]
+pub(crate) struct OwedSyncs {
+    pub(crate) files: Vec<OwedSync>,
+    /// Counts those that failed.
+    pub(crate) failures: Arc<AtomicU64>,
 }
 
 /// A call or a sync that is over.
@@ -176,6 +185,12 @@ impl Helpers {
         self.pool.submit(HelperLane::FETCHES, HelperJob::Fetch(job)).is_ok()
     }
 
+    /// Returns true while nothing that fetches can be expected to end soon: a shard that waited
+    /// itself would hang with them.
+    pub(crate) fn fetches_are_stuck(&self) -> bool {
+        self.pool.is_stuck(HelperLane::FETCHES)
+    }
+
     /// Lets a helper carry out a call.
     ///
     /// # Errors
@@ -194,18 +209,20 @@ impl Helpers {
         }
     }
 
-    /// Lets a helper bring the content and the attributes of some files to stable storage.
+    /// Lets a helper bring files to stable storage.
     ///
     /// # Errors
     /// The descriptors, when too much waits already.
-    pub fn sync(
+    pub(crate) fn sync(
         &self,
         lane: HelperLane,
-        files: Vec<OwnedFd>,
+        owed: OwedSyncs,
         ticket: WaitTicket,
-    ) -> Result<(), Vec<OwnedFd>> {
+    ) -> Result<(), Vec<OwedSync>> {
+        let OwedSyncs { files, failures } = owed;
         let (by, bell) = (Arc::clone(&self.done), Arc::clone(&self.fetched));
-        match self.pool.submit(lane, HelperJob::Sync(SyncJob { files, ticket, by, bell })) {
+        match self.pool.submit(lane, HelperJob::Sync(SyncJob { files, failures, ticket, by, bell }))
+        {
             Err(HelperJob::Sync(job)) => Err(job.files),
             _ => Ok(()),
         }
@@ -255,6 +272,10 @@ fn next_of<T>(inbox: &Inbox<T>, letters: &Receiver<T>) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::{job::fetch, *};
+    use crate::state::StartError;
+    use crate::store::{Caller, HelperStore, OwnedName, StoreOperation, StoreOutcome, User};
+    use stag_engine::PeerAddress;
+    use stag_protocol::nfs::v3::{FileHandle, GetAttrArgs, Status, Verifier};
     use std::thread;
     use std::{
         sync::{
@@ -340,6 +361,106 @@ mod tests {
         assert!(tickets.into_iter().eq(0..=QUEUE_LEN), "in their order");
         assert!(helpers[1].fetch(file(), 0, 1, ReadTicket(3)));
         assert_eq!(await_ticket(&helpers[1]), ReadTicket(3));
+    }
+
+    /// A backend that waits for a word in each call but NULL's like; a LOOKUP is a mistake.
+    struct Gated(Mutex<Receiver<()>>);
+
+    struct Session(Arc<Gated>);
+
+    impl HelperStore for Session {
+        fn perform(&mut self, call: &mut StoreCall) -> StoreOutcome {
+            assert!(!matches!(call.operation, StoreOperation::Lookup(_)), "a mistake of the store");
+            if matches!(call.operation, StoreOperation::Mount) {
+                let _ = self.0.0.lock().unwrap().recv();
+            }
+            StoreOutcome::Failed(Status::NoEnt)
+        }
+    }
+
+    struct Shared(Arc<Gated>);
+
+    impl Backend for Shared {
+        fn open_helper(&self, _: usize) -> Result<Box<dyn HelperStore>, StartError> {
+            Ok(Box::new(Session(Arc::clone(&self.0))))
+        }
+
+        fn exports(&self) -> Vec<String> {
+            vec![]
+        }
+
+        fn verifier(&self) -> Verifier {
+            [0; 8]
+        }
+    }
+
+    fn gated_calls(threads: usize) -> (Helpers, Sender<()>) {
+        let (go, gate) = channel();
+        let backend = Arc::new(Shared(Arc::new(Gated(Mutex::new(gate)))));
+        let config = HelperConfig { threads, backend: Some(backend), ..HelperConfig::new(1) };
+        (Helpers::start_for(config).unwrap().remove(0), go)
+    }
+
+    fn call(operation: StoreOperation) -> StoreCall {
+        let caller = Caller { user: User::Anyone, address: PeerAddress::Simulated };
+        StoreCall { caller, operation, room: None, payload: None }
+    }
+
+    fn await_done(helpers: &Helpers) -> StoreCallDone {
+        let began = Instant::now();
+        loop {
+            match helpers.next_done() {
+                Some(HelperDone::Called(done)) => return *done,
+                Some(other) => panic!("{other:?}"),
+                None => thread::yield_now(),
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "no call ends");
+        }
+    }
+
+    #[test]
+    fn calls_of_one_lane_that_hang_leave_helpers_to_others_and_are_not_waited_behind() {
+        let (helpers, go) = gated_calls(4);
+        let (hung, other) = (HelperLane(1), HelperLane(2));
+        for number in 0..5 {
+            helpers.perform(hung, call(StoreOperation::Mount), WaitTicket(number)).unwrap();
+        }
+        let quick = || call(StoreOperation::GetAttr(GetAttrArgs { object: handle() }));
+        for number in 10..20 {
+            helpers.perform(other, quick(), WaitTicket(number)).unwrap();
+            let done = await_done(&helpers);
+            assert_eq!(done.ticket, WaitTicket(number), "three hang, two wait for them");
+            assert!(matches!(done.outcome, StoreOutcome::Failed(Status::NoEnt)));
+        }
+        // Only what was not begun can be taken back.
+        let taken = (0..5).filter(|number| helpers.withdraw(WaitTicket(*number)).is_some());
+        assert_eq!(taken.collect::<Vec<_>>(), [3, 4]);
+        thread::sleep(pool::PATIENCE + Duration::from_millis(50));
+        assert!(helpers.perform(hung, quick(), WaitTicket(7)).is_err(), "it would hang, too");
+        helpers.perform(other, quick(), WaitTicket(8)).unwrap();
+        assert_eq!(await_done(&helpers).ticket, WaitTicket(8));
+        drop(go);
+        let mut ended: Vec<_> = (0..3).map(|_| await_done(&helpers).ticket.0).collect();
+        ended.sort_unstable();
+        assert_eq!(ended, [0, 1, 2]);
+        helpers.perform(hung, quick(), WaitTicket(7)).unwrap();
+        assert_eq!(await_done(&helpers).ticket, WaitTicket(7));
+    }
+
+    #[test]
+    fn a_mistake_of_a_store_ends_one_call_and_no_helper() {
+        let (helpers, _go) = gated_calls(1);
+        let name = OwnedName::new(handle(), b"name");
+        for round in 0..3 {
+            let lookup = call(StoreOperation::Lookup(name));
+            helpers.perform(HelperLane(1), lookup, WaitTicket(round)).unwrap();
+            let done = await_done(&helpers);
+            assert!(matches!(done.outcome, StoreOutcome::Failed(Status::ServerFault)));
+        }
+    }
+
+    fn handle() -> FileHandle {
+        FileHandle::new(&[7; 40]).unwrap()
     }
 
     #[test]

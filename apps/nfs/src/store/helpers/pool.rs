@@ -1,10 +1,10 @@
 //! The threads and their queue.
 //!
 //! The helper that was busy last is woken first, so that those that have files open are used and
-//! the others sleep. Jobs of one lane have three quarters of the threads at most: when a file system
-//! does not answer, the others still find helpers. A job is refused when the queue is full, and when
-//! nothing of its lane moved for [`PATIENCE`] although the lane has all the threads that it may have:
-//! then it would wait behind calls that hang.
+//! the others sleep. Jobs of one lane have three quarters of the threads at most: when a file
+//! system does not answer, the others still find helpers. A job is refused when the queue is full,
+//! and when nothing of its lane moved for [`PATIENCE`] although the lane has all the threads that
+//! it may have: then it would wait behind calls that hang.
 
 use std::{
     collections::VecDeque,
@@ -60,7 +60,7 @@ struct LaneUse {
     moved: Instant,
 }
 
-/// What a helper does next.
+/// The next thing for a helper to do.
 enum Next {
     Job(HelperLane, HelperJob),
     Tidy,
@@ -140,6 +140,14 @@ impl HelperPool {
             bell.notify_one();
         }
         Ok(())
+    }
+
+    /// Returns true while a lane has all the helpers that it may have, and none moved for a while.
+    pub(super) fn is_stuck(&self, lane: HelperLane) -> bool {
+        let lane_max = self.lane_max();
+        let mut state = self.state();
+        let usage = state.lane(lane);
+        usage.running >= lane_max && usage.moved.elapsed() > PATIENCE
     }
 
     /// Takes a job back that no helper has begun.

@@ -3,7 +3,10 @@
 use std::{
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use rustix::io::{Errno, pread};
@@ -29,6 +32,40 @@ impl HelperLane {
     pub const ROOTS: Self = Self(u32::MAX - 1);
 }
 
+/// Part of a file that must reach stable storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SyncExtent {
+    /// Content, and what is needed to find it (`fdatasync`).
+    Data,
+    /// Content and all attributes (`fsync`).
+    All,
+    /// All of the file system (`syncfs`).
+    FileSystem,
+}
+
+impl SyncExtent {
+    /// Brings this part of an open file to stable storage, and waits for it.
+    pub(crate) fn sync(self, file: impl AsFd) -> rustix::io::Result<()> {
+        let synced = match self {
+            Self::Data => rustix::fs::fdatasync(file),
+            Self::All => rustix::fs::fsync(file),
+            Self::FileSystem => rustix::fs::syncfs(file),
+        };
+        match synced {
+            // The file system has nothing to sync for this kind of file.
+            Err(Errno::INVAL) => Ok(()),
+            synced => synced,
+        }
+    }
+}
+
+/// A sync that is owed before a call can be answered.
+#[derive(Debug)]
+pub(crate) struct OwedSync {
+    pub(crate) file: OwnedFd,
+    pub(crate) extent: SyncExtent,
+}
+
 /// Work for a helper.
 pub(super) enum HelperJob {
     Fetch(FetchJob),
@@ -47,7 +84,9 @@ pub(super) struct FetchJob {
 
 /// Files to be synced.
 pub(super) struct SyncJob {
-    pub(super) files: Vec<OwnedFd>,
+    pub(super) files: Vec<OwedSync>,
+    /// Counts syncs that failed.
+    pub(super) failures: Arc<AtomicU64>,
     pub(super) ticket: WaitTicket,
     pub(super) by: Arc<Inbox<HelperDone>>,
     pub(super) bell: Arc<Inbox<ReadTicket>>,
@@ -81,9 +120,13 @@ impl<'a> HelperDesk<'a> {
     pub(super) fn carry_out(&mut self, job: HelperJob) {
         match job {
             HelperJob::Fetch(job) => self.fetch(job),
-            HelperJob::Sync(SyncJob { files, ticket, by, bell }) => {
-                let synced = files.iter().try_for_each(sync);
+            HelperJob::Sync(SyncJob { files, failures, ticket, by, bell }) => {
+                let synced = files.iter().try_for_each(|owed| owed.extent.sync(&owed.file));
                 drop(files);
+                if synced.is_err() {
+                    // At once: somebody else may commit before the shard hears of it.
+                    failures.fetch_add(1, Ordering::AcqRel);
+                }
                 let _ = by.put(HelperDone::Synced(ticket, synced));
                 bell.wake();
             }
@@ -141,15 +184,6 @@ impl<'a> HelperDesk<'a> {
             }
         }
         self.store.as_mut()
-    }
-}
-
-/// Brings content and attributes of a file to stable storage.
-fn sync(file: &OwnedFd) -> rustix::io::Result<()> {
-    match rustix::fs::fsync(file) {
-        // The file system has nothing to sync for this kind of file.
-        Err(Errno::INVAL) => Ok(()),
-        synced => synced,
     }
 }
 

@@ -1,0 +1,62 @@
+//! From the header of a call to the procedure that it calls, and to who calls.
+
+use stag_engine::PeerAddress;
+use stag_protocol::{
+    nfs::{
+        mount::{self, Procedure as MountProcedure},
+        v3::{self, Procedure},
+    },
+    rpc::{Accepted, AuthStatus, CallHeader, Credential, Denied, ReplyHeader},
+};
+
+use crate::store::{self, User};
+
+/// A procedure to carry out.
+pub(super) enum CallTarget {
+    Mount(MountProcedure),
+    Nfs(Procedure),
+}
+
+/// Describes a caller to the store, by credential and address.
+pub(super) fn caller(credential: &Credential<'_>, address: PeerAddress) -> store::Caller {
+    let user = match credential {
+        Credential::Sys(sys) => User::Unix { uid: sys.uid, gid: sys.gid, gids: sys.gids },
+        Credential::None | Credential::Other(_) => User::Anyone,
+    };
+    store::Caller { user, address }
+}
+
+/// Finds the procedure that is called, or the answer to a caller who cannot call it.
+pub(super) fn route(header: &CallHeader<'_>) -> Result<CallTarget, ReplyHeader<'static>> {
+    // RFC 5531 §8.1 [5531-5]: program, version and procedure name the target
+    let target = match (header.program, header.version) {
+        // RFC 8267 §5.1 [8267-1]: a server of NFS over RDMA offers MOUNT over TCP
+        (mount::PROGRAM, mount::VERSION) => {
+            MountProcedure::new(header.procedure).map(CallTarget::Mount)
+        }
+        (v3::PROGRAM, v3::VERSION) => Procedure::new(header.procedure).map(CallTarget::Nfs),
+        (mount::PROGRAM | v3::PROGRAM, _) => {
+            const { assert!(mount::VERSION == v3::VERSION) };
+            // RFC 5531 §8.1 [5531-9]: an unknown version gets PROG_MISMATCH and the range
+            return Err(
+                header.reply(Accepted::ProgMismatch { low: v3::VERSION, high: v3::VERSION })
+            );
+        }
+        // RFC 5531 §8.1 [5531-8]: an unknown program gets PROG_UNAVAIL
+        _ => return Err(header.reply(Accepted::ProgUnavail)),
+    };
+    // RFC 5531 §8.1 [5531-10]: an unknown procedure gets PROC_UNAVAIL
+    let target = target.ok_or_else(|| header.reply(Accepted::ProcUnavail))?;
+    match (header.credential, &target) {
+        // NULL needs no credential (RFC 5531 §12.1): it shows that the server is there.
+        (Credential::None | Credential::Sys(_), _)
+        // RFC 1813 §3.3.0 [1813-20]: a NULL call does no work and needs no credential
+        // RFC 5531 §12.1 [5531-25]: procedure 0 takes and gives nothing, for anybody
+        | (_, CallTarget::Mount(MountProcedure::Null) | CallTarget::Nfs(Procedure::Null)) => {
+            Ok(target)
+        }
+        // RFC 8166 §8.2.2.3 [8166-70]: an RPCSEC_GSS call is refused: nothing of it is reduced
+        // RFC 5531 §9 [5531-20]: a flavor that is not accepted gets AUTH_TOOWEAK
+        _ => Err(header.deny(Denied::AuthError(AuthStatus::TOO_WEAK))),
+    }
+}

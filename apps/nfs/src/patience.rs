@@ -1,0 +1,54 @@
+//! Looks at a file system that may not answer.
+
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::Duration;
+
+use crate::state::{StartError, cannot};
+
+/// Longest time that a start waits for a file system.
+pub(crate) const START_LIMIT: Duration = Duration::from_secs(10);
+
+/// Lets a thread look at the file system of `path`, and waits for it so long. A thread that hangs
+/// in the file system is left to itself: it ends with the process.
+///
+/// # Errors
+/// A sentence when there is no thread, or no answer in time.
+pub(crate) fn within<T: Send + 'static>(
+    limit: Duration,
+    path: &Path,
+    look: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, StartError> {
+    let (sender, receiver) = sync_channel(1);
+    thread::Builder::new()
+        .name("look".to_owned())
+        .spawn(move || {
+            let _ = sender.send(look());
+        })
+        .map_err(cannot("start a thread to look at", path))?;
+    receiver.recv_timeout(limit).map_err(|_| {
+        StartError(format!(
+            "the file system of {} did not answer within {} s: bring it back, mount it anew, or \
+             leave it out",
+            path.display(),
+            limit.as_secs()
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn whoever_does_not_answer_in_time_is_named_and_left_behind() {
+        let path = Path::new("/srv/dead");
+        assert_eq!(within(START_LIMIT, path, || 7), Ok(7));
+        let (_hold, gate) = channel::<()>();
+        let limit = Duration::from_millis(20);
+        let error = within(limit, path, move || gate.recv().is_ok()).unwrap_err();
+        assert!(error.to_string().starts_with("the file system of /srv/dead did not"), "{error}");
+    }
+}

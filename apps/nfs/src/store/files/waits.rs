@@ -1,0 +1,326 @@
+//! Calls that wait without stopping their shard.
+//!
+//! **Exports whose calls may wait**: those on a file system of the network or of another process
+//! ([`SlowExports`]). Each helper has a store of its own ([`FilesBackend`]), one more beside those
+//! of the shards, and carries out whole calls with it, as their callers. Where a file is open in
+//! several of these stores, each hears of a write-back that failed by its own descriptor, and
+//! changes the verifier for all.
+//!
+//! **Syncs**, of every export: a call that owes one is carried out here but for the sync. It is
+//! answered when a helper has synced, by a duplicate of the shard's own descriptor: the kernel
+//! tells of a failed write-back to those who had the file open then.
+
+use core::cell::RefCell;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use rustix::io::fcntl_dupfd_cloexec;
+use stag_engine::Time;
+use stag_protocol::nfs::v3::{FileHandle, Status, Verifier};
+
+use super::{Files, SharedFiles, SyncExtent, errno};
+use crate::export::{Export, ExportId, Exports};
+use crate::handle::HandleKey;
+use crate::helpers::{HelperDone, HelperLane, OwedSync, OwedSyncs, THREADS, TICKETS};
+use crate::state::StartError;
+use crate::store::{
+    Backend, Begun, Effort, Failed, HelperStore, StoreCall, StoreCallDone, StoreOutcome,
+    WaitTicket, objects, perform,
+};
+
+/// Exports whose calls may wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum SlowExports {
+    /// None: all calls are made by the shards.
+    None,
+    /// Those on a file system of the network, or of another process.
+    #[default]
+    ByFileSystem,
+    /// These, and those on such a file system.
+    Named(Vec<String>),
+    /// All.
+    All,
+}
+
+impl SlowExports {
+    fn has(&self, export: &Export) -> bool {
+        match self {
+            Self::None => false,
+            Self::ByFileSystem => export.limits().is_remote,
+            Self::Named(names) => {
+                export.limits().is_remote || names.iter().any(|name| name == export.name())
+            }
+            Self::All => true,
+        }
+    }
+
+    /// Ids of those among `exports`.
+    pub(super) fn of(&self, exports: &Exports) -> Arc<[ExportId]> {
+        exports.iter().filter(|export| self.has(export)).map(Export::id).collect()
+    }
+
+    /// Refuses names of no export.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub(super) fn check(&self, exports: &Exports) -> Result<(), StartError> {
+        let Self::Named(names) = self else { return Ok(()) };
+        let unknown = names.iter().find(|name| exports.by_name(name.as_bytes()).is_none());
+        unknown.map_or(Ok(()), |name| Err(StartError(format!("no export is named {name}"))))
+    }
+}
+
+/// Waiting without stopping a shard, for the stores of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WaitingConfig {
+    /// Helpers that the process starts; none: all calls are made by the shards.
+    pub helpers: usize,
+    /// Exports whose calls they carry out.
+    pub slow: SlowExports,
+}
+
+impl WaitingConfig {
+    /// The usual number of helpers, for exports by their file system.
+    pub const USUAL: Self = Self { helpers: THREADS, slow: SlowExports::ByFileSystem };
+}
+
+/// Stores of helpers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HelpingStores {
+    /// Number of the first, behind those of the shards.
+    pub first: usize,
+    /// Their number; none where no export is slow.
+    pub count: usize,
+    /// Files that each keeps open.
+    pub open_files: usize,
+}
+
+/// Directories whose calls helpers carry out.
+#[derive(Debug)]
+pub struct FilesBackend(Arc<SharedFiles>);
+
+impl FilesBackend {
+    /// The part of `shared` that helpers have; none where no export's calls may wait.
+    pub fn of(shared: &Arc<SharedFiles>) -> Option<Self> {
+        (shared.helping.count > 0).then(|| Self(Arc::clone(shared)))
+    }
+}
+
+impl Backend for FilesBackend {
+    fn open_helper(&self, helper: usize) -> Result<Box<dyn HelperStore>, StartError> {
+        let HelpingStores { first, count, open_files } = self.0.helping;
+        if helper >= count {
+            return Err(StartError(format!("there are {count} stores for helpers")));
+        }
+        let files = Files::open_with(&self.0, first + helper, open_files)?;
+        Ok(Box::new(FilesHelper { files, is_flush_failing: false }))
+    }
+
+    fn exports(&self) -> Vec<String> {
+        self.0.exports().iter().map(|export| export.name().to_owned()).collect()
+    }
+
+    fn verifier(&self) -> Verifier {
+        self.0.verifier()
+    }
+}
+
+/// The store of one helper.
+struct FilesHelper {
+    files: Files,
+    is_flush_failing: bool,
+}
+
+impl HelperStore for FilesHelper {
+    fn perform(&mut self, call: &mut StoreCall) -> StoreOutcome {
+        let outcome = perform(&mut self.files, call);
+        // The reply may carry a handle.
+        self.flush();
+        outcome
+    }
+
+    fn tidy(&mut self, now: Time) {
+        self.files.tidy(now);
+        self.flush();
+    }
+
+    fn wants_tidying(&self) -> bool {
+        self.files.wants_idle_passes()
+    }
+}
+
+impl FilesHelper {
+    fn flush(&mut self) {
+        match self.files.flush() {
+            Ok(()) => self.is_flush_failing = false,
+            Err(error) => {
+                if !core::mem::replace(&mut self.is_flush_failing, true) {
+                    eprintln!("stag-nfs: a helper cannot write the handle index: {error}");
+                }
+            }
+        }
+    }
+}
+
+/// A call that was carried out but for its syncs.
+#[derive(Debug)]
+struct LateCall {
+    call: StoreCall,
+    outcome: StoreOutcome,
+}
+
+/// Calls of one shard that wait for their syncs, and the syncs that the present call owes.
+#[derive(Debug, Default)]
+pub(crate) struct LateCalls {
+    /// By ticket.
+    calls: Vec<Option<LateCall>>,
+    /// The syncs that were put off so far; none while they are not.
+    owed: RefCell<Option<Vec<OwedSync>>>,
+}
+
+impl Files {
+    /// Returns true if a call about an object is not the shard's to carry out to its end.
+    pub(super) fn waits(&self, object: &FileHandle, effort: Effort) -> bool {
+        self.helpers.is_some()
+            && match effort {
+                Effort::Sync => true,
+                Effort::Change => self.shared.sync_directories || self.is_slow(object),
+                Effort::Plain => self.is_slow(object),
+            }
+    }
+
+    pub(super) fn mount_waits(&self) -> bool {
+        self.helpers.is_some() && !self.serving.waiting.is_empty()
+    }
+
+    fn is_slow(&self, object: &FileHandle) -> bool {
+        let slow = &self.serving.waiting;
+        !slow.is_empty() && HandleKey::claimed_export(object).is_some_and(|id| slow.contains(&id))
+    }
+
+    /// The lane of a call that a helper has to carry out; none for those that are ours.
+    fn lane_of(&self, call: &StoreCall) -> Option<HelperLane> {
+        let Some(call) = call.operation.call(&[]) else { return Some(HelperLane::ROOTS) };
+        let mut slow = objects(&call).into_iter().flatten().filter(|object| self.is_slow(object));
+        slow.next().and_then(HandleKey::claimed_export).map(|id| HelperLane(id.0))
+    }
+
+    /// Begins a call: gives it to a helper, or carries it out but for its syncs.
+    pub(super) fn begin_call(&mut self, mut call: StoreCall, ticket: WaitTicket) -> Begun {
+        if let (Some(lane), Some(helpers)) = (self.lane_of(&call), &self.helpers) {
+            return match helpers.perform(lane, call, ticket) {
+                Ok(()) => Begun::Later,
+                Err(call) => Begun::Refused(call),
+            };
+        }
+        self.late.owed.replace(Some(Vec::new()));
+        let outcome = perform(self, &mut call);
+        let owed = self.late.owed.take().unwrap_or_default();
+        if owed.is_empty() {
+            return Begun::Done(StoreCallDone { ticket, call, outcome });
+        }
+        let object = call.operation.call(&[]);
+        let object = object.as_ref().and_then(|call| objects(call)[0]);
+        let lane = object
+            .and_then(HandleKey::claimed_export)
+            .map_or(HelperLane::ROOTS, |id| HelperLane(id.0));
+        let refused = match &self.helpers {
+            Some(helpers) => {
+                let failures = Arc::clone(self.shared.epoch.failed_syncs());
+                helpers.sync(lane, OwedSyncs { files: owed, failures }, ticket).err()
+            }
+            None => Some(owed),
+        };
+        let late = LateCall { call, outcome };
+        match refused {
+            // What was done cannot be taken back: the shard waits itself.
+            Some(owed) => {
+                let synced = owed.iter().try_for_each(|owed| owed.extent.sync(&owed.file));
+                Begun::Done(self.end_late(ticket, late, self.judge_sync(synced)))
+            }
+            None => {
+                self.late.put(ticket, late);
+                Begun::Later
+            }
+        }
+    }
+
+    /// The next call that a helper has brought to its end.
+    pub(super) fn next_call_done(&mut self) -> Option<StoreCallDone> {
+        loop {
+            match self.helpers.as_ref()?.next_done()? {
+                HelperDone::Called(done) => return Some(*done),
+                HelperDone::Synced(ticket, synced) => {
+                    if let Some(late) = self.late.take(ticket) {
+                        // The helper has counted a failure.
+                        let synced = synced.map_err(errno::status);
+                        return Some(self.end_late(ticket, late, synced));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The end of a call whose syncs are over.
+    fn end_late(
+        &self,
+        ticket: WaitTicket,
+        LateCall { call, outcome }: LateCall,
+        synced: Result<(), Status>,
+    ) -> StoreCallDone {
+        let outcome = match (synced, outcome) {
+            (Err(status), outcome) => unsynced(outcome, status),
+            // The verifier that holds after its sync.
+            (Ok(()), StoreOutcome::Committed(Ok(mut done))) => {
+                done.verifier = self.shared.verifier();
+                StoreOutcome::Committed(Ok(done))
+            }
+            (Ok(()), outcome) => outcome,
+        };
+        StoreCallDone { ticket, call, outcome }
+    }
+
+    /// Lets a helper sync later what the present call has to have synced, if it is one whose syncs
+    /// are put off.
+    pub(super) fn owes(&self, file: impl AsFd, extent: SyncExtent) -> bool {
+        let mut owed = self.late.owed.borrow_mut();
+        let Some(owed) = &mut *owed else { return false };
+        // Without a descriptor it is synced here.
+        let Ok(file) = fcntl_dupfd_cloexec(file, 0) else { return false };
+        owed.push(OwedSync { file, extent });
+        true
+    }
+}
+
+impl LateCalls {
+    fn put(&mut self, ticket: WaitTicket, late: LateCall) {
+        if self.calls.is_empty() {
+            self.calls.resize_with(TICKETS, || None);
+        }
+        let earlier = self.calls.get_mut(ticket.index()).and_then(|entry| entry.replace(late));
+        debug_assert!(earlier.is_none(), "a ticket stands for one call");
+    }
+
+    fn take(&mut self, ticket: WaitTicket) -> Option<LateCall> {
+        self.calls.get_mut(ticket.index())?.take()
+    }
+}
+
+/// The outcome of a call whose sync failed: it was done, and may be lost.
+fn unsynced(outcome: StoreOutcome, status: Status) -> StoreOutcome {
+    match outcome {
+        StoreOutcome::Changed(Ok(about)) => StoreOutcome::Changed(Err(Failed { status, about })),
+        StoreOutcome::Written(Ok(done)) => {
+            StoreOutcome::Written(Err(Failed { status, about: done.file }))
+        }
+        StoreOutcome::Committed(Ok(done)) => {
+            StoreOutcome::Committed(Err(Failed { status, about: done.file }))
+        }
+        StoreOutcome::Made(Ok(made)) => {
+            StoreOutcome::Made(Err(Failed { status, about: made.directory }))
+        }
+        StoreOutcome::Renamed(Ok(about)) => StoreOutcome::Renamed(Err(Failed { status, about })),
+        StoreOutcome::Linked(Ok(about)) => StoreOutcome::Linked(Err(Failed { status, about })),
+        other => other,
+    }
+}

@@ -1,0 +1,199 @@
+//! A store whose calls sleep, finish out of order, or never, in virtual time: a store in memory
+//! behind a backend that takes its time.
+
+use fastrand::Rng;
+use stag_nfs::store::{
+    Begun, Effort, Store, StoreCall, StoreCallDone, StoreOperation, WaitTicket,
+    memory::{Memory, MemoryConfig, MemoryExport},
+    perform,
+};
+use stag_protocol::nfs::v3::{FileHandle, Status, Verifier};
+use stag_verbs::Time;
+use std::{cell::RefCell, collections::BTreeMap, io, rc::Rc, time::Duration};
+
+/// The time that calls take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// A moment, or some seconds now and then; some wait in a queue before.
+    Mixed,
+    /// For ever, until the pace is another one.
+    Never,
+}
+
+/// The deeds of the backend, and its pace.
+#[derive(Debug)]
+pub struct Shared {
+    pub pace: Pace,
+    /// Executions of each change, by what it was to do.
+    pub done: BTreeMap<String, u32>,
+    /// The version of each place of a file that was written last.
+    pub versions: BTreeMap<u64, u32>,
+    /// WRITEs that were carried out again after they were over.
+    pub again: u64,
+    /// Calls that were begun and took longer than anybody who reads waits.
+    pub hung: u64,
+}
+
+struct Pending {
+    due: Time,
+    /// From here on it is begun; before, it can be taken back.
+    starts: Time,
+    ticket: WaitTicket,
+    call: StoreCall,
+}
+
+pub struct SlowStore {
+    memory: Memory,
+    /// Objects whose calls do not wait.
+    fast: FileHandle,
+    pending: Vec<Pending>,
+    dice: Rng,
+    now: Time,
+    shared: Rc<RefCell<Shared>>,
+}
+
+impl SlowStore {
+    pub fn new(seed: u64) -> (Self, Rc<RefCell<Shared>>) {
+        let export =
+            |name: &str| MemoryExport { name: name.to_owned(), read_only: false, copy_of: None };
+        let exports = vec![export("slow"), export("fast")];
+        let config = MemoryConfig::new(exports, 4 << 20);
+        let mut memory = Memory::new(&config, &mut |_| {}).unwrap();
+        let shared = Rc::new(RefCell::new(Shared {
+            pace: Pace::Mixed,
+            done: BTreeMap::new(),
+            versions: BTreeMap::new(),
+            again: 0,
+            hung: 0,
+        }));
+        let fast = stag_nfs::store::Procedures::mount(&mut memory, b"/fast").unwrap();
+        let dice = Rng::with_seed(seed ^ 0x5157);
+        let store =
+            Self { memory, fast, pending: vec![], dice, now: Time(0), shared: Rc::clone(&shared) };
+        (store, shared)
+    }
+
+    pub fn memory(&mut self) -> &mut Memory {
+        &mut self.memory
+    }
+
+    /// Milliseconds that a call waits in the queue, and that it takes then.
+    fn times(&mut self) -> (u64, u64) {
+        if self.shared.borrow().pace == Pace::Never {
+            return (0, u64::from(u32::MAX));
+        }
+        let queued = [0, 0, 0, 0, 1, 30, 2_500][self.dice.usize(..7)];
+        let taken = [0, 0, 1, 1, 7, 40, 300, 7_000][self.dice.usize(..8)];
+        (queued, taken + self.dice.u64(..5))
+    }
+
+    /// Keeps the books of what a call is about to change.
+    fn note(&mut self, call: &StoreCall) {
+        let mut shared = self.shared.borrow_mut();
+        if let StoreOperation::Write { offset, .. } = call.operation {
+            let version = u32::from_be_bytes(*call.payload().first_chunk().unwrap());
+            let before = shared.versions.insert(offset, version).unwrap_or(0);
+            // The reply of one that is over may be lost: then it is written again, as it was.
+            assert!(version >= before, "version {version} overtakes {before}");
+            shared.again += u64::from(version == before);
+        } else if !call.operation.is_harmless()
+            && !matches!(call.operation, StoreOperation::Commit(_))
+        {
+            let what = match &call.operation {
+                StoreOperation::Create(at, _) => format!("create {at:?}"),
+                StoreOperation::MkDir(at, _) => format!("mkdir {at:?}"),
+                StoreOperation::Remove(at) => format!("remove {at:?}"),
+                StoreOperation::Rename(from, to) => format!("rename {from:?} {to:?}"),
+                other => panic!("{other:?}"),
+            };
+            *shared.done.entry(what).or_default() += 1;
+        }
+    }
+}
+
+fn later(now: Time, ms: u64) -> Time {
+    now + Duration::from_millis(ms)
+}
+
+impl Store for SlowStore {
+    type Now = Memory;
+
+    const MAY_WAIT: bool = true;
+
+    fn now(&mut self) -> &mut Memory {
+        &mut self.memory
+    }
+
+    fn waits(&self, object: &FileHandle, _effort: Effort) -> bool {
+        *object != self.fast
+    }
+
+    fn begin(&mut self, call: StoreCall, ticket: WaitTicket) -> Begun {
+        if self.dice.usize(..50) == 0 {
+            return Begun::Refused(call);
+        }
+        let is_same = |other: &Pending| {
+            let both = [&other.call, &call];
+            let [one, other] = both.map(|call| format!("{:?}", call.operation));
+            !call.operation.is_harmless()
+                && one == other
+                && both[0].payload() == both[1].payload()
+                && !matches!(call.operation, StoreOperation::Commit(_))
+        };
+        assert!(!self.pending.iter().any(is_same), "a call is under way once: {call:?}");
+        let (queued, taken) = self.times();
+        let starts = later(self.now, queued);
+        let pending = Pending { due: later(starts, taken), starts, ticket, call };
+        self.pending.push(pending);
+        let mut shared = self.shared.borrow_mut();
+        shared.hung += u64::from(taken > 5_000);
+        Begun::Later
+    }
+
+    fn next_done(&mut self) -> Option<StoreCallDone> {
+        let is_released = self.shared.borrow().pace != Pace::Never;
+        let is_due = |pending: &Pending| {
+            pending.due <= self.now || (is_released && pending.due > later(self.now, 1 << 30))
+        };
+        let place = self.pending.iter().position(is_due)?;
+        let Pending { ticket, mut call, .. } = self.pending.swap_remove(place);
+        self.note(&call);
+        let outcome = perform(&mut self.memory, &mut call);
+        Some(StoreCallDone { ticket, call, outcome })
+    }
+
+    fn withdraw(&mut self, ticket: WaitTicket) -> Option<StoreCall> {
+        let is_it = |pending: &Pending| pending.ticket == ticket && pending.starts > self.now;
+        let place = self.pending.iter().position(is_it)?;
+        Some(self.pending.swap_remove(place).call)
+    }
+
+    fn exports(&self) -> impl Iterator<Item = &str> {
+        self.memory.exports()
+    }
+
+    fn verifier(&self) -> Verifier {
+        self.memory.verifier()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn tidy(&mut self, now: Time) {
+        self.now = now;
+    }
+
+    fn sink(&self, len: usize) -> Option<stag_pools::Buf> {
+        self.memory.sink(len)
+    }
+
+    fn pool(&self) -> Option<&stag_pools::Pool> {
+        self.memory.pool()
+    }
+}
+
+/// Statuses that say nothing was done.
+pub fn is_refusal(status: Status) -> bool {
+    status == Status::Jukebox
+}

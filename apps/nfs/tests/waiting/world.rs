@@ -1,0 +1,141 @@
+//! A gateway to a slow store, and two clients of it, on one simulated fabric.
+
+use crate::{
+    requester::{Requester, request},
+    store::{Shared, SlowStore},
+};
+use stag_engine::{Config, PeerId, Shard, Token};
+use stag_nfs::{Gateway, GatewayReport, store::Procedures as _};
+use stag_protocol::nfs::v3::{Call, CreateHow, FileHandle, SetAttributes};
+use stag_sim::{Fabric, Faults, Port, Sim};
+use stag_verbs::{Limits, Time};
+use std::{cell::RefCell, rc::Rc, time::Duration};
+
+const LIMITS: Limits =
+    Limits { connections: 8, send_queue: 128, receives: 256, windows: 128, ..stag_sim::LIMITS };
+const PORT: Port = Port(2049);
+/// Connections of a client.
+pub const CONNECTIONS: usize = 2;
+
+fn sizes() -> Config {
+    Config {
+        grant: 64,
+        grant_first: 48,
+        calls_max: 64,
+        receives: 256,
+        peers: 8,
+        inbound: 256,
+        outbound: 64,
+        slots: [512, 64, 32],
+        ..Config::small()
+    }
+}
+
+pub struct World {
+    pub fabric: Fabric,
+    server: Shard<Sim, Gateway<SlowStore>>,
+    clients: [Shard<Sim, Requester>; 2],
+    peers: [Vec<PeerId>; 2],
+    pub now: Time,
+    pub shared: Rc<RefCell<Shared>>,
+    pub slow: FileHandle,
+    pub file: FileHandle,
+    pub fast: FileHandle,
+    steps: u64,
+}
+
+impl World {
+    pub fn new(seed: u64) -> Self {
+        let (mut store, shared) = SlowStore::new(seed);
+        let slow = store.memory().mount(b"/slow").unwrap();
+        let fast = store.memory().mount(b"/fast").unwrap();
+        let how = CreateHow::Guarded(SetAttributes::default());
+        let file = store.memory().create(&slow, b"file", &how).unwrap().handle;
+        let pool = stag_nfs::store::Store::pool(&store).cloned();
+        let fabric = Fabric::new(seed, Faults::DELAYS);
+        let config = sizes();
+        let gateway = Gateway::new(store).with_slots(config.slots);
+        let end = fabric.end("server", LIMITS);
+        let mut server = Shard::new(end, gateway, config, Box::new(|_| true)).unwrap();
+        if let Some(pool) = &pool {
+            server.register(pool).unwrap();
+        }
+        server.listen(&PORT).unwrap();
+        let client = |name| {
+            let end = fabric.end(name, LIMITS);
+            Shard::new(end, Requester::default(), sizes(), Box::new(|_| false)).unwrap()
+        };
+        let mut clients = [client("one"), client("other")];
+        let peers = clients.each_mut().map(|client| {
+            (0..CONNECTIONS).map(|_| client.keep_connected(&PORT).unwrap()).collect()
+        });
+        let now = Time(0);
+        Self { fabric, server, clients, peers, now, shared, slow, file, fast, steps: 0 }
+    }
+
+    pub fn call(&mut self, client: usize, token: u64, call: &Call<'_>) {
+        let peer = self.peers[client][token as usize % CONNECTIONS];
+        self.clients[client].with_app(|_, cx| {
+            let request = request(cx, Token(token), call);
+            cx.call(peer, request);
+        });
+    }
+
+    pub fn take(&mut self, client: usize) -> Option<(u64, Vec<u8>)> {
+        let (token, reply) = self.clients[client].with_app(|app, _| app.take())?;
+        Some((token.0, reply.expect("a call is kept until it is answered")))
+    }
+
+    pub fn losses(&self) -> u64 {
+        self.clients.iter().map(|client| client.app().losses()).sum()
+    }
+
+    pub fn report(&self) -> GatewayReport {
+        self.server.snapshot().app
+    }
+
+    /// One pass of each; when there is nothing to do, time goes on to where there is, or to where
+    /// the store may have something.
+    pub fn step(&mut self) {
+        self.steps += 1;
+        assert!(self.steps < 2_000_000, "it never ends\n{}", self.fabric.trace());
+        let mut any = self.server.pass(self.now);
+        for client in &mut self.clients {
+            any |= client.pass(self.now);
+        }
+        if any {
+            return;
+        }
+        let shards = self.clients.iter().map(Shard::wake_at).chain([self.server.wake_at()]);
+        let due = shards.chain([self.fabric.next_due()]).flatten().min();
+        let soon = self.now + Duration::from_millis(1);
+        let next = self.now + Duration::from_nanos(100);
+        self.now = due.map_or(soon, |due| due.min(soon)).max(next);
+    }
+
+    /// Lets so much time pass.
+    pub fn pass_time(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until {
+            self.step();
+        }
+    }
+
+    /// The clients leave; then nothing is held at the server.
+    pub fn end(&mut self) {
+        let began = self.now;
+        while self.report().waiting.under_way > 0 {
+            self.step();
+            assert!(self.now.since(began) < Duration::from_secs(60), "calls come back");
+        }
+        for (client, peers) in self.clients.iter_mut().zip(std::mem::take(&mut self.peers)) {
+            client.with_app(|_, cx| peers.iter().for_each(|peer| cx.disconnect(*peer)));
+        }
+        while self.server.provider().connections() > 0 {
+            self.step();
+        }
+        self.pass_time(Duration::from_millis(20));
+        let held = (self.server.buffers_in_use(), self.server.calls_in_progress().0);
+        assert_eq!(held, (0, 0), "buffers and calls");
+    }
+}
