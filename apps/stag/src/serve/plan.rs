@@ -2,6 +2,7 @@
 //! before anything starts.
 
 use super::{
+    ceph_url::{self, CephPlan},
     checks::{check_cores, check_memory, check_once, check_open, check_sharing},
     need,
     options::{ModeOption, ServeOptions, SquashOption, SquashRule},
@@ -21,6 +22,7 @@ use stag_nfs::{
     export::ExportConfig,
     serve,
     store::{
+        ceph::CephExportConfig,
         files::{self, CallerMode, Callers, NetworkSquash, SlowExports, Squash, WaitingConfig},
         memory::{self, MemoryExport},
     },
@@ -98,6 +100,14 @@ pub enum StorePlan {
         /// Helpers, and the exports whose calls they make.
         waiting: WaitingConfig,
     },
+    /// Directories of a Ceph file system, alone or as a gateway of a cluster.
+    Ceph {
+        ceph: CephPlan,
+        state_dir: PathBuf,
+        callers: Callers,
+        cluster: Option<Cluster>,
+        helpers: usize,
+    },
     /// Memory, so many octets.
     Memory { capacity: usize },
 }
@@ -121,7 +131,11 @@ impl Plan {
         let is_of_this_host = addresses.iter().all(|at| at.ip().to_canonical().is_loopback());
         check_once(&addresses)?;
         check_open(&addresses, &clients)?;
-        let exports = exports(arguments)?;
+        let ceph = ceph(arguments)?;
+        let exports = match &ceph {
+            Some(ceph) => ceph.exports.iter().map(exported).collect(),
+            None => exports(arguments)?,
+        };
         let cores = usize::from(arguments.cores);
         check_cores(cores, fabrics.len())?;
         check_sharing(cores, &fabrics)?;
@@ -135,9 +149,16 @@ impl Plan {
         if let Some(file) = &arguments.ready_file {
             ready_file::clear(file)?;
         }
-        let store = match capacity {
-            Some(capacity) => StorePlan::Memory { capacity },
-            None => {
+        let store = match (capacity, ceph) {
+            (Some(capacity), _) => StorePlan::Memory { capacity },
+            (None, Some(ceph)) => StorePlan::Ceph {
+                ceph,
+                state_dir: state_dir(arguments.state_dir.as_deref(), &exports)?,
+                callers: callers(arguments, is_of_this_host)?,
+                cluster: cluster_of(arguments.cluster.as_deref(), &exports)?,
+                helpers: usize::from(arguments.helpers),
+            },
+            (None, None) => {
                 let state_dir = state_dir(arguments.state_dir.as_deref(), &exports)?;
                 let cluster = cluster_of(arguments.cluster.as_deref(), &exports)?;
                 let callers = callers(arguments, is_of_this_host)?;
@@ -237,6 +258,36 @@ impl Plan {
         };
         self.exports.iter().map(copy).collect()
     }
+}
+
+/// Plans exports on CephFS, if there are any.
+fn ceph(arguments: &ServeOptions) -> Result<Option<CephPlan>, Error> {
+    if !arguments.directories.iter().any(|argument| ceph_url::is_ceph(argument)) {
+        return Ok(None);
+    }
+    if arguments.memory.is_some() {
+        return Err(Error::usage(
+            "--memory and CephFS cannot be served by one process: where libcephfs ends it, what is              in memory is lost; start a server for each",
+        ));
+    }
+    if arguments.mode.is_some() {
+        return Err(Error::usage(
+            "--mode means nothing on CephFS, where callers always act as themselves: leave it out",
+        ));
+    }
+    if !arguments.slow.is_empty() {
+        return Err(Error::usage(
+            "--slow means nothing on CephFS, all calls of which may wait: leave it out",
+        ));
+    }
+    if arguments.name.is_some() && arguments.directories.len() > 1 {
+        return Err(Error::usage("--name is for a single export: leave it out"));
+    }
+    ceph_url::plan(&arguments.directories, arguments.name.as_deref()).map(Some)
+}
+
+fn exported(export: &CephExportConfig) -> Exported {
+    Exported { name: export.name.clone(), path: None, read_only: export.read_only }
 }
 
 /// Reads the cluster file. One that clients could read under an export is refused, as they could

@@ -55,6 +55,7 @@ use stag_protocol::nfs::v3::Verifier;
 use std::{
     collections::HashSet,
     ffi::CString,
+    fmt,
     os::linux::net::SocketAddrExt,
     os::unix::net::{SocketAddr, UnixListener},
     path::PathBuf,
@@ -176,6 +177,12 @@ impl CephBackend {
     /// False when that takes longer than `limit`, because calls are blocked.
     pub fn close(&self, limit: Duration) -> bool {
         self.0.life.close(limit)
+    }
+}
+
+impl fmt::Debug for CephBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CephBackend({:?})", self.0.exports)
     }
 }
 
