@@ -112,7 +112,7 @@ impl Procedures for Answered {
 
     fn read(
         &mut self,
-        _lender: &Lender<'_>,
+        lender: &Lender<'_>,
         _file: &FileHandle,
         _offset: u64,
         count: u32,
@@ -120,6 +120,8 @@ impl Procedures for Answered {
         let done = outcome!(self, Read)?;
         let about = |status| Failed { status, about: Some(done.attributes) };
         let data = match done.count {
+            // There may have been no room to fill.
+            0 => lender(0).ok_or_else(|| about(Status::Jukebox))?.freeze().into(),
             octets if octets <= count => self.octets(octets as usize).map_err(about)?.into(),
             _ => return Err(about(Status::ServerFault)),
         };

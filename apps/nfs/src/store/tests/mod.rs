@@ -2,6 +2,7 @@
 
 mod behaviour;
 mod consistency;
+mod helped;
 mod model;
 mod rfc1813;
 
@@ -17,6 +18,7 @@ use super::files::{self, Files, SharedFiles};
 use super::memory::{self, Memory, MemoryExport};
 use super::*;
 use crate::export::ExportConfig;
+use helped::Helped;
 
 /// A store with one export, `/data`, and memory to lend.
 struct Bench<S> {
@@ -152,7 +154,13 @@ fn cluster(read_only: bool) -> Option<Bench<CephSession>> {
     Some(Bench { counts_late: true, ..Bench::of(bench.session(), home) })
 }
 
-/// Runs one test on each store.
+/// The same store, all calls of which go through a helper's hands.
+fn helped<S: FillRoom + Store>(bench: Bench<S>) -> Bench<Helped<S>> {
+    let Bench { store, root, pool, counts_late, _home } = bench;
+    Bench { store: Helped::new(store), root, pool, counts_late, _home }
+}
+
+/// Runs one test on each store, directly and by helpers.
 macro_rules! on_every_store {
     ($($(#[$attribute:meta])* fn $name:ident($bench:ident) $body:block)*) => {
         $(mod $name {
@@ -167,6 +175,16 @@ macro_rules! on_every_store {
             #[test]
             fn memory() {
                 run(&mut super::super::memory(false));
+            }
+            $(#[$attribute])*
+            #[test]
+            fn files_by_helpers() {
+                run(&mut super::super::helped(super::super::files(false)));
+            }
+            $(#[$attribute])*
+            #[test]
+            fn memory_by_helpers() {
+                run(&mut super::super::helped(super::super::memory(false)));
             }
             $(#[$attribute])*
             #[test]
