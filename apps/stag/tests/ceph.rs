@@ -8,7 +8,7 @@ use rustix::process::{Signal, geteuid};
 use stag_client::{ClientConfig, Error, NfsClient};
 use stag_engine::clock::Clock;
 use stag_iwarp::Iwarp;
-use stag_protocol::nfs::v3::{CreateHow, FileHandle, SetAttributes, StableHow};
+use stag_protocol::nfs::v3::{CreateHow, FileHandle, SetAttributes, StableHow, Status};
 // Only so that Cargo builds it beside this program.
 use stag_ceph_fake as _;
 use std::{
@@ -244,7 +244,7 @@ fn a_data_daemon_that_stops_keeps_only_its_readers_waiting() {
 #[test]
 fn another_metadata_daemon_takes_over() {
     if env::var_os("CI").is_none() {
-        return println!("skipped: takes 20 s (fix: set CI)");
+        return println!("skipped: takes two minutes (fix: set CI)");
     }
     let Some(cluster) = Cluster::start("2") else { return };
     let home = Home::new();
@@ -261,7 +261,11 @@ fn another_metadata_daemon_takes_over() {
             if matches!(made, Err(Error::NotConnected(_))) {
                 client.connect(&server.line("LISTEN").parse().unwrap())?;
             }
-            made
+            // The call whose connection was given up may have been carried out.
+            match made {
+                Err(Error::Nfs(Status::Exist)) => Ok(()),
+                other => other.map(drop),
+            }
         });
         cluster.daemon("revive", daemon);
         thread::sleep(Duration::from_secs(2));

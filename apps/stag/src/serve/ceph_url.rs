@@ -2,6 +2,7 @@
 //! `ceph:/PATH?conf=FILE&user=NAME&fs=NAME&node=NAME&snapshots=yes&inodes=N`, with `:ro` behind it.
 //! Options belong to the mount, which all exports share, so each is said once.
 
+use super::options::ServeOptions;
 use crate::Error;
 use stag_nfs::store::ceph::{CephExportConfig, INODES};
 use std::{ffi::OsStr, fs, os::unix::ffi::OsStrExt, path::PathBuf};
@@ -19,13 +20,40 @@ pub struct CephPlan {
     pub inodes: usize,
 }
 
+/// Plans exports on CephFS, if there are any.
+pub fn of(arguments: &ServeOptions) -> Result<Option<CephPlan>, Error> {
+    if !arguments.directories.iter().any(|argument| is_ceph(argument)) {
+        return Ok(None);
+    }
+    if arguments.memory.is_some() {
+        return Err(Error::usage(
+            "--memory and CephFS cannot be served by one process: where libcephfs ends it, what \
+             is in memory is lost; start a server for each",
+        ));
+    }
+    if arguments.mode.is_some() {
+        return Err(Error::usage(
+            "--mode means nothing on CephFS, where callers always act as themselves: leave it out",
+        ));
+    }
+    if !arguments.slow.is_empty() {
+        return Err(Error::usage(
+            "--slow means nothing on CephFS, all calls of which may wait: leave it out",
+        ));
+    }
+    if arguments.name.is_some() && arguments.directories.len() > 1 {
+        return Err(Error::usage("--name is for a single export: leave it out"));
+    }
+    plan(&arguments.directories, arguments.name.as_deref()).map(Some)
+}
+
 /// Returns true if an argument names an export on CephFS.
-pub fn is_ceph(argument: &OsStr) -> bool {
+fn is_ceph(argument: &OsStr) -> bool {
     argument.as_bytes().starts_with(b"ceph:")
 }
 
 /// Plans the exports of a command line, none of which is a directory of this host.
-pub fn plan(arguments: &[impl AsRef<OsStr>], name: Option<&str>) -> Result<CephPlan, Error> {
+fn plan(arguments: &[impl AsRef<OsStr>], name: Option<&str>) -> Result<CephPlan, Error> {
     let mut plan = CephPlan {
         exports: Vec::new(),
         configuration: None,
@@ -113,8 +141,8 @@ fn machine() -> Result<String, Error> {
     let id = fs::read_to_string("/etc/machine-id").unwrap_or_default();
     match id.trim() {
         "" => Err(Error::usage(
-            "this host has no /etc/machine-id: name this gateway with node=NAME, as no other client \
-             of the cluster",
+            "this host has no /etc/machine-id: name this gateway with node=NAME, as no other \
+             client of the cluster",
         )),
         id => Ok(id.to_owned()),
     }

@@ -3,7 +3,7 @@
 
 use super::{
     ceph_url::{self, CephPlan},
-    checks::{check_cores, check_memory, check_once, check_open, check_sharing},
+    checks::{check_cores, check_memory, check_once, check_open, check_sharing, cluster_of},
     need,
     options::{ModeOption, ServeOptions, SquashOption, SquashRule},
     ready_file,
@@ -11,7 +11,7 @@ use super::{
 use crate::{
     Error, address,
     admission::{self, Clients},
-    cidr, cluster,
+    cidr,
     descriptors::{self, Share, Wanted},
     replace, size,
 };
@@ -131,7 +131,7 @@ impl Plan {
         let is_of_this_host = addresses.iter().all(|at| at.ip().to_canonical().is_loopback());
         check_once(&addresses)?;
         check_open(&addresses, &clients)?;
-        let ceph = ceph(arguments)?;
+        let ceph = ceph_url::of(arguments)?;
         let exports = match &ceph {
             Some(ceph) => ceph.exports.iter().map(exported).collect(),
             None => exports(arguments)?,
@@ -260,53 +260,8 @@ impl Plan {
     }
 }
 
-/// Plans exports on CephFS, if there are any.
-fn ceph(arguments: &ServeOptions) -> Result<Option<CephPlan>, Error> {
-    if !arguments.directories.iter().any(|argument| ceph_url::is_ceph(argument)) {
-        return Ok(None);
-    }
-    if arguments.memory.is_some() {
-        return Err(Error::usage(
-            "--memory and CephFS cannot be served by one process: where libcephfs ends it, what is              in memory is lost; start a server for each",
-        ));
-    }
-    if arguments.mode.is_some() {
-        return Err(Error::usage(
-            "--mode means nothing on CephFS, where callers always act as themselves: leave it out",
-        ));
-    }
-    if !arguments.slow.is_empty() {
-        return Err(Error::usage(
-            "--slow means nothing on CephFS, all calls of which may wait: leave it out",
-        ));
-    }
-    if arguments.name.is_some() && arguments.directories.len() > 1 {
-        return Err(Error::usage("--name is for a single export: leave it out"));
-    }
-    ceph_url::plan(&arguments.directories, arguments.name.as_deref()).map(Some)
-}
-
 fn exported(export: &CephExportConfig) -> Exported {
     Exported { name: export.name.clone(), path: None, read_only: export.read_only }
-}
-
-/// Reads the cluster file. One that clients could read under an export is refused, as they could
-/// make file handles by its key.
-fn cluster_of(given: Option<&Path>, exports: &[Exported]) -> Result<Option<Cluster>, Error> {
-    let Some(file) = given else { return Ok(None) };
-    let cluster = cluster::read(file)?;
-    let real = fs::canonicalize(file).map_err(|error| {
-        Error::usage(format!("cannot find {}: {}", file.display(), plain(&error)))
-    })?;
-    let is_under = |path: &&PathBuf| real.starts_with(path);
-    match exports.iter().filter_map(|export| export.path.as_ref()).find(is_under) {
-        None => Ok(Some(cluster)),
-        Some(path) => Err(Error::usage(format!(
-            "the cluster file {} lies under {}, so that clients could read its key: move it",
-            file.display(),
-            path.display()
-        ))),
-    }
 }
 
 /// The address for TCP beside the first one for RDMA, unless one is given: where a free port is
