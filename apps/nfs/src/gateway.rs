@@ -4,7 +4,7 @@
 //! It keeps nothing between two calls but its counters, and the replies that a client may ask for
 //! again ([`crate::drc`]): every call is answered before the next one is looked at, but for one
 //! whose client's replies are still with another shard, for a READ that a disk has to bring
-//! ([`crate::helpers`]), and for a call that the store has to wait for ([`put_off`]). Small results
+//! ([`crate::helpers`]), and for a call that the store has to wait for (`put_off`). Small results
 //! of procedures that change nothing are written where they are sent from. The message of any other
 //! reply is taken before the procedure runs, so that whatever was done can be answered.
 

@@ -19,6 +19,8 @@ fn every_bad_argument_has_its_sentence() {
         (&["serv"], "unrecognized subcommand 'serv'"),
         (&["serve"], "the following required arguments were not provided: <DIR[:ro]>"),
         (&["serve", "data", "--frobnicate"], "unexpected argument '--frobnicate' found"),
+        (&["serve", "data", "--slow", "nope"], "--slow nope: no export has that name"),
+        (&["serve", "data", "--helpers", "0"], "invalid value '0' for '--helpers <N>'"),
         (&["serve", "data", "--cores", "0"], "invalid value '0' for '--cores <N>'"),
         (&["serve", "data", "--cores", "1024"], "--cores 1024 is more than the "),
         (&["serve", "missing"], "the directory missing does not exist: make it"),

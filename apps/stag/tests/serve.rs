@@ -21,6 +21,25 @@ use std::{
 use support::{Home, PATIENCE, Server, json, wait_for};
 
 #[test]
+fn the_functional_run_passes_where_helpers_make_all_calls() {
+    let home = Home::new();
+    let mut server =
+        home.serve(&["data", "--slow", "data", "--helpers", "3", "--stats", "stats.json"]);
+    let output = home.run(&["check", &format!("{}/data", server.line("LISTEN")), "--json"]);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{report:#}");
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait(), Some(0), "{}", server.err());
+    let stats = json(&home.path("stats.json"));
+    let count =
+        |pointer: &str| stats["total"].pointer(pointer).and_then(|value| value.as_u64()).unwrap();
+    let (reads, helped) = (count("/app/nfs3/READ/calls"), count("/app/data/reads_helped"));
+    assert!(helped > 0 && helped <= reads, "{helped} of {reads}");
+    assert!(count("/app/waiting/put_off") > 1_000, "{stats:#}");
+    assert_eq!((count("/app/waiting/under_way"), count("/app/waiting/refused")), (0, 0));
+}
+
+#[test]
 fn the_functional_run_passes_and_is_counted() {
     let home = Home::new();
     let mut server = home.serve(&["data", "--stats", "stats.json"]);

@@ -26,7 +26,7 @@ pub const READ: u32 = 15;
 pub const WRITE: u32 = 16;
 const STATFS: u32 = 17;
 const RELEASE: u32 = 18;
-const FSYNC: u32 = 20;
+pub const FSYNC: u32 = 20;
 const FLUSH: u32 = 25;
 const INIT: u32 = 26;
 const OPENDIR: u32 = 27;
@@ -80,6 +80,8 @@ struct State {
     nodes: BTreeMap<u64, Node>,
     /// Requests of these kinds wait.
     stalls: fn(u32) -> bool,
+    /// Syncs fail.
+    loses: bool,
     held: Vec<Request>,
     log: Log,
 }
@@ -231,6 +233,7 @@ impl State {
                 }
                 octets.truncate(half(body, 16) as usize);
             }
+            FSYNC if self.loses => return Err(Errno::IO),
             RELEASE | RELEASEDIR | FLUSH | FSYNC | FSYNCDIR => {}
             _ => return Err(Errno::NOSYS),
         }
@@ -302,7 +305,8 @@ impl Fuse {
             return None;
         }
         let nodes = BTreeMap::from([(1, Node::new(true, 0, 0o777))]);
-        let mut state = State { nodes, stalls: |_| false, held: vec![], log: Log::default() };
+        let mut state =
+            State { nodes, stalls: |_| false, loses: false, held: vec![], log: Log::default() };
         for (name, content) in files {
             let number = state.add(1, name.as_bytes(), Node::new(false, 0, 0o666));
             state.nodes.get_mut(&number).unwrap().content = content.to_vec();
@@ -318,6 +322,11 @@ impl Fuse {
     /// Lets requests of these kinds wait from here on.
     pub fn stall(&self, stalls: fn(u32) -> bool) {
         self.state.lock().unwrap().stalls = stalls;
+    }
+
+    /// Lets syncs fail, or not.
+    pub fn lose(&self, loses: bool) {
+        self.state.lock().unwrap().loses = loses;
     }
 
     /// Requests that wait.
@@ -353,7 +362,8 @@ impl Fuse {
 impl Drop for Fuse {
     fn drop(&mut self) {
         self.release();
-        let _ = unmount(&self.mounted, UnmountFlags::DETACH);
+        // Aborts what is under way: else the end of this process would wait for itself.
+        let _ = unmount(&self.mounted, UnmountFlags::FORCE | UnmountFlags::DETACH);
         // Ends when nobody has a file open any more: those who do may end later.
         drop(self.serving.take());
     }

@@ -13,7 +13,9 @@ use stag_nfs::{
     helpers::{HelperConfig, Helpers},
     store::{
         Backend,
-        files::{Callers, Files, FilesBackend, FilesConfig, SharedFiles, WaitingConfig},
+        files::{
+            Callers, Files, FilesBackend, FilesConfig, SharedFiles, SlowExports, WaitingConfig,
+        },
     },
 };
 use stag_protocol::{
@@ -114,7 +116,8 @@ fn thirty_two_hung_calls_stop_nobody_else() {
     world.fuse.release();
     world.assert_empty();
     assert_eq!(octets(&world.call(&mut other, &read(file, 50_000))), Ok(content));
-    assert_eq!(world.report().waiting.under_way, 0);
+    let waiting = world.report().waiting;
+    assert_eq!((waiting.under_way, waiting.oldest_ms), (0, 0));
 }
 
 #[test]
@@ -216,6 +219,65 @@ fn a_listing_comes_whole_from_a_helper() {
         }
     }
     assert_eq!(seen, names);
+    world.assert_empty();
+}
+
+/// The verifier of a WRITE's or a COMMIT's reply, or why it failed.
+fn verifier(reply: &Reply<'_>) -> Result<[u8; 8], Status> {
+    match reply {
+        Reply::Write(Ok(done)) => Ok(done.verifier),
+        Reply::Commit(Ok(done)) => Ok(done.verifier),
+        other => Err(other.status()),
+    }
+}
+
+#[test]
+fn a_sync_that_fails_in_a_helper_changes_the_verifier() {
+    // A helper makes the whole call, or only syncs.
+    for slow in [SlowExports::ByFileSystem, SlowExports::None] {
+        let world = World::waiting(&[("file", b"")], Callers::UNPRIVILEGED, slow);
+        let Some(mut world) = world else { return };
+        let (mut caller, dir) = (world.connect(), world.slow);
+        let file = world.lookup(&mut caller, dir, b"file");
+        let commit = Call::Commit(CommitArgs { file, offset: 0, count: 0 });
+        let mut ask = |world: &mut World, call: &Call<'_>| {
+            let reply = world.call(&mut caller, call);
+            verifier(&parsed(call.procedure(), &reply))
+        };
+        let before = ask(&mut world, &write(file, b"data")).unwrap();
+        assert_eq!(ask(&mut world, &commit), Ok(before));
+        assert_eq!(ask(&mut world, &write(file, b"more")), Ok(before));
+        world.fuse.lose(true);
+        assert_eq!(ask(&mut world, &commit), Err(Status::Io));
+        world.fuse.lose(false);
+        let after = ask(&mut world, &write(file, b"more")).unwrap();
+        assert_ne!(after, before, "what was written before may be lost");
+        assert_eq!(ask(&mut world, &commit), Ok(after));
+        assert_eq!(world.report().failed_syncs, 1);
+        world.assert_empty();
+    }
+}
+
+#[test]
+fn a_sync_that_hangs_stops_no_shard_on_any_file_system() {
+    let files: &[(&str, &[u8])] = &[("file", b"")];
+    let world = World::waiting(files, Callers::UNPRIVILEGED, SlowExports::None);
+    let Some(mut world) = world else { return };
+    let (mut first, mut other, dir) = (world.connect(), world.connect(), world.slow);
+    let file = world.lookup(&mut first, dir, b"file");
+    world.fuse.stall(|opcode| opcode == fuse::FSYNC);
+    let data = Bulk::Inline(b"stable");
+    let stable = StableHow::FileSync;
+    first.call(&Call::Write(WriteArgs { file, offset: 0, stable, data }));
+    world.pass_until("the sync hangs", |world| world.fuse.held() == 1);
+    for _ in 0..50 {
+        assert_eq!(world.call(&mut other, &Call::Null).len(), ReplyHeader::LEN);
+    }
+    assert!(first.reply().is_none(), "it is not stable yet");
+    world.fuse.release();
+    let reply = world.await_reply(&mut first);
+    let Reply::Write(Ok(done)) = parsed(Procedure::Write, &reply) else { panic!("{reply:?}") };
+    assert_eq!((done.count, done.committed), (6, StableHow::FileSync));
     world.assert_empty();
 }
 

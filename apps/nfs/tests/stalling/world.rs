@@ -47,11 +47,18 @@ pub fn config(home: &Path, callers: Callers) -> FilesConfig {
 
 impl World {
     pub fn new(files: &[(&str, &[u8])], callers: Callers) -> Option<Self> {
+        Self::waiting(files, callers, SlowExports::ByFileSystem)
+    }
+
+    /// As [`new`](Self::new), with other exports taken for slow.
+    pub fn waiting(files: &[(&str, &[u8])], callers: Callers, slow: SlowExports) -> Option<Self> {
         let (home, fuse) = homes(files)?;
         let config = config(home.path(), callers);
-        let shared = SharedFiles::open_waiting(&config, &WaitingConfig::USUAL).unwrap();
-        let backend = FilesBackend::of(&shared).expect("FUSE may wait");
-        let backend = Some(Arc::new(backend) as Arc<dyn Backend>);
+        let waiting = WaitingConfig { slow, ..WaitingConfig::USUAL };
+        let shared = SharedFiles::open_waiting(&config, &waiting).unwrap();
+        let backend = FilesBackend::of(&shared);
+        assert_eq!(backend.is_some(), waiting.slow != SlowExports::None, "FUSE may wait");
+        let backend = backend.map(|files| Arc::new(files) as Arc<dyn Backend>);
         let mut ways =
             Helpers::start_for(HelperConfig { backend, ..HelperConfig::new(1) }).unwrap();
         let store = Files::open(&shared, 0).unwrap().with_helpers(ways.remove(0));

@@ -1,7 +1,7 @@
 //! Threads that wait for a file system, so that no shard does (DESIGN D11): one pool for all shards
 //! of a process.
 //!
-//! They carry out three kinds of jobs ([`job`]). A whole call, for a store whose calls may wait:
+//! They carry out three kinds of jobs (`job`). A whole call, for a store whose calls may wait:
 //! what it needs of the shard's memory is lent, and comes back with the outcome. A sync, by a
 //! descriptor of its own. And a fetch, for a READ that found that not all is in memory
 //! ([`crate::store::Procedures::begin_read`]): the helper reads the octets, which brings them to
@@ -10,7 +10,7 @@
 //!
 //! Everything has a limit: the threads, [`QUEUE_LEN`] jobs that wait for one of them, the part of
 //! the threads that jobs of one [`HelperLane`] may have, and one ticket for each call that a
-//! gateway puts off. Where one is met, nothing is queued ([`pool`]).
+//! gateway puts off. Where one is met, nothing is queued (`pool`).
 //!
 //! Nobody ever joins a helper: one that hangs in a file system which does not answer ends with the
 //! process.
