@@ -29,15 +29,20 @@ impl HeldInode {
         let _ = self.file.set(file);
     }
 
-    /// The open file, to read and write; one in a snapshot to read.
+    /// The open file, to read and write where that can be.
     pub(super) fn file(&self) -> Result<&CephFile, Errno> {
         if let Some(file) = self.file.get() {
             return Ok(file);
         }
-        let flags =
-            if self.vino.snapshot == Vino::LIVE { OpenFlags::ReadWrite } else { OpenFlags::Read };
+        let root = UserPerm::root(self.inode.library());
         // Two threads may open it at a time: one file is kept, and nobody waits with a lock.
-        let opened = self.inode.open(flags, &UserPerm::root(self.inode.library()))?;
+        let opened = match self.inode.open(OpenFlags::ReadWrite, &root) {
+            // A snapshot, or a Ceph user that may only read.
+            Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => {
+                self.inode.open(OpenFlags::Read, &root)?
+            }
+            other => other?,
+        };
         Ok(self.file.get_or_init(|| opened))
     }
 }

@@ -175,3 +175,18 @@ fn root_is_squashed_as_told() {
     let made = session.create(&root, b"f", &guarded(0o600)).unwrap();
     assert_eq!((made.attributes.uid, made.attributes.gid), (65_534, 65_534));
 }
+
+#[test]
+fn a_gateway_that_may_only_read_reads() {
+    let home = tempfile::tempdir().unwrap();
+    let (bench, root) = open_bench(CephPlace::fake(&home), &home);
+    let mut session = bench.session();
+    let file = session.lookup(&root, b"present").unwrap().handle;
+    for errno in [30, 13, 1] {
+        let live = bench.backend.0.life.current().unwrap();
+        live.table.give_back(stag_ceph::Released::All);
+        bench.control.set_option("fake_fail", &format!("ceph_ll_open {errno} 1")).unwrap();
+        assert_eq!(read(&mut session, &file), Ok(4), "{errno}");
+        assert!(write(&mut session, &file).is_err(), "{errno}");
+    }
+}
