@@ -292,6 +292,33 @@ fn open(
     })
 }
 
+/// Finds or gives the ids of exports that are no directories of this host: each has a name, and a
+/// text that says what it stands for. A name that comes to stand for something else gets another
+/// id.
+///
+/// # Errors
+/// As of [`Exports::open`].
+pub(crate) fn ids_by_name(
+    exports: &[(&str, String)],
+    state: &StateDirectory,
+    cluster: Option<&Cluster>,
+) -> Result<Vec<ExportId>, StartError> {
+    let mut register = Register::read(state, cluster)?;
+    let id = |(name, place): &(&str, String)| {
+        // No inode of a host is 0, and no name has a slash.
+        let line = RegisterLine {
+            id: ExportId(0),
+            inode: 0,
+            birth: Birth::default(),
+            name: if cluster.is_some() { (*name).to_owned() } else { format!("{name}/{place}") },
+        };
+        register.id_of(line)
+    };
+    let ids = exports.iter().map(id).collect::<Result<_, _>>()?;
+    register.save(state)?;
+    Ok(ids)
+}
+
 /// One export that has an id.
 #[derive(Debug, PartialEq, Eq)]
 struct RegisterLine {

@@ -1,29 +1,31 @@
 //! The file handles of this server (`nfs_fh3`, RFC 1813 §2.6): which file, and a tag that only this
 //! server can make.
 //!
-//! | octets | what, by birth time | what, by the kernel's handle |
-//! |---|---|---|
-//! | 0 | version, 1 | version, 2 |
-//! | 1 | zero | kind of the kernel's handle |
-//! | 2 | zero | its octets, N: at most 32 |
-//! | 3 | zero | zero |
-//! | 4–7 | export id | export id |
-//! | 8–15 | inode number | inode number |
-//! | 16–27 | birth time: seconds, nanoseconds | – |
-//! | N octets | – | the kernel's handle |
-//! | last 16 | SipHash-2-4 (128 bits) over all before | the same |
+//! | octets | what, by birth time | what, by the kernel's handle | what, by Ceph's number |
+//! |---|---|---|---|
+//! | 0 | version, 1 | version, 2 | version, 3 |
+//! | 1 | zero | kind of the kernel's handle | zero |
+//! | 2 | zero | its octets, N: at most 32 | zero |
+//! | 3 | zero | zero | zero |
+//! | 4–7 | export id | export id | export id |
+//! | 8–15 | inode number | inode number | inode number |
+//! | 16–27 | birth time: seconds, nanoseconds | – | – |
+//! | 16–23 | – | – | snapshot |
+//! | N octets | – | the kernel's handle | – |
+//! | last 16 | SipHash-2-4 (128 bits) over all before | the same | the same |
 //!
 //! Numbers are big-endian; the key is that of the state directory. The tag keeps a client from
 //! naming a file that it was never told of; the kernel opens whatever file of a file system it is
 //! asked for, so with its handles nothing else would. Even the longest leaves room for all of the
 //! tag. The birth time tells a file from a later one with the same inode number; where the file
 //! system records none it is zero, and that protection is missing. The kernel's handle has a
-//! generation number for it.
+//! generation number for it. Ceph never gives an inode number twice.
 
 use core::fmt;
 
 use rustix::fs::{Statx, StatxFlags};
 use siphasher::sip128::SipHasher24;
+use stag_ceph::Vino;
 use stag_nfs_os::KernelHandle;
 use stag_protocol::nfs::v3::{FileHandle, Status};
 use subtle::ConstantTimeEq;
@@ -102,6 +104,7 @@ impl HandleKey {
 
     const VERSION_BIRTH: u8 = 1;
     const VERSION_KERNEL: u8 = 2;
+    const VERSION_CEPH: u8 = 3;
     const TAG_LEN: usize = 16;
     /// Version, export id, inode number.
     const HEAD_LEN: usize = 16;
@@ -128,6 +131,30 @@ impl HandleKey {
             }
         }
         self.tag(body)
+    }
+
+    /// The handle of a file that Ceph knows by a number.
+    pub fn seal_inode(&self, export: ExportId, vino: Vino) -> FileHandle {
+        let mut octets = [0; FileHandle::MAX];
+        let mut body = HandleBody { octets: &mut octets, len: 0 };
+        body.head([Self::VERSION_CEPH, 0, 0, 0], &FileId { export, inode: vino.inode });
+        body.put(&vino.snapshot.to_be_bytes());
+        self.tag(body)
+    }
+
+    /// The export and the file that a handle of [`seal_inode`](Self::seal_inode) names.
+    ///
+    /// # Errors
+    /// [`Status::BadHandle`] unless it was made there with this key.
+    pub fn open_inode(&self, handle: &FileHandle) -> Result<(ExportId, Vino), Status> {
+        let parse = || {
+            let (head, file, rest) = self.parse_head(handle.octets())?;
+            let snapshot = u64::from_be_bytes(rest.try_into().ok()?);
+            let vino = Vino { inode: file.inode, snapshot };
+            (head == [Self::VERSION_CEPH, 0, 0, 0]).then_some((file.export, vino))
+        };
+        // RFC 1813 §2.6 [1813-7]: a handle that is not ours gets NFS3ERR_BADHANDLE
+        parse().ok_or(Status::BadHandle)
     }
 
     fn tag(&self, mut body: HandleBody<'_>) -> FileHandle {
@@ -161,20 +188,26 @@ impl HandleKey {
         rest.first_chunk().map(|id| ExportId(u32::from_be_bytes(*id)))
     }
 
-    fn parse(&self, octets: &[u8]) -> Option<Named> {
+    /// The first four octets of a handle with a right tag, its file, and the rest.
+    fn parse_head<'a>(&self, octets: &'a [u8]) -> Option<([u8; 4], FileId, &'a [u8])> {
         let (body, tag) = octets.split_last_chunk::<{ Self::TAG_LEN }>()?;
         let expected = self.0.hash(body).as_bytes();
         if !bool::from(expected.ct_eq(tag)) {
             return None;
         }
-        let ([version, kind, len, zero], rest) = body.split_first_chunk::<4>()?;
+        let (head, rest) = body.split_first_chunk::<4>()?;
         let (export, rest) = rest.split_first_chunk::<4>()?;
         let (inode, rest) = rest.split_first_chunk::<8>()?;
         let file = FileId {
             export: ExportId(u32::from_be_bytes(*export)),
             inode: u64::from_be_bytes(*inode),
         };
-        match (*version, *kind, *len, *zero) {
+        Some((*head, file, rest))
+    }
+
+    fn parse(&self, octets: &[u8]) -> Option<Named> {
+        let ([version, kind, len, zero], file, rest) = self.parse_head(octets)?;
+        match (version, kind, len, zero) {
             (Self::VERSION_BIRTH, 0, 0, 0) => {
                 let (seconds, nanos) = rest.split_first_chunk::<8>()?;
                 let nanos = u32::from_be_bytes(nanos.try_into().ok()?);
@@ -259,6 +292,30 @@ mod tests {
         assert_eq!(key().seal(&by_birth()).octets().len(), 44);
         assert_eq!(key().seal(&by_kernel(8)).octets().len(), 40);
         assert_eq!(key().seal(&by_kernel(KernelHandle::MAX)).octets().len(), FileHandle::MAX);
+    }
+
+    #[test]
+    fn a_handle_of_ceph_names_its_file_and_no_changed_or_other_one_does() {
+        let (export, vino) = (ExportId(7), Vino { inode: 0x100_0000_0001, snapshot: Vino::LIVE });
+        let good = key().seal_inode(export, vino);
+        assert_eq!(good.octets().len(), 40);
+        assert_eq!(key().open_inode(&good), Ok((export, vino)));
+        assert_eq!(key().open(&good), Err(Status::BadHandle), "of another store");
+        for other in all().map(|named| key().seal(&named)) {
+            assert_eq!(key().open_inode(&other), Err(Status::BadHandle));
+        }
+        for bit in 0..good.octets().len() * 8 {
+            let mut octets = good.octets().to_vec();
+            octets[bit / 8] ^= 1 << (bit % 8);
+            let forged = FileHandle::new(&octets).unwrap();
+            assert_eq!(key().open_inode(&forged), Err(Status::BadHandle), "bit {bit}");
+        }
+        for len in 0..good.octets().len() - HandleKey::TAG_LEN {
+            let cut = seal_octets(&good.octets()[..len]);
+            assert_eq!(key().open_inode(&cut), Err(Status::BadHandle), "{len} octets");
+        }
+        let marked = [&[3, 1][..], &good.octets()[2..24]].concat();
+        assert_eq!(key().open_inode(&seal_octets(&marked)), Err(Status::BadHandle));
     }
 
     #[test]

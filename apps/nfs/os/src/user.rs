@@ -94,6 +94,11 @@ impl User {
         self.gid
     }
 
+    /// His other groups.
+    pub fn other_groups(&self) -> impl Iterator<Item = u32> {
+        self.groups().iter().map(|group| group.as_raw())
+    }
+
     fn groups(&self) -> &[Gid] {
         self.groups.get(..usize::from(self.groups_len)).expect("`new` counted them")
     }

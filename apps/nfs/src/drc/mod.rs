@@ -12,6 +12,11 @@
 //! milliseconds. SETATTR is kept also without a guard: a truncation that comes again would take
 //! what was written meanwhile.
 //!
+//! **Calls under way in a store** are known by the same key, whatever their procedure
+//! (`parked`): a copy is not carried out beside the first. While a change is under way its
+//! client's replies stay on the shard, and when it ends its reply is kept as above; a WRITE's and a
+//! COMMIT's only if nobody was there to take it.
+//!
 //! **When are two calls one**: `key`. **For how long**: `cache`, until [`REPLIES`] newer ones or
 //! [`AGE_MAX`]. It is memory: after a crash of the server a REMOVE that comes again is answered
 //! with NFS3ERR_NOENT and a CREATE GUARDED with NFS3ERR_EXIST, as by every server of version 3

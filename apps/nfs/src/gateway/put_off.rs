@@ -201,6 +201,9 @@ impl<S: Store> Gateway<S> {
             }
         }
         self.counters.waiting.under_way = self.parked.len() as u64;
+        if !self.parked.are_under_way() {
+            self.counters.waiting.oldest_ms = 0;
+        }
         self.look_at_patience(cx);
     }
 

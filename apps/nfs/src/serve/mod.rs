@@ -9,7 +9,7 @@ pub use shard::{CONNECTIONS, ConnectionShare, STREAMS, ServeShard, shard_buffers
 use crate::{
     drc,
     state::StartError,
-    store::{files::SharedFiles, memory},
+    store::{ceph::CephBackend, files::SharedFiles, memory},
 };
 use stag_engine::Over;
 use stag_fabrics::FabricGroup;
@@ -22,6 +22,8 @@ use std::{fmt, io, net::SocketAddr, sync::Arc};
 pub enum StoreSource {
     /// Directories, which all shards serve.
     Files(Arc<SharedFiles>),
+    /// Directories of a Ceph file system, which all shards serve.
+    Ceph(CephBackend),
     /// Memory, which one shard has.
     Memory(memory::MemoryConfig),
 }

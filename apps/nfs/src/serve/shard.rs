@@ -6,8 +6,9 @@ use crate::{
     Gateway, GatewayReport,
     drc::{self, CacheHandle},
     helpers::Helpers,
+    state::StartError,
     store::{
-        Store,
+        RemoteStore, Store,
         files::{Files, Ring},
         memory::{self, Memory},
     },
@@ -125,6 +126,13 @@ impl ServeShard {
                     Err(error) => notes.ring_fault = Some(error),
                 }
                 self.run_with(files, notes, control, ready)
+            }
+            StoreSource::Ceph(backend) => {
+                let helpers = self.helpers.take().ok_or_else(|| {
+                    StartError("a store on CephFS needs helpers, and has none".to_owned())
+                })?;
+                let store = RemoteStore::new(Arc::new(backend), helpers);
+                self.run_with(store, StoreNotes::default(), control, ready)
             }
             StoreSource::Memory(config) => {
                 let config = memory::MemoryConfig { shared: self.fabric.is_trusting(), ..config };

@@ -6,6 +6,8 @@
 //! it without a copy.
 
 mod answered;
+pub mod ceph;
+mod exclusive;
 pub mod files;
 pub mod helpers;
 mod helping;

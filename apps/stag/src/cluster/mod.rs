@@ -1,6 +1,7 @@
 //! `stag cluster`: the file that gateways before the same files have in common.
 
 pub mod options;
+mod takeover;
 
 use crate::{Error, caller::say};
 use options::{ClusterOptions, ClusterWhat};
@@ -8,6 +9,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use stag_nfs::{cluster::Cluster, state::StartError};
 use std::{fmt::Write as _, fs, path::Path};
+use takeover::CephCluster;
 
 /// The texts of its `--help`.
 pub const HELP: &str = include_str!("help.txt");
@@ -27,6 +29,11 @@ pub fn run(options: &ClusterOptions) -> Result<(), Error> {
             cluster.add(exports).map_err(refused)?;
             cluster.save(file).map_err(refused)?;
             say(made(file, "changed: give each gateway the new copy, then restart it"));
+        }
+        ClusterWhat::Takeover { name, conf, user, fs } => {
+            let at =
+                CephCluster { conf: conf.as_deref(), user: user.as_deref(), fs: fs.as_deref() };
+            say(takeover::run(name, &at)?);
         }
         ClusterWhat::Show { file, json } => say(shown(&read(file)?, &digest(file)?, *json)),
     }

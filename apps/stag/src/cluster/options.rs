@@ -33,6 +33,21 @@ pub enum ClusterWhat {
         #[arg(required = true, value_name = "EXPORT")]
         exports: Vec<String>,
     },
+    /// End the session that the gateway NAME has with a Ceph cluster, before its address is taken
+    /// over: its clients' files are free at once, and it can never write again
+    Takeover {
+        /// The gateway, as its node=NAME says
+        name: String,
+        /// The configuration of the Ceph cluster [default: where Ceph looks]
+        #[arg(long, value_name = "FILE")]
+        conf: Option<PathBuf>,
+        /// The Ceph user [default: admin]
+        #[arg(long, value_name = "NAME")]
+        user: Option<String>,
+        /// The file system [default: the cluster's default one]
+        #[arg(long, value_name = "NAME")]
+        fs: Option<String>,
+    },
     /// Show what is in the file, but for the key, and a digest of all of it: equal on hosts that
     /// have the same copy
     Show {

@@ -8,7 +8,10 @@ use super::{
 use crate::quote;
 use rustix::{process::geteuid, system::uname};
 use stag_fabrics::FabricAddress;
-use stag_nfs::serve::{Copied, Started};
+use stag_nfs::{
+    serve::{Copied, Started},
+    store::ceph::CephExportConfig,
+};
 use stag_pools::Budget;
 use std::{
     fmt::Write,
@@ -32,6 +35,13 @@ pub fn introduction(plan: &Plan, notices: &[String]) -> String {
                 let _ = writeln!(text, "cluster {}", cluster.name());
             }
         }
+        StorePlan::Ceph { ceph, state_dir, cluster, .. } => {
+            let _ = writeln!(text, "store ceph, as the client {}", ceph.node);
+            let _ = writeln!(text, "state directory {}", state_dir.display());
+            if let Some(cluster) = cluster {
+                let _ = writeln!(text, "cluster {}", cluster.name());
+            }
+        }
         StorePlan::Memory { capacity } => {
             let mib = capacity >> 20;
             let _ = writeln!(
@@ -42,7 +52,13 @@ pub fn introduction(plan: &Plan, notices: &[String]) -> String {
         }
     }
     let _ = writeln!(text, "{}", plan.memory);
-    for Exported { name, path, read_only } in &plan.exports {
+    if let StorePlan::Ceph { ceph, .. } = &plan.store {
+        for CephExportConfig { name, path, read_only } in &ceph.exports {
+            let _ = writeln!(text, "export /{name} = ceph:{path} ({})", mode(*read_only));
+        }
+    }
+    let is_ceph = matches!(plan.store, StorePlan::Ceph { .. });
+    for Exported { name, path, read_only } in plan.exports.iter().filter(|_| !is_ceph) {
         let (mode, of) = (
             mode(*read_only),
             if matches!(plan.store, StorePlan::Files { .. }) { "" } else { "a copy of " },

@@ -1,11 +1,38 @@
 //! Combinations of what was asked for that no server can serve.
 
-use super::options::ServeOptions;
-use crate::Error;
+use super::{
+    options::ServeOptions,
+    plan::{Exported, plain},
+};
+use crate::{Error, cluster};
 use ipnet::IpNet;
 use stag_engine::launch;
 use stag_fabrics::{FabricGroup, Sharing};
-use std::net::{IpAddr, SocketAddr};
+use stag_nfs::cluster::Cluster;
+use std::{
+    fs,
+    net::{IpAddr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+/// Reads the cluster file. One that clients could read under an export is refused, as they could
+/// make file handles by its key.
+pub fn cluster_of(given: Option<&Path>, exports: &[Exported]) -> Result<Option<Cluster>, Error> {
+    let Some(file) = given else { return Ok(None) };
+    let cluster = cluster::read(file)?;
+    let real = fs::canonicalize(file).map_err(|error| {
+        Error::usage(format!("cannot find {}: {}", file.display(), plain(&error)))
+    })?;
+    let is_under = |path: &&PathBuf| real.starts_with(path);
+    match exports.iter().filter_map(|export| export.path.as_ref()).find(is_under) {
+        None => Ok(Some(cluster)),
+        Some(path) => Err(Error::usage(format!(
+            "the cluster file {} lies under {}, so that clients could read its key: move it",
+            file.display(),
+            path.display()
+        ))),
+    }
+}
 
 /// Each shard needs a core of its own.
 pub fn check_cores(wanted: usize, fabrics: usize) -> Result<(), Error> {

@@ -1,6 +1,8 @@
 //! `stag serve`: one thread per shard, and this one, which watches over them (DESIGN D11).
 
 mod announce;
+mod ceph_start;
+mod ceph_url;
 mod checks;
 mod need;
 pub mod options;
@@ -66,6 +68,9 @@ use std::{
 pub const HELP: &str = include_str!("help.txt");
 /// Time that a shard may take to answer for its counters.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Time that the end of a session with a Ceph cluster may take.
+const PARTING: Duration = Duration::from_secs(3);
 
 /// Message that this thread waits for.
 enum Message {
@@ -136,6 +141,10 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
             shared.notices()
         }
         StoreSource::Memory(_) => &[],
+        StoreSource::Ceph(_) => {
+            plan.distrust("any other user")?;
+            &[]
+        }
     };
     aside(announce::introduction(&plan, notices));
     let (sender, receiver) = channel();
@@ -163,7 +172,13 @@ pub fn run(arguments: &options::ServeOptions) -> Result<(), Error> {
     say(block);
     aside(announce::STOPPING);
     tell_systemd(&NotifyState::Ready);
-    server.watch()
+    let ended = server.watch();
+    if let StoreSource::Ceph(backend) = &source
+        && !backend.close(PARTING)
+    {
+        tracing::warn!(target: "stag", "calls to CephFS are blocked: its session is left behind");
+    }
+    ended
 }
 
 /// The user that a caller can act as by naming him, beyond the user of this server.
@@ -191,6 +206,10 @@ fn source(plan: &Plan) -> Result<StoreSource, Error> {
                 .map(StoreSource::Files)
                 .map_err(|error| Error::usage(error.to_string()))
         }
+        StorePlan::Ceph { ceph, state_dir, callers, cluster, .. } => {
+            ceph_start::open(plan, ceph, state_dir, callers, cluster.as_ref())
+                .map(StoreSource::Ceph)
+        }
         StorePlan::Memory { capacity } => {
             Ok(StoreSource::Memory(memory::MemoryConfig::new(plan.copies(), *capacity)))
         }
@@ -200,15 +219,19 @@ fn source(plan: &Plan) -> Result<StoreSource, Error> {
 /// Threads that wait for file systems instead of the shards, on the cores that these leave free; a
 /// store in memory needs none.
 fn helpers(source: &StoreSource, plan: &Plan, cores: &[CoreId]) -> Result<Vec<Helpers>, Error> {
-    let (StoreSource::Files(shared), StorePlan::Files { waiting, .. }) = (source, &plan.store)
-    else {
-        return Ok(Vec::new());
+    let (threads, backend) = match (source, &plan.store) {
+        (StoreSource::Files(shared), StorePlan::Files { waiting, .. }) => {
+            let backend = FilesBackend::of(shared).map(|files| Arc::new(files) as Arc<dyn Backend>);
+            (waiting.helpers, backend)
+        }
+        (StoreSource::Ceph(backend), StorePlan::Ceph { helpers, .. }) => {
+            (*helpers, Some(Arc::new(backend.clone()) as Arc<dyn Backend>))
+        }
+        _ => return Ok(Vec::new()),
     };
     let shards = plan.shards();
-    let backend = FilesBackend::of(shared).map(|files| Arc::new(files) as Arc<dyn Backend>);
     let cores = cores.iter().skip(shards).map(|core| core.id).collect();
-    let config =
-        HelperConfig { threads: waiting.helpers, backend, cores, ..HelperConfig::new(shards) };
+    let config = HelperConfig { threads, backend, cores, ..HelperConfig::new(shards) };
     Helpers::start_for(config).map_err(|error| {
         Error::failure(format!("cannot start threads that wait for file systems: {error}"))
     })

@@ -10,7 +10,8 @@ use std::{ffi::OsString, path::PathBuf};
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
 pub struct ServeOptions {
-    /// A directory to export as /NAME, its last component; with :ro every change is refused
+    /// A directory to export as /NAME, its last component, or ceph:/PATH; with :ro every change is
+    /// refused
     #[arg(required_unless_present = "memory", value_name = "DIR[:ro]")]
     pub directories: Vec<OsString>,
     /// Keep files in memory, at most SIZE octets (K, M, G, T behind the number); auto: an eighth of

@@ -2,7 +2,8 @@
 //! before anything starts.
 
 use super::{
-    checks::{check_cores, check_memory, check_once, check_open, check_sharing},
+    ceph_url::{self, CephPlan},
+    checks::{check_cores, check_memory, check_once, check_open, check_sharing, cluster_of},
     need,
     options::{ModeOption, ServeOptions, SquashOption, SquashRule},
     ready_file,
@@ -10,7 +11,7 @@ use super::{
 use crate::{
     Error, address,
     admission::{self, Clients},
-    cidr, cluster,
+    cidr,
     descriptors::{self, Share, Wanted},
     replace, size,
 };
@@ -21,6 +22,7 @@ use stag_nfs::{
     export::ExportConfig,
     serve,
     store::{
+        ceph::CephExportConfig,
         files::{self, CallerMode, Callers, NetworkSquash, SlowExports, Squash, WaitingConfig},
         memory::{self, MemoryExport},
     },
@@ -98,6 +100,14 @@ pub enum StorePlan {
         /// Helpers, and the exports whose calls they make.
         waiting: WaitingConfig,
     },
+    /// Directories of a Ceph file system, alone or as a gateway of a cluster.
+    Ceph {
+        ceph: CephPlan,
+        state_dir: PathBuf,
+        callers: Callers,
+        cluster: Option<Cluster>,
+        helpers: usize,
+    },
     /// Memory, so many octets.
     Memory { capacity: usize },
 }
@@ -121,7 +131,11 @@ impl Plan {
         let is_of_this_host = addresses.iter().all(|at| at.ip().to_canonical().is_loopback());
         check_once(&addresses)?;
         check_open(&addresses, &clients)?;
-        let exports = exports(arguments)?;
+        let ceph = ceph_url::of(arguments)?;
+        let exports = match &ceph {
+            Some(ceph) => ceph.exports.iter().map(exported).collect(),
+            None => exports(arguments)?,
+        };
         let cores = usize::from(arguments.cores);
         check_cores(cores, fabrics.len())?;
         check_sharing(cores, &fabrics)?;
@@ -135,9 +149,16 @@ impl Plan {
         if let Some(file) = &arguments.ready_file {
             ready_file::clear(file)?;
         }
-        let store = match capacity {
-            Some(capacity) => StorePlan::Memory { capacity },
-            None => {
+        let store = match (capacity, ceph) {
+            (Some(capacity), _) => StorePlan::Memory { capacity },
+            (None, Some(ceph)) => StorePlan::Ceph {
+                ceph,
+                state_dir: state_dir(arguments.state_dir.as_deref(), &exports)?,
+                callers: callers(arguments, is_of_this_host)?,
+                cluster: cluster_of(arguments.cluster.as_deref(), &exports)?,
+                helpers: usize::from(arguments.helpers),
+            },
+            (None, None) => {
                 let state_dir = state_dir(arguments.state_dir.as_deref(), &exports)?;
                 let cluster = cluster_of(arguments.cluster.as_deref(), &exports)?;
                 let callers = callers(arguments, is_of_this_host)?;
@@ -239,23 +260,8 @@ impl Plan {
     }
 }
 
-/// Reads the cluster file. One that clients could read under an export is refused, as they could
-/// make file handles by its key.
-fn cluster_of(given: Option<&Path>, exports: &[Exported]) -> Result<Option<Cluster>, Error> {
-    let Some(file) = given else { return Ok(None) };
-    let cluster = cluster::read(file)?;
-    let real = fs::canonicalize(file).map_err(|error| {
-        Error::usage(format!("cannot find {}: {}", file.display(), plain(&error)))
-    })?;
-    let is_under = |path: &&PathBuf| real.starts_with(path);
-    match exports.iter().filter_map(|export| export.path.as_ref()).find(is_under) {
-        None => Ok(Some(cluster)),
-        Some(path) => Err(Error::usage(format!(
-            "the cluster file {} lies under {}, so that clients could read its key: move it",
-            file.display(),
-            path.display()
-        ))),
-    }
+fn exported(export: &CephExportConfig) -> Exported {
+    Exported { name: export.name.clone(), path: None, read_only: export.read_only }
 }
 
 /// The address for TCP beside the first one for RDMA, unless one is given: where a free port is

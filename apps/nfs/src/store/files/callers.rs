@@ -79,16 +79,7 @@ impl Callers {
     /// A sentence when privileged mode is asked for and cannot be had, or the anonymous
     /// user is no user.
     pub(super) fn decide(&self) -> Result<(Option<Policy>, String), StartError> {
-        if self.anon_uid == u32::MAX || self.anon_gid == u32::MAX {
-            return Err(StartError(format!("{} is the number of no user and no group", u32::MAX)));
-        }
-        let mut networks = self.networks.clone();
-        networks.sort_by_key(|rule| core::cmp::Reverse(rule.network.prefix_len()));
-        let policy = Policy {
-            squash: self.squash,
-            networks: networks.into(),
-            anonymous: User::new(self.anon_uid, self.anon_gid, []),
-        };
+        let policy = Policy::of(self)?;
         let why = match self.mode {
             Mode::Unprivileged => String::new(),
             Mode::Auto | Mode::Privileged => match user::check(&policy.anonymous) {
@@ -120,7 +111,7 @@ impl Default for Callers {
 
 /// Mapping of callers to users in privileged mode.
 #[derive(Clone, Debug)]
-pub(super) struct Policy {
+pub(in crate::store) struct Policy {
     squash: Squash,
     /// The smallest networks first.
     networks: Box<[NetworkSquash]>,
@@ -128,6 +119,21 @@ pub(super) struct Policy {
 }
 
 impl Policy {
+    /// The mapping that these rules mean, whatever the mode.
+    ///
+    /// # Errors
+    /// A sentence when the anonymous user is no user.
+    pub fn of(callers: &Callers) -> Result<Self, StartError> {
+        let Callers { squash, anon_uid, anon_gid, .. } = *callers;
+        if anon_uid == u32::MAX || anon_gid == u32::MAX {
+            return Err(StartError(format!("{} is the number of no user and no group", u32::MAX)));
+        }
+        let mut networks = callers.networks.clone();
+        networks.sort_by_key(|rule| core::cmp::Reverse(rule.network.prefix_len()));
+        let anonymous = User::new(anon_uid, anon_gid, []);
+        Ok(Self { squash, networks: networks.into(), anonymous })
+    }
+
     /// User of a caller that names nobody.
     pub fn anonymous(&self) -> User {
         self.anonymous

@@ -19,8 +19,7 @@ use rustix::fs::{AtFlags, Dev, FileType, Mode, OFlags, Statx, makedev, mkdirat, 
 use rustix::fs::{symlinkat, unlinkat};
 use rustix::path::DecInt;
 use stag_protocol::nfs::v3::{
-    Attributes, CreateHow, CreateVerifier, FileHandle, FileKind, SetAttributes, SetTime, Status,
-    Time, WccData,
+    Attributes, CreateHow, CreateVerifier, FileHandle, FileKind, SetAttributes, Status, WccData,
 };
 
 use super::attributes::{attributes, kind};
@@ -29,6 +28,7 @@ use super::errno::{status, status_of_io};
 use super::name::Name;
 use super::{Files, Intent, open_beneath};
 use crate::handle::{Birth, Identity};
+use crate::store::exclusive::{carries, carrying};
 use crate::store::{DeviceNode, Failed, MadeObject};
 
 /// Number of times that CREATE looks again when the name comes and goes in the meantime.
@@ -458,25 +458,4 @@ impl Files {
         let handle = self.issue(directory, name, &found)?;
         Ok((handle, attributes(&found, self.export_of(slot))))
     }
-}
-
-/// The times that an exclusively created file has until its client sets them: 31 bits each, which
-/// every file system keeps.
-fn times_of(verifier: CreateVerifier) -> (Time, Time) {
-    let [a, b, c, d, e, f, g, h] = verifier;
-    let time = |word| Time { seconds: u32::from_be_bytes(word) & 0x7fff_ffff, nanos: 0 };
-    (time([a, b, c, d]), time([e, f, g, h]))
-}
-
-fn carrying(verifier: CreateVerifier) -> SetAttributes {
-    let (mtime, atime) = times_of(verifier);
-    SetAttributes {
-        mtime: SetTime::Client(mtime),
-        atime: SetTime::Client(atime),
-        ..SetAttributes::default()
-    }
-}
-
-fn carries(found: &Attributes, verifier: CreateVerifier) -> bool {
-    (found.mtime, found.atime) == times_of(verifier)
 }

@@ -4,7 +4,7 @@ use rustix::io::Errno;
 use stag_protocol::nfs::v3::Status;
 
 /// The status that says the same as `errno`.
-pub(super) fn status(errno: Errno) -> Status {
+pub(in crate::store) fn status(errno: Errno) -> Status {
     // RFC 1813 §2.5 [1813-3]: an error of the file system becomes its NFS status
     match errno {
         Errno::PERM => Status::Perm,

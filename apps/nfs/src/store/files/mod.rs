@@ -82,7 +82,10 @@ use siblings::Letters;
 pub(crate) use waits::LateCalls;
 pub use waits::{FilesBackend, SlowExports, WaitingConfig};
 
+pub(in crate::store) use callers::Policy;
 pub use callers::{Callers, Mode as CallerMode, NetworkSquash, Squash};
+pub(in crate::store) use errno::status as errno_status;
+pub(in crate::store) use sync::Epoch;
 
 /// Files a shard keeps open at most, if descriptors allow it.
 pub const OPEN_FILES_MAX: usize = 16_384;

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use rustix::time::{ClockId, clock_gettime};
 use stag_protocol::nfs::v3::Verifier;
 
 use super::cache::FileCache;
@@ -129,7 +128,7 @@ impl SharedFiles {
             cluster,
             base,
             state_place: state.place(),
-            epoch: epoch()?,
+            epoch: Epoch::of_now()?,
             sync_directories: config.sync_directories,
             open_files,
             helping: HelpingStores { first: config.shards, count: helpers, open_files: helped },
@@ -218,14 +217,6 @@ fn check_openat2(export: &Export) -> Result<(), StartError> {
             Err(StartError(format!("cannot use openat2 on the export /{}: {error}", export.name())))
         }
     }
-}
-
-fn epoch() -> Result<Epoch, StartError> {
-    let path = Path::new("/proc/sys/kernel/random/boot_id");
-    let boot_id = std::fs::read(path).map_err(cannot("read", path))?;
-    let now = clock_gettime(ClockId::Realtime);
-    let nanos = now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec);
-    Ok(Epoch::new(&boot_id, nanos.unsigned_abs()))
 }
 
 /// Files each shard may keep open, and each of so many helpers: all of these have a quarter. Raises

@@ -1,11 +1,15 @@
 //! Stable storage, and the write verifier that tells when it failed us (RFC 1813 §3.3.7, §3.3.21).
 
 use core::hash::Hasher as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::time::{ClockId, clock_gettime};
 use siphasher::sip::SipHasher24;
 use stag_protocol::nfs::v3::Verifier;
+
+use crate::state::{StartError, cannot};
 
 /// The write verifier of this run: boot id, start time, and how many syncs failed since.
 ///
@@ -14,12 +18,24 @@ use stag_protocol::nfs::v3::Verifier;
 /// that was open then. One that is opened in the instant between another shard's failed sync and
 /// its count here is not told; the window is a few instructions wide.)
 #[derive(Debug)]
-pub(super) struct Epoch {
+pub(in crate::store) struct Epoch {
     base: u64,
     failed_syncs: Arc<AtomicU64>,
 }
 
 impl Epoch {
+    /// The verifier of a run that begins at this moment.
+    ///
+    /// # Errors
+    /// A sentence when the host does not say which boot this is.
+    pub fn of_now() -> Result<Self, StartError> {
+        let path = Path::new("/proc/sys/kernel/random/boot_id");
+        let boot_id = std::fs::read(path).map_err(cannot("read", path))?;
+        let now = clock_gettime(ClockId::Realtime);
+        let nanos = now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec);
+        Ok(Self::new(&boot_id, nanos.unsigned_abs()))
+    }
+
     /// The verifier of a run on the boot `boot_id` that began `started_ns` nanoseconds after 1970.
     pub fn new(boot_id: &[u8], started_ns: u64) -> Self {
         let mut hasher = SipHasher24::new();

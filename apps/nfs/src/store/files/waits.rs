@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use rustix::io::fcntl_dupfd_cloexec;
 use stag_engine::Time;
+use stag_nfs_os::user;
 use stag_protocol::nfs::v3::{FileHandle, Status, Verifier};
 
 use super::{Files, SharedFiles, SyncExtent, errno};
@@ -112,6 +113,8 @@ impl Backend for FilesBackend {
         if helper >= count {
             return Err(StartError(format!("there are {count} stores for helpers")));
         }
+        // The thread may act as an earlier caller: the state directory is the server's own.
+        user::leave().map_err(|error| StartError(format!("cannot act as the server: {error}")))?;
         let files = Files::open_with(&self.0, first + helper, open_files)?;
         Ok(Box::new(FilesHelper { files, is_flush_failing: false }))
     }

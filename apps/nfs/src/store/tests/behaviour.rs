@@ -68,8 +68,8 @@ on_every_store! {
         let file = bench.file(b"f", b"");
         for how in [StableHow::Unstable, StableHow::DataSync, StableHow::FileSync] {
             let done = bench.store.write(&file, 3, (&b"data"[..]).into(), how).unwrap();
-            let expected = (4, how, bench.store.verifier());
-            assert_eq!((done.count, done.committed, done.verifier), expected);
+            assert_eq!((done.count, done.verifier), (4, bench.store.verifier()));
+            assert!(done.committed >= how, "{how:?}");
         }
         let done = bench.store.commit(&file).unwrap();
         assert_eq!((done.verifier, done.file.after.unwrap().size), (bench.store.verifier(), 7));
@@ -330,7 +330,7 @@ on_every_store! {
         assert_eq!(bench.store.lookup(&root, b"present").unwrap().handle, file);
         bench.store.rename(NameIn::new(&a, b"b"), NameIn::new(&root, b"b")).unwrap();
         assert_eq!(bench.store.lookup(&b, b"..").unwrap().handle, root);
-        assert_eq!(bench.store.getattr(&a).unwrap().nlink, 2);
+        assert!(bench.counts_late || bench.store.getattr(&a).unwrap().nlink == 2);
         bench.store.rename(NameIn::new(&root, b"b"), NameIn::new(&root, b"a")).unwrap();
         assert_eq!(bench.store.getattr(&a), Err(Status::Stale), "an empty directory is replaced");
         assert_eq!(bench.store.lookup(&root, b"a").unwrap().handle, b);
@@ -416,7 +416,8 @@ on_every_store! {
         let (fsstat, attributes) = bench.store.fsstat(&root).unwrap();
         assert!(fsstat.total_octets >= fsstat.free_octets);
         assert!(fsstat.free_octets >= fsstat.available_octets);
-        assert!(fsstat.total_octets > 0 && attributes == bench.store.getattr(&root).unwrap());
+        assert!(fsstat.total_octets > 0, "{fsstat:?}");
+        assert_eq!(attributes, bench.store.getattr(&root).unwrap());
         let (fsinfo, _) = bench.store.fsinfo(&root).unwrap();
         assert_eq!((fsinfo.read_max, fsinfo.write_max), (1 << 20, 1 << 20));
         let (pathconf, _) = bench.store.pathconf(&root).unwrap();
@@ -467,4 +468,6 @@ fn refuses_every_change<S: Store + Procedures>(mut bench: Bench<S>) {
 fn a_read_only_export_refuses_every_change_before_it_touches_anything() {
     refuses_every_change(files(true));
     refuses_every_change(memory(true));
+    refuses_every_change(ceph(true));
+    cluster(true).into_iter().for_each(refuses_every_change);
 }

@@ -63,7 +63,8 @@ fn changes<S: Store + Procedures>(bench: &mut Bench<S>) -> Vec<Seen> {
 /// would show it.
 #[test]
 fn a_store_of_files_never_says_that_nobody_came_in_between() {
-    for (procedure, wcc, _) in changes(&mut files(false)) {
+    let of_files = changes(&mut files(false));
+    for (procedure, wcc, _) in of_files.into_iter().chain(changes(&mut ceph(false))) {
         assert_eq!(wcc.before, None, "{procedure}");
         assert!(wcc.after.is_some(), "{procedure}");
     }

@@ -10,6 +10,10 @@ use stag_pools::{Class, Pool};
 use stag_protocol::nfs::v3::{CreateHow, SetAttributes, SetTime};
 use tempfile::TempDir;
 
+use super::ceph::{
+    CephSession,
+    tests::{CephBench, CephPlace},
+};
 use super::files::{self, Files, SharedFiles};
 use super::memory::{self, Memory, MemoryExport};
 use super::*;
@@ -21,6 +25,8 @@ struct Bench<S> {
     store: S,
     root: FileHandle,
     pool: Pool,
+    /// True if a directory's links are counted some time after a change.
+    counts_late: bool,
     _home: TempDir,
 }
 
@@ -28,7 +34,7 @@ impl<S: Store + Procedures> Bench<S> {
     fn of(mut store: S, home: TempDir) -> Self {
         let root = store.mount(b"/data").unwrap();
         let classes = [Class { slot_len: 4096, count: 64 }, Class { slot_len: 1 << 20, count: 64 }];
-        Self { store, root, pool: Pool::new(&classes).unwrap(), _home: home }
+        Self { store, root, pool: Pool::new(&classes).unwrap(), counts_late: false, _home: home }
     }
 
     fn read(&mut self, file: &FileHandle, offset: u64, count: u32) -> Result<ReadDone, Status> {
@@ -135,10 +141,23 @@ fn memory_of(read_only: bool, capacity: usize) -> Bench<Memory> {
     Bench::of(store, home)
 }
 
+fn ceph(read_only: bool) -> Bench<CephSession> {
+    let home = tempfile::tempdir().unwrap();
+    let bench = CephBench::new(CephPlace::fake(&home), &home, read_only);
+    Bench::of(bench.session(), home)
+}
+
+/// On a real cluster, where there can be one.
+fn cluster(read_only: bool) -> Option<Bench<CephSession>> {
+    let home = tempfile::tempdir().unwrap();
+    let bench = CephBench::new(CephPlace::cluster()?, &home, read_only);
+    Some(Bench { counts_late: true, ..Bench::of(bench.session(), home) })
+}
+
 /// The same store, all calls of which go through a helper's hands.
 fn helped<S: FillRoom + Store>(bench: Bench<S>) -> Bench<Helped<S>> {
-    let Bench { store, root, pool, _home } = bench;
-    Bench { store: Helped::new(store), root, pool, _home }
+    let Bench { store, root, pool, counts_late, _home } = bench;
+    Bench { store: Helped::new(store), root, pool, counts_late, _home }
 }
 
 /// Runs one test on each store, directly and by helpers.
@@ -166,6 +185,16 @@ macro_rules! on_every_store {
             #[test]
             fn memory_by_helpers() {
                 run(&mut super::super::helped(super::super::memory(false)));
+            }
+            $(#[$attribute])*
+            #[test]
+            fn ceph() {
+                run(&mut super::super::ceph(false));
+            }
+            $(#[$attribute])*
+            #[test]
+            fn cluster() {
+                super::super::cluster(false).iter_mut().for_each(run);
             }
         })*
     };

@@ -434,3 +434,13 @@ fn random_lives_of_the_files_store_are_as_the_model_says() {
         play(seed, files(false), 200_000, 80);
     }
 }
+
+#[test]
+fn random_lives_of_the_ceph_store_are_as_the_model_says() {
+    for seed in 0..40 {
+        play(seed, ceph(false), 200_000, 80);
+    }
+    for seed in 0..4 {
+        cluster(false).into_iter().for_each(|bench| drop(play(seed, bench, 200_000, 80)));
+    }
+}

@@ -14,7 +14,9 @@ fn everything_works_without_privilege() {
     fs::set_permissions(home.path(), fs::Permissions::from_mode(0o777)).unwrap();
     // A copy: the build directory need not be readable by everyone.
     let copy = home.path().join("tests");
-    fs::copy(program, &copy).unwrap();
+    fs::copy(&program, &copy).unwrap();
+    let library = "libstag_ceph_fake.so";
+    fs::copy(program.with_file_name(library), home.path().join(library)).unwrap();
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = std::process::Command::new("setpriv");
     command.args(nobody).arg(copy).args([

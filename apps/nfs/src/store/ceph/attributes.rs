@@ -1,0 +1,237 @@
+//! Attributes in the words of NFS (`fattr3`, RFC 1813 §2.6), SETATTR, and what is told of the file
+//! system.
+
+use super::{
+    rights::{self, kind, must_be_regular},
+    session::{CallPurpose, CephSession, FoundFile, failed},
+};
+use crate::store::{Failed, StoreResult, TRANSFER_MAX, name::NAME_MAX};
+use rustix::fs::{major, minor};
+use stag_ceph::{CephStat, SetStamp, SetStat, SpaceUse, Stamp};
+use stag_protocol::nfs::v3::{
+    Attributes, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat, PathConf, SetAttributes,
+    SetTime, Status, Time, WccData,
+};
+use std::{
+    sync::PoisonError,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+/// Octets of directory entries that a client should ask for at once.
+const READDIR_PREFERRED: u32 = 32 << 10;
+/// Time for which the file system's space is believed: each question goes to a monitor.
+const SPACE_AGE: Duration = Duration::from_secs(1);
+/// Set-user-id and set-group-id.
+const SET_ID: u32 = 0o6000;
+
+/// All attributes of a file in an export.
+pub(super) fn attributes(stat: &CephStat, fsid: u64) -> Attributes {
+    Attributes {
+        kind: kind(stat),
+        // RFC 1813 §2.6 [1813-11]: every attribute that the file system has is returned
+        mode: u32::from(stat.mode) & 0o7777,
+        nlink: stat.links,
+        uid: stat.uid,
+        gid: stat.gid,
+        size: stat.size,
+        used: stat.blocks.saturating_mul(512),
+        device: DeviceNumber { major: major(stat.special), minor: minor(stat.special) },
+        fsid,
+        fileid: stat.inode,
+        atime: time(stat.accessed),
+        mtime: time(stat.modified),
+        ctime: time(stat.changed),
+    }
+}
+
+/// A time before 1970 reads as 1970, one after 2106 as 2106: the wire has 32 unsigned bits (RFC
+/// 1813 §2.6), and so has Ceph.
+fn time(stamp: Stamp) -> Time {
+    if stamp.seconds < 0 {
+        return Time::default();
+    }
+    let nanos = u32::try_from(stamp.nanos).unwrap_or(0);
+    match u32::try_from(stamp.seconds) {
+        Ok(seconds) => Time { seconds, nanos },
+        Err(_) => Time { seconds: u32::MAX, nanos: 999_999_999 },
+    }
+}
+
+fn stamp(time: Time) -> Result<Stamp, Status> {
+    if time.nanos >= 1_000_000_000 {
+        return Err(Status::Inval);
+    }
+    Ok(Stamp { seconds: i64::from(time.seconds), nanos: i64::from(time.nanos) })
+}
+
+fn now() -> Stamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
+    Stamp { seconds, nanos: i64::from(since.subsec_nanos()) }
+}
+
+fn set_stamp(set: SetTime) -> Result<Option<SetStamp>, Status> {
+    Ok(match set {
+        // RFC 1813 §3.3.2 [1813-23]: attributes that SETATTR does not name stay unchanged
+        SetTime::Keep => None,
+        // RFC 1813 §3.3.2 [1813-24]: a time is set to the server's or to the client's
+        SetTime::Server => Some(SetStamp::Now(now())),
+        SetTime::Client(time) => Some(SetStamp::At(stamp(time)?)),
+    })
+}
+
+/// Attributes to set in the words of Ceph, but for the size.
+pub(super) fn set_stat(set: &SetAttributes) -> Result<SetStat, Status> {
+    if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) {
+        return Err(Status::Inval);
+    }
+    if set.size.is_some_and(|size| i64::try_from(size).is_err()) {
+        return Err(Status::FBig);
+    }
+    Ok(SetStat {
+        mode: set.mode.map(|mode| mode & 0o7777),
+        uid: set.uid,
+        gid: set.gid,
+        size: None,
+        accessed: set_stamp(set.atime)?,
+        modified: set_stamp(set.mtime)?,
+    })
+}
+
+impl CephSession {
+    pub(super) fn set_attributes(
+        &self,
+        handle: &FileHandle,
+        set: &SetAttributes,
+        guard: Option<Time>,
+    ) -> StoreResult<WccData, WccData> {
+        let file = self.resolve(handle, CallPurpose::Change)?;
+        // RFC 1813 §3.3.2 [1813-21]: a guard that differs from ctime gets NFS3ERR_NOT_SYNC
+        let outcome = match guard {
+            Some(ctime) if ctime != time(file.stat.changed) => Err(Status::NotSync),
+            _ => self.apply(&file, set),
+        };
+        let about = self.wcc(&file);
+        outcome.map(|()| about).map_err(|status| Failed { status, about })
+    }
+
+    /// Sets attributes of a file as the caller, the size last: what is refused is refused before
+    /// content is cut.
+    pub(super) fn apply(&self, file: &FoundFile, set: &SetAttributes) -> Result<(), Status> {
+        let wanted = set_stat(set)?;
+        if wanted.mode.is_some() && kind(&file.stat) == FileKind::Symlink {
+            return Err(Status::NotSupp);
+        }
+        if set.size.is_some() {
+            must_be_regular(&file.stat)?;
+            self.judge(file, rights::WRITE)?;
+        }
+        if wanted != SetStat::default() {
+            let outcome = self.as_caller(|user| file.held.inode.set_attributes(&wanted, user));
+            outcome.map_err(|errno| self.fails(&file.live, errno))?;
+        }
+        match set.size {
+            Some(size) => self.cut(file, size, &wanted),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets the size, for a caller who was judged; and the times once more, which it changes.
+    fn cut(&self, file: &FoundFile, size: u64, wanted: &SetStat) -> Result<(), Status> {
+        let mode = self.mode_after_change(file).filter(|_| wanted.mode.is_none());
+        // RFC 1813 §3.3.2 [1813-22]: a new size cuts the file or extends it by zeros
+        let set = SetStat { size: Some(size), mode, ..SetStat::default() };
+        let SetStat { accessed, modified, .. } = *wanted;
+        let times = SetStat { accessed, modified, ..SetStat::default() };
+        for set in [set, times].iter().filter(|set| **set != SetStat::default()) {
+            let outcome = file.held.inode.set_attributes(set, &self.root());
+            outcome.map_err(|errno| self.fails(&file.live, errno))?;
+        }
+        Ok(())
+    }
+
+    /// The mode that a change of content leaves, where that is another one: whoever is not root
+    /// must not change what a program does that others run as its owner.
+    pub(super) fn mode_after_change(&self, file: &FoundFile) -> Option<u32> {
+        let mode = u32::from(file.stat.mode) & 0o7777;
+        // Without the right of the group to execute, set-group-id means something else.
+        let lost = if mode & 0o010 != 0 { SET_ID } else { 0o4000 };
+        (self.user().uid() != 0 && mode & lost != 0).then_some(mode & !lost)
+    }
+
+    /// Refuses the caller content of a file.
+    pub(super) fn judge(&self, file: &FoundFile, need: u32) -> Result<(), Status> {
+        rights::judge(&file.held.inode, &file.stat, self.user(), need)
+            .map_err(|errno| self.fails(&file.live, errno))
+    }
+
+    fn space(&self, file: &FoundFile) -> Result<SpaceUse, Status> {
+        let known = *self.shared.space.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((told, space)) = known
+            && told.elapsed() < SPACE_AGE
+        {
+            return Ok(space);
+        }
+        let space = file.held.inode.space().map_err(|errno| self.fails(&file.live, errno))?;
+        let mut known = self.shared.space.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = Some((Instant::now(), space));
+        Ok(space)
+    }
+
+    pub(super) fn system_space(&self, object: &FileHandle) -> StoreResult<(FsStat, Attributes)> {
+        let file = self.resolve(object, CallPurpose::Look)?;
+        let attributes = self.attributes_of(&file);
+        let space = self.space(&file).map_err(failed(Some(attributes)))?;
+        let octets = |blocks: u64| blocks.saturating_mul(space.block_len);
+        let fsstat = FsStat {
+            total_octets: octets(space.blocks),
+            free_octets: octets(space.free),
+            // RFC 1813 §3.3.18 [1813-89]: an FSSTAT counts octets and files: all, free, available
+            available_octets: octets(space.available),
+            total_files: space.files,
+            free_files: space.files_free,
+            available_files: space.files_free,
+            unchanged_seconds: 0,
+        };
+        Ok((fsstat, attributes))
+    }
+
+    pub(super) fn system_info(&self, object: &FileHandle) -> StoreResult<(FsInfo, Attributes)> {
+        let file = self.resolve(object, CallPurpose::Look)?;
+        let fsinfo = FsInfo {
+            read_max: TRANSFER_MAX,
+            // RFC 1813 §3.3.19 [1813-90]: the preferred sizes are the largest ones
+            read_preferred: TRANSFER_MAX,
+            read_multiple: 4096,
+            write_max: TRANSFER_MAX,
+            write_preferred: TRANSFER_MAX,
+            write_multiple: 4096,
+            readdir_preferred: READDIR_PREFERRED,
+            // RFC 1813 §3.3.19 [1813-93]: maxfilesize is the size of the largest file
+            // The file system has a limit of its own, which no call tells: NFS3ERR_FBIG does.
+            file_size_max: i64::MAX as u64,
+            // RFC 1813 §3.3.19 [1813-91]: times are kept to the accuracy of time_delta
+            time_delta: Time { seconds: 0, nanos: 1 },
+            // RFC 1813 §3.3.19 [1813-92]: the FSINFO properties describe what is supported
+            properties: FsInfo::LINK | FsInfo::SYMLINK | FsInfo::HOMOGENEOUS | FsInfo::CAN_SET_TIME,
+        };
+        Ok((fsinfo, self.attributes_of(&file)))
+    }
+
+    pub(super) fn path_limits(&self, object: &FileHandle) -> StoreResult<(PathConf, Attributes)> {
+        let file = self.resolve(object, CallPurpose::Look)?;
+        let pathconf = PathConf {
+            // RFC 1813 §3.3.20 [1813-94]: linkmax is the largest number of hard links
+            // Ceph counts them in 32 bits and has no other limit.
+            link_max: i32::MAX as u32,
+            name_max: NAME_MAX as u32,
+            // RFC 1813 §3.3.20 [1813-95]: names are never cut, and their case is kept and compared
+            no_trunc: true,
+            // RFC 1813 §3.3.20 [1813-96]: chown_restricted says if only root gives files away
+            chown_restricted: true,
+            case_insensitive: false,
+            case_preserving: true,
+        };
+        Ok((pathconf, self.attributes_of(&file)))
+    }
+}

@@ -1,0 +1,250 @@
+//! CREATE, MKDIR, SYMLINK, MKNOD (RFC 1813 §3.3.8–3.3.11).
+
+use super::{
+    attributes::set_stat,
+    rights::{self, kind},
+    session::{CName, CallPurpose, CephSession, FoundFile},
+};
+use crate::store::{
+    DeviceNode, Failed, MadeObject, StoreResult,
+    exclusive::{carries, carrying},
+    name::Name,
+};
+use rustix::{fs::makedev, io::Errno};
+use stag_ceph::{CephInode, CephStat, UserPerm};
+use stag_protocol::nfs::v3::{CreateHow, FileHandle, FileKind, SetAttributes, Status, WccData};
+use std::ffi::CString;
+
+const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
+/// Octets of a link's longest target, as on Linux.
+const TARGET_MAX: usize = 4095;
+
+/// An object that was made.
+type Made = Result<(CephInode, CephStat), Errno>;
+
+impl CephSession {
+    /// Makes an object in a directory by `make`.
+    fn make(
+        &self,
+        directory: &FileHandle,
+        name: &[u8],
+        make: impl FnOnce(&FoundFile, Name<'_>) -> Result<FoundFile, Status>,
+    ) -> StoreResult<MadeObject, WccData> {
+        let parent = self.directory(directory, CallPurpose::Change)?;
+        // RFC 1813 §3.3.9 [1813-64]: a MKDIR of . or .. gets NFS3ERR_EXIST
+        let outcome = Name::of(name, Status::Exist, Status::Exist).and_then(|name| {
+            self.must_be_no_snapshot(&parent, name, Status::Acces)?;
+            make(&parent, name)
+        });
+        let about = self.wcc(&parent);
+        match outcome {
+            Ok(made) => {
+                let handle = self.handle(&made.export, made.held.vino);
+                Ok(MadeObject { handle, attributes: self.attributes_of(&made), directory: about })
+            }
+            Err(status) => Err(Failed { status, about }),
+        }
+    }
+
+    /// Makes an object as the caller, and gives it the attributes that were asked for. One that
+    /// cannot have them is taken away again.
+    fn make_new(
+        &self,
+        parent: &FoundFile,
+        name: Name<'_>,
+        set: &SetAttributes,
+        make: impl FnOnce(&CName, &UserPerm<'_>) -> Made,
+    ) -> Result<FoundFile, Status> {
+        set_stat(set)?;
+        let text = CName::of(name);
+        let made = self.as_caller(|user| make(&text, user));
+        let (inode, stat) = made.map_err(|errno| self.fails_once(&parent.live, errno))?;
+        let made = self.hold(parent, inode, stat);
+        match self.settle(&made, set) {
+            Ok(()) => self.look(made.live, made.export, made.held),
+            Err(status) => {
+                let remove = match kind(&made.stat) {
+                    FileKind::Directory => CephInode::remove_directory,
+                    _ => CephInode::unlink,
+                };
+                // What cannot be taken away stays, as after a crash.
+                let _ = remove(&parent.held.inode, text.text(), &self.root());
+                made.live.table.let_go(made.held.vino);
+                Err(status)
+            }
+        }
+    }
+
+    /// Gives an object just made the attributes asked for, as far as the library did not.
+    fn settle(&self, made: &FoundFile, set: &SetAttributes) -> Result<(), Status> {
+        let nothing = SetAttributes::default();
+        let owner = SetAttributes { uid: set.uid, gid: set.gid, ..nothing };
+        if set.uid.is_some_and(|uid| uid != made.stat.uid)
+            || set.gid.is_some_and(|gid| gid != made.stat.gid)
+        {
+            // Clients name owners that their server may refuse.
+            match self.apply(made, &owner) {
+                Ok(()) | Err(Status::Perm) => {}
+                Err(status) => return Err(status),
+            }
+        }
+        let found = u32::from(made.stat.mode) & 0o7777;
+        let wanted = match kind(&made.stat) {
+            FileKind::Symlink => None,
+            // A directory hands its group down to directories made in it.
+            FileKind::Directory => Some(set.mode.unwrap_or(DIRECTORY_MODE) | found & 0o2000),
+            _ => Some(set.mode.unwrap_or(FILE_MODE)),
+        };
+        let mode = wanted.map(|mode| mode & 0o7777).filter(|mode| *mode != found);
+        let size = set.size.filter(|size| kind(&made.stat) == FileKind::Regular && *size != 0);
+        let (atime, mtime) = (set.atime, set.mtime);
+        // RFC 1813 §3.3.8 [1813-63]: a new object has the attributes asked for
+        for part in [
+            SetAttributes { size, ..nothing },
+            SetAttributes { mode, ..nothing },
+            SetAttributes { atime, mtime, ..nothing },
+        ] {
+            self.apply(made, &part)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn create_file(
+        &self,
+        directory: &FileHandle,
+        name: &[u8],
+        how: &CreateHow,
+    ) -> StoreResult<MadeObject, WccData> {
+        self.make(directory, name, |parent, name| {
+            let set = match how {
+                CreateHow::Unchecked(set) | CreateHow::Guarded(set) => *set,
+                // RFC 1813 §3.3.8 [1813-57]: the verifier of an EXCLUSIVE CREATE is stored with the
+                // file
+                CreateHow::Exclusive(verifier) => carrying(*verifier),
+            };
+            let mode = set.mode.unwrap_or(FILE_MODE) & 0o7777;
+            let mut opened = None;
+            let made = self.make_new(parent, name, &set, |text, user| {
+                let parent = &parent.held.inode;
+                let (inode, file, stat) = parent.create(text.text(), mode, true, user)?;
+                opened = Some(file);
+                Ok((inode, stat))
+            });
+            // Opened by a caller, not by root: another one would read and write by it.
+            drop(opened);
+            match made {
+                Err(Status::Exist) => self.create_again(parent, name, how),
+                other => other,
+            }
+        })
+    }
+
+    /// CREATE of a name that is taken.
+    fn create_again(
+        &self,
+        parent: &FoundFile,
+        name: Name<'_>,
+        how: &CreateHow,
+    ) -> Result<FoundFile, Status> {
+        let found = self.as_caller(|user| self.entry(parent, name.octets(), user))?;
+        // RFC 1813 §3.3.8 [1813-61]: a CREATE over another kind of object gets NFS3ERR_EXIST
+        if kind(&found.stat) != FileKind::Regular {
+            return Err(Status::Exist);
+        }
+        match how {
+            // RFC 1813 §3.3.8 [1813-58]: an EXCLUSIVE CREATE succeeds again with the same verifier
+            CreateHow::Exclusive(verifier)
+                if found.stat.size == 0 && carries(&self.attributes_of(&found), *verifier) =>
+            {
+                Ok(found)
+            }
+            // RFC 1813 §3.3.8 [1813-56]: a GUARDED CREATE of an existing name gets NFS3ERR_EXIST
+            CreateHow::Exclusive(_) | CreateHow::Guarded(_) => Err(Status::Exist),
+            CreateHow::Unchecked(set) => {
+                // RFC 1813 §3.3.8 [1813-55]: an UNCHECKED CREATE of an existing file sets its size
+                // only
+                let only = SetAttributes { size: set.size, ..SetAttributes::default() };
+                self.apply(&found, &only)?;
+                self.look(found.live, found.export, found.held)
+            }
+        }
+    }
+
+    pub(super) fn make_directory(
+        &self,
+        directory: &FileHandle,
+        name: &[u8],
+        set: &SetAttributes,
+    ) -> StoreResult<MadeObject, WccData> {
+        let mode = set.mode.unwrap_or(DIRECTORY_MODE) & 0o7777;
+        let set = &SetAttributes { size: None, ..*set };
+        self.make(directory, name, |parent, name| {
+            self.make_new(parent, name, set, |text, user| {
+                parent.held.inode.make_directory(text.text(), mode, user)
+            })
+        })
+    }
+
+    pub(super) fn make_symlink(
+        &self,
+        directory: &FileHandle,
+        name: &[u8],
+        target: &[u8],
+        set: &SetAttributes,
+    ) -> StoreResult<MadeObject, WccData> {
+        let set = &SetAttributes { size: None, ..*set };
+        self.make(directory, name, |parent, name| {
+            if target.is_empty() {
+                return Err(Status::Inval);
+            }
+            if target.len() > TARGET_MAX {
+                return Err(Status::NameTooLong);
+            }
+            let target = CString::new(target).map_err(|_| Status::Inval)?;
+            // RFC 1813 §3.3.10 [1813-65]: a symbolic link is never visible without its target
+            self.make_new(parent, name, set, |text, user| {
+                parent.held.inode.make_link(text.text(), &target, user)
+            })
+        })
+    }
+
+    pub(super) fn make_special(
+        &self,
+        directory: &FileHandle,
+        name: &[u8],
+        DeviceNode { kind, device }: DeviceNode,
+        set: &SetAttributes,
+    ) -> StoreResult<MadeObject, WccData> {
+        let set = &SetAttributes { size: None, ..*set };
+        self.make(directory, name, |parent, name| {
+            let is_device = matches!(kind, FileKind::Block | FileKind::Character);
+            let format = match kind {
+                FileKind::Fifo => 0o010_000,
+                FileKind::Character => 0o020_000,
+                FileKind::Block => 0o060_000,
+                FileKind::Socket => 0o140_000,
+                // RFC 1813 §3.3.11 [1813-66]: a MKNOD of a file, directory or link gets
+                // NFS3ERR_BADTYPE
+                FileKind::Regular | FileKind::Directory | FileKind::Symlink => {
+                    return Err(Status::BadType);
+                }
+            };
+            // The library makes a device for whoever may make a name.
+            if is_device && self.user().uid() != 0 {
+                return Err(Status::Perm);
+            }
+            let number = if is_device { makedev(device.major, device.minor) } else { 0 };
+            let mode = format | set.mode.unwrap_or(FILE_MODE) & 0o7777;
+            self.make_new(parent, name, set, |text, user| {
+                parent.held.inode.make_node(text.text(), mode, number, user)
+            })
+        })
+    }
+
+    /// The rights of the caller to an object, of those asked for.
+    pub(super) fn rights_of(&self, file: &FoundFile) -> Result<u32, Status> {
+        rights::rights(&file.held.inode, &file.stat, self.user())
+            .map_err(|errno| self.fails(&file.live, errno))
+    }
+}

@@ -1,0 +1,155 @@
+//! Inodes that are held: each known file keeps its capabilities in the client, and an open file
+//! where content was asked for. What nobody used for longest goes when there are too many, and what
+//! the metadata servers want back goes at once.
+
+use rustix::io::Errno;
+use stag_ceph::{CephFile, CephInode, CephMount, OpenFlags, Released, UserPerm, Vino};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+/// A file that is held.
+#[derive(Debug)]
+pub(super) struct HeldInode {
+    pub(super) vino: Vino,
+    pub(super) inode: CephInode,
+    /// Opened by root for everybody: who may read and write is judged call by call.
+    file: OnceLock<CephFile>,
+}
+
+impl HeldInode {
+    pub(super) fn new(vino: Vino, inode: CephInode) -> Self {
+        Self { vino, inode, file: OnceLock::new() }
+    }
+
+    /// Keeps a file that is open already.
+    pub(super) fn keep(&self, file: CephFile) {
+        // One that is there is as good.
+        let _ = self.file.set(file);
+    }
+
+    /// The open file, to read and write where that can be.
+    pub(super) fn file(&self) -> Result<&CephFile, Errno> {
+        if let Some(file) = self.file.get() {
+            return Ok(file);
+        }
+        let root = UserPerm::root(self.inode.library());
+        // Two threads may open it at a time: one file is kept, and nobody waits with a lock.
+        let opened = match self.inode.open(OpenFlags::ReadWrite, &root) {
+            // A snapshot, or a Ceph user that may only read.
+            Err(Errno::ROFS | Errno::ACCESS | Errno::PERM) => {
+                self.inode.open(OpenFlags::Read, &root)?
+            }
+            other => other?,
+        };
+        Ok(self.file.get_or_init(|| opened))
+    }
+}
+
+#[derive(Debug, Default)]
+struct HeldPlaces {
+    places: HashMap<Vino, (Arc<HeldInode>, u64)>,
+    /// Inodes by the time of their last use.
+    order: BTreeMap<u64, Vino>,
+    clock: u64,
+}
+
+impl HeldPlaces {
+    fn touch(&mut self, vino: Vino) -> Option<Arc<HeldInode>> {
+        let (held, used) = self.places.get_mut(&vino)?;
+        self.clock += 1;
+        self.order.remove(used);
+        *used = self.clock;
+        self.order.insert(self.clock, vino);
+        Some(Arc::clone(held))
+    }
+
+    fn take(&mut self, vino: Vino) -> Option<Arc<HeldInode>> {
+        let (held, used) = self.places.remove(&vino)?;
+        self.order.remove(&used);
+        Some(held)
+    }
+}
+
+/// The inodes that a mount holds.
+#[derive(Debug)]
+pub(super) struct HeldTable {
+    held: Mutex<HeldPlaces>,
+    capacity: usize,
+}
+
+impl HeldTable {
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { held: Mutex::default(), capacity: capacity.max(1) }
+    }
+
+    fn places(&self) -> MutexGuard<'_, HeldPlaces> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A file by its number.
+    pub(super) fn hold(&self, mount: &CephMount, vino: Vino) -> Result<Arc<HeldInode>, Errno> {
+        let known = self.places().touch(vino);
+        match known {
+            Some(held) => Ok(held),
+            None => Ok(self.add(HeldInode::new(vino, mount.inode(vino)?))),
+        }
+    }
+
+    /// Keeps an inode that a call brought. What goes for it goes when the lock is free, for closing
+    /// a file may take long.
+    pub(super) fn add(&self, held: HeldInode) -> Arc<HeldInode> {
+        let vino = held.vino;
+        let mut places = self.places();
+        if let Some(known) = places.touch(vino) {
+            drop(places);
+            if let Some(file) = held.file.into_inner() {
+                known.keep(file);
+            }
+            return known;
+        }
+        let held = Arc::new(held);
+        places.clock += 1;
+        let now = places.clock;
+        places.places.insert(vino, (Arc::clone(&held), now));
+        places.order.insert(now, vino);
+        let mut gone = Vec::new();
+        while places.places.len() > self.capacity
+            && let Some((_, oldest)) = places.order.pop_first()
+        {
+            gone.extend(places.places.remove(&oldest));
+        }
+        drop(places);
+        drop(gone);
+        held
+    }
+
+    /// Lets go of a file.
+    pub(super) fn let_go(&self, vino: Vino) {
+        let gone = self.places().take(vino);
+        drop(gone);
+    }
+
+    /// Lets go of what the metadata servers want back.
+    pub(super) fn give_back(&self, released: Released) {
+        let gone: Vec<_> = match released {
+            Released::All => {
+                let mut places = self.places();
+                let all = std::mem::take(&mut *places);
+                drop(places);
+                all.places.into_values().map(|(held, _)| held).collect()
+            }
+            Released::These(inodes) => {
+                let mut places = self.places();
+                inodes.into_iter().filter_map(|vino| places.take(vino)).collect()
+            }
+        };
+        drop(gone);
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.places().places.len()
+    }
+}

@@ -1,0 +1,279 @@
+//! Files of a Ceph file system, through libcephfs (`stag-ceph`): one mount for a process, whatever
+//! its exports and shards, every call of which may wait and is carried out by a helper.
+//!
+//! | part | content |
+//! |---|---|
+//! | `life.rs` | the mount: made, lost, made again |
+//! | `held.rs` | inodes and open files that are held |
+//! | `session.rs` | the store as a helper has it: callers, handles, errors |
+//! | `content.rs` | READ, WRITE, COMMIT |
+//! | `names.rs`, `create.rs` | procedures on names |
+//! | `attributes.rs`, `rights.rs`, `acl.rs` | attributes, and who may |
+//! | `procedures.rs` | the procedures of NFS, each by one of the parts |
+//!
+//! **A handle** is an inode number and a snapshot with a tag (`crate::handle`): Ceph never gives a
+//! number twice, and any gateway finds a file by it. The tag is the wall: libcephfs opens whatever
+//! number it is asked for, in whatever directory is mounted.
+//!
+//! **What is acknowledged is stored.** Without libcephfs's object cache a WRITE that returns is on
+//! the OSDs, so an unstable one is answered as DATA_SYNC. FILE_SYNC and COMMIT sync the file and
+//! ask for its attributes, for after an eviction the sync alone says yes.
+//!
+//! **Attributes from before a change** are never told: another client may come in between.
+//!
+//! **Eviction.** When a call says that the session is gone, a thread mounts again, the write
+//! verifier moves, and calls meanwhile get NFS3ERR_JUKEBOX. A change of names that was under way at
+//! that moment may have happened, so it gets NFS3ERR_IO; before such a change the directory's
+//! attributes are asked for, so that one on a session that is gone already fails there, with
+//! nothing done.
+
+mod acl;
+mod attributes;
+mod content;
+mod create;
+mod held;
+mod life;
+mod names;
+mod procedures;
+mod rights;
+mod session;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use super::files::{Callers, Epoch, Policy};
+use super::{Backend, HelperStore};
+use crate::{
+    cluster::Cluster,
+    export::{ExportId, check_name, ids_by_name},
+    handle::HandleKey,
+    state::{StartError, StateDirectory},
+};
+use life::{MountLife, MountRecipe};
+pub(in crate::store) use session::CephSession;
+use stag_ceph::{Library, SpaceUse};
+use stag_protocol::nfs::v3::Verifier;
+use std::{
+    collections::HashSet,
+    ffi::CString,
+    fmt,
+    os::linux::net::SocketAddrExt,
+    os::unix::net::{SocketAddr, UnixListener},
+    path::PathBuf,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+/// Inodes held at a time: about 50 MiB here, and as much in the metadata servers.
+pub const INODES: usize = 16_384;
+
+/// A directory of the file system to export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CephExportConfig {
+    /// The name clients mount it by, without the slash before it.
+    pub name: String,
+    /// The directory, from the file system's root.
+    pub path: String,
+    /// True if every change is refused with NFS3ERR_ROFS.
+    pub read_only: bool,
+}
+
+/// Content of the store and the client that it is.
+#[derive(Clone, Debug)]
+pub struct CephConfig {
+    /// The library.
+    pub library: &'static Library,
+    /// The Ceph user, without `client.`; `admin` if None.
+    pub user: Option<String>,
+    /// The configuration file; where Ceph looks if None.
+    pub configuration: Option<PathBuf>,
+    /// The file system; the default one if None.
+    pub file_system: Option<String>,
+    /// Name of this gateway, which no other client of the cluster has.
+    pub node: String,
+    /// Directories to export.
+    pub exports: Vec<CephExportConfig>,
+    /// Directory for the key and the exports' ids.
+    pub state_dir: PathBuf,
+    /// The cluster file's content.
+    pub cluster: Option<Cluster>,
+    /// Rules that tell callers apart; the mode means nothing here.
+    pub callers: Callers,
+    /// Inodes to hold at a time.
+    pub inodes: usize,
+    /// True if clients may look at snapshots, by the name that Ceph gives them (`.snap`).
+    pub snapshots: bool,
+}
+
+/// An exported directory.
+#[derive(Debug)]
+struct CephExport {
+    /// Its place among all.
+    place: usize,
+    id: ExportId,
+    name: String,
+    read_only: bool,
+    fsid: u64,
+}
+
+/// The parts of the store that all helpers and shards share.
+struct CephShared {
+    life: Arc<MountLife>,
+    exports: Vec<Arc<CephExport>>,
+    handles: HandleKey,
+    policy: Policy,
+    snapshots: bool,
+    /// Space, and when a monitor told it.
+    space: Mutex<Option<(Instant, SpaceUse)>>,
+    _state: StateDirectory,
+    /// Keeps other processes of this host from the gateway's name.
+    _name: UnixListener,
+}
+
+/// A file system of Ceph that is served.
+#[derive(Clone)]
+pub struct CephBackend(Arc<CephShared>);
+
+impl CephBackend {
+    /// Begins to mount the file system, and returns at once: calls are answered with
+    /// NFS3ERR_JUKEBOX until it is there. Threads of the library keep to the cores of the caller.
+    ///
+    /// # Errors
+    /// A sentence when a name is unfit or in use, or the configuration cannot be read.
+    pub fn open(config: &CephConfig) -> Result<Self, StartError> {
+        let mut names = HashSet::new();
+        for export in &config.exports {
+            check_name(&export.name)?;
+            if !names.insert(export.name.as_str()) {
+                return Err(StartError(format!("two exports have the name {}", export.name)));
+            }
+        }
+        let policy = Policy::of(&config.callers)?;
+        let state = StateDirectory::open(&config.state_dir)?;
+        let exports = exports(config, &state)?;
+        let handles = config.cluster.as_ref().map_or_else(|| state.handles(), Cluster::handles);
+        let name = session_name(&config.node)?;
+        let lock = take_name(&name)?;
+        let recipe = recipe(config, name)?;
+        let prepared = recipe.prepare()?;
+        let life = MountLife::begin(recipe, prepared, Epoch::of_now()?)?;
+        Ok(Self(Arc::new(CephShared {
+            life,
+            exports,
+            handles,
+            policy,
+            snapshots: config.snapshots,
+            space: Mutex::new(None),
+            _state: state,
+            _name: lock,
+        })))
+    }
+
+    /// Waits until the file system is mounted; false when it is not in time.
+    pub fn wait(&self, limit: Duration) -> bool {
+        self.0.life.wait(limit)
+    }
+
+    /// Ends the session with the cluster, so that no other client waits for what this one held.
+    /// False when that takes longer than `limit`, because calls are blocked.
+    pub fn close(&self, limit: Duration) -> bool {
+        self.0.life.close(limit)
+    }
+}
+
+impl fmt::Debug for CephBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CephBackend({:?})", self.0.exports)
+    }
+}
+
+impl Backend for CephBackend {
+    fn open_helper(&self, _helper: usize) -> Result<Box<dyn HelperStore>, StartError> {
+        Ok(Box::new(CephSession::new(Arc::clone(&self.0))))
+    }
+
+    fn exports(&self) -> Vec<String> {
+        self.0.exports.iter().map(|export| export.name.clone()).collect()
+    }
+
+    fn verifier(&self) -> Verifier {
+        self.0.life.epoch.verifier()
+    }
+}
+
+fn exports(
+    config: &CephConfig,
+    state: &StateDirectory,
+) -> Result<Vec<Arc<CephExport>>, StartError> {
+    let cluster = config.cluster.as_ref();
+    let named: Vec<_> = config
+        .exports
+        .iter()
+        .map(|export| (export.name.as_str(), format!("ceph:{}", export.path)))
+        .collect();
+    let ids = ids_by_name(&named, state, cluster)?;
+    let handles = cluster.map_or_else(|| state.handles(), Cluster::handles);
+    let mut exports = Vec::with_capacity(ids.len());
+    for (place, (export, id)) in config.exports.iter().zip(ids).enumerate() {
+        let (name, read_only, fsid) = (export.name.clone(), export.read_only, handles.fsid(id));
+        exports.push(Arc::new(CephExport { place, id, name, read_only, fsid }));
+    }
+    Ok(exports)
+}
+
+/// The name of the session, by which a metadata server knows it.
+///
+/// # Errors
+/// A sentence when the node's name is unfit.
+pub fn session_name(node: &str) -> Result<String, StartError> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if node.is_empty() || node.len() > 64 || !node.chars().all(is_plain) {
+        return Err(StartError(format!(
+            "{node:?} cannot name a gateway: 1 to 64 letters, digits, dots, hyphens and underscores"
+        )));
+    }
+    Ok(format!("stag-{node}"))
+}
+
+/// Takes the name on this host; it is free again when the process ends, however that happens.
+fn take_name(name: &str) -> Result<UnixListener, StartError> {
+    let address = SocketAddr::from_abstract_name(format!("ceph-session-{name}"));
+    address.and_then(|address| UnixListener::bind_addr(&address)).map_err(|error| {
+        StartError(match error.kind() {
+            std::io::ErrorKind::AddrInUse => format!(
+                "another process of this host serves Ceph under the name {name}, and each would \
+                 end the other's session: give this one a name of its own, node=NAME"
+            ),
+            _ => format!("cannot take the name {name} on this host: {error}"),
+        })
+    })
+}
+
+/// One export is what is mounted, so that a quota on it shows; with several it is the root.
+fn recipe(config: &CephConfig, name: String) -> Result<MountRecipe, StartError> {
+    let components = |export: &CephExportConfig| -> Result<Vec<CString>, StartError> {
+        let names = export.path.split('/').filter(|name| !name.is_empty());
+        names
+            .map(|name| match name {
+                "." | ".." => Err(StartError(format!("{} is no plain path", export.path))),
+                _ => {
+                    CString::new(name).map_err(|_| StartError("a path has a zero octet".to_owned()))
+                }
+            })
+            .collect()
+    };
+    let paths = config.exports.iter().map(components).collect::<Result<Vec<_>, _>>()?;
+    let (path, exports) = match (config.exports.as_slice(), paths.as_slice()) {
+        ([only], [names]) if !names.is_empty() => (only.path.clone(), vec![Vec::new()]),
+        _ => ("/".to_owned(), paths),
+    };
+    Ok(MountRecipe {
+        library: config.library,
+        user: config.user.clone(),
+        configuration: config.configuration.clone(),
+        file_system: config.file_system.clone(),
+        path,
+        name,
+        exports,
+        inodes: config.inodes,
+    })
+}
