@@ -55,8 +55,8 @@ impl<'a> CallHeader<'a> {
         Self::parse_nobody(reader).or_else(|| Self::parse_user(reader))
     }
 
-    /// The header of a call of nobody in particular: AUTH_NONE twice, in one piece. Nothing is taken
-    /// of any other call.
+    /// The header of a call of nobody in particular: AUTH_NONE twice, in one piece. Nothing is
+    /// taken of any other call.
     #[inline(always)]
     pub fn parse_nobody(reader: &mut Reader<'a>) -> Option<Self> {
         let nobody = reader.words_if(|[_, kind, rpc_version, _, _, _, auth @ ..]: &[u32; 10]| {
