@@ -53,6 +53,8 @@ impl<'a, T: Codec<'a> + PartialEq> PartialEq for List<'a, T> {
     }
 }
 
+impl<'a, T: Codec<'a> + Eq> Eq for List<'a, T> {}
+
 impl<'a, T: Codec<'a> + fmt::Debug> fmt::Debug for List<'a, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.clone()).finish()

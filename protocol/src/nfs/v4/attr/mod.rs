@@ -1,0 +1,206 @@
+//! Attributes of files and file systems (RFC 8881 §5, RFC 7862 §12, RFC 8276 §8.1).
+
+mod table;
+
+pub use table::{Attribute, AttributeValues};
+
+use super::forms::{numbers, record, union};
+use super::{Bitmap, Handle4, Owner4, Status4, Time4};
+use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
+
+/// Use that an attribute allows (RFC 8881 §5.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttributeAccess {
+    /// Read only.
+    Read,
+    /// Read and set.
+    ReadWrite,
+    /// Set only: it stands for another attribute.
+    Write,
+}
+
+/// Attributes as the wire has them: which there are, and their values one behind the other in
+/// rising order (`fattr4`, RFC 8881 §3.3.9). The values are judged by [`RawAttributes::values`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RawAttributes<'a> {
+    /// Attributes whose values follow.
+    pub mask: Bitmap,
+    /// Their values.
+    pub octets: &'a [u8],
+}
+
+impl<'a> Codec<'a> for RawAttributes<'a> {
+    fn parse(reader: &mut Reader<'a>) -> Result<Self, Error> {
+        Ok(Self { mask: Codec::parse(reader)?, octets: reader.opaque(usize::MAX)? })
+    }
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        self.mask.emit(writer)?;
+        writer.opaque(self.octets)
+    }
+}
+
+/// Reason why values of attributes mean nothing to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttributeFault {
+    /// The table does not have this attribute, so nobody knows where its value ends.
+    Unknown(u32),
+    /// The values are no XDR of these attributes.
+    Malformed(Error),
+}
+
+impl AttributeFault {
+    /// Status with which the operation ends (RFC 8881 §15.1.1.1, §15.1.15.1).
+    pub const fn status(self) -> Status4 {
+        match self {
+            // RFC 8881 §5.6 [8881-4]: setting or comparing an unsupported attribute is refused
+            Self::Unknown(_) => Status4::AttrNotSupp,
+            Self::Malformed(_) => Status4::BadXdr,
+        }
+    }
+}
+
+impl<'a> RawAttributes<'a> {
+    /// The values of all attributes in the mask.
+    pub fn values(&self) -> Result<AttributeValues<'a>, AttributeFault> {
+        let mut reader = Reader::new(self.octets);
+        let mut values = AttributeValues::default();
+        // RFC 8881 §3.3.9 [8881-5]: values stand in the order of the attributes' numbers
+        for number in self.mask.numbers() {
+            let attribute = Attribute::new(number).ok_or(AttributeFault::Unknown(number))?;
+            values.parse(attribute, &mut reader).map_err(AttributeFault::Malformed)?;
+        }
+        reader.finish().map_err(AttributeFault::Malformed)?;
+        Ok(values)
+    }
+}
+
+/// Writes attributes in place: the mask, the length, then what `emit` writes for each attribute in
+/// rising order. `mask` names only attributes that `emit` has a value for.
+pub fn emit_attributes(
+    mask: &Bitmap,
+    writer: &mut Writer<'_>,
+    mut emit: impl FnMut(Attribute, &mut Writer<'_>) -> Result<(), NoRoom>,
+) -> Result<(), NoRoom> {
+    mask.emit(writer)?;
+    let len_at = writer.len();
+    writer.u32(0)?;
+    for attribute in mask.numbers().filter_map(Attribute::new) {
+        emit(attribute, writer)?;
+    }
+    let len = writer.len().saturating_sub(len_at).saturating_sub(4);
+    writer.patch_u32(len_at, u32::try_from(len).map_err(|_| NoRoom)?)
+}
+
+/// Checks the attributes that GETATTR or READDIR ask for (RFC 8881 §5.5): those that can only be
+/// set are refused, those that nobody knows are left out of the answer.
+pub fn check_readable(asked: &Bitmap) -> Result<(), Status4> {
+    // RFC 8881 §18.7.3 [8881-6]: asking for a write-only attribute is an error
+    match known(asked).any(|attribute| attribute.access() == AttributeAccess::Write) {
+        true => Err(Status4::Inval),
+        false => Ok(()),
+    }
+}
+
+/// Checks the attributes that SETATTR, CREATE or OPEN set, against those that the server supports
+/// for the object.
+pub fn check_settable(mask: &Bitmap, supported: &Bitmap) -> Result<(), Status4> {
+    // RFC 8881 §18.30.3 [8881-7]: an unsupported attribute is refused before a read-only one
+    if !mask.is_subset(supported) {
+        return Err(Status4::AttrNotSupp);
+    }
+    match known(mask).any(|attribute| attribute.access() == AttributeAccess::Read) {
+        true => Err(Status4::Inval),
+        false => Ok(()),
+    }
+}
+
+/// Checks the attributes that VERIFY and NVERIFY compare (RFC 8881 §18.31.3): neither unsupported
+/// nor without a value of their own.
+pub fn check_comparable(mask: &Bitmap, supported: &Bitmap) -> Result<(), Status4> {
+    if !mask.is_subset(supported) {
+        return Err(Status4::AttrNotSupp);
+    }
+    // RFC 8881 §18.31.3 [8881-8]: rdattr_error and write-only attributes are not compared
+    match mask.contains(Attribute::RdattrError as u32) {
+        true => Err(Status4::Inval),
+        false => check_readable(mask),
+    }
+}
+
+/// Octets of the longest values of these attributes, with mask and length.
+pub fn attributes_len_max(mask: &Bitmap) -> usize {
+    let values = known(mask).map(Attribute::len_max);
+    values.fold(mask.wire_len().saturating_add(4), usize::saturating_add)
+}
+
+fn known(mask: &Bitmap) -> impl Iterator<Item = Attribute> + use<> {
+    mask.numbers().filter_map(Attribute::new)
+}
+
+/// Octets of the longest owner or group that we write: Linux makes room for no more.
+pub const OWNER_LEN_MAX: usize = 128;
+
+union! {
+    /// A time to set (`settime4`).
+    SetTime4 {
+        /// The server's clock.
+        0 => Server,
+        /// This time.
+        1 => Client(Time4),
+    }
+}
+
+numbers! {
+    /// Manner in which the change attribute changes (`change_attr_type4`, RFC 7862 §12.2.3).
+    ChangeKind {
+        /// It grows.
+        Monotonic = 0,
+        /// It counts changes.
+        Counter = 1,
+        /// It counts changes, but for those through pNFS.
+        CounterNoPnfs = 2,
+        /// It is a time of metadata.
+        Time = 3,
+        /// Nothing is known.
+        Undefined = 4,
+    }
+}
+
+record! {
+    /// Bits of the mode to set, and which bits they are (`mode_masked4`).
+    #[derive(Copy)]
+    MaskedMode {
+        /// Values of the bits.
+        value: u32,
+        /// Bits to change.
+        mask: u32,
+    }
+}
+
+record! {
+    /// A mode to set on a new object together with a umask (RFC 8275 §3).
+    #[derive(Copy)]
+    ModeUmask {
+        /// The mode.
+        mode: u32,
+        /// Bits that are taken away unless access control lists are inherited.
+        umask: u32,
+    }
+}
+
+record! {
+    /// Options of OPEN that the server knows (RFC 9754 §2).
+    #[derive(Copy)]
+    OpenArguments {
+        /// Bits of share_access.
+        share_access: Bitmap,
+        /// Bits of share_deny.
+        share_deny: Bitmap,
+        /// Wants for delegations.
+        share_access_want: Bitmap,
+        /// Claims.
+        claim: Bitmap,
+        /// Modes of creating.
+        create_mode: Bitmap,
+    }
+}

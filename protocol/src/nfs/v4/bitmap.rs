@@ -1,0 +1,162 @@
+//! Sets of numbers: attributes, operations, hints (`bitmap4`, RFC 8881 §3.2).
+
+use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
+
+/// A set of numbers from 0 to 255. Numbers above that are no attribute of any version: all of them
+/// together appear as [`Bitmap::UNKNOWN`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Bitmap {
+    words: [u32; Self::WORDS],
+    /// Words that the wire has: it may have zeros at its end.
+    len: u8,
+}
+
+impl Bitmap {
+    /// Words of the longest set that is kept.
+    pub const WORDS: usize = 8;
+    /// Words of the longest set that is parsed.
+    pub const WORDS_MAX: u32 = 64;
+    /// Stands for every number that is too large to be kept.
+    pub const UNKNOWN: u32 = 255;
+    /// The empty set.
+    pub const EMPTY: Self = Self { words: [0; Self::WORDS], len: 0 };
+
+    /// The set of these numbers, in as few words as it takes. Numbers above 255 count as
+    /// [`Bitmap::UNKNOWN`].
+    pub fn of(numbers: impl IntoIterator<Item = u32>) -> Self {
+        let mut set = Self::EMPTY;
+        numbers.into_iter().for_each(|number| set.insert(number));
+        set
+    }
+
+    /// Adds a number.
+    pub fn insert(&mut self, number: u32) {
+        let number = number.min(Self::UNKNOWN);
+        let at = (number / 32) as u8;
+        if let Some(word) = self.words.get_mut(usize::from(at)) {
+            *word |= 1 << (number % 32);
+            self.len = self.len.max(at.saturating_add(1));
+        }
+    }
+
+    /// Takes a number away; the words stay.
+    pub fn remove(&mut self, number: u32) {
+        if let Some(word) = self.words.get_mut((number / 32) as usize) {
+            *word &= !(1 << (number % 32));
+        }
+    }
+
+    /// Returns true if the number is in the set.
+    pub fn contains(&self, number: u32) -> bool {
+        let word = self.words.get((number / 32) as usize);
+        word.is_some_and(|word| word >> (number % 32) & 1 == 1)
+    }
+
+    /// Returns true if no number is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.words == [0; Self::WORDS]
+    }
+
+    /// The numbers that are in both sets, in as few words as it takes.
+    pub fn intersection(&self, other: &Self) -> Self {
+        Self::of(self.numbers().filter(|number| other.contains(*number)))
+    }
+
+    /// Returns true if all numbers of this set are in the other.
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.numbers().all(|number| other.contains(number))
+    }
+
+    /// Iterates over the numbers, in rising order.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
+        let words = (0..).step_by(32).zip(self.words);
+        words.flat_map(|(first, word)| {
+            (0..32).filter(move |bit| word >> bit & 1 == 1).map(move |bit| first + bit)
+        })
+    }
+
+    /// Octets on the wire.
+    pub fn wire_len(&self) -> usize {
+        usize::from(self.len).saturating_mul(4).saturating_add(4)
+    }
+}
+
+impl Codec<'_> for Bitmap {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
+        let count = reader.u32()?;
+        if count > Self::WORDS_MAX {
+            return Err(Error::TooLong);
+        }
+        let mut set = Self::EMPTY;
+        for at in 0..count {
+            let bits = reader.u32()?;
+            match set.words.get_mut(at as usize) {
+                Some(word) => {
+                    *word = bits;
+                    set.len = set.len.saturating_add(1);
+                }
+                None if bits != 0 => set.insert(Self::UNKNOWN),
+                None => {}
+            }
+        }
+        Ok(set)
+    }
+
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.u32(u32::from(self.len))?;
+        self.words.iter().take(usize::from(self.len)).try_for_each(|word| writer.u32(*word))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::xdr::survives;
+    use std::vec::Vec;
+
+    #[test]
+    fn every_number_is_one_bit_at_its_place() {
+        for number in 0..256 {
+            let set = Bitmap::of([number]);
+            let wire = survives!(set, Bitmap);
+            assert_eq!(wire.len(), 4 + 4 * (number as usize / 32 + 1));
+            assert_eq!(wire.len(), set.wire_len());
+            assert_eq!(set.numbers().collect::<Vec<_>>(), [number]);
+            assert!((0..300).all(|other| set.contains(other) == (other == number)));
+        }
+    }
+
+    #[test]
+    fn sets_of_any_length_come_out_as_they_came_in() {
+        for words in 0..=8_u32 {
+            let mut wire = words.to_be_bytes().to_vec();
+            wire.resize(4 + 4 * words as usize, 0);
+            let set = Bitmap::parse(&mut Reader::new(&wire)).unwrap();
+            assert!(set.is_empty());
+            assert_eq!(survives!(set, Bitmap), wire, "zeros at the end are kept");
+        }
+    }
+
+    #[test]
+    fn numbers_beyond_all_attributes_are_unknown_and_harmless() {
+        let mut wire = 40_u32.to_be_bytes().to_vec();
+        wire.resize(4 + 160, 0);
+        assert!(Bitmap::parse(&mut Reader::new(&wire)).unwrap().is_empty());
+        wire[4 + 4 * 31 + 3] = 1; // number 992
+        let set = Bitmap::parse(&mut Reader::new(&wire)).unwrap();
+        assert_eq!(set.numbers().collect::<Vec<_>>(), [Bitmap::UNKNOWN]);
+        wire[3] = 65;
+        wire.resize(4 + 260, 0);
+        assert_eq!(Bitmap::parse(&mut Reader::new(&wire)), Err(Error::TooLong));
+    }
+
+    #[test]
+    fn sets_meet_as_sets_do() {
+        let (a, b) = (Bitmap::of([0, 1, 33, 75]), Bitmap::of([1, 33, 34]));
+        assert_eq!(a.intersection(&b), Bitmap::of([1, 33]));
+        assert!(a.intersection(&b).is_subset(&a) && !a.is_subset(&b));
+        let mut c = a;
+        c.remove(75);
+        assert!(!c.contains(75) && c.contains(33) && !c.contains(1000));
+    }
+}
