@@ -7,6 +7,7 @@ mod corpora;
 mod counting;
 mod crc;
 mod malformed;
+mod nfs4;
 mod pcap;
 mod receive;
 mod understood;

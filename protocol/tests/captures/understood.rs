@@ -75,16 +75,32 @@ pub fn understand_call(capture: &Capture, call: &Call, scratch: &mut Scratch) ->
     let mut end = receiver(capture, call.direction, true);
     let outcome = receive(&mut end, &message.octets, &context, scratch);
     let Outcome::Called(called) = outcome else { panic!("{outcome:?}") };
+    check_emitted(called, scratch.emitted(), &whole_call(call));
+    called
+}
+
+/// The call in one piece, as it would be without chunks.
+pub fn whole_call(call: &Call) -> Vec<u8> {
+    let message = &call.call;
     let pull =
         plan_pull(&message.header, &message.lists, message.inline().len(), PULL_MAX).unwrap();
     assert_eq!(pull.position_zero(), None, "Linux had no Long call to make");
-    let expected = match (pull.items(), &call.pulled[..]) {
+    match (pull.items(), &call.pulled[..]) {
         ([], []) => message.inline().to_vec(),
         ([item], [content]) => whole(message, item.position.octets() as usize, content),
         other => panic!("{other:?}"),
-    };
-    check_emitted(called, scratch.emitted(), &expected);
-    called
+    }
+}
+
+/// The reply in one piece.
+pub fn whole_reply(call: &Call) -> Vec<u8> {
+    match (&call.reply.header.body, &call.written[..]) {
+        (Body::NoMsg, []) => call.long_reply.clone(),
+        (Body::Msg, []) => call.reply.inline().to_vec(),
+        // The item is the last of version 3, and Linux makes READ the last of a COMPOUND.
+        (Body::Msg, [item]) => whole(&call.reply, call.reply.inline().len(), item),
+        other => panic!("{other:?}"),
+    }
 }
 
 /// Takes a reply at its requester.
@@ -95,14 +111,7 @@ fn understand_reply(capture: &Capture, call: &Call, called: Called, scratch: &mu
     let outcome =
         receive(&mut end, &call.reply.octets, &Context { memory: &memory, ..context }, scratch);
     assert_eq!(outcome, Outcome::Replied);
-    let expected = match (&call.reply.header.body, &call.written[..]) {
-        (Body::NoMsg, []) => call.long_reply.clone(),
-        (Body::Msg, []) => call.reply.inline().to_vec(),
-        // The item is the last of version 3; where it stands in a COMPOUND is not looked for.
-        (Body::Msg, [item]) => whole(&call.reply, call.reply.inline().len(), item),
-        other => panic!("{other:?}"),
-    };
-    check_emitted(called, scratch.emitted(), &expected);
+    check_emitted(called, scratch.emitted(), &whole_reply(call));
 }
 
 fn reply_context(call: &Call, called: Called) -> Context<'_> {
@@ -115,7 +124,7 @@ fn reply_context(call: &Call, called: Called) -> Context<'_> {
     }
 }
 
-/// The same octets: all of NFS 3, else as far as the RPC header.
+/// The same octets: all of NFS 3, else as far as the RPC header. `nfs4.rs` has the rest of NFS 4.1.
 fn check_emitted(called: Called, emitted: &[u8], expected: &[u8]) {
     let is_v3 = (called.0, called.1) == (v3::PROGRAM, v3::VERSION);
     let compared = if is_v3 { expected.len() } else { emitted.len() };
