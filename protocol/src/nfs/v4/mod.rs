@@ -4,7 +4,8 @@
 //! A call is NULL or COMPOUND. [`Compound`] reads its arguments one [`Request`] at a time, and
 //! [`ResultsWriter`] writes one [`Answer`] at a time; a server's calls go the other way as
 //! [`CallbackCompound`]. Nothing is collected and nothing is allocated. Attributes are a table
-//! ([`Attribute`]).
+//! ([`Attribute`]). [`state`] has the rules between messages: clients, slots, opens, locks,
+//! delegations, grace.
 
 mod attr;
 mod bitmap;
@@ -12,6 +13,7 @@ mod callback;
 mod compound;
 mod forms;
 mod op;
+pub mod state;
 mod status;
 mod types;
 

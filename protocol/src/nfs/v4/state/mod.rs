@@ -1,0 +1,18 @@
+//! The rules of clients, sessions, opens, locks and delegations, as machines without I/O: events go
+//! in, decisions come out, and whoever calls holds the memory and knows the time.
+
+mod delegation;
+mod exchange;
+mod grace;
+mod ranges;
+mod share;
+mod slots;
+
+pub use delegation::{Delegation, DelegationPhase, RecallAnswer, RecallStep};
+pub use exchange::{
+    ConfirmedClient, ExchangeStep, SequenceOrder, exchange_id, is_update, sequence_order,
+};
+pub use grace::{Grace, ReclaimState};
+pub use ranges::{HeldLock, LockRange, LockRefusal, RangeLocks};
+pub use share::{OpenShare, ShareFault, ShareTable};
+pub use slots::{Slot, SlotCall, SlotStep, SlotTable};
