@@ -157,6 +157,24 @@ fn bodies(call: &Call) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((called[header_len..].to_vec(), results))
 }
 
+/// Inputs for the fuzz targets: each compound, named by its operations.
+pub fn add_compound(call: &Call, mut add: impl FnMut(&'static str, &str, Vec<u8>)) {
+    let is_nfs4 = CallHeader::parse(&mut Reader::new(&whole_call(call)))
+        .is_ok_and(|header| header.version == VERSION || call.direction == Direction::Reverse);
+    let Some((arguments, results)) = is_nfs4.then(|| bodies(call)).flatten() else { return };
+    if call.direction == Direction::Reverse {
+        add("nfs4_callback", "call", [&[0; 4], &arguments[..]].concat());
+        add("nfs4_callback", "reply", [&[0, 0, 0, 1], &results[..]].concat());
+        return;
+    }
+    let operations = Compound::parse(Reader::new(&arguments)).unwrap();
+    let names = operations.map(|request| format!("{:?}", request.unwrap().operation()));
+    let name = names.skip(1).collect::<Vec<_>>().join(" ");
+    let name = if name.is_empty() { "alone" } else { &name };
+    add("nfs4_compound", name, arguments);
+    add("nfs4_reply", name, results);
+}
+
 #[test]
 fn every_octet_of_nfs_4_1_is_understood_and_emitted_again_without_an_allocation() {
     let capture = capture(NFS41);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use stag_protocol::nfs::v4::*;
-use stag_protocol::xdr::{Error, NoRoom, Reader, Writer};
+use stag_protocol::xdr::{Codec, Error, NoRoom, Reader, Writer};
 
 use crate::samples::{LIMITS, SESSION, STATEID, answers, foreign_answers, requests};
 
@@ -217,4 +217,44 @@ fn items_that_a_chunk_may_carry_are_those_of_the_binding() {
     };
     assert_eq!(eligible(Eligible::Argument), [Operation::Create, Operation::Write]);
     assert_eq!(eligible(Eligible::Result), [Operation::Read, Operation::ReadLink]);
+}
+
+#[test]
+fn handles_and_owners_that_are_too_long_are_refused() {
+    for (len, longest) in [(0, 128), (128, 128), (129, 128), (1024, 1024), (1025, 1024)] {
+        let mut wire = vec![0; 4 + 1028];
+        wire[..4].copy_from_slice(&(len as u32).to_be_bytes());
+        let mut reader = Reader::new(&wire);
+        let fits = match longest {
+            128 => Handle4::parse(&mut reader).map(|handle| handle.0.len()),
+            _ => Owner4::parse(&mut reader).map(|owner| owner.0.len()),
+        };
+        assert_eq!(fits, if len <= longest { Ok(len) } else { Err(Error::TooLong) });
+    }
+}
+
+#[test]
+fn special_stateids_are_those_of_the_text() {
+    let wire = |stateid: Stateid| emitted(|writer| stateid.emit(writer));
+    assert_eq!(wire(Stateid::ANONYMOUS), [0; 16]);
+    assert_eq!(wire(Stateid::READ_BYPASS), [0xff; 16]);
+    assert_eq!(wire(Stateid::CURRENT), [[0, 0, 0, 1], [0; 4], [0; 4], [0; 4]].concat());
+    assert_eq!(wire(Stateid::INVALID), [[0xff; 4], [0; 4], [0; 4], [0; 4]].concat());
+    let special = [Stateid::ANONYMOUS, Stateid::READ_BYPASS, Stateid::CURRENT, Stateid::INVALID];
+    assert!(special.iter().all(Stateid::is_special));
+    assert!(!STATEID.is_special());
+    assert!(!Stateid { seqid: 0, other: *b"\0\0\0\0\0\0\0\0\0\0\0\x01" }.is_special());
+}
+
+#[test]
+fn two_implementations_of_a_client_are_malformed() {
+    let client = ClientOwner { verifier: [0; 8], owner: Text(b"") };
+    let protection = StateProtection::None;
+    let arguments = ExchangeIdArgs { client, flags: 0, protection, implementation: None };
+    let mut wire = emitted(|writer| arguments.emit(writer));
+    let count_at = wire.len() - 1;
+    wire[count_at] = 2;
+    wire.extend([0; 64]);
+    let parsed = ExchangeIdArgs::parse(&mut Reader::new(&wire));
+    assert_eq!(parsed, Err(Error::BadValue));
 }

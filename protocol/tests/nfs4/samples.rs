@@ -216,6 +216,8 @@ fn space_requests() -> Vec<Request<'static>> {
             hints: Bitmap::of([4]),
         }),
         Request::Seek(SeekArgs { stateid: STATEID, offset: 0, what: FileContent::Hole }),
+        Request::Seek(SeekArgs { stateid: STATEID, offset: 0, what: FileContent::Data }),
+        Request::Seek(SeekArgs { stateid: STATEID, offset: 0, what: FileContent::Other(7) }),
         Request::Clone(clone),
         Request::GetXattr(NAME),
         Request::SetXattr(SetXattrArgs {

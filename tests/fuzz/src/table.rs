@@ -5,8 +5,8 @@ use crate::{
     mutate::InputShape::{self, Parts, Words},
     random::FuzzRandom,
     targets::{
-        InputVerdict, connection, iwarp, message, nfs, rpc, rpcrdma, shard, shm, stages, stream,
-        tcp, xdr,
+        InputVerdict, connection, iwarp, message, nfs, nfs4, rpc, rpcrdma, shard, shm, stages,
+        stream, tcp, xdr,
     },
 };
 use std::fmt;
@@ -50,7 +50,7 @@ const fn slow(
 }
 
 /// All targets.
-pub static TARGETS: [FuzzTarget; 28] = [
+pub static TARGETS: [FuzzTarget; 32] = [
     fast("xdr", Words, xdr::cursor, make::words),
     fast("types", Words, xdr::types, make::typed),
     fast("rpc_call", Words, rpc::call, make::rpc_call),
@@ -73,6 +73,10 @@ pub static TARGETS: [FuzzTarget; 28] = [
     fast("mount", Words, nfs::mount, make::mount),
     fast("nfs3_call", Words, nfs::call, make::nfs3_call),
     fast("nfs3_reply", Words, nfs::reply, make::nfs3_reply),
+    fast("nfs4_compound", Words, nfs4::compound, make::nfs4_compound),
+    fast("nfs4_reply", Words, nfs4::reply, make::nfs4_reply),
+    fast("nfs4_callback", Words, nfs4::callback, make::nfs4_callback),
+    fast("nfs4_attributes", Words, nfs4::attributes, make::nfs4_attributes),
     fast("file_handle", Words, nfs::file_handle, make::file_handle),
     slow("stages", Words, stages::answer, make::stages),
     slow("shard", Parts, shard::gateway, make::shard),

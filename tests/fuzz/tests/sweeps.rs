@@ -74,6 +74,10 @@ fn every_octet_of_what_real_peers_sent_may_be_anything_in_rpc_and_nfs() {
         "nfs3_reply",
         "mount",
         "file_handle",
+        "nfs4_compound",
+        "nfs4_reply",
+        "nfs4_callback",
+        "nfs4_attributes",
     ]);
 }
 

@@ -35,7 +35,7 @@ impl<N: Copy + Into<u32> + TryFrom<u32>> OperationFault<N> {
     /// Writes number and status.
     pub fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         debug_assert_ne!(self.status, Status4::Ok, "a refusal has a cause");
-        // RFC 8881 §16.2.3 [8881-15]: an undefined operation is answered as ILLEGAL
+        // RFC 8881 §15.1.3.4 [8881-15]: an undefined operation is answered as ILLEGAL
         writer.u32(self.operation.map_or(ILLEGAL, Into::into))?;
         self.status.emit(writer)
     }
@@ -151,7 +151,7 @@ impl<'a, H: Codec<'a> + RequestHead, R: OperationSet<'a>> Operations<'a, H, R> {
             Some(Ok(request)) => Ok(request),
             // RFC 8881 §15.1.1.1 [8881-16]: arguments that cannot be decoded are BADXDR
             Some(Err(_)) => Err(refused(Some(number), Status4::BadXdr)),
-            // RFC 8881 §17 [8881-17]: an operation that is not implemented is NOTSUPP
+            // RFC 8881 §15.1.1.5 [8881-17]: an operation that is not implemented is NOTSUPP
             None => Err(refused(Some(number), Status4::NotSupp)),
         }
     }

@@ -3,6 +3,7 @@
 
 mod gateway;
 mod iwarp;
+mod nfs4;
 mod shm;
 
 use stag_protocol::{
@@ -31,6 +32,7 @@ use crate::{
 pub use crate::octets::emitted;
 pub use gateway::{replies, shard, tcp};
 pub use iwarp::{fpdus, iwarp_connection, mpa, terminate, ulpdu};
+pub use nfs4::{nfs4_attributes, nfs4_callback, nfs4_compound, nfs4_reply};
 pub use shm::shm;
 
 /// Up to 64 words, as fields have them.

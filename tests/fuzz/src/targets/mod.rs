@@ -4,6 +4,7 @@ pub(crate) mod connection;
 pub(crate) mod iwarp;
 pub(crate) mod message;
 pub(crate) mod nfs;
+pub(crate) mod nfs4;
 pub(crate) mod rpc;
 pub(crate) mod rpcrdma;
 pub(crate) mod shard;

@@ -20,7 +20,7 @@ pub enum AttributeAccess {
 }
 
 /// Attributes as the wire has them: which there are, and their values one behind the other in
-/// rising order (`fattr4`, RFC 8881 §3.3.9). The values are judged by [`RawAttributes::values`].
+/// rising order (`fattr4`, RFC 8881 §3.3.7). The values are judged by [`RawAttributes::values`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawAttributes<'a> {
     /// Attributes whose values follow.
@@ -52,7 +52,7 @@ impl AttributeFault {
     /// Status with which the operation ends (RFC 8881 §15.1.1.1, §15.1.15.1).
     pub const fn status(self) -> Status4 {
         match self {
-            // RFC 8881 §5.6 [8881-4]: setting or comparing an unsupported attribute is refused
+            // RFC 8881 §15.1.15.1 [8881-4]: an unsupported attribute is neither set nor compared
             Self::Unknown(_) => Status4::AttrNotSupp,
             Self::Malformed(_) => Status4::BadXdr,
         }
@@ -64,7 +64,7 @@ impl<'a> RawAttributes<'a> {
     pub fn values(&self) -> Result<AttributeValues<'a>, AttributeFault> {
         let mut reader = Reader::new(self.octets);
         let mut values = AttributeValues::default();
-        // RFC 8881 §3.3.9 [8881-5]: values stand in the order of the attributes' numbers
+        // RFC 8881 §3.3.7 [8881-5]: values stand in the order of the attributes' numbers
         for number in self.mask.numbers() {
             let attribute = Attribute::new(number).ok_or(AttributeFault::Unknown(number))?;
             values.parse(attribute, &mut reader).map_err(AttributeFault::Malformed)?;
@@ -94,7 +94,7 @@ pub fn emit_attributes(
 /// Checks the attributes that GETATTR or READDIR ask for (RFC 8881 §5.5): those that can only be
 /// set are refused, those that nobody knows are left out of the answer.
 pub fn check_readable(asked: &Bitmap) -> Result<(), Status4> {
-    // RFC 8881 §18.7.3 [8881-6]: asking for a write-only attribute is an error
+    // RFC 8881 §5.5 [8881-6]: asking for a write-only attribute is an error
     match known(asked).any(|attribute| attribute.access() == AttributeAccess::Write) {
         true => Err(Status4::Inval),
         false => Ok(()),
@@ -104,23 +104,23 @@ pub fn check_readable(asked: &Bitmap) -> Result<(), Status4> {
 /// Checks the attributes that SETATTR, CREATE or OPEN set, against those that the server supports
 /// for the object.
 pub fn check_settable(mask: &Bitmap, supported: &Bitmap) -> Result<(), Status4> {
-    // RFC 8881 §18.30.3 [8881-7]: an unsupported attribute is refused before a read-only one
     if !mask.is_subset(supported) {
         return Err(Status4::AttrNotSupp);
     }
+    // RFC 8881 §5.5 [8881-7]: setting a read-only attribute is an error
     match known(mask).any(|attribute| attribute.access() == AttributeAccess::Read) {
         true => Err(Status4::Inval),
         false => Ok(()),
     }
 }
 
-/// Checks the attributes that VERIFY and NVERIFY compare (RFC 8881 §18.31.3): neither unsupported
+/// Checks the attributes that VERIFY and NVERIFY compare (RFC 8881 §18.31.4): neither unsupported
 /// nor without a value of their own.
 pub fn check_comparable(mask: &Bitmap, supported: &Bitmap) -> Result<(), Status4> {
     if !mask.is_subset(supported) {
         return Err(Status4::AttrNotSupp);
     }
-    // RFC 8881 §18.31.3 [8881-8]: rdattr_error and write-only attributes are not compared
+    // RFC 8881 §18.31.4 [8881-8]: rdattr_error and write-only attributes are not compared
     match mask.contains(Attribute::RdattrError as u32) {
         true => Err(Status4::Inval),
         false => check_readable(mask),

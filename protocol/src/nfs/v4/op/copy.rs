@@ -109,6 +109,7 @@ impl FailureArm for CopyFault {
 impl FailureContent<'_> for CopyFault {
     fn parse_arm(status: Status4, reader: &mut Reader<'_>) -> Result<Self, Error> {
         match status {
+            // RFC 7862 §15.2.2 [7862-3]: a refused copy comes with what the server can do
             Status4::OffloadNoReqs => Codec::parse(reader).map(Self::Requirements),
             status => Ok(Self::Failed(status)),
         }

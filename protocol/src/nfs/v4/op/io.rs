@@ -5,6 +5,7 @@ use crate::nfs::Bulk;
 use crate::nfs::v3::StableHow;
 use crate::nfs::v4::forms::{numbers, record};
 use crate::nfs::v4::{Array, Bitmap, Name4, Stateid, Verifier4};
+use crate::xdr::{Codec, Error, NoRoom, Reader, Writer};
 
 record! {
     /// Arguments of READ (RFC 8881 §18.22.1).
@@ -96,13 +97,32 @@ record! {
     }
 }
 
-numbers! {
-    /// Content of a part of a file (`data_content4`, RFC 7862 §6.1).
-    FileContent {
-        /// Data.
-        Data = 0,
-        /// A hole.
-        Hole = 1,
+/// Content of a part of a file (`data_content4`, RFC 7862 §6.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileContent {
+    /// Data.
+    Data,
+    /// A hole.
+    Hole,
+    /// Something that we do not know: NFS4ERR_UNION_NOTSUPP.
+    Other(u32),
+}
+
+impl Codec<'_> for FileContent {
+    fn parse(reader: &mut Reader<'_>) -> Result<Self, Error> {
+        Ok(match reader.u32()? {
+            0 => Self::Data,
+            1 => Self::Hole,
+            // RFC 7862 §11.1.1.1 [7862-2]: an arm that we do not know has a status of its own
+            other => Self::Other(other),
+        })
+    }
+    fn emit(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.u32(match self {
+            Self::Data => 0,
+            Self::Hole => 1,
+            Self::Other(other) => *other,
+        })
     }
 }
 

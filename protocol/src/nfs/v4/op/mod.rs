@@ -151,7 +151,7 @@ macro_rules! operations {
             type Number = $operation;
 
             fn number(number: u32, minor_version: u32) -> Option<$operation> {
-                // RFC 8881 §16.2.3 [8881-10]: each minor version has its own operations
+                // RFC 8881 §15.1.3.4 [8881-10]: each minor version has its own operations
                 $operation::new(number).filter(|found| found.minor_version() <= minor_version)
             }
             fn parse(number: $operation, reader: &mut Reader<'a>) -> Option<Result<Self, Error>> {
@@ -320,6 +320,7 @@ operations! {
 impl Operation {
     /// The smallest minor version that defines it.
     pub const fn minor_version(self) -> u32 {
+        // RFC 7862 §13 [7862-1]: what minor version 2 adds is not defined in minor version 1
         if self as u32 > Self::ReclaimComplete as u32 { 2 } else { 1 }
     }
 

@@ -140,7 +140,7 @@ record! {
         /// State protection.
         protection: StateProtection<'a>,
         /// The client's implementation.
-        // RFC 8881 §18.35.1 [8881-14]: at most one implementation is told
+        // An array of at most one (RFC 8881 §18.35.1) has the form of optional data.
         implementation: Option<Implementation<'a>>,
     }
 }

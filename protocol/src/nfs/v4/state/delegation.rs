@@ -81,7 +81,7 @@ impl Delegation {
                 self.phase = DelegationPhase::AwaitRecallSent;
                 RecallStep::SendRecall
             }
-            // RFC 8881 §10.4.4 [8881-54]: one recall is under way for all who wait
+            // One recall is under way for all who wait.
             DelegationPhase::AwaitRecallSent | DelegationPhase::AwaitReturn { .. } => {
                 RecallStep::Nothing
             }
@@ -92,7 +92,7 @@ impl Delegation {
     /// CB_RECALL left for the first time: the client's time begins, which is at least a lease.
     pub const fn handle_recall_sent(&mut self, now: u64, lease: u64) {
         if let DelegationPhase::AwaitRecallSent = self.phase {
-            // RFC 8881 §10.4.6 [8881-55]: a client has a lease's time to return a delegation
+            // RFC 8881 §10.4.5 [8881-54]: a client has a lease's time to return a delegation
             self.phase = DelegationPhase::AwaitReturn { deadline: now.saturating_add(lease) };
         }
     }
@@ -119,7 +119,7 @@ impl Delegation {
     /// Time passes.
     pub fn handle_time(&mut self, now: u64) -> RecallStep {
         match self.phase {
-            // RFC 8881 §10.4.6 [8881-56]: what is not returned in time is revoked
+            // RFC 8881 §10.4.5 [8881-55]: what is not returned in time is revoked
             DelegationPhase::AwaitReturn { deadline } if now >= deadline => self.revoke(),
             _ => RecallStep::Nothing,
         }
@@ -147,7 +147,7 @@ impl Delegation {
     /// FREE_STATEID by the holder.
     pub const fn handle_free(&mut self) -> Result<(), Status4> {
         match self.phase {
-            // RFC 8881 §18.38.3 [8881-57]: a stateid with state is not freed, a revoked one is
+            // RFC 8881 §18.38.3 [8881-56]: a stateid with state is not freed, a revoked one is
             DelegationPhase::Revoked => {
                 self.phase = DelegationPhase::Gone;
                 Ok(())
@@ -161,7 +161,7 @@ impl Delegation {
     /// it is recalled.
     pub const fn check_use(&self) -> Result<(), Status4> {
         match self.phase {
-            // RFC 8881 §10.2.1 [8881-58]: a revoked delegation is refused by a status of its own
+            // RFC 8881 §15.1.5.3 [8881-57]: a revoked delegation is refused by a status of its own
             DelegationPhase::Revoked => Err(Status4::DelegRevoked),
             DelegationPhase::Gone => Err(Status4::BadStateid),
             _ => Ok(()),
@@ -187,7 +187,7 @@ mod tests {
         Delegation { phase, unknown: 0 }
     }
 
-    /// What an event makes of each phase, and the work that follows.
+    /// Checks the phase and the work that follow an event in each phase.
     fn table(
         event: impl Fn(&mut Delegation) -> RecallStep,
         expected: [(DelegationPhase, RecallStep); 5],

@@ -47,13 +47,13 @@ impl LockRange {
         Self { first: self.first.min(other.first), last: self.last.max(other.last) }
     }
 
-    /// What of this range lies in front of the other.
+    /// The part of this range that lies in front of the other.
     fn before(&self, other: &Self) -> Option<Self> {
         let last = other.first.checked_sub(1).filter(|last| self.first <= *last)?;
         Some(Self { first: self.first, last: last.min(self.last) })
     }
 
-    /// What of this range lies behind the other.
+    /// The part of this range that lies behind the other.
     fn behind(&self, other: &Self) -> Option<Self> {
         let first = other.last.checked_add(1).filter(|first| *first <= self.last)?;
         Some(Self { first: first.max(self.first), last: self.last })
@@ -101,7 +101,7 @@ impl<S: AsRef<[HeldLock]> + AsMut<[HeldLock]>> RangeLocks<S> {
     /// Finds a lock of another owner that conflicts (LOCKT).
     pub fn conflict(&self, asked: &HeldLock) -> Option<HeldLock> {
         let conflicts = |held: &&HeldLock| {
-            // RFC 8881 §18.10.3 [8881-42]: locks of one owner never conflict with each other
+            // RFC 8881 §18.11.4 [8881-42]: locks of the owner that asks do not conflict
             held.owner != asked.owner
                 // RFC 8881 §9.1 [8881-43]: read locks are shared, write locks are not
                 && (held.exclusive || asked.exclusive)
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
     use std::vec::Vec;
 
-    /// What each owner holds of each octet: nothing, a read lock, a write lock.
+    /// Locks of each owner on each octet: nothing, a read lock, a write lock.
     type Model = [[Option<bool>; 5]; 3];
 
     fn check(locks: &RangeLocks<[HeldLock; 16]>, model: &Model) {

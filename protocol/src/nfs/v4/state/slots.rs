@@ -42,7 +42,7 @@ pub struct SlotCall {
     pub digest: u64,
 }
 
-/// What a request is.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotStep {
     /// A new one: check its limits, then [`SlotTable::start`] it.
