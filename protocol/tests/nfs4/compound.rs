@@ -1,10 +1,12 @@
 //! Compounds are read and answered one operation after another.
 
+use stag_protocol::nfs::Bulk;
+use stag_protocol::nfs::v3::StableHow;
 use stag_protocol::nfs::v4::*;
-use stag_protocol::xdr::{Codec, Error, NoRoom, Reader, Writer};
+use stag_protocol::xdr::{Codec, Error, NoRoom, Piece, Reader, Writer};
 
 use crate::codec::emitted;
-use crate::samples::{answers, requests};
+use crate::samples::{STATEID, answers, requests};
 
 fn compound(minor_version: u32, operations: u32, body: &[u8]) -> Vec<u8> {
     let head = CompoundHead { tag: Text(b"tag"), minor_version, operations };
@@ -198,4 +200,46 @@ fn an_answer_of_success_to_an_operation_that_nobody_knows_is_none() {
     }
     let wire = words(&[76, Status4::Inval as u32]);
     assert_eq!(Answer::parse(&mut Reader::new(&wire)), Err(Error::BadValue));
+}
+
+#[test]
+fn an_item_in_a_chunk_stands_between_the_operations_around_it() {
+    let write = Write4Args {
+        stateid: STATEID,
+        offset: 0,
+        stable: StableHow::Unstable,
+        data: Bulk::Apart(5),
+    };
+    let head = CompoundHead { tag: Text(b""), minor_version: 1, operations: 2 };
+    let front = emitted(|writer| {
+        head.emit(writer)?;
+        Request::Write(write).emit(writer)
+    });
+    let behind = emitted(|writer| Request::GetFh(()).emit(writer));
+    let pieces = [Piece::Inline(&front), Piece::Chunk(b"hello"), Piece::Inline(&behind)];
+    let mut operations = Compound::parse(Reader::over(&pieces)).unwrap();
+    let inline = Write4Args { data: Bulk::Inline(b"hello"), ..write };
+    assert_eq!(operations.next(), Some(Ok(Request::Write(inline))));
+    assert_eq!(operations.next(), Some(Ok(Request::GetFh(()))));
+    assert_eq!(operations.finish(), Ok(()));
+}
+
+#[test]
+fn results_behind_data_that_leaves_by_a_chunk_are_read_where_they_belong() {
+    let mut out = [0; 256];
+    let mut writer = Writer::new(&mut out);
+    let mut results = ResultsWriter::begin(&mut writer, Text(b"")).unwrap();
+    let read = |data| Answer::Read(Ok(Read4Ok { eof: true, data }));
+    results.push(&read(Bulk::Apart(5))).unwrap();
+    let position = results.len();
+    let handle = Answer::GetFh(Ok(Text(b"file")));
+    results.push(&handle).unwrap();
+    results.finish();
+    let len = writer.len();
+    let (front, behind) = out[..len].split_at(position);
+    let pieces = [Piece::Inline(front), Piece::Chunk(b"hello"), Piece::Inline(behind)];
+    let mut results = CompoundReply::parse(Reader::over(&pieces)).unwrap();
+    assert_eq!(results.next(), Some(Ok(read(Bulk::Inline(b"hello")))));
+    assert_eq!(results.next(), Some(Ok(handle)));
+    assert_eq!(results.finish(), Ok(()));
 }

@@ -232,11 +232,12 @@ mod tests {
 
     #[test]
     fn an_answer_has_only_what_was_asked_for_and_is_there() {
-        let mut values = AttributeValues { size: Some(7), ..AttributeValues::default() };
-        let asked = Bitmap::of([3, 4, 33, 200]);
-        assert_eq!(emitted(&values, &asked), emitted(&values, &Bitmap::of([4])));
-        values.fileid = Some(1);
-        assert_eq!(emitted(&values, &asked), emitted(&values, &Bitmap::of([4])));
+        let (size, fileid) = (Some(7), Some(1));
+        let values = AttributeValues { size, fileid, ..AttributeValues::default() };
+        let wire = emitted(&values, &Bitmap::of([3, 4, 33, 200]));
+        let raw: RawAttributes<'_> = Reader::new(&wire).whole().unwrap();
+        assert_eq!((raw.mask, raw.octets), (Bitmap::of([4]), &[0, 0, 0, 0, 0, 0, 0, 7][..]));
+        assert_eq!(emitted(&values, &Bitmap::of([3])), [0; 8]);
     }
 
     #[test]

@@ -59,11 +59,12 @@ impl<S: AsRef<[OpenShare]> + AsMut<[OpenShare]>> ShareTable<S> {
         self.table.as_ref().get(..self.len).unwrap_or_default()
     }
 
-    /// Finds another open that does not let this access and denial be. Wants are not looked at.
-    pub fn conflict(&self, open: u64, access: u32, deny: u32) -> Option<u64> {
+    /// Finds another open that does not let this access and denial be. `open` is `None` for I/O by
+    /// a special stateid, which denies nothing (RFC 8881 §9.1.2).
+    pub fn conflict(&self, open: Option<u64>, access: u32, deny: u32) -> Option<u64> {
         let conflicts = |other: &&OpenShare| {
             // RFC 8881 §9.7 [8881-44]: nobody gets what another open denies, or denies what it has
-            other.open != open && (access & other.deny() != 0 || deny & other.access() != 0)
+            open != Some(other.open) && (access & other.deny() != 0 || deny & other.access() != 0)
         };
         self.opens().iter().find(conflicts).map(|other| other.open)
     }
@@ -72,7 +73,7 @@ impl<S: AsRef<[OpenShare]> + AsMut<[OpenShare]>> ShareTable<S> {
     pub fn open(&mut self, open: u64, access: u32, deny: u32) -> Result<(), ShareFault> {
         let (access_bits, deny_bits) = bits(access, deny)?;
         let (access, deny) = (u32::from(access_bits), u32::from(deny_bits));
-        if let Some(other) = self.conflict(open, access, deny) {
+        if let Some(other) = self.conflict(Some(open), access, deny) {
             return Err(ShareFault::Denied(other));
         }
         let place = match self.place(open) {
@@ -162,6 +163,9 @@ mod tests {
                 let expected = if denied { Err(ShareFault::Denied(1)) } else { Ok(()) };
                 assert_eq!(shares.open(2, other_access, other_deny), expected);
                 assert_eq!(shares.opens().len(), if denied { 1 } else { 2 });
+                let io = shares.conflict(None, other_access, 0);
+                let denies = |share: &&OpenShare| share.deny() & other_access != 0;
+                assert_eq!(io, shares.opens().iter().find(denies).map(|share| share.open));
                 shares.open(1, other_access, other_deny).unwrap_or_else(|fault| {
                     assert_eq!(fault, ShareFault::Denied(2), "an owner denies itself nothing");
                 });

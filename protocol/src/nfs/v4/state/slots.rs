@@ -69,12 +69,13 @@ pub struct SlotTable<S> {
 }
 
 impl<S: AsRef<[Slot]> + AsMut<[Slot]>> SlotTable<S> {
-    /// A table that grants all of `slots` from the start: as many as ca_maxrequests says.
-    pub fn new(mut slots: S) -> Self {
+    /// A table that grants so many of `slots` from the start: what ca_maxrequests says.
+    pub fn new(mut slots: S, granted: u32) -> Self {
         let len = slots.as_ref().len();
         assert!(len > 0 && u32::try_from(len).is_ok(), "a session has slots");
         slots.as_mut().fill(Slot::default());
-        Self { granted: len, target: len, slots, target_number: 0 }
+        let granted = at(granted).clamp(1, len);
+        Self { granted, target: granted, slots, target_number: 0 }
     }
 
     /// The highest slot that the requester may use (`sr_highest_slotid`).
@@ -202,7 +203,7 @@ mod tests {
             for step in [0, 1, 2, 7, u32::MAX] {
                 for (user, digest) in [(1, 2), (9, 2), (1, 9)] {
                     let mut slots = [Slot::default()];
-                    let table = SlotTable::new(&mut slots);
+                    let table = SlotTable::new(&mut slots, u32::MAX);
                     table.slots[0] = Slot { sequence: last, state, user: 1, digest: 2, told: 0 };
                     let call = SlotCall { user, digest, ..call(0, last.wrapping_add(step)) };
                     let same = (user, digest) == (1, 2);
@@ -223,7 +224,7 @@ mod tests {
     #[test]
     fn a_request_begins_once_ends_once_and_is_replayed_until_the_next() {
         let mut slots = vec![Slot::default(); 4];
-        let mut table = SlotTable::new(&mut slots);
+        let mut table = SlotTable::new(&mut slots, u32::MAX);
         for sequence in 1..5 {
             for slot in 0..4 {
                 let call = call(slot, sequence);
@@ -240,8 +241,8 @@ mod tests {
 
     #[test]
     fn slots_beyond_the_table_are_refused() {
-        let mut slots = [Slot::default(); 2];
-        let table = SlotTable::new(&mut slots);
+        let table = SlotTable::new([Slot::default(); 5], 2);
+        assert_eq!((table.highest_slot(), table.target_highest_slot()), (1, 1));
         for slot in [2, 3, u32::MAX] {
             assert_eq!(table.check(&call(slot, 1)), Err(Status4::BadSlot));
             let high = SlotCall { highest_slot: slot, ..call(0, 1) };
@@ -252,7 +253,7 @@ mod tests {
     #[test]
     fn a_smaller_table_waits_until_the_requester_knows_and_nothing_is_carried_out_there() {
         let mut slots = [Slot::default(); 4];
-        let mut table = SlotTable::new(&mut slots);
+        let mut table = SlotTable::new(&mut slots, u32::MAX);
         let run = |table: &mut SlotTable<&mut [Slot; 4]>, slot, sequence, highest_slot| {
             let call = SlotCall { highest_slot, ..call(slot, sequence) };
             table.start(&call);
@@ -285,7 +286,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(41);
         for _ in 0..2_000 {
             let mut slots = [Slot::default(); 4];
-            let mut table = SlotTable::new(&mut slots);
+            let mut table = SlotTable::new(&mut slots, u32::MAX);
             let mut busy = [false; 4];
             let mut next = [1_u32; 4];
             for _ in 0..60 {
