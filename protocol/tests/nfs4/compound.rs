@@ -157,6 +157,8 @@ fn results_that_do_not_fit_leave_no_trace() {
     let handle = Answer::GetFh(Ok(Text(&[1; 128])));
     for room in 0..400 {
         let mut out = vec![0; room];
+        let tagged = ResultsWriter::begin(&mut Writer::new(&mut out), Text(b"a tag")).is_ok();
+        assert_eq!(tagged, room >= 20);
         let mut writer = Writer::new(&mut out);
         let Ok(mut results) = ResultsWriter::begin(&mut writer, Text(b"")) else {
             assert!(room < 12);

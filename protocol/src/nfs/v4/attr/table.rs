@@ -274,6 +274,12 @@ mod tests {
                 Err(status) => assert_eq!(status, Status4::Inval),
             }
         }
+        // One among others is enough.
+        assert_eq!(check_readable(&Bitmap::of([1, 3, 48])), Err(Status4::Inval));
+        assert_eq!(check_settable(&Bitmap::of([4, 20, 33]), &all), Err(Status4::Inval));
+        assert_eq!(check_settable(&Bitmap::of([4, 33, 48]), &all), Ok(()));
+        assert_eq!(check_comparable(&Bitmap::of([1, 3, 54]), &all), Err(Status4::Inval));
+        assert_eq!(check_comparable(&Bitmap::of([1, 3, 19]), &all), Ok(()));
         assert_eq!(set_only, [48, 54, 74, 81]);
         assert_eq!(settable, [4, 14, 25, 33, 36, 37, 46, 48, 49, 50, 54, 74, 81]);
     }
