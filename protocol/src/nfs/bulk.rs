@@ -12,8 +12,8 @@ pub enum Bulk<'a> {
     Inline(&'a [u8]),
     /// This many octets, not here. Only the length word is written. Version 3 has the item last in
     /// its message, version 4 in its operation, so [`Writer::len`] then is its Position, if the
-    /// writer began with the RPC message (RFC 8166 §3.4.5). No padding is written either: a chunk has none, and one who
-    /// adds the octets himself by [`Writer::advance`] gets it there.
+    /// writer began with the RPC message (RFC 8166 §3.4.5). No padding is written either: a chunk
+    /// has none, and one who adds the octets himself by [`Writer::advance`] gets it there.
     Apart(u32),
 }
 
