@@ -42,6 +42,12 @@ impl HostFiles {
         Self { root: root.to_owned(), is_recorded: true, earlier: BTreeMap::new() }
     }
 
+    /// Returns true if it is a recording.
+    #[must_use]
+    pub const fn is_recorded(&self) -> bool {
+        self.is_recorded
+    }
+
     /// The content of the file at `path`, without white space at its ends.
     ///
     /// # Errors
@@ -259,6 +265,6 @@ fn run(words: &[&str]) -> Result<String, Finding> {
     let text = reader.join().unwrap_or_default();
     match status.success() {
         true => Ok(String::from_utf8_lossy(&text).into_owned()),
-        false => Err(Finding::unknown(format!("'{}' fails: try as root", words.join(" ")))),
+        false => Err(Finding::unknown(format!("'{}' fails here", words.join(" ")))),
     }
 }

@@ -146,10 +146,13 @@ fn row(scene: &Scene, check: &HostCheck) -> ReportRow {
 }
 
 /// Makes the scene of this host for `checks`: watches counters and cores for a second if some of
-/// them judge that.
+/// them judge that. A recording is left as it is.
 #[must_use]
 pub fn measure(host: HostFiles, plan: HostPlan, checks: &[&'static HostCheck]) -> Scene {
     let mut scene = Scene { host, plan, gaps: None };
+    if scene.host.is_recorded() {
+        return scene;
+    }
     let profile = scene.plan.profile;
     let has =
         |ids: &[&str]| checks.iter().any(|check| check.is_of(profile) && ids.contains(&check.id));

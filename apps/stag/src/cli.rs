@@ -9,6 +9,7 @@ use crate::{
     echo::{self, options::EchoOptions},
     probe::{self, options::ProbeOptions},
     serve::{self, options::ServeOptions},
+    tune::{self, options::TuneOptions},
 };
 use clap::{Parser, Subcommand};
 use stag_protocol::rpcrdma::{Version2, Versions};
@@ -72,6 +73,9 @@ pub enum Command {
     /// Serve the echo program, for something to measure
     #[command(long_about = about(echo::HELP), after_long_help = more(echo::HELP))]
     Echo(EchoOptions),
+    /// Find what on this host stands in the way, and what to type
+    #[command(long_about = about(tune::HELP), after_long_help = more(tune::HELP))]
+    Tune(Box<TuneOptions>),
     /// The earlier name of check
     #[command(hide = true, disable_help_flag = true)]
     Load {

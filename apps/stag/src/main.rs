@@ -2,7 +2,8 @@
 //!
 //! Exit codes: 0 done, 1 something failed while running, 2 the command cannot be carried out as
 //! given, 3 what `bench compare` or `versus` was given cannot be compared, 130 `bench` was stopped
-//! by a signal and did what was left. Whatever is wrong is said in one sentence on standard error.
+//! by a signal and did what was left. `tune` has its own: 1 warnings, 2 the host is not ready, 3
+//! anything else. Whatever is wrong is said in one sentence on standard error.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -26,6 +27,7 @@ mod signals;
 mod size;
 mod stop;
 mod trace;
+mod tune;
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
 use std::{fmt, process::ExitCode};
@@ -37,6 +39,8 @@ enum Error {
     Usage(String),
     /// It failed while running: exit code 1.
     Failure(String),
+    /// A check of `tune` says that something will not work: exit code 2.
+    NotReady(String),
     /// The command cannot judge its input: exit code 3.
     Refused(String),
     /// Somebody stopped it: exit code 130.
@@ -58,6 +62,7 @@ impl fmt::Display for Error {
         match self {
             Self::Usage(sentence)
             | Self::Failure(sentence)
+            | Self::NotReady(sentence)
             | Self::Refused(sentence)
             | Self::Stopped(sentence) => f.write_str(sentence),
         }
@@ -76,7 +81,10 @@ fn main() -> ExitCode {
         }
         Err(error) => {
             let words: Vec<_> = std::env::args_os().collect();
-            return end(&Error::Usage(cli::sentence(&error, &cli::Cli::command(), &words)));
+            let sentence = cli::sentence(&error, &cli::Cli::command(), &words);
+            // With `tune`, 2 says that the host is not ready.
+            let is_tune = words.get(1).is_some_and(|word| word == "tune");
+            return end(&if is_tune { Error::Refused(sentence) } else { Error::Usage(sentence) });
         }
     };
     trace::start();
@@ -89,6 +97,7 @@ fn main() -> ExitCode {
         cli::Command::Bench(arguments) => bench::run(&arguments),
         cli::Command::Cluster(arguments) => cluster::run(&arguments),
         cli::Command::Echo(arguments) => echo::run(&arguments),
+        cli::Command::Tune(arguments) => tune::run(&arguments),
         cli::Command::Load { .. } => Err(check::renamed()),
     };
     result.map_or_else(|error| end(&error), |()| ExitCode::SUCCESS)
@@ -97,7 +106,7 @@ fn main() -> ExitCode {
 fn end(error: &Error) -> ExitCode {
     caller::aside(format!("stag: {error}\n"));
     match error {
-        Error::Usage(_) => ExitCode::from(2),
+        Error::Usage(_) | Error::NotReady(_) => ExitCode::from(2),
         Error::Failure(_) => ExitCode::from(1),
         Error::Refused(_) => ExitCode::from(3),
         Error::Stopped(_) => ExitCode::from(130),

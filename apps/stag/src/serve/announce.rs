@@ -162,6 +162,9 @@ pub fn ready(plan: &Plan, found: &Addresses) -> String {
             }
         }
     }
+    if found.tcp.is_some() && found.listen.iter().any(|at| at.ip().is_some()) {
+        text.push_str("# if a mount over RDMA fails: 'stag tune check --client', on the client\n");
+    }
     text.push_str("END\n");
     text
 }
