@@ -160,7 +160,8 @@ impl HostFiles {
 
     /// Writes `value` to the file at `path`, which exists.
     ///
-    /// A recorded file with a choice in brackets takes the value as the kernel does.
+    /// A recorded file with a choice in brackets, or with tabs between numbers, takes the value as
+    /// the kernel does.
     ///
     /// # Errors
     /// Those of the file system, and those of the kernel about the value.
@@ -173,9 +174,13 @@ impl HostFiles {
         let before = fs::read_to_string(&at)?;
         let text = match chosen(&before) {
             Some(_) => choose(&before, value).ok_or(ErrorKind::InvalidInput)?,
+            None if before.contains('\t') => value.replace(' ', "\t") + "\n",
             None => format!("{value}\n"),
         };
-        fs::write(at, text)
+        // A file of the kernel has its old value or its new one, whenever its writer dies.
+        let beside = self.root.join(".writing");
+        fs::write(&beside, text)?;
+        fs::rename(beside, at)
     }
 
     /// The path by which this process reaches `path` of the host.
