@@ -1,4 +1,5 @@
-//! `stag tune check`: on recorded trees its exit codes and its forms, on this host that it ends.
+//! `stag tune`: on recorded trees its exit codes and its forms, changes and their undoing; on this
+//! host that a check ends.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, missing_docs)]
 
 mod support;
@@ -98,6 +99,37 @@ fn a_check_is_explained_with_its_source() {
     let (code, text, _) = run(&host(&[]), "check", &["--explain", "mem05"]);
     assert_eq!(code, Some(0));
     assert!(text.contains("source") && text.contains("transhuge.rst"), "{text}");
+}
+
+#[test]
+fn changes_are_shown_made_and_undone() {
+    let thp = "sys/kernel/mm/transparent_hugepage/enabled";
+    let defrag = "sys/kernel/mm/transparent_hugepage/defrag";
+    let home = host(&[
+        ("proc/sys/kernel/numa_balancing", "1\n"),
+        (thp, "[always] madvise never\n"),
+        (defrag, "always [madvise] never\n"),
+    ]);
+    let text = |path: &str| fs::read_to_string(home.path("host").join(path)).unwrap();
+    let journal = ["--journal", "state/journal"];
+    let (code, shown, _) = run(&home, "apply", &[&journal[..], &["--plan"]].concat());
+    assert_eq!(code, Some(0));
+    assert!(shown.contains("/enabled: always -> madvise\n"), "{shown}");
+    assert!(shown.ends_with("2 changes; nothing was changed\n"), "{shown}");
+    assert!(!home.path("state").exists(), "a plan makes no journal");
+    assert_eq!(text(thp), "[always] madvise never\n");
+    assert_eq!(run(&home, "apply", &journal).0, Some(0));
+    assert_eq!(text(thp), "always [madvise] never\n");
+    assert_eq!(run(&home, "check", &["--only", "MEM05,MEM07"]).0, Some(0));
+    assert_eq!(run(&home, "apply", &journal).1, "nothing to change\n");
+    put(&home, "proc/sys/kernel/numa_balancing", "2\n");
+    let (code, shown, sentence) = run(&home, "revert", &journal);
+    assert_eq!((code, sentence.as_str()), (Some(1), "stag: one file was left as it is\n"));
+    assert!(shown.contains("numa_balancing: 1 SKIPPED: somebody else set it to 2\n"), "{shown}");
+    assert_eq!(text(thp), "[always] madvise never\n");
+    assert_eq!(run(&home, "revert", &journal).1, "nothing to undo\n");
+    fs::write(home.path("state/journal"), "x\n").unwrap();
+    assert_eq!(run(&home, "revert", &journal).0, Some(3));
 }
 
 #[test]

@@ -183,7 +183,10 @@ fn sleep_states(scene: &Scene) -> Judged {
     let mut has_states = false;
     for core in scene.cores_or_all()?.0 {
         let limit = scene.host.text(&format!("{CPU}/cpu{core}/power/pm_qos_resume_latency_us"));
-        let is_held = limit.is_ok_and(|limit| limit == "n/a");
+        let is_held = limit.is_ok_and(|limit| {
+            // "n/a" allows no latency at all, 0 any.
+            limit == "n/a" || limit.parse::<i64>().is_ok_and(|us| us > 0 && us <= EXIT_US)
+        });
         for state in scene.host.names(&format!("{CPU}/cpu{core}/cpuidle")) {
             let at = format!("{CPU}/cpu{core}/cpuidle/{state}");
             let Ok(exit) = scene.host.number(&format!("{at}/latency")) else { continue };

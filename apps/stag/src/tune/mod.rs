@@ -1,11 +1,13 @@
 //! `stag tune`: what on this host stands in the way, and what to type.
 
+mod change;
 pub mod options;
 mod show;
 
 use crate::{Error, caller::say};
 use options::{TuneCheckOptions, TuneOptions, TunePlanOptions, TuneWhat};
 use stag_tuning::{HostCheck, HostFiles, HostPlan, HostReport, Scene, checks, measure};
+use std::path::Path;
 
 /// The texts of its `--help`.
 pub const HELP: &str = include_str!("help.txt");
@@ -14,6 +16,8 @@ pub const HELP: &str = include_str!("help.txt");
 pub fn run(options: &TuneOptions) -> Result<(), Error> {
     match &options.what {
         TuneWhat::Check(options) => check(options),
+        TuneWhat::Apply(options) => change::apply(options),
+        TuneWhat::Revert(options) => change::revert(options),
     }
 }
 
@@ -46,7 +50,7 @@ fn scene(
     all: Vec<&'static HostCheck>,
 ) -> Result<(Scene, Vec<&'static HostCheck>), Error> {
     let chosen = choose(options, all)?;
-    let host = options.host.as_deref().map_or_else(HostFiles::live, HostFiles::recorded);
+    let host = host(options.host.as_deref());
     if let Some(name) = &options.dev {
         let is_plain = !name.contains('/') && !name.starts_with('.');
         let classes = ["infiniband", "net"].map(|class| format!("/sys/class/{class}/{name}"));
@@ -57,6 +61,11 @@ fn scene(
         }
     }
     Ok((measure(host, plan(options), &chosen), chosen))
+}
+
+/// The host that was recorded at `root`, or this one.
+fn host(root: Option<&Path>) -> HostFiles {
+    root.map_or_else(HostFiles::live, HostFiles::recorded)
 }
 
 fn plan(options: &TunePlanOptions) -> HostPlan {

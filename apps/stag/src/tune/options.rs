@@ -19,7 +19,39 @@ pub enum TuneWhat {
     /// Say what stands in the way, and what to type
     #[command(after_help = "'stag tune --help' has examples, states, profiles and exit codes.")]
     Check(TuneCheckOptions),
+    /// Make the changes of the running kernel that the checks want; a journal keeps the old values
+    Apply(TuneApplyOptions),
+    /// Undo what 'apply' did, in reverse order
+    Revert(TuneRevertOptions),
 }
+
+/// Arguments of `tune apply`.
+#[derive(Debug, Args)]
+pub struct TuneApplyOptions {
+    /// Plan for the host
+    #[command(flatten)]
+    pub plan: TunePlanOptions,
+    /// Show the changes and make none
+    #[arg(id = "only-plan", long = "plan")]
+    pub is_plan: bool,
+    /// The file that keeps the old values
+    #[arg(long, value_name = "FILE", default_value = JOURNAL)]
+    pub journal: PathBuf,
+}
+
+/// Arguments of `tune revert`.
+#[derive(Debug, Args)]
+pub struct TuneRevertOptions {
+    /// The file that keeps the old values
+    #[arg(long, value_name = "FILE", default_value = JOURNAL)]
+    pub journal: PathBuf,
+    /// A recorded host instead of this one
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub host: Option<PathBuf>,
+}
+
+/// The usual journal.
+const JOURNAL: &str = "/var/lib/stag/tune.journal";
 
 /// Arguments that say what is to run on the host, and which checks matter.
 #[derive(Debug, Args)]
