@@ -11,6 +11,9 @@ pub struct HostChange {
     pub new: String,
 }
 
+/// Commands that are shown of one fix.
+const COMMANDS_MAX: usize = 3;
+
 /// Answer to the question of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -91,18 +94,21 @@ impl Finding {
     /// The command that fixes it: as given, or made of the files to change.
     #[must_use]
     pub fn command(&self) -> Option<String> {
-        let first = self.changes.first();
-        self.fix.clone().or_else(|| {
-            let HostChange { key, new } = first?;
-            let more = match self.changes.len() {
-                0 | 1 => String::new(),
-                2 => "   (and one more file alike)".to_owned(),
-                len => format!("   (and {} more files alike)", len - 1),
-            };
-            Some(match key.strip_prefix("/proc/sys/") {
-                Some(name) => format!("sysctl -w {}='{new}'{more}", name.replace('/', ".")),
-                None => format!("echo {new} > {key}{more}"),
-            })
-        })
+        let commands = self.changes.iter().take(COMMANDS_MAX).map(|HostChange { key, new }| {
+            match key.strip_prefix("/proc/sys/") {
+                // In double quotes a line may be broken.
+                Some(name) if new.contains(' ') => {
+                    format!("sysctl -w {}=\"{new}\"", name.replace('/', "."))
+                }
+                Some(name) => format!("sysctl -w {}={new}", name.replace('/', ".")),
+                None => format!("echo {new} > {key}"),
+            }
+        });
+        let shown = commands.collect::<Vec<_>>().join("; ");
+        let made = match self.changes.len().saturating_sub(COMMANDS_MAX) {
+            0 => shown,
+            more => format!("{shown}; and {more} more alike: stag tune apply"),
+        };
+        self.fix.clone().or_else(|| (!made.is_empty()).then_some(made))
     }
 }

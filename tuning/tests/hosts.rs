@@ -88,13 +88,13 @@ fn every_defect_has_a_fix_and_every_reason_words() {
 }
 
 #[test]
-fn an_empty_host_passes_nothing_but_what_is_absent() {
+fn an_empty_host_passes_nothing() {
     let home = tempfile::TempDir::new().unwrap();
     let host = UnpackedHost { home };
     let report = HostReport::of(&host.scene(HostPlan::default(), None), &checks::all());
     let passes: Vec<_> = report.checks.iter().filter(|row| row.state == CheckState::Pass).collect();
     let ids: Vec<_> = passes.iter().map(|row| row.id).collect();
-    assert_eq!(ids, ["IRQ01", "PCI05"], "{passes:?}");
+    assert!(ids.is_empty(), "{passes:?}");
 }
 
 #[test]

@@ -72,7 +72,7 @@ pub(super) const CHECKS: &[HostCheck] = &[
     HostCheck {
         id: "CPU14",
         name: "clock source",
-        severity: Severity::Fail,
+        severity: Severity::Warn,
         class: FixClass::Boot,
         profiles: PLACED,
         why: "Clocks that user space cannot read by itself cost a system call and a device read \
@@ -248,7 +248,9 @@ fn clock(scene: &Scene) -> Judged {
             let has = |flag: &str| flags.split_whitespace().any(|word| word == flag);
             match has("constant_tsc") && has("nonstop_tsc") {
                 true => (true, "tsc, constant and never stopped".to_owned()),
-                false => (false, "tsc that stops or changes its rate".to_owned()),
+                false => {
+                    (true, "tsc, which the kernel trusts and the processor does not".to_owned())
+                }
             }
         }
         other => (in_user_space.contains(&other), other.to_owned()),

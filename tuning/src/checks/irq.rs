@@ -56,6 +56,9 @@ pub(super) const CHECKS: &[HostCheck] = &[
 ];
 
 fn irqbalance(scene: &Scene) -> Judged {
+    if scene.is_container() || scene.host.text("/proc/1/comm").is_err() {
+        return Err(Finding::not_applicable("processes of the host cannot be seen"));
+    }
     let is_process = |name: &String| name.bytes().all(|octet| octet.is_ascii_digit());
     let runs = scene.host.names("/proc").iter().filter(|name| is_process(name)).any(|id| {
         scene.host.text(&format!("/proc/{id}/comm")).is_ok_and(|comm| comm == "irqbalance")

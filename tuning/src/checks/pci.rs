@@ -203,6 +203,9 @@ fn access_control(scene: &Scene) -> Judged {
 
 fn iommu(scene: &Scene) -> Judged {
     let wanted = "off, or identity (pass-through)";
+    if !scene.host.exists("/sys/class") {
+        return Err(Finding::not_applicable("no /sys/class here"));
+    }
     if scene.host.names("/sys/class/iommu").is_empty() {
         return Ok(Finding::judge(true, "off", wanted));
     }

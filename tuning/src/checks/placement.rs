@@ -110,7 +110,7 @@ fn isolation(scene: &Scene) -> Judged {
     let measured = match open.is_empty() {
         true if cores.without(&quiet).is_empty() => "all isolated, without ticks".to_owned(),
         true => "all isolated, with ticks".to_owned(),
-        false => format!("cores {open} are not isolated"),
+        false => format!("not isolated: {open}"),
     };
     let fix = format!("kernel command line: isolcpus={cores} nohz_full={cores} rcu_nocbs={cores}");
     Ok(Finding::judge(open.is_empty(), measured, format!("{cores} isolated")).fix(fix))
