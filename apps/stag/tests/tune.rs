@@ -40,7 +40,7 @@ fn the_exit_code_is_that_of_the_gravest_finding() {
     let (code, table, sentence) = run(&home, "check", &[]);
     assert_eq!((code, sentence.as_str()), (Some(1), "stag: results will suffer: MEM07\n"));
     assert!(table.contains("WARN    MEM07 automatic NUMA balancing: 1 (wanted: 0)\n"), "{table}");
-    assert!(table.contains("fix: sysctl -w kernel.numa_balancing='0'\n"), "{table}");
+    assert!(table.contains("fix: sysctl -w kernel.numa_balancing=0\n"), "{table}");
     put(&home, "proc/net/tcp", TAKEN);
     let (code, _, sentence) = run(&home, "check", &[]);
     assert_eq!((code, sentence.as_str()), (Some(2), "stag: something will not work: NFS01\n"));

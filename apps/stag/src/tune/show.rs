@@ -49,7 +49,8 @@ fn shown(row: &ReportRow) -> String {
     let mut text = wrapped(&head, &format!("{}: {}{wanted}", row.name, row.measured));
     if let Some(fix) = &row.fix {
         // A command that is broken in two is still one for a shell.
-        let end = if row.changes.is_empty() { "" } else { " \\" };
+        let is_command = !row.changes.is_empty() && !fix.contains("; and ");
+        let end = if is_command { " \\" } else { "" };
         text.push_str(&broken("", &format!("fix: {fix}"), end));
     }
     text
