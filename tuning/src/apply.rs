@@ -71,14 +71,11 @@ pub fn apply_change(
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     let boot = host.text(BOOT).unwrap_or_default();
     journal.append(JournalEntry::Set { key: key.clone(), old, new: new.clone(), boot, time })?;
-    if let Err(error) = host.write(&key, &new) {
-        return Ok(ChangeEnd::Failed(error));
+    let written = host.write(&key, &new);
+    if let Some(value) = current(host, &key) {
+        journal.append(JournalEntry::Became { key, value })?;
     }
-    match current(host, &key) {
-        Some(value) if value != new => journal.append(JournalEntry::Became { key, value })?,
-        _ => {}
-    }
-    Ok(ChangeEnd::Done)
+    Ok(written.map_or_else(ChangeEnd::Failed, |()| ChangeEnd::Done))
 }
 
 /// Undoes all changes of the journal, the newest first, and tells each end to `tell`. A file that
@@ -100,9 +97,12 @@ pub fn revert_changes(
             JournalEntry::Became { key, value } => became = Some((key.clone(), value.clone())),
             JournalEntry::Set { key, old, new, boot: then, .. } => {
                 let shown = became.take().filter(|(of, _)| of == key).map(|(_, value)| value);
-                let ours = shown.as_ref().unwrap_or(new);
+                let is_ours = |value: &str| match &shown {
+                    Some(shown) => value == shown,
+                    None => value == new || is_between(value, old, new),
+                };
                 let end = match *then == boot {
-                    true => restore(host, key, old, ours),
+                    true => restore(host, key, old, is_ours),
                     false => ChangeEnd::Skipped("the host was booted since".to_owned()),
                 };
                 is_whole &= !matches!(end, ChangeEnd::Failed(_));
@@ -116,14 +116,25 @@ pub fn revert_changes(
     Ok(())
 }
 
-fn restore(host: &HostFiles, key: &str, old: &str, ours: &str) -> ChangeEnd {
+/// Returns true if all are numbers and `value` is on the way from `old` to `new`. The kernel reserves
+/// huge pages one by one, and stops when the process that asked is killed.
+fn is_between(value: &str, old: &str, new: &str) -> bool {
+    let (Ok(value), Ok(old), Ok(new)) =
+        (value.parse::<i64>(), old.parse::<i64>(), new.parse::<i64>())
+    else {
+        return false;
+    };
+    (old.min(new)..=old.max(new)).contains(&value)
+}
+
+fn restore(host: &HostFiles, key: &str, old: &str, is_ours: impl Fn(&str) -> bool) -> ChangeEnd {
     if !is_tunable(key) {
         return ChangeEnd::Skipped("no file that tuning may change".to_owned());
     }
     match current(host, key) {
         None => ChangeEnd::Skipped("it is gone".to_owned()),
         Some(value) if value == old => ChangeEnd::Already,
-        Some(value) if value == ours => match host.write(key, old) {
+        Some(value) if is_ours(&value) => match host.write(key, old) {
             Ok(()) => ChangeEnd::Done,
             Err(error) => ChangeEnd::Failed(error),
         },

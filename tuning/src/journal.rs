@@ -1,8 +1,8 @@
 //! The journal of changes: each is written down, and on the disk, before it is made.
 //!
-//! One JSON object on each line: `Set` before a file is written, `Became` behind it where the
-//! kernel made something else of the value. A line without an end was being written when the
-//! process died, so that its change was never made.
+//! One JSON object on each line: `Set` before a file is written, and `Became` behind it. A `Set`
+//! without a `Became` is a change in which the process died. A line without an end was being written
+//! then: the change of a `Set` was never made.
 
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
@@ -33,11 +33,11 @@ pub enum JournalEntry {
         /// Seconds since 1970.
         time: u64,
     },
-    /// A change was made, and the kernel shows another value for it.
+    /// A change was made, or refused.
     Became {
         /// The file.
         key: String,
-        /// The value that it shows.
+        /// The value that it shows then.
         value: String,
     },
 }

@@ -1,81 +1,22 @@
-//! Changes are made with a journal, and undone: after a death at any point, and beside others who
+//! Changes are made with a journal, and undone: after a death at any line, and beside others who
 //! change the same files. All on recorded hosts.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
 
 mod support;
 
 use stag_tuning::{
-    ChangeEnd, ChangeJournal, HostChange, HostFiles, HostReport, PlannedChange, apply_change,
-    checks, is_tunable, plan_changes, revert_changes,
+    ChangeEnd, ChangeJournal, HostChange, HostFiles, HostReport, apply_change, checks, is_tunable,
+    plan_changes,
 };
-use std::{
-    collections::BTreeMap,
-    env, fs,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    time::{Duration, Instant},
-};
-use support::{UnpackedHost, plan};
+use std::fs;
+use support::{apply_all, assert_as_before, plan, revert_all, snapshot, untuned};
 use tempfile::TempDir;
-
-const CHILD: &str = "STAG_TUNING_CHILD";
-
-/// Everything below `root`, by its path, but for a file that its writer left when it died.
-fn snapshot(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
-    for entry in fs::read_dir(root).unwrap().map(Result::unwrap) {
-        match entry.file_type().unwrap().is_dir() {
-            true => found.extend(snapshot(&entry.path())),
-            false => drop(found.insert(entry.path(), fs::read(entry.path()).unwrap())),
-        }
-    }
-    found.remove(&root.join(".writing"));
-    found
-}
-
-/// Asserts that everything below `root` is as it was.
-fn assert_as_before(root: &Path, before: &BTreeMap<PathBuf, Vec<u8>>, when: &str) {
-    let after = snapshot(root);
-    let differs = |path: &&PathBuf| before.get(*path) != after.get(*path);
-    let other: Vec<_> = before.keys().chain(after.keys()).filter(differs).collect();
-    assert!(other.is_empty(), "{when}: {other:?}");
-}
-
-/// The untuned host with enough memory for huge pages, and the changes that it needs.
-fn untuned() -> (UnpackedHost, Vec<PlannedChange>) {
-    let unpacked = UnpackedHost::named("metal-untuned");
-    unpacked.put("/proc/sys/kernel/random/boot_id", "0b1c");
-    unpacked.put("/proc/meminfo", "MemAvailable: 100000000 kB\nSwapTotal: 1 kB");
-    let scene = unpacked.scene(plan(Some("mlx5_0")), None);
-    let changes = HostReport::of(&scene, &checks::of_host()).changes();
-    let planned = plan_changes(&scene.host, &changes);
-    assert_eq!(planned.len(), changes.len(), "whatever checks want can be changed");
-    (unpacked, planned)
-}
-
-fn apply_all(root: &Path, journal: &Path, changes: &[PlannedChange]) {
-    let host = HostFiles::recorded(root);
-    let mut journal = ChangeJournal::open(journal).unwrap();
-    for change in changes {
-        let end = apply_change(&host, &mut journal, change).unwrap();
-        assert!(matches!(end, ChangeEnd::Done), "{change:?}: {end:?}");
-    }
-}
-
-/// Undoes everything; gives the words of all ends.
-fn revert_all(root: &Path, journal: &Path) -> Vec<String> {
-    let mut journal = ChangeJournal::open(journal).unwrap();
-    let mut ends = Vec::new();
-    let tell = |key: &str, _: &str, end: &ChangeEnd| ends.push(format!("{key} {end:?}"));
-    revert_changes(&HostFiles::recorded(root), &mut journal, tell).unwrap();
-    ends
-}
 
 #[test]
 fn a_tuned_host_passes_and_a_reverted_one_is_as_it_was() {
     let (unpacked, changes) = untuned();
     let (root, home) = (unpacked.home.path(), TempDir::new().unwrap());
-    let journal = PathIn::path(&home, "state").join("journal");
+    let journal = home.path().join("state").join("journal");
     let before = snapshot(root);
     assert!(changes.len() > 25, "{changes:?}");
     assert!(changes.iter().all(|change| is_tunable(&change.key)));
@@ -94,22 +35,11 @@ fn a_tuned_host_passes_and_a_reverted_one_is_as_it_was() {
     assert_eq!(revert_all(root, &journal), Vec::<String>::new(), "the journal is empty");
 }
 
-/// Extension of a temporary directory by a path.
-trait PathIn {
-    fn path(&self, name: &str) -> PathBuf;
-}
-
-impl PathIn for TempDir {
-    fn path(&self, name: &str) -> PathBuf {
-        TempDir::path(self).join(name)
-    }
-}
-
 #[test]
 fn a_journal_that_ends_anywhere_is_understood() {
     let (unpacked, changes) = untuned();
     let (root, home) = (unpacked.home.path(), TempDir::new().unwrap());
-    let journal = PathIn::path(&home, "journal");
+    let journal = home.path().join("journal");
     let before = snapshot(root);
     apply_all(root, &journal, &changes);
     let whole = fs::read(&journal).unwrap();
@@ -119,73 +49,26 @@ fn a_journal_that_ends_anywhere_is_understood() {
     let cuts = (0..whole.len()).step_by(61).chain(line_ends.iter().flat_map(|at| [*at, at + 1]));
     for cut in cuts {
         let lines = whole[..cut].iter().filter(|octet| **octet == b'\n').count();
-        // The process died in front of the last change, or behind it.
-        for made in [lines, lines.saturating_sub(1)] {
+        let sets = lines.div_ceil(2);
+        // With a line of each kind for a change, the process died in front of the last change or
+        // behind it if an odd number is there.
+        for made in [sets, sets.saturating_sub(lines % 2)] {
             for change in &changes[..made] {
                 host.write(&change.key, &change.new).unwrap();
             }
             fs::write(&journal, &whole[..cut]).unwrap();
             let ends = revert_all(root, &journal);
-            assert_eq!(ends.len(), lines, "cut at {cut}");
+            assert_eq!(ends.len(), sets, "cut at {cut}");
             assert_as_before(root, &before, &format!("cut at {cut}, {made} made: {ends:?}"));
         }
     }
 }
 
 #[test]
-fn a_process_that_is_killed_at_any_time_leaves_what_can_be_undone() {
-    let (unpacked, _) = untuned();
-    let (root, home) = (unpacked.home.path(), TempDir::new().unwrap());
-    let journal = PathIn::path(&home, "journal");
-    let before = snapshot(root);
-    let run = |patience: Option<Duration>| {
-        let began = Instant::now();
-        let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "child_applies", "--ignored"])
-            .env(CHILD, format!("{}:{}", root.display(), journal.display()))
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        match patience {
-            None => assert!(child.wait().unwrap().success()),
-            Some(patience) => {
-                std::thread::sleep(patience);
-                let _ = child.kill();
-                child.wait().unwrap();
-            }
-        }
-        began.elapsed()
-    };
-    let whole = run(None);
-    revert_all(root, &journal);
-    let (mut middle, mut state) = (0, 0x2545_f491_u32);
-    for _ in 0..100 {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        run(Some(whole * (state >> 24) / 256));
-        let undone = revert_all(root, &journal).iter().filter(|end| end.ends_with("Done")).count();
-        middle += usize::from(undone > 0);
-        assert_as_before(root, &before, "killed");
-    }
-    println!("{middle} of 100 died behind their first change");
-}
-
-/// The other process of the test above.
-#[test]
-#[ignore = "is run by another test"]
-fn child_applies() {
-    let Ok(places) = env::var(CHILD) else { return };
-    let (root, journal) = places.split_once(':').unwrap();
-    let host = HostFiles::recorded(Path::new(root));
-    let scene = stag_tuning::Scene { host, plan: plan(Some("mlx5_0")), gaps: None };
-    let changes = HostReport::of(&scene, &checks::of_host()).changes();
-    apply_all(Path::new(root), Path::new(journal), &plan_changes(&scene.host, &changes));
-}
-
-#[test]
 fn changes_of_others_are_left_alone_with_a_word() {
     let (unpacked, changes) = untuned();
     let (root, home) = (unpacked.home.path(), TempDir::new().unwrap());
-    let journal = PathIn::path(&home, "journal");
+    let journal = home.path().join("journal");
     apply_all(root, &journal, &changes);
     unpacked.put("/proc/sys/vm/swappiness", "33");
     fs::remove_file(root.join("proc/sys/net/core/busy_poll")).unwrap();
@@ -201,7 +84,7 @@ fn changes_of_others_are_left_alone_with_a_word() {
 fn nothing_is_restored_after_a_boot() {
     let (unpacked, changes) = untuned();
     let (root, home) = (unpacked.home.path(), TempDir::new().unwrap());
-    let journal = PathIn::path(&home, "journal");
+    let journal = home.path().join("journal");
     apply_all(root, &journal, &changes[..3]);
     unpacked.put("/proc/sys/kernel/random/boot_id", "another");
     let tuned = snapshot(root);
@@ -211,10 +94,30 @@ fn nothing_is_restored_after_a_boot() {
 }
 
 #[test]
+fn a_change_that_stopped_half_way_is_undone_and_a_whole_one_only_as_it_was_made() {
+    let (unpacked, _) = untuned();
+    let (root, home) = (unpacked.home.path(), TempDir::new().unwrap());
+    let journal = home.path().join("journal");
+    let key = "/sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages";
+    let new = HostChange { key: key.to_owned(), new: "32".to_owned() };
+    apply_all(root, &journal, &plan_changes(&HostFiles::recorded(root), &[new]));
+    let whole = fs::read_to_string(&journal).unwrap();
+    let set = whole.lines().next().unwrap().to_owned() + "\n";
+    for (text, value, is_undone) in
+        [(&set, "7", true), (&set, "32", true), (&set, "33", false), (&whole, "7", false)]
+    {
+        fs::write(&journal, text).unwrap();
+        unpacked.put(key, value);
+        let ends = revert_all(root, &journal);
+        assert_eq!(ends[0].ends_with("Done"), is_undone, "{value}: {ends:?}");
+    }
+}
+
+#[test]
 fn a_value_that_the_kernel_refuses_changes_nothing() {
     let (unpacked, _) = untuned();
     let (root, home) = (unpacked.home.path(), TempDir::new().unwrap());
-    let journal = PathIn::path(&home, "journal");
+    let journal = home.path().join("journal");
     let before = snapshot(root);
     let host = HostFiles::recorded(root);
     let key = "/sys/kernel/mm/transparent_hugepage/enabled".to_owned();
@@ -229,7 +132,7 @@ fn a_value_that_the_kernel_refuses_changes_nothing() {
 #[test]
 fn a_journal_of_others_is_refused() {
     let home = TempDir::new().unwrap();
-    let journal = PathIn::path(&home, "journal");
+    let journal = home.path().join("journal");
     fs::write(&journal, "{\"what\":\"set\"}\n").unwrap();
     assert!(ChangeJournal::open(&journal).is_err(), "no change");
     let (key, boot) = ("/proc/sys/kernel/core_pattern", "0b1c");
@@ -245,7 +148,7 @@ fn a_journal_of_others_is_refused() {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     fs::set_permissions(&journal, mode).unwrap();
     assert!(ChangeJournal::open(&journal).is_err(), "others can write it");
-    let link = PathIn::path(&home, "link");
+    let link = home.path().join("link");
     std::os::unix::fs::symlink(&journal, &link).unwrap();
     assert!(ChangeJournal::open(&link).is_err(), "a link");
 }
@@ -253,7 +156,7 @@ fn a_journal_of_others_is_refused() {
 #[test]
 fn two_processes_do_not_share_a_journal() {
     let home = TempDir::new().unwrap();
-    let journal = PathIn::path(&home, "journal");
+    let journal = home.path().join("journal");
     let _held = ChangeJournal::open(&journal).unwrap();
     assert_eq!(ChangeJournal::open(&journal).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
 }

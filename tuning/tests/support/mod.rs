@@ -2,8 +2,16 @@
 
 #![allow(dead_code, clippy::unwrap_used, clippy::indexing_slicing)]
 
-use stag_tuning::{CoreGap, HostFiles, HostPlan, Scene};
-use std::{fs, path::Path, time::Duration};
+use stag_tuning::{
+    ChangeEnd, ChangeJournal, CoreGap, HostFiles, HostPlan, HostReport, PlannedChange, Scene,
+    apply_change, checks, plan_changes, revert_changes,
+};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 use tempfile::TempDir;
 
 /// A recorded host in a directory that goes away with it.
@@ -82,4 +90,55 @@ pub fn gaps(gaps: u32, each: Duration, preempted: u64) -> Vec<CoreGap> {
         longest: each,
         preempted: Some(preempted),
     }]
+}
+
+/// Everything below `root`, by its path, but for a file that its writer left when it died.
+pub fn snapshot(root: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(root).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap().is_dir() {
+            true => found.extend(snapshot(&entry.path())),
+            false => drop(found.insert(entry.path(), fs::read(entry.path()).unwrap())),
+        }
+    }
+    found.remove(&root.join(".writing"));
+    found
+}
+
+/// Asserts that everything below `root` is as it was.
+pub fn assert_as_before(root: &Path, before: &BTreeMap<PathBuf, Vec<u8>>, when: &str) {
+    let after = snapshot(root);
+    let differs = |path: &&PathBuf| before.get(*path) != after.get(*path);
+    let other: Vec<_> = before.keys().chain(after.keys()).filter(differs).collect();
+    assert!(other.is_empty(), "{when}: {other:?}");
+}
+
+/// The untuned host with enough memory for huge pages, and the changes that it needs.
+pub fn untuned() -> (UnpackedHost, Vec<PlannedChange>) {
+    let unpacked = UnpackedHost::named("metal-untuned");
+    unpacked.put("/proc/sys/kernel/random/boot_id", "0b1c");
+    unpacked.put("/proc/meminfo", "MemAvailable: 100000000 kB\nSwapTotal: 1 kB");
+    let scene = unpacked.scene(plan(Some("mlx5_0")), None);
+    let changes = HostReport::of(&scene, &checks::of_host()).changes();
+    let planned = plan_changes(&scene.host, &changes);
+    assert_eq!(planned.len(), changes.len(), "whatever checks want can be changed");
+    (unpacked, planned)
+}
+
+pub fn apply_all(root: &Path, journal: &Path, changes: &[PlannedChange]) {
+    let host = HostFiles::recorded(root);
+    let mut journal = ChangeJournal::open(journal).unwrap();
+    for change in changes {
+        let end = apply_change(&host, &mut journal, change).unwrap();
+        assert!(matches!(end, ChangeEnd::Done), "{change:?}: {end:?}");
+    }
+}
+
+/// Undoes everything; gives the words of all ends.
+pub fn revert_all(root: &Path, journal: &Path) -> Vec<String> {
+    let mut journal = ChangeJournal::open(journal).unwrap();
+    let mut ends = Vec::new();
+    let tell = |key: &str, _: &str, end: &ChangeEnd| ends.push(format!("{key} {end:?}"));
+    revert_changes(&HostFiles::recorded(root), &mut journal, tell).unwrap();
+    ends
 }
