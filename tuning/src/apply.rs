@@ -116,8 +116,8 @@ pub fn revert_changes(
     Ok(())
 }
 
-/// Returns true if all are numbers and `value` is on the way from `old` to `new`. The kernel reserves
-/// huge pages one by one, and stops when the process that asked is killed.
+/// Returns true if all are numbers and `value` is on the way from `old` to `new`. The kernel
+/// reserves huge pages one by one, and stops when the process that asked is killed.
 fn is_between(value: &str, old: &str, new: &str) -> bool {
     let (Ok(value), Ok(old), Ok(new)) =
         (value.parse::<i64>(), old.parse::<i64>(), new.parse::<i64>())

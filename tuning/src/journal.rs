@@ -1,8 +1,8 @@
 //! The journal of changes: each is written down, and on the disk, before it is made.
 //!
 //! One JSON object on each line: `Set` before a file is written, and `Became` behind it. A `Set`
-//! without a `Became` is a change in which the process died. A line without an end was being written
-//! then: the change of a `Set` was never made.
+//! without a `Became` is a change in which the process died. A line without an end was being
+//! written then: the change of a `Set` was never made.
 
 use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
