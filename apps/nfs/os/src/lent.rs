@@ -48,7 +48,7 @@ impl RoomKeeper {
     /// # Panics
     /// When there are fewer.
     pub fn lend(mut buf: Buf, len: usize) -> (Self, LentRoom) {
-        let room = buf.spare_mut().get_mut(..len).expect("what is lent is there");
+        let (room, _) = buf.spare_mut().split_at_mut(len); // which is what was asked for
         let at = NonNull::from(room).cast();
         (Self(Some(buf)), LentRoom { at, len })
     }
