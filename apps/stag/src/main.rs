@@ -30,7 +30,7 @@ mod trace;
 mod tune;
 
 use clap::{CommandFactory, Parser, error::ErrorKind};
-use std::{fmt, process::ExitCode};
+use std::{fmt, process::ExitCode, time::Duration};
 
 /// Why the command ends without having done what it was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +69,19 @@ impl fmt::Display for Error {
     }
 }
 
+/// Time for mounts of CephFS to end behind everything else.
+const UNMOUNT_MAX: Duration = Duration::from_secs(3);
+
 fn main() -> ExitCode {
+    let code = run();
+    if !stag_ceph::await_unmounts(UNMOUNT_MAX) {
+        stag_ceph::exit_at_once(code);
+    }
+    ExitCode::from(code)
+}
+
+/// Carries out the command; returns its exit code.
+fn run() -> u8 {
     let cli = match cli::Cli::try_parse() {
         Ok(cli) => cli,
         Err(error)
@@ -77,7 +89,7 @@ fn main() -> ExitCode {
         {
             // Whoever asked for help and closed the pipe has seen enough of it.
             let _ = error.print();
-            return ExitCode::SUCCESS;
+            return 0;
         }
         Err(error) => {
             let words: Vec<_> = std::env::args_os().collect();
@@ -100,15 +112,15 @@ fn main() -> ExitCode {
         cli::Command::Tune(arguments) => tune::run(&arguments),
         cli::Command::Load { .. } => Err(check::renamed()),
     };
-    result.map_or_else(|error| end(&error), |()| ExitCode::SUCCESS)
+    result.map_or_else(|error| end(&error), |()| 0)
 }
 
-fn end(error: &Error) -> ExitCode {
+fn end(error: &Error) -> u8 {
     caller::aside(format!("stag: {error}\n"));
     match error {
-        Error::Usage(_) | Error::NotReady(_) => ExitCode::from(2),
-        Error::Failure(_) => ExitCode::from(1),
-        Error::Refused(_) => ExitCode::from(3),
-        Error::Stopped(_) => ExitCode::from(130),
+        Error::Usage(_) | Error::NotReady(_) => 2,
+        Error::Failure(_) => 1,
+        Error::Refused(_) => 3,
+        Error::Stopped(_) => 130,
     }
 }

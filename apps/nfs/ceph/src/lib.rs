@@ -33,7 +33,10 @@ pub use directory::{CephDirectory, DirectoryEntry};
 pub use file::{CephFile, SyncKind};
 pub use inode::{CephInode, SetStamp, SetStat, SpaceUse};
 pub use library::{Library, NoLibrary};
-pub use mount::{CephMount, MountError, MountSettings, PreparedMount, Reclaimed, live_mounts};
+pub use mount::{
+    CephMount, MountError, MountSettings, PreparedMount, Reclaimed, await_unmounts, exit_at_once,
+    live_mounts,
+};
 pub use namespace::OpenFlags;
 pub use rustix::io::Errno;
 pub use user::UserPerm;

@@ -18,6 +18,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
     thread,
+    time::{Duration, Instant},
 };
 
 /// Ceph user, configuration and file system of a mount.
@@ -90,6 +91,27 @@ static LIVE: AtomicUsize = AtomicUsize::new(0);
 /// blocked call keeps.
 pub fn live_mounts() -> usize {
     LIVE.load(Ordering::Acquire)
+}
+
+/// Waits until all mounts of this process are given back, `limit` at most. Returns true if they are.
+///
+/// The library ends badly when the process does while one of its mounts ends in another thread.
+pub fn await_unmounts(limit: Duration) -> bool {
+    let until = Instant::now() + limit;
+    while live_mounts() > 0 {
+        if Instant::now() >= until {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+/// Ends the process at once, with this exit code: for a process whose mounts do not end. Nothing of
+/// it is cleaned up, and so nothing waits for them or stumbles over them.
+pub fn exit_at_once(code: u8) -> ! {
+    // SAFETY: no code of this process runs behind it.
+    unsafe { libc::_exit(code.into()) }
 }
 
 /// One `ceph_mount_info`, which everything that came from it keeps alive.

@@ -5,7 +5,7 @@ use super::held::HeldTable;
 use crate::{state::StartError, store::files::Epoch};
 use stag_ceph::{
     CephInode, CephMount, Library, MountSettings, PreparedMount, Reclaimed, UserPerm, Vino,
-    live_mounts,
+    await_unmounts, live_mounts,
 };
 use stag_protocol::nfs::v3::Status;
 use std::{
@@ -13,7 +13,7 @@ use std::{
     path::PathBuf,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 /// Mounts that blocked calls keep, at most: each has a dozen threads. With more, this process ends,
@@ -227,13 +227,6 @@ impl MountLife {
         if closing.spawn(move || drop(last)).is_err() {
             return false;
         }
-        let end = Instant::now() + limit;
-        while live_mounts() > 0 {
-            if Instant::now() >= end {
-                return false;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
-        true
+        await_unmounts(limit)
     }
 }
