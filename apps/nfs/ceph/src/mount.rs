@@ -93,7 +93,8 @@ pub fn live_mounts() -> usize {
     LIVE.load(Ordering::Acquire)
 }
 
-/// Waits until all mounts of this process are given back, `limit` at most. Returns true if they are.
+/// Waits until all mounts of this process are given back, for `limit` at most. Returns true if
+/// they are.
 ///
 /// The library ends badly when the process does while one of its mounts ends in another thread.
 pub fn await_unmounts(limit: Duration) -> bool {
