@@ -131,8 +131,7 @@ impl LinkRings {
 
     /// The record in front is done. Returns true if the peer should be told how far we have read.
     /// The line of the next one is asked for here: it comes while this one is handled. Lines behind
-    /// it are not, for on far cores that took them from the writer (3.3 million calls a second with
-    /// four of them, 3.9 without).
+    /// it are not: the writer has cleared them for itself, and would have to fetch them again.
     #[inline]
     pub(crate) fn advance(&mut self, word: Word) -> bool {
         self.consumer.advance(word);
