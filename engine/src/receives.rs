@@ -86,8 +86,13 @@ impl<P: Provider, A: App> Shard<P, A> {
         if !self.core.receives.pool.is_empty() {
             self.post_receives();
         }
+        debug_assert!(
+            !self.core.receives.are_short() || self.core.receives.pool.available(1) > 0,
+            "a promise that no receive covers"
+        );
     }
 
+    /// Posts every receive that nobody holds, as far as the fabric takes them.
     #[inline(never)]
     fn post_receives(&mut self) {
         // draft 002 §4.3.1 [bidir-12] what was promised is posted
@@ -101,9 +106,5 @@ impl<P: Provider, A: App> Shard<P, A> {
                 break;
             }
         }
-        debug_assert!(
-            !self.core.receives.are_short() || self.core.receives.pool.available(1) > 0,
-            "a promise that no receive covers"
-        );
     }
 }
