@@ -41,6 +41,8 @@ pub(crate) struct Core {
     pub(crate) deadlines: Deadlines,
     pub(crate) now: Time,
     pub(crate) stopping: bool,
+    /// Octets of items that this pass brought to apps.
+    pub(crate) moved: usize,
     /// A pass is under way, so that `now` is the time.
     in_pass: bool,
     /// Until the next event, deadline or wish a pass has nothing to do.
@@ -74,6 +76,7 @@ impl Core {
             deadlines: Deadlines::new(),
             now: Time(0),
             stopping: false,
+            moved: 0,
             in_pass: false,
             is_quiet: false,
             config,
@@ -101,6 +104,7 @@ impl Core {
             self.catch_up(now, late);
         }
         self.now = now;
+        self.moved = 0;
         self.in_pass = true;
     }
 

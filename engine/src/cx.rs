@@ -274,9 +274,10 @@ impl Cx<'_> {
         let &ShortRequest { token, reply_max, timeout, .. } = request;
         // RFC 5531 §5 [5531-2]: a call has a deadline, as its server may crash
         let deadline = self.core.now + timeout;
-        let call = WrittenCall { key, xid, len, token, reply_max, deadline };
-        if !may_go || !self.core.call_at_once(self.fabric, peer, call) {
-            self.core.queue_written(peer, call);
+        // Made again for what is rare: the first one then lies in registers alone.
+        let call = || WrittenCall { key, xid, len, token, reply_max, deadline };
+        if !may_go || !self.core.call_at_once(self.fabric, peer, call()) {
+            self.core.queue_written(peer, call());
         }
         Ok(())
     }

@@ -15,11 +15,14 @@ use rustix::{
     event::{Timespec, epoll},
     fd::OwnedFd,
 };
-use stag_verbs::{Look, Provider, Time};
+use stag_verbs::{Look, Looked, Provider, Time};
 use std::{io, time::Duration};
 
 /// Events handled before the rest of a pass gets its turn.
 const EVENTS_PER_PASS: usize = 256;
+/// Octets of items brought to apps before the rest of a pass gets its turn: what apps do about them
+/// leaves, and the peer is busy, while the next ones are copied.
+const MOVED_PER_PASS: usize = 64 << 10;
 /// Longest time between two looks at deadlines; a look happens earlier when one is known to be due.
 const EXPIRY_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// The time that a stopping shard waits for callers over TCP to close.
@@ -91,7 +94,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         self.core.counters.stats.passes.total += 1;
         let found = self.provider.look(now, &mut self.front);
         // Most passes of a shard that waits end here.
-        let is_idle = found == Look::Nothing && self.core.is_quiet_at(now);
+        let is_idle = found.is_nothing() && self.core.is_quiet_at(now);
         if is_idle && !self.app.wants_idle_passes() {
             return false;
         }
@@ -99,7 +102,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     /// Does what the first look of a pass found, and everything else that can be done.
-    fn pass_on(&mut self, now: Time, found: Look) -> bool {
+    fn pass_on(&mut self, now: Time, found: Looked) -> bool {
         self.core.begin_pass(now);
         let events = self.take_events(now, found);
         let deferred = self.core.has_deferred() && self.retry_deferred() | self.retry_stuck();
@@ -130,7 +133,7 @@ impl<P: Provider, A: App> Shard<P, A> {
     /// Takes what has arrived, from `found` on, until the rest of the pass has its turn. Returns
     /// the number of events.
     #[inline]
-    fn take_events(&mut self, now: Time, found: Look) -> usize {
+    fn take_events(&mut self, now: Time, found: Looked) -> usize {
         // Out of the shard while the app looks at what lies in it.
         let mut front = std::mem::take(&mut self.front);
         let events = self.take_from(&mut front, now, found);
@@ -139,16 +142,21 @@ impl<P: Provider, A: App> Shard<P, A> {
     }
 
     #[inline]
-    fn take_from(&mut self, front: &mut [u8], now: Time, mut found: Look) -> usize {
+    fn take_from(&mut self, front: &mut [u8], now: Time, mut found: Looked) -> usize {
         let mut events = 0;
         loop {
-            match found {
+            match found.look() {
                 Look::Message { qp, len } => {
                     self.handle_looked_at(qp, front.get(..len).unwrap_or_default());
                 }
                 Look::Nothing => return events,
                 Look::Other => match self.provider.poll(now) {
-                    Some(event) => self.handle_event(event),
+                    Some(event) => {
+                        self.handle_event(event);
+                        if self.core.moved >= MOVED_PER_PASS {
+                            return events + 1;
+                        }
+                    }
                     None => return events,
                 },
             }

@@ -123,6 +123,7 @@ impl<P: Provider, A: App> Shard<P, A> {
         pulled: Pulled<'_>,
     ) {
         let Sender { peer, address: from } = sender;
+        self.core.moved += pulled.len();
         match CallHeader::parse(&mut reader) {
             Ok(header) => {
                 self.core.stamp(key, Stage::Parse);
