@@ -31,8 +31,9 @@ use crate::reply::{ReplyWriter, ShortResults};
 use crate::report::{GatewayCounters, GatewayReport};
 use crate::store::{self, Effort, Procedures as _, Store, TRANSFER_MAX, files::Files};
 use crate::v3::{CallMemory, ReadAttempt, Turn};
+use crate::v4::{CompoundCall, Nfs4, Nfs4Config, NoReply};
 use put_off::PutOff;
-use route::{CallTarget, caller, route};
+use route::{CallTarget, ServedVersions, caller, route};
 
 // A file's octets fit one buffer of the pool, and a call with as many is pulled.
 const _: () = assert!(TRANSFER_MAX as usize <= config::ITEM_MAX);
@@ -45,6 +46,10 @@ pub struct Gateway<S = Files> {
     cache: ShardCache,
     reads: DeferredReads,
     parked: ParkedCalls,
+    /// Version 3 is served.
+    serves_3: bool,
+    /// Version 4, if it is served.
+    nfs4: Option<Box<Nfs4>>,
     /// Time of the next look at how long calls have been under way.
     next_look: Time,
     /// True if the last flush of the handle index failed; reported once, not in every pass.
@@ -73,6 +78,8 @@ impl<S: Store> Gateway<S> {
             cache,
             reads: DeferredReads::new(),
             parked,
+            serves_3: true,
+            nfs4: None,
             next_look: Time(0),
             is_flush_failing: false,
         }
@@ -94,6 +101,20 @@ impl<S: Store> Gateway<S> {
         self
     }
 
+    /// Serves version 4, too. Its clients are this shard's alone.
+    #[must_use]
+    pub fn with_nfs4(mut self, config: Nfs4Config) -> Self {
+        self.nfs4 = Some(Box::new(Nfs4::new(config, self.store.exports())));
+        self
+    }
+
+    /// Does not serve version 3.
+    #[must_use]
+    pub const fn without_nfs3(mut self) -> Self {
+        self.serves_3 = false;
+        self
+    }
+
     /// Returns the cost of the duplicate request cache.
     pub const fn duplicates(&self) -> drc::ReplyCacheBudget {
         self.cache.budget()
@@ -107,7 +128,8 @@ impl<S: Store> Gateway<S> {
     fn answer(&mut self, cx: &mut Cx<'_>, call: Call<'_>) -> Result<Answer, NoMessage> {
         let header = &call.header;
         let source = CallSource { id: call.id, peer: call.peer, from: call.from };
-        let answer = match route(header) {
+        let served = ServedVersions { three: self.serves_3, four: self.nfs4.is_some() };
+        let answer = match route(header, served) {
             Ok(CallTarget::Mount(procedure)) => match mount::Call::parse(procedure, call.arguments)
             {
                 Ok(mount::Call::Mnt(path)) if S::MAY_WAIT && self.store.mount_waits() => {
@@ -135,6 +157,13 @@ impl<S: Store> Gateway<S> {
                     Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
                 }
             }
+            Ok(CallTarget::Null4) => {
+                return match call.arguments.finish() {
+                    Ok(()) => Err(write_header(cx, call.id, header.reply(Accepted::Success))),
+                    Err(_) => self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
+                };
+            }
+            Ok(CallTarget::Compound) => return self.compound(cx, source, call),
             Ok(CallTarget::Nfs(procedure)) => match v3::Call::parse(procedure, call.arguments) {
                 Ok(nfs) if self.waits(&nfs) => {
                     let pulled = call.pulled;
@@ -157,6 +186,24 @@ impl<S: Store> Gateway<S> {
             Err(refusal) => return self.refuse(cx, call.id, refusal),
         };
         answer.ok_or(NoMessage::Dropped)
+    }
+
+    /// Carries out a compound of version 4.
+    fn compound(
+        &mut self,
+        cx: &mut Cx<'_>,
+        source: CallSource,
+        call: Call<'_>,
+    ) -> Result<Answer, NoMessage> {
+        let Call { id, header, arguments, pulled, .. } = call;
+        let Some(nfs4) = &mut self.nfs4 else { return Err(NoMessage::Dropped) };
+        let caller = caller(&header.credential, source.from);
+        let call = CompoundCall { source, header: &header, arguments, pulled, caller };
+        match nfs4.compound(cx, &mut self.store, &mut self.counters.data, call) {
+            Ok(answer) => Ok(answer),
+            Err(NoReply::Garbage) => self.refuse(cx, id, header.reply(Accepted::GarbageArgs)),
+            Err(NoReply::NoMemory) => Err(NoMessage::Dropped),
+        }
     }
 
     fn mount(
@@ -425,6 +472,7 @@ impl<S: Store> App for Gateway<S> {
     fn report(&self) -> GatewayReport {
         GatewayReport {
             duplicates: self.cache.report(),
+            nfs4: self.nfs4.as_ref().map(|nfs4| nfs4.report()).unwrap_or_default(),
             ..self.counters.report(self.store.verifier())
         }
     }
@@ -450,6 +498,9 @@ impl<S: Store> App for Gateway<S> {
         self.cache.forget(peer);
         self.reads.forget(peer);
         self.parked.forget(peer);
+        if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.forget_peer(peer);
+        }
     }
 
     fn on_pass_end(&mut self, cx: &mut Cx<'_>) {
@@ -457,6 +508,9 @@ impl<S: Store> App for Gateway<S> {
         self.resume_reads(cx);
         if S::MAY_WAIT {
             self.resume_calls(cx);
+        }
+        if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.tidy(cx.now());
         }
         self.store.tidy(cx.now());
         self.write_index();

@@ -30,8 +30,11 @@ pub mod serve;
 pub mod state;
 pub mod store;
 mod v3;
+#[allow(dead_code, reason = "opens and callbacks come next")]
+mod v4;
 
 pub use gateway::Gateway;
 pub use inbox::Wakeup;
 pub use report::GatewayReport;
 pub use store::helpers;
+pub use v4::{Nfs4Config, Nfs4Report};

@@ -3,7 +3,7 @@
 
 use super::{Copied, ServeError, Started, StoreSource, logged::Logged};
 use crate::{
-    Gateway, GatewayReport,
+    Gateway, GatewayReport, Nfs4Config,
     drc::{self, CacheHandle},
     helpers::Helpers,
     state::StartError,
@@ -55,6 +55,15 @@ pub struct ConnectionShare {
     pub links: usize,
 }
 
+/// Versions of NFS that a shard serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NfsVersions {
+    /// Version 3.
+    pub three: bool,
+    /// Versions 4.1 and 4.2, on one shard only: their clients and state are that shard's.
+    pub four: Option<Nfs4Config>,
+}
+
 /// A shard that is to run: its store, its addresses, and what it may take.
 pub struct ServeShard {
     /// Its number among all shards.
@@ -83,6 +92,8 @@ pub struct ServeShard {
     pub tells_stages: bool,
     /// The source of its store.
     pub source: StoreSource,
+    /// Versions of NFS.
+    pub nfs: NfsVersions,
     /// Its part of the duplicate request cache.
     pub branch: CacheHandle,
     /// Its way to the helpers, if its store has any.
@@ -158,7 +169,13 @@ impl ServeShard {
         ready: impl FnOnce(Started),
     ) -> Result<Snapshot<GatewayReport>, ServeError> {
         let branch = std::mem::replace(&mut self.branch, CacheHandle::alone());
-        let gateway = Gateway::new(store).with_duplicates(branch, drc::REPLIES);
+        let mut gateway = Gateway::new(store).with_duplicates(branch, drc::REPLIES);
+        if let Some(config) = self.nfs.four {
+            gateway = gateway.with_nfs4(config);
+        }
+        if !self.nfs.three {
+            gateway = gateway.without_nfs3();
+        }
         let mut random = [0; 36];
         getrandom(&mut random, GetRandomFlags::empty())
             .map_err(|error| ServeError::Random(error.into()))?;

@@ -176,7 +176,7 @@ fn perform_plain(store: &mut impl Procedures, call: &Call<'_>) -> StoreOutcome {
 
 /// Carries out a MKNOD of whatever kind.
 pub(crate) fn make_node(
-    store: &mut impl Procedures,
+    store: &mut (impl Procedures + ?Sized),
     args: &MkNodArgs<'_>,
 ) -> StoreResult<MadeObject, WccData> {
     let (directory, name, kind) = (&args.place.dir, args.place.name.0, args.what.kind());

@@ -44,7 +44,7 @@ use stag_nfs::{
     GatewayReport,
     drc::CacheHandle,
     helpers::{HelperConfig, Helpers},
-    serve::{ConnectionShare, ServeShard, Started, StoreSource},
+    serve::{ConnectionShare, NfsVersions, ServeShard, Started, StoreSource, nfs4_config},
     store::{
         Backend,
         files::{self, FilesBackend, SharedFiles},
@@ -307,6 +307,8 @@ impl Server {
         let mut parts = CacheHandle::all(self.plan.shards()).into_iter();
         let mut helpers = helpers(source, &self.plan, &cores)?.into_iter();
         let (mut found, mut budgets) = (Addresses::default(), Vec::new());
+        let nfs4 = self.plan.nfs4.map(|lease| nfs4_config(source, lease));
+        let nfs4 = nfs4.transpose().map_err(cannot_serve)?;
         for (number, mut fabric) in fabrics.into_iter().enumerate() {
             let mut tcp = self.plan.tcp.filter(|_| number == 0);
             for place in 0..self.plan.cores {
@@ -335,6 +337,7 @@ impl Server {
                     sample: plan.sample,
                     tells_stages: plan.tells_stages,
                     source: source.clone(),
+                    nfs: NfsVersions { three: plan.nfs3, four: nfs4 },
                     branch,
                     helpers: helpers.next(),
                     clock,
