@@ -9,7 +9,9 @@ use stag_protocol::{
 };
 
 use super::{
-    LIMITS, Nfs4, op,
+    LIMITS, Nfs4,
+    node::Node,
+    op,
     session::{CELL_LEN, Principal, SequenceFacts, SlotVerdict},
     turn::{Done, Place, Stop, Turn},
 };
@@ -65,6 +67,8 @@ impl Nfs4 {
     ) -> Result<Answer, NoReply> {
         let CompoundCall { source, header, arguments, pulled, caller } = call;
         self.tally.compounds += 1;
+        // Leases end by time alone, and there may have been no pass since.
+        self.tidy(cx.now());
         let (arguments_len, request_len) = lengths(header, &arguments);
         let operations = Compound::parse(arguments).map_err(|_: Error| NoReply::Garbage)?;
         let count = operations.head().operations;
@@ -183,7 +187,14 @@ impl<S: Store> Turn<'_, '_, S> {
             return Ok(());
         }
         self.check_room(request)?;
-        op::carry_out(self, request)
+        op::carry_out(self, request)?;
+        match (request, self.current()) {
+            // The operations behind PUTFH judge the handle; here there is none.
+            (Request::PutFh(_), Ok(Node::Object(object))) if step.left == 0 => {
+                self.getattr(&object).map(drop)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Looks for room for the results of an operation before it runs (RFC 8881 §2.10.6.4).
@@ -209,9 +220,10 @@ impl<S: Store> Turn<'_, '_, S> {
             SlotVerdict::New(slot) => {
                 self.slot = Some(slot);
                 // RFC 8881 §8.3: a new request renews the lease.
-                let now = self.cx.now();
-                if let Some(client) = self.nfs4.clients.get_mut(slot.client) {
-                    client.renewed = now;
+                let now = super::milliseconds(self.cx.now());
+                let client = self.nfs4.clients.get(slot.client);
+                if let Some(key) = client.and_then(|client| client.key) {
+                    self.nfs4.state.renew(key, now);
                 }
                 Flow::Usual
             }

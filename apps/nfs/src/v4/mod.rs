@@ -11,6 +11,7 @@ mod pseudo;
 mod report;
 mod session;
 mod set;
+mod state;
 mod stateids;
 mod status;
 mod turn;
@@ -20,10 +21,7 @@ use std::time::Duration;
 use stag_engine::{PeerId, Time};
 use stag_protocol::nfs::{
     v3::{FileHandle, PATH_MAX},
-    v4::{
-        ReplyLimits, SequenceArgs, SequenceOk, SessionId, XATTR_LEN_MAX, sequence_flag,
-        state::Grace,
-    },
+    v4::{ReplyLimits, SequenceArgs, SequenceOk, SessionId, Status4, XATTR_LEN_MAX, sequence_flag},
 };
 
 pub(crate) use compound::{CompoundCall, NoReply};
@@ -33,6 +31,7 @@ use crate::store::{LISTING_MAX, TRANSFER_MAX};
 use pseudo::PseudoRoot;
 use report::Tally;
 use session::{Client, Clients, Sessions};
+use state::{StateLimits, StateTables, StateWork};
 
 /// Properties of version 4 at a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +60,30 @@ const LIMITS: ReplyLimits = ReplyLimits {
 
 /// Time between two looks at leases.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Clients whose leases are looked at in one pass.
+/// Clients whose leases the tables of state look at in one turn, at least.
 const LOOKS: usize = 64;
+
+/// Sizes of the tables of state.
+const STATE_LIMITS: StateLimits = StateLimits {
+    clients: 4_096,
+    opens: 65_536,
+    opens_per_client: 32_768,
+    opens_per_file: 16_384,
+    lock_states: 32_768,
+    lock_states_per_file: 4_096,
+    ranges: 131_072,
+    ranges_per_client: 65_536,
+    ranges_per_file: 16_384,
+    waiters: 4_096,
+    waiters_per_file: 256,
+    delegations: 16_384,
+    delegations_per_client: 8_192,
+};
+
+/// A time as the tables of state have it.
+const fn milliseconds(time: Time) -> u64 {
+    time.0 / 1_000_000
+}
 
 /// Version 4 of one shard.
 #[derive(Debug)]
@@ -71,11 +92,10 @@ pub(crate) struct Nfs4 {
     clients: Clients,
     sessions: Sessions,
     root: PseudoRoot,
-    grace: Grace,
+    state: StateTables,
     tally: Box<Tally>,
-    /// Time of the next look at leases, and the place at which it goes on.
+    /// Time of the next look at leases.
     next_look: Time,
-    place: usize,
 }
 
 impl Nfs4 {
@@ -86,10 +106,14 @@ impl Nfs4 {
             clients: Clients::new(config.epoch),
             sessions: Sessions::new(config.epoch),
             root: PseudoRoot::new(exports, config.started),
-            grace: Grace::begin(0, 0),
+            state: StateTables::new(
+                0,
+                config.epoch as u16,
+                u64::try_from(config.lease.as_millis()).unwrap_or(u64::MAX),
+                STATE_LIMITS,
+            ),
             tally: Box::default(),
             next_look: Time(0),
-            place: 0,
         }
     }
 
@@ -107,27 +131,39 @@ impl Nfs4 {
         }
     }
 
-    /// Ends the leases that nobody renewed. Called once in a pass.
+    /// Ends leases that nobody renewed, and does what the tables of state ask for. Called once in a
+    /// pass.
     pub(crate) fn tidy(&mut self, now: Time) {
         if now < self.next_look {
             return;
         }
-        for _ in 0..LOOKS {
-            self.look_at_lease(now);
-            self.place += 1;
-            if self.place >= session::CLIENTS {
-                self.place = 0;
-                self.next_look = now + LOOK_INTERVAL;
-                return;
+        self.next_look = now + LOOK_INTERVAL;
+        // One turn looks at some clients; a second is enough for all of them.
+        for _ in 0..STATE_LIMITS.clients / LOOKS {
+            self.state.handle_time(milliseconds(now));
+        }
+        while let Some(work) = self.state.poll_work() {
+            match work {
+                StateWork::Expired(key) => {
+                    if let Some(id) = self.state.client_id(key) {
+                        self.end_client(id);
+                    }
+                }
+                StateWork::EndGrace => self.state.handle_grace_recorded(),
+                StateWork::NotifyLock(_) => {}
             }
         }
+        self.forget_unconfirmed(now);
     }
 
-    fn look_at_lease(&mut self, now: Time) {
-        let Some(client) = self.clients.nth(self.place) else { return };
-        if now.since(client.renewed) > self.config.lease {
-            let id = client.id;
-            self.end_client(id);
+    /// Drops records that nobody confirmed for a lease.
+    fn forget_unconfirmed(&mut self, now: Time) {
+        for place in 0..session::CLIENTS {
+            let Some(client) = self.clients.nth(place) else { continue };
+            if !client.is_confirmed && now.since(client.made) > self.config.lease {
+                let id = client.id;
+                self.end_client(id);
+            }
         }
     }
 
@@ -136,7 +172,11 @@ impl Nfs4 {
         while let Some(session) = self.sessions.first_of(id) {
             self.end_session(&session);
         }
-        self.clients.remove(id);
+        if let Some(client) = self.clients.remove(id)
+            && let Some(key) = client.key
+        {
+            self.state.release_client(key);
+        }
     }
 
     /// Ends a session.
@@ -148,28 +188,30 @@ impl Nfs4 {
         }
     }
 
-    /// Confirms a client: its first CREATE_SESSION succeeds, or another one. The record of an
-    /// earlier incarnation ends.
-    fn confirm(&mut self, id: u64, now: Time) {
-        let Some(client) = self.clients.get_mut(id) else { return };
-        client.sessions += 1;
-        client.renewed = now;
-        if client.is_confirmed {
-            return;
+    /// Counts a new session of a client. The first confirms the client, and ends the record of an
+    /// earlier incarnation. Without a place in the tables of state, nothing changes.
+    fn confirm(&mut self, id: u64, now: Time) -> Result<(), Status4> {
+        let client = self.clients.get(id).ok_or(Status4::StaleClientid)?;
+        if !client.is_confirmed {
+            let former = self.clients.confirmed(&client.owner).map(|former| former.id);
+            if let Some(former) = former {
+                self.end_client(former);
+            }
+            let key = self.state.add_client(id, false, milliseconds(now)).ok_or(Status4::Delay)?;
+            self.clients.confirm(id, Some(key));
         }
-        let former = match self.clients.get(id) {
-            Some(client) => self.clients.confirmed(&client.owner).map(|former| former.id),
-            None => None,
-        };
-        if let Some(former) = former {
-            self.end_client(former);
-        }
-        self.clients.confirm(id);
+        self.clients.get_mut(id).ok_or(Status4::StaleClientid)?.sessions += 1;
+        Ok(())
     }
 
     /// Returns true if a client has anything that another user must not take over.
-    fn holds_state(&self, client: &Client, now: Time) -> bool {
-        client.sessions > 0 && now.since(client.renewed) <= self.config.lease
+    fn holds_state(&self, client: &Client) -> bool {
+        client.sessions > 0 || client.key.is_some_and(|key| self.state.states_of(key) > 0)
+    }
+
+    /// Returns true if there is an export of this name.
+    fn exports(&self, name: &[u8]) -> bool {
+        self.root.find(name).is_some()
     }
 
     /// Results of a SEQUENCE, or of one that is sent again.

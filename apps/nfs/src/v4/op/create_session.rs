@@ -35,6 +35,12 @@ pub(super) fn create_session<S: Store>(
     args: &CreateSessionArgs<'_>,
 ) -> Done {
     let client = turn.nfs4.clients.get(args.client_id).ok_or(Status4::StaleClientid)?;
+    let age = turn.cx.now().since(client.made);
+    if !client.is_confirmed && age > turn.nfs4.config.lease {
+        // RFC 8881 §18.35.4: a record that nobody confirmed goes with its lease.
+        turn.nfs4.clients.remove(args.client_id);
+        return Err(Status4::StaleClientid.into());
+    }
     match sequence_order(client.sequence, args.sequence) {
         SequenceOrder::New => {}
         // RFC 8881 §18.36.4: a retry gets the reply of the first time.
@@ -69,7 +75,7 @@ fn make<S: Store>(
     }
     let is_back = args.flags & session_flag::CONN_BACK_CHAN != 0;
     let fore = fore_channel(&args.fore)?;
-    let back = if is_back { back_channel(&args.back)? } else { args.back };
+    let back = back_channel(&args.back)?;
     let nfs4 = &mut *turn.nfs4;
     let client = nfs4.clients.get(args.client_id).ok_or(Status4::StaleClientid)?;
     if client.sessions >= SESSIONS_OF_CLIENT {
@@ -77,14 +83,16 @@ fn make<S: Store>(
     }
     let slots = nfs4.sessions.grant(fore.requests_max).ok_or(Status4::Delay)?;
     let fore = ChannelAttributes { requests_max: slots, ..fore };
-    let back = ChannelAttributes { rdma_ird: None, header_pad: 0, ..back };
     let callbacks = is_back.then(|| BackChannel {
         program: args.program,
         user: callback_user(args),
         peer: Some(turn.source.peer),
     });
     let session = nfs4.sessions.add(args.client_id, fore, back, callbacks).ok_or(Status4::Delay)?;
-    nfs4.confirm(args.client_id, turn.cx.now());
+    if let Err(status) = nfs4.confirm(args.client_id, turn.cx.now()) {
+        nfs4.sessions.remove(&session);
+        return Err(status);
+    }
     if is_back {
         turn.cx.ready(turn.source.peer);
     }
@@ -130,6 +138,8 @@ fn back_channel(asked: &ChannelAttributes) -> Result<ChannelAttributes, Status4>
     Ok(ChannelAttributes {
         response_cached_max: 0,
         requests_max: asked.requests_max.clamp(1, CALLBACKS_MAX),
+        header_pad: 0,
+        rdma_ird: None,
         ..*asked
     })
 }

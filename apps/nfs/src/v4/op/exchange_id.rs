@@ -16,12 +16,16 @@ use crate::{
 
 pub(super) fn exchange_id<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ExchangeIdArgs<'_>) -> Done {
     let is_update = is_update(args.flags)?;
+    // RFC 7862 §14.1: minor version 2 defines this flag.
+    if turn.minor_version < 2 && args.flags & exchange_flag::SUPP_FENCE_OPS != 0 {
+        return Err(Status4::Inval.into());
+    }
     let owner = args.client.owner.0;
     let confirmed = turn.nfs4.clients.confirmed(owner).map(|client| {
         let facts = ConfirmedClient {
             same_verifier: client.verifier == args.client.verifier,
             same_principal: client.principal == turn.principal,
-            holds_state: turn.nfs4.holds_state(client, turn.cx.now()),
+            holds_state: turn.nfs4.holds_state(client),
         };
         (client.id, facts)
     });

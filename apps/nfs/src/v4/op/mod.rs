@@ -3,20 +3,24 @@
 
 mod access;
 mod bind_connection;
+mod close;
 mod create;
 mod create_session;
 mod destroy;
 mod exchange_id;
 mod getattr;
 mod handles;
+mod lock;
 mod lookup;
 mod names;
+mod open;
 mod read;
 mod readdir;
 mod readlink;
 mod reclaim_complete;
 mod secinfo;
 mod setattr;
+mod stateids;
 mod verify;
 mod write;
 
@@ -29,14 +33,20 @@ use crate::store::Store;
 pub(super) fn carry_out<S: Store>(turn: &mut Turn<'_, '_, S>, request: &Request<'_>) -> Done {
     match request {
         Request::Access(args) => access::access(turn, args),
+        Request::Close(args) => close::close(turn, args),
         Request::Commit(args) => write::commit(turn, args),
         Request::Create(args) => create::create(turn, args),
         Request::GetAttr(asked) => getattr::getattr(turn, asked),
         Request::GetFh(()) => handles::getfh(turn),
         Request::Link(name) => names::link(turn, name.0),
+        Request::Lock(args) => lock::lock(turn, args),
+        Request::LockT(args) => lock::lockt(turn, args),
+        Request::LockU(args) => lock::locku(turn, args),
         Request::Lookup(name) => lookup::lookup(turn, name.0),
         Request::LookupP(()) => lookup::lookupp(turn),
         Request::NVerify(values) => verify::nverify(turn, values),
+        Request::Open(args) => open::open(turn, args),
+        Request::OpenDowngrade(args) => close::open_downgrade(turn, args),
         Request::PutFh(handle) => handles::putfh(turn, handle),
         Request::PutPubFh(()) => handles::putpubfh(turn),
         Request::PutRootFh(()) => handles::putrootfh(turn),
@@ -52,6 +62,8 @@ pub(super) fn carry_out<S: Store>(turn: &mut Turn<'_, '_, S>, request: &Request<
         Request::SetAttr(args) => setattr::setattr(turn, args),
         Request::Verify(values) => verify::verify(turn, values),
         Request::Write(args) => write::write(turn, args),
+        Request::FreeStateid(stateid) => stateids::free_stateid(turn, stateid),
+        Request::TestStateid(stateids) => stateids::test_stateid(turn, stateids),
         Request::BindConnToSession(args) => bind_connection::bind_connection(turn, args),
         Request::ExchangeId(args) => exchange_id::exchange_id(turn, args),
         Request::CreateSession(args) => create_session::create_session(turn, args),

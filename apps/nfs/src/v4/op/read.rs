@@ -9,7 +9,7 @@ use stag_protocol::nfs::{
 use crate::{
     store::{ReadSpan, Store, TRANSFER_MAX},
     v4::{
-        stateids::IoAccess,
+        state::IoAccess,
         turn::{Done, Stop, Turn},
     },
 };

@@ -7,7 +7,7 @@ use crate::{
     store::Store,
     v4::{
         set::ToSet,
-        stateids::IoAccess,
+        state::IoAccess,
         turn::{Done, Turn},
     },
 };

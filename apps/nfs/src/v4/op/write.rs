@@ -9,7 +9,7 @@ use super::read::wrong_type;
 use crate::{
     store::{Store, TRANSFER_MAX},
     v4::{
-        stateids::IoAccess,
+        state::IoAccess,
         turn::{Done, Turn},
     },
 };

@@ -2,7 +2,7 @@
 //! that has to be cached never finds none (RFC 8881 §2.10.6.1).
 
 /// Octets of a cell: of the longest reply that is cached, from the status of its compound on.
-pub(in crate::v4) const CELL_LEN: usize = 1_024;
+pub(in crate::v4) const CELL_LEN: usize = 2_048;
 
 /// The cells of a shard, in memory that the system gives when it is first written to.
 #[derive(Debug)]

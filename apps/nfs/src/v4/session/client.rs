@@ -8,11 +8,12 @@ use std::collections::HashMap;
 
 use stag_engine::Time;
 use stag_protocol::{
-    nfs::v4::{CreateSessionOk, Status4, Verifier4, state::ReclaimState},
+    nfs::v4::{CreateSessionOk, Status4, Verifier4},
     rpc::Credential,
 };
 
 use super::{CLIENTS, UNCONFIRMED};
+use crate::v4::state::ClientKey;
 
 /// The user that a client ID belongs to (RFC 8881 §2.4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +53,12 @@ pub(in crate::v4) struct Client {
     pub(in crate::v4) sequence: u32,
     /// The reply to it.
     pub(in crate::v4) created: Option<CreateReply>,
-    /// Time at which the lease began.
-    pub(in crate::v4) renewed: Time,
+    /// Time at which the record was made. Until it is confirmed, it lives for a lease.
+    pub(in crate::v4) made: Time,
+    /// The client in the tables of state, once it is confirmed.
+    pub(in crate::v4) key: Option<ClientKey>,
     /// Sessions.
     pub(in crate::v4) sessions: u32,
-    /// Standing in the grace period, and behind it.
-    pub(in crate::v4) reclaim: ReclaimState,
 }
 
 /// Facts of a new record.
@@ -158,9 +159,9 @@ impl Clients {
             is_confirmed: false,
             sequence: 0,
             created: None,
-            renewed: new.now,
+            made: new.now,
+            key: None,
             sessions: 0,
-            reclaim: ReclaimState::default(),
         });
         self.owners.entry(new.owner.into()).or_default().unconfirmed = Some(number);
         self.unconfirmed += 1;
@@ -170,14 +171,14 @@ impl Clients {
     fn oldest_unconfirmed(&self) -> Option<u64> {
         let all = self.places.iter().filter_map(|place| place.client.as_ref());
         let waiting = all.filter(|client| !client.is_confirmed);
-        waiting.min_by_key(|client| client.renewed).map(|client| client.id)
+        waiting.min_by_key(|client| client.made).map(|client| client.id)
     }
 
     /// Confirms a record. The caller has [removed](Self::remove) an earlier confirmed one of the
     /// owner.
-    pub(in crate::v4) fn confirm(&mut self, id: u64) {
+    pub(in crate::v4) fn confirm(&mut self, id: u64, key: Option<ClientKey>) {
         let Some(client) = self.get_mut(id).filter(|client| !client.is_confirmed) else { return };
-        client.is_confirmed = true;
+        (client.is_confirmed, client.key) = (true, key);
         let owner = std::mem::take(&mut client.owner);
         if let Some(records) = self.owners.get_mut(&owner) {
             debug_assert!(records.confirmed.is_none(), "an owner has one confirmed record");
@@ -246,12 +247,12 @@ mod tests {
     fn an_owner_has_one_confirmed_record_and_one_that_waits() {
         let mut clients = Clients::new(1);
         let first = clients.add(&new(b"a", 0)).unwrap();
-        clients.confirm(first);
+        clients.confirm(first, None);
         let second = clients.add(&new(b"a", 1)).unwrap();
         assert_eq!(clients.confirmed(b"a").unwrap().id, first);
         assert_eq!(clients.unconfirmed(b"a").unwrap().id, second);
         clients.remove(first);
-        clients.confirm(second);
+        clients.confirm(second, None);
         assert_eq!(clients.confirmed(b"a").unwrap().id, second);
         assert!(clients.unconfirmed(b"a").is_none() && clients.get(first).is_none());
         clients.remove(second);
@@ -275,7 +276,7 @@ mod tests {
         let mut clients = Clients::new(1);
         for number in 0..CLIENTS {
             let id = clients.add(&new(&number.to_be_bytes(), 0)).unwrap();
-            clients.confirm(id);
+            clients.confirm(id, None);
         }
         assert_eq!(clients.add(&new(b"one more", 0)), None);
     }

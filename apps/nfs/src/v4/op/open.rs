@@ -1,0 +1,266 @@
+//! OPEN (RFC 8881 §18.16): the name, the permission, then the state. Nothing that can be refused
+//! stands behind what cannot be undone, but for a conflict over a file that was just made.
+
+use stag_protocol::nfs::{
+    v3::{Access, Attributes, CreateHow, FileHandle, FileKind, SetAttributes},
+    v4::{
+        Answer, Attribute, Bitmap, ChangeInfo, CreateHow4, NoDelegation, Open4Args, Open4Ok,
+        OpenClaim, OpenDelegation, OpenHow, Status4, open_flag, share,
+    },
+};
+
+use super::lookup::not_a_directory;
+use crate::{
+    store::{FoundObject, Store},
+    v4::{
+        attr::{change_info, change_of, no_change, settable_exclusively},
+        node::Node,
+        set::ToSet,
+        state::{Claim, FileRef, OpenRequest},
+        stateids::file_id,
+        status::check_name,
+        turn::{Done, Stop, Turn},
+    },
+};
+
+/// The file of an OPEN, before anything is said of its state.
+struct OpenFile {
+    handle: FileHandle,
+    attributes: Attributes,
+    /// The directory around the OPEN.
+    change: ChangeInfo,
+    /// Attributes that were set.
+    set: Bitmap,
+    /// The caller made it: its mode does not bind him.
+    is_new: bool,
+}
+
+pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -> Done {
+    let node = turn.current()?;
+    check_bits(args)?;
+    let claim = claim_of(args)?;
+    turn.may_open(claim)?;
+    let file = match &args.claim {
+        OpenClaim::Null(name) => {
+            check_name(name.0)?;
+            named(turn, &node, name.0, &args.how)?
+        }
+        OpenClaim::DelegateCur(under) => {
+            check_name(under.name.0)?;
+            named(turn, &node, under.name.0, &args.how)?
+        }
+        _ => current(turn, &node)?,
+    };
+    check_kind(file.attributes.kind)?;
+    if !file.is_new {
+        check_permission(turn, &file.handle, args.share_access)?;
+        truncate(turn, &file, args)?;
+    }
+    let request = OpenRequest {
+        client: turn.client_key()?,
+        file: FileRef { id: file_id(&file.handle), handle: file.handle.octets() },
+        owner: args.owner.owner.0,
+        access: args.share_access,
+        deny: args.share_deny,
+        claim,
+    };
+    let opened = turn.with_state(|state, now| state.open(&request, now))?;
+    turn.set_current(Node::Object(file.handle));
+    turn.set_stateid(Some(opened.stateid));
+    let ok = Open4Ok {
+        stateid: opened.stateid,
+        change: file.change,
+        flags: open_flag::LOCKTYPE_POSIX,
+        set: file.set,
+        delegation: no_delegation(args.share_access),
+    };
+    turn.put(&Answer::Open(Ok(ok)))
+}
+
+/// Refuses what no OPEN may ask for, before a file is made for it.
+fn check_bits(args: &Open4Args<'_>) -> Result<(), Status4> {
+    let known = share::BOTH | share::WANT_MASK | share::WANT_SIGNAL | share::WANT_PUSH;
+    let is_valid = args.share_access & share::BOTH != 0
+        && args.share_access & !known == 0
+        && args.share_access & share::WANT_MASK <= share::WANT_CANCEL
+        && args.share_deny <= share::BOTH;
+    // RFC 8881 §18.16.3: only a name can be created.
+    let is_named = matches!(args.claim, OpenClaim::Null(_));
+    let creates = matches!(args.how, OpenHow::Create(_));
+    if is_valid && (is_named || !creates) { Ok(()) } else { Err(Status4::Inval) }
+}
+
+fn claim_of(args: &Open4Args<'_>) -> Result<Claim, Status4> {
+    match &args.claim {
+        OpenClaim::Null(_) | OpenClaim::Fh => Ok(Claim::New),
+        OpenClaim::Previous(delegation) => Ok(Claim::Previous(*delegation)),
+        OpenClaim::DelegateCur(under) => Ok(Claim::Delegated(under.delegation)),
+        OpenClaim::DelegCurFh(delegation) => Ok(Claim::Delegated(*delegation)),
+        OpenClaim::DelegatePrev(_) | OpenClaim::DelegPrevFh => Err(Status4::NotSupp),
+    }
+}
+
+/// The current object itself.
+fn current<S: Store>(turn: &mut Turn<'_, '_, S>, node: &Node) -> Done<OpenFile> {
+    let handle = node.object(Status4::IsDir)?;
+    let attributes = turn.getattr(&handle)?;
+    let change = no_change(change_of(&attributes));
+    Ok(OpenFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false })
+}
+
+/// A name in the current directory, which is made if it may be.
+fn named<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    node: &Node,
+    name: &[u8],
+    how: &OpenHow<'_>,
+) -> Done<OpenFile> {
+    let directory = match node {
+        Node::Root => {
+            return Err(match turn.nfs4.exports(name) {
+                true => Status4::IsDir,
+                false if matches!(how, OpenHow::Create(_)) => Status4::RoFs,
+                false => Status4::NoEnt,
+            }
+            .into());
+        }
+        Node::Object(directory) => *directory,
+    };
+    let named = match how {
+        OpenHow::NoCreate => found(turn, &directory, name),
+        OpenHow::Create(CreateHow4::Unchecked(raw)) => {
+            let set = ToSet::of(raw)?;
+            match found(turn, &directory, name) {
+                Err(Stop::Fail(Status4::NoEnt)) => made(turn, &directory, name, &set),
+                // RFC 8881 §18.16.3: of a file that exists, only the size is set, and to 0.
+                found => found,
+            }
+        }
+        OpenHow::Create(CreateHow4::Guarded(raw)) => {
+            let set = ToSet::of(raw)?;
+            made(turn, &directory, name, &set)
+        }
+        OpenHow::Create(CreateHow4::Exclusive(verifier)) => {
+            made_once(turn, &directory, name, *verifier)
+        }
+        OpenHow::Create(CreateHow4::Exclusive41(exclusive)) => {
+            let set = ToSet::of(&exclusive.attributes)?;
+            // RFC 8881 §18.16.3: others than suppattr_exclcreat has are invalid here.
+            if !set.mask.is_subset(&settable_exclusively()) {
+                return Err(Status4::Inval.into());
+            }
+            made_with(turn, &directory, name, exclusive.verifier, &set)
+        }
+    };
+    match named {
+        Err(Stop::Fail(Status4::NotDir)) => Err(not_a_directory(turn, &directory)),
+        named => named,
+    }
+}
+
+fn found<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    directory: &FileHandle,
+    name: &[u8],
+) -> Done<OpenFile> {
+    let FoundObject { handle, attributes, directory } = turn.lookup(directory, name)?;
+    let change = no_change(directory.as_ref().map_or(0, change_of));
+    Ok(OpenFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false })
+}
+
+fn made<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    directory: &FileHandle,
+    name: &[u8],
+    set: &ToSet,
+) -> Done<OpenFile> {
+    let made = turn.create(directory, name, &CreateHow::Guarded(set.attributes))?;
+    Ok(OpenFile {
+        handle: made.handle,
+        attributes: made.attributes,
+        change: change_info(&made.directory),
+        set: set.mask,
+        is_new: true,
+    })
+}
+
+/// EXCLUSIVE4: the verifier lies in the times of the file until its client sets them, so these are
+/// what was set.
+fn made_once<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    directory: &FileHandle,
+    name: &[u8],
+    verifier: [u8; 8],
+) -> Done<OpenFile> {
+    let made = turn.create(directory, name, &CreateHow::Exclusive(verifier))?;
+    Ok(OpenFile {
+        handle: made.handle,
+        attributes: made.attributes,
+        change: change_info(&made.directory),
+        set: Bitmap::of([Attribute::TimeAccessSet as u32, Attribute::TimeModifySet as u32]),
+        is_new: true,
+    })
+}
+
+/// EXCLUSIVE4_1: a call that comes again sets the same attributes again.
+fn made_with<S: Store>(
+    turn: &mut Turn<'_, '_, S>,
+    directory: &FileHandle,
+    name: &[u8],
+    verifier: [u8; 8],
+    set: &ToSet,
+) -> Done<OpenFile> {
+    let mut file = made_once(turn, directory, name, verifier)?;
+    if set.attributes != SetAttributes::default() {
+        turn.setattr(&file.handle, &set.attributes)?;
+        set.mask.numbers().for_each(|number| file.set.insert(number));
+    }
+    Ok(file)
+}
+
+/// Only regular files are opened (RFC 8881 §18.16.4).
+const fn check_kind(kind: FileKind) -> Result<(), Status4> {
+    match kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(Status4::IsDir),
+        FileKind::Symlink => Err(Status4::Symlink),
+        _ => Err(Status4::WrongType),
+    }
+}
+
+/// Asks the store what the caller may do. A program that may be executed may be read.
+fn check_permission<S: Store>(turn: &mut Turn<'_, '_, S>, file: &FileHandle, access: u32) -> Done {
+    let asked = Access::READ | Access::MODIFY | Access::EXECUTE;
+    let (granted, _) = turn.access(file, asked)?;
+    let reads = access & share::READ != 0;
+    if reads && !granted.contains(Access::READ) && !granted.contains(Access::EXECUTE) {
+        return Err(Status4::Access.into());
+    }
+    if access & share::WRITE != 0 && !granted.contains(Access::MODIFY) {
+        // A change of nothing tells a read-only export from a missing right.
+        let changed = turn.setattr(file, &SetAttributes::default());
+        let is_read_only = changed == Err(Stop::Fail(Status4::RoFs));
+        return Err(if is_read_only { Status4::RoFs } else { Status4::Access }.into());
+    }
+    Ok(())
+}
+
+/// Cuts a file that exists, if the OPEN creates it with the size 0.
+fn truncate<S: Store>(turn: &mut Turn<'_, '_, S>, file: &OpenFile, args: &Open4Args<'_>) -> Done {
+    let OpenHow::Create(CreateHow4::Unchecked(raw)) = &args.how else { return Ok(()) };
+    if ToSet::of(raw)?.attributes.size != Some(0) {
+        return Ok(());
+    }
+    let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    turn.setattr(&file.handle, &set).map(drop)
+}
+
+/// Says why there is no delegation to whoever said which one he wants (RFC 8881 §18.16.3).
+const fn no_delegation(access: u32) -> OpenDelegation<'static> {
+    match access & share::WANT_MASK {
+        0 => OpenDelegation::None,
+        share::WANT_NO_DELEGATION => OpenDelegation::NoneExt(NoDelegation::NotWanted),
+        share::WANT_CANCEL => OpenDelegation::NoneExt(NoDelegation::Cancelled),
+        _ => OpenDelegation::NoneExt(NoDelegation::Resource(false)),
+    }
+}
