@@ -30,6 +30,7 @@ pub mod serve;
 pub mod state;
 pub mod store;
 mod v3;
+pub mod v4;
 
 pub use gateway::Gateway;
 pub use inbox::Wakeup;
