@@ -30,8 +30,7 @@ pub mod serve;
 pub mod state;
 pub mod store;
 mod v3;
-#[allow(dead_code, reason = "opens and callbacks come next")]
-mod v4;
+pub mod v4;
 
 pub use gateway::Gateway;
 pub use inbox::Wakeup;

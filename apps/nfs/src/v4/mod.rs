@@ -11,7 +11,7 @@ mod pseudo;
 mod report;
 mod session;
 mod set;
-mod state;
+pub mod state;
 mod stateids;
 mod status;
 mod turn;

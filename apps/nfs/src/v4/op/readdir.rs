@@ -15,7 +15,7 @@ use crate::{
     store::{LISTING_MAX, ListedEntry, ListingStart, Store},
     v4::{
         Nfs4,
-        attr::{AttributeSource, FileSystemFacts, owners},
+        attr::{AttributeSource, Decimal, FileSystemFacts, ObjectFacts, change_of, owners},
         node::Node,
         op::lookup::not_a_directory,
         pseudo::PseudoRoot,
@@ -143,45 +143,41 @@ fn read_directory<S: Store>(
     let system = turn.file_system(&node, &args.attributes)?;
     let lease = turn.nfs4.lease_seconds();
     let count = args.max_count.min(LISTING_MAX);
-    let plus = ReadDirPlusArgs {
-        dir: *directory,
-        cookie: args.cookie,
-        verifier: args.verifier,
-        dir_count: count,
-        max_count: count,
-    };
-    let room = PlusRoom { names: count as usize, all: count as usize };
-    let start = ListingStart::plus(&plus, room);
-    let asked = args.attributes;
+    let rest = EntryRest { asked: args.attributes, system, lease };
     let listed = write_listing(turn, args, |turn, listing| {
-        let mut failed = None;
-        let mut visit = |entry: &ListedEntry<'_>| {
-            if matches!(entry.name, b"." | b"..") {
-                return true;
-            }
-            let Some((handle, attributes)) = entry.object else {
-                if asked.contains(Attribute::RdattrError as u32) {
-                    let entry_of = Entry::Failed(Status4::Access, &asked);
-                    return listing.push(entry.cookie, entry.name, &entry_of);
+        let mut from = (args.cookie, args.verifier);
+        // A store that reads few entries at a time may read none but `.` and `..`.
+        loop {
+            let plus = ReadDirPlusArgs {
+                dir: *directory,
+                cookie: from.0,
+                verifier: from.1,
+                dir_count: count,
+                max_count: count,
+            };
+            let (mut failed, mut last) = (None, from.0);
+            let mut visit = |entry: &ListedEntry<'_>| match push(listing, entry, &rest) {
+                Ok(is_taken) => {
+                    if is_taken {
+                        last = entry.cookie;
+                    }
+                    is_taken
                 }
-                failed = Some(Status4::Access);
-                return false;
+                Err(status) => {
+                    failed = Some(status);
+                    false
+                }
             };
-            let node = Node::Object(handle);
-            let object = super::super::attr::ObjectFacts {
-                attributes,
-                change: super::super::attr::change_of(&attributes),
-                mounted_on: None,
-            };
-            let owners = owners(&attributes);
-            let source = source_of(&node, &object, &system, lease, &owners);
-            let values = source.values();
-            listing.push(entry.cookie, entry.name, &Entry::Known(&values, &asked))
-        };
-        let listed = turn.list(&plus, start, &mut visit)?;
-        match failed {
-            Some(status) => Err(status.into()),
-            None => Ok((listed.verifier, listed.eof)),
+            let room = PlusRoom { names: count as usize, all: count as usize };
+            let listed = turn.list(&plus, ListingStart::plus(&plus, room), &mut visit)?;
+            if let Some(status) = failed {
+                return Err(status.into());
+            }
+            let goes_on = listing.entries == 0 && !listing.is_full && !listed.eof;
+            if !goes_on || last == from.0 {
+                return Ok((listed.verifier, listed.eof));
+            }
+            from = (last, listed.verifier);
         }
     });
     match listed {
@@ -194,12 +190,43 @@ fn read_directory<S: Store>(
     }
 }
 
+/// What all entries of a listing have in common.
+struct EntryRest {
+    asked: Bitmap,
+    system: FileSystemFacts,
+    lease: u32,
+}
+
+/// Adds an entry of a store; false when it does not fit. `.` and `..` are left out.
+fn push(
+    listing: &mut Listing<'_, '_>,
+    entry: &ListedEntry<'_>,
+    rest: &EntryRest,
+) -> Result<bool, Status4> {
+    let (cookie, name, asked) = (entry.cookie, entry.name, &rest.asked);
+    if matches!(name, b"." | b"..") {
+        return Ok(true);
+    }
+    let Some((handle, attributes)) = entry.object else {
+        // RFC 8881 §18.23.3: without rdattr_error, one entry fails them all.
+        return match asked.contains(Attribute::RdattrError as u32) {
+            true => Ok(listing.push(cookie, name, &Entry::Failed(Status4::Access, asked))),
+            false => Err(Status4::Access),
+        };
+    };
+    let node = Node::Object(handle);
+    let object = ObjectFacts { attributes, change: change_of(&attributes), mounted_on: None };
+    let owners = owners(&attributes);
+    let values = source_of(&node, &object, &rest.system, rest.lease, &owners).values();
+    Ok(listing.push(cookie, name, &Entry::Known(&values, asked)))
+}
+
 fn source_of<'a>(
     node: &'a Node,
-    object: &'a crate::v4::attr::ObjectFacts,
+    object: &'a ObjectFacts,
     system: &'a FileSystemFacts,
     lease: u32,
-    owners: &'a [crate::v4::attr::Decimal; 2],
+    owners: &'a [Decimal; 2],
 ) -> AttributeSource<'a> {
     AttributeSource { node, object, system, lease, owners }
 }

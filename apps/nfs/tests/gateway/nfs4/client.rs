@@ -1,6 +1,6 @@
 //! A client of version 4 with one session, whose calls go one after the other.
 
-use crate::client::{LARGEST, header, user};
+use crate::client::{header, user};
 use crate::wire::{Message, OverFabric, OverTcp, Wire};
 use stag_engine::Config;
 use stag_nfs::{
@@ -27,6 +27,9 @@ pub struct Client4 {
     pub id: u64,
     pub session: SessionId,
     pub credential: Credential<'static>,
+    /// Octets of the Write chunk that calls offer. What comes in one ends the reply: nothing is to be
+    /// behind it.
+    pub result_max: usize,
     /// The last sequence ID of each slot.
     pub sequences: [u32; 64],
     /// The files that the server serves, if they lie in a directory.
@@ -93,6 +96,7 @@ impl Client4 {
             id: 0,
             session: [0; 16],
             credential: user(),
+            result_max: 0,
             sequences: [0; 64],
             home,
         };
@@ -128,7 +132,7 @@ impl Client4 {
 
     /// The whole RPC reply.
     pub fn exchange(&mut self, octets: &[u8]) -> Vec<u8> {
-        let message = Message { octets, item: None, reply_max: 3_500, result_max: LARGEST };
+        let message = Message { octets, item: None, reply_max: 20_000, result_max: self.result_max };
         self.wire.exchange(message).unwrap()
     }
 

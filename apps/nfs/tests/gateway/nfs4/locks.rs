@@ -81,6 +81,7 @@ fn the_state_of_a_client_that_is_replaced_is_in_nobody_s_way() {
     client.id = id;
     client.session = client.create_session(sequence).unwrap().session;
     client.sequences = [0; 64];
+    client.run(&[Request::ReclaimComplete(false)]);
     let locked = client.open(b"f");
     assert_eq!(client.run(&[]).status(), Status4::Ok);
     let reply = client.run(&[put, lock(locked.0, b"two", 0, 1)]);
