@@ -132,7 +132,8 @@ impl Client4 {
 
     /// The whole RPC reply.
     pub fn exchange(&mut self, octets: &[u8]) -> Vec<u8> {
-        let message = Message { octets, item: None, reply_max: 20_000, result_max: self.result_max };
+        let message =
+            Message { octets, item: None, reply_max: 20_000, result_max: self.result_max };
         self.wire.exchange(message).unwrap()
     }
 
