@@ -17,6 +17,7 @@ mod deferred;
 pub mod drc;
 pub mod export;
 pub mod gateway;
+mod grain;
 pub mod handle;
 mod inbox;
 pub mod index;

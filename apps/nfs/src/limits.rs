@@ -8,6 +8,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use crate::grain::TimeGrain;
 use procfs::process::Process;
 use rustix::fs::{Mode, OFlags, SeekFrom, StatFs, Statx, fstatfs, makedev, openat, seek};
 
@@ -20,6 +21,8 @@ pub(crate) struct FileSystemLimits {
     pub(crate) link_max: u32,
     /// True for a file system of the network, or of another process: any call may wait for others.
     pub(crate) is_remote: bool,
+    /// Fineness with which its times tell changes apart.
+    pub(crate) grain: TimeGrain,
 }
 
 /// Numbers by which statfs(2) names file systems of the network and of other processes, as the
@@ -58,15 +61,20 @@ impl FileSystemLimits {
                 file_size_max: OFFSET_MAX,
                 link_max: LINK_MAX_UNKNOWN,
                 is_remote: false,
+                grain: TimeGrain::default(),
             };
         };
         let kind = FileSystemKind::of(&about, || name_of_type(found));
         let file = if is_read_only { None } else { nameless(&root) };
         let probed = file.as_ref().and_then(largest_offset);
+        let is_remote = REMOTE.contains(&(about.f_type as u32));
+        // Where others change files, nothing that this host tries says how their changes look.
+        let grain = file.as_ref().filter(|_| !is_remote).map(TimeGrain::probe);
         Self {
             file_size_max: probed.unwrap_or_else(|| kind.file_size_max(block_len(&about))),
             link_max: kind.link_max(),
-            is_remote: REMOTE.contains(&(about.f_type as u32)),
+            is_remote,
+            grain: grain.unwrap_or_default(),
         }
     }
 }
@@ -203,7 +211,8 @@ mod tests {
             FileSystemLimits {
                 file_size_max: OFFSET_MAX,
                 link_max: LINK_MAX_UNKNOWN,
-                is_remote: false
+                is_remote: false,
+                grain: TimeGrain::Coarse,
             }
         );
     }

@@ -1,10 +1,10 @@
 //! A store that has one answer: the outcome of a call that somebody else carried out. The handlers
 //! of the procedures write its reply as they write any other.
 
+use crate::store::{CreateMode, FileAttributes, FileTime, NewAttributes, ObjectChange};
 use stag_pools::{Buf, Extent};
 use stag_protocol::nfs::v3::{
-    Access, AttributeOctets, Attributes, CreateHow, FileHandle, FileKind, FsInfo, FsStat, PathConf,
-    SetAttributes, StableHow, Status, Time, WccData,
+    Access, AttributeOctets, FileHandle, FileKind, FsInfo, FsStat, PathConf, StableHow, Status,
 };
 
 use super::listing::{EntryDetail, visit_entries};
@@ -76,7 +76,7 @@ impl Procedures for Answered {
     }
 
     /// A listing asks for its directory first.
-    fn getattr(&mut self, _file: &FileHandle) -> Result<Attributes, Status> {
+    fn getattr(&mut self, _file: &FileHandle) -> Result<FileAttributes, Status> {
         match self.outcome {
             StoreOutcome::Attributes(result) => result,
             StoreOutcome::Listed(listed) => {
@@ -89,9 +89,9 @@ impl Procedures for Answered {
     fn setattr(
         &mut self,
         _file: &FileHandle,
-        _set: &SetAttributes,
-        _guard: Option<Time>,
-    ) -> StoreResult<WccData, WccData> {
+        _set: &NewAttributes,
+        _guard: Option<FileTime>,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
         outcome!(self, Changed)
     }
 
@@ -99,7 +99,11 @@ impl Procedures for Answered {
         outcome!(self, Found)
     }
 
-    fn access(&mut self, _file: &FileHandle, _asked: Access) -> StoreResult<(Access, Attributes)> {
+    fn access(
+        &mut self,
+        _file: &FileHandle,
+        _asked: Access,
+    ) -> StoreResult<(Access, FileAttributes)> {
         outcome!(self, Access)
     }
 
@@ -135,11 +139,11 @@ impl Procedures for Answered {
         _offset: u64,
         _data: WritePayload<'_>,
         _stable: StableHow,
-    ) -> StoreResult<WriteDone, WccData> {
+    ) -> StoreResult<WriteDone, ObjectChange> {
         outcome!(self, Written)
     }
 
-    fn commit(&mut self, _file: &FileHandle) -> StoreResult<CommitDone, WccData> {
+    fn commit(&mut self, _file: &FileHandle) -> StoreResult<CommitDone, ObjectChange> {
         outcome!(self, Committed)
     }
 
@@ -147,8 +151,8 @@ impl Procedures for Answered {
         &mut self,
         _directory: &FileHandle,
         _name: &[u8],
-        _how: &CreateHow,
-    ) -> StoreResult<MadeObject, WccData> {
+        _how: &CreateMode,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         outcome!(self, Made)
     }
 
@@ -156,8 +160,8 @@ impl Procedures for Answered {
         &mut self,
         _directory: &FileHandle,
         _name: &[u8],
-        _set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        _set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         outcome!(self, Made)
     }
 
@@ -166,8 +170,8 @@ impl Procedures for Answered {
         _directory: &FileHandle,
         _name: &[u8],
         _target: &[u8],
-        _set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        _set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         outcome!(self, Made)
     }
 
@@ -176,8 +180,8 @@ impl Procedures for Answered {
         _directory: &FileHandle,
         _name: &[u8],
         _kind: FileKind,
-        _set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        _set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         outcome!(self, Made)
     }
 
@@ -186,16 +190,24 @@ impl Procedures for Answered {
         _directory: &FileHandle,
         _name: &[u8],
         _node: DeviceNode,
-        _set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData> {
+        _set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange> {
         outcome!(self, Made)
     }
 
-    fn remove(&mut self, _directory: &FileHandle, _name: &[u8]) -> StoreResult<WccData, WccData> {
+    fn remove(
+        &mut self,
+        _directory: &FileHandle,
+        _name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
         outcome!(self, Changed)
     }
 
-    fn rmdir(&mut self, _directory: &FileHandle, _name: &[u8]) -> StoreResult<WccData, WccData> {
+    fn rmdir(
+        &mut self,
+        _directory: &FileHandle,
+        _name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
         outcome!(self, Changed)
     }
 
@@ -234,15 +246,15 @@ impl Procedures for Answered {
         self.list(EntryDetail::Objects, visit)
     }
 
-    fn fsstat(&mut self, _object: &FileHandle) -> StoreResult<(FsStat, Attributes)> {
+    fn fsstat(&mut self, _object: &FileHandle) -> StoreResult<(FsStat, FileAttributes)> {
         outcome!(self, FsStat)
     }
 
-    fn fsinfo(&mut self, _object: &FileHandle) -> StoreResult<(FsInfo, Attributes)> {
+    fn fsinfo(&mut self, _object: &FileHandle) -> StoreResult<(FsInfo, FileAttributes)> {
         outcome!(self, FsInfo)
     }
 
-    fn pathconf(&mut self, _object: &FileHandle) -> StoreResult<(PathConf, Attributes)> {
+    fn pathconf(&mut self, _object: &FileHandle) -> StoreResult<(PathConf, FileAttributes)> {
         outcome!(self, PathConf)
     }
 }

@@ -1,16 +1,13 @@
 //! Carrying out a [`StoreCall`]: what a helper has of a store.
 
 use stag_engine::Time;
-use stag_protocol::nfs::v3::{
-    Call, FileHandle, MkNodArgs, NodeKind, PlusRoom, ReadDirPlusArgs, SetAttributes, Status,
-    Verifier, WccData,
-};
+use stag_protocol::nfs::v3::{FileHandle, FileKind, PlusRoom, ReadDirPlusArgs, Verifier};
 
 use super::listing::{EntryDetail, EntryFiller};
 use super::{
     DeviceNode, FilledLink, FilledListing, FilledRead, LISTING_MAX, ListingStart, MadeObject,
-    NameIn, Procedures, StoreCall, StoreOperation, StoreOutcome, StoreResult, TRANSFER_MAX,
-    WritePayload,
+    NameIn, NewAttributes, ObjectChange, Procedures, Status, StoreCall, StoreOperation,
+    StoreOutcome, StoreResult, TRANSFER_MAX, WritePayload,
 };
 use crate::state::StartError;
 
@@ -75,20 +72,16 @@ pub fn perform(store: &mut impl FillRoom, call: &mut StoreCall) -> StoreOutcome 
             StoreOutcome::ReadLink(store.fill_link(&args.symlink, room))
         }
         StoreOperation::ReadDir(args) => {
-            let (count, start) = (args.count, ListingStart::from(&*args));
-            let listing = Listing { directory: args.dir, start, count, detail: EntryDetail::Names };
+            let start = ListingStart::from(&*args);
+            let listing = Listing { directory: args.dir, start, detail: EntryDetail::Names };
             StoreOutcome::Listed(listing.fill(store, room))
         }
         StoreOperation::ReadDirPlus(args) => {
-            let (count, start) = (args.max_count, ListingStart::plus(args, plus_room(args)));
-            let detail = EntryDetail::Objects;
-            let listing = Listing { directory: args.dir, start, count, detail };
+            let start = ListingStart::plus(args, plus_room(args));
+            let listing = Listing { directory: args.dir, start, detail: EntryDetail::Objects };
             StoreOutcome::Listed(listing.fill(store, room))
         }
-        other => match other.call(payload) {
-            Some(call) => perform_plain(store, &call),
-            None => StoreOutcome::Failed(Status::ServerFault),
-        },
+        other => perform_plain(store, other, payload),
     }
 }
 
@@ -103,16 +96,14 @@ fn plus_room(args: &ReadDirPlusArgs) -> PlusRoom {
 struct Listing {
     directory: FileHandle,
     start: ListingStart,
-    count: u32,
     detail: EntryDetail,
 }
 
 impl Listing {
     fn fill(self, store: &mut impl Procedures, room: &mut [u8]) -> StoreResult<FilledListing> {
-        let Self { directory, start, count, detail } = self;
-        let len = room.len().min(count.min(LISTING_MAX) as usize);
+        let Self { directory, start, detail } = self;
         let before = store.getattr(&directory)?;
-        let mut filler = EntryFiller::new(room.get_mut(..len).unwrap_or_default(), detail);
+        let mut filler = EntryFiller::new(room, detail);
         let mut visit = |entry: &super::ListedEntry<'_>| filler.push(entry);
         let listed = match detail {
             EntryDetail::Names => store.readdir(&directory, start, &mut visit)?,
@@ -124,69 +115,66 @@ impl Listing {
 }
 
 /// Carries out a call that needs no room.
-fn perform_plain(store: &mut impl Procedures, call: &Call<'_>) -> StoreOutcome {
-    match call {
-        Call::GetAttr(args) => StoreOutcome::Attributes(store.getattr(&args.object)),
-        Call::SetAttr(args) => {
-            StoreOutcome::Changed(store.setattr(&args.object, &args.attributes, args.guard))
+fn perform_plain(
+    store: &mut impl Procedures,
+    operation: &StoreOperation,
+    payload: &[u8],
+) -> StoreOutcome {
+    match operation {
+        StoreOperation::GetAttr(args) => StoreOutcome::Attributes(store.getattr(&args.object)),
+        StoreOperation::SetAttr { file, set, guard } => {
+            StoreOutcome::Changed(store.setattr(file, set, *guard))
         }
-        Call::Lookup(args) => StoreOutcome::Found(store.lookup(&args.what.dir, args.what.name.0)),
-        Call::Access(args) => StoreOutcome::Access(store.access(&args.object, args.access)),
-        Call::Write(args) => {
-            let octets = args.data.octets().unwrap_or_default();
-            let data = WritePayload::from(octets);
-            StoreOutcome::Written(store.write(&args.file, args.offset, data, args.stable))
+        StoreOperation::Lookup(at) => StoreOutcome::Found(store.lookup(&at.directory, at.name())),
+        StoreOperation::Access(args) => {
+            StoreOutcome::Access(store.access(&args.object, args.access))
         }
-        Call::Create(args) => {
-            StoreOutcome::Made(store.create(&args.place.dir, args.place.name.0, &args.how))
+        StoreOperation::Write { file, offset, stable } => {
+            let data = WritePayload::from(payload);
+            StoreOutcome::Written(store.write(file, *offset, data, *stable))
         }
-        Call::MkDir(args) => {
-            StoreOutcome::Made(store.mkdir(&args.place.dir, args.place.name.0, &args.attributes))
+        StoreOperation::Create(at, how) => {
+            StoreOutcome::Made(store.create(&at.directory, at.name(), how))
         }
-        Call::Symlink(args) => {
-            let target = args.path.octets().unwrap_or_default();
-            let (place, set) = (&args.place, &args.attributes);
-            StoreOutcome::Made(store.symlink(&place.dir, place.name.0, target, set))
+        StoreOperation::MkDir(at, set) => {
+            StoreOutcome::Made(store.mkdir(&at.directory, at.name(), set))
         }
-        Call::MkNod(args) => StoreOutcome::Made(make_node(store, args)),
-        Call::Remove(args) => {
-            StoreOutcome::Changed(store.remove(&args.object.dir, args.object.name.0))
+        StoreOperation::Symlink(at, set) => {
+            StoreOutcome::Made(store.symlink(&at.directory, at.name(), payload, set))
         }
-        Call::RmDir(args) => {
-            StoreOutcome::Changed(store.rmdir(&args.object.dir, args.object.name.0))
+        StoreOperation::MkNod(at, node, set) => {
+            StoreOutcome::Made(make_node(store, at.place(), *node, set))
         }
-        Call::Rename(args) => StoreOutcome::Renamed(store.rename(
-            NameIn::new(&args.from.dir, args.from.name.0),
-            NameIn::new(&args.to.dir, args.to.name.0),
-        )),
-        Call::Link(args) => {
-            StoreOutcome::Linked(store.link(&args.file, &args.link.dir, args.link.name.0))
+        StoreOperation::Remove(at) => StoreOutcome::Changed(store.remove(&at.directory, at.name())),
+        StoreOperation::RmDir(at) => StoreOutcome::Changed(store.rmdir(&at.directory, at.name())),
+        StoreOperation::Rename(from, to) => {
+            StoreOutcome::Renamed(store.rename(from.place(), to.place()))
         }
-        Call::FsStat(args) => StoreOutcome::FsStat(store.fsstat(&args.object)),
-        Call::FsInfo(args) => StoreOutcome::FsInfo(store.fsinfo(&args.object)),
-        Call::PathConf(args) => StoreOutcome::PathConf(store.pathconf(&args.object)),
-        Call::Commit(args) => StoreOutcome::Committed(store.commit(&args.file)),
-        Call::Null
-        | Call::Read(_)
-        | Call::ReadLink(_)
-        | Call::ReadDir(_)
-        | Call::ReadDirPlus(_) => StoreOutcome::Failed(Status::ServerFault),
+        StoreOperation::Link(file, at) => {
+            StoreOutcome::Linked(store.link(file, &at.directory, at.name()))
+        }
+        StoreOperation::FsStat(args) => StoreOutcome::FsStat(store.fsstat(&args.object)),
+        StoreOperation::FsInfo(args) => StoreOutcome::FsInfo(store.fsinfo(&args.object)),
+        StoreOperation::PathConf(args) => StoreOutcome::PathConf(store.pathconf(&args.object)),
+        StoreOperation::Commit(args) => StoreOutcome::Committed(store.commit(&args.file)),
+        StoreOperation::Mount
+        | StoreOperation::Read(_)
+        | StoreOperation::ReadLink(_)
+        | StoreOperation::ReadDir(_)
+        | StoreOperation::ReadDirPlus(_) => StoreOutcome::Failed(Status::ServerFault),
     }
 }
 
-/// Carries out a MKNOD of whatever kind.
+/// Makes a special file of whatever kind.
 pub(crate) fn make_node(
     store: &mut (impl Procedures + ?Sized),
-    args: &MkNodArgs<'_>,
-) -> StoreResult<MadeObject, WccData> {
-    let (directory, name, kind) = (&args.place.dir, args.place.name.0, args.what.kind());
-    let attributes = match args.what {
-        NodeKind::Character(attributes, device) | NodeKind::Block(attributes, device) => {
-            return store.mknod_device(directory, name, DeviceNode { kind, device }, &attributes);
-        }
-        NodeKind::Socket(attributes) | NodeKind::Fifo(attributes) => attributes,
-        // The store refuses these with NFS3ERR_BADTYPE.
-        NodeKind::Regular | NodeKind::Directory | NodeKind::Symlink => SetAttributes::default(),
-    };
-    store.mknod(directory, name, kind, &attributes)
+    place: NameIn<'_, &FileHandle>,
+    node: DeviceNode,
+    set: &NewAttributes,
+) -> StoreResult<MadeObject, ObjectChange> {
+    let NameIn { directory, name } = place;
+    match node.kind {
+        FileKind::Character | FileKind::Block => store.mknod_device(directory, name, node, set),
+        kind => store.mknod(directory, name, kind, set),
+    }
 }

@@ -1,9 +1,11 @@
 //! Stores, which serve files: a [`Store`]. [`files`] is a directory of this host, [`memory`] lives
 //! and dies with the process.
 //!
-//! Operations take and give the types of [`stag_protocol::nfs::v3`]; a procedure handler adds only
-//! the wire. Content travels in extents, so that a store which has a file in memory gives and takes
-//! it without a copy.
+//! Operations take and give attributes and changes that belong to no version of NFS
+//! ([`FileAttributes`], [`NewAttributes`], [`ObjectChange`]); whoever serves a version converts,
+//! and adds the wire. Handles and what else the versions have in common are the types of
+//! [`stag_protocol::nfs::v3`]. Content travels in extents, so that a store which has a file in
+//! memory gives and takes it without a copy.
 
 mod answered;
 pub mod ceph;
@@ -18,6 +20,7 @@ mod operation;
 mod outcome;
 mod remote;
 mod results;
+mod types;
 
 pub use answered::Answered;
 pub(crate) use helping::make_node;
@@ -32,14 +35,21 @@ pub use results::{
     MadeObject, Origin, ReadDone, ReadlinkDone, Renamed, WriteDone,
 };
 
+pub use types::{
+    BeforeChange, CreateMode, FileAttributes, FileTime, NewAttributes, NewTime, ObjectChange,
+};
+
+/// The status of an operation of a store: version 3's, in the words and numbers of both versions.
+pub use stag_protocol::nfs::v3::Status;
+
 use std::io;
 
 use stag_engine::{PeerAddress, Time as EngineTime};
 use stag_pools::{Buf, Extent, Pool};
 use stag_protocol::{
     nfs::v3::{
-        Access, AttributeOctets, Attributes, CreateHow, DeviceNumber, FileHandle, FileKind, FsInfo,
-        FsStat, PathConf, SetAttributes, StableHow, Status, Time, Verifier, WccData,
+        Access, AttributeOctets, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat, PathConf,
+        StableHow, Verifier,
     },
     rpc::Gids,
 };
@@ -132,7 +142,7 @@ impl<'a, D> NameIn<'a, D> {
 }
 
 /// The result of an operation: with a failure comes what is known of the objects.
-type StoreResult<T, About = Option<Attributes>> = Result<T, Failed<About>>;
+type StoreResult<T, About = Option<FileAttributes>> = Result<T, Failed<About>>;
 
 /// The store of one shard, as its gateway sees it: what it is asked for beside the calls, and the
 /// two ways of a call. Most are answered at once by [`now`](Self::now). One that may
@@ -238,26 +248,29 @@ pub trait Procedures {
     fn mount(&mut self, path: &[u8]) -> Result<FileHandle, Status>;
 
     /// GETATTR (RFC 1813 §3.3.1).
-    fn getattr(&mut self, file: &FileHandle) -> Result<Attributes, Status>;
+    fn getattr(&mut self, file: &FileHandle) -> Result<FileAttributes, Status>;
 
-    /// The same as octets of the reply: a store that keeps them need not make them.
+    /// The same as octets of version 3's reply: a store that keeps them need not make them.
     fn getattr_octets(&mut self, file: &FileHandle) -> Result<AttributeOctets, Status> {
         self.getattr(file).map(|attributes| AttributeOctets::from(&attributes))
     }
 
-    /// SETATTR (RFC 1813 §3.3.2), only if the file's ctime is `guard`.
+    /// SETATTR (RFC 1813 §3.3.2), only if the file's ctime is `guard`
+    /// [in version 3's range](FileTime::in_32_bits), which is how a client of that version knows
+    /// it.
     fn setattr(
         &mut self,
         file: &FileHandle,
-        set: &SetAttributes,
-        guard: Option<Time>,
-    ) -> StoreResult<WccData, WccData>;
+        set: &NewAttributes,
+        guard: Option<FileTime>,
+    ) -> StoreResult<ObjectChange, ObjectChange>;
 
     /// LOOKUP (RFC 1813 §3.3.3).
     fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<FoundObject>;
 
     /// ACCESS (RFC 1813 §3.3.4): which of the asked rights the caller has.
-    fn access(&mut self, file: &FileHandle, asked: Access) -> StoreResult<(Access, Attributes)>;
+    fn access(&mut self, file: &FileHandle, asked: Access)
+    -> StoreResult<(Access, FileAttributes)>;
 
     /// READLINK (RFC 1813 §3.3.5).
     fn readlink(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<ReadlinkDone>;
@@ -302,27 +315,27 @@ pub trait Procedures {
         offset: u64,
         data: WritePayload<'_>,
         stable: StableHow,
-    ) -> StoreResult<WriteDone, WccData>;
+    ) -> StoreResult<WriteDone, ObjectChange>;
 
     /// COMMIT (RFC 1813 §3.3.21) of the whole file, whatever range is asked for: the verifier
     /// covers it all.
-    fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, WccData>;
+    fn commit(&mut self, file: &FileHandle) -> StoreResult<CommitDone, ObjectChange>;
 
     /// CREATE (RFC 1813 §3.3.8).
     fn create(
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        how: &CreateHow,
-    ) -> StoreResult<MadeObject, WccData>;
+        how: &CreateMode,
+    ) -> StoreResult<MadeObject, ObjectChange>;
 
     /// MKDIR (RFC 1813 §3.3.9).
     fn mkdir(
         &mut self,
         directory: &FileHandle,
         name: &[u8],
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData>;
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange>;
 
     /// SYMLINK (RFC 1813 §3.3.10).
     fn symlink(
@@ -330,8 +343,8 @@ pub trait Procedures {
         directory: &FileHandle,
         name: &[u8],
         target: &[u8],
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData>;
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange>;
 
     /// MKNOD (RFC 1813 §3.3.11).
     fn mknod(
@@ -339,8 +352,8 @@ pub trait Procedures {
         directory: &FileHandle,
         name: &[u8],
         kind: FileKind,
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData>;
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange>;
 
     /// MKNOD of a device (RFC 1813 §3.3.11).
     fn mknod_device(
@@ -348,14 +361,22 @@ pub trait Procedures {
         directory: &FileHandle,
         name: &[u8],
         node: DeviceNode,
-        set: &SetAttributes,
-    ) -> StoreResult<MadeObject, WccData>;
+        set: &NewAttributes,
+    ) -> StoreResult<MadeObject, ObjectChange>;
 
     /// REMOVE (RFC 1813 §3.3.12).
-    fn remove(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<WccData, WccData>;
+    fn remove(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange>;
 
     /// RMDIR (RFC 1813 §3.3.13).
-    fn rmdir(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<WccData, WccData>;
+    fn rmdir(
+        &mut self,
+        directory: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange>;
 
     /// RENAME (RFC 1813 §3.3.14): from a name in a directory to another.
     fn rename(
@@ -389,13 +410,13 @@ pub trait Procedures {
     ) -> StoreResult<Listed>;
 
     /// FSSTAT (RFC 1813 §3.3.18).
-    fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, Attributes)>;
+    fn fsstat(&mut self, object: &FileHandle) -> StoreResult<(FsStat, FileAttributes)>;
 
     /// FSINFO (RFC 1813 §3.3.19).
-    fn fsinfo(&mut self, object: &FileHandle) -> StoreResult<(FsInfo, Attributes)>;
+    fn fsinfo(&mut self, object: &FileHandle) -> StoreResult<(FsInfo, FileAttributes)>;
 
     /// PATHCONF (RFC 1813 §3.3.20).
-    fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, Attributes)>;
+    fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, FileAttributes)>;
 }
 
 #[cfg(test)]

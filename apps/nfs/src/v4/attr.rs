@@ -1,7 +1,7 @@
 //! Attributes of objects and of their file systems (RFC 8881 §5, RFC 7862 §12).
 
 use stag_protocol::nfs::{
-    v3::{Attributes, DeviceNumber, FileHandle, FileKind, FsInfo, FsStat, PathConf, Time},
+    v3::{DeviceNumber, FileHandle, FileKind, FsInfo, FsStat, PathConf, Time},
     v4::{
         Attribute, AttributeValues, Bitmap, ChangeInfo, DeviceNumber4, FileKind4, Fsid, Status4,
         Text, Time4,
@@ -13,7 +13,7 @@ use super::{
     node::Node,
     turn::{Done, Turn},
 };
-use crate::store::{Store, TRANSFER_MAX};
+use crate::store::{FileAttributes, FileTime, ObjectChange, Store, TRANSFER_MAX};
 
 /// What is known of a file system beside its objects.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,8 +26,7 @@ pub(super) struct FileSystemFacts {
 /// What is known of an object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ObjectFacts {
-    pub(super) attributes: Attributes,
-    pub(super) change: u64,
+    pub(super) attributes: FileAttributes,
     /// Number of the directory entry that an export's root lies over.
     pub(super) mounted_on: Option<u64>,
 }
@@ -74,24 +73,10 @@ impl Decimal {
     }
 }
 
-/// The change attribute of an object (RFC 8881 §5.8.1.4): the time of its last change.
-pub(super) fn change_of(attributes: &Attributes) -> u64 {
-    change_at(attributes.ctime)
-}
-
-fn change_at(time: Time) -> u64 {
-    u64::from(time.seconds) * 1_000_000_000 + u64::from(time.nanos)
-}
-
 /// The change attributes of a directory around an operation.
-pub(super) fn change_info(change: &stag_protocol::nfs::v3::WccData) -> ChangeInfo {
-    let after = change.after.as_ref().map(change_of);
-    let before = change.before.map(|before| change_at(before.ctime));
-    ChangeInfo {
-        atomic: false,
-        before: before.or(after).unwrap_or_default(),
-        after: after.unwrap_or_default(),
-    }
+pub(super) const fn change_info(change: &ObjectChange) -> ChangeInfo {
+    let [before, after] = change.change_numbers();
+    ChangeInfo { atomic: change.is_atomic(), before, after }
 }
 
 /// A change that did not take place.
@@ -99,8 +84,8 @@ pub(super) const fn no_change(change: u64) -> ChangeInfo {
     ChangeInfo { atomic: true, before: change, after: change }
 }
 
-fn time(time: Time) -> Time4 {
-    Time4 { seconds: i64::from(time.seconds), nanoseconds: time.nanos }
+const fn time(time: FileTime) -> Time4 {
+    Time4 { seconds: time.seconds, nanoseconds: time.nanos }
 }
 
 const fn kind(kind: FileKind) -> FileKind4 {
@@ -160,6 +145,7 @@ pub(super) fn supported() -> Bitmap {
             A::SpaceUsed,
             A::TimeAccess,
             A::TimeAccessSet,
+            A::TimeCreate,
             A::TimeDelta,
             A::TimeMetadata,
             A::TimeModify,
@@ -171,10 +157,11 @@ pub(super) fn supported() -> Bitmap {
     )
 }
 
-/// Attributes that EXCLUSIVE4_1 sets. The times are not among them: the verifier lies in them.
+/// Attributes that EXCLUSIVE4_1 sets. The times are not among them, as the verifier lies in them;
+/// a new file has no size.
 pub(super) fn settable_exclusively() -> Bitmap {
     use Attribute as A;
-    Bitmap::of([A::Size, A::Mode, A::Owner, A::OwnerGroup].map(|attribute| attribute as u32))
+    Bitmap::of([A::Mode, A::Owner, A::OwnerGroup].map(|attribute| attribute as u32))
 }
 
 /// Returns true if one of these attributes is asked for.
@@ -244,13 +231,13 @@ impl Nfs4 {
     /// The facts of the root of all exports.
     pub(super) fn root_facts(&self) -> ObjectFacts {
         let attributes = self.root.attributes();
-        ObjectFacts { attributes, change: self.root.change(), mounted_on: None }
+        ObjectFacts { attributes, mounted_on: None }
     }
 
     /// The facts of an object of the store.
-    pub(super) fn facts_of(&self, object: &FileHandle, attributes: Attributes) -> ObjectFacts {
+    pub(super) fn facts_of(&self, object: &FileHandle, attributes: FileAttributes) -> ObjectFacts {
         let mounted_on = self.root.entry_of(object).map(|entry| entry.number);
-        ObjectFacts { attributes, change: change_of(&attributes), mounted_on }
+        ObjectFacts { attributes, mounted_on }
     }
 }
 
@@ -266,21 +253,21 @@ pub(super) struct AttributeSource<'a> {
 }
 
 /// The owner and the group of an object, as text.
-pub(super) fn owners(attributes: &Attributes) -> [Decimal; 2] {
+pub(super) fn owners(attributes: &FileAttributes) -> [Decimal; 2] {
     [attributes.uid, attributes.gid].map(Decimal::of)
 }
 
 impl<'a> AttributeSource<'a> {
     /// The values of all attributes that objects support.
     pub(super) fn values(&self) -> AttributeValues<'a> {
-        let ObjectFacts { attributes, change, mounted_on } = *self.object;
+        let ObjectFacts { attributes, mounted_on } = *self.object;
         let DeviceNumber { major, minor } = attributes.device;
         let [owner, group] = self.owners;
         let mut values = AttributeValues {
             supported_attrs: Some(supported()),
             kind: Some(kind(attributes.kind)),
             fh_expire_type: Some(0),
-            change: Some(change),
+            change: Some(attributes.change),
             size: Some(attributes.size),
             named_attr: Some(false),
             fsid: Some(Fsid { major: attributes.fsid, minor: 0 }),
@@ -298,6 +285,7 @@ impl<'a> AttributeSource<'a> {
             time_access: Some(time(attributes.atime)),
             time_metadata: Some(time(attributes.ctime)),
             time_modify: Some(time(attributes.mtime)),
+            time_create: attributes.birth.map(time),
             mounted_on_fileid: Some(mounted_on.unwrap_or(attributes.fileid)),
             suppattr_exclcreat: Some(settable_exclusively()),
             ..AttributeValues::default()
@@ -326,7 +314,7 @@ impl<'a> AttributeSource<'a> {
         let [read, write] = info.map_or([TRANSFER_MAX; 2], |info| [info.read_max, info.write_max]);
         (values.max_read, values.max_write) = (Some(read.into()), Some(write.into()));
         let grain = info.map_or(Time { seconds: 0, nanos: 1 }, |info| info.time_delta);
-        values.time_delta = Some(time(grain));
+        values.time_delta = Some(time(grain.into()));
         values.max_link = Some(names.map_or(255, |names| names.link_max));
         values.max_name = Some(names.map_or(255, |names| names.name_max));
         values.no_trunc = Some(names.is_none_or(|names| names.no_trunc));
@@ -354,8 +342,7 @@ mod tests {
     #[test]
     fn every_supported_attribute_has_a_value_but_for_those_that_are_only_set() {
         let root = super::super::pseudo::PseudoRoot::new(["a"].into_iter(), 1);
-        let object =
-            ObjectFacts { attributes: root.attributes(), change: root.change(), mounted_on: None };
+        let object = ObjectFacts { attributes: root.attributes(), mounted_on: None };
         let source = AttributeSource {
             node: &Node::Root,
             object: &object,
@@ -366,6 +353,7 @@ mod tests {
         let mut expected = supported();
         expected.remove(Attribute::TimeAccessSet as u32);
         expected.remove(Attribute::TimeModifySet as u32);
+        expected.remove(Attribute::TimeCreate as u32); // where it is not known
         let told = source.values().mask();
         assert!(told.is_subset(&expected) && expected.is_subset(&told));
     }

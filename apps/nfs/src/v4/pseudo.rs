@@ -5,7 +5,9 @@
 use std::collections::HashMap;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
-use stag_protocol::nfs::v3::{Attributes, DeviceNumber, FileHandle, FileKind, Time};
+use stag_protocol::nfs::v3::{DeviceNumber, FileHandle, FileKind};
+
+use crate::store::{FileAttributes, FileTime};
 use std::hash::Hasher;
 
 /// The number of the root.
@@ -31,7 +33,7 @@ pub(super) struct PseudoRoot {
     /// The exports' directories.
     roots: HashMap<FileHandle, usize>,
     change: u64,
-    made: Time,
+    made: FileTime,
 }
 
 impl PseudoRoot {
@@ -49,7 +51,7 @@ impl PseudoRoot {
         };
         let entries: Vec<_> = names.map(entry).collect();
         let change = all.finish128().h1 ^ u64::from(made) << 24;
-        let made = Time { seconds: made, nanos: 0 };
+        let made = FileTime { seconds: made.into(), nanos: 0 };
         Self { entries, roots: HashMap::new(), change, made }
     }
 
@@ -100,15 +102,10 @@ impl PseudoRoot {
         self.change.to_be_bytes()
     }
 
-    /// Changes with the list of exports.
-    pub(super) const fn change(&self) -> u64 {
-        self.change
-    }
-
     /// Attributes of the root.
-    pub(super) fn attributes(&self) -> Attributes {
+    pub(super) fn attributes(&self) -> FileAttributes {
         let links = u32::try_from(self.entries.len()).unwrap_or(u32::MAX).saturating_add(2);
-        Attributes {
+        FileAttributes {
             kind: FileKind::Directory,
             mode: 0o555,
             nlink: links,
@@ -122,6 +119,8 @@ impl PseudoRoot {
             atime: self.made,
             mtime: self.made,
             ctime: self.made,
+            birth: None,
+            change: self.change,
         }
     }
 }
@@ -138,7 +137,7 @@ mod tests {
         let number = |root: &PseudoRoot, name| root.entry(root.find(name).unwrap()).unwrap().number;
         assert_eq!(number(&few, b"b"), number(&many, b"b"));
         assert_ne!(number(&many, b"a"), number(&many, b"b"));
-        assert_ne!(few.change(), many.change());
+        assert_ne!(few.attributes().change, many.attributes().change);
     }
 
     #[test]

@@ -1,16 +1,16 @@
 //! Attributes that SETATTR, CREATE and OPEN set (RFC 8881 §5.8.2, §18.30).
 
-use stag_protocol::nfs::{
-    v3::{SetAttributes, SetTime, Time},
-    v4::{AttributeValues, Bitmap, RawAttributes, SetTime4, Status4, Time4, check_settable},
+use stag_protocol::nfs::v4::{
+    AttributeValues, Bitmap, RawAttributes, SetTime4, Status4, Time4, check_settable,
 };
 
 use super::attr::{Decimal, supported};
+use crate::store::{FileTime, NewAttributes, NewTime};
 
 /// Attributes to set, and which they are.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ToSet {
-    pub(super) attributes: SetAttributes,
+    pub(super) attributes: NewAttributes,
     pub(super) mask: Bitmap,
 }
 
@@ -27,14 +27,14 @@ impl ToSet {
     }
 }
 
-fn attributes(values: &AttributeValues<'_>) -> Result<SetAttributes, Status4> {
+fn attributes(values: &AttributeValues<'_>) -> Result<NewAttributes, Status4> {
     if values.mode.is_some_and(|mode| mode & !0o7777 != 0) {
         return Err(Status4::Inval);
     }
     if values.size.is_some_and(|size| size > i64::MAX.cast_unsigned()) {
         return Err(Status4::FBig);
     }
-    Ok(SetAttributes {
+    Ok(NewAttributes {
         mode: values.mode,
         uid: values.owner.map(|owner| Decimal::parse(owner.0)).transpose()?,
         gid: values.owner_group.map(|group| Decimal::parse(group.0)).transpose()?,
@@ -44,16 +44,15 @@ fn attributes(values: &AttributeValues<'_>) -> Result<SetAttributes, Status4> {
     })
 }
 
-fn set_time(wanted: Option<&SetTime4>) -> Result<SetTime, Status4> {
+fn set_time(wanted: Option<&SetTime4>) -> Result<NewTime, Status4> {
     Ok(match wanted {
-        None => SetTime::Keep,
-        Some(SetTime4::Server) => SetTime::Server,
+        None => NewTime::Keep,
+        Some(SetTime4::Server) => NewTime::Server,
         Some(SetTime4::Client(Time4 { nanoseconds: 1_000_000_000.., .. })) => {
             return Err(Status4::Inval);
         }
         Some(SetTime4::Client(Time4 { seconds, nanoseconds })) => {
-            let seconds = u32::try_from(*seconds).map_err(|_| Status4::Inval)?;
-            SetTime::Client(Time { seconds, nanos: *nanoseconds })
+            NewTime::Client(FileTime { seconds: *seconds, nanos: *nanoseconds })
         }
     })
 }

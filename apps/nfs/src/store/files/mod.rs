@@ -62,14 +62,14 @@ use rustix::io::Errno;
 use rustix::path::DecInt;
 use stag_nfs_os::Done;
 pub use stag_nfs_os::Ring;
-use stag_protocol::nfs::v3::{Attributes, Status, WccData};
+use stag_protocol::nfs::v3::Status;
 
 use crate::export::{Export, ExportId};
 use crate::helpers::SyncExtent;
 use crate::helpers::{self, Helpers, ReadTicket};
 use crate::index::Index;
 use crate::state::StartError;
-use crate::store::{Brought, Caller, Failed, Fetched, User, name};
+use crate::store::{Brought, Caller, Failed, Fetched, FileAttributes, ObjectChange, User, name};
 use attributes::attributes;
 use cache::{FileCache, FileSlotId};
 use callers::Acting;
@@ -141,7 +141,7 @@ pub struct Late {
     /// Octets that are read.
     len: usize,
     /// The file before.
-    before: Attributes,
+    before: FileAttributes,
 }
 
 /// The store of one shard. See the module.
@@ -376,7 +376,7 @@ impl Files {
         Ok(stat)
     }
 
-    fn attributes(&self, slot: FileSlotId) -> Result<Attributes, Status> {
+    fn attributes(&self, slot: FileSlotId) -> Result<FileAttributes, Status> {
         self.stat(slot).map(|stat| attributes(&stat, self.export_of(slot)))
     }
 
@@ -391,7 +391,7 @@ impl Files {
         &self,
         slot: FileSlotId,
         outcome: Result<T, Status>,
-    ) -> Result<(T, WccData), Failed<WccData>> {
+    ) -> Result<(T, ObjectChange), Failed<ObjectChange>> {
         // RFC 1813 §3.1 [1813-13]: a reply carries attributes, also if the call failed
         let wcc = self.wcc(slot);
         match outcome {
@@ -409,9 +409,9 @@ impl Files {
     /// process has no such lock: other shards, local programs and other servers may change the
     /// object between two of its system calls, and no attribute would show it, as what the call
     /// itself changes are the same times and the same size.
-    fn wcc(&self, slot: FileSlotId) -> WccData {
+    fn wcc(&self, slot: FileSlotId) -> ObjectChange {
         // RFC 1813 §2.6 [1813-12]: attributes before a change are left out unless atomic
-        WccData { before: None, after: self.attributes(slot).ok() }
+        ObjectChange { before: None, after: self.attributes(slot).ok() }
     }
 
     /// The link in `/proc/self/fd` that leads to the inode: opens, changes and links what was

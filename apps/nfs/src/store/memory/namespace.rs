@@ -1,9 +1,7 @@
 //! Operations that change names: CREATE, MKDIR, SYMLINK, MKNOD, REMOVE, RMDIR, RENAME, LINK (RFC
 //! 1813 §3.3.8–3.3.15), and SETATTR.
 
-use stag_protocol::nfs::v3::{
-    CreateHow, FileHandle, FileKind, SetAttributes, SetTime, Status, Time, WccData,
-};
+use stag_protocol::nfs::v3::{FileHandle, FileKind, Status};
 
 use super::content::Content;
 use super::handle::InodeId;
@@ -11,7 +9,10 @@ use super::space::Need;
 use super::tree::{Body, Directory, Inode, LINKS_MAX, Meta};
 use super::{Intent, Memory};
 use crate::store::name::Name;
-use crate::store::{DeviceNode, Failed, MadeObject, NameIn};
+use crate::store::{
+    CreateMode, DeviceNode, Failed, FileTime, MadeObject, NameIn, NewAttributes, NewTime,
+    ObjectChange,
+};
 
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
@@ -27,7 +28,7 @@ impl Memory {
         directory: &FileHandle,
         name: &[u8],
         make: impl FnOnce(&mut Self, InodeId, Name<'_>) -> Result<InodeId, Status>,
-    ) -> Result<MadeObject, Failed<WccData>> {
+    ) -> Result<MadeObject, Failed<ObjectChange>> {
         let parent = self.directory(directory, Intent::Change)?;
         let before = self.attributes(parent)?;
         // RFC 1813 §3.3.9 [1813-64]: a MKDIR of . or .. gets NFS3ERR_EXIST
@@ -43,17 +44,22 @@ impl Memory {
         &mut self,
         parent: InodeId,
         name: Name<'_>,
-        how: &CreateHow,
+        how: &CreateMode,
     ) -> Result<InodeId, Status> {
         let Some(found) = self.find(parent, name)? else {
             return match how {
-                CreateHow::Unchecked(set) | CreateHow::Guarded(set) => {
+                CreateMode::Unchecked(set) | CreateMode::Guarded(set) => {
                     let mut content = Content::default();
                     content.set_size(checked_size(set.size.unwrap_or(0))?);
                     self.add(parent, name, Body::Regular(content), set)
                 }
-                CreateHow::Exclusive(verifier) => {
-                    let set = SetAttributes::default();
+                CreateMode::Exclusive { verifier, set } => {
+                    let set = NewAttributes {
+                        size: None,
+                        atime: NewTime::Keep,
+                        mtime: NewTime::Keep,
+                        ..*set
+                    };
                     let id = self.add(parent, name, Body::Regular(Content::default()), &set)?;
                     self.inodes.get_mut(id)?.meta.verifier = Some(*verifier);
                     Ok(id)
@@ -66,14 +72,14 @@ impl Memory {
         let is_empty = content.size() == 0;
         match how {
             // RFC 1813 §3.3.8 [1813-58]: an EXCLUSIVE CREATE succeeds again with the same verifier
-            CreateHow::Exclusive(verifier)
+            CreateMode::Exclusive { verifier, .. }
                 if is_empty && inode.meta.verifier == Some(*verifier) =>
             {
                 Ok(found)
             }
             // RFC 1813 §3.3.8 [1813-56]: a GUARDED CREATE of an existing name gets NFS3ERR_EXIST
-            CreateHow::Exclusive(_) | CreateHow::Guarded(_) => Err(Status::Exist),
-            CreateHow::Unchecked(set) => {
+            CreateMode::Exclusive { .. } | CreateMode::Guarded(_) => Err(Status::Exist),
+            CreateMode::Unchecked(set) => {
                 // Of a file that exists, only the size is set.
                 // RFC 1813 §3.3.8 [1813-55]: an UNCHECKED CREATE of an existing file sets its size
                 // only
@@ -86,7 +92,7 @@ impl Memory {
         &mut self,
         parent: InodeId,
         name: Name<'_>,
-        set: &SetAttributes,
+        set: &NewAttributes,
     ) -> Result<InodeId, Status> {
         self.must_be_free(parent, name)?;
         if self.inodes.get(parent)?.meta.nlink >= LINKS_MAX {
@@ -100,7 +106,7 @@ impl Memory {
         parent: InodeId,
         name: Name<'_>,
         target: &[u8],
-        set: &SetAttributes,
+        set: &NewAttributes,
     ) -> Result<InodeId, Status> {
         if target.is_empty() || target.contains(&0) {
             return Err(Status::Inval);
@@ -120,7 +126,7 @@ impl Memory {
         parent: InodeId,
         name: Name<'_>,
         DeviceNode { kind, device }: DeviceNode,
-        set: &SetAttributes,
+        set: &NewAttributes,
     ) -> Result<InodeId, Status> {
         let body = match kind {
             FileKind::Fifo => Body::Fifo,
@@ -163,7 +169,7 @@ impl Memory {
         parent: InodeId,
         name: Name<'_>,
         body: Body,
-        set: &SetAttributes,
+        set: &NewAttributes,
     ) -> Result<InodeId, Status> {
         let times = times(set)?;
         self.must_have_room_for_a_name()?;
@@ -348,7 +354,7 @@ impl Memory {
     }
 
     /// Sets attributes, or none when one of them cannot be.
-    pub(super) fn apply(&mut self, id: InodeId, set: &SetAttributes) -> Result<(), Status> {
+    pub(super) fn apply(&mut self, id: InodeId, set: &NewAttributes) -> Result<(), Status> {
         let times = times(set)?;
         check_owner(set)?;
         if set.mode.is_some() && matches!(self.inodes.get(id)?.body, Body::Symlink(_)) {
@@ -400,12 +406,12 @@ fn checked_size(size: u64) -> Result<u64, Status> {
 }
 
 /// The times of access and of change to set.
-type TimesToSet = (SetTime, SetTime);
+type TimesToSet = (NewTime, NewTime);
 
 /// # Errors
 /// [`Status::Inval`] for a time that is none.
-fn times(set: &SetAttributes) -> Result<TimesToSet, Status> {
-    let is_none = |time| matches!(time, SetTime::Client(Time { nanos: 1_000_000_000.., .. }));
+fn times(set: &NewAttributes) -> Result<TimesToSet, Status> {
+    let is_none = |time| matches!(time, NewTime::Client(time) if !time.is_valid());
     if is_none(set.atime) || is_none(set.mtime) {
         Err(Status::Inval)
     } else {
@@ -413,15 +419,15 @@ fn times(set: &SetAttributes) -> Result<TimesToSet, Status> {
     }
 }
 
-fn apply_times(meta: Meta, (atime, mtime): TimesToSet, now: Time) -> Meta {
+fn apply_times(meta: Meta, (atime, mtime): TimesToSet, now: FileTime) -> Meta {
     let choose = |old, set| match set {
         // RFC 1813 §3.3.2 [1813-23]: attributes that SETATTR does not name stay unchanged
-        SetTime::Keep => old,
+        NewTime::Keep => old,
         // RFC 1813 §3.3.2 [1813-24]: a time is set to the server's or to the client's
-        SetTime::Server => now,
-        SetTime::Client(time) => time,
+        NewTime::Server => now,
+        NewTime::Client(time) => time,
     };
-    let kept = (atime, mtime) == (SetTime::Keep, SetTime::Keep);
+    let kept = (atime, mtime) == (NewTime::Keep, NewTime::Keep);
     Meta {
         atime: choose(meta.atime, atime),
         mtime: choose(meta.mtime, mtime),
@@ -431,6 +437,6 @@ fn apply_times(meta: Meta, (atime, mtime): TimesToSet, now: Time) -> Meta {
 }
 
 /// All ones is the system's "leave it"; nobody can have that number.
-fn check_owner(set: &SetAttributes) -> Result<(), Status> {
+fn check_owner(set: &NewAttributes) -> Result<(), Status> {
     if set.uid == Some(u32::MAX) || set.gid == Some(u32::MAX) { Err(Status::Inval) } else { Ok(()) }
 }

@@ -1,13 +1,12 @@
 //! Inodes and directories.
 
+use crate::store::{FileAttributes, FileTime};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::rc::Rc;
 
 use stag_pools::Extent;
-use stag_protocol::nfs::v3::{
-    AttributeOctets, Attributes, CreateVerifier, DeviceNumber, FileKind, Status, Time,
-};
+use stag_protocol::nfs::v3::{AttributeOctets, CreateVerifier, DeviceNumber, FileKind, Status};
 
 use super::content::Content;
 use super::handle::{HandleClaim, HandleTag, Handles, InodeId};
@@ -28,9 +27,10 @@ pub(super) struct Meta {
     pub nlink: u32,
     pub uid: u32,
     pub gid: u32,
-    pub atime: Time,
-    pub mtime: Time,
-    pub ctime: Time,
+    pub atime: FileTime,
+    pub mtime: FileTime,
+    pub ctime: FileTime,
+    pub birth: FileTime,
     /// Verifier by which an exclusive CREATE is recognised, until its client sets the times.
     pub verifier: Option<CreateVerifier>,
 }
@@ -250,11 +250,11 @@ impl Inodes {
     ///
     /// # Errors
     /// [`Status::Stale`] when it is gone.
-    pub fn note_access(&mut self, id: InodeId, now: Time) -> Result<(), Status> {
+    pub fn note_access(&mut self, id: InodeId, now: FileTime) -> Result<(), Status> {
         let place = self.place_mut(id)?;
         place.inode.meta.atime = now;
         if let Some(octets) = &mut place.octets {
-            octets.set_atime(now);
+            octets.set_atime(now.into());
         }
         Ok(())
     }
@@ -266,7 +266,7 @@ impl Inodes {
     pub fn octets(
         &mut self,
         id: InodeId,
-        make: impl Fn(&Inode) -> Attributes,
+        make: impl Fn(&Inode) -> FileAttributes,
     ) -> Result<AttributeOctets, Status> {
         let place = self.place_mut(id)?;
         let fresh = || AttributeOctets::from(&make(&place.inode));
@@ -291,7 +291,7 @@ impl Inodes {
 
 impl Inode {
     /// All attributes, of an object on the file system `fsid`.
-    pub fn attributes(&self, id: InodeId, fsid: u64) -> Attributes {
+    pub fn attributes(&self, id: InodeId, fsid: u64) -> FileAttributes {
         let meta = &self.meta;
         let (size, used) = match &self.body {
             Body::Regular(content) => (content.size(), content.used()),
@@ -304,7 +304,7 @@ impl Inode {
             Body::Block(device) | Body::Character(device) => device,
             _ => DeviceNumber::default(),
         };
-        Attributes {
+        FileAttributes {
             kind: self.body.kind(),
             mode: meta.mode,
             nlink: meta.nlink,
@@ -318,6 +318,9 @@ impl Inode {
             atime: meta.atime,
             mtime: meta.mtime,
             ctime: meta.ctime,
+            birth: Some(meta.birth),
+            // No two changes have the same time, whatever the clock does.
+            change: meta.ctime.wrapping_nanos(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Behaviour of every store, whatever it keeps files in: each test here runs on all of them.
 
+mod attributes;
 mod behaviour;
 mod consistency;
 mod helped;
@@ -7,7 +8,7 @@ mod model;
 mod rfc1813;
 
 use stag_pools::{Class, Pool};
-use stag_protocol::nfs::v3::{CreateHow, SetAttributes, SetTime};
+use stag_protocol::nfs::v3::PlusRoom;
 use tempfile::TempDir;
 
 use super::ceph::{
@@ -106,8 +107,8 @@ impl<S: Store + Procedures> Bench<S> {
     }
 }
 
-fn guarded(mode: u32) -> CreateHow {
-    CreateHow::Guarded(SetAttributes { mode: Some(mode), ..SetAttributes::default() })
+fn guarded(mode: u32) -> CreateMode {
+    CreateMode::Guarded(NewAttributes { mode: Some(mode), ..NewAttributes::default() })
 }
 
 fn files(read_only: bool) -> Bench<Files> {

@@ -1,13 +1,13 @@
 //! CREATE (RFC 8881 §18.4): objects that are no regular files.
 
 use stag_protocol::nfs::{
-    v3::{DeviceNumber, NodeKind},
+    v3::{DeviceNumber, FileKind},
     v4::{Answer, Create4Args, Create4Ok, CreateKind, DeviceNumber4, Status4},
 };
 
 use super::lookup::not_a_directory;
 use crate::{
-    store::Store,
+    store::{DeviceNode, NameIn, Store},
     v4::{
         attr::change_info,
         node::Node,
@@ -30,7 +30,6 @@ pub(super) fn create<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Create4Args<'_
     }
     let directory = node.object(Status4::RoFs)?;
     let (name, attributes) = (args.name.0, set.attributes);
-    let device = |number: &DeviceNumber4| DeviceNumber { major: number.major, minor: number.minor };
     let made = match &args.kind {
         CreateKind::Directory => turn.mkdir(&directory, name, &attributes),
         CreateKind::Link(path) => {
@@ -41,17 +40,10 @@ pub(super) fn create<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Create4Args<'_
             }
             turn.symlink(&directory, name, target, &attributes)
         }
-        CreateKind::Block(number) => {
-            let what = NodeKind::Block(attributes, device(number));
-            turn.make_node(&directory, name, what)
+        special => {
+            let node = special_node(special).ok_or(Status4::BadType)?;
+            turn.make_node(NameIn::new(&directory, name), node, &attributes)
         }
-        CreateKind::Character(number) => {
-            let what = NodeKind::Character(attributes, device(number));
-            turn.make_node(&directory, name, what)
-        }
-        CreateKind::Socket => turn.make_node(&directory, name, NodeKind::Socket(attributes)),
-        CreateKind::Fifo => turn.make_node(&directory, name, NodeKind::Fifo(attributes)),
-        CreateKind::Other(_) => return Err(Status4::BadType.into()),
     };
     let made = match made {
         Ok(made) => made,
@@ -61,4 +53,20 @@ pub(super) fn create<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Create4Args<'_
     turn.set_current(Node::Object(made.handle));
     let ok = Create4Ok { change: change_info(&made.directory), set: set.mask };
     turn.put(&Answer::Create(Ok(ok)))
+}
+
+/// A special file to be made; none for other objects.
+fn special_node(kind: &CreateKind<'_>) -> Option<DeviceNode> {
+    let of = |DeviceNumber4 { major, minor }: &DeviceNumber4| DeviceNumber {
+        major: *major,
+        minor: *minor,
+    };
+    let (kind, device) = match kind {
+        CreateKind::Block(number) => (FileKind::Block, of(number)),
+        CreateKind::Character(number) => (FileKind::Character, of(number)),
+        CreateKind::Socket => (FileKind::Socket, DeviceNumber::default()),
+        CreateKind::Fifo => (FileKind::Fifo, DeviceNumber::default()),
+        CreateKind::Directory | CreateKind::Link(_) | CreateKind::Other(_) => return None,
+    };
+    Some(DeviceNode { kind, device })
 }

@@ -2,7 +2,7 @@
 //! stands behind what cannot be undone, but for a conflict over a file that was just made.
 
 use stag_protocol::nfs::{
-    v3::{Access, Attributes, CreateHow, FileHandle, FileKind, SetAttributes},
+    v3::{Access, FileHandle, FileKind},
     v4::{
         Answer, Attribute, Bitmap, ChangeInfo, CreateHow4, NoDelegation, Open4Args, Open4Ok,
         OpenClaim, OpenDelegation, OpenHow, Status4, open_flag, share,
@@ -11,9 +11,9 @@ use stag_protocol::nfs::{
 
 use super::lookup::not_a_directory;
 use crate::{
-    store::{FoundObject, Store},
+    store::{CreateMode, FileAttributes, FoundObject, NewAttributes, Store},
     v4::{
-        attr::{change_info, change_of, no_change, settable_exclusively},
+        attr::{change_info, no_change, settable_exclusively},
         node::Node,
         set::ToSet,
         state::{Claim, FileRef, OpenRequest},
@@ -26,7 +26,7 @@ use crate::{
 /// The file of an OPEN, before anything is said of its state.
 struct OpenFile {
     handle: FileHandle,
-    attributes: Attributes,
+    attributes: FileAttributes,
     /// The directory around the OPEN.
     change: ChangeInfo,
     /// Attributes that were set.
@@ -104,7 +104,7 @@ fn claim_of(args: &Open4Args<'_>) -> Result<Claim, Status4> {
 fn current<S: Store>(turn: &mut Turn<'_, '_, S>, node: &Node) -> Done<OpenFile> {
     let handle = node.object(Status4::IsDir)?;
     let attributes = turn.getattr(&handle)?;
-    let change = no_change(change_of(&attributes));
+    let change = no_change(attributes.change);
     Ok(OpenFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false })
 }
 
@@ -141,7 +141,7 @@ fn named<S: Store>(
             made(turn, &directory, name, &set)
         }
         OpenHow::Create(CreateHow4::Exclusive(verifier)) => {
-            made_once(turn, &directory, name, *verifier)
+            made_once(turn, &directory, name, *verifier, &ToSet::default())
         }
         OpenHow::Create(CreateHow4::Exclusive41(exclusive)) => {
             let set = ToSet::of(&exclusive.attributes)?;
@@ -149,7 +149,7 @@ fn named<S: Store>(
             if !set.mask.is_subset(&settable_exclusively()) {
                 return Err(Status4::Inval.into());
             }
-            made_with(turn, &directory, name, exclusive.verifier, &set)
+            made_once(turn, &directory, name, exclusive.verifier, &set)
         }
     };
     match named {
@@ -164,7 +164,7 @@ fn found<S: Store>(
     name: &[u8],
 ) -> Done<OpenFile> {
     let FoundObject { handle, attributes, directory } = turn.lookup(directory, name)?;
-    let change = no_change(directory.as_ref().map_or(0, change_of));
+    let change = no_change(directory.map_or(0, |above| above.change));
     Ok(OpenFile { handle, attributes, change, set: Bitmap::EMPTY, is_new: false })
 }
 
@@ -174,7 +174,7 @@ fn made<S: Store>(
     name: &[u8],
     set: &ToSet,
 ) -> Done<OpenFile> {
-    let made = turn.create(directory, name, &CreateHow::Guarded(set.attributes))?;
+    let made = turn.create(directory, name, &CreateMode::Guarded(set.attributes))?;
     Ok(OpenFile {
         handle: made.handle,
         attributes: made.attributes,
@@ -184,38 +184,27 @@ fn made<S: Store>(
     })
 }
 
-/// EXCLUSIVE4: the verifier lies in the times of the file until its client sets them, so these are
-/// what was set.
+/// EXCLUSIVE4 and EXCLUSIVE4_1: the verifier lies in the times of the file until its client sets
+/// them, so these are what was set, too.
 fn made_once<S: Store>(
-    turn: &mut Turn<'_, '_, S>,
-    directory: &FileHandle,
-    name: &[u8],
-    verifier: [u8; 8],
-) -> Done<OpenFile> {
-    let made = turn.create(directory, name, &CreateHow::Exclusive(verifier))?;
-    Ok(OpenFile {
-        handle: made.handle,
-        attributes: made.attributes,
-        change: change_info(&made.directory),
-        set: Bitmap::of([Attribute::TimeAccessSet as u32, Attribute::TimeModifySet as u32]),
-        is_new: true,
-    })
-}
-
-/// EXCLUSIVE4_1: a call that comes again sets the same attributes again.
-fn made_with<S: Store>(
     turn: &mut Turn<'_, '_, S>,
     directory: &FileHandle,
     name: &[u8],
     verifier: [u8; 8],
     set: &ToSet,
 ) -> Done<OpenFile> {
-    let mut file = made_once(turn, directory, name, verifier)?;
-    if set.attributes != SetAttributes::default() {
-        turn.setattr(&file.handle, &set.attributes)?;
-        set.mask.numbers().for_each(|number| file.set.insert(number));
-    }
-    Ok(file)
+    let mode = CreateMode::Exclusive { verifier, set: set.attributes };
+    let made = turn.create(directory, name, &mode)?;
+    let mut all = set.mask;
+    all.insert(Attribute::TimeAccessSet as u32);
+    all.insert(Attribute::TimeModifySet as u32);
+    Ok(OpenFile {
+        handle: made.handle,
+        attributes: made.attributes,
+        change: change_info(&made.directory),
+        set: all,
+        is_new: true,
+    })
 }
 
 /// Only regular files are opened (RFC 8881 §18.16.4).
@@ -238,7 +227,7 @@ fn check_permission<S: Store>(turn: &mut Turn<'_, '_, S>, file: &FileHandle, acc
     }
     if access & share::WRITE != 0 && !granted.contains(Access::MODIFY) {
         // A change of nothing tells a read-only export from a missing right.
-        let changed = turn.setattr(file, &SetAttributes::default());
+        let changed = turn.setattr(file, &NewAttributes::default());
         let is_read_only = changed == Err(Stop::Fail(Status4::RoFs));
         return Err(if is_read_only { Status4::RoFs } else { Status4::Access }.into());
     }
@@ -251,7 +240,7 @@ fn truncate<S: Store>(turn: &mut Turn<'_, '_, S>, file: &OpenFile, args: &Open4A
     if ToSet::of(raw)?.attributes.size != Some(0) {
         return Ok(());
     }
-    let set = SetAttributes { size: Some(0), ..SetAttributes::default() };
+    let set = NewAttributes { size: Some(0), ..NewAttributes::default() };
     turn.setattr(&file.handle, &set).map(drop)
 }
 

@@ -15,7 +15,7 @@ use crate::{
     store::{LISTING_MAX, ListedEntry, ListingStart, Store},
     v4::{
         Nfs4,
-        attr::{AttributeSource, Decimal, FileSystemFacts, ObjectFacts, change_of, owners},
+        attr::{AttributeSource, Decimal, FileSystemFacts, ObjectFacts, owners},
         node::Node,
         op::lookup::not_a_directory,
         pseudo::PseudoRoot,
@@ -215,7 +215,7 @@ fn push(
         };
     };
     let node = Node::Object(handle);
-    let object = ObjectFacts { attributes, change: change_of(&attributes), mounted_on: None };
+    let object = ObjectFacts { attributes, mounted_on: None };
     let owners = owners(&attributes);
     let values = source_of(&node, &object, &rest.system, rest.lease, &owners).values();
     Ok(listing.push(cookie, name, &Entry::Known(&values, asked)))
