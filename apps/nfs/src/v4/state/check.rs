@@ -43,23 +43,25 @@ impl StateTables {
     /// # Errors
     /// Those of the stateid; OPENMODE; LOCKED where an open denies what a special stateid wants.
     pub fn check_io(
-        &self,
+        &mut self,
         request: &StateRequest,
         access: IoAccess,
+        now: u64,
     ) -> Result<IoGrant, StateFault> {
         if request.stateid.is_special() {
-            return self.check_special(request, access);
+            return self.check_special(request, access, now);
         }
         let key = self.resolve(request, None)?;
         let state = self.states.get(key).ok_or(Status4::BadStateid)?;
-        let open = match &state.kind {
-            StateKind::Open(open) => Some(open),
+        let granted = match &state.kind {
+            StateKind::Open(open) => open.access,
             StateKind::Locks(locks) => match self.states.get(locks.open).map(|open| &open.kind) {
-                Some(StateKind::Open(open)) => Some(open),
-                _ => None,
+                Some(StateKind::Open(open)) => open.access,
+                _ => 0,
             },
+            StateKind::Delegation(held) if held.write => share::BOTH,
+            StateKind::Delegation(_) => share::READ,
         };
-        let granted = open.map_or(0, |open| open.access);
         if granted & access.bits() != 0 {
             Ok(IoGrant::Covered)
         } else if access == IoAccess::Read {
@@ -71,11 +73,12 @@ impl StateTables {
         }
     }
 
-    /// Judges an access by a special stateid, or by version 3, which has none.
+    /// Judges an access by a special stateid.
     fn check_special(
-        &self,
+        &mut self,
         request: &StateRequest,
         access: IoAccess,
+        now: u64,
     ) -> Result<IoGrant, StateFault> {
         let is_bypass = match request.stateid {
             Stateid::ANONYMOUS => false,
@@ -85,20 +88,40 @@ impl StateTables {
             _ => return Err(Status4::BadStateid.into()),
         };
         self.check_grace()?;
-        let Some(file) = self.file(request.file) else { return Ok(IoGrant::Anonymous) };
+        if !is_bypass {
+            self.check_denials(request.file, access)?;
+        }
+        self.recall(request.file, Some(request.client), access.into(), now)?;
+        Ok(IoGrant::Anonymous)
+    }
+
+    /// Judges READ and WRITE of version 3, which has neither stateids nor a grace period.
+    ///
+    /// # Errors
+    /// LOCKED where an open denies it, [`StateFault::AwaitRecall`], [`StateFault::AwaitRemoval`].
+    pub fn check_stateless_io(
+        &mut self,
+        file: FileId,
+        access: IoAccess,
+        now: u64,
+    ) -> Result<(), StateFault> {
+        self.check_denials(file, access)?;
+        self.recall(file, None, access.into(), now)
+    }
+
+    /// Judges an access against what opens deny.
+    fn check_denials(&self, file: FileId, access: IoAccess) -> Result<(), StateFault> {
+        let Some(file) = self.file(file) else { return Ok(()) };
         let mut expired = None;
         // RFC 8881 §8.2.3 [8881-210]: what an open denies, the anonymous stateid does not get
-        for open in file.shares.conflicts(access.bits(), DENY_NONE).filter(|_| !is_bypass) {
+        for open in file.shares.conflicts(access.bits(), DENY_NONE) {
             let Some(holder) = self.states.get(Key::from_bits(open)) else { continue };
             if !self.is_courtesy(holder.client) {
                 return Err(Status4::Locked.into());
             }
             expired = Some(ClientKey(holder.client));
         }
-        match expired {
-            Some(client) => Err(StateFault::AwaitRemoval(client)),
-            None => Ok(IoGrant::Anonymous),
-        }
+        expired.map_or(Ok(()), |client| Err(StateFault::AwaitRemoval(client)))
     }
 
     /// TEST_STATEID: the status that a use of each stateid would have.
@@ -117,7 +140,8 @@ impl StateTables {
     /// Those of the stateid; LOCKS_HELD while there is something behind it.
     pub fn free(&mut self, client: ClientKey, stateid: &Stateid) -> Result<(), Status4> {
         let key = self.look_up(client, stateid, None)?;
-        self.check_current(key, stateid)?;
+        // RFC 8881 §18.38.3 [8881-241]: also a revoked stateid can be freed
+        self.check_seqid(key, stateid)?;
         let state = self.states.get(key).ok_or(Status4::BadStateid)?;
         let is_used = match &state.kind {
             // RFC 8881 §18.38.3 [8881-212]: a stateid with valid state stays
@@ -126,6 +150,7 @@ impl StateTables {
                 let file = self.files.get(state.file).ok_or(Status4::ServerFault)?;
                 file.locks.has_locks(locks.number)
             }
+            StateKind::Delegation(held) => held.machine.is_live(),
         };
         if is_used {
             return Err(Status4::LocksHeld);
@@ -172,8 +197,15 @@ impl StateTables {
         }
     }
 
-    /// Judges the sequence ID of a stateid.
+    /// Judges a stateid by the fate of its state, and by its sequence ID.
     fn check_current(&self, key: Key, stateid: &Stateid) -> Result<(), Status4> {
+        if let Some(StateKind::Delegation(held)) = self.states.get(key).map(|state| &state.kind) {
+            held.machine.check_use()?;
+        }
+        self.check_seqid(key, stateid)
+    }
+
+    fn check_seqid(&self, key: Key, stateid: &Stateid) -> Result<(), Status4> {
         let state = self.states.get(key).ok_or(Status4::BadStateid)?;
         check_seqid(stateid.seqid, state.seqid)
     }

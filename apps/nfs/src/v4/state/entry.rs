@@ -1,10 +1,12 @@
 //! Entries of the tables: clients, states and files, with what names them.
 
 use super::waiter::LockWaiter;
-use super::{DeniedLock, StateidKind};
+use super::{DeniedLock, GrantingCall, StateidKind};
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::Status4;
-use stag_protocol::nfs::v4::state::{HeldLock, OpenShare, RangeLocks, ReclaimState, ShareTable};
+use stag_protocol::nfs::v4::state::{
+    Delegation, DelegationPhase, HeldLock, OpenShare, RangeLocks, ReclaimState, ShareTable,
+};
 
 /// Names a client of the shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,6 +37,9 @@ pub enum StateFault {
     Failed(Status4),
     /// NFS4ERR_DENIED: this lock conflicts.
     Denied(DeniedLock),
+    /// Delegations are in the way, and were recalled. [`StateWork::GoOn`](super::StateWork::GoOn)
+    /// tells when to ask again; answer NFS4ERR_DELAY if that takes long.
+    AwaitRecall,
     /// State of a client whose lease expired is in the way. Record that it may not reclaim, release
     /// it by [`StateTables::release_client`](super::StateTables::release_client), and ask again.
     AwaitRemoval(ClientKey),
@@ -57,6 +62,10 @@ pub(super) struct ClientEntry {
     pub opens: usize,
     /// Locked ranges.
     pub ranges: usize,
+    /// Delegations, revoked ones among them.
+    pub delegations: usize,
+    /// Revoked delegations that it has not freed.
+    pub revoked: usize,
     /// Its right to reclaim.
     pub reclaim: ReclaimState,
     /// Time of its last SEQUENCE.
@@ -83,6 +92,8 @@ impl ClientEntry {
             states: Vec::new(),
             opens: 0,
             ranges: 0,
+            delegations: 0,
+            revoked: 0,
             reclaim,
             renewed_at: now,
             phase: LeasePhase::Active,
@@ -112,6 +123,7 @@ pub(super) struct StateEntry {
 pub(super) enum StateKind {
     Open(OpenEntry),
     Locks(LockEntry),
+    Delegation(DelegationEntry),
 }
 
 impl StateKind {
@@ -119,7 +131,13 @@ impl StateKind {
         match self {
             Self::Open(_) => StateidKind::Open,
             Self::Locks(_) => StateidKind::Locks,
+            Self::Delegation(_) => StateidKind::Delegation,
         }
+    }
+
+    /// Returns true for a delegation that is not revoked.
+    pub const fn is_live(&self) -> bool {
+        matches!(self, Self::Delegation(held) if held.machine.is_live())
     }
 }
 
@@ -143,6 +161,37 @@ pub(super) struct LockEntry {
     pub number: u64,
 }
 
+/// A delegation.
+#[derive(Debug)]
+pub(super) struct DelegationEntry {
+    /// Its life.
+    pub machine: Delegation,
+    /// True if it is for writing.
+    pub write: bool,
+    /// Change attribute of the file: that of the grant, then the last one that was reported.
+    pub change: u64,
+    /// True once the holder has reported a change.
+    pub is_modified: bool,
+    /// Time of the conflict that recalled it.
+    pub asked_at: u64,
+    /// True if the caller was asked to revoke it.
+    pub is_revoke_asked: bool,
+    /// Time of the grant.
+    pub given_at: u64,
+    /// The request whose reply carried it.
+    pub call: Option<GrantingCall>,
+}
+
+impl DelegationEntry {
+    /// Returns true while somebody waits for its return.
+    pub const fn is_recalled(&self) -> bool {
+        matches!(
+            self.machine.phase(),
+            DelegationPhase::AwaitRecallSent | DelegationPhase::AwaitReturn { .. }
+        )
+    }
+}
+
 /// A file with state.
 #[derive(Debug)]
 pub(super) struct FileEntry {
@@ -158,6 +207,10 @@ pub(super) struct FileEntry {
     pub locks: RangeLocks<Vec<HeldLock>>,
     /// Requests that wait for locks, in the order in which they came.
     pub waiters: Vec<LockWaiter>,
+    /// Its delegations, revoked ones among them.
+    pub delegations: Vec<Key>,
+    /// True if the presence filter counts it.
+    pub is_present: bool,
 }
 
 impl FileEntry {
@@ -169,11 +222,13 @@ impl FileEntry {
             lock_states: Vec::new(),
             locks: RangeLocks::new(Vec::new()),
             waiters: Vec::new(),
+            delegations: Vec::new(),
+            is_present: false,
         }
     }
 
     /// Returns true if nobody has state of it.
     pub fn is_empty(&self) -> bool {
-        self.shares.opens().is_empty()
+        self.shares.opens().is_empty() && self.delegations.is_empty()
     }
 }

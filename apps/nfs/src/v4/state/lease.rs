@@ -24,7 +24,6 @@ impl StateTables {
     /// Drops a client and all of its state: it expired, it is destroyed, or a new incarnation of it
     /// was confirmed.
     pub fn release_client(&mut self, client: ClientKey) {
-        self.drop_waiters_of(client);
         while let Some(state) = self.clients.get(client.0).and_then(|it| it.states.last()) {
             self.drop_state(*state);
         }
@@ -95,10 +94,12 @@ impl StateTables {
         }
     }
 
-    /// Time passes: leases expire, and the grace period ends. To be called in every pass; one call
-    /// does a bounded amount.
+    /// Time passes: leases expire, recalled delegations are due, and the grace period ends. To be
+    /// called in every pass; one call does a bounded amount.
     pub fn handle_time(&mut self, now: u64) {
         self.expire_clients(now);
+        self.expire_recalls(now);
+        self.recall_any(now);
         if self.recovery.must_record(now) {
             self.work.push(StateWork::EndGrace);
         }

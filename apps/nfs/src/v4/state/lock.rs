@@ -2,7 +2,9 @@
 
 use super::entry::{LockEntry, StateEntry, StateKind};
 use super::stateid::next_seqid;
-use super::{ClientKey, FileId, StateFault, StateKey, StateRequest, StateTables, StateidKind};
+use super::{
+    ClientKey, FileId, RecallScope, StateFault, StateKey, StateRequest, StateTables, StateidKind,
+};
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::state::{HeldLock, LockRange, LockRefusal};
 use stag_protocol::nfs::v4::{LockType, Stateid, Status4, share};
@@ -141,10 +143,12 @@ impl StateTables {
     ///
     /// # Errors
     /// As LOCK.
-    pub fn test_lock(&self, request: &LockTestRequest<'_>, now: u64) -> Result<(), StateFault> {
+    pub fn test_lock(&mut self, request: &LockTestRequest<'_>, now: u64) -> Result<(), StateFault> {
         let range = LockRange::new(request.offset, request.length)?;
         self.check_grant(request.client, now)?;
         let Some(file) = self.find_file(request.file) else { return Ok(()) };
+        // The holder of a write delegation keeps its locks to itself.
+        self.recall(request.file, Some(request.client), RecallScope::Writers, now)?;
         let owner = self.find_owner(file, request.client, request.owner);
         let exclusive = request.kind.is_exclusive();
         let asked = HeldLock { owner: owner.unwrap_or(NOBODY), range, exclusive };

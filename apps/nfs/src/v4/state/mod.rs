@@ -11,12 +11,17 @@
 //! ([`StateLimits`]). When one is full, the answer is NFS4ERR_DELAY, or
 //! [`StateFault::AwaitRemoval`] if an expired client could make room.
 
+mod attributes;
 mod check;
+mod delegation;
 mod entry;
 mod lease;
 mod limits;
 mod lock;
 mod open;
+mod presence;
+mod recall;
+mod recent;
 mod recovery;
 mod shadow;
 mod stateid;
@@ -26,12 +31,19 @@ mod tests;
 mod waiter;
 mod work;
 
+pub use attributes::{AttributeOrder, AttributeSource, ChangeAndSize};
 pub use check::{IoAccess, IoGrant};
+pub use delegation::{
+    DelegationOffer, DelegationOutcome, DelegationPolicy, GivenDelegation, GrantingCall,
+};
 pub use entry::{ClientKey, FileId, FileRef, StateFault, StateKey};
 pub use lease::COURTESY_MS;
 pub use limits::StateLimits;
 pub use lock::{DeniedLock, LockRequest, LockTestRequest, LockerRef, UnlockRequest};
 pub use open::{Claim, DowngradeRequest, OpenRequest, Opened, StateRequest};
+pub use presence::PresenceFilter;
+pub use recall::{RecallOrder, RecallScope};
+pub use recent::CONTENTION_MS;
 pub use shadow::ShadowPart;
 pub use stateid::{StateName, StateidKind};
 pub use tables::StateTables;

@@ -3,7 +3,10 @@
 
 use super::entry::{FileEntry, OpenEntry, StateEntry, StateKind};
 use super::stateid::next_seqid;
-use super::{ClientKey, FileId, FileRef, StateFault, StateTables, StateidKind};
+use super::{
+    ClientKey, DelegationOffer, DelegationOutcome, FileId, FileRef, RecallScope, StateFault,
+    StateTables, StateidKind,
+};
 use stag_pools::table::Key;
 use stag_protocol::nfs::v4::state::{OpenShare, ShareFault};
 use stag_protocol::nfs::v4::{DelegationType, Stateid, Status4, share};
@@ -35,15 +38,19 @@ pub struct OpenRequest<'a> {
     pub deny: u32,
     /// Claim.
     pub claim: Claim,
+    /// Facts about a delegation.
+    pub offer: DelegationOffer,
 }
 
 /// Result of an OPEN.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
     /// The open.
     pub stateid: Stateid,
     /// True if the open-owner did not have the file open.
     pub is_new: bool,
+    /// The delegation.
+    pub delegation: DelegationOutcome,
 }
 
 /// A stateid that an operation names.
@@ -81,7 +88,8 @@ impl StateTables {
         if let Some(file) = self.file(request.file.id) {
             self.check_shares(file, request)?;
         }
-        self.give_open(request)
+        self.check_delegations(request, now)?;
+        self.give_open(request, now)
     }
 
     /// OPEN_DOWNGRADE: takes access and denial of an open away, down to what some of its OPENs
@@ -96,6 +104,8 @@ impl StateTables {
         let file = self.files.get_mut(state.file).ok_or(Status4::ServerFault)?;
         // RFC 8881 §18.18.3 [8881-203]: only access and denial that OPENs asked for can stay
         file.shares.downgrade(key.to_bits(), request.access, request.deny).map_err(status_of)?;
+        let file = state.file;
+        self.show_presence(file);
         self.changed_open(key)
     }
 
@@ -117,7 +127,7 @@ impl StateTables {
     fn check_claim(&self, request: &OpenRequest<'_>, now: u64) -> Result<(), StateFault> {
         match request.claim {
             Claim::New => self.check_grant(request.client, now),
-            Claim::Delegated(_) => Err(Status4::BadStateid.into()),
+            Claim::Delegated(stateid) => self.check_delegated(request, stateid),
             Claim::Previous(_) => self.check_reclaim(request.client, now),
         }
     }
@@ -139,15 +149,37 @@ impl StateTables {
         expired.map_or(Ok(()), |client| Err(StateFault::AwaitRemoval(client)))
     }
 
+    /// Judges an OPEN against the delegations of others, which are recalled.
+    fn check_delegations(&mut self, request: &OpenRequest<'_>, now: u64) -> Result<(), StateFault> {
+        // RFC 8881 §10.4 [8881-240]: an open for writing, or that denies reading, ends delegations
+        // for reading, and any open those for writing
+        let is_change = request.access & share::WRITE != 0 || request.deny & share::READ != 0;
+        let scope = if is_change { RecallScope::All } else { RecallScope::Writers };
+        if let Claim::Previous(delegation) = request.claim {
+            let Some(file) = self.file(request.file.id) else { return Ok(()) };
+            let conflicts = self.delegations_of(file).any(|(_, state, held)| {
+                state.client != request.client.0 && (held.write || is_change)
+            });
+            let is_taken = match delegation {
+                DelegationType::Read => self.is_contended(file, request.client, false),
+                DelegationType::Write => self.is_contended(file, request.client, true),
+                _ => false,
+            };
+            let is_refused = conflicts || is_taken;
+            return if is_refused { Err(Status4::ReclaimConflict.into()) } else { Ok(()) };
+        }
+        self.recall(request.file.id, Some(request.client), scope, now)
+    }
+
     /// Enters an OPEN that nothing conflicts with.
-    fn give_open(&mut self, request: &OpenRequest<'_>) -> Result<Opened, StateFault> {
+    fn give_open(&mut self, request: &OpenRequest<'_>, now: u64) -> Result<Opened, StateFault> {
         let known = self.find_open(request.client, request.file.id, request.owner);
         let key = match known {
             Some(key) => key,
             None => self.add_open(request)?,
         };
-        let state = self.states.get(key).ok_or(Status4::ServerFault)?;
-        let file = self.files.get_mut(state.file).ok_or(Status4::ServerFault)?;
+        let place = self.states.get(key).ok_or(Status4::ServerFault)?.file;
+        let file = self.files.get_mut(place).ok_or(Status4::ServerFault)?;
         let entered = file.shares.open(key.to_bits(), request.access, request.deny);
         if let Err(fault) = entered {
             self.drop_state(key); // `check_shares` saw no conflict, and `add_open` made room
@@ -155,7 +187,9 @@ impl StateTables {
         }
         let is_new = known.is_none();
         let stateid = if is_new { self.refresh_open(key)? } else { self.changed_open(key)? };
-        Ok(Opened { stateid, is_new })
+        self.show_presence(place);
+        let delegation = self.decide_delegation(request, now);
+        Ok(Opened { stateid, is_new, delegation })
     }
 
     /// The open that an open-owner has of a file.
@@ -223,6 +257,7 @@ impl StateTables {
         if let Some(client) = self.clients.get_mut(entry.client) {
             client.opens -= 1;
         }
+        self.drop_waiters_of(entry.file, entry.client);
         let under = self.lock_states(entry.file_id).filter(|(_, _, locks)| locks.open == key);
         let under: Vec<Key> = under.map(|(key, ..)| key).collect();
         under.into_iter().for_each(|locks| self.drop_state(locks));
@@ -230,6 +265,7 @@ impl StateTables {
             // An open whose OPEN was refused at the end is not in the table yet.
             let _unknown = file.shares.close(key.to_bits());
         }
+        self.show_presence(entry.file);
     }
 }
 

@@ -1,12 +1,15 @@
 //! The tables of a shard, and how clients, states and files get into them and out of them.
 
 use super::entry::{ClientEntry, FileEntry, StateEntry, StateKind};
+use super::presence::{Presence, PresenceFilter};
+use super::recent::RecentRecalls;
 use super::recovery::Recovery;
 use super::work::WorkQueue;
 use super::{ClientKey, FileId, FileRef, StateKey, StateLimits, StateName};
 use stag_pools::table::{Key, Table};
 use stag_protocol::nfs::v4::{Stateid, Status4};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// The state that clients have at one shard.
 #[derive(Debug)]
@@ -24,6 +27,16 @@ pub struct StateTables {
     pub(super) lease: u64,
     /// Place of the client whose lease is looked at next.
     pub(super) next_client: usize,
+    pub(super) recent: RecentRecalls,
+    pub(super) presence: Presence,
+    /// Delegations that were recalled. Some of them may be gone.
+    pub(super) recalling: Vec<StateKey>,
+    /// Place of the recall that is looked at next.
+    pub(super) next_recall: usize,
+    /// Time from which CB_RECALL_ANY may be sent.
+    pub(super) next_recall_any: u64,
+    /// Delegations of all clients, revoked ones among them.
+    pub(super) delegations: usize,
     /// Opens of all clients.
     pub(super) opens: usize,
     /// Lock states of all clients.
@@ -44,17 +57,30 @@ impl StateTables {
             clients: Table::new(limits.clients),
             states: Table::new(limits.states()),
             files: Table::new(limits.opens + limits.delegations),
-            by_id: HashMap::new(),
+            by_id: HashMap::with_capacity(limits.opens + limits.delegations),
             work: WorkQueue::default(),
             recovery: Recovery::none(),
             lease,
             next_client: 0,
+            recent: RecentRecalls::new(),
+            presence: Presence::new(Arc::new(PresenceFilter::new())),
+            recalling: Vec::new(),
+            next_recall: 0,
+            next_recall_any: 0,
+            delegations: 0,
             opens: 0,
             lock_states: 0,
             ranges: 0,
             waiters: 0,
             limits,
         }
+    }
+
+    /// Shows the files that may have delegations or denials in a filter that shards have in common.
+    /// To be called before anybody has state.
+    pub fn share_presence(&mut self, filter: Arc<PresenceFilter>) {
+        assert!(self.states.is_empty(), "the filter would miss what is there");
+        self.presence = Presence::new(filter);
     }
 
     /// The stateid of a state with its current sequence ID.
@@ -137,6 +163,7 @@ impl StateTables {
         match entry.kind {
             StateKind::Open(_) => self.end_open(key, &entry),
             StateKind::Locks(_) => self.end_locks(key, &entry),
+            StateKind::Delegation(_) => self.end_delegation(key, &entry),
         }
         self.sweep_file(entry.file);
     }
@@ -156,6 +183,10 @@ impl StateTables {
                     let share = file.shares.get(key.to_bits()).expect("an open is in the table");
                     assert_eq!(share.access(), open.access);
                 }
+                StateKind::Delegation(held) => {
+                    assert!(file.delegations.contains(&key));
+                    assert!(!held.is_recalled() || self.recalling.contains(&StateKey(key)));
+                }
                 StateKind::Locks(locks) => {
                     assert!(file.lock_states.contains(&key));
                     let open = self.states.get(locks.open).expect("locks have an open");
@@ -164,6 +195,7 @@ impl StateTables {
             }
         }
         self.check_ranges_agree();
+        self.check_delegations_agree();
         let states: usize = self.clients.iter().map(|(_, client)| client.states.len()).sum();
         assert_eq!(states, self.states.len());
         let opens: usize = self.files.iter().map(|(_, file)| file.shares.opens().len()).sum();
@@ -171,6 +203,23 @@ impl StateTables {
         assert_eq!(opens, self.clients.iter().map(|(_, client)| client.opens).sum::<usize>());
         assert_eq!(self.files.len(), self.by_id.len());
         assert!(self.files.iter().all(|(_, file)| !file.is_empty()), "a file without state goes");
+    }
+
+    fn check_delegations_agree(&self) {
+        let clients = || self.clients.iter().map(|(_, client)| client);
+        assert_eq!(clients().map(|client| client.delegations).sum::<usize>(), self.delegations);
+        let kept = self.files.iter().map(|(_, file)| file.delegations.len()).sum::<usize>();
+        assert_eq!(kept, self.delegations);
+        let filter = self.presence();
+        for (_, file) in self.files.iter() {
+            let delegations: Vec<_> = self.delegations_of(file).collect();
+            let is_present =
+                !delegations.is_empty() || file.shares.opens().iter().any(|open| open.deny() != 0);
+            assert_eq!(file.is_present, is_present);
+            assert!(!is_present || filter.may_conflict(file.id));
+            let writers = delegations.iter().filter(|(_, _, held)| held.write).count();
+            assert!(writers == 0 || delegations.len() == 1, "a writer is alone");
+        }
     }
 
     fn check_ranges_agree(&self) {

@@ -75,16 +75,13 @@ impl StateTables {
         self.waiters -= before - file.waiters.len();
     }
 
-    /// Forgets all requests of a client.
-    pub(super) fn drop_waiters_of(&mut self, client: ClientKey) {
-        if self.waiters == 0 {
-            return;
-        }
-        for (_, file) in self.files.iter_mut() {
-            let before = file.waiters.len();
-            file.waiters.retain(|one| one.client != client.0);
-            self.waiters -= before - file.waiters.len();
-        }
+    /// Forgets the requests of a client that closes the file: one that has it open otherwise, too,
+    /// asks again.
+    pub(super) fn drop_waiters_of(&mut self, file: Key, client: Key) {
+        let Some(file) = self.files.get_mut(file) else { return };
+        let before = file.waiters.len();
+        file.waiters.retain(|one| one.client != client);
+        self.waiters -= before - file.waiters.len();
     }
 
     /// Tells those whose lock nothing denies any more. They leave the queue: nothing is held for

@@ -24,6 +24,7 @@ fn reclaim(fixture: &mut Fixture, client: usize, deny: u32) -> Result<Stateid, S
         access: BOTH,
         deny,
         claim: Claim::Previous(DelegationType::None),
+        offer: DelegationOffer::default(),
     };
     let opened = fixture.tables.open(&request, fixture.now);
     fixture.tables.check();

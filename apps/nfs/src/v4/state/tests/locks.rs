@@ -117,7 +117,7 @@ fn a_range_that_is_none_is_refused_before_anything_else() {
 fn lockt_needs_no_open_and_does_not_mind_the_locks_of_the_owner() {
     let (mut fixture, [open, _]) = opened();
     fixture.lock(0, by(open, "p"), LockType::Read, 0, 10).unwrap();
-    let test = |client: usize, owner, kind, offset| {
+    let mut test = |client: usize, owner, kind, offset| {
         let client = fixture.clients[client];
         let request = LockTestRequest { client, file: FILE, kind, offset, length: u64::MAX, owner };
         fixture.tables.test_lock(&request, 0)

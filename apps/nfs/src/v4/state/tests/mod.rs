@@ -1,5 +1,6 @@
 //! Tests of the tables, by what clients do.
 
+mod delegations;
 mod grace;
 mod leases;
 mod locks;
@@ -71,6 +72,7 @@ impl Fixture {
             access,
             deny,
             claim: Claim::New,
+            offer: DelegationOffer::default(),
         };
         let opened = self.tables.open(&request, self.now);
         self.tables.check();
@@ -95,12 +97,13 @@ impl Fixture {
     }
 
     pub fn io(
-        &self,
+        &mut self,
         client: usize,
         stateid: Stateid,
         access: IoAccess,
     ) -> Result<IoGrant, StateFault> {
-        self.tables.check_io(&self.on(client, stateid), access)
+        let request = self.on(client, stateid);
+        self.tables.check_io(&request, access, self.now)
     }
 
     /// A LOCK of [`FILE`].

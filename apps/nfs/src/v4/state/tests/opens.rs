@@ -9,7 +9,7 @@ fn every_wrong_part_of_a_stateid_is_refused_with_its_own_status() {
     assert_eq!(first.seqid, 1);
     let second = fixture.open(0, "a", READ, 0);
     assert_eq!((second.seqid, second.other), (2, first.other));
-    let read = |stateid| fixture.io(0, stateid, IoAccess::Read);
+    let mut read = |stateid| fixture.io(0, stateid, IoAccess::Read);
     assert_eq!(read(second), Ok(IoGrant::Covered));
     assert_eq!(read(Stateid { seqid: 0, ..second }), Ok(IoGrant::Covered));
     assert_eq!(read(first), failed(Status4::OldStateid));
@@ -24,7 +24,7 @@ fn every_wrong_part_of_a_stateid_is_refused_with_its_own_status() {
     }
     assert_eq!(fixture.io(1, second, IoAccess::Read), failed(Status4::BadStateid));
     let elsewhere = StateRequest { file: FileId(8), ..fixture.on(0, second) };
-    let judged = fixture.tables.check_io(&elsewhere, IoAccess::Read);
+    let judged = fixture.tables.check_io(&elsewhere, IoAccess::Read, 0);
     assert_eq!(judged, failed(Status4::BadStateid));
 }
 
@@ -86,7 +86,7 @@ fn special_stateids_get_what_no_open_denies_and_only_reads_bypass_that() {
         let expected = |is_free: bool| {
             if is_free { Ok(IoGrant::Anonymous) } else { failed(Status4::Locked) }
         };
-        let io = |stateid, access| fixture.io(1, stateid, access);
+        let mut io = |stateid, access| fixture.io(1, stateid, access);
         assert_eq!(io(Stateid::ANONYMOUS, Read), expected(read));
         assert_eq!(io(Stateid::ANONYMOUS, Write), expected(write));
         assert_eq!(io(Stateid::READ_BYPASS, Read), Ok(IoGrant::Anonymous));
