@@ -9,7 +9,7 @@
 //! reply is taken before the procedure runs, so that whatever was done can be answered.
 
 use stag_engine::{
-    Answer, App, Call, CallId, Cause, Cx, PeerAddress, PeerId, Pulled, Time, config,
+    Answer, App, Call, CallId, Cause, Cx, Outcome, PeerAddress, PeerId, Pulled, Time, config,
 };
 use stag_pools::Buf;
 use stag_protocol::{
@@ -481,6 +481,7 @@ impl<S: Store> App for Gateway<S> {
         self.cache.has_work()
             || self.reads.are_put_off()
             || self.parked.are_under_way()
+            || self.nfs4.as_ref().is_some_and(|nfs4| nfs4.has_work())
             || self.store.wants_idle_passes()
     }
 
@@ -492,6 +493,12 @@ impl<S: Store> App for Gateway<S> {
         let (id, peer) = (call.id, call.peer);
         let answer = self.answer(cx, call);
         self.conclude(cx, id, peer, answer);
+    }
+
+    fn on_reply(&mut self, cx: &mut Cx<'_>, outcome: Outcome<'_>) {
+        if let Some(nfs4) = &mut self.nfs4 {
+            nfs4.handle_reply(cx, &outcome);
+        }
     }
 
     fn on_peer_down(&mut self, _cx: &mut Cx<'_>, peer: PeerId, _cause: Cause) {
@@ -511,6 +518,7 @@ impl<S: Store> App for Gateway<S> {
         }
         if let Some(nfs4) = &mut self.nfs4 {
             nfs4.tidy(cx.now());
+            nfs4.call_back(cx);
         }
         self.store.tidy(cx.now());
         self.write_index();

@@ -32,8 +32,10 @@ const RECEIVES: usize = 4_160;
 const _: () = assert!(RECEIVES > 2 * CONNECTIONS);
 /// Calls over TCP at a time.
 const STREAM_CALLS: usize = 1_024;
-/// Calls of ours: a gateway makes none.
-const OUTBOUND: usize = 16;
+/// Calls of ours: callbacks of version 4.
+const OUTBOUND: usize = 512;
+/// Callbacks that one client has at a time, as with Linux' server: receives are reserved for them.
+const CALLBACKS: u32 = 2;
 /// Work requests of one connection: the pushes and replies of all its calls.
 const SEND_QUEUE: usize = 256;
 /// READs that wait for the disk with a buffer of theirs: at most a quarter of the large ones.
@@ -107,7 +109,9 @@ pub struct ServeShard {
 fn config(xid_seed: u32) -> Config {
     let config = Config { peers: CONNECTIONS, ..Config::default() };
     let receives = RECEIVES;
-    Config { receives, inbound: receives + STREAM_CALLS, outbound: OUTBOUND, xid_seed, ..config }
+    let inbound = receives + STREAM_CALLS;
+    let (outbound, reverse_calls_max) = (OUTBOUND, CALLBACKS);
+    Config { receives, inbound, outbound, reverse_calls_max, xid_seed, ..config }
 }
 
 /// Octets of the buffers of one shard.

@@ -84,6 +84,16 @@ pub enum User {
     },
 }
 
+impl User {
+    /// The number of the user, or that of nobody.
+    pub(crate) const fn uid(&self) -> u32 {
+        match self {
+            Self::Anyone => 65_534,
+            Self::Unix { uid, .. } => *uid,
+        }
+    }
+}
+
 /// Gives an empty buffer for at least so many octets, from the memory of the shard; None when it
 /// has none.
 pub type Lender<'a> = dyn Fn(usize) -> Option<Buf> + 'a;

@@ -3,6 +3,7 @@
 //! root of all exports (`pseudo`).
 
 mod attr;
+mod callbacks;
 mod calls;
 mod compound;
 mod node;
@@ -28,10 +29,11 @@ pub(crate) use compound::{CompoundCall, NoReply};
 pub use report::Nfs4Report;
 
 use crate::store::{LISTING_MAX, TRANSFER_MAX};
+use callbacks::Callbacks;
 use pseudo::PseudoRoot;
 use report::Tally;
 use session::{Client, Clients, Sessions};
-use state::{StateLimits, StateTables, StateWork};
+use state::{DelegationPolicy, StateLimits, StateTables};
 
 /// Properties of version 4 at a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub struct Nfs4Config {
     pub epoch: u32,
     /// Identity of the server, the same after a restart (RFC 8881 §2.10.4).
     pub identity: [u8; 16],
+    /// Delegations that its exports allow. Nobody but version 4 may change their files.
+    pub delegations: DelegationPolicy,
     /// Seconds after 1970 at which the server was started.
     pub started: u32,
 }
@@ -93,6 +97,7 @@ pub(crate) struct Nfs4 {
     sessions: Sessions,
     root: PseudoRoot,
     state: StateTables,
+    callbacks: Callbacks,
     tally: Box<Tally>,
     /// Time of the next look at leases.
     next_look: Time,
@@ -112,6 +117,7 @@ impl Nfs4 {
                 u64::try_from(config.lease.as_millis()).unwrap_or(u64::MAX),
                 STATE_LIMITS,
             ),
+            callbacks: Callbacks::default(),
             tally: Box::default(),
             next_look: Time(0),
         }
@@ -131,8 +137,7 @@ impl Nfs4 {
         }
     }
 
-    /// Ends leases that nobody renewed, and does what the tables of state ask for. Called once in a
-    /// pass.
+    /// Looks once a second at leases and recalls that nobody took care of.
     pub(crate) fn tidy(&mut self, now: Time) {
         if now < self.next_look {
             return;
@@ -141,17 +146,6 @@ impl Nfs4 {
         // One turn looks at some clients; a second is enough for all of them.
         for _ in 0..STATE_LIMITS.clients / LOOKS {
             self.state.handle_time(milliseconds(now));
-        }
-        while let Some(work) = self.state.poll_work() {
-            match work {
-                StateWork::Expired(key) => {
-                    if let Some(id) = self.state.client_id(key) {
-                        self.end_client(id);
-                    }
-                }
-                StateWork::EndGrace => self.state.handle_grace_recorded(),
-                StateWork::NotifyLock(_) => {}
-            }
         }
         self.forget_unconfirmed(now);
     }
@@ -181,11 +175,11 @@ impl Nfs4 {
 
     /// Ends a session.
     fn end_session(&mut self, id: &SessionId) {
-        if let Some(session) = self.sessions.remove(id)
-            && let Some(client) = self.clients.get_mut(session.client)
-        {
+        let Some(session) = self.sessions.remove(id) else { return };
+        if let Some(client) = self.clients.get_mut(session.client) {
             client.sessions -= 1;
         }
+        self.keep_callbacks(session.callbacks);
     }
 
     /// Counts a new session of a client. The first confirms the client, and ends the record of an
@@ -209,6 +203,12 @@ impl Nfs4 {
         client.sessions > 0 || client.key.is_some_and(|key| self.state.states_of(key) > 0)
     }
 
+    /// Returns true if a session of a client has a connection for callbacks.
+    fn has_back_channel(&self, client: u64) -> bool {
+        let mut all = self.sessions.iter().filter(|session| session.client == client);
+        all.any(|session| session.callbacks.as_ref().is_some_and(|back| back.peer.is_some()))
+    }
+
     /// Returns true if there is an export of this name.
     fn exports(&self, name: &[u8]) -> bool {
         self.root.find(name).is_some()
@@ -219,6 +219,8 @@ impl Nfs4 {
         let session = self.sessions.get(&args.session)?;
         let (highest_slot, target_highest_slot) = session.highest_slots();
         let is_down = session.callbacks.as_ref().is_some_and(|back| back.peer.is_none());
+        let key = self.clients.get(session.client).and_then(|client| client.key);
+        let revoked = key.map_or(0, |key| self.state.sequence_flags(key));
         let down = sequence_flag::CB_PATH_DOWN | sequence_flag::CB_PATH_DOWN_SESSION;
         Some(SequenceOk {
             session: args.session,
@@ -226,7 +228,7 @@ impl Nfs4 {
             slot: args.slot,
             highest_slot,
             target_highest_slot,
-            flags: if is_down { down } else { 0 },
+            flags: if is_down { down } else { 0 } | revoked,
         })
     }
 
@@ -236,6 +238,9 @@ impl Nfs4 {
             clients: self.clients.len() as u64,
             sessions: self.sessions.len() as u64,
             slots: self.sessions.slots() as u64,
+            busy_slots: self.sessions.busy() as u64,
+            callbacks: self.callbacks.sent,
+            failed_callbacks: self.callbacks.failed,
             ..self.tally.report()
         }
     }

@@ -22,6 +22,12 @@ pub struct Nfs4Report {
     pub sessions: u64,
     /// Their slots.
     pub slots: u64,
+    /// Slots in which a compound is carried out at this moment.
+    pub busy_slots: u64,
+    /// Callbacks sent, those that were sent again included.
+    pub callbacks: u64,
+    /// Callbacks that were not answered, or by a failure.
+    pub failed_callbacks: u64,
 }
 
 /// Numbers of operations end below.

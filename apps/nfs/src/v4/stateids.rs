@@ -10,7 +10,8 @@ use std::hash::Hasher;
 use super::{
     Nfs4,
     state::{
-        Claim, ClientKey, DeniedLock, FileId, IoAccess, StateFault, StateRequest, StateTables,
+        Claim, ClientKey, DeniedLock, FileId, IoAccess, RecallScope, StateFault, StateRequest,
+        StateTables,
     },
     turn::{Done, Stop, Turn},
 };
@@ -69,6 +70,10 @@ impl<S: Store> Turn<'_, '_, S> {
                 Ok(value) => return Ok(value),
                 Err(StateFault::Failed(status)) => return Err(Blocked::Stopped(status.into())),
                 Err(StateFault::Denied(denied)) => return Err(Blocked::Denied(denied)),
+                // A delegation is on its way back: the client asks again.
+                Err(StateFault::AwaitRecall) => {
+                    return Err(Blocked::Stopped(Status4::Delay.into()));
+                }
                 Err(StateFault::AwaitRemoval(client)) => self.nfs4.remove_expired(client),
             }
         }
@@ -97,7 +102,19 @@ impl<S: Store> Turn<'_, '_, S> {
         if request.stateid.is_special() {
             self.nfs4.state.check_grace()?;
         }
-        self.with_state(|state, _| state.check_io(&request, access)).map(drop)
+        self.with_state(|state, now| state.check_io(&request, access, now)).map(drop)
+    }
+
+    /// Recalls the delegations of other clients that a request cannot go beside.
+    ///
+    /// # Errors
+    /// NFS4ERR_DELAY while one is on its way back.
+    pub(super) fn recall(&mut self, object: &FileHandle, scope: RecallScope) -> Done {
+        if self.nfs4.state.delegation_count() == 0 {
+            return Ok(());
+        }
+        let (file, client) = (file_id(object), Some(self.client_key()?));
+        self.with_state(|state, now| state.recall(file, client, scope, now))
     }
 
     /// Returns early from an OPEN that the tables would refuse whatever file it is about.
@@ -114,14 +131,14 @@ impl<S: Store> Turn<'_, '_, S> {
         };
         judged.map_err(|fault| match fault {
             StateFault::Failed(status) => status.into(),
-            StateFault::Denied(_) | StateFault::AwaitRemoval(_) => Status4::Delay.into(),
+            _ => Status4::Delay.into(),
         })
     }
 }
 
 impl Nfs4 {
     /// Ends a client whose lease expired, because its state is in somebody's way.
-    fn remove_expired(&mut self, client: ClientKey) {
+    pub(super) fn remove_expired(&mut self, client: ClientKey) {
         match self.state.client_id(client) {
             Some(id) => self.end_client(id),
             None => self.state.release_client(client),

@@ -307,7 +307,7 @@ impl Server {
         let mut parts = CacheHandle::all(self.plan.shards()).into_iter();
         let mut helpers = helpers(source, &self.plan, &cores)?.into_iter();
         let (mut found, mut budgets) = (Addresses::default(), Vec::new());
-        let nfs4 = self.plan.nfs4.map(|lease| nfs4_config(source, lease));
+        let nfs4 = self.plan.nfs4.map(|lease| nfs4_config(source, lease, !self.plan.nfs3));
         let nfs4 = nfs4.transpose().map_err(cannot_serve)?;
         for (number, mut fabric) in fabrics.into_iter().enumerate() {
             let mut tcp = self.plan.tcp.filter(|_| number == 0);

@@ -26,6 +26,7 @@ pub(super) fn bind_connection<S: Store>(turn: &mut Turn<'_, '_, S>, args: &BindC
     };
     if grant != ChannelGrant::Fore {
         turn.cx.ready(peer);
+        turn.nfs4.resume_callbacks();
     }
     let ok = BindConnOk { session: args.session, grant, rdma_mode: false };
     turn.put(&Answer::BindConnToSession(Ok(ok)))

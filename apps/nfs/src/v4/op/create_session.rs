@@ -4,8 +4,8 @@
 //! in the back channel the sizes that were asked for, no more and no less.
 
 use stag_protocol::nfs::v4::{
-    Answer, CallbackSecurity, ChannelAttributes, CreateSessionArgs, CreateSessionOk, Status4,
-    session_flag,
+    Answer, Array, CallbackSecurity, ChannelAttributes, CreateSessionArgs, CreateSessionOk,
+    Status4, session_flag,
     state::{SequenceOrder, sequence_order},
 };
 
@@ -83,18 +83,19 @@ fn make<S: Store>(
     }
     let slots = nfs4.sessions.grant(fore.requests_max).ok_or(Status4::Delay)?;
     let fore = ChannelAttributes { requests_max: slots, ..fore };
-    let callbacks = is_back.then(|| BackChannel {
-        program: args.program,
-        user: callback_user(args),
-        peer: Some(turn.source.peer),
-    });
-    let session = nfs4.sessions.add(args.client_id, fore, back, callbacks).ok_or(Status4::Delay)?;
+    let (program, peer) = (args.program, turn.source.peer);
+    let callbacks = is_back
+        .then(|| BackChannel::new(program, callback_user(&args.security), peer, back.requests_max));
+    let minor_version = turn.minor_version;
+    let session = nfs4.sessions.add(args.client_id, minor_version, fore, callbacks);
+    let session = session.ok_or(Status4::Delay)?;
     if let Err(status) = nfs4.confirm(args.client_id, turn.cx.now()) {
         nfs4.sessions.remove(&session);
         return Err(status);
     }
     if is_back {
-        turn.cx.ready(turn.source.peer);
+        turn.cx.ready(peer);
+        nfs4.resume_callbacks();
     }
     // No session survives a restart, and no connection goes over to RDMA.
     let flags = args.flags & session_flag::CONN_BACK_CHAN;
@@ -102,8 +103,8 @@ fn make<S: Store>(
 }
 
 /// The user that callbacks have: AUTH_SYS if the client offers it.
-fn callback_user(args: &CreateSessionArgs<'_>) -> Option<(u32, u32)> {
-    args.security.items().find_map(|security| match security {
+pub(super) fn callback_user(security: &Array<'_, CallbackSecurity<'_>>) -> Option<(u32, u32)> {
+    security.items().find_map(|security| match security {
         CallbackSecurity::Sys(sys) => Some((sys.uid, sys.gid)),
         CallbackSecurity::None | CallbackSecurity::Gss(_) => None,
     })

@@ -2,10 +2,12 @@
 //! results behind those of the operation before (RFC 8881 §18).
 
 mod access;
+mod backchannel_ctl;
 mod bind_connection;
 mod close;
 mod create;
 mod create_session;
+mod delegreturn;
 mod destroy;
 mod exchange_id;
 mod getattr;
@@ -64,6 +66,8 @@ pub(super) fn carry_out<S: Store>(turn: &mut Turn<'_, '_, S>, request: &Request<
         Request::Write(args) => write::write(turn, args),
         Request::FreeStateid(stateid) => stateids::free_stateid(turn, stateid),
         Request::TestStateid(stateids) => stateids::test_stateid(turn, stateids),
+        Request::BackchannelCtl(args) => backchannel_ctl::backchannel_ctl(turn, args),
+        Request::DelegReturn(stateid) => delegreturn::delegreturn(turn, stateid),
         Request::BindConnToSession(args) => bind_connection::bind_connection(turn, args),
         Request::ExchangeId(args) => exchange_id::exchange_id(turn, args),
         Request::CreateSession(args) => create_session::create_session(turn, args),

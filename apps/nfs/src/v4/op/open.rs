@@ -4,8 +4,9 @@
 use stag_protocol::nfs::{
     v3::{Access, FileHandle, FileKind},
     v4::{
-        Answer, Attribute, Bitmap, ChangeInfo, CreateHow4, NoDelegation, Open4Args, Open4Ok,
-        OpenClaim, OpenDelegation, OpenHow, Status4, open_flag, share,
+        Ace, Answer, Attribute, Bitmap, ChangeInfo, CreateHow4, Open4Args, Open4Ok, OpenClaim,
+        OpenDelegation, OpenHow, ReadDelegation, SpaceLimit, Status4, Text, WriteDelegation,
+        open_flag, share,
     },
 };
 
@@ -13,10 +14,13 @@ use super::lookup::not_a_directory;
 use crate::{
     store::{CreateMode, FileAttributes, FoundObject, NewAttributes, Store},
     v4::{
-        attr::{change_info, no_change, settable_exclusively},
+        attr::{Decimal, change_info, no_change, settable_exclusively},
         node::Node,
         set::ToSet,
-        state::{Claim, FileRef, OpenRequest},
+        state::{
+            Claim, DelegationOffer, DelegationOutcome, FileRef, GrantingCall, OpenRequest,
+            RecallScope,
+        },
         stateids::file_id,
         status::check_name,
         turn::{Done, Stop, Turn},
@@ -63,16 +67,22 @@ pub(super) fn open<S: Store>(turn: &mut Turn<'_, '_, S>, args: &Open4Args<'_>) -
         access: args.share_access,
         deny: args.share_deny,
         claim,
+        offer: turn.delegation_offer(),
     };
     let opened = turn.with_state(|state, now| state.open(&request, now))?;
     turn.set_current(Node::Object(file.handle));
     turn.set_stateid(Some(opened.stateid));
+    let owner = Decimal::of(turn.caller.user.uid());
+    let delegation = delegation(&opened.delegation, &owner);
+    if let DelegationOutcome::Given(given) = &opened.delegation {
+        turn.nfs4.state.set_delegation_base(given.state, file.attributes.change);
+    }
     let ok = Open4Ok {
         stateid: opened.stateid,
         change: file.change,
-        flags: open_flag::LOCKTYPE_POSIX,
+        flags: open_flag::LOCKTYPE_POSIX | open_flag::MAY_NOTIFY_LOCK,
         set: file.set,
-        delegation: no_delegation(args.share_access),
+        delegation,
     };
     turn.put(&Answer::Open(Ok(ok)))
 }
@@ -240,16 +250,44 @@ fn truncate<S: Store>(turn: &mut Turn<'_, '_, S>, file: &OpenFile, args: &Open4A
     if ToSet::of(raw)?.attributes.size != Some(0) {
         return Ok(());
     }
+    turn.recall(&file.handle, RecallScope::All)?;
     let set = NewAttributes { size: Some(0), ..NewAttributes::default() };
     turn.setattr(&file.handle, &set).map(drop)
 }
 
-/// Says why there is no delegation to whoever said which one he wants (RFC 8881 §18.16.3).
-const fn no_delegation(access: u32) -> OpenDelegation<'static> {
-    match access & share::WANT_MASK {
-        0 => OpenDelegation::None,
-        share::WANT_NO_DELEGATION => OpenDelegation::NoneExt(NoDelegation::NotWanted),
-        share::WANT_CANCEL => OpenDelegation::NoneExt(NoDelegation::Cancelled),
-        _ => OpenDelegation::NoneExt(NoDelegation::Resource(false)),
+/// The delegation as it is told. The user who opened the file may do what he opened it for; all
+/// others ask (RFC 8881 §10.4.1).
+fn delegation<'a>(outcome: &DelegationOutcome, owner: &'a Decimal) -> OpenDelegation<'a> {
+    let given = match outcome {
+        DelegationOutcome::None => return OpenDelegation::None,
+        DelegationOutcome::Refused(reason) => return OpenDelegation::NoneExt(reason.clone()),
+        DelegationOutcome::Given(given) => given,
+    };
+    let data = if given.write { ACE_READ | ACE_WRITE } else { ACE_READ };
+    let permissions = Ace { kind: 0, flags: 0, mask: data, who: Text(owner.text()) };
+    let (stateid, recall) = (given.stateid, false);
+    match given.write {
+        false => OpenDelegation::Read(ReadDelegation { stateid, recall, permissions }),
+        true => OpenDelegation::Write(WriteDelegation {
+            stateid,
+            recall,
+            space_limit: SpaceLimit::Size(u64::MAX),
+            permissions,
+        }),
+    }
+}
+
+/// Rights of an entry: to read data, and to write it (RFC 8881 §6.2.1.3.1).
+const ACE_READ: u32 = 1;
+const ACE_WRITE: u32 = 2;
+
+impl<S: Store> Turn<'_, '_, S> {
+    /// Facts about a delegation for an OPEN of this compound.
+    fn delegation_offer(&self) -> DelegationOffer {
+        let Some(slot) = self.slot else { return DelegationOffer::default() };
+        let has_back_channel = self.nfs4.has_back_channel(slot.client);
+        let call = GrantingCall { session: slot.session, slot: slot.slot, sequence: slot.sequence };
+        let policy = self.nfs4.config.delegations;
+        DelegationOffer { policy, has_back_channel, call: Some(call) }
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     store::Store,
     v4::{
         set::ToSet,
-        state::IoAccess,
+        state::{IoAccess, RecallScope},
         turn::{Done, Turn},
     },
 };
@@ -19,6 +19,7 @@ pub(super) fn setattr<S: Store>(turn: &mut Turn<'_, '_, S>, args: &SetAttr4Args<
     if set.attributes.size.is_some() {
         turn.check_io(&object, args.stateid, IoAccess::Write)?;
     }
+    turn.recall(&object, RecallScope::All)?;
     if let Err(stop) = turn.setattr(&object, &set.attributes) {
         return Err(match set.attributes.size {
             Some(_) => wrong_type(turn, &object, stop),

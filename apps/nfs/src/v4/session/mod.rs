@@ -7,13 +7,15 @@
 //! | sessions | [`SESSIONS`], [`SESSIONS_OF_CLIENT`] of one client | NFS4ERR_DELAY |
 //! | slots, each with its cell for a reply | [`SLOTS`], [`SLOTS_OF_SESSION`] of one session | fewer are granted; with none left NFS4ERR_DELAY |
 
+mod back;
 mod cells;
 mod client;
 mod table;
 
+pub(super) use back::BackChannel;
 pub(super) use cells::{CELL_LEN, ReplyCells};
 pub(super) use client::{Client, Clients, NewClient, Principal};
-pub(super) use table::{BackChannel, SequenceFacts, Sessions, SlotInUse, SlotVerdict};
+pub(super) use table::{SequenceFacts, Session, Sessions, SlotInUse, SlotVerdict};
 
 /// Client records, confirmed or not.
 pub(super) const CLIENTS: usize = 4_608;

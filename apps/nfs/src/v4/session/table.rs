@@ -1,23 +1,11 @@
 //! Sessions, their slots and the replies that these keep (RFC 8881 §2.10).
 
-use stag_engine::PeerId;
 use stag_protocol::nfs::v4::{
     ChannelAttributes, SequenceArgs, SessionId, Status4,
     state::{Slot, SlotCall, SlotStep, SlotTable},
 };
 
-use super::{CELL_LEN, Principal, ReplyCells, SESSIONS, SLOTS};
-
-/// The back channel of a session (RFC 8881 §2.10.3.1).
-#[derive(Debug)]
-pub(in crate::v4) struct BackChannel {
-    /// Program number of the callbacks.
-    pub(in crate::v4) program: u32,
-    /// User and group of their credential; none is AUTH_NONE.
-    pub(in crate::v4) user: Option<(u32, u32)>,
-    /// The connection that carries them; none after it was lost.
-    pub(in crate::v4) peer: Option<PeerId>,
-}
+use super::{BackChannel, CELL_LEN, Principal, ReplyCells, SESSIONS, SLOTS};
 
 /// A session.
 #[derive(Debug)]
@@ -26,8 +14,8 @@ pub(in crate::v4) struct Session {
     pub(in crate::v4) client: u64,
     /// Sizes of the fore channel.
     pub(in crate::v4) fore: ChannelAttributes,
-    /// Sizes of the back channel.
-    pub(in crate::v4) back: ChannelAttributes,
+    /// Minor version of its client.
+    pub(in crate::v4) minor_version: u32,
     /// The back channel, if the client asked for one.
     pub(in crate::v4) callbacks: Option<BackChannel>,
     id: SessionId,
@@ -44,6 +32,8 @@ pub(in crate::v4) struct SlotInUse {
     pub(in crate::v4) session: SessionId,
     pub(in crate::v4) client: u64,
     pub(in crate::v4) slot: u32,
+    /// Sequence ID of the request.
+    pub(in crate::v4) sequence: u32,
     /// The reply is to be cached whole.
     pub(in crate::v4) cache_this: bool,
     /// Octets of the longest reply, RPC header included.
@@ -147,8 +137,8 @@ impl Sessions {
     pub(in crate::v4) fn add(
         &mut self,
         client: u64,
+        minor_version: u32,
         fore: ChannelAttributes,
-        back: ChannelAttributes,
         callbacks: Option<BackChannel>,
     ) -> Option<SessionId> {
         let count = usize::try_from(fore.requests_max).ok().filter(|count| *count > 0)?;
@@ -161,8 +151,16 @@ impl Sessions {
         let slots = vec![Slot::default(); count].into_boxed_slice();
         let slots = SlotTable::new(slots, fore.requests_max);
         let lens = vec![0; count].into_boxed_slice();
-        place.session =
-            Some(Box::new(Session { client, fore, back, callbacks, id, slots, cells, lens }));
+        place.session = Some(Box::new(Session {
+            client,
+            fore,
+            minor_version,
+            callbacks,
+            id,
+            slots,
+            cells,
+            lens,
+        }));
         Some(id)
     }
 
@@ -178,7 +176,17 @@ impl Sessions {
         place.session.as_deref_mut().filter(|session| session.id == *id)
     }
 
+    /// The session at a place.
+    pub(in crate::v4) fn at(&self, place: u16) -> Option<&Session> {
+        self.places.get(usize::from(place))?.session.as_deref()
+    }
+
     /// All sessions.
+    pub(in crate::v4) fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.places.iter().filter_map(|place| place.session.as_deref())
+    }
+
+    /// All sessions, to be changed.
     pub(in crate::v4) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Session> {
         self.places.iter_mut().filter_map(|place| place.session.as_deref_mut())
     }
@@ -245,6 +253,7 @@ impl Sessions {
             session: args.session,
             client: session.client,
             slot: args.slot,
+            sequence: args.sequence,
             cache_this: args.cache_this,
             reply_max: octets(fore.response_max),
             cached_max,
@@ -342,7 +351,7 @@ mod tests {
     #[test]
     fn a_retry_gets_the_reply_that_its_slot_keeps() {
         let mut sessions = Sessions::new(1);
-        let id = sessions.add(5, channel(2), channel(1), None).unwrap();
+        let id = sessions.add(5, 1, channel(2), None).unwrap();
         let used = begun(&mut sessions, &args(id, 1, 1));
         assert!(matches!(sessions.begin(&args(id, 1, 1), &FACTS), Ok(SlotVerdict::InProgress)));
         sessions.finish(&used, Some(b"reply"));
@@ -358,7 +367,7 @@ mod tests {
     #[test]
     fn a_request_that_breaks_a_limit_leaves_its_slot_as_it_was() {
         let mut sessions = Sessions::new(1);
-        let id = sessions.add(5, channel(2), channel(1), None).unwrap();
+        let id = sessions.add(5, 1, channel(2), None).unwrap();
         let too_long = SequenceFacts { request_len: 4_097, ..FACTS };
         let too_many = SequenceFacts { operations: 9, ..FACTS };
         let first = args(id, 0, 1);
@@ -374,14 +383,14 @@ mod tests {
     #[test]
     fn a_session_that_ends_gives_everything_back() {
         let mut sessions = Sessions::new(1);
-        let id = sessions.add(5, channel(64), channel(1), None).unwrap();
+        let id = sessions.add(5, 1, channel(64), None).unwrap();
         assert_eq!((sessions.len(), sessions.slots()), (1, 64));
         let used = begun(&mut sessions, &args(id, 0, 1));
         assert!(sessions.remove(&id).is_some());
         sessions.finish(&used, Some(b"too late"));
         assert_eq!((sessions.len(), sessions.slots(), sessions.busy()), (0, 0, 0));
         assert_eq!(sessions.begin(&args(id, 0, 2), &FACTS).unwrap_err(), Status4::BadSession);
-        let next = sessions.add(5, channel(64), channel(1), None).unwrap();
+        let next = sessions.add(5, 1, channel(64), None).unwrap();
         assert_ne!(next, id, "an ID is not given twice");
     }
 
@@ -394,7 +403,7 @@ mod tests {
         );
         let mut granted = Vec::new();
         while let Some(slots) = sessions.grant(64) {
-            sessions.add(1, channel(slots), channel(1), None).unwrap();
+            sessions.add(1, 1, channel(slots), None).unwrap();
             granted.push(slots);
             if sessions.len() == SESSIONS {
                 break;

@@ -155,6 +155,11 @@ impl StateTables {
         self.work.push(StateWork::GoOn(file_id));
     }
 
+    /// Delegations of all clients, revoked ones included.
+    pub const fn delegation_count(&self) -> usize {
+        self.delegations
+    }
+
     /// Flags of SEQUENCE's reply that tell a client about state that was taken from it.
     pub fn sequence_flags(&self, client: ClientKey) -> u32 {
         match self.clients.get(client.0) {

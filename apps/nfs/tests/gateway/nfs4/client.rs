@@ -9,6 +9,7 @@ use stag_nfs::{
         files::Files,
         memory::{Memory, MemoryConfig, MemoryExport},
     },
+    v4::state::DelegationPolicy,
 };
 use stag_protocol::{
     nfs::{Bulk, v4::*},
@@ -18,8 +19,13 @@ use stag_protocol::{
 use std::time::Duration;
 
 /// Properties of version 4 in the tests.
-pub const CONFIG: Nfs4Config =
-    Nfs4Config { lease: Duration::from_secs(90), epoch: 7, identity: [5; 16], started: 1_000 };
+pub const CONFIG: Nfs4Config = Nfs4Config {
+    lease: Duration::from_secs(90),
+    epoch: 7,
+    identity: [5; 16],
+    delegations: DelegationPolicy::Never,
+    started: 1_000,
+};
 
 pub struct Client4 {
     pub wire: Box<dyn Wire>,
