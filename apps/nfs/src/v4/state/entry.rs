@@ -45,6 +45,17 @@ pub enum StateFault {
     AwaitRemoval(ClientKey),
 }
 
+impl StateFault {
+    /// The status for a caller who does not wait.
+    pub const fn status(&self) -> Status4 {
+        match self {
+            Self::Failed(status) => *status,
+            Self::Denied(_) => Status4::Denied,
+            Self::AwaitRecall | Self::AwaitRemoval(_) => Status4::Delay,
+        }
+    }
+}
+
 impl From<Status4> for StateFault {
     fn from(status: Status4) -> Self {
         Self::Failed(status)

@@ -93,10 +93,6 @@ impl StateTables {
     /// Judges a reclaim.
     pub fn check_reclaim(&self, client: ClientKey, now: u64) -> Result<(), StateFault> {
         let client = self.clients.get(client.0).ok_or(Status4::StaleClientid)?;
-        if self.recovery.record != GraceRecord::LastStart {
-            // RFC 8881 §8.4.3 [8881-225]: once the end is recorded, or asked to be, it is too late
-            return Err(Status4::NoGrace.into());
-        }
         Ok(self.recovery.grace.reclaim(&client.reclaim, now)?)
     }
 }

@@ -4,6 +4,7 @@ mod delegations;
 mod grace;
 mod leases;
 mod locks;
+mod model;
 mod opens;
 
 use super::*;
