@@ -21,6 +21,7 @@ use stag_protocol::{
     xdr::NoRoom,
 };
 
+mod nfs4;
 mod put_off;
 mod route;
 
@@ -31,7 +32,7 @@ use crate::reply::{ReplyWriter, ShortResults};
 use crate::report::{GatewayCounters, GatewayReport};
 use crate::store::{self, Effort, Procedures as _, Store, TRANSFER_MAX, files::Files};
 use crate::v3::{CallMemory, ReadAttempt, Turn};
-use crate::v4::{CompoundCall, Nfs4, Nfs4Config, NoReply};
+use crate::v4::Nfs4;
 use put_off::PutOff;
 use route::{CallTarget, ServedVersions, caller, route};
 
@@ -101,20 +102,6 @@ impl<S: Store> Gateway<S> {
         self
     }
 
-    /// Serves version 4, too. Its clients are this shard's alone.
-    #[must_use]
-    pub fn with_nfs4(mut self, config: Nfs4Config) -> Self {
-        self.nfs4 = Some(Box::new(Nfs4::new(config, self.store.exports())));
-        self
-    }
-
-    /// Does not serve version 3.
-    #[must_use]
-    pub const fn without_nfs3(mut self) -> Self {
-        self.serves_3 = false;
-        self
-    }
-
     /// Returns the cost of the duplicate request cache.
     pub const fn duplicates(&self) -> drc::ReplyCacheBudget {
         self.cache.budget()
@@ -157,12 +144,7 @@ impl<S: Store> Gateway<S> {
                     Err(_) => return self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
                 }
             }
-            Ok(CallTarget::Null4) => {
-                return match call.arguments.finish() {
-                    Ok(()) => Err(write_header(cx, call.id, header.reply(Accepted::Success))),
-                    Err(_) => self.refuse(cx, call.id, header.reply(Accepted::GarbageArgs)),
-                };
-            }
+            Ok(CallTarget::Null4) => return self.null4(cx, &call),
             Ok(CallTarget::Compound) => return self.compound(cx, source, call),
             Ok(CallTarget::Nfs(procedure)) => match v3::Call::parse(procedure, call.arguments) {
                 Ok(nfs) if self.waits(&nfs) => {
@@ -186,24 +168,6 @@ impl<S: Store> Gateway<S> {
             Err(refusal) => return self.refuse(cx, call.id, refusal),
         };
         answer.ok_or(NoMessage::Dropped)
-    }
-
-    /// Carries out a compound of version 4.
-    fn compound(
-        &mut self,
-        cx: &mut Cx<'_>,
-        source: CallSource,
-        call: Call<'_>,
-    ) -> Result<Answer, NoMessage> {
-        let Call { id, header, arguments, pulled, .. } = call;
-        let Some(nfs4) = &mut self.nfs4 else { return Err(NoMessage::Dropped) };
-        let caller = caller(&header.credential, source.from);
-        let call = CompoundCall { source, header: &header, arguments, pulled, caller };
-        match nfs4.compound(cx, &mut self.store, &mut self.counters.data, call) {
-            Ok(answer) => Ok(answer),
-            Err(NoReply::Garbage) => self.refuse(cx, id, header.reply(Accepted::GarbageArgs)),
-            Err(NoReply::NoMemory) => Err(NoMessage::Dropped),
-        }
     }
 
     fn mount(

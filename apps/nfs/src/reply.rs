@@ -114,8 +114,8 @@ impl ReplyWriter {
         *word.expect("the word was written") = value.to_be_bytes();
     }
 
-    /// Sees to it that `len` more octets have room, in a longer message if need be. False when there
-    /// is no memory for one.
+    /// Makes room for `len` more octets, in a longer message if need be. False when there is no
+    /// memory for one.
     pub(crate) fn ensure(&mut self, cx: &Cx<'_>, len: usize) -> bool {
         if self.message.spare_len() >= len {
             return true;

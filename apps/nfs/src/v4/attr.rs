@@ -15,7 +15,7 @@ use super::{
 };
 use crate::store::{FileAttributes, FileTime, ObjectChange, Store, TRANSFER_MAX};
 
-/// What is known of a file system beside its objects.
+/// Facts about a file system beside its objects.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FileSystemFacts {
     stat: Option<FsStat>,
@@ -23,7 +23,7 @@ pub(super) struct FileSystemFacts {
     names: Option<PathConf>,
 }
 
-/// What is known of an object.
+/// Facts about an object.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ObjectFacts {
     pub(super) attributes: FileAttributes,
@@ -199,7 +199,7 @@ const NAMES: [Attribute; 6] = [
 ];
 
 impl<S: Store> Turn<'_, '_, S> {
-    /// What is to be known of an object's file system to tell these attributes.
+    /// Asks for the facts about an object's file system that these attributes are made of.
     pub(super) fn file_system(&mut self, node: &Node, asked: &Bitmap) -> Done<FileSystemFacts> {
         let Node::Object(object) = node else { return Ok(FileSystemFacts::default()) };
         let mut facts = FileSystemFacts::default();
@@ -215,7 +215,7 @@ impl<S: Store> Turn<'_, '_, S> {
         Ok(facts)
     }
 
-    /// What is to be known of an object.
+    /// Asks for the facts about an object.
     pub(super) fn object_facts(&mut self, node: &Node) -> Done<ObjectFacts> {
         match node {
             Node::Root => Ok(self.nfs4.root_facts()),

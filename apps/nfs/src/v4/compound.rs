@@ -252,7 +252,7 @@ impl<S: Store> Turn<'_, '_, S> {
     }
 }
 
-/// Where an operation stands in its compound.
+/// Place of an operation in its compound.
 struct Step<'a> {
     is_first: bool,
     /// Operations behind it.

@@ -15,8 +15,8 @@ pub(super) enum Node {
     Object(FileHandle),
 }
 
-/// The handle of the root. Those of stores end with a tag and are longer. It is no secret: everybody
-/// gets it by PUTROOTFH.
+/// The handle of the root. Those of stores end with a tag and are longer. It is no secret:
+/// PUTROOTFH gives it to everybody.
 const ROOT: &[u8] = b"stag";
 
 impl Node {

@@ -1,4 +1,4 @@
-//! What operations ask the tables of state (RFC 8881 §8.2).
+//! The questions of operations to the tables of state (RFC 8881 §8.2).
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 use stag_protocol::nfs::{
@@ -29,8 +29,8 @@ pub(super) enum Blocked {
     Stopped(Stop),
 }
 
-/// The identity of a file: a store makes one handle for all of its names. Nobody but the store makes
-/// handles, so that files have one hash by chance only.
+/// The identity of a file: a store makes one handle for all of its names. Nobody but the store
+/// makes handles, so that files share a hash by chance only.
 pub(super) fn file_id(file: &FileHandle) -> FileId {
     let mut hash = SipHasher24::new();
     hash.write(file.octets());

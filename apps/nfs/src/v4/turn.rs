@@ -1,4 +1,4 @@
-//! What a compound has while it is carried out: filehandles, caller, session, reply (RFC 8881
+//! A compound while it is carried out: its filehandles, caller, session, reply (RFC 8881
 //! §16.2.3).
 
 use stag_engine::{Cx, Pulled};

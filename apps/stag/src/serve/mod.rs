@@ -5,6 +5,7 @@ mod ceph_start;
 mod ceph_url;
 mod checks;
 mod need;
+mod nfs4;
 pub mod options;
 mod plan;
 mod ready_file;
@@ -44,7 +45,7 @@ use stag_nfs::{
     GatewayReport,
     drc::CacheHandle,
     helpers::{HelperConfig, Helpers},
-    serve::{ConnectionShare, NfsVersions, ServeShard, Started, StoreSource, nfs4_config},
+    serve::{ConnectionShare, ServeShard, Started, StoreSource},
     store::{
         Backend,
         files::{self, FilesBackend, SharedFiles},
@@ -68,7 +69,6 @@ use std::{
 pub const HELP: &str = include_str!("help.txt");
 /// Time that a shard may take to answer for its counters.
 const PATIENCE: Duration = Duration::from_secs(2);
-
 /// Time that the end of a session with a Ceph cluster may take.
 const PARTING: Duration = Duration::from_secs(3);
 
@@ -307,8 +307,6 @@ impl Server {
         let mut parts = CacheHandle::all(self.plan.shards()).into_iter();
         let mut helpers = helpers(source, &self.plan, &cores)?.into_iter();
         let (mut found, mut budgets) = (Addresses::default(), Vec::new());
-        let nfs4 = self.plan.nfs4.map(|lease| nfs4_config(source, lease, !self.plan.nfs3));
-        let nfs4 = nfs4.transpose().map_err(cannot_serve)?;
         for (number, mut fabric) in fabrics.into_iter().enumerate() {
             let mut tcp = self.plan.tcp.filter(|_| number == 0);
             for place in 0..self.plan.cores {
@@ -337,7 +335,7 @@ impl Server {
                     sample: plan.sample,
                     tells_stages: plan.tells_stages,
                     source: source.clone(),
-                    nfs: NfsVersions { three: plan.nfs3, four: nfs4 },
+                    nfs: nfs4::versions(plan, source)?,
                     branch,
                     helpers: helpers.next(),
                     clock,

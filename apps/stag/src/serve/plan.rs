@@ -5,6 +5,7 @@ use super::{
     ceph_url::{self, CephPlan},
     checks::{check_cores, check_memory, check_once, check_open, check_sharing, cluster_of},
     need,
+    nfs4::NfsPlan,
     options::{ModeOption, ServeOptions, SquashOption, SquashRule},
     ready_file,
 };
@@ -64,10 +65,8 @@ pub struct Plan {
     pub private_data: bool,
     /// Versions of RPC-over-RDMA.
     pub versions: Versions,
-    /// Version 3 of NFS.
-    pub nfs3: bool,
-    /// Versions 4.1 and 4.2, with the seconds of a lease.
-    pub nfs4: Option<u16>,
+    /// Versions of NFS.
+    pub nfs: NfsPlan,
     /// One call in so many is watched from stage to stage.
     pub sample: u32,
     /// Whoever asks is told how long calls take.
@@ -175,7 +174,7 @@ impl Plan {
             (descriptors::raise(), wanted(cores * fabrics.len(), tcp.is_some(), &store));
         let share = Share::of(limit, wanted)?;
         let mut notices: Vec<_> = share.notice(limit, wanted).into_iter().collect();
-        let nfs4 = nfs4(arguments, cores * fabrics.len(), &store, &mut notices)?;
+        let nfs = NfsPlan::new(arguments, cores * fabrics.len(), &store, &mut notices)?;
         let stats = arguments.stats.clone();
         let (private_data, versions) = (arguments.private_data, arguments.rdma_version);
         let (sample, tells_stages) = (arguments.sample, arguments.stages);
@@ -191,8 +190,7 @@ impl Plan {
             cores,
             private_data,
             versions,
-            nfs3: arguments.nfs.is_empty() || arguments.nfs.contains(&3),
-            nfs4,
+            nfs,
             sample,
             tells_stages,
             stats,
@@ -265,29 +263,6 @@ impl Plan {
         };
         self.exports.iter().map(copy).collect()
     }
-}
-
-/// Decides about version 4: the seconds of its lease, if it is served.
-fn nfs4(
-    arguments: &ServeOptions,
-    shards: usize,
-    store: &StorePlan,
-    notices: &mut Vec<String>,
-) -> Result<Option<u16>, Error> {
-    let is_asked = arguments.nfs.contains(&4);
-    if !is_asked && !arguments.nfs.is_empty() {
-        return Ok(None);
-    }
-    let why = match store {
-        StorePlan::Ceph { .. } => "an export on CephFS, which version 4 does not serve yet",
-        _ if shards > 1 => "several cores or fabrics, and version 4 has one shard only",
-        _ => return Ok(Some(arguments.lease)),
-    };
-    if is_asked {
-        return Err(Error::usage(format!("--nfs 4: there is {why}; leave one of them out")));
-    }
-    notices.push(format!("version 4 of NFS is off: there is {why}"));
-    Ok(None)
 }
 
 fn exported(export: &CephExportConfig) -> Exported {

@@ -34,6 +34,8 @@ pub(super) fn create_session<S: Store>(
     turn: &mut Turn<'_, '_, S>,
     args: &CreateSessionArgs<'_>,
 ) -> Done {
+    // What no session can have leaves no trace, not even in the client's sequence.
+    let wanted = Wanted::of(args)?;
     let client = turn.nfs4.clients.get(args.client_id).ok_or(Status4::StaleClientid)?;
     let age = turn.cx.now().since(client.made);
     if !client.is_confirmed && age > turn.nfs4.config.lease {
@@ -55,7 +57,7 @@ pub(super) fn create_session<S: Store>(
     if !client.is_confirmed && client.principal != turn.principal {
         return Err(Status4::ClidInUse.into());
     }
-    let created = make(turn, args);
+    let created = make(turn, args, wanted);
     // RFC 8881 §2.10.6.2: NFS4ERR_DELAY is not kept.
     if created == Err(Status4::Delay) {
         return Err(Status4::Delay.into());
@@ -66,16 +68,29 @@ pub(super) fn create_session<S: Store>(
     turn.put(&Answer::CreateSession(Ok(created?)))
 }
 
+/// A session as it can be given.
+struct Wanted {
+    fore: ChannelAttributes,
+    back: ChannelAttributes,
+    /// The connection is to carry callbacks.
+    is_back: bool,
+}
+
+impl Wanted {
+    fn of(args: &CreateSessionArgs<'_>) -> Result<Self, Status4> {
+        if args.flags & !FLAGS != 0 {
+            return Err(Status4::Inval);
+        }
+        let is_back = args.flags & session_flag::CONN_BACK_CHAN != 0;
+        Ok(Self { fore: fore_channel(&args.fore)?, back: back_channel(&args.back)?, is_back })
+    }
+}
+
 fn make<S: Store>(
     turn: &mut Turn<'_, '_, S>,
     args: &CreateSessionArgs<'_>,
+    Wanted { fore, back, is_back }: Wanted,
 ) -> Result<CreateSessionOk, Status4> {
-    if args.flags & !FLAGS != 0 {
-        return Err(Status4::Inval);
-    }
-    let is_back = args.flags & session_flag::CONN_BACK_CHAN != 0;
-    let fore = fore_channel(&args.fore)?;
-    let back = back_channel(&args.back)?;
     let nfs4 = &mut *turn.nfs4;
     let client = nfs4.clients.get(args.client_id).ok_or(Status4::StaleClientid)?;
     if client.sessions >= SESSIONS_OF_CLIENT {

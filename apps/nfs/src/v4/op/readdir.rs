@@ -25,7 +25,8 @@ use crate::{
 
 /// Number, status and verifier in front of the entries.
 const HEAD_LEN: usize = 4 + 4 + 8;
-/// What `max_count` measures beside the entries: verifier, end of the list, end of the directory.
+/// Octets that `max_count` measures beside the entries: verifier, end of the list, end of the
+/// directory.
 const FRAME_LEN: usize = 8 + List::<'static, ()>::END_LEN + 4;
 
 pub(super) fn readdir<S: Store>(turn: &mut Turn<'_, '_, S>, args: &ReadDir4Args) -> Done {
@@ -190,7 +191,7 @@ fn read_directory<S: Store>(
     }
 }
 
-/// What all entries of a listing have in common.
+/// Facts that all entries of a listing have in common.
 struct EntryRest {
     asked: Bitmap,
     system: FileSystemFacts,

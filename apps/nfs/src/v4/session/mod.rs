@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | clients | [`CLIENTS`] | the oldest record that nobody confirmed goes; else NFS4ERR_DELAY |
 //! | sessions | [`SESSIONS`], [`SESSIONS_OF_CLIENT`] of one client | NFS4ERR_DELAY |
-//! | slots, each with its cell for a reply | [`SLOTS`], [`SLOTS_OF_SESSION`] of one session | fewer are granted; with none left NFS4ERR_DELAY |
+//! | slots with cells | [`SLOTS`], [`SLOTS_OF_SESSION`] of a session | fewer are granted, or none |
 
 mod back;
 mod cells;

@@ -33,8 +33,8 @@ pub struct Client4 {
     pub id: u64,
     pub session: SessionId,
     pub credential: Credential<'static>,
-    /// Octets of the Write chunk that calls offer. What comes in one ends the reply: nothing is to be
-    /// behind it.
+    /// Octets of the Write chunk that calls offer. What comes in one ends the reply: nothing may
+    /// be behind it.
     pub result_max: usize,
     /// The last sequence ID of each slot.
     pub sequences: [u32; 64],
@@ -229,7 +229,7 @@ pub fn open_args(name: &[u8], access: u32, create: bool) -> Open4Args<'_> {
     }
 }
 
-/// What Linux asks for over RDMA, but for fewer slots.
+/// Arguments as Linux has them over RDMA, but for more operations.
 pub fn session_args(client_id: u64, sequence: u32) -> CreateSessionArgs<'static> {
     let fore = ChannelAttributes {
         header_pad: 0,

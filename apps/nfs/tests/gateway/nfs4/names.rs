@@ -135,7 +135,11 @@ fn a_listing_keeps_to_its_limit_and_refuses_what_it_cannot_do() {
         (args(0, 4_096, 48), Status4::Inval),
         (args(0, 4_096, 1), Status4::Ok),
     ] {
-        assert_eq!(client.at_export(&[request.clone()]).status(), expected, "{request:?}");
+        assert_eq!(
+            client.at_export(std::slice::from_ref(&request)).status(),
+            expected,
+            "{request:?}"
+        );
     }
     let mut largest = 0;
     for max_count in 16..400 {
