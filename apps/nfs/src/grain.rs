@@ -57,6 +57,15 @@ impl TimeGrain {
         }
     }
 
+    /// Nanoseconds between two times that differ: the tick of a kernel with HZ = 250, where it is
+    /// not told.
+    pub(crate) const fn delta_ns(self) -> u32 {
+        match self {
+            Self::Fine => 1,
+            Self::Coarse => 4_000_000,
+        }
+    }
+
     /// The change attribute of a coarse time at the time `now` of the same clock.
     fn coarse_change(ctime: FileTime, now: FileTime) -> u64 {
         let changed = ctime.wrapping_nanos();

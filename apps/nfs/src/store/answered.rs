@@ -9,9 +9,10 @@ use stag_protocol::nfs::v3::{
 
 use super::listing::{EntryDetail, visit_entries};
 use super::{
-    Caller, CommitDone, DeviceNode, Failed, FilledListing, FoundObject, Lender, Linked, Listed,
-    ListingStart, MadeObject, NameIn, Origin, Procedures, ReadDone, ReadlinkDone, Renamed,
-    StoreOutcome, StoreResult, Visitor, WriteDone, WritePayload,
+    Caller, CommitDone, CopyDone, DeviceNode, Failed, FilePlace, FileSpan, FilledListing,
+    FoundObject, Lender, Linked, Listed, ListingStart, MadeObject, NameIn, Origin, Procedures,
+    Procedures4, ReadDone, ReadlinkDone, Renamed, SeekDone, SeekFor, SetDone, StoreLimits,
+    StoreOutcome, StoreResult, Visitor, WriteDone, WritePayload, XattrMode,
 };
 
 /// See the module. A procedure that it has no outcome of is told to ask again later.
@@ -60,6 +61,14 @@ impl Answered {
         Ok(filled.freeze())
     }
 
+    fn xattr(&mut self, lender: &Lender<'_>) -> StoreResult<Extent> {
+        match outcome!(self, Xattr)? {
+            // There may have been no room to fill.
+            0 => Ok(lender(0).ok_or(Status::Jukebox)?.freeze()),
+            count => Ok(self.octets(count as usize)?),
+        }
+    }
+
     fn list(&mut self, detail: EntryDetail, visit: &mut Visitor<'_>) -> StoreResult<Listed> {
         let FilledListing { len, eof, verifier, attributes, .. } = outcome!(self, Listed)?;
         let entries = if len > 0 { Some(self.octets(len)?) } else { None };
@@ -91,8 +100,8 @@ impl Procedures for Answered {
         _file: &FileHandle,
         _set: &NewAttributes,
         _guard: Option<FileTime>,
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        outcome!(self, Changed)
+    ) -> StoreResult<SetDone, SetDone> {
+        outcome!(self, Set)
     }
 
     fn lookup(&mut self, _directory: &FileHandle, _name: &[u8]) -> StoreResult<FoundObject> {
@@ -256,5 +265,88 @@ impl Procedures for Answered {
 
     fn pathconf(&mut self, _object: &FileHandle) -> StoreResult<(PathConf, FileAttributes)> {
         outcome!(self, PathConf)
+    }
+}
+
+impl Procedures4 for Answered {
+    fn lookupp(&mut self, _directory: &FileHandle) -> StoreResult<FoundObject> {
+        outcome!(self, Found)
+    }
+
+    fn pin(&mut self, _file: &FileHandle) -> Result<(), Status> {
+        outcome!(self, Pinned)
+    }
+
+    fn seek(&mut self, _file: &FileHandle, _at: u64, _what: SeekFor) -> StoreResult<SeekDone> {
+        outcome!(self, Sought)
+    }
+
+    fn allocate(
+        &mut self,
+        _file: &FileHandle,
+        _span: FileSpan,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        outcome!(self, Changed)
+    }
+
+    fn deallocate(
+        &mut self,
+        _file: &FileHandle,
+        _span: FileSpan,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        outcome!(self, Changed)
+    }
+
+    fn copy(
+        &mut self,
+        _from: FilePlace,
+        _to: FilePlace,
+        _count: u64,
+    ) -> StoreResult<CopyDone, ObjectChange> {
+        outcome!(self, Copied)
+    }
+
+    fn clone_range(
+        &mut self,
+        _from: FilePlace,
+        _to: FilePlace,
+        _count: u64,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        outcome!(self, Changed)
+    }
+
+    fn get_xattr(
+        &mut self,
+        lender: &Lender<'_>,
+        _file: &FileHandle,
+        _name: &[u8],
+    ) -> StoreResult<Extent> {
+        self.xattr(lender)
+    }
+
+    fn list_xattrs(&mut self, lender: &Lender<'_>, _file: &FileHandle) -> StoreResult<Extent> {
+        self.xattr(lender)
+    }
+
+    fn set_xattr(
+        &mut self,
+        _file: &FileHandle,
+        _name: &[u8],
+        _value: &[u8],
+        _how: XattrMode,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        outcome!(self, Changed)
+    }
+
+    fn remove_xattr(
+        &mut self,
+        _file: &FileHandle,
+        _name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        outcome!(self, Changed)
+    }
+
+    fn limits(&mut self, _object: &FileHandle) -> Result<StoreLimits, Status> {
+        outcome!(self, Limits)
     }
 }

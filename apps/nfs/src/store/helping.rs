@@ -1,13 +1,14 @@
 //! Carrying out a [`StoreCall`]: what a helper has of a store.
 
 use stag_engine::Time;
+use stag_pools::Extent;
 use stag_protocol::nfs::v3::{FileHandle, FileKind, PlusRoom, ReadDirPlusArgs, Verifier};
 
 use super::listing::{EntryDetail, EntryFiller};
 use super::{
-    DeviceNode, FilledLink, FilledListing, FilledRead, LISTING_MAX, ListingStart, MadeObject,
-    NameIn, NewAttributes, ObjectChange, Procedures, Status, StoreCall, StoreOperation,
-    StoreOutcome, StoreResult, TRANSFER_MAX, WritePayload,
+    DeviceNode, ExportRoot, FilledLink, FilledListing, FilledRead, LISTING_MAX, Lender,
+    ListingStart, MadeObject, NameIn, NewAttributes, ObjectChange, Procedures, Procedures4, Status,
+    StoreCall, StoreOperation, StoreOutcome, StoreResult, TRANSFER_MAX, WritePayload, XATTR_MAX,
 };
 use crate::state::StartError;
 
@@ -21,6 +22,12 @@ pub trait Backend: Send + Sync {
 
     /// The names of the exports, without the slash before them.
     fn exports(&self) -> Vec<String>;
+
+    /// The exports as a pseudo file system shows them; their roots have to be found by a helper.
+    fn export_roots(&self) -> Vec<ExportRoot>;
+
+    /// Takes back one pin of a file ([`Store::unpin`](super::Store::unpin)). Waits for nothing.
+    fn unpin(&self, _file: &FileHandle) {}
 
     /// The write verifier at this moment. Waits for nothing.
     fn verifier(&self) -> Verifier;
@@ -42,7 +49,7 @@ pub trait HelperStore {
 }
 
 /// The procedures that bring octets to memory that is lent, for [`perform`].
-pub trait FillRoom: Procedures {
+pub trait FillRoom: Procedures + Procedures4 {
     /// READ (RFC 1813 §3.3.6) of octets from `offset` on to the front of `room`.
     fn fill_read(
         &mut self,
@@ -53,6 +60,33 @@ pub trait FillRoom: Procedures {
 
     /// READLINK (RFC 1813 §3.3.5) to the front of `room`, which holds any path.
     fn fill_link(&mut self, link: &FileHandle, room: &mut [u8]) -> StoreResult<FilledLink>;
+
+    /// [`Procedures4::get_xattr`] to the front of `room`; the length of the value.
+    fn fill_xattr(
+        &mut self,
+        _file: &FileHandle,
+        _name: &[u8],
+        _room: &mut [u8],
+    ) -> StoreResult<u32> {
+        Err(Status::NotSupp.into())
+    }
+
+    /// [`Procedures4::list_xattrs`] to the front of `room`; the length of all names.
+    fn fill_xattr_names(&mut self, _file: &FileHandle, _room: &mut [u8]) -> StoreResult<u32> {
+        Err(Status::NotSupp.into())
+    }
+}
+
+/// GETXATTR or LISTXATTRS to a buffer of the shard's, by `fill`.
+pub(super) fn xattr_extent(
+    lender: &Lender<'_>,
+    fill: impl FnOnce(&mut [u8]) -> StoreResult<u32>,
+) -> StoreResult<Extent> {
+    let mut octets = lender(XATTR_MAX).ok_or(Status::Jukebox)?;
+    let room = octets.spare_mut().get_mut(..XATTR_MAX).ok_or(Status::Jukebox)?;
+    let len = fill(room)?;
+    octets.extend(len as usize);
+    Ok(octets.freeze())
 }
 
 /// Carries out a call by the methods of `store`.
@@ -81,6 +115,10 @@ pub fn perform(store: &mut impl FillRoom, call: &mut StoreCall) -> StoreOutcome 
             let listing = Listing { directory: args.dir, start, detail: EntryDetail::Objects };
             StoreOutcome::Listed(listing.fill(store, room))
         }
+        StoreOperation::GetXattr(at) => {
+            StoreOutcome::Xattr(store.fill_xattr(&at.directory, at.name(), room))
+        }
+        StoreOperation::ListXattrs(file) => StoreOutcome::Xattr(store.fill_xattr_names(file, room)),
         other => perform_plain(store, other, payload),
     }
 }
@@ -116,14 +154,14 @@ impl Listing {
 
 /// Carries out a call that needs no room.
 fn perform_plain(
-    store: &mut impl Procedures,
+    store: &mut (impl Procedures + Procedures4),
     operation: &StoreOperation,
     payload: &[u8],
 ) -> StoreOutcome {
     match operation {
         StoreOperation::GetAttr(args) => StoreOutcome::Attributes(store.getattr(&args.object)),
         StoreOperation::SetAttr { file, set, guard } => {
-            StoreOutcome::Changed(store.setattr(file, set, *guard))
+            StoreOutcome::Set(store.setattr(file, set, *guard))
         }
         StoreOperation::Lookup(at) => StoreOutcome::Found(store.lookup(&at.directory, at.name())),
         StoreOperation::Access(args) => {
@@ -157,11 +195,40 @@ fn perform_plain(
         StoreOperation::FsInfo(args) => StoreOutcome::FsInfo(store.fsinfo(&args.object)),
         StoreOperation::PathConf(args) => StoreOutcome::PathConf(store.pathconf(&args.object)),
         StoreOperation::Commit(args) => StoreOutcome::Committed(store.commit(&args.file)),
-        StoreOperation::Mount
-        | StoreOperation::Read(_)
-        | StoreOperation::ReadLink(_)
-        | StoreOperation::ReadDir(_)
-        | StoreOperation::ReadDirPlus(_) => StoreOutcome::Failed(Status::ServerFault),
+        other => perform_more(store, other, payload),
+    }
+}
+
+/// Carries out a call that needs no room and that only version 4 has.
+fn perform_more(
+    store: &mut (impl Procedures + Procedures4),
+    operation: &StoreOperation,
+    payload: &[u8],
+) -> StoreOutcome {
+    match operation {
+        StoreOperation::LookupParent(object) => StoreOutcome::Found(store.lookupp(object)),
+        StoreOperation::Pin(file) => StoreOutcome::Pinned(store.pin(file)),
+        StoreOperation::Seek(file, offset, what) => {
+            StoreOutcome::Sought(store.seek(file, *offset, *what))
+        }
+        StoreOperation::Allocate(file, span) => StoreOutcome::Changed(store.allocate(file, *span)),
+        StoreOperation::Deallocate(file, span) => {
+            StoreOutcome::Changed(store.deallocate(file, *span))
+        }
+        StoreOperation::Copy { from, to, count } => {
+            StoreOutcome::Copied(store.copy(*from, *to, *count))
+        }
+        StoreOperation::Clone { from, to, count } => {
+            StoreOutcome::Changed(store.clone_range(*from, *to, *count))
+        }
+        StoreOperation::SetXattr(at, how) => {
+            StoreOutcome::Changed(store.set_xattr(&at.directory, at.name(), payload, *how))
+        }
+        StoreOperation::RemoveXattr(at) => {
+            StoreOutcome::Changed(store.remove_xattr(&at.directory, at.name()))
+        }
+        StoreOperation::Limits(object) => StoreOutcome::Limits(store.limits(object)),
+        _ => StoreOutcome::Failed(Status::ServerFault),
     }
 }
 

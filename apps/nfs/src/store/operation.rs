@@ -19,7 +19,8 @@ use stag_protocol::nfs::{
 };
 
 use super::{
-    Caller, CreateMode, DeviceNode, FileTime, LISTING_MAX, NameIn, NewAttributes, TRANSFER_MAX,
+    Caller, CreateMode, DeviceNode, FilePlace, FileSpan, FileTime, LISTING_MAX, NameIn,
+    NewAttributes, SeekFor, TRANSFER_MAX, XATTR_MAX, XattrMode,
 };
 
 /// Octets of a name that are kept: one more than any store takes, so that a longer name stays too
@@ -131,6 +132,44 @@ pub enum StoreOperation {
     PathConf(SystemArgs),
     /// COMMIT.
     Commit(CommitArgs),
+    /// LOOKUPP.
+    LookupParent(FileHandle),
+    /// Pins a file.
+    Pin(FileHandle),
+    /// SEEK in a file from an offset on.
+    Seek(FileHandle, u64, SeekFor),
+    /// ALLOCATE.
+    Allocate(FileHandle, FileSpan),
+    /// DEALLOCATE.
+    Deallocate(FileHandle, FileSpan),
+    /// COPY of so many octets.
+    Copy {
+        /// From here.
+        from: FilePlace,
+        /// To there.
+        to: FilePlace,
+        /// So many; 0 for all.
+        count: u64,
+    },
+    /// CLONE of so many octets.
+    Clone {
+        /// From here.
+        from: FilePlace,
+        /// To there.
+        to: FilePlace,
+        /// So many; 0 for all.
+        count: u64,
+    },
+    /// GETXATTR to a room: the name's directory is the file.
+    GetXattr(OwnedName),
+    /// LISTXATTRS to a room.
+    ListXattrs(FileHandle),
+    /// SETXATTR of a value that is lent.
+    SetXattr(OwnedName, XattrMode),
+    /// REMOVEXATTR.
+    RemoveXattr(OwnedName),
+    /// Properties of an object's file system.
+    Limits(FileHandle),
 }
 
 impl StoreOperation {
@@ -173,10 +212,10 @@ impl StoreOperation {
         })
     }
 
-    /// The call again, with the octets that were lent; none for MNT, which is no call of NFS.
+    /// The call of version 3 again, with the octets that were lent; none for MNT and for what that
+    /// version has not.
     pub fn call<'a>(&'a self, lent: &'a [u8]) -> Option<Call<'a>> {
         Some(match self {
-            Self::Mount => return None,
             Self::GetAttr(args) => Call::GetAttr(*args),
             Self::SetAttr { file, set, guard } => Call::SetAttr(SetAttrArgs {
                 object: *file,
@@ -219,10 +258,11 @@ impl StoreOperation {
             Self::FsInfo(args) => Call::FsInfo(*args),
             Self::PathConf(args) => Call::PathConf(*args),
             Self::Commit(args) => Call::Commit(*args),
+            _ => return None,
         })
     }
 
-    /// The procedure of NFS; none for MNT.
+    /// The procedure of version 3; none for MNT and for what that version has not.
     pub fn procedure(&self) -> Option<Procedure> {
         self.call(&[]).map(|call| call.procedure())
     }
@@ -234,6 +274,7 @@ impl StoreOperation {
             Self::ReadLink(_) => PATH_MAX,
             Self::ReadDir(args) => listing_room(args.count),
             Self::ReadDirPlus(args) => listing_room(args.max_count),
+            Self::GetXattr(_) | Self::ListXattrs(_) => XATTR_MAX,
             _ => 0,
         }
     }
@@ -254,7 +295,45 @@ impl StoreOperation {
                 | Self::FsStat(_)
                 | Self::FsInfo(_)
                 | Self::PathConf(_)
+                | Self::LookupParent(_)
+                | Self::Seek(..)
+                | Self::GetXattr(_)
+                | Self::ListXattrs(_)
+                | Self::Limits(_)
         )
+    }
+
+    /// Its weight.
+    pub fn effort(&self) -> Effort {
+        match self {
+            Self::Allocate(..)
+            | Self::Deallocate(..)
+            | Self::Copy { .. }
+            | Self::Clone { .. }
+            | Self::SetXattr(..)
+            | Self::RemoveXattr(_) => Effort::Change,
+            other => other.call(&[]).map_or(Effort::Plain, |call| Effort::of(&call)),
+        }
+    }
+
+    /// Handles of the objects that it is about, the second only where there are two; none for MNT.
+    pub fn objects(&self) -> [Option<FileHandle>; 2] {
+        match self {
+            Self::LookupParent(object)
+            | Self::Pin(object)
+            | Self::Seek(object, ..)
+            | Self::Allocate(object, _)
+            | Self::Deallocate(object, _)
+            | Self::ListXattrs(object)
+            | Self::Limits(object) => [Some(*object), None],
+            Self::GetXattr(at) | Self::SetXattr(at, _) | Self::RemoveXattr(at) => {
+                [Some(at.directory), None]
+            }
+            Self::Copy { from, to, .. } | Self::Clone { from, to, .. } => {
+                [Some(from.file), Some(to.file)]
+            }
+            other => other.call(&[]).map_or([None; 2], |call| objects(&call).map(|o| o.copied())),
+        }
     }
 }
 

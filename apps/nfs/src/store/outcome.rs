@@ -6,8 +6,8 @@ use stag_protocol::nfs::v3::{
 };
 
 use super::{
-    CommitDone, Failed, FoundObject, Linked, MadeObject, Renamed, StoreCall, StoreResult,
-    WaitTicket, WriteDone,
+    CommitDone, CopyDone, Failed, FoundObject, Linked, MadeObject, Renamed, SeekDone, SetDone,
+    StoreCall, StoreLimits, StoreResult, WaitTicket, WriteDone,
 };
 
 /// READ whose octets are at the front of the room that was lent.
@@ -55,9 +55,11 @@ pub enum StoreOutcome {
     Mounted(Result<FileHandle, Status>),
     /// GETATTR.
     Attributes(Result<FileAttributes, Status>),
-    /// SETATTR, REMOVE and RMDIR.
+    /// SETATTR.
+    Set(StoreResult<SetDone, SetDone>),
+    /// REMOVE, RMDIR, ALLOCATE, DEALLOCATE, CLONE, SETXATTR and REMOVEXATTR.
     Changed(StoreResult<ObjectChange, ObjectChange>),
-    /// LOOKUP.
+    /// LOOKUP and LOOKUPP.
     Found(StoreResult<FoundObject>),
     /// ACCESS.
     Access(StoreResult<(Access, FileAttributes)>),
@@ -83,6 +85,16 @@ pub enum StoreOutcome {
     PathConf(StoreResult<(PathConf, FileAttributes)>),
     /// COMMIT.
     Committed(StoreResult<CommitDone, ObjectChange>),
+    /// A file is pinned, or is not.
+    Pinned(Result<(), Status>),
+    /// SEEK.
+    Sought(StoreResult<SeekDone>),
+    /// COPY.
+    Copied(StoreResult<CopyDone, ObjectChange>),
+    /// GETXATTR and LISTXATTRS: octets in the room.
+    Xattr(StoreResult<u32>),
+    /// Properties of a file system.
+    Limits(Result<StoreLimits, Status>),
 }
 
 /// A call that was begun and is over: the call comes back with its memory.

@@ -1,7 +1,7 @@
 //! Results of the operations of a store.
 
 use crate::helpers::ReadTicket;
-use crate::store::{FileAttributes, ObjectChange};
+use crate::store::{FileAttributes, NewAttributes, ObjectChange, SetMask};
 use stag_engine::Extents;
 use stag_pools::{Buf, Extent};
 use stag_protocol::nfs::v3::{
@@ -128,6 +128,30 @@ pub struct MadeObject {
     pub attributes: FileAttributes,
     /// The directory before and after.
     pub directory: ObjectChange,
+    /// False if the object was there before, as an UNCHECKED or a repeated EXCLUSIVE one may be.
+    pub is_new: bool,
+    /// Attributes asked for that were set; the times among them if an exclusive CREATE keeps its
+    /// verifier there.
+    pub set: SetMask,
+}
+
+impl MadeObject {
+    /// A new object, which tells the attributes that were set of those `asked` for.
+    pub(super) fn new(
+        handle: FileHandle,
+        attributes: FileAttributes,
+        directory: ObjectChange,
+        asked: &NewAttributes,
+    ) -> Self {
+        let set = asked.found_in(&attributes);
+        Self { handle, attributes, directory, is_new: true, set }
+    }
+
+    /// The same, if it was there before and only its size was set, of what was `asked` for.
+    pub(super) fn found(self, asked: &NewAttributes) -> Self {
+        let set = SetMask::SIZE.when(asked.size.is_some());
+        Self { is_new: false, set, ..self }
+    }
 }
 
 /// The directories of a RENAME (RFC 1813 §3.3.14); also what is known of them when it failed.

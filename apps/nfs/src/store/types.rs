@@ -8,6 +8,8 @@
 
 use stag_protocol::nfs::v3::{CreateVerifier, DeviceNumber, FileKind};
 
+use super::SetMask;
+
 /// A moment: time since 1970-01-01 00:00:00 UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileTime {
@@ -38,6 +40,12 @@ impl FileTime {
         } else {
             self
         }
+    }
+
+    /// The moment so many nanoseconds after 1970 began.
+    pub const fn of_nanos(nanos: u64) -> Self {
+        let second = Self::NANOS as u64;
+        Self { seconds: (nanos / second) as i64, nanos: (nanos % second) as u32 }
     }
 
     /// Nanoseconds since 1970, modulo 2⁶⁴: different for moments that are less than 584 years
@@ -170,6 +178,37 @@ pub struct NewAttributes {
     pub mtime: NewTime,
 }
 
+impl NewAttributes {
+    /// Attributes that are to be set.
+    pub fn mask(&self) -> SetMask {
+        SetMask::MODE.when(self.mode.is_some())
+            | SetMask::UID.when(self.uid.is_some())
+            | SetMask::GID.when(self.gid.is_some())
+            | SetMask::SIZE.when(self.size.is_some())
+            | SetMask::ATIME.when(self.atime != NewTime::Keep)
+            | SetMask::MTIME.when(self.mtime != NewTime::Keep)
+    }
+
+    /// Those of them that an object with these attributes has as they were asked for: what was set,
+    /// when nobody knows how far setting came.
+    pub fn found_in(&self, found: &FileAttributes) -> SetMask {
+        let is_time = |new, found| match new {
+            NewTime::Keep => false,
+            NewTime::Server => true,
+            NewTime::Client(time) => time == found,
+        };
+        let is_regular = found.kind == FileKind::Regular;
+        // A directory hands its group down, with the bit that says so.
+        let mode = self.mode.map(|mode| (mode ^ found.mode) & 0o5777);
+        SetMask::MODE.when(mode == Some(0) && found.kind != FileKind::Symlink)
+            | SetMask::UID.when(self.uid == Some(found.uid))
+            | SetMask::GID.when(self.gid == Some(found.gid))
+            | SetMask::SIZE.when(self.size == Some(found.size) && is_regular)
+            | SetMask::ATIME.when(is_time(self.atime, found.atime))
+            | SetMask::MTIME.when(is_time(self.mtime, found.mtime))
+    }
+}
+
 /// Treatment of an existing name by CREATE and OPEN (RFC 1813 §3.3.8, RFC 8881 §18.16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CreateMode {
@@ -192,6 +231,13 @@ impl CreateMode {
     pub fn exclusive(verifier: CreateVerifier) -> Self {
         Self::Exclusive { verifier, set: NewAttributes::default() }
     }
+
+    /// The attributes of a new file.
+    pub const fn attributes(&self) -> &NewAttributes {
+        match self {
+            Self::Unchecked(set) | Self::Guarded(set) | Self::Exclusive { set, .. } => set,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -203,6 +249,7 @@ mod tests {
         let at = |seconds, nanos| FileTime { seconds, nanos }.wrapping_nanos();
         assert_eq!(at(0, 7), 7);
         assert_eq!(at(2, 7), 2_000_000_007);
+        assert_eq!(FileTime::of_nanos(2_000_000_007), FileTime { seconds: 2, nanos: 7 });
         assert_eq!(at(-1, 0), u64::MAX - 999_999_999);
         assert_eq!(at(-1, 999_999_999).wrapping_add(1), at(0, 0));
         assert!(FileTime { seconds: -5, nanos: 999_999_999 }.is_valid());

@@ -16,7 +16,8 @@ pub(super) fn getattr(
 
 pub(super) fn setattr(store: &mut impl Procedures, args: &SetAttrArgs) -> SetAttrResult {
     let (set, guard) = (NewAttributes::from(&args.attributes), args.guard.map(Into::into));
-    Ok(store.setattr(&args.object, &set, guard)?.into())
+    let done = store.setattr(&args.object, &set, guard);
+    done.map(|done| done.object.into()).map_err(Into::into)
 }
 
 pub(super) fn access(store: &mut impl Procedures, args: &AccessArgs) -> AccessResult {

@@ -12,7 +12,7 @@ use stag_protocol::nfs::v3::{
 
 use crate::store::{
     BeforeChange, CreateMode, DeviceNode, Failed, FileAttributes, FileTime, Linked, NewAttributes,
-    NewTime, ObjectChange, Renamed,
+    NewTime, ObjectChange, Renamed, SetDone,
 };
 
 impl From<FileTime> for Time {
@@ -171,6 +171,12 @@ impl From<Linked> for LinkWcc {
 impl From<Failed<ObjectChange>> for Failure<WccData> {
     fn from(failed: Failed<ObjectChange>) -> Self {
         Self { status: failed.status, attributes: failed.about.into() }
+    }
+}
+
+impl From<Failed<SetDone>> for Failure<WccData> {
+    fn from(failed: Failed<SetDone>) -> Self {
+        Self { status: failed.status, attributes: failed.about.object.into() }
     }
 }
 

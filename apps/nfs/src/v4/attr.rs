@@ -13,7 +13,7 @@ use super::{
     node::Node,
     turn::{Done, Turn},
 };
-use crate::store::{FileAttributes, FileTime, ObjectChange, Store, TRANSFER_MAX};
+use crate::store::{FileAttributes, FileTime, ObjectChange, Store, StoreLimits, TRANSFER_MAX};
 
 /// Facts about a file system beside its objects.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,6 +21,7 @@ pub(super) struct FileSystemFacts {
     stat: Option<FsStat>,
     info: Option<FsInfo>,
     names: Option<PathConf>,
+    limits: Option<StoreLimits>,
 }
 
 /// Facts about an object.
@@ -152,6 +153,8 @@ pub(super) fn supported() -> Bitmap {
             A::TimeModifySet,
             A::MountedOnFileid,
             A::SuppattrExclcreat,
+            A::CloneBlksize,
+            A::XattrSupport,
         ]
         .map(|attribute| attribute as u32),
     )
@@ -211,6 +214,9 @@ impl<S: Store> Turn<'_, '_, S> {
         }
         if asks(asked, &NAMES) {
             facts.names = Some(self.pathconf(object)?);
+        }
+        if asks(asked, &[Attribute::CloneBlksize, Attribute::XattrSupport]) {
+            facts.limits = Some(self.limits(object)?);
         }
         Ok(facts)
     }
@@ -295,7 +301,9 @@ impl<'a> AttributeSource<'a> {
     }
 
     fn add_file_system(&self, values: &mut AttributeValues<'a>) {
-        let FileSystemFacts { stat, info, names } = self.system;
+        let FileSystemFacts { stat, info, names, limits } = *self.system;
+        values.clone_blksize = limits.and_then(|limits| limits.clone_block);
+        values.xattr_support = Some(limits.is_some_and(|limits| limits.has_xattrs));
         let stat = stat.unwrap_or_default();
         values.files_avail = Some(stat.available_files);
         values.files_free = Some(stat.free_files);
@@ -353,7 +361,9 @@ mod tests {
         let mut expected = supported();
         expected.remove(Attribute::TimeAccessSet as u32);
         expected.remove(Attribute::TimeModifySet as u32);
-        expected.remove(Attribute::TimeCreate as u32); // where it is not known
+        // Where it is not known, and where there is none.
+        expected.remove(Attribute::TimeCreate as u32);
+        expected.remove(Attribute::CloneBlksize as u32);
         let told = source.values().mask();
         assert!(told.is_subset(&expected) && expected.is_subset(&told));
     }

@@ -8,17 +8,22 @@ use super::turn::{Done, Turn};
 use crate::store::{
     CommitDone, CreateMode, DeviceNode, FileAttributes, FoundObject, Lender, Linked, Listed,
     ListingStart, MadeObject, NameIn, NewAttributes, ObjectChange, Procedures, ReadDone, ReadSpan,
-    ReadlinkDone, Renamed, Store, Visitor, WriteDone, WritePayload, make_node,
+    ReadlinkDone, Renamed, SetDone, Store, Visitor, WriteDone, WritePayload, make_node,
 };
 
 impl<S: Store> Turn<'_, '_, S> {
     /// Lets the store carry out a call.
     fn ask<T>(&mut self, run: impl FnOnce(&mut dyn Procedures, &Lender<'_>) -> T) -> Done<T> {
+        self.act();
+        let cx = &*self.cx;
+        Ok(run(self.store.now(), &|len| cx.take(len)))
+    }
+
+    /// Tells the store who calls, once in a compound.
+    pub(super) fn act(&mut self) {
         if !std::mem::replace(&mut self.has_acted, true) {
             self.store.now().act_as(&self.caller);
         }
-        let cx = &*self.cx;
-        Ok(run(self.store.now(), &|len| cx.take(len)))
     }
 
     /// The directory of an export.
@@ -66,11 +71,7 @@ impl<S: Store> Turn<'_, '_, S> {
         Ok(self.ask(|store, _| store.commit(file))??)
     }
 
-    pub(super) fn setattr(
-        &mut self,
-        object: &FileHandle,
-        set: &NewAttributes,
-    ) -> Done<ObjectChange> {
+    pub(super) fn setattr(&mut self, object: &FileHandle, set: &NewAttributes) -> Done<SetDone> {
         Ok(self.ask(|store, _| store.setattr(object, set, None))??)
     }
 

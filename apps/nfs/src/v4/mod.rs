@@ -5,6 +5,7 @@
 mod attr;
 mod callbacks;
 mod calls;
+mod calls4;
 mod compound;
 mod node;
 mod op;

@@ -126,6 +126,11 @@ impl<S: Store> Turn<'_, '_, S> {
         }
     }
 
+    /// The stateid that was saved.
+    pub(super) const fn saved_stateid(&self) -> Option<Stateid> {
+        self.place.saved_stateid
+    }
+
     /// Consumes the current object (RFC 8881 §18.29.3).
     pub(super) fn drop_current(&mut self) {
         self.place.current = None;

@@ -29,6 +29,7 @@ impl CephSession {
         &self,
         directory: &FileHandle,
         name: &[u8],
+        asked: &NewAttributes,
         make: impl FnOnce(&FoundFile, Name<'_>) -> Result<FoundFile, Status>,
     ) -> StoreResult<MadeObject, ObjectChange> {
         let parent = self.directory(directory, CallPurpose::Change)?;
@@ -41,7 +42,7 @@ impl CephSession {
         match outcome {
             Ok(made) => {
                 let handle = self.handle(&made.export, made.held.vino);
-                Ok(MadeObject { handle, attributes: self.attributes_of(&made), directory: about })
+                Ok(MadeObject::new(handle, self.attributes_of(&made), about, asked))
             }
             Err(status) => Err(Failed { status, about }),
         }
@@ -116,13 +117,14 @@ impl CephSession {
         name: &[u8],
         how: &CreateMode,
     ) -> StoreResult<MadeObject, ObjectChange> {
-        self.make(directory, name, |parent, name| {
-            let set = match how {
-                CreateMode::Unchecked(set) | CreateMode::Guarded(set) => *set,
-                // RFC 1813 §3.3.8 [1813-57]: the verifier of an EXCLUSIVE CREATE is stored with the
-                // file
-                CreateMode::Exclusive { verifier, set } => carrying(*verifier, set),
-            };
+        let set = match how {
+            CreateMode::Unchecked(set) | CreateMode::Guarded(set) => *set,
+            // RFC 1813 §3.3.8 [1813-57]: the verifier of an EXCLUSIVE CREATE is stored with the
+            // file
+            CreateMode::Exclusive { verifier, set } => carrying(*verifier, set),
+        };
+        let mut is_new = true;
+        let made = self.make(directory, name, &set, |parent, name| {
             let mode = set.mode.unwrap_or(FILE_MODE) & 0o7777;
             let mut opened = None;
             let made = self.make_new(parent, name, &set, |text, user| {
@@ -134,10 +136,17 @@ impl CephSession {
             // Opened by a caller, not by root: another one would read and write by it.
             drop(opened);
             match made {
-                Err(Status::Exist) => self.create_again(parent, name, how),
+                Err(Status::Exist) => {
+                    is_new = false;
+                    self.create_again(parent, name, how)
+                }
                 other => other,
             }
-        })
+        })?;
+        match how {
+            CreateMode::Unchecked(set) if !is_new => Ok(made.found(set)),
+            _ => Ok(MadeObject { is_new, ..made }),
+        }
     }
 
     /// CREATE of a name that is taken.
@@ -179,7 +188,7 @@ impl CephSession {
     ) -> StoreResult<MadeObject, ObjectChange> {
         let mode = set.mode.unwrap_or(DIRECTORY_MODE) & 0o7777;
         let set = &NewAttributes { size: None, ..*set };
-        self.make(directory, name, |parent, name| {
+        self.make(directory, name, set, |parent, name| {
             self.make_new(parent, name, set, |text, user| {
                 parent.held.inode.make_directory(text.text(), mode, user)
             })
@@ -194,7 +203,7 @@ impl CephSession {
         set: &NewAttributes,
     ) -> StoreResult<MadeObject, ObjectChange> {
         let set = &NewAttributes { size: None, ..*set };
-        self.make(directory, name, |parent, name| {
+        self.make(directory, name, set, |parent, name| {
             if target.is_empty() {
                 return Err(Status::Inval);
             }
@@ -217,7 +226,7 @@ impl CephSession {
         set: &NewAttributes,
     ) -> StoreResult<MadeObject, ObjectChange> {
         let set = &NewAttributes { size: None, ..*set };
-        self.make(directory, name, |parent, name| {
+        self.make(directory, name, set, |parent, name| {
             let is_device = matches!(kind, FileKind::Block | FileKind::Character);
             let format = match kind {
                 FileKind::Fifo => 0o010_000,

@@ -161,6 +161,10 @@ impl CephSession {
         if file.export.id != parent.export.id {
             return Err(Status::XDev);
         }
+        // Pinned, without a name: as on Linux it gets none again.
+        if file.stat.links == 0 {
+            return Err(Status::Stale);
+        }
         let text = CName::of(name);
         let linked =
             self.as_caller(|user| file.held.inode.link(&parent.held.inode, text.text(), user));

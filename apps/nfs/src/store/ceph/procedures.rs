@@ -8,8 +8,8 @@ use super::{
 use crate::store::{
     Caller, CommitDone, CreateMode, DeviceNode, FileAttributes, FileTime, FillRoom, FilledLink,
     FilledRead, FoundObject, Lender, Linked, Listed, ListingStart, MadeObject, NameIn,
-    NewAttributes, ObjectChange, Origin, Procedures, ReadDone, ReadlinkDone, Renamed, StoreResult,
-    Visitor, WriteDone, WritePayload, name::Name,
+    NewAttributes, ObjectChange, Origin, Procedures, ReadDone, ReadlinkDone, Renamed, SetDone,
+    StoreResult, Visitor, WriteDone, WritePayload, name::Name,
 };
 use stag_ceph::CephInode;
 use stag_engine::Extents;
@@ -78,8 +78,8 @@ impl Procedures for CephSession {
         file: &FileHandle,
         set: &NewAttributes,
         guard: Option<FileTime>,
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        self.set_attributes(file, set, guard)
+    ) -> StoreResult<SetDone, SetDone> {
+        SetDone::of(set, self.set_attributes(file, set, guard))
     }
 
     fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<FoundObject> {

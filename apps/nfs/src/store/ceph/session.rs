@@ -145,7 +145,8 @@ impl CephSession {
     ) -> Result<FoundFile, Status> {
         let stat = held.inode.attributes(StatMask::ALL, &self.root());
         let stat = stat.map_err(|errno| self.fails(&live, errno))?;
-        if stat.links == 0 && held.vino.snapshot == Vino::LIVE {
+        let is_gone = stat.links == 0 && held.vino.snapshot == Vino::LIVE;
+        if is_gone && !self.shared.pins.has(held.vino) {
             live.table.let_go(held.vino);
             return Err(Status::Stale);
         }
@@ -290,6 +291,7 @@ impl HelperStore for CephSession {
 impl CephSession {
     /// Lets go of what the metadata servers want back.
     fn give_back(&self) {
+        drop(self.shared.pins.take_gone());
         if let Ok(live) = self.shared.life.current() {
             live.table.give_back(live.mount.take_released());
         }

@@ -15,6 +15,8 @@
 //! and held open, so that the next attempt gets another inode. (An object made in that way by a
 //! local process is not noticed.)
 
+use std::cell::Cell;
+
 use rustix::fs::{AtFlags, Dev, FileType, Mode, OFlags, Statx, makedev, mkdirat, mknodat, openat};
 use rustix::fs::{symlinkat, unlinkat};
 use rustix::path::DecInt;
@@ -59,7 +61,19 @@ impl Files {
         name: &[u8],
         how: &CreateMode,
     ) -> Result<MadeObject, Failed<ObjectChange>> {
-        self.make(directory, name, |files, slot, name| files.create_in(slot, name, how))
+        // An exclusive CREATE has its verifier in the times.
+        let asked = match how {
+            CreateMode::Exclusive { verifier, set } => carrying(*verifier, set),
+            CreateMode::Unchecked(set) | CreateMode::Guarded(set) => *set,
+        };
+        let is_new = Cell::new(true);
+        let made = self.make(directory, name, &asked, |files, slot, name| {
+            files.create_in(slot, name, how, &is_new)
+        })?;
+        match how {
+            CreateMode::Unchecked(set) if !is_new.get() => Ok(made.found(set)),
+            _ => Ok(MadeObject { is_new: is_new.get(), ..made }),
+        }
     }
 
     /// MKDIR (RFC 1813 §3.3.9).
@@ -72,7 +86,7 @@ impl Files {
         name: &[u8],
         set: &NewAttributes,
     ) -> Result<MadeObject, Failed<ObjectChange>> {
-        self.make(directory, name, |files, slot, name| {
+        self.make(directory, name, set, |files, slot, name| {
             let mode = Mode::from_bits_truncate(set.mode.unwrap_or(DIRECTORY_MODE) & 0o1777);
             let make = |files: &Self| mkdirat(files.cache.path(slot), name.octets(), mode);
             files.insist(&[slot], make).map_err(status)?;
@@ -91,7 +105,7 @@ impl Files {
         target: &[u8],
         set: &NewAttributes,
     ) -> Result<MadeObject, Failed<ObjectChange>> {
-        self.make(directory, name, |files, slot, name| {
+        self.make(directory, name, set, |files, slot, name| {
             if target.is_empty() || target.contains(&0) {
                 return Err(Status::Inval);
             }
@@ -142,7 +156,7 @@ impl Files {
         SpecialFile { kind, device }: SpecialFile,
         set: &NewAttributes,
     ) -> Result<MadeObject, Failed<ObjectChange>> {
-        self.make(directory, name, |files, slot, name| {
+        self.make(directory, name, set, |files, slot, name| {
             let (file_type, device) = match (kind, device) {
                 (FileKind::Fifo, _) => (FileType::Fifo, 0),
                 (FileKind::Socket, _) => (FileType::Socket, 0),
@@ -168,6 +182,7 @@ impl Files {
         &mut self,
         directory: &FileHandle,
         name: &[u8],
+        asked: &NewAttributes,
         make: impl Fn(&mut Self, FileSlotId, Name<'_>) -> Result<Object, Status>,
     ) -> Result<MadeObject, Failed<ObjectChange>> {
         let slot = self.directory(directory, Intent::Change)?;
@@ -181,7 +196,7 @@ impl Files {
             Ok(object)
         });
         let ((handle, attributes), directory) = self.changed(slot, outcome)?;
-        Ok(MadeObject { handle, attributes, directory })
+        Ok(MadeObject::new(handle, attributes, directory, asked))
     }
 
     fn make_no_twin(
@@ -233,9 +248,12 @@ impl Files {
         directory: FileSlotId,
         name: Name<'_>,
         how: &CreateMode,
+        is_new: &Cell<bool>,
     ) -> Result<Object, Status> {
         for _ in 0..RACES_MAX {
-            match self.entry(directory, name) {
+            let entry = self.entry(directory, name);
+            is_new.set(entry.is_err());
+            match entry {
                 Ok(_) => match self.use_existing(directory, name, how) {
                     Err(Status::NoEnt) => {}
                     outcome => return outcome,

@@ -40,15 +40,19 @@ mod idle;
 mod kernel;
 mod namespace;
 mod object;
+mod pins;
+mod ranges;
 mod resolve;
 mod rights;
 mod serving;
 mod shared;
 mod siblings;
 mod store;
+mod store4;
 mod sync;
 pub mod system;
 mod waits;
+mod xattrs;
 
 use core::cell::{Cell, RefCell};
 use core::mem::MaybeUninit;
@@ -368,8 +372,8 @@ impl Files {
     /// The file's attributes as the system gives them.
     fn stat(&self, slot: FileSlotId) -> Result<rustix::fs::Statx, Status> {
         let stat = crate::export::stat(self.cache.path(slot)).map_err(errno::status)?;
-        // Its handle would not open it again.
-        if stat.stx_nlink == 0 {
+        // Its handle would not open it again, unless somebody keeps it.
+        if stat.stx_nlink == 0 && !self.shared.pins.has(self.cache.get(slot).identity.file) {
             self.cache.get(slot).is_removed.set(true);
             return Err(Status::Stale);
         }

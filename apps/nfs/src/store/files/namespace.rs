@@ -146,7 +146,7 @@ impl Files {
         if from.directory == to.directory { Ok(()) } else { self.sync_object(from.directory) }
     }
 
-    fn same_export(&self, a: FileSlotId, b: FileSlotId) -> Result<(), Status> {
+    pub(super) fn same_export(&self, a: FileSlotId, b: FileSlotId) -> Result<(), Status> {
         let export = |slot| self.cache.get(slot).identity.file.export;
         // RFC 1813 §3.3.14 [1813-72]: a RENAME between file systems gets NFS3ERR_XDEV
         if export(a) == export(b) { Ok(()) } else { Err(Status::XDev) }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use stag_protocol::nfs::v3::Verifier;
+use stag_protocol::nfs::v3::{FileHandle, Verifier};
 
 use super::cache::FileCache;
 use super::callers::{Callers, Policy};
 use super::kernel::Mounts;
+use super::pins::Pins;
 use super::serving::Roster;
 use super::siblings::Siblings;
 use super::sync::Epoch;
@@ -55,6 +56,7 @@ const HELPED_FILES_MAX: u64 = 1_024;
 pub struct SharedFiles {
     pub(super) roster: Roster,
     pub(super) siblings: Siblings,
+    pub(super) pins: Pins,
     pub(super) handles: HandleKey,
     pub(super) cluster: Option<Cluster>,
     /// Mapping of callers to users, in privileged mode.
@@ -124,6 +126,7 @@ impl SharedFiles {
             policy,
             roster: Roster::new(exports, mounts, slow),
             siblings: Siblings::new(stores),
+            pins: Pins::default(),
             handles: cluster.as_ref().map_or_else(|| state.handles(), Cluster::handles),
             cluster,
             base,
@@ -135,6 +138,13 @@ impl SharedFiles {
             descriptors,
             state,
         }))
+    }
+
+    /// Takes back one pin of a file.
+    pub(super) fn unpin(&self, file: &FileHandle) {
+        if let Ok(named) = self.handles.open(file) {
+            self.pins.unpin(named.file());
+        }
     }
 
     /// The exports at this moment.

@@ -17,11 +17,11 @@ use super::{
 };
 use crate::helpers::{Helpers, ReadTicket};
 use crate::store::{
-    Begun, Brought, Caller, CommitDone, CreateMode, DeviceNode, Effort, Failed, Fetched,
-    FileAttributes, FileTime, FillRoom, FilledLink, FilledRead, FoundObject, Lender, Linked,
-    Listed, ListingStart, MadeObject, NameIn, NewAttributes, ObjectChange, Procedures, ReadDone,
-    ReadSpan, ReadlinkDone, Renamed, Store, StoreCall, StoreCallDone, StoreResult, Visitor,
-    WaitTicket, WriteDone, WritePayload,
+    Begun, Brought, Caller, CommitDone, CreateMode, DeviceNode, Effort, ExportRoot, Failed,
+    Fetched, FileAttributes, FileTime, FoundObject, Lender, Linked, Listed, ListingStart,
+    MadeObject, NameIn, NewAttributes, ObjectChange, Procedures, ReadDone, ReadSpan, ReadlinkDone,
+    Renamed, SetDone, Store, StoreCall, StoreCallDone, StoreResult, Visitor, WaitTicket, WriteDone,
+    WritePayload,
 };
 
 /// A buffer for `wanted` octets, or for as many as there is memory for: a READ may return less than
@@ -91,6 +91,15 @@ impl Store for Files {
         self.serving.exports.iter().map(|export| export.name())
     }
 
+    fn export_roots(&self) -> Vec<ExportRoot> {
+        let exports = self.serving.exports.iter();
+        exports.map(|export| export.root_with(Some(self.root_handle(export)))).collect()
+    }
+
+    fn unpin(&mut self, file: &FileHandle) {
+        self.shared.unpin(file);
+    }
+
     fn verifier(&self) -> Verifier {
         self.shared().verifier()
     }
@@ -130,8 +139,8 @@ impl Procedures for Files {
         file: &FileHandle,
         set: &NewAttributes,
         guard: Option<FileTime>,
-    ) -> StoreResult<ObjectChange, ObjectChange> {
-        Files::setattr(self, file, set, guard)
+    ) -> StoreResult<SetDone, SetDone> {
+        SetDone::of(set, Files::setattr(self, file, set, guard))
     }
 
     fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<FoundObject> {
@@ -335,22 +344,5 @@ impl Procedures for Files {
 
     fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, FileAttributes)> {
         Files::pathconf(self, object)
-    }
-}
-
-impl FillRoom for Files {
-    fn fill_read(
-        &mut self,
-        file: &FileHandle,
-        offset: u64,
-        room: &mut [u8],
-    ) -> StoreResult<FilledRead> {
-        let done = Files::read(self, file, offset, room)?;
-        Ok(FilledRead { count: done.count, eof: done.eof, attributes: done.attributes })
-    }
-
-    fn fill_link(&mut self, link: &FileHandle, room: &mut [u8]) -> StoreResult<FilledLink> {
-        let done = Files::readlink(self, link, room)?;
-        Ok(FilledLink { count: done.count, attributes: done.attributes })
     }
 }

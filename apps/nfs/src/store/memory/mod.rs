@@ -32,9 +32,12 @@ mod content;
 mod copy;
 mod handle;
 mod namespace;
+mod ranges;
 mod space;
 mod store;
+mod store4;
 mod tree;
+mod xattrs;
 
 use crate::store::{FileAttributes, FileTime, ObjectChange};
 use std::path::PathBuf;
@@ -145,6 +148,8 @@ pub struct Memory {
     // Files go before the memory that they are made of.
     inodes: Inodes,
     names: usize,
+    /// Octets that extended attributes take.
+    xattr_octets: u64,
     exports: Vec<ExportedTree>,
     handles: Handles,
     space: Space,
@@ -178,6 +183,7 @@ impl Memory {
         let mut memory = Self {
             inodes: Inodes::new(config.inodes.max(1)),
             names: 0,
+            xattr_octets: 0,
             exports: Vec::with_capacity(config.exports.len()),
             handles,
             space,
@@ -208,7 +214,7 @@ impl Memory {
         let body = Body::Directory(Directory::new(itself));
         let root = self
             .inodes
-            .add(&self.handles, Inode { meta: Meta { nlink: 2, ..meta }, body })
+            .add(&self.handles, Inode::new(Meta { nlink: 2, ..meta }, body))
             .map_err(full)?;
         let instance = u64::from_be_bytes(self.handles.instance());
         let fsid = instance.wrapping_add(export.into());
@@ -271,10 +277,11 @@ impl Memory {
             nlink: 1,
             uid,
             gid,
+            pins: 0,
             atime: now,
             mtime: now,
             ctime: now,
-            birth: now,
+            born_ns: now.wrapping_nanos(),
             verifier: None,
         }
     }

@@ -21,12 +21,20 @@ const TARGET_MAX: usize = 4095;
 /// Names for each inode, at most and on the average.
 const NAMES_PER_INODE: usize = 2;
 
+/// The file that a CREATE ended with.
+pub(super) struct CreatedFile {
+    pub id: InodeId,
+    /// False if it was there before.
+    pub is_new: bool,
+}
+
 impl Memory {
-    /// Makes an object in a directory by `make`.
+    /// Makes an object in a directory by `make`, with what is `asked` for.
     pub(super) fn make(
         &mut self,
         directory: &FileHandle,
         name: &[u8],
+        asked: &NewAttributes,
         make: impl FnOnce(&mut Self, InodeId, Name<'_>) -> Result<InodeId, Status>,
     ) -> Result<MadeObject, Failed<ObjectChange>> {
         let parent = self.directory(directory, Intent::Change)?;
@@ -37,7 +45,7 @@ impl Memory {
             self.object(id)
         });
         let ((handle, attributes), directory) = self.changed(parent, &before, outcome)?;
-        Ok(MadeObject { handle, attributes, directory })
+        Ok(MadeObject::new(handle, attributes, directory, asked))
     }
 
     pub(super) fn create_in(
@@ -45,13 +53,13 @@ impl Memory {
         parent: InodeId,
         name: Name<'_>,
         how: &CreateMode,
-    ) -> Result<InodeId, Status> {
+    ) -> Result<CreatedFile, Status> {
         let Some(found) = self.find(parent, name)? else {
-            return match how {
+            let id = match how {
                 CreateMode::Unchecked(set) | CreateMode::Guarded(set) => {
                     let mut content = Content::default();
                     content.set_size(checked_size(set.size.unwrap_or(0))?);
-                    self.add(parent, name, Body::Regular(content), set)
+                    self.add(parent, name, Body::Regular(content), set)?
                 }
                 CreateMode::Exclusive { verifier, set } => {
                     let set = NewAttributes {
@@ -62,10 +70,12 @@ impl Memory {
                     };
                     let id = self.add(parent, name, Body::Regular(Content::default()), &set)?;
                     self.inodes.get_mut(id)?.meta.verifier = Some(*verifier);
-                    Ok(id)
+                    id
                 }
             };
+            return Ok(CreatedFile { id, is_new: true });
         };
+        let existing = CreatedFile { id: found, is_new: false };
         let inode = self.inodes.get_mut(found)?;
         // RFC 1813 §3.3.8 [1813-61]: a CREATE over another kind of object gets NFS3ERR_EXIST
         let Ok(content) = inode.content_mut() else { return Err(Status::Exist) };
@@ -75,7 +85,7 @@ impl Memory {
             CreateMode::Exclusive { verifier, .. }
                 if is_empty && inode.meta.verifier == Some(*verifier) =>
             {
-                Ok(found)
+                Ok(existing)
             }
             // RFC 1813 §3.3.8 [1813-56]: a GUARDED CREATE of an existing name gets NFS3ERR_EXIST
             CreateMode::Exclusive { .. } | CreateMode::Guarded(_) => Err(Status::Exist),
@@ -83,7 +93,7 @@ impl Memory {
                 // Of a file that exists, only the size is set.
                 // RFC 1813 §3.3.8 [1813-55]: an UNCHECKED CREATE of an existing file sets its size
                 // only
-                set.size.map_or(Ok(()), |size| self.set_size(found, size)).map(|()| found)
+                set.size.map_or(Ok(()), |size| self.set_size(found, size)).map(|()| existing)
             }
         }
     }
@@ -188,7 +198,7 @@ impl Memory {
         let meta = self.fresh_meta(above.export, mode, uid, gid);
         let nlink = if is_directory { 2 } else { 1 };
         let meta = Meta { nlink, ..apply_times(meta, times, meta.ctime) };
-        let id = self.inodes.add(&self.handles, Inode { meta, body })?;
+        let id = self.inodes.add(&self.handles, Inode::new(meta, body))?;
         self.put_name(parent, name, id)?;
         Ok(id)
     }
@@ -237,10 +247,34 @@ impl Memory {
         let inode = self.inodes.get_mut(id)?;
         inode.meta.ctime = now;
         inode.meta.nlink -= 1;
-        if inode.meta.nlink == 0 || matches!(inode.body, Body::Directory(_)) {
-            self.inodes.remove(id);
+        let is_directory = matches!(inode.body, Body::Directory(_));
+        if is_directory || (inode.meta.nlink == 0 && inode.meta.pins == 0) {
+            self.forget(id);
         }
         Ok(())
+    }
+
+    /// Takes an object out of the store, with all that it has.
+    fn forget(&mut self, id: InodeId) {
+        let xattrs = self.inodes.remove(id).and_then(|inode| inode.xattrs);
+        self.xattr_octets -= xattrs.map_or(0, |xattrs| xattrs.weight()) as u64;
+    }
+
+    pub(super) fn pin_file(&mut self, file: &FileHandle) -> Result<(), Status> {
+        let id = self.resolve(file, Intent::Look)?;
+        self.inodes.get(id)?.content()?;
+        let meta = &mut self.inodes.get_mut(id)?.meta;
+        meta.pins = meta.pins.checked_add(1).ok_or(Status::Jukebox)?;
+        Ok(())
+    }
+
+    pub(super) fn unpin_file(&mut self, file: &FileHandle) {
+        let Ok(id) = self.resolve(file, Intent::Look) else { return };
+        let Ok(Inode { meta, .. }) = self.inodes.get_mut(id) else { return };
+        meta.pins = meta.pins.saturating_sub(1);
+        if meta.pins == 0 && meta.nlink == 0 {
+            self.forget(id);
+        }
     }
 
     pub(super) fn remove_from(&mut self, parent: InodeId, name: Name<'_>) -> Result<(), Status> {
@@ -338,6 +372,10 @@ impl Memory {
         let inode = self.inodes.get(id)?;
         if inode.directory().is_ok() {
             return Err(Status::Inval);
+        }
+        // As on Linux: what lost its last name gets none again.
+        if inode.meta.nlink == 0 {
+            return Err(Status::Stale);
         }
         if inode.meta.nlink >= LINKS_MAX {
             return Err(Status::MLink);

@@ -13,10 +13,10 @@ use super::tree::{Body, COOKIE_ABOVE, COOKIE_ITSELF, LINKS_MAX};
 use super::{Intent, Memory};
 use crate::store::name::{Meaning, NAME_MAX, Name};
 use crate::store::{
-    Caller, CommitDone, CreateMode, DeviceNode, Failed, FileAttributes, FileTime, FillRoom,
-    FilledLink, FilledRead, FoundObject, Lender, Linked, Listed, ListedEntry, ListingStart,
-    MadeObject, NameIn, NewAttributes, ObjectChange, Origin, Procedures, ReadDone, ReadlinkDone,
-    Renamed, Store, StoreResult, TRANSFER_MAX, Visitor, WriteDone, WritePayload,
+    Caller, CommitDone, CreateMode, DeviceNode, ExportRoot, Failed, FileAttributes, FileTime,
+    FoundObject, Lender, Linked, Listed, ListedEntry, ListingStart, MadeObject, NameIn,
+    NewAttributes, ObjectChange, Origin, Procedures, ReadDone, ReadlinkDone, Renamed, SetDone,
+    Store, StoreResult, TRANSFER_MAX, Visitor, WriteDone, WritePayload,
 };
 
 /// A directory lists the same way as long as its handle is good.
@@ -31,7 +31,7 @@ impl Memory {
         Ok((self.handle(id)?, self.attributes(id)?))
     }
 
-    fn above(&self, directory: InodeId) -> Result<InodeId, Status> {
+    pub(super) fn above(&self, directory: InodeId) -> Result<InodeId, Status> {
         Ok(self.inodes.get(directory)?.directory()?.above)
     }
 
@@ -115,6 +115,21 @@ impl Store for Memory {
         self.exports.iter().map(|export| export.name.as_str())
     }
 
+    fn export_roots(&self) -> Vec<ExportRoot> {
+        let roots = self.exports.iter().zip(0..).map(|(export, id)| ExportRoot {
+            name: export.name.clone(),
+            id,
+            fsid: export.fsid,
+            is_read_only: export.read_only,
+            root: self.handle(export.root).ok(),
+        });
+        roots.collect()
+    }
+
+    fn unpin(&mut self, file: &FileHandle) {
+        self.unpin_file(file);
+    }
+
     fn verifier(&self) -> Verifier {
         // RFC 1813 §3.3.7 [1813-45]: the write verifier stays while no unstable data is lost
         self.handles.instance()
@@ -171,7 +186,7 @@ impl Procedures for Memory {
         file: &FileHandle,
         set: &NewAttributes,
         guard: Option<FileTime>,
-    ) -> StoreResult<ObjectChange, ObjectChange> {
+    ) -> StoreResult<SetDone, SetDone> {
         let id = self.resolve(file, Intent::Change)?;
         let before = self.attributes(id)?;
         // RFC 1813 §3.3.2 [1813-21]: a guard that differs from ctime gets NFS3ERR_NOT_SYNC
@@ -180,7 +195,7 @@ impl Procedures for Memory {
         } else {
             self.apply(id, set)
         };
-        self.changed(id, &before, outcome).map(|((), wcc)| wcc)
+        SetDone::of(set, self.changed(id, &before, outcome).map(|((), about)| about))
     }
 
     fn lookup(&mut self, directory: &FileHandle, name: &[u8]) -> StoreResult<FoundObject> {
@@ -306,7 +321,16 @@ impl Procedures for Memory {
         name: &[u8],
         how: &CreateMode,
     ) -> StoreResult<MadeObject, ObjectChange> {
-        self.make(directory, name, |memory, parent, name| memory.create_in(parent, name, how))
+        let (asked, mut is_new) = (how.attributes(), true);
+        let made = self.make(directory, name, asked, |memory, parent, name| {
+            let created = memory.create_in(parent, name, how)?;
+            is_new = created.is_new;
+            Ok(created.id)
+        })?;
+        match how {
+            CreateMode::Unchecked(set) if !is_new => Ok(made.found(set)),
+            _ => Ok(MadeObject { is_new, ..made }),
+        }
     }
 
     fn mkdir(
@@ -315,7 +339,7 @@ impl Procedures for Memory {
         name: &[u8],
         set: &NewAttributes,
     ) -> StoreResult<MadeObject, ObjectChange> {
-        self.make(directory, name, |memory, parent, name| memory.mkdir_in(parent, name, set))
+        self.make(directory, name, set, |memory, parent, name| memory.mkdir_in(parent, name, set))
     }
 
     fn symlink(
@@ -325,7 +349,7 @@ impl Procedures for Memory {
         target: &[u8],
         set: &NewAttributes,
     ) -> StoreResult<MadeObject, ObjectChange> {
-        self.make(directory, name, |memory, parent, name| {
+        self.make(directory, name, set, |memory, parent, name| {
             memory.symlink_in(parent, name, target, set)
         })
     }
@@ -348,7 +372,9 @@ impl Procedures for Memory {
         node: DeviceNode,
         set: &NewAttributes,
     ) -> StoreResult<MadeObject, ObjectChange> {
-        self.make(directory, name, |memory, parent, name| memory.mknod_in(parent, name, node, set))
+        self.make(directory, name, set, |memory, parent, name| {
+            memory.mknod_in(parent, name, node, set)
+        })
     }
 
     fn remove(
@@ -469,28 +495,5 @@ impl Procedures for Memory {
             case_preserving: true,
         };
         self.known(object, pathconf)
-    }
-}
-
-/// For whoever lets a helper, or a test, carry out calls: octets are copied.
-impl FillRoom for Memory {
-    fn fill_read(
-        &mut self,
-        file: &FileHandle,
-        offset: u64,
-        room: &mut [u8],
-    ) -> StoreResult<FilledRead> {
-        let count = u32::try_from(room.len()).unwrap_or(TRANSFER_MAX);
-        let done = self.read(&|_| None, file, offset, count)?;
-        let octets = done.data.iter().flat_map(|extent| extent.iter());
-        room.iter_mut().zip(octets).for_each(|(to, from)| *to = *from);
-        let (count, attributes) = (done.data.len() as u32, self.getattr(file)?);
-        Ok(FilledRead { count, eof: done.eof, attributes })
-    }
-
-    fn fill_link(&mut self, link: &FileHandle, room: &mut [u8]) -> StoreResult<FilledLink> {
-        let done = self.readlink(&|_| None, link)?;
-        room.iter_mut().zip(done.target.iter()).for_each(|(to, from)| *to = *from);
-        Ok(FilledLink { count: done.target.len() as u32, attributes: done.attributes })
     }
 }

@@ -339,7 +339,7 @@ fn new_objects_are_the_callers() {
     assert_eq!((found.uid, found.gid), (12, 34));
     memory.act_as(&crate::store::Caller { user: User::Anyone, address });
     let set = NewAttributes { uid: Some(5), gid: Some(6), ..NewAttributes::default() };
-    let after = memory.setattr(&file, &set, None).unwrap().after.unwrap();
+    let after = memory.setattr(&file, &set, None).unwrap().object.after.unwrap();
     assert_eq!((after.uid, after.gid), (5, 6));
     let file = create(&mut memory, &root, "g").unwrap();
     assert_eq!(memory.getattr(&file).unwrap().uid, NOBODY);

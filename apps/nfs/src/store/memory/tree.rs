@@ -10,6 +10,7 @@ use stag_protocol::nfs::v3::{AttributeOctets, CreateVerifier, DeviceNumber, File
 
 use super::content::Content;
 use super::handle::{HandleClaim, HandleTag, Handles, InodeId};
+use super::xattrs::Xattrs;
 
 /// The cookies of `.` and `..`; those of entries follow.
 pub(super) const COOKIE_ITSELF: u64 = 1;
@@ -27,10 +28,13 @@ pub(super) struct Meta {
     pub nlink: u32,
     pub uid: u32,
     pub gid: u32,
+    /// Number of times that it is pinned: it stays although its last name goes.
+    pub pins: u32,
     pub atime: FileTime,
     pub mtime: FileTime,
     pub ctime: FileTime,
-    pub birth: FileTime,
+    /// Nanoseconds from 1970 to when it was made.
+    pub born_ns: u64,
     /// Verifier by which an exclusive CREATE is recognised, until its client sets the times.
     pub verifier: Option<CreateVerifier>,
 }
@@ -77,6 +81,15 @@ impl Body {
 pub(super) struct Inode {
     pub meta: Meta,
     pub body: Body,
+    /// Most have none.
+    pub xattrs: Option<Box<Xattrs>>,
+}
+
+impl Inode {
+    /// One without extended attributes.
+    pub const fn new(meta: Meta, body: Body) -> Self {
+        Self { meta, body, xattrs: None }
+    }
 }
 
 /// A name in a directory, and where listings find it.
@@ -205,12 +218,12 @@ impl Inodes {
         Ok(id)
     }
 
-    pub fn remove(&mut self, id: InodeId) {
-        let place = self.places.get_mut(id.index as usize);
-        let place = place.and_then(|place| place.take_if(|place| place.number == id.number));
-        if place.is_some() {
-            self.free.push(id.index);
-        }
+    /// Takes an inode out of its place.
+    pub fn remove(&mut self, id: InodeId) -> Option<Inode> {
+        let place = self.places.get_mut(id.index as usize)?;
+        let place = place.take_if(|place| place.number == id.number)?;
+        self.free.push(id.index);
+        Some(place.inode)
     }
 
     /// The inode whose handle this is; `None` when there is none, for whatever reason.
@@ -318,7 +331,7 @@ impl Inode {
             atime: meta.atime,
             mtime: meta.mtime,
             ctime: meta.ctime,
-            birth: Some(meta.birth),
+            birth: Some(FileTime::of_nanos(meta.born_ns)),
             // No two changes have the same time, whatever the clock does.
             change: meta.ctime.wrapping_nanos(),
         }

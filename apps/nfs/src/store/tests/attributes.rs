@@ -59,7 +59,7 @@ on_every_store! {
         let made = bench.store.getattr(&file).unwrap();
         let past = NewTime::Client(FileTime { seconds: 1000, nanos: 1 });
         let set = NewAttributes { mtime: past, ..NewAttributes::default() };
-        let after = bench.store.setattr(&file, &set, None).unwrap().after.unwrap();
+        let after = bench.store.setattr(&file, &set, None).unwrap().object.after.unwrap();
         assert_eq!(after.birth, made.birth);
         if let Some(birth) = made.birth {
             assert!(birth > FileTime { seconds: 1_000_000_000, nanos: 0 } && birth <= made.ctime);
@@ -72,7 +72,7 @@ on_every_store! {
             let time = FileTime { seconds, nanos: 0 };
             let set = NewAttributes { mtime: NewTime::Client(time), ..NewAttributes::default() };
             match bench.store.setattr(&file, &set, None) {
-                Ok(change) => assert_eq!(change.after.unwrap().mtime, time),
+                Ok(change) => assert_eq!(change.object.after.unwrap().mtime, time),
                 Err(failed) => assert_eq!(failed.status, Status::Inval),
             }
         }

@@ -39,7 +39,7 @@ on_every_store! {
         assert!(bench.content(&file).unwrap() == expected);
         for size in [200_001, 70_000, 65_536, 65_535, 2, 100_000, 0, 5] {
             let set = NewAttributes { size: Some(size), ..NewAttributes::default() };
-            let wcc = bench.store.setattr(&file, &set, None).unwrap();
+            let wcc = bench.store.setattr(&file, &set, None).unwrap().object;
             assert!(wcc.before.is_none_or(|before| before.size == expected.len() as u64));
             assert_eq!(wcc.after.unwrap().size, size);
             expected.resize(size as usize, 0);
@@ -90,17 +90,17 @@ on_every_store! {
             mtime: NewTime::Client(time(2000)),
             ..NewAttributes::default()
         };
-        let after = bench.store.setattr(&file, &set, None).unwrap().after.unwrap();
+        let after = bench.store.setattr(&file, &set, None).unwrap().object.after.unwrap();
         assert_eq!((after.size, after.mode), (4, 0o4751));
         assert_eq!((after.atime, after.mtime), (time(1000), time(2000)));
         let server = NewAttributes { mtime: NewTime::Server, ..NewAttributes::default() };
-        let after = bench.store.setattr(&file, &server, None).unwrap().after.unwrap();
+        let after = bench.store.setattr(&file, &server, None).unwrap().object.after.unwrap();
         assert!(after.mtime.seconds > 1_000_000_000);
         assert_eq!(after.atime, time(1000));
         let mode = NewAttributes { mode: Some(0o600), ..NewAttributes::default() };
         let other = FileTime { nanos: after.ctime.nanos ^ 1, ..after.ctime };
         let failed = bench.store.setattr(&file, &mode, Some(other)).unwrap_err();
-        assert_eq!((failed.status, failed.about.after.unwrap()), (Status::NotSync, after));
+        assert_eq!((failed.status, failed.about.object.after.unwrap()), (Status::NotSync, after));
         bench.store.setattr(&file, &mode, Some(after.ctime)).unwrap();
         for wrong in [
             NewAttributes {

@@ -7,8 +7,8 @@ use stag_engine::PeerAddress;
 use stag_nfs_os::{OctetsKeeper, RoomKeeper};
 use stag_pools::{Class, Pool};
 use stag_protocol::nfs::v3::{
-    AccessArgs, CommitArgs, GetAttrArgs, ReadArgs, ReadDirArgs, ReadDirPlusArgs, ReadLinkArgs,
-    SystemArgs,
+    Access, AccessArgs, CommitArgs, FsInfo, FsStat, GetAttrArgs, PathConf, ReadArgs, ReadDirArgs,
+    ReadDirPlusArgs, ReadLinkArgs, StableHow, SystemArgs,
 };
 
 use super::super::*;
@@ -65,6 +65,14 @@ impl<S: FillRoom + Store> Store for Helped<S> {
         self.store.verifier()
     }
 
+    fn export_roots(&self) -> Vec<ExportRoot> {
+        self.store.export_roots()
+    }
+
+    fn unpin(&mut self, file: &FileHandle) {
+        self.store.unpin(file);
+    }
+
     fn flush(&mut self) -> io::Result<()> {
         self.store.flush()
     }
@@ -92,7 +100,7 @@ impl<S: FillRoom> Procedures for Helped<S> {
         file: &FileHandle,
         set: &NewAttributes,
         guard: Option<FileTime>,
-    ) -> StoreResult<ObjectChange, ObjectChange> {
+    ) -> StoreResult<SetDone, SetDone> {
         let operation = StoreOperation::SetAttr { file: *file, set: *set, guard };
         self.answered(operation).setattr(file, set, guard)
     }
@@ -270,5 +278,89 @@ impl<S: FillRoom> Procedures for Helped<S> {
 
     fn pathconf(&mut self, object: &FileHandle) -> StoreResult<(PathConf, FileAttributes)> {
         self.answered(StoreOperation::PathConf(SystemArgs { object: *object })).pathconf(object)
+    }
+}
+
+impl<S: FillRoom> Procedures4 for Helped<S> {
+    fn lookupp(&mut self, directory: &FileHandle) -> StoreResult<FoundObject> {
+        self.answered(StoreOperation::LookupParent(*directory)).lookupp(directory)
+    }
+
+    fn pin(&mut self, file: &FileHandle) -> Result<(), Status> {
+        self.answered(StoreOperation::Pin(*file)).pin(file)
+    }
+
+    fn seek(&mut self, file: &FileHandle, offset: u64, what: SeekFor) -> StoreResult<SeekDone> {
+        self.answered(StoreOperation::Seek(*file, offset, what)).seek(file, offset, what)
+    }
+
+    fn allocate(
+        &mut self,
+        file: &FileHandle,
+        span: FileSpan,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        self.answered(StoreOperation::Allocate(*file, span)).allocate(file, span)
+    }
+
+    fn deallocate(
+        &mut self,
+        file: &FileHandle,
+        span: FileSpan,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        self.answered(StoreOperation::Deallocate(*file, span)).deallocate(file, span)
+    }
+
+    fn copy(
+        &mut self,
+        from: FilePlace,
+        to: FilePlace,
+        count: u64,
+    ) -> StoreResult<CopyDone, ObjectChange> {
+        self.answered(StoreOperation::Copy { from, to, count }).copy(from, to, count)
+    }
+
+    fn clone_range(
+        &mut self,
+        from: FilePlace,
+        to: FilePlace,
+        count: u64,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        self.answered(StoreOperation::Clone { from, to, count }).clone_range(from, to, count)
+    }
+
+    fn get_xattr(
+        &mut self,
+        lender: &Lender<'_>,
+        file: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<Extent> {
+        self.answered(StoreOperation::GetXattr(at(file, name))).get_xattr(lender, file, name)
+    }
+
+    fn list_xattrs(&mut self, lender: &Lender<'_>, file: &FileHandle) -> StoreResult<Extent> {
+        self.answered(StoreOperation::ListXattrs(*file)).list_xattrs(lender, file)
+    }
+
+    fn set_xattr(
+        &mut self,
+        file: &FileHandle,
+        name: &[u8],
+        value: &[u8],
+        how: XattrMode,
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        let operation = StoreOperation::SetXattr(at(file, name), how);
+        self.carry_out(operation, value).set_xattr(file, name, value, how)
+    }
+
+    fn remove_xattr(
+        &mut self,
+        file: &FileHandle,
+        name: &[u8],
+    ) -> StoreResult<ObjectChange, ObjectChange> {
+        self.answered(StoreOperation::RemoveXattr(at(file, name))).remove_xattr(file, name)
+    }
+
+    fn limits(&mut self, object: &FileHandle) -> Result<StoreLimits, Status> {
+        self.answered(StoreOperation::Limits(*object)).limits(object)
     }
 }

@@ -6,9 +6,10 @@ mod consistency;
 mod helped;
 mod model;
 mod rfc1813;
+mod version4;
 
 use stag_pools::{Class, Pool};
-use stag_protocol::nfs::v3::PlusRoom;
+use stag_protocol::nfs::v3::{Access, PlusRoom, StableHow};
 use tempfile::TempDir;
 
 use super::ceph::{
@@ -166,7 +167,7 @@ macro_rules! on_every_store {
     ($($(#[$attribute:meta])* fn $name:ident($bench:ident) $body:block)*) => {
         $(mod $name {
             use super::*;
-            fn run<S: Store + Procedures>($bench: &mut Bench<S>) $body
+            fn run<S: Store + Procedures + Procedures4>($bench: &mut Bench<S>) $body
             $(#[$attribute])*
             #[test]
             fn files() {

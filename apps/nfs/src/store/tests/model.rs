@@ -231,7 +231,7 @@ impl<S: Store + Procedures> Game<S> {
         }
         match &mut self.things[at].thing {
             Thing::File(octets) => {
-                assert_eq!(told.unwrap().after.unwrap().size, size as u64);
+                assert_eq!(told.unwrap().object.after.unwrap().size, size as u64);
                 octets.resize(size, 0);
             }
             Thing::Directory { .. } => assert_eq!(told, Err(Status::IsDir)),

@@ -66,7 +66,7 @@ pub(super) fn parent<S: Store>(turn: &mut Turn<'_, '_, S>) -> Done<Node> {
     if turn.nfs4.root.entry_of(&object).is_some() {
         return Ok(Node::Root);
     }
-    match turn.lookup(&object, b"..") {
+    match turn.parent_of(&object) {
         Ok(found) => Ok(Node::Object(found.handle)),
         Err(Stop::Fail(Status4::NotDir)) => Err(not_a_directory(turn, &object)),
         Err(stop) => Err(stop),

@@ -16,6 +16,7 @@ mod lock;
 mod lookup;
 mod names;
 mod open;
+mod ranges;
 mod read;
 mod readdir;
 mod readlink;
@@ -25,6 +26,7 @@ mod setattr;
 mod stateids;
 mod verify;
 mod write;
+mod xattrs;
 
 use stag_protocol::nfs::v4::{Request, Status4};
 
@@ -74,6 +76,17 @@ pub(super) fn carry_out<S: Store>(turn: &mut Turn<'_, '_, S>, request: &Request<
         Request::DestroySession(id) => destroy::destroy_session(turn, id),
         Request::DestroyClientid(id) => destroy::destroy_clientid(turn, *id),
         Request::ReclaimComplete(one_fs) => reclaim_complete::reclaim_complete(turn, *one_fs),
-        _ => Err(Status4::NotSupp.into()),
+        Request::Allocate(args) => ranges::allocate(turn, args),
+        Request::Copy(args) => ranges::copy(turn, args),
+        Request::Deallocate(args) => ranges::deallocate(turn, args),
+        Request::IoAdvise(args) => ranges::io_advise(turn, args),
+        Request::Seek(args) => ranges::seek(turn, args),
+        Request::Clone(args) => ranges::clone(turn, args),
+        Request::GetXattr(name) => xattrs::get_xattr(turn, name.0),
+        Request::SetXattr(args) => xattrs::set_xattr(turn, args),
+        Request::ListXattrs(args) => xattrs::list_xattrs(turn, args),
+        Request::RemoveXattr(name) => xattrs::remove_xattr(turn, name.0),
+        // The interpreter carries it out itself, as the first operation.
+        Request::Sequence(_) => Err(Status4::SequencePos.into()),
     }
 }

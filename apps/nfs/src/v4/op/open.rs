@@ -238,7 +238,7 @@ fn check_permission<S: Store>(turn: &mut Turn<'_, '_, S>, file: &FileHandle, acc
     if access & share::WRITE != 0 && !granted.contains(Access::MODIFY) {
         // A change of nothing tells a read-only export from a missing right.
         let changed = turn.setattr(file, &NewAttributes::default());
-        let is_read_only = changed == Err(Stop::Fail(Status4::RoFs));
+        let is_read_only = matches!(changed, Err(Stop::Fail(Status4::RoFs)));
         return Err(if is_read_only { Status4::RoFs } else { Status4::Access }.into());
     }
     Ok(())
